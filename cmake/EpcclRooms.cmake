@@ -1,0 +1,16 @@
+# A room is a static library that knows only the rooms it names.
+#   epccl_room(NAME SOURCES a.cpp ... LINKS epccl_base ...)
+add_library(epccl_flags INTERFACE)
+target_compile_options(epccl_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Werror)
+target_include_directories(epccl_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+target_compile_definitions(epccl_flags INTERFACE _GNU_SOURCE EPCCL_VERSION_STRING="${PROJECT_VERSION}")
+if(EPCCL_SANITIZE)
+  target_compile_options(epccl_flags INTERFACE -fsanitize=${EPCCL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(epccl_flags INTERFACE -fsanitize=${EPCCL_SANITIZE})
+endif()
+
+function(epccl_room name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC epccl_flags ${ARG_LINKS})
+endfunction()

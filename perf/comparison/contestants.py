@@ -1,0 +1,175 @@
+"""Starting EPCCL and its peers, and reading what they print."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+from emulated_cluster import namespaces, processes
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CLUSTER = ROOT / "perf" / "cluster"
+PEERS = ROOT / "build" / "peers"
+
+# Peer: the program it needs, and whether MPI's two-stage exchange can be made by hand with it.
+PROGRAMS = {
+    "ompi-ob1": "alltoall_openmpi",
+    "ompi-ucx": "alltoall_openmpi",
+    "ompi-ob1-eager": "alltoall_openmpi",
+    "ompi-ucx-eager": "alltoall_openmpi",
+    "mpich": "alltoall_mpich",
+    "gloo": "alltoall_gloo",
+}
+_ZIPF_EXPONENT = 0.8  # that of perf/peers/exchange_bench.hpp
+
+
+@dataclasses.dataclass
+class Sample:
+    """One run's result for one size."""
+
+    contestant: str  # a peer, or EPCCL's algorithm
+    operation: str
+    bytes_per_pair: int
+    us: float
+    p99_us: float
+    wrong: int
+    wire_fraction: float | None = None
+
+
+class Unavailable(Exception):
+    """A case cannot be measured here; for people."""
+
+
+def binaries():
+    return Path(os.environ.get("EPCCL_BIN") or ROOT / "build" / "bin")
+
+
+def available_peers():
+    return [peer for peer, program in PROGRAMS.items() if (PEERS / program).exists()]
+
+
+def has_twostage(peer):
+    return PROGRAMS[peer] != "alltoall_gloo"
+
+
+class Machine:
+    """Where a case runs: this machine, or an emulated cluster that is up inside the `with` block."""
+
+    def __init__(self, case):
+        self.case = case
+
+    def __enter__(self):
+        if not self.case.local:
+            subprocess.run([CLUSTER, "down"], check=False)
+            namespaces.adopt_orphans(False)  # the cluster is to outlive what starts it
+            result = subprocess.run(
+                [CLUSTER, "up", str(self.case.nodes), self.case.rate, "--until-exit", str(os.getpid())],
+                check=False,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            if result.returncode:
+                raise Unavailable(f"no emulated cluster: {result.stderr.strip()}")
+        namespaces.adopt_orphans()  # but no launch is to outlive its end
+        return self
+
+    def __exit__(self, *_):
+        if not self.case.local:
+            subprocess.run([CLUSTER, "down"], check=False)
+
+    def output_of(self, command, timeout):
+        """(standard output, what went wrong) of a command, ended at `timeout` seconds with all it has started."""
+        with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
+            )
+            trouble = ""
+            try:
+                if child.wait(timeout):
+                    trouble = f"exit code {child.returncode}"
+            except subprocess.TimeoutExpired:
+                trouble = f"killed after {timeout:.0f} s"
+            finally:
+                self._end(child)
+            output.seek(0)
+            errors.seek(0)
+            return output.read(), "\n    ".join([trouble, *errors.read().splitlines()[-8:]])
+
+    def _end(self, child):
+        """Ends what is left of a launch: it may have been stopped half way, or may have forgotten processes."""
+        if child.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                child.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(3)
+        processes.kill_all(lambda: processes.descendants(os.getpid()))
+        if not self.case.local:
+            subprocess.run([CLUSTER, "clean"], check=False)
+        child.wait()
+        with contextlib.suppress(ChildProcessError):  # adopted orphans
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+@dataclasses.dataclass
+class Sweep:
+    """What a contestant is asked for in one launch."""
+
+    operations: list
+    sizes: list
+    seconds: float  # of timed calls, per size
+    timeout: float  # of one operation's sizes, in seconds
+
+
+def run_peer(machine, peer, sweep):
+    case, operations = machine.case, list(sweep.operations)
+    if has_twostage(peer) and "alltoall" in operations and not case.local:
+        operations.append("twostage")
+    command = [ROOT / "perf" / "peers" / "launch"]
+    command += ["--local"] if case.local else []
+    command += [peer, str(case.ranks_per_node), ",".join(operations)]
+    command += [str(sweep.sizes[0]), str(sweep.sizes[-1]), str(sweep.seconds)]
+    output, trouble = machine.output_of(command, sweep.timeout * len(operations))
+    samples = []
+    for line in output.splitlines():
+        words = line.split()
+        if len(words) == 10 and words[0] == peer and words[9] in ("ok", "BAD"):
+            bad = int(words[9] == "BAD")
+            samples.append(Sample(peer, words[1], int(words[3]), float(words[5]), float(words[8]), bad))
+    missing = len(sweep.sizes) * len(operations) - len(samples)
+    return samples, f"{missing} results are missing: {trouble}" if missing else ""
+
+
+def run_epccl(machine, algorithm, operation, sweep):
+    """`algorithm` may be "all"."""
+    case = machine.case
+    launcher = [CLUSTER, "run", str(case.ranks_per_node)]
+    if case.local:
+        launcher = [binaries() / "epccl-run", "-n", str(case.ranks)]
+    with tempfile.TemporaryDirectory() as directory:
+        report = Path(directory) / "report.json"
+        command = [
+            binaries() / "epccl-perf",
+            "alltoallv" if operation.startswith("alltoallv") else "alltoall",
+        ]
+        command += ["--per-pair", "-b", str(sweep.sizes[0]), "-e", str(sweep.sizes[-1]), "-f", "4"]
+        command += ["--budget", str(sweep.seconds), "--algo", algorithm, "-R", str(int(case.registered))]
+        command += ["--pattern", f"zipf:{_ZIPF_EXPONENT}"] if operation == "alltoallv_zipf" else []
+        command += ["-J", str(report)]
+        output, trouble = machine.output_of([*launcher, *command], sweep.timeout * 3)
+        try:
+            results = json.loads(report.read_text())["results"]
+        except (OSError, ValueError, KeyError):
+            return [], "\n    ".join([f"no results: {trouble}", *output.splitlines()[-8:]])
+    samples = []
+    for row in results:
+        size = min(sweep.sizes, key=lambda wanted: abs(wanted - row["bytes_per_pair"]))
+        sample = Sample(row["algo"], operation, size, row["time_us"], row["p99_us"], row["wrong"] or 0)
+        sample.wire_fraction = row.get("wire_fraction")
+        samples.append(sample)
+    missing = len(sweep.sizes) * (3 if algorithm == "all" else 1) - len(samples)
+    return samples, f"{missing} results are missing: {trouble}" if missing else ""

@@ -1,0 +1,54 @@
+#include "perf/src/communicator.hpp"
+
+#include <utility>
+
+namespace epccl::perf {
+
+Status api_status(const char* call, epcclResult_t result, epcclComm_t comm) {
+  if (result == epcclSuccess) return {};
+  return error(static_cast<Code>(result), "{}: {}: {}", call, epcclGetErrorString(result),
+               epcclGetLastError(comm));
+}
+
+Result<Communicator> Communicator::create(int ranks, const epcclUniqueId& id, int rank,
+                                          const CommunicatorSettings& settings) {
+  epcclConfig_t config = EPCCL_CONFIG_INITIALIZER;
+  config.algorithm = settings.algorithm.c_str();
+  config.timeout = settings.timeout;
+  config.commName = settings.name.c_str();
+  epcclComm_t comm = nullptr;
+  EPCCL_TRY(api_status("epcclCommInitRankConfig", epcclCommInitRankConfig(&comm, ranks, id, rank, &config)));
+  return Communicator(comm, settings.algorithm);
+}
+
+Communicator::Communicator(Communicator&& other) noexcept
+    : comm_(std::exchange(other.comm_, nullptr)), algorithm_(std::move(other.algorithm_)) {}
+
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  std::swap(comm_, other.comm_);
+  std::swap(algorithm_, other.algorithm_);
+  return *this;
+}
+
+Status Communicator::close() {
+  if (comm_ == nullptr) return {};
+  EPCCL_TRY(api_status("epcclCommFinalize", epcclCommFinalize(comm_), comm_));
+  return api_status("epcclCommDestroy", epcclCommDestroy(std::exchange(comm_, nullptr)));
+}
+
+void Communicator::abort() {
+  // Nothing can be done about an abort that fails, and whatever led here has been reported.
+  if (comm_ != nullptr) static_cast<void>(epcclCommAbort(std::exchange(comm_, nullptr)));
+}
+
+Result<Stream> Stream::create() {
+  Stream stream;
+  EPCCL_TRY(api_status("epcclStreamCreate", epcclStreamCreate(&stream.stream_)));
+  return stream;
+}
+
+Stream::~Stream() {
+  if (stream_ != nullptr) static_cast<void>(epcclStreamDestroy(stream_));
+}
+
+}  // namespace epccl::perf

@@ -1,0 +1,165 @@
+#include "perf/src/session.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+
+#include "base/settings.hpp"
+
+namespace epccl::perf {
+namespace {
+
+/// Keeps step by the library's own calls, on a communicator that is never measured.
+class CommunicatorCoordinator final : public Coordinator {
+ public:
+  CommunicatorCoordinator(epcclComm_t comm, int rank, int ranks)
+      : comm_(comm), rank_(rank), ranks_(ranks), sent_(static_cast<size_t>(ranks)), received_(sent_.size()) {}
+
+  int rank() const override { return rank_; }
+  int ranks() const override { return ranks_; }
+
+  /// An element from every rank: none can return before all have called.
+  Status barrier() override {
+    return api_status("epcclAlltoall (barrier)",
+                      epcclAlltoall(sent_.data(), received_.data(), 1, epcclUint32, comm_, nullptr), comm_);
+  }
+
+  Result<std::vector<std::byte>> gather_bytes(std::span<const std::byte> mine) override {
+    std::vector<std::byte> copies;
+    copies.reserve(mine.size() * static_cast<size_t>(ranks_));
+    for (int r = 0; r < ranks_; ++r) copies.insert(copies.end(), mine.begin(), mine.end());
+    std::vector<std::byte> all(copies.size());
+    EPCCL_TRY(api_status("epcclAlltoall (gather)",
+                         epcclAlltoall(copies.data(), all.data(), mine.size(), epcclUint8, comm_, nullptr),
+                         comm_));
+    return all;
+  }
+
+ private:
+  epcclComm_t comm_;
+  int rank_, ranks_;
+  std::vector<uint32_t> sent_, received_;
+};
+
+/// What ranks tell each other first; plain bytes.
+struct Introduction {
+  uint64_t host_hash = 0;
+  uint64_t fingerprint = 0;
+  int32_t pid = 0;
+  std::array<char, 108> host{};
+};
+
+double join_timeout(const Options& options) {
+  if (options.timeout > 0) return options.timeout;
+  const auto seconds = settings::get_seconds("EPCCL_TIMEOUT");
+  return seconds.ok() ? *seconds : 30;
+}
+
+/// The id of the first communicator. A process that no launcher started is alone.
+Result<epcclUniqueId> first_id(const runtime::LaunchEnv& environment, double timeout) {
+  epcclUniqueId id{};
+  if (environment.ranks == 1) {
+    EPCCL_TRY(api_status("epcclGetUniqueId", epcclGetUniqueId(&id)));
+    return id;
+  }
+  EPCCL_ASSIGN(const runtime::UniqueId shared, runtime::share_unique_id(environment, timeout));
+  static_assert(sizeof(id.internal) == sizeof(shared.bytes));
+  std::memcpy(id.internal, shared.bytes.data(), shared.bytes.size());
+  return id;
+}
+
+}  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  return name.data();
+}
+
+std::string host_id() {
+  if (auto id = settings::get_explicit("EPCCL_HOSTID")) return *id;
+  std::string boot_id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  return host_name() + "/" + boot_id;
+}
+
+uint64_t hash_text(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+Result<std::unique_ptr<Session>> Session::join(const runtime::LaunchEnv& environment, const Options& options,
+                                               uint64_t fingerprint) {
+  const double timeout = join_timeout(options);
+  EPCCL_ASSIGN(const epcclUniqueId id, first_id(environment, timeout));
+  EPCCL_ASSIGN(Communicator control, Communicator::create(environment.ranks, id, environment.rank,
+                                                          {"auto", options.timeout, "perf-control"}));
+  std::unique_ptr<Session> session(new Session);
+  session->control_ = std::make_unique<Communicator>(std::move(control));
+  session->coordinator_ = std::make_unique<CommunicatorCoordinator>(session->control_->get(),
+                                                                    environment.rank, environment.ranks);
+  EPCCL_TRY(session->introduce(fingerprint));
+  EPCCL_TRY(session->create_communicators(options));
+  return session;
+}
+
+Status Session::introduce(uint64_t fingerprint) {
+  Introduction mine{hash_text(host_id()), fingerprint, static_cast<int32_t>(getpid()), {}};
+  const std::string host = host_name();
+  std::copy_n(host.begin(), std::min(host.size(), mine.host.size() - 1), mine.host.begin());
+  EPCCL_ASSIGN(const std::vector<Introduction> all,
+               coordinator_->gather(std::span<const Introduction>(&mine, 1)));
+  std::vector<uint64_t> hosts;
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (all[r].fingerprint != all[0].fingerprint) {
+      return error(Code::invalid_usage,
+                   "rank {} on {} (pid {}) was started with other arguments, or reads another count matrix, "
+                   "than rank 0",
+                   r, all[r].host.data(), all[r].pid);
+    }
+    const auto known = std::find(hosts.begin(), hosts.end(), all[r].host_hash);
+    const auto node = static_cast<int>(known - hosts.begin());
+    if (known == hosts.end()) hosts.push_back(all[r].host_hash);
+    ranks_.push_back({static_cast<int>(r), all[r].pid, all[r].host.data(), node});
+  }
+  nodes_ = static_cast<int>(hosts.size());
+  return {};
+}
+
+Status Session::create_communicators(const Options& options) {
+  for (const std::string& algorithm : options.algorithms) {
+    epcclUniqueId id{};
+    Status made;
+    if (rank() == 0) made = api_status("epcclGetUniqueId", epcclGetUniqueId(&id));
+    EPCCL_TRY(std::move(made));
+    EPCCL_ASSIGN(const std::vector<epcclUniqueId> ids,
+                 coordinator_->gather(std::span<const epcclUniqueId>(&id, 1)));
+    EPCCL_ASSIGN(Communicator communicator,
+                 Communicator::create(coordinator_->ranks(), ids[0], rank(),
+                                      {algorithm, options.timeout, "perf-" + algorithm}));
+    communicators_.push_back(std::move(communicator));
+  }
+  return {};
+}
+
+std::vector<int> Session::node_of() const {
+  std::vector<int> nodes;
+  for (const RankInfo& info : ranks_) nodes.push_back(info.node);
+  return nodes;
+}
+
+Status Session::close() {
+  for (Communicator& communicator : communicators_) EPCCL_TRY(communicator.close());
+  return control_->close();
+}
+
+void Session::abort() {
+  for (Communicator& communicator : communicators_) communicator.abort();
+  control_->abort();
+}
+
+}  // namespace epccl::perf

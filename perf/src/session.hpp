@@ -1,0 +1,57 @@
+// One run's ranks: who and where they are, a communicator of its own for keeping step, and one per measured
+// algorithm.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "perf/src/communicator.hpp"
+#include "perf/src/coordinator.hpp"
+#include "perf/src/report.hpp"
+#include "runtime/bootstrap/launch_env.hpp"
+
+namespace epccl::perf {
+
+class Session {
+ public:
+  /// Joins the other ranks that the launcher started. Collective. `fingerprint` must be equal on all ranks (a
+  /// hash of what they are asked to do): an error names the rank whose is not.
+  static Result<std::unique_ptr<Session>> join(const runtime::LaunchEnv& environment, const Options& options,
+                                               uint64_t fingerprint);
+
+  int rank() const { return coordinator_->rank(); }
+  const std::vector<RankInfo>& ranks() const { return ranks_; }
+  int nodes() const { return nodes_; }
+  /// node_of()[r]: the node of rank r, numbered by first appearance.
+  std::vector<int> node_of() const;
+
+  Coordinator& coordinator() { return *coordinator_; }
+  /// One per algorithm of the options, in their order.
+  std::vector<Communicator>& communicators() { return communicators_; }
+
+  /// A regular end. Collective.
+  Status close();
+  /// Gives up, so that the other ranks do not wait for this one. Idempotent.
+  void abort();
+
+ private:
+  Session() = default;
+  Status introduce(uint64_t fingerprint);
+  Status create_communicators(const Options& options);
+
+  std::unique_ptr<Communicator> control_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::vector<Communicator> communicators_;
+  std::vector<RankInfo> ranks_;
+  int nodes_ = 0;
+};
+
+/// EPCCL_HOSTID, or else host name and boot id: equal for ranks on one node.
+std::string host_id();
+std::string host_name();
+
+/// FNV-1a.
+uint64_t hash_text(const std::string& text);
+
+}  // namespace epccl::perf

@@ -1,0 +1,25 @@
+// The sizes of a sweep.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace epccl::perf {
+
+/// nccl-tests' -b -e -f -i, in bytes. `factor` 0: add `step` instead of multiplying.
+struct Sweep {
+  uint64_t first = uint64_t{32} << 20;
+  uint64_t last = uint64_t{32} << 20;
+  uint64_t step = uint64_t{1} << 20;
+  uint64_t factor = 0;
+};
+
+/// `first`, and on by factor or step, up to `last`. A first size of 0 with a factor is one size (it would
+/// never grow).
+std::vector<uint64_t> sweep_sizes(const Sweep& sweep);
+
+/// Elements per rank pair of a row: of `size` bytes per rank, or, where `per_pair`, per rank pair. Rounded
+/// down.
+uint64_t pair_count(uint64_t size, bool per_pair, int ranks, uint64_t bytes_per_element);
+
+}  // namespace epccl::perf

@@ -1,0 +1,26 @@
+// Times of one size: over ranks first, then over iterations.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace epccl::perf {
+
+/// How the ranks' times of one iteration become one; the numbers are those of nccl-tests' -a.
+enum class Average : uint8_t { rank0 = 0, mean = 1, minimum = 2, maximum = 3 };
+
+/// `times[r * iterations + i]`: rank r's time of iteration i. One time per iteration.
+std::vector<double> over_ranks(std::span<const double> times, size_t ranks, Average average);
+
+/// Of the times of the iterations, in their unit. Percentiles are nearest-rank: below 100 iterations p99 is
+/// the largest.
+struct Summary {
+  double median = 0, p99 = 0, minimum = 0;
+};
+Summary summarize(std::vector<double> times);
+
+/// How many iterations of `seconds` each fit into `budget` seconds: 7 to 400.
+int iterations_within(double budget, double seconds);
+
+}  // namespace epccl::perf

@@ -1,0 +1,111 @@
+#include <fmt/format.h>
+
+#include "epccl/epccl.h"
+#include "perf/src/report.hpp"
+
+namespace epccl::perf {
+namespace {
+
+std::string column_titles() {
+  constexpr const char* half = "  {:>7}  {:>6}  {:>6}  {:>6}";
+  constexpr const char* ours = "  {:>9}  {:>7}  {:>7}  {:>6}\n";
+  const auto left = [](auto... titles) {
+    return fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", titles...);
+  };
+  const auto both = [](auto... titles) {
+    const std::string columns = fmt::format(fmt::runtime(half), titles...);
+    return columns + columns;
+  };
+  return "#\n" + left("", "", "", "", "") + fmt::format("  {:^31}  {:^31}", "out-of-place", "in-place") +
+         "\n" + left("size", "count", "type", "redop", "root") + both("time", "algbw", "busbw", "#wrong") +
+         fmt::format(fmt::runtime(ours), "algo", "p50", "p99", "%wire") +
+         left("(B)", "(elements)", "", "", "") + both("(us)", "(GB/s)", "(GB/s)", "") +
+         fmt::format(fmt::runtime(ours), "", "(us)", "(us)", "(%)");
+}
+
+std::string pattern_text(const Pattern& pattern) {
+  switch (pattern.kind) {
+    case Pattern::Kind::uniform:
+      return "uniform";
+    case Pattern::Kind::zipf:
+      return fmt::format("zipf:{}", pattern.exponent);
+    case Pattern::Kind::file:
+      return "file:" + pattern.path;
+  }
+  return "";
+}
+
+/// A line of what nccl-tests has no words for.
+std::string own_settings(const RunInfo& info) {
+  const Options& o = info.options;
+  std::string text = fmt::format("# nRanks {} nNodes {} memory: {} stream: {}", info.ranks.size(), info.nodes,
+                                 o.registered ? "registered" : "plain", o.stream ? "created" : "NULL");
+  if (o.per_pair) text += " sizes: per rank pair";
+  if (o.operation == Operation::alltoallv) text += " pattern: " + pattern_text(o.pattern);
+  if (o.budget) text += fmt::format(" budget: {} s", *o.budget);
+  if (o.link_rate) text += fmt::format(" link rate: {} Gbit/s", *o.link_rate / 1e9);
+  return text + "\n";
+}
+
+}  // namespace
+
+uint64_t total_wrong(const std::vector<Row>& rows) {
+  uint64_t wrong = 0;
+  for (const Row& row : rows) wrong += row.wrong.value_or(0);
+  return wrong;
+}
+
+double average_busbw(const std::vector<Row>& rows) {
+  double sum = 0;
+  for (const Row& row : rows) sum += row.busbw();
+  return rows.empty() ? 0 : sum / static_cast<double>(rows.size());
+}
+
+std::string fixed_width(double value, int width) {
+  for (int decimals = 2; decimals >= 0; --decimals) {
+    const std::string text = fmt::format("{:{}.{}f}", value, width, decimals);
+    if (text.size() <= static_cast<size_t>(width)) return text;
+  }
+  return fmt::format("{:{}.{}e}", value, width, width >= 7 ? 1 : 0);
+}
+
+std::string table_header(const RunInfo& info) {
+  const Options& o = info.options;
+  const Sweep& sweep = o.sweep;
+  std::string text =
+      fmt::format("# epccl-perf version {} epccl-headers={} epccl-library={}\n", EPCCL_VERSION_STRING,
+                  EPCCL_VERSION_CODE, info.library_version) +
+      fmt::format("# Collective test starting: {}\n", to_string(o.operation)) +
+      fmt::format(
+          "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: 1 "
+          "validation: {} graph: 0\n",
+          sweep.first, sweep.last, sweep.factor > 1 ? sweep.factor : sweep.step,
+          sweep.factor > 1 ? "factor" : "bytes", o.warmup, o.iterations, o.check ? 1 : 0) +
+      own_settings(info) + "#\n# Using devices\n";
+  for (const RankInfo& rank : info.ranks) {
+    text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device  0 [host] node {}\n", rank.rank,
+                        rank.pid, rank.host, rank.node);
+  }
+  return text + column_titles();
+}
+
+std::string table_row(const Row& row) {
+  const double us = 1e6;
+  const std::string wrong = row.wrong ? fmt::format("{:g}", static_cast<double>(*row.wrong)) : "N/A";
+  const std::string wire = row.wire_fraction ? fixed_width(100 * *row.wire_fraction, 6) : "N/A";
+  return fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}", row.size, row.count, row.type.name, "none", -1) +
+         fmt::format("  {}  {}  {}  {:>6}", fixed_width(row.seconds.median * us, 7),
+                     fixed_width(row.algbw(), 6), fixed_width(row.busbw(), 6), wrong) +
+         fmt::format("  {0:>7}  {0:>6}  {0:>6}  {0:>6}", "N/A") +
+         fmt::format("  {:>9}  {}  {}  {:>6}\n", row.algorithm, fixed_width(row.seconds.median * us, 7),
+                     fixed_width(row.seconds.p99 * us, 7), wire);
+}
+
+std::string table_footer(const RunInfo& info, const std::vector<Row>& rows) {
+  const uint64_t wrong = total_wrong(rows);
+  return fmt::format("# {:<20} : {} {}\n", "Out of bounds values", wrong, wrong == 0 ? "OK" : "FAILED") +
+         fmt::format("# {:<20} : {:g}\n", "Avg bus bandwidth", average_busbw(rows)) +
+         fmt::format("#\n# Collective test concluded: {}\n", to_string(info.options.operation));
+}
+
+}  // namespace epccl::perf

@@ -1,0 +1,69 @@
+#include "algorithms/alltoall/choose.hpp"
+
+#include <algorithm>
+
+namespace epccl::algorithms {
+namespace {
+
+constexpr double unknown_link_rate = 10e9;
+// Small differences are noise of the model: two_stage must promise this much over flat.
+constexpr double margin = 0.97;
+
+}  // namespace
+
+// Time of the busiest node: its wire, or its cores, whichever is longer (they overlap), and the latencies in a row.
+//   wire   bytes that leave the node / link rate
+//   cores  messages * overhead + copied bytes / copy rate, over the cores
+double predict(Algorithm algorithm, int carriers, const topology::Cluster& cluster, const Workload& workload,
+               const CostParameters& cost, const Parameters& parameters) {
+  const double local = cluster.max_local_size(), nodes = cluster.nodes(), ranks = cluster.ranks();
+  const double block = static_cast<double>(workload.bytes_per_pair);
+  const double remote_bytes = local * (ranks - local) * block;
+  const double rate = cost.link_rate > 0 ? cost.link_rate : unknown_link_rate;
+  const double wire = remote_bytes / rate;
+  const double local_copies = local * local * block / cost.copy_rate;
+  double messages = 0, copies = local_copies, latency = cost.signal_latency;
+  if (algorithm == Algorithm::flat) {
+    messages = local * (ranks - local);
+    // Sockets copy in and out once more.
+    copies += remote_bytes / cost.copy_rate;
+  } else {
+    const double groups = carriers == 0 ? local : std::min<double>(carriers, local);
+    const double message_bytes = local * local * block / groups;
+    const double chunks = std::max(1.0, message_bytes / static_cast<double>(parameters.chunk_bytes));
+    messages = groups * (nodes - 1) * chunks;
+    copies += (groups < local ? 3 : 2) * remote_bytes / cost.copy_rate;
+    latency += (groups < local ? 2 : 1) * cost.signal_latency;
+    // The last chunk's second hop is not hidden.
+    latency += std::min(message_bytes, static_cast<double>(parameters.chunk_bytes)) / cost.copy_rate;
+  }
+  if (cluster.nodes() > 1) latency += cost.network_latency;
+  const double switches = 2 * local * cost.signal_latency;
+  const double cores = (messages * cost.message_overhead + copies + switches) / std::max(cost.cores_per_node, 0.01);
+  return std::max(wire, cores) + latency;
+}
+
+Choice choose(const topology::Cluster& cluster, const Workload& workload, const CostParameters& cost,
+              const Parameters& parameters, const Algorithm* forced, int forced_carriers) {
+  Choice choice;
+  choice.flat_seconds = predict(Algorithm::flat, 0, cluster, workload, cost, parameters);
+  std::vector<int> candidates{0};
+  for (int carriers = 1; carriers < cluster.max_local_size(); carriers *= 2) candidates.push_back(carriers);
+  if (forced_carriers >= 0) candidates = {forced_carriers};
+  bool first = true;
+  for (const int carriers : candidates) {
+    const double seconds = predict(Algorithm::two_stage, carriers, cluster, workload, cost, parameters);
+    if (!first && seconds >= choice.two_stage_seconds) continue;
+    choice.two_stage_seconds = seconds;
+    choice.carriers = carriers;
+    first = false;
+  }
+  if (forced != nullptr)
+    choice.algorithm = *forced;
+  else if (cluster.nodes() > 1 && choice.two_stage_seconds < margin * choice.flat_seconds)
+    choice.algorithm = Algorithm::two_stage;
+  choice.seconds = choice.algorithm == Algorithm::flat ? choice.flat_seconds : choice.two_stage_seconds;
+  return choice;
+}
+
+}  // namespace epccl::algorithms

@@ -1,0 +1,38 @@
+// The cost model that picks flat or two_stage, and how many ranks of a node share its messages.
+#pragma once
+
+#include "algorithms/alltoall/alltoall.hpp"
+
+namespace epccl::algorithms {
+
+/// What the model knows of the machine, the same on every rank. Seconds, bytes per second.
+struct CostParameters {
+  double link_rate = 0;                // a node's network link, each direction; 0 = unknown: taken as 10 GB/s
+  double network_latency = 30e-6;      // first byte to last hop
+  double message_overhead = 8e-6;      // CPU time of one network message, both ends together
+  double copy_rate = 6e9;              // of one core, between processes
+  double signal_latency = 2e-6;        // until a rank of the node sees another's post, a context switch included
+  double cores_per_node = 1;           // cores a node's ranks have
+};
+
+/// What is moved, on average: enough to choose by, and known to every rank.
+struct Workload {
+  uint64_t bytes_per_pair = 0;  // mean over rank pairs
+};
+
+struct Choice {
+  Algorithm algorithm = Algorithm::flat;
+  int carriers = 0;       // for Parameters::carriers
+  double seconds = 0;     // predicted
+  double flat_seconds = 0, two_stage_seconds = 0;
+};
+
+/// Predicted time of one algorithm with `carriers` (0 = all).
+double predict(Algorithm algorithm, int carriers, const topology::Cluster& cluster, const Workload& workload,
+               const CostParameters& cost, const Parameters& parameters);
+
+/// The best; `forced` restricts the algorithm, `forced_carriers` >= 0 the carriers.
+Choice choose(const topology::Cluster& cluster, const Workload& workload, const CostParameters& cost,
+              const Parameters& parameters, const Algorithm* forced, int forced_carriers);
+
+}  // namespace epccl::algorithms

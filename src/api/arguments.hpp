@@ -1,0 +1,27 @@
+// Checks that the entry points share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.hpp"
+#include "epccl/epccl.h"
+
+namespace epccl::api {
+
+/// Bytes of one element. Error: unknown datatype.
+Result<uint64_t> datatype_bytes(epcclDataType_t datatype);
+const char* datatype_name(epcclDataType_t datatype);
+
+/// count * element bytes * blocks, with the overflow checked; `what` names the argument.
+Result<uint64_t> checked_bytes(const char* what, size_t count, uint64_t element_bytes, uint64_t blocks);
+
+/// A buffer that must not be NULL unless it is empty.
+Status check_buffer(const char* what, const void* buffer, uint64_t bytes);
+
+/// Send and receive buffers that must not overlap.
+Status check_disjoint(const void* sendbuff, uint64_t send_bytes, const void* recvbuff, uint64_t recv_bytes);
+
+Status check_rank(const char* what, int rank, int ranks);
+
+}  // namespace epccl::api

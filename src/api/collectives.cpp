@@ -1,0 +1,124 @@
+// epcclAlltoall, epcclAlltoallv, epcclSend, epcclRecv, groups: argument checks, then one call inward.
+#include <algorithm>
+
+#include "api/arguments.hpp"
+#include "api/group.hpp"
+#include "api/handles.hpp"
+#include "api/last_error.hpp"
+
+namespace epccl::api {
+namespace {
+
+Status alltoall(const void* sendbuff, void* recvbuff, size_t count, epcclDataType_t datatype, epcclComm_t comm,
+                epcclStream_t stream) {
+  EPCCL_ASSIGN(CommPtr communicator, find_usable_communicator(comm));
+  EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
+  EPCCL_ASSIGN(const uint64_t element, datatype_bytes(datatype));
+  const auto ranks = static_cast<uint64_t>(communicator->ranks());
+  EPCCL_ASSIGN(const uint64_t bytes, checked_bytes("count", count, element, ranks));
+  EPCCL_TRY(check_buffer("sendbuff", sendbuff, bytes));
+  EPCCL_TRY(check_buffer("recvbuff", recvbuff, bytes));
+  EPCCL_TRY(check_disjoint(sendbuff, bytes, recvbuff, bytes));
+  const runtime::AlltoallCall call{sendbuff, recvbuff, count * element, count, datatype_name(datatype)};
+  runtime::Communicator* target = communicator.get();
+  return submit({std::move(communicator), queue, [target, call] { return target->alltoall(call); }});
+}
+
+// Bytes and offsets of every block, and the extent of the buffer they lie in.
+struct Blocks {
+  std::vector<uint64_t> bytes, offsets;
+  uint64_t extent = 0;
+};
+
+Result<Blocks> read_blocks(const char* what, const size_t* counts, const size_t* displs, int ranks, uint64_t element) {
+  if (counts == nullptr || displs == nullptr) return error(Code::invalid_argument, "{}counts or {}displs is NULL", what, what);
+  Blocks blocks;
+  for (int peer = 0; peer < ranks; ++peer) {
+    EPCCL_ASSIGN(const uint64_t bytes, checked_bytes(what, counts[peer], element, 1));
+    EPCCL_ASSIGN(const uint64_t offset, checked_bytes(what, displs[peer], element, 1));
+    blocks.bytes.push_back(bytes);
+    blocks.offsets.push_back(offset);
+    if (bytes > 0) blocks.extent = std::max(blocks.extent, offset + bytes);
+  }
+  return blocks;
+}
+
+Status check_no_overlap(const Blocks& blocks) {
+  std::vector<std::pair<uint64_t, uint64_t>> ranges;
+  for (size_t peer = 0; peer < blocks.bytes.size(); ++peer)
+    if (blocks.bytes[peer] > 0) ranges.emplace_back(blocks.offsets[peer], blocks.bytes[peer]);
+  if (!std::ranges::is_sorted(ranges)) std::ranges::sort(ranges);
+  for (size_t i = 1; i < ranges.size(); ++i)
+    if (ranges[i - 1].first + ranges[i - 1].second > ranges[i].first)
+      return error(Code::invalid_argument, "blocks of recvbuff overlap: {} bytes at byte {}, and a block at byte {}",
+                   ranges[i - 1].second, ranges[i - 1].first, ranges[i].first);
+  return {};
+}
+
+Status alltoallv(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls, void* recvbuff,
+                 const size_t* recvcounts, const size_t* rdispls, epcclDataType_t datatype, epcclComm_t comm,
+                 epcclStream_t stream) {
+  EPCCL_ASSIGN(CommPtr communicator, find_usable_communicator(comm));
+  EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
+  EPCCL_ASSIGN(const uint64_t element, datatype_bytes(datatype));
+  EPCCL_ASSIGN(Blocks send, read_blocks("send", sendcounts, sdispls, communicator->ranks(), element));
+  EPCCL_ASSIGN(Blocks recv, read_blocks("recv", recvcounts, rdispls, communicator->ranks(), element));
+  EPCCL_TRY(check_buffer("sendbuff", sendbuff, send.extent));
+  EPCCL_TRY(check_buffer("recvbuff", recvbuff, recv.extent));
+  EPCCL_TRY(check_disjoint(sendbuff, send.extent, recvbuff, recv.extent));
+  EPCCL_TRY(check_no_overlap(recv));
+  runtime::AlltoallvCall call{sendbuff,
+                              recvbuff,
+                              std::move(send.bytes),
+                              std::move(send.offsets),
+                              std::move(recv.bytes),
+                              std::move(recv.offsets),
+                              datatype_name(datatype)};
+  runtime::Communicator* target = communicator.get();
+  return submit({std::move(communicator), queue, [target, call = std::move(call)] { return target->alltoallv(call); }});
+}
+
+Status point_to_point(bool is_send, const void* source, void* destination, size_t count, epcclDataType_t datatype,
+                      int peer, epcclComm_t comm, epcclStream_t stream) {
+  EPCCL_ASSIGN(CommPtr communicator, find_usable_communicator(comm));
+  EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
+  EPCCL_ASSIGN(const uint64_t element, datatype_bytes(datatype));
+  EPCCL_ASSIGN(const uint64_t bytes, checked_bytes("count", count, element, 1));
+  EPCCL_TRY(check_buffer(is_send ? "sendbuff" : "recvbuff", is_send ? source : destination, bytes));
+  EPCCL_TRY(check_rank("peer", peer, communicator->ranks()));
+  runtime::P2pOperation operation{is_send, source, destination, bytes, peer,
+                                  fmt::format("{} of {} {} {} rank {}", is_send ? "send" : "recv", count,
+                                              datatype_name(datatype), is_send ? "to" : "from", peer)};
+  return submit({std::move(communicator), queue, std::move(operation)});
+}
+
+}  // namespace
+}  // namespace epccl::api
+
+using namespace epccl::api;
+
+epcclResult_t epcclAlltoall(const void* sendbuff, void* recvbuff, size_t count, epcclDataType_t datatype,
+                            epcclComm_t comm, epcclStream_t stream) {
+  return guarded([&] { return refuse(alltoall(sendbuff, recvbuff, count, datatype, comm, stream)); });
+}
+
+epcclResult_t epcclAlltoallv(const void* sendbuff, const size_t sendcounts[], const size_t sdispls[], void* recvbuff,
+                             const size_t recvcounts[], const size_t rdispls[], epcclDataType_t datatype,
+                             epcclComm_t comm, epcclStream_t stream) {
+  return guarded([&] {
+    return refuse(alltoallv(sendbuff, sendcounts, sdispls, recvbuff, recvcounts, rdispls, datatype, comm, stream));
+  });
+}
+
+epcclResult_t epcclSend(const void* sendbuff, size_t count, epcclDataType_t datatype, int peer, epcclComm_t comm,
+                        epcclStream_t stream) {
+  return guarded([&] { return refuse(point_to_point(true, sendbuff, nullptr, count, datatype, peer, comm, stream)); });
+}
+
+epcclResult_t epcclRecv(void* recvbuff, size_t count, epcclDataType_t datatype, int peer, epcclComm_t comm,
+                        epcclStream_t stream) {
+  return guarded([&] { return refuse(point_to_point(false, nullptr, recvbuff, count, datatype, peer, comm, stream)); });
+}
+
+epcclResult_t epcclGroupStart(void) { return guarded(group_start); }
+epcclResult_t epcclGroupEnd(void) { return guarded(group_end); }

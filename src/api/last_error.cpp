@@ -1,0 +1,22 @@
+#include "api/last_error.hpp"
+
+#include <string>
+
+namespace epccl::api {
+namespace {
+
+std::string& text() {
+  thread_local std::string value;
+  return value;
+}
+
+}  // namespace
+
+epcclResult_t finish(const Status& status) {
+  if (!status.ok()) text() = status.message();
+  return static_cast<epcclResult_t>(status.code());
+}
+
+const char* last_error() { return text().c_str(); }
+
+}  // namespace epccl::api

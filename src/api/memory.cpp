@@ -1,0 +1,74 @@
+// Memory that peers can map, and registration.
+#include <map>
+#include <mutex>
+
+#include "api/arguments.hpp"
+#include "api/handles.hpp"
+#include "api/last_error.hpp"
+#include "device/host/host_memory.hpp"
+
+namespace epccl::api {
+namespace {
+
+/// Registrations that were made and not yet undone; a handle is the address of its entry's key.
+struct Registrations {
+  std::mutex mutex;
+  std::map<uintptr_t, epcclComm_t> by_handle;
+  uintptr_t next = 1;
+};
+
+Registrations& registrations() {
+  static Registrations instance;
+  return instance;
+}
+
+Status allocate(void** ptr, size_t size) {
+  if (ptr == nullptr) return {Code::invalid_argument, "ptr is NULL"};
+  *ptr = nullptr;
+  if (size == 0) return {};
+  EPCCL_ASSIGN(*ptr, device::allocate_window(size));
+  return {};
+}
+
+Status add_registration(epcclComm_t comm, const void* buffer, size_t size, void** handle) {
+  EPCCL_ASSIGN(const CommPtr communicator, find_usable_communicator(comm));
+  if (handle == nullptr) return {Code::invalid_argument, "handle is NULL"};
+  EPCCL_TRY(check_buffer("buff", buffer, size));
+  const std::lock_guard lock(registrations().mutex);
+  const uintptr_t key = registrations().next++;
+  registrations().by_handle[key] = comm;
+  *handle = reinterpret_cast<void*>(key);  // NOLINT(performance-no-int-to-ptr): an opaque number
+  return {};
+}
+
+Status remove_registration(epcclComm_t comm, const void* handle) {
+  EPCCL_ASSIGN(const CommPtr communicator, find_communicator(comm));
+  const std::lock_guard lock(registrations().mutex);
+  const auto it = registrations().by_handle.find(reinterpret_cast<uintptr_t>(handle));
+  if (it == registrations().by_handle.end() || it->second != comm)
+    return error(Code::invalid_argument, "rank {}: {} is not a registration of this communicator", communicator->rank(),
+                 handle);
+  registrations().by_handle.erase(it);
+  return {};
+}
+
+}  // namespace
+}  // namespace epccl::api
+
+using namespace epccl::api;
+
+epcclResult_t epcclMemAlloc(void** ptr, size_t size) {
+  return guarded([&] { return allocate(ptr, size); });
+}
+
+epcclResult_t epcclMemFree(void* ptr) {
+  return guarded([&] { return ptr == nullptr ? epccl::Status{} : epccl::device::free_window(ptr); });
+}
+
+epcclResult_t epcclCommRegister(epcclComm_t comm, void* buff, size_t size, void** handle) {
+  return guarded([&] { return add_registration(comm, buff, size, handle); });
+}
+
+epcclResult_t epcclCommDeregister(epcclComm_t comm, void* handle) {
+  return guarded([&] { return remove_registration(comm, handle); });
+}

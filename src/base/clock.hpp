@@ -1,0 +1,15 @@
+// Monotonic time in seconds, and deadlines.
+#pragma once
+
+#include <ctime>
+
+namespace epccl {
+
+/// Seconds on CLOCK_MONOTONIC.
+inline double now_seconds() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+}  // namespace epccl

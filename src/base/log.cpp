@@ -1,0 +1,155 @@
+#include "base/log.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "base/settings.hpp"
+
+namespace epccl::log {
+namespace {
+
+constexpr std::pair<const char*, Subsys> subsystems[] = {{"INIT", init}, {"TOPO", topo}, {"COLL", coll},
+                                                         {"NET", net},   {"SHM", shm},   {"PLAN", plan},
+                                                         {"ENV", env},   {"P2P", p2p},   {"ALL", all}};
+constexpr const char* level_names[] = {"NONE", "VERSION", "WARN", "INFO", "TRACE"};
+
+// Level in the upper half, subsystems in the lower; `unread` until the settings have been read. Nothing here
+// has a destructor: threads may log while the process is ending.
+constexpr uint64_t unread = ~uint64_t{0};
+constinit std::atomic<uint64_t> filter{unread};
+constinit std::atomic<int> output{-1};  // -1: standard error
+constinit std::mutex reading;
+
+bool equal_ignoring_case(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) {
+           return (x >= 'a' && x <= 'z' ? x - 'a' + 'A' : x) == (y >= 'a' && y <= 'z' ? y - 'a' + 'A' : y);
+         });
+}
+
+std::string host_name() {
+  char buffer[256] = {};
+  if (gethostname(buffer, sizeof buffer - 1) != 0) return "unknown";
+  const std::string name(buffer);
+  return name.substr(0, name.find('.'));
+}
+
+std::string expand(std::string_view pattern) {
+  std::string path;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char next = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
+    if (next == 'h') path += host_name();
+    if (next == 'p') path += std::to_string(getpid());
+    if (next == '%') path += '%';
+    if (next == 'h' || next == 'p' || next == '%') {
+      ++i;
+    } else {
+      path += pattern[i];
+    }
+  }
+  return path;
+}
+
+/// Bits for "INIT,COLL" or "^NET". Sets `wrong` to a word that is no subsystem.
+uint32_t parse_subsystems(std::string_view text, std::string& wrong) {
+  const bool inverted = text.starts_with('^');
+  if (inverted) text.remove_prefix(1);
+  uint32_t bits = 0;
+  while (!text.empty()) {
+    const auto comma = text.find(',');
+    const std::string_view word = text.substr(0, comma);
+    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+    bool known = word.empty();
+    for (const auto& [name, bit] : subsystems) {
+      if (equal_ignoring_case(word, name)) known = true, bits |= bit;
+    }
+    if (!known) wrong = word;
+  }
+  return inverted ? ~bits : bits;
+}
+
+Level parse_level(std::string_view text, std::string& wrong) {
+  for (int i = 0; i <= static_cast<int>(Level::trace); ++i) {
+    if (equal_ignoring_case(text, level_names[i])) return static_cast<Level>(i);
+  }
+  wrong = text;
+  return Level::warn;
+}
+
+void open_output(Level level, std::string& problem) {
+  const std::string pattern = settings::get("EPCCL_DEBUG_FILE");
+  if (pattern.empty() || level == Level::none) return;
+  const std::string path = expand(pattern);
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
+  if (fd < 0) {
+    problem = system_error(errno, fmt::format("EPCCL_DEBUG_FILE: opening {}", path)).message();
+    return;
+  }
+  output.store(fd, std::memory_order_relaxed);
+}
+
+uint64_t read_settings() {
+  const std::lock_guard lock(reading);
+  if (const uint64_t present = filter.load(std::memory_order_acquire); present != unread) return present;
+  std::string wrong_level, wrong_subsystem, problem;
+  const Level level = parse_level(settings::get("EPCCL_DEBUG"), wrong_level);
+  const uint32_t bits = parse_subsystems(settings::get("EPCCL_DEBUG_SUBSYS"), wrong_subsystem);
+  open_output(level, problem);
+  const uint64_t fresh = (static_cast<uint64_t>(level) << 32) | bits;
+  filter.store(fresh, std::memory_order_release);
+  if (!wrong_level.empty())
+    write(Level::warn, env, -1, fmt::format("EPCCL_DEBUG=\"{}\" is not a level: WARN is used", wrong_level));
+  if (level != Level::none && !wrong_subsystem.empty())
+    write(Level::warn, env, -1,
+          fmt::format("EPCCL_DEBUG_SUBSYS: \"{}\" is not a subsystem", wrong_subsystem));
+  if (!problem.empty()) write(Level::warn, env, -1, problem);
+  return fresh;
+}
+
+const char* name_of(Subsys subsys) {
+  for (const auto& [name, bit] : subsystems) {
+    if (bit == subsys) return name;
+  }
+  return "?";
+}
+
+}  // namespace
+
+bool enabled(Level level, Subsys subsys) {
+  uint64_t now = filter.load(std::memory_order_relaxed);
+  if (now == unread) now = read_settings();
+  if (level == Level::none || static_cast<uint64_t>(level) > (now >> 32)) return false;
+  return level <= Level::warn || (static_cast<uint32_t>(now) & subsys) != 0;
+}
+
+void write(Level level, Subsys subsys, int rank, std::string_view message) {
+  std::string line = fmt::format("{}:{} ", host_name(), getpid());
+  if (rank >= 0) line += fmt::format("[{}] ", rank);
+  line += fmt::format("{} {} ", level_names[static_cast<int>(level)], name_of(subsys));
+  // A message may quote what a stranger sent: it stays one line, and free of terminal control.
+  for (const char c : message) line += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? ' ' : c;
+  line += '\n';
+
+  const int file = output.load(std::memory_order_relaxed);
+  const int fd = file >= 0 ? file : STDERR_FILENO;
+  std::string_view rest = line;
+  while (!rest.empty()) {
+    const ssize_t written = ::write(fd, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;  // nowhere left to complain
+    rest.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+void reload() {
+  const std::lock_guard lock(reading);
+  filter.store(unread, std::memory_order_release);
+  if (const int fd = output.exchange(-1); fd >= 0) ::close(fd);
+}
+
+}  // namespace epccl::log

@@ -1,0 +1,51 @@
+// Logging: EPCCL_DEBUG=NONE|VERSION|WARN|INFO|TRACE, EPCCL_DEBUG_SUBSYS=INIT,NET,..., EPCCL_DEBUG_FILE=path with
+// %h (host) and %p (pid). Nothing is printed unless asked for; one line per message, written in one call.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+namespace epccl::log {
+
+enum class Level : int { none = 0, version = 1, warn = 2, info = 3, trace = 4 };
+
+/// Bits of EPCCL_DEBUG_SUBSYS.
+enum Subsys : uint32_t {
+  init = 1u << 0,   // bootstrap, communicators
+  topo = 1u << 1,   // discovery
+  coll = 1u << 2,   // collectives: chosen algorithm and transport
+  net = 1u << 3,    // network transports
+  shm = 1u << 4,    // intra-node transports
+  plan = 1u << 5,   // plan building
+  env = 1u << 6,    // configuration
+  p2p = 1u << 7,    // send/recv
+  all = 0xffffffffu
+};
+
+/// True when a message of this level and subsystem would be written. A relaxed load: cheap on hot paths.
+bool enabled(Level level, Subsys subsys);
+
+/// Writes one line: "host:pid [rank] LEVEL SUBSYS message". `rank` < 0 leaves the rank out.
+void write(Level level, Subsys subsys, int rank, std::string_view message);
+
+/// Reads the settings again (they are read at first use); for tests.
+void reload();
+
+template <typename... Args>
+void info(Subsys subsys, int rank, fmt::format_string<Args...> format, Args&&... args) {
+  if (enabled(Level::info, subsys)) write(Level::info, subsys, rank, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void warn(Subsys subsys, int rank, fmt::format_string<Args...> format, Args&&... args) {
+  if (enabled(Level::warn, subsys)) write(Level::warn, subsys, rank, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void trace(Subsys subsys, int rank, fmt::format_string<Args...> format, Args&&... args) {
+  if (enabled(Level::trace, subsys))
+    write(Level::trace, subsys, rank, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace epccl::log

@@ -1,0 +1,250 @@
+#include "base/settings.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <mutex>
+
+#include "base/never_destroyed.hpp"
+
+extern char** environ;
+
+namespace epccl::settings {
+namespace {
+
+using FileValues = std::map<std::string, std::string, std::less<>>;
+
+std::string_view trim(std::string_view text) {
+  const auto first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
+/// Adds what `path` sets and earlier files do not. A file that is not there is no error: none of them has to
+/// be.
+void read_file(const std::string& path, FileValues& values) {
+  std::ifstream file(path);
+  std::string line;
+  while (std::getline(file, line)) {
+    const std::string_view text = trim(line);
+    const auto equals = text.find('=');
+    if (text.empty() || text.front() == '#' || equals == std::string_view::npos) continue;
+    std::string_view value = trim(text.substr(equals + 1));
+    if (value.size() >= 2 && value.front() == '"' && value.back() == '"')
+      value = value.substr(1, value.size() - 2);
+    values.emplace(trim(text.substr(0, equals)), value);
+  }
+}
+
+struct Files {
+  std::mutex mutex;
+  bool loaded = false;
+  FileValues values;
+};
+
+Files& files() {
+  static NeverDestroyed<Files> instance;
+  return *instance;
+}
+
+/// Calls f with the files' values, reading them at first use.
+template <typename F>
+auto with_file_values(F&& f) {
+  Files& all = files();
+  const std::lock_guard lock(all.mutex);
+  if (!all.loaded) {
+    all.loaded = true;
+    if (const char* named = std::getenv("EPCCL_CONF_FILE"); named && *named) {
+      read_file(named, all.values);
+    } else if (const char* home = std::getenv("HOME"); home && *home) {
+      read_file(std::string(home) + "/.epccl.conf", all.values);
+    }
+    read_file("/etc/epccl.conf", all.values);
+  }
+  return f(std::as_const(all.values));
+}
+
+const Entry* find(std::string_view name) {
+  for (const Entry& entry : table()) {
+    if (name == entry.name) return &entry;
+  }
+  return nullptr;
+}
+
+Status wrong_value(std::string_view name, std::string_view value, std::string_view wanted) {
+  return error(Code::invalid_argument, "{}=\"{}\": want {}", name, value, wanted);
+}
+
+/// A number followed by a unit; the number must be finite and not negative.
+std::optional<std::pair<double, std::string_view>> number_and_rest(std::string_view text) {
+  double number = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (code != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
+  return std::pair(number, trim(text.substr(static_cast<size_t>(end - text.data()))));
+}
+
+std::string escape_cell(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '|') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<std::string> get_explicit(std::string_view name) {
+  assert(find(name) && "a setting that is not in the table");
+  // An empty variable counts as unset, so that `EPCCL_X= command` takes a setting back.
+  if (const char* value = std::getenv(std::string(name).c_str()); value && *value) return std::string(value);
+  return with_file_values([&](const FileValues& values) -> std::optional<std::string> {
+    const auto found = values.find(name);
+    if (found == values.end() || found->second.empty()) return std::nullopt;
+    return found->second;
+  });
+}
+
+std::string get(std::string_view name) {
+  if (auto value = get_explicit(name)) return *std::move(value);
+  const Entry* entry = find(name);
+  return entry ? entry->default_value : "";
+}
+
+Result<uint64_t> parse_bytes(std::string_view text) {
+  std::string_view rest = trim(text);
+  uint64_t number = 0;
+  const auto [end, code] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+  const Status bad = error(Code::invalid_argument, "\"{}\" is not a size: want 64, 4K, 8M, 1G or 1T", text);
+  if (code != std::errc()) return bad;
+  rest = trim(rest.substr(static_cast<size_t>(end - rest.data())));
+  std::string unit = lower(rest);
+  if (unit.size() > 1 && unit.ends_with('b')) unit.pop_back();  // KB
+  if (unit.size() > 1 && unit.ends_with('i')) unit.pop_back();  // KiB
+  if (unit.empty() || unit == "b") return number;
+  const auto power = std::string_view("kmgt").find(unit);
+  if (unit.size() != 1 || power == std::string_view::npos) return bad;
+  const auto shift = static_cast<unsigned>(10 * (power + 1));
+  if (number > (std::numeric_limits<uint64_t>::max() >> shift))
+    return error(Code::invalid_argument, "\"{}\" is more than 64 bits of bytes", text);
+  return number << shift;
+}
+
+Result<double> parse_rate(std::string_view text) {
+  static constexpr std::pair<std::string_view, double> units[] = {
+      {"", 1},         {"bit", 1},      {"bps", 1},      {"kbit", 1e3},   {"k", 1e3},
+      {"kbps", 1e3},   {"mbit", 1e6},   {"m", 1e6},      {"mbps", 1e6},   {"gbit", 1e9},
+      {"g", 1e9},      {"gbps", 1e9},   {"tbit", 1e12},  {"t", 1e12},     {"tbps", 1e12},
+      {"kbit/s", 1e3}, {"mbit/s", 1e6}, {"gbit/s", 1e9}, {"tbit/s", 1e12}};
+  if (const auto parts = number_and_rest(trim(text)); parts && parts->first > 0) {
+    const std::string unit = lower(parts->second);
+    for (const auto& [name, factor] : units) {
+      if (unit == name) return parts->first * factor;
+    }
+  }
+  return error(Code::invalid_argument, "\"{}\" is not a rate: want bits per second as 4gbit, 100mbit or 25e9",
+               text);
+}
+
+Result<uint64_t> get_bytes(std::string_view name) {
+  const std::string value = get(name);
+  auto bytes = parse_bytes(value);
+  if (!bytes.ok()) return wrong_value(name, value, "bytes: 64, 4K, 8M or 1G");
+  return bytes;
+}
+
+Result<double> get_rate(std::string_view name) {
+  const std::string value = get(name);
+  auto rate = parse_rate(value);
+  if (!rate.ok()) return wrong_value(name, value, "bits per second: 4gbit, 100mbit or 25e9");
+  return rate;
+}
+
+Result<double> get_seconds(std::string_view name) {
+  const std::string value = get(name);
+  const auto parts = number_and_rest(trim(value));
+  if (parts && (parts->second.empty() || parts->second == "s")) return parts->first;
+  if (parts && parts->second == "ms") return parts->first * 1e-3;
+  return wrong_value(name, value, "seconds: 30, 0.5 or 200ms");
+}
+
+Result<int64_t> get_integer(std::string_view name) {
+  const std::string value = get(name);
+  const std::string_view text = trim(value);
+  int64_t number = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (code != std::errc() || end != text.data() + text.size()) return wrong_value(name, value, "an integer");
+  return number;
+}
+
+Result<bool> get_bool(std::string_view name) {
+  const std::string value = get(name);
+  const std::string text = lower(trim(value));
+  if (text == "1" || text == "yes" || text == "true" || text == "on") return true;
+  if (text == "0" || text == "no" || text == "false" || text == "off") return false;
+  return wrong_value(name, value, "0 or 1");
+}
+
+std::vector<std::string> unknown_names() {
+  std::vector<std::string> names;
+  const auto consider = [&](std::string name) {
+    if (name.starts_with("EPCCL_") && !find(name)) names.push_back(std::move(name));
+  };
+  for (char** entry = environ; entry && *entry; ++entry) {
+    const char* equals = std::strchr(*entry, '=');
+    consider(equals ? std::string(*entry, static_cast<size_t>(equals - *entry)) : std::string(*entry));
+  }
+  with_file_values([&](const FileValues& values) {
+    for (const auto& [name, value] : values) consider(name);
+  });
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+std::string documentation() {
+  std::string text =
+      "# Configuration\n\n"
+      "Every setting is an environment variable. A setting that the environment lacks is looked for in a "
+      "file of\n"
+      "`KEY=VALUE` lines: `EPCCL_CONF_FILE` where that is set, else `~/.epccl.conf`; then `/etc/epccl.conf`. "
+      "The first\n"
+      "that has it wins. Lines that start with `#` are comments. An `EPCCL_*` name that is not in this table "
+      "is warned\n"
+      "about. Sizes are powers of two: `64`, `4K`, `8M`, `1G`.\n\n"
+      "This page is generated from the table in `src/base/settings_table.cpp`.\n\n"
+      "| setting | default | values | meaning |\n"
+      "|---|---|---|---|\n";
+  for (const Entry& entry : table()) {
+    const std::string unset =
+        *entry.default_value ? fmt::format("`{}`", escape_cell(entry.default_value)) : "unset";
+    text += fmt::format("| `{}` | {} | {} | {} |\n", entry.name, unset, escape_cell(entry.values),
+                        escape_cell(entry.description));
+  }
+  return text;
+}
+
+void reload() {
+  Files& all = files();
+  const std::lock_guard lock(all.mutex);
+  all.loaded = false;
+  all.values.clear();
+}
+
+}  // namespace epccl::settings

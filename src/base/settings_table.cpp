@@ -1,0 +1,89 @@
+// The one table of settings. A new setting is a row here; docs/configuration.md and the warning about unknown
+// names follow from it.
+#include "base/settings.hpp"
+
+namespace epccl::settings {
+
+const std::vector<Entry>& table() {
+  static const std::vector<Entry> rows = {
+      {"EPCCL_ALGO", "auto", "flat|two_stage|auto",
+       "Algorithm of the all-to-all family. `auto` chooses by cost model, the same on every rank. Must be "
+       "equal on all "
+       "ranks."},
+      {"EPCCL_TIMEOUT", "30", "seconds",
+       "How long a rank waits for a peer that shows no sign of life, in joining and in collectives, before "
+       "it gives up "
+       "with an error that names the peer."},
+
+      {"EPCCL_DEBUG", "NONE", "NONE|VERSION|WARN|INFO|TRACE",
+       "What is logged. Nothing is printed unless this asks for it."},
+      {"EPCCL_DEBUG_SUBSYS", "ALL", "list of INIT,TOPO,COLL,NET,SHM,PLAN,ENV,P2P,ALL",
+       "Which parts log at INFO and TRACE. A leading `^` means all but these. Warnings always show."},
+      {"EPCCL_DEBUG_FILE", "", "path",
+       "Where log lines go; `%h` is replaced by the host name, `%p` by the process id, `%%` by a percent "
+       "sign. Unset: "
+       "standard error."},
+      {"EPCCL_CONF_FILE", "", "path",
+       "File of `KEY=VALUE` lines to read instead of `~/.epccl.conf`. `/etc/epccl.conf` is read after it. "
+       "Only from the "
+       "environment."},
+
+      {"EPCCL_HOSTID", "", "text",
+       "Name of the node this process counts itself to, instead of host name and boot id: one machine can "
+       "stand for "
+       "several nodes."},
+      {"EPCCL_COMM_ID", "", "host:port",
+       "Address that the rendezvous binds and advertises; `[address]:port` for IPv6. Ranks that share no "
+       "other means of "
+       "meeting also use it to find rank 0 (docs/launching.md)."},
+      {"EPCCL_SOCKET_IFNAME", "", "list of interface name prefixes",
+       "Network interfaces for the rendezvous, first match wins: `eth,ib` by prefix, `=eth0` exactly, "
+       "`^docker,lo` all "
+       "but these. Unset: the first interface that is up and not loopback."},
+
+      {"EPCCL_NET", "ucx", "ucx|none", "Transport between nodes. `none`: ranks of one node only."},
+      {"EPCCL_CMA", "auto", "0|1|auto",
+       "Whether memory that peers cannot map is read with process_vm_readv. `auto`: where the kernel permits "
+       "it."},
+      {"EPCCL_LINK_RATE", "", "bits per second",
+       "Rate of a node's network link for the cost model and for %wire: `4gbit`, `100mbit`, `25e9`. Unset: "
+       "as the "
+       "network device says."},
+
+      {"EPCCL_CHUNK_SIZE", "128K", "bytes",
+       "Pipeline chunk: the second hop of one chunk runs under the first hop of the next."},
+      {"EPCCL_SCRATCH_SIZE", "8M", "bytes",
+       "Staging memory of a rank for one call half; calls that need more are cut into rounds."},
+      {"EPCCL_EAGER_LIMIT", "8K", "bytes", "Blocks up to this size go through staging memory inside a node."},
+      {"EPCCL_CARRIERS", "0", "integer",
+       "Ranks of a node that carry the traffic of one node pair in `two_stage`. 0: the cost model decides."},
+      {"EPCCL_STREAMING_SIZE", "8M", "bytes",
+       "Collectives whose output on a rank is at least this large are written past the cache."},
+      {"EPCCL_SPIN", "auto", "microseconds|auto",
+       "How long a waiting rank spins before it starts to yield its core. `auto`: by ranks and cores of the "
+       "node."},
+      {"EPCCL_YIELD", "auto", "microseconds|auto",
+       "How long a waiting rank yields before it sleeps until an event. `auto`: by ranks and cores of the "
+       "node."},
+
+      {"EPCCL_RANK", "", "integer", "This process's rank. Set by epccl-run; may be set by hand."},
+      {"EPCCL_WORLD_SIZE", "", "integer", "Number of ranks of the job. Set together with EPCCL_RANK."},
+      {"EPCCL_LOCAL_RANK", "", "integer",
+       "This process's place among the ranks of its node. Set by epccl-run."},
+      {"EPCCL_STORE", "", "directory",
+       "Private directory, shared by all ranks of one job and by no other, through which they find rank 0. "
+       "Set by "
+       "epccl-run; on several machines a directory of a shared file system."},
+      {"EPCCL_MASTER_PORT", "", "port",
+       "Port at MASTER_ADDR on which rank 0 hands out the id of the rendezvous under torchrun. Unset: the "
+       "first free "
+       "one of the eight after MASTER_PORT."},
+      {"EPCCL_JOB_KEY", "", "text",
+       "Mixed into the key under which rank 0 hands out the id over TCP. Equal on all ranks and known to "
+       "nobody else, it "
+       "keeps other users of the network out."},
+  };
+  return rows;
+}
+
+}  // namespace epccl::settings

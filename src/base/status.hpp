@@ -1,0 +1,93 @@
+// Errors as values: a code, and a sentence that says what was wrong, with names and numbers.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace epccl {
+
+/// The codes of the C API (epcclResult_t has the same numbers).
+enum class Code : int {
+  success = 0,
+  device_error = 1,
+  system_error = 2,
+  internal_error = 3,
+  invalid_argument = 4,
+  invalid_usage = 5,
+  remote_error = 6,
+  in_progress = 7,
+};
+
+/// A result without a value. Empty message when ok. Cheap to return when ok.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+
+  bool ok() const { return code_ == Code::success; }
+  Code code() const { return code_; }
+  const std::string& message() const { return message_; }
+
+  /// Puts "context: " in front of the message; a Status that is ok stays ok.
+  Status with_context(const std::string& context) && {
+    if (!ok()) message_ = context + ": " + message_;
+    return std::move(*this);
+  }
+
+ private:
+  Code code_ = Code::success;
+  std::string message_;
+};
+
+/// Makes an error with a formatted message:  return error(Code::invalid_argument, "count {} ...", count);
+template <typename... Args>
+Status error(Code code, fmt::format_string<Args...> format, Args&&... args) {
+  return {code, fmt::format(format, std::forward<Args>(args)...)};
+}
+
+/// As error(), with ": <strerror(errno_value)>" appended; the code is system_error.
+Status system_error(int errno_value, const std::string& what);
+
+/// A value or the Status that says why there is none.
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}               // NOLINT: implicit on purpose
+  Result(Status status) : status_(std::move(status)) {}       // NOLINT: implicit on purpose
+
+  bool ok() const { return value_.has_value(); }
+  const Status& status() const { return status_; }
+  Status take_status() && { return std::move(status_); }
+  T& value() & { return *value_; }
+  const T& value() const& { return *value_; }
+  T&& value() && { return std::move(*value_); }
+  T* operator->() { return &*value_; }
+  const T* operator->() const { return &*value_; }
+  T& operator*() & { return *value_; }
+  const T& operator*() const& { return *value_; }
+
+ private:
+  std::optional<T> value_;
+  Status status_;
+};
+
+}  // namespace epccl
+
+/// Returns the error of a Status expression from the enclosing function, if there is one.
+#define EPCCL_TRY(expression)                                      \
+  do {                                                             \
+    if (::epccl::Status epccl_status_ = (expression); !epccl_status_.ok()) return epccl_status_; \
+  } while (0)
+
+/// `EPCCL_ASSIGN(auto x, f())`: x = the value of a Result, or returns its Status.
+#define EPCCL_ASSIGN(declaration, expression) \
+  EPCCL_ASSIGN_IMPL_(EPCCL_CONCAT_(epccl_result_, __LINE__), declaration, expression)
+#define EPCCL_ASSIGN_IMPL_(name, declaration, expression)         \
+  auto name = (expression);                                       \
+  if (!name.ok()) return std::move(name).take_status();           \
+  declaration = std::move(name).value()
+#define EPCCL_CONCAT_(a, b) EPCCL_CONCAT2_(a, b)
+#define EPCCL_CONCAT2_(a, b) a##b

@@ -1,0 +1,87 @@
+#include "device/host/host_memory.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+
+#include "base/unique_fd.hpp"
+
+namespace epccl::device {
+namespace {
+
+struct Window {
+  UniqueFd fd;
+  uint64_t inode = 0;
+  size_t size = 0;
+};
+
+struct Registry {
+  std::shared_mutex mutex;
+  std::map<uintptr_t, Window> windows;
+};
+
+// Never destroyed: windows may be freed by static destructors of the application.
+Registry& registry() {
+  static auto* instance = new Registry;  // NOLINT(cppcoreguidelines-owning-memory)
+  return *instance;
+}
+
+}  // namespace
+
+Result<void*> allocate_window(size_t size) {
+  UniqueFd fd(memfd_create("epccl-window", MFD_CLOEXEC));
+  if (!fd) return system_error(errno, fmt::format("memfd_create for {} bytes", size));
+  if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0)
+    return system_error(errno, fmt::format("ftruncate of a memfd to {} bytes", size));
+  struct stat info{};
+  if (fstat(fd.get(), &info) != 0) return system_error(errno, "fstat of a memfd");
+  void* address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (address == MAP_FAILED) return system_error(errno, fmt::format("mmap of {} bytes", size));
+  madvise(address, size, MADV_HUGEPAGE);  // a wish: not every kernel has huge pages for shared memory
+  const std::unique_lock lock(registry().mutex);
+  registry().windows.emplace(reinterpret_cast<uintptr_t>(address), Window{std::move(fd), info.st_ino, size});
+  return address;
+}
+
+Status free_window(void* address) {
+  const std::unique_lock lock(registry().mutex);
+  const auto it = registry().windows.find(reinterpret_cast<uintptr_t>(address));
+  if (it == registry().windows.end())
+    return error(Code::invalid_argument, "{} was not returned by epcclMemAlloc, or is freed already", address);
+  munmap(address, it->second.size);
+  registry().windows.erase(it);
+  return {};
+}
+
+std::optional<WindowRef> find_window(const void* address, size_t size) {
+  const auto start = reinterpret_cast<uintptr_t>(address);
+  const std::shared_lock lock(registry().mutex);
+  auto it = registry().windows.upper_bound(start);
+  if (it == registry().windows.begin()) return std::nullopt;
+  --it;
+  const auto& [base, window] = *it;
+  const uint64_t offset = start - base;
+  if (offset > window.size || size > window.size - offset) return std::nullopt;
+  return WindowRef{getpid(), window.fd.get(), window.inode, window.size, offset};
+}
+
+Result<std::byte*> map_window(const WindowRef& ref) {
+  const std::string path = fmt::format("/proc/{}/fd/{}", ref.pid, ref.fd);
+  const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!fd) return system_error(errno, "open of " + path);
+  struct stat info{};
+  if (fstat(fd.get(), &info) != 0) return system_error(errno, "fstat of " + path);
+  if (info.st_ino != ref.inode || static_cast<uint64_t>(info.st_size) < ref.size)
+    return error(Code::remote_error, "{} is not the window it was: freed while in use?", path);
+  void* address = mmap(nullptr, ref.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
+  if (address == MAP_FAILED) return system_error(errno, fmt::format("mmap of {} bytes of {}", ref.size, path));
+  return static_cast<std::byte*>(address);
+}
+
+}  // namespace epccl::device

@@ -1,0 +1,36 @@
+// Host memory that other processes of the node can map: epcclMemAlloc. Each allocation is a memfd, so that nothing has a
+// name in the file system and everything is gone with the last process that maps it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "base/status.hpp"
+
+namespace epccl::device {
+
+/// How another process finds a window: /proc/<pid>/fd/<fd>, checked by inode, since descriptors are reused.
+struct WindowRef {
+  int32_t pid = 0;
+  int32_t fd = -1;
+  uint64_t inode = 0;
+  uint64_t size = 0;    // of the whole window
+  uint64_t offset = 0;  // of the address that was looked up
+};
+
+/// Page-aligned, zeroed, `size` > 0 bytes, mappable by peers.
+Result<void*> allocate_window(size_t size);
+
+/// Frees what allocate_window() returned; anything else is an error and is left alone.
+Status free_window(void* address);
+
+/// The window that holds all of [address, address + size), if one does. Any thread.
+std::optional<WindowRef> find_window(const void* address, size_t size);
+
+/// Maps another process's window into this one, all of it, read and write; unmap with munmap(address, ref.size).
+Result<std::byte*> map_window(const WindowRef& ref);
+
+}  // namespace epccl::device

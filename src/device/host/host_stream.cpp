@@ -1,0 +1,95 @@
+#include "device/host/host_stream.hpp"
+
+#include <unordered_map>
+
+namespace epccl::device {
+
+HostStream::HostStream() : thread_([this] { run(); }) {}
+
+HostStream::~HostStream() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void HostStream::enqueue(Work work) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+  }
+  wake_.notify_one();
+}
+
+Status HostStream::synchronize() {
+  std::unique_lock lock(mutex_);
+  drained_.wait(lock, [this] { return queue_.empty() && !busy_; });
+  return std::exchange(first_error_, Status{});
+}
+
+bool HostStream::idle() const {
+  const std::lock_guard lock(mutex_);
+  return queue_.empty() && !busy_;
+}
+
+void HostStream::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    Work work = std::move(queue_.front());
+    queue_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    Status status = work();
+    work = nullptr;  // what it holds is released before anybody sees the stream idle
+    lock.lock();
+    busy_ = false;
+    if (!status.ok() && first_error_.ok()) first_error_ = std::move(status);
+    if (queue_.empty()) drained_.notify_all();
+  }
+}
+
+namespace {
+
+struct Streams {
+  std::mutex mutex;
+  std::unordered_map<void*, std::unique_ptr<HostStream>> by_handle;
+};
+
+Streams& streams() {
+  static Streams instance;
+  return instance;
+}
+
+}  // namespace
+
+HostStream* create_stream() {
+  auto stream = std::make_unique<HostStream>();
+  HostStream* handle = stream.get();
+  const std::lock_guard lock(streams().mutex);
+  streams().by_handle.emplace(handle, std::move(stream));
+  return handle;
+}
+
+HostStream* find_stream(void* handle) {
+  const std::lock_guard lock(streams().mutex);
+  const auto it = streams().by_handle.find(handle);
+  return it == streams().by_handle.end() ? nullptr : it->second.get();
+}
+
+bool destroy_stream(void* handle) {
+  std::unique_ptr<HostStream> stream;
+  {
+    const std::lock_guard lock(streams().mutex);
+    const auto it = streams().by_handle.find(handle);
+    if (it == streams().by_handle.end()) return false;
+    stream = std::move(it->second);
+    streams().by_handle.erase(it);
+  }
+  return true;
+}
+
+}  // namespace epccl::device

@@ -1,0 +1,208 @@
+#include "plan/data_flow.hpp"
+
+#include <algorithm>
+
+#include "plan/printer.hpp"
+#include "plan/well_formed.hpp"
+
+namespace epccl::plan {
+
+DataFlow::DataFlow(const StepGraph& graph, const StepOrder& order)
+    : graph_(graph),
+      order_(order),
+      before_(graph, order),
+      outputs_(graph.plan().ranks.size()),
+      scratches_(graph.plan().ranks.size()),
+      messages_(graph.size()) {}
+
+IntervalMap& DataFlow::content(int rank, Buffer buffer) {
+  return (buffer == Buffer::output ? outputs_ : scratches_)[static_cast<size_t>(rank)];
+}
+
+Status DataFlow::run() {
+  for (const uint32_t id : order_.ids) EPCCL_TRY(execute(id));
+  return {};
+}
+
+Status DataFlow::execute(uint32_t id) {
+  const Step& step = graph_.step(id);
+  current_ = id;
+  data_.clear();
+  reliances_.clear();
+  switch (step.kind) {
+    case Kind::copy:
+      EPCCL_TRY(read(step.source, step.bytes, step.rows, step.source_stride));
+      EPCCL_TRY(write(step.destination, step.bytes, step.rows, step.destination_stride, data_));
+      break;
+    case Kind::send:
+      EPCCL_TRY(read(step.source, step.bytes, 1, 0));
+      messages_[id] = {in_flight_.size(), data_.size()};
+      in_flight_.insert(in_flight_.end(), data_.begin(), data_.end());
+      break;
+    case Kind::recv: {
+      const Message& message = messages_[graph_.partner(id)];
+      const auto data = std::span(in_flight_).subspan(message.first, message.count);
+      EPCCL_TRY(write(step.destination, step.bytes, 1, 0, data));
+      break;
+    }
+    case Kind::post:
+    case Kind::wait:
+      return {};
+  }
+  return check_reliances();
+}
+
+void DataFlow::append(const Fragment& fragment) {
+  if (!data_.empty() && data_.back().rank == fragment.rank &&
+      data_.back().offset + data_.back().length == fragment.offset)
+    data_.back().length += fragment.length;
+  else
+    data_.push_back(fragment);
+}
+
+void DataFlow::rely(Hazard hazard, uint32_t earlier, const Location& at, uint64_t begin, uint64_t end) {
+  if (before_.ask(earlier)) reliances_.push_back({hazard, at.buffer, at.rank, earlier, begin, end});
+}
+
+Status DataFlow::read(const Location& from, uint64_t bytes, uint32_t rows, uint64_t stride) {
+  if (rows == 1 || stride == bytes) return read_range(from, bytes * rows);
+  Location row = from;
+  for (uint32_t i = 0; i < rows; ++i, row.offset += stride) EPCCL_TRY(read_range(row, bytes));
+  return {};
+}
+
+Status DataFlow::read_range(const Location& from, uint64_t bytes) {
+  const uint64_t begin = from.offset, end = begin + bytes;
+  if (from.buffer == Buffer::input) {
+    append({bytes, begin, from.rank});
+    return {};
+  }
+  uint64_t known = begin;  // bytes up to here were found
+  uint64_t gap_end = begin;
+  content(from.rank, from.buffer).for_each(begin, end, [&](Piece& piece) {
+    const uint64_t first = std::max(begin, piece.begin), last = std::min(end, piece.end);
+    if (gap_end == begin && first > known) gap_end = first;
+    if (gap_end > begin) return;
+    append({last - first, piece.source_offset + (first - piece.begin), piece.source_rank});
+    rely(Hazard::reads_written, piece.writer, from, first, last);
+    if (from.buffer == Buffer::scratch) {
+      readers_.push_back({first, last, current_, piece.readers});
+      piece.readers = static_cast<uint32_t>(readers_.size() - 1);
+    }
+    known = last;
+  });
+  if (gap_end > begin) return unwritten(from, known, gap_end);
+  if (known < end) return unwritten(from, known, end);
+  return {};
+}
+
+Status DataFlow::clear_for_write(const Location& to, uint64_t bytes) {
+  const uint64_t begin = to.offset, end = begin + bytes;
+  IntervalMap& map = content(to.rank, to.buffer);
+  Status status;
+  bool occupied = false;
+  map.for_each(begin, end, [&](const Piece& piece) {
+    occupied = true;
+    if (!status.ok()) return;
+    const uint64_t first = std::max(begin, piece.begin), last = std::min(end, piece.end);
+    if (to.buffer == Buffer::output) {
+      status = failure(current_,
+                       fmt::format("writes bytes [{}, {}) of the output of rank {} a second time, after {}",
+                                   first, last, to.rank, name(piece.writer)));
+      return;
+    }
+    rely(Hazard::overwrites_written, piece.writer, to, first, last);
+    for (uint32_t at = piece.readers; at != Piece::no_readers; at = readers_[at].next) {
+      const Reader& reader = readers_[at];
+      const uint64_t low = std::max(first, reader.begin), high = std::min(last, reader.end);
+      if (low >= high) continue;
+      if (reader.step == current_) {
+        status = failure(current_, fmt::format("reads and writes bytes [{}, {}) of the scratch of rank {}",
+                                               low, high, to.rank));
+        return;
+      }
+      rely(Hazard::overwrites_read, reader.step, to, low, high);
+    }
+  });
+  EPCCL_TRY(std::move(status));
+  if (occupied) map.erase(begin, end);
+  return {};
+}
+
+Status DataFlow::write(const Location& to, uint64_t bytes, uint32_t rows, uint64_t stride,
+                       std::span<const Fragment> data) {
+  const bool contiguous = rows == 1 || stride == bytes;
+  const uint64_t run = contiguous ? bytes * rows : bytes;
+  const uint32_t runs = contiguous ? 1 : rows;
+  if (run == 0) return {};
+  IntervalMap& map = content(to.rank, to.buffer);
+  size_t fragment = 0;
+  uint64_t used = 0;  // bytes of data[fragment]
+  Location at = to;
+  for (uint32_t i = 0; i < runs; ++i, at.offset += stride) {
+    EPCCL_TRY(clear_for_write(at, run));
+    for (uint64_t done = 0; done < run;) {
+      const Fragment& from = data[fragment];
+      const uint64_t length = std::min(run - done, from.length - used);
+      const uint64_t begin = at.offset + done;
+      map.insert({begin, begin + length, from.offset + used, from.rank, current_, Piece::no_readers});
+      done += length;
+      used += length;
+      if (used == from.length) {
+        ++fragment;
+        used = 0;
+      }
+    }
+  }
+  return {};
+}
+
+Status DataFlow::check_reliances() {
+  if (reliances_.empty() || before_.search(current_)) return {};
+  const auto broken =
+      std::ranges::find_if(reliances_, [&](const Reliance& it) { return before_.missing(it.earlier); });
+  return race(*broken);
+}
+
+Status DataFlow::failure(uint32_t id, const std::string& what) const {
+  return step_error(graph_.plan(), graph_.rank_of(id), graph_.index_of(id), what);
+}
+
+std::string DataFlow::name(uint32_t id) const {
+  return fmt::format("rank {} step {} ({})", graph_.rank_of(id), graph_.index_of(id),
+                     to_text(graph_.step(id)));
+}
+
+Status DataFlow::race(const Reliance& reliance) const {
+  const bool reads = reliance.hazard == Hazard::reads_written;
+  const bool was_read = reliance.hazard == Hazard::overwrites_read;
+  return failure(
+      current_,
+      fmt::format("race: {} bytes [{}, {}) of the {} of rank {}, which {} {}, and nothing makes that "
+                  "complete first",
+                  reads ? "reads" : "overwrites", reliance.begin, reliance.end, to_string(reliance.buffer),
+                  reliance.rank, name(reliance.earlier), was_read ? "reads" : "writes"));
+}
+
+/// Where some step does write the bytes, the plan has a race; it is only in the order chosen here that it
+/// comes later.
+Status DataFlow::unwritten(const Location& at, uint64_t begin, uint64_t end) const {
+  const auto writes_them = [&](const Step& step) {
+    if (step.kind != Kind::copy && step.kind != Kind::recv) return false;
+    if (step.destination.rank != at.rank || step.destination.buffer != at.buffer) return false;
+    for (uint32_t row = 0; row < step.rows; ++row) {
+      const uint64_t first = step.destination.offset + row * step.destination_stride;
+      if (first < end && begin < first + step.bytes) return true;
+    }
+    return false;
+  };
+  const std::string what =
+      fmt::format("reads bytes [{}, {}) of the {} of rank {}", begin, end, to_string(at.buffer), at.rank);
+  for (uint32_t id = 0; id < graph_.size(); ++id)
+    if (id != current_ && writes_them(graph_.step(id)))
+      return failure(current_, fmt::format("race: {}, which {} writes, and nothing makes that complete first",
+                                           what, name(id)));
+  return failure(current_, what + ", which no other step writes");
+}
+
+}  // namespace epccl::plan

@@ -1,0 +1,95 @@
+// Symbolic execution of a plan: which input bytes every written byte holds, and whether that is so in every
+// schedule.
+//
+// Steps are run once, in one possible order. Wherever two steps touch the same bytes and one of them writes,
+// the earlier one must be complete before the later one starts in every schedule; then all schedules leave
+// the same bytes, and the one order stands for all of them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+#include "plan/happens_before.hpp"
+#include "plan/interval_map.hpp"
+#include "plan/plan.hpp"
+#include "plan/step_graph.hpp"
+
+namespace epccl::plan {
+
+class DataFlow {
+ public:
+  /// `graph` (of a well-formed plan) and `order` must outlive this.
+  DataFlow(const StepGraph& graph, const StepOrder& order);
+
+  /// Runs all steps. Errors: bytes read that are not written before, an output byte written twice, a pair of
+  /// steps that race for the same bytes.
+  Status run();
+
+  /// After run(): every output holds exactly what `expected` says, and nothing else was written.
+  Status check_outputs(std::span<const Transfer> expected);
+
+ private:
+  /// `length` consecutive bytes of the input of `rank` from `offset`.
+  struct Fragment {
+    uint64_t length = 0, offset = 0;
+    int32_t rank = 0;
+  };
+  /// The fragments of one message in flight.
+  struct Message {
+    size_t first = 0, count = 0;
+  };
+  /// A step that has read bytes of a piece; a linked list per piece, newest first.
+  struct Reader {
+    uint64_t begin = 0, end = 0;
+    uint32_t step = 0, next = Piece::no_readers;
+  };
+  enum class Hazard : uint8_t { reads_written, overwrites_read, overwrites_written };
+  /// An ordering that the current step relies on.
+  struct Reliance {
+    Hazard hazard = Hazard::reads_written;
+    Buffer buffer = Buffer::scratch;
+    int32_t rank = 0;
+    uint32_t earlier = 0;
+    uint64_t begin = 0, end = 0;
+  };
+
+  Status execute(uint32_t id);
+  Status read(const Location& from, uint64_t bytes, uint32_t rows, uint64_t stride);
+  Status read_range(const Location& from, uint64_t bytes);
+  Status write(const Location& to, uint64_t bytes, uint32_t rows, uint64_t stride,
+               std::span<const Fragment> data);
+  Status clear_for_write(const Location& to, uint64_t bytes);
+  void append(const Fragment& fragment);
+  void rely(Hazard hazard, uint32_t earlier, const Location& at, uint64_t begin, uint64_t end);
+  Status check_reliances();
+
+  Status unwritten(const Location& at, uint64_t begin, uint64_t end) const;
+  Status race(const Reliance& reliance) const;
+  Status check_output(int rank, std::span<const Transfer> expected);
+  Status check_nothing_more(int rank, std::span<const Transfer> expected,
+                            std::span<const Piece> written) const;
+  Status wrong_output(int rank, const Piece& piece, uint64_t begin, uint64_t end,
+                      const Transfer& expected) const;
+  Status missing_output(int rank, uint64_t begin, uint64_t end, const Transfer& expected) const;
+  Status extra_output(int rank, const Piece& piece, uint64_t begin, uint64_t end) const;
+  Status failure(uint32_t id, const std::string& what) const;
+  std::string name(uint32_t id) const;
+
+  IntervalMap& content(int rank, Buffer buffer);
+
+  const StepGraph& graph_;
+  const StepOrder& order_;
+  HappensBefore before_;
+  std::vector<IntervalMap> outputs_, scratches_;  // per rank
+  std::vector<Reader> readers_;                   // of scratch; outputs are never overwritten
+  std::vector<Fragment> in_flight_;               // contents of messages, captured when the send runs
+  std::vector<Message> messages_;                 // per step id of a send
+  uint32_t current_ = 0;                          // the step being run
+  std::vector<Fragment> data_;                    // what it has read
+  std::vector<Reliance> reliances_;
+};
+
+}  // namespace epccl::plan

@@ -1,0 +1,33 @@
+// Proves a plan right for every schedule, or says what is wrong with it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/status.hpp"
+#include "plan/link_bytes.hpp"
+#include "plan/plan.hpp"
+
+namespace epccl::plan {
+
+/// What a plan is made of; tests compare it with closed forms.
+struct VerifyReport {
+  uint64_t steps = 0;
+  uint64_t dependencies = 0;
+  uint32_t depth = 0;  // steps on the longest chain of steps that must follow each other
+  LinkBytes links;
+};
+
+/// Proves, for every order in which the ranks may run their steps:
+///   - every step is well formed (well_formed.hpp), every message has both ends with equal bytes;
+///   - counters only grow and are posted in order; every wait is released; no deadlock, whether transports
+///   buffer or not;
+///   - no two steps race for the same bytes; nothing is read before it is written;
+///   - at the end every output byte that is in `expected` is the right input byte, written once, and no other
+///   is written.
+/// `expected` may come in any order; transfers of zero bytes are ignored. `report`, when given, is filled as
+/// far as the proof gets. Codes: internal_error for a wrong plan, with algorithm, rank, step and bytes;
+/// invalid_argument for an `expected` that contradicts itself.
+Status verify(const Plan& plan, std::span<const Transfer> expected, VerifyReport* report = nullptr);
+
+}  // namespace epccl::plan

@@ -1,0 +1,85 @@
+// Joining a communicator, the collective exchange used to set everything else up, and the control line that stays open
+// afterwards: it is how ranks learn at once that another died, gave up, or disagrees with them.
+//
+//   rank 0 ----\                 hub: one thread in the process that made the id. Star-shaped: one connection a rank.
+//   rank 1 -----+---- hub        Joining is a mutual challenge-response over the id's secret; who fails it is refused,
+//   rank n ----/                 logged, and has no effect on the others.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+#include "runtime/bootstrap/unique_id.hpp"
+
+namespace epccl::runtime {
+
+using Blob = std::vector<std::byte>;
+
+/// What a rank is doing, told to the hub when it has been waiting for a while. The hub compares the ranks' reports: two
+/// with the same sequence number and different `call` text disagree, and everybody is told (Notice::mismatch).
+struct StallReport {
+  uint64_t sequence = 0;  // number of the collective on this communicator
+  std::string call;       // "alltoall count 4 float32": equal text on every rank that makes the same call
+  std::string waiting;    // for people: "rank 3 to send 4096 bytes"
+};
+
+/// Something every rank must hear of.
+struct Notice {
+  enum class Kind : uint8_t {
+    died,      // `rank`'s connection closed without leave()
+    failed,    // `rank` reported an error or aborted
+    mismatch,  // ranks disagree; `text` names both and both values
+    hub_lost,  // the hub's process died
+  };
+  Kind kind = Kind::died;
+  int rank = -1;
+  std::string text;  // a sentence with rank, host and pid
+};
+
+/// One thread at a time, except report_failure(), report_stall(), publish() and leave(), which any thread may call while
+/// another one blocks. A blocking call fails at once when a notice arrives, with the notice's text; the notice itself is
+/// still there for poll_notice().
+class Bootstrap {
+ public:
+  virtual ~Bootstrap() = default;
+
+  /// Joins as `rank` of `ranks`, within `timeout` seconds; blocks until all have joined. Errors name what is missing
+  /// ("2 of 8 ranks had joined after 30 s; missing: 3, 5") or wrong (rank taken twice, different rank counts, bad secret,
+  /// nobody listening at address:port).
+  static Result<std::unique_ptr<Bootstrap>> join(const UniqueId& id, int rank, int ranks, double timeout);
+
+  /// Collective: every rank's blob, in rank order. Sizes may differ. All ranks call in the same order.
+  virtual Result<std::vector<Blob>> allgather(std::span<const std::byte> mine) = 0;
+  /// Collective.
+  virtual Status barrier() = 0;
+
+  /// Leaves a blob (a transport's address) under `key` at the hub, and fetches other ranks' blobs when needed. A lookup of
+  /// what is not yet published waits for it, up to the timeout.
+  virtual Status publish(const std::string& key, std::span<const std::byte> blob) = 0;
+  virtual Result<Blob> lookup(int rank, const std::string& key) = 0;
+
+  /// Readable when poll_notice() may have something.
+  virtual int fd() const = 0;
+  /// The next notice, if one has arrived. Never blocks.
+  virtual std::optional<Notice> poll_notice() = 0;
+
+  /// Tells everybody that this rank gives up (they get Notice::failed with `text`). Never blocks for long.
+  virtual void report_failure(const std::string& text) = 0;
+  /// Tells the hub what this rank waits for. Never blocks for long.
+  virtual void report_stall(const StallReport& report) = 0;
+
+  /// What the other ranks were last known to do ("left: 3; rank 2 was last seen waiting in call #7 (...): ..."), for the
+  /// error of a rank that has waited too long. Asks the hub, for a second at most; "" when nothing is known.
+  virtual std::string describe_others() { return ""; }
+
+  /// A regular goodbye: no Notice::died for this rank. The destructor without it counts as a death.
+  virtual void leave() = 0;
+};
+
+}  // namespace epccl::runtime

@@ -1,0 +1,414 @@
+#include "runtime/bootstrap/client.hpp"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+
+namespace epccl::runtime {
+namespace {
+
+constexpr double first_retry = 0.01, longest_retry = 0.2;  // seconds between attempts to connect
+constexpr double report_patience = 0.2;                    // seconds that a report may block its caller
+constexpr double goodbye_patience = 1;
+constexpr double question_patience = 1;
+
+void sleep_seconds(double seconds) {
+  if (seconds > 0) poll(nullptr, 0, static_cast<int>(std::ceil(seconds * 1e3)));
+}
+
+void watch_for_reading(int epoll, int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const UniqueId& id, int rank, int ranks, double timeout) {
+  if (ranks < 1 || ranks > wire::max_ranks || rank < 0 || rank >= ranks)
+    return error(Code::invalid_argument, "rank {} of {} ranks cannot be", rank, ranks);
+  EPCCL_TRY(start_crypto());
+  EPCCL_ASSIGN(const Rendezvous rendezvous, decode(id));
+  auto client = std::make_unique<Client>(rank, ranks, timeout);
+  Status joined = client->join(rendezvous);
+  if (!joined.ok()) {
+    log::warn(log::init, rank, "joining failed: {}", joined.message());
+    return joined;
+  }
+  return std::unique_ptr<Bootstrap>(std::move(client));
+}
+
+Client::~Client() {
+  const std::scoped_lock locks(reading_, writing_);
+  line_.reset();
+}
+
+Status Client::join(const Rendezvous& rendezvous) {
+  const std::lock_guard lock(reading_);
+  const double deadline = now_seconds() + timeout_;
+  epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  notice_event_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll_ || !notice_event_) return system_error(errno, "opening the control line");
+  watch_for_reading(epoll_.get(), notice_event_.get());
+  hub_ = rendezvous.endpoint.to_string();
+
+  bool retry = true;
+  Status status;
+  while (retry) {
+    EPCCL_TRY(connect(rendezvous, deadline));
+    status = prove(rendezvous, deadline, retry);
+    if (retry) sleep_seconds(first_retry);
+  }
+  EPCCL_TRY(std::move(status));
+  status = wait_for_all(deadline);
+  // Giving up is told as such; a connection that just closes would count as a death.
+  if (!status.ok() && state_ == Line::open) hang_up();
+  return status;
+}
+
+/// Tries until somebody accepts: the hub's process may still be starting, or its backlog be full.
+Status Client::connect(const Rendezvous& rendezvous, double deadline) {
+  for (double pause = first_retry;; pause = std::min(2 * pause, longest_retry)) {
+    const double left = deadline - now_seconds();
+    auto fd = net::connect_to(rendezvous.endpoint, std::max(left, 0.001));
+    if (fd.ok()) {
+      net::set_control_line_options(fd->get(), timeout_);
+      line_ = GuardedFd(std::move(fd).value());
+      watch_for_reading(epoll_.get(), line_.get());
+      state_ = Line::open;
+      splitter_ = {};
+      const std::lock_guard lock(writing_);
+      unsent_.clear();
+      sent_ = 0;
+      return {};
+    }
+    if (now_seconds() + pause >= deadline)
+      return error(Code::remote_error, "rank {}: no rendezvous at {} within {} s: {}", rank_,
+                   rendezvous.endpoint.to_string(), timeout_, fd.status().message());
+    sleep_seconds(pause);
+  }
+}
+
+/// The handshake. `retry`: the hub closed before it said anything, which is what an overloaded one does.
+Status Client::prove(const Rendezvous& rendezvous, double deadline, bool& retry) {
+  retry = false;
+  bool timed_out = false;
+  Nonce mine, of_hub;
+  Proof proof;
+  randomize(mine);
+  queue(wire::Writer(wire::Type::hello).u32(wire::protocol_version).raw(mine).take());
+  Status status = pump(
+      deadline, [&] { return challenge_.has_value(); }, timed_out);
+  if (timed_out)
+    return error(Code::remote_error, "rank {}: the rendezvous at {} accepted and then said nothing for {} s",
+                 rank_, hub_, timeout_);
+  if (!status.ok()) {
+    retry = now_seconds() < deadline;
+    first_notice_.reset();
+    notices_.clear();
+    return error(Code::remote_error, "rank {}: the rendezvous at {} closed the connection: {}", rank_, hub_,
+                 status.message());
+  }
+  wire::Reader body(*challenge_);
+  body.raw(of_hub);
+  body.raw(proof);
+  if (!body.complete() || !same_proof(proof, hub_proof(rendezvous.secret, mine, of_hub)))
+    return error(Code::remote_error, "rank {}: who answers at {} does not hold the secret of this unique id",
+                 rank_, hub_);
+
+  wire::Writer claims(wire::Type::join);
+  claims.i32(rank_).i32(ranks_).i32(getpid()).text(this_host());
+  const Proof own = rank_proof(rendezvous.secret, mine, of_hub, claims.body());
+  queue(wire::Writer(wire::Type::join).raw(own).raw(claims.body()).take());
+  return {};
+}
+
+Status Client::wait_for_all(double deadline) {
+  bool timed_out = false;
+  const Status status = pump(
+      deadline, [&] { return joined_ || refused_.has_value(); }, timed_out);
+  if (refused_) return error(Code::invalid_usage, "rank {}: refused by the rendezvous: {}", rank_, *refused_);
+  if (!timed_out) return status;
+  const Answer answer = ask(question_patience);
+  const std::string text = fmt::format("{} of {} ranks had joined after {} s; missing: {}", answer.joined,
+                                       ranks_, timeout_, answer.missing.empty() ? "unknown" : answer.missing);
+  report_failure(text);
+  return {Code::remote_error, fmt::format("rank {}: {}", rank_, text)};
+}
+
+Result<wire::Bytes> Client::gather(wire::GatherKind kind, std::span<const std::byte> mine) {
+  const std::lock_guard lock(reading_);
+  const char* name = kind == wire::GatherKind::barrier ? "barrier" : "allgather";
+  if (mine.size() > wire::max_frame_of_rank - 64)
+    return error(Code::invalid_argument, "allgather of a blob of {} bytes; the limit is {}", mine.size(),
+                 wire::max_frame_of_rank - 64);
+  gathered_.reset();
+  const uint32_t number = ++gathers_;
+  queue(wire::Writer(wire::Type::gather).u32(number).u8(static_cast<uint8_t>(kind)).blob(mine).take());
+  bool timed_out = false;
+  Status status = pump(
+      now_seconds() + timeout_, [&] { return gathered_.has_value(); }, timed_out);
+  if (timed_out) {
+    const Answer answer = ask(question_patience);
+    return error(Code::remote_error, "rank {}: {} #{} incomplete after {} s; missing ranks: {}", rank_, name,
+                 number, timeout_, answer.missing.empty() ? "unknown" : answer.missing);
+  }
+  if (!status.ok()) return std::move(status).with_context(fmt::format("{} #{}", name, number));
+  return *std::exchange(gathered_, std::nullopt);
+}
+
+Result<std::vector<Blob>> Client::allgather(std::span<const std::byte> mine) {
+  EPCCL_ASSIGN(const wire::Bytes all, gather(wire::GatherKind::allgather, mine));
+  wire::Reader body(all);
+  body.u32();
+  std::vector<Blob> blobs;
+  if (body.u32() == static_cast<uint32_t>(ranks_)) {
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const auto blob = body.blob();
+      blobs.emplace_back(blob.begin(), blob.end());
+    }
+  }
+  if (!body.complete() || blobs.empty())
+    return error(Code::remote_error, "rank {}: a malformed allgather result from the rendezvous", rank_);
+  return blobs;
+}
+
+Status Client::barrier() {
+  auto done = gather(wire::GatherKind::barrier, {});
+  return done.ok() ? Status() : std::move(done).take_status();
+}
+
+Status Client::publish(const std::string& key, std::span<const std::byte> blob) {
+  if (blob.size() > wire::max_frame_of_rank - 512 || key.size() > 256)
+    return error(Code::invalid_argument, "publishing {} bytes under a key of {}: too much", blob.size(),
+                 key.size());
+  queue(wire::Writer(wire::Type::publish).text(key).blob(blob).take());
+  flush_until(now_seconds() + timeout_);
+  return {};
+}
+
+Result<Blob> Client::lookup(int rank, const std::string& key) {
+  const std::lock_guard lock(reading_);
+  if (rank < 0 || rank >= ranks_)
+    return error(Code::invalid_argument, "look-up at rank {} of {}", rank, ranks_);
+  const uint32_t request = ++requests_;
+  queue(wire::Writer(wire::Type::lookup).u32(request).i32(rank).text(key).take());
+  bool timed_out = false;
+  Status status = pump(
+      now_seconds() + timeout_, [&] { return found_.contains(request); }, timed_out);
+  if (timed_out)
+    return error(Code::remote_error, "rank {}: rank {} published no \"{}\" within {} s", rank_, rank, key,
+                 timeout_);
+  if (!status.ok())
+    return std::move(status).with_context(fmt::format("look-up of \"{}\" of rank {}", key, rank));
+  Found found = std::move(found_.extract(request).mapped());
+  if (found.success) return std::move(found.blob);
+  return error(Code::remote_error, "rank {}: {}", rank_,
+               std::string_view(reinterpret_cast<const char*>(found.blob.data()), found.blob.size()));
+}
+
+std::optional<Notice> Client::poll_notice() {
+  flush();
+  // Whoever else is reading sees the notice, and fails with it.
+  const std::unique_lock lock(reading_, std::try_to_lock);
+  if (!lock.owns_lock()) return std::nullopt;
+  if (notices_.empty()) read_line();
+  std::optional<Notice> notice;
+  if (!notices_.empty()) {
+    notice = std::move(notices_.front());
+    notices_.pop_front();
+  }
+  eventfd_t drained = 0;
+  if (notices_.empty()) eventfd_read(notice_event_.get(), &drained);
+  return notice;
+}
+
+void Client::report_failure(const std::string& text) {
+  queue(wire::Writer(wire::Type::failure).text(text).take());
+  flush_until(now_seconds() + report_patience);
+}
+
+void Client::report_stall(const StallReport& report) {
+  queue(wire::Writer(wire::Type::stall).u64(report.sequence).text(report.call).text(report.waiting).take());
+  flush();
+}
+
+std::string Client::describe_others() {
+  const std::unique_lock lock(reading_, std::try_to_lock);
+  return lock.owns_lock() ? ask(question_patience).doing : "";
+}
+
+void Client::leave() {
+  const std::unique_lock lock(reading_, std::try_to_lock);
+  if (lock.owns_lock()) {
+    hang_up();
+  } else {
+    queue(wire::Writer(wire::Type::leave).take());
+    flush_until(now_seconds() + goodbye_patience);
+  }
+}
+
+void Client::hang_up() {
+  if (left_ || state_ != Line::open) return;
+  left_ = true;
+  queue(wire::Writer(wire::Type::leave).take());
+  // The hub hangs up when it has read the goodbye; closing earlier could overtake it.
+  bool timed_out = false;
+  static_cast<void>(pump(
+      now_seconds() + goodbye_patience, [&] { return state_ != Line::open; }, timed_out));
+}
+
+Client::Answer Client::ask(double patience) {
+  const uint32_t request = ++requests_;
+  queue(wire::Writer(wire::Type::question).u32(request).take());
+  bool timed_out = false;
+  static_cast<void>(pump(
+      now_seconds() + patience, [&] { return answers_.contains(request); }, timed_out));
+  return answers_.contains(request) ? std::move(answers_.extract(request).mapped()) : Answer{};
+}
+
+/// Reads and sends until `done`, a notice, the end of the line, or the deadline.
+Status Client::pump(double deadline, const std::function<bool()>& done, bool& timed_out) {
+  timed_out = false;
+  for (;;) {
+    read_line();
+    if (done()) return {};
+    if (first_notice_ && !left_) return {Code::remote_error, first_notice_->text};
+    if (state_ != Line::open)
+      return error(Code::remote_error, "the process of the rendezvous ({}) has ended", hub_);
+    const short events = flush() ? POLLIN : POLLIN | POLLOUT;
+    if (!net::wait_for(line_.get(), events, deadline)) {
+      timed_out = true;
+      return {Code::remote_error, "timed out"};
+    }
+  }
+}
+
+void Client::read_line() {
+  std::array<std::byte, 65536> chunk;
+  while (state_ == Line::open) {
+    const ssize_t got = recv(line_.get(), chunk.data(), chunk.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    const std::string why = got == 0  ? "its connection closed"
+                            : got < 0 ? system_error(errno, "its connection broke").message()
+                                      : "";
+    if (got > 0) splitter_.append(std::span(chunk).first(static_cast<size_t>(got)));
+    for (;;) {
+      auto next = splitter_.next(wire::max_gathered + 64 + 4 * static_cast<size_t>(ranks_));
+      if (!next.ok()) {
+        line_ended("it sent rubbish: " + next.status().message());
+        return;
+      }
+      if (!next->has_value()) break;
+      handle(**next);
+    }
+    if (got <= 0) line_ended(why);
+  }
+}
+
+void Client::handle(const wire::Frame& frame) {
+  wire::Reader body(frame.body);
+  switch (frame.type) {
+    case wire::Type::challenge:
+      challenge_ = frame.body;
+      return;
+    case wire::Type::refused:
+      refused_ = body.text();
+      return;
+    case wire::Type::joined:
+      joined_ = true;
+      hub_rank_ = body.i32();
+      hub_ = fmt::format("{} at {}", body.text(), hub_);
+      return;
+    case wire::Type::gathered:
+      gathered_ = frame.body;
+      return;
+    case wire::Type::found: {
+      const uint32_t request = body.u32();
+      const bool success = body.u8() != 0;
+      const auto blob = body.blob();
+      found_[request] = {success, Blob(blob.begin(), blob.end())};
+      return;
+    }
+    case wire::Type::answer: {
+      const uint32_t request = body.u32();
+      Answer& answer = answers_[request];
+      answer.joined = body.i32();
+      answer.missing = body.text();
+      answer.doing = body.text();
+      return;
+    }
+    case wire::Type::notice: {
+      Notice notice;
+      notice.kind = static_cast<Notice::Kind>(
+          std::min<uint8_t>(body.u8(), static_cast<uint8_t>(Notice::Kind::hub_lost)));
+      notice.rank = body.i32();
+      notice.text = body.text();
+      add_notice(std::move(notice));
+      return;
+    }
+    case wire::Type::may_close:
+      hub_may_close_ = true;
+      return;
+    default:
+      return;  // a newer hub may say more
+  }
+}
+
+void Client::line_ended(const std::string& why) {
+  state_ = hub_may_close_ || left_ ? Line::closed_regularly : Line::broken;
+  // The descriptor stays, so that nothing else gets its number, but it must not keep fd() readable.
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, line_.get(), nullptr);
+  if (state_ == Line::closed_regularly || refused_) return;
+  const std::string who = hub_rank_ >= 0
+                              ? fmt::format("rank {}, which holds the rendezvous ({}),", hub_rank_, hub_)
+                              : fmt::format("the process of the rendezvous ({})", hub_);
+  add_notice({Notice::Kind::hub_lost, hub_rank_, fmt::format("{} died: {}", who, why)});
+}
+
+void Client::add_notice(Notice notice) {
+  log::info(log::init, rank_, "notice: {}", notice.text);
+  if (!first_notice_) first_notice_ = notice;
+  notices_.push_back(std::move(notice));
+  eventfd_write(notice_event_.get(), 1);
+}
+
+void Client::queue(wire::Bytes frame) {
+  const std::lock_guard lock(writing_);
+  unsent_.insert(unsent_.end(), frame.begin(), frame.end());
+}
+
+bool Client::flush() {
+  const std::lock_guard lock(writing_);
+  while (sent_ < unsent_.size()) {
+    const ssize_t sent = send(line_.get(), unsent_.data() + sent_, unsent_.size() - sent_, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+    if (sent < 0) break;  // the reader finds out why
+    sent_ += static_cast<size_t>(sent);
+  }
+  unsent_.clear();
+  sent_ = 0;
+  return true;
+}
+
+bool Client::flush_until(double deadline) {
+  while (!flush()) {
+    if (!net::wait_for(line_.get(), POLLOUT, deadline)) return false;
+  }
+  return true;
+}
+
+}  // namespace epccl::runtime

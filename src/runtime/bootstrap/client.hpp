@@ -1,0 +1,97 @@
+// A rank's end of the control line. See bootstrap.hpp for what it offers.
+//
+// Two locks: `reading_` for whoever takes frames off the line (a blocking call, or poll_notice), `writing_`
+// for the queue of frames to send. So a thread can report a failure, or leave, while another one blocks in an
+// allgather.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "runtime/bootstrap/bootstrap.hpp"
+#include "runtime/bootstrap/fork_guard.hpp"
+#include "runtime/bootstrap/rendezvous.hpp"
+#include "runtime/bootstrap/wire.hpp"
+
+namespace epccl::runtime {
+
+class Client final : public Bootstrap {
+ public:
+  Client(int rank, int ranks, double timeout) : rank_(rank), ranks_(ranks), timeout_(timeout) {}
+  ~Client() override;
+
+  /// Connects, proves, and waits for all ranks.
+  Status join(const Rendezvous& rendezvous);
+
+  Result<std::vector<Blob>> allgather(std::span<const std::byte> mine) override;
+  Status barrier() override;
+  Status publish(const std::string& key, std::span<const std::byte> blob) override;
+  Result<Blob> lookup(int rank, const std::string& key) override;
+  int fd() const override { return epoll_.get(); }
+  std::optional<Notice> poll_notice() override;
+  void report_failure(const std::string& text) override;
+  void report_stall(const StallReport& report) override;
+  std::string describe_others() override;
+  void leave() override;
+
+ private:
+  struct Answer {
+    int joined = 0;
+    std::string missing, doing;
+  };
+  struct Found {
+    bool success = false;
+    Blob blob;
+  };
+  enum class Line : uint8_t { open, closed_regularly, broken };
+
+  Status connect(const Rendezvous& rendezvous, double deadline);
+  Status prove(const Rendezvous& rendezvous, double deadline, bool& retry);
+  Status wait_for_all(double deadline);
+  Result<wire::Bytes> gather(wire::GatherKind kind, std::span<const std::byte> mine);
+
+  // With reading_ held.
+  Status pump(double deadline, const std::function<bool()>& done, bool& timed_out);
+  void read_line();
+  void handle(const wire::Frame& frame);
+  void line_ended(const std::string& why);
+  void add_notice(Notice notice);
+  Answer ask(double patience);
+  void hang_up();
+
+  void queue(wire::Bytes frame);
+  /// Sends what the socket takes; true when all is sent.
+  bool flush();
+  bool flush_until(double deadline);
+
+  const int rank_;
+  const int ranks_;
+  const double timeout_;
+  std::string hub_;  // "host a, pid 7 at 10.0.0.1:4242"
+  int hub_rank_ = -1;
+
+  GuardedFd line_;
+  UniqueFd epoll_, notice_event_;
+
+  std::mutex reading_;
+  Line state_ = Line::broken;
+  wire::Splitter splitter_;
+  bool joined_ = false, hub_may_close_ = false, left_ = false;
+  std::optional<std::string> refused_;
+  std::optional<wire::Bytes> challenge_, gathered_;
+  std::map<uint32_t, Found> found_;
+  std::map<uint32_t, Answer> answers_;
+  uint32_t gathers_ = 0, requests_ = 0;
+  std::deque<Notice> notices_;          // not yet polled
+  std::optional<Notice> first_notice_;  // every later blocking call fails with it
+
+  std::mutex writing_;
+  wire::Bytes unsent_;
+  size_t sent_ = 0;
+};
+
+}  // namespace epccl::runtime

@@ -1,0 +1,335 @@
+#include "runtime/bootstrap/group.hpp"
+
+#include <algorithm>
+
+#include "base/log.hpp"
+
+namespace epccl::runtime {
+namespace {
+
+constexpr int max_listed = 16;  // ranks named in one sentence
+constexpr int max_deaths_told =
+    8;  // notices of further deaths say nothing new, and there may be ranks squared of them
+constexpr size_t max_calls_kept = 256;  // sequence numbers whose call text is remembered
+constexpr size_t max_key = 256;
+
+/// "3, 5, 7 and 12 more"
+class RankList {
+ public:
+  void add(int rank) {
+    if (++count_ <= max_listed) text_ += fmt::format("{}{}", text_.empty() ? "" : ", ", rank);
+  }
+  int count() const { return count_; }
+  std::string text() const {
+    return count_ <= max_listed ? text_ : fmt::format("{} and {} more", text_, count_ - max_listed);
+  }
+
+ private:
+  int count_ = 0;
+  std::string text_;
+};
+
+const char* name_of(wire::GatherKind kind) {
+  return kind == wire::GatherKind::barrier ? "barrier" : "allgather";
+}
+
+Status breach(const char* what) {
+  return error(Code::remote_error, "breach of protocol: {}", what);
+}
+
+}  // namespace
+
+std::string describe(const Member& member) {
+  return fmt::format("rank {} (host {}, pid {})", member.rank, member.host, member.pid);
+}
+
+Status Group::admit(const Member& member, int ranks_claimed) {
+  if (ranks_claimed < 1 || ranks_claimed > wire::max_ranks || member.rank < 0 || member.rank >= ranks_claimed)
+    return error(Code::invalid_argument, "{} of {} ranks cannot be", describe(member), ranks_claimed);
+  if (slots_.empty()) slots_.resize(static_cast<size_t>(ranks_claimed));
+  if (ranks_claimed != ranks()) {
+    const auto other = std::find_if(slots_.begin(), slots_.end(),
+                                    [](const Slot& each) { return each.state != State::absent; });
+    const std::string text = fmt::format("ranks disagree on their number: {} says {}, {} said {}",
+                                         describe(member), ranks_claimed, describe(other->member), ranks());
+    // Who is right cannot be known, so all hear of it.
+    notify(Notice::Kind::mismatch, member.rank, text);
+    return {Code::invalid_usage, text};
+  }
+  if (first_notice_) return {Code::remote_error, first_notice_->text};
+  Slot& taken = slot(member.rank);
+  if (taken.state != State::absent)
+    return error(Code::invalid_usage, "rank {} is taken: {} has joined as it, {} wants to", member.rank,
+                 describe(taken.member), describe(member));
+  taken.state = State::present;
+  taken.member = member;
+  ++joined_;
+  ++present_;
+  if (joined_ == ranks()) complete();
+  return {};
+}
+
+void Group::complete() {
+  complete_ = true;
+  int hub_rank = -1;
+  for (const Slot& each : slots_) {
+    if (hub_rank < 0 && holds_hub(each.member)) hub_rank = each.member.rank;
+  }
+  log::info(log::init, -1, "rendezvous complete: {} ranks", ranks());
+  broadcast(wire::Writer(wire::Type::joined)
+                .i32(hub_rank)
+                .text(fmt::format("host {}, pid {}", host_, pid_))
+                .take());
+}
+
+Status Group::receive(int rank, wire::Type type, wire::Reader& body) {
+  switch (type) {
+    case wire::Type::gather:
+      return gather(rank, body);
+    case wire::Type::publish:
+      return publish(rank, body);
+    case wire::Type::lookup:
+      return lookup(rank, body);
+    case wire::Type::failure:
+      return failure(rank, body);
+    case wire::Type::stall:
+      return stall(rank, body);
+    case wire::Type::question:
+      return question(rank, body);
+    case wire::Type::leave:
+      if (!body.complete()) return breach("a malformed goodbye");
+      leave(rank);
+      return {};
+    default:
+      return breach("a frame of a type that ranks do not send");
+  }
+}
+
+Status Group::gather(int rank, wire::Reader& body) {
+  const uint32_t number = body.u32();
+  const uint8_t kind = body.u8();
+  const auto blob = body.blob();
+  Slot& mine = slot(rank);
+  if (!body.complete() || kind > 1 || !complete_ || mine.gathering)
+    return breach("a malformed or untimely allgather");
+  mine.gathering = true;
+  mine.gather_number = number;
+  mine.gather_kind = static_cast<wire::GatherKind>(kind);
+  mine.gather_blob.assign(blob.begin(), blob.end());
+  ++gathering_;
+  for (const Slot& other : slots_) {
+    if (!other.gathering || (other.gather_number == number && other.gather_kind == mine.gather_kind))
+      continue;
+    notify(Notice::Kind::mismatch, rank,
+           fmt::format("ranks disagree in set-up: {} is in {} #{}, {} in {} #{}", describe(other.member),
+                       name_of(other.gather_kind), other.gather_number, describe(mine.member),
+                       name_of(mine.gather_kind), number));
+    return {};
+  }
+  for (const Slot& other : slots_) {
+    if (other.state != State::left) continue;
+    notify(Notice::Kind::mismatch, rank,
+           fmt::format("{} has left while {} is in {} #{}", describe(other.member), describe(mine.member),
+                       name_of(mine.gather_kind), number));
+    return {};
+  }
+  if (gathering_ == ranks()) finish_gather();
+  return {};
+}
+
+void Group::finish_gather() {
+  size_t total = 0;
+  for (const Slot& each : slots_) total += each.gather_blob.size();
+  if (total > wire::max_gathered) {
+    notify(Notice::Kind::failed, -1,
+           fmt::format("an allgather of {} bytes over {} ranks; the limit is {}", total, ranks(),
+                       wire::max_gathered));
+    return;
+  }
+  const Slot& first = slots_.front();
+  wire::Writer frame(wire::Type::gathered);
+  const bool barrier = first.gather_kind == wire::GatherKind::barrier;
+  frame.u32(first.gather_number).u32(barrier ? 0 : static_cast<uint32_t>(ranks()));
+  for (Slot& each : slots_) {
+    if (!barrier) frame.blob(each.gather_blob);
+    each.gather_blob = {};
+    each.gathering = false;
+  }
+  gathering_ = 0;
+  broadcast(frame.take());
+}
+
+Status Group::publish(int rank, wire::Reader& body) {
+  std::string name = body.text();
+  const auto blob = body.blob();
+  if (!body.complete() || name.size() > max_key) return breach("a malformed publication");
+  wire::Bytes& stored = published_[Key(rank, std::move(name))];
+  published_bytes_ += blob.size() - stored.size();
+  stored.assign(blob.begin(), blob.end());
+  if (published_bytes_ > wire::max_published)
+    notify(Notice::Kind::failed, rank,
+           fmt::format("{} published more than the hub keeps: {} bytes in all, the limit is {}",
+                       describe(slot(rank).member), published_bytes_, wire::max_published));
+  answer_lookups_of(rank);
+  return {};
+}
+
+Status Group::lookup(int rank, wire::Reader& body) {
+  const uint32_t request = body.u32();
+  const int publisher = body.i32();
+  std::string name = body.text();
+  if (!body.complete() || publisher < 0 || publisher >= ranks()) return breach("a malformed look-up");
+  waiting_[Key(publisher, std::move(name))].push_back({rank, request});
+  answer_lookups_of(publisher);
+  return {};
+}
+
+/// Answers what can be answered: found, or never to be published because the publisher has left.
+void Group::answer_lookups_of(int publisher) {
+  auto each = waiting_.lower_bound(Key(publisher, ""));
+  while (each != waiting_.end() && each->first.first == publisher) {
+    const auto found = published_.find(each->first);
+    const bool left = slot(publisher).state == State::left;
+    if (found == published_.end() && !left) {
+      ++each;
+      continue;
+    }
+    const std::string reason = fmt::format("{} left without publishing \"{}\"",
+                                           describe(slot(publisher).member), each->first.second);
+    for (const Lookup& asked : each->second) {
+      wire::Writer frame(wire::Type::found);
+      frame.u32(asked.request).u8(found != published_.end());
+      frame.blob(found != published_.end() ? std::span<const std::byte>(found->second)
+                                           : std::as_bytes(std::span(reason)));
+      send_(asked.asker, std::make_shared<const wire::Bytes>(frame.take()));
+    }
+    each = waiting_.erase(each);
+  }
+}
+
+Status Group::stall(int rank, wire::Reader& body) {
+  StallReport report;
+  report.sequence = body.u64();
+  report.call = body.text();
+  report.waiting = body.text();
+  if (!body.complete()) return breach("a malformed stall report");
+  const auto [first, fresh] = calls_.try_emplace(report.sequence, rank, report.call);
+  if (!fresh && first->second.second != report.call) {
+    const auto& [other, other_call] = first->second;
+    notify(Notice::Kind::mismatch, rank,
+           fmt::format("ranks disagree in call #{}: {} calls \"{}\", {} calls \"{}\"", report.sequence,
+                       describe(slot(other).member), other_call, describe(slot(rank).member), report.call));
+  }
+  if (calls_.size() > max_calls_kept) calls_.erase(calls_.begin());
+  slot(rank).stall = std::move(report);
+  return {};
+}
+
+Status Group::failure(int rank, wire::Reader& body) {
+  const std::string text = body.text();
+  if (!body.complete()) return breach("a malformed failure report");
+  // Most failures are consequences of the first one, which everybody knows.
+  if (first_notice_) return {};
+  notify(Notice::Kind::failed, rank, fmt::format("{} failed: {}", describe(slot(rank).member), text), rank);
+  return {};
+}
+
+Status Group::question(int rank, wire::Reader& body) {
+  const uint32_t request = body.u32();
+  if (!body.complete()) return breach("a malformed question");
+  wire::Writer frame(wire::Type::answer);
+  frame.u32(request).i32(joined_).text(missing()).text(doings(rank));
+  send_(rank, std::make_shared<const wire::Bytes>(frame.take()));
+  return {};
+}
+
+/// Ranks that have not joined, or, later, that have not come to the allgather that others are in.
+std::string Group::missing() const {
+  RankList list;
+  for (size_t rank = 0; rank < slots_.size(); ++rank) {
+    const Slot& each = slots_[rank];
+    if (complete_ ? !each.gathering : each.state == State::absent) list.add(static_cast<int>(rank));
+  }
+  return list.text();
+}
+
+/// What the others were last known to do, for the error of a rank that has waited too long.
+std::string Group::doings(int asker) const {
+  RankList left;
+  std::string stalled;
+  int told = 0;
+  for (const Slot& each : slots_) {
+    if (each.state == State::left) left.add(each.member.rank);
+    if (!each.stall || each.state != State::present || each.member.rank == asker || told == max_listed)
+      continue;
+    ++told;
+    stalled +=
+        fmt::format("{}rank {} was last seen waiting in call #{} ({}): {}", stalled.empty() ? "" : "; ",
+                    each.member.rank, each.stall->sequence, each.stall->call, each.stall->waiting);
+  }
+  std::string text;
+  if (left.count() > 0) text = fmt::format("left: {}", left.text());
+  if (!stalled.empty()) text += (text.empty() ? "" : "; ") + stalled;
+  return text;
+}
+
+void Group::leave(int rank) {
+  Slot& mine = slot(rank);
+  if (mine.state != State::present) return;
+  mine.state = State::left;
+  --present_;
+  log::trace(log::init, -1, "{} left", describe(mine.member));
+  if (!complete_) {
+    notify(Notice::Kind::failed, rank, fmt::format("{} left before all had joined", describe(mine.member)),
+           rank);
+    return;
+  }
+  if (gathering_ > 0 && !first_notice_) {
+    notify(Notice::Kind::mismatch, rank,
+           fmt::format("{} has left while other ranks are in an allgather or barrier", describe(mine.member)),
+           rank);
+  }
+  answer_lookups_of(rank);
+  if (holds_hub(mine.member)) broadcast(wire::Writer(wire::Type::may_close).take());
+}
+
+bool Group::has_left(int rank) const {
+  return slots_[static_cast<size_t>(rank)].state == State::left;
+}
+
+void Group::disconnected(int rank, const std::string& why) {
+  Slot& mine = slot(rank);
+  if (mine.state != State::present) return;
+  mine.state = State::dead;
+  --present_;
+  const std::string text = fmt::format("{} died: {}", describe(mine.member), why);
+  if (++deaths_told_ > max_deaths_told) return;
+  notify(Notice::Kind::died, rank, text);
+}
+
+void Group::close() {
+  for (const Slot& each : slots_) {
+    if (each.state == State::present && holds_hub(each.member))
+      disconnected(each.member.rank, "its process ended without leaving the communicator");
+  }
+  broadcast(wire::Writer(wire::Type::may_close).take());
+}
+
+void Group::broadcast(wire::Bytes frame, int except) {
+  const Frame shared = std::make_shared<const wire::Bytes>(std::move(frame));
+  for (size_t rank = 0; rank < slots_.size(); ++rank) {
+    if (slots_[rank].state == State::present && static_cast<int>(rank) != except)
+      send_(static_cast<int>(rank), shared);
+  }
+}
+
+void Group::notify(Notice::Kind kind, int rank, const std::string& text, int except) {
+  // Of what is not a death, the first says it all.
+  if (first_notice_ && kind != Notice::Kind::died) return;
+  log::warn(log::init, -1, "{}", text);
+  if (!first_notice_) first_notice_ = Notice{kind, rank, text};
+  broadcast(wire::Writer(wire::Type::notice).u8(static_cast<uint8_t>(kind)).i32(rank).text(text).take(),
+            except);
+}
+
+}  // namespace epccl::runtime

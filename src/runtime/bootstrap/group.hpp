@@ -1,0 +1,110 @@
+// What the hub knows of one communicator: who has joined, what was exchanged, who is gone. No sockets and no
+// clock in here: frames come in, frames go out through `send`.
+//
+//   absent --admit--> present --leave--> left
+//                        |--disconnected--> dead         (everybody hears of it)
+//
+// Used by the hub's thread only.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.hpp"
+#include "runtime/bootstrap/bootstrap.hpp"
+#include "runtime/bootstrap/wire.hpp"
+
+namespace epccl::runtime {
+
+/// Who a rank claims to be; claims are proved with the secret.
+struct Member {
+  int rank = -1;
+  int pid = 0;
+  std::string host;
+};
+
+/// "rank 3 (host node1, pid 4242)"
+std::string describe(const Member& member);
+
+class Group {
+ public:
+  using Frame = std::shared_ptr<const wire::Bytes>;  // one frame, shared by all queues it stands in
+  using Send = std::function<void(int rank, const Frame&)>;
+
+  /// `host` and `pid` are those of the hub's own process.
+  Group(std::string host, int pid, Send send) : host_(std::move(host)), pid_(pid), send_(std::move(send)) {}
+
+  /// Takes a rank in, or says why not. The last one to come completes the group.
+  Status admit(const Member& member, int ranks);
+  /// A frame from a present rank. An error is a breach of the protocol: the caller drops the connection.
+  Status receive(int rank, wire::Type type, wire::Reader& body);
+  /// The connection of a rank is gone; a death unless it has left.
+  void disconnected(int rank, const std::string& why);
+  /// The hub's process ends: ranks in this process die with it, the others are told that the hub may go.
+  void close();
+
+  bool has_left(int rank) const;
+  /// All have come and all are gone.
+  bool finished() const { return complete_ && present_ == 0; }
+
+ private:
+  enum class State : uint8_t { absent, present, left, dead };
+  struct Slot {
+    State state = State::absent;
+    Member member;
+    // The allgather or barrier this rank has come to and that is not complete.
+    bool gathering = false;
+    uint32_t gather_number = 0;
+    wire::GatherKind gather_kind{};
+    wire::Bytes gather_blob;
+    std::optional<StallReport> stall;
+  };
+  struct Lookup {
+    int asker = -1;
+    uint32_t request = 0;
+  };
+  using Key = std::pair<int, std::string>;  // publishing rank, name
+
+  Slot& slot(int rank) { return slots_[static_cast<size_t>(rank)]; }
+  int ranks() const { return static_cast<int>(slots_.size()); }
+  bool holds_hub(const Member& member) const { return member.pid == pid_ && member.host == host_; }
+
+  void complete();
+  Status gather(int rank, wire::Reader& body);
+  void finish_gather();
+  Status publish(int rank, wire::Reader& body);
+  Status lookup(int rank, wire::Reader& body);
+  Status stall(int rank, wire::Reader& body);
+  Status failure(int rank, wire::Reader& body);
+  Status question(int rank, wire::Reader& body);
+  void leave(int rank);
+  void answer_lookups_of(int publisher);
+
+  std::string missing() const;
+  std::string doings(int asker) const;
+  void broadcast(wire::Bytes frame, int except = -1);
+  void notify(Notice::Kind kind, int rank, const std::string& text, int except = -1);
+
+  std::string host_;
+  int pid_ = 0;
+  Send send_;
+  std::vector<Slot> slots_;
+  int joined_ = 0;   // ever
+  int present_ = 0;  // now
+  bool complete_ = false;
+  int gathering_ = 0;
+  std::map<Key, wire::Bytes> published_;
+  size_t published_bytes_ = 0;
+  std::map<Key, std::vector<Lookup>> waiting_;
+  std::map<uint64_t, std::pair<int, std::string>>
+      calls_;  // per sequence number: the first to report it, and its call
+  std::optional<Notice> first_notice_;
+  int deaths_told_ = 0;
+};
+
+}  // namespace epccl::runtime

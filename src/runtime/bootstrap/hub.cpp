@@ -1,0 +1,336 @@
+#include "runtime/bootstrap/hub.hpp"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <mutex>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "base/never_destroyed.hpp"
+#include "base/settings.hpp"
+
+namespace epccl::runtime {
+namespace {
+
+constexpr double stranger_patience = 5;  // seconds in which a connection has to prove itself
+constexpr double closing_patience = 5;   // seconds in which a refused one may read why
+constexpr double goodbye_patience = 1;   // seconds that the end of the process may take
+constexpr int max_strangers = 1024;
+
+/// Where the rendezvous is: EPCCL_COMM_ID's address, or the one that interfaces give.
+Result<net::Endpoint> chosen_endpoint() {
+  const std::string fixed = settings::get("EPCCL_COMM_ID");
+  if (fixed.empty()) return net::local_address(settings::get("EPCCL_SOCKET_IFNAME"));
+  auto parsed = net::parse_host_port(fixed);
+  if (!parsed.ok()) return std::move(parsed).take_status().with_context("EPCCL_COMM_ID");
+  auto addresses = net::resolve(parsed->host, parsed->port);
+  if (!addresses.ok()) return std::move(addresses).take_status().with_context("EPCCL_COMM_ID");
+  return addresses->front();
+}
+
+void watch(int epoll, int operation, int fd, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  epoll_ctl(epoll, operation, fd, &event);
+}
+
+/// The hubs of this process, and, in a forked child, those of its parent: they are never touched there, for
+/// the fork may have come in the middle of their threads' work.
+struct Registry {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Hub>> hubs;
+};
+
+Registry& registry() {
+  static NeverDestroyed<Registry> instance;
+  return *instance;
+}
+
+/// Stops this process's hubs when the process ends regularly.
+struct StopAtExit {
+  ~StopAtExit() {
+    const std::lock_guard lock(registry().mutex);
+    std::erase_if(registry().hubs, [](const auto& each) { return each->owner() == getpid(); });
+  }
+};
+
+}  // namespace
+
+Result<UniqueId> create_unique_id() {
+  EPCCL_TRY(start_crypto());
+  EPCCL_ASSIGN(std::unique_ptr<Hub> hub, Hub::start());
+  const UniqueId id = encode(hub->rendezvous());
+  static const StopAtExit stop_at_exit;
+  const std::lock_guard lock(registry().mutex);
+  std::erase_if(registry().hubs,
+                [](const auto& each) { return each->owner() == getpid() && each->finished(); });
+  registry().hubs.push_back(std::move(hub));
+  return id;
+}
+
+Result<std::unique_ptr<Hub>> Hub::start() {
+  auto hub = std::make_unique<Hub>(Private());
+  EPCCL_TRY(hub->open());
+  // The application's signal handlers belong on its own threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  hub->thread_ = std::thread([raw = hub.get()] { raw->run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  log::info(log::init, -1, "rendezvous opened at {}", hub->rendezvous_.endpoint.to_string());
+  return hub;
+}
+
+Status Hub::open() {
+  EPCCL_ASSIGN(timeout_, settings::get_seconds("EPCCL_TIMEOUT"));
+  EPCCL_ASSIGN(rendezvous_.endpoint, chosen_endpoint());
+  randomize(rendezvous_.secret);
+  auto listener = net::listen_at(rendezvous_.endpoint);
+  if (!listener.ok()) return std::move(listener).take_status().with_context("opening the rendezvous");
+  listener_ = GuardedFd(std::move(listener).value());
+  epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  stop_event_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll_ || !stop_event_) return system_error(errno, "opening the rendezvous");
+  owner_ = getpid();
+  watch(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), EPOLLIN);
+  watch(epoll_.get(), EPOLL_CTL_ADD, stop_event_.get(), EPOLLIN);
+  group_ = std::make_unique<Group>(
+      this_host(), owner_, [this](int rank, const Group::Frame& frame) { send_to_rank(rank, frame); });
+  return {};
+}
+
+Hub::~Hub() {
+  stop_.store(true, std::memory_order_release);
+  if (stop_event_) eventfd_write(stop_event_.get(), 1);
+  if (thread_.joinable()) thread_.join();
+}
+
+void Hub::run() {
+  pthread_setname_np(pthread_self(), "epccl-hub");
+  std::array<epoll_event, 64> events;
+  while (!stop_.load(std::memory_order_acquire) && !(group_->finished() && connections_.empty())) {
+    const int ready = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                                 milliseconds_to_next_deadline(now_seconds()));
+    for (int i = 0; i < ready; ++i) {
+      const auto& event = events[static_cast<size_t>(i)];
+      if (event.data.fd == stop_event_.get()) continue;
+      if (event.data.fd == listener_.get()) {
+        accept_all();
+      } else {
+        handle(event.data.fd, event.events);
+      }
+    }
+    drop_overdue(now_seconds());
+  }
+  if (!group_->finished()) say_goodbye();
+  connections_.clear();
+  listener_.reset();
+  group_.reset();
+  finished_.store(true, std::memory_order_release);
+}
+
+void Hub::handle(int fd, uint32_t events) {
+  const auto found = connections_.find(fd);
+  if (found == connections_.end()) return;  // dropped while handling another one of this round
+  HubConnection& connection = found->second;
+  const bool open = (events & ~uint32_t{EPOLLOUT}) == 0 || connection.receive();
+  // What came before the end counts: a goodbye, most of all.
+  if (!handle_frames(connection)) return;
+  if (!open) {
+    drop(fd, connection.end_reason());
+    return;
+  }
+  flush_or_watch(connection);
+}
+
+void Hub::accept_all() {
+  for (;;) {
+    UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+      // Out of descriptors, most likely. The listener would stay readable, so it rests a while.
+      log::warn(log::init, -1, "{}", system_error(errno, "rendezvous: accepting a connection").message());
+      watch(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), 0);
+      accept_again_at_ = now_seconds() + 0.2;
+      return;
+    }
+    std::string peer = net::peer_name(fd.get());
+    if (strangers_ >= max_strangers) {
+      log::warn(log::init, -1, "rendezvous: {} connections prove nothing; {} is turned away", strangers_,
+                peer);
+      continue;
+    }
+    net::set_control_line_options(fd.get(), timeout_);
+    watch(epoll_.get(), EPOLL_CTL_ADD, fd.get(), EPOLLIN);
+    const int key = fd.get();
+    connections_.try_emplace(key, std::move(fd), std::move(peer), now_seconds() + stranger_patience);
+    ++strangers_;
+  }
+}
+
+/// False when the connection was dropped.
+bool Hub::handle_frames(HubConnection& connection) {
+  for (;;) {
+    auto next = connection.next();
+    Status status;
+    if (!next.ok()) {
+      status = std::move(next).take_status();
+    } else if (!next->has_value()) {
+      return true;
+    } else if (connection.phase == HubConnection::Phase::member) {
+      wire::Reader body((*next)->body);
+      status = group_->receive(connection.rank, (*next)->type, body);
+    } else if (connection.phase != HubConnection::Phase::closing) {
+      status = handle_stranger(connection, **next);
+    }
+    if (!status.ok()) {
+      drop(connection.fd(), status.message());
+      return false;
+    }
+    if (connection.phase == HubConnection::Phase::member && group_->has_left(connection.rank)) {
+      drop(connection.fd(), "it left");
+      return false;
+    }
+  }
+}
+
+Status Hub::handle_stranger(HubConnection& connection, const wire::Frame& frame) {
+  if (connection.phase == HubConnection::Phase::hello) return challenge(connection, frame);
+  return admit(connection, frame);
+}
+
+Status Hub::challenge(HubConnection& connection, const wire::Frame& frame) {
+  wire::Reader body(frame.body);
+  const uint32_t version = body.u32();
+  body.raw(connection.rank_nonce);
+  if (frame.type != wire::Type::hello || !body.complete())
+    return error(Code::remote_error, "it does not speak the rendezvous protocol");
+  if (version != wire::protocol_version)
+    return error(Code::remote_error, "protocol version {}, here {}", version, wire::protocol_version);
+  randomize(connection.hub_nonce);
+  connection.phase = HubConnection::Phase::challenged;
+  const Proof proof = hub_proof(rendezvous_.secret, connection.rank_nonce, connection.hub_nonce);
+  connection.enqueue(std::make_shared<const wire::Bytes>(
+      wire::Writer(wire::Type::challenge).raw(connection.hub_nonce).raw(proof).take()));
+  return {};
+}
+
+Status Hub::admit(HubConnection& connection, const wire::Frame& frame) {
+  wire::Reader body(frame.body);
+  Proof proof;
+  body.raw(proof);
+  const std::span<const std::byte> claims =
+      std::span(frame.body).subspan(std::min(proof.size(), frame.body.size()));
+  Member member;
+  member.rank = body.i32();
+  const int ranks = body.i32();
+  member.pid = body.i32();
+  member.host = body.text();
+  if (frame.type != wire::Type::join || !body.complete())
+    return error(Code::remote_error, "it does not speak the rendezvous protocol");
+  if (!same_proof(proof, rank_proof(rendezvous_.secret, connection.rank_nonce, connection.hub_nonce, claims)))
+    return error(Code::remote_error, "it does not hold the id's secret");
+
+  --strangers_;
+  // Registered first: completing the group already sends to the rank.
+  const auto [entry, fresh] = fd_of_rank_.try_emplace(member.rank, connection.fd());
+  const Status admitted = group_->admit(member, ranks);
+  if (admitted.ok()) {
+    connection.phase = HubConnection::Phase::member;
+    connection.rank = member.rank;
+    return {};
+  }
+  if (fresh) fd_of_rank_.erase(entry);
+  log::warn(log::init, -1, "rendezvous: refused {} at {}: {}", describe(member), connection.peer,
+            admitted.message());
+  connection.phase = HubConnection::Phase::closing;
+  connection.deadline = now_seconds() + closing_patience;
+  connection.enqueue(
+      std::make_shared<const wire::Bytes>(wire::Writer(wire::Type::refused).text(admitted.message()).take()));
+  return {};
+}
+
+void Hub::send_to_rank(int rank, const Group::Frame& frame) {
+  const auto found = fd_of_rank_.find(rank);
+  if (found == fd_of_rank_.end()) return;
+  HubConnection& connection = connections_.at(found->second);
+  connection.enqueue(frame);
+  // Written when the socket says so: an error found here would change the group in the middle of its own
+  // work.
+  if (!connection.watched_for_writing)
+    watch(epoll_.get(), EPOLL_CTL_MOD, connection.fd(), EPOLLIN | EPOLLOUT);
+  connection.watched_for_writing = true;
+}
+
+void Hub::flush_or_watch(HubConnection& connection) {
+  if (!connection.flush()) {
+    drop(connection.fd(), connection.end_reason());
+    return;
+  }
+  if (connection.has_unsent() == connection.watched_for_writing) return;
+  connection.watched_for_writing = connection.has_unsent();
+  watch(epoll_.get(), EPOLL_CTL_MOD, connection.fd(), connection.has_unsent() ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void Hub::drop(int fd, const std::string& why) {
+  const auto found = connections_.find(fd);
+  if (found == connections_.end()) return;
+  const HubConnection& connection = found->second;
+  const auto phase = connection.phase;
+  const int rank = connection.rank;
+  if (phase == HubConnection::Phase::hello || phase == HubConnection::Phase::challenged) {
+    --strangers_;
+    log::warn(log::init, -1, "rendezvous: refused a connection from {}: {}", connection.peer, why);
+  }
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  if (phase == HubConnection::Phase::member) fd_of_rank_.erase(rank);
+  connections_.erase(found);
+  if (phase == HubConnection::Phase::member) group_->disconnected(rank, why);
+}
+
+void Hub::drop_overdue(double now) {
+  std::vector<int> overdue;
+  for (const auto& [fd, connection] : connections_) {
+    const bool sent = connection.phase == HubConnection::Phase::closing && !connection.has_unsent();
+    if (connection.phase != HubConnection::Phase::member && (now >= connection.deadline || sent))
+      overdue.push_back(fd);
+  }
+  for (const int fd : overdue) drop(fd, fmt::format("it proved nothing within {} s", stranger_patience));
+  if (accept_again_at_ > 0 && now >= accept_again_at_) {
+    accept_again_at_ = 0;
+    watch(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), EPOLLIN);
+  }
+}
+
+int Hub::milliseconds_to_next_deadline(double now) const {
+  double next = accept_again_at_ > 0 ? accept_again_at_ : INFINITY;
+  for (const auto& [fd, connection] : connections_) {
+    if (connection.phase != HubConnection::Phase::member) next = std::min(next, connection.deadline);
+  }
+  if (!std::isfinite(next)) return -1;
+  return next <= now ? 0 : static_cast<int>(std::ceil((next - now) * 1e3));
+}
+
+/// The process ends: what the ranks must know is put on the wire, within reason.
+void Hub::say_goodbye() {
+  group_->close();
+  const double deadline = now_seconds() + goodbye_patience;
+  for (auto& [fd, connection] : connections_) {
+    while (connection.flush() && connection.has_unsent()) {
+      if (!net::wait_for(fd, POLLOUT, deadline)) break;
+    }
+  }
+}
+
+}  // namespace epccl::runtime

@@ -1,0 +1,254 @@
+#include <poll.h>
+#include <sodium.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <span>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "runtime/bootstrap/handshake.hpp"
+#include "runtime/bootstrap/id_exchange.hpp"
+
+namespace epccl::runtime {
+namespace {
+
+constexpr double caller_patience = 5;  // seconds rank 0 gives one connection
+constexpr double port_patience = 2;    // seconds a rank gives one port to say something
+constexpr double retry_pause = 0.05;   // seconds between rounds over the ports
+constexpr size_t max_callers = 1024;
+constexpr std::array<char, 8> magic = {'E', 'P', 'C', 'C', 'L', '-', 'H', 'O'};
+
+using Key = std::array<unsigned char, crypto_secretbox_KEYBYTES>;
+
+/// nonce, then the encrypted and authenticated payload.
+template <size_t Payload>
+struct Sealed {
+  std::array<unsigned char, crypto_secretbox_NONCEBYTES> nonce;
+  std::array<unsigned char, crypto_secretbox_MACBYTES + Payload> box;
+};
+
+template <size_t Payload>
+Sealed<Payload> seal(const Key& key, const std::array<std::byte, Payload>& payload) {
+  Sealed<Payload> out;
+  randombytes_buf(out.nonce.data(), out.nonce.size());
+  crypto_secretbox_easy(out.box.data(), reinterpret_cast<const unsigned char*>(payload.data()), Payload,
+                        out.nonce.data(), key.data());
+  return out;
+}
+
+template <size_t Payload>
+std::optional<std::array<std::byte, Payload>> unseal(const Key& key, const Sealed<Payload>& sealed) {
+  std::array<std::byte, Payload> payload;
+  if (crypto_secretbox_open_easy(reinterpret_cast<unsigned char*>(payload.data()), sealed.box.data(),
+                                 sealed.box.size(), sealed.nonce.data(), key.data()) != 0)
+    return std::nullopt;
+  return payload;
+}
+
+struct Offer {
+  std::array<char, 8> magic;
+  Sealed<128> id;
+};
+using RankBytes =
+    std::array<std::byte, 36>;  // the first 32 bytes of the offer's box, so that it answers this offer; rank
+using Receipt = Sealed<36>;
+
+RankBytes receipt_for(const Offer& offer, int rank) {
+  RankBytes bytes{};
+  std::memcpy(bytes.data(), offer.id.box.data(), 32);
+  for (size_t i = 0; i < 4; ++i)
+    bytes[32 + i] = static_cast<std::byte>(static_cast<uint32_t>(rank) >> (8 * i));
+  return bytes;
+}
+
+Key derive_key(const std::string& identity) {
+  Key key;
+  crypto_generichash(key.data(), key.size(), reinterpret_cast<const unsigned char*>(identity.data()),
+                     identity.size(), nullptr, 0);
+  return key;
+}
+
+/// Reads exactly `into`, within the deadline.
+bool read_all(int fd, std::span<std::byte> into, double deadline) {
+  while (!into.empty()) {
+    const ssize_t got = recv(fd, into.data(), into.size(), 0);
+    if (got > 0) {
+      into = into.subspan(static_cast<size_t>(got));
+    } else if (got == 0 || (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) ||
+               !net::wait_for(fd, POLLIN, deadline)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Rank 0's side: callers in any number and order, none of which can hold up the others.
+class Counter {
+ public:
+  Counter(const UniqueId& id, const Key& key, int ranks)
+      : key_(key), here_(static_cast<size_t>(ranks), false) {
+    offer_.magic = magic;
+    offer_.id = seal(key, id.bytes);
+    here_[0] = true;
+    left_ = ranks - 1;
+  }
+
+  int left() const { return left_; }
+
+  void serve(int listener, double deadline) {
+    std::vector<pollfd> entries = {{listener, POLLIN, 0}};
+    for (const auto& [fd, caller] : callers_) entries.push_back({fd, POLLIN, 0});
+    const double wait = std::clamp(deadline - now_seconds(), 0.0, 0.2);
+    if (poll(entries.data(), entries.size(), static_cast<int>(std::ceil(wait * 1e3))) < 0) return;
+    for (const pollfd& entry : entries) {
+      if (entry.revents == 0) continue;
+      if (entry.fd == listener) {
+        accept_all(listener);
+      } else {
+        hear(entry.fd);
+      }
+    }
+    std::erase_if(callers_, [now = now_seconds()](const auto& each) { return now >= each.second.deadline; });
+  }
+
+  std::string missing() const {
+    std::string text;
+    for (size_t rank = 0; rank < here_.size(); ++rank) {
+      if (!here_[rank]) text += fmt::format("{}{}", text.empty() ? "" : ", ", rank);
+    }
+    return text;
+  }
+
+ private:
+  struct Caller {
+    UniqueFd fd;
+    double deadline = 0;
+    std::array<std::byte, sizeof(Receipt)> bytes{};
+    size_t got = 0;
+  };
+
+  void accept_all(int listener) {
+    while (callers_.size() < max_callers) {
+      UniqueFd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!fd) return;
+      // A fresh socket takes this much at once, or it is not worth serving.
+      if (send(fd.get(), &offer_, sizeof offer_, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof offer_))
+        continue;
+      const int number = fd.get();
+      callers_[number] = Caller{std::move(fd), now_seconds() + caller_patience, {}, 0};
+    }
+  }
+
+  void hear(int fd) {
+    Caller& caller = callers_[fd];
+    const ssize_t got = recv(fd, caller.bytes.data() + caller.got, caller.bytes.size() - caller.got, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+    if (got > 0) caller.got += static_cast<size_t>(got);
+    if (got > 0 && caller.got < caller.bytes.size()) return;
+    if (caller.got == caller.bytes.size()) check(caller);
+    callers_.erase(fd);
+  }
+
+  void check(const Caller& caller) {
+    Receipt receipt;
+    std::memcpy(&receipt, caller.bytes.data(), sizeof receipt);
+    const auto payload = unseal(key_, receipt);
+    for (size_t rank = 0; payload && rank < here_.size(); ++rank) {
+      if (here_[rank] || *payload != receipt_for(offer_, static_cast<int>(rank))) continue;
+      here_[rank] = true;
+      --left_;
+      return;
+    }
+    if (!payload)
+      log::warn(log::init, 0, "id hand-out: {} answered without the job's key",
+                net::peer_name(caller.fd.get()));
+  }
+
+  Key key_;
+  Offer offer_{};
+  std::vector<bool> here_;
+  int left_ = 0;
+  std::map<int, Caller> callers_;
+};
+
+/// Listens at the first free port of an address of `host`; at any address when that name's are not this
+/// machine's own (behind a translated address).
+Result<UniqueFd> open_counter(const IdHandOut& hand_out) {
+  EPCCL_ASSIGN(std::vector<net::Endpoint> addresses, net::resolve(hand_out.host, 0));
+  net::Endpoint any;
+  any.address[10] = any.address[11] = 0xff;  // 0.0.0.0
+  addresses.push_back(any);
+  Status last;
+  for (net::Endpoint at : addresses) {
+    for (const uint16_t port : hand_out.ports) {
+      at.port = port;
+      auto listener = net::listen_at(at);
+      if (listener.ok()) return listener;
+      last = std::move(listener).take_status();
+    }
+  }
+  return std::move(last).with_context("rank 0: no port to hand out the id");
+}
+
+/// The id, when the one who listens at `at` is rank 0 of this job.
+std::optional<UniqueId> fetch(const net::Endpoint& at, const Key& key, int rank, double deadline) {
+  const double patience = std::min(port_patience, std::max(0.01, deadline - now_seconds()));
+  const auto fd = net::connect_to(at, patience);
+  if (!fd.ok()) return std::nullopt;
+  Offer offer;
+  if (!read_all(fd->get(), std::as_writable_bytes(std::span(&offer, 1)), now_seconds() + patience))
+    return std::nullopt;
+  if (offer.magic != magic) return std::nullopt;
+  const auto bytes = unseal(key, offer.id);
+  if (!bytes) return std::nullopt;
+  const Receipt receipt = seal(key, receipt_for(offer, rank));
+  if (send(fd->get(), &receipt, sizeof receipt, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof receipt))
+    return std::nullopt;
+  // Rank 0 hangs up when it has the receipt.
+  std::byte end;
+  static_cast<void>(read_all(fd->get(), std::span(&end, 1), now_seconds() + patience));
+  return UniqueId{*bytes};
+}
+
+}  // namespace
+
+Status IdHandOut::give(const UniqueId& id, int ranks, double timeout) const {
+  EPCCL_TRY(start_crypto());
+  EPCCL_ASSIGN(const UniqueFd listener, open_counter(*this));
+  const double deadline = now_seconds() + timeout;
+  Counter counter(id, derive_key(identity), ranks);
+  while (counter.left() > 0 && now_seconds() < deadline) counter.serve(listener.get(), deadline);
+  if (counter.left() == 0) return {};
+  return error(Code::remote_error, "rank 0: {} of {} ranks came to {} for the id within {} s; missing: {}",
+               ranks - counter.left(), ranks, host, timeout, counter.missing());
+}
+
+Result<UniqueId> IdHandOut::take(int rank, double timeout) const {
+  EPCCL_TRY(start_crypto());
+  const Key key = derive_key(identity);
+  const double deadline = now_seconds() + timeout;
+  do {
+    // Resolved anew each time: a name may appear only when its host is up.
+    if (const auto addresses = net::resolve(host, 0); addresses.ok()) {
+      for (net::Endpoint at : *addresses) {
+        for (const uint16_t port : ports) {
+          at.port = port;
+          if (auto id = fetch(at, key, rank, deadline)) return *id;
+        }
+      }
+    }
+    poll(nullptr, 0, static_cast<int>(retry_pause * 1e3));
+  } while (now_seconds() < deadline);
+  return error(Code::remote_error,
+               "rank {}: rank 0 did not hand out the id at {}, ports {} to {}, within {} s", rank, host,
+               ports.front(), ports.back(), timeout);
+}
+
+}  // namespace epccl::runtime

@@ -1,0 +1,167 @@
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "base/clock.hpp"
+#include "base/unique_fd.hpp"
+#include "runtime/bootstrap/handshake.hpp"
+#include "runtime/bootstrap/id_exchange.hpp"
+
+namespace epccl::runtime {
+namespace {
+
+constexpr double first_pause = 0.001, longest_pause = 0.02;  // seconds between looks
+
+using Ask = Nonce;
+struct Reply {
+  Nonce nonce;
+  UniqueId id;
+};
+static_assert(sizeof(Reply) == 160);
+
+std::string ask_name(int attempt, int rank) {
+  return fmt::format("ask.{}.{}", attempt, rank);
+}
+std::string id_name(int attempt, int rank) {
+  return fmt::format("id.{}.{}", attempt, rank);
+}
+
+/// Opens the directory, after making it if asked to. It must be the user's own, and writable by nobody else:
+/// otherwise whoever writes there could send the ranks to a rendezvous of his own.
+Result<UniqueFd> open_directory(const IdStore& store) {
+  if (store.create && mkdir(store.directory.c_str(), 0700) != 0 && errno != EEXIST)
+    return system_error(errno, "making " + store.directory);
+  const int no_links = store.create ? O_NOFOLLOW : 0;
+  UniqueFd fd(open(store.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | no_links));
+  if (!fd)
+    return system_error(errno, fmt::format("opening directory {} to exchange the id", store.directory));
+  struct stat about {};
+  if (fstat(fd.get(), &about) != 0) return system_error(errno, "looking at " + store.directory);
+  if (about.st_uid != geteuid())
+    return error(Code::invalid_usage,
+                 "directory {} belongs to user {}, not to {}: not used to exchange the id", store.directory,
+                 about.st_uid, geteuid());
+  if ((about.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    return error(Code::invalid_usage, "directory {} (mode {:o}) is writable by others: chmod go-w it",
+                 store.directory, about.st_mode & 07777u);
+  return fd;
+}
+
+/// Whole or not at all.
+Status write_file(int directory, const std::string& name, const void* data, size_t bytes) {
+  const std::string temporary = fmt::format(".{}.{}", name, getpid());
+  unlinkat(directory, temporary.c_str(), 0);
+  const UniqueFd fd(
+      openat(directory, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd) return system_error(errno, "creating file " + temporary);
+  if (::write(fd.get(), data, bytes) != static_cast<ssize_t>(bytes))
+    return system_error(errno, "writing file " + temporary);
+  if (renameat(directory, temporary.c_str(), directory, name.c_str()) != 0)
+    return system_error(errno, "renaming file " + temporary);
+  return {};
+}
+
+/// A file of exactly this size, else nothing.
+template <typename T>
+std::optional<T> read_file(int directory, const std::string& name) {
+  const UniqueFd fd(openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  std::array<std::byte, sizeof(T) + 1> bytes;
+  if (!fd || ::read(fd.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(sizeof(T)))
+    return std::nullopt;
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+bool exists(int directory, const std::string& name) {
+  return faccessat(directory, name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+void pause(double& seconds) {
+  poll(nullptr, 0, static_cast<int>(std::ceil(seconds * 1e3)));
+  seconds = std::min(longest_pause, seconds * 1.5);
+}
+
+/// What rank 0 knows of one other rank.
+struct Served {
+  std::optional<Nonce> answered;
+  bool taken = false;
+};
+
+/// One look at a rank's mailbox.
+Status serve(int directory, const UniqueId& id, int attempt, int rank, Served& served) {
+  const auto ask = read_file<Ask>(directory, ask_name(attempt, rank));
+  if (ask && ask != served.answered) {
+    const Reply reply{*ask, id};
+    EPCCL_TRY(write_file(directory, id_name(attempt, rank), &reply, sizeof reply));
+    served.answered = ask;
+  } else if (served.answered && !exists(directory, id_name(attempt, rank))) {
+    served.taken = true;
+  }
+  return {};
+}
+
+}  // namespace
+
+Status IdStore::give(const UniqueId& id, int ranks, int attempt, double timeout) const {
+  EPCCL_ASSIGN(const UniqueFd fd, open_directory(*this));
+  const double deadline = now_seconds() + timeout;
+  std::vector<Served> served(static_cast<size_t>(ranks));
+  served[0].taken = true;
+  int left = ranks - 1;
+  for (double wait = first_pause; left > 0;) {
+    for (int rank = 1; rank < ranks; ++rank) {
+      Served& each = served[static_cast<size_t>(rank)];
+      if (each.taken) continue;
+      EPCCL_TRY(serve(fd.get(), id, attempt, rank, each));
+      if (each.taken) --left, wait = first_pause;
+    }
+    if (left > 0 && now_seconds() >= deadline) break;
+    if (left > 0) pause(wait);
+  }
+  if (create) rmdir(directory.c_str());  // fails while ranks exchange the next id: then they remove it
+  if (left == 0) return {};
+  std::string missing;
+  for (size_t rank = 1; rank < served.size(); ++rank) {
+    if (!served[rank].taken) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
+  }
+  return error(Code::remote_error, "rank 0: {} of {} ranks came for the id in {} within {} s; missing: {}",
+               ranks - left, ranks, directory, timeout, missing);
+}
+
+Result<UniqueId> IdStore::take(int rank, int attempt, double timeout) const {
+  const double deadline = now_seconds() + timeout;
+  const std::string ask = ask_name(attempt, rank), answer = id_name(attempt, rank);
+  Nonce nonce;
+  randomize(nonce);
+  Status asked;
+  for (double wait = first_pause; now_seconds() < deadline; pause(wait)) {
+    // Rank 0 removes a directory it has finished with, perhaps just before this rank comes for the next id:
+    // hence the loop, and the question that is written again when it is gone.
+    EPCCL_ASSIGN(const UniqueFd fd, open_directory(*this));
+    asked = write_file(fd.get(), ask, nonce.data(), nonce.size());
+    if (!asked.ok() && !create) return asked;
+    for (; now_seconds() < deadline && exists(fd.get(), ask); pause(wait)) {
+      const auto reply = read_file<Reply>(fd.get(), answer);
+      if (!reply || reply->nonce != nonce) continue;
+      unlinkat(fd.get(), ask.c_str(), 0);
+      unlinkat(fd.get(), answer.c_str(), 0);
+      return reply->id;
+    }
+    if (now_seconds() >= deadline) unlinkat(fd.get(), ask.c_str(), 0);
+  }
+  if (create) rmdir(directory.c_str());
+  const std::string reason = asked.ok() ? "" : " (" + asked.message() + ")";
+  return error(Code::remote_error, "rank {}: rank 0 left no id in {} within {} s{}", rank, directory, timeout,
+               reason);
+}
+
+}  // namespace epccl::runtime

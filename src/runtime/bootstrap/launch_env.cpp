@@ -1,0 +1,102 @@
+#include "runtime/bootstrap/launch_env.hpp"
+
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
+#include "base/settings.hpp"
+
+namespace epccl::runtime {
+namespace {
+
+/// The variables of one launcher; nullptr where it has none.
+struct Launcher {
+  const char* name;
+  const char* rank;
+  const char* ranks;
+  const char* local_rank;
+  const char* local_ranks;
+  const char* nodes;
+  const char* also;  // must be set too, for names that others use as well
+};
+
+// In this order: mpirun inside a Slurm allocation starts its daemons by srun, whose variables the ranks inherit.
+constexpr Launcher launchers[] = {
+    {"epccl-run", "EPCCL_RANK", "EPCCL_WORLD_SIZE", "EPCCL_LOCAL_RANK", nullptr, nullptr, nullptr},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", nullptr, "MASTER_ADDR"},
+    {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE", nullptr, nullptr},
+    {"mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, "MPI_LOCALRANKID"},
+    {"slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, "SLURM_STEP_NUM_NODES",
+     "SLURM_STEP_ID"},
+    {"pmi", "PMI_RANK", "PMI_SIZE", nullptr, nullptr, nullptr, nullptr},
+    {"pmix", "PMIX_RANK", "PMIX_SIZE", "PMIX_LOCAL_RANK", "PMIX_LOCAL_SIZE", nullptr, nullptr},
+};
+
+const char* variable(const char* name) {
+  const char* value = name ? std::getenv(name) : nullptr;
+  return value && *value ? value : nullptr;
+}
+
+Result<int> number(const Launcher& launcher, const char* name) {
+  const std::string_view text = variable(name);
+  int value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc() || end != text.data() + text.size() || value < 0)
+    return error(Code::invalid_usage, "environment of {}: {}=\"{}\" is not a number", launcher.name, name,
+                 text);
+  return value;
+}
+
+Status read_optional(const Launcher& launcher, const char* name, int& into) {
+  if (!variable(name)) return {};
+  EPCCL_ASSIGN(into, number(launcher, name));
+  return {};
+}
+
+Result<LaunchEnv> read(const Launcher& launcher) {
+  for (const auto& [present, absent] :
+       {std::pair(launcher.rank, launcher.ranks), std::pair(launcher.ranks, launcher.rank)}) {
+    if (variable(present) && !variable(absent))
+      return error(Code::invalid_usage, "environment of {}: {} is set but {} is not", launcher.name, present,
+                   absent);
+  }
+  LaunchEnv env;
+  env.launcher = launcher.name;
+  EPCCL_ASSIGN(env.rank, number(launcher, launcher.rank));
+  EPCCL_ASSIGN(env.ranks, number(launcher, launcher.ranks));
+  if (env.rank >= env.ranks)
+    return error(Code::invalid_usage, "environment of {}: {}={} is not below {}={}", launcher.name,
+                 launcher.rank, env.rank, launcher.ranks, env.ranks);
+  EPCCL_TRY(read_optional(launcher, launcher.local_rank, env.local_rank));
+  EPCCL_TRY(read_optional(launcher, launcher.local_ranks, env.local_ranks));
+  EPCCL_TRY(read_optional(launcher, launcher.nodes, env.nodes));
+  if (variable("MASTER_ADDR") && variable("MASTER_PORT")) {
+    const std::string host = variable("MASTER_ADDR");
+    const bool literal_ipv6 = host.find(':') != std::string::npos && !host.starts_with('[');
+    env.rendezvous = fmt::format("{}{}{}:{}", literal_ipv6 ? "[" : "", host, literal_ipv6 ? "]" : "",
+                                 variable("MASTER_PORT"));
+  }
+  return env;
+}
+
+bool present(const Launcher& launcher) {
+  if (launcher.also && !variable(launcher.also)) return false;
+  const bool rank = variable(launcher.rank), ranks = variable(launcher.ranks);
+  // PMIx servers need not put the size into the environment, and PMI_SIZE alone says nothing; a rank alone is
+  // a contradiction only where the launcher is known to set both.
+  return std::string_view(launcher.name).starts_with("pmi") ? rank && ranks : rank || ranks;
+}
+
+}  // namespace
+
+Result<std::optional<LaunchEnv>> launch_environment() {
+  for (const Launcher& launcher : launchers) {
+    if (!present(launcher)) continue;
+    EPCCL_ASSIGN(LaunchEnv env, read(launcher));
+    return std::optional(std::move(env));
+  }
+  return std::optional<LaunchEnv>();
+}
+
+}  // namespace epccl::runtime

@@ -1,0 +1,282 @@
+#include "runtime/bootstrap/net.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "base/clock.hpp"
+
+namespace epccl::runtime::net {
+namespace {
+
+constexpr std::array<uint8_t, 12> ipv4_prefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+};
+
+SocketAddress to_socket_address(const Endpoint& endpoint) {
+  SocketAddress out;
+  if (endpoint.is_ipv4()) {
+    sockaddr_in v4{};
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(endpoint.port);
+    std::memcpy(&v4.sin_addr, endpoint.address.data() + ipv4_prefix.size(), 4);
+    std::memcpy(&out.storage, &v4, sizeof v4);
+    out.length = sizeof v4;
+  } else {
+    sockaddr_in6 v6{};
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(endpoint.port);
+    v6.sin6_scope_id = endpoint.scope;
+    std::memcpy(&v6.sin6_addr, endpoint.address.data(), 16);
+    std::memcpy(&out.storage, &v6, sizeof v6);
+    out.length = sizeof v6;
+  }
+  return out;
+}
+
+std::optional<Endpoint> from_socket_address(const sockaddr* address) {
+  Endpoint out;
+  if (address && address->sa_family == AF_INET) {
+    sockaddr_in v4;
+    std::memcpy(&v4, address, sizeof v4);
+    std::copy(ipv4_prefix.begin(), ipv4_prefix.end(), out.address.begin());
+    std::memcpy(out.address.data() + ipv4_prefix.size(), &v4.sin_addr, 4);
+    out.port = ntohs(v4.sin_port);
+    return out;
+  }
+  if (address && address->sa_family == AF_INET6) {
+    sockaddr_in6 v6;
+    std::memcpy(&v6, address, sizeof v6);
+    std::memcpy(out.address.data(), &v6.sin6_addr, 16);
+    out.scope = v6.sin6_scope_id;
+    out.port = ntohs(v6.sin6_port);
+    return out;
+  }
+  return std::nullopt;
+}
+
+struct Interface {
+  std::string name;
+  Endpoint endpoint;
+  bool loopback = false;
+};
+
+/// Interfaces that are up, best first within each name's group: IPv4 before IPv6; link-local addresses are
+/// left out because their scope means nothing on another machine.
+Result<std::vector<Interface>> interfaces() {
+  ifaddrs* raw = nullptr;
+  if (getifaddrs(&raw) != 0) return system_error(errno, "listing network interfaces");
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(raw, freeifaddrs);
+  std::vector<Interface> found;
+  for (const ifaddrs* entry = raw; entry; entry = entry->ifa_next) {
+    constexpr unsigned wanted = IFF_UP | IFF_RUNNING;
+    const auto endpoint = from_socket_address(entry->ifa_addr);
+    if (!endpoint || (entry->ifa_flags & wanted) != wanted) continue;
+    if (!endpoint->is_ipv4() && endpoint->address[0] == 0xfe && (endpoint->address[1] & 0xc0) == 0x80)
+      continue;
+    found.push_back({entry->ifa_name, *endpoint, (entry->ifa_flags & IFF_LOOPBACK) != 0});
+  }
+  std::stable_sort(found.begin(), found.end(), [](const Interface& a, const Interface& b) {
+    return a.endpoint.is_ipv4() > b.endpoint.is_ipv4();
+  });
+  return found;
+}
+
+/// 0 for what others can probably reach, 1 for bridges that containers and virtual machines use, 2 for
+/// loopback.
+int remoteness(const Interface& candidate) {
+  if (candidate.loopback) return 2;
+  for (const char* bridge : {"docker", "br-", "virbr", "cni", "podman", "lxc"}) {
+    if (candidate.name.starts_with(bridge)) return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+bool Endpoint::is_ipv4() const {
+  return std::equal(ipv4_prefix.begin(), ipv4_prefix.end(), address.begin());
+}
+
+std::string Endpoint::to_string() const {
+  char text[INET6_ADDRSTRLEN] = "?";
+  if (is_ipv4()) {
+    inet_ntop(AF_INET, address.data() + ipv4_prefix.size(), text, sizeof text);
+    return fmt::format("{}:{}", text, port);
+  }
+  inet_ntop(AF_INET6, address.data(), text, sizeof text);
+  return fmt::format("[{}]:{}", text, port);
+}
+
+Result<HostPort> parse_host_port(std::string_view text) {
+  HostPort out;
+  std::string_view port;
+  if (text.starts_with('[')) {
+    const auto close = text.find(']');
+    if (close == std::string_view::npos) return error(Code::invalid_argument, "\"{}\": no ] after [", text);
+    out.host = text.substr(1, close - 1);
+    port = text.substr(close + 1);
+    if (!port.empty() && !port.starts_with(':'))
+      return error(Code::invalid_argument, "\"{}\": want [address]:port", text);
+    if (!port.empty()) port.remove_prefix(1);
+  } else {
+    const auto colon = text.rfind(':');
+    // More than one colon and no brackets: an IPv6 address without a port.
+    const bool has_port = colon != std::string_view::npos && text.find(':') == colon;
+    out.host = has_port ? text.substr(0, colon) : text;
+    if (has_port) port = text.substr(colon + 1);
+  }
+  if (out.host.empty()) return error(Code::invalid_argument, "\"{}\": no host; want host:port", text);
+  if (!port.empty()) {
+    const auto [end, code] = std::from_chars(port.data(), port.data() + port.size(), out.port);
+    if (code != std::errc() || end != port.data() + port.size())
+      return error(Code::invalid_argument, "\"{}\": \"{}\" is not a port", text, port);
+  }
+  return out;
+}
+
+Result<std::vector<Endpoint>> resolve(const std::string& host, uint16_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* raw = nullptr;
+  if (const int code = getaddrinfo(host.c_str(), nullptr, &hints, &raw); code != 0)
+    return error(Code::system_error, "resolving host \"{}\": {}", host, gai_strerror(code));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(raw, freeaddrinfo);
+  std::vector<Endpoint> endpoints;
+  for (const addrinfo* entry = raw; entry; entry = entry->ai_next) {
+    if (auto endpoint = from_socket_address(entry->ai_addr)) {
+      endpoint->port = port;
+      endpoints.push_back(*endpoint);
+    }
+  }
+  if (endpoints.empty()) return error(Code::system_error, "host \"{}\" has no address", host);
+  return endpoints;
+}
+
+bool interface_selected(const std::string& selection, const std::string& name) {
+  if (selection.empty()) return true;
+  std::string_view rest = selection;
+  const bool inverted = rest.starts_with('^');
+  if (inverted) rest.remove_prefix(1);
+  const bool exact = rest.starts_with('=');
+  if (exact) rest.remove_prefix(1);
+  bool matched = false;
+  while (!rest.empty()) {
+    const auto comma = rest.find(',');
+    const std::string_view word = rest.substr(0, comma);
+    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+    if (!word.empty() && (exact ? name == word : name.starts_with(word))) matched = true;
+  }
+  return matched != inverted;
+}
+
+Result<Endpoint> local_address(const std::string& selection) {
+  EPCCL_ASSIGN(const std::vector<Interface> all, interfaces());
+  const Interface* best = nullptr;
+  std::string names;
+  for (const Interface& candidate : all) {
+    names += (names.empty() ? "" : ", ") + candidate.name;
+    if (!interface_selected(selection, candidate.name)) continue;
+    // What the user names is taken as it comes; among the rest the reachable ones go first.
+    if (!best || (remoteness(candidate) < remoteness(*best))) best = &candidate;
+  }
+  if (!best && !selection.empty())
+    return error(Code::invalid_usage,
+                 "EPCCL_SOCKET_IFNAME=\"{}\" matches no interface that is up; there are: {}", selection,
+                 names);
+  if (!best) return error(Code::system_error, "no network interface is up, not even loopback");
+  Endpoint endpoint = best->endpoint;
+  endpoint.port = 0;
+  return endpoint;
+}
+
+Result<UniqueFd> listen_at(Endpoint& at) {
+  SocketAddress address = to_socket_address(at);
+  UniqueFd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return system_error(errno, "opening a socket");
+  const int on = 1;
+  if (at.port != 0) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (bind(fd.get(), address.get(), address.length) != 0)
+    return system_error(errno, fmt::format("binding {}", at.to_string()));
+  if (listen(fd.get(), SOMAXCONN) != 0)
+    return system_error(errno, fmt::format("listening at {}", at.to_string()));
+  address.length = sizeof address.storage;
+  if (getsockname(fd.get(), address.get(), &address.length) != 0)
+    return system_error(errno, "asking for the port that was bound");
+  if (const auto bound = from_socket_address(address.get())) at.port = bound->port;
+  return fd;
+}
+
+Result<UniqueFd> connect_to(const Endpoint& to, double timeout) {
+  SocketAddress address = to_socket_address(to);
+  UniqueFd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return system_error(errno, "opening a socket");
+  const std::string what = fmt::format("connecting to {}", to.to_string());
+  if (connect(fd.get(), address.get(), address.length) != 0) {
+    if (errno != EINPROGRESS && errno != EINTR) return system_error(errno, what);
+    if (!wait_for(fd.get(), POLLOUT, now_seconds() + timeout)) return system_error(ETIMEDOUT, what);
+    int code = 0;
+    socklen_t length = sizeof code;
+    getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &code, &length);
+    if (code != 0) return system_error(code, what);
+  }
+  // A port of this machine's own ephemeral range can connect to itself when nobody listens there.
+  SocketAddress self;
+  self.length = sizeof self.storage;
+  getsockname(fd.get(), self.get(), &self.length);
+  if (const auto own = from_socket_address(self.get());
+      own && own->address == to.address && own->port == to.port)
+    return system_error(ECONNREFUSED, what);
+  return fd;
+}
+
+void set_control_line_options(int fd, double timeout) {
+  const int on = 1;
+  const int idle = std::max(1, static_cast<int>(std::lround(timeout / 8)));
+  const int probes = 4;
+  const auto give_up_ms = static_cast<unsigned>(std::max(1000.0, timeout * 750));
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof idle);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &give_up_ms, sizeof give_up_ms);
+}
+
+std::string peer_name(int fd) {
+  SocketAddress address;
+  address.length = sizeof address.storage;
+  if (getpeername(fd, address.get(), &address.length) != 0) return "?";
+  const auto endpoint = from_socket_address(address.get());
+  return endpoint ? endpoint->to_string() : "?";
+}
+
+bool wait_for(int fd, short events, double deadline) {
+  for (;;) {
+    pollfd entry{fd, events, 0};
+    const double left = deadline - now_seconds();
+    const int milliseconds = left <= 0 ? 0 : static_cast<int>(std::min(std::ceil(left * 1e3), 1e9));
+    const int ready = poll(&entry, 1, milliseconds);
+    if (ready > 0) return true;
+    if (ready == 0 && now_seconds() >= deadline) return false;
+    if (ready < 0 && errno != EINTR) return false;
+  }
+}
+
+}  // namespace epccl::runtime::net

@@ -1,0 +1,64 @@
+// TCP for the rendezvous: addresses as people write them, which interface to use, listening, connecting,
+// noticing a peer that is cut off.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.hpp"
+#include "base/unique_fd.hpp"
+
+namespace epccl::runtime::net {
+
+/// An IPv4 address (as an IPv4-mapped one) or IPv6 address, and a port.
+struct Endpoint {
+  std::array<uint8_t, 16> address{};
+  uint32_t scope = 0;  // IPv6 link-local only
+  uint16_t port = 0;
+
+  bool is_ipv4() const;
+  std::string to_string() const;  // "10.0.0.1:4242", "[fe80::1]:4242"
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+
+/// "host:port", "[v6]:port" or "host" (port 0) taken apart.
+struct HostPort {
+  std::string host;
+  uint16_t port = 0;
+};
+Result<HostPort> parse_host_port(std::string_view text);
+
+/// Addresses of a host name, or of a literal address. `port` is put into each.
+Result<std::vector<Endpoint>> resolve(const std::string& host, uint16_t port);
+
+/// The address this machine should be reached at: of the interfaces `selection` (EPCCL_SOCKET_IFNAME's
+/// language; "" = any) the first that is up and not loopback nor a container bridge, IPv4 before IPv6; else
+/// loopback. Port 0. An error that lists the interfaces when `selection` matches none.
+Result<Endpoint> local_address(const std::string& selection);
+
+/// Whether an interface name is meant by `selection`: "eth,ib" by prefix, "=eth0" exactly, "^docker" all but.
+bool interface_selected(const std::string& selection, const std::string& name);
+
+/// A listening socket; `at.port` is filled in when it was 0. Close-on-exec, non-blocking.
+Result<UniqueFd> listen_at(Endpoint& at);
+
+/// One attempt to connect within `timeout` seconds. Close-on-exec, non-blocking.
+Result<UniqueFd> connect_to(const Endpoint& to, double timeout);
+
+/// No delay, and an error on the socket when the peer's machine has not answered for about 3/4 of `timeout`
+/// seconds.
+void set_control_line_options(int fd, double timeout);
+
+/// Address of the other end, for messages; "?" when it has none.
+std::string peer_name(int fd);
+
+/// Waits for poll `events`. False when `deadline` (now_seconds()) passed first.
+bool wait_for(int fd, short events, double deadline);
+
+}  // namespace epccl::runtime::net

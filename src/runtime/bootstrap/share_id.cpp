@@ -1,0 +1,89 @@
+// Chooses how the id of rank 0 reaches the other ranks; see launch_env.hpp.
+#include <sodium.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <optional>
+#include <variant>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "base/settings.hpp"
+#include "runtime/bootstrap/handshake.hpp"
+#include "runtime/bootstrap/id_exchange.hpp"
+#include "runtime/bootstrap/launch_env.hpp"
+#include "runtime/bootstrap/launcher_job.hpp"
+
+namespace epccl::runtime {
+namespace {
+
+using Way = std::variant<IdStore, IdHandOut>;
+constexpr int ports_tried = 8;
+
+std::string short_hash(const std::string& text) {
+  std::array<unsigned char, 16> hash;
+  crypto_generichash(hash.data(), hash.size(), reinterpret_cast<const unsigned char*>(text.data()),
+                     text.size(), nullptr, 0);
+  std::string out;
+  for (const unsigned char byte : hash) out += fmt::format("{:02x}", byte);
+  return out;
+}
+
+Result<Way> hand_out_near(const std::string& address, const char* variable, const LaunchEnv& env,
+                          int attempt) {
+  auto parsed = net::parse_host_port(address);
+  if (!parsed.ok()) return std::move(parsed).take_status().with_context(variable);
+  IdHandOut way;
+  way.host = parsed->host;
+  way.identity = fmt::format("{}, at {}, attempt {}", job_identity(env), address, attempt);
+  if (settings::get_explicit("EPCCL_MASTER_PORT")) {
+    EPCCL_ASSIGN(const int64_t port, settings::get_integer("EPCCL_MASTER_PORT"));
+    if (port < 1 || port > 65535)
+      return error(Code::invalid_argument, "EPCCL_MASTER_PORT={} is not a port", port);
+    way.ports.push_back(static_cast<uint16_t>(port));
+    return Way(std::move(way));
+  }
+  for (int i = 1; i <= ports_tried && parsed->port != 0 && parsed->port + i <= 65535; ++i)
+    way.ports.push_back(static_cast<uint16_t>(parsed->port + i));
+  if (way.ports.empty())
+    return error(Code::invalid_argument, "{}={} leaves no port to hand out the id", variable, address);
+  return Way(std::move(way));
+}
+
+Result<Way> choose(const LaunchEnv& env, int attempt) {
+  if (auto directory = settings::get_explicit("EPCCL_STORE"))
+    return Way(IdStore{*std::move(directory), false});
+  if (auto address = settings::get_explicit("EPCCL_COMM_ID"))
+    return hand_out_near(*address, "EPCCL_COMM_ID", env, attempt);
+  if (!env.rendezvous.empty()) return hand_out_near(env.rendezvous, "MASTER_ADDR:MASTER_PORT", env, attempt);
+  if (!on_one_node(env))
+    return error(Code::invalid_usage,
+                 "rank {}: {} started {} ranks on several nodes and names no place to meet: set EPCCL_STORE "
+                 "to a private "
+                 "directory that all nodes share, or EPCCL_COMM_ID to host:port of rank 0",
+                 env.rank, env.launcher, env.ranks);
+  const char* temporary = std::getenv("TMPDIR");
+  return Way(IdStore{fmt::format("{}/epccl-{}-{}", temporary && *temporary ? temporary : "/tmp", geteuid(),
+                                 short_hash(local_job_identity(env))),
+                     true});
+}
+
+}  // namespace
+
+Result<UniqueId> share_unique_id(const LaunchEnv& env, double timeout, int attempt) {
+  EPCCL_TRY(start_crypto());
+  if (env.ranks == 1) return create_unique_id();
+  EPCCL_ASSIGN(const Way way, choose(env, attempt));
+  const auto* store = std::get_if<IdStore>(&way);
+  const auto* hand_out = std::get_if<IdHandOut>(&way);
+  log::info(log::init, env.rank, "rank {} of {} by {}: id through {}", env.rank, env.ranks, env.launcher,
+            store ? store->directory : hand_out->host);
+  if (env.rank != 0)
+    return store ? store->take(env.rank, attempt, timeout) : hand_out->take(env.rank, timeout);
+  EPCCL_ASSIGN(const UniqueId id, create_unique_id());
+  EPCCL_TRY(store ? store->give(id, env.ranks, attempt, timeout) : hand_out->give(id, env.ranks, timeout));
+  return id;
+}
+
+}  // namespace epccl::runtime

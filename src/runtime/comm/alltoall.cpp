@@ -1,0 +1,83 @@
+#include "runtime/comm/alltoall.hpp"
+
+#include <numeric>
+
+#include "base/log.hpp"
+
+namespace epccl::runtime {
+namespace {
+
+// Plans of fixed sizes that are remembered. Programs use few sizes; a sweep uses some dozens.
+constexpr size_t plans_kept = 128;
+
+}  // namespace
+
+AlltoallRunner::AlltoallRunner(const topology::Cluster& cluster, int rank, const CommConfig& config,
+                               const algorithms::CostParameters& cost, Executor& executor)
+    : cluster_(cluster), rank_(rank), config_(config), cost_(cost), executor_(executor) {}
+
+algorithms::Choice AlltoallRunner::choose(uint64_t bytes_per_pair) const {
+  const algorithms::Algorithm* forced = config_.algorithm ? &*config_.algorithm : nullptr;
+  return algorithms::choose(cluster_, {bytes_per_pair}, cost_, config_.parameters, forced, config_.carriers);
+}
+
+CompiledPlan AlltoallRunner::build(const algorithms::Choice& choice, const algorithms::Exchange& exchange) const {
+  algorithms::Parameters parameters = config_.parameters;
+  parameters.carriers = choice.carriers;
+  return compile(algorithms::build_alltoall(choice.algorithm, cluster_, exchange, rank_, parameters), cluster_);
+}
+
+void AlltoallRunner::log_choice(const std::string& text, const algorithms::Choice& choice) const {
+  log::info(log::coll, rank_, "{} algo={} carriers={} transport={} predicted_us={:.1f} flat_us={:.1f} two_stage_us={:.1f}{}",
+            text, to_string(choice.algorithm), choice.carriers, cluster_.nodes() > 1 ? "shm+ucx" : "shm",
+            choice.seconds * 1e6, choice.flat_seconds * 1e6, choice.two_stage_seconds * 1e6,
+            config_.algorithm ? " (forced)" : "");
+}
+
+const AlltoallRunner::Planned& AlltoallRunner::planned(const AlltoallCall& call) {
+  std::string text = fmt::format("alltoall count {} {}", call.count, call.datatype);
+  if (const auto it = plans_.find(text); it != plans_.end()) return it->second;
+  if (plans_.size() >= plans_kept) plans_.clear();
+  Planned made;
+  made.choice = choose(call.block_bytes);
+  made.plan = build(made.choice, algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
+  made.text = text;
+  return plans_.emplace(std::move(text), std::move(made)).first->second;
+}
+
+Status AlltoallRunner::alltoall(const AlltoallCall& call) {
+  const Planned& known = planned(call);
+  log_choice(known.text, known.choice);
+  return executor_.run(known.plan, {++sequence_, call.input, call.output, known.text});
+}
+
+Status AlltoallRunner::check_counts(const AlltoallvCall& call, const algorithms::Exchange& exchange) const {
+  for (int source = 0; source < cluster_.ranks(); ++source) {
+    const uint64_t sent = exchange.bytes(source, rank_), expected = call.recv_bytes[static_cast<size_t>(source)];
+    if (sent != expected)
+      return error(Code::invalid_usage, "alltoallv: rank {} sends {} bytes to rank {}, which expects {}", source, sent,
+                   rank_, expected);
+  }
+  return {};
+}
+
+Status AlltoallRunner::alltoallv(const AlltoallvCall& call) {
+  const auto ranks = static_cast<size_t>(cluster_.ranks());
+  if (counts_plan_.steps.empty()) {
+    counts_plan_ = compile(algorithms::build_counts_exchange(cluster_, rank_), cluster_);
+    counts_in_.resize(ranks + 1);
+    counts_out_.resize(algorithms::counts_output_bytes(cluster_, cluster_.node_of(rank_)) / sizeof(algorithms::CountEntry));
+  }
+  for (size_t peer = 0; peer < ranks; ++peer) counts_in_[peer] = {call.send_bytes[peer], call.send_offsets[peer]};
+  counts_in_[ranks] = {std::accumulate(call.send_bytes.begin(), call.send_bytes.end(), uint64_t{0}), 0};
+  const std::string text = fmt::format("alltoallv {}", call.datatype);
+  EPCCL_TRY(executor_.run(counts_plan_, {++sequence_, counts_in_.data(), counts_out_.data(), text}));
+  const auto gathered =
+      algorithms::read_counts(cluster_, cluster_.node_of(rank_), counts_out_.data(), call.recv_offsets);
+  EPCCL_TRY(check_counts(call, gathered.exchange));
+  const algorithms::Choice choice = choose(gathered.total_bytes / (ranks * ranks));
+  log_choice(text, choice);
+  return executor_.run(build(choice, gathered.exchange), {++sequence_, call.input, call.output, text});
+}
+
+}  // namespace epccl::runtime

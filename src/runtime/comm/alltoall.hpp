@@ -1,0 +1,66 @@
+// alltoall and alltoallv of one communicator: choose, build (or remember) the plan, run it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "algorithms/alltoall/choose.hpp"
+#include "algorithms/alltoall/counts.hpp"
+#include "base/status.hpp"
+#include "runtime/comm/comm_config.hpp"
+#include "runtime/executor/executor.hpp"
+
+namespace epccl::runtime {
+
+struct AlltoallCall {
+  const void* input = nullptr;
+  void* output = nullptr;
+  uint64_t block_bytes = 0;
+  uint64_t count = 0;              // for messages
+  const char* datatype = "bytes";  // for messages
+};
+
+/// Counts and offsets in bytes, ranks entries each.
+struct AlltoallvCall {
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::vector<uint64_t> send_bytes, send_offsets, recv_bytes, recv_offsets;
+  const char* datatype = "bytes";
+};
+
+class AlltoallRunner {
+ public:
+  AlltoallRunner(const topology::Cluster& cluster, int rank, const CommConfig& config,
+                 const algorithms::CostParameters& cost, Executor& executor);
+
+  Status alltoall(const AlltoallCall& call);
+  Status alltoallv(const AlltoallvCall& call);
+
+ private:
+  struct Planned {
+    algorithms::Choice choice;
+    CompiledPlan plan;
+    std::string text;
+  };
+
+  const Planned& planned(const AlltoallCall& call);
+  algorithms::Choice choose(uint64_t bytes_per_pair) const;
+  CompiledPlan build(const algorithms::Choice& choice, const algorithms::Exchange& exchange) const;
+  void log_choice(const std::string& text, const algorithms::Choice& choice) const;
+  Status check_counts(const AlltoallvCall& call, const algorithms::Exchange& exchange) const;
+
+  const topology::Cluster& cluster_;
+  const int rank_;
+  const CommConfig& config_;
+  const algorithms::CostParameters cost_;
+  Executor& executor_;
+  uint64_t sequence_ = 0;  // of the last plan that ran; the same on every rank
+  std::unordered_map<std::string, Planned> plans_;
+  CompiledPlan counts_plan_;
+  std::vector<algorithms::CountEntry> counts_in_, counts_out_;
+};
+
+}  // namespace epccl::runtime

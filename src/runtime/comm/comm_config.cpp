@@ -1,0 +1,84 @@
+#include "runtime/comm/comm_config.hpp"
+
+#include <cmath>
+#include <cstdlib>
+
+#include "base/settings.hpp"
+
+namespace epccl::runtime {
+namespace {
+
+using algorithms::Algorithm;
+
+Result<std::optional<Algorithm>> parse_algorithm(const std::string& text) {
+  if (text.empty() || text == "auto") return std::optional<Algorithm>{};
+  if (text == "flat") return std::optional(Algorithm::flat);
+  if (text == "two_stage") return std::optional(Algorithm::two_stage);
+  return error(Code::invalid_argument, "algorithm \"{}\" is unknown: flat, two_stage or auto", text);
+}
+
+Result<std::optional<double>> microseconds(const char* name) {
+  const std::string text = settings::get(name);
+  if (text.empty() || text == "auto") return std::optional<double>{};
+  EPCCL_ASSIGN(const int64_t value, settings::get_integer(name));
+  if (value < 0) return error(Code::invalid_argument, "{}={} is negative", name, value);
+  return std::optional(1e-6 * static_cast<double>(value));
+}
+
+Status read_parameters(CommConfig& config) {
+  EPCCL_ASSIGN(config.parameters.chunk_bytes, settings::get_bytes("EPCCL_CHUNK_SIZE"));
+  EPCCL_ASSIGN(config.parameters.scratch_bytes, settings::get_bytes("EPCCL_SCRATCH_SIZE"));
+  EPCCL_ASSIGN(config.parameters.eager_limit, settings::get_bytes("EPCCL_EAGER_LIMIT"));
+  EPCCL_ASSIGN(config.streaming_bytes, settings::get_bytes("EPCCL_STREAMING_SIZE"));
+  EPCCL_ASSIGN(const int64_t carriers, settings::get_integer("EPCCL_CARRIERS"));
+  if (carriers < 0 || carriers > transports::node_max_ranks)
+    return error(Code::invalid_argument, "EPCCL_CARRIERS={} is not in 0..{}", carriers, transports::node_max_ranks);
+  config.carriers = carriers == 0 ? -1 : static_cast<int>(carriers);
+  return {};
+}
+
+}  // namespace
+
+Result<double> parse_rate(const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  double scale = 0;
+  if (unit.empty() || unit == "bit") scale = 1;
+  if (unit == "kbit") scale = 1e3;
+  if (unit == "mbit") scale = 1e6;
+  if (unit == "gbit") scale = 1e9;
+  if (end == text.c_str() || scale == 0 || !std::isfinite(number) || number <= 0)
+    return error(Code::invalid_argument, "rate \"{}\" is not like 4gbit, 100mbit or a number of bits per second", text);
+  return number * scale / 8;
+}
+
+Result<CommConfig> read_comm_config(const CommOptions& options) {
+  CommConfig config;
+  config.name = options.name;
+  EPCCL_ASSIGN(config.algorithm, parse_algorithm(options.algorithm.value_or(settings::get("EPCCL_ALGO"))));
+  EPCCL_TRY(read_parameters(config));
+  config.allow_direct = settings::get("EPCCL_CMA") != "0";
+  if (const std::string rate = settings::get("EPCCL_LINK_RATE"); !rate.empty()) {
+    auto parsed = parse_rate(rate);
+    if (!parsed.ok()) return std::move(parsed).take_status().with_context("EPCCL_LINK_RATE");
+    config.link_rate = *parsed;
+  }
+  config.use_network = settings::get("EPCCL_NET") != "none";
+  EPCCL_ASSIGN(const auto spin, microseconds("EPCCL_SPIN"));
+  EPCCL_ASSIGN(const auto yield, microseconds("EPCCL_YIELD"));
+  config.spin_is_set = spin.has_value();
+  config.wait.spin_seconds = spin.value_or(50e-6);
+  config.wait.yield_seconds = yield.value_or(config.wait.yield_seconds);
+  EPCCL_ASSIGN(config.wait.timeout_seconds, settings::get_seconds("EPCCL_TIMEOUT"));
+  if (options.timeout_seconds > 0) config.wait.timeout_seconds = options.timeout_seconds;
+  return config;
+}
+
+std::string CommConfig::agreement() const {
+  return fmt::format("algo={} carriers={} chunk={} scratch={} eager={} cma={} net={}",
+                     algorithm ? algorithms::to_string(*algorithm) : "auto", carriers, parameters.chunk_bytes,
+                     parameters.scratch_bytes, parameters.eager_limit, allow_direct ? 1 : 0, use_network ? 1 : 0);
+}
+
+}  // namespace epccl::runtime

@@ -1,0 +1,42 @@
+// The settings of one communicator, read once when it is made.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "algorithms/alltoall/choose.hpp"
+#include "base/status.hpp"
+#include "runtime/executor/waiter.hpp"
+
+namespace epccl::runtime {
+
+/// What the caller of epcclCommInitRankConfig may set; the rest comes from the settings table.
+struct CommOptions {
+  std::optional<std::string> algorithm;
+  double timeout_seconds = 0;
+  std::string name;
+};
+
+struct CommConfig {
+  std::optional<algorithms::Algorithm> algorithm;  // none: the cost model chooses
+  int carriers = -1;                               // -1: the cost model chooses
+  algorithms::Parameters parameters;
+  bool allow_direct = true;  // EPCCL_CMA
+  double link_rate = 0;      // bytes/s, 0: not set
+  WaitPolicy wait;
+  bool spin_is_set = false;
+  bool use_network = true;
+  uint64_t streaming_bytes = 0;
+  std::string name;
+
+  /// The part that must be the same on every rank, as text.
+  std::string agreement() const;
+};
+
+Result<CommConfig> read_comm_config(const CommOptions& options);
+
+/// Bits per second as people write them: "4gbit", "100mbit", "25000000000"; in bytes per second.
+Result<double> parse_rate(const std::string& text);
+
+}  // namespace epccl::runtime

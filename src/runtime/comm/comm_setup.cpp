@@ -1,0 +1,129 @@
+// How ranks become a communicator:
+//
+//   join -> introductions (host, settings) -> cluster -> node segment -> may we read each other? -> network
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "base/log.hpp"
+#include "base/settings.hpp"
+#include "algorithms/alltoall/counts.hpp"
+#include "runtime/comm/communicator.hpp"
+#include "runtime/comm/network.hpp"
+#include "runtime/comm/rank_info.hpp"
+
+namespace epccl::runtime {
+namespace {
+
+void warn_of_unknown_settings(int rank) {
+  static std::once_flag once;
+  std::call_once(once, [rank] {
+    for (const std::string& name : settings::unknown_names())
+      log::warn(log::env, rank, "{} is not a setting of EPCCL: see docs/configuration.md", name);
+  });
+}
+
+// One allgather of a fixed-size value.
+template <typename T>
+Result<std::vector<T>> gather(Bootstrap& bootstrap, const T& mine) {
+  EPCCL_ASSIGN(const std::vector<Blob> blobs, bootstrap.allgather(std::as_bytes(std::span(&mine, 1))));
+  std::vector<T> values(blobs.size());
+  for (size_t rank = 0; rank < blobs.size(); ++rank) {
+    if (blobs[rank].size() != sizeof(T)) return error(Code::internal_error, "rank {} sent {} bytes", rank, blobs[rank].size());
+    std::memcpy(&values[rank], blobs[rank].data(), sizeof(T));
+  }
+  return values;
+}
+
+struct SegmentOffer {
+  transports::SegmentHandle handle;
+  std::array<char, 160> failure{};
+};
+
+// The first rank of each node makes its segment; the others attach. A failure is everybody's failure.
+Status open_node_memory(CommParts& parts) {
+  const int node = parts.cluster.node_of(parts.rank), local = parts.cluster.local_of(parts.rank);
+  transports::SegmentSpec spec;
+  spec.local_size = parts.cluster.local_size(node);
+  spec.scratch_bytes = std::max(parts.config.parameters.scratch_bytes, algorithms::counts_scratch_bytes(parts.cluster));
+  spec.ring_bytes = transports::message_rings_bytes(spec.local_size);
+  SegmentOffer offer;
+  std::optional<transports::NodeSegment> segment;
+  Status status;
+  if (local == 0) {
+    auto created = transports::NodeSegment::create(spec);
+    if (created.ok()) {
+      segment.emplace(std::move(created).value());
+      offer.handle = segment->handle();
+    } else {
+      status = std::move(created).take_status();
+      const size_t length = std::min(status.message().size(), offer.failure.size() - 1);
+      std::memcpy(offer.failure.data(), status.message().data(), length);
+    }
+  }
+  EPCCL_ASSIGN(const std::vector<SegmentOffer> offers, gather(*parts.bootstrap, offer));
+  for (int rank = 0; rank < parts.cluster.ranks(); ++rank)
+    if (const char* text = offers[static_cast<size_t>(rank)].failure.data(); *text != 0)
+      return error(Code::remote_error, "rank {} could not make its node's shared memory: {}", rank, text);
+  if (!segment) {
+    auto attached = transports::NodeSegment::attach(
+        spec, offers[static_cast<size_t>(parts.cluster.rank_at(node, 0))].handle);
+    if (!attached.ok()) return std::move(attached).take_status();
+    segment.emplace(std::move(attached).value());
+  }
+  EPCCL_ASSIGN(parts.node, transports::NodeMemory::open(std::move(*segment), local));
+  EPCCL_TRY(parts.bootstrap->barrier());
+  parts.node->segment().close_descriptor();
+  return {};
+}
+
+Status agree_on_direct_access(CommParts& parts) {
+  const uint32_t mine = parts.config.allow_direct && parts.node->can_read_peers() ? 1 : 0;
+  EPCCL_ASSIGN(const std::vector<uint32_t> all, gather(*parts.bootstrap, mine));
+  const auto refused = std::ranges::find(all, 0U);
+  parts.direct = refused == all.end();
+  if (!parts.direct)
+    log::info(log::shm, parts.rank, "rank {} may not read its peers' memory ({}): copies inside nodes are staged",
+              refused - all.begin(), parts.config.allow_direct ? "process_vm_readv is refused" : "EPCCL_CMA=0");
+  return {};
+}
+
+void set_wait_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
+  const int node = parts.cluster.node_of(parts.rank);
+  // Spinning pays only while every rank of the node has a core of its own.
+  const int cores = infos[static_cast<size_t>(parts.rank)].cores;
+  if (!parts.config.spin_is_set && parts.cluster.local_size(node) > cores) parts.config.wait.spin_seconds = 0;
+}
+
+}  // namespace
+
+Result<CommParts> set_up(const UniqueId& id, int rank, int ranks, const CommOptions& options) {
+  warn_of_unknown_settings(rank);
+  CommParts parts;
+  parts.rank = rank;
+  EPCCL_ASSIGN(parts.config, read_comm_config(options));
+  EPCCL_ASSIGN(const RankInfo mine, describe_this_rank(parts.config));
+  EPCCL_ASSIGN(parts.bootstrap, Bootstrap::join(id, rank, ranks, parts.config.wait.timeout_seconds));
+  EPCCL_ASSIGN(const std::vector<RankInfo> infos, exchange_rank_infos(*parts.bootstrap, mine));
+  EPCCL_ASSIGN(parts.cluster, make_cluster(infos));
+  for (int node = 0; node < parts.cluster.nodes(); ++node)
+    parts.hosts.emplace_back(infos[static_cast<size_t>(parts.cluster.rank_at(node, 0))].host.data());
+  if (parts.cluster.max_local_size() > transports::node_max_ranks)
+    return error(Code::invalid_usage, "{} ranks on one node: at most {} are supported", parts.cluster.max_local_size(),
+                 transports::node_max_ranks);
+  EPCCL_TRY(algorithms::check(parts.cluster, parts.config.parameters));
+  parts.cost = cost_parameters(infos, parts.cluster);
+  set_wait_policy(parts, infos);
+  EPCCL_TRY(open_node_memory(parts));
+  EPCCL_TRY(agree_on_direct_access(parts));
+  parts.config.parameters.direct = parts.direct;
+  EPCCL_ASSIGN(parts.network, open_network(*parts.bootstrap, parts.cluster, rank, parts.config.use_network));
+  EPCCL_TRY(parts.bootstrap->barrier());
+  log::info(log::init, rank, "comm {}: rank {} of {} on {}, node {} of {}, local position {} of {}; segment {} bytes",
+            parts.config.name, rank, ranks, mine.host.data(), parts.cluster.node_of(rank), parts.cluster.nodes(),
+            parts.cluster.local_of(rank), parts.cluster.local_size(parts.cluster.node_of(rank)),
+            parts.node->segment().bytes());
+  return parts;
+}
+
+}  // namespace epccl::runtime

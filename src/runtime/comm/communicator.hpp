@@ -1,0 +1,91 @@
+// A communicator: the parts that one rank's collectives need, and the order in which they run.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+#include "runtime/bootstrap/bootstrap.hpp"
+#include "runtime/comm/alltoall.hpp"
+#include "runtime/comm/comm_config.hpp"
+#include "runtime/comm/p2p.hpp"
+#include "runtime/executor/executor.hpp"
+#include "topology/cluster.hpp"
+#include "transports/shm/node_memory.hpp"
+#include "transports/shm/shm_messages.hpp"
+#include "transports/transport.hpp"
+
+namespace epccl::runtime {
+
+/// What is made once, in this order, when ranks join (comm_setup.cpp).
+struct CommParts {
+  CommConfig config;
+  int rank = 0;
+  std::unique_ptr<Bootstrap> bootstrap;
+  topology::Cluster cluster;
+  std::vector<std::string> hosts;  // by node
+  algorithms::CostParameters cost;
+  std::unique_ptr<transports::NodeMemory> node;
+  bool direct = false;  // ranks of the node can read each other's memory
+  std::unique_ptr<transports::MessageTransport> network;  // null on one node
+};
+
+Result<CommParts> set_up(const UniqueId& id, int rank, int ranks, const CommOptions& options);
+
+class Communicator {
+ public:
+  explicit Communicator(CommParts parts);
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  ~Communicator();
+
+  int rank() const { return parts_.rank; }
+  int ranks() const { return parts_.cluster.ranks(); }
+  const topology::Cluster& cluster() const { return parts_.cluster; }
+
+  /// A place in the order of this communicator's work: taken when a call is issued, used when it runs.
+  uint64_t take_ticket();
+  /// Runs `work` when all work with earlier tickets is through. The first failure is kept: it tells the other ranks, and
+  /// all later work fails with it.
+  Status run(uint64_t ticket, const std::function<Status()>& work);
+
+  // To be called from work passed to run().
+  Status alltoall(const AlltoallCall& call) { return alltoall_.alltoall(call); }
+  Status alltoallv(const AlltoallvCall& call) { return alltoall_.alltoallv(call); }
+  P2p& p2p() { return p2p_; }
+  Waiter& waiter() { return waiter_; }
+
+  /// Waits for all issued work. Afterwards run() refuses.
+  Status finalize();
+  bool finalized() const;
+  /// Ends everything with an error, here and on the other ranks. Any thread.
+  void abort();
+  /// The first failure of this communicator, ok before.
+  Status failure() const;
+  /// Looks for failures of other ranks as well, if no call is running.
+  Status poll_failure();
+
+ private:
+  void keep(const Status& status);
+
+  CommParts parts_;
+  FailureMonitor monitor_;
+  Executor executor_;
+  transports::ShmMessages shm_messages_;
+  AlltoallRunner alltoall_;
+  P2p p2p_;
+  Waiter waiter_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable turn_;
+  uint64_t next_ticket_ = 0, now_serving_ = 0;
+  bool running_ = false, finalized_ = false;
+  Status failure_;
+};
+
+}  // namespace epccl::runtime

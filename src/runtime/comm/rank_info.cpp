@@ -1,0 +1,80 @@
+#include "runtime/comm/rank_info.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "topology/host_id.hpp"
+
+namespace epccl::runtime {
+namespace {
+
+template <size_t N>
+void copy_text(std::array<char, N>& to, const std::string& text) {
+  const size_t length = std::min(text.size(), N - 1);
+  std::memcpy(to.data(), text.data(), length);
+  to[length] = 0;
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+}  // namespace
+
+Result<RankInfo> describe_this_rank(const CommConfig& config) {
+  EPCCL_ASSIGN(const topology::HostId host, topology::this_host_id());
+  RankInfo info;
+  info.host_id = host.hash;
+  info.pid = getpid();
+  info.cores = usable_cores();
+  info.link_rate = config.link_rate;
+  copy_text(info.host, host.label());
+  copy_text(info.agreement, config.agreement());
+  return info;
+}
+
+Result<std::vector<RankInfo>> exchange_rank_infos(Bootstrap& bootstrap, const RankInfo& mine) {
+  EPCCL_ASSIGN(const std::vector<Blob> blobs, bootstrap.allgather(std::as_bytes(std::span(&mine, 1))));
+  std::vector<RankInfo> infos;
+  for (size_t rank = 0; rank < blobs.size(); ++rank) {
+    if (blobs[rank].size() != sizeof(RankInfo))
+      return error(Code::invalid_usage, "rank {} runs another version of the library: its introduction has {} bytes, not {}",
+                   rank, blobs[rank].size(), sizeof(RankInfo));
+    RankInfo info;
+    std::memcpy(&info, blobs[rank].data(), sizeof info);
+    info.host.back() = info.agreement.back() = 0;
+    if (std::strcmp(info.agreement.data(), blobs.empty() || infos.empty() ? info.agreement.data()
+                                                                          : infos.front().agreement.data()) != 0)
+      return error(Code::invalid_usage, "settings differ: rank 0 has {}; rank {} has {}", infos.front().agreement.data(),
+                   rank, info.agreement.data());
+    infos.push_back(info);
+  }
+  return infos;
+}
+
+Result<topology::Cluster> make_cluster(const std::vector<RankInfo>& infos) {
+  std::vector<uint64_t> host_ids;
+  for (const RankInfo& info : infos) host_ids.push_back(info.host_id);
+  return topology::Cluster::from_host_ids(host_ids);
+}
+
+algorithms::CostParameters cost_parameters(const std::vector<RankInfo>& infos, const topology::Cluster& cluster) {
+  algorithms::CostParameters cost;
+  // The slowest link and the fewest cores decide; ranks of one node share its cores.
+  double cores = 1e9;
+  for (int rank = 0; rank < cluster.ranks(); ++rank) {
+    const RankInfo& info = infos[static_cast<size_t>(rank)];
+    if (info.link_rate > 0) cost.link_rate = cost.link_rate > 0 ? std::min(cost.link_rate, info.link_rate) : info.link_rate;
+    cores = std::min(cores, std::min<double>(info.cores, cluster.local_size(cluster.node_of(rank))));
+  }
+  cost.cores_per_node = cores;
+  return cost;
+}
+
+}  // namespace epccl::runtime

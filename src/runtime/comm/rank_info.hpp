@@ -1,0 +1,34 @@
+// What ranks tell each other about themselves when a communicator is made, and what follows from it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/status.hpp"
+#include "runtime/bootstrap/bootstrap.hpp"
+#include "runtime/comm/comm_config.hpp"
+#include "topology/cluster.hpp"
+
+namespace epccl::runtime {
+
+struct RankInfo {
+  uint64_t host_id = 0;
+  int32_t pid = 0;
+  int32_t cores = 1;     // this process may use
+  double link_rate = 0;  // bytes/s of the node's network, 0: unknown
+  std::array<char, 64> host{};
+  std::array<char, 176> agreement{};  // CommConfig::agreement()
+};
+
+Result<RankInfo> describe_this_rank(const CommConfig& config);
+
+/// All ranks' infos, in rank order. Error when two ranks' settings disagree, naming both and both values.
+Result<std::vector<RankInfo>> exchange_rank_infos(Bootstrap& bootstrap, const RankInfo& mine);
+
+Result<topology::Cluster> make_cluster(const std::vector<RankInfo>& infos);
+
+/// The cost model's view of this cluster: the same on every rank.
+algorithms::CostParameters cost_parameters(const std::vector<RankInfo>& infos, const topology::Cluster& cluster);
+
+}  // namespace epccl::runtime

@@ -1,0 +1,36 @@
+#include "runtime/executor/compiled_plan.hpp"
+
+namespace epccl::runtime {
+
+using plan::Kind;
+
+CompiledPlan compile(const plan::RankPlan& plan, const topology::Cluster& cluster) {
+  CompiledPlan compiled;
+  const size_t count = plan.steps.size();
+  compiled.input_bytes = plan.input_bytes;
+  compiled.output_bytes = plan.output_bytes;
+  compiled.scratch_bytes = plan.scratch_bytes;
+  compiled.dependency_counts.reserve(count);
+  std::vector<uint32_t> successor_counts(count, 0);
+  for (const uint32_t dependency : plan.dependencies) ++successor_counts[dependency];
+
+  const auto local = [&](int rank) { return static_cast<int16_t>(rank < 0 ? -1 : cluster.local_of(rank)); };
+  uint32_t next_successor = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const plan::Step& step = plan.steps[i];
+    CompiledStep ready{step, local(step.source.rank), local(step.destination.rank), local(step.peer), next_successor,
+                       next_successor};
+    next_successor += successor_counts[i];
+    compiled.uses_network |= step.kind == Kind::send || step.kind == Kind::recv;
+    compiled.steps.push_back(ready);
+    compiled.dependency_counts.push_back(step.dependency_count);
+    if (step.dependency_count == 0) compiled.initially_ready.push_back(static_cast<uint32_t>(i));
+  }
+  compiled.successors.resize(next_successor);
+  for (size_t i = 0; i < count; ++i)
+    for (const uint32_t dependency : plan.dependencies_of(plan.steps[i]))
+      compiled.successors[compiled.steps[dependency].last_successor++] = static_cast<uint32_t>(i);
+  return compiled;
+}
+
+}  // namespace epccl::runtime

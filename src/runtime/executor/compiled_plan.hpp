@@ -1,0 +1,28 @@
+// A RankPlan made ready to run many times: successors instead of dependencies, local positions instead of ranks.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/plan.hpp"
+
+namespace epccl::runtime {
+
+struct CompiledStep {
+  plan::Step step;
+  int16_t source_local = -1, destination_local = -1, peer_local = -1;  // positions on the node, where they mean something
+  uint32_t first_successor = 0, last_successor = 0;
+};
+
+struct CompiledPlan {
+  std::vector<CompiledStep> steps;
+  std::vector<uint32_t> successors;
+  std::vector<uint32_t> dependency_counts;  // what a run starts with
+  std::vector<uint32_t> initially_ready;
+  uint64_t input_bytes = 0, output_bytes = 0, scratch_bytes = 0;
+  bool uses_network = false;
+};
+
+CompiledPlan compile(const plan::RankPlan& plan, const topology::Cluster& cluster);
+
+}  // namespace epccl::runtime

@@ -1,0 +1,266 @@
+#include "runtime/executor/executor.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include "device/host/host_copy.hpp"
+
+namespace epccl::runtime {
+
+using plan::Buffer;
+using plan::Kind;
+using transports::Completion;
+
+namespace {
+
+// Counter values of one call are above all of earlier calls, so counters never need a reset.
+uint64_t counter_value(uint64_t sequence, uint32_t value) { return sequence << 24 | value; }
+
+constexpr int tag_bits = 24;
+transports::MessageKey message_key(uint64_t sequence, uint32_t tag) {
+  return (sequence & 0x3fffff) << tag_bits | (tag & ((1U << tag_bits) - 1));
+}
+
+}  // namespace
+
+Executor::Executor(const topology::Cluster& cluster, int rank, transports::NodeMemory& node,
+                   transports::MessageTransport* network, FailureMonitor& monitor, const WaitPolicy& policy,
+                   uint64_t streaming_bytes)
+    : cluster_(cluster),
+      rank_(rank),
+      node_index_(cluster.node_of(rank)),
+      node_(node),
+      network_(network),
+      monitor_(monitor),
+      waiter_(node, network, monitor, policy),
+      streaming_bytes_(streaming_bytes) {}
+
+Status Executor::run(const CompiledPlan& plan, const Call& call) {
+  plan_ = &plan;
+  call_ = &call;
+  EPCCL_TRY(monitor_.check());
+  EPCCL_TRY(begin());
+  while (remaining_ > 0 && failure_.ok()) {
+    if (sweep()) {
+      waiter_.moved();
+      continue;
+    }
+    if (remaining_ == 0 || !failure_.ok()) break;
+    transports::LocalSet awaited;
+    for (const uint32_t index : pending_waits_) awaited.set(static_cast<size_t>(plan.steps[index].peer_local));
+    Status idle = waiter_.idle(awaited, pending_messages_ > 0, [this] { return sweep(); }, [this] { return describe(); });
+    if (!idle.ok()) fail(std::move(idle));
+  }
+  if (failure_.ok()) node_.set_done(call.sequence);
+  return std::move(failure_);
+}
+
+Status Executor::begin() {
+  failure_ = {};
+  waiter_.moved();
+  remaining_ = plan_->steps.size();
+  counts_ = plan_->dependency_counts;
+  ready_ = plan_->initially_ready;
+  next_ready_ = 0;
+  pending_waits_.clear();
+  messages_.clear();
+  pending_messages_ = 0;
+  peer_checked_.assign(static_cast<size_t>(node_.local_size()), false);
+  streaming_ = plan_->output_bytes >= streaming_bytes_;
+  // This call's half of scratch, records and board was last used two calls ago: everybody must be through with that.
+  const uint64_t needed = call_->sequence < 2 ? 0 : call_->sequence - 2;
+  const auto behind = [&] {
+    for (int local = 0; local < node_.local_size(); ++local)
+      if (local != node_.local() && node_.done(local) < needed) return local;
+    return -1;
+  };
+  for (int local = behind(); local >= 0; local = behind()) {
+    transports::LocalSet awaited;
+    awaited.set(static_cast<size_t>(local));
+    EPCCL_TRY(waiter_.idle(awaited, false, [&] { return behind() < 0; }, [&] {
+      return Waiter::Situation{call_->sequence, call_->text,
+                               fmt::format("rank {} to finish call {}", cluster_.rank_at(node_index_, local), needed)};
+    }));
+  }
+  waiter_.moved();
+  publish_call();
+  return {};
+}
+
+void Executor::publish_call() {
+  transports::CallRecord& record = node_.my_call(call_->sequence);
+  signature_ = std::hash<std::string>{}(call_->text);
+  record.sequence = call_->sequence;
+  record.signature = signature_;
+  const size_t length = std::min(call_->text.size(), record.text.size() - 1);
+  std::memcpy(record.text.data(), call_->text.data(), length);
+  record.text[length] = 0;
+  record.input = transports::NodeMemory::describe(call_->input, plan_->input_bytes);
+}
+
+// Everything that can move now, moved once.
+bool Executor::sweep() {
+  bool moved = run_ready();
+  if (!failure_.ok()) return true;
+  moved |= poll_waits();
+  if (pending_messages_ > 0) moved |= poll_messages();
+  return moved;
+}
+
+bool Executor::run_ready() {
+  const bool any = next_ready_ < ready_.size();
+  while (next_ready_ < ready_.size() && failure_.ok()) start(ready_[next_ready_++]);
+  ready_.clear();
+  next_ready_ = 0;
+  return any;
+}
+
+void Executor::start(uint32_t index) {
+  const CompiledStep& step = plan_->steps[index];
+  switch (step.step.kind) {
+    case Kind::copy: return start_copy(index);
+    case Kind::send:
+    case Kind::recv: return start_message(index);
+    case Kind::post:
+      node_.post(step.step.slot, counter_value(call_->sequence, step.step.value));
+      return complete(index);
+    case Kind::wait:
+      if (satisfied(step)) return complete(index);
+      pending_waits_.push_back(index);
+      return;
+  }
+}
+
+void Executor::complete(uint32_t index) {
+  --remaining_;
+  const CompiledStep& step = plan_->steps[index];
+  for (uint32_t s = step.first_successor; s < step.last_successor; ++s) {
+    const uint32_t successor = plan_->successors[s];
+    if (--counts_[successor] == 0) ready_.push_back(successor);
+  }
+}
+
+bool Executor::satisfied(const CompiledStep& step) {
+  if (node_.counter(step.peer_local, step.step.slot) < counter_value(call_->sequence, step.step.value)) return false;
+  if (!peer_checked_[static_cast<size_t>(step.peer_local)])
+    if (Status status = check_peer_call(step.peer_local); !status.ok()) fail(std::move(status));
+  return true;
+}
+
+Status Executor::check_peer_call(int local) {
+  peer_checked_[static_cast<size_t>(local)] = true;
+  const transports::CallRecord& theirs = node_.call(local, call_->sequence);
+  if (theirs.sequence != call_->sequence || theirs.signature == signature_) return {};
+  return error(Code::invalid_usage, "call {}: rank {} calls {}, rank {} calls {}", call_->sequence, rank_, call_->text,
+               cluster_.rank_at(node_index_, local), theirs.text.data());
+}
+
+std::byte* Executor::address_of(int local, const plan::Location& location) const {
+  if (location.buffer == Buffer::scratch) return node_.scratch(local, call_->sequence) + location.offset;
+  if (location.buffer == Buffer::output) return static_cast<std::byte*>(call_->output) + location.offset;
+  // Input is only read: the plan's verifier holds builders to that.
+  return static_cast<std::byte*>(const_cast<void*>(call_->input)) + location.offset;
+}
+
+void Executor::start_copy(uint32_t index) {
+  const CompiledStep& compiled = plan_->steps[index];
+  const plan::Step& step = compiled.step;
+  std::byte* destination = address_of(compiled.destination_local, step.destination);
+  const bool streaming = streaming_ && step.destination.buffer == Buffer::output;
+  if (step.source.rank == rank_ || step.source.buffer == Buffer::scratch) {
+    device::copy_rows(destination, step.destination_stride, address_of(compiled.source_local, step.source),
+                      step.source_stride, step.bytes, step.rows, streaming);
+    return complete(index);
+  }
+  const transports::BufferRef& theirs = node_.call(compiled.source_local, call_->sequence).input;
+  auto mapped = node_.address_of(compiled.source_local, theirs);
+  if (!mapped.ok()) return fail(std::move(mapped).take_status());
+  if (*mapped != nullptr) {
+    device::copy_rows(destination, step.destination_stride, *mapped + step.source.offset, step.source_stride, step.bytes,
+                      step.rows, streaming);
+    return complete(index);
+  }
+  for (uint32_t row = 0; row < step.rows; ++row) {
+    Status status = node_.read(compiled.source_local, theirs, step.source.offset + row * step.source_stride,
+                               destination + row * step.destination_stride, step.bytes);
+    if (!status.ok()) return fail(std::move(status));
+  }
+  complete(index);
+}
+
+void Executor::start_message(uint32_t index) {
+  const CompiledStep& compiled = plan_->steps[index];
+  const plan::Step& step = compiled.step;
+  if (network_ == nullptr) return fail(Status(Code::internal_error, "a plan uses the network of a one-node communicator"));
+  messages_.push_back({index, {}});
+  Completion& completion = messages_.back().completion;
+  const auto key = message_key(call_->sequence, step.tag);
+  Status status = step.kind == Kind::send
+                      ? network_->send(step.peer, key, address_of(compiled.source_local, step.source), step.bytes, completion)
+                      : network_->recv(step.peer, key, address_of(compiled.destination_local, step.destination), step.bytes,
+                                       completion);
+  if (!status.ok()) return fail(std::move(status));
+  ++pending_messages_;
+}
+
+bool Executor::poll_waits() {
+  size_t kept = 0;
+  for (size_t i = 0; i < pending_waits_.size(); ++i) {
+    const uint32_t index = pending_waits_[i];
+    if (satisfied(plan_->steps[index]))
+      complete(index);
+    else
+      pending_waits_[kept++] = index;
+  }
+  const bool moved = kept != pending_waits_.size();
+  pending_waits_.resize(kept);
+  return moved;
+}
+
+bool Executor::poll_messages() {
+  bool moved = network_->progress();
+  for (PendingMessage& message : messages_) {
+    Completion& completion = message.completion;
+    if (completion.state == Completion::State::failed) {
+      fail(completion.status);
+      return true;
+    }
+    if (completion.state != Completion::State::done) continue;
+    const plan::Step& step = plan_->steps[message.step].step;
+    if (step.kind == Kind::recv && completion.bytes != step.bytes) {
+      fail(error(Code::invalid_usage, "call {} ({}): rank {} sent {} bytes where rank {} expects {}", call_->sequence,
+                 call_->text, step.peer, completion.bytes, rank_, step.bytes));
+      return true;
+    }
+    completion.state = Completion::State::idle;  // seen
+    --pending_messages_;
+    complete(message.step);
+    moved = true;
+  }
+  if (pending_messages_ == 0) messages_.clear();
+  return moved;
+}
+
+void Executor::fail(Status status) {
+  if (failure_.ok()) failure_ = std::move(status);
+}
+
+Waiter::Situation Executor::describe() const { return {call_->sequence, call_->text, waiting_text()}; }
+
+std::string Executor::waiting_text() const {
+  for (const uint32_t index : pending_waits_) {
+    const plan::Step& step = plan_->steps[index].step;
+    return fmt::format("rank {} (same node): step {} wait for its counter {} to reach {}", step.peer, index, step.slot,
+                       step.value);
+  }
+  for (const PendingMessage& message : messages_) {
+    if (message.completion.state != Completion::State::pending) continue;
+    const plan::Step& step = plan_->steps[message.step].step;
+    return fmt::format("rank {} (node {}): step {} {} of {} bytes over {}", step.peer, cluster_.node_of(step.peer),
+                       message.step, to_string(step.kind), step.bytes, network_->name());
+  }
+  return "nothing: this is a defect";
+}
+
+}  // namespace epccl::runtime

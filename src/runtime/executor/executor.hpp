@@ -1,0 +1,82 @@
+// Runs a rank's plan on live memory and live transports.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+#include "runtime/executor/compiled_plan.hpp"
+#include "runtime/executor/waiter.hpp"
+#include "topology/cluster.hpp"
+#include "transports/shm/node_memory.hpp"
+#include "transports/transport.hpp"
+
+namespace epccl::runtime {
+
+/// One run of a plan.
+struct Call {
+  uint64_t sequence = 0;  // 1, 2, ...: the same on every rank
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::string text;  // "alltoall count 4 float32": equal on ranks that agree
+};
+
+class Executor {
+ public:
+  /// `streaming_bytes`: copies into the output stream past the cache where the plan's output is at least this large.
+  Executor(const topology::Cluster& cluster, int rank, transports::NodeMemory& node,
+           transports::MessageTransport* network, FailureMonitor& monitor, const WaitPolicy& policy,
+           uint64_t streaming_bytes);
+
+  /// Blocks until the plan is complete on this rank, or failed. On failure messages may still be pending: the caller
+  /// must cancel the network's before buffers go away.
+  Status run(const CompiledPlan& plan, const Call& call);
+
+ private:
+  struct PendingMessage {
+    uint32_t step;
+    transports::Completion completion;
+  };
+
+  Status begin();
+  void publish_call();
+  bool sweep();
+  bool run_ready();
+  bool poll_waits();
+  bool poll_messages();
+  void start(uint32_t index);
+  void complete(uint32_t index);
+  void start_copy(uint32_t index);
+  void start_message(uint32_t index);
+  bool satisfied(const CompiledStep& step);
+  Status check_peer_call(int local);
+  std::byte* address_of(int local, const plan::Location& location) const;
+  void fail(Status status);
+  Waiter::Situation describe() const;
+  std::string waiting_text() const;
+
+  const topology::Cluster& cluster_;
+  const int rank_, node_index_;
+  transports::NodeMemory& node_;
+  transports::MessageTransport* network_;
+  FailureMonitor& monitor_;
+  Waiter waiter_;
+  const uint64_t streaming_bytes_;
+
+  // State of the current run.
+  const CompiledPlan* plan_ = nullptr;
+  const Call* call_ = nullptr;
+  Status failure_;
+  bool streaming_ = false;
+  uint64_t signature_ = 0;
+  size_t remaining_ = 0;
+  std::vector<uint32_t> counts_, ready_, pending_waits_;
+  size_t next_ready_ = 0;
+  std::deque<PendingMessage> messages_;  // stable addresses: transports hold pointers to the completions
+  size_t pending_messages_ = 0;
+  std::vector<bool> peer_checked_;
+};
+
+}  // namespace epccl::runtime

@@ -1,0 +1,79 @@
+#include "runtime/executor/waiter.hpp"
+
+#include <poll.h>
+#include <sched.h>
+
+#include <array>
+
+#include "base/clock.hpp"
+
+namespace epccl::runtime {
+namespace {
+
+constexpr double check_period = 1e-3;         // of the control line, while yielding
+constexpr double first_report_after = 0.25;   // a wait this long is told to the hub, which compares the ranks
+constexpr double report_period = 2.0;
+constexpr int longest_sleep_ms = 50;          // a lost wake-up costs no more than this
+
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+Status FailureMonitor::check() {
+  if (aborted()) return error(Code::remote_error, "the communicator was aborted");
+  if (!failure_.ok()) return failure_;
+  while (auto notice = bootstrap_.poll_notice()) {
+    const Code code = notice->kind == Notice::Kind::mismatch ? Code::invalid_usage : Code::remote_error;
+    if (failure_.ok()) failure_ = Status(code, notice->text);
+  }
+  return failure_;
+}
+
+double Waiter::begin_idle() {
+  const double now = now_seconds();
+  if (idle_since_ == 0) {
+    idle_since_ = now;
+    next_check_ = now + check_period;
+    next_report_ = now + first_report_after;
+  }
+  return now;
+}
+
+Status Waiter::pause(double now) {
+  if (now - idle_since_ < policy_.spin_seconds) {
+    for (int i = 0; i < 16; ++i) relax();
+    return {};
+  }
+  sched_yield();
+  if (now < next_check_) return {};
+  next_check_ = now + check_period;
+  return monitor_.check();
+}
+
+Status Waiter::report(double now, const Situation& situation) {
+  EPCCL_TRY(monitor_.check());
+  const double waited = now - idle_since_;
+  if (waited > policy_.timeout_seconds)
+    return error(Code::remote_error, "timeout: {} (call {}) waited {:.1f} s for {}", situation.call, situation.sequence,
+                 waited, situation.waiting);
+  next_report_ = now + report_period;
+  next_report_ = std::min(next_report_, idle_since_ + policy_.timeout_seconds + 1e-3);
+  monitor_.bootstrap().report_stall({situation.sequence, situation.call, situation.waiting});
+  return {};
+}
+
+void Waiter::sleep(bool network_pending) {
+  std::array<pollfd, 3> fds{};
+  nfds_t count = 0;
+  fds[count++] = {node_.doorbell_fd(), POLLIN, 0};
+  if (monitor_.fd() >= 0) fds[count++] = {monitor_.fd(), POLLIN, 0};
+  if (network_pending && network_ != nullptr && network_->event_fd() >= 0)
+    fds[count++] = {network_->event_fd(), POLLIN, 0};
+  poll(fds.data(), count, longest_sleep_ms);
+}
+
+}  // namespace epccl::runtime

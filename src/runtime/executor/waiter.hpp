@@ -1,0 +1,89 @@
+// How a rank waits: spin while there is a core for every rank of the node, then yield, then sleep on the doorbell, the
+// network's descriptor and the control line at once. And when it stops waiting: a peer died, the communicator was aborted,
+// or nothing has moved for the timeout.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+
+#include "base/status.hpp"
+#include "runtime/bootstrap/bootstrap.hpp"
+#include "transports/shm/node_memory.hpp"
+#include "transports/transport.hpp"
+
+namespace epccl::runtime {
+
+struct WaitPolicy {
+  double spin_seconds = 0;     // 0 where ranks outnumber cores
+  double yield_seconds = 200e-6;
+  double timeout_seconds = 30;
+};
+
+/// Failures of the communicator that come from outside the current call. Any thread may abort.
+class FailureMonitor {
+ public:
+  explicit FailureMonitor(Bootstrap& bootstrap) : bootstrap_(bootstrap) {}
+
+  void abort() { aborted_.store(true, std::memory_order_release); }
+  bool aborted() const { return aborted_.load(std::memory_order_acquire); }
+  /// The failure, once there is one; ok before. Reads the control line's notices without blocking.
+  Status check();
+  int fd() const { return bootstrap_.fd(); }
+  Bootstrap& bootstrap() { return bootstrap_; }
+
+ private:
+  Bootstrap& bootstrap_;
+  std::atomic<bool> aborted_ = false;
+  Status failure_;
+};
+
+class Waiter {
+ public:
+  /// `network` may be null (one node).
+  Waiter(transports::NodeMemory& node, transports::MessageTransport* network, FailureMonitor& monitor,
+         const WaitPolicy& policy)
+      : node_(node), network_(network), monitor_(monitor), policy_(policy) {}
+
+  /// What the caller is doing, for reports.
+  struct Situation {
+    uint64_t sequence = 0;
+    std::string call;
+    std::string waiting;
+  };
+
+  /// Starts counting idle time from now. Call when a call begins, and whenever something moved.
+  void moved() { idle_since_ = 0; }
+
+  /// Called when nothing moved. Waits a little: spins, yields or sleeps, by how long nothing has moved. Before sleeping it
+  /// calls `try_again` (true: something moved after all). `describe` is asked for when the wait gets long. Error: the
+  /// communicator failed or the timeout passed.
+  template <typename TryAgain, typename Describe>
+  Status idle(const transports::LocalSet& awaited, bool network_pending, TryAgain try_again, Describe describe) {
+    const double now = begin_idle();
+    if (now - idle_since_ < policy_.spin_seconds + policy_.yield_seconds) return pause(now);
+    if (now >= next_report_) EPCCL_TRY(report(now, describe()));
+    node_.announce_sleep(awaited);
+    const bool again = try_again();
+    if (!again && (!network_pending || network_ == nullptr || network_->arm())) sleep(network_pending);
+    node_.finish_sleep();
+    if (again) moved();
+    return monitor_.check();
+  }
+
+ private:
+  double begin_idle();
+  Status pause(double now);
+  Status report(double now, const Situation& situation);
+  void sleep(bool network_pending);
+
+  transports::NodeMemory& node_;
+  transports::MessageTransport* network_;
+  FailureMonitor& monitor_;
+  const WaitPolicy policy_;
+  double idle_since_ = 0;    // 0: something moved since
+  double next_check_ = 0;    // of the control line, while yielding
+  double next_report_ = 0;
+};
+
+}  // namespace epccl::runtime

@@ -1,0 +1,126 @@
+#include "base/log.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "environment.hpp"
+
+namespace epccl {
+namespace {
+
+class Log : public testing::Test {
+ protected:
+  Log() {
+    std::string pattern = testing::TempDir() + "logXXXXXX";
+    directory_ = mkdtemp(pattern.data());
+    environment_.unset("EPCCL_CONF_FILE");
+    environment_.set("HOME", directory_);
+    environment_.unset("EPCCL_DEBUG_SUBSYS");
+    environment_.set("EPCCL_DEBUG_FILE", directory_ + "/log");
+    char buffer[256] = {};
+    gethostname(buffer, sizeof buffer - 1);
+    host_ = std::string(buffer).substr(0, std::string(buffer).find('.'));
+  }
+  ~Log() override { std::filesystem::remove_all(directory_); }
+
+  std::vector<std::string> lines(const std::string& name = "log") const {
+    std::ifstream file(directory_ + "/" + name);
+    std::vector<std::string> all;
+    for (std::string line; std::getline(file, line);) all.push_back(line);
+    return all;
+  }
+  std::string start() const { return fmt::format("{}:{} ", host_, getpid()); }
+
+  std::string directory_, host_;
+  test::Environment environment_;
+};
+
+TEST_F(Log, WritesNothingUnlessAsked) {
+  environment_.unset("EPCCL_DEBUG");
+  log::warn(log::init, 0, "unheard");
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/log"));
+}
+
+TEST_F(Log, LineHasHostProcessRankLevelAndSubsystem) {
+  environment_.set("EPCCL_DEBUG", "INFO");
+  log::info(log::coll, 3, "alltoall {} bytes", 42);
+  log::warn(log::net, -1, "no rank");
+  EXPECT_EQ(lines(), (std::vector<std::string>{start() + "[3] INFO COLL alltoall 42 bytes",
+                                               start() + "WARN NET no rank"}));
+}
+
+TEST_F(Log, LevelIsAThreshold) {
+  environment_.set("EPCCL_DEBUG", "warn");
+  log::warn(log::init, -1, "seen");
+  log::info(log::init, -1, "unseen");
+  log::trace(log::init, -1, "unseen");
+  EXPECT_EQ(lines().size(), 1u);
+}
+
+TEST_F(Log, SubsystemsFilterAllButWarnings) {
+  environment_.set("EPCCL_DEBUG", "TRACE");
+  environment_.set("EPCCL_DEBUG_SUBSYS", "init,COLL");
+  EXPECT_TRUE(log::enabled(log::Level::info, log::init));
+  EXPECT_TRUE(log::enabled(log::Level::trace, log::coll));
+  EXPECT_FALSE(log::enabled(log::Level::info, log::net));
+  EXPECT_TRUE(log::enabled(log::Level::warn, log::net));
+}
+
+TEST_F(Log, CaretMeansAllButThese) {
+  environment_.set("EPCCL_DEBUG", "INFO");
+  environment_.set("EPCCL_DEBUG_SUBSYS", "^NET");
+  EXPECT_FALSE(log::enabled(log::Level::info, log::net));
+  EXPECT_TRUE(log::enabled(log::Level::info, log::shm));
+}
+
+TEST_F(Log, UnknownLevelIsWarnedAboutAndMeansWarn) {
+  environment_.set("EPCCL_DEBUG", "LOUD");
+  EXPECT_TRUE(log::enabled(log::Level::warn, log::init));
+  EXPECT_FALSE(log::enabled(log::Level::info, log::init));
+  ASSERT_EQ(lines().size(), 1u);
+  EXPECT_NE(lines()[0].find("\"LOUD\""), std::string::npos);
+}
+
+TEST_F(Log, FileNameTakesHostAndProcess) {
+  environment_.set("EPCCL_DEBUG", "INFO");
+  environment_.set("EPCCL_DEBUG_FILE", directory_ + "/%h.%p.100%%.%x");
+  log::info(log::init, -1, "here");
+  EXPECT_EQ(lines(fmt::format("{}.{}.100%.%x", host_, getpid())).size(), 1u);
+}
+
+TEST_F(Log, MessageStaysOneLineWhateverIsInIt) {
+  environment_.set("EPCCL_DEBUG", "INFO");
+  log::info(log::init, -1, "a\nb\x1b[2Jc");
+  EXPECT_EQ(lines(), (std::vector<std::string>{start() + "INFO INIT a b [2Jc"}));
+}
+
+TEST_F(Log, LinesOfThreadsAreNotTorn) {
+  environment_.set("EPCCL_DEBUG", "INFO");
+  constexpr int threads = 8, each = 200;
+  {
+    std::vector<std::jthread> writers;
+    for (int t = 0; t < threads; ++t) {
+      writers.emplace_back([t] {
+        for (int i = 0; i < each; ++i)
+          log::info(log::init, t, "{} {}", i, std::string(100, static_cast<char>('a' + t)));
+      });
+    }
+  }
+  std::set<std::string> wanted;
+  for (int t = 0; t < threads; ++t) {
+    for (int i = 0; i < each; ++i)
+      wanted.insert(
+          fmt::format("{}[{}] INFO INIT {} {}", start(), t, i, std::string(100, static_cast<char>('a' + t))));
+  }
+  const auto written = lines();
+  EXPECT_EQ(written.size(), wanted.size());
+  EXPECT_EQ(std::set<std::string>(written.begin(), written.end()), wanted);
+}
+
+}  // namespace
+}  // namespace epccl

@@ -1,0 +1,197 @@
+#include "base/settings.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <set>
+
+#include "environment.hpp"
+
+namespace epccl {
+namespace {
+
+/// A directory that stands for the user's home, so that no file of the machine takes part.
+class Settings : public testing::Test {
+ protected:
+  Settings() {
+    std::string pattern = testing::TempDir() + "settingsXXXXXX";
+    home_ = mkdtemp(pattern.data());
+    environment_.set("HOME", home_);
+    environment_.unset("EPCCL_CONF_FILE");
+    for (const settings::Entry& entry : settings::table()) environment_.unset(entry.name);
+  }
+  ~Settings() override { std::filesystem::remove_all(home_); }
+
+  std::string write(const std::string& name, const std::string& text) {
+    const std::string path = home_ + "/" + name;
+    std::ofstream(path) << text;
+    settings::reload();
+    return path;
+  }
+
+  std::string home_;
+  test::Environment environment_;
+};
+
+TEST_F(Settings, DefaultAppliesWhereNothingIsSet) {
+  EXPECT_EQ(settings::get("EPCCL_ALGO"), "auto");
+  EXPECT_EQ(settings::get_explicit("EPCCL_ALGO"), std::nullopt);
+}
+
+TEST_F(Settings, FileGoesBeforeDefault) {
+  write(".epccl.conf", "# a comment\n\n  EPCCL_ALGO = flat  \nEPCCL_NET=\"none\"\nno equals sign\n");
+  EXPECT_EQ(settings::get("EPCCL_ALGO"), "flat");
+  EXPECT_EQ(settings::get("EPCCL_NET"), "none");
+}
+
+TEST_F(Settings, EnvironmentGoesBeforeFile) {
+  write(".epccl.conf", "EPCCL_ALGO=flat\n");
+  environment_.set("EPCCL_ALGO", "two_stage");
+  EXPECT_EQ(settings::get("EPCCL_ALGO"), "two_stage");
+}
+
+TEST_F(Settings, EmptyVariableCountsAsUnset) {
+  write(".epccl.conf", "EPCCL_ALGO=flat\n");
+  environment_.set("EPCCL_ALGO", "");
+  EXPECT_EQ(settings::get("EPCCL_ALGO"), "flat");
+}
+
+TEST_F(Settings, NamedFileReplacesTheOneAtHome) {
+  write(".epccl.conf", "EPCCL_ALGO=flat\nEPCCL_NET=none\n");
+  environment_.set("EPCCL_CONF_FILE", write("other.conf", "EPCCL_ALGO=two_stage\n"));
+  EXPECT_EQ(settings::get("EPCCL_ALGO"), "two_stage");
+  EXPECT_EQ(settings::get("EPCCL_NET"), "ucx");
+}
+
+TEST_F(Settings, FilesAreReadOnce) {
+  write(".epccl.conf", "EPCCL_ALGO=flat\n");
+  EXPECT_EQ(settings::get("EPCCL_ALGO"), "flat");
+  std::ofstream(home_ + "/.epccl.conf") << "EPCCL_ALGO=two_stage\n";
+  EXPECT_EQ(settings::get("EPCCL_ALGO"), "flat");
+}
+
+TEST_F(Settings, UnknownNamesAreFoundInEnvironmentAndFiles) {
+  environment_.set("EPCCL_ALGOO", "flat");
+  environment_.set("EPCCL_ALGO", "flat");
+  write(".epccl.conf", "EPCCL_TIMEOUTS=3\nOTHER_NAME=3\n");
+  EXPECT_EQ(settings::unknown_names(), (std::vector<std::string>{"EPCCL_ALGOO", "EPCCL_TIMEOUTS"}));
+}
+
+TEST_F(Settings, EveryDefaultParsesAsWhatItIs) {
+  for (const settings::Entry& entry : settings::table()) {
+    const std::string_view kind = entry.values;
+    EXPECT_TRUE(kind != "bytes" || settings::get_bytes(entry.name).ok()) << entry.name;
+    EXPECT_TRUE(kind != "seconds" || settings::get_seconds(entry.name).ok()) << entry.name;
+  }
+}
+
+TEST_F(Settings, NamesAreUniqueAndPrefixed) {
+  std::set<std::string> names;
+  for (const settings::Entry& entry : settings::table()) {
+    EXPECT_TRUE(std::string_view(entry.name).starts_with("EPCCL_")) << entry.name;
+    EXPECT_TRUE(names.insert(entry.name).second) << entry.name << " is there twice";
+  }
+}
+
+TEST_F(Settings, DocumentationHasARowPerSetting) {
+  const std::string text = settings::documentation();
+  for (const settings::Entry& entry : settings::table())
+    EXPECT_NE(text.find(fmt::format("| `{}` |", entry.name)), std::string::npos) << entry.name;
+  EXPECT_NE(text.find("| `EPCCL_ALGO` | `auto` | flat\\|two_stage\\|auto |"), std::string::npos);
+  for (size_t line = text.find("\n| `"); line != std::string::npos; line = text.find("\n| `", line + 1)) {
+    const std::string row = text.substr(line + 1, text.find('\n', line + 1) - line - 1);
+    int cells = 0;
+    for (size_t i = 0; i < row.size(); ++i) cells += row[i] == '|' && (i == 0 || row[i - 1] != '\\');
+    EXPECT_EQ(cells, 5) << row;
+  }
+}
+
+TEST_F(Settings, WrongValueNamesSettingValueAndChoice) {
+  environment_.set("EPCCL_TIMEOUT", "soon");
+  const auto seconds = settings::get_seconds("EPCCL_TIMEOUT");
+  ASSERT_FALSE(seconds.ok());
+  EXPECT_EQ(seconds.status().code(), Code::invalid_argument);
+  EXPECT_NE(seconds.status().message().find("EPCCL_TIMEOUT=\"soon\": want seconds"), std::string::npos)
+      << seconds.status().message();
+}
+
+TEST_F(Settings, Seconds) {
+  const auto parsed = [&](const std::string& text) {
+    environment_.set("EPCCL_TIMEOUT", text);
+    const auto value = settings::get_seconds("EPCCL_TIMEOUT");
+    return value.ok() ? *value : -1.0;
+  };
+  EXPECT_DOUBLE_EQ(parsed("30"), 30);
+  EXPECT_DOUBLE_EQ(parsed("0.5"), 0.5);
+  EXPECT_DOUBLE_EQ(parsed("200ms"), 0.2);
+  EXPECT_DOUBLE_EQ(parsed("2 s"), 2);
+  for (const char* wrong : {"-1", "nan", "inf", "3 h", "1e999"}) EXPECT_DOUBLE_EQ(parsed(wrong), -1) << wrong;
+}
+
+TEST_F(Settings, Integers) {
+  environment_.set("EPCCL_CARRIERS", "-3");
+  EXPECT_EQ(*settings::get_integer("EPCCL_CARRIERS"), -3);
+  for (const char* wrong : {"3x", "three", "99999999999999999999", "1.5"}) {
+    environment_.set("EPCCL_CARRIERS", wrong);
+    EXPECT_FALSE(settings::get_integer("EPCCL_CARRIERS").ok()) << wrong;
+  }
+}
+
+TEST_F(Settings, Booleans) {
+  const std::vector<std::pair<const char*, bool>> cases = {{"1", true},      {"yes", true}, {"TRUE", true},
+                                                           {"on", true},     {"0", false},  {"no", false},
+                                                           {"False", false}, {"off", false}};
+  for (const auto& [text, wanted] : cases) {
+    environment_.set("EPCCL_CMA", text);
+    ASSERT_TRUE(settings::get_bool("EPCCL_CMA").ok()) << text;
+    EXPECT_EQ(*settings::get_bool("EPCCL_CMA"), wanted) << text;
+  }
+  environment_.set("EPCCL_CMA", "auto");
+  EXPECT_FALSE(settings::get_bool("EPCCL_CMA").ok());
+}
+
+TEST(ParseBytes, TakesUnitsThatArePowersOfTwo) {
+  const std::vector<std::pair<const char*, uint64_t>> cases = {
+      {"0", 0},
+      {"64", 64},
+      {"4K", 4096},
+      {"4k", 4096},
+      {"4KB", 4096},
+      {"4KiB", 4096},
+      {"8M", 8u << 20},
+      {"1G", 1u << 30},
+      {"2T", 2ull << 40},
+      {" 12 K ", 12288},
+      {"16777215T", 16777215ull << 40},
+      {"18446744073709551615", std::numeric_limits<uint64_t>::max()}};
+  for (const auto& [text, wanted] : cases) {
+    const auto parsed = settings::parse_bytes(text);
+    ASSERT_TRUE(parsed.ok()) << text << ": " << parsed.status().message();
+    EXPECT_EQ(*parsed, wanted) << text;
+  }
+}
+
+TEST(ParseBytes, RefusesWhatIsNoSize) {
+  for (const char* text :
+       {"", "K", "-1", "4X", "4KK", "1.5M", "18446744073709551616", "16777216T", "0x10", "4 4"})
+    EXPECT_FALSE(settings::parse_bytes(text).ok()) << text;
+}
+
+TEST(ParseRate, TakesUnitsThatArePowersOfTen) {
+  const std::vector<std::pair<const char*, double>> cases = {{"4gbit", 4e9},        {"1Gbit", 1e9},
+                                                             {"100mbit", 1e8},      {"25e9", 25e9},
+                                                             {"2.5 Gbit/s", 2.5e9}, {"400G", 4e11}};
+  for (const auto& [text, wanted] : cases) {
+    const auto parsed = settings::parse_rate(text);
+    ASSERT_TRUE(parsed.ok()) << text << ": " << parsed.status().message();
+    EXPECT_DOUBLE_EQ(*parsed, wanted) << text;
+  }
+  for (const char* text : {"", "0", "-4gbit", "fast", "4gbyte", "inf"})
+    EXPECT_FALSE(settings::parse_rate(text).ok()) << text;
+}
+
+}  // namespace
+}  // namespace epccl

@@ -1,0 +1,140 @@
+// Processes that die, as ranks and as home of the rendezvous.
+#include "ranks.hpp"
+
+namespace epccl::test {
+namespace {
+
+/// How soon a death must be known. A closed socket is seen at once; this leaves room for a busy machine.
+constexpr double soon = 5;
+
+TEST(Death, SigkillOfARankReachesAllOthers) {
+  Child child([](Child& self) {
+    const auto joined = Bootstrap::join(self.get<UniqueId>(), 2, 4, patience);
+    self.put(joined.ok());
+    pause();
+  });
+  const UniqueId id = fresh_id();
+  child.put(id);
+  std::vector<std::unique_ptr<Bootstrap>> lines(4);
+  on_ranks(3, [&](int index) {
+    const int rank = index == 2 ? 3 : index;
+    lines[static_cast<size_t>(rank)] = Bootstrap::join(id, rank, 4, patience).value();
+  });
+  ASSERT_TRUE(child.get<bool>());
+  child.kill();
+  for (const size_t rank : {0u, 1u, 3u}) {
+    const auto notice = wait_for_notice(*lines[rank], soon);
+    ASSERT_TRUE(notice);
+    EXPECT_EQ(notice->kind, Notice::Kind::died);
+    EXPECT_EQ(notice->rank, 2);
+    EXPECT_CONTAINS(notice->text, fmt::format("pid {}", child.pid()));
+  }
+}
+
+TEST(Death, IsSeenAlthoughAForkedWorkerOfTheRankLivesOn) {
+  Child child([](Child& self) {
+    const auto joined = Bootstrap::join(self.get<UniqueId>(), 1, 2, patience);
+    const pid_t worker = fork();  // as a data loader does: no exec, every descriptor inherited
+    if (worker == 0) {
+      sleep(60);
+      _exit(0);
+    }
+    self.put(worker);
+    pause();
+  });
+  const UniqueId id = fresh_id();
+  child.put(id);
+  const auto line = Bootstrap::join(id, 0, 2, patience).value();
+  const auto worker = child.get<pid_t>();
+  child.kill();
+  const auto notice = wait_for_notice(*line, soon);
+  EXPECT_EQ(kill(worker, 0), 0) << "the worker must outlive the rank for this test to say anything";
+  kill(worker, SIGKILL);
+  ASSERT_TRUE(notice);
+  EXPECT_EQ(notice->kind, Notice::Kind::died);
+}
+
+TEST(Death, OfTheRendezvousProcessNamesItsRank) {
+  Child child([](Child& self) {
+    const UniqueId id = fresh_id();
+    self.put(id);
+    const auto joined = Bootstrap::join(id, 0, 3, patience);
+    self.put(joined.ok());
+    pause();
+  });
+  const UniqueId id = child.get<UniqueId>();
+  auto lines = join_all(id, 3, 1);
+  ASSERT_TRUE(child.get<bool>());
+  child.kill();
+  for (const size_t rank : {1u, 2u}) {
+    const auto notice = wait_for_notice(*lines[rank], soon);
+    ASSERT_TRUE(notice);
+    EXPECT_EQ(notice->kind, Notice::Kind::hub_lost);
+    EXPECT_EQ(notice->rank, 0);
+    EXPECT_CONTAINS(notice->text, "rank 0, which holds the rendezvous (host ");
+    EXPECT_CONTAINS(notice->text, fmt::format("pid {}", child.pid()));
+    EXPECT_CONTAINS(lines[rank]->barrier().message(), "rank 0");
+    lines[rank]->leave();
+  }
+}
+
+TEST(Death, RegularEndOfTheRendezvousProcessAfterItsRankLeftIsNone) {
+  Child child([](Child& self) {
+    const UniqueId id = fresh_id();
+    self.put(id);
+    {
+      const auto joined = Bootstrap::join(id, 0, 2, patience);
+      joined.value()->leave();
+    }
+    exit(0);  // runs the destructors of static objects
+  });
+  const UniqueId id = child.get<UniqueId>();
+  auto lines = join_all(id, 2, 1);
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_EQ(wait_for_notice(*lines[1], 0.3), std::nullopt);
+  EXPECT_CONTAINS(lines[1]->barrier().message(), "has ended");
+}
+
+TEST(Death, RegularEndOfAProcessThatOnlyHoldsTheRendezvousIsNone) {
+  Child child([](Child& self) {
+    self.put(fresh_id());
+    self.get<bool>();
+    exit(0);
+  });
+  const UniqueId id = child.get<UniqueId>();
+  auto lines = join_all(id, 2);
+  child.put(true);
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_EQ(wait_for_notice(*lines[1], 0.3), std::nullopt);
+}
+
+TEST(Death, RegularEndOfTheRendezvousProcessWhoseRankHasNotLeftIsADeathOfThatRank) {
+  Child child([](Child& self) {
+    const UniqueId id = fresh_id();
+    self.put(id);
+    const auto joined = Bootstrap::join(id, 0, 2, patience);
+    exit(joined.ok() ? 0 : 1);  // without destroying `joined`
+  });
+  const UniqueId id = child.get<UniqueId>();
+  auto lines = join_all(id, 2, 1);
+  EXPECT_EQ(child.wait(), 0);
+  const auto notice = wait_for_notice(*lines[1], soon);
+  ASSERT_TRUE(notice);
+  EXPECT_EQ(notice->kind, Notice::Kind::died);
+  EXPECT_EQ(notice->rank, 0);
+  EXPECT_CONTAINS(notice->text, "ended without leaving");
+}
+
+TEST(Death, ForkedChildOfTheRendezvousProcessMayEndRegularly) {
+  const UniqueId id = fresh_id();
+  auto lines = join_all(id, 2);
+  const pid_t worker = fork();
+  if (worker == 0) exit(0);  // its static objects hold a copy of the hub, whose thread is not there
+  int status = -1;
+  waitpid(worker, &status, 0);
+  EXPECT_EQ(status, 0);
+  on_ranks(2, [&](int rank) { EXPECT_TRUE(lines[static_cast<size_t>(rank)]->barrier().ok()); });
+}
+
+}  // namespace
+}  // namespace epccl::test

@@ -1,0 +1,128 @@
+// Strangers at the rendezvous' port: refused, without effect on the ranks.
+#include <sys/socket.h>
+
+#include "ranks.hpp"
+#include "runtime/bootstrap/handshake.hpp"
+#include "runtime/bootstrap/rendezvous.hpp"
+#include "runtime/bootstrap/wire.hpp"
+
+namespace epccl::test {
+namespace {
+
+using namespace runtime;
+
+class Intruder : public testing::Test {
+ protected:
+  Intruder() : id_(fresh_id()), rendezvous_(*decode(id_)) {}
+
+  UniqueFd connect() const { return net::connect_to(rendezvous_.endpoint, patience).value(); }
+
+  static void say(const UniqueFd& fd, std::span<const std::byte> bytes) {
+    // The hub may hang up in the middle of it.
+    while (!bytes.empty()) {
+      const ssize_t sent = send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent < 0) return;
+      bytes = bytes.subspan(static_cast<size_t>(sent));
+    }
+  }
+  /// True when the hub closes the connection, with or without a reset.
+  static bool hung_up(const UniqueFd& fd) {
+    const double deadline = now_seconds() + patience;
+    std::byte drain[256];
+    while (net::wait_for(fd.get(), POLLIN, deadline)) {
+      if (recv(fd.get(), drain, sizeof drain, 0) <= 0) return true;
+    }
+    return false;
+  }
+  void expect_unharmed() const {
+    auto lines = join_all(id_, 3);
+    on_ranks(3, [&](int rank) { EXPECT_TRUE(lines[static_cast<size_t>(rank)]->barrier().ok()); });
+  }
+
+  UniqueId id_;
+  Rendezvous rendezvous_;
+};
+
+TEST_F(Intruder, RubbishIsHungUpOn) {
+  auto random = seeded_random();
+  for (int round = 0; round < 50; ++round) {
+    wire::Bytes rubbish(4 + random() % 2000);
+    for (std::byte& each : rubbish) each = static_cast<std::byte>(random());
+    rubbish[3] = std::byte{0xff};  // a length no stranger may announce: otherwise the hub waits for the rest
+    const UniqueFd fd = connect();
+    say(fd, rubbish);
+    EXPECT_TRUE(hung_up(fd));
+  }
+  expect_unharmed();
+}
+
+TEST_F(Intruder, FrameOfWrongTypeIsHungUpOn) {
+  for (const auto type : {wire::Type::join, wire::Type::gather, wire::Type::leave, wire::Type::notice}) {
+    const UniqueFd fd = connect();
+    say(fd, wire::Writer(type).u32(1).take());
+    EXPECT_TRUE(hung_up(fd));
+  }
+  expect_unharmed();
+}
+
+TEST_F(Intruder, OtherProtocolVersionIsHungUpOn) {
+  const UniqueFd fd = connect();
+  say(fd, wire::Writer(wire::Type::hello).u32(wire::protocol_version + 1).raw(Nonce{}).take());
+  EXPECT_TRUE(hung_up(fd));
+}
+
+TEST_F(Intruder, ClaimToBeARankWithoutTheSecretIsHungUpOn) {
+  const UniqueFd fd = connect();
+  wire::Writer claims(wire::Type::join);
+  claims.i32(1).i32(3).i32(4242).text("elsewhere");
+  say(fd, wire::Writer(wire::Type::hello).u32(wire::protocol_version).raw(Nonce{}).take());
+  say(fd, wire::Writer(wire::Type::join).raw(Proof{}).raw(claims.body()).take());
+  EXPECT_TRUE(hung_up(fd));
+  expect_unharmed();
+}
+
+TEST_F(Intruder, SilentConnectionIsDroppedAndHoldsUpNobody) {
+  const UniqueFd silent = connect();
+  expect_unharmed();
+  EXPECT_TRUE(hung_up(silent));
+}
+
+TEST_F(Intruder, ManyConnectionsHoldUpNobody) {
+  std::vector<UniqueFd> crowd;
+  for (int i = 0; i < 200; ++i) crowd.push_back(connect());
+  expect_unharmed();
+}
+
+TEST_F(Intruder, RankThatBreaksTheProtocolCountsAsDead) {
+  // A rank of its own making: proves itself, then sends rubbish.
+  const UniqueFd fd = connect();
+  Nonce mine{}, of_hub;
+  say(fd, wire::Writer(wire::Type::hello).u32(wire::protocol_version).raw(mine).take());
+  wire::Splitter splitter;
+  std::optional<wire::Frame> frame;
+  while (!frame) {
+    std::byte chunk[256];
+    ASSERT_TRUE(net::wait_for(fd.get(), POLLIN, now_seconds() + patience));
+    const ssize_t got = recv(fd.get(), chunk, sizeof chunk, 0);
+    ASSERT_GT(got, 0);
+    splitter.append(std::span(chunk).first(static_cast<size_t>(got)));
+    frame = splitter.next(256).value();
+  }
+  wire::Reader body(frame->body);
+  body.raw(of_hub);
+  wire::Writer claims(wire::Type::join);
+  claims.i32(1).i32(2).i32(4242).text("elsewhere");
+  const Proof proof = rank_proof(rendezvous_.secret, mine, of_hub, claims.body());
+  say(fd, wire::Writer(wire::Type::join).raw(proof).raw(claims.body()).take());
+  const auto line = Bootstrap::join(id_, 0, 2, patience);
+  ASSERT_TRUE(line.ok()) << line.status().message();
+
+  say(fd, wire::Writer(wire::Type::publish).u32(0xffffffff).take());
+  const auto notice = wait_for_notice(**line);
+  ASSERT_TRUE(notice);
+  EXPECT_EQ(notice->kind, Notice::Kind::died);
+  EXPECT_CONTAINS(notice->text, "rank 1 (host elsewhere, pid 4242) died: breach of protocol");
+}
+
+}  // namespace
+}  // namespace epccl::test

@@ -1,0 +1,174 @@
+// Joining a communicator.
+#include <atomic>
+
+#include "ranks.hpp"
+#include "runtime/bootstrap/rendezvous.hpp"
+
+namespace epccl::test {
+namespace {
+
+class JoinSizes : public testing::TestWithParam<int> {};
+
+TEST_P(JoinSizes, AllRanksJoinAndLeave) {
+  auto ranks = join_all(fresh_id(), GetParam());
+  on_ranks(GetParam(), [&](int rank) { ranks[static_cast<size_t>(rank)]->leave(); });
+  for (const auto& rank : ranks) EXPECT_EQ(rank->poll_notice(), std::nullopt);
+}
+
+INSTANTIATE_TEST_SUITE_P(Join, JoinSizes, testing::Range(1, 17));
+
+TEST(Join, SixtyFourRanks) {
+  auto ranks = join_all(fresh_id(), 64);
+  on_ranks(64, [&](int rank) { ranks[static_cast<size_t>(rank)]->leave(); });
+}
+
+TEST(Join, CommunicatorsOfOneProcessAreIndependent) {
+  auto first = join_all(fresh_id(), 2);
+  auto second = join_all(fresh_id(), 3);
+  first[0].reset();  // a death, in the first only
+  ASSERT_TRUE(wait_for_notice(*first[1]));
+  on_ranks(3, [&](int rank) { EXPECT_TRUE(second[static_cast<size_t>(rank)]->barrier().ok()); });
+}
+
+TEST(Join, MissingRanksAreNamedAfterTheTimeout) {
+  const UniqueId id = fresh_id();
+  std::atomic<int> named = 0;
+  on_ranks(3, [&](int index) {
+    const int rank = index * 2;  // 0, 2, 4 of 6
+    const auto joined = Bootstrap::join(id, rank, 6, rank == 0 ? 1 : patience);
+    ASSERT_FALSE(joined.ok());
+    EXPECT_EQ(joined.status().code(), Code::remote_error);
+    EXPECT_CONTAINS(joined.status().message(), "3 of 6 ranks had joined after 1 s; missing: 1, 3, 5");
+    ++named;
+  });
+  EXPECT_EQ(named, 3) << "those that would have waited longer hear of it too";
+}
+
+TEST(Join, LateRankIsToldThatTheOthersGaveUp) {
+  const UniqueId id = fresh_id();
+  ASSERT_FALSE(Bootstrap::join(id, 0, 2, 0.5).ok());
+  const auto late = Bootstrap::join(id, 1, 2, patience);
+  ASSERT_FALSE(late.ok());
+  EXPECT_CONTAINS(late.status().message(), "rank 0");
+  EXPECT_CONTAINS(late.status().message(), "missing: 1");
+}
+
+TEST(Join, RankTakenTwiceIsRefusedAndTheOthersGoOn) {
+  const UniqueId id = fresh_id();
+  std::unique_ptr<Bootstrap> first;
+  std::jthread waiting([&] {
+    auto joined = Bootstrap::join(id, 0, 2, patience);
+    ASSERT_TRUE(joined.ok()) << joined.status().message();
+    first = std::move(joined).value();
+  });
+  // One of the two rank 0 is first; with rank 1 absent, the other one is refused while the first still waits.
+  Status refused;
+  std::jthread twin([&] {
+    usleep(100'000);
+    auto joined = Bootstrap::join(id, 0, 2, patience);
+    ASSERT_FALSE(joined.ok());
+    refused = joined.status();
+  });
+  twin.join();
+  EXPECT_EQ(refused.code(), Code::invalid_usage);
+  EXPECT_CONTAINS(refused.message(), "rank 0 is taken: rank 0 (host ");
+  const auto second = Bootstrap::join(id, 1, 2, patience);
+  EXPECT_TRUE(second.ok());
+}
+
+TEST(Join, DifferentRankCountsAreAnErrorForAll) {
+  const UniqueId id = fresh_id();
+  std::atomic<int> told = 0;
+  on_ranks(2, [&](int rank) {
+    const auto joined = Bootstrap::join(id, rank, rank == 0 ? 2 : 3, patience);
+    ASSERT_FALSE(joined.ok());
+    EXPECT_CONTAINS(joined.status().message(), "ranks disagree on their number");
+    EXPECT_CONTAINS(joined.status().message(), " 2");
+    EXPECT_CONTAINS(joined.status().message(), " 3");
+    ++told;
+  });
+  EXPECT_EQ(told, 2);
+}
+
+TEST(Join, DeathWhileOthersWaitIsNamed) {
+  UniqueId id;
+  Child child([&](Child& self) {
+    id = self.get<UniqueId>();
+    static_cast<void>(Bootstrap::join(id, 1, 3, patience));
+  });
+  id = fresh_id();
+  child.put(id);
+  std::jthread killer([&] {
+    usleep(300'000);
+    child.kill();
+  });
+  const auto joined = Bootstrap::join(id, 0, 3, patience);
+  ASSERT_FALSE(joined.ok());
+  EXPECT_CONTAINS(joined.status().message(), "rank 1 (host ");
+  EXPECT_CONTAINS(joined.status().message(), fmt::format("pid {}", child.pid()));
+  EXPECT_CONTAINS(joined.status().message(), "died");
+}
+
+TEST(Join, NobodyListeningIsAnErrorWithTheAddress) {
+  runtime::Rendezvous nowhere;
+  nowhere.endpoint = runtime::net::resolve("127.0.0.1", 0)->front();
+  auto closed = runtime::net::listen_at(nowhere.endpoint);  // finds a free port
+  ASSERT_TRUE(closed.ok());
+  closed->reset();
+  const auto joined = Bootstrap::join(encode(nowhere), 0, 1, 0.3);
+  ASSERT_FALSE(joined.ok());
+  EXPECT_CONTAINS(joined.status().message(), nowhere.endpoint.to_string());
+  EXPECT_CONTAINS(joined.status().message(), "Connection refused");
+}
+
+TEST(Join, WaitsForARendezvousThatOpensLate) {
+  const UniqueId id = fresh_id();
+  auto elsewhere = *runtime::decode(id);
+  // Forwards nothing: it only shows that the connection is retried until somebody listens there.
+  auto listener = runtime::net::listen_at((elsewhere.endpoint.port = 0, elsewhere.endpoint));
+  ASSERT_TRUE(listener.ok());
+  listener->reset();
+  std::jthread late([&] {
+    usleep(200'000);
+    auto again = runtime::net::listen_at(elsewhere.endpoint);
+    ASSERT_TRUE(again.ok()) << again.status().message();
+    ASSERT_TRUE(runtime::net::wait_for(again->get(), POLLIN, now_seconds() + patience));
+    const UniqueFd caller(accept(again->get(), nullptr, nullptr));
+    std::byte rubbish[8] = {};
+    rubbish[0] = std::byte{4};
+    rubbish[4] = std::byte{16};
+    EXPECT_EQ(send(caller.get(), rubbish, sizeof rubbish, MSG_NOSIGNAL), 8);
+    usleep(100'000);
+  });
+  const auto joined = Bootstrap::join(encode(elsewhere), 0, 1, patience);
+  ASSERT_FALSE(joined.ok());
+  EXPECT_CONTAINS(joined.status().message(), "does not hold the secret");
+}
+
+TEST(Join, ImpossibleRanksAreRefusedAtOnce) {
+  const UniqueId id = fresh_id();
+  for (const auto& [rank, ranks] : {std::pair(-1, 2), std::pair(2, 2), std::pair(0, 0), std::pair(0, -1)})
+    EXPECT_EQ(Bootstrap::join(id, rank, ranks, 1).status().code(), Code::invalid_argument)
+        << rank << " of " << ranks;
+}
+
+TEST(Join, RubbishIdIsRefusedAtOnce) {
+  const auto joined = Bootstrap::join(UniqueId{}, 0, 1, patience);
+  ASSERT_FALSE(joined.ok());
+  EXPECT_EQ(joined.status().code(), Code::invalid_argument);
+  EXPECT_CONTAINS(joined.status().message(), "all zeros");
+}
+
+TEST(Join, WrongSecretIsRefusedAndTheOthersGoOn) {
+  const UniqueId id = fresh_id();
+  auto forged = *runtime::decode(id);
+  forged.secret[7] ^= std::byte{1};
+  std::jthread first([&] { EXPECT_TRUE(Bootstrap::join(id, 0, 2, patience).ok()); });
+  const auto refused = Bootstrap::join(encode(forged), 1, 2, patience);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_CONTAINS(refused.status().message(), "does not hold the secret of this unique id");
+  EXPECT_TRUE(Bootstrap::join(id, 1, 2, patience).ok());
+}
+
+}  // namespace
+}  // namespace epccl::test

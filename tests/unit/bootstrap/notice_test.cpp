@@ -1,0 +1,167 @@
+// What ranks hear of each other: deaths, failures, disagreements.
+#include "ranks.hpp"
+
+namespace epccl::test {
+namespace {
+
+TEST(Notices, NoneWhileAllIsWell) {
+  auto lines = join_all(fresh_id(), 2);
+  pollfd entry{lines[0]->fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&entry, 1, 50), 0) << "fd() must not be readable";
+  EXPECT_EQ(lines[0]->poll_notice(), std::nullopt);
+}
+
+TEST(Notices, ConnectionThatClosesWithoutLeaveIsADeath) {
+  auto lines = join_all(fresh_id(), 3);
+  lines[1].reset();
+  for (const size_t rank : {0u, 2u}) {
+    const auto notice = wait_for_notice(*lines[rank]);
+    ASSERT_TRUE(notice);
+    EXPECT_EQ(notice->kind, Notice::Kind::died);
+    EXPECT_EQ(notice->rank, 1);
+    EXPECT_CONTAINS(notice->text, fmt::format("rank 1 (host "));
+    EXPECT_CONTAINS(notice->text, fmt::format("pid {}) died", getpid()));
+  }
+}
+
+TEST(Notices, LeavingIsNoDeath) {
+  auto lines = join_all(fresh_id(), 3);
+  lines[1]->leave();
+  lines[1].reset();
+  // The answer to a question comes after any notice of the departure.
+  EXPECT_EQ(lines[0]->describe_others(), "left: 1");
+  EXPECT_EQ(lines[0]->poll_notice(), std::nullopt);
+}
+
+TEST(Notices, BlockedAllgatherEndsAtOnceWithTheDeath) {
+  auto lines = join_all(fresh_id(), 3);
+  std::jthread dying([&] {
+    usleep(100'000);
+    lines[2].reset();
+  });
+  on_ranks(2, [&](int rank) {
+    const auto all = lines[static_cast<size_t>(rank)]->allgather({});
+    ASSERT_FALSE(all.ok());
+    EXPECT_EQ(all.status().code(), Code::remote_error);
+    EXPECT_CONTAINS(all.status().message(), "rank 2 (host ");
+    const auto notice = lines[static_cast<size_t>(rank)]->poll_notice();
+    ASSERT_TRUE(notice) << "the notice is still there for who polls";
+    EXPECT_EQ(notice->rank, 2);
+  });
+}
+
+TEST(Notices, CallsAfterADeathFailAtOnce) {
+  auto lines = join_all(fresh_id(), 2);
+  lines[1].reset();
+  ASSERT_TRUE(wait_for_notice(*lines[0]));
+  EXPECT_CONTAINS(lines[0]->barrier().message(), "rank 1 (host ");
+  EXPECT_CONTAINS(lines[0]->lookup(1, "key").status().message(), "rank 1 (host ");
+}
+
+TEST(Notices, FdIsQuietAgainOnceAllNoticesAreTaken) {
+  auto lines = join_all(fresh_id(), 2);
+  lines[1].reset();
+  ASSERT_TRUE(wait_for_notice(*lines[0]));
+  while (lines[0]->poll_notice()) continue;
+  pollfd entry{lines[0]->fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&entry, 1, 50), 0);
+}
+
+TEST(Notices, FailureIsToldToTheOthersOnly) {
+  auto lines = join_all(fresh_id(), 3);
+  lines[0]->report_failure("alltoall #7: disk on fire");
+  for (const size_t rank : {1u, 2u}) {
+    const auto notice = wait_for_notice(*lines[rank]);
+    ASSERT_TRUE(notice);
+    EXPECT_EQ(notice->kind, Notice::Kind::failed);
+    EXPECT_EQ(notice->rank, 0);
+    EXPECT_CONTAINS(notice->text, "failed: alltoall #7: disk on fire");
+  }
+  lines[0]->describe_others();
+  EXPECT_EQ(lines[0]->poll_notice(), std::nullopt);
+}
+
+TEST(Notices, OnlyTheFirstFailureIsTold) {
+  auto lines = join_all(fresh_id(), 3);
+  lines[0]->report_failure("the cause");
+  ASSERT_TRUE(wait_for_notice(*lines[1]));
+  ASSERT_TRUE(wait_for_notice(*lines[2]));
+  lines[1]->report_failure("a consequence");
+  lines[1]->describe_others();
+  lines[2]->describe_others();
+  EXPECT_EQ(lines[0]->poll_notice(), std::nullopt);
+  EXPECT_EQ(lines[2]->poll_notice(), std::nullopt);
+}
+
+TEST(Notices, FailureReportedFromAnotherThreadEndsABlockedCallElsewhere) {
+  auto lines = join_all(fresh_id(), 2);
+  std::jthread blocked([&] { EXPECT_FALSE(lines[1]->barrier().ok()); });
+  std::jthread own([&] { EXPECT_FALSE(lines[0]->lookup(1, "never").ok()); });
+  usleep(50'000);
+  lines[0]->report_failure("aborted");
+  blocked.join();
+  lines[1].reset();  // ends the look-up too
+}
+
+TEST(Mismatch, DifferentCallsUnderOneNumberAreToldToAllWithBothValues) {
+  auto lines = join_all(fresh_id(), 4);
+  lines[1]->report_stall({7, "alltoall count 4 float32", "rank 2 to send"});
+  lines[3]->report_stall({7, "alltoall count 8 float32", "rank 0 to send"});
+  for (const auto& line : lines) {
+    const auto notice = wait_for_notice(*line);
+    ASSERT_TRUE(notice);
+    EXPECT_EQ(notice->kind, Notice::Kind::mismatch);
+    EXPECT_CONTAINS(notice->text, "call #7");
+    EXPECT_CONTAINS(notice->text, "rank 1 (host ");
+    EXPECT_CONTAINS(notice->text, "calls \"alltoall count 4 float32\"");
+    EXPECT_CONTAINS(notice->text, "rank 3 (host ");
+    EXPECT_CONTAINS(notice->text, "calls \"alltoall count 8 float32\"");
+  }
+}
+
+TEST(Mismatch, RankThatHasGoneOnIsStillCompared) {
+  auto lines = join_all(fresh_id(), 2);
+  lines[0]->report_stall({7, "send to 1", ""});
+  lines[0]->report_stall({8, "alltoall count 4", ""});
+  lines[0]->describe_others();  // the hub has both
+  lines[1]->report_stall({7, "alltoall count 4", ""});
+  const auto notice = wait_for_notice(*lines[0]);
+  ASSERT_TRUE(notice);
+  EXPECT_EQ(notice->kind, Notice::Kind::mismatch);
+}
+
+TEST(Mismatch, EqualCallsAndDifferentNumbersAreNone) {
+  auto lines = join_all(fresh_id(), 3);
+  lines[0]->report_stall({7, "alltoall count 4", "rank 1"});
+  lines[1]->report_stall({7, "alltoall count 4", "rank 0"});
+  lines[2]->report_stall({9, "alltoall count 8", "rank 0"});
+  for (const auto& line : lines) {
+    line->describe_others();
+    EXPECT_EQ(line->poll_notice(), std::nullopt);
+  }
+}
+
+TEST(Stalls, OthersAreDescribed) {
+  auto lines = join_all(fresh_id(), 4);
+  lines[1]->report_stall({7, "alltoall count 4", "rank 0 to send 16 bytes"});
+  lines[1]->describe_others();
+  lines[3]->leave();
+  EXPECT_EQ(lines[0]->describe_others(),
+            "left: 3; rank 1 was last seen waiting in call #7 (alltoall count 4): rank 0 to send 16 bytes");
+}
+
+TEST(Leave, OfOneRankEndsABarrierThatCanNeverComplete) {
+  auto lines = join_all(fresh_id(), 3);
+  std::jthread leaving([&] {
+    usleep(100'000);
+    lines[2]->leave();
+  });
+  on_ranks(2, [&](int rank) {
+    const Status status = lines[static_cast<size_t>(rank)]->barrier();
+    EXPECT_CONTAINS(status.message(), "rank 2 (host ");
+    EXPECT_CONTAINS(status.message(), "left");
+  });
+}
+
+}  // namespace
+}  // namespace epccl::test

@@ -1,0 +1,196 @@
+// How the id of rank 0 reaches the others.
+#include <sys/stat.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+
+#include "../base/environment.hpp"
+#include "ranks.hpp"
+#include "runtime/bootstrap/id_exchange.hpp"
+#include "runtime/bootstrap/launch_env.hpp"
+#include "runtime/bootstrap/launcher_job.hpp"
+#include "runtime/bootstrap/rendezvous.hpp"
+
+namespace epccl::test {
+namespace {
+
+using namespace runtime;
+namespace fs = std::filesystem;
+
+class ShareId : public testing::Test {
+ protected:
+  ShareId() {
+    std::string pattern = testing::TempDir() + "storeXXXXXX";
+    directory_ = mkdtemp(pattern.data());
+    environment_.set("TMPDIR", directory_);
+    environment_.set("EPCCL_SOCKET_IFNAME", "lo");
+    for (const char* name : {"EPCCL_STORE", "EPCCL_COMM_ID", "EPCCL_MASTER_PORT", "EPCCL_JOB_KEY", "HOME"})
+      environment_.unset(name);
+  }
+  ~ShareId() override { fs::remove_all(directory_); }
+
+  /// All ranks share an id, and it works.
+  void expect_shared(int ranks, const std::string& rendezvous = "", int attempt = 0) {
+    std::vector<UniqueId> ids(static_cast<size_t>(ranks));
+    on_ranks(ranks, [&](int rank) {
+      const auto id = share_unique_id(env(rank, ranks, rendezvous), patience, attempt);
+      ASSERT_TRUE(id.ok()) << "rank " << rank << ": " << id.status().message();
+      ids[static_cast<size_t>(rank)] = *id;
+    });
+    for (const UniqueId& id : ids) EXPECT_EQ(id.bytes, ids[0].bytes);
+    EXPECT_TRUE(decode(ids[0]).ok());
+  }
+  static LaunchEnv env(int rank, int ranks, const std::string& rendezvous = "") {
+    LaunchEnv out;
+    out.launcher = "test";
+    out.rank = rank;
+    out.ranks = ranks;
+    out.rendezvous = rendezvous;
+    return out;
+  }
+  /// A port such that it and its neighbours are probably free.
+  static uint16_t quiet_port() {
+    net::Endpoint at = net::resolve("127.0.0.1", 0)->front();
+    return net::listen_at(at).ok() ? static_cast<uint16_t>(at.port - 9) : uint16_t{40000};
+  }
+
+  std::string directory_;
+  Environment environment_;
+};
+
+TEST_F(ShareId, OneRankNeedsNobody) {
+  EXPECT_TRUE(share_unique_id(env(0, 1), 1).ok());
+}
+
+TEST_F(ShareId, ThroughAStore) {
+  environment_.set("EPCCL_STORE", directory_);
+  expect_shared(8);
+  EXPECT_TRUE(fs::is_empty(directory_)) << "nothing stays behind";
+}
+
+TEST_F(ShareId, ThroughAPrivateDirectoryOnOneNode) {
+  expect_shared(8);
+  EXPECT_TRUE(fs::is_empty(directory_)) << "nothing stays behind";
+}
+
+TEST_F(ShareId, SeveralTimesInARow) {
+  for (int attempt = 0; attempt < 5; ++attempt) expect_shared(5, "", attempt);
+}
+
+TEST_F(ShareId, RanksMayRunAheadToTheNextAttempt) {
+  on_ranks(6, [&](int rank) {
+    for (int attempt = 0; attempt < 20; ++attempt) {
+      const auto id = share_unique_id(env(rank, 6), patience, attempt);
+      ASSERT_TRUE(id.ok()) << id.status().message();
+    }
+  });
+  EXPECT_TRUE(fs::is_empty(directory_));
+}
+
+TEST_F(ShareId, LeftoversOfADeadJobMisleadNobody) {
+  // What a job that was killed leaves: questions that nobody waits for, answers with an id that is dead.
+  environment_.set("EPCCL_STORE", directory_);
+  for (int rank = 0; rank < 4; ++rank) {
+    std::ofstream(fmt::format("{}/ask.0.{}", directory_, rank)) << std::string(32, 'a');
+    std::ofstream(fmt::format("{}/id.0.{}", directory_, rank)) << std::string(160, 'i');
+  }
+  expect_shared(4);
+}
+
+TEST_F(ShareId, StoreThatOthersMayWriteToIsRefused) {
+  environment_.set("EPCCL_STORE", directory_);
+  chmod(directory_.c_str(), 0777);
+  const auto id = share_unique_id(env(1, 2), patience);
+  ASSERT_FALSE(id.ok());
+  EXPECT_CONTAINS(id.status().message(), "writable by others");
+}
+
+TEST_F(ShareId, StoreThatIsNotThereIsAnError) {
+  environment_.set("EPCCL_STORE", directory_ + "/missing");
+  const auto id = share_unique_id(env(1, 2), patience);
+  ASSERT_FALSE(id.ok());
+  EXPECT_CONTAINS(id.status().message(), "/missing");
+}
+
+TEST_F(ShareId, FilesAreForTheUserOnly) {
+  environment_.set("EPCCL_STORE", directory_);
+  std::jthread asking([&] { EXPECT_FALSE(share_unique_id(env(1, 2), 0.5).ok()); });
+  const double deadline = now_seconds() + patience;
+  const fs::path ask = directory_ + "/ask.0.1";
+  while (!fs::exists(ask) && now_seconds() < deadline) usleep(1000);
+  EXPECT_EQ(fs::status(ask).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  asking.join();
+  EXPECT_TRUE(fs::is_empty(directory_)) << "a rank that gives up takes its question back";
+}
+
+TEST_F(ShareId, MissingRanksAreNamed) {
+  environment_.set("EPCCL_STORE", directory_);
+  const auto id = share_unique_id(env(0, 3), 0.3);
+  ASSERT_FALSE(id.ok());
+  EXPECT_CONTAINS(id.status().message(), "1 of 3 ranks came");
+  EXPECT_CONTAINS(id.status().message(), "missing: 1, 2");
+}
+
+TEST_F(ShareId, ThroughMasterAddress) {
+  expect_shared(6, fmt::format("127.0.0.1:{}", quiet_port()));
+}
+
+TEST_F(ShareId, PortsThatAreTakenArePassedOver) {
+  net::Endpoint at = net::resolve("127.0.0.1", quiet_port())->front();
+  const uint16_t master = at.port;
+  at.port = static_cast<uint16_t>(master + 1);
+  const auto silent = net::listen_at(at);  // accepts in its backlog, and never says anything
+  ASSERT_TRUE(silent.ok()) << silent.status().message();
+  expect_shared(3, fmt::format("127.0.0.1:{}", master));
+}
+
+TEST_F(ShareId, JobsAtOneAddressDoNotMeet) {
+  const std::string address = fmt::format("127.0.0.1:{}", quiet_port());
+  std::atomic<int> shared = 0;
+  std::vector<UniqueId> ids(4);
+  on_ranks(4, [&](int index) {
+    const auto id =
+        share_unique_id(env(index % 2, 2, address), patience, index / 2);  // attempts stand for jobs
+    ASSERT_TRUE(id.ok()) << id.status().message();
+    ids[static_cast<size_t>(index)] = *id;
+    ++shared;
+  });
+  ASSERT_EQ(shared, 4);
+  EXPECT_EQ(ids[0].bytes, ids[1].bytes);
+  EXPECT_EQ(ids[2].bytes, ids[3].bytes);
+  EXPECT_NE(ids[0].bytes, ids[2].bytes);
+}
+
+TEST_F(ShareId, CallerWithAnotherKeyGetsNothingAndHarmsNobody) {
+  const auto port = static_cast<uint16_t>(quiet_port());
+  const IdHandOut ours{"127.0.0.1", {port}, "our job"}, theirs{"127.0.0.1", {port}, "their job"};
+  const UniqueId id = fresh_id();
+  std::jthread giving([&] {
+    const Status given = ours.give(id, 2, patience);
+    EXPECT_TRUE(given.ok()) << given.message();
+  });
+  EXPECT_FALSE(theirs.take(1, 0.5).ok());
+  const auto taken = ours.take(1, patience);
+  ASSERT_TRUE(taken.ok()) << taken.status().message();
+  EXPECT_EQ(taken->bytes, id.bytes);
+}
+
+TEST_F(ShareId, SeveralNodesWithoutAPlaceToMeetIsAnErrorThatHelps) {
+  LaunchEnv lost = env(1, 8);
+  lost.local_ranks = 4;
+  const auto id = share_unique_id(lost, patience);
+  ASSERT_FALSE(id.ok());
+  EXPECT_CONTAINS(id.status().message(), "set EPCCL_STORE");
+  EXPECT_CONTAINS(id.status().message(), "or EPCCL_COMM_ID");
+}
+
+TEST_F(ShareId, IdentityOfALocalJobDiffersByLauncherProcess) {
+  const std::string here = local_job_identity(env(0, 2));
+  EXPECT_EQ(here, local_job_identity(env(1, 2)));
+  environment_.set("PMIX_NAMESPACE", "job-7");
+  EXPECT_NE(here, local_job_identity(env(0, 2)));
+}
+
+}  // namespace
+}  // namespace epccl::test

@@ -1,0 +1,62 @@
+#include "ranks.hpp"
+#include "runtime/bootstrap/rendezvous.hpp"
+
+namespace epccl::test {
+namespace {
+
+using namespace runtime;
+
+TEST(UniqueIds, SayWhatWasPutIn) {
+  Rendezvous in;
+  for (const char* host : {"10.1.2.3", "::1", "fd00::42"}) {
+    in.endpoint = net::resolve(host, 54321)->front();
+    in.secret.fill(std::byte{0x5a});
+    const auto out = decode(encode(in));
+    ASSERT_TRUE(out.ok()) << out.status().message();
+    EXPECT_EQ(out->endpoint, in.endpoint);
+    EXPECT_EQ(out->secret, in.secret);
+  }
+}
+
+TEST(UniqueIds, EveryFlippedBitIsNoticed) {
+  const UniqueId id = fresh_id();
+  for (size_t bit = 0; bit < 8 * id.bytes.size(); ++bit) {
+    UniqueId damaged = id;
+    damaged.bytes[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
+    const auto decoded = decode(damaged);
+    ASSERT_FALSE(decoded.ok()) << "bit " << bit;
+    EXPECT_EQ(decoded.status().code(), Code::invalid_argument);
+  }
+}
+
+TEST(UniqueIds, AreAllDifferent) {
+  const auto first = *decode(fresh_id()), second = *decode(fresh_id());
+  EXPECT_NE(first.secret, second.secret);
+  EXPECT_NE(first.endpoint.port, second.endpoint.port);
+}
+
+TEST(UniqueIds, FollowCommId) {
+  setenv("EPCCL_COMM_ID", "127.0.0.2", 1);
+  const auto id = create_unique_id();
+  setenv("EPCCL_COMM_ID", "not an address:1", 1);
+  const auto wrong = create_unique_id();
+  unsetenv("EPCCL_COMM_ID");
+  ASSERT_TRUE(id.ok()) << id.status().message();
+  EXPECT_TRUE(decode(*id)->endpoint.to_string().starts_with("127.0.0.2:"));
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_CONTAINS(wrong.status().message(), "EPCCL_COMM_ID");
+  const auto ranks = join_all(*id, 2);
+  EXPECT_TRUE(ranks[0] && ranks[1]);
+}
+
+TEST(UniqueIds, UnknownInterfaceIsAnErrorThatListsThem) {
+  setenv("EPCCL_SOCKET_IFNAME", "nosuch", 1);
+  const auto id = create_unique_id();
+  unsetenv("EPCCL_SOCKET_IFNAME");
+  ASSERT_FALSE(id.ok());
+  EXPECT_CONTAINS(id.status().message(), "nosuch");
+  EXPECT_CONTAINS(id.status().message(), "lo");
+}
+
+}  // namespace
+}  // namespace epccl::test

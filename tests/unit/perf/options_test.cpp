@@ -1,0 +1,196 @@
+#include "perf/src/options.hpp"
+
+#include <gtest/gtest.h>
+
+namespace epccl::perf {
+namespace {
+
+Result<CommandLine> parse(const std::vector<const char*>& arguments,
+                          const std::string& environment_rate = "") {
+  std::vector<const char*> argv = {"epccl-perf"};
+  argv.insert(argv.end(), arguments.begin(), arguments.end());
+  return parse_command_line(static_cast<int>(argv.size()), argv.data(), environment_rate);
+}
+
+Options options_of(const std::vector<const char*>& arguments) {
+  const auto line = parse(arguments);
+  EXPECT_TRUE(line.ok()) << line.status().message();
+  return line.ok() ? line->options : Options{};
+}
+
+std::string error_of(const std::vector<const char*>& arguments, const std::string& environment_rate = "") {
+  const auto line = parse(arguments, environment_rate);
+  EXPECT_FALSE(line.ok());
+  return line.status().message();
+}
+
+TEST(Options, HaveTheDefaultsOfNcclTests) {
+  const Options o = options_of({"alltoall"});
+  EXPECT_EQ(o.operation, Operation::alltoall);
+  EXPECT_EQ(o.sweep.first, 32u << 20);
+  EXPECT_EQ(o.sweep.last, 32u << 20);
+  EXPECT_EQ(o.sweep.step, 1u << 20);
+  EXPECT_EQ(o.sweep.factor, 0u);
+  EXPECT_EQ(o.iterations, 20);
+  EXPECT_EQ(o.warmup, 5);
+  EXPECT_TRUE(o.check);
+  EXPECT_FALSE(o.registered);
+  EXPECT_FALSE(o.stream);
+  ASSERT_EQ(o.datatypes.size(), 1u);
+  EXPECT_STREQ(o.datatypes[0].name, "float");
+  EXPECT_EQ(o.algorithms, std::vector<std::string>{"auto"});
+  EXPECT_EQ(o.average, Average::maximum);
+  EXPECT_FALSE(o.link_rate);
+}
+
+TEST(Options, TakeNcclTestsShortAndLongNames) {
+  const Options o = options_of({"alltoallv", "-b", "8", "-e", "4G",        "-f", "2",   "-n", "50",      "-w",
+                                "3",         "-c", "0", "-d", "int8,half", "-a", "1",   "-z", "1",       "-R",
+                                "1",         "-t", "1", "-g", "1",         "-T", "2.5", "-J", "out.json"});
+  EXPECT_EQ(o.operation, Operation::alltoallv);
+  EXPECT_EQ(o.sweep.first, 8u);
+  EXPECT_EQ(o.sweep.last, uint64_t{4} << 30);
+  EXPECT_EQ(o.sweep.factor, 2u);
+  EXPECT_EQ(o.iterations, 50);
+  EXPECT_EQ(o.warmup, 3);
+  EXPECT_FALSE(o.check);
+  EXPECT_EQ(o.datatypes.size(), 2u);
+  EXPECT_EQ(o.average, Average::mean);
+  EXPECT_TRUE(o.blocking);
+  EXPECT_TRUE(o.registered);
+  EXPECT_EQ(o.timeout, 2.5);
+  EXPECT_EQ(o.output_file, "out.json");
+  const Options same = options_of({"alltoallv",
+                                   "--minbytes",
+                                   "8",
+                                   "--maxbytes=4G",
+                                   "--stepfactor",
+                                   "2",
+                                   "--iters",
+                                   "50",
+                                   "--warmup_iters",
+                                   "3",
+                                   "--check",
+                                   "0",
+                                   "--datatype",
+                                   "int8,half",
+                                   "--average",
+                                   "1",
+                                   "--blocking",
+                                   "1",
+                                   "--local_register",
+                                   "1",
+                                   "--nthreads",
+                                   "1",
+                                   "--ngpus",
+                                   "1",
+                                   "--timeout",
+                                   "2.5",
+                                   "--output_file",
+                                   "out.json"});
+  EXPECT_EQ(describe(same), describe(o));
+}
+
+TEST(Options, TakeBytesPerPair) {
+  const Options o = options_of({"alltoall", "--per-pair", "-b", "1K", "-e", "4M", "-f", "4"});
+  EXPECT_TRUE(o.per_pair);
+  EXPECT_EQ(o.sweep.first, 1024u);
+  EXPECT_NE(error_of({"alltoall", "--per-pair"}).find("--per-pair: give the sizes"), std::string::npos);
+}
+
+TEST(Options, OneEndBeyondTheDefaultOfTheOtherIsOneSize) {
+  EXPECT_EQ(options_of({"alltoall", "-e", "4K"}).sweep.first, 4096u);
+  EXPECT_EQ(options_of({"alltoall", "-b", "64M"}).sweep.last, 64u << 20);
+}
+
+TEST(Options, WarmUpOnceUnderABudgetUnlessToldOtherwise) {
+  EXPECT_EQ(options_of({"alltoall", "--budget", "1.5"}).budget, 1.5);
+  EXPECT_EQ(options_of({"alltoall", "--budget", "1.5"}).warmup, 1);
+  EXPECT_EQ(options_of({"alltoall", "--budget", "1.5", "-w", "4"}).warmup, 4);
+}
+
+TEST(Options, AllAlgorithmsAreFlatTwoStageAuto) {
+  EXPECT_EQ(options_of({"alltoall", "--algo", "all"}).algorithms,
+            (std::vector<std::string>{"flat", "two_stage", "auto"}));
+  EXPECT_EQ(options_of({"alltoall", "--algo", "two_stage"}).algorithms,
+            std::vector<std::string>{"two_stage"});
+}
+
+TEST(Options, AllDatatypesAreTheLibrarys) {
+  EXPECT_EQ(options_of({"alltoall", "-d", "all"}).datatypes.size(), static_cast<size_t>(epcclNumTypes));
+  for (int id = 0; id < epcclNumTypes; ++id) EXPECT_EQ(all_datatypes()[static_cast<size_t>(id)].id, id);
+  EXPECT_EQ(options_of({"alltoall", "-d", "bf16,bfloat16,fp32"}).datatypes.size(), 2u);
+}
+
+TEST(Options, LinkRateComesFromTheCommandLineOrElseTheEnvironment) {
+  EXPECT_EQ(parse({"alltoall", "--link-rate", "4gbit"}, "1gbit")->options.link_rate, 4e9);
+  EXPECT_EQ(parse({"alltoall"}, "1gbit")->options.link_rate, 1e9);
+  EXPECT_EQ(parse({"alltoall", "--link-rate", "none"}, "1gbit")->options.link_rate, std::nullopt);
+}
+
+TEST(Options, HelpExplainsEveryOptionAndIsNoError) {
+  const auto line = parse({"--help"});
+  ASSERT_TRUE(line.ok());
+  for (const char* option :
+       {"-b,",       "-e,",      "-f,",         "-i,",        "-n,",      "-w,",           "-c,",  "-J,",
+        "-d,",       "-a,",      "-z,",         "-R,",        "-t,",      "-g,",           "-T,",  "--algo",
+        "--pattern", "--budget", "--link-rate", "--per-pair", "--stream", "Not supported", "busbw"}) {
+    EXPECT_NE(line->help.find(option), std::string::npos) << option;
+  }
+}
+
+struct Bad {
+  std::vector<const char*> arguments;
+  const char* says;
+};
+class BadOptions : public testing::TestWithParam<Bad> {};
+
+TEST_P(BadOptions, AreRefusedByName) {
+  const std::string message = error_of(GetParam().arguments);
+  EXPECT_NE(message.find(GetParam().says), std::string::npos) << message;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    CommandLines, BadOptions,
+    testing::Values(
+        Bad{{}, "operation"}, Bad{{"allreduce"}, "unknown operation \"allreduce\""},
+        Bad{{"alltoall", "-G", "1"}, "-G"}, Bad{{"alltoall", "--agg_iters", "2"}, "--agg_iters"},
+        Bad{{"alltoall", "alltoallv"}, "alltoallv"}, Bad{{"alltoall", "-b", "4Q"}, "--minbytes"},
+        Bad{{"alltoall", "-e", "-5"}, "-"}, Bad{{"alltoall", "-b", "17T"}, "more than 16T"},
+        Bad{{"alltoall", "-b", "2M", "-e", "1M"}, "--minbytes 2M is more than --maxbytes 1M"},
+        Bad{{"alltoall", "-f", "1"}, "--stepfactor 1"}, Bad{{"alltoall", "-i", "0"}, "--stepbytes 0"},
+        Bad{{"alltoall", "-f", "2", "-i", "4"}, "-"}, Bad{{"alltoall", "-n", "0"}, "--iters 0"},
+        Bad{{"alltoall", "-n", "x"}, "iters"}, Bad{{"alltoall", "-w", "-2"}, "warmup"},
+        Bad{{"alltoall", "-c", "2"}, "--check 2"}, Bad{{"alltoall", "-a", "4"}, "--average 4"},
+        Bad{{"alltoall", "-t", "2"}, "--nthreads 2: only 1"},
+        Bad{{"alltoall", "-g", "8"}, "--ngpus 8: only 1"}, Bad{{"alltoall", "-R", "2"}, "--local_register 2"},
+        Bad{{"alltoall", "-d", "float7"}, "float7"}, Bad{{"alltoall", "-d", ""}, "datatype"},
+        Bad{{"alltoall", "--algo", "ring"}, "--algo ring"},
+        Bad{{"alltoall", "--pattern", "zipf:1"}, "only alltoallv"},
+        Bad{{"alltoallv", "--pattern", "hot"}, "unknown pattern"},
+        Bad{{"alltoall", "--budget", "0"}, "--budget 0"}, Bad{{"alltoall", "-T", "-1"}, "--timeout"},
+        Bad{{"alltoall", "--link-rate", "fast"}, "--link-rate"}));
+
+TEST(Options, NameTheEnvironmentVariableThatIsWrong) {
+  EXPECT_NE(error_of({"alltoall"}, "fast").find("EPCCL_LINK_RATE"), std::string::npos);
+}
+
+TEST(Options, DescriptionsDifferWhereRanksWouldDisagree) {
+  const std::string plain = describe(options_of({"alltoall"}));
+  for (const std::vector<const char*>& other :
+       std::vector<std::vector<const char*>>{{"alltoallv"},
+                                             {"alltoall", "-e", "1M"},
+                                             {"alltoall", "-n", "9"},
+                                             {"alltoall", "-w", "9"},
+                                             {"alltoall", "-c", "0"},
+                                             {"alltoall", "-d", "int8"},
+                                             {"alltoall", "--algo", "flat"},
+                                             {"alltoall", "--budget", "1"},
+                                             {"alltoallv", "--pattern", "zipf:1"}}) {
+    EXPECT_NE(describe(options_of(other)), plain);
+  }
+  EXPECT_EQ(describe(options_of({"alltoall", "-J", "x.json"})), plain);
+}
+
+}  // namespace
+}  // namespace epccl::perf

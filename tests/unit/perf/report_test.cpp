@@ -1,0 +1,154 @@
+#include "perf/src/report.hpp"
+
+#include <gtest/gtest.h>
+
+#include "epccl/epccl.h"
+
+namespace epccl::perf {
+namespace {
+
+RunInfo run_info() {
+  RunInfo info;
+  info.options.sweep = {1024, 4096, 1 << 20, 2};
+  info.options.datatypes = {DataType{}};
+  info.options.link_rate = 4e9;
+  info.ranks = {{0, 4711, "left", 0}, {1, 12, "right", 1}};
+  info.nodes = 2;
+  info.library_version = 100;
+  info.arguments = {"epccl-perf", "alltoall"};
+  info.environment = {"EPCCL_RANK=0"};
+  info.start_time = "2024-01-02 03:04:05";
+  info.end_time = "2024-01-02 03:04:06";
+  return info;
+}
+
+Row row() {
+  Row r;
+  r.size = 1 << 20;
+  r.count = 131072;
+  r.algorithm = "two_stage";
+  r.seconds = {1e-3, 2.5e-3, 0.5e-3};
+  r.iterations = 20;
+  r.wrong = 0;
+  r.wire_fraction = 0.9712;
+  r.ranks = 2;
+  return r;
+}
+
+TEST(Row, BandwidthsAreThoseOfNcclTests) {
+  EXPECT_DOUBLE_EQ(row().algbw(), 1.048576);
+  EXPECT_DOUBLE_EQ(row().busbw(), 1.048576 / 2);
+  EXPECT_EQ(row().bytes_per_pair(), 524288u);
+}
+
+TEST(FixedWidth, GivesUpDecimalsBeforeItGivesUpTheColumn) {
+  EXPECT_EQ(fixed_width(3.14159, 7), "   3.14");
+  EXPECT_EQ(fixed_width(1234.567, 7), "1234.57");
+  EXPECT_EQ(fixed_width(12345.67, 7), "12345.7");
+  EXPECT_EQ(fixed_width(1234567.8, 7), "1234568");
+  EXPECT_EQ(fixed_width(123456789, 7), "1.2e+08");
+  EXPECT_EQ(fixed_width(1234567, 6), " 1e+06");
+}
+
+TEST(Table, HeaderHasNcclTestsLinesRanksAndColumns) {
+  EXPECT_EQ(table_header(run_info()),
+            "# epccl-perf version " EPCCL_VERSION_STRING
+            " epccl-headers=100 epccl-library=100\n"
+            "# Collective test starting: alltoall\n"
+            "# nThread 1 nGpus 1 minBytes 1024 maxBytes 4096 step: 2(factor) warmup iters: 5 iters: 20 agg "
+            "iters: 1 "
+            "validation: 1 graph: 0\n"
+            "# nRanks 2 nNodes 2 memory: plain stream: NULL link rate: 4 Gbit/s\n"
+            "#\n"
+            "# Using devices\n"
+            "#  Rank  0 Group  0 Pid   4711 on       left device  0 [host] node 0\n"
+            "#  Rank  1 Group  0 Pid     12 on      right device  0 [host] node 1\n"
+            "#\n"
+            "#                                                              out-of-place                     "
+            "  in-place            \n"
+            "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time  "
+            " algbw   busbw  #wrong       algo      p50      p99   %wire\n"
+            "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  "
+            "(GB/s)  (GB/s)                        (us)     (us)     (%)\n");
+}
+
+TEST(Table, RowHasNcclTestsColumnsThenOurs) {
+  EXPECT_EQ(table_row(row()),
+            "     1048576        131072     float    none      -1  1000.00    1.05    0.52       0      N/A  "
+            "   N/A     N/A     N/A  two_stage  1000.00  2500.00   97.12\n");
+}
+
+TEST(Table, RowSaysWhatIsNotKnown) {
+  Row unchecked = row();
+  unchecked.wrong.reset();
+  unchecked.wire_fraction.reset();
+  EXPECT_EQ(table_row(unchecked),
+            "     1048576        131072     float    none      -1  1000.00    1.05    0.52     N/A      N/A  "
+            "   N/A     N/A     N/A  two_stage  1000.00  2500.00     N/A\n");
+}
+
+TEST(Table, FooterCountsWrongElementsAndAveragesBandwidth) {
+  EXPECT_EQ(table_footer(run_info(), {row(), row()}),
+            "# Out of bounds values : 0 OK\n"
+            "# Avg bus bandwidth    : 0.524288\n"
+            "#\n"
+            "# Collective test concluded: alltoall\n");
+  Row bad = row();
+  bad.wrong = 17;
+  EXPECT_EQ(table_footer(run_info(), {row(), bad}).substr(0, 35), "# Out of bounds values : 17 FAILED\n");
+  EXPECT_NE(table_footer(run_info(), {}).find("# Avg bus bandwidth    : 0\n"), std::string::npos);
+}
+
+TEST(Json, IsNcclTestsDocumentWithOurFields) {
+  const auto want = nlohmann::ordered_json::parse(R"({
+    "version": 2,
+    "start_time": "2024-01-02 03:04:05",
+    "args": ["epccl-perf", "alltoall"],
+    "env": ["EPCCL_RANK=0"],
+    "epccl_version": 100,
+    "config": {
+      "nthreads": 1, "ngpus": 1, "minimum_bytes": 1024, "maximum_bytes": 4096, "step_factor": 2, "warmup_iters": 5,
+      "iterations": 20, "aggregated_iterations": 1, "validation": 1, "graph": 0, "blocking_collectives": "false",
+      "parallel_init": "false", "operation": "alltoall", "ranks": 2, "nodes": 2, "registered_memory": "false",
+      "link_rate_bits": 4000000000.0,
+      "devices": [
+        {"rank": 0, "group": 0, "pid": 4711, "hostname": "left", "device": 0, "device_hex": "host",
+         "device_info": "host memory", "node": 0},
+        {"rank": 1, "group": 0, "pid": 12, "hostname": "right", "device": 0, "device_hex": "host",
+         "device_info": "host memory", "node": 1}]
+    },
+    "results": [
+      {"size": 1048576, "count": 131072, "type": "float", "redop": "none", "root": "-1",
+       "out_of_place": {"time": 1000.0, "alg_bw": 1.048576, "bus_bw": 0.524288, "nwrong": 0},
+       "in_place": null, "actual_iterations": 20, "experiment_name": "",
+       "algo": "two_stage", "bytes_per_pair": 524288, "time_us": 1000.0, "p99_us": 2500.0, "min_us": 500.0,
+       "iterations": 20, "wrong": 0, "wire_fraction": 0.9712}],
+    "out_of_bounds": {"count": 0, "okay": "true"},
+    "average_bus_bandwidth": {"bandwidth": 0.524288, "okay": "unchecked"},
+    "errors": [],
+    "end_time": "2024-01-02 03:04:06"
+  })");
+  EXPECT_EQ(json_report(run_info(), {row()}, {}).dump(1), want.dump(1));
+}
+
+TEST(Json, LeavesOutOrNullsWhatIsNotKnownAndKeepsErrors) {
+  Row unchecked = row();
+  unchecked.wrong.reset();
+  unchecked.wire_fraction.reset();
+  const auto json = json_report(run_info(), {unchecked}, {"rank 3 died"});
+  EXPECT_TRUE(json["results"][0]["wrong"].is_null());
+  EXPECT_TRUE(json["results"][0]["out_of_place"]["nwrong"].is_null());
+  EXPECT_FALSE(json["results"][0].contains("wire_fraction"));
+  EXPECT_EQ(json["errors"][0], "rank 3 died");
+}
+
+TEST(Json, SaysWhenDataWereWrong) {
+  Row bad = row();
+  bad.wrong = 3;
+  const auto json = json_report(run_info(), {bad}, {});
+  EXPECT_EQ(json["out_of_bounds"]["count"], 3);
+  EXPECT_EQ(json["out_of_bounds"]["okay"], "false");
+}
+
+}  // namespace
+}  // namespace epccl::perf

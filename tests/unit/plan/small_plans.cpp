@@ -1,0 +1,87 @@
+#include "small_plans.hpp"
+
+namespace epccl::plan::testing {
+
+SmallPlan::SmallPlan(const std::vector<int>& ranks_per_node)
+    : cluster_(topology::Cluster::from_sizes(ranks_per_node)) {
+  for (int rank = 0; rank < cluster_.ranks(); ++rank) builders_.emplace_back(rank);
+}
+
+Plan SmallPlan::take() {
+  Plan plan{cluster_, "small", {}};
+  for (Builder& builder : builders_) plan.ranks.push_back(std::move(builder).take());
+  return plan;
+}
+
+namespace {
+
+/// Slot 0 counts messages received, slot 1 messages all of whose blocks for this rank were taken.
+RankPlan two_stage_rank(const topology::Cluster& cluster, int rank, uint64_t block, int slots) {
+  const int nodes = cluster.nodes(), node = cluster.node_of(rank), local = cluster.local_of(rank);
+  const std::vector<int>& peers = cluster.members(node);
+  const uint64_t message = block * peers.size();
+  const auto own = block * static_cast<uint64_t>(rank);
+  Builder builder(rank);
+  for (const int peer : peers)
+    builder.copy(0, {peer, Buffer::input, own}, builder.output(block * static_cast<uint64_t>(peer)), block);
+  uint32_t received = Builder::none, taken = Builder::none;
+  for (int k = 1; k < nodes; ++k) {
+    const auto count = static_cast<uint32_t>(k);
+    const int to = (node + k) % nodes, from = (node + nodes - k) % nodes;
+    const uint64_t slot = static_cast<uint64_t>((k - 1) % slots) * message;
+    builder.send(cluster.rank_at(to, local), 0,
+                 builder.input(block * static_cast<uint64_t>(cluster.rank_at(to, 0))), message);
+    After credits;
+    if (k > slots)
+      for (const int peer : peers)
+        credits.push_back(builder.wait(1, peer, 1, count - static_cast<uint32_t>(slots)));
+    const uint32_t recv =
+        builder.recv(cluster.rank_at(from, local), 0, builder.scratch(slot), message, credits);
+    received = builder.post(2, 0, count, After{recv, received});
+    After copies{taken};
+    for (const int peer : peers) {
+      const uint32_t wait = builder.wait(2, peer, 0, count);
+      const uint64_t source = static_cast<uint64_t>(cluster.rank_at(from, cluster.local_of(peer)));
+      copies.push_back(builder.copy(2, {peer, Buffer::scratch, slot + block * static_cast<uint64_t>(local)},
+                                    builder.output(block * source), block, After{wait}));
+    }
+    taken = builder.post(2, 1, count, copies);
+  }
+  return std::move(builder).take();
+}
+
+}  // namespace
+
+Plan two_stage(int nodes, int locals, uint64_t block, int slots) {
+  Plan plan{topology::Cluster::uniform(nodes, locals), "two_stage", {}};
+  for (int rank = 0; rank < plan.cluster.ranks(); ++rank)
+    plan.ranks.push_back(two_stage_rank(plan.cluster, rank, block, slots));
+  return plan;
+}
+
+std::vector<Transfer> alltoall(int ranks, uint64_t block) {
+  std::vector<Transfer> transfers;
+  for (int source = 0; source < ranks; ++source)
+    for (int destination = 0; destination < ranks; ++destination)
+      transfers.push_back({source, block * static_cast<uint64_t>(destination), destination,
+                           block * static_cast<uint64_t>(source), block});
+  return transfers;
+}
+
+::testing::AssertionResult refused(const Plan& plan, const std::vector<Transfer>& expected,
+                                   std::initializer_list<std::string> parts) {
+  const Status status = verify(plan, expected);
+  if (status.ok()) return ::testing::AssertionFailure() << "the plan was accepted";
+  for (const std::string& part : parts)
+    if (status.message().find(part) == std::string::npos)
+      return ::testing::AssertionFailure() << '"' << part << "\" is not in: " << status.message();
+  return ::testing::AssertionSuccess();
+}
+
+::testing::AssertionResult accepted(const Plan& plan, const std::vector<Transfer>& expected) {
+  const Status status = verify(plan, expected);
+  if (status.ok()) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "refused: " << status.message();
+}
+
+}  // namespace epccl::plan::testing

@@ -1,0 +1,44 @@
+// Plans made by hand for the tests of the plan's readers.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "plan/plan.hpp"
+#include "plan/verifier.hpp"
+
+namespace epccl::plan::testing {
+
+using After = std::vector<uint32_t>;
+
+/// One Builder a rank: `plan[0].send(...)`, then take().
+class SmallPlan {
+ public:
+  /// {2, 1}: ranks 0 and 1 on node 0, rank 2 on node 1.
+  explicit SmallPlan(const std::vector<int>& ranks_per_node);
+  Builder& operator[](int rank) { return builders_[static_cast<size_t>(rank)]; }
+  Plan take();
+
+ private:
+  topology::Cluster cluster_;
+  std::vector<Builder> builders_;
+};
+
+/// Two-stage alltoall of `block` bytes a pair on nodes x locals ranks. Each message goes through one of
+/// `slots` pieces of scratch; a piece is used again only after all local ranks have taken their blocks and
+/// said so.
+Plan two_stage(int nodes, int locals, uint64_t block, int slots);
+
+/// What an alltoall of `block` bytes a pair must do.
+std::vector<Transfer> alltoall(int ranks, uint64_t block);
+
+/// Passes when verify() refuses the plan and the message contains every one of `parts`.
+::testing::AssertionResult refused(const Plan& plan, const std::vector<Transfer>& expected,
+                                   std::initializer_list<std::string> parts);
+::testing::AssertionResult accepted(const Plan& plan, const std::vector<Transfer>& expected);
+
+}  // namespace epccl::plan::testing

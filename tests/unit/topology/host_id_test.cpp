@@ -1,0 +1,84 @@
+// Who is on one node: same host name, boot and namespaces, unless EPCCL_HOSTID says otherwise.
+#include "topology/host_id.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace epccl::topology {
+namespace {
+
+HostIdentity identity() {
+  return {"nid001", "527b0c3a", {{"pid", "pid:[1]"}, {"net", "net:[2]"}, {"ipc", "ipc:[3]"}}};
+}
+
+TEST(Fnv1a64, PublishedVectors) {
+  EXPECT_EQ(fnv1a64(""), 0xcbf29ce484222325u);
+  EXPECT_EQ(fnv1a64("a"), 0xaf63dc4c8601ec8cu);
+  EXPECT_EQ(fnv1a64("foobar"), 0x85944171f73967e8u);
+}
+
+TEST(HostId, EveryPartOfTheIdentityCounts) {
+  const uint64_t hash = make_host_id(identity(), {}).hash;
+  EXPECT_EQ(hash, make_host_id(identity(), {}).hash);
+  HostIdentity other = identity();
+  other.host = "nid002";
+  EXPECT_NE(hash, make_host_id(other, {}).hash);
+  other = identity();
+  other.boot_id = "rebooted";
+  EXPECT_NE(hash, make_host_id(other, {}).hash);
+  for (size_t i = 0; i < 3; ++i) {
+    other = identity();
+    other.namespaces[i].second += "x";
+    EXPECT_NE(hash, make_host_id(other, {}).hash) << other.namespaces[i].first;
+  }
+}
+
+TEST(HostId, FieldsDoNotRunIntoEachOther) {
+  EXPECT_NE(make_host_id({"ab", "c", {}}, {}).hash, make_host_id({"a", "bc", {}}, {}).hash);
+}
+
+TEST(HostId, OverrideReplacesTheIdentity) {
+  HostIdentity other = identity();
+  other.host = "nid002";
+  const HostId a = make_host_id(identity(), "node0"), b = make_host_id(other, "node0");
+  EXPECT_EQ(a.hash, b.hash);
+  EXPECT_NE(a.hash, make_host_id(identity(), "node1").hash);
+  EXPECT_NE(a.hash, make_host_id(identity(), {}).hash);
+  EXPECT_EQ(a.label(), "nid001 (EPCCL_HOSTID=node0)");
+}
+
+TEST(HostId, EmptyOverrideCountsAsNone) {
+  EXPECT_EQ(make_host_id(identity(), "").hash, make_host_id(identity(), {}).hash);
+  EXPECT_EQ(make_host_id(identity(), "").label(), "nid001");
+}
+
+TEST(HostId, OfThisProcessIsThatOfItsChild) {
+  const auto mine = this_host_id();
+  ASSERT_TRUE(mine.ok()) << mine.status().message();
+  EXPECT_EQ(mine->host, host_name());
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto theirs = this_host_id();
+    _exit(theirs.ok() && theirs->hash == mine->hash ? 0 : 1);
+  }
+  int state = 0;
+  ASSERT_EQ(waitpid(child, &state, 0), child);
+  EXPECT_EQ(state, 0);
+}
+
+TEST(HostId, EnvironmentVariableOverrides) {
+  const auto plain = this_host_id();
+  setenv("EPCCL_HOSTID", "virtual-7", 1);
+  const auto overridden = this_host_id();
+  unsetenv("EPCCL_HOSTID");
+  ASSERT_TRUE(plain.ok() && overridden.ok());
+  EXPECT_NE(plain->hash, overridden->hash);
+  EXPECT_EQ(overridden->hash, make_host_id({}, "virtual-7").hash);
+  EXPECT_EQ(overridden->host, plain->host);
+}
+
+}  // namespace
+}  // namespace epccl::topology

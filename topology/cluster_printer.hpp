@@ -1,0 +1,15 @@
+// A cluster for people: where every rank stands, what it uses, and the rails.
+#pragma once
+
+#include <string>
+
+#include "topology/cluster.hpp"
+#include "topology/machine.hpp"
+
+namespace epccl::topology {
+
+/// A row per rank (node, local position, rank, GPU, nearest NIC) and a line per rail, for nodes that are all
+/// like `machine`. Says when rails share a NIC.
+std::string format_cluster(const Cluster& cluster, const Machine& machine);
+
+}  // namespace epccl::topology

@@ -1,0 +1,54 @@
+// Which processes are on one node: those with the same host id.
+//
+// Equal means: same host name, same boot of the same kernel, same pid, network and IPC namespaces. Processes
+// for which that does not hold cannot be relied on to share memory or to see each other in /proc.
+// EPCCL_HOSTID overrides it all with any text, so that one machine can stand for many nodes, or containers
+// that do share for one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.hpp"
+
+namespace epccl::topology {
+
+struct HostId {
+  uint64_t hash = 0;
+  std::string host;        // host name, for messages
+  std::string overridden;  // the text of EPCCL_HOSTID; "" when it is not set
+
+  /// "nid001", or "nid001 (EPCCL_HOSTID=b)".
+  std::string label() const;
+};
+
+/// What a host id is made of.
+struct HostIdentity {
+  std::string host;
+  std::string boot_id;                                          // "" where /proc is not mounted
+  std::vector<std::pair<std::string, std::string>> namespaces;  // ("pid", "pid:[4026531836]")
+};
+
+/// The calling process's host id. Error only when the kernel gives no host name.
+Result<HostId> this_host_id();
+
+/// As this_host_id(), from what is given. An empty override counts as none.
+HostId make_host_id(const HostIdentity& identity, const std::optional<std::string>& override_text);
+
+/// What this process's host id is made of.
+Result<HostIdentity> read_host_identity();
+
+/// The kernel's host name, "" when it gives none.
+std::string host_name();
+
+/// FNV-1a, 64 bits: the same on every machine. `seed` continues an earlier hash.
+constexpr uint64_t fnv1a64(std::string_view text, uint64_t seed = 0xcbf29ce484222325) {
+  for (const char c : text) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return seed;
+}
+
+}  // namespace epccl::topology

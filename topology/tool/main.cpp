@@ -1,0 +1,138 @@
+// epccl-topo: shows a machine, recorded or live, and the ranks and rails of a cluster of such machines.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "topology/cluster_printer.hpp"
+#include "topology/discover_machine.hpp"
+#include "topology/host_id.hpp"
+#include "topology/machine_printer.hpp"
+#include "topology/read_machine.hpp"
+#include "topology/topology_json.hpp"
+
+namespace {
+
+using namespace epccl;
+
+constexpr int max_ranks = 1 << 20;
+
+struct Options {
+  std::string xml;
+  bool json = false;
+  bool tree_only = false;
+  bool matrix_only = false;
+  int cluster = 0;
+  int ranks_per_node = 0;
+  std::vector<int> ranks;
+
+  bool wants_cluster() const { return cluster > 0 || !ranks.empty(); }
+};
+
+void declare(CLI::App& app, Options& options) {
+  app.add_option("--xml", options.xml,
+                 "Machine from a file: hwloc XML (lstopo --of xml), or NCCL or RCCL topology XML")
+      ->type_name("FILE");
+  app.add_flag("--json", options.json, "Print JSON");
+  auto* tree = app.add_flag("--tree", options.tree_only, "Print only the tree");
+  app.add_flag("--matrix", options.matrix_only, "Print only the matrix")->excludes(tree);
+  auto* cluster = app.add_option("--cluster", options.cluster, "Ranks and rails of N nodes like this machine")
+                      ->type_name("N")
+                      ->check(CLI::Range(1, max_ranks));
+  app.add_option("--ranks-per-node", options.ranks_per_node,
+                 "With --cluster: ranks on each node (default: one per GPU, or one)")
+      ->type_name("L")
+      ->needs(cluster)
+      ->check(CLI::Range(1, max_ranks));
+  app.add_option("--ranks", options.ranks,
+                 "Ranks and rails of a cluster with these numbers of ranks on its nodes")
+      ->type_name("A,B,...")
+      ->delimiter(',')
+      ->excludes(cluster)
+      ->check(CLI::Range(1, max_ranks));
+  app.footer(
+      "Without --xml the machine is this one.\n\n"
+      "  epccl-topo                            this machine\n"
+      "  epccl-topo --xml node.xml --matrix    path classes of a recorded machine\n"
+      "  epccl-topo --xml node.xml --cluster 4 ranks and rails of 4 such nodes\n"
+      "  epccl-topo --ranks 3,5                3 ranks on one node like this, 5 on another");
+}
+
+Result<topology::Cluster> make_cluster(const Options& options, const topology::Machine& machine) {
+  std::vector<int> sizes = options.ranks;
+  if (options.cluster > 0) {
+    const int gpus = std::max(1, static_cast<int>(machine.gpus.size()));
+    const int local = options.ranks_per_node > 0 ? options.ranks_per_node : gpus;
+    if (static_cast<int64_t>(local) * options.cluster > max_ranks)
+      return error(Code::invalid_argument, "{} nodes x {} ranks are more than {} ranks", options.cluster,
+                   local, max_ranks);
+    sizes.assign(static_cast<size_t>(options.cluster), local);
+  }
+  int64_t total = 0;
+  for (const int size : sizes) total += size;
+  if (total > max_ranks) return error(Code::invalid_argument, "{} ranks are more than {}", total, max_ranks);
+  return topology::Cluster::from_sizes(sizes);
+}
+
+std::string as_json(const Options& options, const topology::Machine& machine,
+                    const topology::Cluster* cluster) {
+  nlohmann::ordered_json json{{"machine", topology::machine_json(machine)}};
+  if (options.xml.empty())
+    if (const auto id = topology::this_host_id(); id.ok())
+      json["host_id"] = {{"host", id->host}, {"hash", fmt::format("{:016x}", id->hash)}};
+  if (cluster != nullptr) json["cluster"] = topology::cluster_json(*cluster, machine);
+  // Names come from files and drivers: what is not UTF-8 in them is replaced rather than refused.
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string as_text(const Options& options, const topology::Machine& machine,
+                    const topology::Cluster* cluster) {
+  const bool all = !options.tree_only && !options.matrix_only && cluster == nullptr;
+  std::string text;
+  if (all || options.tree_only) text += topology::format_tree(machine);
+  if (all && options.xml.empty())
+    if (const auto id = topology::this_host_id(); id.ok())
+      text += fmt::format("\nHost id {:016x}, {}\n", id->hash, id->label());
+  if (all || options.matrix_only) text += (text.empty() ? "" : "\n") + topology::format_matrix(machine);
+  if (cluster != nullptr) text += (text.empty() ? "" : "\n") + topology::format_cluster(*cluster, machine);
+  return text;
+}
+
+Status run(const Options& options) {
+  auto machine = options.xml.empty() ? topology::discover_machine() : topology::read_machine(options.xml);
+  if (!machine.ok()) return machine.status();
+  std::optional<topology::Cluster> cluster;
+  if (options.wants_cluster()) {
+    EPCCL_ASSIGN(cluster, make_cluster(options, *machine));
+  }
+  const auto* shown = cluster ? &*cluster : nullptr;
+  const std::string text =
+      options.json ? as_json(options, *machine, shown) : as_text(options, *machine, shown);
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    return system_error(errno, "cannot write");
+  return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Shows a machine's NUMA nodes, GPUs, NICs and the paths between them, and a cluster's ranks and rails.",
+      "epccl-topo");
+  Options options;
+  declare(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& failure) {
+    return app.exit(failure) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  }
+  if (const Status status = run(options); !status.ok()) {
+    fmt::print(stderr, "epccl-topo: {}\n", status.message());
+    return EXIT_FAILURE;
+  }
+  return EXIT_SUCCESS;
+}

@@ -1,0 +1,95 @@
+// Memory and counters of the ranks of one node, as plain addresses.
+//
+//   poster                              waiter
+//   writes data                         polls the poster's counter (acquire)
+//   post(slot, value)  (release)  --->  sees value, then the data
+//        and, if somebody sleeps on it, rings its doorbell (a datagram socket, so that one poll() waits for peers
+//        and for the network alike)
+#pragma once
+
+#include <sys/types.h>
+
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/status.hpp"
+#include "base/unique_fd.hpp"
+#include "transports/shm/node_segment.hpp"
+
+namespace epccl::transports {
+
+using LocalSet = std::bitset<node_max_ranks + 2>;
+
+class NodeMemory {
+ public:
+  /// Opens this rank's doorbell and takes over the segment. `local` is this rank's position on the node.
+  static Result<std::unique_ptr<NodeMemory>> open(NodeSegment segment, int local);
+
+  NodeMemory(const NodeMemory&) = delete;
+  NodeMemory& operator=(const NodeMemory&) = delete;
+  ~NodeMemory();
+
+  int local() const { return local_; }
+  int local_size() const { return segment_.spec().local_size; }
+  NodeSegment& segment() { return segment_; }
+  std::byte* scratch(int local, uint64_t sequence) const {
+    return segment_.scratch(local, static_cast<int>(sequence % call_halves));
+  }
+  std::byte* board(uint64_t sequence) const { return segment_.board(static_cast<int>(sequence % call_halves)); }
+
+  // Counters: they only grow.
+  void post(int slot, uint64_t value);
+  uint64_t counter(int local, int slot) const {
+    return segment_.control(local).counters[static_cast<size_t>(slot)].value.load(std::memory_order_acquire);
+  }
+  void set_done(uint64_t sequence);
+  uint64_t done(int local) const { return segment_.control(local).done.load(std::memory_order_acquire); }
+
+  // Call records: this rank's, before its first post of a call; a peer's, after a post of that call was seen.
+  CallRecord& my_call(uint64_t sequence) { return segment_.control(local_).calls[sequence % call_halves]; }
+  const CallRecord& call(int local, uint64_t sequence) const {
+    return segment_.control(local).calls[sequence % call_halves];
+  }
+
+  /// A description of a buffer of this rank.
+  static BufferRef describe(const void* buffer, uint64_t bytes);
+  /// Address of a peer's buffer in this process; nullptr when it is in no window (then read() is the way).
+  Result<const std::byte*> address_of(int local, const BufferRef& buffer);
+  /// Copies from a peer's buffer that has no address here (process_vm_readv).
+  Status read(int local, const BufferRef& buffer, uint64_t offset, void* destination, uint64_t bytes) const;
+  /// Whether read() is permitted for every peer of the node; tries it, once all have opened.
+  bool can_read_peers() const;
+  pid_t pid(int local) const { return segment_.control(local).pid.load(std::memory_order_relaxed); }
+
+  // Sleeping: announce whom one waits for, look again at everything waited for, then poll() on doorbell_fd().
+  void announce_sleep(const LocalSet& awaited);
+  void finish_sleep();
+  int doorbell_fd() const { return doorbell_.get(); }
+  /// Wakes the ranks that sleep waiting for this one. post() and set_done() do so themselves.
+  void notify();
+  /// Rings this rank's own bell, from any thread.
+  void wake_self();
+
+ private:
+  struct Mapping {
+    uint64_t inode;
+    int32_t fd;
+    std::byte* address;
+    uint64_t size;
+  };
+
+  NodeMemory(NodeSegment segment, int local) : segment_(std::move(segment)), local_(local) {}
+  void wake(int local);
+  void ring(int local) const;
+
+  NodeSegment segment_;
+  const int local_;
+  UniqueFd doorbell_;
+  std::vector<std::vector<Mapping>> mappings_;  // by local rank
+};
+
+}  // namespace epccl::transports

@@ -1,0 +1,71 @@
+#include "transports/shm/node_segment.hpp"
+
+#include <sodium.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace epccl::transports {
+namespace {
+
+constexpr uint64_t page = 4096;
+uint64_t to_page(uint64_t bytes) { return (bytes + page - 1) / page * page; }
+
+}  // namespace
+
+NodeSegment::NodeSegment(const SegmentSpec& spec) : spec_(spec) {
+  const auto ranks = static_cast<uint64_t>(spec.local_size);
+  spec_.scratch_bytes = to_page(spec.scratch_bytes);
+  spec_.board_bytes = to_page(spec.board_bytes);
+  board_offset_ = to_page(sizeof(SegmentHeader) + ranks * sizeof(RankControl));
+  rings_offset_ = board_offset_ + call_halves * spec_.board_bytes;
+  scratch_offset_ = rings_offset_ + to_page(spec.ring_bytes);
+  bytes_ = scratch_offset_ + ranks * call_halves * spec_.scratch_bytes;
+}
+
+NodeSegment::NodeSegment(NodeSegment&& other) noexcept
+    : spec_(other.spec_),
+      handle_(other.handle_),
+      fd_(std::move(other.fd_)),
+      base_(std::exchange(other.base_, nullptr)),
+      bytes_(other.bytes_),
+      board_offset_(other.board_offset_),
+      rings_offset_(other.rings_offset_),
+      scratch_offset_(other.scratch_offset_) {}
+
+NodeSegment::~NodeSegment() {
+  if (base_ != nullptr) munmap(base_, bytes_);
+}
+
+Result<NodeSegment> NodeSegment::create(const SegmentSpec& spec) {
+  NodeSegment segment(spec);
+  segment.fd_.reset(memfd_create("epccl-node", MFD_CLOEXEC));
+  if (!segment.fd_) return system_error(errno, "memfd_create of the node segment");
+  if (ftruncate(segment.fd_.get(), static_cast<off_t>(segment.bytes_)) != 0)
+    return system_error(errno, fmt::format("ftruncate of the node segment to {} bytes", segment.bytes_));
+  struct stat info{};
+  if (fstat(segment.fd_.get(), &info) != 0) return system_error(errno, "fstat of the node segment");
+  void* base = mmap(nullptr, segment.bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, segment.fd_.get(), 0);
+  if (base == MAP_FAILED) return system_error(errno, fmt::format("mmap of {} bytes of node segment", segment.bytes_));
+  segment.base_ = static_cast<std::byte*>(base);
+  segment.handle_.memory = {getpid(), segment.fd_.get(), info.st_ino, segment.bytes_, 0};
+  randombytes_buf(segment.handle_.token.data(), segment.handle_.token.size());
+  return segment;
+}
+
+Result<NodeSegment> NodeSegment::attach(const SegmentSpec& spec, const SegmentHandle& handle) {
+  NodeSegment segment(spec);
+  if (handle.memory.size != segment.bytes_)
+    return error(Code::invalid_usage, "the node's segment has {} bytes, this rank's settings make it {}: ranks differ in "
+                 "EPCCL_SCRATCH_SIZE?", handle.memory.size, segment.bytes_);
+  auto mapped = device::map_window(handle.memory);
+  if (!mapped.ok()) return std::move(mapped).take_status().with_context("attaching to the node's shared segment");
+  segment.base_ = *mapped;
+  segment.handle_ = handle;
+  return segment;
+}
+
+}  // namespace epccl::transports

@@ -1,0 +1,105 @@
+// The one memory segment that all ranks of a node share: a memfd made by the first of them and mapped by the others
+// through /proc/<pid>/fd. It has no name in the file system, and its untouched pages cost nothing.
+//
+//   header | control of rank 0, 1, ... | board halves | message rings | scratch of rank 0 half 0, half 1, rank 1 ...
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.hpp"
+#include "base/unique_fd.hpp"
+#include "device/host/host_memory.hpp"
+
+namespace epccl::transports {
+
+inline constexpr int node_counters = 256;   // a rank
+inline constexpr int node_max_ranks = 126;  // limited by the counters the two-stage plans use
+inline constexpr int call_halves = 2;       // consecutive calls use alternate scratch, records and board
+
+/// A buffer of this rank, as peers need to know it.
+struct BufferRef {
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+  uint32_t has_window = 0;
+  device::WindowRef window;
+};
+
+/// What a rank tells its node about the call it is in, before its first post.
+struct CallRecord {
+  uint64_t sequence = 0;
+  uint64_t signature = 0;        // equal on ranks whose calls agree
+  std::array<char, 104> text{};  // for people: "alltoall count 4 float32"
+  BufferRef input;
+};
+
+struct alignas(64) Counter {
+  std::atomic<uint64_t> value;
+};
+
+struct alignas(64) RankControl {
+  std::atomic<uint64_t> done;                      // calls completed
+  std::atomic<uint32_t> sleeping;                  // wants a doorbell
+  std::array<std::atomic<uint64_t>, 2> awaited;    // bit per local rank whose posts wake it
+  std::atomic<int32_t> pid;
+  std::atomic<uint64_t> probe;                     // an address of this rank's process that peers may try to read
+  alignas(64) std::array<CallRecord, call_halves> calls;
+  std::array<Counter, node_counters> counters;
+};
+
+struct alignas(64) SegmentHeader {
+  std::atomic<uint32_t> sleepers;  // how many ranks sleep: posts look here before anything else
+};
+
+/// Sizes of the parts; equal on every rank of a node.
+struct SegmentSpec {
+  int local_size = 1;
+  uint64_t scratch_bytes = 0;  // a rank and half
+  uint64_t board_bytes = 0;    // a half
+  uint64_t ring_bytes = 0;     // all message rings
+};
+
+/// Sent to the other ranks of the node.
+struct SegmentHandle {
+  device::WindowRef memory;
+  std::array<uint8_t, 16> token{};  // random: names the doorbells
+};
+
+class NodeSegment {
+ public:
+  /// The first local rank creates and keeps the descriptor open until everybody has attached.
+  static Result<NodeSegment> create(const SegmentSpec& spec);
+  static Result<NodeSegment> attach(const SegmentSpec& spec, const SegmentHandle& handle);
+
+  NodeSegment(NodeSegment&& other) noexcept;
+  NodeSegment& operator=(NodeSegment&&) = delete;
+  ~NodeSegment();
+
+  const SegmentHandle& handle() const { return handle_; }
+  const SegmentSpec& spec() const { return spec_; }
+  void close_descriptor() { fd_.reset(); }
+  uint64_t bytes() const { return bytes_; }
+
+  SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
+  RankControl& control(int local) const {
+    return reinterpret_cast<RankControl*>(base_ + sizeof(SegmentHeader))[local];
+  }
+  std::byte* board(int half) const { return base_ + board_offset_ + static_cast<uint64_t>(half) * spec_.board_bytes; }
+  std::byte* rings() const { return base_ + rings_offset_; }
+  std::byte* scratch(int local, int half) const {
+    return base_ + scratch_offset_ + static_cast<uint64_t>(local * call_halves + half) * spec_.scratch_bytes;
+  }
+
+ private:
+  explicit NodeSegment(const SegmentSpec& spec);
+
+  SegmentSpec spec_;
+  SegmentHandle handle_;
+  UniqueFd fd_;
+  std::byte* base_ = nullptr;
+  uint64_t bytes_ = 0, board_offset_ = 0, rings_offset_ = 0, scratch_offset_ = 0;
+};
+
+}  // namespace epccl::transports

@@ -1,0 +1,246 @@
+#include "transports/shm/shm_messages.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace epccl::transports {
+
+using Kind = RingSlot::Kind;
+
+ShmMessages::ShmMessages(NodeMemory& node, bool can_read)
+    : node_(node),
+      can_read_(can_read),
+      rings_(reinterpret_cast<MessageRing*>(node.segment().rings())),
+      peers_(static_cast<size_t>(node.local_size())) {}
+
+MessageRing& ShmMessages::ring(int from, int to) const { return rings_[from * node_.local_size() + to]; }
+
+void ShmMessages::finish(Completion& completion, uint64_t bytes) {
+  completion.bytes = bytes;
+  completion.state = Completion::State::done;
+}
+
+Status ShmMessages::send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion) {
+  if (cancelled_) return error(Code::remote_error, "the communicator was aborted");
+  completion.state = Completion::State::pending;
+  Outgoing message{Kind::whole, key, static_cast<const std::byte*>(data), bytes, 0, 0, &completion};
+  if (bytes > RingSlot::capacity) {
+    message.kind = can_read_ ? Kind::buffer : Kind::fragment;
+    message.operation = next_operation_++;
+  }
+  peers_[static_cast<size_t>(peer)].outgoing.push_back(message);
+  ++counters_.messages_sent;
+  counters_.bytes_sent += bytes;
+  push(peer);
+  return {};
+}
+
+Status ShmMessages::recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion) {
+  if (cancelled_) return error(Code::remote_error, "the communicator was aborted");
+  completion.state = Completion::State::pending;
+  Peer& from = peers_[static_cast<size_t>(peer)];
+  from.receives[key] = {static_cast<std::byte*>(data), bytes, &completion};
+  deliver_early(peer, from, key);
+  return {};
+}
+
+bool ShmMessages::progress() {
+  bool moved = false;
+  for (int peer = 0; peer < node_.local_size(); ++peer) {
+    if (peer == node_.local()) continue;
+    moved |= drain(peer);
+    moved |= push(peer);
+  }
+  return moved;
+}
+
+// Moves what is queued for `peer` into its ring while there is room.
+bool ShmMessages::push(int peer) {
+  auto& outgoing = peers_[static_cast<size_t>(peer)].outgoing;
+  if (outgoing.empty()) return false;
+  MessageRing& to = ring(node_.local(), peer);
+  bool moved = false;
+  while (!outgoing.empty()) {
+    RingSlot* slot = to.free_slot();
+    if (slot == nullptr) break;
+    const bool whole = write_slot(outgoing.front(), *slot);
+    to.publish();
+    moved = true;
+    if (whole) outgoing.pop_front();
+  }
+  if (moved) node_.notify();
+  return moved;
+}
+
+// True when the message needs no further slot.
+bool ShmMessages::write_slot(Outgoing& message, RingSlot& slot) {
+  slot.kind = message.kind;
+  slot.key = message.key;
+  slot.bytes = message.bytes;
+  slot.operation = message.operation;
+  if (message.kind == Kind::taken) return true;
+  if (message.kind == Kind::buffer) {
+    slot.buffer = NodeMemory::describe(message.data, message.bytes);
+    waiting_for_taken_[message.operation] = message.completion;
+    return true;
+  }
+  slot.offset = message.sent;
+  slot.length = static_cast<uint32_t>(std::min(RingSlot::capacity, message.bytes - message.sent));
+  if (slot.length > 0) std::memcpy(slot.payload.data(), message.data + message.sent, slot.length);
+  message.sent += slot.length;
+  if (message.sent < message.bytes) return false;
+  finish(*message.completion, message.bytes);
+  return true;
+}
+
+bool ShmMessages::drain(int from) {
+  MessageRing& incoming = ring(from, node_.local());
+  Peer& peer = peers_[static_cast<size_t>(from)];
+  bool moved = false;
+  for (RingSlot* slot = incoming.front(); slot != nullptr; slot = incoming.front()) {
+    switch (slot->kind) {
+      case Kind::whole: take_whole(peer, *slot); break;
+      case Kind::fragment: take_fragment(peer, *slot); break;
+      case Kind::buffer: take_buffer(from, peer, *slot); break;
+      case Kind::taken:
+        if (const auto it = waiting_for_taken_.find(slot->operation); it != waiting_for_taken_.end()) {
+          finish(*it->second, 0);
+          waiting_for_taken_.erase(it);
+        }
+        break;
+    }
+    incoming.pop();
+    moved = true;
+  }
+  if (moved) node_.notify();  // room in the ring
+  return moved;
+}
+
+bool ShmMessages::fits(const Receive& receive, uint64_t bytes, int from) const {
+  if (bytes <= receive.bytes) return true;
+  receive.completion->status = error(Code::invalid_usage, "local rank {} sent {} bytes where {} are expected", from, bytes,
+                                     receive.bytes);
+  receive.completion->state = Completion::State::failed;
+  return false;
+}
+
+void ShmMessages::take_whole(Peer& peer, const RingSlot& slot) {
+  ++counters_.messages_received;
+  counters_.bytes_received += slot.bytes;
+  const auto it = peer.receives.find(slot.key);
+  if (it == peer.receives.end()) {
+    Early& early = peer.early[slot.key];
+    early.data.assign(slot.payload.begin(), slot.payload.begin() + slot.length);
+    early.received = early.bytes = slot.bytes;
+    return;
+  }
+  const Receive receive = it->second;
+  peer.receives.erase(it);
+  if (!fits(receive, slot.bytes, static_cast<int>(&peer - peers_.data()))) return;
+  if (slot.length > 0) std::memcpy(receive.data, slot.payload.data(), slot.length);
+  finish(*receive.completion, slot.bytes);
+}
+
+void ShmMessages::take_fragment(Peer& peer, const RingSlot& slot) {
+  Partial& partial = peer.partial;
+  if (!partial.active) {
+    partial = {true, slot.key, {}, false};
+    if (const auto it = peer.receives.find(slot.key); it != peer.receives.end()) {
+      partial.receive = it->second;
+      peer.receives.erase(it);
+      partial.dropped = !fits(partial.receive, slot.bytes, static_cast<int>(&peer - peers_.data()));
+    } else {
+      Early& early = peer.early[slot.key];
+      early.data.resize(slot.bytes);
+      early.bytes = slot.bytes;
+    }
+  }
+  const bool last = slot.offset + slot.length == slot.bytes;
+  if (partial.receive.completion != nullptr) {
+    if (!partial.dropped) std::memcpy(partial.receive.data + slot.offset, slot.payload.data(), slot.length);
+    if (last && !partial.dropped) finish(*partial.receive.completion, slot.bytes);
+  } else {
+    Early& early = peer.early[slot.key];
+    std::memcpy(early.data.data() + slot.offset, slot.payload.data(), slot.length);
+    early.received += slot.length;
+    if (last) deliver_early(static_cast<int>(&peer - peers_.data()), peer, slot.key);
+  }
+  if (!last) return;
+  partial.active = false;
+  ++counters_.messages_received;
+  counters_.bytes_received += slot.bytes;
+}
+
+void ShmMessages::take_buffer(int from, Peer& peer, const RingSlot& slot) {
+  const auto it = peer.receives.find(slot.key);
+  if (it == peer.receives.end()) {
+    Early& early = peer.early[slot.key];
+    early.is_buffer = true;
+    early.bytes = slot.bytes;
+    early.operation = slot.operation;
+    early.buffer = slot.buffer;
+    return;
+  }
+  const Receive receive = it->second;
+  peer.receives.erase(it);
+  copy_from_sender(from, slot.buffer, slot.bytes, slot.operation, receive);
+}
+
+void ShmMessages::copy_from_sender(int from, const BufferRef& buffer, uint64_t bytes, uint64_t operation,
+                                   const Receive& receive) {
+  ++counters_.messages_received;
+  counters_.bytes_received += bytes;
+  if (fits(receive, bytes, from)) {
+    auto address = node_.address_of(from, buffer);
+    Status status = std::move(address).take_status();
+    if (address.ok() && *address != nullptr)
+      std::memcpy(receive.data, *address, bytes);
+    else if (address.ok())
+      status = node_.read(from, buffer, 0, receive.data, bytes);
+    if (status.ok()) {
+      finish(*receive.completion, bytes);
+    } else {
+      receive.completion->status = std::move(status);
+      receive.completion->state = Completion::State::failed;
+    }
+  }
+  // Also after a failure: the sender's buffer is not needed any more.
+  Outgoing answer{Kind::taken, 0, nullptr, 0, 0, operation, nullptr};
+  peers_[static_cast<size_t>(from)].outgoing.push_back(answer);
+  push(from);
+}
+
+void ShmMessages::deliver_early(int from, Peer& peer, MessageKey key) {
+  const auto early = peer.early.find(key);
+  const auto posted = peer.receives.find(key);
+  if (early == peer.early.end() || posted == peer.receives.end()) return;
+  if (!early->second.is_buffer && early->second.received < early->second.bytes) return;  // more fragments to come
+  const Receive receive = posted->second;
+  const Early message = std::move(early->second);
+  peer.receives.erase(posted);
+  peer.early.erase(early);
+  if (message.is_buffer) return copy_from_sender(from, message.buffer, message.bytes, message.operation, receive);
+  if (!fits(receive, message.bytes, from)) return;
+  if (message.bytes > 0) std::memcpy(receive.data, message.data.data(), message.bytes);
+  finish(*receive.completion, message.bytes);
+}
+
+void ShmMessages::cancel_all() {
+  cancelled_ = true;
+  const auto fail = [](Completion* completion) {
+    if (completion == nullptr || completion->finished()) return;
+    completion->status = error(Code::remote_error, "given up: the communicator failed or was aborted");
+    completion->state = Completion::State::failed;
+  };
+  for (Peer& peer : peers_) {
+    for (Outgoing& message : peer.outgoing) fail(message.completion);
+    for (auto& [key, receive] : peer.receives) fail(receive.completion);
+    fail(peer.partial.receive.completion);
+    peer.outgoing.clear();
+    peer.receives.clear();
+  }
+  for (auto& [operation, completion] : waiting_for_taken_) fail(completion);
+  waiting_for_taken_.clear();
+}
+
+}  // namespace epccl::transports

@@ -1,0 +1,93 @@
+// Matched send and receive inside a node.
+//
+//   up to a slot's size     the message itself travels through the ring
+//   larger, readable        its description does; the receiver copies straight from the sender's memory (mapped window or
+//                           process_vm_readv) and tells the sender
+//   larger, not readable    in fragments through the ring
+#pragma once
+
+#include <deque>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "transports/shm/message_ring.hpp"
+#include "transports/shm/node_memory.hpp"
+#include "transports/transport.hpp"
+
+namespace epccl::transports {
+
+class ShmMessages final : public MessageTransport {
+ public:
+  /// Peers are local positions. `can_read`: ranks may read each other's memory (NodeMemory::can_read_peers on all).
+  ShmMessages(NodeMemory& node, bool can_read);
+
+  const char* name() const override { return "shm"; }
+  Capabilities capabilities() const override { return {.reaches_node = true}; }
+  Status send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion) override;
+  Status recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion) override;
+  bool progress() override;
+  int event_fd() const override { return -1; }  // the node's doorbell rings instead
+  bool arm() override { return true; }
+  void cancel_all() override;
+  const MessageCounters& counters() const override { return counters_; }
+
+ private:
+  struct Outgoing {
+    RingSlot::Kind kind;
+    MessageKey key = 0;
+    const std::byte* data = nullptr;
+    size_t bytes = 0, sent = 0;
+    uint64_t operation = 0;
+    Completion* completion = nullptr;
+  };
+  struct Receive {
+    std::byte* data = nullptr;
+    size_t bytes = 0;
+    Completion* completion = nullptr;
+  };
+  /// A message that came before its receive was posted.
+  struct Early {
+    std::vector<std::byte> data;  // complete when data.size() == received
+    size_t received = 0;
+    bool is_buffer = false;
+    uint64_t bytes = 0, operation = 0;
+    BufferRef buffer;
+  };
+  /// A message of which fragments have come, but not all.
+  struct Partial {
+    bool active = false;
+    MessageKey key = 0;
+    Receive receive;  // completion null: into `early`
+    bool dropped = false;
+  };
+  struct Peer {
+    std::deque<Outgoing> outgoing;
+    std::unordered_map<MessageKey, Receive> receives;
+    std::map<MessageKey, Early> early;
+    Partial partial;
+  };
+
+  MessageRing& ring(int from, int to) const;
+  bool push(int peer);
+  bool write_slot(Outgoing& message, RingSlot& slot);
+  bool drain(int peer);
+  void take_whole(Peer& peer, const RingSlot& slot);
+  void take_fragment(Peer& peer, const RingSlot& slot);
+  void take_buffer(int from, Peer& peer, const RingSlot& slot);
+  void copy_from_sender(int from, const BufferRef& buffer, uint64_t bytes, uint64_t operation, const Receive& receive);
+  void deliver_early(int from, Peer& peer, MessageKey key);
+  bool fits(const Receive& receive, uint64_t bytes, int from) const;
+  void finish(Completion& completion, uint64_t bytes);
+
+  NodeMemory& node_;
+  const bool can_read_;
+  MessageRing* rings_;
+  std::vector<Peer> peers_;
+  std::unordered_map<uint64_t, Completion*> waiting_for_taken_;
+  uint64_t next_operation_ = 1;
+  bool cancelled_ = false;
+  MessageCounters counters_;
+};
+
+}  // namespace epccl::transports

@@ -1,0 +1,79 @@
+#include "transports/ucx/ucx_context.hpp"
+
+#include <unistd.h>
+
+#include <mutex>
+
+#include "base/log.hpp"
+#include "transports/ucx/ucx_config.hpp"
+#include "transports/ucx/ucx_tag.hpp"
+
+namespace epccl::transports::ucx {
+namespace {
+
+struct ConfigDeleter {
+  void operator()(ucp_config_t* config) const { ucp_config_release(config); }
+};
+using Config = std::unique_ptr<ucp_config_t, ConfigDeleter>;
+
+Result<Config> make_config() {
+  ucp_config_t* raw = nullptr;
+  if (const ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw); status != UCS_OK) {
+    return ucx_error(Code::system_error, "reading the UCX configuration", status);
+  }
+  Config config(raw);
+  for (const Setting& setting : preferred_settings(tcp_is_the_only_network())) {
+    const ucs_status_t status = ucp_config_modify(config.get(), setting.name.c_str(), setting.value.c_str());
+    if (status != UCS_OK) {
+      // A UCX that does not know a preference still works without it.
+      log::info(log::net, -1, "UCX does not take {}={}: {}", setting.name, setting.value,
+                ucs_status_string(status));
+    } else {
+      log::trace(log::net, -1, "UCX setting {}={}", setting.name, setting.value);
+    }
+  }
+  return config;
+}
+
+Result<std::shared_ptr<Context>> make_context(size_t expected_peers) {
+  EPCCL_ASSIGN(const Config config, make_config());
+  ucp_params_t parameters{};
+  parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_TAG_SENDER_MASK |
+                          UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
+                          UCP_PARAM_FIELD_NAME;
+  parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+  parameters.tag_sender_mask = tag_source_mask;
+  parameters.mt_workers_shared = 1;  // ranks may be threads of one process, each driving its own worker
+  parameters.estimated_num_eps = expected_peers;
+  parameters.name = "epccl";
+  ucp_context_h handle = nullptr;
+  if (const ucs_status_t status = ucp_init(&parameters, config.get(), &handle); status != UCS_OK) {
+    return ucx_error(Code::system_error, "opening the network through UCX", status);
+  }
+  return std::make_shared<Context>(handle);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Context>> Context::acquire(size_t expected_peers) {
+  static std::mutex mutex;
+  static std::weak_ptr<Context> shared;
+  const std::lock_guard lock(mutex);
+  if (auto context = shared.lock(); context && context->owner_ == getpid()) return context;
+  restore_signal_handlers();
+  EPCCL_ASSIGN(auto context, make_context(expected_peers));
+  shared = context;
+  return context;
+}
+
+Context::Context(ucp_context_h handle) : handle_(handle), owner_(getpid()) {}
+
+Context::~Context() {
+  if (owner_ == getpid()) ucp_cleanup(handle_);
+}
+
+Status ucx_error(Code code, const std::string& what, ucs_status_t status) {
+  return error(code, "{}: {}", what, ucs_status_string(status));
+}
+
+}  // namespace epccl::transports::ucx

@@ -1,0 +1,35 @@
+// The UCP context: devices and memory domains. One for the process, shared by its transports, freed with the
+// last.
+#pragma once
+
+#include <sys/types.h>
+#include <ucp/api/ucp.h>
+
+#include <memory>
+
+#include "base/status.hpp"
+
+namespace epccl::transports::ucx {
+
+class Context {
+ public:
+  /// The process's context; made when there is none. `expected_peers` is a hint for UCX's choice among RDMA
+  /// transports and counts only for the call that makes the context. Safe to call from several threads.
+  static Result<std::shared_ptr<Context>> acquire(size_t expected_peers);
+
+  explicit Context(ucp_context_h handle);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  ucp_context_h handle() const { return handle_; }
+
+ private:
+  ucp_context_h handle_;
+  pid_t owner_;  // a forked child must not free what it shares with its parent
+};
+
+/// A UCX status as an error: "what: <UCX's words>".
+Status ucx_error(Code code, const std::string& what, ucs_status_t status);
+
+}  // namespace epccl::transports::ucx

@@ -1,0 +1,373 @@
+#include "transports/ucx/ucx_transport.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "transports/ucx/ucx_tag.hpp"
+
+namespace epccl::transports {
+
+using ucx::ucx_error;
+
+Result<std::unique_ptr<UcxTransport>> UcxTransport::create(int rank, int ranks, AddressLookup lookup,
+                                                           Options options) {
+  if (ranks < 1 || ranks > ucx::max_ranks) {
+    return error(Code::invalid_argument, "{} ranks: the UCX transport takes 1 to {}", ranks, ucx::max_ranks);
+  }
+  if (rank < 0 || rank >= ranks) return error(Code::invalid_argument, "rank {} of {} ranks", rank, ranks);
+  const int peers = options.expected_peers > 0 ? options.expected_peers : ranks;
+  EPCCL_ASSIGN(auto context, ucx::Context::acquire(static_cast<size_t>(peers)));
+  std::unique_ptr<UcxTransport> transport(
+      new UcxTransport(rank, ranks, std::move(lookup), options, std::move(context)));
+  EPCCL_TRY(transport->open());
+  return transport;
+}
+
+UcxTransport::UcxTransport(int rank, int ranks, AddressLookup lookup, Options options,
+                           std::shared_ptr<ucx::Context> context)
+    : rank_(rank),
+      ranks_(ranks),
+      lookup_(std::move(lookup)),
+      options_(options),
+      context_(std::move(context)) {}
+
+Status UcxTransport::open() {
+  ucp_worker_params_t parameters{};
+  parameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  // The caller's thread and a background thread take turns under the communicator's lock.
+  parameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  ucs_status_t status = ucp_worker_create(context_->handle(), &parameters, &worker_);
+  if (status != UCS_OK) return ucx_error(Code::system_error, "creating a UCX worker", status);
+
+  status = ucp_worker_get_efd(worker_, &event_fd_);
+  if (status != UCS_OK) return ucx_error(Code::system_error, "getting the UCX worker's descriptor", status);
+
+  ucp_address_t* address = nullptr;
+  size_t length = 0;
+  status = ucp_worker_get_address(worker_, &address, &length);
+  if (status != UCS_OK) return ucx_error(Code::system_error, "getting the UCX worker's address", status);
+  const auto* bytes = reinterpret_cast<const std::byte*>(address);
+  address_.assign(bytes, bytes + length);
+  ucp_worker_release_address(worker_, address);
+  log::trace(log::net, rank_, "UCX worker open, address of {} bytes", length);
+  return {};
+}
+
+UcxTransport::~UcxTransport() {
+  if (worker_ == nullptr) return;
+  if (cancelled_.ok()) {
+    flush();
+    cut_everything(error(Code::remote_error, "the transport was closed"));
+  }
+  // Sockets of dead peers close at once; this bound only matters should UCX not agree.
+  constexpr double close_seconds = 0.2;
+  wait_until(closing_, now_seconds() + close_seconds);
+  for (void* request : closing_) ucp_request_free(request);
+  ucp_worker_destroy(worker_);
+}
+
+Capabilities UcxTransport::capabilities() const {
+  Capabilities capabilities;
+  capabilities.reaches_node = true;  // over the loopback: right for virtual nodes, slow for real ones
+  capabilities.reaches_network = true;
+  return capabilities;
+}
+
+// ---- starting messages
+// ------------------------------------------------------------------------------------------
+
+Status UcxTransport::check(int peer, MessageKey key, const Completion& completion, const char* verb) const {
+  if (peer < 0 || peer >= ranks_) {
+    return error(Code::invalid_argument, "{} rank {}: there are {} ranks", verb, peer, ranks_);
+  }
+  if ((key & ~ucx::tag_key_mask) != 0) {
+    return error(Code::invalid_argument, "{} rank {}: message key {:#x} has more than {} bits", verb, peer,
+                 key, message_key_bits);
+  }
+  if (completion.state == Completion::State::pending) {
+    return error(Code::invalid_usage, "{} rank {}: the completion belongs to a pending message", verb, peer);
+  }
+  return {};
+}
+
+Status UcxTransport::send(int peer_rank, MessageKey key, const void* data, size_t bytes,
+                          Completion& completion) {
+  EPCCL_TRY(check(peer_rank, key, completion, "send to"));
+  Peer& peer = peer_at(peer_rank);
+  Operation& operation = begin(peer, completion, bytes, true);
+  if (Status status = connect(peer); !status.ok()) {
+    finish(operation, UCS_ERR_UNREACHABLE, 0);
+    return completion.status;
+  }
+  ++counters_.messages_sent;
+  counters_.bytes_sent += bytes;
+
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  parameters.cb.send = &UcxTransport::on_sent;
+  parameters.user_data = &operation;
+  void* request = ucp_tag_send_nbx(peer.endpoint, data, bytes, ucx::make_tag(rank_, key), &parameters);
+  started(operation, request, bytes);
+  return completion.status;
+}
+
+Status UcxTransport::recv(int peer_rank, MessageKey key, void* data, size_t bytes, Completion& completion) {
+  EPCCL_TRY(check(peer_rank, key, completion, "receive from"));
+  Peer& peer = peer_at(peer_rank);
+  Operation& operation = begin(peer, completion, bytes, false);
+
+  ucp_request_param_t parameters{};
+  // Without NO_IMM_CMPL, UCX 1.13 does not tell the length of a message that was there already.
+  parameters.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  parameters.cb.recv = &UcxTransport::on_received;
+  parameters.user_data = &operation;
+  constexpr ucp_tag_t every_bit = ~ucp_tag_t{0};
+  void* request =
+      ucp_tag_recv_nbx(worker_, data, bytes, ucx::make_tag(peer_rank, key), every_bit, &parameters);
+  if (!completion.finished()) started(operation, request, 0);
+  // From a failed peer only what had arrived before can still be received.
+  if (completion.state == Completion::State::pending && !peer.failure.ok()) fail_pending(peer);
+  return completion.state == Completion::State::failed ? completion.status : Status();
+}
+
+UcxTransport::Peer& UcxTransport::peer_at(int rank) {
+  const auto [entry, is_new] = peers_.try_emplace(rank);
+  Peer& peer = entry->second;
+  if (is_new) {
+    peer.transport = this;
+    peer.rank = rank;
+    peer.failure = cancelled_;
+  }
+  return peer;
+}
+
+Status UcxTransport::connect(Peer& peer) {
+  if (!peer.failure.ok()) return peer.failure;
+  if (peer.endpoint != nullptr) return {};
+  Result<std::vector<std::byte>> address = lookup_(peer.rank);
+  if (!address.ok()) {
+    return peer.failure = std::move(address).take_status().with_context("looking up its address");
+  }
+  ucp_ep_params_t parameters{};
+  parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                          UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  parameters.address = reinterpret_cast<const ucp_address_t*>(address->data());
+  parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  parameters.err_handler.cb = &UcxTransport::on_endpoint_error;
+  parameters.err_handler.arg = &peer;
+  const ucs_status_t status = ucp_ep_create(worker_, &parameters, &peer.endpoint);
+  if (status != UCS_OK) {
+    peer.endpoint = nullptr;
+    peer.failure = ucx_error(Code::remote_error, "connecting", status);
+    log::warn(log::net, rank_, "connecting to rank {}: {}", peer.rank, ucs_status_string(status));
+    return peer.failure;
+  }
+  ++counters_.connections;
+  log::trace(log::net, rank_, "UCX endpoint to rank {} created", peer.rank);
+  return {};
+}
+
+// ---- operations
+// -------------------------------------------------------------------------------------------------
+
+UcxTransport::Operation& UcxTransport::begin(Peer& peer, Completion& completion, size_t bytes, bool is_send) {
+  if (free_.empty()) free_.emplace_back();
+  peer.pending.splice(peer.pending.end(), free_, free_.begin());
+  Operation& operation = peer.pending.back();
+  operation = {this, &peer, &completion, nullptr, bytes, is_send, std::prev(peer.pending.end())};
+  completion.state = Completion::State::pending;
+  completion.bytes = 0;
+  completion.status = {};
+  return operation;
+}
+
+/// Takes what a UCX call returned: null for done at once, an error, or a request that will call back.
+void UcxTransport::started(Operation& operation, void* request, size_t immediate_bytes) {
+  if (request == nullptr) {
+    finish(operation, UCS_OK, immediate_bytes);
+  } else if (UCS_PTR_IS_ERR(request)) {
+    finish(operation, UCS_PTR_STATUS(request), immediate_bytes);
+  } else {
+    operation.request = request;
+  }
+}
+
+void UcxTransport::finish(Operation& operation, ucs_status_t status, size_t bytes) {
+  Completion& completion = *operation.completion;
+  if (status == UCS_OK) {
+    completion.bytes = bytes;
+    completion.state = Completion::State::done;
+    if (!operation.is_send) {
+      ++counters_.messages_received;
+      counters_.bytes_received += bytes;
+    }
+  } else {
+    completion.status = describe(operation, status, bytes);
+    completion.state = Completion::State::failed;
+  }
+  recycle(operation, operation.peer->pending);
+}
+
+Status UcxTransport::describe(const Operation& operation, ucs_status_t status, size_t bytes) const {
+  const int peer = operation.peer->rank;
+  if (status == UCS_ERR_MESSAGE_TRUNCATED) {
+    return error(Code::invalid_usage, "rank {} sent {} bytes where rank {} receives at most {}", peer, bytes,
+                 rank_, operation.bytes);
+  }
+  const Status& failure = operation.peer->failure;
+  const std::string_view why = failure.ok() ? ucs_status_string(status) : std::string_view(failure.message());
+  return operation.is_send
+             ? error(Code::remote_error, "sending {} bytes to rank {}: {}", operation.bytes, peer, why)
+             : error(Code::remote_error, "receiving {} bytes from rank {}: {}", operation.bytes, peer, why);
+}
+
+void UcxTransport::recycle(Operation& operation, Operations& from) {
+  free_.splice(free_.begin(), from, operation.self);
+}
+
+void UcxTransport::on_sent(void* request, ucs_status_t status, void* operation) {
+  auto& sent = *static_cast<Operation*>(operation);
+  on_called_back(request, status, sent.bytes, sent);
+}
+
+void UcxTransport::on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                               void* operation) {
+  on_called_back(request, status, info->length, *static_cast<Operation*>(operation));
+}
+
+void UcxTransport::on_called_back(void* request, ucs_status_t status, size_t bytes, Operation& operation) {
+  ucp_request_free(request);
+  UcxTransport& transport = *operation.transport;
+  if (operation.completion == nullptr) {
+    transport.recycle(operation, transport.detached_);
+  } else {
+    transport.finish(operation, status, bytes);
+  }
+}
+
+// ---- progress and waiting
+// ---------------------------------------------------------------------------------------
+
+bool UcxTransport::progress() {
+  bool moved = ucp_worker_progress(worker_) != 0;
+  if (!broken_peers_.empty()) {
+    handle_broken_peers();
+    moved = true;
+  }
+  return moved;
+}
+
+bool UcxTransport::arm() {
+  return broken_peers_.empty() && ucp_worker_arm(worker_) == UCS_OK;
+}
+
+/// Progresses until every request is complete (then they are freed and the list is empty) or the deadline has
+/// passed.
+bool UcxTransport::wait_until(std::vector<void*>& requests, double deadline) {
+  for (;;) {
+    constexpr int steps = 64;  // between two looks at the clock, however much keeps arriving
+    for (int i = 0; i < steps && progress(); ++i) {
+    }
+    std::erase_if(requests, [](void* request) {
+      if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
+      ucp_request_free(request);
+      return true;
+    });
+    const double left = deadline - now_seconds();
+    if (requests.empty() || left <= 0) return requests.empty();
+    if (arm()) {
+      pollfd event{event_fd_, POLLIN, 0};
+      ::poll(&event, 1, std::max(1, static_cast<int>(1e3 * left)));
+    }
+  }
+}
+
+// ---- failures and closing
+// ---------------------------------------------------------------------------------------
+
+void UcxTransport::on_endpoint_error(void* peer, ucp_ep_h, ucs_status_t status) {
+  // Endpoints must not be closed from inside UCX's progress: noted here, handled right after it.
+  auto& broken = *static_cast<Peer*>(peer);
+  broken.broken = status;
+  broken.transport->broken_peers_.push_back(&broken);
+}
+
+void UcxTransport::handle_broken_peers() {
+  std::vector<Peer*> broken;
+  broken.swap(broken_peers_);
+  for (Peer* peer : broken) {
+    if (peer->endpoint == nullptr) continue;
+    if (peer->failure.ok()) peer->failure = ucx_error(Code::remote_error, "connection lost", peer->broken);
+    // A peer that left in good order looks the same from here; then nothing is pending.
+    if (peer->pending.empty()) {
+      log::info(log::net, rank_, "rank {}: {}, nothing pending", peer->rank, peer->failure.message());
+    } else {
+      log::warn(log::net, rank_, "rank {}: {}, {} messages pending", peer->rank, peer->failure.message(),
+                peer->pending.size());
+    }
+    close_endpoint(*peer);
+    fail_pending(*peer);
+  }
+}
+
+void UcxTransport::close_endpoint(Peer& peer) {
+  if (peer.endpoint == nullptr) return;
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  parameters.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  void* request = ucp_ep_close_nbx(peer.endpoint, &parameters);
+  peer.endpoint = nullptr;
+  if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
+}
+
+/// Fails what is pending with the peer. Its endpoint is closed already, so UCX has nothing left to move; a
+/// receive that is half filled cannot be taken back from UCX, which is why completions are detached rather
+/// than waited for.
+void UcxTransport::fail_pending(Peer& peer) {
+  while (!peer.pending.empty()) {
+    Operation& operation = peer.pending.front();
+    Completion& completion = *operation.completion;
+    completion.status = describe(operation, UCS_ERR_CANCELED, 0);
+    completion.state = Completion::State::failed;
+    operation.completion = nullptr;
+    detached_.splice(detached_.end(), peer.pending, operation.self);
+    if (!operation.is_send) ucp_request_cancel(worker_, operation.request);
+  }
+}
+
+void UcxTransport::cancel_all() {
+  if (!cancelled_.ok()) return;
+  cancelled_ = error(Code::remote_error, "rank {} gave up communicating", rank_);
+  cut_everything(cancelled_);
+}
+
+void UcxTransport::cut_everything(const Status& reason) {
+  for (auto& [rank, peer] : peers_) {
+    if (peer.failure.ok()) peer.failure = reason;
+    close_endpoint(peer);
+    fail_pending(peer);
+  }
+  broken_peers_.clear();
+}
+
+void UcxTransport::flush() {
+  std::vector<void*> flushing;
+  for (auto& [rank, peer] : peers_) {
+    if (peer.endpoint == nullptr || !peer.failure.ok()) continue;
+    ucp_request_param_t parameters{};
+    void* request = ucp_ep_flush_nbx(peer.endpoint, &parameters);
+    if (UCS_PTR_IS_PTR(request)) flushing.push_back(request);
+  }
+  if (!wait_until(flushing, now_seconds() + options_.close_timeout)) {
+    log::warn(log::net, rank_, "closed after {} s although {} peers had not confirmed what was sent to them",
+              options_.close_timeout, flushing.size());
+  }
+  for (void* request : flushing) ucp_request_free(request);
+}
+
+}  // namespace epccl::transports
