@@ -1,5 +1,6 @@
 #include "topology/discover_machine.hpp"
 
+#include "base/log.hpp"
 #include "topology/host_id.hpp"
 #include "topology/hwloc_live.hpp"
 #include "topology/hwloc_machine.hpp"
@@ -22,6 +23,9 @@ Result<Machine> discover_machine() {
   if (const std::string host = host_name(); !host.empty()) builder.set_name(host);
   EPCCL_ASSIGN(Machine machine, std::move(builder).build());
   machine.source = "live";
+  log::info(log::topo, -1, "{}: {} NUMA nodes, {} GPUs, {} GPU switches, {} NICs", machine.name,
+            machine.numa_nodes.size(), machine.gpus.size(), machine.switches.size(), machine.nics.size());
+  for (const std::string& note : machine.notes) log::info(log::topo, -1, "{}", note);
   return machine;
 }
 

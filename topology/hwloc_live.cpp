@@ -3,7 +3,11 @@
 #include <hwloc.h>
 
 #include <cerrno>
+#include <fstream>
 #include <memory>
+
+#include "topology/parse_number.hpp"
+#include "topology/pci_ids.hpp"
 
 namespace epccl::topology {
 namespace {
@@ -20,7 +24,9 @@ Result<Topology> load() {
   // Without it there are no I/O objects. Bridges too: path classes count them.
   if (hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_ALL) != 0)
     return system_error(errno, "hwloc_topology_set_io_types_filter");
-  for (const char* component : {"cuda", "gl", "levelzero", "nvml", "opencl", "rsmi"})
+  // "pci" is libpciaccess; without it the Linux component reads PCI from sysfs, which needs no privilege nor
+  // name tables.
+  for (const char* component : {"pci", "cuda", "gl", "levelzero", "nvml", "opencl", "rsmi"})
     hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
   if (hwloc_topology_load(raw) != 0) return system_error(errno, "hwloc cannot read this machine");
   return topology;
@@ -94,11 +100,37 @@ HwlocObject convert(hwloc_obj_t source) {
   return object;
 }
 
+/// First line of a small file; "" when it cannot be read.
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+/// hwloc takes link rates from config space, of which only root sees enough; sysfs tells everybody.
+void complete_link_rates(HwlocObject& object) {
+  if ((object.kind == HwlocKind::pci_device || object.kind == HwlocKind::bridge) && object.gb_per_s <= 0) {
+    const std::string directory = "/sys/bus/pci/devices/" + object.bus_id.to_string();
+    const auto width = parse_integer(first_line(directory + "/current_link_width"), 0, 255);
+    const auto rate =
+        pcie_gb_per_s(first_line(directory + "/current_link_speed"), static_cast<int>(width.value_or(0)));
+    object.gb_per_s = rate.value_or(0);
+  }
+  for (HwlocObject& child : object.children) complete_link_rates(child);
+}
+
 }  // namespace
+
+HwlocTree hwloc_tree(hwloc_topology* topology) {
+  return {convert(hwloc_get_root_obj(topology)), {}};
+}
 
 Result<HwlocTree> read_hwloc_live() {
   EPCCL_ASSIGN(const Topology topology, load());
-  return HwlocTree{convert(hwloc_get_root_obj(topology.get())), {}};
+  HwlocTree tree = hwloc_tree(topology.get());
+  complete_link_rates(tree.root);
+  return tree;
 }
 
 }  // namespace epccl::topology

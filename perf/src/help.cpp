@@ -5,33 +5,34 @@ namespace epccl::perf {
 const char* help_footer() {
   return R"(
 Sizes
-  alltoall: bytes per rank = ranks x count x size of the datatype, as in nccl-tests; the count column is that of one
-  rank pair, rounded down. With --per-pair, -b and -e are bytes of one rank pair: count x size of the datatype.
-  alltoallv: the bytes of the rank that sends most. uniform is alltoall's counts; zipf:<s> splits the same total of
-  every rank over the destinations d in proportion 1/(1+d)^s (rank 0 receives most); file:<path> has a line of counts
-  (elements) for every source and a column for every destination, separated by spaces or commas, '#' starts a comment.
-  The file's counts are taken as they are, one row, unless -b or -e ask for sizes: then they are scaled.
+  alltoall: bytes per rank = ranks x count x size of the datatype, as in nccl-tests; the count column is
+  that of one rank pair, rounded down. With --per-pair, -b and -e are bytes of one rank pair.
+  alltoallv: the bytes of the rank that sends most. uniform is alltoall's counts; zipf:<s> splits the same
+  total of every rank over the destinations d in proportion 1/(1+d)^s (rank 0 receives most); file:<path>
+  has a line of counts (elements) for every source and a column for every destination, separated by spaces
+  or commas; '#' starts a comment. The file's counts are taken as they are, one row, unless -b or -e ask for
+  sizes: then they are scaled.
 
 Timing
-  Every iteration: a barrier, then the call is timed on every rank; -a makes one time of the ranks'. `time` is the
-  median over the iterations, p50 the same, p99 the 99th percentile (nearest rank). algbw = size / time,
-  busbw = algbw x (ranks - 1) / ranks, in 1e9 bytes a second.
-  %wire is the time that the bytes on the busiest link need at least, over the time measured: of all nodes' egress and
-  ingress, bytes between nodes only, at 95.4 % of --link-rate (what TCP over Ethernet leaves for payload). Ranks are on
-  one node where EPCCL_HOSTID, or else host name and boot id, are equal.
+  Every iteration: a barrier, then the call is timed on every rank; -a makes one time of the ranks'. `time`
+  is the median over the iterations, p50 the same, p99 the 99th percentile (nearest rank). algbw =
+  size / time, busbw = algbw x (ranks - 1) / ranks, in 1e9 bytes a second.
+  %wire is the time that the bytes on the busiest link need at least, over the time measured: of all nodes'
+  egress and ingress, bytes between nodes only, at 95.4 % of --link-rate (what TCP over Ethernet leaves for
+  payload). Ranks are on one node where EPCCL_HOSTID, or else host name and boot id, are equal.
 
 Data
-  With -c 1 outputs are poisoned, data differ by source, destination, position and exchange, and are compared on every
-  rank: for a first call of every size, and for its last timed iteration. #wrong counts elements of all ranks. The
-  in-place columns are N/A: these operations are never in place.
+  With -c 1 outputs are poisoned, data differ by source, destination, position and exchange, and are
+  compared on every rank: for a first call of every size, and for its last timed iteration. #wrong counts
+  elements of all ranks. The in-place columns are N/A: these operations are never in place.
 
 JSON
-  nccl-tests' fields; each of `results` also has algo, bytes_per_pair, time_us (median), p99_us, min_us, iterations,
-  wrong, and wire_fraction where the link rate is known and bytes cross nodes.
+  nccl-tests' fields; each of `results` also has algo, bytes_per_pair, time_us (median), p99_us, min_us,
+  iterations, wrong, and wire_fraction where the link rate is known and bytes cross nodes.
 
 Not supported
-  nccl-tests' -m -N -p -o -r -y -G -C -S -x -D -V -M -u -I -K are errors: they are about reductions, CUDA, or ways of
-  timing that do not apply. -t and -g only take 1, -R only 0 and 1.
+  nccl-tests' -m -N -p -o -r -y -G -C -S -x -D -V -M -u -I -K are errors: they are about reductions, CUDA,
+  or ways of timing that do not apply. -t and -g only take 1, -R only 0 and 1.
 
 Exit status: 0; 1 where a call failed or data were wrong; 2 for wrong arguments.)";
 }

@@ -33,9 +33,11 @@ const std::vector<Entry>& table() {
        "stand for "
        "several nodes."},
       {"EPCCL_COMM_ID", "", "host:port",
-       "Address that the rendezvous binds and advertises; `[address]:port` for IPv6. Ranks that share no "
-       "other means of "
-       "meeting also use it to find rank 0 (docs/launching.md)."},
+       "Address that the rendezvous binds and advertises; `[address]:port` for IPv6. Without a port the "
+       "system chooses "
+       "one; a fixed port serves one communicator at a time. Ranks of several nodes that share no other "
+       "means of meeting "
+       "also use it to find rank 0, at one of the eight ports after it."},
       {"EPCCL_SOCKET_IFNAME", "", "list of interface name prefixes",
        "Network interfaces for the rendezvous, first match wins: `eth,ib` by prefix, `=eth0` exactly, "
        "`^docker,lo` all "

@@ -67,6 +67,20 @@ struct Node {
   Ticks busy = 0, busy_since = 0;
 };
 
+/// Sharing out costs about a step per pair of nodes, and happens about twice per message: beyond this many
+/// steps, rarer.
+Ticks network_grain(const LinkBytes& links, const SimulationModel& model) {
+  constexpr double affordable = 2e8, parts = 2000;
+  if (model.network_grain != SimulationModel::automatic) return to_ticks(model.network_grain);
+  const double pairs =
+      static_cast<double>(std::ranges::count_if(links.node_pair_bytes, [](uint64_t it) { return it > 0; }));
+  if (pairs * static_cast<double>(links.messages) < affordable) return 0;
+  uint64_t busiest = 0;
+  for (int node = 0; node < links.nodes; ++node)
+    busiest = std::max({busiest, links.egress(node), links.ingress(node)});
+  return to_ticks(static_cast<double>(busiest) / model.network_rate / parts);
+}
+
 class Simulation {
  public:
   Simulation(const StepGraph& graph, const SimulationModel& model)
@@ -75,7 +89,8 @@ class Simulation {
         cluster_(graph.plan().cluster),
         dependents_(dependents(graph)),
         waits_(released_waits(graph)),
-        network_(cluster_.nodes(), model.network_rate, to_ticks(model.network_grain)),
+        links_(count_link_bytes(graph.plan())),
+        network_(cluster_.nodes(), model.network_rate, network_grain(links_, model)),
         cpus_(graph.plan().ranks.size()),
         nodes_(static_cast<size_t>(cluster_.nodes())),
         pending_(graph.size()),
@@ -104,7 +119,7 @@ class Simulation {
   }
 
  private:
-  enum class Type : uint8_t { cpu_done, copy_starts, copies_end, arrival, signal };
+  enum class Type : uint8_t { cpu_done, copy_starts, copies_end, signal };
   struct Event {
     Ticks at;
     uint64_t sequence;  // equal times: first made, first handled
@@ -145,7 +160,6 @@ class Simulation {
         if (event.version == node_(static_cast<int>(event.id)).version)
           copies_end(static_cast<int>(event.id));
         break;
-      case Type::arrival:
       case Type::signal:
         signal(event.id);
         break;
@@ -248,7 +262,7 @@ class Simulation {
 
   void sent(uint32_t id) {
     complete(id);
-    schedule(now_ + to_ticks(model_.network_latency), Type::arrival, graph_.partner(id));
+    schedule(now_ + to_ticks(model_.network_latency), Type::signal, graph_.partner(id));
   }
 
   void finish_flows() {
@@ -297,7 +311,7 @@ class Simulation {
     return {};
   }
 
-  Timeline timeline() const {
+  Timeline timeline() {
     Timeline result;
     result.total = graph_.size() > 0 ? to_seconds(std::ranges::max(end_)) : 0;
     result.ranks.resize(graph_.plan().ranks.size());
@@ -307,7 +321,7 @@ class Simulation {
     result.egress = network_.egress();
     result.ingress = network_.ingress();
     for (const Node& node : nodes_) result.memory.push_back({node.bytes, to_seconds(node.busy)});
-    result.links = count_link_bytes(graph_.plan());
+    result.links = std::move(links_);
     return result;
   }
 
@@ -318,6 +332,7 @@ class Simulation {
   const SimulationModel& model_;
   const topology::Cluster& cluster_;
   Followers dependents_, waits_;
+  LinkBytes links_;
   FlowNetwork network_;
   std::vector<Cpu> cpus_;
   std::vector<Node> nodes_;
@@ -350,7 +365,8 @@ Status check_model(const SimulationModel& model) {
   EPCCL_TRY(time("copy_latency", model.copy_latency));
   EPCCL_TRY(time("copy_row_latency", model.copy_row_latency));
   EPCCL_TRY(time("signal_latency", model.signal_latency));
-  EPCCL_TRY(time("network_grain", model.network_grain));
+  if (model.network_grain != SimulationModel::automatic)
+    EPCCL_TRY(time("network_grain", model.network_grain));
   if (model.cores_per_node >= 0) return {};
   return error(Code::invalid_argument, "simulation model: cores_per_node is {}", model.cores_per_node);
 }

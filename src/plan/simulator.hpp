@@ -36,9 +36,12 @@ struct SimulationModel {
   double node_copy_rate = 80e9;    // of all ranks of a node together
   int cores_per_node = 0;          // ranks of a node share them; 0: a core for every rank
   double signal_latency = 0.1e-6;  // post to wait
-  /// Rates of network flows are shared out anew at multiples of this time. 0: whenever a flow starts or ends.
-  /// A coarser grain makes huge irregular plans faster to simulate; bytes stay exact.
-  double network_grain = 0;
+  /// Network flows end, and rates are shared out anew, at multiples of this time. 0: whenever a flow starts
+  /// or ends, exact. A grain makes huge irregular plans faster to simulate; bytes stay exact. `automatic`: 0,
+  /// but for plans with many messages between many nodes 1/2000 of the time that the busiest link needs at
+  /// least.
+  double network_grain = automatic;
+  static constexpr double automatic = -1;
 };
 
 struct StepTime {

@@ -103,6 +103,7 @@ std::string as_text(const Options& options, const topology::Machine& machine,
 }
 
 Status run(const Options& options) {
+  if (options.ranks_per_node > 0 || !options.ranks.empty()) EPCCL_TRY(make_cluster(options, {}).status());
   auto machine = options.xml.empty() ? topology::discover_machine() : topology::read_machine(options.xml);
   if (!machine.ok()) return machine.status();
   std::optional<topology::Cluster> cluster;

@@ -1,5 +1,4 @@
-// What this library asks of UCX where the user did not: every UCX_* variable in the environment wins over
-// these.
+// What this library asks of UCX where the user did not: every UCX_* variable in the environment wins.
 #pragma once
 
 #include <string>

@@ -1,5 +1,4 @@
-// The UCP context: devices and memory domains. One for the process, shared by its transports, freed with the
-// last.
+// The UCP context: devices and memory domains. One for the process, shared by its transports.
 #pragma once
 
 #include <sys/types.h>

@@ -266,8 +266,7 @@ bool UcxTransport::arm() {
   return broken_peers_.empty() && ucp_worker_arm(worker_) == UCS_OK;
 }
 
-/// Progresses until every request is complete (then they are freed and the list is empty) or the deadline has
-/// passed.
+/// Progresses until the deadline or until all requests are complete; the complete ones are freed and removed.
 bool UcxTransport::wait_until(std::vector<void*>& requests, double deadline) {
   for (;;) {
     constexpr int steps = 64;  // between two looks at the clock, however much keeps arriving

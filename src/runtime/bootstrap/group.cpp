@@ -116,20 +116,21 @@ Status Group::gather(int rank, wire::Reader& body) {
   mine.gather_number = number;
   mine.gather_kind = static_cast<wire::GatherKind>(kind);
   mine.gather_blob.assign(blob.begin(), blob.end());
-  ++gathering_;
-  for (const Slot& other : slots_) {
-    if (!other.gathering || (other.gather_number == number && other.gather_kind == mine.gather_kind))
-      continue;
+  if (++gathering_ == 1) first_gathering_ = rank;
+  // Those that came before agree with each other, so one of them speaks for all.
+  const Slot& first = slot(first_gathering_);
+  if (first.gather_number != number || first.gather_kind != mine.gather_kind) {
     notify(Notice::Kind::mismatch, rank,
-           fmt::format("ranks disagree in set-up: {} is in {} #{}, {} in {} #{}", describe(other.member),
-                       name_of(other.gather_kind), other.gather_number, describe(mine.member),
+           fmt::format("ranks disagree in set-up: {} is in {} #{}, {} in {} #{}", describe(first.member),
+                       name_of(first.gather_kind), first.gather_number, describe(mine.member),
                        name_of(mine.gather_kind), number));
     return {};
   }
-  for (const Slot& other : slots_) {
-    if (other.state != State::left) continue;
+  if (left_ > 0) {
+    const auto gone = std::find_if(slots_.begin(), slots_.end(),
+                                   [](const Slot& each) { return each.state == State::left; });
     notify(Notice::Kind::mismatch, rank,
-           fmt::format("{} has left while {} is in {} #{}", describe(other.member), describe(mine.member),
+           fmt::format("{} has left while {} is in {} #{}", describe(gone->member), describe(mine.member),
                        name_of(mine.gather_kind), number));
     return {};
   }
@@ -230,7 +231,11 @@ Status Group::failure(int rank, wire::Reader& body) {
   if (!body.complete()) return breach("a malformed failure report");
   // Most failures are consequences of the first one, which everybody knows.
   if (first_notice_) return {};
-  notify(Notice::Kind::failed, rank, fmt::format("{} failed: {}", describe(slot(rank).member), text), rank);
+  const std::string others = doings(rank);
+  notify(Notice::Kind::failed, rank,
+         fmt::format("{} failed: {}{}{}", describe(slot(rank).member), text,
+                     others.empty() ? "" : "; meanwhile ", others),
+         rank);
   return {};
 }
 
@@ -278,6 +283,7 @@ void Group::leave(int rank) {
   if (mine.state != State::present) return;
   mine.state = State::left;
   --present_;
+  ++left_;
   log::trace(log::init, -1, "{} left", describe(mine.member));
   if (!complete_) {
     notify(Notice::Kind::failed, rank, fmt::format("{} left before all had joined", describe(mine.member)),

@@ -96,8 +96,10 @@ class Group {
   std::vector<Slot> slots_;
   int joined_ = 0;   // ever
   int present_ = 0;  // now
+  int left_ = 0;
   bool complete_ = false;
   int gathering_ = 0;
+  int first_gathering_ = -1;
   std::map<Key, wire::Bytes> published_;
   size_t published_bytes_ = 0;
   std::map<Key, std::vector<Lookup>> waiting_;

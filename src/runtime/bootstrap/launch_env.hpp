@@ -19,15 +19,15 @@ struct LaunchEnv {
   int nodes = -1;          // nodes of the job; -1: not told
 };
 
-/// Reads the environment of epccl-run, torchrun, Open MPI, MPICH, Slurm and PMI/PMIx, in this order. Empty optional when
-/// none is there; an error when one is there and contradictory (rank without size, rank >= size, not a number).
+/// Reads the environment of epccl-run, torchrun, Open MPI, MPICH, Slurm and PMI/PMIx, in this order. Empty optional
+/// when none is there; an error when one is there and contradictory (rank without size, rank >= size, no number).
 Result<std::optional<LaunchEnv>> launch_environment();
 
 /// How ranks that only know their environment share the id of rank 0. The first of these that applies:
 ///   EPCCL_STORE                    mailbox files in that directory (epccl-run sets it)
 ///   EPCCL_COMM_ID=host:port        rank 0 hands the id out over TCP at one of the eight ports after it
-///   MASTER_ADDR and MASTER_PORT    as above, with EPCCL_MASTER_PORT in place of the eight where it is set
-///   one node                       mailbox files in a private directory under TMPDIR, named after the launcher's job
+///   MASTER_ADDR and MASTER_PORT    as above; EPCCL_MASTER_PORT, where set, in place of the eight
+///   one node                       mailbox files in a private directory under TMPDIR, named after the job
 /// Otherwise an error says what to set. Collective over env.ranks processes, within `timeout` seconds. `attempt`
 /// distinguishes several communicators of one job: equal on all ranks, different for each call.
 Result<UniqueId> share_unique_id(const LaunchEnv& env, double timeout, int attempt = 0);

@@ -15,8 +15,8 @@ uint32_t load_u32(const std::byte* from) {
 
 }  // namespace
 
-Writer::Writer(Type type) : bytes_(length_bytes) {
-  u8(static_cast<uint8_t>(type));
+Writer::Writer(Type type) : bytes_(length_bytes + 1) {
+  bytes_[length_bytes] = static_cast<std::byte>(type);
 }
 
 Writer& Writer::u8(uint8_t value) {

@@ -150,6 +150,16 @@ TEST(Stalls, OthersAreDescribed) {
             "left: 3; rank 1 was last seen waiting in call #7 (alltoall count 4): rank 0 to send 16 bytes");
 }
 
+TEST(Stalls, FailureIsToldWithWhatTheOthersDid) {
+  auto lines = join_all(fresh_id(), 3);
+  lines[2]->leave();
+  lines[2]->describe_others();
+  lines[0]->report_failure("timed out in call #7");
+  const auto notice = wait_for_notice(*lines[1]);
+  ASSERT_TRUE(notice);
+  EXPECT_CONTAINS(notice->text, "failed: timed out in call #7; meanwhile left: 2");
+}
+
 TEST(Leave, OfOneRankEndsABarrierThatCanNeverComplete) {
   auto lines = join_all(fresh_id(), 3);
   std::jthread leaving([&] {

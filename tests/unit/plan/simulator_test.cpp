@@ -49,8 +49,7 @@ Plan messages(int nodes, const std::vector<Message>& all) {
   return plan.take();
 }
 
-// Network
-// -----------------------------------------------------------------------------------------------------------
+// --- Network
 
 TEST(Network, OneMessageTakesOverheadsLatencyAndBytesOverRate) {
   SimulationModel model = plain_model();
@@ -140,8 +139,7 @@ TEST(Network, AlltoallTakesTheBytesOfTheBusiestLinkOverItsRate) {
   EXPECT_NEAR(timeline.egress[0].busy, wire, 100 * picosecond) << "the link is never idle";
 }
 
-// CPU and memory
-// ----------------------------------------------------------------------------------------------------
+// --- CPU and memory
 
 /// Every rank of one node copies `bytes`, `copies` times, in steps of their own.
 Plan copies(int ranks, int number, uint64_t bytes) {
@@ -211,8 +209,7 @@ TEST(Signal, IsSeenAfterItsLatency) {
   EXPECT_NEAR(timeline.total, 2.3e-6, picosecond);
 }
 
-// The whole
-// ---------------------------------------------------------------------------------------------------------
+// --- The whole
 
 TEST(Simulation, IsTheSameEveryTime) {
   const Plan plan = two_stage(5, 3, 77, 2);

@@ -7,8 +7,7 @@
 namespace epccl::plan::testing {
 namespace {
 
-// Right plans
-// -------------------------------------------------------------------------------------------------------
+// --- Right plans
 
 TEST(Data, TwoStageIsAcceptedWithAnyNumberOfSlots) {
   for (const int nodes : {1, 2, 3, 5})
@@ -24,13 +23,13 @@ TEST(Data, TwoStageMovesWhatTheFormulasSay) {
   VerifyReport report;
   ASSERT_TRUE(verify(two_stage(nodes, locals, block, 2), alltoall(nodes * locals, block), &report).ok());
   EXPECT_EQ(report.links.messages, 12u * 3) << "nodes - 1 messages a rank";
-  EXPECT_EQ(report.links.network_bytes, 12u * 9 * block) << "each rank has 9 ranks on other nodes";
+  EXPECT_EQ(report.links.network_bytes, uint64_t{12} * 9 * block) << "each rank has 9 ranks on other nodes";
   EXPECT_EQ(report.links.rank_pairs.size(), 12u * 3);
   for (int source = 0; source < nodes; ++source) {
-    EXPECT_EQ(report.links.egress(source), 3u * 9 * block);
-    EXPECT_EQ(report.links.ingress(source), 3u * 9 * block);
-    EXPECT_EQ(report.links.copied_in_node[static_cast<size_t>(source)], 3u * 12 * block);
-    EXPECT_EQ(report.links.copied_to_peers[static_cast<size_t>(source)], 3u * 2 * 4 * block);
+    EXPECT_EQ(report.links.egress(source), uint64_t{3} * 9 * block);
+    EXPECT_EQ(report.links.ingress(source), uint64_t{3} * 9 * block);
+    EXPECT_EQ(report.links.copied_in_node[static_cast<size_t>(source)], uint64_t{3} * 12 * block);
+    EXPECT_EQ(report.links.copied_to_peers[static_cast<size_t>(source)], uint64_t{3} * 2 * 4 * block);
     for (int destination = 0; destination < nodes; ++destination)
       EXPECT_EQ(report.links.between_nodes(source, destination), source == destination ? 0 : 9 * block);
   }
@@ -58,8 +57,7 @@ TEST(Data, OutputsMayBeReadOnceWritten) {
   EXPECT_TRUE(accepted(plan.take(), {{0, 0, 0, 0, 8}, {0, 0, 0, 8, 8}}));
 }
 
-// Wrong data
-// --------------------------------------------------------------------------------------------------------
+// --- Wrong data
 
 TEST(WrongData, NamesWhatWasExpectedAndWhatWasFound) {
   SmallPlan plan({2});
@@ -124,8 +122,7 @@ TEST(WrongData, ContradictingExpectations) {
   EXPECT_TRUE(refused(made, {{0, UINT64_MAX, 0, 0, 8}}, {"passes 2^64"}));
 }
 
-// Races
-// -------------------------------------------------------------------------------------------------------------
+// --- Races
 
 TEST(Race, ScratchReadWithoutWaiting) {
   SmallPlan plan({2});
@@ -226,7 +223,7 @@ TEST(Race, RingOfTheTwoStagePlanWithoutACredit) {
 
 TEST(Race, TwoWritersOfTheSameScratch) {
   SmallPlan plan({1, 1});
-  for (const uint32_t tag : {0u, 1u}) plan[1].send(0, tag, plan[1].input(8 * tag), 8);
+  for (const uint32_t tag : {0u, 1u}) plan[1].send(0, tag, plan[1].input(uint64_t{8} * tag), 8);
   const uint32_t first = plan[0].recv(1, 0, plan[0].scratch(0), 8);
   const uint32_t second = plan[0].recv(1, 1, plan[0].scratch(4), 8);
   plan[0].copy(2, plan[0].scratch(0), plan[0].output(0), 12, After{first, second});

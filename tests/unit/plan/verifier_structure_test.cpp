@@ -72,8 +72,7 @@ TEST_F(OneMessage, TagUsedAgain) {
       refused(plan.take(), expected_, {"rank 0 step 1", "message 0 -> 1 tag 3 is used again: step 0"}));
 }
 
-// Form
-// --------------------------------------------------------------------------------------------------------------
+// --- Form
 
 /// A plan of one step on nodes {2, 1}, changed by `change`, must be refused with `part`.
 ::testing::AssertionResult malformed(Step step, const std::string& part) {
@@ -180,8 +179,7 @@ TEST(Form, EveryRankOfTheClusterHasItsPlan) {
   EXPECT_TRUE(refused(plan, {}, {"1 rank plans for a cluster of 2 ranks"}));
 }
 
-// Signals
-// -----------------------------------------------------------------------------------------------------------
+// --- Signals
 
 TEST(Signals, AreReleasedByTheFirstPostThatReachesTheValue) {
   SmallPlan plan({2});
@@ -226,8 +224,7 @@ TEST(Signals, PostsOfOneCounterMustGrow) {
       refused(plan.take(), {}, {"rank 0 step 1", "does not raise the counter: step 0 already posted 2"}));
 }
 
-// Deadlocks
-// ---------------------------------------------------------------------------------------------------------
+// --- Deadlocks
 
 TEST(Deadlock, TwoRanksThatWaitForEachOther) {
   SmallPlan plan({2});

@@ -80,6 +80,31 @@ TEST(Verbs, AbsentLibraryIsAnErrorAndChangesNothing) {
   EXPECT_TRUE(builder.so_far().nics.empty());
 }
 
+#ifdef EPCCL_FAKE_VERBS
+TEST(Verbs, CompletesKnownPortsAndAddsOthers) {
+  MachineBuilder builder;
+  Nic known;
+  known.rdma_device = "mlx5_0";
+  known.port = 1;
+  known.interface = "ib0";
+  ASSERT_TRUE(builder.add_nic(known).ok());
+  const Status status = add_verbs_ports(builder, EPCCL_FAKE_VERBS);
+  ASSERT_TRUE(status.ok()) << status.message();
+  const Machine machine = std::move(builder).build().value();
+  ASSERT_EQ(machine.nics.size(), 2u);
+  EXPECT_EQ(machine.nics[0].interface, "ib0");
+  EXPECT_EQ(machine.nics[0].speed_mbit, 200'000);
+  EXPECT_EQ(machine.nics[0].kind, NicKind::infiniband);
+  EXPECT_EQ(machine.nics[0].guid, 0x0800380001bff8dcu);
+  EXPECT_TRUE(machine.nics[0].up);
+  EXPECT_EQ(machine.nics[1].port, 2);
+  EXPECT_EQ(machine.nics[1].kind, NicKind::ethernet);
+  EXPECT_FALSE(machine.nics[1].up);
+  ASSERT_EQ(machine.notes.size(), 1u);
+  EXPECT_NE(machine.notes[0].find("broken cannot be opened"), std::string::npos);
+}
+#endif
+
 /// A directory like /sys/class/net, removed at the end.
 class FakeSysfs {
  public:

@@ -1,5 +1,4 @@
-// Ranks of one process, each with its own transport, connected over the machine's loopback and driven in
-// turn.
+// Ranks of one process, each with its own transport, connected over the loopback and driven in turn.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,4 @@
-// Rank 1 in a process of its own (ucx_peer.cpp): answers one message, then neither reads nor progresses until
-// killed.
+// Rank 1 in a process of its own (ucx_peer.cpp): answers one message, then does nothing until killed.
 //
 //   test                                   ucx_peer
 //     <---------- stdout: its address ---------

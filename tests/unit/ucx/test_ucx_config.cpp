@@ -39,6 +39,20 @@ class UcxConfig : public testing::Test {
 TEST_F(UcxConfig, IsEagerAtEverySizeOnTcpAlone) {
   EXPECT_EQ(value_of(preferred_settings(true), "RNDV_THRESH"), "inf");
   EXPECT_EQ(value_of(preferred_settings(false), "RNDV_THRESH"), "not set");
+  // Copied, too: see ucx_config.cpp.
+  EXPECT_EQ(value_of(preferred_settings(true), "ZCOPY_THRESH"), "inf");
+  EXPECT_EQ(value_of(preferred_settings(false), "ZCOPY_THRESH"), "not set");
+}
+
+TEST_F(UcxConfig, NamesSettingsOfTheTransportAsBothOldAndNewUcxDo) {
+  const auto settings = preferred_settings(true);
+  EXPECT_NE(value_of(settings, "TCP_TX_SEG_SIZE"), "not set");
+  EXPECT_EQ(value_of(settings, "TX_SEG_SIZE"), value_of(settings, "TCP_TX_SEG_SIZE"));
+  EXPECT_EQ(value_of(settings, "RX_SEG_SIZE"), value_of(settings, "TCP_RX_SEG_SIZE"));
+  const Variable receive_segment("UCX_TCP_RX_SEG_SIZE", "16k");
+  EXPECT_EQ(value_of(preferred_settings(true), "TX_SEG_SIZE"), "not set")
+      << "would be larger than the user's receive";
+  EXPECT_TRUE(UcxTransport::create(0, 1, nullptr).ok());
 }
 
 TEST_F(UcxConfig, LeavesWhatTheUserSet) {

@@ -13,9 +13,9 @@ bool mentions(const Status& status, const std::string& text) {
 }
 
 TEST(UcxArguments, AreChecked) {
-  Fabric fabric(2);
   char byte = 0;
   Completion completion;
+  Fabric fabric(2);
   EXPECT_EQ(fabric[0].send(2, 0, &byte, 1, completion).code(), Code::invalid_argument);
   EXPECT_EQ(fabric[0].recv(-1, 0, &byte, 1, completion).code(), Code::invalid_argument);
   EXPECT_EQ(fabric[0].send(1, MessageKey{1} << message_key_bits, &byte, 1, completion).code(),
@@ -95,7 +95,7 @@ TEST(UcxFailures, DestructionEndsWhatIsPending) {
   EXPECT_EQ(completions.back().state, Completion::State::failed);
 }
 
-TEST(UcxFailures, OfAKilledPeerNameItsRank) {
+void kill_a_peer_under_load() {
   PeerProcess peer(1, 2);
   auto created = UcxTransport::create(0, 2, [&](int) { return Result(peer.address()); });
   ASSERT_TRUE(created.ok());
@@ -150,18 +150,22 @@ TEST(UcxFailures, OfAKilledPeerNameItsRank) {
   EXPECT_EQ(farewell.bytes, 8u);
 }
 
+TEST(UcxFailures, OfAKilledPeerNameItsRank) {
+  // Where in a message the connection breaks is a matter of luck, and matters to UCX.
+  for (int attempt = 0; attempt < 5 && !HasFatalFailure(); ++attempt) kill_a_peer_under_load();
+}
+
 TEST(UcxFailures, OfAPeerThatDiesWithinAMessageEndItsReceive) {
   // The peer sends 64 MiB, of which only the beginning is taken from the socket while it lives.
   PeerProcess peer(1, 2, "half_message");
+  std::vector<char> buffer(64 << 20);
+  Completion hello, half;
   auto created = UcxTransport::create(0, 2, [&](int) { return Result(peer.address()); });
   ASSERT_TRUE(created.ok());
   UcxTransport& transport = **created;
   peer.connect(transport.address());
-  std::vector<char> buffer(64 << 20);
-  Completion hello, half;
   ASSERT_TRUE(transport.send(1, PeerProcess::hello_key, buffer.data(), 16, hello).ok());
   ASSERT_TRUE(transport.recv(1, PeerProcess::answer_key, buffer.data(), buffer.size(), half).ok());
-  buffer.back() = 'x';
   const double deadline = now_seconds() + patience_seconds;
   while (buffer.front() == 0 && now_seconds() < deadline) transport.progress();
   ASSERT_EQ(half.state, Completion::State::pending);

@@ -1,0 +1,83 @@
+#include "leftovers.hpp"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string_view>
+
+#include "base/unique_fd.hpp"
+
+namespace epccl::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+bool has_store(pid_t pid, const std::string& store) {
+  const std::string environment = contents("/proc/" + std::to_string(pid) + "/environ");
+  const std::string wanted = "EPCCL_STORE=" + store;
+  for (size_t at = environment.find(wanted); at != std::string::npos; at = environment.find(wanted, at + 1)) {
+    const size_t end = at + wanted.size();
+    if ((at == 0 || environment[at - 1] == '\0') && (end == environment.size() || environment[end] == '\0'))
+      return true;
+  }
+  return false;
+}
+
+/// From /proc/PID/stat, "pid (name) state ppid ...": alive, and a child of this process.
+bool is_live_child(pid_t pid) {
+  const std::string line = contents("/proc/" + std::to_string(pid) + "/stat");
+  const auto close = line.rfind(')');
+  if (close == std::string::npos) return false;
+  std::istringstream rest(line.substr(close + 1));
+  char state = 'Z';
+  pid_t parent = 0;
+  rest >> state >> parent;
+  return parent == getpid() && state != 'Z' && state != 'X';
+}
+
+bool belongs(pid_t pid, const std::string& store) {
+  return is_live_child(pid) || has_store(pid, store);
+}
+
+}  // namespace
+
+std::vector<pid_t> job_processes(const std::string& store, pid_t except) {
+  std::vector<pid_t> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
+    const std::string name = entry.path().filename();
+    pid_t pid = 0;
+    const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (code != std::errc() || end != name.data() + name.size()) continue;
+    if (pid != getpid() && pid != except && belongs(pid, store)) found.push_back(pid);
+  }
+  return found;
+}
+
+int signal_job_processes(const std::string& store, pid_t except, int signal) {
+  int count = 0;
+  for (const pid_t pid : job_processes(store, except)) {
+    // The number may have changed hands; the handle cannot.
+    const UniqueFd handle(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    if (!belongs(pid, store)) continue;
+    ++count;
+    if (handle) {
+      syscall(SYS_pidfd_send_signal, handle.get(), signal, nullptr, 0);
+    } else {
+      kill(pid, signal);  // a kernel without handles
+    }
+  }
+  return count;
+}
+
+}  // namespace epccl::launcher

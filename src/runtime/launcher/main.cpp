@@ -1,0 +1,54 @@
+// epccl-run: starts a program as several ranks on this machine.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+
+#include "job.hpp"
+#include "options.hpp"
+#include "warden.hpp"
+
+namespace epccl::launcher {
+namespace {
+
+/// A private directory that goes away with this object.
+class Store {
+ public:
+  static Result<Store> make() {
+    const char* temporary = std::getenv("TMPDIR");
+    std::string path = std::string(temporary && *temporary ? temporary : "/tmp") + "/epccl-run-XXXXXX";
+    if (!mkdtemp(path.data())) return system_error(errno, "making directory " + path);
+    return Store(std::move(path));
+  }
+  Store(Store&& other) noexcept : path_(std::exchange(other.path_, "")) {}
+  Store& operator=(Store&&) = delete;
+  ~Store() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit Store(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+Result<int> run(const Options& options) {
+  EPCCL_ASSIGN(const Store store, Store::make());
+  EPCCL_ASSIGN(const Warden warden, Warden::start(store.path()));
+  return Job(options, store.path(), warden.pid()).run();
+}
+
+}  // namespace
+}  // namespace epccl::launcher
+
+int main(int argc, char** argv) {
+  const auto parsed = epccl::launcher::parse_command_line(argc, argv);
+  if (parsed.exit_code >= 0) return parsed.exit_code;
+  const auto code = epccl::launcher::run(parsed.options);
+  if (code.ok()) return *code;
+  std::cerr << "epccl-run: " << code.status().message() << "\n";
+  return 1;
+}

@@ -1,0 +1,110 @@
+#include "options.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <numeric>
+
+namespace epccl::launcher {
+namespace {
+
+constexpr int usage_error = 2;
+constexpr int max_ranks = 100'000;
+
+constexpr const char* footer = R"(
+Each rank gets EPCCL_RANK, EPCCL_WORLD_SIZE, EPCCL_LOCAL_RANK and EPCCL_STORE. Standard input goes to rank 0, unless it
+is a terminal. Signals are passed on to all ranks. When a rank fails, the others have the grace period to end by
+themselves, then they are ended; the exit code is that of the first rank that failed, or 128 + the signal that killed
+it, or 124 after --timeout.
+
+  epccl-run -n 8 ./program             8 ranks on this machine
+  epccl-run -n 8 --nodes 2 ./program   as if on two nodes of four ranks
+  epccl-run --ranks-per-node 3,5 ...   as if on two unequal nodes)";
+
+/// Fills in ranks_per_node. A text that says what is wrong, or "".
+std::string place(Options& options, int ranks, int nodes, const std::vector<int>& per_node) {
+  if (!per_node.empty()) {
+    const int64_t sum = std::accumulate(per_node.begin(), per_node.end(), int64_t{0});
+    if (ranks != 0 && sum != ranks)
+      return fmt::format("--ranks-per-node adds up to {}, not to -n {}", sum, ranks);
+    if (nodes != 0 && per_node.size() != static_cast<size_t>(nodes))
+      return fmt::format("--ranks-per-node lists {} nodes, --nodes says {}", per_node.size(), nodes);
+    if (sum > max_ranks) return fmt::format("{} ranks are too many for one machine", sum);
+    options.ranks_per_node = per_node;
+    options.virtual_nodes = true;
+    return "";
+  }
+  if (ranks == 0) return "how many ranks? say -n N";
+  if (nodes > ranks) return fmt::format("{} ranks cannot fill {} nodes", ranks, nodes);
+  options.virtual_nodes = nodes != 0;
+  options.ranks_per_node = even_blocks(ranks, std::max(nodes, 1));
+  return "";
+}
+
+}  // namespace
+
+int Options::ranks() const {
+  return std::accumulate(ranks_per_node.begin(), ranks_per_node.end(), 0);
+}
+
+std::vector<int> even_blocks(int ranks, int nodes) {
+  std::vector<int> blocks(static_cast<size_t>(nodes), ranks / nodes);
+  for (int node = 0; node < ranks % nodes; ++node) ++blocks[static_cast<size_t>(node)];
+  return blocks;
+}
+
+ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
+  ParsedCommandLine out;
+  int ranks = 0, nodes = 0;
+  std::vector<int> per_node;
+  std::vector<std::string> variables;
+  CLI::App app(
+      "Starts a program as several ranks on this machine: epccl-run -n RANKS [OPTIONS] PROGRAM "
+      "[ARGUMENTS...]",
+      "epccl-run");
+  app.footer(footer);
+  app.set_version_flag("--version", "epccl-run " EPCCL_VERSION_STRING);
+  app.add_option("-n,--ranks", ranks, "Number of ranks")->check(CLI::Range(1, max_ranks));
+  app.add_option("--nodes", nodes, "Virtual nodes, by EPCCL_HOSTID, in contiguous blocks")
+      ->check(CLI::Range(1, max_ranks));
+  app.add_option("--ranks-per-node", per_node, "Ranks of each virtual node, as 3,5")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, max_ranks));
+  app.add_flag("--tag-output", out.options.tag_output, "Put \"[rank] \" in front of every line");
+  app.add_option("--timeout", out.options.timeout, "Seconds after which the job is ended")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--grace", out.options.grace, "Seconds the other ranks have to end after one has failed")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--env", variables, "NAME=VALUE for all ranks; may be repeated")->allow_extra_args(false);
+  // The first word that is no option of ours is the program; what follows is its own.
+  app.prefix_command();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& problem) {
+    out.exit_code = app.exit(problem) == 0 ? 0 : usage_error;
+    return out;
+  }
+  out.options.command = app.remaining();
+  if (!out.options.command.empty() && out.options.command.front() == "--")
+    out.options.command.erase(out.options.command.begin());
+  std::string wrong = place(out.options, ranks, nodes, per_node);
+  for (const std::string& variable : variables) {
+    const auto equals = variable.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      wrong = fmt::format("--env {}: want NAME=VALUE", variable);
+    } else {
+      out.options.environment.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));
+    }
+  }
+  if (out.options.command.empty()) wrong = "no program to run";
+  if (!wrong.empty()) {
+    std::cerr << "epccl-run: " << wrong << "\nRun with --help for more information.\n";
+    out.exit_code = usage_error;
+  }
+  return out;
+}
+
+}  // namespace epccl::launcher

@@ -1,0 +1,94 @@
+#include "rank_process.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+namespace epccl::launcher {
+namespace {
+
+struct Pipe {
+  UniqueFd read, write;
+};
+
+Result<Pipe> make_pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return system_error(errno, "opening a pipe");
+  return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+/// Everything back to what a program expects at its start, except what was ignored before epccl-run started.
+void reset_signals() {
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  signal(SIGPIPE, SIG_DFL);
+}
+
+/// In the child: never returns. A failure goes to `report` as an errno.
+[[noreturn]] void become(const RankSpec& spec, pid_t launcher, int report, const Pipe& output,
+                         const Pipe& errors) {
+  const auto give_up = [report] {
+    const int reason = errno;
+    if (::write(report, &reason, sizeof reason) < 0) _exit(126);
+    _exit(127);
+  };
+  setpgid(0, 0);
+  // The launcher may have died before this was asked for.
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != launcher) give_up();
+  reset_signals();
+  if (!spec.inherit_input) {
+    const int null = open("/dev/null", O_RDONLY);
+    if (null < 0 || dup2(null, STDIN_FILENO) < 0) give_up();
+    if (null != STDIN_FILENO) close(null);
+  }
+  if (spec.capture_output &&
+      (dup2(output.write.get(), STDOUT_FILENO) < 0 || dup2(errors.write.get(), STDERR_FILENO) < 0))
+    give_up();
+  for (const auto& [name, value] : spec.environment) setenv(name.c_str(), value.c_str(), 1);
+  std::vector<char*> arguments;
+  for (const std::string& argument : spec.command) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  execvp(arguments[0], arguments.data());
+  give_up();
+  _exit(127);
+}
+
+}  // namespace
+
+Result<RankProcess> start_rank(const RankSpec& spec) {
+  EPCCL_ASSIGN(Pipe report, make_pipe());
+  Pipe output, errors;
+  if (spec.capture_output) {
+    EPCCL_ASSIGN(output, make_pipe());
+    EPCCL_ASSIGN(errors, make_pipe());
+  }
+  const pid_t launcher = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) return system_error(errno, fmt::format("starting rank {}", spec.rank));
+  if (pid == 0) become(spec, launcher, report.write.get(), output, errors);
+  setpgid(pid, pid);  // here too, so that it is true whoever runs first
+
+  report.write.reset();
+  int reason = 0;
+  ssize_t got = 0;
+  do {
+    got = ::read(report.read.get(), &reason, sizeof reason);
+  } while (got < 0 && errno == EINTR);
+  if (got > 0) {
+    waitpid(pid, nullptr, 0);
+    const Status status = system_error(reason, fmt::format("running {}", spec.command.front()));
+    return reason == ENOENT ? Status(Code::invalid_argument, status.message()) : status;
+  }
+  for (const UniqueFd* end : {&output.read, &errors.read}) {
+    if (*end) fcntl(end->get(), F_SETFL, O_NONBLOCK);
+  }
+  return RankProcess{spec.rank, pid, std::move(output.read), std::move(errors.read)};
+}
+
+}  // namespace epccl::launcher

@@ -1,0 +1,89 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+#include <vector>
+
+#include "ranks.hpp"
+
+namespace epccl::tests {
+namespace {
+
+// counts[s * ranks + d] elements of two bytes; blocks lie in a random order with gaps between them.
+struct Layout {
+  std::vector<size_t> counts, displs;
+  size_t extent = 0;
+};
+
+Layout lay_out(std::vector<size_t> counts, std::mt19937_64& random) {
+  Layout layout;
+  std::vector<size_t> order(counts.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::shuffle(order.begin(), order.end(), random);
+  layout.displs.resize(counts.size());
+  for (const size_t block : order) {
+    layout.extent += random() % 3;
+    layout.displs[block] = layout.extent;
+    layout.extent += counts[block];
+  }
+  layout.counts = std::move(counts);
+  return layout;
+}
+
+void alltoallv_once(epcclComm_t comm, const RankContext& context, const std::vector<size_t>& matrix, int iteration) {
+  std::mt19937_64 random(static_cast<uint64_t>(context.rank + 1000 * iteration));
+  const auto ranks = static_cast<size_t>(context.ranks), me = static_cast<size_t>(context.rank);
+  std::vector<size_t> sends, receives;
+  for (size_t peer = 0; peer < ranks; ++peer) {
+    sends.push_back(matrix[me * ranks + peer]);
+    receives.push_back(matrix[peer * ranks + me]);
+  }
+  const Layout send = lay_out(sends, random), recv = lay_out(receives, random);
+  std::vector<uint16_t> input(send.extent + 1, 0xdead), output(recv.extent + 1, poison), expected(recv.extent + 1, poison);
+  const auto value = [&](size_t source, size_t destination, size_t i) {
+    return static_cast<uint16_t>(unique_byte(static_cast<int>(source), static_cast<int>(destination), i, iteration) * 257);
+  };
+  for (size_t peer = 0; peer < ranks; ++peer) {
+    for (size_t i = 0; i < send.counts[peer]; ++i) input[send.displs[peer] + i] = value(me, peer, i);
+    for (size_t i = 0; i < recv.counts[peer]; ++i) expected[recv.displs[peer] + i] = value(peer, me, i);
+  }
+  ASSERT_EQ(epcclAlltoallv(input.data(), send.counts.data(), send.displs.data(), output.data(), recv.counts.data(),
+                           recv.displs.data(), epcclBfloat16, comm, nullptr),
+            epcclSuccess)
+      << epcclGetLastError(comm);
+  EXPECT_TRUE(output == expected) << "rank " << context.rank << " iteration " << iteration;
+}
+
+class Alltoallv : public testing::TestWithParam<std::pair<std::vector<int>, const char*>> {};
+
+TEST_P(Alltoallv, MovesRandomCountsWithZerosAndNothingElse) {
+  const char* given = std::getenv("EPCCL_TEST_SEED");
+  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+  fmt::print("EPCCL_TEST_SEED={}\n", seed);
+  run_ranks({GetParam().first, {}, {}}, [seed](const RankContext& context) {
+    Comm comm(context, GetParam().second);
+    std::mt19937_64 random(seed);  // the same on every rank
+    const auto pairs = static_cast<size_t>(context.ranks * context.ranks);
+    for (int iteration = 0; iteration < 12; ++iteration) {
+      const size_t most = std::vector<size_t>{3, 500, 6000, 60'000}[static_cast<size_t>(iteration) % 4];
+      std::vector<size_t> matrix;
+      for (size_t i = 0; i < pairs; ++i) matrix.push_back(random() % 3 == 0 ? 0 : random() % most);
+      alltoallv_once(comm, context, matrix, iteration);
+    }
+    alltoallv_once(comm, context, std::vector<size_t>(pairs, 0), 100);
+    std::vector<size_t> to_last(pairs, 0);
+    for (size_t source = 0; source < static_cast<size_t>(context.ranks); ++source)
+      to_last[source * static_cast<size_t>(context.ranks) + static_cast<size_t>(context.ranks) - 1] = 10'000;
+    alltoallv_once(comm, context, to_last, 101);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Alltoallv,
+                         testing::Values(std::pair(std::vector{1}, "auto"), std::pair(std::vector{4}, "auto"),
+                                         std::pair(std::vector{2, 2}, "flat"), std::pair(std::vector{2, 2}, "two_stage"),
+                                         std::pair(std::vector{3, 2}, "two_stage"), std::pair(std::vector{1, 3}, "auto"),
+                                         std::pair(std::vector{2, 2, 2}, "two_stage")));
+
+}  // namespace
+}  // namespace epccl::tests

@@ -1,0 +1,83 @@
+// Ranks that do not agree get an error that names who and what, and nobody hangs.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "ranks.hpp"
+
+namespace epccl::tests {
+namespace {
+
+void expect_words(epcclComm_t comm, std::initializer_list<const char*> words) {
+  for (const char* word : words)
+    EXPECT_NE(std::strstr(epcclGetLastError(comm), word), nullptr) << epcclGetLastError(comm) << "\nlacks: " << word;
+}
+
+class Disagreement : public testing::TestWithParam<std::vector<int>> {};
+
+TEST_P(Disagreement, OnTheCount) {
+  run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "10"}}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    std::vector<float> in(4096), out(4096);
+    const size_t count = context.rank == 1 ? 8 : 4;
+    EXPECT_NE(epcclAlltoall(in.data(), out.data(), count, epcclFloat32, comm, nullptr), epcclSuccess);
+    expect_words(comm, {"rank 1"});
+  });
+}
+
+TEST_P(Disagreement, OnTheDatatype) {
+  run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "10"}}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    std::vector<double> in(64), out(64);
+    const auto type = context.rank == 0 ? epcclFloat32 : epcclFloat64;
+    EXPECT_NE(epcclAlltoall(in.data(), out.data(), 4, type, comm, nullptr), epcclSuccess);
+    expect_words(comm, {"rank 0"});
+  });
+}
+
+TEST_P(Disagreement, OnTheCall) {
+  run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "10"}}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    const auto ranks = static_cast<size_t>(context.ranks);
+    std::vector<float> in(64), out(64);
+    std::vector<size_t> counts(ranks, 1), displs(ranks);
+    for (size_t i = 0; i < ranks; ++i) displs[i] = i;
+    if (context.rank == 0)
+      EXPECT_NE(epcclAlltoallv(in.data(), counts.data(), displs.data(), out.data(), counts.data(), displs.data(),
+                               epcclFloat32, comm, nullptr),
+                epcclSuccess);
+    else
+      EXPECT_NE(epcclAlltoall(in.data(), out.data(), 1, epcclFloat32, comm, nullptr), epcclSuccess);
+    expect_words(comm, {"rank 0", "alltoallv"});
+  });
+}
+
+TEST_P(Disagreement, OnTheCountsOfAlltoallv) {
+  run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "10"}}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    const auto ranks = static_cast<size_t>(context.ranks);
+    std::vector<float> in(64), out(64);
+    std::vector<size_t> sends(ranks, 2), receives(ranks, 2), displs(ranks);
+    for (size_t i = 0; i < ranks; ++i) displs[i] = 3 * i;
+    if (context.rank == 1) receives[0] = 3;
+    EXPECT_NE(epcclAlltoallv(in.data(), sends.data(), displs.data(), out.data(), receives.data(), displs.data(),
+                             epcclFloat32, comm, nullptr),
+              epcclSuccess);
+    expect_words(comm, {"rank 0 sends 8 bytes to rank 1, which expects 12"});
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Disagreement, testing::Values(std::vector{3}, std::vector{1, 1}, std::vector{2, 2}));
+
+TEST(DisagreementOnSettings, IsFoundWhenJoining) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    if (context.rank == 1) setenv("EPCCL_CHUNK_SIZE", "64K", 1);
+    epcclComm_t comm = nullptr;
+    EXPECT_NE(epcclCommInitRank(&comm, 2, context.id, context.rank), epcclSuccess);
+    expect_words(nullptr, {"rank 0", "chunk=131072", "rank 1", "chunk=65536"});
+  });
+}
+
+}  // namespace
+}  // namespace epccl::tests

@@ -1,0 +1,104 @@
+// A rank dies or gives up: every survivor returns an error that names it, and can destroy its communicator.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "ranks.hpp"
+
+namespace epccl::tests {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+epcclResult_t exchange(epcclComm_t comm, int ranks, size_t count) {
+  std::vector<float> in(count * static_cast<size_t>(ranks)), out(in.size());
+  return epcclAlltoall(in.data(), out.data(), count, epcclFloat32, comm, nullptr);
+}
+
+class Death : public testing::TestWithParam<std::vector<int>> {};
+
+TEST_P(Death, OfARankByKillIsSeenByAllAtOnce) {
+  run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "20"}}, {1}}, [](const RankContext& context) {
+    Comm comm(context);
+    ASSERT_EQ(exchange(comm, context.ranks, 100), epcclSuccess);
+    if (context.rank == 1) kill(getpid(), SIGKILL);
+    const auto start = std::chrono::steady_clock::now();
+    epcclResult_t result = epcclSuccess;
+    while (result == epcclSuccess) result = exchange(comm, context.ranks, 100);
+    EXPECT_EQ(result, epcclRemoteError);
+    EXPECT_LT(seconds_since(start), 10);  // far from the timeout
+    EXPECT_NE(std::strstr(epcclGetLastError(comm), "rank 1"), nullptr) << epcclGetLastError(comm);
+    EXPECT_EQ(exchange(comm, context.ranks, 1), epcclRemoteError);  // and it stays so
+  });
+}
+
+// The process that made the id dies with its rank.
+TEST_P(Death, OfTheRankThatMadeTheId) {
+  run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "20"}}, {0}}, [](const RankContext& context) {
+    Comm comm(context);
+    ASSERT_EQ(exchange(comm, context.ranks, 100), epcclSuccess);
+    if (context.rank == 0) kill(getpid(), SIGKILL);
+    epcclResult_t result = epcclSuccess;
+    while (result == epcclSuccess) result = exchange(comm, context.ranks, 100);
+    EXPECT_EQ(result, epcclRemoteError) << epcclGetLastError(comm);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Death, testing::Values(std::vector{3}, std::vector{2, 2}));
+
+TEST(Silence, EndsAfterTheTimeoutAndNamesTheSilentRank) {
+  run_ranks({{3}, {{"EPCCL_TIMEOUT", "1"}}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    if (context.rank == 2) {
+      std::this_thread::sleep_for(std::chrono::seconds(3));
+      return;
+    }
+    EXPECT_EQ(exchange(comm, context.ranks, 10), epcclRemoteError);
+    EXPECT_NE(std::strstr(epcclGetLastError(comm), "rank 2"), nullptr) << epcclGetLastError(comm);
+  });
+}
+
+TEST(Abort, FromAnotherThreadEndsABlockedCallHereAndOnTheOthers) {
+  run_ranks({{2}, {{"EPCCL_TIMEOUT", "20"}}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    if (context.rank == 1) {
+      // Never enters the collective; learns of the abort when it asks.
+      epcclResult_t failure = epcclSuccess;
+      for (int i = 0; i < 1000 && failure == epcclSuccess; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        ASSERT_EQ(epcclCommGetAsyncError(comm, &failure), epcclSuccess);
+      }
+      EXPECT_EQ(failure, epcclRemoteError);
+      return;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    std::thread aborter([&comm] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+    });
+    EXPECT_EQ(exchange(comm, 2, 10), epcclRemoteError);
+    EXPECT_LT(seconds_since(start), 10);
+    aborter.join();
+    comm.forget();
+  });
+}
+
+TEST(Joining, WithoutARankEndsAfterTheTimeoutAndNamesTheMissing) {
+  run_ranks({{3}, {{"EPCCL_TIMEOUT", "1"}}, {}}, [](const RankContext& context) {
+    if (context.rank == 2) return;
+    epcclComm_t comm = nullptr;
+    EXPECT_NE(epcclCommInitRank(&comm, 3, context.id, context.rank), epcclSuccess);
+    EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "2"), nullptr) << epcclGetLastError(nullptr);
+    EXPECT_EQ(comm, nullptr);
+  });
+}
+
+}  // namespace
+}  // namespace epccl::tests

@@ -1,0 +1,210 @@
+// epccl-run: what ranks get, what comes out, and that nothing is left behind.
+#include "run.hpp"
+
+namespace epccl::test {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+// Each rank writes its pid, then sleeps under that pid.
+constexpr const char* sleeper = "echo $$ > $D/rank.$EPCCL_RANK; exec sleep 300";
+
+TEST_F(Launcher, RanksGetTheirPlace) {
+  EXPECT_EQ(run({"-n", "3", "sh", "-c",
+                 "echo $EPCCL_RANK of $EPCCL_WORLD_SIZE, $EPCCL_LOCAL_RANK ${EPCCL_HOSTID-none}"}),
+            0);
+  EXPECT_EQ(sorted_lines(), (Lines{"0 of 3, 0 none", "1 of 3, 1 none", "2 of 3, 2 none"}));
+}
+
+TEST_F(Launcher, VirtualNodesAreContiguousBlocks) {
+  EXPECT_EQ(run({"-n", "5", "--nodes", "2", "sh", "-c", "echo $EPCCL_RANK $EPCCL_HOSTID $EPCCL_LOCAL_RANK"}),
+            0);
+  EXPECT_EQ(sorted_lines(), (Lines{"0 node0 0", "1 node0 1", "2 node0 2", "3 node1 0", "4 node1 1"}));
+}
+
+TEST_F(Launcher, NodesMayBeUnequal) {
+  EXPECT_EQ(run({"--ranks-per-node", "1,3", "sh", "-c", "echo $EPCCL_RANK $EPCCL_HOSTID $EPCCL_WORLD_SIZE"}),
+            0);
+  EXPECT_EQ(sorted_lines(), (Lines{"0 node0 4", "1 node1 4", "2 node1 4", "3 node1 4"}));
+}
+
+TEST_F(Launcher, StoreIsPrivateSharedAndGoneAfterwards) {
+  EXPECT_EQ(run({"-n", "2", "sh", "-c", "stat -c '%a %F' $EPCCL_STORE; echo $EPCCL_STORE"}), 0);
+  const Lines lines = sorted_lines();
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[2], "700 directory");
+  EXPECT_EQ(lines[0], lines[1]);
+  EXPECT_FALSE(std::filesystem::exists(lines[0]));
+}
+
+TEST_F(Launcher, VariablesFromTheCommandLineReachAllRanks) {
+  EXPECT_EQ(run({"-n", "2", "--env", "A=b=c", "--env", "EMPTY=", "sh", "-c", "echo $A-${EMPTY-unset}-"}), 0);
+  EXPECT_EQ(sorted_lines(), (Lines{"b=c--", "b=c--"}));
+}
+
+TEST_F(Launcher, ProgramsOptionsAreItsOwn) {
+  EXPECT_EQ(run({"-n", "1", "echo", "-n", "7", "--nodes", "--", "x"}), 0);
+  EXPECT_EQ(out(), "7 --nodes -- x");
+}
+
+TEST_F(Launcher, TaggedLinesAreWholeAndCarryTheirRank) {
+  EXPECT_EQ(run({"-n", "4", "--tag-output", "sh", "-c",
+                 "for i in $(seq 200); do printf a$EPCCL_RANK; printf 'b%s\\n' $i; done; printf end"}),
+            0);
+  Lines wanted;
+  for (int rank = 0; rank < 4; ++rank) {
+    for (int i = 1; i <= 200; ++i) wanted.push_back(fmt::format("[{}] a{}b{}", rank, rank, i));
+    wanted.push_back(fmt::format("[{}] end", rank));
+  }
+  std::sort(wanted.begin(), wanted.end());
+  EXPECT_EQ(sorted_lines(), wanted);
+}
+
+TEST_F(Launcher, TagsKeepTheTwoOutputsApart) {
+  EXPECT_EQ(run({"-n", "1", "--tag-output", "sh", "-c", "echo to out; echo to err >&2"}), 0);
+  EXPECT_EQ(out(), "[0] to out\n");
+  EXPECT_EQ(err(), "[0] to err\n");
+}
+
+TEST_F(Launcher, ExitCodeAndReportAreThoseOfTheFirstFailure) {
+  EXPECT_EQ(run({"-n", "3", "--grace", "0", "sh", "-c", "test $EPCCL_RANK = 1 && exit 7; exec sleep 300"}),
+            7);
+  EXPECT_NE(err().find("epccl-run: rank 1 (pid "), std::string::npos) << err();
+  EXPECT_NE(err().find("exited with code 7; 2 more"), std::string::npos) << err();
+}
+
+TEST_F(Launcher, DeathBySignalIsReportedByName) {
+  EXPECT_EQ(run({"-n", "2", "--nodes", "2", "--grace", "0", "sh", "-c",
+                 "test $EPCCL_RANK = 1 && kill -SEGV $$; exec sleep 300"}),
+            128 + SIGSEGV);
+  EXPECT_NE(err().find("rank 1 (node1, pid "), std::string::npos) << err();
+  EXPECT_NE(err().find("was killed by SIGSEGV"), std::string::npos) << err();
+}
+
+TEST_F(Launcher, CrashCountsAsTheCauseOfAFailureSeenJustBefore) {
+  EXPECT_EQ(run({"-n", "2", "sh", "-c", "test $EPCCL_RANK = 0 && exit 3; sleep 0.2; kill -SEGV $$"}), 128 + SIGSEGV);
+  EXPECT_EQ(run({"-n", "2", "sh", "-c", "test $EPCCL_RANK = 0 && exit 3; sleep 0.2; kill -ABRT $$"}), 3);
+}
+
+TEST_F(Launcher, OthersMayEndByThemselvesWithinTheGracePeriod) {
+  EXPECT_EQ(run({"-n", "2", "--grace", "60", "sh", "-c",
+                 "trap 'touch $D/terminated' TERM; test $EPCCL_RANK = 1 && exit 3; sleep 0.3; echo ended by "
+                 "itself"}),
+            3);
+  EXPECT_EQ(out(), "ended by itself\n");
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/terminated"));
+}
+
+TEST_F(Launcher, RankThatIgnoresTermIsKilled) {
+  EXPECT_EQ(run({"-n", "2", "--grace", "0", "sh", "-c",
+                 "trap '' TERM; echo $$ > $D/rank.$EPCCL_RANK; test $EPCCL_RANK = 1 && exit 3; while :; do "
+                 "sleep 1; done"}),
+            3);
+  EXPECT_FALSE(alive(pid_from("rank.0")));
+}
+
+TEST_F(Launcher, NothingIsLeftWhenARankIsKilled) {
+  const pid_t launcher = start({"-n", "4", "--grace", "0.1", "sh", "-c", sleeper});
+  std::vector<pid_t> ranks;
+  for (int rank = 0; rank < 4; ++rank) ranks.push_back(pid_from(fmt::format("rank.{}", rank)));
+  kill(ranks[2], SIGKILL);
+  EXPECT_EQ(wait(launcher), 128 + SIGKILL);
+  for (const pid_t rank : ranks) EXPECT_FALSE(alive(rank));
+}
+
+TEST_F(Launcher, NothingIsLeftWhenTheLauncherItselfIsKilled) {
+  // Each rank has a child of its own, in a session of its own: what is hardest to find.
+  const pid_t launcher = start({"-n", "3", "sh", "-c",
+                                "setsid sh -c 'echo $$ > $D/child.$EPCCL_RANK; exec sleep 300' & "
+                                "echo $$ > $D/rank.$EPCCL_RANK; wait"});
+  std::vector<pid_t> all;
+  for (int rank = 0; rank < 3; ++rank) {
+    all.push_back(pid_from(fmt::format("rank.{}", rank)));
+    all.push_back(pid_from(fmt::format("child.{}", rank)));
+  }
+  kill(launcher, SIGKILL);
+  EXPECT_EQ(wait(launcher), -SIGKILL);
+  for (const pid_t pid : all) EXPECT_TRUE(eventually([&] { return !alive(pid); }));
+}
+
+TEST_F(Launcher, OrphansOfASuccessfulJobAreEnded) {
+  EXPECT_EQ(run({"-n", "2", "sh", "-c",
+                 "(setsid sh -c 'echo $$ > $D/child.$EPCCL_RANK; exec sleep 300' &); "
+                 "until test -s $D/child.$EPCCL_RANK; do sleep 0.01; done"}),
+            0);
+  EXPECT_FALSE(alive(pid_from("child.0")));
+  EXPECT_FALSE(alive(pid_from("child.1")));
+}
+
+TEST_F(Launcher, OrphanThatIgnoresTermAndHidesItsEnvironmentIsKilled) {
+  EXPECT_EQ(
+      run({"-n", "1", "sh", "-c",
+           "(env -i D=$D setsid sh -c 'trap \"\" TERM; echo $$ > $D/child; while :; do sleep 1; done' &); "
+           "until test -s $D/child; do sleep 0.01; done"}),
+      0);
+  EXPECT_FALSE(alive(pid_from("child")));
+}
+
+TEST_F(Launcher, SignalsArePassedOnToEveryRanksGroup) {
+  const pid_t launcher = start({"-n", "2", "sh", "-c",
+                                "trap 'echo got; exit 0' USR1; echo $$ > $D/rank.$EPCCL_RANK; "
+                                "while :; do sleep 0.05; done"});
+  pid_from("rank.0");
+  pid_from("rank.1");
+  // The trap is set before the pid is written; but a signal that hits `sleep` ends only that.
+  kill(launcher, SIGUSR1);
+  EXPECT_EQ(wait(launcher), 0);
+  EXPECT_EQ(out(), "got\ngot\n");
+}
+
+TEST_F(Launcher, InterruptEndsRanksThatDoNotHandleIt) {
+  const pid_t launcher = start({"-n", "3", "sh", "-c", sleeper});
+  for (int rank = 0; rank < 3; ++rank) pid_from(fmt::format("rank.{}", rank));
+  kill(launcher, SIGINT);
+  EXPECT_EQ(wait(launcher), 128 + SIGINT);
+}
+
+TEST_F(Launcher, SecondInterruptEndsRanksThatIgnoreIt) {
+  const pid_t launcher =
+      start({"-n", "2", "--grace", "0", "sh", "-c",
+             "trap '' INT TERM; echo $$ > $D/rank.$EPCCL_RANK; while :; do sleep 0.05; done"});
+  const pid_t first = pid_from("rank.0"), second = pid_from("rank.1");
+  kill(launcher, SIGINT);
+  usleep(100'000);
+  EXPECT_TRUE(alive(first) && alive(second)) << "the first one is theirs to ignore";
+  kill(launcher, SIGINT);
+  EXPECT_EQ(wait(launcher), 128 + SIGINT);
+  EXPECT_FALSE(alive(first) || alive(second));
+}
+
+TEST_F(Launcher, TimeoutEndsTheJob) {
+  EXPECT_EQ(run({"-n", "2", "--timeout", "0.3", "sh", "-c", sleeper}), 124);
+  EXPECT_NE(err().find("2 of 2 ranks still run after 0.3 s"), std::string::npos) << err();
+  EXPECT_FALSE(alive(pid_from("rank.0")));
+}
+
+TEST_F(Launcher, ProgramThatIsNotThereIsNamed) {
+  EXPECT_EQ(run({"-n", "4", "/no/such/program"}), 127);
+  EXPECT_NE(err().find("running /no/such/program: No such file or directory"), std::string::npos) << err();
+}
+
+TEST_F(Launcher, MistakesAreExplained) {
+  const std::vector<std::pair<Lines, std::string>> cases = {
+      {{"true"}, "how many ranks"},
+      {{"-n", "2"}, "no program"},
+      {{"-n", "0", "true"}, "--ranks: Value 0"},
+      {{"-n", "x", "true"}, "--ranks: Value x"},
+      {{"-n", "2", "--nodes", "3", "true"}, "2 ranks cannot fill 3 nodes"},
+      {{"-n", "2", "--ranks-per-node", "1,3", "true"}, "adds up to 4, not to -n 2"},
+      {{"--nodes", "3", "--ranks-per-node", "1,3", "true"}, "lists 2 nodes, --nodes says 3"},
+      {{"-n", "1", "--env", "novalue", "true"}, "want NAME=VALUE"},
+      {{"--nosuchoption", "-n", "1", "true"}, "nosuchoption"},
+  };
+  for (const auto& [arguments, part] : cases) {
+    EXPECT_NE(run(arguments), 0) << part;
+    EXPECT_NE(err().find(part), std::string::npos) << err();
+  }
+}
+
+}  // namespace
+}  // namespace epccl::test

@@ -1,0 +1,128 @@
+// alltoall and alltoallv plans: proved right, with exactly the bytes and messages that the closed forms say.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "algorithms/alltoall/alltoall.hpp"
+#include "plan/verifier.hpp"
+#include "shapes.hpp"
+
+namespace epccl::algorithms {
+namespace {
+
+using tests::bytes_between;
+using topology::Cluster;
+
+plan::VerifyReport prove(Algorithm algorithm, const Cluster& cluster, const Exchange& exchange,
+                         const Parameters& parameters) {
+  SCOPED_TRACE(fmt::format("{} on {}: {}", to_string(algorithm), tests::shape_text(cluster), tests::text_of(parameters)));
+  plan::VerifyReport report;
+  const auto built = build_alltoall_everywhere(algorithm, cluster, exchange, parameters);
+  const auto transfers = exchange.transfers();
+  const Status status = plan::verify(built, transfers, &report);
+  EXPECT_TRUE(status.ok()) << status.message();
+  for (const auto& rank : built.ranks) EXPECT_LE(rank.scratch_bytes, parameters.scratch_bytes);
+  for (int source = 0; source < cluster.nodes() && status.ok(); ++source)
+    for (int destination = 0; destination < cluster.nodes(); ++destination)
+      if (source != destination)
+        EXPECT_EQ(report.links.between_nodes(source, destination), bytes_between(cluster, exchange, source, destination));
+  return report;
+}
+
+TEST(Alltoall, IsRightForEveryShapeAndConstant) {
+  for (const Cluster& cluster : tests::small_shapes())
+    for (const Parameters& parameters : tests::parameter_choices()) {
+      if (!check(cluster, parameters).ok()) continue;
+      for (const uint64_t block : {0, 1, 5, 40})
+        for (const Algorithm algorithm : {Algorithm::flat, Algorithm::two_stage})
+          prove(algorithm, cluster, Exchange::uniform(cluster.ranks(), block), parameters);
+    }
+}
+
+TEST(Alltoall, StagesLargeBlocksInRoundsWherePeersCannotBeRead) {
+  Parameters parameters;
+  parameters.direct = false;
+  for (const Algorithm algorithm : {Algorithm::flat, Algorithm::two_stage})
+    prove(algorithm, Cluster::from_sizes({3, 2}), Exchange::uniform(5, 300'000), parameters);
+}
+
+TEST(Alltoallv, IsRightForRandomCountsWithZeros) {
+  auto random = tests::seeded_generator("alltoallv");
+  for (int repeat = 0; repeat < 4; ++repeat)
+    for (const Cluster& cluster : tests::small_shapes())
+      for (const Parameters& parameters : tests::parameter_choices()) {
+        if (!check(cluster, parameters).ok()) continue;
+        const auto exchange = Exchange::packed(cluster.ranks(), tests::random_counts(cluster.ranks(), 60, random));
+        for (const Algorithm algorithm : {Algorithm::flat, Algorithm::two_stage})
+          prove(algorithm, cluster, exchange, parameters);
+      }
+}
+
+TEST(Alltoallv, IsRightWhenOneRankGetsEverything) {
+  for (const Cluster& cluster : {Cluster::uniform(3, 4), Cluster::from_sizes({3, 5})}) {
+    std::vector<uint64_t> counts(static_cast<size_t>(cluster.ranks() * cluster.ranks()), 0);
+    for (int source = 0; source < cluster.ranks(); ++source) counts[static_cast<size_t>(source * cluster.ranks() + 1)] = 999;
+    for (const Parameters& parameters : tests::parameter_choices())
+      if (check(cluster, parameters).ok())
+        for (const Algorithm algorithm : {Algorithm::flat, Algorithm::two_stage})
+          prove(algorithm, cluster, Exchange::packed(cluster.ranks(), counts), parameters);
+  }
+}
+
+// flat: every rank sends one message to every rank of every other node.
+TEST(Alltoall, FlatSendsOneMessagePerRemoteRank) {
+  const auto report = prove(Algorithm::flat, Cluster::uniform(4, 8), Exchange::uniform(32, 64), {});
+  for (const uint64_t messages : report.links.messages_sent) EXPECT_EQ(messages, 24U);
+}
+
+// two_stage with every rank carrying its own blocks: N-1 messages a rank instead of (N-1) * L.
+TEST(Alltoall, TwoStageSendsOneMessagePerRemoteNodeAlongTheRail) {
+  const Cluster cluster = Cluster::uniform(4, 8);
+  const auto report = prove(Algorithm::two_stage, cluster, Exchange::uniform(32, 64), {});
+  for (const uint64_t messages : report.links.messages_sent) EXPECT_EQ(messages, 3U);
+  for (const auto& pair : report.links.rank_pairs) EXPECT_EQ(cluster.local_of(pair.source), cluster.local_of(pair.destination));
+}
+
+// Shared: one message per pair of nodes, still along rails.
+TEST(Alltoall, TwoStageWithOneCarrierSendsOneMessagePerNodePair) {
+  const Cluster cluster = Cluster::uniform(4, 8);
+  Parameters parameters;
+  parameters.carriers = 1;
+  const auto report = prove(Algorithm::two_stage, cluster, Exchange::uniform(32, 64), parameters);
+  EXPECT_EQ(report.links.messages, 12U);
+  for (const auto& pair : report.links.rank_pairs) EXPECT_EQ(cluster.local_of(pair.source), cluster.local_of(pair.destination));
+}
+
+TEST(Alltoall, TwoStageCutsMessagesIntoChunks) {
+  Parameters parameters;
+  parameters.chunk_bytes = 1000;
+  const auto report = prove(Algorithm::two_stage, Cluster::uniform(2, 2), Exchange::uniform(4, 1250), parameters);
+  for (const uint64_t messages : report.links.messages_sent) EXPECT_EQ(messages, 3U);  // 2500 bytes
+}
+
+class LargeShapes : public testing::TestWithParam<std::pair<int, int>> {};
+
+TEST_P(LargeShapes, AreProvedInFull) {
+  const auto [nodes, local] = GetParam();
+  const Cluster cluster = Cluster::uniform(nodes, local);
+  for (const int carriers : {0, 1}) {
+    Parameters parameters;
+    parameters.carriers = carriers;
+    prove(Algorithm::two_stage, cluster, Exchange::uniform(cluster.ranks(), 96), parameters);
+  }
+  prove(Algorithm::flat, cluster, Exchange::uniform(cluster.ranks(), 96), {});
+}
+
+INSTANTIATE_TEST_SUITE_P(Alltoall, LargeShapes,
+                         testing::Values(std::pair(16, 8), std::pair(8, 16), std::pair(64, 2), std::pair(128, 8)),
+                         [](const auto& info) { return fmt::format("{}x{}", info.param.first, info.param.second); });
+
+TEST(Parameters, WithTooLittleScratchAreRefusedWithTheBytesNeeded) {
+  Parameters parameters;
+  parameters.scratch_bytes = 100;
+  const Status status = check(Cluster::uniform(2, 8), parameters);
+  EXPECT_EQ(status.code(), Code::invalid_argument);
+  EXPECT_NE(status.message().find("EPCCL_SCRATCH_SIZE 100 is too small"), std::string::npos) << status.message();
+}
+
+}  // namespace
+}  // namespace epccl::algorithms
