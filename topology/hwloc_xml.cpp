@@ -212,7 +212,7 @@ class HwlocXmlReader {
     EPCCL_TRY(for_each_word(node, "indexes", add_device));
     EPCCL_TRY(for_each_word(node, "u64values", add_value));
     const auto devices = static_cast<size_t>(count);
-    if (links.devices.size() != devices || false)
+    if (links.devices.size() != devices || links.mb_per_s.size() != devices * devices)
       return element_error(node, "{} devices and {} values, where nbobjs says {} and {}",
                            links.devices.size(), links.mb_per_s.size(), devices, devices * devices);
     tree.links.push_back(std::move(links));

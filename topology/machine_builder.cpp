@@ -4,7 +4,6 @@
 #include <limits>
 #include <numeric>
 #include <tuple>
-#include <unordered_set>
 
 #include "topology/pci_ids.hpp"
 

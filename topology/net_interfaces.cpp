@@ -2,7 +2,6 @@
 
 #include <net/if.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>

@@ -32,6 +32,7 @@ Status Communicator::run(uint64_t ticket, const std::function<Status()>& work) {
     running_ = true;
     lock.unlock();
     status = work();
+    if (status.code() == Code::remote_error) status = monitor_.explain(std::move(status));
     if (!status.ok()) keep(status);
     lock.lock();
     running_ = false;

@@ -200,7 +200,11 @@ void Executor::start_message(uint32_t index) {
                       ? network_->send(step.peer, key, address_of(compiled.source_local, step.source), step.bytes, completion)
                       : network_->recv(step.peer, key, address_of(compiled.destination_local, step.destination), step.bytes,
                                        completion);
-  if (!status.ok()) return fail(std::move(status));
+  if (!status.ok()) return fail_message(std::move(status));
+  if (step.kind == Kind::send && completion.state == Completion::State::done) {
+    messages_.pop_back();
+    return complete(index);
+  }
   ++pending_messages_;
 }
 
@@ -223,14 +227,14 @@ bool Executor::poll_messages() {
   for (PendingMessage& message : messages_) {
     Completion& completion = message.completion;
     if (completion.state == Completion::State::failed) {
-      fail(completion.status);
+      fail_message(completion.status);
       return true;
     }
     if (completion.state != Completion::State::done) continue;
     const plan::Step& step = plan_->steps[message.step].step;
     if (step.kind == Kind::recv && completion.bytes != step.bytes) {
-      fail(error(Code::invalid_usage, "call {} ({}): rank {} sent {} bytes where rank {} expects {}", call_->sequence,
-                 call_->text, step.peer, completion.bytes, rank_, step.bytes));
+      fail_message(error(Code::invalid_usage, "call {} ({}): rank {} sent {} bytes where rank {} expects {}",
+                         call_->sequence, call_->text, step.peer, completion.bytes, rank_, step.bytes));
       return true;
     }
     completion.state = Completion::State::idle;  // seen
@@ -244,6 +248,12 @@ bool Executor::poll_messages() {
 
 void Executor::fail(Status status) {
   if (failure_.ok()) failure_ = std::move(status);
+}
+
+void Executor::fail_message(Status status) {
+  // The hub compares what the ranks say they call: it may know better what is wrong.
+  monitor_.bootstrap().report_stall({call_->sequence, call_->text, status.message()});
+  fail(monitor_.explain(std::move(status)));
 }
 
 Waiter::Situation Executor::describe() const { return {call_->sequence, call_->text, waiting_text()}; }

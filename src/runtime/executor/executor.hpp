@@ -54,6 +54,7 @@ class Executor {
   Status check_peer_call(int local);
   std::byte* address_of(int local, const plan::Location& location) const;
   void fail(Status status);
+  void fail_message(Status status);
   Waiter::Situation describe() const;
   std::string waiting_text() const;
 

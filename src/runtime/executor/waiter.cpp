@@ -33,6 +33,17 @@ Status FailureMonitor::check() {
   return failure_;
 }
 
+Status FailureMonitor::explain(Status status) {
+  constexpr double patience = 1.0;
+  const double until = now_seconds() + patience;
+  for (Status known = check(); now_seconds() < until; known = check()) {
+    if (!known.ok()) return known;
+    pollfd line{fd(), POLLIN, 0};
+    poll(&line, 1, 10);
+  }
+  return status;
+}
+
 double Waiter::begin_idle() {
   const double now = now_seconds();
   if (idle_since_ == 0) {

@@ -29,6 +29,9 @@ class FailureMonitor {
   bool aborted() const { return aborted_.load(std::memory_order_acquire); }
   /// The failure, once there is one; ok before. Reads the control line's notices without blocking.
   Status check();
+  /// A broken connection or a wrong length is often the echo of something that another rank has found out first. Waits a
+  /// moment for the control line to tell; returns its failure, or else `status`.
+  Status explain(Status status);
   int fd() const { return bootstrap_.fd(); }
   Bootstrap& bootstrap() { return bootstrap_; }
 

@@ -101,10 +101,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Alltoall,
                          testing::Values(Case{{1}, "auto"}, Case{{2}, "auto"}, Case{{5}, "flat"}, Case{{1, 1}, "two_stage"},
                                          Case{{2, 2}, "flat"}, Case{{2, 2}, "two_stage"}, Case{{2, 2}, "auto"},
                                          Case{{3, 5}, "two_stage"}, Case{{1, 4}, "auto"}, Case{{2, 2, 2}, "two_stage"}),
-                         [](const auto& info) {
+                         [](const auto& test) {
                            std::string name;
-                           for (const int size : info.param.ranks_per_node) name += fmt::format("{}_", size);
-                           return name + info.param.algorithm;
+                           for (const int size : test.param.ranks_per_node) name += fmt::format("{}_", size);
+                           return name + test.param.algorithm;
                          });
 
 TEST(AlltoallOfCarriers, MovesEveryByteForEveryNumberOfCarriers) {

@@ -30,8 +30,9 @@ int node_of(const std::vector<int>& ranks_per_node, int rank) {
   RankContext context{rank, ranks, {}};
   if (rank == 0) {
     EXPECT_EQ(epcclGetUniqueId(&context.id), epcclSuccess) << epcclGetLastError(nullptr);
-    for (int peer = 1; peer < ranks; ++peer)
+    for (int peer = 1; peer < ranks; ++peer) {
       EXPECT_EQ(write(channel[0], &context.id, sizeof context.id), static_cast<ssize_t>(sizeof context.id));
+    }
   } else {
     EXPECT_EQ(read(channel[1], &context.id, sizeof context.id), static_cast<ssize_t>(sizeof context.id));
   }
@@ -73,7 +74,8 @@ Comm::Comm(const RankContext& context, const char* algorithm, double timeout) {
 }
 
 Comm::~Comm() {
-  if (comm_ != nullptr) EXPECT_EQ(epcclCommDestroy(comm_), epcclSuccess);
+  if (comm_ == nullptr) return;
+  EXPECT_EQ(epcclCommDestroy(comm_), epcclSuccess);
 }
 
 uint8_t unique_byte(int source, int destination, uint64_t offset, int iteration) {

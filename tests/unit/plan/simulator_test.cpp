@@ -98,6 +98,15 @@ TEST(Network, WhatABottleneckLeavesGoesToOthers) {
   EXPECT_NEAR(timeline.ranks[0][1].end, 3e-6, picosecond);
 }
 
+TEST(Network, WhatABottleneckLeavesIsItselfSharedFairly) {
+  // Node 3's ingress gives a third to each of three flows. That leaves 2/3 of the egress of nodes 0 and 1 for
+  // their flows to node 4, whose ingress allows 1/2 each.
+  const Timeline timeline =
+      run(messages(5, {{0, 3, 1000}, {1, 3, 1000}, {2, 3, 1000}, {0, 4, 1500}, {1, 4, 1500}}), plain_model());
+  EXPECT_NEAR(timeline.ranks[0][1].end, 3e-6, picosecond);
+  EXPECT_NEAR(timeline.ranks[1][1].end, 3e-6, picosecond);
+}
+
 TEST(Network, FlowsOfOneRouteShareByFlow) {
   // Three flows in one ingress, two of them from the same node: a third each.
   const Timeline timeline = run(messages(3, {{0, 2, 1000}, {0, 2, 1000}, {1, 2, 1000}}), plain_model());
@@ -246,6 +255,21 @@ TEST(Simulation, StopsAtADeadlockAndNamesTheFirstStep) {
   ASSERT_FALSE(timeline.ok());
   EXPECT_NE(timeline.status().message().find("rank 0 step 0 (wait peer=1"), std::string::npos);
   EXPECT_NE(timeline.status().message().find("deadlock"), std::string::npos);
+}
+
+TEST(Simulation, AutomaticGrainOfLargePlansChangesLittle) {
+  // 60 x 59 pairs of nodes and 60 x 59 x 16 messages: too much to share out at every event.
+  std::vector<Message> all;
+  for (int round = 0; round < 16; ++round)
+    for (int source = 0; source < 60; ++source)
+      for (int destination = 0; destination < 60; ++destination)
+        if (source != destination) all.push_back({source, destination, 100000});
+  const Timeline timeline =
+      run(messages(60, all), SimulationModel{.network_rate = 1e9, .network_latency = 0});
+  const double wire = 59 * 16 * 100000 / 1e9;
+  EXPECT_GE(timeline.total, wire * (1 - 1e-9));
+  EXPECT_LE(timeline.total, wire * 1.02);
+  EXPECT_EQ(timeline.ingress[7].bytes, uint64_t{59} * 16 * 100000);
 }
 
 TEST(Simulation, RefusesModelsThatMakeNoSense) {

@@ -36,6 +36,17 @@ TEST_F(OneMessage, ReportCountsItsBytes) {
   EXPECT_EQ(report.links.messages_received, (std::vector<uint64_t>{0, 1}));
 }
 
+TEST_F(OneMessage, InTwoPartsIsCountedTogether) {
+  SmallPlan plan({1, 1});
+  for (const uint64_t part : {0, 1}) {
+    plan[0].send(1, static_cast<uint32_t>(part), plan[0].input(5 * part), 5 - 2 * part);
+    plan[1].recv(0, static_cast<uint32_t>(part), plan[1].output(5 * part), 5 - 2 * part);
+  }
+  VerifyReport report;
+  ASSERT_TRUE(verify(plan.take(), expected_, &report).ok());
+  EXPECT_EQ(report.links.rank_pairs, (std::vector<LinkBytes::RankPair>{{0, 1, 8, 2}}));
+}
+
 TEST_F(OneMessage, OfNothingIsASignal) {
   EXPECT_TRUE(accepted(message(0, 0, 0, 0), {}));
 }

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <fstream>
 #include <random>
 #include <sstream>
@@ -272,6 +271,7 @@ TEST(HostileHwlocXml, Matrices) {
     expect_error(matrix(size, ""), "nbobjs=\"" + std::string(size));
   expect_error(matrix("2", "<indexes>PCIDev:7</indexes><u64values>0</u64values>"),
                "1 devices and 1 values, where nbobjs says 2 and 4");
+  expect_error(matrix("1", "<indexes>PCIDev:7</indexes>"), "1 devices and 0 values");
   expect_error(matrix("1", "<indexes>PCIDev:8</indexes><u64values>0</u64values>"),
                "\"PCIDev:8\" is no device");
   expect_error(matrix("1", "<indexes>PU:3</indexes><u64values>0</u64values>"), "\"PU:3\" is no device");
