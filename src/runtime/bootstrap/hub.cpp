@@ -283,7 +283,7 @@ void Hub::flush_or_watch(HubConnection& connection) {
   watch(epoll_.get(), EPOLL_CTL_MOD, connection.fd(), connection.has_unsent() ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-void Hub::drop(int fd, const std::string& why) {
+void Hub::drop(int fd, std::string why) {
   const auto found = connections_.find(fd);
   if (found == connections_.end()) return;
   const HubConnection& connection = found->second;

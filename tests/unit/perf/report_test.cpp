@@ -109,7 +109,8 @@ TEST(Json, IsNcclTestsDocumentWithOurFields) {
     "config": {
       "nthreads": 1, "ngpus": 1, "minimum_bytes": 1024, "maximum_bytes": 4096, "step_factor": 2,
       "warmup_iters": 5, "iterations": 20, "aggregated_iterations": 1, "validation": 1, "graph": 0,
-      "blocking_collectives": "false", "parallel_init": "false", "operation": "alltoall", "ranks": 2, "nodes": 2,
+      "blocking_collectives": "false", "parallel_init": "false", "operation": "alltoall",
+      "ranks": 2, "nodes": 2,
       "registered_memory": "false", "link_rate_bits": 4000000000.0,
       "devices": [
         {"rank": 0, "group": 0, "pid": 4711, "hostname": "left", "device": 0, "device_hex": "host",
