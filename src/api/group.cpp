@@ -32,7 +32,7 @@ struct Batch {
 Status progress_batches(const std::vector<Batch>& batches) {
   std::vector<runtime::Communicator*> open;
   for (const Batch& batch : batches) open.push_back(batch.communicator.get());
-  for (auto* communicator : open) communicator->waiter().moved();
+  for (auto* communicator : open) communicator->waiter().begin(0);
   const auto sweep = [&]() -> Result<bool> {
     bool moved = false;
     for (auto* communicator : open) {
@@ -56,7 +56,7 @@ Status progress_batches(const std::vector<Batch>& batches) {
       swept = std::move(result).take_status();
       return value;
     };
-    EPCCL_TRY(first.waiter().idle(p2p.awaited(), p2p.network_pending(), again, [&p2p] {
+    EPCCL_TRY(first.waiter().idle(transports::SleepFor{}, p2p.network_pending(), again, [&p2p] {
       return runtime::Waiter::Situation{0, "send/recv group", p2p.waiting_text()};
     }));
     EPCCL_TRY(std::move(swept));

@@ -22,9 +22,10 @@ plan::VerifyReport prove(Algorithm algorithm, const Cluster& cluster, const Exch
   EXPECT_TRUE(status.ok()) << status.message();
   for (const auto& rank : built.ranks) EXPECT_LE(rank.scratch_bytes, parameters.scratch_bytes);
   for (int source = 0; source < cluster.nodes() && status.ok(); ++source)
-    for (int destination = 0; destination < cluster.nodes(); ++destination)
-      if (source != destination)
-        EXPECT_EQ(report.links.between_nodes(source, destination), bytes_between(cluster, exchange, source, destination));
+    for (int destination = 0; destination < cluster.nodes(); ++destination) {
+      const uint64_t expected = source == destination ? 0 : bytes_between(cluster, exchange, source, destination);
+      EXPECT_EQ(report.links.between_nodes(source, destination), expected);
+    }
   return report;
 }
 
@@ -114,7 +115,7 @@ TEST_P(LargeShapes, AreProvedInFull) {
 
 INSTANTIATE_TEST_SUITE_P(Alltoall, LargeShapes,
                          testing::Values(std::pair(16, 8), std::pair(8, 16), std::pair(64, 2), std::pair(128, 8)),
-                         [](const auto& info) { return fmt::format("{}x{}", info.param.first, info.param.second); });
+                         [](const auto& test) { return fmt::format("{}x{}", test.param.first, test.param.second); });
 
 TEST(Parameters, WithTooLittleScratchAreRefusedWithTheBytesNeeded) {
   Parameters parameters;

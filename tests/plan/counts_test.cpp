@@ -42,7 +42,7 @@ TEST(Counts, AreReadBackAsTheyWere) {
       std::vector<CountEntry> row(static_cast<size_t>(ranks) + 1);
       for (int destination = 0; destination < ranks; ++destination) {
         const uint64_t count = bytes[static_cast<size_t>(source * ranks + destination)];
-        row[static_cast<size_t>(destination)] = {count, random() % 1000};
+        row[static_cast<size_t>(destination)] = {count, random() % 1000, random() % 1000};
         row.back().bytes += count;
       }
       total += row.back().bytes;
@@ -57,7 +57,7 @@ TEST(Counts, AreReadBackAsTheyWere) {
                           static_cast<ptrdiff_t>(transfer.source_offset / sizeof(CountEntry)),
                       transfer.bytes / sizeof(CountEntry),
                       output.begin() + static_cast<ptrdiff_t>(transfer.destination_offset / sizeof(CountEntry)));
-      const auto counts = read_counts(cluster, node, output.data(), std::vector<uint64_t>(static_cast<size_t>(ranks)));
+      const auto counts = read_counts(cluster, node, output.data());
       EXPECT_EQ(counts.total_bytes, total);
       for (const int local : cluster.members(node))
         for (int peer = 0; peer < ranks; ++peer) {
@@ -65,6 +65,8 @@ TEST(Counts, AreReadBackAsTheyWere) {
           EXPECT_EQ(counts.exchange.bytes(peer, local), bytes[static_cast<size_t>(peer * ranks + local)]);
           EXPECT_EQ(counts.exchange.input_offset(local, peer),
                     inputs[static_cast<size_t>(local)][static_cast<size_t>(peer)].input_offset);
+          EXPECT_EQ(counts.exchange.output_offset(local, peer),
+                    inputs[static_cast<size_t>(local)][static_cast<size_t>(peer)].output_offset);
         }
     }
   }

@@ -62,6 +62,10 @@ std::vector<Parameters> parameter_choices() {
     Parameters element = tiny;
     element.chunk_bytes = 1;
     choices.push_back(element);
+    for (Parameters pushing : {standard, tiny, element}) {
+      pushing.push = true;
+      choices.push_back(pushing);
+    }
   }
   Parameters indirect;  // nobody may read a peer's input: blocks are staged in rounds
   indirect.direct = false;
@@ -70,8 +74,9 @@ std::vector<Parameters> parameter_choices() {
 }
 
 std::string text_of(const Parameters& parameters) {
-  return fmt::format("chunk {} eager {} scratch {} carriers {} direct {}", parameters.chunk_bytes, parameters.eager_limit,
-                     parameters.scratch_bytes, parameters.carriers, parameters.direct);
+  return fmt::format("chunk {} eager {} scratch {} carriers {} direct {} push {}", parameters.chunk_bytes,
+                     parameters.eager_limit, parameters.scratch_bytes, parameters.carriers, parameters.direct,
+                     parameters.push);
 }
 
 }  // namespace epccl::tests

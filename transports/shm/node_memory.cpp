@@ -21,6 +21,11 @@ constexpr size_t mappings_kept = 64;
 constexpr uint64_t probe_value = 0x65706363'6c70726fULL;
 const uint64_t probe = probe_value;
 
+uint64_t sleep_code(int local, int counter) {
+  const int whose = counter == SleepFor::any_message ? 0 : local;
+  return static_cast<uint64_t>(whose) << 32 | static_cast<uint64_t>(counter + 1);
+}
+
 socklen_t doorbell_address(const std::array<uint8_t, 16>& token, int local, sockaddr_un& address) {
   address = {};
   address.sun_family = AF_UNIX;
@@ -54,29 +59,28 @@ NodeMemory::~NodeMemory() {
 }
 
 void NodeMemory::post(int slot, uint64_t value) {
-  segment_.control(local_).counters[static_cast<size_t>(slot)].value.store(value, std::memory_order_release);
-  notify();
-}
-
-void NodeMemory::set_done(uint64_t sequence) {
-  segment_.control(local_).done.store(sequence, std::memory_order_release);
-  notify();
-}
-
-void NodeMemory::notify() {
+  segment_.counter(local_, slot).store(value, std::memory_order_release);
   // Pairs with the fence in announce_sleep: either the sleeper sees the post, or this sees the sleeper.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (segment_.header().sleepers.load(std::memory_order_relaxed) == 0) return;
-  for (int local = 0; local < local_size(); ++local)
-    if (local != local_) wake(local);
+  if (segment_.header().sleepers.load(std::memory_order_relaxed) != 0) wake_waiting_for(slot, value);
 }
 
-void NodeMemory::wake(int local) {
-  RankControl& control = segment_.control(local);
-  if (control.sleeping.load(std::memory_order_relaxed) == 0) return;
-  const auto bit = static_cast<size_t>(local_);
-  if ((control.awaited[bit / 64].load(std::memory_order_relaxed) >> (bit % 64) & 1) == 0) return;
-  if (control.sleeping.exchange(0, std::memory_order_acq_rel) != 0) ring(local);
+void NodeMemory::wake_waiting_for(int counter, uint64_t value) {
+  const uint64_t what = sleep_code(local_, counter);
+  for (int local = 0; local < local_size(); ++local) {
+    Sleeper& sleeper = segment_.header().sleeper[static_cast<size_t>(local)];
+    if (sleeper.what.load(std::memory_order_acquire) != what) continue;
+    if (sleeper.value.load(std::memory_order_relaxed) > value) continue;
+    if (sleeper.what.exchange(0, std::memory_order_acq_rel) == what) ring(local);
+  }
+}
+
+void NodeMemory::notify_message(int local) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (segment_.header().sleepers.load(std::memory_order_relaxed) == 0) return;
+  Sleeper& sleeper = segment_.header().sleeper[static_cast<size_t>(local)];
+  const uint64_t what = sleep_code(0, SleepFor::any_message);
+  if (sleeper.what.load(std::memory_order_acquire) == what && sleeper.what.exchange(0) == what) ring(local);
 }
 
 void NodeMemory::wake_self() { ring(local_); }
@@ -89,18 +93,16 @@ void NodeMemory::ring(int local) const {
   (void)sendto(doorbell_.get(), &byte, 1, MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&address), length);
 }
 
-void NodeMemory::announce_sleep(const LocalSet& awaited) {
-  RankControl& control = segment_.control(local_);
-  constexpr LocalSet low(~0ULL);
-  control.awaited[0].store((awaited & low).to_ullong(), std::memory_order_relaxed);
-  control.awaited[1].store((awaited >> 64 & low).to_ullong(), std::memory_order_relaxed);
+void NodeMemory::announce_sleep(const SleepFor& reason) {
+  Sleeper& sleeper = segment_.header().sleeper[static_cast<size_t>(local_)];
+  sleeper.value.store(reason.value, std::memory_order_relaxed);
+  sleeper.what.store(sleep_code(reason.local, reason.counter), std::memory_order_release);
   segment_.header().sleepers.fetch_add(1, std::memory_order_relaxed);
-  control.sleeping.store(1, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 void NodeMemory::finish_sleep() {
-  segment_.control(local_).sleeping.store(0, std::memory_order_relaxed);
+  segment_.header().sleeper[static_cast<size_t>(local_)].what.store(0, std::memory_order_relaxed);
   segment_.header().sleepers.fetch_sub(1, std::memory_order_relaxed);
   char drained[64];
   while (recv(doorbell_.get(), drained, sizeof drained, MSG_DONTWAIT) > 0) {
@@ -119,34 +121,42 @@ BufferRef NodeMemory::describe(const void* buffer, uint64_t bytes) {
   return ref;
 }
 
-Result<const std::byte*> NodeMemory::address_of(int local, const BufferRef& buffer) {
-  if (pid(local) == getpid()) return reinterpret_cast<const std::byte*>(buffer.address);
-  if (buffer.has_window == 0) return static_cast<const std::byte*>(nullptr);
+Result<std::byte*> NodeMemory::address_of(int local, const BufferRef& buffer) {
+  if (pid(local) == getpid()) return reinterpret_cast<std::byte*>(buffer.address);  // NOLINT(performance-no-int-to-ptr)
+  if (buffer.has_window == 0) return static_cast<std::byte*>(nullptr);
   auto& known = mappings_[static_cast<size_t>(local)];
   for (const Mapping& mapping : known)
     if (mapping.inode == buffer.window.inode && mapping.fd == buffer.window.fd && mapping.size == buffer.window.size)
-      return static_cast<const std::byte*>(mapping.address + buffer.window.offset);
+      return mapping.address + buffer.window.offset;
   EPCCL_ASSIGN(std::byte * address, device::map_window(buffer.window));
   if (known.size() >= mappings_kept) {
     munmap(known.front().address, known.front().size);
     known.erase(known.begin());
   }
   known.push_back({buffer.window.inode, buffer.window.fd, address, buffer.window.size});
-  return static_cast<const std::byte*>(address + buffer.window.offset);
+  return address + buffer.window.offset;
 }
 
 Status NodeMemory::read(int local, const BufferRef& buffer, uint64_t offset, void* destination, uint64_t bytes) const {
-  auto* to = static_cast<std::byte*>(destination);
-  uint64_t from = buffer.address + offset;
+  return transfer(local, false, static_cast<std::byte*>(destination), buffer.address + offset, bytes);
+}
+
+Status NodeMemory::write(int local, const BufferRef& buffer, uint64_t offset, const void* source, uint64_t bytes) const {
+  return transfer(local, true, static_cast<std::byte*>(const_cast<void*>(source)), buffer.address + offset, bytes);
+}
+
+Status NodeMemory::transfer(int local, bool is_write, std::byte* mine, uint64_t theirs, uint64_t bytes) const {
   while (bytes > 0) {
-    iovec mine{to, bytes};
-    iovec theirs{reinterpret_cast<void*>(from), bytes};  // NOLINT(performance-no-int-to-ptr): a peer's address
-    const ssize_t count = process_vm_readv(pid(local), &mine, 1, &theirs, 1, 0);
+    iovec here{mine, bytes};
+    iovec there{reinterpret_cast<void*>(theirs), bytes};  // NOLINT(performance-no-int-to-ptr): a peer's address
+    const ssize_t count = is_write ? process_vm_writev(pid(local), &here, 1, &there, 1, 0)
+                                   : process_vm_readv(pid(local), &here, 1, &there, 1, 0);
     if (count <= 0)
       return system_error(count < 0 ? errno : EIO,
-                          fmt::format("process_vm_readv of {} bytes from pid {} (local rank {})", bytes, pid(local), local));
-    to += count;
-    from += static_cast<uint64_t>(count);
+                          fmt::format("{} of {} bytes, pid {} (local rank {})",
+                                      is_write ? "process_vm_writev" : "process_vm_readv", bytes, pid(local), local));
+    mine += count;
+    theirs += static_cast<uint64_t>(count);
     bytes -= static_cast<uint64_t>(count);
   }
   return {};

@@ -9,7 +9,6 @@
 
 #include <sys/types.h>
 
-#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,7 +21,13 @@
 
 namespace epccl::transports {
 
-using LocalSet = std::bitset<node_max_ranks + 2>;
+/// What a rank sleeps for: that `local`'s counter reaches `value`, or that any message comes through a ring.
+struct SleepFor {
+  static constexpr int any_message = node_counters;
+  int local = 0;
+  int counter = any_message;
+  uint64_t value = 0;
+};
 
 class NodeMemory {
  public:
@@ -39,15 +44,14 @@ class NodeMemory {
   std::byte* scratch(int local, uint64_t sequence) const {
     return segment_.scratch(local, static_cast<int>(sequence % call_halves));
   }
-  std::byte* board(uint64_t sequence) const { return segment_.board(static_cast<int>(sequence % call_halves)); }
 
   // Counters: they only grow.
   void post(int slot, uint64_t value);
   uint64_t counter(int local, int slot) const {
-    return segment_.control(local).counters[static_cast<size_t>(slot)].value.load(std::memory_order_acquire);
+    return segment_.counter(local, slot).load(std::memory_order_acquire);
   }
-  void set_done(uint64_t sequence);
-  uint64_t done(int local) const { return segment_.control(local).done.load(std::memory_order_acquire); }
+  void set_done(uint64_t sequence) { post(done_counter, sequence); }
+  uint64_t done(int local) const { return counter(local, done_counter); }
 
   // Call records: this rank's, before its first post of a call; a peer's, after a post of that call was seen.
   CallRecord& my_call(uint64_t sequence) { return segment_.control(local_).calls[sequence % call_halves]; }
@@ -58,19 +62,22 @@ class NodeMemory {
   /// A description of a buffer of this rank.
   static BufferRef describe(const void* buffer, uint64_t bytes);
   /// Address of a peer's buffer in this process; nullptr when it is in no window (then read() is the way).
-  Result<const std::byte*> address_of(int local, const BufferRef& buffer);
+  Result<std::byte*> address_of(int local, const BufferRef& buffer);
   /// Copies from a peer's buffer that has no address here (process_vm_readv).
   Status read(int local, const BufferRef& buffer, uint64_t offset, void* destination, uint64_t bytes) const;
-  /// Whether read() is permitted for every peer of the node; tries it, once all have opened.
+  /// Copies to a peer's buffer that has no address here (process_vm_writev).
+  Status write(int local, const BufferRef& buffer, uint64_t offset, const void* source, uint64_t bytes) const;
+  /// Whether read() and write() are permitted for every peer of the node; tries it, once all have opened.
   bool can_read_peers() const;
   pid_t pid(int local) const { return segment_.control(local).pid.load(std::memory_order_relaxed); }
 
-  // Sleeping: announce whom one waits for, look again at everything waited for, then poll() on doorbell_fd().
-  void announce_sleep(const LocalSet& awaited);
+  // Sleeping: announce what for, look again at everything waited for, then poll() on doorbell_fd(). Only what was
+  // announced wakes: a rank that waits for many things announces one of them and looks at the rest when it wakes.
+  void announce_sleep(const SleepFor& reason);
   void finish_sleep();
   int doorbell_fd() const { return doorbell_.get(); }
-  /// Wakes the ranks that sleep waiting for this one. post() and set_done() do so themselves.
-  void notify();
+  /// Wakes `local` if it sleeps waiting for messages.
+  void notify_message(int local);
   /// Rings this rank's own bell, from any thread.
   void wake_self();
 
@@ -83,7 +90,8 @@ class NodeMemory {
   };
 
   NodeMemory(NodeSegment segment, int local) : segment_(std::move(segment)), local_(local) {}
-  void wake(int local);
+  Status transfer(int local, bool is_write, std::byte* mine, uint64_t theirs, uint64_t bytes) const;
+  void wake_waiting_for(int counter, uint64_t value);
   void ring(int local) const;
 
   NodeSegment segment_;

@@ -19,9 +19,9 @@ uint64_t to_page(uint64_t bytes) { return (bytes + page - 1) / page * page; }
 NodeSegment::NodeSegment(const SegmentSpec& spec) : spec_(spec) {
   const auto ranks = static_cast<uint64_t>(spec.local_size);
   spec_.scratch_bytes = to_page(spec.scratch_bytes);
-  spec_.board_bytes = to_page(spec.board_bytes);
-  board_offset_ = to_page(sizeof(SegmentHeader) + ranks * sizeof(RankControl));
-  rings_offset_ = board_offset_ + call_halves * spec_.board_bytes;
+  counter_stride_ = (spec.local_size + 7) / 8 * 8;  // whole cache lines
+  counters_offset_ = to_page(sizeof(SegmentHeader) + ranks * sizeof(RankControl));
+  rings_offset_ = counters_offset_ + to_page(static_cast<uint64_t>(node_counters * counter_stride_) * sizeof(uint64_t));
   scratch_offset_ = rings_offset_ + to_page(spec.ring_bytes);
   bytes_ = scratch_offset_ + ranks * call_halves * spec_.scratch_bytes;
 }
@@ -31,8 +31,9 @@ NodeSegment::NodeSegment(NodeSegment&& other) noexcept
       handle_(other.handle_),
       fd_(std::move(other.fd_)),
       base_(std::exchange(other.base_, nullptr)),
+      counter_stride_(other.counter_stride_),
       bytes_(other.bytes_),
-      board_offset_(other.board_offset_),
+      counters_offset_(other.counters_offset_),
       rings_offset_(other.rings_offset_),
       scratch_offset_(other.scratch_offset_) {}
 

@@ -1,7 +1,9 @@
 // The one memory segment that all ranks of a node share: a memfd made by the first of them and mapped by the others
 // through /proc/<pid>/fd. It has no name in the file system, and its untouched pages cost nothing.
 //
-//   header | control of rank 0, 1, ... | board halves | message rings | scratch of rank 0 half 0, half 1, rank 1 ...
+//   header | control of rank 0, 1, ... | counters | message rings | scratch of rank 0 half 0, half 1, rank 1 ...
+//
+// A counter of all ranks lies in one run of memory ([counter][rank]): who waits for everybody reads few cache lines.
 #pragma once
 
 #include <array>
@@ -15,9 +17,10 @@
 
 namespace epccl::transports {
 
-inline constexpr int node_counters = 256;   // a rank
+inline constexpr int node_counters = 256;   // a rank; the last one counts completed calls
+inline constexpr int done_counter = node_counters - 1;
 inline constexpr int node_max_ranks = 126;  // limited by the counters the two-stage plans use
-inline constexpr int call_halves = 2;       // consecutive calls use alternate scratch, records and board
+inline constexpr int call_halves = 2;       // consecutive calls use alternate scratch and records
 
 /// A buffer of this rank, as peers need to know it.
 struct BufferRef {
@@ -32,32 +35,30 @@ struct CallRecord {
   uint64_t sequence = 0;
   uint64_t signature = 0;        // equal on ranks whose calls agree
   std::array<char, 104> text{};  // for people: "alltoall count 4 float32"
-  BufferRef input;
-};
-
-struct alignas(64) Counter {
-  std::atomic<uint64_t> value;
+  BufferRef input, output;
 };
 
 struct alignas(64) RankControl {
-  std::atomic<uint64_t> done;                      // calls completed
-  std::atomic<uint32_t> sleeping;                  // wants a doorbell
-  std::array<std::atomic<uint64_t>, 2> awaited;    // bit per local rank whose posts wake it
   std::atomic<int32_t> pid;
   std::atomic<uint64_t> probe;                     // an address of this rank's process that peers may try to read
   alignas(64) std::array<CallRecord, call_halves> calls;
-  std::array<Counter, node_counters> counters;
+};
+
+/// What a sleeping rank waits for: `what` names rank and counter (0: it does not sleep), `value` how far.
+struct Sleeper {
+  std::atomic<uint64_t> what;
+  std::atomic<uint64_t> value;
 };
 
 struct alignas(64) SegmentHeader {
   std::atomic<uint32_t> sleepers;  // how many ranks sleep: posts look here before anything else
+  alignas(64) std::array<Sleeper, node_max_ranks> sleeper;
 };
 
 /// Sizes of the parts; equal on every rank of a node.
 struct SegmentSpec {
   int local_size = 1;
   uint64_t scratch_bytes = 0;  // a rank and half
-  uint64_t board_bytes = 0;    // a half
   uint64_t ring_bytes = 0;     // all message rings
 };
 
@@ -86,7 +87,9 @@ class NodeSegment {
   RankControl& control(int local) const {
     return reinterpret_cast<RankControl*>(base_ + sizeof(SegmentHeader))[local];
   }
-  std::byte* board(int half) const { return base_ + board_offset_ + static_cast<uint64_t>(half) * spec_.board_bytes; }
+  std::atomic<uint64_t>& counter(int local, int slot) const {
+    return reinterpret_cast<std::atomic<uint64_t>*>(base_ + counters_offset_)[slot * counter_stride_ + local];
+  }
   std::byte* rings() const { return base_ + rings_offset_; }
   std::byte* scratch(int local, int half) const {
     return base_ + scratch_offset_ + static_cast<uint64_t>(local * call_halves + half) * spec_.scratch_bytes;
@@ -99,7 +102,8 @@ class NodeSegment {
   SegmentHandle handle_;
   UniqueFd fd_;
   std::byte* base_ = nullptr;
-  uint64_t bytes_ = 0, board_offset_ = 0, rings_offset_ = 0, scratch_offset_ = 0;
+  int counter_stride_ = 0;  // entries
+  uint64_t bytes_ = 0, counters_offset_ = 0, rings_offset_ = 0, scratch_offset_ = 0;
 };
 
 }  // namespace epccl::transports

@@ -68,7 +68,7 @@ bool ShmMessages::push(int peer) {
     moved = true;
     if (whole) outgoing.pop_front();
   }
-  if (moved) node_.notify();
+  if (moved) node_.notify_message(peer);
   return moved;
 }
 
@@ -112,7 +112,7 @@ bool ShmMessages::drain(int from) {
     incoming.pop();
     moved = true;
   }
-  if (moved) node_.notify();  // room in the ring
+  if (moved) node_.notify_message(from);  // room in the ring
   return moved;
 }
 

@@ -26,6 +26,8 @@ struct Parameters {
   uint64_t scratch_bytes = 8 << 20;    // a rank's scratch, at most
   bool direct = true;                  // ranks of a node can read each other's input
   int carriers = 0;                    // two_stage: ranks of a node that share the messages to one other node; 0 = all
+  bool push = false;                   // two_stage: relays write into the others' outputs (needs direct), so that those
+                                       // need not wake up for every round
 };
 
 /// Whether `parameters` can run this at all (scratch large enough for its smallest pieces); the error says what to raise.

@@ -62,6 +62,10 @@ Choice choose(const topology::Cluster& cluster, const Workload& workload, const 
     choice.algorithm = *forced;
   else if (cluster.nodes() > 1 && choice.two_stage_seconds < margin * choice.flat_seconds)
     choice.algorithm = Algorithm::two_stage;
+  // Messages of several chunks: the second hop runs in rounds, and waking every rank for each of them costs more than letting
+  // the relay write.
+  const auto local = static_cast<uint64_t>(cluster.max_local_size());
+  choice.push = parameters.direct && workload.bytes_per_pair * local * local > 2 * parameters.chunk_bytes;
   choice.seconds = choice.algorithm == Algorithm::flat ? choice.flat_seconds : choice.two_stage_seconds;
   return choice;
 }

@@ -23,6 +23,7 @@ struct Workload {
 struct Choice {
   Algorithm algorithm = Algorithm::flat;
   int carriers = 0;       // for Parameters::carriers
+  bool push = false;      // for Parameters::push
   double seconds = 0;     // predicted
   double flat_seconds = 0, two_stage_seconds = 0;
 };

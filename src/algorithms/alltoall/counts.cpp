@@ -172,23 +172,24 @@ std::vector<plan::Transfer> counts_transfers(const topology::Cluster& cluster) {
   return list;
 }
 
-GatheredCounts read_counts(const topology::Cluster& cluster, int node, const CountEntry* output,
-                           std::vector<uint64_t> output_offsets) {
+GatheredCounts read_counts(const topology::Cluster& cluster, int node, const CountEntry* output) {
   const auto ranks = static_cast<size_t>(cluster.ranks());
   const auto& members = cluster.members(node);
-  std::vector<std::vector<uint64_t>> rows, offsets, columns(members.size(), std::vector<uint64_t>(ranks));
+  std::vector<std::vector<uint64_t>> rows, inputs, outputs, columns(members.size(), std::vector<uint64_t>(ranks));
   uint64_t total = 0;
   for (size_t local = 0; local < members.size(); ++local, output += ranks + 1) {
-    std::vector<uint64_t> row(ranks), offset(ranks);
+    std::vector<uint64_t> row(ranks), from(ranks), to(ranks);
     for (size_t peer = 0; peer < ranks; ++peer) {
       row[peer] = output[peer].bytes;
-      offset[peer] = output[peer].input_offset;
+      from[peer] = output[peer].input_offset;
+      to[peer] = output[peer].output_offset;
     }
     for (size_t mine = 0; mine < members.size(); ++mine)
       columns[mine][static_cast<size_t>(members[local])] = row[static_cast<size_t>(members[mine])];
     total += output[ranks].bytes;
     rows.push_back(std::move(row));
-    offsets.push_back(std::move(offset));
+    inputs.push_back(std::move(from));
+    outputs.push_back(std::move(to));
   }
   for (int other = 0; other < cluster.nodes(); ++other) {
     if (other == node) continue;
@@ -197,8 +198,8 @@ GatheredCounts read_counts(const topology::Cluster& cluster, int node, const Cou
       total += (output++)->bytes;
     }
   }
-  return {Exchange::of_node(cluster.ranks(), members, std::move(rows), std::move(offsets), std::move(columns),
-                            std::move(output_offsets)),
+  return {Exchange::of_node(cluster.ranks(), members, std::move(rows), std::move(inputs), std::move(columns),
+                            std::move(outputs)),
           total};
 }
 

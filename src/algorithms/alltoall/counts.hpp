@@ -1,10 +1,10 @@
 // The exchange of counts that goes before an alltoallv whose ranks relay each other's blocks.
 //
-// Every rank contributes a row: for each destination rank how many bytes, and where they lie in its input; and one last
-// entry for its total. Afterwards every rank of a node knows the rows of its node, what remote ranks send to its node, and
+// Every rank contributes a row: for each peer how many bytes it sends there, where they lie in its input, and where in its
+// output it wants what the peer sends; and one last entry for its total. Afterwards every rank of a node knows the rows of its node, what remote ranks send to its node, and
 // all totals: what builders and cost model need, the same on every rank of the node.
 //
-//   input   [destination 0 .. R-1][total]                                       entries of 16 bytes
+//   input   [peer 0 .. R-1][total]                                              entries of 24 bytes
 //   output  the rows of the node's ranks, in local order: L x (R+1) entries
 //           then, node by node (not one's own), rank by rank of it: the entries for my node's L ranks, and the total
 #pragma once
@@ -16,6 +16,7 @@ namespace epccl::algorithms {
 struct CountEntry {
   uint64_t bytes = 0;
   uint64_t input_offset = 0;
+  uint64_t output_offset = 0;
 };
 
 uint64_t counts_input_bytes(const topology::Cluster& cluster);
@@ -29,10 +30,9 @@ std::vector<plan::Transfer> counts_transfers(const topology::Cluster& cluster);
 
 /// What the output says.
 struct GatheredCounts {
-  Exchange exchange;           // with `output_offsets` of this rank
-  uint64_t total_bytes = 0;    // of all ranks to all ranks
+  Exchange exchange;
+  uint64_t total_bytes = 0;  // of all ranks to all ranks
 };
-GatheredCounts read_counts(const topology::Cluster& cluster, int node, const CountEntry* output,
-                           std::vector<uint64_t> output_offsets);
+GatheredCounts read_counts(const topology::Cluster& cluster, int node, const CountEntry* output);
 
 }  // namespace epccl::algorithms

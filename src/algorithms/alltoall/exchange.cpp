@@ -29,14 +29,15 @@ Exchange Exchange::packed(int ranks, std::vector<uint64_t> bytes) {
     exchange.rows_.push_back(std::move(row));
     exchange.columns_.push_back(std::move(column));
     exchange.input_offsets_.push_back(std::move(inputs));
-    exchange.output_of_.push_back(std::move(outputs));
+    exchange.output_offsets_.push_back(std::move(outputs));
   }
   return exchange;
 }
 
 Exchange Exchange::of_node(int ranks, const std::vector<int>& locals, std::vector<std::vector<uint64_t>> rows,
                            std::vector<std::vector<uint64_t>> input_offsets,
-                           std::vector<std::vector<uint64_t>> columns, std::vector<uint64_t> output_offsets) {
+                           std::vector<std::vector<uint64_t>> columns,
+                           std::vector<std::vector<uint64_t>> output_offsets) {
   Exchange exchange;
   exchange.ranks_ = ranks;
   exchange.row_of_.assign(static_cast<size_t>(ranks), -1);

@@ -22,10 +22,11 @@ class Exchange {
 
   /// alltoallv as one node knows it. `rows[i]` and `input_offsets[i]` (ranks entries each) belong to `locals[i]`:
   /// what it sends to every rank, and from where in its input. `columns[i]`: what every rank sends to locals[i].
-  /// `output_offsets` (ranks entries): where this rank wants each source's block.
+  /// `output_offsets[i]`: where locals[i] wants each source's block.
   static Exchange of_node(int ranks, const std::vector<int>& locals, std::vector<std::vector<uint64_t>> rows,
                           std::vector<std::vector<uint64_t>> input_offsets,
-                          std::vector<std::vector<uint64_t>> columns, std::vector<uint64_t> output_offsets);
+                          std::vector<std::vector<uint64_t>> columns,
+                          std::vector<std::vector<uint64_t>> output_offsets);
 
   int ranks() const { return ranks_; }
   bool is_uniform() const { return uniform_; }
@@ -42,11 +43,10 @@ class Exchange {
     if (uniform_) return block_ * static_cast<uint64_t>(destination);
     return input_offsets_[static_cast<size_t>(row_of_[static_cast<size_t>(source)])][static_cast<size_t>(destination)];
   }
-  /// Where in this rank's output the block of `source` goes.
+  /// Where in `destination`'s output the block of `source` goes; `destination` must be on the node.
   uint64_t output_offset(int destination, int source) const {
     if (uniform_) return block_ * static_cast<uint64_t>(source);
-    if (output_of_.empty()) return output_offsets_[static_cast<size_t>(source)];
-    return output_of_[static_cast<size_t>(destination)][static_cast<size_t>(source)];
+    return output_offsets_[static_cast<size_t>(row_of_[static_cast<size_t>(destination)])][static_cast<size_t>(source)];
   }
 
   /// What the collective must do, for the verifier; only for uniform() and packed().
@@ -57,9 +57,7 @@ class Exchange {
   bool uniform_ = false;
   uint64_t block_ = 0;
   std::vector<int> row_of_;  // rank -> index into rows_/columns_/input_offsets_, -1 when not on the node
-  std::vector<std::vector<uint64_t>> rows_, input_offsets_, columns_;
-  std::vector<uint64_t> output_offsets_;            // of_node: this rank's
-  std::vector<std::vector<uint64_t>> output_of_;    // packed: every rank's
+  std::vector<std::vector<uint64_t>> rows_, input_offsets_, columns_, output_offsets_;
 };
 
 }  // namespace epccl::algorithms

@@ -18,11 +18,17 @@ uint64_t slot_bytes(const Parameters& parameters) {
   return parameters.direct ? parameters.eager_limit : std::max(parameters.eager_limit, indirect_slot_bytes);
 }
 
+// Slots as large as the blocks, where all ranks know how large those are: small blocks then share pages.
+uint64_t slot_bytes(const Parameters& parameters, const Exchange& exchange) {
+  const uint64_t most = std::max<uint64_t>(1, slot_bytes(parameters));
+  return exchange.is_uniform() ? std::clamp<uint64_t>(exchange.bytes(0, 0), 1, most) : most;
+}
+
 class LocalExchange {
  public:
   LocalExchange(Builder& builder, const topology::Cluster& cluster, const Exchange& exchange, int rank,
                 const Parameters& parameters)
-      : builder_(builder), exchange_(exchange), parameters_(parameters), rank_(rank), slot_(std::max<uint64_t>(1, slot_bytes(parameters))) {
+      : builder_(builder), exchange_(exchange), parameters_(parameters), rank_(rank), slot_(slot_bytes(parameters, exchange)) {
     members_ = cluster.members(cluster.node_of(rank));
     local_ = cluster.local_of(rank);
     size_ = static_cast<int>(members_.size());

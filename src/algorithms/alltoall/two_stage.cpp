@@ -42,12 +42,14 @@ class TwoStage {
         node_(cluster.node_of(rank)),
         local_(cluster.local_of(rank)),
         members_(cluster.members(node_)),
-        layout_(cluster, exchange, node_, parameters) {}
+        layout_(cluster, exchange, node_, parameters),
+        push_(parameters.push && parameters.direct && members_.size() > 1) {}
 
   void append_receives() {
     const Schedule schedule = layout_.incoming(local_);
     StepsOfRounds own_pulls;
     uint32_t arrived = Builder::none;
+    std::vector<uint32_t> delivered;
     for (size_t r = 0; r < schedule.rounds.size(); ++r) {
       const Round& round = schedule.rounds[r];
       const auto free = ring_free(schedule, r, own_pulls);
@@ -58,9 +60,15 @@ class TwoStage {
         received.push_back(builder_.recv(message.peer_rank, item.chunk, builder_.scratch(item.offset),
                                          item.end - item.begin, free));
       }
+      if (push_) {
+        own_pulls.push_back(push_round(schedule, r, received));
+        delivered.insert(delivered.end(), own_pulls.back().begin(), own_pulls.back().end());
+        continue;
+      }
       arrived = builder_.post(1, arrived_slot, value_of(r), received);
       own_pulls.push_back(pull_round(schedule, r, local_, received));
     }
+    if (push_ && !schedule.rounds.empty()) builder_.post(2, arrived_slot, 1, delivered);
   }
 
   void append_sends() {
@@ -87,6 +95,10 @@ class TwoStage {
       const int relay = static_cast<int>((static_cast<size_t>(local_) + distance) % members_.size());
       const Schedule schedule = layout_.incoming(relay);
       uint32_t consumed = Builder::none;
+      if (push_) {  // the relay does it all
+        if (!schedule.rounds.empty()) builder_.wait(2, members_[static_cast<size_t>(relay)], arrived_slot, 1);
+        continue;
+      }
       for (size_t r = 0; r < schedule.rounds.size(); ++r) {
         const int relay_rank = members_[static_cast<size_t>(relay)];
         const std::array here{builder_.wait(2, relay_rank, arrived_slot, value_of(r))};
@@ -116,7 +128,7 @@ class TwoStage {
     std::vector<uint32_t> free;
     const int reuses = schedule.rounds[r].reuses;
     if (reuses < 0) return free;
-    for (size_t local = 0; local < members_.size(); ++local)
+    for (size_t local = 0; local < members_.size() && !push_; ++local)
       if (static_cast<int>(local) != local_)
         free.push_back(builder_.wait(1, members_[local], consumed_slot(local_), value_of(static_cast<size_t>(reuses))));
     add_reused(schedule, r, own_pulls, free);
@@ -156,6 +168,38 @@ class TwoStage {
             const uint32_t step = builder_.copy(2, source, builder_.output(target), to - from, after);
             if (copies.empty() || copies.back() != step) copies.push_back(step);
           });
+    }
+    return copies;
+  }
+
+  // Copies every block of one round of this relay to the output it is for. Peers must be in the call: that is what their
+  // first post of the local exchange says.
+  std::vector<uint32_t> push_round(const Schedule& schedule, size_t r, const std::vector<uint32_t>& received) {
+    if (peer_is_here_.empty()) {
+      for (size_t local = 0; local < members_.size(); ++local)
+        peer_is_here_.push_back(static_cast<int>(local) == local_ ? Builder::none
+                                                                  : builder_.wait(2, members_[local], local_ready_slot, 1));
+    }
+    std::vector<uint32_t> copies;
+    for (size_t i = schedule.rounds[r].first_item; i < schedule.rounds[r].last_item; ++i) {
+      const Item& item = schedule.items[i];
+      const NodeMessage& message = schedule.messages[static_cast<size_t>(item.message)];
+      // One dependency list per destination, so that rows of one destination merge.
+      for (size_t local = 0; local < members_.size(); ++local) {
+        const int target_rank = members_[local];
+        std::vector<uint32_t> after{received[1 + i - schedule.rounds[r].first_item]};
+        if (peer_is_here_[local] != Builder::none) after.push_back(peer_is_here_[local]);
+        for_pieces(
+            message, message.other_node, node_, item.begin, item.end,
+            [target_rank](int, int destination) { return destination == target_rank; },
+            [&](const Piece& piece, uint64_t from, uint64_t to) {
+              const Location target{target_rank, Buffer::output,
+                                    exchange_.output_offset(target_rank, piece.source) + from - piece.begin};
+              const uint32_t step =
+                  builder_.copy(2, builder_.scratch(item.offset + from - item.begin), target, to - from, after);
+              if (copies.empty() || copies.back() != step) copies.push_back(step);
+            });
+      }
     }
     return copies;
   }
@@ -248,6 +292,8 @@ class TwoStage {
   const int rank_, node_, local_;
   const std::vector<int>& members_;
   TwoStageLayout layout_;
+  const bool push_;
+  std::vector<uint32_t> peer_is_here_;  // by local position
 };
 
 }  // namespace

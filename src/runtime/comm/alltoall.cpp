@@ -24,6 +24,7 @@ algorithms::Choice AlltoallRunner::choose(uint64_t bytes_per_pair) const {
 CompiledPlan AlltoallRunner::build(const algorithms::Choice& choice, const algorithms::Exchange& exchange) const {
   algorithms::Parameters parameters = config_.parameters;
   parameters.carriers = choice.carriers;
+  parameters.push = choice.push;
   return compile(algorithms::build_alltoall(choice.algorithm, cluster_, exchange, rank_, parameters), cluster_);
 }
 
@@ -48,7 +49,7 @@ const AlltoallRunner::Planned& AlltoallRunner::planned(const AlltoallCall& call)
 Status AlltoallRunner::alltoall(const AlltoallCall& call) {
   const Planned& known = planned(call);
   log_choice(known.text, known.choice);
-  return executor_.run(known.plan, {++sequence_, call.input, call.output, known.text});
+  return executor_.run(known.plan, {++sequence_, call.input, call.output, known.text, known.choice.seconds});
 }
 
 Status AlltoallRunner::check_counts(const AlltoallvCall& call, const algorithms::Exchange& exchange) const {
@@ -68,16 +69,15 @@ Status AlltoallRunner::alltoallv(const AlltoallvCall& call) {
     counts_in_.resize(ranks + 1);
     counts_out_.resize(algorithms::counts_output_bytes(cluster_, cluster_.node_of(rank_)) / sizeof(algorithms::CountEntry));
   }
-  for (size_t peer = 0; peer < ranks; ++peer) counts_in_[peer] = {call.send_bytes[peer], call.send_offsets[peer]};
-  counts_in_[ranks] = {std::accumulate(call.send_bytes.begin(), call.send_bytes.end(), uint64_t{0}), 0};
+  for (size_t peer = 0; peer < ranks; ++peer) counts_in_[peer] = {call.send_bytes[peer], call.send_offsets[peer], call.recv_offsets[peer]};
+  counts_in_[ranks] = {std::accumulate(call.send_bytes.begin(), call.send_bytes.end(), uint64_t{0}), 0, 0};
   const std::string text = fmt::format("alltoallv {}", call.datatype);
   EPCCL_TRY(executor_.run(counts_plan_, {++sequence_, counts_in_.data(), counts_out_.data(), text}));
-  const auto gathered =
-      algorithms::read_counts(cluster_, cluster_.node_of(rank_), counts_out_.data(), call.recv_offsets);
+  const auto gathered = algorithms::read_counts(cluster_, cluster_.node_of(rank_), counts_out_.data());
   EPCCL_TRY(check_counts(call, gathered.exchange));
   const algorithms::Choice choice = choose(gathered.total_bytes / (ranks * ranks));
   log_choice(text, choice);
-  return executor_.run(build(choice, gathered.exchange), {++sequence_, call.input, call.output, text});
+  return executor_.run(build(choice, gathered.exchange), {++sequence_, call.input, call.output, text, choice.seconds});
 }
 
 }  // namespace epccl::runtime

@@ -77,14 +77,6 @@ Result<bool> P2p::progress() {
   return moved;
 }
 
-transports::LocalSet P2p::awaited() const {
-  transports::LocalSet set;
-  for (const InFlight& flight : in_flight_)
-    if (!flight.seen && !flight.over_network)
-      set.set(static_cast<size_t>(cluster_.local_of(flight.operation.peer)));
-  return set;
-}
-
 bool P2p::network_pending() const {
   for (const InFlight& flight : in_flight_)
     if (!flight.seen && flight.over_network) return true;

@@ -35,7 +35,6 @@ class P2p {
   bool done() const { return pending_ == 0; }
 
   // For waiting.
-  transports::LocalSet awaited() const;
   bool network_pending() const;
   std::string waiting_text() const;
 

@@ -42,14 +42,14 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
   EPCCL_TRY(monitor_.check());
   EPCCL_TRY(begin());
   while (remaining_ > 0 && failure_.ok()) {
-    if (sweep()) {
+    if (idle_visits_ % 4 == 0 ? sweep() : glance()) {
       waiter_.moved();
+      idle_visits_ = 0;
       continue;
     }
+    ++idle_visits_;
     if (remaining_ == 0 || !failure_.ok()) break;
-    transports::LocalSet awaited;
-    for (const uint32_t index : pending_waits_) awaited.set(static_cast<size_t>(plan.steps[index].peer_local));
-    Status idle = waiter_.idle(awaited, pending_messages_ > 0, [this] { return sweep(); }, [this] { return describe(); });
+    Status idle = waiter_.idle(reason_to_sleep(), pending_messages_ > 0, [this] { return sweep(); }, [this] { return describe(); });
     if (!idle.ok()) fail(std::move(idle));
   }
   if (failure_.ok()) node_.set_done(call.sequence);
@@ -58,7 +58,8 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
 
 Status Executor::begin() {
   failure_ = {};
-  waiter_.moved();
+  waiter_.begin(call_->expected_seconds);
+  idle_visits_ = 0;
   remaining_ = plan_->steps.size();
   counts_ = plan_->dependency_counts;
   ready_ = plan_->initially_ready;
@@ -76,9 +77,8 @@ Status Executor::begin() {
     return -1;
   };
   for (int local = behind(); local >= 0; local = behind()) {
-    transports::LocalSet awaited;
-    awaited.set(static_cast<size_t>(local));
-    EPCCL_TRY(waiter_.idle(awaited, false, [&] { return behind() < 0; }, [&] {
+    const transports::SleepFor reason{local, transports::done_counter, needed};
+    EPCCL_TRY(waiter_.idle(reason, false, [&] { return behind() < 0; }, [&] {
       return Waiter::Situation{call_->sequence, call_->text,
                                fmt::format("rank {} to finish call {}", cluster_.rank_at(node_index_, local), needed)};
     }));
@@ -97,6 +97,7 @@ void Executor::publish_call() {
   std::memcpy(record.text.data(), call_->text.data(), length);
   record.text[length] = 0;
   record.input = transports::NodeMemory::describe(call_->input, plan_->input_bytes);
+  record.output = transports::NodeMemory::describe(call_->output, plan_->output_bytes);
 }
 
 // Everything that can move now, moved once.
@@ -106,6 +107,13 @@ bool Executor::sweep() {
   moved |= poll_waits();
   if (pending_messages_ > 0) moved |= poll_messages();
   return moved;
+}
+
+// Where ranks outnumber cores, most visits to a waiting rank find nothing: they should cost next to nothing. One wait
+// stands for all of them; sweep() looks at the others now and then, since that one may depend on them.
+bool Executor::glance() {
+  if (!pending_waits_.empty() && satisfied(plan_->steps[pending_waits_.front()])) return sweep();
+  return pending_messages_ > 0 && poll_messages();
 }
 
 bool Executor::run_ready() {
@@ -166,24 +174,32 @@ std::byte* Executor::address_of(int local, const plan::Location& location) const
 void Executor::start_copy(uint32_t index) {
   const CompiledStep& compiled = plan_->steps[index];
   const plan::Step& step = compiled.step;
-  std::byte* destination = address_of(compiled.destination_local, step.destination);
+  const bool reads_peer = step.source.rank != rank_ && step.source.buffer != Buffer::scratch;
+  const bool writes_peer = step.destination.rank != rank_ && step.destination.buffer != Buffer::scratch;
   const bool streaming = streaming_ && step.destination.buffer == Buffer::output;
-  if (step.source.rank == rank_ || step.source.buffer == Buffer::scratch) {
-    device::copy_rows(destination, step.destination_stride, address_of(compiled.source_local, step.source),
-                      step.source_stride, step.bytes, step.rows, streaming);
-    return complete(index);
+  std::byte* source = reads_peer ? nullptr : address_of(compiled.source_local, step.source);
+  std::byte* destination = writes_peer ? nullptr : address_of(compiled.destination_local, step.destination);
+  if (reads_peer || writes_peer) {
+    const int peer = reads_peer ? compiled.source_local : compiled.destination_local;
+    const auto& record = node_.call(peer, call_->sequence);
+    const transports::BufferRef& theirs = reads_peer ? record.input : record.output;
+    auto mapped = node_.address_of(peer, theirs);
+    if (!mapped.ok()) return fail(std::move(mapped).take_status());
+    if (*mapped == nullptr) return copy_unmapped(index, peer, theirs, reads_peer ? destination : source);
+    (reads_peer ? source : destination) = *mapped + (reads_peer ? step.source : step.destination).offset;
   }
-  const transports::BufferRef& theirs = node_.call(compiled.source_local, call_->sequence).input;
-  auto mapped = node_.address_of(compiled.source_local, theirs);
-  if (!mapped.ok()) return fail(std::move(mapped).take_status());
-  if (*mapped != nullptr) {
-    device::copy_rows(destination, step.destination_stride, *mapped + step.source.offset, step.source_stride, step.bytes,
-                      step.rows, streaming);
-    return complete(index);
-  }
+  device::copy_rows(destination, step.destination_stride, source, step.source_stride, step.bytes, step.rows, streaming);
+  complete(index);
+}
+
+void Executor::copy_unmapped(uint32_t index, int peer, const transports::BufferRef& theirs, std::byte* mine) {
+  const plan::Step& step = plan_->steps[index].step;
+  const bool reads = step.source.rank != rank_;
   for (uint32_t row = 0; row < step.rows; ++row) {
-    Status status = node_.read(compiled.source_local, theirs, step.source.offset + row * step.source_stride,
-                               destination + row * step.destination_stride, step.bytes);
+    Status status = reads ? node_.read(peer, theirs, step.source.offset + row * step.source_stride,
+                                       mine + row * step.destination_stride, step.bytes)
+                          : node_.write(peer, theirs, step.destination.offset + row * step.destination_stride,
+                                        mine + row * step.source_stride, step.bytes);
     if (!status.ok()) return fail(std::move(status));
   }
   complete(index);
@@ -254,6 +270,15 @@ void Executor::fail_message(Status status) {
   // The hub compares what the ranks say they call: it may know better what is wrong.
   monitor_.bootstrap().report_stall({call_->sequence, call_->text, status.message()});
   fail(monitor_.explain(std::move(status)));
+}
+
+// One of the pending waits wakes this rank. In a short call the last: most likely the others are over by then, and there is
+// one wake-up instead of many. In a long one the first: its data is to be moved while more is on the way.
+transports::SleepFor Executor::reason_to_sleep() const {
+  if (pending_waits_.empty()) return {node_.local(), transports::done_counter, UINT64_MAX};  // the network alone
+  const uint32_t index = waiter_.in_short_call() ? pending_waits_.back() : pending_waits_.front();
+  const CompiledStep& step = plan_->steps[index];
+  return {step.peer_local, step.step.slot, counter_value(call_->sequence, step.step.value)};
 }
 
 Waiter::Situation Executor::describe() const { return {call_->sequence, call_->text, waiting_text()}; }

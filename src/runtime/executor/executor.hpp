@@ -21,6 +21,7 @@ struct Call {
   const void* input = nullptr;
   void* output = nullptr;
   std::string text;  // "alltoall count 4 float32": equal on ranks that agree
+  double expected_seconds = 0;  // as the cost model predicts; decides how to wait
 };
 
 class Executor {
@@ -43,18 +44,21 @@ class Executor {
   Status begin();
   void publish_call();
   bool sweep();
+  bool glance();
   bool run_ready();
   bool poll_waits();
   bool poll_messages();
   void start(uint32_t index);
   void complete(uint32_t index);
   void start_copy(uint32_t index);
+  void copy_unmapped(uint32_t index, int peer, const transports::BufferRef& theirs, std::byte* mine);
   void start_message(uint32_t index);
   bool satisfied(const CompiledStep& step);
   Status check_peer_call(int local);
   std::byte* address_of(int local, const plan::Location& location) const;
   void fail(Status status);
   void fail_message(Status status);
+  transports::SleepFor reason_to_sleep() const;
   Waiter::Situation describe() const;
   std::string waiting_text() const;
 
@@ -71,6 +75,7 @@ class Executor {
   const Call* call_ = nullptr;
   Status failure_;
   bool streaming_ = false;
+  unsigned idle_visits_ = 0;
   uint64_t signature_ = 0;
   size_t remaining_ = 0;
   std::vector<uint32_t> counts_, ready_, pending_waits_;

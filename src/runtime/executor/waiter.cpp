@@ -10,6 +10,9 @@
 namespace epccl::runtime {
 namespace {
 
+constexpr double short_call = 2e-3;
+constexpr double yield_in_short_call = 4e-3;
+constexpr double yield_in_long_call = 100e-6;
 constexpr double check_period = 1e-3;         // of the control line, while yielding
 constexpr double first_report_after = 0.25;   // a wait this long is told to the hub, which compares the ranks
 constexpr double report_period = 2.0;
@@ -42,6 +45,13 @@ Status FailureMonitor::explain(Status status) {
     poll(&line, 1, 10);
   }
   return status;
+}
+
+void Waiter::begin(double expected_seconds) {
+  moved();
+  short_ = expected_seconds < short_call;
+  yield_seconds_ = policy_.yield_seconds;
+  if (yield_seconds_ < 0) yield_seconds_ = short_ ? yield_in_short_call : yield_in_long_call;
 }
 
 double Waiter::begin_idle() {

@@ -16,7 +16,7 @@ namespace epccl::runtime {
 
 struct WaitPolicy {
   double spin_seconds = 0;     // 0 where ranks outnumber cores
-  double yield_seconds = 200e-6;
+  double yield_seconds = -1;   // < 0: by what the call is expected to take
   double timeout_seconds = 30;
 };
 
@@ -55,18 +55,23 @@ class Waiter {
     std::string waiting;
   };
 
-  /// Starts counting idle time from now. Call when a call begins, and whenever something moved.
+  /// A call begins that is expected to take this long. Short calls are worth yielding through; in long ones a rank that
+  /// sleeps leaves its core to those that have work.
+  void begin(double expected_seconds);
+  /// Whether the call that began is expected to be a short one.
+  bool in_short_call() const { return short_; }
+  /// Starts counting idle time anew. Call whenever something moved.
   void moved() { idle_since_ = 0; }
 
-  /// Called when nothing moved. Waits a little: spins, yields or sleeps, by how long nothing has moved. Before sleeping it
-  /// calls `try_again` (true: something moved after all). `describe` is asked for when the wait gets long. Error: the
+  /// Called when nothing moved. Waits a little: spins, yields or sleeps (until `reason`, or the network if it is pending,
+  /// wakes it), by how long nothing has moved. Before sleeping it calls `try_again` (true: something moved after all). `describe` is asked for when the wait gets long. Error: the
   /// communicator failed or the timeout passed.
   template <typename TryAgain, typename Describe>
-  Status idle(const transports::LocalSet& awaited, bool network_pending, TryAgain try_again, Describe describe) {
+  Status idle(const transports::SleepFor& reason, bool network_pending, TryAgain try_again, Describe describe) {
     const double now = begin_idle();
-    if (now - idle_since_ < policy_.spin_seconds + policy_.yield_seconds) return pause(now);
+    if (now - idle_since_ < policy_.spin_seconds + yield_seconds_) return pause(now);
     if (now >= next_report_) EPCCL_TRY(report(now, describe()));
-    node_.announce_sleep(awaited);
+    node_.announce_sleep(reason);
     const bool again = try_again();
     if (!again && (!network_pending || network_ == nullptr || network_->arm())) sleep(network_pending);
     node_.finish_sleep();
@@ -84,6 +89,8 @@ class Waiter {
   transports::MessageTransport* network_;
   FailureMonitor& monitor_;
   const WaitPolicy policy_;
+  double yield_seconds_ = 200e-6;
+  bool short_ = true;
   double idle_since_ = 0;    // 0: something moved since
   double next_check_ = 0;    // of the control line, while yielding
   double next_report_ = 0;

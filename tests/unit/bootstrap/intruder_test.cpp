@@ -36,6 +36,7 @@ class Intruder : public testing::Test {
   }
   void expect_unharmed() const {
     auto lines = join_all(id_, 3);
+    for (const auto& line : lines) ASSERT_TRUE(line);
     on_ranks(3, [&](int rank) { EXPECT_TRUE(lines[static_cast<size_t>(rank)]->barrier().ok()); });
   }
 

@@ -128,9 +128,9 @@ TEST(Join, WaitsForARendezvousThatOpensLate) {
   auto listener = runtime::net::listen_at((elsewhere.endpoint.port = 0, elsewhere.endpoint));
   ASSERT_TRUE(listener.ok());
   listener->reset();
-  std::jthread late([&] {
+  std::jthread late([at = elsewhere.endpoint]() mutable {
     usleep(200'000);
-    auto again = runtime::net::listen_at(elsewhere.endpoint);
+    auto again = runtime::net::listen_at(at);
     ASSERT_TRUE(again.ok()) << again.status().message();
     ASSERT_TRUE(runtime::net::wait_for(again->get(), POLLIN, now_seconds() + patience));
     const UniqueFd caller(accept(again->get(), nullptr, nullptr));
