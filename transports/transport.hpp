@@ -64,6 +64,10 @@ class MessageTransport {
   /// Moves things on without blocking. True when anything moved.
   virtual bool progress() = 0;
 
+  /// Whether everything whose send has completed has also left this process. While it has not, it needs progress() to do
+  /// so: a rank that stops driving the transport before then leaves its peers waiting.
+  virtual bool drained() = 0;
+
   /// A descriptor that becomes readable when progress() has something to do, after arm() returned true; -1 when the
   /// transport has none. arm() false: there is work already, call progress().
   virtual int event_fd() const = 0;

@@ -41,7 +41,7 @@ Result<std::shared_ptr<Context>> make_context(size_t expected_peers) {
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_TAG_SENDER_MASK |
                           UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
                           UCP_PARAM_FIELD_NAME;
-  parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+  parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   parameters.tag_sender_mask = tag_source_mask;
   parameters.mt_workers_shared = 1;  // ranks may be threads of one process, each driving its own worker
   parameters.estimated_num_eps = expected_peers;

@@ -27,6 +27,12 @@ Result<std::unique_ptr<UcxTransport>> UcxTransport::create(int rank, int ranks, 
   return transport;
 }
 
+namespace {
+
+constexpr unsigned marker_id = 1;  // of the active messages of drained()
+
+}  // namespace
+
 UcxTransport::UcxTransport(int rank, int ranks, AddressLookup lookup, Options options,
                            std::shared_ptr<ucx::Context> context)
     : rank_(rank),
@@ -42,6 +48,13 @@ Status UcxTransport::open() {
   parameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   ucs_status_t status = ucp_worker_create(context_->handle(), &parameters, &worker_);
   if (status != UCS_OK) return ucx_error(Code::system_error, "creating a UCX worker", status);
+
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
+  handler.id = marker_id;
+  handler.cb = [](void*, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*) { return UCS_OK; };
+  status = ucp_worker_set_am_recv_handler(worker_, &handler);
+  if (status != UCS_OK) return ucx_error(Code::system_error, "setting a UCX active message handler", status);
 
   status = ucp_worker_get_efd(worker_, &event_fd_);
   if (status != UCS_OK) return ucx_error(Code::system_error, "getting the UCX worker's descriptor", status);
@@ -67,6 +80,7 @@ UcxTransport::~UcxTransport() {
   constexpr double close_seconds = 0.2;
   wait_until(closing_, now_seconds() + close_seconds);
   for (void* request : closing_) ucp_request_free(request);
+  for (Peer* peer : marked_) ucp_request_free(peer->marker);
   ucp_worker_destroy(worker_);
 }
 
@@ -112,6 +126,11 @@ Status UcxTransport::send(int peer_rank, MessageKey key, const void* data, size_
   parameters.user_data = &operation;
   void* request = ucp_tag_send_nbx(peer.endpoint, data, bytes, ucx::make_tag(rank_, key), &parameters);
   started(operation, request, bytes);
+  peer.unmarked_bytes += bytes;
+  if (!peer.dirty) {
+    peer.dirty = true;
+    dirty_.push_back(&peer);
+  }
   return completion.status;
 }
 
@@ -260,6 +279,41 @@ bool UcxTransport::progress() {
     moved = true;
   }
   return moved;
+}
+
+// UCX completes an eager send when it has a copy. On TCP the end of that copy may still wait for room in the socket, and
+// goes there only in progress(). A flush would tell, but waits for the peer to drive UCX too, which it may have no reason to
+// do any more. So: a marker, an active message that nobody looks at, which UCX takes only when the connection has room
+// again. Little data to a peer that was not sent much lately needs none, it cannot have filled the socket.
+bool UcxTransport::drained() {
+  for (Peer* peer : dirty_) {
+    peer->dirty = false;
+    if (peer->endpoint != nullptr && peer->marker == nullptr) mark(*peer);
+  }
+  dirty_.clear();
+  std::erase_if(marked_, [this](Peer* peer) { return marker_left(*peer); });
+  return marked_.empty();
+}
+
+void UcxTransport::mark(Peer& peer) {
+  constexpr uint64_t much = 16 << 10;
+  constexpr double lately = 0.5;  // seconds
+  const double now = now_seconds();
+  if (peer.unmarked_bytes > much) peer.last_large = now;
+  if (now - peer.last_large > lately) return;
+  peer.unmarked_bytes = 0;
+  ucp_request_param_t parameters{};
+  void* request = ucp_am_send_nbx(peer.endpoint, marker_id, nullptr, 0, nullptr, 0, &parameters);
+  if (!UCS_PTR_IS_PTR(request)) return;
+  peer.marker = request;
+  marked_.push_back(&peer);
+}
+
+bool UcxTransport::marker_left(Peer& peer) {
+  if (ucp_request_check_status(peer.marker) == UCS_INPROGRESS) return false;
+  ucp_request_free(peer.marker);
+  peer.marker = nullptr;
+  return true;
 }
 
 bool UcxTransport::arm() {

@@ -53,6 +53,7 @@ class UcxTransport final : public MessageTransport {
   Status send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion) override;
   Status recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion) override;
   bool progress() override;
+  bool drained() override;
   int event_fd() const override { return event_fd_; }
   bool arm() override;
   /// Final: connections are cut, and every later send and receive fails at once.
@@ -79,6 +80,11 @@ class UcxTransport final : public MessageTransport {
     int rank = -1;
     ucp_ep_h endpoint = nullptr;
     Operations pending;
+    // What drained() knows: bytes sent since the last marker, and the marker in flight.
+    bool dirty = false;
+    uint64_t unmarked_bytes = 0;
+    double last_large = 0;
+    void* marker = nullptr;
     Status failure;                // once set, nothing can be sent any more
     ucs_status_t broken = UCS_OK;  // UCX reported an error that is not yet handled
   };
@@ -97,6 +103,8 @@ class UcxTransport final : public MessageTransport {
   void fail_pending(Peer& peer);
   void handle_broken_peers();
   void close_endpoint(Peer& peer);
+  void mark(Peer& peer);
+  bool marker_left(Peer& peer);
   void cut_everything(const Status& reason);
   void flush();
   bool wait_until(std::vector<void*>& requests, double deadline);
@@ -117,6 +125,8 @@ class UcxTransport final : public MessageTransport {
   std::unordered_map<int, Peer> peers_;  // those that were used
   std::vector<Peer*> broken_peers_;
   Operations detached_, free_;
+  std::vector<Peer*> dirty_;   // those with `dirty` set
+  std::vector<Peer*> marked_;  // those with `marker` set
   std::vector<void*> closing_;  // UCX's requests of endpoints being closed
   Status cancelled_;            // set by cancel_all()
   MessageCounters counters_;

@@ -53,6 +53,7 @@ Status P2p::start_remote(P2pOperation operation) {
   in_flight_.push_back({std::move(operation), !local, false, {}});
   InFlight& flight = in_flight_.back();
   ++pending_;
+  drained_ = drained_ && (local || !flight.operation.is_send);
   if (flight.operation.is_send)
     return transport->send(address, p2p_key | sent_[peer]++, flight.operation.source, flight.operation.bytes,
                            flight.completion);
@@ -74,10 +75,12 @@ Result<bool> P2p::progress() {
     --pending_;
     moved = true;
   }
+  if (!drained_) moved |= drained_ = network_->drained();
   return moved;
 }
 
 bool P2p::network_pending() const {
+  if (!drained_) return true;
   for (const InFlight& flight : in_flight_)
     if (!flight.seen && flight.over_network) return true;
   return false;

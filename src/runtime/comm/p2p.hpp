@@ -32,7 +32,7 @@ class P2p {
   Status start(std::vector<P2pOperation> operations);
   /// Moves things on: true when anything moved. Error: an operation failed.
   Result<bool> progress();
-  bool done() const { return pending_ == 0; }
+  bool done() const { return pending_ == 0 && drained_; }
 
   // For waiting.
   bool network_pending() const;
@@ -56,6 +56,7 @@ class P2p {
   std::vector<uint64_t> sent_, received_;  // messages so far, by peer: the key of the next
   std::deque<InFlight> in_flight_;
   size_t pending_ = 0;
+  bool drained_ = true;  // nothing that was sent still needs this rank to drive the network
 };
 
 }  // namespace epccl::runtime

@@ -41,15 +41,15 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
   call_ = &call;
   EPCCL_TRY(monitor_.check());
   EPCCL_TRY(begin());
-  while (remaining_ > 0 && failure_.ok()) {
+  while ((remaining_ > 0 || !drained_) && failure_.ok()) {
     if (idle_visits_ % 4 == 0 ? sweep() : glance()) {
       waiter_.moved();
       idle_visits_ = 0;
       continue;
     }
     ++idle_visits_;
-    if (remaining_ == 0 || !failure_.ok()) break;
-    Status idle = waiter_.idle(reason_to_sleep(), pending_messages_ > 0, [this] { return sweep(); }, [this] { return describe(); });
+    if ((remaining_ == 0 && drained_) || !failure_.ok()) break;
+    Status idle = waiter_.idle(reason_to_sleep(), network_busy(), [this] { return sweep(); }, [this] { return describe(); });
     if (!idle.ok()) fail(std::move(idle));
   }
   if (failure_.ok()) node_.set_done(call.sequence);
@@ -67,6 +67,7 @@ Status Executor::begin() {
   pending_waits_.clear();
   messages_.clear();
   pending_messages_ = 0;
+  drained_ = true;
   peer_checked_.assign(static_cast<size_t>(node_.local_size()), false);
   streaming_ = plan_->output_bytes >= streaming_bytes_;
   // This call's half of scratch, records and board was last used two calls ago: everybody must be through with that.
@@ -105,7 +106,7 @@ bool Executor::sweep() {
   bool moved = run_ready();
   if (!failure_.ok()) return true;
   moved |= poll_waits();
-  if (pending_messages_ > 0) moved |= poll_messages();
+  if (network_busy()) moved |= poll_messages();
   return moved;
 }
 
@@ -113,7 +114,7 @@ bool Executor::sweep() {
 // stands for all of them; sweep() looks at the others now and then, since that one may depend on them.
 bool Executor::glance() {
   if (!pending_waits_.empty() && satisfied(plan_->steps[pending_waits_.front()])) return sweep();
-  return pending_messages_ > 0 && poll_messages();
+  return network_busy() && poll_messages();
 }
 
 bool Executor::run_ready() {
@@ -217,6 +218,7 @@ void Executor::start_message(uint32_t index) {
                       : network_->recv(step.peer, key, address_of(compiled.destination_local, step.destination), step.bytes,
                                        completion);
   if (!status.ok()) return fail_message(std::move(status));
+  drained_ = drained_ && step.kind == Kind::recv;
   if (step.kind == Kind::send && completion.state == Completion::State::done) {
     messages_.pop_back();
     return complete(index);
@@ -259,6 +261,7 @@ bool Executor::poll_messages() {
     moved = true;
   }
   if (pending_messages_ == 0) messages_.clear();
+  if (!drained_) moved |= drained_ = network_->drained();
   return moved;
 }
 
@@ -295,7 +298,7 @@ std::string Executor::waiting_text() const {
     return fmt::format("rank {} (node {}): step {} {} of {} bytes over {}", step.peer, cluster_.node_of(step.peer),
                        message.step, to_string(step.kind), step.bytes, network_->name());
   }
-  return "nothing: this is a defect";
+  return drained_ ? "nothing: this is a defect" : "the network to take what was sent";
 }
 
 }  // namespace epccl::runtime

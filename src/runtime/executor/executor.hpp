@@ -48,6 +48,7 @@ class Executor {
   bool run_ready();
   bool poll_waits();
   bool poll_messages();
+  bool network_busy() const { return pending_messages_ > 0 || !drained_; }
   void start(uint32_t index);
   void complete(uint32_t index);
   void start_copy(uint32_t index);
@@ -82,6 +83,7 @@ class Executor {
   size_t next_ready_ = 0;
   std::deque<PendingMessage> messages_;  // stable addresses: transports hold pointers to the completions
   size_t pending_messages_ = 0;
+  bool drained_ = true;  // nothing that was sent still needs this rank to drive the network
   std::vector<bool> peer_checked_;
 };
 
