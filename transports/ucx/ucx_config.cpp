@@ -94,11 +94,12 @@ std::vector<Setting> preferred_settings(bool tcp_only) {
     settings.push_back({"RNDV_THRESH", "inf"});
     // When a peer dies under a TCP send that UCX 1.13 does not copy, UCX completes it twice and aborts.
     settings.push_back({"ZCOPY_THRESH", "inf"});
-    // Up to 33 KiB a message leaves in one system call without being copied, and 64 KiB arrive in one piece.
-    // Larger send segments cost more CPU in streams. UCX wants receive >= send, so they go together.
+    // Up to 33 KiB leave in one system call; larger send segments cost more CPU in streams. The receive segment keeps
+    // UCX's own ratio of 8 to it: with 65k, streams of 128 KiB messages between many ranks came to a stand, the
+    // receiver no longer reading from its socket.
     if (!user_has_set("TCP_TX_SEG_SIZE") && !user_has_set("TCP_RX_SEG_SIZE")) {
       settings.push_back({"TCP_TX_SEG_SIZE", "33k"});
-      settings.push_back({"TCP_RX_SEG_SIZE", "65k"});
+      settings.push_back({"TCP_RX_SEG_SIZE", "264k"});
     }
   }
   std::erase_if(settings, [](const Setting& setting) { return user_has_set(setting.name); });

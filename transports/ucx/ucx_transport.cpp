@@ -1,8 +1,10 @@
 #include "transports/ucx/ucx_transport.hpp"
 
 #include <poll.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string_view>
 
 #include "base/clock.hpp"
@@ -30,6 +32,9 @@ Result<std::unique_ptr<UcxTransport>> UcxTransport::create(int rank, int ranks, 
 namespace {
 
 constexpr unsigned marker_id = 1;  // of the active messages of drained()
+constexpr unsigned hello_id = 2;   // of the first message over a connection: its header is the sender's rank
+
+ucs_status_t ignore_message(void*, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*) { return UCS_OK; }
 
 }  // namespace
 
@@ -49,12 +54,16 @@ Status UcxTransport::open() {
   ucs_status_t status = ucp_worker_create(context_->handle(), &parameters, &worker_);
   if (status != UCS_OK) return ucx_error(Code::system_error, "creating a UCX worker", status);
 
-  ucp_am_handler_param_t handler{};
-  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
-  handler.id = marker_id;
-  handler.cb = [](void*, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*) { return UCS_OK; };
-  status = ucp_worker_set_am_recv_handler(worker_, &handler);
-  if (status != UCS_OK) return ucx_error(Code::system_error, "setting a UCX active message handler", status);
+  for (const auto& [id, callback] : {std::pair(marker_id, &ignore_message), std::pair(hello_id, &UcxTransport::on_hello)}) {
+    ucp_am_handler_param_t handler{};
+    handler.field_mask =
+        UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    handler.id = id;
+    handler.cb = callback;
+    handler.arg = this;
+    status = ucp_worker_set_am_recv_handler(worker_, &handler);
+    if (status != UCS_OK) return ucx_error(Code::system_error, "setting a UCX active message handler", status);
+  }
 
   status = ucp_worker_get_efd(worker_, &event_fd_);
   if (status != UCS_OK) return ucx_error(Code::system_error, "getting the UCX worker's descriptor", status);
@@ -172,6 +181,7 @@ Status UcxTransport::connect(Peer& peer) {
   if (!address.ok()) {
     return peer.failure = std::move(address).take_status().with_context("looking up its address");
   }
+  if (peer.rank < rank_) wait_for_hello(peer);
   ucp_ep_params_t parameters{};
   parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                           UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -187,8 +197,36 @@ Status UcxTransport::connect(Peer& peer) {
     return peer.failure;
   }
   ++counters_.connections;
+  say_hello(peer);
   log::trace(log::net, rank_, "UCX endpoint to rank {} created", peer.rank);
   return {};
+}
+
+// UCX 1.13 can lose both of two TCP connections that cross: two ranks that connect to each other at the same moment then
+// wait for ever. So the higher rank waits a moment for the lower one to come first. Lower ranks wait for nobody above
+// them, so nobody waits in a circle; a peer that has nothing to send costs one such moment, once.
+void UcxTransport::wait_for_hello(const Peer& peer) {
+  constexpr double patience = 0.5;
+  const double until = now_seconds() + patience;
+  while (!peer.heard && now_seconds() < until)
+    if (ucp_worker_progress(worker_) == 0) sched_yield();
+}
+
+void UcxTransport::say_hello(Peer& peer) {
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  parameters.flags = UCP_AM_SEND_FLAG_EAGER;
+  void* request = ucp_am_send_nbx(peer.endpoint, hello_id, &rank_, sizeof rank_, nullptr, 0, &parameters);
+  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);  // it goes out all the same
+}
+
+ucs_status_t UcxTransport::on_hello(void* transport, const void* header, size_t header_bytes, void*, size_t,
+                                    const ucp_am_recv_param_t*) {
+  auto& self = *static_cast<UcxTransport*>(transport);
+  int rank = -1;
+  if (header_bytes == sizeof rank) std::memcpy(&rank, header, sizeof rank);
+  if (rank >= 0 && rank < self.ranks_) self.peer_at(rank).heard = true;
+  return UCS_OK;
 }
 
 // ---- operations

@@ -79,6 +79,7 @@ class UcxTransport final : public MessageTransport {
     UcxTransport* transport = nullptr;
     int rank = -1;
     ucp_ep_h endpoint = nullptr;
+    bool heard = false;  // its hello has come: its connection to this rank exists
     Operations pending;
     // What drained() knows: bytes sent since the last marker, and the marker in flight.
     bool dirty = false;
@@ -95,6 +96,8 @@ class UcxTransport final : public MessageTransport {
   Status check(int peer, MessageKey key, const Completion& completion, const char* verb) const;
   Peer& peer_at(int rank);
   Status connect(Peer& peer);
+  void wait_for_hello(const Peer& peer);
+  void say_hello(Peer& peer);
   Operation& begin(Peer& peer, Completion& completion, size_t bytes, bool is_send);
   void started(Operation& operation, void* request, size_t immediate_bytes);
   void finish(Operation& operation, ucs_status_t status, size_t bytes);
@@ -109,6 +112,8 @@ class UcxTransport final : public MessageTransport {
   void flush();
   bool wait_until(std::vector<void*>& requests, double deadline);
 
+  static ucs_status_t on_hello(void* transport, const void* header, size_t header_bytes, void* data, size_t bytes,
+                               const ucp_am_recv_param_t* parameters);
   static void on_sent(void* request, ucs_status_t status, void* operation);
   static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
                           void* operation);

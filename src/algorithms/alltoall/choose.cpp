@@ -48,7 +48,11 @@ Choice choose(const topology::Cluster& cluster, const Workload& workload, const 
   Choice choice;
   choice.flat_seconds = predict(Algorithm::flat, 0, cluster, workload, cost, parameters);
   std::vector<int> candidates{0};
-  for (int carriers = 1; carriers < cluster.max_local_size(); carriers *= 2) candidates.push_back(carriers);
+  // Shared messages pay where they are few and small: one chunk each. Larger ones go straight from the input.
+  const auto node_pair_bytes =
+      workload.bytes_per_pair * static_cast<uint64_t>(cluster.max_local_size()) * static_cast<uint64_t>(cluster.max_local_size());
+  for (int carriers = 1; carriers < cluster.max_local_size(); carriers *= 2)
+    if (node_pair_bytes / static_cast<uint64_t>(carriers) <= parameters.chunk_bytes) candidates.push_back(carriers);
   if (forced_carriers >= 0) candidates = {forced_carriers};
   bool first = true;
   for (const int carriers : candidates) {

@@ -92,7 +92,8 @@ void set_wait_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
   const int node = parts.cluster.node_of(parts.rank);
   // Spinning pays only while every rank of the node has a core of its own.
   const int cores = infos[static_cast<size_t>(parts.rank)].cores;
-  if (!parts.config.spin_is_set && parts.cluster.local_size(node) > cores) parts.config.wait.spin_seconds = 0;
+  parts.config.wait.share_cores = parts.cluster.local_size(node) > cores;
+  if (!parts.config.spin_is_set && parts.config.wait.share_cores) parts.config.wait.spin_seconds = 0;
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "runtime/executor/executor.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -16,6 +18,8 @@ namespace {
 
 // Counter values of one call are above all of earlier calls, so counters never need a reset.
 uint64_t counter_value(uint64_t sequence, uint32_t value) { return sequence << 24 | value; }
+
+constexpr uint64_t large_step = 32 << 10;
 
 constexpr int tag_bits = 24;
 transports::MessageKey message_key(uint64_t sequence, uint32_t tag) {
@@ -34,6 +38,7 @@ Executor::Executor(const topology::Cluster& cluster, int rank, transports::NodeM
       network_(network),
       monitor_(monitor),
       waiter_(node, network, monitor, policy),
+      share_cores_(policy.share_cores),
       streaming_bytes_(streaming_bytes) {}
 
 Status Executor::run(const CompiledPlan& plan, const Call& call) {
@@ -119,7 +124,13 @@ bool Executor::glance() {
 
 bool Executor::run_ready() {
   const bool any = next_ready_ < ready_.size();
-  while (next_ready_ < ready_.size() && failure_.ok()) start(ready_[next_ready_++]);
+  while (next_ready_ < ready_.size() && failure_.ok()) {
+    const uint32_t index = ready_[next_ready_++];
+    start(index);
+    // Ranks that share a core take turns by large steps, not by time slices: what one has to send goes on the wire while
+    // another copies.
+    if (share_cores_ && plan_->steps[index].step.total_bytes() >= large_step) sched_yield();
+  }
   ready_.clear();
   next_ready_ = 0;
   return any;

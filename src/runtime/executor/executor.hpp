@@ -69,6 +69,7 @@ class Executor {
   transports::MessageTransport* network_;
   FailureMonitor& monitor_;
   Waiter waiter_;
+  const bool share_cores_;
   const uint64_t streaming_bytes_;
 
   // State of the current run.

@@ -18,6 +18,7 @@ struct WaitPolicy {
   double spin_seconds = 0;     // 0 where ranks outnumber cores
   double yield_seconds = -1;   // < 0: by what the call is expected to take
   double timeout_seconds = 30;
+  bool share_cores = false;  // ranks of the node outnumber its cores
 };
 
 /// Failures of the communicator that come from outside the current call. Any thread may abort.
