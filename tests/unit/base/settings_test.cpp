@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <set>
 
@@ -191,6 +192,13 @@ TEST(ParseRate, TakesUnitsThatArePowersOfTen) {
   }
   for (const char* text : {"", "0", "-4gbit", "fast", "4gbyte", "inf"})
     EXPECT_FALSE(settings::parse_rate(text).ok()) << text;
+}
+
+// docs/configuration.md is what `epccl-settings` prints.
+TEST_F(Settings, ArePrintedAsTheDocumentationHasThem) {
+  std::ifstream page(EPCCL_CONFIGURATION_PAGE);
+  const std::string text((std::istreambuf_iterator<char>(page)), std::istreambuf_iterator<char>());
+  EXPECT_EQ(text, settings::documentation());
 }
 
 }  // namespace
