@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
@@ -135,7 +136,7 @@ Status UcxTransport::send(int peer_rank, MessageKey key, const void* data, size_
   parameters.user_data = &operation;
   void* request = ucp_tag_send_nbx(peer.endpoint, data, bytes, ucx::make_tag(rank_, key), &parameters);
   started(operation, request, bytes);
-  peer.unmarked_bytes += bytes;
+  peer.sent_bytes += bytes;
   if (!peer.dirty) {
     peer.dirty = true;
     dirty_.push_back(&peer);
@@ -262,6 +263,7 @@ void UcxTransport::finish(Operation& operation, ucs_status_t status, size_t byte
     if (!operation.is_send) {
       ++counters_.messages_received;
       counters_.bytes_received += bytes;
+      operation.peer->carried_bytes = 0;
     }
   } else {
     completion.status = describe(operation, status, bytes);
@@ -322,7 +324,8 @@ bool UcxTransport::progress() {
 // UCX completes an eager send when it has a copy. On TCP the end of that copy may still wait for room in the socket, and
 // goes there only in progress(). A flush would tell, but waits for the peer to drive UCX too, which it may have no reason to
 // do any more. So: a marker, an active message that nobody looks at, which UCX takes only when the connection has room
-// again. Little data to a peer that was not sent much lately needs none, it cannot have filled the socket.
+// again. Little data needs none: less than a socket's smallest buffer finds room. What was sent before the peer's last
+// message came counts as taken: ranks of a collective answer each other.
 bool UcxTransport::drained() {
   for (Peer* peer : dirty_) {
     peer->dirty = false;
@@ -334,12 +337,9 @@ bool UcxTransport::drained() {
 }
 
 void UcxTransport::mark(Peer& peer) {
-  constexpr uint64_t much = 16 << 10;
-  constexpr double lately = 0.5;  // seconds
-  const double now = now_seconds();
-  if (peer.unmarked_bytes > much) peer.last_large = now;
-  if (now - peer.last_large > lately) return;
-  peer.unmarked_bytes = 0;
+  constexpr uint64_t much = 48 << 10;
+  peer.carried_bytes += std::exchange(peer.sent_bytes, 0);
+  if (peer.carried_bytes <= much) return;
   ucp_request_param_t parameters{};
   void* request = ucp_am_send_nbx(peer.endpoint, marker_id, nullptr, 0, nullptr, 0, &parameters);
   if (!UCS_PTR_IS_PTR(request)) return;

@@ -81,10 +81,10 @@ class UcxTransport final : public MessageTransport {
     ucp_ep_h endpoint = nullptr;
     bool heard = false;  // its hello has come: its connection to this rank exists
     Operations pending;
-    // What drained() knows: bytes sent since the last marker, and the marker in flight.
+    // What drained() knows: bytes sent since it last looked, bytes before that which the peer may not have taken yet,
+    // and the marker in flight.
     bool dirty = false;
-    uint64_t unmarked_bytes = 0;
-    double last_large = 0;
+    uint64_t sent_bytes = 0, carried_bytes = 0;
     void* marker = nullptr;
     Status failure;                // once set, nothing can be sent any more
     ucs_status_t broken = UCS_OK;  // UCX reported an error that is not yet handled

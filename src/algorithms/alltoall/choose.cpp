@@ -8,10 +8,11 @@ namespace {
 constexpr double unknown_link_rate = 10e9;
 // Small differences are noise of the model: two_stage must promise this much over flat.
 constexpr double margin = 0.97;
+constexpr double not_overlapped = 0.5;
 
 }  // namespace
 
-// Time of the busiest node: its wire, or its cores, whichever is longer (they overlap), and the latencies in a row.
+// Time of the busiest node: its wire and its cores, which overlap, but never wholly, and the latencies in a row.
 //   wire   bytes that leave the node / link rate
 //   cores  messages * overhead + copied bytes / copy rate, over the cores
 double predict(Algorithm algorithm, int carriers, const topology::Cluster& cluster, const Workload& workload,
@@ -40,7 +41,7 @@ double predict(Algorithm algorithm, int carriers, const topology::Cluster& clust
   if (cluster.nodes() > 1) latency += cost.network_latency;
   const double switches = 2 * local * cost.signal_latency;
   const double cores = (messages * cost.message_overhead + copies + switches) / std::max(cost.cores_per_node, 0.01);
-  return std::max(wire, cores) + latency;
+  return std::max(wire, cores) + not_overlapped * std::min(wire, cores) + latency;
 }
 
 Choice choose(const topology::Cluster& cluster, const Workload& workload, const CostParameters& cost,
