@@ -34,8 +34,15 @@ extern "C" {
 #define EPCCL_API
 #endif
 
+/* C callers may pass any int: in C++ too, every int is then a value, known or refused. */
+#ifdef __cplusplus
+#define EPCCL_ENUM enum : int
+#else
+#define EPCCL_ENUM enum
+#endif
+
 /** Result codes; the numbers are NCCL's. */
-typedef enum {
+typedef EPCCL_ENUM {
   epcclSuccess = 0,
   epcclUnhandledDeviceError = 1, /**< a device (CUDA) call failed */
   epcclSystemError = 2,          /**< a system call or the network failed on this rank */
@@ -48,7 +55,7 @@ typedef enum {
 } epcclResult_t;
 
 /** Datatypes; the numbers are NCCL's. */
-typedef enum {
+typedef EPCCL_ENUM {
   epcclInt8 = 0, epcclChar = 0,
   epcclUint8 = 1,
   epcclInt32 = 2, epcclInt = 2,
