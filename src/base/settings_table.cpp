@@ -39,11 +39,13 @@ const std::vector<Entry>& table() {
        "means of meeting "
        "also use it to find rank 0, at one of the eight ports after it."},
       {"EPCCL_SOCKET_IFNAME", "", "list of interface name prefixes",
-       "Network interfaces for the rendezvous, first match wins: `eth,ib` by prefix, `=eth0` exactly, "
+       "Network interfaces for the rendezvous and the tcp transport, first match wins: `eth,ib` by prefix, `=eth0` exactly, "
        "`^docker,lo` all "
        "but these. Unset: the first interface that is up and not loopback."},
 
-      {"EPCCL_NET", "ucx", "ucx|none", "Transport between nodes. `none`: ranks of one node only."},
+      {"EPCCL_NET", "auto", "auto|tcp|ucx|none",
+       "Transport between nodes. `auto`: `ucx` where every rank has an RDMA device, else `tcp`, plain sockets. `none`: "
+       "ranks of one node only."},
       {"EPCCL_CMA", "auto", "0|1|auto",
        "Whether memory that peers cannot map is read with process_vm_readv. `auto`: where the kernel permits "
        "it."},

@@ -6,7 +6,7 @@
 
 #include "base/status.hpp"
 #include "runtime/bootstrap/handshake.hpp"
-#include "runtime/bootstrap/net.hpp"
+#include "base/net.hpp"
 #include "runtime/bootstrap/unique_id.hpp"
 
 namespace epccl::runtime {

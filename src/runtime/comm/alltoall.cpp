@@ -29,8 +29,9 @@ CompiledPlan AlltoallRunner::build(const algorithms::Choice& choice, const algor
 }
 
 void AlltoallRunner::log_choice(const std::string& text, const algorithms::Choice& choice) const {
-  log::info(log::coll, rank_, "{} algo={} carriers={} transport={} predicted_us={:.1f} flat_us={:.1f} two_stage_us={:.1f}{}",
-            text, to_string(choice.algorithm), choice.carriers, cluster_.nodes() > 1 ? "shm+ucx" : "shm",
+  if (!log::enabled(log::Level::info, log::coll)) return;
+  log::info(log::coll, rank_, "{} algo={} carriers={} transport=shm{} predicted_us={:.1f} flat_us={:.1f} two_stage_us={:.1f}{}",
+            text, to_string(choice.algorithm), choice.carriers, executor_.network_suffix(),
             choice.seconds * 1e6, choice.flat_seconds * 1e6, choice.two_stage_seconds * 1e6,
             config_.algorithm ? " (forced)" : "");
 }

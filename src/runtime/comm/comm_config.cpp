@@ -1,8 +1,5 @@
 #include "runtime/comm/comm_config.hpp"
 
-#include <cmath>
-#include <cstdlib>
-
 #include "base/settings.hpp"
 
 namespace epccl::runtime {
@@ -15,6 +12,12 @@ Result<std::optional<Algorithm>> parse_algorithm(const std::string& text) {
   if (text == "flat") return std::optional(Algorithm::flat);
   if (text == "two_stage") return std::optional(Algorithm::two_stage);
   return error(Code::invalid_argument, "algorithm \"{}\" is unknown: flat, two_stage or auto", text);
+}
+
+Result<NetworkKind> parse_network(const std::string& text) {
+  for (const NetworkKind kind : {NetworkKind::automatic, NetworkKind::tcp, NetworkKind::ucx, NetworkKind::none})
+    if (text == to_string(kind)) return kind;
+  return error(Code::invalid_argument, "EPCCL_NET=\"{}\" is unknown: auto, tcp, ucx or none", text);
 }
 
 Result<std::optional<double>> microseconds(const char* name) {
@@ -39,18 +42,14 @@ Status read_parameters(CommConfig& config) {
 
 }  // namespace
 
-Result<double> parse_rate(const std::string& text) {
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  const std::string unit = end;
-  double scale = 0;
-  if (unit.empty() || unit == "bit") scale = 1;
-  if (unit == "kbit") scale = 1e3;
-  if (unit == "mbit") scale = 1e6;
-  if (unit == "gbit") scale = 1e9;
-  if (end == text.c_str() || scale == 0 || !std::isfinite(number) || number <= 0)
-    return error(Code::invalid_argument, "rate \"{}\" is not like 4gbit, 100mbit or a number of bits per second", text);
-  return number * scale / 8;
+const char* to_string(NetworkKind kind) {
+  switch (kind) {
+    case NetworkKind::automatic: return "auto";
+    case NetworkKind::tcp: return "tcp";
+    case NetworkKind::ucx: return "ucx";
+    case NetworkKind::none: return "none";
+  }
+  return "?";
 }
 
 Result<CommConfig> read_comm_config(const CommOptions& options) {
@@ -59,12 +58,11 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
   EPCCL_ASSIGN(config.algorithm, parse_algorithm(options.algorithm.value_or(settings::get("EPCCL_ALGO"))));
   EPCCL_TRY(read_parameters(config));
   config.allow_direct = settings::get("EPCCL_CMA") != "0";
-  if (const std::string rate = settings::get("EPCCL_LINK_RATE"); !rate.empty()) {
-    auto parsed = parse_rate(rate);
-    if (!parsed.ok()) return std::move(parsed).take_status().with_context("EPCCL_LINK_RATE");
-    config.link_rate = *parsed;
+  if (!settings::get("EPCCL_LINK_RATE").empty()) {
+    EPCCL_ASSIGN(const double bits_per_second, settings::get_rate("EPCCL_LINK_RATE"));
+    config.link_rate = bits_per_second / 8;
   }
-  config.use_network = settings::get("EPCCL_NET") != "none";
+  EPCCL_ASSIGN(config.network, parse_network(settings::get("EPCCL_NET")));
   EPCCL_ASSIGN(const auto spin, microseconds("EPCCL_SPIN"));
   EPCCL_ASSIGN(const auto yield, microseconds("EPCCL_YIELD"));
   config.spin_is_set = spin.has_value();
@@ -78,7 +76,7 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
 std::string CommConfig::agreement() const {
   return fmt::format("algo={} carriers={} chunk={} scratch={} eager={} cma={} net={}",
                      algorithm ? algorithms::to_string(*algorithm) : "auto", carriers, parameters.chunk_bytes,
-                     parameters.scratch_bytes, parameters.eager_limit, allow_direct ? 1 : 0, use_network ? 1 : 0);
+                     parameters.scratch_bytes, parameters.eager_limit, allow_direct ? 1 : 0, to_string(network));
 }
 
 }  // namespace epccl::runtime

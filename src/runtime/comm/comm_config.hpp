@@ -18,6 +18,10 @@ struct CommOptions {
   std::string name;
 };
 
+/// EPCCL_NET. `automatic`: ucx where every rank has an RDMA device and a UCX to drive it, else tcp.
+enum class NetworkKind : uint8_t { automatic, tcp, ucx, none };
+const char* to_string(NetworkKind kind);
+
 struct CommConfig {
   std::optional<algorithms::Algorithm> algorithm;  // none: the cost model chooses
   int carriers = -1;                               // -1: the cost model chooses
@@ -26,7 +30,7 @@ struct CommConfig {
   double link_rate = 0;      // bytes/s, 0: not set
   WaitPolicy wait;
   bool spin_is_set = false;
-  bool use_network = true;
+  NetworkKind network = NetworkKind::automatic;
   uint64_t streaming_bytes = 0;
   std::string name;
 
@@ -35,8 +39,5 @@ struct CommConfig {
 };
 
 Result<CommConfig> read_comm_config(const CommOptions& options);
-
-/// Bits per second as people write them: "4gbit", "100mbit", "25000000000"; in bytes per second.
-Result<double> parse_rate(const std::string& text);
 
 }  // namespace epccl::runtime

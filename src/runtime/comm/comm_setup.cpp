@@ -118,7 +118,9 @@ Result<CommParts> set_up(const UniqueId& id, int rank, int ranks, const CommOpti
   EPCCL_TRY(open_node_memory(parts));
   EPCCL_TRY(agree_on_direct_access(parts));
   parts.config.parameters.direct = parts.direct;
-  EPCCL_ASSIGN(parts.network, open_network(*parts.bootstrap, parts.cluster, rank, parts.config.use_network));
+  const bool all_have_rdma = std::ranges::all_of(infos, [](const RankInfo& info) { return info.rdma != 0; });
+  EPCCL_ASSIGN(parts.network,
+               open_network(*parts.bootstrap, parts.cluster, rank, parts.config.network, all_have_rdma));
   EPCCL_TRY(parts.bootstrap->barrier());
   log::info(log::init, rank, "comm {}: rank {} of {} on {}, node {} of {}, local position {} of {}; segment {} bytes",
             parts.config.name, rank, ranks, mine.host.data(), parts.cluster.node_of(rank), parts.cluster.nodes(),

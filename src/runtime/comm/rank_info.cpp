@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/comm/network.hpp"
 #include "topology/host_id.hpp"
 
 namespace epccl::runtime {
@@ -33,6 +34,7 @@ Result<RankInfo> describe_this_rank(const CommConfig& config) {
   info.host_id = host.hash;
   info.pid = getpid();
   info.cores = usable_cores();
+  info.rdma = can_use_rdma() ? 1 : 0;
   info.link_rate = config.link_rate;
   copy_text(info.host, host.label());
   copy_text(info.agreement, config.agreement());

@@ -16,6 +16,7 @@ struct RankInfo {
   uint64_t host_id = 0;
   int32_t pid = 0;
   int32_t cores = 1;     // this process may use
+  int32_t rdma = 0;      // 1: this build can drive an RDMA device of this machine
   double link_rate = 0;  // bytes/s of the node's network, 0: unknown
   std::array<char, 64> host{};
   std::array<char, 176> agreement{};  // CommConfig::agreement()

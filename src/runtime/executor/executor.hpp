@@ -35,6 +35,9 @@ class Executor {
   /// must cancel the network's before buffers go away.
   Status run(const CompiledPlan& plan, const Call& call);
 
+  /// "+tcp", or "" on one node; for log lines.
+  std::string network_suffix() const { return network_ != nullptr ? fmt::format("+{}", network_->name()) : ""; }
+
  private:
   struct PendingMessage {
     uint32_t step;

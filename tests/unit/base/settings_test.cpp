@@ -64,7 +64,7 @@ TEST_F(Settings, NamedFileReplacesTheOneAtHome) {
   write(".epccl.conf", "EPCCL_ALGO=flat\nEPCCL_NET=none\n");
   environment_.set("EPCCL_CONF_FILE", write("other.conf", "EPCCL_ALGO=two_stage\n"));
   EXPECT_EQ(settings::get("EPCCL_ALGO"), "two_stage");
-  EXPECT_EQ(settings::get("EPCCL_NET"), "ucx");
+  EXPECT_EQ(settings::get("EPCCL_NET"), "auto");
 }
 
 TEST_F(Settings, FilesAreReadOnce) {

@@ -111,8 +111,8 @@ TEST(Join, DeathWhileOthersWaitIsNamed) {
 
 TEST(Join, NobodyListeningIsAnErrorWithTheAddress) {
   runtime::Rendezvous nowhere;
-  nowhere.endpoint = runtime::net::resolve("127.0.0.1", 0)->front();
-  auto closed = runtime::net::listen_at(nowhere.endpoint);  // finds a free port
+  nowhere.endpoint = net::resolve("127.0.0.1", 0)->front();
+  auto closed = net::listen_at(nowhere.endpoint);  // finds a free port
   ASSERT_TRUE(closed.ok());
   closed->reset();
   const auto joined = Bootstrap::join(encode(nowhere), 0, 1, 0.3);
@@ -125,14 +125,14 @@ TEST(Join, WaitsForARendezvousThatOpensLate) {
   const UniqueId id = fresh_id();
   auto elsewhere = *runtime::decode(id);
   // Forwards nothing: it only shows that the connection is retried until somebody listens there.
-  auto listener = runtime::net::listen_at((elsewhere.endpoint.port = 0, elsewhere.endpoint));
+  auto listener = net::listen_at((elsewhere.endpoint.port = 0, elsewhere.endpoint));
   ASSERT_TRUE(listener.ok());
   listener->reset();
   std::jthread late([at = elsewhere.endpoint]() mutable {
     usleep(200'000);
-    auto again = runtime::net::listen_at(at);
+    auto again = net::listen_at(at);
     ASSERT_TRUE(again.ok()) << again.status().message();
-    ASSERT_TRUE(runtime::net::wait_for(again->get(), POLLIN, now_seconds() + patience));
+    ASSERT_TRUE(net::wait_for(again->get(), POLLIN, now_seconds() + patience));
     const UniqueFd caller(accept(again->get(), nullptr, nullptr));
     std::byte rubbish[8] = {};
     rubbish[0] = std::byte{4};

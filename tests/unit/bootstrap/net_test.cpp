@@ -1,4 +1,4 @@
-#include "runtime/bootstrap/net.hpp"
+#include "base/net.hpp"
 
 #include "ranks.hpp"
 

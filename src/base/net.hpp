@@ -1,5 +1,5 @@
-// TCP for the rendezvous: addresses as people write them, which interface to use, listening, connecting,
-// noticing a peer that is cut off.
+// TCP sockets, for the rendezvous and for the tcp transport: addresses as people write them, which interface to use,
+// listening, connecting, noticing a peer that is cut off.
 #pragma once
 
 #include <sys/socket.h>
@@ -14,7 +14,7 @@
 #include "base/status.hpp"
 #include "base/unique_fd.hpp"
 
-namespace epccl::runtime::net {
+namespace epccl::net {
 
 /// An IPv4 address (as an IPv4-mapped one) or IPv6 address, and a port.
 struct Endpoint {
@@ -51,6 +51,10 @@ Result<UniqueFd> listen_at(Endpoint& at);
 /// One attempt to connect within `timeout` seconds. Close-on-exec, non-blocking.
 Result<UniqueFd> connect_to(const Endpoint& to, double timeout);
 
+/// The same without waiting: the socket becomes writable when the attempt is over, and finish_connect() tells how it went.
+Result<UniqueFd> start_connect(const Endpoint& to);
+Status finish_connect(int fd, const Endpoint& to);
+
 /// No delay, and an error on the socket when the peer's machine has not answered for about 3/4 of `timeout`
 /// seconds.
 void set_control_line_options(int fd, double timeout);
@@ -61,4 +65,4 @@ std::string peer_name(int fd);
 /// Waits for poll `events`. False when `deadline` (now_seconds()) passed first.
 bool wait_for(int fd, short events, double deadline);
 
-}  // namespace epccl::runtime::net
+}  // namespace epccl::net

@@ -75,7 +75,7 @@ TEST_F(UcxConfig, TakesTheUsersListOfTransportsOrDevicesForTcpOnly) {
 
 TEST_F(UcxConfig, LetsAUserChooseRendezvous) {
   const Variable threshold("UCX_RNDV_THRESH", "1000");
-  Fabric fabric(2);
+  Fabric<Ucx> fabric(2);
   Message message(0, 1, 1, 100000);
   ASSERT_TRUE(message.send(fabric).ok());
   fabric.settle();
@@ -90,7 +90,7 @@ TEST_F(UcxConfig, PrintsNothing) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   {
-    Fabric fabric(2);
+    Fabric<Ucx> fabric(2);
     Completion sending, receiving;
     char buffer[8] = {};
     (void)fabric[0].send(1, 1, buffer, 8, sending);

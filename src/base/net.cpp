@@ -1,4 +1,4 @@
-#include "runtime/bootstrap/net.hpp"
+#include "base/net.hpp"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -18,7 +18,7 @@
 
 #include "base/clock.hpp"
 
-namespace epccl::runtime::net {
+namespace epccl::net {
 namespace {
 
 constexpr std::array<uint8_t, 12> ipv4_prefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
@@ -223,26 +223,36 @@ Result<UniqueFd> listen_at(Endpoint& at) {
   return fd;
 }
 
-Result<UniqueFd> connect_to(const Endpoint& to, double timeout) {
+Result<UniqueFd> start_connect(const Endpoint& to) {
   SocketAddress address = to_socket_address(to);
   UniqueFd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return system_error(errno, "opening a socket");
+  if (connect(fd.get(), address.get(), address.length) != 0 && errno != EINPROGRESS && errno != EINTR)
+    return system_error(errno, fmt::format("connecting to {}", to.to_string()));
+  return fd;
+}
+
+Status finish_connect(int fd, const Endpoint& to) {
   const std::string what = fmt::format("connecting to {}", to.to_string());
-  if (connect(fd.get(), address.get(), address.length) != 0) {
-    if (errno != EINPROGRESS && errno != EINTR) return system_error(errno, what);
-    if (!wait_for(fd.get(), POLLOUT, now_seconds() + timeout)) return system_error(ETIMEDOUT, what);
-    int code = 0;
-    socklen_t length = sizeof code;
-    getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &code, &length);
-    if (code != 0) return system_error(code, what);
-  }
+  int code = 0;
+  socklen_t length = sizeof code;
+  getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &length);
+  if (code != 0) return system_error(code, what);
   // A port of this machine's own ephemeral range can connect to itself when nobody listens there.
   SocketAddress self;
   self.length = sizeof self.storage;
-  getsockname(fd.get(), self.get(), &self.length);
+  getsockname(fd, self.get(), &self.length);
   if (const auto own = from_socket_address(self.get());
       own && own->address == to.address && own->port == to.port)
     return system_error(ECONNREFUSED, what);
+  return {};
+}
+
+Result<UniqueFd> connect_to(const Endpoint& to, double timeout) {
+  EPCCL_ASSIGN(UniqueFd fd, start_connect(to));
+  if (!wait_for(fd.get(), POLLOUT, now_seconds() + timeout))
+    return system_error(ETIMEDOUT, fmt::format("connecting to {}", to.to_string()));
+  EPCCL_TRY(finish_connect(fd.get(), to));
   return fd;
 }
 
@@ -279,4 +289,4 @@ bool wait_for(int fd, short events, double deadline) {
   }
 }
 
-}  // namespace epccl::runtime::net
+}  // namespace epccl::net

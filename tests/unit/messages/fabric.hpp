@@ -3,44 +3,57 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <vector>
 
 #include "base/clock.hpp"
-#include "transports/ucx/ucx_transport.hpp"
+#include "makers.hpp"
 
 namespace epccl::transports {
+
+#ifdef EPCCL_WITH_UCX
+using Makers = testing::Types<Tcp, Ucx>;
+#else
+using Makers = testing::Types<Tcp>;
+#endif
+
+struct MakerNames {
+  template <typename Maker>
+  static std::string GetName(int) {
+    return Maker::name;
+  }
+};
 
 /// Far above what any step takes; only a hang reaches it.
 inline constexpr double patience_seconds = 30;
 
+template <typename Maker>
 class Fabric {
  public:
-  /// A rank that is closed waits for the others to confirm, and they are driven by the same thread: not for
-  /// long, then.
-  static constexpr UcxOptions hasty{.close_timeout = 0.01, .expected_peers = 0};
+  using Transport = typename Maker::Transport;
 
-  explicit Fabric(int ranks, UcxOptions options = hasty) : lookups_(static_cast<size_t>(ranks), 0) {
+  explicit Fabric(int ranks) : lookups_(static_cast<size_t>(ranks), 0) {
     for (int rank = 0; rank < ranks; ++rank) {
       auto lookup = [this](int peer) -> Result<std::vector<std::byte>> {
         ++lookups_[static_cast<size_t>(peer)];
         return addresses_[static_cast<size_t>(peer)];
       };
-      auto transport = UcxTransport::create(rank, ranks, lookup, options);
+      auto transport = Maker::create(rank, ranks, lookup);
       if (!transport.ok()) throw std::runtime_error(transport.status().message());
       transports_.push_back(std::move(transport).value());
       addresses_.push_back(transports_.back()->address());
     }
   }
 
-  UcxTransport& operator[](int rank) { return *transports_[static_cast<size_t>(rank)]; }
+  Transport& operator[](int rank) { return *transports_[static_cast<size_t>(rank)]; }
   int ranks() const { return static_cast<int>(transports_.size()); }
   /// How often anybody asked for this rank's address.
   int lookups(int rank) const { return lookups_[static_cast<size_t>(rank)]; }
   void destroy(int rank) { transports_[static_cast<size_t>(rank)].reset(); }
-  std::unique_ptr<UcxTransport> take(int rank) { return std::move(transports_[static_cast<size_t>(rank)]); }
+  std::unique_ptr<Transport> take(int rank) { return std::move(transports_[static_cast<size_t>(rank)]); }
 
   void progress() {
     for (auto& transport : transports_) {
@@ -71,7 +84,7 @@ class Fabric {
   }
 
  private:
-  std::vector<std::unique_ptr<UcxTransport>> transports_;
+  std::vector<std::unique_ptr<Transport>> transports_;
   std::vector<std::vector<std::byte>> addresses_;
   std::vector<int> lookups_;
 };
@@ -97,10 +110,12 @@ struct Message {
         sent(pattern(from, to, with_key, bytes)),
         received(bytes, 0xee) {}
 
-  Status send(Fabric& fabric) {
+  template <typename AnyFabric>
+  Status send(AnyFabric& fabric) {
     return fabric[source].send(destination, key, sent.data(), sent.size(), sending);
   }
-  Status recv(Fabric& fabric) {
+  template <typename AnyFabric>
+  Status recv(AnyFabric& fabric) {
     return fabric[destination].recv(source, key, received.data(), received.size(), receiving);
   }
   bool finished() const { return sending.finished() && receiving.finished(); }

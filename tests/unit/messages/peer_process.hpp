@@ -1,6 +1,6 @@
-// Rank 1 in a process of its own (ucx_peer.cpp): answers one message, then does nothing until killed.
+// Rank 1 in a process of its own (message_peer.cpp): answers one message, then does nothing until killed.
 //
-//   test                                   ucx_peer
+//   test                                   message_peer
 //     <---------- stdout: its address ---------
 //     ----------- stdin: my address ---------->
 //     ----------- hello_key ------------------>
@@ -48,8 +48,8 @@ class PeerProcess {
  public:
   static constexpr MessageKey hello_key = 1, answer_key = 2, farewell_key = 3;
 
-#ifdef UCX_PEER
-  PeerProcess(int rank, int ranks, const std::string& behaviour = "answer") {
+#ifdef MESSAGE_PEER
+  PeerProcess(const std::string& transport, int rank, int ranks, const std::string& behaviour = "answer") {
     int to_child[2], from_child[2];
     if (::pipe2(to_child, O_CLOEXEC) != 0 || ::pipe2(from_child, O_CLOEXEC) != 0)
       throw std::runtime_error("pipe");
@@ -60,13 +60,13 @@ class PeerProcess {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, childs_input.get(), STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, childs_output.get(), STDOUT_FILENO);
-    std::vector<std::string> words{UCX_PEER, std::to_string(rank), std::to_string(ranks), behaviour};
+    std::vector<std::string> words{MESSAGE_PEER, transport, std::to_string(rank), std::to_string(ranks), behaviour};
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
-    const int failed = ::posix_spawn(&pid_, UCX_PEER, &actions, nullptr, arguments.data(), environ);
+    const int failed = ::posix_spawn(&pid_, MESSAGE_PEER, &actions, nullptr, arguments.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
-    if (failed != 0) throw std::runtime_error("cannot start " UCX_PEER);
+    if (failed != 0) throw std::runtime_error("cannot start " MESSAGE_PEER);
     address_ = read_blob(output_.get());
   }
   ~PeerProcess() {

@@ -1,4 +1,4 @@
-// The other side of peer_process.hpp: ucx_peer RANK RANKS answer|half_message
+// The other side of peer_process.hpp: message_peer tcp|ucx RANK RANKS answer|half_message
 #include <sys/prctl.h>
 
 #include <cstdio>
@@ -6,14 +6,14 @@
 #include <cstring>
 
 #include "peer_process.hpp"
-#include "transports/ucx/ucx_transport.hpp"
+#include "makers.hpp"
 
 using namespace epccl;
 using namespace epccl::transports;
 
 namespace {
 
-void finish(UcxTransport& transport, const Completion& completion) {
+void finish(MessageTransport& transport, const Completion& completion) {
   while (!completion.finished()) transport.progress();
 }
 
@@ -21,19 +21,15 @@ void asleep_until_killed() {
   for (;;) ::pause();
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that dies leaves nothing behind
-  if (argc != 4) return 2;
+template <typename Maker>
+int run(int rank, int ranks, const char* behaviour) {
   std::vector<std::byte> other;
-  auto created = UcxTransport::create(std::atoi(argv[1]), std::atoi(argv[2]),
-                                      [&](int) -> Result<std::vector<std::byte>> { return other; });
+  auto created = Maker::create(rank, ranks, [&](int) -> Result<std::vector<std::byte>> { return other; });
   if (!created.ok()) {
     std::fprintf(stderr, "%s\n", created.status().message().c_str());
     return 1;
   }
-  UcxTransport& transport = **created;
+  auto& transport = **created;
   write_blob(STDOUT_FILENO, transport.address());
   other = read_blob(STDIN_FILENO);
 
@@ -41,7 +37,7 @@ int main(int argc, char** argv) {
   Completion hello, farewell, answer;
   if (!transport.recv(0, PeerProcess::hello_key, greeting, sizeof greeting, hello).ok()) return 1;
   finish(transport, hello);
-  if (std::strcmp(argv[3], "half_message") == 0) {
+  if (std::strcmp(behaviour, "half_message") == 0) {
     const std::vector<char> large(64 << 20, 'x');
     (void)transport.send(0, PeerProcess::answer_key, large.data(), large.size(), answer);
     for (;;) transport.progress();
@@ -51,4 +47,19 @@ int main(int argc, char** argv) {
   finish(transport, farewell);
   finish(transport, answer);
   asleep_until_killed();
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that dies leaves nothing behind
+  if (argc != 5) return 2;
+  const std::string transport = argv[1];
+  const int rank = std::atoi(argv[2]), ranks = std::atoi(argv[3]);
+#ifdef EPCCL_WITH_UCX
+  if (transport == Ucx::name) return run<Ucx>(rank, ranks, argv[4]);
+#endif
+  if (transport == Tcp::name) return run<Tcp>(rank, ranks, argv[4]);
+  return 2;
 }

@@ -1,0 +1,140 @@
+// What only the tcp transport does: whose connection stays, who is let in, and what a sender that is not read from meets.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <deque>
+
+#include "fabric.hpp"
+
+namespace epccl::transports {
+namespace {
+
+TEST(TcpConnections, AreSharedByBothDirections) {
+  Fabric<Tcp> fabric(2);
+  Message there(0, 1, 1, 100), back(1, 0, 1, 100);
+  for (Message* message : {&there, &back}) {
+    ASSERT_TRUE(message->recv(fabric).ok());
+    ASSERT_TRUE(message->send(fabric).ok());
+    ASSERT_TRUE(fabric.finish(message->receiving));
+  }
+  EXPECT_EQ(fabric[0].counters().connections, 1u);
+  EXPECT_EQ(fabric[1].counters().connections, 1u);
+  EXPECT_EQ(fabric.lookups(0), 0) << "rank 1 used the connection that was there";
+}
+
+TEST(TcpConnections, ThatCrossBecomeOne) {
+  auto random = seeded_random();
+  for (int attempt = 0; attempt < 50; ++attempt) {
+    Fabric<Tcp> fabric(4);
+    std::deque<Message> messages;
+    for (int source = 0; source < 4; ++source)
+      for (int destination = 0; destination < 4; ++destination)
+        if (source != destination)
+          for (MessageKey key = 0; key < 3; ++key) messages.emplace_back(source, destination, key, random() % 50000);
+    std::shuffle(messages.begin(), messages.end(), random);
+    for (Message& message : messages) {
+      ASSERT_TRUE(message.send(fabric).ok());
+      if (random() % 3 == 0) fabric[static_cast<int>(random() % 4)].progress();
+    }
+    for (Message& message : messages) ASSERT_TRUE(message.recv(fabric).ok());
+    ASSERT_TRUE(fabric.drive_until([&] { return std::ranges::all_of(messages, &Message::finished); }));
+    for (const Message& message : messages) message.expect_arrived();
+    for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(fabric[rank].counters().connections, 3u);
+  }
+}
+
+// The lower rank may use its connection at once, and hears only later that the higher one has dialled too.
+TEST(TcpConnections, OfTheLowerRankStayWhenTheOtherComesLate) {
+  net::Endpoint here = *net::local_address("lo");
+  const UniqueFd listener = std::move(net::listen_at(here)).value();
+  tcp::Address address_of_1;
+  address_of_1.endpoint = here;
+  auto rank_0 = Tcp::create(0, 2, [&](int) { return Result(address_of_1.encode()); });
+  ASSERT_TRUE(rank_0.ok());
+  Message message(0, 1, 1, 100);
+  ASSERT_TRUE((*rank_0)->send(1, message.key, message.sent.data(), message.sent.size(), message.sending).ok());
+  const double deadline = now_seconds() + patience_seconds;
+  while (!message.sending.finished() && now_seconds() < deadline) (*rank_0)->progress();
+  ASSERT_EQ(message.sending.state, Completion::State::done);
+
+  const auto address_of_0 = *tcp::Address::decode((*rank_0)->address());
+  const UniqueFd late = std::move(net::connect_to(address_of_0.endpoint, 1.0)).value();
+  tcp::Hello hello;
+  hello.cookie = address_of_0.cookie;
+  hello.from = 1;
+  hello.to = 0;
+  ASSERT_EQ(::send(late.get(), &hello, sizeof hello, 0), static_cast<ssize_t>(sizeof hello));
+  char verdict = 0;
+  while (::recv(late.get(), &verdict, 1, MSG_DONTWAIT) < 0 && now_seconds() < deadline) (*rank_0)->progress();
+  EXPECT_EQ(verdict, static_cast<char>(tcp::Verdict::declined));
+}
+
+UniqueFd connect_like_a_stranger(TcpTransport& transport, tcp::Address& address) {
+  address = *tcp::Address::decode(transport.address());
+  auto socket = net::connect_to(address.endpoint, 1.0);
+  EXPECT_TRUE(socket.ok());
+  return std::move(socket).value();
+}
+
+bool is_closed(Fabric<Tcp>& fabric, const UniqueFd& socket) {
+  char byte = 0;
+  return fabric.drive_until([&] {
+    const ssize_t got = ::recv(socket.get(), &byte, 1, MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno == ECONNRESET);
+  });
+}
+
+TEST(TcpStrangers, AreRefusedWithoutEffect) {
+  Fabric<Tcp> fabric(2);
+  tcp::Address address;
+  tcp::Hello right;
+  right.cookie = tcp::Address::decode(fabric[0].address())->cookie;
+  right.from = 1;
+  right.to = 0;
+  tcp::Hello wrong_cookie = right, wrong_magic = right, no_rank = right, another = right;
+  wrong_cookie.cookie[15] ^= 1;
+  wrong_magic.magic[0] = 'X';
+  no_rank.from = 2;
+  another.to = 1;
+  for (const tcp::Hello& hello : {wrong_cookie, wrong_magic, no_rank, another}) {
+    const UniqueFd socket = connect_like_a_stranger(fabric[0], address);
+    ASSERT_EQ(::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof hello));
+    EXPECT_TRUE(is_closed(fabric, socket));
+  }
+  std::deque<UniqueFd> silent;  // many that say nothing, or half of it, keep nobody out
+  for (int i = 0; i < 100; ++i) {
+    silent.push_back(connect_like_a_stranger(fabric[0], address));
+    (void)!::send(silent.back().get(), &right, sizeof right / 2, MSG_NOSIGNAL);
+  }
+  fabric.settle();
+  Message message(1, 0, 1, 1000);
+  ASSERT_TRUE(message.recv(fabric).ok());
+  ASSERT_TRUE(message.send(fabric).ok());
+  ASSERT_TRUE(fabric.finish(message.receiving));
+  message.expect_arrived();
+}
+
+TEST(TcpStreams, StopASenderWhoseMessagesNobodyAsksFor) {
+  Fabric<Tcp> fabric(2);
+  Message hello(0, 1, 0, 1);
+  ASSERT_TRUE(hello.recv(fabric).ok());
+  ASSERT_TRUE(hello.send(fabric).ok());
+  ASSERT_TRUE(fabric.finish(hello.receiving));
+  std::deque<Message> messages;
+  for (MessageKey key = 1; key <= 64; ++key) {
+    messages.emplace_back(0, 1, key, 1 << 20);
+    ASSERT_TRUE(messages.back().send(fabric).ok());
+  }
+  fabric.settle();
+  const auto done = std::ranges::count_if(messages, [](const Message& m) { return m.sending.finished(); });
+  EXPECT_LT(done, 32) << "the receiver swallowed what it has no place for";
+  // The last one first: what lies before it has to be taken after all.
+  for (auto message = messages.rbegin(); message != messages.rend(); ++message) {
+    ASSERT_TRUE(message->recv(fabric).ok());
+    ASSERT_TRUE(fabric.finish(message->receiving));
+    message->expect_arrived();
+  }
+}
+
+}  // namespace
+}  // namespace epccl::transports

@@ -1,0 +1,267 @@
+#include "transports/tcp/message_stream.hpp"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace epccl::transports::tcp {
+namespace {
+
+// Of one pump(): other peers, and other ranks that share the core, get their turn.
+constexpr size_t read_share = 512 << 10;
+constexpr size_t messages_per_write = 16;
+
+}  // namespace
+
+void MessageStream::attach(UniqueFd socket) {
+  socket_ = std::move(socket);
+  may_read_ = may_write_ = true;
+}
+
+bool MessageStream::has_work() const {
+  if (!attached()) return false;
+  return (may_read_ && !paused()) || (may_write_ && !outgoing_.empty());
+}
+
+size_t MessageStream::pending() const {
+  return outgoing_.size() + posted_.size() + (incoming_.completion != nullptr ? 1 : 0);
+}
+
+bool MessageStream::pump() {
+  bool moved = false;
+  if (attached() && may_write_ && !outgoing_.empty()) moved |= write_some();
+  if (attached() && may_read_ && !paused()) moved |= read_some();
+  return moved;
+}
+
+// ---- sending ------------------------------------------------------------------------------------------------------------
+
+void MessageStream::send(MessageKey key, const void* data, size_t bytes, Completion& completion) {
+  completion.state = Completion::State::pending;
+  completion.bytes = 0;
+  if (!failure_.ok()) return fail(completion, describe(true, bytes));
+  ++counters_.messages_sent;
+  counters_.bytes_sent += bytes;
+  outgoing_.push_back({{key, bytes}, static_cast<const std::byte*>(data), 0, &completion});
+  if (attached() && may_write_ && outgoing_.size() == 1) write_some();
+}
+
+bool MessageStream::write_some() {
+  bool moved = false;
+  while (!outgoing_.empty() && may_write_) {
+    std::array<iovec, 2 * messages_per_write> pieces;
+    size_t count = 0, total = 0;
+    for (size_t i = 0; i < std::min(outgoing_.size(), messages_per_write); ++i) {
+      Outgoing& message = outgoing_[i];
+      const size_t header_left = sizeof(Header) - std::min(message.written, sizeof(Header));
+      if (header_left > 0)
+        pieces[count++] = {reinterpret_cast<std::byte*>(&message.header) + sizeof(Header) - header_left, header_left};
+      const size_t data_written = message.written - (sizeof(Header) - header_left), data_left = message.header.bytes - data_written;
+      // sendmsg only reads; iovec has no const.
+      if (data_left > 0) pieces[count++] = {const_cast<std::byte*>(message.data) + data_written, data_left};
+      total += header_left + data_left;
+    }
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = count;
+    const ssize_t sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      may_write_ = false;
+      // A peer that is gone may have left messages that are still to be read: reading finds the end.
+      if (errno != EAGAIN) hung_up();
+      return moved;
+    }
+    moved = true;
+    // Less than all: the socket is full, and tells when it has room again.
+    if (static_cast<size_t>(sent) < total) may_write_ = false;
+    written(static_cast<size_t>(sent));
+  }
+  return moved;
+}
+
+void MessageStream::written(size_t bytes) {
+  while (bytes > 0) {
+    Outgoing& message = outgoing_.front();
+    const size_t left = sizeof(Header) + message.header.bytes - message.written;
+    message.written += std::min(bytes, left);
+    if (bytes < left) return;
+    bytes -= left;
+    message.completion->bytes = message.header.bytes;
+    message.completion->state = Completion::State::done;
+    outgoing_.pop_front();
+  }
+}
+
+// ---- receiving ----------------------------------------------------------------------------------------------------------
+
+void MessageStream::recv(MessageKey key, void* data, size_t bytes, Completion& completion) {
+  completion.state = Completion::State::pending;
+  completion.bytes = 0;
+  const Posted posted{key, static_cast<std::byte*>(data), bytes, &completion};
+  const auto early = std::find_if(early_.begin(), early_.end(), [key](const Early& message) { return message.key == key; });
+  if (early != early_.end()) {
+    if (fits(posted, early->bytes)) {
+      if (early->bytes > 0) std::memcpy(data, early->data.get(), early->bytes);
+      deliver(posted, early->bytes);
+    }
+    early_bytes_ -= early->bytes;
+    early_.erase(early);
+  } else if (!failure_.ok()) {
+    fail(completion, describe(false, bytes));
+  } else if (incoming_.active && incoming_.early != nullptr && incoming_.header.key == key) {
+    take_early(posted);
+  } else {
+    posted_.push_back(posted);
+  }
+}
+
+/// The receive for the message that is just arriving: what is here moves over, the rest goes straight to its place.
+void MessageStream::take_early(const Posted& posted) {
+  early_bytes_ -= incoming_.header.bytes;
+  incoming_.target = nullptr;
+  if (fits(posted, incoming_.header.bytes)) {
+    std::memcpy(posted.data, incoming_.early.get(), incoming_.received);
+    incoming_.target = posted.data;
+    incoming_.completion = posted.completion;
+  }
+  incoming_.early.reset();
+}
+
+bool MessageStream::read_some() {
+  size_t total = 0;
+  while (total < read_share && !paused()) {
+    std::array<iovec, 2> pieces;
+    size_t count = 0;
+    const bool direct = incoming_.active && incoming_.target != nullptr;
+    const size_t direct_bytes = direct ? incoming_.missing() : 0;
+    if (direct) pieces[count++] = {incoming_.target + incoming_.received, direct_bytes};
+    pieces[count++] = {staging_.data(), staging_.size()};
+    const ssize_t got = ::readv(socket_.get(), pieces.data(), static_cast<int>(count));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) {
+      may_read_ = hung_up_ = false;
+      break;
+    }
+    if (got <= 0) {
+      fail(got == 0 ? Status(Code::remote_error, "it closed the connection") : system_error(errno, "connection lost"));
+      return true;
+    }
+    const auto bytes = static_cast<size_t>(got), here = std::min(bytes, direct_bytes);
+    total += bytes;
+    incoming_.received += here;
+    if (direct && incoming_.missing() == 0) end_message();
+    consume(staging_.data(), bytes - here);
+    // Less than there was room for: the socket is empty, and tells when more comes. Its end it tells only once.
+    if (bytes < direct_bytes + staging_.size() && !hung_up_) {
+      may_read_ = false;
+      break;
+    }
+  }
+  return total > 0;
+}
+
+void MessageStream::consume(const std::byte* data, size_t bytes) {
+  while (bytes > 0) {
+    size_t used = 0;
+    if (!incoming_.active) {
+      used = std::min(bytes, sizeof(Header) - header_filled_);
+      std::memcpy(reinterpret_cast<std::byte*>(&header_) + header_filled_, data, used);
+      header_filled_ += used;
+      if (header_filled_ == sizeof(Header)) begin_message();
+    } else {
+      used = std::min(bytes, incoming_.missing());
+      if (incoming_.target != nullptr) std::memcpy(incoming_.target + incoming_.received, data, used);
+      incoming_.received += used;
+      if (incoming_.missing() == 0) end_message();
+    }
+    data += used;
+    bytes -= used;
+  }
+}
+
+void MessageStream::begin_message() {
+  header_filled_ = 0;
+  incoming_ = {};
+  incoming_.active = true;
+  incoming_.header = header_;
+  const size_t bytes = header_.bytes;
+  const auto posted =
+      std::find_if(posted_.begin(), posted_.end(), [this](const Posted& other) { return other.key == header_.key; });
+  if (posted == posted_.end()) {
+    // One byte at least: that it is there says that the message is early.
+    incoming_.early = std::make_unique_for_overwrite<std::byte[]>(std::max<size_t>(bytes, 1));
+    incoming_.target = incoming_.early.get();
+    early_bytes_ += bytes;
+  } else {
+    if (fits(*posted, bytes)) {
+      incoming_.target = posted->data;
+      incoming_.completion = posted->completion;
+    }
+    posted_.erase(posted);
+  }
+  if (bytes == 0) end_message();
+}
+
+void MessageStream::end_message() {
+  incoming_.active = false;
+  if (incoming_.early != nullptr) {
+    early_.push_back({incoming_.header.key, incoming_.header.bytes, std::move(incoming_.early)});
+  } else if (incoming_.completion != nullptr) {
+    deliver({incoming_.header.key, nullptr, 0, incoming_.completion}, incoming_.header.bytes);
+    incoming_.completion = nullptr;
+  }
+}
+
+void MessageStream::deliver(const Posted& posted, size_t bytes) {
+  ++counters_.messages_received;
+  counters_.bytes_received += bytes;
+  posted.completion->bytes = bytes;
+  posted.completion->state = Completion::State::done;
+}
+
+bool MessageStream::fits(const Posted& posted, size_t bytes) const {
+  if (bytes <= posted.capacity) return true;
+  fail(*posted.completion, error(Code::invalid_usage, "rank {} sent {} bytes where rank {} receives at most {}", peer_,
+                                 bytes, self_, posted.capacity));
+  return false;
+}
+
+// ---- the end ------------------------------------------------------------------------------------------------------------
+
+Status MessageStream::describe(bool sending, size_t bytes) const {
+  return error(Code::remote_error, "{} {} bytes {} rank {}: {}", sending ? "sending" : "receiving", bytes,
+               sending ? "to" : "from", peer_, failure_.message());
+}
+
+void MessageStream::fail(Completion& completion, Status status) {
+  completion.status = std::move(status);
+  completion.state = Completion::State::failed;
+}
+
+void MessageStream::fail(Status why) {
+  if (!failure_.ok()) return;
+  failure_ = std::move(why);
+  socket_.reset();
+  for (const Outgoing& message : outgoing_) fail(*message.completion, describe(true, message.header.bytes));
+  if (incoming_.completion != nullptr) fail(*incoming_.completion, describe(false, incoming_.header.bytes));
+  for (const Posted& posted : posted_) fail(*posted.completion, describe(false, posted.capacity));
+  outgoing_.clear();
+  posted_.clear();
+  if (incoming_.active && incoming_.early != nullptr) early_bytes_ -= incoming_.header.bytes;
+  incoming_ = {};
+}
+
+void MessageStream::close() {
+  if (!attached()) return;
+  ::shutdown(socket_.get(), SHUT_WR);
+  // Closing on unread data would reset the connection, and take what the peer has not read yet with it.
+  while (::recv(socket_.get(), staging_.data(), staging_.size(), MSG_DONTWAIT) > 0) {
+  }
+}
+
+}  // namespace epccl::transports::tcp

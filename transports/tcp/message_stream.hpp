@@ -1,0 +1,121 @@
+// Messages between this rank and one peer over one stream socket.
+//
+//   send(key, data)   [key|length|data][key|length|data] ...   -->  recv(key, data), or kept until it is posted
+//
+// A message leaves straight from the sender's memory and, when its receive is posted, arrives straight in the receiver's:
+// one system call moves many small messages, and a large one without a copy of ours.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.hpp"
+#include "base/unique_fd.hpp"
+#include "transports/transport.hpp"
+
+namespace epccl::transports::tcp {
+
+class MessageStream {
+ public:
+  /// `staging` is shared by a transport's streams: nothing stays in it between calls.
+  MessageStream(int self, int peer, std::span<std::byte> staging, MessageCounters& counters)
+      : self_(self), peer_(peer), staging_(staging), counters_(counters) {}
+
+  /// What was sent before there was a socket goes out now.
+  void attach(UniqueFd socket);
+  bool attached() const { return static_cast<bool>(socket_); }
+  int fd() const { return socket_.get(); }
+
+  void send(MessageKey key, const void* data, size_t bytes, Completion& completion);
+  void recv(MessageKey key, void* data, size_t bytes, Completion& completion);
+
+  /// The socket became readable, writable, or was closed by the peer.
+  void readable() { may_read_ = true; }
+  void writable() { may_write_ = true; }
+  void hung_up() { may_read_ = hung_up_ = true; }
+
+  /// Whether pump() may move something without news from the socket.
+  bool has_work() const;
+  /// Reads and writes what it can, a bounded share at a time. True when anything moved. A broken connection fails the
+  /// stream.
+  bool pump();
+
+  /// Fails what is pending and all that comes later, and closes the socket.
+  void fail(Status why);
+  const Status& failure() const { return failure_; }
+  size_t pending() const;
+
+  /// The end, in good order: what the kernel has taken still goes out.
+  void close();
+
+ private:
+  struct Header {
+    uint64_t key = 0, bytes = 0;
+  };
+  struct Outgoing {
+    Header header;
+    const std::byte* data = nullptr;
+    size_t written = 0;  // of header and data together
+    Completion* completion = nullptr;
+  };
+  struct Posted {
+    MessageKey key = 0;
+    std::byte* data = nullptr;
+    size_t capacity = 0;
+    Completion* completion = nullptr;
+  };
+  struct Early {  // arrived before its receive
+    MessageKey key = 0;
+    size_t bytes = 0;
+    std::unique_ptr<std::byte[]> data;
+  };
+  /// The message whose header has been read.
+  struct Incoming {
+    bool active = false;
+    Header header;
+    size_t received = 0;
+    std::byte* target = nullptr;       // null: its bytes are dropped
+    Completion* completion = nullptr;  // null: nobody has asked yet, or was told that it is too long
+    std::unique_ptr<std::byte[]> early;
+    size_t missing() const { return header.bytes - received; }
+  };
+
+  /// Enough is here that nobody asked for, and nobody asks for anything that may lie behind.
+  bool paused() const { return early_bytes_ >= early_limit && posted_.empty() && incoming_.completion == nullptr; }
+  bool write_some();
+  void written(size_t bytes);
+  bool read_some();
+  void consume(const std::byte* data, size_t bytes);
+  void begin_message();
+  void end_message();
+  void deliver(const Posted& posted, size_t bytes);
+  bool fits(const Posted& posted, size_t bytes) const;
+  void take_early(const Posted& posted);
+  Status describe(bool sending, size_t bytes) const;
+  static void fail(Completion& completion, Status status);
+
+  // More than this is not taken from the socket for receives that nobody has posted: the sender then waits.
+  static constexpr size_t early_limit = 1 << 20;
+
+  const int self_, peer_;
+  const std::span<std::byte> staging_;
+  MessageCounters& counters_;
+  UniqueFd socket_;
+  Status failure_;
+  bool may_read_ = false, may_write_ = false, hung_up_ = false;
+
+  std::deque<Outgoing> outgoing_;
+
+  Header header_;  // being read
+  size_t header_filled_ = 0;
+  Incoming incoming_;
+  std::vector<Posted> posted_;
+  std::deque<Early> early_;
+  size_t early_bytes_ = 0;
+};
+
+}  // namespace epccl::transports::tcp

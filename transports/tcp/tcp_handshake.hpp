@@ -1,0 +1,54 @@
+// What ranks show each other when they connect, and whose connection stays when both connect at once.
+//
+//   dialler                                         acceptor
+//     ---- Hello: acceptor's cookie, who, to whom --->   a wrong one: closed, logged, no effect
+//     <--- verdict, if the dialler is the higher rank    (the lower rank's connection always stays)
+//
+// Each pair of ranks shares one connection. When both dial at once, the one that the lower rank dialled stays: the lower
+// rank declines the other, the higher takes it and drops its own. So a lower rank may send data right behind its Hello,
+// while a higher one waits for the verdict.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "base/net.hpp"
+#include "base/status.hpp"
+
+namespace epccl::transports::tcp {
+
+using Cookie = std::array<uint8_t, 16>;
+
+/// What a rank publishes: where it listens, and what a peer must show to be let in. The bootstrap hands it only to ranks
+/// of the same job.
+struct Address {
+  net::Endpoint endpoint;
+  Cookie cookie{};
+
+  std::vector<std::byte> encode() const {
+    std::vector<std::byte> blob(sizeof *this);
+    std::memcpy(blob.data(), this, sizeof *this);
+    return blob;
+  }
+  static Result<Address> decode(const std::vector<std::byte>& blob) {
+    Address address;
+    if (blob.size() != sizeof address)
+      return error(Code::remote_error, "its address has {} bytes, not {}", blob.size(), sizeof address);
+    std::memcpy(&address, blob.data(), sizeof address);
+    return address;
+  }
+};
+
+struct Hello {
+  static constexpr std::array<char, 8> expected_magic{'E', 'P', 'C', 'C', 'L', 'T', 'C', '1'};
+  std::array<char, 8> magic = expected_magic;
+  Cookie cookie{};
+  int32_t from = -1, to = -1;
+};
+
+enum class Verdict : char { welcome = 'y', declined = 'n' };
+
+}  // namespace epccl::transports::tcp

@@ -1,0 +1,321 @@
+#include "transports/tcp/tcp_transport.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+
+namespace epccl::transports {
+
+using tcp::Hello;
+using tcp::Verdict;
+
+namespace {
+
+// Room for what may lie behind the message that is being read.
+constexpr size_t staging_bytes = 64 << 10;
+
+// Connections that have not said who they are.
+constexpr size_t most_strangers = 128;
+constexpr double patience_with_strangers = 5;
+
+// What an epoll event is about: a class and a number.
+enum class Class : uint64_t { listener, peer, stranger };
+constexpr int number_bits = 56;
+uint64_t tag(Class kind, uint64_t number) { return static_cast<uint64_t>(kind) << number_bits | number; }
+Class class_of(uint64_t what) { return static_cast<Class>(what >> number_bits); }
+uint64_t number_of(uint64_t what) { return what & ((uint64_t{1} << number_bits) - 1); }
+
+void set_stream_options(int fd) {
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+}
+
+}  // namespace
+
+// ---- opening ------------------------------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<TcpTransport>> TcpTransport::create(int rank, int ranks, const net::Endpoint& at,
+                                                           AddressLookup lookup) {
+  if (rank < 0 || rank >= ranks) return error(Code::invalid_argument, "rank {} of {} ranks", rank, ranks);
+  std::unique_ptr<TcpTransport> transport(new TcpTransport(rank, ranks, std::move(lookup)));
+  EPCCL_TRY(transport->open(at));
+  return transport;
+}
+
+TcpTransport::TcpTransport(int rank, int ranks, AddressLookup lookup)
+    : rank_(rank), ranks_(ranks), lookup_(std::move(lookup)), staging_(staging_bytes) {}
+
+Status TcpTransport::open(const net::Endpoint& at) {
+  address_.endpoint = at;
+  EPCCL_ASSIGN(listener_, net::listen_at(address_.endpoint));
+  if (getrandom(address_.cookie.data(), address_.cookie.size(), 0) != static_cast<ssize_t>(address_.cookie.size()))
+    return system_error(errno, "making a random cookie");
+  epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_) return system_error(errno, "creating an epoll descriptor");
+  return watch(listener_.get(), tag(Class::listener, 0));
+}
+
+TcpTransport::~TcpTransport() {
+  for (auto& [rank, peer] : peers_) {
+    peer.stream.close();
+    peer.stream.fail(error(Code::remote_error, "rank {} has closed its connections", rank_));
+  }
+}
+
+Capabilities TcpTransport::capabilities() const {
+  Capabilities able;
+  able.reaches_network = true;
+  return able;
+}
+
+// ---- messages -----------------------------------------------------------------------------------------------------------
+
+Status TcpTransport::check(int peer, MessageKey key, const Completion& completion, const char* verb) const {
+  if (peer < 0 || peer >= ranks_ || peer == rank_)
+    return error(Code::invalid_argument, "{} rank {}: rank {} of {} has no such peer", verb, peer, rank_, ranks_);
+  if (key >> message_key_bits != 0)
+    return error(Code::invalid_argument, "{} rank {}: message key {:#x} has more than {} bits", verb, peer, key,
+                 message_key_bits);
+  if (completion.state == Completion::State::pending)
+    return error(Code::invalid_usage, "{} rank {}: the completion belongs to a pending message", verb, peer);
+  return {};
+}
+
+Status TcpTransport::send(int peer_rank, MessageKey key, const void* data, size_t bytes, Completion& completion) {
+  EPCCL_TRY(check(peer_rank, key, completion, "send to"));
+  Peer& peer = peer_at(peer_rank);
+  if (peer.state == State::unconnected && peer.stream.failure().ok())
+    if (Status status = dial(peer); !status.ok()) fail(peer, std::move(status));
+  peer.stream.send(key, data, bytes, completion);
+  return outcome(peer, completion);
+}
+
+Status TcpTransport::recv(int peer_rank, MessageKey key, void* data, size_t bytes, Completion& completion) {
+  EPCCL_TRY(check(peer_rank, key, completion, "receive from"));
+  Peer& peer = peer_at(peer_rank);
+  peer.stream.recv(key, data, bytes, completion);
+  return outcome(peer, completion);
+}
+
+Status TcpTransport::outcome(Peer& peer, const Completion& completion) {
+  if (peer.stream.has_work()) keep_busy(peer);
+  return completion.state == Completion::State::failed ? completion.status : Status();
+}
+
+TcpTransport::Peer& TcpTransport::peer_at(int rank) {
+  if (const auto known = peers_.find(rank); known != peers_.end()) return known->second;
+  Peer& peer = peers_.try_emplace(rank, rank, rank_, std::span(staging_), counters_).first->second;
+  if (!cancelled_.ok()) peer.stream.fail(cancelled_);
+  return peer;
+}
+
+void TcpTransport::keep_busy(Peer& peer) {
+  if (std::exchange(peer.busy, true)) return;
+  busy_.push_back(&peer);
+}
+
+bool TcpTransport::progress() {
+  bool moved = poll_events();
+  for (size_t i = 0; i < busy_.size(); ++i) {
+    Peer& peer = *busy_[i];
+    moved |= pump(peer);
+    peer.busy = peer.stream.has_work();
+  }
+  std::erase_if(busy_, [](const Peer* peer) { return !peer->busy; });
+  return moved;
+}
+
+bool TcpTransport::pump(Peer& peer) {
+  const size_t pending = peer.stream.pending();
+  const bool moved = peer.stream.pump();
+  if (!peer.stream.failure().ok()) log_failure(peer, pending);
+  return moved;
+}
+
+// ---- connecting ---------------------------------------------------------------------------------------------------------
+
+Status TcpTransport::dial(Peer& peer) {
+  auto blob = lookup_(peer.rank);
+  if (!blob.ok()) return std::move(blob).take_status().with_context("looking up its address");
+  EPCCL_ASSIGN(peer.address, tcp::Address::decode(*blob));
+  EPCCL_ASSIGN(peer.dialled, net::start_connect(peer.address.endpoint));
+  peer.state = State::connecting;
+  return watch(peer.dialled.get(), tag(Class::peer, static_cast<uint64_t>(peer.rank)));
+}
+
+void TcpTransport::on_dialled(Peer& peer) {
+  if (Status status = net::finish_connect(peer.dialled.get(), peer.address.endpoint); !status.ok())
+    return fail(peer, std::move(status));
+  set_stream_options(peer.dialled.get());
+  Hello hello;
+  hello.cookie = peer.address.cookie;
+  hello.from = rank_;
+  hello.to = peer.rank;
+  // A new connection's buffer is empty: it takes these few bytes at once.
+  if (::send(peer.dialled.get(), &hello, sizeof hello, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof hello))
+    return fail(peer, system_error(errno, "greeting it"));
+  if (rank_ < peer.rank) return open_stream(peer, std::move(peer.dialled));
+  peer.state = State::proving;
+  on_verdict(peer);
+}
+
+void TcpTransport::on_verdict(Peer& peer) {
+  char verdict = 0;
+  const ssize_t got = ::recv(peer.dialled.get(), &verdict, 1, 0);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got == 1 && verdict == static_cast<char>(Verdict::welcome)) return open_stream(peer, std::move(peer.dialled));
+  if (got != 1) return fail(peer, error(Code::remote_error, "it closed the connection before it had accepted it"));
+  peer.dialled.reset();
+  peer.state = State::declined;
+}
+
+void TcpTransport::open_stream(Peer& peer, UniqueFd socket) {
+  peer.dialled.reset();
+  peer.state = State::open;
+  peer.stream.attach(std::move(socket));
+  ++counters_.connections;
+  keep_busy(peer);
+  log::trace(log::net, rank_, "connected to rank {}", peer.rank);
+}
+
+void TcpTransport::accept_strangers() {
+  for (;;) {
+    UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket) return;
+    if (strangers_.size() >= most_strangers) {
+      const double now = now_seconds();
+      std::erase_if(strangers_, [now](const Stranger& stranger) { return now - stranger.since > patience_with_strangers; });
+      if (strangers_.size() >= most_strangers) continue;  // closed again
+    }
+    set_stream_options(socket.get());
+    const uint64_t number = next_stranger_++;
+    if (!watch(socket.get(), tag(Class::stranger, number)).ok()) continue;
+    strangers_.push_back({std::move(socket), {}, 0, number, now_seconds()});
+    on_stranger(number);
+  }
+}
+
+void TcpTransport::on_stranger(uint64_t number) {
+  const auto stranger =
+      std::find_if(strangers_.begin(), strangers_.end(), [number](const Stranger& other) { return other.number == number; });
+  if (stranger == strangers_.end()) return;
+  auto* const into = reinterpret_cast<char*>(&stranger->hello);
+  const ssize_t got = ::recv(stranger->socket.get(), into + stranger->filled, sizeof(Hello) - stranger->filled, 0);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got > 0) stranger->filled += static_cast<size_t>(got);
+  if (got > 0 && stranger->filled < sizeof(Hello)) return;
+  if (got <= 0 || !admit(*stranger))
+    log::warn(log::net, rank_, "refused a connection from {}", net::peer_name(stranger->socket.get()));
+  strangers_.erase(stranger);
+}
+
+/// False when it is not who it should be.
+bool TcpTransport::admit(Stranger& stranger) {
+  const Hello& hello = stranger.hello;
+  const bool known = hello.magic == Hello::expected_magic && hello.cookie == address_.cookie && hello.to == rank_ &&
+                     hello.from >= 0 && hello.from < ranks_ && hello.from != rank_;
+  if (!known || !cancelled_.ok()) return false;
+  Peer& peer = peer_at(hello.from);
+  if (!peer.stream.failure().ok()) return false;
+  if (peer.rank > rank_) {
+    const bool have_own = peer.state != State::unconnected;  // dialled, or open already
+    const Verdict verdict = have_own ? Verdict::declined : Verdict::welcome;
+    (void)!::send(stranger.socket.get(), &verdict, 1, MSG_NOSIGNAL);
+    if (have_own) return true;
+  } else if (peer.state == State::open) {
+    return false;
+  }
+  const uint64_t what = tag(Class::peer, static_cast<uint64_t>(peer.rank));
+  epoll_event event{EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {.u64 = what}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, stranger.socket.get(), &event) != 0) return false;
+  open_stream(peer, std::move(stranger.socket));
+  return true;
+}
+
+// ---- events -------------------------------------------------------------------------------------------------------------
+
+Status TcpTransport::watch(int fd, uint64_t what) {
+  epoll_event event{EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {.u64 = what}};
+  if (class_of(what) == Class::listener) event.events = EPOLLIN;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return system_error(errno, "watching a socket");
+  return {};
+}
+
+bool TcpTransport::poll_events() {
+  std::array<epoll_event, 32> events;
+  const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = events[static_cast<size_t>(i)];
+    handle(event.data.u64, event.events);
+  }
+  return count > 0;
+}
+
+void TcpTransport::handle(uint64_t what, uint32_t events) {
+  switch (class_of(what)) {
+    case Class::listener: return accept_strangers();
+    case Class::stranger: return on_stranger(number_of(what));
+    case Class::peer:
+      if (const auto peer = peers_.find(static_cast<int>(number_of(what))); peer != peers_.end())
+        on_peer(peer->second, events);
+  }
+}
+
+void TcpTransport::on_peer(Peer& peer, uint32_t events) {
+  switch (peer.state) {
+    case State::connecting:
+      if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) on_dialled(peer);
+      return;
+    case State::proving: return on_verdict(peer);
+    case State::open:
+      if ((events & EPOLLIN) != 0) peer.stream.readable();
+      if ((events & EPOLLOUT) != 0) peer.stream.writable();
+      if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) peer.stream.hung_up();
+      if (peer.stream.has_work()) keep_busy(peer);
+      return;
+    case State::unconnected:
+    case State::declined: return;
+  }
+}
+
+// ---- the end ------------------------------------------------------------------------------------------------------------
+
+void TcpTransport::fail(Peer& peer, Status why) {
+  if (!peer.stream.failure().ok()) return;
+  const size_t pending = peer.stream.pending();
+  peer.dialled.reset();
+  peer.stream.fail(std::move(why));
+  log_failure(peer, pending);
+}
+
+void TcpTransport::log_failure(const Peer& peer, size_t pending) const {
+  const std::string& why = peer.stream.failure().message();
+  // A peer that left in good order looks the same from here; then nothing is pending.
+  if (pending == 0)
+    log::info(log::net, rank_, "rank {}: {}, nothing pending", peer.rank, why);
+  else
+    log::warn(log::net, rank_, "rank {}: {}, {} messages pending", peer.rank, why, pending);
+}
+
+void TcpTransport::cancel_all() {
+  if (!cancelled_.ok()) return;
+  cancelled_ = error(Code::remote_error, "rank {} gave up communicating", rank_);
+  for (auto& [rank, peer] : peers_) {
+    peer.dialled.reset();
+    peer.stream.fail(cancelled_);
+  }
+  busy_.clear();
+  strangers_.clear();
+}
+
+}  // namespace epccl::transports

@@ -1,0 +1,111 @@
+// Messages between nodes over plain TCP sockets: one connection a pair of ranks, made when first needed.
+//
+// For clusters without RDMA. Sockets never block; one epoll descriptor stands for all of them, so a rank that has nothing
+// to do can sleep on it. Layers, lowest first: tcp_handshake.hpp (who may connect), message_stream.hpp (messages on one
+// socket), this (which sockets there are).
+#pragma once
+
+#include <array>
+#include <list>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "base/net.hpp"
+#include "base/unique_fd.hpp"
+#include "transports/tcp/message_stream.hpp"
+#include "transports/tcp/tcp_handshake.hpp"
+#include "transports/transport.hpp"
+
+namespace epccl::transports {
+
+class TcpTransport final : public MessageTransport {
+ public:
+  /// Listens at `at`; a port of 0 lets the system choose, which is what one wants. `lookup` is called once per peer, at the
+  /// first send to it, and may block. Errors: invalid_argument (rank), system_error (cannot listen there).
+  static Result<std::unique_ptr<TcpTransport>> create(int rank, int ranks, const net::Endpoint& at, AddressLookup lookup);
+
+  /// What was sent and done arrives; what is still pending fails.
+  ~TcpTransport() override;
+  TcpTransport(const TcpTransport&) = delete;
+  TcpTransport& operator=(const TcpTransport&) = delete;
+
+  /// What the peers' `lookup` must return for this rank.
+  std::vector<std::byte> address() const { return address_.encode(); }
+
+  const char* name() const override { return "tcp"; }
+  Capabilities capabilities() const override;
+  /// A message that cannot be started fails its completion too, with the status that is returned.
+  Status send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion) override;
+  Status recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion) override;
+  bool progress() override;
+  /// Always: a send is done when the kernel has all of it.
+  bool drained() override { return true; }
+  int event_fd() const override { return epoll_.get(); }
+  bool arm() override { return busy_.empty(); }
+  /// Final: connections are cut, and every later send and receive fails at once.
+  void cancel_all() override;
+  const MessageCounters& counters() const override { return counters_; }
+
+ private:
+  enum class State : uint8_t {
+    unconnected,
+    connecting,  // dialled
+    proving,     // Hello is out, the verdict is not in
+    declined,    // the peer's own connection will come
+    open,
+  };
+  struct Peer {
+    Peer(int rank_, int self, std::span<std::byte> staging, MessageCounters& counters)
+        : rank(rank_), stream(self, rank_, staging, counters) {}
+    const int rank;
+    State state = State::unconnected;
+    UniqueFd dialled;  // connecting and proving
+    tcp::Address address;
+    bool busy = false;  // in busy_
+    tcp::MessageStream stream;
+  };
+  /// A connection that has not said yet who it is.
+  struct Stranger {
+    UniqueFd socket;
+    tcp::Hello hello;
+    size_t filled = 0;
+    uint64_t number = 0;
+    double since = 0;
+  };
+
+  TcpTransport(int rank, int ranks, AddressLookup lookup);
+  Status open(const net::Endpoint& at);
+  Status check(int peer, MessageKey key, const Completion& completion, const char* verb) const;
+  Peer& peer_at(int rank);
+  Status dial(Peer& peer);
+  Status watch(int fd, uint64_t what);
+  bool poll_events();
+  void handle(uint64_t what, uint32_t events);
+  void on_peer(Peer& peer, uint32_t events);
+  void on_dialled(Peer& peer);
+  void on_verdict(Peer& peer);
+  void accept_strangers();
+  void on_stranger(uint64_t number);
+  bool admit(Stranger& stranger);
+  void open_stream(Peer& peer, UniqueFd socket);
+  void keep_busy(Peer& peer);
+  bool pump(Peer& peer);
+  void fail(Peer& peer, Status why);
+  void log_failure(const Peer& peer, size_t pending) const;
+  Status outcome(Peer& peer, const Completion& completion);
+
+  const int rank_, ranks_;
+  const AddressLookup lookup_;
+  tcp::Address address_;
+  UniqueFd listener_, epoll_;
+  std::vector<std::byte> staging_;
+  std::unordered_map<int, Peer> peers_;  // those that were used
+  std::vector<Peer*> busy_;              // those whose stream may move without news
+  std::list<Stranger> strangers_;
+  uint64_t next_stranger_ = 0;
+  Status cancelled_;
+  MessageCounters counters_;
+};
+
+}  // namespace epccl::transports
