@@ -3,8 +3,8 @@
 //   poster                              waiter
 //   writes data                         polls the poster's counter (acquire)
 //   post(slot, value)  (release)  --->  sees value, then the data
-//        and, if somebody sleeps on it, rings its doorbell (a datagram socket, so that one poll() waits for peers
-//        and for the network alike)
+//        and wakes who sleeps for just that: through a futex, or, who sleeps for the network as well, through a doorbell
+//        (a datagram socket: poll() waits for it and for the network alike)
 #pragma once
 
 #include <sys/types.h>
@@ -21,12 +21,15 @@
 
 namespace epccl::transports {
 
-/// What a rank sleeps for: that `local`'s counter reaches `value`, or that any message comes through a ring.
+/// What a rank sleeps for: that the counter `slot` of every rank in `locals` has reached `value`, or that any message
+/// comes through a ring. Counters of several ranks count as one reason: there is one wake-up, by the last.
 struct SleepFor {
   static constexpr int any_message = node_counters;
-  int local = 0;
-  int counter = any_message;
+  int slot = any_message;
   uint64_t value = 0;
+  LocalMask locals{};
+
+  void add(int local) { locals[static_cast<size_t>(local) / 64] |= uint64_t{1} << (local % 64); }
 };
 
 class NodeMemory {
@@ -71,14 +74,20 @@ class NodeMemory {
   bool can_read_peers() const;
   pid_t pid(int local) const { return segment_.control(local).pid.load(std::memory_order_relaxed); }
 
-  // Sleeping: announce what for, look again at everything waited for, then poll() on doorbell_fd(). Only what was
-  // announced wakes: a rank that waits for many things announces one of them and looks at the rest when it wakes.
-  void announce_sleep(const SleepFor& reason);
+  // Sleeping: announce what for, look again at everything waited for, then sleep. Only what was announced wakes: a rank
+  // that waits for many things announces one of them and looks at the rest when it wakes.
+  enum class Bed : uint8_t {
+    futex,     // sleep() sleeps; only for peers of the node
+    doorbell,  // poll() on doorbell_fd(), beside other descriptors
+  };
+  void announce_sleep(const SleepFor& reason, Bed bed);
+  /// After announce_sleep(.., Bed::futex): until woken, or `seconds` at most.
+  void sleep(double seconds);
   void finish_sleep();
   int doorbell_fd() const { return doorbell_.get(); }
   /// Wakes `local` if it sleeps waiting for messages.
   void notify_message(int local);
-  /// Rings this rank's own bell, from any thread.
+  /// Wakes this rank, from any thread.
   void wake_self();
 
  private:
@@ -90,13 +99,17 @@ class NodeMemory {
   };
 
   NodeMemory(NodeSegment segment, int local) : segment_(std::move(segment)), local_(local) {}
+  Status open_doorbell();
   Status transfer(int local, bool is_write, std::byte* mine, uint64_t theirs, uint64_t bytes) const;
-  void wake_waiting_for(int counter, uint64_t value);
+  void wake_waiting_for(int slot);
+  bool came_true(const Sleeper& sleeper) const;
+  void wake(int local);
   void ring(int local) const;
 
   NodeSegment segment_;
   const int local_;
   UniqueFd doorbell_;
+  Bed bed_ = Bed::futex;  // of the sleep that was announced last
   std::vector<std::vector<Mapping>> mappings_;  // by local rank
 };
 

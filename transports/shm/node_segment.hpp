@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 
 #include "base/status.hpp"
 #include "base/unique_fd.hpp"
@@ -44,15 +45,21 @@ struct alignas(64) RankControl {
   alignas(64) std::array<CallRecord, call_halves> calls;
 };
 
-/// What a sleeping rank waits for: `what` names rank and counter (0: it does not sleep), `value` how far.
-struct Sleeper {
-  std::atomic<uint64_t> what;
+/// Local positions, as a set.
+using LocalMask = std::array<uint64_t, (node_max_ranks + 63) / 64>;
+
+/// What a sleeping rank waits for: that the counter `slot` of all ranks in `locals` has reached `value`.
+struct alignas(64) Sleeper {
+  enum State : uint32_t { awake = 0, on_futex = 1, on_doorbell = 2 };
+  std::atomic<uint32_t> state;  // the futex
+  std::atomic<uint32_t> slot;
   std::atomic<uint64_t> value;
+  std::array<std::atomic<uint64_t>, std::tuple_size_v<LocalMask>> locals;
 };
 
 struct alignas(64) SegmentHeader {
   std::atomic<uint32_t> sleepers;  // how many ranks sleep: posts look here before anything else
-  alignas(64) std::array<Sleeper, node_max_ranks> sleeper;
+  std::array<Sleeper, node_max_ranks> sleeper;
 };
 
 /// Sizes of the parts; equal on every rank of a node.

@@ -83,7 +83,9 @@ Status Executor::begin() {
     return -1;
   };
   for (int local = behind(); local >= 0; local = behind()) {
-    const transports::SleepFor reason{local, transports::done_counter, needed};
+    transports::SleepFor reason{transports::done_counter, needed, {}};
+    for (int other = 0; other < node_.local_size(); ++other)
+      if (other != node_.local()) reason.add(other);
     EPCCL_TRY(waiter_.idle(reason, false, [&] { return behind() < 0; }, [&] {
       return Waiter::Situation{call_->sequence, call_->text,
                                fmt::format("rank {} to finish call {}", cluster_.rank_at(node_index_, local), needed)};
@@ -286,13 +288,23 @@ void Executor::fail_message(Status status) {
   fail(monitor_.explain(std::move(status)));
 }
 
-// One of the pending waits wakes this rank. In a short call the last: most likely the others are over by then, and there is
-// one wake-up instead of many. In a long one the first: its data is to be moved while more is on the way.
+// One kind of the pending waits wakes this rank, once all peers have posted it. In a short call the last kind: most likely
+// the others are over by then. In a long one the first: its data is to be moved while more is on the way.
 transports::SleepFor Executor::reason_to_sleep() const {
-  if (pending_waits_.empty()) return {node_.local(), transports::done_counter, UINT64_MAX};  // the network alone
-  const uint32_t index = waiter_.in_short_call() ? pending_waits_.back() : pending_waits_.front();
-  const CompiledStep& step = plan_->steps[index];
-  return {step.peer_local, step.step.slot, counter_value(call_->sequence, step.step.value)};
+  // The network alone: no counter gets that far.
+  if (pending_waits_.empty()) {
+    transports::SleepFor never{transports::done_counter, UINT64_MAX, {}};
+    never.add(node_.local());
+    return never;
+  }
+  const plan::Step& kind =
+      plan_->steps[waiter_.in_short_call() ? pending_waits_.back() : pending_waits_.front()].step;
+  transports::SleepFor reason{kind.slot, counter_value(call_->sequence, kind.value), {}};
+  for (const uint32_t index : pending_waits_) {
+    const CompiledStep& step = plan_->steps[index];
+    if (step.step.slot == kind.slot && step.step.value == kind.value) reason.add(step.peer_local);
+  }
+  return reason;
 }
 
 Waiter::Situation Executor::describe() const { return {call_->sequence, call_->text, waiting_text()}; }

@@ -16,7 +16,6 @@ constexpr double yield_in_long_call = 100e-6;
 constexpr double check_period = 1e-3;         // of the control line, while yielding
 constexpr double first_report_after = 0.25;   // a wait this long is told to the hub, which compares the ranks
 constexpr double report_period = 2.0;
-constexpr int longest_sleep_ms = 50;          // a lost wake-up costs no more than this
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -87,14 +86,13 @@ Status Waiter::report(double now, const Situation& situation) {
   return {};
 }
 
-void Waiter::sleep(bool network_pending) {
+void Waiter::sleep_on_network() {
   std::array<pollfd, 3> fds{};
   nfds_t count = 0;
   fds[count++] = {node_.doorbell_fd(), POLLIN, 0};
   if (monitor_.fd() >= 0) fds[count++] = {monitor_.fd(), POLLIN, 0};
-  if (network_pending && network_ != nullptr && network_->event_fd() >= 0)
-    fds[count++] = {network_->event_fd(), POLLIN, 0};
-  poll(fds.data(), count, longest_sleep_ms);
+  if (network_->event_fd() >= 0) fds[count++] = {network_->event_fd(), POLLIN, 0};
+  poll(fds.data(), count, static_cast<int>(longest_sleep * 1e3));
 }
 
 }  // namespace epccl::runtime

@@ -70,11 +70,15 @@ class Waiter {
   template <typename TryAgain, typename Describe>
   Status idle(const transports::SleepFor& reason, bool network_pending, TryAgain try_again, Describe describe) {
     const double now = begin_idle();
-    if (now - idle_since_ < policy_.spin_seconds + yield_seconds_) return pause(now);
+    static const double LY = getenv("LY") ? atof(getenv("LY"))*1e-6 : 4e-3;
+    if (now - idle_since_ < policy_.spin_seconds + (network_pending ? yield_seconds_ : std::min(LY,yield_seconds_))) return pause(now);
     if (now >= next_report_) EPCCL_TRY(report(now, describe()));
-    node_.announce_sleep(reason);
+    using Bed = transports::NodeMemory::Bed;
+    const bool on_network = network_pending && network_ != nullptr;
+    node_.announce_sleep(reason, on_network ? Bed::doorbell : Bed::futex);
     const bool again = try_again();
-    if (!again && (!network_pending || network_ == nullptr || network_->arm())) sleep(network_pending);
+    if (!again && !on_network) node_.sleep(longest_sleep);
+    if (!again && on_network && network_->arm()) sleep_on_network();
     node_.finish_sleep();
     if (again) moved();
     return monitor_.check();
@@ -84,7 +88,10 @@ class Waiter {
   double begin_idle();
   Status pause(double now);
   Status report(double now, const Situation& situation);
-  void sleep(bool network_pending);
+  void sleep_on_network();
+
+  // A lost wake-up costs no more than this; failures that only the control line tells are heard of as late.
+  static constexpr double longest_sleep = 50e-3;
 
   transports::NodeMemory& node_;
   transports::MessageTransport* network_;

@@ -1,0 +1,140 @@
+// Posting, and waking those who sleep for it.
+//
+//   poster                                    sleeper
+//   counter = value                           sleeper.slot, value, locals; state = on_futex
+//   fence                                     ++sleepers; fence
+//   sleepers > 0: for each that waits         looks again at everything it waits for
+//     for this slot and now has all:          futex(state == on_futex)
+//     state -> awake, wake it                 state = awake; --sleepers
+//
+// The fences pair: either the sleeper sees the post, or the poster sees the sleeper. Of several posters that complete a
+// reason together the last sees it complete.
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <ctime>
+
+#include "transports/shm/node_memory.hpp"
+
+namespace epccl::transports {
+namespace {
+
+socklen_t doorbell_address(const std::array<uint8_t, 16>& token, int local, sockaddr_un& address) {
+  address = {};
+  address.sun_family = AF_UNIX;
+  // An abstract name (it starts with a zero byte): nothing in the file system, gone with the socket.
+  std::string name = "epccl-";
+  for (const uint8_t byte : token) name += fmt::format("{:02x}", byte);
+  name += fmt::format("-{}", local);
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+}
+
+long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* timeout) {
+  return syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value, timeout, nullptr, 0);
+}
+
+}  // namespace
+
+Status NodeMemory::open_doorbell() {
+  doorbell_.reset(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!doorbell_) return system_error(errno, "socket for the doorbell");
+  sockaddr_un address{};
+  const socklen_t length = doorbell_address(segment_.handle().token, local_, address);
+  if (bind(doorbell_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
+    return system_error(errno, "bind of the doorbell");
+  return {};
+}
+
+void NodeMemory::post(int slot, uint64_t value) {
+  segment_.counter(local_, slot).store(value, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (segment_.header().sleepers.load(std::memory_order_relaxed) != 0) wake_waiting_for(slot);
+}
+
+void NodeMemory::wake_waiting_for(int slot) {
+  for (int local = 0; local < local_size(); ++local) {
+    const Sleeper& sleeper = segment_.header().sleeper[static_cast<size_t>(local)];
+    if (sleeper.state.load(std::memory_order_acquire) == Sleeper::awake) continue;
+    if (sleeper.slot.load(std::memory_order_relaxed) != static_cast<uint32_t>(slot)) continue;
+    if (came_true(sleeper)) wake(local);
+  }
+}
+
+bool NodeMemory::came_true(const Sleeper& sleeper) const {
+  const uint64_t value = sleeper.value.load(std::memory_order_relaxed);
+  const auto slot = static_cast<int>(sleeper.slot.load(std::memory_order_relaxed));
+  for (size_t word = 0; word < sleeper.locals.size(); ++word)
+    for (uint64_t left = sleeper.locals[word].load(std::memory_order_relaxed); left != 0; left &= left - 1)
+      if (counter(static_cast<int>(word * 64) + __builtin_ctzll(left), slot) < value) return false;
+  return true;
+}
+
+void NodeMemory::notify_message(int local) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (segment_.header().sleepers.load(std::memory_order_relaxed) == 0) return;
+  const Sleeper& sleeper = segment_.header().sleeper[static_cast<size_t>(local)];
+  if (sleeper.state.load(std::memory_order_acquire) != Sleeper::awake &&
+      sleeper.slot.load(std::memory_order_relaxed) == SleepFor::any_message)
+    wake(local);
+}
+
+void NodeMemory::wake_self() {
+  wake(local_);
+  ring(local_);
+}
+
+void NodeMemory::wake(int local) {
+  Sleeper& sleeper = segment_.header().sleeper[static_cast<size_t>(local)];
+  switch (sleeper.state.exchange(Sleeper::awake, std::memory_order_acq_rel)) {
+    case Sleeper::on_futex: futex(sleeper.state, FUTEX_WAKE, 1, nullptr); break;
+    case Sleeper::on_doorbell: ring(local); break;
+    default: break;
+  }
+}
+
+void NodeMemory::ring(int local) const {
+  sockaddr_un address{};
+  const socklen_t length = doorbell_address(segment_.handle().token, local, address);
+  const char byte = 0;
+  // Fails when the bell rings already (queue full) or its rank is gone: both are fine.
+  (void)sendto(doorbell_.get(), &byte, 1, MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&address), length);
+}
+
+void NodeMemory::announce_sleep(const SleepFor& reason, Bed bed) {
+  bed_ = bed;
+  Sleeper& sleeper = segment_.header().sleeper[static_cast<size_t>(local_)];
+  sleeper.slot.store(static_cast<uint32_t>(reason.slot), std::memory_order_relaxed);
+  sleeper.value.store(reason.value, std::memory_order_relaxed);
+  for (size_t word = 0; word < reason.locals.size(); ++word)
+    sleeper.locals[word].store(reason.locals[word], std::memory_order_relaxed);
+  sleeper.state.store(bed == Bed::futex ? Sleeper::on_futex : Sleeper::on_doorbell, std::memory_order_release);
+  segment_.header().sleepers.fetch_add(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void NodeMemory::sleep(double seconds) {
+  double whole = 0;
+  const double fraction = std::modf(seconds, &whole);
+  const timespec timeout{static_cast<time_t>(whole), static_cast<long>(fraction * 1e9)};
+  futex(segment_.header().sleeper[static_cast<size_t>(local_)].state, FUTEX_WAIT, Sleeper::on_futex, &timeout);
+}
+
+void NodeMemory::finish_sleep() {
+  Sleeper& sleeper = segment_.header().sleeper[static_cast<size_t>(local_)];
+  sleeper.state.store(Sleeper::awake, std::memory_order_relaxed);
+  segment_.header().sleepers.fetch_sub(1, std::memory_order_relaxed);
+  if (bed_ == Bed::futex) return;
+  char drained[64];
+  while (recv(doorbell_.get(), drained, sizeof drained, MSG_DONTWAIT) > 0) {
+  }
+}
+
+}  // namespace epccl::transports
