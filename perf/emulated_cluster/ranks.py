@@ -187,7 +187,9 @@ class _NodeJob:
             signal.signal(
                 number, signal.SIG_IGN
             )  # the terminal's go to `perf/cluster run` alone, which passes them on
-        os.setsid()
+        # A process group of its own, but not a session: Linux gives each session its own share of the cores
+        # (sched_autogroup), and ranks that yield would yield to their own node only, for milliseconds.
+        os.setpgid(0, 0)
         namespaces.set_name("cluster-run")
         namespaces.enter(self.state["pids"][self.node], ["net", "uts", "ipc", "mnt"])
         namespaces.unshare(namespaces.NEWPID | namespaces.NEWNS)

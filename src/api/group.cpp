@@ -56,7 +56,7 @@ Status progress_batches(const std::vector<Batch>& batches) {
       swept = std::move(result).take_status();
       return value;
     };
-    EPCCL_TRY(first.waiter().idle(transports::SleepFor{}, p2p.network_pending(), again, [&p2p] {
+    EPCCL_TRY(first.waiter().idle([] { return transports::SleepFor{}; }, p2p.network_pending(), again, [&p2p] {
       return runtime::Waiter::Situation{0, "send/recv group", p2p.waiting_text()};
     }));
     EPCCL_TRY(std::move(swept));

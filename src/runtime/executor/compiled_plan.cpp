@@ -18,8 +18,8 @@ CompiledPlan compile(const plan::RankPlan& plan, const topology::Cluster& cluste
   uint32_t next_successor = 0;
   for (size_t i = 0; i < count; ++i) {
     const plan::Step& step = plan.steps[i];
-    CompiledStep ready{step, local(step.source.rank), local(step.destination.rank), local(step.peer), next_successor,
-                       next_successor};
+    CompiledStep ready{step, local(step.source.rank), local(step.destination.rank), local(step.peer),
+                       step.kind == Kind::send || step.kind == Kind::post, next_successor, next_successor};
     next_successor += successor_counts[i];
     compiled.uses_network |= step.kind == Kind::send || step.kind == Kind::recv;
     compiled.steps.push_back(ready);
@@ -30,6 +30,10 @@ CompiledPlan compile(const plan::RankPlan& plan, const topology::Cluster& cluste
   for (size_t i = 0; i < count; ++i)
     for (const uint32_t dependency : plan.dependencies_of(plan.steps[i]))
       compiled.successors[compiled.steps[dependency].last_successor++] = static_cast<uint32_t>(i);
+  // Dependencies are earlier steps, so one pass from the end reaches all.
+  for (size_t i = count; i-- > 0;)
+    if (compiled.steps[i].others_wait)
+      for (const uint32_t dependency : plan.dependencies_of(plan.steps[i])) compiled.steps[dependency].others_wait = true;
   return compiled;
 }
 

@@ -54,7 +54,7 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
     }
     ++idle_visits_;
     if ((remaining_ == 0 && drained_) || !failure_.ok()) break;
-    Status idle = waiter_.idle(reason_to_sleep(), network_busy(), [this] { return sweep(); }, [this] { return describe(); });
+    Status idle = waiter_.idle([this] { return reason_to_sleep(); }, network_busy(), [this] { return sweep(); }, [this] { return describe(); });
     if (!idle.ok()) fail(std::move(idle));
   }
   if (failure_.ok()) node_.set_done(call.sequence);
@@ -86,7 +86,7 @@ Status Executor::begin() {
     transports::SleepFor reason{transports::done_counter, needed, {}};
     for (int other = 0; other < node_.local_size(); ++other)
       if (other != node_.local()) reason.add(other);
-    EPCCL_TRY(waiter_.idle(reason, false, [&] { return behind() < 0; }, [&] {
+    EPCCL_TRY(waiter_.idle([&] { return reason; }, false, [&] { return behind() < 0; }, [&] {
       return Waiter::Situation{call_->sequence, call_->text,
                                fmt::format("rank {} to finish call {}", cluster_.rank_at(node_index_, local), needed)};
     }));
@@ -288,8 +288,8 @@ void Executor::fail_message(Status status) {
   fail(monitor_.explain(std::move(status)));
 }
 
-// One kind of the pending waits wakes this rank, once all peers have posted it. In a short call the last kind: most likely
-// the others are over by then. In a long one the first: its data is to be moved while more is on the way.
+// One kind of the pending waits wakes this rank, once all its peers have posted it: the first that others wait behind, or
+// else, where this rank only collects what is its own, the last: by then the others are most likely over.
 transports::SleepFor Executor::reason_to_sleep() const {
   // The network alone: no counter gets that far.
   if (pending_waits_.empty()) {
@@ -297,8 +297,8 @@ transports::SleepFor Executor::reason_to_sleep() const {
     never.add(node_.local());
     return never;
   }
-  const plan::Step& kind =
-      plan_->steps[waiter_.in_short_call() ? pending_waits_.back() : pending_waits_.front()].step;
+  const auto urgent = std::ranges::find_if(pending_waits_, [this](uint32_t index) { return plan_->steps[index].others_wait; });
+  const plan::Step& kind = plan_->steps[urgent != pending_waits_.end() ? *urgent : pending_waits_.back()].step;
   transports::SleepFor reason{kind.slot, counter_value(call_->sequence, kind.value), {}};
   for (const uint32_t index : pending_waits_) {
     const CompiledStep& step = plan_->steps[index];

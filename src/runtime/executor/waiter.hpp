@@ -59,23 +59,20 @@ class Waiter {
   /// A call begins that is expected to take this long. Short calls are worth yielding through; in long ones a rank that
   /// sleeps leaves its core to those that have work.
   void begin(double expected_seconds);
-  /// Whether the call that began is expected to be a short one.
-  bool in_short_call() const { return short_; }
   /// Starts counting idle time anew. Call whenever something moved.
   void moved() { idle_since_ = 0; }
 
-  /// Called when nothing moved. Waits a little: spins, yields or sleeps (until `reason`, or the network if it is pending,
-  /// wakes it), by how long nothing has moved. Before sleeping it calls `try_again` (true: something moved after all). `describe` is asked for when the wait gets long. Error: the
-  /// communicator failed or the timeout passed.
-  template <typename TryAgain, typename Describe>
-  Status idle(const transports::SleepFor& reason, bool network_pending, TryAgain try_again, Describe describe) {
+  /// Called when nothing moved. Waits a little: spins, yields or sleeps (until what `reason()` says, or the network if it is
+  /// pending, wakes it), by how long nothing has moved. Before sleeping it calls `try_again` (true: something moved after
+  /// all). `describe` is asked for when the wait gets long. Error: the communicator failed or the timeout passed.
+  template <typename Reason, typename TryAgain, typename Describe>
+  Status idle(Reason reason, bool network_pending, TryAgain try_again, Describe describe) {
+    const bool on_network = network_pending && network_ != nullptr;
     const double now = begin_idle();
-    static const double LY = getenv("LY") ? atof(getenv("LY"))*1e-6 : 4e-3;
-    if (now - idle_since_ < policy_.spin_seconds + (network_pending ? yield_seconds_ : std::min(LY,yield_seconds_))) return pause(now);
+    if (now - idle_since_ < policy_.spin_seconds + (on_network ? yield_seconds_ : local_yield_seconds_)) return pause(now);
     if (now >= next_report_) EPCCL_TRY(report(now, describe()));
     using Bed = transports::NodeMemory::Bed;
-    const bool on_network = network_pending && network_ != nullptr;
-    node_.announce_sleep(reason, on_network ? Bed::doorbell : Bed::futex);
+    node_.announce_sleep(reason(), on_network ? Bed::doorbell : Bed::futex);
     const bool again = try_again();
     if (!again && !on_network) node_.sleep(longest_sleep);
     if (!again && on_network && network_->arm()) sleep_on_network();
@@ -97,8 +94,7 @@ class Waiter {
   transports::MessageTransport* network_;
   FailureMonitor& monitor_;
   const WaitPolicy policy_;
-  double yield_seconds_ = 200e-6;
-  bool short_ = true;
+  double yield_seconds_ = 200e-6, local_yield_seconds_ = 200e-6;  // with and without the network
   double idle_since_ = 0;    // 0: something moved since
   double next_check_ = 0;    // of the control line, while yielding
   double next_report_ = 0;
