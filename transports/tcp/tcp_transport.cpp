@@ -34,26 +34,20 @@ uint64_t tag(Class kind, uint64_t number) { return static_cast<uint64_t>(kind) <
 Class class_of(uint64_t what) { return static_cast<Class>(what >> number_bits); }
 uint64_t number_of(uint64_t what) { return what & ((uint64_t{1} << number_bits) - 1); }
 
-void set_stream_options(int fd) {
-  const int on = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-}
-
 }  // namespace
 
 // ---- opening ------------------------------------------------------------------------------------------------------------
 
 Result<std::unique_ptr<TcpTransport>> TcpTransport::create(int rank, int ranks, const net::Endpoint& at,
-                                                           AddressLookup lookup) {
+                                                           AddressLookup lookup, TcpOptions options) {
   if (rank < 0 || rank >= ranks) return error(Code::invalid_argument, "rank {} of {} ranks", rank, ranks);
-  std::unique_ptr<TcpTransport> transport(new TcpTransport(rank, ranks, std::move(lookup)));
+  std::unique_ptr<TcpTransport> transport(new TcpTransport(rank, ranks, std::move(lookup), options));
   EPCCL_TRY(transport->open(at));
   return transport;
 }
 
-TcpTransport::TcpTransport(int rank, int ranks, AddressLookup lookup)
-    : rank_(rank), ranks_(ranks), lookup_(std::move(lookup)), staging_(staging_bytes) {}
+TcpTransport::TcpTransport(int rank, int ranks, AddressLookup lookup, const TcpOptions& options)
+    : rank_(rank), ranks_(ranks), lookup_(std::move(lookup)), options_(options), staging_(staging_bytes) {}
 
 Status TcpTransport::open(const net::Endpoint& at) {
   address_.endpoint = at;
@@ -151,6 +145,17 @@ Status TcpTransport::dial(Peer& peer) {
   EPCCL_ASSIGN(peer.dialled, net::start_connect(peer.address.endpoint));
   peer.state = State::connecting;
   return watch(peer.dialled.get(), tag(Class::peer, static_cast<uint64_t>(peer.rank)));
+}
+
+void TcpTransport::set_stream_options(int fd) const {
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  if (options_.link_rate <= 0) return;  // the kernel sizes buffers by what it sees
+  constexpr double seconds_buffered = 1e-3, least = 64 << 10, most = 16 << 20;
+  // The kernel doubles what is asked for, for its own bookkeeping.
+  const int bytes = static_cast<int>(std::clamp(options_.link_rate * seconds_buffered, least, most) / 2);
+  setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
 void TcpTransport::on_dialled(Peer& peer) {

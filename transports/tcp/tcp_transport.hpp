@@ -19,11 +19,18 @@
 
 namespace epccl::transports {
 
+struct TcpOptions {
+  /// Bytes per second of the network link; 0: unknown. With a known rate a connection holds at most about a millisecond's
+  /// worth of unsent data: more would only let it crowd out the other connections of the link.
+  double link_rate = 0;
+};
+
 class TcpTransport final : public MessageTransport {
  public:
   /// Listens at `at`; a port of 0 lets the system choose, which is what one wants. `lookup` is called once per peer, at the
   /// first send to it, and may block. Errors: invalid_argument (rank), system_error (cannot listen there).
-  static Result<std::unique_ptr<TcpTransport>> create(int rank, int ranks, const net::Endpoint& at, AddressLookup lookup);
+  static Result<std::unique_ptr<TcpTransport>> create(int rank, int ranks, const net::Endpoint& at, AddressLookup lookup,
+                                                      TcpOptions options = {});
 
   /// What was sent and done arrives; what is still pending fails.
   ~TcpTransport() override;
@@ -74,11 +81,12 @@ class TcpTransport final : public MessageTransport {
     double since = 0;
   };
 
-  TcpTransport(int rank, int ranks, AddressLookup lookup);
+  TcpTransport(int rank, int ranks, AddressLookup lookup, const TcpOptions& options);
   Status open(const net::Endpoint& at);
   Status check(int peer, MessageKey key, const Completion& completion, const char* verb) const;
   Peer& peer_at(int rank);
   Status dial(Peer& peer);
+  void set_stream_options(int fd) const;
   Status watch(int fd, uint64_t what);
   bool poll_events();
   void handle(uint64_t what, uint32_t events);
@@ -97,6 +105,7 @@ class TcpTransport final : public MessageTransport {
 
   const int rank_, ranks_;
   const AddressLookup lookup_;
+  const TcpOptions options_;
   tcp::Address address_;
   UniqueFd listener_, epoll_;
   std::vector<std::byte> staging_;

@@ -1,6 +1,9 @@
 #include "algorithms/alltoall/flat.hpp"
 
+#include <array>
+
 #include "algorithms/alltoall/local.hpp"
+#include "algorithms/alltoall/send_window.hpp"
 
 namespace epccl::algorithms {
 
@@ -16,11 +19,13 @@ plan::RankPlan build_flat(const topology::Cluster& cluster, const Exchange& exch
     if (cluster.node_of(source) == node || bytes == 0) continue;
     builder.recv(source, 0, builder.output(exchange.output_offset(rank, source)), bytes);
   }
+  SendWindow window(parameters.send_window);
   for (int distance = 1; distance < ranks; ++distance) {
     const int destination = (rank + distance) % ranks;
     const uint64_t bytes = exchange.bytes(rank, destination);
     if (cluster.node_of(destination) == node || bytes == 0) continue;
-    builder.send(destination, 0, builder.input(exchange.input_offset(rank, destination)), bytes);
+    const std::array after{window.wait_for(bytes)};
+    window.add(builder.send(destination, 0, builder.input(exchange.input_offset(rank, destination)), bytes, after), bytes);
   }
   append_local_exchange(builder, cluster, exchange, rank, parameters);
   return std::move(builder).take();

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "algorithms/alltoall/local.hpp"
+#include "algorithms/alltoall/send_window.hpp"
 #include "algorithms/alltoall/two_stage_layout.hpp"
 
 namespace epccl::algorithms {
@@ -43,6 +45,7 @@ class TwoStage {
         local_(cluster.local_of(rank)),
         members_(cluster.members(node_)),
         layout_(cluster, exchange, node_, parameters),
+        window_(parameters.send_window),
         push_(parameters.push && parameters.direct && members_.size() > 1) {}
 
   void append_receives() {
@@ -263,17 +266,23 @@ class TwoStage {
   uint32_t send_item(const Schedule& schedule, size_t r, size_t i, const StepsOfRounds& sends) {
     const Item& item = schedule.items[i];
     const NodeMessage& message = schedule.messages[static_cast<size_t>(item.message)];
-    const uint64_t bytes = item.end - item.begin;
     Location where;
-    if (layout_.carries_alone() && contiguous_in_input(message, item, where))
-      return builder_.send(message.peer_rank, item.chunk, where, bytes);
+    if (layout_.carries_alone() && contiguous_in_input(message, item, where)) return send(message, item, where, {});
     std::vector<uint32_t> ready, free;
     add_reused(schedule, r, sends, free);
     if (is_source_of(message, local_)) pack_item(message, item, rank_, free, ready);
     for (int local = message.first_source; local < message.last_source; ++local)
       if (local != local_ && has_bytes(message, item, local))
         ready.push_back(builder_.wait(1, members_[static_cast<size_t>(local)], packed_slot(local_), value_of(r)));
-    return builder_.send(message.peer_rank, item.chunk, builder_.scratch(item.offset), bytes, ready);
+    return send(message, item, builder_.scratch(item.offset), std::move(ready));
+  }
+
+  uint32_t send(const NodeMessage& message, const Item& item, const Location& from, std::vector<uint32_t> after) {
+    const uint64_t bytes = item.end - item.begin;
+    after.push_back(window_.wait_for(bytes));
+    const uint32_t step = builder_.send(message.peer_rank, item.chunk, from, bytes, after);
+    window_.add(step, bytes);
+    return step;
   }
 
   bool has_bytes(const NodeMessage& message, const Item& item, int local) const {
@@ -292,6 +301,7 @@ class TwoStage {
   const int rank_, node_, local_;
   const std::vector<int>& members_;
   TwoStageLayout layout_;
+  SendWindow window_;
   const bool push_;
   std::vector<uint32_t> peer_is_here_;  // by local position
 };

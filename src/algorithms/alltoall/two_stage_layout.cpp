@@ -10,6 +10,10 @@ namespace {
 // A round is less than two chunks long (its items before the last fill less than one), and a ring holds two rounds, so that one is filled while the other is read.
 constexpr uint64_t chunks_per_ring = 4;
 
+// Chunks of one message before the next message's turn. Long turns keep each link to one pair of nodes; all messages are
+// to be under way soon, though, so that no relay waits for its first.
+constexpr uint64_t chunks_per_turn = 4;
+
 }  // namespace
 
 uint64_t two_stage_minimum_scratch(int local_size, const Parameters& parameters) {
@@ -96,27 +100,29 @@ void TwoStageLayout::cut(Schedule& schedule, uint64_t ring_begin) const {
   uint64_t round_bytes = chunk_bytes_;  // full: the first item opens a round
   uint64_t position = 0;                // on a line that the ring is wound from
   std::vector<uint64_t> round_begin;
-  for (uint64_t chunk = 0; chunk * chunk_bytes_ < longest; ++chunk) {
+  for (uint64_t turn = 0; turn * chunks_per_turn * chunk_bytes_ < longest; ++turn) {
     for (size_t m = 0; m < schedule.messages.size(); ++m) {
-      const uint64_t begin = chunk * chunk_bytes_;
-      if (begin >= schedule.messages[m].bytes) continue;
-      const uint64_t end = std::min(schedule.messages[m].bytes, begin + chunk_bytes_);
-      if (round_bytes >= chunk_bytes_) {
-        // A round is never cut by the ring's end.
-        if (position % ring_bytes_ + 2 * chunk_bytes_ > ring_bytes_) position += ring_bytes_ - position % ring_bytes_;
-        schedule.rounds.push_back({schedule.items.size(), schedule.items.size(), -1});
-        round_begin.push_back(position);
-        round_bytes = 0;
+      for (uint64_t chunk = turn * chunks_per_turn; chunk < (turn + 1) * chunks_per_turn; ++chunk) {
+        const uint64_t begin = chunk * chunk_bytes_;
+        if (begin >= schedule.messages[m].bytes) break;
+        const uint64_t end = std::min(schedule.messages[m].bytes, begin + chunk_bytes_);
+        if (round_bytes >= chunk_bytes_) {
+          // A round is never cut by the ring's end.
+          if (position % ring_bytes_ + 2 * chunk_bytes_ > ring_bytes_) position += ring_bytes_ - position % ring_bytes_;
+          schedule.rounds.push_back({schedule.items.size(), schedule.items.size(), -1});
+          round_begin.push_back(position);
+          round_bytes = 0;
+        }
+        schedule.items.push_back({static_cast<int>(m), static_cast<uint32_t>(chunk), begin, end,
+                                  ring_begin + position % ring_bytes_});
+        schedule.rounds.back().last_item = schedule.items.size();
+        position += end - begin;
+        round_bytes += end - begin;
+        // Rounds that began a ring's length before this byte had the same space.
+        int& reuses = schedule.rounds.back().reuses;
+        while (round_begin[static_cast<size_t>(reuses + 1)] + ring_bytes_ < position) ++reuses;
+        schedule.ring_reused = schedule.ring_reused || reuses >= 0;
       }
-      schedule.items.push_back({static_cast<int>(m), static_cast<uint32_t>(chunk), begin, end,
-                                ring_begin + position % ring_bytes_});
-      schedule.rounds.back().last_item = schedule.items.size();
-      position += end - begin;
-      round_bytes += end - begin;
-      // Rounds that began a ring's length before this byte had the same space.
-      int& reuses = schedule.rounds.back().reuses;
-      while (round_begin[static_cast<size_t>(reuses + 1)] + ring_bytes_ < position) ++reuses;
-      schedule.ring_reused = schedule.ring_reused || reuses >= 0;
     }
   }
 }

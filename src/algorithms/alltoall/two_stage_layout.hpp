@@ -9,8 +9,9 @@
 //   source 0 --copy--> [s0 d0 d1 ..|s1 d0 d1 ..| ...] --send--> [s0 d0 d1 ..|s1 ..| ...] --copy--> destination 0
 //   source 1 --copy-->     ring of scratch, rounds                ring of scratch, rounds     --copy--> destination 1
 //
-// A message is cut into chunks. The chunks of all messages of one carrier (or relay), first chunks first, are grouped into
-// *rounds* of about one chunk of bytes: what is signalled and awaited as one. Rounds follow each other in a ring of scratch.
+// A message is cut into chunks. The messages of one carrier (or relay) take turns, some chunks each, and the chunks in that
+// order are grouped into *rounds* of about one chunk of bytes: what is signalled and awaited as one. Rounds follow each other
+// in a ring of scratch.
 #pragma once
 
 #include <cstdint>

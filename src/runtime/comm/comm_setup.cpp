@@ -120,7 +120,7 @@ Result<CommParts> set_up(const UniqueId& id, int rank, int ranks, const CommOpti
   parts.config.parameters.direct = parts.direct;
   const bool all_have_rdma = std::ranges::all_of(infos, [](const RankInfo& info) { return info.rdma != 0; });
   EPCCL_ASSIGN(parts.network,
-               open_network(*parts.bootstrap, parts.cluster, rank, parts.config.network, all_have_rdma));
+               open_network(*parts.bootstrap, parts.cluster, rank, parts.config, all_have_rdma));
   EPCCL_TRY(parts.bootstrap->barrier());
   log::info(log::init, rank, "comm {}: rank {} of {} on {}, node {} of {}, local position {} of {}; segment {} bytes",
             parts.config.name, rank, ranks, mine.host.data(), parts.cluster.node_of(rank), parts.cluster.nodes(),
