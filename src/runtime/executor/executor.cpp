@@ -38,7 +38,7 @@ Executor::Executor(const topology::Cluster& cluster, int rank, transports::NodeM
       network_(network),
       monitor_(monitor),
       waiter_(node, network, monitor, policy),
-      share_cores_(policy.share_cores),
+      take_turns_(policy.share_cores && cluster.nodes() > 1),
       streaming_bytes_(streaming_bytes) {}
 
 Status Executor::run(const CompiledPlan& plan, const Call& call) {
@@ -63,7 +63,7 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
 
 Status Executor::begin() {
   failure_ = {};
-  waiter_.begin(call_->expected_seconds);
+  waiter_.begin(call_->expected_seconds, cluster_.nodes() > 1);
   idle_visits_ = 0;
   remaining_ = plan_->steps.size();
   counts_ = plan_->dependency_counts;
@@ -131,7 +131,7 @@ bool Executor::run_ready() {
     start(index);
     // Ranks that share a core take turns by large steps, not by time slices: what one has to send goes on the wire while
     // another copies.
-    if (share_cores_ && plan_->steps[index].step.total_bytes() >= large_step) sched_yield();
+    if (take_turns_ && plan_->steps[index].step.total_bytes() >= large_step) sched_yield();
   }
   ready_.clear();
   next_ready_ = 0;

@@ -72,7 +72,7 @@ class Executor {
   transports::MessageTransport* network_;
   FailureMonitor& monitor_;
   Waiter waiter_;
-  const bool share_cores_;
+  const bool take_turns_;  // with the core, so that what others have to send is on the wire soon
   const uint64_t streaming_bytes_;
 
   // State of the current run.

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/clock.hpp"
@@ -11,8 +12,9 @@ namespace epccl::runtime {
 namespace {
 
 constexpr double short_call = 2e-3;
-// A message from another node takes its time to arrive, and to wake up for it costs most of a short call. Waking for a
-// counter costs less than the visits it saves once a wait has lasted a few rounds of the ranks that share a core.
+// A message from another node takes its time to arrive, and to wake up for it costs most of a short call. Ranks that wait
+// for what their peers get from the network sleep soon: their visits would only delay those peers. On one node alone they
+// had better not: ranks that sleep and wake all the time come to lie unevenly on the cores.
 constexpr double yield_in_short_call = 4e-3;
 constexpr double yield_in_long_call = 100e-6;
 constexpr double yield_for_peers = 50e-6;
@@ -49,13 +51,13 @@ Status FailureMonitor::explain(Status status) {
   return status;
 }
 
-void Waiter::begin(double expected_seconds) {
+void Waiter::begin(double expected_seconds, bool waits_for_network) {
   moved();
   const bool is_short = expected_seconds < short_call;
   yield_seconds_ = local_yield_seconds_ = policy_.yield_seconds;
   if (policy_.yield_seconds >= 0) return;
-  yield_seconds_ = is_short ? yield_in_short_call : yield_in_long_call;
-  local_yield_seconds_ = yield_for_peers;
+  yield_seconds_ = local_yield_seconds_ = is_short ? yield_in_short_call : yield_in_long_call;
+  if (waits_for_network) local_yield_seconds_ = std::min(yield_seconds_, yield_for_peers);
 }
 
 double Waiter::begin_idle() {

@@ -57,8 +57,8 @@ class Waiter {
   };
 
   /// A call begins that is expected to take this long. Short calls are worth yielding through; in long ones a rank that
-  /// sleeps leaves its core to those that have work.
-  void begin(double expected_seconds);
+  /// sleeps leaves its core to those that have work. `waits_for_network`: other ranks of the node do, at least.
+  void begin(double expected_seconds, bool waits_for_network);
   /// Starts counting idle time anew. Call whenever something moved.
   void moved() { idle_since_ = 0; }
 
