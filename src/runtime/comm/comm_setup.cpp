@@ -11,6 +11,7 @@
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/network.hpp"
 #include "runtime/comm/rank_info.hpp"
+#include "runtime/executor/placement.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -93,7 +94,9 @@ void set_wait_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
   // Spinning pays only while every rank of the node has a core of its own.
   const int cores = infos[static_cast<size_t>(parts.rank)].cores;
   parts.config.wait.share_cores = parts.cluster.local_size(node) > cores;
-  if (!parts.config.spin_is_set && parts.config.wait.share_cores) parts.config.wait.spin_seconds = 0;
+  if (!parts.config.wait.share_cores) return;
+  if (!parts.config.spin_is_set) parts.config.wait.spin_seconds = 0;
+  if (parts.cluster.nodes() == 1) parts.config.wait.home_core = home_core(parts.cluster.local_of(parts.rank));
 }
 
 }  // namespace
@@ -122,6 +125,7 @@ Result<CommParts> set_up(const UniqueId& id, int rank, int ranks, const CommOpti
   EPCCL_ASSIGN(parts.network,
                open_network(*parts.bootstrap, parts.cluster, rank, parts.config, all_have_rdma));
   EPCCL_TRY(parts.bootstrap->barrier());
+  go_to_core(parts.config.wait.home_core);
   log::info(log::init, rank, "comm {}: rank {} of {} on {}, node {} of {}, local position {} of {}; segment {} bytes",
             parts.config.name, rank, ranks, mine.host.data(), parts.cluster.node_of(rank), parts.cluster.nodes(),
             parts.cluster.local_of(rank), parts.cluster.local_size(parts.cluster.node_of(rank)),

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/clock.hpp"
+#include "runtime/executor/placement.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -18,6 +19,7 @@ constexpr double short_call = 2e-3;
 constexpr double yield_in_short_call = 4e-3;
 constexpr double yield_in_long_call = 100e-6;
 constexpr double yield_for_peers = 50e-6;
+constexpr double move_period = 2e-3;
 constexpr double check_period = 1e-3;         // of the control line, while yielding
 constexpr double first_report_after = 0.25;   // a wait this long is told to the hub, which compares the ranks
 constexpr double report_period = 2.0;
@@ -53,11 +55,21 @@ Status FailureMonitor::explain(Status status) {
 
 void Waiter::begin(double expected_seconds, bool waits_for_network) {
   moved();
+  go_home();
   const bool is_short = expected_seconds < short_call;
   yield_seconds_ = local_yield_seconds_ = policy_.yield_seconds;
   if (policy_.yield_seconds >= 0) return;
   yield_seconds_ = local_yield_seconds_ = is_short ? yield_in_short_call : yield_in_long_call;
   if (waits_for_network) local_yield_seconds_ = std::min(yield_seconds_, yield_for_peers);
+}
+
+// Now and then, so that a core that something else needs more is not fought for.
+void Waiter::go_home() {
+  if (policy_.home_core < 0 || sched_getcpu() == policy_.home_core) return;
+  const double now = now_seconds();
+  if (now < next_move_) return;
+  next_move_ = now + move_period;
+  go_to_core(policy_.home_core);
 }
 
 double Waiter::begin_idle() {

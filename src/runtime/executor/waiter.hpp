@@ -19,6 +19,7 @@ struct WaitPolicy {
   double yield_seconds = -1;   // < 0: by what the call is expected to take
   double timeout_seconds = 30;
   bool share_cores = false;  // ranks of the node outnumber its cores
+  int home_core = -1;        // where this rank goes when it begins a call; -1: anywhere
 };
 
 /// Failures of the communicator that come from outside the current call. Any thread may abort.
@@ -86,6 +87,7 @@ class Waiter {
   Status pause(double now);
   Status report(double now, const Situation& situation);
   void sleep_on_network();
+  void go_home();
 
   // A lost wake-up costs no more than this; failures that only the control line tells are heard of as late.
   static constexpr double longest_sleep = 50e-3;
@@ -98,6 +100,7 @@ class Waiter {
   double idle_since_ = 0;    // 0: something moved since
   double next_check_ = 0;    // of the control line, while yielding
   double next_report_ = 0;
+  double next_move_ = 0;     // home
 };
 
 }  // namespace epccl::runtime

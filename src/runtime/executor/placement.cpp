@@ -1,0 +1,27 @@
+#include "runtime/executor/placement.hpp"
+
+#include <sched.h>
+
+namespace epccl::runtime {
+
+int home_core(int local) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return -1;
+  int place = local % CPU_COUNT(&allowed);
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &allowed) && place-- == 0) return core;
+  return -1;
+}
+
+void go_to_core(int core) {
+  if (core < 0 || sched_getcpu() == core) return;
+  cpu_set_t allowed, one;
+  CPU_ZERO(&allowed);
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || !CPU_ISSET(core, &allowed)) return;
+  if (sched_setaffinity(0, sizeof one, &one) == 0) sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
+}  // namespace epccl::runtime
