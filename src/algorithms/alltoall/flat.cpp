@@ -19,7 +19,10 @@ plan::RankPlan build_flat(const topology::Cluster& cluster, const Exchange& exch
     if (cluster.node_of(source) == node || bytes == 0) continue;
     builder.recv(source, 0, builder.output(exchange.output_offset(rank, source)), bytes);
   }
-  SendWindow window(parameters.send_window);
+  uint64_t total = 0;
+  for (int destination = 0; destination < ranks; ++destination)
+    if (cluster.node_of(destination) != node) total += exchange.bytes(rank, destination);
+  SendWindow window(parameters.send_window, total);
   for (int distance = 1; distance < ranks; ++distance) {
     const int destination = (rank + distance) % ranks;
     const uint64_t bytes = exchange.bytes(rank, destination);

@@ -5,10 +5,9 @@
 // share the link at the transport's whim instead, and the last of them ends late.
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <span>
 #include <utility>
 
 #include "plan/plan.hpp"
@@ -17,8 +16,9 @@ namespace epccl::algorithms {
 
 class SendWindow {
  public:
-  /// At most `bytes` under way, but always one send.
-  explicit SendWindow(uint64_t bytes) : bytes_(bytes) {}
+  /// At most `window` bytes under way, and about half of the `total` that this rank sends, so that short exchanges keep to
+  /// the order as well; but always one send, and small ones are never held back.
+  SendWindow(uint64_t window, uint64_t total) : bytes_(std::min(window, std::max(total / 2, small))) {}
 
   /// The send that one of `bytes` more has to wait for; plan::Builder::none when there is room.
   uint32_t wait_for(uint64_t bytes) {
@@ -36,6 +36,7 @@ class SendWindow {
   }
 
  private:
+  static constexpr uint64_t small = 128 << 10;
   const uint64_t bytes_;
   std::deque<std::pair<uint32_t, uint64_t>> under_way_;
   uint64_t under_way_bytes_ = 0;

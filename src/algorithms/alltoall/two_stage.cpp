@@ -45,7 +45,8 @@ class TwoStage {
         local_(cluster.local_of(rank)),
         members_(cluster.members(node_)),
         layout_(cluster, exchange, node_, parameters),
-        window_(parameters.send_window),
+        outgoing_(layout_.outgoing(local_)),
+        window_(parameters.send_window, bytes_of(outgoing_)),
         push_(parameters.push && parameters.direct && members_.size() > 1) {}
 
   void append_receives() {
@@ -80,7 +81,7 @@ class TwoStage {
       for (size_t distance = 1; distance < members_.size(); ++distance)
         pack_for(static_cast<int>((static_cast<size_t>(local_) + distance) % members_.size()));
     }
-    const Schedule schedule = layout_.outgoing(local_);
+    const Schedule& schedule = outgoing_;
     uint32_t sent = Builder::none;
     StepsOfRounds sends(schedule.rounds.size());
     for (size_t r = 0; r < schedule.rounds.size(); ++r) {
@@ -115,6 +116,12 @@ class TwoStage {
   }
 
  private:
+  static uint64_t bytes_of(const Schedule& schedule) {
+    uint64_t total = 0;
+    for (const NodeMessage& message : schedule.messages) total += message.bytes;
+    return total;
+  }
+
   using StepsOfRounds = std::vector<std::vector<uint32_t>>;
 
   // Adds the steps of the rounds that had the ring space of round `r` before. (The one the previous round took last may
@@ -301,6 +308,7 @@ class TwoStage {
   const int rank_, node_, local_;
   const std::vector<int>& members_;
   TwoStageLayout layout_;
+  const Schedule outgoing_;  // what this rank carries
   SendWindow window_;
   const bool push_;
   std::vector<uint32_t> peer_is_here_;  // by local position

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/settings.hpp"
 #include "algorithms/alltoall/counts.hpp"
@@ -103,6 +104,7 @@ void set_wait_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
 
 Result<CommParts> set_up(const UniqueId& id, int rank, int ranks, const CommOptions& options) {
   warn_of_unknown_settings(rank);
+  const double begin = now_seconds();
   CommParts parts;
   parts.rank = rank;
   EPCCL_ASSIGN(parts.config, read_comm_config(options));
@@ -126,10 +128,11 @@ Result<CommParts> set_up(const UniqueId& id, int rank, int ranks, const CommOpti
                open_network(*parts.bootstrap, parts.cluster, rank, parts.config, all_have_rdma));
   EPCCL_TRY(parts.bootstrap->barrier());
   go_to_core(parts.config.wait.home_core);
-  log::info(log::init, rank, "comm {}: rank {} of {} on {}, node {} of {}, local position {} of {}; segment {} bytes",
+  log::info(log::init, rank, "comm {}: rank {} of {} on {}, node {} of {}, local position {} of {}; segment {} bytes; "
+            "ready in {:.1f} ms",
             parts.config.name, rank, ranks, mine.host.data(), parts.cluster.node_of(rank), parts.cluster.nodes(),
             parts.cluster.local_of(rank), parts.cluster.local_size(parts.cluster.node_of(rank)),
-            parts.node->segment().bytes());
+            parts.node->segment().bytes(), 1e3 * (now_seconds() - begin));
   return parts;
 }
 

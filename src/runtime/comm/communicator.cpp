@@ -15,6 +15,12 @@ Communicator::Communicator(CommParts parts)
       waiter_(*parts_.node, parts_.network.get(), monitor_, parts_.config.wait) {}
 
 Communicator::~Communicator() {
+  if (parts_.network != nullptr) {
+    const transports::MessageCounters& counters = parts_.network->counters();
+    log::info(log::net, rank(), "comm {}: {} connections, {} messages ({} bytes) sent, {} ({} bytes) received",
+              parts_.config.name, counters.connections, counters.messages_sent, counters.bytes_sent,
+              counters.messages_received, counters.bytes_received);
+  }
   // A communicator that failed has told the others; one that ends well says goodbye.
   parts_.bootstrap->leave();
 }
