@@ -32,7 +32,7 @@ struct Batch {
 Status progress_batches(const std::vector<Batch>& batches) {
   std::vector<runtime::Communicator*> open;
   for (const Batch& batch : batches) open.push_back(batch.communicator.get());
-  for (auto* communicator : open) communicator->waiter().begin(0, communicator->cluster().nodes() > 1);
+  for (auto* communicator : open) communicator->waiter().begin(communicator->cluster().nodes() > 1);
   const auto sweep = [&]() -> Result<bool> {
     bool moved = false;
     for (auto* communicator : open) {

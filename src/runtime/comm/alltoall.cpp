@@ -50,7 +50,7 @@ const AlltoallRunner::Planned& AlltoallRunner::planned(const AlltoallCall& call)
 Status AlltoallRunner::alltoall(const AlltoallCall& call) {
   const Planned& known = planned(call);
   log_choice(known.text, known.choice);
-  return executor_.run(known.plan, {++sequence_, call.input, call.output, known.text, known.choice.seconds});
+  return executor_.run(known.plan, {++sequence_, call.input, call.output, known.text});
 }
 
 Status AlltoallRunner::check_counts(const AlltoallvCall& call, const algorithms::Exchange& exchange) const {
@@ -78,7 +78,7 @@ Status AlltoallRunner::alltoallv(const AlltoallvCall& call) {
   EPCCL_TRY(check_counts(call, gathered.exchange));
   const algorithms::Choice choice = choose(gathered.total_bytes / (ranks * ranks));
   log_choice(text, choice);
-  return executor_.run(build(choice, gathered.exchange), {++sequence_, call.input, call.output, text, choice.seconds});
+  return executor_.run(build(choice, gathered.exchange), {++sequence_, call.input, call.output, text});
 }
 
 }  // namespace epccl::runtime

@@ -63,7 +63,7 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
 
 Status Executor::begin() {
   failure_ = {};
-  waiter_.begin(call_->expected_seconds, cluster_.nodes() > 1);
+  waiter_.begin(cluster_.nodes() > 1);
   idle_visits_ = 0;
   remaining_ = plan_->steps.size();
   counts_ = plan_->dependency_counts;

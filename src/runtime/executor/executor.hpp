@@ -21,7 +21,6 @@ struct Call {
   const void* input = nullptr;
   void* output = nullptr;
   std::string text;  // "alltoall count 4 float32": equal on ranks that agree
-  double expected_seconds = 0;  // as the cost model predicts; decides how to wait
 };
 
 class Executor {

@@ -12,12 +12,10 @@
 namespace epccl::runtime {
 namespace {
 
-constexpr double short_call = 2e-3;
 // A message from another node takes its time to arrive, and to wake up for it costs most of a short call. Ranks that wait
 // for what their peers get from the network sleep soon: their visits would only delay those peers. On one node alone they
 // had better not: ranks that sleep and wake all the time come to lie unevenly on the cores.
-constexpr double yield_in_short_call = 4e-3;
-constexpr double yield_in_long_call = 100e-6;
+constexpr double yield_at_most = 4e-3;
 constexpr double yield_for_peers = 50e-6;
 constexpr double move_period = 2e-3;
 constexpr double check_period = 1e-3;         // of the control line, while yielding
@@ -53,14 +51,13 @@ Status FailureMonitor::explain(Status status) {
   return status;
 }
 
-void Waiter::begin(double expected_seconds, bool waits_for_network) {
+void Waiter::begin(bool waits_for_network) {
   moved();
   go_home();
-  const bool is_short = expected_seconds < short_call;
   yield_seconds_ = local_yield_seconds_ = policy_.yield_seconds;
   if (policy_.yield_seconds >= 0) return;
-  yield_seconds_ = local_yield_seconds_ = is_short ? yield_in_short_call : yield_in_long_call;
-  if (waits_for_network) local_yield_seconds_ = std::min(yield_seconds_, yield_for_peers);
+  yield_seconds_ = yield_at_most;
+  local_yield_seconds_ = waits_for_network ? yield_for_peers : yield_at_most;
 }
 
 // Now and then, so that a core that something else needs more is not fought for.

@@ -16,7 +16,7 @@ namespace epccl::runtime {
 
 struct WaitPolicy {
   double spin_seconds = 0;     // 0 where ranks outnumber cores
-  double yield_seconds = -1;   // < 0: by what the call is expected to take
+  double yield_seconds = -1;   // < 0: by what is waited for
   double timeout_seconds = 30;
   bool share_cores = false;  // ranks of the node outnumber its cores
   int home_core = -1;        // where this rank goes when it begins a call; -1: anywhere
@@ -57,9 +57,8 @@ class Waiter {
     std::string waiting;
   };
 
-  /// A call begins that is expected to take this long. Short calls are worth yielding through; in long ones a rank that
-  /// sleeps leaves its core to those that have work. `waits_for_network`: other ranks of the node do, at least.
-  void begin(double expected_seconds, bool waits_for_network);
+  /// A call begins. `waits_for_network`: this rank may not, but others of its node do.
+  void begin(bool waits_for_network);
   /// Starts counting idle time anew. Call whenever something moved.
   void moved() { idle_since_ = 0; }
 
