@@ -1,0 +1,5 @@
+cmake_minimum_required(VERSION 3.20)
+project(consumer C)
+find_package(epccl REQUIRED)
+add_executable(consumer consumer.c)
+target_link_libraries(consumer PRIVATE epccl::epccl)
