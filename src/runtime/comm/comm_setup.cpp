@@ -91,10 +91,10 @@ Status agree_on_direct_access(CommParts& parts) {
 }
 
 void set_wait_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
-  const int node = parts.cluster.node_of(parts.rank);
-  // Spinning pays only while every rank of the node has a core of its own.
-  const int cores = infos[static_cast<size_t>(parts.rank)].cores;
-  parts.config.wait.share_cores = parts.cluster.local_size(node) > cores;
+  // Spinning pays only while every rank has a core of its own; virtual nodes of one machine share its cores.
+  const RankInfo& mine = infos[static_cast<size_t>(parts.rank)];
+  const auto ranks_here = std::ranges::count(infos, mine.machine, &RankInfo::machine);
+  parts.config.wait.share_cores = ranks_here > mine.cores;
   if (!parts.config.wait.share_cores) return;
   if (!parts.config.spin_is_set) parts.config.wait.spin_seconds = 0;
   if (parts.cluster.nodes() == 1) parts.config.wait.home_core = home_core(parts.cluster.local_of(parts.rank));

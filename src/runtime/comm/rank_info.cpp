@@ -32,6 +32,7 @@ Result<RankInfo> describe_this_rank(const CommConfig& config) {
   EPCCL_ASSIGN(const topology::HostId host, topology::this_host_id());
   RankInfo info;
   info.host_id = host.hash;
+  info.machine = host.machine;
   info.pid = getpid();
   info.cores = usable_cores();
   info.rdma = can_use_rdma() ? 1 : 0;

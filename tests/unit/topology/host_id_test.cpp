@@ -50,6 +50,17 @@ TEST(HostId, OverrideReplacesTheIdentity) {
   EXPECT_EQ(a.label(), "nid001 (EPCCL_HOSTID=node0)");
 }
 
+TEST(HostId, VirtualNodesOfOneMachineAreOneMachine) {
+  const HostId here = make_host_id(identity(), {});
+  EXPECT_EQ(here.machine, make_host_id(identity(), "node0").machine);
+  HostIdentity container = identity();
+  container.namespaces[0].second += "x";
+  EXPECT_EQ(here.machine, make_host_id(container, {}).machine);
+  HostIdentity rebooted = identity();
+  rebooted.boot_id = "rebooted";
+  EXPECT_NE(here.machine, make_host_id(rebooted, {}).machine);
+}
+
 TEST(HostId, EmptyOverrideCountsAsNone) {
   EXPECT_EQ(make_host_id(identity(), "").hash, make_host_id(identity(), {}).hash);
   EXPECT_EQ(make_host_id(identity(), "").label(), "nid001");
