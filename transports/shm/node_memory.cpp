@@ -53,7 +53,7 @@ Result<std::byte*> NodeMemory::address_of(int local, const BufferRef& buffer) {
   for (const Mapping& mapping : known)
     if (mapping.inode == buffer.window.inode && mapping.fd == buffer.window.fd && mapping.size == buffer.window.size)
       return mapping.address + buffer.window.offset;
-  EPCCL_ASSIGN(std::byte * address, device::map_window(buffer.window));
+  EPCCL_ASSIGN(std::byte * address, device::map_window(buffer.window, device::Pages::all));
   if (known.size() >= mappings_kept) {
     munmap(known.front().address, known.front().size);
     known.erase(known.begin());

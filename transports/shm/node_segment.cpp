@@ -62,7 +62,7 @@ Result<NodeSegment> NodeSegment::attach(const SegmentSpec& spec, const SegmentHa
   if (handle.memory.size != segment.bytes_)
     return error(Code::invalid_usage, "the node's segment has {} bytes, this rank's settings make it {}: ranks differ in "
                  "EPCCL_SCRATCH_SIZE?", handle.memory.size, segment.bytes_);
-  auto mapped = device::map_window(handle.memory);
+  auto mapped = device::map_window(handle.memory, device::Pages::as_touched);
   if (!mapped.ok()) return std::move(mapped).take_status().with_context("attaching to the node's shared segment");
   segment.base_ = *mapped;
   segment.handle_ = handle;

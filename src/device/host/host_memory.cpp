@@ -71,7 +71,7 @@ std::optional<WindowRef> find_window(const void* address, size_t size) {
   return WindowRef{getpid(), window.fd.get(), window.inode, window.size, offset};
 }
 
-Result<std::byte*> map_window(const WindowRef& ref) {
+Result<std::byte*> map_window(const WindowRef& ref, Pages pages) {
   const std::string path = fmt::format("/proc/{}/fd/{}", ref.pid, ref.fd);
   const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!fd) return system_error(errno, "open of " + path);
@@ -79,7 +79,8 @@ Result<std::byte*> map_window(const WindowRef& ref) {
   if (fstat(fd.get(), &info) != 0) return system_error(errno, "fstat of " + path);
   if (info.st_ino != ref.inode || static_cast<uint64_t>(info.st_size) < ref.size)
     return error(Code::remote_error, "{} is not the window it was: freed while in use?", path);
-  void* address = mmap(nullptr, ref.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
+  const int flags = pages == Pages::all ? MAP_SHARED | MAP_POPULATE : MAP_SHARED;
+  void* address = mmap(nullptr, ref.size, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
   if (address == MAP_FAILED) return system_error(errno, fmt::format("mmap of {} bytes of {}", ref.size, path));
   return static_cast<std::byte*>(address);
 }

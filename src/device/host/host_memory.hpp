@@ -30,7 +30,10 @@ Status free_window(void* address);
 /// The window that holds all of [address, address + size), if one does. Any thread.
 std::optional<WindowRef> find_window(const void* address, size_t size);
 
+/// What a mapping brings in at once: everything, where all of it will be used; or pages as they are touched.
+enum class Pages : uint8_t { all, as_touched };
+
 /// Maps another process's window into this one, all of it, read and write; unmap with munmap(address, ref.size).
-Result<std::byte*> map_window(const WindowRef& ref);
+Result<std::byte*> map_window(const WindowRef& ref, Pages pages);
 
 }  // namespace epccl::device
