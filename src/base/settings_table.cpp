@@ -67,8 +67,8 @@ const std::vector<Entry>& table() {
        "How long a waiting rank spins before it starts to yield its core. `auto`: by ranks and cores of the "
        "node."},
       {"EPCCL_YIELD", "auto", "microseconds|auto",
-       "How long a waiting rank yields before it sleeps until an event. `auto`: by ranks and cores of the "
-       "node."},
+       "How long a waiting rank yields before it sleeps until an event. `auto`: longer for the network than for peers of "
+       "the node that wait for it."},
 
       {"EPCCL_RANK", "", "integer", "This process's rank. Set by epccl-run; may be set by hand."},
       {"EPCCL_WORLD_SIZE", "", "integer", "Number of ranks of the job. Set together with EPCCL_RANK."},

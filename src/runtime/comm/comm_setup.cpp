@@ -127,7 +127,6 @@ Result<CommParts> set_up(const UniqueId& id, int rank, int ranks, const CommOpti
   EPCCL_ASSIGN(parts.network,
                open_network(*parts.bootstrap, parts.cluster, rank, parts.config, all_have_rdma));
   EPCCL_TRY(parts.bootstrap->barrier());
-  go_to_core(parts.config.wait.home_core);
   log::info(log::init, rank, "comm {}: rank {} of {} on {}, node {} of {}, local position {} of {}; segment {} bytes; "
             "ready in {:.1f} ms",
             parts.config.name, rank, ranks, mine.host.data(), parts.cluster.node_of(rank), parts.cluster.nodes(),

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <random>
 #include <vector>
@@ -132,6 +133,17 @@ struct Message {
   std::vector<uint8_t> sent, received;
   Completion sending, receiving;
 };
+
+/// Receives what was sent before anybody asked for it.
+template <typename AnyFabric>
+void receive_late(AnyFabric& fabric, std::deque<Message>& messages) {
+  fabric.settle();
+  for (Message& message : messages) {
+    (void)message.recv(fabric);
+    ASSERT_TRUE(fabric.finish(message.receiving));
+    message.expect_arrived();
+  }
+}
 
 /// A seed that is printed, or taken from GTEST_RANDOM_SEED to repeat a run.
 inline std::mt19937_64 seeded_random() {
