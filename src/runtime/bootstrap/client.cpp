@@ -141,6 +141,9 @@ Status Client::wait_for_all(double deadline) {
   if (refused_) return error(Code::invalid_usage, "rank {}: refused by the rendezvous: {}", rank_, *refused_);
   if (!timed_out) return status;
   const Answer answer = ask(question_patience);
+  // Another rank's time was up first, and its news ended the question: it says who is missing.
+  if (answer.missing.empty() && first_notice_)
+    return error(Code::remote_error, "rank {}: {}", rank_, first_notice_->text);
   const std::string text = fmt::format("{} of {} ranks had joined after {} s; missing: {}", answer.joined,
                                        ranks_, timeout_, answer.missing.empty() ? "unknown" : answer.missing);
   report_failure(text);
