@@ -24,11 +24,17 @@ epcclResult_t exchange(epcclComm_t comm, int ranks, size_t count) {
 
 class Death : public testing::TestWithParam<std::vector<int>> {};
 
+// A rank that has completed a call may be ahead of the others, which a death would still stop in it.
+void die_when_the_others_are_through() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  kill(getpid(), SIGKILL);
+}
+
 TEST_P(Death, OfARankByKillIsSeenByAllAtOnce) {
   run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "20"}}, {1}}, [](const RankContext& context) {
     Comm comm(context);
     ASSERT_EQ(exchange(comm, context.ranks, 100), epcclSuccess);
-    if (context.rank == 1) kill(getpid(), SIGKILL);
+    if (context.rank == 1) die_when_the_others_are_through();
     const auto start = std::chrono::steady_clock::now();
     epcclResult_t result = epcclSuccess;
     while (result == epcclSuccess) result = exchange(comm, context.ranks, 100);
@@ -44,7 +50,7 @@ TEST_P(Death, OfTheRankThatMadeTheId) {
   run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "20"}}, {0}}, [](const RankContext& context) {
     Comm comm(context);
     ASSERT_EQ(exchange(comm, context.ranks, 100), epcclSuccess);
-    if (context.rank == 0) kill(getpid(), SIGKILL);
+    if (context.rank == 0) die_when_the_others_are_through();
     epcclResult_t result = epcclSuccess;
     while (result == epcclSuccess) result = exchange(comm, context.ranks, 100);
     EXPECT_EQ(result, epcclRemoteError) << epcclGetLastError(comm);
