@@ -1,0 +1,50 @@
+#include "device/host/simd.hpp"
+
+#include <algorithm>
+#include <atomic>
+
+#include "device/host/simd/kernels.hpp"
+
+namespace epccl::device {
+namespace {
+
+const Kernels* kernels_of(Simd level) {
+#if defined(__x86_64__)
+  if (level == Simd::avx512) return &avx512_kernels;
+  if (level == Simd::avx2) return &avx2_kernels;
+#endif
+  (void)level;
+  return &portable_kernels;
+}
+
+std::atomic<const Kernels*>& chosen() {
+  static std::atomic<const Kernels*> value = kernels_of(best_simd());
+  return value;
+}
+
+}  // namespace
+
+Simd best_simd() {
+#if defined(__x86_64__)
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("f16c")) return Simd::portable;
+  const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return wide ? Simd::avx512 : Simd::avx2;
+#else
+  return Simd::portable;
+#endif
+}
+
+const Kernels& kernels() {
+  return *chosen().load(std::memory_order_relaxed);
+}
+
+SimdLimit::SimdLimit(Simd most) {
+  chosen().store(kernels_of(std::min(most, best_simd())), std::memory_order_relaxed);
+}
+
+SimdLimit::~SimdLimit() {
+  chosen().store(kernels_of(best_simd()), std::memory_order_relaxed);
+}
+
+}  // namespace epccl::device

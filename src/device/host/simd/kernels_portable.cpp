@@ -1,0 +1,11 @@
+#include "device/host/simd/fp8_kernel.hpp"
+#include "device/host/simd/kernels.hpp"
+#include "device/host/simd/lanes_portable.hpp"
+#include "device/host/simd/row_sum_kernel.hpp"
+
+namespace epccl::device {
+
+const Kernels portable_kernels = {sum_row_with<PortableLanes>, quantise_with<PortableLanes>,
+                                  dequantise_with<PortableLanes>};
+
+}  // namespace epccl::device
