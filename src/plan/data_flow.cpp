@@ -48,6 +48,12 @@ Status DataFlow::execute(uint32_t id) {
     case Kind::post:
     case Kind::wait:
       return {};
+    case Kind::move_rows:
+      EPCCL_TRY(move_rows(graph_.rank_plan(id), step));
+      break;
+    case Kind::reduce_rows:
+      EPCCL_TRY(reduce_rows(graph_.rank_plan(id), step));
+      break;
   }
   return check_reliances();
 }
@@ -135,24 +141,31 @@ Status DataFlow::write(const Location& to, uint64_t bytes, uint32_t rows, uint64
   const uint64_t run = contiguous ? bytes * rows : bytes;
   const uint32_t runs = contiguous ? 1 : rows;
   if (run == 0) return {};
-  IntervalMap& map = content(to.rank, to.buffer);
-  size_t fragment = 0;
-  uint64_t used = 0;  // bytes of data[fragment]
+  Supply supply(data);
   Location at = to;
-  for (uint32_t i = 0; i < runs; ++i, at.offset += stride) {
-    EPCCL_TRY(clear_for_write(at, run));
-    for (uint64_t done = 0; done < run;) {
-      const Fragment& from = data[fragment];
-      const uint64_t length = std::min(run - done, from.length - used);
-      const uint64_t begin = at.offset + done;
-      map.insert({begin, begin + length, from.offset + used, from.rank, current_, Piece::no_readers});
-      done += length;
-      used += length;
-      if (used == from.length) {
-        ++fragment;
-        used = 0;
-      }
-    }
+  for (uint32_t i = 0; i < runs; ++i, at.offset += stride) EPCCL_TRY(write_range(at, run, supply));
+  return {};
+}
+
+DataFlow::Fragment DataFlow::Supply::take(uint64_t most) {
+  const Fragment& from = data_[next_];
+  const Fragment taken{std::min(most, from.length - used_), from.offset + used_, from.rank};
+  used_ += taken.length;
+  if (used_ == from.length) {
+    ++next_;
+    used_ = 0;
+  }
+  return taken;
+}
+
+Status DataFlow::write_range(const Location& to, uint64_t bytes, Supply& data) {
+  EPCCL_TRY(clear_for_write(to, bytes));
+  IntervalMap& map = content(to.rank, to.buffer);
+  for (uint64_t begin = to.offset, left = bytes; left > 0;) {
+    const Fragment part = data.take(left);
+    map.insert({begin, begin + part.length, part.offset, part.rank, current_, Piece::no_readers});
+    begin += part.length;
+    left -= part.length;
   }
   return {};
 }
@@ -187,19 +200,24 @@ Status DataFlow::race(const Reliance& reliance) const {
 /// Where some step does write the bytes, the plan has a race; it is only in the order chosen here that it
 /// comes later.
 Status DataFlow::unwritten(const Location& at, uint64_t begin, uint64_t end) const {
-  const auto writes_them = [&](const Step& step) {
-    if (step.kind != Kind::copy && step.kind != Kind::recv) return false;
+  const auto overlaps = [&](const Location& first, uint64_t bytes) {
+    return first.offset < end && begin < first.offset + bytes;
+  };
+  const auto writes_them = [&](uint32_t id) {
+    const Step& step = graph_.step(id);
     if (step.destination.rank != at.rank || step.destination.buffer != at.buffer) return false;
-    for (uint32_t row = 0; row < step.rows; ++row) {
-      const uint64_t first = step.destination.offset + row * step.destination_stride;
-      if (first < end && begin < first + step.bytes) return true;
-    }
+    const bool copies = step.kind == Kind::copy || step.kind == Kind::recv;
+    if (!copies && step.kind != Kind::move_rows && step.kind != Kind::reduce_rows) return false;
+    Location next = step.destination;
+    for (uint32_t row = 0; row < step.rows; ++row, next.offset += step.destination_stride)
+      if (overlaps(copies ? next : destination_rows(graph_.rank_plan(id), step)[row], step.bytes))
+        return true;
     return false;
   };
   const std::string what =
       fmt::format("reads bytes [{}, {}) of the {} of rank {}", begin, end, to_string(at.buffer), at.rank);
   for (uint32_t id = 0; id < graph_.size(); ++id)
-    if (id != current_ && writes_them(graph_.step(id)))
+    if (id != current_ && writes_them(id))
       return failure(current_, fmt::format("race: {}, which {} writes, and nothing makes that complete first",
                                            what, name(id)));
   return failure(current_, what + ", which no other step writes");

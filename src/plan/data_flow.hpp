@@ -15,7 +15,9 @@
 #include "plan/happens_before.hpp"
 #include "plan/interval_map.hpp"
 #include "plan/plan.hpp"
+#include "plan/rows.hpp"
 #include "plan/step_graph.hpp"
+#include "plan/sum_table.hpp"
 
 namespace epccl::plan {
 
@@ -28,14 +30,31 @@ class DataFlow {
   /// steps that race for the same bytes.
   Status run();
 
-  /// After run(): every output holds exactly what `expected` says, and nothing else was written.
-  Status check_outputs(std::span<const Transfer> expected);
+  /// After run(): every output holds exactly what is expected, and nothing else was written.
+  Status check_outputs(std::span<const Transfer> expected, std::span<const RowSum> sums);
 
  private:
-  /// `length` consecutive bytes of the input of `rank` from `offset`.
+  /// `length` consecutive bytes of the input of `rank` from `offset`, or of what SumTable says.
   struct Fragment {
     uint64_t length = 0, offset = 0;
     int32_t rank = 0;
+  };
+  /// Fragments to write, front to back.
+  class Supply {
+   public:
+    explicit Supply(std::span<const Fragment> data) : data_(data) {}
+    /// The next bytes, `most` at most; never none.
+    Fragment take(uint64_t most);
+
+   private:
+    std::span<const Fragment> data_;
+    size_t next_ = 0;
+    uint64_t used_ = 0;  // bytes of data_[next_]
+  };
+  /// What bytes of an output must be: the transfer, or the sum where there is one.
+  struct Wanted {
+    Transfer transfer;
+    const RowSum* sum = nullptr;
   };
   /// The fragments of one message in flight.
   struct Message {
@@ -61,20 +80,27 @@ class DataFlow {
   Status read_range(const Location& from, uint64_t bytes);
   Status write(const Location& to, uint64_t bytes, uint32_t rows, uint64_t stride,
                std::span<const Fragment> data);
+  Status write_range(const Location& to, uint64_t bytes, Supply& data);
   Status clear_for_write(const Location& to, uint64_t bytes);
   void append(const Fragment& fragment);
   void rely(Hazard hazard, uint32_t earlier, const Location& at, uint64_t begin, uint64_t end);
   Status check_reliances();
 
+  Status move_rows(const RankPlan& plan, const Step& step);
+  Status reduce_rows(const RankPlan& plan, const Step& step);
+  Status read_term(const RankPlan& plan, const Step& step, uint32_t sum, const RowTerm& term);
+  Status write_rows(const StepRows& rows, uint32_t count, std::span<const Fragment> data);
+
   Status unwritten(const Location& at, uint64_t begin, uint64_t end) const;
   Status race(const Reliance& reliance) const;
-  Status check_output(int rank, std::span<const Transfer> expected);
-  Status check_nothing_more(int rank, std::span<const Transfer> expected,
-                            std::span<const Piece> written) const;
-  Status wrong_output(int rank, const Piece& piece, uint64_t begin, uint64_t end,
-                      const Transfer& expected) const;
-  Status missing_output(int rank, uint64_t begin, uint64_t end, const Transfer& expected) const;
+  Status check_output(int rank, std::span<const Wanted> wanted);
+  Status check_nothing_more(int rank, std::span<const Wanted> wanted, std::span<const Piece> written) const;
+  bool holds(const Piece& piece, uint64_t at, const Wanted& wanted) const;
+  Status wrong_output(int rank, const Piece& piece, uint64_t begin, uint64_t end, const Wanted& wanted) const;
+  Status missing_output(int rank, uint64_t begin, uint64_t end, const Wanted& wanted) const;
   Status extra_output(int rank, const Piece& piece, uint64_t begin, uint64_t end) const;
+  std::string describe(const Fragment& fragment) const;
+  static std::string describe(const Wanted& wanted, uint64_t begin, uint64_t end);
   Status failure(uint32_t id, const std::string& what) const;
   std::string name(uint32_t id) const;
 
@@ -90,6 +116,9 @@ class DataFlow {
   uint32_t current_ = 0;                          // the step being run
   std::vector<Fragment> data_;                    // what it has read
   std::vector<Reliance> reliances_;
+  SumTable sums_;
+  std::vector<Fragment> made_;     // reduce_rows: the sums that the current step has made
+  std::vector<RowSum::Term> sum_;  // the terms of the next
 };
 
 }  // namespace epccl::plan

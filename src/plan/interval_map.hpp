@@ -7,8 +7,8 @@
 
 namespace epccl::plan {
 
-/// Bytes [begin, end) of a buffer: a copy of `source_rank`'s input from `source_offset` on, written by step
-/// `writer`.
+/// Bytes [begin, end) of a buffer: a copy of `source_rank`'s input from `source_offset` on (or sums: see
+/// SumTable), written by step `writer`.
 struct Piece {
   uint64_t begin = 0, end = 0;
   uint64_t source_offset = 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/rows.hpp"
+
 namespace epccl::plan {
 namespace {
 
@@ -19,6 +21,26 @@ void append_sums(std::vector<RankPair>& of_source, std::vector<RankPair>& out) {
       out.back().messages += pair.messages;
     }
   }
+}
+
+struct Copied {
+  uint64_t bytes = 0;
+  uint64_t to_peers = 0;
+};
+
+/// What a step copies in memory. A row that a sum reads or writes crosses to a peer where it is not in the
+/// buffers of the rank that adds.
+Copied copied_by(const RankPlan& plan, const Step& step) {
+  if (step.kind == Kind::copy || step.kind == Kind::move_rows)
+    return {step.total_bytes(), step.source.rank == step.destination.rank ? 0 : step.total_bytes()};
+  if (step.kind != Kind::reduce_rows) return {};
+  const auto terms = terms_of(plan, step);
+  const std::span<const RowSource> sources = sources_of(plan, step);
+  const auto from_peers = std::ranges::count_if(
+      terms, [&](const RowTerm& term) { return sources[term.source].at.rank != plan.rank; });
+  const uint64_t written_to_peers = step.destination.rank == plan.rank ? 0 : step.rows;
+  return {(terms.size() + step.rows) * step.bytes,
+          (static_cast<uint64_t>(from_peers) + written_to_peers) * step.bytes};
 }
 
 }  // namespace
@@ -57,10 +79,11 @@ LinkBytes count_link_bytes(const Plan& plan) {
             step.bytes;
         links.messages_sent[static_cast<size_t>(rank.rank)] += 1;
         links.messages_received[static_cast<size_t>(step.peer)] += 1;
-      } else if (step.kind == Kind::copy) {
-        links.copied_bytes += step.total_bytes();
-        links.copied_in_node[node] += step.total_bytes();
-        if (step.source.rank != step.destination.rank) links.copied_to_peers[node] += step.total_bytes();
+      } else {
+        const Copied copied = copied_by(rank, step);
+        links.copied_bytes += copied.bytes;
+        links.copied_in_node[node] += copied.bytes;
+        links.copied_to_peers[node] += copied.to_peers;
       }
     }
     append_sums(of_source, links.rank_pairs);

@@ -21,13 +21,13 @@ struct LinkBytes {
   int nodes = 0;
   uint64_t messages = 0;                    // sends
   uint64_t network_bytes = 0;               // bytes of all sends
-  uint64_t copied_bytes = 0;                // bytes of all copies
+  uint64_t copied_bytes = 0;                // copies, moved rows, rows that sums read and write
   std::vector<uint64_t> node_pair_bytes;    // [source node * nodes + destination node]: see between_nodes()
   std::vector<RankPair> rank_pairs;         // those with at least one message, by source, then destination
   std::vector<uint64_t> messages_sent;      // per rank
   std::vector<uint64_t> messages_received;  // per rank
-  std::vector<uint64_t> copied_in_node;     // per node: bytes of all copies
-  std::vector<uint64_t> copied_to_peers;    // per node: the part whose source and destination ranks differ
+  std::vector<uint64_t> copied_in_node;     // per node: its part of copied_bytes
+  std::vector<uint64_t> copied_to_peers;    // per node: the part between buffers of two ranks
 
   uint64_t between_nodes(int source, int destination) const {
     return node_pair_bytes[static_cast<size_t>(source) * static_cast<size_t>(nodes) +
@@ -38,7 +38,7 @@ struct LinkBytes {
   uint64_t ingress(int node) const;
 };
 
-/// Counts a plan whose ranks and peers are in range (well_formed() says so).
+/// Counts a plan whose ranks, peers and tables are in range (well_formed() says so).
 LinkBytes count_link_bytes(const Plan& plan);
 
 }  // namespace epccl::plan

@@ -3,42 +3,44 @@
 #include <iterator>
 
 #include "plan/data_flow.hpp"
+#include "plan/printer.hpp"
 
 namespace epccl::plan {
 
-Status DataFlow::check_outputs(std::span<const Transfer> expected) {
-  std::vector<Transfer> sorted;
-  sorted.reserve(expected.size());
-  std::ranges::copy_if(expected, std::back_inserter(sorted),
-                       [](const Transfer& transfer) { return transfer.bytes > 0; });
-  std::ranges::sort(sorted, [](const Transfer& a, const Transfer& b) {
-    return std::pair(a.destination_rank, a.destination_offset) <
-           std::pair(b.destination_rank, b.destination_offset);
+Status DataFlow::check_outputs(std::span<const Transfer> expected, std::span<const RowSum> sums) {
+  std::vector<Wanted> sorted;
+  sorted.reserve(expected.size() + sums.size());
+  for (const Transfer& transfer : expected)
+    if (transfer.bytes > 0) sorted.push_back({transfer});
+  for (const RowSum& sum : sums)
+    if (sum.bytes > 0)
+      sorted.push_back({{SumTable::rank, 0, sum.destination_rank, sum.destination_offset, sum.bytes}, &sum});
+  std::ranges::sort(sorted, {}, [](const Wanted& it) {
+    return std::pair(it.transfer.destination_rank, it.transfer.destination_offset);
   });
   size_t first = 0;
   for (int rank = 0; rank < graph_.plan().cluster.ranks(); ++rank) {
     size_t last = first;
-    while (last < sorted.size() && sorted[last].destination_rank == rank) ++last;
+    while (last < sorted.size() && sorted[last].transfer.destination_rank == rank) ++last;
     EPCCL_TRY(check_output(rank, std::span(sorted).subspan(first, last - first)));
     first = last;
   }
   return {};
 }
 
-/// Walks what is expected and what was written side by side, both ascending.
-Status DataFlow::check_output(int rank, std::span<const Transfer> expected) {
+/// Walks what is wanted and what was written side by side, both ascending.
+Status DataFlow::check_output(int rank, std::span<const Wanted> wanted) {
   std::vector<Piece> written;
   outputs_[static_cast<size_t>(rank)].for_each(0, UINT64_MAX,
                                                [&](const Piece& piece) { written.push_back(piece); });
   size_t next = 0;
   uint64_t checked = 0;  // all output bytes before this one are right
-  for (const Transfer& want : expected) {
-    const uint64_t end = want.destination_offset + want.bytes;
-    if (want.destination_offset < checked)
+  for (const Wanted& want : wanted) {
+    const uint64_t begin = want.transfer.destination_offset, end = begin + want.transfer.bytes;
+    if (begin < checked)
       return error(Code::invalid_argument,
-                   "two expected transfers overlap in the output of rank {} at byte {}", rank,
-                   want.destination_offset);
-    checked = want.destination_offset;
+                   "two expected transfers or sums overlap in the output of rank {} at byte {}", rank, begin);
+    checked = begin;
     while (checked < end) {
       while (next < written.size() && written[next].end <= checked) ++next;
       if (next == written.size() || written[next].begin >= end)
@@ -46,50 +48,87 @@ Status DataFlow::check_output(int rank, std::span<const Transfer> expected) {
       const Piece& got = written[next];
       if (got.begin > checked) return missing_output(rank, checked, got.begin, want);
       const uint64_t last = std::min(end, got.end);
-      const bool right =
-          got.source_rank == want.source_rank && got.source_offset + (checked - got.begin) ==
-                                                     want.source_offset + (checked - want.destination_offset);
-      if (!right) return wrong_output(rank, got, checked, last, want);
+      if (!holds(got, checked, want)) return wrong_output(rank, got, checked, last, want);
       checked = last;
     }
   }
-  return check_nothing_more(rank, expected, written);
+  return check_nothing_more(rank, wanted, written);
 }
 
-/// All of `expected` is there; a byte that is not in it is one too many.
-Status DataFlow::check_nothing_more(int rank, std::span<const Transfer> expected,
+/// Whether the piece has at `at`, and from there on, what is wanted there.
+bool DataFlow::holds(const Piece& piece, uint64_t at, const Wanted& want) const {
+  const uint64_t found = piece.source_offset + (at - piece.begin);
+  const uint64_t distance = at - want.transfer.destination_offset;
+  if (piece.source_rank != want.transfer.source_rank) return false;
+  if (want.sum == nullptr) return found == want.transfer.source_offset + distance;
+  const SumTable::Sum sum = sums_.find(found);
+  return found - sum.offset == distance && std::ranges::equal(sum.terms, want.sum->terms);
+}
+
+/// All of `wanted` is there; a byte that is not in it is one too many.
+Status DataFlow::check_nothing_more(int rank, std::span<const Wanted> wanted,
                                     std::span<const Piece> written) const {
   size_t next = 0;
+  const auto begin_of = [&](size_t i) { return wanted[i].transfer.destination_offset; };
+  const auto end_of = [&](size_t i) { return begin_of(i) + wanted[i].transfer.bytes; };
   for (const Piece& piece : written)
     for (uint64_t at = piece.begin; at < piece.end;) {
-      while (next < expected.size() && expected[next].destination_offset + expected[next].bytes <= at) ++next;
-      const uint64_t wanted_from = next < expected.size() ? expected[next].destination_offset : UINT64_MAX;
+      while (next < wanted.size() && end_of(next) <= at) ++next;
+      const uint64_t wanted_from = next < wanted.size() ? begin_of(next) : UINT64_MAX;
       if (at < wanted_from) return extra_output(rank, piece, at, std::min(piece.end, wanted_from));
-      at = wanted_from + expected[next].bytes;
+      at = end_of(next);
     }
   return {};
 }
 
-Status DataFlow::missing_output(int rank, uint64_t begin, uint64_t end, const Transfer& expected) const {
-  const uint64_t from = expected.source_offset + (begin - expected.destination_offset);
+namespace {
+
+std::string bytes_of_input(uint64_t begin, uint64_t length, int rank) {
+  return fmt::format("bytes [{}, {}) of the input of rank {}", begin, begin + length, rank);
+}
+
+std::string bytes_of_sum(uint64_t begin, uint64_t length, std::span<const RowSum::Term> terms) {
+  return fmt::format("bytes [{}, {}) of the sum {}", begin, begin + length, to_text(terms));
+}
+
+/// Where two sums part.
+std::string difference(std::span<const RowSum::Term> wanted, std::span<const RowSum::Term> found) {
+  const auto at = std::ranges::mismatch(wanted, found);
+  if (at.in1 == wanted.end() && at.in2 == found.end()) return "; the terms are the same, the bytes are not";
+  const auto term = [](auto it, auto end) { return it == end ? "nothing" : to_text(*it); };
+  return fmt::format("; they differ from term {} on: expected {}, found {}", at.in1 - wanted.begin(),
+                     term(at.in1, wanted.end()), term(at.in2, found.end()));
+}
+
+}  // namespace
+
+std::string DataFlow::describe(const Fragment& fragment) const {
+  if (fragment.rank != SumTable::rank) return bytes_of_input(fragment.offset, fragment.length, fragment.rank);
+  const SumTable::Sum sum = sums_.find(fragment.offset);
+  return bytes_of_sum(fragment.offset - sum.offset, fragment.length, sum.terms);
+}
+
+std::string DataFlow::describe(const Wanted& want, uint64_t begin, uint64_t end) {
+  const uint64_t distance = begin - want.transfer.destination_offset;
+  if (want.sum != nullptr) return bytes_of_sum(distance, end - begin, want.sum->terms);
+  return bytes_of_input(want.transfer.source_offset + distance, end - begin, want.transfer.source_rank);
+}
+
+Status DataFlow::missing_output(int rank, uint64_t begin, uint64_t end, const Wanted& want) const {
   return error(Code::internal_error,
-               "plan {}: bytes [{}, {}) of the output of rank {} are never written; expected: bytes [{}, {}) "
-               "of the input of "
-               "rank {}",
-               graph_.plan().algorithm, begin, end, rank, from, from + (end - begin), expected.source_rank);
+               "plan {}: bytes [{}, {}) of the output of rank {} are never written; expected: {}",
+               graph_.plan().algorithm, begin, end, rank, describe(want, begin, end));
 }
 
 Status DataFlow::wrong_output(int rank, const Piece& piece, uint64_t begin, uint64_t end,
-                              const Transfer& expected) const {
-  const uint64_t found = piece.source_offset + (begin - piece.begin);
-  const uint64_t wanted = expected.source_offset + (begin - expected.destination_offset);
-  return failure(
-      piece.writer,
-      fmt::format(
-          "wrong data in bytes [{}, {}) of the output of rank {}; expected: bytes [{}, {}) of the input "
-          "of rank {}; found: bytes [{}, {}) of the input of rank {}",
-          begin, end, rank, wanted, wanted + (end - begin), expected.source_rank, found,
-          found + (end - begin), piece.source_rank));
+                              const Wanted& want) const {
+  const Fragment found{end - begin, piece.source_offset + (begin - piece.begin), piece.source_rank};
+  std::string text =
+      fmt::format("wrong data in bytes [{}, {}) of the output of rank {}; expected: {}; found: {}", begin,
+                  end, rank, describe(want, begin, end), describe(found));
+  if (want.sum != nullptr && found.rank == SumTable::rank)
+    text += difference(want.sum->terms, sums_.find(found.offset).terms);
+  return failure(piece.writer, text);
 }
 
 Status DataFlow::extra_output(int rank, const Piece& piece, uint64_t begin, uint64_t end) const {

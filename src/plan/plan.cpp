@@ -11,6 +11,8 @@ const char* to_string(Kind kind) {
     case Kind::recv: return "recv";
     case Kind::post: return "post";
     case Kind::wait: return "wait";
+    case Kind::move_rows: return "move_rows";
+    case Kind::reduce_rows: return "reduce_rows";
   }
   return "?";
 }
@@ -30,6 +32,30 @@ void Builder::touch(const Location& location, uint64_t end) {
   if (location.buffer == Buffer::input) grow(plan_.input_bytes);
   if (location.buffer == Buffer::output) grow(plan_.output_bytes);
   if (location.buffer == Buffer::scratch) grow(plan_.scratch_bytes);
+}
+
+/// Lists, and row numbers before the first, that are wrong are left to well_formed(), which says so.
+void Builder::touch(const Rows& rows, uint32_t count, uint64_t bytes) {
+  uint64_t length = count;
+  if (rows.list != Step::no_list) {
+    if (plan_.tables == nullptr || uint64_t{rows.list} + count > plan_.tables->rows.size()) return;
+    const uint32_t highest = std::ranges::max(std::span(plan_.tables->rows).subspan(rows.list, count));
+    if (highest < rows.first_row) return;
+    length = uint64_t{highest} - rows.first_row + 1;
+  }
+  touch(rows.at, rows.at.offset + length * bytes);
+}
+
+void Builder::touch_terms(uint32_t first_sum, uint32_t count, std::span<const RowSource> sources, uint64_t bytes) {
+  if (plan_.tables == nullptr || uint64_t{first_sum} + count >= plan_.tables->sum_begin.size()) return;
+  const RowTables& tables = *plan_.tables;
+  const uint64_t end = std::min<uint64_t>(tables.sum_begin[uint64_t{first_sum} + count], tables.terms.size());
+  for (uint64_t i = tables.sum_begin[first_sum]; i < end; ++i) {
+    const RowTerm& term = tables.terms[i];
+    if (term.source >= sources.size() || term.row < sources[term.source].first_row) continue;
+    const RowSource& source = sources[term.source];
+    touch(source.at, source.at.offset + (uint64_t{term.row} - source.first_row + 1) * bytes);
+  }
 }
 
 uint32_t Builder::append(Step step, Dependencies after) {
@@ -124,6 +150,45 @@ uint32_t Builder::wait(int stage, int peer, uint16_t slot, uint32_t value, Depen
   step.peer = peer;
   step.slot = slot;
   step.value = value;
+  return append(step, after);
+}
+
+uint32_t Builder::move_rows(int stage, const Rows& source, const Rows& destination, uint32_t count, uint64_t bytes,
+                            Dependencies after) {
+  if (count == 0 || bytes == 0) return none;
+  touch(source, count, bytes);
+  touch(destination, count, bytes);
+  Step step;
+  step.kind = Kind::move_rows;
+  step.stage = static_cast<uint8_t>(stage);
+  step.source = source.at;
+  step.source_list = source.list;
+  step.source_first_row = source.first_row;
+  step.destination = destination.at;
+  step.destination_list = destination.list;
+  step.destination_first_row = destination.first_row;
+  step.bytes = bytes;
+  step.rows = count;
+  return append(step, after);
+}
+
+uint32_t Builder::reduce_rows(int stage, uint32_t first_sum, std::span<const RowSource> sources,
+                              const Rows& destination, uint32_t count, uint64_t bytes, Dependencies after) {
+  if (count == 0 || bytes == 0) return none;
+  touch_terms(first_sum, count, sources, bytes);
+  touch(destination, count, bytes);
+  Step step;
+  step.kind = Kind::reduce_rows;
+  step.stage = static_cast<uint8_t>(stage);
+  step.first_sum = first_sum;
+  step.first_source = static_cast<uint32_t>(plan_.row_sources.size());
+  step.source_count = static_cast<uint16_t>(sources.size());
+  step.destination = destination.at;
+  step.destination_list = destination.list;
+  step.destination_first_row = destination.first_row;
+  step.bytes = bytes;
+  step.rows = count;
+  plan_.row_sources.insert(plan_.row_sources.end(), sources.begin(), sources.end());
   return append(step, after);
 }
 

@@ -9,11 +9,15 @@
 //                                   copy  A.scratch -> output
 //   send  C, tag 3          ------------------------------------->   recv  A, tag 3
 //
+// Tokens are rows of equal length. Steps that move or add rows name them through index arrays (RowTables) that belong to
+// the layout of an exchange, not to one plan: a plan does not grow with the number of tokens in a message.
+//
 // Steps of one rank form a graph: a step may start when all its dependencies (earlier steps of the same rank) are
 // complete. Nothing else orders them. A plan step never names a transport, an address or a clock.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,11 +31,13 @@ namespace epccl::plan {
 enum class Buffer : uint8_t { input = 0, output = 1, scratch = 2 };
 
 enum class Kind : uint8_t {
-  copy,  // bytes between buffers of this rank or of ranks on the same node
-  send,  // to a rank on another node; complete when the source may be overwritten
-  recv,  // from a rank on another node; complete when the data is in place
-  post,  // raises this rank's counter `slot` to `value`, after which peers on the node see all earlier writes
-  wait,  // until `peer`'s counter `slot` has reached `value`
+  copy,         // bytes between buffers of this rank or of ranks on the same node
+  send,         // to a rank on another node; complete when the source may be overwritten
+  recv,         // from a rank on another node; complete when the data is in place
+  post,         // raises this rank's counter `slot` to `value`, after which peers on the node see all earlier writes
+  wait,         // until `peer`'s counter `slot` has reached `value`
+  move_rows,    // copies rows, named by index on either side, between buffers of ranks of this node (gather, scatter)
+  reduce_rows,  // every destination row becomes a sum of rows, in the order its terms are listed (scatter-reduce)
 };
 
 /// The first byte of a region.
@@ -42,6 +48,39 @@ struct Location {
   friend bool operator==(const Location&, const Location&) = default;
 };
 
+/// One summand of a row that reduce_rows makes.
+struct RowTerm {
+  static constexpr uint8_t unweighted = 255;
+  enum Ends : uint8_t { nothing = 0, rank_sum = 1, node_sum = 2 };
+
+  uint32_t row = 0;             // of its source
+  uint16_t source = 0;          // among the step's sources
+  uint8_t weight = unweighted;  // which weight of that row it is multiplied with
+  uint8_t ends = nothing;       // Ends: here a rank's partial sum, or a node's, is complete
+  friend bool operator==(const RowTerm&, const RowTerm&) = default;
+};
+
+/// Index arrays that the steps of one rank refer to.
+///
+/// A sum is evaluated so, whatever plan computes it (`round`: to the datatype of the rows and back):
+///   rank = 0, node = 0, total = 0, in float32;
+///   for each term in order: rank += weight * row;  at the end of a rank's terms: node += round(rank), rank = 0;
+///                           at the end of a node's terms: total += round(node), node = 0
+/// and the result is round(total). A node's sum that was computed elsewhere is one term that ends the rank and the node;
+/// rounding it again changes nothing. So every way to spread the additions over ranks gives the same bits. (A sum over
+/// several nodes is no such term: the total is not rounded between them.)
+struct RowTables {
+  std::vector<uint32_t> rows;       // row numbers, for move_rows
+  std::vector<RowTerm> terms;
+  std::vector<uint32_t> sum_begin;  // sum i consists of terms [sum_begin[i], sum_begin[i + 1])
+};
+
+/// Where a reduce step reads: row r of this source lies at `at.offset` + (r - first_row) * bytes of a row.
+struct RowSource {
+  Location at;
+  uint32_t first_row = 0;
+};
+
 /// One step. Which fields mean something depends on `kind`; the rest are zero.
 struct Step {
   Kind kind = Kind::copy;
@@ -50,12 +89,23 @@ struct Step {
   int32_t peer = -1;      // send, recv, wait: the other rank
   uint32_t tag = 0;       // send, recv: unique per (source, destination) within the plan
   uint32_t value = 0;     // post, wait: counters start at 0 for every call and only grow
-  Location source;        // copy, send
-  Location destination;   // copy, recv
-  uint64_t bytes = 0;     // copy: of one row; send, recv: all
-  uint32_t rows = 1;      // copy: rows of `bytes`, `source_stride` and `destination_stride` apart
+  Location source;        // copy, send, move_rows
+  Location destination;   // copy, recv, move_rows, reduce_rows
+  uint64_t bytes = 0;     // copy, move_rows, reduce_rows: of one row; send, recv: all
+  uint32_t rows = 1;      // copy: rows of `bytes`, `source_stride` and `destination_stride` apart; move, reduce: how many
   uint64_t source_stride = 0;
   uint64_t destination_stride = 0;
+  // move_rows, reduce_rows: row r of source or destination lies at `offset` + (r - first row) * `bytes`. The i-th row of
+  // this step is RowTables::rows[list + i], or first row + i where there is no list.
+  static constexpr uint32_t no_list = UINT32_MAX;
+  uint32_t source_list = no_list;
+  uint32_t source_first_row = 0;
+  uint32_t destination_list = no_list;
+  uint32_t destination_first_row = 0;
+  // reduce_rows: the i-th row is sum `first_sum` + i of RowTables, over RankPlan::row_sources [first_source, + source_count).
+  uint32_t first_sum = 0;
+  uint32_t first_source = 0;
+  uint16_t source_count = 0;
   uint32_t first_dependency = 0;  // into RankPlan::dependencies
   uint32_t dependency_count = 0;
 
@@ -67,6 +117,8 @@ struct RankPlan {
   int rank = 0;
   std::vector<Step> steps;
   std::vector<uint32_t> dependencies;  // indices of earlier steps of this rank
+  std::vector<RowSource> row_sources;
+  std::shared_ptr<const RowTables> tables;  // null where no step names rows
   uint64_t input_bytes = 0;
   uint64_t output_bytes = 0;
   uint64_t scratch_bytes = 0;
@@ -92,6 +144,21 @@ struct Transfer {
   uint64_t bytes = 0;
 };
 
+/// What a row of output must be: this sum. Terms of inputs only; their sources are ranks.
+struct RowSum {
+  struct Term {
+    int32_t rank = 0;
+    uint64_t offset = 0;  // of the row, in the rank's input
+    uint8_t weight = RowTerm::unweighted;
+    uint8_t ends = RowTerm::nothing;
+    friend bool operator==(const Term&, const Term&) = default;
+  };
+  int32_t destination_rank = 0;
+  uint64_t destination_offset = 0;
+  uint64_t bytes = 0;
+  std::vector<Term> terms;
+};
+
 /// Counters a rank may use; a plan that needs more is wrong.
 inline constexpr int max_slots = 256;
 
@@ -114,6 +181,21 @@ class Builder {
   uint32_t post(int stage, uint16_t slot, uint32_t value, Dependencies after = {});
   uint32_t wait(int stage, int peer, uint16_t slot, uint32_t value, Dependencies after = {});
 
+  /// Rows of one side of a move: a list in the tables, or consecutive rows.
+  struct Rows {
+    Location at;             // where `first_row` lies
+    uint32_t first_row = 0;
+    uint32_t list = Step::no_list;
+  };
+  /// Moves `count` rows of `bytes`; none when there are none.
+  uint32_t move_rows(int stage, const Rows& source, const Rows& destination, uint32_t count, uint64_t bytes,
+                     Dependencies after = {});
+  /// Makes `count` rows, sums `first_sum`... over `sources`.
+  uint32_t reduce_rows(int stage, uint32_t first_sum, std::span<const RowSource> sources, const Rows& destination,
+                       uint32_t count, uint64_t bytes, Dependencies after = {});
+  void use_tables(std::shared_ptr<const RowTables> tables) { plan_.tables = std::move(tables); }
+
+  int rank() const { return plan_.rank; }
   Location input(uint64_t offset) const { return {plan_.rank, Buffer::input, offset}; }
   Location output(uint64_t offset) const { return {plan_.rank, Buffer::output, offset}; }
   Location scratch(uint64_t offset) const { return {plan_.rank, Buffer::scratch, offset}; }
@@ -125,6 +207,8 @@ class Builder {
   uint32_t append(Step step, Dependencies after);
   bool merge(const Step& step, Dependencies after);
   void touch(const Location& location, uint64_t end);
+  void touch(const Rows& rows, uint32_t count, uint64_t bytes);
+  void touch_terms(uint32_t first_sum, uint32_t count, std::span<const RowSource> sources, uint64_t bytes);
 
   RankPlan plan_;
 };

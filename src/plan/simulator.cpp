@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "plan/flow_network.hpp"
+#include "plan/rows.hpp"
 #include "plan/step_graph.hpp"
 #include "plan/well_formed.hpp"
 
@@ -49,6 +50,19 @@ Followers released_waits(const StepGraph& graph) {
               if (graph.step(id).kind == Kind::wait && graph.partner(id) != StepGraph::none)
                 give(graph.partner(id), id);
           }};
+}
+
+/// What a step does in memory; no rows where it does nothing there.
+struct MemoryWork {
+  uint64_t rows = 0, bytes = 0;
+};
+
+MemoryWork memory_work(const RankPlan& plan, const Step& step) {
+  if (step.kind == Kind::copy || step.kind == Kind::move_rows) return {step.rows, step.total_bytes()};
+  if (step.kind != Kind::reduce_rows) return {};
+  // A sum costs what it reads. One of nothing is a row of zeros.
+  const uint64_t rows = std::max<uint64_t>(terms_of(plan, step).size(), step.rows);
+  return {rows, rows * step.bytes};
 }
 
 /// One rank's CPU: what is ready for it, the earliest step first.
@@ -170,7 +184,7 @@ class Simulation {
   /// All dependencies of the step are complete.
   void ready(uint32_t id) {
     const Kind kind = graph_.step(id).kind;
-    if (kind == Kind::copy || kind == Kind::send) return enqueue(id);
+    if (kind == Kind::send || work_of(id).rows > 0) return enqueue(id);
     start_[id] = now_;
     if (kind == Kind::post) return complete(id);
     if (signalled_[id]) proceed(id);
@@ -227,9 +241,9 @@ class Simulation {
 
   void take_up(uint32_t id) {
     const Step& step = graph_.step(id);
-    if (step.kind == Kind::copy) {
+    if (const uint64_t rows = work_of(id).rows; rows > 0) {
       start_[id] = now_;
-      const double latency = model_.copy_latency + model_.copy_row_latency * (step.rows - 1);
+      const double latency = model_.copy_latency + model_.copy_row_latency * static_cast<double>(rows - 1);
       schedule(now_ + to_ticks(latency), Type::copy_starts, id);
       return;
     }
@@ -276,8 +290,9 @@ class Simulation {
     const int index = cluster_.node_of(graph_.rank_of(id));
     Node& node = node_(index);
     if (node.copies.idle()) node.busy_since = now_;
-    node.bytes += graph_.step(id).total_bytes();
-    node.copies.start(now_, graph_.step(id).total_bytes(), id);
+    const uint64_t bytes = work_of(id).bytes;
+    node.bytes += bytes;
+    node.copies.start(now_, bytes, id);
     share_memory(index);
   }
 
@@ -325,6 +340,7 @@ class Simulation {
     return result;
   }
 
+  MemoryWork work_of(uint32_t id) const { return memory_work(graph_.rank_plan(id), graph_.step(id)); }
   Cpu& cpu_(int rank) { return cpus_[static_cast<size_t>(rank)]; }
   Node& node_(int node) { return nodes_[static_cast<size_t>(node)]; }
 

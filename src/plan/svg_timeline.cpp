@@ -151,7 +151,9 @@ class Picture {
     const double lane = (row_ - 3) / 2.0;
     const double upper = top(plan.rank) + 0.5, lower = upper + lane;
     switch (plan.steps[index].kind) {
-      case Kind::copy: {
+      case Kind::copy:
+      case Kind::move_rows:
+      case Kind::reduce_rows: {
         const size_t stage = std::min<size_t>(plan.steps[index].stage, 2);
         return bar(marks[stage], upper, lane, time.start, time.end, plan, index, time);
       }

@@ -9,8 +9,13 @@
 namespace epccl::plan {
 
 Status verify(const Plan& plan, std::span<const Transfer> expected, VerifyReport* report) {
-  EPCCL_ASSIGN(const std::vector<uint64_t> inputs, input_sizes(plan, expected));
-  EPCCL_TRY(well_formed(plan, inputs));
+  return verify(plan, expected, {}, {}, report);
+}
+
+Status verify(const Plan& plan, std::span<const Transfer> expected, std::span<const RowSum> sums,
+              std::span<const uint64_t> inputs, VerifyReport* report) {
+  EPCCL_ASSIGN(const std::vector<uint64_t> read, input_sizes(plan, expected, sums));
+  EPCCL_TRY(well_formed(plan, inputs.empty() ? read : inputs));
   EPCCL_ASSIGN(const StepGraph graph, StepGraph::build(plan));
   if (report != nullptr) {
     *report = {};
@@ -22,7 +27,7 @@ Status verify(const Plan& plan, std::span<const Transfer> expected, VerifyReport
   if (report != nullptr && graph.size() > 0) report->depth = std::ranges::max(order.depth) + 1;
   DataFlow flow(graph, order);
   EPCCL_TRY(flow.run());
-  return flow.check_outputs(expected);
+  return flow.check_outputs(expected, sums);
 }
 
 }  // namespace epccl::plan

@@ -23,11 +23,14 @@ struct VerifyReport {
 ///   - counters only grow and are posted in order; every wait is released; no deadlock, whether transports
 ///   buffer or not;
 ///   - no two steps race for the same bytes; nothing is read before it is written;
-///   - at the end every output byte that is in `expected` is the right input byte, written once, and no other
-///   is written.
-/// `expected` may come in any order; transfers of zero bytes are ignored. `report`, when given, is filled as
-/// far as the proof gets. Codes: internal_error for a wrong plan, with algorithm, rank, step and bytes;
-/// invalid_argument for an `expected` that contradicts itself.
+///   - at the end every output byte that is in `expected` is the right input byte, every row that is in
+///   `sums` is the sum of those terms in that order, each written once, and no other byte is written.
+/// A sum may be made in parts: a term of a sum may be a row that holds the sum of one node's terms.
+/// `expected` and `sums` may come in any order; what has zero bytes is ignored. `report`, when given, is
+/// filled as far as the proof gets. Codes: internal_error for a wrong plan, with algorithm, rank, step and
+/// bytes; invalid_argument for an `expected` that contradicts itself.
 Status verify(const Plan& plan, std::span<const Transfer> expected, VerifyReport* report = nullptr);
+Status verify(const Plan& plan, std::span<const Transfer> expected, std::span<const RowSum> sums,
+              std::span<const uint64_t> inputs, VerifyReport* report = nullptr);
 
 }  // namespace epccl::plan

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/printer.hpp"
+#include "plan/rows.hpp"
 
 namespace epccl::plan {
 namespace {
@@ -39,6 +40,10 @@ class StepChecker {
         EPCCL_TRY(check_rank(step.peer, "waits for"));
         if (!local(step.peer)) return fail("waits for rank {}, which is on another node", step.peer);
         return check_slot(step);
+      case Kind::move_rows:
+        return check_move(own, step);
+      case Kind::reduce_rows:
+        return check_reduce(own, step);
     }
     return fail("has the unknown kind {}", static_cast<int>(step.kind));
   }
@@ -71,24 +76,32 @@ class StepChecker {
     return {};
   }
 
-  /// A region a step reads or writes: rank on this node, buffer known, bytes in range.
-  Status check_region(const Location& at, uint64_t bytes, uint32_t rows, uint64_t stride,
-                      const char* verb) const {
+  /// Where a step reads or writes: rank on this node, buffer known.
+  Status check_place(const Location& at, const char* verb) const {
     EPCCL_TRY(check_rank(at.rank, verb));
     if (at.buffer > Buffer::scratch)
       return fail("{} the unknown buffer {}", verb, static_cast<int>(at.buffer));
     if (!local(at.rank))
       return fail("{} the {} of rank {}, which is on node {}, not on node {}", verb, to_string(at.buffer),
                   at.rank, plan_.cluster.node_of(at.rank), plan_.cluster.node_of(rank_));
+    return {};
+  }
+
+  uint64_t size_of(const Location& at) const {
+    const auto owner = static_cast<size_t>(at.rank);
+    if (at.buffer == Buffer::scratch) return plan_.ranks[owner].scratch_bytes;
+    return at.buffer == Buffer::input && !inputs_.empty() ? inputs_[owner] : limit;
+  }
+
+  /// A region a step reads or writes: place known, bytes in range.
+  Status check_region(const Location& at, uint64_t bytes, uint32_t rows, uint64_t stride,
+                      const char* verb) const {
+    EPCCL_TRY(check_place(at, verb));
     uint64_t end = 0;
     if (!end_of(at.offset, bytes, rows, stride, end)) return fail("{} bytes beyond 2^64", verb);
-    const auto owner = static_cast<size_t>(at.rank);
-    uint64_t size = limit;
-    if (at.buffer == Buffer::scratch) size = plan_.ranks[owner].scratch_bytes;
-    if (at.buffer == Buffer::input && !inputs_.empty()) size = inputs_[owner];
-    if (end > size)
+    if (end > size_of(at))
       return fail("{} bytes [{}, {}) of the {} of rank {}, which has {} bytes", verb, at.offset, end,
-                  to_string(at.buffer), at.rank, size);
+                  to_string(at.buffer), at.rank, size_of(at));
     return {};
   }
 
@@ -120,10 +133,100 @@ class StepChecker {
     return check_region(step.destination, step.bytes, 1, 0, "writes");
   }
 
+  /// A row by its number, at a known place.
+  Status check_row(const Location& at, uint32_t first_row, uint32_t row, uint64_t bytes,
+                   const char* verb) const {
+    if (row < first_row) return fail("{} row {} of a region that begins with row {}", verb, row, first_row);
+    uint64_t begin = 0, end = 0;
+    if (__builtin_mul_overflow(uint64_t{row - first_row}, bytes, &begin) ||
+        __builtin_add_overflow(begin, at.offset, &begin) || __builtin_add_overflow(begin, bytes, &end))
+      return fail("{} bytes beyond 2^64", verb);
+    if (end > size_of(at))
+      return fail("{} row {}, bytes [{}, {}) of the {} of rank {}, which has {} bytes", verb, row, begin, end,
+                  to_string(at.buffer), at.rank, size_of(at));
+    return {};
+  }
+
+  /// One side of a step that names rows.
+  Status check_rows(const RankPlan& own, const Step& step, const Location& at, uint32_t first_row,
+                    uint32_t list, const char* verb) const {
+    if (list == Step::no_list) return check_region(at, step.bytes, step.rows, step.bytes, verb);
+    EPCCL_TRY(check_place(at, verb));
+    const uint64_t end = uint64_t{list} + step.rows;
+    if (own.tables == nullptr) return fail("{} listed rows, but the rank has no tables", verb);
+    if (end > own.tables->rows.size())
+      return fail("{} the rows listed at [{}, {}), but the tables list only {}", verb, list, end,
+                  own.tables->rows.size());
+    for (uint32_t i = 0; i < step.rows; ++i)
+      EPCCL_TRY(check_row(at, first_row, own.tables->rows[list + i], step.bytes, verb));
+    return {};
+  }
+
+  Status check_destination_rows(const RankPlan& own, const Step& step) {
+    EPCCL_TRY(check_destination(step.destination));
+    const uint32_t list = step.destination_list;
+    EPCCL_TRY(check_rows(own, step, step.destination, step.destination_first_row, list, "writes"));
+    if (list == Step::no_list) return {};
+    const auto rows = std::span(own.tables->rows).subspan(list, step.rows);
+    sorted_.assign(rows.begin(), rows.end());
+    std::ranges::sort(sorted_);
+    const auto twice = std::ranges::adjacent_find(sorted_);
+    return twice == sorted_.end() ? Status() : fail("writes row {} twice", *twice);
+  }
+
+  Status check_move(const RankPlan& own, const Step& step) {
+    if (step.bytes == 0 || step.rows == 0)
+      return fail("moves nothing: {} rows of {} bytes", step.rows, step.bytes);
+    EPCCL_TRY(check_rows(own, step, step.source, step.source_first_row, step.source_list, "reads"));
+    return check_destination_rows(own, step);
+  }
+
+  Status check_reduce(const RankPlan& own, const Step& step) {
+    if (step.bytes == 0 || step.rows == 0)
+      return fail("reduces nothing: {} rows of {} bytes", step.rows, step.bytes);
+    if (own.tables == nullptr) return fail("makes sums, but the rank has no tables");
+    EPCCL_TRY(check_destination_rows(own, step));
+    const uint64_t source_end = uint64_t{step.first_source} + step.source_count;
+    if (source_end > own.row_sources.size())
+      return fail("reads the sources [{}, {}), but the rank lists only {}", step.first_source, source_end,
+                  own.row_sources.size());
+    for (const RowSource& source : sources_of(own, step)) EPCCL_TRY(check_place(source.at, "reads"));
+    const uint64_t sums = std::max<uint64_t>(own.tables->sum_begin.size(), 1) - 1;
+    const uint64_t sum_end = uint64_t{step.first_sum} + step.rows;
+    if (sum_end > sums)
+      return fail("makes the sums [{}, {}), but the tables have only {}", step.first_sum, sum_end, sums);
+    for (uint32_t i = 0; i < step.rows; ++i) EPCCL_TRY(check_sum(own, step, step.first_sum + i));
+    return {};
+  }
+
+  Status check_sum(const RankPlan& own, const Step& step, uint32_t sum) const {
+    const RowTables& tables = *own.tables;
+    const uint64_t begin = tables.sum_begin[sum], end = tables.sum_begin[uint64_t{sum} + 1];
+    if (begin > end || end > tables.terms.size())
+      return fail("makes sum {} of the terms [{}, {}), but the tables have only {}", sum, begin, end,
+                  tables.terms.size());
+    for (uint64_t i = begin; i < end; ++i) {
+      const RowTerm& term = tables.terms[i];
+      if (term.source >= step.source_count)
+        return fail("makes sum {}, whose term {} reads source {}, but there are {} sources", sum, i - begin,
+                    term.source, step.source_count);
+      if (term.ends > (RowTerm::rank_sum | RowTerm::node_sum))
+        return fail("makes sum {}, whose term {} ends the unknown {}", sum, i - begin, term.ends);
+      if (term.ends == RowTerm::node_sum)
+        return fail("makes sum {}, whose term {} ends a node, but not its rank", sum, i - begin);
+      const RowSource& source = sources_of(own, step)[term.source];
+      EPCCL_TRY(check_row(source.at, source.first_row, term.row, step.bytes, "reads"));
+    }
+    if (begin < end && tables.terms[end - 1].ends != (RowTerm::rank_sum | RowTerm::node_sum))
+      return fail("makes sum {}, whose last term does not end its rank and its node", sum);
+    return {};
+  }
+
   const Plan& plan_;
   std::span<const uint64_t> inputs_;
   int rank_ = 0;
   uint32_t index_ = 0;
+  std::vector<uint32_t> sorted_;
 };
 
 }  // namespace
@@ -158,22 +261,34 @@ Status well_formed(const Plan& plan) {
   return well_formed(plan, {});
 }
 
-Result<std::vector<uint64_t>> input_sizes(const Plan& plan, std::span<const Transfer> expected) {
+Result<std::vector<uint64_t>> input_sizes(const Plan& plan, std::span<const Transfer> expected,
+                                          std::span<const RowSum> sums) {
   const int ranks = plan.cluster.ranks();
   std::vector<uint64_t> sizes(static_cast<size_t>(ranks), 0);
-  for (const Transfer& transfer : expected) {
-    for (const int rank : {transfer.source_rank, transfer.destination_rank})
-      if (rank < 0 || rank >= ranks)
-        return error(Code::invalid_argument, "an expected transfer names rank {}, but there are {} ranks",
-                     rank, ranks);
-    uint64_t end = 0, destination_end = 0;
-    if (!end_of(transfer.source_offset, transfer.bytes, 1, 0, end) ||
-        !end_of(transfer.destination_offset, transfer.bytes, 1, 0, destination_end))
-      return error(Code::invalid_argument,
-                   "an expected transfer of {} bytes from rank {} to rank {} passes 2^64", transfer.bytes,
-                   transfer.source_rank, transfer.destination_rank);
-    uint64_t& size = sizes[static_cast<size_t>(transfer.source_rank)];
-    if (transfer.bytes > 0) size = std::max(size, end);
+  const auto end_in = [&](const char* what, int rank, uint64_t offset, uint64_t bytes) -> Result<uint64_t> {
+    if (rank < 0 || rank >= ranks)
+      return error(Code::invalid_argument, "an expected {} names rank {}, but there are {} ranks", what, rank,
+                   ranks);
+    uint64_t end = 0;
+    if (end_of(offset, bytes, 1, 0, end)) return end;
+    return error(Code::invalid_argument, "an expected {} of {} bytes, from byte {} of rank {}, passes 2^64",
+                 what, bytes, offset, rank);
+  };
+  const auto grow = [&](int rank, uint64_t end, uint64_t bytes) {
+    uint64_t& size = sizes[static_cast<size_t>(rank)];
+    if (bytes > 0) size = std::max(size, end);
+  };
+  for (const Transfer& it : expected) {
+    EPCCL_ASSIGN(const uint64_t end, end_in("transfer", it.source_rank, it.source_offset, it.bytes));
+    EPCCL_TRY(end_in("transfer", it.destination_rank, it.destination_offset, it.bytes).status());
+    grow(it.source_rank, end, it.bytes);
+  }
+  for (const RowSum& sum : sums) {
+    EPCCL_TRY(end_in("sum", sum.destination_rank, sum.destination_offset, sum.bytes).status());
+    for (const RowSum::Term& term : sum.terms) {
+      EPCCL_ASSIGN(const uint64_t end, end_in("sum", term.rank, term.offset, sum.bytes));
+      grow(term.rank, end, sum.bytes);
+    }
   }
   return sizes;
 }

@@ -2,116 +2,14 @@
 // in many random orders. Every order must end, and end with the right output.
 #include <gtest/gtest.h>
 
-#include <map>
 #include <random>
-#include <tuple>
 
 #include "plan/printer.hpp"
+#include "random_run.hpp"
 #include "small_plans.hpp"
 
 namespace epccl::plan::testing {
 namespace {
-
-constexpr uint32_t poison = 0xdeadbeef;
-
-/// Runs a plan in a random order. A byte of input is a number unique to (rank, offset), kept in 32 bits.
-class RandomRun {
- public:
-  RandomRun(const Plan& plan, uint64_t size, std::mt19937& random)
-      : plan_(plan), random_(random), size_(size) {
-    for (size_t rank = 0; rank < plan.ranks.size(); ++rank) {
-      state_.emplace_back(plan.ranks[rank].steps.size(), State::waiting);
-      counters_.emplace_back(max_slots, 0);
-      for (size_t buffer = 0; buffer < 3; ++buffer) memory_.emplace_back(size, poison);
-      for (uint64_t at = 0; at < size; ++at) memory_[3 * rank][at] = input(static_cast<int>(rank), at);
-    }
-  }
-
-  static uint32_t input(int rank, uint64_t at) {
-    return static_cast<uint32_t>(rank) * 65536 + static_cast<uint32_t>(at);
-  }
-
-  /// False when it stops before all steps are complete.
-  bool run() {
-    size_t left = 0;
-    for (const RankPlan& rank : plan_.ranks) left += rank.steps.size();
-    while (left > 0) {
-      std::vector<std::pair<size_t, uint32_t>> possible;
-      for (size_t rank = 0; rank < plan_.ranks.size(); ++rank)
-        for (uint32_t index = 0; index < plan_.ranks[rank].steps.size(); ++index)
-          if (can_move(rank, index)) possible.emplace_back(rank, index);
-      if (possible.empty()) return false;
-      const auto [rank, index] = possible[random_() % possible.size()];
-      if (move(rank, index)) --left;
-    }
-    return true;
-  }
-
-  uint32_t output(int rank, uint64_t at) const { return memory_[3 * static_cast<size_t>(rank) + 1][at]; }
-
- private:
-  // A send reads its source at any time between its start and its completion.
-  enum class State : uint8_t { waiting, started, complete };
-
-  bool can_move(size_t rank, uint32_t index) const {
-    const Step& step = plan_.ranks[rank].steps[index];
-    if (state_[rank][index] == State::complete) return false;
-    if (state_[rank][index] == State::started) return true;
-    for (const uint32_t dependency : plan_.ranks[rank].dependencies_of(step))
-      if (state_[rank][dependency] != State::complete) return false;
-    if (step.kind == Kind::wait) return counters_[static_cast<size_t>(step.peer)][step.slot] >= step.value;
-    if (step.kind == Kind::recv) return messages_.contains({step.peer, static_cast<int>(rank), step.tag});
-    return true;
-  }
-
-  /// True when the step is complete.
-  bool move(size_t rank, uint32_t index) {
-    const Step& step = plan_.ranks[rank].steps[index];
-    const auto key = std::tuple(static_cast<int>(rank), step.peer, step.tag);
-    if (step.kind == Kind::send && state_[rank][index] == State::waiting) {
-      state_[rank][index] = State::started;
-      // Its data may be on the way long before it is complete.
-      if (random_() % 2 == 0) messages_[key] = read(step.source, step.bytes);
-      return false;
-    }
-    if (step.kind == Kind::send) messages_[key] = read(step.source, step.bytes);
-    if (step.kind == Kind::recv)
-      write(step.destination, messages_.at({step.peer, static_cast<int>(rank), step.tag}), step.bytes);
-    if (step.kind == Kind::post) counters_[rank][step.slot] = step.value;
-    if (step.kind == Kind::copy)
-      for (uint32_t row = 0; row < step.rows; ++row) {
-        Location from = step.source, to = step.destination;
-        from.offset += row * step.source_stride;
-        to.offset += row * step.destination_stride;
-        write(to, read(from, step.bytes), step.bytes);
-      }
-    state_[rank][index] = State::complete;
-    return true;
-  }
-
-  size_t memory_of(const Location& at) const {
-    return 3 * static_cast<size_t>(at.rank) + static_cast<size_t>(at.buffer);
-  }
-
-  std::vector<uint32_t> read(const Location& from, uint64_t bytes) const {
-    std::vector<uint32_t> data(bytes, poison);
-    for (uint64_t i = 0; i < bytes && from.offset + i < size_; ++i)
-      data[i] = memory_[memory_of(from)][from.offset + i];
-    return data;
-  }
-  void write(const Location& to, const std::vector<uint32_t>& data, uint64_t bytes) {
-    for (uint64_t i = 0; i < bytes && to.offset + i < size_; ++i)
-      memory_[memory_of(to)][to.offset + i] = data[i];
-  }
-
-  const Plan& plan_;
-  std::mt19937& random_;
-  uint64_t size_;
-  std::vector<std::vector<State>> state_;
-  std::vector<std::vector<uint32_t>> counters_;
-  std::vector<std::vector<uint32_t>> memory_;  // [3 * rank + buffer]
-  std::map<std::tuple<int, int, uint32_t>, std::vector<uint32_t>> messages_;
-};
 
 /// Changes one thing of one step, or drops one dependency. Returns what it did.
 std::string damage(Plan& plan, std::mt19937& random) {
@@ -162,8 +60,8 @@ void expect_right_in_any_order(const Plan& plan, const std::vector<Transfer>& ex
 }
 
 TEST(Schedules, WhatIsAcceptedIsRightInEveryOrder) {
-  const auto seed = std::random_device{}();
-  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  const unsigned seed = test_seed();
+  SCOPED_TRACE(::testing::Message() << "EPCCL_TEST_SEED=" << seed);
   std::mt19937 random(seed);
   const std::vector<Transfer> expected = alltoall(8, 4);
   int refusals = 0;

@@ -13,6 +13,17 @@ Plan SmallPlan::take() {
   return plan;
 }
 
+uint32_t SmallTables::list(std::initializer_list<uint32_t> rows) {
+  tables_.rows.insert(tables_.rows.end(), rows);
+  return static_cast<uint32_t>(tables_.rows.size() - rows.size());
+}
+
+uint32_t SmallTables::sum(const std::vector<RowTerm>& terms) {
+  tables_.terms.insert(tables_.terms.end(), terms.begin(), terms.end());
+  tables_.sum_begin.push_back(static_cast<uint32_t>(tables_.terms.size()));
+  return static_cast<uint32_t>(tables_.sum_begin.size() - 2);
+}
+
 namespace {
 
 /// Slot 0 counts messages received, slot 1 messages all of whose blocks for this rank were taken.
@@ -69,8 +80,9 @@ std::vector<Transfer> alltoall(int ranks, uint64_t block) {
 }
 
 ::testing::AssertionResult refused(const Plan& plan, const std::vector<Transfer>& expected,
+                                   const std::vector<RowSum>& sums,
                                    std::initializer_list<std::string> parts) {
-  const Status status = verify(plan, expected);
+  const Status status = verify(plan, expected, sums, {});
   if (status.ok()) return ::testing::AssertionFailure() << "the plan was accepted";
   for (const std::string& part : parts)
     if (status.message().find(part) == std::string::npos)
@@ -78,8 +90,14 @@ std::vector<Transfer> alltoall(int ranks, uint64_t block) {
   return ::testing::AssertionSuccess();
 }
 
-::testing::AssertionResult accepted(const Plan& plan, const std::vector<Transfer>& expected) {
-  const Status status = verify(plan, expected);
+::testing::AssertionResult refused(const Plan& plan, const std::vector<Transfer>& expected,
+                                   std::initializer_list<std::string> parts) {
+  return refused(plan, expected, std::vector<RowSum>(), parts);
+}
+
+::testing::AssertionResult accepted(const Plan& plan, const std::vector<Transfer>& expected,
+                                    const std::vector<RowSum>& sums) {
+  const Status status = verify(plan, expected, sums, {});
   if (status.ok()) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << "refused: " << status.message();
 }

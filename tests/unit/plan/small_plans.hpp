@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,25 @@ class SmallPlan {
   std::vector<Builder> builders_;
 };
 
+/// RowTables in the making.
+class SmallTables {
+ public:
+  SmallTables() { tables_.sum_begin.push_back(0); }
+  /// Where the list begins.
+  uint32_t list(std::initializer_list<uint32_t> rows);
+  /// Which sum it is.
+  uint32_t sum(const std::vector<RowTerm>& terms);
+  std::shared_ptr<const RowTables> share() const { return std::make_shared<const RowTables>(tables_); }
+
+ private:
+  RowTables tables_;
+};
+
+inline constexpr uint8_t plain = RowTerm::unweighted;
+inline constexpr uint8_t goes_on = RowTerm::nothing;
+inline constexpr uint8_t ends_rank = RowTerm::rank_sum;
+inline constexpr uint8_t ends_node = RowTerm::rank_sum | RowTerm::node_sum;
+
 /// Two-stage alltoall of `block` bytes a pair on nodes x locals ranks. Each message goes through one of
 /// `slots` pieces of scratch; a piece is used again only after all local ranks have taken their blocks and
 /// said so.
@@ -38,7 +58,10 @@ std::vector<Transfer> alltoall(int ranks, uint64_t block);
 
 /// Passes when verify() refuses the plan and the message contains every one of `parts`.
 ::testing::AssertionResult refused(const Plan& plan, const std::vector<Transfer>& expected,
+                                   const std::vector<RowSum>& sums, std::initializer_list<std::string> parts);
+::testing::AssertionResult refused(const Plan& plan, const std::vector<Transfer>& expected,
                                    std::initializer_list<std::string> parts);
-::testing::AssertionResult accepted(const Plan& plan, const std::vector<Transfer>& expected);
+::testing::AssertionResult accepted(const Plan& plan, const std::vector<Transfer>& expected,
+                                    const std::vector<RowSum>& sums = {});
 
 }  // namespace epccl::plan::testing
