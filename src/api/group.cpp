@@ -133,6 +133,8 @@ Status refuse(Status status) {
   return status;
 }
 
+bool in_group() { return group().depth > 0; }
+
 Status group_start() {
   ++group().depth;
   return {};

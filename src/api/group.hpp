@@ -22,6 +22,9 @@ Status submit(Item item);
 /// Notes that a call of the open group was refused: epcclGroupEnd() will say so. Returns `status`.
 Status refuse(Status status);
 
+/// Whether the calling thread has a group open.
+bool in_group();
+
 Status group_start();
 Status group_end();
 

@@ -61,6 +61,9 @@ const std::vector<Entry>& table() {
       {"EPCCL_EAGER_LIMIT", "8K", "bytes", "Blocks up to this size go through staging memory inside a node."},
       {"EPCCL_CARRIERS", "0", "integer",
        "Ranks of a node that carry the traffic of one node pair in `two_stage`. 0: the cost model decides."},
+      {"EPCCL_EP_STRATEGY", "auto", "auto|flat|gather|dedup",
+       "How dispatch and combine cross the network where the group's configuration does not say: one copy of a token for "
+       "each rank, every token to every node, or one copy for each node. `auto`: by the cost model, for each routing."},
       {"EPCCL_STREAMING_SIZE", "8M", "bytes",
        "Collectives whose output on a rank is at least this large are written past the cache."},
       {"EPCCL_SPIN", "auto", "microseconds|auto",

@@ -87,6 +87,30 @@ Status NodeMemory::transfer(int local, bool is_write, std::byte* mine, uint64_t 
   return {};
 }
 
+// A transfer that was cut short is taken up again where it stopped.
+Status NodeMemory::transfer_pieces(int local, bool is_write, std::span<iovec> mine, std::span<iovec> theirs) const {
+  while (!mine.empty()) {
+    const ssize_t count = is_write ? process_vm_writev(pid(local), mine.data(), mine.size(), theirs.data(), theirs.size(), 0)
+                                   : process_vm_readv(pid(local), mine.data(), mine.size(), theirs.data(), theirs.size(), 0);
+    if (count <= 0)
+      return system_error(count < 0 ? errno : EIO, fmt::format("{} of {} pieces, pid {} (local rank {})",
+                                                               is_write ? "process_vm_writev" : "process_vm_readv",
+                                                               mine.size(), pid(local), local));
+    auto done = static_cast<size_t>(count);
+    while (!mine.empty() && done >= mine.front().iov_len) {
+      done -= mine.front().iov_len;
+      mine = mine.subspan(1);
+      theirs = theirs.subspan(1);
+    }
+    if (done == 0) continue;
+    for (iovec* piece : {&mine.front(), &theirs.front()}) {
+      piece->iov_base = static_cast<std::byte*>(piece->iov_base) + done;
+      piece->iov_len -= done;
+    }
+  }
+  return {};
+}
+
 bool NodeMemory::can_read_peers() const {
   for (int peer = 0; peer < local_size(); ++peer) {
     if (peer == local_) continue;

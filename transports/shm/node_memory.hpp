@@ -8,11 +8,13 @@
 #pragma once
 
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/status.hpp"
@@ -70,6 +72,8 @@ class NodeMemory {
   Status read(int local, const BufferRef& buffer, uint64_t offset, void* destination, uint64_t bytes) const;
   /// Copies to a peer's buffer that has no address here (process_vm_writev).
   Status write(int local, const BufferRef& buffer, uint64_t offset, const void* source, uint64_t bytes) const;
+  /// Copies many pieces at once, the i-th of `mine` to or from the i-th of `theirs` (addresses in the peer's process).
+  Status transfer_pieces(int local, bool is_write, std::span<iovec> mine, std::span<iovec> theirs) const;
   /// Whether read() and write() are permitted for every peer of the node; tries it, once all have opened.
   bool can_read_peers() const;
   pid_t pid(int local) const { return segment_.control(local).pid.load(std::memory_order_relaxed); }

@@ -21,6 +21,7 @@ namespace epccl::transports {
 inline constexpr int node_counters = 256;   // a rank; the last one counts completed calls
 inline constexpr int done_counter = node_counters - 1;
 inline constexpr int node_max_ranks = 126;  // limited by the counters the two-stage plans use
+inline constexpr size_t call_parts = 3;     // arrays that the token rows of a call may be spread over
 inline constexpr int call_halves = 2;       // consecutive calls use alternate scratch and records
 
 /// A buffer of this rank, as peers need to know it.
@@ -36,7 +37,9 @@ struct CallRecord {
   uint64_t sequence = 0;
   uint64_t signature = 0;        // equal on ranks whose calls agree
   std::array<char, 104> text{};  // for people: "alltoall count 4 float32"
-  BufferRef input, output;
+  // A call on plain bytes has one of each; one on token rows an array for each part of a row.
+  std::array<BufferRef, call_parts> inputs, outputs;
+  BufferRef weights;
 };
 
 struct alignas(64) RankControl {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
 
 namespace epccl::algorithms {
@@ -172,7 +173,18 @@ std::vector<plan::Transfer> counts_transfers(const topology::Cluster& cluster) {
   return list;
 }
 
-GatheredCounts read_counts(const topology::Cluster& cluster, int node, const CountEntry* output) {
+namespace {
+
+// Where each source's block goes when blocks are packed in rank order.
+std::vector<uint64_t> packed_offsets(const std::vector<uint64_t>& column) {
+  std::vector<uint64_t> offsets(column.size());
+  std::exclusive_scan(column.begin(), column.end(), offsets.begin(), uint64_t{0});
+  return offsets;
+}
+
+}  // namespace
+
+GatheredCounts read_counts(const topology::Cluster& cluster, int node, const CountEntry* output, bool pack_outputs) {
   const auto ranks = static_cast<size_t>(cluster.ranks());
   const auto& members = cluster.members(node);
   std::vector<std::vector<uint64_t>> rows, inputs, outputs, columns(members.size(), std::vector<uint64_t>(ranks));
@@ -198,6 +210,7 @@ GatheredCounts read_counts(const topology::Cluster& cluster, int node, const Cou
       total += (output++)->bytes;
     }
   }
+  if (pack_outputs) std::ranges::transform(columns, outputs.begin(), packed_offsets);
   return {Exchange::of_node(cluster.ranks(), members, std::move(rows), std::move(inputs), std::move(columns),
                             std::move(outputs)),
           total};

@@ -33,6 +33,7 @@ struct GatheredCounts {
   Exchange exchange;
   uint64_t total_bytes = 0;  // of all ranks to all ranks
 };
-GatheredCounts read_counts(const topology::Cluster& cluster, int node, const CountEntry* output);
+/// `pack_outputs`: receivers did not say where they want what comes; it is packed in rank order.
+GatheredCounts read_counts(const topology::Cluster& cluster, int node, const CountEntry* output, bool pack_outputs = false);
 
 }  // namespace epccl::algorithms

@@ -50,7 +50,7 @@ const AlltoallRunner::Planned& AlltoallRunner::planned(const AlltoallCall& call)
 Status AlltoallRunner::alltoall(const AlltoallCall& call) {
   const Planned& known = planned(call);
   log_choice(known.text, known.choice);
-  return executor_.run(known.plan, {++sequence_, call.input, call.output, known.text});
+  return executor_.run(known.plan, {executor_.next_sequence(), call.input, call.output, known.text, nullptr});
 }
 
 Status AlltoallRunner::check_counts(const AlltoallvCall& call, const algorithms::Exchange& exchange) const {
@@ -63,22 +63,46 @@ Status AlltoallRunner::check_counts(const AlltoallvCall& call, const algorithms:
   return {};
 }
 
-Status AlltoallRunner::alltoallv(const AlltoallvCall& call) {
+Status AlltoallRunner::gather_counts(const std::string& text, const std::vector<uint64_t>& send_bytes,
+                                     const std::vector<uint64_t>& send_offsets, const std::vector<uint64_t>& recv_offsets) {
   const auto ranks = static_cast<size_t>(cluster_.ranks());
   if (counts_plan_.steps.empty()) {
     counts_plan_ = compile(algorithms::build_counts_exchange(cluster_, rank_), cluster_);
     counts_in_.resize(ranks + 1);
     counts_out_.resize(algorithms::counts_output_bytes(cluster_, cluster_.node_of(rank_)) / sizeof(algorithms::CountEntry));
   }
-  for (size_t peer = 0; peer < ranks; ++peer) counts_in_[peer] = {call.send_bytes[peer], call.send_offsets[peer], call.recv_offsets[peer]};
-  counts_in_[ranks] = {std::accumulate(call.send_bytes.begin(), call.send_bytes.end(), uint64_t{0}), 0, 0};
-  const std::string text = fmt::format("alltoallv {}", call.datatype);
-  EPCCL_TRY(executor_.run(counts_plan_, {++sequence_, counts_in_.data(), counts_out_.data(), text}));
-  const auto gathered = algorithms::read_counts(cluster_, cluster_.node_of(rank_), counts_out_.data());
-  EPCCL_TRY(check_counts(call, gathered.exchange));
+  for (size_t peer = 0; peer < ranks; ++peer) counts_in_[peer] = {send_bytes[peer], send_offsets[peer], recv_offsets[peer]};
+  counts_in_[ranks] = {std::accumulate(send_bytes.begin(), send_bytes.end(), uint64_t{0}), 0, 0};
+  return executor_.run(counts_plan_, {executor_.next_sequence(), counts_in_.data(), counts_out_.data(), text, nullptr});
+}
+
+Status AlltoallRunner::run_gathered(const std::string& text, const algorithms::GatheredCounts& gathered, const void* input,
+                                    void* output) {
+  const auto ranks = static_cast<uint64_t>(cluster_.ranks());
   const algorithms::Choice choice = choose(gathered.total_bytes / (ranks * ranks));
   log_choice(text, choice);
-  return executor_.run(build(choice, gathered.exchange), {++sequence_, call.input, call.output, text});
+  return executor_.run(build(choice, gathered.exchange), {executor_.next_sequence(), input, output, text, nullptr});
+}
+
+Status AlltoallRunner::alltoallv(const AlltoallvCall& call) {
+  const std::string text = fmt::format("alltoallv {}", call.datatype);
+  EPCCL_TRY(gather_counts(text, call.send_bytes, call.send_offsets, call.recv_offsets));
+  const auto gathered = algorithms::read_counts(cluster_, cluster_.node_of(rank_), counts_out_.data(), false);
+  EPCCL_TRY(check_counts(call, gathered.exchange));
+  return run_gathered(text, gathered, call.input, call.output);
+}
+
+Status AlltoallRunner::alltoallv_unknown(const char* what, const void* input, const std::vector<uint64_t>& send_bytes,
+                                         const std::vector<uint64_t>& send_offsets, std::vector<std::byte>& received,
+                                         std::vector<uint64_t>& offsets) {
+  const auto ranks = static_cast<size_t>(cluster_.ranks());
+  EPCCL_TRY(gather_counts(what, send_bytes, send_offsets, std::vector<uint64_t>(ranks)));
+  const auto gathered = algorithms::read_counts(cluster_, cluster_.node_of(rank_), counts_out_.data(), true);
+  offsets.assign(ranks + 1, 0);
+  for (size_t source = 0; source < ranks; ++source)
+    offsets[source + 1] = offsets[source] + gathered.exchange.bytes(static_cast<int>(source), rank_);
+  received.resize(offsets.back());
+  return run_gathered(what, gathered, input, received.data());
 }
 
 }  // namespace epccl::runtime

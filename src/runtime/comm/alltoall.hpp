@@ -38,6 +38,11 @@ class AlltoallRunner {
 
   Status alltoall(const AlltoallCall& call);
   Status alltoallv(const AlltoallvCall& call);
+  /// As alltoallv where receivers do not know what comes: blocks of `received` lie packed in rank order, rank s's at
+  /// [offsets[s], offsets[s + 1]). `what` is for messages.
+  Status alltoallv_unknown(const char* what, const void* input, const std::vector<uint64_t>& send_bytes,
+                           const std::vector<uint64_t>& send_offsets, std::vector<std::byte>& received,
+                           std::vector<uint64_t>& offsets);
 
  private:
   struct Planned {
@@ -50,6 +55,9 @@ class AlltoallRunner {
   algorithms::Choice choose(uint64_t bytes_per_pair) const;
   CompiledPlan build(const algorithms::Choice& choice, const algorithms::Exchange& exchange) const;
   void log_choice(const std::string& text, const algorithms::Choice& choice) const;
+  Status gather_counts(const std::string& text, const std::vector<uint64_t>& send_bytes,
+                       const std::vector<uint64_t>& send_offsets, const std::vector<uint64_t>& recv_offsets);
+  Status run_gathered(const std::string& text, const algorithms::GatheredCounts& gathered, const void* input, void* output);
   Status check_counts(const AlltoallvCall& call, const algorithms::Exchange& exchange) const;
 
   const topology::Cluster& cluster_;
@@ -57,7 +65,6 @@ class AlltoallRunner {
   const CommConfig& config_;
   const algorithms::CostParameters cost_;
   Executor& executor_;
-  uint64_t sequence_ = 0;  // of the last plan that ran; the same on every rank
   std::unordered_map<std::string, Planned> plans_;
   CompiledPlan counts_plan_;
   std::vector<algorithms::CountEntry> counts_in_, counts_out_;

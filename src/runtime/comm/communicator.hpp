@@ -47,6 +47,11 @@ class Communicator {
   int rank() const { return parts_.rank; }
   int ranks() const { return parts_.cluster.ranks(); }
   const topology::Cluster& cluster() const { return parts_.cluster; }
+  const CommConfig& config() const { return parts_.config; }
+  const algorithms::CostParameters& cost() const { return parts_.cost; }
+  std::string network_suffix() const { return executor_.network_suffix(); }
+  /// Whether ranks of a node can read and write each other's memory without a window.
+  bool direct() const { return parts_.direct; }
 
   /// A place in the order of this communicator's work: taken when a call is issued, used when it runs.
   uint64_t take_ticket();
@@ -57,6 +62,15 @@ class Communicator {
   // To be called from work passed to run().
   Status alltoall(const AlltoallCall& call) { return alltoall_.alltoall(call); }
   Status alltoallv(const AlltoallvCall& call) { return alltoall_.alltoallv(call); }
+  Status alltoallv_unknown(const char* what, const void* input, const std::vector<uint64_t>& send_bytes,
+                           const std::vector<uint64_t>& send_offsets, std::vector<std::byte>& received,
+                           std::vector<uint64_t>& offsets) {
+    return alltoall_.alltoallv_unknown(what, input, send_bytes, send_offsets, received, offsets);
+  }
+  /// Runs a plan on token rows.
+  Status run_rows(const CompiledPlan& plan, const RowBuffers& buffers, const std::string& text) {
+    return executor_.run(plan, {executor_.next_sequence(), buffers.input.data[0], buffers.output.data[0], text, &buffers});
+  }
   P2p& p2p() { return p2p_; }
   Waiter& waiter() { return waiter_; }
 

@@ -15,6 +15,9 @@ CompiledPlan compile(const plan::RankPlan& plan, const topology::Cluster& cluste
   for (const uint32_t dependency : plan.dependencies) ++successor_counts[dependency];
 
   const auto local = [&](int rank) { return static_cast<int16_t>(rank < 0 ? -1 : cluster.local_of(rank)); };
+  compiled.row_sources = plan.row_sources;
+  for (const plan::RowSource& source : plan.row_sources) compiled.row_source_locals.push_back(local(source.at.rank));
+  compiled.tables = plan.tables;
   uint32_t next_successor = 0;
   for (size_t i = 0; i < count; ++i) {
     const plan::Step& step = plan.steps[i];

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "plan/plan.hpp"
@@ -20,6 +21,9 @@ struct CompiledPlan {
   std::vector<uint32_t> successors;
   std::vector<uint32_t> dependency_counts;  // what a run starts with
   std::vector<uint32_t> initially_ready;
+  std::vector<plan::RowSource> row_sources;
+  std::vector<int16_t> row_source_locals;
+  std::shared_ptr<const plan::RowTables> tables;
   uint64_t input_bytes = 0, output_bytes = 0, scratch_bytes = 0;
   bool uses_network = false;
 };

@@ -38,6 +38,7 @@ Executor::Executor(const topology::Cluster& cluster, int rank, transports::NodeM
       network_(network),
       monitor_(monitor),
       waiter_(node, network, monitor, policy),
+      row_steps_(rank, node),
       take_turns_(policy.share_cores && cluster.nodes() > 1),
       streaming_bytes_(streaming_bytes) {}
 
@@ -75,6 +76,7 @@ Status Executor::begin() {
   drained_ = true;
   peer_checked_.assign(static_cast<size_t>(node_.local_size()), false);
   streaming_ = plan_->output_bytes >= streaming_bytes_;
+  if (call_->rows != nullptr) row_steps_.begin(call_->sequence, *plan_, *call_->rows);
   // This call's half of scratch, records and board was last used two calls ago: everybody must be through with that.
   const uint64_t needed = call_->sequence < 2 ? 0 : call_->sequence - 2;
   const auto behind = [&] {
@@ -104,8 +106,22 @@ void Executor::publish_call() {
   const size_t length = std::min(call_->text.size(), record.text.size() - 1);
   std::memcpy(record.text.data(), call_->text.data(), length);
   record.text[length] = 0;
-  record.input = transports::NodeMemory::describe(call_->input, plan_->input_bytes);
-  record.output = transports::NodeMemory::describe(call_->output, plan_->output_bytes);
+  publish_buffers(record);
+}
+
+void Executor::publish_buffers(transports::CallRecord& record) const {
+  using transports::NodeMemory;
+  if (call_->rows == nullptr) {
+    record.inputs[0] = NodeMemory::describe(call_->input, plan_->input_bytes);
+    record.outputs[0] = NodeMemory::describe(call_->output, plan_->output_bytes);
+    return;
+  }
+  const RowBuffers& rows = *call_->rows;
+  for (size_t part = 0; part < rows.format.count; ++part) {
+    record.inputs[part] = NodeMemory::describe(rows.input.data[part], rows.input.bytes[part]);
+    record.outputs[part] = NodeMemory::describe(rows.output.data[part], rows.output.bytes[part]);
+  }
+  record.weights = NodeMemory::describe(rows.weights, rows.weights_bytes);
 }
 
 // Everything that can move now, moved once.
@@ -142,6 +158,8 @@ void Executor::start(uint32_t index) {
   const CompiledStep& step = plan_->steps[index];
   switch (step.step.kind) {
     case Kind::copy: return start_copy(index);
+    case Kind::move_rows:
+    case Kind::reduce_rows: return start_rows(index);
     case Kind::send:
     case Kind::recv: return start_message(index);
     case Kind::post:
@@ -196,7 +214,7 @@ void Executor::start_copy(uint32_t index) {
   if (reads_peer || writes_peer) {
     const int peer = reads_peer ? compiled.source_local : compiled.destination_local;
     const auto& record = node_.call(peer, call_->sequence);
-    const transports::BufferRef& theirs = reads_peer ? record.input : record.output;
+    const transports::BufferRef& theirs = reads_peer ? record.inputs[0] : record.outputs[0];
     auto mapped = node_.address_of(peer, theirs);
     if (!mapped.ok()) return fail(std::move(mapped).take_status());
     if (*mapped == nullptr) return copy_unmapped(index, peer, theirs, reads_peer ? destination : source);
@@ -216,6 +234,16 @@ void Executor::copy_unmapped(uint32_t index, int peer, const transports::BufferR
                                         mine + row * step.source_stride, step.bytes);
     if (!status.ok()) return fail(std::move(status));
   }
+  complete(index);
+}
+
+void Executor::start_rows(uint32_t index) {
+  const CompiledStep& step = plan_->steps[index];
+  if (call_->rows == nullptr) return fail(Status(Code::internal_error, "a plan moves token rows in a call that has none"));
+  Status status = step.step.kind == Kind::move_rows
+                      ? row_steps_.move(step, streaming_ && step.step.destination.buffer == Buffer::output)
+                      : row_steps_.reduce(step.step);
+  if (!status.ok()) return fail(std::move(status));
   complete(index);
 }
 

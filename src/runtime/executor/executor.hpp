@@ -8,6 +8,7 @@
 
 #include "base/status.hpp"
 #include "runtime/executor/compiled_plan.hpp"
+#include "runtime/executor/row_steps.hpp"
 #include "runtime/executor/waiter.hpp"
 #include "topology/cluster.hpp"
 #include "transports/shm/node_memory.hpp"
@@ -21,6 +22,7 @@ struct Call {
   const void* input = nullptr;
   void* output = nullptr;
   std::string text;  // "alltoall count 4 float32": equal on ranks that agree
+  const RowBuffers* rows = nullptr;  // where the plan moves token rows; then input and output are its first part's
 };
 
 class Executor {
@@ -34,6 +36,9 @@ class Executor {
   /// must cancel the network's before buffers go away.
   Status run(const CompiledPlan& plan, const Call& call);
 
+  /// The number of the next call: taken once for each, in the same order on every rank.
+  uint64_t next_sequence() { return ++last_sequence_; }
+
   /// "+tcp", or "" on one node; for log lines.
   std::string network_suffix() const { return network_ != nullptr ? fmt::format("+{}", network_->name()) : ""; }
 
@@ -45,6 +50,7 @@ class Executor {
 
   Status begin();
   void publish_call();
+  void publish_buffers(transports::CallRecord& record) const;
   bool sweep();
   bool glance();
   bool run_ready();
@@ -54,6 +60,7 @@ class Executor {
   void start(uint32_t index);
   void complete(uint32_t index);
   void start_copy(uint32_t index);
+  void start_rows(uint32_t index);
   void copy_unmapped(uint32_t index, int peer, const transports::BufferRef& theirs, std::byte* mine);
   void start_message(uint32_t index);
   bool satisfied(const CompiledStep& step);
@@ -71,6 +78,8 @@ class Executor {
   transports::MessageTransport* network_;
   FailureMonitor& monitor_;
   Waiter waiter_;
+  RowSteps row_steps_;
+  uint64_t last_sequence_ = 0;
   const bool take_turns_;  // with the core, so that what others have to send is on the wire soon
   const uint64_t streaming_bytes_;
 

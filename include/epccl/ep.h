@@ -1,0 +1,226 @@
+/* EPCCL, expert parallelism: dispatch and combine of tokens for Mixture-of-Experts layers.
+ *
+ * The terms are the field's (NCCL EP's header is the model): a *group* knows the experts; a *handle* knows one routing
+ * (top-k table); *dispatch* brings every token to the ranks that own its experts; *combine* brings the results back and adds
+ * them up.
+ *
+ *   epcclEpCreateGroup   once                      num_experts, limits
+ *   epcclEpCreateHandle  once a layer              the layout of the output
+ *   epcclEpUpdateHandle  once a step               topk_idx -> who sends what where; counters
+ *   epcclEpDispatch      tokens [T,H]              -> rows, by expert or by source
+ *   (experts)
+ *   epcclEpCombine       rows                      -> tokens [T,H]
+ *
+ * A handle may be used for any number of dispatches and combines. The backward pass uses it too: the gradient of a dispatch
+ * is a combine, the gradient of a combine is a dispatch (`weighted` in one is `weighted` in the other).
+ *
+ * Layouts of what a rank receives (N rows). Its experts are counted in ascending order of id: local ids 0, 1, ...
+ *   EPCCL_EP_LAYOUT_FLAT          one row for each token with an expert here; by source rank, then token
+ *   EPCCL_EP_LAYOUT_RANK_MAJOR    as FLAT, but the rows of source s begin at s * max_send_tokens_per_rank: N is fixed, and
+ *                                 rows without a token keep what they held
+ *   EPCCL_EP_LAYOUT_EXPERT_MAJOR  one row for each (token, expert); by expert, then source rank, then token; each expert's
+ *                                 rows begin at a multiple of the alignment, rows in between are zero
+ *
+ * Combine adds in float32, in an order that depends on the routing alone (`round`: to the datatype and back):
+ *   of a rank:   the token's rows there (EXPERT_MAJOR: by expert id, each times its weight if weighted), then round
+ *   of a node:   its ranks' sums, in ascending order of rank, then round
+ *   the result:  the nodes' sums, in order of node (by its lowest rank), then round
+ * Every strategy gives the same bits, in every run.
+ *
+ * Calls are collective: every rank of the communicator makes the same ones in the same order, with the same optional
+ * tensors present (a rank with T = 0 passes tensors of size 0). They are not allowed between epcclGroupStart() and
+ * epcclGroupEnd(). Streams, buffers and threads are as in epccl.h. What is wrong with a routing (an expert that does not
+ * exist, too many tokens, ranks that disagree on K or on the layout) is an error on every rank, by name, and the
+ * communicator stays usable. What is wrong with the tensors of a dispatch or combine breaks the communicator, since the
+ * other ranks may already be waiting: they get an error that names the rank and the values.
+ */
+#ifndef EPCCL_EP_H_
+#define EPCCL_EP_H_
+
+#include <epccl/epccl.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EPCCL_EP_MAGIC 0xec1e9u
+#define EPCCL_EP_API_VERSION 1
+
+/** Largest K of a top-k table. */
+#define EPCCL_EP_MAX_TOPK 64
+
+typedef struct epcclEpGroup* epcclEpGroup_t;
+typedef struct epcclEpHandle* epcclEpHandle_t;
+
+/** How tokens cross the network. */
+typedef EPCCL_ENUM {
+  EPCCL_EP_STRATEGY_AUTO = 0,   /**< by a cost model, from the actual counts, alike on every rank */
+  EPCCL_EP_STRATEGY_FLAT = 1,   /**< one copy for each destination rank, straight there */
+  EPCCL_EP_STRATEGY_GATHER = 2, /**< every token to every node, along the rail; sizes depend on T alone */
+  EPCCL_EP_STRATEGY_DEDUP = 3   /**< one copy for each destination node, along the rail, then inside the node */
+} epcclEpStrategy_t;
+
+typedef EPCCL_ENUM {
+  EPCCL_EP_LAYOUT_UNSET = 0,
+  EPCCL_EP_LAYOUT_EXPERT_MAJOR = 1,
+  EPCCL_EP_LAYOUT_RANK_MAJOR = 2,
+  EPCCL_EP_LAYOUT_FLAT = 3
+} epcclEpLayout_t;
+
+/** A dense, row-major tensor in the caller's memory. Set up with EPCCL_EP_TENSOR_INIT. */
+typedef struct {
+  size_t size;             /**< do not touch */
+  unsigned int magic;      /**< do not touch */
+  unsigned int ndim;       /**< 1 to 3 */
+  epcclDataType_t datatype;
+  void* data;              /**< may be NULL where a dimension is 0 */
+  const size_t* sizes;     /**< ndim entries, outermost first; read before the call returns */
+} epcclEpTensor_t;
+#define EPCCL_EP_TENSOR_INIT { sizeof(epcclEpTensor_t), EPCCL_EP_MAGIC, 0, epcclFloat32, NULL, NULL }
+
+/** What a group is made for. Must be the same on every rank. */
+typedef struct {
+  size_t size;                           /**< do not touch */
+  unsigned int magic;                    /**< do not touch */
+  unsigned int version;                  /**< do not touch */
+  unsigned int num_experts;              /**< over all ranks */
+  const int* expert_to_rank;             /**< num_experts ranks; NULL: contiguous blocks, as equal as possible */
+  unsigned int max_send_tokens_per_rank; /**< most tokens (T) of one rank in one call */
+  size_t max_token_bytes;                /**< most bytes of one token; FP8: with its scales */
+  epcclEpStrategy_t strategy;            /**< AUTO: EPCCL_EP_STRATEGY, or else the cost model */
+} epcclEpGroupConfig_t;
+#define EPCCL_EP_GROUP_CONFIG_INIT \
+  { sizeof(epcclEpGroupConfig_t), EPCCL_EP_MAGIC, EPCCL_EP_API_VERSION, 0, NULL, 0, 0, EPCCL_EP_STRATEGY_AUTO }
+
+/** Options of a handle. Must be the same on every rank. The last three are for EXPERT_MAJOR. */
+typedef struct {
+  size_t size;                                     /**< do not touch */
+  unsigned int magic;                              /**< do not touch */
+  unsigned int version;                            /**< do not touch */
+  unsigned int dispatch_output_per_expert_alignment; /**< rows; 0 or 1: none */
+  unsigned int max_tokens_per_expert; /**< capacity; 0: none. Beyond it entries are dropped: the first to go are those of
+                                           the highest source rank, and there of the last token */
+  unsigned int pad_to_capacity;       /**< not 0: every expert has max_tokens_per_expert rows (before alignment) */
+} epcclEpHandleConfig_t;
+#define EPCCL_EP_HANDLE_CONFIG_INIT \
+  { sizeof(epcclEpHandleConfig_t), EPCCL_EP_MAGIC, EPCCL_EP_API_VERSION, 0, 0, 0 }
+
+/** Where a handle's counters go; every field may be NULL. int32 or int64, written when the update is complete. */
+typedef struct {
+  size_t size;                        /**< do not touch */
+  unsigned int magic;                 /**< do not touch */
+  epcclEpTensor_t* expert_counters;   /**< [local experts]: entries for each expert; with a capacity, those kept */
+  epcclEpTensor_t* expert_offsets;    /**< [local experts]: EXPERT_MAJOR, its first row */
+  epcclEpTensor_t* src_rank_counters; /**< [ranks]: tokens from each source rank with an expert here */
+  epcclEpTensor_t* recv_total_counter; /**< [1]: N, padding included */
+  epcclEpTensor_t* dropped_counters;  /**< [local experts]: entries beyond the capacity */
+  epcclEpTensor_t* dropped;           /**< uint8 [T,K], at the source: 1 where the entry was dropped */
+} epcclEpLayoutInfo_t;
+#define EPCCL_EP_LAYOUT_INFO_INIT { sizeof(epcclEpLayoutInfo_t), EPCCL_EP_MAGIC, NULL, NULL, NULL, NULL, NULL, NULL }
+
+typedef struct {
+  size_t size;                   /**< do not touch */
+  unsigned int magic;            /**< do not touch */
+  epcclEpTensor_t* tokens;       /**< [T,H], required: float32, bfloat16, float16 or float8e4m3 */
+  epcclEpTensor_t* topk_weights; /**< [T,K] float32, optional */
+  epcclEpTensor_t* scales;       /**< [T,ceil(H/128)] float32: with float8e4m3 tokens */
+} epcclEpDispatchInputs_t;
+#define EPCCL_EP_DISPATCH_INPUTS_INIT { sizeof(epcclEpDispatchInputs_t), EPCCL_EP_MAGIC, NULL, NULL, NULL }
+
+typedef struct {
+  size_t size;                   /**< do not touch */
+  unsigned int magic;            /**< do not touch */
+  epcclEpTensor_t* tokens;       /**< [N,H] or more rows, required. float8e4m3 where the input is not: quantised on the way
+                                      out, so that the network carries the quantised tokens */
+  epcclEpTensor_t* topk_weights; /**< float32, optional. FLAT, RANK_MAJOR: [N,K], 0 where the expert is elsewhere.
+                                      EXPERT_MAJOR: [N], 0 in rows that only pad */
+  epcclEpTensor_t* topk_idx;     /**< int32 or int64 [N,K], optional: local expert ids, -1 where the expert is elsewhere */
+  epcclEpTensor_t* scales;       /**< [N,ceil(H/128)] float32, with float8e4m3: element = value * scale of its 128 elements */
+} epcclEpDispatchOutputs_t;
+#define EPCCL_EP_DISPATCH_OUTPUTS_INIT { sizeof(epcclEpDispatchOutputs_t), EPCCL_EP_MAGIC, NULL, NULL, NULL, NULL }
+
+typedef struct {
+  size_t size;            /**< do not touch */
+  unsigned int magic;     /**< do not touch */
+  unsigned int send_only; /**< not 0: return once started; epcclEpComplete() waits. NULL stream only */
+  unsigned int weighted;  /**< not 0, EXPERT_MAJOR: each row is multiplied with its weight (the gradient of a weighted combine) */
+} epcclEpDispatchConfig_t;
+#define EPCCL_EP_DISPATCH_CONFIG_INIT { sizeof(epcclEpDispatchConfig_t), EPCCL_EP_MAGIC, 0, 0 }
+
+typedef struct {
+  size_t size;                   /**< do not touch */
+  unsigned int magic;            /**< do not touch */
+  epcclEpTensor_t* tokens;       /**< [N,H], required: float32, bfloat16 or float16 */
+  epcclEpTensor_t* topk_weights; /**< float32, as dispatch gave them, optional: gradients of the weights, to go home */
+} epcclEpCombineInputs_t;
+#define EPCCL_EP_COMBINE_INPUTS_INIT { sizeof(epcclEpCombineInputs_t), EPCCL_EP_MAGIC, NULL, NULL }
+
+typedef struct {
+  size_t size;                   /**< do not touch */
+  unsigned int magic;            /**< do not touch */
+  epcclEpTensor_t* tokens;       /**< [T,H], required, in the order of topk_idx; zero for a token without experts */
+  epcclEpTensor_t* topk_weights; /**< [T,K] float32, with the input's */
+} epcclEpCombineOutputs_t;
+#define EPCCL_EP_COMBINE_OUTPUTS_INIT { sizeof(epcclEpCombineOutputs_t), EPCCL_EP_MAGIC, NULL, NULL }
+
+typedef struct {
+  size_t size;            /**< do not touch */
+  unsigned int magic;     /**< do not touch */
+  unsigned int send_only; /**< as in epcclEpDispatchConfig_t */
+  unsigned int weighted;  /**< not 0, EXPERT_MAJOR: each row counts with the weight that the handle's last dispatch brought */
+} epcclEpCombineConfig_t;
+#define EPCCL_EP_COMBINE_CONFIG_INIT { sizeof(epcclEpCombineConfig_t), EPCCL_EP_MAGIC, 0, 0 }
+
+/** What this rank hands on in one dispatch (a combine takes the same ways back), by where it goes. */
+typedef struct {
+  size_t size;        /**< do not touch */
+  unsigned int magic; /**< do not touch */
+  epcclEpStrategy_t strategy;      /**< in use */
+  uint64_t tokens_local;           /**< rows to its own output */
+  uint64_t tokens_node;            /**< rows to other ranks of its node, its own and those it relays */
+  uint64_t tokens_network;         /**< rows to other nodes */
+  uint64_t dispatch_bytes_local, dispatch_bytes_node, dispatch_bytes_network; /**< of the last dispatch; 0 before one */
+  uint64_t combine_bytes_network;  /**< of the last combine, sent by this rank */
+} epcclEpStats_t;
+#define EPCCL_EP_STATS_INIT { sizeof(epcclEpStats_t), EPCCL_EP_MAGIC, EPCCL_EP_STRATEGY_AUTO, 0, 0, 0, 0, 0, 0, 0 }
+
+/** Makes a group on `comm`, which must outlive it. Collective, blocking. `*group` is NULL on error. */
+EPCCL_API epcclResult_t epcclEpCreateGroup(epcclEpGroup_t* group, epcclComm_t comm, const epcclEpGroupConfig_t* config);
+
+/** Frees a group; its handles must be destroyed first (invalid usage otherwise). Local. */
+EPCCL_API epcclResult_t epcclEpGroupDestroy(epcclEpGroup_t group);
+
+/** Makes a handle and, unless `topk_idx` is NULL, updates it. `config` may be NULL. `*handle` is NULL on error. */
+EPCCL_API epcclResult_t epcclEpCreateHandle(epcclEpHandle_t* handle, epcclEpGroup_t group, epcclEpLayout_t layout,
+                                            const epcclEpTensor_t* topk_idx, const epcclEpLayoutInfo_t* layout_info,
+                                            const epcclEpHandleConfig_t* config, epcclStream_t stream);
+
+/** Gives the handle a new routing: topk_idx [T,K], int32 or int64, expert ids or -1 for unused; it is read before the call
+ *  returns. An expert may occur more than once in a token's list. The ranks exchange what they need for any number of
+ *  dispatches and combines. `layout_info` may be NULL. */
+EPCCL_API epcclResult_t epcclEpUpdateHandle(epcclEpHandle_t handle, const epcclEpTensor_t* topk_idx,
+                                            const epcclEpLayoutInfo_t* layout_info, epcclStream_t stream);
+
+/** Frees a handle once its work is complete. Local. */
+EPCCL_API epcclResult_t epcclEpHandleDestroy(epcclEpHandle_t handle);
+
+/** Brings every token to the ranks that own its experts. `config` may be NULL. */
+EPCCL_API epcclResult_t epcclEpDispatch(epcclEpHandle_t handle, const epcclEpDispatchInputs_t* inputs,
+                                        const epcclEpDispatchOutputs_t* outputs, const epcclEpDispatchConfig_t* config,
+                                        epcclStream_t stream);
+
+/** Brings the rows of a dispatch back to the tokens' ranks and adds them up. `config` may be NULL. */
+EPCCL_API epcclResult_t epcclEpCombine(epcclEpHandle_t handle, const epcclEpCombineInputs_t* inputs,
+                                       const epcclEpCombineOutputs_t* outputs, const epcclEpCombineConfig_t* config,
+                                       epcclStream_t stream);
+
+/** Waits for all calls on the handle that were started with send_only; the first error of these. */
+EPCCL_API epcclResult_t epcclEpComplete(epcclEpHandle_t handle);
+
+/** Counts of the handle's routing and last calls. No call may be in progress. */
+EPCCL_API epcclResult_t epcclEpGetStats(epcclEpHandle_t handle, epcclEpStats_t* stats);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,60 @@
+#include "algorithms/ep/choose_strategy.hpp"
+
+#include <algorithm>
+
+namespace epccl::algorithms {
+namespace {
+
+constexpr double unknown_link_rate = 10e9;
+constexpr double not_overlapped = 0.5;
+
+}  // namespace
+
+const char* to_string(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::flat: return "flat";
+    case Strategy::gather: return "gather";
+    case Strategy::dedup: return "dedup";
+  }
+  return "?";
+}
+
+// As alltoall's model (choose.cpp): the busiest node's wire and cores, which overlap but never wholly, and the latencies in a
+// row. What is handed out inside a node is the same for every strategy, so it is left out.
+//   wire   rows that leave the node * row / link rate
+//   cores  messages * overhead + rows * row / copy rate * (1 pack + 2 socket)
+static double predict(Strategy strategy, const topology::Cluster& cluster, const std::vector<NodeLoad>& loads,
+                      uint64_t row_bytes, const CostParameters& cost) {
+  const double rate = cost.link_rate > 0 ? cost.link_rate : unknown_link_rate;
+  double most = 0;
+  for (const NodeLoad& load : loads) {
+    const double bytes = static_cast<double>(load.rows) * static_cast<double>(row_bytes);
+    const double wire = bytes / rate;
+    const double cores =
+        (static_cast<double>(load.messages) * cost.message_overhead + 3 * bytes / cost.copy_rate) / std::max(cost.cores_per_node, 0.01);
+    most = std::max(most, std::max(wire, cores) + not_overlapped * std::min(wire, cores));
+  }
+  const double hops = strategy == Strategy::flat ? 1 : 2;
+  return most + (cluster.nodes() > 1 ? cost.network_latency : 0) + hops * cost.signal_latency;
+}
+
+Result<StrategyChoice> choose_strategy(const topology::Cluster& cluster, const std::array<std::vector<NodeLoad>, 3>& loads,
+                                       const std::array<bool, 3>& possible, uint64_t row_bytes, const CostParameters& cost,
+                                       std::optional<Strategy> forced) {
+  StrategyChoice choice;
+  double best = -1;
+  for (const Strategy strategy : {Strategy::dedup, Strategy::flat, Strategy::gather}) {
+    const auto index = static_cast<size_t>(strategy);
+    choice.seconds[index] = possible[index] ? predict(strategy, cluster, loads[index], row_bytes, cost) : -1;
+    const bool allowed = possible[index] && (!forced || *forced == strategy);
+    if (!allowed || (best >= 0 && choice.seconds[index] >= best)) continue;
+    best = choice.seconds[index];
+    choice.strategy = strategy;
+  }
+  if (best < 0)
+    return error(Code::invalid_argument, "rows of {} bytes do not fit into scratch{}{}: raise EPCCL_SCRATCH_SIZE", row_bytes,
+                 forced ? " with strategy " : "", forced ? to_string(*forced) : "");
+  return choice;
+}
+
+}  // namespace epccl::algorithms

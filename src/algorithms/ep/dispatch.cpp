@@ -1,0 +1,124 @@
+#include "algorithms/ep/dispatch.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "algorithms/alltoall/send_window.hpp"
+#include "algorithms/ep/node_gate.hpp"
+#include "algorithms/ep/ring.hpp"
+
+namespace epccl::algorithms {
+namespace {
+
+using plan::Builder;
+
+size_t most_blocks(const std::vector<TokenStream>& streams) {
+  size_t most = 0;
+  for (const TokenStream& stream : streams) most = std::max(most, stream.blocks());
+  return most;
+}
+
+class Dispatch {
+ public:
+  Dispatch(const topology::Cluster& cluster, const TokenExchange& exchange, int rank, const TokenParameters& parameters)
+      : builder_(rank),
+        cluster_(cluster),
+        exchange_(exchange),
+        parameters_(parameters),
+        send_ring_(0, parameters.scratch_bytes / 2),
+        recv_ring_(parameters.scratch_bytes / 2, parameters.scratch_bytes / 2),
+        window_(parameters.send_window, bytes_to_send()) {
+    builder_.use_tables(exchange.tables);
+  }
+
+  plan::RankPlan build() && {
+    NodeGate gate(builder_, cluster_, builder_.rank());
+    for (size_t block = 0; block < most_blocks(exchange_.incoming); ++block)
+      for (const TokenStream& stream : exchange_.incoming)
+        if (block < stream.blocks()) relay(stream, block, gate);
+    for (size_t block = 0; block < most_blocks(exchange_.outgoing); ++block)
+      for (const TokenStream& stream : exchange_.outgoing)
+        if (block < stream.blocks()) send(stream, block);
+    // Block by block, so that the network is looked after in between.
+    for (size_t block = 0; block < exchange_.own.blocks(); ++block)
+      deliver(1, exchange_.own, block, {builder_.input(0), 0}, Builder::none, gate);
+    gate.leave(delivered_);
+    return std::move(builder_).take();
+  }
+
+ private:
+  uint64_t bytes_to_send() const {
+    uint64_t rows = 0;
+    for (const TokenStream& stream : exchange_.outgoing) rows += stream.block_begin.back();
+    return rows * parameters_.row_bytes;
+  }
+
+  void send(const TokenStream& stream, size_t block) {
+    const uint32_t rows = stream.block_rows(block), first = stream.block_begin[block];
+    if (rows == 0) return;
+    const uint64_t bytes = rows * parameters_.row_bytes;
+    const bool in_place = stream.tokens == TokenStream::every_token && parameters_.contiguous_input;
+    plan::Location from = builder_.input(first * parameters_.row_bytes);
+    uint32_t packed = Builder::none;
+    Ring::Space space;
+    if (!in_place) {
+      std::vector<uint32_t> free;
+      space = send_ring_.take(bytes, free);
+      from = builder_.scratch(space.offset);
+      const uint32_t list = stream.tokens == TokenStream::every_token ? stream.tokens : stream.tokens + first;
+      const uint32_t first_token = stream.tokens == TokenStream::every_token ? first : 0;
+      packed = builder_.move_rows(0, {builder_.input(first_token * parameters_.row_bytes), first_token, list}, {from}, rows,
+                                  parameters_.row_bytes, free);
+    }
+    const std::array after{packed, window_.wait_for(bytes)};
+    const uint32_t sent = builder_.send(stream.relay, static_cast<uint32_t>(block), from, bytes, after);
+    window_.add(sent, bytes);
+    if (!in_place) send_ring_.in_use_until(space, sent);
+  }
+
+  void relay(const TokenStream& stream, size_t block, NodeGate& gate) {
+    const uint32_t rows = stream.block_rows(block);
+    if (rows == 0) return;
+    const uint64_t bytes = rows * parameters_.row_bytes;
+    std::vector<uint32_t> free;
+    const Ring::Space space = recv_ring_.take(bytes, free);
+    const uint32_t received =
+        builder_.recv(stream.source, static_cast<uint32_t>(block), builder_.scratch(space.offset), bytes, free);
+    recv_ring_.in_use_until(space, received);
+    const size_t first = delivered_.size();
+    deliver(2, stream, block, {builder_.scratch(space.offset), stream.block_begin[block]}, received, gate);
+    for (size_t i = first; i < delivered_.size(); ++i) recv_ring_.in_use_until(space, delivered_[i]);
+  }
+
+  // Hands out the rows of one block that lie at `from`. Every rank begins with another receiver, so that not all write to one.
+  void deliver(int stage, const TokenStream& stream, size_t block, const Builder::Rows& from, uint32_t here, NodeGate& gate) {
+    const auto start = static_cast<size_t>(cluster_.local_of(builder_.rank())) + 1;
+    for (size_t i = 0; i < stream.deliveries.size(); ++i) {
+      const Delivery& delivery = stream.deliveries[(start + i) % stream.deliveries.size()];
+      const uint32_t first = delivery.block_begin[block], count = delivery.block_begin[block + 1] - first;
+      if (count == 0) continue;
+      const std::array after{here, gate.ready(static_cast<size_t>(cluster_.local_of(delivery.rank)))};
+      Builder::Rows source = from;
+      source.list = delivery.rows + first;
+      const Builder::Rows target{{delivery.rank, plan::Buffer::output, 0}, 0, delivery.slots + first};
+      delivered_.push_back(builder_.move_rows(stage, source, target, count, parameters_.row_bytes, after));
+    }
+  }
+
+  Builder builder_;
+  const topology::Cluster& cluster_;
+  const TokenExchange& exchange_;
+  const TokenParameters& parameters_;
+  Ring send_ring_, recv_ring_;
+  SendWindow window_;
+  std::vector<uint32_t> delivered_;
+};
+
+}  // namespace
+
+plan::RankPlan build_dispatch(const topology::Cluster& cluster, const TokenExchange& exchange, int rank,
+                              const TokenParameters& parameters) {
+  return Dispatch(cluster, exchange, rank, parameters).build();
+}
+
+}  // namespace epccl::algorithms

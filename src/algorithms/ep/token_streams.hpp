@@ -1,0 +1,67 @@
+// What one rank knows of a dispatch (or the combine that reverses it), as far as plans are concerned.
+//
+// A *stream* is what one source rank sends to one *relay*: rows (tokens), in ascending order of token. The relay hands each
+// row to the ranks of its node that own experts of the token, in a combine it adds up what these ranks give back.
+//
+//   strategy  a stream for every                                   rows
+//   flat      rank of another node, its own relay                  tokens for that rank
+//   dedup     other node; the relay stands on the source's rail    tokens for any rank of that node
+//   gather    other node; the relay stands on the source's rail    all tokens
+//
+// To its own node a rank is its own relay: rows go straight from its input.
+//
+// The tokens of a source are cut into *blocks*; a block's rows of one stream are one message.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "plan/plan.hpp"
+
+namespace epccl::algorithms {
+
+enum class Strategy : uint8_t { flat, gather, dedup };
+const char* to_string(Strategy strategy);
+
+/// Rows of a stream that go to one rank: two lists of RowTables::rows, of equal length.
+struct Delivery {
+  int rank = -1;
+  uint32_t rows = 0;                  // list: rows of the stream (of the own stream: tokens)
+  uint32_t slots = 0;                 // list: rows of the rank's output
+  std::vector<uint32_t> block_begin;  // block b is [block_begin[b], block_begin[b + 1]) of both
+};
+
+struct TokenStream {
+  static constexpr uint32_t every_token = plan::Step::no_list;
+
+  int source = -1;
+  int relay = -1;
+  std::vector<uint32_t> block_begin;  // rows of block b: [block_begin[b], block_begin[b + 1])
+  uint32_t tokens = every_token;      // known to the source: list of the rows' tokens
+  std::vector<Delivery> deliveries;   // known to the relay, the ranks in local order
+  uint32_t first_sum = 0;             // known to the relay: sum first_sum + r is what comes back for row r
+
+  size_t blocks() const { return block_begin.size() - 1; }
+  uint32_t block_rows(size_t block) const { return block_begin[block + 1] - block_begin[block]; }
+};
+
+/// Terms of the relay's sums have the ranks of the node as sources 0, 1, ... by local position. Terms of a token's final sum
+/// have them too, and after them, in the order of `outgoing`, the streams: what their relays send back.
+struct TokenExchange {
+  TokenStream own;                    // to this rank's node; rows are tokens, its block_begin cuts the tokens
+  std::vector<TokenStream> outgoing;  // this rank is the source; in the order in which it sends
+  std::vector<TokenStream> incoming;  // this rank is the relay; in the order in which it receives
+  uint32_t first_final_sum = 0;       // sum first_final_sum + t belongs to token t
+  std::shared_ptr<const plan::RowTables> tables;
+};
+
+/// Constants of a build. Every rank must use the same.
+struct TokenParameters {
+  uint64_t row_bytes = 0;             // of one row, all its parts
+  uint64_t scratch_bytes = 8 << 20;   // a rank's scratch; the half of it must hold one message, and one block of a combine
+  uint64_t send_window = 512 << 10;
+  bool contiguous_input = false;      // a row's parts lie together in the input: all tokens can be sent from there
+};
+
+}  // namespace epccl::algorithms

@@ -1,0 +1,79 @@
+#include "api/ep_handles.hpp"
+
+#include <unordered_map>
+
+namespace epccl::api {
+namespace {
+
+template <typename Object>
+struct Table {
+  std::mutex mutex;
+  std::unordered_map<void*, std::shared_ptr<Object>> objects;
+
+  void* add(std::shared_ptr<Object> object) {
+    void* key = object.get();
+    const std::lock_guard lock(mutex);
+    objects.emplace(key, std::move(object));
+    return key;
+  }
+  Result<std::shared_ptr<Object>> find(void* key, const char* what) {
+    const std::lock_guard lock(mutex);
+    const auto it = objects.find(key);
+    if (it == objects.end()) return error(Code::invalid_argument, "{} is not {}, or was destroyed", key, what);
+    return it->second;
+  }
+  Result<std::shared_ptr<Object>> remove(void* key, const char* what) {
+    EPCCL_ASSIGN(std::shared_ptr<Object> found, find(key, what));
+    const std::lock_guard lock(mutex);
+    objects.erase(key);
+    return found;
+  }
+};
+
+// Never destroyed, as communicators (handles.cpp).
+Table<EpGroup>& groups() {
+  static auto* instance = new Table<EpGroup>;  // NOLINT(cppcoreguidelines-owning-memory)
+  return *instance;
+}
+Table<EpHandle>& handles() {
+  static auto* instance = new Table<EpHandle>;  // NOLINT(cppcoreguidelines-owning-memory)
+  return *instance;
+}
+
+constexpr const char* a_group = "an EP group";
+constexpr const char* a_handle = "an EP handle";
+
+}  // namespace
+
+device::HostStream* EpHandle::background_stream() {
+  if (background == nullptr) background = std::make_unique<device::HostStream>();
+  return background.get();
+}
+
+epcclEpGroup_t add_ep_group(EpGroupPtr group) { return static_cast<epcclEpGroup_t>(groups().add(std::move(group))); }
+
+Result<EpGroupPtr> find_ep_group(epcclEpGroup_t group) {
+  EPCCL_ASSIGN(EpGroupPtr found, groups().find(group, a_group));
+  EPCCL_TRY(find_usable_communicator(found->comm).take_status());
+  return found;
+}
+
+Status remove_ep_group(epcclEpGroup_t group) {
+  EPCCL_ASSIGN(const EpGroupPtr found, groups().find(group, a_group));
+  // The table's, this one, and one for each handle.
+  if (found.use_count() > 2)
+    return error(Code::invalid_usage, "the EP group still has {} handles: destroy them first", found.use_count() - 2);
+  return groups().remove(group, a_group).take_status();
+}
+
+epcclEpHandle_t add_ep_handle(EpHandlePtr handle) { return static_cast<epcclEpHandle_t>(handles().add(std::move(handle))); }
+
+Result<EpHandlePtr> find_ep_handle(epcclEpHandle_t handle) {
+  EPCCL_ASSIGN(EpHandlePtr found, handles().find(handle, a_handle));
+  EPCCL_TRY(find_usable_communicator(found->group->comm).take_status());
+  return found;
+}
+
+Result<EpHandlePtr> remove_ep_handle(epcclEpHandle_t handle) { return handles().remove(handle, a_handle); }
+
+}  // namespace epccl::api

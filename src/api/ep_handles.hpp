@@ -1,0 +1,41 @@
+// Groups and handles behind ep.h's opaque pointers: looked up, never dereferenced.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "api/handles.hpp"
+#include "ep/handle.hpp"
+#include "epccl/ep.h"
+
+namespace epccl::api {
+
+struct EpGroup {
+  std::shared_ptr<ep::Group> group;
+  epcclComm_t comm = nullptr;
+};
+
+struct EpHandle {
+  std::shared_ptr<EpGroup> group;
+  std::shared_ptr<ep::Handle> handle;
+  std::unique_ptr<device::HostStream> background;  // runs what was started with send_only
+
+  CommPtr communicator() const { return group->group->shared_communicator(); }
+  /// The stream of send_only calls, made when first needed.
+  device::HostStream* background_stream();
+};
+
+using EpGroupPtr = std::shared_ptr<EpGroup>;
+using EpHandlePtr = std::shared_ptr<EpHandle>;
+
+epcclEpGroup_t add_ep_group(EpGroupPtr group);
+Result<EpGroupPtr> find_ep_group(epcclEpGroup_t group);
+/// Error while handles of the group are left.
+Status remove_ep_group(epcclEpGroup_t group);
+
+epcclEpHandle_t add_ep_handle(EpHandlePtr handle);
+/// One whose communicator may still run collectives.
+Result<EpHandlePtr> find_ep_handle(epcclEpHandle_t handle);
+Result<EpHandlePtr> remove_ep_handle(epcclEpHandle_t handle);
+
+}  // namespace epccl::api

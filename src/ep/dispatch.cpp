@@ -1,0 +1,176 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "device/host/fp8.hpp"
+#include "device/host/row_sum.hpp"
+#include "ep/row_call.hpp"
+#include "ep/transfer.hpp"
+
+namespace epccl::ep {
+namespace {
+
+class Dispatch {
+ public:
+  Dispatch(Handle& handle, const DispatchCall& call)
+      : handle_(handle), call_(call), quantise_(call.type != Element::float8_e4m3 && call.received_type == Element::float8_e4m3) {}
+
+  Status run() {
+    EPCCL_TRY(check());
+    EPCCL_TRY(describe_rows());
+    const std::string text = fmt::format("ep dispatch hidden {} {} to {}{}{}", call_.hidden, to_string(call_.type),
+                                         to_string(call_.received_type), call_.weights.given() ? " weights" : "",
+                                         call_.weighted ? " weighted" : "");
+    EPCCL_TRY(run_rows(handle_, handle_.dispatch_plan(rows_.format.bytes, rows_.format.count == 1), rows_, text));
+    if (bounce_ != nullptr) std::memcpy(call_.received, bounce_, handle_.slots() * token_bytes());
+    handle_.dispatch_row_bytes = rows_.format.bytes;
+    handle_.set_has_weights(call_.weights.given());
+    clear_padding();
+    if (call_.received_topk.given()) write_topk();
+    if (call_.received_weights.given()) write_weights();
+    if (call_.weighted) multiply();
+    return {};
+  }
+
+ private:
+  uint64_t token_bytes() const { return call_.hidden * bytes_of(call_.received_type); }
+  uint64_t scale_bytes() const { return device::e4m3_scales(call_.hidden) * sizeof(float); }
+  uint64_t weight_bytes() const { return handle_.k() * sizeof(float); }
+  bool by_expert() const { return handle_.node_slots().by_expert(); }
+
+  Status check() const {
+    const uint64_t limit = handle_.group().options().max_token_bytes;
+    const uint64_t bytes = token_bytes() + (call_.received_type == Element::float8_e4m3 ? scale_bytes() : 0);
+    if (bytes > limit)
+      return error(Code::invalid_argument, "a token of {} bytes: the group's max_token_bytes is {}", bytes, limit);
+    if (call_.token_rows != handle_.tokens())
+      return error(Code::invalid_argument, "{} tokens, but the handle's topk_idx has {}", call_.token_rows, handle_.tokens());
+    if (call_.received_rows < handle_.slots())
+      return error(Code::invalid_argument, "the output has {} rows, but {} come", call_.received_rows, handle_.slots());
+    if (!quantise_ && call_.type != call_.received_type)
+      return error(Code::invalid_argument, "tokens are {}, the output is {}", to_string(call_.type), to_string(call_.received_type));
+    if (call_.type == Element::float8_e4m3 && !call_.scales.given())
+      return {Code::invalid_argument, "float8 tokens need scales"};
+    if (call_.weighted && (!by_expert() || call_.received_type == Element::float8_e4m3))
+      return {Code::invalid_argument, "a weighted dispatch needs the expert-major layout, and no float8"};
+    if ((call_.received_weights.given() || call_.weighted) && !call_.weights.given())
+      return {Code::invalid_argument, "the output wants weights, but the input has none"};
+    const uint64_t tokens = handle_.tokens(), slots = handle_.slots(), scales = device::e4m3_scales(call_.hidden);
+    EPCCL_TRY(check_shape("inputs.topk_weights", call_.weights, tokens, handle_.k()));
+    EPCCL_TRY(check_shape("inputs.scales", call_.scales, tokens, scales));
+    EPCCL_TRY(check_shape("outputs.topk_weights", call_.received_weights, slots, by_expert() ? 1 : handle_.k()));
+    EPCCL_TRY(check_shape("outputs.topk_idx", call_.received_topk, slots, handle_.k()));
+    EPCCL_TRY(check_shape("outputs.scales", call_.received_scales, slots, scales));
+    return check_weights();
+  }
+
+  Status check_weights() const {
+    if (!call_.weights.given()) return {};
+    for (size_t i = 0; i < size_t{handle_.tokens()} * handle_.k(); ++i)
+      if (std::isnan(call_.weights.data[i]))
+        return error(Code::invalid_argument, "topk_weights[{}][{}] is NaN", i / handle_.k(), i % handle_.k());
+    return {};
+  }
+
+  Status describe_rows() {
+    const uint64_t tokens = handle_.tokens(), slots = handle_.slots();
+    rows_.format.add(token_bytes());
+    set_part(rows_.input, 0, call_.tokens, tokens * token_bytes());
+    EPCCL_ASSIGN(bounce_, reachable_output(handle_, call_.received, slots * token_bytes()));
+    set_part(rows_.output, 0, bounce_ != nullptr ? bounce_ : call_.received, slots * token_bytes());
+    if (call_.received_type == Element::float8_e4m3) {
+      rows_.format.add(scale_bytes());
+      set_part(rows_.input, 1, call_.scales.data, tokens * scale_bytes());
+      if (quantise_) EPCCL_TRY(quantise_tokens());
+      EPCCL_TRY(receive_scales(slots));
+    }
+    if (call_.weights.given()) {
+      const size_t part = rows_.format.count;
+      rows_.format.add(weight_bytes());
+      set_part(rows_.input, part, call_.weights.data, tokens * weight_bytes());
+      EPCCL_TRY(handle_.weights().reserve(std::max<uint64_t>(slots * weight_bytes(), 1)));
+      set_part(rows_.output, part, handle_.weights().as<void>(), slots * weight_bytes());
+    }
+    return {};
+  }
+
+  Status receive_scales(uint64_t slots) {
+    // Scales come into the library's memory: user's arrays may be out of the peers' reach, and there may be none.
+    EPCCL_TRY(handle_.staging(scales_staging).reserve(std::max<uint64_t>(slots * scale_bytes(), 1)));
+    set_part(rows_.output, 1, handle_.staging(scales_staging).as<void>(), slots * scale_bytes());
+    return {};
+  }
+
+  Status quantise_tokens() {
+    const uint64_t tokens = handle_.tokens();
+    Window& values = handle_.staging(values_staging);
+    EPCCL_TRY(values.reserve(std::max<uint64_t>(tokens * (token_bytes() + scale_bytes()), 1)));
+    auto* scales = values.as<std::byte>() + tokens * token_bytes();
+    const auto* source = static_cast<const std::byte*>(call_.tokens);
+    for (uint64_t token = 0; token < tokens; ++token)
+      device::quantise_e4m3(row_type(call_.type), source + token * call_.hidden * bytes_of(call_.type), call_.hidden,
+                            values.as<std::byte>() + token * token_bytes(), scales + token * scale_bytes());
+    set_part(rows_.input, 0, values.as<void>(), tokens * token_bytes());
+    set_part(rows_.input, 1, scales, tokens * scale_bytes());
+    return {};
+  }
+
+  // Rows that only fill up an expert's zone are zero.
+  void clear_padding() const {
+    if (call_.received_scales.given())
+      std::memcpy(call_.received_scales.data, handle_.staging(scales_staging).as<void>(), handle_.slots() * scale_bytes());
+    if (!by_expert()) return;
+    for_each_padding(handle_, [this](uint32_t slot) {
+      std::memset(static_cast<std::byte*>(call_.received) + slot * token_bytes(), 0, token_bytes());
+      if (call_.received_scales.given())
+        std::memset(reinterpret_cast<std::byte*>(call_.received_scales.data) + slot * scale_bytes(), 0, scale_bytes());
+    });
+  }
+
+  void write_topk() const {
+    const uint32_t first = handle_.group().experts().first(handle_.group().rank());
+    const auto write = [&](auto* out) {
+      std::fill_n(out, size_t{handle_.slots()} * handle_.k(), -1);
+      handle_.for_each_slot([&](uint32_t slot, int, Entry entry) {
+        out[size_t{slot} * handle_.k() + entry.k()] = static_cast<std::remove_pointer_t<decltype(out)>>(entry.node_index() - first);
+      });
+    };
+    if (call_.received_topk_wide)
+      write(static_cast<int64_t*>(call_.received_topk.data));
+    else
+      write(static_cast<int32_t*>(call_.received_topk.data));
+  }
+
+  void write_weights() const {
+    const auto* brought = handle_.weights().as<const float>();
+    const size_t width = by_expert() ? 1 : handle_.k();
+    std::fill_n(call_.received_weights.data, handle_.slots() * width, 0.0F);
+    handle_.for_each_slot([&](uint32_t slot, int, Entry entry) {
+      call_.received_weights.data[slot * width + (by_expert() ? 0 : entry.k())] = brought[size_t{slot} * handle_.k() + entry.k()];
+    });
+  }
+
+  void multiply() const {
+    const auto* brought = handle_.weights().as<const float>();
+    handle_.for_each_slot([&](uint32_t slot, int, Entry entry) {
+      auto* row = static_cast<std::byte*>(call_.received) + slot * token_bytes();
+      const device::SumTerm term{row, brought[size_t{slot} * handle_.k() + entry.k()], true, true, true};
+      device::sum_row(row_type(call_.type), row, {&term, 1}, call_.hidden);
+    });
+  }
+
+  static constexpr size_t values_staging = 0, scales_staging = 1;
+
+  Handle& handle_;
+  const DispatchCall& call_;
+  const bool quantise_;
+  runtime::RowBuffers rows_;
+  void* bounce_ = nullptr;
+};
+
+}  // namespace
+
+Status dispatch(Handle& handle, const DispatchCall& call) { return Dispatch(handle, call).run(); }
+
+}  // namespace epccl::ep

@@ -1,0 +1,51 @@
+// What all handles of one expert-parallel group share.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+#include "ep/expert_map.hpp"
+#include "ep/layout_message.hpp"
+#include "runtime/comm/communicator.hpp"
+
+namespace epccl::ep {
+
+/// "flat", "gather", "dedup"; "auto": none.
+Result<std::optional<Strategy>> parse_strategy(const std::string& text);
+
+struct GroupOptions {
+  uint32_t experts = 0;
+  std::vector<int> expert_to_rank;      // empty: contiguous blocks
+  uint32_t max_tokens = 0;              // a rank
+  uint64_t max_token_bytes = 0;         // of one token with its scales
+  std::optional<Strategy> strategy;     // none: the cost model chooses
+};
+
+class Group {
+ public:
+  /// Collective: to be called from work of `communicator`. `agreed`: an error that every rank has found alike, as options
+  /// on which ranks disagree, with both values; then there is no group. An error that is returned has broken the communicator.
+  static Result<std::shared_ptr<Group>> create(std::shared_ptr<runtime::Communicator> communicator, const GroupOptions& options,
+                                               Status& agreed);
+
+  runtime::Communicator& communicator() const { return *communicator_; }
+  const std::shared_ptr<runtime::Communicator>& shared_communicator() const { return communicator_; }
+  const topology::Cluster& cluster() const { return communicator_->cluster(); }
+  int rank() const { return communicator_->rank(); }
+  const ExpertMap& experts() const { return experts_; }
+  const GroupOptions& options() const { return options_; }
+
+ private:
+  Group(std::shared_ptr<runtime::Communicator> communicator, const GroupOptions& options, ExpertMap experts)
+      : communicator_(std::move(communicator)), options_(options), experts_(std::move(experts)) {}
+
+  std::shared_ptr<runtime::Communicator> communicator_;
+  const GroupOptions options_;
+  const ExpertMap experts_;
+};
+
+}  // namespace epccl::ep

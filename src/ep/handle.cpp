@@ -1,0 +1,220 @@
+#include "ep/handle.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "algorithms/ep/choose_strategy.hpp"
+#include "algorithms/ep/dispatch.hpp"
+#include "base/log.hpp"
+#include "ep/source_header.hpp"
+
+namespace epccl::ep {
+
+// What is wrong with this rank's own arguments goes into its header: the others learn it from there, and nobody waits.
+SourceHeader Handle::describe(const TopK& topk, Routing& routing) const {
+  const GroupOptions& options = group_->options();
+  SourceHeader header;
+  header.tokens = topk.tokens;
+  header.k = topk.k;
+  header.layout = static_cast<uint32_t>(rules_.layout);
+  header.alignment = rules_.alignment;
+  header.capacity = rules_.capacity;
+  header.pad = rules_.pad ? 1 : 0;
+  if (topk.tokens > options.max_tokens) {
+    header.problem = SourceHeader::too_many_tokens;
+    return header;
+  }
+  if (topk.k > max_topk) {
+    header.problem = SourceHeader::k_too_large;
+    return header;
+  }
+  for (size_t i = 0; i < size_t{topk.tokens} * topk.k; ++i) {
+    const int64_t expert = topk.at(i);
+    if (expert >= -1 && expert < static_cast<int64_t>(options.experts)) continue;
+    header.problem = SourceHeader::bad_expert;
+    header.bad_token = static_cast<uint32_t>(i / topk.k);
+    header.bad_k = static_cast<uint32_t>(i % topk.k);
+    header.bad_expert_id = expert;
+    return header;
+  }
+  routing = Routing::make(group_->cluster(), group_->experts(), topk);
+  const auto& parameters = communicator().config().parameters;
+  const BlockLimits limits{options.max_token_bytes + topk.k * sizeof(float), parameters.chunk_bytes, parameters.scratch_bytes};
+  describe_source(group_->cluster(), group_->experts(), group_->rank(), routing, limits, header);
+  return header;
+}
+
+Status Handle::exchange(const SourceHeader& header, const Routing& routing) {
+  const auto ranks = static_cast<size_t>(group_->cluster().ranks());
+  const SourceMessages messages = make_messages(group_->cluster(), group_->experts(), group_->rank(), header, routing);
+  std::vector<uint64_t> bytes(ranks), at(ranks), offsets;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    at[rank] = messages.begin[rank] * sizeof(uint32_t);
+    bytes[rank] = messages.begin[rank + 1] * sizeof(uint32_t) - at[rank];
+  }
+  std::vector<std::byte> received;
+  EPCCL_TRY(communicator().alltoallv_unknown("ep layout", messages.words.data(), bytes, at, received, offsets));
+  sources_.clear();
+  for (size_t source = 0; source < ranks; ++source) {
+    const std::span words(reinterpret_cast<const uint32_t*>(received.data() + offsets[source]),
+                          (offsets[source + 1] - offsets[source]) / sizeof(uint32_t));
+    EPCCL_ASSIGN(SourceLayout layout,
+                 read_message(group_->cluster(), group_->experts(), static_cast<int>(source), group_->rank(), words));
+    sources_.push_back(std::move(layout));
+  }
+  return {};
+}
+
+// All ranks have the same headers before them, and say the same.
+Status Handle::check_headers() const {
+  for (size_t rank = 0; rank < sources_.size(); ++rank) {
+    const SourceHeader &theirs = sources_[rank].header, &first = sources_[0].header;
+    switch (theirs.problem) {
+      case SourceHeader::none: break;
+      case SourceHeader::too_many_tokens:
+        return error(Code::invalid_argument, "rank {} has {} tokens: the group's max_send_tokens_per_rank is {}", rank,
+                     theirs.tokens, group_->options().max_tokens);
+      case SourceHeader::k_too_large:
+        return error(Code::invalid_argument, "rank {} has a top-{} table: at most {} experts a token", rank, theirs.k, max_topk);
+      default:
+        return error(Code::invalid_argument, "rank {}: topk_idx[{}][{}] is expert {}, but there are {} experts", rank,
+                     theirs.bad_token, theirs.bad_k, theirs.bad_expert_id, group_->options().experts);
+    }
+    const auto differ = [&](const char* what, uint64_t a, uint64_t b) {
+      return error(Code::invalid_usage, "ranks disagree on {}: rank 0 has {}, rank {} has {}", what, a, rank, b);
+    };
+    // A rank without tokens may not know k.
+    const auto with_tokens = std::ranges::find_if(sources_, [](const SourceLayout& it) { return it.header.tokens > 0; });
+    if (theirs.tokens > 0 && theirs.k != with_tokens->header.k)
+      return error(Code::invalid_usage, "ranks disagree on top-k: rank {} has {}, rank {} has {}",
+                   with_tokens - sources_.begin(), with_tokens->header.k, rank, theirs.k);
+    if (theirs.layout != first.layout)
+      return error(Code::invalid_usage, "ranks disagree on the layout: rank 0 has {}, rank {} has {}",
+                   to_string(static_cast<SlotLayout>(first.layout)), rank, to_string(static_cast<SlotLayout>(theirs.layout)));
+    if (theirs.alignment != first.alignment) return differ("the alignment of experts", first.alignment, theirs.alignment);
+    if (theirs.capacity != first.capacity) return differ("max_tokens_per_expert", first.capacity, theirs.capacity);
+    if (theirs.pad != first.pad) return differ("padding to capacity", first.pad, theirs.pad);
+  }
+  return {};
+}
+
+Status Handle::choose() {
+  const topology::Cluster& cluster = group_->cluster();
+  std::array<std::vector<algorithms::NodeLoad>, 3> loads;
+  std::array<bool, 3> possible{true, true, true};
+  for (auto& of_strategy : loads) of_strategy.resize(static_cast<size_t>(cluster.nodes()));
+  for (int rank = 0; rank < cluster.ranks(); ++rank) {
+    const SourceHeader& header = sources_[static_cast<size_t>(rank)].header;
+    for (size_t i = 0; i < strategies.size(); ++i) {
+      const uint32_t block = header.block_tokens[i];
+      possible[i] = possible[i] && block > 0;
+      auto& load = loads[i][static_cast<size_t>(cluster.node_of(rank))];
+      load.rows += header.network_rows[i];
+      if (block > 0) load.messages += uint64_t{header.network_streams[i]} * ((header.tokens + block - 1) / block);
+    }
+  }
+  EPCCL_ASSIGN(const algorithms::StrategyChoice choice,
+               algorithms::choose_strategy(cluster, loads, possible, group_->options().max_token_bytes, communicator().cost(),
+                                           group_->options().strategy));
+  strategy_ = choice.strategy;
+  log::info(log::coll, group_->rank(), "ep layout strategy={}{} layout={} transport=shm{} predicted_us flat={:.1f} gather={:.1f} dedup={:.1f}",
+            algorithms::to_string(strategy_), group_->options().strategy ? " (forced)" : "", to_string(rules_.layout),
+            communicator().network_suffix(), choice.seconds[0] * 1e6, choice.seconds[1] * 1e6, choice.seconds[2] * 1e6);
+  return {};
+}
+
+// With a capacity, which of its entries were dropped only the owners of the experts know: they tell every source how many
+// entries came before its own.
+Status Handle::find_dropped(const TopK& topk) {
+  dropped_.clear();
+  if (rules_.capacity == 0) return {};
+  const topology::Cluster& cluster = group_->cluster();
+  const ExpertMap& experts = group_->experts();
+  const auto ranks = static_cast<size_t>(cluster.ranks());
+  const uint32_t first = experts.first(group_->rank()), count = experts.count(group_->rank());
+  std::vector<uint32_t> before;
+  std::vector<uint64_t> at;
+  for (int source = 0; source < cluster.ranks(); ++source) {
+    at.push_back(before.size() * sizeof(uint32_t));
+    for (uint32_t expert = first; expert < first + count; ++expert) before.push_back(node_slots_->entries_before(source, expert));
+  }
+  std::vector<std::byte> received;
+  std::vector<uint64_t> offsets;
+  EPCCL_TRY(communicator().alltoallv_unknown("ep dropped entries", before.data(),
+                                             std::vector<uint64_t>(ranks, count * sizeof(uint32_t)), at, received, offsets));
+  dropped_.assign(size_t{tokens_} * k_, 0);
+  for (int node = 0; node < cluster.nodes(); ++node) {
+    std::vector<uint32_t> next(experts.node_size(node));
+    for (const int member : cluster.members(node))
+      if (experts.count(member) > 0)
+        std::memcpy(next.data() + experts.first(member), received.data() + offsets[static_cast<size_t>(member)],
+                    experts.count(member) * sizeof(uint32_t));
+    routing_.to_node(node).for_each([&](uint32_t token, std::span<const uint32_t> entries) {
+      for (const uint32_t word : entries)
+        if (next[Entry{word}.node_index()]++ >= rules_.capacity) dropped_[size_t{token} * topk.k + Entry{word}.k()] = 1;
+    });
+  }
+  return {};
+}
+
+Status Handle::update(const TopK& topk) {
+  failure_ = {};
+  has_weights_ = false;
+  dispatch_plans_.clear();
+  combine_plans_.clear();
+  tokens_ = topk.tokens;
+  routing_ = {};
+  const SourceHeader header = describe(topk, routing_);
+  EPCCL_TRY(exchange(header, routing_));
+  failure_ = check_headers();
+  if (failure_.ok()) failure_ = choose();
+  if (!failure_.ok()) return {};
+  k_ = topk.k;  // unless this rank has no tokens, and others know better
+  for (const SourceLayout& source : sources_)
+    if (source.header.tokens > 0) k_ = source.header.k;
+  node_slots_.emplace(group_->cluster(), group_->experts(), group_->cluster().node_of(group_->rank()), rules_, sources_);
+  exchange_ = make_exchange(group_->cluster(), group_->experts(), group_->rank(), strategy_, routing_, *node_slots_, sources_);
+  return find_dropped(topk);
+}
+
+algorithms::TokenParameters Handle::parameters(uint64_t row_bytes) const {
+  const auto& config = communicator().config().parameters;
+  algorithms::TokenParameters parameters;
+  parameters.row_bytes = row_bytes;
+  parameters.scratch_bytes = config.scratch_bytes;
+  parameters.send_window = config.send_window;
+  return parameters;
+}
+
+const runtime::CompiledPlan& Handle::dispatch_plan(uint64_t row_bytes, bool contiguous_input) {
+  const std::pair key{row_bytes, contiguous_input};
+  if (const auto it = dispatch_plans_.find(key); it != dispatch_plans_.end()) return it->second;
+  algorithms::TokenParameters with = parameters(row_bytes);
+  with.contiguous_input = contiguous_input;
+  const auto plan = algorithms::build_dispatch(group_->cluster(), exchange_, group_->rank(), with);
+  return dispatch_plans_.emplace(key, runtime::compile(plan, group_->cluster())).first->second;
+}
+
+const runtime::CompiledPlan& Handle::combine_plan(uint64_t row_bytes) {
+  if (const auto it = combine_plans_.find(row_bytes); it != combine_plans_.end()) return it->second;
+  const auto plan = algorithms::build_combine(group_->cluster(), exchange_, group_->rank(), parameters(row_bytes));
+  return combine_plans_.emplace(row_bytes, runtime::compile(plan, group_->cluster())).first->second;
+}
+
+LinkTraffic Handle::traffic() const {
+  LinkTraffic traffic;
+  for (const algorithms::TokenStream& stream : exchange_.outgoing) traffic.tokens_network += stream.block_begin.back();
+  const auto count = [&](const algorithms::TokenStream& stream) {
+    for (const algorithms::Delivery& delivery : stream.deliveries)
+      (delivery.rank == group_->rank() ? traffic.tokens_local : traffic.tokens_node) += delivery.block_begin.back();
+  };
+  count(exchange_.own);
+  for (const algorithms::TokenStream& stream : exchange_.incoming) {
+    count(stream);
+    traffic.returned_network += stream.block_begin.back();
+  }
+  return traffic;
+}
+
+}  // namespace epccl::ep

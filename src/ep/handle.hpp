@@ -1,0 +1,109 @@
+// The layout of one routing: made by update(), used by any number of dispatches and combines.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ep/group.hpp"
+#include "ep/layout.hpp"
+#include "ep/routing.hpp"
+#include "ep/window.hpp"
+#include "runtime/executor/compiled_plan.hpp"
+#include "runtime/executor/row_buffers.hpp"
+
+namespace epccl::ep {
+
+/// Rows that this rank hands on in a dispatch, by where they go.
+struct LinkTraffic {
+  uint64_t tokens_local = 0;    // to its own output
+  uint64_t tokens_node = 0;     // to ranks of its node, as source or as relay
+  uint64_t tokens_network = 0;  // to other nodes
+  uint64_t returned_network = 0;  // in a combine, as relay
+};
+
+class Handle {
+ public:
+  Handle(std::shared_ptr<Group> group, const SlotRules& rules) : group_(std::move(group)), rules_(rules) {}
+
+  /// Collective, from work of the communicator. An error that is returned has broken the communicator; one that all ranks
+  /// found alike in what they were given is kept: failure().
+  Status update(const TopK& topk);
+
+  const Group& group() const { return *group_; }
+  runtime::Communicator& communicator() const { return group_->communicator(); }
+  const SlotRules& rules() const { return rules_; }
+
+  /// Why the last update() came to nothing; ok after one that did.
+  const Status& failure() const { return failure_; }
+
+  // After update():
+  uint32_t tokens() const { return tokens_; }
+  uint32_t k() const { return k_; }
+  /// Rows of this rank's output, padding included.
+  uint32_t slots() const { return node_slots_->slots(local()); }
+  const NodeSlots& node_slots() const { return *node_slots_; }
+  const std::vector<SourceLayout>& sources() const { return sources_; }
+  Strategy strategy() const { return strategy_; }
+  /// [tokens, k]: 1 where the entry was dropped for its expert's capacity; empty without a capacity.
+  const std::vector<uint8_t>& dropped() const { return dropped_; }
+  LinkTraffic traffic() const;
+
+  /// use(slot, source, entry) for every entry that this rank receives and keeps.
+  template <typename Use>
+  void for_each_slot(Use use) const {
+    for (int source = 0; source < group_->cluster().ranks(); ++source) {
+      NodeSlots::Walk walk(*node_slots_, source);
+      sources_[static_cast<size_t>(source)].rows.for_each([&](uint32_t, std::span<const uint32_t> entries) {
+        walk.row(entries, [&](size_t owner, uint32_t slot, Entry entry) {
+          if (owner == local() && slot != NodeSlots::dropped) use(slot, source, entry);
+        });
+      });
+    }
+  }
+
+  /// Plans for rows of `row_bytes`, made when first asked for.
+  const runtime::CompiledPlan& dispatch_plan(uint64_t row_bytes, bool contiguous_input);
+  const runtime::CompiledPlan& combine_plan(uint64_t row_bytes);
+
+  /// Weights of the rows this rank received: k floats a row, as the last dispatch brought them.
+  Window& weights() { return weights_; }
+  bool has_weights() const { return has_weights_; }
+  void set_has_weights(bool value) { has_weights_ = value; }
+  /// Bytes of a row in the last dispatch and combine, 0 before one.
+  uint64_t dispatch_row_bytes = 0, combine_row_bytes = 0;
+  Window& staging(size_t index) { return staging_[index]; }
+
+  size_t local() const { return static_cast<size_t>(group_->cluster().local_of(group_->rank())); }
+
+ private:
+  SourceHeader describe(const TopK& topk, Routing& routing) const;
+  Status exchange(const SourceHeader& header, const Routing& routing);
+  Status check_headers() const;
+  Status choose();
+  Status find_dropped(const TopK& topk);
+  algorithms::TokenParameters parameters(uint64_t row_bytes) const;
+
+  const std::shared_ptr<Group> group_;
+  const SlotRules rules_;
+  Status failure_{Code::invalid_usage, "the handle has no routing yet"};
+  uint32_t tokens_ = 0, k_ = 0;
+  Routing routing_;
+  std::vector<SourceLayout> sources_;
+  std::optional<NodeSlots> node_slots_;
+  Strategy strategy_ = Strategy::dedup;
+  algorithms::TokenExchange exchange_;
+  std::vector<uint8_t> dropped_;
+  std::map<std::pair<uint64_t, bool>, runtime::CompiledPlan> dispatch_plans_;
+  std::map<uint64_t, runtime::CompiledPlan> combine_plans_;
+  Window weights_;
+  bool has_weights_ = false;
+  std::array<Window, 4> staging_;
+};
+
+}  // namespace epccl::ep

@@ -1,0 +1,72 @@
+// What a source tells every rank when a layout is made: what it needs to know to receive, to relay and to give back.
+//
+//   [header][tokens for each rank of the receiver's node][entries of each expert of that node][rows]
+//
+// Rows: to the rank that relays for this source, all rows for its node; to others, the rows for them alone.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "algorithms/ep/token_streams.hpp"
+#include "base/status.hpp"
+#include "ep/expert_map.hpp"
+#include "ep/routing.hpp"
+#include "topology/cluster.hpp"
+
+namespace epccl::ep {
+
+using algorithms::Strategy;
+inline constexpr std::array strategies{Strategy::flat, Strategy::gather, Strategy::dedup};
+
+/// The rank of `node` that relays what `source` sends there.
+int relay_of(const topology::Cluster& cluster, int source, int node);
+
+/// Of one source; every rank gets them from every source, so all can decide alike.
+struct SourceHeader {
+  enum Problem : uint32_t { none = 0, too_many_tokens = 1, bad_expert = 2, k_too_large = 3 };
+
+  int64_t bad_expert_id = 0;
+  uint32_t problem = none;
+  uint32_t tokens = 0;
+  uint32_t k = 0;
+  uint32_t layout = 0;       // epcclEpLayout_t
+  uint32_t alignment = 0;
+  uint32_t capacity = 0;
+  uint32_t pad = 0;
+  uint32_t bad_token = 0, bad_k = 0;  // of a bad expert
+  std::array<uint32_t, 3> block_tokens{};   // by strategy: tokens of a block
+  std::array<uint32_t, 3> network_rows{};   // by strategy: rows it sends to other nodes
+  std::array<uint32_t, 3> network_streams{};
+  uint32_t row_count = 0;      // of this message
+  uint32_t unused = 0;
+};
+
+/// One source's message, decoded.
+struct SourceLayout {
+  SourceHeader header;
+  std::vector<uint32_t> rank_tokens;     // by local position of the receiver's node
+  std::vector<uint32_t> expert_entries;  // by node index
+  Rows rows;
+};
+
+/// The messages of one source, one after the other.
+struct SourceMessages {
+  std::vector<uint32_t> words;
+  std::vector<size_t> begin;  // of each rank's message, and the end
+};
+/// `routing` is not read where the header names a problem.
+SourceMessages make_messages(const topology::Cluster& cluster, const ExpertMap& experts, int source,
+                             const SourceHeader& header, const Routing& routing);
+
+/// Error: the message is damaged.
+Result<SourceLayout> read_message(const topology::Cluster& cluster, const ExpertMap& experts, int source, int receiver,
+                                  std::span<const uint32_t> words);
+
+/// Rows for `node`, taken apart by local position: each gets the rows with entries of that rank, and only those entries.
+std::vector<Rows> split_by_rank(const Rows& rows, const topology::Cluster& cluster, const ExpertMap& experts, int node);
+
+}  // namespace epccl::ep

@@ -1,0 +1,45 @@
+// What dispatch and combine share: parts of rows, memory that peers can reach, one run.
+#pragma once
+
+#include <string>
+
+#include "base/status.hpp"
+#include "device/host/row_type.hpp"
+#include "ep/handle.hpp"
+#include "ep/transfer.hpp"
+#include "runtime/executor/row_buffers.hpp"
+
+namespace epccl::ep {
+
+inline constexpr size_t bounce_staging = 2;
+
+device::RowType row_type(Element element);
+
+/// Error: `matrix` is there, but has fewer than `rows` rows or not `columns` columns.
+template <typename T>
+Status check_shape(const char* what, const Matrix<T>& matrix, uint64_t rows, uint64_t columns) {
+  if (!matrix.given() || rows == 0 || (matrix.rows >= rows && matrix.columns == columns)) return {};
+  return error(Code::invalid_argument, "{} is [{}, {}], but [{}, {}] is needed", what, matrix.rows, matrix.columns, rows, columns);
+}
+
+void set_part(runtime::RowArrays& side, size_t part, const void* data, uint64_t bytes);
+
+/// Where ranks may not touch each other's ordinary memory: a window to receive into (or give from) instead of `user`; null
+/// where `user` will do.
+Result<void*> reachable_output(Handle& handle, const void* user, uint64_t bytes);
+
+Status run_rows(Handle& handle, const runtime::CompiledPlan& plan, const runtime::RowBuffers& rows, const std::string& text);
+
+/// use(slot) for each row of this rank's output that belongs to an expert's zone but to no entry.
+template <typename Use>
+void for_each_padding(const Handle& handle, Use use) {
+  const NodeSlots& slots = handle.node_slots();
+  const uint32_t capacity = handle.rules().capacity;
+  const uint32_t first = handle.group().experts().first(handle.group().rank());
+  for (uint32_t expert = first; expert < first + handle.group().experts().count(handle.group().rank()); ++expert) {
+    const uint32_t kept = capacity > 0 ? std::min(capacity, slots.entries(expert)) : slots.entries(expert);
+    for (uint32_t row = kept; row < slots.zone_rows(expert); ++row) use(slots.zone_begin(expert) + row);
+  }
+}
+
+}  // namespace epccl::ep

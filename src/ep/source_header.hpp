@@ -1,0 +1,23 @@
+// What a source says of itself, so that all ranks cut and choose alike.
+#pragma once
+
+#include <cstdint>
+
+#include "ep/layout_message.hpp"
+#include "ep/routing.hpp"
+
+namespace epccl::ep {
+
+/// Constants that decide how tokens are cut into blocks. The same on every rank.
+struct BlockLimits {
+  uint64_t row_bytes = 0;  // the longest row the group allows
+  uint64_t chunk_bytes = 128 << 10;
+  uint64_t scratch_bytes = 8 << 20;
+};
+
+/// Fills in block_tokens (0: rows too long for this strategy and scratch), network_rows and network_streams, for
+/// header.tokens tokens.
+void describe_source(const topology::Cluster& cluster, const ExpertMap& experts, int source, const Routing& routing,
+                     const BlockLimits& limits, SourceHeader& header);
+
+}  // namespace epccl::ep

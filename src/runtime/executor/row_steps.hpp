@@ -1,0 +1,54 @@
+// Runs the steps of a plan that move and add token rows.
+#pragma once
+
+#include <vector>
+
+#include "base/status.hpp"
+#include "device/host/row_sum.hpp"
+#include "plan/plan.hpp"
+#include "runtime/executor/compiled_plan.hpp"
+#include "runtime/executor/row_buffers.hpp"
+#include "transports/shm/node_memory.hpp"
+
+namespace epccl::runtime {
+
+class RowSteps {
+ public:
+  RowSteps(int rank, transports::NodeMemory& node) : rank_(rank), node_(node) {}
+
+  /// A call begins; `buffers` must outlive it.
+  void begin(uint64_t sequence, const CompiledPlan& plan, const RowBuffers& buffers);
+
+  Status move(const CompiledStep& step, bool streaming);
+  Status reduce(const plan::Step& step);
+
+ private:
+  /// One part of the rows of a location: row r at `base` + (r - first row) * stride. `base` is null where a peer's memory is
+  /// not mapped; then `address` is the same in the peer's process.
+  struct Strip {
+    std::byte* base = nullptr;
+    uint64_t address = 0;
+    uint64_t stride = 0;
+    int local = 0;
+  };
+
+  Result<Strip> strip(const plan::Location& location, int local, size_t part);
+  uint32_t row_of(uint32_t list, uint32_t first, uint32_t i) const {
+    return list == plan::Step::no_list ? first + i : plan_->tables->rows[list + i];
+  }
+  Status move_part(const plan::Step& step, const Strip& source, const Strip& destination, uint64_t bytes, bool streaming);
+  Status move_unmapped(const plan::Step& step, const Strip& source, const Strip& destination, uint64_t bytes);
+  Status reduce_part(const plan::Step& step, size_t part);
+  Result<std::vector<const float*>> weights_of(const plan::Step& step);
+  Status fetch_unmapped(const plan::Step& step, const std::vector<Strip>& sources, uint64_t bytes);
+
+  const int rank_;
+  transports::NodeMemory& node_;
+  uint64_t sequence_ = 0;
+  const CompiledPlan* plan_ = nullptr;
+  const RowBuffers* buffers_ = nullptr;
+  std::vector<device::SumTerm> terms_;
+  std::vector<std::byte> fetched_;           // rows of unmapped peers, one per term of a step, where needed
+};
+
+}  // namespace epccl::runtime

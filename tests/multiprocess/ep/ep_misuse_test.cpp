@@ -1,0 +1,159 @@
+// Wrong arguments: an error that says what and whose, on every rank where it concerns every rank.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "layer.hpp"
+
+namespace epccl::tests {
+namespace {
+
+/// Two nodes of two ranks, four experts, top-2, four tokens of eight floats.
+struct Setting {
+  explicit Setting(const RankContext& rank, epcclComm_t communicator) : context(rank), comm(communicator) {
+    config.num_experts = 4;
+    config.max_send_tokens_per_rank = 4;
+    config.max_token_bytes = 32;
+  }
+  void make_group() { ASSERT_EQ(epcclEpCreateGroup(&group, comm, &config), epcclSuccess) << epcclGetLastError(nullptr); }
+  epcclResult_t make_handle(size_t tokens, size_t k, epcclEpLayout_t layout = EPCCL_EP_LAYOUT_FLAT) {
+    Tensor topk(epcclInt64, table.data(), {tokens, k});
+    return epcclEpCreateHandle(&handle, group, layout, topk, nullptr, nullptr, nullptr);
+  }
+  epcclResult_t dispatch(size_t rows, size_t hidden, bool with_weights = false) {
+    Tensor in(epcclFloat32, input.data(), {4, hidden}), out(epcclFloat32, output.data(), {rows, hidden});
+    Tensor weights_in(epcclFloat32, weights.data(), {4, 2});
+    epcclEpDispatchInputs_t inputs = EPCCL_EP_DISPATCH_INPUTS_INIT;
+    inputs.tokens = in;
+    if (with_weights) inputs.topk_weights = weights_in;
+    epcclEpDispatchOutputs_t outputs = EPCCL_EP_DISPATCH_OUTPUTS_INIT;
+    outputs.tokens = out;
+    return epcclEpDispatch(handle, &inputs, &outputs, nullptr, nullptr);
+  }
+  void destroy() {
+    if (handle != nullptr) {
+      EXPECT_EQ(epcclEpHandleDestroy(handle), epcclSuccess);
+    }
+    EXPECT_EQ(epcclEpGroupDestroy(group), epcclSuccess);
+  }
+
+  const RankContext& context;
+  epcclComm_t comm;
+  epcclEpGroupConfig_t config = EPCCL_EP_GROUP_CONFIG_INIT;
+  epcclEpGroup_t group = nullptr;
+  epcclEpHandle_t handle = nullptr;
+  std::vector<int64_t> table{0, 1, 2, 3, 0, 2, 1, 3, 0, 0, 0, 0, 0, 0, 0, 0};
+  std::vector<float> input = std::vector<float>(1000, 1), output = std::vector<float>(1000), weights = std::vector<float>(8, 1);
+};
+
+void expect_error(const RankContext& context, epcclResult_t result, const std::string& part) {
+  EXPECT_NE(result, epcclSuccess) << "rank " << context.rank;
+  EXPECT_NE(std::string(epcclGetLastError(nullptr)).find(part), std::string::npos)
+      << "rank " << context.rank << ": \"" << epcclGetLastError(nullptr) << "\" does not say \"" << part << '"';
+}
+
+const RunOptions two_nodes{{2, 2}, {{"EPCCL_TIMEOUT", "20"}}, {}};
+
+TEST(EpMisuse, RanksThatDisagreeOnTheGroupAreToldByAll) {
+  run_ranks(two_nodes, [](const RankContext& context) {
+    Comm comm(context);
+    Setting setting(context, comm);
+    if (context.rank == 2) setting.config.num_experts = 5;
+    expect_error(context, epcclEpCreateGroup(&setting.group, comm, &setting.config), "rank 2 has num_experts 5");
+    EXPECT_EQ(setting.group, nullptr);
+    // Nothing is lost: the next attempt works.
+    setting.config.num_experts = 4;
+    setting.make_group();
+    setting.destroy();
+  });
+}
+
+TEST(EpMisuse, AnExpertThatDoesNotExistIsNamedOnEveryRank) {
+  run_ranks(two_nodes, [](const RankContext& context) {
+    Comm comm(context);
+    Setting setting(context, comm);
+    setting.make_group();
+    if (context.rank == 3) setting.table[5] = 4;
+    expect_error(context, setting.make_handle(4, 2), "rank 3: topk_idx[2][1] is expert 4, but there are 4 experts");
+    setting.table[5] = 1;
+    EXPECT_EQ(setting.make_handle(4, 2), epcclSuccess) << epcclGetLastError(nullptr);
+    EXPECT_EQ(setting.dispatch(100, 8), epcclSuccess) << epcclGetLastError(nullptr);
+    setting.destroy();
+  });
+}
+
+TEST(EpMisuse, TooManyTokensAndOtherTopKAreNamedOnEveryRank) {
+  run_ranks(two_nodes, [](const RankContext& context) {
+    Comm comm(context);
+    Setting setting(context, comm);
+    setting.make_group();
+    expect_error(context, setting.make_handle(context.rank == 1 ? 5 : 4, 2), "rank 1 has 5 tokens");
+    expect_error(context, setting.make_handle(4, context.rank == 2 ? 1 : 2), "top-k: rank 0 has 2, rank 2 has 1");
+    expect_error(context, setting.make_handle(4, 2, context.rank == 1 ? EPCCL_EP_LAYOUT_EXPERT_MAJOR : EPCCL_EP_LAYOUT_FLAT),
+                 "layout: rank 0 has flat, rank 1 has expert_major");
+    setting.destroy();
+  });
+}
+
+// What breaks the communicator.
+void expect_broken(const std::string& part, const std::function<epcclResult_t(Setting&)>& call) {
+  run_ranks(two_nodes, [&](const RankContext& context) {
+    Comm comm(context);
+    Setting setting(context, comm);
+    setting.make_group();
+    // One rank may be through with this, and fail in the next call, before another is.
+    epcclResult_t result = setting.make_handle(4, 2);
+    if (result == epcclSuccess) result = call(setting);
+    expect_error(context, result, part);
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+    comm.forget();
+  });
+}
+
+TEST(EpMisuse, AWeightThatIsNoNumberIsToldToAll) {
+  expect_broken("topk_weights[1][1] is NaN", [](Setting& setting) {
+    if (setting.context.rank == 1) setting.weights[3] = std::nanf("");
+    return setting.dispatch(100, 8, true);
+  });
+}
+
+TEST(EpMisuse, AnOutputThatIsTooSmallIsToldToAll) {
+  expect_broken("the output has 3 rows, but", [](Setting& setting) { return setting.dispatch(setting.context.rank == 2 ? 3 : 100, 8); });
+}
+
+TEST(EpMisuse, RanksThatDisagreeOnTheRowsAreToldByAll) {
+  expect_broken("hidden", [](Setting& setting) { return setting.dispatch(100, setting.context.rank == 3 ? 7 : 8); });
+}
+
+TEST(EpMisuse, ArgumentsThatOneRankSeesAloneAreRefusedAtOnce) {
+  run_ranks({{1}, {}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    Setting setting(context, comm);
+    expect_error(context, epcclEpCreateGroup(nullptr, comm, &setting.config), "group is NULL");
+    expect_error(context, epcclEpCreateGroup(&setting.group, comm, nullptr), "config is NULL");
+    setting.config.magic = 1;
+    expect_error(context, epcclEpCreateGroup(&setting.group, comm, &setting.config), "magic");
+    setting.config.magic = EPCCL_EP_MAGIC;
+    setting.config.max_send_tokens_per_rank = 0;
+    expect_error(context, epcclEpCreateGroup(&setting.group, comm, &setting.config), "max_send_tokens_per_rank 0");
+    setting.config.max_send_tokens_per_rank = 4;
+    const std::vector<int> map{0, 0, 1, 0};
+    setting.config.expert_to_rank = map.data();
+    expect_error(context, epcclEpCreateGroup(&setting.group, comm, &setting.config), "expert_to_rank[2] is 1");
+    setting.config.expert_to_rank = nullptr;
+    setting.make_group();
+    expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_UNSET), "layout 0");
+    ASSERT_EQ(setting.make_handle(4, 2), epcclSuccess);
+    expect_error(context, epcclEpGroupDestroy(setting.group), "1 handles");
+    expect_error(context, epcclEpDispatch(setting.handle, nullptr, nullptr, nullptr, nullptr), "inputs.tokens is NULL");
+    expect_error(context, epcclEpDispatch(nullptr, nullptr, nullptr, nullptr, nullptr), "is not an EP handle");
+    EXPECT_EQ(epcclGroupStart(), epcclSuccess);
+    expect_error(context, setting.dispatch(100, 8), "cannot be part of a group");
+    EXPECT_EQ(epcclGroupEnd(), epcclSuccess);
+    setting.destroy();
+  });
+}
+
+}  // namespace
+}  // namespace epccl::tests

@@ -1,0 +1,70 @@
+#include "problem.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace epccl::tests {
+
+int Problem::node_of(int rank) const {
+  int node = 0;
+  for (int last = ranks_per_node[0]; rank >= last; last += ranks_per_node[static_cast<size_t>(node)]) ++node;
+  return node;
+}
+
+std::vector<uint32_t> Problem::experts_of(int rank) const {
+  std::vector<uint32_t> list;
+  for (uint32_t expert = 0; expert < experts; ++expert)
+    if (owner[expert] == rank) list.push_back(expert);
+  return list;
+}
+
+std::string Problem::text() const {
+  return fmt::format("nodes [{}] layout {} strategy {} type {} experts {} k {} hidden {} alignment {} capacity {} pad {} tokens [{}]",
+                     fmt::join(ranks_per_node, " "), static_cast<int>(layout), static_cast<int>(strategy),
+                     static_cast<int>(type), experts, k, hidden, alignment, capacity, pad, fmt::join(tokens, " "));
+}
+
+Problem random_problem(const std::vector<int>& ranks_per_node, std::mt19937_64& random) {
+  const auto below = [&](uint64_t limit) { return static_cast<uint32_t>(random() % limit); };
+  const int ranks = std::accumulate(ranks_per_node.begin(), ranks_per_node.end(), 0);
+  Problem made;
+  made.ranks_per_node = ranks_per_node;
+  made.layout = static_cast<epcclEpLayout_t>(1 + below(3));
+  made.strategy = static_cast<epcclEpStrategy_t>(below(4));
+  made.type = std::vector{epcclFloat32, epcclBfloat16, epcclFloat16}[below(3)];
+  made.experts = 1 + below(20);
+  made.k = 1 + below(6);
+  made.hidden = below(3) == 0 ? 1 + below(7) : 1 + below(3000);
+  const bool mapped = below(2) == 0;
+  for (uint32_t expert = 0; expert < made.experts; ++expert)
+    made.owner.push_back(mapped ? static_cast<int>(below(static_cast<uint64_t>(ranks)))
+                                : static_cast<int>(expert * static_cast<uint32_t>(ranks) / made.experts));
+  for (int rank = 0; rank < ranks; ++rank) {
+    made.tokens.push_back(below(5) == 0 ? 0 : below(below(3) == 0 ? 400 : 20));
+    made.max_tokens = std::max(made.max_tokens, made.tokens.back());
+    auto& table = made.topk.emplace_back();
+    auto& weights = made.weights.emplace_back();
+    for (uint32_t i = 0; i < made.tokens.back() * made.k; ++i) {
+      table.push_back(below(9) == 0 ? -1 : static_cast<int64_t>(below(made.experts)));
+      weights.push_back(static_cast<float>(below(1000)) / 777.0F);
+    }
+  }
+  if (made.by_expert()) {
+    made.alignment = 1 + below(4);
+    if (below(3) == 0) made.capacity = 1 + below(30);
+    made.pad = made.capacity > 0 && below(2) == 0;
+  }
+  return made;
+}
+
+float token_value(int source, uint32_t token, uint32_t h) {
+  uint64_t x = static_cast<uint64_t>(source + 1) * 0x9e3779b97f4a7c15ULL ^ (token + 1) * 0xc2b2ae3d27d4eb4fULL ^ (h + 1) * 0x165667b19e3779f9ULL;
+  x ^= x >> 31;
+  x *= 0x27d4eb2f165667c5ULL;
+  return static_cast<float>(static_cast<int>(x >> 40) % 128) / 64.0F;
+}
+
+}  // namespace epccl::tests

@@ -1,0 +1,40 @@
+// A layer's exchange as a test states it: who routes what where. The same on every rank.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "epccl/ep.h"
+
+namespace epccl::tests {
+
+struct Problem {
+  std::vector<int> ranks_per_node;
+  epcclEpLayout_t layout = EPCCL_EP_LAYOUT_FLAT;
+  epcclEpStrategy_t strategy = EPCCL_EP_STRATEGY_AUTO;
+  epcclDataType_t type = epcclFloat32;
+  uint32_t experts = 1, k = 1, hidden = 1, max_tokens = 1;
+  uint32_t alignment = 1, capacity = 0;
+  bool pad = false;
+  std::vector<int> owner;                      // of an expert
+  std::vector<uint32_t> tokens;                // of a rank
+  std::vector<std::vector<int64_t>> topk;      // [rank]: [tokens, k]
+  std::vector<std::vector<float>> weights;     // likewise
+
+  int ranks() const { return static_cast<int>(tokens.size()); }
+  int node_of(int rank) const;
+  bool by_expert() const { return layout == EPCCL_EP_LAYOUT_EXPERT_MAJOR; }
+  /// Experts of a rank, ascending.
+  std::vector<uint32_t> experts_of(int rank) const;
+  std::string text() const;
+};
+
+/// Random sizes, map and routing.
+Problem random_problem(const std::vector<int>& ranks_per_node, std::mt19937_64& random);
+
+/// Element `h` of a token: a number of every datatype used here.
+float token_value(int source, uint32_t token, uint32_t h);
+
+}  // namespace epccl::tests

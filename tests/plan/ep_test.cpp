@@ -1,0 +1,152 @@
+// Dispatch and combine plans: proved right against an oracle that shares no code with the library, with exactly the rows on
+// the network that the routing asks for.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "algorithms/ep/dispatch.hpp"
+#include "ep_case.hpp"
+#include "plan/verifier.hpp"
+#include "shapes.hpp"
+
+namespace epccl::algorithms {
+namespace {
+
+using ep::SlotLayout;
+using tests::ep_row;
+using tests::EpCase;
+using tests::EpOracle;
+using topology::Cluster;
+
+constexpr std::array layouts{SlotLayout::flat, SlotLayout::rank_major, SlotLayout::expert_major};
+
+/// The plans of all ranks.
+struct Plans {
+  plan::Plan dispatch, combine;
+};
+
+Plans build(const EpCase& what, const ep::ExpertMap& experts, const tests::EpViews& views, Strategy strategy) {
+  TokenParameters parameters;
+  parameters.row_bytes = ep_row;
+  parameters.scratch_bytes = what.scratch_bytes;
+  parameters.contiguous_input = true;
+  Plans plans{{what.cluster, fmt::format("dispatch {}", to_string(strategy)), {}},
+              {what.cluster, fmt::format("combine {}", to_string(strategy)), {}}};
+  for (int rank = 0; rank < what.cluster.ranks(); ++rank) {
+    const auto exchange = make_exchange(what.cluster, experts, rank, strategy, views.routings[static_cast<size_t>(rank)],
+                                        views.slots[static_cast<size_t>(rank)], views.sources[static_cast<size_t>(rank)]);
+    plans.dispatch.ranks.push_back(build_dispatch(what.cluster, exchange, rank, parameters));
+    plans.combine.ranks.push_back(build_combine(what.cluster, exchange, rank, parameters));
+  }
+  return plans;
+}
+
+uint64_t rows_between(const EpCase& what, const EpOracle& oracle, Strategy strategy, int from, int to) {
+  uint64_t rows = 0;
+  for (const int source : what.cluster.members(from)) {
+    if (strategy == Strategy::gather) rows += what.tokens(source);
+    if (strategy == Strategy::dedup) rows += oracle.tokens_for_node(source, to);
+    for (const int receiver : what.cluster.members(to))
+      if (strategy == Strategy::flat) rows += oracle.tokens_for_rank(source, receiver);
+  }
+  return rows;
+}
+
+void prove(const EpCase& what) {
+  SCOPED_TRACE(what.text());
+  const ep::ExpertMap experts = tests::experts_of(what);
+  const auto views = tests::exchange_layouts(what, experts);
+  const EpOracle oracle(what);
+  for (int rank = 0; rank < what.cluster.ranks(); ++rank)
+    ASSERT_EQ(views.slots[static_cast<size_t>(rank)].slots(static_cast<size_t>(what.cluster.local_of(rank))), oracle.rows(rank));
+  for (const Strategy strategy : ep::strategies) {
+    SCOPED_TRACE(to_string(strategy));
+    const bool fits = std::ranges::all_of(views.headers, [&](const auto& header) { return header.block_tokens[static_cast<size_t>(strategy)] > 0; });
+    if (!fits) continue;
+    const Plans plans = build(what, experts, views, strategy);
+    plan::VerifyReport there, back;
+    std::vector<uint64_t> inputs;
+    for (int rank = 0; rank < what.cluster.ranks(); ++rank) inputs.push_back(what.tokens(rank) * ep_row);
+    const Status dispatched = plan::verify(plans.dispatch, oracle.dispatch(), {}, inputs, &there);
+    ASSERT_TRUE(dispatched.ok()) << dispatched.message();
+    const auto sums = oracle.combine();
+    const Status combined = plan::verify(plans.combine, {}, sums, {}, &back);
+    ASSERT_TRUE(combined.ok()) << combined.message();
+    for (int from = 0; from < what.cluster.nodes(); ++from)
+      for (int to = 0; to < what.cluster.nodes(); ++to) {
+        const uint64_t rows = from == to ? 0 : rows_between(what, oracle, strategy, from, to);
+        ASSERT_EQ(there.links.between_nodes(from, to), rows * ep_row);
+        ASSERT_EQ(back.links.between_nodes(to, from), rows * ep_row);
+      }
+  }
+}
+
+TEST(ExpertParallel, IsRightForRandomRoutingsOnEveryShape) {
+  auto random = tests::seeded_generator("ep");
+  for (int repeat = 0; repeat < 6; ++repeat)
+    for (const Cluster& cluster : tests::small_shapes())
+      for (const SlotLayout layout : layouts) {
+        prove(tests::random_case(cluster, layout, random));
+        if (HasFatalFailure()) return;
+      }
+}
+
+// Every rank has `tokens` tokens; entries come from `choose(rank, token, position)`.
+template <typename Choose>
+EpCase regular_case(const Cluster& cluster, uint32_t experts, uint32_t k, uint32_t tokens, SlotLayout layout, Choose choose) {
+  EpCase made{cluster, experts, {}, k, {}, {layout, tokens, 1, 0, false}, 4096, 8 << 20};
+  for (int rank = 0; rank < cluster.ranks(); ++rank) {
+    auto& table = made.topk.emplace_back();
+    for (uint32_t token = 0; token < tokens; ++token)
+      for (uint32_t position = 0; position < k; ++position) table.push_back(choose(rank, token, position));
+  }
+  return made;
+}
+
+TEST(ExpertParallel, IsRightWhereOneExpertTakesEverything) {
+  for (const Cluster& cluster : tests::small_shapes())
+    for (const SlotLayout layout : layouts)
+      prove(regular_case(cluster, 16, 4, 9, layout, [](int, uint32_t, uint32_t position) { return position == 2 ? 5 : -1; }));
+}
+
+TEST(ExpertParallel, IsRightWhereNobodyHasATokenOrNoTokenHasAnExpert) {
+  for (const Cluster& cluster : tests::small_shapes())
+    for (const SlotLayout layout : layouts) {
+      prove(regular_case(cluster, 8, 2, 0, layout, [](int, uint32_t, uint32_t) { return 0; }));
+      prove(regular_case(cluster, 8, 2, 3, layout, [](int, uint32_t, uint32_t) { return -1; }));
+    }
+}
+
+TEST(ExpertParallel, IsRightOnManyNodes) {
+  auto random = tests::seeded_generator("ep on many nodes");
+  const Cluster cluster = Cluster::uniform(64, 8);
+  prove(regular_case(cluster, 1024, 8, 4, SlotLayout::expert_major,
+                     [&](int, uint32_t, uint32_t) { return static_cast<int64_t>(random() % 1024); }));
+}
+
+// DESIGN's closed form: a token with k of E experts reaches G * (1 - C(E - E/G, k) / C(E, k)) of G nodes, on average.
+TEST(ExpertParallel, SendsAsManyCopiesAsTheClosedFormExpects) {
+  auto random = tests::seeded_generator("ep closed form");
+  const uint32_t experts = 256, k = 8, tokens = 250;
+  const std::vector<std::pair<int, double>> expected{{4, 3.61}, {8, 5.30}, {16, 6.52}};
+  for (const auto& [nodes, distinct] : expected) {
+    std::vector<int64_t> deck(experts);
+    std::iota(deck.begin(), deck.end(), 0);
+    const EpCase what = regular_case(Cluster::uniform(nodes, 1), experts, k, tokens, SlotLayout::flat, [&](int, uint32_t, uint32_t position) {
+      std::swap(deck[position], deck[position + random() % (experts - position)]);
+      return deck[position];
+    });
+    const EpOracle oracle(what);
+    uint64_t reached = 0;
+    for (int source = 0; source < nodes; ++source)
+      for (int node = 0; node < nodes; ++node) reached += oracle.tokens_for_node(source, node);
+    EXPECT_NEAR(static_cast<double>(reached) / (tokens * nodes), distinct, 0.1);
+    prove(what);
+  }
+}
+
+}  // namespace
+}  // namespace epccl::algorithms
