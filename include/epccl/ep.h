@@ -22,7 +22,7 @@
  *                                 rows begin at a multiple of the alignment, rows in between are zero
  *
  * Combine adds in float32, in an order that depends on the routing alone (`round`: to the datatype and back):
- *   of a rank:   the token's rows there (EXPERT_MAJOR: by expert id, each times its weight if weighted), then round
+ *   of a rank:   the token's rows there (EXPERT_MAJOR: in the order of its top-k, each times its weight if weighted), then round
  *   of a node:   its ranks' sums, in ascending order of rank, then round
  *   the result:  the nodes' sums, in order of node (by its lowest rank), then round
  * Every strategy gives the same bits, in every run.

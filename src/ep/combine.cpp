@@ -71,7 +71,7 @@ class Combine {
     std::fill_n(rows, slots * handle_.k(), 0.0F);
     const bool by_expert = handle_.node_slots().by_expert();
     if (call_.weights.given())
-      handle_.for_each_slot([&](uint32_t slot, int, Entry entry) {
+      handle_.for_each_slot([&](uint32_t slot, Entry entry) {
         const size_t at = size_t{slot} * handle_.k() + entry.k();
         rows[at] = call_.weights.data[by_expert ? slot : at];
       });

@@ -129,11 +129,10 @@ class Dispatch {
   }
 
   void write_topk() const {
-    const uint32_t first = handle_.group().experts().first(handle_.group().rank());
     const auto write = [&](auto* out) {
       std::fill_n(out, size_t{handle_.slots()} * handle_.k(), -1);
-      handle_.for_each_slot([&](uint32_t slot, int, Entry entry) {
-        out[size_t{slot} * handle_.k() + entry.k()] = static_cast<std::remove_pointer_t<decltype(out)>>(entry.node_index() - first);
+      handle_.for_each_slot([&](uint32_t slot, Entry entry) {
+        out[size_t{slot} * handle_.k() + entry.k()] = static_cast<std::remove_pointer_t<decltype(out)>>(entry.expert());
       });
     };
     if (call_.received_topk_wide)
@@ -146,14 +145,14 @@ class Dispatch {
     const auto* brought = handle_.weights().as<const float>();
     const size_t width = by_expert() ? 1 : handle_.k();
     std::fill_n(call_.received_weights.data, handle_.slots() * width, 0.0F);
-    handle_.for_each_slot([&](uint32_t slot, int, Entry entry) {
+    handle_.for_each_slot([&](uint32_t slot, Entry entry) {
       call_.received_weights.data[slot * width + (by_expert() ? 0 : entry.k())] = brought[size_t{slot} * handle_.k() + entry.k()];
     });
   }
 
   void multiply() const {
     const auto* brought = handle_.weights().as<const float>();
-    handle_.for_each_slot([&](uint32_t slot, int, Entry entry) {
+    handle_.for_each_slot([&](uint32_t slot, Entry entry) {
       auto* row = static_cast<std::byte*>(call_.received) + slot * token_bytes();
       const device::SumTerm term{row, brought[size_t{slot} * handle_.k() + entry.k()], true, true, true};
       device::sum_row(row_type(call_.type), row, {&term, 1}, call_.hidden);

@@ -1,6 +1,8 @@
 #include <algorithm>
 
+#include "ep/block_cutter.hpp"
 #include "ep/layout.hpp"
+#include "ep/sum_builder.hpp"
 
 namespace epccl::ep {
 namespace {
@@ -9,31 +11,6 @@ using algorithms::Delivery;
 using algorithms::TokenExchange;
 using algorithms::TokenStream;
 using plan::RowTerm;
-
-/// Counts rows into blocks of tokens, in ascending order of token.
-class BlockCutter {
- public:
-  BlockCutter(uint32_t tokens, uint32_t block_tokens)
-      : block_tokens_(std::max(block_tokens, 1U)), blocks_((tokens + block_tokens_ - 1) / block_tokens_) {}
-
-  size_t blocks() const { return blocks_; }
-  /// Before the row (or list entry) `index` of `token` is added.
-  void before(uint32_t token, uint32_t index, std::vector<uint32_t>& begin) const {
-    while (begin.size() <= token / block_tokens_) begin.push_back(index);
-  }
-  void finish(uint32_t count, std::vector<uint32_t>& begin) const { begin.resize(blocks_ + 1, count); }
-  /// Where every token is a row.
-  std::vector<uint32_t> all(uint32_t tokens) const {
-    std::vector<uint32_t> begin;
-    for (size_t block = 0; block < blocks_; ++block) begin.push_back(static_cast<uint32_t>(block) * block_tokens_);
-    begin.push_back(tokens);
-    return begin;
-  }
-
- private:
-  uint32_t block_tokens_;
-  size_t blocks_;
-};
 
 class ExchangeBuilder {
  public:
@@ -48,12 +25,14 @@ class ExchangeBuilder {
         slots_(slots),
         sources_(sources),
         members_(cluster.members(node_)),
-        pending_(members_.size()) {}
+        stream_of_(static_cast<size_t>(strategy == Strategy::flat ? cluster.ranks() : cluster.nodes())) {}
 
   TokenExchange build() && {
     add_outgoing();
     add_incoming();
-    exchange_.own = relayed(rank_, rank_, routing_.to_node(node_), true);
+    std::vector<RankRows> own;
+    for (const int member : members_) own.push_back(routing_.to_rank(member));
+    exchange_.own = relayed(rank_, own, 0, {}, true);
     add_final_sums();
     tables_->sum_begin.push_back(static_cast<uint32_t>(tables_->terms.size()));
     exchange_.tables = tables_;
@@ -61,13 +40,12 @@ class ExchangeBuilder {
   }
 
  private:
-  uint32_t tokens() const { return header(rank_).tokens; }
   const SourceHeader& header(int source) const { return sources_[static_cast<size_t>(source)].header; }
   BlockCutter cutter(int source) const {
     return {header(source).tokens, header(source).block_tokens[static_cast<size_t>(strategy_)]};
   }
 
-  uint32_t add_list(const std::vector<uint32_t>& list) {
+  uint32_t add_list(std::span<const uint32_t> list) {
     const auto at = static_cast<uint32_t>(tables_->rows.size());
     tables_->rows.insert(tables_->rows.end(), list.begin(), list.end());
     return at;
@@ -75,42 +53,31 @@ class ExchangeBuilder {
 
   // --- as source ---
 
-  TokenStream sent(int relay, const Rows& rows) {
-    const BlockCutter cut = cutter(rank_);
+  void add_sent(int relay, std::span<const uint32_t> tokens) {
     TokenStream stream;
     stream.source = rank_;
     stream.relay = relay;
     if (strategy_ == Strategy::gather) {
-      stream.block_begin = cut.all(tokens());
-      return stream;
+      stream.block_begin = cutter(rank_).cut_all();
+    } else {
+      stream.block_begin = cutter(rank_).cut(tokens);
+      stream.tokens = add_list(tokens);
     }
-    std::vector<uint32_t> list;
-    list.reserve(rows.count());
-    rows.for_each([&](uint32_t token, std::span<const uint32_t>) {
-      cut.before(token, static_cast<uint32_t>(list.size()), stream.block_begin);
-      list.push_back(token);
-    });
-    cut.finish(static_cast<uint32_t>(list.size()), stream.block_begin);
-    stream.tokens = add_list(list);
-    return stream;
+    exchange_.outgoing.push_back(std::move(stream));
   }
 
   void add_outgoing() {
-    stream_of_node_.resize(static_cast<size_t>(cluster_.nodes()));
-    stream_of_rank_.resize(static_cast<size_t>(cluster_.ranks()));
     for (int distance = 1; distance < cluster_.nodes(); ++distance) {
       const int node = (node_ + distance) % cluster_.nodes();
       if (strategy_ != Strategy::flat) {
-        stream_of_node_[static_cast<size_t>(node)] = exchange_.outgoing.size();
-        exchange_.outgoing.push_back(sent(relay_of(cluster_, rank_, node), routing_.to_node(node)));
+        stream_of_[static_cast<size_t>(node)] = exchange_.outgoing.size();
+        add_sent(relay_of(cluster_, rank_, node), routing_.to_node(node));
         continue;
       }
-      const auto split = split_by_rank(routing_.to_node(node), cluster_, experts_, node);
-      for (size_t i = 0; i < split.size(); ++i) {
-        const size_t local = (static_cast<size_t>(cluster_.local_of(rank_)) + i) % split.size();
-        const int receiver = cluster_.rank_at(node, static_cast<int>(local));
-        stream_of_rank_[static_cast<size_t>(receiver)] = exchange_.outgoing.size();
-        exchange_.outgoing.push_back(sent(receiver, split[local]));
+      for (int i = 0; i < cluster_.local_size(node); ++i) {
+        const int receiver = cluster_.rank_at(node, (cluster_.local_of(rank_) + i) % cluster_.local_size(node));
+        stream_of_[static_cast<size_t>(receiver)] = exchange_.outgoing.size();
+        add_sent(receiver, routing_.to_rank(receiver).tokens);
       }
     }
   }
@@ -118,144 +85,149 @@ class ExchangeBuilder {
   // --- as relay ---
 
   void add_incoming() {
+    const auto local = static_cast<size_t>(cluster_.local_of(rank_));
     for (int distance = 1; distance < cluster_.nodes(); ++distance) {
       const int node = (node_ + cluster_.nodes() - distance) % cluster_.nodes();
       for (const int source : cluster_.members(node)) {
-        const bool relays = relay_of(cluster_, source, node_) == rank_;
-        const Rows& rows = sources_[static_cast<size_t>(source)].rows;
-        if (strategy_ != Strategy::flat) {
-          if (relays) exchange_.incoming.push_back(relayed(source, rank_, rows, strategy_ == Strategy::gather));
-          continue;
-        }
-        if (!relays) {
-          exchange_.incoming.push_back(relayed(source, rank_, rows, false));
-        } else {
-          auto split = split_by_rank(rows, cluster_, experts_, node_);
-          exchange_.incoming.push_back(relayed(source, rank_, split[static_cast<size_t>(cluster_.local_of(rank_))], false));
+        const SourceLayout& from = sources_[static_cast<size_t>(source)];
+        if (strategy_ == Strategy::flat) {
+          const RankRows& own = from.rows_of(local);
+          exchange_.incoming.push_back(relayed(source, {&own, 1}, local, own.tokens, false));
+        } else if (from.relayed) {
+          exchange_.incoming.push_back(relayed(source, from.rows, 0, from.node_tokens, strategy_ == Strategy::gather));
         }
       }
     }
   }
 
-  // `rows_are_tokens`: the stream has a row for every token, not only for those in `rows`.
-  TokenStream relayed(int source, int relay, const Rows& rows, bool rows_are_tokens) {
+  // `served`: what the ranks at `first_local` and on get. `every_token`: the stream has a row for every token, not only for
+  // those in `stream_tokens`.
+  TokenStream relayed(int source, std::span<const RankRows> served, size_t first_local, std::span<const uint32_t> stream_tokens,
+                      bool every_token) {
     const BlockCutter cut = cutter(source);
     TokenStream stream;
     stream.source = source;
-    stream.relay = relay;
-    stream.first_sum = static_cast<uint32_t>(tables_->sum_begin.size());
-    if (rows_are_tokens) stream.block_begin = cut.all(header(source).tokens);
-    for (Pending& pending : pending_) pending = {};
-    NodeSlots::Walk walk(slots_, source);
-    uint32_t row = 0;
-    rows.for_each([&](uint32_t token, std::span<const uint32_t> entries) {
-      if (rows_are_tokens) {
-        for (; row < token; ++row) begin_sum();
-      } else {
-        cut.before(token, row, stream.block_begin);
-      }
-      begin_sum();
-      add_row(walk, cut, token, row++, entries);
-    });
-    if (rows_are_tokens)
-      for (; row < header(source).tokens; ++row) begin_sum();
-    else
-      cut.finish(row, stream.block_begin);
-    for (size_t local = 0; local < members_.size(); ++local) {
-      Pending& pending = pending_[local];
-      cut.finish(static_cast<uint32_t>(pending.rows.size()), pending.block_begin);
-      if (pending.rows.empty()) continue;
-      stream.deliveries.push_back({members_[local], add_list(pending.rows), add_list(pending.slots), std::move(pending.block_begin)});
+    stream.relay = rank_;
+    stream.block_begin = every_token ? cut.cut_all() : cut.cut(stream_tokens);
+    row_of_.resize(std::max<size_t>(row_of_.size(), header(source).tokens));
+    for (uint32_t row = 0; row < stream_tokens.size(); ++row) row_of_[stream_tokens[row]] = row;
+    positions_.clear();
+    for (size_t i = 0; i < served.size(); ++i) {
+      if (served[i].tokens.empty()) continue;
+      const size_t local = first_local + i;
+      stream.deliveries.push_back(slots_.by_expert() ? delivery_by_expert(source, local, served[i], every_token, cut)
+                                                     : delivery_by_token(source, local, served[i], every_token, cut));
     }
+    stream.first_sum = add_relay_sums(stream);
     return stream;
   }
 
-  void begin_sum() { tables_->sum_begin.push_back(static_cast<uint32_t>(tables_->terms.size())); }
+  uint32_t row_of(uint32_t token, bool every_token) const { return every_token ? token : row_of_[token]; }
 
-  void add_row(NodeSlots::Walk& walk, const BlockCutter& cut, uint32_t token, uint32_t row, std::span<const uint32_t> entries) {
-    auto& terms = tables_->terms;
-    const size_t first = terms.size();
-    walk.row(entries, [&](size_t local, uint32_t slot, Entry entry) {
+  Delivery delivery_by_token(int source, size_t local, const RankRows& rows, bool every_token, const BlockCutter& cut) {
+    Delivery delivery{members_[local], static_cast<uint32_t>(tables_->rows.size()), plan::Step::no_list, slots_.first_row(source, local),
+                      cut.cut(rows.tokens)};
+    tables_->rows.resize(tables_->rows.size() + rows.tokens.size());
+    uint32_t* out = tables_->rows.data() + delivery.rows;
+    for (const uint32_t token : rows.tokens) *out++ = row_of(token, every_token);
+    return delivery;
+  }
+
+  Delivery delivery_by_expert(int source, size_t local, const RankRows& rows, bool every_token, const BlockCutter& cut) {
+    Delivery delivery;
+    delivery.rank = members_[local];
+    listed_.clear();
+    slots_listed_.clear();
+    for_each_entry(slots_, source, local, experts_.first(delivery.rank), rows, [&](uint32_t row, uint32_t slot, Entry entry) {
       if (slot == NodeSlots::dropped) return;
-      const bool same = terms.size() > first && terms.back().source == local && terms.back().row == slot;
-      if (same) return;  // several experts of one rank share the row
-      if (terms.size() > first && terms.back().source != local) terms.back().ends = RowTerm::rank_sum;
-      terms.push_back({slot, static_cast<uint16_t>(local), static_cast<uint8_t>(slots_.by_expert() ? entry.k() : RowTerm::unweighted), RowTerm::nothing});
-      Pending& pending = pending_[local];
-      cut.before(token, static_cast<uint32_t>(pending.rows.size()), pending.block_begin);
-      pending.rows.push_back(row);
-      pending.slots.push_back(slot);
+      const uint32_t token = rows.tokens[row];
+      cut.before(token, static_cast<uint32_t>(listed_.size()), delivery.block_begin);
+      listed_.push_back(row_of(token, every_token));
+      slots_listed_.push_back(slot);
+      positions_.push_back(static_cast<uint8_t>(entry.k()));
     });
-    if (terms.size() > first) terms.back().ends = RowTerm::rank_sum | RowTerm::node_sum;
+    cut.finish(static_cast<uint32_t>(listed_.size()), delivery.block_begin);
+    delivery.rows = add_list(listed_);
+    delivery.slots = add_list(slots_listed_);
+    return delivery;
+  }
+
+  // What this node gives back for each row of a stream. The weights of terms are positions in the top-k.
+  uint32_t add_relay_sums(const TokenStream& stream) {
+    const uint32_t rows = stream.block_begin.back();
+    SumBuilder sums(*tables_, rows);
+    for (const Delivery& delivery : stream.deliveries) sums.count(std::span(tables_->rows).subspan(delivery.rows, delivery.block_begin.back()));
+    sums.begin();
+    size_t next_position = 0;
+    for (const Delivery& delivery : stream.deliveries) {
+      const auto local = static_cast<uint16_t>(cluster_.local_of(delivery.rank));
+      const uint32_t* listed = tables_->rows.data() + delivery.rows;
+      for (uint32_t i = 0; i < delivery.block_begin.back(); ++i) {
+        if (slots_.by_expert())
+          sums.add_of_rank(listed[i], tables_->rows[delivery.slots + i], local, positions_[next_position++]);
+        else
+          sums.add(listed[i], {delivery.first_slot + i, local, RowTerm::unweighted, RowTerm::rank_sum});
+      }
+    }
+    for (uint32_t row = 0; row < rows; ++row) sums.end_node(row);
+    return sums.first_sum();
   }
 
   // --- what comes back to the source ---
 
-  // One node's rows, walked along with the tokens.
-  struct Cursor {
-    std::span<const uint32_t> words;
-    size_t at = 0;
-    uint32_t row = 0;
-    bool is_at(uint32_t token) const { return at < words.size() && words[at] >> 6 == token; }
-    std::span<const uint32_t> take() {
-      const uint32_t entries = (words[at] & 63) + 1;
-      const auto taken = words.subspan(at + 1, entries);
-      at += 1 + entries;
-      ++row;
-      return taken;
-    }
-  };
-
   void add_final_sums() {
-    exchange_.first_final_sum = static_cast<uint32_t>(tables_->sum_begin.size());
-    std::vector<Cursor> cursors;
-    for (int node = 0; node < cluster_.nodes(); ++node) cursors.push_back({routing_.to_node(node).words()});
-    std::vector<uint32_t> next_row(static_cast<size_t>(cluster_.ranks()));
-    for (uint32_t token = 0; token < tokens(); ++token) {
-      begin_sum();
-      for (int node = 0; node < cluster_.nodes(); ++node) {
-        Cursor& cursor = cursors[static_cast<size_t>(node)];
-        if (!cursor.is_at(token)) continue;
-        const uint32_t row = strategy_ == Strategy::gather ? token : cursor.row;
-        const auto entries = cursor.take();
-        if (node == node_)
-          copy_own_terms(token);
-        else if (strategy_ == Strategy::flat)
-          add_rank_terms(node, entries, next_row);
-        else
-          add_term(stream_of_node_[static_cast<size_t>(node)], row, RowTerm::rank_sum | RowTerm::node_sum);
-      }
+    const uint32_t tokens = header(rank_).tokens;
+    SumBuilder sums(*tables_, tokens);
+    for (int node = 0; node < cluster_.nodes(); ++node) count_final(sums, node, tokens);
+    sums.begin();
+    for (int node = 0; node < cluster_.nodes(); ++node) {
+      if (node == node_)
+        copy_own_terms(sums, tokens);
+      else if (strategy_ == Strategy::flat)
+        add_rank_terms(sums, node);
+      else
+        add_node_terms(sums, node);
+    }
+    exchange_.first_final_sum = sums.first_sum();
+  }
+
+  void count_final(SumBuilder& sums, int node, uint32_t tokens) const {
+    if (node == node_) {
+      const uint32_t* begin = tables_->sum_begin.data() + exchange_.own.first_sum;
+      // The last own sum ends where the terms do so far.
+      for (uint32_t token = 0; token < tokens; ++token)
+        sums.count(token, (token + 1 < tokens ? begin[token + 1] : static_cast<uint32_t>(tables_->terms.size())) - begin[token]);
+    } else if (strategy_ == Strategy::flat) {
+      for (const int member : cluster_.members(node)) sums.count(routing_.to_rank(member).tokens);
+    } else {
+      sums.count(routing_.to_node(node));
     }
   }
 
-  void copy_own_terms(uint32_t token) {
-    auto& terms = tables_->terms;
-    const size_t sum = exchange_.own.first_sum + token;
-    for (uint32_t i = tables_->sum_begin[sum]; i < tables_->sum_begin[sum + 1]; ++i) terms.push_back(RowTerm(terms[i]));
-  }
-
-  void add_rank_terms(int node, std::span<const uint32_t> entries, std::vector<uint32_t>& next_row) {
-    const auto& owner = experts_.owner_local(node);
-    size_t last = SIZE_MAX;
-    for (const uint32_t word : entries) {
-      const size_t local = owner[Entry{word}.node_index()];
-      if (local == last) continue;
-      last = local;
-      const auto receiver = static_cast<size_t>(cluster_.rank_at(node, static_cast<int>(local)));
-      add_term(stream_of_rank_[receiver], next_row[receiver]++, RowTerm::rank_sum);
+  void copy_own_terms(SumBuilder& sums, uint32_t tokens) {
+    for (uint32_t token = 0; token < tokens; ++token) {
+      const uint32_t* begin = tables_->sum_begin.data() + exchange_.own.first_sum + token;
+      for (uint32_t i = begin[0]; i < begin[1]; ++i) sums.add(token, RowTerm(tables_->terms[i]));
     }
-    tables_->terms.back().ends = RowTerm::rank_sum | RowTerm::node_sum;
   }
 
-  void add_term(size_t stream, uint32_t row, int ends) {
-    tables_->terms.push_back(
-        {row, static_cast<uint16_t>(members_.size() + stream), RowTerm::unweighted, static_cast<uint8_t>(ends)});
+  void add_node_terms(SumBuilder& sums, int node) {
+    const auto source = static_cast<uint16_t>(members_.size() + stream_of_[static_cast<size_t>(node)]);
+    const auto tokens = routing_.to_node(node);
+    for (uint32_t row = 0; row < tokens.size(); ++row)
+      sums.add(tokens[row], {strategy_ == Strategy::gather ? tokens[row] : row, source, RowTerm::unweighted,
+                             RowTerm::rank_sum | RowTerm::node_sum});
   }
 
-  /// A delivery in the making.
-  struct Pending {
-    std::vector<uint32_t> rows, slots, block_begin;
-  };
+  void add_rank_terms(SumBuilder& sums, int node) {
+    for (const int member : cluster_.members(node)) {
+      const auto source = static_cast<uint16_t>(members_.size() + stream_of_[static_cast<size_t>(member)]);
+      const auto tokens = routing_.to_rank(member).tokens;
+      for (uint32_t row = 0; row < tokens.size(); ++row)
+        sums.add(tokens[row], {row, source, RowTerm::unweighted, RowTerm::rank_sum});
+    }
+    for (const uint32_t token : routing_.to_node(node)) sums.end_node(token);
+  }
 
   const topology::Cluster& cluster_;
   const ExpertMap& experts_;
@@ -267,8 +239,10 @@ class ExchangeBuilder {
   const std::vector<int>& members_;
   TokenExchange exchange_;
   std::shared_ptr<plan::RowTables> tables_ = std::make_shared<plan::RowTables>();
-  std::vector<size_t> stream_of_node_, stream_of_rank_;
-  std::vector<Pending> pending_;
+  std::vector<size_t> stream_of_;          // outgoing, by node; flat: by rank
+  std::vector<uint32_t> row_of_;           // of a stream, by token
+  std::vector<uint32_t> listed_, slots_listed_;
+  std::vector<uint8_t> positions_;         // in the top-k, of the entries of a stream's deliveries
 };
 
 }  // namespace

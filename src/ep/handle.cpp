@@ -38,26 +38,25 @@ SourceHeader Handle::describe(const TopK& topk, Routing& routing) const {
     header.bad_expert_id = expert;
     return header;
   }
-  routing = Routing::make(group_->cluster(), group_->experts(), topk);
+  routing = Routing(group_->cluster(), group_->experts(), topk);
   const auto& parameters = communicator().config().parameters;
   const BlockLimits limits{options.max_token_bytes + topk.k * sizeof(float), parameters.chunk_bytes, parameters.scratch_bytes};
-  describe_source(group_->cluster(), group_->experts(), group_->rank(), routing, limits, header);
+  describe_source(group_->cluster(), group_->rank(), routing, limits, header);
   return header;
 }
 
 Status Handle::exchange(const SourceHeader& header, const Routing& routing) {
   const auto ranks = static_cast<size_t>(group_->cluster().ranks());
-  const SourceMessages messages = make_messages(group_->cluster(), group_->experts(), group_->rank(), header, routing);
+  const SourceMessages messages = make_messages(group_->cluster(), group_->rank(), header, routing);
   std::vector<uint64_t> bytes(ranks), at(ranks), offsets;
   for (size_t rank = 0; rank < ranks; ++rank) {
     at[rank] = messages.begin[rank] * sizeof(uint32_t);
     bytes[rank] = messages.begin[rank + 1] * sizeof(uint32_t) - at[rank];
   }
-  std::vector<std::byte> received;
-  EPCCL_TRY(communicator().alltoallv_unknown("ep layout", messages.words.data(), bytes, at, received, offsets));
   sources_.clear();
+  EPCCL_TRY(communicator().alltoallv_unknown("ep layout", messages.words.data(), bytes, at, messages_, offsets));
   for (size_t source = 0; source < ranks; ++source) {
-    const std::span words(reinterpret_cast<const uint32_t*>(received.data() + offsets[source]),
+    const std::span words(reinterpret_cast<const uint32_t*>(messages_.data() + offsets[source]),
                           (offsets[source + 1] - offsets[source]) / sizeof(uint32_t));
     EPCCL_ASSIGN(SourceLayout layout,
                  read_message(group_->cluster(), group_->experts(), static_cast<int>(source), group_->rank(), words));
@@ -144,16 +143,15 @@ Status Handle::find_dropped(const TopK& topk) {
   EPCCL_TRY(communicator().alltoallv_unknown("ep dropped entries", before.data(),
                                              std::vector<uint64_t>(ranks, count * sizeof(uint32_t)), at, received, offsets));
   dropped_.assign(size_t{tokens_} * k_, 0);
-  for (int node = 0; node < cluster.nodes(); ++node) {
-    std::vector<uint32_t> next(experts.node_size(node));
-    for (const int member : cluster.members(node))
-      if (experts.count(member) > 0)
-        std::memcpy(next.data() + experts.first(member), received.data() + offsets[static_cast<size_t>(member)],
-                    experts.count(member) * sizeof(uint32_t));
-    routing_.to_node(node).for_each([&](uint32_t token, std::span<const uint32_t> entries) {
-      for (const uint32_t word : entries)
-        if (next[Entry{word}.node_index()]++ >= rules_.capacity) dropped_[size_t{token} * topk.k + Entry{word}.k()] = 1;
-    });
+  for (int owner = 0; owner < cluster.ranks(); ++owner) {
+    std::vector<uint32_t> next(experts.count(owner));
+    if (!next.empty()) std::memcpy(next.data(), received.data() + offsets[static_cast<size_t>(owner)], next.size() * sizeof(uint32_t));
+    const RankRows rows = routing_.to_rank(owner);
+    size_t row = SIZE_MAX;  // + 1 at the first entry
+    for (const uint32_t word : rows.entries) {
+      row += word & 1;
+      if (next[Entry{word}.expert()]++ >= rules_.capacity) dropped_[size_t{rows.tokens[row]} * topk.k + Entry{word}.k()] = 1;
+    }
   }
   return {};
 }

@@ -54,17 +54,15 @@ class Handle {
   const std::vector<uint8_t>& dropped() const { return dropped_; }
   LinkTraffic traffic() const;
 
-  /// use(slot, source, entry) for every entry that this rank receives and keeps.
+  /// use(slot, entry) for every entry that this rank receives and keeps.
   template <typename Use>
   void for_each_slot(Use use) const {
-    for (int source = 0; source < group_->cluster().ranks(); ++source) {
-      NodeSlots::Walk walk(*node_slots_, source);
-      sources_[static_cast<size_t>(source)].rows.for_each([&](uint32_t, std::span<const uint32_t> entries) {
-        walk.row(entries, [&](size_t owner, uint32_t slot, Entry entry) {
-          if (owner == local() && slot != NodeSlots::dropped) use(slot, source, entry);
-        });
-      });
-    }
+    const uint32_t first_expert = group_->experts().first(group_->rank());
+    for (int source = 0; source < group_->cluster().ranks(); ++source)
+      for_each_entry(*node_slots_, source, local(), first_expert, sources_[static_cast<size_t>(source)].rows_of(local()),
+                     [&](uint32_t, uint32_t slot, Entry entry) {
+                       if (slot != NodeSlots::dropped) use(slot, entry);
+                     });
   }
 
   /// Plans for rows of `row_bytes`, made when first asked for.
@@ -94,6 +92,7 @@ class Handle {
   Status failure_{Code::invalid_usage, "the handle has no routing yet"};
   uint32_t tokens_ = 0, k_ = 0;
   Routing routing_;
+  std::vector<std::byte> messages_;    // that sources_ refer to
   std::vector<SourceLayout> sources_;
   std::optional<NodeSlots> node_slots_;
   Strategy strategy_ = Strategy::dedup;

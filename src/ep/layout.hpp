@@ -39,36 +39,13 @@ class NodeSlots {
 
   static constexpr uint32_t dropped = UINT32_MAX;
 
-  /// Next row numbers of one source; rows are to be walked in order.
-  class Walk {
-   public:
-    Walk(const NodeSlots& slots, int source);
-    /// use(local, slot, entry) for each entry of a row; `slot` may be `dropped`. Entries of one rank that share a slot follow
-    /// each other.
-    template <typename Use>
-    void row(std::span<const uint32_t> entries, Use use) {
-      size_t last_local = SIZE_MAX;
-      for (const uint32_t word : entries) {
-        const Entry entry{word};
-        const size_t local = slots_.owner_[entry.node_index()];
-        if (!slots_.by_expert_) {
-          if (local != last_local) ++next_of_rank_[local];
-          use(local, next_of_rank_[local] - 1, entry);
-        } else {
-          const uint32_t index = next_of_expert_[entry.node_index()]++;
-          const bool fits = slots_.rules_.capacity == 0 || index < slots_.rules_.capacity;
-          use(local, fits ? slots_.zone_begin_[entry.node_index()] + index : dropped, entry);
-        }
-        last_local = local;
-      }
-    }
-
-   private:
-    const NodeSlots& slots_;
-    std::vector<uint32_t> next_of_rank_, next_of_expert_;
-  };
-
+  /// The first row of the tokens of `source` for the rank at `local` (not expert-major).
+  uint32_t first_row(int source, size_t local) const {
+    return first_of_rank_[static_cast<size_t>(source) * total_.size() + local];
+  }
   bool by_expert() const { return by_expert_; }
+  uint32_t experts_at(size_t local) const { return expert_counts_[local]; }
+  const SlotRules& rules() const { return rules_; }
   /// Rows of the output of the rank at `local`, padding included.
   uint32_t slots(size_t local) const { return total_[local]; }
   /// By node index: entries over all sources, dropped ones included; the expert's first row; rows it has, padding included.
@@ -77,7 +54,7 @@ class NodeSlots {
   uint32_t zone_rows(uint32_t node_index) const { return zone_rows_[node_index]; }
   /// How many entries of an expert come from sources before `source`.
   uint32_t entries_before(int source, uint32_t node_index) const {
-    return before_expert_[static_cast<size_t>(source) * owner_.size() + node_index];
+    return before_expert_[static_cast<size_t>(source) * entries_of_.size() + node_index];
   }
 
  private:
@@ -85,11 +62,33 @@ class NodeSlots {
 
   const SlotRules rules_;
   const bool by_expert_;
-  std::vector<uint16_t> owner_;
   std::vector<uint32_t> first_of_rank_;   // [source][local]
   std::vector<uint32_t> before_expert_;   // [source][node index]
-  std::vector<uint32_t> entries_of_, zone_begin_, zone_rows_, total_;
+  std::vector<uint32_t> entries_of_, zone_begin_, zone_rows_, total_, expert_counts_;
 };
+
+/// Walks the entries of one source for one rank. use(row index among the source's tokens for the rank, slot, entry); `slot`
+/// may be NodeSlots::dropped.
+template <typename Use>
+void for_each_entry(const NodeSlots& slots, int source, size_t local, uint32_t first_expert, const RankRows& rows, Use use) {
+  uint32_t row = UINT32_MAX;  // + 1 at the first entry
+  if (!slots.by_expert()) {
+    const uint32_t first = slots.first_row(source, local);
+    for (const uint32_t word : rows.entries) {
+      row += word & 1;
+      use(row, first + row, Entry{word});
+    }
+    return;
+  }
+  std::vector<uint32_t> next;
+  for (uint32_t expert = first_expert; expert < first_expert + slots.experts_at(local); ++expert) next.push_back(slots.entries_before(source, expert));
+  const uint32_t capacity = slots.rules().capacity == 0 ? UINT32_MAX : slots.rules().capacity;
+  for (const uint32_t word : rows.entries) {
+    row += word & 1;
+    const uint32_t expert = Entry{word}.expert(), index = next[expert]++;
+    use(row, index < capacity ? slots.zone_begin(first_expert + expert) + index : NodeSlots::dropped, Entry{word});
+  }
+}
 
 /// All that `rank` needs to run dispatches and combines: streams and tables for `strategy`. `routing` is its own.
 algorithms::TokenExchange make_exchange(const topology::Cluster& cluster, const ExpertMap& experts, int rank,

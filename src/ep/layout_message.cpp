@@ -1,14 +1,48 @@
 #include "ep/layout_message.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace epccl::ep {
 namespace {
 
 constexpr size_t header_words = sizeof(SourceHeader) / sizeof(uint32_t);
-static_assert(sizeof(SourceHeader) % sizeof(uint32_t) == 0);
+static_assert(sizeof(SourceHeader) == (2 + 9 + 9 + 2) * sizeof(uint32_t), "no padding: it is sent as it is");
 
 void append(std::vector<uint32_t>& words, std::span<const uint32_t> more) { words.insert(words.end(), more.begin(), more.end()); }
+
+/// Takes a message apart.
+class Reader {
+ public:
+  explicit Reader(std::span<const uint32_t> words) : rest_(words) {}
+  bool take(size_t count, std::span<const uint32_t>& out) {
+    if (rest_.size() < count) return false;
+    out = rest_.first(count);
+    rest_ = rest_.subspan(count);
+    return true;
+  }
+  bool at_end() const { return rest_.empty(); }
+
+ private:
+  std::span<const uint32_t> rest_;
+};
+
+bool ascend_below(std::span<const uint32_t> tokens, uint32_t limit) {
+  uint32_t falls = 0;  // counted to the end: quicker than looking at each
+  for (size_t i = 1; i < tokens.size(); ++i) falls += static_cast<uint32_t>(tokens[i - 1] >= tokens[i]);
+  return falls == 0 && (tokens.empty() || tokens.back() < limit);
+}
+
+bool entries_fit(const RankRows& rows, uint32_t experts, uint32_t k) {
+  uint32_t highest_expert = 0, highest_k = 0, firsts = 0;
+  for (const uint32_t word : rows.entries) {
+    highest_expert = std::max(highest_expert, Entry{word}.expert());
+    highest_k = std::max(highest_k, Entry{word}.k());
+    firsts += word & 1;
+  }
+  if (rows.entries.empty()) return rows.tokens.empty();
+  return highest_expert < experts && highest_k < k && firsts == rows.tokens.size() && Entry{rows.entries[0]}.first();
+}
 
 }  // namespace
 
@@ -17,69 +51,66 @@ int relay_of(const topology::Cluster& cluster, int source, int node) {
   return cluster.rank_at(node, cluster.local_of(source) % cluster.local_size(node));
 }
 
-std::vector<Rows> split_by_rank(const Rows& rows, const topology::Cluster& cluster, const ExpertMap& experts, int node) {
-  const auto& owner = experts.owner_local(node);
-  std::vector<Rows> split(cluster.members(node).size());
-  rows.for_each([&](uint32_t token, std::span<const uint32_t> entries) {
-    for (size_t first = 0, last = 0; first < entries.size(); first = last) {
-      const uint16_t local = owner[Entry{entries[first]}.node_index()];
-      while (last < entries.size() && owner[Entry{entries[last]}.node_index()] == local) ++last;
-      split[local].add(token, entries.subspan(first, last - first));
-    }
-  });
-  return split;
-}
-
-SourceMessages make_messages(const topology::Cluster& cluster, const ExpertMap& experts, int source,
+SourceMessages make_messages(const topology::Cluster& cluster, int source,
                              const SourceHeader& header, const Routing& routing) {
   SourceMessages messages;
-  messages.begin.assign(static_cast<size_t>(cluster.ranks()) + 1, 0);
-  std::vector<std::vector<Rows>> split(static_cast<size_t>(cluster.nodes()));
   const bool good = header.problem == SourceHeader::none;
-  for (int node = 0; good && node < cluster.nodes(); ++node)
-    if (cluster.local_size(node) > 1)
-      split[static_cast<size_t>(node)] = split_by_rank(routing.to_node(node), cluster, experts, node);
+  const auto ranks = static_cast<size_t>(cluster.ranks());
+  messages.words.reserve(ranks * (header_words + 64) + 6 * size_t{header.tokens} * header.k * (good ? 1 : 0));
   for (int receiver = 0; receiver < cluster.ranks(); ++receiver) {
     const int node = cluster.node_of(receiver);
     const bool relays = relay_of(cluster, source, node) == receiver;
-    static const Rows nothing;
-    const Rows& rows = !good    ? nothing
-                       : relays ? routing.to_node(node)
-                                : split[static_cast<size_t>(node)][static_cast<size_t>(cluster.local_of(receiver))];
-    SourceHeader with_rows = header;
-    with_rows.row_count = rows.count();
+    SourceHeader own = header;
+    own.node_rows = good && relays ? static_cast<uint32_t>(routing.to_node(node).size()) : 0;
     const size_t at = messages.words.size();
-    messages.begin[static_cast<size_t>(receiver)] = at;
+    messages.begin.push_back(at);
     messages.words.resize(at + header_words);
-    std::memcpy(messages.words.data() + at, &with_rows, sizeof with_rows);
+    std::memcpy(messages.words.data() + at, &own, sizeof own);
     if (!good) continue;
-    for (const int member : cluster.members(node)) messages.words.push_back(routing.tokens_to(member));
+    for (const int member : cluster.members(node))
+      messages.words.push_back(static_cast<uint32_t>(routing.to_rank(member).tokens.size()));
     append(messages.words, routing.expert_entries(node));
-    append(messages.words, rows.words());
+    if (relays) append(messages.words, routing.to_node(node));
+    for (const int member : cluster.members(node)) {
+      if (!relays && member != receiver) continue;
+      append(messages.words, routing.to_rank(member).tokens);
+      append(messages.words, routing.to_rank(member).entries);
+    }
   }
-  messages.begin.back() = messages.words.size();
+  messages.begin.push_back(messages.words.size());
   return messages;
 }
 
 Result<SourceLayout> read_message(const topology::Cluster& cluster, const ExpertMap& experts, int source, int receiver,
                                   std::span<const uint32_t> words) {
+  const auto broken = [source](const char* what) {
+    return error(Code::remote_error, "the layout message of rank {} is damaged: {}", source, what);
+  };
   SourceLayout layout;
-  if (words.size() < header_words)
-    return error(Code::remote_error, "the layout message of rank {} is cut short: {} words", source, words.size());
-  std::memcpy(static_cast<void*>(&layout.header), words.data(), sizeof layout.header);
+  Reader reader(words);
+  std::span<const uint32_t> head;
+  if (!reader.take(header_words, head)) return broken("it is cut short");
+  std::memcpy(static_cast<void*>(&layout.header), head.data(), sizeof layout.header);
   if (layout.header.problem != SourceHeader::none) return layout;
   const int node = cluster.node_of(receiver);
-  const size_t locals = cluster.members(node).size(), node_experts = experts.node_size(node);
-  if (words.size() < header_words + locals + node_experts)
-    return error(Code::remote_error, "the layout message of rank {} is cut short: {} words", source, words.size());
-  const auto tables = words.subspan(header_words);
-  layout.rank_tokens.assign(tables.begin(), tables.begin() + static_cast<std::ptrdiff_t>(locals));
-  layout.expert_entries.assign(tables.begin() + static_cast<std::ptrdiff_t>(locals),
-                               tables.begin() + static_cast<std::ptrdiff_t>(locals + node_experts));
-  auto rows = Rows::read(tables.subspan(locals + node_experts), layout.header.row_count, layout.header.tokens,
-                         static_cast<uint32_t>(node_experts), layout.header.k);
-  if (!rows.ok()) return std::move(rows).take_status().with_context(fmt::format("rank {}", source));
-  layout.rows = std::move(rows).value();
+  const auto& members = cluster.members(node);
+  if (!reader.take(members.size(), layout.rank_tokens) || !reader.take(experts.node_size(node), layout.expert_entries))
+    return broken("it is cut short");
+  layout.relayed = relay_of(cluster, source, node) == receiver;
+  if (layout.relayed && !reader.take(layout.header.node_rows, layout.node_tokens)) return broken("it is cut short");
+  if (!ascend_below(layout.node_tokens, layout.header.tokens)) return broken("tokens do not ascend");
+  for (size_t local = 0; local < members.size(); ++local) {
+    const int member = members[local];
+    if (!layout.relayed && member != receiver) continue;
+    uint64_t entries = 0;
+    for (const uint32_t count : layout.expert_entries.subspan(experts.first(member), experts.count(member))) entries += count;
+    RankRows rows;
+    if (!reader.take(layout.rank_tokens[local], rows.tokens) || !reader.take(entries, rows.entries)) return broken("it is cut short");
+    if (!ascend_below(rows.tokens, layout.header.tokens)) return broken("tokens do not ascend");
+    if (!entries_fit(rows, experts.count(member), layout.header.k)) return broken("entries name no expert");
+    layout.rows.push_back(rows);
+  }
+  if (!reader.at_end()) return broken("it is longer than it says");
   return layout;
 }
 

@@ -1,8 +1,8 @@
 // What a source tells every rank when a layout is made: what it needs to know to receive, to relay and to give back.
 //
-//   [header][tokens for each rank of the receiver's node][entries of each expert of that node][rows]
-//
-// Rows: to the rank that relays for this source, all rows for its node; to others, the rows for them alone.
+//   [header][tokens for each rank of the receiver's node][entries of each expert of that node]
+//   and to the rank that relays for this source:  [tokens for the node] [tokens, entries] of each rank of the node
+//   to the others:                                [tokens, entries] of their own
 #pragma once
 
 #include <array>
@@ -41,16 +41,20 @@ struct SourceHeader {
   std::array<uint32_t, 3> block_tokens{};   // by strategy: tokens of a block
   std::array<uint32_t, 3> network_rows{};   // by strategy: rows it sends to other nodes
   std::array<uint32_t, 3> network_streams{};
-  uint32_t row_count = 0;      // of this message
+  uint32_t node_rows = 0;                   // of this message: tokens for the node, where the receiver relays
   uint32_t unused = 0;
 };
 
-/// One source's message, decoded.
+/// One source's message, decoded; refers to the words it was read from.
 struct SourceLayout {
   SourceHeader header;
-  std::vector<uint32_t> rank_tokens;     // by local position of the receiver's node
-  std::vector<uint32_t> expert_entries;  // by node index
-  Rows rows;
+  std::span<const uint32_t> rank_tokens;     // by local position of the receiver's node
+  std::span<const uint32_t> expert_entries;  // by node index
+  std::span<const uint32_t> node_tokens;     // where the receiver relays
+  std::vector<RankRows> rows;                // by local position where the receiver relays; else one, its own
+  bool relayed = false;
+
+  const RankRows& rows_of(size_t local) const { return relayed ? rows[local] : rows[0]; }
 };
 
 /// The messages of one source, one after the other.
@@ -59,14 +63,11 @@ struct SourceMessages {
   std::vector<size_t> begin;  // of each rank's message, and the end
 };
 /// `routing` is not read where the header names a problem.
-SourceMessages make_messages(const topology::Cluster& cluster, const ExpertMap& experts, int source,
+SourceMessages make_messages(const topology::Cluster& cluster, int source,
                              const SourceHeader& header, const Routing& routing);
 
 /// Error: the message is damaged.
 Result<SourceLayout> read_message(const topology::Cluster& cluster, const ExpertMap& experts, int source, int receiver,
                                   std::span<const uint32_t> words);
-
-/// Rows for `node`, taken apart by local position: each gets the rows with entries of that rank, and only those entries.
-std::vector<Rows> split_by_rank(const Rows& rows, const topology::Cluster& cluster, const ExpertMap& experts, int node);
 
 }  // namespace epccl::ep

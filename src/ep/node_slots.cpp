@@ -15,15 +15,16 @@ const char* to_string(SlotLayout layout) {
 
 NodeSlots::NodeSlots(const topology::Cluster& cluster, const ExpertMap& experts, int node, const SlotRules& rules,
                      std::span<const SourceLayout> sources)
-    : rules_(rules), by_expert_(rules.layout == SlotLayout::expert_major), owner_(experts.owner_local(node)) {
+    : rules_(rules), by_expert_(rules.layout == SlotLayout::expert_major) {
   const auto& members = cluster.members(node);
-  entries_of_.assign(owner_.size(), 0);
+  entries_of_.assign(experts.node_size(node), 0);
+  for (const int member : members) expert_counts_.push_back(experts.count(member));
   total_.assign(members.size(), 0);
-  before_expert_.reserve(sources.size() * owner_.size());
+  before_expert_.reserve(sources.size() * entries_of_.size());
   first_of_rank_.reserve(sources.size() * members.size());
   for (const SourceLayout& source : sources) {
     before_expert_.insert(before_expert_.end(), entries_of_.begin(), entries_of_.end());
-    for (size_t expert = 0; expert < owner_.size(); ++expert) entries_of_[expert] += source.expert_entries[expert];
+    for (size_t expert = 0; expert < entries_of_.size(); ++expert) entries_of_[expert] += source.expert_entries[expert];
     const auto index = static_cast<uint32_t>(&source - sources.data());
     for (size_t local = 0; local < members.size(); ++local) {
       first_of_rank_.push_back(rules.layout == SlotLayout::rank_major ? index * rules.max_tokens : total_[local]);
@@ -36,7 +37,7 @@ NodeSlots::NodeSlots(const topology::Cluster& cluster, const ExpertMap& experts,
 }
 
 void NodeSlots::place_experts(const ExpertMap& experts, const std::vector<int>& members) {
-  zone_begin_.assign(owner_.size(), 0);
+  zone_begin_.assign(entries_of_.size(), 0);
   zone_rows_ = entries_of_;
   if (!by_expert_) return;
   const uint32_t alignment = std::max(rules_.alignment, 1U);
@@ -52,15 +53,6 @@ void NodeSlots::place_experts(const ExpertMap& experts, const std::vector<int>& 
     }
     total_[local] = next;
   }
-}
-
-NodeSlots::Walk::Walk(const NodeSlots& slots, int source) : slots_(slots) {
-  const auto at = [source](const std::vector<uint32_t>& table, size_t width) {
-    const auto first = table.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(source) * width);
-    return std::vector<uint32_t>(first, first + static_cast<std::ptrdiff_t>(width));
-  };
-  next_of_rank_ = at(slots.first_of_rank_, slots.total_.size());
-  next_of_expert_ = at(slots.before_expert_, slots.owner_.size());
 }
 
 }  // namespace epccl::ep

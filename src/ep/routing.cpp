@@ -1,64 +1,97 @@
 #include "ep/routing.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace epccl::ep {
+namespace {
 
-Result<Rows> Rows::read(std::span<const uint32_t> words, uint32_t count, uint32_t tokens, uint32_t node_experts, uint32_t k) {
-  const auto broken = [](const char* what) { return error(Code::remote_error, "a layout message is damaged: {}", what); };
-  Rows rows;
-  int64_t last = -1;
-  size_t at = 0;
-  for (; at < words.size() && rows.count_ < count; ++rows.count_) {
-    const uint32_t token = words[at] >> 6, entries = (words[at] & 63) + 1;
-    if (token >= tokens || token <= last) return broken("tokens do not ascend");
-    if (at + 1 + entries > words.size()) return broken("a row is cut short");
-    for (const uint32_t word : words.subspan(at + 1, entries))
-      if (Entry{word}.node_index() >= node_experts || Entry{word}.k() >= k) return broken("an entry names no expert");
-    last = token;
-    at += 1 + entries;
+// Where an entry goes, by expert id + 1: what is unused (id -1) goes to a rank and a node after the last.
+struct Target {
+  uint32_t rank, node, expert;
+};
+
+std::vector<Target> targets_of(const topology::Cluster& cluster, const ExpertMap& experts) {
+  std::vector<Target> targets{{static_cast<uint32_t>(cluster.ranks()), static_cast<uint32_t>(cluster.nodes()), 0}};
+  for (uint32_t expert = 0; expert < experts.experts(); ++expert) {
+    const ExpertMap::Place& place = experts.place(expert);
+    targets.push_back({static_cast<uint32_t>(place.rank), static_cast<uint32_t>(place.node), place.node_index - experts.first(place.rank)});
   }
-  if (at != words.size() || rows.count_ != count) return broken("it has another number of rows than it says");
-  rows.words_.assign(words.begin(), words.end());
-  return rows;
+  return targets;
 }
 
-Routing Routing::make(const topology::Cluster& cluster, const ExpertMap& experts, const TopK& topk) {
-  const auto nodes = static_cast<size_t>(cluster.nodes());
-  Routing routing;
-  routing.by_node_.resize(nodes);
-  routing.rank_tokens_.resize(static_cast<size_t>(cluster.ranks()));
-  routing.expert_entries_.resize(nodes);
-  for (size_t node = 0; node < nodes; ++node) routing.expert_entries_[node].resize(experts.node_size(static_cast<int>(node)));
+}  // namespace
 
-  // The open row of each node, and for each rank the last token that had it: + 1, so that 0 is none.
-  std::vector<size_t> row_at(nodes);
-  std::vector<uint32_t> node_seen(nodes), rank_seen(routing.rank_tokens_.size());
-  for (Rows& rows : routing.by_node_) rows.words_.reserve(size_t{topk.tokens} * (std::min<size_t>(topk.k, 3) + 1));
-  for (uint32_t token = 0; token < topk.tokens; ++token) {
-    for (uint32_t k = 0; k < topk.k; ++k) {
-      const int64_t expert = topk.at(size_t{token} * topk.k + k);
-      if (expert == -1) continue;
-      const ExpertMap::Place& place = experts.place(static_cast<uint32_t>(expert));
-      const auto node = static_cast<size_t>(place.node), rank = static_cast<size_t>(place.rank);
-      Rows& rows = routing.by_node_[node];
-      if (node_seen[node] != token + 1) {
-        node_seen[node] = token + 1;
-        row_at[node] = rows.words_.size();
-        rows.words_.push_back((token << 6) - 1);
-        ++rows.count_;
-      }
-      if (std::exchange(rank_seen[rank], token + 1) != token + 1) ++routing.rank_tokens_[rank];
-      ++routing.expert_entries_[node][place.node_index];
-      // Into its place among the row's entries.
-      rows.words_.push_back(Entry::of(place.node_index, k).word);
-      for (size_t i = rows.words_.size() - 1; i > row_at[node] + 1 && rows.words_[i - 1] > rows.words_[i]; --i)
-        std::swap(rows.words_[i - 1], rows.words_[i]);
-      ++rows.words_[row_at[node]];
+template <typename Id>
+void Routing::count(const ExpertMap& experts, const Id* table, size_t size) {
+  std::vector<uint32_t> counts(experts.experts() + 1, 0);
+  for (size_t i = 0; i < size; ++i) ++counts[static_cast<size_t>(table[i] + 1)];
+  for (size_t node = 0; node < expert_entries_.size(); ++node)
+    for (const uint32_t expert : experts.node_experts(static_cast<int>(node))) expert_entries_[node].push_back(counts[expert + 1]);
+}
+
+// One pass in the order of the tokens; every list is written at its own end. No branches: where a token goes is as good as
+// random. Lists of what is unused come last.
+template <typename Id>
+void Routing::sort(const topology::Cluster& cluster, const ExpertMap& experts, const Id* table, uint32_t tokens, uint32_t k) {
+  const std::vector<Target> targets = targets_of(cluster, experts);
+  struct Lists {
+    uint32_t* entry = nullptr;
+    uint32_t* token = nullptr;
+    uint32_t last = 0;  // token + 1
+  };
+  std::vector<Lists> ranks(entry_begin_.size()), nodes(node_begin_.size());
+  for (size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank] = {entries_.data() + entry_begin_[rank], rank_tokens_.data() + entry_begin_[rank]};
+  for (size_t node = 0; node < nodes.size(); ++node) nodes[node].token = node_tokens_.data() + node_begin_[node];
+  for (uint32_t token = 0; token < tokens; ++token)
+    for (uint32_t position = 0; position < k; ++position) {
+      const Target& target = targets[static_cast<size_t>(*table++ + 1)];
+      Lists &rank = ranks[target.rank], &node = nodes[target.node];
+      const bool first = rank.last != token + 1, first_on_node = node.last != token + 1;
+      *rank.entry++ = Entry::of(target.expert, position, first).word;
+      *rank.token = token;
+      rank.token += first;
+      rank.last = token + 1;
+      *node.token = token;
+      node.token += first_on_node;
+      node.last = token + 1;
     }
+  for (size_t rank = 0; rank < rank_count_.size(); ++rank)
+    rank_count_[rank] = static_cast<uint32_t>(ranks[rank].token - rank_tokens_.data() - entry_begin_[rank]);
+  for (size_t node = 0; node < node_count_.size(); ++node)
+    node_count_[node] = static_cast<uint32_t>(nodes[node].token - node_tokens_.data() - node_begin_[node]);
+}
+
+Routing::Routing(const topology::Cluster& cluster, const ExpertMap& experts, const TopK& topk)
+    : expert_entries_(static_cast<size_t>(cluster.nodes())),
+      rank_count_(static_cast<size_t>(cluster.ranks())),
+      node_count_(static_cast<size_t>(cluster.nodes())) {
+  const size_t size = size_t{topk.tokens} * topk.k;
+  if (topk.wide)
+    count(experts, static_cast<const int64_t*>(topk.data), size);
+  else
+    count(experts, static_cast<const int32_t*>(topk.data), size);
+  size_t at = 0, node_at = 0;
+  entry_begin_.assign(static_cast<size_t>(cluster.ranks()) + 1, 0);
+  for (int rank = 0; rank < cluster.ranks(); ++rank) {
+    entry_begin_[static_cast<size_t>(rank)] = at;
+    const auto& of_node = expert_entries_[static_cast<size_t>(cluster.node_of(rank))];
+    for (uint32_t expert = 0; expert < experts.count(rank); ++expert) at += of_node[experts.first(rank) + expert];
   }
-  return routing;
+  entry_begin_.back() = at;
+  for (const auto& of_node : expert_entries_) {
+    node_begin_.push_back(node_at);
+    size_t entries = 0;
+    for (const uint32_t of_expert : of_node) entries += of_expert;
+    node_at += std::min<size_t>(topk.tokens, entries) + 1;  // the place after the end is written, too
+  }
+  node_begin_.push_back(node_at);
+  entries_.resize(size);
+  rank_tokens_.resize(size);
+  node_tokens_.resize(node_at + topk.tokens + 1);
+  if (topk.wide)
+    sort(cluster, experts, static_cast<const int64_t*>(topk.data), topk.tokens, topk.k);
+  else
+    sort(cluster, experts, static_cast<const int32_t*>(topk.data), topk.tokens, topk.k);
 }
 
 }  // namespace epccl::ep

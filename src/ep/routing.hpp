@@ -1,4 +1,4 @@
-// Where one rank's tokens go: its top-k table, sorted by node.
+// Where one rank's tokens go: its top-k table, taken apart by rank.
 #pragma once
 
 #include <cstddef>
@@ -27,61 +27,54 @@ struct TopK {
   }
 };
 
-/// One use of an expert by a token: the expert's index on its node, and its position in the token's top-k. Ascending order
-/// is by rank, then by expert.
+/// One use of an expert by a token, as its owner sees it: the expert's local id, the position in the token's top-k, and
+/// whether it is the token's first on this rank.
 struct Entry {
   uint32_t word = 0;
-  static Entry of(uint32_t node_index, uint32_t k) { return {node_index << 6 | k}; }
-  uint32_t node_index() const { return word >> 6; }
-  uint32_t k() const { return word & 63; }
+  static Entry of(uint32_t expert, uint32_t k, bool first) { return {expert << 7 | k << 1 | static_cast<uint32_t>(first)}; }
+  uint32_t expert() const { return word >> 7; }
+  uint32_t k() const { return word >> 1 & 63; }
+  bool first() const { return (word & 1) != 0; }
 };
 
-/// Rows as they are kept and sent: a word with the token and the number of its entries, then the entries, ascending.
-///   [token << 6 | entries - 1] [entry] ... [token << 6 | entries - 1] [entry] ...
-class Rows {
- public:
-  void add(uint32_t token, std::span<const uint32_t> entries) {
-    words_.push_back(token << 6 | static_cast<uint32_t>(entries.size() - 1));
-    words_.insert(words_.end(), entries.begin(), entries.end());
-    ++count_;
-  }
-  uint32_t count() const { return count_; }
-  std::span<const uint32_t> words() const { return words_; }
-
-  /// Rows that came as words. Error: they do not end with a row, or tokens do not ascend.
-  static Result<Rows> read(std::span<const uint32_t> words, uint32_t count, uint32_t tokens, uint32_t node_experts, uint32_t k);
-
-  /// use(token, entries) for each row.
-  template <typename Use>
-  void for_each(Use use) const {
-    for (size_t at = 0; at < words_.size();) {
-      const uint32_t entries = (words_[at] & 63) + 1;
-      use(words_[at] >> 6, std::span(words_).subspan(at + 1, entries));
-      at += 1 + entries;
-    }
-  }
-
- private:
-  friend class Routing;
-  std::vector<uint32_t> words_;
-  uint32_t count_ = 0;
+/// What one rank gets from one source: the tokens, ascending, and their entries, token by token, in the order of the top-k.
+struct RankRows {
+  std::span<const uint32_t> tokens;
+  std::span<const uint32_t> entries;  // Entry words
 };
 
 class Routing {
  public:
+  Routing() = default;
   /// Linear in tokens * k. Experts must exist.
-  static Routing make(const topology::Cluster& cluster, const ExpertMap& experts, const TopK& topk);
+  Routing(const topology::Cluster& cluster, const ExpertMap& experts, const TopK& topk);
 
-  const Rows& to_node(int node) const { return by_node_[static_cast<size_t>(node)]; }
-  /// Tokens with an expert on `rank`.
-  uint32_t tokens_to(int rank) const { return rank_tokens_[static_cast<size_t>(rank)]; }
-  /// Entries of an expert, by node and node index.
+  RankRows to_rank(int rank) const {
+    const auto r = static_cast<size_t>(rank);
+    return {std::span(rank_tokens_).subspan(entry_begin_[r], rank_count_[r]),
+            std::span(entries_).subspan(entry_begin_[r], entry_begin_[r + 1] - entry_begin_[r])};
+  }
+  /// Tokens with an expert on a node, ascending.
+  std::span<const uint32_t> to_node(int node) const {
+    const auto n = static_cast<size_t>(node);
+    return std::span(node_tokens_).subspan(node_begin_[n], node_count_[n]);
+  }
+  /// Entries of each expert of a node, by node index.
   std::span<const uint32_t> expert_entries(int node) const { return expert_entries_[static_cast<size_t>(node)]; }
 
  private:
-  std::vector<Rows> by_node_;
-  std::vector<uint32_t> rank_tokens_;
-  std::vector<std::vector<uint32_t>> expert_entries_;
+  template <typename Id>
+  void count(const ExpertMap& experts, const Id* table, size_t size);
+  template <typename Id>
+  void sort(const topology::Cluster& cluster, const ExpertMap& experts, const Id* table, uint32_t tokens, uint32_t k);
+
+  std::vector<std::vector<uint32_t>> expert_entries_;  // [node][node index]
+  std::vector<size_t> entry_begin_;                    // [rank]
+  std::vector<uint32_t> entries_;
+  std::vector<uint32_t> rank_tokens_;                  // a rank's begin where its entries do: there are no more of them
+  std::vector<uint32_t> rank_count_;
+  std::vector<size_t> node_begin_;                     // [node]
+  std::vector<uint32_t> node_tokens_, node_count_;
 };
 
 }  // namespace epccl::ep

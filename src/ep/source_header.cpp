@@ -7,20 +7,19 @@ namespace {
 
 constexpr size_t index_of(Strategy strategy) { return static_cast<size_t>(strategy); }
 
-/// Rows that one source sends to other nodes, token by token.
+/// Rows that one source sends to other nodes.
 class NetworkRows {
  public:
-  NetworkRows(const topology::Cluster& cluster, const ExpertMap& experts, int source, const Routing& routing, uint32_t tokens)
-      : remote_nodes_(static_cast<uint32_t>(cluster.nodes()) - 1) {
-    for (auto& rows : of_token_) rows.assign(tokens, 0);
-    std::ranges::fill(of_token_[index_of(Strategy::gather)], remote_nodes_);
+  NetworkRows(const topology::Cluster& cluster, int source, const Routing& routing, uint32_t tokens, uint32_t k) {
+    const auto remote_nodes = static_cast<uint32_t>(cluster.nodes()) - 1;
+    const auto remote_ranks = static_cast<uint32_t>(cluster.ranks() - cluster.local_size(cluster.node_of(source)));
+    most_of_token_ = {std::min(remote_ranks, k), remote_nodes, std::min(remote_nodes, k)};
     for (int node = 0; node < cluster.nodes(); ++node) {
       if (node == cluster.node_of(source)) continue;
-      add_node(routing.to_node(node), experts.owner_local(node));
-      const uint32_t rows = routing.to_node(node).count();
-      note_stream(Strategy::dedup, rows);
+      note_stream(Strategy::dedup, static_cast<uint32_t>(routing.to_node(node).size()));
       note_stream(Strategy::gather, tokens);
-      for (const int receiver : cluster.members(node)) note_stream(Strategy::flat, routing.tokens_to(receiver));
+      for (const int receiver : cluster.members(node))
+        note_stream(Strategy::flat, static_cast<uint32_t>(routing.to_rank(receiver).tokens.size()));
     }
   }
 
@@ -28,31 +27,10 @@ class NetworkRows {
   uint32_t streams(Strategy strategy) const { return streams_[index_of(strategy)]; }
   uint32_t longest(Strategy strategy) const { return longest_[index_of(strategy)]; }
 
-  /// Rows of the fullest block.
-  uint64_t fullest(Strategy strategy, uint32_t block_tokens) const {
-    uint64_t most = 0, rows = 0;
-    uint32_t in_block = 0;
-    for (const uint32_t of_one : of_token_[index_of(strategy)]) {
-      if (in_block++ == block_tokens) {
-        in_block = 1;
-        rows = 0;
-      }
-      most = std::max(most, rows += of_one);
-    }
-    return most;
-  }
+  /// Rows of one token, at most.
+  uint64_t most_of_token(Strategy strategy) const { return most_of_token_[index_of(strategy)]; }
 
  private:
-  void add_node(const Rows& rows, const std::vector<uint16_t>& owner) {
-    auto& dedup = of_token_[index_of(Strategy::dedup)];
-    auto& flat = of_token_[index_of(Strategy::flat)];
-    rows.for_each([&](uint32_t token, std::span<const uint32_t> entries) {
-      ++dedup[token];
-      for (size_t i = 0; i < entries.size(); ++i)
-        if (i == 0 || owner[Entry{entries[i]}.node_index()] != owner[Entry{entries[i - 1]}.node_index()]) ++flat[token];
-    });
-  }
-
   void note_stream(Strategy strategy, uint32_t rows) {
     const size_t i = index_of(strategy);
     total_[i] += rows;
@@ -60,9 +38,7 @@ class NetworkRows {
     longest_[i] = std::max(longest_[i], rows);
   }
 
-  const uint32_t remote_nodes_;
-  std::array<std::vector<uint32_t>, strategies.size()> of_token_;
-  std::array<uint32_t, strategies.size()> total_{}, streams_{}, longest_{};
+  std::array<uint32_t, strategies.size()> most_of_token_{}, total_{}, streams_{}, longest_{};
 };
 
 // Messages of about a chunk; but two blocks fit into the half of scratch that receives what comes back.
@@ -72,16 +48,16 @@ uint32_t choose_block(const NetworkRows& rows, Strategy strategy, uint32_t token
   auto block = static_cast<uint32_t>((std::max(tokens, 1U) + blocks - 1) / blocks);
   if (rows.streams(strategy) == 0)  // everything stays on the node
     return static_cast<uint32_t>(std::clamp<uint64_t>(limits.chunk_bytes / limits.row_bytes, 1, std::max(tokens, 1U)));
-  const uint64_t room = limits.scratch_bytes / 4;
-  while (block > 1 && rows.fullest(strategy, block) * limits.row_bytes > room) block = (block + 1) / 2;
-  return rows.fullest(strategy, block) * limits.row_bytes > room ? 0 : block;
+  const uint64_t room = limits.scratch_bytes / 4 / limits.row_bytes;  // rows
+  while (block > 1 && block * rows.most_of_token(strategy) > room) block = (block + 1) / 2;
+  return block * rows.most_of_token(strategy) > room ? 0 : block;
 }
 
 }  // namespace
 
-void describe_source(const topology::Cluster& cluster, const ExpertMap& experts, int source, const Routing& routing,
-                     const BlockLimits& limits, SourceHeader& header) {
-  const NetworkRows rows(cluster, experts, source, routing, header.tokens);
+void describe_source(const topology::Cluster& cluster, int source, const Routing& routing, const BlockLimits& limits,
+                     SourceHeader& header) {
+  const NetworkRows rows(cluster, source, routing, header.tokens, header.k);
   for (const Strategy strategy : strategies) {
     const size_t i = index_of(strategy);
     header.block_tokens[i] = choose_block(rows, strategy, header.tokens, limits);

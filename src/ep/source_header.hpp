@@ -17,7 +17,7 @@ struct BlockLimits {
 
 /// Fills in block_tokens (0: rows too long for this strategy and scratch), network_rows and network_streams, for
 /// header.tokens tokens.
-void describe_source(const topology::Cluster& cluster, const ExpertMap& experts, int source, const Routing& routing,
-                     const BlockLimits& limits, SourceHeader& header);
+void describe_source(const topology::Cluster& cluster, int source, const Routing& routing, const BlockLimits& limits,
+                     SourceHeader& header);
 
 }  // namespace epccl::ep

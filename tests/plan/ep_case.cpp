@@ -53,21 +53,20 @@ ep::ExpertMap experts_of(const EpCase& what) {
 EpViews exchange_layouts(const EpCase& what, const ep::ExpertMap& experts) {
   EpViews views;
   const int ranks = what.cluster.ranks();
-  std::vector<ep::SourceMessages> messages;
   for (int rank = 0; rank < ranks; ++rank) {
     ep::SourceHeader header;
     header.tokens = what.tokens(rank);
     header.k = what.k;
     const ep::TopK topk{what.topk[static_cast<size_t>(rank)].data(), true, header.tokens, what.k};
-    views.routings.push_back(ep::Routing::make(what.cluster, experts, topk));
-    describe_source(what.cluster, experts, rank, views.routings.back(), {ep_row, what.chunk_bytes, what.scratch_bytes}, header);
-    messages.push_back(make_messages(what.cluster, experts, rank, header, views.routings.back()));
+    views.routings.emplace_back(what.cluster, experts, topk);
+    describe_source(what.cluster, rank, views.routings.back(), {ep_row, what.chunk_bytes, what.scratch_bytes}, header);
+    views.messages.push_back(make_messages(what.cluster, rank, header, views.routings.back()));
     views.headers.push_back(header);
   }
   views.sources.resize(static_cast<size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     for (int source = 0; source < ranks; ++source) {
-      const auto& from = messages[static_cast<size_t>(source)];
+      const auto& from = views.messages[static_cast<size_t>(source)];
       const size_t begin = from.begin[static_cast<size_t>(rank)], end = from.begin[static_cast<size_t>(rank) + 1];
       views.sources[static_cast<size_t>(rank)].push_back(
           read_message(what.cluster, experts, source, rank, std::span(from.words).subspan(begin, end - begin)).value());
@@ -167,18 +166,18 @@ std::vector<plan::Transfer> EpOracle::dispatch() const {
   return transfers;
 }
 
-// By node; in a node by rank; on a rank by expert, then position. Rows that several experts of a rank share count once.
+// By node; in a node by rank; on a rank by position in the top-k. Rows that several experts of a rank share count once.
 std::vector<plan::RowSum::Term> EpOracle::terms(int source, uint32_t token) const {
-  std::vector<std::tuple<int, int, int64_t, uint32_t>> uses;  // node, rank, expert, position
+  std::vector<std::tuple<int, int, uint32_t>> uses;  // node, rank, position
   for (uint32_t k = 0; k < case_.k; ++k) {
     const int64_t expert = case_.topk[static_cast<size_t>(source)][size_t{token} * case_.k + k];
-    if (slot(source, token, k) != dropped) uses.emplace_back(case_.cluster.node_of(owner(expert)), owner(expert), expert, k);
+    if (slot(source, token, k) != dropped) uses.emplace_back(case_.cluster.node_of(owner(expert)), owner(expert), k);
   }
   std::ranges::sort(uses);
   const bool by_expert = case_.rules.layout == SlotLayout::expert_major;
   std::vector<plan::RowSum::Term> terms;
   for (size_t i = 0; i < uses.size(); ++i) {
-    const auto& [node, rank, expert, k] = uses[i];
+    const auto& [node, rank, k] = uses[i];
     const bool last_of_rank = i + 1 == uses.size() || std::get<1>(uses[i + 1]) != rank;
     const bool last_of_node = i + 1 == uses.size() || std::get<0>(uses[i + 1]) != node;
     if (!by_expert && !last_of_rank) continue;

@@ -35,6 +35,7 @@ EpCase random_case(const topology::Cluster& cluster, ep::SlotLayout layout, std:
 
 /// What every rank knows after the layout exchange, as the library does it: messages made, delivered and read.
 struct EpViews {
+  std::vector<ep::SourceMessages> messages;            // that sources refer to
   std::vector<std::vector<ep::SourceLayout>> sources;  // [rank]
   std::vector<ep::Routing> routings;
   std::vector<ep::NodeSlots> slots;                    // [rank]

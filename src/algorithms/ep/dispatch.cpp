@@ -100,7 +100,9 @@ class Dispatch {
       const std::array after{here, gate.ready(static_cast<size_t>(cluster_.local_of(delivery.rank)))};
       Builder::Rows source = from;
       source.list = delivery.rows + first;
-      const Builder::Rows target{{delivery.rank, plan::Buffer::output, 0}, 0, delivery.slots + first};
+      const bool listed = delivery.slots != plan::Step::no_list;
+      const uint64_t offset = listed ? 0 : (delivery.first_slot + first) * parameters_.row_bytes;
+      const Builder::Rows target{{delivery.rank, plan::Buffer::output, offset}, 0, listed ? delivery.slots + first : plan::Step::no_list};
       delivered_.push_back(builder_.move_rows(stage, source, target, count, parameters_.row_bytes, after));
     }
   }

@@ -28,7 +28,8 @@ const char* to_string(Strategy strategy);
 struct Delivery {
   int rank = -1;
   uint32_t rows = 0;                  // list: rows of the stream (of the own stream: tokens)
-  uint32_t slots = 0;                 // list: rows of the rank's output
+  uint32_t slots = plan::Step::no_list;  // list: rows of the rank's output; without one they follow each other from first_slot
+  uint32_t first_slot = 0;
   std::vector<uint32_t> block_begin;  // block b is [block_begin[b], block_begin[b + 1]) of both
 };
 

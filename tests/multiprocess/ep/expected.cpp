@@ -78,17 +78,17 @@ float Expected::processed(int64_t expert, float value) const {
 }
 
 float Expected::combined(int source, uint32_t token, uint32_t h, bool weighted) const {
-  std::vector<std::tuple<int, int, int64_t, uint32_t>> uses;  // node, rank, expert, position: the order of addition
+  std::vector<std::tuple<int, int, uint32_t, int64_t>> uses;  // node, rank, position: the order of addition
   for (uint32_t position = 0; position < problem_.k; ++position) {
     const int64_t expert = problem_.topk[static_cast<size_t>(source)][size_t{token} * problem_.k + position];
     if (slot(source, token, position) == none) continue;
     const int rank = problem_.owner[static_cast<size_t>(expert)];
-    uses.emplace_back(problem_.node_of(rank), rank, expert, position);
+    uses.emplace_back(problem_.node_of(rank), rank, position, expert);
   }
   std::ranges::sort(uses);
   float total = 0, of_node = 0, of_rank = 0;
   for (size_t i = 0; i < uses.size(); ++i) {
-    const auto& [node, rank, expert, position] = uses[i];
+    const auto& [node, rank, position, expert] = uses[i];
     const bool last_of_rank = i + 1 == uses.size() || std::get<1>(uses[i + 1]) != rank;
     const bool last_of_node = i + 1 == uses.size() || std::get<0>(uses[i + 1]) != node;
     volatile float value = processed(expert, token_value(source, token, h));  // volatile: no fused multiply-add

@@ -1,0 +1,83 @@
+// The host part of the layout exchange: what a rank computes when a handle gets a new routing. 4 nodes x 8 ranks, 256 experts,
+// top-8, uniform.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "ep/layout.hpp"
+#include "ep/source_header.hpp"
+
+namespace epccl {
+namespace {
+
+constexpr uint32_t experts_count = 256, k = 8;
+constexpr ep::BlockLimits limits{14336, 128 << 10, 8 << 20};
+
+std::vector<int64_t> random_table(uint32_t tokens, int rank) {
+  std::mt19937 random(static_cast<uint32_t>(rank));
+  std::vector<int64_t> deck(experts_count), table;
+  std::iota(deck.begin(), deck.end(), 0);
+  for (uint32_t token = 0; token < tokens; ++token)
+    for (uint32_t position = 0; position < k; ++position) {
+      std::swap(deck[position], deck[position + random() % (experts_count - position)]);
+      table.push_back(deck[position]);
+    }
+  return table;
+}
+
+struct Setting {
+  topology::Cluster cluster = topology::Cluster::uniform(4, 8);
+  ep::ExpertMap experts = ep::ExpertMap::make(cluster, experts_count, {}).value();
+
+  ep::Routing route(const std::vector<int64_t>& table) const {
+    return {cluster, experts, {table.data(), true, static_cast<uint32_t>(table.size() / k), k}};
+  }
+  ep::SourceMessages tell(int source, const ep::Routing& routing, uint32_t tokens) const {
+    ep::SourceHeader header;
+    header.tokens = tokens;
+    header.k = k;
+    describe_source(cluster, source, routing, limits, header);
+    return make_messages(cluster, source, header, routing);
+  }
+};
+
+/// As source: from the top-k table to the messages for all ranks.
+void layout_as_source(benchmark::State& state) {
+  const Setting setting;
+  const auto tokens = static_cast<uint32_t>(state.range(0));
+  const auto table = random_table(tokens, 0);
+  for (auto _ : state) benchmark::DoNotOptimize(setting.tell(0, setting.route(table), tokens));
+  state.SetItemsProcessed(state.iterations() * tokens * k);
+}
+BENCHMARK(layout_as_source)->ArgName("tokens")->Arg(256)->Arg(1024)->Arg(4096)->Unit(benchmark::kMicrosecond);
+
+/// As receiver and relay: from all ranks' messages to the tables that dispatch and combine run with.
+void layout_as_receiver(benchmark::State& state) {
+  const Setting setting;
+  const auto tokens = static_cast<uint32_t>(state.range(0));
+  constexpr int rank = 0;
+  std::vector<ep::SourceMessages> messages;
+  for (int source = 0; source < setting.cluster.ranks(); ++source)
+    messages.push_back(setting.tell(source, setting.route(random_table(tokens, source)), tokens));
+  const ep::Routing own = setting.route(random_table(tokens, rank));
+  for (auto _ : state) {
+    std::vector<ep::SourceLayout> sources;
+    for (int source = 0; source < setting.cluster.ranks(); ++source) {
+      const auto& from = messages[static_cast<size_t>(source)];
+      sources.push_back(read_message(setting.cluster, setting.experts, source, rank,
+                                     std::span(from.words).subspan(from.begin[rank], from.begin[rank + 1] - from.begin[rank]))
+                            .value());
+    }
+    const ep::NodeSlots slots(setting.cluster, setting.experts, 0, {ep::SlotLayout::flat, tokens, 1, 0, false}, sources);
+    benchmark::DoNotOptimize(
+        make_exchange(setting.cluster, setting.experts, rank, ep::Strategy::dedup, own, slots, sources));
+  }
+  state.SetItemsProcessed(state.iterations() * tokens * k);
+}
+BENCHMARK(layout_as_receiver)->ArgName("tokens")->Arg(256)->Arg(1024)->Arg(4096)->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace epccl

@@ -1,0 +1,47 @@
+// Cuts lists of tokens into blocks.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace epccl::ep {
+
+class BlockCutter {
+ public:
+  BlockCutter(uint32_t tokens, uint32_t block_tokens)
+      : tokens_(tokens), block_tokens_(std::max(block_tokens, 1U)), blocks_((tokens + block_tokens_ - 1) / block_tokens_) {}
+
+  /// Where each block begins among `tokens`, ascending; and their end.
+  std::vector<uint32_t> cut(std::span<const uint32_t> tokens) const {
+    std::vector<uint32_t> begin;
+    begin.reserve(blocks_ + 1);
+    uint64_t next_block = 0;  // its first token
+    for (uint32_t i = 0; i < tokens.size(); ++i)
+      for (; tokens[i] >= next_block; next_block += block_tokens_) begin.push_back(i);
+    finish(static_cast<uint32_t>(tokens.size()), begin);
+    return begin;
+  }
+
+  /// The same where every token is in the list.
+  std::vector<uint32_t> cut_all() const {
+    std::vector<uint32_t> begin;
+    for (size_t block = 0; block < blocks_; ++block) begin.push_back(static_cast<uint32_t>(block) * block_tokens_);
+    begin.push_back(tokens_);
+    return begin;
+  }
+
+  /// While a list is made: notes that the entry `index` of `token` is next.
+  void before(uint32_t token, uint32_t index, std::vector<uint32_t>& begin) const {
+    while (begin.size() <= token / block_tokens_) begin.push_back(index);
+  }
+  void finish(uint32_t count, std::vector<uint32_t>& begin) const { begin.resize(blocks_ + 1, count); }
+
+ private:
+  uint32_t tokens_, block_tokens_;
+  size_t blocks_;
+};
+
+}  // namespace epccl::ep
