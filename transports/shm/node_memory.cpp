@@ -70,16 +70,20 @@ Status NodeMemory::write(int local, const BufferRef& buffer, uint64_t offset, co
   return transfer(local, true, static_cast<std::byte*>(const_cast<void*>(source)), buffer.address + offset, bytes);
 }
 
+// A process or memory that is gone is the other rank's failure: the control line may know more of it.
+Status NodeMemory::access_error(int local, bool is_write, const std::string& what, int cause) const {
+  Status status = system_error(cause, fmt::format("{} of {}, pid {} (local rank {})", is_write ? "process_vm_writev" : "process_vm_readv",
+                                                  what, pid(local), local));
+  return cause == ESRCH || cause == EFAULT ? Status(Code::remote_error, status.message()) : status;
+}
+
 Status NodeMemory::transfer(int local, bool is_write, std::byte* mine, uint64_t theirs, uint64_t bytes) const {
   while (bytes > 0) {
     iovec here{mine, bytes};
     iovec there{reinterpret_cast<void*>(theirs), bytes};  // NOLINT(performance-no-int-to-ptr): a peer's address
     const ssize_t count = is_write ? process_vm_writev(pid(local), &here, 1, &there, 1, 0)
                                    : process_vm_readv(pid(local), &here, 1, &there, 1, 0);
-    if (count <= 0)
-      return system_error(count < 0 ? errno : EIO,
-                          fmt::format("{} of {} bytes, pid {} (local rank {})",
-                                      is_write ? "process_vm_writev" : "process_vm_readv", bytes, pid(local), local));
+    if (count <= 0) return access_error(local, is_write, fmt::format("{} bytes", bytes), count < 0 ? errno : EIO);
     mine += count;
     theirs += static_cast<uint64_t>(count);
     bytes -= static_cast<uint64_t>(count);
@@ -92,10 +96,7 @@ Status NodeMemory::transfer_pieces(int local, bool is_write, std::span<iovec> mi
   while (!mine.empty()) {
     const ssize_t count = is_write ? process_vm_writev(pid(local), mine.data(), mine.size(), theirs.data(), theirs.size(), 0)
                                    : process_vm_readv(pid(local), mine.data(), mine.size(), theirs.data(), theirs.size(), 0);
-    if (count <= 0)
-      return system_error(count < 0 ? errno : EIO, fmt::format("{} of {} pieces, pid {} (local rank {})",
-                                                               is_write ? "process_vm_writev" : "process_vm_readv",
-                                                               mine.size(), pid(local), local));
+    if (count <= 0) return access_error(local, is_write, fmt::format("{} pieces", mine.size()), count < 0 ? errno : EIO);
     auto done = static_cast<size_t>(count);
     while (!mine.empty() && done >= mine.front().iov_len) {
       done -= mine.front().iov_len;

@@ -105,6 +105,7 @@ class NodeMemory {
   NodeMemory(NodeSegment segment, int local) : segment_(std::move(segment)), local_(local) {}
   Status open_doorbell();
   Status transfer(int local, bool is_write, std::byte* mine, uint64_t theirs, uint64_t bytes) const;
+  Status access_error(int local, bool is_write, const std::string& what, int cause) const;
   void wake_waiting_for(int slot);
   bool came_true(const Sleeper& sleeper) const;
   void wake(int local);
