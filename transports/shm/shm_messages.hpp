@@ -29,7 +29,7 @@ class ShmMessages final : public MessageTransport {
   bool progress() override;
   bool drained() override { return true; }  // what is complete is in the ring, or with the receiver
   int event_fd() const override { return -1; }  // the node's doorbell rings instead
-  bool arm() override { return true; }
+  bool arm(bool) override { return true; }
   void cancel_all() override;
   const MessageCounters& counters() const override { return counters_; }
 

@@ -38,6 +38,16 @@ bool MessageStream::pump() {
   return moved;
 }
 
+// Every segment that arrives would wake a sleeping rank; what has begun to arrive comes whole without its help.
+void MessageStream::set_low_water(bool on) {
+  constexpr size_t most = 64 << 10;
+  const bool arriving = on && attached() && incoming_.active && !paused();
+  const int wanted = arriving ? static_cast<int>(std::clamp<size_t>(incoming_.missing(), 1, most)) : 1;
+  if (wanted == low_water_ || !attached()) return;
+  low_water_ = wanted;
+  setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted);
+}
+
 // ---- sending ------------------------------------------------------------------------------------------------------------
 
 void MessageStream::send(MessageKey key, const void* data, size_t bytes, Completion& completion) {

@@ -38,6 +38,9 @@ class MessageStream {
   void writable() { may_write_ = true; }
   void hung_up() { may_read_ = hung_up_ = true; }
 
+  /// Whether the socket counts as readable only when much of the message that is arriving is there, or with its first byte.
+  void set_low_water(bool on);
+
   /// Whether pump() may move something without news from the socket.
   bool has_work() const;
   /// Reads and writes what it can, a bounded share at a time. True when anything moved. A broken connection fails the
@@ -106,6 +109,7 @@ class MessageStream {
   MessageCounters& counters_;
   UniqueFd socket_;
   Status failure_;
+  int low_water_ = 1;
   bool may_read_ = false, may_write_ = false, hung_up_ = false;
 
   std::deque<Outgoing> outgoing_;

@@ -129,6 +129,14 @@ bool TcpTransport::progress() {
   return moved;
 }
 
+bool TcpTransport::arm(bool rarely) {
+  if (!busy_.empty()) return false;
+  if (!rarely && !arms_rarely_) return true;
+  arms_rarely_ = rarely;
+  for (auto& [rank, peer] : peers_) peer.stream.set_low_water(rarely);
+  return true;
+}
+
 bool TcpTransport::pump(Peer& peer) {
   const size_t pending = peer.stream.pending();
   const bool moved = peer.stream.pump();

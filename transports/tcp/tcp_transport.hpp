@@ -49,7 +49,7 @@ class TcpTransport final : public MessageTransport {
   /// Always: a send is done when the kernel has all of it.
   bool drained() override { return true; }
   int event_fd() const override { return epoll_.get(); }
-  bool arm() override { return busy_.empty(); }
+  bool arm(bool rarely) override;
   /// Final: connections are cut, and every later send and receive fails at once.
   void cancel_all() override;
   const MessageCounters& counters() const override { return counters_; }
@@ -111,6 +111,7 @@ class TcpTransport final : public MessageTransport {
   std::vector<std::byte> staging_;
   std::unordered_map<int, Peer> peers_;  // those that were used
   std::vector<Peer*> busy_;              // those whose stream may move without news
+  bool arms_rarely_ = false;  // some streams may have a low-water mark
   std::list<Stranger> strangers_;
   uint64_t next_stranger_ = 0;
   Status cancelled_;

@@ -354,7 +354,7 @@ bool UcxTransport::marker_left(Peer& peer) {
   return true;
 }
 
-bool UcxTransport::arm() {
+bool UcxTransport::arm(bool /*rarely*/) {
   return broken_peers_.empty() && ucp_worker_arm(worker_) == UCS_OK;
 }
 
@@ -371,7 +371,7 @@ bool UcxTransport::wait_until(std::vector<void*>& requests, double deadline) {
     });
     const double left = deadline - now_seconds();
     if (requests.empty() || left <= 0) return requests.empty();
-    if (arm()) {
+    if (arm(false)) {
       pollfd event{event_fd_, POLLIN, 0};
       ::poll(&event, 1, std::max(1, static_cast<int>(1e3 * left)));
     }

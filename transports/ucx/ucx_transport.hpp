@@ -55,7 +55,7 @@ class UcxTransport final : public MessageTransport {
   bool progress() override;
   bool drained() override;
   int event_fd() const override { return event_fd_; }
-  bool arm() override;
+  bool arm(bool rarely) override;
   /// Final: connections are cut, and every later send and receive fails at once.
   void cancel_all() override;
   const MessageCounters& counters() const override { return counters_; }

@@ -3,6 +3,13 @@
 #include <unordered_map>
 
 namespace epccl::device {
+namespace {
+
+thread_local const HostStream* current = nullptr;  // whose thread this is
+
+}  // namespace
+
+bool HostStream::runs_unwatched() { return current != nullptr && current->watchers_.load(std::memory_order_relaxed) == 0; }
 
 HostStream::HostStream() : thread_([this] { run(); }) {}
 
@@ -24,8 +31,10 @@ void HostStream::enqueue(Work work) {
 }
 
 Status HostStream::synchronize() {
+  watchers_.fetch_add(1, std::memory_order_relaxed);
   std::unique_lock lock(mutex_);
   drained_.wait(lock, [this] { return queue_.empty() && !busy_; });
+  watchers_.fetch_sub(1, std::memory_order_relaxed);
   return std::exchange(first_error_, Status{});
 }
 
@@ -35,6 +44,7 @@ bool HostStream::idle() const {
 }
 
 void HostStream::run() {
+  current = this;
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });

@@ -1,6 +1,7 @@
 // A stream of the host device: an ordered queue of work and the thread that runs it.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -28,6 +29,10 @@ class HostStream {
   Status synchronize();
   bool idle() const;
 
+  /// Whether the calling thread is a stream's, and no thread waits for that stream: then time is cheaper than cores, which
+  /// the program computes on meanwhile.
+  static bool runs_unwatched();
+
  private:
   void run();
 
@@ -35,6 +40,7 @@ class HostStream {
   std::condition_variable wake_, drained_;
   std::deque<Work> queue_;
   bool busy_ = false, stop_ = false;
+  std::atomic<int> watchers_ = 0;  // threads in synchronize()
   Status first_error_;
   std::thread thread_;
 };

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/status.hpp"
+#include "device/host/host_stream.hpp"
 #include "runtime/bootstrap/bootstrap.hpp"
 #include "transports/shm/node_memory.hpp"
 #include "transports/transport.hpp"
@@ -69,13 +70,16 @@ class Waiter {
   Status idle(Reason reason, bool network_pending, TryAgain try_again, Describe describe) {
     const bool on_network = network_pending && network_ != nullptr;
     const double now = begin_idle();
-    if (now - idle_since_ < policy_.spin_seconds + (on_network ? yield_seconds_ : local_yield_seconds_)) return pause(now);
+    const double awake = policy_.spin_seconds + (on_network ? yield_seconds_ : local_yield_seconds_);
+    // In the background, where nobody waits for it, time is cheaper than cores.
+    const bool background = device::HostStream::runs_unwatched();
+    if (now - idle_since_ < awake && !background) return pause(now);
     if (now >= next_report_) EPCCL_TRY(report(now, describe()));
     using Bed = transports::NodeMemory::Bed;
     node_.announce_sleep(reason(), on_network ? Bed::doorbell : Bed::futex);
     const bool again = try_again();
     if (!again && !on_network) node_.sleep(longest_sleep);
-    if (!again && on_network && network_->arm()) sleep_on_network();
+    if (!again && on_network && network_->arm(background)) sleep_on_network();
     node_.finish_sleep();
     if (again) moved();
     return monitor_.check();

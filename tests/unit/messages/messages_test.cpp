@@ -200,14 +200,14 @@ TYPED_TEST(Messages, CanBeWaitedForAsleep) {
   auto& receiver = fabric[1];
   pollfd event{receiver.event_fd(), POLLIN, 0};
   ASSERT_GE(event.fd, 0);
-  while (!receiver.arm()) receiver.progress();
+  while (!receiver.arm(false)) receiver.progress();
   EXPECT_EQ(::poll(&event, 1, 50), 0) << "nothing was sent, yet the descriptor is readable";
 
   ASSERT_TRUE(second.send(fabric).ok());
   int wakeups = 0;
   while (!second.receiving.finished()) {
     fabric[0].progress();  // the sender may have filled its socket
-    if (receiver.progress() || !receiver.arm()) continue;
+    if (receiver.progress() || !receiver.arm(false)) continue;
     ASSERT_EQ(::poll(&event, 1, second.sending.finished() ? 10000 : 1),
               second.sending.finished() ? 1 : event.revents);
     ASSERT_LT(++wakeups, 1000) << "waiting is a busy loop";
