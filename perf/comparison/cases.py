@@ -1,11 +1,10 @@
-"""What is compared: machines ("cases"), sizes, and the goals that the project has set itself."""
+"""Machines, and for alltoall and alltoallv what is compared on them: sizes, and the project's goals."""
 
 import dataclasses
 import re
 
 KIB, MIB = 1 << 10, 1 << 20
 ALGORITHMS = ("flat", "two_stage", "auto")
-SUITES = {"alltoall": ("alltoall",), "alltoallv": ("alltoallv", "alltoallv_zipf")}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,16 +24,16 @@ PROGRAMS = {
     "mpich": "alltoall_mpich",
     "gloo": "alltoall_gloo",
 }
-_ZIPF_EXPONENT = 0.8  # that of perf/peers/exchange_bench.hpp
+_ZIPF_EXPONENT = 0.8  # that of perf/peers/layout.hpp
 
 
 @dataclasses.dataclass
 class Sample:
-    """One run's result for one size."""
+    """One run's result for one size, which is in bytes per rank pair, or (moe) per row."""
 
     contestant: str  # a peer, or EPCCL's algorithm
     operation: str
-    bytes_per_pair: int
+    size: int
     us: float
     p99_us: float
     wrong: int
@@ -146,25 +146,11 @@ def run_peer(machine, peer, sweep):
 
 def run_epccl(machine, algorithm, operation, sweep):
     """`algorithm` may be "all"."""
-    case = machine.case
-    launcher = [CLUSTER, "run", str(case.ranks_per_node)]
-    if case.local:
-        launcher = [binaries() / "epccl-run", "-n", str(case.ranks)]
-    with tempfile.TemporaryDirectory() as directory:
-        report = Path(directory) / "report.json"
-        command = [
-            binaries() / "epccl-perf",
-            "alltoallv" if operation.startswith("alltoallv") else "alltoall",
-        ]
-        command += ["--per-pair", "-b", str(sweep.sizes[0]), "-e", str(sweep.sizes[-1]), "-f", "4"]
-        command += ["--budget", str(sweep.seconds), "--algo", algorithm, "-R", str(int(case.registered))]
-        command += ["--pattern", f"zipf:{_ZIPF_EXPONENT}"] if operation == "alltoallv_zipf" else []
-        command += ["-J", str(report)]
-        output, trouble = machine.output_of([*launcher, *command], sweep.timeout * 3)
-        try:
-            results = json.loads(report.read_text())["results"]
-        except (OSError, ValueError, KeyError):
-            return [], "\n    ".join([f"no results: {trouble}", *output.splitlines()[-8:]])
+    command = ["alltoallv" if operation.startswith("alltoallv") else "alltoall"]
+    command += ["--per-pair", "-b", str(sweep.sizes[0]), "-e", str(sweep.sizes[-1]), "-f", "4"]
+    command += ["--budget", str(sweep.seconds), "--algo", algorithm, "-R", str(int(machine.case.registered))]
+    command += ["--pattern", f"zipf:{_ZIPF_EXPONENT}"] if operation == "alltoallv_zipf" else []
+    results, trouble = epccl_results(machine, command, sweep.timeout * 3)
     samples = []
     for row in results:
         size = min(sweep.sizes, key=lambda wanted: abs(wanted - row["bytes_per_pair"]))
@@ -173,3 +159,19 @@ def run_epccl(machine, algorithm, operation, sweep):
         samples.append(sample)
     missing = len(sweep.sizes) * (3 if algorithm == "all" else 1) - len(samples)
     return samples, f"{missing} results are missing: {trouble}" if missing else ""
+
+
+def epccl_results(machine, arguments, timeout):
+    """(results in epccl-perf's report, what went wrong) of a run on all ranks of the machine."""
+    case = machine.case
+    launcher = [CLUSTER, "run", str(case.ranks_per_node)]
+    if case.local:
+        launcher = [binaries() / "epccl-run", "-n", str(case.ranks)]
+    with tempfile.TemporaryDirectory() as directory:
+        report = Path(directory) / "report.json"
+        command = [binaries() / "epccl-perf", *arguments, "-J", str(report)]
+        output, trouble = machine.output_of([*launcher, *command], timeout)
+        try:
+            return json.loads(report.read_text())["results"], trouble
+        except (OSError, ValueError, KeyError):
+            return [], "\n    ".join([trouble, *output.splitlines()[-8:]])

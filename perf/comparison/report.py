@@ -1,49 +1,20 @@
-"""From samples to rows, tables and verdicts."""
+"""alltoall and alltoallv: from samples to rows, tables and verdicts."""
 
 import math
 import statistics
-import subprocess
 
 from .cases import ALGORITHMS, DEFAULT_SIZES, GOALS
-from .contestants import PROGRAMS, ROOT
-
-
-def commit():
-    def git(*arguments):
-        return subprocess.run(
-            ["git", "-C", ROOT, *arguments], capture_output=True, text=True, check=False
-        ).stdout.strip()
-
-    name = git("rev-parse", "--short=12", "HEAD")
-    return (name or "unknown") + ("-modified" if git("status", "--porcelain", "--untracked-files=no") else "")
-
-
-def _median(values):
-    values = [value for value in values if value is not None]
-    return statistics.median(values) if values else None
-
-
-def _rounded(value, digits):
-    return None if value is None else round(value, digits)
-
-
-def medians(samples, contestants):
-    """{contestant: median of its runs' medians}, of those that always gave right data."""
-    result = {}
-    for contestant in contestants:
-        own = [sample for sample in samples if sample.contestant == contestant]
-        if own and not any(sample.wrong for sample in own):
-            result[contestant] = statistics.median(sample.us for sample in own)
-    return result
+from .contestants import PROGRAMS
+from .figures import cell, median, medians, percent_cell, rounded, table, time_cell, verdict
 
 
 def rows_of(case, samples):
     """The rows of compare.json for one case."""
     rows = []
-    keys = sorted({(s.operation, s.bytes_per_pair) for s in samples if s.contestant in ALGORITHMS})
+    keys = sorted({(s.operation, s.size) for s in samples if s.contestant in ALGORITHMS})
     for algorithm in ALGORITHMS:
         for operation, size in keys:
-            here = [s for s in samples if s.bytes_per_pair == size]
+            here = [s for s in samples if s.size == size]
             ours = [s for s in here if s.contestant == algorithm and s.operation == operation]
             if not ours:
                 continue
@@ -57,17 +28,17 @@ def rows_of(case, samples):
                     "op": operation,
                     "algo": algorithm,
                     "bytes_per_pair": size,
-                    "us": _rounded(us, 2),
-                    "p99_us": _rounded(_median([sample.p99_us for sample in ours]), 2),
+                    "us": rounded(us, 2),
+                    "p99_us": rounded(median([sample.p99_us for sample in ours]), 2),
                     "best_peer": best,
-                    "best_peer_us": _rounded(peers.get(best), 2),
-                    "ratio": _rounded(peers[best] / us, 3) if best and us else None,
+                    "best_peer_us": rounded(peers.get(best), 2),
+                    "ratio": rounded(peers[best] / us, 3) if best and us else None,
                     "hand_made_us": (
-                        _rounded(min(hand_made.values(), default=None), 2)
+                        rounded(min(hand_made.values(), default=None), 2)
                         if operation == "alltoall"
                         else None
                     ),
-                    "wire_fraction": _rounded(_median([sample.wire_fraction for sample in ours]), 4),
+                    "wire_fraction": rounded(median([sample.wire_fraction for sample in ours]), 4),
                     "wrong": sum(sample.wrong for sample in ours),
                 }
             )
@@ -80,26 +51,6 @@ def size_text(size):
             return f"{size:g}{unit}"
         size /= 1024
     return f"{size:g}M"
-
-
-def _cell(value, digits):
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def _time(value):
-    return _cell(value, 1 if value is not None and value < 1000 else 0)
-
-
-def _table(titles, lines):
-    """Markdown that is also readable as it is."""
-    lines = [titles, *lines]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(titles))]
-
-    def text(line):
-        return "| " + " | ".join(f"{cell:>{width}}" for cell, width in zip(line, widths)) + " |"
-
-    rule = "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|"
-    return "\n".join([text(titles), rule, *map(text, lines[1:])]) + "\n"
 
 
 def result_table(rows):
@@ -120,38 +71,35 @@ def result_table(rows):
     for row in sorted(
         rows, key=lambda row: (row["op"], row["bytes_per_pair"], ALGORITHMS.index(row["algo"]))
     ):
-        wire = None if row["wire_fraction"] is None else 100 * row["wire_fraction"]
         lines.append(
             [
                 row["op"],
                 size_text(row["bytes_per_pair"]),
                 row["algo"],
-                _time(row["us"]),
-                _time(row["p99_us"]),
+                time_cell(row["us"]),
+                time_cell(row["p99_us"]),
                 row["best_peer"] or "-",
-                _time(row["best_peer_us"]),
-                _cell(row["ratio"], 2),
-                _time(row["hand_made_us"]),
-                _cell(wire, 1),
+                time_cell(row["best_peer_us"]),
+                cell(row["ratio"], 2),
+                time_cell(row["hand_made_us"]),
+                percent_cell(row["wire_fraction"]),
                 str(row["wrong"]),
             ]
         )
-    return _table(titles, lines)
+    return table(titles, lines)
 
 
 def peer_table(samples):
     """Every peer's medians, in microseconds."""
-    sizes = sorted({sample.bytes_per_pair for sample in samples})
+    sizes = sorted({sample.size for sample in samples})
     lines = []
     for operation in dict.fromkeys(sample.operation for sample in samples):
         for peer in PROGRAMS:
             own = [s for s in samples if s.operation == operation and s.contestant == peer]
             if own:
-                cells = [
-                    medians([s for s in own if s.bytes_per_pair == size], [peer]).get(peer) for size in sizes
-                ]
-                lines.append([operation, peer, *map(_time, cells)])
-    return _table(["op", "peer (us)", *map(size_text, sizes)], lines) if lines else "No peers.\n"
+                cells = [medians([s for s in own if s.size == size], [peer]).get(peer) for size in sizes]
+                lines.append([operation, peer, *map(time_cell, cells)])
+    return table(["op", "peer (us)", *map(size_text, sizes)], lines) if lines else "No peers.\n"
 
 
 def _geometric_mean(values):
@@ -193,9 +141,10 @@ def verdicts(rows):
         reached = value <= goal.bound if goal.upper else value >= goal.bound
         sign = "<=" if goal.upper else ">="
         lines.append(
-            f"{'reached    ' if reached else 'NOT reached'}  {goal.case} {goal.algorithm}: {value:.2f} "
-            f"{_MEASURES[goal.measure]}, {where} (goal {sign} {goal.bound:g})"
+            verdict(
+                reached,
+                f"{goal.case} {goal.algorithm}: {value:.2f} {_MEASURES[goal.measure]}, {where} "
+                f"(goal {sign} {goal.bound:g})",
+            )
         )
-    wrong = sum(row["wrong"] for row in rows)
-    lines.append(f"wrong data: {wrong} elements" if wrong else "no wrong data")
-    return "\n".join(lines) + "\n"
+    return lines

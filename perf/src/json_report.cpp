@@ -5,12 +5,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int document_version = 2;  // of nccl-tests' document
-
-const char* truth(bool value) {
-  return value ? "true" : "false";
-}  // nccl-tests writes these as strings
-
 Json config(const RunInfo& info) {
   const Options& o = info.options;
   Json json = {
@@ -33,18 +27,7 @@ Json config(const RunInfo& info) {
   json["registered_memory"] = truth(o.registered);
   if (o.budget) json["budget_s"] = *o.budget;
   if (o.link_rate) json["link_rate_bits"] = *o.link_rate;
-  Json devices = Json::array();
-  for (const RankInfo& rank : info.ranks) {
-    devices.push_back({{"rank", rank.rank},
-                       {"group", 0},
-                       {"pid", rank.pid},
-                       {"hostname", rank.host},
-                       {"device", 0},
-                       {"device_hex", "host"},
-                       {"device_info", "host memory"},
-                       {"node", rank.node}});
-  }
-  json["devices"] = std::move(devices);
+  json["devices"] = json_devices(info);
   return json;
 }
 
@@ -72,14 +55,12 @@ Json result(const Row& row) {
 }  // namespace
 
 Json json_report(const RunInfo& info, const std::vector<Row>& rows, const std::vector<std::string>& errors) {
-  const uint64_t wrong = total_wrong(rows);
-  Json json = {
-      {"version", document_version}, {"start_time", info.start_time},         {"args", info.arguments},
-      {"env", info.environment},     {"epccl_version", info.library_version}, {"config", config(info)}};
+  Json json = json_opening(info);
+  json["config"] = config(info);
   Json results = Json::array();
   for (const Row& row : rows) results.push_back(result(row));
   json["results"] = std::move(results);
-  json["out_of_bounds"] = {{"count", wrong}, {"okay", truth(wrong == 0)}};
+  json["out_of_bounds"] = json_out_of_bounds(total_wrong(rows));
   json["average_bus_bandwidth"] = {{"bandwidth", average_busbw(rows)}, {"okay", "unchecked"}};
   json["errors"] = errors;
   json["end_time"] = info.end_time;

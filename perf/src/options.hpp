@@ -1,40 +1,28 @@
 // The command line of epccl-perf: nccl-tests' options, and a few of its own.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.hpp"
 #include "perf/src/datatype.hpp"
+#include "perf/src/measuring_options.hpp"
 #include "perf/src/pattern.hpp"
 #include "perf/src/sizes.hpp"
-#include "perf/src/statistics.hpp"
 
 namespace epccl::perf {
 
 enum class Operation : uint8_t { alltoall, alltoallv };
 const char* to_string(Operation operation);
 
-struct Options {
+struct Options : MeasuringOptions {
   Operation operation = Operation::alltoall;
   Sweep sweep;
   bool sizes_given = false;  // -b or -e
   bool per_pair = false;     // sizes are bytes per rank pair
-  int iterations = 20;
-  int warmup = 5;
-  std::optional<double> budget;  // seconds per size; chooses the iterations
-  bool check = true;
-  std::string output_file;
   std::vector<DataType> datatypes;
-  Average average = Average::maximum;
-  bool blocking = false;
-  bool registered = false;
-  bool stream = false;
-  double timeout = 0;  // seconds; 0: EPCCL_TIMEOUT
   std::vector<std::string> algorithms;
   Pattern pattern;
-  std::optional<double> link_rate;  // bits per second and node
 };
 
 /// Everything that must be equal on every rank, as one line.

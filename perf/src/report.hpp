@@ -7,26 +7,13 @@
 #include <vector>
 
 #include "perf/src/options.hpp"
+#include "perf/src/run_facts.hpp"
 #include "perf/src/statistics.hpp"
 
 namespace epccl::perf {
 
-/// Where a rank runs.
-struct RankInfo {
-  int rank = 0;
-  int pid = 0;
-  std::string host;
-  int node = 0;
-};
-
-struct RunInfo {
+struct RunInfo : RunFacts {
   Options options;
-  std::vector<RankInfo> ranks;
-  int nodes = 1;
-  int library_version = 0;  // EPCCL_VERSION_CODE of the library that is loaded
-  std::vector<std::string> arguments;
-  std::vector<std::string> environment;  // "NAME=value"
-  std::string start_time, end_time;
 };
 
 struct Row {
@@ -55,8 +42,6 @@ double average_busbw(const std::vector<Row>& rows);
 std::string table_header(const RunInfo& info);
 std::string table_row(const Row& row);
 std::string table_footer(const RunInfo& info, const std::vector<Row>& rows);
-/// A number in a column of nccl-tests: two decimals, or as many as fit, or an exponent.
-std::string fixed_width(double value, int width);
 
 /// The JSON file (json_report.cpp): nccl-tests' document. `errors`: what ended the run early, if anything
 /// did.

@@ -52,8 +52,8 @@ struct Introduction {
   std::array<char, 108> host{};
 };
 
-double join_timeout(const Options& options) {
-  if (options.timeout > 0) return options.timeout;
+double join_timeout(const SessionSettings& settings) {
+  if (settings.timeout > 0) return settings.timeout;
   const auto seconds = settings::get_seconds("EPCCL_TIMEOUT");
   return seconds.ok() ? *seconds : 30;
 }
@@ -92,18 +92,18 @@ uint64_t hash_text(const std::string& text) {
   return hash;
 }
 
-Result<std::unique_ptr<Session>> Session::join(const runtime::LaunchEnv& environment, const Options& options,
-                                               uint64_t fingerprint) {
-  const double timeout = join_timeout(options);
+Result<std::unique_ptr<Session>> Session::join(const runtime::LaunchEnv& environment,
+                                               const SessionSettings& settings, uint64_t fingerprint) {
+  const double timeout = join_timeout(settings);
   EPCCL_ASSIGN(const epcclUniqueId id, first_id(environment, timeout));
   EPCCL_ASSIGN(Communicator control, Communicator::create(environment.ranks, id, environment.rank,
-                                                          {"auto", options.timeout, "perf-control"}));
+                                                          {"auto", settings.timeout, "perf-control"}));
   std::unique_ptr<Session> session(new Session);
   session->control_ = std::make_unique<Communicator>(std::move(control));
   session->coordinator_ = std::make_unique<CommunicatorCoordinator>(session->control_->get(),
                                                                     environment.rank, environment.ranks);
   EPCCL_TRY(session->introduce(fingerprint));
-  EPCCL_TRY(session->create_communicators(options));
+  EPCCL_TRY(session->create_communicators(settings));
   return session;
 }
 
@@ -116,10 +116,11 @@ Status Session::introduce(uint64_t fingerprint) {
   std::vector<uint64_t> hosts;
   for (size_t r = 0; r < all.size(); ++r) {
     if (all[r].fingerprint != all[0].fingerprint) {
-      return error(Code::invalid_usage,
-                   "rank {} on {} (pid {}) was started with other arguments, or reads another count matrix, "
-                   "than rank 0",
-                   r, all[r].host.data(), all[r].pid);
+      return error(
+          Code::invalid_usage,
+          "rank {} on {} (pid {}) was started with other arguments, or reads another count matrix or "
+          "routing trace, than rank 0",
+          r, all[r].host.data(), all[r].pid);
     }
     const auto known = std::find(hosts.begin(), hosts.end(), all[r].host_hash);
     const auto node = static_cast<int>(known - hosts.begin());
@@ -130,8 +131,8 @@ Status Session::introduce(uint64_t fingerprint) {
   return {};
 }
 
-Status Session::create_communicators(const Options& options) {
-  for (const std::string& algorithm : options.algorithms) {
+Status Session::create_communicators(const SessionSettings& settings) {
+  for (const std::string& algorithm : settings.algorithms) {
     epcclUniqueId id{};
     Status made;
     if (rank() == 0) made = api_status("epcclGetUniqueId", epcclGetUniqueId(&id));
@@ -140,7 +141,7 @@ Status Session::create_communicators(const Options& options) {
                  coordinator_->gather(std::span<const epcclUniqueId>(&id, 1)));
     EPCCL_ASSIGN(Communicator communicator,
                  Communicator::create(coordinator_->ranks(), ids[0], rank(),
-                                      {algorithm, options.timeout, "perf-" + algorithm}));
+                                      {algorithm, settings.timeout, "perf-" + algorithm}));
     communicators_.push_back(std::move(communicator));
   }
   return {};

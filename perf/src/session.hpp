@@ -8,17 +8,22 @@
 
 #include "perf/src/communicator.hpp"
 #include "perf/src/coordinator.hpp"
-#include "perf/src/report.hpp"
+#include "perf/src/run_facts.hpp"
 #include "runtime/bootstrap/launch_env.hpp"
 
 namespace epccl::perf {
+
+struct SessionSettings {
+  double timeout = 0;                   // seconds; 0: EPCCL_TIMEOUT
+  std::vector<std::string> algorithms;  // a communicator for each
+};
 
 class Session {
  public:
   /// Joins the other ranks that the launcher started. Collective. `fingerprint` must be equal on all ranks (a
   /// hash of what they are asked to do): an error names the rank whose is not.
-  static Result<std::unique_ptr<Session>> join(const runtime::LaunchEnv& environment, const Options& options,
-                                               uint64_t fingerprint);
+  static Result<std::unique_ptr<Session>> join(const runtime::LaunchEnv& environment,
+                                               const SessionSettings& settings, uint64_t fingerprint);
 
   int rank() const { return coordinator_->rank(); }
   const std::vector<RankInfo>& ranks() const { return ranks_; }
@@ -27,7 +32,7 @@ class Session {
   std::vector<int> node_of() const;
 
   Coordinator& coordinator() { return *coordinator_; }
-  /// One per algorithm of the options, in their order.
+  /// One per algorithm of the settings, in their order.
   std::vector<Communicator>& communicators() { return communicators_; }
 
   /// A regular end. Collective.
@@ -38,7 +43,7 @@ class Session {
  private:
   Session() = default;
   Status introduce(uint64_t fingerprint);
-  Status create_communicators(const Options& options);
+  Status create_communicators(const SessionSettings& settings);
 
   std::unique_ptr<Communicator> control_;
   std::unique_ptr<Coordinator> coordinator_;

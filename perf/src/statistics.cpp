@@ -33,7 +33,8 @@ Summary summarize(std::vector<double> times) {
   if (times.empty()) return {};
   std::sort(times.begin(), times.end());
   const size_t n = times.size();
-  return {times[n / 2], times[(99 * n + 99) / 100 - 1], times.front()};
+  const auto percentile = [&](size_t p) { return times[(p * n + 99) / 100 - 1]; };
+  return {times[n / 2], percentile(99), times.front(), percentile(95)};
 }
 
 int iterations_within(double budget, double seconds) {

@@ -16,7 +16,7 @@ std::vector<double> over_ranks(std::span<const double> times, size_t ranks, Aver
 /// Of the times of the iterations, in their unit. Percentiles are nearest-rank: below 100 iterations p99 is
 /// the largest.
 struct Summary {
-  double median = 0, p99 = 0, minimum = 0;
+  double median = 0, p99 = 0, minimum = 0, p95 = 0;
 };
 Summary summarize(std::vector<double> times);
 

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include "epccl/epccl.h"
 #include "perf/src/report.hpp"
 
 namespace epccl::perf {
@@ -61,32 +60,16 @@ double average_busbw(const std::vector<Row>& rows) {
   return rows.empty() ? 0 : sum / static_cast<double>(rows.size());
 }
 
-std::string fixed_width(double value, int width) {
-  for (int decimals = 2; decimals >= 0; --decimals) {
-    const std::string text = fmt::format("{:{}.{}f}", value, width, decimals);
-    if (text.size() <= static_cast<size_t>(width)) return text;
-  }
-  return fmt::format("{:{}.{}e}", value, width, width >= 7 ? 1 : 0);
-}
-
 std::string table_header(const RunInfo& info) {
   const Options& o = info.options;
   const Sweep& sweep = o.sweep;
-  std::string text =
-      fmt::format("# epccl-perf version {} epccl-headers={} epccl-library={}\n", EPCCL_VERSION_STRING,
-                  EPCCL_VERSION_CODE, info.library_version) +
-      fmt::format("# Collective test starting: {}\n", to_string(o.operation)) +
-      fmt::format(
-          "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: 1 "
-          "validation: {} graph: 0\n",
-          sweep.first, sweep.last, sweep.factor > 1 ? sweep.factor : sweep.step,
-          sweep.factor > 1 ? "factor" : "bytes", o.warmup, o.iterations, o.check ? 1 : 0) +
-      own_settings(info) + "#\n# Using devices\n";
-  for (const RankInfo& rank : info.ranks) {
-    text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device  0 [host] node {}\n", rank.rank,
-                        rank.pid, rank.host, rank.node);
-  }
-  return text + column_titles();
+  const std::string settings = fmt::format(
+      "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: 1 "
+      "validation: {} graph: 0\n",
+      sweep.first, sweep.last, sweep.factor > 1 ? sweep.factor : sweep.step,
+      sweep.factor > 1 ? "factor" : "bytes", o.warmup, o.iterations, o.check ? 1 : 0);
+  return opening_lines(info, to_string(o.operation)) + settings + own_settings(info) + device_lines(info) +
+         column_titles();
 }
 
 std::string table_row(const Row& row) {
@@ -102,10 +85,9 @@ std::string table_row(const Row& row) {
 }
 
 std::string table_footer(const RunInfo& info, const std::vector<Row>& rows) {
-  const uint64_t wrong = total_wrong(rows);
-  return fmt::format("# {:<20} : {} {}\n", "Out of bounds values", wrong, wrong == 0 ? "OK" : "FAILED") +
+  return wrong_line(total_wrong(rows)) +
          fmt::format("# {:<20} : {:g}\n", "Avg bus bandwidth", average_busbw(rows)) +
-         fmt::format("#\n# Collective test concluded: {}\n", to_string(info.options.operation));
+         closing_lines(to_string(info.options.operation));
 }
 
 }  // namespace epccl::perf

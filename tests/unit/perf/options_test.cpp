@@ -154,6 +154,7 @@ INSTANTIATE_TEST_SUITE_P(
     CommandLines, BadOptions,
     testing::Values(
         Bad{{}, "operation"}, Bad{{"allreduce"}, "unknown operation \"allreduce\""},
+        Bad{{"-n", "3", "moe"}, "as the first argument, dispatch"},
         Bad{{"alltoall", "-G", "1"}, "-G"}, Bad{{"alltoall", "--agg_iters", "2"}, "--agg_iters"},
         Bad{{"alltoall", "alltoallv"}, "alltoallv"}, Bad{{"alltoall", "-b", "4Q"}, "--minbytes"},
         Bad{{"alltoall", "-e", "-5"}, "-"}, Bad{{"alltoall", "-b", "17T"}, "more than 16T"},

@@ -20,6 +20,7 @@ TEST(Summarize, GivesMedianNearestRankPercentileAndMinimum) {
   std::iota(times.rbegin(), times.rend(), 1);  // 200 ... 1
   const Summary summary = summarize(times);
   EXPECT_EQ(summary.median, 101);
+  EXPECT_EQ(summary.p95, 190);
   EXPECT_EQ(summary.p99, 198);
   EXPECT_EQ(summary.minimum, 1);
 }

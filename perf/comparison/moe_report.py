@@ -1,0 +1,123 @@
+"""moe: from samples to rows, tables and verdicts."""
+
+from .contestants import PROGRAMS
+from .figures import cell, median, medians, percent_cell, rounded, table, time_cell, verdict
+from .moe_cases import AUTO_GOAL, RATIO_GOALS, STRATEGIES
+from .moe_contestants import MoeSample
+
+_OWN_BFLOAT16 = "own bfloat16 dispatch"  # in place of a peer, where the dispatch is in FP8
+
+
+def rows_of(case, samples):
+    """The rows of compare.json for one case."""
+    ours = [s for s in samples if isinstance(s, MoeSample)]
+    rows = []
+    for strategy in STRATEGIES:
+        own = [s for s in ours if s.contestant == strategy and s.fp8 == case.workload.fp8]
+        if not own:
+            continue
+        best, best_us, ratio = _best_peer(case, samples, own)
+        rows.append(
+            {
+                "case": case.name,
+                "op": "moe",
+                "algo": strategy,
+                "bytes_per_pair": None,
+                "tokens": case.workload.tokens,
+                "us": rounded(_median_of(own, "us"), 2),
+                "p99_us": rounded(_median_of(own, "p99_us"), 2),
+                "dispatch_us": rounded(_median_of(own, "dispatch_us"), 2),
+                "combine_us": rounded(_median_of(own, "combine_us"), 2),
+                "layout_us": rounded(_median_of(own, "layout_us"), 2),
+                "best_peer": best,
+                "best_peer_us": rounded(best_us, 2),
+                "ratio": rounded(ratio, 3),
+                "hand_made_us": None,
+                "wire_fraction": rounded(_median_of(own, "wire_fraction"), 4),
+                "wrong": sum(s.wrong for s in own),
+            }
+        )
+    return rows
+
+
+def _median_of(samples, field):
+    return median([getattr(s, field) for s in samples])
+
+
+def _best_peer(case, samples, own):
+    """(name, its time, how many times ours that is); for FP8 the dispatch of the same strategy in bfloat16."""
+    if case.workload.fp8:
+        same = [s for s in _in_bfloat16(samples) if s.contestant == own[0].contestant and not s.wrong]
+        best, best_us, us = _OWN_BFLOAT16, _median_of(same, "dispatch_us"), _median_of(own, "dispatch_us")
+    else:
+        peers = medians(samples, PROGRAMS)
+        best = min(peers, key=peers.get, default=None)
+        best_us, us = peers.get(best), _median_of(own, "us")
+    return (best, best_us, best_us / us) if best_us and us else (None, None, None)
+
+
+def _in_bfloat16(samples):
+    return [s for s in samples if isinstance(s, MoeSample) and not s.fp8]
+
+
+def result_table(rows):
+    times = ["us", "p99_us", "dispatch_us", "combine_us", "layout_us"]
+    titles = ["algo", *(name.replace("_", " ") for name in times)]
+    titles += ["best peer", "its us", "ratio", "% wire", "wrong"]
+    lines = [
+        [
+            row["algo"],
+            *(time_cell(row[name]) for name in times),
+            row["best_peer"] or "-",
+            time_cell(row["best_peer_us"]),
+            cell(row["ratio"], 2),
+            percent_cell(row["wire_fraction"]),
+            str(row["wrong"]),
+        ]
+        for row in rows
+    ]
+    return table(titles, lines)
+
+
+def other_table(case, samples):
+    """What the rows are compared with."""
+    if case.workload.fp8:
+        return _bfloat16_table(_in_bfloat16(samples))
+    lines = [
+        [peer, time_cell(us), time_cell(_median_of([s for s in samples if s.contestant == peer], "p99_us"))]
+        for peer, us in medians(samples, PROGRAMS).items()
+    ]
+    if not lines:
+        return "No peers.\n"
+    return table(["peer", "us", "p99 us"], lines) + (
+        f"\nPeers: alltoallv there and back, one copy of a token per {case.copies}. They do not pay for packing and\n"
+        "exchanging counts, which is done beforehand, nor for adding up what comes back.\n"
+    )
+
+
+def _bfloat16_table(samples):
+    lines = [
+        [strategy, *(time_cell(_median_of(own, field)) for field in ("us", "dispatch_us", "combine_us"))]
+        for strategy in STRATEGIES
+        if (own := [s for s in samples if s.contestant == strategy])
+    ]
+    return table(["our own in bfloat16", "us", "dispatch us", "combine us"], lines)
+
+
+def verdicts(rows):
+    """A line per goal for which there are rows."""
+    lines = []
+    for row in [row for row in rows if row["algo"] == "auto"]:
+        bound = RATIO_GOALS.get(row["case"])
+        if bound and row["ratio"]:
+            than = "our own bfloat16 dispatch" if row["best_peer"] == _OWN_BFLOAT16 else "the best peer"
+            text = f"{row['case']} auto: {row['ratio']:.2f} times {than} (goal >= {bound:g})"
+            lines.append(verdict(row["ratio"] >= bound, text))
+        forced = [r for r in rows if r["case"] == row["case"] and r["algo"] != "auto"]
+        right = [r for r in forced if not r["wrong"]]
+        if right and len(forced) == len(STRATEGIES) - 1:
+            best = min(right, key=lambda r: r["us"])
+            loss = row["us"] / best["us"]
+            text = f"{row['case']} auto: {loss:.3f} of the best forced strategy's time ({best['algo']}) "
+            lines.append(verdict(loss <= AUTO_GOAL, f"{text}(goal <= {AUTO_GOAL:g})"))
+    return lines

@@ -1,0 +1,9 @@
+// alltoall and alltoallv, from the command line to the report.
+#pragma once
+
+namespace epccl::perf {
+
+/// The process's exit status.
+int run_exchanges(int argc, char** argv);
+
+}  // namespace epccl::perf

@@ -1,0 +1,105 @@
+#include "perf/src/measuring_options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+
+#include "base/settings.hpp"
+
+namespace epccl::perf {
+
+std::string describe(const MeasuringOptions& o) {
+  return fmt::format("iters {} warmup {} budget {} check {}", o.iterations, o.warmup, o.budget.value_or(0),
+                     o.check);
+}
+
+Status check_range(const char* option, long value, long lowest, long highest) {
+  if (value >= lowest && value <= highest) return {};
+  if (lowest == highest)
+    return error(Code::invalid_argument, "{} {}: only {} is supported", option, value, lowest);
+  return error(Code::invalid_argument, "{} {}: want {} to {}", option, value, lowest, highest);
+}
+
+void MeasuringFlags::add_to(CLI::App& app) {
+  app.add_option("-n,--iters", iterations_, "Timed iterations of a size (default 20)")->option_text("N");
+  app.add_option("-w,--warmup_iters", warmup_,
+                 "Iterations before them, not timed (default 5; 1 with --budget)")
+      ->option_text("N");
+  budget_option_ = app.add_option(
+      "--budget", budget_, "Seconds of timed iterations per size: runs 7 to 400 of them instead of -n");
+  budget_option_->option_text("S");
+  app.add_option("-c,--check", check_, "Check the data of every size (default 1)")->option_text("0|1");
+  app.add_option(
+         "-a,--average", average_,
+         "The ranks' times of an iteration become one: 0 rank 0, 1 average, 2 minimum, 3 maximum (default 3)")
+      ->option_text("0..3");
+  app.add_option(
+         "-z,--blocking", blocking_,
+         "Accepted for nccl-tests' sake: every call is waited for and has a barrier before it in any case")
+      ->option_text("0|1");
+  app.add_option(
+         "-R,--local_register", registered_,
+         fmt::format(
+             "1: buffers of epcclMemAlloc, registered; 0: ordinary memory, 64-byte aligned (default {})",
+             registered_))
+      ->option_text("0|1");
+  app.add_flag("--stream", stream_,
+               "Issue the calls on a created stream and synchronize it (default: NULL stream)");
+  app.add_option("-t,--nthreads", threads_, "Only 1: a rank is a process")->option_text("1");
+  app.add_option("-g,--ngpus", devices_, "Only 1: a rank is a process")->option_text("1");
+  app.add_option("-T,--timeout", timeout_, "Seconds to wait for a silent rank (default: EPCCL_TIMEOUT)")
+      ->option_text("S");
+  app.add_option(
+         "--link-rate", link_rate_,
+         "Rate of a node's network link for %wire: 4gbit, 100mbit, or none (default: EPCCL_LINK_RATE)")
+      ->option_text("RATE");
+  app.add_option("-J,--output_file", output_file_, "Also write the results as JSON to this file")
+      ->option_text("FILE");
+}
+
+Status MeasuringFlags::check_numbers() const {
+  constexpr int many = 1'000'000;
+  EPCCL_TRY(check_range("--iters", iterations_, 1, many));
+  if (warmup_ != -1) EPCCL_TRY(check_range("--warmup_iters", warmup_, 0, many));
+  EPCCL_TRY(check_range("--check", check_, 0, 1));
+  EPCCL_TRY(check_range("--average", average_, 0, 3));
+  EPCCL_TRY(check_range("--blocking", blocking_, 0, 1));
+  EPCCL_TRY(check_range("--local_register", registered_, 0, 1));
+  EPCCL_TRY(check_range("--nthreads", threads_, 1, 1));
+  EPCCL_TRY(check_range("--ngpus", devices_, 1, 1));
+  if (budget_option_->count() > 0 && !(budget_ > 0 && std::isfinite(budget_))) {
+    return error(Code::invalid_argument, "--budget {}: want seconds, more than 0", budget_);
+  }
+  if (!(timeout_ >= 0 && std::isfinite(timeout_))) {
+    return error(Code::invalid_argument, "--timeout {}: want seconds", timeout_);
+  }
+  return {};
+}
+
+Status MeasuringFlags::read_link_rate(const std::string& environment_rate, MeasuringOptions& options) const {
+  const bool typed = !link_rate_.empty();
+  const std::string& rate = typed ? link_rate_ : environment_rate;
+  if (rate.empty() || rate == "none") return {};
+  auto parsed = settings::parse_rate(rate);
+  if (!parsed.ok()) {
+    return std::move(parsed).take_status().with_context(typed ? "--link-rate" : "EPCCL_LINK_RATE");
+  }
+  options.link_rate = *parsed;
+  return {};
+}
+
+Status MeasuringFlags::read(const std::string& environment_rate, MeasuringOptions& options) const {
+  EPCCL_TRY(check_numbers());
+  options.iterations = iterations_;
+  if (budget_option_->count() > 0) options.budget = budget_;
+  options.warmup = warmup_ != -1 ? warmup_ : options.budget ? 1 : 5;
+  options.check = check_ != 0;
+  options.average = static_cast<Average>(average_);
+  options.blocking = blocking_ != 0;
+  options.registered = registered_ != 0;
+  options.stream = stream_;
+  options.timeout = timeout_;
+  options.output_file = output_file_;
+  return read_link_rate(environment_rate, options);
+}
+
+}  // namespace epccl::perf

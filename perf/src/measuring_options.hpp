@@ -1,0 +1,61 @@
+// The part of the command line that every operation shares: how calls are timed, checked and reported.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/status.hpp"
+#include "perf/src/statistics.hpp"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace epccl::perf {
+
+struct MeasuringOptions {
+  int iterations = 20;
+  int warmup = 5;
+  std::optional<double> budget;  // seconds per size; chooses the iterations
+  bool check = true;
+  std::string output_file;
+  Average average = Average::maximum;
+  bool blocking = false;
+  bool registered = false;
+  bool stream = false;
+  double timeout = 0;               // seconds; 0: EPCCL_TIMEOUT
+  std::optional<double> link_rate;  // bits per second and node
+};
+
+/// What must be equal on every rank, as text.
+std::string describe(const MeasuringOptions& options);
+
+/// Error: `option` `value` is not in lowest..highest.
+Status check_range(const char* option, long value, long lowest, long highest);
+
+/// What is typed, before it means anything.
+class MeasuringFlags {
+ public:
+  /// `registered`: the default of -R.
+  explicit MeasuringFlags(bool registered) : registered_(registered ? 1 : 0) {}
+  MeasuringFlags(const MeasuringFlags&) = delete;  // the parser keeps addresses of members
+  MeasuringFlags& operator=(const MeasuringFlags&) = delete;
+
+  void add_to(CLI::App& app);
+  /// `environment_rate` is EPCCL_LINK_RATE, or empty.
+  Status read(const std::string& environment_rate, MeasuringOptions& options) const;
+
+ private:
+  Status check_numbers() const;
+  Status read_link_rate(const std::string& environment_rate, MeasuringOptions& options) const;
+
+  int iterations_ = 20, warmup_ = -1, check_ = 1, average_ = 3, blocking_ = 0, registered_, threads_ = 1,
+      devices_ = 1;
+  double budget_ = 0, timeout_ = 0;
+  bool stream_ = false;
+  std::string link_rate_, output_file_;
+  CLI::Option* budget_option_ = nullptr;
+};
+
+}  // namespace epccl::perf

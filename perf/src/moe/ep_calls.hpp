@@ -1,0 +1,81 @@
+// Groups and handles of ep.h that end by themselves, and its calls with their structs filled in.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "base/status.hpp"
+#include "epccl/ep.h"
+#include "perf/src/communicator.hpp"
+#include "perf/src/datatype.hpp"
+#include "perf/src/moe/routing.hpp"
+#include "perf/src/moe/traffic.hpp"
+
+namespace epccl::perf::moe {
+
+/// A dense matrix in memory that belongs to someone else; no data: not given.
+struct Matrix {
+  void* data = nullptr;
+  size_t rows = 0;
+  size_t columns = 0;  // 0: there is one dimension
+  epcclDataType_t type = epcclFloat32;
+};
+
+struct DispatchArrays {
+  Matrix tokens, weights;
+  Matrix received, received_weights, received_scales;
+};
+
+struct CombineArrays {
+  Matrix rows, combined;
+  bool weighted = false;
+};
+
+/// Owns an epcclEpGroup_t; `communicator` must live longer.
+class EpGroup {
+ public:
+  static Result<EpGroup> create(Communicator& communicator, const epcclEpGroupConfig_t& config);
+
+  EpGroup(EpGroup&& other) noexcept
+      : communicator_(other.communicator_), group_(std::exchange(other.group_, nullptr)) {}
+  EpGroup& operator=(EpGroup&&) = delete;
+  ~EpGroup();
+
+  epcclEpGroup_t get() const { return group_; }
+  Communicator& communicator() const { return *communicator_; }
+
+ private:
+  EpGroup(Communicator& communicator, epcclEpGroup_t group) : communicator_(&communicator), group_(group) {}
+
+  Communicator* communicator_;
+  epcclEpGroup_t group_;
+};
+
+/// Owns an epcclEpHandle_t. Every call is waited for; `group` must live longer.
+class EpHandle {
+ public:
+  static Result<EpHandle> create(EpGroup& group, Layout layout, epcclStream_t stream);
+
+  EpHandle(EpHandle&& other) noexcept
+      : group_(other.group_), handle_(std::exchange(other.handle_, nullptr)), stream_(other.stream_) {}
+  EpHandle& operator=(EpHandle&&) = delete;
+  ~EpHandle();
+
+  /// How many rows this rank will receive.
+  Result<uint64_t> update(const TopkTable& table);
+  Status dispatch(const DispatchArrays& arrays);
+  Status combine(const CombineArrays& arrays);
+  Result<epcclEpStats_t> stats() const;
+
+ private:
+  EpHandle(EpGroup& group, epcclEpHandle_t handle, epcclStream_t stream)
+      : group_(&group), handle_(handle), stream_(stream) {}
+  Status finish(const char* call, epcclResult_t result) const;
+
+  EpGroup* group_;
+  epcclEpHandle_t handle_;
+  epcclStream_t stream_;
+};
+
+}  // namespace epccl::perf::moe

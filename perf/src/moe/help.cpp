@@ -1,0 +1,59 @@
+#include "perf/src/moe/options.hpp"
+
+namespace epccl::perf::moe {
+
+std::string help_footer() {
+  const std::string shapes = "\nShapes\n" + describe_shapes() +
+                             "  --experts, --topk, --hidden and --routing replace what the shape says.\n";
+  return shapes + R"(
+Routing
+  Every rank's table follows from --seed and the rank. Experts of a token differ. Expert e of E is on rank
+  e x ranks / E, rounded down.
+  uniform        all experts alike
+  zipf:<s>       in proportion 1/(1+i)^s, where i numbers the experts in an order drawn from the seed
+  groups:<m>/<g> g groups of neighbouring experts, as many in each: a token draws m groups, and its experts
+                 from these (DeepSeek-V3: groups:4/8)
+  hot:<n>        one expert of n hot ones, which the seed draws; the others uniform
+  trace:<path>   recorded: a line of JSON for each step, layer and rank, with step, layer, rank, num_tokens,
+                 topk and top_indices (a list of experts for each token), as Megatron-LM's router tracer writes
+                 it; or the directory of its router_trace_rank<n>.jsonl. Rank r takes the record of rank r.
+
+Timing
+  Every iteration: a barrier, then the call is timed on every rank; -a makes one time of the ranks'. moe calls
+  combine right after dispatch: `time` is that of both, and the columns dispatch and combine are the time in each
+  call. Ranks do not end a dispatch together, so that the parts may add up to more. `layout` is the time of
+  epcclEpUpdateHandle, apart from the others: the timed calls use one layout again and again. Medians over the
+  iterations; p95 and p99 by nearest rank.
+  size           bytes of a rank as if each (token, expert) were a copy of its own: tokens x topk x bytes of a
+                 token, of dispatch (FP8 with its scales) and combine together for moe; weights do not count
+  algbw          size / time, in 1e9 bytes a second
+  tokens/s       tokens of all ranks / time, in thousands
+  network        bytes that nodes send each other, of all ranks, as the library counts them (epcclEpGetStats)
+  expected       the same, from the routing: a row for each remote rank of a token (flat), for each remote node of
+                 it (dedup), or for each token and remote node (gather); a combine's rows are its dispatch's
+  imbal          rows that the busiest rank receives, over the mean
+  %wire          time that the busiest node's bytes (egress or ingress, weights included) need at least, at 95.4 %
+                 of --link-rate, over the time measured
+
+Data
+  With -c 1 tokens are small integers, so that sums are exact, and differ by source, token, element and exchange.
+  After a dispatch every row must be the right token in the right place; combine gives the rows back as they are, and
+  the result must be the token times the rows it had (or the sum of its weights). Compared on every rank, for a first
+  call and for the last timed iteration. #wrong counts elements of all ranks.
+
+JSON
+  nccl-tests' document; each of `results` has op, algo (strategy as asked), strategy (as used), tokens (of a rank),
+  total_tokens, hidden, topk, experts, routing, type, fp8, weights, layout, bytes_per_rank (size), us (median), p95_us,
+  p99_us, min_us, dispatch_us, combine_us, layout_us, fresh_us (of the first operation after an update, which has its
+  schedule to make), iterations, tokens_per_s, algbw (GB/s), network_bytes, expected_network_bytes, the dispatch's
+  bytes inside nodes and to a rank itself (dispatch_node_bytes, dispatch_local_bytes, and both expected), imbalance,
+  wire_fraction and wrong (null where not known).
+
+Matrix
+  --write-matrix FILE --ranks R [--copies expert|rank] writes what alltoallv --pattern file:FILE reads: line s, column
+  d is the number of tokens that rank s sends to rank d. It needs no launcher.
+
+Exit status: 0; 1 where a call failed or data were wrong; 2 for wrong arguments.)";
+}
+
+}  // namespace epccl::perf::moe

@@ -1,0 +1,283 @@
+#include "perf/src/moe/options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "perf/src/moe/token_data.hpp"
+
+namespace epccl::perf::moe {
+namespace {
+
+constexpr uint32_t default_tokens = 128;
+constexpr long most_tokens = 1L << 26, most_experts = 1L << 20, most_hidden = 1L << 20;
+
+/// What is typed, before it means anything.
+struct Typed {
+  std::string operation, tokens, shape, type = "bfloat16", routing, layout = "flat", strategy = "auto",
+                                        matrix, copies = "rank";
+  long hidden = 0, experts = 0, topk = 0, ranks = 0;
+  uint64_t seed = 1;
+  int64_t step = 0, layer = 0;
+  bool fp8 = false, weights = false;
+  CLI::Option *hidden_option = nullptr, *experts_option = nullptr, *topk_option = nullptr,
+              *ranks_option = nullptr, *copies_option = nullptr, *step_option = nullptr,
+              *layer_option = nullptr;
+};
+
+void add_shape_options(CLI::App& app, Typed& typed) {
+  app.add_option(
+         "--tokens", typed.tokens,
+         fmt::format(
+             "Tokens of a rank; several, separated by commas, are a row each (default {}, or those of "
+             "the trace)",
+             default_tokens))
+      ->option_text("N[,N...]");
+  app.add_option("--shape", typed.shape,
+                 "Experts, top-k, hidden size and routing of a model, by name; see below")
+      ->option_text("NAME");
+  typed.hidden_option = app.add_option("--hidden", typed.hidden, "Elements of a token (default 2048)");
+  typed.experts_option = app.add_option("--experts", typed.experts, "Experts of all ranks (default 64)");
+  typed.topk_option = app.add_option("--topk", typed.topk, "Experts of a token (default 8, or the trace's)");
+  for (CLI::Option* option : {typed.hidden_option, typed.experts_option, typed.topk_option})
+    option->option_text("N");
+  app.add_option(
+         "--routing", typed.routing,
+         "uniform, zipf:<exponent>, groups:<chosen>/<groups>, hot:<experts>, trace:<path> (default uniform)")
+      ->option_text("RULE");
+  typed.step_option =
+      app.add_option("--trace-step", typed.step, "Step of the trace (default: its first record's)");
+  typed.layer_option = app.add_option("--trace-layer", typed.layer, "Layer of the trace (likewise)");
+  for (CLI::Option* option : {typed.step_option, typed.layer_option}) option->option_text("N");
+  app.add_option("--seed", typed.seed, "Of the routing (default 1)")->option_text("N");
+}
+
+void add_call_options(CLI::App& app, Typed& typed) {
+  app.add_option("-d,--type,--datatype", typed.type, "bfloat16, float16 or float32 (default bfloat16)")
+      ->option_text("TYPE");
+  app.add_flag("--fp8", typed.fp8,
+               "Dispatch as FP8 with a scale for each 128 elements; combine stays --type");
+  app.add_flag("--weights", typed.weights,
+               "Dispatch top-k weights too; an expert-major combine is then weighted by them");
+  app.add_option("--layout", typed.layout,
+                 "Of the received rows: flat, expert-major or rank-major (default flat)")
+      ->option_text("NAME");
+  app.add_option("--ep-strategy", typed.strategy,
+                 "flat, gather, dedup, auto, several of them separated by commas, or all (default auto)")
+      ->option_text("NAMES");
+}
+
+void add_matrix_options(CLI::App& app, Typed& typed) {
+  app.add_option(
+         "--write-matrix", typed.matrix,
+         "Run nothing; write how many tokens each rank sends to each, a line for every source, to this file")
+      ->option_text("FILE");
+  typed.ranks_option = app.add_option("--ranks", typed.ranks, "Ranks of that matrix");
+  typed.ranks_option->option_text("N");
+  typed.copies_option = app.add_option(
+      "--copies", typed.copies, "A token goes once to each expert, or once to each rank (default rank)");
+  typed.copies_option->option_text("expert|rank");
+}
+
+std::vector<std::string_view> split(std::string_view text) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const size_t comma = text.find(',');
+    parts.push_back(text.substr(0, comma));
+    if (comma == std::string_view::npos) return parts;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+Status set_tokens(const Typed& typed, Options& options) {
+  if (typed.tokens.empty()) {
+    if (options.shape.routing.kind != RoutingRule::Kind::trace) options.tokens = {default_tokens};
+    return {};
+  }
+  for (const std::string_view part : split(typed.tokens)) {
+    uint32_t tokens = 0;
+    const auto [end, code] = std::from_chars(part.data(), part.data() + part.size(), tokens);
+    const bool number = code == std::errc() && end == part.data() + part.size();
+    if (!number || tokens == 0 || tokens > most_tokens) {
+      return error(Code::invalid_argument, "--tokens {}: want numbers from 1 to {}, separated by commas",
+                   typed.tokens, most_tokens);
+    }
+    options.tokens.push_back(tokens);
+  }
+  return {};
+}
+
+/// The named shape, and what else is typed in place of its parts.
+Status set_shape(const Typed& typed, Options& options) {
+  Shape& shape = options.shape;
+  options.shape_name = typed.shape;
+  if (!typed.shape.empty()) {
+    EPCCL_ASSIGN(shape, find_shape(typed.shape));
+  }
+  const auto replace = [](const CLI::Option* option, const char* name, long value, long most,
+                          uint32_t& part) -> Status {
+    if (option->count() == 0) return {};
+    EPCCL_TRY(check_range(name, value, 1, most));
+    part = static_cast<uint32_t>(value);
+    return {};
+  };
+  EPCCL_TRY(replace(typed.hidden_option, "--hidden", typed.hidden, most_hidden, shape.hidden));
+  EPCCL_TRY(replace(typed.experts_option, "--experts", typed.experts, most_experts, shape.experts));
+  if (!typed.routing.empty()) {
+    EPCCL_ASSIGN(shape.routing, parse_routing(typed.routing));
+  }
+  const bool traced = shape.routing.kind == RoutingRule::Kind::trace;
+  if (traced && typed.topk_option->count() == 0) shape.topk = 0;  // the trace knows
+  EPCCL_TRY(replace(typed.topk_option, "--topk", typed.topk, EPCCL_EP_MAX_TOPK, shape.topk));
+  if (typed.step_option->count() > 0) options.trace.step = typed.step;
+  if (typed.layer_option->count() > 0) options.trace.layer = typed.layer;
+  if (!traced && (options.trace.step || options.trace.layer))
+    return error(Code::invalid_argument, "--trace-step and --trace-layer need --routing trace:<path>");
+  return check_routing(shape.routing, shape.experts, shape.topk);
+}
+
+template <typename T>
+Result<T> find_name(const char* option, std::string_view text, std::initializer_list<T> values) {
+  std::string known;
+  for (const T value : values) {
+    if (text == to_string(value)) return value;
+    known += std::string(known.empty() ? "" : ", ") + to_string(value);
+  }
+  return error(Code::invalid_argument, "{} {}: want one of {}", option, text, known);
+}
+
+Status set_calls(const Typed& typed, Options& options) {
+  const auto types = parse_datatypes(typed.type);
+  const auto known = {epcclBfloat16, epcclFloat16, epcclFloat32};
+  const bool one = types.ok() && types->size() == 1;
+  if (!one || std::find(known.begin(), known.end(), types->front().id) == known.end())
+    return error(Code::invalid_argument, "--type {}: want bfloat16, float16 or float32", typed.type);
+  options.type = types->front();
+  options.fp8 = typed.fp8;
+  options.weights = typed.weights;
+  options.seed = typed.seed;
+  EPCCL_ASSIGN(options.layout,
+               find_name("--layout", typed.layout, {Layout::flat, Layout::expert_major, Layout::rank_major}));
+  const auto strategies = {EPCCL_EP_STRATEGY_FLAT, EPCCL_EP_STRATEGY_GATHER, EPCCL_EP_STRATEGY_DEDUP,
+                           EPCCL_EP_STRATEGY_AUTO};
+  if (typed.strategy == "all") {
+    options.strategies = strategies;
+    return {};
+  }
+  for (const std::string_view part : split(typed.strategy)) {
+    EPCCL_ASSIGN(const epcclEpStrategy_t strategy, find_name("--ep-strategy", part, strategies));
+    options.strategies.push_back(strategy);
+  }
+  return {};
+}
+
+Status set_matrix(const Typed& typed, Options& options) {
+  if (typed.matrix.empty()) {
+    if (typed.ranks_option->count() + typed.copies_option->count() == 0) return {};
+    return error(Code::invalid_argument,
+                 "--ranks and --copies are for --write-matrix: a run has its launcher's ranks");
+  }
+  if (typed.ranks_option->count() == 0)
+    return error(Code::invalid_argument, "--write-matrix: give the --ranks");
+  EPCCL_TRY(check_range("--ranks", typed.ranks, 1, 100'000));
+  if (typed.copies != "expert" && typed.copies != "rank")
+    return error(Code::invalid_argument, "--copies {}: want expert or rank", typed.copies);
+  if (options.tokens.size() > 1)
+    return error(Code::invalid_argument, "--write-matrix: one number of --tokens, not {}",
+                 options.tokens.size());
+  options.matrix = MatrixRequest{typed.matrix, static_cast<int>(typed.ranks),
+                                 typed.copies == "expert" ? Copies::expert : Copies::rank};
+  return {};
+}
+
+Result<Options> options_of(const Typed& typed, const MeasuringFlags& measuring,
+                           const std::string& environment_rate) {
+  Options options;
+  options.operation = parse_operation(typed.operation).value_or(Operation::moe);
+  EPCCL_TRY(measuring.read(environment_rate, options));
+  EPCCL_TRY(set_shape(typed, options));
+  EPCCL_TRY(set_tokens(typed, options));
+  EPCCL_TRY(set_calls(typed, options));
+  EPCCL_TRY(set_matrix(typed, options));
+  return options;
+}
+
+}  // namespace
+
+const char* to_string(Operation operation) {
+  switch (operation) {
+    case Operation::dispatch:
+      return "dispatch";
+    case Operation::combine:
+      return "combine";
+    default:
+      return "moe";
+  }
+}
+
+std::optional<Operation> parse_operation(std::string_view text) {
+  for (const Operation operation : {Operation::dispatch, Operation::combine, Operation::moe}) {
+    if (text == to_string(operation)) return operation;
+  }
+  return std::nullopt;
+}
+
+uint64_t Options::dispatched_token_bytes() const {
+  return fp8 ? shape.hidden + scales_of(shape.hidden) * sizeof(float) : combined_token_bytes();
+}
+
+uint64_t Options::dispatch_row_bytes() const {
+  return dispatched_token_bytes() + (weights ? shape.topk * sizeof(float) : 0);
+}
+
+const char* type_name(const DataType& type) {
+  if (type.id == epcclFloat16) return "float16";
+  return type.id == epcclFloat32 ? "float32" : type.name;
+}
+
+std::string describe(const Options& o) {
+  const bool traced = o.shape.routing.kind == RoutingRule::Kind::trace;  // its path may differ
+  std::string text =
+      fmt::format("{} hidden {} experts {} topk {} routing {} seed {} type {} fp8 {} weights {} layout {} ",
+                  to_string(o.operation), o.shape.hidden, o.shape.experts, o.shape.topk,
+                  traced ? "trace" : to_string(o.shape.routing), o.seed, type_name(o.type), o.fp8, o.weights,
+                  to_string(o.layout));
+  text += perf::describe(static_cast<const MeasuringOptions&>(o));
+  for (const uint32_t tokens : o.tokens) text += fmt::format(" {}", tokens);
+  for (const epcclEpStrategy_t strategy : o.strategies) text += fmt::format(" {}", to_string(strategy));
+  return text;
+}
+
+Result<CommandLine> parse_command_line(int argc, const char* const* argv,
+                                       const std::string& environment_rate) {
+  CommandLine line;
+  Typed typed;
+  MeasuringFlags measuring(true);
+  CLI::App app(
+      "Times and checks the way of tokens to their experts (dispatch), back (combine), or both (moe). Start "
+      "it on "
+      "every\nrank: under epccl-run, torchrun, srun or mpirun; alone it is a communicator of one rank.",
+      "epccl-perf");
+  app.add_option("operation", typed.operation, "dispatch, combine or moe")
+      ->required()
+      ->option_text("OPERATION");
+  add_shape_options(app, typed);
+  add_call_options(app, typed);
+  measuring.add_to(app);
+  add_matrix_options(app, typed);
+  app.footer(help_footer());
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    line.help = app.help();
+    return line;
+  } catch (const CLI::ParseError& parse_error) {
+    return error(Code::invalid_argument, "{} ({} --help lists what there is)", parse_error.what(),
+                 argc > 1 ? argv[1] : "moe");
+  }
+  EPCCL_ASSIGN(line.options, options_of(typed, measuring, environment_rate));
+  return line;
+}
+
+}  // namespace epccl::perf::moe

@@ -1,0 +1,75 @@
+#include "perf/src/output.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <ctime>
+#include <string_view>
+
+#include "perf/src/communicator.hpp"
+#include "perf/src/session.hpp"
+
+extern char** environ;
+
+namespace epccl::perf {
+namespace {
+
+/// The variables that can have an influence on the result; the whole environment is nobody's business.
+std::vector<std::string> relevant_environment() {
+  std::vector<std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view variable = *entry;
+    if (variable.starts_with("EPCCL_") || variable.starts_with("UCX_")) variables.emplace_back(variable);
+  }
+  return variables;
+}
+
+}  // namespace
+
+Result<Output> Output::open(int rank, const std::string& json_file) {
+  Output output;
+  output.mine_ = rank == 0;
+  output.json_file_ = json_file;
+  if (!output.wants_json()) return output;
+  errno = 0;
+  output.json_.open(json_file);
+  if (!output.json_) return system_error(errno, "--output_file " + json_file);
+  return output;
+}
+
+void Output::print(const std::string& text) const {
+  if (!mine_) return;
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+bool Output::write_json(const nlohmann::ordered_json& document) {
+  const auto replace = nlohmann::ordered_json::error_handler_t::replace;  // host names may be any bytes
+  json_ << document.dump(2, ' ', false, replace) << std::endl;
+  if (!json_) fmt::print(stderr, "epccl-perf: cannot write {}\n", json_file_);
+  return static_cast<bool>(json_);
+}
+
+std::string time_of_day() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&now, &parts);
+  char text[32];
+  return {text, std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &parts)};
+}
+
+Result<RunFacts> facts_before_joining(int argc, char** argv) {
+  RunFacts facts;
+  facts.arguments.assign(argv, argv + argc);
+  facts.environment = relevant_environment();
+  facts.start_time = time_of_day();
+  EPCCL_TRY(api_status("epcclGetVersion", epcclGetVersion(&facts.library_version)));
+  return facts;
+}
+
+void complain(int rank, const Status& status) {
+  fmt::print(stderr, "epccl-perf: rank {} on {}: {}\n", rank, host_name(), status.message());
+}
+
+}  // namespace epccl::perf

@@ -1,0 +1,43 @@
+// What the program says: the table on standard output and the JSON file, both of rank 0 alone, and
+// complaints.
+#pragma once
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/status.hpp"
+#include "perf/src/run_facts.hpp"
+#include "runtime/bootstrap/launch_env.hpp"
+
+namespace epccl::perf {
+
+inline constexpr int exit_failed = 1;
+inline constexpr int exit_usage = 2;
+
+/// On ranks other than 0 this does nothing.
+class Output {
+ public:
+  /// Opens the JSON file, unless `json_file` is empty: a path that cannot be written is better known before
+  /// the run than after it.
+  static Result<Output> open(int rank, const std::string& json_file);
+
+  void print(const std::string& text) const;
+  bool wants_json() const { return mine_ && !json_file_.empty(); }
+  /// False when the file could not be written, which is then said.
+  bool write_json(const nlohmann::ordered_json& document);
+
+ private:
+  bool mine_ = false;
+  std::string json_file_;
+  std::ofstream json_;
+};
+
+std::string time_of_day();
+
+/// Everything about this run that is known before it joins: arguments, environment, the library's version.
+Result<RunFacts> facts_before_joining(int argc, char** argv);
+
+void complain(int rank, const Status& status);
+
+}  // namespace epccl::perf

@@ -1,0 +1,76 @@
+#include "perf/src/run_facts.hpp"
+
+#include <fmt/format.h>
+
+#include "epccl/epccl.h"
+
+namespace epccl::perf {
+namespace {
+
+constexpr int document_version = 2;  // of nccl-tests' document
+
+}  // namespace
+
+std::string opening_lines(const RunFacts& facts, const char* operation) {
+  return fmt::format("# epccl-perf version {} epccl-headers={} epccl-library={}\n", EPCCL_VERSION_STRING,
+                     EPCCL_VERSION_CODE, facts.library_version) +
+         fmt::format("# Collective test starting: {}\n", operation);
+}
+
+std::string device_lines(const RunFacts& facts) {
+  std::string text = "#\n# Using devices\n";
+  for (const RankInfo& rank : facts.ranks) {
+    text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device  0 [host] node {}\n", rank.rank,
+                        rank.pid, rank.host, rank.node);
+  }
+  return text;
+}
+
+std::string wrong_line(uint64_t wrong) {
+  return fmt::format("# {:<20} : {} {}\n", "Out of bounds values", wrong, wrong == 0 ? "OK" : "FAILED");
+}
+
+std::string closing_lines(const char* operation) {
+  return fmt::format("#\n# Collective test concluded: {}\n", operation);
+}
+
+std::string fixed_width(double value, int width) {
+  for (int decimals = 2; decimals >= 0; --decimals) {
+    const std::string text = fmt::format("{:{}.{}f}", value, width, decimals);
+    if (text.size() <= static_cast<size_t>(width)) return text;
+  }
+  return fmt::format("{:{}.{}e}", value, width, width >= 7 ? 1 : 0);
+}
+
+const char* truth(bool value) {
+  return value ? "true" : "false";
+}
+
+nlohmann::ordered_json json_opening(const RunFacts& facts) {
+  return {{"version", document_version},
+          {"start_time", facts.start_time},
+          {"args", facts.arguments},
+          {"env", facts.environment},
+          {"epccl_version", facts.library_version}};
+}
+
+nlohmann::ordered_json json_devices(const RunFacts& facts) {
+  auto devices = nlohmann::ordered_json::array();
+  for (const RankInfo& rank : facts.ranks) {
+    devices.push_back({{"rank", rank.rank},
+                       {"group", 0},
+                       {"pid", rank.pid},
+                       {"hostname", rank.host},
+                       {"device", 0},
+                       {"device_hex", "host"},
+                       {"device_info", "host memory"},
+                       {"node", rank.node}});
+  }
+  return devices;
+}
+
+nlohmann::ordered_json json_out_of_bounds(uint64_t wrong) {
+  return {{"count", wrong}, {"okay", truth(wrong == 0)}};
+}
+
+}  // namespace epccl::perf

@@ -1,0 +1,114 @@
+#include "perf/src/moe/report.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace epccl::perf::moe {
+namespace {
+
+RunInfo run_info() {
+  RunInfo info;
+  info.options.tokens = {64};
+  info.options.type = {epcclBfloat16, "bfloat16", 2};
+  info.options.strategies = {EPCCL_EP_STRATEGY_AUTO};
+  info.ranks = {{0, 4711, "left", 0}, {1, 12, "right", 1}};
+  info.nodes = 2;
+  return info;
+}
+
+Row row() {
+  Row r;
+  r.used = EPCCL_EP_STRATEGY_DEDUP;
+  r.tokens = 64;
+  r.total_tokens = 128;
+  r.bytes_per_rank = 4'000'000;
+  r.seconds = {1e-3, 2.5e-3, 0.5e-3, 2e-3};
+  r.dispatch = {4e-4, 0, 0, 0};
+  r.combine = {6e-4, 0, 0, 0};
+  r.update = {1e-4, 0, 0, 0};
+  r.fresh = {1.5e-3, 0, 0, 0};
+  r.iterations = 20;
+  r.bytes = {1000, 2000, 3000};
+  r.expected = {1000, 2000, 3000};
+  r.imbalance = 1.25;
+  r.wire_fraction = 0.5;
+  r.wrong = 0;
+  return r;
+}
+
+size_t columns_end(const std::string& text) {
+  return text.find_last_not_of(" \n");
+}
+
+TEST(MoeRow, BandwidthIsSizeOverTime) {
+  EXPECT_DOUBLE_EQ(row().algbw(), 4.0);
+  EXPECT_DOUBLE_EQ(row().tokens_per_second(), 128'000);
+  EXPECT_EQ(Row{}.algbw(), 0);
+}
+
+TEST(MoeTable, RowsLineUpWithTheirTitles) {
+  const std::string header = table_header(run_info());
+  const std::string titles = header.substr(header.find("#   tokens"));
+  EXPECT_EQ(table_row(run_info().options, row()),
+            "        64      4000000   auto(dedup)    1000.00    2000.00    2500.00     400.00     600.00    "
+            " 100.00     "
+            "128.00     4.00          3000          3000    1.25   50.00       0\n");
+  EXPECT_EQ(columns_end(titles.substr(0, titles.find('\n'))),
+            columns_end(table_row(run_info().options, row())));
+}
+
+TEST(MoeTable, RowSaysWhatIsNotKnown) {
+  Row unknown = row();
+  unknown.asked = EPCCL_EP_STRATEGY_DEDUP;
+  unknown.wire_fraction.reset();
+  unknown.wrong.reset();
+  Options options = run_info().options;
+  options.operation = Operation::dispatch;
+  const std::string text = table_row(options, unknown);
+  std::istringstream words(text);
+  const auto missing = std::count(std::istream_iterator<std::string>(words), {}, "N/A");
+  EXPECT_EQ(missing, 3) << text;  // combine, %wire, #wrong
+  EXPECT_EQ(text.find("auto"), std::string::npos);
+}
+
+TEST(MoeTable, FooterSaysWhetherBytesAreAsExpected) {
+  EXPECT_NE(table_footer(run_info(), {row()}).find("Network bytes        : as expected"), std::string::npos);
+  Row other = row();
+  other.bytes.network = 1;
+  other.wrong = 3;
+  const std::string text = table_footer(run_info(), {row(), other});
+  EXPECT_NE(text.find("not as expected in 1 rows"), std::string::npos);
+  EXPECT_NE(text.find("Out of bounds values : 3 FAILED"), std::string::npos);
+}
+
+TEST(MoeJson, ResultsHaveTheirFields) {
+  const auto want = nlohmann::ordered_json::parse(R"({
+    "op": "moe", "algo": "auto", "strategy": "dedup", "tokens": 64, "total_tokens": 128, "hidden": 2048, "topk": 8,
+    "experts": 64, "routing": "uniform", "type": "bfloat16", "fp8": false, "weights": false, "layout": "flat",
+    "bytes_per_rank": 4000000, "us": 1000.0, "p95_us": 2000.0, "p99_us": 2500.0, "min_us": 500.0,
+    "dispatch_us": 400.0, "combine_us": 600.0, "layout_us": 100.0, "fresh_us": 1500.0, "iterations": 20,
+    "tokens_per_s": 128000.0, "algbw": 4.0, "network_bytes": 3000, "expected_network_bytes": 3000,
+    "dispatch_node_bytes": 2000, "expected_dispatch_node_bytes": 2000, "dispatch_local_bytes": 1000,
+    "expected_dispatch_local_bytes": 1000, "imbalance": 1.25, "wire_fraction": 0.5, "wrong": 0
+  })");
+  EXPECT_EQ(json_report(run_info(), {row()}, {})["results"][0].dump(1), want.dump(1));
+}
+
+TEST(MoeJson, NullsWhatIsNotKnownAndKeepsErrors) {
+  Row unknown = row();
+  unknown.wire_fraction.reset();
+  unknown.wrong.reset();
+  RunInfo info = run_info();
+  info.options.operation = Operation::combine;
+  const auto json = json_report(info, {unknown}, {"rank 3 died"});
+  EXPECT_TRUE(json["results"][0]["wrong"].is_null());
+  EXPECT_TRUE(json["results"][0]["wire_fraction"].is_null());
+  EXPECT_TRUE(json["results"][0]["dispatch_us"].is_null());
+  EXPECT_EQ(json["errors"][0], "rank 3 died");
+  EXPECT_EQ(json["config"]["operation"], "combine");
+}
+
+}  // namespace
+}  // namespace epccl::perf::moe
