@@ -76,7 +76,10 @@ Status Executor::begin() {
   drained_ = true;
   peer_checked_.assign(static_cast<size_t>(node_.local_size()), false);
   streaming_ = plan_->output_bytes >= streaming_bytes_;
-  if (call_->rows != nullptr) row_steps_.begin(call_->sequence, *plan_, *call_->rows);
+  if (call_->rows != nullptr) {
+    row_steps_.begin(call_->sequence, *plan_, *call_->rows);
+    streaming_ = call_->rows->output.bytes[0] >= streaming_bytes_;  // others write it, too, and this rank theirs
+  }
   // This call's half of scratch, records and board was last used two calls ago: everybody must be through with that.
   const uint64_t needed = call_->sequence < 2 ? 0 : call_->sequence - 2;
   const auto behind = [&] {
