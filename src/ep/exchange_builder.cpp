@@ -88,7 +88,7 @@ class ExchangeBuilder {
     const auto local = static_cast<size_t>(cluster_.local_of(rank_));
     for (int distance = 1; distance < cluster_.nodes(); ++distance) {
       const int node = (node_ + cluster_.nodes() - distance) % cluster_.nodes();
-      for (const int source : cluster_.members(node)) {
+      for (const int source : in_order_of_streams(node)) {
         const SourceLayout& from = sources_[static_cast<size_t>(source)];
         if (strategy_ == Strategy::flat) {
           const RankRows& own = from.rows_of(local);
@@ -98,6 +98,16 @@ class ExchangeBuilder {
         }
       }
     }
+  }
+
+  // The sources of a node, in the order in which they get to this rank (the outgoing streams of each have the same one).
+  std::vector<int> in_order_of_streams(int node) const {
+    std::vector<int> sources = cluster_.members(node);
+    if (strategy_ != Strategy::flat) return sources;
+    const int size = static_cast<int>(members_.size()), own = cluster_.local_of(rank_);
+    const auto step = [&](int source) { return ((own - cluster_.local_of(source)) % size + size) % size; };
+    std::ranges::stable_sort(sources, {}, step);
+    return sources;
   }
 
   // `served`: what the ranks at `first_local` and on get. `every_token`: the stream has a row for every token, not only for

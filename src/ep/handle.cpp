@@ -117,6 +117,8 @@ Status Handle::choose() {
                algorithms::choose_strategy(cluster, loads, possible, group_->options().max_token_bytes, communicator().cost(),
                                            group_->options().strategy));
   strategy_ = choice.strategy;
+  turn_blocks_ = UINT32_MAX;
+  for (const SourceLayout& source : sources_) turn_blocks_ = std::min(turn_blocks_, source.header.turn_blocks[static_cast<size_t>(strategy_)]);
   log::info(log::coll, group_->rank(), "ep layout strategy={}{} layout={} transport=shm{} predicted_us flat={:.1f} gather={:.1f} dedup={:.1f}",
             algorithms::to_string(strategy_), group_->options().strategy ? " (forced)" : "", to_string(rules_.layout),
             communicator().network_suffix(), choice.seconds[0] * 1e6, choice.seconds[1] * 1e6, choice.seconds[2] * 1e6);
@@ -182,6 +184,7 @@ algorithms::TokenParameters Handle::parameters(uint64_t row_bytes) const {
   parameters.row_bytes = row_bytes;
   parameters.scratch_bytes = config.scratch_bytes;
   parameters.send_window = config.send_window;
+  parameters.turn_blocks = turn_blocks_;
   return parameters;
 }
 

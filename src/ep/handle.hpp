@@ -96,6 +96,7 @@ class Handle {
   std::vector<SourceLayout> sources_;
   std::optional<NodeSlots> node_slots_;
   Strategy strategy_ = Strategy::dedup;
+  uint32_t turn_blocks_ = 1;
   algorithms::TokenExchange exchange_;
   std::vector<uint8_t> dropped_;
   std::map<std::pair<uint64_t, bool>, runtime::CompiledPlan> dispatch_plans_;

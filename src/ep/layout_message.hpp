@@ -39,10 +39,10 @@ struct SourceHeader {
   uint32_t pad = 0;
   uint32_t bad_token = 0, bad_k = 0;  // of a bad expert
   std::array<uint32_t, 3> block_tokens{};   // by strategy: tokens of a block
+  std::array<uint32_t, 3> turn_blocks{};    // by strategy: as many blocks in a turn of a combine, at most
   std::array<uint32_t, 3> network_rows{};   // by strategy: rows it sends to other nodes
   std::array<uint32_t, 3> network_streams{};
   uint32_t node_rows = 0;                   // of this message: tokens for the node, where the receiver relays
-  uint32_t unused = 0;
 };
 
 /// One source's message, decoded; refers to the words it was read from.

@@ -41,14 +41,19 @@ class NetworkRows {
   std::array<uint32_t, strategies.size()> most_of_token_{}, total_{}, streams_{}, longest_{};
 };
 
-// Messages of about a chunk; but two blocks fit into the half of scratch that receives what comes back.
+constexpr uint64_t longest_turn = 4;
+
+/// Rows that one turn may have: two fit into the half of scratch that receives what comes back.
+uint64_t room_for_rows(const BlockLimits& limits) { return limits.scratch_bytes / 4 / limits.row_bytes; }
+
+// Messages of about a chunk, if there is room.
 uint32_t choose_block(const NetworkRows& rows, Strategy strategy, uint32_t tokens, const BlockLimits& limits) {
   const uint64_t longest = std::max(rows.longest(strategy), 1U);
   const uint64_t blocks = std::max<uint64_t>(1, (longest * limits.row_bytes + limits.chunk_bytes - 1) / limits.chunk_bytes);
   auto block = static_cast<uint32_t>((std::max(tokens, 1U) + blocks - 1) / blocks);
   if (rows.streams(strategy) == 0)  // everything stays on the node
     return static_cast<uint32_t>(std::clamp<uint64_t>(limits.chunk_bytes / limits.row_bytes, 1, std::max(tokens, 1U)));
-  const uint64_t room = limits.scratch_bytes / 4 / limits.row_bytes;  // rows
+  const uint64_t room = room_for_rows(limits);
   while (block > 1 && block * rows.most_of_token(strategy) > room) block = (block + 1) / 2;
   return block * rows.most_of_token(strategy) > room ? 0 : block;
 }
@@ -61,6 +66,8 @@ void describe_source(const topology::Cluster& cluster, int source, const Routing
   for (const Strategy strategy : strategies) {
     const size_t i = index_of(strategy);
     header.block_tokens[i] = choose_block(rows, strategy, header.tokens, limits);
+    const uint64_t block_rows = std::max<uint64_t>(1, header.block_tokens[i] * rows.most_of_token(strategy));
+    header.turn_blocks[i] = static_cast<uint32_t>(std::clamp<uint64_t>(room_for_rows(limits) / block_rows, 1, longest_turn));
     header.network_rows[i] = rows.total(strategy);
     header.network_streams[i] = rows.streams(strategy);
   }

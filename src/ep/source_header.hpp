@@ -15,7 +15,7 @@ struct BlockLimits {
   uint64_t scratch_bytes = 8 << 20;
 };
 
-/// Fills in block_tokens (0: rows too long for this strategy and scratch), network_rows and network_streams, for
+/// Fills in block_tokens (0: rows too long for this strategy and scratch), turn_blocks, network_rows and network_streams, for
 /// header.tokens tokens.
 void describe_source(const topology::Cluster& cluster, int source, const Routing& routing, const BlockLimits& limits,
                      SourceHeader& header);

@@ -33,6 +33,9 @@ Plans build(const EpCase& what, const ep::ExpertMap& experts, const tests::EpVie
   parameters.row_bytes = ep_row;
   parameters.scratch_bytes = what.scratch_bytes;
   parameters.contiguous_input = true;
+  parameters.turn_blocks = UINT32_MAX;
+  for (const ep::SourceHeader& header : views.headers)
+    parameters.turn_blocks = std::min(parameters.turn_blocks, header.turn_blocks[static_cast<size_t>(strategy)]);
   Plans plans{{what.cluster, fmt::format("dispatch {}", to_string(strategy)), {}},
               {what.cluster, fmt::format("combine {}", to_string(strategy)), {}}};
   for (int rank = 0; rank < what.cluster.ranks(); ++rank) {

@@ -5,6 +5,7 @@
 #include "algorithms/ep/dispatch.hpp"
 #include "algorithms/ep/node_gate.hpp"
 #include "algorithms/ep/ring.hpp"
+#include "algorithms/ep/turns.hpp"
 
 namespace epccl::algorithms {
 namespace {
@@ -31,14 +32,10 @@ class Combine {
       node_inputs_.push_back({{members[local], plan::Buffer::input, 0}, 0});
       node_ready_.push_back(gate.ready(local));
     }
-    size_t blocks = exchange_.own.blocks();
-    for (const TokenStream& stream : exchange_.incoming) blocks = std::max(blocks, stream.blocks());
-    // What comes first is started first: receives of a block, then what others wait for.
-    for (size_t block = 0; block < blocks; ++block) {
-      if (block < exchange_.own.blocks()) receive(block);
-      for (const TokenStream& stream : exchange_.incoming)
-        if (block < stream.blocks()) give_back(stream, block);
-    }
+    // What comes first is started first: receives, then what others wait for.
+    for (size_t block = 0; block < exchange_.own.blocks(); ++block) receive(block);
+    for_each_message(exchange_.incoming, std::max(parameters_.turn_blocks, 1U),
+                     [&](const TokenStream& stream, size_t block) { give_back(stream, block); });
     gate.leave(reduced_);
     return std::move(builder_).take();
   }

@@ -1,22 +1,18 @@
 #include "algorithms/ep/dispatch.hpp"
 
-#include <algorithm>
 #include <array>
 
 #include "algorithms/alltoall/send_window.hpp"
 #include "algorithms/ep/node_gate.hpp"
 #include "algorithms/ep/ring.hpp"
+#include "algorithms/ep/turns.hpp"
 
 namespace epccl::algorithms {
 namespace {
 
 using plan::Builder;
 
-size_t most_blocks(const std::vector<TokenStream>& streams) {
-  size_t most = 0;
-  for (const TokenStream& stream : streams) most = std::max(most, stream.blocks());
-  return most;
-}
+constexpr size_t turn_blocks = 4;
 
 class Dispatch {
  public:
@@ -33,12 +29,9 @@ class Dispatch {
 
   plan::RankPlan build() && {
     NodeGate gate(builder_, cluster_, builder_.rank());
-    for (size_t block = 0; block < most_blocks(exchange_.incoming); ++block)
-      for (const TokenStream& stream : exchange_.incoming)
-        if (block < stream.blocks()) relay(stream, block, gate);
-    for (size_t block = 0; block < most_blocks(exchange_.outgoing); ++block)
-      for (const TokenStream& stream : exchange_.outgoing)
-        if (block < stream.blocks()) send(stream, block);
+    for_each_message(exchange_.incoming, turn_blocks,
+                     [&](const TokenStream& stream, size_t block) { relay(stream, block, gate); });
+    for_each_message(exchange_.outgoing, turn_blocks, [&](const TokenStream& stream, size_t block) { send(stream, block); });
     // Block by block, so that the network is looked after in between.
     for (size_t block = 0; block < exchange_.own.blocks(); ++block)
       deliver(1, exchange_.own, block, {builder_.input(0), 0}, Builder::none, gate);

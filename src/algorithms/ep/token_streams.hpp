@@ -10,7 +10,10 @@
 //
 // To its own node a rank is its own relay: rows go straight from its input.
 //
-// The tokens of a source are cut into *blocks*; a block's rows of one stream are one message.
+// The tokens of a source are cut into *blocks*; a block's rows of one stream are one message. Streams take *turns* of some
+// blocks: while all ranks keep to the order of streams each link carries what one node sends to one other. Messages are sent
+// and received in one order that holds for all ranks: by turn, stream (see TokenExchange), block; so the first that is not
+// complete can always go on, however small the rings.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +54,10 @@ struct TokenStream {
 /// have them too, and after them, in the order of `outgoing`, the streams: what their relays send back.
 struct TokenExchange {
   TokenStream own;                    // to this rank's node; rows are tokens, its block_begin cuts the tokens
-  std::vector<TokenStream> outgoing;  // this rank is the source; in the order in which it sends
-  std::vector<TokenStream> incoming;  // this rank is the relay; in the order in which it receives
+  // The order of streams: by distance from the source's node to the relay's, then from the source's local position to the
+  // relay's. The same on both ends.
+  std::vector<TokenStream> outgoing;  // this rank is the source
+  std::vector<TokenStream> incoming;  // this rank is the relay
   uint32_t first_final_sum = 0;       // sum first_final_sum + t belongs to token t
   std::shared_ptr<const plan::RowTables> tables;
 };
@@ -62,6 +67,7 @@ struct TokenParameters {
   uint64_t row_bytes = 0;             // of one row, all its parts
   uint64_t scratch_bytes = 8 << 20;   // a rank's scratch; the half of it must hold one message, and one block of a combine
   uint64_t send_window = 512 << 10;
+  uint32_t turn_blocks = 1;           // of a combine: the half of scratch must hold as many blocks of any source, twice
   bool contiguous_input = false;      // a row's parts lie together in the input: all tokens can be sent from there
 };
 
