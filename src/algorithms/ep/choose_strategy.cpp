@@ -22,16 +22,17 @@ const char* to_string(Strategy strategy) {
 // As alltoall's model (choose.cpp): the busiest node's wire and cores, which overlap but never wholly, and the latencies in a
 // row. What is handed out inside a node is the same for every strategy, so it is left out.
 //   wire   rows that leave the node * row / link rate
-//   cores  messages * overhead + rows * row / copy rate * (1 pack + 2 socket)
+//   cores  messages * overhead + rows * row / copy rate * (pack + 2 socket); gather sends straight from the input
 static double predict(Strategy strategy, const topology::Cluster& cluster, const std::vector<NodeLoad>& loads,
                       uint64_t row_bytes, const CostParameters& cost) {
   const double rate = cost.link_rate > 0 ? cost.link_rate : unknown_link_rate;
+  const double passes = strategy == Strategy::gather ? 2 : 3;
   double most = 0;
   for (const NodeLoad& load : loads) {
     const double bytes = static_cast<double>(load.rows) * static_cast<double>(row_bytes);
     const double wire = bytes / rate;
     const double cores =
-        (static_cast<double>(load.messages) * cost.message_overhead + 3 * bytes / cost.copy_rate) / std::max(cost.cores_per_node, 0.01);
+        (static_cast<double>(load.messages) * cost.message_overhead + passes * bytes / cost.copy_rate) / std::max(cost.cores_per_node, 0.01);
     most = std::max(most, std::max(wire, cores) + not_overlapped * std::min(wire, cores));
   }
   const double hops = strategy == Strategy::flat ? 1 : 2;
