@@ -25,7 +25,6 @@ Result<ExpertMap> ExpertMap::make(const topology::Cluster& cluster, uint32_t exp
   map.count_.resize(ranks);
   for (int node = 0; node < cluster.nodes(); ++node) {
     auto& listed = map.node_experts_.emplace_back();
-    auto& owners = map.owner_local_.emplace_back();
     for (const int rank : cluster.members(node)) {
       const auto& own = of_rank[static_cast<size_t>(rank)];
       map.first_[static_cast<size_t>(rank)] = static_cast<uint32_t>(listed.size());
@@ -33,7 +32,6 @@ Result<ExpertMap> ExpertMap::make(const topology::Cluster& cluster, uint32_t exp
       for (const uint32_t expert : own) {
         map.places_[expert] = {rank, node, static_cast<uint32_t>(listed.size())};
         listed.push_back(expert);
-        owners.push_back(static_cast<uint16_t>(cluster.local_of(rank)));
       }
     }
   }

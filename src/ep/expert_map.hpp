@@ -31,13 +31,10 @@ class ExpertMap {
   /// Node index of a rank's first expert, and how many it has.
   uint32_t first(int rank) const { return first_[static_cast<size_t>(rank)]; }
   uint32_t count(int rank) const { return count_[static_cast<size_t>(rank)]; }
-  /// Local position, by node index, of the rank that owns it.
-  const std::vector<uint16_t>& owner_local(int node) const { return owner_local_[static_cast<size_t>(node)]; }
 
  private:
   std::vector<Place> places_;
   std::vector<std::vector<uint32_t>> node_experts_;
-  std::vector<std::vector<uint16_t>> owner_local_;
   std::vector<uint32_t> first_, count_;
 };
 

@@ -1,7 +1,5 @@
 #include "ep/row_call.hpp"
 
-#include <algorithm>
-
 namespace epccl::ep {
 
 const char* to_string(Element element) {
@@ -35,10 +33,6 @@ Result<void*> reachable_output(Handle& handle, const void* user, uint64_t bytes)
   Window& window = handle.staging(bounce_staging);
   EPCCL_TRY(window.reserve(bytes));
   return window.as<void>();
-}
-
-Status run_rows(Handle& handle, const runtime::CompiledPlan& plan, const runtime::RowBuffers& rows, const std::string& text) {
-  return handle.communicator().run_rows(plan, rows, text);
 }
 
 }  // namespace epccl::ep

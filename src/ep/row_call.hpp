@@ -1,7 +1,7 @@
-// What dispatch and combine share: parts of rows, memory that peers can reach, one run.
+// What dispatch and combine share: shapes, parts of rows, memory that peers can reach.
 #pragma once
 
-#include <string>
+#include <algorithm>
 
 #include "base/status.hpp"
 #include "device/host/row_type.hpp"
@@ -27,8 +27,6 @@ void set_part(runtime::RowArrays& side, size_t part, const void* data, uint64_t 
 /// Where ranks may not touch each other's ordinary memory: a window to receive into (or give from) instead of `user`; null
 /// where `user` will do.
 Result<void*> reachable_output(Handle& handle, const void* user, uint64_t bytes);
-
-Status run_rows(Handle& handle, const runtime::CompiledPlan& plan, const runtime::RowBuffers& rows, const std::string& text);
 
 /// use(slot) for each row of this rank's output that belongs to an expert's zone but to no entry.
 template <typename Use>
