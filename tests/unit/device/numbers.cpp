@@ -87,7 +87,7 @@ uint32_t random_element(const Format& format, Kind kind, std::mt19937_64& random
   return with_exponent(static_cast<uint32_t>(bias_of(format)) - 4 + random() % 9);
 }
 
-Row::Row(size_t bytes, std::mt19937_64& random) : before_(random() % 65) {
+Row::Row(size_t bytes, std::mt19937_64& random) : before_(1 + random() % 64) {
   bytes_.assign(before_ + bytes, guard);
 }
 
