@@ -243,8 +243,11 @@ Status finish_connect(int fd, const Endpoint& to) {
   self.length = sizeof self.storage;
   getsockname(fd, self.get(), &self.length);
   if (const auto own = from_socket_address(self.get());
-      own && own->address == to.address && own->port == to.port)
+      own && own->address == to.address && own->port == to.port) {
+    const linger reset{1, 0};  // at once: the port is wanted by whom this was meant for
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
     return system_error(ECONNREFUSED, what);
+  }
   return {};
 }
 

@@ -22,6 +22,7 @@ namespace {
 constexpr double caller_patience = 5;  // seconds rank 0 gives one connection
 constexpr double port_patience = 2;    // seconds a rank gives one port to say something
 constexpr double retry_pause = 0.05;   // seconds between rounds over the ports
+constexpr double free_port_patience = 2;  // seconds rank 0 waits for one of its ports to become free
 constexpr size_t max_callers = 1024;
 constexpr std::array<char, 8> magic = {'E', 'P', 'C', 'C', 'L', '-', 'H', 'O'};
 
@@ -186,14 +187,19 @@ Result<UniqueFd> open_counter(const IdHandOut& hand_out) {
   any.address[10] = any.address[11] = 0xff;  // 0.0.0.0
   addresses.push_back(any);
   Status last;
-  for (net::Endpoint at : addresses) {
-    for (const uint16_t port : hand_out.ports) {
-      at.port = port;
-      auto listener = net::listen_at(at);
-      if (listener.ok()) return listener;
-      last = std::move(listener).take_status();
+  const double deadline = now_seconds() + free_port_patience;
+  do {
+    for (net::Endpoint at : addresses) {
+      for (const uint16_t port : hand_out.ports) {
+        at.port = port;
+        auto listener = net::listen_at(at);
+        if (listener.ok()) return listener;
+        last = std::move(listener).take_status();
+      }
     }
-  }
+    // Somebody's outgoing connection may have one for a moment.
+    poll(nullptr, 0, static_cast<int>(retry_pause * 1e3));
+  } while (now_seconds() < deadline);
   return std::move(last).with_context("rank 0: no port to hand out the id");
 }
 

@@ -49,10 +49,11 @@ class ShareId : public testing::Test {
     out.rendezvous = rendezvous;
     return out;
   }
-  /// A port such that it and its neighbours are probably free.
+  /// A port such that it and its neighbours are probably free. An odd one: the kernel gives listeners odd ports, and those who
+  /// connect even ones while there are any.
   static uint16_t quiet_port() {
     net::Endpoint at = net::resolve("127.0.0.1", 0)->front();
-    return net::listen_at(at).ok() ? static_cast<uint16_t>(at.port - 9) : uint16_t{40000};
+    return net::listen_at(at).ok() ? static_cast<uint16_t>((at.port - 9) | 1) : uint16_t{40001};
   }
 
   std::string directory_;
@@ -160,6 +161,21 @@ TEST_F(ShareId, JobsAtOneAddressDoNotMeet) {
   EXPECT_EQ(ids[0].bytes, ids[1].bytes);
   EXPECT_EQ(ids[2].bytes, ids[3].bytes);
   EXPECT_NE(ids[0].bytes, ids[2].bytes);
+}
+
+TEST_F(ShareId, PortThatIsTakenForAMomentIsWaitedFor) {
+  net::Endpoint at = net::resolve("127.0.0.1", quiet_port())->front();
+  auto taken = net::listen_at(at);
+  ASSERT_TRUE(taken.ok()) << taken.status().message();
+  const IdHandOut hand_out{"127.0.0.1", {at.port}, "our job"};
+  const UniqueId id = fresh_id();
+  std::jthread giving([&] {
+    const Status given = hand_out.give(id, 2, patience);
+    EXPECT_TRUE(given.ok()) << given.message();
+  });
+  usleep(100'000);
+  *taken = UniqueFd();
+  EXPECT_TRUE(hand_out.take(1, patience).ok());
 }
 
 TEST_F(ShareId, CallerWithAnotherKeyGetsNothingAndHarmsNobody) {
