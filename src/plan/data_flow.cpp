@@ -29,20 +29,21 @@ Status DataFlow::execute(uint32_t id) {
   current_ = id;
   data_.clear();
   reliances_.clear();
+  if (step.rows == 0) return {};
   switch (step.kind) {
     case Kind::copy:
       EPCCL_TRY(read(step.source, step.bytes, step.rows, step.source_stride));
       EPCCL_TRY(write(step.destination, step.bytes, step.rows, step.destination_stride, data_));
       break;
     case Kind::send:
-      EPCCL_TRY(read(step.source, step.bytes, 1, 0));
+      EPCCL_TRY(read(step.source, step.total_bytes(), 1, 0));
       messages_[id] = {in_flight_.size(), data_.size()};
       in_flight_.insert(in_flight_.end(), data_.begin(), data_.end());
       break;
     case Kind::recv: {
       const Message& message = messages_[graph_.partner(id)];
       const auto data = std::span(in_flight_).subspan(message.first, message.count);
-      EPCCL_TRY(write(step.destination, step.bytes, 1, 0, data));
+      EPCCL_TRY(write(step.destination, step.total_bytes(), 1, 0, data));
       break;
     }
     case Kind::post:
@@ -206,7 +207,8 @@ Status DataFlow::unwritten(const Location& at, uint64_t begin, uint64_t end) con
   const auto writes_them = [&](uint32_t id) {
     const Step& step = graph_.step(id);
     if (step.destination.rank != at.rank || step.destination.buffer != at.buffer) return false;
-    const bool copies = step.kind == Kind::copy || step.kind == Kind::recv;
+    if (step.kind == Kind::recv) return overlaps(step.destination, step.total_bytes());
+    const bool copies = step.kind == Kind::copy;
     if (!copies && step.kind != Kind::move_rows && step.kind != Kind::reduce_rows) return false;
     Location next = step.destination;
     for (uint32_t row = 0; row < step.rows; ++row, next.offset += step.destination_stride)

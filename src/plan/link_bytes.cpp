@@ -72,11 +72,12 @@ LinkBytes count_link_bytes(const Plan& plan) {
     of_source.clear();
     for (const Step& step : rank.steps) {
       if (step.kind == Kind::send) {
-        of_source.push_back({rank.rank, step.peer, step.bytes, 1});
+        if (step.rows == 0) continue;
+        of_source.push_back({rank.rank, step.peer, step.total_bytes(), 1});
         links.messages += 1;
-        links.network_bytes += step.bytes;
+        links.network_bytes += step.total_bytes();
         links.node_pair_bytes[node * nodes + static_cast<size_t>(plan.cluster.node_of(step.peer))] +=
-            step.bytes;
+            step.total_bytes();
         links.messages_sent[static_cast<size_t>(rank.rank)] += 1;
         links.messages_received[static_cast<size_t>(step.peer)] += 1;
       } else {

@@ -35,9 +35,11 @@ void Builder::touch(const Location& location, uint64_t end) {
 }
 
 /// Lists, and row numbers before the first, that are wrong are left to well_formed(), which says so.
-void Builder::touch(const Rows& rows, uint32_t count, uint64_t bytes) {
-  uint64_t length = count;
+void Builder::touch(const Rows& rows, RowCount most, uint64_t bytes) {
+  uint64_t length = most.rows;
   if (rows.list != Step::no_list) {
+    const uint32_t count = rows_now(most);
+    if (count == 0) return;
     if (plan_.tables == nullptr || uint64_t{rows.list} + count > plan_.tables->rows.size()) return;
     const uint32_t highest = std::ranges::max(std::span(plan_.tables->rows).subspan(rows.list, count));
     if (highest < rows.first_row) return;
@@ -111,27 +113,40 @@ uint32_t Builder::copy(int stage, Location source, Location destination, uint64_
 }
 
 uint32_t Builder::send(int peer, uint32_t tag, Location source, uint64_t bytes, Dependencies after) {
-  touch(source, source.offset + bytes);
-  Step step;
-  step.kind = Kind::send;
-  step.stage = 1;
-  step.peer = peer;
-  step.tag = tag;
-  step.source = source;
-  step.bytes = bytes;
-  return append(step, after);
+  return message(Kind::send, peer, tag, source, {1}, bytes, after);
 }
 
 uint32_t Builder::recv(int peer, uint32_t tag, Location destination, uint64_t bytes, Dependencies after) {
-  touch(destination, destination.offset + bytes);
+  return message(Kind::recv, peer, tag, destination, {1}, bytes, after);
+}
+
+uint32_t Builder::send(int peer, uint32_t tag, Location source, RowCount rows, uint64_t row_bytes, Dependencies after) {
+  return message(Kind::send, peer, tag, source, rows, row_bytes, after);
+}
+
+uint32_t Builder::recv(int peer, uint32_t tag, Location destination, RowCount rows, uint64_t row_bytes, Dependencies after) {
+  return message(Kind::recv, peer, tag, destination, rows, row_bytes, after);
+}
+
+uint32_t Builder::message(Kind kind, int peer, uint32_t tag, Location place, RowCount rows, uint64_t row_bytes,
+                          Dependencies after) {
   Step step;
-  step.kind = Kind::recv;
+  step.kind = kind;
   step.stage = 1;
   step.peer = peer;
   step.tag = tag;
-  step.destination = destination;
-  step.bytes = bytes;
+  (kind == Kind::send ? step.source : step.destination) = place;
+  step.bytes = row_bytes;
+  step.rows = rows_now(rows);
+  step.count = rows.index;
+  touch(place, place.offset + rows.rows * row_bytes);
   return append(step, after);
+}
+
+/// A count that is not there is left to well_formed(), which says so.
+uint32_t Builder::rows_now(RowCount count) const {
+  if (count.index == Step::no_count) return count.rows;
+  return plan_.tables == nullptr || count.index >= plan_.tables->counts.size() ? 0 : plan_.tables->counts[count.index];
 }
 
 uint32_t Builder::post(int stage, uint16_t slot, uint32_t value, Dependencies after) {
@@ -153,9 +168,9 @@ uint32_t Builder::wait(int stage, int peer, uint16_t slot, uint32_t value, Depen
   return append(step, after);
 }
 
-uint32_t Builder::move_rows(int stage, const Rows& source, const Rows& destination, uint32_t count, uint64_t bytes,
+uint32_t Builder::move_rows(int stage, const Rows& source, const Rows& destination, RowCount count, uint64_t bytes,
                             Dependencies after) {
-  if (count == 0 || bytes == 0) return none;
+  if (count.nothing() || bytes == 0) return none;
   touch(source, count, bytes);
   touch(destination, count, bytes);
   Step step;
@@ -168,14 +183,16 @@ uint32_t Builder::move_rows(int stage, const Rows& source, const Rows& destinati
   step.destination_list = destination.list;
   step.destination_first_row = destination.first_row;
   step.bytes = bytes;
-  step.rows = count;
+  step.rows = rows_now(count);
+  step.count = count.index;
   return append(step, after);
 }
 
 uint32_t Builder::reduce_rows(int stage, uint32_t first_sum, std::span<const RowSource> sources,
-                              const Rows& destination, uint32_t count, uint64_t bytes, Dependencies after) {
-  if (count == 0 || bytes == 0) return none;
-  touch_terms(first_sum, count, sources, bytes);
+                              const Rows& destination, RowCount count, uint64_t bytes, Dependencies after) {
+  if (count.nothing() || bytes == 0) return none;
+  const uint32_t rows = rows_now(count);
+  touch_terms(first_sum, rows, sources, bytes);
   touch(destination, count, bytes);
   Step step;
   step.kind = Kind::reduce_rows;
@@ -187,7 +204,8 @@ uint32_t Builder::reduce_rows(int stage, uint32_t first_sum, std::span<const Row
   step.destination_list = destination.list;
   step.destination_first_row = destination.first_row;
   step.bytes = bytes;
-  step.rows = count;
+  step.rows = rows;
+  step.count = count.index;
   plan_.row_sources.insert(plan_.row_sources.end(), sources.begin(), sources.end());
   return append(step, after);
 }

@@ -73,6 +73,7 @@ struct RowTables {
   std::vector<uint32_t> rows;       // row numbers, for move_rows
   std::vector<RowTerm> terms;
   std::vector<uint32_t> sum_begin;  // sum i consists of terms [sum_begin[i], sum_begin[i + 1])
+  std::vector<uint32_t> counts;     // how many rows the steps have that do not know it themselves
 };
 
 /// Where a reduce step reads: row r of this source lies at `at.offset` + (r - first_row) * bytes of a row.
@@ -91,8 +92,8 @@ struct Step {
   uint32_t value = 0;     // post, wait: counters start at 0 for every call and only grow
   Location source;        // copy, send, move_rows
   Location destination;   // copy, recv, move_rows, reduce_rows
-  uint64_t bytes = 0;     // copy, move_rows, reduce_rows: of one row; send, recv: all
-  uint32_t rows = 1;      // copy: rows of `bytes`, `source_stride` and `destination_stride` apart; move, reduce: how many
+  uint64_t bytes = 0;     // of one row
+  uint32_t rows = 1;      // copy: `source_stride` and `destination_stride` apart; send, recv: one behind the other
   uint64_t source_stride = 0;
   uint64_t destination_stride = 0;
   // move_rows, reduce_rows: row r of source or destination lies at `offset` + (r - first row) * `bytes`. The i-th row of
@@ -106,6 +107,10 @@ struct Step {
   uint32_t first_sum = 0;
   uint32_t first_source = 0;
   uint16_t source_count = 0;
+  // Rows are as many as RowTables::counts[count] says, `rows` is a copy of that: so a plan serves other tables, too. There may
+  // be none: such a step does nothing but wait for what it depends on. Not of copies.
+  static constexpr uint32_t no_count = UINT32_MAX;
+  uint32_t count = no_count;
   uint32_t first_dependency = 0;  // into RankPlan::dependencies
   uint32_t dependency_count = 0;
 
@@ -127,6 +132,12 @@ struct RankPlan {
     return {dependencies.data() + step.first_dependency, step.dependency_count};
   }
 };
+
+/// For a step of a plan that is to use other tables. The plan must have been built for tables of the same shape, with lists,
+/// sums and counts at the same places.
+inline void count_rows(Step& step, const RowTables& tables) {
+  if (step.count != Step::no_count) step.rows = tables.counts[step.count];
+}
 
 /// All ranks' parts, for verifier, simulator and printer. (A rank that executes builds only its own part.)
 struct Plan {
@@ -178,6 +189,17 @@ class Builder {
   uint32_t copy(int stage, Location source, Location destination, uint64_t bytes, Dependencies after = {});
   uint32_t send(int peer, uint32_t tag, Location source, uint64_t bytes, Dependencies after = {});
   uint32_t recv(int peer, uint32_t tag, Location destination, uint64_t bytes, Dependencies after = {});
+
+  /// As many rows, or as many as the tables' counts[index] says, and at most `rows`.
+  struct RowCount {
+    RowCount(uint32_t most, uint32_t count = Step::no_count) : rows(most), index(count) {}  // NOLINT: a number is one
+    uint32_t rows;
+    uint32_t index;
+    /// Not to be built at all.
+    bool nothing() const { return rows == 0 && index == Step::no_count; }
+  };
+  uint32_t send(int peer, uint32_t tag, Location source, RowCount rows, uint64_t row_bytes, Dependencies after = {});
+  uint32_t recv(int peer, uint32_t tag, Location destination, RowCount rows, uint64_t row_bytes, Dependencies after = {});
   uint32_t post(int stage, uint16_t slot, uint32_t value, Dependencies after = {});
   uint32_t wait(int stage, int peer, uint16_t slot, uint32_t value, Dependencies after = {});
 
@@ -188,11 +210,11 @@ class Builder {
     uint32_t list = Step::no_list;
   };
   /// Moves `count` rows of `bytes`; none when there are none.
-  uint32_t move_rows(int stage, const Rows& source, const Rows& destination, uint32_t count, uint64_t bytes,
+  uint32_t move_rows(int stage, const Rows& source, const Rows& destination, RowCount count, uint64_t bytes,
                      Dependencies after = {});
   /// Makes `count` rows, sums `first_sum`... over `sources`.
   uint32_t reduce_rows(int stage, uint32_t first_sum, std::span<const RowSource> sources, const Rows& destination,
-                       uint32_t count, uint64_t bytes, Dependencies after = {});
+                       RowCount count, uint64_t bytes, Dependencies after = {});
   void use_tables(std::shared_ptr<const RowTables> tables) { plan_.tables = std::move(tables); }
 
   int rank() const { return plan_.rank; }
@@ -205,9 +227,11 @@ class Builder {
 
  private:
   uint32_t append(Step step, Dependencies after);
+  uint32_t message(Kind kind, int peer, uint32_t tag, Location place, RowCount rows, uint64_t row_bytes, Dependencies after);
+  uint32_t rows_now(RowCount count) const;
   bool merge(const Step& step, Dependencies after);
   void touch(const Location& location, uint64_t end);
-  void touch(const Rows& rows, uint32_t count, uint64_t bytes);
+  void touch(const Rows& rows, RowCount count, uint64_t bytes);
   void touch_terms(uint32_t first_sum, uint32_t count, std::span<const RowSource> sources, uint64_t bytes);
 
   RankPlan plan_;

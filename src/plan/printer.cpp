@@ -61,10 +61,10 @@ std::string to_text(const Step& step) {
     }
     case Kind::send:
       return fmt::format("send to={} tag={} {} bytes={}", step.peer, step.tag, to_text(step.source),
-                         step.bytes);
+                         step.total_bytes());
     case Kind::recv:
       return fmt::format("recv from={} tag={} -> {} bytes={}", step.peer, step.tag, to_text(step.destination),
-                         step.bytes);
+                         step.total_bytes());
     case Kind::post:
       return fmt::format("post slot={} value={}", step.slot, step.value);
     case Kind::wait:

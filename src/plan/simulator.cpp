@@ -184,6 +184,10 @@ class Simulation {
   /// All dependencies of the step are complete.
   void ready(uint32_t id) {
     const Kind kind = graph_.step(id).kind;
+    if (graph_.step(id).rows == 0) {
+      start_[id] = now_;
+      return complete(id);
+    }
     if (kind == Kind::send || work_of(id).rows > 0) return enqueue(id);
     start_[id] = now_;
     if (kind == Kind::post) return complete(id);
@@ -270,8 +274,8 @@ class Simulation {
     const int rank = graph_.rank_of(id);
     release_cpu(rank);
     if (step.kind == Kind::recv) return complete(id);
-    if (step.bytes == 0) return sent(id);
-    network_.start(now_, cluster_.node_of(rank), cluster_.node_of(step.peer), step.bytes, id);
+    if (step.total_bytes() == 0) return sent(id);
+    network_.start(now_, cluster_.node_of(rank), cluster_.node_of(step.peer), step.total_bytes(), id);
   }
 
   void sent(uint32_t id) {

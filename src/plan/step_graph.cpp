@@ -125,6 +125,7 @@ Status StepGraph::match_messages() {
   Ends sends, recvs;
   for (uint32_t id = 0; id < size(); ++id) {
     const Step& step = this->step(id);
+    if (step.rows == 0) continue;  // nothing is sent
     if (step.kind == Kind::send) sends.push_back({rank_of(id), step.peer, step.tag, id});
     if (step.kind == Kind::recv) recvs.push_back({step.peer, rank_of(id), step.tag, id});
   }
@@ -138,7 +139,7 @@ Status StepGraph::match_messages() {
       return id_error(*this, sends[i].id, fmt::format("{} has no recv", sends[i].name()));
     if (!send_left || recvs[i].key() < sends[i].key())
       return id_error(*this, recvs[i].id, fmt::format("{} has no send", recvs[i].name()));
-    const uint64_t sent = step(sends[i].id).bytes, room = step(recvs[i].id).bytes;
+    const uint64_t sent = step(sends[i].id).total_bytes(), room = step(recvs[i].id).total_bytes();
     if (sent != room)
       return id_error(*this, recvs[i].id,
                       fmt::format("{} has {} bytes where sent (step {}), {} bytes where received",

@@ -33,8 +33,8 @@ class StepGraph {
   const Step& step(uint32_t id) const { return rank_plan(id).steps[index_of(id)]; }
   const RankPlan& rank_plan(uint32_t id) const { return plan_->ranks[static_cast<size_t>(rank_of_[id])]; }
 
-  /// The other end: of a send its recv, of a recv its send, of a wait the post that releases it (none when
-  /// the counter starts high enough); none for the others.
+  /// The other end: of a send its recv, of a recv its send (none where they have no rows), of a wait the post that releases
+  /// it (none when the counter starts high enough); none for the others.
   uint32_t partner(uint32_t id) const { return partner_[id]; }
 
  private:

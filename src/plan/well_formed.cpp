@@ -27,6 +27,8 @@ class StepChecker {
     const RankPlan& own = plan_.ranks[static_cast<size_t>(rank)];
     const Step& step = own.steps[index];
     EPCCL_TRY(check_dependencies(own, step));
+    EPCCL_TRY(check_count(own, step));
+    if (step.rows == 0 && step.count != Step::no_count) return {};  // it touches nothing
     switch (step.kind) {
       case Kind::copy:
         return check_copy(step);
@@ -74,6 +76,16 @@ class StepChecker {
     for (const uint32_t dependency : own.dependencies_of(step))
       if (dependency >= index_) return fail("depends on step {}, which is not an earlier step", dependency);
     return {};
+  }
+
+  Status check_count(const RankPlan& own, const Step& step) const {
+    if (step.count == Step::no_count) return {};
+    if (own.tables == nullptr || step.count >= own.tables->counts.size())
+      return fail("has as many rows as count {} says, but there are only {} counts", step.count,
+                  own.tables == nullptr ? 0 : own.tables->counts.size());
+    if (step.kind == Kind::copy) return fail("is a copy whose rows are counted by the tables");
+    if (step.rows == own.tables->counts[step.count]) return {};
+    return fail("has {} rows, but count {} of the tables is {}", step.rows, step.count, own.tables->counts[step.count]);
   }
 
   /// Where a step reads or writes: rank on this node, buffer known.
@@ -127,10 +139,10 @@ class StepChecker {
     EPCCL_TRY(check_rank(step.peer, is_send ? "sends to" : "receives from"));
     if (local(step.peer))
       return fail("exchanges a message with rank {}, which is on the same node", step.peer);
-    if (step.rows != 1) return fail("has {} rows; messages are contiguous", step.rows);
-    if (is_send) return check_region(step.source, step.bytes, 1, 0, "reads");
+    if (step.rows == 0) return fail("is a message of no rows");
+    if (is_send) return check_region(step.source, step.bytes, step.rows, step.bytes, "reads");
     EPCCL_TRY(check_destination(step.destination));
-    return check_region(step.destination, step.bytes, 1, 0, "writes");
+    return check_region(step.destination, step.bytes, step.rows, step.bytes, "writes");
   }
 
   /// A row by its number, at a known place.

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "algorithms/speaker.hpp"
+
 namespace epccl::algorithms {
 namespace {
 
@@ -23,11 +25,6 @@ uint64_t slice_bytes(int size) { return static_cast<uint64_t>(size + 1) * entry;
 // Everything node `from` tells node `to`.
 uint64_t message_bytes(const topology::Cluster& cluster, int from, int to) {
   return static_cast<uint64_t>(cluster.local_size(from)) * slice_bytes(cluster.local_size(to));
-}
-
-// One rank of each node talks to the other node; symmetric, so that it sends and receives.
-int speaker(const topology::Cluster& cluster, int node, int other) {
-  return cluster.rank_at(node, (node + other) % cluster.local_size(node));
 }
 
 class CountsExchange {

@@ -3,7 +3,7 @@
 
 #include "algorithms/alltoall/send_window.hpp"
 #include "algorithms/ep/dispatch.hpp"
-#include "algorithms/ep/node_gate.hpp"
+#include "algorithms/node_gate.hpp"
 #include "algorithms/ep/ring.hpp"
 #include "algorithms/ep/turns.hpp"
 
@@ -33,7 +33,7 @@ class Combine {
       node_ready_.push_back(gate.ready(local));
     }
     // What comes first is started first: receives, then what others wait for.
-    for (size_t block = 0; block < exchange_.own.blocks(); ++block) receive(block);
+    for (size_t block = 0; block < exchange_.own.blocks.size(); ++block) receive(block);
     for_each_message(exchange_.incoming, std::max(parameters_.turn_blocks, 1U),
                      [&](const TokenStream& stream, size_t block) { give_back(stream, block); });
     gate.leave(reduced_);
@@ -43,15 +43,16 @@ class Combine {
  private:
   uint64_t bytes_to_send() const {
     uint64_t rows = 0;
-    for (const TokenStream& stream : exchange_.incoming) rows += stream.block_begin.back();
+    for (const TokenStream& stream : exchange_.incoming) rows += stream.blocks.places();
     return rows * parameters_.row_bytes;
   }
 
   // As relay: what the node's ranks have for one block, added up and sent to the source.
   void give_back(const TokenStream& stream, size_t block) {
-    const uint32_t rows = stream.block_rows(block), first = stream.block_begin[block];
-    if (rows == 0) return;
-    const uint64_t bytes = rows * parameters_.row_bytes;
+    const Builder::RowCount rows = stream.blocks.count(block);
+    if (rows.rows == 0) return;
+    const uint32_t first = stream.blocks.begin[block];
+    const uint64_t bytes = rows.rows * parameters_.row_bytes;
     std::vector<uint32_t> after = node_ready_;
     const Ring::Space space = send_ring_.take(bytes, after);
     const plan::Location ring = builder_.scratch(space.offset);
@@ -59,7 +60,7 @@ class Combine {
         builder_.reduce_rows(0, stream.first_sum + first, node_inputs_, {ring}, rows, parameters_.row_bytes, after);
     reduced_.push_back(reduced);
     const std::array ready{reduced, window_.wait_for(bytes)};
-    const uint32_t sent = builder_.send(stream.source, static_cast<uint32_t>(block), ring, bytes, ready);
+    const uint32_t sent = builder_.send(stream.source, static_cast<uint32_t>(block), ring, rows, parameters_.row_bytes, ready);
     window_.add(sent, bytes);
     send_ring_.in_use_until(space, sent);
   }
@@ -70,18 +71,18 @@ class Combine {
     std::vector<uint32_t> after = node_ready_;
     std::vector<Ring::Space> spaces;
     for (const TokenStream& stream : exchange_.outgoing) {
-      const uint32_t rows = stream.block_rows(block);
+      const Builder::RowCount rows = stream.blocks.count(block);
       sources.push_back({builder_.scratch(0), 0});
-      if (rows == 0) continue;
+      if (rows.rows == 0) continue;
       std::vector<uint32_t> free;
-      spaces.push_back(recv_ring_.take(rows * parameters_.row_bytes, free));
-      sources.back() = {builder_.scratch(spaces.back().offset), stream.block_begin[block]};
-      after.push_back(builder_.recv(stream.relay, static_cast<uint32_t>(block), builder_.scratch(spaces.back().offset),
-                                    rows * parameters_.row_bytes, free));
+      spaces.push_back(recv_ring_.take(rows.rows * parameters_.row_bytes, free));
+      sources.back() = {builder_.scratch(spaces.back().offset), stream.blocks.begin[block]};
+      after.push_back(builder_.recv(stream.relay, static_cast<uint32_t>(block), builder_.scratch(spaces.back().offset), rows,
+                                    parameters_.row_bytes, free));
     }
-    const uint32_t first = exchange_.own.block_begin[block], tokens = exchange_.own.block_rows(block);
+    const uint32_t first = exchange_.own.blocks.begin[block];
     const plan::Location output = builder_.output(first * parameters_.row_bytes);
-    reduced_.push_back(builder_.reduce_rows(2, exchange_.first_final_sum + first, sources, {output, first}, tokens,
+    reduced_.push_back(builder_.reduce_rows(2, exchange_.first_final_sum + first, sources, {output, first}, exchange_.own.blocks.count(block),
                                             parameters_.row_bytes, after));
     for (const Ring::Space& space : spaces) recv_ring_.in_use_until(space, reduced_.back());
   }

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "algorithms/alltoall/send_window.hpp"
-#include "algorithms/ep/node_gate.hpp"
+#include "algorithms/node_gate.hpp"
 #include "algorithms/ep/ring.hpp"
 #include "algorithms/ep/turns.hpp"
 
@@ -33,7 +33,7 @@ class Dispatch {
                      [&](const TokenStream& stream, size_t block) { relay(stream, block, gate); });
     for_each_message(exchange_.outgoing, turn_blocks, [&](const TokenStream& stream, size_t block) { send(stream, block); });
     // Block by block, so that the network is looked after in between.
-    for (size_t block = 0; block < exchange_.own.blocks(); ++block)
+    for (size_t block = 0; block < exchange_.own.blocks.size(); ++block)
       deliver(1, exchange_.own, block, {builder_.input(0), 0}, Builder::none, gate);
     gate.leave(delivered_);
     return std::move(builder_).take();
@@ -42,14 +42,15 @@ class Dispatch {
  private:
   uint64_t bytes_to_send() const {
     uint64_t rows = 0;
-    for (const TokenStream& stream : exchange_.outgoing) rows += stream.block_begin.back();
+    for (const TokenStream& stream : exchange_.outgoing) rows += stream.blocks.places();
     return rows * parameters_.row_bytes;
   }
 
   void send(const TokenStream& stream, size_t block) {
-    const uint32_t rows = stream.block_rows(block), first = stream.block_begin[block];
-    if (rows == 0) return;
-    const uint64_t bytes = rows * parameters_.row_bytes;
+    const Builder::RowCount rows = stream.blocks.count(block);
+    if (rows.rows == 0) return;
+    const uint32_t first = stream.blocks.begin[block];
+    const uint64_t bytes = rows.rows * parameters_.row_bytes;
     const bool in_place = stream.tokens == TokenStream::every_token && parameters_.contiguous_input;
     plan::Location from = builder_.input(first * parameters_.row_bytes);
     uint32_t packed = Builder::none;
@@ -64,22 +65,22 @@ class Dispatch {
                                   parameters_.row_bytes, free);
     }
     const std::array after{packed, window_.wait_for(bytes)};
-    const uint32_t sent = builder_.send(stream.relay, static_cast<uint32_t>(block), from, bytes, after);
+    const uint32_t sent = builder_.send(stream.relay, static_cast<uint32_t>(block), from, rows, parameters_.row_bytes, after);
     window_.add(sent, bytes);
     if (!in_place) send_ring_.in_use_until(space, sent);
   }
 
   void relay(const TokenStream& stream, size_t block, NodeGate& gate) {
-    const uint32_t rows = stream.block_rows(block);
-    if (rows == 0) return;
-    const uint64_t bytes = rows * parameters_.row_bytes;
+    const Builder::RowCount rows = stream.blocks.count(block);
+    if (rows.rows == 0) return;
+    const uint64_t bytes = rows.rows * parameters_.row_bytes;
     std::vector<uint32_t> free;
     const Ring::Space space = recv_ring_.take(bytes, free);
     const uint32_t received =
-        builder_.recv(stream.source, static_cast<uint32_t>(block), builder_.scratch(space.offset), bytes, free);
+        builder_.recv(stream.source, static_cast<uint32_t>(block), builder_.scratch(space.offset), rows, parameters_.row_bytes, free);
     recv_ring_.in_use_until(space, received);
     const size_t first = delivered_.size();
-    deliver(2, stream, block, {builder_.scratch(space.offset), stream.block_begin[block]}, received, gate);
+    deliver(2, stream, block, {builder_.scratch(space.offset), stream.blocks.begin[block]}, received, gate);
     for (size_t i = first; i < delivered_.size(); ++i) recv_ring_.in_use_until(space, delivered_[i]);
   }
 
@@ -88,8 +89,9 @@ class Dispatch {
     const auto start = static_cast<size_t>(cluster_.local_of(builder_.rank())) + 1;
     for (size_t i = 0; i < stream.deliveries.size(); ++i) {
       const Delivery& delivery = stream.deliveries[(start + i) % stream.deliveries.size()];
-      const uint32_t first = delivery.block_begin[block], count = delivery.block_begin[block + 1] - first;
-      if (count == 0) continue;
+      const uint32_t first = delivery.blocks.begin[block];
+      const Builder::RowCount count = delivery.blocks.count(block);
+      if (count.rows == 0) continue;
       const std::array after{here, gate.ready(static_cast<size_t>(cluster_.local_of(delivery.rank)))};
       Builder::Rows source = from;
       source.list = delivery.rows + first;

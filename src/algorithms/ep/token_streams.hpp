@@ -27,13 +27,36 @@ namespace epccl::algorithms {
 enum class Strategy : uint8_t { flat, gather, dedup };
 const char* to_string(Strategy strategy);
 
+/// How a list is cut into blocks. Block b has the places [begin[b], begin[b + 1]): all of them are taken, or, where the list is
+/// laid out for the longest it can become, as many as RowTables::counts[counts + b] says.
+struct Blocks {
+  std::vector<uint32_t> begin;
+  uint32_t counts = plan::Step::no_count;
+
+  size_t size() const { return begin.size() - 1; }
+  uint32_t places() const { return begin.back(); }
+  uint32_t most(size_t block) const { return begin[block + 1] - begin[block]; }
+  plan::Builder::RowCount count(size_t block) const {
+    return {most(block), counts == plan::Step::no_count ? counts : counts + static_cast<uint32_t>(block)};
+  }
+  /// Places of a block that are taken; of all blocks.
+  uint32_t taken(size_t block, const plan::RowTables& tables) const {
+    return counts == plan::Step::no_count ? most(block) : tables.counts[counts + block];
+  }
+  uint64_t taken(const plan::RowTables& tables) const {
+    uint64_t all = 0;
+    for (size_t block = 0; block < size(); ++block) all += taken(block, tables);
+    return all;
+  }
+};
+
 /// Rows of a stream that go to one rank: two lists of RowTables::rows, of equal length.
 struct Delivery {
   int rank = -1;
   uint32_t rows = 0;                  // list: rows of the stream (of the own stream: tokens)
   uint32_t slots = plan::Step::no_list;  // list: rows of the rank's output; without one they follow each other from first_slot
   uint32_t first_slot = 0;
-  std::vector<uint32_t> block_begin;  // block b is [block_begin[b], block_begin[b + 1]) of both
+  Blocks blocks;                      // of both lists
 };
 
 struct TokenStream {
@@ -41,19 +64,16 @@ struct TokenStream {
 
   int source = -1;
   int relay = -1;
-  std::vector<uint32_t> block_begin;  // rows of block b: [block_begin[b], block_begin[b + 1])
+  Blocks blocks;                      // of its rows
   uint32_t tokens = every_token;      // known to the source: list of the rows' tokens
   std::vector<Delivery> deliveries;   // known to the relay, the ranks in local order
   uint32_t first_sum = 0;             // known to the relay: sum first_sum + r is what comes back for row r
-
-  size_t blocks() const { return block_begin.size() - 1; }
-  uint32_t block_rows(size_t block) const { return block_begin[block + 1] - block_begin[block]; }
 };
 
 /// Terms of the relay's sums have the ranks of the node as sources 0, 1, ... by local position. Terms of a token's final sum
 /// have them too, and after them, in the order of `outgoing`, the streams: what their relays send back.
 struct TokenExchange {
-  TokenStream own;                    // to this rank's node; rows are tokens, its block_begin cuts the tokens
+  TokenStream own;                    // to this rank's node; rows are tokens, its blocks cut the tokens
   // The order of streams: by distance from the source's node to the relay's, then from the source's local position to the
   // relay's. The same on both ends.
   std::vector<TokenStream> outgoing;  // this rank is the source

@@ -13,10 +13,10 @@ namespace epccl::algorithms {
 template <typename Use>
 void for_each_message(const std::vector<TokenStream>& streams, size_t turn_blocks, Use use) {
   size_t blocks = 0;
-  for (const TokenStream& stream : streams) blocks = std::max(blocks, stream.blocks());
+  for (const TokenStream& stream : streams) blocks = std::max(blocks, stream.blocks.size());
   for (size_t first = 0; first < blocks; first += turn_blocks)
     for (const TokenStream& stream : streams)
-      for (size_t block = first; block < std::min(first + turn_blocks, stream.blocks()); ++block) use(stream, block);
+      for (size_t block = first; block < std::min(first + turn_blocks, stream.blocks.size()); ++block) use(stream, block);
 }
 
 }  // namespace epccl::algorithms

@@ -67,6 +67,10 @@ class Communicator {
                            std::vector<uint64_t>& offsets) {
     return alltoall_.alltoallv_unknown(what, input, send_bytes, send_offsets, received, offsets);
   }
+  /// Runs a plan on plain bytes; `text` must be equal on ranks that agree.
+  Status run_plan(const CompiledPlan& plan, const void* input, void* output, const std::string& text) {
+    return executor_.run(plan, {executor_.next_sequence(), input, output, text, nullptr});
+  }
   /// Runs a plan on token rows.
   Status run_rows(const CompiledPlan& plan, const RowBuffers& buffers, const std::string& text) {
     return executor_.run(plan, {executor_.next_sequence(), buffers.input.data[0], buffers.output.data[0], text, &buffers});

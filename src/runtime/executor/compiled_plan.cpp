@@ -40,4 +40,10 @@ CompiledPlan compile(const plan::RankPlan& plan, const topology::Cluster& cluste
   return compiled;
 }
 
+void CompiledPlan::use_tables(std::shared_ptr<const plan::RowTables> other) {
+  if (tables == other) return;
+  tables = std::move(other);
+  for (CompiledStep& step : steps) plan::count_rows(step.step, *tables);
+}
+
 }  // namespace epccl::runtime

@@ -26,6 +26,9 @@ struct CompiledPlan {
   std::shared_ptr<const plan::RowTables> tables;
   uint64_t input_bytes = 0, output_bytes = 0, scratch_bytes = 0;
   bool uses_network = false;
+
+  /// Goes on with other tables: see plan::count_rows().
+  void use_tables(std::shared_ptr<const plan::RowTables> other);
 };
 
 CompiledPlan compile(const plan::RankPlan& plan, const topology::Cluster& cluster);

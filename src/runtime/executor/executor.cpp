@@ -159,6 +159,7 @@ bool Executor::run_ready() {
 
 void Executor::start(uint32_t index) {
   const CompiledStep& step = plan_->steps[index];
+  if (step.step.rows == 0) return complete(index);
   switch (step.step.kind) {
     case Kind::copy: return start_copy(index);
     case Kind::move_rows:
@@ -258,8 +259,8 @@ void Executor::start_message(uint32_t index) {
   Completion& completion = messages_.back().completion;
   const auto key = message_key(call_->sequence, step.tag);
   Status status = step.kind == Kind::send
-                      ? network_->send(step.peer, key, address_of(compiled.source_local, step.source), step.bytes, completion)
-                      : network_->recv(step.peer, key, address_of(compiled.destination_local, step.destination), step.bytes,
+                      ? network_->send(step.peer, key, address_of(compiled.source_local, step.source), step.total_bytes(), completion)
+                      : network_->recv(step.peer, key, address_of(compiled.destination_local, step.destination), step.total_bytes(),
                                        completion);
   if (!status.ok()) return fail_message(std::move(status));
   drained_ = drained_ && step.kind == Kind::recv;
@@ -294,9 +295,9 @@ bool Executor::poll_messages() {
     }
     if (completion.state != Completion::State::done) continue;
     const plan::Step& step = plan_->steps[message.step].step;
-    if (step.kind == Kind::recv && completion.bytes != step.bytes) {
+    if (step.kind == Kind::recv && completion.bytes != step.total_bytes()) {
       fail_message(error(Code::invalid_usage, "call {} ({}): rank {} sent {} bytes where rank {} expects {}",
-                         call_->sequence, call_->text, step.peer, completion.bytes, rank_, step.bytes));
+                         call_->sequence, call_->text, step.peer, completion.bytes, rank_, step.total_bytes()));
       return true;
     }
     completion.state = Completion::State::idle;  // seen
@@ -350,7 +351,7 @@ std::string Executor::waiting_text() const {
     if (message.completion.state != Completion::State::pending) continue;
     const plan::Step& step = plan_->steps[message.step].step;
     return fmt::format("rank {} (node {}): step {} {} of {} bytes over {}", step.peer, cluster_.node_of(step.peer),
-                       message.step, to_string(step.kind), step.bytes, network_->name());
+                       message.step, to_string(step.kind), step.total_bytes(), network_->name());
   }
   return drained_ ? "nothing: this is a defect" : "the network to take what was sent";
 }

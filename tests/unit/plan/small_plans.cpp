@@ -18,6 +18,11 @@ uint32_t SmallTables::list(std::initializer_list<uint32_t> rows) {
   return static_cast<uint32_t>(tables_.rows.size() - rows.size());
 }
 
+uint32_t SmallTables::count(uint32_t rows) {
+  tables_.counts.push_back(rows);
+  return static_cast<uint32_t>(tables_.counts.size() - 1);
+}
+
 uint32_t SmallTables::sum(const std::vector<RowTerm>& terms) {
   tables_.terms.insert(tables_.terms.end(), terms.begin(), terms.end());
   tables_.sum_begin.push_back(static_cast<uint32_t>(tables_.terms.size()));

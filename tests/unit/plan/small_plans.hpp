@@ -37,6 +37,8 @@ class SmallTables {
   uint32_t list(std::initializer_list<uint32_t> rows);
   /// Which sum it is.
   uint32_t sum(const std::vector<RowTerm>& terms);
+  /// Which count it is.
+  uint32_t count(uint32_t rows);
   std::shared_ptr<const RowTables> share() const { return std::make_shared<const RowTables>(tables_); }
 
  private:

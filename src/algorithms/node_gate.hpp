@@ -12,6 +12,8 @@ namespace epccl::algorithms {
 /// Says that this rank's buffers are ready, and knows when the others' are.
 class NodeGate {
  public:
+  static constexpr uint16_t slots = 2;  // counters it uses: 0 and 1
+
   NodeGate(plan::Builder& builder, const topology::Cluster& cluster, int rank)
       : builder_(builder), rank_(rank), members_(cluster.members(cluster.node_of(rank))) {
     if (members_.size() > 1) builder_.post(0, ready_slot, 1);
