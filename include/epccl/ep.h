@@ -21,6 +21,13 @@
  *   EPCCL_EP_LAYOUT_EXPERT_MAJOR  one row for each (token, expert); by expert, then source rank, then token; each expert's
  *                                 rows begin at a multiple of the alignment, rows in between are zero
  *
+ * Static mode (epcclEpHandleConfig_t.static_topk) is for small T and low latency, and for work that is recorded once and
+ * replayed: every size follows from max_send_tokens_per_rank, K and max_tokens_per_expert. An update is one small exchange of
+ * the tables themselves; plans are made at the first dispatch and combine and serve every later routing; N is fixed, so nobody
+ * has to look at a count before going on. Layouts: RANK_MAJOR, or EXPERT_MAJOR with max_tokens_per_expert, where every expert
+ * has that many rows, and what is beyond is dropped and reported as always. The results are those of a handle that is not
+ * static, with pad_to_capacity.
+ *
  * Combine adds in float32, in an order that depends on the routing alone (`round`: to the datatype and back):
  *   of a rank:   the token's rows there (EXPERT_MAJOR: in the order of its top-k, each times its weight if weighted), then round
  *   of a node:   its ranks' sums, in ascending order of rank, then round
@@ -92,7 +99,7 @@ typedef struct {
 #define EPCCL_EP_GROUP_CONFIG_INIT \
   { sizeof(epcclEpGroupConfig_t), EPCCL_EP_MAGIC, EPCCL_EP_API_VERSION, 0, NULL, 0, 0, EPCCL_EP_STRATEGY_AUTO }
 
-/** Options of a handle. Must be the same on every rank. The last three are for EXPERT_MAJOR. */
+/** Options of a handle. Must be the same on every rank. Alignment, capacity and padding are for EXPERT_MAJOR. */
 typedef struct {
   size_t size;                                     /**< do not touch */
   unsigned int magic;                              /**< do not touch */
@@ -101,9 +108,10 @@ typedef struct {
   unsigned int max_tokens_per_expert; /**< capacity; 0: none. Beyond it entries are dropped: the first to go are those of
                                            the highest source rank, and there of the last token */
   unsigned int pad_to_capacity;       /**< not 0: every expert has max_tokens_per_expert rows (before alignment) */
+  unsigned int static_topk;           /**< not 0: static mode, for tables with this K */
 } epcclEpHandleConfig_t;
 #define EPCCL_EP_HANDLE_CONFIG_INIT \
-  { sizeof(epcclEpHandleConfig_t), EPCCL_EP_MAGIC, EPCCL_EP_API_VERSION, 0, 0, 0 }
+  { sizeof(epcclEpHandleConfig_t), EPCCL_EP_MAGIC, EPCCL_EP_API_VERSION, 0, 0, 0, 0 }
 
 /** Where a handle's counters go; every field may be NULL. int32 or int64, written when the update is complete. */
 typedef struct {

@@ -147,6 +147,21 @@ Status update(const EpHandle& target, const epcclEpTensor_t* topk_idx, const epc
   });
 }
 
+Status make_static(ep::SlotRules& rules) {
+  constexpr uint64_t most_entries = 16 << 20;  // of a rank, which every rank receives
+  if (rules.max_topk > ep::max_topk)
+    return error(Code::invalid_argument, "static_topk {}: at most {} experts a token", rules.max_topk, ep::max_topk);
+  if (uint64_t{rules.max_topk} * rules.max_tokens > most_entries)
+    return error(Code::invalid_argument, "static_topk {} with max_send_tokens_per_rank {}: tables of more than {} entries", rules.max_topk,
+                 rules.max_tokens, most_entries);
+  if (rules.layout == ep::SlotLayout::flat)
+    return {Code::invalid_argument, "static mode needs the rank-major or the expert-major layout: the flat one has no fixed size"};
+  if (rules.layout == ep::SlotLayout::expert_major && rules.capacity == 0)
+    return {Code::invalid_argument, "static mode in the expert-major layout needs max_tokens_per_expert"};
+  rules.pad = rules.capacity > 0;
+  return {};
+}
+
 Result<ep::SlotRules> read_rules(epcclEpLayout_t layout, const epcclEpHandleConfig_t* given, const ep::Group& group) {
   const epcclEpHandleConfig_t defaults = EPCCL_EP_HANDLE_CONFIG_INIT;
   EPCCL_ASSIGN(const epcclEpHandleConfig_t config, read_struct("config", given, defaults));
@@ -159,9 +174,11 @@ Result<ep::SlotRules> read_rules(epcclEpLayout_t layout, const epcclEpHandleConf
   rules.alignment = std::max(config.dispatch_output_per_expert_alignment, 1U);
   rules.capacity = config.max_tokens_per_expert;
   rules.pad = config.pad_to_capacity != 0;
+  rules.max_topk = config.static_topk;
   if (rules.layout != ep::SlotLayout::expert_major && (rules.alignment > 1 || rules.capacity > 0))
     return Status(Code::invalid_argument, "an alignment or a capacity of experts needs the expert-major layout");
   if (rules.pad && rules.capacity == 0) return Status(Code::invalid_argument, "pad_to_capacity without max_tokens_per_expert");
+  if (rules.max_topk > 0) EPCCL_TRY(make_static(rules));
   return rules;
 }
 

@@ -1,4 +1,4 @@
-// Cuts lists of tokens into blocks.
+// Cuts lists of tokens into blocks, and lays them out: packed, or each block in a place of its own, as large as it can become.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +13,10 @@ class BlockCutter {
  public:
   BlockCutter(uint32_t tokens, uint32_t block_tokens)
       : tokens_(tokens), block_tokens_(std::max(block_tokens, 1U)), blocks_((tokens + block_tokens_ - 1) / block_tokens_) {}
+
+  uint32_t tokens() const { return tokens_; }
+  uint32_t block_of(uint32_t token) const { return token / block_tokens_; }
+  uint32_t first_token(uint32_t block) const { return block * block_tokens_; }
 
   /// Where each block begins among `tokens`, ascending; and their end.
   std::vector<uint32_t> cut(std::span<const uint32_t> tokens) const {
@@ -38,6 +42,13 @@ class BlockCutter {
     while (begin.size() <= token / block_tokens_) begin.push_back(index);
   }
   void finish(uint32_t count, std::vector<uint32_t>& begin) const { begin.resize(blocks_ + 1, count); }
+
+  /// Where each block begins that has `per_token` places for each of its tokens.
+  std::vector<uint32_t> lay_out(uint32_t per_token) const {
+    std::vector<uint32_t> begin = cut_all();
+    for (uint32_t& place : begin) place *= per_token;
+    return begin;
+  }
 
  private:
   uint32_t tokens_, block_tokens_;

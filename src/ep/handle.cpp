@@ -12,7 +12,7 @@
 namespace epccl::ep {
 
 // What is wrong with this rank's own arguments goes into its header: the others learn it from there, and nobody waits.
-SourceHeader Handle::describe(const TopK& topk, Routing& routing) const {
+SourceHeader Handle::describe(const TopK& topk) const {
   const GroupOptions& options = group_->options();
   SourceHeader header;
   header.tokens = topk.tokens;
@@ -29,6 +29,10 @@ SourceHeader Handle::describe(const TopK& topk, Routing& routing) const {
     header.problem = SourceHeader::k_too_large;
     return header;
   }
+  if (static_ && topk.tokens > 0 && topk.k != rules_.max_topk) {
+    header.problem = SourceHeader::not_static_k;
+    return header;
+  }
   for (size_t i = 0; i < size_t{topk.tokens} * topk.k; ++i) {
     const int64_t expert = topk.at(i);
     if (expert >= -1 && expert < static_cast<int64_t>(options.experts)) continue;
@@ -38,16 +42,26 @@ SourceHeader Handle::describe(const TopK& topk, Routing& routing) const {
     header.bad_expert_id = expert;
     return header;
   }
-  routing = Routing(group_->cluster(), group_->experts(), topk);
-  const auto& parameters = communicator().config().parameters;
-  const BlockLimits limits{options.max_token_bytes + topk.k * sizeof(float), parameters.chunk_bytes, parameters.scratch_bytes};
-  describe_source(group_->cluster(), group_->rank(), routing, limits, header);
   return header;
 }
 
-Status Handle::exchange(const SourceHeader& header, const Routing& routing) {
+Status Handle::exchange(SourceHeader header, const TopK& topk) {
+  routing_ = {};
+  if (header.problem == SourceHeader::none) routing_ = Routing(group_->cluster(), group_->experts(), topk);
+  if (static_) {
+    EPCCL_TRY(static_->gather(header, topk));
+    sources_ = static_->layouts();
+    return {};
+  }
+  const auto& parameters = communicator().config().parameters;
+  const BlockLimits limits{group_->options().max_token_bytes + topk.k * sizeof(float), parameters.chunk_bytes, parameters.scratch_bytes};
+  if (header.problem == SourceHeader::none) describe_source(group_->cluster(), group_->rank(), routing_, limits, header);
+  return exchange_messages(header);
+}
+
+Status Handle::exchange_messages(const SourceHeader& header) {
   const auto ranks = static_cast<size_t>(group_->cluster().ranks());
-  const SourceMessages messages = make_messages(group_->cluster(), group_->rank(), header, routing);
+  const SourceMessages messages = make_messages(group_->cluster(), group_->rank(), header, routing_);
   std::vector<uint64_t> bytes(ranks), at(ranks), offsets;
   for (size_t rank = 0; rank < ranks; ++rank) {
     at[rank] = messages.begin[rank] * sizeof(uint32_t);
@@ -76,6 +90,8 @@ Status Handle::check_headers() const {
                      theirs.tokens, group_->options().max_tokens);
       case SourceHeader::k_too_large:
         return error(Code::invalid_argument, "rank {} has a top-{} table: at most {} experts a token", rank, theirs.k, max_topk);
+      case SourceHeader::not_static_k:
+        return error(Code::invalid_argument, "rank {} has a top-{} table: the handle's static_topk is {}", rank, theirs.k, rules_.max_topk);
       default:
         return error(Code::invalid_argument, "rank {}: topk_idx[{}][{}] is expert {}, but there are {} experts", rank,
                      theirs.bad_token, theirs.bad_k, theirs.bad_expert_id, group_->options().experts);
@@ -110,7 +126,8 @@ Status Handle::choose() {
       possible[i] = possible[i] && block > 0;
       auto& load = loads[i][static_cast<size_t>(cluster.node_of(rank))];
       load.rows += header.network_rows[i];
-      if (block > 0) load.messages += uint64_t{header.network_streams[i]} * ((header.tokens + block - 1) / block);
+      const uint64_t tokens = static_ ? rules_.max_tokens : header.tokens;
+      if (block > 0) load.messages += header.network_streams[i] * ((tokens + block - 1) / block);
     }
   }
   EPCCL_ASSIGN(const algorithms::StrategyChoice choice,
@@ -126,55 +143,61 @@ Status Handle::choose() {
 }
 
 // With a capacity, which of its entries were dropped only the owners of the experts know: they tell every source how many
-// entries came before its own.
-Status Handle::find_dropped(const TopK& topk) {
-  dropped_.clear();
-  if (rules_.capacity == 0) return {};
+// entries came before its own. (In static mode every rank has seen all tables.) The counts, by expert id.
+Result<std::vector<uint32_t>> Handle::entries_before() {
+  if (static_) return static_->entries_before();
   const topology::Cluster& cluster = group_->cluster();
   const ExpertMap& experts = group_->experts();
   const auto ranks = static_cast<size_t>(cluster.ranks());
   const uint32_t first = experts.first(group_->rank()), count = experts.count(group_->rank());
-  std::vector<uint32_t> before;
+  std::vector<uint32_t> mine;
   std::vector<uint64_t> at;
   for (int source = 0; source < cluster.ranks(); ++source) {
-    at.push_back(before.size() * sizeof(uint32_t));
-    for (uint32_t expert = first; expert < first + count; ++expert) before.push_back(node_slots_->entries_before(source, expert));
+    at.push_back(mine.size() * sizeof(uint32_t));
+    for (uint32_t expert = first; expert < first + count; ++expert) mine.push_back(node_slots_->entries_before(source, expert));
   }
   std::vector<std::byte> received;
   std::vector<uint64_t> offsets;
-  EPCCL_TRY(communicator().alltoallv_unknown("ep dropped entries", before.data(),
-                                             std::vector<uint64_t>(ranks, count * sizeof(uint32_t)), at, received, offsets));
-  dropped_.assign(size_t{tokens_} * k_, 0);
-  for (int owner = 0; owner < cluster.ranks(); ++owner) {
-    std::vector<uint32_t> next(experts.count(owner));
-    if (!next.empty()) std::memcpy(next.data(), received.data() + offsets[static_cast<size_t>(owner)], next.size() * sizeof(uint32_t));
-    const RankRows rows = routing_.to_rank(owner);
-    size_t row = SIZE_MAX;  // + 1 at the first entry
-    for (const uint32_t word : rows.entries) {
-      row += word & 1;
-      if (next[Entry{word}.expert()]++ >= rules_.capacity) dropped_[size_t{rows.tokens[row]} * topk.k + Entry{word}.k()] = 1;
-    }
+  EPCCL_TRY(communicator().alltoallv_unknown("ep dropped entries", mine.data(), std::vector<uint64_t>(ranks, count * sizeof(uint32_t)),
+                                             at, received, offsets));
+  std::vector<uint32_t> before(experts.experts());
+  for (uint32_t expert = 0; expert < experts.experts(); ++expert) {
+    const ExpertMap::Place& place = experts.place(expert);
+    const uint64_t index = place.node_index - experts.first(place.rank);
+    std::memcpy(&before[expert], received.data() + offsets[static_cast<size_t>(place.rank)] + index * sizeof(uint32_t), sizeof(uint32_t));
   }
+  return before;
+}
+
+Status Handle::find_dropped(const TopK& topk) {
+  dropped_.clear();
+  if (rules_.capacity == 0) return {};
+  EPCCL_ASSIGN(std::vector<uint32_t> next, entries_before());
+  dropped_.assign(size_t{topk.tokens} * topk.k, 0);
+  for (size_t i = 0; i < dropped_.size(); ++i)
+    if (const int64_t expert = topk.at(i); expert >= 0 && next[static_cast<size_t>(expert)]++ >= rules_.capacity) dropped_[i] = 1;
   return {};
 }
 
 Status Handle::update(const TopK& topk) {
   failure_ = {};
   has_weights_ = false;
-  dispatch_plans_.clear();
-  combine_plans_.clear();
+  if (!static_) {
+    dispatch_plans_.clear();
+    combine_plans_.clear();
+  }
   tokens_ = topk.tokens;
-  routing_ = {};
-  const SourceHeader header = describe(topk, routing_);
-  EPCCL_TRY(exchange(header, routing_));
+  EPCCL_TRY(exchange(describe(topk), topk));
   failure_ = check_headers();
   if (failure_.ok()) failure_ = choose();
   if (!failure_.ok()) return {};
   k_ = topk.k;  // unless this rank has no tokens, and others know better
   for (const SourceLayout& source : sources_)
     if (source.header.tokens > 0) k_ = source.header.k;
+  if (static_) k_ = rules_.max_topk;
   node_slots_.emplace(group_->cluster(), group_->experts(), group_->cluster().node_of(group_->rank()), rules_, sources_);
-  exchange_ = make_exchange(group_->cluster(), group_->experts(), group_->rank(), strategy_, routing_, *node_slots_, sources_);
+  exchange_ = make_exchange(group_->cluster(), group_->experts(), group_->rank(), strategy_, routing_, *node_slots_, sources_,
+                            static_ ? Sizes::from_maxima : Sizes::from_routing);
   return find_dropped(topk);
 }
 
@@ -188,9 +211,15 @@ algorithms::TokenParameters Handle::parameters(uint64_t row_bytes) const {
   return parameters;
 }
 
+// In static mode plans outlive a routing.
+const runtime::CompiledPlan& Handle::current(runtime::CompiledPlan& plan) const {
+  plan.use_tables(exchange_.tables);
+  return plan;
+}
+
 const runtime::CompiledPlan& Handle::dispatch_plan(uint64_t row_bytes, bool contiguous_input) {
   const std::pair key{row_bytes, contiguous_input};
-  if (const auto it = dispatch_plans_.find(key); it != dispatch_plans_.end()) return it->second;
+  if (const auto it = dispatch_plans_.find(key); it != dispatch_plans_.end()) return current(it->second);
   algorithms::TokenParameters with = parameters(row_bytes);
   with.contiguous_input = contiguous_input;
   const auto plan = algorithms::build_dispatch(group_->cluster(), exchange_, group_->rank(), with);
@@ -198,22 +227,24 @@ const runtime::CompiledPlan& Handle::dispatch_plan(uint64_t row_bytes, bool cont
 }
 
 const runtime::CompiledPlan& Handle::combine_plan(uint64_t row_bytes) {
-  if (const auto it = combine_plans_.find(row_bytes); it != combine_plans_.end()) return it->second;
+  if (const auto it = combine_plans_.find(row_bytes); it != combine_plans_.end()) return current(it->second);
   const auto plan = algorithms::build_combine(group_->cluster(), exchange_, group_->rank(), parameters(row_bytes));
   return combine_plans_.emplace(row_bytes, runtime::compile(plan, group_->cluster())).first->second;
 }
 
 LinkTraffic Handle::traffic() const {
   LinkTraffic traffic;
-  for (const algorithms::TokenStream& stream : exchange_.outgoing) traffic.tokens_network += stream.block_begin.back();
+  if (exchange_.tables == nullptr) return traffic;  // no routing yet
+  const plan::RowTables& tables = *exchange_.tables;
+  for (const algorithms::TokenStream& stream : exchange_.outgoing) traffic.tokens_network += stream.blocks.taken(tables);
   const auto count = [&](const algorithms::TokenStream& stream) {
     for (const algorithms::Delivery& delivery : stream.deliveries)
-      (delivery.rank == group_->rank() ? traffic.tokens_local : traffic.tokens_node) += delivery.block_begin.back();
+      (delivery.rank == group_->rank() ? traffic.tokens_local : traffic.tokens_node) += delivery.blocks.taken(tables);
   };
   count(exchange_.own);
   for (const algorithms::TokenStream& stream : exchange_.incoming) {
     count(stream);
-    traffic.returned_network += stream.block_begin.back();
+    traffic.returned_network += stream.blocks.taken(tables);
   }
   return traffic;
 }

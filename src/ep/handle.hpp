@@ -13,6 +13,7 @@
 #include "ep/group.hpp"
 #include "ep/layout.hpp"
 #include "ep/routing.hpp"
+#include "ep/static_tables.hpp"
 #include "ep/window.hpp"
 #include "runtime/executor/compiled_plan.hpp"
 #include "runtime/executor/row_buffers.hpp"
@@ -29,7 +30,9 @@ struct LinkTraffic {
 
 class Handle {
  public:
-  Handle(std::shared_ptr<Group> group, const SlotRules& rules) : group_(std::move(group)), rules_(rules) {}
+  Handle(std::shared_ptr<Group> group, const SlotRules& rules) : group_(std::move(group)), rules_(rules) {
+    if (rules.max_topk > 0) static_.emplace(*group_, rules);
+  }
 
   /// Collective, from work of the communicator. An error that is returned has broken the communicator; one that all ranks
   /// found alike in what they were given is kept: failure().
@@ -80,15 +83,19 @@ class Handle {
   size_t local() const { return static_cast<size_t>(group_->cluster().local_of(group_->rank())); }
 
  private:
-  SourceHeader describe(const TopK& topk, Routing& routing) const;
-  Status exchange(const SourceHeader& header, const Routing& routing);
+  SourceHeader describe(const TopK& topk) const;
+  Status exchange(SourceHeader header, const TopK& topk);
+  Status exchange_messages(const SourceHeader& header);
   Status check_headers() const;
   Status choose();
   Status find_dropped(const TopK& topk);
+  Result<std::vector<uint32_t>> entries_before();
+  const runtime::CompiledPlan& current(runtime::CompiledPlan& plan) const;
   algorithms::TokenParameters parameters(uint64_t row_bytes) const;
 
   const std::shared_ptr<Group> group_;
   const SlotRules rules_;
+  std::optional<StaticTables> static_;  // in static mode
   Status failure_{Code::invalid_usage, "the handle has no routing yet"};
   uint32_t tokens_ = 0, k_ = 0;
   Routing routing_;

@@ -29,6 +29,8 @@ struct SlotRules {
   uint32_t alignment = 1;
   uint32_t capacity = 0;  // 0: none
   bool pad = false;
+  // Static mode: all sizes come from maxima, tables have this many columns. 0: sizes follow the routing.
+  uint32_t max_topk = 0;
 };
 
 /// Row numbers of all ranks of one node: what each rank can compute alike from the sources' counts.
@@ -90,9 +92,13 @@ void for_each_entry(const NodeSlots& slots, int source, size_t local, uint32_t f
   }
 }
 
-/// All that `rank` needs to run dispatches and combines: streams and tables for `strategy`. `routing` is its own.
+/// Where sizes come from: a plan for one exchange of maxima serves all others that have the same.
+enum class Sizes : uint8_t { from_routing, from_maxima };
+
+/// All that `rank` needs to run dispatches and combines: streams and tables for `strategy`. `routing` is its own. From maxima:
+/// SlotRules::max_tokens tokens a rank, max_topk entries a token.
 algorithms::TokenExchange make_exchange(const topology::Cluster& cluster, const ExpertMap& experts, int rank,
                                         Strategy strategy, const Routing& routing, const NodeSlots& slots,
-                                        std::span<const SourceLayout> sources);
+                                        std::span<const SourceLayout> sources, Sizes sizes = Sizes::from_routing);
 
 }  // namespace epccl::ep

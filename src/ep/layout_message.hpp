@@ -27,7 +27,7 @@ int relay_of(const topology::Cluster& cluster, int source, int node);
 
 /// Of one source; every rank gets them from every source, so all can decide alike.
 struct SourceHeader {
-  enum Problem : uint32_t { none = 0, too_many_tokens = 1, bad_expert = 2, k_too_large = 3 };
+  enum Problem : uint32_t { none = 0, too_many_tokens = 1, bad_expert = 2, k_too_large = 3, not_static_k = 4 };
 
   int64_t bad_expert_id = 0;
   uint32_t problem = none;

@@ -20,4 +20,9 @@ struct BlockLimits {
 void describe_source(const topology::Cluster& cluster, int source, const Routing& routing, const BlockLimits& limits,
                      SourceHeader& header);
 
+/// The same for static mode, where nothing may depend on the routing: for `tokens` tokens with `k` entries; network_rows are
+/// what uniform routing is expected to give.
+void describe_maxima(const topology::Cluster& cluster, const ExpertMap& experts, int source, uint32_t tokens, uint32_t k,
+                     const BlockLimits& limits, SourceHeader& header);
+
 }  // namespace epccl::ep

@@ -21,6 +21,17 @@ std::string EpCase::text() const {
                      tokens_text);
 }
 
+namespace {
+
+std::vector<int64_t> random_table(const EpCase& what, uint32_t tokens, std::mt19937_64& random) {
+  std::vector<int64_t> table;
+  for (uint32_t i = 0; i < tokens * what.k; ++i)
+    table.push_back(random() % 8 == 0 ? -1 : static_cast<int64_t>(random() % what.experts));
+  return table;
+}
+
+}  // namespace
+
 EpCase random_case(const topology::Cluster& cluster, SlotLayout layout, std::mt19937_64& random) {
   const auto below = [&](uint64_t limit) { return static_cast<uint32_t>(random() % limit); };
   EpCase made{cluster, 1 + below(24), {}, 1 + below(8), {}, {}, 0, 0};
@@ -29,12 +40,10 @@ EpCase random_case(const topology::Cluster& cluster, SlotLayout layout, std::mt1
       made.expert_to_rank.push_back(static_cast<int>(below(static_cast<uint64_t>(cluster.ranks()))));
   uint32_t most = 0;
   for (int rank = 0; rank < cluster.ranks(); ++rank) {
-    const uint32_t tokens = below(4) == 0 ? 0 : below(30);
-    most = std::max(most, tokens);
-    auto& table = made.topk.emplace_back();
-    for (uint32_t i = 0; i < tokens * made.k; ++i) table.push_back(below(8) == 0 ? -1 : static_cast<int64_t>(below(made.experts)));
+    made.topk.push_back(random_table(made, below(4) == 0 ? 0 : below(30), random));
+    most = std::max(most, made.tokens(rank));
   }
-  made.rules = {layout, most + below(3), 1, 0, false};
+  made.rules = {layout, most + below(3), 1, 0, false, made.k};
   if (layout == SlotLayout::expert_major) {
     made.rules.alignment = 1 + below(5);
     if (below(2) == 0) made.rules.capacity = 1 + below(20);
@@ -43,6 +52,12 @@ EpCase random_case(const topology::Cluster& cluster, SlotLayout layout, std::mt1
   // From messages of one row to everything in one.
   made.chunk_bytes = below(3) == 0 ? 1 : ep_row * (1 + below(12));
   made.scratch_bytes = below(3) == 0 ? 8 << 20 : 4 * ep_row * (64 + below(100));
+  return made;
+}
+
+EpCase other_routing(const EpCase& like, std::mt19937_64& random) {
+  EpCase made = like;
+  for (auto& table : made.topk) table = random_table(made, static_cast<uint32_t>(random() % (like.rules.max_tokens + 1)), random);
   return made;
 }
 

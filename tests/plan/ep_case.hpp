@@ -33,6 +33,9 @@ inline constexpr uint64_t ep_row = 10;  // bytes of a row
 /// Random tokens per rank (some none), k, experts, map, and entries (some unused).
 EpCase random_case(const topology::Cluster& cluster, ep::SlotLayout layout, std::mt19937_64& random);
 
+/// The same but for the tables: each rank has up to max_tokens tokens with other entries.
+EpCase other_routing(const EpCase& like, std::mt19937_64& random);
+
 /// What every rank knows after the layout exchange, as the library does it: messages made, delivered and read.
 struct EpViews {
   std::vector<ep::SourceMessages> messages;            // that sources refer to

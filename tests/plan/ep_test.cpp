@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "algorithms/ep/dispatch.hpp"
+#include "ep/source_header.hpp"
 #include "ep_case.hpp"
 #include "plan/verifier.hpp"
 #include "shapes.hpp"
@@ -28,7 +29,8 @@ struct Plans {
   plan::Plan dispatch, combine;
 };
 
-Plans build(const EpCase& what, const ep::ExpertMap& experts, const tests::EpViews& views, Strategy strategy) {
+Plans build(const EpCase& what, const ep::ExpertMap& experts, const tests::EpViews& views, Strategy strategy,
+            ep::Sizes sizes = ep::Sizes::from_routing) {
   TokenParameters parameters;
   parameters.row_bytes = ep_row;
   parameters.scratch_bytes = what.scratch_bytes;
@@ -40,7 +42,7 @@ Plans build(const EpCase& what, const ep::ExpertMap& experts, const tests::EpVie
               {what.cluster, fmt::format("combine {}", to_string(strategy)), {}}};
   for (int rank = 0; rank < what.cluster.ranks(); ++rank) {
     const auto exchange = make_exchange(what.cluster, experts, rank, strategy, views.routings[static_cast<size_t>(rank)],
-                                        views.slots[static_cast<size_t>(rank)], views.sources[static_cast<size_t>(rank)]);
+                                        views.slots[static_cast<size_t>(rank)], views.sources[static_cast<size_t>(rank)], sizes);
     plans.dispatch.ranks.push_back(build_dispatch(what.cluster, exchange, rank, parameters));
     plans.combine.ranks.push_back(build_combine(what.cluster, exchange, rank, parameters));
   }
@@ -58,6 +60,27 @@ uint64_t rows_between(const EpCase& what, const EpOracle& oracle, Strategy strat
   return rows;
 }
 
+bool fits(const tests::EpViews& views, Strategy strategy) {
+  return std::ranges::all_of(views.headers, [&](const auto& header) { return header.block_tokens[static_cast<size_t>(strategy)] > 0; });
+}
+
+void prove(const EpCase& what, const EpOracle& oracle, Strategy strategy, const Plans& plans) {
+  plan::VerifyReport there, back;
+  std::vector<uint64_t> inputs;
+  for (int rank = 0; rank < what.cluster.ranks(); ++rank) inputs.push_back(what.tokens(rank) * ep_row);
+  const Status dispatched = plan::verify(plans.dispatch, oracle.dispatch(), {}, inputs, &there);
+  ASSERT_TRUE(dispatched.ok()) << dispatched.message();
+  const auto sums = oracle.combine();
+  const Status combined = plan::verify(plans.combine, {}, sums, {}, &back);
+  ASSERT_TRUE(combined.ok()) << combined.message();
+  for (int from = 0; from < what.cluster.nodes(); ++from)
+    for (int to = 0; to < what.cluster.nodes(); ++to) {
+      const uint64_t rows = from == to ? 0 : rows_between(what, oracle, strategy, from, to);
+      ASSERT_EQ(there.links.between_nodes(from, to), rows * ep_row);
+      ASSERT_EQ(back.links.between_nodes(to, from), rows * ep_row);
+    }
+}
+
 void prove(const EpCase& what) {
   SCOPED_TRACE(what.text());
   const ep::ExpertMap experts = tests::experts_of(what);
@@ -67,23 +90,45 @@ void prove(const EpCase& what) {
     ASSERT_EQ(views.slots[static_cast<size_t>(rank)].slots(static_cast<size_t>(what.cluster.local_of(rank))), oracle.rows(rank));
   for (const Strategy strategy : ep::strategies) {
     SCOPED_TRACE(to_string(strategy));
-    const bool fits = std::ranges::all_of(views.headers, [&](const auto& header) { return header.block_tokens[static_cast<size_t>(strategy)] > 0; });
-    if (!fits) continue;
-    const Plans plans = build(what, experts, views, strategy);
-    plan::VerifyReport there, back;
-    std::vector<uint64_t> inputs;
-    for (int rank = 0; rank < what.cluster.ranks(); ++rank) inputs.push_back(what.tokens(rank) * ep_row);
-    const Status dispatched = plan::verify(plans.dispatch, oracle.dispatch(), {}, inputs, &there);
-    ASSERT_TRUE(dispatched.ok()) << dispatched.message();
-    const auto sums = oracle.combine();
-    const Status combined = plan::verify(plans.combine, {}, sums, {}, &back);
-    ASSERT_TRUE(combined.ok()) << combined.message();
-    for (int from = 0; from < what.cluster.nodes(); ++from)
-      for (int to = 0; to < what.cluster.nodes(); ++to) {
-        const uint64_t rows = from == to ? 0 : rows_between(what, oracle, strategy, from, to);
-        ASSERT_EQ(there.links.between_nodes(from, to), rows * ep_row);
-        ASSERT_EQ(back.links.between_nodes(to, from), rows * ep_row);
-      }
+    if (fits(views, strategy)) prove(what, oracle, strategy, build(what, experts, views, strategy));
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+// What the ranks know in static mode: blocks are cut by the maxima.
+tests::EpViews static_views(const EpCase& what, const ep::ExpertMap& experts) {
+  auto views = tests::exchange_layouts(what, experts);
+  for (int source = 0; source < what.cluster.ranks(); ++source) {
+    ep::SourceHeader maxima;
+    describe_maxima(what.cluster, experts, source, what.rules.max_tokens, what.k, {ep_row, what.chunk_bytes, what.scratch_bytes}, maxima);
+    for (auto& of_rank : views.sources) of_rank[static_cast<size_t>(source)].header.block_tokens = maxima.block_tokens;
+    views.headers[static_cast<size_t>(source)] = maxima;
+  }
+  return views;
+}
+
+void use_tables_of(plan::Plan& plan, const plan::Plan& other) {
+  for (size_t rank = 0; rank < plan.ranks.size(); ++rank) {
+    plan.ranks[rank].tables = other.ranks[rank].tables;
+    for (plan::Step& step : plan.ranks[rank].steps) count_rows(step, *plan.ranks[rank].tables);
+  }
+}
+
+// Plans that were made for `first` do what `second` asks for, with the tables of that.
+void prove_reuse(const EpCase& first, const EpCase& second) {
+  SCOPED_TRACE(second.text());
+  const ep::ExpertMap experts = tests::experts_of(first);
+  const auto views = static_views(first, experts), other_views = static_views(second, experts);
+  const EpOracle oracle(second);
+  for (const Strategy strategy : ep::strategies) {
+    SCOPED_TRACE(to_string(strategy));
+    if (!fits(views, strategy)) continue;
+    Plans plans = build(first, experts, views, strategy, ep::Sizes::from_maxima);
+    const Plans others = build(second, experts, other_views, strategy, ep::Sizes::from_maxima);
+    use_tables_of(plans.dispatch, others.dispatch);
+    use_tables_of(plans.combine, others.combine);
+    prove(second, oracle, strategy, plans);
+    if (testing::Test::HasFatalFailure()) return;
   }
 }
 
@@ -97,10 +142,25 @@ TEST(ExpertParallel, IsRightForRandomRoutingsOnEveryShape) {
       }
 }
 
+TEST(StaticExpertParallel, PlansServeEveryRoutingWithTheSameMaxima) {
+  auto random = tests::seeded_generator("static ep");
+  for (int repeat = 0; repeat < 6; ++repeat)
+    for (const Cluster& cluster : tests::small_shapes())
+      for (const SlotLayout layout : {SlotLayout::rank_major, SlotLayout::expert_major}) {
+        EpCase first = tests::random_case(cluster, layout, random);
+        if (layout == SlotLayout::expert_major) {
+          first.rules.capacity = 1 + static_cast<uint32_t>(random() % 20);
+          first.rules.pad = true;
+        }
+        prove_reuse(first, tests::other_routing(first, random));
+        if (HasFatalFailure()) return;
+      }
+}
+
 // Every rank has `tokens` tokens; entries come from `choose(rank, token, position)`.
 template <typename Choose>
 EpCase regular_case(const Cluster& cluster, uint32_t experts, uint32_t k, uint32_t tokens, SlotLayout layout, Choose choose) {
-  EpCase made{cluster, experts, {}, k, {}, {layout, tokens, 1, 0, false}, 4096, 8 << 20};
+  EpCase made{cluster, experts, {}, k, {}, {layout, tokens, 1, 0, false, k}, 4096, 8 << 20};
   for (int rank = 0; rank < cluster.ranks(); ++rank) {
     auto& table = made.topk.emplace_back();
     for (uint32_t token = 0; token < tokens; ++token)

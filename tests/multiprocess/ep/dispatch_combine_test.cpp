@@ -64,14 +64,42 @@ TEST(EpHandle, IsReusedForTheNextRouting) {
     Comm comm(context);
     std::mt19937_64 random(seed);
     Problem problem = random_problem({2, 2}, random);
+    Layer layer(context, comm, problem);
     for (int step = 0; step < 3; ++step) {
-      Layer layer(context, comm, problem);
       layer.update();
       layer.forward(false);
-      layer.update();
-      layer.forward(false);
-      // The same shape, routed anew.
-      for (auto& table : problem.topk) std::ranges::shuffle(table, random);
+      reroute(problem, random);
+      layer.take(problem);
+    }
+  });
+}
+
+// One handle in static mode, one that is not, and what is expected: all the same, routing after routing.
+TEST_P(DispatchCombine, IsTheSameInStaticMode) {
+  const uint64_t seed = seed_of_this_test();
+  const RunOptions options{GetParam(), {}, {}};
+  run_ranks(options, [&, seed](const RankContext& context) {
+    Comm comm(context);
+    std::mt19937_64 random(seed);
+    for (int i = 0; i < (context.ranks > 8 ? 2 : 4) && !testing::Test::HasFailure(); ++i) {
+      Problem problem = random_problem_of_fixed_size(options.ranks_per_node, random);
+      Problem fixed = problem;
+      fixed.is_static = true;
+      Layer dynamic_layer(context, comm, problem), static_layer(context, comm, fixed);
+      for (int step = 0; step < 3; ++step) {
+        SCOPED_TRACE(fmt::format("problem {}, step {}: {}", i, step, fixed.text()));
+        for (Layer* layer : {&dynamic_layer, &static_layer}) {
+          layer->update();
+          layer->forward(problem.by_expert());
+          layer->check_stats();
+          if (problem.by_expert()) layer->backward();
+        }
+        reroute(problem, random);
+        fixed = problem;
+        fixed.is_static = true;
+        dynamic_layer.take(problem);
+        static_layer.take(fixed);
+      }
     }
   });
 }

@@ -19,7 +19,7 @@ struct Setting {
   void make_group() { ASSERT_EQ(epcclEpCreateGroup(&group, comm, &config), epcclSuccess) << epcclGetLastError(nullptr); }
   epcclResult_t make_handle(size_t tokens, size_t k, epcclEpLayout_t layout = EPCCL_EP_LAYOUT_FLAT) {
     Tensor topk(epcclInt64, table.data(), {tokens, k});
-    return epcclEpCreateHandle(&handle, group, layout, topk, nullptr, nullptr, nullptr);
+    return epcclEpCreateHandle(&handle, group, layout, topk, nullptr, &handle_config, nullptr);
   }
   epcclResult_t dispatch(size_t rows, size_t hidden, bool with_weights = false) {
     Tensor in(epcclFloat32, input.data(), {4, hidden}), out(epcclFloat32, output.data(), {rows, hidden});
@@ -41,6 +41,7 @@ struct Setting {
   const RankContext& context;
   epcclComm_t comm;
   epcclEpGroupConfig_t config = EPCCL_EP_GROUP_CONFIG_INIT;
+  epcclEpHandleConfig_t handle_config = EPCCL_EP_HANDLE_CONFIG_INIT;
   epcclEpGroup_t group = nullptr;
   epcclEpHandle_t handle = nullptr;
   std::vector<int64_t> table{0, 1, 2, 3, 0, 2, 1, 3, 0, 0, 0, 0, 0, 0, 0, 0};
@@ -96,6 +97,30 @@ TEST(EpMisuse, TooManyTokensAndOtherTopKAreNamedOnEveryRank) {
   });
 }
 
+TEST(EpMisuse, StaticModeKeepsToItsMaxima) {
+  run_ranks(two_nodes, [](const RankContext& context) {
+    Comm comm(context);
+    Setting setting(context, comm);
+    setting.make_group();
+    setting.handle_config.static_topk = 2;
+    expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_FLAT), "static mode needs the rank-major");
+    expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_EXPERT_MAJOR), "needs max_tokens_per_expert");
+    setting.handle_config.static_topk = 65;
+    expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_RANK_MAJOR), "static_topk 65");
+    setting.handle_config.static_topk = 2;
+    expect_error(context, setting.make_handle(context.rank == 1 ? 5 : 4, 2, EPCCL_EP_LAYOUT_RANK_MAJOR), "rank 1 has 5 tokens");
+    expect_error(context, setting.make_handle(4, context.rank == 3 ? 1 : 2, EPCCL_EP_LAYOUT_RANK_MAJOR),
+                 "rank 3 has a top-1 table: the handle's static_topk is 2");
+    if (context.rank == 2) setting.table[3] = -2;
+    expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_RANK_MAJOR), "rank 2: topk_idx[1][1] is expert -2");
+    // Nothing is lost: the next attempt works.
+    setting.table[3] = 3;
+    ASSERT_EQ(setting.make_handle(4, 2, EPCCL_EP_LAYOUT_RANK_MAJOR), epcclSuccess) << epcclGetLastError(nullptr);
+    EXPECT_EQ(setting.dispatch(16, 8), epcclSuccess) << epcclGetLastError(nullptr);
+    setting.destroy();
+  });
+}
+
 // What breaks the communicator.
 void expect_broken(const std::string& part, const std::function<epcclResult_t(Setting&)>& call) {
   run_ranks(two_nodes, [&](const RankContext& context) {
@@ -120,6 +145,18 @@ TEST(EpMisuse, AWeightThatIsNoNumberIsToldToAll) {
 
 TEST(EpMisuse, AnOutputThatIsTooSmallIsToldToAll) {
   expect_broken("the output has 3 rows, but", [](Setting& setting) { return setting.dispatch(setting.context.rank == 2 ? 3 : 100, 8); });
+}
+
+TEST(EpMisuse, RanksThatDisagreeOnStaticModeAreToldByAll) {
+  run_ranks(two_nodes, [](const RankContext& context) {
+    Comm comm(context);
+    Setting setting(context, comm);
+    setting.make_group();
+    if (context.rank != 3) setting.handle_config.static_topk = 2;
+    expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_RANK_MAJOR), "ep static layout of 4 tokens top-2");
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+    comm.forget();
+  });
 }
 
 TEST(EpMisuse, RanksThatDisagreeOnTheRowsAreToldByAll) {

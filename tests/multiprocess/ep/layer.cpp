@@ -7,18 +7,7 @@
 namespace epccl::tests {
 
 Layer::Layer(const RankContext& context, epcclComm_t comm, const Problem& problem, epcclStream_t stream)
-    : context_(context),
-      problem_(problem),
-      expected_(problem),
-      stream_(stream),
-      row_expert_(expected_.rows(context.rank), -1),
-      row_weight_(expected_.rows(context.rank)),
-      input_(problem.type, size_t{tokens()} * problem.hidden),
-      received_(problem.type, size_t{rows()} * problem.hidden),
-      combined_(problem.type, size_t{tokens()} * problem.hidden),
-      received_weights_(rows() * size_t{problem.by_expert() ? 1 : problem.k}),
-      home_weights_(size_t{tokens()} * problem.k, -1),
-      received_topk_(size_t{rows()} * problem.k, 77) {
+    : context_(context), stream_(stream) {
   epcclEpGroupConfig_t group_config = EPCCL_EP_GROUP_CONFIG_INIT;
   group_config.num_experts = problem.experts;
   group_config.expert_to_rank = problem.owner.data();
@@ -30,17 +19,32 @@ Layer::Layer(const RankContext& context, epcclComm_t comm, const Problem& proble
   config.dispatch_output_per_expert_alignment = problem.alignment;
   config.max_tokens_per_expert = problem.capacity;
   config.pad_to_capacity = problem.pad ? 1 : 0;
+  config.static_topk = problem.is_static ? problem.k : 0;
   expect_ok(epcclEpCreateHandle(&handle_, group_, problem.layout, nullptr, nullptr, &config, stream_));
+  take(problem);
+}
+
+void Layer::take(const Problem& problem) {
+  problem_ = problem;
+  expected_.emplace(problem_);
+  row_expert_.assign(rows(), -1);
+  row_weight_.assign(rows(), 0);
+  input_ = Numbers(problem_.type, size_t{tokens()} * problem_.hidden);
+  received_ = Numbers(problem_.type, size_t{rows()} * problem_.hidden);
+  combined_ = Numbers(problem_.type, size_t{tokens()} * problem_.hidden);
+  received_weights_.assign(rows() * size_t{problem_.by_expert() ? 1 : problem_.k}, 0);
+  home_weights_.assign(size_t{tokens()} * problem_.k, -1);
+  received_topk_.assign(size_t{rows()} * problem_.k, 77);
   for (uint32_t token = 0; token < tokens(); ++token)
-    for (uint32_t h = 0; h < problem.hidden; ++h) input_.set(size_t{token} * problem.hidden + h, token_value(context.rank, token, h));
-  for (int source = 0; source < problem.ranks(); ++source)
-    for (size_t at = 0; at < problem.topk[static_cast<size_t>(source)].size(); ++at) {
-      const int64_t expert = problem.topk[static_cast<size_t>(source)][at];
-      const auto token = static_cast<uint32_t>(at / problem.k), position = static_cast<uint32_t>(at % problem.k);
-      const uint32_t row = expected_.slot(source, token, position);
-      if (row == Expected::none || problem.owner[static_cast<size_t>(expert)] != context.rank) continue;
+    for (uint32_t h = 0; h < problem_.hidden; ++h) input_.set(size_t{token} * problem_.hidden + h, token_value(context_.rank, token, h));
+  for (int source = 0; source < problem_.ranks(); ++source)
+    for (size_t at = 0; at < problem_.topk[static_cast<size_t>(source)].size(); ++at) {
+      const int64_t expert = problem_.topk[static_cast<size_t>(source)][at];
+      const auto token = static_cast<uint32_t>(at / problem_.k), position = static_cast<uint32_t>(at % problem_.k);
+      const uint32_t row = expected_->slot(source, token, position);
+      if (row == Expected::none || problem_.owner[static_cast<size_t>(expert)] != context_.rank) continue;
       row_expert_[row] = expert;
-      row_weight_[row] = problem.weights[static_cast<size_t>(source)][at];
+      row_weight_[row] = problem_.weights[static_cast<size_t>(source)][at];
     }
 }
 
@@ -82,17 +86,17 @@ void Layer::update() {
 
   EXPECT_EQ(total[0], static_cast<int32_t>(rows()));
   for (size_t i = 0; i < local_experts.size(); ++i) {
-    EXPECT_EQ(counters[i], expected_.kept(local_experts[i])) << "expert " << local_experts[i];
-    EXPECT_EQ(lost[i], static_cast<int32_t>(expected_.dropped(local_experts[i])));
+    EXPECT_EQ(counters[i], expected_->kept(local_experts[i])) << "expert " << local_experts[i];
+    EXPECT_EQ(lost[i], static_cast<int32_t>(expected_->dropped(local_experts[i])));
     if (problem_.by_expert()) {
-      EXPECT_EQ(offsets[i], static_cast<int32_t>(expected_.offset(local_experts[i])));
+      EXPECT_EQ(offsets[i], static_cast<int32_t>(expected_->offset(local_experts[i])));
     }
   }
   for (int source = 0; !problem_.by_expert() && source < problem_.ranks(); ++source)
     EXPECT_EQ(sources[static_cast<size_t>(source)],
-              std::ranges::count(expected_.origins(context_.rank), source, &Expected::Origin::source));
+              std::ranges::count(expected_->origins(context_.rank), source, &Expected::Origin::source));
   for (size_t at = 0; at < table.size(); ++at) {
-    const uint32_t row = expected_.slot(context_.rank, static_cast<uint32_t>(at / problem_.k), static_cast<uint32_t>(at % problem_.k));
+    const uint32_t row = expected_->slot(context_.rank, static_cast<uint32_t>(at / problem_.k), static_cast<uint32_t>(at % problem_.k));
     EXPECT_EQ(dropped[at] != 0, table[at] >= 0 && row == Expected::none);
   }
 }
@@ -123,7 +127,7 @@ void Layer::dispatch(bool weighted, bool send_only) {
 void Layer::check_received(bool weighted) {
   size_t wrong = 0;
   for (uint32_t row = 0; row < rows(); ++row) {
-    const auto origin = expected_.origins(context_.rank)[row];
+    const auto origin = expected_->origins(context_.rank)[row];
     if (origin.source < 0 && problem_.layout == EPCCL_EP_LAYOUT_RANK_MAJOR) continue;  // a fixed slot that is not used
     for (uint32_t h = 0; h < problem_.hidden; ++h) {
       float value = origin.source < 0 ? 0 : token_value(origin.source, origin.token, h);
@@ -141,11 +145,11 @@ void Layer::check_received(bool weighted) {
 void Layer::check_received_topk() {
   const auto local_experts = problem_.experts_of(context_.rank);
   for (uint32_t row = 0; row < rows(); ++row) {
-    const auto origin = expected_.origins(context_.rank)[row];
+    const auto origin = expected_->origins(context_.rank)[row];
     for (uint32_t position = 0; position < problem_.k; ++position) {
       int32_t local = -1;
       float weight = 0;
-      if (origin.source >= 0 && expected_.slot(origin.source, origin.token, position) == row) {
+      if (origin.source >= 0 && expected_->slot(origin.source, origin.token, position) == row) {
         const size_t at = size_t{origin.token} * problem_.k + position;
         const int64_t expert = problem_.topk[static_cast<size_t>(origin.source)][at];
         if (problem_.owner[static_cast<size_t>(expert)] == context_.rank) {
@@ -169,7 +173,7 @@ void Layer::apply_experts() {
     if (expert_of_row(row) < 0) continue;
     for (uint32_t h = 0; h < problem_.hidden; ++h) {
       const size_t at = size_t{row} * problem_.hidden + h;
-      received_.set(at, expected_.processed(expert_of_row(row), received_.at(at)));
+      received_.set(at, expected_->processed(expert_of_row(row), received_.at(at)));
     }
   }
 }
@@ -196,7 +200,7 @@ void Layer::check_combined(bool weighted) {
   size_t wrong = 0;
   for (uint32_t token = 0; token < tokens(); ++token)
     for (uint32_t h = 0; h < problem_.hidden; ++h) {
-      const float want = expected_.combined(context_.rank, token, h, weighted);
+      const float want = expected_->combined(context_.rank, token, h, weighted);
       const float got = combined_.at(size_t{token} * problem_.hidden + h);
       if (got == want) continue;
       if (wrong++ == 0)
@@ -205,7 +209,7 @@ void Layer::check_combined(bool weighted) {
   EXPECT_EQ(wrong, 0U);
   // Every weight went to its expert and comes home again.
   for (size_t at = 0; at < home_weights_.size(); ++at) {
-    const uint32_t row = expected_.slot(context_.rank, static_cast<uint32_t>(at / problem_.k), static_cast<uint32_t>(at % problem_.k));
+    const uint32_t row = expected_->slot(context_.rank, static_cast<uint32_t>(at / problem_.k), static_cast<uint32_t>(at % problem_.k));
     EXPECT_EQ(home_weights_[at], row == Expected::none ? 0 : problem_.weights[static_cast<size_t>(context_.rank)][at]);
   }
 }
@@ -225,7 +229,7 @@ void Layer::check_stats() {
   if (problem_.strategy != EPCCL_EP_STRATEGY_AUTO) {
     EXPECT_EQ(stats.strategy, problem_.strategy);
   }
-  EXPECT_EQ(stats.tokens_network, expected_.network_rows(context_.rank, stats.strategy));
+  EXPECT_EQ(stats.tokens_network, expected_->network_rows(context_.rank, stats.strategy));
   const uint64_t row_bytes = problem_.hidden * bytes_of(problem_.type) + problem_.k * sizeof(float);
   EXPECT_EQ(stats.dispatch_bytes_network, stats.tokens_network * row_bytes);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,8 @@ class Layer {
   epcclEpHandle_t handle() const { return handle_; }
   epcclEpGroup_t group() const { return group_; }
 
+  /// From now on another problem, of the same sizes but for tokens and tables; followed by update().
+  void take(const Problem& problem);
   /// Gives the handle the problem's routing, and checks all counters.
   void update();
   /// Forward: dispatch with weights, experts, combine. `send_only`: in two phases.
@@ -50,7 +53,7 @@ class Layer {
 
  private:
   uint32_t tokens() const { return problem_.tokens[static_cast<size_t>(context_.rank)]; }
-  uint32_t rows() const { return expected_.rows(context_.rank); }
+  uint32_t rows() const { return expected_->rows(context_.rank); }
   void dispatch(bool weighted, bool send_only);
   void check_received(bool weighted);
   void check_received_topk();
@@ -63,8 +66,8 @@ class Layer {
   float weight_of_row(uint32_t row) const { return row_weight_[row]; }
 
   const RankContext& context_;
-  const Problem& problem_;
-  const Expected expected_;
+  Problem problem_;
+  std::optional<Expected> expected_;
   epcclStream_t stream_;
   epcclEpGroup_t group_ = nullptr;
   epcclEpHandle_t handle_ = nullptr;

@@ -17,6 +17,7 @@ float rounded(epcclDataType_t type, float value);
 /// An array of a datatype. Values must be numbers of it.
 class Numbers {
  public:
+  Numbers() = default;
   Numbers(epcclDataType_t type, size_t count) : type_(type), bytes_(count * bytes_of(type), 0xff) {}
 
   float at(size_t index) const;
@@ -25,7 +26,7 @@ class Numbers {
   epcclDataType_t type() const { return type_; }
 
  private:
-  epcclDataType_t type_;
+  epcclDataType_t type_ = epcclFloat32;
   std::vector<uint8_t> bytes_;
 };
 

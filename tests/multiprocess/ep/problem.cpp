@@ -22,10 +22,27 @@ std::vector<uint32_t> Problem::experts_of(int rank) const {
 }
 
 std::string Problem::text() const {
-  return fmt::format("nodes [{}] layout {} strategy {} type {} experts {} k {} hidden {} alignment {} capacity {} pad {} tokens [{}]",
+  return fmt::format("nodes [{}] layout {} strategy {} type {} experts {} k {} hidden {} alignment {} capacity {} pad {} static {} tokens [{}]",
                      fmt::join(ranks_per_node, " "), static_cast<int>(layout), static_cast<int>(strategy),
-                     static_cast<int>(type), experts, k, hidden, alignment, capacity, pad, fmt::join(tokens, " "));
+                     static_cast<int>(type), experts, k, hidden, alignment, capacity, pad, is_static, fmt::join(tokens, " "));
 }
+
+namespace {
+
+void fill_tables(Problem& problem, std::mt19937_64& random) {
+  problem.topk.clear();
+  problem.weights.clear();
+  for (const uint32_t tokens : problem.tokens) {
+    auto& table = problem.topk.emplace_back();
+    auto& weights = problem.weights.emplace_back();
+    for (uint32_t i = 0; i < tokens * problem.k; ++i) {
+      table.push_back(random() % 9 == 0 ? -1 : static_cast<int64_t>(random() % problem.experts));
+      weights.push_back(static_cast<float>(random() % 1000) / 777.0F);
+    }
+  }
+}
+
+}  // namespace
 
 Problem random_problem(const std::vector<int>& ranks_per_node, std::mt19937_64& random) {
   const auto below = [&](uint64_t limit) { return static_cast<uint32_t>(random() % limit); };
@@ -45,19 +62,31 @@ Problem random_problem(const std::vector<int>& ranks_per_node, std::mt19937_64& 
   for (int rank = 0; rank < ranks; ++rank) {
     made.tokens.push_back(below(5) == 0 ? 0 : below(below(3) == 0 ? 400 : 20));
     made.max_tokens = std::max(made.max_tokens, made.tokens.back());
-    auto& table = made.topk.emplace_back();
-    auto& weights = made.weights.emplace_back();
-    for (uint32_t i = 0; i < made.tokens.back() * made.k; ++i) {
-      table.push_back(below(9) == 0 ? -1 : static_cast<int64_t>(below(made.experts)));
-      weights.push_back(static_cast<float>(below(1000)) / 777.0F);
-    }
   }
+  fill_tables(made, random);
   if (made.by_expert()) {
     made.alignment = 1 + below(4);
     if (below(3) == 0) made.capacity = 1 + below(30);
     made.pad = made.capacity > 0 && below(2) == 0;
   }
   return made;
+}
+
+Problem random_problem_of_fixed_size(const std::vector<int>& ranks_per_node, std::mt19937_64& random) {
+  Problem made = random_problem(ranks_per_node, random);
+  if (made.layout == EPCCL_EP_LAYOUT_FLAT) made.layout = EPCCL_EP_LAYOUT_RANK_MAJOR;
+  if (!made.by_expert()) return made;
+  if (made.capacity == 0) made.capacity = 1 + static_cast<uint32_t>(random() % 30);
+  made.pad = true;
+  return made;
+}
+
+void reroute(Problem& problem, std::mt19937_64& random) {
+  for (uint32_t& tokens : problem.tokens) {
+    const uint32_t most = random() % 8 == 0 ? problem.max_tokens : std::min(problem.max_tokens, 20U);
+    tokens = static_cast<uint32_t>(random() % (most + 1));
+  }
+  fill_tables(problem, random);
 }
 
 float token_value(int source, uint32_t token, uint32_t h) {

@@ -18,6 +18,7 @@ struct Problem {
   uint32_t experts = 1, k = 1, hidden = 1, max_tokens = 1;
   uint32_t alignment = 1, capacity = 0;
   bool pad = false;
+  bool is_static = false;                      // sizes from maxima
   std::vector<int> owner;                      // of an expert
   std::vector<uint32_t> tokens;                // of a rank
   std::vector<std::vector<int64_t>> topk;      // [rank]: [tokens, k]
@@ -33,6 +34,10 @@ struct Problem {
 
 /// Random sizes, map and routing.
 Problem random_problem(const std::vector<int>& ranks_per_node, std::mt19937_64& random);
+/// One that static mode allows, and that stays the same in it.
+Problem random_problem_of_fixed_size(const std::vector<int>& ranks_per_node, std::mt19937_64& random);
+/// The same but for the tables: each rank has up to max_tokens tokens, routed anew.
+void reroute(Problem& problem, std::mt19937_64& random);
 
 /// Element `h` of a token: a number of every datatype used here.
 float token_value(int source, uint32_t token, uint32_t h);

@@ -1,0 +1,119 @@
+#include "ep/static_tables.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "algorithms/allgather/allgather.hpp"
+#include "ep/source_header.hpp"
+
+namespace epccl::ep {
+
+StaticTables::StaticTables(const Group& group, const SlotRules& rules)
+    : group_(group),
+      rules_(rules),
+      node_(group.cluster().node_of(group.rank())),
+      own_(record_bytes()),
+      sources_(static_cast<size_t>(group.cluster().ranks())) {
+  const topology::Cluster& cluster = group.cluster();
+  const uint64_t chunk = group.communicator().config().parameters.chunk_bytes;
+  plan_ = runtime::compile(algorithms::build_allgather(cluster, group.rank(), record_bytes(), chunk), cluster);
+  for (Source& source : sources_) {
+    source.of_local.resize(static_cast<size_t>(cluster.local_size(node_)));
+    source.rank_tokens.resize(source.of_local.size());
+  }
+}
+
+const std::byte* StaticTables::record(int source) const {
+  return all_.as<const std::byte>() + algorithms::allgather_offset(group_.cluster(), source, record_bytes());
+}
+
+SourceHeader StaticTables::header(int source) const {
+  SourceHeader header;
+  std::memcpy(static_cast<void*>(&header), record(source), sizeof header);
+  return header;
+}
+
+Status StaticTables::gather(const SourceHeader& header, const TopK& topk) {
+  EPCCL_TRY(all_.reserve(record_bytes() * static_cast<uint64_t>(group_.cluster().ranks())));
+  std::memcpy(own_.data(), &header, sizeof header);
+  if (header.problem == SourceHeader::none) {
+    auto* table = reinterpret_cast<int32_t*>(own_.data() + sizeof header);
+    for (size_t i = 0; i < size_t{topk.tokens} * topk.k; ++i) table[i] = static_cast<int32_t>(topk.at(i));
+  }
+  const std::string text = fmt::format("ep static layout of {} tokens top-{}", rules_.max_tokens, rules_.max_topk);
+  return group_.communicator().run_plan(plan_, own_.data(), all_.as<void>(), text);
+}
+
+// Entries of other nodes' experts are passed over.
+void StaticTables::sort(int rank, const SourceHeader& header, bool relayed, Source& source) const {
+  const ExpertMap& experts = group_.experts();
+  const topology::Cluster& cluster = group_.cluster();
+  for (Lists& lists : source.of_local) {
+    lists.tokens.clear();
+    lists.entries.clear();
+  }
+  source.node_tokens.clear();
+  std::ranges::fill(source.rank_tokens, 0);
+  source.expert_entries.assign(experts.node_size(node_), 0);
+  std::vector<uint32_t> last(source.of_local.size());  // token + 1, by local position
+  const int32_t* next = table(rank);
+  for (uint32_t token = 0; token < header.tokens; ++token) {
+    bool on_node = false;
+    for (uint32_t position = 0; position < header.k; ++position) {
+      const int32_t id = *next++;
+      if (id < 0) continue;
+      const ExpertMap::Place& place = experts.place(static_cast<uint32_t>(id));
+      if (place.node != node_) continue;
+      on_node = true;
+      ++source.expert_entries[place.node_index];
+      const auto local = static_cast<size_t>(cluster.local_of(place.rank));
+      const bool first = last[local] != token + 1;
+      last[local] = token + 1;
+      source.rank_tokens[local] += first ? 1 : 0;
+      if (!relayed && place.rank != group_.rank()) continue;
+      Lists& lists = source.of_local[local];
+      if (first) lists.tokens.push_back(token);
+      lists.entries.push_back(Entry::of(place.node_index - experts.first(place.rank), position, first).word);
+    }
+    if (on_node && relayed) source.node_tokens.push_back(token);
+  }
+}
+
+std::vector<SourceLayout> StaticTables::layouts() {
+  const topology::Cluster& cluster = group_.cluster();
+  const auto& parameters = group_.communicator().config().parameters;
+  const BlockLimits limits{group_.options().max_token_bytes + rules_.max_topk * sizeof(float), parameters.chunk_bytes,
+                           parameters.scratch_bytes};
+  std::vector<SourceLayout> layouts(sources_.size());
+  bool good = true;
+  for (size_t rank = 0; rank < layouts.size(); ++rank) {
+    layouts[rank].header = header(static_cast<int>(rank));
+    good = good && layouts[rank].header.problem == SourceHeader::none;
+  }
+  for (size_t rank = 0; good && rank < layouts.size(); ++rank) {
+    SourceLayout& layout = layouts[rank];
+    Source& source = sources_[rank];
+    layout.relayed = relay_of(cluster, static_cast<int>(rank), node_) == group_.rank();
+    sort(static_cast<int>(rank), layout.header, layout.relayed, source);
+    layout.rank_tokens = source.rank_tokens;
+    layout.expert_entries = source.expert_entries;
+    layout.node_tokens = source.node_tokens;
+    for (size_t local = 0; local < source.of_local.size(); ++local)
+      if (layout.relayed || cluster.rank_at(node_, static_cast<int>(local)) == group_.rank())
+        layout.rows.push_back({source.of_local[local].tokens, source.of_local[local].entries});
+    describe_maxima(cluster, group_.experts(), static_cast<int>(rank), rules_.max_tokens, rules_.max_topk, limits, layout.header);
+  }
+  return layouts;
+}
+
+std::vector<uint32_t> StaticTables::entries_before() const {
+  std::vector<uint32_t> before(group_.experts().experts());
+  for (int rank = 0; rank < group_.rank(); ++rank) {
+    const SourceHeader theirs = header(rank);
+    for (size_t i = 0; i < size_t{theirs.tokens} * theirs.k; ++i)
+      if (const int32_t expert = table(rank)[i]; expert >= 0) ++before[static_cast<size_t>(expert)];
+  }
+  return before;
+}
+
+}  // namespace epccl::ep
