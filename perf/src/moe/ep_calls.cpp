@@ -42,11 +42,13 @@ EpGroup::~EpGroup() {
   if (group_ != nullptr) static_cast<void>(epcclEpGroupDestroy(group_));
 }
 
-Result<EpHandle> EpHandle::create(EpGroup& group, Layout layout, epcclStream_t stream) {
+Result<EpHandle> EpHandle::create(EpGroup& group, Layout layout, uint32_t static_topk, epcclStream_t stream) {
+  epcclEpHandleConfig_t config = EPCCL_EP_HANDLE_CONFIG_INIT;
+  config.static_topk = static_topk;
   epcclEpHandle_t handle = nullptr;
   EPCCL_TRY(api_status(
       "epcclEpCreateHandle",
-      epcclEpCreateHandle(&handle, group.get(), library_layout(layout), nullptr, nullptr, nullptr, stream),
+      epcclEpCreateHandle(&handle, group.get(), library_layout(layout), nullptr, nullptr, &config, stream),
       group.communicator().get()));
   return EpHandle(group, handle, stream);
 }

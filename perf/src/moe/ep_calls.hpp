@@ -55,7 +55,8 @@ class EpGroup {
 /// Owns an epcclEpHandle_t. Every call is waited for; `group` must live longer.
 class EpHandle {
  public:
-  static Result<EpHandle> create(EpGroup& group, Layout layout, epcclStream_t stream);
+  /// `static_topk` as in epcclEpHandleConfig_t.
+  static Result<EpHandle> create(EpGroup& group, Layout layout, uint32_t static_topk, epcclStream_t stream);
 
   EpHandle(EpHandle&& other) noexcept
       : group_(other.group_), handle_(std::exchange(other.handle_, nullptr)), stream_(other.stream_) {}

@@ -45,6 +45,7 @@ void add_what(const Options& o, const Row& row, Json& json) {
   json["fp8"] = o.fp8;
   json["weights"] = o.weights;
   json["layout"] = to_string(o.layout);
+  json["static"] = o.fixed;
 }
 
 void add_times(const Options& o, const Row& row, Json& json) {

@@ -20,7 +20,7 @@ struct Typed {
   long hidden = 0, experts = 0, topk = 0, ranks = 0;
   uint64_t seed = 1;
   int64_t step = 0, layer = 0;
-  bool fp8 = false, weights = false;
+  bool fp8 = false, fixed = false, weights = false;
   CLI::Option *hidden_option = nullptr, *experts_option = nullptr, *topk_option = nullptr,
               *ranks_option = nullptr, *copies_option = nullptr, *step_option = nullptr,
               *layer_option = nullptr;
@@ -63,6 +63,7 @@ void add_call_options(CLI::App& app, Typed& typed) {
   app.add_option("--layout", typed.layout,
                  "Of the received rows: flat, expert-major or rank-major (default flat)")
       ->option_text("NAME");
+  app.add_flag("--static", typed.fixed, "Static mode: all sizes from the largest of --tokens; with --layout rank-major");
   app.add_option("--ep-strategy", typed.strategy,
                  "flat, gather, dedup, auto, several of them separated by commas, or all (default auto)")
       ->option_text("NAMES");
@@ -159,6 +160,9 @@ Status set_calls(const Typed& typed, Options& options) {
   options.seed = typed.seed;
   EPCCL_ASSIGN(options.layout,
                find_name("--layout", typed.layout, {Layout::flat, Layout::expert_major, Layout::rank_major}));
+  options.fixed = typed.fixed;
+  if (options.fixed && options.layout != Layout::rank_major)
+    return Status(Code::invalid_argument, "--static needs --layout rank-major, whose size is fixed");
   const auto strategies = {EPCCL_EP_STRATEGY_FLAT, EPCCL_EP_STRATEGY_GATHER, EPCCL_EP_STRATEGY_DEDUP,
                            EPCCL_EP_STRATEGY_AUTO};
   if (typed.strategy == "all") {
@@ -239,10 +243,10 @@ const char* type_name(const DataType& type) {
 std::string describe(const Options& o) {
   const bool traced = o.shape.routing.kind == RoutingRule::Kind::trace;  // its path may differ
   std::string text =
-      fmt::format("{} hidden {} experts {} topk {} routing {} seed {} type {} fp8 {} weights {} layout {} ",
+      fmt::format("{} hidden {} experts {} topk {} routing {} seed {} type {} fp8 {} weights {} layout {} static {} ",
                   to_string(o.operation), o.shape.hidden, o.shape.experts, o.shape.topk,
                   traced ? "trace" : to_string(o.shape.routing), o.seed, type_name(o.type), o.fp8, o.weights,
-                  to_string(o.layout));
+                  to_string(o.layout), o.fixed);
   text += perf::describe(static_cast<const MeasuringOptions&>(o));
   for (const uint32_t tokens : o.tokens) text += fmt::format(" {}", tokens);
   for (const epcclEpStrategy_t strategy : o.strategies) text += fmt::format(" {}", to_string(strategy));

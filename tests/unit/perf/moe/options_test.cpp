@@ -207,6 +207,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"moe", "--routing", "even"}, "unknown routing"},
         Bad{{"moe", "--shape", "deepseek-v3", "--experts", "100"}, "100 experts are not 8 groups"},
         Bad{{"moe", "--shape", "gpt"}, "--shape gpt: want one of deepseek-v3,"},
+        Bad{{"moe", "--static"}, "--static needs --layout rank-major"},
         Bad{{"moe", "--layout", "rank"}, "--layout rank: want one of flat, expert-major, rank-major"},
         Bad{{"moe", "--ep-strategy", "ring"}, "--ep-strategy ring"},
         Bad{{"moe", "--ep-strategy", "flat,"}, "--ep-strategy"},
@@ -232,6 +233,7 @@ TEST(MoeOptions, DescriptionsDifferWhereRanksWouldDisagree) {
                                              {"moe", "--fp8"},
                                              {"moe", "--weights"},
                                              {"moe", "--layout", "rank-major"},
+                                             {"moe", "--layout", "rank-major", "--static"},
                                              {"moe", "--ep-strategy", "flat"},
                                              {"moe", "-n", "9"}}) {
     EXPECT_NE(describe(options_of(other)), plain);
