@@ -54,30 +54,56 @@ void layout_as_source(benchmark::State& state) {
 }
 BENCHMARK(layout_as_source)->ArgName("tokens")->Arg(256)->Arg(1024)->Arg(4096)->Unit(benchmark::kMicrosecond);
 
-/// As receiver and relay: from all ranks' messages to the tables that dispatch and combine run with.
-void layout_as_receiver(benchmark::State& state) {
-  const Setting setting;
-  const auto tokens = static_cast<uint32_t>(state.range(0));
-  constexpr int rank = 0;
-  std::vector<ep::SourceMessages> messages;
-  for (int source = 0; source < setting.cluster.ranks(); ++source)
-    messages.push_back(setting.tell(source, setting.route(random_table(tokens, source)), tokens));
-  const ep::Routing own = setting.route(random_table(tokens, rank));
-  for (auto _ : state) {
+/// What all sources have told rank 0.
+struct Told {
+  Told(const Setting& setting, uint32_t tokens) {
+    for (int source = 0; source < setting.cluster.ranks(); ++source)
+      messages.push_back(setting.tell(source, setting.route(random_table(tokens, source)), tokens));
+  }
+  std::vector<ep::SourceLayout> read(const Setting& setting) const {
     std::vector<ep::SourceLayout> sources;
     for (int source = 0; source < setting.cluster.ranks(); ++source) {
       const auto& from = messages[static_cast<size_t>(source)];
-      sources.push_back(read_message(setting.cluster, setting.experts, source, rank,
-                                     std::span(from.words).subspan(from.begin[rank], from.begin[rank + 1] - from.begin[rank]))
-                            .value());
+      const auto words = std::span(from.words).subspan(from.begin[0], from.begin[1] - from.begin[0]);
+      sources.push_back(read_message(setting.cluster, setting.experts, source, 0, words).value());
     }
-    const ep::NodeSlots slots(setting.cluster, setting.experts, 0, {ep::SlotLayout::flat, tokens, 1, 0, false}, sources);
-    benchmark::DoNotOptimize(
-        make_exchange(setting.cluster, setting.experts, rank, ep::Strategy::dedup, own, slots, sources));
+    return sources;
+  }
+
+  std::vector<ep::SourceMessages> messages;
+};
+
+ep::SlotRules flat_rules(uint32_t tokens) { return {ep::SlotLayout::flat, tokens, 1, 0, false, 0}; }
+
+/// As receiver and relay: from all ranks' messages to the tables that a dispatch runs with.
+void layout_as_receiver(benchmark::State& state) {
+  const Setting setting;
+  const auto tokens = static_cast<uint32_t>(state.range(0));
+  const Told told(setting, tokens);
+  const ep::Routing own = setting.route(random_table(tokens, 0));
+  for (auto _ : state) {
+    const auto sources = told.read(setting);
+    const ep::NodeSlots slots(setting.cluster, setting.experts, 0, flat_rules(tokens), sources);
+    benchmark::DoNotOptimize(ep::make_exchange({setting.cluster, setting.experts, 0, ep::Strategy::dedup, own, slots, sources}));
   }
   state.SetItemsProcessed(state.iterations() * tokens * k);
 }
 BENCHMARK(layout_as_receiver)->ArgName("tokens")->Arg(256)->Arg(1024)->Arg(4096)->Unit(benchmark::kMicrosecond);
+
+/// What the first combine adds to that.
+void layout_for_combine(benchmark::State& state) {
+  const Setting setting;
+  const auto tokens = static_cast<uint32_t>(state.range(0));
+  const Told told(setting, tokens);
+  const ep::Routing own = setting.route(random_table(tokens, 0));
+  const auto sources = told.read(setting);
+  const ep::NodeSlots slots(setting.cluster, setting.experts, 0, flat_rules(tokens), sources);
+  const ep::LayoutView layout{setting.cluster, setting.experts, 0, ep::Strategy::dedup, own, slots, sources};
+  auto exchange = ep::make_exchange(layout);
+  for (auto _ : state) ep::add_sums(layout, exchange);
+  state.SetItemsProcessed(state.iterations() * tokens * k);
+}
+BENCHMARK(layout_for_combine)->ArgName("tokens")->Arg(256)->Arg(1024)->Arg(4096)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace epccl

@@ -196,8 +196,7 @@ Status Handle::update(const TopK& topk) {
     if (source.header.tokens > 0) k_ = source.header.k;
   if (static_) k_ = rules_.max_topk;
   node_slots_.emplace(group_->cluster(), group_->experts(), group_->cluster().node_of(group_->rank()), rules_, sources_);
-  exchange_ = make_exchange(group_->cluster(), group_->experts(), group_->rank(), strategy_, routing_, *node_slots_, sources_,
-                            static_ ? Sizes::from_maxima : Sizes::from_routing);
+  exchange_ = make_exchange(layout());
   return find_dropped(topk);
 }
 
@@ -211,15 +210,17 @@ algorithms::TokenParameters Handle::parameters(uint64_t row_bytes) const {
   return parameters;
 }
 
-// In static mode plans outlive a routing.
-const runtime::CompiledPlan& Handle::current(runtime::CompiledPlan& plan) const {
-  plan.use_tables(exchange_.tables);
-  return plan;
+LayoutView Handle::layout() const {
+  return {group_->cluster(), group_->experts(), group_->rank(), strategy_, routing_, *node_slots_, sources_,
+          static_ ? Sizes::from_maxima : Sizes::from_routing};
 }
 
 const runtime::CompiledPlan& Handle::dispatch_plan(uint64_t row_bytes, bool contiguous_input) {
   const std::pair key{row_bytes, contiguous_input};
-  if (const auto it = dispatch_plans_.find(key); it != dispatch_plans_.end()) return current(it->second);
+  if (const auto it = dispatch_plans_.find(key); it != dispatch_plans_.end()) {
+    it->second.use_tables(exchange_.tables);  // in static mode a plan outlives its routing
+    return it->second;
+  }
   algorithms::TokenParameters with = parameters(row_bytes);
   with.contiguous_input = contiguous_input;
   const auto plan = algorithms::build_dispatch(group_->cluster(), exchange_, group_->rank(), with);
@@ -227,7 +228,11 @@ const runtime::CompiledPlan& Handle::dispatch_plan(uint64_t row_bytes, bool cont
 }
 
 const runtime::CompiledPlan& Handle::combine_plan(uint64_t row_bytes) {
-  if (const auto it = combine_plans_.find(row_bytes); it != combine_plans_.end()) return current(it->second);
+  if (exchange_.sums == nullptr) add_sums(layout(), exchange_);  // not before: a dispatch need not wait for them
+  if (const auto it = combine_plans_.find(row_bytes); it != combine_plans_.end()) {
+    it->second.use_tables(exchange_.sums);
+    return it->second;
+  }
   const auto plan = algorithms::build_combine(group_->cluster(), exchange_, group_->rank(), parameters(row_bytes));
   return combine_plans_.emplace(row_bytes, runtime::compile(plan, group_->cluster())).first->second;
 }

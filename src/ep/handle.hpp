@@ -90,7 +90,7 @@ class Handle {
   Status choose();
   Status find_dropped(const TopK& topk);
   Result<std::vector<uint32_t>> entries_before();
-  const runtime::CompiledPlan& current(runtime::CompiledPlan& plan) const;
+  LayoutView layout() const;
   algorithms::TokenParameters parameters(uint64_t row_bytes) const;
 
   const std::shared_ptr<Group> group_;

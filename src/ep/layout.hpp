@@ -8,6 +8,7 @@
 
 #include "algorithms/ep/token_streams.hpp"
 #include "base/status.hpp"
+#include "ep/block_cutter.hpp"
 #include "ep/expert_map.hpp"
 #include "ep/layout_message.hpp"
 #include "ep/routing.hpp"
@@ -95,10 +96,57 @@ void for_each_entry(const NodeSlots& slots, int source, size_t local, uint32_t f
 /// Where sizes come from: a plan for one exchange of maxima serves all others that have the same.
 enum class Sizes : uint8_t { from_routing, from_maxima };
 
-/// All that `rank` needs to run dispatches and combines: streams and tables for `strategy`. `routing` is its own. From maxima:
-/// SlotRules::max_tokens tokens a rank, max_topk entries a token.
-algorithms::TokenExchange make_exchange(const topology::Cluster& cluster, const ExpertMap& experts, int rank,
-                                        Strategy strategy, const Routing& routing, const NodeSlots& slots,
-                                        std::span<const SourceLayout> sources, Sizes sizes = Sizes::from_routing);
+/// What one rank knows of a layout: all that its streams and sums follow from. From maxima: SlotRules::max_tokens tokens a rank,
+/// max_topk entries a token.
+struct LayoutView {
+  const topology::Cluster& cluster;
+  const ExpertMap& experts;
+  int rank = 0;
+  Strategy strategy = Strategy::dedup;
+  const Routing& routing;  // its own
+  const NodeSlots& slots;
+  std::span<const SourceLayout> sources;
+  Sizes sizes = Sizes::from_routing;
+
+  int node() const { return cluster.node_of(rank); }
+  const std::vector<int>& members() const { return cluster.members(node()); }
+  bool fixed() const { return sizes == Sizes::from_maxima; }
+  const SourceHeader& header(int source) const { return sources[static_cast<size_t>(source)].header; }
+  BlockCutter cutter(int source) const {
+    return {fixed() ? slots.rules().max_tokens : header(source).tokens, header(source).block_tokens[static_cast<size_t>(strategy)]};
+  }
+
+  /// A stream that this rank relays, or its own: whose rows, and what the ranks from `first_local` on get.
+  struct Relayed {
+    int source = 0;
+    std::vector<RankRows> served;
+    size_t first_local = 0;
+    std::span<const uint32_t> tokens;  // of the rows, where not every token has one
+    bool every_token = false;
+  };
+  Relayed incoming(int source) const;
+  Relayed own() const;
+
+  /// use(token, row) for each row of a stream of `source` that has one for each of `tokens`.
+  template <typename Use>
+  void for_each_row(int source, std::span<const uint32_t> tokens, Use use) const {
+    if (!fixed()) {
+      for (uint32_t row = 0; row < tokens.size(); ++row) use(tokens[row], row);
+      return;
+    }
+    const BlockCutter cut = cutter(source);
+    uint32_t row = 0;
+    for (const uint32_t token : tokens) {
+      row = std::max(row, cut.first_token(cut.block_of(token)));
+      use(token, row++);
+    }
+  }
+};
+
+/// The streams of a dispatch, with their tables.
+algorithms::TokenExchange make_exchange(const LayoutView& layout);
+
+/// Adds what a combine needs to the exchange of this layout.
+void add_sums(const LayoutView& layout, algorithms::TokenExchange& exchange);
 
 }  // namespace epccl::ep

@@ -28,20 +28,22 @@ class Reader {
 };
 
 bool ascend_below(std::span<const uint32_t> tokens, uint32_t limit) {
-  uint32_t falls = 0;  // counted to the end: quicker than looking at each
-  for (size_t i = 1; i < tokens.size(); ++i) falls += static_cast<uint32_t>(tokens[i - 1] >= tokens[i]);
-  return falls == 0 && (tokens.empty() || tokens.back() < limit);
+  int32_t falls = 0;
+  for (size_t i = 1; i < tokens.size(); ++i) falls += static_cast<int32_t>(tokens[i - 1]) >= static_cast<int32_t>(tokens[i]) ? 1 : 0;
+  // With the first below the last, none of them is one that only looks small as a signed number.
+  return falls == 0 && (tokens.empty() || (tokens.front() <= tokens.back() && tokens.back() < limit));
 }
 
 bool entries_fit(const RankRows& rows, uint32_t experts, uint32_t k) {
-  uint32_t highest_expert = 0, highest_k = 0, firsts = 0;
+  // Signed: that is what every machine's vectors compare.
+  const auto expert_limit = static_cast<int32_t>(experts), k_limit = static_cast<int32_t>(k);
+  int32_t wrong = 0, firsts = 0;  // counted to the end: quicker than looking at each
   for (const uint32_t word : rows.entries) {
-    highest_expert = std::max(highest_expert, Entry{word}.expert());
-    highest_k = std::max(highest_k, Entry{word}.k());
-    firsts += word & 1;
+    wrong += (static_cast<int32_t>(Entry{word}.expert()) >= expert_limit ? 1 : 0) + (static_cast<int32_t>(Entry{word}.k()) >= k_limit ? 1 : 0);
+    firsts += static_cast<int32_t>(word & 1);
   }
   if (rows.entries.empty()) return rows.tokens.empty();
-  return highest_expert < experts && highest_k < k && firsts == rows.tokens.size() && Entry{rows.entries[0]}.first();
+  return wrong == 0 && static_cast<size_t>(firsts) == rows.tokens.size() && Entry{rows.entries[0]}.first();
 }
 
 }  // namespace

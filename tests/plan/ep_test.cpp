@@ -41,8 +41,10 @@ Plans build(const EpCase& what, const ep::ExpertMap& experts, const tests::EpVie
   Plans plans{{what.cluster, fmt::format("dispatch {}", to_string(strategy)), {}},
               {what.cluster, fmt::format("combine {}", to_string(strategy)), {}}};
   for (int rank = 0; rank < what.cluster.ranks(); ++rank) {
-    const auto exchange = make_exchange(what.cluster, experts, rank, strategy, views.routings[static_cast<size_t>(rank)],
-                                        views.slots[static_cast<size_t>(rank)], views.sources[static_cast<size_t>(rank)], sizes);
+    const ep::LayoutView layout{what.cluster, experts, rank, strategy, views.routings[static_cast<size_t>(rank)],
+                                views.slots[static_cast<size_t>(rank)], views.sources[static_cast<size_t>(rank)], sizes};
+    TokenExchange exchange = make_exchange(layout);
+    add_sums(layout, exchange);
     plans.dispatch.ranks.push_back(build_dispatch(what.cluster, exchange, rank, parameters));
     plans.combine.ranks.push_back(build_combine(what.cluster, exchange, rank, parameters));
   }

@@ -22,7 +22,7 @@ class Combine {
         send_ring_(0, parameters.scratch_bytes / 2),
         recv_ring_(parameters.scratch_bytes / 2, parameters.scratch_bytes / 2),
         window_(parameters.send_window, bytes_to_send()) {
-    builder_.use_tables(exchange.tables);
+    builder_.use_tables(exchange.sums);
   }
 
   plan::RankPlan build() && {

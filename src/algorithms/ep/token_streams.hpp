@@ -70,6 +70,8 @@ struct TokenStream {
   uint32_t first_sum = 0;             // known to the relay: sum first_sum + r is what comes back for row r
 };
 
+/// What a dispatch needs, and what a combine needs besides.
+///
 /// Terms of the relay's sums have the ranks of the node as sources 0, 1, ... by local position. Terms of a token's final sum
 /// have them too, and after them, in the order of `outgoing`, the streams: what their relays send back.
 struct TokenExchange {
@@ -79,7 +81,8 @@ struct TokenExchange {
   std::vector<TokenStream> outgoing;  // this rank is the source
   std::vector<TokenStream> incoming;  // this rank is the relay
   uint32_t first_final_sum = 0;       // sum first_final_sum + t belongs to token t
-  std::shared_ptr<const plan::RowTables> tables;
+  std::shared_ptr<const plan::RowTables> tables;  // lists and counts
+  std::shared_ptr<const plan::RowTables> sums;    // sums, and the same counts; null until a combine needs them
 };
 
 /// Constants of a build. Every rank must use the same.
