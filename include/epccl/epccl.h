@@ -8,6 +8,7 @@
  * Streams: with the host device a NULL stream runs the call inline: it returns when the result is in place. A stream
  * made by epcclStreamCreate() is asynchronous: the call returns at once, work of one stream runs in order in the
  * background, and epcclStreamSynchronize() waits for it and returns the first error of the work since the last wait.
+ * Events order streams among each other.
  * Buffers belong to the library until the work is complete.
  *
  * Threads: several communicators may be driven by several threads. Calls on one communicator must not overlap, except
@@ -75,6 +76,9 @@ typedef struct epcclComm* epcclComm_t;
 
 /** NULL, or a stream of epcclStreamCreate(). (A cudaStream_t converts to this type: for the CUDA device to come.) */
 typedef void* epcclStream_t;
+
+/** An event of epcclEventCreate(). (A cudaEvent_t converts to this type, as streams do.) */
+typedef void* epcclEvent_t;
 
 #define EPCCL_UNIQUE_ID_BYTES 128
 /** Address of a rendezvous, and the secret that admits to it. Send it to every rank by any means; keep it private. */
@@ -176,6 +180,26 @@ EPCCL_API epcclResult_t epcclStreamSynchronize(epcclStream_t stream);
 /** epcclSuccess when all work is complete, epcclInProgress otherwise. */
 EPCCL_API epcclResult_t epcclStreamQuery(epcclStream_t stream);
 EPCCL_API epcclResult_t epcclStreamDestroy(epcclStream_t stream);
+
+/* Events, as CUDA's: an event marks a place in a stream, for other streams and for threads to wait for. Any thread may use
+ * them. An event is complete when the work that was in the stream at its last record is over, well or with an error: errors
+ * stay with the stream (epcclStreamSynchronize), so that nothing waits for what cannot come. One that was never recorded is
+ * complete. Calls of a group that is still open are not in their streams yet. */
+
+/** Makes an event. `*event` is NULL on error. */
+EPCCL_API epcclResult_t epcclEventCreate(epcclEvent_t* event);
+/** Marks the end of the work that `stream` has now, in place of any earlier mark; who waits for an earlier one goes on waiting
+ *  for that. NULL stream: its work is over, and so the event is complete. */
+EPCCL_API epcclResult_t epcclEventRecord(epcclEvent_t event, epcclStream_t stream);
+/** epcclSuccess when the event is complete, epcclInProgress otherwise. Never blocks. */
+EPCCL_API epcclResult_t epcclEventQuery(epcclEvent_t event);
+/** Waits until the event, as it was recorded last before this call, is complete. */
+EPCCL_API epcclResult_t epcclEventSynchronize(epcclEvent_t event);
+/** What is given to `stream` from now on waits until the event, as it was recorded last before this call, is complete. Returns
+ *  at once; with a NULL stream, whose calls run inline, when the event is complete. */
+EPCCL_API epcclResult_t epcclStreamWaitEvent(epcclStream_t stream, epcclEvent_t event);
+/** Forgets the event, at once; whoever waits for it is served. */
+EPCCL_API epcclResult_t epcclEventDestroy(epcclEvent_t event);
 
 #ifdef __cplusplus
 }

@@ -61,4 +61,11 @@ Result<device::HostStream*> find_stream(epcclStream_t handle) {
   return stream;
 }
 
+Result<std::shared_ptr<device::HostEvent>> find_event(epcclEvent_t handle) {
+  if (handle == nullptr) return Status(Code::invalid_argument, "event is NULL");
+  std::shared_ptr<device::HostEvent> event = device::find_event(handle);
+  if (event == nullptr) return error(Code::invalid_argument, "{} is not an event, or was destroyed", handle);
+  return event;
+}
+
 }  // namespace epccl::api

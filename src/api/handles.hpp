@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/status.hpp"
+#include "device/host/host_event.hpp"
 #include "device/host/host_stream.hpp"
 #include "epccl/epccl.h"
 #include "runtime/comm/communicator.hpp"
@@ -23,5 +24,6 @@ Result<CommPtr> remove_communicator(epcclComm_t handle);
 
 /// Null for the NULL stream.
 Result<device::HostStream*> find_stream(epcclStream_t handle);
+Result<std::shared_ptr<device::HostEvent>> find_event(epcclEvent_t handle);
 
 }  // namespace epccl::api

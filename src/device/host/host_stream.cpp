@@ -9,7 +9,7 @@ thread_local const HostStream* current = nullptr;  // whose thread this is
 
 }  // namespace
 
-bool HostStream::runs_unwatched() { return current != nullptr && current->watchers_.load(std::memory_order_relaxed) == 0; }
+bool HostStream::runs_unwatched() { return current != nullptr && current->watchers_->load(std::memory_order_relaxed) == 0; }
 
 HostStream::HostStream() : thread_([this] { run(); }) {}
 
@@ -31,10 +31,9 @@ void HostStream::enqueue(Work work) {
 }
 
 Status HostStream::synchronize() {
-  watchers_.fetch_add(1, std::memory_order_relaxed);
+  const Watch watch(watchers_);
   std::unique_lock lock(mutex_);
   drained_.wait(lock, [this] { return queue_.empty() && !busy_; });
-  watchers_.fetch_sub(1, std::memory_order_relaxed);
   return std::exchange(first_error_, Status{});
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "base/status.hpp"
 
@@ -29,6 +30,11 @@ class HostStream {
   Status synchronize();
   bool idle() const;
 
+  /// Says, while it lives, that a thread waits for work of a stream. May outlive the stream.
+  class Watch;
+  using Watchers = std::shared_ptr<std::atomic<int>>;
+  const Watchers& watchers() const { return watchers_; }
+
   /// Whether the calling thread is a stream's, and no thread waits for that stream: then time is cheaper than cores, which
   /// the program computes on meanwhile.
   static bool runs_unwatched();
@@ -40,9 +46,25 @@ class HostStream {
   std::condition_variable wake_, drained_;
   std::deque<Work> queue_;
   bool busy_ = false, stop_ = false;
-  std::atomic<int> watchers_ = 0;  // threads in synchronize()
+  const Watchers watchers_ = std::make_shared<std::atomic<int>>(0);
   Status first_error_;
   std::thread thread_;
+};
+
+class HostStream::Watch {
+ public:
+  /// Null: nothing to watch.
+  explicit Watch(Watchers watchers) : watchers_(std::move(watchers)) {
+    if (watchers_ != nullptr) watchers_->fetch_add(1, std::memory_order_relaxed);
+  }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  ~Watch() {
+    if (watchers_ != nullptr) watchers_->fetch_sub(1, std::memory_order_relaxed);
+  }
+
+ private:
+  const Watchers watchers_;
 };
 
 /// Streams handed out through the C API, by address: unknown pointers are recognised, not dereferenced.
