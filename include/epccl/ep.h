@@ -95,9 +95,11 @@ typedef struct {
   unsigned int max_send_tokens_per_rank; /**< most tokens (T) of one rank in one call */
   size_t max_token_bytes;                /**< most bytes of one token; FP8: with its scales */
   epcclEpStrategy_t strategy;            /**< AUTO: EPCCL_EP_STRATEGY, or else the cost model */
+  unsigned int timeout_ms;               /**< how long a call of this group's handles waits for a silent rank before it fails,
+                                              naming it, and with it the communicator; 0: the communicator's timeout */
 } epcclEpGroupConfig_t;
 #define EPCCL_EP_GROUP_CONFIG_INIT \
-  { sizeof(epcclEpGroupConfig_t), EPCCL_EP_MAGIC, EPCCL_EP_API_VERSION, 0, NULL, 0, 0, EPCCL_EP_STRATEGY_AUTO }
+  { sizeof(epcclEpGroupConfig_t), EPCCL_EP_MAGIC, EPCCL_EP_API_VERSION, 0, NULL, 0, 0, EPCCL_EP_STRATEGY_AUTO, 0 }
 
 /** Options of a handle. Must be the same on every rank. Alignment, capacity and padding are for EXPERT_MAJOR. */
 typedef struct {
@@ -150,7 +152,7 @@ typedef struct {
 typedef struct {
   size_t size;            /**< do not touch */
   unsigned int magic;     /**< do not touch */
-  unsigned int send_only; /**< not 0: return once started; epcclEpComplete() waits. NULL stream only */
+  unsigned int send_only; /**< not 0: return once started (epcclEpComplete). NULL stream only */
   unsigned int weighted;  /**< not 0, EXPERT_MAJOR: each row is multiplied with its weight (the gradient of a weighted combine) */
 } epcclEpDispatchConfig_t;
 #define EPCCL_EP_DISPATCH_CONFIG_INIT { sizeof(epcclEpDispatchConfig_t), EPCCL_EP_MAGIC, 0, 0 }
@@ -222,8 +224,45 @@ EPCCL_API epcclResult_t epcclEpCombine(epcclEpHandle_t handle, const epcclEpComb
                                        const epcclEpCombineOutputs_t* outputs, const epcclEpCombineConfig_t* config,
                                        epcclStream_t stream);
 
-/** Waits for all calls on the handle that were started with send_only; the first error of these. */
+/* Started calls: dispatches and combines with send_only or on a created stream. They move on by themselves, those of one
+ * communicator one after the other in the order in which they were made, and each in two stages:
+ *   stage 1, the network: what this rank sends to and receives from other nodes. What it has to do first is part of this stage:
+ *            packing a dispatch's tokens, adding up what the node has for a combine, waiting for the node's other ranks.
+ *   stage 2, inside the node: handing a dispatch's rows to the ranks of the node, this one included; adding up a combine's
+ *            tokens. It begins with the first rows that are there, under stage 1.
+ * Past stage 1 this rank has nothing left to do on the network, and its part of the call needs memory and a core, but no link:
+ * the moment to start what needs the link (of another communicator: calls of the same one wait for the end of stage 2). All
+ * buffers belong to the library until the call is over. On one node, and where a rank has nothing to send or receive, stage 1
+ * is over once the call begins.
+ * Any thread may call the functions below at any time. */
+
+/** How far the handle's started calls are, on this rank. */
+typedef struct {
+  size_t size;        /**< do not touch */
+  unsigned int magic; /**< do not touch */
+  uint64_t calls_started;     /**< since the handle was made */
+  uint64_t calls_past_stage1; /**< of these; those that are over, well or with an error, included */
+  uint64_t calls_over;        /**< of these */
+  /* Of the call that runs, that is the first that is not over; 0 while there is none or it waits for its turn. */
+  uint64_t stage1_bytes_done, stage1_bytes; /**< of messages, sent and received */
+  uint64_t stage2_bytes_done, stage2_bytes; /**< of rows that this rank writes (its own output's and others') */
+} epcclEpProgress_t;
+#define EPCCL_EP_PROGRESS_INIT { sizeof(epcclEpProgress_t), EPCCL_EP_MAGIC, 0, 0, 0, 0, 0, 0, 0 }
+
+/** Never blocks. Whether a call failed is not told here. */
+EPCCL_API epcclResult_t epcclEpGetProgress(epcclEpHandle_t handle, epcclEpProgress_t* progress);
+
+/** Waits until all calls that were started on the handle before are past `stage` (1 or 2: over), or have failed. Returns the first
+ *  error of the handle's started calls, in order of their end, that no stage 2 has returned yet. (A stream returns the errors
+ *  of its calls as well.) */
+EPCCL_API epcclResult_t epcclEpCompleteStage(epcclEpHandle_t handle, int stage);
+
+/** epcclEpCompleteStage(handle, 2): all calls are over, and all buffers are the caller's again. */
 EPCCL_API epcclResult_t epcclEpComplete(epcclEpHandle_t handle);
+
+/** What is given to `stream` from now on waits until all calls that were started on the handle before are past `stage`, well or
+ *  with an error; an event recorded next tells when. Returns at once; with a NULL stream when they are. */
+EPCCL_API epcclResult_t epcclEpStreamWaitStage(epcclStream_t stream, epcclEpHandle_t handle, int stage);
 
 /** Counts of the handle's routing and last calls. No call may be in progress. */
 EPCCL_API epcclResult_t epcclEpGetStats(epcclEpHandle_t handle, epcclEpStats_t* stats);

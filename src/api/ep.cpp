@@ -21,13 +21,21 @@ constexpr auto dispatch_types = {epcclFloat32, epcclBfloat16, epcclFloat16, epcc
 // returns does.
 using Work = std::function<Status(Status& agreed)>;
 
-Status run(CommPtr communicator, device::HostStream* stream, const Work& work) {
-  if (in_group()) return {Code::invalid_usage, "EP calls cannot be part of a group"};
+Status check_no_group() {
+  return in_group() ? Status(Code::invalid_usage, "EP calls cannot be part of a group") : Status{};
+}
+
+// `timeout_ms`: of the EP group, or 0. `progress`: of a call that others wait for, or null.
+Status run(CommPtr communicator, device::HostStream* stream, uint32_t timeout_ms, const Work& work,
+           std::shared_ptr<runtime::CallProgress> progress = nullptr) {
+  EPCCL_TRY(check_no_group());
   auto agreed = std::make_shared<Status>();
-  EPCCL_TRY(submit({std::move(communicator), stream, [agreed, work] { return work(*agreed); }}));
-  if (stream == nullptr) return *agreed;
-  stream->enqueue([agreed] { return *agreed; });
-  return {};
+  const auto conclude = [agreed, progress = std::move(progress)](Status status) {
+    if (status.ok()) status = *agreed;
+    if (progress != nullptr) progress->finish(status);
+    return status;
+  };
+  return submit({std::move(communicator), stream, [agreed, work] { return work(*agreed); }, timeout_ms * 1e-3, conclude});
 }
 
 Result<ep::GroupOptions> read_options(const epcclEpGroupConfig_t* given) {
@@ -40,6 +48,7 @@ Result<ep::GroupOptions> read_options(const epcclEpGroupConfig_t* given) {
     options.expert_to_rank.assign(config.expert_to_rank, config.expert_to_rank + config.num_experts);
   options.max_tokens = config.max_send_tokens_per_rank;
   options.max_token_bytes = config.max_token_bytes;
+  options.timeout_ms = config.timeout_ms;
   switch (static_cast<int>(config.strategy)) {
     case EPCCL_EP_STRATEGY_AUTO: {
       EPCCL_ASSIGN(options.strategy, ep::parse_strategy(settings::get("EPCCL_EP_STRATEGY")));
@@ -59,7 +68,7 @@ Status create_group(epcclEpGroup_t* out, epcclComm_t comm, const epcclEpGroupCon
   EPCCL_ASSIGN(const CommPtr communicator, find_usable_communicator(comm));
   EPCCL_ASSIGN(const ep::GroupOptions options, read_options(config));
   std::shared_ptr<ep::Group> made;
-  EPCCL_TRY(run(communicator, nullptr, [&](Status& agreed) -> Status {
+  EPCCL_TRY(run(communicator, nullptr, 0, [&](Status& agreed) -> Status {
     EPCCL_ASSIGN(made, ep::Group::create(communicator, options, agreed));
     return {};
   }));
@@ -139,12 +148,13 @@ Status update(const EpHandle& target, const epcclEpTensor_t* topk_idx, const epc
     copy = std::make_shared<std::vector<std::byte>>(begin, begin + tensor.rows() * tensor.columns() * (wide ? 8 : 4));
     topk.data = copy->data();
   }
-  return run(target.communicator(), queue, [handle = target.handle, topk, counters, copy](Status& agreed) -> Status {
+  const auto work = [handle = target.handle, topk, counters, copy](Status& agreed) -> Status {
     EPCCL_TRY(handle->update(topk));
     agreed = handle->failure();
     if (agreed.ok()) write_counters(*handle, counters);
     return {};
-  });
+  };
+  return run(target.communicator(), queue, target.handle->group().options().timeout_ms, work);
 }
 
 Status make_static(ep::SlotRules& rules) {
@@ -206,14 +216,19 @@ Result<device::HostStream*> stream_of(EpHandle& handle, epcclStream_t stream, bo
 
 // Runs a dispatch or combine, unless the handle's last update failed, which every rank knows alike.
 template <typename Call>
-Status transfer(EpHandle& target, device::HostStream* queue, const Call& call, Status (*move)(ep::Handle&, const Call&)) {
-  return run(target.communicator(), queue, [handle = target.handle, call, move](Status& agreed) -> Status {
+Status transfer(EpHandle& target, device::HostStream* queue, Call call, Status (*move)(ep::Handle&, const Call&)) {
+  EPCCL_TRY(check_no_group());
+  std::shared_ptr<runtime::CallProgress> progress;
+  if (queue != nullptr) progress = target.started.add(*queue);
+  call.progress = progress.get();
+  const auto work = [handle = target.handle, call, move](Status& agreed) -> Status {
     if (!handle->failure().ok()) {
       agreed = Status(handle->failure()).with_context("the handle has no valid routing");
       return {};
     }
     return move(*handle, call);
-  });
+  };
+  return run(target.communicator(), queue, target.handle->group().options().timeout_ms, work, std::move(progress));
 }
 
 template <typename T>
@@ -314,10 +329,7 @@ Status get_stats(epcclEpHandle_t handle, epcclEpStats_t* out) {
   stats.dispatch_bytes_node = traffic.tokens_node * of.dispatch_row_bytes;
   stats.dispatch_bytes_network = traffic.tokens_network * of.dispatch_row_bytes;
   stats.combine_bytes_network = traffic.returned_network * of.combine_row_bytes;
-  size_t size = 0;
-  std::memcpy(&size, out, sizeof size);
-  stats.size = size;
-  std::memcpy(out, &stats, std::min(size, sizeof stats));
+  write_struct(out, stats);
   return {};
 }
 
@@ -362,13 +374,6 @@ epcclResult_t epcclEpCombine(epcclEpHandle_t handle, const epcclEpCombineInputs_
                              const epcclEpCombineOutputs_t* outputs, const epcclEpCombineConfig_t* config,
                              epcclStream_t stream) {
   return guarded([&] { return combine(handle, inputs, outputs, config, stream); });
-}
-
-epcclResult_t epcclEpComplete(epcclEpHandle_t handle) {
-  return guarded([&]() -> epccl::Status {
-    EPCCL_ASSIGN(const EpHandlePtr target, find_ep_handle(handle));
-    return target->background == nullptr ? epccl::Status{} : target->background->synchronize();
-  });
 }
 
 epcclResult_t epcclEpGetStats(epcclEpHandle_t handle, epcclEpStats_t* stats) {

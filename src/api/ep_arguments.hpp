@@ -31,6 +31,13 @@ Result<T> read_struct(const char* what, const T* given, T defaults) {
   return defaults;
 }
 
+/// The way back: fills the caller's struct, which read_struct() has accepted, as far as both sides know it.
+template <typename T>
+void write_struct(T* out, T value) {
+  std::memcpy(&value.size, out, sizeof value.size);
+  std::memcpy(out, &value, std::min(value.size, sizeof value));
+}
+
 /// A tensor that is there, or is not.
 struct Tensor {
   bool given = false;

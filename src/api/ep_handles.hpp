@@ -6,6 +6,7 @@
 
 #include "api/handles.hpp"
 #include "ep/handle.hpp"
+#include "ep/started_calls.hpp"
 #include "epccl/ep.h"
 
 namespace epccl::api {
@@ -18,6 +19,7 @@ struct EpGroup {
 struct EpHandle {
   std::shared_ptr<EpGroup> group;
   std::shared_ptr<ep::Handle> handle;
+  ep::StartedCalls started;
   std::unique_ptr<device::HostStream> background;  // runs what was started with send_only
 
   CommPtr communicator() const { return group->group->shared_communicator(); }

@@ -84,10 +84,16 @@ Status run_p2p(device::HostStream* stream, std::vector<Batch> batches) {
 Status run_collective(Item item) {
   auto work = std::get<std::function<Status()>>(std::move(item.what));
   const uint64_t ticket = item.communicator->take_ticket();
-  if (item.stream == nullptr) return item.communicator->run(ticket, work);
-  item.stream->enqueue([communicator = std::move(item.communicator), ticket, work = std::move(work)] {
-    return communicator->run(ticket, work);
-  });
+  auto run = [communicator = std::move(item.communicator), ticket, work = std::move(work), timeout = item.timeout_seconds,
+              conclude = std::move(item.conclude)]() mutable {
+    Status status = communicator->run(ticket, work, timeout);
+    // What the work holds is released before anybody is told that it is over.
+    work = nullptr;
+    communicator.reset();
+    return conclude ? conclude(std::move(status)) : status;
+  };
+  if (item.stream == nullptr) return run();
+  item.stream->enqueue(std::move(run));
   return {};
 }
 

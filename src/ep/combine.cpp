@@ -16,7 +16,7 @@ class Combine {
     EPCCL_TRY(describe_rows());
     const std::string text = fmt::format("ep combine hidden {} {}{}{}", call_.hidden, to_string(call_.type),
                                          returns_weights() ? " weights" : "", call_.weighted ? " weighted" : "");
-    EPCCL_TRY(handle_.communicator().run_rows(handle_.combine_plan(rows_.format.bytes), rows_, text));
+    EPCCL_TRY(handle_.communicator().run_rows(handle_.combine_plan(rows_.format.bytes), rows_, text, call_.progress));
     handle_.combine_row_bytes = rows_.format.bytes;
     return {};
   }

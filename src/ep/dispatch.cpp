@@ -22,7 +22,8 @@ class Dispatch {
     const std::string text = fmt::format("ep dispatch hidden {} {} to {}{}{}", call_.hidden, to_string(call_.type),
                                          to_string(call_.received_type), call_.weights.given() ? " weights" : "",
                                          call_.weighted ? " weighted" : "");
-    EPCCL_TRY(handle_.communicator().run_rows(handle_.dispatch_plan(rows_.format.bytes, rows_.format.count == 1), rows_, text));
+    EPCCL_TRY(handle_.communicator().run_rows(handle_.dispatch_plan(rows_.format.bytes, rows_.format.count == 1), rows_, text,
+                                               call_.progress));
     if (bounce_ != nullptr) std::memcpy(call_.received, bounce_, handle_.slots() * token_bytes());
     handle_.dispatch_row_bytes = rows_.format.bytes;
     handle_.set_has_weights(call_.weights.given());

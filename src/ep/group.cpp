@@ -9,9 +9,9 @@ namespace epccl::ep {
 namespace {
 
 std::string describe(const GroupOptions& options) {
-  return fmt::format("num_experts {}, max_send_tokens_per_rank {}, max_token_bytes {}, strategy {}, experts on ranks [{}]",
+  return fmt::format("num_experts {}, max_send_tokens_per_rank {}, max_token_bytes {}, strategy {}, timeout_ms {}, experts on ranks [{}]",
                      options.experts, options.max_tokens, options.max_token_bytes,
-                     options.strategy ? algorithms::to_string(*options.strategy) : "auto",
+                     options.strategy ? algorithms::to_string(*options.strategy) : "auto", options.timeout_ms,
                      fmt::join(options.expert_to_rank, " "));
 }
 

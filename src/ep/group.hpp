@@ -23,6 +23,7 @@ struct GroupOptions {
   uint32_t max_tokens = 0;              // a rank
   uint64_t max_token_bytes = 0;         // of one token with its scales
   std::optional<Strategy> strategy;     // none: the cost model chooses
+  uint32_t timeout_ms = 0;              // how long calls wait for a silent rank; 0: as long as the communicator's
 };
 
 class Group {

@@ -36,6 +36,7 @@ struct DispatchCall {
   Matrix<void> received_topk;
   bool received_topk_wide = true;
   bool weighted = false;  // multiply each row by its weight (backward of a weighted combine)
+  runtime::CallProgress* progress = nullptr;  // null: nobody asks
 };
 
 struct CombineCall {
@@ -48,6 +49,7 @@ struct CombineCall {
   uint64_t combined_rows = 0;
   Matrix<float> combined_weights;
   bool weighted = false;  // multiply each row by the weight that the dispatch brought
+  runtime::CallProgress* progress = nullptr;  // null: nobody asks
 };
 
 // Collective, from work of the communicator. An error breaks the communicator: the other ranks learn of it.

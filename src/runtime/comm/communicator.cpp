@@ -30,13 +30,14 @@ uint64_t Communicator::take_ticket() {
   return next_ticket_++;
 }
 
-Status Communicator::run(uint64_t ticket, const std::function<Status()>& work) {
+Status Communicator::run(uint64_t ticket, const std::function<Status()>& work, double timeout_seconds) {
   std::unique_lock lock(mutex_);
   turn_.wait(lock, [&] { return now_serving_ == ticket; });
   Status status = failure_;
   if (status.ok()) {
     running_ = true;
     lock.unlock();
+    executor_.set_timeout(timeout_seconds);
     status = work();
     if (status.code() == Code::remote_error) status = monitor_.explain(std::move(status));
     if (!status.ok()) keep(status);

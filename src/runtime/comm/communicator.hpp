@@ -56,8 +56,8 @@ class Communicator {
   /// A place in the order of this communicator's work: taken when a call is issued, used when it runs.
   uint64_t take_ticket();
   /// Runs `work` when all work with earlier tickets is through. The first failure is kept: it tells the other ranks, and
-  /// all later work fails with it.
-  Status run(uint64_t ticket, const std::function<Status()>& work);
+  /// all later work fails with it. `timeout_seconds`: how long plans of this work wait for a silent peer; 0: as configured.
+  Status run(uint64_t ticket, const std::function<Status()>& work, double timeout_seconds = 0);
 
   // To be called from work passed to run().
   Status alltoall(const AlltoallCall& call) { return alltoall_.alltoall(call); }
@@ -69,11 +69,11 @@ class Communicator {
   }
   /// Runs a plan on plain bytes; `text` must be equal on ranks that agree.
   Status run_plan(const CompiledPlan& plan, const void* input, void* output, const std::string& text) {
-    return executor_.run(plan, {executor_.next_sequence(), input, output, text, nullptr});
+    return executor_.run(plan, {executor_.next_sequence(), input, output, text, nullptr, nullptr});
   }
-  /// Runs a plan on token rows.
-  Status run_rows(const CompiledPlan& plan, const RowBuffers& buffers, const std::string& text) {
-    return executor_.run(plan, {executor_.next_sequence(), buffers.input.data[0], buffers.output.data[0], text, &buffers});
+  /// Runs a plan on token rows. `progress` may be null.
+  Status run_rows(const CompiledPlan& plan, const RowBuffers& buffers, const std::string& text, CallProgress* progress) {
+    return executor_.run(plan, {executor_.next_sequence(), buffers.input.data[0], buffers.output.data[0], text, &buffers, progress});
   }
   P2p& p2p() { return p2p_; }
   Waiter& waiter() { return waiter_; }

@@ -46,6 +46,7 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
   plan_ = &plan;
   call_ = &call;
   EPCCL_TRY(monitor_.check());
+  if (call.progress != nullptr) call.progress->begin(plan);
   EPCCL_TRY(begin());
   while ((remaining_ > 0 || !drained_) && failure_.ok()) {
     if (idle_visits_ % 4 == 0 ? sweep() : glance()) {
@@ -179,6 +180,7 @@ void Executor::start(uint32_t index) {
 void Executor::complete(uint32_t index) {
   --remaining_;
   const CompiledStep& step = plan_->steps[index];
+  if (call_->progress != nullptr) call_->progress->completed(step.step);
   for (uint32_t s = step.first_successor; s < step.last_successor; ++s) {
     const uint32_t successor = plan_->successors[s];
     if (--counts_[successor] == 0) ready_.push_back(successor);
@@ -307,6 +309,7 @@ bool Executor::poll_messages() {
   }
   if (pending_messages_ == 0) messages_.clear();
   if (!drained_) moved |= drained_ = network_->drained();
+  if (drained_ && call_->progress != nullptr) call_->progress->drained();
   return moved;
 }
 

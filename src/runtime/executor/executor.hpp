@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "runtime/executor/call_progress.hpp"
 #include "runtime/executor/compiled_plan.hpp"
 #include "runtime/executor/row_steps.hpp"
 #include "runtime/executor/waiter.hpp"
@@ -23,6 +24,7 @@ struct Call {
   void* output = nullptr;
   std::string text;  // "alltoall count 4 float32": equal on ranks that agree
   const RowBuffers* rows = nullptr;  // where the plan moves token rows; then input and output are its first part's
+  CallProgress* progress = nullptr;  // who is told how far the call is; null: nobody asks
 };
 
 class Executor {
@@ -35,6 +37,9 @@ class Executor {
   /// Blocks until the plan is complete on this rank, or failed. On failure messages may still be pending: the caller
   /// must cancel the network's before buffers go away.
   Status run(const CompiledPlan& plan, const Call& call);
+
+  /// How long calls from now on wait for a silent peer; 0: the communicator's timeout.
+  void set_timeout(double seconds) { waiter_.set_timeout(seconds); }
 
   /// The number of the next call: taken once for each, in the same order on every rank.
   uint64_t next_sequence() { return ++last_sequence_; }

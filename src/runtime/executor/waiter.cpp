@@ -74,7 +74,7 @@ double Waiter::begin_idle() {
   if (idle_since_ == 0) {
     idle_since_ = now;
     next_check_ = now + check_period;
-    next_report_ = now + first_report_after;
+    next_report_ = now + std::min(first_report_after, timeout_seconds_ + 1e-3);
   }
   return now;
 }
@@ -93,11 +93,11 @@ Status Waiter::pause(double now) {
 Status Waiter::report(double now, const Situation& situation) {
   EPCCL_TRY(monitor_.check());
   const double waited = now - idle_since_;
-  if (waited > policy_.timeout_seconds)
+  if (waited > timeout_seconds_)
     return error(Code::remote_error, "timeout: {} (call {}) waited {:.1f} s for {}", situation.call, situation.sequence,
                  waited, situation.waiting);
   next_report_ = now + report_period;
-  next_report_ = std::min(next_report_, idle_since_ + policy_.timeout_seconds + 1e-3);
+  next_report_ = std::min(next_report_, idle_since_ + timeout_seconds_ + 1e-3);
   monitor_.bootstrap().report_stall({situation.sequence, situation.call, situation.waiting});
   return {};
 }

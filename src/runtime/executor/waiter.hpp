@@ -58,6 +58,8 @@ class Waiter {
     std::string waiting;
   };
 
+  /// Calls from now on give up after this much silence; 0: the communicator's timeout.
+  void set_timeout(double seconds) { timeout_seconds_ = seconds > 0 ? seconds : policy_.timeout_seconds; }
   /// A call begins. `waits_for_network`: this rank may not, but others of its node do.
   void begin(bool waits_for_network);
   /// Starts counting idle time anew. Call whenever something moved.
@@ -99,6 +101,7 @@ class Waiter {
   transports::MessageTransport* network_;
   FailureMonitor& monitor_;
   const WaitPolicy policy_;
+  double timeout_seconds_ = policy_.timeout_seconds;
   double yield_seconds_ = 200e-6, local_yield_seconds_ = 200e-6;  // with and without the network
   double idle_since_ = 0;    // 0: something moved since
   double next_check_ = 0;    // of the control line, while yielding

@@ -4,55 +4,10 @@
 #include <cmath>
 #include <string>
 
-#include "layer.hpp"
+#include "setting.hpp"
 
 namespace epccl::tests {
 namespace {
-
-/// Two nodes of two ranks, four experts, top-2, four tokens of eight floats.
-struct Setting {
-  explicit Setting(const RankContext& rank, epcclComm_t communicator) : context(rank), comm(communicator) {
-    config.num_experts = 4;
-    config.max_send_tokens_per_rank = 4;
-    config.max_token_bytes = 32;
-  }
-  void make_group() { ASSERT_EQ(epcclEpCreateGroup(&group, comm, &config), epcclSuccess) << epcclGetLastError(nullptr); }
-  epcclResult_t make_handle(size_t tokens, size_t k, epcclEpLayout_t layout = EPCCL_EP_LAYOUT_FLAT) {
-    Tensor topk(epcclInt64, table.data(), {tokens, k});
-    return epcclEpCreateHandle(&handle, group, layout, topk, nullptr, &handle_config, nullptr);
-  }
-  epcclResult_t dispatch(size_t rows, size_t hidden, bool with_weights = false) {
-    Tensor in(epcclFloat32, input.data(), {4, hidden}), out(epcclFloat32, output.data(), {rows, hidden});
-    Tensor weights_in(epcclFloat32, weights.data(), {4, 2});
-    epcclEpDispatchInputs_t inputs = EPCCL_EP_DISPATCH_INPUTS_INIT;
-    inputs.tokens = in;
-    if (with_weights) inputs.topk_weights = weights_in;
-    epcclEpDispatchOutputs_t outputs = EPCCL_EP_DISPATCH_OUTPUTS_INIT;
-    outputs.tokens = out;
-    return epcclEpDispatch(handle, &inputs, &outputs, nullptr, nullptr);
-  }
-  void destroy() {
-    if (handle != nullptr) {
-      EXPECT_EQ(epcclEpHandleDestroy(handle), epcclSuccess);
-    }
-    EXPECT_EQ(epcclEpGroupDestroy(group), epcclSuccess);
-  }
-
-  const RankContext& context;
-  epcclComm_t comm;
-  epcclEpGroupConfig_t config = EPCCL_EP_GROUP_CONFIG_INIT;
-  epcclEpHandleConfig_t handle_config = EPCCL_EP_HANDLE_CONFIG_INIT;
-  epcclEpGroup_t group = nullptr;
-  epcclEpHandle_t handle = nullptr;
-  std::vector<int64_t> table{0, 1, 2, 3, 0, 2, 1, 3, 0, 0, 0, 0, 0, 0, 0, 0};
-  std::vector<float> input = std::vector<float>(1000, 1), output = std::vector<float>(1000), weights = std::vector<float>(8, 1);
-};
-
-void expect_error(const RankContext& context, epcclResult_t result, const std::string& part) {
-  EXPECT_NE(result, epcclSuccess) << "rank " << context.rank;
-  EXPECT_NE(std::string(epcclGetLastError(nullptr)).find(part), std::string::npos)
-      << "rank " << context.rank << ": \"" << epcclGetLastError(nullptr) << "\" does not say \"" << part << '"';
-}
 
 const RunOptions two_nodes{{2, 2}, {{"EPCCL_TIMEOUT", "20"}}, {}};
 
@@ -63,8 +18,11 @@ TEST(EpMisuse, RanksThatDisagreeOnTheGroupAreToldByAll) {
     if (context.rank == 2) setting.config.num_experts = 5;
     expect_error(context, epcclEpCreateGroup(&setting.group, comm, &setting.config), "rank 2 has num_experts 5");
     EXPECT_EQ(setting.group, nullptr);
-    // Nothing is lost: the next attempt works.
     setting.config.num_experts = 4;
+    setting.config.timeout_ms = context.rank == 1 ? 500 : 0;
+    expect_error(context, epcclEpCreateGroup(&setting.group, comm, &setting.config), "timeout_ms 500");
+    // Nothing is lost: the next attempt works.
+    setting.config.timeout_ms = 0;
     setting.make_group();
     setting.destroy();
   });

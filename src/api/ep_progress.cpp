@@ -1,0 +1,67 @@
+// ep.h: how far started calls are, and waiting for them.
+#include "api/ep_arguments.hpp"
+#include "api/ep_handles.hpp"
+#include "api/last_error.hpp"
+
+namespace epccl::api {
+namespace {
+
+using ep::StartedCalls;
+
+Result<StartedCalls::State> end_of(int stage) {
+  if (stage == 1) return StartedCalls::State::node;
+  if (stage == 2) return StartedCalls::State::over;
+  return error(Code::invalid_argument, "stage {} is neither 1 nor 2", stage);
+}
+
+Status get_progress(epcclEpHandle_t handle, epcclEpProgress_t* out) {
+  EPCCL_ASSIGN(const EpHandlePtr target, find_ep_handle(handle));
+  if (out == nullptr) return {Code::invalid_argument, "progress is NULL"};
+  const epcclEpProgress_t defaults = EPCCL_EP_PROGRESS_INIT;
+  EPCCL_ASSIGN(epcclEpProgress_t progress, read_struct("progress", out, defaults));
+  const StartedCalls::Counts counts = target->started.counts();
+  progress.calls_started = counts.started;
+  progress.calls_past_stage1 = counts.past_network;
+  progress.calls_over = counts.over;
+  progress.stage1_bytes_done = counts.network.done;
+  progress.stage1_bytes = counts.network.total;
+  progress.stage2_bytes_done = counts.node.done;
+  progress.stage2_bytes = counts.node.total;
+  write_struct(out, progress);
+  return {};
+}
+
+Status complete_stage(epcclEpHandle_t handle, int stage) {
+  EPCCL_ASSIGN(const StartedCalls::State end, end_of(stage));
+  EPCCL_ASSIGN(const EpHandlePtr target, find_ep_handle(handle));
+  return target->started.wait(end);
+}
+
+Status stream_wait_stage(epcclStream_t stream, epcclEpHandle_t handle, int stage) {
+  EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
+  EPCCL_ASSIGN(const StartedCalls::State end, end_of(stage));
+  EPCCL_ASSIGN(const EpHandlePtr target, find_ep_handle(handle));
+  target->started.hold_back(queue, end);
+  return {};
+}
+
+}  // namespace
+}  // namespace epccl::api
+
+using namespace epccl::api;
+
+epcclResult_t epcclEpGetProgress(epcclEpHandle_t handle, epcclEpProgress_t* progress) {
+  return guarded([&] { return get_progress(handle, progress); });
+}
+
+epcclResult_t epcclEpCompleteStage(epcclEpHandle_t handle, int stage) {
+  return guarded([&] { return complete_stage(handle, stage); });
+}
+
+epcclResult_t epcclEpComplete(epcclEpHandle_t handle) {
+  return guarded([&] { return complete_stage(handle, 2); });
+}
+
+epcclResult_t epcclEpStreamWaitStage(epcclStream_t stream, epcclEpHandle_t handle, int stage) {
+  return guarded([&] { return stream_wait_stage(stream, handle, stage); });
+}

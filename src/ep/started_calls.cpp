@@ -1,0 +1,71 @@
+#include "ep/started_calls.hpp"
+
+#include <utility>
+
+namespace epccl::ep {
+
+StartedCalls::Call StartedCalls::add(const device::HostStream& stream) {
+  auto call = std::make_shared<runtime::CallProgress>();
+  const std::lock_guard lock(mutex_);
+  forget_what_is_over();
+  calls_.push_back({call, stream.watchers()});
+  ++started_;
+  return call;
+}
+
+// With the lock. Their errors are kept.
+void StartedCalls::forget_what_is_over() {
+  over_ += std::erase_if(calls_, [this](const Started& started) {
+    if (started.call->state() != State::over) return false;
+    if (first_error_.ok()) first_error_ = started.call->status();
+    return true;
+  });
+}
+
+StartedCalls::Counts StartedCalls::counts() {
+  const std::lock_guard lock(mutex_);
+  forget_what_is_over();
+  Counts counts;
+  counts.started = started_;
+  counts.over = counts.past_network = over_;
+  for (const Started& started : calls_) {
+    const State state = started.call->state();
+    if (state == State::queued) continue;
+    if (state >= State::node) ++counts.past_network;
+    const auto network = started.call->network(), node = started.call->node();
+    counts.network.done += network.done;
+    counts.network.total += network.total;
+    counts.node.done += node.done;
+    counts.node.total += node.total;
+  }
+  return counts;
+}
+
+std::vector<StartedCalls::Started> StartedCalls::current() {
+  const std::lock_guard lock(mutex_);
+  return calls_;
+}
+
+void StartedCalls::wait(const std::vector<Started>& calls, State state) {
+  for (const Started& started : calls) {
+    const device::HostStream::Watch watch(started.watchers);
+    started.call->wait(state);
+  }
+}
+
+Status StartedCalls::wait(State state) {
+  wait(current(), state);
+  const std::lock_guard lock(mutex_);
+  forget_what_is_over();
+  return state == State::over ? std::exchange(first_error_, Status{}) : first_error_;
+}
+
+void StartedCalls::hold_back(device::HostStream* stream, State state) {
+  if (stream == nullptr) return wait(current(), state);
+  stream->enqueue([calls = current(), state]() -> Status {
+    for (const Started& started : calls) started.call->wait(state);
+    return {};
+  });
+}
+
+}  // namespace epccl::ep
