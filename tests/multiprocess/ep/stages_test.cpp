@@ -101,9 +101,9 @@ TEST(EpStages, ACombineSendsWhenItsNodeHasAddedUp) {
       while (progress_of(ranks.handle).stage1_bytes == 0) usleep(100);  // until it begins
       const epcclEpProgress_t progress = progress_of(ranks.handle);
       EXPECT_EQ(progress.calls_past_stage1, 0U);
-      EXPECT_EQ(progress.stage1_bytes, (3 + 3) * row);       // the sums for rank 2's tokens, and for its own
-      EXPECT_LE(progress.stage1_bytes_done, 3 * row);        // the first need rank 1
-      EXPECT_EQ(progress.stage2_bytes, 4 * row);             // its tokens
+      EXPECT_EQ(progress.stage1_bytes, (3 + 3) * row);  // the sums for rank 2's tokens, and for its own
+      EXPECT_LE(progress.stage1_bytes_done, 3 * row);   // the first need rank 1
+      EXPECT_EQ(progress.stage2_bytes, 4 * row);        // its tokens
       gate.open();
     }
     EXPECT_EQ(epcclEpCompleteStage(ranks.handle, 1), epcclSuccess);
