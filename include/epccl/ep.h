@@ -226,10 +226,11 @@ EPCCL_API epcclResult_t epcclEpCombine(epcclEpHandle_t handle, const epcclEpComb
 
 /* Started calls: dispatches and combines with send_only or on a created stream. They move on by themselves, those of one
  * communicator one after the other in the order in which they were made, and each in two stages:
- *   stage 1, the network: what this rank sends to and receives from other nodes. What it has to do first is part of this stage:
- *            packing a dispatch's tokens, adding up what the node has for a combine, waiting for the node's other ranks.
+ *   stage 1, the network: what this rank sends to and receives from other nodes. What has to come first is part of this stage:
+ *            packing a dispatch's tokens; adding up what the node has for a combine, when its other ranks are there.
  *   stage 2, inside the node: handing a dispatch's rows to the ranks of the node, this one included; adding up a combine's
- *            tokens. It begins with the first rows that are there, under stage 1.
+ *            tokens. It begins with the first rows that are there, under stage 1. (What is larger than EPCCL_SCRATCH_SIZE
+ *            passes through it in turns: then stage 1 has to wait for stage 2 of what came before.)
  * Past stage 1 this rank has nothing left to do on the network, and its part of the call needs memory and a core, but no link:
  * the moment to start what needs the link (of another communicator: calls of the same one wait for the end of stage 2). All
  * buffers belong to the library until the call is over. On one node, and where a rank has nothing to send or receive, stage 1
@@ -253,8 +254,7 @@ typedef struct {
 EPCCL_API epcclResult_t epcclEpGetProgress(epcclEpHandle_t handle, epcclEpProgress_t* progress);
 
 /** Waits until all calls that were started on the handle before are past `stage` (1 or 2: over), or have failed. Returns the first
- *  error of the handle's started calls, in order of their end, that no stage 2 has returned yet. (A stream returns the errors
- *  of its calls as well.) */
+ *  error of the handle's started calls; stage 2 also forgets it. (A stream returns the errors of its calls as well.) */
 EPCCL_API epcclResult_t epcclEpCompleteStage(epcclEpHandle_t handle, int stage);
 
 /** epcclEpCompleteStage(handle, 2): all calls are over, and all buffers are the caller's again. */
