@@ -57,11 +57,16 @@ EpHandle::~EpHandle() {
   if (handle_ != nullptr) static_cast<void>(epcclEpHandleDestroy(handle_));
 }
 
-Status EpHandle::finish(const char* call, epcclResult_t result) const {
+Status EpHandle::finish(const char* call, epcclResult_t result, Until until) const {
   const epcclComm_t comm = group_->communicator().get();
   EPCCL_TRY(api_status(call, result, comm));
-  if (stream_ == nullptr) return {};
+  if (stream_ == nullptr || until == Until::started) return {};
   return api_status("epcclStreamSynchronize", epcclStreamSynchronize(stream_), comm);
+}
+
+Status EpHandle::complete() {
+  if (stream_ == nullptr) return finish("epcclEpComplete", epcclEpComplete(handle_));
+  return finish("epcclStreamSynchronize", epcclSuccess);
 }
 
 Result<uint64_t> EpHandle::update(const TopkTable& table) {
@@ -76,7 +81,7 @@ Result<uint64_t> EpHandle::update(const TopkTable& table) {
   return static_cast<uint64_t>(rows);
 }
 
-Status EpHandle::dispatch(const DispatchArrays& arrays) {
+Status EpHandle::dispatch(const DispatchArrays& arrays, Until until) {
   Tensor tokens(arrays.tokens), weights(arrays.weights), received(arrays.received),
       received_weights(arrays.received_weights), received_scales(arrays.received_scales);
   epcclEpDispatchInputs_t inputs = EPCCL_EP_DISPATCH_INPUTS_INIT;
@@ -86,10 +91,12 @@ Status EpHandle::dispatch(const DispatchArrays& arrays) {
   outputs.tokens = received.get();
   outputs.topk_weights = received_weights.get();
   outputs.scales = received_scales.get();
-  return finish("epcclEpDispatch", epcclEpDispatch(handle_, &inputs, &outputs, nullptr, stream_));
+  epcclEpDispatchConfig_t config = EPCCL_EP_DISPATCH_CONFIG_INIT;
+  config.send_only = send_only(until);
+  return finish("epcclEpDispatch", epcclEpDispatch(handle_, &inputs, &outputs, &config, stream_), until);
 }
 
-Status EpHandle::combine(const CombineArrays& arrays) {
+Status EpHandle::combine(const CombineArrays& arrays, Until until) {
   Tensor rows(arrays.rows), combined(arrays.combined);
   epcclEpCombineInputs_t inputs = EPCCL_EP_COMBINE_INPUTS_INIT;
   inputs.tokens = rows.get();
@@ -97,7 +104,8 @@ Status EpHandle::combine(const CombineArrays& arrays) {
   outputs.tokens = combined.get();
   epcclEpCombineConfig_t config = EPCCL_EP_COMBINE_CONFIG_INIT;
   config.weighted = arrays.weighted ? 1 : 0;
-  return finish("epcclEpCombine", epcclEpCombine(handle_, &inputs, &outputs, &config, stream_));
+  config.send_only = send_only(until);
+  return finish("epcclEpCombine", epcclEpCombine(handle_, &inputs, &outputs, &config, stream_), until);
 }
 
 Result<epcclEpStats_t> EpHandle::stats() const {

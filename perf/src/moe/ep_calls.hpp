@@ -52,7 +52,10 @@ class EpGroup {
   epcclEpGroup_t group_;
 };
 
-/// Owns an epcclEpHandle_t. Every call is waited for; `group` must live longer.
+/// How far a call goes before it returns.
+enum class Until : uint8_t { complete, started };
+
+/// Owns an epcclEpHandle_t; `group` must live longer.
 class EpHandle {
  public:
   /// `static_topk` as in epcclEpHandleConfig_t.
@@ -65,14 +68,18 @@ class EpHandle {
 
   /// How many rows this rank will receive.
   Result<uint64_t> update(const TopkTable& table);
-  Status dispatch(const DispatchArrays& arrays);
-  Status combine(const CombineArrays& arrays);
+  Status dispatch(const DispatchArrays& arrays, Until until = Until::complete);
+  Status combine(const CombineArrays& arrays, Until until = Until::complete);
+  /// Waits for what was started.
+  Status complete();
   Result<epcclEpStats_t> stats() const;
 
  private:
   EpHandle(EpGroup& group, epcclEpHandle_t handle, epcclStream_t stream)
       : group_(&group), handle_(handle), stream_(stream) {}
-  Status finish(const char* call, epcclResult_t result) const;
+  Status finish(const char* call, epcclResult_t result, Until until = Until::complete) const;
+  /// Whether the call says itself that it is only to be started: on a created stream it is so anyway.
+  unsigned send_only(Until until) const { return stream_ == nullptr && until == Until::started ? 1 : 0; }
 
   EpGroup* group_;
   epcclEpHandle_t handle_;

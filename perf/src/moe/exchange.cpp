@@ -110,7 +110,7 @@ Status Exchange::update(EpHandle& handle) const {
                case_.received.slots);
 }
 
-Status Exchange::dispatch(EpHandle& handle) const {
+Status Exchange::dispatch(EpHandle& handle, Until until) const {
   const size_t tokens = mine().tokens, slots = case_.received.slots, hidden = options_.shape.hidden;
   DispatchArrays arrays;
   arrays.tokens = {memory_.tokens.bytes().data(), tokens, hidden, options_.type.id};
@@ -122,15 +122,15 @@ Status Exchange::dispatch(EpHandle& handle) const {
     arrays.received_weights = {memory_.received_weights.data(), slots, one ? 0 : options_.shape.topk};
   }
   if (options_.fp8) arrays.received_scales = {memory_.received_scales.data(), slots, scales_of(hidden)};
-  return handle.dispatch(arrays);
+  return handle.dispatch(arrays, until);
 }
 
-Status Exchange::combine(EpHandle& handle) const {
+Status Exchange::combine(EpHandle& handle, Until until) const {
   CombineArrays arrays;
   arrays.rows = {rows().bytes().data(), case_.received.slots, options_.shape.hidden, options_.type.id};
   arrays.combined = {memory_.combined.bytes().data(), mine().tokens, options_.shape.hidden, options_.type.id};
   arrays.weighted = weighted();
-  return handle.combine(arrays);
+  return handle.combine(arrays, until);
 }
 
 void Exchange::prepare(uint64_t number) {

@@ -46,8 +46,8 @@ class Exchange {
 
   /// The layout of the case; error: the library expects another number of rows.
   Status update(EpHandle& handle) const;
-  Status dispatch(EpHandle& handle) const;
-  Status combine(EpHandle& handle) const;
+  Status dispatch(EpHandle& handle, Until until = Until::complete) const;
+  Status combine(EpHandle& handle, Until until = Until::complete) const;
 
   /// Fresh data, and poison where results are to come. `number` tells exchanges apart.
   void prepare(uint64_t number);

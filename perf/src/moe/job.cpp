@@ -7,6 +7,7 @@
 #include "base/settings.hpp"
 #include "perf/src/moe/count_file.hpp"
 #include "perf/src/moe/measure.hpp"
+#include "perf/src/moe/overlap_meter.hpp"
 #include "perf/src/moe/report.hpp"
 #include "perf/src/output.hpp"
 #include "perf/src/session.hpp"
@@ -173,10 +174,21 @@ class Measuring {
         const std::string title =
             fmt::format("{} {} {} tokens", to_string(options_.operation), to_string(strategy), each.tokens);
         EPCCL_ASSIGN(const Measurement measured, meter.run(strategies.handle(i), exchange, title));
-        rows.push_back(row_of(options_, each, placement_, strategy, measured));
+        Row row = row_of(options_, each, placement_, strategy, measured);
+        if (options_.overlap) EPCCL_TRY(measure_overlap(strategies.handle(i), exchange, title, row));
+        rows.push_back(std::move(row));
         output.print(table_row(options_, rows.back()));
       }
     }
+    return {};
+  }
+
+  Status measure_overlap(EpHandle& handle, Exchange& exchange, const std::string& title, Row& row) {
+    OverlapMeter meter(session_.coordinator(), options_);
+    EPCCL_ASSIGN(const OverlapMeasurement measured,
+                 meter.run(handle, exchange, row.seconds.median, title));
+    row.overlap = measured.overlap;
+    if (row.wrong) *row.wrong += measured.wrong.value_or(0);
     return {};
   }
 
@@ -238,10 +250,12 @@ Status prepare(int argc, char** argv, Job& job, std::string& help) {
   help = std::move(line.help);
   if (!help.empty()) return {};
   job.options = std::move(line.options);
+  if (job.options.overlap) EPCCL_TRY(ExpertCompute::available());
   EPCCL_TRY(load_routing(job));
   if (job.options.matrix) return write_matrix(job);
   EPCCL_ASSIGN(static_cast<RunFacts&>(job.info), facts_before_joining(argc, argv));
   job.info.options = job.options;
+  job.info.blas = ExpertCompute::library();
   return {};
 }
 

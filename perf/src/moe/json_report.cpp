@@ -27,6 +27,10 @@ Json config(const RunInfo& info) {
   if (o.trace.layer) json["trace_layer"] = *o.trace.layer;
   if (o.budget) json["budget_s"] = *o.budget;
   if (o.link_rate) json["link_rate_bits"] = *o.link_rate;
+  if (o.overlap) {
+    json["compute_ratio"] = o.overlap->compute_ratio;
+    json["blas"] = info.blas;
+  }
   json["devices"] = json_devices(info);
   return json;
 }
@@ -60,6 +64,19 @@ void add_times(const Options& o, const Row& row, Json& json) {
   json["iterations"] = row.iterations;
 }
 
+Json overlap(const Overlap& o) {
+  return {{"communication_us", o.communication.median * us},
+          {"compute_us", o.compute.median * us},
+          {"overlapped_us", o.overlapped.median * us},
+          {"compute_beneath_us", o.compute_beneath.median * us},
+          {"exposed_us", o.exposed() * us},
+          {"exposed_fraction", o.exposed_fraction()},
+          {"dilation", o.dilation()},
+          {"fraction_of_ideal", o.fraction_of_ideal()},
+          {"products", o.products},
+          {"iterations", o.iterations}};
+}
+
 Json result(const Options& options, const Row& row) {
   Json json;
   add_what(options, row, json);
@@ -76,6 +93,7 @@ Json result(const Options& options, const Row& row) {
   json["imbalance"] = row.imbalance;
   json["wire_fraction"] = row.wire_fraction ? Json(*row.wire_fraction) : Json(nullptr);
   json["wrong"] = row.wrong ? Json(*row.wrong) : Json(nullptr);
+  if (row.overlap) json["overlap"] = overlap(*row.overlap);
   return json;
 }
 

@@ -1,9 +1,9 @@
 #include "perf/src/moe/measure.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/clock.hpp"
+#include "perf/src/moe/over_ranks.hpp"
 
 namespace epccl::perf::moe {
 
@@ -41,33 +41,20 @@ Status Meter::time_updates(EpHandle& handle, const Exchange& exchange, int count
     EPCCL_TRY(update(handle, exchange, &updates));
     EPCCL_TRY(call_in_step(handle, exchange, &fresh));
   }
-  EPCCL_ASSIGN(measured.update, summary_of(updates));
-  EPCCL_ASSIGN(measured.fresh, summary_of(fresh.total));
+  EPCCL_ASSIGN(measured.update, summary_of(coordinator_, options_, updates));
+  EPCCL_ASSIGN(measured.fresh, summary_of(coordinator_, options_, fresh.total));
   return {};
 }
 
-Result<int> Meter::choose_iterations(EpHandle& handle, const Exchange& exchange) {
-  if (!options_.budget) return options_.iterations;
+/// Seconds of one call.
+Result<double> Meter::probe(EpHandle& handle, const Exchange& exchange) {
+  if (!options_.budget) return 0;
   constexpr int probes = 3;
   EPCCL_TRY(coordinator_.barrier());
   const double start = now_seconds();
   for (int i = 0; i < probes; ++i) EPCCL_TRY(call(handle, exchange));
   EPCCL_TRY(coordinator_.barrier());
-  const double mine = (now_seconds() - start) / probes;
-  EPCCL_ASSIGN(const std::vector<double> all, coordinator_.gather(std::span<const double>(&mine, 1)));
-  return iterations_within(*options_.budget, *std::max_element(all.begin(), all.end()));
-}
-
-Result<Summary> Meter::summary_of(const std::vector<double>& mine) {
-  EPCCL_ASSIGN(const std::vector<double> all, coordinator_.gather(std::span<const double>(mine)));
-  return summarize(over_ranks(all, static_cast<size_t>(coordinator_.ranks()), options_.average));
-}
-
-Result<std::optional<uint64_t>> Meter::total_of(uint64_t wrong_here) {
-  if (!options_.check) return std::optional<uint64_t>();
-  EPCCL_ASSIGN(const std::vector<uint64_t> wrong,
-               coordinator_.gather(std::span<const uint64_t>(&wrong_here, 1)));
-  return std::optional<uint64_t>(std::accumulate(wrong.begin(), wrong.end(), uint64_t{0}));
+  return (now_seconds() - start) / probes;
 }
 
 Result<epcclEpStats_t> Meter::total_of(const epcclEpStats_t& mine) {
@@ -96,7 +83,8 @@ Result<Measurement> Meter::run(EpHandle& handle, Exchange& exchange, const std::
   }
   for (int i = 0; i < options_.warmup; ++i) EPCCL_TRY(call_in_step(handle, exchange));
   Measurement measured;
-  EPCCL_ASSIGN(measured.iterations, choose_iterations(handle, exchange));
+  EPCCL_ASSIGN(const double probed, probe(handle, exchange));
+  EPCCL_ASSIGN(measured.iterations, choose_iterations(coordinator_, options_, probed));
 
   Times times;
   for (int i = 0; i < measured.iterations; ++i) {
@@ -109,10 +97,10 @@ Result<Measurement> Meter::run(EpHandle& handle, Exchange& exchange, const std::
   constexpr int most_updates = 20;
   EPCCL_TRY(time_updates(handle, exchange, std::min(measured.iterations, most_updates), measured));
 
-  EPCCL_ASSIGN(measured.seconds, summary_of(times.total));
-  EPCCL_ASSIGN(measured.dispatch, summary_of(times.dispatch));
-  EPCCL_ASSIGN(measured.combine, summary_of(times.combine));
-  EPCCL_ASSIGN(measured.wrong, total_of(wrong));
+  EPCCL_ASSIGN(measured.seconds, summary_of(coordinator_, options_, times.total));
+  EPCCL_ASSIGN(measured.dispatch, summary_of(coordinator_, options_, times.dispatch));
+  EPCCL_ASSIGN(measured.combine, summary_of(coordinator_, options_, times.combine));
+  EPCCL_ASSIGN(measured.wrong, moe::total_of(coordinator_, options_, wrong));
   EPCCL_ASSIGN(measured.stats, total_of(stats));
   return measured;
 }

@@ -15,7 +15,6 @@
 #include "perf/src/coordinator.hpp"
 #include "perf/src/moe/exchange.hpp"
 #include "perf/src/moe/options.hpp"
-#include "perf/src/statistics.hpp"
 
 namespace epccl::perf::moe {
 
@@ -45,9 +44,7 @@ class Meter {
   Status call_in_step(EpHandle& handle, const Exchange& exchange, Times* times = nullptr);
   Status update(EpHandle& handle, const Exchange& exchange, std::vector<double>* times = nullptr);
   Status time_updates(EpHandle& handle, const Exchange& exchange, int count, Measurement& measured);
-  Result<int> choose_iterations(EpHandle& handle, const Exchange& exchange);
-  Result<Summary> summary_of(const std::vector<double>& mine);
-  Result<std::optional<uint64_t>> total_of(uint64_t wrong_here);
+  Result<double> probe(EpHandle& handle, const Exchange& exchange);
   Result<epcclEpStats_t> total_of(const epcclEpStats_t& mine);
 
   Coordinator& coordinator_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "perf/src/moe/options.hpp"
+#include "perf/src/moe/overlap.hpp"
 #include "perf/src/run_facts.hpp"
 #include "perf/src/statistics.hpp"
 
@@ -14,6 +15,7 @@ namespace epccl::perf::moe {
 
 struct RunInfo : RunFacts {
   Options options;
+  std::string blas;  // the library of --overlap; empty: none
 };
 
 /// Bytes of all ranks by the link they take. A combine's are known between nodes only: there they are those
@@ -34,6 +36,7 @@ struct Row {
   double imbalance = 1;
   std::optional<double> wire_fraction;
   std::optional<uint64_t> wrong;  // elements of all ranks; empty: not checked
+  std::optional<Overlap> overlap;
 
   double algbw() const {
     return seconds.median > 0 ? static_cast<double>(bytes_per_rank) / seconds.median / 1e9 : 0;
@@ -46,9 +49,12 @@ struct Row {
 /// Over all rows.
 uint64_t total_wrong(const std::vector<Row>& rows);
 
-// The table (table.cpp); every text ends with a newline.
+// The table (table.cpp; with --overlap the rows are overlap_table.cpp's); every text ends with a newline.
 std::string table_header(const RunInfo& info);
 std::string table_row(const Options& options, const Row& row);
+std::string overlap_titles();
+std::string overlap_row(const Row& row);
+std::string strategy_text(const Row& row);
 std::string table_footer(const RunInfo& info, const std::vector<Row>& rows);
 
 /// The JSON file (json_report.cpp): nccl-tests' document, with results of our own. `errors`: what ended the

@@ -46,15 +46,18 @@ std::string own_settings(const RunInfo& info) {
                       o.stream ? "created" : "NULL", o.warmup, o.iterations, o.check ? 1 : 0);
   if (o.budget) text += fmt::format(" budget: {} s", *o.budget);
   if (o.link_rate) text += fmt::format(" link rate: {} Gbit/s", *o.link_rate / 1e9);
+  if (o.overlap)
+    text += fmt::format("\n# overlap: compute {} times as long as the calls, matrix products by {}",
+                        o.overlap->compute_ratio, info.blas);
   return text + "\n";
 }
+
+}  // namespace
 
 std::string strategy_text(const Row& row) {
   if (row.asked != EPCCL_EP_STRATEGY_AUTO) return to_string(row.asked);
   return fmt::format("auto({})", to_string(row.used));
 }
-
-}  // namespace
 
 uint64_t total_wrong(const std::vector<Row>& rows) {
   uint64_t wrong = 0;
@@ -64,10 +67,11 @@ uint64_t total_wrong(const std::vector<Row>& rows) {
 
 std::string table_header(const RunInfo& info) {
   return opening_lines(info, to_string(info.options.operation)) + own_settings(info) + device_lines(info) +
-         column_titles();
+         (info.options.overlap ? overlap_titles() : column_titles());
 }
 
 std::string table_row(const Options& options, const Row& row) {
+  if (row.overlap) return overlap_row(row);
   const std::string missing = "N/A";
   return line("  ", row.tokens, row.bytes_per_rank, strategy_text(row), time_text(row.seconds.median),
               time_text(row.seconds.p95), time_text(row.seconds.p99),

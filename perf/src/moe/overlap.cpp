@@ -1,0 +1,27 @@
+#include "perf/src/moe/overlap.hpp"
+
+#include <algorithm>
+
+namespace epccl::perf::moe {
+namespace {
+
+double over(double part, double whole) {
+  return whole > 0 ? part / whole : 0;
+}
+
+}  // namespace
+
+double Overlap::exposed_fraction() const {
+  return over(exposed(), communication.median);
+}
+
+double Overlap::dilation() const {
+  return over(compute_beneath.median - compute.median, compute.median);
+}
+
+double Overlap::fraction_of_ideal() const {
+  const double ideal = std::max(compute.median, communication.median);
+  return over(serial() - overlapped.median, serial() - ideal);
+}
+
+}  // namespace epccl::perf::moe

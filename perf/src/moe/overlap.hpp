@@ -1,0 +1,28 @@
+// What computing while tokens travel is worth: arithmetic over three times of the same work.
+#pragma once
+
+#include "perf/src/statistics.hpp"
+
+namespace epccl::perf::moe {
+
+struct Overlap {
+  Summary communication;    // alone: the calls, each waited for
+  Summary compute;          // alone
+  Summary overlapped;       // both: the calls are started, then comes the compute, then they are waited for
+  Summary compute_beneath;  // the compute of `overlapped`
+  int products = 0;         // matrix products in the compute
+  int iterations = 0;       // of each
+
+  /// One after the other.
+  double serial() const { return communication.median + compute.median; }
+  /// What of the communication the compute did not hide, in seconds.
+  double exposed() const { return overlapped.median - compute.median; }
+  /// Of the communication's time. 0: all hidden.
+  double exposed_fraction() const;
+  /// By how much the communication slows the compute down. 0: not at all.
+  double dilation() const;
+  /// Of the time that can be saved at all, the part that is saved. 1: all of it.
+  double fraction_of_ideal() const;
+};
+
+}  // namespace epccl::perf::moe
