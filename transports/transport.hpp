@@ -71,7 +71,8 @@ class MessageTransport {
   /// A descriptor that becomes readable when progress() has something to do, after arm() returned true; -1 when the
   /// transport has none. arm() false: there is work already, call progress().
   virtual int event_fd() const = 0;
-  /// `rarely`: better late and seldom than at once; what is still to come of a message may be waited for.
+  /// `rarely`: better late and seldom than at once; what is still to come of a message may be waited for. Holds until the
+  /// next arm(): whoever goes on without it waits for nothing longer, but may crowd a link.
   virtual bool arm(bool rarely) = 0;
 
   /// Gives up everything pending (completions fail with remote_error). For abort and for a dead peer.

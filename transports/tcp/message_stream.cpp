@@ -15,6 +15,10 @@ namespace {
 constexpr size_t read_share = 512 << 10;
 constexpr size_t messages_per_write = 16;
 
+// What is read behind the end of a message is copied once more. That is cheap where small messages come, many with one system
+// call, and not where another large one does: then little more than its header is read with the one before.
+constexpr size_t large_message = 32 << 10, read_before_large = 1 << 10;
+
 }  // namespace
 
 void MessageStream::attach(UniqueFd socket) {
@@ -40,11 +44,15 @@ bool MessageStream::pump() {
 
 // Every segment that arrives would wake a sleeping rank; what has begun to arrive comes whole without its help.
 void MessageStream::set_low_water(bool on) {
-  constexpr size_t most = 64 << 10;
+  constexpr size_t most = 256 << 10;
   const bool arriving = on && attached() && incoming_.active && !paused();
-  const int wanted = arriving ? static_cast<int>(std::clamp<size_t>(incoming_.missing(), 1, most)) : 1;
-  if (wanted == low_water_ || !attached()) return;
-  low_water_ = wanted;
+  change_low_water(arriving ? std::clamp<size_t>(incoming_.missing(), 1, most) : 1);
+}
+
+void MessageStream::change_low_water(size_t bytes) {
+  if (bytes == low_water_ || !attached()) return;
+  low_water_ = bytes;
+  const int wanted = static_cast<int>(bytes);
   setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted);
 }
 
@@ -147,10 +155,11 @@ bool MessageStream::read_some() {
   while (total < read_share && !paused()) {
     std::array<iovec, 2> pieces;
     size_t count = 0;
+    const size_t ahead = expects_large() ? std::min(read_before_large, staging_.size()) : staging_.size();
     const bool direct = incoming_.active && incoming_.target != nullptr;
     const size_t direct_bytes = direct ? incoming_.missing() : 0;
     if (direct) pieces[count++] = {incoming_.target + incoming_.received, direct_bytes};
-    pieces[count++] = {staging_.data(), staging_.size()};
+    pieces[count++] = {staging_.data(), ahead};
     const ssize_t got = ::readv(socket_.get(), pieces.data(), static_cast<int>(count));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) {
@@ -167,13 +176,18 @@ bool MessageStream::read_some() {
     if (direct && incoming_.missing() == 0) end_message();
     consume(staging_.data(), bytes - here);
     // Less than there was room for: the socket is empty, and tells when more comes. Its end it tells only once.
-    if (bytes < direct_bytes + staging_.size() && !hung_up_) {
+    if (bytes < direct_bytes + ahead && !hung_up_) {
       may_read_ = false;
       break;
     }
   }
+  // What comes next may be less than what this message was waited for with, and who reads it need not arm() before.
+  if (low_water_ > 1 && (!incoming_.active || incoming_.missing() < low_water_)) change_low_water(1);
   return total > 0;
 }
+
+/// Receives are posted in the order in which their messages come, as a rule.
+bool MessageStream::expects_large() const { return !posted_.empty() && posted_.front().capacity >= large_message; }
 
 void MessageStream::consume(const std::byte* data, size_t bytes) {
   while (bytes > 0) {

@@ -92,6 +92,8 @@ class MessageStream {
   bool write_some();
   void written(size_t bytes);
   bool read_some();
+  bool expects_large() const;
+  void change_low_water(size_t bytes);
   void consume(const std::byte* data, size_t bytes);
   void begin_message();
   void end_message();
@@ -109,7 +111,7 @@ class MessageStream {
   MessageCounters& counters_;
   UniqueFd socket_;
   Status failure_;
-  int low_water_ = 1;
+  size_t low_water_ = 1;
   bool may_read_ = false, may_write_ = false, hung_up_ = false;
 
   std::deque<Outgoing> outgoing_;

@@ -130,11 +130,13 @@ bool TcpTransport::progress() {
 }
 
 bool TcpTransport::arm(bool rarely) {
-  if (!busy_.empty()) return false;
-  if (!rarely && !arms_rarely_) return true;
-  arms_rarely_ = rarely;
-  for (auto& [rank, peer] : peers_) peer.stream.set_low_water(rarely);
-  return true;
+  if (rarely && !busy_.empty()) return false;
+  const bool changes = std::exchange(arms_rarely_, rarely) != rarely;
+  for (auto& [rank, peer] : peers_) {
+    if (rarely || changes) peer.stream.set_low_water(rarely);
+    if (changes && peer.stream.attached()) set_send_buffer(peer.stream.fd());
+  }
+  return busy_.empty();
 }
 
 bool TcpTransport::pump(Peer& peer) {
@@ -159,11 +161,17 @@ void TcpTransport::set_stream_options(int fd) const {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  set_send_buffer(fd);
+}
+
+void TcpTransport::set_send_buffer(int fd) const {
   if (options_.link_rate <= 0) return;  // the kernel sizes buffers by what it sees
   constexpr double seconds_buffered = 1e-3, least = 64 << 10, most = 16 << 20;
+  constexpr double rarely_filled = 8;  // times as large: who is woken for room gets more of it
+  const double bytes = std::clamp(options_.link_rate * seconds_buffered, least, most);
   // The kernel doubles what is asked for, for its own bookkeeping.
-  const int bytes = static_cast<int>(std::clamp(options_.link_rate * seconds_buffered, least, most) / 2);
-  setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  const int half = static_cast<int>(std::min(arms_rarely_ ? rarely_filled * bytes : bytes, most) / 2);
+  setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &half, sizeof half);
 }
 
 void TcpTransport::on_dialled(Peer& peer) {

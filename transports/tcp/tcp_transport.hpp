@@ -21,7 +21,8 @@ namespace epccl::transports {
 
 struct TcpOptions {
   /// Bytes per second of the network link; 0: unknown. With a known rate a connection holds at most about a millisecond's
-  /// worth of unsent data: more would only let it crowd out the other connections of the link.
+  /// worth of unsent data: more would only let it crowd out the other connections of the link. While arm() is asked to wake
+  /// rarely it holds more.
   double link_rate = 0;
 };
 
@@ -87,6 +88,7 @@ class TcpTransport final : public MessageTransport {
   Peer& peer_at(int rank);
   Status dial(Peer& peer);
   void set_stream_options(int fd) const;
+  void set_send_buffer(int fd) const;
   Status watch(int fd, uint64_t what);
   bool poll_events();
   void handle(uint64_t what, uint32_t events);
@@ -111,7 +113,7 @@ class TcpTransport final : public MessageTransport {
   std::vector<std::byte> staging_;
   std::unordered_map<int, Peer> peers_;  // those that were used
   std::vector<Peer*> busy_;              // those whose stream may move without news
-  bool arms_rarely_ = false;  // some streams may have a low-water mark
+  bool arms_rarely_ = false;  // some streams may have a low-water mark, and send buffers are large
   std::list<Stranger> strangers_;
   uint64_t next_stranger_ = 0;
   Status cancelled_;

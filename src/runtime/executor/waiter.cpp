@@ -54,6 +54,7 @@ Status FailureMonitor::explain(Status status) {
 void Waiter::begin(bool waits_for_network) {
   moved();
   go_home();
+  if (armed_rarely_ && !device::HostStream::runs_unwatched()) arm(false);
   yield_seconds_ = local_yield_seconds_ = policy_.yield_seconds;
   if (policy_.yield_seconds >= 0) return;
   yield_seconds_ = yield_at_most;
@@ -100,6 +101,11 @@ Status Waiter::report(double now, const Situation& situation) {
   next_report_ = std::min(next_report_, idle_since_ + timeout_seconds_ + 1e-3);
   monitor_.bootstrap().report_stall({situation.sequence, situation.call, situation.waiting});
   return {};
+}
+
+bool Waiter::arm(bool rarely) {
+  armed_rarely_ = rarely;
+  return network_->arm(rarely);
 }
 
 void Waiter::sleep_on_network() {

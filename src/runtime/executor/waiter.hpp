@@ -81,7 +81,7 @@ class Waiter {
     node_.announce_sleep(reason(), on_network ? Bed::doorbell : Bed::futex);
     const bool again = try_again();
     if (!again && !on_network) node_.sleep(longest_sleep);
-    if (!again && on_network && network_->arm(background)) sleep_on_network();
+    if (!again && on_network && arm(background)) sleep_on_network();
     node_.finish_sleep();
     if (again) moved();
     return monitor_.check();
@@ -91,6 +91,7 @@ class Waiter {
   double begin_idle();
   Status pause(double now);
   Status report(double now, const Situation& situation);
+  bool arm(bool rarely);
   void sleep_on_network();
   void go_home();
 
@@ -103,6 +104,7 @@ class Waiter {
   const WaitPolicy policy_;
   double timeout_seconds_ = policy_.timeout_seconds;
   double yield_seconds_ = 200e-6, local_yield_seconds_ = 200e-6;  // with and without the network
+  bool armed_rarely_ = false;
   double idle_since_ = 0;    // 0: something moved since
   double next_check_ = 0;    // of the control line, while yielding
   double next_report_ = 0;

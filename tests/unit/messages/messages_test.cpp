@@ -216,6 +216,27 @@ TYPED_TEST(Messages, CanBeWaitedForAsleep) {
   second.expect_arrived();
 }
 
+// What was set for much of a large message must hold up neither its end nor a small one behind it.
+TYPED_TEST(Messages, ComeAtOnceToWhoNoLongerWaitsRarely) {
+  Fabric<TypeParam> fabric(2);
+  Message hello(0, 1, 0, 1), large(0, 1, 1, 32 << 20), small(0, 1, 2, 100);
+  ASSERT_TRUE(hello.recv(fabric).ok());
+  ASSERT_TRUE(hello.send(fabric).ok());
+  ASSERT_TRUE(fabric.finish(hello.receiving));
+  ASSERT_TRUE(large.recv(fabric).ok());
+  ASSERT_TRUE(large.send(fabric).ok());
+  while (fabric[1].progress()) {
+  }
+  EXPECT_FALSE(large.receiving.finished());
+  fabric[1].arm(true);
+  ASSERT_TRUE(fabric.finish(large.receiving)) << "progress() alone does not get its end";
+  large.expect_arrived();
+  ASSERT_TRUE(small.recv(fabric).ok());
+  ASSERT_TRUE(small.send(fabric).ok());
+  ASSERT_TRUE(fabric.finish(small.receiving)) << "progress() alone does not get it";
+  small.expect_arrived();
+}
+
 TYPED_TEST(Messages, ThatAreDoneArriveThoughTheSenderIsGone) {
   Fabric<TypeParam> fabric(2);
   Message back(1, 0, 0, 10);  // both have heard of each other
