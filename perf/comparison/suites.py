@@ -61,11 +61,11 @@ class MoeJob:
         entries, loads = [], [load]
         if load.fp8:
             loads.append(dataclasses.replace(load, fp8=False))
-        else:
+        elif not load.overlap:
             for peer in peers:
                 run = functools.partial(moe_contestants.run_peer, machine, self.case, peer, seconds, timeout)
                 entries.append((peer, run))
-        names = _launches(arguments.algo or moe_cases.STRATEGIES, moe_cases.STRATEGIES)
+        names = _launches(arguments.algo or self.case.strategies, moe_cases.STRATEGIES)
         for name, each in itertools.product(names, loads):
             run = functools.partial(moe_contestants.run_epccl, machine, each, name, seconds, 4 * timeout)
             entries.append((f"EPCCL {name} {'fp8' if each.fp8 else 'bfloat16'}", run))
@@ -75,6 +75,8 @@ class MoeJob:
         return moe_report.rows_of(self.case, samples)
 
     def tables(self, rows, samples):
+        if self.case.workload.overlap:
+            return moe_report.overlap_table(rows)
         return f"{moe_report.result_table(rows)}\n{moe_report.other_table(self.case, samples)}"
 
 

@@ -6,9 +6,10 @@ namespace epccl::perf::moe {
 struct ExpertCompute::Matrices {};
 
 Status ExpertCompute::available() {
-  return error(Code::invalid_argument,
-               "--overlap: its matrix products need a BLAS with cblas.h, and this build has none: install one "
-               "(libblis-serial-dev, libopenblas-dev, ...), and configure and build again");
+  return error(
+      Code::invalid_argument,
+      "--overlap: its matrix products need a BLAS with cblas.h, and this build has none: install one "
+      "(libblis-serial-dev, libopenblas-dev, ...), and configure and build again");
 }
 
 std::string ExpertCompute::library() {

@@ -35,6 +35,20 @@ Timing
   %wire          time that the busiest node's bytes (egress or ingress, weights included) need at least, at 95.4 %
                  of --link-rate, over the time measured
 
+Overlap
+  With --overlap an iteration has three parts, each after a barrier, which take turns at being the first: the calls alone,
+  each waited for; compute alone; and both. Compute is single-precision matrix products (64 x 512 times 512 x 256) by a
+  BLAS, on one thread, the calling one: as many as take --compute-ratio times as long as the calls, found out at the start
+  and the same on every rank. Both: the calls are started (send_only; with --stream on the created stream), then come the
+  products, then they are waited for. A combine is queued behind its dispatch and does not wait for the products. Medians.
+  comm, compute  of the calls alone, and of the products alone
+  overlapped     of both
+  serial         comm + compute
+  exposed        overlapped - compute: what of the calls the products did not hide; also in % of comm
+  dilation       how much longer the products take while the calls go on
+  ideal          (serial - overlapped) / (serial - the longer of comm and compute)
+  Noise of a busy machine is larger than what remains exposed: give it two cores of its own, and many iterations.
+
 Data
   With -c 1 tokens are small integers, so that sums are exact, and differ by source, token, element and exchange.
   After a dispatch every row must be the right token in the right place; combine gives the rows back as they are, and
@@ -47,7 +61,9 @@ JSON
   p99_us, min_us, dispatch_us, combine_us, layout_us, fresh_us (of the first operation after an update, which has its
   schedule to make), iterations, tokens_per_s, algbw (GB/s), network_bytes, expected_network_bytes, the dispatch's
   bytes inside nodes and to a rank itself (dispatch_node_bytes, dispatch_local_bytes, and both expected), imbalance,
-  wire_fraction and wrong (null where not known).
+  wire_fraction and wrong (null where not known). With --overlap also overlap: communication_us, compute_us,
+  overlapped_us, compute_beneath_us (of the products while the calls go on), exposed_us, exposed_fraction, dilation,
+  fraction_of_ideal, products and iterations.
 
 Matrix
   --write-matrix FILE --ranks R [--copies expert|rank] writes what alltoallv --pattern file:FILE reads: line s, column

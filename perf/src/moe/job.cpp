@@ -185,8 +185,7 @@ class Measuring {
 
   Status measure_overlap(EpHandle& handle, Exchange& exchange, const std::string& title, Row& row) {
     OverlapMeter meter(session_.coordinator(), options_);
-    EPCCL_ASSIGN(const OverlapMeasurement measured,
-                 meter.run(handle, exchange, row.seconds.median, title));
+    EPCCL_ASSIGN(const OverlapMeasurement measured, meter.run(handle, exchange, row.seconds.median, title));
     row.overlap = measured.overlap;
     if (row.wrong) *row.wrong += measured.wrong.value_or(0);
     return {};

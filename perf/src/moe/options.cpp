@@ -216,7 +216,8 @@ Status set_overlap(const Typed& typed, Options& options) {
     return error(Code::invalid_argument, "--overlap measures, --write-matrix runs nothing");
   constexpr double least = 0.01, most = 100;
   if (!(typed.compute_ratio >= least && typed.compute_ratio <= most))
-    return error(Code::invalid_argument, "--compute-ratio {}: want {} to {}", typed.compute_ratio, least, most);
+    return error(Code::invalid_argument, "--compute-ratio {}: want {} to {}", typed.compute_ratio, least,
+                 most);
   options.overlap = OverlapRequest{typed.compute_ratio};
   return {};
 }

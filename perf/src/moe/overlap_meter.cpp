@@ -54,9 +54,14 @@ Status OverlapMeter::iterate(EpHandle& handle, const Exchange& exchange, int ite
   constexpr int kinds = 3;
   for (int i = 0; i < kinds; ++i) {
     switch ((iteration + i) % kinds) {
-      case 0: EPCCL_TRY(communicate(handle, exchange, times)); break;
-      case 1: EPCCL_TRY(compute(times)); break;
-      default: EPCCL_TRY(overlap(handle, exchange, times));
+      case 0:
+        EPCCL_TRY(communicate(handle, exchange, times));
+        break;
+      case 1:
+        EPCCL_TRY(compute(times));
+        break;
+      default:
+        EPCCL_TRY(overlap(handle, exchange, times));
     }
   }
   return {};

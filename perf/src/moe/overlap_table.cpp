@@ -9,8 +9,8 @@ namespace {
 template <typename... Columns>
 std::string line(const char* begin, const Columns&... columns) {
   static_assert(sizeof...(columns) == 12);
-  return begin + fmt::format(
-                     "{:>8}  {:>12}  {:>9}  {:>9}  {:>10}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  {:>9}  {:>6}\n",
+  return begin +
+         fmt::format("{:>8}  {:>12}  {:>9}  {:>9}  {:>10}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  {:>9}  {:>6}\n",
                      columns...);
 }
 

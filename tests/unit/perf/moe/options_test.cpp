@@ -40,6 +40,25 @@ TEST(MoeOptions, HaveDefaults) {
   EXPECT_TRUE(o.check);
   EXPECT_EQ(o.iterations, 20);
   EXPECT_FALSE(o.matrix);
+  EXPECT_FALSE(o.overlap);
+}
+
+TEST(MoeOptions, ComputeALittleLongerThanTheCallsUnlessTold) {
+  EXPECT_EQ(options_of({"moe", "--overlap"}).overlap->compute_ratio, 1.2);
+  EXPECT_EQ(options_of({"dispatch", "--overlap", "--compute-ratio", "0.5"}).overlap->compute_ratio, 0.5);
+  EXPECT_EQ(error_of({"moe", "--compute-ratio", "2"}), "--compute-ratio needs --overlap");
+  EXPECT_EQ(error_of({"moe", "--overlap", "--compute-ratio", "0"}), "--compute-ratio 0: want 0.01 to 100");
+  EXPECT_EQ(error_of({"moe", "--overlap", "--compute-ratio", "nan"}),
+            "--compute-ratio nan: want 0.01 to 100");
+  EXPECT_EQ(error_of({"moe", "--overlap", "--write-matrix", "file", "--ranks", "2"}),
+            "--overlap measures, --write-matrix runs nothing");
+}
+
+TEST(MoeOptions, RanksMustAgreeOnTheOverlap) {
+  const std::string plain = describe(options_of({"moe"}));
+  const std::string overlap = describe(options_of({"moe", "--overlap"}));
+  EXPECT_NE(plain, overlap);
+  EXPECT_NE(overlap, describe(options_of({"moe", "--overlap", "--compute-ratio", "2"})));
 }
 
 TEST(MoeOptions, TakeEverything) {

@@ -96,6 +96,65 @@ TEST(MoeJson, ResultsHaveTheirFields) {
   EXPECT_EQ(json_report(run_info(), {row()}, {})["results"][0].dump(1), want.dump(1));
 }
 
+Overlap overlap() {
+  Overlap o;
+  o.communication = {0.100, 0, 0, 0};
+  o.compute = {0.120, 0, 0, 0};
+  o.overlapped = {0.123, 0, 0, 0};
+  o.compute_beneath = {0.1212, 0, 0, 0};
+  o.products = 500;
+  o.iterations = 9;
+  return o;
+}
+
+Row overlapped_row() {
+  Row r = row();
+  r.overlap = overlap();
+  return r;
+}
+
+TEST(MoeTable, OfAnOverlapHasItsOwnColumns) {
+  RunInfo info = run_info();
+  info.options.overlap = OverlapRequest{1.5};
+  info.blas = "libgood.so";
+  const std::string header = table_header(info);
+  EXPECT_NE(header.find("# overlap: compute 1.5 times as long as the calls, matrix products by libgood.so\n"),
+            std::string::npos)
+      << header;
+  const std::string titles = header.substr(header.find("#   tokens"));
+  const std::string text = table_row(info.options, overlapped_row());
+  EXPECT_EQ(text,
+            "        64   auto(dedup)  100000.00  120000.00   123000.00  220000.00    3000.00      3.00      "
+            "1.00   "
+            "  97.00        500       0\n");
+  EXPECT_EQ(columns_end(titles.substr(0, titles.find('\n'))), columns_end(text));
+}
+
+TEST(MoeJson, HasAnOverlapOnlyWhereItWasMeasured) {
+  const auto plain = json_report(run_info(), {row()}, {});
+  EXPECT_FALSE(plain["results"][0].contains("overlap"));
+  EXPECT_FALSE(plain["config"].contains("compute_ratio"));
+  RunInfo info = run_info();
+  info.options.overlap = OverlapRequest{1.5};
+  info.blas = "libgood.so";
+  const auto json = json_report(info, {overlapped_row()}, {});
+  EXPECT_EQ(json["config"]["compute_ratio"], 1.5);
+  EXPECT_EQ(json["config"]["blas"], "libgood.so");
+  const auto& found = json["results"][0]["overlap"];
+  const std::vector<std::pair<const char*, double>> want = {{"communication_us", 100'000},
+                                                            {"compute_us", 120'000},
+                                                            {"overlapped_us", 123'000},
+                                                            {"compute_beneath_us", 121'200},
+                                                            {"exposed_us", 3000},
+                                                            {"exposed_fraction", 0.03},
+                                                            {"dilation", 0.01},
+                                                            {"fraction_of_ideal", 0.97},
+                                                            {"products", 500},
+                                                            {"iterations", 9}};
+  EXPECT_EQ(found.size(), want.size());
+  for (const auto& [name, value] : want) EXPECT_NEAR(found[name].get<double>(), value, 1e-6) << name;
+}
+
 TEST(MoeJson, NullsWhatIsNotKnownAndKeepsErrors) {
   Row unknown = row();
   unknown.wire_fraction.reset();

@@ -1,0 +1,54 @@
+#include "perf/src/moe/overlap.hpp"
+
+#include <gtest/gtest.h>
+
+namespace epccl::perf::moe {
+namespace {
+
+/// Seconds of communication, compute, both, and the compute of both.
+Overlap measured(double communication, double compute, double both, double beneath) {
+  Overlap o;
+  o.communication.median = communication;
+  o.compute.median = compute;
+  o.overlapped.median = both;
+  o.compute_beneath.median = beneath;
+  return o;
+}
+
+TEST(Overlap, IsIdealWhereOnlyTheLongerCounts) {
+  const Overlap hidden = measured(10, 12, 12, 12);
+  EXPECT_EQ(hidden.serial(), 22);
+  EXPECT_EQ(hidden.exposed(), 0);
+  EXPECT_EQ(hidden.exposed_fraction(), 0);
+  EXPECT_EQ(hidden.dilation(), 0);
+  EXPECT_EQ(hidden.fraction_of_ideal(), 1);
+}
+
+TEST(Overlap, IsNoneWhereTheCallsWaitForTheCompute) {
+  const Overlap none = measured(10, 12, 22, 12);
+  EXPECT_EQ(none.exposed(), 10);
+  EXPECT_EQ(none.exposed_fraction(), 1);
+  EXPECT_EQ(none.fraction_of_ideal(), 0);
+}
+
+TEST(Overlap, ThatSlowsTheComputeDownIsExposedToo) {
+  const Overlap dilated = measured(10, 20, 22, 21);
+  EXPECT_DOUBLE_EQ(dilated.exposed_fraction(), 0.2);
+  EXPECT_DOUBLE_EQ(dilated.dilation(), 0.05);
+  EXPECT_DOUBLE_EQ(dilated.fraction_of_ideal(), 0.8);
+}
+
+TEST(Overlap, OfAShorterComputeCannotHideMoreThanThat) {
+  const Overlap longer = measured(10, 4, 10, 4);
+  EXPECT_DOUBLE_EQ(longer.exposed_fraction(), 0.6);
+  EXPECT_DOUBLE_EQ(longer.fraction_of_ideal(), 1);
+}
+
+TEST(Overlap, OfNothingIsNothing) {
+  EXPECT_EQ(Overlap().exposed_fraction(), 0);
+  EXPECT_EQ(Overlap().dilation(), 0);
+  EXPECT_EQ(Overlap().fraction_of_ideal(), 0);
+}
+
+}  // namespace
+}  // namespace epccl::perf::moe
