@@ -46,6 +46,8 @@ Overlap
   serial         comm + compute
   exposed        overlapped - compute: what of the calls the products did not hide; also in % of comm
   dilation       how much longer the products take while the calls go on
+  cpu            core time of the process's other threads meanwhile, over comm: what the calls take from a core that the
+                 products have to themselves otherwise, as far as the library's own work goes; holds on a busy machine too
   ideal          (serial - overlapped) / (serial - the longer of comm and compute)
   Noise of a busy machine is larger than what remains exposed: give it two cores of its own, and many iterations.
 
@@ -63,7 +65,7 @@ JSON
   bytes inside nodes and to a rank itself (dispatch_node_bytes, dispatch_local_bytes, and both expected), imbalance,
   wire_fraction and wrong (null where not known). With --overlap also overlap: communication_us, compute_us,
   overlapped_us, compute_beneath_us (of the products while the calls go on), exposed_us, exposed_fraction, dilation,
-  fraction_of_ideal, products and iterations.
+  background_us and background_fraction (cpu), fraction_of_ideal, products and iterations.
 
 Matrix
   --write-matrix FILE --ranks R [--copies expert|rank] writes what alltoallv --pattern file:FILE reads: line s, column

@@ -72,6 +72,8 @@ Json overlap(const Overlap& o) {
           {"exposed_us", o.exposed() * us},
           {"exposed_fraction", o.exposed_fraction()},
           {"dilation", o.dilation()},
+          {"background_us", o.background.median * us},
+          {"background_fraction", o.background_fraction()},
           {"fraction_of_ideal", o.fraction_of_ideal()},
           {"products", o.products},
           {"iterations", o.iterations}};

@@ -15,6 +15,10 @@ double Overlap::exposed_fraction() const {
   return over(exposed(), communication.median);
 }
 
+double Overlap::background_fraction() const {
+  return over(background.median, communication.median);
+}
+
 double Overlap::dilation() const {
   return over(compute_beneath.median - compute.median, compute.median);
 }

@@ -10,6 +10,7 @@ struct Overlap {
   Summary compute;          // alone
   Summary overlapped;       // both: the calls are started, then comes the compute, then they are waited for
   Summary compute_beneath;  // the compute of `overlapped`
+  Summary background;       // of `overlapped`: core time of the process's other threads
   int products = 0;         // matrix products in the compute
   int iterations = 0;       // of each
 
@@ -19,6 +20,8 @@ struct Overlap {
   double exposed() const { return overlapped.median - compute.median; }
   /// Of the communication's time. 0: all hidden.
   double exposed_fraction() const;
+  /// Core time that the communication takes beneath the compute, of its own time alone.
+  double background_fraction() const;
   /// By how much the communication slows the compute down. 0: not at all.
   double dilation() const;
   /// Of the time that can be saved at all, the part that is saved. 1: all of it.

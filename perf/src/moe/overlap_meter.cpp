@@ -1,22 +1,50 @@
 #include "perf/src/moe/overlap_meter.hpp"
 
+#include <time.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "base/clock.hpp"
 
 namespace epccl::perf::moe {
+namespace {
 
-Result<int> OverlapMeter::calibrate(double communication) {
-  constexpr int probes = 21, products_of_one = 16;
+double cpu_seconds(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+/// Of all threads but the calling one.
+double background_cpu_seconds() {
+  return cpu_seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
+}
+
+}  // namespace
+
+/// Seconds of one product where so many follow each other, on the slowest rank.
+Result<double> OverlapMeter::time_products(int products) {
+  constexpr int probes = 5;
   std::vector<double> seconds;
+  EPCCL_TRY(coordinator_.barrier());
   for (int i = 0; i < probes; ++i) {
     const double start = now_seconds();
-    experts_.run(products_of_one);
-    seconds.push_back((now_seconds() - start) / products_of_one);
+    experts_.run(products);
+    seconds.push_back((now_seconds() - start) / products);
   }
-  EPCCL_ASSIGN(const double one, largest_of(coordinator_, summarize(seconds).median));
-  return std::max(1, static_cast<int>(std::lround(options_.overlap->compute_ratio * communication / one)));
+  return largest_of(coordinator_, summarize(seconds).median);
+}
+
+/// First roughly, then by the very number that the rough answer asks for: a core is slower after a while.
+Status OverlapMeter::calibrate(double communication) {
+  products_ = 16;
+  for (int round = 0; round < 2; ++round) {
+    EPCCL_ASSIGN(const double one, time_products(products_));
+    const double wanted = options_.overlap->compute_ratio * communication;
+    products_ = std::max(1, static_cast<int>(std::lround(wanted / one)));
+  }
+  return {};
 }
 
 Status OverlapMeter::communicate(EpHandle& handle, const Exchange& exchange, Times& times) {
@@ -38,6 +66,7 @@ Status OverlapMeter::compute(Times& times) {
 
 Status OverlapMeter::overlap(EpHandle& handle, const Exchange& exchange, Times& times) {
   EPCCL_TRY(coordinator_.barrier());
+  const double background = background_cpu_seconds();
   const double start = now_seconds();
   if (options_.dispatches()) EPCCL_TRY(exchange.dispatch(handle, Until::started));
   if (options_.combines()) EPCCL_TRY(exchange.combine(handle, Until::started));
@@ -47,6 +76,7 @@ Status OverlapMeter::overlap(EpHandle& handle, const Exchange& exchange, Times& 
   EPCCL_TRY(handle.complete());
   times.overlapped.push_back(now_seconds() - start);
   times.compute_beneath.push_back(computed - computes);
+  times.background.push_back(background_cpu_seconds() - background);
   return {};
 }
 
@@ -77,7 +107,7 @@ Result<uint64_t> OverlapMeter::check(EpHandle& handle, Exchange& exchange, const
 
 Result<OverlapMeasurement> OverlapMeter::run(EpHandle& handle, Exchange& exchange, double communication,
                                              const std::string& title) {
-  EPCCL_ASSIGN(products_, calibrate(communication));
+  EPCCL_TRY(calibrate(communication));
   Times times, warm_up;
   for (int i = 0; i < options_.warmup; ++i) EPCCL_TRY(iterate(handle, exchange, i, warm_up));
   const double one = communication * (1 + 2 * options_.overlap->compute_ratio);
@@ -91,6 +121,7 @@ Result<OverlapMeasurement> OverlapMeter::run(EpHandle& handle, Exchange& exchang
   EPCCL_ASSIGN(result.compute, summary_of(coordinator_, options_, times.compute));
   EPCCL_ASSIGN(result.overlapped, summary_of(coordinator_, options_, times.overlapped));
   EPCCL_ASSIGN(result.compute_beneath, summary_of(coordinator_, options_, times.compute_beneath));
+  EPCCL_ASSIGN(result.background, summary_of(coordinator_, options_, times.background));
   uint64_t wrong = 0;
   if (options_.check) {
     EPCCL_ASSIGN(wrong, check(handle, exchange, title));

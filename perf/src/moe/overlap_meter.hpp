@@ -31,10 +31,11 @@ class OverlapMeter {
 
  private:
   struct Times {
-    std::vector<double> communication, compute, overlapped, compute_beneath;
+    std::vector<double> communication, compute, overlapped, compute_beneath, background;
   };
 
-  Result<int> calibrate(double communication);
+  Result<double> time_products(int products);
+  Status calibrate(double communication);
   Status iterate(EpHandle& handle, const Exchange& exchange, int iteration, Times& times);
   Status communicate(EpHandle& handle, const Exchange& exchange, Times& times);
   Status compute(Times& times);

@@ -8,10 +8,11 @@ namespace {
 /// One line of the table; titles and values alike.
 template <typename... Columns>
 std::string line(const char* begin, const Columns&... columns) {
-  static_assert(sizeof...(columns) == 12);
+  static_assert(sizeof...(columns) == 13);
   return begin +
-         fmt::format("{:>8}  {:>12}  {:>9}  {:>9}  {:>10}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  {:>9}  {:>6}\n",
-                     columns...);
+         fmt::format(
+             "{:>8}  {:>12}  {:>9}  {:>9}  {:>10}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  {:>8}  {:>9}  {:>6}\n",
+             columns...);
 }
 
 std::string time_text(double seconds) {
@@ -28,8 +29,9 @@ std::string percent_text(double fraction) {
 std::string overlap_titles() {
   return "#\n" +
          line("# ", "tokens", "strategy", "comm", "compute", "overlapped", "serial", "exposed", "exposed",
-              "dilation", "ideal", "products", "#wrong") +
-         line("# ", "(a rank)", "", "(us)", "(us)", "(us)", "(us)", "(us)", "(% comm)", "(%)", "(%)", "", "");
+              "dilation", "cpu", "ideal", "products", "#wrong") +
+         line("# ", "(a rank)", "", "(us)", "(us)", "(us)", "(us)", "(us)", "(% comm)", "(%)", "(% comm)",
+              "(%)", "", "");
 }
 
 std::string overlap_row(const Row& row) {
@@ -37,7 +39,7 @@ std::string overlap_row(const Row& row) {
   return line("  ", row.tokens, strategy_text(row), time_text(o.communication.median),
               time_text(o.compute.median), time_text(o.overlapped.median), time_text(o.serial()),
               time_text(o.exposed()), percent_text(o.exposed_fraction()), percent_text(o.dilation()),
-              percent_text(o.fraction_of_ideal()), o.products,
+              percent_text(o.background_fraction()), percent_text(o.fraction_of_ideal()), o.products,
               row.wrong ? fmt::format("{:g}", static_cast<double>(*row.wrong)) : "N/A");
 }
 

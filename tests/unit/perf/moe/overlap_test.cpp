@@ -44,7 +44,14 @@ TEST(Overlap, OfAShorterComputeCannotHideMoreThanThat) {
   EXPECT_DOUBLE_EQ(longer.fraction_of_ideal(), 1);
 }
 
+TEST(Overlap, TakesCoreTimeFromTheCompute) {
+  Overlap o = measured(10, 12, 12.5, 12.5);
+  o.background.median = 0.25;
+  EXPECT_DOUBLE_EQ(o.background_fraction(), 0.025);
+}
+
 TEST(Overlap, OfNothingIsNothing) {
+  EXPECT_EQ(Overlap().background_fraction(), 0);
   EXPECT_EQ(Overlap().exposed_fraction(), 0);
   EXPECT_EQ(Overlap().dilation(), 0);
   EXPECT_EQ(Overlap().fraction_of_ideal(), 0);

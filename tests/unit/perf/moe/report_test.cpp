@@ -102,6 +102,7 @@ Overlap overlap() {
   o.compute = {0.120, 0, 0, 0};
   o.overlapped = {0.123, 0, 0, 0};
   o.compute_beneath = {0.1212, 0, 0, 0};
+  o.background = {0.002, 0, 0, 0};
   o.products = 500;
   o.iterations = 9;
   return o;
@@ -126,7 +127,7 @@ TEST(MoeTable, OfAnOverlapHasItsOwnColumns) {
   EXPECT_EQ(text,
             "        64   auto(dedup)  100000.00  120000.00   123000.00  220000.00    3000.00      3.00      "
             "1.00   "
-            "  97.00        500       0\n");
+            "   2.00     97.00        500       0\n");
   EXPECT_EQ(columns_end(titles.substr(0, titles.find('\n'))), columns_end(text));
 }
 
@@ -149,6 +150,8 @@ TEST(MoeJson, HasAnOverlapOnlyWhereItWasMeasured) {
                                                             {"exposed_fraction", 0.03},
                                                             {"dilation", 0.01},
                                                             {"fraction_of_ideal", 0.97},
+                                                            {"background_us", 2000},
+                                                            {"background_fraction", 0.02},
                                                             {"products", 500},
                                                             {"iterations", 9}};
   EXPECT_EQ(found.size(), want.size());
