@@ -73,7 +73,9 @@ struct Told {
   std::vector<ep::SourceMessages> messages;
 };
 
-ep::SlotRules flat_rules(uint32_t tokens) { return {ep::SlotLayout::flat, tokens, 1, 0, false, 0}; }
+ep::SlotRules flat_rules(uint32_t tokens) {
+  return {ep::SlotLayout::flat, tokens, 1, 0, false, 0};
+}
 
 /// As receiver and relay: from all ranks' messages to the tables that a dispatch runs with.
 void layout_as_receiver(benchmark::State& state) {
@@ -84,11 +86,17 @@ void layout_as_receiver(benchmark::State& state) {
   for (auto _ : state) {
     const auto sources = told.read(setting);
     const ep::NodeSlots slots(setting.cluster, setting.experts, 0, flat_rules(tokens), sources);
-    benchmark::DoNotOptimize(ep::make_exchange({setting.cluster, setting.experts, 0, ep::Strategy::dedup, own, slots, sources}));
+    benchmark::DoNotOptimize(
+        ep::make_exchange({setting.cluster, setting.experts, 0, ep::Strategy::dedup, own, slots, sources}));
   }
   state.SetItemsProcessed(state.iterations() * tokens * k);
 }
-BENCHMARK(layout_as_receiver)->ArgName("tokens")->Arg(256)->Arg(1024)->Arg(4096)->Unit(benchmark::kMicrosecond);
+BENCHMARK(layout_as_receiver)
+    ->ArgName("tokens")
+    ->Arg(256)
+    ->Arg(1024)
+    ->Arg(4096)
+    ->Unit(benchmark::kMicrosecond);
 
 /// What the first combine adds to that.
 void layout_for_combine(benchmark::State& state) {
@@ -103,7 +111,12 @@ void layout_for_combine(benchmark::State& state) {
   for (auto _ : state) ep::add_sums(layout, exchange);
   state.SetItemsProcessed(state.iterations() * tokens * k);
 }
-BENCHMARK(layout_for_combine)->ArgName("tokens")->Arg(256)->Arg(1024)->Arg(4096)->Unit(benchmark::kMicrosecond);
+BENCHMARK(layout_for_combine)
+    ->ArgName("tokens")
+    ->Arg(256)
+    ->Arg(1024)
+    ->Arg(4096)
+    ->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace epccl

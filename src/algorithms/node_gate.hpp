@@ -23,7 +23,8 @@ class NodeGate {
   /// The step after which the buffers of the rank at `local` may be used.
   uint32_t ready(size_t local) {
     if (ready_[local] == not_asked)
-      ready_[local] = members_[local] == rank_ ? plan::Builder::none : builder_.wait(0, members_[local], ready_slot, 1);
+      ready_[local] =
+          members_[local] == rank_ ? plan::Builder::none : builder_.wait(0, members_[local], ready_slot, 1);
     return ready_[local];
   }
 

@@ -32,7 +32,8 @@ bool known(epcclDataType_t datatype) {
 
 Result<uint64_t> datatype_bytes(epcclDataType_t datatype) {
   if (!known(datatype))
-    return error(Code::invalid_argument, "datatype {} is unknown (0..{})", static_cast<int>(datatype), types.size() - 1);
+    return error(Code::invalid_argument, "datatype {} is unknown (0..{})", static_cast<int>(datatype),
+                 types.size() - 1);
   return types[static_cast<size_t>(datatype)].bytes;
 }
 
@@ -44,22 +45,25 @@ Result<uint64_t> checked_bytes(const char* what, size_t count, uint64_t element_
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(static_cast<uint64_t>(count), element_bytes, &bytes) ||
       __builtin_mul_overflow(bytes, blocks, &bytes) || bytes > INT64_MAX)
-    return error(Code::invalid_argument, "{} {} x {} bytes x {} ranks overflows", what, count, element_bytes, blocks);
+    return error(Code::invalid_argument, "{} {} x {} bytes x {} ranks overflows", what, count, element_bytes,
+                 blocks);
   return bytes;
 }
 
 Status check_buffer(const char* what, const void* buffer, uint64_t bytes) {
-  if (buffer == nullptr && bytes > 0) return error(Code::invalid_argument, "{} is NULL, with {} bytes to move", what, bytes);
+  if (buffer == nullptr && bytes > 0)
+    return error(Code::invalid_argument, "{} is NULL, with {} bytes to move", what, bytes);
   if (reinterpret_cast<uintptr_t>(buffer) + bytes < bytes)
-    return error(Code::invalid_argument, "{} {} + {} bytes passes the end of the address space", what, buffer, bytes);
+    return error(Code::invalid_argument, "{} {} + {} bytes passes the end of the address space", what, buffer,
+                 bytes);
   return {};
 }
 
 Status check_disjoint(const void* sendbuff, uint64_t send_bytes, const void* recvbuff, uint64_t recv_bytes) {
   const auto send = reinterpret_cast<uintptr_t>(sendbuff), recv = reinterpret_cast<uintptr_t>(recvbuff);
   if (send_bytes == 0 || recv_bytes == 0 || send + send_bytes <= recv || recv + recv_bytes <= send) return {};
-  return error(Code::invalid_argument, "sendbuff {} + {} bytes overlaps recvbuff {} + {} bytes", sendbuff, send_bytes,
-               recvbuff, recv_bytes);
+  return error(Code::invalid_argument, "sendbuff {} + {} bytes overlaps recvbuff {} + {} bytes", sendbuff,
+               send_bytes, recvbuff, recv_bytes);
 }
 
 Status check_rank(const char* what, int rank, int ranks) {

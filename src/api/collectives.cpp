@@ -9,8 +9,8 @@
 namespace epccl::api {
 namespace {
 
-Status alltoall(const void* sendbuff, void* recvbuff, size_t count, epcclDataType_t datatype, epcclComm_t comm,
-                epcclStream_t stream) {
+Status alltoall(const void* sendbuff, void* recvbuff, size_t count, epcclDataType_t datatype,
+                epcclComm_t comm, epcclStream_t stream) {
   EPCCL_ASSIGN(CommPtr communicator, find_usable_communicator(comm));
   EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   EPCCL_ASSIGN(const uint64_t element, datatype_bytes(datatype));
@@ -30,8 +30,10 @@ struct Blocks {
   uint64_t extent = 0;
 };
 
-Result<Blocks> read_blocks(const char* what, const size_t* counts, const size_t* displs, int ranks, uint64_t element) {
-  if (counts == nullptr || displs == nullptr) return error(Code::invalid_argument, "{}counts or {}displs is NULL", what, what);
+Result<Blocks> read_blocks(const char* what, const size_t* counts, const size_t* displs, int ranks,
+                           uint64_t element) {
+  if (counts == nullptr || displs == nullptr)
+    return error(Code::invalid_argument, "{}counts or {}displs is NULL", what, what);
   Blocks blocks;
   for (int peer = 0; peer < ranks; ++peer) {
     EPCCL_ASSIGN(const uint64_t bytes, checked_bytes(what, counts[peer], element, 1));
@@ -50,7 +52,8 @@ Status check_no_overlap(const Blocks& blocks) {
   if (!std::ranges::is_sorted(ranges)) std::ranges::sort(ranges);
   for (size_t i = 1; i < ranges.size(); ++i)
     if (ranges[i - 1].first + ranges[i - 1].second > ranges[i].first)
-      return error(Code::invalid_argument, "blocks of recvbuff overlap: {} bytes at byte {}, and a block at byte {}",
+      return error(Code::invalid_argument,
+                   "blocks of recvbuff overlap: {} bytes at byte {}, and a block at byte {}",
                    ranges[i - 1].second, ranges[i - 1].first, ranges[i].first);
   return {};
 }
@@ -75,18 +78,23 @@ Status alltoallv(const void* sendbuff, const size_t* sendcounts, const size_t* s
                               std::move(recv.offsets),
                               datatype_name(datatype)};
   runtime::Communicator* target = communicator.get();
-  return submit({std::move(communicator), queue, [target, call = std::move(call)] { return target->alltoallv(call); }});
+  return submit(
+      {std::move(communicator), queue, [target, call = std::move(call)] { return target->alltoallv(call); }});
 }
 
-Status point_to_point(bool is_send, const void* source, void* destination, size_t count, epcclDataType_t datatype,
-                      int peer, epcclComm_t comm, epcclStream_t stream) {
+Status point_to_point(bool is_send, const void* source, void* destination, size_t count,
+                      epcclDataType_t datatype, int peer, epcclComm_t comm, epcclStream_t stream) {
   EPCCL_ASSIGN(CommPtr communicator, find_usable_communicator(comm));
   EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   EPCCL_ASSIGN(const uint64_t element, datatype_bytes(datatype));
   EPCCL_ASSIGN(const uint64_t bytes, checked_bytes("count", count, element, 1));
   EPCCL_TRY(check_buffer(is_send ? "sendbuff" : "recvbuff", is_send ? source : destination, bytes));
   EPCCL_TRY(check_rank("peer", peer, communicator->ranks()));
-  runtime::P2pOperation operation{is_send, source, destination, bytes, peer,
+  runtime::P2pOperation operation{is_send,
+                                  source,
+                                  destination,
+                                  bytes,
+                                  peer,
                                   fmt::format("{} of {} {} {} rank {}", is_send ? "send" : "recv", count,
                                               datatype_name(datatype), is_send ? "to" : "from", peer)};
   return submit({std::move(communicator), queue, std::move(operation)});
@@ -102,23 +110,30 @@ epcclResult_t epcclAlltoall(const void* sendbuff, void* recvbuff, size_t count, 
   return guarded([&] { return refuse(alltoall(sendbuff, recvbuff, count, datatype, comm, stream)); });
 }
 
-epcclResult_t epcclAlltoallv(const void* sendbuff, const size_t sendcounts[], const size_t sdispls[], void* recvbuff,
-                             const size_t recvcounts[], const size_t rdispls[], epcclDataType_t datatype,
-                             epcclComm_t comm, epcclStream_t stream) {
+epcclResult_t epcclAlltoallv(const void* sendbuff, const size_t sendcounts[], const size_t sdispls[],
+                             void* recvbuff, const size_t recvcounts[], const size_t rdispls[],
+                             epcclDataType_t datatype, epcclComm_t comm, epcclStream_t stream) {
   return guarded([&] {
-    return refuse(alltoallv(sendbuff, sendcounts, sdispls, recvbuff, recvcounts, rdispls, datatype, comm, stream));
+    return refuse(
+        alltoallv(sendbuff, sendcounts, sdispls, recvbuff, recvcounts, rdispls, datatype, comm, stream));
   });
 }
 
-epcclResult_t epcclSend(const void* sendbuff, size_t count, epcclDataType_t datatype, int peer, epcclComm_t comm,
-                        epcclStream_t stream) {
-  return guarded([&] { return refuse(point_to_point(true, sendbuff, nullptr, count, datatype, peer, comm, stream)); });
+epcclResult_t epcclSend(const void* sendbuff, size_t count, epcclDataType_t datatype, int peer,
+                        epcclComm_t comm, epcclStream_t stream) {
+  return guarded(
+      [&] { return refuse(point_to_point(true, sendbuff, nullptr, count, datatype, peer, comm, stream)); });
 }
 
 epcclResult_t epcclRecv(void* recvbuff, size_t count, epcclDataType_t datatype, int peer, epcclComm_t comm,
                         epcclStream_t stream) {
-  return guarded([&] { return refuse(point_to_point(false, nullptr, recvbuff, count, datatype, peer, comm, stream)); });
+  return guarded(
+      [&] { return refuse(point_to_point(false, nullptr, recvbuff, count, datatype, peer, comm, stream)); });
 }
 
-epcclResult_t epcclGroupStart(void) { return guarded(group_start); }
-epcclResult_t epcclGroupEnd(void) { return guarded(group_end); }
+epcclResult_t epcclGroupStart(void) {
+  return guarded(group_start);
+}
+epcclResult_t epcclGroupEnd(void) {
+  return guarded(group_end);
+}

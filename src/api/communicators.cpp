@@ -85,15 +85,24 @@ epcclResult_t epcclGetVersion(int* version) {
 
 const char* epcclGetErrorString(epcclResult_t result) {
   switch (result) {
-    case epcclSuccess: return "no error";
-    case epcclUnhandledDeviceError: return "unhandled device error";
-    case epcclSystemError: return "a system call or the network failed on this rank";
-    case epcclInternalError: return "internal error: a defect of the library";
-    case epcclInvalidArgument: return "invalid argument";
-    case epcclInvalidUsage: return "invalid usage";
-    case epcclRemoteError: return "another rank failed, died or stayed silent";
-    case epcclInProgress: return "in progress";
-    default: return "unknown result code";
+    case epcclSuccess:
+      return "no error";
+    case epcclUnhandledDeviceError:
+      return "unhandled device error";
+    case epcclSystemError:
+      return "a system call or the network failed on this rank";
+    case epcclInternalError:
+      return "internal error: a defect of the library";
+    case epcclInvalidArgument:
+      return "invalid argument";
+    case epcclInvalidUsage:
+      return "invalid usage";
+    case epcclRemoteError:
+      return "another rank failed, died or stayed silent";
+    case epcclInProgress:
+      return "in progress";
+    default:
+      return "unknown result code";
   }
 }
 
@@ -143,9 +152,13 @@ epcclResult_t epcclCommGetAsyncError(epcclComm_t comm, epcclResult_t* asyncError
 }
 
 epcclResult_t epcclCommCount(epcclComm_t comm, int* count) {
-  return guarded([&] { return query(comm, "count", count, [](const auto& communicator) { return communicator.ranks(); }); });
+  return guarded([&] {
+    return query(comm, "count", count, [](const auto& communicator) { return communicator.ranks(); });
+  });
 }
 
 epcclResult_t epcclCommUserRank(epcclComm_t comm, int* rank) {
-  return guarded([&] { return query(comm, "rank", rank, [](const auto& communicator) { return communicator.rank(); }); });
+  return guarded([&] {
+    return query(comm, "rank", rank, [](const auto& communicator) { return communicator.rank(); });
+  });
 }

@@ -35,11 +35,13 @@ Status run(CommPtr communicator, device::HostStream* stream, uint32_t timeout_ms
     if (progress != nullptr) progress->finish(status);
     return status;
   };
-  return submit({std::move(communicator), stream, [agreed, work] { return work(*agreed); }, timeout_ms * 1e-3, conclude});
+  return submit({std::move(communicator), stream, [agreed, work] { return work(*agreed); }, timeout_ms * 1e-3,
+                 conclude});
 }
 
 Result<ep::GroupOptions> read_options(const epcclEpGroupConfig_t* given) {
-  if (given == nullptr) return error(Code::invalid_argument, "config is NULL: num_experts and the limits are needed");
+  if (given == nullptr)
+    return error(Code::invalid_argument, "config is NULL: num_experts and the limits are needed");
   const epcclEpGroupConfig_t defaults = EPCCL_EP_GROUP_CONFIG_INIT;
   EPCCL_ASSIGN(const epcclEpGroupConfig_t config, read_struct("config", given, defaults));
   ep::GroupOptions options;
@@ -54,10 +56,17 @@ Result<ep::GroupOptions> read_options(const epcclEpGroupConfig_t* given) {
       EPCCL_ASSIGN(options.strategy, ep::parse_strategy(settings::get("EPCCL_EP_STRATEGY")));
       break;
     }
-    case EPCCL_EP_STRATEGY_FLAT: options.strategy = ep::Strategy::flat; break;
-    case EPCCL_EP_STRATEGY_GATHER: options.strategy = ep::Strategy::gather; break;
-    case EPCCL_EP_STRATEGY_DEDUP: options.strategy = ep::Strategy::dedup; break;
-    default: return error(Code::invalid_argument, "strategy {} is unknown", static_cast<int>(config.strategy));
+    case EPCCL_EP_STRATEGY_FLAT:
+      options.strategy = ep::Strategy::flat;
+      break;
+    case EPCCL_EP_STRATEGY_GATHER:
+      options.strategy = ep::Strategy::gather;
+      break;
+    case EPCCL_EP_STRATEGY_DEDUP:
+      options.strategy = ep::Strategy::dedup;
+      break;
+    default:
+      return error(Code::invalid_argument, "strategy {} is unknown", static_cast<int>(config.strategy));
   }
   return options;
 }
@@ -83,23 +92,30 @@ struct Counters {
 
 Status check_size(const char* what, const Tensor& tensor, size_t size) {
   if (!tensor.given || tensor.rows() * tensor.columns() == size) return {};
-  return error(Code::invalid_argument, "{} has {} elements: {} are needed", what, tensor.rows() * tensor.columns(), size);
+  return error(Code::invalid_argument, "{} has {} elements: {} are needed", what,
+               tensor.rows() * tensor.columns(), size);
 }
 
 Result<Counters> read_counters(const epcclEpLayoutInfo_t* given, const ep::Group& group, const Tensor& topk) {
   const epcclEpLayoutInfo_t defaults = EPCCL_EP_LAYOUT_INFO_INIT;
   EPCCL_ASSIGN(const epcclEpLayoutInfo_t info, read_struct("layout_info", given, defaults));
   Counters counters;
-  EPCCL_ASSIGN(counters.expert_counters, read_tensor("expert_counters", info.expert_counters, false, 1, index_types));
-  EPCCL_ASSIGN(counters.expert_offsets, read_tensor("expert_offsets", info.expert_offsets, false, 1, index_types));
-  EPCCL_ASSIGN(counters.src_rank_counters, read_tensor("src_rank_counters", info.src_rank_counters, false, 1, index_types));
-  EPCCL_ASSIGN(counters.recv_total, read_tensor("recv_total_counter", info.recv_total_counter, false, 1, index_types));
-  EPCCL_ASSIGN(counters.dropped_counters, read_tensor("dropped_counters", info.dropped_counters, false, 1, index_types));
+  EPCCL_ASSIGN(counters.expert_counters,
+               read_tensor("expert_counters", info.expert_counters, false, 1, index_types));
+  EPCCL_ASSIGN(counters.expert_offsets,
+               read_tensor("expert_offsets", info.expert_offsets, false, 1, index_types));
+  EPCCL_ASSIGN(counters.src_rank_counters,
+               read_tensor("src_rank_counters", info.src_rank_counters, false, 1, index_types));
+  EPCCL_ASSIGN(counters.recv_total,
+               read_tensor("recv_total_counter", info.recv_total_counter, false, 1, index_types));
+  EPCCL_ASSIGN(counters.dropped_counters,
+               read_tensor("dropped_counters", info.dropped_counters, false, 1, index_types));
   EPCCL_ASSIGN(counters.dropped, read_tensor("dropped", info.dropped, false, 2, {epcclUint8}));
   const uint32_t experts = group.experts().count(group.rank());
   EPCCL_TRY(check_size("expert_counters", counters.expert_counters, experts));
   EPCCL_TRY(check_size("expert_offsets", counters.expert_offsets, experts));
-  EPCCL_TRY(check_size("src_rank_counters", counters.src_rank_counters, static_cast<size_t>(group.cluster().ranks())));
+  EPCCL_TRY(check_size("src_rank_counters", counters.src_rank_counters,
+                       static_cast<size_t>(group.cluster().ranks())));
   EPCCL_TRY(check_size("recv_total_counter", counters.recv_total, 1));
   EPCCL_TRY(check_size("dropped_counters", counters.dropped_counters, experts));
   EPCCL_TRY(check_size("dropped", counters.dropped, topk.rows() * topk.columns()));
@@ -119,7 +135,8 @@ void write_counters(const ep::Handle& handle, const Counters& counters) {
   const ep::NodeSlots& slots = handle.node_slots();
   const uint32_t first = group.experts().first(group.rank()), capacity = handle.rules().capacity;
   for (uint32_t i = 0; i < group.experts().count(group.rank()); ++i) {
-    const uint32_t entries = slots.entries(first + i), kept = capacity > 0 ? std::min(entries, capacity) : entries;
+    const uint32_t entries = slots.entries(first + i),
+                   kept = capacity > 0 ? std::min(entries, capacity) : entries;
     put(counters.expert_counters, i, kept);
     put(counters.expert_offsets, i, slots.by_expert() ? slots.zone_begin(first + i) : 0);
     put(counters.dropped_counters, i, entries - kept);
@@ -133,19 +150,22 @@ void write_counters(const ep::Handle& handle, const Counters& counters) {
   std::ranges::copy(handle.dropped(), out);
 }
 
-Status update(const EpHandle& target, const epcclEpTensor_t* topk_idx, const epcclEpLayoutInfo_t* info, epcclStream_t stream) {
+Status update(const EpHandle& target, const epcclEpTensor_t* topk_idx, const epcclEpLayoutInfo_t* info,
+              epcclStream_t stream) {
   EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   EPCCL_ASSIGN(const Tensor tensor, read_tensor("topk_idx", topk_idx, true, 2, index_types));
   if (tensor.rows() > UINT32_MAX || tensor.columns() > UINT32_MAX)
     return error(Code::invalid_argument, "topk_idx is [{}, {}]", tensor.rows(), tensor.columns());
   EPCCL_ASSIGN(const Counters counters, read_counters(info, *target.group->group, tensor));
   const bool wide = tensor.datatype == epcclInt64;
-  ep::TopK topk{tensor.data, wide, static_cast<uint32_t>(tensor.rows()), static_cast<uint32_t>(tensor.columns())};
+  ep::TopK topk{tensor.data, wide, static_cast<uint32_t>(tensor.rows()),
+                static_cast<uint32_t>(tensor.columns())};
   // Background work reads its own copy: the caller's table is free again when this returns.
   std::shared_ptr<std::vector<std::byte>> copy;
   if (queue != nullptr) {
     const auto* begin = static_cast<const std::byte*>(tensor.data);
-    copy = std::make_shared<std::vector<std::byte>>(begin, begin + tensor.rows() * tensor.columns() * (wide ? 8 : 4));
+    copy = std::make_shared<std::vector<std::byte>>(
+        begin, begin + tensor.rows() * tensor.columns() * (wide ? 8 : 4));
     topk.data = copy->data();
   }
   const auto work = [handle = target.handle, topk, counters, copy](Status& agreed) -> Status {
@@ -160,19 +180,23 @@ Status update(const EpHandle& target, const epcclEpTensor_t* topk_idx, const epc
 Status make_static(ep::SlotRules& rules) {
   constexpr uint64_t most_entries = 16 << 20;  // of a rank, which every rank receives
   if (rules.max_topk > ep::max_topk)
-    return error(Code::invalid_argument, "static_topk {}: at most {} experts a token", rules.max_topk, ep::max_topk);
+    return error(Code::invalid_argument, "static_topk {}: at most {} experts a token", rules.max_topk,
+                 ep::max_topk);
   if (uint64_t{rules.max_topk} * rules.max_tokens > most_entries)
-    return error(Code::invalid_argument, "static_topk {} with max_send_tokens_per_rank {}: tables of more than {} entries", rules.max_topk,
-                 rules.max_tokens, most_entries);
+    return error(Code::invalid_argument,
+                 "static_topk {} with max_send_tokens_per_rank {}: tables of more than {} entries",
+                 rules.max_topk, rules.max_tokens, most_entries);
   if (rules.layout == ep::SlotLayout::flat)
-    return {Code::invalid_argument, "static mode needs the rank-major or the expert-major layout: the flat one has no fixed size"};
+    return {Code::invalid_argument,
+            "static mode needs the rank-major or the expert-major layout: the flat one has no fixed size"};
   if (rules.layout == ep::SlotLayout::expert_major && rules.capacity == 0)
     return {Code::invalid_argument, "static mode in the expert-major layout needs max_tokens_per_expert"};
   rules.pad = rules.capacity > 0;
   return {};
 }
 
-Result<ep::SlotRules> read_rules(epcclEpLayout_t layout, const epcclEpHandleConfig_t* given, const ep::Group& group) {
+Result<ep::SlotRules> read_rules(epcclEpLayout_t layout, const epcclEpHandleConfig_t* given,
+                                 const ep::Group& group) {
   const epcclEpHandleConfig_t defaults = EPCCL_EP_HANDLE_CONFIG_INIT;
   EPCCL_ASSIGN(const epcclEpHandleConfig_t config, read_struct("config", given, defaults));
   const int value = layout;
@@ -186,14 +210,17 @@ Result<ep::SlotRules> read_rules(epcclEpLayout_t layout, const epcclEpHandleConf
   rules.pad = config.pad_to_capacity != 0;
   rules.max_topk = config.static_topk;
   if (rules.layout != ep::SlotLayout::expert_major && (rules.alignment > 1 || rules.capacity > 0))
-    return Status(Code::invalid_argument, "an alignment or a capacity of experts needs the expert-major layout");
-  if (rules.pad && rules.capacity == 0) return Status(Code::invalid_argument, "pad_to_capacity without max_tokens_per_expert");
+    return Status(Code::invalid_argument,
+                  "an alignment or a capacity of experts needs the expert-major layout");
+  if (rules.pad && rules.capacity == 0)
+    return Status(Code::invalid_argument, "pad_to_capacity without max_tokens_per_expert");
   if (rules.max_topk > 0) EPCCL_TRY(make_static(rules));
   return rules;
 }
 
-Status create_handle(epcclEpHandle_t* out, epcclEpGroup_t group, epcclEpLayout_t layout, const epcclEpTensor_t* topk_idx,
-                     const epcclEpLayoutInfo_t* info, const epcclEpHandleConfig_t* config, epcclStream_t stream) {
+Status create_handle(epcclEpHandle_t* out, epcclEpGroup_t group, epcclEpLayout_t layout,
+                     const epcclEpTensor_t* topk_idx, const epcclEpLayoutInfo_t* info,
+                     const epcclEpHandleConfig_t* config, epcclStream_t stream) {
   if (out == nullptr) return {Code::invalid_argument, "handle is NULL"};
   *out = nullptr;
   EPCCL_ASSIGN(EpGroupPtr of, find_ep_group(group));
@@ -210,13 +237,15 @@ Status create_handle(epcclEpHandle_t* out, epcclEpGroup_t group, epcclEpLayout_t
 Result<device::HostStream*> stream_of(EpHandle& handle, epcclStream_t stream, bool send_only) {
   EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   if (!send_only) return queue;
-  if (queue != nullptr) return Status(Code::invalid_argument, "send_only with a created stream: that is asynchronous as it is");
+  if (queue != nullptr)
+    return Status(Code::invalid_argument, "send_only with a created stream: that is asynchronous as it is");
   return handle.background_stream();
 }
 
 // Runs a dispatch or combine, unless the handle's last update failed, which every rank knows alike.
 template <typename Call>
-Status transfer(EpHandle& target, device::HostStream* queue, Call call, Status (*move)(ep::Handle&, const Call&)) {
+Status transfer(EpHandle& target, device::HostStream* queue, Call call,
+                Status (*move)(ep::Handle&, const Call&)) {
   EPCCL_TRY(check_no_group());
   std::shared_ptr<runtime::CallProgress> progress;
   if (queue != nullptr) progress = target.started.add(*queue);
@@ -228,7 +257,8 @@ Status transfer(EpHandle& target, device::HostStream* queue, Call call, Status (
     }
     return move(*handle, call);
   };
-  return run(target.communicator(), queue, target.handle->group().options().timeout_ms, work, std::move(progress));
+  return run(target.communicator(), queue, target.handle->group().options().timeout_ms, work,
+             std::move(progress));
 }
 
 template <typename T>
@@ -236,8 +266,9 @@ T* data_of(const Tensor& tensor) {
   return tensor.given ? static_cast<T*>(tensor.data) : nullptr;
 }
 
-Status dispatch(epcclEpHandle_t handle, const epcclEpDispatchInputs_t* inputs, const epcclEpDispatchOutputs_t* outputs,
-                const epcclEpDispatchConfig_t* config, epcclStream_t stream) {
+Status dispatch(epcclEpHandle_t handle, const epcclEpDispatchInputs_t* inputs,
+                const epcclEpDispatchOutputs_t* outputs, const epcclEpDispatchConfig_t* config,
+                epcclStream_t stream) {
   EPCCL_ASSIGN(const EpHandlePtr target, find_ep_handle(handle));
   const epcclEpDispatchInputs_t no_inputs = EPCCL_EP_DISPATCH_INPUTS_INIT;
   const epcclEpDispatchOutputs_t no_outputs = EPCCL_EP_DISPATCH_OUTPUTS_INIT;
@@ -248,16 +279,20 @@ Status dispatch(epcclEpHandle_t handle, const epcclEpDispatchInputs_t* inputs, c
   EPCCL_ASSIGN(device::HostStream * queue, stream_of(*target, stream, options.send_only != 0));
 
   EPCCL_ASSIGN(const Tensor tokens, read_tensor("inputs.tokens", in.tokens, true, 2, dispatch_types));
-  EPCCL_ASSIGN(const Tensor weights, read_tensor("inputs.topk_weights", in.topk_weights, false, 2, float_types));
+  EPCCL_ASSIGN(const Tensor weights,
+               read_tensor("inputs.topk_weights", in.topk_weights, false, 2, float_types));
   EPCCL_ASSIGN(const Tensor scales, read_tensor("inputs.scales", in.scales, false, 2, float_types));
   EPCCL_ASSIGN(const Tensor received, read_tensor("outputs.tokens", out.tokens, true, 2, dispatch_types));
-  EPCCL_ASSIGN(const Tensor received_topk, read_tensor("outputs.topk_idx", out.topk_idx, false, 2, index_types));
-  EPCCL_ASSIGN(const Tensor received_scales, read_tensor("outputs.scales", out.scales, false, 2, float_types));
+  EPCCL_ASSIGN(const Tensor received_topk,
+               read_tensor("outputs.topk_idx", out.topk_idx, false, 2, index_types));
+  EPCCL_ASSIGN(const Tensor received_scales,
+               read_tensor("outputs.scales", out.scales, false, 2, float_types));
   const bool by_expert = target->handle->rules().layout == ep::SlotLayout::expert_major;
   EPCCL_ASSIGN(const Tensor received_weights,
                read_tensor("outputs.topk_weights", out.topk_weights, false, by_expert ? 1 : 2, float_types));
   if (tokens.columns() == 0 || tokens.columns() != received.columns())
-    return error(Code::invalid_argument, "tokens have {} elements, rows of the output {}", tokens.columns(), received.columns());
+    return error(Code::invalid_argument, "tokens have {} elements, rows of the output {}", tokens.columns(),
+                 received.columns());
 
   ep::DispatchCall call;
   call.tokens = tokens.data;
@@ -269,7 +304,8 @@ Status dispatch(epcclEpHandle_t handle, const epcclEpDispatchInputs_t* inputs, c
   call.received = received.data;
   call.received_rows = received.rows();
   call.received_type = element_of(received.datatype);
-  call.received_weights = {data_of<float>(received_weights), received_weights.rows(), received_weights.columns()};
+  call.received_weights = {data_of<float>(received_weights), received_weights.rows(),
+                           received_weights.columns()};
   call.received_scales = {data_of<float>(received_scales), received_scales.rows(), received_scales.columns()};
   call.received_topk = {data_of<void>(received_topk), received_topk.rows(), received_topk.columns()};
   call.received_topk_wide = received_topk.datatype == epcclInt64;
@@ -277,8 +313,9 @@ Status dispatch(epcclEpHandle_t handle, const epcclEpDispatchInputs_t* inputs, c
   return transfer(*target, queue, call, ep::dispatch);
 }
 
-Status combine(epcclEpHandle_t handle, const epcclEpCombineInputs_t* inputs, const epcclEpCombineOutputs_t* outputs,
-               const epcclEpCombineConfig_t* config, epcclStream_t stream) {
+Status combine(epcclEpHandle_t handle, const epcclEpCombineInputs_t* inputs,
+               const epcclEpCombineOutputs_t* outputs, const epcclEpCombineConfig_t* config,
+               epcclStream_t stream) {
   EPCCL_ASSIGN(const EpHandlePtr target, find_ep_handle(handle));
   const epcclEpCombineInputs_t no_inputs = EPCCL_EP_COMBINE_INPUTS_INIT;
   const epcclEpCombineOutputs_t no_outputs = EPCCL_EP_COMBINE_OUTPUTS_INIT;
@@ -290,12 +327,15 @@ Status combine(epcclEpHandle_t handle, const epcclEpCombineInputs_t* inputs, con
 
   const bool by_expert = target->handle->rules().layout == ep::SlotLayout::expert_major;
   EPCCL_ASSIGN(const Tensor tokens, read_tensor("inputs.tokens", in.tokens, true, 2, row_types));
-  EPCCL_ASSIGN(const Tensor weights, read_tensor("inputs.topk_weights", in.topk_weights, false, by_expert ? 1 : 2, float_types));
+  EPCCL_ASSIGN(const Tensor weights,
+               read_tensor("inputs.topk_weights", in.topk_weights, false, by_expert ? 1 : 2, float_types));
   EPCCL_ASSIGN(const Tensor combined, read_tensor("outputs.tokens", out.tokens, true, 2, row_types));
-  EPCCL_ASSIGN(const Tensor combined_weights, read_tensor("outputs.topk_weights", out.topk_weights, false, 2, float_types));
+  EPCCL_ASSIGN(const Tensor combined_weights,
+               read_tensor("outputs.topk_weights", out.topk_weights, false, 2, float_types));
   if (tokens.columns() == 0 || tokens.columns() != combined.columns() || tokens.datatype != combined.datatype)
-    return error(Code::invalid_argument, "rows of {} {} cannot be combined into tokens of {} {}", tokens.columns(),
-                 datatype_name(tokens.datatype), combined.columns(), datatype_name(combined.datatype));
+    return error(Code::invalid_argument, "rows of {} {} cannot be combined into tokens of {} {}",
+                 tokens.columns(), datatype_name(tokens.datatype), combined.columns(),
+                 datatype_name(combined.datatype));
 
   ep::CombineCall call;
   call.tokens = tokens.data;
@@ -305,7 +345,8 @@ Status combine(epcclEpHandle_t handle, const epcclEpCombineInputs_t* inputs, con
   call.weights = {data_of<float>(weights), weights.rows(), weights.columns()};
   call.combined = combined.data;
   call.combined_rows = combined.rows();
-  call.combined_weights = {data_of<float>(combined_weights), combined_weights.rows(), combined_weights.columns()};
+  call.combined_weights = {data_of<float>(combined_weights), combined_weights.rows(),
+                           combined_weights.columns()};
   call.weighted = options.weighted != 0;
   return transfer(*target, queue, call, ep::combine);
 }
@@ -338,7 +379,8 @@ Status get_stats(epcclEpHandle_t handle, epcclEpStats_t* out) {
 
 using namespace epccl::api;
 
-epcclResult_t epcclEpCreateGroup(epcclEpGroup_t* group, epcclComm_t comm, const epcclEpGroupConfig_t* config) {
+epcclResult_t epcclEpCreateGroup(epcclEpGroup_t* group, epcclComm_t comm,
+                                 const epcclEpGroupConfig_t* config) {
   return guarded([&] { return create_group(group, comm, config); });
 }
 

@@ -19,7 +19,8 @@ struct Table {
   Result<std::shared_ptr<Object>> find(void* key, const char* what) {
     const std::lock_guard lock(mutex);
     const auto it = objects.find(key);
-    if (it == objects.end()) return error(Code::invalid_argument, "{} is not {}, or was destroyed", key, what);
+    if (it == objects.end())
+      return error(Code::invalid_argument, "{} is not {}, or was destroyed", key, what);
     return it->second;
   }
   Result<std::shared_ptr<Object>> remove(void* key, const char* what) {
@@ -50,7 +51,9 @@ device::HostStream* EpHandle::background_stream() {
   return background.get();
 }
 
-epcclEpGroup_t add_ep_group(EpGroupPtr group) { return static_cast<epcclEpGroup_t>(groups().add(std::move(group))); }
+epcclEpGroup_t add_ep_group(EpGroupPtr group) {
+  return static_cast<epcclEpGroup_t>(groups().add(std::move(group)));
+}
 
 Result<EpGroupPtr> find_ep_group(epcclEpGroup_t group) {
   EPCCL_ASSIGN(EpGroupPtr found, groups().find(group, a_group));
@@ -62,11 +65,14 @@ Status remove_ep_group(epcclEpGroup_t group) {
   EPCCL_ASSIGN(const EpGroupPtr found, groups().find(group, a_group));
   // The table's, this one, and one for each handle.
   if (found.use_count() > 2)
-    return error(Code::invalid_usage, "the EP group still has {} handles: destroy them first", found.use_count() - 2);
+    return error(Code::invalid_usage, "the EP group still has {} handles: destroy them first",
+                 found.use_count() - 2);
   return groups().remove(group, a_group).take_status();
 }
 
-epcclEpHandle_t add_ep_handle(EpHandlePtr handle) { return static_cast<epcclEpHandle_t>(handles().add(std::move(handle))); }
+epcclEpHandle_t add_ep_handle(EpHandlePtr handle) {
+  return static_cast<epcclEpHandle_t>(handles().add(std::move(handle)));
+}
 
 Result<EpHandlePtr> find_ep_handle(epcclEpHandle_t handle) {
   EPCCL_ASSIGN(EpHandlePtr found, handles().find(handle, a_handle));
@@ -74,6 +80,8 @@ Result<EpHandlePtr> find_ep_handle(epcclEpHandle_t handle) {
   return found;
 }
 
-Result<EpHandlePtr> remove_ep_handle(epcclEpHandle_t handle) { return handles().remove(handle, a_handle); }
+Result<EpHandlePtr> remove_ep_handle(epcclEpHandle_t handle) {
+  return handles().remove(handle, a_handle);
+}
 
 }  // namespace epccl::api

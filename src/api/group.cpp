@@ -56,9 +56,11 @@ Status progress_batches(const std::vector<Batch>& batches) {
       swept = std::move(result).take_status();
       return value;
     };
-    EPCCL_TRY(first.waiter().idle([] { return transports::SleepFor{}; }, p2p.network_pending(), again, [&p2p] {
-      return runtime::Waiter::Situation{0, "send/recv group", p2p.waiting_text()};
-    }));
+    EPCCL_TRY(
+        first.waiter().idle([] { return transports::SleepFor{}; }, p2p.network_pending(), again,
+                            [&p2p] {
+                              return runtime::Waiter::Situation{0, "send/recv group", p2p.waiting_text()};
+                            }));
     EPCCL_TRY(std::move(swept));
   }
   return {};
@@ -70,22 +72,25 @@ Status run_batches(std::vector<Batch>& batches, size_t at) {
     for (Batch& batch : batches) EPCCL_TRY(batch.communicator->p2p().start(std::move(batch.operations)));
     return progress_batches(batches);
   }
-  return batches[at].communicator->run(batches[at].ticket, [&batches, at] { return run_batches(batches, at + 1); });
+  return batches[at].communicator->run(batches[at].ticket,
+                                       [&batches, at] { return run_batches(batches, at + 1); });
 }
 
 Status run_p2p(device::HostStream* stream, std::vector<Batch> batches) {
   if (batches.empty()) return {};
   for (Batch& batch : batches) batch.ticket = batch.communicator->take_ticket();
   if (stream == nullptr) return run_batches(batches, 0);
-  stream->enqueue([shared = std::make_shared<std::vector<Batch>>(std::move(batches))] { return run_batches(*shared, 0); });
+  stream->enqueue([shared = std::make_shared<std::vector<Batch>>(std::move(batches))] {
+    return run_batches(*shared, 0);
+  });
   return {};
 }
 
 Status run_collective(Item item) {
   auto work = std::get<std::function<Status()>>(std::move(item.what));
   const uint64_t ticket = item.communicator->take_ticket();
-  auto run = [communicator = std::move(item.communicator), ticket, work = std::move(work), timeout = item.timeout_seconds,
-              conclude = std::move(item.conclude)]() mutable {
+  auto run = [communicator = std::move(item.communicator), ticket, work = std::move(work),
+              timeout = item.timeout_seconds, conclude = std::move(item.conclude)]() mutable {
     Status status = communicator->run(ticket, work, timeout);
     // What the work holds is released before anybody is told that it is over.
     work = nullptr;
@@ -139,7 +144,9 @@ Status refuse(Status status) {
   return status;
 }
 
-bool in_group() { return group().depth > 0; }
+bool in_group() {
+  return group().depth > 0;
+}
 
 Status group_start() {
   ++group().depth;

@@ -19,7 +19,8 @@ Handles& handles() {
 
 Status unknown(epcclComm_t handle) {
   if (handle == nullptr) return {Code::invalid_argument, "the communicator is NULL"};
-  return error(Code::invalid_argument, "{} is not a communicator, or was destroyed", static_cast<void*>(handle));
+  return error(Code::invalid_argument, "{} is not a communicator, or was destroyed",
+               static_cast<void*>(handle));
 }
 
 }  // namespace

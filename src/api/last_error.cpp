@@ -17,6 +17,8 @@ epcclResult_t finish(const Status& status) {
   return static_cast<epcclResult_t>(status.code());
 }
 
-const char* last_error() { return text().c_str(); }
+const char* last_error() {
+  return text().c_str();
+}
 
 }  // namespace epccl::api

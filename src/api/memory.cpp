@@ -46,8 +46,8 @@ Status remove_registration(epcclComm_t comm, const void* handle) {
   const std::lock_guard lock(registrations().mutex);
   const auto it = registrations().by_handle.find(reinterpret_cast<uintptr_t>(handle));
   if (it == registrations().by_handle.end() || it->second != comm)
-    return error(Code::invalid_argument, "rank {}: {} is not a registration of this communicator", communicator->rank(),
-                 handle);
+    return error(Code::invalid_argument, "rank {}: {} is not a registration of this communicator",
+                 communicator->rank(), handle);
   registrations().by_handle.erase(it);
   return {};
 }

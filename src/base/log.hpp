@@ -14,14 +14,14 @@ enum class Level : int { none = 0, version = 1, warn = 2, info = 3, trace = 4 };
 
 /// Bits of EPCCL_DEBUG_SUBSYS.
 enum Subsys : uint32_t {
-  init = 1u << 0,   // bootstrap, communicators
-  topo = 1u << 1,   // discovery
-  coll = 1u << 2,   // collectives: chosen algorithm and transport
-  net = 1u << 3,    // network transports
-  shm = 1u << 4,    // intra-node transports
-  plan = 1u << 5,   // plan building
-  env = 1u << 6,    // configuration
-  p2p = 1u << 7,    // send/recv
+  init = 1u << 0,  // bootstrap, communicators
+  topo = 1u << 1,  // discovery
+  coll = 1u << 2,  // collectives: chosen algorithm and transport
+  net = 1u << 3,   // network transports
+  shm = 1u << 4,   // intra-node transports
+  plan = 1u << 5,  // plan building
+  env = 1u << 6,   // configuration
+  p2p = 1u << 7,   // send/recv
   all = 0xffffffffu
 };
 
@@ -36,11 +36,13 @@ void reload();
 
 template <typename... Args>
 void info(Subsys subsys, int rank, fmt::format_string<Args...> format, Args&&... args) {
-  if (enabled(Level::info, subsys)) write(Level::info, subsys, rank, fmt::format(format, std::forward<Args>(args)...));
+  if (enabled(Level::info, subsys))
+    write(Level::info, subsys, rank, fmt::format(format, std::forward<Args>(args)...));
 }
 template <typename... Args>
 void warn(Subsys subsys, int rank, fmt::format_string<Args...> format, Args&&... args) {
-  if (enabled(Level::warn, subsys)) write(Level::warn, subsys, rank, fmt::format(format, std::forward<Args>(args)...));
+  if (enabled(Level::warn, subsys))
+    write(Level::warn, subsys, rank, fmt::format(format, std::forward<Args>(args)...));
 }
 template <typename... Args>
 void trace(Subsys subsys, int rank, fmt::format_string<Args...> format, Args&&... args) {

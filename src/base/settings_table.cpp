@@ -39,12 +39,14 @@ const std::vector<Entry>& table() {
        "means of meeting "
        "also use it to find rank 0, at one of the eight ports after it."},
       {"EPCCL_SOCKET_IFNAME", "", "list of interface name prefixes",
-       "Network interfaces for the rendezvous and the tcp transport, first match wins: `eth,ib` by prefix, `=eth0` exactly, "
+       "Network interfaces for the rendezvous and the tcp transport, first match wins: `eth,ib` by prefix, "
+       "`=eth0` exactly, "
        "`^docker,lo` all "
        "but these. Unset: the first interface that is up and not loopback."},
 
       {"EPCCL_NET", "auto", "auto|tcp|ucx|none",
-       "Transport between nodes. `auto`: `ucx` where every rank has an RDMA device, else `tcp`, plain sockets. `none`: "
+       "Transport between nodes. `auto`: `ucx` where every rank has an RDMA device, else `tcp`, plain "
+       "sockets. `none`: "
        "ranks of one node only."},
       {"EPCCL_CMA", "auto", "0|1|auto",
        "Whether memory that peers cannot map is read with process_vm_readv. `auto`: where the kernel permits "
@@ -62,15 +64,18 @@ const std::vector<Entry>& table() {
       {"EPCCL_CARRIERS", "0", "integer",
        "Ranks of a node that carry the traffic of one node pair in `two_stage`. 0: the cost model decides."},
       {"EPCCL_EP_STRATEGY", "auto", "auto|flat|gather|dedup",
-       "How dispatch and combine cross the network where the group's configuration does not say: one copy of a token for "
-       "each rank, every token to every node, or one copy for each node. `auto`: by the cost model, for each routing."},
+       "How dispatch and combine cross the network where the group's configuration does not say: one copy of "
+       "a token for "
+       "each rank, every token to every node, or one copy for each node. `auto`: by the cost model, for each "
+       "routing."},
       {"EPCCL_STREAMING_SIZE", "8M", "bytes",
        "Collectives whose output on a rank is at least this large are written past the cache."},
       {"EPCCL_SPIN", "auto", "microseconds|auto",
        "How long a waiting rank spins before it starts to yield its core. `auto`: by ranks and cores of the "
        "node."},
       {"EPCCL_YIELD", "auto", "microseconds|auto",
-       "How long a waiting rank yields before it sleeps until an event. `auto`: longer for the network than for peers of "
+       "How long a waiting rank yields before it sleeps until an event. `auto`: longer for the network than "
+       "for peers of "
        "the node that wait for it."},
 
       {"EPCCL_RANK", "", "integer", "This process's rank. Set by epccl-run; may be set by hand."},

@@ -55,8 +55,8 @@ Status system_error(int errno_value, const std::string& what);
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}               // NOLINT: implicit on purpose
-  Result(Status status) : status_(std::move(status)) {}       // NOLINT: implicit on purpose
+  Result(T value) : value_(std::move(value)) {}          // NOLINT: implicit on purpose
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT: implicit on purpose
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
@@ -77,17 +77,17 @@ class [[nodiscard]] Result {
 }  // namespace epccl
 
 /// Returns the error of a Status expression from the enclosing function, if there is one.
-#define EPCCL_TRY(expression)                                      \
-  do {                                                             \
+#define EPCCL_TRY(expression)                                                                    \
+  do {                                                                                           \
     if (::epccl::Status epccl_status_ = (expression); !epccl_status_.ok()) return epccl_status_; \
   } while (0)
 
 /// `EPCCL_ASSIGN(auto x, f())`: x = the value of a Result, or returns its Status.
 #define EPCCL_ASSIGN(declaration, expression) \
   EPCCL_ASSIGN_IMPL_(EPCCL_CONCAT_(epccl_result_, __LINE__), declaration, expression)
-#define EPCCL_ASSIGN_IMPL_(name, declaration, expression)         \
-  auto name = (expression);                                       \
-  if (!name.ok()) return std::move(name).take_status();           \
+#define EPCCL_ASSIGN_IMPL_(name, declaration, expression) \
+  auto name = (expression);                               \
+  if (!name.ok()) return std::move(name).take_status();   \
   declaration = std::move(name).value()
 #define EPCCL_CONCAT_(a, b) EPCCL_CONCAT2_(a, b)
 #define EPCCL_CONCAT2_(a, b) a##b

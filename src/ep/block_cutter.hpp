@@ -39,7 +39,8 @@ class BlockCutter {
   /// The same where every token is in the list.
   std::vector<uint32_t> cut_all() const {
     std::vector<uint32_t> begin;
-    for (size_t block = 0; block < blocks_; ++block) begin.push_back(static_cast<uint32_t>(block) * block_tokens_);
+    for (size_t block = 0; block < blocks_; ++block)
+      begin.push_back(static_cast<uint32_t>(block) * block_tokens_);
     begin.push_back(tokens_);
     return begin;
   }

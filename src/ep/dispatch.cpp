@@ -14,16 +14,19 @@ namespace {
 class Dispatch {
  public:
   Dispatch(Handle& handle, const DispatchCall& call)
-      : handle_(handle), call_(call), quantise_(call.type != Element::float8_e4m3 && call.received_type == Element::float8_e4m3) {}
+      : handle_(handle),
+        call_(call),
+        quantise_(call.type != Element::float8_e4m3 && call.received_type == Element::float8_e4m3) {}
 
   Status run() {
     EPCCL_TRY(check());
     EPCCL_TRY(describe_rows());
-    const std::string text = fmt::format("ep dispatch hidden {} {} to {}{}{}", call_.hidden, to_string(call_.type),
-                                         to_string(call_.received_type), call_.weights.given() ? " weights" : "",
-                                         call_.weighted ? " weighted" : "");
-    EPCCL_TRY(handle_.communicator().run_rows(handle_.dispatch_plan(rows_.format.bytes, rows_.format.count == 1), rows_, text,
-                                               call_.progress));
+    const std::string text =
+        fmt::format("ep dispatch hidden {} {} to {}{}{}", call_.hidden, to_string(call_.type),
+                    to_string(call_.received_type), call_.weights.given() ? " weights" : "",
+                    call_.weighted ? " weighted" : "");
+    EPCCL_TRY(handle_.communicator().run_rows(
+        handle_.dispatch_plan(rows_.format.bytes, rows_.format.count == 1), rows_, text, call_.progress));
     if (bounce_ != nullptr) std::memcpy(call_.received, bounce_, handle_.slots() * token_bytes());
     handle_.dispatch_row_bytes = rows_.format.bytes;
     handle_.set_has_weights(call_.weights.given());
@@ -44,23 +47,29 @@ class Dispatch {
     const uint64_t limit = handle_.group().options().max_token_bytes;
     const uint64_t bytes = token_bytes() + (call_.received_type == Element::float8_e4m3 ? scale_bytes() : 0);
     if (bytes > limit)
-      return error(Code::invalid_argument, "a token of {} bytes: the group's max_token_bytes is {}", bytes, limit);
+      return error(Code::invalid_argument, "a token of {} bytes: the group's max_token_bytes is {}", bytes,
+                   limit);
     if (call_.token_rows != handle_.tokens())
-      return error(Code::invalid_argument, "{} tokens, but the handle's topk_idx has {}", call_.token_rows, handle_.tokens());
+      return error(Code::invalid_argument, "{} tokens, but the handle's topk_idx has {}", call_.token_rows,
+                   handle_.tokens());
     if (call_.received_rows < handle_.slots())
-      return error(Code::invalid_argument, "the output has {} rows, but {} come", call_.received_rows, handle_.slots());
+      return error(Code::invalid_argument, "the output has {} rows, but {} come", call_.received_rows,
+                   handle_.slots());
     if (!quantise_ && call_.type != call_.received_type)
-      return error(Code::invalid_argument, "tokens are {}, the output is {}", to_string(call_.type), to_string(call_.received_type));
+      return error(Code::invalid_argument, "tokens are {}, the output is {}", to_string(call_.type),
+                   to_string(call_.received_type));
     if (call_.type == Element::float8_e4m3 && !call_.scales.given())
       return {Code::invalid_argument, "float8 tokens need scales"};
     if (call_.weighted && (!by_expert() || call_.received_type == Element::float8_e4m3))
       return {Code::invalid_argument, "a weighted dispatch needs the expert-major layout, and no float8"};
     if ((call_.received_weights.given() || call_.weighted) && !call_.weights.given())
       return {Code::invalid_argument, "the output wants weights, but the input has none"};
-    const uint64_t tokens = handle_.tokens(), slots = handle_.slots(), scales = device::e4m3_scales(call_.hidden);
+    const uint64_t tokens = handle_.tokens(), slots = handle_.slots(),
+                   scales = device::e4m3_scales(call_.hidden);
     EPCCL_TRY(check_shape("inputs.topk_weights", call_.weights, tokens, handle_.k()));
     EPCCL_TRY(check_shape("inputs.scales", call_.scales, tokens, scales));
-    EPCCL_TRY(check_shape("outputs.topk_weights", call_.received_weights, slots, by_expert() ? 1 : handle_.k()));
+    EPCCL_TRY(
+        check_shape("outputs.topk_weights", call_.received_weights, slots, by_expert() ? 1 : handle_.k()));
     EPCCL_TRY(check_shape("outputs.topk_idx", call_.received_topk, slots, handle_.k()));
     EPCCL_TRY(check_shape("outputs.scales", call_.received_scales, slots, scales));
     return check_weights();
@@ -110,8 +119,9 @@ class Dispatch {
     auto* scales = values.as<std::byte>() + tokens * token_bytes();
     const auto* source = static_cast<const std::byte*>(call_.tokens);
     for (uint64_t token = 0; token < tokens; ++token)
-      device::quantise_e4m3(row_type(call_.type), source + token * call_.hidden * bytes_of(call_.type), call_.hidden,
-                            values.as<std::byte>() + token * token_bytes(), scales + token * scale_bytes());
+      device::quantise_e4m3(row_type(call_.type), source + token * call_.hidden * bytes_of(call_.type),
+                            call_.hidden, values.as<std::byte>() + token * token_bytes(),
+                            scales + token * scale_bytes());
     set_part(rows_.input, 0, values.as<void>(), tokens * token_bytes());
     set_part(rows_.input, 1, scales, tokens * scale_bytes());
     return {};
@@ -120,12 +130,14 @@ class Dispatch {
   // Rows that only fill up an expert's zone are zero.
   void clear_padding() const {
     if (call_.received_scales.given())
-      std::memcpy(call_.received_scales.data, handle_.staging(scales_staging).as<void>(), handle_.slots() * scale_bytes());
+      std::memcpy(call_.received_scales.data, handle_.staging(scales_staging).as<void>(),
+                  handle_.slots() * scale_bytes());
     if (!by_expert()) return;
     for_each_padding(handle_, [this](uint32_t slot) {
       std::memset(static_cast<std::byte*>(call_.received) + slot * token_bytes(), 0, token_bytes());
       if (call_.received_scales.given())
-        std::memset(reinterpret_cast<std::byte*>(call_.received_scales.data) + slot * scale_bytes(), 0, scale_bytes());
+        std::memset(reinterpret_cast<std::byte*>(call_.received_scales.data) + slot * scale_bytes(), 0,
+                    scale_bytes());
     });
   }
 
@@ -133,7 +145,8 @@ class Dispatch {
     const auto write = [&](auto* out) {
       std::fill_n(out, size_t{handle_.slots()} * handle_.k(), -1);
       handle_.for_each_slot([&](uint32_t slot, Entry entry) {
-        out[size_t{slot} * handle_.k() + entry.k()] = static_cast<std::remove_pointer_t<decltype(out)>>(entry.expert());
+        out[size_t{slot} * handle_.k() + entry.k()] =
+            static_cast<std::remove_pointer_t<decltype(out)>>(entry.expert());
       });
     };
     if (call_.received_topk_wide)
@@ -147,7 +160,8 @@ class Dispatch {
     const size_t width = by_expert() ? 1 : handle_.k();
     std::fill_n(call_.received_weights.data, handle_.slots() * width, 0.0F);
     handle_.for_each_slot([&](uint32_t slot, Entry entry) {
-      call_.received_weights.data[slot * width + (by_expert() ? 0 : entry.k())] = brought[size_t{slot} * handle_.k() + entry.k()];
+      call_.received_weights.data[slot * width + (by_expert() ? 0 : entry.k())] =
+          brought[size_t{slot} * handle_.k() + entry.k()];
     });
   }
 
@@ -171,6 +185,8 @@ class Dispatch {
 
 }  // namespace
 
-Status dispatch(Handle& handle, const DispatchCall& call) { return Dispatch(handle, call).run(); }
+Status dispatch(Handle& handle, const DispatchCall& call) {
+  return Dispatch(handle, call).run();
+}
 
 }  // namespace epccl::ep

@@ -16,7 +16,9 @@ using algorithms::TokenStream;
 class FixedList {
  public:
   FixedList(plan::RowTables& tables, const BlockCutter& cut, uint32_t per_token)
-      : tables_(tables), cut_(cut), blocks_{cut.lay_out(per_token), static_cast<uint32_t>(tables.counts.size())} {
+      : tables_(tables),
+        cut_(cut),
+        blocks_{cut.lay_out(per_token), static_cast<uint32_t>(tables.counts.size())} {
     tables_.counts.resize(tables_.counts.size() + blocks_.size());
   }
 
@@ -35,7 +37,8 @@ class FixedList {
 
 class ExchangeBuilder {
  public:
-  explicit ExchangeBuilder(const LayoutView& layout) : layout_(layout), cluster_(layout.cluster), slots_(layout.slots) {}
+  explicit ExchangeBuilder(const LayoutView& layout)
+      : layout_(layout), cluster_(layout.cluster), slots_(layout.slots) {}
 
   TokenExchange build() && {
     add_outgoing();
@@ -78,7 +81,8 @@ class ExchangeBuilder {
     stream.blocks = blocks_of(layout_.rank, tokens, layout_.strategy == Strategy::gather);
     if (layout_.strategy != Strategy::gather) {
       stream.tokens = add_places(stream.blocks.places());
-      layout_.for_each_row(layout_.rank, tokens, [&](uint32_t token, uint32_t row) { tables_->rows[stream.tokens + row] = token; });
+      layout_.for_each_row(layout_.rank, tokens,
+                           [&](uint32_t token, uint32_t row) { tables_->rows[stream.tokens + row] = token; });
     }
     exchange_.outgoing.push_back(std::move(stream));
   }
@@ -92,7 +96,8 @@ class ExchangeBuilder {
         continue;
       }
       for (int i = 0; i < cluster_.local_size(node); ++i) {
-        const int receiver = cluster_.rank_at(node, (cluster_.local_of(rank) + i) % cluster_.local_size(node));
+        const int receiver =
+            cluster_.rank_at(node, (cluster_.local_of(rank) + i) % cluster_.local_size(node));
         add_sent(receiver, layout_.routing.to_rank(receiver).tokens);
       }
     }
@@ -125,7 +130,8 @@ class ExchangeBuilder {
     stream.relay = layout_.rank;
     stream.blocks = blocks_of(from.source, from.tokens, from.every_token);
     row_of_.resize(std::max<size_t>(row_of_.size(), layout_.header(from.source).tokens));
-    layout_.for_each_row(from.source, from.tokens, [this](uint32_t token, uint32_t row) { row_of_[token] = row; });
+    layout_.for_each_row(from.source, from.tokens,
+                         [this](uint32_t token, uint32_t row) { row_of_[token] = row; });
     const BlockCutter cut = layout_.cutter(from.source);
     for (size_t i = 0; i < from.served.size(); ++i) {
       const size_t local = from.first_local + i;
@@ -143,15 +149,20 @@ class ExchangeBuilder {
 
   uint32_t row_of(uint32_t token, bool every_token) const { return every_token ? token : row_of_[token]; }
 
-  Delivery delivery_by_token(int source, size_t local, const RankRows& rows, bool every_token, const BlockCutter& cut) {
-    Delivery delivery{layout_.members()[local], add_places(static_cast<uint32_t>(rows.tokens.size())), plan::Step::no_list,
-                      slots_.first_row(source, local), {cut.cut(rows.tokens)}};
+  Delivery delivery_by_token(int source, size_t local, const RankRows& rows, bool every_token,
+                             const BlockCutter& cut) {
+    Delivery delivery{layout_.members()[local],
+                      add_places(static_cast<uint32_t>(rows.tokens.size())),
+                      plan::Step::no_list,
+                      slots_.first_row(source, local),
+                      {cut.cut(rows.tokens)}};
     uint32_t* out = tables_->rows.data() + delivery.rows;
     for (const uint32_t token : rows.tokens) *out++ = row_of(token, every_token);
     return delivery;
   }
 
-  Delivery fixed_delivery_by_token(int source, size_t local, const RankRows& rows, bool every_token, const BlockCutter& cut) {
+  Delivery fixed_delivery_by_token(int source, size_t local, const RankRows& rows, bool every_token,
+                                   const BlockCutter& cut) {
     Delivery delivery;
     delivery.rank = layout_.members()[local];
     delivery.rows = add_places(cut.tokens());
@@ -167,37 +178,41 @@ class ExchangeBuilder {
     return delivery;
   }
 
-  Delivery delivery_by_expert(int source, size_t local, const RankRows& rows, bool every_token, const BlockCutter& cut) {
+  Delivery delivery_by_expert(int source, size_t local, const RankRows& rows, bool every_token,
+                              const BlockCutter& cut) {
     if (layout_.fixed()) return fixed_delivery_by_expert(source, local, rows, every_token, cut);
     Delivery delivery;
     delivery.rank = layout_.members()[local];
     listed_.clear();
     slots_listed_.clear();
-    for_each_entry(slots_, source, local, layout_.experts.first(delivery.rank), rows, [&](uint32_t row, uint32_t slot, Entry) {
-      if (slot == NodeSlots::dropped) return;
-      const uint32_t token = rows.tokens[row];
-      cut.before(token, static_cast<uint32_t>(listed_.size()), delivery.blocks.begin);
-      listed_.push_back(row_of(token, every_token));
-      slots_listed_.push_back(slot);
-    });
+    for_each_entry(slots_, source, local, layout_.experts.first(delivery.rank), rows,
+                   [&](uint32_t row, uint32_t slot, Entry) {
+                     if (slot == NodeSlots::dropped) return;
+                     const uint32_t token = rows.tokens[row];
+                     cut.before(token, static_cast<uint32_t>(listed_.size()), delivery.blocks.begin);
+                     listed_.push_back(row_of(token, every_token));
+                     slots_listed_.push_back(slot);
+                   });
     cut.finish(static_cast<uint32_t>(listed_.size()), delivery.blocks.begin);
     delivery.rows = add_list(listed_);
     delivery.slots = add_list(slots_listed_);
     return delivery;
   }
 
-  Delivery fixed_delivery_by_expert(int source, size_t local, const RankRows& rows, bool every_token, const BlockCutter& cut) {
+  Delivery fixed_delivery_by_expert(int source, size_t local, const RankRows& rows, bool every_token,
+                                    const BlockCutter& cut) {
     Delivery delivery;
     delivery.rank = layout_.members()[local];
     FixedList list(*tables_, cut, slots_.rules().max_topk);
     delivery.rows = add_places(cut.tokens() * slots_.rules().max_topk);
     delivery.slots = add_places(cut.tokens() * slots_.rules().max_topk);
-    for_each_entry(slots_, source, local, layout_.experts.first(delivery.rank), rows, [&](uint32_t row, uint32_t slot, Entry) {
-      if (slot == NodeSlots::dropped) return;
-      const uint32_t place = list.take(rows.tokens[row]);
-      tables_->rows[delivery.rows + place] = row_of(rows.tokens[row], every_token);
-      tables_->rows[delivery.slots + place] = slot;
-    });
+    for_each_entry(slots_, source, local, layout_.experts.first(delivery.rank), rows,
+                   [&](uint32_t row, uint32_t slot, Entry) {
+                     if (slot == NodeSlots::dropped) return;
+                     const uint32_t place = list.take(rows.tokens[row]);
+                     tables_->rows[delivery.rows + place] = row_of(rows.tokens[row], every_token);
+                     tables_->rows[delivery.slots + place] = slot;
+                   });
     delivery.blocks = std::move(list).blocks();
     return delivery;
   }
@@ -216,7 +231,8 @@ class ExchangeBuilder {
 LayoutView::Relayed LayoutView::incoming(int source) const {
   const SourceLayout& from = sources[static_cast<size_t>(source)];
   const auto local = static_cast<size_t>(cluster.local_of(rank));
-  if (strategy == Strategy::flat) return {source, {from.rows_of(local)}, local, from.rows_of(local).tokens, false};
+  if (strategy == Strategy::flat)
+    return {source, {from.rows_of(local)}, local, from.rows_of(local).tokens, false};
   return {source, from.rows, 0, from.node_tokens, strategy == Strategy::gather};
 }
 
@@ -226,6 +242,8 @@ LayoutView::Relayed LayoutView::own() const {
   return own;
 }
 
-TokenExchange make_exchange(const LayoutView& layout) { return ExchangeBuilder(layout).build(); }
+TokenExchange make_exchange(const LayoutView& layout) {
+  return ExchangeBuilder(layout).build();
+}
 
 }  // namespace epccl::ep

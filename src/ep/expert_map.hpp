@@ -15,7 +15,8 @@ namespace epccl::ep {
 class ExpertMap {
  public:
   /// `expert_to_rank`: one entry an expert; empty: contiguous blocks, as equal as possible, in rank order.
-  static Result<ExpertMap> make(const topology::Cluster& cluster, uint32_t experts, std::span<const int> expert_to_rank);
+  static Result<ExpertMap> make(const topology::Cluster& cluster, uint32_t experts,
+                                std::span<const int> expert_to_rank);
 
   struct Place {
     int32_t rank = 0;
@@ -26,7 +27,9 @@ class ExpertMap {
   uint32_t experts() const { return static_cast<uint32_t>(places_.size()); }
   const Place& place(uint32_t expert) const { return places_[expert]; }
   /// Experts of a node, by node index.
-  const std::vector<uint32_t>& node_experts(int node) const { return node_experts_[static_cast<size_t>(node)]; }
+  const std::vector<uint32_t>& node_experts(int node) const {
+    return node_experts_[static_cast<size_t>(node)];
+  }
   uint32_t node_size(int node) const { return static_cast<uint32_t>(node_experts(node).size()); }
   /// Node index of a rank's first expert, and how many it has.
   uint32_t first(int rank) const { return first_[static_cast<size_t>(rank)]; }

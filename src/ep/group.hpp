@@ -19,19 +19,19 @@ Result<std::optional<Strategy>> parse_strategy(const std::string& text);
 
 struct GroupOptions {
   uint32_t experts = 0;
-  std::vector<int> expert_to_rank;      // empty: contiguous blocks
-  uint32_t max_tokens = 0;              // a rank
-  uint64_t max_token_bytes = 0;         // of one token with its scales
-  std::optional<Strategy> strategy;     // none: the cost model chooses
-  uint32_t timeout_ms = 0;              // how long calls wait for a silent rank; 0: as long as the communicator's
+  std::vector<int> expert_to_rank;   // empty: contiguous blocks
+  uint32_t max_tokens = 0;           // a rank
+  uint64_t max_token_bytes = 0;      // of one token with its scales
+  std::optional<Strategy> strategy;  // none: the cost model chooses
+  uint32_t timeout_ms = 0;  // how long calls wait for a silent rank; 0: as long as the communicator's
 };
 
 class Group {
  public:
   /// Collective: to be called from work of `communicator`. `agreed`: an error that every rank has found alike, as options
   /// on which ranks disagree, with both values; then there is no group. An error that is returned has broken the communicator.
-  static Result<std::shared_ptr<Group>> create(std::shared_ptr<runtime::Communicator> communicator, const GroupOptions& options,
-                                               Status& agreed);
+  static Result<std::shared_ptr<Group>> create(std::shared_ptr<runtime::Communicator> communicator,
+                                               const GroupOptions& options, Status& agreed);
 
   runtime::Communicator& communicator() const { return *communicator_; }
   const std::shared_ptr<runtime::Communicator>& shared_communicator() const { return communicator_; }

@@ -54,8 +54,10 @@ Status Handle::exchange(SourceHeader header, const TopK& topk) {
     return {};
   }
   const auto& parameters = communicator().config().parameters;
-  const BlockLimits limits{group_->options().max_token_bytes + topk.k * sizeof(float), parameters.chunk_bytes, parameters.scratch_bytes};
-  if (header.problem == SourceHeader::none) describe_source(group_->cluster(), group_->rank(), routing_, limits, header);
+  const BlockLimits limits{group_->options().max_token_bytes + topk.k * sizeof(float), parameters.chunk_bytes,
+                           parameters.scratch_bytes};
+  if (header.problem == SourceHeader::none)
+    describe_source(group_->cluster(), group_->rank(), routing_, limits, header);
   return exchange_messages(header);
 }
 
@@ -68,12 +70,13 @@ Status Handle::exchange_messages(const SourceHeader& header) {
     bytes[rank] = messages.begin[rank + 1] * sizeof(uint32_t) - at[rank];
   }
   sources_.clear();
-  EPCCL_TRY(communicator().alltoallv_unknown("ep layout", messages.words.data(), bytes, at, messages_, offsets));
+  EPCCL_TRY(
+      communicator().alltoallv_unknown("ep layout", messages.words.data(), bytes, at, messages_, offsets));
   for (size_t source = 0; source < ranks; ++source) {
     const std::span words(reinterpret_cast<const uint32_t*>(messages_.data() + offsets[source]),
                           (offsets[source + 1] - offsets[source]) / sizeof(uint32_t));
-    EPCCL_ASSIGN(SourceLayout layout,
-                 read_message(group_->cluster(), group_->experts(), static_cast<int>(source), group_->rank(), words));
+    EPCCL_ASSIGN(SourceLayout layout, read_message(group_->cluster(), group_->experts(),
+                                                   static_cast<int>(source), group_->rank(), words));
     sources_.push_back(std::move(layout));
   }
   return {};
@@ -84,31 +87,41 @@ Status Handle::check_headers() const {
   for (size_t rank = 0; rank < sources_.size(); ++rank) {
     const SourceHeader &theirs = sources_[rank].header, &first = sources_[0].header;
     switch (theirs.problem) {
-      case SourceHeader::none: break;
+      case SourceHeader::none:
+        break;
       case SourceHeader::too_many_tokens:
-        return error(Code::invalid_argument, "rank {} has {} tokens: the group's max_send_tokens_per_rank is {}", rank,
-                     theirs.tokens, group_->options().max_tokens);
+        return error(Code::invalid_argument,
+                     "rank {} has {} tokens: the group's max_send_tokens_per_rank is {}", rank, theirs.tokens,
+                     group_->options().max_tokens);
       case SourceHeader::k_too_large:
-        return error(Code::invalid_argument, "rank {} has a top-{} table: at most {} experts a token", rank, theirs.k, max_topk);
+        return error(Code::invalid_argument, "rank {} has a top-{} table: at most {} experts a token", rank,
+                     theirs.k, max_topk);
       case SourceHeader::not_static_k:
-        return error(Code::invalid_argument, "rank {} has a top-{} table: the handle's static_topk is {}", rank, theirs.k, rules_.max_topk);
+        return error(Code::invalid_argument, "rank {} has a top-{} table: the handle's static_topk is {}",
+                     rank, theirs.k, rules_.max_topk);
       default:
-        return error(Code::invalid_argument, "rank {}: topk_idx[{}][{}] is expert {}, but there are {} experts", rank,
+        return error(Code::invalid_argument,
+                     "rank {}: topk_idx[{}][{}] is expert {}, but there are {} experts", rank,
                      theirs.bad_token, theirs.bad_k, theirs.bad_expert_id, group_->options().experts);
     }
     const auto differ = [&](const char* what, uint64_t a, uint64_t b) {
-      return error(Code::invalid_usage, "ranks disagree on {}: rank 0 has {}, rank {} has {}", what, a, rank, b);
+      return error(Code::invalid_usage, "ranks disagree on {}: rank 0 has {}, rank {} has {}", what, a, rank,
+                   b);
     };
     // A rank without tokens may not know k.
-    const auto with_tokens = std::ranges::find_if(sources_, [](const SourceLayout& it) { return it.header.tokens > 0; });
+    const auto with_tokens =
+        std::ranges::find_if(sources_, [](const SourceLayout& it) { return it.header.tokens > 0; });
     if (theirs.tokens > 0 && theirs.k != with_tokens->header.k)
       return error(Code::invalid_usage, "ranks disagree on top-k: rank {} has {}, rank {} has {}",
                    with_tokens - sources_.begin(), with_tokens->header.k, rank, theirs.k);
     if (theirs.layout != first.layout)
       return error(Code::invalid_usage, "ranks disagree on the layout: rank 0 has {}, rank {} has {}",
-                   to_string(static_cast<SlotLayout>(first.layout)), rank, to_string(static_cast<SlotLayout>(theirs.layout)));
-    if (theirs.alignment != first.alignment) return differ("the alignment of experts", first.alignment, theirs.alignment);
-    if (theirs.capacity != first.capacity) return differ("max_tokens_per_expert", first.capacity, theirs.capacity);
+                   to_string(static_cast<SlotLayout>(first.layout)), rank,
+                   to_string(static_cast<SlotLayout>(theirs.layout)));
+    if (theirs.alignment != first.alignment)
+      return differ("the alignment of experts", first.alignment, theirs.alignment);
+    if (theirs.capacity != first.capacity)
+      return differ("max_tokens_per_expert", first.capacity, theirs.capacity);
     if (theirs.pad != first.pad) return differ("padding to capacity", first.pad, theirs.pad);
   }
   return {};
@@ -131,14 +144,18 @@ Status Handle::choose() {
     }
   }
   EPCCL_ASSIGN(const algorithms::StrategyChoice choice,
-               algorithms::choose_strategy(cluster, loads, possible, group_->options().max_token_bytes, communicator().cost(),
-                                           group_->options().strategy));
+               algorithms::choose_strategy(cluster, loads, possible, group_->options().max_token_bytes,
+                                           communicator().cost(), group_->options().strategy));
   strategy_ = choice.strategy;
   turn_blocks_ = UINT32_MAX;
-  for (const SourceLayout& source : sources_) turn_blocks_ = std::min(turn_blocks_, source.header.turn_blocks[static_cast<size_t>(strategy_)]);
-  log::info(log::coll, group_->rank(), "ep layout strategy={}{} layout={} transport=shm{} predicted_us flat={:.1f} gather={:.1f} dedup={:.1f}",
-            algorithms::to_string(strategy_), group_->options().strategy ? " (forced)" : "", to_string(rules_.layout),
-            communicator().network_suffix(), choice.seconds[0] * 1e6, choice.seconds[1] * 1e6, choice.seconds[2] * 1e6);
+  for (const SourceLayout& source : sources_)
+    turn_blocks_ = std::min(turn_blocks_, source.header.turn_blocks[static_cast<size_t>(strategy_)]);
+  log::info(
+      log::coll, group_->rank(),
+      "ep layout strategy={}{} layout={} transport=shm{} predicted_us flat={:.1f} gather={:.1f} dedup={:.1f}",
+      algorithms::to_string(strategy_), group_->options().strategy ? " (forced)" : "",
+      to_string(rules_.layout), communicator().network_suffix(), choice.seconds[0] * 1e6,
+      choice.seconds[1] * 1e6, choice.seconds[2] * 1e6);
   return {};
 }
 
@@ -154,17 +171,21 @@ Result<std::vector<uint32_t>> Handle::entries_before() {
   std::vector<uint64_t> at;
   for (int source = 0; source < cluster.ranks(); ++source) {
     at.push_back(mine.size() * sizeof(uint32_t));
-    for (uint32_t expert = first; expert < first + count; ++expert) mine.push_back(node_slots_->entries_before(source, expert));
+    for (uint32_t expert = first; expert < first + count; ++expert)
+      mine.push_back(node_slots_->entries_before(source, expert));
   }
   std::vector<std::byte> received;
   std::vector<uint64_t> offsets;
-  EPCCL_TRY(communicator().alltoallv_unknown("ep dropped entries", mine.data(), std::vector<uint64_t>(ranks, count * sizeof(uint32_t)),
-                                             at, received, offsets));
+  EPCCL_TRY(communicator().alltoallv_unknown("ep dropped entries", mine.data(),
+                                             std::vector<uint64_t>(ranks, count * sizeof(uint32_t)), at,
+                                             received, offsets));
   std::vector<uint32_t> before(experts.experts());
   for (uint32_t expert = 0; expert < experts.experts(); ++expert) {
     const ExpertMap::Place& place = experts.place(expert);
     const uint64_t index = place.node_index - experts.first(place.rank);
-    std::memcpy(&before[expert], received.data() + offsets[static_cast<size_t>(place.rank)] + index * sizeof(uint32_t), sizeof(uint32_t));
+    std::memcpy(&before[expert],
+                received.data() + offsets[static_cast<size_t>(place.rank)] + index * sizeof(uint32_t),
+                sizeof(uint32_t));
   }
   return before;
 }
@@ -175,7 +196,9 @@ Status Handle::find_dropped(const TopK& topk) {
   EPCCL_ASSIGN(std::vector<uint32_t> next, entries_before());
   dropped_.assign(size_t{topk.tokens} * topk.k, 0);
   for (size_t i = 0; i < dropped_.size(); ++i)
-    if (const int64_t expert = topk.at(i); expert >= 0 && next[static_cast<size_t>(expert)]++ >= rules_.capacity) dropped_[i] = 1;
+    if (const int64_t expert = topk.at(i);
+        expert >= 0 && next[static_cast<size_t>(expert)]++ >= rules_.capacity)
+      dropped_[i] = 1;
   return {};
 }
 
@@ -195,7 +218,8 @@ Status Handle::update(const TopK& topk) {
   for (const SourceLayout& source : sources_)
     if (source.header.tokens > 0) k_ = source.header.k;
   if (static_) k_ = rules_.max_topk;
-  node_slots_.emplace(group_->cluster(), group_->experts(), group_->cluster().node_of(group_->rank()), rules_, sources_);
+  node_slots_.emplace(group_->cluster(), group_->experts(), group_->cluster().node_of(group_->rank()), rules_,
+                      sources_);
   exchange_ = make_exchange(layout());
   return find_dropped(topk);
 }
@@ -211,8 +235,10 @@ algorithms::TokenParameters Handle::parameters(uint64_t row_bytes) const {
 }
 
 LayoutView Handle::layout() const {
-  return {group_->cluster(), group_->experts(), group_->rank(), strategy_, routing_, *node_slots_, sources_,
-          static_ ? Sizes::from_maxima : Sizes::from_routing};
+  return {group_->cluster(), group_->experts(),
+          group_->rank(),    strategy_,
+          routing_,          *node_slots_,
+          sources_,          static_ ? Sizes::from_maxima : Sizes::from_routing};
 }
 
 const runtime::CompiledPlan& Handle::dispatch_plan(uint64_t row_bytes, bool contiguous_input) {
@@ -228,12 +254,14 @@ const runtime::CompiledPlan& Handle::dispatch_plan(uint64_t row_bytes, bool cont
 }
 
 const runtime::CompiledPlan& Handle::combine_plan(uint64_t row_bytes) {
-  if (exchange_.sums == nullptr) add_sums(layout(), exchange_);  // not before: a dispatch need not wait for them
+  if (exchange_.sums == nullptr)
+    add_sums(layout(), exchange_);  // not before: a dispatch need not wait for them
   if (const auto it = combine_plans_.find(row_bytes); it != combine_plans_.end()) {
     it->second.use_tables(exchange_.sums);
     return it->second;
   }
-  const auto plan = algorithms::build_combine(group_->cluster(), exchange_, group_->rank(), parameters(row_bytes));
+  const auto plan =
+      algorithms::build_combine(group_->cluster(), exchange_, group_->rank(), parameters(row_bytes));
   return combine_plans_.emplace(row_bytes, runtime::compile(plan, group_->cluster())).first->second;
 }
 
@@ -241,10 +269,12 @@ LinkTraffic Handle::traffic() const {
   LinkTraffic traffic;
   if (exchange_.tables == nullptr) return traffic;  // no routing yet
   const plan::RowTables& tables = *exchange_.tables;
-  for (const algorithms::TokenStream& stream : exchange_.outgoing) traffic.tokens_network += stream.blocks.taken(tables);
+  for (const algorithms::TokenStream& stream : exchange_.outgoing)
+    traffic.tokens_network += stream.blocks.taken(tables);
   const auto count = [&](const algorithms::TokenStream& stream) {
     for (const algorithms::Delivery& delivery : stream.deliveries)
-      (delivery.rank == group_->rank() ? traffic.tokens_local : traffic.tokens_node) += delivery.blocks.taken(tables);
+      (delivery.rank == group_->rank() ? traffic.tokens_local : traffic.tokens_node) +=
+          delivery.blocks.taken(tables);
   };
   count(exchange_.own);
   for (const algorithms::TokenStream& stream : exchange_.incoming) {

@@ -22,9 +22,9 @@ namespace epccl::ep {
 
 /// Rows that this rank hands on in a dispatch, by where they go.
 struct LinkTraffic {
-  uint64_t tokens_local = 0;    // to its own output
-  uint64_t tokens_node = 0;     // to ranks of its node, as source or as relay
-  uint64_t tokens_network = 0;  // to other nodes
+  uint64_t tokens_local = 0;      // to its own output
+  uint64_t tokens_node = 0;       // to ranks of its node, as source or as relay
+  uint64_t tokens_network = 0;    // to other nodes
   uint64_t returned_network = 0;  // in a combine, as relay
 };
 
@@ -62,7 +62,8 @@ class Handle {
   void for_each_slot(Use use) const {
     const uint32_t first_expert = group_->experts().first(group_->rank());
     for (int source = 0; source < group_->cluster().ranks(); ++source)
-      for_each_entry(*node_slots_, source, local(), first_expert, sources_[static_cast<size_t>(source)].rows_of(local()),
+      for_each_entry(*node_slots_, source, local(), first_expert,
+                     sources_[static_cast<size_t>(source)].rows_of(local()),
                      [&](uint32_t, uint32_t slot, Entry entry) {
                        if (slot != NodeSlots::dropped) use(slot, entry);
                      });
@@ -99,7 +100,7 @@ class Handle {
   Status failure_{Code::invalid_usage, "the handle has no routing yet"};
   uint32_t tokens_ = 0, k_ = 0;
   Routing routing_;
-  std::vector<std::byte> messages_;    // that sources_ refer to
+  std::vector<std::byte> messages_;  // that sources_ refer to
   std::vector<SourceLayout> sources_;
   std::optional<NodeSlots> node_slots_;
   Strategy strategy_ = Strategy::dedup;

@@ -65,15 +65,16 @@ class NodeSlots {
 
   const SlotRules rules_;
   const bool by_expert_;
-  std::vector<uint32_t> first_of_rank_;   // [source][local]
-  std::vector<uint32_t> before_expert_;   // [source][node index]
+  std::vector<uint32_t> first_of_rank_;  // [source][local]
+  std::vector<uint32_t> before_expert_;  // [source][node index]
   std::vector<uint32_t> entries_of_, zone_begin_, zone_rows_, total_, expert_counts_;
 };
 
 /// Walks the entries of one source for one rank. use(row index among the source's tokens for the rank, slot, entry); `slot`
 /// may be NodeSlots::dropped.
 template <typename Use>
-void for_each_entry(const NodeSlots& slots, int source, size_t local, uint32_t first_expert, const RankRows& rows, Use use) {
+void for_each_entry(const NodeSlots& slots, int source, size_t local, uint32_t first_expert,
+                    const RankRows& rows, Use use) {
   uint32_t row = UINT32_MAX;  // + 1 at the first entry
   if (!slots.by_expert()) {
     const uint32_t first = slots.first_row(source, local);
@@ -84,12 +85,14 @@ void for_each_entry(const NodeSlots& slots, int source, size_t local, uint32_t f
     return;
   }
   std::vector<uint32_t> next;
-  for (uint32_t expert = first_expert; expert < first_expert + slots.experts_at(local); ++expert) next.push_back(slots.entries_before(source, expert));
+  for (uint32_t expert = first_expert; expert < first_expert + slots.experts_at(local); ++expert)
+    next.push_back(slots.entries_before(source, expert));
   const uint32_t capacity = slots.rules().capacity == 0 ? UINT32_MAX : slots.rules().capacity;
   for (const uint32_t word : rows.entries) {
     row += word & 1;
     const uint32_t expert = Entry{word}.expert(), index = next[expert]++;
-    use(row, index < capacity ? slots.zone_begin(first_expert + expert) + index : NodeSlots::dropped, Entry{word});
+    use(row, index < capacity ? slots.zone_begin(first_expert + expert) + index : NodeSlots::dropped,
+        Entry{word});
   }
 }
 
@@ -113,7 +116,8 @@ struct LayoutView {
   bool fixed() const { return sizes == Sizes::from_maxima; }
   const SourceHeader& header(int source) const { return sources[static_cast<size_t>(source)].header; }
   BlockCutter cutter(int source) const {
-    return {fixed() ? slots.rules().max_tokens : header(source).tokens, header(source).block_tokens[static_cast<size_t>(strategy)]};
+    return {fixed() ? slots.rules().max_tokens : header(source).tokens,
+            header(source).block_tokens[static_cast<size_t>(strategy)]};
   }
 
   /// A stream that this rank relays, or its own: whose rows, and what the ranks from `first_local` on get.

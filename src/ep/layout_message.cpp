@@ -9,7 +9,9 @@ namespace {
 constexpr size_t header_words = sizeof(SourceHeader) / sizeof(uint32_t);
 static_assert(sizeof(SourceHeader) == (2 + 9 + 12 + 1) * sizeof(uint32_t), "no padding: it is sent as it is");
 
-void append(std::vector<uint32_t>& words, std::span<const uint32_t> more) { words.insert(words.end(), more.begin(), more.end()); }
+void append(std::vector<uint32_t>& words, std::span<const uint32_t> more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
 
 /// Takes a message apart.
 class Reader {
@@ -29,7 +31,8 @@ class Reader {
 
 bool ascend_below(std::span<const uint32_t> tokens, uint32_t limit) {
   int32_t falls = 0;
-  for (size_t i = 1; i < tokens.size(); ++i) falls += static_cast<int32_t>(tokens[i - 1]) >= static_cast<int32_t>(tokens[i]) ? 1 : 0;
+  for (size_t i = 1; i < tokens.size(); ++i)
+    falls += static_cast<int32_t>(tokens[i - 1]) >= static_cast<int32_t>(tokens[i]) ? 1 : 0;
   // With the first below the last, none of them is one that only looks small as a signed number.
   return falls == 0 && (tokens.empty() || (tokens.front() <= tokens.back() && tokens.back() < limit));
 }
@@ -39,7 +42,8 @@ bool entries_fit(const RankRows& rows, uint32_t experts, uint32_t k) {
   const auto expert_limit = static_cast<int32_t>(experts), k_limit = static_cast<int32_t>(k);
   int32_t wrong = 0, firsts = 0;  // counted to the end: quicker than looking at each
   for (const uint32_t word : rows.entries) {
-    wrong += (static_cast<int32_t>(Entry{word}.expert()) >= expert_limit ? 1 : 0) + (static_cast<int32_t>(Entry{word}.k()) >= k_limit ? 1 : 0);
+    wrong += (static_cast<int32_t>(Entry{word}.expert()) >= expert_limit ? 1 : 0) +
+             (static_cast<int32_t>(Entry{word}.k()) >= k_limit ? 1 : 0);
     firsts += static_cast<int32_t>(word & 1);
   }
   if (rows.entries.empty()) return rows.tokens.empty();
@@ -53,8 +57,8 @@ int relay_of(const topology::Cluster& cluster, int source, int node) {
   return cluster.rank_at(node, cluster.local_of(source) % cluster.local_size(node));
 }
 
-SourceMessages make_messages(const topology::Cluster& cluster, int source,
-                             const SourceHeader& header, const Routing& routing) {
+SourceMessages make_messages(const topology::Cluster& cluster, int source, const SourceHeader& header,
+                             const Routing& routing) {
   SourceMessages messages;
   const bool good = header.problem == SourceHeader::none;
   const auto ranks = static_cast<size_t>(cluster.ranks());
@@ -83,8 +87,8 @@ SourceMessages make_messages(const topology::Cluster& cluster, int source,
   return messages;
 }
 
-Result<SourceLayout> read_message(const topology::Cluster& cluster, const ExpertMap& experts, int source, int receiver,
-                                  std::span<const uint32_t> words) {
+Result<SourceLayout> read_message(const topology::Cluster& cluster, const ExpertMap& experts, int source,
+                                  int receiver, std::span<const uint32_t> words) {
   const auto broken = [source](const char* what) {
     return error(Code::remote_error, "the layout message of rank {} is damaged: {}", source, what);
   };
@@ -96,18 +100,22 @@ Result<SourceLayout> read_message(const topology::Cluster& cluster, const Expert
   if (layout.header.problem != SourceHeader::none) return layout;
   const int node = cluster.node_of(receiver);
   const auto& members = cluster.members(node);
-  if (!reader.take(members.size(), layout.rank_tokens) || !reader.take(experts.node_size(node), layout.expert_entries))
+  if (!reader.take(members.size(), layout.rank_tokens) ||
+      !reader.take(experts.node_size(node), layout.expert_entries))
     return broken("it is cut short");
   layout.relayed = relay_of(cluster, source, node) == receiver;
-  if (layout.relayed && !reader.take(layout.header.node_rows, layout.node_tokens)) return broken("it is cut short");
+  if (layout.relayed && !reader.take(layout.header.node_rows, layout.node_tokens))
+    return broken("it is cut short");
   if (!ascend_below(layout.node_tokens, layout.header.tokens)) return broken("tokens do not ascend");
   for (size_t local = 0; local < members.size(); ++local) {
     const int member = members[local];
     if (!layout.relayed && member != receiver) continue;
     uint64_t entries = 0;
-    for (const uint32_t count : layout.expert_entries.subspan(experts.first(member), experts.count(member))) entries += count;
+    for (const uint32_t count : layout.expert_entries.subspan(experts.first(member), experts.count(member)))
+      entries += count;
     RankRows rows;
-    if (!reader.take(layout.rank_tokens[local], rows.tokens) || !reader.take(entries, rows.entries)) return broken("it is cut short");
+    if (!reader.take(layout.rank_tokens[local], rows.tokens) || !reader.take(entries, rows.entries))
+      return broken("it is cut short");
     if (!ascend_below(rows.tokens, layout.header.tokens)) return broken("tokens do not ascend");
     if (!entries_fit(rows, experts.count(member), layout.header.k)) return broken("entries name no expert");
     layout.rows.push_back(rows);

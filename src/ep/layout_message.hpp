@@ -27,22 +27,28 @@ int relay_of(const topology::Cluster& cluster, int source, int node);
 
 /// Of one source; every rank gets them from every source, so all can decide alike.
 struct SourceHeader {
-  enum Problem : uint32_t { none = 0, too_many_tokens = 1, bad_expert = 2, k_too_large = 3, not_static_k = 4 };
+  enum Problem : uint32_t {
+    none = 0,
+    too_many_tokens = 1,
+    bad_expert = 2,
+    k_too_large = 3,
+    not_static_k = 4
+  };
 
   int64_t bad_expert_id = 0;
   uint32_t problem = none;
   uint32_t tokens = 0;
   uint32_t k = 0;
-  uint32_t layout = 0;       // epcclEpLayout_t
+  uint32_t layout = 0;  // epcclEpLayout_t
   uint32_t alignment = 0;
   uint32_t capacity = 0;
   uint32_t pad = 0;
-  uint32_t bad_token = 0, bad_k = 0;  // of a bad expert
-  std::array<uint32_t, 3> block_tokens{};   // by strategy: tokens of a block
-  std::array<uint32_t, 3> turn_blocks{};    // by strategy: as many blocks in a turn of a combine, at most
-  std::array<uint32_t, 3> network_rows{};   // by strategy: rows it sends to other nodes
+  uint32_t bad_token = 0, bad_k = 0;       // of a bad expert
+  std::array<uint32_t, 3> block_tokens{};  // by strategy: tokens of a block
+  std::array<uint32_t, 3> turn_blocks{};   // by strategy: as many blocks in a turn of a combine, at most
+  std::array<uint32_t, 3> network_rows{};  // by strategy: rows it sends to other nodes
   std::array<uint32_t, 3> network_streams{};
-  uint32_t node_rows = 0;                   // of this message: tokens for the node, where the receiver relays
+  uint32_t node_rows = 0;  // of this message: tokens for the node, where the receiver relays
 };
 
 /// One source's message, decoded; refers to the words it was read from.
@@ -63,11 +69,11 @@ struct SourceMessages {
   std::vector<size_t> begin;  // of each rank's message, and the end
 };
 /// `routing` is not read where the header names a problem.
-SourceMessages make_messages(const topology::Cluster& cluster, int source,
-                             const SourceHeader& header, const Routing& routing);
+SourceMessages make_messages(const topology::Cluster& cluster, int source, const SourceHeader& header,
+                             const Routing& routing);
 
 /// Error: the message is damaged.
-Result<SourceLayout> read_message(const topology::Cluster& cluster, const ExpertMap& experts, int source, int receiver,
-                                  std::span<const uint32_t> words);
+Result<SourceLayout> read_message(const topology::Cluster& cluster, const ExpertMap& experts, int source,
+                                  int receiver, std::span<const uint32_t> words);
 
 }  // namespace epccl::ep

@@ -6,15 +6,18 @@ namespace epccl::ep {
 
 const char* to_string(SlotLayout layout) {
   switch (layout) {
-    case SlotLayout::expert_major: return "expert_major";
-    case SlotLayout::rank_major: return "rank_major";
-    case SlotLayout::flat: return "flat";
+    case SlotLayout::expert_major:
+      return "expert_major";
+    case SlotLayout::rank_major:
+      return "rank_major";
+    case SlotLayout::flat:
+      return "flat";
   }
   return "?";
 }
 
-NodeSlots::NodeSlots(const topology::Cluster& cluster, const ExpertMap& experts, int node, const SlotRules& rules,
-                     std::span<const SourceLayout> sources)
+NodeSlots::NodeSlots(const topology::Cluster& cluster, const ExpertMap& experts, int node,
+                     const SlotRules& rules, std::span<const SourceLayout> sources)
     : rules_(rules), by_expert_(rules.layout == SlotLayout::expert_major) {
   const auto& members = cluster.members(node);
   entries_of_.assign(experts.node_size(node), 0);
@@ -24,10 +27,12 @@ NodeSlots::NodeSlots(const topology::Cluster& cluster, const ExpertMap& experts,
   first_of_rank_.reserve(sources.size() * members.size());
   for (const SourceLayout& source : sources) {
     before_expert_.insert(before_expert_.end(), entries_of_.begin(), entries_of_.end());
-    for (size_t expert = 0; expert < entries_of_.size(); ++expert) entries_of_[expert] += source.expert_entries[expert];
+    for (size_t expert = 0; expert < entries_of_.size(); ++expert)
+      entries_of_[expert] += source.expert_entries[expert];
     const auto index = static_cast<uint32_t>(&source - sources.data());
     for (size_t local = 0; local < members.size(); ++local) {
-      first_of_rank_.push_back(rules.layout == SlotLayout::rank_major ? index * rules.max_tokens : total_[local]);
+      first_of_rank_.push_back(rules.layout == SlotLayout::rank_major ? index * rules.max_tokens
+                                                                      : total_[local]);
       total_[local] += source.rank_tokens[local];
     }
   }

@@ -11,10 +11,12 @@ struct Target {
 };
 
 std::vector<Target> targets_of(const topology::Cluster& cluster, const ExpertMap& experts) {
-  std::vector<Target> targets{{static_cast<uint32_t>(cluster.ranks()), static_cast<uint32_t>(cluster.nodes()), 0}};
+  std::vector<Target> targets{
+      {static_cast<uint32_t>(cluster.ranks()), static_cast<uint32_t>(cluster.nodes()), 0}};
   for (uint32_t expert = 0; expert < experts.experts(); ++expert) {
     const ExpertMap::Place& place = experts.place(expert);
-    targets.push_back({static_cast<uint32_t>(place.rank), static_cast<uint32_t>(place.node), place.node_index - experts.first(place.rank)});
+    targets.push_back({static_cast<uint32_t>(place.rank), static_cast<uint32_t>(place.node),
+                       place.node_index - experts.first(place.rank)});
   }
   return targets;
 }
@@ -26,13 +28,15 @@ void Routing::count(const ExpertMap& experts, const Id* table, size_t size) {
   std::vector<uint32_t> counts(experts.experts() + 1, 0);
   for (size_t i = 0; i < size; ++i) ++counts[static_cast<size_t>(table[i] + 1)];
   for (size_t node = 0; node < expert_entries_.size(); ++node)
-    for (const uint32_t expert : experts.node_experts(static_cast<int>(node))) expert_entries_[node].push_back(counts[expert + 1]);
+    for (const uint32_t expert : experts.node_experts(static_cast<int>(node)))
+      expert_entries_[node].push_back(counts[expert + 1]);
 }
 
 // One pass in the order of the tokens; every list is written at its own end. No branches: where a token goes is as good as
 // random. Lists of what is unused come last.
 template <typename Id>
-void Routing::sort(const topology::Cluster& cluster, const ExpertMap& experts, const Id* table, uint32_t tokens, uint32_t k) {
+void Routing::sort(const topology::Cluster& cluster, const ExpertMap& experts, const Id* table,
+                   uint32_t tokens, uint32_t k) {
   const std::vector<Target> targets = targets_of(cluster, experts);
   struct Lists {
     uint32_t* entry = nullptr;
@@ -40,8 +44,10 @@ void Routing::sort(const topology::Cluster& cluster, const ExpertMap& experts, c
     uint32_t last = 0;  // token + 1
   };
   std::vector<Lists> ranks(entry_begin_.size()), nodes(node_begin_.size());
-  for (size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank] = {entries_.data() + entry_begin_[rank], rank_tokens_.data() + entry_begin_[rank]};
-  for (size_t node = 0; node < nodes.size(); ++node) nodes[node].token = node_tokens_.data() + node_begin_[node];
+  for (size_t rank = 0; rank < ranks.size(); ++rank)
+    ranks[rank] = {entries_.data() + entry_begin_[rank], rank_tokens_.data() + entry_begin_[rank]};
+  for (size_t node = 0; node < nodes.size(); ++node)
+    nodes[node].token = node_tokens_.data() + node_begin_[node];
   for (uint32_t token = 0; token < tokens; ++token)
     for (uint32_t position = 0; position < k; ++position) {
       const Target& target = targets[static_cast<size_t>(*table++ + 1)];
@@ -75,7 +81,8 @@ Routing::Routing(const topology::Cluster& cluster, const ExpertMap& experts, con
   for (int rank = 0; rank < cluster.ranks(); ++rank) {
     entry_begin_[static_cast<size_t>(rank)] = at;
     const auto& of_node = expert_entries_[static_cast<size_t>(cluster.node_of(rank))];
-    for (uint32_t expert = 0; expert < experts.count(rank); ++expert) at += of_node[experts.first(rank) + expert];
+    for (uint32_t expert = 0; expert < experts.count(rank); ++expert)
+      at += of_node[experts.first(rank) + expert];
   }
   entry_begin_.back() = at;
   for (const auto& of_node : expert_entries_) {

@@ -31,7 +31,9 @@ struct TopK {
 /// whether it is the token's first on this rank.
 struct Entry {
   uint32_t word = 0;
-  static Entry of(uint32_t expert, uint32_t k, bool first) { return {expert << 7 | k << 1 | static_cast<uint32_t>(first)}; }
+  static Entry of(uint32_t expert, uint32_t k, bool first) {
+    return {expert << 7 | k << 1 | static_cast<uint32_t>(first)};
+  }
   uint32_t expert() const { return word >> 7; }
   uint32_t k() const { return word >> 1 & 63; }
   bool first() const { return (word & 1) != 0; }
@@ -60,20 +62,23 @@ class Routing {
     return std::span(node_tokens_).subspan(node_begin_[n], node_count_[n]);
   }
   /// Entries of each expert of a node, by node index.
-  std::span<const uint32_t> expert_entries(int node) const { return expert_entries_[static_cast<size_t>(node)]; }
+  std::span<const uint32_t> expert_entries(int node) const {
+    return expert_entries_[static_cast<size_t>(node)];
+  }
 
  private:
   template <typename Id>
   void count(const ExpertMap& experts, const Id* table, size_t size);
   template <typename Id>
-  void sort(const topology::Cluster& cluster, const ExpertMap& experts, const Id* table, uint32_t tokens, uint32_t k);
+  void sort(const topology::Cluster& cluster, const ExpertMap& experts, const Id* table, uint32_t tokens,
+            uint32_t k);
 
   std::vector<std::vector<uint32_t>> expert_entries_;  // [node][node index]
   std::vector<size_t> entry_begin_;                    // [rank]
   std::vector<uint32_t> entries_;
-  std::vector<uint32_t> rank_tokens_;                  // a rank's begin where its entries do: there are no more of them
+  std::vector<uint32_t> rank_tokens_;  // a rank's begin where its entries do: there are no more of them
   std::vector<uint32_t> rank_count_;
-  std::vector<size_t> node_begin_;                     // [node]
+  std::vector<size_t> node_begin_;  // [node]
   std::vector<uint32_t> node_tokens_, node_count_;
 };
 

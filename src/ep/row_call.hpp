@@ -19,7 +19,8 @@ device::RowType row_type(Element element);
 template <typename T>
 Status check_shape(const char* what, const Matrix<T>& matrix, uint64_t rows, uint64_t columns) {
   if (!matrix.given() || rows == 0 || (matrix.rows >= rows && matrix.columns == columns)) return {};
-  return error(Code::invalid_argument, "{} is [{}, {}], but [{}, {}] is needed", what, matrix.rows, matrix.columns, rows, columns);
+  return error(Code::invalid_argument, "{} is [{}, {}], but [{}, {}] is needed", what, matrix.rows,
+               matrix.columns, rows, columns);
 }
 
 void set_part(runtime::RowArrays& side, size_t part, const void* data, uint64_t bytes);
@@ -34,7 +35,8 @@ void for_each_padding(const Handle& handle, Use use) {
   const NodeSlots& slots = handle.node_slots();
   const uint32_t capacity = handle.rules().capacity;
   const uint32_t first = handle.group().experts().first(handle.group().rank());
-  for (uint32_t expert = first; expert < first + handle.group().experts().count(handle.group().rank()); ++expert) {
+  for (uint32_t expert = first; expert < first + handle.group().experts().count(handle.group().rank());
+       ++expert) {
     const uint32_t kept = capacity > 0 ? std::min(capacity, slots.entries(expert)) : slots.entries(expert);
     for (uint32_t row = kept; row < slots.zone_rows(expert); ++row) use(slots.zone_begin(expert) + row);
   }

@@ -6,7 +6,9 @@
 namespace epccl::ep {
 namespace {
 
-constexpr size_t index_of(Strategy strategy) { return static_cast<size_t>(strategy); }
+constexpr size_t index_of(Strategy strategy) {
+  return static_cast<size_t>(strategy);
+}
 
 /// Of `experts`, k for each token, all equally likely: tokens that have one of these `some`.
 uint32_t expected_tokens(uint32_t tokens, uint32_t experts, uint32_t some, uint32_t k) {
@@ -19,7 +21,8 @@ uint32_t expected_tokens(uint32_t tokens, uint32_t experts, uint32_t some, uint3
 /// Rows that one source sends to other nodes.
 class NetworkRows {
  public:
-  NetworkRows(const topology::Cluster& cluster, int source, const Routing& routing, uint32_t tokens, uint32_t k)
+  NetworkRows(const topology::Cluster& cluster, int source, const Routing& routing, uint32_t tokens,
+              uint32_t k)
       : NetworkRows(cluster, source) {
     for (uint64_t& most : most_of_token_) most = std::min<uint64_t>(most, k);
     most_of_token_[index_of(Strategy::gather)] = static_cast<uint64_t>(cluster.nodes()) - 1;
@@ -33,14 +36,17 @@ class NetworkRows {
   }
 
   /// As uniform routing is expected to give them. Every stream has room for all tokens.
-  NetworkRows(const topology::Cluster& cluster, int source, const ExpertMap& experts, uint32_t tokens, uint32_t k)
+  NetworkRows(const topology::Cluster& cluster, int source, const ExpertMap& experts, uint32_t tokens,
+              uint32_t k)
       : NetworkRows(cluster, source) {
     for (int node = 0; node < cluster.nodes(); ++node) {
       if (node == cluster.node_of(source)) continue;
-      note_stream(Strategy::dedup, std::max(1U, expected_tokens(tokens, experts.experts(), experts.node_size(node), k)));
+      note_stream(Strategy::dedup,
+                  std::max(1U, expected_tokens(tokens, experts.experts(), experts.node_size(node), k)));
       note_stream(Strategy::gather, tokens);
       for (const int receiver : cluster.members(node))
-        note_stream(Strategy::flat, std::max(1U, expected_tokens(tokens, experts.experts(), experts.count(receiver), k)));
+        note_stream(Strategy::flat,
+                    std::max(1U, expected_tokens(tokens, experts.experts(), experts.count(receiver), k)));
     }
   }
 
@@ -54,7 +60,8 @@ class NetworkRows {
  private:
   NetworkRows(const topology::Cluster& cluster, int source) {
     const auto remote_nodes = static_cast<uint64_t>(cluster.nodes()) - 1;
-    most_of_token_ = {static_cast<uint64_t>(cluster.ranks() - cluster.local_size(cluster.node_of(source))), remote_nodes, remote_nodes};
+    most_of_token_ = {static_cast<uint64_t>(cluster.ranks() - cluster.local_size(cluster.node_of(source))),
+                      remote_nodes, remote_nodes};
   }
 
   void note_stream(Strategy strategy, uint32_t rows) {
@@ -71,15 +78,20 @@ class NetworkRows {
 constexpr uint64_t longest_turn = 4;
 
 /// Rows that one turn may have: two fit into the half of scratch that receives what comes back.
-uint64_t room_for_rows(const BlockLimits& limits) { return limits.scratch_bytes / 4 / limits.row_bytes; }
+uint64_t room_for_rows(const BlockLimits& limits) {
+  return limits.scratch_bytes / 4 / limits.row_bytes;
+}
 
 // Messages of about a chunk, if there is room.
-uint32_t choose_block(const NetworkRows& rows, Strategy strategy, uint32_t tokens, const BlockLimits& limits) {
+uint32_t choose_block(const NetworkRows& rows, Strategy strategy, uint32_t tokens,
+                      const BlockLimits& limits) {
   const uint64_t longest = std::max(rows.longest(strategy), 1U);
-  const uint64_t blocks = std::max<uint64_t>(1, (longest * limits.row_bytes + limits.chunk_bytes - 1) / limits.chunk_bytes);
+  const uint64_t blocks =
+      std::max<uint64_t>(1, (longest * limits.row_bytes + limits.chunk_bytes - 1) / limits.chunk_bytes);
   auto block = static_cast<uint32_t>((std::max(tokens, 1U) + blocks - 1) / blocks);
   if (rows.streams(strategy) == 0)  // everything stays on the node
-    return static_cast<uint32_t>(std::clamp<uint64_t>(limits.chunk_bytes / limits.row_bytes, 1, std::max(tokens, 1U)));
+    return static_cast<uint32_t>(
+        std::clamp<uint64_t>(limits.chunk_bytes / limits.row_bytes, 1, std::max(tokens, 1U)));
   const uint64_t room = room_for_rows(limits);
   while (block > 1 && block * rows.most_of_token(strategy) > room) block = (block + 1) / 2;
   return block * rows.most_of_token(strategy) > room ? 0 : block;
@@ -90,7 +102,8 @@ void describe(const NetworkRows& rows, uint32_t tokens, const BlockLimits& limit
     const size_t i = index_of(strategy);
     header.block_tokens[i] = choose_block(rows, strategy, tokens, limits);
     const uint64_t block_rows = std::max<uint64_t>(1, header.block_tokens[i] * rows.most_of_token(strategy));
-    header.turn_blocks[i] = static_cast<uint32_t>(std::clamp<uint64_t>(room_for_rows(limits) / block_rows, 1, longest_turn));
+    header.turn_blocks[i] =
+        static_cast<uint32_t>(std::clamp<uint64_t>(room_for_rows(limits) / block_rows, 1, longest_turn));
     header.network_rows[i] = rows.total(strategy);
     header.network_streams[i] = rows.streams(strategy);
   }
@@ -98,13 +111,13 @@ void describe(const NetworkRows& rows, uint32_t tokens, const BlockLimits& limit
 
 }  // namespace
 
-void describe_source(const topology::Cluster& cluster, int source, const Routing& routing, const BlockLimits& limits,
-                     SourceHeader& header) {
+void describe_source(const topology::Cluster& cluster, int source, const Routing& routing,
+                     const BlockLimits& limits, SourceHeader& header) {
   describe(NetworkRows(cluster, source, routing, header.tokens, header.k), header.tokens, limits, header);
 }
 
-void describe_maxima(const topology::Cluster& cluster, const ExpertMap& experts, int source, uint32_t tokens, uint32_t k,
-                     const BlockLimits& limits, SourceHeader& header) {
+void describe_maxima(const topology::Cluster& cluster, const ExpertMap& experts, int source, uint32_t tokens,
+                     uint32_t k, const BlockLimits& limits, SourceHeader& header) {
   describe(NetworkRows(cluster, source, experts, tokens, k), tokens, limits, header);
 }
 

@@ -17,12 +17,12 @@ struct BlockLimits {
 
 /// Fills in block_tokens (0: rows too long for this strategy and scratch), turn_blocks, network_rows and network_streams, for
 /// header.tokens tokens.
-void describe_source(const topology::Cluster& cluster, int source, const Routing& routing, const BlockLimits& limits,
-                     SourceHeader& header);
+void describe_source(const topology::Cluster& cluster, int source, const Routing& routing,
+                     const BlockLimits& limits, SourceHeader& header);
 
 /// The same for static mode, where nothing may depend on the routing: for `tokens` tokens with `k` entries; network_rows are
 /// what uniform routing is expected to give.
-void describe_maxima(const topology::Cluster& cluster, const ExpertMap& experts, int source, uint32_t tokens, uint32_t k,
-                     const BlockLimits& limits, SourceHeader& header);
+void describe_maxima(const topology::Cluster& cluster, const ExpertMap& experts, int source, uint32_t tokens,
+                     uint32_t k, const BlockLimits& limits, SourceHeader& header);
 
 }  // namespace epccl::ep

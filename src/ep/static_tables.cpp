@@ -16,7 +16,8 @@ StaticTables::StaticTables(const Group& group, const SlotRules& rules)
       sources_(static_cast<size_t>(group.cluster().ranks())) {
   const topology::Cluster& cluster = group.cluster();
   const uint64_t chunk = group.communicator().config().parameters.chunk_bytes;
-  plan_ = runtime::compile(algorithms::build_allgather(cluster, group.rank(), record_bytes(), chunk), cluster);
+  plan_ =
+      runtime::compile(algorithms::build_allgather(cluster, group.rank(), record_bytes(), chunk), cluster);
   for (Source& source : sources_) {
     source.of_local.resize(static_cast<size_t>(cluster.local_size(node_)));
     source.rank_tokens.resize(source.of_local.size());
@@ -40,7 +41,8 @@ Status StaticTables::gather(const SourceHeader& header, const TopK& topk) {
     auto* table = reinterpret_cast<int32_t*>(own_.data() + sizeof header);
     for (size_t i = 0; i < size_t{topk.tokens} * topk.k; ++i) table[i] = static_cast<int32_t>(topk.at(i));
   }
-  const std::string text = fmt::format("ep static layout of {} tokens top-{}", rules_.max_tokens, rules_.max_topk);
+  const std::string text =
+      fmt::format("ep static layout of {} tokens top-{}", rules_.max_tokens, rules_.max_topk);
   return group_.communicator().run_plan(plan_, own_.data(), all_.as<void>(), text);
 }
 
@@ -82,8 +84,8 @@ void StaticTables::sort(int rank, const SourceHeader& header, bool relayed, Sour
 std::vector<SourceLayout> StaticTables::layouts() {
   const topology::Cluster& cluster = group_.cluster();
   const auto& parameters = group_.communicator().config().parameters;
-  const BlockLimits limits{group_.options().max_token_bytes + rules_.max_topk * sizeof(float), parameters.chunk_bytes,
-                           parameters.scratch_bytes};
+  const BlockLimits limits{group_.options().max_token_bytes + rules_.max_topk * sizeof(float),
+                           parameters.chunk_bytes, parameters.scratch_bytes};
   std::vector<SourceLayout> layouts(sources_.size());
   bool good = true;
   for (size_t rank = 0; rank < layouts.size(); ++rank) {
@@ -101,7 +103,8 @@ std::vector<SourceLayout> StaticTables::layouts() {
     for (size_t local = 0; local < source.of_local.size(); ++local)
       if (layout.relayed || cluster.rank_at(node_, static_cast<int>(local)) == group_.rank())
         layout.rows.push_back({source.of_local[local].tokens, source.of_local[local].entries});
-    describe_maxima(cluster, group_.experts(), static_cast<int>(rank), rules_.max_tokens, rules_.max_topk, limits, layout.header);
+    describe_maxima(cluster, group_.experts(), static_cast<int>(rank), rules_.max_tokens, rules_.max_topk,
+                    limits, layout.header);
   }
   return layouts;
 }

@@ -37,10 +37,14 @@ class StaticTables {
     std::vector<uint32_t> node_tokens, rank_tokens, expert_entries;
   };
 
-  uint64_t record_bytes() const { return sizeof(SourceHeader) + uint64_t{rules_.max_tokens} * rules_.max_topk * sizeof(int32_t); }
+  uint64_t record_bytes() const {
+    return sizeof(SourceHeader) + uint64_t{rules_.max_tokens} * rules_.max_topk * sizeof(int32_t);
+  }
   const std::byte* record(int source) const;
   SourceHeader header(int source) const;
-  const int32_t* table(int source) const { return reinterpret_cast<const int32_t*>(record(source) + sizeof(SourceHeader)); }
+  const int32_t* table(int source) const {
+    return reinterpret_cast<const int32_t*>(record(source) + sizeof(SourceHeader));
+  }
   void sort(int rank, const SourceHeader& header, bool relayed, Source& source) const;
 
   const Group& group_;

@@ -30,7 +30,8 @@ class SumBuilder {
   }
   /// The last term so far of a row, if there is one, ends its node's sum.
   void end_node(uint32_t row) {
-    if (next_[row] > tables_.sum_begin[first_sum_ + row]) tables_.terms[next_[row] - 1].ends |= plan::RowTerm::node_sum;
+    if (next_[row] > tables_.sum_begin[first_sum_ + row])
+      tables_.terms[next_[row] - 1].ends |= plan::RowTerm::node_sum;
   }
 
   uint32_t first_sum() const { return first_sum_; }

@@ -18,7 +18,8 @@ class Sums {
   }
 
   void add() && {
-    for (TokenStream& stream : exchange_.incoming) stream.first_sum = add_relay_sums(stream, layout_.incoming(stream.source));
+    for (TokenStream& stream : exchange_.incoming)
+      stream.first_sum = add_relay_sums(stream, layout_.incoming(stream.source));
     exchange_.own.first_sum = add_relay_sums(exchange_.own, layout_.own());
     add_final_sums();
     tables_->sum_begin.push_back(static_cast<uint32_t>(tables_->terms.size()));
@@ -46,7 +47,8 @@ class Sums {
     if (from.every_token)
       for (uint32_t token = 0; token < tokens; ++token) row_of_[token] = token;
     else
-      layout_.for_each_row(from.source, from.tokens, [this](uint32_t token, uint32_t row) { row_of_[token] = row; });
+      layout_.for_each_row(from.source, from.tokens,
+                           [this](uint32_t token, uint32_t row) { row_of_[token] = row; });
   }
 
   void add_terms_by_token(SumBuilder& sums, const LayoutView::Relayed& from) {
@@ -57,7 +59,8 @@ class Sums {
       const size_t local = from.first_local + i;
       uint32_t slot = layout_.slots.first_row(from.source, local);
       for (const uint32_t token : from.served[i].tokens)
-        sums.add(row_of_[token], {slot++, static_cast<uint16_t>(local), RowTerm::unweighted, RowTerm::rank_sum});
+        sums.add(row_of_[token],
+                 {slot++, static_cast<uint16_t>(local), RowTerm::unweighted, RowTerm::rank_sum});
     }
   }
 
@@ -76,9 +79,10 @@ class Sums {
       const size_t local = from.first_local + i;
       const RankRows& rows = from.served[i];
       const uint32_t first_expert = layout_.experts.first(layout_.members()[local]);
-      for_each_entry(layout_.slots, from.source, local, first_expert, rows, [&](uint32_t row, uint32_t slot, Entry entry) {
-        if (slot != NodeSlots::dropped) use(row_of_[rows.tokens[row]], slot, local, entry);
-      });
+      for_each_entry(layout_.slots, from.source, local, first_expert, rows,
+                     [&](uint32_t row, uint32_t slot, Entry entry) {
+                       if (slot != NodeSlots::dropped) use(row_of_[rows.tokens[row]], slot, local, entry);
+                     });
     }
   }
 
@@ -106,9 +110,13 @@ class Sums {
       const uint32_t* begin = tables_->sum_begin.data() + exchange_.own.first_sum;
       // The last own sum ends where the terms do so far.
       for (uint32_t token = 0; token < tokens(); ++token)
-        sums.count(token, (token + 1 < exchange_.own.blocks.places() ? begin[token + 1] : static_cast<uint32_t>(tables_->terms.size())) - begin[token]);
+        sums.count(token, (token + 1 < exchange_.own.blocks.places()
+                               ? begin[token + 1]
+                               : static_cast<uint32_t>(tables_->terms.size())) -
+                              begin[token]);
     } else if (layout_.strategy == Strategy::flat) {
-      for (const int member : layout_.cluster.members(node)) sums.count(layout_.routing.to_rank(member).tokens);
+      for (const int member : layout_.cluster.members(node))
+        sums.count(layout_.routing.to_rank(member).tokens);
     } else {
       sums.count(layout_.routing.to_node(node));
     }
@@ -124,23 +132,26 @@ class Sums {
   /// Among the sources of a final sum: this rank's stream to `relay`.
   uint16_t source_of(int relay) const {
     const auto stream = std::ranges::find(exchange_.outgoing, relay, &TokenStream::relay);
-    return static_cast<uint16_t>(layout_.members().size() + static_cast<size_t>(stream - exchange_.outgoing.begin()));
+    return static_cast<uint16_t>(layout_.members().size() +
+                                 static_cast<size_t>(stream - exchange_.outgoing.begin()));
   }
 
   void add_node_terms(SumBuilder& sums, int node) {
     const uint16_t source = source_of(relay_of(layout_.cluster, layout_.rank, node));
     const bool gathers = layout_.strategy == Strategy::gather;
     layout_.for_each_row(layout_.rank, layout_.routing.to_node(node), [&](uint32_t token, uint32_t row) {
-      sums.add(token, {gathers ? token : row, source, RowTerm::unweighted, RowTerm::rank_sum | RowTerm::node_sum});
+      sums.add(token,
+               {gathers ? token : row, source, RowTerm::unweighted, RowTerm::rank_sum | RowTerm::node_sum});
     });
   }
 
   void add_rank_terms(SumBuilder& sums, int node) {
     for (const int member : layout_.cluster.members(node)) {
       const uint16_t source = source_of(member);
-      layout_.for_each_row(layout_.rank, layout_.routing.to_rank(member).tokens, [&](uint32_t token, uint32_t row) {
-        sums.add(token, {row, source, RowTerm::unweighted, RowTerm::rank_sum});
-      });
+      layout_.for_each_row(layout_.rank, layout_.routing.to_rank(member).tokens,
+                           [&](uint32_t token, uint32_t row) {
+                             sums.add(token, {row, source, RowTerm::unweighted, RowTerm::rank_sum});
+                           });
     }
     for (const uint32_t token : layout_.routing.to_node(node)) sums.end_node(token);
   }
@@ -153,6 +164,8 @@ class Sums {
 
 }  // namespace
 
-void add_sums(const LayoutView& layout, TokenExchange& exchange) { Sums(layout, exchange).add(); }
+void add_sums(const LayoutView& layout, TokenExchange& exchange) {
+  Sums(layout, exchange).add();
+}
 
 }  // namespace epccl::ep

@@ -27,9 +27,9 @@ struct DispatchCall {
   Element type = Element::float32;
   uint64_t token_rows = 0;
   uint64_t hidden = 0;
-  Matrix<const float> weights;   // [tokens, k]
-  Matrix<const float> scales;    // [tokens, scales]; with float8
-  void* received = nullptr;      // [received_rows, hidden]
+  Matrix<const float> weights;  // [tokens, k]
+  Matrix<const float> scales;   // [tokens, scales]; with float8
+  void* received = nullptr;     // [received_rows, hidden]
   uint64_t received_rows = 0;
   Element received_type = Element::float32;
   Matrix<float> received_scales, received_weights;
@@ -44,11 +44,11 @@ struct CombineCall {
   uint64_t token_rows = 0;
   Element type = Element::float32;
   uint64_t hidden = 0;
-  Matrix<const float> weights;   // to be returned to the sources
-  void* combined = nullptr;      // [combined_rows, hidden]
+  Matrix<const float> weights;  // to be returned to the sources
+  void* combined = nullptr;     // [combined_rows, hidden]
   uint64_t combined_rows = 0;
   Matrix<float> combined_weights;
-  bool weighted = false;  // multiply each row by the weight that the dispatch brought
+  bool weighted = false;                      // multiply each row by the weight that the dispatch brought
   runtime::CallProgress* progress = nullptr;  // null: nobody asks
 };
 

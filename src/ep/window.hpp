@@ -14,7 +14,8 @@ class Window {
   Window() = default;
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
-  Window(Window&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  Window(Window&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   Window& operator=(Window&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);

@@ -6,22 +6,32 @@ namespace epccl::plan {
 
 const char* to_string(Kind kind) {
   switch (kind) {
-    case Kind::copy: return "copy";
-    case Kind::send: return "send";
-    case Kind::recv: return "recv";
-    case Kind::post: return "post";
-    case Kind::wait: return "wait";
-    case Kind::move_rows: return "move_rows";
-    case Kind::reduce_rows: return "reduce_rows";
+    case Kind::copy:
+      return "copy";
+    case Kind::send:
+      return "send";
+    case Kind::recv:
+      return "recv";
+    case Kind::post:
+      return "post";
+    case Kind::wait:
+      return "wait";
+    case Kind::move_rows:
+      return "move_rows";
+    case Kind::reduce_rows:
+      return "reduce_rows";
   }
   return "?";
 }
 
 const char* to_string(Buffer buffer) {
   switch (buffer) {
-    case Buffer::input: return "input";
-    case Buffer::output: return "output";
-    case Buffer::scratch: return "scratch";
+    case Buffer::input:
+      return "input";
+    case Buffer::output:
+      return "output";
+    case Buffer::scratch:
+      return "scratch";
   }
   return "?";
 }
@@ -48,7 +58,8 @@ void Builder::touch(const Rows& rows, RowCount most, uint64_t bytes) {
   touch(rows.at, rows.at.offset + length * bytes);
 }
 
-void Builder::touch_terms(uint32_t first_sum, uint32_t count, std::span<const RowSource> sources, uint64_t bytes) {
+void Builder::touch_terms(uint32_t first_sum, uint32_t count, std::span<const RowSource> sources,
+                          uint64_t bytes) {
   if (plan_.tables == nullptr || uint64_t{first_sum} + count >= plan_.tables->sum_begin.size()) return;
   const RowTables& tables = *plan_.tables;
   const uint64_t end = std::min<uint64_t>(tables.sum_begin[uint64_t{first_sum} + count], tables.terms.size());
@@ -74,7 +85,8 @@ bool Builder::merge(const Step& step, Dependencies after) {
   Step& last = plan_.steps.back();
   if (last.kind != Kind::copy || last.stage != step.stage) return false;
   if (last.source.rank != step.source.rank || last.source.buffer != step.source.buffer) return false;
-  if (last.destination.rank != step.destination.rank || last.destination.buffer != step.destination.buffer) return false;
+  if (last.destination.rank != step.destination.rank || last.destination.buffer != step.destination.buffer)
+    return false;
   const auto same_dependencies = plan_.dependencies_of(last);
   if (!std::ranges::equal(after, same_dependencies)) return false;
   const bool continues = last.rows == 1 && step.source.offset == last.source.offset + last.bytes &&
@@ -84,7 +96,9 @@ bool Builder::merge(const Step& step, Dependencies after) {
     return true;
   }
   if (last.bytes != step.bytes) return false;
-  const auto next_row = [&](const Location& start, uint64_t stride) { return start.offset + stride * last.rows; };
+  const auto next_row = [&](const Location& start, uint64_t stride) {
+    return start.offset + stride * last.rows;
+  };
   if (last.rows == 1) {
     if (step.source.offset < last.source.offset + last.bytes) return false;
     if (step.destination.offset < last.destination.offset + last.bytes) return false;
@@ -120,16 +134,18 @@ uint32_t Builder::recv(int peer, uint32_t tag, Location destination, uint64_t by
   return message(Kind::recv, peer, tag, destination, {1}, bytes, after);
 }
 
-uint32_t Builder::send(int peer, uint32_t tag, Location source, RowCount rows, uint64_t row_bytes, Dependencies after) {
+uint32_t Builder::send(int peer, uint32_t tag, Location source, RowCount rows, uint64_t row_bytes,
+                       Dependencies after) {
   return message(Kind::send, peer, tag, source, rows, row_bytes, after);
 }
 
-uint32_t Builder::recv(int peer, uint32_t tag, Location destination, RowCount rows, uint64_t row_bytes, Dependencies after) {
+uint32_t Builder::recv(int peer, uint32_t tag, Location destination, RowCount rows, uint64_t row_bytes,
+                       Dependencies after) {
   return message(Kind::recv, peer, tag, destination, rows, row_bytes, after);
 }
 
-uint32_t Builder::message(Kind kind, int peer, uint32_t tag, Location place, RowCount rows, uint64_t row_bytes,
-                          Dependencies after) {
+uint32_t Builder::message(Kind kind, int peer, uint32_t tag, Location place, RowCount rows,
+                          uint64_t row_bytes, Dependencies after) {
   Step step;
   step.kind = kind;
   step.stage = 1;
@@ -146,7 +162,9 @@ uint32_t Builder::message(Kind kind, int peer, uint32_t tag, Location place, Row
 /// A count that is not there is left to well_formed(), which says so.
 uint32_t Builder::rows_now(RowCount count) const {
   if (count.index == Step::no_count) return count.rows;
-  return plan_.tables == nullptr || count.index >= plan_.tables->counts.size() ? 0 : plan_.tables->counts[count.index];
+  return plan_.tables == nullptr || count.index >= plan_.tables->counts.size()
+             ? 0
+             : plan_.tables->counts[count.index];
 }
 
 uint32_t Builder::post(int stage, uint16_t slot, uint32_t value, Dependencies after) {
@@ -168,8 +186,8 @@ uint32_t Builder::wait(int stage, int peer, uint16_t slot, uint32_t value, Depen
   return append(step, after);
 }
 
-uint32_t Builder::move_rows(int stage, const Rows& source, const Rows& destination, RowCount count, uint64_t bytes,
-                            Dependencies after) {
+uint32_t Builder::move_rows(int stage, const Rows& source, const Rows& destination, RowCount count,
+                            uint64_t bytes, Dependencies after) {
   if (count.nothing() || bytes == 0) return none;
   touch(source, count, bytes);
   touch(destination, count, bytes);

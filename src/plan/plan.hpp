@@ -31,12 +31,12 @@ namespace epccl::plan {
 enum class Buffer : uint8_t { input = 0, output = 1, scratch = 2 };
 
 enum class Kind : uint8_t {
-  copy,         // bytes between buffers of this rank or of ranks on the same node
-  send,         // to a rank on another node; complete when the source may be overwritten
-  recv,         // from a rank on another node; complete when the data is in place
-  post,         // raises this rank's counter `slot` to `value`, after which peers on the node see all earlier writes
-  wait,         // until `peer`'s counter `slot` has reached `value`
-  move_rows,    // copies rows, named by index on either side, between buffers of ranks of this node (gather, scatter)
+  copy,  // bytes between buffers of this rank or of ranks on the same node
+  send,  // to a rank on another node; complete when the source may be overwritten
+  recv,  // from a rank on another node; complete when the data is in place
+  post,  // raises this rank's counter `slot` to `value`, after which peers on the node see all earlier writes
+  wait,  // until `peer`'s counter `slot` has reached `value`
+  move_rows,  // copies rows, named by index on either side, between buffers of ranks of this node (gather, scatter)
   reduce_rows,  // every destination row becomes a sum of rows, in the order its terms are listed (scatter-reduce)
 };
 
@@ -70,7 +70,7 @@ struct RowTerm {
 /// rounding it again changes nothing. So every way to spread the additions over ranks gives the same bits. (A sum over
 /// several nodes is no such term: the total is not rounded between them.)
 struct RowTables {
-  std::vector<uint32_t> rows;       // row numbers, for move_rows
+  std::vector<uint32_t> rows;  // row numbers, for move_rows
   std::vector<RowTerm> terms;
   std::vector<uint32_t> sum_begin;  // sum i consists of terms [sum_begin[i], sum_begin[i + 1])
   std::vector<uint32_t> counts;     // how many rows the steps have that do not know it themselves
@@ -85,15 +85,17 @@ struct RowSource {
 /// One step. Which fields mean something depends on `kind`; the rest are zero.
 struct Step {
   Kind kind = Kind::copy;
-  uint8_t stage = 0;      // for people: 0 = inside the node before the network, 1 = network, 2 = inside the node after
-  uint16_t slot = 0;      // post, wait: the counter
-  int32_t peer = -1;      // send, recv, wait: the other rank
-  uint32_t tag = 0;       // send, recv: unique per (source, destination) within the plan
-  uint32_t value = 0;     // post, wait: counters start at 0 for every call and only grow
-  Location source;        // copy, send, move_rows
-  Location destination;   // copy, recv, move_rows, reduce_rows
-  uint64_t bytes = 0;     // of one row
-  uint32_t rows = 1;      // copy: `source_stride` and `destination_stride` apart; send, recv: one behind the other
+  uint8_t stage =
+      0;  // for people: 0 = inside the node before the network, 1 = network, 2 = inside the node after
+  uint16_t slot = 0;     // post, wait: the counter
+  int32_t peer = -1;     // send, recv, wait: the other rank
+  uint32_t tag = 0;      // send, recv: unique per (source, destination) within the plan
+  uint32_t value = 0;    // post, wait: counters start at 0 for every call and only grow
+  Location source;       // copy, send, move_rows
+  Location destination;  // copy, recv, move_rows, reduce_rows
+  uint64_t bytes = 0;    // of one row
+  uint32_t rows =
+      1;  // copy: `source_stride` and `destination_stride` apart; send, recv: one behind the other
   uint64_t source_stride = 0;
   uint64_t destination_stride = 0;
   // move_rows, reduce_rows: row r of source or destination lies at `offset` + (r - first row) * `bytes`. The i-th row of
@@ -192,20 +194,23 @@ class Builder {
 
   /// As many rows, or as many as the tables' counts[index] says, and at most `rows`.
   struct RowCount {
-    RowCount(uint32_t most, uint32_t count = Step::no_count) : rows(most), index(count) {}  // NOLINT: a number is one
+    RowCount(uint32_t most, uint32_t count = Step::no_count)
+        : rows(most), index(count) {}  // NOLINT: a number is one
     uint32_t rows;
     uint32_t index;
     /// Not to be built at all.
     bool nothing() const { return rows == 0 && index == Step::no_count; }
   };
-  uint32_t send(int peer, uint32_t tag, Location source, RowCount rows, uint64_t row_bytes, Dependencies after = {});
-  uint32_t recv(int peer, uint32_t tag, Location destination, RowCount rows, uint64_t row_bytes, Dependencies after = {});
+  uint32_t send(int peer, uint32_t tag, Location source, RowCount rows, uint64_t row_bytes,
+                Dependencies after = {});
+  uint32_t recv(int peer, uint32_t tag, Location destination, RowCount rows, uint64_t row_bytes,
+                Dependencies after = {});
   uint32_t post(int stage, uint16_t slot, uint32_t value, Dependencies after = {});
   uint32_t wait(int stage, int peer, uint16_t slot, uint32_t value, Dependencies after = {});
 
   /// Rows of one side of a move: a list in the tables, or consecutive rows.
   struct Rows {
-    Location at;             // where `first_row` lies
+    Location at;  // where `first_row` lies
     uint32_t first_row = 0;
     uint32_t list = Step::no_list;
   };
@@ -213,8 +218,8 @@ class Builder {
   uint32_t move_rows(int stage, const Rows& source, const Rows& destination, RowCount count, uint64_t bytes,
                      Dependencies after = {});
   /// Makes `count` rows, sums `first_sum`... over `sources`.
-  uint32_t reduce_rows(int stage, uint32_t first_sum, std::span<const RowSource> sources, const Rows& destination,
-                       RowCount count, uint64_t bytes, Dependencies after = {});
+  uint32_t reduce_rows(int stage, uint32_t first_sum, std::span<const RowSource> sources,
+                       const Rows& destination, RowCount count, uint64_t bytes, Dependencies after = {});
   void use_tables(std::shared_ptr<const RowTables> tables) { plan_.tables = std::move(tables); }
 
   int rank() const { return plan_.rank; }
@@ -227,7 +232,8 @@ class Builder {
 
  private:
   uint32_t append(Step step, Dependencies after);
-  uint32_t message(Kind kind, int peer, uint32_t tag, Location place, RowCount rows, uint64_t row_bytes, Dependencies after);
+  uint32_t message(Kind kind, int peer, uint32_t tag, Location place, RowCount rows, uint64_t row_bytes,
+                   Dependencies after);
   uint32_t rows_now(RowCount count) const;
   bool merge(const Step& step, Dependencies after);
   void touch(const Location& location, uint64_t end);

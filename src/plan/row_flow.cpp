@@ -57,7 +57,8 @@ Status DataFlow::read_term(const RankPlan& plan, const Step& step, uint32_t sum,
     return wrong(fmt::format("which is not the whole row of a sum: it holds {}", describe(held)));
   if (term.weight != RowTerm::unweighted)
     return wrong(fmt::format("which is a sum already, with weight {}; sums are not weighted", term.weight));
-  if ((term.ends & RowTerm::rank_sum) == 0) return wrong("which is a sum already, and does not end a rank there");
+  if ((term.ends & RowTerm::rank_sum) == 0)
+    return wrong("which is a sum already, and does not end a rank there");
   // To add zero changes nothing, but to round does: what ends here ends with the term before.
   if (part.terms.empty()) {
     if (!sum_.empty()) sum_.back().ends |= term.ends;

@@ -85,7 +85,8 @@ class StepChecker {
                   own.tables == nullptr ? 0 : own.tables->counts.size());
     if (step.kind == Kind::copy) return fail("is a copy whose rows are counted by the tables");
     if (step.rows == own.tables->counts[step.count]) return {};
-    return fail("has {} rows, but count {} of the tables is {}", step.rows, step.count, own.tables->counts[step.count]);
+    return fail("has {} rows, but count {} of the tables is {}", step.rows, step.count,
+                own.tables->counts[step.count]);
   }
 
   /// Where a step reads or writes: rank on this node, buffer known.

@@ -14,7 +14,8 @@ using topology::Cluster;
 plan::VerifyReport prove(const Cluster& cluster, uint64_t bytes, uint64_t chunk) {
   SCOPED_TRACE(fmt::format("{} blocks of {} chunks of {}", tests::shape_text(cluster), bytes, chunk));
   plan::Plan plan{cluster, "allgather", {}};
-  for (int rank = 0; rank < cluster.ranks(); ++rank) plan.ranks.push_back(build_allgather(cluster, rank, bytes, chunk));
+  for (int rank = 0; rank < cluster.ranks(); ++rank)
+    plan.ranks.push_back(build_allgather(cluster, rank, bytes, chunk));
   plan::VerifyReport report;
   const Status proved = plan::verify(plan, allgather_transfers(cluster, bytes), {}, {}, &report);
   EXPECT_TRUE(proved.ok()) << proved.message();
@@ -33,7 +34,8 @@ TEST(Allgather, SendsEveryNodesBlocksOnceToEveryOther) {
   EXPECT_EQ(report.links.messages, 6u);
   for (int from = 0; from < cluster.nodes(); ++from)
     for (int to = 0; to < cluster.nodes(); ++to)
-      EXPECT_EQ(report.links.between_nodes(from, to), from == to ? 0 : static_cast<uint64_t>(cluster.local_size(from)) * 8);
+      EXPECT_EQ(report.links.between_nodes(from, to),
+                from == to ? 0 : static_cast<uint64_t>(cluster.local_size(from)) * 8);
 }
 
 TEST(Allgather, OfManyNodesSpreadsMessagesOverTheRanks) {

@@ -14,7 +14,8 @@ using topology::Cluster;
 
 plan::VerifyReport prove(Algorithm algorithm, const Cluster& cluster, const Exchange& exchange,
                          const Parameters& parameters) {
-  SCOPED_TRACE(fmt::format("{} on {}: {}", to_string(algorithm), tests::shape_text(cluster), tests::text_of(parameters)));
+  SCOPED_TRACE(fmt::format("{} on {}: {}", to_string(algorithm), tests::shape_text(cluster),
+                           tests::text_of(parameters)));
   plan::VerifyReport report;
   const auto built = build_alltoall_everywhere(algorithm, cluster, exchange, parameters);
   const auto transfers = exchange.transfers();
@@ -23,7 +24,8 @@ plan::VerifyReport prove(Algorithm algorithm, const Cluster& cluster, const Exch
   for (const auto& rank : built.ranks) EXPECT_LE(rank.scratch_bytes, parameters.scratch_bytes);
   for (int source = 0; source < cluster.nodes() && status.ok(); ++source)
     for (int destination = 0; destination < cluster.nodes(); ++destination) {
-      const uint64_t expected = source == destination ? 0 : bytes_between(cluster, exchange, source, destination);
+      const uint64_t expected =
+          source == destination ? 0 : bytes_between(cluster, exchange, source, destination);
       EXPECT_EQ(report.links.between_nodes(source, destination), expected);
     }
   return report;
@@ -52,7 +54,8 @@ TEST(Alltoallv, IsRightForRandomCountsWithZeros) {
     for (const Cluster& cluster : tests::small_shapes())
       for (const Parameters& parameters : tests::parameter_choices()) {
         if (!check(cluster, parameters).ok()) continue;
-        const auto exchange = Exchange::packed(cluster.ranks(), tests::random_counts(cluster.ranks(), 60, random));
+        const auto exchange =
+            Exchange::packed(cluster.ranks(), tests::random_counts(cluster.ranks(), 60, random));
         for (const Algorithm algorithm : {Algorithm::flat, Algorithm::two_stage})
           prove(algorithm, cluster, exchange, parameters);
       }
@@ -61,7 +64,8 @@ TEST(Alltoallv, IsRightForRandomCountsWithZeros) {
 TEST(Alltoallv, IsRightWhenOneRankGetsEverything) {
   for (const Cluster& cluster : {Cluster::uniform(3, 4), Cluster::from_sizes({3, 5})}) {
     std::vector<uint64_t> counts(static_cast<size_t>(cluster.ranks() * cluster.ranks()), 0);
-    for (int source = 0; source < cluster.ranks(); ++source) counts[static_cast<size_t>(source * cluster.ranks() + 1)] = 999;
+    for (int source = 0; source < cluster.ranks(); ++source)
+      counts[static_cast<size_t>(source * cluster.ranks() + 1)] = 999;
     for (const Parameters& parameters : tests::parameter_choices())
       if (check(cluster, parameters).ok())
         for (const Algorithm algorithm : {Algorithm::flat, Algorithm::two_stage})
@@ -80,7 +84,8 @@ TEST(Alltoall, TwoStageSendsOneMessagePerRemoteNodeAlongTheRail) {
   const Cluster cluster = Cluster::uniform(4, 8);
   const auto report = prove(Algorithm::two_stage, cluster, Exchange::uniform(32, 64), {});
   for (const uint64_t messages : report.links.messages_sent) EXPECT_EQ(messages, 3U);
-  for (const auto& pair : report.links.rank_pairs) EXPECT_EQ(cluster.local_of(pair.source), cluster.local_of(pair.destination));
+  for (const auto& pair : report.links.rank_pairs)
+    EXPECT_EQ(cluster.local_of(pair.source), cluster.local_of(pair.destination));
 }
 
 // Shared: one message per pair of nodes, still along rails.
@@ -90,13 +95,15 @@ TEST(Alltoall, TwoStageWithOneCarrierSendsOneMessagePerNodePair) {
   parameters.carriers = 1;
   const auto report = prove(Algorithm::two_stage, cluster, Exchange::uniform(32, 64), parameters);
   EXPECT_EQ(report.links.messages, 12U);
-  for (const auto& pair : report.links.rank_pairs) EXPECT_EQ(cluster.local_of(pair.source), cluster.local_of(pair.destination));
+  for (const auto& pair : report.links.rank_pairs)
+    EXPECT_EQ(cluster.local_of(pair.source), cluster.local_of(pair.destination));
 }
 
 TEST(Alltoall, TwoStageCutsMessagesIntoChunks) {
   Parameters parameters;
   parameters.chunk_bytes = 1000;
-  const auto report = prove(Algorithm::two_stage, Cluster::uniform(2, 2), Exchange::uniform(4, 1250), parameters);
+  const auto report =
+      prove(Algorithm::two_stage, Cluster::uniform(2, 2), Exchange::uniform(4, 1250), parameters);
   for (const uint64_t messages : report.links.messages_sent) EXPECT_EQ(messages, 3U);  // 2500 bytes
 }
 
@@ -114,15 +121,19 @@ TEST_P(LargeShapes, AreProvedInFull) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Alltoall, LargeShapes,
-                         testing::Values(std::pair(16, 8), std::pair(8, 16), std::pair(64, 2), std::pair(128, 8)),
-                         [](const auto& test) { return fmt::format("{}x{}", test.param.first, test.param.second); });
+                         testing::Values(std::pair(16, 8), std::pair(8, 16), std::pair(64, 2),
+                                         std::pair(128, 8)),
+                         [](const auto& test) {
+                           return fmt::format("{}x{}", test.param.first, test.param.second);
+                         });
 
 TEST(Parameters, WithTooLittleScratchAreRefusedWithTheBytesNeeded) {
   Parameters parameters;
   parameters.scratch_bytes = 100;
   const Status status = check(Cluster::uniform(2, 8), parameters);
   EXPECT_EQ(status.code(), Code::invalid_argument);
-  EXPECT_NE(status.message().find("EPCCL_SCRATCH_SIZE 100 is too small"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("EPCCL_SCRATCH_SIZE 100 is too small"), std::string::npos)
+      << status.message();
 }
 
 }  // namespace

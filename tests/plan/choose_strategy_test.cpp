@@ -10,7 +10,8 @@ using Loads = std::array<std::vector<NodeLoad>, 3>;
 constexpr std::array<bool, 3> all_possible{true, true, true};
 
 /// Four nodes that send as many rows each, in so many messages.
-Loads loads(uint64_t flat, uint64_t gather, uint64_t dedup, uint64_t flat_messages = 24, uint64_t messages = 24) {
+Loads loads(uint64_t flat, uint64_t gather, uint64_t dedup, uint64_t flat_messages = 24,
+            uint64_t messages = 24) {
   return {std::vector<NodeLoad>(4, {flat, flat_messages}), std::vector<NodeLoad>(4, {gather, messages}),
           std::vector<NodeLoad>(4, {dedup, messages})};
 }
@@ -59,11 +60,13 @@ TEST(ChooseStrategy, DoesAsItIsTold) {
 }
 
 TEST(ChooseStrategy, LeavesOutWhatDoesNotFit) {
-  const auto choice = choose_strategy(cluster, loads(8000, 4000, 2000), {true, true, false}, 4096, slow_wire(), {});
+  const auto choice =
+      choose_strategy(cluster, loads(8000, 4000, 2000), {true, true, false}, 4096, slow_wire(), {});
   ASSERT_TRUE(choice.ok());
   EXPECT_EQ(choice->strategy, Strategy::gather);
   EXPECT_LT(choice->seconds[static_cast<size_t>(Strategy::dedup)], 0);
-  const auto refused = choose_strategy(cluster, loads(8000, 4000, 2000), {true, true, false}, 4096, slow_wire(), Strategy::dedup);
+  const auto refused = choose_strategy(cluster, loads(8000, 4000, 2000), {true, true, false}, 4096,
+                                       slow_wire(), Strategy::dedup);
   EXPECT_EQ(refused.status().code(), Code::invalid_argument);
   EXPECT_NE(refused.status().message().find("dedup"), std::string::npos);
 }

@@ -26,7 +26,8 @@ TEST(Choose, TakesTwoStageWithOneCarrierForManySmallMessages) {
 }
 
 TEST(Choose, TakesFlatBetweenNodesOfOneRank) {
-  EXPECT_EQ(choose(Cluster::uniform(2, 1), {1 << 20}, four_gigabit(), {}, nullptr, -1).algorithm, Algorithm::flat);
+  EXPECT_EQ(choose(Cluster::uniform(2, 1), {1 << 20}, four_gigabit(), {}, nullptr, -1).algorithm,
+            Algorithm::flat);
 }
 
 TEST(Choose, ObeysTheUser) {

@@ -53,10 +53,11 @@ TEST(Counts, AreReadBackAsTheyWere) {
       std::vector<CountEntry> output(counts_output_bytes(cluster, node) / sizeof(CountEntry));
       for (const auto& transfer : counts_transfers(cluster))
         if (transfer.destination_rank == rank)
-          std::copy_n(inputs[static_cast<size_t>(transfer.source_rank)].begin() +
-                          static_cast<ptrdiff_t>(transfer.source_offset / sizeof(CountEntry)),
-                      transfer.bytes / sizeof(CountEntry),
-                      output.begin() + static_cast<ptrdiff_t>(transfer.destination_offset / sizeof(CountEntry)));
+          std::copy_n(
+              inputs[static_cast<size_t>(transfer.source_rank)].begin() +
+                  static_cast<ptrdiff_t>(transfer.source_offset / sizeof(CountEntry)),
+              transfer.bytes / sizeof(CountEntry),
+              output.begin() + static_cast<ptrdiff_t>(transfer.destination_offset / sizeof(CountEntry)));
       const auto counts = read_counts(cluster, node, output.data());
       EXPECT_EQ(counts.total_bytes, total);
       for (const int local : cluster.members(node))

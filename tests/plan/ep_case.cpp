@@ -16,9 +16,10 @@ using ep::SlotLayout;
 std::string EpCase::text() const {
   std::string tokens_text;
   for (int rank = 0; rank < cluster.ranks(); ++rank) tokens_text += fmt::format(" {}", tokens(rank));
-  return fmt::format("{} layout {} experts {} k {} alignment {} capacity {} pad {} chunk {} scratch {} tokens{}", shape_text(cluster),
-                     to_string(rules.layout), experts, k, rules.alignment, rules.capacity, rules.pad, chunk_bytes, scratch_bytes,
-                     tokens_text);
+  return fmt::format(
+      "{} layout {} experts {} k {} alignment {} capacity {} pad {} chunk {} scratch {} tokens{}",
+      shape_text(cluster), to_string(rules.layout), experts, k, rules.alignment, rules.capacity, rules.pad,
+      chunk_bytes, scratch_bytes, tokens_text);
 }
 
 namespace {
@@ -57,7 +58,8 @@ EpCase random_case(const topology::Cluster& cluster, SlotLayout layout, std::mt1
 
 EpCase other_routing(const EpCase& like, std::mt19937_64& random) {
   EpCase made = like;
-  for (auto& table : made.topk) table = random_table(made, static_cast<uint32_t>(random() % (like.rules.max_tokens + 1)), random);
+  for (auto& table : made.topk)
+    table = random_table(made, static_cast<uint32_t>(random() % (like.rules.max_tokens + 1)), random);
   return made;
 }
 
@@ -74,7 +76,8 @@ EpViews exchange_layouts(const EpCase& what, const ep::ExpertMap& experts) {
     header.k = what.k;
     const ep::TopK topk{what.topk[static_cast<size_t>(rank)].data(), true, header.tokens, what.k};
     views.routings.emplace_back(what.cluster, experts, topk);
-    describe_source(what.cluster, rank, views.routings.back(), {ep_row, what.chunk_bytes, what.scratch_bytes}, header);
+    describe_source(what.cluster, rank, views.routings.back(), {ep_row, what.chunk_bytes, what.scratch_bytes},
+                    header);
     views.messages.push_back(make_messages(what.cluster, rank, header, views.routings.back()));
     views.headers.push_back(header);
   }
@@ -82,20 +85,24 @@ EpViews exchange_layouts(const EpCase& what, const ep::ExpertMap& experts) {
   for (int rank = 0; rank < ranks; ++rank) {
     for (int source = 0; source < ranks; ++source) {
       const auto& from = views.messages[static_cast<size_t>(source)];
-      const size_t begin = from.begin[static_cast<size_t>(rank)], end = from.begin[static_cast<size_t>(rank) + 1];
+      const size_t begin = from.begin[static_cast<size_t>(rank)],
+                   end = from.begin[static_cast<size_t>(rank) + 1];
       views.sources[static_cast<size_t>(rank)].push_back(
-          read_message(what.cluster, experts, source, rank, std::span(from.words).subspan(begin, end - begin)).value());
+          read_message(what.cluster, experts, source, rank, std::span(from.words).subspan(begin, end - begin))
+              .value());
     }
-    views.slots.emplace_back(what.cluster, experts, what.cluster.node_of(rank), what.rules, views.sources[static_cast<size_t>(rank)]);
+    views.slots.emplace_back(what.cluster, experts, what.cluster.node_of(rank), what.rules,
+                             views.sources[static_cast<size_t>(rank)]);
   }
   return views;
 }
 
 EpOracle::EpOracle(const EpCase& what) : case_(what), rows_(static_cast<size_t>(what.cluster.ranks())) {
   for (uint32_t expert = 0; expert < what.experts; ++expert)
-    owner_.push_back(what.expert_to_rank.empty()
-                         ? static_cast<int>(uint64_t{expert} * static_cast<uint64_t>(what.cluster.ranks()) / what.experts)
-                         : what.expert_to_rank[expert]);
+    owner_.push_back(
+        what.expert_to_rank.empty()
+            ? static_cast<int>(uint64_t{expert} * static_cast<uint64_t>(what.cluster.ranks()) / what.experts)
+            : what.expert_to_rank[expert]);
   for (const auto& table : what.topk) slot_.emplace_back(table.size(), dropped);
   if (what.rules.layout == SlotLayout::expert_major)
     place_by_expert();
@@ -134,11 +141,13 @@ void EpOracle::place_by_expert() {
       const auto& table = case_.topk[static_cast<size_t>(source)];
       for (size_t at = 0; at < table.size(); ++at) {
         if (table[at] != static_cast<int64_t>(expert)) continue;
-        if (case_.rules.capacity == 0 || index < case_.rules.capacity) slot_[static_cast<size_t>(source)][at] = end + index;
+        if (case_.rules.capacity == 0 || index < case_.rules.capacity)
+          slot_[static_cast<size_t>(source)][at] = end + index;
         ++index;
       }
     }
-    if (case_.rules.capacity > 0) index = case_.rules.pad ? case_.rules.capacity : std::min(index, case_.rules.capacity);
+    if (case_.rules.capacity > 0)
+      index = case_.rules.pad ? case_.rules.capacity : std::min(index, case_.rules.capacity);
     while (index % case_.rules.alignment != 0) ++index;
     end += index;
   }
@@ -174,7 +183,9 @@ std::vector<plan::Transfer> EpOracle::dispatch() const {
     for (uint32_t token = 0; token < case_.tokens(source); ++token)
       for (uint32_t k = 0; k < case_.k; ++k)
         if (slot(source, token, k) != dropped)
-          moves.emplace(source, token, owner(case_.topk[static_cast<size_t>(source)][size_t{token} * case_.k + k]), slot(source, token, k));
+          moves.emplace(source, token,
+                        owner(case_.topk[static_cast<size_t>(source)][size_t{token} * case_.k + k]),
+                        slot(source, token, k));
   std::vector<plan::Transfer> transfers;
   for (const auto& [source, token, receiver, row] : moves)
     transfers.push_back({source, token * ep_row, receiver, row * ep_row, ep_row});
@@ -186,7 +197,8 @@ std::vector<plan::RowSum::Term> EpOracle::terms(int source, uint32_t token) cons
   std::vector<std::tuple<int, int, uint32_t>> uses;  // node, rank, position
   for (uint32_t k = 0; k < case_.k; ++k) {
     const int64_t expert = case_.topk[static_cast<size_t>(source)][size_t{token} * case_.k + k];
-    if (slot(source, token, k) != dropped) uses.emplace_back(case_.cluster.node_of(owner(expert)), owner(expert), k);
+    if (slot(source, token, k) != dropped)
+      uses.emplace_back(case_.cluster.node_of(owner(expert)), owner(expert), k);
   }
   std::ranges::sort(uses);
   const bool by_expert = case_.rules.layout == SlotLayout::expert_major;
@@ -196,8 +208,10 @@ std::vector<plan::RowSum::Term> EpOracle::terms(int source, uint32_t token) cons
     const bool last_of_rank = i + 1 == uses.size() || std::get<1>(uses[i + 1]) != rank;
     const bool last_of_node = i + 1 == uses.size() || std::get<0>(uses[i + 1]) != node;
     if (!by_expert && !last_of_rank) continue;
-    const int ends = (last_of_rank ? plan::RowTerm::rank_sum : 0) | (last_of_node ? plan::RowTerm::node_sum : 0);
-    terms.push_back({rank, slot(source, token, k) * ep_row, static_cast<uint8_t>(by_expert ? k : plan::RowTerm::unweighted),
+    const int ends =
+        (last_of_rank ? plan::RowTerm::rank_sum : 0) | (last_of_node ? plan::RowTerm::node_sum : 0);
+    terms.push_back({rank, slot(source, token, k) * ep_row,
+                     static_cast<uint8_t>(by_expert ? k : plan::RowTerm::unweighted),
                      static_cast<uint8_t>(ends)});
   }
   return terms;

@@ -24,7 +24,9 @@ struct EpCase {
   uint64_t chunk_bytes = 128 << 10;
   uint64_t scratch_bytes = 8 << 20;
 
-  uint32_t tokens(int rank) const { return k == 0 ? 0 : static_cast<uint32_t>(topk[static_cast<size_t>(rank)].size() / k); }
+  uint32_t tokens(int rank) const {
+    return k == 0 ? 0 : static_cast<uint32_t>(topk[static_cast<size_t>(rank)].size() / k);
+  }
   std::string text() const;
 };
 
@@ -41,7 +43,7 @@ struct EpViews {
   std::vector<ep::SourceMessages> messages;            // that sources refer to
   std::vector<std::vector<ep::SourceLayout>> sources;  // [rank]
   std::vector<ep::Routing> routings;
-  std::vector<ep::NodeSlots> slots;                    // [rank]
+  std::vector<ep::NodeSlots> slots;  // [rank]
   std::vector<ep::SourceHeader> headers;
 };
 EpViews exchange_layouts(const EpCase& what, const ep::ExpertMap& experts);

@@ -37,12 +37,19 @@ Plans build(const EpCase& what, const ep::ExpertMap& experts, const tests::EpVie
   parameters.contiguous_input = true;
   parameters.turn_blocks = UINT32_MAX;
   for (const ep::SourceHeader& header : views.headers)
-    parameters.turn_blocks = std::min(parameters.turn_blocks, header.turn_blocks[static_cast<size_t>(strategy)]);
+    parameters.turn_blocks =
+        std::min(parameters.turn_blocks, header.turn_blocks[static_cast<size_t>(strategy)]);
   Plans plans{{what.cluster, fmt::format("dispatch {}", to_string(strategy)), {}},
               {what.cluster, fmt::format("combine {}", to_string(strategy)), {}}};
   for (int rank = 0; rank < what.cluster.ranks(); ++rank) {
-    const ep::LayoutView layout{what.cluster, experts, rank, strategy, views.routings[static_cast<size_t>(rank)],
-                                views.slots[static_cast<size_t>(rank)], views.sources[static_cast<size_t>(rank)], sizes};
+    const ep::LayoutView layout{what.cluster,
+                                experts,
+                                rank,
+                                strategy,
+                                views.routings[static_cast<size_t>(rank)],
+                                views.slots[static_cast<size_t>(rank)],
+                                views.sources[static_cast<size_t>(rank)],
+                                sizes};
     TokenExchange exchange = make_exchange(layout);
     add_sums(layout, exchange);
     plans.dispatch.ranks.push_back(build_dispatch(what.cluster, exchange, rank, parameters));
@@ -63,7 +70,9 @@ uint64_t rows_between(const EpCase& what, const EpOracle& oracle, Strategy strat
 }
 
 bool fits(const tests::EpViews& views, Strategy strategy) {
-  return std::ranges::all_of(views.headers, [&](const auto& header) { return header.block_tokens[static_cast<size_t>(strategy)] > 0; });
+  return std::ranges::all_of(views.headers, [&](const auto& header) {
+    return header.block_tokens[static_cast<size_t>(strategy)] > 0;
+  });
 }
 
 void prove(const EpCase& what, const EpOracle& oracle, Strategy strategy, const Plans& plans) {
@@ -89,7 +98,8 @@ void prove(const EpCase& what) {
   const auto views = tests::exchange_layouts(what, experts);
   const EpOracle oracle(what);
   for (int rank = 0; rank < what.cluster.ranks(); ++rank)
-    ASSERT_EQ(views.slots[static_cast<size_t>(rank)].slots(static_cast<size_t>(what.cluster.local_of(rank))), oracle.rows(rank));
+    ASSERT_EQ(views.slots[static_cast<size_t>(rank)].slots(static_cast<size_t>(what.cluster.local_of(rank))),
+              oracle.rows(rank));
   for (const Strategy strategy : ep::strategies) {
     SCOPED_TRACE(to_string(strategy));
     if (fits(views, strategy)) prove(what, oracle, strategy, build(what, experts, views, strategy));
@@ -102,8 +112,10 @@ tests::EpViews static_views(const EpCase& what, const ep::ExpertMap& experts) {
   auto views = tests::exchange_layouts(what, experts);
   for (int source = 0; source < what.cluster.ranks(); ++source) {
     ep::SourceHeader maxima;
-    describe_maxima(what.cluster, experts, source, what.rules.max_tokens, what.k, {ep_row, what.chunk_bytes, what.scratch_bytes}, maxima);
-    for (auto& of_rank : views.sources) of_rank[static_cast<size_t>(source)].header.block_tokens = maxima.block_tokens;
+    describe_maxima(what.cluster, experts, source, what.rules.max_tokens, what.k,
+                    {ep_row, what.chunk_bytes, what.scratch_bytes}, maxima);
+    for (auto& of_rank : views.sources)
+      of_rank[static_cast<size_t>(source)].header.block_tokens = maxima.block_tokens;
     views.headers[static_cast<size_t>(source)] = maxima;
   }
   return views;
@@ -161,7 +173,8 @@ TEST(StaticExpertParallel, PlansServeEveryRoutingWithTheSameMaxima) {
 
 // Every rank has `tokens` tokens; entries come from `choose(rank, token, position)`.
 template <typename Choose>
-EpCase regular_case(const Cluster& cluster, uint32_t experts, uint32_t k, uint32_t tokens, SlotLayout layout, Choose choose) {
+EpCase regular_case(const Cluster& cluster, uint32_t experts, uint32_t k, uint32_t tokens, SlotLayout layout,
+                    Choose choose) {
   EpCase made{cluster, experts, {}, k, {}, {layout, tokens, 1, 0, false, k}, 4096, 8 << 20};
   for (int rank = 0; rank < cluster.ranks(); ++rank) {
     auto& table = made.topk.emplace_back();
@@ -174,7 +187,8 @@ EpCase regular_case(const Cluster& cluster, uint32_t experts, uint32_t k, uint32
 TEST(ExpertParallel, IsRightWhereOneExpertTakesEverything) {
   for (const Cluster& cluster : tests::small_shapes())
     for (const SlotLayout layout : layouts)
-      prove(regular_case(cluster, 16, 4, 9, layout, [](int, uint32_t, uint32_t position) { return position == 2 ? 5 : -1; }));
+      prove(regular_case(cluster, 16, 4, 9, layout,
+                         [](int, uint32_t, uint32_t position) { return position == 2 ? 5 : -1; }));
 }
 
 TEST(ExpertParallel, IsRightWhereNobodyHasATokenOrNoTokenHasAnExpert) {
@@ -200,10 +214,12 @@ TEST(ExpertParallel, SendsAsManyCopiesAsTheClosedFormExpects) {
   for (const auto& [nodes, distinct] : expected) {
     std::vector<int64_t> deck(experts);
     std::iota(deck.begin(), deck.end(), 0);
-    const EpCase what = regular_case(Cluster::uniform(nodes, 1), experts, k, tokens, SlotLayout::flat, [&](int, uint32_t, uint32_t position) {
-      std::swap(deck[position], deck[position + random() % (experts - position)]);
-      return deck[position];
-    });
+    const EpCase what =
+        regular_case(Cluster::uniform(nodes, 1), experts, k, tokens, SlotLayout::flat,
+                     [&](int, uint32_t, uint32_t position) {
+                       std::swap(deck[position], deck[position + random() % (experts - position)]);
+                       return deck[position];
+                     });
     const EpOracle oracle(what);
     uint64_t reached = 0;
     for (int source = 0; source < nodes; ++source)

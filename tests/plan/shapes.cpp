@@ -26,8 +26,19 @@ std::string shape_text(const Cluster& cluster) {
 
 std::vector<Cluster> small_shapes() {
   std::vector<Cluster> shapes;
-  for (const auto& sizes : std::vector<std::vector<int>>{{1}, {2}, {8}, {1, 1}, {4, 4}, {3, 5}, {1, 7}, {7, 1}, {2, 2, 2},
-                                                         {8, 8, 8, 8}, {1, 2, 3, 4}, {5, 1, 1, 5}, {1, 1, 1, 1, 1}})
+  for (const auto& sizes : std::vector<std::vector<int>>{{1},
+                                                         {2},
+                                                         {8},
+                                                         {1, 1},
+                                                         {4, 4},
+                                                         {3, 5},
+                                                         {1, 7},
+                                                         {7, 1},
+                                                         {2, 2, 2},
+                                                         {8, 8, 8, 8},
+                                                         {1, 2, 3, 4},
+                                                         {5, 1, 1, 5},
+                                                         {1, 1, 1, 1, 1}})
     shapes.push_back(Cluster::from_sizes(sizes));
   shapes.push_back(Cluster::from_host_ids({7, 9, 7, 9, 7, 9}).value());
   shapes.push_back(Cluster::from_host_ids({1, 2, 3, 3, 2, 2, 1}).value());
@@ -40,7 +51,8 @@ std::vector<uint64_t> random_counts(int ranks, uint64_t most, std::mt19937_64& r
   return counts;
 }
 
-uint64_t bytes_between(const Cluster& cluster, const algorithms::Exchange& exchange, int source, int destination) {
+uint64_t bytes_between(const Cluster& cluster, const algorithms::Exchange& exchange, int source,
+                       int destination) {
   uint64_t bytes = 0;
   for (const int s : cluster.members(source))
     for (const int d : cluster.members(destination)) bytes += exchange.bytes(s, d);

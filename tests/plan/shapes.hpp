@@ -24,7 +24,8 @@ std::vector<topology::Cluster> small_shapes();
 std::vector<uint64_t> random_counts(int ranks, uint64_t most, std::mt19937_64& random);
 
 /// Bytes that must cross from node `source` to node `destination`.
-uint64_t bytes_between(const topology::Cluster& cluster, const algorithms::Exchange& exchange, int source, int destination);
+uint64_t bytes_between(const topology::Cluster& cluster, const algorithms::Exchange& exchange, int source,
+                       int destination);
 
 /// Tiny constants (a chunk of one element, a scratch of little more than nothing) and the default ones.
 std::vector<algorithms::Parameters> parameter_choices();

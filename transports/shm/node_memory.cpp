@@ -47,11 +47,13 @@ BufferRef NodeMemory::describe(const void* buffer, uint64_t bytes) {
 }
 
 Result<std::byte*> NodeMemory::address_of(int local, const BufferRef& buffer) {
-  if (pid(local) == getpid()) return reinterpret_cast<std::byte*>(buffer.address);  // NOLINT(performance-no-int-to-ptr)
+  if (pid(local) == getpid())
+    return reinterpret_cast<std::byte*>(buffer.address);  // NOLINT(performance-no-int-to-ptr)
   if (buffer.has_window == 0) return static_cast<std::byte*>(nullptr);
   auto& known = mappings_[static_cast<size_t>(local)];
   for (const Mapping& mapping : known)
-    if (mapping.inode == buffer.window.inode && mapping.fd == buffer.window.fd && mapping.size == buffer.window.size)
+    if (mapping.inode == buffer.window.inode && mapping.fd == buffer.window.fd &&
+        mapping.size == buffer.window.size)
       return mapping.address + buffer.window.offset;
   EPCCL_ASSIGN(std::byte * address, device::map_window(buffer.window, device::Pages::all));
   if (known.size() >= mappings_kept) {
@@ -62,28 +64,35 @@ Result<std::byte*> NodeMemory::address_of(int local, const BufferRef& buffer) {
   return address + buffer.window.offset;
 }
 
-Status NodeMemory::read(int local, const BufferRef& buffer, uint64_t offset, void* destination, uint64_t bytes) const {
+Status NodeMemory::read(int local, const BufferRef& buffer, uint64_t offset, void* destination,
+                        uint64_t bytes) const {
   return transfer(local, false, static_cast<std::byte*>(destination), buffer.address + offset, bytes);
 }
 
-Status NodeMemory::write(int local, const BufferRef& buffer, uint64_t offset, const void* source, uint64_t bytes) const {
-  return transfer(local, true, static_cast<std::byte*>(const_cast<void*>(source)), buffer.address + offset, bytes);
+Status NodeMemory::write(int local, const BufferRef& buffer, uint64_t offset, const void* source,
+                         uint64_t bytes) const {
+  return transfer(local, true, static_cast<std::byte*>(const_cast<void*>(source)), buffer.address + offset,
+                  bytes);
 }
 
 // A process or memory that is gone is the other rank's failure: the control line may know more of it.
 Status NodeMemory::access_error(int local, bool is_write, const std::string& what, int cause) const {
-  Status status = system_error(cause, fmt::format("{} of {}, pid {} (local rank {})", is_write ? "process_vm_writev" : "process_vm_readv",
-                                                  what, pid(local), local));
+  Status status = system_error(
+      cause, fmt::format("{} of {}, pid {} (local rank {})",
+                         is_write ? "process_vm_writev" : "process_vm_readv", what, pid(local), local));
   return cause == ESRCH || cause == EFAULT ? Status(Code::remote_error, status.message()) : status;
 }
 
-Status NodeMemory::transfer(int local, bool is_write, std::byte* mine, uint64_t theirs, uint64_t bytes) const {
+Status NodeMemory::transfer(int local, bool is_write, std::byte* mine, uint64_t theirs,
+                            uint64_t bytes) const {
   while (bytes > 0) {
     iovec here{mine, bytes};
-    iovec there{reinterpret_cast<void*>(theirs), bytes};  // NOLINT(performance-no-int-to-ptr): a peer's address
+    iovec there{reinterpret_cast<void*>(theirs),
+                bytes};  // NOLINT(performance-no-int-to-ptr): a peer's address
     const ssize_t count = is_write ? process_vm_writev(pid(local), &here, 1, &there, 1, 0)
                                    : process_vm_readv(pid(local), &here, 1, &there, 1, 0);
-    if (count <= 0) return access_error(local, is_write, fmt::format("{} bytes", bytes), count < 0 ? errno : EIO);
+    if (count <= 0)
+      return access_error(local, is_write, fmt::format("{} bytes", bytes), count < 0 ? errno : EIO);
     mine += count;
     theirs += static_cast<uint64_t>(count);
     bytes -= static_cast<uint64_t>(count);
@@ -92,11 +101,14 @@ Status NodeMemory::transfer(int local, bool is_write, std::byte* mine, uint64_t 
 }
 
 // A transfer that was cut short is taken up again where it stopped.
-Status NodeMemory::transfer_pieces(int local, bool is_write, std::span<iovec> mine, std::span<iovec> theirs) const {
+Status NodeMemory::transfer_pieces(int local, bool is_write, std::span<iovec> mine,
+                                   std::span<iovec> theirs) const {
   while (!mine.empty()) {
-    const ssize_t count = is_write ? process_vm_writev(pid(local), mine.data(), mine.size(), theirs.data(), theirs.size(), 0)
-                                   : process_vm_readv(pid(local), mine.data(), mine.size(), theirs.data(), theirs.size(), 0);
-    if (count <= 0) return access_error(local, is_write, fmt::format("{} pieces", mine.size()), count < 0 ? errno : EIO);
+    const ssize_t count =
+        is_write ? process_vm_writev(pid(local), mine.data(), mine.size(), theirs.data(), theirs.size(), 0)
+                 : process_vm_readv(pid(local), mine.data(), mine.size(), theirs.data(), theirs.size(), 0);
+    if (count <= 0)
+      return access_error(local, is_write, fmt::format("{} pieces", mine.size()), count < 0 ? errno : EIO);
     auto done = static_cast<size_t>(count);
     while (!mine.empty() && done >= mine.front().iov_len) {
       done -= mine.front().iov_len;
@@ -118,8 +130,10 @@ bool NodeMemory::can_read_peers() const {
     const uint64_t address = segment_.control(peer).probe.load(std::memory_order_relaxed);
     uint64_t value = 0;
     iovec mine{&value, sizeof value};
-    iovec theirs{reinterpret_cast<void*>(address), sizeof value};  // NOLINT(performance-no-int-to-ptr): a peer's address
-    if (process_vm_readv(pid(peer), &mine, 1, &theirs, 1, 0) != sizeof value || value != probe_value) return false;
+    iovec theirs{reinterpret_cast<void*>(address),
+                 sizeof value};  // NOLINT(performance-no-int-to-ptr): a peer's address
+    if (process_vm_readv(pid(peer), &mine, 1, &theirs, 1, 0) != sizeof value || value != probe_value)
+      return false;
   }
   return true;
 }

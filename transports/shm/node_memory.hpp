@@ -114,7 +114,7 @@ class NodeMemory {
   NodeSegment segment_;
   const int local_;
   UniqueFd doorbell_;
-  Bed bed_ = Bed::futex;  // of the sleep that was announced last
+  Bed bed_ = Bed::futex;                        // of the sleep that was announced last
   std::vector<std::vector<Mapping>> mappings_;  // by local rank
 };
 

@@ -12,7 +12,9 @@ namespace epccl::transports {
 namespace {
 
 constexpr uint64_t page = 4096;
-uint64_t to_page(uint64_t bytes) { return (bytes + page - 1) / page * page; }
+uint64_t to_page(uint64_t bytes) {
+  return (bytes + page - 1) / page * page;
+}
 
 }  // namespace
 
@@ -21,7 +23,8 @@ NodeSegment::NodeSegment(const SegmentSpec& spec) : spec_(spec) {
   spec_.scratch_bytes = to_page(spec.scratch_bytes);
   counter_stride_ = (spec.local_size + 7) / 8 * 8;  // whole cache lines
   counters_offset_ = to_page(sizeof(SegmentHeader) + ranks * sizeof(RankControl));
-  rings_offset_ = counters_offset_ + to_page(static_cast<uint64_t>(node_counters * counter_stride_) * sizeof(uint64_t));
+  rings_offset_ =
+      counters_offset_ + to_page(static_cast<uint64_t>(node_counters * counter_stride_) * sizeof(uint64_t));
   scratch_offset_ = rings_offset_ + to_page(spec.ring_bytes);
   bytes_ = scratch_offset_ + ranks * call_halves * spec_.scratch_bytes;
 }
@@ -47,10 +50,11 @@ Result<NodeSegment> NodeSegment::create(const SegmentSpec& spec) {
   if (!segment.fd_) return system_error(errno, "memfd_create of the node segment");
   if (ftruncate(segment.fd_.get(), static_cast<off_t>(segment.bytes_)) != 0)
     return system_error(errno, fmt::format("ftruncate of the node segment to {} bytes", segment.bytes_));
-  struct stat info{};
+  struct stat info {};
   if (fstat(segment.fd_.get(), &info) != 0) return system_error(errno, "fstat of the node segment");
   void* base = mmap(nullptr, segment.bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, segment.fd_.get(), 0);
-  if (base == MAP_FAILED) return system_error(errno, fmt::format("mmap of {} bytes of node segment", segment.bytes_));
+  if (base == MAP_FAILED)
+    return system_error(errno, fmt::format("mmap of {} bytes of node segment", segment.bytes_));
   segment.base_ = static_cast<std::byte*>(base);
   segment.handle_.memory = {getpid(), segment.fd_.get(), info.st_ino, segment.bytes_, 0};
   randombytes_buf(segment.handle_.token.data(), segment.handle_.token.size());
@@ -60,10 +64,13 @@ Result<NodeSegment> NodeSegment::create(const SegmentSpec& spec) {
 Result<NodeSegment> NodeSegment::attach(const SegmentSpec& spec, const SegmentHandle& handle) {
   NodeSegment segment(spec);
   if (handle.memory.size != segment.bytes_)
-    return error(Code::invalid_usage, "the node's segment has {} bytes, this rank's settings make it {}: ranks differ in "
-                 "EPCCL_SCRATCH_SIZE?", handle.memory.size, segment.bytes_);
+    return error(Code::invalid_usage,
+                 "the node's segment has {} bytes, this rank's settings make it {}: ranks differ in "
+                 "EPCCL_SCRATCH_SIZE?",
+                 handle.memory.size, segment.bytes_);
   auto mapped = device::map_window(handle.memory, device::Pages::as_touched);
-  if (!mapped.ok()) return std::move(mapped).take_status().with_context("attaching to the node's shared segment");
+  if (!mapped.ok())
+    return std::move(mapped).take_status().with_context("attaching to the node's shared segment");
   segment.base_ = *mapped;
   segment.handle_ = handle;
   return segment;

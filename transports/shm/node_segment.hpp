@@ -18,7 +18,7 @@
 
 namespace epccl::transports {
 
-inline constexpr int node_counters = 256;   // a rank; the last one counts completed calls
+inline constexpr int node_counters = 256;  // a rank; the last one counts completed calls
 inline constexpr int done_counter = node_counters - 1;
 inline constexpr int node_max_ranks = 126;  // limited by the counters the two-stage plans use
 inline constexpr size_t call_parts = 3;     // arrays that the token rows of a call may be spread over
@@ -44,7 +44,7 @@ struct CallRecord {
 
 struct alignas(64) RankControl {
   std::atomic<int32_t> pid;
-  std::atomic<uint64_t> probe;                     // an address of this rank's process that peers may try to read
+  std::atomic<uint64_t> probe;  // an address of this rank's process that peers may try to read
   alignas(64) std::array<CallRecord, call_halves> calls;
 };
 

@@ -94,9 +94,14 @@ void NodeMemory::wake_self() {
 void NodeMemory::wake(int local) {
   Sleeper& sleeper = segment_.header().sleeper[static_cast<size_t>(local)];
   switch (sleeper.state.exchange(Sleeper::awake, std::memory_order_acq_rel)) {
-    case Sleeper::on_futex: futex(sleeper.state, FUTEX_WAKE, 1, nullptr); break;
-    case Sleeper::on_doorbell: ring(local); break;
-    default: break;
+    case Sleeper::on_futex:
+      futex(sleeper.state, FUTEX_WAKE, 1, nullptr);
+      break;
+    case Sleeper::on_doorbell:
+      ring(local);
+      break;
+    default:
+      break;
   }
 }
 
@@ -115,7 +120,8 @@ void NodeMemory::announce_sleep(const SleepFor& reason, Bed bed) {
   sleeper.value.store(reason.value, std::memory_order_relaxed);
   for (size_t word = 0; word < reason.locals.size(); ++word)
     sleeper.locals[word].store(reason.locals[word], std::memory_order_relaxed);
-  sleeper.state.store(bed == Bed::futex ? Sleeper::on_futex : Sleeper::on_doorbell, std::memory_order_release);
+  sleeper.state.store(bed == Bed::futex ? Sleeper::on_futex : Sleeper::on_doorbell,
+                      std::memory_order_release);
   segment_.header().sleepers.fetch_add(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
@@ -124,7 +130,8 @@ void NodeMemory::sleep(double seconds) {
   double whole = 0;
   const double fraction = std::modf(seconds, &whole);
   const timespec timeout{static_cast<time_t>(whole), static_cast<long>(fraction * 1e9)};
-  futex(segment_.header().sleeper[static_cast<size_t>(local_)].state, FUTEX_WAIT, Sleeper::on_futex, &timeout);
+  futex(segment_.header().sleeper[static_cast<size_t>(local_)].state, FUTEX_WAIT, Sleeper::on_futex,
+        &timeout);
 }
 
 void NodeMemory::finish_sleep() {

@@ -13,7 +13,9 @@ ShmMessages::ShmMessages(NodeMemory& node, bool can_read)
       rings_(reinterpret_cast<MessageRing*>(node.segment().rings())),
       peers_(static_cast<size_t>(node.local_size())) {}
 
-MessageRing& ShmMessages::ring(int from, int to) const { return rings_[from * node_.local_size() + to]; }
+MessageRing& ShmMessages::ring(int from, int to) const {
+  return rings_[from * node_.local_size() + to];
+}
 
 void ShmMessages::finish(Completion& completion, uint64_t bytes) {
   completion.bytes = bytes;
@@ -99,9 +101,15 @@ bool ShmMessages::drain(int from) {
   bool moved = false;
   for (RingSlot* slot = incoming.front(); slot != nullptr; slot = incoming.front()) {
     switch (slot->kind) {
-      case Kind::whole: take_whole(peer, *slot); break;
-      case Kind::fragment: take_fragment(peer, *slot); break;
-      case Kind::buffer: take_buffer(from, peer, *slot); break;
+      case Kind::whole:
+        take_whole(peer, *slot);
+        break;
+      case Kind::fragment:
+        take_fragment(peer, *slot);
+        break;
+      case Kind::buffer:
+        take_buffer(from, peer, *slot);
+        break;
       case Kind::taken:
         if (const auto it = waiting_for_taken_.find(slot->operation); it != waiting_for_taken_.end()) {
           finish(*it->second, 0);
@@ -118,8 +126,8 @@ bool ShmMessages::drain(int from) {
 
 bool ShmMessages::fits(const Receive& receive, uint64_t bytes, int from) const {
   if (bytes <= receive.bytes) return true;
-  receive.completion->status = error(Code::invalid_usage, "local rank {} sent {} bytes where {} are expected", from, bytes,
-                                     receive.bytes);
+  receive.completion->status = error(Code::invalid_usage, "local rank {} sent {} bytes where {} are expected",
+                                     from, bytes, receive.bytes);
   receive.completion->state = Completion::State::failed;
   return false;
 }
@@ -214,12 +222,14 @@ void ShmMessages::deliver_early(int from, Peer& peer, MessageKey key) {
   const auto early = peer.early.find(key);
   const auto posted = peer.receives.find(key);
   if (early == peer.early.end() || posted == peer.receives.end()) return;
-  if (!early->second.is_buffer && early->second.received < early->second.bytes) return;  // more fragments to come
+  if (!early->second.is_buffer && early->second.received < early->second.bytes)
+    return;  // more fragments to come
   const Receive receive = posted->second;
   const Early message = std::move(early->second);
   peer.receives.erase(posted);
   peer.early.erase(early);
-  if (message.is_buffer) return copy_from_sender(from, message.buffer, message.bytes, message.operation, receive);
+  if (message.is_buffer)
+    return copy_from_sender(from, message.buffer, message.bytes, message.operation, receive);
   if (!fits(receive, message.bytes, from)) return;
   if (message.bytes > 0) std::memcpy(receive.data, message.data.data(), message.bytes);
   finish(*receive.completion, message.bytes);

@@ -27,7 +27,7 @@ class ShmMessages final : public MessageTransport {
   Status send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion) override;
   Status recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion) override;
   bool progress() override;
-  bool drained() override { return true; }  // what is complete is in the ring, or with the receiver
+  bool drained() override { return true; }      // what is complete is in the ring, or with the receiver
   int event_fd() const override { return -1; }  // the node's doorbell rings instead
   bool arm(bool) override { return true; }
   void cancel_all() override;
@@ -76,7 +76,8 @@ class ShmMessages final : public MessageTransport {
   void take_whole(Peer& peer, const RingSlot& slot);
   void take_fragment(Peer& peer, const RingSlot& slot);
   void take_buffer(int from, Peer& peer, const RingSlot& slot);
-  void copy_from_sender(int from, const BufferRef& buffer, uint64_t bytes, uint64_t operation, const Receive& receive);
+  void copy_from_sender(int from, const BufferRef& buffer, uint64_t bytes, uint64_t operation,
+                        const Receive& receive);
   void deliver_early(int from, Peer& peer, MessageKey key);
   bool fits(const Receive& receive, uint64_t bytes, int from) const;
   void finish(Completion& completion, uint64_t bytes);

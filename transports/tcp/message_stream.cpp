@@ -77,8 +77,10 @@ bool MessageStream::write_some() {
       Outgoing& message = outgoing_[i];
       const size_t header_left = sizeof(Header) - std::min(message.written, sizeof(Header));
       if (header_left > 0)
-        pieces[count++] = {reinterpret_cast<std::byte*>(&message.header) + sizeof(Header) - header_left, header_left};
-      const size_t data_written = message.written - (sizeof(Header) - header_left), data_left = message.header.bytes - data_written;
+        pieces[count++] = {reinterpret_cast<std::byte*>(&message.header) + sizeof(Header) - header_left,
+                           header_left};
+      const size_t data_written = message.written - (sizeof(Header) - header_left),
+                   data_left = message.header.bytes - data_written;
       // sendmsg only reads; iovec has no const.
       if (data_left > 0) pieces[count++] = {const_cast<std::byte*>(message.data) + data_written, data_left};
       total += header_left + data_left;
@@ -121,7 +123,8 @@ void MessageStream::recv(MessageKey key, void* data, size_t bytes, Completion& c
   completion.state = Completion::State::pending;
   completion.bytes = 0;
   const Posted posted{key, static_cast<std::byte*>(data), bytes, &completion};
-  const auto early = std::find_if(early_.begin(), early_.end(), [key](const Early& message) { return message.key == key; });
+  const auto early =
+      std::find_if(early_.begin(), early_.end(), [key](const Early& message) { return message.key == key; });
   if (early != early_.end()) {
     if (fits(posted, early->bytes)) {
       if (early->bytes > 0) std::memcpy(data, early->data.get(), early->bytes);
@@ -167,7 +170,8 @@ bool MessageStream::read_some() {
       break;
     }
     if (got <= 0) {
-      fail(got == 0 ? Status(Code::remote_error, "it closed the connection") : system_error(errno, "connection lost"));
+      fail(got == 0 ? Status(Code::remote_error, "it closed the connection")
+                    : system_error(errno, "connection lost"));
       return true;
     }
     const auto bytes = static_cast<size_t>(got), here = std::min(bytes, direct_bytes);
@@ -187,7 +191,9 @@ bool MessageStream::read_some() {
 }
 
 /// Receives are posted in the order in which their messages come, as a rule.
-bool MessageStream::expects_large() const { return !posted_.empty() && posted_.front().capacity >= large_message; }
+bool MessageStream::expects_large() const {
+  return !posted_.empty() && posted_.front().capacity >= large_message;
+}
 
 void MessageStream::consume(const std::byte* data, size_t bytes) {
   while (bytes > 0) {
@@ -214,8 +220,8 @@ void MessageStream::begin_message() {
   incoming_.active = true;
   incoming_.header = header_;
   const size_t bytes = header_.bytes;
-  const auto posted =
-      std::find_if(posted_.begin(), posted_.end(), [this](const Posted& other) { return other.key == header_.key; });
+  const auto posted = std::find_if(posted_.begin(), posted_.end(),
+                                   [this](const Posted& other) { return other.key == header_.key; });
   if (posted == posted_.end()) {
     // One byte at least: that it is there says that the message is early.
     incoming_.early = std::make_unique_for_overwrite<std::byte[]>(std::max<size_t>(bytes, 1));
@@ -250,8 +256,9 @@ void MessageStream::deliver(const Posted& posted, size_t bytes) {
 
 bool MessageStream::fits(const Posted& posted, size_t bytes) const {
   if (bytes <= posted.capacity) return true;
-  fail(*posted.completion, error(Code::invalid_usage, "rank {} sent {} bytes where rank {} receives at most {}", peer_,
-                                 bytes, self_, posted.capacity));
+  fail(*posted.completion,
+       error(Code::invalid_usage, "rank {} sent {} bytes where rank {} receives at most {}", peer_, bytes,
+             self_, posted.capacity));
   return false;
 }
 

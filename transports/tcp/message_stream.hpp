@@ -88,7 +88,9 @@ class MessageStream {
   };
 
   /// Enough is here that nobody asked for, and nobody asks for anything that may lie behind.
-  bool paused() const { return early_bytes_ >= early_limit && posted_.empty() && incoming_.completion == nullptr; }
+  bool paused() const {
+    return early_bytes_ >= early_limit && posted_.empty() && incoming_.completion == nullptr;
+  }
   bool write_some();
   void written(size_t bytes);
   bool read_some();

@@ -30,9 +30,15 @@ constexpr double patience_with_strangers = 5;
 // What an epoll event is about: a class and a number.
 enum class Class : uint64_t { listener, peer, stranger };
 constexpr int number_bits = 56;
-uint64_t tag(Class kind, uint64_t number) { return static_cast<uint64_t>(kind) << number_bits | number; }
-Class class_of(uint64_t what) { return static_cast<Class>(what >> number_bits); }
-uint64_t number_of(uint64_t what) { return what & ((uint64_t{1} << number_bits) - 1); }
+uint64_t tag(Class kind, uint64_t number) {
+  return static_cast<uint64_t>(kind) << number_bits | number;
+}
+Class class_of(uint64_t what) {
+  return static_cast<Class>(what >> number_bits);
+}
+uint64_t number_of(uint64_t what) {
+  return what & ((uint64_t{1} << number_bits) - 1);
+}
 
 }  // namespace
 
@@ -52,7 +58,8 @@ TcpTransport::TcpTransport(int rank, int ranks, AddressLookup lookup, const TcpO
 Status TcpTransport::open(const net::Endpoint& at) {
   address_.endpoint = at;
   EPCCL_ASSIGN(listener_, net::listen_at(address_.endpoint));
-  if (getrandom(address_.cookie.data(), address_.cookie.size(), 0) != static_cast<ssize_t>(address_.cookie.size()))
+  if (getrandom(address_.cookie.data(), address_.cookie.size(), 0) !=
+      static_cast<ssize_t>(address_.cookie.size()))
     return system_error(errno, "making a random cookie");
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) return system_error(errno, "creating an epoll descriptor");
@@ -76,16 +83,18 @@ Capabilities TcpTransport::capabilities() const {
 
 Status TcpTransport::check(int peer, MessageKey key, const Completion& completion, const char* verb) const {
   if (peer < 0 || peer >= ranks_ || peer == rank_)
-    return error(Code::invalid_argument, "{} rank {}: rank {} of {} has no such peer", verb, peer, rank_, ranks_);
+    return error(Code::invalid_argument, "{} rank {}: rank {} of {} has no such peer", verb, peer, rank_,
+                 ranks_);
   if (key >> message_key_bits != 0)
-    return error(Code::invalid_argument, "{} rank {}: message key {:#x} has more than {} bits", verb, peer, key,
-                 message_key_bits);
+    return error(Code::invalid_argument, "{} rank {}: message key {:#x} has more than {} bits", verb, peer,
+                 key, message_key_bits);
   if (completion.state == Completion::State::pending)
     return error(Code::invalid_usage, "{} rank {}: the completion belongs to a pending message", verb, peer);
   return {};
 }
 
-Status TcpTransport::send(int peer_rank, MessageKey key, const void* data, size_t bytes, Completion& completion) {
+Status TcpTransport::send(int peer_rank, MessageKey key, const void* data, size_t bytes,
+                          Completion& completion) {
   EPCCL_TRY(check(peer_rank, key, completion, "send to"));
   Peer& peer = peer_at(peer_rank);
   if (peer.state == State::unconnected && peer.stream.failure().ok())
@@ -194,8 +203,10 @@ void TcpTransport::on_verdict(Peer& peer) {
   char verdict = 0;
   const ssize_t got = ::recv(peer.dialled.get(), &verdict, 1, 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got == 1 && verdict == static_cast<char>(Verdict::welcome)) return open_stream(peer, std::move(peer.dialled));
-  if (got != 1) return fail(peer, error(Code::remote_error, "it closed the connection before it had accepted it"));
+  if (got == 1 && verdict == static_cast<char>(Verdict::welcome))
+    return open_stream(peer, std::move(peer.dialled));
+  if (got != 1)
+    return fail(peer, error(Code::remote_error, "it closed the connection before it had accepted it"));
   peer.dialled.reset();
   peer.state = State::declined;
 }
@@ -215,7 +226,9 @@ void TcpTransport::accept_strangers() {
     if (!socket) return;
     if (strangers_.size() >= most_strangers) {
       const double now = now_seconds();
-      std::erase_if(strangers_, [now](const Stranger& stranger) { return now - stranger.since > patience_with_strangers; });
+      std::erase_if(strangers_, [now](const Stranger& stranger) {
+        return now - stranger.since > patience_with_strangers;
+      });
       if (strangers_.size() >= most_strangers) continue;  // closed again
     }
     set_stream_options(socket.get());
@@ -227,11 +240,12 @@ void TcpTransport::accept_strangers() {
 }
 
 void TcpTransport::on_stranger(uint64_t number) {
-  const auto stranger =
-      std::find_if(strangers_.begin(), strangers_.end(), [number](const Stranger& other) { return other.number == number; });
+  const auto stranger = std::find_if(strangers_.begin(), strangers_.end(),
+                                     [number](const Stranger& other) { return other.number == number; });
   if (stranger == strangers_.end()) return;
   auto* const into = reinterpret_cast<char*>(&stranger->hello);
-  const ssize_t got = ::recv(stranger->socket.get(), into + stranger->filled, sizeof(Hello) - stranger->filled, 0);
+  const ssize_t got =
+      ::recv(stranger->socket.get(), into + stranger->filled, sizeof(Hello) - stranger->filled, 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got > 0) stranger->filled += static_cast<size_t>(got);
   if (got > 0 && stranger->filled < sizeof(Hello)) return;
@@ -243,8 +257,8 @@ void TcpTransport::on_stranger(uint64_t number) {
 /// False when it is not who it should be.
 bool TcpTransport::admit(Stranger& stranger) {
   const Hello& hello = stranger.hello;
-  const bool known = hello.magic == Hello::expected_magic && hello.cookie == address_.cookie && hello.to == rank_ &&
-                     hello.from >= 0 && hello.from < ranks_ && hello.from != rank_;
+  const bool known = hello.magic == Hello::expected_magic && hello.cookie == address_.cookie &&
+                     hello.to == rank_ && hello.from >= 0 && hello.from < ranks_ && hello.from != rank_;
   if (!known || !cancelled_.ok()) return false;
   Peer& peer = peer_at(hello.from);
   if (!peer.stream.failure().ok()) return false;
@@ -268,7 +282,8 @@ bool TcpTransport::admit(Stranger& stranger) {
 Status TcpTransport::watch(int fd, uint64_t what) {
   epoll_event event{EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {.u64 = what}};
   if (class_of(what) == Class::listener) event.events = EPOLLIN;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return system_error(errno, "watching a socket");
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return system_error(errno, "watching a socket");
   return {};
 }
 
@@ -284,8 +299,10 @@ bool TcpTransport::poll_events() {
 
 void TcpTransport::handle(uint64_t what, uint32_t events) {
   switch (class_of(what)) {
-    case Class::listener: return accept_strangers();
-    case Class::stranger: return on_stranger(number_of(what));
+    case Class::listener:
+      return accept_strangers();
+    case Class::stranger:
+      return on_stranger(number_of(what));
     case Class::peer:
       if (const auto peer = peers_.find(static_cast<int>(number_of(what))); peer != peers_.end())
         on_peer(peer->second, events);
@@ -297,7 +314,8 @@ void TcpTransport::on_peer(Peer& peer, uint32_t events) {
     case State::connecting:
       if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) on_dialled(peer);
       return;
-    case State::proving: return on_verdict(peer);
+    case State::proving:
+      return on_verdict(peer);
     case State::open:
       if ((events & EPOLLIN) != 0) peer.stream.readable();
       if ((events & EPOLLOUT) != 0) peer.stream.writable();
@@ -305,7 +323,8 @@ void TcpTransport::on_peer(Peer& peer, uint32_t events) {
       if (peer.stream.has_work()) keep_busy(peer);
       return;
     case State::unconnected:
-    case State::declined: return;
+    case State::declined:
+      return;
   }
 }
 

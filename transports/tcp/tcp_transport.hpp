@@ -30,8 +30,8 @@ class TcpTransport final : public MessageTransport {
  public:
   /// Listens at `at`; a port of 0 lets the system choose, which is what one wants. `lookup` is called once per peer, at the
   /// first send to it, and may block. Errors: invalid_argument (rank), system_error (cannot listen there).
-  static Result<std::unique_ptr<TcpTransport>> create(int rank, int ranks, const net::Endpoint& at, AddressLookup lookup,
-                                                      TcpOptions options = {});
+  static Result<std::unique_ptr<TcpTransport>> create(int rank, int ranks, const net::Endpoint& at,
+                                                      AddressLookup lookup, TcpOptions options = {});
 
   /// What was sent and done arrives; what is still pending fails.
   ~TcpTransport() override;
@@ -113,7 +113,7 @@ class TcpTransport final : public MessageTransport {
   std::vector<std::byte> staging_;
   std::unordered_map<int, Peer> peers_;  // those that were used
   std::vector<Peer*> busy_;              // those whose stream may move without news
-  bool arms_rarely_ = false;  // some streams may have a low-water mark, and send buffers are large
+  bool arms_rarely_ = false;             // some streams may have a low-water mark, and send buffers are large
   std::list<Stranger> strangers_;
   uint64_t next_stranger_ = 0;
   Status cancelled_;

@@ -35,7 +35,9 @@ namespace {
 constexpr unsigned marker_id = 1;  // of the active messages of drained()
 constexpr unsigned hello_id = 2;   // of the first message over a connection: its header is the sender's rank
 
-ucs_status_t ignore_message(void*, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*) { return UCS_OK; }
+ucs_status_t ignore_message(void*, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*) {
+  return UCS_OK;
+}
 
 }  // namespace
 
@@ -55,7 +57,8 @@ Status UcxTransport::open() {
   ucs_status_t status = ucp_worker_create(context_->handle(), &parameters, &worker_);
   if (status != UCS_OK) return ucx_error(Code::system_error, "creating a UCX worker", status);
 
-  for (const auto& [id, callback] : {std::pair(marker_id, &ignore_message), std::pair(hello_id, &UcxTransport::on_hello)}) {
+  for (const auto& [id, callback] :
+       {std::pair(marker_id, &ignore_message), std::pair(hello_id, &UcxTransport::on_hello)}) {
     ucp_am_handler_param_t handler{};
     handler.field_mask =
         UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
@@ -63,7 +66,8 @@ Status UcxTransport::open() {
     handler.cb = callback;
     handler.arg = this;
     status = ucp_worker_set_am_recv_handler(worker_, &handler);
-    if (status != UCS_OK) return ucx_error(Code::system_error, "setting a UCX active message handler", status);
+    if (status != UCS_OK)
+      return ucx_error(Code::system_error, "setting a UCX active message handler", status);
   }
 
   status = ucp_worker_get_efd(worker_, &event_fd_);

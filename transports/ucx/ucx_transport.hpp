@@ -112,8 +112,8 @@ class UcxTransport final : public MessageTransport {
   void flush();
   bool wait_until(std::vector<void*>& requests, double deadline);
 
-  static ucs_status_t on_hello(void* transport, const void* header, size_t header_bytes, void* data, size_t bytes,
-                               const ucp_am_recv_param_t* parameters);
+  static ucs_status_t on_hello(void* transport, const void* header, size_t header_bytes, void* data,
+                               size_t bytes, const ucp_am_recv_param_t* parameters);
   static void on_sent(void* request, ucs_status_t status, void* operation);
   static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
                           void* operation);
@@ -130,8 +130,8 @@ class UcxTransport final : public MessageTransport {
   std::unordered_map<int, Peer> peers_;  // those that were used
   std::vector<Peer*> broken_peers_;
   Operations detached_, free_;
-  std::vector<Peer*> dirty_;   // those with `dirty` set
-  std::vector<Peer*> marked_;  // those with `marker` set
+  std::vector<Peer*> dirty_;    // those with `dirty` set
+  std::vector<Peer*> marked_;   // those with `marker` set
   std::vector<void*> closing_;  // UCX's requests of endpoints being closed
   Status cancelled_;            // set by cancel_all()
   MessageCounters counters_;

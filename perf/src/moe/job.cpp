@@ -69,7 +69,8 @@ class Strategies {
       config.strategy = strategy;
       EPCCL_ASSIGN(EpGroup group, EpGroup::create(communicator, config));
       made.groups_.push_back(std::make_unique<EpGroup>(std::move(group)));
-      EPCCL_ASSIGN(EpHandle handle, EpHandle::create(*made.groups_.back(), options.layout, options.fixed ? options.shape.topk : 0, stream));
+      EPCCL_ASSIGN(EpHandle handle, EpHandle::create(*made.groups_.back(), options.layout,
+                                                     options.fixed ? options.shape.topk : 0, stream));
       made.handles_.push_back(std::move(handle));
     }
     return made;

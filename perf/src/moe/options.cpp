@@ -64,7 +64,8 @@ void add_call_options(CLI::App& app, Typed& typed) {
   app.add_option("--layout", typed.layout,
                  "Of the received rows: flat, expert-major or rank-major (default flat)")
       ->option_text("NAME");
-  app.add_flag("--static", typed.fixed, "Static mode: all sizes from the largest of --tokens; with --layout rank-major");
+  app.add_flag("--static", typed.fixed,
+               "Static mode: all sizes from the largest of --tokens; with --layout rank-major");
   app.add_option("--ep-strategy", typed.strategy,
                  "flat, gather, dedup, auto, several of them separated by commas, or all (default auto)")
       ->option_text("NAMES");
@@ -270,11 +271,11 @@ const char* type_name(const DataType& type) {
 
 std::string describe(const Options& o) {
   const bool traced = o.shape.routing.kind == RoutingRule::Kind::trace;  // its path may differ
-  std::string text =
-      fmt::format("{} hidden {} experts {} topk {} routing {} seed {} type {} fp8 {} weights {} layout {} static {} ",
-                  to_string(o.operation), o.shape.hidden, o.shape.experts, o.shape.topk,
-                  traced ? "trace" : to_string(o.shape.routing), o.seed, type_name(o.type), o.fp8, o.weights,
-                  to_string(o.layout), o.fixed);
+  std::string text = fmt::format(
+      "{} hidden {} experts {} topk {} routing {} seed {} type {} fp8 {} weights {} layout {} static {} ",
+      to_string(o.operation), o.shape.hidden, o.shape.experts, o.shape.topk,
+      traced ? "trace" : to_string(o.shape.routing), o.seed, type_name(o.type), o.fp8, o.weights,
+      to_string(o.layout), o.fixed);
   text += perf::describe(static_cast<const MeasuringOptions&>(o));
   if (o.overlap) text += fmt::format(" overlap {}", o.overlap->compute_ratio);
   for (const uint32_t tokens : o.tokens) text += fmt::format(" {}", tokens);

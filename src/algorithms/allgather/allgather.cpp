@@ -25,7 +25,8 @@ class Allgather {
         gate_(builder_, cluster, rank) {}
 
   plan::RankPlan build() && {
-    const std::vector<uint32_t> own = give_out(builder_.input(0), allgather_offset(cluster_, builder_.rank(), block_), block_, Builder::none);
+    const std::vector<uint32_t> own = give_out(
+        builder_.input(0), allgather_offset(cluster_, builder_.rank(), block_), block_, Builder::none);
     if (cluster_.nodes() > 1) {
       if (cluster_.local_size(node_) > 1) builder_.post(0, written_slot, 1, own);
       for (int distance = 1; distance < cluster_.nodes(); ++distance) {
@@ -38,7 +39,9 @@ class Allgather {
   }
 
  private:
-  uint64_t node_begin(int node) const { return allgather_offset(cluster_, cluster_.rank_at(node, 0), block_); }
+  uint64_t node_begin(int node) const {
+    return allgather_offset(cluster_, cluster_.rank_at(node, 0), block_);
+  }
   uint64_t node_bytes(int node) const { return static_cast<uint64_t>(cluster_.local_size(node)) * block_; }
 
   // Copies a piece to the same place of every output of the node, except where it lies already. Each rank begins with another.
@@ -50,7 +53,8 @@ class Allgather {
       const size_t local = (own + i) % members.size();
       if (i == 0 && from.buffer == Buffer::output) continue;
       const std::array after{here, gate_.ready(local)};
-      const uint32_t copied = builder_.copy(from.buffer == Buffer::input ? 0 : 2, from, {members[local], Buffer::output, offset}, bytes, after);
+      const uint32_t copied = builder_.copy(from.buffer == Buffer::input ? 0 : 2, from,
+                                            {members[local], Buffer::output, offset}, bytes, after);
       if (copied != Builder::none) copies.push_back(copied);
     }
     given_out_.insert(given_out_.end(), copies.begin(), copies.end());
@@ -72,7 +76,8 @@ class Allgather {
   void receive_from(int other) {
     if (speaker(cluster_, node_, other) != builder_.rank()) return;
     for_each_piece(other, [&](uint64_t offset, uint64_t bytes, uint32_t tag) {
-      const uint32_t received = builder_.recv(speaker(cluster_, other, node_), tag, builder_.output(offset), bytes);
+      const uint32_t received =
+          builder_.recv(speaker(cluster_, other, node_), tag, builder_.output(offset), bytes);
       give_out(builder_.output(offset), offset, bytes, received);
     });
   }
@@ -96,11 +101,13 @@ class Allgather {
 
 uint64_t allgather_offset(const topology::Cluster& cluster, int source, uint64_t block_bytes) {
   uint64_t blocks = static_cast<uint64_t>(cluster.local_of(source));
-  for (int node = 0; node < cluster.node_of(source); ++node) blocks += static_cast<uint64_t>(cluster.local_size(node));
+  for (int node = 0; node < cluster.node_of(source); ++node)
+    blocks += static_cast<uint64_t>(cluster.local_size(node));
   return blocks * block_bytes;
 }
 
-plan::RankPlan build_allgather(const topology::Cluster& cluster, int rank, uint64_t block_bytes, uint64_t chunk_bytes) {
+plan::RankPlan build_allgather(const topology::Cluster& cluster, int rank, uint64_t block_bytes,
+                               uint64_t chunk_bytes) {
   return Allgather(cluster, rank, block_bytes, chunk_bytes).build();
 }
 
@@ -108,7 +115,8 @@ std::vector<plan::Transfer> allgather_transfers(const topology::Cluster& cluster
   std::vector<plan::Transfer> transfers;
   for (int source = 0; source < cluster.ranks(); ++source)
     for (int destination = 0; destination < cluster.ranks(); ++destination)
-      transfers.push_back({source, 0, destination, allgather_offset(cluster, source, block_bytes), block_bytes});
+      transfers.push_back(
+          {source, 0, destination, allgather_offset(cluster, source, block_bytes), block_bytes});
   return transfers;
 }
 

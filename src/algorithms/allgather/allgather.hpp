@@ -20,7 +20,8 @@ namespace epccl::algorithms {
 uint64_t allgather_offset(const topology::Cluster& cluster, int source, uint64_t block_bytes);
 
 /// `chunk_bytes`: of one message, at most.
-plan::RankPlan build_allgather(const topology::Cluster& cluster, int rank, uint64_t block_bytes, uint64_t chunk_bytes);
+plan::RankPlan build_allgather(const topology::Cluster& cluster, int rank, uint64_t block_bytes,
+                               uint64_t chunk_bytes);
 
 /// What it must do, for the verifier.
 std::vector<plan::Transfer> allgather_transfers(const topology::Cluster& cluster, uint64_t block_bytes);

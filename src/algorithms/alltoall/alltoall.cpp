@@ -9,8 +9,10 @@ namespace epccl::algorithms {
 
 const char* to_string(Algorithm algorithm) {
   switch (algorithm) {
-    case Algorithm::flat: return "flat";
-    case Algorithm::two_stage: return "two_stage";
+    case Algorithm::flat:
+      return "flat";
+    case Algorithm::two_stage:
+      return "two_stage";
   }
   return "?";
 }
@@ -19,24 +21,26 @@ Status check(const topology::Cluster& cluster, const Parameters& parameters) {
   const int local_size = cluster.max_local_size();
   const int slots_needed = 4 + 2 * local_size;
   if (slots_needed > plan::max_slots)
-    return error(Code::invalid_usage, "{} ranks on one node need {} counters a rank; there are {}", local_size,
-                 slots_needed, plan::max_slots);
-  if (parameters.chunk_bytes == 0) return error(Code::invalid_argument, "EPCCL_CHUNK_SIZE must be at least 1");
+    return error(Code::invalid_usage, "{} ranks on one node need {} counters a rank; there are {}",
+                 local_size, slots_needed, plan::max_slots);
+  if (parameters.chunk_bytes == 0)
+    return error(Code::invalid_argument, "EPCCL_CHUNK_SIZE must be at least 1");
   const uint64_t needed = two_stage_minimum_scratch(local_size, parameters);
   if (parameters.scratch_bytes < needed)
-    return error(Code::invalid_argument, "EPCCL_SCRATCH_SIZE {} is too small for {} ranks a node: at least {}",
+    return error(Code::invalid_argument,
+                 "EPCCL_SCRATCH_SIZE {} is too small for {} ranks a node: at least {}",
                  parameters.scratch_bytes, local_size, needed);
   return {};
 }
 
-plan::RankPlan build_alltoall(Algorithm algorithm, const topology::Cluster& cluster, const Exchange& exchange, int rank,
-                              const Parameters& parameters) {
+plan::RankPlan build_alltoall(Algorithm algorithm, const topology::Cluster& cluster, const Exchange& exchange,
+                              int rank, const Parameters& parameters) {
   return algorithm == Algorithm::flat ? build_flat(cluster, exchange, rank, parameters)
                                       : build_two_stage(cluster, exchange, rank, parameters);
 }
 
-plan::Plan build_alltoall_everywhere(Algorithm algorithm, const topology::Cluster& cluster, const Exchange& exchange,
-                                     const Parameters& parameters) {
+plan::Plan build_alltoall_everywhere(Algorithm algorithm, const topology::Cluster& cluster,
+                                     const Exchange& exchange, const Parameters& parameters) {
   plan::Plan plan{cluster, to_string(algorithm), {}};
   for (int rank = 0; rank < cluster.ranks(); ++rank)
     plan.ranks.push_back(build_alltoall(algorithm, cluster, exchange, rank, parameters));

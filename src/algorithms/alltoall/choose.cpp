@@ -40,7 +40,8 @@ double predict(Algorithm algorithm, int carriers, const topology::Cluster& clust
   }
   if (cluster.nodes() > 1) latency += cost.network_latency;
   const double switches = 2 * local * cost.signal_latency;
-  const double cores = (messages * cost.message_overhead + copies + switches) / std::max(cost.cores_per_node, 0.01);
+  const double cores =
+      (messages * cost.message_overhead + copies + switches) / std::max(cost.cores_per_node, 0.01);
   return std::max(wire, cores) + not_overlapped * std::min(wire, cores) + latency;
 }
 
@@ -50,10 +51,11 @@ Choice choose(const topology::Cluster& cluster, const Workload& workload, const 
   choice.flat_seconds = predict(Algorithm::flat, 0, cluster, workload, cost, parameters);
   std::vector<int> candidates{0};
   // Shared messages pay where they are few and small: one chunk each. Larger ones go straight from the input.
-  const auto node_pair_bytes =
-      workload.bytes_per_pair * static_cast<uint64_t>(cluster.max_local_size()) * static_cast<uint64_t>(cluster.max_local_size());
+  const auto node_pair_bytes = workload.bytes_per_pair * static_cast<uint64_t>(cluster.max_local_size()) *
+                               static_cast<uint64_t>(cluster.max_local_size());
   for (int carriers = 1; carriers < cluster.max_local_size(); carriers *= 2)
-    if (node_pair_bytes / static_cast<uint64_t>(carriers) <= parameters.chunk_bytes) candidates.push_back(carriers);
+    if (node_pair_bytes / static_cast<uint64_t>(carriers) <= parameters.chunk_bytes)
+      candidates.push_back(carriers);
   if (forced_carriers >= 0) candidates = {forced_carriers};
   bool first = true;
   for (const int carriers : candidates) {

@@ -7,12 +7,12 @@ namespace epccl::algorithms {
 
 /// What the model knows of the machine, the same on every rank. Seconds, bytes per second.
 struct CostParameters {
-  double link_rate = 0;                // a node's network link, each direction; 0 = unknown: taken as 10 GB/s
-  double network_latency = 30e-6;      // first byte to last hop
-  double message_overhead = 15e-6;     // CPU time of one network message, both ends together
-  double copy_rate = 6e9;              // of one core, between processes
-  double signal_latency = 2e-6;        // until a rank of the node sees another's post, a context switch included
-  double cores_per_node = 1;           // cores a node's ranks have
+  double link_rate = 0;             // a node's network link, each direction; 0 = unknown: taken as 10 GB/s
+  double network_latency = 30e-6;   // first byte to last hop
+  double message_overhead = 15e-6;  // CPU time of one network message, both ends together
+  double copy_rate = 6e9;           // of one core, between processes
+  double signal_latency = 2e-6;     // until a rank of the node sees another's post, a context switch included
+  double cores_per_node = 1;        // cores a node's ranks have
 };
 
 /// What is moved, on average: enough to choose by, and known to every rank.
@@ -22,9 +22,9 @@ struct Workload {
 
 struct Choice {
   Algorithm algorithm = Algorithm::flat;
-  int carriers = 0;       // for Parameters::carriers
-  bool push = false;      // for Parameters::push
-  double seconds = 0;     // predicted
+  int carriers = 0;    // for Parameters::carriers
+  bool push = false;   // for Parameters::push
+  double seconds = 0;  // predicted
   double flat_seconds = 0, two_stage_seconds = 0;
 };
 

@@ -17,10 +17,14 @@ constexpr uint64_t entry = sizeof(CountEntry);
 constexpr uint16_t row_slot = 0;      // my row is in my scratch
 constexpr uint16_t arrived_slot = 1;  // another node's entries are in my scratch
 
-uint64_t row_bytes(const topology::Cluster& cluster) { return static_cast<uint64_t>(cluster.ranks() + 1) * entry; }
+uint64_t row_bytes(const topology::Cluster& cluster) {
+  return static_cast<uint64_t>(cluster.ranks() + 1) * entry;
+}
 
 // Entries of one rank for a node of `size` ranks, and its total.
-uint64_t slice_bytes(int size) { return static_cast<uint64_t>(size + 1) * entry; }
+uint64_t slice_bytes(int size) {
+  return static_cast<uint64_t>(size + 1) * entry;
+}
 
 // Everything node `from` tells node `to`.
 uint64_t message_bytes(const topology::Cluster& cluster, int from, int to) {
@@ -75,12 +79,12 @@ class CountsExchange {
           return source == rank_ ? builder_.input(offset) : plan::Location{source, Buffer::scratch, offset};
         };
         for (const int destination : cluster_.members(other)) {
-          packed.push_back(builder_.copy(0, from(static_cast<uint64_t>(destination) * entry), builder_.scratch(target),
-                                         entry, ready));
+          packed.push_back(builder_.copy(0, from(static_cast<uint64_t>(destination) * entry),
+                                         builder_.scratch(target), entry, ready));
           target += entry;
         }
-        packed.push_back(builder_.copy(0, from(static_cast<uint64_t>(cluster_.ranks()) * entry), builder_.scratch(target),
-                                       entry, ready));
+        packed.push_back(builder_.copy(0, from(static_cast<uint64_t>(cluster_.ranks()) * entry),
+                                       builder_.scratch(target), entry, ready));
         target += entry;
       }
       const int peer = speaker(cluster_, other, node_);
@@ -121,7 +125,9 @@ class CountsExchange {
 
 }  // namespace
 
-uint64_t counts_input_bytes(const topology::Cluster& cluster) { return row_bytes(cluster); }
+uint64_t counts_input_bytes(const topology::Cluster& cluster) {
+  return row_bytes(cluster);
+}
 
 uint64_t counts_output_bytes(const topology::Cluster& cluster, int node) {
   uint64_t bytes = static_cast<uint64_t>(cluster.local_size(node)) * row_bytes(cluster);
@@ -181,10 +187,12 @@ std::vector<uint64_t> packed_offsets(const std::vector<uint64_t>& column) {
 
 }  // namespace
 
-GatheredCounts read_counts(const topology::Cluster& cluster, int node, const CountEntry* output, bool pack_outputs) {
+GatheredCounts read_counts(const topology::Cluster& cluster, int node, const CountEntry* output,
+                           bool pack_outputs) {
   const auto ranks = static_cast<size_t>(cluster.ranks());
   const auto& members = cluster.members(node);
-  std::vector<std::vector<uint64_t>> rows, inputs, outputs, columns(members.size(), std::vector<uint64_t>(ranks));
+  std::vector<std::vector<uint64_t>> rows, inputs, outputs,
+      columns(members.size(), std::vector<uint64_t>(ranks));
   uint64_t total = 0;
   for (size_t local = 0; local < members.size(); ++local, output += ranks + 1) {
     std::vector<uint64_t> row(ranks), from(ranks), to(ranks);

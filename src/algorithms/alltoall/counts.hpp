@@ -34,6 +34,7 @@ struct GatheredCounts {
   uint64_t total_bytes = 0;  // of all ranks to all ranks
 };
 /// `pack_outputs`: receivers did not say where they want what comes; it is packed in rank order.
-GatheredCounts read_counts(const topology::Cluster& cluster, int node, const CountEntry* output, bool pack_outputs = false);
+GatheredCounts read_counts(const topology::Cluster& cluster, int node, const CountEntry* output,
+                           bool pack_outputs = false);
 
 }  // namespace epccl::algorithms

@@ -41,7 +41,8 @@ Exchange Exchange::of_node(int ranks, const std::vector<int>& locals, std::vecto
   Exchange exchange;
   exchange.ranks_ = ranks;
   exchange.row_of_.assign(static_cast<size_t>(ranks), -1);
-  for (size_t i = 0; i < locals.size(); ++i) exchange.row_of_[static_cast<size_t>(locals[i])] = static_cast<int>(i);
+  for (size_t i = 0; i < locals.size(); ++i)
+    exchange.row_of_[static_cast<size_t>(locals[i])] = static_cast<int>(i);
   exchange.rows_ = std::move(rows);
   exchange.input_offsets_ = std::move(input_offsets);
   exchange.columns_ = std::move(columns);
@@ -54,8 +55,8 @@ std::vector<plan::Transfer> Exchange::transfers() const {
   for (int source = 0; source < ranks_; ++source)
     for (int destination = 0; destination < ranks_; ++destination)
       if (const uint64_t length = bytes(source, destination); length > 0)
-        list.push_back({source, input_offset(source, destination), destination, output_offset(destination, source),
-                        length});
+        list.push_back({source, input_offset(source, destination), destination,
+                        output_offset(destination, source), length});
   return list;
 }
 

@@ -36,17 +36,20 @@ class Exchange {
     if (uniform_) return block_;
     const int row = row_of_[static_cast<size_t>(source)];
     if (row >= 0) return rows_[static_cast<size_t>(row)][static_cast<size_t>(destination)];
-    return columns_[static_cast<size_t>(row_of_[static_cast<size_t>(destination)])][static_cast<size_t>(source)];
+    return columns_[static_cast<size_t>(row_of_[static_cast<size_t>(destination)])]
+                   [static_cast<size_t>(source)];
   }
   /// Where in `source`'s input the block for `destination` starts; `source` must be on the node.
   uint64_t input_offset(int source, int destination) const {
     if (uniform_) return block_ * static_cast<uint64_t>(destination);
-    return input_offsets_[static_cast<size_t>(row_of_[static_cast<size_t>(source)])][static_cast<size_t>(destination)];
+    return input_offsets_[static_cast<size_t>(row_of_[static_cast<size_t>(source)])]
+                         [static_cast<size_t>(destination)];
   }
   /// Where in `destination`'s output the block of `source` goes; `destination` must be on the node.
   uint64_t output_offset(int destination, int source) const {
     if (uniform_) return block_ * static_cast<uint64_t>(source);
-    return output_offsets_[static_cast<size_t>(row_of_[static_cast<size_t>(destination)])][static_cast<size_t>(source)];
+    return output_offsets_[static_cast<size_t>(row_of_[static_cast<size_t>(destination)])]
+                          [static_cast<size_t>(source)];
   }
 
   /// What the collective must do, for the verifier; only for uniform() and packed().

@@ -28,7 +28,9 @@ plan::RankPlan build_flat(const topology::Cluster& cluster, const Exchange& exch
     const uint64_t bytes = exchange.bytes(rank, destination);
     if (cluster.node_of(destination) == node || bytes == 0) continue;
     const std::array after{window.wait_for(bytes)};
-    window.add(builder.send(destination, 0, builder.input(exchange.input_offset(rank, destination)), bytes, after), bytes);
+    window.add(
+        builder.send(destination, 0, builder.input(exchange.input_offset(rank, destination)), bytes, after),
+        bytes);
   }
   append_local_exchange(builder, cluster, exchange, rank, parameters);
   return std::move(builder).take();

@@ -28,7 +28,11 @@ class LocalExchange {
  public:
   LocalExchange(Builder& builder, const topology::Cluster& cluster, const Exchange& exchange, int rank,
                 const Parameters& parameters)
-      : builder_(builder), exchange_(exchange), parameters_(parameters), rank_(rank), slot_(slot_bytes(parameters, exchange)) {
+      : builder_(builder),
+        exchange_(exchange),
+        parameters_(parameters),
+        rank_(rank),
+        slot_(slot_bytes(parameters, exchange)) {
     members_ = cluster.members(cluster.node_of(rank));
     local_ = cluster.local_of(rank);
     size_ = static_cast<int>(members_.size());
@@ -71,7 +75,8 @@ class LocalExchange {
     std::vector<uint32_t> after;  // the half is free when its readers have consumed it
     for (int distance = 1; distance < size_ && round >= halves; ++distance)
       if (piece(exchange_.bytes(rank_, peer(distance)), round - halves) > 0)
-        after.push_back(builder_.wait(0, peer(distance), local_done_slot, static_cast<uint32_t>(round - halves + 1)));
+        after.push_back(
+            builder_.wait(0, peer(distance), local_done_slot, static_cast<uint32_t>(round - halves + 1)));
     std::vector<uint32_t> posted_after{last_ready_};
     for (int position = 0; position < size_; ++position) {
       if (position == local_) continue;
@@ -98,11 +103,12 @@ class LocalExchange {
       if (bytes == 0) continue;
       const std::array ready{builder_.wait(2, source, local_ready_slot, static_cast<uint32_t>(round + 1))};
       copies.push_back(builder_.copy(2, {source, Buffer::scratch, staged_offset(local_, round)},
-                                     builder_.output(exchange_.output_offset(rank_, source) + round * slot_), bytes,
-                                     ready));
+                                     builder_.output(exchange_.output_offset(rank_, source) + round * slot_),
+                                     bytes, ready));
     }
     // Only senders that reuse the half wait for this.
-    if (recv_rounds > halves) last_consumed_ = builder_.post(2, local_done_slot, static_cast<uint32_t>(round + 1), copies);
+    if (recv_rounds > halves)
+      last_consumed_ = builder_.post(2, local_done_slot, static_cast<uint32_t>(round + 1), copies);
   }
 
   void pull_direct() {
@@ -117,7 +123,8 @@ class LocalExchange {
     }
     if (copies.size() > 1) builder_.post(2, local_done_slot, 1, copies);
     for (int distance = 1; distance < size_; ++distance)
-      if (is_direct(exchange_.bytes(rank_, peer(distance)))) builder_.wait(2, peer(distance), local_done_slot, 1);
+      if (is_direct(exchange_.bytes(rank_, peer(distance))))
+        builder_.wait(2, peer(distance), local_done_slot, 1);
   }
 
   Builder& builder_;
@@ -137,8 +144,8 @@ uint64_t local_scratch_bytes(int local_size, const Parameters& parameters) {
   return local_size > 1 ? count * static_cast<uint64_t>(local_size) * slot_bytes(parameters) : 0;
 }
 
-void append_local_exchange(plan::Builder& builder, const topology::Cluster& cluster, const Exchange& exchange, int rank,
-                           const Parameters& parameters) {
+void append_local_exchange(plan::Builder& builder, const topology::Cluster& cluster, const Exchange& exchange,
+                           int rank, const Parameters& parameters) {
   LocalExchange(builder, cluster, exchange, rank, parameters).append();
 }
 

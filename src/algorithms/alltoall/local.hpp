@@ -14,8 +14,8 @@ namespace epccl::algorithms {
 uint64_t local_scratch_bytes(int local_size, const Parameters& parameters);
 
 /// Appends this rank's part, the block to itself included. Uses slots local_ready_slot and local_done_slot.
-void append_local_exchange(plan::Builder& builder, const topology::Cluster& cluster, const Exchange& exchange, int rank,
-                           const Parameters& parameters);
+void append_local_exchange(plan::Builder& builder, const topology::Cluster& cluster, const Exchange& exchange,
+                           int rank, const Parameters& parameters);
 
 inline constexpr uint16_t local_ready_slot = 0;
 inline constexpr uint16_t local_done_slot = 1;

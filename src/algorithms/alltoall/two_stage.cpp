@@ -20,16 +20,22 @@ constexpr uint16_t arrived_slot = first_free_slot + 1;  // a relay: rounds that 
 constexpr uint16_t first_pair_slot = first_free_slot + 2;
 
 // A rank's counter of the rounds it has packed for the carrier at `local`, and consumed from the relay at `local`.
-uint16_t packed_slot(int local) { return static_cast<uint16_t>(first_pair_slot + 2 * local); }
-uint16_t consumed_slot(int local) { return static_cast<uint16_t>(first_pair_slot + 2 * local + 1); }
+uint16_t packed_slot(int local) {
+  return static_cast<uint16_t>(first_pair_slot + 2 * local);
+}
+uint16_t consumed_slot(int local) {
+  return static_cast<uint16_t>(first_pair_slot + 2 * local + 1);
+}
 
-uint32_t value_of(size_t round) { return static_cast<uint32_t>(round + 1); }
+uint32_t value_of(size_t round) {
+  return static_cast<uint32_t>(round + 1);
+}
 
 /// A block within a message.
 struct Piece {
-  int source = 0;       // ranks
+  int source = 0;  // ranks
   int destination = 0;
-  uint64_t begin = 0;   // within the message
+  uint64_t begin = 0;  // within the message
   uint64_t bytes = 0;
 };
 
@@ -126,10 +132,12 @@ class TwoStage {
 
   // Adds the steps of the rounds that had the ring space of round `r` before. (The one the previous round took last may
   // reach into this one's space; those before it do not.)
-  static void add_reused(const Schedule& schedule, size_t r, const StepsOfRounds& steps, std::vector<uint32_t>& after) {
+  static void add_reused(const Schedule& schedule, size_t r, const StepsOfRounds& steps,
+                         std::vector<uint32_t>& after) {
     const int first = r == 0 ? 0 : std::max(0, schedule.rounds[r - 1].reuses);
     for (int reused = first; reused <= schedule.rounds[r].reuses; ++reused)
-      after.insert(after.end(), steps[static_cast<size_t>(reused)].begin(), steps[static_cast<size_t>(reused)].end());
+      after.insert(after.end(), steps[static_cast<size_t>(reused)].begin(),
+                   steps[static_cast<size_t>(reused)].end());
   }
 
   // After these a relay may overwrite the ring space of round `r`: every other rank, and the relay itself, has consumed
@@ -140,29 +148,32 @@ class TwoStage {
     if (reuses < 0) return free;
     for (size_t local = 0; local < members_.size() && !push_; ++local)
       if (static_cast<int>(local) != local_)
-        free.push_back(builder_.wait(1, members_[local], consumed_slot(local_), value_of(static_cast<size_t>(reuses))));
+        free.push_back(
+            builder_.wait(1, members_[local], consumed_slot(local_), value_of(static_cast<size_t>(reuses))));
     add_reused(schedule, r, own_pulls, free);
     return free;
   }
 
   // Blocks of message `message` that `keep(source, destination)` selects and that lie in [begin, end), cut to it.
   template <typename Keep, typename Use>
-  void for_pieces(const NodeMessage& message, int source_node, int destination_node, uint64_t begin, uint64_t end,
-                  Keep keep, Use use) const {
+  void for_pieces(const NodeMessage& message, int source_node, int destination_node, uint64_t begin,
+                  uint64_t end, Keep keep, Use use) const {
     uint64_t position = 0;
     for (int local = message.first_source; local < message.last_source && position < end; ++local) {
       const int source = cluster_.rank_at(source_node, local);
       for (const int destination : cluster_.members(destination_node)) {
         const uint64_t bytes = exchange_.bytes(source, destination);
         const uint64_t from = std::max(begin, position), to = std::min(end, position + bytes);
-        if (from < to && keep(source, destination)) use(Piece{source, destination, position, bytes}, from, to);
+        if (from < to && keep(source, destination))
+          use(Piece{source, destination, position, bytes}, from, to);
         position += bytes;
       }
     }
   }
 
   // Copies this rank's blocks of one round of the relay at `relay` to the output.
-  std::vector<uint32_t> pull_round(const Schedule& schedule, size_t r, int relay, Builder::Dependencies after) {
+  std::vector<uint32_t> pull_round(const Schedule& schedule, size_t r, int relay,
+                                   Builder::Dependencies after) {
     std::vector<uint32_t> copies;
     const Location ring{members_[static_cast<size_t>(relay)], Buffer::scratch, 0};
     for (size_t i = schedule.rounds[r].first_item; i < schedule.rounds[r].last_item; ++i) {
@@ -184,11 +195,13 @@ class TwoStage {
 
   // Copies every block of one round of this relay to the output it is for. Peers must be in the call: that is what their
   // first post of the local exchange says.
-  std::vector<uint32_t> push_round(const Schedule& schedule, size_t r, const std::vector<uint32_t>& received) {
+  std::vector<uint32_t> push_round(const Schedule& schedule, size_t r,
+                                   const std::vector<uint32_t>& received) {
     if (peer_is_here_.empty()) {
       for (size_t local = 0; local < members_.size(); ++local)
-        peer_is_here_.push_back(static_cast<int>(local) == local_ ? Builder::none
-                                                                  : builder_.wait(2, members_[local], local_ready_slot, 1));
+        peer_is_here_.push_back(static_cast<int>(local) == local_
+                                    ? Builder::none
+                                    : builder_.wait(2, members_[local], local_ready_slot, 1));
     }
     std::vector<uint32_t> copies;
     for (size_t i = schedule.rounds[r].first_item; i < schedule.rounds[r].last_item; ++i) {
@@ -205,8 +218,8 @@ class TwoStage {
             [&](const Piece& piece, uint64_t from, uint64_t to) {
               const Location target{target_rank, Buffer::output,
                                     exchange_.output_offset(target_rank, piece.source) + from - piece.begin};
-              const uint32_t step =
-                  builder_.copy(2, builder_.scratch(item.offset + from - item.begin), target, to - from, after);
+              const uint32_t step = builder_.copy(2, builder_.scratch(item.offset + from - item.begin),
+                                                  target, to - from, after);
               if (copies.empty() || copies.back() != step) copies.push_back(step);
             });
       }
@@ -274,17 +287,20 @@ class TwoStage {
     const Item& item = schedule.items[i];
     const NodeMessage& message = schedule.messages[static_cast<size_t>(item.message)];
     Location where;
-    if (layout_.carries_alone() && contiguous_in_input(message, item, where)) return send(message, item, where, {});
+    if (layout_.carries_alone() && contiguous_in_input(message, item, where))
+      return send(message, item, where, {});
     std::vector<uint32_t> ready, free;
     add_reused(schedule, r, sends, free);
     if (is_source_of(message, local_)) pack_item(message, item, rank_, free, ready);
     for (int local = message.first_source; local < message.last_source; ++local)
       if (local != local_ && has_bytes(message, item, local))
-        ready.push_back(builder_.wait(1, members_[static_cast<size_t>(local)], packed_slot(local_), value_of(r)));
+        ready.push_back(
+            builder_.wait(1, members_[static_cast<size_t>(local)], packed_slot(local_), value_of(r)));
     return send(message, item, builder_.scratch(item.offset), std::move(ready));
   }
 
-  uint32_t send(const NodeMessage& message, const Item& item, const Location& from, std::vector<uint32_t> after) {
+  uint32_t send(const NodeMessage& message, const Item& item, const Location& from,
+                std::vector<uint32_t> after) {
     const uint64_t bytes = item.end - item.begin;
     after.push_back(window_.wait_for(bytes));
     const uint32_t step = builder_.send(message.peer_rank, item.chunk, from, bytes, after);

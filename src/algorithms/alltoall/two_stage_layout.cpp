@@ -108,7 +108,8 @@ void TwoStageLayout::cut(Schedule& schedule, uint64_t ring_begin) const {
         const uint64_t end = std::min(schedule.messages[m].bytes, begin + chunk_bytes_);
         if (round_bytes >= chunk_bytes_) {
           // A round is never cut by the ring's end.
-          if (position % ring_bytes_ + 2 * chunk_bytes_ > ring_bytes_) position += ring_bytes_ - position % ring_bytes_;
+          if (position % ring_bytes_ + 2 * chunk_bytes_ > ring_bytes_)
+            position += ring_bytes_ - position % ring_bytes_;
           schedule.rounds.push_back({schedule.items.size(), schedule.items.size(), -1});
           round_begin.push_back(position);
           round_bytes = 0;

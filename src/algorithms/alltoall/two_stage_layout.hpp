@@ -53,7 +53,8 @@ struct Schedule {
 
 class TwoStageLayout {
  public:
-  TwoStageLayout(const topology::Cluster& cluster, const Exchange& exchange, int node, const Parameters& parameters);
+  TwoStageLayout(const topology::Cluster& cluster, const Exchange& exchange, int node,
+                 const Parameters& parameters);
 
   /// What the rank at `local` of this node carries to other nodes, and relays from them.
   Schedule outgoing(int local) const;

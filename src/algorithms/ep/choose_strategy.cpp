@@ -12,9 +12,12 @@ constexpr double not_overlapped = 0.5;
 
 const char* to_string(Strategy strategy) {
   switch (strategy) {
-    case Strategy::flat: return "flat";
-    case Strategy::gather: return "gather";
-    case Strategy::dedup: return "dedup";
+    case Strategy::flat:
+      return "flat";
+    case Strategy::gather:
+      return "gather";
+    case Strategy::dedup:
+      return "dedup";
   }
   return "?";
 }
@@ -32,16 +35,18 @@ static double predict(Strategy strategy, const topology::Cluster& cluster, const
     const double bytes = static_cast<double>(load.rows) * static_cast<double>(row_bytes);
     const double wire = bytes / rate;
     const double cores =
-        (static_cast<double>(load.messages) * cost.message_overhead + passes * bytes / cost.copy_rate) / std::max(cost.cores_per_node, 0.01);
+        (static_cast<double>(load.messages) * cost.message_overhead + passes * bytes / cost.copy_rate) /
+        std::max(cost.cores_per_node, 0.01);
     most = std::max(most, std::max(wire, cores) + not_overlapped * std::min(wire, cores));
   }
   const double hops = strategy == Strategy::flat ? 1 : 2;
   return most + (cluster.nodes() > 1 ? cost.network_latency : 0) + hops * cost.signal_latency;
 }
 
-Result<StrategyChoice> choose_strategy(const topology::Cluster& cluster, const std::array<std::vector<NodeLoad>, 3>& loads,
-                                       const std::array<bool, 3>& possible, uint64_t row_bytes, const CostParameters& cost,
-                                       std::optional<Strategy> forced) {
+Result<StrategyChoice> choose_strategy(const topology::Cluster& cluster,
+                                       const std::array<std::vector<NodeLoad>, 3>& loads,
+                                       const std::array<bool, 3>& possible, uint64_t row_bytes,
+                                       const CostParameters& cost, std::optional<Strategy> forced) {
   StrategyChoice choice;
   double best = -1;
   for (const Strategy strategy : {Strategy::dedup, Strategy::flat, Strategy::gather}) {
@@ -53,7 +58,8 @@ Result<StrategyChoice> choose_strategy(const topology::Cluster& cluster, const s
     choice.strategy = strategy;
   }
   if (best < 0)
-    return error(Code::invalid_argument, "rows of {} bytes do not fit into scratch{}{}: raise EPCCL_SCRATCH_SIZE", row_bytes,
+    return error(Code::invalid_argument,
+                 "rows of {} bytes do not fit into scratch{}{}: raise EPCCL_SCRATCH_SIZE", row_bytes,
                  forced ? " with strategy " : "", forced ? to_string(*forced) : "");
   return choice;
 }

@@ -25,8 +25,9 @@ struct StrategyChoice {
 
 /// `loads[strategy][node]`; `possible[strategy]`: rows fit into scratch. A pure function of its arguments: equal on every rank.
 /// Error when no strategy, or not the `forced` one, is possible.
-Result<StrategyChoice> choose_strategy(const topology::Cluster& cluster, const std::array<std::vector<NodeLoad>, 3>& loads,
-                                       const std::array<bool, 3>& possible, uint64_t row_bytes, const CostParameters& cost,
-                                       std::optional<Strategy> forced);
+Result<StrategyChoice> choose_strategy(const topology::Cluster& cluster,
+                                       const std::array<std::vector<NodeLoad>, 3>& loads,
+                                       const std::array<bool, 3>& possible, uint64_t row_bytes,
+                                       const CostParameters& cost, std::optional<Strategy> forced);
 
 }  // namespace epccl::algorithms

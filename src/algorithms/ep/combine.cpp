@@ -3,9 +3,9 @@
 
 #include "algorithms/alltoall/send_window.hpp"
 #include "algorithms/ep/dispatch.hpp"
-#include "algorithms/node_gate.hpp"
 #include "algorithms/ep/ring.hpp"
 #include "algorithms/ep/turns.hpp"
+#include "algorithms/node_gate.hpp"
 
 namespace epccl::algorithms {
 namespace {
@@ -14,7 +14,8 @@ using plan::Builder;
 
 class Combine {
  public:
-  Combine(const topology::Cluster& cluster, const TokenExchange& exchange, int rank, const TokenParameters& parameters)
+  Combine(const topology::Cluster& cluster, const TokenExchange& exchange, int rank,
+          const TokenParameters& parameters)
       : builder_(rank),
         cluster_(cluster),
         exchange_(exchange),
@@ -56,11 +57,12 @@ class Combine {
     std::vector<uint32_t> after = node_ready_;
     const Ring::Space space = send_ring_.take(bytes, after);
     const plan::Location ring = builder_.scratch(space.offset);
-    const uint32_t reduced =
-        builder_.reduce_rows(0, stream.first_sum + first, node_inputs_, {ring}, rows, parameters_.row_bytes, after);
+    const uint32_t reduced = builder_.reduce_rows(0, stream.first_sum + first, node_inputs_, {ring}, rows,
+                                                  parameters_.row_bytes, after);
     reduced_.push_back(reduced);
     const std::array ready{reduced, window_.wait_for(bytes)};
-    const uint32_t sent = builder_.send(stream.source, static_cast<uint32_t>(block), ring, rows, parameters_.row_bytes, ready);
+    const uint32_t sent =
+        builder_.send(stream.source, static_cast<uint32_t>(block), ring, rows, parameters_.row_bytes, ready);
     window_.add(sent, bytes);
     send_ring_.in_use_until(space, sent);
   }
@@ -77,13 +79,14 @@ class Combine {
       std::vector<uint32_t> free;
       spaces.push_back(recv_ring_.take(rows.rows * parameters_.row_bytes, free));
       sources.back() = {builder_.scratch(spaces.back().offset), stream.blocks.begin[block]};
-      after.push_back(builder_.recv(stream.relay, static_cast<uint32_t>(block), builder_.scratch(spaces.back().offset), rows,
-                                    parameters_.row_bytes, free));
+      after.push_back(builder_.recv(stream.relay, static_cast<uint32_t>(block),
+                                    builder_.scratch(spaces.back().offset), rows, parameters_.row_bytes,
+                                    free));
     }
     const uint32_t first = exchange_.own.blocks.begin[block];
     const plan::Location output = builder_.output(first * parameters_.row_bytes);
-    reduced_.push_back(builder_.reduce_rows(2, exchange_.first_final_sum + first, sources, {output, first}, exchange_.own.blocks.count(block),
-                                            parameters_.row_bytes, after));
+    reduced_.push_back(builder_.reduce_rows(2, exchange_.first_final_sum + first, sources, {output, first},
+                                            exchange_.own.blocks.count(block), parameters_.row_bytes, after));
     for (const Ring::Space& space : spaces) recv_ring_.in_use_until(space, reduced_.back());
   }
 

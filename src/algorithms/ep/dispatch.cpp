@@ -3,9 +3,9 @@
 #include <array>
 
 #include "algorithms/alltoall/send_window.hpp"
-#include "algorithms/node_gate.hpp"
 #include "algorithms/ep/ring.hpp"
 #include "algorithms/ep/turns.hpp"
+#include "algorithms/node_gate.hpp"
 
 namespace epccl::algorithms {
 namespace {
@@ -16,7 +16,8 @@ constexpr size_t turn_blocks = 4;
 
 class Dispatch {
  public:
-  Dispatch(const topology::Cluster& cluster, const TokenExchange& exchange, int rank, const TokenParameters& parameters)
+  Dispatch(const topology::Cluster& cluster, const TokenExchange& exchange, int rank,
+           const TokenParameters& parameters)
       : builder_(rank),
         cluster_(cluster),
         exchange_(exchange),
@@ -31,7 +32,8 @@ class Dispatch {
     NodeGate gate(builder_, cluster_, builder_.rank());
     for_each_message(exchange_.incoming, turn_blocks,
                      [&](const TokenStream& stream, size_t block) { relay(stream, block, gate); });
-    for_each_message(exchange_.outgoing, turn_blocks, [&](const TokenStream& stream, size_t block) { send(stream, block); });
+    for_each_message(exchange_.outgoing, turn_blocks,
+                     [&](const TokenStream& stream, size_t block) { send(stream, block); });
     // Block by block, so that the network is looked after in between.
     for (size_t block = 0; block < exchange_.own.blocks.size(); ++block)
       deliver(1, exchange_.own, block, {builder_.input(0), 0}, Builder::none, gate);
@@ -61,11 +63,12 @@ class Dispatch {
       from = builder_.scratch(space.offset);
       const uint32_t list = stream.tokens == TokenStream::every_token ? stream.tokens : stream.tokens + first;
       const uint32_t first_token = stream.tokens == TokenStream::every_token ? first : 0;
-      packed = builder_.move_rows(0, {builder_.input(first_token * parameters_.row_bytes), first_token, list}, {from}, rows,
-                                  parameters_.row_bytes, free);
+      packed = builder_.move_rows(0, {builder_.input(first_token * parameters_.row_bytes), first_token, list},
+                                  {from}, rows, parameters_.row_bytes, free);
     }
     const std::array after{packed, window_.wait_for(bytes)};
-    const uint32_t sent = builder_.send(stream.relay, static_cast<uint32_t>(block), from, rows, parameters_.row_bytes, after);
+    const uint32_t sent =
+        builder_.send(stream.relay, static_cast<uint32_t>(block), from, rows, parameters_.row_bytes, after);
     window_.add(sent, bytes);
     if (!in_place) send_ring_.in_use_until(space, sent);
   }
@@ -77,7 +80,8 @@ class Dispatch {
     std::vector<uint32_t> free;
     const Ring::Space space = recv_ring_.take(bytes, free);
     const uint32_t received =
-        builder_.recv(stream.source, static_cast<uint32_t>(block), builder_.scratch(space.offset), rows, parameters_.row_bytes, free);
+        builder_.recv(stream.source, static_cast<uint32_t>(block), builder_.scratch(space.offset), rows,
+                      parameters_.row_bytes, free);
     recv_ring_.in_use_until(space, received);
     const size_t first = delivered_.size();
     deliver(2, stream, block, {builder_.scratch(space.offset), stream.blocks.begin[block]}, received, gate);
@@ -85,7 +89,8 @@ class Dispatch {
   }
 
   // Hands out the rows of one block that lie at `from`. Every rank begins with another receiver, so that not all write to one.
-  void deliver(int stage, const TokenStream& stream, size_t block, const Builder::Rows& from, uint32_t here, NodeGate& gate) {
+  void deliver(int stage, const TokenStream& stream, size_t block, const Builder::Rows& from, uint32_t here,
+               NodeGate& gate) {
     const auto start = static_cast<size_t>(cluster_.local_of(builder_.rank())) + 1;
     for (size_t i = 0; i < stream.deliveries.size(); ++i) {
       const Delivery& delivery = stream.deliveries[(start + i) % stream.deliveries.size()];
@@ -97,7 +102,9 @@ class Dispatch {
       source.list = delivery.rows + first;
       const bool listed = delivery.slots != plan::Step::no_list;
       const uint64_t offset = listed ? 0 : (delivery.first_slot + first) * parameters_.row_bytes;
-      const Builder::Rows target{{delivery.rank, plan::Buffer::output, offset}, 0, listed ? delivery.slots + first : plan::Step::no_list};
+      const Builder::Rows target{{delivery.rank, plan::Buffer::output, offset},
+                                 0,
+                                 listed ? delivery.slots + first : plan::Step::no_list};
       delivered_.push_back(builder_.move_rows(stage, source, target, count, parameters_.row_bytes, after));
     }
   }

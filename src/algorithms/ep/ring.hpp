@@ -23,8 +23,10 @@ class Ring {
   Space take(uint64_t bytes, std::vector<uint32_t>& after) {
     if (next_ + bytes > begin_ + bytes_) {
       // What lies behind the last message stays unused this time round, and is met again in the next.
-      std::rotate(taken_.begin(), std::find_if(taken_.begin(), taken_.end(), [this](const Taken& it) { return it.end <= next_; }),
-                  taken_.end());
+      std::rotate(
+          taken_.begin(),
+          std::find_if(taken_.begin(), taken_.end(), [this](const Taken& it) { return it.end <= next_; }),
+          taken_.end());
       next_ = begin_;
     }
     const uint64_t end = next_ + bytes;
@@ -40,7 +42,8 @@ class Ring {
 
   /// `space` is in use until `step` is complete. Every space must be told so before the ring comes round to it.
   void in_use_until(const Space& space, uint32_t step) {
-    const auto it = std::find_if(taken_.rbegin(), taken_.rend(), [&](const Taken& taken) { return taken.id == space.id; });
+    const auto it = std::find_if(taken_.rbegin(), taken_.rend(),
+                                 [&](const Taken& taken) { return taken.id == space.id; });
     if (it != taken_.rend()) it->users.push_back(step);
   }
 

@@ -53,10 +53,11 @@ struct Blocks {
 /// Rows of a stream that go to one rank: two lists of RowTables::rows, of equal length.
 struct Delivery {
   int rank = -1;
-  uint32_t rows = 0;                  // list: rows of the stream (of the own stream: tokens)
-  uint32_t slots = plan::Step::no_list;  // list: rows of the rank's output; without one they follow each other from first_slot
+  uint32_t rows = 0;  // list: rows of the stream (of the own stream: tokens)
+  uint32_t slots = plan::Step::
+      no_list;  // list: rows of the rank's output; without one they follow each other from first_slot
   uint32_t first_slot = 0;
-  Blocks blocks;                      // of both lists
+  Blocks blocks;  // of both lists
 };
 
 struct TokenStream {
@@ -64,10 +65,10 @@ struct TokenStream {
 
   int source = -1;
   int relay = -1;
-  Blocks blocks;                      // of its rows
-  uint32_t tokens = every_token;      // known to the source: list of the rows' tokens
-  std::vector<Delivery> deliveries;   // known to the relay, the ranks in local order
-  uint32_t first_sum = 0;             // known to the relay: sum first_sum + r is what comes back for row r
+  Blocks blocks;                     // of its rows
+  uint32_t tokens = every_token;     // known to the source: list of the rows' tokens
+  std::vector<Delivery> deliveries;  // known to the relay, the ranks in local order
+  uint32_t first_sum = 0;            // known to the relay: sum first_sum + r is what comes back for row r
 };
 
 /// What a dispatch needs, and what a combine needs besides.
@@ -75,23 +76,26 @@ struct TokenStream {
 /// Terms of the relay's sums have the ranks of the node as sources 0, 1, ... by local position. Terms of a token's final sum
 /// have them too, and after them, in the order of `outgoing`, the streams: what their relays send back.
 struct TokenExchange {
-  TokenStream own;                    // to this rank's node; rows are tokens, its blocks cut the tokens
+  TokenStream own;  // to this rank's node; rows are tokens, its blocks cut the tokens
   // The order of streams: by distance from the source's node to the relay's, then from the source's local position to the
   // relay's. The same on both ends.
-  std::vector<TokenStream> outgoing;  // this rank is the source
-  std::vector<TokenStream> incoming;  // this rank is the relay
-  uint32_t first_final_sum = 0;       // sum first_final_sum + t belongs to token t
+  std::vector<TokenStream> outgoing;              // this rank is the source
+  std::vector<TokenStream> incoming;              // this rank is the relay
+  uint32_t first_final_sum = 0;                   // sum first_final_sum + t belongs to token t
   std::shared_ptr<const plan::RowTables> tables;  // lists and counts
-  std::shared_ptr<const plan::RowTables> sums;    // sums, and the same counts; null until a combine needs them
+  std::shared_ptr<const plan::RowTables> sums;  // sums, and the same counts; null until a combine needs them
 };
 
 /// Constants of a build. Every rank must use the same.
 struct TokenParameters {
-  uint64_t row_bytes = 0;             // of one row, all its parts
-  uint64_t scratch_bytes = 8 << 20;   // a rank's scratch; the half of it must hold one message, and one block of a combine
+  uint64_t row_bytes = 0;  // of one row, all its parts
+  uint64_t scratch_bytes =
+      8 << 20;  // a rank's scratch; the half of it must hold one message, and one block of a combine
   uint64_t send_window = 512 << 10;
-  uint32_t turn_blocks = 1;           // of a combine: the half of scratch must hold as many blocks of any source, twice
-  bool contiguous_input = false;      // a row's parts lie together in the input: all tokens can be sent from there
+  uint32_t turn_blocks =
+      1;  // of a combine: the half of scratch must hold as many blocks of any source, twice
+  bool contiguous_input =
+      false;  // a row's parts lie together in the input: all tokens can be sent from there
 };
 
 }  // namespace epccl::algorithms

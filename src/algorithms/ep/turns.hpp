@@ -16,7 +16,8 @@ void for_each_message(const std::vector<TokenStream>& streams, size_t turn_block
   for (const TokenStream& stream : streams) blocks = std::max(blocks, stream.blocks.size());
   for (size_t first = 0; first < blocks; first += turn_blocks)
     for (const TokenStream& stream : streams)
-      for (size_t block = first; block < std::min(first + turn_blocks, stream.blocks.size()); ++block) use(stream, block);
+      for (size_t block = first; block < std::min(first + turn_blocks, stream.blocks.size()); ++block)
+        use(stream, block);
 }
 
 }  // namespace epccl::algorithms

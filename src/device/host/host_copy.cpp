@@ -13,7 +13,8 @@ namespace {
 #if defined(__x86_64__)
 constexpr size_t line = 64;
 
-__attribute__((target("avx2"))) void stream_lines(std::byte* destination, const std::byte* source, size_t lines) {
+__attribute__((target("avx2"))) void stream_lines(std::byte* destination, const std::byte* source,
+                                                  size_t lines) {
   for (size_t i = 0; i < lines; ++i, source += line, destination += line) {
     _mm_prefetch(reinterpret_cast<const char*>(source + 8 * line), _MM_HINT_NTA);
     const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
@@ -50,8 +51,8 @@ void copy_bytes(void* destination, const void* source, size_t bytes, bool stream
   std::memcpy(destination, source, bytes);
 }
 
-void copy_rows(std::byte* destination, uint64_t destination_stride, const std::byte* source, uint64_t source_stride,
-               size_t bytes, uint32_t rows, bool streaming) {
+void copy_rows(std::byte* destination, uint64_t destination_stride, const std::byte* source,
+               uint64_t source_stride, size_t bytes, uint32_t rows, bool streaming) {
   for (uint32_t row = 0; row < rows; ++row, destination += destination_stride, source += source_stride)
     copy_bytes(destination, source, bytes, streaming);
 }

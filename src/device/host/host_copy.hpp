@@ -11,7 +11,7 @@ namespace epccl::device {
 void copy_bytes(void* destination, const void* source, size_t bytes, bool streaming);
 
 /// `rows` rows of `bytes`, strides apart.
-void copy_rows(std::byte* destination, uint64_t destination_stride, const std::byte* source, uint64_t source_stride,
-               size_t bytes, uint32_t rows, bool streaming);
+void copy_rows(std::byte* destination, uint64_t destination_stride, const std::byte* source,
+               uint64_t source_stride, size_t bytes, uint32_t rows, bool streaming);
 
 }  // namespace epccl::device

@@ -39,7 +39,7 @@ Result<void*> allocate_window(size_t size) {
   if (!fd) return system_error(errno, fmt::format("memfd_create for {} bytes", size));
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0)
     return system_error(errno, fmt::format("ftruncate of a memfd to {} bytes", size));
-  struct stat info{};
+  struct stat info {};
   if (fstat(fd.get(), &info) != 0) return system_error(errno, "fstat of a memfd");
   void* address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (address == MAP_FAILED) return system_error(errno, fmt::format("mmap of {} bytes", size));
@@ -53,7 +53,8 @@ Status free_window(void* address) {
   const std::unique_lock lock(registry().mutex);
   const auto it = registry().windows.find(reinterpret_cast<uintptr_t>(address));
   if (it == registry().windows.end())
-    return error(Code::invalid_argument, "{} was not returned by epcclMemAlloc, or is freed already", address);
+    return error(Code::invalid_argument, "{} was not returned by epcclMemAlloc, or is freed already",
+                 address);
   munmap(address, it->second.size);
   registry().windows.erase(it);
   return {};
@@ -75,13 +76,14 @@ Result<std::byte*> map_window(const WindowRef& ref, Pages pages) {
   const std::string path = fmt::format("/proc/{}/fd/{}", ref.pid, ref.fd);
   const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!fd) return system_error(errno, "open of " + path);
-  struct stat info{};
+  struct stat info {};
   if (fstat(fd.get(), &info) != 0) return system_error(errno, "fstat of " + path);
   if (info.st_ino != ref.inode || static_cast<uint64_t>(info.st_size) < ref.size)
     return error(Code::remote_error, "{} is not the window it was: freed while in use?", path);
   const int flags = pages == Pages::all ? MAP_SHARED | MAP_POPULATE : MAP_SHARED;
   void* address = mmap(nullptr, ref.size, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
-  if (address == MAP_FAILED) return system_error(errno, fmt::format("mmap of {} bytes of {}", ref.size, path));
+  if (address == MAP_FAILED)
+    return system_error(errno, fmt::format("mmap of {} bytes of {}", ref.size, path));
   return static_cast<std::byte*>(address);
 }
 

@@ -9,7 +9,9 @@ thread_local const HostStream* current = nullptr;  // whose thread this is
 
 }  // namespace
 
-bool HostStream::runs_unwatched() { return current != nullptr && current->watchers_->load(std::memory_order_relaxed) == 0; }
+bool HostStream::runs_unwatched() {
+  return current != nullptr && current->watchers_->load(std::memory_order_relaxed) == 0;
+}
 
 HostStream::HostStream() : thread_([this] { run(); }) {}
 

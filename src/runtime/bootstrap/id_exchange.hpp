@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "base/status.hpp"
 #include "base/net.hpp"
+#include "base/status.hpp"
 #include "runtime/bootstrap/unique_id.hpp"
 
 namespace epccl::runtime {

@@ -19,9 +19,9 @@
 namespace epccl::runtime {
 namespace {
 
-constexpr double caller_patience = 5;  // seconds rank 0 gives one connection
-constexpr double port_patience = 2;    // seconds a rank gives one port to say something
-constexpr double retry_pause = 0.05;   // seconds between rounds over the ports
+constexpr double caller_patience = 5;     // seconds rank 0 gives one connection
+constexpr double port_patience = 2;       // seconds a rank gives one port to say something
+constexpr double retry_pause = 0.05;      // seconds between rounds over the ports
 constexpr double free_port_patience = 2;  // seconds rank 0 waits for one of its ports to become free
 constexpr size_t max_callers = 1024;
 constexpr std::array<char, 8> magic = {'E', 'P', 'C', 'C', 'L', '-', 'H', 'O'};

@@ -13,7 +13,7 @@ struct LaunchEnv {
   std::string launcher;  // "epccl-run", "torchrun", "slurm", "openmpi", "mpich", "pmi", "pmix"
   int rank = 0;
   int ranks = 1;
-  int local_rank = -1;  // -1: not told
+  int local_rank = -1;     // -1: not told
   std::string rendezvous;  // "host:port" where the launcher names one (MASTER_ADDR:MASTER_PORT), else ""
   int local_ranks = -1;    // ranks on this node; -1: not told
   int nodes = -1;          // nodes of the job; -1: not told

@@ -4,9 +4,9 @@
 //   128
 #pragma once
 
+#include "base/net.hpp"
 #include "base/status.hpp"
 #include "runtime/bootstrap/handshake.hpp"
-#include "base/net.hpp"
 #include "runtime/bootstrap/unique_id.hpp"
 
 namespace epccl::runtime {

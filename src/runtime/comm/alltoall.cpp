@@ -21,16 +21,19 @@ algorithms::Choice AlltoallRunner::choose(uint64_t bytes_per_pair) const {
   return algorithms::choose(cluster_, {bytes_per_pair}, cost_, config_.parameters, forced, config_.carriers);
 }
 
-CompiledPlan AlltoallRunner::build(const algorithms::Choice& choice, const algorithms::Exchange& exchange) const {
+CompiledPlan AlltoallRunner::build(const algorithms::Choice& choice,
+                                   const algorithms::Exchange& exchange) const {
   algorithms::Parameters parameters = config_.parameters;
   parameters.carriers = choice.carriers;
   parameters.push = choice.push;
-  return compile(algorithms::build_alltoall(choice.algorithm, cluster_, exchange, rank_, parameters), cluster_);
+  return compile(algorithms::build_alltoall(choice.algorithm, cluster_, exchange, rank_, parameters),
+                 cluster_);
 }
 
 void AlltoallRunner::log_choice(const std::string& text, const algorithms::Choice& choice) const {
   if (!log::enabled(log::Level::info, log::coll)) return;
-  log::info(log::coll, rank_, "{} algo={} carriers={} transport=shm{} predicted_us={:.1f} flat_us={:.1f} two_stage_us={:.1f}{}",
+  log::info(log::coll, rank_,
+            "{} algo={} carriers={} transport=shm{} predicted_us={:.1f} flat_us={:.1f} two_stage_us={:.1f}{}",
             text, to_string(choice.algorithm), choice.carriers, executor_.network_suffix(),
             choice.seconds * 1e6, choice.flat_seconds * 1e6, choice.two_stage_seconds * 1e6,
             config_.algorithm ? " (forced)" : "");
@@ -55,33 +58,39 @@ Status AlltoallRunner::alltoall(const AlltoallCall& call) {
 
 Status AlltoallRunner::check_counts(const AlltoallvCall& call, const algorithms::Exchange& exchange) const {
   for (int source = 0; source < cluster_.ranks(); ++source) {
-    const uint64_t sent = exchange.bytes(source, rank_), expected = call.recv_bytes[static_cast<size_t>(source)];
+    const uint64_t sent = exchange.bytes(source, rank_),
+                   expected = call.recv_bytes[static_cast<size_t>(source)];
     if (sent != expected)
-      return error(Code::invalid_usage, "alltoallv: rank {} sends {} bytes to rank {}, which expects {}", source, sent,
-                   rank_, expected);
+      return error(Code::invalid_usage, "alltoallv: rank {} sends {} bytes to rank {}, which expects {}",
+                   source, sent, rank_, expected);
   }
   return {};
 }
 
 Status AlltoallRunner::gather_counts(const std::string& text, const std::vector<uint64_t>& send_bytes,
-                                     const std::vector<uint64_t>& send_offsets, const std::vector<uint64_t>& recv_offsets) {
+                                     const std::vector<uint64_t>& send_offsets,
+                                     const std::vector<uint64_t>& recv_offsets) {
   const auto ranks = static_cast<size_t>(cluster_.ranks());
   if (counts_plan_.steps.empty()) {
     counts_plan_ = compile(algorithms::build_counts_exchange(cluster_, rank_), cluster_);
     counts_in_.resize(ranks + 1);
-    counts_out_.resize(algorithms::counts_output_bytes(cluster_, cluster_.node_of(rank_)) / sizeof(algorithms::CountEntry));
+    counts_out_.resize(algorithms::counts_output_bytes(cluster_, cluster_.node_of(rank_)) /
+                       sizeof(algorithms::CountEntry));
   }
-  for (size_t peer = 0; peer < ranks; ++peer) counts_in_[peer] = {send_bytes[peer], send_offsets[peer], recv_offsets[peer]};
+  for (size_t peer = 0; peer < ranks; ++peer)
+    counts_in_[peer] = {send_bytes[peer], send_offsets[peer], recv_offsets[peer]};
   counts_in_[ranks] = {std::accumulate(send_bytes.begin(), send_bytes.end(), uint64_t{0}), 0, 0};
-  return executor_.run(counts_plan_, {executor_.next_sequence(), counts_in_.data(), counts_out_.data(), text, nullptr});
+  return executor_.run(counts_plan_,
+                       {executor_.next_sequence(), counts_in_.data(), counts_out_.data(), text, nullptr});
 }
 
-Status AlltoallRunner::run_gathered(const std::string& text, const algorithms::GatheredCounts& gathered, const void* input,
-                                    void* output) {
+Status AlltoallRunner::run_gathered(const std::string& text, const algorithms::GatheredCounts& gathered,
+                                    const void* input, void* output) {
   const auto ranks = static_cast<uint64_t>(cluster_.ranks());
   const algorithms::Choice choice = choose(gathered.total_bytes / (ranks * ranks));
   log_choice(text, choice);
-  return executor_.run(build(choice, gathered.exchange), {executor_.next_sequence(), input, output, text, nullptr});
+  return executor_.run(build(choice, gathered.exchange),
+                       {executor_.next_sequence(), input, output, text, nullptr});
 }
 
 Status AlltoallRunner::alltoallv(const AlltoallvCall& call) {
@@ -92,9 +101,10 @@ Status AlltoallRunner::alltoallv(const AlltoallvCall& call) {
   return run_gathered(text, gathered, call.input, call.output);
 }
 
-Status AlltoallRunner::alltoallv_unknown(const char* what, const void* input, const std::vector<uint64_t>& send_bytes,
-                                         const std::vector<uint64_t>& send_offsets, std::vector<std::byte>& received,
-                                         std::vector<uint64_t>& offsets) {
+Status AlltoallRunner::alltoallv_unknown(const char* what, const void* input,
+                                         const std::vector<uint64_t>& send_bytes,
+                                         const std::vector<uint64_t>& send_offsets,
+                                         std::vector<std::byte>& received, std::vector<uint64_t>& offsets) {
   const auto ranks = static_cast<size_t>(cluster_.ranks());
   EPCCL_TRY(gather_counts(what, send_bytes, send_offsets, std::vector<uint64_t>(ranks)));
   const auto gathered = algorithms::read_counts(cluster_, cluster_.node_of(rank_), counts_out_.data(), true);

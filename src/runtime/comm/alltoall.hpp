@@ -57,7 +57,8 @@ class AlltoallRunner {
   void log_choice(const std::string& text, const algorithms::Choice& choice) const;
   Status gather_counts(const std::string& text, const std::vector<uint64_t>& send_bytes,
                        const std::vector<uint64_t>& send_offsets, const std::vector<uint64_t>& recv_offsets);
-  Status run_gathered(const std::string& text, const algorithms::GatheredCounts& gathered, const void* input, void* output);
+  Status run_gathered(const std::string& text, const algorithms::GatheredCounts& gathered, const void* input,
+                      void* output);
   Status check_counts(const AlltoallvCall& call, const algorithms::Exchange& exchange) const;
 
   const topology::Cluster& cluster_;

@@ -15,7 +15,8 @@ Result<std::optional<Algorithm>> parse_algorithm(const std::string& text) {
 }
 
 Result<NetworkKind> parse_network(const std::string& text) {
-  for (const NetworkKind kind : {NetworkKind::automatic, NetworkKind::tcp, NetworkKind::ucx, NetworkKind::none})
+  for (const NetworkKind kind :
+       {NetworkKind::automatic, NetworkKind::tcp, NetworkKind::ucx, NetworkKind::none})
     if (text == to_string(kind)) return kind;
   return error(Code::invalid_argument, "EPCCL_NET=\"{}\" is unknown: auto, tcp, ucx or none", text);
 }
@@ -35,7 +36,8 @@ Status read_parameters(CommConfig& config) {
   EPCCL_ASSIGN(config.streaming_bytes, settings::get_bytes("EPCCL_STREAMING_SIZE"));
   EPCCL_ASSIGN(const int64_t carriers, settings::get_integer("EPCCL_CARRIERS"));
   if (carriers < 0 || carriers > transports::node_max_ranks)
-    return error(Code::invalid_argument, "EPCCL_CARRIERS={} is not in 0..{}", carriers, transports::node_max_ranks);
+    return error(Code::invalid_argument, "EPCCL_CARRIERS={} is not in 0..{}", carriers,
+                 transports::node_max_ranks);
   config.carriers = carriers == 0 ? -1 : static_cast<int>(carriers);
   return {};
 }
@@ -44,10 +46,14 @@ Status read_parameters(CommConfig& config) {
 
 const char* to_string(NetworkKind kind) {
   switch (kind) {
-    case NetworkKind::automatic: return "auto";
-    case NetworkKind::tcp: return "tcp";
-    case NetworkKind::ucx: return "ucx";
-    case NetworkKind::none: return "none";
+    case NetworkKind::automatic:
+      return "auto";
+    case NetworkKind::tcp:
+      return "tcp";
+    case NetworkKind::ucx:
+      return "ucx";
+    case NetworkKind::none:
+      return "none";
   }
   return "?";
 }
@@ -76,7 +82,8 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
 std::string CommConfig::agreement() const {
   return fmt::format("algo={} carriers={} chunk={} scratch={} eager={} cma={} net={}",
                      algorithm ? algorithms::to_string(*algorithm) : "auto", carriers, parameters.chunk_bytes,
-                     parameters.scratch_bytes, parameters.eager_limit, allow_direct ? 1 : 0, to_string(network));
+                     parameters.scratch_bytes, parameters.eager_limit, allow_direct ? 1 : 0,
+                     to_string(network));
 }
 
 }  // namespace epccl::runtime

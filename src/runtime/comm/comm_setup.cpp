@@ -5,10 +5,10 @@
 #include <cstring>
 #include <thread>
 
+#include "algorithms/alltoall/counts.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/settings.hpp"
-#include "algorithms/alltoall/counts.hpp"
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/network.hpp"
 #include "runtime/comm/rank_info.hpp"
@@ -31,7 +31,8 @@ Result<std::vector<T>> gather(Bootstrap& bootstrap, const T& mine) {
   EPCCL_ASSIGN(const std::vector<Blob> blobs, bootstrap.allgather(std::as_bytes(std::span(&mine, 1))));
   std::vector<T> values(blobs.size());
   for (size_t rank = 0; rank < blobs.size(); ++rank) {
-    if (blobs[rank].size() != sizeof(T)) return error(Code::internal_error, "rank {} sent {} bytes", rank, blobs[rank].size());
+    if (blobs[rank].size() != sizeof(T))
+      return error(Code::internal_error, "rank {} sent {} bytes", rank, blobs[rank].size());
     std::memcpy(&values[rank], blobs[rank].data(), sizeof(T));
   }
   return values;
@@ -47,7 +48,8 @@ Status open_node_memory(CommParts& parts) {
   const int node = parts.cluster.node_of(parts.rank), local = parts.cluster.local_of(parts.rank);
   transports::SegmentSpec spec;
   spec.local_size = parts.cluster.local_size(node);
-  spec.scratch_bytes = std::max(parts.config.parameters.scratch_bytes, algorithms::counts_scratch_bytes(parts.cluster));
+  spec.scratch_bytes =
+      std::max(parts.config.parameters.scratch_bytes, algorithms::counts_scratch_bytes(parts.cluster));
   spec.ring_bytes = transports::message_rings_bytes(spec.local_size);
   SegmentOffer offer;
   std::optional<transports::NodeSegment> segment;
@@ -85,8 +87,9 @@ Status agree_on_direct_access(CommParts& parts) {
   const auto refused = std::ranges::find(all, 0U);
   parts.direct = refused == all.end();
   if (!parts.direct)
-    log::info(log::shm, parts.rank, "rank {} may not read its peers' memory ({}): copies inside nodes are staged",
-              refused - all.begin(), parts.config.allow_direct ? "process_vm_readv is refused" : "EPCCL_CMA=0");
+    log::info(
+        log::shm, parts.rank, "rank {} may not read its peers' memory ({}): copies inside nodes are staged",
+        refused - all.begin(), parts.config.allow_direct ? "process_vm_readv is refused" : "EPCCL_CMA=0");
   return {};
 }
 
@@ -115,8 +118,8 @@ Result<CommParts> set_up(const UniqueId& id, int rank, int ranks, const CommOpti
   for (int node = 0; node < parts.cluster.nodes(); ++node)
     parts.hosts.emplace_back(infos[static_cast<size_t>(parts.cluster.rank_at(node, 0))].host.data());
   if (parts.cluster.max_local_size() > transports::node_max_ranks)
-    return error(Code::invalid_usage, "{} ranks on one node: at most {} are supported", parts.cluster.max_local_size(),
-                 transports::node_max_ranks);
+    return error(Code::invalid_usage, "{} ranks on one node: at most {} are supported",
+                 parts.cluster.max_local_size(), transports::node_max_ranks);
   EPCCL_TRY(algorithms::check(parts.cluster, parts.config.parameters));
   parts.cost = cost_parameters(infos, parts.cluster);
   set_wait_policy(parts, infos);
@@ -127,11 +130,13 @@ Result<CommParts> set_up(const UniqueId& id, int rank, int ranks, const CommOpti
   EPCCL_ASSIGN(parts.network,
                open_network(*parts.bootstrap, parts.cluster, rank, parts.config, all_have_rdma));
   EPCCL_TRY(parts.bootstrap->barrier());
-  log::info(log::init, rank, "comm {}: rank {} of {} on {}, node {} of {}, local position {} of {}; segment {} bytes; "
+  log::info(log::init, rank,
+            "comm {}: rank {} of {} on {}, node {} of {}, local position {} of {}; segment {} bytes; "
             "ready in {:.1f} ms",
-            parts.config.name, rank, ranks, mine.host.data(), parts.cluster.node_of(rank), parts.cluster.nodes(),
-            parts.cluster.local_of(rank), parts.cluster.local_size(parts.cluster.node_of(rank)),
-            parts.node->segment().bytes(), 1e3 * (now_seconds() - begin));
+            parts.config.name, rank, ranks, mine.host.data(), parts.cluster.node_of(rank),
+            parts.cluster.nodes(), parts.cluster.local_of(rank),
+            parts.cluster.local_size(parts.cluster.node_of(rank)), parts.node->segment().bytes(),
+            1e3 * (now_seconds() - begin));
   return parts;
 }
 

@@ -17,7 +17,8 @@ Communicator::Communicator(CommParts parts)
 Communicator::~Communicator() {
   if (parts_.network != nullptr) {
     const transports::MessageCounters& counters = parts_.network->counters();
-    log::info(log::net, rank(), "comm {}: {} connections, {} messages ({} bytes) sent, {} ({} bytes) received",
+    log::info(log::net, rank(),
+              "comm {}: {} connections, {} messages ({} bytes) sent, {} ({} bytes) received",
               parts_.config.name, counters.connections, counters.messages_sent, counters.bytes_sent,
               counters.messages_received, counters.bytes_received);
   }
@@ -78,9 +79,9 @@ bool Communicator::finalized() const {
 void Communicator::abort() {
   monitor_.abort();
   parts_.node->wake_self();
-  parts_.bootstrap->report_failure(fmt::format("rank {} (pid {} on {}) aborted the communicator", rank(),
-                                               parts_.node->pid(parts_.node->local()),
-                                               parts_.hosts[static_cast<size_t>(parts_.cluster.node_of(rank()))]));
+  parts_.bootstrap->report_failure(fmt::format(
+      "rank {} (pid {} on {}) aborted the communicator", rank(), parts_.node->pid(parts_.node->local()),
+      parts_.hosts[static_cast<size_t>(parts_.cluster.node_of(rank()))]));
 }
 
 Status Communicator::failure() const {

@@ -31,7 +31,7 @@ struct CommParts {
   std::vector<std::string> hosts;  // by node
   algorithms::CostParameters cost;
   std::unique_ptr<transports::NodeMemory> node;
-  bool direct = false;  // ranks of the node can read each other's memory
+  bool direct = false;                                    // ranks of the node can read each other's memory
   std::unique_ptr<transports::MessageTransport> network;  // null on one node
 };
 
@@ -72,8 +72,10 @@ class Communicator {
     return executor_.run(plan, {executor_.next_sequence(), input, output, text, nullptr, nullptr});
   }
   /// Runs a plan on token rows. `progress` may be null.
-  Status run_rows(const CompiledPlan& plan, const RowBuffers& buffers, const std::string& text, CallProgress* progress) {
-    return executor_.run(plan, {executor_.next_sequence(), buffers.input.data[0], buffers.output.data[0], text, &buffers, progress});
+  Status run_rows(const CompiledPlan& plan, const RowBuffers& buffers, const std::string& text,
+                  CallProgress* progress) {
+    return executor_.run(plan, {executor_.next_sequence(), buffers.input.data[0], buffers.output.data[0],
+                                text, &buffers, progress});
   }
   P2p& p2p() { return p2p_; }
   Waiter& waiter() { return waiter_; }

@@ -19,13 +19,14 @@ namespace {
 Result<Network> open_tcp(Bootstrap& bootstrap, const topology::Cluster& cluster, int rank, double link_rate) {
   EPCCL_ASSIGN(const net::Endpoint here, net::local_address(settings::get("EPCCL_SOCKET_IFNAME")));
   const auto lookup = [&bootstrap](int peer) { return bootstrap.lookup(peer, "tcp"); };
-  EPCCL_ASSIGN(auto tcp, transports::TcpTransport::create(rank, cluster.ranks(), here, lookup, {.link_rate = link_rate}));
+  EPCCL_ASSIGN(auto tcp, transports::TcpTransport::create(rank, cluster.ranks(), here, lookup,
+                                                          {.link_rate = link_rate}));
   EPCCL_TRY(bootstrap.publish("tcp", tcp->address()));
   return Network(std::move(tcp));
 }
 
-Result<Network> open_ucx([[maybe_unused]] Bootstrap& bootstrap, [[maybe_unused]] const topology::Cluster& cluster,
-                         int rank) {
+Result<Network> open_ucx([[maybe_unused]] Bootstrap& bootstrap,
+                         [[maybe_unused]] const topology::Cluster& cluster, int rank) {
 #ifdef EPCCL_WITH_UCX
   const auto lookup = [&bootstrap](int peer) { return bootstrap.lookup(peer, "ucx"); };
   transports::UcxOptions options;
@@ -50,18 +51,19 @@ bool can_use_rdma() {
 #endif
 }
 
-Result<Network> open_network(Bootstrap& bootstrap, const topology::Cluster& cluster, int rank, const CommConfig& config,
-                             bool all_have_rdma) {
+Result<Network> open_network(Bootstrap& bootstrap, const topology::Cluster& cluster, int rank,
+                             const CommConfig& config, bool all_have_rdma) {
   const NetworkKind kind = config.network;
   if (cluster.nodes() == 1) return Network{};
   if (kind == NetworkKind::none)
-    return error(Code::invalid_usage, "the ranks are on {} nodes, and EPCCL_NET=none allows no network", cluster.nodes());
+    return error(Code::invalid_usage, "the ranks are on {} nodes, and EPCCL_NET=none allows no network",
+                 cluster.nodes());
   const bool use_ucx = kind == NetworkKind::ucx || (kind == NetworkKind::automatic && all_have_rdma);
   EPCCL_ASSIGN(Network network, use_ucx ? open_ucx(bootstrap, cluster, rank)
-                                         : open_tcp(bootstrap, cluster, rank, config.link_rate));
+                                        : open_tcp(bootstrap, cluster, rank, config.link_rate));
   const char* why = kind != NetworkKind::automatic ? "as EPCCL_NET says"
                     : all_have_rdma                ? "every rank has an RDMA device"
-                                                   : "not every rank has an RDMA device and a UCX to drive it";
+                                    : "not every rank has an RDMA device and a UCX to drive it";
   log::info(log::net, rank, "network transport {}: {}", network->name(), why);
   return network;
 }

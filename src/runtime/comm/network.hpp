@@ -17,8 +17,9 @@ bool can_use_rdma();
 /// Opens the network transport of this rank and publishes its address; peers' addresses are fetched when first needed.
 /// `all_have_rdma`: can_use_rdma() of every rank. Null on one node. Error
 /// where nodes must be joined and there is nothing to join them with.
-Result<std::unique_ptr<transports::MessageTransport>> open_network(Bootstrap& bootstrap, const topology::Cluster& cluster,
-                                                                   int rank, const CommConfig& config,
+Result<std::unique_ptr<transports::MessageTransport>> open_network(Bootstrap& bootstrap,
+                                                                   const topology::Cluster& cluster, int rank,
+                                                                   const CommConfig& config,
                                                                    bool all_have_rdma);
 
 }  // namespace epccl::runtime

@@ -33,12 +33,12 @@ Status P2p::start(std::vector<P2pOperation> operations) {
 
 Status P2p::match_own(std::vector<P2pOperation>& sends, std::vector<P2pOperation>& receives) const {
   if (sends.size() != receives.size())
-    return error(Code::invalid_usage, "rank {} sends {} messages to itself and receives {} in one group", rank_,
-                 sends.size(), receives.size());
+    return error(Code::invalid_usage, "rank {} sends {} messages to itself and receives {} in one group",
+                 rank_, sends.size(), receives.size());
   for (size_t i = 0; i < sends.size(); ++i) {
     if (sends[i].bytes != receives[i].bytes)
-      return error(Code::invalid_usage, "rank {} to itself: {} of {} bytes, {} of {} bytes", rank_, sends[i].text,
-                   sends[i].bytes, receives[i].text, receives[i].bytes);
+      return error(Code::invalid_usage, "rank {} to itself: {} of {} bytes, {} of {} bytes", rank_,
+                   sends[i].text, sends[i].bytes, receives[i].text, receives[i].bytes);
     if (sends[i].bytes > 0) std::memmove(receives[i].destination, sends[i].source, sends[i].bytes);
   }
   return {};
@@ -48,7 +48,8 @@ Status P2p::start_remote(P2pOperation operation) {
   const auto peer = static_cast<size_t>(operation.peer);
   const bool local = cluster_.same_node(rank_, operation.peer);
   transports::MessageTransport* transport = local ? &shm_ : network_;
-  if (transport == nullptr) return error(Code::internal_error, "no transport reaches rank {}", operation.peer);
+  if (transport == nullptr)
+    return error(Code::internal_error, "no transport reaches rank {}", operation.peer);
   const int address = local ? cluster_.local_of(operation.peer) : operation.peer;
   in_flight_.push_back({std::move(operation), !local, false, {}});
   InFlight& flight = in_flight_.back();
@@ -57,8 +58,8 @@ Status P2p::start_remote(P2pOperation operation) {
   if (flight.operation.is_send)
     return transport->send(address, p2p_key | sent_[peer]++, flight.operation.source, flight.operation.bytes,
                            flight.completion);
-  return transport->recv(address, p2p_key | received_[peer]++, flight.operation.destination, flight.operation.bytes,
-                         flight.completion);
+  return transport->recv(address, p2p_key | received_[peer]++, flight.operation.destination,
+                         flight.operation.bytes, flight.completion);
 }
 
 Result<bool> P2p::progress() {
@@ -69,8 +70,9 @@ Result<bool> P2p::progress() {
     if (flight.completion.state == transports::Completion::State::failed)
       return Status(flight.completion.status).with_context(flight.operation.text);
     if (!flight.operation.is_send && flight.completion.bytes != flight.operation.bytes)
-      return error(Code::invalid_usage, "rank {}: {} expects {} bytes, rank {} sent {}", rank_, flight.operation.text,
-                   flight.operation.bytes, flight.operation.peer, flight.completion.bytes);
+      return error(Code::invalid_usage, "rank {}: {} expects {} bytes, rank {} sent {}", rank_,
+                   flight.operation.text, flight.operation.bytes, flight.operation.peer,
+                   flight.completion.bytes);
     flight.seen = true;
     --pending_;
     moved = true;

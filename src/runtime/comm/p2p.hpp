@@ -26,7 +26,8 @@ struct P2pOperation {
 /// Matches the n-th send to a peer with the n-th receive from this rank there.
 class P2p {
  public:
-  P2p(const topology::Cluster& cluster, int rank, transports::MessageTransport& shm, transports::MessageTransport* network);
+  P2p(const topology::Cluster& cluster, int rank, transports::MessageTransport& shm,
+      transports::MessageTransport* network);
 
   /// Starts all operations. Sends to this rank itself are matched with its receives in order, and copied.
   Status start(std::vector<P2pOperation> operations);

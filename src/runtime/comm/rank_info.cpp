@@ -47,15 +47,17 @@ Result<std::vector<RankInfo>> exchange_rank_infos(Bootstrap& bootstrap, const Ra
   std::vector<RankInfo> infos;
   for (size_t rank = 0; rank < blobs.size(); ++rank) {
     if (blobs[rank].size() != sizeof(RankInfo))
-      return error(Code::invalid_usage, "rank {} runs another version of the library: its introduction has {} bytes, not {}",
-                   rank, blobs[rank].size(), sizeof(RankInfo));
+      return error(Code::invalid_usage,
+                   "rank {} runs another version of the library: its introduction has {} bytes, not {}", rank,
+                   blobs[rank].size(), sizeof(RankInfo));
     RankInfo info;
     std::memcpy(&info, blobs[rank].data(), sizeof info);
     info.host.back() = info.agreement.back() = 0;
-    if (std::strcmp(info.agreement.data(), blobs.empty() || infos.empty() ? info.agreement.data()
-                                                                          : infos.front().agreement.data()) != 0)
-      return error(Code::invalid_usage, "settings differ: rank 0 has {}; rank {} has {}", infos.front().agreement.data(),
-                   rank, info.agreement.data());
+    if (std::strcmp(info.agreement.data(), blobs.empty() || infos.empty()
+                                               ? info.agreement.data()
+                                               : infos.front().agreement.data()) != 0)
+      return error(Code::invalid_usage, "settings differ: rank 0 has {}; rank {} has {}",
+                   infos.front().agreement.data(), rank, info.agreement.data());
     infos.push_back(info);
   }
   return infos;
@@ -67,13 +69,15 @@ Result<topology::Cluster> make_cluster(const std::vector<RankInfo>& infos) {
   return topology::Cluster::from_host_ids(host_ids);
 }
 
-algorithms::CostParameters cost_parameters(const std::vector<RankInfo>& infos, const topology::Cluster& cluster) {
+algorithms::CostParameters cost_parameters(const std::vector<RankInfo>& infos,
+                                           const topology::Cluster& cluster) {
   algorithms::CostParameters cost;
   // The slowest link and the fewest cores decide; ranks of one node share its cores.
   double cores = 1e9;
   for (int rank = 0; rank < cluster.ranks(); ++rank) {
     const RankInfo& info = infos[static_cast<size_t>(rank)];
-    if (info.link_rate > 0) cost.link_rate = cost.link_rate > 0 ? std::min(cost.link_rate, info.link_rate) : info.link_rate;
+    if (info.link_rate > 0)
+      cost.link_rate = cost.link_rate > 0 ? std::min(cost.link_rate, info.link_rate) : info.link_rate;
     cores = std::min(cores, std::min<double>(info.cores, cluster.local_size(cluster.node_of(rank))));
   }
   cost.cores_per_node = cores;

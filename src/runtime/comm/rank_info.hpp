@@ -31,6 +31,7 @@ Result<std::vector<RankInfo>> exchange_rank_infos(Bootstrap& bootstrap, const Ra
 Result<topology::Cluster> make_cluster(const std::vector<RankInfo>& infos);
 
 /// The cost model's view of this cluster: the same on every rank.
-algorithms::CostParameters cost_parameters(const std::vector<RankInfo>& infos, const topology::Cluster& cluster);
+algorithms::CostParameters cost_parameters(const std::vector<RankInfo>& infos,
+                                           const topology::Cluster& cluster);
 
 }  // namespace epccl::runtime

@@ -7,10 +7,13 @@ namespace {
 
 using plan::Kind;
 
-bool is_message(const plan::Step& step) { return step.kind == Kind::send || step.kind == Kind::recv; }
+bool is_message(const plan::Step& step) {
+  return step.kind == Kind::send || step.kind == Kind::recv;
+}
 
 bool is_inside_node(const plan::Step& step) {
-  const bool moves = step.kind == Kind::copy || step.kind == Kind::move_rows || step.kind == Kind::reduce_rows;
+  const bool moves =
+      step.kind == Kind::copy || step.kind == Kind::move_rows || step.kind == Kind::reduce_rows;
   return moves && step.stage > 0;
 }
 

@@ -46,9 +46,13 @@ class CallProgress {
   struct Counter {
     std::atomic<uint64_t> done = 0, total = 0;
 
-    Bytes get() const { return {done.load(std::memory_order_relaxed), total.load(std::memory_order_relaxed)}; }
+    Bytes get() const {
+      return {done.load(std::memory_order_relaxed), total.load(std::memory_order_relaxed)};
+    }
     // One thread writes.
-    void add(uint64_t bytes) { done.store(done.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed); }
+    void add(uint64_t bytes) {
+      done.store(done.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+    }
   };
 
   void set(State state);

@@ -16,13 +16,19 @@ CompiledPlan compile(const plan::RankPlan& plan, const topology::Cluster& cluste
 
   const auto local = [&](int rank) { return static_cast<int16_t>(rank < 0 ? -1 : cluster.local_of(rank)); };
   compiled.row_sources = plan.row_sources;
-  for (const plan::RowSource& source : plan.row_sources) compiled.row_source_locals.push_back(local(source.at.rank));
+  for (const plan::RowSource& source : plan.row_sources)
+    compiled.row_source_locals.push_back(local(source.at.rank));
   compiled.tables = plan.tables;
   uint32_t next_successor = 0;
   for (size_t i = 0; i < count; ++i) {
     const plan::Step& step = plan.steps[i];
-    CompiledStep ready{step, local(step.source.rank), local(step.destination.rank), local(step.peer),
-                       step.kind == Kind::send || step.kind == Kind::post, next_successor, next_successor};
+    CompiledStep ready{step,
+                       local(step.source.rank),
+                       local(step.destination.rank),
+                       local(step.peer),
+                       step.kind == Kind::send || step.kind == Kind::post,
+                       next_successor,
+                       next_successor};
     next_successor += successor_counts[i];
     compiled.uses_network |= step.kind == Kind::send || step.kind == Kind::recv;
     compiled.steps.push_back(ready);
@@ -36,7 +42,8 @@ CompiledPlan compile(const plan::RankPlan& plan, const topology::Cluster& cluste
   // Dependencies are earlier steps, so one pass from the end reaches all.
   for (size_t i = count; i-- > 0;)
     if (compiled.steps[i].others_wait)
-      for (const uint32_t dependency : plan.dependencies_of(plan.steps[i])) compiled.steps[dependency].others_wait = true;
+      for (const uint32_t dependency : plan.dependencies_of(plan.steps[i]))
+        compiled.steps[dependency].others_wait = true;
   return compiled;
 }
 

@@ -11,7 +11,8 @@ namespace epccl::runtime {
 
 struct CompiledStep {
   plan::Step step;
-  int16_t source_local = -1, destination_local = -1, peer_local = -1;  // positions on the node, where they mean something
+  int16_t source_local = -1, destination_local = -1,
+          peer_local = -1;   // positions on the node, where they mean something
   bool others_wait = false;  // a post or a send, sooner or later, waits for this step
   uint32_t first_successor = 0, last_successor = 0;
 };

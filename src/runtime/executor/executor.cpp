@@ -17,7 +17,9 @@ using transports::Completion;
 namespace {
 
 // Counter values of one call are above all of earlier calls, so counters never need a reset.
-uint64_t counter_value(uint64_t sequence, uint32_t value) { return sequence << 24 | value; }
+uint64_t counter_value(uint64_t sequence, uint32_t value) {
+  return sequence << 24 | value;
+}
 
 constexpr uint64_t large_step = 32 << 10;
 
@@ -56,7 +58,8 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
     }
     ++idle_visits_;
     if ((remaining_ == 0 && drained_) || !failure_.ok()) break;
-    Status idle = waiter_.idle([this] { return reason_to_sleep(); }, network_busy(), [this] { return sweep(); }, [this] { return describe(); });
+    Status idle = waiter_.idle([this] { return reason_to_sleep(); }, network_busy(),
+                               [this] { return sweep(); }, [this] { return describe(); });
     if (!idle.ok()) fail(std::move(idle));
   }
   if (failure_.ok()) node_.set_done(call.sequence);
@@ -79,7 +82,8 @@ Status Executor::begin() {
   streaming_ = plan_->output_bytes >= streaming_bytes_;
   if (call_->rows != nullptr) {
     row_steps_.begin(call_->sequence, *plan_, *call_->rows);
-    streaming_ = call_->rows->output.bytes[0] >= streaming_bytes_;  // others write it, too, and this rank theirs
+    streaming_ =
+        call_->rows->output.bytes[0] >= streaming_bytes_;  // others write it, too, and this rank theirs
   }
   // This call's half of scratch, records and board was last used two calls ago: everybody must be through with that.
   const uint64_t needed = call_->sequence < 2 ? 0 : call_->sequence - 2;
@@ -92,10 +96,13 @@ Status Executor::begin() {
     transports::SleepFor reason{transports::done_counter, needed, {}};
     for (int other = 0; other < node_.local_size(); ++other)
       if (other != node_.local()) reason.add(other);
-    EPCCL_TRY(waiter_.idle([&] { return reason; }, false, [&] { return behind() < 0; }, [&] {
-      return Waiter::Situation{call_->sequence, call_->text,
-                               fmt::format("rank {} to finish call {}", cluster_.rank_at(node_index_, local), needed)};
-    }));
+    EPCCL_TRY(waiter_.idle([&] { return reason; }, false, [&] { return behind() < 0; },
+                           [&] {
+                             return Waiter::Situation{
+                                 call_->sequence, call_->text,
+                                 fmt::format("rank {} to finish call {}",
+                                             cluster_.rank_at(node_index_, local), needed)};
+                           }));
   }
   waiter_.moved();
   publish_call();
@@ -162,11 +169,14 @@ void Executor::start(uint32_t index) {
   const CompiledStep& step = plan_->steps[index];
   if (step.step.rows == 0) return complete(index);
   switch (step.step.kind) {
-    case Kind::copy: return start_copy(index);
+    case Kind::copy:
+      return start_copy(index);
     case Kind::move_rows:
-    case Kind::reduce_rows: return start_rows(index);
+    case Kind::reduce_rows:
+      return start_rows(index);
     case Kind::send:
-    case Kind::recv: return start_message(index);
+    case Kind::recv:
+      return start_message(index);
     case Kind::post:
       node_.post(step.step.slot, counter_value(call_->sequence, step.step.value));
       return complete(index);
@@ -188,7 +198,8 @@ void Executor::complete(uint32_t index) {
 }
 
 bool Executor::satisfied(const CompiledStep& step) {
-  if (node_.counter(step.peer_local, step.step.slot) < counter_value(call_->sequence, step.step.value)) return false;
+  if (node_.counter(step.peer_local, step.step.slot) < counter_value(call_->sequence, step.step.value))
+    return false;
   if (!peer_checked_[static_cast<size_t>(step.peer_local)])
     if (Status status = check_peer_call(step.peer_local); !status.ok()) fail(std::move(status));
   return true;
@@ -198,8 +209,8 @@ Status Executor::check_peer_call(int local) {
   peer_checked_[static_cast<size_t>(local)] = true;
   const transports::CallRecord& theirs = node_.call(local, call_->sequence);
   if (theirs.sequence != call_->sequence || theirs.signature == signature_) return {};
-  return error(Code::invalid_usage, "call {}: rank {} calls {}, rank {} calls {}", call_->sequence, rank_, call_->text,
-               cluster_.rank_at(node_index_, local), theirs.text.data());
+  return error(Code::invalid_usage, "call {}: rank {} calls {}, rank {} calls {}", call_->sequence, rank_,
+               call_->text, cluster_.rank_at(node_index_, local), theirs.text.data());
 }
 
 std::byte* Executor::address_of(int local, const plan::Location& location) const {
@@ -226,7 +237,8 @@ void Executor::start_copy(uint32_t index) {
     if (*mapped == nullptr) return copy_unmapped(index, peer, theirs, reads_peer ? destination : source);
     (reads_peer ? source : destination) = *mapped + (reads_peer ? step.source : step.destination).offset;
   }
-  device::copy_rows(destination, step.destination_stride, source, step.source_stride, step.bytes, step.rows, streaming);
+  device::copy_rows(destination, step.destination_stride, source, step.source_stride, step.bytes, step.rows,
+                    streaming);
   complete(index);
 }
 
@@ -245,7 +257,8 @@ void Executor::copy_unmapped(uint32_t index, int peer, const transports::BufferR
 
 void Executor::start_rows(uint32_t index) {
   const CompiledStep& step = plan_->steps[index];
-  if (call_->rows == nullptr) return fail(Status(Code::internal_error, "a plan moves token rows in a call that has none"));
+  if (call_->rows == nullptr)
+    return fail(Status(Code::internal_error, "a plan moves token rows in a call that has none"));
   Status status = step.step.kind == Kind::move_rows
                       ? row_steps_.move(step, streaming_ && step.step.destination.buffer == Buffer::output)
                       : row_steps_.reduce(step.step);
@@ -256,14 +269,17 @@ void Executor::start_rows(uint32_t index) {
 void Executor::start_message(uint32_t index) {
   const CompiledStep& compiled = plan_->steps[index];
   const plan::Step& step = compiled.step;
-  if (network_ == nullptr) return fail(Status(Code::internal_error, "a plan uses the network of a one-node communicator"));
+  if (network_ == nullptr)
+    return fail(Status(Code::internal_error, "a plan uses the network of a one-node communicator"));
   messages_.push_back({index, {}});
   Completion& completion = messages_.back().completion;
   const auto key = message_key(call_->sequence, step.tag);
-  Status status = step.kind == Kind::send
-                      ? network_->send(step.peer, key, address_of(compiled.source_local, step.source), step.total_bytes(), completion)
-                      : network_->recv(step.peer, key, address_of(compiled.destination_local, step.destination), step.total_bytes(),
-                                       completion);
+  Status status =
+      step.kind == Kind::send
+          ? network_->send(step.peer, key, address_of(compiled.source_local, step.source), step.total_bytes(),
+                           completion)
+          : network_->recv(step.peer, key, address_of(compiled.destination_local, step.destination),
+                           step.total_bytes(), completion);
   if (!status.ok()) return fail_message(std::move(status));
   drained_ = drained_ && step.kind == Kind::recv;
   if (step.kind == Kind::send && completion.state == Completion::State::done) {
@@ -299,7 +315,8 @@ bool Executor::poll_messages() {
     const plan::Step& step = plan_->steps[message.step].step;
     if (step.kind == Kind::recv && completion.bytes != step.total_bytes()) {
       fail_message(error(Code::invalid_usage, "call {} ({}): rank {} sent {} bytes where rank {} expects {}",
-                         call_->sequence, call_->text, step.peer, completion.bytes, rank_, step.total_bytes()));
+                         call_->sequence, call_->text, step.peer, completion.bytes, rank_,
+                         step.total_bytes()));
       return true;
     }
     completion.state = Completion::State::idle;  // seen
@@ -332,8 +349,10 @@ transports::SleepFor Executor::reason_to_sleep() const {
     never.add(node_.local());
     return never;
   }
-  const auto urgent = std::ranges::find_if(pending_waits_, [this](uint32_t index) { return plan_->steps[index].others_wait; });
-  const plan::Step& kind = plan_->steps[urgent != pending_waits_.end() ? *urgent : pending_waits_.back()].step;
+  const auto urgent = std::ranges::find_if(
+      pending_waits_, [this](uint32_t index) { return plan_->steps[index].others_wait; });
+  const plan::Step& kind =
+      plan_->steps[urgent != pending_waits_.end() ? *urgent : pending_waits_.back()].step;
   transports::SleepFor reason{kind.slot, counter_value(call_->sequence, kind.value), {}};
   for (const uint32_t index : pending_waits_) {
     const CompiledStep& step = plan_->steps[index];
@@ -342,19 +361,22 @@ transports::SleepFor Executor::reason_to_sleep() const {
   return reason;
 }
 
-Waiter::Situation Executor::describe() const { return {call_->sequence, call_->text, waiting_text()}; }
+Waiter::Situation Executor::describe() const {
+  return {call_->sequence, call_->text, waiting_text()};
+}
 
 std::string Executor::waiting_text() const {
   for (const uint32_t index : pending_waits_) {
     const plan::Step& step = plan_->steps[index].step;
-    return fmt::format("rank {} (same node): step {} wait for its counter {} to reach {}", step.peer, index, step.slot,
-                       step.value);
+    return fmt::format("rank {} (same node): step {} wait for its counter {} to reach {}", step.peer, index,
+                       step.slot, step.value);
   }
   for (const PendingMessage& message : messages_) {
     if (message.completion.state != Completion::State::pending) continue;
     const plan::Step& step = plan_->steps[message.step].step;
-    return fmt::format("rank {} (node {}): step {} {} of {} bytes over {}", step.peer, cluster_.node_of(step.peer),
-                       message.step, to_string(step.kind), step.total_bytes(), network_->name());
+    return fmt::format("rank {} (node {}): step {} {} of {} bytes over {}", step.peer,
+                       cluster_.node_of(step.peer), message.step, to_string(step.kind), step.total_bytes(),
+                       network_->name());
   }
   return drained_ ? "nothing: this is a defect" : "the network to take what was sent";
 }

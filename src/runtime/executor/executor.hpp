@@ -23,7 +23,8 @@ struct Call {
   const void* input = nullptr;
   void* output = nullptr;
   std::string text;  // "alltoall count 4 float32": equal on ranks that agree
-  const RowBuffers* rows = nullptr;  // where the plan moves token rows; then input and output are its first part's
+  const RowBuffers* rows =
+      nullptr;  // where the plan moves token rows; then input and output are its first part's
   CallProgress* progress = nullptr;  // who is told how far the call is; null: nobody asks
 };
 
@@ -45,7 +46,9 @@ class Executor {
   uint64_t next_sequence() { return ++last_sequence_; }
 
   /// "+tcp", or "" on one node; for log lines.
-  std::string network_suffix() const { return network_ != nullptr ? fmt::format("+{}", network_->name()) : ""; }
+  std::string network_suffix() const {
+    return network_ != nullptr ? fmt::format("+{}", network_->name()) : "";
+  }
 
  private:
   struct PendingMessage {

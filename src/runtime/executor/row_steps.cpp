@@ -59,32 +59,41 @@ Status RowSteps::move(const CompiledStep& compiled, bool streaming) {
   return {};
 }
 
-Status RowSteps::move_part(const plan::Step& step, const Strip& source, const Strip& destination, uint64_t bytes,
-                           bool streaming) {
-  if (source.base == nullptr || destination.base == nullptr) return move_unmapped(step, source, destination, bytes);
+Status RowSteps::move_part(const plan::Step& step, const Strip& source, const Strip& destination,
+                           uint64_t bytes, bool streaming) {
+  if (source.base == nullptr || destination.base == nullptr)
+    return move_unmapped(step, source, destination, bytes);
   for (uint32_t i = 0; i < step.rows; ++i) {
     const uint32_t from = row_of(step.source_list, step.source_first_row, i) - step.source_first_row;
-    const uint32_t to = row_of(step.destination_list, step.destination_first_row, i) - step.destination_first_row;
-    device::copy_bytes(destination.base + to * destination.stride, source.base + from * source.stride, bytes, streaming);
+    const uint32_t to =
+        row_of(step.destination_list, step.destination_first_row, i) - step.destination_first_row;
+    device::copy_bytes(destination.base + to * destination.stride, source.base + from * source.stride, bytes,
+                       streaming);
   }
   return {};
 }
 
-Status RowSteps::move_unmapped(const plan::Step& step, const Strip& source, const Strip& destination, uint64_t bytes) {
+Status RowSteps::move_unmapped(const plan::Step& step, const Strip& source, const Strip& destination,
+                               uint64_t bytes) {
   const bool is_write = destination.base == nullptr;
   std::array<iovec, rows_at_once> mine{}, theirs{};
   for (uint32_t first = 0; first < step.rows; first += rows_at_once) {
     const auto count = std::min<size_t>(rows_at_once, step.rows - first);
     for (size_t i = 0; i < count; ++i) {
       const auto row = first + static_cast<uint32_t>(i);
-      const uint64_t from = uint64_t{row_of(step.source_list, step.source_first_row, row) - step.source_first_row} * source.stride;
-      const uint64_t to =
-          uint64_t{row_of(step.destination_list, step.destination_first_row, row) - step.destination_first_row} * destination.stride;
+      const uint64_t from =
+          uint64_t{row_of(step.source_list, step.source_first_row, row) - step.source_first_row} *
+          source.stride;
+      const uint64_t to = uint64_t{row_of(step.destination_list, step.destination_first_row, row) -
+                                   step.destination_first_row} *
+                          destination.stride;
       mine[i] = {is_write ? source.base + from : destination.base + to, bytes};
       // NOLINTNEXTLINE(performance-no-int-to-ptr): a peer's address
-      theirs[i] = {reinterpret_cast<void*>(is_write ? destination.address + to : source.address + from), bytes};
+      theirs[i] = {reinterpret_cast<void*>(is_write ? destination.address + to : source.address + from),
+                   bytes};
     }
-    EPCCL_TRY(node_.transfer_pieces(is_write ? destination.local : source.local, is_write, {mine.data(), count}, {theirs.data(), count}));
+    EPCCL_TRY(node_.transfer_pieces(is_write ? destination.local : source.local, is_write,
+                                    {mine.data(), count}, {theirs.data(), count}));
   }
   return {};
 }
@@ -118,7 +127,8 @@ Result<std::vector<const float*>> RowSteps::weights_of(const plan::Step& step) {
 // Reads the rows of peers whose memory is not mapped, for all terms of a step, a row for a term.
 Status RowSteps::fetch_unmapped(const plan::Step& step, const std::vector<Strip>& sources, uint64_t bytes) {
   const auto& tables = *plan_->tables;
-  const uint32_t first = tables.sum_begin[step.first_sum], last = tables.sum_begin[step.first_sum + step.rows];
+  const uint32_t first = tables.sum_begin[step.first_sum],
+                 last = tables.sum_begin[step.first_sum + step.rows];
   for (uint16_t source = 0; source < step.source_count; ++source) {
     if (sources[source].base != nullptr || sources[source].address == 0) continue;
     fetched_.resize(std::max<size_t>(fetched_.size(), (last - first) * bytes));
@@ -127,13 +137,17 @@ Status RowSteps::fetch_unmapped(const plan::Step& step, const std::vector<Strip>
     size_t count = 0;
     for (uint32_t i = first; i <= last; ++i) {
       if (count == rows_at_once || (i == last && count > 0)) {
-        EPCCL_TRY(node_.transfer_pieces(sources[source].local, false, {mine.data(), count}, {theirs.data(), count}));
+        EPCCL_TRY(node_.transfer_pieces(sources[source].local, false, {mine.data(), count},
+                                        {theirs.data(), count}));
         count = 0;
       }
       if (i == last || tables.terms[i].source != source) continue;
       mine[count] = {fetched_.data() + (i - first) * bytes, bytes};
       // NOLINTNEXTLINE(performance-no-int-to-ptr): a peer's address
-      theirs[count++] = {reinterpret_cast<void*>(sources[source].address + uint64_t{tables.terms[i].row - first_row} * sources[source].stride), bytes};
+      theirs[count++] = {
+          reinterpret_cast<void*>(sources[source].address +
+                                  uint64_t{tables.terms[i].row - first_row} * sources[source].stride),
+          bytes};
     }
   }
   return {};
@@ -158,16 +172,21 @@ Status RowSteps::reduce_part(const plan::Step& step, size_t part) {
   const uint32_t first_term = tables.sum_begin[step.first_sum];
   for (uint32_t i = 0; i < step.rows; ++i) {
     terms_.clear();
-    for (uint32_t t = tables.sum_begin[step.first_sum + i]; t < tables.sum_begin[step.first_sum + i + 1]; ++t) {
+    for (uint32_t t = tables.sum_begin[step.first_sum + i]; t < tables.sum_begin[step.first_sum + i + 1];
+         ++t) {
       const RowTerm& term = tables.terms[t];
       const Strip& source = sources[term.source];
       const uint32_t row = term.row - plan_->row_sources[step.first_source + term.source].first_row;
-      const std::byte* data = source.base != nullptr ? source.base + row * source.stride : fetched_.data() + (t - first_term) * piece.bytes;
+      const std::byte* data = source.base != nullptr ? source.base + row * source.stride
+                                                     : fetched_.data() + (t - first_term) * piece.bytes;
       const bool has_weight = weighted && term.weight != RowTerm::unweighted;
-      const float weight = has_weight ? weights[term.source][size_t{term.row} * buffers_->weights_per_row + term.weight] : 1;
-      terms_.push_back({data, weight, has_weight, (term.ends & RowTerm::rank_sum) != 0, (term.ends & RowTerm::node_sum) != 0});
+      const float weight =
+          has_weight ? weights[term.source][size_t{term.row} * buffers_->weights_per_row + term.weight] : 1;
+      terms_.push_back({data, weight, has_weight, (term.ends & RowTerm::rank_sum) != 0,
+                        (term.ends & RowTerm::node_sum) != 0});
     }
-    const uint32_t to = row_of(step.destination_list, step.destination_first_row, i) - step.destination_first_row;
+    const uint32_t to =
+        row_of(step.destination_list, step.destination_first_row, i) - step.destination_first_row;
     device::sum_row(piece.type, destination.base + to * destination.stride, terms_, piece.elements);
   }
   return {};

@@ -36,7 +36,8 @@ class RowSteps {
   uint32_t row_of(uint32_t list, uint32_t first, uint32_t i) const {
     return list == plan::Step::no_list ? first + i : plan_->tables->rows[list + i];
   }
-  Status move_part(const plan::Step& step, const Strip& source, const Strip& destination, uint64_t bytes, bool streaming);
+  Status move_part(const plan::Step& step, const Strip& source, const Strip& destination, uint64_t bytes,
+                   bool streaming);
   Status move_unmapped(const plan::Step& step, const Strip& source, const Strip& destination, uint64_t bytes);
   Status reduce_part(const plan::Step& step, size_t part);
   Result<std::vector<const float*>> weights_of(const plan::Step& step);
@@ -48,7 +49,7 @@ class RowSteps {
   const CompiledPlan* plan_ = nullptr;
   const RowBuffers* buffers_ = nullptr;
   std::vector<device::SumTerm> terms_;
-  std::vector<std::byte> fetched_;           // rows of unmapped peers, one per term of a step, where needed
+  std::vector<std::byte> fetched_;  // rows of unmapped peers, one per term of a step, where needed
 };
 
 }  // namespace epccl::runtime

@@ -18,8 +18,8 @@ namespace {
 constexpr double yield_at_most = 4e-3;
 constexpr double yield_for_peers = 50e-6;
 constexpr double move_period = 2e-3;
-constexpr double check_period = 1e-3;         // of the control line, while yielding
-constexpr double first_report_after = 0.25;   // a wait this long is told to the hub, which compares the ranks
+constexpr double check_period = 1e-3;        // of the control line, while yielding
+constexpr double first_report_after = 0.25;  // a wait this long is told to the hub, which compares the ranks
 constexpr double report_period = 2.0;
 
 inline void relax() {
@@ -95,8 +95,8 @@ Status Waiter::report(double now, const Situation& situation) {
   EPCCL_TRY(monitor_.check());
   const double waited = now - idle_since_;
   if (waited > timeout_seconds_)
-    return error(Code::remote_error, "timeout: {} (call {}) waited {:.1f} s for {}", situation.call, situation.sequence,
-                 waited, situation.waiting);
+    return error(Code::remote_error, "timeout: {} (call {}) waited {:.1f} s for {}", situation.call,
+                 situation.sequence, waited, situation.waiting);
   next_report_ = now + report_period;
   next_report_ = std::min(next_report_, idle_since_ + timeout_seconds_ + 1e-3);
   monitor_.bootstrap().report_stall({situation.sequence, situation.call, situation.waiting});

@@ -16,8 +16,8 @@
 namespace epccl::runtime {
 
 struct WaitPolicy {
-  double spin_seconds = 0;     // 0 where ranks outnumber cores
-  double yield_seconds = -1;   // < 0: by what is waited for
+  double spin_seconds = 0;    // 0 where ranks outnumber cores
+  double yield_seconds = -1;  // < 0: by what is waited for
   double timeout_seconds = 30;
   bool share_cores = false;  // ranks of the node outnumber its cores
   int home_core = -1;        // where this rank goes when it begins a call; -1: anywhere
@@ -105,10 +105,10 @@ class Waiter {
   double timeout_seconds_ = policy_.timeout_seconds;
   double yield_seconds_ = 200e-6, local_yield_seconds_ = 200e-6;  // with and without the network
   bool armed_rarely_ = false;
-  double idle_since_ = 0;    // 0: something moved since
-  double next_check_ = 0;    // of the control line, while yielding
+  double idle_since_ = 0;  // 0: something moved since
+  double next_check_ = 0;  // of the control line, while yielding
   double next_report_ = 0;
-  double next_move_ = 0;     // home
+  double next_move_ = 0;  // home
 };
 
 }  // namespace epccl::runtime

@@ -34,7 +34,8 @@ struct Buffers {
   std::vector<uint8_t> plain_;
 };
 
-void alltoall_once(epcclComm_t comm, const RankContext& context, size_t block, int iteration, bool registered) {
+void alltoall_once(epcclComm_t comm, const RankContext& context, size_t block, int iteration,
+                   bool registered) {
   const size_t bytes = block * static_cast<size_t>(context.ranks);
   Buffers buffers(bytes, registered);
   for (int peer = 0; peer < context.ranks; ++peer)
@@ -46,7 +47,8 @@ void alltoall_once(epcclComm_t comm, const RankContext& context, size_t block, i
   size_t wrong = 0;
   for (int peer = 0; peer < context.ranks; ++peer)
     for (size_t i = 0; i < block; ++i)
-      wrong += buffers.output[static_cast<size_t>(peer) * block + i] != unique_byte(peer, context.rank, i, iteration);
+      wrong += buffers.output[static_cast<size_t>(peer) * block + i] !=
+               unique_byte(peer, context.rank, i, iteration);
   EXPECT_EQ(wrong, 0U) << "rank " << context.rank << " block " << block << " iteration " << iteration;
 }
 
@@ -78,7 +80,8 @@ TEST_P(Alltoall, MovesEveryByteWithTinyConstants) {
             [](const RankContext& context) {
               Comm comm(context, GetParam().algorithm);
               int iteration = 0;
-              for (const size_t block : {1, 31, 33, 100, 1000, 5000}) alltoall_once(comm, context, block, ++iteration, true);
+              for (const size_t block : {1, 31, 33, 100, 1000, 5000})
+                alltoall_once(comm, context, block, ++iteration, true);
             });
 }
 
@@ -91,16 +94,20 @@ TEST_P(Alltoall, MovesEveryByteWherePeersCannotBeRead) {
 }
 
 TEST_P(Alltoall, WaitsWithoutSpinningOrYielding) {
-  run_ranks({GetParam().ranks_per_node, {{"EPCCL_SPIN", "0"}, {"EPCCL_YIELD", "0"}}, {}}, [](const RankContext& context) {
-    Comm comm(context, GetParam().algorithm);
-    for (int iteration = 0; iteration < 100; ++iteration) alltoall_once(comm, context, 100, iteration, false);
-  });
+  run_ranks({GetParam().ranks_per_node, {{"EPCCL_SPIN", "0"}, {"EPCCL_YIELD", "0"}}, {}},
+            [](const RankContext& context) {
+              Comm comm(context, GetParam().algorithm);
+              for (int iteration = 0; iteration < 100; ++iteration)
+                alltoall_once(comm, context, 100, iteration, false);
+            });
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Alltoall,
-                         testing::Values(Case{{1}, "auto"}, Case{{2}, "auto"}, Case{{5}, "flat"}, Case{{1, 1}, "two_stage"},
-                                         Case{{2, 2}, "flat"}, Case{{2, 2}, "two_stage"}, Case{{2, 2}, "auto"},
-                                         Case{{3, 5}, "two_stage"}, Case{{1, 4}, "auto"}, Case{{2, 2, 2}, "two_stage"}),
+                         testing::Values(Case{{1}, "auto"}, Case{{2}, "auto"}, Case{{5}, "flat"},
+                                         Case{{1, 1}, "two_stage"}, Case{{2, 2}, "flat"},
+                                         Case{{2, 2}, "two_stage"}, Case{{2, 2}, "auto"},
+                                         Case{{3, 5}, "two_stage"}, Case{{1, 4}, "auto"},
+                                         Case{{2, 2, 2}, "two_stage"}),
                          [](const auto& test) {
                            std::string name;
                            for (const int size : test.param.ranks_per_node) name += fmt::format("{}_", size);
@@ -130,7 +137,8 @@ TEST(AlltoallOfElements, CountsInElementsOfTheDatatype) {
 TEST(AlltoallOfElements, MovesNothingForCountZeroAndNullBuffers) {
   run_ranks({{2}, {}, {}}, [](const RankContext& context) {
     Comm comm(context);
-    EXPECT_EQ(epcclAlltoall(nullptr, nullptr, 0, epcclFloat32, comm, nullptr), epcclSuccess) << epcclGetLastError(comm);
+    EXPECT_EQ(epcclAlltoall(nullptr, nullptr, 0, epcclFloat32, comm, nullptr), epcclSuccess)
+        << epcclGetLastError(comm);
   });
 }
 

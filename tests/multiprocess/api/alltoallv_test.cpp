@@ -31,7 +31,8 @@ Layout lay_out(std::vector<size_t> counts, std::mt19937_64& random) {
   return layout;
 }
 
-void alltoallv_once(epcclComm_t comm, const RankContext& context, const std::vector<size_t>& matrix, int iteration) {
+void alltoallv_once(epcclComm_t comm, const RankContext& context, const std::vector<size_t>& matrix,
+                    int iteration) {
   std::mt19937_64 random(static_cast<uint64_t>(context.rank + 1000 * iteration));
   const auto ranks = static_cast<size_t>(context.ranks), me = static_cast<size_t>(context.rank);
   std::vector<size_t> sends, receives;
@@ -40,16 +41,18 @@ void alltoallv_once(epcclComm_t comm, const RankContext& context, const std::vec
     receives.push_back(matrix[peer * ranks + me]);
   }
   const Layout send = lay_out(sends, random), recv = lay_out(receives, random);
-  std::vector<uint16_t> input(send.extent + 1, 0xdead), output(recv.extent + 1, poison), expected(recv.extent + 1, poison);
+  std::vector<uint16_t> input(send.extent + 1, 0xdead), output(recv.extent + 1, poison),
+      expected(recv.extent + 1, poison);
   const auto value = [&](size_t source, size_t destination, size_t i) {
-    return static_cast<uint16_t>(unique_byte(static_cast<int>(source), static_cast<int>(destination), i, iteration) * 257);
+    return static_cast<uint16_t>(
+        unique_byte(static_cast<int>(source), static_cast<int>(destination), i, iteration) * 257);
   };
   for (size_t peer = 0; peer < ranks; ++peer) {
     for (size_t i = 0; i < send.counts[peer]; ++i) input[send.displs[peer] + i] = value(me, peer, i);
     for (size_t i = 0; i < recv.counts[peer]; ++i) expected[recv.displs[peer] + i] = value(peer, me, i);
   }
-  ASSERT_EQ(epcclAlltoallv(input.data(), send.counts.data(), send.displs.data(), output.data(), recv.counts.data(),
-                           recv.displs.data(), epcclBfloat16, comm, nullptr),
+  ASSERT_EQ(epcclAlltoallv(input.data(), send.counts.data(), send.displs.data(), output.data(),
+                           recv.counts.data(), recv.displs.data(), epcclBfloat16, comm, nullptr),
             epcclSuccess)
       << epcclGetLastError(comm);
   EXPECT_TRUE(output == expected) << "rank " << context.rank << " iteration " << iteration;
@@ -81,8 +84,10 @@ TEST_P(Alltoallv, MovesRandomCountsWithZerosAndNothingElse) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Alltoallv,
                          testing::Values(std::pair(std::vector{1}, "auto"), std::pair(std::vector{4}, "auto"),
-                                         std::pair(std::vector{2, 2}, "flat"), std::pair(std::vector{2, 2}, "two_stage"),
-                                         std::pair(std::vector{3, 2}, "two_stage"), std::pair(std::vector{1, 3}, "auto"),
+                                         std::pair(std::vector{2, 2}, "flat"),
+                                         std::pair(std::vector{2, 2}, "two_stage"),
+                                         std::pair(std::vector{3, 2}, "two_stage"),
+                                         std::pair(std::vector{1, 3}, "auto"),
                                          std::pair(std::vector{2, 2, 2}, "two_stage")));
 
 }  // namespace

@@ -11,7 +11,8 @@ namespace {
 
 void expect_words(epcclComm_t comm, std::initializer_list<const char*> words) {
   for (const char* word : words)
-    EXPECT_NE(std::strstr(epcclGetLastError(comm), word), nullptr) << epcclGetLastError(comm) << "\nlacks: " << word;
+    EXPECT_NE(std::strstr(epcclGetLastError(comm), word), nullptr)
+        << epcclGetLastError(comm) << "\nlacks: " << word;
 }
 
 class Disagreement : public testing::TestWithParam<std::vector<int>> {};
@@ -44,8 +45,8 @@ TEST_P(Disagreement, OnTheCall) {
     std::vector<size_t> counts(ranks, 1), displs(ranks);
     for (size_t i = 0; i < ranks; ++i) displs[i] = i;
     if (context.rank == 0)
-      EXPECT_NE(epcclAlltoallv(in.data(), counts.data(), displs.data(), out.data(), counts.data(), displs.data(),
-                               epcclFloat32, comm, nullptr),
+      EXPECT_NE(epcclAlltoallv(in.data(), counts.data(), displs.data(), out.data(), counts.data(),
+                               displs.data(), epcclFloat32, comm, nullptr),
                 epcclSuccess);
     else
       EXPECT_NE(epcclAlltoall(in.data(), out.data(), 1, epcclFloat32, comm, nullptr), epcclSuccess);
@@ -61,14 +62,15 @@ TEST_P(Disagreement, OnTheCountsOfAlltoallv) {
     std::vector<size_t> sends(ranks, 2), receives(ranks, 2), displs(ranks);
     for (size_t i = 0; i < ranks; ++i) displs[i] = 3 * i;
     if (context.rank == 1) receives[0] = 3;
-    EXPECT_NE(epcclAlltoallv(in.data(), sends.data(), displs.data(), out.data(), receives.data(), displs.data(),
-                             epcclFloat32, comm, nullptr),
+    EXPECT_NE(epcclAlltoallv(in.data(), sends.data(), displs.data(), out.data(), receives.data(),
+                             displs.data(), epcclFloat32, comm, nullptr),
               epcclSuccess);
     expect_words(comm, {"rank 0 sends 8 bytes to rank 1, which expects 12"});
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Disagreement, testing::Values(std::vector{3}, std::vector{1, 1}, std::vector{2, 2}));
+INSTANTIATE_TEST_SUITE_P(Shapes, Disagreement,
+                         testing::Values(std::vector{3}, std::vector{1, 1}, std::vector{2, 2}));
 
 TEST(DisagreementOnSettings, IsFoundWhenJoining) {
   run_ranks({{2}, {}, {}}, [](const RankContext& context) {

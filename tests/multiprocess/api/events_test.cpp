@@ -28,7 +28,8 @@ TEST(Events, OrderWorkOfTwoStreamsAndCommunicators) {
       ASSERT_EQ(epcclGetUniqueId(&other.id), epcclSuccess);
     }
     std::vector<epcclUniqueId> ids(2, other.id), all(2);
-    ASSERT_EQ(epcclAlltoall(ids.data(), all.data(), sizeof(epcclUniqueId), epcclInt8, first, nullptr), epcclSuccess);
+    ASSERT_EQ(epcclAlltoall(ids.data(), all.data(), sizeof(epcclUniqueId), epcclInt8, first, nullptr),
+              epcclSuccess);
     other.id = all[0];
     Comm second(other);
     epcclStream_t streams[2] = {};
@@ -40,7 +41,8 @@ TEST(Events, OrderWorkOfTwoStreamsAndCommunicators) {
     ASSERT_EQ(epcclEventRecord(event, streams[0]), epcclSuccess);
     ASSERT_EQ(epcclStreamWaitEvent(streams[1], event), epcclSuccess);
     EXPECT_EQ(epcclEventDestroy(event), epcclSuccess);
-    ASSERT_EQ(epcclAlltoall(there.out.data(), back.out.data(), 1, epcclInt32, second, streams[1]), epcclSuccess);
+    ASSERT_EQ(epcclAlltoall(there.out.data(), back.out.data(), 1, epcclInt32, second, streams[1]),
+              epcclSuccess);
     ASSERT_EQ(epcclStreamSynchronize(streams[1]), epcclSuccess);
     EXPECT_EQ(back.out, std::vector<int>(2, context.rank + 1));
     for (auto& stream : streams) EXPECT_EQ(epcclStreamDestroy(stream), epcclSuccess);
@@ -107,7 +109,8 @@ TEST(Events, CompleteAfterFailedWorkAndTheStreamHasTheError) {
 
 void expect_refused(epcclResult_t result, const std::string& part) {
   EXPECT_EQ(result, epcclInvalidArgument);
-  EXPECT_NE(std::string(epcclGetLastError(nullptr)).find(part), std::string::npos) << epcclGetLastError(nullptr);
+  EXPECT_NE(std::string(epcclGetLastError(nullptr)).find(part), std::string::npos)
+      << epcclGetLastError(nullptr);
 }
 
 TEST(Events, ThatDoNotExistAreRefused) {

@@ -30,7 +30,8 @@ TEST(Memory, ReallocatedAtTheSameAddressIsNotTakenForTheOld) {
       ASSERT_EQ(epcclMemAlloc(&in, 2 * count), epcclSuccess);
       ASSERT_EQ(epcclMemAlloc(&out, 2 * count), epcclSuccess);
       std::memset(in, 10 * round + context.rank + 1, 2 * count);
-      ASSERT_EQ(epcclAlltoall(in, out, count, epcclUint8, comm, nullptr), epcclSuccess) << epcclGetLastError(comm);
+      ASSERT_EQ(epcclAlltoall(in, out, count, epcclUint8, comm, nullptr), epcclSuccess)
+          << epcclGetLastError(comm);
       for (size_t i = 0; i < count; ++i) {
         ASSERT_EQ(static_cast<uint8_t*>(out)[i], 10 * round + 1);
         ASSERT_EQ(static_cast<uint8_t*>(out)[count + i], 10 * round + 2);
@@ -43,7 +44,8 @@ TEST(Memory, ReallocatedAtTheSameAddressIsNotTakenForTheOld) {
 
 TEST(Memory, LeavesNothingInDevShm) {
   const auto entries = [] {
-    return std::distance(std::filesystem::directory_iterator("/dev/shm"), std::filesystem::directory_iterator());
+    return std::distance(std::filesystem::directory_iterator("/dev/shm"),
+                         std::filesystem::directory_iterator());
   };
   const auto before = entries();
   run_ranks({{2}, {}, {1}}, [&](const RankContext& context) {

@@ -9,10 +9,10 @@
 namespace epccl::tests {
 namespace {
 
-#define EXPECT_REFUSED(call, code, words)                                             \
-  do {                                                                                \
-    EXPECT_EQ(call, code);                                                            \
-    EXPECT_NE(std::strstr(epcclGetLastError(nullptr), words), nullptr)                \
+#define EXPECT_REFUSED(call, code, words)                                               \
+  do {                                                                                  \
+    EXPECT_EQ(call, code);                                                              \
+    EXPECT_NE(std::strstr(epcclGetLastError(nullptr), words), nullptr)                  \
         << "\"" << epcclGetLastError(nullptr) << "\" does not say \"" << words << "\""; \
   } while (0)
 
@@ -23,7 +23,8 @@ void with_comm(const std::function<void(epcclComm_t)>& body) {
     body(comm);
     // Nothing of it harmed the communicator.
     int in = 7, out = 0;
-    EXPECT_EQ(epcclAlltoall(&in, &out, 1, epcclInt32, comm, nullptr), epcclSuccess) << epcclGetLastError(comm);
+    EXPECT_EQ(epcclAlltoall(&in, &out, 1, epcclInt32, comm, nullptr), epcclSuccess)
+        << epcclGetLastError(comm);
     EXPECT_EQ(out, 7);
   });
 }
@@ -32,9 +33,11 @@ TEST(Misuse, OfCommunicators) {
   with_comm([](epcclComm_t comm) {
     int value = 0;
     float in = 0, out = 0;
-    EXPECT_REFUSED(epcclAlltoall(&in, &out, 1, epcclFloat32, nullptr, nullptr), epcclInvalidArgument, "communicator is NULL");
+    EXPECT_REFUSED(epcclAlltoall(&in, &out, 1, epcclFloat32, nullptr, nullptr), epcclInvalidArgument,
+                   "communicator is NULL");
     auto* wrong = reinterpret_cast<epcclComm_t>(&value);
-    EXPECT_REFUSED(epcclAlltoall(&in, &out, 1, epcclFloat32, wrong, nullptr), epcclInvalidArgument, "not a communicator");
+    EXPECT_REFUSED(epcclAlltoall(&in, &out, 1, epcclFloat32, wrong, nullptr), epcclInvalidArgument,
+                   "not a communicator");
     EXPECT_REFUSED(epcclCommCount(wrong, &value), epcclInvalidArgument, "not a communicator");
     EXPECT_REFUSED(epcclCommCount(comm, nullptr), epcclInvalidArgument, "count is NULL");
     EXPECT_REFUSED(epcclCommUserRank(comm, nullptr), epcclInvalidArgument, "rank is NULL");
@@ -55,13 +58,16 @@ TEST(Misuse, OfInitialisation) {
     epcclUniqueId rubbish{};
     EXPECT_NE(epcclCommInitRank(&comm, 1, rubbish, 0), epcclSuccess);
     epcclConfig_t config{};
-    EXPECT_REFUSED(epcclCommInitRankConfig(&comm, 1, context.id, 0, &config), epcclInvalidArgument, "config.size is 0");
+    EXPECT_REFUSED(epcclCommInitRankConfig(&comm, 1, context.id, 0, &config), epcclInvalidArgument,
+                   "config.size is 0");
     epcclConfig_t magic = EPCCL_CONFIG_INITIALIZER;
     magic.magic = 1;
-    EXPECT_REFUSED(epcclCommInitRankConfig(&comm, 1, context.id, 0, &magic), epcclInvalidArgument, "config.magic");
+    EXPECT_REFUSED(epcclCommInitRankConfig(&comm, 1, context.id, 0, &magic), epcclInvalidArgument,
+                   "config.magic");
     epcclConfig_t algorithm = EPCCL_CONFIG_INITIALIZER;
     algorithm.algorithm = "fastest";
-    EXPECT_REFUSED(epcclCommInitRankConfig(&comm, 1, context.id, 0, &algorithm), epcclInvalidArgument, "\"fastest\"");
+    EXPECT_REFUSED(epcclCommInitRankConfig(&comm, 1, context.id, 0, &algorithm), epcclInvalidArgument,
+                   "\"fastest\"");
     EXPECT_EQ(comm, nullptr);
   });
 }
@@ -70,15 +76,18 @@ TEST(Misuse, OfAlltoall) {
   with_comm([](epcclComm_t comm) {
     std::vector<float> data(64);
     const auto wrong_type = static_cast<epcclDataType_t>(99);
-    EXPECT_REFUSED(epcclAlltoall(nullptr, data.data(), 1, epcclFloat32, comm, nullptr), epcclInvalidArgument, "sendbuff is NULL");
-    EXPECT_REFUSED(epcclAlltoall(data.data(), nullptr, 1, epcclFloat32, comm, nullptr), epcclInvalidArgument, "recvbuff is NULL");
-    EXPECT_REFUSED(epcclAlltoall(data.data(), data.data(), 1, epcclFloat32, comm, nullptr), epcclInvalidArgument, "overlaps");
+    EXPECT_REFUSED(epcclAlltoall(nullptr, data.data(), 1, epcclFloat32, comm, nullptr), epcclInvalidArgument,
+                   "sendbuff is NULL");
+    EXPECT_REFUSED(epcclAlltoall(data.data(), nullptr, 1, epcclFloat32, comm, nullptr), epcclInvalidArgument,
+                   "recvbuff is NULL");
+    EXPECT_REFUSED(epcclAlltoall(data.data(), data.data(), 1, epcclFloat32, comm, nullptr),
+                   epcclInvalidArgument, "overlaps");
     EXPECT_REFUSED(epcclAlltoall(data.data(), data.data() + 32, SIZE_MAX / 2, epcclFloat32, comm, nullptr),
                    epcclInvalidArgument, "overflows");
-    EXPECT_REFUSED(epcclAlltoall(data.data(), data.data() + 32, 1, wrong_type, comm, nullptr), epcclInvalidArgument,
-                   "datatype 99");
-    EXPECT_REFUSED(epcclAlltoall(data.data(), data.data() + 32, 1, epcclFloat32, comm, &comm), epcclInvalidArgument,
-                   "not a stream");
+    EXPECT_REFUSED(epcclAlltoall(data.data(), data.data() + 32, 1, wrong_type, comm, nullptr),
+                   epcclInvalidArgument, "datatype 99");
+    EXPECT_REFUSED(epcclAlltoall(data.data(), data.data() + 32, 1, epcclFloat32, comm, &comm),
+                   epcclInvalidArgument, "not a stream");
   });
 }
 
@@ -87,22 +96,28 @@ TEST(Misuse, OfAlltoallv) {
     Comm comm(context);
     std::vector<float> in(64), out(64);
     const size_t counts[] = {4, 4}, displs[] = {0, 4}, overlapping[] = {0, 3}, huge[] = {SIZE_MAX, 1};
-    EXPECT_REFUSED(epcclAlltoallv(in.data(), nullptr, displs, out.data(), counts, displs, epcclFloat32, comm, nullptr),
-                   epcclInvalidArgument, "sendcounts or senddispls is NULL");
-    EXPECT_REFUSED(epcclAlltoallv(in.data(), counts, displs, out.data(), counts, overlapping, epcclFloat32, comm, nullptr),
+    EXPECT_REFUSED(
+        epcclAlltoallv(in.data(), nullptr, displs, out.data(), counts, displs, epcclFloat32, comm, nullptr),
+        epcclInvalidArgument, "sendcounts or senddispls is NULL");
+    EXPECT_REFUSED(epcclAlltoallv(in.data(), counts, displs, out.data(), counts, overlapping, epcclFloat32,
+                                  comm, nullptr),
                    epcclInvalidArgument, "overlap");
-    EXPECT_REFUSED(epcclAlltoallv(in.data(), huge, displs, out.data(), counts, displs, epcclFloat32, comm, nullptr),
-                   epcclInvalidArgument, "overflows");
-    EXPECT_EQ(epcclAlltoallv(in.data(), counts, displs, out.data(), counts, displs, epcclFloat32, comm, nullptr),
-              epcclSuccess);
+    EXPECT_REFUSED(
+        epcclAlltoallv(in.data(), huge, displs, out.data(), counts, displs, epcclFloat32, comm, nullptr),
+        epcclInvalidArgument, "overflows");
+    EXPECT_EQ(
+        epcclAlltoallv(in.data(), counts, displs, out.data(), counts, displs, epcclFloat32, comm, nullptr),
+        epcclSuccess);
   });
 }
 
 TEST(Misuse, OfSendRecvAndGroups) {
   with_comm([](epcclComm_t comm) {
     int value = 0;
-    EXPECT_REFUSED(epcclSend(&value, 1, epcclInt32, 1, comm, nullptr), epcclInvalidArgument, "peer 1 is not in 0..0");
-    EXPECT_REFUSED(epcclRecv(nullptr, 1, epcclInt32, 0, comm, nullptr), epcclInvalidArgument, "recvbuff is NULL");
+    EXPECT_REFUSED(epcclSend(&value, 1, epcclInt32, 1, comm, nullptr), epcclInvalidArgument,
+                   "peer 1 is not in 0..0");
+    EXPECT_REFUSED(epcclRecv(nullptr, 1, epcclInt32, 0, comm, nullptr), epcclInvalidArgument,
+                   "recvbuff is NULL");
     EXPECT_REFUSED(epcclGroupEnd(), epcclInvalidUsage, "without epcclGroupStart");
     ASSERT_EQ(epcclGroupStart(), epcclSuccess);
     EXPECT_REFUSED(epcclSend(&value, 1, epcclInt32, 5, comm, nullptr), epcclInvalidArgument, "peer 5");

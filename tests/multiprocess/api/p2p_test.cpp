@@ -19,10 +19,12 @@ TEST_P(P2p, SendsArriveInOrderWhateverTheirSize) {
           first[i] = unique_byte(0, 1, i, 1);
           second[i] = unique_byte(0, 1, i, 2);
         }
-        ASSERT_EQ(epcclSend(first.data(), bytes, epcclUint8, 1, comm, nullptr), epcclSuccess) << epcclGetLastError(comm);
+        ASSERT_EQ(epcclSend(first.data(), bytes, epcclUint8, 1, comm, nullptr), epcclSuccess)
+            << epcclGetLastError(comm);
         ASSERT_EQ(epcclSend(second.data(), bytes, epcclUint8, 1, comm, nullptr), epcclSuccess);
       } else if (context.rank == 1) {
-        ASSERT_EQ(epcclRecv(first.data(), bytes, epcclUint8, 0, comm, nullptr), epcclSuccess) << epcclGetLastError(comm);
+        ASSERT_EQ(epcclRecv(first.data(), bytes, epcclUint8, 0, comm, nullptr), epcclSuccess)
+            << epcclGetLastError(comm);
         ASSERT_EQ(epcclRecv(second.data(), bytes, epcclUint8, 0, comm, nullptr), epcclSuccess);
         for (size_t i = 0; i < bytes; ++i) {
           ASSERT_EQ(first[i], unique_byte(0, 1, i, 1));
@@ -59,7 +61,9 @@ TEST_P(P2p, GroupsOfSendsAndReceivesMakeAnAlltoall) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, P2p, testing::Values(std::vector{2}, std::vector{4}, std::vector{1, 1}, std::vector{2, 2}));
+INSTANTIATE_TEST_SUITE_P(Shapes, P2p,
+                         testing::Values(std::vector{2}, std::vector{4}, std::vector{1, 1},
+                                         std::vector{2, 2}));
 
 TEST(P2pWithoutReading, LargeMessagesGoThroughTheRingInFragments) {
   run_ranks({{2}, {{"EPCCL_CMA", "0"}}, {}}, [](const RankContext& context) {

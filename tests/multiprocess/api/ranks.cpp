@@ -58,7 +58,8 @@ void run_ranks(const RunOptions& options, const std::function<void(const RankCon
     int status = 0;
     ASSERT_EQ(waitpid(pids[static_cast<size_t>(rank)], &status, 0), pids[static_cast<size_t>(rank)]);
     if (std::ranges::find(options.may_die, rank) != options.may_die.end()) continue;
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank " << rank << ": wait status " << status;
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        << "rank " << rank << ": wait status " << status;
   }
   close(channel[0]);
   close(channel[1]);
@@ -68,7 +69,8 @@ Comm::Comm(const RankContext& context, const char* algorithm, double timeout) {
   epcclConfig_t config = EPCCL_CONFIG_INITIALIZER;
   config.algorithm = algorithm;
   config.timeout = timeout;
-  const epcclResult_t result = epcclCommInitRankConfig(&comm_, context.ranks, context.id, context.rank, &config);
+  const epcclResult_t result =
+      epcclCommInitRankConfig(&comm_, context.ranks, context.id, context.rank, &config);
   EXPECT_EQ(result, epcclSuccess) << "rank " << context.rank << ": " << epcclGetLastError(nullptr);
   if (result != epcclSuccess) _exit(1);
 }
@@ -79,8 +81,9 @@ Comm::~Comm() {
 }
 
 uint8_t unique_byte(int source, int destination, uint64_t offset, int iteration) {
-  uint64_t x = static_cast<uint64_t>(source) * 0x9e3779b97f4a7c15ULL ^ static_cast<uint64_t>(destination) * 0xc2b2ae3d27d4eb4fULL ^
-               offset * 0x165667b19e3779f9ULL ^ static_cast<uint64_t>(iteration) * 0x27d4eb2f165667c5ULL;
+  uint64_t x = static_cast<uint64_t>(source) * 0x9e3779b97f4a7c15ULL ^
+               static_cast<uint64_t>(destination) * 0xc2b2ae3d27d4eb4fULL ^ offset * 0x165667b19e3779f9ULL ^
+               static_cast<uint64_t>(iteration) * 0x27d4eb2f165667c5ULL;
   x ^= x >> 29;
   x *= 0xbf58476d1ce4e5b9ULL;
   return static_cast<uint8_t>(1 + (x >> 33) % 255);

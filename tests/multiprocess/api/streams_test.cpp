@@ -36,7 +36,8 @@ TEST(Streams, OfOneCommunicatorKeepTheOrderOfIssue) {
     std::vector<std::vector<int>> in;
     for (int i = 0; i < 20; ++i) in.push_back({i * 10 + context.rank, i * 10 + context.rank + 5});
     for (size_t i = 0; i < 20; ++i)
-      ASSERT_EQ(epcclAlltoall(in[i].data(), out[i].data(), 1, epcclInt32, comm, streams[i % 2]), epcclSuccess);
+      ASSERT_EQ(epcclAlltoall(in[i].data(), out[i].data(), 1, epcclInt32, comm, streams[i % 2]),
+                epcclSuccess);
     for (auto& stream : streams) {
       EXPECT_EQ(epcclStreamSynchronize(stream), epcclSuccess);
       EXPECT_EQ(epcclStreamDestroy(stream), epcclSuccess);
@@ -56,7 +57,8 @@ TEST(Streams, ReportWhatFailedInTheBackground) {
     std::vector<int> in(2), out(2);
     ASSERT_EQ(epcclAlltoall(in.data(), out.data(), 1, epcclInt32, comm, stream), epcclSuccess);
     EXPECT_EQ(epcclStreamSynchronize(stream), epcclRemoteError);
-    EXPECT_NE(std::string(epcclGetLastError(comm)).find("rank 1"), std::string::npos) << epcclGetLastError(comm);
+    EXPECT_NE(std::string(epcclGetLastError(comm)).find("rank 1"), std::string::npos)
+        << epcclGetLastError(comm);
     epcclResult_t failure = epcclSuccess;
     EXPECT_EQ(epcclCommGetAsyncError(comm, &failure), epcclSuccess);
     EXPECT_EQ(failure, epcclRemoteError);

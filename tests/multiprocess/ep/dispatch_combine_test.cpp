@@ -40,17 +40,25 @@ void run_problems(const RunOptions& options, int problems) {
   });
 }
 
-TEST_P(DispatchCombine, GivesWhatTheRoutingSays) { run_problems({GetParam(), {}, {}}, 12); }
-
-TEST_P(DispatchCombine, WorksWithTinyConstants) {
-  run_problems({GetParam(), {{"EPCCL_CHUNK_SIZE", "1"}, {"EPCCL_SCRATCH_SIZE", "1M"}, {"EPCCL_EAGER_LIMIT", "16"}}, {}}, 6);
+TEST_P(DispatchCombine, GivesWhatTheRoutingSays) {
+  run_problems({GetParam(), {}, {}}, 12);
 }
 
-TEST_P(DispatchCombine, WorksWhereRanksMayNotReadEachOther) { run_problems({GetParam(), {{"EPCCL_CMA", "0"}}, {}}, 4); }
+TEST_P(DispatchCombine, WorksWithTinyConstants) {
+  run_problems({GetParam(),
+                {{"EPCCL_CHUNK_SIZE", "1"}, {"EPCCL_SCRATCH_SIZE", "1M"}, {"EPCCL_EAGER_LIMIT", "16"}},
+                {}},
+               6);
+}
+
+TEST_P(DispatchCombine, WorksWhereRanksMayNotReadEachOther) {
+  run_problems({GetParam(), {{"EPCCL_CMA", "0"}}, {}}, 4);
+}
 
 INSTANTIATE_TEST_SUITE_P(Shapes, DispatchCombine,
-                         testing::Values(std::vector<int>{1}, std::vector<int>{4}, std::vector<int>{2, 2}, std::vector<int>{1, 1},
-                                         std::vector<int>{3, 1}, std::vector<int>{2, 1, 3}, std::vector<int>{4, 4, 4, 4}),
+                         testing::Values(std::vector<int>{1}, std::vector<int>{4}, std::vector<int>{2, 2},
+                                         std::vector<int>{1, 1}, std::vector<int>{3, 1},
+                                         std::vector<int>{2, 1, 3}, std::vector<int>{4, 4, 4, 4}),
                          [](const auto& shape) {
                            std::string name;
                            for (const int ranks : shape.param) name += std::to_string(ranks);
@@ -138,33 +146,40 @@ TEST(Fp8, IsQuantisedOnTheWayAndScaledBlockwise) {
     epcclEpLayoutInfo_t info = EPCCL_EP_LAYOUT_INFO_INIT;
     info.recv_total_counter = total_tensor;
     epcclEpHandle_t handle = nullptr;
-    ASSERT_EQ(epcclEpCreateHandle(&handle, group, EPCCL_EP_LAYOUT_FLAT, topk, &info, nullptr, nullptr), epcclSuccess)
+    ASSERT_EQ(epcclEpCreateHandle(&handle, group, EPCCL_EP_LAYOUT_FLAT, topk, &info, nullptr, nullptr),
+              epcclSuccess)
         << epcclGetLastError(nullptr);
     Numbers input(epcclBfloat16, tokens * hidden);
     for (uint32_t token = 0; token < tokens; ++token)
-      for (uint32_t h = 0; h < hidden; ++h) input.set(token * hidden + h, token_value(context.rank, token, h));
+      for (uint32_t h = 0; h < hidden; ++h)
+        input.set(token * hidden + h, token_value(context.rank, token, h));
     const auto rows = static_cast<size_t>(total);
     std::vector<uint8_t> values(rows * hidden);
     std::vector<float> block_scales(rows * scales);
-    Tensor in(epcclBfloat16, input.data(), {tokens, hidden}), out(epcclFloat8e4m3, values.data(), {rows, hidden});
+    Tensor in(epcclBfloat16, input.data(), {tokens, hidden}),
+        out(epcclFloat8e4m3, values.data(), {rows, hidden});
     Tensor out_scales(epcclFloat32, block_scales.data(), {rows, scales});
     epcclEpDispatchInputs_t inputs = EPCCL_EP_DISPATCH_INPUTS_INIT;
     inputs.tokens = in;
     epcclEpDispatchOutputs_t outputs = EPCCL_EP_DISPATCH_OUTPUTS_INIT;
     outputs.tokens = out;
     outputs.scales = out_scales;
-    ASSERT_EQ(epcclEpDispatch(handle, &inputs, &outputs, nullptr, nullptr), epcclSuccess) << epcclGetLastError(nullptr);
+    ASSERT_EQ(epcclEpDispatch(handle, &inputs, &outputs, nullptr, nullptr), epcclSuccess)
+        << epcclGetLastError(nullptr);
     size_t row = 0;
     for (int source = 0; source < context.ranks; ++source)
       for (uint32_t token = static_cast<uint32_t>(context.rank); token < tokens; token += 4, ++row)
         for (uint32_t h = 0; h < hidden; ++h) {
           const uint8_t code = values[row * hidden + h];
           const int exponent = code >> 3 & 15, fraction = code & 7;
-          const double magnitude = exponent == 0 ? fraction / 512.0 : (8 + fraction) / 8.0 * std::ldexp(1.0, exponent - 7);
-          const double got = (code & 0x80 ? -magnitude : magnitude) * static_cast<double>(block_scales[row * scales + h / 128]);
+          const double magnitude =
+              exponent == 0 ? fraction / 512.0 : (8 + fraction) / 8.0 * std::ldexp(1.0, exponent - 7);
+          const double got = (code & 0x80 ? -magnitude : magnitude) *
+                             static_cast<double>(block_scales[row * scales + h / 128]);
           // Half a step of three bits of fraction, or half of the smallest step.
           const double want = static_cast<double>(token_value(source, token, h));
-          EXPECT_NEAR(got, want, std::max(std::fabs(want) / 16.0, 2.0 / 448 / 512)) << "row " << row << " element " << h;
+          EXPECT_NEAR(got, want, std::max(std::fabs(want) / 16.0, 2.0 / 448 / 512))
+              << "row " << row << " element " << h;
         }
     EXPECT_EQ(row, rows);
     EXPECT_EQ(epcclEpHandleDestroy(handle), epcclSuccess);

@@ -16,7 +16,8 @@ TEST(EpMisuse, RanksThatDisagreeOnTheGroupAreToldByAll) {
     Comm comm(context);
     Setting setting(context, comm);
     if (context.rank == 2) setting.config.num_experts = 5;
-    expect_error(context, epcclEpCreateGroup(&setting.group, comm, &setting.config), "rank 2 has num_experts 5");
+    expect_error(context, epcclEpCreateGroup(&setting.group, comm, &setting.config),
+                 "rank 2 has num_experts 5");
     EXPECT_EQ(setting.group, nullptr);
     setting.config.num_experts = 4;
     setting.config.timeout_ms = context.rank == 1 ? 500 : 0;
@@ -34,7 +35,8 @@ TEST(EpMisuse, AnExpertThatDoesNotExistIsNamedOnEveryRank) {
     Setting setting(context, comm);
     setting.make_group();
     if (context.rank == 3) setting.table[5] = 4;
-    expect_error(context, setting.make_handle(4, 2), "rank 3: topk_idx[2][1] is expert 4, but there are 4 experts");
+    expect_error(context, setting.make_handle(4, 2),
+                 "rank 3: topk_idx[2][1] is expert 4, but there are 4 experts");
     setting.table[5] = 1;
     EXPECT_EQ(setting.make_handle(4, 2), epcclSuccess) << epcclGetLastError(nullptr);
     EXPECT_EQ(setting.dispatch(100, 8), epcclSuccess) << epcclGetLastError(nullptr);
@@ -48,9 +50,12 @@ TEST(EpMisuse, TooManyTokensAndOtherTopKAreNamedOnEveryRank) {
     Setting setting(context, comm);
     setting.make_group();
     expect_error(context, setting.make_handle(context.rank == 1 ? 5 : 4, 2), "rank 1 has 5 tokens");
-    expect_error(context, setting.make_handle(4, context.rank == 2 ? 1 : 2), "top-k: rank 0 has 2, rank 2 has 1");
-    expect_error(context, setting.make_handle(4, 2, context.rank == 1 ? EPCCL_EP_LAYOUT_EXPERT_MAJOR : EPCCL_EP_LAYOUT_FLAT),
-                 "layout: rank 0 has flat, rank 1 has expert_major");
+    expect_error(context, setting.make_handle(4, context.rank == 2 ? 1 : 2),
+                 "top-k: rank 0 has 2, rank 2 has 1");
+    expect_error(
+        context,
+        setting.make_handle(4, 2, context.rank == 1 ? EPCCL_EP_LAYOUT_EXPERT_MAJOR : EPCCL_EP_LAYOUT_FLAT),
+        "layout: rank 0 has flat, rank 1 has expert_major");
     setting.destroy();
   });
 }
@@ -61,19 +66,24 @@ TEST(EpMisuse, StaticModeKeepsToItsMaxima) {
     Setting setting(context, comm);
     setting.make_group();
     setting.handle_config.static_topk = 2;
-    expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_FLAT), "static mode needs the rank-major");
-    expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_EXPERT_MAJOR), "needs max_tokens_per_expert");
+    expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_FLAT),
+                 "static mode needs the rank-major");
+    expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_EXPERT_MAJOR),
+                 "needs max_tokens_per_expert");
     setting.handle_config.static_topk = 65;
     expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_RANK_MAJOR), "static_topk 65");
     setting.handle_config.static_topk = 2;
-    expect_error(context, setting.make_handle(context.rank == 1 ? 5 : 4, 2, EPCCL_EP_LAYOUT_RANK_MAJOR), "rank 1 has 5 tokens");
+    expect_error(context, setting.make_handle(context.rank == 1 ? 5 : 4, 2, EPCCL_EP_LAYOUT_RANK_MAJOR),
+                 "rank 1 has 5 tokens");
     expect_error(context, setting.make_handle(4, context.rank == 3 ? 1 : 2, EPCCL_EP_LAYOUT_RANK_MAJOR),
                  "rank 3 has a top-1 table: the handle's static_topk is 2");
     if (context.rank == 2) setting.table[3] = -2;
-    expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_RANK_MAJOR), "rank 2: topk_idx[1][1] is expert -2");
+    expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_RANK_MAJOR),
+                 "rank 2: topk_idx[1][1] is expert -2");
     // Nothing is lost: the next attempt works.
     setting.table[3] = 3;
-    ASSERT_EQ(setting.make_handle(4, 2, EPCCL_EP_LAYOUT_RANK_MAJOR), epcclSuccess) << epcclGetLastError(nullptr);
+    ASSERT_EQ(setting.make_handle(4, 2, EPCCL_EP_LAYOUT_RANK_MAJOR), epcclSuccess)
+        << epcclGetLastError(nullptr);
     EXPECT_EQ(setting.dispatch(16, 8), epcclSuccess) << epcclGetLastError(nullptr);
     setting.destroy();
   });
@@ -102,7 +112,8 @@ TEST(EpMisuse, AWeightThatIsNoNumberIsToldToAll) {
 }
 
 TEST(EpMisuse, AnOutputThatIsTooSmallIsToldToAll) {
-  expect_broken("the output has 3 rows, but", [](Setting& setting) { return setting.dispatch(setting.context.rank == 2 ? 3 : 100, 8); });
+  expect_broken("the output has 3 rows, but",
+                [](Setting& setting) { return setting.dispatch(setting.context.rank == 2 ? 3 : 100, 8); });
 }
 
 TEST(EpMisuse, RanksThatDisagreeOnStaticModeAreToldByAll) {
@@ -111,14 +122,16 @@ TEST(EpMisuse, RanksThatDisagreeOnStaticModeAreToldByAll) {
     Setting setting(context, comm);
     setting.make_group();
     if (context.rank != 3) setting.handle_config.static_topk = 2;
-    expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_RANK_MAJOR), "ep static layout of 4 tokens top-2");
+    expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_RANK_MAJOR),
+                 "ep static layout of 4 tokens top-2");
     EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
     comm.forget();
   });
 }
 
 TEST(EpMisuse, RanksThatDisagreeOnTheRowsAreToldByAll) {
-  expect_broken("hidden", [](Setting& setting) { return setting.dispatch(100, setting.context.rank == 3 ? 7 : 8); });
+  expect_broken("hidden",
+                [](Setting& setting) { return setting.dispatch(100, setting.context.rank == 3 ? 7 : 8); });
 }
 
 TEST(EpMisuse, ArgumentsThatOneRankSeesAloneAreRefusedAtOnce) {
@@ -131,18 +144,22 @@ TEST(EpMisuse, ArgumentsThatOneRankSeesAloneAreRefusedAtOnce) {
     expect_error(context, epcclEpCreateGroup(&setting.group, comm, &setting.config), "magic");
     setting.config.magic = EPCCL_EP_MAGIC;
     setting.config.max_send_tokens_per_rank = 0;
-    expect_error(context, epcclEpCreateGroup(&setting.group, comm, &setting.config), "max_send_tokens_per_rank 0");
+    expect_error(context, epcclEpCreateGroup(&setting.group, comm, &setting.config),
+                 "max_send_tokens_per_rank 0");
     setting.config.max_send_tokens_per_rank = 4;
     const std::vector<int> map{0, 0, 1, 0};
     setting.config.expert_to_rank = map.data();
-    expect_error(context, epcclEpCreateGroup(&setting.group, comm, &setting.config), "expert_to_rank[2] is 1");
+    expect_error(context, epcclEpCreateGroup(&setting.group, comm, &setting.config),
+                 "expert_to_rank[2] is 1");
     setting.config.expert_to_rank = nullptr;
     setting.make_group();
     expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_UNSET), "layout 0");
     ASSERT_EQ(setting.make_handle(4, 2), epcclSuccess);
     expect_error(context, epcclEpGroupDestroy(setting.group), "1 handles");
-    expect_error(context, epcclEpDispatch(setting.handle, nullptr, nullptr, nullptr, nullptr), "inputs.tokens is NULL");
-    expect_error(context, epcclEpDispatch(nullptr, nullptr, nullptr, nullptr, nullptr), "is not an EP handle");
+    expect_error(context, epcclEpDispatch(setting.handle, nullptr, nullptr, nullptr, nullptr),
+                 "inputs.tokens is NULL");
+    expect_error(context, epcclEpDispatch(nullptr, nullptr, nullptr, nullptr, nullptr),
+                 "is not an EP handle");
     EXPECT_EQ(epcclGroupStart(), epcclSuccess);
     expect_error(context, setting.dispatch(100, 8), "cannot be part of a group");
     EXPECT_EQ(epcclGroupEnd(), epcclSuccess);

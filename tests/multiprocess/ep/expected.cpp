@@ -22,9 +22,11 @@ Expected::Expected(const Problem& problem)
   for (int source = 0; source < problem.ranks(); ++source)
     for (uint32_t token = 0; token < problem.tokens[static_cast<size_t>(source)]; ++token)
       for (uint32_t position = 0; position < problem.k; ++position) {
-        const int64_t expert = problem.topk[static_cast<size_t>(source)][size_t{token} * problem.k + position];
+        const int64_t expert =
+            problem.topk[static_cast<size_t>(source)][size_t{token} * problem.k + position];
         if (slot(source, token, position) != none)
-          origins_[static_cast<size_t>(problem.owner[static_cast<size_t>(expert)])][slot(source, token, position)] = {source, token};
+          origins_[static_cast<size_t>(problem.owner[static_cast<size_t>(expert)])]
+                  [slot(source, token, position)] = {source, token};
       }
 }
 
@@ -47,7 +49,8 @@ void Expected::place_by_token() {
         if (any) ++next;
       }
     }
-    rows_[static_cast<size_t>(rank)] = fixed ? static_cast<uint32_t>(problem_.ranks()) * problem_.max_tokens : next;
+    rows_[static_cast<size_t>(rank)] =
+        fixed ? static_cast<uint32_t>(problem_.ranks()) * problem_.max_tokens : next;
   }
 }
 
@@ -73,7 +76,8 @@ void Expected::place_by_expert() {
 }
 
 float Expected::processed(int64_t expert, float value) const {
-  const int factor = problem_.by_expert() ? static_cast<int>(expert) : problem_.owner[static_cast<size_t>(expert)];
+  const int factor =
+      problem_.by_expert() ? static_cast<int>(expert) : problem_.owner[static_cast<size_t>(expert)];
   return rounded(problem_.type, value * (1.0F + static_cast<float>(factor % 7) / 3.0F));
 }
 
@@ -91,8 +95,10 @@ float Expected::combined(int source, uint32_t token, uint32_t h, bool weighted) 
     const auto& [node, rank, position, expert] = uses[i];
     const bool last_of_rank = i + 1 == uses.size() || std::get<1>(uses[i + 1]) != rank;
     const bool last_of_node = i + 1 == uses.size() || std::get<0>(uses[i + 1]) != node;
-    volatile float value = processed(expert, token_value(source, token, h));  // volatile: no fused multiply-add
-    if (weighted) value = value * problem_.weights[static_cast<size_t>(source)][size_t{token} * problem_.k + position];
+    volatile float value =
+        processed(expert, token_value(source, token, h));  // volatile: no fused multiply-add
+    if (weighted)
+      value = value * problem_.weights[static_cast<size_t>(source)][size_t{token} * problem_.k + position];
     if (problem_.by_expert() || last_of_rank) of_rank += value;
     if (last_of_rank) {
       of_node += rounded(problem_.type, of_rank);
@@ -111,7 +117,8 @@ uint64_t Expected::network_rows(int source, epcclEpStrategy_t strategy) const {
   for (uint32_t token = 0; token < problem_.tokens[static_cast<size_t>(source)]; ++token) {
     std::set<int> reached;  // ranks or nodes
     for (uint32_t position = 0; position < problem_.k; ++position) {
-      const int64_t expert = problem_.topk[static_cast<size_t>(source)][size_t{token} * problem_.k + position];
+      const int64_t expert =
+          problem_.topk[static_cast<size_t>(source)][size_t{token} * problem_.k + position];
       if (expert < 0) continue;
       const int rank = problem_.owner[static_cast<size_t>(expert)], node = problem_.node_of(rank);
       if (node != problem_.node_of(source)) reached.insert(strategy == EPCCL_EP_STRATEGY_FLAT ? rank : node);

@@ -41,9 +41,15 @@ void expect_timeout(const std::vector<int>& ranks_per_node, bool in_update) {
   });
 }
 
-TEST(EpGroupTimeout, EndsADispatchThatWaitsForItsNode) { expect_timeout({3}, false); }
-TEST(EpGroupTimeout, EndsADispatchThatWaitsForTheNetwork) { expect_timeout({1, 1}, false); }
-TEST(EpGroupTimeout, EndsAnUpdate) { expect_timeout({3}, true); }
+TEST(EpGroupTimeout, EndsADispatchThatWaitsForItsNode) {
+  expect_timeout({3}, false);
+}
+TEST(EpGroupTimeout, EndsADispatchThatWaitsForTheNetwork) {
+  expect_timeout({1, 1}, false);
+}
+TEST(EpGroupTimeout, EndsAnUpdate) {
+  expect_timeout({3}, true);
+}
 
 TEST(EpGroupTimeout, IsNotThatOfOtherCalls) {
   // The last rank comes to an alltoall only after more than the group's timeout.
@@ -56,7 +62,8 @@ TEST(EpGroupTimeout, IsNotThatOfOtherCalls) {
     ASSERT_EQ(setting.dispatch(100, 8), epcclSuccess);
     if (context.rank == 1) usleep(400'000);
     std::vector<int> in(2), out(2);
-    EXPECT_EQ(epcclAlltoall(in.data(), out.data(), 1, epcclInt32, comm, nullptr), epcclSuccess) << epcclGetLastError(comm);
+    EXPECT_EQ(epcclAlltoall(in.data(), out.data(), 1, epcclInt32, comm, nullptr), epcclSuccess)
+        << epcclGetLastError(comm);
     setting.destroy();
   });
 }

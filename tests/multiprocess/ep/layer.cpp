@@ -36,11 +36,13 @@ void Layer::take(const Problem& problem) {
   home_weights_.assign(size_t{tokens()} * problem_.k, -1);
   received_topk_.assign(size_t{rows()} * problem_.k, 77);
   for (uint32_t token = 0; token < tokens(); ++token)
-    for (uint32_t h = 0; h < problem_.hidden; ++h) input_.set(size_t{token} * problem_.hidden + h, token_value(context_.rank, token, h));
+    for (uint32_t h = 0; h < problem_.hidden; ++h)
+      input_.set(size_t{token} * problem_.hidden + h, token_value(context_.rank, token, h));
   for (int source = 0; source < problem_.ranks(); ++source)
     for (size_t at = 0; at < problem_.topk[static_cast<size_t>(source)].size(); ++at) {
       const int64_t expert = problem_.topk[static_cast<size_t>(source)][at];
-      const auto token = static_cast<uint32_t>(at / problem_.k), position = static_cast<uint32_t>(at % problem_.k);
+      const auto token = static_cast<uint32_t>(at / problem_.k),
+                 position = static_cast<uint32_t>(at % problem_.k);
       const uint32_t row = expected_->slot(source, token, position);
       if (row == Expected::none || problem_.owner[static_cast<size_t>(expert)] != context_.rank) continue;
       row_expert_[row] = expert;
@@ -68,13 +70,17 @@ void Layer::update() {
   auto table = problem_.topk[static_cast<size_t>(context_.rank)];
   std::vector<int32_t> narrow(table.begin(), table.end());
   const bool wide = problem_.k % 2 == 0;
-  Tensor topk(wide ? epcclInt64 : epcclInt32, wide ? static_cast<void*>(table.data()) : narrow.data(), {tokens(), problem_.k});
+  Tensor topk(wide ? epcclInt64 : epcclInt32, wide ? static_cast<void*>(table.data()) : narrow.data(),
+              {tokens(), problem_.k});
   std::vector<int64_t> counters(local_experts.size(), -1), sources(static_cast<size_t>(problem_.ranks()), -1);
   std::vector<int32_t> offsets(local_experts.size(), -1), lost(local_experts.size(), -1), total(1, -1);
   std::vector<uint8_t> dropped(table.size(), 9);
-  Tensor counters_tensor(epcclInt64, counters.data(), {counters.size()}), offsets_tensor(epcclInt32, offsets.data(), {offsets.size()});
-  Tensor sources_tensor(epcclInt64, sources.data(), {sources.size()}), total_tensor(epcclInt32, total.data(), {1});
-  Tensor lost_tensor(epcclInt32, lost.data(), {lost.size()}), dropped_tensor(epcclUint8, dropped.data(), {tokens(), problem_.k});
+  Tensor counters_tensor(epcclInt64, counters.data(), {counters.size()}),
+      offsets_tensor(epcclInt32, offsets.data(), {offsets.size()});
+  Tensor sources_tensor(epcclInt64, sources.data(), {sources.size()}),
+      total_tensor(epcclInt32, total.data(), {1});
+  Tensor lost_tensor(epcclInt32, lost.data(), {lost.size()}),
+      dropped_tensor(epcclUint8, dropped.data(), {tokens(), problem_.k});
   epcclEpLayoutInfo_t info = EPCCL_EP_LAYOUT_INFO_INIT;
   info.expert_counters = counters_tensor;
   info.expert_offsets = offsets_tensor;
@@ -96,7 +102,8 @@ void Layer::update() {
     EXPECT_EQ(sources[static_cast<size_t>(source)],
               std::ranges::count(expected_->origins(context_.rank), source, &Expected::Origin::source));
   for (size_t at = 0; at < table.size(); ++at) {
-    const uint32_t row = expected_->slot(context_.rank, static_cast<uint32_t>(at / problem_.k), static_cast<uint32_t>(at % problem_.k));
+    const uint32_t row = expected_->slot(context_.rank, static_cast<uint32_t>(at / problem_.k),
+                                         static_cast<uint32_t>(at % problem_.k));
     EXPECT_EQ(dropped[at] != 0, table[at] >= 0 && row == Expected::none);
   }
 }
@@ -106,8 +113,9 @@ void Layer::dispatch(bool weighted, bool send_only) {
   Tensor tokens_in(problem_.type, input_.data(), {tokens(), problem_.hidden});
   Tensor weights_in(epcclFloat32, weights.data(), {tokens(), problem_.k});
   Tensor tokens_out(problem_.type, received_.data(), {rows(), problem_.hidden});
-  Tensor weights_out(epcclFloat32, received_weights_.data(),
-                     problem_.by_expert() ? std::vector<size_t>{rows()} : std::vector<size_t>{rows(), problem_.k});
+  Tensor weights_out(
+      epcclFloat32, received_weights_.data(),
+      problem_.by_expert() ? std::vector<size_t>{rows()} : std::vector<size_t>{rows(), problem_.k});
   Tensor topk_out(epcclInt32, received_topk_.data(), {rows(), problem_.k});
   epcclEpDispatchInputs_t inputs = EPCCL_EP_DISPATCH_INPUTS_INIT;
   inputs.tokens = tokens_in;
@@ -128,15 +136,16 @@ void Layer::check_received(bool weighted) {
   size_t wrong = 0;
   for (uint32_t row = 0; row < rows(); ++row) {
     const auto origin = expected_->origins(context_.rank)[row];
-    if (origin.source < 0 && problem_.layout == EPCCL_EP_LAYOUT_RANK_MAJOR) continue;  // a fixed slot that is not used
+    if (origin.source < 0 && problem_.layout == EPCCL_EP_LAYOUT_RANK_MAJOR)
+      continue;  // a fixed slot that is not used
     for (uint32_t h = 0; h < problem_.hidden; ++h) {
       float value = origin.source < 0 ? 0 : token_value(origin.source, origin.token, h);
       if (weighted) value = rounded(problem_.type, value * weight_of_row(row)) + 0.0F;
       const float got = received_.at(size_t{row} * problem_.hidden + h);
       if (got == value) continue;
       if (wrong++ == 0)
-        ADD_FAILURE() << "rank " << context_.rank << " row " << row << " element " << h << " is " << got << ", not " << value
-                      << " of rank " << origin.source << " token " << origin.token;
+        ADD_FAILURE() << "rank " << context_.rank << " row " << row << " element " << h << " is " << got
+                      << ", not " << value << " of rank " << origin.source << " token " << origin.token;
     }
   }
   EXPECT_EQ(wrong, 0U);
@@ -153,11 +162,13 @@ void Layer::check_received_topk() {
         const size_t at = size_t{origin.token} * problem_.k + position;
         const int64_t expert = problem_.topk[static_cast<size_t>(origin.source)][at];
         if (problem_.owner[static_cast<size_t>(expert)] == context_.rank) {
-          local = static_cast<int32_t>(std::ranges::find(local_experts, static_cast<uint32_t>(expert)) - local_experts.begin());
+          local = static_cast<int32_t>(std::ranges::find(local_experts, static_cast<uint32_t>(expert)) -
+                                       local_experts.begin());
           weight = problem_.weights[static_cast<size_t>(origin.source)][at];
         }
       }
-      EXPECT_EQ(received_topk_[size_t{row} * problem_.k + position], local) << "row " << row << " position " << position;
+      EXPECT_EQ(received_topk_[size_t{row} * problem_.k + position], local)
+          << "row " << row << " position " << position;
       if (!problem_.by_expert()) {
         EXPECT_EQ(received_weights_[size_t{row} * problem_.k + position], weight);
       }
@@ -180,8 +191,9 @@ void Layer::apply_experts() {
 
 void Layer::combine(bool weighted, bool send_only) {
   Tensor tokens_in(problem_.type, received_.data(), {rows(), problem_.hidden});
-  Tensor weights_in(epcclFloat32, received_weights_.data(),
-                    problem_.by_expert() ? std::vector<size_t>{rows()} : std::vector<size_t>{rows(), problem_.k});
+  Tensor weights_in(
+      epcclFloat32, received_weights_.data(),
+      problem_.by_expert() ? std::vector<size_t>{rows()} : std::vector<size_t>{rows(), problem_.k});
   Tensor tokens_out(problem_.type, combined_.data(), {tokens(), problem_.hidden});
   Tensor weights_out(epcclFloat32, home_weights_.data(), {tokens(), problem_.k});
   epcclEpCombineInputs_t inputs = EPCCL_EP_COMBINE_INPUTS_INIT;
@@ -204,13 +216,16 @@ void Layer::check_combined(bool weighted) {
       const float got = combined_.at(size_t{token} * problem_.hidden + h);
       if (got == want) continue;
       if (wrong++ == 0)
-        ADD_FAILURE() << "rank " << context_.rank << " token " << token << " element " << h << " is " << got << ", not " << want;
+        ADD_FAILURE() << "rank " << context_.rank << " token " << token << " element " << h << " is " << got
+                      << ", not " << want;
     }
   EXPECT_EQ(wrong, 0U);
   // Every weight went to its expert and comes home again.
   for (size_t at = 0; at < home_weights_.size(); ++at) {
-    const uint32_t row = expected_->slot(context_.rank, static_cast<uint32_t>(at / problem_.k), static_cast<uint32_t>(at % problem_.k));
-    EXPECT_EQ(home_weights_[at], row == Expected::none ? 0 : problem_.weights[static_cast<size_t>(context_.rank)][at]);
+    const uint32_t row = expected_->slot(context_.rank, static_cast<uint32_t>(at / problem_.k),
+                                         static_cast<uint32_t>(at % problem_.k));
+    EXPECT_EQ(home_weights_[at],
+              row == Expected::none ? 0 : problem_.weights[static_cast<size_t>(context_.rank)][at]);
   }
 }
 
@@ -221,7 +236,9 @@ void Layer::forward(bool weighted, bool send_only) {
   check_combined(weighted);
 }
 
-void Layer::backward() { dispatch(true, false); }
+void Layer::backward() {
+  dispatch(true, false);
+}
 
 void Layer::check_stats() {
   epcclEpStats_t stats = EPCCL_EP_STATS_INIT;

@@ -8,8 +8,8 @@ namespace epccl::tests {
 namespace {
 
 struct Format {
-  int digits;        // of the significand
-  int least;         // exponent of the smallest normal number
+  int digits;  // of the significand
+  int least;   // exponent of the smallest normal number
   int exponent_bits;
 };
 
@@ -47,7 +47,8 @@ float Numbers::at(size_t index) const {
   const int exponent = bits >> fraction_bits & ((1 << format.exponent_bits) - 1);
   const int fraction = bits & ((1 << fraction_bits) - 1);
   const double magnitude = exponent == 0 ? std::ldexp(fraction, format.least - fraction_bits)
-                                         : std::ldexp(fraction + (1 << fraction_bits), exponent + format.least - 1 - fraction_bits);
+                                         : std::ldexp(fraction + (1 << fraction_bits),
+                                                      exponent + format.least - 1 - fraction_bits);
   return static_cast<float>(bits & 0x8000 ? -magnitude : magnitude);
 }
 

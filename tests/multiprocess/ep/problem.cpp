@@ -22,9 +22,12 @@ std::vector<uint32_t> Problem::experts_of(int rank) const {
 }
 
 std::string Problem::text() const {
-  return fmt::format("nodes [{}] layout {} strategy {} type {} experts {} k {} hidden {} alignment {} capacity {} pad {} static {} tokens [{}]",
-                     fmt::join(ranks_per_node, " "), static_cast<int>(layout), static_cast<int>(strategy),
-                     static_cast<int>(type), experts, k, hidden, alignment, capacity, pad, is_static, fmt::join(tokens, " "));
+  return fmt::format(
+      "nodes [{}] layout {} strategy {} type {} experts {} k {} hidden {} alignment {} capacity {} pad {} "
+      "static {} tokens [{}]",
+      fmt::join(ranks_per_node, " "), static_cast<int>(layout), static_cast<int>(strategy),
+      static_cast<int>(type), experts, k, hidden, alignment, capacity, pad, is_static,
+      fmt::join(tokens, " "));
 }
 
 namespace {
@@ -90,7 +93,8 @@ void reroute(Problem& problem, std::mt19937_64& random) {
 }
 
 float token_value(int source, uint32_t token, uint32_t h) {
-  uint64_t x = static_cast<uint64_t>(source + 1) * 0x9e3779b97f4a7c15ULL ^ (token + 1) * 0xc2b2ae3d27d4eb4fULL ^ (h + 1) * 0x165667b19e3779f9ULL;
+  uint64_t x = static_cast<uint64_t>(source + 1) * 0x9e3779b97f4a7c15ULL ^
+               (token + 1) * 0xc2b2ae3d27d4eb4fULL ^ (h + 1) * 0x165667b19e3779f9ULL;
   x ^= x >> 31;
   x *= 0x27d4eb2f165667c5ULL;
   return static_cast<float>(static_cast<int>(x >> 40) % 128) / 64.0F;

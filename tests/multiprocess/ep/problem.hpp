@@ -18,11 +18,11 @@ struct Problem {
   uint32_t experts = 1, k = 1, hidden = 1, max_tokens = 1;
   uint32_t alignment = 1, capacity = 0;
   bool pad = false;
-  bool is_static = false;                      // sizes from maxima
-  std::vector<int> owner;                      // of an expert
-  std::vector<uint32_t> tokens;                // of a rank
-  std::vector<std::vector<int64_t>> topk;      // [rank]: [tokens, k]
-  std::vector<std::vector<float>> weights;     // likewise
+  bool is_static = false;                   // sizes from maxima
+  std::vector<int> owner;                   // of an expert
+  std::vector<uint32_t> tokens;             // of a rank
+  std::vector<std::vector<int64_t>> topk;   // [rank]: [tokens, k]
+  std::vector<std::vector<float>> weights;  // likewise
 
   int ranks() const { return static_cast<int>(tokens.size()); }
   int node_of(int rank) const;

@@ -17,7 +17,9 @@ struct Setting {
     config.max_send_tokens_per_rank = 4;
     config.max_token_bytes = 32;
   }
-  void make_group() { ASSERT_EQ(epcclEpCreateGroup(&group, comm, &config), epcclSuccess) << epcclGetLastError(nullptr); }
+  void make_group() {
+    ASSERT_EQ(epcclEpCreateGroup(&group, comm, &config), epcclSuccess) << epcclGetLastError(nullptr);
+  }
   epcclResult_t make_handle(size_t tokens, size_t k, epcclEpLayout_t layout = EPCCL_EP_LAYOUT_FLAT) {
     Tensor topk(epcclInt64, table.data(), {tokens, k});
     return epcclEpCreateHandle(&handle, group, layout, topk, nullptr, &handle_config, nullptr);
@@ -26,7 +28,9 @@ struct Setting {
     return dispatch(rows, hidden, with_weights, false, nullptr);
   }
   /// With send_only, or on a stream.
-  epcclResult_t start_dispatch(epcclStream_t stream = nullptr) { return dispatch(100, 8, false, stream == nullptr, stream); }
+  epcclResult_t start_dispatch(epcclStream_t stream = nullptr) {
+    return dispatch(100, 8, false, stream == nullptr, stream);
+  }
   epcclResult_t start_combine() {
     Tensor in(epcclFloat32, output.data(), {100, 8}), out(epcclFloat32, combined.data(), {4, 8});
     epcclEpCombineInputs_t inputs = EPCCL_EP_COMBINE_INPUTS_INIT;
@@ -37,7 +41,8 @@ struct Setting {
     how.send_only = 1;
     return epcclEpCombine(handle, &inputs, &outputs, &how, nullptr);
   }
-  epcclResult_t dispatch(size_t rows, size_t hidden, bool with_weights, bool send_only, epcclStream_t stream) {
+  epcclResult_t dispatch(size_t rows, size_t hidden, bool with_weights, bool send_only,
+                         epcclStream_t stream) {
     Tensor in(epcclFloat32, input.data(), {4, hidden}), out(epcclFloat32, output.data(), {rows, hidden});
     Tensor weights_in(epcclFloat32, weights.data(), {4, 2});
     epcclEpDispatchInputs_t inputs = EPCCL_EP_DISPATCH_INPUTS_INIT;
@@ -63,13 +68,15 @@ struct Setting {
   epcclEpGroup_t group = nullptr;
   epcclEpHandle_t handle = nullptr;
   std::vector<int64_t> table{0, 1, 2, 3, 0, 2, 1, 3, 0, 0, 0, 0, 0, 0, 0, 0};
-  std::vector<float> input = std::vector<float>(1000, 1), output = std::vector<float>(1000), combined = std::vector<float>(32), weights = std::vector<float>(8, 1);
+  std::vector<float> input = std::vector<float>(1000, 1), output = std::vector<float>(1000),
+                     combined = std::vector<float>(32), weights = std::vector<float>(8, 1);
 };
 
 inline void expect_error(const RankContext& context, epcclResult_t result, const std::string& part) {
   EXPECT_NE(result, epcclSuccess) << "rank " << context.rank;
   EXPECT_NE(std::string(epcclGetLastError(nullptr)).find(part), std::string::npos)
-      << "rank " << context.rank << ": \"" << epcclGetLastError(nullptr) << "\" does not say \"" << part << '"';
+      << "rank " << context.rank << ": \"" << epcclGetLastError(nullptr) << "\" does not say \"" << part
+      << '"';
 }
 
 }  // namespace epccl::tests

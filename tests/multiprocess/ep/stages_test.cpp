@@ -150,7 +150,8 @@ TEST(EpStages, OneMicroBatchUsesTheNetworkUnderTheSecondStageOfAnother) {
       ASSERT_EQ(epcclGetUniqueId(&other.id), epcclSuccess);
     }
     std::vector<epcclUniqueId> ids(3, other.id), all(3);
-    ASSERT_EQ(epcclAlltoall(ids.data(), all.data(), sizeof(epcclUniqueId), epcclInt8, comm, nullptr), epcclSuccess);
+    ASSERT_EQ(epcclAlltoall(ids.data(), all.data(), sizeof(epcclUniqueId), epcclInt8, comm, nullptr),
+              epcclSuccess);
     other.id = all[0];
     Comm second_comm(other);
     ThreeRanks first(context, comm), second(other, second_comm);
@@ -248,7 +249,7 @@ TEST(EpStages, AFailureReleasesAllWhoWait) {
     EXPECT_EQ(epcclEpCompleteStage(setting.handle, 2), epcclRemoteError);
     expect_calls(setting.handle, 2, 2, 2);
     EXPECT_EQ(epcclEpCompleteStage(setting.handle, 1), epcclSuccess);  // told, and forgotten
-    EXPECT_EQ(epcclStreamSynchronize(stream), epcclSuccess);           // the error is not the waiting stream's
+    EXPECT_EQ(epcclStreamSynchronize(stream), epcclSuccess);  // the error is not the waiting stream's
     EXPECT_EQ(epcclStreamDestroy(stream), epcclSuccess);
     EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
     comm.forget();
@@ -260,7 +261,8 @@ TEST(EpStages, AnErrorThatAllRanksFindIsToldByBothHandleAndStream) {
     Comm comm(context);
     Setting setting(context, comm);
     setting.make_group();
-    ASSERT_EQ(epcclEpCreateHandle(&setting.handle, setting.group, EPCCL_EP_LAYOUT_FLAT, nullptr, nullptr, nullptr, nullptr),
+    ASSERT_EQ(epcclEpCreateHandle(&setting.handle, setting.group, EPCCL_EP_LAYOUT_FLAT, nullptr, nullptr,
+                                  nullptr, nullptr),
               epcclSuccess);
     epcclStream_t stream = nullptr;
     ASSERT_EQ(epcclStreamCreate(&stream), epcclSuccess);

@@ -82,7 +82,8 @@ TEST_F(Launcher, DeathBySignalIsReportedByName) {
 }
 
 TEST_F(Launcher, CrashCountsAsTheCauseOfAFailureSeenJustBefore) {
-  EXPECT_EQ(run({"-n", "2", "sh", "-c", "test $EPCCL_RANK = 0 && exit 3; sleep 0.2; kill -SEGV $$"}), 128 + SIGSEGV);
+  EXPECT_EQ(run({"-n", "2", "sh", "-c", "test $EPCCL_RANK = 0 && exit 3; sleep 0.2; kill -SEGV $$"}),
+            128 + SIGSEGV);
   EXPECT_EQ(run({"-n", "2", "sh", "-c", "test $EPCCL_RANK = 0 && exit 3; sleep 0.2; kill -ABRT $$"}), 3);
 }
 

@@ -32,10 +32,11 @@ runtime::CompiledPlan plan_of(const std::vector<plan::Step>& steps) {
   return plan;
 }
 
-const std::vector<plan::Step> two_stages{step(Kind::post, 0, 0),          step(Kind::move_rows, 0, 8, 3),  // packed
-                                         step(Kind::send, 1, 24),         step(Kind::recv, 1, 16),
-                                         step(Kind::move_rows, 1, 8, 2),  // its own, under the network
-                                         step(Kind::move_rows, 2, 8, 4),  step(Kind::wait, 2, 0)};
+const std::vector<plan::Step> two_stages{
+    step(Kind::post, 0, 0),         step(Kind::move_rows, 0, 8, 3),  // packed
+    step(Kind::send, 1, 24),        step(Kind::recv, 1, 16),
+    step(Kind::move_rows, 1, 8, 2),  // its own, under the network
+    step(Kind::move_rows, 2, 8, 4), step(Kind::wait, 2, 0)};
 
 void expect_bytes(const CallProgress::Bytes& bytes, uint64_t done, uint64_t total) {
   EXPECT_EQ(bytes.done, done);
@@ -78,7 +79,8 @@ TEST(CallProgress, WithoutMessagesIsPastTheNetworkAtOnce) {
 }
 
 /// Runs a call as the executor does.
-device::HostStream::Work run(const StartedCalls::Call& call, Status result, const std::atomic<bool>& may_run) {
+device::HostStream::Work run(const StartedCalls::Call& call, Status result,
+                             const std::atomic<bool>& may_run) {
   return [call, result, &may_run] {
     may_run.wait(false);
     call->begin(plan_of(two_stages));

@@ -28,14 +28,18 @@ TYPED_TEST(Failures, OfArgumentsAreReported) {
   EXPECT_EQ(fabric[0].recv(1, 1, &byte, 1, completion).code(), Code::invalid_usage)
       << "the completion is in use";
 
-  const auto no_lookup = [](int) -> Result<std::vector<std::byte>> { return error(Code::internal_error, "unused"); };
+  const auto no_lookup = [](int) -> Result<std::vector<std::byte>> {
+    return error(Code::internal_error, "unused");
+  };
   EXPECT_EQ(TypeParam::create(0, 0, no_lookup).status().code(), Code::invalid_argument);
   EXPECT_EQ(TypeParam::create(4, 4, no_lookup).status().code(), Code::invalid_argument);
 }
 
 #ifdef EPCCL_WITH_UCX
 TEST(UcxArguments, NameAtMostAsManyRanksAsATagCan) {
-  const auto no_lookup = [](int) -> Result<std::vector<std::byte>> { return error(Code::internal_error, "unused"); };
+  const auto no_lookup = [](int) -> Result<std::vector<std::byte>> {
+    return error(Code::internal_error, "unused");
+  };
   EXPECT_EQ(UcxTransport::create(0, 131073, no_lookup).status().code(), Code::invalid_argument);
   EXPECT_TRUE(UcxTransport::create(131071, 131072, no_lookup).ok());
 }
@@ -161,7 +165,8 @@ void kill_a_peer_under_load() {
 
 TYPED_TEST(Failures, OfAKilledPeerNameItsRank) {
   // Where in a message the connection breaks is a matter of luck, and matters to UCX.
-  for (int attempt = 0; attempt < 5 && !this->HasFatalFailure(); ++attempt) kill_a_peer_under_load<TypeParam>();
+  for (int attempt = 0; attempt < 5 && !this->HasFatalFailure(); ++attempt)
+    kill_a_peer_under_load<TypeParam>();
 }
 
 TYPED_TEST(Failures, OfAPeerThatDiesWithinAMessageEndItsReceive) {

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "peer_process.hpp"
 #include "makers.hpp"
+#include "peer_process.hpp"
 
 using namespace epccl;
 using namespace epccl::transports;

@@ -60,7 +60,8 @@ class PeerProcess {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, childs_input.get(), STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, childs_output.get(), STDOUT_FILENO);
-    std::vector<std::string> words{MESSAGE_PEER, transport, std::to_string(rank), std::to_string(ranks), behaviour};
+    std::vector<std::string> words{MESSAGE_PEER, transport, std::to_string(rank), std::to_string(ranks),
+                                   behaviour};
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);

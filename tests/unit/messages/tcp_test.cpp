@@ -30,7 +30,8 @@ TEST(TcpConnections, ThatCrossBecomeOne) {
     for (int source = 0; source < 4; ++source)
       for (int destination = 0; destination < 4; ++destination)
         if (source != destination)
-          for (MessageKey key = 0; key < 3; ++key) messages.emplace_back(source, destination, key, random() % 50000);
+          for (MessageKey key = 0; key < 3; ++key)
+            messages.emplace_back(source, destination, key, random() % 50000);
     std::shuffle(messages.begin(), messages.end(), random);
     for (Message& message : messages) {
       ASSERT_TRUE(message.send(fabric).ok());
@@ -52,7 +53,8 @@ TEST(TcpConnections, OfTheLowerRankStayWhenTheOtherComesLate) {
   auto rank_0 = Tcp::create(0, 2, [&](int) { return Result(address_of_1.encode()); });
   ASSERT_TRUE(rank_0.ok());
   Message message(0, 1, 1, 100);
-  ASSERT_TRUE((*rank_0)->send(1, message.key, message.sent.data(), message.sent.size(), message.sending).ok());
+  ASSERT_TRUE(
+      (*rank_0)->send(1, message.key, message.sent.data(), message.sent.size(), message.sending).ok());
   const double deadline = now_seconds() + patience_seconds;
   while (!message.sending.finished() && now_seconds() < deadline) (*rank_0)->progress();
   ASSERT_EQ(message.sending.state, Completion::State::done);

@@ -11,7 +11,8 @@ namespace {
 
 struct PatientUcx : Ucx {
   static Result<std::unique_ptr<Transport>> create(int rank, int ranks, AddressLookup lookup) {
-    return UcxTransport::create(rank, ranks, std::move(lookup), {.close_timeout = patience_seconds, .expected_peers = 0});
+    return UcxTransport::create(rank, ranks, std::move(lookup),
+                                {.close_timeout = patience_seconds, .expected_peers = 0});
   }
 };
 

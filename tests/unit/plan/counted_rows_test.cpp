@@ -38,7 +38,8 @@ Plan with_tables_of(Plan plan, const Plan& other) {
 }
 
 TEST(CountedRows, AreAsManyAsTheTablesSay) {
-  for (uint32_t rows = 0; rows <= 4; ++rows) EXPECT_TRUE(accepted(plan_for(rows), expected_for(rows))) << rows;
+  for (uint32_t rows = 0; rows <= 4; ++rows)
+    EXPECT_TRUE(accepted(plan_for(rows), expected_for(rows))) << rows;
 }
 
 TEST(CountedRows, FollowOtherTables) {
@@ -53,7 +54,8 @@ TEST(CountedRows, HaveRoomForTheMost) {
 TEST(CountedRows, AreRefusedWhereTheStepSaysAnotherNumber) {
   Plan plan = plan_for(2);
   plan.ranks[1].steps[1].rows = 3;
-  EXPECT_TRUE(refused(plan, expected_for(2), {"rank 1 step 1", "has 3 rows, but count 0 of the tables is 2"}));
+  EXPECT_TRUE(
+      refused(plan, expected_for(2), {"rank 1 step 1", "has 3 rows, but count 0 of the tables is 2"}));
 }
 
 TEST(CountedRows, AreRefusedWithoutTheCount) {

@@ -298,8 +298,8 @@ TEST(SumOfSums, AddsTheTermsOfOneNode) {
 
 TEST(SumOfSums, OfNothingAddsNothing) {
   EXPECT_TRUE(accepted(chain({}, {{0, 1, plain, ends_node}}), copied, {{0, 0, row, {}}}));
-  EXPECT_TRUE(accepted(chain({}, {{1, 0, 2, ends_rank}, {0, 1, plain, ends_node}, {0, 0, 3, ends_node}}), copied,
-                       {{0, 0, row, {{0, 8, 2, ends_node}, {0, 0, 3, ends_node}}}}));
+  EXPECT_TRUE(accepted(chain({}, {{1, 0, 2, ends_rank}, {0, 1, plain, ends_node}, {0, 0, 3, ends_node}}),
+                       copied, {{0, 0, row, {{0, 8, 2, ends_node}, {0, 0, 3, ends_node}}}}));
 }
 
 TEST(SumOfSums, NotWeighted) {
@@ -309,18 +309,20 @@ TEST(SumOfSums, NotWeighted) {
 }
 
 TEST(SumOfSums, OfOneRankGoesOnInItsNode) {
-  EXPECT_TRUE(accepted(chain({{0, 0, 1, ends_node}}, {{0, 1, plain, ends_rank}, {1, 0, 0, ends_node}}), copied,
-                       {{0, 0, row, {{0, 0, 1, ends_rank}, {0, 8, 0, ends_node}}}}));
+  EXPECT_TRUE(accepted(chain({{0, 0, 1, ends_node}}, {{0, 1, plain, ends_rank}, {1, 0, 0, ends_node}}),
+                       copied, {{0, 0, row, {{0, 0, 1, ends_rank}, {0, 8, 0, ends_node}}}}));
 }
 
 TEST(SumOfSums, EndsARank) {
-  EXPECT_TRUE(refused(chain({{0, 0, 1, ends_node}}, {{0, 1, plain, RowTerm::nothing}, {1, 0, 0, ends_node}}), copied,
+  EXPECT_TRUE(refused(chain({{0, 0, 1, ends_node}}, {{0, 1, plain, RowTerm::nothing}, {1, 0, 0, ends_node}}),
+                      copied,
                       {"rank 0 step 2", "sum 1 reads row 0 of source 1", "does not end a rank there"}));
 }
 
 TEST(SumOfSums, OfTwoRanksEndsTheNode) {
-  EXPECT_TRUE(refused(chain({{0, 0, 1, ends_rank}, {1, 0, 2, ends_node}}, {{0, 1, plain, ends_rank}, {1, 0, 0, ends_node}}),
-                      copied, {"rank 0 step 2", "sum 1 reads row 0 of source 1", "a sum over 2 ranks already"}));
+  EXPECT_TRUE(refused(
+      chain({{0, 0, 1, ends_rank}, {1, 0, 2, ends_node}}, {{0, 1, plain, ends_rank}, {1, 0, 0, ends_node}}),
+      copied, {"rank 0 step 2", "sum 1 reads row 0 of source 1", "a sum over 2 ranks already"}));
 }
 
 TEST(SumOfSums, NotOfTwoNodes) {

@@ -19,7 +19,8 @@ class Node {
     spec.scratch_bytes = 4096;
     std::vector<NodeSegment> segments;
     for (int local = 0; local < ranks; ++local) {
-      auto segment = local == 0 ? NodeSegment::create(spec) : NodeSegment::attach(spec, segments.front().handle());
+      auto segment =
+          local == 0 ? NodeSegment::create(spec) : NodeSegment::attach(spec, segments.front().handle());
       if (!segment.ok()) throw std::runtime_error(segment.status().message());
       segments.push_back(std::move(segment).value());
     }

@@ -20,7 +20,8 @@ class Sleep : public testing::TestWithParam<Bed> {
  protected:
   static bool holds(const NodeMemory& node, const SleepFor& reason, int ranks) {
     for (int local = 0; local < ranks; ++local)
-      if ((reason.locals[0] >> local & 1) != 0 && node.counter(local, reason.slot) < reason.value) return false;
+      if ((reason.locals[0] >> local & 1) != 0 && node.counter(local, reason.slot) < reason.value)
+        return false;
     return true;
   }
   /// Sleeps once, as a waiting rank does; true when it was woken, false when it slept to the end.
@@ -122,9 +123,8 @@ TEST_P(Sleep, LosesNoWakeUp) {
   EXPECT_EQ(slept_to_the_end, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Beds, Sleep, testing::Values(Bed::futex, Bed::doorbell), [](const auto& bed) {
-  return bed.param == Bed::futex ? "Futex" : "Doorbell";
-});
+INSTANTIATE_TEST_SUITE_P(Beds, Sleep, testing::Values(Bed::futex, Bed::doorbell),
+                         [](const auto& bed) { return bed.param == Bed::futex ? "Futex" : "Doorbell"; });
 
 }  // namespace
 }  // namespace epccl::transports
