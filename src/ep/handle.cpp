@@ -50,7 +50,7 @@ Status Handle::exchange(SourceHeader header, const TopK& topk) {
   if (header.problem == SourceHeader::none) routing_ = Routing(group_->cluster(), group_->experts(), topk);
   if (static_) {
     EPCCL_TRY(static_->gather(header, topk));
-    sources_ = static_->layouts();
+    EPCCL_ASSIGN(sources_, static_->layouts());
     return {};
   }
   const auto& parameters = communicator().config().parameters;

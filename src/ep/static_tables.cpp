@@ -46,6 +46,21 @@ Status StaticTables::gather(const SourceHeader& header, const TopK& topk) {
   return group_.communicator().run_plan(plan_, own_.data(), all_.as<void>(), text);
 }
 
+Status StaticTables::check(int rank, const SourceHeader& header) const {
+  const auto broken = [rank](const char* what) {
+    return error(Code::remote_error, "the routing table of rank {} is damaged: {}", rank, what);
+  };
+  if (header.problem != SourceHeader::none) return {};
+  if (header.tokens > rules_.max_tokens) return broken("it has too many tokens");
+  if (header.tokens > 0 && header.k != rules_.max_topk)
+    return broken("it has another number of entries a token");
+  const auto experts = static_cast<int32_t>(group_.experts().experts());
+  int32_t wrong = 0;
+  for (size_t i = 0; i < size_t{header.tokens} * header.k; ++i)
+    wrong += table(rank)[i] < -1 || table(rank)[i] >= experts ? 1 : 0;
+  return wrong == 0 ? Status() : broken("entries name no expert");
+}
+
 // Entries of other nodes' experts are passed over.
 void StaticTables::sort(int rank, const SourceHeader& header, bool relayed, Source& source) const {
   const ExpertMap& experts = group_.experts();
@@ -81,7 +96,7 @@ void StaticTables::sort(int rank, const SourceHeader& header, bool relayed, Sour
   }
 }
 
-std::vector<SourceLayout> StaticTables::layouts() {
+Result<std::vector<SourceLayout>> StaticTables::layouts() {
   const topology::Cluster& cluster = group_.cluster();
   const auto& parameters = group_.communicator().config().parameters;
   const BlockLimits limits{group_.options().max_token_bytes + rules_.max_topk * sizeof(float),
@@ -90,6 +105,7 @@ std::vector<SourceLayout> StaticTables::layouts() {
   bool good = true;
   for (size_t rank = 0; rank < layouts.size(); ++rank) {
     layouts[rank].header = header(static_cast<int>(rank));
+    EPCCL_TRY(check(static_cast<int>(rank), layouts[rank].header));
     good = good && layouts[rank].header.problem == SourceHeader::none;
   }
   for (size_t rank = 0; good && rank < layouts.size(); ++rank) {

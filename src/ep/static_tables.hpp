@@ -23,7 +23,8 @@ class StaticTables {
   // After gather():
   /// What every source says, and where no header names a problem what this rank needs of it. They refer to this object, until
   /// the next gather().
-  std::vector<SourceLayout> layouts();
+  /// Error: a record is damaged.
+  Result<std::vector<SourceLayout>> layouts();
   /// By expert id: entries of the ranks before this one.
   std::vector<uint32_t> entries_before() const;
 
@@ -45,6 +46,7 @@ class StaticTables {
   const int32_t* table(int source) const {
     return reinterpret_cast<const int32_t*>(record(source) + sizeof(SourceHeader));
   }
+  Status check(int rank, const SourceHeader& header) const;
   void sort(int rank, const SourceHeader& header, bool relayed, Source& source) const;
 
   const Group& group_;
