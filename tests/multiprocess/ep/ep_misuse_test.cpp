@@ -117,15 +117,9 @@ TEST(EpMisuse, AnOutputThatIsTooSmallIsToldToAll) {
 }
 
 TEST(EpMisuse, RanksThatDisagreeOnStaticModeAreToldByAll) {
-  run_ranks(two_nodes, [](const RankContext& context) {
-    Comm comm(context);
-    Setting setting(context, comm);
-    setting.make_group();
-    if (context.rank != 3) setting.handle_config.static_topk = 2;
-    expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_RANK_MAJOR),
-                 "ep static layout of 4 tokens top-2");
-    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
-    comm.forget();
+  expect_broken("ep static layout of 4 tokens top-2", [](Setting& setting) {
+    if (setting.context.rank != 3) setting.handle_config.static_topk = 2;
+    return setting.make_handle(4, 2, EPCCL_EP_LAYOUT_RANK_MAJOR);
   });
 }
 
