@@ -299,6 +299,10 @@ void Group::leave(int rank) {
   if (holds_hub(mine.member)) broadcast(wire::Writer(wire::Type::may_close).take());
 }
 
+bool Group::is_of_hub(int rank) const {
+  return holds_hub(slots_[static_cast<size_t>(rank)].member);
+}
+
 bool Group::has_left(int rank) const {
   return slots_[static_cast<size_t>(rank)].state == State::left;
 }

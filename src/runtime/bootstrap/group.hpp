@@ -48,6 +48,8 @@ class Group {
   /// The hub's process ends: ranks in this process die with it, the others are told that the hub may go.
   void close();
 
+  /// Whether a rank lives in the hub's process.
+  bool is_of_hub(int rank) const;
   bool has_left(int rank) const;
   /// All have come and all are gone.
   bool finished() const { return complete_ && present_ == 0; }

@@ -273,7 +273,16 @@ void Hub::send_to_rank(int rank, const Group::Frame& frame) {
   connection.watched_for_writing = true;
 }
 
+// The rank of this process may end with it as soon as it knows; what is for the others goes out before. Errors show again when
+// it is their turn.
+void Hub::flush_others_before(const HubConnection& connection) {
+  if (connection.phase != HubConnection::Phase::member || !group_->is_of_hub(connection.rank)) return;
+  for (auto& [fd, other] : connections_)
+    if (&other != &connection && other.has_unsent()) static_cast<void>(other.flush());
+}
+
 void Hub::flush_or_watch(HubConnection& connection) {
+  if (connection.has_unsent()) flush_others_before(connection);
   if (!connection.flush()) {
     drop(connection.fd(), connection.end_reason());
     return;

@@ -50,6 +50,7 @@ class Hub {
   Status admit(HubConnection& connection, const wire::Frame& frame);
   void send_to_rank(int rank, const Group::Frame& frame);
   void drop(int fd, std::string why);  // a copy: what ends a connection is often told by the connection
+  void flush_others_before(const HubConnection& connection);
   void flush_or_watch(HubConnection& connection);
   void drop_overdue(double now);
   int milliseconds_to_next_deadline(double now) const;

@@ -233,7 +233,7 @@ void Executor::start_copy(uint32_t index) {
     const auto& record = node_.call(peer, call_->sequence);
     const transports::BufferRef& theirs = reads_peer ? record.inputs[0] : record.outputs[0];
     auto mapped = node_.address_of(peer, theirs);
-    if (!mapped.ok()) return fail(std::move(mapped).take_status());
+    if (!mapped.ok()) return fail_at_peer(std::move(mapped).take_status());
     if (*mapped == nullptr) return copy_unmapped(index, peer, theirs, reads_peer ? destination : source);
     (reads_peer ? source : destination) = *mapped + (reads_peer ? step.source : step.destination).offset;
   }
@@ -250,7 +250,7 @@ void Executor::copy_unmapped(uint32_t index, int peer, const transports::BufferR
                                        mine + row * step.destination_stride, step.bytes)
                           : node_.write(peer, theirs, step.destination.offset + row * step.destination_stride,
                                         mine + row * step.source_stride, step.bytes);
-    if (!status.ok()) return fail(std::move(status));
+    if (!status.ok()) return fail_at_peer(std::move(status));
   }
   complete(index);
 }
@@ -262,7 +262,7 @@ void Executor::start_rows(uint32_t index) {
   Status status = step.step.kind == Kind::move_rows
                       ? row_steps_.move(step, streaming_ && step.step.destination.buffer == Buffer::output)
                       : row_steps_.reduce(step.step);
-  if (!status.ok()) return fail(std::move(status));
+  if (!status.ok()) return fail_at_peer(std::move(status));
   complete(index);
 }
 
@@ -332,6 +332,11 @@ bool Executor::poll_messages() {
 
 void Executor::fail(Status status) {
   if (failure_.ok()) failure_ = std::move(status);
+}
+
+// A peer's memory that is gone is the echo of its end, which may have had a reason.
+void Executor::fail_at_peer(Status status) {
+  fail(monitor_.explain(std::move(status)));
 }
 
 void Executor::fail_message(Status status) {

@@ -75,6 +75,7 @@ class Executor {
   Status check_peer_call(int local);
   std::byte* address_of(int local, const plan::Location& location) const;
   void fail(Status status);
+  void fail_at_peer(Status status);
   void fail_message(Status status);
   transports::SleepFor reason_to_sleep() const;
   Waiter::Situation describe() const;
