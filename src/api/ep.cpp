@@ -178,7 +178,8 @@ Status update(const EpHandle& target, const epcclEpTensor_t* topk_idx, const epc
 }
 
 Status make_static(ep::SlotRules& rules) {
-  constexpr uint64_t most_entries = 16 << 20;  // of a rank, which every rank receives
+  constexpr uint64_t most_entries =
+      1 << 20;  // of a rank: every rank receives them, and has tables several times as large
   if (rules.max_topk > ep::max_topk)
     return error(Code::invalid_argument, "static_topk {}: at most {} experts a token", rules.max_topk,
                  ep::max_topk);

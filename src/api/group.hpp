@@ -17,8 +17,8 @@ struct Item {
   std::variant<std::function<Status()>, runtime::P2pOperation> what;
   // Of a collective:
   double timeout_seconds = 0;  // of silence; 0: the communicator's
-  std::function<Status(Status)> conclude =
-      {};  // last: makes what the caller or the stream is told from how the work ended
+  // Last: makes what the caller or the stream is told from how the work ended.
+  std::function<Status(Status)> conclude = {};
 };
 
 /// Runs the item now, or keeps it when the calling thread has a group open.

@@ -22,8 +22,7 @@ const char* to_string(Algorithm algorithm);
 /// Constants of a build. Every rank must use the same.
 struct Parameters {
   uint64_t chunk_bytes = 128 << 10;  // a network message of two_stage, at most (may be as small as 1)
-  uint64_t send_window =
-      512 << 10;  // bytes a rank has under way to other nodes, at most (but one message always)
+  uint64_t send_window = 512 << 10;  // bytes a rank has under way to other nodes, at most; or one message
   uint64_t eager_limit = 8 << 10;    // blocks inside a node up to this size go through scratch
   uint64_t scratch_bytes = 8 << 20;  // a rank's scratch, at most
   bool direct = true;                // ranks of a node can read each other's input

@@ -54,8 +54,8 @@ struct Blocks {
 struct Delivery {
   int rank = -1;
   uint32_t rows = 0;  // list: rows of the stream (of the own stream: tokens)
-  uint32_t slots = plan::Step::
-      no_list;  // list: rows of the rank's output; without one they follow each other from first_slot
+  // List: rows of the rank's output; without one they follow each other from first_slot.
+  uint32_t slots = plan::Step::no_list;
   uint32_t first_slot = 0;
   Blocks blocks;  // of both lists
 };
@@ -89,13 +89,13 @@ struct TokenExchange {
 /// Constants of a build. Every rank must use the same.
 struct TokenParameters {
   uint64_t row_bytes = 0;  // of one row, all its parts
-  uint64_t scratch_bytes =
-      8 << 20;  // a rank's scratch; the half of it must hold one message, and one block of a combine
+  // A rank's scratch; the half of it must hold one message, and one block of a combine.
+  uint64_t scratch_bytes = 8 << 20;
   uint64_t send_window = 512 << 10;
   uint32_t turn_blocks =
       1;  // of a combine: the half of scratch must hold as many blocks of any source, twice
-  bool contiguous_input =
-      false;  // a row's parts lie together in the input: all tokens can be sent from there
+  // A row's parts lie together in the input: all tokens can be sent from there.
+  bool contiguous_input = false;
 };
 
 }  // namespace epccl::algorithms

@@ -146,7 +146,7 @@ Status Client::wait_for_all(double deadline) {
     return error(Code::remote_error, "rank {}: {}", rank_, first_notice_->text);
   const std::string text = fmt::format("{} of {} ranks had joined after {} s; missing: {}", answer.joined,
                                        ranks_, timeout_, answer.missing.empty() ? "unknown" : answer.missing);
-  report_failure(text);
+  send_failure(text);
   return {Code::remote_error, fmt::format("rank {}: {}", rank_, text)};
 }
 
@@ -237,9 +237,17 @@ std::optional<Notice> Client::poll_notice() {
   return notice;
 }
 
-void Client::report_failure(const std::string& text) {
+void Client::send_failure(const std::string& text) {
   queue(wire::Writer(wire::Type::failure).text(text).take());
   flush_until(now_seconds() + report_patience);
+}
+
+void Client::report_failure(const std::string& text) {
+  send_failure(text);
+  if (rank_ != hub_rank_) return;
+  // The rendezvous may end with this process: an answer to what is asked behind the report says that the others have the news.
+  const std::unique_lock lock(reading_, std::try_to_lock);
+  if (lock.owns_lock()) static_cast<void>(ask(report_patience));
 }
 
 void Client::report_stall(const StallReport& report) {

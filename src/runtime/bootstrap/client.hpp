@@ -66,6 +66,7 @@ class Client final : public Bootstrap {
   void queue(wire::Bytes frame);
   /// Sends what the socket takes; true when all is sent.
   bool flush();
+  void send_failure(const std::string& text);
   bool flush_until(double deadline);
 
   const int rank_;
