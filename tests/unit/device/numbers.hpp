@@ -22,6 +22,7 @@ inline constexpr Format float32_format = {8, 23, true, 0x1.fffffep127};
 inline constexpr Format bfloat16_format = {8, 7, true, 0x1.fep127};
 inline constexpr Format float16_format = {5, 10, true, 65504};
 inline constexpr Format e4m3_format = {4, 3, false, 448};
+inline constexpr Format e5m2_format = {5, 2, true, 57344};
 const Format& format_of(RowType type);
 
 /// What these bits mean.

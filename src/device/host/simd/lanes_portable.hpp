@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "device/host/e5m2.hpp"
 #include "device/host/fp16.hpp"
 #include "device/host/fp8.hpp"
 
@@ -55,14 +56,18 @@ struct PortableLanes {
   template <RowType type>
   static void store(std::byte* to, const Float& value) {
     if constexpr (type == RowType::float32) {
-      const Float result =
-          each([&](size_t i) { return value.lane[i] == value.lane[i] ? value.lane[i] : quiet_nan; });
+      const Float result = plain_nan(value);
       std::memcpy(to, &result, sizeof result);
     } else {
       uint16_t bits[width];
       for (size_t i = 0; i < width; ++i) bits[i] = narrowed<type>(value.lane[i]);
       std::memcpy(to, bits, sizeof bits);
     }
+  }
+
+  /// Every NaN as the one positive quiet NaN.
+  static Float plain_nan(const Float& value) {
+    return each([&](size_t i) { return value.lane[i] == value.lane[i] ? value.lane[i] : quiet_nan; });
   }
 
   template <RowType type>
@@ -96,6 +101,13 @@ struct PortableLanes {
   }
   static Float load_e4m3(const std::byte* from) {
     return each([&](size_t i) { return float_of_e4m3(static_cast<uint8_t>(from[i])); });
+  }
+
+  static void store_e5m2(std::byte* to, const Float& value) {
+    for (size_t i = 0; i < width; ++i) to[i] = std::byte{e5m2_of(value.lane[i])};
+  }
+  static Float load_e5m2(const std::byte* from) {
+    return each([&](size_t i) { return float_of_e5m2(static_cast<uint8_t>(from[i])); });
   }
 
  private:
