@@ -121,6 +121,12 @@ EPCCL_API epcclResult_t epcclCommInitRank(epcclComm_t* comm, int nranks, epcclUn
 EPCCL_API epcclResult_t epcclCommInitRankConfig(epcclComm_t* comm, int nranks, epcclUniqueId commId, int rank,
                                                 epcclConfig_t* config);
 
+/** Joins the communicator of all processes that a launcher started: epccl-run, torchrun, Slurm, Open MPI, MPICH or PMI(x), whose
+ *  environment tells rank and number of ranks; without a launcher this process is the only rank. Rank 0 makes the unique id and
+ *  shares it within EPCCL_TIMEOUT (EPCCL_STORE, EPCCL_COMM_ID, or what the launcher offers: docs/configuration.md). `config` may
+ *  be NULL. Collective over these processes: each makes as many calls of this function as every other. `*comm` is NULL on error. */
+EPCCL_API epcclResult_t epcclCommInitLauncher(epcclComm_t* comm, epcclConfig_t* config);
+
 /** Completes all work issued on `comm`; afterwards only count, rank, error queries, destroy and abort are allowed. */
 EPCCL_API epcclResult_t epcclCommFinalize(epcclComm_t comm);
 

@@ -78,6 +78,11 @@ const std::vector<Entry>& table() {
        "for peers of "
        "the node that wait for it."},
 
+      {"EPCCL_LIB", "", "path",
+       "The libepccl.so that the Python package loads, and no other. Unset: the one installed beside it, "
+       "then the "
+       "system's."},
+
       {"EPCCL_RANK", "", "integer", "This process's rank. Set by epccl-run; may be set by hand."},
       {"EPCCL_WORLD_SIZE", "", "integer", "Number of ranks of the job. Set together with EPCCL_RANK."},
       {"EPCCL_LOCAL_RANK", "", "integer",

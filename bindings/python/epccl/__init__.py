@@ -1,0 +1,57 @@
+"""EPCCL: collective communication for expert parallelism, on buffers and NumPy arrays.
+
+    import epccl, numpy as np
+
+    with epccl.Communicator.from_launcher() as comm:          # epccl-run -n 4 python3 program.py
+        send = np.arange(4 * comm.size, dtype=np.float32) + 100 * comm.rank
+        recv = np.empty_like(send)
+        comm.alltoall(send, recv)
+
+The names follow the C API (epccl/epccl.h, epccl/ep.h), which says everything exactly. A failing call raises
+:class:`EpcclError`, with the library's code and its text.
+"""
+
+from ._library import version
+from ._version import __version__
+from .communicator import Communicator, Registration, get_unique_id, group
+from .datatypes import DataType
+from .ep import Counters, EpGroup, EpHandle, Layout, Progress, Stats, Strategy
+from .errors import (
+    EpcclError,
+    InvalidArgument,
+    InvalidUsage,
+    LibraryNotFound,
+    RemoteError,
+    Result,
+    SystemFailure,
+)
+from .memory import empty, mem_alloc
+from .streams import Event, Stream
+
+__all__ = [
+    "Communicator",
+    "Counters",
+    "DataType",
+    "EpGroup",
+    "EpHandle",
+    "EpcclError",
+    "Event",
+    "InvalidArgument",
+    "InvalidUsage",
+    "Layout",
+    "LibraryNotFound",
+    "Progress",
+    "Registration",
+    "RemoteError",
+    "Result",
+    "Stats",
+    "Strategy",
+    "Stream",
+    "SystemFailure",
+    "__version__",
+    "empty",
+    "get_unique_id",
+    "group",
+    "mem_alloc",
+    "version",
+]

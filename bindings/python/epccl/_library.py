@@ -1,0 +1,129 @@
+"""Finds libepccl.so and declares its functions."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+from ._structs import Config, EpDispatchConfig, UniqueIdStruct
+from .errors import LibraryNotFound, Result, make_error
+
+SONAME = "libepccl.so.0"
+
+
+def candidates():
+    """Where the library is looked for, in this order. Yields paths, and at last a name for the system's loader."""
+    if given := os.environ.get("EPCCL_LIB"):
+        yield given  # what the user names is used or refused, never passed over
+        return
+    beside = Path(__file__).resolve().parent
+    yield from (str(path) for path in (beside / "libepccl.so", beside / SONAME) if path.exists())
+    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
+        path = Path(prefix) / "lib" / SONAME
+        if path.exists():
+            yield str(path)
+    yield SONAME
+
+
+def _load() -> tuple[ctypes.CDLL, str]:
+    tried = []
+    for path in candidates():
+        try:
+            return ctypes.CDLL(path), path
+        except OSError as failure:
+            tried.append(f"  {path}: {failure}")
+    raise LibraryNotFound(
+        "libepccl.so was not found. Set EPCCL_LIB to its path, or install EPCCL (cmake --install build). Tried:\n"
+        + "\n".join(tried)
+    )
+
+
+_c, _int, _size, _p = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.POINTER
+
+_SIGNATURES = {
+    "epcclGetVersion": [_p(_int)],
+    "epcclGetUniqueId": [_p(UniqueIdStruct)],
+    "epcclCommInitRankConfig": [_p(_c), _int, UniqueIdStruct, _int, _p(Config)],
+    "epcclCommInitLauncher": [_p(_c), _p(Config)],
+    "epcclCommFinalize": [_c],
+    "epcclCommDestroy": [_c],
+    "epcclCommAbort": [_c],
+    "epcclCommGetAsyncError": [_c, _p(_int)],
+    "epcclCommCount": [_c, _p(_int)],
+    "epcclCommUserRank": [_c, _p(_int)],
+    "epcclMemAlloc": [_p(_c), _size],
+    "epcclMemFree": [_c],
+    "epcclCommRegister": [_c, _c, _size, _p(_c)],
+    "epcclCommDeregister": [_c, _c],
+    "epcclGroupStart": [],
+    "epcclGroupEnd": [],
+    "epcclSend": [_c, _size, _int, _int, _c, _c],
+    "epcclRecv": [_c, _size, _int, _int, _c, _c],
+    "epcclAlltoall": [_c, _c, _size, _int, _c, _c],
+    "epcclAlltoallv": [_c, _p(_size), _p(_size), _c, _p(_size), _p(_size), _int, _c, _c],
+    "epcclStreamCreate": [_p(_c)],
+    "epcclStreamSynchronize": [_c],
+    "epcclStreamQuery": [_c],
+    "epcclStreamDestroy": [_c],
+    "epcclEventCreate": [_p(_c)],
+    "epcclEventRecord": [_c, _c],
+    "epcclEventQuery": [_c],
+    "epcclEventSynchronize": [_c],
+    "epcclStreamWaitEvent": [_c, _c],
+    "epcclEventDestroy": [_c],
+    "epcclEpCreateGroup": [_p(_c), _c, _c],
+    "epcclEpGroupDestroy": [_c],
+    "epcclEpCreateHandle": [_p(_c), _c, _int, _c, _c, _c, _c],
+    "epcclEpUpdateHandle": [_c, _c, _c, _c],
+    "epcclEpHandleDestroy": [_c],
+    "epcclEpDispatch": [_c, _c, _c, _p(EpDispatchConfig), _c],
+    "epcclEpCombine": [_c, _c, _c, _p(EpDispatchConfig), _c],
+    "epcclEpGetProgress": [_c, _c],
+    "epcclEpCompleteStage": [_c, _int],
+    "epcclEpStreamWaitStage": [_c, _c, _int],
+    "epcclEpGetStats": [_c, _c],
+}
+
+_library, path = _load()
+
+
+def _declare() -> None:
+    for name, arguments in _SIGNATURES.items():
+        try:
+            function = getattr(_library, name)
+        except AttributeError:
+            raise LibraryNotFound(f"{path} has no {name}: it is older than this package") from None
+        function.argtypes, function.restype = arguments, _int
+    for name in ("epcclGetErrorString", "epcclGetLastError"):
+        getattr(_library, name).restype = ctypes.c_char_p
+    _library.epcclGetErrorString.argtypes = [_int]
+    _library.epcclGetLastError.argtypes = [_c]
+
+
+_declare()
+
+
+def call(name: str, *arguments, comm=None) -> None:
+    """Calls a function of the library; a code that is not success becomes an exception. `comm` tells background errors."""
+    code = getattr(_library, name)(*arguments)
+    if code != Result.SUCCESS:
+        raise failure(name, code, comm)
+
+
+def code_of(name: str, *arguments) -> int:
+    """Calls a function of the library and returns its code."""
+    return getattr(_library, name)(*arguments)
+
+
+def failure(name: str, code: int, comm=None):
+    text = (_library.epcclGetLastError(comm) or b"").decode(errors="replace")
+    return make_error(code, text or _library.epcclGetErrorString(code).decode(), name)
+
+
+def version() -> tuple[int, int, int]:
+    """Version of the loaded library: (major, minor, patch)."""
+    code = _int()
+    call("epcclGetVersion", ctypes.byref(code))
+    return code.value // 10000, code.value // 100 % 100, code.value % 100

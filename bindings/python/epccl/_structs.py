@@ -1,0 +1,143 @@
+"""The C structs of epccl.h and ep.h, as the headers' initializers set them up."""
+
+from __future__ import annotations
+
+import ctypes
+
+_VERSION_CODE = 100  # 0.1.0, the header these structs were written from
+_CONFIG_MAGIC = 0xEC1CAFE
+_EP_MAGIC = 0xEC1E9
+_EP_API_VERSION = 1
+
+_uint, _size, _u64 = ctypes.c_uint, ctypes.c_size_t, ctypes.c_uint64
+
+
+class UniqueIdStruct(ctypes.Structure):
+    _fields_ = [("internal", ctypes.c_char * 128)]
+
+
+class Config(ctypes.Structure):
+    _fields_ = [
+        ("size", _size),
+        ("magic", _uint),
+        ("version", _uint),
+        ("algorithm", ctypes.c_char_p),
+        ("timeout", ctypes.c_double),
+        ("commName", ctypes.c_char_p),
+    ]
+
+    def __init__(self):
+        super().__init__(ctypes.sizeof(Config), _CONFIG_MAGIC, _VERSION_CODE, None, 0.0, None)
+
+
+class _Ep(ctypes.Structure):
+    """Sets size and magic, and version where there is one."""
+
+    def __init__(self, **fields):
+        super().__init__(**fields)
+        self.size, self.magic = ctypes.sizeof(self), _EP_MAGIC
+        if hasattr(self, "version"):
+            self.version = _EP_API_VERSION
+
+
+_HEAD = [("size", _size), ("magic", _uint)]
+
+
+class EpTensor(_Ep):
+    _fields_ = _HEAD + [
+        ("ndim", _uint),
+        ("datatype", ctypes.c_int),
+        ("data", ctypes.c_void_p),
+        ("sizes", ctypes.POINTER(_size)),
+    ]
+
+
+_TENSOR = ctypes.POINTER(EpTensor)
+
+
+class EpGroupConfig(_Ep):
+    _fields_ = _HEAD + [
+        ("version", _uint),
+        ("num_experts", _uint),
+        ("expert_to_rank", ctypes.POINTER(ctypes.c_int)),
+        ("max_send_tokens_per_rank", _uint),
+        ("max_token_bytes", _size),
+        ("strategy", ctypes.c_int),
+        ("timeout_ms", _uint),
+    ]
+
+
+class EpHandleConfig(_Ep):
+    _fields_ = _HEAD + [
+        ("version", _uint),
+        ("dispatch_output_per_expert_alignment", _uint),
+        ("max_tokens_per_expert", _uint),
+        ("pad_to_capacity", _uint),
+        ("static_topk", _uint),
+    ]
+
+
+class EpLayoutInfo(_Ep):
+    _fields_ = _HEAD + [
+        (name, _TENSOR)
+        for name in (
+            "expert_counters",
+            "expert_offsets",
+            "src_rank_counters",
+            "recv_total_counter",
+            "dropped_counters",
+            "dropped",
+        )
+    ]
+
+
+class EpDispatchInputs(_Ep):
+    _fields_ = _HEAD + [(name, _TENSOR) for name in ("tokens", "topk_weights", "scales")]
+
+
+class EpDispatchOutputs(_Ep):
+    _fields_ = _HEAD + [(name, _TENSOR) for name in ("tokens", "topk_weights", "topk_idx", "scales")]
+
+
+class EpCombineInputs(_Ep):
+    _fields_ = _HEAD + [(name, _TENSOR) for name in ("tokens", "topk_weights")]
+
+
+class EpCombineOutputs(_Ep):
+    _fields_ = _HEAD + [(name, _TENSOR) for name in ("tokens", "topk_weights")]
+
+
+class EpDispatchConfig(_Ep):
+    """Also of a combine: both have the same fields."""
+
+    _fields_ = _HEAD + [("send_only", _uint), ("weighted", _uint)]
+
+
+class EpStatsStruct(_Ep):
+    _fields_ = _HEAD + [("strategy", ctypes.c_int)] + [
+        (name, _u64)
+        for name in (
+            "tokens_local",
+            "tokens_node",
+            "tokens_network",
+            "dispatch_bytes_local",
+            "dispatch_bytes_node",
+            "dispatch_bytes_network",
+            "combine_bytes_network",
+        )
+    ]
+
+
+class EpProgressStruct(_Ep):
+    _fields_ = _HEAD + [
+        (name, _u64)
+        for name in (
+            "calls_started",
+            "calls_past_stage1",
+            "calls_over",
+            "stage1_bytes_done",
+            "stage1_bytes",
+            "stage2_bytes_done",
+            "stage2_bytes",
+        )
+    ]

@@ -1,0 +1,111 @@
+"""Arguments that are memory: where it is, how large, and what it holds."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Sequence, Union
+
+from . import datatypes
+from .datatypes import DataType
+
+#: Anything with the buffer protocol (bytearray, memoryview, array.array, ctypes arrays, NumPy arrays), or an array of an
+#: ml_dtypes type.
+Buffer = Any
+Shape = Sequence[int]
+
+
+class _PyBuffer(ctypes.Structure):
+    _fields_ = [
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.py_object),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("strides", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("suboffsets", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("internal", ctypes.c_void_p),
+    ]
+
+
+_get = ctypes.pythonapi.PyObject_GetBuffer
+_get.argtypes, _get.restype = [ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int], ctypes.c_int
+_release = ctypes.pythonapi.PyBuffer_Release
+_release.argtypes, _release.restype = [ctypes.POINTER(_PyBuffer)], None
+
+_WRITABLE, _FORMAT, _C_CONTIGUOUS = 0x1, 0x4, 0x38
+
+
+class View:
+    """A C-contiguous piece of memory, held until the view is gone."""
+
+    __slots__ = ("address", "nbytes", "datatype", "shape", "_held", "_object")
+
+    def __init__(self, what: str, value: Buffer, writable: bool, datatype: DataType | None = None):
+        self._held = None
+        self._object = value
+        name = getattr(getattr(value, "dtype", None), "name", "")
+        special = datatypes.of_name(name) if isinstance(name, str) else None
+        if special is not None:
+            self._from_array_interface(what, value, writable)
+            found: DataType | None = special
+        else:
+            found = self._from_buffer(what, value, writable)
+        if datatype is None:
+            if found is None:
+                raise TypeError(f"{what}: the library has no datatype for its elements; say datatype=DataType.UINT8 to send bytes")
+            self.datatype = found
+        else:
+            self.datatype = DataType(datatype)
+            if self.nbytes % self.datatype.itemsize:
+                raise ValueError(f"{what}: {self.nbytes} bytes are no whole number of {self.datatype.name.lower()}")
+
+    def _from_buffer(self, what: str, value: Buffer, writable: bool) -> DataType | None:
+        held = _PyBuffer()
+        try:
+            _get(value, held, _C_CONTIGUOUS | _FORMAT | (_WRITABLE if writable else 0))
+        except TypeError:
+            raise TypeError(f"{what}: {type(value).__name__} has no buffer protocol (a NumPy array has)") from None
+        except (ValueError, BufferError) as failure:
+            need = "C-contiguous and writable" if writable else "C-contiguous"
+            raise ValueError(f"{what}: must be {need}: {failure}") from None
+        self._held = held
+        self.address, self.nbytes = held.buf, held.len
+        self.shape = tuple(held.shape[i] for i in range(held.ndim))
+        return datatypes.of_format((held.format or b"B").decode(), held.itemsize)
+
+    def _from_array_interface(self, what: str, value: Buffer, writable: bool) -> None:
+        if not value.flags["C_CONTIGUOUS"]:
+            raise ValueError(f"{what}: must be C-contiguous")
+        if writable and not value.flags["WRITEABLE"]:
+            raise ValueError(f"{what}: must be writable")
+        self.address, self.nbytes = value.__array_interface__["data"][0], value.nbytes
+        self.shape = tuple(value.shape)
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return self.nbytes // self.datatype.itemsize
+
+    def __del__(self):
+        held, self._held = getattr(self, "_held", None), None
+        if held is not None:
+            _release(held)
+
+
+def views(what: str, value: Union[Buffer, None], writable: bool, datatype: DataType | None = None) -> View | None:
+    """A view, or None for None."""
+    return None if value is None else View(what, value, writable, datatype)
+
+
+def same_datatype(*pairs: tuple[str, View]) -> DataType:
+    """The datatype of all views; ValueError when they differ."""
+    (first_name, first), *others = pairs
+    for name, view in others:
+        if view.datatype != first.datatype:
+            raise ValueError(
+                f"{first_name} holds {first.datatype.name.lower()}, {name} holds {view.datatype.name.lower()}"
+            )
+    return first.datatype

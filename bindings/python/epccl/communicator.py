@@ -1,0 +1,295 @@
+"""Communicators, collectives, sends and receives."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from typing import Iterator, Sequence
+
+from . import _library
+from ._library import call
+from ._structs import Config, UniqueIdStruct
+from .buffers import Buffer, View, same_datatype
+from .datatypes import DataType
+from .errors import InvalidUsage, Result
+from .streams import Stream, pointer
+
+UNIQUE_ID_BYTES = 128
+
+
+def get_unique_id() -> bytes:
+    """Makes an id and opens the rendezvous it names in this process. Call it on one rank and send the bytes to all by any means;
+    they admit to the communicator, so keep them private."""
+    made = UniqueIdStruct()
+    call("epcclGetUniqueId", ctypes.byref(made))
+    return bytes(made)
+
+
+class _Open(threading.local):
+    depth = 0
+    held: list = []
+
+
+_open = _Open()
+
+
+@contextlib.contextmanager
+def group() -> Iterator[None]:
+    """Sends and receives inside ``with group():`` start together at its end, and cannot deadlock whatever their order. Groups nest.
+    When the block raises, nothing of the group is run."""
+    call("epcclGroupStart")
+    if _open.depth == 0:
+        _open.held = []
+    _open.depth += 1
+    try:
+        yield
+    except BaseException:
+        _leave_group(raising=True)
+        raise
+    _leave_group(raising=False)
+
+
+def _leave_group(raising: bool) -> None:
+    _open.depth -= 1
+    try:
+        if raising:
+            # A group of which one call was refused does nothing at all.
+            _library.code_of("epcclSend", None, 0, 0, 0, None, None)
+            _library.code_of("epcclGroupEnd")
+        else:
+            call("epcclGroupEnd")
+    finally:
+        if _open.depth == 0:
+            _open.held = []
+
+
+def _size_array(name: str, values: Sequence[int], ranks: int):
+    values = [int(value) for value in values]
+    if len(values) != ranks:
+        raise ValueError(f"{name} has {len(values)} entries: {ranks} are needed, one a rank")
+    for at, value in enumerate(values):
+        if value < 0:
+            raise ValueError(f"{name}[{at}] is {value}: negative")
+    return (ctypes.c_size_t * ranks)(*values)
+
+
+def _running(counts: Sequence[int]) -> list[int]:
+    at, out = 0, []
+    for count in counts:
+        out.append(at)
+        at += int(count)
+    return out
+
+
+class Communicator:
+    """One rank's end of a communicator. Calls are ordered as issued, and every rank issues the same collectives in the same order.
+
+    Buffers are anything with the buffer protocol, C-contiguous, NumPy arrays above all; the datatype follows from them, or is
+    said with ``datatype=`` (``DataType.BFLOAT16`` over a uint16 array, for example). With ``stream=None`` a call returns when the
+    result is in place; with a :class:`Stream` it returns at once. Calls on one communicator must not overlap, except
+    :meth:`abort` and :meth:`async_error`."""
+
+    def __init__(
+        self,
+        nranks: int,
+        unique_id: bytes,
+        rank: int,
+        *,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Joins the communicator of ``unique_id`` (:func:`get_unique_id`) as ``rank`` of ``nranks``. Blocks until all have joined.
+
+        algorithm: "flat", "two_stage" or "auto", the same on every rank; None: ``EPCCL_ALGO``.
+        timeout: seconds a rank waits for a silent peer; None: ``EPCCL_TIMEOUT``.
+        name: for log lines.
+        """
+        self._handle = ctypes.c_void_p()
+        if len(unique_id) != UNIQUE_ID_BYTES:
+            raise ValueError(f"unique_id has {len(unique_id)} bytes: {UNIQUE_ID_BYTES} are needed, from get_unique_id()")
+        given = UniqueIdStruct.from_buffer_copy(unique_id)
+        config = _config(algorithm, timeout, name)
+        call("epcclCommInitRankConfig", ctypes.byref(self._handle), nranks, given, rank, config)
+        self._learn()
+
+    @classmethod
+    def from_launcher(
+        cls, *, algorithm: str | None = None, timeout: float | None = None, name: str | None = None
+    ) -> "Communicator":
+        """Joins the communicator of all processes that epccl-run, torchrun, Slurm, Open MPI, MPICH or PMI(x) started; without
+        a launcher this process is the only rank."""
+        made = cls.__new__(cls)
+        made._handle = ctypes.c_void_p()
+        call("epcclCommInitLauncher", ctypes.byref(made._handle), _config(algorithm, timeout, name))
+        made._learn()
+        return made
+
+    def _learn(self) -> None:
+        value = ctypes.c_int()
+        call("epcclCommCount", self._handle, ctypes.byref(value))
+        #: Number of ranks.
+        self.size: int = value.value
+        call("epcclCommUserRank", self._handle, ctypes.byref(value))
+        #: This rank.
+        self.rank: int = value.value
+
+    # ---- life
+
+    def finalize(self) -> None:
+        """Completes all work; afterwards only error queries, destroy and abort are allowed."""
+        call("epcclCommFinalize", self._pointer())
+
+    def destroy(self) -> None:
+        """Finalizes and frees. Returns within the timeout also when peers are gone. A second call does nothing."""
+        handle, self._handle = self._handle, None
+        if handle:
+            call("epcclCommDestroy", handle)
+
+    def abort(self) -> None:
+        """Ends all work with an error, here and on the other ranks, and frees. Any thread may call it while another one blocks
+        in a collective; that call then raises :class:`RemoteError`."""
+        handle, self._handle = self._handle, None
+        if handle:
+            call("epcclCommAbort", handle)
+
+    def async_error(self) -> Exception | None:
+        """The first error of background or remote work, None while there is none. Never blocks; any thread."""
+        code = ctypes.c_int()
+        call("epcclCommGetAsyncError", self._pointer(), ctypes.byref(code))
+        if code.value in (Result.SUCCESS, Result.IN_PROGRESS):
+            return None
+        return _library.failure("asynchronous", code.value, self._pointer())
+
+    def __enter__(self) -> "Communicator":
+        return self
+
+    def __exit__(self, kind, value, traceback) -> None:
+        # After an error the others may never come to the end: they are told instead of waited for.
+        if kind is None:
+            self.destroy()
+        else:
+            self.abort()
+
+    def __del__(self) -> None:
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle:
+            _library.code_of("epcclCommAbort", handle)
+
+    def __repr__(self) -> str:
+        state = f"rank {self.rank} of {self.size}" if self._handle else "destroyed"
+        return f"<epccl.Communicator {state}>"
+
+    def _pointer(self):
+        if not self._handle:
+            raise InvalidUsage(Result.INVALID_USAGE, "the communicator was destroyed or aborted", "Communicator")
+        return self._handle
+
+    def _issue(self, name: str, views: Sequence[View], stream: Stream | None, *arguments) -> None:
+        handle = self._pointer()
+        call(name, *arguments, handle, pointer(stream), comm=handle)
+        # The library has the buffers until the work is complete.
+        if stream is not None:
+            stream._keep(*views)
+        elif _open.depth > 0:
+            _open.held.append(views)
+
+    # ---- sends and receives
+
+    def send(self, buffer: Buffer, peer: int, *, datatype: DataType | None = None, stream: Stream | None = None) -> None:
+        """Sends the whole buffer to ``peer``, matched in order with its :meth:`recv` of the same count and datatype."""
+        view = View("buffer", buffer, False, datatype)
+        self._issue("epcclSend", [view], stream, view.address, view.count, view.datatype, peer)
+
+    def recv(self, buffer: Buffer, peer: int, *, datatype: DataType | None = None, stream: Stream | None = None) -> None:
+        """Fills the whole buffer from ``peer``."""
+        view = View("buffer", buffer, True, datatype)
+        self._issue("epcclRecv", [view], stream, view.address, view.count, view.datatype, peer)
+
+    # ---- collectives
+
+    def alltoall(
+        self, send: Buffer, recv: Buffer, *, datatype: DataType | None = None, stream: Stream | None = None
+    ) -> None:
+        """Block d of ``send`` goes to rank d, block s of ``recv`` comes from rank s. Both hold ``size`` blocks of equal length and
+        must not overlap."""
+        source, target = View("send", send, False, datatype), View("recv", recv, True, datatype)
+        kind = same_datatype(("send", source), ("recv", target))
+        if source.count != target.count:
+            raise ValueError(f"send has {source.count} elements, recv has {target.count}")
+        if source.count % self.size:
+            raise ValueError(f"send has {source.count} elements: not a multiple of {self.size} ranks")
+        self._issue(
+            "epcclAlltoall", [source, target], stream, source.address, target.address, source.count // self.size, kind
+        )
+
+    def alltoallv(
+        self,
+        send: Buffer,
+        sendcounts: Sequence[int],
+        recv: Buffer,
+        recvcounts: Sequence[int],
+        *,
+        sdispls: Sequence[int] | None = None,
+        rdispls: Sequence[int] | None = None,
+        datatype: DataType | None = None,
+        stream: Stream | None = None,
+    ) -> None:
+        """As :meth:`alltoall` with counts and displacements of each block, in elements. Without displacements the blocks lie one
+        after the other. ``sendcounts[d]`` here must equal ``recvcounts[this rank]`` on rank d."""
+        source, target = View("send", send, False, datatype), View("recv", recv, True, datatype)
+        kind = same_datatype(("send", source), ("recv", target))
+        arrays = []
+        for name, view, counts, displs in (
+            ("send", source, sendcounts, sdispls),
+            ("recv", target, recvcounts, rdispls),
+        ):
+            displs = _running(counts) if displs is None else displs
+            sizes = _size_array(f"{name}counts", counts, self.size)
+            places = _size_array(f"{name[0]}displs", displs, self.size)
+            end = max((places[i] + sizes[i] for i in range(self.size) if sizes[i]), default=0)
+            if end > view.count:
+                raise ValueError(f"{name} has {view.count} elements: its counts and displacements reach to {end}")
+            arrays.append((sizes, places))
+        (scounts, splaces), (rcounts, rplaces) = arrays
+        self._issue(
+            "epcclAlltoallv",
+            [source, target],
+            stream,
+            source.address,
+            scounts,
+            splaces,
+            target.address,
+            rcounts,
+            rplaces,
+            kind,
+        )
+
+    # ---- registration
+
+    def register(self, buffer: Buffer) -> "Registration":
+        """Announces a buffer that will be used often; undo with :meth:`Registration.deregister`."""
+        return Registration(self, View("buffer", buffer, False, DataType.UINT8))
+
+
+class Registration:
+    """A registered buffer."""
+
+    def __init__(self, comm: Communicator, view: View) -> None:
+        self._comm, self._view, self._handle = comm, view, ctypes.c_void_p()
+        call("epcclCommRegister", comm._pointer(), view.address, view.nbytes, ctypes.byref(self._handle))
+
+    def deregister(self) -> None:
+        """Ends the registration. A second call does nothing."""
+        handle, self._handle = self._handle, None
+        if handle:
+            call("epcclCommDeregister", self._comm._pointer(), handle)
+
+
+def _config(algorithm: str | None, timeout: float | None, name: str | None) -> Config:
+    config = Config()
+    config.algorithm = algorithm.encode() if algorithm is not None else None
+    config.timeout = float(timeout) if timeout is not None else 0.0
+    config.commName = name.encode() if name is not None else None
+    return config

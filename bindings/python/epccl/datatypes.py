@@ -1,0 +1,77 @@
+"""Datatypes and reduction operations, and what NumPy and the buffer protocol call them."""
+
+from __future__ import annotations
+
+import enum
+
+
+class DataType(enum.IntEnum):
+    """Element types (``epcclDataType_t``)."""
+
+    INT8 = 0
+    UINT8 = 1
+    INT32 = 2
+    UINT32 = 3
+    INT64 = 4
+    UINT64 = 5
+    FLOAT16 = 6
+    FLOAT32 = 7
+    FLOAT64 = 8
+    BFLOAT16 = 9
+    FLOAT8E4M3 = 10
+    FLOAT8E5M2 = 11
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return _BYTES[self]
+
+
+_BYTES = {
+    DataType.INT8: 1,
+    DataType.UINT8: 1,
+    DataType.INT32: 4,
+    DataType.UINT32: 4,
+    DataType.INT64: 8,
+    DataType.UINT64: 8,
+    DataType.FLOAT16: 2,
+    DataType.FLOAT32: 4,
+    DataType.FLOAT64: 8,
+    DataType.BFLOAT16: 2,
+    DataType.FLOAT8E4M3: 1,
+    DataType.FLOAT8E5M2: 1,
+}
+
+# By kind and bytes: NumPy's dtype.kind, which the codes of the struct module are mapped to.
+_OF_KIND = {
+    ("i", 1): DataType.INT8,
+    ("u", 1): DataType.UINT8,
+    ("b", 1): DataType.UINT8,
+    ("i", 4): DataType.INT32,
+    ("u", 4): DataType.UINT32,
+    ("i", 8): DataType.INT64,
+    ("u", 8): DataType.UINT64,
+    ("f", 2): DataType.FLOAT16,
+    ("f", 4): DataType.FLOAT32,
+    ("f", 8): DataType.FLOAT64,
+}
+_KIND_OF_CODE = {**dict.fromkeys("bhilqn", "i"), **dict.fromkeys("BHILQNc", "u"), **dict.fromkeys("efd", "f"), "?": "b"}
+
+# ml_dtypes' names: types that the buffer protocol has no code for.
+_OF_NAME = {
+    "bfloat16": DataType.BFLOAT16,
+    "float8_e4m3fn": DataType.FLOAT8E4M3,
+    "float8_e5m2": DataType.FLOAT8E5M2,
+}
+
+
+def of_format(code: str, itemsize: int) -> DataType | None:
+    """Datatype of a buffer's format string, or None where the library has none (16-bit integers, complex numbers, ...)."""
+    if code[:1] in ("@", "=", "<"):
+        code = code[1:]
+    return _OF_KIND.get((_KIND_OF_CODE.get(code, ""), itemsize))
+
+
+def of_name(name: str) -> DataType | None:
+    """Datatype of an ml_dtypes name."""
+    return _OF_NAME.get(name)

@@ -1,0 +1,373 @@
+"""Expert parallelism: dispatch and combine of tokens. The page docs/expert-parallel.md says how it goes together."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import enum
+from typing import Sequence
+
+from . import _structs as c
+from . import _library
+from ._library import call
+from .buffers import Buffer, View
+from .communicator import Communicator
+from .datatypes import DataType
+from .errors import InvalidUsage, Result
+from .streams import Stream, pointer
+
+#: Elements that share one FP8 scale.
+SCALE_BLOCK = 128
+
+
+class Strategy(enum.IntEnum):
+    """How tokens cross the network."""
+
+    AUTO = 0  #: by a cost model, alike on every rank
+    FLAT = 1  #: one copy for each destination rank
+    GATHER = 2  #: every token to every node
+    DEDUP = 3  #: one copy for each destination node
+
+
+class Layout(enum.IntEnum):
+    """What a rank's N received rows are."""
+
+    EXPERT_MAJOR = 1  #: one row for each (token, expert), by expert
+    RANK_MAJOR = 2  #: as FLAT, but each source's rows begin at a fixed place
+    FLAT = 3  #: one row for each token with an expert here, by source rank
+
+
+@dataclasses.dataclass
+class Counters:
+    """What a routing means for this rank; NumPy arrays of int64 (``dropped``: uint8). Valid once the update is complete."""
+
+    expert_counters: "object"  #: [local experts]: entries for each expert; with a capacity, those kept
+    expert_offsets: "object"  #: [local experts]: EXPERT_MAJOR: its first row
+    src_rank_counters: "object"  #: [ranks]: tokens from each source with an expert here
+    recv_total_counter: "object"  #: [1]: N
+    dropped_counters: "object"  #: [local experts]: entries beyond the capacity
+    dropped: "object"  #: [T,K], at the source: 1 where the entry was dropped
+
+    @property
+    def rows(self) -> int:
+        """N, the rows that a dispatch writes, padding included."""
+        return int(self.recv_total_counter[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Stats:
+    """What this rank hands on in one dispatch, by where it goes."""
+
+    strategy: Strategy
+    tokens_local: int
+    tokens_node: int
+    tokens_network: int
+    dispatch_bytes_local: int
+    dispatch_bytes_node: int
+    dispatch_bytes_network: int
+    combine_bytes_network: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a handle's started calls are, on this rank."""
+
+    calls_started: int
+    calls_past_stage1: int
+    calls_over: int
+    stage1_bytes_done: int
+    stage1_bytes: int
+    stage2_bytes_done: int
+    stage2_bytes: int
+
+
+class EpGroup:
+    """Knows the experts, on a communicator that outlives it. Making one is collective, with the same arguments on every rank."""
+
+    def __init__(
+        self,
+        comm: Communicator,
+        *,
+        num_experts: int,
+        max_send_tokens_per_rank: int,
+        max_token_bytes: int,
+        expert_to_rank: Sequence[int] | None = None,
+        strategy: Strategy = Strategy.AUTO,
+        timeout: float | None = None,
+    ) -> None:
+        """num_experts: over all ranks.
+        max_send_tokens_per_rank: most tokens (T) of one rank in one call.
+        max_token_bytes: most bytes of one token; FP8: with its scales.
+        expert_to_rank: the rank of each expert; None: contiguous blocks, as equal as possible.
+        timeout: seconds a call waits for a silent rank; None: the communicator's.
+        """
+        self._handle = ctypes.c_void_p()
+        self.comm = comm
+        self.num_experts = num_experts
+        config = c.EpGroupConfig(
+            num_experts=num_experts,
+            max_send_tokens_per_rank=max_send_tokens_per_rank,
+            max_token_bytes=max_token_bytes,
+            strategy=strategy,
+            timeout_ms=0 if timeout is None else max(1, round(timeout * 1000)),
+        )
+        owners = [e * comm.size // max(1, num_experts) for e in range(num_experts)]
+        if expert_to_rank is not None:
+            owners = [int(rank) for rank in expert_to_rank]
+            if len(owners) != num_experts:
+                raise ValueError(f"expert_to_rank has {len(owners)} entries: {num_experts} are needed")
+            config.expert_to_rank = (ctypes.c_int * num_experts)(*owners)
+        #: Ids of this rank's experts, ascending: local expert i is ``local_experts[i]``.
+        self.local_experts: list[int] = [expert for expert, rank in enumerate(owners) if rank == comm.rank]
+        call("epcclEpCreateGroup", ctypes.byref(self._handle), comm._pointer(), ctypes.addressof(config))
+
+    def handle(self, layout: Layout, **options) -> "EpHandle":
+        """Makes an :class:`EpHandle` of this group."""
+        return EpHandle(self, layout, **options)
+
+    def destroy(self) -> None:
+        """Frees the group; its handles must be destroyed first. A second call does nothing."""
+        handle = self._handle
+        if handle:
+            call("epcclEpGroupDestroy", handle)
+            self._handle = None
+
+    def _pointer(self):
+        if not self._handle:
+            raise InvalidUsage(Result.INVALID_USAGE, "the group was destroyed", "EpGroup")
+        return self._handle
+
+    def __enter__(self) -> "EpGroup":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.destroy()
+
+
+class _Tensors:
+    """C tensors over the caller's buffers, alive as long as this is."""
+
+    def __init__(self) -> None:
+        self.alive: list = []
+
+    def make(self, what: str, value: Buffer | None, writable: bool, datatype: DataType | None = None):
+        """A pointer for a struct's field; NULL for None."""
+        if value is None:
+            return None
+        view = View(what, value, writable, datatype)
+        sizes = (ctypes.c_size_t * len(view.shape))(*view.shape)
+        tensor = c.EpTensor(ndim=len(view.shape), datatype=view.datatype, data=view.address, sizes=sizes)
+        self.alive += [view, sizes, tensor]
+        return ctypes.pointer(tensor)
+
+
+class EpHandle:
+    """Knows one routing. Collective calls; any number of dispatches and combines for each :meth:`update`."""
+
+    def __init__(
+        self,
+        group: EpGroup,
+        layout: Layout,
+        *,
+        alignment: int = 0,
+        max_tokens_per_expert: int = 0,
+        pad_to_capacity: bool = False,
+        static_topk: int = 0,
+    ) -> None:
+        """alignment: EXPERT_MAJOR: each expert's rows begin at a multiple of it.
+        max_tokens_per_expert: EXPERT_MAJOR: capacity, 0 for none; entries beyond it are dropped and reported.
+        pad_to_capacity: every expert has ``max_tokens_per_expert`` rows.
+        static_topk: not 0: static mode, for tables with this K.
+        """
+        self._handle = ctypes.c_void_p()
+        self._counters: Counters | None = None
+        self._ready = False
+        self._tokens = 0
+        self._started: list = []
+        self.group, self.layout = group, Layout(layout)
+        config = c.EpHandleConfig(
+            dispatch_output_per_expert_alignment=alignment,
+            max_tokens_per_expert=max_tokens_per_expert,
+            pad_to_capacity=int(pad_to_capacity),
+            static_topk=static_topk,
+        )
+        call(
+            "epcclEpCreateHandle",
+            ctypes.byref(self._handle),
+            group._pointer(),
+            layout,
+            None,
+            None,
+            ctypes.addressof(config),
+            None,
+        )
+
+    def update(self, topk_idx: Buffer, *, stream: Stream | None = None) -> Counters:
+        """Gives the handle a new routing: ``topk_idx`` [T,K], int32 or int64, expert ids or -1 for unused. Returns the counters,
+        which with a stream are valid once it was synchronized."""
+        import numpy
+
+        tensors = _Tensors()
+        table = tensors.make("topk_idx", topk_idx, False)
+        shape = tensors.alive[0].shape
+        experts, ranks = len(self.group.local_experts), self.group.comm.size
+        counters = Counters(
+            expert_counters=numpy.zeros(experts, numpy.int64),
+            expert_offsets=numpy.zeros(experts, numpy.int64),
+            src_rank_counters=numpy.zeros(ranks, numpy.int64),
+            recv_total_counter=numpy.zeros(1, numpy.int64),
+            dropped_counters=numpy.zeros(experts, numpy.int64),
+            dropped=numpy.zeros(shape, numpy.uint8),
+        )
+        info = c.EpLayoutInfo(
+            **{field.name: tensors.make(field.name, getattr(counters, field.name), True) for field in dataclasses.fields(counters)}
+        )
+        self._issue("epcclEpUpdateHandle", stream, [tensors, info], table, ctypes.addressof(info))
+        self._counters, self._ready, self._tokens = counters, stream is None, shape[0]
+        return counters
+
+    def dispatch(
+        self,
+        tokens: Buffer,
+        *,
+        topk_weights: Buffer | None = None,
+        scales: Buffer | None = None,
+        out: Buffer | None = None,
+        out_weights: Buffer | None = None,
+        out_topk_idx: Buffer | None = None,
+        out_scales: Buffer | None = None,
+        weighted: bool = False,
+        send_only: bool = False,
+        datatype: DataType | None = None,
+        out_datatype: DataType | None = None,
+        stream: Stream | None = None,
+    ) -> Buffer:
+        """Brings every token to the ranks that own its experts. Returns ``out``.
+
+        tokens: [T,H] float32, bfloat16, float16 or float8e4m3 (``datatype`` says which where the array cannot).
+        topk_weights: [T,K] float32. scales: [T, H/128 rounded up] float32, with float8e4m3.
+        out: [N,H] or more rows; None: a new array like ``tokens`` with the N rows of the last :meth:`update`.
+        out_weights: FLAT, RANK_MAJOR: [N,K]; EXPERT_MAJOR: [N]; float32.
+        out_topk_idx: [N,K] int32 or int64: local expert ids, -1 where the expert is elsewhere.
+        out_scales: [N, H/128 rounded up] float32, with float8e4m3 rows (also quantised on the way out).
+        weighted: EXPERT_MAJOR: each row is multiplied with its weight.
+        send_only: return once started; see :meth:`complete`. Not with a stream.
+        """
+        out = self._new_like(tokens, self._rows() if out is None else 0) if out is None else out
+        tensors = _Tensors()
+        inputs = c.EpDispatchInputs(
+            tokens=tensors.make("tokens", tokens, False, datatype),
+            topk_weights=tensors.make("topk_weights", topk_weights, False),
+            scales=tensors.make("scales", scales, False),
+        )
+        outputs = c.EpDispatchOutputs(
+            tokens=tensors.make("out", out, True, out_datatype if out_datatype is not None else datatype),
+            topk_weights=tensors.make("out_weights", out_weights, True),
+            topk_idx=tensors.make("out_topk_idx", out_topk_idx, True),
+            scales=tensors.make("out_scales", out_scales, True),
+        )
+        self._run("epcclEpDispatch", tensors, inputs, outputs, weighted, send_only, stream)
+        return out
+
+    def combine(
+        self,
+        rows: Buffer,
+        *,
+        topk_weights: Buffer | None = None,
+        out: Buffer | None = None,
+        out_weights: Buffer | None = None,
+        weighted: bool = False,
+        send_only: bool = False,
+        datatype: DataType | None = None,
+        stream: Stream | None = None,
+    ) -> Buffer:
+        """Brings the rows of a dispatch back to the tokens' ranks and adds them up. Returns ``out``, [T,H] in the order of topk_idx;
+        None: a new array like ``rows``.
+
+        topk_weights, out_weights: gradients of the weights, as dispatch gave them, to go home ([T,K] float32).
+        weighted: EXPERT_MAJOR: each row counts with the weight that the handle's last dispatch brought.
+        """
+        out = self._new_like(rows, self._tokens) if out is None else out
+        tensors = _Tensors()
+        inputs = c.EpCombineInputs(
+            tokens=tensors.make("rows", rows, False, datatype),
+            topk_weights=tensors.make("topk_weights", topk_weights, False),
+        )
+        outputs = c.EpCombineOutputs(
+            tokens=tensors.make("out", out, True, datatype),
+            topk_weights=tensors.make("out_weights", out_weights, True),
+        )
+        self._run("epcclEpCombine", tensors, inputs, outputs, weighted, send_only, stream)
+        return out
+
+    def complete(self, stage: int = 2) -> None:
+        """Waits until all started calls are past ``stage``: 1, the network; 2, over: all buffers are the caller's again."""
+        try:
+            call("epcclEpCompleteStage", self._pointer(), stage, comm=self.group.comm._handle)
+        finally:
+            if stage == 2:
+                self._started.clear()
+
+    def progress(self) -> Progress:
+        """How far the started calls are. Never blocks; any thread."""
+        struct = c.EpProgressStruct()
+        call("epcclEpGetProgress", self._pointer(), ctypes.addressof(struct))
+        return Progress(**{field.name: getattr(struct, field.name) for field in dataclasses.fields(Progress)})
+
+    def stats(self) -> Stats:
+        """Counts of the routing and the last calls. No call may be in progress."""
+        struct = c.EpStatsStruct()
+        call("epcclEpGetStats", self._pointer(), ctypes.addressof(struct))
+        values = {field.name: getattr(struct, field.name) for field in dataclasses.fields(Stats)}
+        return Stats(**{**values, "strategy": Strategy(values["strategy"])})
+
+    def make_wait(self, stream: Stream, stage: int = 2) -> None:
+        """What is given to ``stream`` from now on waits until all calls started before are past ``stage``."""
+        call("epcclEpStreamWaitStage", pointer(stream), self._pointer(), stage)
+
+    def destroy(self) -> None:
+        """Frees the handle once its work is complete. A second call does nothing."""
+        handle, self._handle = self._handle, None
+        if handle:
+            call("epcclEpHandleDestroy", handle)
+            self._started.clear()
+
+    def __enter__(self) -> "EpHandle":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.destroy()
+
+    # ---- inside
+
+    def _pointer(self):
+        if not self._handle:
+            raise InvalidUsage(Result.INVALID_USAGE, "the handle was destroyed", "EpHandle")
+        return self._handle
+
+    def _rows(self) -> int:
+        if self._counters is None:
+            raise InvalidUsage(Result.INVALID_USAGE, "no routing yet: call update() first", "EpHandle")
+        if not self._ready:
+            raise ValueError("out is needed: the update ran on a stream, so the number of rows is not known here")
+        return self._counters.rows
+
+    @staticmethod
+    def _new_like(like: Buffer, rows: int):
+        import numpy
+
+        array = numpy.asarray(like)
+        return numpy.zeros((rows, *array.shape[1:]), array.dtype)
+
+    def _run(self, name, tensors, inputs, outputs, weighted, send_only, stream) -> None:
+        config = c.EpDispatchConfig(send_only=int(send_only), weighted=int(weighted))
+        if send_only:
+            self._started.append(tensors)
+        self._issue(
+            name, stream, [tensors, inputs, outputs], ctypes.addressof(inputs), ctypes.addressof(outputs), ctypes.byref(config)
+        )
+
+    def _issue(self, name, stream, alive, *arguments) -> None:
+        call(name, self._pointer(), *arguments, pointer(stream), comm=self.group.comm._handle)
+        if stream is not None:
+            stream._keep(*alive)

@@ -1,0 +1,97 @@
+"""What is wrong is an exception that says what; the communicator says who."""
+
+import threading
+
+import epccl
+import numpy as np
+from harness import expect_error, main
+
+
+def test_arguments_that_are_wrong_by_themselves(comm):
+    ok = np.zeros(comm.size, np.float32)
+    expect_error(TypeError, "buffer protocol", lambda: comm.send(7, 0))
+    expect_error(ValueError, "writable", lambda: comm.recv(b"1234", 0))
+    expect_error(ValueError, "C-contiguous", lambda: comm.send(np.zeros((4, 4), np.float32).T, 0))
+    expect_error(TypeError, "datatype", lambda: comm.send(np.zeros(3, np.complex64), 0))
+    expect_error(ValueError, "float32, recv holds float64", lambda: comm.alltoall(ok, np.zeros(comm.size)))
+    expect_error(ValueError, "not a multiple of", lambda: comm.alltoall(ok[1:], ok[1:].copy()))
+    expect_error(ValueError, "reach to", lambda: comm.alltoallv(ok, [9] * comm.size, ok.copy(), [0] * comm.size))
+    expect_error(ValueError, "entries", lambda: comm.alltoallv(ok, [0], ok.copy(), [0] * comm.size))
+    expect_error(ValueError, "negative", lambda: comm.alltoallv(ok, [-1] * comm.size, ok.copy(), [0] * comm.size))
+    expect_error(ValueError, "128", lambda: epccl.Communicator(2, b"short", 0))
+    failure = expect_error(epccl.InvalidArgument, "peer 77", lambda: comm.send(ok, 77))
+    assert failure.code == epccl.Result.INVALID_ARGUMENT and failure.call == "epcclSend"
+    assert isinstance(failure, epccl.EpcclError)
+    comm.alltoall(ok, ok.copy())  # none of these broke it
+
+
+def test_a_group_that_raises_runs_nothing(comm):
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    got = np.full(3, 5, np.int32)
+
+    def body():
+        with epccl.group():
+            comm.send(np.array([1, 2, 3], np.int32), right)
+            raise KeyError("mine")
+
+    expect_error(KeyError, "mine", body)
+    with epccl.group():
+        comm.send(np.array([7, 8, 9], np.int32), right)
+        comm.recv(got, left)
+    assert list(got) == [7, 8, 9], "the first of the two sends must not have left"
+
+
+def test_a_refused_call_fails_its_group(comm):
+    def body():
+        with epccl.group():
+            try:
+                comm.send(b"1", 1000)
+            except epccl.InvalidArgument:
+                pass
+
+    expect_error(epccl.EpcclError, "refused", body)
+
+
+def test_ranks_that_disagree_are_named(comm):
+    count = 10 if comm.rank == 1 else 4
+    send = np.ones((comm.size, count), np.float32)
+    failure = expect_error(epccl.EpcclError, "rank 1", lambda: comm.alltoall(send, send.copy()))
+    assert failure.code in (epccl.Result.INVALID_USAGE, epccl.Result.REMOTE_ERROR)
+    assert comm.async_error() is not None
+
+
+def test_errors_of_a_stream_come_with_its_synchronize(comm):
+    stream = epccl.Stream()
+    send = np.ones((comm.size, 3 if comm.rank == 0 else 2), np.int32)
+    comm.alltoall(send, send.copy(), stream=stream)
+    expect_error(epccl.EpcclError, "rank", stream.synchronize)
+
+
+def test_abort_from_another_thread(comm):
+    if comm.rank == 0:
+        timer = threading.Timer(0.3, comm.abort)
+        timer.start()
+    send = np.ones(comm.size, np.int32)
+    call = (lambda: comm.recv(send, 1)) if comm.rank == 0 else (lambda: comm.recv(send, 0))
+    expect_error(epccl.RemoteError, "", call)
+    if comm.rank == 0:
+        timer.join()
+        expect_error(epccl.InvalidUsage, "destroyed or aborted", lambda: comm.send(send, 1))
+
+
+def test_life_of_a_communicator(comm):
+    assert 0 <= comm.rank < comm.size and f"of {comm.size}" in repr(comm)
+    mine = epccl.Communicator(1, epccl.get_unique_id(), 0, name="alone", algorithm="flat", timeout=5)
+    recv = np.zeros(4)
+    mine.alltoall(np.arange(4.0), recv)
+    assert list(recv) == [0, 1, 2, 3] and mine.async_error() is None
+    mine.finalize()
+    expect_error(epccl.InvalidUsage, "finalize", lambda: mine.alltoall(np.arange(4.0), recv))
+    mine.destroy()
+    mine.destroy()
+    expect_error(epccl.InvalidUsage, "destroyed", mine.async_error)
+    expect_error(epccl.InvalidArgument, "algorithm", lambda: epccl.Communicator(1, epccl.get_unique_id(), 0, algorithm="x"))
+
+
+if __name__ == "__main__":
+    main(globals())

@@ -1,0 +1,117 @@
+"""All-to-all, sends and receives on NumPy arrays and plain buffers: every bit against what NumPy says."""
+
+import array
+
+import epccl
+import numpy as np
+from harness import main, seed, values
+
+DTYPES = ["int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]
+
+
+def test_alltoall_moves_every_block_of_every_datatype(comm):
+    for dtype in DTYPES:
+        for count in (1, 5, 4096):
+            send = values(dtype, (comm.size, count), comm.rank)
+            recv = np.full_like(send, 99)
+            comm.alltoall(send, recv)
+            want = np.stack([values(dtype, (comm.size, count), source)[comm.rank] for source in range(comm.size)])
+            np.testing.assert_array_equal(recv, want)
+
+
+def test_alltoall_of_bfloat16_by_name(comm):
+    send = values("uint16", (comm.size, 3), comm.rank)
+    recv = np.zeros_like(send)
+    comm.alltoall(send, recv, datatype=epccl.DataType.BFLOAT16)
+    want = np.stack([values("uint16", (comm.size, 3), source)[comm.rank] for source in range(comm.size)])
+    np.testing.assert_array_equal(recv, want)
+
+
+def test_alltoallv_with_random_counts_and_gaps(comm):
+    rng = np.random.default_rng(seed())
+    for dtype in ("uint8", "float64"):
+        counts = rng.integers(0, 200, (comm.size, comm.size))
+        counts[rng.random(counts.shape) < 0.3] = 0
+        data = [values(dtype, int(counts[s].sum()) + 1, s) for s in range(comm.size)]
+        starts = np.cumsum(counts, axis=1) - counts
+        gap = 3
+        rcounts = counts[:, comm.rank]
+        rdispls = np.cumsum(rcounts + gap) - rcounts
+        recv = np.full(int((rcounts + gap).sum()) + gap, 101, dtype)
+        want = recv.copy()
+        for s in range(comm.size):
+            block = data[s][starts[s, comm.rank] :][: counts[s, comm.rank]]
+            want[rdispls[s] :][: len(block)] = block
+        comm.alltoallv(data[comm.rank], counts[comm.rank], recv, rcounts, rdispls=rdispls)
+        np.testing.assert_array_equal(recv, want)
+
+
+def test_a_ring_in_a_group_and_plain_buffers(comm):
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    send, recv = array.array("d", [comm.rank + 0.5] * 9), array.array("d", [0.0] * 9)
+    got = bytearray(4)
+    with epccl.group():
+        comm.send(send, right)
+        with epccl.group():
+            comm.recv(recv, left)
+        comm.send(b"%04d" % comm.rank, right)
+        comm.recv(got, left)
+    assert list(recv) == [left + 0.5] * 9
+    assert bytes(got) == b"%04d" % left
+
+
+def test_pairs_outside_a_group(comm):
+    if comm.rank == 0:
+        comm.send(values("int32", 100, 0), 1)
+    elif comm.rank == 1:
+        got = np.zeros(100, np.int32)
+        comm.recv(got, 0)
+        np.testing.assert_array_equal(got, values("int32", 100, 0))
+
+
+def test_streams_run_in_order_and_events_order_streams(comm):
+    first, second, event = epccl.Stream(), epccl.Stream(), epccl.Event()
+    assert event.query(), "never recorded: complete"
+    a, b, c = (np.zeros((comm.size, 1000), np.int64) for _ in range(3))
+    a[:] = values("int64", (comm.size, 1000), comm.rank)
+    comm.alltoall(a, b, stream=first)
+    event.record(first)
+    second.wait_event(event)
+    comm.alltoall(b, c, stream=second)  # sends what the first brought: back home
+    second.synchronize()
+    first.synchronize()
+    event.synchronize()
+    assert event.query() and first.query() and second.query()
+    np.testing.assert_array_equal(c, a)
+    event.destroy()
+    first.destroy()
+    second.destroy()
+
+
+def test_a_stream_keeps_buffers_that_nobody_else_has(comm):
+    stream = epccl.Stream()
+    recv = np.zeros((comm.size, 5000), np.float32)
+    for salt in range(8):
+        comm.alltoall(values("float32", (comm.size, 5000), comm.rank, salt), recv, stream=stream)
+    stream.synchronize()
+    want = np.stack([values("float32", (comm.size, 5000), s, 7)[comm.rank] for s in range(comm.size)])
+    np.testing.assert_array_equal(recv, want)
+
+
+def test_memory_that_peers_map(comm):
+    send, recv = (epccl.empty((comm.size, 30000), "int32") for _ in range(2))
+    registered = comm.register(send)
+    send[:] = values("int32", (comm.size, 30000), comm.rank)
+    recv[:] = -1
+    comm.alltoall(send, recv)
+    want = np.stack([values("int32", (comm.size, 30000), s)[comm.rank] for s in range(comm.size)])
+    np.testing.assert_array_equal(recv, want)
+    registered.deregister()
+    part = send[1:2]
+    del send
+    assert part[0, 0] == want.dtype.type(values("int32", (comm.size, 30000), comm.rank)[1, 0]), "a slice keeps the memory"
+    assert len(epccl.mem_alloc(0)) == 0 and epccl.mem_alloc(10).nbytes == 10
+
+
+if __name__ == "__main__":
+    main(globals())

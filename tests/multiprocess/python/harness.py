@@ -1,0 +1,50 @@
+"""Runs the test_* functions of a module on every rank of epccl-run: each gets the communicator. Exit code 77: skipped, and why."""
+
+import os
+import sys
+
+try:
+    import numpy as np
+except ImportError:
+    print("skipped: no NumPy for", sys.executable)
+    sys.exit(77)
+
+import epccl
+
+
+def seed() -> int:
+    """One seed for all ranks; EPCCL_TEST_SEED repeats it."""
+    return int(os.environ["EPCCL_TEST_SEED"])
+
+
+def values(dtype, shape, source, salt=0):
+    """Values that depend on source and place, never zero."""
+    count = int(np.prod(shape))
+    raw = (np.arange(count, dtype=np.int64) * 7 + source * 31 + salt * 13) % 97 + 1
+    return raw.astype(dtype).reshape(shape)
+
+
+def expect_error(kind, text, call):
+    """The call raises `kind` with `text` in it."""
+    try:
+        call()
+    except kind as failure:
+        assert text in str(failure), f"{failure!r} does not say {text!r}"
+        return failure
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def main(module):
+    rank = int(os.environ.get("EPCCL_RANK", "0"))
+    if "EPCCL_TEST_SEED" not in os.environ:
+        os.environ["EPCCL_TEST_SEED"] = "20240607"
+    names = [name for name in module if name.startswith("test_")]
+    for name in names:
+        with epccl.Communicator.from_launcher(timeout=20) as comm:
+            try:
+                module[name](comm)
+            except BaseException:
+                print(f"rank {rank}: {name} failed (EPCCL_TEST_SEED={seed()})", flush=True)
+                raise
+    if rank == 0:
+        print(f"{len(names)} passed on {os.environ.get('EPCCL_WORLD_SIZE', '1')} ranks: {', '.join(names)}")

@@ -1,0 +1,60 @@
+"""The structs of the Python package are those of the C headers: same fields, same offsets, same initial values."""
+
+import ctypes
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from epccl import _structs as c
+
+HEADERS = Path(sys.argv[1])
+# Python's class, C's type and initializer
+PAIRS = [
+    (c.Config, "epcclConfig_t", "EPCCL_CONFIG_INITIALIZER"),
+    (c.EpTensor, "epcclEpTensor_t", "EPCCL_EP_TENSOR_INIT"),
+    (c.EpGroupConfig, "epcclEpGroupConfig_t", "EPCCL_EP_GROUP_CONFIG_INIT"),
+    (c.EpHandleConfig, "epcclEpHandleConfig_t", "EPCCL_EP_HANDLE_CONFIG_INIT"),
+    (c.EpLayoutInfo, "epcclEpLayoutInfo_t", "EPCCL_EP_LAYOUT_INFO_INIT"),
+    (c.EpDispatchInputs, "epcclEpDispatchInputs_t", "EPCCL_EP_DISPATCH_INPUTS_INIT"),
+    (c.EpDispatchOutputs, "epcclEpDispatchOutputs_t", "EPCCL_EP_DISPATCH_OUTPUTS_INIT"),
+    (c.EpDispatchConfig, "epcclEpDispatchConfig_t", "EPCCL_EP_DISPATCH_CONFIG_INIT"),
+    (c.EpDispatchConfig, "epcclEpCombineConfig_t", "EPCCL_EP_COMBINE_CONFIG_INIT"),
+    (c.EpCombineInputs, "epcclEpCombineInputs_t", "EPCCL_EP_COMBINE_INPUTS_INIT"),
+    (c.EpCombineOutputs, "epcclEpCombineOutputs_t", "EPCCL_EP_COMBINE_OUTPUTS_INIT"),
+    (c.EpStatsStruct, "epcclEpStats_t", "EPCCL_EP_STATS_INIT"),
+    (c.EpProgressStruct, "epcclEpProgress_t", "EPCCL_EP_PROGRESS_INIT"),
+]
+
+program = "#include <epccl/ep.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n"
+for struct, name, initializer in PAIRS:
+    program += f'  {{ {name} s = {initializer}; printf("{name} %zu", sizeof s);\n'
+    for field, *_ in struct._fields_:
+        program += f'    printf(" %zu+%zu", offsetof({name}, {field}), sizeof s.{field});\n'
+    program += '    printf(" %zu %u\\n", (size_t)s.size, s.magic); }\n'
+program += "  return 0;\n}\n"
+
+with tempfile.TemporaryDirectory() as scratch:
+    source = Path(scratch) / "structs.c"
+    source.write_text(program)
+    subprocess.run(["cc", f"-I{HEADERS}", str(source), "-o", f"{scratch}/structs"], check=True)
+    lines = subprocess.run([f"{scratch}/structs"], check=True, capture_output=True, text=True).stdout.splitlines()
+
+for (struct, name, _), line in zip(PAIRS, lines):
+    fields = " ".join(f"{getattr(struct, f).offset}+{getattr(struct, f).size}" for f, *_ in struct._fields_)
+    value = struct()
+    mine = f"{name} {ctypes.sizeof(struct)} {fields} {value.size} {value.magic}"
+    assert mine == line, f"\npython {mine}\nC      {line}"
+
+# The functions that are declared have as many arguments as in C.
+from epccl import _library  # noqa: E402
+
+text = "".join((HEADERS / "epccl" / name).read_text() for name in ("epccl.h", "ep.h"))
+text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+functions = dict(re.findall(r"EPCCL_API\s+epcclResult_t\s+(\w+)\(([^)]*)\)", text))
+assert len(functions) > 40
+for name, arguments in _library._SIGNATURES.items():
+    count = 0 if functions[name].strip() in ("", "void") else functions[name].count(",") + 1
+    assert count == len(arguments), f"{name} has {count} arguments, {len(arguments)} are declared"
+print(f"{len(PAIRS)} structs and {len(_library._SIGNATURES)} functions as in C")
