@@ -44,6 +44,14 @@ const std::vector<Entry>& table() {
        "`^docker,lo` all "
        "but these. Unset: the first interface that is up and not loopback."},
 
+      {"EPCCL_DEVICE", "auto", "auto|host",
+       "`host`: libepccl-nccl makes no communicators of the real NCCL, so it takes host memory only. `auto`: "
+       "it makes them where "
+       "every rank has a GPU. Must be equal on all ranks."},
+      {"EPCCL_NCCL_LIB", "", "path",
+       "NVIDIA's libnccl.so.2, for the calls that libepccl-nccl passes on. Unset: the first of the dynamic "
+       "linker's that is not "
+       "EPCCL's own."},
       {"EPCCL_NET", "auto", "auto|tcp|ucx|none",
        "Transport between nodes. `auto`: `ucx` where every rank has an RDMA device, else `tcp`, plain "
        "sockets. `none`: "

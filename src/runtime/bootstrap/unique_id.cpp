@@ -17,6 +17,7 @@ constexpr std::string_view magic = "EPCCL-ID";
 constexpr std::byte id_version{1};
 constexpr size_t version_at = 8, port_at = 10, scope_at = 12, address_at = 16, secret_at = 32,
                  checksum_at = 112;
+static_assert(mark_of_bindings_at > version_at && mark_of_bindings_at < port_at);
 
 std::array<std::byte, 16> checksum(const UniqueId& id) {
   std::array<std::byte, 16> sum{};

@@ -8,6 +8,9 @@
 
 namespace epccl::runtime {
 
+/// One byte of an id is not EPCCL's: bindings may put a mark there, and take it away before they pass the id on.
+inline constexpr size_t mark_of_bindings_at = 9;
+
 struct UniqueId {
   std::array<std::byte, 128> bytes{};
 };

@@ -1,0 +1,98 @@
+#include "config.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+namespace epccl::nccl {
+namespace {
+
+struct Field {
+  const char* name;
+  int ncclConfig_t::*at;
+  unsigned since;  // as NCCL_VERSION(): programs built with an older nccl.h did not mean to set it
+  int least, most;
+};
+
+constexpr unsigned always = 0;
+constexpr int any = INT_MAX;
+
+// NCCL gates exactly these fields by version; `splitShare` and `commName` it takes wherever the size has room for them.
+constexpr Field fields[] = {
+    {"blocking", &ncclConfig_t::blocking, 21400, 0, 1},
+    {"cgaClusterSize", &ncclConfig_t::cgaClusterSize, 21700, 0, any},
+    {"minCTAs", &ncclConfig_t::minCTAs, 21700, 1, any},
+    {"maxCTAs", &ncclConfig_t::maxCTAs, 21700, 1, any},
+    {"splitShare", &ncclConfig_t::splitShare, always, 0, 1},
+    {"trafficClass", &ncclConfig_t::trafficClass, 22500, -any, any},
+    {"collnetEnable", &ncclConfig_t::collnetEnable, 22700, 0, 1},
+    {"CTAPolicy", &ncclConfig_t::CTAPolicy, 22700, 0, 2},
+    {"shrinkShare", &ncclConfig_t::shrinkShare, 22700, 0, 1},
+    {"nvlsCTAs", &ncclConfig_t::nvlsCTAs, 22700, 1, any},
+    {"nChannelsPerNetPeer", &ncclConfig_t::nChannelsPerNetPeer, 22800, 1, any},
+    {"nvlinkCentricSched", &ncclConfig_t::nvlinkCentricSched, 22800, 0, 1},
+};
+constexpr unsigned net_name_since = 21700;
+
+ncclConfig_t undefined_config() {
+  ncclConfig_t config{};
+  config.size = sizeof config;
+  config.magic = nccl_config_magic;
+  config.version = nccl_version;
+  for (const Field& field : fields) config.*field.at = nccl_undefined_int;
+  return config;
+}
+
+Status check_range(const Field& field, int value) {
+  if (value == nccl_undefined_int || (value >= field.least && value <= field.most)) return {};
+  if (field.most == any)
+    return error(Code::invalid_argument, "config.{} is {}: at least {}", field.name, value, field.least);
+  return error(Code::invalid_argument, "config.{} is {}: {}..{}", field.name, value, field.least, field.most);
+}
+
+}  // namespace
+
+Result<ncclConfig_t> read_config(const ncclConfig_t* given) {
+  ncclConfig_t config = undefined_config();
+  if (given == nullptr) return config;
+  size_t size = 0;
+  std::memcpy(&size, given, sizeof size);
+  if (size < offsetof(ncclConfig_t, blocking))
+    return error(Code::invalid_argument, "config.size is {}: use NCCL_CONFIG_INITIALIZER", size);
+  std::memcpy(static_cast<void*>(&config), given, std::min(size, sizeof config));
+  if (config.magic != nccl_config_magic)
+    return error(Code::invalid_argument, "config.magic is {:#x}, not {:#x}: use NCCL_CONFIG_INITIALIZER",
+                 config.magic, nccl_config_magic);
+  for (const Field& field : fields) {
+    if (config.version < field.since) config.*field.at = nccl_undefined_int;
+    EPCCL_TRY(check_range(field, config.*field.at));
+  }
+  if (config.version < net_name_since) config.netName = nullptr;
+  if (config.minCTAs != nccl_undefined_int && config.maxCTAs != nccl_undefined_int &&
+      config.minCTAs > config.maxCTAs)
+    return error(Code::invalid_argument, "config.minCTAs is {}, config.maxCTAs is {}", config.minCTAs,
+                 config.maxCTAs);
+  config.size = sizeof config;
+  config.version = nccl_version;
+  return config;
+}
+
+epcclConfig_t native_config(const ncclConfig_t& config) {
+  epcclConfig_t native = EPCCL_CONFIG_INITIALIZER;
+  native.commName = config.commName;
+  return native;
+}
+
+Status check_sim_info(const ncclSimInfo_t* given) {
+  if (given == nullptr) return {};
+  ncclSimInfo_t info{};
+  std::memcpy(&info.size, given, sizeof info.size);
+  if (info.size < offsetof(ncclSimInfo_t, estimatedTime))
+    return error(Code::invalid_argument, "simInfo.size is {}: use NCCL_SIM_INFO_INITIALIZER", info.size);
+  std::memcpy(static_cast<void*>(&info), given, std::min(info.size, sizeof info));
+  if (info.magic == nccl_sim_info_magic) return {};
+  return error(Code::invalid_argument, "simInfo.magic is {:#x}, not {:#x}: use NCCL_SIM_INFO_INITIALIZER",
+               info.magic, nccl_sim_info_magic);
+}
+
+}  // namespace epccl::nccl

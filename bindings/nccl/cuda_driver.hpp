@@ -1,0 +1,23 @@
+// What this library asks of the CUDA driver, which it never links: whether there is a GPU, whose memory a pointer is, and which
+// context is current.
+#pragma once
+
+namespace epccl::nccl {
+
+enum class Memory { ordinary, pinned, device };
+
+/// Whether CUDA pointers can appear in this process at all: the driver is loaded, or there is a device and the driver can be
+/// loaded. Found out at the first call; starts nothing.
+bool cuda_possible();
+
+/// Whether a GPU can be used here and EPCCL_DEVICE does not forbid it. Initialises the driver.
+bool gpu_present();
+
+/// Whose memory it is. `ordinary`: CUDA does not know it.
+Memory memory_of(const void* pointer);
+
+/// The calling thread's context (its device); null without a driver.
+void* current_context();
+void make_current(void* context);
+
+}  // namespace epccl::nccl

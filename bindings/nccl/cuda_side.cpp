@@ -1,0 +1,54 @@
+#include "cuda_side.hpp"
+
+#include <atomic>
+#include <shared_mutex>
+#include <unordered_map>
+#include <utility>
+
+namespace epccl::nccl {
+namespace {
+
+struct Sides {
+  std::shared_mutex mutex;
+  std::unordered_map<ncclComm_t, CudaSidePtr> by_comm;
+  std::atomic<size_t> count{0};
+};
+
+// Never destroyed: other static destructors may still end communicators.
+Sides& sides() {
+  static auto* instance = new Sides;  // NOLINT(cppcoreguidelines-owning-memory)
+  return *instance;
+}
+
+}  // namespace
+
+void add_cuda_side(ncclComm_t comm, CudaSidePtr side) {
+  const std::lock_guard lock(sides().mutex);
+  sides().by_comm[comm] = std::move(side);
+  sides().count = sides().by_comm.size();
+}
+
+CudaSidePtr find_cuda_side(ncclComm_t comm) {
+  if (sides().count.load(std::memory_order_acquire) == 0) return nullptr;
+  const std::shared_lock lock(sides().mutex);
+  const auto it = sides().by_comm.find(comm);
+  return it == sides().by_comm.end() ? nullptr : it->second;
+}
+
+CudaSidePtr take_cuda_side(ncclComm_t comm) {
+  if (sides().count.load(std::memory_order_acquire) == 0) return nullptr;
+  const std::lock_guard lock(sides().mutex);
+  const auto it = sides().by_comm.find(comm);
+  if (it == sides().by_comm.end()) return nullptr;
+  CudaSidePtr side = std::move(it->second);
+  sides().by_comm.erase(it);
+  sides().count = sides().by_comm.size();
+  return side;
+}
+
+CudaSidePtr find_real_side(ncclComm_t comm) {
+  CudaSidePtr side = find_cuda_side(comm);
+  return side != nullptr && side->real != nullptr ? side : nullptr;
+}
+
+}  // namespace epccl::nccl

@@ -1,0 +1,101 @@
+// Error texts, versions, logging: what needs no communicator.
+#include <string>
+#include <string_view>
+
+#include "base/log.hpp"
+#include "convert.hpp"
+#include "entry_points.hpp"
+#include "last_error.hpp"
+#include "real_library.hpp"
+
+namespace epccl::nccl {
+namespace {
+
+enum class Source { none, shim, native, real };
+
+struct LastError {
+  Source source = Source::none;
+  std::string text;           // Source::shim
+  ncclComm_t real = nullptr;  // Source::real
+};
+
+LastError& last() {
+  thread_local LastError value;
+  return value;
+}
+
+std::string_view text_of_last(ncclComm_t comm) {
+  const RealNccl* real = opened_real_nccl();
+  if (last().source == Source::shim) return last().text;
+  if (last().source != Source::real || real == nullptr) return epcclGetLastError(native(comm));
+  return real->GetLastError != nullptr ? real->GetLastError(last().real) : "";
+}
+
+}  // namespace
+
+ncclResult_t refuse(const Status& status) {
+  if (status.ok()) return ncclSuccess;
+  last().source = Source::shim;
+  last().text = status.message();
+  return static_cast<ncclResult_t>(status.code());
+}
+
+ncclResult_t from_native(epcclResult_t result) {
+  if (result != epcclSuccess && result != epcclInProgress) last().source = Source::native;
+  return static_cast<ncclResult_t>(result);
+}
+
+ncclResult_t from_real(ncclResult_t result, ncclComm_t real) {
+  if (result != ncclSuccess && result != ncclInProgress) {
+    last().source = Source::real;
+    last().real = real;
+  }
+  return result;
+}
+
+ncclResult_t GetVersion(int* version) {
+  if (version == nullptr) return refuse({Code::invalid_argument, "ncclGetVersion: version is NULL"});
+  *version = nccl_version;
+  return ncclSuccess;
+}
+
+// NCCL's own sentences: programs print them, and some compare them.
+const char* GetErrorString(ncclResult_t result) {
+  switch (result) {
+    case ncclSuccess:
+      return "no error";
+    case ncclUnhandledCudaError:
+      return "unhandled cuda error (run with NCCL_DEBUG=INFO for details)";
+    case ncclSystemError:
+      return "unhandled system error (run with NCCL_DEBUG=INFO for details)";
+    case ncclInternalError:
+      return "internal error - please report this issue to the NCCL developers";
+    case ncclInvalidArgument:
+      return "invalid argument (run with NCCL_DEBUG=WARN for details)";
+    case ncclInvalidUsage:
+      return "invalid usage (run with NCCL_DEBUG=WARN for details)";
+    case ncclRemoteError:
+      return "remote process exited or there was a network error";
+    case ncclInProgress:
+      return "NCCL operation in progress";
+    default:
+      return "unknown result code";
+  }
+}
+
+const char* GetLastError(ncclComm_t comm) {
+  // Programs keep NCCL's pointer: it must not move.
+  thread_local char shown[1024];
+  const std::string_view text = text_of_last(comm);
+  shown[text.copy(shown, sizeof shown - 1)] = 0;
+  return shown;
+}
+
+// EPCCL reads its own settings once; those of this library's log lines are read again.
+void ResetDebugInit() {
+  log::reload();
+  const RealNccl* real = opened_real_nccl();
+  if (real != nullptr && real->ResetDebugInit != nullptr) real->ResetDebugInit();
+}
+
+}  // namespace epccl::nccl

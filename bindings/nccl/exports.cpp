@@ -1,0 +1,46 @@
+// The symbols of libnccl.so.2: `pnccl*` strong, `nccl*` a weak alias of it, so that a profiler can put its own `nccl*` in front.
+#include <exception>
+#include <type_traits>
+
+#include "entry_points.hpp"
+#include "last_error.hpp"
+
+namespace epccl::nccl {
+namespace {
+
+// Exceptions (out of memory, in practice) never cross the C boundary.
+template <typename Body>
+auto guarded(Body body) -> decltype(body()) {
+  using Value = decltype(body());
+  try {
+    return body();
+  } catch (const std::exception& failure) {
+    const ncclResult_t code = refuse(Status(Code::system_error, failure.what()));
+    if constexpr (std::is_same_v<Value, ncclResult_t>) return code;
+    if constexpr (std::is_same_v<Value, const char*>) return "out of memory";
+    if constexpr (!std::is_void_v<Value>) return Value{};
+  }
+}
+
+}  // namespace
+}  // namespace epccl::nccl
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+#define ROW(result, name, parameters, arguments)                                          \
+  EXPORTED result pnccl##name parameters {                                                \
+    return epccl::nccl::guarded([&]() -> result { return epccl::nccl::name arguments; }); \
+  }                                                                                       \
+  EXPORTED result nccl##name parameters __attribute__((weak, alias("pnccl" #name)));
+#include "entry_points.inc"
+#undef ROW
+
+// In NCCL's symbol table, though in none of its headers.
+EXPORTED void ncclResetDebugInitInternal() {
+  pncclResetDebugInit();
+}
+
+// Tells this library from NVIDIA's: both are called libnccl.so.2.
+EXPORTED const char* epccl_nccl_shim() {
+  return EPCCL_VERSION_STRING;
+}

@@ -1,0 +1,98 @@
+#include "group.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "config.hpp"
+#include "convert.hpp"
+#include "entry_points.hpp"
+#include "last_error.hpp"
+
+namespace epccl::nccl {
+namespace {
+
+struct Group {
+  int depth = 0;
+  const RealNccl* real = nullptr;     // whose group is open too
+  ncclResult_t failed = ncclSuccess;  // the first failed call's
+  Status refused;                     // its text, if this library refused it
+  std::vector<NewSide> new_sides;
+};
+
+Group& group() {
+  thread_local Group value;
+  return value;
+}
+
+// Neither library can drop an open group; but each drops one of which a call was wrong.
+void spoil(const RealNccl* real) {
+  (void)epcclSend(nullptr, 0, epcclInt8, 0, nullptr, nullptr);
+  if (real != nullptr && real->Send != nullptr) (void)real->Send(nullptr, 0, ncclInt8, 0, nullptr, nullptr);
+}
+
+// The outermost end: the real library's calls are started first, since they go on by themselves.
+ncclResult_t end_both(Group mine) {
+  if (mine.failed != ncclSuccess) spoil(mine.real);
+  const ncclResult_t real = mine.real == nullptr ? ncclSuccess : from_real(mine.real->GroupEnd(), nullptr);
+  const epcclResult_t native = epcclGroupEnd();
+  if (!mine.refused.ok())
+    return refuse(std::move(mine.refused).with_context("a call of this group was refused"));
+  if (mine.failed != ncclSuccess && real == ncclSuccess) return from_native(native);
+  if (real != ncclSuccess) return real;
+  const ncclResult_t result = from_native(native);
+  if (result != ncclSuccess || mine.new_sides.empty()) return result;
+  return make_or_keep(std::move(mine.new_sides));
+}
+
+}  // namespace
+
+bool in_group() {
+  return group().depth > 0;
+}
+
+ncclResult_t refuse_call(const Status& status) {
+  if (in_group() && group().failed == ncclSuccess && !status.ok()) {
+    group().failed = static_cast<ncclResult_t>(status.code());
+    group().refused = status;
+  }
+  return refuse(status);
+}
+
+ncclResult_t note_call(ncclResult_t result) {
+  const bool failed = result != ncclSuccess && result != ncclInProgress;
+  if (in_group() && failed && group().failed == ncclSuccess) group().failed = result;
+  return result;
+}
+
+Status join_group(const RealNccl& real) {
+  if (group().depth == 0 || group().real != nullptr) return {};
+  if (const ncclResult_t result = real.GroupStart(); result != ncclSuccess)
+    return error(static_cast<Code>(result), "the real ncclGroupStart: {}", real.GetErrorString(result));
+  group().real = &real;
+  return {};
+}
+
+ncclResult_t make_or_keep(std::vector<NewSide> sides) {
+  if (in_group()) {
+    std::ranges::move(sides, std::back_inserter(group().new_sides));
+    return ncclSuccess;
+  }
+  return refuse(make_cuda_sides(sides));
+}
+
+ncclResult_t GroupStart() {
+  const ncclResult_t result = from_native(epcclGroupStart());
+  if (result == ncclSuccess) ++group().depth;
+  return result;
+}
+
+ncclResult_t GroupEnd() {
+  if (group().depth == 0) return refuse({Code::invalid_usage, "ncclGroupEnd without ncclGroupStart"});
+  if (group().depth == 1) return end_both(std::exchange(group(), {}));
+  --group().depth;
+  return from_native(epcclGroupEnd());
+}
+
+}  // namespace epccl::nccl

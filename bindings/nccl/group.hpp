@@ -1,0 +1,27 @@
+// Groups across both libraries: the calling thread's group is opened in EPCCL at once, in the real NCCL with the first call that
+// goes there.
+#pragma once
+
+#include <vector>
+
+#include "abi.hpp"
+#include "base/status.hpp"
+#include "make_cuda_side.hpp"
+#include "real_library.hpp"
+
+namespace epccl::nccl {
+
+bool in_group();
+
+/// Refuses a call that belongs into a group: the open group, if there is one, will do nothing and say this.
+ncclResult_t refuse_call(const Status& status);
+/// As refuse_call() for one of the libraries' own refusals. Returns `result`.
+ncclResult_t note_call(ncclResult_t result);
+
+/// To be called before a call goes to the real library: opens its group if one is open here.
+Status join_group(const RealNccl& real);
+
+/// Makes the CUDA side of communicators that were just made: now, or at the end of the open group.
+ncclResult_t make_or_keep(std::vector<NewSide> sides);
+
+}  // namespace epccl::nccl

@@ -1,0 +1,34 @@
+// Making the real NCCL's communicators beside EPCCL's: all ranks of a communicator alike, or none.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "abi.hpp"
+#include "base/status.hpp"
+#include "real_library.hpp"
+
+namespace epccl::nccl {
+
+/// A communicator that was made, and how its CUDA side is.
+struct NewSide {
+  ncclComm_t* handle = nullptr;  // where EPCCL's is, once it is made; NULL there: this rank has none
+  void* context = nullptr;       // of the device that was current at the program's call
+  bool needs_id = false;         // the ranks must share a unique id of the real library first
+  /// Makes the real communicator.
+  std::function<ncclResult_t(const RealNccl& real, const ncclUniqueId& id, ncclComm_t* out)> make;
+};
+
+/// Makes them, all of the calling thread's together. Every rank of each of the communicators must come here. Afterwards each
+/// has a CUDA side: a real communicator on all of its ranks, or the reason, on all of its ranks, why there is none. Error: the
+/// ranks could not agree, since the communicator itself failed.
+Status make_cuda_sides(const std::vector<NewSide>& sides);
+
+/// The unique id of a job that may have GPUs carries a mark: whoever joins with it makes a CUDA side. So ranks that see
+/// different machines choose alike.
+void mark_for_cuda(ncclUniqueId& id);
+bool marked_for_cuda(const ncclUniqueId& id);
+/// The id without the mark, as EPCCL made it.
+ncclUniqueId unmarked(ncclUniqueId id);
+
+}  // namespace epccl::nccl

@@ -1,0 +1,73 @@
+// Memory, registrations and windows.
+#include <utility>
+
+#include "entry_points.hpp"
+#include "not_yet.hpp"
+#include "route.hpp"
+
+namespace epccl::nccl {
+namespace {
+
+template <typename Function, typename Invoke>
+ncclResult_t call_real_library(const char* name, Function RealNccl::*entry, Invoke invoke) {
+  const Result<RealNccl>& real = real_nccl();
+  if (!real.ok())
+    return refuse(error(Code::system_error, "{} of CUDA memory needs the real NCCL: {}", name,
+                        real.status().message()));
+  const Function function = real.value().*entry;
+  if (Status has = check_has(real.value(), function != nullptr, name); !has.ok()) return refuse(has);
+  return from_real(invoke(function), nullptr);
+}
+
+Result<CudaSidePtr> side_of_buffer(const char* name, ncclComm_t comm, const void* buffer, size_t size) {
+  if (!cuda_possible()) return CudaSidePtr{};
+  return route({name, comm, nullptr, size, {{"buff", buffer}}});
+}
+
+}  // namespace
+
+// Where there is a GPU a program means its memory.
+ncclResult_t MemAlloc(void** ptr, size_t size) {
+  if (!gpu_present()) return from_native(epcclMemAlloc(ptr, size));
+  return call_real_library("ncclMemAlloc", &RealNccl::MemAlloc,
+                           [&](auto function) { return function(ptr, size); });
+}
+
+ncclResult_t MemFree(void* ptr) {
+  if (!cuda_possible() || memory_of(ptr) == Memory::ordinary) return from_native(epcclMemFree(ptr));
+  return call_real_library("ncclMemFree", &RealNccl::MemFree, [&](auto function) { return function(ptr); });
+}
+
+ncclResult_t CommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle) {
+  const Result<CudaSidePtr> side = side_of_buffer("ncclCommRegister", comm, buff, size);
+  if (!side.ok()) return refuse(side.status());
+  if (side.value() == nullptr) return from_native(epcclCommRegister(native(comm), buff, size, handle));
+  return call_real(*side.value(), "ncclCommRegister", side.value()->library->CommRegister,
+                   [&](auto function, ncclComm_t real) { return function(real, buff, size, handle); });
+}
+
+// A handle says nothing of who made it, but EPCCL knows its own.
+ncclResult_t CommDeregister(const ncclComm_t comm, void* handle) {
+  const epcclResult_t result = epcclCommDeregister(native(comm), handle);
+  const CudaSidePtr side = find_real_side(comm);
+  if (result != epcclInvalidArgument || side == nullptr) return from_native(result);
+  return call_real(*side, "ncclCommDeregister", side->library->CommDeregister,
+                   [&](auto function, ncclComm_t real) { return function(real, handle); });
+}
+
+ncclResult_t CommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags) {
+  const Result<CudaSidePtr> side = side_of_buffer("ncclCommWindowRegister", comm, buff, size);
+  if (!side.ok()) return refuse_call(side.status());
+  if (side.value() == nullptr) return not_yet("ncclCommWindowRegister");
+  return call_real(*side.value(), "ncclCommWindowRegister", side.value()->library->CommWindowRegister,
+                   [&](auto function, ncclComm_t real) { return function(real, buff, size, win, winFlags); });
+}
+
+ncclResult_t CommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
+  const CudaSidePtr side = find_real_side(comm);
+  if (side == nullptr) return not_yet("ncclCommWindowDeregister");
+  return call_real(*side, "ncclCommWindowDeregister", side->library->CommWindowDeregister,
+                   [&](auto function, ncclComm_t real) { return function(real, win); });
+}
+
+}  // namespace epccl::nccl

@@ -1,0 +1,11 @@
+// User-defined operations, which have a number in each library.
+#pragma once
+
+#include "abi.hpp"
+
+namespace epccl::nccl {
+
+/// The real library's number of `op`, one of `comm`'s; an unknown one stays as it is, for the library to refuse.
+ncclRedOp_t real_op(ncclRedOp_t op, ncclComm_t comm);
+
+}  // namespace epccl::nccl

@@ -1,0 +1,55 @@
+#include "route.hpp"
+
+namespace epccl::nccl {
+namespace {
+
+struct Seen {
+  const Buffer* ordinary = nullptr;
+  const Buffer* cuda = nullptr;
+};
+
+// Pinned memory is of both worlds. Where the communicator can, it goes with CUDA's, since the stream may be CUDA's too.
+Seen look_at(const Call& call, bool pinned_is_cuda) {
+  Seen seen;
+  for (const Buffer& buffer : call.buffers) {
+    if (buffer.pointer == nullptr) continue;
+    const Memory memory = memory_of(buffer.pointer);
+    const bool cuda = memory == Memory::device || (memory == Memory::pinned && pinned_is_cuda);
+    (cuda ? seen.cuda : seen.ordinary) = &buffer;
+  }
+  return seen;
+}
+
+bool is_epccl_stream(cudaStream_t stream) {
+  if (native(stream) == nullptr) return false;
+  const epcclResult_t state = epcclStreamQuery(native(stream));
+  return state == epcclSuccess || state == epcclInProgress;
+}
+
+Status without_real(const Call& call, const Buffer& buffer, const CudaSide* side) {
+  const std::string why = side != nullptr
+                              ? side->why_not.message()
+                              : "it was made by a process without a GPU, or with EPCCL_DEVICE=host";
+  return error(
+      Code::invalid_usage,
+      "{}: {} {} is CUDA memory, which needs a communicator of the real NCCL, and this one has none: {}",
+      call.name, buffer.name, buffer.pointer, why);
+}
+
+}  // namespace
+
+Result<CudaSidePtr> route(const Call& call) {
+  const CudaSidePtr side = find_cuda_side(call.comm);
+  const bool has_real = side != nullptr && side->real != nullptr;
+  const Seen seen = look_at(call, has_real);
+  if (seen.cuda != nullptr && !has_real) return without_real(call, *seen.cuda, side.get());
+  if (seen.cuda != nullptr && seen.ordinary != nullptr)
+    return error(Code::invalid_argument, "{}: {} {} is CUDA memory, {} {} is not: both must be of one kind",
+                 call.name, seen.cuda->name, seen.cuda->pointer, seen.ordinary->name, seen.ordinary->pointer);
+  if (seen.cuda != nullptr) return side;
+  // Nothing moves, but ranks whose pointers happen to differ (NULL here, CUDA memory there) must choose alike.
+  if (has_real && call.count == 0 && !is_epccl_stream(call.stream)) return side;
+  return CudaSidePtr{};
+}
+
+}  // namespace epccl::nccl
