@@ -1,0 +1,158 @@
+// What NCCL programs are told when a call is wrong: NCCL's codes, and texts that name argument and value.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "ranks.hpp"
+
+namespace nccl_programs {
+namespace {
+
+/// A communicator of one rank.
+class Misuse : public testing::Test {
+ protected:
+  void SetUp() override {
+    ncclUniqueId id;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
+    ASSERT_EQ(ncclCommInitRank(&comm_, 1, id, 0), ncclSuccess) << ncclGetLastError(nullptr);
+  }
+  void TearDown() override {
+    if (comm_ != nullptr) NCCL_OK(ncclCommDestroy(comm_));
+  }
+
+  ncclComm_t comm_ = nullptr;
+  std::array<int, 4> in_{1, 2, 3, 4}, out_{};
+};
+
+TEST(Program, ReadsTheVersionItWasBuiltFor) {
+  int version = 0;
+  NCCL_OK(ncclGetVersion(&version));
+  EXPECT_EQ(version, NCCL_VERSION_CODE);
+  NCCL_FAILS(ncclGetVersion(nullptr), ncclInvalidArgument, "version is NULL");
+  NCCL_FAILS(ncclGetUniqueId(nullptr), ncclInvalidArgument, "uniqueId is NULL");
+  EXPECT_STREQ(ncclGetErrorString(ncclInvalidArgument),
+               "invalid argument (run with NCCL_DEBUG=WARN for details)");
+}
+
+TEST(Program, JoinsWithWrongArguments) {
+  ncclUniqueId id;
+  ncclComm_t comm = nullptr;
+  NCCL_OK(ncclGetUniqueId(&id));
+  NCCL_FAILS(ncclCommInitRank(nullptr, 1, id, 0), ncclInvalidArgument, "comm is NULL");
+  NCCL_FAILS(ncclCommInitRank(&comm, 0, id, 0), ncclInvalidArgument, "nranks 0");
+  NCCL_FAILS(ncclCommInitRank(&comm, 2, id, 5), ncclInvalidArgument, "rank 5 is not in 0..1");
+  ncclUniqueId zeros;
+  std::memset(&zeros, 0, sizeof zeros);
+  NCCL_FAILS(ncclCommInitRank(&comm, 1, zeros, 0), ncclInvalidArgument, "not a unique id");
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.magic = 17;
+  NCCL_FAILS(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument, "config.magic is 0x11");
+  config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 7;
+  NCCL_FAILS(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument, "config.blocking is 7");
+  EXPECT_EQ(comm, nullptr);
+}
+
+TEST(Program, JoinsWithTheConfigOfAnOlderHeader) {
+  ncclUniqueId id;
+  ncclComm_t comm = nullptr;
+  NCCL_OK(ncclGetUniqueId(&id));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.size = offsetof(ncclConfig_t, cgaClusterSize);
+  config.version = NCCL_VERSION(2, 14, 3);
+  config.splitShare = 1234;  // behind the end of that header's struct
+  NCCL_OK(ncclCommInitRankConfig(&comm, 1, id, 0, &config));
+  NCCL_OK(ncclCommDestroy(comm));
+}
+
+TEST_F(Misuse, ACallNamesArgumentAndValue) {
+  NCCL_FAILS(ncclAlltoAll(in_.data(), nullptr, 4, ncclInt, comm_, nullptr), ncclInvalidArgument,
+             "recvbuff is NULL");
+  NCCL_FAILS(ncclAlltoAll(in_.data(), out_.data(), 4, static_cast<ncclDataType_t>(99), comm_, nullptr),
+             ncclInvalidArgument, "datatype 99");
+  NCCL_FAILS(ncclSend(in_.data(), 4, ncclInt, 3, comm_, nullptr), ncclInvalidArgument, "peer 3");
+  NCCL_FAILS(ncclAlltoAll(in_.data(), out_.data(), SIZE_MAX / 2, ncclInt, comm_, nullptr),
+             ncclInvalidArgument, "overflows");
+}
+
+TEST_F(Misuse, AStreamThatIsNotOneIsNamed) {
+  auto* const stray = reinterpret_cast<cudaStream_t>(0x5678);
+  NCCL_FAILS(ncclAlltoAll(in_.data(), out_.data(), 4, ncclInt, comm_, stray), ncclInvalidArgument,
+             "0x5678 is not a stream");
+}
+
+TEST_F(Misuse, CudaSHandlesForTheDefaultStreamAreTheDefaultStream) {
+  for (const auto stream : {cudaStream_t{}, cudaStreamLegacy, cudaStreamPerThread}) {
+    out_ = {};
+    NCCL_OK(ncclAlltoAll(in_.data(), out_.data(), 4, ncclInt, comm_, stream));
+    EXPECT_EQ(out_, in_);
+  }
+}
+
+TEST_F(Misuse, AGroupOfWhichACallIsWrongDoesNothing) {
+  NCCL_OK(ncclGroupStart());
+  NCCL_OK(ncclSend(in_.data(), 4, ncclInt, 0, comm_, nullptr));
+  NCCL_OK(ncclRecv(out_.data(), 4, ncclInt, 0, comm_, nullptr));
+  NCCL_FAILS(ncclSend(in_.data(), 4, ncclInt, 9, comm_, nullptr), ncclInvalidArgument, "peer 9");
+  NCCL_FAILS(ncclGroupEnd(), ncclInvalidArgument, "peer 9");
+  EXPECT_EQ(out_, (std::array<int, 4>{}));
+  NCCL_FAILS(ncclGroupEnd(), ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
+}
+
+TEST_F(Misuse, CallsOnFreedAndAbortedCommunicatorsAreRefused) {
+  ncclComm_t const comm = std::exchange(comm_, nullptr);
+  int number = 0;
+  NCCL_OK(ncclCommDestroy(comm));
+  NCCL_FAILS(ncclCommDestroy(comm), ncclInvalidArgument, "is not a communicator, or was destroyed");
+  NCCL_FAILS(ncclCommAbort(comm), ncclInvalidArgument, "is not a communicator");
+  NCCL_FAILS(ncclCommCount(comm, &number), ncclInvalidArgument, "is not a communicator");
+  NCCL_FAILS(ncclCommUserRank(nullptr, &number), ncclInvalidArgument, "the communicator is NULL");
+  NCCL_FAILS(ncclAlltoAll(in_.data(), out_.data(), 1, ncclInt, comm, nullptr), ncclInvalidArgument,
+             "is not a communicator");
+  ncclResult_t state = ncclSuccess;
+  NCCL_FAILS(ncclCommGetAsyncError(comm, &state), ncclInvalidArgument, "is not a communicator");
+}
+
+TEST_F(Misuse, QueriesAnswerAndRefuseNull) {
+  int number = -1;
+  ncclResult_t state = ncclInternalError;
+  NCCL_OK(ncclCommCount(comm_, &number));
+  EXPECT_EQ(number, 1);
+  NCCL_OK(ncclCommUserRank(comm_, &number));
+  EXPECT_EQ(number, 0);
+  NCCL_OK(ncclCommGetAsyncError(comm_, &state));
+  EXPECT_EQ(state, ncclSuccess);
+  NCCL_FAILS(ncclCommCount(comm_, nullptr), ncclInvalidArgument, "count is NULL");
+  NCCL_FAILS(ncclCommUserRank(comm_, nullptr), ncclInvalidArgument, "rank is NULL");
+  NCCL_FAILS(ncclCommGetAsyncError(comm_, nullptr), ncclInvalidArgument, "asyncError is NULL");
+}
+
+TEST_F(Misuse, AFinalizedCommunicatorMovesNothing) {
+  NCCL_OK(ncclCommFinalize(comm_));
+  NCCL_FAILS(ncclAlltoAll(in_.data(), out_.data(), 1, ncclInt, comm_, nullptr), ncclInvalidUsage,
+             "finalized");
+}
+
+TEST_F(Misuse, MemoryIsAllocatedRegisteredAndFreed) {
+  void *memory = nullptr, *handle = nullptr;
+  NCCL_OK(ncclMemAlloc(&memory, 1 << 20));
+  std::memset(memory, 1, 1 << 20);
+  NCCL_OK(ncclCommRegister(comm_, memory, 1 << 20, &handle));
+  NCCL_OK(ncclCommDeregister(comm_, handle));
+  NCCL_FAILS(ncclCommDeregister(comm_, handle), ncclInvalidArgument, "is not a registration");
+  NCCL_OK(ncclMemFree(memory));
+  NCCL_OK(ncclMemFree(nullptr));
+  NCCL_FAILS(ncclMemAlloc(nullptr, 1), ncclInvalidArgument, "ptr is NULL");
+}
+
+TEST(Program, ProfilersCallTheStrongNames) {
+  int version = 0;
+  NCCL_OK(pncclGetVersion(&version));
+  EXPECT_EQ(version, NCCL_VERSION_CODE);
+}
+
+}  // namespace
+}  // namespace nccl_programs
