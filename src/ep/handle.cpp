@@ -11,7 +11,8 @@
 
 namespace epccl::ep {
 
-// What is wrong with this rank's own arguments goes into its header: the others learn it from there, and nobody waits.
+// What is wrong with this rank's own arguments goes into its header: the others learn it from there, and nobody waits. (Entries
+// that name no expert are found when the table is taken apart.)
 SourceHeader Handle::describe(const TopK& topk) const {
   const GroupOptions& options = group_->options();
   SourceHeader header;
@@ -33,21 +34,19 @@ SourceHeader Handle::describe(const TopK& topk) const {
     header.problem = SourceHeader::not_static_k;
     return header;
   }
-  for (size_t i = 0; i < size_t{topk.tokens} * topk.k; ++i) {
-    const int64_t expert = topk.at(i);
-    if (expert >= -1 && expert < static_cast<int64_t>(options.experts)) continue;
-    header.problem = SourceHeader::bad_expert;
-    header.bad_token = static_cast<uint32_t>(i / topk.k);
-    header.bad_k = static_cast<uint32_t>(i % topk.k);
-    header.bad_expert_id = expert;
-    return header;
-  }
   return header;
 }
 
 Status Handle::exchange(SourceHeader header, const TopK& topk) {
-  routing_ = {};
-  if (header.problem == SourceHeader::none) routing_ = Routing(group_->cluster(), group_->experts(), topk);
+  if (header.problem == SourceHeader::none) {
+    routing_.read(topk);
+    if (const auto wrong = routing_.wrong_entry()) {
+      header.problem = SourceHeader::bad_expert;
+      header.bad_token = static_cast<uint32_t>(*wrong / topk.k);
+      header.bad_k = static_cast<uint32_t>(*wrong % topk.k);
+      header.bad_expert_id = topk.at(*wrong);
+    }
+  }
   if (static_) {
     EPCCL_TRY(static_->gather(header, topk));
     EPCCL_ASSIGN(sources_, static_->layouts());
@@ -63,15 +62,16 @@ Status Handle::exchange(SourceHeader header, const TopK& topk) {
 
 Status Handle::exchange_messages(const SourceHeader& header) {
   const auto ranks = static_cast<size_t>(group_->cluster().ranks());
-  const SourceMessages messages = make_messages(group_->cluster(), group_->rank(), header, routing_);
+  own_messages_ =
+      make_messages(group_->cluster(), group_->rank(), header, routing_, std::move(own_messages_));
   std::vector<uint64_t> bytes(ranks), at(ranks), offsets;
   for (size_t rank = 0; rank < ranks; ++rank) {
-    at[rank] = messages.begin[rank] * sizeof(uint32_t);
-    bytes[rank] = messages.begin[rank + 1] * sizeof(uint32_t) - at[rank];
+    at[rank] = own_messages_.begin[rank] * sizeof(uint32_t);
+    bytes[rank] = own_messages_.begin[rank + 1] * sizeof(uint32_t) - at[rank];
   }
   sources_.clear();
-  EPCCL_TRY(
-      communicator().alltoallv_unknown("ep layout", messages.words.data(), bytes, at, messages_, offsets));
+  EPCCL_TRY(communicator().alltoallv_unknown("ep layout", own_messages_.words.data(), bytes, at, messages_,
+                                             offsets));
   for (size_t source = 0; source < ranks; ++source) {
     const std::span words(reinterpret_cast<const uint32_t*>(messages_.data() + offsets[source]),
                           (offsets[source + 1] - offsets[source]) / sizeof(uint32_t));

@@ -30,7 +30,8 @@ struct LinkTraffic {
 
 class Handle {
  public:
-  Handle(std::shared_ptr<Group> group, const SlotRules& rules) : group_(std::move(group)), rules_(rules) {
+  Handle(std::shared_ptr<Group> group, const SlotRules& rules)
+      : group_(std::move(group)), rules_(rules), routing_(group_->cluster(), group_->experts()) {
     if (rules.max_topk > 0) static_.emplace(*group_, rules);
   }
 
@@ -100,6 +101,7 @@ class Handle {
   Status failure_{Code::invalid_usage, "the handle has no routing yet"};
   uint32_t tokens_ = 0, k_ = 0;
   Routing routing_;
+  SourceMessages own_messages_;
   std::vector<std::byte> messages_;  // that sources_ refer to
   std::vector<SourceLayout> sources_;
   std::optional<NodeSlots> node_slots_;

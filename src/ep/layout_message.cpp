@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "device/host/index_lists.hpp"
 
 namespace epccl::ep {
 namespace {
@@ -29,25 +32,26 @@ class Reader {
   std::span<const uint32_t> rest_;
 };
 
-bool ascend_below(std::span<const uint32_t> tokens, uint32_t limit) {
-  int32_t falls = 0;
-  for (size_t i = 1; i < tokens.size(); ++i)
-    falls += static_cast<int32_t>(tokens[i - 1]) >= static_cast<int32_t>(tokens[i]) ? 1 : 0;
-  // With the first below the last, none of them is one that only looks small as a signed number.
-  return falls == 0 && (tokens.empty() || (tokens.front() <= tokens.back() && tokens.back() < limit));
+bool entries_fit(const RankRows& rows, uint32_t experts, uint32_t k) {
+  constexpr uint32_t positions = Entry::of(0, max_topk - 1, false).word;
+  size_t firsts = 0;
+  const bool fit = device::words_fit(
+      rows.entries,
+      {Entry::of(experts, 0, false).word, positions, Entry::of(0, std::min(k, max_topk), false).word},
+      firsts);
+  if (rows.entries.empty()) return rows.tokens.empty();
+  return fit && firsts == rows.tokens.size() && Entry{rows.entries[0]}.first();
 }
 
-bool entries_fit(const RankRows& rows, uint32_t experts, uint32_t k) {
-  // Signed: that is what every machine's vectors compare.
-  const auto expert_limit = static_cast<int32_t>(experts), k_limit = static_cast<int32_t>(k);
-  int32_t wrong = 0, firsts = 0;  // counted to the end: quicker than looking at each
-  for (const uint32_t word : rows.entries) {
-    wrong += (static_cast<int32_t>(Entry{word}.expert()) >= expert_limit ? 1 : 0) +
-             (static_cast<int32_t>(Entry{word}.k()) >= k_limit ? 1 : 0);
-    firsts += static_cast<int32_t>(word & 1);
+/// At most.
+size_t words_after_headers(const topology::Cluster& cluster, const Routing& routing) {
+  size_t words = 0;
+  for (int node = 0; node < cluster.nodes(); ++node) {
+    const auto members = static_cast<size_t>(cluster.local_size(node));
+    words += 2 * routing.all_of(node).size() +
+             members * (routing.rank_tokens(node).size() + routing.expert_entries(node).size());
   }
-  if (rows.entries.empty()) return rows.tokens.empty();
-  return wrong == 0 && static_cast<size_t>(firsts) == rows.tokens.size() && Entry{rows.entries[0]}.first();
+  return words;
 }
 
 }  // namespace
@@ -58,11 +62,13 @@ int relay_of(const topology::Cluster& cluster, int source, int node) {
 }
 
 SourceMessages make_messages(const topology::Cluster& cluster, int source, const SourceHeader& header,
-                             const Routing& routing) {
-  SourceMessages messages;
+                             const Routing& routing, SourceMessages before) {
+  SourceMessages messages = std::move(before);
+  messages.words.clear();
+  messages.begin.clear();
   const bool good = header.problem == SourceHeader::none;
   const auto ranks = static_cast<size_t>(cluster.ranks());
-  messages.words.reserve(ranks * (header_words + 64) + 6 * size_t{header.tokens} * header.k * (good ? 1 : 0));
+  messages.words.reserve(ranks * header_words + (good ? words_after_headers(cluster, routing) : 0));
   for (int receiver = 0; receiver < cluster.ranks(); ++receiver) {
     const int node = cluster.node_of(receiver);
     const bool relays = relay_of(cluster, source, node) == receiver;
@@ -73,15 +79,14 @@ SourceMessages make_messages(const topology::Cluster& cluster, int source, const
     messages.words.resize(at + header_words);
     std::memcpy(messages.words.data() + at, &own, sizeof own);
     if (!good) continue;
-    for (const int member : cluster.members(node))
-      messages.words.push_back(static_cast<uint32_t>(routing.to_rank(member).tokens.size()));
-    append(messages.words, routing.expert_entries(node));
-    if (relays) append(messages.words, routing.to_node(node));
-    for (const int member : cluster.members(node)) {
-      if (!relays && member != receiver) continue;
-      append(messages.words, routing.to_rank(member).tokens);
-      append(messages.words, routing.to_rank(member).entries);
+    if (relays) {
+      append(messages.words, routing.all_of(node));
+      continue;
     }
+    append(messages.words, routing.rank_tokens(node));
+    append(messages.words, routing.expert_entries(node));
+    append(messages.words, routing.to_rank(receiver).entries);
+    append(messages.words, routing.to_rank(receiver).tokens);
   }
   messages.begin.push_back(messages.words.size());
   return messages;
@@ -106,7 +111,7 @@ Result<SourceLayout> read_message(const topology::Cluster& cluster, const Expert
   layout.relayed = relay_of(cluster, source, node) == receiver;
   if (layout.relayed && !reader.take(layout.header.node_rows, layout.node_tokens))
     return broken("it is cut short");
-  if (!ascend_below(layout.node_tokens, layout.header.tokens)) return broken("tokens do not ascend");
+  if (!device::ascend_below(layout.node_tokens, layout.header.tokens)) return broken("tokens do not ascend");
   for (size_t local = 0; local < members.size(); ++local) {
     const int member = members[local];
     if (!layout.relayed && member != receiver) continue;
@@ -114,9 +119,9 @@ Result<SourceLayout> read_message(const topology::Cluster& cluster, const Expert
     for (const uint32_t count : layout.expert_entries.subspan(experts.first(member), experts.count(member)))
       entries += count;
     RankRows rows;
-    if (!reader.take(layout.rank_tokens[local], rows.tokens) || !reader.take(entries, rows.entries))
+    if (!reader.take(entries, rows.entries) || !reader.take(layout.rank_tokens[local], rows.tokens))
       return broken("it is cut short");
-    if (!ascend_below(rows.tokens, layout.header.tokens)) return broken("tokens do not ascend");
+    if (!device::ascend_below(rows.tokens, layout.header.tokens)) return broken("tokens do not ascend");
     if (!entries_fit(rows, experts.count(member), layout.header.k)) return broken("entries name no expert");
     layout.rows.push_back(rows);
   }

@@ -1,8 +1,8 @@
 // What a source tells every rank when a layout is made: what it needs to know to receive, to relay and to give back.
 //
 //   [header][tokens for each rank of the receiver's node][entries of each expert of that node]
-//   and to the rank that relays for this source:  [tokens for the node] [tokens, entries] of each rank of the node
-//   to the others:                                [tokens, entries] of their own
+//   and to the rank that relays for this source:  [tokens for the node] [entries, tokens] of each rank of the node
+//   to the others:                                [entries, tokens] of their own
 #pragma once
 
 #include <array>
@@ -68,9 +68,9 @@ struct SourceMessages {
   std::vector<uint32_t> words;
   std::vector<size_t> begin;  // of each rank's message, and the end
 };
-/// `routing` is not read where the header names a problem.
+/// `routing` is not read where the header names a problem. `before`: messages whose memory can be used again.
 SourceMessages make_messages(const topology::Cluster& cluster, int source, const SourceHeader& header,
-                             const Routing& routing);
+                             const Routing& routing, SourceMessages before = {});
 
 /// Error: the message is damaged.
 Result<SourceLayout> read_message(const topology::Cluster& cluster, const ExpertMap& experts, int source,

@@ -3,41 +3,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "base/status.hpp"
+#include "ep/entry_sorter.hpp"
 #include "ep/expert_map.hpp"
+#include "ep/room.hpp"
+#include "ep/top_k.hpp"
 #include "topology/cluster.hpp"
 
 namespace epccl::ep {
-
-inline constexpr uint32_t max_topk = 64;
-inline constexpr uint32_t max_tokens = 1U << 26;
-
-/// A top-k table [tokens, k] of expert ids; -1: unused.
-struct TopK {
-  const void* data = nullptr;
-  bool wide = true;  // int64, else int32
-  uint32_t tokens = 0;
-  uint32_t k = 0;
-
-  int64_t at(size_t index) const {
-    return wide ? static_cast<const int64_t*>(data)[index] : static_cast<const int32_t*>(data)[index];
-  }
-};
-
-/// One use of an expert by a token, as its owner sees it: the expert's local id, the position in the token's top-k, and
-/// whether it is the token's first on this rank.
-struct Entry {
-  uint32_t word = 0;
-  static Entry of(uint32_t expert, uint32_t k, bool first) {
-    return {expert << 7 | k << 1 | static_cast<uint32_t>(first)};
-  }
-  uint32_t expert() const { return word >> 7; }
-  uint32_t k() const { return word >> 1 & 63; }
-  bool first() const { return (word & 1) != 0; }
-};
 
 /// What one rank gets from one source: the tokens, ascending, and their entries, token by token, in the order of the top-k.
 struct RankRows {
@@ -45,41 +21,56 @@ struct RankRows {
   std::span<const uint32_t> entries;  // Entry words
 };
 
+/// Lists lie as they are sent (layout_message.hpp), node by node:
+///   [tokens for each rank][entries of each expert][tokens for the node] [entries, tokens] of each rank
 class Routing {
  public:
-  Routing() = default;
-  /// Linear in tokens * k. Experts must exist.
-  Routing(const topology::Cluster& cluster, const ExpertMap& experts, const TopK& topk);
+  Routing(const topology::Cluster& cluster, const ExpertMap& experts)
+      : cluster_(cluster), experts_(experts), sorter_(cluster, experts) {}
+  Routing(const topology::Cluster& cluster, const ExpertMap& experts, const TopK& topk)
+      : Routing(cluster, experts) {
+    read(topk);
+  }
+
+  /// Takes a table apart. Linear in tokens * k. Memory is kept for the next.
+  void read(const TopK& topk);
+
+  /// Index in the table of the first entry that is neither an expert nor -1. If there is one, there are no lists.
+  std::optional<size_t> wrong_entry() const { return wrong_; }
 
   RankRows to_rank(int rank) const {
-    const auto r = static_cast<size_t>(rank);
-    return {std::span(rank_tokens_).subspan(entry_begin_[r], rank_count_[r]),
-            std::span(entries_).subspan(entry_begin_[r], entry_begin_[r + 1] - entry_begin_[r])};
+    const Place& place = ranks_[static_cast<size_t>(rank)];
+    return {words(place.begin + place.entries, place.tokens), words(place.begin, place.entries)};
   }
   /// Tokens with an expert on a node, ascending.
-  std::span<const uint32_t> to_node(int node) const {
-    const auto n = static_cast<size_t>(node);
-    return std::span(node_tokens_).subspan(node_begin_[n], node_count_[n]);
-  }
+  std::span<const uint32_t> to_node(int node) const { return part(node, 2, 1); }
+  /// How many tokens each rank of a node gets, by local position.
+  std::span<const uint32_t> rank_tokens(int node) const { return part(node, 0, 1); }
   /// Entries of each expert of a node, by node index.
-  std::span<const uint32_t> expert_entries(int node) const {
-    return expert_entries_[static_cast<size_t>(node)];
-  }
+  std::span<const uint32_t> expert_entries(int node) const { return part(node, 1, 1); }
+  /// All these of a node, and its ranks' lists, one behind the other.
+  std::span<const uint32_t> all_of(int node) const { return part(node, 0, parts); }
 
  private:
-  template <typename Id>
-  void count(const ExpertMap& experts, const Id* table, size_t size);
-  template <typename Id>
-  void sort(const topology::Cluster& cluster, const ExpertMap& experts, const Id* table, uint32_t tokens,
-            uint32_t k);
+  struct Place {
+    size_t begin = 0;  // of the entries, which the tokens follow
+    uint32_t entries = 0, tokens = 0;
+  };
+  static constexpr size_t parts = 4;
 
-  std::vector<std::vector<uint32_t>> expert_entries_;  // [node][node index]
-  std::vector<size_t> entry_begin_;                    // [rank]
-  std::vector<uint32_t> entries_;
-  std::vector<uint32_t> rank_tokens_;  // a rank's begin where its entries do: there are no more of them
-  std::vector<uint32_t> rank_count_;
-  std::vector<size_t> node_begin_;  // [node]
-  std::vector<uint32_t> node_tokens_, node_count_;
+  std::span<const uint32_t> words(size_t begin, size_t count) const { return {words_.data() + begin, count}; }
+  std::span<const uint32_t> part(int node, size_t first, size_t count) const {
+    const size_t* begin = begin_.data() + static_cast<size_t>(node) * parts + first;
+    return words(begin[0], begin[count] - begin[0]);
+  }
+
+  const topology::Cluster& cluster_;
+  const ExpertMap& experts_;
+  EntrySorter sorter_;
+  std::optional<size_t> wrong_;
+  Room<uint32_t> words_;
+  std::vector<size_t> begin_;  // of each part of each node, and the end
+  std::vector<Place> ranks_;
 };
 
 }  // namespace epccl::ep

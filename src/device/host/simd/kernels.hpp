@@ -6,6 +6,7 @@
 #pragma once
 
 #include "device/host/row_sum.hpp"
+#include "device/host/simd/index_list_kernels.hpp"
 #include "device/host/simd/reduce_call.hpp"
 
 namespace epccl::device {
@@ -17,6 +18,7 @@ struct Kernels {
   void (*dequantise_e4m3)(RowType, const std::byte* values, const std::byte* scales, size_t elements,
                           std::byte* destination);
   void (*reduce)(const ReduceCall&);
+  const IndexListKernels* index_lists;
 };
 
 extern const Kernels portable_kernels;

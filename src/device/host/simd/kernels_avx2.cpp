@@ -8,7 +8,7 @@
 namespace epccl::device {
 
 const Kernels avx2_kernels = {sum_row_with<Avx2Lanes>, quantise_with<Avx2Lanes>, dequantise_with<Avx2Lanes>,
-                              reduce_with<Avx2Lanes>};
+                              reduce_with<Avx2Lanes>, &avx2_index_lists};
 
 }  // namespace epccl::device
 #endif

@@ -8,7 +8,7 @@
 namespace epccl::device {
 
 const Kernels avx512_kernels = {sum_row_with<Avx512Lanes>, quantise_with<Avx512Lanes>,
-                                dequantise_with<Avx512Lanes>, reduce_with<Avx512Lanes>};
+                                dequantise_with<Avx512Lanes>, reduce_with<Avx512Lanes>, &avx512_index_lists};
 
 }  // namespace epccl::device
 #endif

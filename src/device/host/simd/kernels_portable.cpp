@@ -7,6 +7,7 @@
 namespace epccl::device {
 
 const Kernels portable_kernels = {sum_row_with<PortableLanes>, quantise_with<PortableLanes>,
-                                  dequantise_with<PortableLanes>, reduce_with<PortableLanes>};
+                                  dequantise_with<PortableLanes>, reduce_with<PortableLanes>,
+                                  &portable_index_lists};
 
 }  // namespace epccl::device
