@@ -30,6 +30,7 @@ const testing::Environment* const on_epccl = testing::AddGlobalTestEnvironment(n
                               const std::function<void(const RankContext&)>& body) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (job.ranks_per_node > 0) setenv("EPCCL_HOSTID", std::to_string(rank / job.ranks_per_node).c_str(), 1);
+  for (const auto& [name, value] : job.environment) setenv(name.c_str(), value.c_str(), 1);
   RankContext context{rank, job.ranks, {}};
   if (rank == 0) {
     NCCL_OK(ncclGetUniqueId(&context.id));

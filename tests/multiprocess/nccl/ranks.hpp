@@ -6,6 +6,8 @@
 
 #include <functional>
 #include <ostream>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace nccl_programs {
@@ -24,6 +26,7 @@ struct Job {
   int ranks;
   int ranks_per_node = 0;         // processes only; 0: all on one node
   std::vector<int> may_die = {};  // processes only: ranks whose exit is not checked
+  std::vector<std::pair<std::string, std::string>> environment = {};  // processes only
 };
 std::ostream& operator<<(std::ostream& out, const Job& job);
 

@@ -1,0 +1,10 @@
+// A test double of NVIDIA's NCCL: it moves nothing and remembers what it was asked. FAKE_NCCL_FAILS=ncclX makes one call fail.
+#pragma once
+
+#include <nccl.h>
+
+extern "C" {
+/// All calls so far, one a line: the name less "nccl", then the arguments. The text belongs to the double.
+const char* fake_nccl_calls();
+void fake_nccl_forget_calls();
+}
