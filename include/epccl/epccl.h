@@ -17,6 +17,7 @@
 #ifndef EPCCL_EPCCL_H_
 #define EPCCL_EPCCL_H_
 
+#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -84,7 +85,11 @@ typedef void* epcclEvent_t;
 /** Address of a rendezvous, and the secret that admits to it. Send it to every rank by any means; keep it private. */
 typedef struct { char internal[EPCCL_UNIQUE_ID_BYTES]; } epcclUniqueId;
 
-/** Settings of one communicator. Set up with EPCCL_CONFIG_INITIALIZER, then change fields; versioned by size. */
+/** "Not set": the default applies. */
+#define EPCCL_CONFIG_UNDEF_INT INT_MIN
+
+/** Settings of one communicator. Set up with EPCCL_CONFIG_INITIALIZER, then change fields; versioned by size: what a program
+ *  built against an older header does not have takes its default, what a newer one has beyond this is not read. */
 typedef struct {
   size_t size;             /**< do not touch */
   unsigned int magic;      /**< do not touch */
@@ -92,11 +97,17 @@ typedef struct {
   const char* algorithm;   /**< "flat", "two_stage" or "auto"; NULL: EPCCL_ALGO. Must be the same on every rank. */
   double timeout;          /**< seconds a rank waits for a silent peer; <= 0: EPCCL_TIMEOUT */
   const char* commName;    /**< for log lines; NULL: none */
+  int blocking;            /**< 1 (default), or 0: see "Nonblocking communicators" below */
+  int splitShare;          /**< 0 or 1. May epcclCommSplit share resources with the parent? A hint: on host memory nothing is
+                                shared in either case, each communicator has a segment and connections of its own. */
+  int shrinkShare;         /**< 0 or 1. As splitShare, for epcclCommShrink. */
+  const char* netName;     /**< "tcp", "ucx", "none" or "auto"; NULL: EPCCL_NET. Must be the same on every rank. */
 } epcclConfig_t;
 
 #define EPCCL_CONFIG_MAGIC 0xec1cafeu
-#define EPCCL_CONFIG_INITIALIZER \
-  { sizeof(epcclConfig_t), EPCCL_CONFIG_MAGIC, EPCCL_VERSION_CODE, NULL, 0.0, NULL }
+#define EPCCL_CONFIG_INITIALIZER                                                                     \
+  { sizeof(epcclConfig_t), EPCCL_CONFIG_MAGIC, EPCCL_VERSION_CODE, NULL, 0.0, NULL,                  \
+    EPCCL_CONFIG_UNDEF_INT, EPCCL_CONFIG_UNDEF_INT, EPCCL_CONFIG_UNDEF_INT, NULL }
 
 /** Version of the library as EPCCL_VERSION_CODE. */
 EPCCL_API epcclResult_t epcclGetVersion(int* version);
@@ -114,7 +125,10 @@ EPCCL_API const char* epcclGetLastError(epcclComm_t comm);
 EPCCL_API epcclResult_t epcclGetUniqueId(epcclUniqueId* uniqueId);
 
 /** Joins a communicator of `nranks` ranks as `rank` (0 <= rank < nranks). Blocks until all have joined, at most the
- *  timeout. `*comm` is NULL on error. */
+ *  timeout. `*comm` is NULL on error. It is written before the call blocks, so that another thread can abort.
+ *
+ *  Ranks may be processes, and threads of one process. One thread may be several ranks: then epcclCommInitRank (and split,
+ *  shrink, finalize, and every collective) of all of them goes into one group, whose end runs them side by side. */
 EPCCL_API epcclResult_t epcclCommInitRank(epcclComm_t* comm, int nranks, epcclUniqueId commId, int rank);
 
 /** As epcclCommInitRank, with settings; `config` may be NULL. */
@@ -127,21 +141,72 @@ EPCCL_API epcclResult_t epcclCommInitRankConfig(epcclComm_t* comm, int nranks, e
  *  be NULL. Collective over these processes: each makes as many calls of this function as every other. `*comm` is NULL on error. */
 EPCCL_API epcclResult_t epcclCommInitLauncher(epcclComm_t* comm, epcclConfig_t* config);
 
+/** As epcclCommInitRankConfig with `nId` ids (1 <= nId <= nranks), the same ones in the same order on every rank. All ranks
+ *  meet at the first; a process that made another one closes it. `config` may be NULL. */
+EPCCL_API epcclResult_t epcclCommInitRankScalable(epcclComm_t* newcomm, int nranks, int myrank, int nId,
+                                                  epcclUniqueId* commIds, epcclConfig_t* config);
+
+/** Makes a communicator whose `ndev` ranks are all in this process, and stores them in `comms` (ndev entries) in rank order;
+ *  all are NULL on error. `devlist` (ndev device numbers, or NULL: 0, 1, ...) is what epcclCommDevice tells; a number may
+ *  occur twice. */
+EPCCL_API epcclResult_t epcclCommInitAll(epcclComm_t* comms, int ndev, const int* devlist);
+
+/* Nonblocking communicators (config.blocking = 0). What waits for other ranks to be made or ended (init, split, shrink, finalize)
+ * returns epcclInProgress at once and goes on in the background. epcclCommGetAsyncError() then tells epcclInProgress until it
+ * is done, and epcclSuccess or the error from then on. Until then other calls on the communicator return epcclInvalidArgument,
+ * except epcclCommAbort, which ends it. During a split or shrink that holds for the parent, whose setting decides, as well as
+ * for the new communicator.
+ * Collectives, sends and receives are as on a blocking communicator: with a stream they return at once, with the NULL stream
+ * they return epcclSuccess when the result is in place (there is nothing else to wait on), never epcclInProgress. A program that
+ * polls epcclCommGetAsyncError() after each call is right with both. */
+
 /** Completes all work issued on `comm`; afterwards only count, rank, error queries, destroy and abort are allowed. */
 EPCCL_API epcclResult_t epcclCommFinalize(epcclComm_t comm);
 
-/** Finalizes if that has not been done, and frees. Returns within the timeout also when peers are gone. */
+/** Finalizes if that has not been done, and frees. Returns within the timeout also when peers are gone. A nonblocking
+ *  communicator with something in progress is refused: poll, or abort. */
 EPCCL_API epcclResult_t epcclCommDestroy(epcclComm_t comm);
 
 /** Ends all work of `comm` with an error, here and on its other ranks, and frees it once no thread is inside a call on
- *  it. Any thread may call it while another one blocks in a collective; that call then returns epcclRemoteError. */
+ *  it. Any thread may call it while another one blocks in a collective, a split, a shrink or a finalize, or still makes `comm`;
+ *  that call then returns epcclRemoteError. Other ranks' calls fail, too. Not through a group. */
 EPCCL_API epcclResult_t epcclCommAbort(epcclComm_t comm);
 
-/** The first error of `comm`'s background or remote work; epcclSuccess while there is none. Never blocks. */
+/** As epcclCommAbort it ends all work of `comm` with an error, here and on its other ranks, but `comm` stays: once it is quiet
+ *  (at the return, or, of a nonblocking communicator, when epcclCommGetAsyncError no longer says epcclInProgress) it can be
+ *  split, shrunk, destroyed or aborted; anything else, finalize included, returns epcclInvalidUsage. Every rank that goes on to
+ *  split or shrink must call it. `revokeFlags`: EPCCL_REVOKE_DEFAULT. */
+EPCCL_API epcclResult_t epcclCommRevoke(epcclComm_t comm, int revokeFlags);
+#define EPCCL_REVOKE_DEFAULT 0x00
+
+/** Makes new communicators out of the ranks of `comm`, all of which call it: those with the same `color` (>= 0) form one, ordered
+ *  by `key`, then by old rank. EPCCL_SPLIT_NOCOLOR: in none, `*newcomm` is NULL. `config` NULL: the parent's. It comes after the
+ *  work issued on `comm` before. An error leaves `*newcomm` NULL, and `comm` as it was, unless the ranks could not even tell
+ *  each other their colours. */
+EPCCL_API epcclResult_t epcclCommSplit(epcclComm_t comm, int color, int key, epcclComm_t* newcomm, epcclConfig_t* config);
+#define EPCCL_SPLIT_NOCOLOR -1
+
+/** Makes a communicator of the ranks of `comm` that are not in `excludeRanksList` (`excludeRanksCount` >= 1 entries, the same on
+ *  all who call), in their old order. Exactly those ranks call it; the others may be dead, also the one whose process made the id.
+ *  `config` NULL: the parent's. `*newcomm` is NULL on error; it may be tried again, with another list, say.
+ *  EPCCL_SHRINK_DEFAULT: comes after the work issued on `comm` before; refused where that failed. The parent stays usable.
+ *  EPCCL_SHRINK_ABORT: first ends all work of `comm` with an error, here and on its other ranks; afterwards it can be shrunk
+ *  again, destroyed or aborted. */
+EPCCL_API epcclResult_t epcclCommShrink(epcclComm_t comm, int* excludeRanksList, int excludeRanksCount, epcclComm_t* newcomm,
+                                        epcclConfig_t* config, int shrinkFlags);
+#define EPCCL_SHRINK_DEFAULT 0x00
+#define EPCCL_SHRINK_ABORT 0x01
+
+/** epcclInProgress while something is under way on a nonblocking communicator, or `comm` is still being made; then the first
+ *  error of `comm`'s background or remote work (epcclGetLastError(comm) has its text), epcclSuccess while there is none. Never
+ *  blocks. */
 EPCCL_API epcclResult_t epcclCommGetAsyncError(epcclComm_t comm, epcclResult_t* asyncError);
 
 EPCCL_API epcclResult_t epcclCommCount(epcclComm_t comm, int* count);
 EPCCL_API epcclResult_t epcclCommUserRank(epcclComm_t comm, int* rank);
+/** The device number given to epcclCommInitAll; 0 for other communicators; of a split or shrink, the parent's. The host device
+ *  makes nothing of it. */
+EPCCL_API epcclResult_t epcclCommDevice(epcclComm_t comm, int* device);
 
 /** Memory that every rank of a node can map: transfers inside the node become one copy. Page aligned. Ordinary memory
  *  works too, a little slower. Not tied to a communicator. */
@@ -154,11 +219,37 @@ EPCCL_API epcclResult_t epcclMemFree(void* ptr);
 EPCCL_API epcclResult_t epcclCommRegister(epcclComm_t comm, void* buff, size_t size, void** handle);
 EPCCL_API epcclResult_t epcclCommDeregister(epcclComm_t comm, void* handle);
 
+/** A window of epcclCommWindowRegister(). */
+typedef struct epcclWindow* epcclWindow_t;
+#define EPCCL_WIN_DEFAULT 0x00
+#define EPCCL_WIN_COLL_SYMMETRIC 0x01
+/** As epcclCommRegister, for NCCL's windows: on the host device the two are the same. Every rank calls it with a buffer of its
+ *  own; it does not wait for them. `winFlags`: EPCCL_WIN_DEFAULT or EPCCL_WIN_COLL_SYMMETRIC, which asks for the same offsets on
+ *  all ranks and changes nothing here. */
+EPCCL_API epcclResult_t epcclCommWindowRegister(epcclComm_t comm, void* buff, size_t size, epcclWindow_t* win, int winFlags);
+EPCCL_API epcclResult_t epcclCommWindowDeregister(epcclComm_t comm, epcclWindow_t win);
+
 /** Opens a group: sends and receives up to the matching epcclGroupEnd() are started together, and cannot deadlock
- *  whatever their order. Groups nest. Per thread. */
+ *  whatever their order. So are calls of several communicators: one thread may drive many ranks. Groups nest. Per thread. */
 EPCCL_API epcclResult_t epcclGroupStart(void);
-/** Closes a group; the outermost one runs it. Returns the first error of the group's calls. */
+/** Closes a group; the outermost one runs it: first what makes or ends communicators, then sends and receives, then collectives
+ *  in order. Returns the first error of the group's calls; where one of them was refused, nothing is run. epcclInProgress: of
+ *  nonblocking communicators something goes on in the background. */
 EPCCL_API epcclResult_t epcclGroupEnd(void);
+
+/** What epcclGroupSimulateEnd() finds out. Set up with EPCCL_SIM_INFO_INITIALIZER; versioned by size. */
+typedef struct {
+  size_t size;             /**< do not touch */
+  unsigned int magic;      /**< do not touch */
+  unsigned int version;    /**< do not touch */
+  float estimatedTime;     /**< microseconds */
+} epcclSimInfo_t;
+#define EPCCL_SIM_INFO_MAGIC 0xec151afeu
+#define EPCCL_SIM_INFO_INITIALIZER { sizeof(epcclSimInfo_t), EPCCL_SIM_INFO_MAGIC, EPCCL_VERSION_CODE, -1.0f }
+/** Closes a group as epcclGroupEnd() and, where it is the outermost, forgets its calls instead of running them: it stores the time
+ *  that the cost model expects of them, calls of one communicator one after another, those of several side by side. Counts for
+ *  collectives, sends and receives. epcclInvalidUsage, and the group is forgotten, where it has other calls. */
+EPCCL_API epcclResult_t epcclGroupSimulateEnd(epcclSimInfo_t* simInfo);
 
 /** Sends `count` elements to `peer`, matched in order with its epcclRecv of the same count and datatype. `peer` may be
  *  this rank, inside a group. */

@@ -1,5 +1,6 @@
 // epcclAlltoall, epcclAlltoallv, epcclSend, epcclRecv, groups: argument checks, then one call inward.
 #include <algorithm>
+#include <numeric>
 
 #include "api/arguments.hpp"
 #include "api/group.hpp"
@@ -21,7 +22,9 @@ Status alltoall(const void* sendbuff, void* recvbuff, size_t count, epcclDataTyp
   EPCCL_TRY(check_disjoint(sendbuff, bytes, recvbuff, bytes));
   const runtime::AlltoallCall call{sendbuff, recvbuff, count * element, count, datatype_name(datatype)};
   runtime::Communicator* target = communicator.get();
-  return submit({std::move(communicator), queue, [target, call] { return target->alltoall(call); }});
+  Item item{std::move(communicator), queue, [target, call] { return target->alltoall(call); }};
+  item.predict = [target, block = call.block_bytes] { return target->predict_alltoall(block); };
+  return submit(std::move(item));
 }
 
 // Bytes and offsets of every block, and the extent of the buffer they lie in.
@@ -78,8 +81,13 @@ Status alltoallv(const void* sendbuff, const size_t* sendcounts, const size_t* s
                               std::move(recv.offsets),
                               datatype_name(datatype)};
   runtime::Communicator* target = communicator.get();
-  return submit(
-      {std::move(communicator), queue, [target, call = std::move(call)] { return target->alltoallv(call); }});
+  // The cost model wants the mean over all pairs; this rank knows its own.
+  const uint64_t sent = std::accumulate(call.send_bytes.begin(), call.send_bytes.end(), uint64_t{0});
+  const uint64_t mean = sent / call.send_bytes.size();
+  Item item{std::move(communicator), queue,
+            [target, call = std::move(call)] { return target->alltoallv(call); }};
+  item.predict = [target, mean] { return target->predict_alltoall(mean); };
+  return submit(std::move(item));
 }
 
 Status point_to_point(bool is_send, const void* source, void* destination, size_t count,

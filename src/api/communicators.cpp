@@ -1,7 +1,8 @@
 // Unique ids, communicators and error queries.
 #include <cstring>
 
-#include "api/arguments.hpp"
+#include "api/concurrently.hpp"
+#include "api/group.hpp"
 #include "api/handles.hpp"
 #include "api/last_error.hpp"
 #include "runtime/bootstrap/unique_id.hpp"
@@ -18,47 +19,58 @@ Status get_unique_id(epcclUniqueId* out) {
   return {};
 }
 
-// A config of an older or newer library is read as far as both know it.
-Result<runtime::CommOptions> read_config(const epcclConfig_t* given) {
-  runtime::CommOptions options;
-  if (given == nullptr) return options;
-  epcclConfig_t config = EPCCL_CONFIG_INITIALIZER;
-  size_t size = 0;
-  std::memcpy(&size, given, sizeof size);
-  if (size < offsetof(epcclConfig_t, algorithm) || size > 64 * sizeof(epcclConfig_t))
-    return error(Code::invalid_argument, "config.size is {}: use EPCCL_CONFIG_INITIALIZER", size);
-  std::memcpy(&config, given, std::min(size, sizeof config));
-  if (config.magic != EPCCL_CONFIG_MAGIC)
-    return error(Code::invalid_argument, "config.magic is {:#x}: use EPCCL_CONFIG_INITIALIZER", config.magic);
-  if (config.algorithm != nullptr) options.algorithm = config.algorithm;
-  if (config.commName != nullptr) options.name = config.commName;
-  options.timeout_seconds = config.timeout;
-  return options;
+Status finalize(epcclComm_t comm) {
+  EPCCL_ASSIGN(const HandlePtr handle, find_handle(comm));
+  EPCCL_ASSIGN(const CommPtr communicator, find_usable_communicator(comm));
+  if (communicator->revoked())
+    return error(Code::invalid_usage, "rank {}: the communicator has been revoked", communicator->rank());
+  Job job;
+  job.blocking = handle->blocking();
+  job.begin = [handle] {
+    if (!handle->blocking()) handle->begin_background();
+  };
+  job.run = [handle, communicator] {
+    Status status = communicator->finalize();
+    if (!handle->blocking()) handle->end_background(status);
+    return status;
+  };
+  job.cancel = [] {};
+  return submit(std::move(job));
 }
 
-Status init(epcclComm_t* comm, int nranks, const epcclUniqueId& id, int rank, const epcclConfig_t* config) {
-  if (comm == nullptr) return {Code::invalid_argument, "comm is NULL"};
-  *comm = nullptr;
-  if (nranks < 1) return error(Code::invalid_argument, "nranks {} is not positive", nranks);
-  EPCCL_TRY(check_rank("rank", rank, nranks));
-  EPCCL_ASSIGN(const runtime::CommOptions options, read_config(config));
-  runtime::UniqueId unique_id;
-  std::memcpy(unique_id.bytes.data(), id.internal, unique_id.bytes.size());
-  EPCCL_ASSIGN(runtime::CommParts parts, runtime::set_up(unique_id, rank, nranks, options));
-  *comm = add_communicator(std::make_shared<runtime::Communicator>(std::move(parts)));
-  return {};
+Status revoke(epcclComm_t comm, int flags) {
+  EPCCL_ASSIGN(const HandlePtr handle, find_handle(comm));
+  EPCCL_ASSIGN(const CommPtr communicator, find_usable_communicator(comm));
+  if (flags != EPCCL_REVOKE_DEFAULT)
+    return error(Code::invalid_argument, "revokeFlags {} is not EPCCL_REVOKE_DEFAULT", flags);
+  if (in_group()) return {Code::invalid_usage, "epcclCommRevoke cannot be part of a group"};
+  if (handle->blocking()) {
+    communicator->revoke();
+    return {};
+  }
+  handle->begin_background();
+  run_in_background([handle, communicator] {
+    communicator->revoke();
+    handle->end_background({});
+  });
+  return {Code::in_progress, ""};
 }
 
-Status destroy(epcclComm_t handle) {
-  EPCCL_ASSIGN(const CommPtr communicator, remove_communicator(handle));
+Status destroy(epcclComm_t comm) {
+  EPCCL_ASSIGN(const HandlePtr handle, find_handle(comm));
+  if (handle->async_error().code() == Code::in_progress) {
+    // The communicator says why not; one that is only being revoked does not, and can go.
+    EPCCL_TRY(handle->communicator().status());
+  }
+  EPCCL_TRY(remove_handle(comm, End::destroyed).status());
   // Failures were reported where they happened; what is left to say here is that the handle is gone.
-  (void)communicator->finalize();
+  if (const CommPtr communicator = handle->made()) (void)communicator->finalize();
   return {};
 }
 
-Status abort(epcclComm_t handle) {
-  EPCCL_ASSIGN(const CommPtr communicator, remove_communicator(handle));
-  communicator->abort();
+Status abort(epcclComm_t comm) {
+  EPCCL_ASSIGN(const HandlePtr handle, remove_handle(comm, End::aborted));
+  handle->abort();
   return {};
 }
 
@@ -74,9 +86,10 @@ Status query(epcclComm_t comm, const char* what, T* out, Get get) {
 }  // namespace epccl::api
 
 using namespace epccl::api;
+using epccl::Status;
 
 epcclResult_t epcclGetVersion(int* version) {
-  return guarded([&]() -> epccl::Status {
+  return guarded([&]() -> Status {
     if (version == nullptr) return {epccl::Code::invalid_argument, "version is NULL"};
     *version = EPCCL_VERSION_CODE;
     return {};
@@ -109,9 +122,9 @@ const char* epcclGetErrorString(epcclResult_t result) {
 const char* epcclGetLastError(epcclComm_t comm) {
   thread_local std::string background;
   if (*last_error() != 0 || comm == nullptr) return last_error();
-  const auto communicator = find_communicator(comm);
-  if (!communicator.ok()) return last_error();
-  background = communicator.value()->failure().message();
+  const auto handle = find_handle(comm);
+  if (!handle.ok()) return last_error();
+  background = handle.value()->failure_text();
   return background.c_str();
 }
 
@@ -119,20 +132,12 @@ epcclResult_t epcclGetUniqueId(epcclUniqueId* uniqueId) {
   return guarded([&] { return get_unique_id(uniqueId); });
 }
 
-epcclResult_t epcclCommInitRank(epcclComm_t* comm, int nranks, epcclUniqueId commId, int rank) {
-  return guarded([&] { return init(comm, nranks, commId, rank, nullptr); });
-}
-
-epcclResult_t epcclCommInitRankConfig(epcclComm_t* comm, int nranks, epcclUniqueId commId, int rank,
-                                      epcclConfig_t* config) {
-  return guarded([&] { return init(comm, nranks, commId, rank, config); });
-}
-
 epcclResult_t epcclCommFinalize(epcclComm_t comm) {
-  return guarded([&]() -> epccl::Status {
-    EPCCL_ASSIGN(const CommPtr communicator, find_usable_communicator(comm));
-    return communicator->finalize();
-  });
+  return guarded([&] { return refuse(finalize(comm)); });
+}
+
+epcclResult_t epcclCommRevoke(epcclComm_t comm, int revokeFlags) {
+  return guarded([&] { return revoke(comm, revokeFlags); });
 }
 
 epcclResult_t epcclCommDestroy(epcclComm_t comm) {
@@ -144,10 +149,11 @@ epcclResult_t epcclCommAbort(epcclComm_t comm) {
 }
 
 epcclResult_t epcclCommGetAsyncError(epcclComm_t comm, epcclResult_t* asyncError) {
-  return guarded([&] {
-    return query(comm, "asyncError", asyncError, [](epccl::runtime::Communicator& communicator) {
-      return static_cast<epcclResult_t>(communicator.poll_failure().code());
-    });
+  return guarded([&]() -> Status {
+    EPCCL_ASSIGN(const HandlePtr handle, find_handle(comm));
+    if (asyncError == nullptr) return {epccl::Code::invalid_argument, "asyncError is NULL"};
+    *asyncError = static_cast<epcclResult_t>(handle->async_error().code());
+    return {};
   });
 }
 
@@ -160,5 +166,15 @@ epcclResult_t epcclCommCount(epcclComm_t comm, int* count) {
 epcclResult_t epcclCommUserRank(epcclComm_t comm, int* rank) {
   return guarded([&] {
     return query(comm, "rank", rank, [](const auto& communicator) { return communicator.rank(); });
+  });
+}
+
+epcclResult_t epcclCommDevice(epcclComm_t comm, int* device) {
+  return guarded([&]() -> Status {
+    EPCCL_ASSIGN(const HandlePtr handle, find_handle(comm));
+    EPCCL_TRY(handle->communicator().status());
+    if (device == nullptr) return {epccl::Code::invalid_argument, "device is NULL"};
+    *device = handle->device();
+    return {};
   });
 }

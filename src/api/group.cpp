@@ -6,11 +6,15 @@
 #include <utility>
 #include <vector>
 
+#include "api/concurrently.hpp"
+#include "api/simulate.hpp"
+
 namespace epccl::api {
 namespace {
 
 struct Group {
   int depth = 0;
+  std::vector<Job> jobs;
   std::vector<Item> items;
   Status refused;
 };
@@ -43,7 +47,11 @@ Status progress_batches(const std::vector<Batch>& batches) {
     std::erase_if(open, [](auto* communicator) { return communicator->p2p().done(); });
     return moved;
   };
-  while (!open.empty()) {
+  for (unsigned visits = 1; !open.empty(); ++visits) {
+    // The wait below hears only of the first one's failures.
+    constexpr unsigned check_period = 50;
+    for (auto* communicator : open)
+      if (open.size() > 1 && visits % check_period == 0) EPCCL_TRY(communicator->check());
     EPCCL_ASSIGN(const bool moved, sweep());
     if (moved || open.empty()) continue;
     runtime::Communicator& first = *open.front();
@@ -72,58 +80,131 @@ Status run_batches(std::vector<Batch>& batches, size_t at) {
     for (Batch& batch : batches) EPCCL_TRY(batch.communicator->p2p().start(std::move(batch.operations)));
     return progress_batches(batches);
   }
-  return batches[at].communicator->run(batches[at].ticket,
-                                       [&batches, at] { return run_batches(batches, at + 1); });
-}
-
-Status run_p2p(device::HostStream* stream, std::vector<Batch> batches) {
-  if (batches.empty()) return {};
-  for (Batch& batch : batches) batch.ticket = batch.communicator->take_ticket();
-  if (stream == nullptr) return run_batches(batches, 0);
-  stream->enqueue([shared = std::make_shared<std::vector<Batch>>(std::move(batches))] {
-    return run_batches(*shared, 0);
+  bool has_turn = false;
+  Status status = batches[at].communicator->run(batches[at].ticket, [&] {
+    has_turn = true;
+    return run_batches(batches, at + 1);
   });
-  return {};
+  if (has_turn) return status;
+  // This one had failed before. The others have their turns to take, and their ranks wait for them.
+  batches.erase(batches.begin() + static_cast<std::ptrdiff_t>(at));
+  static_cast<void>(run_batches(batches, at));
+  return status;
 }
 
-Status run_collective(Item item) {
+/// What a group does on one stream, in this order.
+struct StreamWork {
+  device::HostStream* stream = nullptr;
+  std::vector<Batch> batches;
+  std::vector<std::function<Status()>> collectives;
+  std::vector<CommPtr> communicators;  // of the collectives
+};
+
+std::function<Status()> collective_work(Item item) {
   auto work = std::get<std::function<Status()>>(std::move(item.what));
   const uint64_t ticket = item.communicator->take_ticket();
-  auto run = [communicator = std::move(item.communicator), ticket, work = std::move(work),
-              timeout = item.timeout_seconds, conclude = std::move(item.conclude)]() mutable {
+  return [communicator = std::move(item.communicator), ticket, work = std::move(work),
+          timeout = item.timeout_seconds, conclude = std::move(item.conclude)]() mutable {
     Status status = communicator->run(ticket, work, timeout);
     // What the work holds is released before anybody is told that it is over.
     work = nullptr;
     communicator.reset();
     return conclude ? conclude(std::move(status)) : status;
   };
-  if (item.stream == nullptr) return run();
-  item.stream->enqueue(std::move(run));
-  return {};
 }
 
-Status launch(std::vector<Item> items) {
-  // Sends and receives first, all at once on each stream; collectives after them in order.
-  std::vector<std::pair<device::HostStream*, std::vector<Batch>>> streams;
-  std::vector<Item> collectives;
+// Sends and receives first, all at once on each stream; collectives after them in order. Places in the communicators' orders
+// are taken here.
+std::vector<StreamWork> sort_by_stream(std::vector<Item> items) {
+  std::vector<StreamWork> streams;
+  const auto of = [&streams](device::HostStream* stream) -> StreamWork& {
+    auto found = std::ranges::find(streams, stream, &StreamWork::stream);
+    return found != streams.end() ? *found : streams.emplace_back(StreamWork{stream, {}, {}, {}});
+  };
   for (Item& item : items) {
     auto* operation = std::get_if<runtime::P2pOperation>(&item.what);
-    if (operation == nullptr) {
-      collectives.push_back(std::move(item));
-      continue;
-    }
-    auto stream = std::ranges::find(streams, item.stream, [](const auto& entry) { return entry.first; });
-    if (stream == streams.end()) stream = streams.insert(streams.end(), {item.stream, {}});
-    auto& batches = stream->second;
+    if (operation == nullptr) continue;
+    auto& batches = of(item.stream).batches;
     auto batch = std::ranges::find(batches, item.communicator, &Batch::communicator);
     if (batch == batches.end()) batch = batches.insert(batches.end(), Batch{item.communicator, 0, {}});
     batch->operations.push_back(std::move(*operation));
   }
+  for (StreamWork& work : streams)
+    for (Batch& batch : work.batches) batch.ticket = batch.communicator->take_ticket();
+  for (Item& item : items) {
+    if (std::holds_alternative<runtime::P2pOperation>(item.what)) continue;
+    StreamWork& work = of(item.stream);
+    work.communicators.push_back(item.communicator);
+    work.collectives.push_back(collective_work(std::move(item)));
+  }
+  return streams;
+}
+
+void enqueue(StreamWork work) {
+  if (!work.batches.empty())
+    work.stream->enqueue([shared = std::make_shared<std::vector<Batch>>(std::move(work.batches))] {
+      return run_batches(*shared, 0);
+    });
+  for (auto& collective : work.collectives) work.stream->enqueue(std::move(collective));
+}
+
+// The calling thread may drive several ranks, whose collectives wait for each other: each communicator's run on a thread of
+// their own.
+Status run_beside_each_other(StreamWork work) {
+  struct Lane {
+    CommPtr communicator;
+    std::vector<Batch> batches;
+    std::vector<std::function<Status()>> collectives;
+  };
+  std::vector<Lane> lanes;
+  const auto of = [&lanes](const CommPtr& communicator) -> Lane& {
+    auto found = std::ranges::find(lanes, communicator, &Lane::communicator);
+    return found != lanes.end() ? *found : lanes.emplace_back(Lane{communicator, {}, {}});
+  };
+  for (Batch& batch : work.batches) of(batch.communicator).batches.push_back(std::move(batch));
+  for (size_t i = 0; i < work.collectives.size(); ++i)
+    of(work.communicators[i]).collectives.push_back(std::move(work.collectives[i]));
+  std::vector<std::function<Status()>> parts;
+  for (Lane& lane : lanes)
+    parts.emplace_back([&lane] {
+      Status first = lane.batches.empty() ? Status{} : run_batches(lane.batches, 0);
+      for (auto& collective : lane.collectives)
+        if (Status status = collective(); first.ok()) first = std::move(status);
+      return first;
+    });
+  return run_concurrently(std::move(parts));
+}
+
+Status run_inline(StreamWork work) {
+  if (work.collectives.empty()) return run_batches(work.batches, 0);
+  if (work.batches.empty() && work.collectives.size() == 1) return work.collectives.front()();
+  return run_beside_each_other(std::move(work));
+}
+
+Status run_jobs(std::vector<Job> jobs) {
+  std::vector<std::function<Status()>> blocking;
+  Status progress;
+  for (Job& job : jobs) job.begin();
+  for (Job& job : jobs) {
+    if (job.blocking) {
+      blocking.push_back(std::move(job.run));
+    } else {
+      run_in_background([run = std::move(job.run)] { static_cast<void>(run()); });
+      progress = Status(Code::in_progress, "");
+    }
+  }
+  Status status = run_concurrently(std::move(blocking));
+  return status.ok() ? progress : status;
+}
+
+// What goes to streams goes first: what runs here may wait for it.
+Status launch(std::vector<Item> items) {
   Status first;
-  for (auto& [stream, batches] : streams)
-    if (Status status = run_p2p(stream, std::move(batches)); first.ok()) first = std::move(status);
-  for (Item& item : collectives)
-    if (Status status = run_collective(std::move(item)); first.ok()) first = std::move(status);
+  std::vector<StreamWork> streams = sort_by_stream(std::move(items));
+  for (StreamWork& work : streams)
+    if (work.stream != nullptr) enqueue(std::move(work));
+  for (StreamWork& work : streams)
+    if (work.stream == nullptr) first = run_inline(std::move(work));
   return first;
 }
 
@@ -139,8 +220,19 @@ Status submit(Item item) {
   return launch(std::move(items));
 }
 
+Status submit(Job job) {
+  std::vector<Job> jobs;
+  if (group().depth > 0) {
+    group().jobs.push_back(std::move(job));
+    return {};
+  }
+  jobs.push_back(std::move(job));
+  return run_jobs(std::move(jobs));
+}
+
 Status refuse(Status status) {
-  if (group().depth > 0 && group().refused.ok()) group().refused = status;
+  if (group().depth > 0 && group().refused.ok() && status.code() != Code::in_progress)
+    group().refused = status;
   return status;
 }
 
@@ -153,15 +245,37 @@ Status group_start() {
   return {};
 }
 
+Status group_simulate_end(float& microseconds) {
+  Group& mine = group();
+  if (mine.depth == 0) return error(Code::invalid_usage, "epcclGroupSimulateEnd without epcclGroupStart");
+  if (--mine.depth > 0) return {};
+  std::vector<Job> jobs = std::exchange(mine.jobs, {});
+  const std::vector<Item> items = std::exchange(mine.items, {});
+  Status refused = std::exchange(mine.refused, {});
+  for (Job& job : jobs) job.cancel();
+  if (!refused.ok()) return std::move(refused).with_context("a call of this group was refused");
+  if (!jobs.empty())
+    return {Code::invalid_usage, "the group makes or ends communicators: that cannot be simulated"};
+  EPCCL_ASSIGN(const double seconds, predict_group(items));
+  microseconds = static_cast<float>(seconds * 1e6);
+  return {};
+}
+
 Status group_end() {
   Group& mine = group();
   if (mine.depth == 0) return error(Code::invalid_usage, "epcclGroupEnd without epcclGroupStart");
   if (--mine.depth > 0) return {};
+  std::vector<Job> jobs = std::exchange(mine.jobs, {});
   std::vector<Item> items = std::exchange(mine.items, {});
   Status refused = std::exchange(mine.refused, {});
   // A group of which one call is wrong does nothing at all.
-  if (!refused.ok()) return std::move(refused).with_context("a call of this group was refused");
-  return launch(std::move(items));
+  if (!refused.ok()) {
+    for (Job& job : jobs) job.cancel();
+    return std::move(refused).with_context("a call of this group was refused");
+  }
+  Status status = run_jobs(std::move(jobs));
+  Status launched = launch(std::move(items));
+  return status.ok() || (status.code() == Code::in_progress && !launched.ok()) ? launched : status;
 }
 
 }  // namespace epccl::api

@@ -19,10 +19,22 @@ struct Item {
   double timeout_seconds = 0;  // of silence; 0: the communicator's
   // Last: makes what the caller or the stream is told from how the work ended.
   std::function<Status(Status)> conclude = {};
+  // Seconds that the cost model expects of it; empty: it does not know the call.
+  std::function<double()> predict = {};
+};
+
+/// A call that makes or ends communicators: it waits for other ranks, and so, maybe, for other calls of its group.
+struct Job {
+  std::function<void()> begin;   // takes the call's place in the order of its communicator's calls
+  std::function<Status()> run;   // on any thread, beside the group's other jobs
+  std::function<void()> cancel;  // instead of both, where a call of the group was refused
+  bool blocking = true;          // the group's end waits for it; else it goes on in the background
 };
 
 /// Runs the item now, or keeps it when the calling thread has a group open.
 Status submit(Item item);
+/// in_progress where the job goes on in the background.
+Status submit(Job job);
 /// Notes that a call of the open group was refused: epcclGroupEnd() will say so. Returns `status`.
 Status refuse(Status status);
 
@@ -31,5 +43,7 @@ bool in_group();
 
 Status group_start();
 Status group_end();
+/// As group_end(), without running anything: microseconds that the calls would take.
+Status group_simulate_end(float& microseconds);
 
 }  // namespace epccl::api

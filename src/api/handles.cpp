@@ -1,57 +1,91 @@
 #include "api/handles.hpp"
 
+#include <map>
 #include <mutex>
-#include <unordered_map>
+
+#include "base/never_destroyed.hpp"
 
 namespace epccl::api {
 namespace {
 
+// Of how many handles it is remembered what became of them.
+constexpr size_t ends_kept = 1024;
+
 struct Handles {
   std::mutex mutex;
-  std::unordered_map<void*, CommPtr> communicators;
+  std::map<uintptr_t, HandlePtr> by_value;
+  std::map<uintptr_t, End> ended;
+  // Far from the numbers that programs pass by mistake, and never used twice: an old handle is not a new communicator.
+  uintptr_t next = 0xec1'0000'0000;
 };
 
 // Never destroyed: communicators that the program forgot must not be torn down by static destructors, in unknown order.
 Handles& handles() {
-  static auto* instance = new Handles;  // NOLINT(cppcoreguidelines-owning-memory)
+  static NeverDestroyed<Handles> instance;
   return *instance;
 }
 
-Status unknown(epcclComm_t handle) {
-  if (handle == nullptr) return {Code::invalid_argument, "the communicator is NULL"};
+const char* to_text(End end) {
+  switch (end) {
+    case End::destroyed:
+      return "was destroyed";
+    case End::aborted:
+      return "was aborted";
+    case End::failed:
+      return "could not be made";
+  }
+  return "is gone";
+}
+
+// With the mutex held.
+Status unknown(epcclComm_t comm) {
+  if (comm == nullptr) return {Code::invalid_argument, "the communicator is NULL"};
+  const auto ended = handles().ended.find(reinterpret_cast<uintptr_t>(comm));
+  if (ended != handles().ended.end())
+    return error(Code::invalid_argument, "communicator {} {}", static_cast<void*>(comm),
+                 to_text(ended->second));
   return error(Code::invalid_argument, "{} is not a communicator, or was destroyed",
-               static_cast<void*>(handle));
+               static_cast<void*>(comm));
 }
 
 }  // namespace
 
-epcclComm_t add_communicator(CommPtr communicator) {
-  auto* handle = reinterpret_cast<epcclComm_t>(communicator.get());
+epcclComm_t add_handle(HandlePtr handle) {
+  constexpr uintptr_t step = 16;
   const std::lock_guard lock(handles().mutex);
-  handles().communicators.emplace(handle, std::move(communicator));
-  return handle;
+  const uintptr_t value = handles().next;
+  handles().next += step;
+  handles().by_value.emplace(value, std::move(handle));
+  return reinterpret_cast<epcclComm_t>(value);  // NOLINT(performance-no-int-to-ptr): an opaque number
 }
 
-Result<CommPtr> find_communicator(epcclComm_t handle) {
+Result<HandlePtr> find_handle(epcclComm_t comm) {
   const std::lock_guard lock(handles().mutex);
-  const auto it = handles().communicators.find(handle);
-  if (it == handles().communicators.end()) return unknown(handle);
+  const auto it = handles().by_value.find(reinterpret_cast<uintptr_t>(comm));
+  if (it == handles().by_value.end()) return unknown(comm);
   return it->second;
 }
 
-Result<CommPtr> find_usable_communicator(epcclComm_t handle) {
-  EPCCL_ASSIGN(CommPtr communicator, find_communicator(handle));
-  if (communicator->finalized())
-    return error(Code::invalid_usage, "rank {}: the communicator has been finalized", communicator->rank());
-  return communicator;
+Result<HandlePtr> remove_handle(epcclComm_t comm, End end) {
+  const std::lock_guard lock(handles().mutex);
+  const auto it = handles().by_value.find(reinterpret_cast<uintptr_t>(comm));
+  if (it == handles().by_value.end()) return unknown(comm);
+  HandlePtr handle = std::move(it->second);
+  if (handles().ended.size() >= ends_kept) handles().ended.erase(handles().ended.begin());
+  handles().ended.emplace(it->first, end);
+  handles().by_value.erase(it);
+  return handle;
 }
 
-Result<CommPtr> remove_communicator(epcclComm_t handle) {
-  const std::lock_guard lock(handles().mutex);
-  const auto it = handles().communicators.find(handle);
-  if (it == handles().communicators.end()) return unknown(handle);
-  CommPtr communicator = std::move(it->second);
-  handles().communicators.erase(it);
+Result<CommPtr> find_communicator(epcclComm_t comm) {
+  EPCCL_ASSIGN(const HandlePtr handle, find_handle(comm));
+  return handle->communicator();
+}
+
+Result<CommPtr> find_usable_communicator(epcclComm_t comm) {
+  EPCCL_ASSIGN(CommPtr communicator, find_communicator(comm));
+  if (communicator->finalized())
+    return error(Code::invalid_usage, "rank {}: the communicator has been finalized", communicator->rank());
   return communicator;
 }
 

@@ -1,9 +1,10 @@
-// What the opaque handles of the C API stand for. A handle is an address that is looked up, never dereferenced, so a wrong
+// What the opaque handles of the C API stand for. A handle is a value that is looked up, never dereferenced, so a wrong
 // or a freed one is an error and not a crash.
 #pragma once
 
 #include <memory>
 
+#include "api/comm_handle.hpp"
 #include "base/status.hpp"
 #include "device/host/host_event.hpp"
 #include "device/host/host_stream.hpp"
@@ -12,15 +13,19 @@
 
 namespace epccl::api {
 
-using CommPtr = std::shared_ptr<runtime::Communicator>;
+/// How a handle came to its end, for who uses it afterwards.
+enum class End : uint8_t { destroyed, aborted, failed };
 
-epcclComm_t add_communicator(CommPtr communicator);
-/// Any live communicator, also a finalized or failed one.
-Result<CommPtr> find_communicator(epcclComm_t handle);
-/// One that may still run collectives.
-Result<CommPtr> find_usable_communicator(epcclComm_t handle);
+/// A value that no other communicator of this process has or had.
+epcclComm_t add_handle(HandlePtr handle);
+Result<HandlePtr> find_handle(epcclComm_t comm);
 /// Forgets the handle; whoever is still inside a call keeps the communicator alive.
-Result<CommPtr> remove_communicator(epcclComm_t handle);
+Result<HandlePtr> remove_handle(epcclComm_t comm, End end);
+
+/// Any communicator that is there, also a finalized or failed one.
+Result<CommPtr> find_communicator(epcclComm_t comm);
+/// One that may still run collectives.
+Result<CommPtr> find_usable_communicator(epcclComm_t comm);
 
 /// Null for the NULL stream.
 Result<device::HostStream*> find_stream(epcclStream_t handle);

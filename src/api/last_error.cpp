@@ -13,7 +13,8 @@ std::string& text() {
 }  // namespace
 
 epcclResult_t finish(const Status& status) {
-  if (!status.ok()) text() = status.message();
+  // "In progress" is no failure; the text of one stays.
+  if (!status.ok() && status.code() != Code::in_progress) text() = status.message();
   return static_cast<epcclResult_t>(status.code());
 }
 

@@ -30,9 +30,10 @@ Status allocate(void** ptr, size_t size) {
   return {};
 }
 
-Status add_registration(epcclComm_t comm, const void* buffer, size_t size, void** handle) {
+Status add_registration(epcclComm_t comm, const void* buffer, size_t size, const char* what, void** handle) {
   EPCCL_ASSIGN(const CommPtr communicator, find_usable_communicator(comm));
-  if (handle == nullptr) return {Code::invalid_argument, "handle is NULL"};
+  if (handle == nullptr) return error(Code::invalid_argument, "{} is NULL", what);
+  *handle = nullptr;
   EPCCL_TRY(check_buffer("buff", buffer, size));
   const std::lock_guard lock(registrations().mutex);
   const uintptr_t key = registrations().next++;
@@ -52,6 +53,16 @@ Status remove_registration(epcclComm_t comm, const void* handle) {
   return {};
 }
 
+Status add_window(epcclComm_t comm, const void* buffer, size_t size, epcclWindow_t* window, int flags) {
+  if (flags != EPCCL_WIN_DEFAULT && flags != EPCCL_WIN_COLL_SYMMETRIC)
+    return error(Code::invalid_argument,
+                 "winFlags {} is neither EPCCL_WIN_DEFAULT nor EPCCL_WIN_COLL_SYMMETRIC", flags);
+  void* handle = nullptr;
+  EPCCL_TRY(add_registration(comm, buffer, size, "win", window != nullptr ? &handle : nullptr));
+  *window = static_cast<epcclWindow_t>(handle);
+  return {};
+}
+
 }  // namespace
 }  // namespace epccl::api
 
@@ -66,9 +77,18 @@ epcclResult_t epcclMemFree(void* ptr) {
 }
 
 epcclResult_t epcclCommRegister(epcclComm_t comm, void* buff, size_t size, void** handle) {
-  return guarded([&] { return add_registration(comm, buff, size, handle); });
+  return guarded([&] { return add_registration(comm, buff, size, "handle", handle); });
 }
 
 epcclResult_t epcclCommDeregister(epcclComm_t comm, void* handle) {
   return guarded([&] { return remove_registration(comm, handle); });
+}
+
+epcclResult_t epcclCommWindowRegister(epcclComm_t comm, void* buff, size_t size, epcclWindow_t* win,
+                                      int winFlags) {
+  return guarded([&] { return add_window(comm, buff, size, win, winFlags); });
+}
+
+epcclResult_t epcclCommWindowDeregister(epcclComm_t comm, epcclWindow_t win) {
+  return guarded([&] { return remove_registration(comm, win); });
 }

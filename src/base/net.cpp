@@ -280,12 +280,12 @@ std::string peer_name(int fd) {
   return endpoint ? endpoint->to_string() : "?";
 }
 
-bool wait_for(int fd, short events, double deadline) {
+bool wait_for(int fd, short events, double deadline, int also) {
   for (;;) {
-    pollfd entry{fd, events, 0};
+    std::array<pollfd, 2> entries{{{fd, events, 0}, {also, POLLIN, 0}}};  // poll() passes over -1
     const double left = deadline - now_seconds();
     const int milliseconds = left <= 0 ? 0 : static_cast<int>(std::min(std::ceil(left * 1e3), 1e9));
-    const int ready = poll(&entry, 1, milliseconds);
+    const int ready = poll(entries.data(), entries.size(), milliseconds);
     if (ready > 0) return true;
     if (ready == 0 && now_seconds() >= deadline) return false;
     if (ready < 0 && errno != EINTR) return false;

@@ -62,7 +62,7 @@ void set_control_line_options(int fd, double timeout);
 /// Address of the other end, for messages; "?" when it has none.
 std::string peer_name(int fd);
 
-/// Waits for poll `events`. False when `deadline` (now_seconds()) passed first.
-bool wait_for(int fd, short events, double deadline);
+/// Waits for poll `events`, or until `also` (where it is not -1) is readable. False when `deadline` (now_seconds()) passed first.
+bool wait_for(int fd, short events, double deadline, int also = -1);
 
 }  // namespace epccl::net

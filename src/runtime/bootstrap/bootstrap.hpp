@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/interrupt.hpp"
 #include "base/status.hpp"
 #include "runtime/bootstrap/unique_id.hpp"
 
@@ -42,6 +43,12 @@ struct Notice {
   std::string text;  // a sentence with rank, host and pid
 };
 
+struct JoinOptions {
+  uint64_t session = 0;  // which group of the rendezvous; that of an id has only this one
+  std::shared_ptr<Interrupt>
+      interrupt;  // ends joining and later blocking calls with an error; null: nothing does
+};
+
 /// One thread at a time, except report_failure(), report_stall(), publish() and leave(), which any thread may call while
 /// another one blocks. A blocking call fails at once when a notice arrives, with the notice's text; the notice itself is
 /// still there for poll_notice().
@@ -52,7 +59,8 @@ class Bootstrap {
   /// Joins as `rank` of `ranks`, within `timeout` seconds; blocks until all have joined. Errors name what is missing
   /// ("2 of 8 ranks had joined after 30 s; missing: 3, 5") or wrong (rank taken twice, different rank counts, bad secret,
   /// nobody listening at address:port).
-  static Result<std::unique_ptr<Bootstrap>> join(const UniqueId& id, int rank, int ranks, double timeout);
+  static Result<std::unique_ptr<Bootstrap>> join(const UniqueId& id, int rank, int ranks, double timeout,
+                                                 JoinOptions options = {});
 
   /// Collective: every rank's blob, in rank order. Sizes may differ. All ranks call in the same order.
   virtual Result<std::vector<Blob>> allgather(std::span<const std::byte> mine) = 0;

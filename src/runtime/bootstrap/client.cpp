@@ -35,12 +35,13 @@ void watch_for_reading(int epoll, int fd) {
 
 }  // namespace
 
-Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const UniqueId& id, int rank, int ranks, double timeout) {
+Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const UniqueId& id, int rank, int ranks, double timeout,
+                                                   JoinOptions options) {
   if (ranks < 1 || ranks > wire::max_ranks || rank < 0 || rank >= ranks)
     return error(Code::invalid_argument, "rank {} of {} ranks cannot be", rank, ranks);
   EPCCL_TRY(start_crypto());
   EPCCL_ASSIGN(const Rendezvous rendezvous, decode(id));
-  auto client = std::make_unique<Client>(rank, ranks, timeout);
+  auto client = std::make_unique<Client>(rank, ranks, timeout, std::move(options));
   Status joined = client->join(rendezvous);
   if (!joined.ok()) {
     log::warn(log::init, rank, "joining failed: {}", joined.message());
@@ -77,11 +78,24 @@ Status Client::join(const Rendezvous& rendezvous) {
   return status;
 }
 
+Status Client::interruption() const {
+  return error(Code::remote_error, "rank {}: the communicator was aborted", rank_);
+}
+
+Result<UniqueFd> Client::try_to_connect(const net::Endpoint& to, double deadline) const {
+  EPCCL_ASSIGN(UniqueFd fd, net::start_connect(to));
+  const int also = options_.interrupt != nullptr ? options_.interrupt->fd() : -1;
+  if (!net::wait_for(fd.get(), POLLOUT, deadline, also))
+    return system_error(ETIMEDOUT, fmt::format("connecting to {}", to.to_string()));
+  if (interrupted()) return interruption();
+  EPCCL_TRY(net::finish_connect(fd.get(), to));
+  return fd;
+}
+
 /// Tries until somebody accepts: the hub's process may still be starting, or its backlog be full.
 Status Client::connect(const Rendezvous& rendezvous, double deadline) {
   for (double pause = first_retry;; pause = std::min(2 * pause, longest_retry)) {
-    const double left = deadline - now_seconds();
-    auto fd = net::connect_to(rendezvous.endpoint, std::max(left, 0.001));
+    auto fd = try_to_connect(rendezvous.endpoint, std::max(deadline, now_seconds() + 0.001));
     if (fd.ok()) {
       net::set_control_line_options(fd->get(), timeout_);
       line_ = GuardedFd(std::move(fd).value());
@@ -93,6 +107,7 @@ Status Client::connect(const Rendezvous& rendezvous, double deadline) {
       sent_ = 0;
       return {};
     }
+    if (interrupted()) return interruption();
     if (now_seconds() + pause >= deadline)
       return error(Code::remote_error, "rank {}: no rendezvous at {} within {} s: {}", rank_,
                    rendezvous.endpoint.to_string(), timeout_, fd.status().message());
@@ -113,6 +128,7 @@ Status Client::prove(const Rendezvous& rendezvous, double deadline, bool& retry)
   if (timed_out)
     return error(Code::remote_error, "rank {}: the rendezvous at {} accepted and then said nothing for {} s",
                  rank_, hub_, timeout_);
+  if (interrupted()) return interruption();
   if (!status.ok()) {
     retry = now_seconds() < deadline;
     first_notice_.reset();
@@ -128,7 +144,7 @@ Status Client::prove(const Rendezvous& rendezvous, double deadline, bool& retry)
                  rank_, hub_);
 
   wire::Writer claims(wire::Type::join);
-  claims.i32(rank_).i32(ranks_).i32(getpid()).text(this_host());
+  claims.i32(rank_).i32(ranks_).i32(getpid()).text(this_host()).u64(options_.session);
   const Proof own = rank_proof(rendezvous.secret, mine, of_hub, claims.body());
   queue(wire::Writer(wire::Type::join).raw(own).raw(claims.body()).take());
   return {};
@@ -277,7 +293,7 @@ void Client::hang_up() {
   // The hub hangs up when it has read the goodbye; closing earlier could overtake it.
   bool timed_out = false;
   static_cast<void>(pump(
-      now_seconds() + goodbye_patience, [&] { return state_ != Line::open; }, timed_out));
+      now_seconds() + goodbye_patience, [&] { return state_ != Line::open; }, timed_out, false));
 }
 
 Client::Answer Client::ask(double patience) {
@@ -285,21 +301,23 @@ Client::Answer Client::ask(double patience) {
   queue(wire::Writer(wire::Type::question).u32(request).take());
   bool timed_out = false;
   static_cast<void>(pump(
-      now_seconds() + patience, [&] { return answers_.contains(request); }, timed_out));
+      now_seconds() + patience, [&] { return answers_.contains(request); }, timed_out, false));
   return answers_.contains(request) ? std::move(answers_.extract(request).mapped()) : Answer{};
 }
 
 /// Reads and sends until `done`, a notice, the end of the line, or the deadline.
-Status Client::pump(double deadline, const std::function<bool()>& done, bool& timed_out) {
+Status Client::pump(double deadline, const std::function<bool()>& done, bool& timed_out, bool interruptible) {
   timed_out = false;
   for (;;) {
     read_line();
     if (done()) return {};
+    if (interruptible && interrupted()) return interruption();
     if (first_notice_ && !left_) return {Code::remote_error, first_notice_->text};
     if (state_ != Line::open)
       return error(Code::remote_error, "the process of the rendezvous ({}) has ended", hub_);
     const short events = flush() ? POLLIN : POLLIN | POLLOUT;
-    if (!net::wait_for(line_.get(), events, deadline)) {
+    const int also = interruptible && options_.interrupt != nullptr ? options_.interrupt->fd() : -1;
+    if (!net::wait_for(line_.get(), events, deadline, also)) {
       timed_out = true;
       return {Code::remote_error, "timed out"};
     }

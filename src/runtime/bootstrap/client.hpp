@@ -21,7 +21,8 @@ namespace epccl::runtime {
 
 class Client final : public Bootstrap {
  public:
-  Client(int rank, int ranks, double timeout) : rank_(rank), ranks_(ranks), timeout_(timeout) {}
+  Client(int rank, int ranks, double timeout, JoinOptions options)
+      : rank_(rank), ranks_(ranks), timeout_(timeout), options_(std::move(options)) {}
   ~Client() override;
 
   /// Connects, proves, and waits for all ranks.
@@ -49,13 +50,17 @@ class Client final : public Bootstrap {
   };
   enum class Line : uint8_t { open, closed_regularly, broken };
 
+  bool interrupted() const { return options_.interrupt != nullptr && options_.interrupt->fired(); }
+  Status interruption() const;
+  Result<UniqueFd> try_to_connect(const net::Endpoint& to, double deadline) const;
   Status connect(const Rendezvous& rendezvous, double deadline);
   Status prove(const Rendezvous& rendezvous, double deadline, bool& retry);
   Status wait_for_all(double deadline);
   Result<wire::Bytes> gather(wire::GatherKind kind, std::span<const std::byte> mine);
 
   // With reading_ held.
-  Status pump(double deadline, const std::function<bool()>& done, bool& timed_out);
+  // A goodbye, or a question about what went wrong, is not interrupted: it has its own, short patience.
+  Status pump(double deadline, const std::function<bool()>& done, bool& timed_out, bool interruptible = true);
   void read_line();
   void handle(const wire::Frame& frame);
   void line_ended(const std::string& why);
@@ -72,6 +77,7 @@ class Client final : public Bootstrap {
   const int rank_;
   const int ranks_;
   const double timeout_;
+  const JoinOptions options_;
   std::string hub_;  // "host a, pid 7 at 10.0.0.1:4242"
   int hub_rank_ = -1;
 

@@ -53,6 +53,8 @@ class Group {
   bool has_left(int rank) const;
   /// All have come and all are gone.
   bool finished() const { return complete_ && present_ == 0; }
+  /// Nobody is here any more, whether or not all had come.
+  bool deserted() const { return present_ == 0; }
 
  private:
   enum class State : uint8_t { absent, present, left, dead };

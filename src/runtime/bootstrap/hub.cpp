@@ -17,6 +17,7 @@
 #include "base/log.hpp"
 #include "base/never_destroyed.hpp"
 #include "base/settings.hpp"
+#include "runtime/bootstrap/meeting_point.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -48,7 +49,7 @@ void watch(int epoll, int operation, int fd, uint32_t events) {
 /// the fork may have come in the middle of their threads' work.
 struct Registry {
   std::mutex mutex;
-  std::vector<std::unique_ptr<Hub>> hubs;
+  std::vector<std::shared_ptr<Hub>> hubs;
 };
 
 Registry& registry() {
@@ -60,40 +61,98 @@ Registry& registry() {
 struct StopAtExit {
   ~StopAtExit() {
     const std::lock_guard lock(registry().mutex);
-    std::erase_if(registry().hubs, [](const auto& each) { return each->owner() == getpid(); });
+    for (const auto& each : registry().hubs)
+      if (each->owner() == getpid()) each->stop();
   }
 };
 
-}  // namespace
-
-Result<UniqueId> create_unique_id() {
-  EPCCL_TRY(start_crypto());
-  EPCCL_ASSIGN(std::unique_ptr<Hub> hub, Hub::start());
-  const UniqueId id = encode(hub->rendezvous());
+void add_to_registry(std::shared_ptr<Hub> hub) {
   static const StopAtExit stop_at_exit;
   const std::lock_guard lock(registry().mutex);
   std::erase_if(registry().hubs,
                 [](const auto& each) { return each->owner() == getpid() && each->finished(); });
   registry().hubs.push_back(std::move(hub));
+}
+
+}  // namespace
+
+Result<UniqueId> create_unique_id() {
+  EPCCL_TRY(start_crypto());
+  EPCCL_ASSIGN(std::shared_ptr<Hub> hub, Hub::start());
+  const UniqueId id = encode(hub->rendezvous());
+  add_to_registry(std::move(hub));
   return id;
 }
 
-Result<std::unique_ptr<Hub>> Hub::start() {
-  auto hub = std::make_unique<Hub>(Private());
-  EPCCL_TRY(hub->open());
-  // The application's signal handlers belong on its own threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  hub->thread_ = std::thread([raw = hub.get()] { raw->run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+void discard_unique_id(const UniqueId& id) {
+  std::shared_ptr<Hub> hub;
+  {
+    const std::lock_guard lock(registry().mutex);
+    const auto found = std::ranges::find_if(registry().hubs, [&](const auto& each) {
+      return each->owner() == getpid() && encode(each->rendezvous()).bytes == id.bytes;
+    });
+    if (found == registry().hubs.end()) return;
+    hub = std::move(*found);
+    registry().hubs.erase(found);
+  }
+  hub->stop();
+}
+
+Result<std::unique_ptr<MeetingPoint>> MeetingPoint::open() {
+  EPCCL_TRY(start_crypto());
+  EPCCL_ASSIGN(std::shared_ptr<Hub> hub, Hub::stand());
+  auto point = std::make_unique<MeetingPoint>();
+  point->id_ = encode(hub->rendezvous());
+  point->hub_ = std::move(hub);
+  return point;
+}
+
+void MeetingPoint::serve() {
+  if (served_) return;
+  served_ = true;
+  hub_->serve();
+  add_to_registry(hub_);
+}
+
+MeetingPoint::~MeetingPoint() {
+  if (hub_ != nullptr) hub_->retire();
+}
+
+Result<std::shared_ptr<Hub>> Hub::start() {
+  auto hub = std::make_shared<Hub>(Private());
+  EPCCL_ASSIGN(const net::Endpoint at, chosen_endpoint());
+  EPCCL_TRY(hub->open(at));
+  hub->session(0);
+  hub->start_thread();
   log::info(log::init, -1, "rendezvous opened at {}", hub->rendezvous_.endpoint.to_string());
   return hub;
 }
 
-Status Hub::open() {
+Result<std::shared_ptr<Hub>> Hub::stand() {
+  auto hub = std::make_shared<Hub>(Private());
+  hub->standing_ = true;
+  EPCCL_ASSIGN(const net::Endpoint at, net::local_address(settings::get("EPCCL_SOCKET_IFNAME")));
+  EPCCL_TRY(hub->open(at));
+  return hub;
+}
+
+void Hub::serve() {
+  const std::lock_guard lock(starting_);
+  if (!thread_.joinable()) start_thread();
+}
+
+void Hub::start_thread() {
+  // The application's signal handlers belong on its own threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Status Hub::open(const net::Endpoint& at) {
   EPCCL_ASSIGN(timeout_, settings::get_seconds("EPCCL_TIMEOUT"));
-  EPCCL_ASSIGN(rendezvous_.endpoint, chosen_endpoint());
+  rendezvous_.endpoint = at;
   randomize(rendezvous_.secret);
   auto listener = net::listen_at(rendezvous_.endpoint);
   if (!listener.ok()) return std::move(listener).take_status().with_context("opening the rendezvous");
@@ -104,26 +163,54 @@ Status Hub::open() {
   owner_ = getpid();
   watch(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), EPOLLIN);
   watch(epoll_.get(), EPOLL_CTL_ADD, stop_event_.get(), EPOLLIN);
-  group_ = std::make_unique<Group>(
-      this_host(), owner_, [this](int rank, const Group::Frame& frame) { send_to_rank(rank, frame); });
   return {};
 }
 
-Hub::~Hub() {
+Hub::Session& Hub::session(uint64_t number) {
+  Session& found = sessions_[number];
+  if (found.group == nullptr)
+    found.group = std::make_unique<Group>(
+        this_host(), owner_,
+        [this, &found](int rank, const Group::Frame& frame) { send_to_rank(found, rank, frame); });
+  return found;
+}
+
+void Hub::retire() {
+  retired_.store(true, std::memory_order_release);
+  eventfd_write(stop_event_.get(), 1);
+}
+
+void Hub::stop() {
+  const std::lock_guard lock(starting_);
+  if (owner_ != getpid()) {  // a forked child has the object, not the thread
+    if (thread_.joinable()) thread_.detach();
+    return;
+  }
   stop_.store(true, std::memory_order_release);
   if (stop_event_) eventfd_write(stop_event_.get(), 1);
   if (thread_.joinable()) thread_.join();
 }
 
+bool Hub::done() {
+  if (stop_.load(std::memory_order_acquire)) return true;
+  if (!standing_) return session(0).group->finished() && connections_.empty();
+  std::erase_if(sessions_, [](const auto& each) { return each.second.group->deserted(); });
+  return retired_.load(std::memory_order_acquire) && sessions_.empty() && connections_.empty();
+}
+
 void Hub::run() {
   pthread_setname_np(pthread_self(), "epccl-hub");
   std::array<epoll_event, 64> events;
-  while (!stop_.load(std::memory_order_acquire) && !(group_->finished() && connections_.empty())) {
+  while (!done()) {
     const int ready = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
                                  milliseconds_to_next_deadline(now_seconds()));
     for (int i = 0; i < ready; ++i) {
       const auto& event = events[static_cast<size_t>(i)];
-      if (event.data.fd == stop_event_.get()) continue;
+      if (event.data.fd == stop_event_.get()) {
+        eventfd_t drained = 0;
+        eventfd_read(stop_event_.get(), &drained);
+        continue;
+      }
       if (event.data.fd == listener_.get()) {
         accept_all();
       } else {
@@ -132,10 +219,10 @@ void Hub::run() {
     }
     drop_overdue(now_seconds());
   }
-  if (!group_->finished()) say_goodbye();
+  say_goodbye();
   connections_.clear();
   listener_.reset();
-  group_.reset();
+  sessions_.clear();
   finished_.store(true, std::memory_order_release);
 }
 
@@ -190,7 +277,7 @@ bool Hub::handle_frames(HubConnection& connection) {
       return true;
     } else if (connection.phase == HubConnection::Phase::member) {
       wire::Reader body((*next)->body);
-      status = group_->receive(connection.rank, (*next)->type, body);
+      status = session(connection.session).group->receive(connection.rank, (*next)->type, body);
     } else if (connection.phase != HubConnection::Phase::closing) {
       status = handle_stranger(connection, **next);
     }
@@ -198,7 +285,8 @@ bool Hub::handle_frames(HubConnection& connection) {
       drop(connection.fd(), status.message());
       return false;
     }
-    if (connection.phase == HubConnection::Phase::member && group_->has_left(connection.rank)) {
+    if (connection.phase == HubConnection::Phase::member &&
+        session(connection.session).group->has_left(connection.rank)) {
       drop(connection.fd(), "it left");
       return false;
     }
@@ -237,21 +325,27 @@ Status Hub::admit(HubConnection& connection, const wire::Frame& frame) {
   const int ranks = body.i32();
   member.pid = body.i32();
   member.host = body.text();
+  const uint64_t number = body.u64();
   if (frame.type != wire::Type::join || !body.complete())
     return error(Code::remote_error, "it does not speak the rendezvous protocol");
   if (!same_proof(proof, rank_proof(rendezvous_.secret, connection.rank_nonce, connection.hub_nonce, claims)))
     return error(Code::remote_error, "it does not hold the id's secret");
 
+  if (!standing_ && number != 0)
+    return error(Code::remote_error, "it asks for session {} of a rendezvous that has one", number);
+
   --strangers_;
+  Session& of_number = session(number);
   // Registered first: completing the group already sends to the rank.
-  const auto [entry, fresh] = fd_of_rank_.try_emplace(member.rank, connection.fd());
-  const Status admitted = group_->admit(member, ranks);
+  const auto [entry, fresh] = of_number.fd_of_rank.try_emplace(member.rank, connection.fd());
+  const Status admitted = of_number.group->admit(member, ranks);
   if (admitted.ok()) {
     connection.phase = HubConnection::Phase::member;
+    connection.session = number;
     connection.rank = member.rank;
     return {};
   }
-  if (fresh) fd_of_rank_.erase(entry);
+  if (fresh) of_number.fd_of_rank.erase(entry);
   log::warn(log::init, -1, "rendezvous: refused {} at {}: {}", describe(member), connection.peer,
             admitted.message());
   connection.phase = HubConnection::Phase::closing;
@@ -261,9 +355,9 @@ Status Hub::admit(HubConnection& connection, const wire::Frame& frame) {
   return {};
 }
 
-void Hub::send_to_rank(int rank, const Group::Frame& frame) {
-  const auto found = fd_of_rank_.find(rank);
-  if (found == fd_of_rank_.end()) return;
+void Hub::send_to_rank(const Session& session, int rank, const Group::Frame& frame) {
+  const auto found = session.fd_of_rank.find(rank);
+  if (found == session.fd_of_rank.end()) return;
   HubConnection& connection = connections_.at(found->second);
   connection.enqueue(frame);
   // Written when the socket says so: an error found here would change the group in the middle of its own
@@ -276,7 +370,9 @@ void Hub::send_to_rank(int rank, const Group::Frame& frame) {
 // The rank of this process may end with it as soon as it knows; what is for the others goes out before. Errors show again when
 // it is their turn.
 void Hub::flush_others_before(const HubConnection& connection) {
-  if (connection.phase != HubConnection::Phase::member || !group_->is_of_hub(connection.rank)) return;
+  if (connection.phase != HubConnection::Phase::member ||
+      !session(connection.session).group->is_of_hub(connection.rank))
+    return;
   for (auto& [fd, other] : connections_)
     if (&other != &connection && other.has_unsent()) static_cast<void>(other.flush());
 }
@@ -298,14 +394,15 @@ void Hub::drop(int fd, std::string why) {
   const HubConnection& connection = found->second;
   const auto phase = connection.phase;
   const int rank = connection.rank;
+  const uint64_t number = connection.session;
   if (phase == HubConnection::Phase::hello || phase == HubConnection::Phase::challenged) {
     --strangers_;
     log::warn(log::init, -1, "rendezvous: refused a connection from {}: {}", connection.peer, why);
   }
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  if (phase == HubConnection::Phase::member) fd_of_rank_.erase(rank);
+  if (phase == HubConnection::Phase::member) session(number).fd_of_rank.erase(rank);
   connections_.erase(found);
-  if (phase == HubConnection::Phase::member) group_->disconnected(rank, why);
+  if (phase == HubConnection::Phase::member) session(number).group->disconnected(rank, why);
 }
 
 void Hub::drop_overdue(double now) {
@@ -333,7 +430,8 @@ int Hub::milliseconds_to_next_deadline(double now) const {
 
 /// The process ends: what the ranks must know is put on the wire, within reason.
 void Hub::say_goodbye() {
-  group_->close();
+  for (auto& [number, each] : sessions_)
+    if (!each.group->finished()) each.group->close();
   const double deadline = now_seconds() + goodbye_patience;
   for (auto& [fd, connection] : connections_) {
     while (connection.flush() && connection.has_unsent()) {

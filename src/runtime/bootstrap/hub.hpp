@@ -1,8 +1,10 @@
-// The rendezvous of one communicator: a listening socket and a thread in the process that made the id. The
-// thread only moves frames between connections and the Group; it never blocks on one of them.
+// A rendezvous: a listening socket and a thread. The thread only moves frames between connections and their Group; it
+// never blocks on one of them.
 //
-// Hubs belong to the process. A hub ends by itself when all its ranks are gone; those that are left are
-// stopped when the process ends regularly, after telling the ranks so.
+// The hub of an id serves one group, and ends by itself when all its ranks are gone. A standing hub only listens until it is
+// asked to serve (who connects before waits); it then serves any number of groups, told apart by the number of their session,
+// and ends when it is retired and all of them are gone.
+// Hubs that serve belong to the process: those that are left are stopped when it ends regularly, after telling the ranks so.
 #pragma once
 
 #include <sys/types.h>
@@ -10,6 +12,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -26,10 +29,17 @@ class Hub {
 
  public:
   explicit Hub(Private) {}
-  /// Listens and starts the thread.
-  static Result<std::unique_ptr<Hub>> start();
+  /// The hub of an id, at EPCCL_COMM_ID's address or the one that interfaces give: listens and serves session 0.
+  static Result<std::shared_ptr<Hub>> start();
+  /// A standing hub, at the address that interfaces give: listens.
+  static Result<std::shared_ptr<Hub>> stand();
+  /// Starts the thread of a standing hub, once.
+  void serve();
+  /// A standing hub takes on no more sessions after those it has.
+  void retire();
   /// Tells the ranks that are left, then ends the thread. Only in the process that started it.
-  ~Hub();
+  void stop();
+  ~Hub() { stop(); }
 
   const Rendezvous& rendezvous() const { return rendezvous_; }
   /// Process that started it.
@@ -39,16 +49,23 @@ class Hub {
 
  private:
   using Connections = std::map<int, HubConnection>;  // by descriptor
+  struct Session {
+    std::unique_ptr<Group> group;
+    std::map<int, int> fd_of_rank;
+  };
 
-  Status open();
+  Status open(const net::Endpoint& at);
+  void start_thread();
   void run();
+  bool done();
+  Session& session(uint64_t number);
   void handle(int fd, uint32_t events);
   void accept_all();
   bool handle_frames(HubConnection& connection);
   Status handle_stranger(HubConnection& connection, const wire::Frame& frame);
   Status challenge(HubConnection& connection, const wire::Frame& frame);
   Status admit(HubConnection& connection, const wire::Frame& frame);
-  void send_to_rank(int rank, const Group::Frame& frame);
+  void send_to_rank(const Session& session, int rank, const Group::Frame& frame);
   void drop(int fd, std::string why);  // a copy: what ends a connection is often told by the connection
   void flush_others_before(const HubConnection& connection);
   void flush_or_watch(HubConnection& connection);
@@ -62,11 +79,12 @@ class Hub {
   GuardedFd listener_;
   UniqueFd epoll_, stop_event_;
   Connections connections_;
-  std::map<int, int> fd_of_rank_;
+  std::map<uint64_t, Session> sessions_;
   int strangers_ = 0;
   double accept_again_at_ = 0;
-  std::unique_ptr<Group> group_;
-  std::atomic<bool> stop_{false}, finished_{false};
+  bool standing_ = false;
+  std::atomic<bool> stop_{false}, retired_{false}, finished_{false};
+  std::mutex starting_;
   std::thread thread_;
 };
 

@@ -45,6 +45,7 @@ class HubConnection {
   double deadline = 0;  // strangers and closing ones are dropped then
   std::string peer;     // address, for messages
   Nonce rank_nonce{}, hub_nonce{};
+  uint64_t session = 0;  // of a member
   int rank = -1;
   bool watched_for_writing = false;
 

@@ -19,4 +19,7 @@ struct UniqueId {
 /// lives until every rank that joined has left, or the process ends.
 Result<UniqueId> create_unique_id();
 
+/// Closes the rendezvous of an id that nobody will use, if this process made it.
+void discard_unique_id(const UniqueId& id);
+
 }  // namespace epccl::runtime

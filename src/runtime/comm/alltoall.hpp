@@ -37,6 +37,8 @@ class AlltoallRunner {
                  const algorithms::CostParameters& cost, Executor& executor);
 
   Status alltoall(const AlltoallCall& call);
+  /// Seconds that the cost model expects of an alltoall or alltoallv.
+  double predict(uint64_t bytes_per_pair) const { return choose(bytes_per_pair).seconds; }
   Status alltoallv(const AlltoallvCall& call);
   /// As alltoallv where receivers do not know what comes: blocks of `received` lie packed in rank order, rank s's at
   /// [offsets[s], offsets[s + 1]). `what` is for messages.

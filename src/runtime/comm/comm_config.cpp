@@ -18,7 +18,7 @@ Result<NetworkKind> parse_network(const std::string& text) {
   for (const NetworkKind kind :
        {NetworkKind::automatic, NetworkKind::tcp, NetworkKind::ucx, NetworkKind::none})
     if (text == to_string(kind)) return kind;
-  return error(Code::invalid_argument, "EPCCL_NET=\"{}\" is unknown: auto, tcp, ucx or none", text);
+  return error(Code::invalid_argument, "network \"{}\" is unknown: auto, tcp, ucx or none", text);
 }
 
 Result<std::optional<double>> microseconds(const char* name) {
@@ -68,7 +68,7 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
     EPCCL_ASSIGN(const double bits_per_second, settings::get_rate("EPCCL_LINK_RATE"));
     config.link_rate = bits_per_second / 8;
   }
-  EPCCL_ASSIGN(config.network, parse_network(settings::get("EPCCL_NET")));
+  EPCCL_ASSIGN(config.network, parse_network(options.network.value_or(settings::get("EPCCL_NET"))));
   EPCCL_ASSIGN(const auto spin, microseconds("EPCCL_SPIN"));
   EPCCL_ASSIGN(const auto yield, microseconds("EPCCL_YIELD"));
   config.spin_is_set = spin.has_value();

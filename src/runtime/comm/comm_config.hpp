@@ -16,6 +16,8 @@ struct CommOptions {
   std::optional<std::string> algorithm;
   double timeout_seconds = 0;
   std::string name;
+  std::optional<std::string> network;
+  bool blocking = true;
 };
 
 /// EPCCL_NET. `automatic`: ucx where every rank has an RDMA device and a UCX to drive it, else tcp.

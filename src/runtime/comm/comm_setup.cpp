@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/settings.hpp"
+#include "runtime/bootstrap/allgather.hpp"
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/network.hpp"
 #include "runtime/comm/rank_info.hpp"
@@ -23,19 +24,6 @@ void warn_of_unknown_settings(int rank) {
     for (const std::string& name : settings::unknown_names())
       log::warn(log::env, rank, "{} is not a setting of EPCCL: see docs/configuration.md", name);
   });
-}
-
-// One allgather of a fixed-size value.
-template <typename T>
-Result<std::vector<T>> gather(Bootstrap& bootstrap, const T& mine) {
-  EPCCL_ASSIGN(const std::vector<Blob> blobs, bootstrap.allgather(std::as_bytes(std::span(&mine, 1))));
-  std::vector<T> values(blobs.size());
-  for (size_t rank = 0; rank < blobs.size(); ++rank) {
-    if (blobs[rank].size() != sizeof(T))
-      return error(Code::internal_error, "rank {} sent {} bytes", rank, blobs[rank].size());
-    std::memcpy(&values[rank], blobs[rank].data(), sizeof(T));
-  }
-  return values;
 }
 
 struct SegmentOffer {
@@ -65,7 +53,7 @@ Status open_node_memory(CommParts& parts) {
       std::memcpy(offer.failure.data(), status.message().data(), length);
     }
   }
-  EPCCL_ASSIGN(const std::vector<SegmentOffer> offers, gather(*parts.bootstrap, offer));
+  EPCCL_ASSIGN(const std::vector<SegmentOffer> offers, allgather(*parts.bootstrap, offer));
   for (int rank = 0; rank < parts.cluster.ranks(); ++rank)
     if (const char* text = offers[static_cast<size_t>(rank)].failure.data(); *text != 0)
       return error(Code::remote_error, "rank {} could not make its node's shared memory: {}", rank, text);
@@ -83,7 +71,7 @@ Status open_node_memory(CommParts& parts) {
 
 Status agree_on_direct_access(CommParts& parts) {
   const uint32_t mine = parts.config.allow_direct && parts.node->can_read_peers() ? 1 : 0;
-  EPCCL_ASSIGN(const std::vector<uint32_t> all, gather(*parts.bootstrap, mine));
+  EPCCL_ASSIGN(const std::vector<uint32_t> all, allgather(*parts.bootstrap, mine));
   const auto refused = std::ranges::find(all, 0U);
   parts.direct = refused == all.end();
   if (!parts.direct)
@@ -103,17 +91,11 @@ void set_wait_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
   if (parts.cluster.nodes() == 1) parts.config.wait.home_core = home_core(parts.cluster.local_of(parts.rank));
 }
 
-}  // namespace
-
-Result<CommParts> set_up(const UniqueId& id, int rank, int ranks, const CommOptions& options) {
-  warn_of_unknown_settings(rank);
-  const double begin = now_seconds();
-  CommParts parts;
-  parts.rank = rank;
-  EPCCL_ASSIGN(parts.config, read_comm_config(options));
-  EPCCL_ASSIGN(const RankInfo mine, describe_this_rank(parts.config));
-  EPCCL_ASSIGN(parts.bootstrap, Bootstrap::join(id, rank, ranks, parts.config.wait.timeout_seconds));
+// What follows joining. Its errors are known to the other ranks from the control line.
+Status set_up_joined(CommParts& parts, const RankInfo& mine, double begin) {
+  const int rank = parts.rank;
   EPCCL_ASSIGN(const std::vector<RankInfo> infos, exchange_rank_infos(*parts.bootstrap, mine));
+  for (const RankInfo& info : infos) parts.meeting_points.push_back(info.meeting_point);
   EPCCL_ASSIGN(parts.cluster, make_cluster(infos));
   for (int node = 0; node < parts.cluster.nodes(); ++node)
     parts.hosts.emplace_back(infos[static_cast<size_t>(parts.cluster.rank_at(node, 0))].host.data());
@@ -133,11 +115,43 @@ Result<CommParts> set_up(const UniqueId& id, int rank, int ranks, const CommOpti
   log::info(log::init, rank,
             "comm {}: rank {} of {} on {}, node {} of {}, local position {} of {}; segment {} bytes; "
             "ready in {:.1f} ms",
-            parts.config.name, rank, ranks, mine.host.data(), parts.cluster.node_of(rank),
+            parts.config.name, rank, parts.cluster.ranks(), mine.host.data(), parts.cluster.node_of(rank),
             parts.cluster.nodes(), parts.cluster.local_of(rank),
             parts.cluster.local_size(parts.cluster.node_of(rank)), parts.node->segment().bytes(),
             1e3 * (now_seconds() - begin));
-  return parts;
+  return {};
+}
+
+// Only where ranks meet again is it needed; who cannot open one can still do everything else.
+std::unique_ptr<MeetingPoint> open_meeting_point(int rank) {
+  auto opened = MeetingPoint::open();
+  if (opened.ok()) return std::move(opened).value();
+  log::info(log::init, rank, "no split and no shrink can start at this rank: {}", opened.status().message());
+  return nullptr;
+}
+
+}  // namespace
+
+Result<CommParts> set_up(const Gathering& gathering, const CommOptions& options,
+                         std::shared_ptr<Interrupt> interrupt) {
+  warn_of_unknown_settings(gathering.rank);
+  const double begin = now_seconds();
+  CommParts parts;
+  parts.rank = gathering.rank;
+  parts.interrupt = std::move(interrupt);
+  EPCCL_ASSIGN(parts.config, read_comm_config(options));
+  EPCCL_ASSIGN(RankInfo mine, describe_this_rank(parts.config));
+  parts.meeting_point = open_meeting_point(parts.rank);
+  if (parts.meeting_point != nullptr) mine.meeting_point = parts.meeting_point->id();
+  EPCCL_ASSIGN(parts.bootstrap,
+               Bootstrap::join(gathering.id, gathering.rank, gathering.ranks,
+                               parts.config.wait.timeout_seconds, {gathering.session, parts.interrupt}));
+  Status status = set_up_joined(parts, mine, begin);
+  if (status.ok()) return parts;
+  // Giving up is told as such: a connection that just closes would count as a death.
+  parts.bootstrap->report_failure(status.message());
+  parts.bootstrap->leave();
+  return status;
 }
 
 }  // namespace epccl::runtime

@@ -1,6 +1,10 @@
 #include "runtime/comm/communicator.hpp"
 
+#include <numeric>
+
+#include "algorithms/allgather/allgather.hpp"
 #include "base/log.hpp"
+#include "runtime/bootstrap/allgather.hpp"
 
 namespace epccl::runtime {
 
@@ -12,7 +16,8 @@ Communicator::Communicator(CommParts parts)
       shm_messages_(*parts_.node, parts_.direct),
       alltoall_(parts_.cluster, parts_.rank, parts_.config, parts_.cost, executor_),
       p2p_(parts_.cluster, parts_.rank, shm_messages_, parts_.network.get()),
-      waiter_(*parts_.node, parts_.network.get(), monitor_, parts_.config.wait) {}
+      waiter_(*parts_.node, parts_.network.get(), monitor_, parts_.config.wait),
+      regroup_(parts_.rank, parts_.meeting_point.get(), parts_.meeting_points) {}
 
 Communicator::~Communicator() {
   if (parts_.network != nullptr) {
@@ -34,7 +39,7 @@ uint64_t Communicator::take_ticket() {
 Status Communicator::run(uint64_t ticket, const std::function<Status()>& work, double timeout_seconds) {
   std::unique_lock lock(mutex_);
   turn_.wait(lock, [&] { return now_serving_ == ticket; });
-  Status status = failure_;
+  Status status = revoked_ ? Status(Code::invalid_usage, "the communicator has been revoked") : failure_;
   if (status.ok()) {
     running_ = true;
     lock.unlock();
@@ -49,6 +54,14 @@ Status Communicator::run(uint64_t ticket, const std::function<Status()>& work, d
   lock.unlock();
   turn_.notify_all();
   return status;
+}
+
+void Communicator::pass(uint64_t ticket) {
+  std::unique_lock lock(mutex_);
+  turn_.wait(lock, [&] { return now_serving_ == ticket; });
+  ++now_serving_;
+  lock.unlock();
+  turn_.notify_all();
 }
 
 // After a failure buffers go back to the user, so nothing may move any more.
@@ -76,12 +89,37 @@ bool Communicator::finalized() const {
   return finalized_;
 }
 
-void Communicator::abort() {
-  monitor_.abort();
+void Communicator::interrupt_work(const char* why) {
+  monitor_.abort(why);
+  parts_.interrupt->fire();
   parts_.node->wake_self();
-  parts_.bootstrap->report_failure(fmt::format(
-      "rank {} (pid {} on {}) aborted the communicator", rank(), parts_.node->pid(parts_.node->local()),
-      parts_.hosts[static_cast<size_t>(parts_.cluster.node_of(rank()))]));
+  parts_.bootstrap->report_failure(
+      fmt::format("{} by rank {} (pid {} on {})", why, rank(), parts_.node->pid(parts_.node->local()),
+                  parts_.hosts[static_cast<size_t>(parts_.cluster.node_of(rank()))]));
+}
+
+void Communicator::abort() {
+  interrupt_work("the communicator was aborted");
+}
+
+void Communicator::end_work(const char* why) {
+  interrupt_work(why);
+  std::unique_lock lock(mutex_);
+  turn_.wait(lock, [this] { return !running_; });
+  if (failure_.ok()) failure_ = Status(Code::remote_error, why);
+}
+
+void Communicator::revoke() {
+  {
+    const std::lock_guard lock(mutex_);
+    revoked_ = true;
+  }
+  end_work("the communicator was revoked");
+}
+
+bool Communicator::revoked() const {
+  const std::lock_guard lock(mutex_);
+  return revoked_;
 }
 
 Status Communicator::failure() const {
@@ -91,8 +129,34 @@ Status Communicator::failure() const {
 
 Status Communicator::poll_failure() {
   const std::lock_guard lock(mutex_);
+  if (revoked_) return running_ ? Status(Code::in_progress, "") : Status{};
   if (!failure_.ok() || running_ || now_serving_ != next_ticket_) return failure_;
   return monitor_.check();
+}
+
+Result<std::vector<SplitChoice>> Communicator::exchange_choices(const SplitChoice& mine) {
+  const topology::Cluster& all = cluster();
+  const CompiledPlan plan = compile(
+      algorithms::build_allgather(all, rank(), sizeof mine, parts_.config.parameters.chunk_bytes), all);
+  std::vector<SplitChoice> by_node(static_cast<size_t>(ranks())), by_rank(by_node.size());
+  EPCCL_TRY(run_plan(plan, &mine, by_node.data(), "split"));
+  for (int each = 0; each < ranks(); ++each)
+    by_rank[static_cast<size_t>(each)] =
+        by_node[algorithms::allgather_offset(all, each, sizeof mine) / sizeof mine];
+  return by_rank;
+}
+
+Result<std::vector<SplitChoice>> Communicator::exchange_choices_anew(
+    const SplitChoice& mine, const std::shared_ptr<Interrupt>& interrupt) {
+  std::vector<int> everybody(static_cast<size_t>(ranks()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  EPCCL_ASSIGN(const Gathering gathering, gather(everybody));
+  EPCCL_ASSIGN(const auto line,
+               Bootstrap::join(gathering.id, gathering.rank, gathering.ranks,
+                               parts_.config.wait.timeout_seconds, {gathering.session, interrupt}));
+  auto choices = allgather(*line, mine);
+  line->leave();
+  return choices;
 }
 
 }  // namespace epccl::runtime

@@ -11,9 +11,11 @@
 
 #include "base/status.hpp"
 #include "runtime/bootstrap/bootstrap.hpp"
+#include "runtime/bootstrap/meeting_point.hpp"
 #include "runtime/comm/alltoall.hpp"
 #include "runtime/comm/comm_config.hpp"
 #include "runtime/comm/p2p.hpp"
+#include "runtime/comm/regroup.hpp"
 #include "runtime/executor/executor.hpp"
 #include "topology/cluster.hpp"
 #include "transports/shm/node_memory.hpp"
@@ -26,16 +28,22 @@ namespace epccl::runtime {
 struct CommParts {
   CommConfig config;
   int rank = 0;
+  std::shared_ptr<Interrupt> interrupt;
+  std::unique_ptr<MeetingPoint> meeting_point;  // null: this machine has no address
   std::unique_ptr<Bootstrap> bootstrap;
   topology::Cluster cluster;
-  std::vector<std::string> hosts;  // by node
+  std::vector<std::string> hosts;        // by node
+  std::vector<UniqueId> meeting_points;  // by rank
   algorithms::CostParameters cost;
   std::unique_ptr<transports::NodeMemory> node;
   bool direct = false;                                    // ranks of the node can read each other's memory
   std::unique_ptr<transports::MessageTransport> network;  // null on one node
 };
 
-Result<CommParts> set_up(const UniqueId& id, int rank, int ranks, const CommOptions& options);
+/// Blocks until all ranks are there, at most the timeout. `interrupt`, which must not be null, ends it, and later the blocking
+/// calls of the control line.
+Result<CommParts> set_up(const Gathering& gathering, const CommOptions& options,
+                         std::shared_ptr<Interrupt> interrupt);
 
 class Communicator {
  public:
@@ -53,11 +61,16 @@ class Communicator {
   /// Whether ranks of a node can read and write each other's memory without a window.
   bool direct() const { return parts_.direct; }
 
+  double predict_alltoall(uint64_t bytes_per_pair) const { return alltoall_.predict(bytes_per_pair); }
+
   /// A place in the order of this communicator's work: taken when a call is issued, used when it runs.
   uint64_t take_ticket();
   /// Runs `work` when all work with earlier tickets is through. The first failure is kept: it tells the other ranks, and
   /// all later work fails with it. `timeout_seconds`: how long plans of this work wait for a silent peer; 0: as configured.
   Status run(uint64_t ticket, const std::function<Status()>& work, double timeout_seconds = 0);
+
+  /// Gives a place in the order back, when its turn has come.
+  void pass(uint64_t ticket);
 
   // To be called from work passed to run().
   Status alltoall(const AlltoallCall& call) { return alltoall_.alltoall(call); }
@@ -77,21 +90,37 @@ class Communicator {
     return executor_.run(plan, {executor_.next_sequence(), buffers.input.data[0], buffers.output.data[0],
                                 text, &buffers, progress});
   }
+  /// Every rank's choice, by rank; all are told all.
+  Result<std::vector<SplitChoice>> exchange_choices(const SplitChoice& mine);
   P2p& p2p() { return p2p_; }
   Waiter& waiter() { return waiter_; }
+  /// A failure from outside of the current call; ok before.
+  Status check() { return monitor_.check(); }
+
+  /// As exchange_choices() where this communicator can run nothing any more: its ranks meet anew for it. Not in run().
+  Result<std::vector<SplitChoice>> exchange_choices_anew(const SplitChoice& mine,
+                                                         const std::shared_ptr<Interrupt>& interrupt);
+  /// Where members of this communicator meet to make another one.
+  Result<Gathering> gather(const std::vector<int>& members) { return regroup_.gather(members); }
 
   /// Waits for all issued work. Afterwards run() refuses.
   Status finalize();
   bool finalized() const;
   /// Ends everything with an error, here and on the other ranks. Any thread.
   void abort();
+  /// As abort(), and waits until nothing is moving any more: buffers belong to the user again. `why` is a static text.
+  void end_work(const char* why);
+  /// As end_work(). Afterwards new communicators can be made of this one's ranks, and nothing else.
+  void revoke();
+  bool revoked() const;
   /// The first failure of this communicator, ok before.
   Status failure() const;
-  /// Looks for failures of other ranks as well, if no call is running.
+  /// Looks for failures of other ranks as well, if no call is running. Of a revoked communicator: ok once it is quiet.
   Status poll_failure();
 
  private:
   void keep(const Status& status);
+  void interrupt_work(const char* why);
 
   CommParts parts_;
   FailureMonitor monitor_;
@@ -100,11 +129,12 @@ class Communicator {
   AlltoallRunner alltoall_;
   P2p p2p_;
   Waiter waiter_;
+  Regroup regroup_;
 
   mutable std::mutex mutex_;
   std::condition_variable turn_;
   uint64_t next_ticket_ = 0, now_serving_ = 0;
-  bool running_ = false, finalized_ = false;
+  bool running_ = false, finalized_ = false, revoked_ = false;
   Status failure_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "base/status.hpp"
 #include "runtime/bootstrap/bootstrap.hpp"
+#include "runtime/bootstrap/unique_id.hpp"
 #include "runtime/comm/comm_config.hpp"
 #include "topology/cluster.hpp"
 
@@ -16,9 +17,10 @@ struct RankInfo {
   uint64_t host_id = 0;
   uint64_t machine = 0;  // the same for virtual nodes of one machine
   int32_t pid = 0;
-  int32_t cores = 1;     // this process may use
-  int32_t rdma = 0;      // 1: this build can drive an RDMA device of this machine
-  double link_rate = 0;  // bytes/s of the node's network, 0: unknown
+  int32_t cores = 1;       // this process may use
+  int32_t rdma = 0;        // 1: this build can drive an RDMA device of this machine
+  double link_rate = 0;    // bytes/s of the node's network, 0: unknown
+  UniqueId meeting_point;  // zeros: this rank could not open one
   std::array<char, 64> host{};
   std::array<char, 176> agreement{};  // CommConfig::agreement()
 };

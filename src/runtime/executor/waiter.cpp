@@ -31,7 +31,7 @@ inline void relax() {
 }  // namespace
 
 Status FailureMonitor::check() {
-  if (aborted()) return error(Code::remote_error, "the communicator was aborted");
+  if (const char* why = aborted_.load(std::memory_order_acquire)) return {Code::remote_error, why};
   if (!failure_.ok()) return failure_;
   while (auto notice = bootstrap_.poll_notice()) {
     const Code code = notice->kind == Notice::Kind::mismatch ? Code::invalid_usage : Code::remote_error;

@@ -28,8 +28,8 @@ class FailureMonitor {
  public:
   explicit FailureMonitor(Bootstrap& bootstrap) : bootstrap_(bootstrap) {}
 
-  void abort() { aborted_.store(true, std::memory_order_release); }
-  bool aborted() const { return aborted_.load(std::memory_order_acquire); }
+  /// `why` is a static text.
+  void abort(const char* why) { aborted_.store(why, std::memory_order_release); }
   /// The failure, once there is one; ok before. Reads the control line's notices without blocking.
   Status check();
   /// A broken connection or a wrong length is often the echo of something that another rank has found out first. Waits a
@@ -40,7 +40,7 @@ class FailureMonitor {
 
  private:
   Bootstrap& bootstrap_;
-  std::atomic<bool> aborted_ = false;
+  std::atomic<const char*> aborted_ = nullptr;
   Status failure_;
 };
 

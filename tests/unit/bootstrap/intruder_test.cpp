@@ -75,7 +75,7 @@ TEST_F(Intruder, OtherProtocolVersionIsHungUpOn) {
 TEST_F(Intruder, ClaimToBeARankWithoutTheSecretIsHungUpOn) {
   const UniqueFd fd = connect();
   wire::Writer claims(wire::Type::join);
-  claims.i32(1).i32(3).i32(4242).text("elsewhere");
+  claims.i32(1).i32(3).i32(4242).text("elsewhere").u64(0);
   say(fd, wire::Writer(wire::Type::hello).u32(wire::protocol_version).raw(Nonce{}).take());
   say(fd, wire::Writer(wire::Type::join).raw(Proof{}).raw(claims.body()).take());
   EXPECT_TRUE(hung_up(fd));
@@ -112,7 +112,7 @@ TEST_F(Intruder, RankThatBreaksTheProtocolCountsAsDead) {
   wire::Reader body(frame->body);
   body.raw(of_hub);
   wire::Writer claims(wire::Type::join);
-  claims.i32(1).i32(2).i32(4242).text("elsewhere");
+  claims.i32(1).i32(2).i32(4242).text("elsewhere").u64(0);
   const Proof proof = rank_proof(rendezvous_.secret, mine, of_hub, claims.body());
   say(fd, wire::Writer(wire::Type::join).raw(proof).raw(claims.body()).take());
   const auto line = Bootstrap::join(id_, 0, 2, patience);

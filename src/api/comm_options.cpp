@@ -1,0 +1,40 @@
+#include "api/comm_options.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+namespace epccl::api {
+namespace {
+
+Result<bool> read_flag(const char* name, int value, bool otherwise) {
+  if (value == EPCCL_CONFIG_UNDEF_INT) return otherwise;
+  if (value == 0 || value == 1) return value == 1;
+  return error(Code::invalid_argument, "config.{} is {}: 0, 1 or EPCCL_CONFIG_UNDEF_INT", name, value);
+}
+
+}  // namespace
+
+Result<runtime::CommOptions> read_config(const epcclConfig_t* given) {
+  runtime::CommOptions options;
+  if (given == nullptr) return options;
+  epcclConfig_t config = EPCCL_CONFIG_INITIALIZER;
+  size_t size = 0;
+  std::memcpy(&size, given, sizeof size);
+  if (size < offsetof(epcclConfig_t, algorithm) || size > 64 * sizeof(epcclConfig_t))
+    return error(Code::invalid_argument, "config.size is {}: use EPCCL_CONFIG_INITIALIZER", size);
+  std::memcpy(&config, given, std::min(size, sizeof config));
+  if (config.magic != EPCCL_CONFIG_MAGIC)
+    return error(Code::invalid_argument, "config.magic is {:#x}: use EPCCL_CONFIG_INITIALIZER", config.magic);
+  if (config.algorithm != nullptr) options.algorithm = config.algorithm;
+  if (config.commName != nullptr) options.name = config.commName;
+  if (config.netName != nullptr) options.network = config.netName;
+  options.timeout_seconds = config.timeout;
+  EPCCL_ASSIGN(options.blocking, read_flag("blocking", config.blocking, true));
+  // Hints that host memory makes nothing of.
+  EPCCL_TRY(read_flag("splitShare", config.splitShare, false).status());
+  EPCCL_TRY(read_flag("shrinkShare", config.shrinkShare, false).status());
+  return options;
+}
+
+}  // namespace epccl::api

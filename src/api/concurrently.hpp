@@ -1,0 +1,17 @@
+// Calls that wait for each other, made by one thread: each needs a thread of its own while it lasts.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "base/status.hpp"
+
+namespace epccl::api {
+
+/// Runs all at the same time, one of them on the calling thread, and waits for all. The first error in their order.
+Status run_concurrently(std::vector<std::function<Status()>> parts);
+
+/// Starts a thread that nobody waits for here.
+void run_in_background(std::function<void()> work);
+
+}  // namespace epccl::api

@@ -1,0 +1,325 @@
+// What makes communicators: init, split, shrink. Each is a job: it waits for other ranks.
+#include <cstring>
+#include <optional>
+#include <span>
+
+#include "api/arguments.hpp"
+#include "api/comm_options.hpp"
+#include "api/group.hpp"
+#include "api/handles.hpp"
+#include "api/last_error.hpp"
+#include "runtime/bootstrap/unique_id.hpp"
+
+namespace epccl::api {
+namespace {
+
+using runtime::Gathering;
+
+void store(epcclComm_t* where, epcclComm_t comm) {
+  __atomic_store_n(where, comm, __ATOMIC_RELEASE);
+}
+
+/// A communicator that is being made: its handle is there at once, so that it can be asked about and aborted.
+class Making {
+ public:
+  /// `parent`: of a split or shrink, else null. `out` is where the handle goes.
+  static Result<std::shared_ptr<Making>> start(epcclComm_t* out, const runtime::CommOptions& options,
+                                               int device, HandlePtr parent) {
+    auto making = std::make_shared<Making>();
+    EPCCL_ASSIGN(making->interrupt_, Interrupt::create());
+    making->out_ = out;
+    making->parent_ = std::move(parent);
+    making->handle_ = std::make_shared<CommHandle>(options, device, making->parent_ != nullptr);
+    making->handle_->add_interrupt(making->interrupt_);
+    if (making->parent_ != nullptr) making->parent_->add_interrupt(making->interrupt_);
+    making->blocking_ =
+        making->parent_ != nullptr ? making->parent_->blocking() : making->handle_->blocking();
+    return making;
+  }
+
+  /// Gives the handle out. Without it there will be no communicator.
+  void show() {
+    comm_ = add_handle(handle_);
+    store(out_, comm_);
+  }
+
+  bool blocking() const { return blocking_; }
+  const std::shared_ptr<Interrupt>& interrupt() const { return interrupt_; }
+  const runtime::CommOptions& options() const { return handle_->options(); }
+
+  void begin() {
+    if (blocking_) return;
+    handle_->begin_background();
+    if (parent_ != nullptr) parent_->begin_background();
+  }
+
+  void cancel() { forget(); }
+
+  /// Joins the others where `gathering` says. Nowhere: this rank is in no new communicator.
+  Status join(const std::optional<Gathering>& gathering) {
+    if (!gathering) return {};
+    EPCCL_ASSIGN(runtime::CommParts parts, runtime::set_up(*gathering, options(), interrupt_));
+    if (handle_->complete(std::make_shared<runtime::Communicator>(std::move(parts)))) return {};
+    return {Code::remote_error, "the communicator was aborted while it was being made"};
+  }
+
+  /// Tells everybody how it ended; gives `status` back.
+  Status end(Status status) {
+    if (!status.ok()) handle_->fail(status);
+    if (!status.ok() && blocking_) forget();
+    if (!blocking_) {
+      handle_->end_background(status);
+      if (parent_ != nullptr) parent_->end_background(status);
+    }
+    return status;
+  }
+
+ private:
+  void forget() {
+    if (comm_ == nullptr) return;
+    static_cast<void>(remove_handle(comm_, End::failed));  // gone already where it was aborted
+    store(out_, nullptr);
+  }
+
+  epcclComm_t* out_ = nullptr;
+  epcclComm_t comm_ = nullptr;
+  HandlePtr handle_, parent_;
+  std::shared_ptr<Interrupt> interrupt_;
+  bool blocking_ = true;
+};
+
+using MakingPtr = std::shared_ptr<Making>;
+
+/// `begin` may be empty. `run` does the work.
+Status submit_making(const MakingPtr& making, const std::function<void()>& begin,
+                     const std::function<Status()>& run) {
+  Job job;
+  job.begin = [making, begin] {
+    making->begin();
+    if (begin) begin();
+  };
+  job.run = [making, run] { return making->end(run()); };
+  job.cancel = [making] { making->cancel(); };
+  job.blocking = making->blocking();
+  return submit(std::move(job));
+}
+
+runtime::UniqueId to_unique_id(const epcclUniqueId& id) {
+  runtime::UniqueId unique_id;
+  static_assert(sizeof id.internal == sizeof unique_id.bytes);
+  std::memcpy(unique_id.bytes.data(), id.internal, unique_id.bytes.size());
+  return unique_id;
+}
+
+Status init(epcclComm_t* comm, int nranks, const epcclUniqueId& id, int rank,
+            const runtime::CommOptions& options, int device) {
+  if (comm == nullptr) return {Code::invalid_argument, "comm is NULL"};
+  *comm = nullptr;
+  if (nranks < 1) return error(Code::invalid_argument, "nranks {} is not positive", nranks);
+  EPCCL_TRY(check_rank("rank", rank, nranks));
+  EPCCL_ASSIGN(const MakingPtr making, Making::start(comm, options, device, nullptr));
+  making->show();
+  const Gathering gathering{to_unique_id(id), 0, rank, nranks};
+  return submit_making(making, {}, [making, gathering] { return making->join(gathering); });
+}
+
+Status init_with_config(epcclComm_t* comm, int nranks, const epcclUniqueId& id, int rank,
+                        const epcclConfig_t* config) {
+  if (comm == nullptr) return {Code::invalid_argument, "comm is NULL"};
+  *comm = nullptr;
+  EPCCL_ASSIGN(const runtime::CommOptions options, read_config(config));
+  return init(comm, nranks, id, rank, options, 0);
+}
+
+Status init_scalable(epcclComm_t* comm, int nranks, int rank, int ids, const epcclUniqueId* id,
+                     const epcclConfig_t* config) {
+  if (comm == nullptr) return {Code::invalid_argument, "newcomm is NULL"};
+  *comm = nullptr;
+  if (id == nullptr) return {Code::invalid_argument, "commIds is NULL"};
+  if (ids < 1 || ids > nranks)
+    return error(Code::invalid_argument, "nId {} is not in 1..nranks ({})", ids, nranks);
+  for (const epcclUniqueId& unused : std::span(id + 1, static_cast<size_t>(ids - 1)))
+    runtime::discard_unique_id(to_unique_id(unused));
+  return init_with_config(comm, nranks, *id, rank, config);
+}
+
+Status init_all(epcclComm_t* comms, int ndev, const int* devlist) {
+  if (comms == nullptr) return {Code::invalid_argument, "comms is NULL"};
+  if (ndev < 1) return error(Code::invalid_argument, "ndev {} is not positive", ndev);
+  for (int rank = 0; devlist != nullptr && rank < ndev; ++rank)
+    if (devlist[rank] < 0)
+      return error(Code::invalid_argument, "devlist[{}] is {}: not a device", rank, devlist[rank]);
+  EPCCL_ASSIGN(const runtime::UniqueId unique_id, runtime::create_unique_id());
+  epcclUniqueId id;
+  std::memcpy(id.internal, unique_id.bytes.data(), unique_id.bytes.size());
+  EPCCL_TRY(group_start());
+  for (int rank = 0; rank < ndev; ++rank)
+    static_cast<void>(
+        refuse(init(comms + rank, ndev, id, rank, {}, devlist != nullptr ? devlist[rank] : rank)));
+  Status status = group_end();
+  // All or none.
+  for (int rank = 0; !status.ok() && rank < ndev; ++rank) {
+    if (comms[rank] == nullptr) continue;
+    if (const auto handle = remove_handle(comms[rank], End::failed); handle.ok()) handle.value()->abort();
+    comms[rank] = nullptr;
+  }
+  return status;
+}
+
+/// The parent of a split or shrink, also where it can do nothing else any more.
+struct Parent {
+  HandlePtr handle;
+  CommPtr communicator;
+};
+
+Result<Parent> find_parent(epcclComm_t comm) {
+  EPCCL_ASSIGN(const HandlePtr handle, find_handle(comm));
+  EPCCL_ASSIGN(const CommPtr communicator, handle->communicator());
+  if (communicator->finalized())
+    return error(Code::invalid_usage, "rank {}: the communicator has been finalized", communicator->rank());
+  return Parent{handle, communicator};
+}
+
+Result<MakingPtr> start_child(const Parent& parent, epcclComm_t* newcomm, const epcclConfig_t* config) {
+  runtime::CommOptions options = parent.handle->options();
+  if (config != nullptr) {
+    EPCCL_ASSIGN(options, read_config(config));
+  }
+  return Making::start(newcomm, options, parent.handle->device(), parent.handle);
+}
+
+// Those of one colour, once all have said theirs.
+Result<std::optional<Gathering>> gather_split(runtime::Communicator& parent,
+                                              const std::vector<runtime::SplitChoice>& choices) {
+  const std::vector<int> members = runtime::split_members(choices, parent.rank());
+  if (members.empty()) return std::optional<Gathering>{};
+  EPCCL_ASSIGN(const Gathering gathering, parent.gather(members));
+  return std::optional(gathering);
+}
+
+Status run_split(const MakingPtr& making, runtime::Communicator& parent, uint64_t ticket,
+                 const runtime::SplitChoice& mine) {
+  Result<std::optional<Gathering>> gathering = std::optional<Gathering>{};
+  if (parent.revoked()) {
+    parent.pass(ticket);
+    EPCCL_ASSIGN(const auto choices, parent.exchange_choices_anew(mine, making->interrupt()));
+    gathering = gather_split(parent, choices);
+  } else {
+    // In turn: members count their gatherings, all in the same order.
+    EPCCL_TRY(parent.run(ticket, [&]() -> Status {
+      EPCCL_ASSIGN(const auto choices, parent.exchange_choices(mine));
+      gathering = gather_split(parent, choices);
+      return {};
+    }));
+  }
+  EPCCL_TRY(gathering.status());
+  return making->join(*gathering);
+}
+
+Status split(epcclComm_t comm, int color, int key, epcclComm_t* newcomm, const epcclConfig_t* config) {
+  if (newcomm == nullptr) return {Code::invalid_argument, "newcomm is NULL"};
+  *newcomm = nullptr;
+  EPCCL_ASSIGN(const Parent parent, find_parent(comm));
+  if (color < 0 && color != EPCCL_SPLIT_NOCOLOR)
+    return error(Code::invalid_argument, "color {} is neither >= 0 nor EPCCL_SPLIT_NOCOLOR ({})", color,
+                 EPCCL_SPLIT_NOCOLOR);
+  EPCCL_ASSIGN(const MakingPtr making, start_child(parent, newcomm, config));
+  if (color != EPCCL_SPLIT_NOCOLOR) making->show();
+  const runtime::SplitChoice mine{color, key};
+  const auto ticket = std::make_shared<uint64_t>();
+  return submit_making(
+      making, [parent, ticket] { *ticket = parent.communicator->take_ticket(); },
+      [making, parent, ticket, mine] { return run_split(making, *parent.communicator, *ticket, mine); });
+}
+
+Status check_excluded(std::span<const int> excluded, const runtime::Communicator& parent) {
+  for (const int rank : excluded) {
+    EPCCL_TRY(check_rank("excludeRanksList's", rank, parent.ranks()));
+    if (rank == parent.rank())
+      return error(Code::invalid_argument, "excludeRanksList has rank {}, which is this one", rank);
+  }
+  return {};
+}
+
+Status run_shrink(const MakingPtr& making, runtime::Communicator& parent, bool abort, uint64_t ticket,
+                  const std::vector<int>& members) {
+  if (abort) parent.end_work("in-flight work was ended by a shrink with EPCCL_SHRINK_ABORT");
+  Result<Gathering> gathering = Gathering{};
+  if (abort || parent.revoked()) {
+    if (!abort) parent.pass(ticket);
+    gathering = parent.gather(members);
+  } else {
+    // In turn: members count their gatherings, all in the same order.
+    Status healthy = parent.run(ticket, [&]() -> Status {
+      EPCCL_TRY(parent.check());
+      gathering = parent.gather(members);
+      return {};
+    });
+    EPCCL_TRY(std::move(healthy).with_context(
+        "this communicator has failed (EPCCL_SHRINK_ABORT shrinks it all the same)"));
+  }
+  EPCCL_TRY(gathering.status());
+  return making->join(*gathering);
+}
+
+Status shrink(epcclComm_t comm, const int* list, int count, epcclComm_t* newcomm, const epcclConfig_t* config,
+              int flags) {
+  if (newcomm == nullptr) return {Code::invalid_argument, "newcomm is NULL"};
+  *newcomm = nullptr;
+  EPCCL_ASSIGN(const Parent parent, find_parent(comm));
+  if (flags != EPCCL_SHRINK_DEFAULT && flags != EPCCL_SHRINK_ABORT)
+    return error(Code::invalid_argument,
+                 "shrinkFlags {} is neither EPCCL_SHRINK_DEFAULT nor EPCCL_SHRINK_ABORT", flags);
+  if (list == nullptr) return {Code::invalid_argument, "excludeRanksList is NULL"};
+  if (count < 1) return error(Code::invalid_argument, "excludeRanksCount {} is not positive", count);
+  const std::span excluded(list, static_cast<size_t>(count));
+  EPCCL_TRY(check_excluded(excluded, *parent.communicator));
+  EPCCL_ASSIGN(const MakingPtr making, start_child(parent, newcomm, config));
+  making->show();
+  const bool abort = flags == EPCCL_SHRINK_ABORT;
+  const auto ticket = std::make_shared<uint64_t>();
+  return submit_making(
+      making,
+      [parent, ticket, abort] {
+        if (!abort) *ticket = parent.communicator->take_ticket();
+      },
+      [making, parent, abort, ticket,
+       members = runtime::shrink_members(parent.communicator->ranks(), excluded)] {
+        return run_shrink(making, *parent.communicator, abort, *ticket, members);
+      });
+}
+
+}  // namespace
+}  // namespace epccl::api
+
+using namespace epccl::api;
+
+epcclResult_t epcclCommInitRank(epcclComm_t* comm, int nranks, epcclUniqueId commId, int rank) {
+  return guarded([&] { return refuse(init_with_config(comm, nranks, commId, rank, nullptr)); });
+}
+
+epcclResult_t epcclCommInitRankConfig(epcclComm_t* comm, int nranks, epcclUniqueId commId, int rank,
+                                      epcclConfig_t* config) {
+  return guarded([&] { return refuse(init_with_config(comm, nranks, commId, rank, config)); });
+}
+
+epcclResult_t epcclCommInitRankScalable(epcclComm_t* newcomm, int nranks, int myrank, int nId,
+                                        epcclUniqueId* commIds, epcclConfig_t* config) {
+  return guarded([&] { return refuse(init_scalable(newcomm, nranks, myrank, nId, commIds, config)); });
+}
+
+epcclResult_t epcclCommInitAll(epcclComm_t* comms, int ndev, const int* devlist) {
+  return guarded([&] { return refuse(init_all(comms, ndev, devlist)); });
+}
+
+epcclResult_t epcclCommSplit(epcclComm_t comm, int color, int key, epcclComm_t* newcomm,
+                             epcclConfig_t* config) {
+  return guarded([&] { return refuse(split(comm, color, key, newcomm, config)); });
+}
+
+epcclResult_t epcclCommShrink(epcclComm_t comm, int* excludeRanksList, int excludeRanksCount,
+                              epcclComm_t* newcomm, epcclConfig_t* config, int shrinkFlags) {
+  return guarded([&] {
+    return refuse(shrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
+  });
+}

@@ -1,0 +1,76 @@
+#include "api/simulate.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "api/last_error.hpp"
+
+namespace epccl::api {
+namespace {
+
+constexpr double unknown_link_rate = 10e9;
+
+/// One communicator's part of a group.
+struct Part {
+  double sending = 0, receiving = 0;  // which overlap
+  bool any_message = false, over_network = false;
+  double collectives = 0;
+};
+
+// As far as this rank can know: what its peers do with others is not in its group.
+void add_message(Part& part, const runtime::Communicator& communicator,
+                 const runtime::P2pOperation& operation) {
+  const algorithms::CostParameters& cost = communicator.cost();
+  const auto bytes = static_cast<double>(operation.bytes);
+  const bool remote = !communicator.cluster().same_node(communicator.rank(), operation.peer);
+  const double rate = cost.link_rate > 0 ? cost.link_rate : unknown_link_rate;
+  const double seconds =
+      remote ? cost.message_overhead + bytes / rate : cost.signal_latency + bytes / cost.copy_rate;
+  (operation.is_send ? part.sending : part.receiving) += seconds;
+  part.any_message = true;
+  part.over_network |= remote;
+}
+
+double seconds_of(const Part& part, const runtime::Communicator& communicator) {
+  double seconds = part.collectives;
+  if (part.any_message) seconds += std::max(part.sending, part.receiving);
+  if (part.over_network) seconds += communicator.cost().network_latency;
+  return seconds;
+}
+
+Status simulate_end(epcclSimInfo_t* given) {
+  if (given == nullptr) return {Code::invalid_argument, "simInfo is NULL"};
+  // Versioned by size; the time is in the first version.
+  if (given->size < sizeof(epcclSimInfo_t) || given->magic != EPCCL_SIM_INFO_MAGIC)
+    return error(Code::invalid_argument,
+                 "simInfo has size {} and magic {:#x}: use EPCCL_SIM_INFO_INITIALIZER", given->size,
+                 given->magic);
+  return group_simulate_end(given->estimatedTime);
+}
+
+}  // namespace
+
+Result<double> predict_group(std::span<const Item> items) {
+  std::map<const runtime::Communicator*, Part> parts;
+  for (const Item& item : items) {
+    Part& part = parts[item.communicator.get()];
+    if (const auto* operation = std::get_if<runtime::P2pOperation>(&item.what)) {
+      add_message(part, *item.communicator, *operation);
+    } else {
+      if (!item.predict)
+        return Status(Code::invalid_usage, "the group has a call that the cost model cannot predict");
+      part.collectives += item.predict();
+    }
+  }
+  double longest = 0;
+  for (const auto& [communicator, part] : parts) longest = std::max(longest, seconds_of(part, *communicator));
+  return longest;
+}
+
+}  // namespace epccl::api
+
+using namespace epccl::api;
+
+epcclResult_t epcclGroupSimulateEnd(epcclSimInfo_t* simInfo) {
+  return guarded([&] { return simulate_end(simInfo); });
+}

@@ -1,0 +1,60 @@
+#include "runtime/comm/regroup.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+namespace epccl::runtime {
+namespace {
+
+// FNV-1a.
+uint64_t session_number(const std::vector<int>& members, uint64_t time) {
+  uint64_t hash = 0xcbf29ce484222325;
+  const auto add = [&hash](uint64_t value) {
+    for (int byte = 0; byte < 8; ++byte) hash = (hash ^ (value >> (8 * byte) & 0xff)) * 0x100000001b3;
+  };
+  for (const int member : members) add(static_cast<uint64_t>(member));
+  add(time);
+  return hash;
+}
+
+}  // namespace
+
+std::vector<int> split_members(std::span<const SplitChoice> choices, int rank) {
+  const int32_t color = choices[static_cast<size_t>(rank)].color;
+  std::vector<int> members;
+  if (color == no_color) return members;
+  for (size_t each = 0; each < choices.size(); ++each)
+    if (choices[each].color == color) members.push_back(static_cast<int>(each));
+  std::ranges::stable_sort(members, {}, [&](int member) { return choices[static_cast<size_t>(member)].key; });
+  return members;
+}
+
+std::vector<int> shrink_members(int ranks, std::span<const int> excluded) {
+  std::vector<int> members;
+  for (int rank = 0; rank < ranks; ++rank)
+    if (std::ranges::find(excluded, rank) == excluded.end()) members.push_back(rank);
+  return members;
+}
+
+Result<Gathering> Regroup::gather(const std::vector<int>& members) {
+  const std::lock_guard lock(mutex_);
+  const int host = members.front();
+  const UniqueId& id = meeting_points_[static_cast<size_t>(host)];
+  const auto position = std::ranges::find(members, rank_);
+  if (position == members.end())
+    return error(Code::internal_error, "rank {} is not among those that are to meet", rank_);
+  if (id.bytes == UniqueId{}.bytes)
+    return error(
+        Code::system_error,
+        "rank {}: rank {}, the first of the new communicator, could open no address for others to meet at",
+        rank_, host);
+  if (host == rank_) own_->serve();
+  Gathering gathering;
+  gathering.id = id;
+  gathering.session = session_number(members, ++gatherings_[members]);
+  gathering.rank = static_cast<int>(position - members.begin());
+  gathering.ranks = static_cast<int>(members.size());
+  return gathering;
+}
+
+}  // namespace epccl::runtime

@@ -1,0 +1,59 @@
+// A new communicator out of ranks of an old one: who belongs to it, and where they meet.
+//
+// They meet at the meeting point of the first of them, never through what first brought the old communicator together: its
+// process may be among the dead.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/status.hpp"
+#include "runtime/bootstrap/meeting_point.hpp"
+#include "topology/cluster.hpp"
+
+namespace epccl::runtime {
+
+inline constexpr int32_t no_color = -1;
+
+/// What a rank says in a split.
+struct SplitChoice {
+  int32_t color = no_color;
+  int32_t key = 0;
+};
+
+/// The old ranks with the colour of `rank`, in the order of their new ranks: by key, then by old rank. Empty without a colour.
+std::vector<int> split_members(std::span<const SplitChoice> choices, int rank);
+
+/// The ranks [0, ranks) that are not excluded, in order.
+std::vector<int> shrink_members(int ranks, std::span<const int> excluded);
+
+/// Where ranks come together to make a communicator, and as what.
+struct Gathering {
+  UniqueId id;
+  uint64_t session = 0;
+  int rank = 0, ranks = 1;
+};
+
+/// Any thread.
+class Regroup {
+ public:
+  /// `own` may be null: then nobody can meet here.
+  Regroup(int rank, MeetingPoint* own, const std::vector<UniqueId>& meeting_points)
+      : rank_(rank), own_(own), meeting_points_(meeting_points) {}
+
+  /// Where `members` meet, this rank among them; opens the door where it is here. Every member asks equally often for the
+  /// same members: each time is another gathering.
+  Result<Gathering> gather(const std::vector<int>& members);
+
+ private:
+  const int rank_;
+  MeetingPoint* const own_;
+  const std::vector<UniqueId>& meeting_points_;  // by rank
+  std::mutex mutex_;
+  std::map<std::vector<int>, uint64_t> gatherings_;  // so far
+};
+
+}  // namespace epccl::runtime

@@ -1,0 +1,208 @@
+// The survivors of a death go on without the dead.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "exchange.hpp"
+#include "ranks.hpp"
+
+namespace epccl::tests {
+namespace {
+
+struct Case {
+  std::vector<int> ranks_per_node;
+  std::vector<int> dead;
+};
+
+void PrintTo(const Case& each, std::ostream* out) {
+  *out << each.ranks_per_node.size() << " nodes, dead:";
+  for (const int rank : each.dead) *out << " " << rank;
+}
+
+bool contains(const std::vector<int>& list, int rank) {
+  return std::find(list.begin(), list.end(), rank) != list.end();
+}
+
+int new_rank(const std::vector<int>& gone, int rank) {
+  return rank -
+         static_cast<int>(std::count_if(gone.begin(), gone.end(), [&](int each) { return each < rank; }));
+}
+
+void expect_works(epcclComm_t comm, int rank, int ranks) {
+  const Place place = place_in(comm);
+  EXPECT_EQ(place.rank, rank);
+  EXPECT_EQ(place.ranks, ranks);
+  for (const size_t count : {10, 100'000}) {
+    Exchange exchange(rank, ranks, count);
+    EXPECT_EQ(exchange.start(comm), epcclSuccess) << epcclGetLastError(comm);
+    EXPECT_EQ(exchange.wrong(), 0U);
+  }
+}
+
+class Shrink : public testing::TestWithParam<Case> {};
+
+// Rank 0's process holds the rendezvous of the parent.
+INSTANTIATE_TEST_SUITE_P(Deaths, Shrink,
+                         testing::Values(Case{{2}, {1}}, Case{{3}, {0}}, Case{{4}, {1, 3}}, Case{{4}, {0, 1}},
+                                         Case{{2, 2}, {2}}, Case{{2, 2}, {0}}, Case{{4, 4}, {0, 5, 6}},
+                                         Case{{2, 2}, {0, 1}}));
+
+TEST_P(Shrink, AfterAKillGivesTheSurvivorsANewCommunicator) {
+  const std::vector<int>& dead = GetParam().dead;
+  run_ranks({GetParam().ranks_per_node, {{"EPCCL_TIMEOUT", "20"}}, dead}, [&](const RankContext& context) {
+    const Comm comm(context);
+    Exchange before(context.rank, context.ranks, 100);
+    ASSERT_EQ(before.start(comm), epcclSuccess);
+    if (contains(dead, context.rank)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      kill(getpid(), SIGKILL);
+    }
+    epcclResult_t result = epcclSuccess;
+    while (result == epcclSuccess) result = Exchange(context.rank, context.ranks, 100).start(comm);
+    EXPECT_EQ(result, epcclRemoteError) << epcclGetLastError(comm);
+
+    epcclComm_t rest = nullptr;
+    std::vector<int> excluded(dead.rbegin(), dead.rend());  // in any order
+    ASSERT_EQ(epcclCommShrink(comm, excluded.data(), static_cast<int>(excluded.size()), &rest, nullptr,
+                              EPCCL_SHRINK_ABORT),
+              epcclSuccess)
+        << epcclGetLastError(comm);
+    const int ranks = context.ranks - static_cast<int>(dead.size());
+    expect_works(rest, new_rank(dead, context.rank), ranks);
+    // And so on: the new one can be split.
+    epcclComm_t all = nullptr;
+    ASSERT_EQ(epcclCommSplit(rest, 0, 0, &all, nullptr), epcclSuccess) << epcclGetLastError(rest);
+    EXPECT_EQ(epcclCommDestroy(rest), epcclSuccess);
+    expect_works(all, new_rank(dead, context.rank), ranks);
+    EXPECT_EQ(epcclCommDestroy(all), epcclSuccess);
+  });
+}
+
+// Nobody died: the excluded rank does something else meanwhile, and the parent goes on as before.
+TEST(ShrinkDefault, LeavesTheParentUsable) {
+  run_ranks({{2, 2}, {}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    for (int excluded = 0; excluded < context.ranks; ++excluded) {
+      epcclComm_t rest = nullptr;
+      if (excluded != context.rank) {
+        ASSERT_EQ(epcclCommShrink(comm, &excluded, 1, &rest, nullptr, EPCCL_SHRINK_DEFAULT), epcclSuccess)
+            << epcclGetLastError(comm);
+        expect_works(rest, new_rank({excluded}, context.rank), 3);
+      }
+      expect_works(comm, context.rank, context.ranks);
+      if (rest != nullptr) {
+        EXPECT_EQ(epcclCommDestroy(rest), epcclSuccess);
+      }
+    }
+    epcclComm_t all = nullptr;
+    ASSERT_EQ(epcclCommSplit(comm, 0, 0, &all, nullptr), epcclSuccess) << epcclGetLastError(comm);
+    expect_works(all, context.rank, context.ranks);
+    EXPECT_EQ(epcclCommDestroy(all), epcclSuccess);
+  });
+}
+
+TEST(ShrinkDefault, IsRefusedWhereTheParentHasFailed) {
+  run_ranks({{3}, {{"EPCCL_TIMEOUT", "20"}}, {2}}, [](const RankContext& context) {
+    const Comm comm(context);
+    ASSERT_EQ(Exchange(context.rank, 3, 10).start(comm), epcclSuccess);
+    if (context.rank == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      kill(getpid(), SIGKILL);
+    }
+    while (Exchange(context.rank, 3, 10).start(comm) == epcclSuccess) continue;
+    int dead = 2;
+    epcclComm_t rest = nullptr;
+    EXPECT_EQ(epcclCommShrink(comm, &dead, 1, &rest, nullptr, EPCCL_SHRINK_DEFAULT), epcclRemoteError);
+    EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "EPCCL_SHRINK_ABORT"), nullptr)
+        << epcclGetLastError(nullptr);
+    EXPECT_EQ(rest, nullptr);
+    ASSERT_EQ(epcclCommShrink(comm, &dead, 1, &rest, nullptr, EPCCL_SHRINK_ABORT), epcclSuccess)
+        << epcclGetLastError(nullptr);
+    expect_works(rest, context.rank, 2);
+    EXPECT_EQ(epcclCommDestroy(rest), epcclSuccess);
+  });
+}
+
+// A rank blocks in a collective that cannot end; another thread of it shrinks. The others are not in that collective.
+TEST(ShrinkAbort, EndsWhatIsInFlightOnTheParent) {
+  run_ranks({{3}, {{"EPCCL_TIMEOUT", "20"}}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    if (context.rank == 2) {
+      // Lives, and is excluded.
+      epcclResult_t failure = epcclSuccess;
+      while (failure == epcclSuccess) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        ASSERT_EQ(epcclCommGetAsyncError(comm, &failure), epcclSuccess);
+      }
+      EXPECT_EQ(failure, epcclRemoteError);
+      return;
+    }
+    epcclStream_t stream = nullptr;
+    ASSERT_EQ(epcclStreamCreate(&stream), epcclSuccess);
+    Exchange exchange(context.rank, 3, 1000);
+    if (context.rank == 0) {
+      EXPECT_EQ(exchange.start(comm, stream), epcclSuccess);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    int excluded = 2;
+    epcclComm_t rest = nullptr;
+    ASSERT_EQ(epcclCommShrink(comm, &excluded, 1, &rest, nullptr, EPCCL_SHRINK_ABORT), epcclSuccess)
+        << epcclGetLastError(nullptr);
+    EXPECT_EQ(epcclStreamSynchronize(stream), context.rank == 0 ? epcclRemoteError : epcclSuccess);
+    expect_works(rest, context.rank, 2);
+    EXPECT_NE(Exchange(context.rank, 3, 1).start(comm), epcclSuccess);  // the parent is over
+    EXPECT_EQ(epcclCommDestroy(rest), epcclSuccess);
+    EXPECT_EQ(epcclStreamDestroy(stream), epcclSuccess);
+  });
+}
+
+// Not all the dead were excluded: an error within the timeout that names who is missing, then a better list.
+TEST(ShrinkAgain, WithAnotherListAfterAFailure) {
+  run_ranks({{4}, {{"EPCCL_TIMEOUT", "2"}}, {0, 2}}, [](const RankContext& context) {
+    const Comm comm(context);
+    ASSERT_EQ(Exchange(context.rank, 4, 10).start(comm), epcclSuccess);
+    if (context.rank % 2 == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      kill(getpid(), SIGKILL);
+    }
+    while (Exchange(context.rank, 4, 10).start(comm) == epcclSuccess) continue;
+    int dead[] = {0, 2};
+    epcclComm_t rest = nullptr;
+    // Without rank 0 only: rank 1 waits for rank 2.
+    EXPECT_EQ(epcclCommShrink(comm, dead, 1, &rest, nullptr, EPCCL_SHRINK_ABORT), epcclRemoteError);
+    EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "missing: 1"), nullptr) << epcclGetLastError(nullptr);
+    // Without rank 2 only: the place to meet would be rank 0's.
+    EXPECT_EQ(epcclCommShrink(comm, dead + 1, 1, &rest, nullptr, EPCCL_SHRINK_ABORT), epcclRemoteError);
+    EXPECT_EQ(rest, nullptr);
+    ASSERT_EQ(epcclCommShrink(comm, dead, 2, &rest, nullptr, EPCCL_SHRINK_ABORT), epcclSuccess)
+        << epcclGetLastError(nullptr);
+    expect_works(rest, context.rank / 2, 2);
+    EXPECT_EQ(epcclCommDestroy(rest), epcclSuccess);
+  });
+}
+
+TEST(ShrinkMisuse, IsRefused) {
+  run_ranks({{1}, {}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    epcclComm_t rest = nullptr;
+    int own = 0, other = 5;
+    EXPECT_EQ(epcclCommShrink(comm, &own, 1, &rest, nullptr, EPCCL_SHRINK_DEFAULT), epcclInvalidArgument);
+    EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "which is this one"), nullptr)
+        << epcclGetLastError(nullptr);
+    EXPECT_EQ(epcclCommShrink(comm, &other, 1, &rest, nullptr, EPCCL_SHRINK_DEFAULT), epcclInvalidArgument);
+    EXPECT_EQ(epcclCommShrink(comm, nullptr, 1, &rest, nullptr, EPCCL_SHRINK_DEFAULT), epcclInvalidArgument);
+    EXPECT_EQ(epcclCommShrink(comm, &other, 0, &rest, nullptr, EPCCL_SHRINK_DEFAULT), epcclInvalidArgument);
+    EXPECT_EQ(epcclCommShrink(comm, &other, 1, &rest, nullptr, 7), epcclInvalidArgument);
+    EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "shrinkFlags 7"), nullptr)
+        << epcclGetLastError(nullptr);
+    EXPECT_EQ(epcclCommShrink(comm, &other, 1, nullptr, nullptr, EPCCL_SHRINK_DEFAULT), epcclInvalidArgument);
+    EXPECT_EQ(Exchange(0, 1, 1).start(comm), epcclSuccess);
+  });
+}
+
+}  // namespace
+}  // namespace epccl::tests

@@ -1,0 +1,136 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "exchange.hpp"
+#include "ranks.hpp"
+
+namespace epccl::tests {
+namespace {
+
+class Split : public testing::TestWithParam<std::vector<int>> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, Split,
+                         testing::Values(std::vector{2}, std::vector{5}, std::vector{2, 2},
+                                         std::vector{4, 4}));
+
+void expect_works(epcclComm_t comm, int rank, int ranks) {
+  const Place place = place_in(comm);
+  EXPECT_EQ(place.rank, rank);
+  EXPECT_EQ(place.ranks, ranks);
+  Exchange exchange(rank, ranks, 2000);
+  EXPECT_EQ(exchange.start(comm), epcclSuccess) << epcclGetLastError(comm);
+  EXPECT_EQ(exchange.wrong(), 0U);
+}
+
+TEST_P(Split, GathersRanksOfAColorOrderedByKeyThenRank) {
+  run_ranks({GetParam(), {}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    // Two colours, ranks in reverse.
+    const int color = context.rank % 2;
+    const int size = (context.ranks + 1 - color) / 2;
+    epcclComm_t half = nullptr;
+    ASSERT_EQ(epcclCommSplit(comm, color, -context.rank, &half, nullptr), epcclSuccess)
+        << epcclGetLastError(comm);
+    expect_works(half, size - 1 - context.rank / 2, size);
+    // Equal keys: the old order.
+    epcclComm_t again = nullptr;
+    ASSERT_EQ(epcclCommSplit(comm, 7, 0, &again, nullptr), epcclSuccess) << epcclGetLastError(comm);
+    expect_works(again, context.rank, context.ranks);
+    expect_works(comm, context.rank, context.ranks);
+    EXPECT_EQ(epcclCommDestroy(again), epcclSuccess);
+    EXPECT_EQ(epcclCommDestroy(half), epcclSuccess);
+  });
+}
+
+TEST_P(Split, LeavesOutRanksWithoutColor) {
+  run_ranks({GetParam(), {}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    const bool out = context.rank == 0;
+    auto* part = reinterpret_cast<epcclComm_t>(1);
+    ASSERT_EQ(epcclCommSplit(comm, out ? EPCCL_SPLIT_NOCOLOR : 3, 0, &part, nullptr), epcclSuccess)
+        << epcclGetLastError(comm);
+    if (out) {
+      EXPECT_EQ(part, nullptr);
+    } else {
+      expect_works(part, context.rank - 1, context.ranks - 1);
+    }
+    expect_works(comm, context.rank, context.ranks);
+    if (!out) {
+      EXPECT_EQ(epcclCommDestroy(part), epcclSuccess);
+    }
+  });
+}
+
+// A child lives on without its parent, and can be split itself.
+TEST(SplitChild, OutlivesItsParent) {
+  run_ranks({{4}, {}, {}}, [](const RankContext& context) {
+    epcclComm_t child = nullptr, grandchild = nullptr;
+    {
+      const Comm comm(context);
+      ASSERT_EQ(epcclCommSplit(comm, 0, -context.rank, &child, nullptr), epcclSuccess);
+    }
+    expect_works(child, 3 - context.rank, 4);
+    ASSERT_EQ(epcclCommSplit(child, context.rank / 2, context.rank, &grandchild, nullptr), epcclSuccess)
+        << epcclGetLastError(child);
+    EXPECT_EQ(epcclCommDestroy(child), epcclSuccess);
+    expect_works(grandchild, context.rank % 2, 2);
+    EXPECT_EQ(epcclCommDestroy(grandchild), epcclSuccess);
+  });
+}
+
+TEST(SplitMany, TimesTheSameRanksMeetAnew) {
+  run_ranks({{3}, {}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    std::vector<epcclComm_t> children(6);
+    for (epcclComm_t& child : children)
+      ASSERT_EQ(epcclCommSplit(comm, 0, 0, &child, nullptr), epcclSuccess) << epcclGetLastError(comm);
+    for (epcclComm_t child : children) expect_works(child, context.rank, 3);
+    for (epcclComm_t child : children) EXPECT_EQ(epcclCommDestroy(child), epcclSuccess);
+  });
+}
+
+TEST(SplitConfig, IsTheParentsUnlessOneIsGiven) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    const Comm comm(context, "flat");
+    epcclComm_t child = nullptr;
+    epcclConfig_t config = EPCCL_CONFIG_INITIALIZER;
+    config.algorithm = "nonsense";
+    EXPECT_EQ(epcclCommSplit(comm, 0, 0, &child, &config), epcclInvalidArgument);
+    EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "nonsense"), nullptr) << epcclGetLastError(nullptr);
+    EXPECT_EQ(child, nullptr);
+    // The parent was not harmed.
+    expect_works(comm, context.rank, 2);
+  });
+}
+
+TEST(SplitDisagreement, WithAnotherCallIsNamed) {
+  run_ranks({{2}, {{"EPCCL_TIMEOUT", "20"}}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    if (context.rank == 0) {
+      epcclComm_t child = nullptr;
+      EXPECT_NE(epcclCommSplit(comm, 0, 0, &child, nullptr), epcclSuccess);
+      EXPECT_EQ(child, nullptr);
+    } else {
+      Exchange exchange(1, 2, 100);
+      EXPECT_NE(exchange.start(comm), epcclSuccess);
+    }
+    EXPECT_NE(std::strstr(epcclGetLastError(comm), "split"), nullptr) << epcclGetLastError(comm);
+    EXPECT_NE(std::strstr(epcclGetLastError(comm), "alltoall"), nullptr) << epcclGetLastError(comm);
+  });
+}
+
+TEST(SplitMisuse, IsRefused) {
+  run_ranks({{1}, {}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    epcclComm_t child = nullptr;
+    EXPECT_EQ(epcclCommSplit(comm, 0, 0, nullptr, nullptr), epcclInvalidArgument);
+    EXPECT_EQ(epcclCommSplit(nullptr, 0, 0, &child, nullptr), epcclInvalidArgument);
+    EXPECT_EQ(epcclCommSplit(comm, -2, 0, &child, nullptr), epcclInvalidArgument);
+    EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "color -2"), nullptr) << epcclGetLastError(nullptr);
+    EXPECT_EQ(epcclCommFinalize(comm), epcclSuccess);
+    EXPECT_EQ(epcclCommSplit(comm, 0, 0, &child, nullptr), epcclInvalidUsage);
+  });
+}
+
+}  // namespace
+}  // namespace epccl::tests
