@@ -116,7 +116,7 @@ void layout_for_combine(benchmark::State& state) {
   const auto sources = told.read(setting);
   const ep::NodeSlots slots(setting.cluster, setting.experts, 0, flat_rules(tokens), sources);
   const ep::LayoutView layout{setting.cluster, setting.experts, 0, ep::Strategy::dedup, own, slots, sources};
-  auto exchange = ep::make_exchange(layout);
+  auto exchange = ep::make_exchange(layout).value();
   for (auto _ : state) ep::add_sums(layout, exchange);
   state.SetItemsProcessed(state.iterations() * tokens * k);
 }

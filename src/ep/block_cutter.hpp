@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -26,14 +27,29 @@ class BlockCutter {
   }
   uint32_t first_token(uint32_t block) const { return block * block_tokens_; }
 
-  /// Where each block begins among `tokens`, ascending; and their end.
-  std::vector<uint32_t> cut(std::span<const uint32_t> tokens) const {
-    // No branches: where a block ends among random tokens is as good as random. A block's end is written with its last token;
-    // one without tokens ends where the one before does.
-    std::vector<uint32_t> begin(blocks_ + 1, 0);
-    for (uint32_t i = 0; i < tokens.size(); ++i) begin[block_of(tokens[i]) + 1] = i + 1;
-    for (size_t block = 1; block <= blocks_; ++block) begin[block] = std::max(begin[block], begin[block - 1]);
+  /// Where each block begins in a list of `count` tokens, ascending, whose i-th is in block block_of(i); and their end.
+  template <typename BlockOf>
+  std::vector<uint32_t> cut(size_t count, BlockOf block_of) const {
+    // A branch for gaps only: where a block ends among random tokens is as good as random. Each token writes the begin of the
+    // two blocks behind its own, as if it were the last before them.
+    constexpr uint64_t one = uint64_t{1} << 32 | 1;  // for two numbers that are stored together
+    std::vector<uint32_t> begin(blocks_ + 2, 0);
+    uint32_t* const out = begin.data();
+    size_t known = 0;
+    uint64_t numbers = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const size_t block = block_of(i);
+      if (block > known) std::fill(out + known + 1, out + block + 1, static_cast<uint32_t>(i));
+      numbers += one;
+      std::memcpy(out + block + 1, &numbers, sizeof numbers);
+      known = block + 2;
+    }
+    if (known < blocks_) std::fill(out + known + 1, out + blocks_ + 1, static_cast<uint32_t>(count));
+    begin.resize(blocks_ + 1);
     return begin;
+  }
+  std::vector<uint32_t> cut(std::span<const uint32_t> tokens) const {
+    return cut(tokens.size(), [&](size_t i) { return block_of(tokens[i]); });
   }
 
   /// The same where every token is in the list.

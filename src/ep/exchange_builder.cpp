@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "ep/block_cutter.hpp"
@@ -40,15 +41,44 @@ class ExchangeBuilder {
   explicit ExchangeBuilder(const LayoutView& layout)
       : layout_(layout), cluster_(layout.cluster), slots_(layout.slots) {}
 
-  TokenExchange build() && {
+  Result<TokenExchange> build() && {
+    if (!layout_.fixed()) tables_->rows.reserve(most_rows());
     add_outgoing();
     add_incoming();
     exchange_.own = relayed(layout_.own());
+    if (damaged_)
+      return error(
+          Code::remote_error,
+          "the layout message of rank {} is damaged: a token for a rank is not among those for its node",
+          *damaged_);
     exchange_.tables = tables_;
     return std::move(exchange_);
   }
 
  private:
+  /// Of a token, in the stream at hand.
+  struct Place {
+    static constexpr uint32_t nowhere = UINT32_MAX;
+    uint32_t row = nowhere;
+    uint32_t block = 0;
+  };
+
+  /// Places that all lists together have.
+  size_t most_rows() const {
+    const auto listed = [this](const RankRows& rows) {
+      return slots_.by_expert() ? 2 * rows.entries.size() : rows.tokens.size();
+    };
+    size_t most = 0;
+    for (int rank = 0; rank < cluster_.ranks(); ++rank) {
+      const RankRows own = layout_.routing.to_rank(rank);
+      most += cluster_.node_of(rank) == layout_.node() ? listed(own) : own.tokens.size();
+    }
+    for (const SourceLayout& source : layout_.sources)
+      if (source.relayed || layout_.strategy == Strategy::flat)
+        for (const RankRows& rows : source.rows) most += listed(rows);
+    return most;
+  }
+
   uint32_t add_list(std::span<const uint32_t> list) {
     const auto at = static_cast<uint32_t>(tables_->rows.size());
     tables_->rows.insert(tables_->rows.end(), list.begin(), list.end());
@@ -79,12 +109,16 @@ class ExchangeBuilder {
     stream.source = layout_.rank;
     stream.relay = relay;
     stream.blocks = blocks_of(layout_.rank, tokens, layout_.strategy == Strategy::gather);
-    if (layout_.strategy != Strategy::gather) {
-      stream.tokens = add_places(stream.blocks.places());
-      layout_.for_each_row(layout_.rank, tokens,
-                           [&](uint32_t token, uint32_t row) { tables_->rows[stream.tokens + row] = token; });
-    }
+    if (layout_.strategy != Strategy::gather) stream.tokens = add_sent_tokens(stream.blocks, tokens);
     exchange_.outgoing.push_back(std::move(stream));
+  }
+
+  uint32_t add_sent_tokens(const Blocks& blocks, std::span<const uint32_t> tokens) {
+    if (!layout_.fixed()) return add_list(tokens);
+    const uint32_t list = add_places(blocks.places());
+    layout_.for_each_row(layout_.rank, tokens,
+                         [&](uint32_t token, uint32_t row) { tables_->rows[list + row] = token; });
+    return list;
   }
 
   void add_outgoing() {
@@ -128,41 +162,74 @@ class ExchangeBuilder {
     TokenStream stream;
     stream.source = from.source;
     stream.relay = layout_.rank;
-    stream.blocks = blocks_of(from.source, from.tokens, from.every_token);
-    row_of_.resize(std::max<size_t>(row_of_.size(), layout_.header(from.source).tokens));
-    layout_.for_each_row(from.source, from.tokens,
-                         [this](uint32_t token, uint32_t row) { row_of_[token] = row; });
     const BlockCutter cut = layout_.cutter(from.source);
+    stream.blocks = layout_.fixed() ? number_fixed_rows(from) : number_rows(from, cut);
     for (size_t i = 0; i < from.served.size(); ++i) {
       const size_t local = from.first_local + i;
       const RankRows& rows = from.served[i];
       if (rows.tokens.empty() && !layout_.fixed()) continue;
       if (slots_.by_expert())
-        stream.deliveries.push_back(delivery_by_expert(from.source, local, rows, from.every_token, cut));
+        stream.deliveries.push_back(delivery_by_expert(from.source, local, rows, cut));
       else if (layout_.fixed())
-        stream.deliveries.push_back(fixed_delivery_by_token(from.source, local, rows, from.every_token, cut));
+        stream.deliveries.push_back(fixed_delivery_by_token(from.source, local, rows, cut));
       else
-        stream.deliveries.push_back(delivery_by_token(from.source, local, rows, from.every_token, cut));
+        stream.deliveries.push_back(delivery_by_token(from.source, local, rows, cut));
     }
     return stream;
   }
 
-  uint32_t row_of(uint32_t token, bool every_token) const { return every_token ? token : row_of_[token]; }
+  /// Notes where the stream's tokens are. Returns its blocks.
+  Blocks number_rows(const LayoutView::Relayed& from, const BlockCutter& cut) {
+    const uint32_t tokens = layout_.header(from.source).tokens;
+    places_.resize(std::max<size_t>(places_.size(), tokens));
+    Place* const places = places_.data();
+    if (from.every_token) {
+      for (uint32_t token = 0; token < tokens; ++token) places[token] = {token, cut.block_of(token)};
+      return {cut.cut_all()};
+    }
+    std::fill_n(places, tokens, Place{});
+    return {cut.cut(from.tokens.size(), [&](size_t row) {
+      const uint32_t token = from.tokens[row], block = cut.block_of(token);
+      places[token] = {static_cast<uint32_t>(row), block};
+      return block;
+    })};
+  }
 
-  Delivery delivery_by_token(int source, size_t local, const RankRows& rows, bool every_token,
-                             const BlockCutter& cut) {
-    Delivery delivery{layout_.members()[local],
-                      add_places(static_cast<uint32_t>(rows.tokens.size())),
-                      plan::Step::no_list,
-                      slots_.first_row(source, local),
-                      {cut.cut(rows.tokens)}};
-    uint32_t* out = tables_->rows.data() + delivery.rows;
-    for (const uint32_t token : rows.tokens) *out++ = row_of(token, every_token);
+  Blocks number_fixed_rows(const LayoutView::Relayed& from) {
+    const uint32_t tokens = layout_.header(from.source).tokens;
+    places_.resize(std::max<size_t>(places_.size(), tokens));
+    if (from.every_token)
+      for (uint32_t token = 0; token < tokens; ++token) places_[token].row = token;
+    else
+      layout_.for_each_row(from.source, from.tokens,
+                           [this](uint32_t token, uint32_t row) { places_[token].row = row; });
+    return blocks_of(from.source, from.tokens, from.every_token);
+  }
+
+  /// `rows`: some of the stream's rows, or'ed.
+  void check_rows(int source, uint32_t rows) {
+    if (rows == Place::nowhere && !damaged_) damaged_ = source;
+  }
+
+  Delivery delivery_by_token(int source, size_t local, const RankRows& rows, const BlockCutter& cut) {
+    Delivery delivery;
+    delivery.rank = layout_.members()[local];
+    delivery.rows = add_places(static_cast<uint32_t>(rows.tokens.size()));
+    delivery.first_slot = slots_.first_row(source, local);
+    uint32_t* const out = tables_->rows.data() + delivery.rows;
+    const Place* const places = places_.data();
+    uint32_t seen = 0;
+    delivery.blocks.begin = cut.cut(rows.tokens.size(), [&](size_t i) {
+      const Place place = places[rows.tokens[i]];
+      out[i] = place.row;
+      seen |= place.row;
+      return place.block;
+    });
+    check_rows(source, seen);
     return delivery;
   }
 
-  Delivery fixed_delivery_by_token(int source, size_t local, const RankRows& rows, bool every_token,
-                                   const BlockCutter& cut) {
+  Delivery fixed_delivery_by_token(int source, size_t local, const RankRows& rows, const BlockCutter& cut) {
     Delivery delivery;
     delivery.rank = layout_.members()[local];
     delivery.rows = add_places(cut.tokens());
@@ -171,36 +238,37 @@ class ExchangeBuilder {
     uint32_t slot = slots_.first_row(source, local);
     for (const uint32_t token : rows.tokens) {
       const uint32_t place = list.take(token);
-      tables_->rows[delivery.rows + place] = row_of(token, every_token);
+      tables_->rows[delivery.rows + place] = places_[token].row;
       tables_->rows[delivery.slots + place] = slot++;
     }
     delivery.blocks = std::move(list).blocks();
     return delivery;
   }
 
-  Delivery delivery_by_expert(int source, size_t local, const RankRows& rows, bool every_token,
-                              const BlockCutter& cut) {
-    if (layout_.fixed()) return fixed_delivery_by_expert(source, local, rows, every_token, cut);
+  Delivery delivery_by_expert(int source, size_t local, const RankRows& rows, const BlockCutter& cut) {
+    if (layout_.fixed()) return fixed_delivery_by_expert(source, local, rows, cut);
     Delivery delivery;
     delivery.rank = layout_.members()[local];
     listed_.clear();
     slots_listed_.clear();
+    uint32_t seen = 0;
     for_each_entry(slots_, source, local, layout_.experts.first(delivery.rank), rows,
                    [&](uint32_t row, uint32_t slot, Entry) {
                      if (slot == NodeSlots::dropped) return;
                      const uint32_t token = rows.tokens[row];
+                     seen |= places_[token].row;
                      cut.before(token, static_cast<uint32_t>(listed_.size()), delivery.blocks.begin);
-                     listed_.push_back(row_of(token, every_token));
+                     listed_.push_back(places_[token].row);
                      slots_listed_.push_back(slot);
                    });
     cut.finish(static_cast<uint32_t>(listed_.size()), delivery.blocks.begin);
+    check_rows(source, seen);
     delivery.rows = add_list(listed_);
     delivery.slots = add_list(slots_listed_);
     return delivery;
   }
 
-  Delivery fixed_delivery_by_expert(int source, size_t local, const RankRows& rows, bool every_token,
-                                    const BlockCutter& cut) {
+  Delivery fixed_delivery_by_expert(int source, size_t local, const RankRows& rows, const BlockCutter& cut) {
     Delivery delivery;
     delivery.rank = layout_.members()[local];
     FixedList list(*tables_, cut, slots_.rules().max_topk);
@@ -210,7 +278,7 @@ class ExchangeBuilder {
                    [&](uint32_t row, uint32_t slot, Entry) {
                      if (slot == NodeSlots::dropped) return;
                      const uint32_t place = list.take(rows.tokens[row]);
-                     tables_->rows[delivery.rows + place] = row_of(rows.tokens[row], every_token);
+                     tables_->rows[delivery.rows + place] = places_[rows.tokens[row]].row;
                      tables_->rows[delivery.slots + place] = slot;
                    });
     delivery.blocks = std::move(list).blocks();
@@ -222,7 +290,8 @@ class ExchangeBuilder {
   const NodeSlots& slots_;
   TokenExchange exchange_;
   std::shared_ptr<plan::RowTables> tables_ = std::make_shared<plan::RowTables>();
-  std::vector<uint32_t> row_of_;  // of a stream, by token
+  std::vector<Place> places_;   // by token
+  std::optional<int> damaged_;  // a source that contradicts itself
   std::vector<uint32_t> listed_, slots_listed_;
 };
 
@@ -242,7 +311,7 @@ LayoutView::Relayed LayoutView::own() const {
   return own;
 }
 
-TokenExchange make_exchange(const LayoutView& layout) {
+Result<TokenExchange> make_exchange(const LayoutView& layout) {
   return ExchangeBuilder(layout).build();
 }
 

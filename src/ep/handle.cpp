@@ -220,7 +220,7 @@ Status Handle::update(const TopK& topk) {
   if (static_) k_ = rules_.max_topk;
   node_slots_.emplace(group_->cluster(), group_->experts(), group_->cluster().node_of(group_->rank()), rules_,
                       sources_);
-  exchange_ = make_exchange(layout());
+  EPCCL_ASSIGN(exchange_, make_exchange(layout()));
   return find_dropped(topk);
 }
 

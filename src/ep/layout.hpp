@@ -148,7 +148,8 @@ struct LayoutView {
 };
 
 /// The streams of a dispatch, with their tables.
-algorithms::TokenExchange make_exchange(const LayoutView& layout);
+/// Error: a source's message contradicts itself.
+Result<algorithms::TokenExchange> make_exchange(const LayoutView& layout);
 
 /// Adds what a combine needs to the exchange of this layout.
 void add_sums(const LayoutView& layout, algorithms::TokenExchange& exchange);

@@ -50,7 +50,7 @@ Plans build(const EpCase& what, const ep::ExpertMap& experts, const tests::EpVie
                                 views.slots[static_cast<size_t>(rank)],
                                 views.sources[static_cast<size_t>(rank)],
                                 sizes};
-    TokenExchange exchange = make_exchange(layout);
+    TokenExchange exchange = make_exchange(layout).value();
     add_sums(layout, exchange);
     plans.dispatch.ranks.push_back(build_dispatch(what.cluster, exchange, rank, parameters));
     plans.combine.ranks.push_back(build_combine(what.cluster, exchange, rank, parameters));
