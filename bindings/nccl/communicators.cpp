@@ -1,11 +1,13 @@
-// Making and ending communicators.
+// Making communicators, and what they are.
 #include <cstring>
-#include <string>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "config.hpp"
 #include "entry_points.hpp"
 #include "make_cuda_side.hpp"
-#include "not_yet.hpp"
 #include "route.hpp"
 
 namespace epccl::nccl {
@@ -18,57 +20,77 @@ epcclUniqueId native_id(const ncclUniqueId& id) {
   return out;
 }
 
-// A config and the strings it points to, for a call that is made later.
-struct KeptConfig {
-  explicit KeptConfig(const ncclConfig_t& given)
-      : config(given),
-        net(given.netName == nullptr ? "" : given.netName),
-        name(given.commName == nullptr ? "" : given.commName) {}
+bool under_way(ncclResult_t result) {
+  return result == ncclSuccess || result == ncclInProgress;
+}
 
-  /// The real library's communicators are made blocking: who makes them waits for them anyway.
-  ncclConfig_t blocking() const {
-    ncclConfig_t out = config;
-    out.blocking = 1;
-    out.netName = net.empty() ? nullptr : net.c_str();
-    out.commName = name.empty() ? nullptr : name.c_str();
-    return out;
-  }
+ncclResult_t first_failure(ncclResult_t a, ncclResult_t b) {
+  return under_way(a) ? b : a;
+}
 
-  ncclConfig_t config;
-  std::string net, name;
-};
+epcclConfig_t* pointer_to(std::optional<epcclConfig_t>& config) {
+  return config ? &*config : nullptr;
+}
 
-NewSide side_of_new(ncclComm_t* comm, int nranks, int rank, const ncclConfig_t& config) {
-  const KeptConfig kept(config);
-  return {comm, current_context(), true, [=](const RealNccl& real, const ncclUniqueId& id, ncclComm_t* out) {
-            ncclConfig_t its = kept.blocking();
-            return real.CommInitRankConfig != nullptr ? real.CommInitRankConfig(out, nranks, id, rank, &its)
-                                                      : real.CommInitRank(out, nranks, id, rank);
-          }};
+// A rank that joins by unique ids: `make` makes EPCCL's communicator. The ids' maker decided whether there is a CUDA side.
+template <typename Make>
+ncclResult_t join(const char* name, ncclComm_t* comm, int nranks, int rank, bool marked,
+                  const ncclConfig_t* given, Make make) {
+  const Result<KeptConfig> config = KeptConfig::read(given);
+  if (!config.ok()) return refuse_call(Status(config.status()).with_context(name));
+  auto mine = config->native();
+  const ncclResult_t made = note_call(from_native(make(pointer_to(mine))));
+  if (!under_way(made) || !marked) return made;
+  const auto make_real = [nranks, rank, kept = config.value()](const RealNccl& real, const ncclUniqueId& id,
+                                                               ncclComm_t* out) {
+    if (real.CommInitRankConfig == nullptr) return real.CommInitRank(out, nranks, id, rank);
+    return kept.with([&](ncclConfig_t* its) { return real.CommInitRankConfig(out, nranks, id, rank, its); });
+  };
+  const bool blocking = config->blocking_or(true);
+  return first_failure(made,
+                       make_or_keep({{comm, current_context(), true, blocking, blocking, {}, make_real}}));
+}
+
+// A communicator made from another one has a CUDA side if that has one. `make_real` is called by every rank that calls this.
+template <typename MakeReal>
+ncclResult_t follow(ncclResult_t made, ncclComm_t parent, ncclComm_t* newcomm, const KeptConfig& config,
+                    MakeReal make_real) {
+  const CudaSidePtr side = find_cuda_side(parent);
+  if (!under_way(made) || side == nullptr) return made;
+  const auto make = [side, make_real](const RealNccl& real, const ncclUniqueId&, ncclComm_t* out) {
+    return make_real(real, side->real, out);
+  };
+  return first_failure(made, make_or_keep({{newcomm, current_context(), false, side->blocking,
+                                            config.blocking_or(side->blocking), side->why_not, make}}));
 }
 
 ncclResult_t init(const char* name, ncclComm_t* comm, int nranks, const ncclUniqueId& id, int rank,
                   const ncclConfig_t* given) {
-  const Result<ncclConfig_t> config = read_config(given);
-  if (!config.ok()) return refuse_call(Status(config.status()).with_context(name));
-  if (config->blocking == 0) return not_yet("a communicator with config.blocking 0");
-  epcclConfig_t mine = native_config(config.value());
-  const ncclResult_t made =
-      note_call(from_native(epcclCommInitRankConfig(native(comm), nranks, native_id(id), rank, &mine)));
-  if (made != ncclSuccess || !marked_for_cuda(id)) return made;
-  return make_or_keep({side_of_new(comm, nranks, rank, config.value())});
+  return join(name, comm, nranks, rank, marked_for_cuda(id), given, [&](epcclConfig_t* config) {
+    return epcclCommInitRankConfig(native(comm), nranks, native_id(id), rank, config);
+  });
 }
 
-// Ends the real communicator with one of its library's calls, if there is one. EPCCL's is always ended too.
-template <typename Function>
-ncclResult_t end_real(const CudaSidePtr& side, const char* name, Function RealNccl::*entry) {
-  if (side == nullptr || side->real == nullptr) return ncclSuccess;
-  return call_real(*side, name, side->library->*entry,
-                   [](auto function, ncclComm_t real) { return function(real); });
-}
-
-ncclResult_t first_failure(ncclResult_t a, ncclResult_t b) {
-  return a != ncclSuccess ? a : b;
+// All ranks are here: the real library makes them at once, and nobody has to be asked.
+void init_all_real(const ncclComm_t* comms, int ndev, const int* devlist) {
+  std::vector<ncclComm_t> real(static_cast<size_t>(ndev));
+  Status failed = real_nccl().status();
+  if (failed.ok()) {
+    const RealNccl& library = real_nccl().value();
+    const ncclResult_t result = library.CommInitAll(real.data(), ndev, devlist);
+    if (result != ncclSuccess)
+      failed = error(Code::device_error, "the real ncclCommInitAll: {}", library.GetErrorString(result));
+  }
+  for (int rank = 0; rank < ndev; ++rank) {
+    auto side = std::make_shared<CudaSide>();
+    side->why_not = failed;
+    if (failed.ok()) {
+      side->real = real[static_cast<size_t>(rank)];
+      side->library = &real_nccl().value();
+    }
+    side->ready = true;
+    add_cuda_side(comms[rank], std::move(side));
+  }
 }
 
 }  // namespace
@@ -88,51 +110,56 @@ ncclResult_t CommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commI
   return init("ncclCommInitRankConfig", comm, nranks, commId, rank, config);
 }
 
-ncclResult_t CommInitAll(ncclComm_t*, int, const int*) {
-  return not_yet("ncclCommInitAll");
+ncclResult_t CommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
+  const ncclResult_t made = from_native(epcclCommInitAll(native(comm), ndev, devlist));
+  if (made == ncclSuccess && gpu_present()) init_all_real(comm, ndev, devlist);
+  return made;
 }
 
-ncclResult_t CommInitRankScalable(ncclComm_t*, int, int, int, ncclUniqueId*, ncclConfig_t*) {
-  return not_yet("ncclCommInitRankScalable");
+ncclResult_t CommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId, ncclUniqueId* commIds,
+                                  ncclConfig_t* config) {
+  std::vector<epcclUniqueId> ids;
+  for (int i = 0; commIds != nullptr && i < nId; ++i) ids.push_back(native_id(commIds[i]));
+  const bool marked = !ids.empty() && marked_for_cuda(commIds[0]);
+  return join("ncclCommInitRankScalable", newcomm, nranks, myrank, marked, config, [&](epcclConfig_t* mine) {
+    return epcclCommInitRankScalable(native(newcomm), nranks, myrank, nId,
+                                     commIds == nullptr ? nullptr : ids.data(), mine);
+  });
 }
 
-ncclResult_t CommSplit(ncclComm_t, int, int, ncclComm_t*, ncclConfig_t*) {
-  return not_yet("ncclCommSplit");
+ncclResult_t CommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config) {
+  const Result<KeptConfig> kept = KeptConfig::read(config);
+  if (!kept.ok()) return refuse_call(Status(kept.status()).with_context("ncclCommSplit"));
+  auto mine = kept->native();
+  const epcclResult_t made = epcclCommSplit(native(comm), color, key, native(newcomm), pointer_to(mine));
+  return follow(note_call(from_native(made)), comm, newcomm, kept.value(),
+                [color, key, its = kept.value()](const RealNccl& real, ncclComm_t parent, ncclComm_t* out) {
+                  return its.with([&](ncclConfig_t* given) {
+                    return real.CommSplit != nullptr ? real.CommSplit(parent, color, key, out, given)
+                                                     : ncclInvalidUsage;
+                  });
+                });
 }
 
-ncclResult_t CommShrink(ncclComm_t, int*, int, ncclComm_t*, ncclConfig_t*, int) {
-  return not_yet("ncclCommShrink");
-}
-
-ncclResult_t CommRevoke(ncclComm_t, int) {
-  return not_yet("ncclCommRevoke");
-}
-
-ncclResult_t CommFinalize(ncclComm_t comm) {
-  const ncclResult_t real = end_real(find_cuda_side(comm), "ncclCommFinalize", &RealNccl::CommFinalize);
-  return first_failure(real, from_native(epcclCommFinalize(native(comm))));
-}
-
-ncclResult_t CommDestroy(ncclComm_t comm) {
-  const ncclResult_t real = end_real(take_cuda_side(comm), "ncclCommDestroy", &RealNccl::CommDestroy);
-  return first_failure(real, from_native(epcclCommDestroy(native(comm))));
-}
-
-ncclResult_t CommAbort(ncclComm_t comm) {
-  const ncclResult_t real = end_real(take_cuda_side(comm), "ncclCommAbort", &RealNccl::CommAbort);
-  return first_failure(real, from_native(epcclCommAbort(native(comm))));
-}
-
-ncclResult_t CommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
-  epcclResult_t state = epcclSuccess;
-  const ncclResult_t asked =
-      from_native(epcclCommGetAsyncError(native(comm), asyncError == nullptr ? nullptr : &state));
-  if (asked != ncclSuccess) return asked;
-  *asyncError = static_cast<ncclResult_t>(state);
-  const CudaSidePtr side = find_real_side(comm);
-  if (state != epcclSuccess || side == nullptr) return ncclSuccess;
-  return call_real(*side, "ncclCommGetAsyncError", side->library->CommGetAsyncError,
-                   [&](auto function, ncclComm_t real) { return function(real, asyncError); });
+ncclResult_t CommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount, ncclComm_t* newcomm,
+                        ncclConfig_t* config, int shrinkFlags) {
+  const Result<KeptConfig> kept = KeptConfig::read(config);
+  if (!kept.ok()) return refuse_call(Status(kept.status()).with_context("ncclCommShrink"));
+  auto mine = kept->native();
+  const epcclResult_t made = epcclCommShrink(native(comm), excludeRanksList, excludeRanksCount,
+                                             native(newcomm), pointer_to(mine), shrinkFlags);
+  std::vector<int> excluded;
+  if (under_way(from_native(made))) excluded.assign(excludeRanksList, excludeRanksList + excludeRanksCount);
+  return follow(
+      note_call(from_native(made)), comm, newcomm, kept.value(),
+      [excluded, shrinkFlags, its = kept.value()](const RealNccl& real, ncclComm_t parent, ncclComm_t* out) {
+        return its.with([&, list = excluded](ncclConfig_t* given) mutable {
+          return real.CommShrink != nullptr
+                     ? real.CommShrink(parent, list.data(), static_cast<int>(list.size()), out, given,
+                                       shrinkFlags)
+                     : ncclInvalidUsage;
+        });
+      });
 }
 
 ncclResult_t CommCount(const ncclComm_t comm, int* count) {
@@ -145,14 +172,9 @@ ncclResult_t CommUserRank(const ncclComm_t comm, int* rank) {
 
 ncclResult_t CommCuDevice(const ncclComm_t comm, int* device) {
   const CudaSidePtr side = find_real_side(comm);
-  if (side == nullptr) return not_yet("ncclCommCuDevice");
+  if (side == nullptr) return from_native(epcclCommDevice(native(comm), device));
   return call_real(*side, "ncclCommCuDevice", side->library->CommCuDevice,
                    [&](auto function, ncclComm_t real) { return function(real, device); });
-}
-
-ncclResult_t GroupSimulateEnd(ncclSimInfo_t* simInfo) {
-  if (Status checked = check_sim_info(simInfo); !checked.ok()) return refuse_call(checked);
-  return not_yet("ncclGroupSimulateEnd");
 }
 
 }  // namespace epccl::nccl

@@ -77,10 +77,35 @@ Result<ncclConfig_t> read_config(const ncclConfig_t* given) {
   return config;
 }
 
-epcclConfig_t native_config(const ncclConfig_t& config) {
+Result<KeptConfig> KeptConfig::read(const ncclConfig_t* given) {
+  KeptConfig kept;
+  if (given == nullptr) return kept;
+  EPCCL_ASSIGN(kept.given_, read_config(given));
+  if (kept.given_->netName != nullptr) kept.net_name_ = kept.given_->netName;
+  if (kept.given_->commName != nullptr) kept.comm_name_ = kept.given_->commName;
+  return kept;
+}
+
+ncclConfig_t KeptConfig::config() const {
+  ncclConfig_t config = given_ ? *given_ : undefined_config();
+  config.netName = net_name_.empty() ? nullptr : net_name_.c_str();
+  config.commName = comm_name_.empty() ? nullptr : comm_name_.c_str();
+  return config;
+}
+
+// `netName` names one of NCCL's network modules: nothing that EPCCL could take.
+std::optional<epcclConfig_t> KeptConfig::native() const {
+  if (!given_) return std::nullopt;
   epcclConfig_t native = EPCCL_CONFIG_INITIALIZER;
-  native.commName = config.commName;
+  native.commName = comm_name_.empty() ? nullptr : comm_name_.c_str();
+  native.blocking = given_->blocking;
+  native.splitShare = given_->splitShare;
+  native.shrinkShare = given_->shrinkShare;
   return native;
+}
+
+bool KeptConfig::blocking_or(bool otherwise) const {
+  return given_ && given_->blocking != nccl_undefined_int ? given_->blocking != 0 : otherwise;
 }
 
 Status check_sim_info(const ncclSimInfo_t* given) {

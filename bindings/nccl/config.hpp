@@ -1,6 +1,9 @@
 // Reading ncclConfig_t and ncclSimInfo_t of programs that were built with an older, the same or a newer nccl.h.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "abi.hpp"
 #include "base/status.hpp"
 #include "epccl/epccl.h"
@@ -11,8 +14,31 @@ namespace epccl::nccl {
 /// value in its range. `given` NULL: all undefined.
 Result<ncclConfig_t> read_config(const ncclConfig_t* given);
 
-/// What of it EPCCL acts on; the rest are hints for NVIDIA's hardware. Points into `config`.
-epcclConfig_t native_config(const ncclConfig_t& config);
+/// A config and the strings it points to, for calls that are made later. NULL stays NULL, which stands for a parent's.
+class KeptConfig {
+ public:
+  KeptConfig() = default;
+  static Result<KeptConfig> read(const ncclConfig_t* given);
+
+  /// What of it EPCCL acts on; the rest are hints for NVIDIA's hardware. Points into this object. Empty: NULL.
+  std::optional<epcclConfig_t> native() const;
+
+  /// Calls `use(ncclConfig_t*)`.
+  template <typename Use>
+  auto with(Use use) const {
+    ncclConfig_t copy = config();
+    return use(given_ ? &copy : nullptr);
+  }
+
+  /// `blocking`, or what it is where that is not set.
+  bool blocking_or(bool otherwise) const;
+
+ private:
+  ncclConfig_t config() const;
+
+  std::optional<ncclConfig_t> given_;
+  std::string net_name_, comm_name_;
+};
 
 /// Checks size and magic. Error: not made with NCCL_SIM_INFO_INITIALIZER.
 Status check_sim_info(const ncclSimInfo_t* given);

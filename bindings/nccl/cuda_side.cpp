@@ -48,7 +48,7 @@ CudaSidePtr take_cuda_side(ncclComm_t comm) {
 
 CudaSidePtr find_real_side(ncclComm_t comm) {
   CudaSidePtr side = find_cuda_side(comm);
-  return side != nullptr && side->real != nullptr ? side : nullptr;
+  return side != nullptr && side->ready && side->real != nullptr ? side : nullptr;
 }
 
 }  // namespace epccl::nccl

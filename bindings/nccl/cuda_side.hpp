@@ -2,10 +2,12 @@
 // jobs without GPUs have no such side.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 
 #include "abi.hpp"
 #include "base/status.hpp"
@@ -20,12 +22,29 @@ struct BothOps {
   std::optional<int> native;
 };
 
+/// A thread that makes the sides of nonblocking communicators.
+struct Maker {
+  std::thread thread;
+  std::once_flag joined;
+  std::atomic<bool> stop{false};
+
+  /// Waits for it; any number of threads may.
+  void join() {
+    std::call_once(joined, [this] { thread.join(); });
+  }
+};
+
 struct CudaSide {
+  std::atomic<bool> ready{false};  // what follows is set
   ncclComm_t real = nullptr;
   Status why_not;                     // not ok: there is no `real`
   const RealNccl* library = nullptr;  // with `real`
-  std::mutex mutex;                   // of what follows
-  std::map<int, BothOps> ops;         // by the number that the program was given
+
+  bool blocking = true;          // the communicator
+  std::shared_ptr<Maker> maker;  // set where it was made in the background
+
+  std::mutex mutex;            // of what follows
+  std::map<int, BothOps> ops;  // by the number that the program was given
   int next_op = ncclNumOps;
 };
 using CudaSidePtr = std::shared_ptr<CudaSide>;
@@ -35,7 +54,7 @@ void add_cuda_side(ncclComm_t comm, CudaSidePtr side);
 CudaSidePtr find_cuda_side(ncclComm_t comm);
 CudaSidePtr take_cuda_side(ncclComm_t comm);
 
-/// The side of a communicator that has a real communicator, else null.
+/// The side of a communicator that has a real communicator (and it is ready), else null.
 CudaSidePtr find_real_side(ncclComm_t comm);
 
 }  // namespace epccl::nccl

@@ -42,7 +42,7 @@ ncclResult_t end_both(Group mine) {
   if (mine.failed != ncclSuccess && real == ncclSuccess) return from_native(native);
   if (real != ncclSuccess) return real;
   const ncclResult_t result = from_native(native);
-  if (result != ncclSuccess || mine.new_sides.empty()) return result;
+  if (mine.new_sides.empty() || (result != ncclSuccess && result != ncclInProgress)) return result;
   return make_or_keep(std::move(mine.new_sides));
 }
 
@@ -79,7 +79,7 @@ ncclResult_t make_or_keep(std::vector<NewSide> sides) {
     std::ranges::move(sides, std::back_inserter(group().new_sides));
     return ncclSuccess;
   }
-  return refuse(make_cuda_sides(sides));
+  return make_cuda_sides(std::move(sides));
 }
 
 ncclResult_t GroupStart() {
@@ -93,6 +93,33 @@ ncclResult_t GroupEnd() {
   if (group().depth == 1) return end_both(std::exchange(group(), {}));
   --group().depth;
   return from_native(epcclGroupEnd());
+}
+
+// NCCL's struct is EPCCL's, with another magic. Where calls go to the real library too, they overlap.
+ncclResult_t GroupSimulateEnd(ncclSimInfo_t* simInfo) {
+  if (Status checked = check_sim_info(simInfo); !checked.ok()) return refuse_call(checked);
+  if (!in_group()) return refuse({Code::invalid_usage, "ncclGroupSimulateEnd without ncclGroupStart"});
+  const bool outermost = group().depth == 1;
+  const RealNccl* const real = outermost ? group().real : nullptr;
+  if (outermost && group().failed != ncclSuccess) spoil(real);
+  const Status refused = group().refused;
+  if (outermost)
+    group() = {};
+  else
+    --group().depth;
+  epcclSimInfo_t mine = EPCCL_SIM_INFO_INITIALIZER;
+  const ncclResult_t result = from_native(epcclGroupSimulateEnd(&mine));
+  ncclSimInfo_t its{sizeof its, nccl_sim_info_magic, nccl_version, nccl_undefined_float};
+  if (real != nullptr) {
+    if (Status has = check_has(*real, real->GroupSimulateEnd != nullptr, "ncclGroupSimulateEnd"); !has.ok())
+      return refuse(has);
+    if (const ncclResult_t theirs = from_real(real->GroupSimulateEnd(&its), nullptr); theirs != ncclSuccess)
+      return theirs;
+  }
+  if (!refused.ok()) return refuse(refused);
+  if (result == ncclSuccess && outermost && simInfo != nullptr && simInfo->size >= sizeof *simInfo)
+    simInfo->estimatedTime = std::max(mine.estimatedTime, its.estimatedTime);
+  return result;
 }
 
 }  // namespace epccl::nccl

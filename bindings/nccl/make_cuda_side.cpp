@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "base/log.hpp"
 #include "convert.hpp"
 #include "cuda_driver.hpp"
 #include "cuda_side.hpp"
+#include "last_error.hpp"
 #include "runtime/bootstrap/unique_id.hpp"
 
 namespace epccl::nccl {
@@ -23,8 +25,9 @@ struct Note {
 };
 
 struct Making {
-  const NewSide* what = nullptr;
-  ncclComm_t comm = nullptr;
+  NewSide what;
+  ncclComm_t comm = nullptr;  // NULL: this rank has none, but takes part in making it
+  CudaSidePtr side = std::make_shared<CudaSide>();
   int rank = 0, ranks = 1;
   Note mine;                 // then what was agreed
   std::vector<Note> others;  // on rank 0
@@ -54,13 +57,10 @@ Status settle(ncclComm_t comm) {
 
 // One group for all communicators of this thread: their other ranks may be this thread's too.
 template <typename Calls>
-Status exchange(std::vector<Making>& all, Calls calls) {
+Status exchange(std::vector<Making*>& all, Calls calls) {
   EPCCL_TRY(native_status(epcclGroupStart()));
-  for (Making& one : all) calls(one);
-  const epcclResult_t ended = epcclGroupEnd();
-  if (ended != epcclInProgress) EPCCL_TRY(native_status(ended));
-  for (const Making& one : all) EPCCL_TRY(settle(one.comm));
-  return {};
+  for (Making* one : all) calls(*one);
+  return native_status(epcclGroupEnd());
 }
 
 void send(const Note& note, int peer, ncclComm_t comm) {
@@ -72,17 +72,18 @@ void receive(Note& note, int peer, ncclComm_t comm) {
 }
 
 /// Afterwards `mine` is the same on all ranks: the first rank's failure, or rank 0's note.
-Status agree(std::vector<Making>& all) {
+Status agree(std::vector<Making*> all) {
+  std::erase_if(all, [](const Making* one) { return one->comm == nullptr; });
   EPCCL_TRY(exchange(all, [](Making& one) {
     if (one.rank > 0) return send(one.mine, 0, one.comm);
     one.others.assign(static_cast<size_t>(one.ranks), Note{});
     for (int peer = 1; peer < one.ranks; ++peer)
       receive(one.others[static_cast<size_t>(peer)], peer, one.comm);
   }));
-  for (Making& one : all) {
+  for (Making* one : all) {
     const auto failed =
-        std::ranges::find_if(one.others, [](const Note& note) { return note.failed_rank >= 0; });
-    if (one.rank == 0 && one.mine.failed_rank < 0 && failed != one.others.end()) one.mine = *failed;
+        std::ranges::find_if(one->others, [](const Note& note) { return note.failed_rank >= 0; });
+    if (one->rank == 0 && one->mine.failed_rank < 0 && failed != one->others.end()) one->mine = *failed;
   }
   return exchange(all, [](Making& one) {
     if (one.rank > 0) return receive(one.mine, 0, one.comm);
@@ -95,71 +96,135 @@ Status find_real_here() {
   return real_nccl().status();
 }
 
-void offer(Making& one) {
-  if (!one.what->needs_id) return;
+// What this rank has to say before anything is made.
+Status prepare(Making& one) {
+  if (one.comm == nullptr) return {};
+  EPCCL_TRY(settle(one.comm));
+  EPCCL_TRY(native_status(epcclCommUserRank(native(one.comm), &one.rank)));
+  EPCCL_TRY(native_status(epcclCommCount(native(one.comm), &one.ranks)));
+  if (!one.what.needs_id) return {};
   note_failure(one, find_real_here());
   if (one.rank == 0 && one.mine.failed_rank < 0 &&
       real_nccl().value().GetUniqueId(&one.mine.id) != ncclSuccess)
     note_failure(one, {Code::system_error, "the real ncclGetUniqueId failed"});
+  return {};
+}
+
+// A nonblocking one is made in the real library's background.
+ncclResult_t settle_real(const Making& one, const RealNccl& real, ncclResult_t result) {
+  const auto stopped = [&one] { return one.side->maker != nullptr && one.side->maker->stop; };
+  while (result == ncclInProgress && one.real != nullptr && !stopped()) {
+    usleep(50);
+    if (const ncclResult_t asked = real.CommGetAsyncError(one.real, &result); asked != ncclSuccess)
+      return asked;
+  }
+  // A rank that gets none has nothing to wait for.
+  return result == ncclInProgress && one.comm == nullptr ? ncclSuccess : result;
 }
 
 // In one group of the real library, each with its device current.
-void make_real(std::vector<Making>& all, const RealNccl& real) {
+void make_real(const std::vector<Making*>& all, const RealNccl& real) {
   void* const before = current_context();
   const bool grouped = all.size() > 1;
+  std::vector<ncclResult_t> results;
   if (grouped) (void)real.GroupStart();
-  for (Making& one : all) {
-    if (one.what->context != nullptr) make_current(one.what->context);
-    const ncclResult_t result = one.what->make(real, one.mine.id, &one.real);
-    if (result != ncclSuccess)
-      note_failure(one, error(Code::device_error, "the real NCCL: {}", real.GetErrorString(result)));
+  for (Making* one : all) {
+    if (one->what.context != nullptr) make_current(one->what.context);
+    results.push_back(one->what.make(real, one->mine.id, &one->real));
   }
   const ncclResult_t ended = grouped ? real.GroupEnd() : ncclSuccess;
-  if (ended != ncclSuccess)
-    for (Making& one : all)
-      if (one.mine.failed_rank < 0)
-        note_failure(one, error(Code::device_error, "the real NCCL: {}", real.GetErrorString(ended)));
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (results[i] == ncclSuccess) results[i] = ended;
+    results[i] = settle_real(*all[i], real, results[i]);
+    if (results[i] != ncclSuccess)
+      note_failure(*all[i], error(Code::device_error, "the real NCCL: {}", real.GetErrorString(results[i])));
+  }
   make_current(before);
 }
 
 void conclude(const Making& one, const RealNccl* real) {
-  auto side = std::make_shared<CudaSide>();
+  if (one.comm == nullptr) return;
   if (one.mine.failed_rank >= 0) {
-    side->why_not =
+    one.side->why_not =
         error(Code::invalid_usage, "rank {} could not make one: {}", one.mine.failed_rank, one.mine.reason);
-    log::warn(log::init, one.rank, "no real NCCL communicator for CUDA memory: {}", side->why_not.message());
+    log::warn(log::init, one.rank, "no real NCCL communicator for CUDA memory: {}",
+              one.side->why_not.message());
     if (one.real != nullptr && real != nullptr && real->CommAbort != nullptr) (void)real->CommAbort(one.real);
+  } else if (!one.what.why_not.ok()) {
+    one.side->why_not = one.what.why_not;
   } else {
-    side->real = one.real;
-    side->library = real;
+    one.side->real = one.real;
+    one.side->library = real;
   }
-  add_cuda_side(one.comm, std::move(side));
+  one.side->ready = true;
+}
+
+Status make_all(std::vector<Making>& all) {
+  std::vector<Making*> joining, possible;
+  for (Making& one : all) {
+    EPCCL_TRY(prepare(one));
+    if (one.what.needs_id) joining.push_back(&one);
+  }
+  EPCCL_TRY(agree(joining));
+  for (Making& one : all)
+    if (one.mine.failed_rank < 0 && one.what.why_not.ok())
+      possible.push_back(&one);
+    else
+      conclude(one, nullptr);
+  if (possible.empty()) return {};
+  EPCCL_TRY(Status(real_nccl().status()));
+  make_real(possible, real_nccl().value());
+  EPCCL_TRY(agree(possible));
+  for (const Making* one : possible) conclude(*one, &real_nccl().value());
+  return {};
+}
+
+ncclResult_t make_now(std::vector<Making> all) {
+  const Status made = make_all(all);
+  for (const Making& one : all) {
+    if (one.comm == nullptr) continue;
+    if (made.ok()) {
+      add_cuda_side(one.comm, one.side);
+    } else {
+      (void)epcclCommAbort(native(one.comm));
+      *one.what.handle = nullptr;
+    }
+  }
+  return refuse(made);
+}
+
+// The communicators are the program's already, and in progress until this is over.
+ncclResult_t make_in_background(std::vector<Making> all) {
+  const auto maker = std::make_shared<Maker>();
+  for (const Making& one : all) {
+    one.side->maker = maker;
+    if (one.comm != nullptr) add_cuda_side(one.comm, one.side);
+  }
+  maker->thread = std::thread([all = std::move(all)]() mutable {
+    const Status made = make_all(all);
+    for (const Making& one : all) {
+      if (one.side->ready) continue;
+      one.side->why_not = made;
+      one.side->ready = true;
+    }
+  });
+  return ncclInProgress;
 }
 
 }  // namespace
 
-Status make_cuda_sides(const std::vector<NewSide>& sides) {
+ncclResult_t make_cuda_sides(std::vector<NewSide> sides) {
   std::vector<Making> all;
-  for (const NewSide& side : sides) {
-    if (side.handle == nullptr || *side.handle == nullptr) continue;
-    Making one{&side, *side.handle, 0, 1, {}, {}, nullptr};
-    EPCCL_TRY(settle(one.comm));
-    EPCCL_TRY(native_status(epcclCommUserRank(native(one.comm), &one.rank)));
-    EPCCL_TRY(native_status(epcclCommCount(native(one.comm), &one.ranks)));
-    offer(one);
+  bool wait = true;
+  for (NewSide& side : sides) {
+    Making one;
+    one.comm = *side.handle;
+    one.side->blocking = side.blocking;
+    wait = wait && side.wait;
+    one.what = std::move(side);
     all.push_back(std::move(one));
   }
-  EPCCL_TRY(agree(all));
-  std::vector<Making> possible, impossible;
-  for (Making& one : all) (one.mine.failed_rank < 0 ? possible : impossible).push_back(std::move(one));
-  for (const Making& one : impossible) conclude(one, nullptr);
-  if (possible.empty()) return {};
-  EPCCL_ASSIGN(const RealNccl* real, real_nccl().ok() ? Result<const RealNccl*>(&real_nccl().value())
-                                                      : Result<const RealNccl*>(real_nccl().status()));
-  make_real(possible, *real);
-  EPCCL_TRY(agree(possible));
-  for (const Making& one : possible) conclude(one, real);
-  return {};
+  return wait ? make_now(std::move(all)) : make_in_background(std::move(all));
 }
 
 void mark_for_cuda(ncclUniqueId& id) {

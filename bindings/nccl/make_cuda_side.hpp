@@ -15,14 +15,17 @@ struct NewSide {
   ncclComm_t* handle = nullptr;  // where EPCCL's is, once it is made; NULL there: this rank has none
   void* context = nullptr;       // of the device that was current at the program's call
   bool needs_id = false;         // the ranks must share a unique id of the real library first
-  /// Makes the real communicator.
+  bool wait = true;              // else it is made in the background
+  bool blocking = true;          // the communicator's setting
+  Status why_not;                // not ok: there will be no real communicator, which all ranks know
+  /// Makes the real communicator. It must be called also where this rank will have none.
   std::function<ncclResult_t(const RealNccl& real, const ncclUniqueId& id, ncclComm_t* out)> make;
 };
 
-/// Makes them, all of the calling thread's together. Every rank of each of the communicators must come here. Afterwards each
-/// has a CUDA side: a real communicator on all of its ranks, or the reason, on all of its ranks, why there is none. Error: the
-/// ranks could not agree, since the communicator itself failed.
-Status make_cuda_sides(const std::vector<NewSide>& sides);
+/// Makes them, all of the calling thread's together; those of nonblocking communicators in the background. Every rank of each of
+/// the communicators must come here. Afterwards each has a CUDA side: a real communicator on all of its ranks, or the reason, on
+/// all of its ranks, why there is none. Error: the ranks could not agree, since a communicator itself failed; it is gone then.
+ncclResult_t make_cuda_sides(std::vector<NewSide> sides);
 
 /// The unique id of a job that may have GPUs carries a mark: whoever joins with it makes a CUDA side. So ranks that see
 /// different machines choose alike.

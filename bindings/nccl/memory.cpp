@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "entry_points.hpp"
-#include "not_yet.hpp"
 #include "route.hpp"
 
 namespace epccl::nccl {
@@ -58,14 +57,17 @@ ncclResult_t CommDeregister(const ncclComm_t comm, void* handle) {
 ncclResult_t CommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags) {
   const Result<CudaSidePtr> side = side_of_buffer("ncclCommWindowRegister", comm, buff, size);
   if (!side.ok()) return refuse_call(side.status());
-  if (side.value() == nullptr) return not_yet("ncclCommWindowRegister");
+  if (side.value() == nullptr)
+    return note_call(from_native(
+        epcclCommWindowRegister(native(comm), buff, size, reinterpret_cast<epcclWindow_t*>(win), winFlags)));
   return call_real(*side.value(), "ncclCommWindowRegister", side.value()->library->CommWindowRegister,
                    [&](auto function, ncclComm_t real) { return function(real, buff, size, win, winFlags); });
 }
 
 ncclResult_t CommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
+  const epcclResult_t result = epcclCommWindowDeregister(native(comm), reinterpret_cast<epcclWindow_t>(win));
   const CudaSidePtr side = find_real_side(comm);
-  if (side == nullptr) return not_yet("ncclCommWindowDeregister");
+  if (result != epcclInvalidArgument || side == nullptr) return note_call(from_native(result));
   return call_real(*side, "ncclCommWindowDeregister", side->library->CommWindowDeregister,
                    [&](auto function, ncclComm_t real) { return function(real, win); });
 }

@@ -40,6 +40,8 @@ Status without_real(const Call& call, const Buffer& buffer, const CudaSide* side
 
 Result<CudaSidePtr> route(const Call& call) {
   const CudaSidePtr side = find_cuda_side(call.comm);
+  if (side != nullptr && !side->ready)
+    return error(Code::invalid_argument, "{}: the communicator is still being made", call.name);
   const bool has_real = side != nullptr && side->real != nullptr;
   const Seen seen = look_at(call, has_real);
   if (seen.cuda != nullptr && !has_real) return without_real(call, *seen.cuda, side.get());

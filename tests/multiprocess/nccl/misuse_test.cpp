@@ -106,14 +106,14 @@ TEST_F(Misuse, CallsOnFreedAndAbortedCommunicatorsAreRefused) {
   ncclComm_t const comm = std::exchange(comm_, nullptr);
   int number = 0;
   NCCL_OK(ncclCommDestroy(comm));
-  NCCL_FAILS(ncclCommDestroy(comm), ncclInvalidArgument, "is not a communicator, or was destroyed");
-  NCCL_FAILS(ncclCommAbort(comm), ncclInvalidArgument, "is not a communicator");
-  NCCL_FAILS(ncclCommCount(comm, &number), ncclInvalidArgument, "is not a communicator");
+  NCCL_FAILS(ncclCommDestroy(comm), ncclInvalidArgument, "was destroyed");
+  NCCL_FAILS(ncclCommAbort(comm), ncclInvalidArgument, "was destroyed");
+  NCCL_FAILS(ncclCommCount(comm, &number), ncclInvalidArgument, "was destroyed");
   NCCL_FAILS(ncclCommUserRank(nullptr, &number), ncclInvalidArgument, "the communicator is NULL");
   NCCL_FAILS(ncclAlltoAll(in_.data(), out_.data(), 1, ncclInt, comm, nullptr), ncclInvalidArgument,
-             "is not a communicator");
+             "was destroyed");
   ncclResult_t state = ncclSuccess;
-  NCCL_FAILS(ncclCommGetAsyncError(comm, &state), ncclInvalidArgument, "is not a communicator");
+  NCCL_FAILS(ncclCommGetAsyncError(comm, &state), ncclInvalidArgument, "was destroyed");
 }
 
 TEST_F(Misuse, QueriesAnswerAndRefuseNull) {

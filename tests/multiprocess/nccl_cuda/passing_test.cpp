@@ -11,6 +11,29 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
+constexpr int NCCL_SPLIT_NOCOLOR = -1, NCCL_SHRINK_DEFAULT = 0;
+
+ncclConfig_t initial_config() {
+  constexpr int unset = nccl_undefined_int;
+  return {sizeof(ncclConfig_t),
+          nccl_config_magic,
+          nccl_version,
+          unset,
+          unset,
+          unset,
+          unset,
+          nullptr,
+          unset,
+          unset,
+          nullptr,
+          unset,
+          unset,
+          unset,
+          unset,
+          unset,
+          unset};
+}
+
 cudaStream_t cuda_stream() {
   return reinterpret_cast<cudaStream_t>(0xabc0);
 }
@@ -242,6 +265,108 @@ TEST(Passing, TheInterfaceForDeviceCode) {
     EXPECT_EQ(rail.nRanks, 1);
     EXPECT_EQ(rail.stride, 2);
     EXPECT_EQ(ncclTeamRankToLsa(comm, ncclTeamWorld(comm), 1), 1);
+  });
+}
+
+// One thread that drives two ranks with a GPU each.
+TEST(Passing, OneThreadMakesSeveralCommunicatorsInAGroup) {
+  run_ranks(with_gpus(1), [](const RankContext& context) {
+    std::array<ncclComm_t, 2> comms{};
+    NCCL_OK(ncclGroupStart());
+    for (int rank = 0; rank < 2; ++rank) {
+      cuCtxSetCurrent(reinterpret_cast<void*>(0xc0 + rank));
+      NCCL_OK(ncclCommInitRank(&comms[static_cast<size_t>(rank)], 2, context.id, rank));
+    }
+    NCCL_OK(ncclGroupEnd());
+    const auto asked = asked_of_real();
+    EXPECT_EQ(std::ranges::count_if(asked, [](const auto& line) { return line.starts_with("(made)"); }), 2);
+    EXPECT_THAT(asked, testing::Contains(testing::EndsWith(" 0xc0")));
+    EXPECT_THAT(asked, testing::Contains(testing::EndsWith(" 0xc1")));
+    void* context_after = nullptr;
+    cuCtxGetCurrent(&context_after);
+    EXPECT_EQ(context_after, reinterpret_cast<void*>(0xc1));
+    for (ncclComm_t comm : comms) NCCL_OK(ncclCommDestroy(comm));
+  });
+}
+
+TEST(Passing, SplitAndShrinkFollowTheRealOnes) {
+  run_ranks(with_gpus(3), [](const RankContext& context) {
+    Comm comm(context);
+    const std::string real = made_in(asked_of_real());
+    // Rank 2 is in none, but NCCL's split is everybody's call.
+    ncclComm_t part = nullptr;
+    NCCL_OK(ncclCommSplit(comm, context.rank == 2 ? NCCL_SPLIT_NOCOLOR : 7, context.rank, &part, nullptr));
+    auto asked = asked_of_real();
+    ASSERT_FALSE(asked.empty());
+    const std::string color = context.rank == 2 ? "-1" : "7";
+    EXPECT_THAT(asked[0], testing::StartsWith("CommSplit " + real + " " + color + " " +
+                                              std::to_string(context.rank) + " "));
+    EXPECT_EQ(part == nullptr, context.rank == 2);
+    if (context.rank == 2) return;
+    const std::string its = made_in(asked);
+    const DeviceMemory memory(64);
+    NCCL_OK(ncclAllGather(memory.get(), memory.get(), 1, ncclInt8, part, nullptr));
+    EXPECT_THAT(asked_of_real(), ElementsAre(testing::EndsWith(" " + its + " 0")));
+    int excluded = 1;
+    ncclComm_t alone = nullptr;
+    if (context.rank == 0) {
+      NCCL_OK(ncclCommShrink(part, &excluded, 1, &alone, nullptr, NCCL_SHRINK_DEFAULT));
+      asked = asked_of_real();
+      EXPECT_THAT(asked[0], testing::StartsWith("CommShrink " + its + " "));
+      NCCL_OK(ncclCommDestroy(alone));
+      EXPECT_THAT(asked_of_real(), ElementsAre("CommDestroy " + made_in(asked)));
+    }
+    NCCL_OK(ncclCommAbort(part));
+    EXPECT_THAT(asked_of_real(), ElementsAre("CommAbort " + its));
+  });
+}
+
+TEST(Passing, AnInitAllIsOneThere) {
+  run_ranks(with_gpus(1), [](const RankContext&) {
+    std::array<ncclComm_t, 3> comms{};
+    const std::array<int, 3> devices{0, 2, 1};
+    NCCL_OK(ncclCommInitAll(comms.data(), 3, devices.data()));
+    EXPECT_THAT(asked_of_real(), ElementsAre(testing::EndsWith(" 3 " + text_of(devices.data()))));
+    int device = -1;
+    NCCL_OK(ncclCommCuDevice(comms[1], &device));
+    EXPECT_EQ(device, 5);  // as the double says
+    for (ncclComm_t comm : comms) NCCL_OK(ncclCommDestroy(comm));
+  });
+}
+
+TEST(Passing, ANonblockingCommunicatorIsMadeInTheBackground) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
+    ncclConfig_t config = initial_config();
+    config.blocking = 0;
+    ncclComm_t comm = nullptr;
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 2, context.id, context.rank, &config), ncclInProgress);
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress) NCCL_OK(ncclCommGetAsyncError(comm, &state));
+    EXPECT_EQ(state, ncclSuccess);
+    const std::string real = made_in(asked_of_real());
+    const DeviceMemory memory(64);
+    NCCL_OK(ncclAllGather(memory.get(), memory.get(), 1, ncclInt8, comm, nullptr));
+    EXPECT_THAT(asked_of_real(), testing::Contains(testing::EndsWith(" " + real + " 0")));
+    const std::array<int, 2> in{};
+    std::array<int, 2> out{};
+    NCCL_OK(ncclAlltoAll(in.data(), out.data(), 1, ncclInt32, comm, nullptr));  // all are ready
+    EXPECT_EQ(ncclCommRevoke(comm, 0), ncclInProgress);
+    NCCL_OK(ncclCommAbort(comm));
+    EXPECT_THAT(asked_of_real(), testing::Contains("CommRevoke " + real + " 0"));
+  });
+}
+
+// A rank that never comes must not keep another from giving up.
+TEST(Passing, ANonblockingCommunicatorInTheMakingCanBeAborted) {
+  run_ranks(with_gpus(1), [](const RankContext& context) {
+    ncclConfig_t config = initial_config();
+    config.blocking = 0;
+    ncclComm_t comm = nullptr;
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 2, context.id, 0, &config), ncclInProgress);
+    const DeviceMemory memory(64);
+    NCCL_FAILS(ncclAllGather(memory.get(), memory.get(), 1, ncclInt8, comm, nullptr), ncclInvalidArgument,
+               "still being made");
+    NCCL_OK(ncclCommAbort(comm));
   });
 }
 

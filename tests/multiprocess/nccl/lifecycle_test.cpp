@@ -1,0 +1,255 @@
+// Communicators made, divided, given up and lost, as NCCL programs do it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ranks.hpp"
+
+namespace nccl_programs {
+namespace {
+
+/// The ranks of `comm` tell each other a number each; what came is in rank order.
+std::vector<int> tell_all(ncclComm_t comm, int number) {
+  int ranks = 0;
+  NCCL_OK(ncclCommCount(comm, &ranks));
+  const std::vector<int> in(static_cast<size_t>(ranks), number);
+  std::vector<int> out(in.size(), -1);
+  NCCL_OK(ncclAlltoAll(in.data(), out.data(), 1, ncclInt32, comm, nullptr));
+  return out;
+}
+
+ncclResult_t settled(ncclComm_t comm) {
+  ncclResult_t state = ncclInProgress;
+  while (state == ncclInProgress) {
+    NCCL_OK(ncclCommGetAsyncError(comm, &state));
+    usleep(100);
+  }
+  return state;
+}
+
+class Lifecycle : public testing::TestWithParam<Job> {};
+
+TEST_P(Lifecycle, SplitByParity) {
+  run_ranks(GetParam(), [](const RankContext& context) {
+    Comm comm(context);
+    ncclComm_t half = nullptr;
+    // The key turns the order round.
+    NCCL_OK(ncclCommSplit(comm, context.rank % 2, -context.rank, &half, nullptr));
+    std::vector<int> expected;
+    for (int rank = context.ranks - 1; rank >= 0; --rank)
+      if (rank % 2 == context.rank % 2) expected.push_back(rank);
+    EXPECT_EQ(tell_all(half, context.rank), expected);
+    NCCL_OK(ncclCommDestroy(half));
+    EXPECT_EQ(tell_all(comm, context.rank).size(), static_cast<size_t>(context.ranks));
+  });
+}
+
+TEST_P(Lifecycle, SplitLeavesOutWhoHasNoColor) {
+  run_ranks(GetParam(), [](const RankContext& context) {
+    Comm comm(context);
+    ncclComm_t rest = comm;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.splitShare = 1;
+    NCCL_OK(ncclCommSplit(comm, context.rank == 0 ? NCCL_SPLIT_NOCOLOR : 3, 0, &rest, &config));
+    EXPECT_EQ(rest == nullptr, context.rank == 0);
+    if (rest == nullptr) return;
+    EXPECT_EQ(tell_all(rest, context.rank).size(), static_cast<size_t>(context.ranks - 1));
+    NCCL_OK(ncclCommDestroy(rest));
+  });
+}
+
+TEST_P(Lifecycle, ShrinkWithoutTheLastRank) {
+  run_ranks(GetParam(), [](const RankContext& context) {
+    Comm comm(context);
+    int excluded = context.ranks - 1;
+    if (context.rank == excluded) {
+      // It stays in the parent until the others are through with that.
+      EXPECT_EQ(tell_all(comm, context.rank).size(), static_cast<size_t>(context.ranks));
+      return;
+    }
+    ncclComm_t rest = nullptr;
+    NCCL_OK(ncclCommShrink(comm, &excluded, 1, &rest, nullptr, NCCL_SHRINK_DEFAULT));
+    EXPECT_EQ(tell_all(rest, context.rank).size(), static_cast<size_t>(context.ranks - 1));
+    NCCL_OK(ncclCommDestroy(rest));
+    EXPECT_EQ(tell_all(comm, context.rank).size(), static_cast<size_t>(context.ranks));
+  });
+}
+
+TEST_P(Lifecycle, ScalableInitTakesSeveralIds) {
+  run_ranks(GetParam(), [](const RankContext& context) {
+    Comm comm(context);
+    std::array<ncclUniqueId, 2> ids{};
+    std::vector<std::array<ncclUniqueId, 2>> all(static_cast<size_t>(context.ranks));
+    if (context.rank == 0)
+      for (auto& id : ids) NCCL_OK(ncclGetUniqueId(&id));
+    for (auto& to : all) to = ids;
+    std::vector<std::array<ncclUniqueId, 2>> received(all.size());
+    NCCL_OK(ncclAlltoAll(all.data(), received.data(), sizeof ids, ncclUint8, comm, nullptr));
+    ids = received[0];
+    ncclComm_t other = nullptr;
+    NCCL_OK(ncclCommInitRankScalable(&other, context.ranks, context.rank, 2, ids.data(), nullptr));
+    EXPECT_EQ(tell_all(other, context.rank).size(), static_cast<size_t>(context.ranks));
+    NCCL_OK(ncclCommDestroy(other));
+  });
+}
+
+TEST_P(Lifecycle, NonblockingFromInitToDestroy) {
+  run_ranks(GetParam(), [](const RankContext& context) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclComm_t comm = nullptr;
+    const ncclResult_t started =
+        ncclCommInitRankConfig(&comm, context.ranks, context.id, context.rank, &config);
+    EXPECT_TRUE(started == ncclSuccess || started == ncclInProgress) << started;
+    EXPECT_EQ(settled(comm), ncclSuccess);
+    EXPECT_EQ(tell_all(comm, context.rank).size(), static_cast<size_t>(context.ranks));
+    ncclComm_t half = nullptr;
+    const ncclResult_t split = ncclCommSplit(comm, context.rank % 2, 0, &half, nullptr);
+    EXPECT_TRUE(split == ncclSuccess || split == ncclInProgress) << split;
+    EXPECT_EQ(settled(comm), ncclSuccess);
+    EXPECT_EQ(settled(half), ncclSuccess);
+    tell_all(half, 1);
+    for (ncclComm_t one : {half, comm}) {
+      const ncclResult_t finalized = ncclCommFinalize(one);
+      EXPECT_TRUE(finalized == ncclSuccess || finalized == ncclInProgress) << finalized;
+      EXPECT_EQ(settled(one), ncclSuccess);
+      NCCL_OK(ncclCommDestroy(one));
+    }
+  });
+}
+
+TEST_P(Lifecycle, RevokeThenShrink) {
+  run_ranks(GetParam(), [](const RankContext& context) {
+    Comm comm(context);
+    tell_all(comm, 1);
+    NCCL_OK(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+    int in = 1, out = 0;
+    EXPECT_NE(ncclAlltoAll(&in, &out, 0, ncclInt32, comm, nullptr), ncclSuccess);
+    int excluded = context.ranks - 1;
+    if (context.rank == excluded) return;
+    ncclComm_t rest = nullptr;
+    NCCL_OK(ncclCommShrink(comm, &excluded, 1, &rest, nullptr, NCCL_SHRINK_DEFAULT));
+    EXPECT_EQ(tell_all(rest, context.rank).size(), static_cast<size_t>(context.ranks - 1));
+    NCCL_OK(ncclCommDestroy(rest));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, Lifecycle,
+                         testing::Values(Job{As::threads, 3}, Job{As::processes, 4},
+                                         Job{As::processes, 6, 3}),
+                         testing::PrintToStringParamName());
+
+TEST(LostRanks, ARankThatDiedIsShrunkAway) {
+  Job job{As::processes, 4};
+  job.may_die = {2};
+  run_ranks(job, [](const RankContext& context) {
+    Comm comm(context);
+    tell_all(comm, context.rank);
+    if (context.rank == 2) raise(SIGKILL);
+    std::array<int, 4> in{}, out{};
+    EXPECT_EQ(ncclAlltoAll(in.data(), out.data(), 1, ncclInt32, comm, nullptr), ncclRemoteError);
+    EXPECT_THAT(ncclGetLastError(comm), testing::HasSubstr("rank 2"));
+    int dead = 2;
+    ncclComm_t rest = nullptr;
+    NCCL_OK(ncclCommShrink(comm, &dead, 1, &rest, nullptr, NCCL_SHRINK_ABORT));
+    EXPECT_EQ(tell_all(rest, context.rank), (std::vector<int>{0, 1, 3}));
+    NCCL_OK(ncclCommDestroy(rest));
+    NCCL_OK(ncclCommAbort(comm));
+    comm.forget();
+  });
+}
+
+TEST(LostRanks, AbortFromAnotherThreadEndsABlockedCall) {
+  run_ranks({As::processes, 2}, [](const RankContext& context) {
+    Comm comm(context);
+    tell_all(comm, 1);
+    if (context.rank == 1) {
+      // It never sends; that the other gave up is an error here.
+      EXPECT_EQ(settled(comm), ncclSuccess);
+      ncclResult_t state = ncclSuccess;
+      while (state == ncclSuccess) NCCL_OK(ncclCommGetAsyncError(comm, &state));
+      EXPECT_EQ(state, ncclRemoteError);
+      return;
+    }
+    int number = 0;
+    ncclResult_t received = ncclSuccess;
+    std::thread blocked([&] { received = ncclRecv(&number, 1, ncclInt32, 1, comm, nullptr); });
+    usleep(50'000);
+    NCCL_OK(ncclCommAbort(comm));
+    blocked.join();
+    EXPECT_EQ(received, ncclRemoteError);
+    comm.forget();
+  });
+}
+
+// One thread is all ranks: groups let it.
+TEST(OneThread, InitAllAndAGroupOverAllRanks) {
+  constexpr int ranks = 5;
+  std::array<ncclComm_t, ranks> comms{};
+  const std::array<int, ranks> devices{4, 3, 2, 1, 0};
+  NCCL_OK(ncclCommInitAll(comms.data(), ranks, devices.data()));
+  std::vector<std::vector<int>> in(ranks), out(ranks);
+  NCCL_OK(ncclGroupStart());
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto at = static_cast<size_t>(rank);
+    int number = -1;
+    NCCL_OK(ncclCommCuDevice(comms[at], &number));
+    EXPECT_EQ(number, devices[at]);
+    NCCL_OK(ncclCommUserRank(comms[at], &number));
+    EXPECT_EQ(number, rank);
+    in[at].assign(ranks, rank);
+    out[at].assign(ranks, -1);
+    NCCL_OK(ncclAlltoAll(in[at].data(), out[at].data(), 1, ncclInt32, comms[at], nullptr));
+  }
+  NCCL_OK(ncclGroupEnd());
+  for (const auto& got : out) EXPECT_EQ(got, (std::vector<int>{0, 1, 2, 3, 4}));
+  NCCL_OK(ncclGroupStart());
+  for (ncclComm_t comm : comms) NCCL_OK(ncclCommFinalize(comm));
+  NCCL_OK(ncclGroupEnd());
+  for (ncclComm_t comm : comms) NCCL_OK(ncclCommDestroy(comm));
+}
+
+TEST(OneThread, InitRankOfAllRanksInAGroup) {
+  ncclUniqueId id;
+  NCCL_OK(ncclGetUniqueId(&id));
+  std::array<ncclComm_t, 3> comms{};
+  NCCL_OK(ncclGroupStart());
+  for (int rank = 0; rank < 3; ++rank)
+    NCCL_OK(ncclCommInitRank(&comms[static_cast<size_t>(rank)], 3, id, rank));
+  NCCL_OK(ncclGroupEnd());
+  for (ncclComm_t comm : comms) NCCL_OK(ncclCommDestroy(comm));
+}
+
+TEST(OneThread, WindowsAndTheTimeOfAGroup) {
+  ncclComm_t comm = nullptr;
+  const int device = 0;
+  NCCL_OK(ncclCommInitAll(&comm, 1, &device));
+  void* memory = nullptr;
+  ncclWindow_t window = nullptr;
+  NCCL_OK(ncclMemAlloc(&memory, 1 << 16));
+  NCCL_OK(ncclCommWindowRegister(comm, memory, 1 << 16, &window, NCCL_WIN_COLL_SYMMETRIC));
+  EXPECT_NE(window, nullptr);
+  NCCL_OK(ncclCommWindowDeregister(comm, window));
+  EXPECT_EQ(ncclCommWindowDeregister(comm, window), ncclInvalidArgument);
+
+  ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+  NCCL_OK(ncclGroupStart());
+  NCCL_OK(ncclAlltoAll(memory, static_cast<char*>(memory) + 4096, 4096, ncclInt8, comm, nullptr));
+  NCCL_OK(ncclGroupSimulateEnd(&info));
+  EXPECT_GE(info.estimatedTime, 0.0F);
+  info.magic = 3;
+  NCCL_FAILS(ncclGroupSimulateEnd(&info), ncclInvalidArgument, "simInfo.magic is 0x3");
+  info = NCCL_SIM_INFO_INITIALIZER;
+  NCCL_FAILS(ncclGroupSimulateEnd(&info), ncclInvalidUsage, "without ncclGroupStart");
+  NCCL_OK(ncclMemFree(memory));
+  NCCL_OK(ncclCommDestroy(comm));
+}
+
+}  // namespace
+}  // namespace nccl_programs
