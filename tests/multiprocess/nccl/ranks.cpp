@@ -1,6 +1,7 @@
 #include "ranks.hpp"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -25,8 +26,9 @@ class OnEpccl : public testing::Environment {
 };
 const testing::Environment* const on_epccl = testing::AddGlobalTestEnvironment(new OnEpccl);
 
-// The id goes from rank 0 through a socket pair that every rank inherits: one message for each other rank.
-[[noreturn]] void run_process(const Job& job, int rank, const int* channel,
+// The id goes from rank 0 through a socket pair that every rank inherits: one message for each other rank. The process that
+// made it stays until the others are through: `others` ends with the last of them.
+[[noreturn]] void run_process(const Job& job, int rank, const int* channel, const int* others,
                               const std::function<void(const RankContext&)>& body) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (job.ranks_per_node > 0) setenv("EPCCL_HOSTID", std::to_string(rank / job.ranks_per_node).c_str(), 1);
@@ -40,20 +42,25 @@ const testing::Environment* const on_epccl = testing::AddGlobalTestEnvironment(n
     _exit(1);
   }
   body(context);
+  char nothing = 0;
+  close(others[1]);
+  if (rank == 0 && read(others[0], &nothing, 1) != 0) _exit(1);
   _exit(testing::Test::HasFailure() ? 1 : 0);
 }
 
 void run_processes(const Job& job, const std::function<void(const RankContext&)>& body) {
-  int channel[2];
+  int channel[2], others[2];
+  ASSERT_EQ(pipe2(others, O_CLOEXEC), 0);
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel), 0);
   std::vector<pid_t> pids;
   fflush(nullptr);
   for (int rank = 0; rank < job.ranks; ++rank) {
     const pid_t pid = fork();
     ASSERT_GE(pid, 0);
-    if (pid == 0) run_process(job, rank, channel, body);
+    if (pid == 0) run_process(job, rank, channel, others, body);
     pids.push_back(pid);
   }
+  close(others[1]);
   for (int rank = 0; rank < job.ranks; ++rank) {
     int status = 0;
     ASSERT_EQ(waitpid(pids[static_cast<size_t>(rank)], &status, 0), pids[static_cast<size_t>(rank)]);
@@ -61,8 +68,7 @@ void run_processes(const Job& job, const std::function<void(const RankContext&)>
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
         << "rank " << rank << ": wait status " << status;
   }
-  close(channel[0]);
-  close(channel[1]);
+  for (const int fd : {channel[0], channel[1], others[0]}) close(fd);
 }
 
 void run_threads(const Job& job, const std::function<void(const RankContext&)>& body) {
