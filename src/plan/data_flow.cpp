@@ -19,6 +19,12 @@ IntervalMap& DataFlow::content(int rank, Buffer buffer) {
   return (buffer == Buffer::output ? outputs_ : scratches_)[static_cast<size_t>(rank)];
 }
 
+void DataFlow::begin_in_place(int rank, uint64_t offset, uint64_t bytes) {
+  in_place_ = true;
+  if (bytes > 0)
+    content(rank, Buffer::output).insert({offset, offset + bytes, 0, rank, Piece::nobody, Piece::no_readers});
+}
+
 Status DataFlow::run() {
   for (const uint32_t id : order_.ids) EPCCL_TRY(execute(id));
   return {};
@@ -32,6 +38,7 @@ Status DataFlow::execute(uint32_t id) {
   if (step.rows == 0) return {};
   switch (step.kind) {
     case Kind::copy:
+      if (in_place_ && step.source == step.destination) return {};  // it is there already
       EPCCL_TRY(read(step.source, step.bytes, step.rows, step.source_stride));
       EPCCL_TRY(write(step.destination, step.bytes, step.rows, step.destination_stride, data_));
       break;
@@ -54,6 +61,9 @@ Status DataFlow::execute(uint32_t id) {
       break;
     case Kind::reduce_rows:
       EPCCL_TRY(reduce_rows(graph_.rank_plan(id), step));
+      break;
+    case Kind::reduce:
+      EPCCL_TRY(reduce(graph_.rank_plan(id), step));
       break;
   }
   return check_reliances();
@@ -91,8 +101,8 @@ Status DataFlow::read_range(const Location& from, uint64_t bytes) {
     if (gap_end == begin && first > known) gap_end = first;
     if (gap_end > begin) return;
     append({last - first, piece.source_offset + (first - piece.begin), piece.source_rank});
-    rely(Hazard::reads_written, piece.writer, from, first, last);
-    if (from.buffer == Buffer::scratch) {
+    if (piece.writer != Piece::nobody) rely(Hazard::reads_written, piece.writer, from, first, last);
+    if (from.buffer == Buffer::scratch || piece.writer == Piece::nobody) {
       readers_.push_back({first, last, current_, piece.readers});
       piece.readers = static_cast<uint32_t>(readers_.size() - 1);
     }
@@ -112,6 +122,10 @@ Status DataFlow::clear_for_write(const Location& to, uint64_t bytes) {
     occupied = true;
     if (!status.ok()) return;
     const uint64_t first = std::max(begin, piece.begin), last = std::min(end, piece.end);
+    if (piece.writer == Piece::nobody) {
+      status = await_readers(piece, to, first, last);
+      return;
+    }
     if (to.buffer == Buffer::output) {
       status = failure(current_,
                        fmt::format("writes bytes [{}, {}) of the output of rank {} a second time, after {}",
@@ -119,20 +133,25 @@ Status DataFlow::clear_for_write(const Location& to, uint64_t bytes) {
       return;
     }
     rely(Hazard::overwrites_written, piece.writer, to, first, last);
-    for (uint32_t at = piece.readers; at != Piece::no_readers; at = readers_[at].next) {
-      const Reader& reader = readers_[at];
-      const uint64_t low = std::max(first, reader.begin), high = std::min(last, reader.end);
-      if (low >= high) continue;
-      if (reader.step == current_) {
-        status = failure(current_, fmt::format("reads and writes bytes [{}, {}) of the scratch of rank {}",
-                                               low, high, to.rank));
-        return;
-      }
-      rely(Hazard::overwrites_read, reader.step, to, low, high);
-    }
+    status = await_readers(piece, to, first, last);
   });
   EPCCL_TRY(std::move(status));
   if (occupied) map.erase(begin, end);
+  return {};
+}
+
+Status DataFlow::await_readers(const Piece& piece, const Location& to, uint64_t begin, uint64_t end) {
+  for (uint32_t at = piece.readers; at != Piece::no_readers; at = readers_[at].next) {
+    const Reader& reader = readers_[at];
+    const uint64_t low = std::max(begin, reader.begin), high = std::min(end, reader.end);
+    if (low >= high) continue;
+    if (reader.step != current_) {
+      rely(Hazard::overwrites_read, reader.step, to, low, high);
+    } else if (graph_.step(current_).kind != Kind::reduce) {  // which may: see check_overlap()
+      return failure(current_, fmt::format("reads and writes bytes [{}, {}) of the {} of rank {}", low, high,
+                                           to_string(to.buffer), to.rank));
+    }
+  }
   return {};
 }
 
@@ -209,6 +228,7 @@ Status DataFlow::unwritten(const Location& at, uint64_t begin, uint64_t end) con
     if (step.destination.rank != at.rank || step.destination.buffer != at.buffer) return false;
     if (step.kind == Kind::recv) return overlaps(step.destination, step.total_bytes());
     const bool copies = step.kind == Kind::copy;
+    if (step.kind == Kind::reduce) return overlaps(step.destination, step.bytes);
     if (!copies && step.kind != Kind::move_rows && step.kind != Kind::reduce_rows) return false;
     Location next = step.destination;
     for (uint32_t row = 0; row < step.rows; ++row, next.offset += step.destination_stride)

@@ -26,6 +26,10 @@ class DataFlow {
   /// `graph` (of a well-formed plan) and `order` must outlive this.
   DataFlow(const StepGraph& graph, const StepOrder& order);
 
+  /// Before run(): the output of `rank` holds its own input from `offset` on, as in a call in place. That may be overwritten,
+  /// once, after everybody has read it.
+  void begin_in_place(int rank, uint64_t offset, uint64_t bytes);
+
   /// Runs all steps. Errors: bytes read that are not written before, an output byte written twice, a pair of
   /// steps that race for the same bytes.
   Status run();
@@ -86,9 +90,16 @@ class DataFlow {
   void rely(Hazard hazard, uint32_t earlier, const Location& at, uint64_t begin, uint64_t end);
   Status check_reliances();
 
+  /// Checks that a step that reads bytes of the region is ordered before the current one, which overwrites them.
+  Status await_readers(const Piece& piece, const Location& to, uint64_t begin, uint64_t end);
+
   Status move_rows(const RankPlan& plan, const Step& step);
   Status reduce_rows(const RankPlan& plan, const Step& step);
   Status read_term(const RankPlan& plan, const Step& step, uint32_t sum, const RowTerm& term);
+  Status reduce(const RankPlan& plan, const Step& step);
+  Status check_overlap(const Step& step, const Location& source) const;
+  Status read_source(const Location& source, uint64_t bytes, size_t number);
+  Status add_terms(const Fragment& fragment, uint64_t at, bool raw, size_t number);
   Status write_rows(const StepRows& rows, uint32_t count, std::span<const Fragment> data);
 
   Status unwritten(const Location& at, uint64_t begin, uint64_t end) const;
@@ -110,15 +121,17 @@ class DataFlow {
   const StepOrder& order_;
   HappensBefore before_;
   std::vector<IntervalMap> outputs_, scratches_;  // per rank
-  std::vector<Reader> readers_;                   // of scratch; outputs are never overwritten
-  std::vector<Fragment> in_flight_;               // contents of messages, captured when the send runs
-  std::vector<Message> messages_;                 // per step id of a send
-  uint32_t current_ = 0;                          // the step being run
-  std::vector<Fragment> data_;                    // what it has read
+  std::vector<Reader> readers_;                   // of what may be overwritten: scratch, inputs in place
+  bool in_place_ = false;
+  std::vector<Fragment> in_flight_;  // contents of messages, captured when the send runs
+  std::vector<Message> messages_;    // per step id of a send
+  uint32_t current_ = 0;             // the step being run
+  std::vector<Fragment> data_;       // what it has read
   std::vector<Reliance> reliances_;
   SumTable sums_;
-  std::vector<Fragment> made_;     // reduce_rows: the sums that the current step has made
-  std::vector<RowSum::Term> sum_;  // the terms of the next
+  std::vector<Fragment> made_;                  // reduce_rows: the sums that the current step has made
+  std::vector<RowSum::Term> sum_;               // the terms of the next
+  std::vector<std::vector<Fragment>> sources_;  // reduce: what each source holds
 };
 
 }  // namespace epccl::plan

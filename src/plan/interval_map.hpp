@@ -13,10 +13,11 @@ struct Piece {
   uint64_t begin = 0, end = 0;
   uint64_t source_offset = 0;
   int32_t source_rank = 0;
-  uint32_t writer = 0;            // step id
+  uint32_t writer = 0;            // step id, or `nobody`: it was there from the start
   uint32_t readers = no_readers;  // head of a list kept elsewhere; both halves of a split piece share it
 
   static constexpr uint32_t no_readers = UINT32_MAX;
+  static constexpr uint32_t nobody = UINT32_MAX;
 };
 
 /// Disjoint pieces in ascending order: sorted blocks of bounded size, so that an insertion moves a few

@@ -33,6 +33,12 @@ struct Copied {
 Copied copied_by(const RankPlan& plan, const Step& step) {
   if (step.kind == Kind::copy || step.kind == Kind::move_rows)
     return {step.total_bytes(), step.source.rank == step.destination.rank ? 0 : step.total_bytes()};
+  if (step.kind == Kind::reduce) {
+    const auto from_peers = static_cast<uint64_t>(std::ranges::count_if(
+        sources_of(plan, step), [&](const RowSource& source) { return source.at.rank != plan.rank; }));
+    const uint64_t to_peer = step.destination.rank == plan.rank ? 0 : 1;
+    return {(step.source_count + 1) * step.bytes, (from_peers + to_peer) * step.bytes};
+  }
   if (step.kind != Kind::reduce_rows) return {};
   const auto terms = terms_of(plan, step);
   const std::span<const RowSource> sources = sources_of(plan, step);

@@ -62,7 +62,12 @@ bool DataFlow::holds(const Piece& piece, uint64_t at, const Wanted& want) const 
   if (piece.source_rank != want.transfer.source_rank) return false;
   if (want.sum == nullptr) return found == want.transfer.source_offset + distance;
   const SumTable::Sum sum = sums_.find(found);
-  return found - sum.offset == distance && std::ranges::equal(sum.terms, want.sum->terms);
+  if (sum.terms.empty()) return want.sum->terms.empty() && found - sum.offset == distance;
+  // A sum may have been made piece by piece: what counts is which byte of each term this is.
+  return std::ranges::equal(sum.terms, want.sum->terms, [&](const RowSum::Term& a, const RowSum::Term& b) {
+    return a.offset + (found - sum.offset) == b.offset + distance && a.rank == b.rank &&
+           a.weight == b.weight && a.ends == b.ends;
+  });
 }
 
 /// All of `wanted` is there; a byte that is not in it is one too many.
@@ -72,7 +77,7 @@ Status DataFlow::check_nothing_more(int rank, std::span<const Wanted> wanted,
   const auto begin_of = [&](size_t i) { return wanted[i].transfer.destination_offset; };
   const auto end_of = [&](size_t i) { return begin_of(i) + wanted[i].transfer.bytes; };
   for (const Piece& piece : written)
-    for (uint64_t at = piece.begin; at < piece.end;) {
+    for (uint64_t at = piece.begin; at < piece.end && piece.writer != Piece::nobody;) {
       while (next < wanted.size() && end_of(next) <= at) ++next;
       const uint64_t wanted_from = next < wanted.size() ? begin_of(next) : UINT64_MAX;
       if (at < wanted_from) return extra_output(rank, piece, at, std::min(piece.end, wanted_from));

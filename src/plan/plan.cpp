@@ -20,6 +20,8 @@ const char* to_string(Kind kind) {
       return "move_rows";
     case Kind::reduce_rows:
       return "reduce_rows";
+    case Kind::reduce:
+      return "reduce";
   }
   return "?";
 }
@@ -225,6 +227,27 @@ uint32_t Builder::reduce_rows(int stage, uint32_t first_sum, std::span<const Row
   step.rows = rows;
   step.count = count.index;
   plan_.row_sources.insert(plan_.row_sources.end(), sources.begin(), sources.end());
+  return append(step, after);
+}
+
+uint32_t Builder::reduce(int stage, std::span<const Location> raw, std::span<const Location> partial,
+                         Location destination, uint64_t bytes, bool finishes, Dependencies after) {
+  if (bytes == 0) return none;
+  Step step;
+  step.kind = Kind::reduce;
+  step.stage = static_cast<uint8_t>(stage);
+  step.first_source = static_cast<uint32_t>(plan_.row_sources.size());
+  step.source_count = static_cast<uint16_t>(raw.size() + partial.size());
+  step.raw_count = static_cast<uint16_t>(raw.size());
+  step.finishes = finishes;
+  step.destination = destination;
+  step.bytes = bytes;
+  for (const auto& sources : {raw, partial})
+    for (const Location& at : sources) {
+      touch(at, at.offset + bytes);
+      plan_.row_sources.push_back({at, 0});
+    }
+  touch(destination, destination.offset + bytes);
   return append(step, after);
 }
 

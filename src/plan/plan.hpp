@@ -38,6 +38,7 @@ enum class Kind : uint8_t {
   wait,  // until `peer`'s counter `slot` has reached `value`
   move_rows,  // copies rows, named by index on either side, between buffers of ranks of this node (gather, scatter)
   reduce_rows,  // every destination row becomes a sum of rows, in the order its terms are listed (scatter-reduce)
+  reduce,  // element by element, the destination becomes the reduction of regions, in the order they are listed
 };
 
 /// The first byte of a region.
@@ -76,7 +77,8 @@ struct RowTables {
   std::vector<uint32_t> counts;     // how many rows the steps have that do not know it themselves
 };
 
-/// Where a reduce step reads: row r of this source lies at `at.offset` + (r - first_row) * bytes of a row.
+/// Where a reduce_rows step reads: row r of this source lies at `at.offset` + (r - first_row) * bytes of a row. A reduce step
+/// reads from `at` on.
 struct RowSource {
   Location at;
   uint32_t first_row = 0;
@@ -105,6 +107,10 @@ struct Step {
   uint32_t source_first_row = 0;
   uint32_t destination_list = no_list;
   uint32_t destination_first_row = 0;
+  // reduce: of the sources below, in order: what ranks put in comes first (an operation may begin with each of them), then what
+  // other reduce steps have made of it. `finishes`: this is all there is (an operation may end with that).
+  uint16_t raw_count = 0;
+  bool finishes = false;
   // reduce_rows: the i-th row is sum `first_sum` + i of RowTables, over RankPlan::row_sources [first_source, + source_count).
   uint32_t first_sum = 0;
   uint32_t first_source = 0;
@@ -157,7 +163,8 @@ struct Transfer {
   uint64_t bytes = 0;
 };
 
-/// What a row of output must be: this sum. Terms of inputs only; their sources are ranks.
+/// What a row of output must be: this sum. Terms of inputs only; their sources are ranks. The result of reduce steps is a sum as
+/// well, whose last term ends rank and node; the order of its terms means nothing.
 struct RowSum {
   struct Term {
     int32_t rank = 0;
@@ -220,6 +227,10 @@ class Builder {
   /// Makes `count` rows, sums `first_sum`... over `sources`.
   uint32_t reduce_rows(int stage, uint32_t first_sum, std::span<const RowSource> sources,
                        const Rows& destination, RowCount count, uint64_t bytes, Dependencies after = {});
+  /// Makes `bytes` of `destination` the reduction of `raw`, which are ranks' inputs (or copies of them), and of `partial`, which
+  /// reduce steps have made. A destination may be one of the sources.
+  uint32_t reduce(int stage, std::span<const Location> raw, std::span<const Location> partial,
+                  Location destination, uint64_t bytes, bool finishes, Dependencies after = {});
   void use_tables(std::shared_ptr<const RowTables> tables) { plan_.tables = std::move(tables); }
 
   int rank() const { return plan_.rank; }

@@ -37,7 +37,7 @@ std::string to_text(const Location& at, uint32_t list, uint32_t first_row) {
   return fmt::format("{}[list {} from {}]", to_text(at), list, first_row);
 }
 
-/// What the sources of a reduce_rows step are: " of 0.input+0,1.scratch+64[from 8]".
+/// What the sources of a reduce or reduce_rows step are: " of 0.input+0,1.scratch+64[from 8]".
 std::string sources_text(const RankPlan& plan, const Step& step) {
   std::string text;
   for (uint64_t i = 0; i < step.source_count && step.first_source + i < plan.row_sources.size(); ++i) {
@@ -79,6 +79,9 @@ std::string to_text(const Step& step) {
                          step.source_count,
                          to_text(step.destination, step.destination_list, step.destination_first_row),
                          step.rows, step.bytes);
+    case Kind::reduce:
+      return fmt::format("reduce{} sources={} raw={} -> {} bytes={}", step.finishes ? " (last)" : "",
+                         step.source_count, step.raw_count, to_text(step.destination), step.bytes);
   }
   return fmt::format("unknown kind {}", static_cast<int>(step.kind));
 }
@@ -87,7 +90,7 @@ std::string to_text(const RankPlan& plan, uint32_t index) {
   const Step& step = plan.steps[index];
   std::string line = fmt::format("rank {} step {} stage {} {}", plan.rank, index,
                                  static_cast<int>(step.stage), to_text(step));
-  if (step.kind == Kind::reduce_rows) line += sources_text(plan, step);
+  if (step.kind == Kind::reduce_rows || step.kind == Kind::reduce) line += sources_text(plan, step);
   const char* separator = " after=";
   for (const uint32_t dependency : plan.dependencies_of(step)) {
     fmt::format_to(std::back_inserter(line), "{}{}", separator, dependency);

@@ -59,6 +59,7 @@ struct MemoryWork {
 
 MemoryWork memory_work(const RankPlan& plan, const Step& step) {
   if (step.kind == Kind::copy || step.kind == Kind::move_rows) return {step.rows, step.total_bytes()};
+  if (step.kind == Kind::reduce) return {step.source_count, step.source_count * step.bytes};
   if (step.kind != Kind::reduce_rows) return {};
   // A sum costs what it reads. One of nothing is a row of zeros.
   const uint64_t rows = std::max<uint64_t>(terms_of(plan, step).size(), step.rows);

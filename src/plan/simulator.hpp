@@ -4,7 +4,7 @@
 //   bandwidth] send:  [CPU: sender overhead][bytes at a fair share of egress and ingress]  <- the send is
 //   complete recv:                                                    [latency][CPU: receiver overhead]  <-
 //   complete post -> wait: signal latency
-//   move_rows: as a copy of that many rows; reduce_rows: as a copy of all rows that its sums read
+//   move_rows: as a copy of that many rows; reduce, reduce_rows: as a copy of all that they read
 //
 // A rank's CPU does one thing at a time, the earliest ready step (by index) first. Messages are buffered: a
 // transfer does not wait for its recv to be started, but a recv is complete only after both. Times are kept

@@ -153,7 +153,8 @@ class Picture {
     switch (plan.steps[index].kind) {
       case Kind::copy:
       case Kind::move_rows:
-      case Kind::reduce_rows: {
+      case Kind::reduce_rows:
+      case Kind::reduce: {
         const size_t stage = std::min<size_t>(plan.steps[index].stage, 2);
         return bar(marks[stage], upper, lane, time.start, time.end, plan, index, time);
       }

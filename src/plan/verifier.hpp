@@ -33,4 +33,13 @@ Status verify(const Plan& plan, std::span<const Transfer> expected, VerifyReport
 Status verify(const Plan& plan, std::span<const Transfer> expected, std::span<const RowSum> sums,
               std::span<const uint64_t> inputs, VerifyReport* report = nullptr);
 
+/// A rank's buffers where they are one memory: where its input begins in it, and its output.
+struct InPlace {
+  uint64_t input = 0, output = 0;
+};
+
+/// As verify(), of a call in which the rank's buffers lie as `buffers` says, an entry a rank. Of plans without token rows.
+Status verify_in_place(const Plan& plan, std::span<const Transfer> expected, std::span<const RowSum> sums,
+                       std::span<const InPlace> buffers);
+
 }  // namespace epccl::plan

@@ -45,6 +45,8 @@ class StepChecker {
       case Kind::move_rows:
         return check_move(own, step);
       case Kind::reduce_rows:
+        return check_reduce_rows(own, step);
+      case Kind::reduce:
         return check_reduce(own, step);
     }
     return fail("has the unknown kind {}", static_cast<int>(step.kind));
@@ -194,15 +196,34 @@ class StepChecker {
     return check_destination_rows(own, step);
   }
 
-  Status check_reduce(const RankPlan& own, const Step& step) {
+  Status check_sources(const RankPlan& own, const Step& step) const {
+    const uint64_t end = uint64_t{step.first_source} + step.source_count;
+    if (end <= own.row_sources.size()) return {};
+    return fail("reads the sources [{}, {}), but the rank lists only {}", step.first_source, end,
+                own.row_sources.size());
+  }
+
+  Status check_reduce(const RankPlan& own, const Step& step) const {
+    if (step.bytes == 0 || step.rows != 1 || step.source_count == 0)
+      return fail("reduces nothing, or rows: {} rows of {} bytes, {} sources", step.rows, step.bytes,
+                  step.source_count);
+    if (step.raw_count > step.source_count)
+      return fail("has {} raw sources among {}", step.raw_count, step.source_count);
+    EPCCL_TRY(check_sources(own, step));
+    for (const RowSource& source : sources_of(own, step))
+      EPCCL_TRY(check_region(source.at, step.bytes, 1, 0, "reads"));
+    if (step.destination.rank != own.rank)
+      return fail("makes a reduction in memory of rank {}", step.destination.rank);
+    EPCCL_TRY(check_destination(step.destination));
+    return check_region(step.destination, step.bytes, 1, 0, "writes");
+  }
+
+  Status check_reduce_rows(const RankPlan& own, const Step& step) {
     if (step.bytes == 0 || step.rows == 0)
       return fail("reduces nothing: {} rows of {} bytes", step.rows, step.bytes);
     if (own.tables == nullptr) return fail("makes sums, but the rank has no tables");
     EPCCL_TRY(check_destination_rows(own, step));
-    const uint64_t source_end = uint64_t{step.first_source} + step.source_count;
-    if (source_end > own.row_sources.size())
-      return fail("reads the sources [{}, {}), but the rank lists only {}", step.first_source, source_end,
-                  own.row_sources.size());
+    EPCCL_TRY(check_sources(own, step));
     for (const RowSource& source : sources_of(own, step)) EPCCL_TRY(check_place(source.at, "reads"));
     const uint64_t sums = std::max<uint64_t>(own.tables->sum_begin.size(), 1) - 1;
     const uint64_t sum_end = uint64_t{step.first_sum} + step.rows;

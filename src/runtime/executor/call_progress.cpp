@@ -12,8 +12,8 @@ bool is_message(const plan::Step& step) {
 }
 
 bool is_inside_node(const plan::Step& step) {
-  const bool moves =
-      step.kind == Kind::copy || step.kind == Kind::move_rows || step.kind == Kind::reduce_rows;
+  const bool moves = step.kind == Kind::copy || step.kind == Kind::move_rows ||
+                     step.kind == Kind::reduce_rows || step.kind == Kind::reduce;
   return moves && step.stage > 0;
 }
 

@@ -1,0 +1,35 @@
+#include "algorithms/collectives/building.hpp"
+
+#include <algorithm>
+
+namespace epccl::algorithms {
+
+std::vector<RankRun> runs_of(const topology::Cluster& cluster, int node) {
+  std::vector<RankRun> runs;
+  const std::vector<int>& members = cluster.members(node);
+  for (size_t local = 0; local < members.size(); ++local) {
+    if (!runs.empty() && runs.back().first + runs.back().count == members[local])
+      ++runs.back().count;
+    else
+      runs.push_back({members[local], 1, local});
+  }
+  return runs;
+}
+
+Carriers::Carriers(const RoundBuilder& b, int first)
+    : cluster_(b.cluster), first_(first), piece_(b.piece()), unit_(b.call.unit) {
+  int smallest = cluster_.local_size(0);
+  for (int node = 1; node < cluster_.nodes(); ++node)
+    smallest = std::min(smallest, cluster_.local_size(node));
+  const int wanted = b.parameters.carriers;
+  count_ = wanted < 1 ? smallest : std::min(wanted, smallest);
+  distance_ = smallest / count_;
+}
+
+PartCounts part_counts(const topology::Cluster& cluster, const CollectiveParameters& parameters) {
+  if (cluster.nodes() == 1) return {1, 1};
+  if (parameters.form == Form::flat) return {1, static_cast<size_t>(cluster.ranks() - 1)};
+  return {1, static_cast<size_t>(cluster.nodes() - 1)};
+}
+
+}  // namespace epccl::algorithms

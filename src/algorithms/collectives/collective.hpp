@@ -1,0 +1,75 @@
+// Plan builders for the collectives beside alltoall: pure functions of (cluster, call, parameters).
+//
+//   flat       ranks of other nodes directly, one message a pair of ranks
+//   two_level  inside the nodes, then along rails, then inside the nodes: what crosses the network crosses it once a node
+//
+// On one node both are the same. Small calls are *staged*: ranks copy what others want into their scratch, where these fetch it.
+// Large ones read and write each other's buffers.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.hpp"
+#include "plan/plan.hpp"
+#include "plan/verifier.hpp"
+#include "topology/cluster.hpp"
+
+namespace epccl::algorithms {
+
+enum class Collective : uint8_t { allgather, reduce_scatter, allreduce, broadcast, reduce, gather, scatter };
+const char* to_string(Collective collective);
+bool has_root(Collective collective);
+bool reduces(Collective collective);
+
+enum class Form : uint8_t { flat, two_level };
+const char* to_string(Form form);
+
+/// What is called, the same on every rank.
+struct CollectiveCall {
+  Collective kind = Collective::allreduce;
+  uint64_t bytes =
+      0;         // allgather, reduce_scatter, gather, scatter: of one rank's block; others: of everything
+  int root = 0;  // where there is one
+  uint64_t unit = 1;  // bytes of an element; nothing is cut inside one
+};
+
+/// Blocks of `call.bytes` that the buffers of a rank consist of; 0: the rank has no such buffer.
+int input_blocks(const topology::Cluster& cluster, const CollectiveCall& call, int rank);
+int output_blocks(const topology::Cluster& cluster, const CollectiveCall& call, int rank);
+
+/// Constants of a build. Every rank must use the same.
+struct CollectiveParameters {
+  Form form = Form::two_level;
+  int carriers =
+      1;  // ranks of a node that share what it adds up and sends; 0: as many as the smallest node has
+  bool alone = false;  // one node: each rank that wants a sum makes all of it by itself
+  bool relay = false;  // broadcast, reduce: from node to node, not between the root's node and every other
+  bool split = false;  // allreduce: each node finishes a part of each piece, and sends that to the others
+  uint64_t chunk_bytes = 128 << 10;  // a network message, at most
+  uint64_t stage_bytes = 8 << 10;    // blocks up to this size are staged
+  uint64_t scratch_bytes = 8 << 20;  // a rank's scratch, at most
+  bool direct = true;                // ranks of a node can use each other's buffers; else all is staged
+};
+
+/// Whether `parameters` can run this at all; the error says what to raise.
+Status check(const topology::Cluster& cluster, const CollectiveCall& call,
+             const CollectiveParameters& parameters);
+
+/// One rank's part.
+plan::RankPlan build_collective(const topology::Cluster& cluster, const CollectiveCall& call, int rank,
+                                const CollectiveParameters& parameters);
+
+/// Every rank's part.
+plan::Plan build_collective_everywhere(const topology::Cluster& cluster, const CollectiveCall& call,
+                                       const CollectiveParameters& parameters);
+
+/// What it must do, for the verifier.
+struct CollectiveResult {
+  std::vector<plan::Transfer> transfers;
+  std::vector<plan::RowSum> sums;
+  std::vector<plan::InPlace> in_place;  // by rank: how the buffers lie in a call in place, as NCCL defines it
+};
+CollectiveResult expected_result(const topology::Cluster& cluster, const CollectiveCall& call);
+
+}  // namespace epccl::algorithms

@@ -1,0 +1,171 @@
+// Every collective, every form, proved for every schedule: out of place and in place.
+#include <gtest/gtest.h>
+
+#include "algorithms/collectives/collective.hpp"
+#include "plan/printer.hpp"
+#include "plan/verifier.hpp"
+#include "shapes.hpp"
+
+namespace epccl::algorithms {
+namespace {
+
+using tests::small_shapes;
+
+constexpr std::array all_kinds{Collective::allgather, Collective::reduce_scatter, Collective::allreduce,
+                               Collective::broadcast, Collective::reduce,         Collective::gather,
+                               Collective::scatter};
+
+std::string text_of(const topology::Cluster& cluster, const CollectiveCall& call,
+                    const CollectiveParameters& parameters) {
+  return fmt::format(
+      "{} {} on {}: {} bytes, unit {}, root {}; carriers {}{}{}{}, chunk {}, stage {}, scratch {}{}",
+      to_string(call.kind), to_string(parameters.form), tests::shape_text(cluster), call.bytes, call.unit,
+      call.root, parameters.carriers, parameters.alone ? ", alone" : "", parameters.relay ? ", relay" : "",
+      parameters.split ? ", split" : "", parameters.chunk_bytes, parameters.stage_bytes,
+      parameters.scratch_bytes, parameters.direct ? "" : ", not direct");
+}
+
+Status prove(const topology::Cluster& cluster, const CollectiveCall& call,
+             const CollectiveParameters& parameters) {
+  EPCCL_TRY(check(cluster, call, parameters));
+  const plan::Plan plan = build_collective_everywhere(cluster, call, parameters);
+  for (const plan::RankPlan& rank : plan.ranks) {
+    if (rank.scratch_bytes > parameters.scratch_bytes)
+      return error(Code::internal_error, "rank {} uses {} bytes of scratch", rank.rank, rank.scratch_bytes);
+    const auto blocks = [&](int count) { return static_cast<uint64_t>(count) * call.bytes; };
+    if (rank.input_bytes > blocks(input_blocks(cluster, call, rank.rank)) ||
+        rank.output_bytes > blocks(output_blocks(cluster, call, rank.rank)))
+      return error(Code::internal_error, "rank {} uses {} bytes of input, {} of output", rank.rank,
+                   rank.input_bytes, rank.output_bytes);
+  }
+  const CollectiveResult expected = expected_result(cluster, call);
+  EPCCL_TRY(plan::verify(plan, expected.transfers, expected.sums, {}));
+  return plan::verify_in_place(plan, expected.transfers, expected.sums, expected.in_place);
+}
+
+// Large and staged, with tiny constants and with the default ones.
+std::vector<CollectiveParameters> parameter_choices(const topology::Cluster& cluster,
+                                                    const CollectiveCall& call) {
+  std::vector<CollectiveParameters> choices;
+  for (const Form form : {Form::flat, Form::two_level})
+    for (const bool direct : {true, false})
+      for (const bool tiny : {true, false}) {
+        CollectiveParameters it;
+        it.form = form;
+        it.direct = direct;
+        it.stage_bytes = 64;
+        if (tiny) {
+          it.chunk_bytes = 3;
+          const auto ranks = static_cast<uint64_t>(cluster.ranks());
+          it.scratch_bytes = 2 * call.unit * (2 * ranks + 2);
+        }
+        choices.push_back(it);
+      }
+  return choices;
+}
+
+// The constants that only some collectives look at.
+std::vector<CollectiveParameters> variants(const CollectiveCall& call, const CollectiveParameters& base) {
+  std::vector<CollectiveParameters> all{base};
+  const auto add = [&](auto change) {
+    const size_t count = all.size();
+    for (size_t i = 0; i < count; ++i) {
+      CollectiveParameters other = all[i];
+      change(other);
+      all.push_back(other);
+    }
+  };
+  if (call.kind == Collective::allreduce || call.kind == Collective::reduce) {
+    add([](auto& it) { it.carriers = 0; });
+  }
+  if (call.kind == Collective::allreduce) {
+    add([](auto& it) { it.split = true; });
+    if (base.form == Form::two_level) add([](auto& it) { it.alone = true; });
+  }
+  if (call.kind == Collective::broadcast || call.kind == Collective::reduce)
+    add([](auto& it) { it.relay = true; });
+  return all;
+}
+
+class EveryCollective : public testing::TestWithParam<Collective> {};
+
+TEST_P(EveryCollective, IsRightOnEveryShapeInPlaceAndOutOfPlace) {
+  for (const topology::Cluster& cluster : small_shapes())
+    for (const uint64_t unit : {1, 4})
+      for (const uint64_t elements : {1, 5, 53}) {
+        CollectiveCall call{GetParam(), elements * unit, 0, unit};
+        std::vector<int> roots{0};
+        if (has_root(call.kind) && cluster.ranks() > 1) roots = {0, cluster.ranks() - 1, cluster.ranks() / 2};
+        for (const int root : roots) {
+          call.root = root;
+          for (const CollectiveParameters& base : parameter_choices(cluster, call))
+            for (const CollectiveParameters& parameters : variants(call, base)) {
+              const Status status = prove(cluster, call, parameters);
+              ASSERT_TRUE(status.ok()) << text_of(cluster, call, parameters) << "\n" << status.message();
+            }
+        }
+      }
+}
+
+TEST_P(EveryCollective, IsRightOnManyNodes) {
+  for (const auto& [nodes, local] : {std::pair(16, 4), std::pair(5, 8), std::pair(64, 2)}) {
+    const topology::Cluster cluster = topology::Cluster::uniform(nodes, local);
+    for (const uint64_t bytes : {uint64_t{4096}, uint64_t{1} << 20}) {
+      const CollectiveCall call{GetParam(), bytes, 3, 4};
+      for (const Form form : {Form::flat, Form::two_level}) {
+        CollectiveParameters base;
+        base.form = form;
+        for (const CollectiveParameters& parameters : variants(call, base)) {
+          const Status status = prove(cluster, call, parameters);
+          ASSERT_TRUE(status.ok()) << text_of(cluster, call, parameters) << "\n" << status.message();
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EveryCollective, OfNothingIsNothing) {
+  const topology::Cluster cluster = topology::Cluster::uniform(2, 2);
+  EXPECT_TRUE(build_collective(cluster, {GetParam(), 0, 0, 4}, 1, {}).steps.empty());
+}
+
+TEST_P(EveryCollective, SaysWhatScratchItNeeds) {
+  const topology::Cluster cluster = topology::Cluster::uniform(2, 2);
+  CollectiveParameters parameters;
+  parameters.direct = false;
+  parameters.scratch_bytes = 7;
+  const Status status = check(cluster, {GetParam(), 64, 0, 8}, parameters);
+  EXPECT_EQ(status.code(), Code::invalid_usage);
+  EXPECT_NE(status.message().find("EPCCL_SCRATCH_SIZE"), std::string::npos) << status.message();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryCollective, testing::ValuesIn(all_kinds),
+                         [](const auto& it) { return to_string(it.param); });
+
+// What crosses the network in the two-level form, in bytes, against the least that can.
+TEST(CollectiveBytes, TwoLevelSendsOnceBetweenNodes) {
+  constexpr int nodes = 4, local = 4;
+  const topology::Cluster cluster = topology::Cluster::uniform(nodes, local);
+  const auto network = [&](Collective kind, bool split) {
+    CollectiveParameters parameters;
+    parameters.split = split;
+    const CollectiveCall call{kind, 1 << 20, 0, 4};
+    const plan::Plan plan = build_collective_everywhere(cluster, call, parameters);
+    plan::VerifyReport report;
+    const CollectiveResult expected = expected_result(cluster, call);
+    EXPECT_TRUE(plan::verify(plan, expected.transfers, expected.sums, {}, &report).ok());
+    return report.links.network_bytes;
+  };
+  constexpr uint64_t block = 1 << 20;
+  EXPECT_EQ(network(Collective::allgather, false), nodes * (nodes - 1) * local * block);
+  EXPECT_EQ(network(Collective::reduce_scatter, false), nodes * (nodes - 1) * local * block);
+  EXPECT_EQ(network(Collective::broadcast, false), (nodes - 1) * block);
+  EXPECT_EQ(network(Collective::reduce, false), (nodes - 1) * block);
+  EXPECT_EQ(network(Collective::gather, false), (nodes - 1) * local * block);
+  EXPECT_EQ(network(Collective::scatter, false), (nodes - 1) * local * block);
+  EXPECT_EQ(network(Collective::allreduce, false), nodes * (nodes - 1) * block);
+  EXPECT_EQ(network(Collective::allreduce, true), 2 * (nodes - 1) * block);
+}
+
+}  // namespace
+}  // namespace epccl::algorithms
