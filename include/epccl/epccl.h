@@ -73,6 +73,22 @@ typedef EPCCL_ENUM {
   epcclNumTypes = 12
 } epcclDataType_t;
 
+/** Reduction operations; the numbers are NCCL's. Further ones are made by epcclRedOpCreatePreMulSum(). Integers wrap; the
+ *  average of integers is their sum, divided towards zero. float16, bfloat16 and float8 are added up in float32 and rounded where
+ *  a rank passes its result on. max and min prefer numbers to NaNs. */
+typedef EPCCL_ENUM {
+  epcclSum = 0,
+  epcclProd = 1,
+  epcclMax = 2,
+  epcclMin = 3,
+  epcclAvg = 4,
+  epcclNumOps = 5,
+  epcclMaxRedOp = 0x7fffffff
+} epcclRedOp_t;
+
+/** Where the scalar of a pre-multiplied sum lies: on the device, read when the collective runs, or in host memory, read at once. */
+typedef EPCCL_ENUM { epcclScalarDevice = 0, epcclScalarHostImmediate = 1 } epcclScalarResidence_t;
+
 typedef struct epcclComm* epcclComm_t;
 
 /** NULL, or a stream of epcclStreamCreate(). (A cudaStream_t converts to this type: for the CUDA device to come.) */
@@ -269,6 +285,44 @@ EPCCL_API epcclResult_t epcclAlltoall(const void* sendbuff, void* recvbuff, size
 EPCCL_API epcclResult_t epcclAlltoallv(const void* sendbuff, const size_t sendcounts[], const size_t sdispls[],
                                        void* recvbuff, const size_t recvcounts[], const size_t rdispls[],
                                        epcclDataType_t datatype, epcclComm_t comm, epcclStream_t stream);
+
+/* Collectives below: every rank calls the same with the same count, datatype, operation and root. All ranks that get a result
+ * get the same bits. A call in place is one whose buffers lie as said; other overlaps are refused. */
+
+/** recvbuff = the reduction of all ranks' sendbuff, on every rank. `count` elements each. In place: sendbuff == recvbuff. */
+EPCCL_API epcclResult_t epcclAllReduce(const void* sendbuff, void* recvbuff, size_t count, epcclDataType_t datatype,
+                                       epcclRedOp_t op, epcclComm_t comm, epcclStream_t stream);
+/** The same on rank `root` only; recvbuff of the others is not used. In place: sendbuff == recvbuff at the root. */
+EPCCL_API epcclResult_t epcclReduce(const void* sendbuff, void* recvbuff, size_t count, epcclDataType_t datatype,
+                                    epcclRedOp_t op, int root, epcclComm_t comm, epcclStream_t stream);
+/** Block r (`recvcount` elements) of the reduction goes to rank r; sendbuff holds nranks blocks. In place:
+ *  recvbuff == sendbuff + rank * recvcount. */
+EPCCL_API epcclResult_t epcclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                           epcclDataType_t datatype, epcclRedOp_t op, epcclComm_t comm,
+                                           epcclStream_t stream);
+/** Every rank's `sendcount` elements go to block r of every rank's recvbuff, which holds nranks blocks. In place:
+ *  sendbuff == recvbuff + rank * sendcount. */
+EPCCL_API epcclResult_t epcclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, epcclDataType_t datatype,
+                                       epcclComm_t comm, epcclStream_t stream);
+/** The root's `count` elements go to everybody's recvbuff; sendbuff of the others is not used. In place: sendbuff == recvbuff at
+ *  the root. */
+EPCCL_API epcclResult_t epcclBroadcast(const void* sendbuff, void* recvbuff, size_t count, epcclDataType_t datatype,
+                                       int root, epcclComm_t comm, epcclStream_t stream);
+/** Every rank's `count` elements go to block r of the root's recvbuff; recvbuff of the others is not used. In place: sendbuff ==
+ *  recvbuff + root * count at the root. */
+EPCCL_API epcclResult_t epcclGather(const void* sendbuff, void* recvbuff, size_t count, epcclDataType_t datatype,
+                                    int root, epcclComm_t comm, epcclStream_t stream);
+/** Block r of the root's sendbuff (`count` elements) goes to rank r; sendbuff of the others is not used. In place: recvbuff ==
+ *  sendbuff + root * count at the root. */
+EPCCL_API epcclResult_t epcclScatter(const void* sendbuff, void* recvbuff, size_t count, epcclDataType_t datatype,
+                                     int root, epcclComm_t comm, epcclStream_t stream);
+
+/** Makes an operation that multiplies this rank's input by a scalar of type `datatype`, then adds. Ranks may have different
+ *  scalars. For collectives of `comm` and `datatype` only. Device scalars must stay until these are complete. */
+EPCCL_API epcclResult_t epcclRedOpCreatePreMulSum(epcclRedOp_t* op, void* scalar, epcclDataType_t datatype,
+                                                  epcclScalarResidence_t residence, epcclComm_t comm);
+/** Forgets the operation; collectives that were called with it still run. */
+EPCCL_API epcclResult_t epcclRedOpDestroy(epcclRedOp_t op, epcclComm_t comm);
 
 /** Host streams: ordered queues of background work, one thread each. */
 EPCCL_API epcclResult_t epcclStreamCreate(epcclStream_t* stream);

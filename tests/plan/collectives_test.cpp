@@ -21,8 +21,11 @@ std::string text_of(const topology::Cluster& cluster, const CollectiveCall& call
       "{} {} on {}: {} bytes, unit {}, root {}; carriers {}{}{}{}, chunk {}, stage {}, scratch {}{}",
       to_string(call.kind), to_string(parameters.form), tests::shape_text(cluster), call.bytes, call.unit,
       call.root, parameters.carriers, parameters.alone ? ", alone" : "", parameters.relay ? ", relay" : "",
-      parameters.split ? ", split" : "", parameters.chunk_bytes, parameters.stage_bytes,
-      parameters.scratch_bytes, parameters.direct ? "" : ", not direct");
+      parameters.split    ? ", split"
+      : parameters.scaled ? ", scaled"
+                          : "",
+      parameters.chunk_bytes, parameters.stage_bytes, parameters.scratch_bytes,
+      parameters.direct ? "" : ", not direct");
 }
 
 Status prove(const topology::Cluster& cluster, const CollectiveCall& call,
@@ -38,6 +41,11 @@ Status prove(const topology::Cluster& cluster, const CollectiveCall& call,
       return error(Code::internal_error, "rank {} uses {} bytes of input, {} of output", rank.rank,
                    rank.input_bytes, rank.output_bytes);
   }
+  for (const plan::RankPlan& rank : plan.ranks)
+    for (const plan::Step& step : rank.steps)
+      for (int i = 0; parameters.scaled && i < step.raw_count; ++i)
+        if (rank.row_sources[step.first_source + static_cast<uint32_t>(i)].at.rank != rank.rank)
+          return error(Code::internal_error, "rank {} adds up what another should have scaled", rank.rank);
   const CollectiveResult expected = expected_result(cluster, call);
   EPCCL_TRY(plan::verify(plan, expected.transfers, expected.sums, {}));
   return plan::verify_in_place(plan, expected.transfers, expected.sums, expected.in_place);
@@ -82,6 +90,7 @@ std::vector<CollectiveParameters> variants(const CollectiveCall& call, const Col
     add([](auto& it) { it.split = true; });
     if (base.form == Form::two_level) add([](auto& it) { it.alone = true; });
   }
+  if (reduces(call.kind) && base.form == Form::two_level) add([](auto& it) { it.scaled = true; });
   if (call.kind == Collective::broadcast || call.kind == Collective::reduce)
     add([](auto& it) { it.relay = true; });
   return all;

@@ -34,7 +34,7 @@ NodeParts exchange_parts(RoundBuilder& b, Reducer& reducer, int position, const 
           reducer.send(rank_at(b.cluster, to, position), parts.own, theirs.begin, theirs.bytes()));
     if (mine.bytes() > 0)
       parts.all[static_cast<size_t>(from)] =
-          reducer.received(rank_at(b.cluster, from, position), mine.bytes(), b.cluster.local_size(from) == 1);
+          reducer.received(rank_at(b.cluster, from, position), mine.bytes(), reducer.is_raw(from));
   }
   Part& own = parts.all[static_cast<size_t>(node)];
   own = parts.own;

@@ -40,7 +40,7 @@ StagedBlocks staged_blocks(const topology::Cluster& cluster, const CollectiveCal
 uint64_t least_scratch(const topology::Cluster& cluster, const CollectiveCall& call,
                        const CollectiveParameters& parameters) {
   const uint64_t blocks = staged_blocks(cluster, call, parameters).all();
-  if (!parameters.direct) return 2 * blocks * call.unit;
+  if (!parameters.direct || parameters.scaled) return 2 * blocks * call.unit;
   const PartCounts counts = part_counts(cluster, parameters);
   return reduces(call.kind) ? (counts.sent + counts.received) * call.unit : 0;
 }
@@ -71,7 +71,7 @@ class Rounds {
   Rounds(const topology::Cluster& cluster, const CollectiveCall& call, const CollectiveParameters& parameters)
       : call_(call), parameters_(parameters), blocks_(staged_blocks(cluster, call, parameters)) {
     const bool fits = blocks_.all() * call.bytes <= parameters.scratch_bytes;
-    staged_ = !parameters.direct || (call.bytes <= parameters.stage_bytes && fits);
+    staged_ = !parameters.direct || parameters.scaled || (call.bytes <= parameters.stage_bytes && fits);
     area_ = parameters.scratch_bytes;
     piece_ = call.bytes;
     if (!staged_ || fits) return;
@@ -86,6 +86,7 @@ class Rounds {
     Round round;
     round.number = number;
     round.staged = staged_;
+    round.scaled = parameters_.scaled;
     round.is_last = number + 1 == count();
     round.piece = {number * piece_, std::min(call_.bytes, (number + uint64_t{1}) * piece_)};
     round.block = call_.bytes;

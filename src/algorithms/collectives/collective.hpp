@@ -46,6 +46,8 @@ struct CollectiveParameters {
   bool alone = false;  // one node: each rank that wants a sum makes all of it by itself
   bool relay = false;  // broadcast, reduce: from node to node, not between the root's node and every other
   bool split = false;  // allreduce: each node finishes a part of each piece, and sends that to the others
+  bool scaled =
+      false;  // each rank's input has to be scaled by that rank, before others see it; two_level only, always staged
   uint64_t chunk_bytes = 128 << 10;  // a network message, at most
   uint64_t stage_bytes = 8 << 10;    // blocks up to this size are staged
   uint64_t scratch_bytes = 8 << 20;  // a rank's scratch, at most

@@ -34,10 +34,14 @@ void NodeExchange::open(std::span<const int> blocks) {
   if (size() == 1) return;
   std::vector<uint32_t> copies(after_);
   if (round_.staged)
-    for (const int block : blocks)
-      copies.push_back(builder_.copy(0, builder_.input(in_block(block, 0)), staged_input(block, 0),
-                                     round_.piece.bytes(), after_));
+    for (const int block : blocks) copies.push_back(stage(block));
   open_received(copies);
+}
+
+uint32_t NodeExchange::stage(int block) {
+  const Location from = builder_.input(in_block(block, 0)), to = staged_input(block, 0);
+  if (!round_.scaled) return builder_.copy(0, from, to, round_.piece.bytes(), after_);
+  return builder_.reduce(0, std::array{from}, {}, to, round_.piece.bytes(), false, after_);
 }
 
 void NodeExchange::open_all(int blocks) {
@@ -80,10 +84,10 @@ uint32_t NodeExchange::made(size_t local) {
 
 NodeExchange::Readable NodeExchange::input(size_t local, int block, uint64_t at) {
   // In place what is made of it must not overwrite it before it is staged.
-  if (local == local_) return {builder_.input(in_block(block, at)), opened()};
+  if (local == local_) return {builder_.input(in_block(block, at)), opened(), true};
   const int rank = members_[local];
-  if (round_.staged) return {staged(rank, round_.inputs, block, at), ready(local)};
-  return {{rank, Buffer::input, in_block(block, at)}, ready(local)};
+  if (round_.staged) return {staged(rank, round_.inputs, block, at), ready(local), !round_.scaled};
+  return {{rank, Buffer::input, in_block(block, at)}, ready(local), true};
 }
 
 void NodeExchange::pull(size_t local, int block, int to_block, const Range& range) {

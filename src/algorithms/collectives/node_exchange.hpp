@@ -28,8 +28,9 @@ struct Round {
   uint32_t number = 0;  // 0, 1, ...
   bool staged = false;
   bool is_last = true;
-  Range piece;         // of every block
-  uint64_t block = 0;  // bytes of a whole block
+  bool scaled = false;  // staged: as partial results
+  Range piece;          // of every block
+  uint64_t block = 0;   // bytes of a whole block
   uint64_t unit = 1;
   uint64_t inputs = 0, results = 0;  // staged: where they lie in every rank's scratch, block behind block
   uint64_t network = 0, network_bytes = 0;  // the part of scratch that is for messages
@@ -57,10 +58,11 @@ class NodeExchange {
   void open_received(std::span<const uint32_t> received);
   plan::Location staged_input(int block, uint64_t at) const;
 
-  /// Something to read, and the step after which it may be read.
+  /// Something to read, the step after which it may be read, and whether it is what a rank puts in, as that is.
   struct Readable {
     plan::Location at;
     uint32_t after;
+    bool raw;
   };
   /// Byte `at` of the round's piece of block `block` of a rank's input.
   Readable input(size_t local, int block, uint64_t at);
@@ -101,6 +103,7 @@ class NodeExchange {
   static constexpr uint32_t not_asked = plan::Builder::none - 1;
 
   uint32_t value() const { return round_.number + 1; }
+  uint32_t stage(int block);
   uint32_t post(int stage, uint16_t slot, std::vector<uint32_t> after);
   uint32_t ready(size_t local);
   uint32_t made(size_t local);

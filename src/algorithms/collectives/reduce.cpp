@@ -20,8 +20,7 @@ void receive_parts(RoundBuilder& b, Reducer& reducer, int position, uint64_t byt
             root_node = b.cluster.node_of(b.call.root);
   const auto from = [&](int at, bool raw) {
     const int node = (root_node + at) % nodes;
-    parts.push_back(
-        reducer.received(rank_at(b.cluster, node, position), bytes, raw && b.cluster.local_size(node) == 1));
+    parts.push_back(reducer.received(rank_at(b.cluster, node, position), bytes, raw && reducer.is_raw(node)));
   };
   if (b.parameters.relay && place + 1 < nodes) from(place + 1, place + 2 == nodes);
   if (!b.parameters.relay && place == 0)

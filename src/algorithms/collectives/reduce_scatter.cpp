@@ -39,7 +39,7 @@ RoundEnd append_reduce_scatter(RoundBuilder& b) {
           parts.push_back(reducer.received(rank, chunk.bytes(), true));
       } else {
         parts.push_back(reducer.received(rank_at(b.cluster, from, b.cluster.local_of(b.rank())),
-                                         chunk.bytes(), b.cluster.local_size(from) == 1));
+                                         chunk.bytes(), reducer.is_raw(from)));
       }
     }
     reducer.add_up(parts, b.own_output(0, chunk.begin), chunk.bytes(), true);

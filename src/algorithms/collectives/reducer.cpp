@@ -39,14 +39,14 @@ std::vector<Part> Reducer::inputs(int block, const Range& range) {
   std::vector<Part> parts;
   for (size_t local = 0; local < b_.exchange.size(); ++local) {
     const NodeExchange::Readable from = b_.exchange.input(local, block, range.begin);
-    parts.push_back({from.at, from.after, true});
+    parts.push_back({from.at, from.after, from.raw});
   }
   return parts;
 }
 
 Part Reducer::node_part(int block, const Range& range) {
   std::vector<Part> own = inputs(block, range);
-  if (own.size() == 1) return own.front();
+  if (is_raw(b_.node())) return own.front();
   SlotRing::Slot slot = sending_.take();
   const Location at = slot.at;
   const uint32_t made = add_up(own, at, range.bytes(), false, std::move(slot.after));

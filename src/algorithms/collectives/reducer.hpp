@@ -31,6 +31,8 @@ class Reducer {
   std::vector<Part> inputs(int block, const Range& range);
   /// The same, added up by this rank: in scratch, but where it is alone on its node.
   Part node_part(int block, const Range& range);
+  /// Whether what a node adds up is just the input of its only rank.
+  bool is_raw(int node) const { return b_.cluster.local_size(node) == 1 && !b_.parameters.scaled; }
   /// What `from` sends, `raw` or added up.
   Part received(int from, uint64_t bytes, bool raw);
   /// Sends bytes [from, from + bytes) of a part.

@@ -15,6 +15,7 @@ Communicator::Communicator(CommParts parts)
                 parts_.config.streaming_bytes),
       shm_messages_(*parts_.node, parts_.direct),
       alltoall_(parts_.cluster, parts_.rank, parts_.config, parts_.cost, executor_),
+      collectives_(parts_.cluster, parts_.rank, parts_.config, parts_.cost, executor_),
       p2p_(parts_.cluster, parts_.rank, shm_messages_, parts_.network.get()),
       waiter_(*parts_.node, parts_.network.get(), monitor_, parts_.config.wait),
       regroup_(parts_.rank, parts_.meeting_point.get(), parts_.meeting_points) {}

@@ -13,6 +13,7 @@
 #include "runtime/bootstrap/bootstrap.hpp"
 #include "runtime/bootstrap/meeting_point.hpp"
 #include "runtime/comm/alltoall.hpp"
+#include "runtime/comm/collectives.hpp"
 #include "runtime/comm/comm_config.hpp"
 #include "runtime/comm/p2p.hpp"
 #include "runtime/comm/regroup.hpp"
@@ -74,6 +75,7 @@ class Communicator {
 
   // To be called from work passed to run().
   Status alltoall(const AlltoallCall& call) { return alltoall_.alltoall(call); }
+  Status collective(const CollectiveCall& call) { return collectives_.run(call); }
   Status alltoallv(const AlltoallvCall& call) { return alltoall_.alltoallv(call); }
   Status alltoallv_unknown(const char* what, const void* input, const std::vector<uint64_t>& send_bytes,
                            const std::vector<uint64_t>& send_offsets, std::vector<std::byte>& received,
@@ -127,6 +129,7 @@ class Communicator {
   Executor executor_;
   transports::ShmMessages shm_messages_;
   AlltoallRunner alltoall_;
+  CollectiveRunner collectives_;
   P2p p2p_;
   Waiter waiter_;
   Regroup regroup_;

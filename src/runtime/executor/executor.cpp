@@ -41,6 +41,7 @@ Executor::Executor(const topology::Cluster& cluster, int rank, transports::NodeM
       monitor_(monitor),
       waiter_(node, network, monitor, policy),
       row_steps_(rank, node),
+      reduce_steps_(rank, node),
       take_turns_(policy.share_cores && cluster.nodes() > 1),
       streaming_bytes_(streaming_bytes) {}
 
@@ -85,6 +86,8 @@ Status Executor::begin() {
     streaming_ =
         call_->rows->output.bytes[0] >= streaming_bytes_;  // others write it, too, and this rank theirs
   }
+  if (call_->reduction != nullptr)
+    reduce_steps_.begin(call_->sequence, *plan_, {call_->input, call_->output}, *call_->reduction);
   // This call's half of scratch, records and board was last used two calls ago: everybody must be through with that.
   const uint64_t needed = call_->sequence < 2 ? 0 : call_->sequence - 2;
   const auto behind = [&] {
@@ -123,8 +126,9 @@ void Executor::publish_call() {
 void Executor::publish_buffers(transports::CallRecord& record) const {
   using transports::NodeMemory;
   if (call_->rows == nullptr) {
-    record.inputs[0] = NodeMemory::describe(call_->input, plan_->input_bytes);
-    record.outputs[0] = NodeMemory::describe(call_->output, plan_->output_bytes);
+    record.inputs[0] = NodeMemory::describe(call_->input, std::max(plan_->input_bytes, call_->input_bytes));
+    record.outputs[0] =
+        NodeMemory::describe(call_->output, std::max(plan_->output_bytes, call_->output_bytes));
     return;
   }
   const RowBuffers& rows = *call_->rows;
@@ -174,6 +178,8 @@ void Executor::start(uint32_t index) {
     case Kind::move_rows:
     case Kind::reduce_rows:
       return start_rows(index);
+    case Kind::reduce:
+      return start_reduce(index);
     case Kind::send:
     case Kind::recv:
       return start_message(index);
@@ -237,8 +243,10 @@ void Executor::start_copy(uint32_t index) {
     if (*mapped == nullptr) return copy_unmapped(index, peer, theirs, reads_peer ? destination : source);
     (reads_peer ? source : destination) = *mapped + (reads_peer ? step.source : step.destination).offset;
   }
-  device::copy_rows(destination, step.destination_stride, source, step.source_stride, step.bytes, step.rows,
-                    streaming);
+  // In place, a block may be where it belongs.
+  if (source != destination)
+    device::copy_rows(destination, step.destination_stride, source, step.source_stride, step.bytes, step.rows,
+                      streaming);
   complete(index);
 }
 
@@ -262,6 +270,14 @@ void Executor::start_rows(uint32_t index) {
   Status status = step.step.kind == Kind::move_rows
                       ? row_steps_.move(step, streaming_ && step.step.destination.buffer == Buffer::output)
                       : row_steps_.reduce(step.step);
+  if (!status.ok()) return fail_at_peer(std::move(status));
+  complete(index);
+}
+
+void Executor::start_reduce(uint32_t index) {
+  if (call_->reduction == nullptr)
+    return fail(Status(Code::internal_error, "a plan reduces in a call that does not say how"));
+  Status status = reduce_steps_.run(plan_->steps[index].step);
   if (!status.ok()) return fail_at_peer(std::move(status));
   complete(index);
 }

@@ -9,6 +9,7 @@
 #include "base/status.hpp"
 #include "runtime/executor/call_progress.hpp"
 #include "runtime/executor/compiled_plan.hpp"
+#include "runtime/executor/reduce_steps.hpp"
 #include "runtime/executor/row_steps.hpp"
 #include "runtime/executor/waiter.hpp"
 #include "topology/cluster.hpp"
@@ -25,7 +26,10 @@ struct Call {
   std::string text;  // "alltoall count 4 float32": equal on ranks that agree
   const RowBuffers* rows =
       nullptr;  // where the plan moves token rows; then input and output are its first part's
-  CallProgress* progress = nullptr;  // who is told how far the call is; null: nobody asks
+  CallProgress* progress = nullptr;              // who is told how far the call is; null: nobody asks
+  const device::Reduction* reduction = nullptr;  // where the plan reduces
+  uint64_t input_bytes = 0,
+           output_bytes = 0;  // what peers may use, where that is more than this rank's plan does
 };
 
 class Executor {
@@ -69,6 +73,7 @@ class Executor {
   void complete(uint32_t index);
   void start_copy(uint32_t index);
   void start_rows(uint32_t index);
+  void start_reduce(uint32_t index);
   void copy_unmapped(uint32_t index, int peer, const transports::BufferRef& theirs, std::byte* mine);
   void start_message(uint32_t index);
   bool satisfied(const CompiledStep& step);
@@ -88,6 +93,7 @@ class Executor {
   FailureMonitor& monitor_;
   Waiter waiter_;
   RowSteps row_steps_;
+  ReduceSteps reduce_steps_;
   uint64_t last_sequence_ = 0;
   const bool take_turns_;  // with the core, so that what others have to send is on the wire soon
   const uint64_t streaming_bytes_;

@@ -105,6 +105,8 @@ bool RandomRun::move(size_t rank, uint32_t index) {
     case Kind::recv:
       write(step.destination, messages_.at({step.peer, static_cast<int>(rank), step.tag}), step.bytes);
       break;
+    case Kind::reduce:
+      break;  // its plans are not run here
     case Kind::post:
       counters_[rank][step.slot] = step.value;
       break;

@@ -1,0 +1,233 @@
+#include "algorithms/collectives/choose_form.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace epccl::algorithms {
+namespace {
+
+constexpr double unknown_link_rate = 10e9;
+// Small differences are noise of the model: another form than two_level must promise this much.
+constexpr double margin = 0.97;
+constexpr double not_overlapped = 0.5;
+
+/// What the busiest node, and the busiest rank of it, have to do.
+struct Work {
+  double wire = 0;      // bytes over its link, the busier direction
+  double messages = 0;  // of the node, sent or received, whichever are more
+  double moved = 0;     // bytes copied and added up by all ranks of the node
+  double alone = 0;     // the part of `moved` that one rank has to do by itself
+  double hops = 0;      // messages one after the other
+  double turns = 0;     // how often ranks of a node wait for each other
+};
+
+/// Sizes that every estimate needs.
+struct Shape {
+  double nodes, local, ranks, remote, bytes, chunk;
+  bool staged;
+
+  Shape(const topology::Cluster& cluster, const CollectiveCall& call, const CollectiveParameters& p)
+      : nodes(cluster.nodes()),
+        local(cluster.max_local_size()),
+        ranks(cluster.ranks()),
+        remote(ranks - local),
+        bytes(static_cast<double>(call.bytes)),
+        chunk(static_cast<double>(p.chunk_bytes)),
+        staged(!p.direct || p.scaled || call.bytes <= p.stage_bytes) {}
+
+  double chunks(double message) const { return std::max(1.0, std::ceil(message / chunk)); }
+};
+
+Work work_of_allgather(const Shape& s, const CollectiveParameters& p) {
+  Work work;
+  work.turns = s.staged ? 1 : 2;
+  work.moved = s.local * s.ranks * s.bytes + (s.staged ? s.local * s.bytes : 0);
+  if (s.nodes == 1) return work;
+  work.hops = 1;
+  if (p.form == Form::flat) {
+    work.wire = s.local * s.remote * s.bytes;
+    work.messages = s.local * s.remote;
+    return work;
+  }
+  work.wire = s.remote * s.bytes;
+  work.messages = s.staged ? s.nodes - 1 : s.remote * s.chunks(s.bytes);
+  work.moved += s.staged ? (s.local + s.remote) * s.bytes : 0;
+  work.alone = s.staged ? s.local * s.bytes : 0;
+  work.turns += s.staged ? 1 : 0;
+  return work;
+}
+
+Work work_of_rooted_blocks(const Shape& s, const CollectiveParameters& p, bool is_gather) {
+  Work work;
+  work.turns = 1;
+  work.moved = s.local * s.bytes * (s.staged ? 2 : 1);
+  work.alone = s.staged ? s.local * s.bytes : s.bytes;
+  if (s.nodes == 1) return work;
+  work.hops = 1;
+  work.wire = s.remote * s.bytes;
+  const bool together = p.form == Form::two_level && s.staged;
+  work.messages = together ? s.nodes - 1 : s.remote * (is_gather ? s.chunks(s.bytes) : 1);
+  if (together) work.turns += 1;
+  return work;
+}
+
+Work work_of_broadcast(const Shape& s, const CollectiveParameters& p) {
+  Work work;
+  work.turns = 1;
+  work.moved = s.local * s.bytes;
+  if (s.nodes == 1) return work;
+  if (p.form == Form::flat) {
+    work.hops = 1;
+    work.wire = s.remote * s.bytes;
+    work.messages = s.remote * s.chunks(s.bytes);
+    return work;
+  }
+  const double sends = p.relay ? 1 : s.nodes - 1;
+  work.hops = p.relay ? s.nodes - 1 : 1;
+  work.wire = sends * s.bytes + (p.relay ? (s.nodes - 2) * std::min(s.bytes, s.chunk) : 0);
+  work.messages = sends * s.chunks(s.bytes);
+  work.turns = 2;
+  return work;
+}
+
+Work work_of_reduce_scatter(const Shape& s, const CollectiveParameters& p) {
+  Work work;
+  work.turns = s.staged ? 1 : 2;
+  work.moved = s.local * s.ranks * s.bytes * (s.staged ? 2 : 1);
+  if (s.nodes == 1) return work;
+  work.hops = 1;
+  const bool flat = p.form == Form::flat;
+  work.wire = (flat ? s.local : 1) * s.remote * s.bytes;
+  work.messages = (flat ? s.local : 1) * s.remote * s.chunks(s.bytes);
+  return work;
+}
+
+/// allreduce and reduce where carriers add up slices.
+Work work_of_sum(const Shape& s, const CollectiveParameters& p, bool to_all) {
+  Work work;
+  const double smallest = s.local,
+               carriers = p.carriers == 0 ? smallest : std::min<double>(p.carriers, smallest);
+  work.turns = 2;
+  work.moved = s.local * s.bytes * (s.staged ? 2 : 1) + (to_all ? s.local : 1) * s.bytes;
+  work.alone = s.local * s.bytes / carriers;
+  if (p.alone) {
+    work.turns = 1;
+    work.moved = (s.local * s.local + s.local) * s.bytes;
+    work.alone = s.local * s.bytes;
+  }
+  if (s.nodes == 1) return work;
+  const double slice = s.bytes / carriers;
+  if (p.form == Form::flat) {
+    work.hops = to_all ? 2 : 1;
+    work.wire = to_all ? 2 * s.local * s.remote / s.ranks * s.bytes : s.remote * s.bytes;
+    work.messages =
+        to_all ? 2 * s.local * s.remote * s.chunks(s.bytes / s.ranks) : s.remote * s.chunks(s.bytes);
+    return work;
+  }
+  const bool once = to_all ? p.split : p.relay;
+  work.hops = to_all ? (p.split ? 2 : 1) : (p.relay ? s.nodes - 1 : 1);
+  work.wire = !once ? (s.nodes - 1) * s.bytes : to_all ? 2 * (s.nodes - 1) / s.nodes * s.bytes : s.bytes;
+  work.messages =
+      carriers * s.chunks(slice) * (to_all && p.split ? 2 : 1) * (to_all || !p.relay ? s.nodes - 1 : 1);
+  work.moved += (s.nodes - 1) * s.bytes;
+  work.turns += 1;
+  return work;
+}
+
+Work work_of(const topology::Cluster& cluster, const CollectiveCall& call, const CollectiveParameters& p) {
+  const Shape shape(cluster, call, p);
+  switch (call.kind) {
+    case Collective::allgather:
+      return work_of_allgather(shape, p);
+    case Collective::gather:
+    case Collective::scatter:
+      return work_of_rooted_blocks(shape, p, call.kind == Collective::gather);
+    case Collective::broadcast:
+      return work_of_broadcast(shape, p);
+    case Collective::reduce_scatter:
+      return work_of_reduce_scatter(shape, p);
+    case Collective::allreduce:
+      return work_of_sum(shape, p, true);
+    case Collective::reduce:
+      return work_of_sum(shape, p, false);
+  }
+  return {};
+}
+
+/// All ways to run a call that are worth a look.
+std::vector<CollectiveParameters> candidates(const topology::Cluster& cluster, const CollectiveCall& call,
+                                             CollectiveParameters base) {
+  std::vector<CollectiveParameters> all;
+  const bool several = cluster.nodes() > 1;
+  base.form = Form::two_level;
+  const bool sums = call.kind == Collective::allreduce || call.kind == Collective::reduce;
+  for (int carriers = 1; carriers <= (sums ? cluster.max_local_size() : 1); carriers *= 2) {
+    base.carriers = carriers;
+    all.push_back(base);
+  }
+  if (sums) {
+    base.carriers = 0;
+    all.push_back(base);
+  }
+  const bool rows = call.kind == Collective::broadcast || call.kind == Collective::reduce;
+  for (size_t i = 0, count = all.size(); i < count; ++i) {
+    CollectiveParameters other = all[i];
+    if (cluster.nodes() > 2 && rows) other.relay = true;
+    if (cluster.nodes() > 2 && call.kind == Collective::allreduce) other.split = true;
+    if (other.relay || other.split) all.push_back(other);
+  }
+  if (!several && call.kind == Collective::allreduce && (call.bytes <= base.stage_bytes || !base.direct)) {
+    base.alone = true;
+    all.push_back(base);
+    base.alone = false;
+  }
+  base.carriers = 1;
+  base.form = Form::flat;
+  if (several && !base.scaled) all.push_back(base);
+  return all;
+}
+
+}  // namespace
+
+// Time of the busiest node: its wire and its cores, which overlap, but never wholly, and what comes one after the other.
+double predict(const topology::Cluster& cluster, const CollectiveCall& call,
+               const CollectiveParameters& parameters, const CostParameters& cost) {
+  const Work work = work_of(cluster, call, parameters);
+  const double cores = std::max(cost.cores_per_node, 0.01), local = cluster.max_local_size();
+  const double wire = work.wire / (cost.link_rate > 0 ? cost.link_rate : unknown_link_rate);
+  // Sockets copy in and out once more.
+  const double moving = (work.moved + work.wire) / cost.copy_rate / std::min(cores, local);
+  const double core = std::max(moving, work.alone / cost.copy_rate) +
+                      work.messages * cost.message_overhead / cores +
+                      2 * work.turns * local * cost.signal_latency / cores;
+  return std::max(wire, core) + not_overlapped * std::min(wire, core) + work.hops * cost.network_latency +
+         work.turns * cost.signal_latency;
+}
+
+FormChoice choose_form(const topology::Cluster& cluster, const CollectiveCall& call,
+                       const CostParameters& cost, const CollectiveParameters& base,
+                       std::optional<Form> forced) {
+  FormChoice choice;
+  constexpr double never = std::numeric_limits<double>::infinity();
+  CollectiveParameters flat = base, two_level = base;
+  choice.flat_seconds = choice.two_level_seconds = never;
+  for (const CollectiveParameters& candidate : candidates(cluster, call, base)) {
+    const double seconds = predict(cluster, call, candidate, cost);
+    const bool is_flat = candidate.form == Form::flat;
+    double& best = is_flat ? choice.flat_seconds : choice.two_level_seconds;
+    if (seconds >= best) continue;
+    best = seconds;
+    (is_flat ? flat : two_level) = candidate;
+  }
+  // On one node both are the same; a scaled input takes no other form.
+  const bool has_flat = choice.flat_seconds < never;
+  if (!has_flat) choice.flat_seconds = choice.two_level_seconds;
+  const bool prefers_flat = has_flat && choice.flat_seconds < margin * choice.two_level_seconds;
+  const bool is_flat = has_flat && (forced ? *forced == Form::flat : prefers_flat);
+  choice.parameters = is_flat ? flat : two_level;
+  choice.seconds = is_flat ? choice.flat_seconds : choice.two_level_seconds;
+  return choice;
+}
+
+}  // namespace epccl::algorithms

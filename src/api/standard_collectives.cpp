@@ -1,0 +1,141 @@
+// epcclAllReduce and the other collectives beside alltoall: argument checks, then one call inward.
+#include <cstring>
+
+#include "algorithms/collectives/collective.hpp"
+#include "api/arguments.hpp"
+#include "api/group.hpp"
+#include "api/handles.hpp"
+#include "api/last_error.hpp"
+#include "api/reductions.hpp"
+
+namespace epccl::api {
+namespace {
+
+using algorithms::Collective;
+
+/// The arguments of any of them; `op` and `root` where there are such.
+struct Arguments {
+  Collective kind;
+  const void* sendbuff;
+  void* recvbuff;
+  size_t count;
+  epcclDataType_t datatype;
+  epcclRedOp_t op;
+  int root;
+  epcclComm_t comm;
+  epcclStream_t stream;
+};
+
+/// Buffers are there, and do not overlap, or lie as in a call in place.
+Status check_buffers(const Arguments& args, const topology::Cluster& cluster,
+                     const algorithms::CollectiveCall& call, int rank) {
+  const auto bytes = [&](int blocks) { return static_cast<uint64_t>(blocks) * call.bytes; };
+  const uint64_t send = bytes(algorithms::input_blocks(cluster, call, rank));
+  const uint64_t recv = bytes(algorithms::output_blocks(cluster, call, rank));
+  EPCCL_TRY(check_buffer("sendbuff", args.sendbuff, send));
+  EPCCL_TRY(check_buffer("recvbuff", args.recvbuff, recv));
+  if (send == 0 || recv == 0) return {};
+  const uint64_t own = static_cast<uint64_t>(rank) * call.bytes;
+  const bool scatters = call.kind == Collective::reduce_scatter || call.kind == Collective::scatter;
+  const bool gathers = call.kind == Collective::allgather || call.kind == Collective::gather;
+  const auto from = reinterpret_cast<uintptr_t>(args.sendbuff),
+             to = reinterpret_cast<uintptr_t>(args.recvbuff);
+  if (from + (scatters ? own : 0) == to + (gathers ? own : 0)) return {};
+  return check_disjoint(args.sendbuff, send, args.recvbuff, recv);
+}
+
+std::string text_of(const Arguments& args, const char* operation) {
+  std::string text =
+      fmt::format("{} count {} {}", to_string(args.kind), args.count, datatype_name(args.datatype));
+  if (algorithms::reduces(args.kind)) text += fmt::format(" {}", operation);
+  if (algorithms::has_root(args.kind)) text += fmt::format(" root {}", args.root);
+  return text;
+}
+
+Status run(const Arguments& args) {
+  EPCCL_ASSIGN(CommPtr communicator, find_usable_communicator(args.comm));
+  EPCCL_ASSIGN(device::HostStream * queue, find_stream(args.stream));
+  EPCCL_ASSIGN(const uint64_t element, datatype_bytes(args.datatype));
+  EPCCL_TRY(
+      checked_bytes("count", args.count, element, static_cast<uint64_t>(communicator->ranks())).status());
+  if (algorithms::has_root(args.kind)) EPCCL_TRY(check_rank("root", args.root, communicator->ranks()));
+  runtime::CollectiveCall call;
+  call.what = {args.kind, args.count * element, args.root, element};
+  Operation operation;
+  if (algorithms::reduces(args.kind)) {
+    EPCCL_ASSIGN(operation, find_operation(args.op, args.datatype, args.comm, communicator->ranks()));
+    call.reduction = operation.reduction;
+  }
+  EPCCL_TRY(check_buffers(args, communicator->cluster(), call.what, communicator->rank()));
+  call.input = args.sendbuff;
+  call.output = args.recvbuff;
+  call.text = text_of(args, operation.name);
+  runtime::Communicator* target = communicator.get();
+  return submit({std::move(communicator), queue,
+                 [target, call = std::move(call), scalar = operation.device_scalar, element]() mutable {
+                   if (scalar != nullptr) std::memcpy(&call.reduction->scalar_bits, scalar, element);
+                   return target->collective(call);
+                 }});
+}
+
+epcclResult_t checked(const Arguments& args) {
+  return guarded([&] { return refuse(run(args)); });
+}
+
+}  // namespace
+}  // namespace epccl::api
+
+using namespace epccl::api;
+
+epcclResult_t epcclAllReduce(const void* sendbuff, void* recvbuff, size_t count, epcclDataType_t datatype,
+                             epcclRedOp_t op, epcclComm_t comm, epcclStream_t stream) {
+  return checked({Collective::allreduce, sendbuff, recvbuff, count, datatype, op, 0, comm, stream});
+}
+
+epcclResult_t epcclReduce(const void* sendbuff, void* recvbuff, size_t count, epcclDataType_t datatype,
+                          epcclRedOp_t op, int root, epcclComm_t comm, epcclStream_t stream) {
+  return checked({Collective::reduce, sendbuff, recvbuff, count, datatype, op, root, comm, stream});
+}
+
+epcclResult_t epcclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                 epcclDataType_t datatype, epcclRedOp_t op, epcclComm_t comm,
+                                 epcclStream_t stream) {
+  return checked({Collective::reduce_scatter, sendbuff, recvbuff, recvcount, datatype, op, 0, comm, stream});
+}
+
+epcclResult_t epcclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, epcclDataType_t datatype,
+                             epcclComm_t comm, epcclStream_t stream) {
+  return checked({Collective::allgather, sendbuff, recvbuff, sendcount, datatype, epcclSum, 0, comm, stream});
+}
+
+epcclResult_t epcclBroadcast(const void* sendbuff, void* recvbuff, size_t count, epcclDataType_t datatype,
+                             int root, epcclComm_t comm, epcclStream_t stream) {
+  return checked({Collective::broadcast, sendbuff, recvbuff, count, datatype, epcclSum, root, comm, stream});
+}
+
+epcclResult_t epcclGather(const void* sendbuff, void* recvbuff, size_t count, epcclDataType_t datatype,
+                          int root, epcclComm_t comm, epcclStream_t stream) {
+  return checked({Collective::gather, sendbuff, recvbuff, count, datatype, epcclSum, root, comm, stream});
+}
+
+epcclResult_t epcclScatter(const void* sendbuff, void* recvbuff, size_t count, epcclDataType_t datatype,
+                           int root, epcclComm_t comm, epcclStream_t stream) {
+  return checked({Collective::scatter, sendbuff, recvbuff, count, datatype, epcclSum, root, comm, stream});
+}
+
+epcclResult_t epcclRedOpCreatePreMulSum(epcclRedOp_t* op, void* scalar, epcclDataType_t datatype,
+                                        epcclScalarResidence_t residence, epcclComm_t comm) {
+  return guarded([&]() -> epccl::Status {
+    if (op == nullptr) return {epccl::Code::invalid_argument, "op is NULL"};
+    EPCCL_TRY(find_usable_communicator(comm).status());
+    EPCCL_ASSIGN(*op, add_premul_sum(scalar, datatype, residence, comm));
+    return {};
+  });
+}
+
+epcclResult_t epcclRedOpDestroy(epcclRedOp_t op, epcclComm_t comm) {
+  return guarded([&]() -> epccl::Status {
+    EPCCL_TRY(find_communicator(comm).status());
+    return remove_operation(op, comm);
+  });
+}

@@ -1,0 +1,61 @@
+#include "runtime/comm/collectives.hpp"
+
+#include "base/log.hpp"
+
+namespace epccl::runtime {
+namespace {
+
+// Plans that are remembered. Programs use few sizes; a sweep uses some dozens.
+constexpr size_t plans_kept = 128;
+
+}  // namespace
+
+algorithms::FormChoice CollectiveRunner::choose(const CollectiveCall& call) const {
+  algorithms::CollectiveParameters parameters;
+  parameters.chunk_bytes = config_.parameters.chunk_bytes;
+  parameters.stage_bytes = config_.parameters.eager_limit;
+  parameters.scratch_bytes = config_.parameters.scratch_bytes;
+  parameters.direct = config_.parameters.direct;
+  // Each rank has a scalar of its own.
+  parameters.scaled = call.reduction && call.reduction->op == device::ReduceOp::premul_sum;
+  std::optional<algorithms::Form> forced;
+  if (config_.algorithm)
+    forced = *config_.algorithm == algorithms::Algorithm::flat ? algorithms::Form::flat
+                                                               : algorithms::Form::two_level;
+  return algorithms::choose_form(cluster_, call.what, cost_, parameters, forced);
+}
+
+void CollectiveRunner::log_choice(const std::string& text, const algorithms::FormChoice& choice) const {
+  if (!log::enabled(log::Level::info, log::coll)) return;
+  log::info(
+      log::coll, rank_,
+      "{} algo={} carriers={}{}{}{} transport=shm{} predicted_us={:.1f} flat_us={:.1f} two_level_us={:.1f}{}",
+      text, to_string(choice.parameters.form), choice.parameters.carriers,
+      choice.parameters.alone ? " alone" : "", choice.parameters.relay ? " relay" : "",
+      choice.parameters.split ? " split" : "", executor_.network_suffix(), choice.seconds * 1e6,
+      choice.flat_seconds * 1e6, choice.two_level_seconds * 1e6, config_.algorithm ? " (forced)" : "");
+}
+
+Result<const CollectiveRunner::Planned*> CollectiveRunner::planned(const CollectiveCall& call) {
+  if (const auto it = plans_.find(call.text); it != plans_.end()) return &it->second;
+  if (plans_.size() >= plans_kept) plans_.clear();
+  Planned made;
+  made.choice = choose(call);
+  EPCCL_TRY(algorithms::check(cluster_, call.what, made.choice.parameters));
+  made.plan =
+      compile(algorithms::build_collective(cluster_, call.what, rank_, made.choice.parameters), cluster_);
+  return &plans_.emplace(call.text, std::move(made)).first->second;
+}
+
+Status CollectiveRunner::run(const CollectiveCall& call) {
+  EPCCL_ASSIGN(const Planned* known, planned(call));
+  log_choice(call.text, known->choice);
+  Call run{executor_.next_sequence(), call.input, call.output, call.text};
+  if (call.reduction) run.reduction = &*call.reduction;
+  const auto bytes = [&](int blocks) { return static_cast<uint64_t>(blocks) * call.what.bytes; };
+  run.input_bytes = bytes(algorithms::input_blocks(cluster_, call.what, rank_));
+  run.output_bytes = bytes(algorithms::output_blocks(cluster_, call.what, rank_));
+  return executor_.run(known->plan, run);
+}
+
+}  // namespace epccl::runtime

@@ -1,0 +1,52 @@
+// The collectives beside alltoall of one communicator: choose, build (or remember) the plan, run it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "algorithms/collectives/choose_form.hpp"
+#include "base/status.hpp"
+#include "device/host/reduction.hpp"
+#include "runtime/comm/comm_config.hpp"
+#include "runtime/executor/executor.hpp"
+
+namespace epccl::runtime {
+
+struct CollectiveCall {
+  algorithms::CollectiveCall what;
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::optional<device::Reduction> reduction;  // for those that reduce
+  std::string
+      text;  // "allreduce count 4 float32 sum": equal on ranks that agree, and different for different plans
+};
+
+class CollectiveRunner {
+ public:
+  CollectiveRunner(const topology::Cluster& cluster, int rank, const CommConfig& config,
+                   const algorithms::CostParameters& cost, Executor& executor)
+      : cluster_(cluster), rank_(rank), config_(config), cost_(cost), executor_(executor) {}
+
+  Status run(const CollectiveCall& call);
+  /// How this communicator would run it.
+  algorithms::FormChoice choose(const CollectiveCall& call) const;
+
+ private:
+  struct Planned {
+    algorithms::FormChoice choice;
+    CompiledPlan plan;
+  };
+
+  Result<const Planned*> planned(const CollectiveCall& call);
+  void log_choice(const std::string& text, const algorithms::FormChoice& choice) const;
+
+  const topology::Cluster& cluster_;
+  const int rank_;
+  const CommConfig& config_;
+  const algorithms::CostParameters cost_;
+  Executor& executor_;
+  std::unordered_map<std::string, Planned> plans_;
+};
+
+}  // namespace epccl::runtime
