@@ -13,7 +13,7 @@ The names follow the C API (epccl/epccl.h, epccl/ep.h), which says everything ex
 
 from ._library import version
 from ._version import __version__
-from .communicator import Communicator, Registration, get_unique_id, group
+from .communicator import Communicator, Registration, get_unique_id, group, simulated_group
 from .datatypes import DataType
 from .ep import Counters, EpGroup, EpHandle, Layout, Progress, Stats, Strategy
 from .errors import (
@@ -53,5 +53,6 @@ __all__ = [
     "get_unique_id",
     "group",
     "mem_alloc",
+    "simulated_group",
     "version",
 ]

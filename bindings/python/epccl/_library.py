@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from ._structs import Config, EpDispatchConfig, UniqueIdStruct
+from ._structs import Config, EpDispatchConfig, SimInfo, UniqueIdStruct
 from .errors import LibraryNotFound, Result, make_error
 
 SONAME = "libepccl.so.0"
@@ -47,6 +47,9 @@ _SIGNATURES = {
     "epcclGetUniqueId": [_p(UniqueIdStruct)],
     "epcclCommInitRankConfig": [_p(_c), _int, UniqueIdStruct, _int, _p(Config)],
     "epcclCommInitLauncher": [_p(_c), _p(Config)],
+    "epcclCommSplit": [_c, _int, _int, _p(_c), _p(Config)],
+    "epcclCommShrink": [_c, _p(_int), _int, _p(_c), _p(Config), _int],
+    "epcclCommRevoke": [_c, _int],
     "epcclCommFinalize": [_c],
     "epcclCommDestroy": [_c],
     "epcclCommAbort": [_c],
@@ -59,6 +62,7 @@ _SIGNATURES = {
     "epcclCommDeregister": [_c, _c],
     "epcclGroupStart": [],
     "epcclGroupEnd": [],
+    "epcclGroupSimulateEnd": [_p(SimInfo)],
     "epcclSend": [_c, _size, _int, _int, _c, _c],
     "epcclRecv": [_c, _size, _int, _int, _c, _c],
     "epcclAlltoall": [_c, _c, _size, _int, _c, _c],

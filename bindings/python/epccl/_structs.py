@@ -6,6 +6,8 @@ import ctypes
 
 _VERSION_CODE = 100  # 0.1.0, the header these structs were written from
 _CONFIG_MAGIC = 0xEC1CAFE
+_CONFIG_UNDEF_INT = -(2**31)
+_SIM_INFO_MAGIC = 0xEC151AFE
 _EP_MAGIC = 0xEC1E9
 _EP_API_VERSION = 1
 
@@ -24,10 +26,22 @@ class Config(ctypes.Structure):
         ("algorithm", ctypes.c_char_p),
         ("timeout", ctypes.c_double),
         ("commName", ctypes.c_char_p),
+        ("blocking", ctypes.c_int),
+        ("splitShare", ctypes.c_int),
+        ("shrinkShare", ctypes.c_int),
+        ("netName", ctypes.c_char_p),
     ]
 
     def __init__(self):
-        super().__init__(ctypes.sizeof(Config), _CONFIG_MAGIC, _VERSION_CODE, None, 0.0, None)
+        super().__init__(ctypes.sizeof(Config), _CONFIG_MAGIC, _VERSION_CODE)
+        self.blocking = self.splitShare = self.shrinkShare = _CONFIG_UNDEF_INT
+
+
+class SimInfo(ctypes.Structure):
+    _fields_ = [("size", _size), ("magic", _uint), ("version", _uint), ("estimatedTime", ctypes.c_float)]
+
+    def __init__(self):
+        super().__init__(ctypes.sizeof(SimInfo), _SIM_INFO_MAGIC, _VERSION_CODE, -1.0)
 
 
 class _Ep(ctypes.Structure):

@@ -9,7 +9,7 @@ from typing import Iterator, Sequence
 
 from . import _library
 from ._library import call
-from ._structs import Config, UniqueIdStruct
+from ._structs import Config, SimInfo, UniqueIdStruct
 from .buffers import Buffer, View, same_datatype
 from .datatypes import DataType
 from .errors import InvalidUsage, Result
@@ -48,6 +48,26 @@ def group() -> Iterator[None]:
         _leave_group(raising=True)
         raise
     _leave_group(raising=False)
+
+
+@contextlib.contextmanager
+def simulated_group() -> Iterator[list[float]]:
+    """As :func:`group`, but its calls are not run: afterwards the list holds one number, the microseconds that the cost model
+    expects of them."""
+    result: list[float] = []
+    call("epcclGroupStart")
+    _open.depth += 1
+    try:
+        yield result
+    except BaseException:
+        _leave_group(raising=True)
+        raise
+    info = SimInfo()
+    try:
+        call("epcclGroupSimulateEnd", ctypes.byref(info))
+    finally:
+        _open.depth -= 1
+    result.append(info.estimatedTime)
 
 
 def _leave_group(raising: bool) -> None:
@@ -126,6 +146,28 @@ class Communicator:
         made._learn()
         return made
 
+    def split(self, color: int | None, key: int = 0) -> "Communicator | None":
+        """Makes new communicators of the ranks with the same ``color``, ordered by ``key``, then by old rank. All ranks call it;
+        those with ``color=None`` are in none and get None."""
+        handle = ctypes.c_void_p()
+        call("epcclCommSplit", self._pointer(), -1 if color is None else color, key, ctypes.byref(handle), None, comm=self._handle)
+        return self._of(handle) if handle else None
+
+    def shrink(self, exclude: Sequence[int], *, abort: bool = False) -> "Communicator":
+        """Makes a communicator of the ranks that are not in ``exclude``, in their old order; exactly those call it, and the others
+        may be dead. ``abort``: first ends all work of this one with an error; needed where it has failed already."""
+        ranks = (ctypes.c_int * len(exclude))(*exclude)
+        handle = ctypes.c_void_p()
+        call("epcclCommShrink", self._pointer(), ranks, len(exclude), ctypes.byref(handle), None, int(abort), comm=self._handle)
+        return self._of(handle)
+
+    @classmethod
+    def _of(cls, handle) -> "Communicator":
+        made = cls.__new__(cls)
+        made._handle = handle
+        made._learn()
+        return made
+
     def _learn(self) -> None:
         value = ctypes.c_int()
         call("epcclCommCount", self._handle, ctypes.byref(value))
@@ -153,6 +195,10 @@ class Communicator:
         handle, self._handle = self._handle, None
         if handle:
             call("epcclCommAbort", handle)
+
+    def revoke(self) -> None:
+        """As :meth:`abort`, but the communicator stays, to be split or shrunk, and destroyed."""
+        call("epcclCommRevoke", self._pointer(), 0, comm=self._handle)
 
     def async_error(self) -> Exception | None:
         """The first error of background or remote work, None while there is none. Never blocks; any thread."""

@@ -93,5 +93,28 @@ def test_life_of_a_communicator(comm):
     expect_error(epccl.InvalidArgument, "algorithm", lambda: epccl.Communicator(1, epccl.get_unique_id(), 0, algorithm="x"))
 
 
+def test_split_and_shrink(comm):
+    mine = comm.split(comm.rank % 2, key=-comm.rank)
+    members = sorted((rank for rank in range(comm.size) if rank % 2 == comm.rank % 2), reverse=True)
+    assert (mine.size, members[mine.rank]) == (len(members), comm.rank)
+    recv = np.zeros(mine.size, np.int32)
+    mine.alltoall(np.full(mine.size, comm.rank, np.int32), recv)
+    assert list(recv) == members
+    mine.destroy()
+    assert (comm.split(None) is None) if comm.rank == 0 else comm.split(5).size == comm.size - 1
+    if comm.rank > 0:
+        rest = comm.shrink([0])
+        assert (rest.size, rest.rank) == (comm.size - 1, comm.rank - 1)
+        rest.revoke()
+        expect_error(epccl.EpcclError, "revoke", lambda: rest.send(recv, 0))
+
+
+def test_a_simulated_group_runs_nothing(comm):
+    got = np.full(comm.size * 1000, 7, np.uint8)
+    with epccl.simulated_group() as expected:
+        comm.alltoall(np.ones_like(got), got)
+    assert expected[0] > 0 and (got == 7).all()
+
+
 if __name__ == "__main__":
     main(globals())

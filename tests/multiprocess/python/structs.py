@@ -13,6 +13,7 @@ HEADERS = Path(sys.argv[1])
 # Python's class, C's type and initializer
 PAIRS = [
     (c.Config, "epcclConfig_t", "EPCCL_CONFIG_INITIALIZER"),
+    (c.SimInfo, "epcclSimInfo_t", "EPCCL_SIM_INFO_INITIALIZER"),
     (c.EpTensor, "epcclEpTensor_t", "EPCCL_EP_TENSOR_INIT"),
     (c.EpGroupConfig, "epcclEpGroupConfig_t", "EPCCL_EP_GROUP_CONFIG_INIT"),
     (c.EpHandleConfig, "epcclEpHandleConfig_t", "EPCCL_EP_HANDLE_CONFIG_INIT"),

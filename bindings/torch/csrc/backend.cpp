@@ -1,0 +1,93 @@
+#include <Python.h>
+
+#include "backend.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+#include "meeting.hpp"
+
+namespace epccl_torch {
+namespace {
+
+std::string describe_ranks(const std::vector<int64_t>& global_ranks) {
+  std::string text;
+  bool same = true;
+  for (size_t rank = 0; rank < global_ranks.size(); ++rank) {
+    same &= global_ranks[rank] == static_cast<int64_t>(rank);
+    text += (rank > 0 ? ", " : "") + std::to_string(global_ranks[rank]);
+  }
+  return same ? "" : " (ranks of this group are, globally: " + text + ")";
+}
+
+}  // namespace
+
+EpcclBackend::EpcclBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                           std::chrono::milliseconds timeout, std::vector<int64_t> global_ranks,
+                           std::string name)
+    : Backend(rank, size),
+      store_(std::move(store)),
+      options_(c10::make_intrusive<Options>("epccl", timeout)),
+      name_(std::move(name)),
+      other_names_(describe_ranks(global_ranks)) {
+  options_->global_ranks_in_group.assign(global_ranks.begin(), global_ranks.end());
+  communicator_ = meet({store_, "epccl/id", size, rank, timeout, "process group " + name_ + other_names_});
+  init();
+}
+
+EpcclBackend::~EpcclBackend() {
+  // The threads that are waited for may need the interpreter's lock, to release tensors.
+  const bool locked = Py_IsInitialized() && PyGILState_Check();
+  PyThreadState* const state = locked ? PyEval_SaveThread() : nullptr;
+  // With calls still under way the others may never come: they are told instead of waited for.
+  if (queue_.idle())
+    shutdown();
+  else
+    abort();
+  queue_.stop();
+  channels_.clear();
+  if (locked) PyEval_RestoreThread(state);
+}
+
+void EpcclBackend::abort() {
+  failed_ = true;
+  queue_.clear("the process group was aborted");
+  communicator_->abort();
+  const std::lock_guard lock(channels_mutex_);
+  for (const auto& entry : channels_) entry.second->abort();
+}
+
+void EpcclBackend::shutdown() {
+  queue_.drain();
+  {
+    const std::lock_guard lock(channels_mutex_);
+    for (const auto& entry : channels_) entry.second->leave();
+    channels_.clear();
+  }
+  communicator_->leave();
+}
+
+c10d::ErrorType EpcclBackend::getError() {
+  return failed_ ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
+}
+
+EpcclBackend::WorkPtr EpcclBackend::issue(Call::What what, std::function<void(epcclComm_t)> body) {
+  what.sequence = sequence_++;
+  auto call = c10::make_intrusive<Call>(
+      rank_, std::move(what),
+      [body = std::move(body), communicator = communicator_] { body(communicator->handle()); });
+  queue_.issue(call);
+  return call;
+}
+
+void EpcclBackend::ok(epcclResult_t result, const char* what) const {
+  if (result == epcclSuccess) return;
+  check(result, what + other_names_);
+}
+
+void EpcclBackend::check_root(const char* what, int64_t root) const {
+  TORCH_CHECK(root >= 0 && root < size_, "epccl: ", what, ": root ", root, " is not in 0..", size_ - 1);
+}
+
+}  // namespace epccl_torch

@@ -1,0 +1,74 @@
+// The process group: every call of c10d::Backend as calls of libepccl.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "communicator.hpp"
+#include "pair_channel.hpp"
+#include "work.hpp"
+
+namespace epccl_torch {
+
+class EpcclBackend : public c10d::Backend {
+ public:
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+  using Lists = std::vector<Tensors>;
+
+  /// Joins the others: blocks until all have come, at most `timeout`. `global_ranks`: of this group's ranks, for messages.
+  EpcclBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout,
+               std::vector<int64_t> global_ranks, std::string name);
+  ~EpcclBackend() override;
+
+  const std::string getBackendName() const override { return "epccl"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+  uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  void abort() override;
+  void shutdown() override;
+  c10d::ErrorType getError() override;
+
+  // backend_exchange.cpp: what is moved.
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
+  WorkPtr send(Tensors& tensors, int to, int tag) override;
+  WorkPtr recv(Tensors& tensors, int from, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& opts) override;
+  void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
+
+ private:
+  /// Queues `body`; what it throws is the call's failure. `opts` give timeout and whether the caller will wait at once.
+  template <typename Opts>
+  WorkPtr issue(c10d::OpType type, const char* name, Tensors inputs, Tensors outputs, const Opts& opts,
+                std::function<void(epcclComm_t)> body) {
+    return issue({type, name, std::move(inputs), std::move(outputs), opts.timeout, opts.asyncOp},
+                 std::move(body));
+  }
+  WorkPtr issue(Call::What what, std::function<void(epcclComm_t)> body);
+  WorkPtr issue_message(bool sends, at::Tensor& tensor, int peer, int tag);
+  PairChannel& channel(bool sends, int peer);
+  /// As check(), with what the ranks of the text are outside of this group.
+  void ok(epcclResult_t result, const char* what) const;
+  void check_root(const char* what, int64_t root) const;
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const c10::intrusive_ptr<Options> options_;
+  const std::string name_;
+  std::string other_names_;  // "" where ranks of the group are global ranks
+  std::shared_ptr<Communicator> communicator_;
+  Queue queue_;
+  std::atomic<uint64_t> sequence_{0};
+  uint64_t monitored_ = 0;
+  std::atomic<bool> failed_{false};
+  std::mutex channels_mutex_;
+  std::map<std::pair<bool, int>, std::unique_ptr<PairChannel>> channels_;  // by (sends, peer)
+};
+
+}  // namespace epccl_torch

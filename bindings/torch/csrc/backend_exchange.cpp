@@ -1,0 +1,196 @@
+// All-to-all, sends and receives, barriers.
+#include <c10/util/Exception.h>
+
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "backend.hpp"
+#include "tensors.hpp"
+
+namespace epccl_torch {
+namespace {
+
+/// Counts and displacements of alltoallv, in elements.
+struct Parts {
+  std::vector<size_t> counts, places;
+
+  void scale(size_t by) {
+    for (size_t& value : counts) value *= by;
+    for (size_t& value : places) value *= by;
+  }
+};
+
+Parts one_after_the_other(std::vector<size_t> counts) {
+  Parts parts{std::move(counts), {}};
+  parts.places.resize(parts.counts.size());
+  std::exclusive_scan(parts.counts.begin(), parts.counts.end(), parts.places.begin(), size_t{0});
+  return parts;
+}
+
+Parts split_up(const char* what, const at::Tensor& tensor, const std::vector<int64_t>& sizes, int ranks) {
+  const int64_t rows = tensor.dim() > 0 ? tensor.size(0) : 0;
+  const int64_t width = rows > 0 ? tensor.numel() / rows : 0;
+  if (sizes.empty()) {
+    TORCH_CHECK(rows % ranks == 0, "epccl: all_to_all_single: dimension 0 of the ", what, " is ", rows,
+                ", not a multiple of ", ranks, " ranks");
+    return one_after_the_other(
+        std::vector<size_t>(static_cast<size_t>(ranks), static_cast<size_t>(rows / ranks * width)));
+  }
+  TORCH_CHECK(sizes.size() == static_cast<size_t>(ranks), "epccl: all_to_all_single: ", sizes.size(),
+              " split sizes of the ", what, " for ", ranks, " ranks");
+  std::vector<size_t> counts;
+  int64_t sum = 0;
+  for (const int64_t size : sizes) {
+    TORCH_CHECK(size >= 0, "epccl: all_to_all_single: a split size of the ", what, " is ", size);
+    sum += size;
+    counts.push_back(static_cast<size_t>(size * width));
+  }
+  TORCH_CHECK(sum == rows, "epccl: all_to_all_single: the split sizes of the ", what, " add up to ", sum,
+              ", its dimension 0 is ", rows);
+  return one_after_the_other(std::move(counts));
+}
+
+}  // namespace
+
+EpcclBackend::WorkPtr EpcclBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                  std::vector<int64_t>& output_splits,
+                                                  std::vector<int64_t>& input_splits,
+                                                  const c10d::AllToAllOptions& opts) {
+  check_tensor("output of all_to_all_single", output);
+  check_tensor("input of all_to_all_single", input);
+  check_same_dtype("all_to_all_single", output, input);
+  Parts from_here = split_up("input", input, input_splits, size_),
+        to_here = split_up("output", output, output_splits, size_);
+  const bool even = output_splits.empty() && input_splits.empty();
+  TORCH_CHECK(!even || input.numel() == output.numel(), "epccl: all_to_all_single: input of ", input.numel(),
+              " elements, output of ", output.numel());
+  const auto body = [this, output, input, from_here = std::move(from_here), to_here = std::move(to_here),
+                     even](epcclComm_t comm) mutable {
+    const Unit unit = unit_of(input);
+    Target target(output);
+    at::Tensor source = input.contiguous();
+    if (overlap(source, target.memory())) source = source.clone();
+    if (even) {
+      ok(epcclAlltoall(source.const_data_ptr(), target.data(), from_here.counts[0] * unit.count,
+                       unit.datatype, comm, nullptr),
+         "all_to_all_single");
+    } else {
+      from_here.scale(unit.count);
+      to_here.scale(unit.count);
+      ok(epcclAlltoallv(source.const_data_ptr(), from_here.counts.data(), from_here.places.data(),
+                        target.data(), to_here.counts.data(), to_here.places.data(), unit.datatype, comm,
+                        nullptr),
+         "all_to_all_single");
+    }
+    target.finish();
+  };
+  return issue(c10d::OpType::ALLTOALL_BASE, "epccl:all_to_all_single", {input}, {output}, opts, body);
+}
+
+EpcclBackend::WorkPtr EpcclBackend::alltoall(Tensors& outputs, Tensors& inputs,
+                                             const c10d::AllToAllOptions& opts) {
+  const auto ranks = static_cast<size_t>(size_);
+  TORCH_CHECK(outputs.size() == ranks && inputs.size() == ranks, "epccl: all_to_all: ", inputs.size(),
+              " inputs and ", outputs.size(), " outputs for ", size_, " ranks");
+  check_same_dtype("all_to_all", outputs[0], inputs[0]);
+  Blocks from_here(inputs), to_here(outputs);
+  const auto body = [this, from_here, to_here, unit = unit_of(inputs[0])](epcclComm_t comm) mutable {
+    Parts from = one_after_the_other(from_here.counts()), to = one_after_the_other(to_here.counts());
+    from.scale(unit.count);
+    to.scale(unit.count);
+    from_here.load();
+    ok(epcclAlltoallv(from_here.data(), from.counts.data(), from.places.data(), to_here.data(),
+                      to.counts.data(), to.places.data(), unit.datatype, comm, nullptr),
+       "all_to_all");
+    to_here.store();
+  };
+  return issue(c10d::OpType::ALLTOALL, "epccl:all_to_all", inputs, outputs, opts, body);
+}
+
+PairChannel& EpcclBackend::channel(bool sends, int peer) {
+  const std::lock_guard lock(channels_mutex_);
+  auto& entry = channels_[{sends, peer}];
+  if (!entry) {
+    const int from = sends ? rank_ : peer, to = sends ? peer : rank_;
+    const std::string pair = std::to_string(from) + ">" + std::to_string(to);
+    entry = std::make_unique<PairChannel>(
+        Meeting{store_, "epccl/messages/" + pair, 2, sends ? 0 : 1, options_->timeout,
+                "messages from rank " + std::to_string(from) + " (0 of this pair) to rank " +
+                    std::to_string(to) + " (1 of this pair) of process group " + name_ + other_names_});
+  }
+  return *entry;
+}
+
+EpcclBackend::WorkPtr EpcclBackend::issue_message(bool sends, at::Tensor& tensor, int peer, int tag) {
+  const char* name = sends ? "epccl:send" : "epccl:recv";
+  TORCH_CHECK(peer >= 0 && peer < size_, name, ": rank ", peer, " is not in 0..", size_ - 1);
+  TORCH_CHECK(peer != rank_, name, ": rank ", peer, " is this rank");
+  communicator_->handle();
+  Target target(tensor, sends);
+  Call::What what{sends ? c10d::OpType::SEND : c10d::OpType::RECV, name, {tensor}, {tensor}};
+  what.source = sends ? -1 : peer;
+  const auto finish = [target, sends]() mutable {
+    if (!sends) target.finish();
+  };
+  auto call = c10::make_intrusive<Call>(rank_, std::move(what), finish);
+  channel(sends, peer).issue({call, target.data(), target.memory().nbytes(), tag});
+  return call;
+}
+
+EpcclBackend::WorkPtr EpcclBackend::send(Tensors& tensors, int to, int tag) {
+  return issue_message(true, single("send", tensors), to, tag);
+}
+
+EpcclBackend::WorkPtr EpcclBackend::recv(Tensors& tensors, int from, int tag) {
+  return issue_message(false, single("recv", tensors), from, tag);
+}
+
+EpcclBackend::WorkPtr EpcclBackend::recvAnysource(Tensors&, int) {
+  TORCH_CHECK(false, "epccl: recv without a source rank is not supported: name the rank (src=...)");
+}
+
+EpcclBackend::WorkPtr EpcclBackend::barrier(const c10d::BarrierOptions& opts) {
+  return issue(c10d::OpType::BARRIER, "epccl:barrier", {}, {}, opts, [this](epcclComm_t comm) {
+    const std::vector<char> sent(static_cast<size_t>(size_), 1);
+    std::vector<char> received(sent.size());
+    ok(epcclAlltoall(sent.data(), received.data(), 1, epcclInt8, comm, nullptr), "barrier");
+  });
+}
+
+// Through the store, not the communicator: who is missing is known by name, and the group stays usable.
+void EpcclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
+  const auto timeout = opts.timeout.count() >= 0 ? opts.timeout : options_->timeout;
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  const std::string place = "epccl/monitored/" + std::to_string(monitored_++) + "/";
+  const auto comes = [&](const std::string& key, std::chrono::milliseconds more) {
+    while (!store_->check({place + key})) {
+      if (std::chrono::steady_clock::now() > end + more) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+  };
+  if (rank_ != 0) {
+    store_->set(place + std::to_string(rank_), std::vector<uint8_t>{1});
+    // Rank 0 may have begun later, and says who is missing: it is given time for that.
+    TORCH_CHECK_WITH(DistBackendError, comes("answer", timeout + std::chrono::seconds(1)),
+                     "epccl: monitored_barrier: rank 0 has not come within ", timeout.count(), " ms (rank ",
+                     rank_, " waits for it)", other_names_);
+    const std::vector<uint8_t> answer = store_->get(place + "answer");
+    TORCH_CHECK_WITH(DistBackendError, answer.size() == 1,
+                     "epccl: ", std::string(answer.begin(), answer.end()));
+    return;
+  }
+  std::string missing;
+  for (int rank = 1; rank < size_ && (missing.empty() || wait_all_ranks); ++rank)
+    if (!comes(std::to_string(rank), std::chrono::milliseconds(0)))
+      missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+  std::string text = "+";
+  if (!missing.empty())
+    text = "monitored_barrier: not here within " + std::to_string(timeout.count()) + " ms: rank " + missing +
+           other_names_;
+  store_->set(place + "answer", std::vector<uint8_t>(text.begin(), text.end()));
+  TORCH_CHECK_WITH(DistBackendError, missing.empty(), "epccl: ", text);
+}
+
+}  // namespace epccl_torch

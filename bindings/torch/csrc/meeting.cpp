@@ -1,0 +1,69 @@
+#include "meeting.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+namespace epccl_torch {
+namespace {
+
+using std::chrono::milliseconds, std::chrono::steady_clock;
+
+// In the store: one byte, then the id or why there is none.
+constexpr uint8_t an_id = 1, an_error = 2;
+
+std::vector<uint8_t> marked(uint8_t mark, const char* begin, size_t size) {
+  std::vector<uint8_t> value(1 + size);
+  value[0] = mark;
+  std::memcpy(value.data() + 1, begin, size);
+  return value;
+}
+
+epcclUniqueId give(const Meeting& meeting) {
+  epcclUniqueId id;
+  const bool made = epcclGetUniqueId(&id) == epcclSuccess;
+  const std::string why = made ? "" : epcclGetLastError(nullptr);
+  meeting.store->set(meeting.key, made ? marked(an_id, id.internal, sizeof id.internal)
+                                       : marked(an_error, why.data(), why.size()));
+  TORCH_CHECK_WITH(DistBackendError, made, "epccl: ", meeting.name, ": ", why);
+  return id;
+}
+
+void wait_for(const Meeting& meeting, const std::string& key, int whom) {
+  const auto end = steady_clock::now() + meeting.timeout;
+  for (milliseconds pause{1}; !meeting.store->check({key}); pause = std::min(2 * pause, milliseconds(20))) {
+    TORCH_CHECK_WITH(DistBackendError, !meeting.give_up || !*meeting.give_up, "epccl: ", meeting.name,
+                     ": this process group was aborted or destroyed");
+    TORCH_CHECK_WITH(DistBackendError, steady_clock::now() < end, "epccl: ", meeting.name, ": rank ", whom,
+                     " of ", meeting.ranks, " has not come within ", meeting.timeout.count(), " ms (rank ",
+                     meeting.rank, " waits for it)");
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+epcclUniqueId take(const Meeting& meeting) {
+  wait_for(meeting, meeting.key, 0);
+  const std::vector<uint8_t> value = meeting.store->get(meeting.key);
+  TORCH_CHECK_WITH(DistBackendError, value.size() == 1 + sizeof(epcclUniqueId) && value[0] == an_id,
+                   "epccl: ", meeting.name, ": rank 0 could not make an id: ",
+                   std::string(value.begin() + (value.empty() ? 0 : 1), value.end()));
+  epcclUniqueId id;
+  std::memcpy(id.internal, value.data() + 1, sizeof id.internal);
+  return id;
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator> meet(const Meeting& meeting) {
+  if (meeting.give_up && meeting.rank == 0) wait_for(meeting, meeting.key + "/here", 1);
+  if (meeting.give_up && meeting.rank == 1)
+    meeting.store->set(meeting.key + "/here", std::vector<uint8_t>{1});
+  const epcclUniqueId id = meeting.rank == 0 ? give(meeting) : take(meeting);
+  const double seconds = static_cast<double>(meeting.timeout.count()) / 1000;
+  return std::make_shared<Communicator>(id, meeting.ranks, meeting.rank, seconds, meeting.name);
+}
+
+}  // namespace epccl_torch

@@ -1,0 +1,26 @@
+// What Python sees: a function that makes the process group.
+#include <torch/csrc/utils/pybind.h>
+#include <torch/version.h>
+
+#include "backend.hpp"
+
+namespace {
+
+namespace py = pybind11;
+
+c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                         double timeout_seconds, std::vector<int64_t> global_ranks,
+                                         std::string name) {
+  const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1000));
+  return c10::make_intrusive<epccl_torch::EpcclBackend>(store, rank, size, timeout, std::move(global_ranks),
+                                                        std::move(name));
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_C, module) {
+  module.def("create", &create, py::arg("store"), py::arg("rank"), py::arg("size"),
+             py::arg("timeout_seconds"), py::arg("global_ranks"), py::arg("name"),
+             py::call_guard<py::gil_scoped_release>());
+  module.attr("built_for") = TORCH_VERSION;
+}

@@ -1,0 +1,125 @@
+#include "work.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+namespace epccl_torch {
+
+Call::Call(int rank, What what, std::function<void()> body)
+    : Work(rank, what.type, what.name, what.inputs),
+      what_(std::move(what)),
+      body_(std::move(body)),
+      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
+
+void Call::run() {
+  std::exception_ptr failure;
+  try {
+    // Results are copied into the program's tensors, which may be leaves that require gradients.
+    const at::NoGradGuard no_grad;
+    body_();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  complete(failure);
+}
+
+void Call::fail(std::exception_ptr why) {
+  complete(std::move(why));
+}
+
+void Call::complete(std::exception_ptr failure) {
+  body_ = nullptr;  // what it holds is released before anybody is told
+  what_.inputs.clear();
+  if (failure)
+    future_->setError(failure);
+  else
+    future_->markCompleted(c10::IValue(what_.outputs));
+  finish(failure);
+}
+
+bool Call::wait(std::chrono::milliseconds timeout) {
+  if (timeout == kNoTimeout && what_.timeout.count() >= 0) timeout = what_.timeout;
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (timeout == kNoTimeout) {
+    cv_.wait(lock, [this] { return completed_; });
+  } else {
+    const bool done = cv_.wait_for(lock, timeout, [this] { return completed_; });
+    TORCH_CHECK_WITH(DistBackendError, done, "epccl: ", what_.name, " (number ", what_.sequence,
+                     " of its process group) is not complete after ", timeout.count(), " ms; it goes on");
+  }
+  if (exception_) std::rethrow_exception(exception_);
+  return true;
+}
+
+Queue::~Queue() {
+  stop();
+}
+
+void Queue::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Queue::issue(const CallPtr& call) {
+  std::unique_lock lock(mutex_);
+  if (!call->async() && !busy_ && waiting_.empty()) {
+    busy_ = true;
+    lock.unlock();
+    call->run();
+    lock.lock();
+    busy_ = false;
+    lock.unlock();
+    changed_.notify_all();
+    return;
+  }
+  waiting_.push_back(call);
+  if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
+  lock.unlock();
+  changed_.notify_all();
+}
+
+void Queue::serve() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return over_ || (!busy_ && !waiting_.empty()); });
+    if (busy_ || waiting_.empty()) return;  // over
+    const CallPtr call = std::move(waiting_.front());
+    waiting_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    call->run();
+    lock.lock();
+    busy_ = false;
+    changed_.notify_all();
+  }
+}
+
+void Queue::drain() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !busy_ && waiting_.empty(); });
+}
+
+void Queue::clear(const std::string& why) {
+  std::deque<CallPtr> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    dropped.swap(waiting_);
+  }
+  for (const CallPtr& call : dropped)
+    call->fail(
+        std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                                                      std::string("epccl: ") + call->name() + ": " + why)));
+}
+
+bool Queue::idle() {
+  const std::lock_guard lock(mutex_);
+  return !busy_ && waiting_.empty();
+}
+
+}  // namespace epccl_torch

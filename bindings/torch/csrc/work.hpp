@@ -1,0 +1,81 @@
+// One call of a process group: what it does, and whether it is done.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+namespace epccl_torch {
+
+class Call : public c10d::Work {
+ public:
+  struct What {
+    c10d::OpType type;
+    const char* name;  // for messages and profiles: a literal
+    std::vector<at::Tensor> inputs = {};
+    std::vector<at::Tensor> outputs = {};
+    std::chrono::milliseconds timeout = std::chrono::milliseconds(-1);  // of wait(); negative: none
+    bool async = true;
+    uint64_t sequence = 0;
+    int source = -1;  // of a receive
+  };
+  Call(int rank, What what, std::function<void()> body);
+
+  /// Runs the body and completes this with what came of it. Once, by one thread.
+  void run();
+  /// Completes without running.
+  void fail(std::exception_ptr why);
+
+  bool async() const { return what_.async; }
+  const char* name() const { return what_.name; }
+
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  std::vector<at::Tensor> result() override { return what_.outputs; }
+  int sourceRank() const override { return what_.source; }
+  uint64_t getSequencenumber() const override { return what_.sequence; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+
+ private:
+  void complete(std::exception_ptr failure);
+
+  What what_;
+  std::function<void()> body_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+using CallPtr = c10::intrusive_ptr<Call>;
+
+/// Runs calls one after the other: in a thread of its own, or in the caller's where the call is synchronous and nothing is before it.
+class Queue {
+ public:
+  Queue() = default;
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+  ~Queue();
+
+  void issue(const CallPtr& call);
+  /// Waits until nothing is left.
+  void drain();
+  /// Fails what has not begun.
+  void clear(const std::string& why);
+  bool idle();
+  /// Ends the thread once nothing is left.
+  void stop();
+
+ private:
+  void serve();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<CallPtr> waiting_;
+  bool busy_ = false, over_ = false;
+  std::thread thread_;  // made for the first asynchronous call
+};
+
+}  // namespace epccl_torch

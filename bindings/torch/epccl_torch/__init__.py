@@ -1,0 +1,50 @@
+"""EPCCL as a backend of torch.distributed, for CPU tensors.
+
+    torch.distributed.init_process_group("epccl")
+
+Where the package is installed, ``import torch`` registers the backend; ``import epccl_torch`` does so everywhere. See docs/pytorch.md.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed
+
+# Loads libepccl.so by the package's own rule (EPCCL_LIB, beside it, the system's); the extension then uses that one.
+import epccl
+
+from epccl import __version__
+
+if not torch.distributed.is_available():
+    raise ImportError("epccl_torch: this PyTorch was built without torch.distributed")
+
+from . import _C  # noqa: E402
+
+if _C.built_for.split(".")[:2] != torch.__version__.split(".")[:2]:
+    raise ImportError(
+        f"epccl_torch was built for PyTorch {_C.built_for}, this is {torch.__version__}: build it again "
+        "(pip install --no-build-isolation ./bindings/torch)"
+    )
+
+
+def _create(options, backend_options=None):
+    """What init_process_group and new_group call."""
+    return _C.create(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout.total_seconds(),
+        list(options.global_ranks_in_group),
+        options.group_id or "default",
+    )
+
+
+def register() -> None:
+    """Makes the backend known to torch.distributed, once."""
+    if not hasattr(torch.distributed.Backend, "EPCCL"):
+        torch.distributed.Backend.register_backend("epccl", _create, extended_api=True, devices=["cpu"])
+
+
+register()
+
+__all__ = ["register", "__version__"]

@@ -1,0 +1,69 @@
+"""Builds epccl_torch for the PyTorch of this Python: pip install --no-build-isolation ./bindings/torch
+
+EPCCL_LIB       libepccl.so to link with; else that of the source tree's build directory, else pkg-config's
+EPCCL_INCLUDE   where epccl/epccl.h is; else the source tree's include directory, else pkg-config's
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+# An epccl_torch that is installed already is not needed here, and this directory's is not built yet.
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+
+from setuptools import setup  # noqa: E402
+from torch import __version__ as torch_version  # noqa: E402
+from torch.utils import cpp_extension  # noqa: E402
+
+HERE = Path(__file__).resolve().parent
+TREE = HERE.parent.parent
+# The C++ interface of backends differs between versions; these are the ones that the tests run with.
+TESTED = ("2.15",)
+
+
+def pkg_config(variable: str) -> str:
+    asked = subprocess.run(["pkg-config", f"--variable={variable}", "epccl"], capture_output=True, text=True)
+    if asked.returncode != 0:
+        raise SystemExit("epccl_torch: EPCCL was not found: set EPCCL_LIB and EPCCL_INCLUDE, or PKG_CONFIG_PATH")
+    return asked.stdout.strip()
+
+
+def library_directory() -> str:
+    if given := os.environ.get("EPCCL_LIB"):
+        return str(Path(given).resolve().parent)
+    built = TREE / "build" / "lib"
+    return str(built) if (built / "libepccl.so").exists() else pkg_config("libdir")
+
+
+def include_directory() -> str:
+    if given := os.environ.get("EPCCL_INCLUDE"):
+        return given
+    own = TREE / "include"
+    return str(own) if (own / "epccl" / "epccl.h").exists() else pkg_config("includedir")
+
+
+if not torch_version.startswith(tuple(f"{version}." for version in TESTED)):
+    raise SystemExit(
+        f"epccl_torch: this is PyTorch {torch_version}; tested, and known to build, are {', '.join(TESTED)}. "
+        "The interface of backends changes with PyTorch's versions."
+    )
+
+# As system directories: their warnings are not ours.
+system = [flag for path in cpp_extension.include_paths() for flag in ("-isystem", path)]
+extension = cpp_extension.CppExtension(
+    "epccl_torch._C",
+    sorted(str(path.relative_to(HERE)) for path in (HERE / "csrc").glob("*.cpp")),
+    include_dirs=[include_directory()],
+    library_dirs=[library_directory()],
+    libraries=["epccl"],
+    extra_compile_args=["-std=c++20", "-O2", "-g0", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", *system],
+)
+version = (TREE / "bindings/python/epccl/_version.py").read_text().split('"')[1]
+setup(
+    version=version,
+    install_requires=[f"epccl=={version}", f"torch=={TESTED[-1]}.*"],
+    packages=["epccl_torch"],
+    package_data={"epccl_torch": ["py.typed"]},
+    ext_modules=[extension],
+    cmdclass={"build_ext": cpp_extension.BuildExtension},
+)

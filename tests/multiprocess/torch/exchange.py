@@ -1,0 +1,185 @@
+"""all_to_all_single, all_to_all, sends, receives and barriers, with gloo's answer or one's own beside them."""
+
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from harness import RANK, SIZE, expect_error, main, same, values
+
+DTYPES = [
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
+    torch.float64, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2,
+]  # fmt: skip
+GLOO = [torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64]
+
+
+def test_all_to_all_single_of_every_dtype(group):
+    for dtype in DTYPES:
+        for rows in (SIZE, 3 * SIZE):
+            send = values(dtype, (rows, 5), RANK)
+            got, want = torch.zeros_like(send), torch.zeros_like(send)
+            dist.all_to_all_single(got, send, group=group)
+            parts = [values(dtype, (rows, 5), source).chunk(SIZE)[RANK] for source in range(SIZE)]
+            same(got, torch.cat([p.view(torch.uint8) if p.element_size() == 1 else p for p in parts]).view(dtype), dtype)
+            if dtype in GLOO:
+                dist.all_to_all_single(want, send)
+                same(got, want, f"gloo {dtype}")
+
+
+def test_all_to_all_single_with_splits(group):
+    generator = torch.Generator().manual_seed(5)
+    for trial in range(6):
+        counts = torch.randint(0, 9, (SIZE, SIZE), generator=generator)
+        if trial == 0:
+            counts.zero_()
+        into, out = counts[RANK].tolist(), counts[:, RANK].tolist()
+        send = values(torch.float32, (sum(into), 3), RANK, trial)
+        got, want = torch.full((sum(out), 3), -1.0), torch.full((sum(out), 3), -1.0)
+        dist.all_to_all_single(got, send, out, into, group=group)
+        dist.all_to_all_single(want, send, out, into)
+        same(got, want, f"trial {trial}")
+
+
+def test_tensors_that_are_not_contiguous(group):
+    send = values(torch.float32, (6, SIZE), RANK).t()
+    got, want = torch.zeros(7, SIZE).t()[:, :6], torch.zeros(SIZE, 6)
+    dist.all_to_all_single(got, send, group=group)
+    dist.all_to_all_single(want, send.contiguous())
+    same(got, want, "strided")
+
+
+def test_output_that_is_the_input(group):
+    both = values(torch.int64, (SIZE, 2), RANK)
+    want = torch.zeros_like(both)
+    dist.all_to_all_single(want, both.clone())
+    dist.all_to_all_single(both, both, group=group)
+    same(both, want, "in place")
+
+
+def test_all_to_all_of_lists(group):
+    shapes = [[((s * 3 + d) % 4, 2) for d in range(SIZE)] for s in range(SIZE)]
+    send = [values(torch.float64, shapes[RANK][d], RANK, d) for d in range(SIZE)]
+    got = [torch.zeros(shapes[s][RANK], dtype=torch.float64) for s in range(SIZE)]
+    dist.all_to_all(got, send, group=group)
+    for source in range(SIZE):
+        same(got[source], values(torch.float64, shapes[source][RANK], source, RANK), f"from {source}")
+
+
+def test_asynchronous_calls_overlap_and_keep_order(group):
+    sends = [values(torch.int32, (SIZE, 1000), RANK, salt) for salt in range(10)]
+    gots = [torch.zeros_like(send) for send in sends]
+    works = [dist.all_to_all_single(got, send, group=group, async_op=True) for got, send in zip(gots, sends)]
+    last = torch.zeros_like(sends[0])
+    dist.all_to_all_single(last, sends[0], group=group)  # a synchronous one waits for its turn
+    assert all(work.is_completed() for work in works)
+    for salt, (work, got) in enumerate(zip(works, gots)):
+        assert work.wait()
+        same(got, torch.stack([values(torch.int32, (SIZE, 1000), s, salt)[RANK] for s in range(SIZE)]), salt)
+    seen = []
+    future = dist.all_to_all_single(last, sends[1], group=group, async_op=True).get_future()
+    future.then(lambda done: seen.append(done.value()[0].data_ptr())).wait()
+    assert seen == [last.data_ptr()]
+
+
+def test_sends_and_receives_of_both_directions_at_once(group):
+    for count in (1, 300_000):  # the larger one fits into no buffer between
+        works, gots = [], []
+        for peer in range(SIZE):
+            if peer != RANK:
+                works.append(dist.isend(values(torch.float32, (count,), RANK, peer), peer, group=group))
+        for peer in range(SIZE):
+            if peer != RANK:
+                gots.append((peer, torch.zeros(count)))
+                works.append(dist.irecv(gots[-1][1], peer, group=group))
+        for work in works:
+            work.wait()
+        for peer, got in gots:
+            same(got, values(torch.float32, (count,), peer, RANK), f"from {peer}")
+
+
+def test_tags_are_matched_in_any_order(group):
+    right, left = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    sends = [dist.isend(values(torch.int64, (50,), RANK, tag), right, group=group, tag=tag) for tag in (1, 2, 3)]
+    third, strided = torch.zeros(50, dtype=torch.int64), torch.zeros(50, 2, dtype=torch.int64)[:, 0]
+    dist.recv(third, left, group=group, tag=3)
+    later = dist.irecv(strided, left, group=group, tag=2)
+    first = torch.zeros(50, dtype=torch.int64)
+    dist.recv(first, left, group=group, tag=1)
+    later.wait()
+    for tag, got in ((1, first), (2, strided), (3, third)):
+        same(got, values(torch.int64, (50,), left, tag), f"tag {tag}")
+    for work in sends:
+        work.wait()
+    # A receive that was posted first may be served last.
+    two, one = torch.zeros(1), torch.zeros(1)
+    wait_two = dist.irecv(two, left, group=group, tag=2)
+    wait_one = dist.irecv(one, left, group=group, tag=1)
+    dist.send(torch.ones(1), right, group=group, tag=1)
+    wait_one.wait()
+    dist.send(2 * torch.ones(1), right, group=group, tag=2)
+    wait_two.wait()
+    assert (one.item(), two.item()) == (1, 2)
+
+
+def test_a_batch_of_sends_and_receives(group):
+    right, left = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    got = torch.zeros(4, dtype=torch.bfloat16)
+    operations = [
+        dist.P2POp(dist.irecv, got, left, group),
+        dist.P2POp(dist.isend, values(torch.bfloat16, (4,), RANK), right, group),
+    ]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    same(got, values(torch.bfloat16, (4,), left), "batch")
+
+
+def test_a_message_of_another_size_is_an_error_that_says_so(group):
+    if RANK == 0:
+        dist.send(torch.zeros(3), 1, group=group)
+    elif RANK == 1:
+        expect_error(dist.DistBackendError, "12 bytes came, 16 were expected", lambda: dist.recv(torch.zeros(4), 0, group=group))
+    dist.barrier()
+
+
+def test_barriers(group):
+    dist.barrier(group=group)
+    begin = time.monotonic()
+    if RANK == 1:
+        time.sleep(0.4)
+    dist.barrier(group=group)
+    assert time.monotonic() - begin > 0.35, "a rank left the barrier before the last one came"
+    dist.monitored_barrier(group)
+    dist.monitored_barrier(group, timedelta(seconds=20), wait_all_ranks=True)
+
+
+def test_a_monitored_barrier_names_all_who_are_missing(group):
+    if RANK in (0, 1):
+        missing = ", ".join(str(rank) for rank in range(2, SIZE))
+        expect_error(
+            RuntimeError, f"rank {missing}", lambda: dist.monitored_barrier(group, timedelta(seconds=0.5), wait_all_ranks=True)
+        )
+    dist.barrier()
+    dist.barrier(group=group)  # the group is as good as before
+
+
+def test_what_is_wrong_is_said(group):
+    ok = torch.zeros(SIZE)
+    expect_error(RuntimeError, "multiple of", lambda: dist.all_to_all_single(torch.zeros(SIZE + 1), torch.zeros(SIZE + 1), group=group))
+    expect_error(RuntimeError, "add up to", lambda: dist.all_to_all_single(ok, ok, [1] * SIZE, [2] * SIZE, group=group))
+    expect_error(RuntimeError, "split sizes", lambda: dist.all_to_all_single(ok, ok, [1] * SIZE, [SIZE], group=group))
+    expect_error(RuntimeError, "name the rank", lambda: dist.recv(ok, group=group))
+    expect_error((RuntimeError, ValueError), "", lambda: dist.send(ok, RANK, group=group))
+    dist.barrier(group=group)
+
+
+def test_ranks_that_disagree_are_named(group):
+    rows = 2 * SIZE if RANK == 1 else SIZE
+    failure = expect_error(
+        dist.DistBackendError, "rank 1", lambda: dist.all_to_all_single(torch.zeros(rows), torch.zeros(rows), group=group)
+    )
+    assert "all_to_all_single" in str(failure)
+
+
+if __name__ == "__main__":
+    main(globals())

@@ -1,0 +1,73 @@
+"""Ranks of torch.distributed for a test: of epccl-run (a file as store) or of torchrun, with EPCCL and gloo side by side."""
+
+import os
+import sys
+from datetime import timedelta
+
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+import torch.distributed as dist
+
+import epccl_torch  # noqa: F401  (where the package is installed, `import torch` does this)
+
+torch.set_num_threads(1)
+RANK = int(os.environ.get("EPCCL_RANK", os.environ.get("RANK", "0")))
+SIZE = int(os.environ.get("EPCCL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "1")))
+TIMEOUT = timedelta(seconds=60)
+
+
+def join(backend, timeout=TIMEOUT, name="store"):
+    """init_process_group, with torchrun's environment or, under epccl-run, with a file in TEST_STORE."""
+    if "TEST_STORE" in os.environ:
+        store = dist.FileStore(os.path.join(os.environ["TEST_STORE"], name), SIZE)
+        dist.init_process_group(backend, store=store, rank=RANK, world_size=SIZE, timeout=timeout)
+    else:
+        dist.init_process_group(backend, timeout=timeout)
+
+
+def values(dtype, shape, source, salt=0):
+    """Small whole numbers that depend on source and place, never zero: sums of a few are exact in every dtype."""
+    count = 1
+    for size in shape:
+        count *= size
+    raw = (torch.arange(count) * 7 + source * 5 + salt * 3) % 4 + 1
+    return raw.to(torch.int64).to(dtype).reshape(shape) if dtype != torch.bool else (raw % 2 == 0).reshape(shape)
+
+
+def same(got, want, what):
+    """Every bit equal."""
+    assert got.dtype == want.dtype and got.shape == want.shape, (what, got.shape, want.shape)
+    if got.dtype.is_floating_point and got.element_size() == 1:
+        got, want = got.view(torch.uint8), want.view(torch.uint8)
+    assert torch.equal(got, want), f"{what}: rank {RANK}\n got {got}\nwant {want}"
+
+
+def expect_error(kind, text, call):
+    """The call raises `kind` with `text` in it."""
+    try:
+        call()
+    except kind as failure:
+        assert text in str(failure), f"{failure!r} does not say {text!r}"
+        return failure
+    raise AssertionError(f"no {kind.__name__} that says {text!r}")
+
+
+def main(module):
+    """Runs the test_* functions of a module in order, each with a group of EPCCL; the default group is gloo's."""
+    join("gloo")
+    names = [name for name in module if name.startswith("test_")]
+    for name in names:
+        group = dist.new_group(backend="epccl", timeout=TIMEOUT)
+        try:
+            module[name](group)
+        except BaseException:
+            print(f"rank {RANK}: {name} failed", flush=True)
+            raise
+        dist.destroy_process_group(group)
+        dist.barrier()
+    dist.destroy_process_group()
+    if RANK == 0:
+        print(f"{len(names)} passed on {SIZE} ranks, PyTorch {torch.__version__}: {', '.join(names)}")
+        sys.stdout.flush()

@@ -1,0 +1,25 @@
+"""A rank is killed: every other one gets an error that names it, long before the timeout."""
+
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from harness import RANK, SIZE, join
+
+join("epccl")
+got = torch.zeros(SIZE)
+dist.all_to_all_single(got, torch.ones(SIZE))
+if RANK == SIZE - 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+begin = time.monotonic()
+try:
+    dist.all_to_all_single(got, torch.ones(SIZE))
+except dist.DistBackendError as failure:
+    assert time.monotonic() - begin < 30, failure
+    print(f"rank {RANK} names it: {failure}", flush=True)
+    sys.stdout.flush()
+    os._exit(0)  # (the group of a job that lost a rank)
+sys.exit("no error")

@@ -1,0 +1,103 @@
+"""Groups of some of the ranks, silent ranks, and the end of a group."""
+
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from harness import RANK, SIZE, expect_error, main, same, values
+
+
+def test_groups_of_some_ranks(_):
+    evens, odds = list(range(0, SIZE, 2)), list(range(1, SIZE, 2))
+    groups = [dist.new_group(members, backend="epccl") for members in (evens, odds, [SIZE - 1, 0])]
+    for members, group in zip((evens, odds, [0, SIZE - 1]), groups):
+        if RANK not in members:
+            continue
+        mine = members.index(RANK)
+        send = values(torch.float32, (len(members), 4), RANK)
+        got = torch.zeros_like(send)
+        dist.all_to_all_single(got, send, group=group)
+        same(got, torch.stack([values(torch.float32, (len(members), 4), r)[mine] for r in members]), members)
+        if len(members) > 1 and mine < 2:  # peers are named by their global rank
+            partner = members[1 - mine]
+            got = torch.zeros(3)
+            request = dist.irecv(got, partner, group=group)
+            dist.send(values(torch.float32, (3,), RANK), partner, group=group)
+            request.wait()
+            same(got, values(torch.float32, (3,), partner), "message")
+
+
+def test_calls_on_two_groups_do_not_wait_for_each_other(group):
+    other = dist.new_group(backend="epccl")
+    send = values(torch.int32, (SIZE, 10), RANK)
+    first, second = torch.zeros_like(send), torch.zeros_like(send)
+    order = [(group, first), (other, second)]
+    works = [dist.all_to_all_single(got, send, group=g, async_op=True) for g, got in (order if RANK % 2 else order[::-1])]
+    for work in works:
+        work.wait()
+    same(first, second, "two groups")
+
+
+def test_a_silent_rank_is_named_within_the_timeout(_):
+    group = dist.new_group(backend="epccl", timeout=timedelta(seconds=2))
+    send = torch.zeros(SIZE)
+    begin = time.monotonic()
+    if RANK != SIZE - 1:
+        failure = expect_error(
+            dist.DistBackendError, f"rank {SIZE - 1}", lambda: dist.all_to_all_single(torch.zeros(SIZE), send, group=group)
+        )
+        assert "all_to_all_single" in str(failure) and time.monotonic() - begin < 30, failure
+    dist.barrier()
+    # What failed once stays failed, at once.
+    if RANK == 0:
+        begin = time.monotonic()
+        expect_error(dist.DistBackendError, "", lambda: dist.barrier(group=group))
+        assert time.monotonic() - begin < 2
+
+
+def test_a_wait_has_its_own_timeout(group):
+    if RANK == 0:
+        time.sleep(1.5)
+    send, got = values(torch.float32, (SIZE,), RANK), torch.zeros(SIZE)
+    work = dist.all_to_all_single(got, send, group=group, async_op=True)
+    if RANK == 1:
+        expect_error(dist.DistBackendError, "not complete after 200 ms", lambda: work.wait(timedelta(milliseconds=200)))
+        assert not work.is_completed()
+    work.wait()  # it went on
+    same(got, torch.stack([values(torch.float32, (SIZE,), s)[RANK] for s in range(SIZE)]), "late")
+
+
+def test_a_group_ends_with_messages_that_nobody_took(_):
+    group = dist.new_group(backend="epccl")
+    pending = dist.isend(torch.zeros(4), (RANK + 1) % SIZE, group=group, tag=7)
+    dist.barrier()
+    dist.destroy_process_group(group)
+    expect_error(dist.DistBackendError, "", pending.wait)
+
+
+def test_a_message_outlives_its_sender(_):
+    group = dist.new_group(backend="epccl")
+    if RANK == 0:
+        dist.send(values(torch.float32, (9,), 0), 1, group=group)
+        dist.destroy_process_group(group)
+    elif RANK == 1:
+        time.sleep(0.5)
+        got = torch.zeros(9)
+        dist.recv(got, 0, group=group)
+        same(got, values(torch.float32, (9,), 0), "from a rank that left")
+
+
+def test_abort(_):
+    group = dist.new_group(backend="epccl")
+    dist.barrier()
+    if RANK == 0:
+        time.sleep(0.3)
+        group._get_backend(torch.device("cpu")).abort()
+        expect_error(dist.DistBackendError, "aborted", lambda: dist.barrier(group=group))
+    else:
+        expect_error(dist.DistBackendError, "rank 0", lambda: dist.barrier(group=group))
+
+
+if __name__ == "__main__":
+    main(globals())
