@@ -1,6 +1,5 @@
 // Collectives, sends and receives. For the choice of library, a call's buffers are those that this rank reads or writes.
 #include "entry_points.hpp"
-#include "not_yet.hpp"
 #include "reduction_ops.hpp"
 #include "route.hpp"
 
@@ -19,7 +18,11 @@ ncclResult_t AllReduce(const void* sendbuff, void* recvbuff, size_t count, ncclD
                        ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   return run(
       {"ncclAllReduce", comm, stream, count, {{"sendbuff", sendbuff}, {"recvbuff", recvbuff}}},
-      [&] { return not_yet("ncclAllReduce"); }, &RealNccl::AllReduce,
+      [&] {
+        return epcclAllReduce(sendbuff, recvbuff, count, native(datatype), native_op(op, comm), native(comm),
+                              native(stream));
+      },
+      &RealNccl::AllReduce,
       [&](auto function, ncclComm_t real) {
         return function(sendbuff, recvbuff, count, datatype, real_op(op, comm), real, stream);
       });
@@ -29,7 +32,11 @@ ncclResult_t ReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcoun
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   return run(
       {"ncclReduceScatter", comm, stream, recvcount, {{"sendbuff", sendbuff}, {"recvbuff", recvbuff}}},
-      [&] { return not_yet("ncclReduceScatter"); }, &RealNccl::ReduceScatter,
+      [&] {
+        return epcclReduceScatter(sendbuff, recvbuff, recvcount, native(datatype), native_op(op, comm),
+                                  native(comm), native(stream));
+      },
+      &RealNccl::ReduceScatter,
       [&](auto function, ncclComm_t real) {
         return function(sendbuff, recvbuff, recvcount, datatype, real_op(op, comm), real, stream);
       });
@@ -40,7 +47,11 @@ ncclResult_t Reduce(const void* sendbuff, void* recvbuff, size_t count, ncclData
   const void* const written = cuda_possible() && is_root(comm, root) ? recvbuff : nullptr;
   return run(
       {"ncclReduce", comm, stream, count, {{"sendbuff", sendbuff}, {"recvbuff", written}}},
-      [&] { return not_yet("ncclReduce"); }, &RealNccl::Reduce,
+      [&] {
+        return epcclReduce(sendbuff, recvbuff, count, native(datatype), native_op(op, comm), root,
+                           native(comm), native(stream));
+      },
+      &RealNccl::Reduce,
       [&](auto function, ncclComm_t real) {
         return function(sendbuff, recvbuff, count, datatype, real_op(op, comm), root, real, stream);
       });
@@ -51,7 +62,11 @@ ncclResult_t Broadcast(const void* sendbuff, void* recvbuff, size_t count, ncclD
   const void* const read = cuda_possible() && is_root(comm, root) ? sendbuff : nullptr;
   return run(
       {"ncclBroadcast", comm, stream, count, {{"sendbuff", read}, {"recvbuff", recvbuff}}},
-      [&] { return not_yet("ncclBroadcast"); }, &RealNccl::Broadcast,
+      [&] {
+        return epcclBroadcast(sendbuff, recvbuff, count, native(datatype), root, native(comm),
+                              native(stream));
+      },
+      &RealNccl::Broadcast,
       [&](auto function, ncclComm_t real) {
         return function(sendbuff, recvbuff, count, datatype, root, real, stream);
       });
@@ -60,7 +75,8 @@ ncclResult_t Broadcast(const void* sendbuff, void* recvbuff, size_t count, ncclD
 ncclResult_t Bcast(void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
                    cudaStream_t stream) {
   return run(
-      {"ncclBcast", comm, stream, count, {{"buff", buff}}}, [&] { return not_yet("ncclBcast"); },
+      {"ncclBcast", comm, stream, count, {{"buff", buff}}},
+      [&] { return epcclBroadcast(buff, buff, count, native(datatype), root, native(comm), native(stream)); },
       &RealNccl::Bcast,
       [&](auto function, ncclComm_t real) { return function(buff, count, datatype, root, real, stream); });
 }
@@ -69,7 +85,10 @@ ncclResult_t AllGather(const void* sendbuff, void* recvbuff, size_t sendcount, n
                        ncclComm_t comm, cudaStream_t stream) {
   return run(
       {"ncclAllGather", comm, stream, sendcount, {{"sendbuff", sendbuff}, {"recvbuff", recvbuff}}},
-      [&] { return not_yet("ncclAllGather"); }, &RealNccl::AllGather,
+      [&] {
+        return epcclAllGather(sendbuff, recvbuff, sendcount, native(datatype), native(comm), native(stream));
+      },
+      &RealNccl::AllGather,
       [&](auto function, ncclComm_t real) {
         return function(sendbuff, recvbuff, sendcount, datatype, real, stream);
       });
@@ -93,7 +112,10 @@ ncclResult_t Gather(const void* sendbuff, void* recvbuff, size_t count, ncclData
   const void* const written = cuda_possible() && is_root(comm, root) ? recvbuff : nullptr;
   return run(
       {"ncclGather", comm, stream, count, {{"sendbuff", sendbuff}, {"recvbuff", written}}},
-      [&] { return not_yet("ncclGather"); }, &RealNccl::Gather,
+      [&] {
+        return epcclGather(sendbuff, recvbuff, count, native(datatype), root, native(comm), native(stream));
+      },
+      &RealNccl::Gather,
       [&](auto function, ncclComm_t real) {
         return function(sendbuff, recvbuff, count, datatype, root, real, stream);
       });
@@ -104,7 +126,10 @@ ncclResult_t Scatter(const void* sendbuff, void* recvbuff, size_t count, ncclDat
   const void* const read = cuda_possible() && is_root(comm, root) ? sendbuff : nullptr;
   return run(
       {"ncclScatter", comm, stream, count, {{"sendbuff", read}, {"recvbuff", recvbuff}}},
-      [&] { return not_yet("ncclScatter"); }, &RealNccl::Scatter,
+      [&] {
+        return epcclScatter(sendbuff, recvbuff, count, native(datatype), root, native(comm), native(stream));
+      },
+      &RealNccl::Scatter,
       [&](auto function, ncclComm_t real) {
         return function(sendbuff, recvbuff, count, datatype, root, real, stream);
       });

@@ -19,7 +19,7 @@ namespace epccl::nccl {
 /// A pre-multiplied sum as both libraries know it.
 struct BothOps {
   std::optional<ncclRedOp_t> real;
-  std::optional<int> native;
+  std::optional<epcclRedOp_t> native;
 };
 
 /// A thread that makes the sides of nonblocking communicators.

@@ -2,7 +2,6 @@
 
 #include "cuda_driver.hpp"
 #include "entry_points.hpp"
-#include "not_yet.hpp"
 #include "route.hpp"
 
 namespace epccl::nccl {
@@ -24,35 +23,63 @@ ncclRedOp_t real_op(ncclRedOp_t op, ncclComm_t comm) {
   return known && known->real ? *known->real : op;
 }
 
-ncclResult_t RedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
-                                  ncclScalarResidence_t residence, ncclComm_t comm) {
-  const CudaSidePtr side = find_real_side(comm);
-  if (side == nullptr) return not_yet("ncclRedOpCreatePreMulSum");
+epcclRedOp_t native_op(ncclRedOp_t op, ncclComm_t comm) {
+  const auto known = find_op(op, comm);
+  return known && known->native ? *known->native : static_cast<epcclRedOp_t>(op);
+}
+
+namespace {
+
+// A number of its own stands for the two that the libraries give. CUDA's memory cannot be read here: there is no sum of host
+// memory with such a scalar.
+ncclResult_t create_both(CudaSide& side, ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
+                         ncclScalarResidence_t residence, ncclComm_t comm) {
   if (op == nullptr) return refuse({Code::invalid_argument, "ncclRedOpCreatePreMulSum: op is NULL"});
+  BothOps made;
   ncclRedOp_t real{};
   const ncclResult_t result = call_real(
-      *side, "ncclRedOpCreatePreMulSum", side->library->RedOpCreatePreMulSum,
+      side, "ncclRedOpCreatePreMulSum", side.library->RedOpCreatePreMulSum,
       [&](auto function, ncclComm_t its) { return function(&real, scalar, datatype, residence, its); });
   if (result != ncclSuccess) return result;
-  const std::lock_guard lock(side->mutex);
-  *op = static_cast<ncclRedOp_t>(side->next_op++);
-  side->ops[*op] = {real, std::nullopt};
+  made.real = real;
+  epcclRedOp_t mine{};
+  if (memory_of(scalar) != Memory::device &&
+      epcclRedOpCreatePreMulSum(&mine, scalar, native(datatype),
+                                static_cast<epcclScalarResidence_t>(residence), native(comm)) == epcclSuccess)
+    made.native = mine;
+  const std::lock_guard lock(side.mutex);
+  *op = static_cast<ncclRedOp_t>(side.next_op++);
+  side.ops[*op] = made;
   return ncclSuccess;
 }
 
-ncclResult_t RedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
-  const CudaSidePtr side = find_real_side(comm);
-  if (side == nullptr) return not_yet("ncclRedOpDestroy");
+ncclResult_t destroy_both(CudaSide& side, ncclRedOp_t op, ncclComm_t comm) {
   const auto known = find_op(op, comm);
   if (!known)
     return refuse(error(Code::invalid_argument, "ncclRedOpDestroy: op {} is not one of this communicator's",
                         static_cast<int>(op)));
   {
-    const std::lock_guard lock(side->mutex);
-    side->ops.erase(op);
+    const std::lock_guard lock(side.mutex);
+    side.ops.erase(op);
   }
-  return call_real(*side, "ncclRedOpDestroy", side->library->RedOpDestroy,
-                   [&](auto function, ncclComm_t its) { return function(known->real.value_or(op), its); });
+  if (known->native) (void)epcclRedOpDestroy(*known->native, native(comm));
+  return call_real(side, "ncclRedOpDestroy", side.library->RedOpDestroy,
+                   [&](auto function, ncclComm_t its) { return function(*known->real, its); });
+}
+
+}  // namespace
+
+ncclResult_t RedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
+                                  ncclScalarResidence_t residence, ncclComm_t comm) {
+  if (const CudaSidePtr side = find_real_side(comm); side != nullptr)
+    return create_both(*side, op, scalar, datatype, residence, comm);
+  return from_native(epcclRedOpCreatePreMulSum(reinterpret_cast<epcclRedOp_t*>(op), scalar, native(datatype),
+                                               static_cast<epcclScalarResidence_t>(residence), native(comm)));
+}
+
+ncclResult_t RedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
+  if (const CudaSidePtr side = find_real_side(comm); side != nullptr) return destroy_both(*side, op, comm);
+  return from_native(epcclRedOpDestroy(static_cast<epcclRedOp_t>(op), native(comm)));
 }
 
 }  // namespace epccl::nccl

@@ -37,20 +37,13 @@ ncclResult_t call_real(const CudaSide& side, const char* name, Function function
   return note_call(from_real(invoke(function, side.real), side.real));
 }
 
-inline ncclResult_t outcome(epcclResult_t result) {
-  return note_call(from_native(result));
-}
-inline ncclResult_t outcome(ncclResult_t refused) {
-  return refused;
-}
-
 /// Runs `run_native()`, or `run_real(entry point, real communicator)`.
 template <typename Native, typename Function, typename Real>
 ncclResult_t run(const Call& call, Native run_native, Function RealNccl::*entry, Real run_real) {
-  if (!cuda_possible()) return outcome(run_native());
+  if (!cuda_possible()) return note_call(from_native(run_native()));
   const Result<CudaSidePtr> side = route(call);
   if (!side.ok()) return refuse_call(side.status());
-  if (side.value() == nullptr) return outcome(run_native());
+  if (side.value() == nullptr) return note_call(from_native(run_native()));
   return call_real(*side.value(), call.name, side.value()->library->*entry, run_real);
 }
 

@@ -127,7 +127,6 @@ TEST_P(Lifecycle, NonblockingFromInitToDestroy) {
 TEST_P(Lifecycle, RevokeThenShrink) {
   run_ranks(GetParam(), [](const RankContext& context) {
     Comm comm(context);
-    tell_all(comm, 1);
     NCCL_OK(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
     int in = 1, out = 0;
     EXPECT_NE(ncclAlltoAll(&in, &out, 0, ncclInt32, comm, nullptr), ncclSuccess);

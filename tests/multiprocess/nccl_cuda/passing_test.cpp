@@ -370,5 +370,55 @@ TEST(Passing, ANonblockingCommunicatorInTheMakingCanBeAborted) {
   });
 }
 
+TEST(Passing, FinalizeIsForBoth) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
+    Comm comm(context);
+    const std::string real = made_in(asked_of_real());
+    NCCL_OK(ncclCommFinalize(comm));
+    EXPECT_THAT(asked_of_real(), ElementsAre("CommFinalize " + real));
+  });
+}
+
+TEST(Passing, ScalableInitIsAnInitOfOneIdThere) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
+    ncclUniqueId id = context.id;
+    ncclComm_t comm = nullptr;
+    NCCL_OK(ncclCommInitRankScalable(&comm, 2, context.rank, 1, &id, nullptr));
+    EXPECT_THAT(asked_of_real(), testing::Contains(HasSubstr("id-of-the-double")));
+    NCCL_OK(ncclCommDestroy(comm));
+  });
+}
+
+TEST(Passing, TheTimeOfAGroupIsThatOfTheSlower) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
+    Comm comm(context);
+    asked_of_real();
+    const DeviceMemory memory(64);
+    const std::array<int, 2> in{};
+    std::array<int, 2> out{7, 7};
+    ncclSimInfo_t info{sizeof(ncclSimInfo_t), nccl_sim_info_magic, nccl_version, nccl_undefined_float};
+    NCCL_OK(ncclGroupStart());
+    NCCL_OK(ncclAlltoAll(in.data(), out.data(), 1, ncclInt32, comm, nullptr));
+    NCCL_OK(ncclAllReduce(memory.get(), memory.get(), 1, ncclFloat32, ncclSum, comm, cuda_stream()));
+    NCCL_OK(ncclGroupSimulateEnd(&info));
+    EXPECT_EQ(info.estimatedTime, 1e6F);  // the double's
+    EXPECT_EQ(out, (std::array<int, 2>{7, 7}));
+    EXPECT_THAT(asked_of_real(),
+                ElementsAre("GroupStart", HasSubstr("AllReduce"), testing::StartsWith("GroupSimulateEnd ")));
+  });
+}
+
+extern "C" void ncclResetDebugInitInternal();
+
+TEST(Passing, DebugSettingsAreReadAgainThere) {
+  run_ranks(with_gpus(1), [](const RankContext& context) {
+    Comm comm(context);
+    asked_of_real();
+    ncclResetDebugInit();
+    ncclResetDebugInitInternal();
+    EXPECT_THAT(asked_of_real(), ElementsAre("ResetDebugInit", "ResetDebugInit"));
+  });
+}
+
 }  // namespace
 }  // namespace nccl_programs
