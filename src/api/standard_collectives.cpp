@@ -71,11 +71,13 @@ Status run(const Arguments& args) {
   call.output = args.recvbuff;
   call.text = text_of(args, operation.name);
   runtime::Communicator* target = communicator.get();
-  return submit({std::move(communicator), queue,
-                 [target, call = std::move(call), scalar = operation.device_scalar, element]() mutable {
-                   if (scalar != nullptr) std::memcpy(&call.reduction->scalar_bits, scalar, element);
-                   return target->collective(call);
-                 }});
+  Item item{std::move(communicator), queue, std::function<Status()>()};
+  item.predict = [target, call] { return target->predict_collective(call); };
+  item.what = [target, call = std::move(call), scalar = operation.device_scalar, element]() mutable {
+    if (scalar != nullptr) std::memcpy(&call.reduction->scalar_bits, scalar, element);
+    return target->collective(call);
+  };
+  return submit(std::move(item));
 }
 
 epcclResult_t checked(const Arguments& args) {

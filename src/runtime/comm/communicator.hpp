@@ -63,6 +63,7 @@ class Communicator {
   bool direct() const { return parts_.direct; }
 
   double predict_alltoall(uint64_t bytes_per_pair) const { return alltoall_.predict(bytes_per_pair); }
+  double predict_collective(const CollectiveCall& call) const { return collectives_.choose(call).seconds; }
 
   /// A place in the order of this communicator's work: taken when a call is issued, used when it runs.
   uint64_t take_ticket();

@@ -1,0 +1,72 @@
+// What the cost model picks for the collectives, and that it picks alike for what is alike.
+#include <gtest/gtest.h>
+
+#include "algorithms/collectives/choose_form.hpp"
+
+namespace epccl::algorithms {
+namespace {
+
+CostParameters slow_network() {
+  CostParameters cost;
+  cost.link_rate = 125e6;
+  return cost;
+}
+
+FormChoice choose(int nodes, int local, Collective kind, uint64_t bytes, std::optional<Form> forced = {}) {
+  return choose_form(topology::Cluster::uniform(nodes, local), {kind, bytes, 0, 4}, slow_network(), {},
+                     forced);
+}
+
+TEST(ChooseForm, TakesTwoLevelsWhereManyRanksOfManyNodesAddUp) {
+  for (const Collective kind : {Collective::allreduce, Collective::reduce, Collective::reduce_scatter,
+                                Collective::allgather, Collective::broadcast})
+    for (const uint64_t bytes : {64, 65536, 1 << 24})
+      EXPECT_EQ(choose(4, 8, kind, bytes).parameters.form, Form::two_level)
+          << to_string(kind) << " " << bytes;
+}
+
+TEST(ChooseForm, TakesTheOneThatIsForced) {
+  EXPECT_EQ(choose(4, 8, Collective::allreduce, 1 << 20, Form::flat).parameters.form, Form::flat);
+  EXPECT_EQ(choose(4, 8, Collective::allreduce, 1 << 20, Form::two_level).parameters.form, Form::two_level);
+}
+
+TEST(ChooseForm, LetsEveryRankAddUpAloneWhereLittleIsAddedUp) {
+  EXPECT_TRUE(choose(1, 8, Collective::allreduce, 64).parameters.alone);
+  EXPECT_FALSE(choose(1, 8, Collective::allreduce, 1 << 20).parameters.alone);
+}
+
+// Over two nodes there is nothing to gain: whole sums take one message less.
+TEST(ChooseForm, SplitsLargeSumsAmongMoreThanTwoNodes) {
+  EXPECT_TRUE(choose(4, 4, Collective::allreduce, 1 << 24).parameters.split);
+  EXPECT_FALSE(choose(4, 4, Collective::allreduce, 64).parameters.split);
+  EXPECT_FALSE(choose(2, 4, Collective::allreduce, 1 << 24).parameters.split);
+}
+
+TEST(ChooseForm, RelaysWhatIsLargeFromNodeToNode) {
+  EXPECT_TRUE(choose(8, 2, Collective::broadcast, 1 << 24).parameters.relay);
+  EXPECT_FALSE(choose(8, 2, Collective::broadcast, 64).parameters.relay);
+}
+
+TEST(ChooseForm, KeepsScaledInputsInTheirNodes) {
+  CollectiveParameters scaled;
+  scaled.scaled = true;
+  const auto cluster = topology::Cluster::uniform(2, 1);
+  const CollectiveCall call{Collective::allreduce, 4096, 0, 4};
+  EXPECT_EQ(choose_form(cluster, call, slow_network(), scaled, Form::flat).parameters.form, Form::two_level);
+}
+
+TEST(ChooseForm, ExpectsMoreTimeForMoreBytes) {
+  for (const Collective kind :
+       {Collective::allgather, Collective::reduce_scatter, Collective::allreduce, Collective::broadcast,
+        Collective::reduce, Collective::gather, Collective::scatter}) {
+    double before = 0;
+    for (uint64_t bytes = 1 << 16; bytes <= 1 << 26; bytes *= 4) {
+      const double now = choose(2, 4, kind, bytes).seconds;
+      EXPECT_GT(now, before) << to_string(kind) << " " << bytes;
+      before = now;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace epccl::algorithms
