@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "perf/src/names.hpp"
+
 namespace epccl::perf {
 namespace {
 
@@ -39,13 +41,11 @@ const std::vector<DataType>& all_datatypes() {
 Result<std::vector<DataType>> parse_datatypes(std::string_view text) {
   if (text == "all") return all_datatypes();
   std::vector<DataType> types;
-  while (true) {
-    const size_t comma = text.find(',');
-    EPCCL_ASSIGN(const DataType type, find(text.substr(0, comma)));
+  for (const std::string_view name : split(text)) {
+    EPCCL_ASSIGN(const DataType type, find(name));
     if (std::find(types.begin(), types.end(), type) == types.end()) types.push_back(type);
-    if (comma == std::string_view::npos) return types;
-    text.remove_prefix(comma + 1);
   }
+  return types;
 }
 
 }  // namespace epccl::perf

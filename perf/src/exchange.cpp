@@ -1,73 +1,66 @@
 #include "perf/src/exchange.hpp"
 
-#include <cstdio>
-
 #include "perf/src/check.hpp"
+#include "perf/src/complaints.hpp"
 
 namespace epccl::perf {
 
-Exchange::Exchange(Operation operation, DataType type, CountMatrix counts, int rank)
-    : operation_(operation), type_(type), counts_(std::move(counts)), rank_(rank) {
-  for (int peer = 0; peer < counts_.ranks(); ++peer) {
-    sent_counts_.push_back(counts_.at(rank_, peer));
+Exchange::Exchange(RowKey key, const CountMatrix& counts, int rank) : Call(std::move(key)), rank_(rank) {
+  for (int peer = 0; peer < counts.ranks(); ++peer) {
+    sent_counts_.push_back(counts.at(rank_, peer));
     sent_offsets_.push_back(sent_elements_);
     sent_elements_ += sent_counts_.back();
-    received_counts_.push_back(counts_.at(peer, rank_));
+    received_counts_.push_back(counts.at(peer, rank_));
     received_offsets_.push_back(received_elements_);
     received_elements_ += received_counts_.back();
   }
 }
 
-Status Exchange::call(Communicator& communicator, const Buffer& input, const Buffer& output,
-                      epcclStream_t stream) const {
-  const epcclComm_t comm = communicator.get();
-  const void* from = input.bytes().data();
-  void* to = output.bytes().data();
-  if (operation_ == Operation::alltoall) {
-    EPCCL_TRY(
-        api_status("epcclAlltoall", epcclAlltoall(from, to, sent_counts_[0], type_.id, comm, stream), comm));
-  } else {
-    EPCCL_TRY(
-        api_status("epcclAlltoallv",
-                   epcclAlltoallv(from, sent_counts_.data(), sent_offsets_.data(), to,
-                                  received_counts_.data(), received_offsets_.data(), type_.id, comm, stream),
-                   comm));
-  }
-  if (stream == nullptr) return {};
-  return api_status("epcclStreamSynchronize", epcclStreamSynchronize(stream), comm);
+uint64_t Exchange::output_bytes(bool /*in_place*/) const {
+  return received_elements_ * type().bytes;
 }
 
-void Exchange::prepare(const Buffer& input, const Buffer& output, uint64_t number) const {
+Operands Exchange::place(const Buffer& input, const Buffer& output, bool /*in_place*/) const {
+  const uint64_t received = output_bytes(false);
+  return {input.first(input_bytes()), output.first(received), output.behind(received)};
+}
+
+Status Exchange::issue(Communicator& communicator, const Operands& operands, epcclStream_t stream) const {
+  const epcclComm_t comm = communicator.get();
+  const void* from = operands.input.data();
+  void* to = operands.output.data();
+  if (key().operation == Operation::alltoall) {
+    return api_status("epcclAlltoall", epcclAlltoall(from, to, sent_counts_[0], type().id, comm, stream),
+                      comm);
+  }
+  return api_status(
+      "epcclAlltoallv",
+      epcclAlltoallv(from, sent_counts_.data(), sent_offsets_.data(), to, received_counts_.data(),
+                     received_offsets_.data(), type().id, comm, stream),
+      comm);
+}
+
+void Exchange::prepare(const Operands& operands, uint64_t number) const {
+  const size_t bytes = type().bytes;
   for (size_t peer = 0; peer < sent_counts_.size(); ++peer) {
-    fill_block(input.bytes().subspan(sent_offsets_[peer] * type_.bytes, sent_counts_[peer] * type_.bytes),
+    fill_block(operands.input.subspan(sent_offsets_[peer] * bytes, sent_counts_[peer] * bytes),
                {rank_, static_cast<int>(peer), number});
   }
-  poison(output.first(received_bytes() + Buffer::guard_bytes));
+  poison(operands.output);
+  poison(operands.guard);
 }
 
-uint64_t Exchange::check(const Buffer& output, uint64_t number, const std::string& title) const {
-  uint64_t wrong = 0;
+uint64_t Exchange::check(const Operands& operands, uint64_t number, const std::string& title) const {
+  const size_t bytes = type().bytes;
+  Complaints complaints(rank_, type(), title);
   for (size_t peer = 0; peer < received_counts_.size(); ++peer) {
     const auto block =
-        output.bytes().subspan(received_offsets_[peer] * type_.bytes, received_counts_[peer] * type_.bytes);
-    const BlockCheck found = check_block(block, {static_cast<int>(peer), rank_, number}, type_.bytes);
-    if (wrong == 0 && found.wrong > 0) {
-      fmt::print(stderr,
-                 "epccl-perf: rank {}: {}: wrong data from rank {}: {} of its {} elements, first element {} "
-                 "(byte {} of "
-                 "the output): expected {}, found {}{}\n",
-                 rank_, title, peer, found.wrong, received_counts_[peer], found.first,
-                 (received_offsets_[peer] + found.first) * type_.bytes, found.expected, found.found,
-                 found.unwritten ? " (never written)" : "");
-    }
-    wrong += found.wrong;
+        operands.output.subspan(received_offsets_[peer] * bytes, received_counts_[peer] * bytes);
+    complaints.add(check_block(block, {static_cast<int>(peer), rank_, number}, bytes),
+                   fmt::format("data from rank {}", peer), received_offsets_[peer], received_counts_[peer]);
   }
-  const uint64_t behind = count_unpoisoned(output.behind(received_bytes()));
-  if (behind > 0) {
-    fmt::print(stderr, "epccl-perf: rank {}: {}: {} of the {} bytes behind the output were written\n", rank_,
-               title, behind, Buffer::guard_bytes);
-  }
-  return wrong + (behind + type_.bytes - 1) / type_.bytes;
+  complaints.add_guard(operands.guard);
+  return complaints.wrong();
 }
 
 }  // namespace epccl::perf

@@ -12,27 +12,34 @@ Sizes
   has a line of counts (elements) for every source and a column for every destination, separated by spaces
   or commas; '#' starts a comment. The file's counts are taken as they are, one row, unless -b or -e ask for
   sizes: then they are scaled.
+  allgather, reduce_scatter, gather, scatter: bytes of all ranks' parts; count is that of one part, rounded down. allreduce,
+  broadcast, reduce, sendrecv: bytes of the buffer that every rank has. sendrecv sends to the next rank and receives from the
+  one before, in a group.
 
 Timing
   Every iteration: a barrier, then the call is timed on every rank; -a makes one time of the ranks'. `time`
   is the median over the iterations, p50 the same, p99 the 99th percentile (nearest rank). algbw =
-  size / time, busbw = algbw x (ranks - 1) / ranks, in 1e9 bytes a second.
+  size / time, in 1e9 bytes a second. busbw = algbw x (ranks - 1) / ranks; allreduce: twice that; broadcast, reduce and
+  sendrecv: algbw.
   %wire is the time that the bytes on the busiest link need at least, over the time measured: of all nodes'
   egress and ingress, bytes between nodes only, at 95.4 % of --link-rate (what TCP over Ethernet leaves for
-  payload). Ranks are on one node where EPCCL_HOSTID, or else host name and boot id, are equal.
+  payload). For alltoall the bytes are what has to cross; for the others what no algorithm can do without (allreduce: 2
+  (nodes - 1) / nodes of the buffer). Ranks are on one node where EPCCL_HOSTID, or else host name and boot id, are equal.
 
 Data
   With -c 1 outputs are poisoned, data differ by source, destination, position and exchange, and are
   compared on every rank: for a first call of every size, and for its last timed iteration. #wrong counts
-  elements of all ranks. The in-place columns are N/A: these operations are never in place.
+  elements of all ranks. Reductions are compared with sums of their own making, of numbers that do not have to be rounded
+  (an average of floats over ranks that are no power of two may be off by the roundings of its partial sums). alltoall,
+  alltoallv and sendrecv are never in place: N/A.
 
 JSON
-  nccl-tests' fields; each of `results` also has algo, bytes_per_pair, time_us (median), p99_us, min_us,
-  iterations, wrong, and wire_fraction where the link rate is known and bytes cross nodes.
+  nccl-tests' fields; each of `results` also has algo, bytes_per_pair (of alltoall and alltoallv), time_us (median), p99_us,
+  min_us, iterations (these out of place if that was measured), wrong, and wire_fraction where the link rate is known and bytes cross nodes.
 
 Not supported
-  nccl-tests' -m -N -p -o -r -y -G -C -S -x -D -V -M -u -I -K are errors: they are about reductions, CUDA,
-  or ways of timing that do not apply. -t and -g only take 1, -R only 0 and 1.
+  nccl-tests' -m -N -p -y -G -C -S -x -D -V -M -u -I -K are errors: they are about CUDA, or ways of timing that
+  do not apply. -t and -g only take 1, -R only 0 and 1.
 
 Exit status: 0; 1 where a call failed or data were wrong; 2 for wrong arguments.)";
 }

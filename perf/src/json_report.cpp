@@ -31,24 +31,39 @@ Json config(const RunInfo& info) {
   return json;
 }
 
+constexpr double us = 1e6;
+
+Json wrong_of(const Measurement& measured) {
+  return measured.wrong ? Json(*measured.wrong) : Json(nullptr);
+}
+
+Json placement(const Row& row, const std::optional<Measurement>& measured) {
+  if (!measured) return nullptr;
+  return {{"time", measured->seconds.median * us},
+          {"alg_bw", row.algbw(*measured)},
+          {"bus_bw", row.busbw(*measured)},
+          {"nwrong", wrong_of(*measured)}};
+}
+
 Json result(const Row& row) {
-  const double us = 1e6;
-  const Json wrong = row.wrong ? Json(*row.wrong) : Json(nullptr);
-  Json json = {
-      {"size", row.size}, {"count", row.count}, {"type", row.type.name}, {"redop", "none"}, {"root", "-1"}};
-  json["out_of_place"] = {
-      {"time", row.seconds.median * us}, {"alg_bw", row.algbw()}, {"bus_bw", row.busbw()}, {"nwrong", wrong}};
-  json["in_place"] = nullptr;
-  json["actual_iterations"] = row.iterations;
+  const Measurement& main = row.main();
+  Json json = {{"size", row.size},
+               {"count", row.count},
+               {"type", row.type.name},
+               {"redop", row.redop ? to_string(*row.redop) : "none"},
+               {"root", std::to_string(row.root)}};
+  json["out_of_place"] = placement(row, row.out_of_place);
+  json["in_place"] = placement(row, row.in_place);
+  json["actual_iterations"] = main.iterations;
   json["experiment_name"] = "";
   json["algo"] = row.algorithm;
-  json["bytes_per_pair"] = row.bytes_per_pair();
-  json["time_us"] = row.seconds.median * us;
-  json["p99_us"] = row.seconds.p99 * us;
-  json["min_us"] = row.seconds.minimum * us;
-  json["iterations"] = row.iterations;
-  json["wrong"] = wrong;
-  if (row.wire_fraction) json["wire_fraction"] = *row.wire_fraction;
+  if (is_alltoall(row.operation)) json["bytes_per_pair"] = row.count * row.type.bytes;
+  json["time_us"] = main.seconds.median * us;
+  json["p99_us"] = main.seconds.p99 * us;
+  json["min_us"] = main.seconds.minimum * us;
+  json["iterations"] = main.iterations;
+  json["wrong"] = main.wrong ? Json(row.wrong()) : Json(nullptr);
+  if (const auto fraction = row.wire_fraction()) json["wire_fraction"] = *fraction;
   return json;
 }
 

@@ -1,4 +1,4 @@
-// Times and checks one exchange on one communicator.
+// Times and checks one call on one communicator.
 //
 //   check     fresh data, barrier, call, compare
 //   warm-up   barrier, call
@@ -6,21 +6,10 @@
 //   gather    the ranks' times and wrong elements, after the loop and never within
 #pragma once
 
-#include <optional>
-#include <vector>
-
-#include "perf/src/buffers.hpp"
+#include "perf/src/call.hpp"
 #include "perf/src/coordinator.hpp"
-#include "perf/src/exchange.hpp"
-#include "perf/src/statistics.hpp"
 
 namespace epccl::perf {
-
-struct Measurement {
-  Summary seconds;
-  int iterations = 0;
-  std::optional<uint64_t> wrong;  // elements, of all ranks; empty: not checked
-};
 
 class Meter {
  public:
@@ -29,12 +18,19 @@ class Meter {
       : coordinator_(coordinator), options_(options), input_(input), output_(output), stream_(stream) {}
 
   /// Collective; the same result on every rank.
-  Result<Measurement> run(Communicator& communicator, const Exchange& exchange);
+  Result<Measurement> run(Communicator& communicator, const Call& call, bool in_place);
 
  private:
-  Status call_in_step(Communicator& communicator, const Exchange& exchange, double* seconds = nullptr);
-  Result<int> choose_iterations(Communicator& communicator, const Exchange& exchange);
-  Result<std::optional<uint64_t>> total_of(uint64_t wrong_here);
+  /// What one measurement is about.
+  struct Subject {
+    Communicator& communicator;
+    const Call& call;
+    Operands operands;
+  };
+
+  Status issue(const Subject& subject);
+  Status issue_in_step(const Subject& subject, double* seconds = nullptr);
+  Result<double> probe(const Subject& subject);
 
   Coordinator& coordinator_;
   const Options& options_;

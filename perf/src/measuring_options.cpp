@@ -19,6 +19,18 @@ Status check_range(const char* option, long value, long lowest, long highest) {
   return error(Code::invalid_argument, "{} {}: want {} to {}", option, value, lowest, highest);
 }
 
+Result<std::string> parse_arguments(CLI::App& app, int argc, const char* const* argv,
+                                    const std::string& hint) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return app.help();
+  } catch (const CLI::ParseError& parse_error) {
+    return error(Code::invalid_argument, "{} ({} lists what there is)", parse_error.what(), hint);
+  }
+  return std::string();
+}
+
 void MeasuringFlags::add_to(CLI::App& app) {
   app.add_option("-n,--iters", iterations_, "Timed iterations of a size (default 20)")->option_text("N");
   app.add_option("-w,--warmup_iters", warmup_,

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 
 #include "base/settings.hpp"
 
@@ -12,7 +13,8 @@ constexpr long largest_factor = 1'000'000;
 
 /// What is typed, before it means anything.
 struct Typed {
-  std::string operation, first, last, step, datatypes = "float", algorithm = "auto", pattern = "uniform";
+  std::string operation, first, last, step, datatypes = "float", algorithm = "auto", pattern = "uniform",
+                                            redops = "sum", root = "0", placement = "both";
   long factor = 0;
   bool per_pair = false;
   CLI::Option* factor_option = nullptr;
@@ -30,6 +32,16 @@ void add_size_options(CLI::App& app, Typed& typed) {
   app.add_flag("--per-pair", typed.per_pair, "Sizes are bytes per rank pair instead of bytes per rank");
   app.add_option("-d,--datatype", typed.datatypes, "all, or names separated by commas (default float)")
       ->option_text("TYPES");
+  app.add_option(
+         "-o,--op", typed.redops,
+         "What reducing operations do: sum, prod, max, min, avg, mulsum, several separated by commas, or all "
+         "(default sum)")
+      ->option_text("OPS");
+  app.add_option("-r,--root", typed.root,
+                 "Root of broadcast, reduce, gather and scatter; all: each in turn (default 0)")
+      ->option_text("RANK");
+  app.add_option("--placement", typed.placement, "out (of place), in (place), or both (default both)")
+      ->option_text("NAME");
 }
 
 void add_choice_options(CLI::App& app, Typed& typed) {
@@ -58,6 +70,9 @@ Status set_sweep(const Typed& typed, Options& options) {
   if (!typed.last.empty()) EPCCL_TRY(parse_size("--maxbytes", typed.last, sweep.last));
   if (!typed.step.empty()) EPCCL_TRY(parse_size("--stepbytes", typed.step, sweep.step));
   if (sweep.step == 0) return error(Code::invalid_argument, "--stepbytes 0: sizes would never grow");
+  if (typed.per_pair && !is_alltoall(options.operation)) {
+    return error(Code::invalid_argument, "--per-pair: only alltoall and alltoallv have sizes of rank pairs");
+  }
   if (typed.per_pair && !options.sizes_given) {
     return error(Code::invalid_argument, "--per-pair: give the sizes, with --minbytes or --maxbytes");
   }
@@ -73,17 +88,34 @@ Status set_sweep(const Typed& typed, Options& options) {
   return {};
 }
 
+Status set_root(const Typed& typed, Options& options) {
+  options.root = Options::every_root;
+  if (typed.root == "all" || typed.root == "-1") return {};
+  const char* const end = typed.root.data() + typed.root.size();
+  const auto [parsed, code] = std::from_chars(typed.root.data(), end, options.root);
+  if (code == std::errc() && parsed == end && options.root >= 0) return {};
+  return error(Code::invalid_argument, "--root {}: want a rank, or all", typed.root);
+}
+
+Status set_placement(const Typed& typed, Options& options) {
+  options.out_of_place = typed.placement == "out" || typed.placement == "both";
+  options.in_place = typed.placement == "in" || typed.placement == "both";
+  if (!options.out_of_place && !options.in_place)
+    return error(Code::invalid_argument, "--placement {}: want out, in or both", typed.placement);
+  if (!options.out_of_place && !has_in_place(options.operation))
+    return error(Code::invalid_argument, "--placement in: {} is never in place",
+                 to_string(options.operation));
+  return {};
+}
+
 Status set_choices(const Typed& typed, Options& options) {
-  if (typed.operation != "alltoall" && typed.operation != "alltoallv") {
-    return error(Code::invalid_argument,
-                 "unknown operation \"{}\": want alltoall or alltoallv; or, as the first argument, dispatch, "
-                 "combine or moe",
-                 typed.operation);
-  }
-  options.operation = typed.operation == "alltoall" ? Operation::alltoall : Operation::alltoallv;
+  EPCCL_ASSIGN(options.operation, parse_operation(typed.operation));
   EPCCL_ASSIGN(options.datatypes, parse_datatypes(typed.datatypes));
+  EPCCL_ASSIGN(options.redops, parse_redops(typed.redops));
+  EPCCL_TRY(set_root(typed, options));
+  EPCCL_TRY(set_placement(typed, options));
   EPCCL_ASSIGN(options.pattern, parse_pattern(typed.pattern));
-  if (options.operation == Operation::alltoall && options.pattern.kind != Pattern::Kind::uniform) {
+  if (options.operation != Operation::alltoallv && options.pattern.kind != Pattern::Kind::uniform) {
     return error(Code::invalid_argument, "--pattern {}: only alltoallv has one", typed.pattern);
   }
   if (typed.algorithm == "all") {
@@ -98,16 +130,14 @@ Status set_choices(const Typed& typed, Options& options) {
 
 }  // namespace
 
-const char* to_string(Operation operation) {
-  return operation == Operation::alltoall ? "alltoall" : "alltoallv";
-}
-
 std::string describe(const Options& o) {
   std::string text =
       fmt::format("{} {}..{} step {} factor {} pair {} given {} ", to_string(o.operation), o.sweep.first,
                   o.sweep.last, o.sweep.step, o.sweep.factor, o.per_pair, o.sizes_given);
   text += describe(static_cast<const MeasuringOptions&>(o));
   text += fmt::format(" pattern {} {}", static_cast<int>(o.pattern.kind), o.pattern.exponent);
+  text += fmt::format(" root {} place {} {}", o.root, o.out_of_place, o.in_place);
+  for (const RedOp op : o.redops) text += fmt::format(" {}", to_string(op));
   for (const DataType& type : o.datatypes) text += fmt::format(" {}", type.name);
   for (const std::string& algorithm : o.algorithms) text += " " + algorithm;
   return text;
@@ -123,22 +153,18 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv,
       "epccl-run,\n"
       "torchrun, srun or mpirun; alone it is a communicator of one rank.",
       "epccl-perf");
-  app.add_option("operation", typed.operation,
-                 "alltoall or alltoallv; dispatch, combine and moe have options of their own: moe --help")
+  app.add_option(
+         "operation", typed.operation,
+         "alltoall, alltoallv, allgather, reduce_scatter, allreduce, broadcast, reduce, gather, scatter or "
+         "sendrecv; dispatch, combine and moe have options of their own: moe --help")
       ->required()
       ->option_text("OPERATION");
   add_size_options(app, typed);
   measuring.add_to(app);
   add_choice_options(app, typed);
   app.footer(help_footer());
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    line.help = app.help();
-    return line;
-  } catch (const CLI::ParseError& parse_error) {
-    return error(Code::invalid_argument, "{} (--help lists what there is)", parse_error.what());
-  }
+  EPCCL_ASSIGN(line.help, parse_arguments(app, argc, argv, "--help"));
+  if (!line.help.empty()) return line;
   EPCCL_TRY(measuring.read(environment_rate, line.options));
   EPCCL_TRY(set_choices(typed, line.options));
   EPCCL_TRY(set_sweep(typed, line.options));

@@ -7,13 +7,12 @@
 #include "base/status.hpp"
 #include "perf/src/datatype.hpp"
 #include "perf/src/measuring_options.hpp"
+#include "perf/src/operation.hpp"
 #include "perf/src/pattern.hpp"
+#include "perf/src/reduction_data.hpp"
 #include "perf/src/sizes.hpp"
 
 namespace epccl::perf {
-
-enum class Operation : uint8_t { alltoall, alltoallv };
-const char* to_string(Operation operation);
 
 struct Options : MeasuringOptions {
   Operation operation = Operation::alltoall;
@@ -21,6 +20,10 @@ struct Options : MeasuringOptions {
   bool sizes_given = false;  // -b or -e
   bool per_pair = false;     // sizes are bytes per rank pair
   std::vector<DataType> datatypes;
+  std::vector<RedOp> redops;
+  static constexpr int every_root = -1;
+  int root = 0;  // or every_root, in turn
+  bool out_of_place = true, in_place = true;
   std::vector<std::string> algorithms;
   Pattern pattern;
 };

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "perf/src/operation.hpp"
 #include "perf/src/options.hpp"
 #include "perf/src/run_facts.hpp"
 #include "perf/src/statistics.hpp"
@@ -16,20 +17,34 @@ struct RunInfo : RunFacts {
   Options options;
 };
 
-struct Row {
-  uint64_t size = 0;   // bytes per rank (alltoallv: of the rank that sends most)
-  uint64_t count = 0;  // elements per rank pair (alltoallv: on average over the destinations of that rank)
+/// Which call a row is about.
+struct RowKey {
+  Operation operation = Operation::alltoall;
   DataType type;
-  std::string algorithm;
-  Summary seconds;
-  int iterations = 0;
-  std::optional<uint64_t> wrong;  // elements of all ranks; empty: not checked
-  std::optional<double> wire_fraction;
+  uint64_t size = 0;  // bytes, as nccl-tests has it (alltoallv: of the rank that sends most)
+  uint64_t count =
+      0;  // the call's argument, elements (alltoallv: on average over the destinations of that rank)
+  std::optional<RedOp> redop;
+  int root = -1;  // -1: it has none
   int ranks = 1;
+  uint64_t link_bytes = 0;  // what the busiest link between nodes carries at least
+};
 
-  uint64_t bytes_per_pair() const { return count * type.bytes; }
-  double algbw() const { return seconds.median > 0 ? static_cast<double>(size) / seconds.median / 1e9 : 0; }
-  double busbw() const { return algbw() * (ranks - 1) / ranks; }
+struct Row : RowKey {
+  std::string algorithm;
+  std::optional<Measurement> out_of_place, in_place;
+  std::optional<double> link_rate;  // bits per second and node
+
+  double algbw(const Measurement& measured) const {
+    const double seconds = measured.seconds.median;
+    return seconds > 0 ? static_cast<double>(size) / seconds / 1e9 : 0;
+  }
+  double busbw(const Measurement& measured) const { return algbw(measured) * bus_factor(operation, ranks); }
+  /// Which columns beyond nccl-tests' are about: out of place if that was measured.
+  const Measurement& main() const { return out_of_place ? *out_of_place : *in_place; }
+  uint64_t wrong() const;
+  /// Of its time, what the network needs at least; empty: not known, or there is no network in it.
+  std::optional<double> wire_fraction() const;
 };
 
 /// Over all rows.

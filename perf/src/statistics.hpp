@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,13 @@ struct Summary {
   double median = 0, p99 = 0, minimum = 0, p95 = 0;
 };
 Summary summarize(std::vector<double> times);
+
+/// What came of measuring one call.
+struct Measurement {
+  Summary seconds;
+  int iterations = 0;
+  std::optional<uint64_t> wrong;  // elements, of all ranks; empty: not checked
+};
 
 /// How many iterations of `seconds` each fit into `budget` seconds: 7 to 400.
 int iterations_within(double budget, double seconds);

@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
 #include "perf/src/report.hpp"
+#include "perf/src/wire.hpp"
 
 namespace epccl::perf {
 namespace {
+
+constexpr double us = 1e6;
 
 std::string column_titles() {
   constexpr const char* half = "  {:>7}  {:>6}  {:>6}  {:>6}";
@@ -46,18 +49,46 @@ std::string own_settings(const RunInfo& info) {
   return text + "\n";
 }
 
+/// The columns of one placement.
+std::string half_row(const Row& row, const std::optional<Measurement>& measured) {
+  if (!measured) return fmt::format("  {0:>7}  {0:>6}  {0:>6}  {0:>6}", "N/A");
+  const auto wrong = measured->wrong ? fmt::format("{:g}", static_cast<double>(*measured->wrong)) : "N/A";
+  return fmt::format("  {}  {}  {}  {:>6}", fixed_width(measured->seconds.median * us, 7),
+                     fixed_width(row.algbw(*measured), 6), fixed_width(row.busbw(*measured), 6), wrong);
+}
+
 }  // namespace
+
+uint64_t Row::wrong() const {
+  uint64_t elements = 0;
+  for (const auto& measured : {out_of_place, in_place})
+    if (measured) elements += measured->wrong.value_or(0);
+  return elements;
+}
+
+std::optional<double> Row::wire_fraction() const {
+  const double seconds = main().seconds.median;
+  if (!link_rate || link_bytes == 0 || seconds <= 0) return std::nullopt;
+  return ideal_seconds(link_bytes, *link_rate) / seconds;
+}
 
 uint64_t total_wrong(const std::vector<Row>& rows) {
   uint64_t wrong = 0;
-  for (const Row& row : rows) wrong += row.wrong.value_or(0);
+  for (const Row& row : rows) wrong += row.wrong();
   return wrong;
 }
 
 double average_busbw(const std::vector<Row>& rows) {
   double sum = 0;
-  for (const Row& row : rows) sum += row.busbw();
-  return rows.empty() ? 0 : sum / static_cast<double>(rows.size());
+  size_t measurements = 0;
+  for (const Row& row : rows) {
+    for (const auto& measured : {row.out_of_place, row.in_place}) {
+      if (!measured) continue;
+      sum += row.busbw(*measured);
+      ++measurements;
+    }
+  }
+  return measurements == 0 ? 0 : sum / static_cast<double>(measurements);
 }
 
 std::string table_header(const RunInfo& info) {
@@ -73,15 +104,14 @@ std::string table_header(const RunInfo& info) {
 }
 
 std::string table_row(const Row& row) {
-  const double us = 1e6;
-  const std::string wrong = row.wrong ? fmt::format("{:g}", static_cast<double>(*row.wrong)) : "N/A";
-  const std::string wire = row.wire_fraction ? fixed_width(100 * *row.wire_fraction, 6) : "N/A";
-  return fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}", row.size, row.count, row.type.name, "none", -1) +
-         fmt::format("  {}  {}  {}  {:>6}", fixed_width(row.seconds.median * us, 7),
-                     fixed_width(row.algbw(), 6), fixed_width(row.busbw(), 6), wrong) +
-         fmt::format("  {0:>7}  {0:>6}  {0:>6}  {0:>6}", "N/A") +
-         fmt::format("  {:>9}  {}  {}  {:>6}\n", row.algorithm, fixed_width(row.seconds.median * us, 7),
-                     fixed_width(row.seconds.p99 * us, 7), wire);
+  const auto timing = fixed_width(row.main().seconds.median * us, 7);
+  const auto wire_fraction = row.wire_fraction();
+  const std::string wire = wire_fraction ? fixed_width(100 * *wire_fraction, 6) : "N/A";
+  return fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}", row.size, row.count, row.type.name,
+                     row.redop ? to_string(*row.redop) : "none", row.root) +
+         half_row(row, row.out_of_place) + half_row(row, row.in_place) +
+         fmt::format("  {:>9}  {}  {}  {:>6}\n", row.algorithm, timing,
+                     fixed_width(row.main().seconds.p99 * us, 7), wire);
 }
 
 std::string table_footer(const RunInfo& info, const std::vector<Row>& rows) {

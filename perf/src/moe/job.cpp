@@ -2,55 +2,17 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 
 #include "base/settings.hpp"
+#include "perf/src/job.hpp"
 #include "perf/src/moe/count_file.hpp"
 #include "perf/src/moe/measure.hpp"
 #include "perf/src/moe/overlap_meter.hpp"
 #include "perf/src/moe/report.hpp"
-#include "perf/src/output.hpp"
-#include "perf/src/session.hpp"
 #include "perf/src/wire.hpp"
 
 namespace epccl::perf::moe {
 namespace {
-
-/// What a run is to do, known before it joins.
-struct Job {
-  runtime::LaunchEnv environment;
-  Options options;
-  std::unique_ptr<Routing> routing;
-  uint64_t trace_hash = 0;
-  RunInfo info;
-};
-
-/// Reads the trace, and takes from it what the command line leaves open.
-Status load_trace(Job& job) {
-  Options& options = job.options;
-  const int ranks = options.matrix ? options.matrix->ranks : job.environment.ranks;
-  EPCCL_ASSIGN(RoutingTrace trace,
-               RoutingTrace::load(options.shape.routing.path, options.trace, ranks, options.shape.experts));
-  if (options.shape.topk != 0 && options.shape.topk != trace.topk())
-    return error(Code::invalid_argument, "--topk {}: the trace has {}", options.shape.topk, trace.topk());
-  options.shape.topk = trace.topk();
-  options.trace = {trace.step(), trace.layer()};
-  if (options.tokens.empty()) options.tokens = {trace.most_tokens()};
-  const uint32_t most = *std::max_element(options.tokens.begin(), options.tokens.end());
-  if (most > trace.most_tokens())
-    return error(Code::invalid_argument, "--tokens {}: no rank of the trace has more than {}", most,
-                 trace.most_tokens());
-  job.trace_hash = trace.hash();
-  job.routing = std::make_unique<RoutingTrace>(std::move(trace));
-  return {};
-}
-
-Status load_routing(Job& job) {
-  const Shape& shape = job.options.shape;
-  if (shape.routing.kind == RoutingRule::Kind::trace) return load_trace(job);
-  job.routing = make_routing(shape.routing, shape.experts, shape.topk, job.options.seed);
-  return {};
-}
 
 uint32_t most_tokens(const Options& options) {
   return *std::max_element(options.tokens.begin(), options.tokens.end());
@@ -198,87 +160,67 @@ class Measuring {
   std::vector<Case> cases_;
 };
 
-/// True unless a file was to be written and could not be.
-bool write_report(Output& output, RunInfo& info, const std::vector<Row>& rows,
-                  const std::vector<std::string>& errors) {
-  if (!output.wants_json()) return true;
-  info.end_time = time_of_day();
-  return output.write_json(json_report(info, rows, errors));
-}
-
-/// Runs the job on all ranks and reports it on rank 0.
-int measure_and_report(Job& job, Output& output) {
-  std::vector<Row> rows;
-  const uint64_t fingerprint = hash_text(describe(job.options) + fmt::format(" trace {}", job.trace_hash));
-  auto session = Session::join(job.environment, {job.options.timeout, {"auto"}}, fingerprint);
-  Status status;
-  if (session.ok()) {
-    job.info.ranks = (*session)->ranks();
-    job.info.nodes = (*session)->nodes();
-    output.print(table_header(job.info));
-    status = Measuring(job.options, *job.routing, **session).run(output, rows);
-    if (status.ok()) status = (*session)->close();
-  } else {
-    status = std::move(session).take_status();
-  }
-  if (!status.ok()) {
-    if (session.ok()) (*session)->abort();
-    complain(job.environment.rank, status);
-    write_report(output, job.info, rows, {status.message()});
-    return exit_failed;
-  }
-  output.print(table_footer(job.info, rows));
-  const bool written = write_report(output, job.info, rows, {});
-  return written && total_wrong(rows) == 0 ? 0 : exit_failed;
-}
-
 /// The counts alone: there is one node, and no rank of it but this process.
-Status write_matrix(const Job& job) {
-  const MatrixRequest& request = *job.options.matrix;
-  if (job.environment.rank != 0) return {};
-  const Placement placement(std::vector<int>(static_cast<size_t>(request.ranks)), job.options.shape.experts);
-  const auto tables = all_tables(*job.routing, request.ranks, job.options.tokens.front());
+Status write_matrix(const Options& options, const Routing& routing) {
+  const MatrixRequest& request = *options.matrix;
+  const Placement placement(std::vector<int>(static_cast<size_t>(request.ranks)), options.shape.experts);
+  const auto tables = all_tables(routing, request.ranks, options.tokens.front());
   return write_counts(token_copies(tables, placement, request.copies), request.file);
 }
 
-/// Everything that can be wrong before other ranks are involved. `help`: what --help prints, if it was asked
-/// for.
-Status prepare(int argc, char** argv, Job& job, std::string& help) {
-  EPCCL_ASSIGN(const std::optional<runtime::LaunchEnv> environment, runtime::launch_environment());
-  if (environment) job.environment = *environment;
-  EPCCL_ASSIGN(CommandLine line, parse_command_line(argc, argv, settings::get("EPCCL_LINK_RATE")));
-  help = std::move(line.help);
-  if (!help.empty()) return {};
-  job.options = std::move(line.options);
-  if (job.options.overlap) EPCCL_TRY(ExpertCompute::available());
-  EPCCL_TRY(load_routing(job));
-  if (job.options.matrix) return write_matrix(job);
-  EPCCL_ASSIGN(static_cast<RunFacts&>(job.info), facts_before_joining(argc, argv));
-  job.info.options = job.options;
-  job.info.blas = ExpertCompute::library();
-  return {};
-}
+struct MoeJob : JobState<Options, RunInfo, Row> {
+  Result<std::string> read(int argc, char** argv) {
+    EPCCL_ASSIGN(CommandLine line, parse_command_line(argc, argv, settings::get("EPCCL_LINK_RATE")));
+    options = std::move(line.options);
+    return line.help;
+  }
+
+  Result<bool> load() {
+    if (options.overlap) EPCCL_TRY(ExpertCompute::available());
+    info.blas = ExpertCompute::library();
+    if (options.shape.routing.kind == RoutingRule::Kind::trace)
+      EPCCL_TRY(load_trace());
+    else
+      routing = make_routing(options.shape.routing, options.shape.experts, options.shape.topk, options.seed);
+    if (!options.matrix) return false;
+    if (environment.rank == 0) EPCCL_TRY(write_matrix(options, *routing));
+    return true;
+  }
+
+  std::vector<std::string> algorithms() const { return {"auto"}; }
+  std::string identity() const { return describe(options) + fmt::format(" trace {}", trace_hash); }
+  Status measure(Session& session, const Output& output) {
+    return Measuring(options, *routing, session).run(output, rows);
+  }
+
+  std::unique_ptr<Routing> routing;
+  uint64_t trace_hash = 0;
+
+ private:
+  /// Reads the trace, and takes from it what the command line leaves open.
+  Status load_trace() {
+    const int ranks = options.matrix ? options.matrix->ranks : environment.ranks;
+    EPCCL_ASSIGN(RoutingTrace trace,
+                 RoutingTrace::load(options.shape.routing.path, options.trace, ranks, options.shape.experts));
+    if (options.shape.topk != 0 && options.shape.topk != trace.topk())
+      return error(Code::invalid_argument, "--topk {}: the trace has {}", options.shape.topk, trace.topk());
+    options.shape.topk = trace.topk();
+    options.trace = {trace.step(), trace.layer()};
+    if (options.tokens.empty()) options.tokens = {trace.most_tokens()};
+    if (most_tokens(options) > trace.most_tokens())
+      return error(Code::invalid_argument, "--tokens {}: no rank of the trace has more than {}",
+                   most_tokens(options), trace.most_tokens());
+    trace_hash = trace.hash();
+    routing = std::make_unique<RoutingTrace>(std::move(trace));
+    return {};
+  }
+};
 
 }  // namespace
 
 int run(int argc, char** argv) {
-  Job job;
-  std::string help;
-  const Status status = prepare(argc, argv, job, help);
-  if (!status.ok()) {
-    complain(job.environment.rank, status);
-    return exit_usage;
-  }
-  if (!help.empty() || job.options.matrix) {
-    if (!help.empty() && job.environment.rank == 0) fmt::print("{}\n", help);
-    return 0;
-  }
-  auto output = Output::open(job.environment.rank, job.options.output_file);
-  if (!output.ok()) {
-    complain(job.environment.rank, output.status());
-    return exit_usage;
-  }
-  return measure_and_report(job, *output);
+  MoeJob job;
+  return run_job(job, argc, argv);
 }
 
 }  // namespace epccl::perf::moe

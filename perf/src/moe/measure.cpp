@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.hpp"
-#include "perf/src/moe/over_ranks.hpp"
+#include "perf/src/over_ranks.hpp"
 
 namespace epccl::perf::moe {
 
@@ -100,7 +100,7 @@ Result<Measurement> Meter::run(EpHandle& handle, Exchange& exchange, const std::
   EPCCL_ASSIGN(measured.seconds, summary_of(coordinator_, options_, times.total));
   EPCCL_ASSIGN(measured.dispatch, summary_of(coordinator_, options_, times.dispatch));
   EPCCL_ASSIGN(measured.combine, summary_of(coordinator_, options_, times.combine));
-  EPCCL_ASSIGN(measured.wrong, moe::total_of(coordinator_, options_, wrong));
+  EPCCL_ASSIGN(measured.wrong, perf::total_of(coordinator_, options_, wrong));
   EPCCL_ASSIGN(measured.stats, total_of(stats));
   return measured;
 }

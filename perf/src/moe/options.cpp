@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "perf/src/moe/token_data.hpp"
+#include "perf/src/names.hpp"
 
 namespace epccl::perf::moe {
 namespace {
@@ -94,16 +95,6 @@ void add_matrix_options(CLI::App& app, Typed& typed) {
   typed.copies_option->option_text("expert|rank");
 }
 
-std::vector<std::string_view> split(std::string_view text) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const size_t comma = text.find(',');
-    parts.push_back(text.substr(0, comma));
-    if (comma == std::string_view::npos) return parts;
-    text.remove_prefix(comma + 1);
-  }
-}
-
 Status set_tokens(const Typed& typed, Options& options) {
   if (typed.tokens.empty()) {
     if (options.shape.routing.kind != RoutingRule::Kind::trace) options.tokens = {default_tokens};
@@ -151,17 +142,8 @@ Status set_shape(const Typed& typed, Options& options) {
   return check_routing(shape.routing, shape.experts, shape.topk);
 }
 
-template <typename T>
-Result<T> find_name(const char* option, std::string_view text, std::initializer_list<T> values) {
-  std::string known;
-  for (const T value : values) {
-    if (text == to_string(value)) return value;
-    known += std::string(known.empty() ? "" : ", ") + to_string(value);
-  }
-  return error(Code::invalid_argument, "{} {}: want one of {}", option, text, known);
-}
-
 Status set_calls(const Typed& typed, Options& options) {
+  const auto name_of = [](auto value) { return to_string(value); };
   const auto types = parse_datatypes(typed.type);
   const auto known = {epcclBfloat16, epcclFloat16, epcclFloat32};
   const bool one = types.ok() && types->size() == 1;
@@ -171,21 +153,15 @@ Status set_calls(const Typed& typed, Options& options) {
   options.fp8 = typed.fp8;
   options.weights = typed.weights;
   options.seed = typed.seed;
-  EPCCL_ASSIGN(options.layout,
-               find_name("--layout", typed.layout, {Layout::flat, Layout::expert_major, Layout::rank_major}));
+  EPCCL_ASSIGN(options.layout, find_name("--layout", typed.layout,
+                                         {Layout::flat, Layout::expert_major, Layout::rank_major}, name_of));
   options.fixed = typed.fixed;
   if (options.fixed && options.layout != Layout::rank_major)
     return Status(Code::invalid_argument, "--static needs --layout rank-major, whose size is fixed");
   const auto strategies = {EPCCL_EP_STRATEGY_FLAT, EPCCL_EP_STRATEGY_GATHER, EPCCL_EP_STRATEGY_DEDUP,
                            EPCCL_EP_STRATEGY_AUTO};
-  if (typed.strategy == "all") {
-    options.strategies = strategies;
-    return {};
-  }
-  for (const std::string_view part : split(typed.strategy)) {
-    EPCCL_ASSIGN(const epcclEpStrategy_t strategy, find_name("--ep-strategy", part, strategies));
-    options.strategies.push_back(strategy);
-  }
+  EPCCL_ASSIGN(options.strategies,
+               parse_names<epcclEpStrategy_t>("--ep-strategy", typed.strategy, strategies, name_of));
   return {};
 }
 
@@ -302,15 +278,9 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv,
   measuring.add_to(app);
   add_matrix_options(app, typed);
   app.footer(help_footer());
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    line.help = app.help();
-    return line;
-  } catch (const CLI::ParseError& parse_error) {
-    return error(Code::invalid_argument, "{} ({} --help lists what there is)", parse_error.what(),
-                 argc > 1 ? argv[1] : "moe");
-  }
+  EPCCL_ASSIGN(line.help,
+               parse_arguments(app, argc, argv, std::string(argc > 1 ? argv[1] : "moe") + " --help"));
+  if (!line.help.empty()) return line;
   EPCCL_ASSIGN(line.options, options_of(typed, measuring, environment_rate));
   return line;
 }

@@ -9,8 +9,8 @@
 
 #include "perf/src/moe/exchange.hpp"
 #include "perf/src/moe/expert_compute.hpp"
-#include "perf/src/moe/over_ranks.hpp"
 #include "perf/src/moe/overlap.hpp"
+#include "perf/src/over_ranks.hpp"
 
 namespace epccl::perf::moe {
 

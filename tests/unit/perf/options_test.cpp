@@ -98,6 +98,19 @@ TEST(Options, TakeBytesPerPair) {
   EXPECT_NE(error_of({"alltoall", "--per-pair"}).find("--per-pair: give the sizes"), std::string::npos);
 }
 
+TEST(Options, TakeOperationRootAndPlacement) {
+  const Options o = options_of({"reduce", "-o", "max,avg", "-r", "3", "--placement", "in"});
+  EXPECT_EQ(o.operation, Operation::reduce);
+  EXPECT_EQ(o.redops, (std::vector<RedOp>{RedOp::max, RedOp::avg}));
+  EXPECT_EQ(o.root, 3);
+  EXPECT_FALSE(o.out_of_place);
+  EXPECT_TRUE(o.in_place);
+  EXPECT_EQ(options_of({"reduce"}).redops, std::vector<RedOp>{RedOp::sum});
+  EXPECT_EQ(options_of({"reduce"}).root, 0);
+  EXPECT_EQ(options_of({"reduce", "-r", "all"}).root, Options::every_root);
+  EXPECT_EQ(options_of({"reduce", "-r", "-1"}).root, Options::every_root);
+}
+
 TEST(Options, OneEndBeyondTheDefaultOfTheOtherIsOneSize) {
   EXPECT_EQ(options_of({"alltoall", "-e", "4K"}).sweep.first, 4096u);
   EXPECT_EQ(options_of({"alltoall", "-b", "64M"}).sweep.last, 64u << 20);
@@ -132,9 +145,10 @@ TEST(Options, HelpExplainsEveryOptionAndIsNoError) {
   const auto line = parse({"--help"});
   ASSERT_TRUE(line.ok());
   for (const char* option :
-       {"-b,",       "-e,",      "-f,",         "-i,",        "-n,",      "-w,",           "-c,",  "-J,",
-        "-d,",       "-a,",      "-z,",         "-R,",        "-t,",      "-g,",           "-T,",  "--algo",
-        "--pattern", "--budget", "--link-rate", "--per-pair", "--stream", "Not supported", "busbw"}) {
+       {"-b,",         "-e,",        "-f,",      "-i,",           "-n,",         "-w,",       "-c,",
+        "-J,",         "-d,",        "-a,",      "-z,",           "-R,",         "-t,",       "-g,",
+        "-T,",         "--algo",     "-o,",      "-r,",           "--placement", "--pattern", "--budget",
+        "--link-rate", "--per-pair", "--stream", "Not supported", "busbw"}) {
     EXPECT_NE(line->help.find(option), std::string::npos) << option;
   }
 }
@@ -153,7 +167,11 @@ TEST_P(BadOptions, AreRefusedByName) {
 INSTANTIATE_TEST_SUITE_P(
     CommandLines, BadOptions,
     testing::Values(
-        Bad{{}, "operation"}, Bad{{"allreduce"}, "unknown operation \"allreduce\""},
+        Bad{{}, "operation"}, Bad{{"allreduces"}, "unknown operation \"allreduces\""},
+        Bad{{"allreduce", "-o", "add"}, "--op add"}, Bad{{"reduce", "-r", "-2"}, "--root -2"},
+        Bad{{"reduce", "-r", "1x"}, "--root 1x"}, Bad{{"reduce", "--placement", "up"}, "--placement up"},
+        Bad{{"sendrecv", "--placement", "in"}, "never in place"},
+        Bad{{"allreduce", "--per-pair", "-b", "8"}, "--per-pair"},
         Bad{{"-n", "3", "moe"}, "as the first argument, dispatch"}, Bad{{"alltoall", "-G", "1"}, "-G"},
         Bad{{"alltoall", "--agg_iters", "2"}, "--agg_iters"}, Bad{{"alltoall", "alltoallv"}, "alltoallv"},
         Bad{{"alltoall", "-b", "4Q"}, "--minbytes"}, Bad{{"alltoall", "-e", "-5"}, "-"},
@@ -187,6 +205,9 @@ TEST(Options, DescriptionsDifferWhereRanksWouldDisagree) {
                                              {"alltoall", "-d", "int8"},
                                              {"alltoall", "--algo", "flat"},
                                              {"alltoall", "--budget", "1"},
+                                             {"alltoall", "-o", "max"},
+                                             {"alltoall", "-r", "1"},
+                                             {"alltoall", "--placement", "out"},
                                              {"alltoallv", "--pattern", "zipf:1"}}) {
     EXPECT_NE(describe(options_of(other)), plain);
   }

@@ -24,21 +24,30 @@ RunInfo run_info() {
 
 Row row() {
   Row r;
+  r.operation = Operation::alltoall;
   r.size = 1 << 20;
   r.count = 131072;
-  r.algorithm = "two_stage";
-  r.seconds = {1e-3, 2.5e-3, 0.5e-3};
-  r.iterations = 20;
-  r.wrong = 0;
-  r.wire_fraction = 0.9712;
   r.ranks = 2;
+  r.link_bytes = 463167;  // 0.971 ms at what is left of 4 Gbit/s
+  r.algorithm = "two_stage";
+  r.out_of_place = Measurement{{1e-3, 2.5e-3, 0.5e-3}, 20, 0};
+  r.link_rate = 4e9;
+  return r;
+}
+
+Row reducing_row() {
+  Row r = row();
+  r.operation = Operation::reduce;
+  r.redop = RedOp::max;
+  r.root = 1;
+  r.in_place = Measurement{{2e-3, 3e-3, 1e-3}, 10, 5};
   return r;
 }
 
 TEST(Row, BandwidthsAreThoseOfNcclTests) {
-  EXPECT_DOUBLE_EQ(row().algbw(), 1.048576);
-  EXPECT_DOUBLE_EQ(row().busbw(), 1.048576 / 2);
-  EXPECT_EQ(row().bytes_per_pair(), 524288u);
+  EXPECT_DOUBLE_EQ(row().algbw(*row().out_of_place), 1.048576);
+  EXPECT_DOUBLE_EQ(row().busbw(*row().out_of_place), 1.048576 / 2);
+  EXPECT_DOUBLE_EQ(reducing_row().busbw(*reducing_row().in_place), 1.048576 / 2);
 }
 
 TEST(FixedWidth, GivesUpDecimalsBeforeItGivesUpTheColumn) {
@@ -75,13 +84,21 @@ TEST(Table, HeaderHasNcclTestsLinesRanksAndColumns) {
 TEST(Table, RowHasNcclTestsColumnsThenOurs) {
   EXPECT_EQ(table_row(row()),
             "     1048576        131072     float    none      -1  1000.00    1.05    0.52       0      N/A  "
-            "   N/A     N/A     N/A  two_stage  1000.00  2500.00   97.12\n");
+            "   N/A     N/A     N/A  two_stage  1000.00  2500.00   97.10\n");
+}
+
+TEST(Table, RowHasBothPlacementsOperationAndRoot) {
+  EXPECT_EQ(table_row(reducing_row()),
+            "     1048576        131072     float     max       1  1000.00    1.05    1.05       0  2000.00  "
+            "  0.52    0.52   "
+            "    5  two_stage  1000.00  2500.00   97.10\n");
+  EXPECT_EQ(reducing_row().wrong(), 5u);
 }
 
 TEST(Table, RowSaysWhatIsNotKnown) {
   Row unchecked = row();
-  unchecked.wrong.reset();
-  unchecked.wire_fraction.reset();
+  unchecked.out_of_place->wrong.reset();
+  unchecked.link_rate.reset();
   EXPECT_EQ(table_row(unchecked),
             "     1048576        131072     float    none      -1  1000.00    1.05    0.52     N/A      N/A  "
             "   N/A     N/A     N/A  two_stage  1000.00  2500.00     N/A\n");
@@ -94,7 +111,7 @@ TEST(Table, FooterCountsWrongElementsAndAveragesBandwidth) {
             "#\n"
             "# Collective test concluded: alltoall\n");
   Row bad = row();
-  bad.wrong = 17;
+  bad.out_of_place->wrong = 17;
   EXPECT_EQ(table_footer(run_info(), {row(), bad}).substr(0, 35), "# Out of bounds values : 17 FAILED\n");
   EXPECT_NE(table_footer(run_info(), {}).find("# Avg bus bandwidth    : 0\n"), std::string::npos);
 }
@@ -123,7 +140,7 @@ TEST(Json, IsNcclTestsDocumentWithOurFields) {
        "out_of_place": {"time": 1000.0, "alg_bw": 1.048576, "bus_bw": 0.524288, "nwrong": 0},
        "in_place": null, "actual_iterations": 20, "experiment_name": "",
        "algo": "two_stage", "bytes_per_pair": 524288, "time_us": 1000.0, "p99_us": 2500.0, "min_us": 500.0,
-       "iterations": 20, "wrong": 0, "wire_fraction": 0.9712}],
+       "iterations": 20, "wrong": 0, "wire_fraction": 0.971}],
     "out_of_bounds": {"count": 0, "okay": "true"},
     "average_bus_bandwidth": {"bandwidth": 0.524288, "okay": "unchecked"},
     "errors": [],
@@ -134,8 +151,8 @@ TEST(Json, IsNcclTestsDocumentWithOurFields) {
 
 TEST(Json, LeavesOutOrNullsWhatIsNotKnownAndKeepsErrors) {
   Row unchecked = row();
-  unchecked.wrong.reset();
-  unchecked.wire_fraction.reset();
+  unchecked.out_of_place->wrong.reset();
+  unchecked.link_rate.reset();
   const auto json = json_report(run_info(), {unchecked}, {"rank 3 died"});
   EXPECT_TRUE(json["results"][0]["wrong"].is_null());
   EXPECT_TRUE(json["results"][0]["out_of_place"]["nwrong"].is_null());
@@ -145,7 +162,7 @@ TEST(Json, LeavesOutOrNullsWhatIsNotKnownAndKeepsErrors) {
 
 TEST(Json, SaysWhenDataWereWrong) {
   Row bad = row();
-  bad.wrong = 3;
+  bad.out_of_place->wrong = 3;
   const auto json = json_report(run_info(), {bad}, {});
   EXPECT_EQ(json["out_of_bounds"]["count"], 3);
   EXPECT_EQ(json["out_of_bounds"]["okay"], "false");

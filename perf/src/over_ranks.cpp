@@ -1,9 +1,9 @@
-#include "perf/src/moe/over_ranks.hpp"
+#include "perf/src/over_ranks.hpp"
 
 #include <algorithm>
 #include <numeric>
 
-namespace epccl::perf::moe {
+namespace epccl::perf {
 
 Result<Summary> summary_of(Coordinator& coordinator, const MeasuringOptions& options,
                            const std::vector<double>& mine) {
@@ -30,4 +30,4 @@ Result<int> choose_iterations(Coordinator& coordinator, const MeasuringOptions& 
   return iterations_within(*options.budget, slowest);
 }
 
-}  // namespace epccl::perf::moe
+}  // namespace epccl::perf

@@ -7,7 +7,7 @@
 #include "perf/src/coordinator.hpp"
 #include "perf/src/measuring_options.hpp"
 
-namespace epccl::perf::moe {
+namespace epccl::perf {
 
 /// Of times by iteration, as many on every rank. Collective.
 Result<Summary> summary_of(Coordinator& coordinator, const MeasuringOptions& options,
@@ -24,4 +24,4 @@ Result<int> choose_iterations(Coordinator& coordinator, const MeasuringOptions& 
 /// Collective.
 Result<double> largest_of(Coordinator& coordinator, double mine);
 
-}  // namespace epccl::perf::moe
+}  // namespace epccl::perf

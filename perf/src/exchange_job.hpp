@@ -1,9 +1,0 @@
-// alltoall and alltoallv, from the command line to the report.
-#pragma once
-
-namespace epccl::perf {
-
-/// The process's exit status.
-int run_exchanges(int argc, char** argv);
-
-}  // namespace epccl::perf

@@ -1,0 +1,97 @@
+// The course of a run, whatever it measures: the command line, joining, the table, the JSON file, the exit status.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "perf/src/output.hpp"
+#include "perf/src/session.hpp"
+
+namespace epccl::perf {
+
+/// What is known before the ranks join, and what they find. `Options` begin with MeasuringOptions.
+template <class Options, class RunInfo, class Row>
+struct JobState {
+  runtime::LaunchEnv environment;
+  Options options;
+  RunInfo info;
+  std::vector<Row> rows;
+};
+
+/// True unless a file was to be written and could not be.
+template <class Job>
+bool write_report(Job& job, Output& output, const std::vector<std::string>& errors) {
+  if (!output.wants_json()) return true;
+  job.info.end_time = time_of_day();
+  return output.write_json(json_report(job.info, job.rows, errors));
+}
+
+/// Runs the job on all ranks and reports it on rank 0.
+template <class Job>
+int measure_and_report(Job& job, Output& output) {
+  auto session =
+      Session::join(job.environment, {job.options.timeout, job.algorithms()}, hash_text(job.identity()));
+  Status status;
+  if (session.ok()) {
+    job.info.ranks = (*session)->ranks();
+    job.info.nodes = (*session)->nodes();
+    output.print(table_header(job.info));
+    status = job.measure(**session, output);
+    if (status.ok()) status = (*session)->close();
+  } else {
+    status = std::move(session).take_status();
+  }
+  if (!status.ok()) {
+    if (session.ok()) (*session)->abort();
+    complain(job.environment.rank, status);
+    write_report(job, output, {status.message()});
+    return exit_failed;
+  }
+  output.print(table_footer(job.info, job.rows));
+  const bool written = write_report(job, output, {});
+  return written && total_wrong(job.rows) == 0 ? 0 : exit_failed;
+}
+
+/// Everything that can be wrong before other ranks are involved. `done`: there is nothing to measure.
+template <class Job>
+Status prepare(Job& job, int argc, char** argv, bool& done) {
+  EPCCL_ASSIGN(const std::optional<runtime::LaunchEnv> environment, runtime::launch_environment());
+  if (environment) job.environment = *environment;
+  EPCCL_ASSIGN(std::string help, job.read(argc, argv));
+  done = !help.empty();
+  if (done && job.environment.rank == 0) fmt::print("{}\n", help);
+  if (done) return {};
+  EPCCL_ASSIGN(done, job.load());
+  if (done) return {};
+  EPCCL_ASSIGN(static_cast<RunFacts&>(job.info), facts_before_joining(argc, argv));
+  job.info.options = job.options;
+  return {};
+}
+
+/// The process's exit status. Beside what JobState has, a Job has
+///   Result<std::string> read(argc, argv)         the command line into `options`; the text of --help, if it is asked for
+///   Result<bool> load()                          what files they name; true: that was all
+///   std::vector<std::string> algorithms() const  a communicator for each
+///   std::string identity() const                 what must be equal on all ranks
+///   Status measure(Session&, const Output&)      collective; adds to `rows`
+/// and its results have table_header(), table_footer(), json_report() and total_wrong().
+template <class Job>
+int run_job(Job& job, int argc, char** argv) {
+  bool done = false;
+  const Status status = prepare(job, argc, argv, done);
+  if (!status.ok()) {
+    complain(job.environment.rank, status);
+    return exit_usage;
+  }
+  if (done) return 0;
+  auto output = Output::open(job.environment.rank, job.options.output_file);
+  if (!output.ok()) {
+    complain(job.environment.rank, output.status());
+    return exit_usage;
+  }
+  return measure_and_report(job, *output);
+}
+
+}  // namespace epccl::perf
