@@ -55,9 +55,9 @@ DEFAULT_SIZES = {
 _OTHER_SIZES = (KIB, MIB)
 
 
-def sizes_of(case, smallest=None, largest=None):
+def sizes_of(case, smallest=None, largest=None, default=None):
     """In steps of four, as every contestant makes them."""
-    default = DEFAULT_SIZES.get(case.name, _OTHER_SIZES)
+    default = default or DEFAULT_SIZES.get(case.name, _OTHER_SIZES)
     size, last = smallest or default[0], largest or default[1]
     if size > last:
         raise ValueError(f"{case.name}: the smallest size, {size}, is larger than the largest, {last}")

@@ -29,7 +29,8 @@ _ZIPF_EXPONENT = 0.8  # that of perf/peers/layout.hpp
 
 @dataclasses.dataclass
 class Sample:
-    """One run's result for one size, which is in bytes per rank pair, or (moe) per row."""
+    """One run's result for one size, which is in bytes per rank pair, of the whole buffer (collectives), or
+    (moe) per row."""
 
     contestant: str  # a peer, or EPCCL's algorithm
     operation: str
@@ -120,7 +121,7 @@ class Sweep:
     """What a contestant is asked for in one launch."""
 
     operations: list
-    sizes: list
+    sizes: list  # bytes per rank pair; of collectives those of the whole buffer
     seconds: float  # of timed calls, per size
     timeout: float  # of one operation's sizes, in seconds
 
@@ -154,6 +155,22 @@ def run_epccl(machine, algorithm, operation, sweep):
     samples = []
     for row in results:
         size = min(sweep.sizes, key=lambda wanted: abs(wanted - row["bytes_per_pair"]))
+        sample = Sample(row["algo"], operation, size, row["time_us"], row["p99_us"], row["wrong"] or 0)
+        sample.wire_fraction = row.get("wire_fraction")
+        samples.append(sample)
+    missing = len(sweep.sizes) * (3 if algorithm == "all" else 1) - len(samples)
+    return samples, f"{missing} results are missing: {trouble}" if missing else ""
+
+
+def run_epccl_collective(machine, algorithm, operation, sweep):
+    """Sums of floats; `algorithm` may be "all". broadcast is in place, as MPI's is."""
+    command = [operation, "-b", str(sweep.sizes[0]), "-e", str(sweep.sizes[-1]), "-f", "4", "-d", "float"]
+    command += ["--budget", str(sweep.seconds), "--algo", algorithm, "-R", str(int(machine.case.registered))]
+    command += ["--placement", "in" if operation == "broadcast" else "out"]
+    results, trouble = epccl_results(machine, command, sweep.timeout * 3)
+    samples = []
+    for row in results:
+        size = min(sweep.sizes, key=lambda wanted: abs(wanted - row["size"]))
         sample = Sample(row["algo"], operation, size, row["time_us"], row["p99_us"], row["wrong"] or 0)
         sample.wire_fraction = row.get("wire_fraction")
         samples.append(sample)

@@ -1,5 +1,6 @@
 """Numbers as the reports have them: medians, rounding, and tables."""
 
+import math
 import statistics
 
 
@@ -21,6 +22,18 @@ def medians(samples, contestants):
         if own and not any(sample.wrong for sample in own):
             result[contestant] = statistics.median(sample.us for sample in own)
     return result
+
+
+def geometric_mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def size_text(size):
+    for unit in ("", "K"):
+        if size < 1024:
+            return f"{size:g}{unit}"
+        size /= 1024
+    return f"{size:g}M"
 
 
 def cell(value, digits):

@@ -1,11 +1,10 @@
 """alltoall and alltoallv: from samples to rows, tables and verdicts."""
 
-import math
 import statistics
 
 from .cases import ALGORITHMS, DEFAULT_SIZES, GOALS
 from .contestants import PROGRAMS
-from .figures import cell, median, medians, percent_cell, rounded, table, time_cell, verdict
+from .figures import cell, geometric_mean, median, medians, percent_cell, rounded, size_text, table, time_cell, verdict
 
 
 def rows_of(case, samples):
@@ -43,14 +42,6 @@ def rows_of(case, samples):
                 }
             )
     return rows
-
-
-def size_text(size):
-    for unit in ("", "K"):
-        if size < 1024:
-            return f"{size:g}{unit}"
-        size /= 1024
-    return f"{size:g}M"
 
 
 def result_table(rows):
@@ -102,10 +93,6 @@ def peer_table(samples):
     return table(["op", "peer (us)", *map(size_text, sizes)], lines) if lines else "No peers.\n"
 
 
-def _geometric_mean(values):
-    return math.exp(sum(map(math.log, values)) / len(values))
-
-
 _MEASURES = {
     "ratio": "times the best peer",
     "hand_made": "times the hand-made two-stage exchange",
@@ -130,7 +117,7 @@ def verdicts(rows):
             continue
         if goal.over == "mean":
             value, where = (
-                _geometric_mean([value for value, _ in values]),
+                geometric_mean([value for value, _ in values]),
                 f"geometric mean of {len(values)} sizes",
             )
         else:

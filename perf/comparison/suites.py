@@ -5,7 +5,7 @@ import functools
 import itertools
 from collections.abc import Callable
 
-from . import cases, contestants, moe_cases, moe_contestants, moe_report, report
+from . import cases, collective_report, contestants, moe_cases, moe_contestants, moe_report, report
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +38,44 @@ class AlltoallJob:
 
     def tables(self, rows, samples):
         return f"{report.result_table(rows)}\n{report.peer_table(samples)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class CollectivesJob:
+    """The other collectives, each in several sizes."""
+
+    machine: cases.Case
+    sizes: list
+
+    @property
+    def name(self):
+        return self.machine.name
+
+    def entries(self, machine, peers, arguments):
+        case, operations = self.machine, collective_report.OPERATIONS
+        timeout = _patience(len(self.sizes), arguments.seconds, 2 * self.sizes[-1])
+        sweep = contestants.Sweep(list(operations), self.sizes, arguments.seconds, timeout)
+        entries = [
+            (peer, functools.partial(contestants.run_peer, machine, peer, sweep))
+            for peer in peers
+            if peer not in _WITHOUT_COLLECTIVES
+        ]
+        for name, operation in itertools.product(arguments.algo or ["auto"], operations):
+            run = functools.partial(contestants.run_epccl_collective, machine, name, operation, sweep)
+            entries.append((f"EPCCL {name} {operation}", run))
+        return entries
+
+    def rows(self, samples):
+        return collective_report.rows_of(self.machine, samples)
+
+    def tables(self, rows, samples):
+        return "\n".join(
+            [
+                collective_report.result_table(rows),
+                collective_report.mean_table(rows),
+                report.peer_table(samples),
+            ]
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +118,9 @@ class MoeJob:
         return f"{moe_report.result_table(rows)}\n{moe_report.other_table(self.case, samples)}"
 
 
+_WITHOUT_COLLECTIVES = ("gloo",)  # its benchmark only makes exchanges
+
+
 def _launches(names, known):
     """One launch measures all in turn."""
     return ["all"] if set(names) == set(known) else names
@@ -95,6 +136,14 @@ def _alltoall_jobs(operations, arguments):
     return [
         AlltoallJob(case, cases.sizes_of(case, arguments.min, arguments.max), operations)
         for case in map(cases.parse_case, names)
+    ]
+
+
+def _collectives_jobs(arguments):
+    names = arguments.case or collective_report.DEFAULT_CASES
+    sizes = functools.partial(cases.sizes_of, default=collective_report.SIZES)
+    return [
+        CollectivesJob(case, sizes(case, arguments.min, arguments.max)) for case in map(cases.parse_case, names)
     ]
 
 
@@ -118,5 +167,6 @@ SUITES = {
     "alltoallv": Suite(
         cases.ALGORITHMS, functools.partial(_alltoall_jobs, ("alltoallv", "alltoallv_zipf")), report.verdicts
     ),
+    "collectives": Suite(cases.ALGORITHMS, _collectives_jobs, collective_report.verdicts),
     "moe": Suite(moe_cases.STRATEGIES, _moe_jobs, moe_report.verdicts),
 }

@@ -9,13 +9,17 @@
 //   alltoallv_zipf        as much per sender, but split over destinations in proportion 1/(1+d)^0.8: rank 0
 //                         is the hottest
 //   twostage              alltoall's exchange, made by hand from two alltoalls (where the peer offers it)
+//   allgather, reduce_scatter, allreduce, broadcast, reduce, gather, scatter
+//                         of floats (sums), root 0; here a size is that of the whole buffer, as nccl-tests has it. broadcast
+//                         is in place
 //   moe:MATRIX            the traffic of dispatch and combine: an alltoallv, and one that returns everything.
 //                         The file MATRIX has a line for each source rank: rows for each destination. Counts
 //                         are known and rows lie packed beforehand, and nobody adds up what comes back: a
 //                         framework's dispatcher pays for all three on top
 //
-// One iteration: a barrier, the operation's calls timed together on every rank, maximum over ranks. Reported: percentiles over iterations. Each size is checked once, with data
-// unique to (source, destination, offset), the output poisoned first. A line of output:
+// One iteration: a barrier, the operation's calls timed together on every rank, maximum over ranks. Reported: percentiles over
+// iterations. Each size is checked once, with data that differ by source, destination and offset, the output poisoned first. A
+// line of output:
 //   label operation ranks size iterations median_us min_us p90_us p99_us ok|BAD
 #pragma once
 
@@ -25,31 +29,21 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <functional>
+#include <memory>
 #include <sstream>
-#include <stdexcept>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "layout.hpp"
+#include "collective_task.hpp"
+#include "exchange_task.hpp"
 
 namespace peers {
 
-/// What the library under measurement provides.
-class Peer {
- public:
-  virtual ~Peer() = default;
-  virtual int rank() const = 0;
-  virtual int ranks() const = 0;
-  virtual void barrier() = 0;
-  /// Element-wise maximum over ranks, on every rank.
-  virtual std::vector<double> maximum(std::vector<double> values) = 0;
-  virtual void alltoall(const char* send, char* recv, int bytes_per_pair) = 0;
-  virtual void alltoallv(const char* send, char* recv, const Layout& layout) = 0;
-  /// False where this peer cannot do it.
-  virtual bool twostage(const char* /*send*/, char* /*recv*/, int /*bytes_per_pair*/) { return false; }
-};
+inline std::unique_ptr<Task> make_task(Peer& peer, const std::string& operation, size_t size) {
+  if (const auto which = collective_of(operation))
+    return std::make_unique<CollectiveTask>(peer, *which, size);
+  return std::make_unique<ExchangeTask>(peer, operation, size);
+}
 
 class Bench {
  public:
@@ -57,12 +51,12 @@ class Bench {
       : peer_(peer), label_(std::move(label)), seconds_(seconds) {}
 
   void measure(const std::string& operation, size_t size) {
-    prepare(operation, size);
+    task_ = make_task(peer_, operation, size);
     const bool good = verify();
-    call();
+    task_->call();
     peer_.barrier();
     const double start = now();
-    for (int i = 0; i < kEstimateCalls; i++) call();
+    for (int i = 0; i < kEstimateCalls; i++) task_->call();
     peer_.barrier();
     const double estimate = peer_.maximum({(now() - start) / kEstimateCalls})[0];
     const int iterations =
@@ -73,55 +67,16 @@ class Bench {
 
  private:
   static constexpr int kEstimateCalls = 3, kMinIterations = 7, kMaxIterations = 400;
-  static constexpr char kPoison = static_cast<char>(0xa5);
 
   static double now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
-  static char pattern(int source, int destination, size_t offset) {
-    return static_cast<char>(static_cast<size_t>(source * 31 + destination * 7) + offset * 13 +
-                             (offset >> 8) + 1);
-  }
-
-  /// Sets layouts, buffers and calls of an operation.
-  void prepare(const std::string& operation, size_t size) {
-    const int rank = peer_.rank(), ranks = peer_.ranks(), bytes = static_cast<int>(size);
-    constexpr std::string_view moe = "moe:";
-    const bool returns = operation.starts_with(moe);
-    if (returns) {
-      layout_ = matrix_layout(rank, ranks, operation.substr(moe.size()), size);
-    } else if (operation == "alltoallv_zipf") {
-      layout_ = zipf_layout(rank, ranks, size);
-    } else {
-      layout_ = uniform_layout(rank, ranks, size);
-    }
-    back_layout_ = returns ? layout_.reversed() : Layout{};
-    send_.resize(std::max(send_.size(), layout_.send_total));
-    recv_.resize(std::max(recv_.size(), layout_.recv_total));
-    back_.resize(std::max(back_.size(), back_layout_.recv_total));
-    if (operation == "alltoall") {
-      calls_ = {[this, bytes] { peer_.alltoall(send_.data(), recv_.data(), bytes); }};
-    } else if (operation == "twostage") {
-      calls_ = {[this, bytes] {
-        if (!peer_.twostage(send_.data(), recv_.data(), bytes))
-          throw std::runtime_error("no twostage here (unequal ranks per node, or not a peer that has it)");
-      }};
-    } else {
-      calls_ = {[this] { peer_.alltoallv(send_.data(), recv_.data(), layout_); }};
-      if (returns) calls_.emplace_back([this] { peer_.alltoallv(recv_.data(), back_.data(), back_layout_); });
-    }
-  }
-
-  void call() {
-    for (const auto& call : calls_) call();
-  }
-
   std::vector<double> time(size_t iterations) {
     std::vector<double> times(iterations);
     for (double& time : times) {
       peer_.barrier();
       const double begin = now();
-      call();
+      task_->call();
       time = now() - begin;
     }
     return peer_.maximum(std::move(times));
@@ -129,21 +84,9 @@ class Bench {
 
   /// All calls once, checked byte by byte. The same answer on every rank.
   bool verify() {
-    for (size_t peer = 0; peer < layout_.send_bytes.size(); peer++)
-      for (int i = 0; i < layout_.send_bytes[peer]; i++)
-        send_[static_cast<size_t>(layout_.send_offsets[peer] + i)] =
-            pattern(peer_.rank(), static_cast<int>(peer), static_cast<size_t>(i));
-    std::fill_n(recv_.begin(), layout_.recv_total, kPoison);
-    std::fill_n(back_.begin(), back_layout_.recv_total, kPoison);
-    call();
-    bool wrong = false;
-    for (size_t peer = 0; peer < layout_.recv_bytes.size(); peer++)
-      for (int i = 0; i < layout_.recv_bytes[peer]; i++)
-        wrong |= recv_[static_cast<size_t>(layout_.recv_offsets[peer] + i)] !=
-                 pattern(static_cast<int>(peer), peer_.rank(), static_cast<size_t>(i));
-    wrong |= !std::equal(back_.begin(), back_.begin() + static_cast<ptrdiff_t>(back_layout_.recv_total),
-                         send_.begin());
-    return peer_.maximum({wrong ? 1.0 : 0.0})[0] == 0.0;
+    task_->fill();
+    task_->call();
+    return peer_.maximum({task_->right() ? 0.0 : 1.0})[0] == 0.0;
   }
 
   void report(const std::string& operation, size_t size, std::vector<double> times, bool good) const {
@@ -160,9 +103,7 @@ class Bench {
   Peer& peer_;
   std::string label_;
   double seconds_;
-  Layout layout_, back_layout_;
-  std::vector<std::function<void()>> calls_;
-  std::vector<char> send_, recv_, back_;
+  std::unique_ptr<Task> task_;
 };
 
 /// The whole program, once the library is initialised.

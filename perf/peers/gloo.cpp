@@ -1,4 +1,4 @@
-// Gloo's alltoall and alltoallv; see exchange_bench.hpp. Ranks and meeting place from EPCCL_RANK,
+// Gloo's alltoall and alltoallv; see bench.hpp. Ranks and meeting place from EPCCL_RANK,
 // EPCCL_WORLD_SIZE and EPCCL_STORE, the network device from EPCCL_SOCKET_IFNAME (without it: loopback).
 #include <gloo/allgather.h>
 #include <gloo/alltoall.h>
@@ -10,7 +10,7 @@
 
 #include <memory>
 
-#include "exchange_bench.hpp"
+#include "bench.hpp"
 
 namespace {
 

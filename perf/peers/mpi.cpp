@@ -1,10 +1,10 @@
-// MPI_Alltoall and MPI_Alltoallv, for Open MPI and MPICH; see exchange_bench.hpp.
+// MPI's collectives, for Open MPI and MPICH; see bench.hpp.
 #include <mpi.h>
 #include <unistd.h>
 
 #include <cstring>
 
-#include "exchange_bench.hpp"
+#include "bench.hpp"
 
 namespace {
 
@@ -56,6 +56,28 @@ class MpiPeer : public peers::Peer {
     MPI_Alltoall(packed_.data(), nodes_ * bytes, MPI_BYTE, staging_.data(), nodes_ * bytes, MPI_BYTE, node_);
     transpose(staging_.data(), recv, local, nodes, size);  // [source local][source node] to source order
     return true;
+  }
+
+  bool collective(peers::Collective which, const float* send, float* recv, int count) override {
+    using peers::Collective;
+    const MPI_Comm world = MPI_COMM_WORLD;
+    switch (which) {
+      case Collective::allgather:
+        return MPI_Allgather(send, count, MPI_FLOAT, recv, count, MPI_FLOAT, world) == MPI_SUCCESS;
+      case Collective::reduce_scatter:
+        return MPI_Reduce_scatter_block(send, recv, count, MPI_FLOAT, MPI_SUM, world) == MPI_SUCCESS;
+      case Collective::allreduce:
+        return MPI_Allreduce(send, recv, count, MPI_FLOAT, MPI_SUM, world) == MPI_SUCCESS;
+      case Collective::broadcast:
+        return MPI_Bcast(recv, count, MPI_FLOAT, 0, world) == MPI_SUCCESS;
+      case Collective::reduce:
+        return MPI_Reduce(send, recv, count, MPI_FLOAT, MPI_SUM, 0, world) == MPI_SUCCESS;
+      case Collective::gather:
+        return MPI_Gather(send, count, MPI_FLOAT, recv, count, MPI_FLOAT, 0, world) == MPI_SUCCESS;
+      case Collective::scatter:
+        return MPI_Scatter(send, count, MPI_FLOAT, recv, count, MPI_FLOAT, 0, world) == MPI_SUCCESS;
+    }
+    return false;
   }
 
  private:
