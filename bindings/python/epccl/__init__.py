@@ -14,7 +14,7 @@ The names follow the C API (epccl/epccl.h, epccl/ep.h), which says everything ex
 from ._library import version
 from ._version import __version__
 from .communicator import Communicator, Registration, get_unique_id, group, simulated_group
-from .datatypes import DataType
+from .datatypes import DataType, RedOp
 from .ep import Counters, EpGroup, EpHandle, Layout, Progress, Stats, Strategy
 from .errors import (
     EpcclError,
@@ -41,6 +41,7 @@ __all__ = [
     "Layout",
     "LibraryNotFound",
     "Progress",
+    "RedOp",
     "Registration",
     "RemoteError",
     "Result",

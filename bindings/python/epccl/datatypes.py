@@ -27,6 +27,16 @@ class DataType(enum.IntEnum):
         return _BYTES[self]
 
 
+class RedOp(enum.IntEnum):
+    """Reductions (``epcclRedOp_t``); further ones are made by :meth:`Communicator.pre_mul_sum`."""
+
+    SUM = 0
+    PROD = 1
+    MAX = 2
+    MIN = 3
+    AVG = 4
+
+
 _BYTES = {
     DataType.INT8: 1,
     DataType.UINT8: 1,

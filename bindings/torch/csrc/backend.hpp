@@ -43,6 +43,26 @@ class EpcclBackend : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& opts) override;
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
+  // backend_gather.cpp: from one to all, from all to one.
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
+  WorkPtr allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& opts) override;
+  WorkPtr gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override;
+  WorkPtr scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) override;
+
+  // backend_reduce.cpp: what is added up.
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
+  WorkPtr reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& opts) override;
+
  private:
   /// Queues `body`; what it throws is the call's failure. `opts` give timeout and whether the caller will wait at once.
   template <typename Opts>
@@ -54,6 +74,8 @@ class EpcclBackend : public c10d::Backend {
   WorkPtr issue(Call::What what, std::function<void(epcclComm_t)> body);
   WorkPtr issue_message(bool sends, at::Tensor& tensor, int peer, int tag);
   PairChannel& channel(bool sends, int peer);
+  void scatter_reduced(void* input, const std::vector<size_t>& counts, const at::Tensor& output,
+                       const c10d::ReduceOp& op, epcclComm_t comm) const;
   /// As check(), with what the ranks of the text are outside of this group.
   void ok(epcclResult_t result, const char* what) const;
   void check_root(const char* what, int64_t root) const;

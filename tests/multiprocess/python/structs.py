@@ -55,6 +55,18 @@ text = "".join((HEADERS / "epccl" / name).read_text() for name in ("epccl.h", "e
 text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
 functions = dict(re.findall(r"EPCCL_API\s+epcclResult_t\s+(\w+)\(([^)]*)\)", text))
 assert len(functions) > 40
+# In Python by another name, or of no use there.
+others = {
+    "epcclCommInitRank",  # epcclCommInitRankConfig with no config
+    "epcclCommInitRankScalable",
+    "epcclCommInitAll",  # all ranks in one process
+    "epcclCommDevice",
+    "epcclCommWindowRegister",  # epcclCommRegister
+    "epcclCommWindowDeregister",
+    "epcclEpComplete",  # epcclEpCompleteStage
+}
+missing = set(functions) - set(_library._SIGNATURES) - others
+assert not missing, f"not in the Python package: {sorted(missing)}"
 for name, arguments in _library._SIGNATURES.items():
     count = 0 if functions[name].strip() in ("", "void") else functions[name].count(",") + 1
     assert count == len(arguments), f"{name} has {count} arguments, {len(arguments)} are declared"

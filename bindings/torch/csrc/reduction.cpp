@@ -1,0 +1,118 @@
+#include "reduction.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include <optional>
+
+#include "communicator.hpp"
+
+namespace epccl_torch {
+namespace {
+
+using c10d::ReduceOp;
+
+std::optional<epcclDataType_t> datatype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kChar:
+      return epcclInt8;
+    case at::kByte:
+    case at::kBool:
+      return epcclUint8;
+    case at::kInt:
+      return epcclInt32;
+    case at::kUInt32:
+      return epcclUint32;
+    case at::kLong:
+      return epcclInt64;
+    case at::kUInt64:
+      return epcclUint64;
+    case at::kHalf:
+      return epcclFloat16;
+    case at::kFloat:
+      return epcclFloat32;
+    case at::kDouble:
+      return epcclFloat64;
+    case at::kBFloat16:
+      return epcclBfloat16;
+    case at::kFloat8_e4m3fn:
+      return epcclFloat8e4m3;
+    case at::kFloat8_e5m2:
+      return epcclFloat8e5m2;
+    default:
+      return std::nullopt;
+  }
+}
+
+epcclRedOp_t operation_of(const char* what, at::ScalarType type, ReduceOp::RedOpType op) {
+  const bool flags = type == at::kBool;
+  switch (op) {
+    case ReduceOp::SUM:
+      return flags ? epcclMax : epcclSum;
+    case ReduceOp::PRODUCT:
+      return flags ? epcclMin : epcclProd;
+    case ReduceOp::MIN:
+      return epcclMin;
+    case ReduceOp::MAX:
+      return epcclMax;
+    case ReduceOp::AVG:
+      TORCH_CHECK(!flags, "epccl: ", what, ": an average of bool");
+      return epcclAvg;
+    case ReduceOp::BAND:
+    case ReduceOp::BOR:
+    case ReduceOp::BXOR:
+    case ReduceOp::PREMUL_SUM:
+      return epcclSum;  // handled on their own
+    default:
+      TORCH_CHECK(false, "epccl: ", what, ": reduction ", static_cast<int>(op), " is unknown");
+  }
+}
+
+}  // namespace
+
+bool is_bitwise(const ReduceOp& op) {
+  return op.op_ == ReduceOp::BAND || op.op_ == ReduceOp::BOR || op.op_ == ReduceOp::BXOR;
+}
+
+void check_reduction(const char* what, const at::Tensor& tensor, const ReduceOp& op) {
+  const at::ScalarType type = tensor.scalar_type();
+  if (is_bitwise(op)) {
+    TORCH_CHECK(c10::isIntegralType(type, true), "epccl: ", what, ": a reduction of bits of ", type);
+    return;
+  }
+  TORCH_CHECK(datatype_of(type), "epccl: ", what, ": no reduction of ", type,
+              ": there are those of uint8, int8, bool, int32, uint32, int64, uint64, float16, bfloat16, "
+              "float32, float64 and float8");
+  (void)operation_of(what, type, op.op_);
+  if (op.op_ == ReduceOp::PREMUL_SUM)
+    TORCH_CHECK(c10::isFloatingType(type), "epccl: ", what, ": a pre-multiplied sum of ", type);
+}
+
+Reduction::Reduction(const char* what, const at::Tensor& tensor, const ReduceOp& reduce, epcclComm_t comm)
+    : datatype(datatype_of(tensor.scalar_type()).value()),
+      op(operation_of(what, tensor.scalar_type(), reduce.op_)) {
+  if (reduce.op_ != ReduceOp::PREMUL_SUM) return;
+  const auto& factor = static_cast<const c10d::PreMulSumSupplement&>(*reduce.supplement_);
+  const at::Tensor scalar =
+      (factor.tensor_factor.defined() ? factor.tensor_factor.to(at::kCPU, tensor.scalar_type())
+                                      : at::scalar_tensor(factor.double_factor, tensor.options()))
+          .contiguous();
+  check(epcclRedOpCreatePreMulSum(&op, scalar.mutable_data_ptr(), datatype, epcclScalarHostImmediate, comm),
+        what);
+  comm_ = comm;
+}
+
+Reduction::~Reduction() {
+  if (comm_ != nullptr) (void)epcclRedOpDestroy(op, comm_);
+}
+
+void fold_bits(at::Tensor& into, const at::Tensor& other, const ReduceOp& op) {
+  if (op.op_ == ReduceOp::BAND)
+    into.bitwise_and_(other);
+  else if (op.op_ == ReduceOp::BOR)
+    into.bitwise_or_(other);
+  else
+    into.bitwise_xor_(other);
+}
+
+}  // namespace epccl_torch

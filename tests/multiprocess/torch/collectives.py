@@ -1,0 +1,183 @@
+"""Every collective that moves or adds up, for every dtype, with gloo's answer beside it where gloo has one."""
+
+import torch
+import torch.distributed as dist
+from harness import RANK, SIZE, expect_error, main, same, values
+
+MOVED = [torch.bool, torch.uint8, torch.int16, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.complex128]
+SUMMED = [torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64]
+Op = dist.ReduceOp
+
+
+def reduced(dtype, shape, op, salt=0):
+    """What all ranks' values give, computed here."""
+    all_of_them = [values(dtype, shape, source, salt) for source in range(SIZE)]
+    result = all_of_them[0].clone()
+    for other in all_of_them[1:]:
+        if op == Op.SUM or op == Op.AVG:
+            result = result + other
+        elif op == Op.PRODUCT:
+            result = result * other
+        elif op == Op.MIN:
+            result = torch.minimum(result, other)
+        elif op == Op.MAX:
+            result = torch.maximum(result, other)
+        elif op == Op.BAND:
+            result = result & other
+        elif op == Op.BOR:
+            result = result | other
+        elif op == Op.BXOR:
+            result = result ^ other
+    return result / SIZE if op == Op.AVG else result
+
+
+def ops_for(dtype):
+    return [Op.SUM, Op.PRODUCT, Op.MIN, Op.MAX] + ([Op.AVG] if dtype.is_floating_point else [Op.BAND, Op.BOR, Op.BXOR])
+
+
+def test_all_reduce_of_every_dtype_and_operation(group):
+    for dtype in SUMMED:
+        for op in ops_for(dtype):
+            for shape in ((1,), (3, 7), (5000,)):
+                got = values(dtype, shape, RANK)
+                dist.all_reduce(got, op, group)
+                torch.testing.assert_close(got, reduced(dtype, shape, op), rtol=2e-2 if dtype is torch.bfloat16 else 1e-3, atol=0)
+
+
+def test_all_reduce_agrees_with_gloo(group):
+    for dtype in (torch.int32, torch.float64, torch.float32):
+        for op in (Op.SUM, Op.PRODUCT, Op.MIN, Op.MAX):
+            got, want = values(dtype, (11, 3), RANK), values(dtype, (11, 3), RANK)
+            dist.all_reduce(got, op, group)
+            dist.all_reduce(want, op)
+            same(got, want, f"{dtype} {op}")
+
+
+def test_all_reduce_of_flags_strides_and_complex_numbers(group):
+    flag = torch.tensor([RANK == 0, True, False])
+    anywhere, everywhere = flag.clone(), flag.clone()
+    dist.all_reduce(anywhere, Op.SUM, group)
+    dist.all_reduce(everywhere, Op.PRODUCT, group)
+    assert anywhere.tolist() == [True, True, False] and everywhere.tolist() == [SIZE == 1, True, False]
+    strided = values(torch.float32, (6, 4), RANK).t()
+    dist.all_reduce(strided, group=group)
+    same(strided.contiguous(), reduced(torch.float32, (6, 4), Op.SUM).t().contiguous(), "strided")
+    number = torch.full((3,), complex(RANK, 1))
+    dist.all_reduce(number, group=group)
+    assert number.tolist() == [complex(sum(range(SIZE)), SIZE)] * 3
+
+
+def test_all_reduce_coalesced(group):
+    tensors = [values(torch.float32, (n,), RANK, n) for n in (1, 100, 7)]
+    with dist._coalescing_manager(group):
+        for tensor in tensors:
+            dist.all_reduce(tensor, group=group)
+    for n, tensor in zip((1, 100, 7), tensors):
+        same(tensor, reduced(torch.float32, (n,), Op.SUM, n), n)
+
+
+def test_reduce_changes_the_root_alone(group):
+    for root in (0, SIZE - 1):
+        for op in (Op.SUM, Op.BOR):
+            got = values(torch.int32, (9, 2), RANK)
+            dist.reduce(got, root, op, group)
+            same(got, reduced(torch.int32, (9, 2), op) if RANK == root else values(torch.int32, (9, 2), RANK), root)
+
+
+def test_broadcast(group):
+    for dtype in MOVED:
+        for root in (0, SIZE - 1):
+            got = values(dtype, (13,), RANK)
+            dist.broadcast(got, root, group)
+            same(got, values(dtype, (13,), root), dtype)
+    strided = values(torch.int64, (4, 6), RANK).t()
+    dist.broadcast(strided, 1, group)
+    same(strided.contiguous(), values(torch.int64, (4, 6), 1).t().contiguous(), "strided")
+
+
+def test_all_gather(group):
+    for dtype in MOVED:
+        got = [torch.zeros(5, 2, dtype=dtype) for _ in range(SIZE)]
+        dist.all_gather(got, values(dtype, (5, 2), RANK), group)
+        for source in range(SIZE):
+            same(got[source], values(dtype, (5, 2), source), dtype)
+        flat = torch.zeros(5 * SIZE, 2, dtype=dtype)
+        dist.all_gather_into_tensor(flat, values(dtype, (5, 2), RANK), group)
+        same(flat, torch.cat([values(dtype, (5, 2), source) for source in range(SIZE)]), dtype)
+    uneven = [torch.zeros(source, dtype=torch.int32) for source in range(SIZE)]
+    dist.all_gather(uneven, values(torch.int32, (RANK,), RANK), group)
+    for source in range(SIZE):
+        same(uneven[source], values(torch.int32, (source,), source), "uneven")
+
+
+def test_all_gather_coalesced(group):
+    shapes = (3, 20)
+    outs = [torch.zeros(SIZE * n) for n in shapes]
+    with dist._coalescing_manager(group):
+        for n, out in zip(shapes, outs):
+            dist.all_gather_into_tensor(out, values(torch.float32, (n,), RANK), group)
+    for n, out in zip(shapes, outs):
+        same(out, torch.cat([values(torch.float32, (n,), source) for source in range(SIZE)]), n)
+
+
+def test_gather_and_scatter(group):
+    for root in (0, SIZE - 1):
+        got = [torch.zeros(4, dtype=torch.int16) for _ in range(SIZE)] if RANK == root else None
+        dist.gather(values(torch.int16, (4,), RANK), got, root, group)
+        if RANK == root:
+            for source in range(SIZE):
+                same(got[source], values(torch.int16, (4,), source), "gather")
+        parts = [values(torch.float64, (3, 3), root, part).t() for part in range(SIZE)] if RANK == root else None
+        mine = torch.zeros(3, 3, dtype=torch.float64)
+        dist.scatter(mine, parts, root, group)
+        same(mine, values(torch.float64, (3, 3), root, RANK).t().contiguous(), "scatter")
+
+
+def test_reduce_scatter(group):
+    for dtype in SUMMED:
+        for op in (Op.SUM, Op.MAX):
+            got = torch.zeros(6, dtype=dtype)
+            dist.reduce_scatter(got, [values(dtype, (6,), RANK, part) for part in range(SIZE)], op, group)
+            same(got, reduced(dtype, (6,), op, RANK), f"{dtype} {op}")
+            got.zero_()
+            dist.reduce_scatter_tensor(got, torch.cat([values(dtype, (6,), RANK, part) for part in range(SIZE)]), op, group)
+            same(got, reduced(dtype, (6,), op, RANK), f"{dtype} {op}")
+    for op in (Op.SUM, Op.BXOR):  # blocks of different sizes; bits
+        got = torch.zeros(RANK + 1, dtype=torch.int32)
+        dist.reduce_scatter(got, [values(torch.int32, (part + 1,), RANK, part) for part in range(SIZE)], op, group)
+        same(got, reduced(torch.int32, (RANK + 1,), op, RANK), f"uneven {op}")
+    ours, outs = [torch.cat([values(torch.float32, (n,), RANK, part) for part in range(SIZE)]) for n in (2, 9)], []
+    with dist._coalescing_manager(group):
+        for n, tensor in zip((2, 9), ours):
+            outs.append(torch.zeros(n))
+            dist.reduce_scatter_tensor(outs[-1], tensor, group=group)
+    for n, out in zip((2, 9), outs):
+        same(out, reduced(torch.float32, (n,), Op.SUM, RANK), n)
+
+
+def test_objects(group):
+    got = [None] * SIZE
+    dist.all_gather_object(got, {"rank": RANK, "text": "x" * RANK}, group)
+    assert got == [{"rank": rank, "text": "x" * rank} for rank in range(SIZE)]
+    things = [("a", RANK), None]
+    dist.broadcast_object_list(things, 1, group)
+    assert things == [("a", 1), None]
+
+
+def test_a_pre_multiplied_sum(group):
+    got = values(torch.float32, (8,), RANK)
+    dist.all_reduce(got, dist._make_nccl_premul_sum(0.5), group)
+    same(got, reduced(torch.float32, (8,), Op.SUM) * 0.5, "premul")
+
+
+def test_what_is_wrong_is_said(group):
+    expect_error(RuntimeError, "no reduction of", lambda: dist.all_reduce(torch.zeros(2, dtype=torch.int16), group=group))
+    expect_error(RuntimeError, "bits of", lambda: dist.all_reduce(torch.zeros(2), Op.BXOR, group))
+    expect_error(RuntimeError, "outputs for", lambda: dist.all_gather([torch.zeros(2)], torch.zeros(2), group))
+    expect_error(RuntimeError, "", lambda: dist.all_gather_into_tensor(torch.zeros(SIZE + 1), torch.zeros(1), group))
+    expect_error(RuntimeError, "elements", lambda: dist.reduce_scatter(torch.zeros(2), [torch.zeros(3)] * SIZE, group=group))
+    dist.barrier(group=group)
+
+
+if __name__ == "__main__":
+    main(globals())
