@@ -68,16 +68,19 @@ void CommHandle::end_background(const Status& status) {
 
 void CommHandle::add_interrupt(const std::shared_ptr<Interrupt>& interrupt) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(interrupts_, [](const auto& each) { return each.expired(); });
   interrupts_.push_back(interrupt);
   if (aborted_) interrupt->fire();
+}
+
+void CommHandle::remove_interrupt(const std::shared_ptr<Interrupt>& interrupt) {
+  const std::lock_guard lock(mutex_);
+  std::erase(interrupts_, interrupt);
 }
 
 void CommHandle::abort() {
   std::unique_lock lock(mutex_);
   aborted_ = true;
-  for (const auto& each : interrupts_)
-    if (const auto interrupt = each.lock()) interrupt->fire();
+  for (const auto& each : interrupts_) each->fire();
   const CommPtr communicator = communicator_;
   lock.unlock();
   if (communicator != nullptr) communicator->abort();

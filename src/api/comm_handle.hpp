@@ -53,6 +53,7 @@ class CommHandle {
 
   /// Work that epcclCommAbort() must be able to end, beside that of the communicator itself.
   void add_interrupt(const std::shared_ptr<Interrupt>& interrupt);
+  void remove_interrupt(const std::shared_ptr<Interrupt>& interrupt);
   /// Ends everything, and waits until nothing of it is in the background any more. What a split or shrink is making it does not
   /// wait for: that may still wait for the parent's ranks.
   void abort();
@@ -71,7 +72,7 @@ class CommHandle {
   int background_ = 0;
   Status background_failure_;
   bool aborted_ = false;
-  std::vector<std::weak_ptr<Interrupt>> interrupts_;
+  std::vector<std::shared_ptr<Interrupt>> interrupts_;
 };
 
 using HandlePtr = std::shared_ptr<CommHandle>;

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -77,7 +78,11 @@ Pool& pool() {
 Status run_concurrently(std::vector<std::function<Status()>> parts) {
   if (parts.empty()) return {};
   std::vector<Helper> helpers;
-  for (size_t i = 1; i < parts.size(); ++i) helpers.push_back(pool().take());
+  std::deque<device::HostStream::Watch> watches;  // this thread waits for all of them, from the start
+  for (size_t i = 1; i < parts.size(); ++i) {
+    helpers.push_back(pool().take());
+    watches.emplace_back(helpers.back()->watchers());
+  }
   for (size_t i = 1; i < parts.size(); ++i) helpers[i - 1]->enqueue(std::move(parts[i]));
   Status first = parts.front()();
   for (Helper& helper : helpers) {

@@ -8,6 +8,7 @@
 
 #include "api/concurrently.hpp"
 #include "api/simulate.hpp"
+#include "base/clock.hpp"
 
 namespace epccl::api {
 namespace {
@@ -47,11 +48,14 @@ Status progress_batches(const std::vector<Batch>& batches) {
     std::erase_if(open, [](auto* communicator) { return communicator->p2p().done(); });
     return moved;
   };
-  for (unsigned visits = 1; !open.empty(); ++visits) {
+  double next_check = 0;
+  while (!open.empty()) {
     // The wait below hears only of the first one's failures.
-    constexpr unsigned check_period = 50;
-    for (auto* communicator : open)
-      if (open.size() > 1 && visits % check_period == 0) EPCCL_TRY(communicator->check());
+    constexpr double check_period = 1e-3;
+    if (open.size() > 1 && now_seconds() >= next_check) {
+      next_check = now_seconds() + check_period;
+      for (auto* communicator : open) EPCCL_TRY(communicator->check());
+    }
     EPCCL_ASSIGN(const bool moved, sweep());
     if (moved || open.empty()) continue;
     runtime::Communicator& first = *open.front();

@@ -53,7 +53,10 @@ class Making {
     if (parent_ != nullptr) parent_->begin_background();
   }
 
-  void cancel() { forget(); }
+  void cancel() {
+    if (parent_ != nullptr) parent_->remove_interrupt(interrupt_);
+    forget();
+  }
 
   /// Joins the others where `gathering` says. Nowhere: this rank is in no new communicator.
   Status join(const std::optional<Gathering>& gathering) {
@@ -65,6 +68,9 @@ class Making {
 
   /// Tells everybody how it ended; gives `status` back.
   Status end(Status status) {
+    // From here on the new communicator is on its own: aborting the parent is nothing to it.
+    handle_->remove_interrupt(interrupt_);
+    if (parent_ != nullptr) parent_->remove_interrupt(interrupt_);
     if (!status.ok()) handle_->fail(status);
     if (!status.ok() && blocking_) forget();
     if (!blocking_) {

@@ -296,7 +296,11 @@ void Group::leave(int rank) {
            rank);
   }
   answer_lookups_of(rank);
-  if (holds_hub(mine.member)) broadcast(wire::Writer(wire::Type::may_close).take());
+  // Other ranks of the hub's process may be left: while they are, its end is their death.
+  const bool last_of_hub = holds_hub(mine.member) && std::ranges::none_of(slots_, [this](const Slot& each) {
+                             return each.state == State::present && holds_hub(each.member);
+                           });
+  if (last_of_hub) broadcast(wire::Writer(wire::Type::may_close).take());
 }
 
 bool Group::is_of_hub(int rank) const {

@@ -287,6 +287,7 @@ bool Hub::handle_frames(HubConnection& connection) {
     }
     if (connection.phase == HubConnection::Phase::member &&
         session(connection.session).group->has_left(connection.rank)) {
+      flush_others_before(connection);
       drop(connection.fd(), "it left");
       return false;
     }

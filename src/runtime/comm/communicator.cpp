@@ -131,7 +131,8 @@ Status Communicator::failure() const {
 Status Communicator::poll_failure() {
   const std::lock_guard lock(mutex_);
   if (revoked_) return running_ ? Status(Code::in_progress, "") : Status{};
-  if (!failure_.ok() || running_ || now_serving_ != next_ticket_) return failure_;
+  // Who has finalized needs nobody any more: that others are gone is no failure.
+  if (!failure_.ok() || finalized_ || running_ || now_serving_ != next_ticket_) return failure_;
   return monitor_.check();
 }
 

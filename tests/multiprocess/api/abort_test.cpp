@@ -1,0 +1,198 @@
+// epcclCommAbort from another thread, whatever it is that blocks.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "exchange.hpp"
+#include "polling.hpp"
+#include "ranks.hpp"
+
+namespace epccl::tests {
+namespace {
+
+// Long enough for a blocking call to be inside.
+void let_it_block() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+}
+
+/// Aborts `comm` from another thread as soon as its handle is there, and the call that it blocks in has begun.
+class Aborter {
+ public:
+  explicit Aborter(epcclComm_t* comm)
+      : thread_([comm] {
+          epcclComm_t handle = nullptr;
+          while (handle == nullptr) handle = __atomic_load_n(comm, __ATOMIC_ACQUIRE);
+          let_it_block();
+          EXPECT_EQ(epcclCommAbort(handle), epcclSuccess) << epcclGetLastError(nullptr);
+        }) {}
+  Aborter(const Aborter&) = delete;
+  Aborter& operator=(const Aborter&) = delete;
+  ~Aborter() { thread_.join(); }
+
+ private:
+  std::thread thread_;
+};
+
+epcclComm_t join(const RankContext& context) {
+  epcclComm_t comm = nullptr;
+  EXPECT_EQ(epcclCommInitRank(&comm, context.ranks, context.id, context.rank), epcclSuccess)
+      << epcclGetLastError(nullptr);
+  return comm;
+}
+
+void wait_for_failure(epcclComm_t comm) {
+  epcclResult_t state = epcclSuccess;
+  while (state == epcclSuccess) ASSERT_EQ(epcclCommGetAsyncError(comm, &state), epcclSuccess);
+  EXPECT_EQ(state, epcclRemoteError);
+  EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
+}
+
+const std::vector<std::pair<std::string, std::string>> long_timeout{{"EPCCL_TIMEOUT", "600"}};
+
+TEST(AbortOf, ABlockedInitEndsIt) {
+  run_ranks({{1}, long_timeout, {}}, [](const RankContext& context) {
+    const Promptly promptly;
+    epcclComm_t comm = nullptr;
+    const Aborter aborter(&comm);
+    EXPECT_EQ(epcclCommInitRank(&comm, 2, context.id, 0), epcclRemoteError);
+    EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "aborted"), nullptr) << epcclGetLastError(nullptr);
+    EXPECT_EQ(comm, nullptr);
+  });
+}
+
+// Ranks 0 and 1 of 3, by one thread; both end when one is aborted.
+TEST(AbortOf, ABlockedGroupOfInitsEndsIt) {
+  run_ranks({{1}, long_timeout, {}}, [](const RankContext& context) {
+    const Promptly promptly;
+    epcclComm_t comms[2] = {};
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    for (int rank = 0; rank < 2; ++rank)
+      EXPECT_EQ(epcclCommInitRank(&comms[rank], 3, context.id, rank), epcclSuccess);
+    const Aborter aborter(&comms[1]);
+    EXPECT_EQ(epcclGroupEnd(), epcclRemoteError);
+    EXPECT_EQ(comms[0], nullptr);
+    EXPECT_EQ(comms[1], nullptr);
+  });
+}
+
+TEST(AbortOf, TheParentEndsABlockedSplit) {
+  run_ranks({{2}, long_timeout, {}}, [](const RankContext& context) {
+    const Promptly promptly;
+    epcclComm_t comm = join(context), child = nullptr;
+    if (context.rank == 1) {
+      wait_for_failure(comm);
+      return;
+    }
+    const Aborter aborter(&comm);
+    EXPECT_EQ(epcclCommSplit(comm, 0, 0, &child, nullptr), epcclRemoteError);
+    EXPECT_EQ(child, nullptr);
+  });
+}
+
+// All have said their colours, and one of the new communicator does not come: the wait is for the child, not for the parent.
+TEST(AbortOf, TheParentEndsABlockedShrink) {
+  run_ranks({{3}, long_timeout, {}}, [](const RankContext& context) {
+    const Promptly promptly;
+    epcclComm_t comm = join(context), rest = nullptr;
+    if (context.rank != 1) {
+      wait_for_failure(comm);
+      return;
+    }
+    int excluded = 2;
+    const Aborter aborter(&comm);
+    EXPECT_EQ(epcclCommShrink(comm, &excluded, 1, &rest, nullptr, EPCCL_SHRINK_DEFAULT), epcclRemoteError);
+    EXPECT_EQ(rest, nullptr);
+  });
+}
+
+TEST(AbortOf, ACommunicatorEndsItsBlockedFinalize) {
+  run_ranks({{2}, long_timeout, {}}, [](const RankContext& context) {
+    const Promptly promptly;
+    epcclComm_t comm = join(context);
+    if (context.rank == 1) {
+      wait_for_failure(comm);
+      return;
+    }
+    epcclStream_t stream = nullptr;
+    ASSERT_EQ(epcclStreamCreate(&stream), epcclSuccess);
+    Exchange exchange(0, 2, 10);
+    EXPECT_EQ(exchange.start(comm, stream), epcclSuccess);
+    {
+      const Aborter aborter(&comm);
+      EXPECT_EQ(epcclCommFinalize(comm), epcclRemoteError);
+    }
+    EXPECT_EQ(epcclStreamSynchronize(stream), epcclRemoteError);
+    EXPECT_EQ(epcclStreamDestroy(stream), epcclSuccess);
+  });
+}
+
+// A thread drives ranks 0 and 1 of 3. Rank 2 does not call.
+class AbortOfAGroup : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(CollectivesOrMessages, AbortOfAGroup, testing::Bool());
+
+TEST_P(AbortOfAGroup, EndsAllRanksOfTheThread) {
+  run_ranks({{2}, long_timeout, {}}, [messages = GetParam()](const RankContext& context) {
+    const Promptly promptly;
+    if (context.rank == 1) {
+      wait_for_failure(join({2, 3, context.id}));
+      return;
+    }
+    epcclComm_t comms[2] = {};
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    for (int rank = 0; rank < 2; ++rank)
+      EXPECT_EQ(epcclCommInitRank(&comms[rank], 3, context.id, rank), epcclSuccess);
+    ASSERT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(nullptr);
+    Exchange first(0, 3, 10), second(1, 3, 10);
+    int value = 0;
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    if (messages) {
+      for (epcclComm_t comm : comms)
+        EXPECT_EQ(epcclRecv(&value, 1, epcclInt32, 2, comm, nullptr), epcclSuccess);
+    } else {
+      EXPECT_EQ(first.start(comms[0]), epcclSuccess);
+      EXPECT_EQ(second.start(comms[1]), epcclSuccess);
+    }
+    {
+      const Aborter aborter(&comms[1]);
+      EXPECT_EQ(epcclGroupEnd(), epcclRemoteError) << epcclGetLastError(nullptr);
+    }
+    EXPECT_EQ(epcclCommDestroy(comms[0]), epcclSuccess);
+  });
+}
+
+// The other way round: what a split made is a communicator of its own.
+TEST(AbortOf, TheParentLeavesTheChildAlone) {
+  run_ranks({{2, 2}, {{"EPCCL_TIMEOUT", "20"}}, {}}, [](const RankContext& context) {
+    epcclComm_t comm = join(context), child = nullptr;
+    ASSERT_EQ(epcclCommSplit(comm, 0, 0, &child, nullptr), epcclSuccess) << epcclGetLastError(comm);
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+    // Connections between nodes are made now.
+    Exchange exchange(context.rank, 4, 1000);
+    EXPECT_EQ(exchange.start(child), epcclSuccess) << epcclGetLastError(child);
+    EXPECT_EQ(exchange.wrong(), 0U);
+    EXPECT_EQ(epcclCommDestroy(child), epcclSuccess);
+  });
+}
+
+TEST(AbortOf, AHandleTwiceIsAnErrorThatSaysSo) {
+  run_ranks({{1}, {}, {}}, [](const RankContext& context) {
+    epcclComm_t comm = join(context);
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+    EXPECT_EQ(epcclCommAbort(comm), epcclInvalidArgument);
+    EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "was aborted"), nullptr) << epcclGetLastError(nullptr);
+    // A new communicator never gets an old one's handle.
+    epcclUniqueId id;
+    ASSERT_EQ(epcclGetUniqueId(&id), epcclSuccess);
+    epcclComm_t next = join({0, 1, id});
+    EXPECT_NE(next, comm);
+    EXPECT_EQ(epcclCommDestroy(next), epcclSuccess);
+    EXPECT_EQ(Exchange(0, 1, 1).start(next), epcclInvalidArgument);
+    EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "was destroyed"), nullptr)
+        << epcclGetLastError(nullptr);
+  });
+}
+
+}  // namespace
+}  // namespace epccl::tests

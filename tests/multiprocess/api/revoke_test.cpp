@@ -1,0 +1,125 @@
+// epcclCommRevoke: work in flight ends, the communicator stays to be split, shrunk or destroyed.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <thread>
+
+#include "exchange.hpp"
+#include "polling.hpp"
+#include "ranks.hpp"
+
+namespace epccl::tests {
+namespace {
+
+class Revoke : public testing::TestWithParam<std::vector<int>> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, Revoke, testing::Values(std::vector{3}, std::vector{2, 2}));
+
+void expect_works(epcclComm_t comm, int rank, int ranks) {
+  const Place place = place_in(comm);
+  EXPECT_EQ(place.rank, rank);
+  EXPECT_EQ(place.ranks, ranks);
+  Exchange exchange(rank, ranks, 2000);
+  EXPECT_EQ(exchange.start(comm), epcclSuccess) << epcclGetLastError(comm);
+  EXPECT_EQ(exchange.wrong(), 0U);
+}
+
+// The last rank does not come to the collective; the first one's other thread revokes, and everybody hears of it.
+TEST_P(Revoke, EndsWorkInFlightAndLeavesACommunicatorToSplitAndShrink) {
+  run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "600"}}, {}}, [](const RankContext& context) {
+    const Promptly promptly;
+    const Comm comm(context);
+    if (context.rank < context.ranks - 1) {
+      std::thread revoker;
+      if (context.rank == 0)
+        revoker = std::thread([&comm] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(200));
+          EXPECT_EQ(epcclCommRevoke(comm, EPCCL_REVOKE_DEFAULT), epcclSuccess);
+        });
+      EXPECT_EQ(Exchange(context.rank, context.ranks, 10).start(comm), epcclRemoteError);
+      EXPECT_NE(std::strstr(epcclGetLastError(comm), "revoked"), nullptr) << epcclGetLastError(comm);
+      if (revoker.joinable()) revoker.join();
+    }
+    if (context.rank != 0) {
+      EXPECT_EQ(epcclCommRevoke(comm, EPCCL_REVOKE_DEFAULT), epcclSuccess);
+    }
+    EXPECT_EQ(settled(comm), epcclSuccess);
+    EXPECT_EQ(Exchange(context.rank, context.ranks, 10).start(comm), epcclInvalidUsage);
+    EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "revoked"), nullptr) << epcclGetLastError(nullptr);
+    EXPECT_EQ(epcclCommFinalize(comm), epcclInvalidUsage);
+    int ranks = 0;
+    EXPECT_EQ(epcclCommCount(comm, &ranks), epcclSuccess);
+
+    for (int time = 0; time < 2; ++time) {
+      epcclComm_t reversed = nullptr;
+      ASSERT_EQ(epcclCommSplit(comm, 1, -context.rank, &reversed, nullptr), epcclSuccess)
+          << epcclGetLastError(nullptr);
+      expect_works(reversed, context.ranks - 1 - context.rank, context.ranks);
+      EXPECT_EQ(epcclCommDestroy(reversed), epcclSuccess);
+    }
+    if (context.rank == 0) return;
+    int excluded = 0;
+    epcclComm_t rest = nullptr;
+    ASSERT_EQ(epcclCommShrink(comm, &excluded, 1, &rest, nullptr, EPCCL_SHRINK_DEFAULT), epcclSuccess)
+        << epcclGetLastError(nullptr);
+    expect_works(rest, context.rank - 1, context.ranks - 1);
+    EXPECT_EQ(epcclCommDestroy(rest), epcclSuccess);
+  });
+}
+
+// A shrink in the default way does, once survivors have revoked: also without the process that made the id.
+TEST_P(Revoke, AfterAKillLetsTheSurvivorsShrink) {
+  run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "20"}}, {0}}, [](const RankContext& context) {
+    const Comm comm(context);
+    ASSERT_EQ(Exchange(context.rank, context.ranks, 10).start(comm), epcclSuccess);
+    if (context.rank == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      kill(getpid(), SIGKILL);
+    }
+    while (Exchange(context.rank, context.ranks, 10).start(comm) == epcclSuccess) continue;
+    EXPECT_EQ(epcclCommRevoke(comm, EPCCL_REVOKE_DEFAULT), epcclSuccess);
+    int dead = 0;
+    epcclComm_t rest = nullptr;
+    ASSERT_EQ(epcclCommShrink(comm, &dead, 1, &rest, nullptr, EPCCL_SHRINK_DEFAULT), epcclSuccess)
+        << epcclGetLastError(nullptr);
+    expect_works(rest, context.rank - 1, context.ranks - 1);
+    EXPECT_EQ(epcclCommDestroy(rest), epcclSuccess);
+  });
+}
+
+TEST(RevokeNonblocking, IsPolled) {
+  run_ranks({{2}, {{"EPCCL_TIMEOUT", "600"}}, {}}, [](const RankContext& context) {
+    const Promptly promptly;
+    epcclConfig_t config = nonblocking_config();
+    epcclComm_t comm = nullptr;
+    ASSERT_EQ(epcclCommInitRankConfig(&comm, 2, context.id, context.rank, &config), epcclInProgress);
+    ASSERT_EQ(settled(comm), epcclSuccess) << epcclGetLastError(comm);
+    let_the_others_through();
+    epcclStream_t stream = nullptr;
+    ASSERT_EQ(epcclStreamCreate(&stream), epcclSuccess);
+    Exchange exchange(context.rank, 2, 10);
+    if (context.rank == 0) {
+      EXPECT_EQ(exchange.start(comm, stream), epcclSuccess);
+    }
+    EXPECT_EQ(epcclCommRevoke(comm, EPCCL_REVOKE_DEFAULT), epcclInProgress);
+    EXPECT_EQ(settled(comm), epcclSuccess);
+    EXPECT_EQ(epcclStreamSynchronize(stream) == epcclSuccess, context.rank == 1);
+    EXPECT_EQ(epcclStreamDestroy(stream), epcclSuccess);
+    EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
+  });
+}
+
+TEST(RevokeMisuse, IsRefused) {
+  run_ranks({{1}, {}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    EXPECT_EQ(epcclCommRevoke(nullptr, EPCCL_REVOKE_DEFAULT), epcclInvalidArgument);
+    EXPECT_EQ(epcclCommRevoke(comm, 4), epcclInvalidArgument);
+    EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "revokeFlags 4"), nullptr)
+        << epcclGetLastError(nullptr);
+    EXPECT_EQ(Exchange(0, 1, 1).start(comm), epcclSuccess);
+  });
+}
+
+}  // namespace
+}  // namespace epccl::tests
