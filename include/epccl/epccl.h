@@ -11,8 +11,9 @@
  * Events order streams among each other.
  * Buffers belong to the library until the work is complete.
  *
- * Threads: several communicators may be driven by several threads. Calls on one communicator must not overlap, except
- * epcclCommAbort() and epcclCommGetAsyncError(), which any thread may call at any time.
+ * Threads: several communicators may be driven by several threads, and several by one (in groups: see epcclGroupStart). Calls
+ * on one communicator must not overlap, except epcclCommAbort(), epcclCommRevoke() and epcclCommGetAsyncError(), which any
+ * thread may call at any time.
  */
 #ifndef EPCCL_EPCCL_H_
 #define EPCCL_EPCCL_H_

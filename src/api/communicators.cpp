@@ -152,7 +152,8 @@ epcclResult_t epcclCommGetAsyncError(epcclComm_t comm, epcclResult_t* asyncError
   return guarded([&]() -> Status {
     EPCCL_ASSIGN(const HandlePtr handle, find_handle(comm));
     if (asyncError == nullptr) return {epccl::Code::invalid_argument, "asyncError is NULL"};
-    *asyncError = static_cast<epcclResult_t>(handle->async_error().code());
+    // Who is told of a failure asks for its text next.
+    *asyncError = finish(handle->async_error());
     return {};
   });
 }

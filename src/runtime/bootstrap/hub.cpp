@@ -107,11 +107,12 @@ Result<std::unique_ptr<MeetingPoint>> MeetingPoint::open() {
   return point;
 }
 
-void MeetingPoint::serve() {
-  if (served_) return;
+Status MeetingPoint::serve() {
+  if (served_) return {};
+  EPCCL_TRY(hub_->serve());
   served_ = true;
-  hub_->serve();
   add_to_registry(hub_);
+  return {};
 }
 
 MeetingPoint::~MeetingPoint() {
@@ -123,7 +124,7 @@ Result<std::shared_ptr<Hub>> Hub::start() {
   EPCCL_ASSIGN(const net::Endpoint at, chosen_endpoint());
   EPCCL_TRY(hub->open(at));
   hub->session(0);
-  hub->start_thread();
+  EPCCL_TRY(hub->start_thread());
   log::info(log::init, -1, "rendezvous opened at {}", hub->rendezvous_.endpoint.to_string());
   return hub;
 }
@@ -136,18 +137,24 @@ Result<std::shared_ptr<Hub>> Hub::stand() {
   return hub;
 }
 
-void Hub::serve() {
+Status Hub::serve() {
   const std::lock_guard lock(starting_);
-  if (!thread_.joinable()) start_thread();
+  return thread_.joinable() ? Status{} : start_thread();
 }
 
-void Hub::start_thread() {
+Status Hub::start_thread() {
+  epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  stop_event_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll_ || !stop_event_) return system_error(errno, "opening the rendezvous");
+  watch(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), EPOLLIN);
+  watch(epoll_.get(), EPOLL_CTL_ADD, stop_event_.get(), EPOLLIN);
   // The application's signal handlers belong on its own threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this] { run(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return {};
 }
 
 Status Hub::open(const net::Endpoint& at) {
@@ -157,12 +164,7 @@ Status Hub::open(const net::Endpoint& at) {
   auto listener = net::listen_at(rendezvous_.endpoint);
   if (!listener.ok()) return std::move(listener).take_status().with_context("opening the rendezvous");
   listener_ = GuardedFd(std::move(listener).value());
-  epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
-  stop_event_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!epoll_ || !stop_event_) return system_error(errno, "opening the rendezvous");
   owner_ = getpid();
-  watch(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), EPOLLIN);
-  watch(epoll_.get(), EPOLL_CTL_ADD, stop_event_.get(), EPOLLIN);
   return {};
 }
 
@@ -176,8 +178,9 @@ Hub::Session& Hub::session(uint64_t number) {
 }
 
 void Hub::retire() {
+  const std::lock_guard lock(starting_);
   retired_.store(true, std::memory_order_release);
-  eventfd_write(stop_event_.get(), 1);
+  if (stop_event_) eventfd_write(stop_event_.get(), 1);
 }
 
 void Hub::stop() {

@@ -34,7 +34,7 @@ class Hub {
   /// A standing hub, at the address that interfaces give: listens.
   static Result<std::shared_ptr<Hub>> stand();
   /// Starts the thread of a standing hub, once.
-  void serve();
+  Status serve();
   /// A standing hub takes on no more sessions after those it has.
   void retire();
   /// Tells the ranks that are left, then ends the thread. Only in the process that started it.
@@ -55,7 +55,7 @@ class Hub {
   };
 
   Status open(const net::Endpoint& at);
-  void start_thread();
+  Status start_thread();
   void run();
   bool done();
   Session& session(uint64_t number);

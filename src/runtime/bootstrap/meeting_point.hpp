@@ -26,7 +26,7 @@ class MeetingPoint {
   /// For Bootstrap::join(), with a session number that those who are to meet agree on.
   const UniqueId& id() const { return id_; }
   /// Lets in who comes. May be called again.
-  void serve();
+  Status serve();
 
  private:
   UniqueId id_;

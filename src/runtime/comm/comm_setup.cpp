@@ -143,9 +143,12 @@ Result<CommParts> set_up(const Gathering& gathering, const CommOptions& options,
   EPCCL_ASSIGN(RankInfo mine, describe_this_rank(parts.config));
   parts.meeting_point = open_meeting_point(parts.rank);
   if (parts.meeting_point != nullptr) mine.meeting_point = parts.meeting_point->id();
-  EPCCL_ASSIGN(parts.bootstrap,
-               Bootstrap::join(gathering.id, gathering.rank, gathering.ranks,
-                               parts.config.wait.timeout_seconds, {gathering.session, parts.interrupt}));
+  auto joined = Bootstrap::join(gathering.id, gathering.rank, gathering.ranks,
+                                parts.config.wait.timeout_seconds, {gathering.session, parts.interrupt});
+  if (!joined.ok())
+    return gathering.where.empty() ? std::move(joined).take_status()
+                                   : std::move(joined).take_status().with_context(gathering.where);
+  parts.bootstrap = std::move(joined).value();
   Status status = set_up_joined(parts, mine, begin);
   if (status.ok()) return parts;
   // Giving up is told as such: a connection that just closes would count as a death.

@@ -48,12 +48,13 @@ Result<Gathering> Regroup::gather(const std::vector<int>& members) {
         Code::system_error,
         "rank {}: rank {}, the first of the new communicator, could open no address for others to meet at",
         rank_, host);
-  if (host == rank_) own_->serve();
+  if (host == rank_) EPCCL_TRY(own_->serve());
   Gathering gathering;
   gathering.id = id;
   gathering.session = session_number(members, ++gatherings_[members]);
   gathering.rank = static_cast<int>(position - members.begin());
   gathering.ranks = static_cast<int>(members.size());
+  gathering.where = fmt::format("meeting at rank {} of the parent", host);
   return gathering;
 }
 

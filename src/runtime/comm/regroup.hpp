@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/status.hpp"
@@ -35,6 +36,7 @@ struct Gathering {
   UniqueId id;
   uint64_t session = 0;
   int rank = 0, ranks = 1;
+  std::string where = {};  // for messages
 };
 
 /// Any thread.

@@ -49,11 +49,8 @@ void wait_for_failure(epcclComm_t comm) {
   EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
 }
 
-const std::vector<std::pair<std::string, std::string>> long_timeout{{"EPCCL_TIMEOUT", "600"}};
-
 TEST(AbortOf, ABlockedInitEndsIt) {
   run_ranks({{1}, long_timeout, {}}, [](const RankContext& context) {
-    const Promptly promptly;
     epcclComm_t comm = nullptr;
     const Aborter aborter(&comm);
     EXPECT_EQ(epcclCommInitRank(&comm, 2, context.id, 0), epcclRemoteError);
@@ -65,7 +62,6 @@ TEST(AbortOf, ABlockedInitEndsIt) {
 // Ranks 0 and 1 of 3, by one thread; both end when one is aborted.
 TEST(AbortOf, ABlockedGroupOfInitsEndsIt) {
   run_ranks({{1}, long_timeout, {}}, [](const RankContext& context) {
-    const Promptly promptly;
     epcclComm_t comms[2] = {};
     ASSERT_EQ(epcclGroupStart(), epcclSuccess);
     for (int rank = 0; rank < 2; ++rank)
@@ -79,7 +75,6 @@ TEST(AbortOf, ABlockedGroupOfInitsEndsIt) {
 
 TEST(AbortOf, TheParentEndsABlockedSplit) {
   run_ranks({{2}, long_timeout, {}}, [](const RankContext& context) {
-    const Promptly promptly;
     epcclComm_t comm = join(context), child = nullptr;
     if (context.rank == 1) {
       wait_for_failure(comm);
@@ -94,7 +89,6 @@ TEST(AbortOf, TheParentEndsABlockedSplit) {
 // All have said their colours, and one of the new communicator does not come: the wait is for the child, not for the parent.
 TEST(AbortOf, TheParentEndsABlockedShrink) {
   run_ranks({{3}, long_timeout, {}}, [](const RankContext& context) {
-    const Promptly promptly;
     epcclComm_t comm = join(context), rest = nullptr;
     if (context.rank != 1) {
       wait_for_failure(comm);
@@ -109,7 +103,6 @@ TEST(AbortOf, TheParentEndsABlockedShrink) {
 
 TEST(AbortOf, ACommunicatorEndsItsBlockedFinalize) {
   run_ranks({{2}, long_timeout, {}}, [](const RankContext& context) {
-    const Promptly promptly;
     epcclComm_t comm = join(context);
     if (context.rank == 1) {
       wait_for_failure(comm);
@@ -134,7 +127,6 @@ INSTANTIATE_TEST_SUITE_P(CollectivesOrMessages, AbortOfAGroup, testing::Bool());
 
 TEST_P(AbortOfAGroup, EndsAllRanksOfTheThread) {
   run_ranks({{2}, long_timeout, {}}, [messages = GetParam()](const RankContext& context) {
-    const Promptly promptly;
     if (context.rank == 1) {
       wait_for_failure(join({2, 3, context.id}));
       return;

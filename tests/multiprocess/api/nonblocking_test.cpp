@@ -85,8 +85,7 @@ TEST(NonblockingSplit, WithoutColorLeavesNull) {
 
 // Two ranks, and only one comes: everything there is to call on it, then abort.
 TEST(NonblockingInit, ThatIsNotDoneRefusesCallsAndCanBeAborted) {
-  run_ranks({{1}, {{"EPCCL_TIMEOUT", "600"}}, {}}, [](const RankContext& context) {
-    const Promptly promptly;
+  run_ranks({{1}, long_timeout, {}}, [](const RankContext& context) {
     epcclComm_t comm = join({0, 2, context.id}), other = nullptr;
     epcclResult_t state = epcclSuccess;
     EXPECT_EQ(epcclCommGetAsyncError(comm, &state), epcclSuccess);
@@ -146,8 +145,7 @@ TEST(NonblockingGroup, MakesAllRanksOfAThread) {
 
 // Another rank never splits: the parent is in progress until it is aborted.
 TEST(NonblockingSplit, CanBeAbortedThroughTheParentAndTheChild) {
-  run_ranks({{2}, {{"EPCCL_TIMEOUT", "600"}}, {}}, [](const RankContext& context) {
-    const Promptly promptly;
+  run_ranks({{2}, long_timeout, {}}, [](const RankContext& context) {
     epcclComm_t comm = join(context), child = nullptr;
     ASSERT_EQ(settled(comm), epcclSuccess);
     if (context.rank == 1) {

@@ -27,8 +27,7 @@ void expect_works(epcclComm_t comm, int rank, int ranks) {
 
 // The last rank does not come to the collective; the first one's other thread revokes, and everybody hears of it.
 TEST_P(Revoke, EndsWorkInFlightAndLeavesACommunicatorToSplitAndShrink) {
-  run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "600"}}, {}}, [](const RankContext& context) {
-    const Promptly promptly;
+  run_ranks({GetParam(), long_timeout, {}}, [](const RankContext& context) {
     const Comm comm(context);
     if (context.rank < context.ranks - 1) {
       std::thread revoker;
@@ -89,8 +88,7 @@ TEST_P(Revoke, AfterAKillLetsTheSurvivorsShrink) {
 }
 
 TEST(RevokeNonblocking, IsPolled) {
-  run_ranks({{2}, {{"EPCCL_TIMEOUT", "600"}}, {}}, [](const RankContext& context) {
-    const Promptly promptly;
+  run_ranks({{2}, long_timeout, {}}, [](const RankContext& context) {
     epcclConfig_t config = nonblocking_config();
     epcclComm_t comm = nullptr;
     ASSERT_EQ(epcclCommInitRankConfig(&comm, 2, context.id, context.rank, &config), epcclInProgress);

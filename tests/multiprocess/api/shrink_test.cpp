@@ -177,6 +177,8 @@ TEST(ShrinkAgain, WithAnotherListAfterAFailure) {
     EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "missing: 1"), nullptr) << epcclGetLastError(nullptr);
     // Without rank 2 only: the place to meet would be rank 0's.
     EXPECT_EQ(epcclCommShrink(comm, dead + 1, 1, &rest, nullptr, EPCCL_SHRINK_ABORT), epcclRemoteError);
+    EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "meeting at rank 0 of the parent"), nullptr)
+        << epcclGetLastError(nullptr);
     EXPECT_EQ(rest, nullptr);
     ASSERT_EQ(epcclCommShrink(comm, dead, 2, &rest, nullptr, EPCCL_SHRINK_ABORT), epcclSuccess)
         << epcclGetLastError(nullptr);

@@ -32,7 +32,7 @@ void meet(const UniqueId& id, uint64_t session, int ranks) {
 
 TEST(MeetingPoint, TakesSeveralGroupsAtOnceAndAgain) {
   const auto point = open_on_loopback();
-  point->serve();
+  ASSERT_TRUE(point->serve().ok());
   {
     std::vector<std::jthread> groups;
     for (int group = 0; group < 4; ++group)
@@ -45,12 +45,12 @@ TEST(MeetingPoint, LetsThoseWaitWhoComeBeforeItServes) {
   const auto point = open_on_loopback();
   std::jthread group([&] { meet(point->id(), 7, 2); });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  point->serve();
+  ASSERT_TRUE(point->serve().ok());
 }
 
 TEST(MeetingPoint, ThatIsGoneStaysForThoseWhoAreThere) {
   auto point = open_on_loopback();
-  point->serve();
+  ASSERT_TRUE(point->serve().ok());
   const UniqueId id = point->id();
   std::vector<std::unique_ptr<Bootstrap>> lines(2);
   on_ranks(2, [&](int rank) {
