@@ -97,7 +97,7 @@ void init_all_real(const ncclComm_t* comms, int ndev, const int* devlist) {
 
 ncclResult_t GetUniqueId(ncclUniqueId* uniqueId) {
   const ncclResult_t result = from_native(epcclGetUniqueId(reinterpret_cast<epcclUniqueId*>(uniqueId)));
-  if (result == ncclSuccess && cuda_possible()) mark_for_cuda(*uniqueId);
+  if (result == ncclSuccess && cuda_wanted()) mark_for_cuda(*uniqueId);
   return result;
 }
 

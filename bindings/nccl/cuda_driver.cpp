@@ -66,8 +66,12 @@ bool cuda_possible() {
   return driver().has_value();
 }
 
+bool cuda_wanted() {
+  return driver().has_value() && settings::get("EPCCL_DEVICE") == "auto";
+}
+
 bool gpu_present() {
-  if (!driver() || settings::get("EPCCL_DEVICE") == "host") return false;
+  if (!cuda_wanted()) return false;
   int devices = 0;
   return driver()->init(0) == cuda_success && driver()->device_count(&devices) == cuda_success && devices > 0;
 }

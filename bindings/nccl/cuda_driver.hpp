@@ -10,6 +10,9 @@ enum class Memory { ordinary, pinned, device };
 /// loaded. Found out at the first call; starts nothing.
 bool cuda_possible();
 
+/// cuda_possible(), and EPCCL_DEVICE does not forbid it.
+bool cuda_wanted();
+
 /// Whether a GPU can be used here and EPCCL_DEVICE does not forbid it. Initialises the driver.
 bool gpu_present();
 

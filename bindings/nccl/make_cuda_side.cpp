@@ -196,9 +196,10 @@ ncclResult_t make_now(std::vector<Making> all) {
 // The communicators are the program's already, and in progress until this is over.
 ncclResult_t make_in_background(std::vector<Making> all) {
   const auto maker = std::make_shared<Maker>();
+  std::vector<std::pair<ncclComm_t, CudaSidePtr>> sides;
   for (const Making& one : all) {
     one.side->maker = maker;
-    if (one.comm != nullptr) add_cuda_side(one.comm, one.side);
+    if (one.comm != nullptr) sides.emplace_back(one.comm, one.side);
   }
   maker->thread = std::thread([all = std::move(all)]() mutable {
     const Status made = make_all(all);
@@ -208,6 +209,8 @@ ncclResult_t make_in_background(std::vector<Making> all) {
       one.side->ready = true;
     }
   });
+  // Not before there is a thread to wait for: another thread may abort at once.
+  for (auto& [comm, side] : sides) add_cuda_side(comm, std::move(side));
   return ncclInProgress;
 }
 

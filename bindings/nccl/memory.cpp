@@ -33,7 +33,9 @@ ncclResult_t MemAlloc(void** ptr, size_t size) {
 }
 
 ncclResult_t MemFree(void* ptr) {
-  if (!cuda_possible() || memory_of(ptr) == Memory::ordinary) return from_native(epcclMemFree(ptr));
+  const epcclResult_t result = epcclMemFree(ptr);  // which knows its own
+  if (result == epcclSuccess || !cuda_possible() || memory_of(ptr) == Memory::ordinary)
+    return from_native(result);
   return call_real_library("ncclMemFree", &RealNccl::MemFree, [&](auto function) { return function(ptr); });
 }
 
