@@ -3,8 +3,11 @@
 // A transport moves bytes between this rank and the peers it reaches. It knows nothing of collectives. Two faces:
 //   MessageTransport  matched send and receive (shm's ring and ucx)
 //   NodeMemory        (shm/node_memory.hpp) peers' memory as plain addresses, and counters, inside one node
+// and a third that a network may have: Lanes, for messages that one rank sends on behalf of others.
 // Threading: one thread at a time drives a transport; the communicator's execution lock sees to it.
 #pragma once
+
+#include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -44,6 +47,40 @@ inline constexpr int message_key_bits = 47;
 /// Plain counters, for statistics and tests ("a two-stage alltoall sends N-1 messages").
 struct MessageCounters {
   uint64_t messages_sent = 0, bytes_sent = 0, messages_received = 0, bytes_received = 0, connections = 0;
+  // Lanes: writes by this rank as a carrier, and messages that came to it on lanes of others.
+  uint64_t lane_writes = 0, messages_by_lane = 0;
+};
+
+/// Lanes: connections beside those of the pairs, on which a rank (the carrier) sends whole messages that others of its node
+/// (the origins) have framed for one destination. There a message is matched as if its origin had sent it: by origin and
+/// key, whichever way it came. A lane has one direction, and its reader never stops reading it: what may wait there for
+/// receives that are not posted yet is bounded by an allowance that each destination gives each origin.
+class Lanes {
+ public:
+  virtual ~Lanes() = default;
+
+  // For the origin.
+  /// Bytes that a message takes on a lane; no message may take more than `largest_frame`.
+  static constexpr size_t frame_header = 24, largest_frame = 32 << 10;
+  static constexpr size_t framed(size_t bytes) { return frame_header + bytes; }
+  /// Bytes of frames that this rank may still have on lanes to `destination`. What the destination has taken comes back with
+  /// whatever it sends to this rank.
+  virtual uint64_t allowance(int destination) = 0;
+  /// Writes a message in the form in which lanes carry it to `at`, framed(bytes) long; counts against the allowance.
+  virtual void frame(int destination, MessageKey key, const void* data, size_t bytes, std::byte* at) = 0;
+  /// Takes `bytes` of frames back that no lane has carried.
+  virtual void unframe(int destination, uint64_t bytes) = 0;
+
+  // For the carrier.
+  /// Whether the lane is open; begins to open it otherwise. May block at the first call for a destination, for its address.
+  virtual bool open(int destination) = 0;
+  /// Bytes that the lane takes at once with near certainty; 0 when it is not open.
+  virtual size_t room(int destination) = 0;
+  /// Sends pieces, each of whole frames (or the rest of one). Returns the bytes the lane took: all of them or, when it is
+  /// full or broken, fewer. Never blocks.
+  virtual size_t write(int destination, std::span<const iovec> pieces) = 0;
+  /// Ends the lane. What it took arrives; of a frame that it took in part nothing does. open() makes another.
+  virtual void cut(int destination) = 0;
 };
 
 class MessageTransport {
@@ -79,6 +116,9 @@ class MessageTransport {
   virtual void cancel_all() = 0;
 
   virtual const MessageCounters& counters() const = 0;
+
+  /// Null: this transport has none.
+  virtual Lanes* lanes() { return nullptr; }
 };
 
 /// Fetches the address blobs of peers when a transport first needs them: connections grow with the peers used.

@@ -98,14 +98,9 @@ Status point_to_point(bool is_send, const void* source, void* destination, size_
   EPCCL_ASSIGN(const uint64_t bytes, checked_bytes("count", count, element, 1));
   EPCCL_TRY(check_buffer(is_send ? "sendbuff" : "recvbuff", is_send ? source : destination, bytes));
   EPCCL_TRY(check_rank("peer", peer, communicator->ranks()));
-  runtime::P2pOperation operation{is_send,
-                                  source,
-                                  destination,
-                                  bytes,
-                                  peer,
-                                  fmt::format("{} of {} {} {} rank {}", is_send ? "send" : "recv", count,
-                                              datatype_name(datatype), is_send ? "to" : "from", peer)};
-  return submit({std::move(communicator), queue, std::move(operation)});
+  const runtime::P2pOperation operation{
+      is_send, source, destination, bytes, peer, count, datatype_name(datatype)};
+  return submit({std::move(communicator), queue, operation});
 }
 
 }  // namespace

@@ -71,6 +71,10 @@ const std::vector<Entry>& table() {
       {"EPCCL_EAGER_LIMIT", "8K", "bytes", "Blocks up to this size go through staging memory inside a node."},
       {"EPCCL_CARRIERS", "0", "integer",
        "Ranks of a node that carry the traffic of one node pair in `two_stage`. 0: the cost model decides."},
+      {"EPCCL_GROUP_AGGREGATE", "auto", "0|1|auto",
+       "Whether small sends of a group to many ranks of other nodes are carried by neighbours, so that a "
+       "node's messages for one rank cross the network as one (tcp only). `auto`: where the cost model says "
+       "that it pays, and as long as it does. `1`: whenever it can be done."},
       {"EPCCL_EP_STRATEGY", "auto", "auto|flat|gather|dedup",
        "How dispatch and combine cross the network where the group's configuration does not say: one copy of "
        "a token for "

@@ -37,5 +37,20 @@ TEST(Choose, ObeysTheUser) {
   EXPECT_EQ(choice.carriers, 2);
 }
 
+// 8 ranks on each of 4 nodes.
+TEST(CarryingPays, ForAnAlltoallOfSmallMessages) {
+  for (const uint64_t bytes : {0, 64, 1024, 16 << 10})
+    EXPECT_TRUE(carrying_pays({24, 24 * bytes, 3}, four_gigabit())) << bytes << " bytes a message";
+}
+
+TEST(CarryingPays, NotWhereThereIsOneMessageForEachNode) {
+  EXPECT_FALSE(carrying_pays({1, 64, 1}, four_gigabit()));
+  EXPECT_FALSE(carrying_pays({3, 3 * 64, 3}, four_gigabit()));
+}
+
+TEST(CarryingPays, NotWhereCopyingCostsMoreThanMessages) {
+  EXPECT_FALSE(carrying_pays({24, 24 << 20, 3}, four_gigabit()));
+}
+
 }  // namespace
 }  // namespace epccl::algorithms

@@ -25,7 +25,8 @@ NodeSegment::NodeSegment(const SegmentSpec& spec) : spec_(spec) {
   counters_offset_ = to_page(sizeof(SegmentHeader) + ranks * sizeof(RankControl));
   rings_offset_ =
       counters_offset_ + to_page(static_cast<uint64_t>(node_counters * counter_stride_) * sizeof(uint64_t));
-  scratch_offset_ = rings_offset_ + to_page(spec.ring_bytes);
+  parcels_offset_ = rings_offset_ + to_page(spec.ring_bytes);
+  scratch_offset_ = parcels_offset_ + to_page(spec.parcel_bytes);
   bytes_ = scratch_offset_ + ranks * call_halves * spec_.scratch_bytes;
 }
 
@@ -38,6 +39,7 @@ NodeSegment::NodeSegment(NodeSegment&& other) noexcept
       bytes_(other.bytes_),
       counters_offset_(other.counters_offset_),
       rings_offset_(other.rings_offset_),
+      parcels_offset_(other.parcels_offset_),
       scratch_offset_(other.scratch_offset_) {}
 
 NodeSegment::~NodeSegment() {

@@ -1,7 +1,7 @@
 // The one memory segment that all ranks of a node share: a memfd made by the first of them and mapped by the others
 // through /proc/<pid>/fd. It has no name in the file system, and its untouched pages cost nothing.
 //
-//   header | control of rank 0, 1, ... | counters | message rings | scratch of rank 0 half 0, half 1, rank 1 ...
+//   header | control of rank 0, 1, ... | counters | message rings | parcels | scratch of rank 0 half 0, half 1, rank 1 ...
 //
 // A counter of all ranks lies in one run of memory ([counter][rank]): who waits for everybody reads few cache lines.
 #pragma once
@@ -70,6 +70,7 @@ struct SegmentSpec {
   int local_size = 1;
   uint64_t scratch_bytes = 0;  // a rank and half
   uint64_t ring_bytes = 0;     // all message rings
+  uint64_t parcel_bytes = 0;   // the board of parcels (parcel_board.hpp)
 };
 
 /// Sent to the other ranks of the node.
@@ -101,6 +102,7 @@ class NodeSegment {
     return reinterpret_cast<std::atomic<uint64_t>*>(base_ + counters_offset_)[slot * counter_stride_ + local];
   }
   std::byte* rings() const { return base_ + rings_offset_; }
+  std::byte* parcels() const { return base_ + parcels_offset_; }
   std::byte* scratch(int local, int half) const {
     return base_ + scratch_offset_ + static_cast<uint64_t>(local * call_halves + half) * spec_.scratch_bytes;
   }
@@ -113,7 +115,7 @@ class NodeSegment {
   UniqueFd fd_;
   std::byte* base_ = nullptr;
   int counter_stride_ = 0;  // entries
-  uint64_t bytes_ = 0, counters_offset_ = 0, rings_offset_ = 0, scratch_offset_ = 0;
+  uint64_t bytes_ = 0, counters_offset_ = 0, rings_offset_ = 0, parcels_offset_ = 0, scratch_offset_ = 0;
 };
 
 }  // namespace epccl::transports

@@ -61,10 +61,10 @@ void MessageStream::change_low_water(size_t bytes) {
 void MessageStream::send(MessageKey key, const void* data, size_t bytes, Completion& completion) {
   completion.state = Completion::State::pending;
   completion.bytes = 0;
-  if (!failure_.ok()) return fail(completion, describe(true, bytes));
+  if (!failure_.ok() || departed()) return fail(completion, describe(true, bytes));
   ++counters_.messages_sent;
   counters_.bytes_sent += bytes;
-  outgoing_.push_back({{key, bytes}, static_cast<const std::byte*>(data), 0, &completion});
+  outgoing_.push_back({{key, bytes, carried_.taken}, static_cast<const std::byte*>(data), 0, &completion});
   if (attached() && may_write_ && outgoing_.size() == 1) write_some();
 }
 
@@ -126,11 +126,7 @@ void MessageStream::recv(MessageKey key, void* data, size_t bytes, Completion& c
   const auto early =
       std::find_if(early_.begin(), early_.end(), [key](const Early& message) { return message.key == key; });
   if (early != early_.end()) {
-    if (fits(posted, early->bytes)) {
-      if (early->bytes > 0) std::memcpy(data, early->data.get(), early->bytes);
-      deliver(posted, early->bytes);
-    }
-    early_bytes_ -= early->bytes;
+    take_kept(posted, *early);
     early_.erase(early);
   } else if (!failure_.ok()) {
     fail(completion, describe(false, bytes));
@@ -139,6 +135,38 @@ void MessageStream::recv(MessageKey key, void* data, size_t bytes, Completion& c
   } else {
     posted_.push_back(posted);
   }
+}
+
+void MessageStream::take_kept(const Posted& posted, const Early& message) {
+  if (fits(posted, message.bytes)) {
+    if (message.bytes > 0) std::memcpy(posted.data, message.data.get(), message.bytes);
+    deliver(posted, message.bytes);
+  }
+  if (message.carried)
+    carried_.taken += Lanes::framed(message.bytes);
+  else
+    early_bytes_ -= message.bytes;
+}
+
+void MessageStream::arrive(MessageKey key, std::span<const std::byte> data, uint64_t taken) {
+  carried_.arrived += Lanes::framed(data.size());
+  carried_.acknowledged = std::max(carried_.acknowledged, std::min(taken, carried_.sent));
+  const auto posted =
+      std::find_if(posted_.begin(), posted_.end(), [key](const Posted& other) { return other.key == key; });
+  if (posted == posted_.end()) {
+    Early message{key, data.size(), std::make_unique_for_overwrite<std::byte[]>(data.size()), true};
+    std::ranges::copy(data, message.data.get());
+    early_.push_back(std::move(message));
+  } else {
+    if (fits(*posted, data.size())) {
+      std::ranges::copy(data, posted->data);
+      deliver(*posted, data.size());
+    }
+    posted_.erase(posted);
+    carried_.taken += Lanes::framed(data.size());
+  }
+  ++counters_.messages_by_lane;
+  if (departed() && carried_.arrived >= carried_.announced) fail(departure_);
 }
 
 /// The receive for the message that is just arriving: what is here moves over, the rest goes straight to its place.
@@ -170,7 +198,7 @@ bool MessageStream::read_some() {
       break;
     }
     if (got <= 0) {
-      fail(got == 0 ? Status(Code::remote_error, "it closed the connection")
+      lost(got == 0 ? Status(Code::remote_error, "it closed the connection")
                     : system_error(errno, "connection lost"));
       return true;
     }
@@ -217,6 +245,11 @@ void MessageStream::consume(const std::byte* data, size_t bytes) {
 void MessageStream::begin_message() {
   header_filled_ = 0;
   incoming_ = {};
+  carried_.acknowledged = std::max(carried_.acknowledged, std::min(header_.taken, carried_.sent));
+  if (header_.key == farewell) {
+    carried_.announced = header_.bytes;
+    return;
+  }
   incoming_.active = true;
   incoming_.header = header_;
   const size_t bytes = header_.bytes;
@@ -240,7 +273,7 @@ void MessageStream::begin_message() {
 void MessageStream::end_message() {
   incoming_.active = false;
   if (incoming_.early != nullptr) {
-    early_.push_back({incoming_.header.key, incoming_.header.bytes, std::move(incoming_.early)});
+    early_.push_back({incoming_.header.key, incoming_.header.bytes, std::move(incoming_.early), false});
   } else if (incoming_.completion != nullptr) {
     deliver({incoming_.header.key, nullptr, 0, incoming_.completion}, incoming_.header.bytes);
     incoming_.completion = nullptr;
@@ -266,12 +299,21 @@ bool MessageStream::fits(const Posted& posted, size_t bytes) const {
 
 Status MessageStream::describe(bool sending, size_t bytes) const {
   return error(Code::remote_error, "{} {} bytes {} rank {}: {}", sending ? "sending" : "receiving", bytes,
-               sending ? "to" : "from", peer_, failure_.message());
+               sending ? "to" : "from", peer_, (failure_.ok() ? departure_ : failure_).message());
 }
 
 void MessageStream::fail(Completion& completion, Status status) {
   completion.status = std::move(status);
   completion.state = Completion::State::failed;
+}
+
+/// The connection is at its end, but the peer's messages need not be.
+void MessageStream::lost(Status why) {
+  if (carried_.arrived >= carried_.announced || incoming_.active) return fail(std::move(why));
+  departure_ = std::move(why);
+  socket_.reset();
+  for (const Outgoing& message : outgoing_) fail(*message.completion, describe(true, message.header.bytes));
+  outgoing_.clear();
 }
 
 void MessageStream::fail(Status why) {
@@ -289,6 +331,10 @@ void MessageStream::fail(Status why) {
 
 void MessageStream::close() {
   if (!attached()) return;
+  if (carried_.sent > 0 && outgoing_.empty()) {
+    const Header last{farewell, carried_.sent, carried_.taken};
+    (void)!::send(socket_.get(), &last, sizeof last, MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
   ::shutdown(socket_.get(), SHUT_WR);
   // Closing on unread data would reset the connection, and take what the peer has not read yet with it.
   while (::recv(socket_.get(), staging_.data(), staging_.size(), MSG_DONTWAIT) > 0) {

@@ -1,6 +1,10 @@
 // Messages between this rank and one peer over one stream socket.
 //
-//   send(key, data)   [key|length|data][key|length|data] ...   -->  recv(key, data), or kept until it is posted
+//   send(key, data)   [key|length|taken|data][...] ...   -->  recv(key, data), or kept until it is posted
+//
+// `taken` says how much of what the other rank had carried to this one (lane.hpp) has found its receive here. Carried messages
+// join this stream's where they are matched with receives. A rank that leaves says how much it has had carried: what is still
+// on lanes then comes after the end of its connection.
 //
 // A message leaves straight from the sender's memory and, when its receive is posted, arrives straight in the receiver's:
 // one system call moves many small messages, and a large one without a copy of ours.
@@ -19,6 +23,13 @@
 
 namespace epccl::transports::tcp {
 
+/// What two ranks have had carried by others, in bytes of frames since the beginning.
+struct Carried {
+  uint64_t sent = 0, acknowledged = 0;  // by this rank; of that, taken there
+  uint64_t arrived = 0, taken = 0;      // by the peer; of that, matched with receives here
+  uint64_t announced = 0;               // by the peer, in all: known when it leaves
+};
+
 class MessageStream {
  public:
   /// `staging` is shared by a transport's streams: nothing stays in it between calls.
@@ -32,6 +43,10 @@ class MessageStream {
 
   void send(MessageKey key, const void* data, size_t bytes, Completion& completion);
   void recv(MessageKey key, void* data, size_t bytes, Completion& completion);
+
+  /// A whole message of the peer that came on a lane, and what the peer says it has taken.
+  void arrive(MessageKey key, std::span<const std::byte> data, uint64_t taken);
+  Carried& carried() { return carried_; }
 
   /// The socket became readable, writable, or was closed by the peer.
   void readable() { may_read_ = true; }
@@ -57,8 +72,10 @@ class MessageStream {
 
  private:
   struct Header {
-    uint64_t key = 0, bytes = 0;
+    uint64_t key = 0, bytes = 0, taken = 0;
   };
+  // In place of a key: the peer leaves, and has had `bytes` carried.
+  static constexpr uint64_t farewell = ~uint64_t{0};
   struct Outgoing {
     Header header;
     const std::byte* data = nullptr;
@@ -75,6 +92,7 @@ class MessageStream {
     MessageKey key = 0;
     size_t bytes = 0;
     std::unique_ptr<std::byte[]> data;
+    bool carried = false;
   };
   /// The message whose header has been read.
   struct Incoming {
@@ -102,6 +120,9 @@ class MessageStream {
   void deliver(const Posted& posted, size_t bytes);
   bool fits(const Posted& posted, size_t bytes) const;
   void take_early(const Posted& posted);
+  void take_kept(const Posted& posted, const Early& message);
+  void lost(Status why);
+  bool departed() const { return !departure_.ok(); }
   Status describe(bool sending, size_t bytes) const;
   static void fail(Completion& completion, Status status);
 
@@ -112,7 +133,7 @@ class MessageStream {
   const std::span<std::byte> staging_;
   MessageCounters& counters_;
   UniqueFd socket_;
-  Status failure_;
+  Status failure_, departure_;  // departure: the peer has left, and some of its messages are still on lanes
   size_t low_water_ = 1;
   bool may_read_ = false, may_write_ = false, hung_up_ = false;
 
@@ -123,7 +144,8 @@ class MessageStream {
   Incoming incoming_;
   std::vector<Posted> posted_;
   std::deque<Early> early_;
-  size_t early_bytes_ = 0;
+  size_t early_bytes_ = 0;  // of those that came on this stream
+  Carried carried_;
 };
 
 }  // namespace epccl::transports::tcp

@@ -6,7 +6,7 @@
 //
 // Each pair of ranks shares one connection. When both dial at once, the one that the lower rank dialled stays: the lower
 // rank declines the other, the higher takes it and drops its own. So a lower rank may send data right behind its Hello,
-// while a higher one waits for the verdict.
+// while a higher one waits for the verdict. A lane is a connection of its own, and always waits.
 #pragma once
 
 #include <array>
@@ -43,10 +43,11 @@ struct Address {
 };
 
 struct Hello {
-  static constexpr std::array<char, 8> expected_magic{'E', 'P', 'C', 'C', 'L', 'T', 'C', '1'};
+  static constexpr std::array<char, 8> expected_magic{'E', 'P', 'C', 'C', 'L', 'T', 'C', '2'};
   std::array<char, 8> magic = expected_magic;
   Cookie cookie{};
   int32_t from = -1, to = -1;
+  int32_t lane = 0;  // 1: a lane (lane.hpp), not the pair's connection
 };
 
 enum class Verdict : char { welcome = 'y', declined = 'n' };

@@ -12,9 +12,11 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "transports/tcp/event_tag.hpp"
 
 namespace epccl::transports {
 
+using tcp::Class;
 using tcp::Hello;
 using tcp::Verdict;
 
@@ -26,19 +28,6 @@ constexpr size_t staging_bytes = 64 << 10;
 // Connections that have not said who they are.
 constexpr size_t most_strangers = 128;
 constexpr double patience_with_strangers = 5;
-
-// What an epoll event is about: a class and a number.
-enum class Class : uint64_t { listener, peer, stranger };
-constexpr int number_bits = 56;
-uint64_t tag(Class kind, uint64_t number) {
-  return static_cast<uint64_t>(kind) << number_bits | number;
-}
-Class class_of(uint64_t what) {
-  return static_cast<Class>(what >> number_bits);
-}
-uint64_t number_of(uint64_t what) {
-  return what & ((uint64_t{1} << number_bits) - 1);
-}
 
 }  // namespace
 
@@ -63,7 +52,7 @@ Status TcpTransport::open(const net::Endpoint& at) {
     return system_error(errno, "making a random cookie");
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) return system_error(errno, "creating an epoll descriptor");
-  return watch(listener_.get(), tag(Class::listener, 0));
+  return watch(listener_.get(), tcp::tag(Class::listener, 0));
 }
 
 TcpTransport::~TcpTransport() {
@@ -163,7 +152,7 @@ Status TcpTransport::dial(Peer& peer) {
   EPCCL_ASSIGN(peer.address, tcp::Address::decode(*blob));
   EPCCL_ASSIGN(peer.dialled, net::start_connect(peer.address.endpoint));
   peer.state = State::connecting;
-  return watch(peer.dialled.get(), tag(Class::peer, static_cast<uint64_t>(peer.rank)));
+  return watch(peer.dialled.get(), tcp::tag(Class::peer, static_cast<uint64_t>(peer.rank)));
 }
 
 void TcpTransport::set_stream_options(int fd) const {
@@ -233,7 +222,7 @@ void TcpTransport::accept_strangers() {
     }
     set_stream_options(socket.get());
     const uint64_t number = next_stranger_++;
-    if (!watch(socket.get(), tag(Class::stranger, number)).ok()) continue;
+    if (!watch(socket.get(), tcp::tag(Class::stranger, number)).ok()) continue;
     strangers_.push_back({std::move(socket), {}, 0, number, now_seconds()});
     on_stranger(number);
   }
@@ -260,6 +249,7 @@ bool TcpTransport::admit(Stranger& stranger) {
   const bool known = hello.magic == Hello::expected_magic && hello.cookie == address_.cookie &&
                      hello.to == rank_ && hello.from >= 0 && hello.from < ranks_ && hello.from != rank_;
   if (!known || !cancelled_.ok()) return false;
+  if (hello.lane != 0) return admit_lane(stranger);
   Peer& peer = peer_at(hello.from);
   if (!peer.stream.failure().ok()) return false;
   if (peer.rank > rank_) {
@@ -270,7 +260,7 @@ bool TcpTransport::admit(Stranger& stranger) {
   } else if (peer.state == State::open) {
     return false;
   }
-  const uint64_t what = tag(Class::peer, static_cast<uint64_t>(peer.rank));
+  const uint64_t what = tcp::tag(Class::peer, static_cast<uint64_t>(peer.rank));
   epoll_event event{EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {.u64 = what}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, stranger.socket.get(), &event) != 0) return false;
   open_stream(peer, std::move(stranger.socket));
@@ -281,7 +271,7 @@ bool TcpTransport::admit(Stranger& stranger) {
 
 Status TcpTransport::watch(int fd, uint64_t what) {
   epoll_event event{EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {.u64 = what}};
-  if (class_of(what) == Class::listener) event.events = EPOLLIN;
+  if (tcp::class_of(what) == Class::listener) event.events = EPOLLIN;
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
     return system_error(errno, "watching a socket");
   return {};
@@ -298,13 +288,19 @@ bool TcpTransport::poll_events() {
 }
 
 void TcpTransport::handle(uint64_t what, uint32_t events) {
-  switch (class_of(what)) {
+  switch (tcp::class_of(what)) {
     case Class::listener:
       return accept_strangers();
     case Class::stranger:
-      return on_stranger(number_of(what));
+      return on_stranger(tcp::number_of(what));
+    case Class::out_lane:
+      if (const auto lane = out_lanes_.find(static_cast<int>(tcp::number_of(what))); lane != out_lanes_.end())
+        lane->second.on_events(events);
+      return;
+    case Class::in_lane:
+      return on_in_lane(tcp::number_of(what), events);
     case Class::peer:
-      if (const auto peer = peers_.find(static_cast<int>(number_of(what))); peer != peers_.end())
+      if (const auto peer = peers_.find(static_cast<int>(tcp::number_of(what))); peer != peers_.end())
         on_peer(peer->second, events);
   }
 }
@@ -356,6 +352,8 @@ void TcpTransport::cancel_all() {
   }
   busy_.clear();
   strangers_.clear();
+  out_lanes_.clear();
+  in_lanes_.clear();
 }
 
 }  // namespace epccl::transports

@@ -1,8 +1,8 @@
 // Messages between nodes over plain TCP sockets: one connection a pair of ranks, made when first needed.
 //
 // For clusters without RDMA. Sockets never block; one epoll descriptor stands for all of them, so a rank that has nothing
-// to do can sleep on it. Layers, lowest first: tcp_handshake.hpp (who may connect), message_stream.hpp (messages on one
-// socket), this (which sockets there are).
+// to do can sleep on it. Layers, lowest first: tcp_handshake.hpp (who may connect), message_stream.hpp and lane.hpp (messages
+// on one socket), this (which sockets there are).
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 
 #include "base/net.hpp"
 #include "base/unique_fd.hpp"
+#include "transports/tcp/lane.hpp"
 #include "transports/tcp/message_stream.hpp"
 #include "transports/tcp/tcp_handshake.hpp"
 #include "transports/transport.hpp"
@@ -24,9 +25,11 @@ struct TcpOptions {
   /// worth of unsent data: more would only let it crowd out the other connections of the link. While arm() is asked to wake
   /// rarely it holds more.
   double link_rate = 0;
+  /// Nodes of the ranks. Empty: this rank neither has lanes nor lets others in.
+  std::vector<int> node_of;
 };
 
-class TcpTransport final : public MessageTransport {
+class TcpTransport final : public MessageTransport, private Lanes {
  public:
   /// Listens at `at`; a port of 0 lets the system choose, which is what one wants. `lookup` is called once per peer, at the
   /// first send to it, and may block. Errors: invalid_argument (rank), system_error (cannot listen there).
@@ -54,6 +57,7 @@ class TcpTransport final : public MessageTransport {
   /// Final: connections are cut, and every later send and receive fails at once.
   void cancel_all() override;
   const MessageCounters& counters() const override { return counters_; }
+  Lanes* lanes() override { return options_.node_of.empty() ? nullptr : this; }
 
  private:
   enum class State : uint8_t {
@@ -105,6 +109,19 @@ class TcpTransport final : public MessageTransport {
   void log_failure(const Peer& peer, size_t pending) const;
   Status outcome(Peer& peer, const Completion& completion);
 
+  // Lanes (tcp_lanes.cpp)
+  uint64_t allowance(int destination) override;
+  void frame(int destination, MessageKey key, const void* data, size_t bytes, std::byte* at) override;
+  void unframe(int destination, uint64_t bytes) override;
+  bool open(int destination) override;
+  size_t room(int destination) override;
+  size_t write(int destination, std::span<const iovec> pieces) override;
+  void cut(int destination) override;
+  Status dial_lane(int destination, tcp::OutLane& lane);
+  bool admit_lane(Stranger& stranger);
+  void on_in_lane(uint64_t number, uint32_t events);
+  bool deliver(int carrier, const tcp::FrameHeader& header, std::span<const std::byte> data);
+
   const int rank_, ranks_;
   const AddressLookup lookup_;
   const TcpOptions options_;
@@ -116,6 +133,8 @@ class TcpTransport final : public MessageTransport {
   bool arms_rarely_ = false;             // some streams may have a low-water mark, and send buffers are large
   std::list<Stranger> strangers_;
   uint64_t next_stranger_ = 0;
+  std::unordered_map<int, tcp::OutLane> out_lanes_;     // by destination
+  std::unordered_map<uint64_t, tcp::InLane> in_lanes_;  // by the number their strangers had
   Status cancelled_;
   MessageCounters counters_;
 };

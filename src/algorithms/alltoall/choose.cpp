@@ -45,6 +45,15 @@ double predict(Algorithm algorithm, int carriers, const topology::Cluster& clust
   return std::max(wire, cores) + not_overlapped * std::min(wire, cores) + latency;
 }
 
+bool carrying_pays(const GroupSends& sends, const CostParameters& cost) {
+  const auto messages = static_cast<double>(sends.messages);
+  const double direct = messages * cost.message_overhead;
+  // Once into the parcel, once out of what the lane brought.
+  const double carried = sends.nodes * cost.message_overhead + messages * cost.parcel_overhead +
+                         2 * static_cast<double>(sends.bytes) / cost.copy_rate + 2 * cost.signal_latency;
+  return carried < margin * direct;
+}
+
 Choice choose(const topology::Cluster& cluster, const Workload& workload, const CostParameters& cost,
               const Parameters& parameters, const Algorithm* forced, int forced_carriers) {
   Choice choice;

@@ -13,6 +13,7 @@ struct CostParameters {
   double copy_rate = 6e9;           // of one core, between processes
   double signal_latency = 2e-6;     // until a rank of the node sees another's post, a context switch included
   double cores_per_node = 1;        // cores a node's ranks have
+  double parcel_overhead = 1e-6;  // CPU time of handing one message to a carrier and of taking it off a lane
 };
 
 /// What is moved, on average: enough to choose by, and known to every rank.
@@ -27,6 +28,16 @@ struct Choice {
   double seconds = 0;  // predicted
   double flat_seconds = 0, two_stage_seconds = 0;
 };
+
+/// What one rank has to send in a group of sends and receives, as far as it is small and for ranks of other nodes.
+struct GroupSends {
+  uint64_t messages = 0, bytes = 0;
+  int nodes = 0;  // they go to
+};
+
+/// Whether a rank's messages are better carried by its node (runtime/comm/carrying.hpp) than sent one by one, provided that
+/// others have as many: then each rank writes once to each node.
+bool carrying_pays(const GroupSends& sends, const CostParameters& cost);
 
 /// Predicted time of one algorithm with `carriers` (0 = all).
 double predict(Algorithm algorithm, int carriers, const topology::Cluster& cluster, const Workload& workload,

@@ -21,6 +21,13 @@ Result<NetworkKind> parse_network(const std::string& text) {
   return error(Code::invalid_argument, "network \"{}\" is unknown: auto, tcp, ucx or none", text);
 }
 
+Result<Aggregate> parse_aggregate(const std::string& text) {
+  if (text == "auto") return Aggregate::automatic;
+  if (text == "0") return Aggregate::never;
+  if (text == "1") return Aggregate::always;
+  return error(Code::invalid_argument, "EPCCL_GROUP_AGGREGATE=\"{}\" is unknown: auto, 0 or 1", text);
+}
+
 Result<std::optional<double>> microseconds(const char* name) {
   const std::string text = settings::get(name);
   if (text.empty() || text == "auto") return std::optional<double>{};
@@ -68,6 +75,7 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
     EPCCL_ASSIGN(const double bits_per_second, settings::get_rate("EPCCL_LINK_RATE"));
     config.link_rate = bits_per_second / 8;
   }
+  EPCCL_ASSIGN(config.aggregate, parse_aggregate(settings::get("EPCCL_GROUP_AGGREGATE")));
   EPCCL_ASSIGN(config.network, parse_network(options.network.value_or(settings::get("EPCCL_NET"))));
   EPCCL_ASSIGN(const auto spin, microseconds("EPCCL_SPIN"));
   EPCCL_ASSIGN(const auto yield, microseconds("EPCCL_YIELD"));

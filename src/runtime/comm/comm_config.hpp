@@ -7,6 +7,7 @@
 
 #include "algorithms/alltoall/choose.hpp"
 #include "base/status.hpp"
+#include "runtime/comm/carrying.hpp"
 #include "runtime/executor/waiter.hpp"
 
 namespace epccl::runtime {
@@ -32,6 +33,7 @@ struct CommConfig {
   double link_rate = 0;      // bytes/s, 0: not set
   WaitPolicy wait;
   bool spin_is_set = false;
+  Aggregate aggregate = Aggregate::automatic;
   NetworkKind network = NetworkKind::automatic;
   uint64_t streaming_bytes = 0;
   std::string name;

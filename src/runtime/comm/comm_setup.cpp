@@ -39,6 +39,8 @@ Status open_node_memory(CommParts& parts) {
   spec.scratch_bytes =
       std::max(parts.config.parameters.scratch_bytes, algorithms::counts_scratch_bytes(parts.cluster));
   spec.ring_bytes = transports::message_rings_bytes(spec.local_size);
+  if (parts.cluster.nodes() > 1 && spec.local_size > 1)
+    spec.parcel_bytes = transports::ParcelBoard::bytes(spec.local_size, parts.cluster.nodes());
   SegmentOffer offer;
   std::optional<transports::NodeSegment> segment;
   Status status;

@@ -7,6 +7,21 @@
 #include "runtime/bootstrap/allgather.hpp"
 
 namespace epccl::runtime {
+namespace {
+
+CarryPolicy carry_policy(const CommParts& parts) {
+  CarryPolicy policy;
+  policy.aggregate = parts.config.aggregate;
+  policy.cost = parts.cost;
+  if (parts.config.wait.share_cores) {
+    // Neighbours have to get a core first.
+    policy.gather_seconds = 1e-3;
+    policy.patience_seconds = 4e-3;
+  }
+  return policy;
+}
+
+}  // namespace
 
 Communicator::Communicator(CommParts parts)
     : parts_(std::move(parts)),
@@ -16,13 +31,22 @@ Communicator::Communicator(CommParts parts)
       shm_messages_(*parts_.node, parts_.direct),
       alltoall_(parts_.cluster, parts_.rank, parts_.config, parts_.cost, executor_),
       collectives_(parts_.cluster, parts_.rank, parts_.config, parts_.cost, executor_),
-      p2p_(parts_.cluster, parts_.rank, shm_messages_, parts_.network.get()),
+      carrying_(parts_.cluster, parts_.rank, *parts_.node, parts_.network.get(), carry_policy(parts_)),
+      p2p_(parts_.cluster, parts_.rank, shm_messages_, parts_.network.get(), carrying_),
       waiter_(*parts_.node, parts_.network.get(), monitor_, parts_.config.wait),
       regroup_(parts_.rank, parts_.meeting_point.get(), parts_.meeting_points) {}
 
 Communicator::~Communicator() {
   if (parts_.network != nullptr) {
     const transports::MessageCounters& counters = parts_.network->counters();
+    const Carrying::Counters& carried = carrying_.counters();
+    if (carrying_.possible())
+      log::info(
+          log::net, rank(),
+          "comm {}: {} messages carried ({} parcels withdrawn, {} given back), {} parcels written in {} "
+          "pieces, {} lanes cut, {} messages came by lane",
+          parts_.config.name, carried.carried, carried.withdrawn, carried.returned, carried.parcels,
+          counters.lane_writes, carried.cuts, counters.messages_by_lane);
     log::info(log::net, rank(),
               "comm {}: {} connections, {} messages ({} bytes) sent, {} ({} bytes) received",
               parts_.config.name, counters.connections, counters.messages_sent, counters.bytes_sent,

@@ -13,6 +13,7 @@
 #include "runtime/bootstrap/bootstrap.hpp"
 #include "runtime/bootstrap/meeting_point.hpp"
 #include "runtime/comm/alltoall.hpp"
+#include "runtime/comm/carrying.hpp"
 #include "runtime/comm/collectives.hpp"
 #include "runtime/comm/comm_config.hpp"
 #include "runtime/comm/p2p.hpp"
@@ -131,6 +132,7 @@ class Communicator {
   transports::ShmMessages shm_messages_;
   AlltoallRunner alltoall_;
   CollectiveRunner collectives_;
+  Carrying carrying_;
   P2p p2p_;
   Waiter waiter_;
   Regroup regroup_;

@@ -19,8 +19,11 @@ namespace {
 Result<Network> open_tcp(Bootstrap& bootstrap, const topology::Cluster& cluster, int rank, double link_rate) {
   EPCCL_ASSIGN(const net::Endpoint here, net::local_address(settings::get("EPCCL_SOCKET_IFNAME")));
   const auto lookup = [&bootstrap](int peer) { return bootstrap.lookup(peer, "tcp"); };
-  EPCCL_ASSIGN(auto tcp, transports::TcpTransport::create(rank, cluster.ranks(), here, lookup,
-                                                          {.link_rate = link_rate}));
+  transports::TcpOptions options;
+  options.link_rate = link_rate;
+  for (int other = 0; other < cluster.ranks(); ++other) options.node_of.push_back(cluster.node_of(other));
+  EPCCL_ASSIGN(auto tcp,
+               transports::TcpTransport::create(rank, cluster.ranks(), here, lookup, std::move(options)));
   EPCCL_TRY(bootstrap.publish("tcp", tcp->address()));
   return Network(std::move(tcp));
 }

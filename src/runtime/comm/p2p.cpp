@@ -1,6 +1,10 @@
 #include "runtime/comm/p2p.hpp"
 
+#include <sched.h>
+
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace epccl::runtime {
 namespace {
@@ -10,79 +14,116 @@ constexpr transports::MessageKey p2p_key = transports::MessageKey{1} << (transpo
 
 }  // namespace
 
+std::string P2pOperation::text() const {
+  return fmt::format("{} of {} {} {} rank {}", is_send ? "send" : "recv", count, datatype,
+                     is_send ? "to" : "from", peer);
+}
+
 P2p::P2p(const topology::Cluster& cluster, int rank, transports::MessageTransport& shm,
-         transports::MessageTransport* network)
-    : cluster_(cluster), rank_(rank), shm_(shm), network_(network) {}
+         transports::MessageTransport* network, Carrying& carrying)
+    : cluster_(cluster), rank_(rank), shm_(shm), network_(network), carrying_(carrying) {}
 
 Status P2p::start(std::vector<P2pOperation> operations) {
   in_flight_.clear();
   pending_ = 0;
+  ++calls_;
   if (sent_.empty()) {
     sent_.resize(static_cast<size_t>(cluster_.ranks()));
     received_.resize(static_cast<size_t>(cluster_.ranks()));
+    counted_in_.resize(static_cast<size_t>(cluster_.nodes()));
   }
-  std::vector<P2pOperation> own_sends, own_receives;
-  for (P2pOperation& operation : operations) {
-    if (operation.peer == rank_)
-      (operation.is_send ? own_sends : own_receives).push_back(std::move(operation));
-    else
-      EPCCL_TRY(start_remote(std::move(operation)));
-  }
-  return match_own(own_sends, own_receives);
+  algorithms::GroupSends sends;
+  for (const P2pOperation& operation : operations)
+    if (operation.peer != rank_) enlist(operation, sends);
+  carrying_.begin(sends);
+  // What neighbours may carry is laid out before anything else: then it finds them still in this call.
+  for (InFlight& flight : in_flight_)
+    if (flight.may_be_carried) EPCCL_TRY(start_remote(flight));
+  carrying_.lay_out();
+  for (InFlight& flight : in_flight_)
+    if (!flight.may_be_carried) EPCCL_TRY(start_remote(flight));
+  return match_own(operations);
 }
 
-Status P2p::match_own(std::vector<P2pOperation>& sends, std::vector<P2pOperation>& receives) const {
+// Keys count the messages of a pair in the order in which they were issued, whichever way each goes.
+void P2p::enlist(const P2pOperation& operation, algorithms::GroupSends& sends) {
+  const auto peer = static_cast<size_t>(operation.peer);
+  InFlight& flight = in_flight_.emplace_back();
+  flight.operation = operation;
+  flight.key = p2p_key | (operation.is_send ? sent_ : received_)[peer]++;
+  ++pending_;
+  flight.over_network = !cluster_.same_node(rank_, operation.peer);
+  flight.may_be_carried = flight.over_network && operation.is_send && carrying_.possible() &&
+                          operation.bytes <= Carrying::largest_message;
+  if (!flight.may_be_carried) return;
+  ++sends.messages;
+  sends.bytes += operation.bytes;
+  const auto node = static_cast<size_t>(cluster_.node_of(operation.peer));
+  if (std::exchange(counted_in_[node], calls_) != calls_) ++sends.nodes;
+}
+
+// The n-th send to itself goes to the n-th receive from itself.
+Status P2p::match_own(std::span<const P2pOperation> operations) const {
+  std::vector<const P2pOperation*> sends, receives;
+  for (const P2pOperation& operation : operations)
+    if (operation.peer == rank_) (operation.is_send ? sends : receives).push_back(&operation);
   if (sends.size() != receives.size())
     return error(Code::invalid_usage, "rank {} sends {} messages to itself and receives {} in one group",
                  rank_, sends.size(), receives.size());
   for (size_t i = 0; i < sends.size(); ++i) {
-    if (sends[i].bytes != receives[i].bytes)
+    const P2pOperation &send = *sends[i], &receive = *receives[i];
+    if (send.bytes != receive.bytes)
       return error(Code::invalid_usage, "rank {} to itself: {} of {} bytes, {} of {} bytes", rank_,
-                   sends[i].text, sends[i].bytes, receives[i].text, receives[i].bytes);
-    if (sends[i].bytes > 0) std::memmove(receives[i].destination, sends[i].source, sends[i].bytes);
+                   send.text(), send.bytes, receive.text(), receive.bytes);
+    if (send.bytes > 0) std::memmove(receive.destination, send.source, send.bytes);
   }
   return {};
 }
 
-Status P2p::start_remote(P2pOperation operation) {
-  const auto peer = static_cast<size_t>(operation.peer);
-  const bool local = cluster_.same_node(rank_, operation.peer);
-  transports::MessageTransport* transport = local ? &shm_ : network_;
+Status P2p::start_remote(InFlight& flight) {
+  const P2pOperation& operation = flight.operation;
+  transports::MessageTransport* transport = flight.over_network ? network_ : &shm_;
   if (transport == nullptr)
     return error(Code::internal_error, "no transport reaches rank {}", operation.peer);
-  const int address = local ? cluster_.local_of(operation.peer) : operation.peer;
-  in_flight_.push_back({std::move(operation), !local, false, {}});
-  InFlight& flight = in_flight_.back();
-  ++pending_;
-  drained_ = drained_ && (local || !flight.operation.is_send);
-  if (flight.operation.is_send)
-    return transport->send(address, p2p_key | sent_[peer]++, flight.operation.source, flight.operation.bytes,
-                           flight.completion);
-  return transport->recv(address, p2p_key | received_[peer]++, flight.operation.destination,
-                         flight.operation.bytes, flight.completion);
+  const int address = flight.over_network ? operation.peer : cluster_.local_of(operation.peer);
+  if (!operation.is_send)
+    return transport->recv(address, flight.key, operation.destination, operation.bytes, flight.completion);
+  drained_ = drained_ && !flight.over_network;
+  if (flight.may_be_carried &&
+      carrying_.offer(address, flight.key, operation.source, operation.bytes, flight.completion))
+    return {};
+  return transport->send(address, flight.key, operation.source, operation.bytes, flight.completion);
 }
 
 Result<bool> P2p::progress() {
   bool moved = shm_.progress();
   if (network_ != nullptr && network_pending()) moved |= network_->progress();
+  EPCCL_ASSIGN(const bool carried, carrying_.progress());
+  moved |= carried;
   for (InFlight& flight : in_flight_) {
     if (flight.seen || !flight.completion.finished()) continue;
     if (flight.completion.state == transports::Completion::State::failed)
-      return Status(flight.completion.status).with_context(flight.operation.text);
+      return Status(flight.completion.status).with_context(flight.operation.text());
     if (!flight.operation.is_send && flight.completion.bytes != flight.operation.bytes)
       return error(Code::invalid_usage, "rank {}: {} expects {} bytes, rank {} sent {}", rank_,
-                   flight.operation.text, flight.operation.bytes, flight.operation.peer,
+                   flight.operation.text(), flight.operation.bytes, flight.operation.peer,
                    flight.completion.bytes);
     flight.seen = true;
     --pending_;
     moved = true;
   }
   if (!drained_) moved |= drained_ = network_->drained();
+  if (pending_ == 0 && drained_ && carrying_.inside()) moved |= carrying_.end();
+  // What is due within moments is not slept through, and neighbours that share the core get there sooner.
+  if (!moved && carrying_.stays_awake()) {
+    sched_yield();
+    return true;
+  }
   return moved;
 }
 
 bool P2p::network_pending() const {
-  if (!drained_) return true;
+  if (!drained_ || carrying_.pending()) return true;
   for (const InFlight& flight : in_flight_)
     if (!flight.seen && flight.over_network) return true;
   return false;
@@ -90,7 +131,7 @@ bool P2p::network_pending() const {
 
 std::string P2p::waiting_text() const {
   for (const InFlight& flight : in_flight_)
-    if (!flight.seen) return fmt::format("rank {}: {}", flight.operation.peer, flight.operation.text);
+    if (!flight.seen) return fmt::format("rank {}: {}", flight.operation.peer, flight.operation.text());
   return "nothing";
 }
 

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/status.hpp"
+#include "runtime/comm/carrying.hpp"
 #include "runtime/executor/waiter.hpp"
 #include "topology/cluster.hpp"
 #include "transports/shm/node_memory.hpp"
@@ -20,20 +22,24 @@ struct P2pOperation {
   void* destination = nullptr;   // recv
   uint64_t bytes = 0;
   int peer = 0;
-  std::string text;  // "send count 4 float32 to rank 3"
+  uint64_t count = 0;
+  const char* datatype = "";  // a literal
+
+  /// "send of 4 float32 to rank 3"
+  std::string text() const;
 };
 
 /// Matches the n-th send to a peer with the n-th receive from this rank there.
 class P2p {
  public:
   P2p(const topology::Cluster& cluster, int rank, transports::MessageTransport& shm,
-      transports::MessageTransport* network);
+      transports::MessageTransport* network, Carrying& carrying);
 
   /// Starts all operations. Sends to this rank itself are matched with its receives in order, and copied.
   Status start(std::vector<P2pOperation> operations);
   /// Moves things on: true when anything moved. Error: an operation failed.
   Result<bool> progress();
-  bool done() const { return pending_ == 0 && drained_; }
+  bool done() const { return pending_ == 0 && drained_ && !carrying_.inside(); }
 
   // For waiting.
   bool network_pending() const;
@@ -42,18 +48,23 @@ class P2p {
  private:
   struct InFlight {
     P2pOperation operation;
-    bool over_network = false;
+    transports::MessageKey key = 0;
+    bool over_network = false, may_be_carried = false;
     bool seen = false;
     transports::Completion completion;
   };
 
-  Status start_remote(P2pOperation operation);
-  Status match_own(std::vector<P2pOperation>& sends, std::vector<P2pOperation>& receives) const;
+  void enlist(const P2pOperation& operation, algorithms::GroupSends& sends);
+  Status start_remote(InFlight& flight);
+  Status match_own(std::span<const P2pOperation> operations) const;
 
   const topology::Cluster& cluster_;
   const int rank_;
   transports::MessageTransport& shm_;
   transports::MessageTransport* network_;
+  Carrying& carrying_;
+  std::vector<uint64_t> counted_in_;  // by node: the call that counted it last
+  uint64_t calls_ = 0;
   std::vector<uint64_t> sent_, received_;  // messages so far, by peer: the key of the next
   std::deque<InFlight> in_flight_;
   size_t pending_ = 0;
