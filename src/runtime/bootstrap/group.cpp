@@ -307,6 +307,15 @@ bool Group::is_of_hub(int rank) const {
   return holds_hub(slots_[static_cast<size_t>(rank)].member);
 }
 
+bool Group::others_are_left() const {
+  if (!complete_ || present_ == 0 || first_notice_) return false;
+  const auto in_state = [this](State state) {
+    return std::ranges::any_of(
+        slots_, [&](const Slot& each) { return each.state == state && holds_hub(each.member); });
+  };
+  return in_state(State::left) && !in_state(State::present);
+}
+
 bool Group::has_left(int rank) const {
   return slots_[static_cast<size_t>(rank)].state == State::left;
 }

@@ -51,6 +51,8 @@ class Group {
   /// Whether a rank lives in the hub's process.
   bool is_of_hub(int rank) const;
   bool has_left(int rank) const;
+  /// The ranks of the hub's process have left, others are still here, and nothing has gone wrong.
+  bool others_are_left() const;
   /// All have come and all are gone.
   bool finished() const { return complete_ && present_ == 0; }
   /// Nobody is here any more, whether or not all had come.

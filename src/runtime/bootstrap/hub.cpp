@@ -25,6 +25,7 @@ namespace {
 constexpr double stranger_patience = 5;  // seconds in which a connection has to prove itself
 constexpr double closing_patience = 5;   // seconds in which a refused one may read why
 constexpr double goodbye_patience = 1;   // seconds that the end of the process may take
+constexpr double others_patience = 10;   // seconds that it waits for others to end their last call
 constexpr int max_strangers = 1024;
 
 /// Where the rendezvous is: EPCCL_COMM_ID's address, or the one that interfaces give.
@@ -62,7 +63,7 @@ struct StopAtExit {
   ~StopAtExit() {
     const std::lock_guard lock(registry().mutex);
     for (const auto& each : registry().hubs)
-      if (each->owner() == getpid()) each->stop();
+      if (each->owner() == getpid()) each->stop_after_the_others();
   }
 };
 
@@ -194,8 +195,26 @@ void Hub::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+void Hub::stop_after_the_others() {
+  if (owner_ == getpid()) {
+    stop_at_.store(now_seconds() + std::min(others_patience, timeout_), std::memory_order_release);
+    const std::lock_guard lock(starting_);
+    if (stop_event_) eventfd_write(stop_event_.get(), 1);
+    if (thread_.joinable()) thread_.join();
+  }
+  stop();
+}
+
+bool Hub::others_are_left() const {
+  return std::ranges::any_of(sessions_,
+                             [](const auto& each) { return each.second.group->others_are_left(); });
+}
+
 bool Hub::done() {
   if (stop_.load(std::memory_order_acquire)) return true;
+  if (const double at = stop_at_.load(std::memory_order_acquire);
+      at > 0 && (now_seconds() >= at || !others_are_left()))
+    return true;
   if (!standing_) return session(0).group->finished() && connections_.empty();
   std::erase_if(sessions_, [](const auto& each) { return each.second.group->deserted(); });
   return retired_.load(std::memory_order_acquire) && sessions_.empty() && connections_.empty();
@@ -425,6 +444,7 @@ void Hub::drop_overdue(double now) {
 
 int Hub::milliseconds_to_next_deadline(double now) const {
   double next = accept_again_at_ > 0 ? accept_again_at_ : INFINITY;
+  if (const double at = stop_at_.load(std::memory_order_acquire); at > 0) next = std::min(next, at);
   for (const auto& [fd, connection] : connections_) {
     if (connection.phase != HubConnection::Phase::member) next = std::min(next, connection.deadline);
   }

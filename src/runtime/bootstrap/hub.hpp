@@ -4,7 +4,8 @@
 // The hub of an id serves one group, and ends by itself when all its ranks are gone. A standing hub only listens until it is
 // asked to serve (who connects before waits); it then serves any number of groups, told apart by the number of their session,
 // and ends when it is retired and all of them are gone.
-// Hubs that serve belong to the process: those that are left are stopped when it ends regularly, after telling the ranks so.
+// Hubs that serve belong to the process. When that ends regularly, each stays a little for ranks of other processes that are still
+// in their last call and may have something to look up; then it is stopped, after telling the ranks so.
 #pragma once
 
 #include <sys/types.h>
@@ -39,6 +40,8 @@ class Hub {
   void retire();
   /// Tells the ranks that are left, then ends the thread. Only in the process that started it.
   void stop();
+  /// The process ends: stops once no others are left, or after a while.
+  void stop_after_the_others();
   ~Hub() { stop(); }
 
   const Rendezvous& rendezvous() const { return rendezvous_; }
@@ -58,6 +61,7 @@ class Hub {
   Status start_thread();
   void run();
   bool done();
+  bool others_are_left() const;
   Session& session(uint64_t number);
   void handle(int fd, uint32_t events);
   void accept_all();
@@ -84,6 +88,7 @@ class Hub {
   double accept_again_at_ = 0;
   bool standing_ = false;
   std::atomic<bool> stop_{false}, retired_{false}, finished_{false};
+  std::atomic<double> stop_at_{0};  // 0: not yet
   std::mutex starting_;
   std::thread thread_;
 };

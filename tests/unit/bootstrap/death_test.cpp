@@ -80,6 +80,7 @@ TEST(Death, OfTheRendezvousProcessNamesItsRank) {
 
 TEST(Death, RegularEndOfTheRendezvousProcessAfterItsRankLeftIsNone) {
   Child child([](Child& self) {
+    setenv("EPCCL_TIMEOUT", "0.2", 1);  // how long it stays for the other
     const UniqueId id = fresh_id();
     self.put(id);
     {
@@ -93,6 +94,33 @@ TEST(Death, RegularEndOfTheRendezvousProcessAfterItsRankLeftIsNone) {
   EXPECT_EQ(child.wait(), 0);
   EXPECT_EQ(wait_for_notice(*lines[1], 0.3), std::nullopt);
   EXPECT_CONTAINS(lines[1]->barrier().message(), "has ended");
+}
+
+// They may have something to look up yet.
+TEST(Death, RegularEndOfTheRendezvousProcessWaitsForOthersInTheirLastCall) {
+  Child child([](Child& self) {
+    const UniqueId id = fresh_id();
+    self.put(id);
+    {
+      const auto joined = Bootstrap::join(id, 0, 3, patience);
+      joined.value()->leave();
+    }
+    self.put(true);
+    exit(0);
+  });
+  const UniqueId id = child.get<UniqueId>();
+  auto lines = join_all(id, 3, 1);
+  ASSERT_TRUE(child.get<bool>());
+  usleep(200'000);
+  const std::array<std::byte, 1> address{std::byte{7}};
+  EXPECT_TRUE(lines[1]->publish("address", address).ok());
+  const auto found = lines[2]->lookup(1, "address");
+  EXPECT_TRUE(found.ok()) << found.status().message();
+  const double begin = now_seconds();
+  lines[1]->leave();
+  lines[2]->leave();
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_LT(now_seconds() - begin, soon);
 }
 
 TEST(Death, RegularEndOfAProcessThatOnlyHoldsTheRendezvousIsNone) {
