@@ -70,7 +70,7 @@ class CallList {
     RowKey key = key_of(type, counts.largest_sent() / static_cast<uint64_t>(ranks_));
     key.size = counts.largest_sent() * type.bytes;
     key.link_bytes = busiest_link_bytes(counts, type.bytes, node_of_);
-    calls_.push_back(std::make_unique<Exchange>(key, counts, rank_));
+    calls_.push_back(std::make_unique<Exchange>(key, options_.grouped, counts, rank_));
   }
 
   void add_exchanges(const DataType& type) {
@@ -167,7 +167,7 @@ struct CollectiveJob : JobState<Options, RunInfo, Row> {
     for (const auto& call : calls) {
       for (Communicator& communicator : session.communicators()) {
         EPCCL_TRY(call->attach(communicator));
-        Row row{call->key(), communicator.algorithm(), {}, {}, options.link_rate};
+        Row row{call->key(), options.grouped ? "group" : communicator.algorithm(), {}, {}, options.link_rate};
         if (options.out_of_place) {
           EPCCL_ASSIGN(row.out_of_place, meter.run(communicator, *call, false));
         }

@@ -5,7 +5,8 @@
 
 namespace epccl::perf {
 
-Exchange::Exchange(RowKey key, const CountMatrix& counts, int rank) : Call(std::move(key)), rank_(rank) {
+Exchange::Exchange(RowKey key, bool grouped, const CountMatrix& counts, int rank)
+    : Call(std::move(key)), grouped_(grouped), rank_(rank) {
   for (int peer = 0; peer < counts.ranks(); ++peer) {
     sent_counts_.push_back(counts.at(rank_, peer));
     sent_offsets_.push_back(sent_elements_);
@@ -29,6 +30,7 @@ Status Exchange::issue(Communicator& communicator, const Operands& operands, epc
   const epcclComm_t comm = communicator.get();
   const void* from = operands.input.data();
   void* to = operands.output.data();
+  if (grouped_) return issue_group(comm, operands, stream);
   if (key().operation == Operation::alltoall) {
     return api_status("epcclAlltoall", epcclAlltoall(from, to, sent_counts_[0], type().id, comm, stream),
                       comm);
@@ -38,6 +40,23 @@ Status Exchange::issue(Communicator& communicator, const Operands& operands, epc
       epcclAlltoallv(from, sent_counts_.data(), sent_offsets_.data(), to, received_counts_.data(),
                      received_offsets_.data(), type().id, comm, stream),
       comm);
+}
+
+Status Exchange::issue_group(epcclComm_t comm, const Operands& operands, epcclStream_t stream) const {
+  const size_t bytes = type().bytes;
+  EPCCL_TRY(api_status("epcclGroupStart", epcclGroupStart(), comm));
+  for (size_t peer = 0; peer < sent_counts_.size(); ++peer) {
+    const auto to = static_cast<int>(peer);
+    EPCCL_TRY(api_status("epcclSend",
+                         epcclSend(operands.input.data() + sent_offsets_[peer] * bytes, sent_counts_[peer],
+                                   type().id, to, comm, stream),
+                         comm));
+    EPCCL_TRY(api_status("epcclRecv",
+                         epcclRecv(operands.output.data() + received_offsets_[peer] * bytes,
+                                   received_counts_[peer], type().id, to, comm, stream),
+                         comm));
+  }
+  return api_status("epcclGroupEnd", epcclGroupEnd(), comm);
 }
 
 void Exchange::prepare(const Operands& operands, uint64_t number) const {

@@ -10,7 +10,8 @@ namespace epccl::perf {
 
 class Exchange final : public Call {
  public:
-  Exchange(RowKey key, const CountMatrix& counts, int rank);
+  /// `grouped`: issued as a group of sends and receives.
+  Exchange(RowKey key, bool grouped, const CountMatrix& counts, int rank);
 
   uint64_t input_bytes() const override { return sent_elements_ * type().bytes; }
   uint64_t output_bytes(bool in_place) const override;
@@ -20,6 +21,9 @@ class Exchange final : public Call {
   uint64_t check(const Operands& operands, uint64_t number, const std::string& title) const override;
 
  private:
+  Status issue_group(epcclComm_t comm, const Operands& operands, epcclStream_t stream) const;
+
+  bool grouped_;
   int rank_;
   std::vector<size_t> sent_counts_, sent_offsets_, received_counts_, received_offsets_;
   uint64_t sent_elements_ = 0, received_elements_ = 0;

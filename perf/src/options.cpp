@@ -16,7 +16,7 @@ struct Typed {
   std::string operation, first, last, step, datatypes = "float", algorithm = "auto", pattern = "uniform",
                                             redops = "sum", root = "0", placement = "both";
   long factor = 0;
-  bool per_pair = false;
+  bool per_pair = false, grouped = false;
   CLI::Option* factor_option = nullptr;
   CLI::Option* step_option = nullptr;
 };
@@ -48,6 +48,8 @@ void add_choice_options(CLI::App& app, Typed& typed) {
   app.add_option("--algo", typed.algorithm,
                  "flat, two_stage, auto, or all: one row of each per size (default auto)")
       ->option_text("NAME");
+  app.add_flag("--grouped", typed.grouped,
+               "Issue alltoall or alltoallv as a group of sends and receives, as PyTorch does with NCCL");
   app.add_option("--pattern", typed.pattern,
                  "Counts of alltoallv: uniform, zipf:<exponent>, file:<matrix of counts> (default uniform)")
       ->option_text("PATTERN");
@@ -118,6 +120,9 @@ Status set_choices(const Typed& typed, Options& options) {
   if (options.operation != Operation::alltoallv && options.pattern.kind != Pattern::Kind::uniform) {
     return error(Code::invalid_argument, "--pattern {}: only alltoallv has one", typed.pattern);
   }
+  options.grouped = typed.grouped;
+  if (options.grouped && (!is_alltoall(options.operation) || typed.algorithm != "auto"))
+    return error(Code::invalid_argument, "--grouped: only alltoall and alltoallv, and without --algo");
   if (typed.algorithm == "all") {
     options.algorithms = {"flat", "two_stage", "auto"};
   } else if (typed.algorithm == "flat" || typed.algorithm == "two_stage" || typed.algorithm == "auto") {
@@ -131,9 +136,9 @@ Status set_choices(const Typed& typed, Options& options) {
 }  // namespace
 
 std::string describe(const Options& o) {
-  std::string text =
-      fmt::format("{} {}..{} step {} factor {} pair {} given {} ", to_string(o.operation), o.sweep.first,
-                  o.sweep.last, o.sweep.step, o.sweep.factor, o.per_pair, o.sizes_given);
+  std::string text = fmt::format("{} {}..{} step {} factor {} pair {} given {} grouped {} ",
+                                 to_string(o.operation), o.sweep.first, o.sweep.last, o.sweep.step,
+                                 o.sweep.factor, o.per_pair, o.sizes_given, o.grouped);
   text += describe(static_cast<const MeasuringOptions&>(o));
   text += fmt::format(" pattern {} {}", static_cast<int>(o.pattern.kind), o.pattern.exponent);
   text += fmt::format(" root {} place {} {}", o.root, o.out_of_place, o.in_place);

@@ -18,6 +18,7 @@ struct Options : MeasuringOptions {
   Operation operation = Operation::alltoall;
   Sweep sweep;
   bool sizes_given = false;  // -b or -e
+  bool grouped = false;      // a group of sends and receives instead of the collective
   bool per_pair = false;     // sizes are bytes per rank pair
   std::vector<DataType> datatypes;
   std::vector<RedOp> redops;

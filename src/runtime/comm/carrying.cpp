@@ -112,7 +112,8 @@ void Carrying::judge(int carrier, bool paid) {
 
 bool Carrying::offer(int destination, transports::MessageKey key, const void* data, size_t bytes,
                      Completion& completion) {
-  if (!worthwhile_ || bytes > largest_message) return false;
+  const bool always = policy_.aggregate == Aggregate::always;
+  if (!worthwhile_ || bytes > (always ? largest_message : algorithms::largest_worth_carrying)) return false;
   const int carrier = cluster_.local_of(destination), node = cluster_.node_of(destination);
   if (carrier >= local_size_ || !board_.has_lane(carrier, node) || !wants(carrier)) return false;
   const size_t framed = Lanes::framed(bytes);
