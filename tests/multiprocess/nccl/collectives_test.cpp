@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
 
 #include "numbers.hpp"
 #include "ranks.hpp"
@@ -42,7 +42,7 @@ void all_gather(const RankContext& context, const Case& each) {
   EXPECT_EQ(out, expected);
   Bytes both(out.size(), poison);
   unsigned char* const mine = both.data() + each.bytes * static_cast<size_t>(context.rank);
-  std::memcpy(mine, in.data(), in.size());
+  std::copy(in.begin(), in.end(), mine);
   NCCL_OK(ncclAllGather(mine, both.data(), each.count, each.type, each.comm, nullptr));
   EXPECT_EQ(both, expected) << "in place";
 }
@@ -75,7 +75,7 @@ void gather(const RankContext& context, const Case& each) {
   const unsigned char* mine = in.data();
   if (is_root) {
     unsigned char* const own = both.data() + each.bytes * static_cast<size_t>(root);
-    std::memcpy(own, in.data(), in.size());
+    std::copy(in.begin(), in.end(), own);
     mine = own;
   }
   NCCL_OK(ncclGather(mine, is_root ? both.data() : nullptr, each.count, each.type, root, each.comm, nullptr));
