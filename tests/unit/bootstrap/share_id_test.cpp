@@ -166,6 +166,11 @@ TEST_F(ShareId, JobsAtOneAddressDoNotMeet) {
 TEST_F(ShareId, PortThatIsTakenForAMomentIsWaitedFor) {
   net::Endpoint at = net::resolve("127.0.0.1", quiet_port())->front();
   auto taken = net::listen_at(at);
+  // Somebody's connection may have had it a moment ago.
+  for (int tries = 0; !taken.ok() && tries < 20; ++tries) {
+    at = net::resolve("127.0.0.1", quiet_port())->front();
+    taken = net::listen_at(at);
+  }
   ASSERT_TRUE(taken.ok()) << taken.status().message();
   const IdHandOut hand_out{"127.0.0.1", {at.port}, "our job"};
   const UniqueId id = fresh_id();
