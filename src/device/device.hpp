@@ -1,0 +1,175 @@
+// What collectives ask of a device: memory that peers can map, and queues of work that copies, reduces and signals by itself,
+// in order, while the caller goes on. Two kinds: the host (copy engines emulated by threads) and CUDA.
+//
+//   rank 0's queue                    rank 1's queue
+//   copy into rank 1's memory
+//   post(word of rank 0, value) --->  wait(word of rank 0, value)
+//                                     copy out of its own memory
+//
+// Signal words lie in the host memory that the ranks of a node share. They only grow, so they never need a reset, and a rank
+// that gives up can let all queues through by raising them to `released`. All ranks' queues must be able to make progress at
+// the same time, also where they share a GPU: a queue may hold nothing that another rank's wait depends on behind its own wait.
+//
+// Threading: a queue, an event and a captured graph are used by one thread at a time; a Device by any.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/status.hpp"
+#include "device/host/reduction.hpp"
+
+namespace epccl::device {
+
+enum class DeviceKind : uint8_t { host, cuda };
+const char* to_string(DeviceKind kind);
+
+enum class MemoryKind : uint8_t {
+  plain,      // this process's only
+  shareable,  // peers of the node can map it; what epcclMemAlloc gives
+  pinned,     // host memory that the device reads and writes directly
+};
+
+/// Whose memory an address is, and the allocation it lies in.
+struct MemoryInfo {
+  DeviceKind device = DeviceKind::host;
+  int ordinal = 0;         // of the device, where there are several
+  bool shareable = false;  // export_memory() works
+  uint64_t base = 0;       // of the allocation; 0: not known
+  uint64_t size = 0;
+};
+
+/// What another process needs to map an allocation: plain bytes, to be sent to peers of the same node and to nobody else.
+struct MemoryHandle {
+  DeviceKind device = DeviceKind::host;
+  uint8_t form =
+      0;  // the backend's: a descriptor of a process, an IPC handle, an address of this process, ...
+  int32_t ordinal = 0;  // of the device that holds it
+  int32_t pid = 0;
+  uint64_t base = 0, size = 0;  // of the allocation, in the exporting process
+  uint64_t offset = 0;          // of the address that was exported
+  uint64_t generation = 0;      // differs for two allocations that had the same address one after the other
+  std::array<std::byte, 64> opaque{};
+};
+
+/// A peer's allocation in this process; unmapped when it ends. Work that uses it must be through by then.
+class MappedMemory {
+ public:
+  virtual ~MappedMemory() = default;
+  /// The address that was exported.
+  virtual std::byte* data() const = 0;
+  /// Bytes from there to the end of the allocation.
+  virtual uint64_t bytes() const = 0;
+};
+
+/// `rows` runs of `bytes`, strides apart. Source and destination do not overlap.
+struct CopyWork {
+  std::byte* destination = nullptr;
+  const std::byte* source = nullptr;
+  uint64_t bytes = 0;
+  uint32_t rows = 1;
+  uint64_t destination_stride = 0, source_stride = 0;
+};
+
+/// One call of device::reduce().
+struct ReduceWork {
+  Reduction reduction;
+  std::span<const ReduceSource> sources;  // at most Device::max_reduce_sources(); copied by the call
+  bool final = true;
+  std::byte* destination = nullptr;
+  uint64_t elements = 0;
+};
+
+/// A word on which queues wait, in memory that Device::make_words_visible() was told of.
+using SignalWord = std::atomic<uint64_t>;
+inline constexpr uint64_t released = uint64_t{1} << 62;
+
+/// A place in a queue.
+class QueueEvent {
+ public:
+  virtual ~QueueEvent() = default;
+  /// Whether the queue has come there; true where it was never recorded.
+  virtual Result<bool> complete() const = 0;
+};
+
+/// What runs a queue's work.
+enum class QueueKind : uint8_t {
+  copy_engine,  // copies and signals; reductions are refused
+  compute,  // also reductions, on at most as many blocks as set_blocks() said; its copies use compute cores where the
+            // device has a choice
+};
+
+/// An ordered queue of work. Every call returns at once; the work runs after all work queued before. What goes wrong while it
+/// runs is returned by failure(), and what comes after it in the queue does not run, but posts and waits do: no peer hangs.
+class Queue {
+ public:
+  /// Waits for its work.
+  virtual ~Queue() = default;
+
+  /// The copies may run in any order and at the same time.
+  virtual Status copy(std::span<const CopyWork> copies) = 0;
+  virtual Status reduce(const ReduceWork& work) = 0;
+  /// Raises `word` to `value`, after everything before is visible to all that then see the value.
+  virtual Status post(SignalWord& word, uint64_t value) = 0;
+  /// Holds what comes after back until `word` is at least `value`.
+  virtual Status wait(const SignalWord& word, uint64_t value) = 0;
+
+  virtual Status record(QueueEvent& event) = 0;
+  /// Holds what comes after back until `event`'s queue has come to where it was recorded last before this call.
+  virtual Status wait(const QueueEvent& event) = 0;
+
+  /// Reductions queued from now on use at most this many blocks (host: threads; there is one); 0: the device's choice.
+  virtual void set_blocks(int blocks) = 0;
+
+  /// Blocks until everything queued has run. Returns failure().
+  virtual Status synchronize() = 0;
+  virtual Result<bool> idle() = 0;
+  /// The first thing that went wrong; stays.
+  virtual Status failure() const = 0;
+
+  /// Whether work is being recorded into a graph instead of running (CUDA): then events of other queues belong to the same
+  /// graph, and posts and waits must use values that are right at every replay.
+  virtual bool capturing() const { return false; }
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual DeviceKind kind() const = 0;
+  virtual int ordinal() const = 0;
+  /// "host, 2 copy engines", "NVIDIA H200, 3 copy engines, driver 580.1": for log lines and reports.
+  virtual std::string description() const = 0;
+  /// Copies that can run at once beside the compute cores; at least 1.
+  virtual int copy_engines() const = 0;
+  virtual int max_reduce_sources() const = 0;
+
+  virtual Result<void*> allocate(MemoryKind kind, uint64_t bytes) = 0;
+  virtual Status free(void* address) = 0;
+  /// Nothing where the address is not this device's (or, for the host, CUDA's).
+  virtual std::optional<MemoryInfo> info(const void* address) const = 0;
+  virtual Result<MemoryHandle> export_memory(const void* address, uint64_t bytes) const = 0;
+  /// Of another process of this node, or of this one (whose addresses are used as they are).
+  virtual Result<std::unique_ptr<MappedMemory>> import_memory(const MemoryHandle& handle) = 0;
+
+  /// To be told before queues post or wait there; undone by hide_words(). `memory` is host memory that ranks share.
+  virtual Status make_words_visible(void* memory, uint64_t bytes) = 0;
+  virtual void hide_words(void* memory) = 0;
+
+  virtual Result<std::unique_ptr<Queue>> make_queue(QueueKind kind) = 0;
+  /// The user's stream as a queue of kind compute; what it queues is the stream's. Null: the device's stream of no name, which
+  /// for the host means that the calls block. The stream must outlive the queue.
+  virtual Result<std::unique_ptr<Queue>> borrow_stream(void* stream) = 0;
+  virtual Result<std::unique_ptr<QueueEvent>> make_event() = 0;
+};
+
+/// The host; one for the process.
+Device& host_device();
+
+}  // namespace epccl::device
