@@ -80,6 +80,12 @@ const std::vector<Entry>& table() {
        "a token for "
        "each rank, every token to every node, or one copy for each node. `auto`: by the cost model, for each "
        "routing."},
+      {"EPCCL_HOST_ENGINES", "2", "integer",
+       "Copy engines that the host device emulates in a process, each by a thread, where collectives use "
+       "them."},
+      {"EPCCL_HOST_ENGINE_GBPS", "", "10^9 bytes per second",
+       "Bandwidth that each emulated copy engine keeps to. Unset: as fast as it can. See "
+       "docs/copy-engines.md."},
       {"EPCCL_STREAMING_SIZE", "8M", "bytes",
        "Collectives whose output on a rank is at least this large are written past the cache."},
       {"EPCCL_SPIN", "auto", "microseconds|auto",

@@ -1,0 +1,183 @@
+#include "device/host/host_device.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/never_destroyed.hpp"
+#include "device/host/host_engines.hpp"
+#include "device/host/host_memory.hpp"
+#include "device/host/host_queue.hpp"
+
+namespace epccl::device {
+namespace {
+
+enum HandleForm : uint8_t { window = 1, address_of_process = 2 };
+
+class MappedWindow : public MappedMemory {
+ public:
+  MappedWindow(std::byte* base, const WindowRef& ref) : base_(base), ref_(ref) {}
+  MappedWindow(const MappedWindow&) = delete;
+  MappedWindow& operator=(const MappedWindow&) = delete;
+  ~MappedWindow() override { munmap(base_, ref_.size); }
+  std::byte* data() const override { return base_ + ref_.offset; }
+  uint64_t bytes() const override { return ref_.size - ref_.offset; }
+
+ private:
+  std::byte* const base_;
+  const WindowRef ref_;
+};
+
+class OwnMemory : public MappedMemory {
+ public:
+  OwnMemory(std::byte* data, uint64_t bytes) : data_(data), bytes_(bytes) {}
+  std::byte* data() const override { return data_; }
+  uint64_t bytes() const override { return bytes_; }
+
+ private:
+  std::byte* const data_;
+  const uint64_t bytes_;
+};
+
+constexpr uint64_t page = 4096;
+
+}  // namespace
+
+std::string HostDevice::description() const {
+  const auto limits = HostEngines::configured();
+  if (!limits.ok()) return "host";
+  return fmt::format("host, {} copy engine{}{}", limits->copy_engines, limits->copy_engines == 1 ? "" : "s",
+                     limits->bytes_per_second > 0
+                         ? fmt::format(" of {:g} GB/s", limits->bytes_per_second / 1e9)
+                         : std::string());
+}
+
+int HostDevice::copy_engines() const {
+  const auto limits = HostEngines::configured();
+  return limits.ok() ? limits->copy_engines : 1;
+}
+
+Result<void*> HostDevice::allocate(MemoryKind kind, uint64_t bytes) {
+  if (bytes == 0) return error(Code::invalid_argument, "an allocation of 0 bytes");
+  if (kind == MemoryKind::shareable) return allocate_window(bytes);
+  void* address =
+      bytes > SIZE_MAX - page ? nullptr : std::aligned_alloc(page, (bytes + page - 1) / page * page);
+  if (address == nullptr) return error(Code::system_error, "out of host memory: {} bytes", bytes);
+  const std::lock_guard lock(plain_mutex_);
+  plain_.insert(address);
+  return address;
+}
+
+Status HostDevice::free(void* address) {
+  {
+    const std::lock_guard lock(plain_mutex_);
+    if (plain_.erase(address) > 0) {
+      std::free(address);  // NOLINT(cppcoreguidelines-no-malloc): of aligned_alloc
+      return {};
+    }
+  }
+  return free_window(address);
+}
+
+std::optional<MemoryInfo> HostDevice::info(const void* address) const {
+  if (address == nullptr) return std::nullopt;
+  MemoryInfo info;
+  if (const auto found = find_window(address, 1)) {
+    info.shareable = true;
+    info.base = reinterpret_cast<uint64_t>(address) - found->offset;
+    info.size = found->size;
+  }
+  return info;
+}
+
+Result<MemoryHandle> HostDevice::export_memory(const void* address, uint64_t bytes) const {
+  MemoryHandle handle;
+  handle.pid = getpid();
+  if (const auto found = find_window(address, bytes)) {
+    handle.form = window;
+    handle.base = reinterpret_cast<uint64_t>(address) - found->offset;
+    handle.size = found->size;
+    handle.offset = found->offset;
+    handle.generation = found->inode;
+    static_assert(sizeof *found <= sizeof handle.opaque);
+    std::memcpy(handle.opaque.data(), &*found, sizeof *found);
+    return handle;
+  }
+  // Threads of this process can use it all the same.
+  handle.form = address_of_process;
+  handle.base = reinterpret_cast<uint64_t>(address);
+  handle.size = bytes;
+  return handle;
+}
+
+Result<std::unique_ptr<MappedMemory>> HostDevice::import_memory(const MemoryHandle& handle) {
+  if (handle.device != DeviceKind::host)
+    return error(Code::invalid_argument, "a handle of {} memory cannot be mapped by the host",
+                 to_string(handle.device));
+  if (handle.pid == getpid()) {
+    auto* base = reinterpret_cast<std::byte*>(handle.base);  // NOLINT(performance-no-int-to-ptr)
+    return std::unique_ptr<MappedMemory>(
+        std::make_unique<OwnMemory>(base + handle.offset, handle.size - handle.offset));
+  }
+  if (handle.form != window)
+    return error(Code::invalid_argument,
+                 "{} bytes at {:#x} of process {} are not of epcclMemAlloc: another process cannot map them",
+                 handle.size, handle.base, handle.pid);
+  WindowRef ref;
+  std::memcpy(&ref, handle.opaque.data(), sizeof ref);
+  EPCCL_ASSIGN(std::byte * base, map_window(ref, Pages::as_touched));
+  return std::unique_ptr<MappedMemory>(std::make_unique<MappedWindow>(base, ref));
+}
+
+Status HostDevice::make_words_visible(void* /*memory*/, uint64_t /*bytes*/) {
+  return {};
+}
+
+void HostDevice::hide_words(void* memory) {
+  const std::unique_lock lock(listeners_mutex_);
+  listeners_.erase(reinterpret_cast<uintptr_t>(memory));
+}
+
+void HostDevice::tell_of_posts(void* memory, uint64_t bytes, Posted posted) {
+  const std::unique_lock lock(listeners_mutex_);
+  listeners_[reinterpret_cast<uintptr_t>(memory)] = {bytes, std::move(posted)};
+}
+
+void HostDevice::told(const SignalWord& word) const {
+  const auto address = reinterpret_cast<uintptr_t>(&word);
+  const std::shared_lock lock(listeners_mutex_);
+  auto it = listeners_.upper_bound(address);
+  if (it == listeners_.begin()) return;
+  --it;
+  if (address - it->first < it->second.bytes) it->second.posted(word);
+}
+
+Result<std::unique_ptr<Queue>> HostDevice::make_queue(QueueKind kind) {
+  EPCCL_ASSIGN(auto engines, HostEngines::shared());
+  return std::unique_ptr<Queue>(std::make_unique<HostQueue>(std::move(engines), kind));
+}
+
+Result<std::unique_ptr<Queue>> HostDevice::borrow_stream(void* stream) {
+  return borrow_host_stream(stream);
+}
+
+Result<std::unique_ptr<QueueEvent>> HostDevice::make_event() {
+  return std::unique_ptr<QueueEvent>(std::make_unique<HostQueueEvent>());
+}
+
+HostDevice& the_host() {
+  static NeverDestroyed<HostDevice> device;
+  return *device;
+}
+
+Device& host_device() {
+  return the_host();
+}
+
+const char* to_string(DeviceKind kind) {
+  return kind == DeviceKind::host ? "host" : "cuda";
+}
+
+}  // namespace epccl::device

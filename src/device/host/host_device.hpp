@@ -1,0 +1,58 @@
+// The host as a device: its queues are done by threads of this process (host_engines.hpp).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_set>
+
+#include "device/device.hpp"
+
+namespace epccl::device {
+
+class HostDevice : public Device {
+ public:
+  DeviceKind kind() const override { return DeviceKind::host; }
+  int ordinal() const override { return 0; }
+  std::string description() const override;
+  int copy_engines() const override;
+  int max_reduce_sources() const override { return 1 << 16; }
+
+  Result<void*> allocate(MemoryKind kind, uint64_t bytes) override;
+  Status free(void* address) override;
+  std::optional<MemoryInfo> info(const void* address) const override;
+  Result<MemoryHandle> export_memory(const void* address, uint64_t bytes) const override;
+  Result<std::unique_ptr<MappedMemory>> import_memory(const MemoryHandle& handle) override;
+
+  /// Nothing to do: all memory is the host's.
+  Status make_words_visible(void* memory, uint64_t bytes) override;
+  void hide_words(void* memory) override;
+
+  Result<std::unique_ptr<Queue>> make_queue(QueueKind kind) override;
+  Result<std::unique_ptr<Queue>> borrow_stream(void* stream) override;
+  Result<std::unique_ptr<QueueEvent>> make_event() override;
+
+  /// Calls `posted` after every post of a queue to a word in [memory, memory + bytes), from the queue's thread: for who
+  /// sleeps until then. Until hide_words(memory), which waits for calls under way.
+  using Posted = std::function<void(const SignalWord& word)>;
+  void tell_of_posts(void* memory, uint64_t bytes, Posted posted);
+  void told(const SignalWord& word) const;
+
+ private:
+  struct Listener {
+    uint64_t bytes = 0;
+    Posted posted;
+  };
+
+  mutable std::shared_mutex listeners_mutex_;
+  std::map<uintptr_t, Listener> listeners_;
+  mutable std::mutex plain_mutex_;
+  std::unordered_set<void*> plain_;  // allocations that peers cannot map
+};
+
+/// The process's.
+HostDevice& the_host();
+
+}  // namespace epccl::device
