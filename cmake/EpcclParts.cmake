@@ -43,7 +43,7 @@ endif()
 
 find_program(EPCCL_NVCC nvcc HINTS /usr/local/cuda/bin)
 if(EPCCL_NVCC)
-  epccl_part("CUDA toolkit" ON "${EPCCL_NVCC} (no device code yet: host device only)")
+  epccl_part("CUDA toolkit" ON "${EPCCL_NVCC}: kernels for sm_80, sm_90, sm_100")
 else()
   epccl_part("CUDA toolkit" OFF "host device only")
 endif()

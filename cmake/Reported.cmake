@@ -1,0 +1,17 @@
+# Runs a command and keeps what it says in a file; says it itself where the command fails.
+#   cmake -DREPORT=FILE -P Reported.cmake -- COMMAND ARGS...
+set(command)
+set(seen OFF)
+math(EXPR last "${CMAKE_ARGC} - 1")
+foreach(i RANGE ${last})
+  if(seen)
+    list(APPEND command "${CMAKE_ARGV${i}}")
+  elseif("${CMAKE_ARGV${i}}" STREQUAL "--")
+    set(seen ON)
+  endif()
+endforeach()
+execute_process(COMMAND ${command} RESULT_VARIABLE result OUTPUT_VARIABLE report ERROR_VARIABLE report)
+if(NOT result EQUAL 0)
+  message(FATAL_ERROR "${report}")
+endif()
+file(WRITE ${REPORT} "${report}")

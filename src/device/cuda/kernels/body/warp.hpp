@@ -1,0 +1,93 @@
+// How a kernel's body sees the machine: as warps of 32 lanes that do each part of the work together.
+//
+// A body is a template over its warp. Device code runs it with DeviceWarp, where a thread is one lane and each() calls once; the
+// tests run it on the host with a warp that goes through its lanes in any order, warp by warp in any order. So what a body does is
+// proved without a GPU, as long as it keeps to these rules:
+//   - lanes talk to each other only through what a warp offers, between two calls of each(), and what lanes keep from one each() to
+//     the next is in a PerLane
+//   - warps do not talk to each other within a launch (copies.hpp: but for counting who is through)
+//   - control flow around each() is the same for all lanes
+//
+// A Warp has
+//   index(), count()           which warp of the launch, of how many
+//   PerLane<T>                 a value for each lane: value[lane]
+//   each(f)                    f(lane) for every lane
+//   largest_of_half(value)     each lane gets the largest of its 16 lanes' values
+//   lanes_alike(keys, alike)   alike[lane]: a bit for every lane that has the same key
+//   any(value)                 whether any lane's is not 0
+//   sum(value)                 of all lanes'
+//   before(value)              each lane gets the sum of the lower lanes' values; returns that of all
+//   sync()                     what lanes wrote to memory is visible to the others
+#pragma once
+
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define EPCCL_DEVICE __device__ __forceinline__
+#define EPCCL_UNROLL _Pragma("unroll")
+#else
+#define EPCCL_DEVICE inline
+#define EPCCL_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+namespace epccl::device::cuda {
+
+inline constexpr uint32_t warp_lanes = 32;
+
+#ifdef __CUDACC__
+class DeviceWarp {
+ public:
+  template <class T>
+  struct PerLane {
+    T value{};
+    EPCCL_DEVICE T& operator[](uint32_t) { return value; }
+    EPCCL_DEVICE const T& operator[](uint32_t) const { return value; }
+  };
+
+  EPCCL_DEVICE DeviceWarp() : lane_(threadIdx.x % warp_lanes) {}
+
+  EPCCL_DEVICE uint32_t index() const {
+    return blockIdx.x * (blockDim.x / warp_lanes) + threadIdx.x / warp_lanes;
+  }
+  EPCCL_DEVICE uint32_t count() const { return gridDim.x * (blockDim.x / warp_lanes); }
+
+  template <class F>
+  EPCCL_DEVICE void each(F f) const {
+    f(lane_);
+  }
+
+  EPCCL_DEVICE void largest_of_half(PerLane<uint32_t>& value) const {
+    EPCCL_UNROLL
+    for (int distance = 8; distance > 0; distance /= 2) {
+      const uint32_t other = __shfl_xor_sync(all, value.value, distance);
+      value.value = other > value.value ? other : value.value;
+    }
+  }
+  EPCCL_DEVICE void lanes_alike(const PerLane<uint32_t>& keys, PerLane<uint32_t>& alike) const {
+    alike.value = __match_any_sync(all, keys.value);
+  }
+  EPCCL_DEVICE bool any(const PerLane<uint32_t>& value) const {
+    return __any_sync(all, static_cast<int>(value.value != 0)) != 0;
+  }
+  EPCCL_DEVICE uint32_t sum(const PerLane<uint32_t>& value) const {
+    return __reduce_add_sync(all, value.value);
+  }
+  EPCCL_DEVICE uint32_t before(PerLane<uint32_t>& value) const {
+    uint32_t through = value.value;
+    EPCCL_UNROLL
+    for (uint32_t distance = 1; distance < warp_lanes; distance *= 2) {
+      const uint32_t other = __shfl_up_sync(all, through, distance);
+      through += lane_ >= distance ? other : 0;
+    }
+    value.value = through - value.value;
+    return __shfl_sync(all, through, warp_lanes - 1);
+  }
+  EPCCL_DEVICE void sync() const { __syncwarp(); }
+
+ private:
+  static constexpr uint32_t all = 0xffffffff;
+  uint32_t lane_;
+};
+#endif
+
+}  // namespace epccl::device::cuda

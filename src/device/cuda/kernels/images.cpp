@@ -1,0 +1,35 @@
+// The fatbins as they were compiled, in the library's read-only data.
+#include "device/cuda/kernels/launch.hpp"
+
+#ifdef EPCCL_CUDA_KERNELS
+
+#define EPCCL_IMAGE(name)                                                                \
+  asm(".section .rodata, \"a\"\n"                                                        \
+      ".balign 16\n"                                                                     \
+      "epccl_image_" #name                                                               \
+      ":\n"                                                                              \
+      ".incbin \"" EPCCL_CUDA_KERNELS "/" #name                                          \
+      ".fatbin\"\n"                                                                      \
+      "epccl_image_" #name                                                               \
+      "_end:\n"                                                                          \
+      ".previous\n");                                                                    \
+  extern "C" __attribute__((visibility("hidden"))) const std::byte epccl_image_##name[]; \
+  extern "C" __attribute__((visibility("hidden"))) const std::byte epccl_image_##name##_end[];
+
+EPCCL_IMAGE(reduce)
+
+#endif
+
+namespace epccl::device::cuda {
+
+std::span<const std::byte> bytes_of([[maybe_unused]] Image image) {
+#ifdef EPCCL_CUDA_KERNELS
+  switch (image) {
+    case Image::reduce:
+      return {epccl_image_reduce, epccl_image_reduce_end};
+  }
+#endif
+  return {};
+}
+
+}  // namespace epccl::device::cuda

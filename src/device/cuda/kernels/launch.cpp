@@ -1,0 +1,26 @@
+#include "device/cuda/kernels/launch.hpp"
+
+#include <algorithm>
+
+namespace epccl::device::cuda {
+namespace {
+
+// Enough to hide the latency of memory, few enough that blocks which end early do not matter.
+constexpr uint32_t blocks_of_multiprocessor = 8;
+
+}  // namespace
+
+uint32_t Grid::blocks(uint64_t wanted) const {
+  const uint64_t most = most_blocks > 0 ? most_blocks : uint64_t{multiprocessors} * blocks_of_multiprocessor;
+  return static_cast<uint32_t>(std::min(wanted, most));
+}
+
+const char* to_string(Image image) {
+  switch (image) {
+    case Image::reduce:
+      return "reduce";
+  }
+  return "?";
+}
+
+}  // namespace epccl::device::cuda

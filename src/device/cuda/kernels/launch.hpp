@@ -1,0 +1,64 @@
+// The CUDA kernels as those who launch them see them: no CUDA types.
+//
+//   const auto launch = reduce_launch(reduction, sources, final, destination, elements, grid);
+//   void* argument = &launch.parameters;
+//   cuLaunchKernel(function of launch.kernel, launch.blocks, 1, 1, launch.threads, 1, 1, 0, stream, &argument, nullptr)
+//
+// The function is the one called kernel->name in the module that image(kernel->image) is loaded as; modules are loaded once a context.
+// Kernels use no shared memory, and nothing of the device but what their parameters point to. What a parameter points to, lists and
+// counts too, is read when the kernel runs: it must be memory that the device can read, and may be written by work queued before.
+// Where a launch has no blocks there is nothing to do: it must be left out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "device/cuda/kernels/parameters.hpp"
+#include "device/host/reduction.hpp"
+
+namespace epccl::device::cuda {
+
+/// A fatbin: code for sm_80, sm_90 and sm_100, and PTX for what comes after.
+enum class Image : uint8_t { reduce };
+inline constexpr Image all_images[] = {Image::reduce};
+const char* to_string(Image image);
+
+/// Its bytes, for cuModuleLoadData. Empty where the library was built without a CUDA toolkit.
+std::span<const std::byte> bytes_of(Image image);
+
+struct Kernel {
+  const char* name = nullptr;
+  Image image = Image::reduce;
+};
+/// Every kernel that a launch can name.
+std::span<const Kernel> all_kernels();
+
+/// How many blocks a launch may use.
+struct Grid {
+  uint32_t most_blocks = 0;        // 0: as many as the device runs at once
+  uint32_t multiprocessors = 132;  // of the device
+
+  /// As many as there is work for, within these bounds.
+  uint32_t blocks(uint64_t wanted) const;
+};
+
+inline constexpr uint32_t block_threads = 256;
+
+template <class Parameters>
+struct Launch {
+  Kernel kernel;
+  uint32_t blocks = 0;  // 0: nothing to do
+  uint32_t threads = block_threads;
+  Parameters parameters;
+  /// What has to be read and written, each byte once: divided by the device's bandwidth the least time this can take.
+  uint64_t least_bytes = 0;
+};
+
+/// One call of device::reduce(), with the same bits: at least one source, at most max_reduce_sources; any alignment; `destination`
+/// may be exactly one of the sources.
+Launch<ReduceParameters> reduce_launch(const Reduction& reduction, std::span<const ReduceSource> sources,
+                                       bool final, std::byte* destination, uint64_t elements,
+                                       const Grid& grid);
+
+}  // namespace epccl::device::cuda

@@ -1,0 +1,12 @@
+// Runs launches on the host by their kernels' names, as a device does.
+#pragma once
+
+#include <random>
+
+#include "device/cuda/kernels/launch.hpp"
+
+namespace epccl::device::cuda::testing {
+
+void run(const Launch<ReduceParameters>& launch, std::mt19937_64& random);
+
+}  // namespace epccl::device::cuda::testing

@@ -1,0 +1,22 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "device/cuda/kernels/body/reduce.hpp"
+#include "device/cuda/kernels/kernel_list.hpp"
+#include "host_warp.hpp"
+#include "launched.hpp"
+
+#define EPCCL_BARE(...) __VA_ARGS__
+
+namespace epccl::device::cuda::testing {
+
+void run(const Launch<ReduceParameters>& launch, std::mt19937_64& random) {
+#define EPCCL_RUN(entry, join)                      \
+  if (std::strcmp(launch.kernel.name, #entry) == 0) \
+    return run(launch, random, reduce_body<EPCCL_BARE join, HostWarp>);
+  EPCCL_REDUCE_KERNELS(EPCCL_RUN)
+  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+}
+
+}  // namespace epccl::device::cuda::testing
