@@ -48,6 +48,11 @@ const std::vector<Entry>& table() {
        "`host`: libepccl-nccl makes no communicators of the real NCCL, so it takes host memory only. `auto`: "
        "it makes them where "
        "every rank has a GPU. Must be equal on all ranks."},
+      {"EPCCL_CUDA_LIB", "", "path", "The CUDA driver. Unset: the dynamic linker's `libcuda.so.1`."},
+      {"EPCCL_CUDA_SHARE", "auto", "auto|descriptor|ipc",
+       "How GPU memory of epcclMemAlloc is shared with other processes: as virtual memory whose descriptor "
+       "is handed over, or by "
+       "CUDA IPC. `auto`: by descriptor where GPU and driver can."},
       {"EPCCL_NCCL_LIB", "", "path",
        "NVIDIA's libnccl.so.2, for the calls that libepccl-nccl passes on. Unset: the first of the dynamic "
        "linker's that is not "

@@ -1,0 +1,185 @@
+#include "device/cuda/allocation.hpp"
+
+#include <cstring>
+
+namespace epccl::device::cuda {
+namespace {
+
+Status not_shared(MemoryKind kind) {
+  return error(Code::invalid_usage, "{} memory of a GPU cannot be shared with other processes",
+               kind == MemoryKind::pinned ? "pinned" : "plain");
+}
+
+class Plain : public Allocation {
+ public:
+  Plain(const Context& context, MemoryKind kind, uint64_t bytes)
+      : context_(context), kind_(kind), bytes_(bytes) {}
+  ~Plain() override {
+    const CurrentContext current(context_);
+    if (base_ != 0) context_.driver().mem_free.function(base_);
+  }
+  Status allocate() { return context_.call(context_.driver().mem_alloc, &base_, bytes_); }
+  uint64_t base() const override { return base_; }
+  uint64_t bytes() const override { return bytes_; }
+  MemoryKind kind() const override { return kind_; }
+  Status describe(MemoryHandle& handle) override {
+    if (kind_ != MemoryKind::shareable) return not_shared(kind_);
+    return describe_by_ipc(context_, base_, handle);
+  }
+
+ private:
+  const Context& context_;
+  const MemoryKind kind_;
+  const uint64_t bytes_;
+  CUdeviceptr base_ = 0;
+};
+
+CUmemAllocationProp properties(const Context& context) {
+  CUmemAllocationProp wanted{};
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  wanted.location.id = context.device();
+  wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  wanted.allocFlags.gpuDirectRDMACapable =
+      context.attribute_or_zero(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0 ? 1 : 0;
+  return wanted;
+}
+
+/// `bytes` in whole pages of shareable memory.
+Result<uint64_t> whole_pages(const Context& context, uint64_t bytes) {
+  const CUmemAllocationProp wanted = properties(context);
+  size_t page = 0;
+  EPCCL_TRY(
+      context.call(context.driver().mem_granularity, &page, &wanted, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+  return (bytes + page - 1) / page * page;
+}
+
+class Mapped : public Allocation {
+ public:
+  Mapped(const Context& context, uint64_t bytes) : context_(context), bytes_(bytes) {}
+  ~Mapped() override {
+    if (ticket_) withdraw_descriptor(*ticket_);
+    const CurrentContext current(context_);
+    range_.reset();
+    if (memory_ != 0) context_.driver().mem_release.function(memory_);
+  }
+  Status allocate() {
+    EPCCL_ASSIGN(pages_, whole_pages(context_, bytes_));
+    const CUmemAllocationProp wanted = properties(context_);
+    EPCCL_TRY(context_.call(context_.driver().mem_create, &memory_, pages_, &wanted, 0ULL));
+    EPCCL_ASSIGN(range_, MappedRange::map(context_, memory_, pages_));
+    return {};
+  }
+  uint64_t base() const override { return range_->base(); }
+  uint64_t bytes() const override { return bytes_; }
+  MemoryKind kind() const override { return MemoryKind::shareable; }
+  Status describe(MemoryHandle& handle) override {
+    if (!ticket_) {
+      int fd = -1;
+      EPCCL_TRY(context_.call(context_.driver().mem_export, &fd, memory_,
+                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0ULL));
+      EPCCL_ASSIGN(ticket_, offer_descriptor(UniqueFd(fd)));
+    }
+    const SharedDescriptor shared{*ticket_, pages_};
+    static_assert(sizeof shared <= sizeof handle.opaque);
+    handle.form = static_cast<uint8_t>(HandleForm::descriptor);
+    std::memcpy(handle.opaque.data(), &shared, sizeof shared);
+    return {};
+  }
+
+ private:
+  const Context& context_;
+  const uint64_t bytes_;
+  uint64_t pages_ = 0;
+  CUmemGenericAllocationHandle memory_ = 0;
+  std::unique_ptr<MappedRange> range_;
+  std::optional<DescriptorTicket> ticket_;
+};
+
+class Pinned : public Allocation {
+ public:
+  Pinned(const Context& context, uint64_t bytes) : context_(context), bytes_(bytes) {}
+  ~Pinned() override {
+    const CurrentContext current(context_);
+    if (address_ != nullptr) context_.driver().host_free.function(address_);
+  }
+  Status allocate() {
+    return context_.call(context_.driver().host_alloc, &address_, bytes_,
+                         static_cast<unsigned>(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  }
+  uint64_t base() const override { return reinterpret_cast<uint64_t>(address_); }
+  uint64_t bytes() const override { return bytes_; }
+  MemoryKind kind() const override { return MemoryKind::pinned; }
+  Status describe(MemoryHandle&) override { return not_shared(kind()); }
+
+ private:
+  const Context& context_;
+  const uint64_t bytes_;
+  void* address_ = nullptr;
+};
+
+/// Ends with the free memory, where the GPU ran out of it.
+Status with_free_memory(const Context& context, Status status, uint64_t bytes) {
+  size_t free = 0, total = 0;
+  if (context.driver().mem_info.function(&free, &total) != CUDA_SUCCESS)
+    return std::move(status).with_context(fmt::format("allocating {} bytes", bytes));
+  return std::move(status).with_context(
+      fmt::format("allocating {} bytes where {} of {} are free", bytes, free, total));
+}
+
+template <typename Kind, typename... Args>
+Result<std::unique_ptr<Allocation>> make(const Context& context, uint64_t bytes, Args... args) {
+  EPCCL_CURRENT(context);
+  auto allocation = std::make_unique<Kind>(context, args..., bytes);
+  if (Status status = allocation->allocate(); !status.ok())
+    return with_free_memory(context, std::move(status), bytes);
+  return std::unique_ptr<Allocation>(std::move(allocation));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Allocation>> allocate_plain(const Context& context, MemoryKind kind, uint64_t bytes) {
+  return make<Plain>(context, bytes, kind);
+}
+
+Result<std::unique_ptr<Allocation>> allocate_mapped(const Context& context, uint64_t bytes) {
+  return make<Mapped>(context, bytes);
+}
+
+Result<std::unique_ptr<Allocation>> allocate_pinned(const Context& context, uint64_t bytes) {
+  return make<Pinned>(context, bytes);
+}
+
+Status describe_by_ipc(const Context& context, uint64_t base, MemoryHandle& handle) {
+  EPCCL_CURRENT(context);
+  CUipcMemHandle ipc{};
+  EPCCL_TRY(context.call(context.driver().ipc_get, &ipc, static_cast<CUdeviceptr>(base)));
+  handle.form = static_cast<uint8_t>(HandleForm::cuda_ipc);
+  static_assert(sizeof ipc == sizeof handle.opaque);
+  std::memcpy(handle.opaque.data(), &ipc, sizeof ipc);
+  return {};
+}
+
+Result<std::unique_ptr<MappedRange>> MappedRange::map(const Context& context,
+                                                      CUmemGenericAllocationHandle memory, uint64_t bytes) {
+  const Driver& driver = context.driver();
+  std::unique_ptr<MappedRange> range(new MappedRange(context, bytes));  // private constructor
+  EPCCL_TRY(context.call(driver.mem_address_reserve, &range->base_, bytes, size_t{0}, CUdeviceptr{0}, 0ULL));
+  EPCCL_TRY(context.call(driver.mem_map, range->base_, bytes, size_t{0}, memory, 0ULL));
+  range->is_mapped_ = true;
+  CUmemAccessDesc access{};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = context.device();
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  EPCCL_TRY(context.call(driver.mem_set_access, range->base_, bytes,
+                         static_cast<const CUmemAccessDesc*>(&access), size_t{1}));
+  return range;
+}
+
+MappedRange::~MappedRange() {
+  const CurrentContext current(context_);
+  if (is_mapped_) context_.driver().mem_unmap.function(base_, bytes_);
+  if (base_ != 0) context_.driver().mem_address_free.function(base_, bytes_);
+}
+
+}  // namespace epccl::device::cuda

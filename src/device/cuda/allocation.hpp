@@ -1,0 +1,67 @@
+// One allocation of GPU memory, freed when it ends, and how it is shared.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "device/cuda/context.hpp"
+#include "device/cuda/descriptor_server.hpp"
+#include "device/device.hpp"
+
+namespace epccl::device::cuda {
+
+/// The opaque part of a handle whose memory is shared by descriptor.
+struct SharedDescriptor {
+  DescriptorTicket ticket;
+  uint64_t bytes = 0;  // in whole pages of the exporting GPU
+};
+
+/// MemoryHandle::form of the CUDA backend.
+enum class HandleForm : uint8_t {
+  descriptor,  // VMM: opaque is a SharedDescriptor
+  cuda_ipc,    // opaque is a CUipcMemHandle
+};
+
+class Allocation {
+ public:
+  virtual ~Allocation() = default;
+  virtual uint64_t base() const = 0;
+  virtual uint64_t bytes() const = 0;  // as asked for
+  virtual MemoryKind kind() const = 0;
+  /// Fills form and opaque.
+  virtual Status describe(MemoryHandle& handle) = 0;
+};
+
+/// cuMemAlloc: plain, or shareable by CUDA IPC.
+Result<std::unique_ptr<Allocation>> allocate_plain(const Context& context, MemoryKind kind, uint64_t bytes);
+
+/// Physical memory mapped at a reserved address, shareable by descriptor.
+Result<std::unique_ptr<Allocation>> allocate_mapped(const Context& context, uint64_t bytes);
+
+/// Host memory that the GPU reads and writes directly.
+Result<std::unique_ptr<Allocation>> allocate_pinned(const Context& context, uint64_t bytes);
+
+/// A CUDA IPC handle of an allocation that need not be this library's.
+Status describe_by_ipc(const Context& context, uint64_t base, MemoryHandle& handle);
+
+/// A descriptor's memory, reserved and mapped for this GPU.
+class MappedRange {
+ public:
+  static Result<std::unique_ptr<MappedRange>> map(const Context& context, CUmemGenericAllocationHandle memory,
+                                                  uint64_t bytes);
+  MappedRange(const MappedRange&) = delete;
+  MappedRange& operator=(const MappedRange&) = delete;
+  ~MappedRange();
+  CUdeviceptr base() const { return base_; }
+
+ private:
+  MappedRange(const Context& context, uint64_t bytes) : context_(context), bytes_(bytes) {}
+  const Context& context_;
+  const uint64_t bytes_;
+  CUdeviceptr base_ = 0;
+  bool is_mapped_ = false;
+};
+
+}  // namespace epccl::device::cuda

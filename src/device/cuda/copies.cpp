@@ -1,0 +1,116 @@
+#include "device/cuda/copies.hpp"
+
+#include <algorithm>
+
+#include "base/log.hpp"
+
+namespace epccl::device::cuda {
+namespace {
+
+// The first CUDA that can capture a list of copies into a graph.
+constexpr int captures_lists = 13050;
+// A few rows are a list; many are one copy with a pitch.
+constexpr uint32_t rows_in_a_list = 16;
+
+CUdeviceptr address_of(const std::byte* memory) {
+  return reinterpret_cast<CUdeviceptr>(memory);
+}
+
+bool is_one_run(const CopyWork& work) {
+  return work.rows == 1 || (work.destination_stride == work.bytes && work.source_stride == work.bytes);
+}
+
+}  // namespace
+
+Copier::Copier(const Context& context)
+    : context_(context),
+      max_pitch_(static_cast<uint64_t>(context.attribute_or_zero(CU_DEVICE_ATTRIBUTE_MAX_PITCH))),
+      batches_(context.driver().has_batch_copies()) {}
+
+void Copier::Runs::add(const std::byte* destination, const std::byte* source, uint64_t size) {
+  destinations.push_back(address_of(destination));
+  sources.push_back(address_of(source));
+  bytes.push_back(size);
+}
+
+bool Copier::can_batch(const CopyTarget& target) const {
+  return batches_.load(std::memory_order_relaxed) && target.stream != nullptr &&
+         target.stream != CU_STREAM_LEGACY &&
+         (!target.is_capturing || context_.driver().version >= captures_lists);
+}
+
+Status Copier::copy(std::span<const CopyWork> copies, const CopyTarget& target) {
+  Runs runs;
+  for (const CopyWork& work : copies) {
+    if (work.bytes == 0 || work.rows == 0) continue;
+    if (is_one_run(work)) {
+      runs.add(work.destination, work.source, work.bytes * work.rows);
+      continue;
+    }
+    const uint64_t pitch = std::max(work.destination_stride, work.source_stride);
+    const bool has_pitch =
+        std::min(work.destination_stride, work.source_stride) >= work.bytes && pitch <= max_pitch_;
+    if (has_pitch && (work.rows > rows_in_a_list || !can_batch(target))) {
+      EPCCL_TRY(copy_rows(work, target.stream));
+      continue;
+    }
+    for (uint32_t row = 0; row < work.rows; ++row)
+      runs.add(work.destination + row * work.destination_stride, work.source + row * work.source_stride,
+               work.bytes);
+  }
+  return runs.bytes.empty() ? Status{} : copy_runs(runs, target);
+}
+
+Status Copier::copy_rows(const CopyWork& work, CUstream stream) const {
+  CUDA_MEMCPY2D copy{};
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+  copy.srcDevice = address_of(work.source);
+  copy.srcPitch = work.source_stride;
+  copy.dstDevice = address_of(work.destination);
+  copy.dstPitch = work.destination_stride;
+  copy.WidthInBytes = work.bytes;
+  copy.Height = work.rows;
+  return context_.call(context_.driver().memcpy_2d, static_cast<const CUDA_MEMCPY2D*>(&copy), stream);
+}
+
+Status Copier::copy_runs(Runs& runs, const CopyTarget& target) {
+  // One copy alone is a list only for the hint.
+  if (!can_batch(target) || (runs.bytes.size() == 1 && !target.beside_compute))
+    return copy_each(runs, target.stream);
+  const CUresult result = batch(runs, target);
+  if (result == CUDA_SUCCESS) return {};
+  const Status failed = driver_error(context_.driver(), "cuMemcpyBatchAsync", result, context_.ordinal());
+  if (result != CUDA_ERROR_NOT_SUPPORTED && result != CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER) return failed;
+  if (batches_.exchange(false))
+    log::info(log::init, -1, "copies are queued one by one from now on: {}", failed.message());
+  return copy_each(runs, target.stream);
+}
+
+Status Copier::copy_each(const Runs& runs, CUstream stream) const {
+  for (size_t i = 0; i < runs.bytes.size(); ++i)
+    EPCCL_TRY(context_.call(context_.driver().memcpy, runs.destinations[i], runs.sources[i], runs.bytes[i],
+                            stream));
+  return {};
+}
+
+CUresult Copier::batch(Runs& runs, const CopyTarget& target) const {
+  CUmemcpyAttributes attributes{};
+  attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  attributes.flags =
+      target.beside_compute ? CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE : CU_MEMCPY_FLAG_DEFAULT;
+  size_t first = 0, failed = 0;
+  const Driver& driver = context_.driver();
+  if (driver.memcpy_batch)
+    return driver.memcpy_batch.function(runs.destinations.data(), runs.sources.data(), runs.bytes.data(),
+                                        runs.bytes.size(), &attributes, &first, 1, target.stream);
+  return driver.memcpy_batch_with_fail_index.function(runs.destinations.data(), runs.sources.data(),
+                                                      runs.bytes.data(), runs.bytes.size(), &attributes,
+                                                      &first, 1, &failed, target.stream);
+}
+
+std::string Copier::description() const {
+  if (batches_.load(std::memory_order_relaxed)) return "copies in lists";
+  return "copies one by one";
+}
+
+}  // namespace epccl::device::cuda

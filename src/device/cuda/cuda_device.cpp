@@ -1,0 +1,139 @@
+#include "device/cuda/cuda_device.hpp"
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/log.hpp"
+#include "base/never_destroyed.hpp"
+#include "device/cuda/event.hpp"
+#include "device/cuda/memory.hpp"
+#include "device/cuda/queue.hpp"
+
+namespace epccl::device {
+namespace {
+
+using namespace epccl::device::cuda;
+
+// Of a kernel's parameters, which are 4 KiB in all.
+constexpr int reduce_sources = 64;
+
+class CudaDevice : public Device {
+ public:
+  explicit CudaDevice(Context context)
+      : context_(std::move(context)), memory_(context_), words_(context_), copier_(context_) {
+    std::array<char, 128> name{};
+    context_.driver().device_name.function(name.data(), static_cast<int>(name.size()) - 1, context_.device());
+    name_ = name.data();
+    engines_ = std::max(context_.attribute_or_zero(CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT), 1);
+  }
+
+  const Context& context() const { return context_; }
+
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+  int ordinal() const override { return context_.ordinal(); }
+  std::string description() const override {
+    return fmt::format("{}, {} copy engines, CUDA {}, {}", name_, engines_,
+                       version_text(context_.driver().version), copier_.description());
+  }
+  int copy_engines() const override { return engines_; }
+  int max_reduce_sources() const override { return reduce_sources; }
+
+  Result<void*> allocate(MemoryKind kind, uint64_t bytes) override { return memory_.allocate(kind, bytes); }
+  Status free(void* address) override { return memory_.free(address); }
+  std::optional<MemoryInfo> info(const void* address) const override { return memory_.info(address); }
+  Result<MemoryHandle> export_memory(const void* address, uint64_t bytes) const override {
+    return memory_.describe(address, bytes);
+  }
+  Result<std::unique_ptr<MappedMemory>> import_memory(const MemoryHandle& handle) override {
+    return memory_.map(handle);
+  }
+
+  Status make_words_visible(void* memory, uint64_t bytes) override { return words_.add(memory, bytes); }
+  void hide_words(void* memory) override { words_.remove(memory); }
+
+  Result<std::unique_ptr<Queue>> make_queue(QueueKind kind) override {
+    return StreamQueue::make(queue_parts(), kind);
+  }
+  Result<std::unique_ptr<Queue>> borrow_stream(void* stream) override {
+    return StreamQueue::borrow(queue_parts(), static_cast<CUstream>(stream));
+  }
+  Result<std::unique_ptr<QueueEvent>> make_event() override { return Event::make(context_); }
+
+ private:
+  QueueParts queue_parts() { return {context_, copier_, words_}; }
+
+  const Context context_;
+  std::string name_;
+  int engines_ = 1;
+  Memory memory_;
+  SignalWords words_;
+  Copier copier_;
+};
+
+struct Devices {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<CudaDevice>> by_ordinal;
+};
+
+Devices& devices() {
+  static NeverDestroyed<Devices> instance;
+  return *instance;
+}
+
+const Context* any_context() {
+  const std::lock_guard lock(devices().mutex);
+  for (const auto& device : devices().by_ordinal)
+    if (device != nullptr) return &device->context();
+  return nullptr;
+}
+
+}  // namespace
+
+Result<int> cuda_device_count() {
+  EPCCL_ASSIGN(const Driver* driver, cuda::driver());
+  int count = 0;
+  if (const CUresult result = driver->device_count.function(&count); result != CUDA_SUCCESS)
+    return driver_error(*driver, driver->device_count.name, result, -1);
+  return count;
+}
+
+Result<Device*> cuda_device(int ordinal) {
+  EPCCL_ASSIGN(const int count, cuda_device_count());
+  if (ordinal < 0 || ordinal >= count)
+    return error(Code::device_error, "there is no GPU {}: the CUDA driver knows {}", ordinal, count);
+  const std::lock_guard lock(devices().mutex);
+  auto& known = devices().by_ordinal;
+  if (known.size() < static_cast<size_t>(count)) known.resize(static_cast<size_t>(count));
+  auto& device = known[static_cast<size_t>(ordinal)];
+  if (device == nullptr) {
+    EPCCL_ASSIGN(Context context, Context::retain(**cuda::driver(), ordinal));
+    device = std::make_unique<CudaDevice>(std::move(context));
+    log::info(log::init, -1, "GPU {}: {}", ordinal, device->description());
+  }
+  return static_cast<Device*>(device.get());
+}
+
+std::optional<int> current_cuda_device() {
+  const Driver* driver = possible_driver();
+  CUcontext context = nullptr;
+  if (driver == nullptr || driver->context_current.function(&context) != CUDA_SUCCESS || context == nullptr)
+    return std::nullopt;
+  CUdevice device = 0;
+  if (driver->context_device.function(&device) != CUDA_SUCCESS) return std::nullopt;
+  return device;  // a CUdevice is the ordinal
+}
+
+std::optional<MemoryInfo> cuda_memory_at(const void* address) {
+  const Driver* driver = possible_driver();
+  if (driver == nullptr || address == nullptr) return std::nullopt;
+  std::optional<PointerFacts> facts;
+  // A thread that has used no GPU has no context; any of this process's will do.
+  if (find_pointer(*driver, address, facts) == CUDA_ERROR_INVALID_CONTEXT)
+    if (const Context* context = any_context()) facts = find_pointer(*context, address);
+  if (!facts) return std::nullopt;
+  return MemoryInfo{DeviceKind::cuda, facts->ordinal, facts->has_ipc, facts->base, facts->bytes};
+}
+
+}  // namespace epccl::device

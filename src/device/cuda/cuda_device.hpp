@@ -1,0 +1,25 @@
+// The CUDA devices of this process, over the driver that is found at run time. There is no CUDA type here: a build without the
+// toolkit has the same functions, which say so.
+#pragma once
+
+#include <optional>
+
+#include "base/status.hpp"
+#include "device/device.hpp"
+
+namespace epccl::device {
+
+/// GPU `ordinal` of this process (CUDA_VISIBLE_DEVICES counts); one object for the process, which lives as long as it does and
+/// keeps the device's primary context. The error says what is missing: toolkit at build time, driver, GPU, a driver new enough.
+Result<Device*> cuda_device(int ordinal);
+
+/// How many GPUs there are; the error says why there can be none.
+Result<int> cuda_device_count();
+
+/// The GPU whose context is the calling thread's; nothing where there is none. Does not initialise the driver.
+std::optional<int> current_cuda_device();
+
+/// Which GPU's memory this is. Nothing for host memory, pinned too, and where CUDA is not in use. Does not initialise the driver.
+std::optional<MemoryInfo> cuda_memory_at(const void* address);
+
+}  // namespace epccl::device

@@ -1,0 +1,261 @@
+#include "device/cuda/memory.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "base/settings.hpp"
+#include "device/cuda/identity.hpp"
+
+namespace epccl::device::cuda {
+namespace {
+
+// Numbers of allocations of this library and of the driver's never meet.
+constexpr uint64_t own_number(uint64_t number) {
+  return number * 2;
+}
+constexpr uint64_t drivers_number(uint64_t id) {
+  return id * 2 + 1;
+}
+
+std::byte* pointer(uint64_t address) {
+  return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr): the driver's type
+}
+
+}  // namespace
+
+CUresult find_pointer(const Driver& driver, const void* address, std::optional<PointerFacts>& facts) {
+  // Of an address that is not the driver's every attribute is zero, and that is no error.
+  CUmemorytype type{};
+  CUdeviceptr base = 0;
+  size_t bytes = 0;
+  unsigned long long id = 0;
+  int ordinal = 0, has_ipc = 0;
+  std::array attributes{CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                        CU_POINTER_ATTRIBUTE_RANGE_SIZE,     CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+  std::array<void*, attributes.size()> values{&type, &base, &bytes, &id, &ordinal, &has_ipc};
+  const CUresult result =
+      driver.pointer_attributes.function(static_cast<unsigned>(attributes.size()), attributes.data(),
+                                         values.data(), reinterpret_cast<CUdeviceptr>(address));
+  facts.reset();
+  if (result == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE)
+    facts = PointerFacts{base, bytes, id, ordinal, has_ipc != 0};
+  return result;
+}
+
+std::optional<PointerFacts> find_pointer(const Context& context, const void* address) {
+  const CurrentContext current(context);
+  std::optional<PointerFacts> facts;
+  if (current.status().ok()) find_pointer(context.driver(), address, facts);
+  return facts;
+}
+
+Result<std::unique_ptr<Allocation>> Memory::make_shareable(uint64_t bytes) {
+  const std::string wish = settings::get("EPCCL_CUDA_SHARE");
+  if (wish != "ipc" && shares_by_descriptor_ && context_.driver().has_vmm() &&
+      context_.attribute_or_zero(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0 &&
+      context_.attribute_or_zero(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0) {
+    auto mapped = allocate_mapped(context_, bytes);
+    if (mapped.ok() || wish == "descriptor") return mapped;
+    auto plain = allocate_plain(context_, MemoryKind::shareable, bytes);
+    if (!plain.ok()) return std::move(mapped).take_status();  // no memory, rather than no such feature
+    log::info(log::shm, -1, "GPU {}: memory is shared by CUDA IPC, since sharing by descriptor failed: {}",
+              context_.ordinal(), mapped.status().message());
+    shares_by_descriptor_ = false;
+    return plain;
+  }
+  if (wish == "descriptor")
+    return error(Code::invalid_usage,
+                 "EPCCL_CUDA_SHARE=descriptor, but GPU {} or its driver (CUDA {}) cannot share memory so",
+                 context_.ordinal(), version_text(context_.driver().version));
+  return allocate_plain(context_, MemoryKind::shareable, bytes);
+}
+
+Result<void*> Memory::allocate(MemoryKind kind, uint64_t bytes) {
+  if (bytes == 0) return error(Code::invalid_argument, "an allocation of 0 bytes");
+  const std::lock_guard lock(mutex_);
+  auto made = kind == MemoryKind::shareable ? make_shareable(bytes)
+              : kind == MemoryKind::plain   ? allocate_plain(context_, kind, bytes)
+                                            : allocate_pinned(context_, bytes);
+  if (!made.ok()) return std::move(made).take_status();
+  const uint64_t base = (*made)->base();
+  owned_[base] = Owned{std::move(*made), make_generation(own_number(++allocations_))};
+  return static_cast<void*>(pointer(base));
+}
+
+Status Memory::free(void* address) {
+  Owned gone;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = owned_.find(reinterpret_cast<uint64_t>(address));
+    if (it == owned_.end())
+      return error(Code::invalid_argument, "{} was not allocated on GPU {}, or is freed already", address,
+                   context_.ordinal());
+    gone = std::move(it->second);
+    owned_.erase(it);
+  }
+  return {};
+}
+
+const Memory::Owned* Memory::find(uint64_t address, uint64_t bytes) const {
+  auto it = owned_.upper_bound(address);
+  if (it == owned_.begin()) return nullptr;
+  --it;
+  const uint64_t offset = address - it->first, size = it->second.allocation->bytes();
+  return offset < size && bytes <= size - offset ? &it->second : nullptr;
+}
+
+std::optional<MemoryInfo> Memory::info(const void* address) const {
+  {
+    const std::shared_lock lock(mutex_);
+    if (const Owned* owned = find(reinterpret_cast<uint64_t>(address), 0)) {
+      const Allocation& allocation = *owned->allocation;
+      if (allocation.kind() == MemoryKind::pinned) return std::nullopt;
+      return MemoryInfo{DeviceKind::cuda, context_.ordinal(), allocation.kind() == MemoryKind::shareable,
+                        allocation.base(), allocation.bytes()};
+    }
+  }
+  const auto facts = find_pointer(context_, address);
+  if (!facts || facts->ordinal != context_.ordinal()) return std::nullopt;
+  return MemoryInfo{DeviceKind::cuda, facts->ordinal, facts->has_ipc, facts->base, facts->bytes};
+}
+
+Result<MemoryHandle> Memory::describe(const void* address, uint64_t bytes) const {
+  MemoryHandle handle;
+  handle.device = DeviceKind::cuda;
+  handle.ordinal = context_.ordinal();
+  handle.pid = getpid();
+  const auto start = reinterpret_cast<uint64_t>(address);
+  {
+    const std::lock_guard lock(mutex_);  // describing makes a descriptor, the first time
+    if (const Owned* owned = find(start, bytes)) {
+      handle.base = owned->allocation->base();
+      handle.size = owned->allocation->bytes();
+      handle.offset = start - handle.base;
+      handle.generation = owned->generation;
+      EPCCL_TRY(owned->allocation->describe(handle));
+      return handle;
+    }
+  }
+  const auto facts = find_pointer(context_, address);
+  if (!facts || facts->ordinal != context_.ordinal())
+    return error(Code::invalid_argument, "{} is not memory of GPU {}", address, context_.ordinal());
+  if (!facts->has_ipc)
+    return error(Code::invalid_usage,
+                 "memory at {} on GPU {} cannot be shared with other processes: managed or stream-ordered "
+                 "memory, or of "
+                 "an allocator that did not ask for it",
+                 address, context_.ordinal());
+  handle.base = facts->base;
+  handle.size = facts->bytes;
+  handle.offset = start - handle.base;
+  if (bytes > handle.size - handle.offset)
+    return error(Code::invalid_argument,
+                 "{} bytes at {} on GPU {} exceed their allocation of {} bytes at {:#x}", bytes, address,
+                 context_.ordinal(), handle.size, handle.base);
+  handle.generation = make_generation(drivers_number(facts->id));
+  EPCCL_TRY(describe_by_ipc(context_, handle.base, handle));
+  return handle;
+}
+
+// ---- of others
+
+/// A peer's allocation, mapped once for all of this process that use it.
+class Memory::Import {
+ public:
+  explicit Import(const Context& context) : context_(context) {}
+  Import(const Import&) = delete;
+  Import& operator=(const Import&) = delete;
+  ~Import() {
+    const CurrentContext current(context_);
+    if (opened_ != 0) context_.driver().ipc_close.function(opened_);
+    range_.reset();
+  }
+
+  Status open(const MemoryHandle& handle) {
+    EPCCL_CURRENT(context_);
+    switch (static_cast<HandleForm>(handle.form)) {
+      case HandleForm::descriptor:
+        return open_descriptor(handle);
+      case HandleForm::cuda_ipc:
+        return open_ipc(handle);
+    }
+    return error(Code::invalid_argument, "a memory handle of unknown form {}", handle.form);
+  }
+  uint64_t base() const { return range_ ? range_->base() : opened_; }
+
+ private:
+  Status open_ipc(const MemoryHandle& handle) {
+    CUipcMemHandle ipc{};
+    std::memcpy(&ipc, handle.opaque.data(), sizeof ipc);
+    return context_.call(context_.driver().ipc_open, &opened_, ipc,
+                         static_cast<unsigned>(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  }
+  Status open_descriptor(const MemoryHandle& handle) {
+    SharedDescriptor shared;
+    std::memcpy(&shared, handle.opaque.data(), sizeof shared);
+    EPCCL_ASSIGN(const UniqueFd fd, fetch_descriptor(shared.ticket));
+    CUmemGenericAllocationHandle memory = 0;
+    EPCCL_TRY(context_.call(context_.driver().mem_import, &memory,
+                            reinterpret_cast<void*>(static_cast<intptr_t>(fd.get())),  // NOLINT
+                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    auto range = MappedRange::map(context_, memory, shared.bytes);
+    if (range.ok()) range_ = std::move(*range);
+    context_.driver().mem_release.function(memory);  // the mapping holds it
+    return range.status();
+  }
+
+  const Context& context_;
+  std::unique_ptr<MappedRange> range_;
+  CUdeviceptr opened_ = 0;
+};
+
+class Memory::ImportedRange : public MappedMemory {
+ public:
+  ImportedRange(std::shared_ptr<Import> import, uint64_t start, uint64_t bytes)
+      : import_(std::move(import)), start_(start), bytes_(bytes) {}
+  std::byte* data() const override { return pointer(start_); }
+  uint64_t bytes() const override { return bytes_; }
+
+ private:
+  const std::shared_ptr<Import> import_;  // null: memory of this process
+  const uint64_t start_, bytes_;
+};
+
+Result<std::shared_ptr<Memory::Import>> Memory::import(const MemoryHandle& handle) {
+  const std::lock_guard lock(imports_mutex_);
+  std::weak_ptr<Import>& known = imports_[{handle.base, handle.generation}];
+  if (auto import = known.lock()) return import;
+  auto import = std::make_shared<Import>(context_);
+  if (Status status = import->open(handle); !status.ok())
+    return std::move(status).with_context(
+        fmt::format("mapping {} bytes of GPU {} of process {}", handle.size, handle.ordinal, handle.pid));
+  std::erase_if(imports_, [](const auto& entry) { return entry.second.expired(); });
+  imports_[{handle.base, handle.generation}] = import;
+  return import;
+}
+
+Result<std::unique_ptr<MappedMemory>> Memory::map(const MemoryHandle& handle) {
+  if (handle.device != DeviceKind::cuda)
+    return error(Code::invalid_argument, "GPU {} cannot map a handle of the {} device", context_.ordinal(),
+                 to_string(handle.device));
+  if (handle.offset > handle.size)
+    return error(Code::invalid_argument, "a memory handle with offset {} beyond its {} bytes", handle.offset,
+                 handle.size);
+  const uint64_t bytes = handle.size - handle.offset;
+  if (is_of_this_process(handle.generation)) {
+    if (handle.ordinal != context_.ordinal())
+      return error(Code::invalid_usage, "GPU {} cannot use memory of GPU {} of the same process yet",
+                   context_.ordinal(), handle.ordinal);
+    return std::unique_ptr<MappedMemory>(
+        std::make_unique<ImportedRange>(nullptr, handle.base + handle.offset, bytes));
+  }
+  EPCCL_ASSIGN(auto imported, import(handle));
+  const uint64_t start = imported->base() + handle.offset;
+  return std::unique_ptr<MappedMemory>(std::make_unique<ImportedRange>(std::move(imported), start, bytes));
+}
+
+}  // namespace epccl::device::cuda

@@ -1,0 +1,59 @@
+// All memory that one GPU gives and that it maps of others.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <tuple>
+
+#include "device/cuda/allocation.hpp"
+#include "device/device.hpp"
+
+namespace epccl::device::cuda {
+
+/// What the driver says of an address of a GPU.
+struct PointerFacts {
+  uint64_t base = 0, bytes = 0;
+  uint64_t id = 0;  // of the allocation, in this process
+  int ordinal = 0;
+  bool has_ipc = false;  // CUDA IPC can export it
+};
+/// `facts` is nothing where the driver knows no GPU's memory there.
+CUresult find_pointer(const Driver& driver, const void* address, std::optional<PointerFacts>& facts);
+std::optional<PointerFacts> find_pointer(const Context& context, const void* address);
+
+class Memory {
+ public:
+  explicit Memory(const Context& context) : context_(context) {}
+
+  Result<void*> allocate(MemoryKind kind, uint64_t bytes);
+  Status free(void* address);
+  std::optional<MemoryInfo> info(const void* address) const;
+  Result<MemoryHandle> describe(const void* address, uint64_t bytes) const;
+  Result<std::unique_ptr<MappedMemory>> map(const MemoryHandle& handle);
+
+ private:
+  struct Owned {
+    std::unique_ptr<Allocation> allocation;
+    uint64_t generation;
+  };
+  class Import;
+  class ImportedRange;
+  using ImportKey = std::tuple<uint64_t, uint64_t>;  // base, generation
+
+  Result<std::unique_ptr<Allocation>> make_shareable(uint64_t bytes);
+  const Owned* find(uint64_t address, uint64_t bytes) const;
+  Result<std::shared_ptr<Import>> import(const MemoryHandle& handle);
+
+  const Context& context_;
+  mutable std::shared_mutex mutex_;
+  std::map<uint64_t, Owned> owned_;  // by base
+  uint64_t allocations_ = 0;
+  bool shares_by_descriptor_ = true;  // until the platform refused it
+
+  std::mutex imports_mutex_;
+  std::map<ImportKey, std::weak_ptr<Import>> imports_;
+};
+
+}  // namespace epccl::device::cuda

@@ -1,0 +1,149 @@
+#include "device/cuda/queue.hpp"
+
+#include "device/cuda/event.hpp"
+
+namespace epccl::device::cuda {
+namespace {
+
+Result<CUevent> event_of(const QueueEvent& event, int ordinal) {
+  const auto* mine = dynamic_cast<const Event*>(&event);
+  if (mine == nullptr)
+    return error(Code::invalid_usage, "an event of another device on a queue of GPU {}", ordinal);
+  return mine->handle();
+}
+
+bool is_special(CUstream stream) {
+  return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Queue>> StreamQueue::make(const QueueParts& parts, QueueKind kind) {
+  const Context& context = parts.context;
+  EPCCL_CURRENT(context);
+  CUstream stream = nullptr;
+  EPCCL_TRY(
+      context.call(context.driver().stream_create, &stream, static_cast<unsigned>(CU_STREAM_NON_BLOCKING)));
+  return std::unique_ptr<Queue>(new StreamQueue(parts, kind, stream, true));  // private constructor
+}
+
+Result<std::unique_ptr<Queue>> StreamQueue::borrow(const QueueParts& parts, CUstream stream) {
+  const Context& context = parts.context;
+  EPCCL_CURRENT(context);
+  if (!is_special(stream)) {
+    CUcontext owner = nullptr;
+    EPCCL_TRY(context.call(context.driver().stream_context, stream, &owner));
+    if (owner != context.handle())
+      return error(Code::invalid_argument,
+                   "stream {} is of another context (another GPU?) than GPU {}'s primary one",
+                   static_cast<const void*>(stream), context.ordinal());
+  }
+  return std::unique_ptr<Queue>(new StreamQueue(parts, QueueKind::compute, stream, false));
+}
+
+StreamQueue::~StreamQueue() {
+  if (!is_owned_) return;
+  const Context& context = parts_.context;
+  const CurrentContext current(context);
+  // A stream that is part of a capture cannot be waited for; to destroy it ends the capture with an error of its own.
+  const auto capture = is_capturing();
+  if (capture.ok() && !*capture) context.driver().stream_synchronize.function(stream_);
+  context.driver().stream_destroy.function(stream_);
+}
+
+Status StreamQueue::keep(Status status) {
+  if (!status.ok() && failure_.ok()) failure_ = status;
+  return status;
+}
+
+Result<bool> StreamQueue::is_capturing() const {
+  const Context& context = parts_.context;
+  EPCCL_CURRENT(context);
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = context.driver().stream_is_capturing.function(stream_, &capture);
+  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+    return error(
+        Code::invalid_usage,
+        "the NULL stream of GPU {} cannot be used while a stream that waits for it is being captured",
+        context.ordinal());
+  if (result != CUDA_SUCCESS)
+    return driver_error(context.driver(), context.driver().stream_is_capturing.name, result,
+                        context.ordinal());
+  if (capture == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+    return error(Code::invalid_usage, "the capture of a stream of GPU {} failed before", context.ordinal());
+  return capture == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
+bool StreamQueue::capturing() const {
+  const auto capture = is_capturing();
+  return capture.ok() && *capture;
+}
+
+Status StreamQueue::refuse_while_capturing(const char* what) const {
+  EPCCL_ASSIGN(const bool is_captured, is_capturing());
+  if (!is_captured) return {};
+  return error(Code::invalid_usage, "the stream of GPU {} is being captured into a graph, so {}",
+               parts_.context.ordinal(), what);
+}
+
+Status StreamQueue::copy_now(std::span<const CopyWork> copies) {
+  EPCCL_TRY(failure_);
+  EPCCL_ASSIGN(const bool is_captured, is_capturing());
+  EPCCL_CURRENT(parts_.context);
+  return parts_.copier.copy(copies, {stream_, is_captured, kind_ == QueueKind::copy_engine});
+}
+
+Status StreamQueue::copy(std::span<const CopyWork> copies) {
+  return keep(copy_now(copies));
+}
+
+Status StreamQueue::reduce(const ReduceWork&) {
+  return error(Code::invalid_usage, "GPU {}: this build has no reduction kernels", parts_.context.ordinal());
+}
+
+Status StreamQueue::post(SignalWord& word, uint64_t value) {
+  EPCCL_ASSIGN(const CUdeviceptr address, parts_.words.find(&word));
+  EPCCL_CURRENT(parts_.context);
+  // The default has the fence: what the stream wrote before is visible to all of the system that see the value.
+  return keep(parts_.context.call(parts_.context.driver().write_value, stream_, address, cuuint64_t{value},
+                                  static_cast<unsigned>(CU_STREAM_WRITE_VALUE_DEFAULT)));
+}
+
+Status StreamQueue::wait(const SignalWord& word, uint64_t value) {
+  EPCCL_ASSIGN(const CUdeviceptr address, parts_.words.find(&word));
+  EPCCL_CURRENT(parts_.context);
+  return keep(parts_.context.call(parts_.context.driver().wait_value, stream_, address, cuuint64_t{value},
+                                  static_cast<unsigned>(CU_STREAM_WAIT_VALUE_GEQ)));
+}
+
+Status StreamQueue::record(QueueEvent& event) {
+  EPCCL_ASSIGN(const CUevent handle, event_of(event, parts_.context.ordinal()));
+  EPCCL_CURRENT(parts_.context);
+  return keep(parts_.context.call(parts_.context.driver().event_record, handle, stream_));
+}
+
+Status StreamQueue::wait(const QueueEvent& event) {
+  EPCCL_ASSIGN(const CUevent handle, event_of(event, parts_.context.ordinal()));
+  EPCCL_CURRENT(parts_.context);
+  return keep(parts_.context.call(parts_.context.driver().stream_wait_event, stream_, handle,
+                                  static_cast<unsigned>(CU_EVENT_WAIT_DEFAULT)));
+}
+
+Status StreamQueue::synchronize() {
+  EPCCL_TRY(refuse_while_capturing("it cannot be waited for"));
+  EPCCL_CURRENT(parts_.context);
+  EPCCL_TRY(keep(parts_.context.call(parts_.context.driver().stream_synchronize, stream_)));
+  return failure_;
+}
+
+Result<bool> StreamQueue::idle() {
+  EPCCL_TRY(refuse_while_capturing("it is neither idle nor busy"));
+  EPCCL_CURRENT(parts_.context);
+  const Driver& driver = parts_.context.driver();
+  const CUresult result = driver.stream_query.function(stream_);
+  if (result == CUDA_SUCCESS) return true;
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  return keep(driver_error(driver, driver.stream_query.name, result, parts_.context.ordinal()));
+}
+
+}  // namespace epccl::device::cuda

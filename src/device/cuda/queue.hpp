@@ -1,0 +1,57 @@
+// A CUDA stream as a queue: its own, or the user's.
+#pragma once
+
+#include "device/cuda/copies.hpp"
+#include "device/cuda/signal_words.hpp"
+#include "device/device.hpp"
+
+namespace epccl::device::cuda {
+
+/// What the queues of a GPU share.
+struct QueueParts {
+  const Context& context;
+  Copier& copier;
+  SignalWords& words;
+};
+
+class StreamQueue : public Queue {
+ public:
+  /// A stream of its own, which does not wait for the legacy NULL stream.
+  static Result<std::unique_ptr<Queue>> make(const QueueParts& parts, QueueKind kind);
+  /// The user's; its end waits for nothing, as the stream goes on.
+  static Result<std::unique_ptr<Queue>> borrow(const QueueParts& parts, CUstream stream);
+  StreamQueue(const StreamQueue&) = delete;
+  StreamQueue& operator=(const StreamQueue&) = delete;
+  ~StreamQueue() override;
+
+  Status copy(std::span<const CopyWork> copies) override;
+  Status reduce(const ReduceWork& work) override;
+  Status post(SignalWord& word, uint64_t value) override;
+  Status wait(const SignalWord& word, uint64_t value) override;
+  Status record(QueueEvent& event) override;
+  Status wait(const QueueEvent& event) override;
+  void set_blocks(int blocks) override { blocks_ = blocks; }
+  Status synchronize() override;
+  Result<bool> idle() override;
+  Status failure() const override { return failure_; }
+  bool capturing() const override;
+
+ private:
+  StreamQueue(const QueueParts& parts, QueueKind kind, CUstream stream, bool is_owned)
+      : parts_(parts), kind_(kind), stream_(stream), is_owned_(is_owned) {}
+
+  Result<bool> is_capturing() const;
+  /// Keeps the first error.
+  Status keep(Status status);
+  Status copy_now(std::span<const CopyWork> copies);
+  Status refuse_while_capturing(const char* what) const;
+
+  const QueueParts parts_;
+  const QueueKind kind_;
+  const CUstream stream_;
+  const bool is_owned_;
+  int blocks_ = 0;
+  Status failure_;
+};
+
+}  // namespace epccl::device::cuda

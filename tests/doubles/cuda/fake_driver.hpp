@@ -1,0 +1,24 @@
+// A test double of the CUDA driver, libcuda.so.1: memory is the host's, streams are threads, processes share memory as with a
+// GPU. It is strict: what the driver's documentation forbids fails here, with the code it names; GPU memory cannot be touched
+// by the host (its addresses are reserved, the bytes lie elsewhere); freed memory stays dead; copies of a list run in a random
+// order. No code of CUDA runs.
+//
+// Environment, read once: FAKE_CUDA_DEVICES (1), FAKE_CUDA_VERSION (13000), FAKE_CUDA_OPEN=1 (the host may touch GPU memory:
+// for kernels that run on the host).
+#pragma once
+
+#include <cstddef>
+
+extern "C" {
+/// "memory": bytes a GPU has. "vmm", "memops": 0 takes the feature away. "reuse": 1 gives freed addresses out again.
+/// "batch_error": what lists of copies return. "copy_error": a CUresult that the next copy ends with when it runs.
+void fake_cuda_set(const char* what, long value);
+/// "memory" (bytes), "allocations", "streams", "events", "imports", "registered": how many live now.
+long fake_cuda_live(const char* what);
+/// How often a function was called: "cuMemcpyAsync".
+long fake_cuda_calls(const char* function);
+void fake_cuda_forget_calls();
+/// A kernel: called in the stream's thread with the parameter's bytes. Its name is found in any module.
+void fake_cuda_kernel(const char* name, size_t parameter_bytes,
+                      void (*run)(const void* parameter, unsigned blocks, unsigned threads));
+}

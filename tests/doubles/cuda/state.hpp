@@ -1,0 +1,127 @@
+// What the parts of the double share.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace fake_cuda {
+
+/// A capture into a graph.
+struct Session {
+  CUstream_st* origin = nullptr;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  bool is_invalid = false;
+  std::vector<std::function<CUresult()>> steps;
+  std::map<CUstream_st*, size_t> last_step, joined;  // of members other than the origin
+};
+
+/// Where an event was recorded.
+struct Mark {
+  std::atomic<bool> done{false};
+  std::shared_ptr<Session> session;  // of a captured one
+  CUstream_st* stream = nullptr;
+  size_t step = 0;
+};
+
+enum class Where : uint8_t { device, pinned, registered };
+
+/// Addresses as programs see them, and where the bytes are.
+struct Region {
+  uint64_t base = 0, bytes = 0;
+  std::byte* data = nullptr;
+  Where where = Where::device;
+  int ordinal = 0;
+  uint64_t id = 0;
+  int fd = -1;
+  uint64_t inode = 0;
+  bool is_mapped_memory = false;  // VMM
+  bool is_accessible = true;
+  bool is_import = false;
+  int uses = 1;
+};
+
+struct State {
+  std::mutex mutex;
+  std::map<uint64_t, Region> regions;                  // by base
+  std::map<uint64_t, uint64_t> freed;                  // base -> bytes: never to be touched again
+  std::map<uint64_t, std::vector<uint64_t>> reusable;  // by bytes
+  std::map<std::string, long> settings, calls;
+  std::vector<std::unique_ptr<CUctx_st>> contexts;
+  std::set<CUstream_st*> streams;
+  std::set<CUevent_st*> events;
+  std::set<Session*> global_captures;
+  uint64_t next_id = 1;
+  bool is_initialised = false;
+};
+State& state();
+
+long setting(const std::string& name, long otherwise);
+int environment(const char* name, int otherwise);
+int device_count();
+int driver_version();
+bool memory_is_open();
+
+/// Counts the call.
+void called(const char* function);
+#define FAKE_CALLED() ::fake_cuda::called(__func__)
+
+/// The calling thread's context, or the error of a call that needs one.
+CUresult need_context(CUctx_st** context);
+#define FAKE_CONTEXT(name)  \
+  FAKE_CALLED();            \
+  CUctx_st* name = nullptr; \
+  if (const CUresult result_ = ::fake_cuda::need_context(&name); result_ != CUDA_SUCCESS) return result_
+
+/// CUDA_SUCCESS, or what a call gets that a capture in global mode forbids (and that capture is spoilt).
+CUresult unsafe_while_capturing();
+
+/// The bytes of [address, address + bytes), or an error. The state is locked by the callee.
+CUresult find_bytes(uint64_t address, uint64_t bytes, std::byte** data);
+/// The region that holds the address; the state is locked by the caller.
+Region* region_at(uint64_t address);
+
+/// Queues or records; the NULL stream is resolved.
+CUresult submit(CUstream stream, std::function<CUresult()> step);
+bool is_capturing(CUstream stream);
+/// Spoils the capture that the stream is in.
+CUresult refuse_in_capture(CUstream stream);
+void add_kernel(const char* name, size_t bytes, void (*run)(const void*, unsigned, unsigned));
+
+}  // namespace fake_cuda
+
+struct CUctx_st {
+  int ordinal = 0;
+  int uses = 0;
+  std::atomic<CUresult> error{CUDA_SUCCESS};  // stays
+  CUstream null_stream = nullptr, thread_stream = nullptr;
+};
+
+struct CUevent_st {
+  CUctx_st* context = nullptr;
+  std::shared_ptr<fake_cuda::Mark> mark;  // null: never recorded
+};
+
+struct CUstream_st {
+  CUctx_st* context = nullptr;
+  bool waits_for_null = true;
+  std::shared_ptr<fake_cuda::Session> session;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<CUresult()>> steps;
+  uint64_t submitted = 0, completed = 0;
+  bool is_ending = false;
+  std::thread thread;
+};

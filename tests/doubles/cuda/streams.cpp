@@ -1,0 +1,317 @@
+// Streams, events, captures, graphs.
+#include <chrono>
+
+#include "state.hpp"
+
+namespace fake_cuda {
+namespace {
+
+void run(CUstream stream) {
+  std::unique_lock lock(stream->mutex);
+  for (;;) {
+    stream->changed.wait(lock, [&] { return stream->is_ending || !stream->steps.empty(); });
+    if (stream->steps.empty()) return;
+    const auto step = std::move(stream->steps.front());
+    stream->steps.pop_front();
+    lock.unlock();
+    // After an error nothing of the context runs any more.
+    if (stream->context->error == CUDA_SUCCESS)
+      if (const CUresult result = step(); result != CUDA_SUCCESS) stream->context->error = result;
+    lock.lock();
+    ++stream->completed;
+    stream->changed.notify_all();
+  }
+}
+
+CUstream make_stream(CUctx_st* context, bool waits_for_null) {
+  auto* stream = new CUstream_st;  // NOLINT: as the driver's
+  stream->context = context;
+  stream->waits_for_null = waits_for_null;
+  stream->thread = std::thread(run, stream);
+  return stream;
+}
+
+/// The stream behind a handle.
+CUresult resolve(CUstream& stream) {
+  CUctx_st* context = nullptr;
+  if (const CUresult result = need_context(&context); result != CUDA_SUCCESS) return result;
+  const std::lock_guard lock(state().mutex);
+  if (stream == nullptr || stream == CU_STREAM_LEGACY) {
+    if (context->null_stream == nullptr) context->null_stream = make_stream(context, false);
+    stream = context->null_stream;
+  } else if (stream == CU_STREAM_PER_THREAD) {
+    if (context->thread_stream == nullptr) context->thread_stream = make_stream(context, true);
+    stream = context->thread_stream;
+  } else if (!state().streams.contains(stream)) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  } else if (stream->context != context) {
+    return CUDA_ERROR_INVALID_CONTEXT;  // stricter than the driver, which takes some calls
+  }
+  return CUDA_SUCCESS;
+}
+
+void enqueue(CUstream stream, std::function<CUresult()> step) {
+  {
+    const std::lock_guard lock(stream->mutex);
+    stream->steps.push_back(std::move(step));
+    ++stream->submitted;
+  }
+  stream->changed.notify_all();
+}
+
+CUresult wait_until(CUstream stream, uint64_t count) {
+  std::unique_lock lock(stream->mutex);
+  stream->changed.wait(lock, [&] { return stream->completed >= count; });
+  return CUDA_SUCCESS;
+}
+
+uint64_t submitted(CUstream stream) {
+  const std::lock_guard lock(stream->mutex);
+  return stream->submitted;
+}
+
+/// The legacy NULL stream and the streams that wait for it wait for each other.
+void order_with_null(CUstream stream) {
+  const std::lock_guard lock(state().mutex);
+  CUstream null_stream = stream->context->null_stream;
+  if (null_stream == nullptr) return;
+  if (stream == null_stream) {
+    for (CUstream other : state().streams)
+      if (other->context == stream->context && other->waits_for_null)
+        enqueue(stream, [other, count = submitted(other)] { return wait_until(other, count); });
+  } else if (stream->waits_for_null) {
+    enqueue(stream, [null_stream, count = submitted(null_stream)] { return wait_until(null_stream, count); });
+  }
+}
+
+CUresult spoil(CUstream stream, CUresult result) {
+  stream->session->is_invalid = true;
+  return result;
+}
+
+void end_session(Session& session) {
+  const std::lock_guard lock(state().mutex);
+  state().global_captures.erase(&session);
+  for (CUstream stream : state().streams)
+    if (stream->session.get() == &session) stream->session.reset();
+}
+
+CUresult sleep_until(const std::function<bool()>& is_true) {
+  while (!is_true()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+bool is_capturing(CUstream stream) {
+  return resolve(stream) == CUDA_SUCCESS && stream->session != nullptr;
+}
+
+CUresult refuse_in_capture(CUstream stream) {
+  if (resolve(stream) == CUDA_SUCCESS && stream->session != nullptr) stream->session->is_invalid = true;
+  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult submit(CUstream stream, std::function<CUresult()> step) {
+  if (const CUresult result = resolve(stream); result != CUDA_SUCCESS) return result;
+  if (Session* session = stream->session.get()) {
+    if (session->is_invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    session->steps.push_back(std::move(step));
+    if (stream != session->origin) session->last_step[stream] = session->steps.size();
+    return CUDA_SUCCESS;
+  }
+  order_with_null(stream);
+  enqueue(stream, std::move(step));
+  return CUDA_SUCCESS;
+}
+
+}  // namespace fake_cuda
+
+using namespace fake_cuda;
+
+struct CUgraph_st {
+  std::vector<std::function<CUresult()>> steps;
+};
+struct CUgraphExec_st {
+  std::vector<std::function<CUresult()>> steps;
+};
+
+extern "C" {
+
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
+  FAKE_CONTEXT(context);
+  *stream = make_stream(context, flags != CU_STREAM_NON_BLOCKING);
+  const std::lock_guard lock(state().mutex);
+  state().streams.insert(*stream);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamDestroy(CUstream stream) {
+  FAKE_CALLED();
+  {
+    const std::lock_guard lock(state().mutex);
+    if (state().streams.erase(stream) == 0) return CUDA_ERROR_INVALID_HANDLE;
+    if (stream->session != nullptr) stream->session->is_invalid = true;
+  }
+  {
+    const std::lock_guard lock(stream->mutex);
+    stream->is_ending = true;
+  }
+  stream->changed.notify_all();
+  stream->thread.join();
+  delete stream;  // NOLINT
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamQuery(CUstream stream) {
+  FAKE_CALLED();
+  if (const CUresult result = resolve(stream); result != CUDA_SUCCESS) return result;
+  if (stream->session != nullptr) return spoil(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  const std::lock_guard lock(stream->mutex);
+  return stream->completed == stream->submitted ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult cuStreamSynchronize(CUstream stream) {
+  FAKE_CALLED();
+  if (const CUresult result = resolve(stream); result != CUDA_SUCCESS) return result;
+  if (stream->session != nullptr) return spoil(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  wait_until(stream, submitted(stream));
+  return stream->context->error;
+}
+
+CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  FAKE_CALLED();
+  const std::lock_guard lock(state().mutex);
+  if (!state().streams.contains(stream)) return CUDA_ERROR_INVALID_HANDLE;
+  *context = stream->context;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  FAKE_CALLED();
+  const bool is_legacy = stream == nullptr || stream == CU_STREAM_LEGACY;
+  if (const CUresult result = resolve(stream); result != CUDA_SUCCESS) return result;
+  *status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (is_legacy) {
+    const std::lock_guard lock(state().mutex);
+    for (CUstream other : state().streams)
+      if (other->session != nullptr && other->waits_for_null) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  } else if (stream->session != nullptr) {
+    *status =
+        stream->session->is_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
+  FAKE_CALLED();
+  if (stream == nullptr || stream == CU_STREAM_LEGACY) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (const CUresult result = resolve(stream); result != CUDA_SUCCESS) return result;
+  if (stream->session != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+  stream->session = std::make_shared<Session>();
+  stream->session->origin = stream;
+  stream->session->mode = mode;
+  const std::lock_guard lock(state().mutex);
+  if (mode == CU_STREAM_CAPTURE_MODE_GLOBAL) state().global_captures.insert(stream->session.get());
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  FAKE_CALLED();
+  *graph = nullptr;
+  if (const CUresult result = resolve(stream); result != CUDA_SUCCESS) return result;
+  const std::shared_ptr<Session> session = stream->session;
+  if (session == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+  if (session->origin != stream) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+  end_session(*session);
+  if (session->is_invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  for (const auto& [member, last] : session->last_step)
+    if (session->joined[member] < last) return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+  *graph = new CUgraph_st{session->steps};  // NOLINT
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned long long) {
+  *executable = new CUgraphExec_st{graph->steps};  // NOLINT
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
+  return submit(stream, [steps = executable->steps] {
+    for (const auto& step : steps)
+      if (const CUresult result = step(); result != CUDA_SUCCESS) return result;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuGraphDestroy(CUgraph graph) {
+  delete graph;  // NOLINT
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec executable) {
+  delete executable;  // NOLINT
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventCreate(CUevent* event, unsigned) {
+  FAKE_CONTEXT(context);
+  *event = new CUevent_st;  // NOLINT
+  (*event)->context = context;
+  const std::lock_guard lock(state().mutex);
+  state().events.insert(*event);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy(CUevent event) {
+  FAKE_CALLED();
+  const std::lock_guard lock(state().mutex);
+  if (state().events.erase(event) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  delete event;  // NOLINT
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  FAKE_CALLED();
+  if (const CUresult result = resolve(stream); result != CUDA_SUCCESS) return result;
+  if (event->context != stream->context) return CUDA_ERROR_INVALID_HANDLE;
+  auto mark = std::make_shared<Mark>();
+  event->mark = mark;
+  if (stream->session != nullptr) {
+    mark->session = stream->session;
+    mark->stream = stream;
+    mark->step = stream->session->steps.size();
+    return CUDA_SUCCESS;
+  }
+  return submit(stream, [mark] {
+    mark->done = true;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuEventQuery(CUevent event) {
+  FAKE_CONTEXT(context);
+  const auto mark = event->mark;
+  if (mark == nullptr) return CUDA_SUCCESS;
+  if (mark->session != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+  return mark->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
+  FAKE_CALLED();
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = resolve(stream); result != CUDA_SUCCESS) return result;
+  const auto mark = event->mark;
+  if (mark != nullptr && mark->session != nullptr) {
+    if (stream->session != nullptr && stream->session != mark->session)
+      return spoil(stream, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+    stream->session = mark->session;
+    if (mark->stream != mark->session->origin) mark->session->joined[mark->stream] = mark->step;
+    if (stream != mark->session->origin) mark->session->last_step.try_emplace(stream, mark->step + 1);
+    return CUDA_SUCCESS;
+  }
+  if (stream->session != nullptr) return spoil(stream, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+  if (mark == nullptr) return CUDA_SUCCESS;
+  return submit(stream, [mark] { return sleep_until([&] { return mark->done.load(); }); });
+}
+}

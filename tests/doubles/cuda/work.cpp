@@ -1,0 +1,181 @@
+// What streams do: copies, words, kernels.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <random>
+
+#include "fake_driver.hpp"
+#include "state.hpp"
+
+namespace fake_cuda {
+namespace {
+
+struct Kernel {
+  size_t bytes = 0;
+  void (*run)(const void*, unsigned, unsigned) = nullptr;
+};
+std::map<std::string, Kernel> kernels;  // under the state's mutex
+
+constexpr int captures_lists = 13050;
+
+CUresult copy_now(CUdeviceptr destination, CUdeviceptr source, size_t bytes) {
+  if (const long error = setting("copy_error", 0); error != 0) {
+    fake_cuda_set("copy_error", 0);
+    return static_cast<CUresult>(error);
+  }
+  std::byte* to = nullptr;
+  std::byte* from = nullptr;
+  if (const CUresult result = find_bytes(destination, bytes, &to); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = find_bytes(source, bytes, &from); result != CUDA_SUCCESS) return result;
+  std::memcpy(to, from, bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult copy_list(const CUdeviceptr* destinations, const CUdeviceptr* sources, const size_t* bytes,
+                   size_t count, const CUmemcpyAttributes* attributes, const size_t* firsts, size_t kinds,
+                   CUstream stream) {
+  if (const long error = setting("batch_error", 0); error != 0) return static_cast<CUresult>(error);
+  if (stream == nullptr || stream == CU_STREAM_LEGACY) return CUDA_ERROR_INVALID_VALUE;
+  if (count == 0 || kinds == 0 || kinds > count || firsts[0] != 0) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < kinds; ++i)
+    if (attributes[i].srcAccessOrder < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ||
+        attributes[i].srcAccessOrder > CU_MEMCPY_SRC_ACCESS_ORDER_ANY ||
+        attributes[i].flags > CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE || firsts[i] >= count)
+      return CUDA_ERROR_INVALID_VALUE;
+  if (is_capturing(stream) && driver_version() < captures_lists) return refuse_in_capture(stream);
+  struct Copy {
+    CUdeviceptr to, from;
+    size_t bytes;
+  };
+  std::vector<Copy> copies;
+  for (size_t i = 0; i < count; ++i) {
+    if (bytes[i] == 0) return CUDA_ERROR_INVALID_VALUE;
+    copies.push_back({destinations[i], sources[i], bytes[i]});
+  }
+  std::shuffle(copies.begin(), copies.end(), std::minstd_rand(static_cast<unsigned>(count)));
+  return submit(stream, [copies] {
+    for (const Copy& copy : copies)
+      if (const CUresult result = copy_now(copy.to, copy.from, copy.bytes); result != CUDA_SUCCESS)
+        return result;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult word_at(CUdeviceptr address, std::atomic<uint64_t>*& word) {
+  {
+    const std::lock_guard lock(state().mutex);
+    if (address % sizeof(uint64_t) != 0 || region_at(address) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  }
+  std::byte* data = nullptr;
+  const CUresult result = find_bytes(address, sizeof(uint64_t), &data);
+  word = reinterpret_cast<std::atomic<uint64_t>*>(data);
+  return result;
+}
+
+}  // namespace
+
+void add_kernel(const char* name, size_t bytes, void (*run)(const void*, unsigned, unsigned)) {
+  const std::lock_guard lock(state().mutex);
+  kernels[name] = {bytes, run};
+}
+
+}  // namespace fake_cuda
+
+using namespace fake_cuda;
+
+struct CUfunc_st {
+  Kernel kernel;
+};
+
+extern "C" {
+
+CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) {
+  FAKE_CONTEXT(context);
+  return submit(stream, [=] { return copy_now(destination, source, bytes); });
+}
+
+CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* work, CUstream stream) {
+  FAKE_CONTEXT(context);
+  const CUDA_MEMCPY2D copy = *work;
+  if (copy.srcMemoryType != CU_MEMORYTYPE_UNIFIED || copy.dstMemoryType != CU_MEMORYTYPE_UNIFIED ||
+      copy.WidthInBytes > copy.srcPitch || copy.WidthInBytes > copy.dstPitch)
+    return CUDA_ERROR_INVALID_VALUE;
+  return submit(stream, [copy] {
+    for (size_t row = 0; row < copy.Height; ++row)
+      if (const CUresult result = copy_now(copy.dstDevice + row * copy.dstPitch,
+                                           copy.srcDevice + row * copy.srcPitch, copy.WidthInBytes);
+          result != CUDA_SUCCESS)
+        return result;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuMemcpyBatchAsync(CUdeviceptr* destinations, CUdeviceptr* sources, size_t* bytes, size_t count,
+                            CUmemcpyAttributes* attributes, size_t* firsts, size_t kinds, CUstream stream) {
+  FAKE_CONTEXT(context);
+  return copy_list(destinations, sources, bytes, count, attributes, firsts, kinds, stream);
+}
+
+#undef cuMemcpyBatchAsync
+CUresult cuMemcpyBatchAsync(CUdeviceptr* destinations, CUdeviceptr* sources, size_t* bytes, size_t count,
+                            CUmemcpyAttributes* attributes, size_t* firsts, size_t kinds, size_t* failed,
+                            CUstream stream) {
+  FAKE_CONTEXT(context);
+  *failed = SIZE_MAX;
+  return copy_list(destinations, sources, bytes, count, attributes, firsts, kinds, stream);
+}
+
+CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags) {
+  FAKE_CONTEXT(context);
+  if (flags != CU_STREAM_WRITE_VALUE_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
+  std::atomic<uint64_t>* word = nullptr;
+  if (const CUresult result = word_at(address, word); result != CUDA_SUCCESS) return result;
+  return submit(stream, [word, value] {
+    word->store(value);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags) {
+  FAKE_CONTEXT(context);
+  if (flags != CU_STREAM_WAIT_VALUE_GEQ) return CUDA_ERROR_INVALID_VALUE;
+  std::atomic<uint64_t>* word = nullptr;
+  if (const CUresult result = word_at(address, word); result != CUDA_SUCCESS) return result;
+  return submit(stream, [word, value] {
+    while (static_cast<int64_t>(word->load() - value) < 0)
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  FAKE_CONTEXT(context);
+  if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *module = reinterpret_cast<CUmodule>(1);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
+  FAKE_CONTEXT(context);
+  const std::lock_guard lock(state().mutex);
+  const auto it = kernels.find(name);
+  if (it == kernels.end()) return CUDA_ERROR_NOT_FOUND;
+  *function = new CUfunc_st{it->second};  // NOLINT: lives as long as the module, for ever
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads,
+                        unsigned threads_y, unsigned threads_z, unsigned, CUstream stream, void** parameters,
+                        void** extra) {
+  FAKE_CONTEXT(context);
+  if (x == 0 || y != 1 || z != 1 || threads == 0 || threads > 1024 || threads_y != 1 || threads_z != 1 ||
+      extra != nullptr)
+    return CUDA_ERROR_INVALID_VALUE;
+  const auto* bytes = static_cast<const std::byte*>(parameters[0]);
+  return submit(stream, [kernel = function->kernel, x, threads,
+                         copy = std::vector<std::byte>(bytes, bytes + function->kernel.bytes)] {
+    kernel.run(copy.data(), x, threads);
+    return CUDA_SUCCESS;
+  });
+}
+}

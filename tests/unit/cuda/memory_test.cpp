@@ -1,0 +1,135 @@
+#include <cuda.h>
+#include <gmock/gmock.h>
+
+#include "../base/environment.hpp"
+#include "fake_driver.hpp"
+#include "gpu.hpp"
+#include "peer.hpp"
+
+namespace epccl::device::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(CudaMemory, OfEveryKindHoldsBytes) {
+  for (const MemoryKind kind : {MemoryKind::plain, MemoryKind::shareable, MemoryKind::pinned}) {
+    const GpuMemory memory(100'000, kind);
+    const auto bytes = numbers(100'000, 1);
+    put(memory.data(), bytes);
+    EXPECT_EQ(get(memory.data(), bytes.size()), bytes);
+  }
+  EXPECT_EQ(fake_cuda_live("allocations"), 0);
+}
+
+TEST(CudaMemory, SaysWhoseAnAddressIs) {
+  const GpuMemory plain(5000), shareable(5000, MemoryKind::shareable), pinned(5000, MemoryKind::pinned);
+  const std::vector<std::byte> host(10);
+  for (const GpuMemory* memory : {&plain, &shareable}) {
+    const auto info = gpu().info(memory->data() + 4999);
+    ASSERT_TRUE(info);
+    EXPECT_EQ(info->device, DeviceKind::cuda);
+    EXPECT_EQ(info->ordinal, 0);
+    EXPECT_EQ(info->base, reinterpret_cast<uint64_t>(memory->data()));
+    EXPECT_EQ(info->size, 5000U);
+    EXPECT_EQ(info->shareable, memory == &shareable);
+    EXPECT_EQ(cuda_memory_at(memory->data())->ordinal, 0);
+  }
+  EXPECT_FALSE(gpu().info(pinned.data()));
+  EXPECT_FALSE(gpu().info(host.data()));
+  EXPECT_FALSE(cuda_memory_at(pinned.data()));
+  EXPECT_FALSE(cuda_memory_at(host.data()));
+  EXPECT_FALSE(cuda_memory_at(nullptr));
+}
+
+TEST(CudaMemory, OfAnotherGpuIsNotThisOnes) {
+  const GpuMemory other(1000, MemoryKind::plain, gpu(1));
+  EXPECT_FALSE(gpu(0).info(other.data()));
+  EXPECT_EQ(gpu(1).info(other.data())->ordinal, 1);
+  EXPECT_EQ(cuda_memory_at(other.data())->ordinal, 1);
+  EXPECT_THAT(gpu(0).export_memory(other.data(), 10).status().message(), HasSubstr("is not memory of GPU 0"));
+}
+
+TEST(CudaMemory, FreedTwiceOrOfOthersIsRefused) {
+  GpuMemory memory(100);
+  std::byte* const address = memory.data();
+  EXPECT_EQ(gpu().free(address + 1).code(), Code::invalid_argument);
+  memory.free_now();
+  EXPECT_EQ(gpu().free(address).code(), Code::invalid_argument);
+  EXPECT_FALSE(gpu().allocate(MemoryKind::plain, 0).ok());
+}
+
+TEST(CudaMemory, ThatRunsOutNamesSizesAndTheGpuGoesOn) {
+  fake_cuda_set("memory", 8 << 20);
+  for (const MemoryKind kind : {MemoryKind::plain, MemoryKind::shareable}) {
+    const auto tried = gpu().allocate(kind, 16 << 20);
+    ASSERT_FALSE(tried.ok());
+    EXPECT_THAT(tried.status().message(),
+                HasSubstr("allocating 16777216 bytes where 8388608 of 8388608 are free"));
+    EXPECT_THAT(tried.status().message(), HasSubstr("on GPU 0: CUDA_ERROR_OUT_OF_MEMORY (2)"));
+    const GpuMemory smaller(4 << 20, kind);
+  }
+  fake_cuda_set("memory", 1L << 30);
+  EXPECT_EQ(fake_cuda_live("allocations"), 0);
+}
+
+TEST(CudaMemory, OfThisProcessIsUsedAsItIs) {
+  for (const char* share : {"descriptor", "ipc"}) {
+    epccl::test::Environment environment;
+    environment.set("EPCCL_CUDA_SHARE", share);
+    const GpuMemory memory(1000, MemoryKind::shareable);
+    const auto handle = gpu().export_memory(memory.data() + 10, 50);
+    ASSERT_TRUE(handle.ok()) << handle.status().message();
+    const auto mapped = gpu().import_memory(*handle);
+    ASSERT_TRUE(mapped.ok()) << mapped.status().message();
+    EXPECT_EQ((*mapped)->data(), memory.data() + 10);
+    EXPECT_EQ((*mapped)->bytes(), 990U);
+  }
+}
+
+TEST(CudaMemory, ThatCannotBeSharedSaysSo) {
+  const GpuMemory plain(100), pinned(100, MemoryKind::pinned);
+  EXPECT_THAT(gpu().export_memory(plain.data(), 1).status().message(), HasSubstr("plain memory of a GPU"));
+  EXPECT_THAT(gpu().export_memory(pinned.data(), 1).status().message(), HasSubstr("pinned memory of a GPU"));
+  const std::vector<std::byte> host(10);
+  EXPECT_EQ(gpu().export_memory(host.data(), 1).status().code(), Code::invalid_argument);
+}
+
+TEST(CudaMemory, OfTheUserIsSharedByCudaIpc) {
+  CUcontext context = nullptr;
+  CUdeviceptr theirs = 0;
+  gpu();
+  ASSERT_EQ(cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxPushCurrent(context), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAlloc(&theirs, 3000), CUDA_SUCCESS);
+  auto* data = reinterpret_cast<std::byte*>(theirs);
+  EXPECT_TRUE(gpu().info(data)->shareable);
+  const auto bytes = numbers(3000, 4);
+  put(data, bytes);
+  const auto handle = gpu().export_memory(data + 1000, 2000);
+  ASSERT_TRUE(handle.ok()) << handle.status().message();
+  EXPECT_EQ(handle->offset, 1000U);
+  EXPECT_FALSE(gpu().export_memory(data + 1000, 2001).ok());
+  Peer peer;
+  EXPECT_EQ(peer.read(*handle, 2000), std::vector<std::byte>(bytes.begin() + 1000, bytes.end()));
+  ASSERT_EQ(cuMemFree(theirs), CUDA_SUCCESS);
+  cuCtxPopCurrent(&context);
+}
+
+TEST(CudaMemory, OfTheSameAddressIsAnotherAllocation) {
+  fake_cuda_set("reuse", 1);
+  for (const char* share : {"descriptor", "ipc"}) {
+    epccl::test::Environment environment;
+    environment.set("EPCCL_CUDA_SHARE", share);
+    auto first = std::make_unique<GpuMemory>(4096, MemoryKind::shareable);
+    const auto before = *gpu().export_memory(first->data(), 1);
+    first.reset();
+    const GpuMemory second(4096, MemoryKind::shareable);
+    const auto after = *gpu().export_memory(second.data(), 1);
+    EXPECT_EQ(before.base, after.base);
+    EXPECT_NE(before.generation, after.generation);
+  }
+  fake_cuda_set("reuse", 0);
+}
+
+}  // namespace
+}  // namespace epccl::device::test

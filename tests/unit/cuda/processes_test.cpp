@@ -1,0 +1,105 @@
+// Memory of a GPU shared by two processes.
+#include <gmock/gmock.h>
+
+#include "../base/environment.hpp"
+#include "fake_driver.hpp"
+#include "gpu.hpp"
+#include "peer.hpp"
+
+namespace epccl::device::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CudaProcesses : public ::testing::TestWithParam<const char*> {
+ protected:
+  CudaProcesses() { environment_.set("EPCCL_CUDA_SHARE", GetParam()); }
+  ~CudaProcesses() override { EXPECT_EQ(fake_cuda_live("imports"), 0); }
+  static std::unique_ptr<MappedMemory> map(const MemoryHandle& handle) {
+    return take(gpu().import_memory(handle));
+  }
+  epccl::test::Environment environment_;
+};
+
+TEST_P(CudaProcesses, ReadEachOther) {
+  Peer peer;
+  const auto mapped = map(peer.allocate(100'000, 7));
+  EXPECT_EQ(mapped->bytes(), 100'000U);
+  EXPECT_EQ(get(mapped->data(), 100'000), numbers(100'000, 7));
+  const GpuMemory mine(5000, MemoryKind::shareable);
+  const auto bytes = numbers(5000, 8);
+  put(mine.data(), bytes);
+  EXPECT_EQ(peer.read(*gpu().export_memory(mine.data() + 100, 4900), 4900),
+            std::vector<std::byte>(bytes.begin() + 100, bytes.end()));
+}
+
+TEST_P(CudaProcesses, WriteIntoEachOther) {
+  Peer peer;
+  const GpuMemory mine(5000, MemoryKind::shareable);
+  peer.write(*gpu().export_memory(mine.data(), 5000), 5000, 9);
+  EXPECT_EQ(get(mine.data(), 5000), numbers(5000, 9));
+}
+
+TEST_P(CudaProcesses, MapAnAllocationOnceHoweverOftenItIsAskedFor) {
+  Peer peer;
+  const MemoryHandle handle = peer.allocate(1000, 1);
+  MemoryHandle later = handle;
+  later.offset = 10;
+  const auto first = map(handle), second = map(later);
+  EXPECT_EQ(second->data(), first->data() + 10);
+  EXPECT_EQ(fake_cuda_live("imports"), 1);
+}
+
+TEST_P(CudaProcesses, SurviveThePeersDeathWhileItsMemoryIsMapped) {
+  Peer peer;
+  const auto mapped = map(peer.allocate(1000, 3));
+  peer.kill();
+  EXPECT_EQ(get(mapped->data(), 1000), numbers(1000, 3));
+}
+
+TEST_P(CudaProcesses, SayThatAPeerIsGone) {
+  Peer peer;
+  const MemoryHandle handle = peer.allocate(1000, 3);
+  peer.kill();
+  const auto mapped = gpu().import_memory(handle);
+  ASSERT_FALSE(mapped.ok());
+  EXPECT_THAT(mapped.status().message(),
+              HasSubstr(fmt::format("mapping 1000 bytes of GPU 0 of process {}", handle.pid)));
+}
+
+TEST_P(CudaProcesses, SayThatMemoryWasFreed) {
+  Peer peer;
+  const MemoryHandle handle = peer.allocate(1000, 3);
+  peer.free();
+  EXPECT_FALSE(gpu().import_memory(handle).ok());
+}
+
+TEST_P(CudaProcesses, KnowANewAllocationAtAnOldAddress) {
+  Peer peer;
+  const MemoryHandle old_handle = peer.allocate(1000, 3);
+  const auto old_mapping = map(old_handle);
+  peer.free();
+  MemoryHandle handle = peer.allocate(1000, 4);
+  handle.base = old_handle.base;  // as an allocator would give it
+  EXPECT_EQ(get(map(handle)->data(), 1000), numbers(1000, 4));
+}
+
+TEST_P(CudaProcesses, RefuseNonsense) {
+  MemoryHandle handle;
+  handle.device = DeviceKind::cuda;
+  handle.form = 9;
+  EXPECT_THAT(gpu().import_memory(handle).status().message(), HasSubstr("unknown form 9"));
+  handle.form = 0;
+  handle.offset = 1;
+  EXPECT_FALSE(gpu().import_memory(handle).ok());
+  handle.offset = 0;
+  EXPECT_FALSE(gpu().import_memory(handle).ok());
+  handle.device = DeviceKind::host;
+  EXPECT_THAT(gpu().import_memory(handle).status().message(), HasSubstr("of the host device"));
+}
+
+INSTANTIATE_TEST_SUITE_P(By, CudaProcesses, ::testing::Values("descriptor", "ipc"),
+                         [](const auto& by) { return std::string(by.param); });
+
+}  // namespace
+}  // namespace epccl::device::test

@@ -1,0 +1,226 @@
+#include <cuda.h>
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+
+#include <array>
+#include <thread>
+
+#include "fake_driver.hpp"
+#include "gpu.hpp"
+
+namespace epccl::device::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CudaQueue : public ::testing::Test {
+ protected:
+  CudaQueue() {
+    words_ = static_cast<SignalWord*>(
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    EXPECT_OK(gpu().make_words_visible(words_, bytes));
+    fake_cuda_forget_calls();
+  }
+  ~CudaQueue() override {
+    gpu().hide_words(words_);
+    munmap(words_, bytes);
+    EXPECT_EQ(fake_cuda_live("registered"), 0);
+    EXPECT_EQ(fake_cuda_live("streams"), 0);
+    EXPECT_EQ(fake_cuda_live("events"), 0);
+    EXPECT_EQ(fake_cuda_live("allocations"), 0);
+  }
+  static std::unique_ptr<Queue> queue(QueueKind kind = QueueKind::copy_engine) {
+    return take(gpu().make_queue(kind));
+  }
+  static constexpr uint64_t bytes = 8192;
+  SignalWord* words_;
+};
+
+TEST_F(CudaQueue, DoesItsWorkInOrder) {
+  const auto from = numbers(5000, 1);
+  const GpuMemory first(5000), second(5000);
+  std::vector<std::byte> to(5000);
+  const auto mine = queue();
+  const CopyWork in{first.data(), from.data(), 5000}, across{second.data(), first.data(), 5000},
+      out{to.data(), second.data(), 5000};
+  for (const CopyWork* work : {&in, &across, &out}) EXPECT_OK(mine->copy({work, 1}));
+  EXPECT_OK(mine->synchronize());
+  EXPECT_EQ(to, from);
+  EXPECT_TRUE(*mine->idle());
+}
+
+TEST_F(CudaQueue, GivesAListOfCopiesToTheDriverAtOnce) {
+  const auto from = numbers(64 * 100, 2);
+  const GpuMemory memory(64 * 100);
+  std::vector<CopyWork> works;
+  for (size_t i = 0; i < 64; ++i) works.push_back({memory.data() + i * 100, from.data() + i * 100, 100});
+  works.push_back({memory.data(), from.data(), 0});  // nothing is no copy
+  const auto mine = queue();
+  fake_cuda_forget_calls();
+  EXPECT_OK(mine->copy(works));
+  EXPECT_EQ(fake_cuda_calls("cuMemcpyBatchAsync_v2"), 1);
+  EXPECT_EQ(fake_cuda_calls("cuMemcpyAsync"), 0);
+  EXPECT_OK(mine->synchronize());
+  EXPECT_EQ(get(memory.data(), from.size()), from);
+}
+
+TEST_F(CudaQueue, CopiesRowsStridesApart) {
+  for (const uint32_t rows : {3U, 100U}) {  // a list, and one copy with a pitch
+    const auto from = numbers(rows * 30, rows);
+    const GpuMemory there(rows * 40);
+    put(there.data(), std::vector<std::byte>(rows * 40, std::byte{0xee}));
+    CopyWork work{there.data(), from.data(), 20};
+    work.rows = rows;
+    work.source_stride = 30;
+    work.destination_stride = 40;
+    const auto mine = queue();
+    fake_cuda_forget_calls();
+    EXPECT_OK(mine->copy({&work, 1}));
+    EXPECT_EQ(fake_cuda_calls("cuMemcpy2DAsync_v2"), rows == 100 ? 1 : 0);
+    EXPECT_OK(mine->synchronize());
+    const auto got = get(there.data(), rows * 40);
+    for (size_t row = 0; row < rows; ++row)
+      for (size_t i = 0; i < 40; ++i)
+        ASSERT_EQ(got[row * 40 + i], i < 20 ? from[row * 30 + i] : std::byte{0xee}) << row << " " << i;
+  }
+}
+
+TEST_F(CudaQueue, RowsWithoutGapsAreOneCopy) {
+  const auto from = numbers(4000, 4);
+  const GpuMemory there(4000);
+  CopyWork work{there.data(), from.data(), 40};
+  work.rows = 100;
+  work.source_stride = work.destination_stride = 40;
+  const auto mine = queue(QueueKind::compute);
+  fake_cuda_forget_calls();
+  EXPECT_OK(mine->copy({&work, 1}));
+  EXPECT_OK(mine->synchronize());
+  EXPECT_EQ(fake_cuda_calls("cuMemcpyAsync"), 1);
+  EXPECT_EQ(get(there.data(), 4000), from);
+}
+
+TEST_F(CudaQueue, WaitsForAWordAndPostsOne) {
+  const auto from = numbers(100, 5);
+  const GpuMemory there(100);
+  const auto waits = queue(), posts = queue();
+  const CopyWork work{there.data(), from.data(), 100};
+  EXPECT_OK(waits->wait(words_[3], 7));
+  EXPECT_OK(waits->copy({&work, 1}));
+  EXPECT_OK(waits->post(words_[4], 9));
+  EXPECT_FALSE(*waits->idle());
+  EXPECT_OK(posts->post(words_[3], 6));
+  EXPECT_OK(posts->synchronize());
+  EXPECT_FALSE(*waits->idle());
+  EXPECT_OK(posts->post(words_[3], 8));  // more than was asked for
+  EXPECT_OK(waits->synchronize());
+  EXPECT_EQ(words_[4].load(), 9U);
+  EXPECT_EQ(get(there.data(), 100), from);
+}
+
+TEST_F(CudaQueue, IsLetThroughByAHostThatGivesUp) {
+  const auto mine = queue();
+  EXPECT_OK(mine->wait(words_[0], 7));
+  words_[0].store(released);
+  EXPECT_OK(mine->synchronize());
+}
+
+TEST_F(CudaQueue, RefusesAWordThatWasNotMadeVisible) {
+  SignalWord word{0};
+  const auto mine = queue();
+  EXPECT_THAT(mine->post(word, 1).message(), HasSubstr("was not made visible to GPU 0"));
+  EXPECT_THAT(mine->wait(words_[bytes / 8], 1).message(), HasSubstr("was not made visible"));
+}
+
+TEST_F(CudaQueue, WordsMayBeMadeVisibleTwice) {
+  EXPECT_OK(gpu().make_words_visible(words_, bytes));
+  gpu().hide_words(words_);
+  const auto mine = queue();
+  EXPECT_OK(mine->post(words_[1], 1));
+  EXPECT_OK(mine->synchronize());
+}
+
+TEST_F(CudaQueue, WaitsForAnEventOfAnotherQueue) {
+  const auto first = queue(), second = queue();
+  auto event = take(gpu().make_event());
+  EXPECT_TRUE(*event->complete()) << "never recorded";
+  EXPECT_OK(first->wait(words_[0], 1));
+  EXPECT_OK(first->record(*event));
+  EXPECT_OK(second->wait(*event));
+  EXPECT_OK(second->post(words_[1], 5));
+  EXPECT_FALSE(*event->complete());
+  EXPECT_EQ(words_[1].load(), 0U);
+  words_[0].store(1);
+  EXPECT_OK(second->synchronize());
+  EXPECT_TRUE(*event->complete());
+  EXPECT_EQ(words_[1].load(), 5U);
+}
+
+TEST_F(CudaQueue, AnEventOfTheHostIsRefused) {
+  const auto event = take(host_device().make_event());
+  const auto mine = queue();
+  EXPECT_EQ(mine->record(*event).code(), Code::invalid_usage);
+  EXPECT_EQ(mine->wait(*event).code(), Code::invalid_usage);
+}
+
+TEST_F(CudaQueue, OnTheNullStreamCopiesOneByOne) {
+  const auto from = numbers(300, 6);
+  const GpuMemory there(300);
+  std::array<CopyWork, 3> works;
+  for (size_t i = 0; i < 3; ++i) works[i] = {there.data() + i * 100, from.data() + i * 100, 100};
+  auto mine = take(gpu().borrow_stream(nullptr));
+  fake_cuda_forget_calls();
+  EXPECT_OK(mine->copy(works));
+  EXPECT_OK(mine->synchronize());
+  EXPECT_EQ(fake_cuda_calls("cuMemcpyAsync"), 3);
+  EXPECT_EQ(fake_cuda_calls("cuMemcpyBatchAsync_v2"), 0);
+  EXPECT_EQ(get(there.data(), 300), from);
+}
+
+TEST_F(CudaQueue, NamesTheFunctionTheCodeAndTheGpu) {
+  const auto from = numbers(200, 7);
+  const GpuMemory there(200);
+  const CopyWork work{there.data(), from.data(), 100};
+  const auto mine = queue();
+  fake_cuda_set("batch_error", 1);
+  EXPECT_THAT(mine->copy({&work, 1}).message(),
+              HasSubstr("cuMemcpyBatchAsync on GPU 0: CUDA_ERROR_INVALID_VALUE (1)"));
+  fake_cuda_set("batch_error", 0);
+  EXPECT_FALSE(mine->failure().ok());
+}
+
+TEST_F(CudaQueue, AfterAnErrorPostsGoOnAndCopiesDoNot) {
+  const auto from = numbers(100, 8);
+  const GpuMemory there(100);
+  put(there.data(), std::vector<std::byte>(100, std::byte{1}));
+  const auto mine = queue();
+  const CopyWork good{there.data(), from.data(), 100};
+  fake_cuda_set("batch_error", 1);
+  EXPECT_FALSE(mine->copy({&good, 1}).ok());
+  fake_cuda_set("batch_error", 0);
+  EXPECT_FALSE(mine->copy({&good, 1}).ok());
+  EXPECT_OK(mine->post(words_[2], 3));
+  EXPECT_FALSE(mine->synchronize().ok());
+  EXPECT_EQ(words_[2].load(), 3U);
+}
+
+TEST_F(CudaQueue, OfTheWrongContextIsRefused) {
+  CUstream stream_of_nobody = reinterpret_cast<CUstream>(&words_);
+  EXPECT_FALSE(gpu().borrow_stream(stream_of_nobody).ok());
+}
+
+TEST_F(CudaQueue, ManyThreadsHaveQueuesAtOnce) {
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 4; ++t)
+    threads.emplace_back([this, t] {
+      const auto mine = queue();
+      for (uint64_t round = 1; round <= 20; ++round) {
+        EXPECT_OK(mine->post(words_[t], round));
+        EXPECT_OK(mine->wait(words_[(t + 1) % 4], round));
+      }
+      EXPECT_OK(mine->synchronize());
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace epccl::device::test
