@@ -124,6 +124,7 @@ class Sweep:
     sizes: list  # bytes per rank pair; of collectives those of the whole buffer
     seconds: float  # of timed calls, per size
     timeout: float  # of one operation's sizes, in seconds
+    in_a_row: int = 1  # calls of an iteration
 
 
 def run_peer(machine, peer, sweep):
@@ -133,7 +134,7 @@ def run_peer(machine, peer, sweep):
     command = [ROOT / "perf" / "peers" / "launch"]
     command += ["--local"] if case.local else []
     command += [peer, str(case.ranks_per_node), ",".join(operations)]
-    command += [str(sweep.sizes[0]), str(sweep.sizes[-1]), str(sweep.seconds)]
+    command += [str(sweep.sizes[0]), str(sweep.sizes[-1]), str(sweep.seconds), str(sweep.in_a_row)]
     output, trouble = machine.output_of(command, sweep.timeout * len(operations))
     samples = []
     for line in output.splitlines():
@@ -166,7 +167,7 @@ def run_epccl_collective(machine, algorithm, operation, sweep):
     """Sums of floats; `algorithm` may be "all". broadcast is in place, as MPI's is."""
     command = [operation, "-b", str(sweep.sizes[0]), "-e", str(sweep.sizes[-1]), "-f", "4", "-d", "float"]
     command += ["--budget", str(sweep.seconds), "--algo", algorithm, "-R", str(int(machine.case.registered))]
-    command += ["--placement", "in" if operation == "broadcast" else "out"]
+    command += ["--placement", "in" if operation == "broadcast" else "out", "--in-a-row", str(sweep.in_a_row)]
     results, trouble = epccl_results(machine, command, sweep.timeout * 3)
     samples = []
     for row in results:

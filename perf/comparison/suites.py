@@ -54,7 +54,7 @@ class CollectivesJob:
     def entries(self, machine, peers, arguments):
         case, operations = self.machine, collective_report.OPERATIONS
         timeout = _patience(len(self.sizes), arguments.seconds, 2 * self.sizes[-1])
-        sweep = contestants.Sweep(list(operations), self.sizes, arguments.seconds, timeout)
+        sweep = contestants.Sweep(list(operations), self.sizes, arguments.seconds, timeout, arguments.in_a_row)
         entries = [
             (peer, functools.partial(contestants.run_peer, machine, peer, sweep))
             for peer in peers

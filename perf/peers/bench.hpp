@@ -1,7 +1,7 @@
 // How every peer is measured: the same data, the same iterations, the same output, whatever library does the
 // exchange.
 //
-//   PROGRAM LABEL OPERATIONS MIN MAX SECONDS     sizes MIN, 4 MIN, ... MAX bytes, about SECONDS for each
+//   PROGRAM LABEL OPERATIONS MIN MAX SECONDS CALLS     sizes MIN, 4 MIN, ... MAX bytes, about SECONDS for each
 //
 // Operations, comma separated, all out of place on plain memory; a size is that of a rank pair, or (moe) of a
 // row:
@@ -17,7 +17,7 @@
 //                         are known and rows lie packed beforehand, and nobody adds up what comes back: a
 //                         framework's dispatcher pays for all three on top
 //
-// One iteration: a barrier, the operation's calls timed together on every rank, maximum over ranks. Reported: percentiles over
+// One iteration: a barrier, then timed on every rank: CALLS calls, and a barrier if there are several. Divided by CALLS, maximum over ranks. Reported: percentiles over
 // iterations. Each size is checked once, with data that differ by source, destination and offset, the output poisoned first. A
 // line of output:
 //   label operation ranks size iterations median_us min_us p90_us p99_us ok|BAD
@@ -47,8 +47,8 @@ inline std::unique_ptr<Task> make_task(Peer& peer, const std::string& operation,
 
 class Bench {
  public:
-  Bench(Peer& peer, std::string label, double seconds)
-      : peer_(peer), label_(std::move(label)), seconds_(seconds) {}
+  Bench(Peer& peer, std::string label, double seconds, int calls)
+      : peer_(peer), label_(std::move(label)), seconds_(seconds), calls_(calls) {}
 
   void measure(const std::string& operation, size_t size) {
     task_ = make_task(peer_, operation, size);
@@ -60,7 +60,7 @@ class Bench {
     peer_.barrier();
     const double estimate = peer_.maximum({(now() - start) / kEstimateCalls})[0];
     const int iterations =
-        std::clamp(static_cast<int>(seconds_ / (estimate + 1e-9)), kMinIterations, kMaxIterations);
+        std::clamp(static_cast<int>(seconds_ / (estimate * calls_ + 1e-9)), kMinIterations, kMaxIterations);
     std::vector<double> times = time(static_cast<size_t>(iterations));
     if (peer_.rank() == 0) report(operation.substr(0, operation.find(':')), size, std::move(times), good);
   }
@@ -76,8 +76,9 @@ class Bench {
     for (double& time : times) {
       peer_.barrier();
       const double begin = now();
-      task_->call();
-      time = now() - begin;
+      for (int i = 0; i < calls_; i++) task_->call();
+      if (calls_ > 1) peer_.barrier();  // who sends may be through before anybody has received
+      time = (now() - begin) / calls_;
     }
     return peer_.maximum(std::move(times));
   }
@@ -103,17 +104,18 @@ class Bench {
   Peer& peer_;
   std::string label_;
   double seconds_;
+  int calls_;  // of an iteration
   std::unique_ptr<Task> task_;
 };
 
 /// The whole program, once the library is initialised.
 inline int run_benchmark(Peer& peer, int argc, char** argv) {
-  if (argc != 6) {
-    std::fprintf(stderr, "usage: %s LABEL OPERATIONS MIN MAX SECONDS\n", argv[0]);
+  if (argc != 7 || std::atoi(argv[6]) < 1) {
+    std::fprintf(stderr, "usage: %s LABEL OPERATIONS MIN MAX SECONDS CALLS\n", argv[0]);
     return 2;
   }
   const size_t min_bytes = std::strtoull(argv[3], nullptr, 0), max_bytes = std::strtoull(argv[4], nullptr, 0);
-  Bench bench(peer, argv[1], std::atof(argv[5]));
+  Bench bench(peer, argv[1], std::atof(argv[5]), std::atoi(argv[6]));
   std::stringstream operations(argv[2]);
   std::string operation;
   while (std::getline(operations, operation, ','))

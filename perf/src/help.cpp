@@ -17,7 +17,8 @@ Sizes
   one before, in a group.
 
 Timing
-  Every iteration: a barrier, then the call is timed on every rank; -a makes one time of the ranks'. `time`
+  Every iteration: a barrier, then the call is timed on every rank; -a makes one time of the ranks'. With --in-a-row N an
+  iteration is N calls and a barrier, divided by N: ranks that need not wait for others run ahead, as in nccl-tests. `time`
   is the median over the iterations, p50 the same, p99 the 99th percentile (nearest rank). algbw =
   size / time, in 1e9 bytes a second. busbw = algbw x (ranks - 1) / ranks; allreduce: twice that; broadcast, reduce and
   sendrecv: algbw.
@@ -28,7 +29,7 @@ Timing
 
 Data
   With -c 1 outputs are poisoned, data differ by source, destination, position and exchange, and are
-  compared on every rank: for a first call of every size, and for its last timed iteration. #wrong counts
+  compared on every rank: for a first call of every size, and for its last timed iteration (--in-a-row: one more, not timed). #wrong counts
   elements of all ranks. Reductions are compared with sums of their own making, of numbers that do not have to be rounded
   (an average of floats over ranks that are no power of two may be off by the roundings of its partial sums). alltoall,
   alltoallv and sendrecv are never in place: N/A.

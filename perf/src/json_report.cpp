@@ -17,6 +17,7 @@ Json config(const RunInfo& info) {
   json["warmup_iters"] = o.warmup;
   json["iterations"] = o.iterations;
   json["aggregated_iterations"] = 1;
+  json["calls_in_a_row"] = o.in_a_row;
   json["validation"] = o.check ? 1 : 0;
   json["graph"] = 0;
   json["blocking_collectives"] = truth(o.blocking);

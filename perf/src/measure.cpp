@@ -11,12 +11,21 @@ Status Meter::issue(const Subject& subject) {
   return api_status("epcclStreamSynchronize", epcclStreamSynchronize(stream_), subject.communicator.get());
 }
 
-Status Meter::issue_in_step(const Subject& subject, double* seconds) {
+Status Meter::issue_in_step(const Subject& subject, int calls, double* seconds) {
   EPCCL_TRY(coordinator_.barrier());
   const double start = now_seconds();
-  EPCCL_TRY(issue(subject));
-  if (seconds != nullptr) *seconds = now_seconds() - start;
+  for (int i = 0; i < calls; ++i) EPCCL_TRY(issue(subject));
+  // Who sends may be through before anybody has received, and who comes late finds all there.
+  if (calls > 1) EPCCL_TRY(coordinator_.barrier());
+  if (seconds != nullptr) *seconds = (now_seconds() - start) / calls;
   return {};
+}
+
+/// A call with fresh data; the number of wrong elements.
+Result<uint64_t> Meter::compare(const Subject& subject, const std::string& when, double* seconds) {
+  subject.call.prepare(subject.operands, ++exchanges_);
+  EPCCL_TRY(issue_in_step(subject, 1, seconds));
+  return subject.call.check(subject.operands, exchanges_, when);
 }
 
 /// Seconds of one call, with those of all ranks.
@@ -37,21 +46,22 @@ Result<Measurement> Meter::run(Communicator& communicator, const Call& call, boo
                   call.key().type.name, call.key().size, in_place ? " in place" : "");
   uint64_t wrong = 0;
   if (options_.check) {
-    call.prepare(subject.operands, ++exchanges_);
-    EPCCL_TRY(issue_in_step(subject));
-    wrong += call.check(subject.operands, exchanges_, title + ", first call");
+    EPCCL_ASSIGN(wrong, compare(subject, title + ", first call"));
   }
   for (int i = 0; i < options_.warmup; ++i) EPCCL_TRY(issue_in_step(subject));
   EPCCL_ASSIGN(const double probed, probe(subject));
   Measurement measured;
-  EPCCL_ASSIGN(measured.iterations, choose_iterations(coordinator_, options_, probed));
+  EPCCL_ASSIGN(measured.iterations, choose_iterations(coordinator_, options_, probed * options_.in_a_row));
 
   std::vector<double> seconds(static_cast<size_t>(measured.iterations));
-  for (int i = 0; i < measured.iterations; ++i) {
-    const bool compare = options_.check && i == measured.iterations - 1;
-    if (compare) call.prepare(subject.operands, ++exchanges_);
-    EPCCL_TRY(issue_in_step(subject, &seconds[static_cast<size_t>(i)]));
-    if (compare) wrong += call.check(subject.operands, exchanges_, fmt::format("{}, iteration {}", title, i));
+  const bool alone = options_.in_a_row == 1;  // then the last one is compared, too
+  const int timed = measured.iterations - (options_.check && alone ? 1 : 0);
+  for (int i = 0; i < timed; ++i)
+    EPCCL_TRY(issue_in_step(subject, options_.in_a_row, &seconds[static_cast<size_t>(i)]));
+  if (options_.check) {
+    EPCCL_ASSIGN(const uint64_t last, compare(subject, fmt::format("{}, iteration {}", title, timed),
+                                              alone ? &seconds.back() : nullptr));
+    wrong += last;
   }
   EPCCL_ASSIGN(measured.seconds, summary_of(coordinator_, options_, seconds));
   EPCCL_ASSIGN(measured.wrong, total_of(coordinator_, options_, wrong));

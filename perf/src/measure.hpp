@@ -3,6 +3,7 @@
 //   check     fresh data, barrier, call, compare
 //   warm-up   barrier, call
 //   timed     barrier, |call|  ... the last one with fresh data, compared afterwards
+//             with --in-a-row: barrier, |calls, barrier|  ... and an iteration more for the comparison, not timed
 //   gather    the ranks' times and wrong elements, after the loop and never within
 #pragma once
 
@@ -29,7 +30,9 @@ class Meter {
   };
 
   Status issue(const Subject& subject);
-  Status issue_in_step(const Subject& subject, double* seconds = nullptr);
+  /// `seconds` may be null: of one of the `calls`, on average.
+  Status issue_in_step(const Subject& subject, int calls = 1, double* seconds = nullptr);
+  Result<uint64_t> compare(const Subject& subject, const std::string& when, double* seconds = nullptr);
   Result<double> probe(const Subject& subject);
 
   Coordinator& coordinator_;

@@ -44,9 +44,9 @@ void MeasuringFlags::add_to(CLI::App& app) {
          "-a,--average", average_,
          "The ranks' times of an iteration become one: 0 rank 0, 1 average, 2 minimum, 3 maximum (default 3)")
       ->option_text("0..3");
-  app.add_option(
-         "-z,--blocking", blocking_,
-         "Accepted for nccl-tests' sake: every call is waited for and has a barrier before it in any case")
+  app.add_option("-z,--blocking", blocking_,
+                 "Accepted for nccl-tests' sake: every call is waited for in any case, and each iteration "
+                 "has a barrier before it")
       ->option_text("0|1");
   app.add_option(
          "-R,--local_register", registered_,

@@ -17,6 +17,7 @@ struct Typed {
                                             redops = "sum", root = "0", placement = "both";
   long factor = 0;
   bool per_pair = false, grouped = false;
+  int in_a_row = 1;
   CLI::Option* factor_option = nullptr;
   CLI::Option* step_option = nullptr;
 };
@@ -50,6 +51,9 @@ void add_choice_options(CLI::App& app, Typed& typed) {
       ->option_text("NAME");
   app.add_flag("--grouped", typed.grouped,
                "Issue alltoall or alltoallv as a group of sends and receives, as PyTorch does with NCCL");
+  app.add_option("--in-a-row", typed.in_a_row,
+                 "Calls of a timed iteration, one behind the other; times are those of one call (default 1)")
+      ->option_text("N");
   app.add_option("--pattern", typed.pattern,
                  "Counts of alltoallv: uniform, zipf:<exponent>, file:<matrix of counts> (default uniform)")
       ->option_text("PATTERN");
@@ -120,6 +124,8 @@ Status set_choices(const Typed& typed, Options& options) {
   if (options.operation != Operation::alltoallv && options.pattern.kind != Pattern::Kind::uniform) {
     return error(Code::invalid_argument, "--pattern {}: only alltoallv has one", typed.pattern);
   }
+  EPCCL_TRY(check_range("--in-a-row", typed.in_a_row, 1, 1'000'000));
+  options.in_a_row = typed.in_a_row;
   options.grouped = typed.grouped;
   if (options.grouped && (!is_alltoall(options.operation) || typed.algorithm != "auto"))
     return error(Code::invalid_argument, "--grouped: only alltoall and alltoallv, and without --algo");
@@ -136,9 +142,9 @@ Status set_choices(const Typed& typed, Options& options) {
 }  // namespace
 
 std::string describe(const Options& o) {
-  std::string text = fmt::format("{} {}..{} step {} factor {} pair {} given {} grouped {} ",
+  std::string text = fmt::format("{} {}..{} step {} factor {} pair {} given {} grouped {} in a row {} ",
                                  to_string(o.operation), o.sweep.first, o.sweep.last, o.sweep.step,
-                                 o.sweep.factor, o.per_pair, o.sizes_given, o.grouped);
+                                 o.sweep.factor, o.per_pair, o.sizes_given, o.grouped, o.in_a_row);
   text += describe(static_cast<const MeasuringOptions&>(o));
   text += fmt::format(" pattern {} {}", static_cast<int>(o.pattern.kind), o.pattern.exponent);
   text += fmt::format(" root {} place {} {}", o.root, o.out_of_place, o.in_place);

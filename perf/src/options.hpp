@@ -19,6 +19,7 @@ struct Options : MeasuringOptions {
   Sweep sweep;
   bool sizes_given = false;  // -b or -e
   bool grouped = false;      // a group of sends and receives instead of the collective
+  int in_a_row = 1;          // calls of a timed iteration
   bool per_pair = false;     // sizes are bytes per rank pair
   std::vector<DataType> datatypes;
   std::vector<RedOp> redops;

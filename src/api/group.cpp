@@ -219,6 +219,9 @@ Status submit(Item item) {
     group().items.push_back(std::move(item));
     return {};
   }
+  // Without a stream a call runs here and now, as cheap as it can be.
+  if (item.stream == nullptr && std::holds_alternative<std::function<Status()>>(item.what))
+    return collective_work(std::move(item))();
   std::vector<Item> items;
   items.push_back(std::move(item));
   return launch(std::move(items));

@@ -1,5 +1,8 @@
 // epcclAllReduce and the other collectives beside alltoall: argument checks, then one call inward.
+#include <fmt/compile.h>
+
 #include <cstring>
+#include <iterator>
 
 #include "algorithms/collectives/collective.hpp"
 #include "api/arguments.hpp"
@@ -45,10 +48,12 @@ Status check_buffers(const Arguments& args, const topology::Cluster& cluster,
 }
 
 std::string text_of(const Arguments& args, const char* operation) {
-  std::string text =
-      fmt::format("{} count {} {}", to_string(args.kind), args.count, datatype_name(args.datatype));
-  if (algorithms::reduces(args.kind)) text += fmt::format(" {}", operation);
-  if (algorithms::has_root(args.kind)) text += fmt::format(" root {}", args.root);
+  std::string text;
+  const auto out = std::back_inserter(text);
+  fmt::format_to(out, FMT_COMPILE("{} count {} {}"), to_string(args.kind), args.count,
+                 datatype_name(args.datatype));
+  if (algorithms::reduces(args.kind)) fmt::format_to(out, FMT_COMPILE(" {}"), operation);
+  if (algorithms::has_root(args.kind)) fmt::format_to(out, FMT_COMPILE(" root {}"), args.root);
   return text;
 }
 
@@ -72,7 +77,7 @@ Status run(const Arguments& args) {
   call.text = text_of(args, operation.name);
   runtime::Communicator* target = communicator.get();
   Item item{std::move(communicator), queue, std::function<Status()>()};
-  item.predict = [target, call] { return target->predict_collective(call); };
+  if (in_group()) item.predict = [target, call] { return target->predict_collective(call); };
   item.what = [target, call = std::move(call), scalar = operation.device_scalar, element]() mutable {
     if (scalar != nullptr) std::memcpy(&call.reduction->scalar_bits, scalar, element);
     return target->collective(call);

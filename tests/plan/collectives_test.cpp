@@ -150,6 +150,24 @@ TEST_P(EveryCollective, SaysWhatScratchItNeeds) {
   EXPECT_NE(status.message().find("EPCCL_SCRATCH_SIZE"), std::string::npos) << status.message();
 }
 
+// Such calls may then have a small part of scratch each, and a root that waits for nobody many of them under way.
+TEST_P(EveryCollective, WithARootIsStagedWhereItFitsIntoTheScratchOfSmallCalls) {
+  for (const topology::Cluster& cluster : small_shapes())
+    for (const uint64_t bytes : {8, 40, 80}) {
+      const CollectiveCall call{GetParam(), bytes, cluster.ranks() - 1, 4};
+      CollectiveParameters parameters;
+      parameters.stage_bytes = 8;
+      parameters.ahead_bytes = parameters.scratch_bytes = 200;
+      const Staging staging = staging_of(cluster, call, parameters);
+      EXPECT_EQ(staging.staged,
+                staging.bytes <= 200 && (bytes <= parameters.stage_bytes || has_root(call.kind)))
+          << text_of(cluster, call, parameters);
+      if (!staging.staged) continue;
+      const Status status = prove(cluster, call, parameters);
+      ASSERT_TRUE(status.ok()) << text_of(cluster, call, parameters) << "\n" << status.message();
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, EveryCollective, testing::ValuesIn(all_kinds),
                          [](const auto& it) { return to_string(it.param); });
 

@@ -34,6 +34,19 @@ struct SleepFor {
   void add(int local) { locals[static_cast<size_t>(local) / 64] |= uint64_t{1} << (local % 64); }
 };
 
+/// Which scratch a call has: alike on all ranks of the node. A call that needs no more than `small_place` bytes on any of them may
+/// be small; a rank that waits for nobody can then run `calls_ahead` calls ahead of the others.
+struct CallScratch {
+  uint64_t sequence = 0;
+  bool is_small = false;
+
+  /// The place is free when all ranks of the node are through with this call; 0: it was never used.
+  uint64_t free_after() const {
+    const uint64_t back = is_small ? calls_ahead : call_halves;
+    return sequence < back ? 0 : sequence - back;
+  }
+};
+
 class NodeMemory {
  public:
   /// Opens this rank's doorbell and takes over the segment. `local` is this rank's position on the node.
@@ -46,8 +59,9 @@ class NodeMemory {
   int local() const { return local_; }
   int local_size() const { return segment_.spec().local_size; }
   NodeSegment& segment() { return segment_; }
-  std::byte* scratch(int local, uint64_t sequence) const {
-    return segment_.scratch(local, static_cast<int>(sequence % call_halves));
+  std::byte* scratch(int local, CallScratch call) const {
+    return call.is_small ? segment_.place(local, static_cast<int>(call.sequence % calls_ahead))
+                         : segment_.scratch(local, static_cast<int>(call.sequence % call_halves));
   }
 
   // Counters: they only grow.
@@ -59,9 +73,9 @@ class NodeMemory {
   uint64_t done(int local) const { return counter(local, done_counter); }
 
   // Call records: this rank's, before its first post of a call; a peer's, after a post of that call was seen.
-  CallRecord& my_call(uint64_t sequence) { return segment_.control(local_).calls[sequence % call_halves]; }
+  CallRecord& my_call(uint64_t sequence) { return segment_.control(local_).calls[sequence % calls_ahead]; }
   const CallRecord& call(int local, uint64_t sequence) const {
-    return segment_.control(local).calls[sequence % call_halves];
+    return segment_.control(local).calls[sequence % calls_ahead];
   }
 
   /// A description of a buffer of this rank.

@@ -26,7 +26,8 @@ NodeSegment::NodeSegment(const SegmentSpec& spec) : spec_(spec) {
   rings_offset_ =
       counters_offset_ + to_page(static_cast<uint64_t>(node_counters * counter_stride_) * sizeof(uint64_t));
   parcels_offset_ = rings_offset_ + to_page(spec.ring_bytes);
-  scratch_offset_ = parcels_offset_ + to_page(spec.parcel_bytes);
+  places_offset_ = parcels_offset_ + to_page(spec.parcel_bytes);
+  scratch_offset_ = places_offset_ + to_page(ranks * calls_ahead * place_stride);
   bytes_ = scratch_offset_ + ranks * call_halves * spec_.scratch_bytes;
 }
 
@@ -40,6 +41,7 @@ NodeSegment::NodeSegment(NodeSegment&& other) noexcept
       counters_offset_(other.counters_offset_),
       rings_offset_(other.rings_offset_),
       parcels_offset_(other.parcels_offset_),
+      places_offset_(other.places_offset_),
       scratch_offset_(other.scratch_offset_) {}
 
 NodeSegment::~NodeSegment() {

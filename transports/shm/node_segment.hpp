@@ -1,7 +1,8 @@
 // The one memory segment that all ranks of a node share: a memfd made by the first of them and mapped by the others
 // through /proc/<pid>/fd. It has no name in the file system, and its untouched pages cost nothing.
 //
-//   header | control of rank 0, 1, ... | counters | message rings | parcels | scratch of rank 0 half 0, half 1, rank 1 ...
+//   header | control of rank 0, 1, ... | counters | message rings | parcels | places of rank 0, 1, ... | scratch of rank 0
+//   half 0, half 1, rank 1 ...
 //
 // A counter of all ranks lies in one run of memory ([counter][rank]): who waits for everybody reads few cache lines.
 #pragma once
@@ -22,7 +23,10 @@ inline constexpr int node_counters = 256;  // a rank; the last one counts comple
 inline constexpr int done_counter = node_counters - 1;
 inline constexpr int node_max_ranks = 126;  // limited by the counters the two-stage plans use
 inline constexpr size_t call_parts = 3;     // arrays that the token rows of a call may be spread over
-inline constexpr int call_halves = 2;       // consecutive calls use alternate scratch and records
+inline constexpr int call_halves = 2;       // consecutive calls use alternate scratch
+inline constexpr int calls_ahead =
+    32;  // but small ones have one of so many small places, and all so many records
+inline constexpr uint64_t small_place = 64 << 10;
 
 /// A buffer of this rank, as peers need to know it.
 struct BufferRef {
@@ -45,7 +49,7 @@ struct CallRecord {
 struct alignas(64) RankControl {
   std::atomic<int32_t> pid;
   std::atomic<uint64_t> probe;  // an address of this rank's process that peers may try to read
-  alignas(64) std::array<CallRecord, call_halves> calls;
+  alignas(64) std::array<CallRecord, calls_ahead> calls;
 };
 
 /// Local positions, as a set.
@@ -103,11 +107,17 @@ class NodeSegment {
   }
   std::byte* rings() const { return base_ + rings_offset_; }
   std::byte* parcels() const { return base_ + parcels_offset_; }
+  std::byte* place(int local, int number) const {
+    return base_ + places_offset_ + static_cast<uint64_t>(local * calls_ahead + number) * place_stride;
+  }
   std::byte* scratch(int local, int half) const {
     return base_ + scratch_offset_ + static_cast<uint64_t>(local * call_halves + half) * spec_.scratch_bytes;
   }
 
  private:
+  // A line more, so that the beginnings of places do not compete for the same lines of the cache.
+  static constexpr uint64_t place_stride = small_place + 64;
+
   explicit NodeSegment(const SegmentSpec& spec);
 
   SegmentSpec spec_;
@@ -115,7 +125,8 @@ class NodeSegment {
   UniqueFd fd_;
   std::byte* base_ = nullptr;
   int counter_stride_ = 0;  // entries
-  uint64_t bytes_ = 0, counters_offset_ = 0, rings_offset_ = 0, parcels_offset_ = 0, scratch_offset_ = 0;
+  uint64_t bytes_ = 0, counters_offset_ = 0, rings_offset_ = 0, parcels_offset_ = 0, places_offset_ = 0,
+           scratch_offset_ = 0;
 };
 
 }  // namespace epccl::transports

@@ -34,7 +34,7 @@ struct Shape {
         remote(ranks - local),
         bytes(static_cast<double>(call.bytes)),
         chunk(static_cast<double>(p.chunk_bytes)),
-        staged(!p.direct || p.scaled || call.bytes <= p.stage_bytes) {}
+        staged(staging_of(cluster, call, p).staged) {}
 
   double chunks(double message) const { return std::max(1.0, std::ceil(message / chunk)); }
 };

@@ -70,11 +70,11 @@ class Rounds {
  public:
   Rounds(const topology::Cluster& cluster, const CollectiveCall& call, const CollectiveParameters& parameters)
       : call_(call), parameters_(parameters), blocks_(staged_blocks(cluster, call, parameters)) {
-    const bool fits = blocks_.all() * call.bytes <= parameters.scratch_bytes;
-    staged_ = !parameters.direct || parameters.scaled || (call.bytes <= parameters.stage_bytes && fits);
+    const Staging staging = staging_of(cluster, call, parameters);
+    staged_ = staging.staged;
     area_ = parameters.scratch_bytes;
     piece_ = call.bytes;
-    if (!staged_ || fits) return;
+    if (!staged_ || staging.bytes <= parameters.scratch_bytes) return;
     // Two halves of scratch in turn.
     area_ /= 2;
     piece_ = std::max(area_ / blocks_.all() / call.unit, uint64_t{1}) * call.unit;
@@ -167,6 +167,14 @@ Status check(const topology::Cluster& cluster, const CollectiveCall& call,
                "{} of {} ranks needs {} bytes of scratch at least, and has {}: raise "
                "EPCCL_SCRATCH_SIZE",
                to_string(call.kind), cluster.ranks(), least, parameters.scratch_bytes);
+}
+
+Staging staging_of(const topology::Cluster& cluster, const CollectiveCall& call,
+                   const CollectiveParameters& parameters) {
+  const uint64_t bytes = staged_blocks(cluster, call, parameters).all() * call.bytes;
+  const bool is_small =
+      call.bytes <= parameters.stage_bytes || (has_root(call.kind) && bytes <= parameters.ahead_bytes);
+  return {!parameters.direct || parameters.scaled || (is_small && bytes <= parameters.scratch_bytes), bytes};
 }
 
 plan::RankPlan build_collective(const topology::Cluster& cluster, const CollectiveCall& call, int rank,

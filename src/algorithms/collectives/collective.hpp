@@ -50,6 +50,9 @@ struct CollectiveParameters {
       false;  // each rank's input has to be scaled by that rank, before others see it; two_level only, always staged
   uint64_t chunk_bytes = 128 << 10;  // a network message, at most
   uint64_t stage_bytes = 8 << 10;    // blocks up to this size are staged
+  // And those of collectives with a root, where all of them take no more scratch than this: some ranks wait for nobody there,
+  // and run ahead of the others by as many calls as there is scratch for.
+  uint64_t ahead_bytes = 0;
   uint64_t scratch_bytes = 8 << 20;  // a rank's scratch, at most
   bool direct = true;                // ranks of a node can use each other's buffers; else all is staged
 };
@@ -57,6 +60,14 @@ struct CollectiveParameters {
 /// Whether `parameters` can run this at all; the error says what to raise.
 Status check(const topology::Cluster& cluster, const CollectiveCall& call,
              const CollectiveParameters& parameters);
+
+/// Whether blocks travel through scratch, and the scratch that a rank then needs to do all in one round.
+struct Staging {
+  bool staged = true;
+  uint64_t bytes = 0;
+};
+Staging staging_of(const topology::Cluster& cluster, const CollectiveCall& call,
+                   const CollectiveParameters& parameters);
 
 /// One rank's part.
 plan::RankPlan build_collective(const topology::Cluster& cluster, const CollectiveCall& call, int rank,

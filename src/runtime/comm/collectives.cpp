@@ -15,6 +15,7 @@ algorithms::FormChoice CollectiveRunner::choose(const CollectiveCall& call) cons
   parameters.chunk_bytes = config_.parameters.chunk_bytes;
   parameters.stage_bytes = config_.parameters.eager_limit;
   parameters.scratch_bytes = config_.parameters.scratch_bytes;
+  parameters.ahead_bytes = transports::small_place;
   parameters.direct = config_.parameters.direct;
   // Each rank has a scalar of its own.
   parameters.scaled = call.reduction && call.reduction->op == device::ReduceOp::premul_sum;
@@ -36,14 +37,25 @@ void CollectiveRunner::log_choice(const std::string& text, const algorithms::For
       choice.flat_seconds * 1e6, choice.two_level_seconds * 1e6, config_.algorithm ? " (forced)" : "");
 }
 
+bool CollectiveRunner::fits_small_place(const algorithms::CollectiveCall& call,
+                                        algorithms::CollectiveParameters parameters) const {
+  if (parameters.scratch_bytes < transports::small_place) return false;
+  parameters.scratch_bytes = transports::small_place;
+  const algorithms::Staging staging = algorithms::staging_of(cluster_, call, parameters);
+  return staging.staged && staging.bytes <= transports::small_place &&
+         algorithms::check(cluster_, call, parameters).ok();
+}
+
 Result<const CollectiveRunner::Planned*> CollectiveRunner::planned(const CollectiveCall& call) {
   if (const auto it = plans_.find(call.text); it != plans_.end()) return &it->second;
   if (plans_.size() >= plans_kept) plans_.clear();
   Planned made;
   made.choice = choose(call);
-  EPCCL_TRY(algorithms::check(cluster_, call.what, made.choice.parameters));
-  made.plan =
-      compile(algorithms::build_collective(cluster_, call.what, rank_, made.choice.parameters), cluster_);
+  algorithms::CollectiveParameters& parameters = made.choice.parameters;
+  made.is_small = fits_small_place(call.what, parameters);
+  if (made.is_small) parameters.scratch_bytes = transports::small_place;
+  EPCCL_TRY(algorithms::check(cluster_, call.what, parameters));
+  made.plan = compile(algorithms::build_collective(cluster_, call.what, rank_, parameters), cluster_);
   return &plans_.emplace(call.text, std::move(made)).first->second;
 }
 
@@ -51,6 +63,7 @@ Status CollectiveRunner::run(const CollectiveCall& call) {
   EPCCL_ASSIGN(const Planned* known, planned(call));
   log_choice(call.text, known->choice);
   Call run{executor_.next_sequence(), call.input, call.output, call.text};
+  run.is_small = known->is_small;
   if (call.reduction) run.reduction = &*call.reduction;
   const auto bytes = [&](int blocks) { return static_cast<uint64_t>(blocks) * call.what.bytes; };
   run.input_bytes = bytes(algorithms::input_blocks(cluster_, call.what, rank_));

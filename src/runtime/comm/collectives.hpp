@@ -36,8 +36,12 @@ class CollectiveRunner {
   struct Planned {
     algorithms::FormChoice choice;
     CompiledPlan plan;
+    bool is_small = false;  // alike on all ranks
   };
 
+  /// Whether all of it is staged in one round, in no more scratch than small calls have.
+  bool fits_small_place(const algorithms::CollectiveCall& call,
+                        algorithms::CollectiveParameters parameters) const;
   Result<const Planned*> planned(const CollectiveCall& call);
   void log_choice(const std::string& text, const algorithms::FormChoice& choice) const;
 

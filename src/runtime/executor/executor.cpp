@@ -48,7 +48,7 @@ Executor::Executor(const topology::Cluster& cluster, int rank, transports::NodeM
 Status Executor::run(const CompiledPlan& plan, const Call& call) {
   plan_ = &plan;
   call_ = &call;
-  EPCCL_TRY(monitor_.check());
+  EPCCL_TRY(monitor_.check_lightly());
   if (call.progress != nullptr) call.progress->begin(plan);
   EPCCL_TRY(begin());
   while ((remaining_ > 0 || !drained_) && failure_.ok()) {
@@ -87,19 +87,28 @@ Status Executor::begin() {
         call_->rows->output.bytes[0] >= streaming_bytes_;  // others write it, too, and this rank theirs
   }
   if (call_->reduction != nullptr)
-    reduce_steps_.begin(call_->sequence, *plan_, {call_->input, call_->output}, *call_->reduction);
-  // This call's half of scratch, records and board was last used two calls ago: everybody must be through with that.
-  const uint64_t needed = call_->sequence < 2 ? 0 : call_->sequence - 2;
-  const auto behind = [&] {
+    reduce_steps_.begin(scratch(), *plan_, {call_->input, call_->output}, *call_->reduction);
+  EPCCL_TRY(wait_for_scratch());
+  publish_call();
+  return {};
+}
+
+// Everybody must be through with the call that used this one's scratch last. Who is that far ahead waits until they have come
+// half of the way: one wait is for many small calls then.
+Status Executor::wait_for_scratch() {
+  const uint64_t ahead = call_->sequence - scratch().free_after();
+  const auto behind = [&](uint64_t call) {
     for (int local = 0; local < node_.local_size(); ++local)
-      if (local != node_.local() && node_.done(local) < needed) return local;
+      if (local != node_.local() && node_.done(local) < call) return local;
     return -1;
   };
-  for (int local = behind(); local >= 0; local = behind()) {
+  if (behind(scratch().free_after()) < 0) return {};
+  const uint64_t needed = scratch().free_after() + (call_->is_small ? ahead / 2 : 0);
+  for (int local = behind(needed); local >= 0; local = behind(needed)) {
     transports::SleepFor reason{transports::done_counter, needed, {}};
     for (int other = 0; other < node_.local_size(); ++other)
       if (other != node_.local()) reason.add(other);
-    EPCCL_TRY(waiter_.idle([&] { return reason; }, false, [&] { return behind() < 0; },
+    EPCCL_TRY(waiter_.idle([&] { return reason; }, false, [&] { return behind(needed) < 0; },
                            [&] {
                              return Waiter::Situation{
                                  call_->sequence, call_->text,
@@ -108,7 +117,6 @@ Status Executor::begin() {
                            }));
   }
   waiter_.moved();
-  publish_call();
   return {};
 }
 
@@ -120,7 +128,7 @@ void Executor::publish_call() {
   const size_t length = std::min(call_->text.size(), record.text.size() - 1);
   std::memcpy(record.text.data(), call_->text.data(), length);
   record.text[length] = 0;
-  publish_buffers(record);
+  if (!call_->is_small) publish_buffers(record);  // else all is staged
 }
 
 void Executor::publish_buffers(transports::CallRecord& record) const {
@@ -220,7 +228,7 @@ Status Executor::check_peer_call(int local) {
 }
 
 std::byte* Executor::address_of(int local, const plan::Location& location) const {
-  if (location.buffer == Buffer::scratch) return node_.scratch(local, call_->sequence) + location.offset;
+  if (location.buffer == Buffer::scratch) return node_.scratch(local, scratch()) + location.offset;
   if (location.buffer == Buffer::output) return static_cast<std::byte*>(call_->output) + location.offset;
   // Input is only read: the plan's verifier holds builders to that.
   return static_cast<std::byte*>(const_cast<void*>(call_->input)) + location.offset;

@@ -30,6 +30,7 @@ struct Call {
   const device::Reduction* reduction = nullptr;  // where the plan reduces
   uint64_t input_bytes = 0,
            output_bytes = 0;  // what peers may use, where that is more than this rank's plan does
+  bool is_small = false;      // of scratch, no rank of the node uses more than transports::small_place
 };
 
 class Executor {
@@ -61,6 +62,7 @@ class Executor {
   };
 
   Status begin();
+  Status wait_for_scratch();
   void publish_call();
   void publish_buffers(transports::CallRecord& record) const;
   bool sweep();
@@ -78,6 +80,7 @@ class Executor {
   void start_message(uint32_t index);
   bool satisfied(const CompiledStep& step);
   Status check_peer_call(int local);
+  transports::CallScratch scratch() const { return {call_->sequence, call_->is_small}; }
   std::byte* address_of(int local, const plan::Location& location) const;
   void fail(Status status);
   void fail_at_peer(Status status);

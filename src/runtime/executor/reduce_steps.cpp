@@ -13,16 +13,16 @@ constexpr uint64_t fetched_at_once = 64 << 10;
 
 }  // namespace
 
-void ReduceSteps::begin(uint64_t sequence, const CompiledPlan& plan, const Buffers& buffers,
+void ReduceSteps::begin(transports::CallScratch scratch, const CompiledPlan& plan, const Buffers& buffers,
                         const device::Reduction& reduction) {
-  sequence_ = sequence;
+  scratch_ = scratch;
   plan_ = &plan;
   buffers_ = buffers;
   reduction_ = &reduction;
 }
 
 std::byte* ReduceSteps::own(const plan::Location& location) const {
-  if (location.buffer == Buffer::scratch) return node_.scratch(node_.local(), sequence_) + location.offset;
+  if (location.buffer == Buffer::scratch) return node_.scratch(node_.local(), scratch_) + location.offset;
   if (location.buffer == Buffer::output) return static_cast<std::byte*>(buffers_.output) + location.offset;
   // Input is only read: the plan's verifier holds builders to that.
   return static_cast<std::byte*>(const_cast<void*>(buffers_.input)) + location.offset;
@@ -38,9 +38,9 @@ Status ReduceSteps::find_sources(const plan::Step& step) {
     if (at.rank == rank_) {
       address = own(at);
     } else if (at.buffer == Buffer::scratch) {
-      address = node_.scratch(local, sequence_) + at.offset;
+      address = node_.scratch(local, scratch_) + at.offset;
     } else {
-      const transports::CallRecord& record = node_.call(local, sequence_);
+      const transports::CallRecord& record = node_.call(local, scratch_.sequence);
       EPCCL_ASSIGN(address,
                    node_.address_of(local, (at.buffer == Buffer::input ? record.inputs : record.outputs)[0]));
       if (address != nullptr)
@@ -59,7 +59,7 @@ Status ReduceSteps::fetch_unmapped(const plan::Step& step, uint64_t offset, uint
     const size_t source = step.first_source + unmapped_[i];
     const plan::Location& at = plan_->row_sources[source].at;
     const int local = plan_->row_source_locals[source];
-    const transports::CallRecord& record = node_.call(local, sequence_);
+    const transports::CallRecord& record = node_.call(local, scratch_.sequence);
     std::byte* to = fetched_.data() + i * fetched_at_once;
     EPCCL_TRY(node_.read(local, (at.buffer == Buffer::input ? record.inputs : record.outputs)[0],
                          at.offset + offset, to, bytes));

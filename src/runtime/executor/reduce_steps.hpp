@@ -22,7 +22,7 @@ class ReduceSteps {
   };
 
   /// A call begins; `plan` and `reduction` must outlive it.
-  void begin(uint64_t sequence, const CompiledPlan& plan, const Buffers& buffers,
+  void begin(transports::CallScratch scratch, const CompiledPlan& plan, const Buffers& buffers,
              const device::Reduction& reduction);
 
   Status run(const plan::Step& step);
@@ -34,7 +34,7 @@ class ReduceSteps {
 
   const int rank_;
   transports::NodeMemory& node_;
-  uint64_t sequence_ = 0;
+  transports::CallScratch scratch_;
   const CompiledPlan* plan_ = nullptr;
   Buffers buffers_;
   const device::Reduction* reduction_ = nullptr;

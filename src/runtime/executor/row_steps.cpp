@@ -30,7 +30,7 @@ Result<RowSteps::Strip> RowSteps::strip(const plan::Location& location, int loca
   Strip strip;
   strip.local = local;
   if (location.buffer == Buffer::scratch) {
-    strip.base = node_.scratch(local, sequence_) + location.offset + piece.offset;
+    strip.base = node_.scratch(local, {sequence_}) + location.offset + piece.offset;
     strip.stride = buffers_->format.bytes;
     return strip;
   }

@@ -18,7 +18,7 @@ namespace {
 constexpr double yield_at_most = 4e-3;
 constexpr double yield_for_peers = 50e-6;
 constexpr double move_period = 2e-3;
-constexpr double check_period = 1e-3;        // of the control line, while yielding
+constexpr double check_period = 1e-3;        // of the control line, while yielding, and between short calls
 constexpr double first_report_after = 0.25;  // a wait this long is told to the hub, which compares the ranks
 constexpr double report_period = 2.0;
 
@@ -38,6 +38,13 @@ Status FailureMonitor::check() {
     if (failure_.ok()) failure_ = Status(code, notice->text);
   }
   return failure_;
+}
+
+Status FailureMonitor::check_lightly() {
+  const double now = now_seconds();
+  if (now < next_look_ && aborted_.load(std::memory_order_acquire) == nullptr) return failure_;
+  next_look_ = now + check_period;
+  return check();
 }
 
 Status FailureMonitor::explain(Status status) {

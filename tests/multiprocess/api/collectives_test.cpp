@@ -1,9 +1,15 @@
 // Every collective beside alltoall, through the C API: any count, datatype and operation, every root, in place and not.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <random>
 #include <vector>
+
+#include "base/unique_fd.hpp"
 
 #include "ranks.hpp"
 
@@ -201,6 +207,47 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Collectives,
                            for (const int count : it.param.ranks_per_node) name += fmt::format("_{}", count);
                            return name;
                          });
+
+// Who waits for nobody does not wait for those who have not even called.
+TEST(RootOfSmallCalls, RunsAheadOfTheOthers) {
+  constexpr int ranks = 3, calls = 20;
+  const UniqueFd gate(eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE));
+  run_ranks({{ranks}, {}, {}}, [&](const RankContext& context) {
+    Comm comm(context);
+    if (context.rank > 0) {
+      pollfd entry{gate.get(), POLLIN, 0};
+      ASSERT_EQ(poll(&entry, 1, 30'000), 1) << "the root waits";
+      eventfd_t passed = 0;
+      ASSERT_EQ(eventfd_read(gate.get(), &passed), 0);
+    }
+    for (int i = 0; i < calls; ++i)
+      Trial<float>{
+          i % 2 == 0 ? Kind::broadcast : Kind::scatter, 10, epcclFloat32, epcclSum, 0, false, false, i}
+          .run(comm, context);
+    if (context.rank == 0) {
+      EXPECT_EQ(eventfd_write(gate.get(), ranks - 1), 0);
+    }
+  });
+}
+
+// A small call behind a large one, and the reverse, while some ranks are many calls ahead.
+TEST(CallsOfAllSizes, AreRightWithRanksOutOfStep) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  for (const std::vector<int>& shape : {std::vector{4}, std::vector{2, 2}})
+    run_ranks({shape, {}, {}}, [seed](const RankContext& context) {
+      Comm comm(context);
+      std::mt19937 common(seed), own(seed + 1 + static_cast<unsigned>(context.rank));
+      for (int i = 0; i < 500 && !testing::Test::HasFailure(); ++i) {
+        const Kind kind = all_kinds[common() % all_kinds.size()];
+        const size_t count = std::array<size_t, 5>{1, 100, 1500, 4000, 30'000}[common() % 5];
+        const auto root = static_cast<int>(common() % static_cast<unsigned>(context.ranks));
+        const bool in_place = common() % 2 == 0;
+        if (own() % 8 == 0) usleep(own() % 300);
+        Trial<float>{kind, count, epcclFloat32, epcclSum, root, in_place, false, i}.run(comm, context);
+      }
+    });
+}
 
 class PremulSum : public testing::TestWithParam<std::vector<int>> {};
 
