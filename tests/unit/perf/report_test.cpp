@@ -125,7 +125,7 @@ TEST(Json, IsNcclTestsDocumentWithOurFields) {
     "epccl_version": 100,
     "config": {
       "nthreads": 1, "ngpus": 1, "minimum_bytes": 1024, "maximum_bytes": 4096, "step_factor": 2,
-      "warmup_iters": 5, "iterations": 20, "aggregated_iterations": 1, "validation": 1, "graph": 0,
+      "warmup_iters": 5, "iterations": 20, "aggregated_iterations": 1, "calls_in_a_row": 1, "validation": 1, "graph": 0,
       "blocking_collectives": "false", "parallel_init": "false", "operation": "alltoall",
       "ranks": 2, "nodes": 2,
       "registered_memory": "false", "link_rate_bits": 4000000000.0,
