@@ -8,5 +8,8 @@
 namespace epccl::device::cuda::testing {
 
 void run(const Launch<ReduceParameters>& launch, std::mt19937_64& random);
+void run(const Launch<MoveParameters>& launch, std::mt19937_64& random);
+void run(const Launch<SpreadParameters>& launch, std::mt19937_64& random);
+void run(const Launch<SumParameters>& launch, std::mt19937_64& random);
 
 }  // namespace epccl::device::cuda::testing

@@ -17,6 +17,8 @@
   extern "C" __attribute__((visibility("hidden"))) const std::byte epccl_image_##name##_end[];
 
 EPCCL_IMAGE(reduce)
+EPCCL_IMAGE(rows)
+EPCCL_IMAGE(sums)
 
 #endif
 
@@ -27,6 +29,10 @@ std::span<const std::byte> bytes_of([[maybe_unused]] Image image) {
   switch (image) {
     case Image::reduce:
       return {epccl_image_reduce, epccl_image_reduce_end};
+    case Image::rows:
+      return {epccl_image_rows, epccl_image_rows_end};
+    case Image::sums:
+      return {epccl_image_sums, epccl_image_sums_end};
   }
 #endif
   return {};

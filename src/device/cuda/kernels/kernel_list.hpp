@@ -1,5 +1,6 @@
 // The names of all kernels, once: the .cu files make them, launches find them by what they do.
-//   EPCCL_REDUCE_KERNELS(X)   X(name, Join)
+//   EPCCL_REDUCE_KERNELS(X)           X(name, Join)
+//   EPCCL_..._KERNELS(X), of others   X(name, body)
 #pragma once
 
 #define EPCCL_REDUCE_FLOATS(X, element)                                  \
@@ -31,3 +32,24 @@
   X(epccl_reduce_order_half, (OrderJoin<int16_t, true>))     \
   X(epccl_reduce_order_float32, (OrderJoin<int32_t, true>))  \
   X(epccl_reduce_order_float64, (OrderJoin<int64_t, true>))
+
+#define EPCCL_MOVE_KERNELS(X)                                        \
+  X(epccl_move, (move_body))                                         \
+  X(epccl_dequantise_float32, (dequantise_body<Element::float32>))   \
+  X(epccl_dequantise_bfloat16, (dequantise_body<Element::bfloat16>)) \
+  X(epccl_dequantise_float16, (dequantise_body<Element::float16>))
+
+#define EPCCL_SPREAD_KERNELS(X)                                  \
+  X(epccl_spread, (spread_body))                                 \
+  X(epccl_quantise_float32, (quantise_body<Element::float32>))   \
+  X(epccl_quantise_bfloat16, (quantise_body<Element::bfloat16>)) \
+  X(epccl_quantise_float16, (quantise_body<Element::float16>))
+
+#define EPCCL_SUM_OF(X, element)                                     \
+  X(epccl_sum_##element, (sum_body<Element::element, PlainOperand>)) \
+  X(epccl_sum_float8_##element, (sum_body<Element::element, QuantisedOperand>))
+
+#define EPCCL_SUM_KERNELS(X) \
+  EPCCL_SUM_OF(X, float32)   \
+  EPCCL_SUM_OF(X, bfloat16)  \
+  EPCCL_SUM_OF(X, float16)

@@ -4,8 +4,11 @@
 namespace epccl::device::cuda {
 
 std::span<const Kernel> all_kernels() {
-#define EPCCL_NAMED_REDUCE(name, join) {#name, Image::reduce},
-  static constexpr Kernel kernels[] = {EPCCL_REDUCE_KERNELS(EPCCL_NAMED_REDUCE)};
+#define EPCCL_OF_REDUCE(kernel, body) {#kernel, Image::reduce},
+#define EPCCL_OF_ROWS(kernel, body) {#kernel, Image::rows},
+#define EPCCL_OF_SUMS(kernel, body) {#kernel, Image::sums},
+  static constexpr Kernel kernels[] = {EPCCL_REDUCE_KERNELS(EPCCL_OF_REDUCE) EPCCL_MOVE_KERNELS(
+      EPCCL_OF_ROWS) EPCCL_SPREAD_KERNELS(EPCCL_OF_ROWS) EPCCL_SUM_KERNELS(EPCCL_OF_SUMS)};
   return kernels;
 }
 

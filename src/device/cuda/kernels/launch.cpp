@@ -19,6 +19,10 @@ const char* to_string(Image image) {
   switch (image) {
     case Image::reduce:
       return "reduce";
+    case Image::rows:
+      return "rows";
+    case Image::sums:
+      return "sums";
   }
   return "?";
 }

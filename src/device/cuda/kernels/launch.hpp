@@ -16,12 +16,13 @@
 
 #include "device/cuda/kernels/parameters.hpp"
 #include "device/host/reduction.hpp"
+#include "device/host/row_type.hpp"
 
 namespace epccl::device::cuda {
 
 /// A fatbin: code for sm_80, sm_90 and sm_100, and PTX for what comes after.
-enum class Image : uint8_t { reduce };
-inline constexpr Image all_images[] = {Image::reduce};
+enum class Image : uint8_t { reduce, rows, sums };
+inline constexpr Image all_images[] = {Image::reduce, Image::rows, Image::sums};
 const char* to_string(Image image);
 
 /// Its bytes, for cuModuleLoadData. Empty where the library was built without a CUDA toolkit.
@@ -60,5 +61,27 @@ struct Launch {
 Launch<ReduceParameters> reduce_launch(const Reduction& reduction, std::span<const ReduceSource> sources,
                                        bool final, std::byte* destination, uint64_t elements,
                                        const Grid& grid);
+
+// Of the following, parameters.hpp says what the parameters mean; those of a launch are the given ones, completed. least_bytes counts
+// all rows, places and terms that there may be.
+
+/// Copies rows by list: gather, scatter, permute where a row goes to one place.
+Launch<MoveParameters> move_launch(const MoveParameters& parameters, const Grid& grid);
+
+/// The same, while part 0 becomes elements of `type`: device::dequantise_e4m3().
+Launch<MoveParameters> dequantise_launch(RowType type, const MoveParameters& parameters, const Grid& grid);
+
+/// Copies every row to all its places: permute, dispatch.
+Launch<SpreadParameters> spread_launch(const SpreadParameters& parameters, const Grid& grid);
+
+/// The same, while part 0 becomes float8: device::quantise_e4m3().
+Launch<SpreadParameters> quantise_launch(RowType type, const SpreadParameters& parameters, const Grid& grid);
+
+enum class Operands : uint8_t { plain, float8 };
+
+/// Sums of rows: unpermute, combine. `terms`: of all sums, at most. Operands of float8 are first made elements of `type`, as
+/// dequantise_launch() would; plain ones may be overwritten by the sum.
+Launch<SumParameters> sum_launch(RowType type, Operands operands, const SumParameters& parameters,
+                                 uint64_t terms, const Grid& grid);
 
 }  // namespace epccl::device::cuda

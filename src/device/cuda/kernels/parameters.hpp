@@ -31,4 +31,112 @@ struct ReduceParameters {
 
 static_assert(sizeof(ReduceParameters) <= most_parameter_bytes);
 
+// --- rows ---
+//
+// A row may have parts, each in an array of its own: tokens, scales, weights. Rows need no alignment; all kernels are fastest where
+// arrays, strides and the bytes of rows are multiples of 16.
+
+inline constexpr uint32_t max_row_parts = 4;
+/// Memory of as many ranks can be named.
+inline constexpr uint32_t max_peers = 72;
+/// In lists: no row.
+inline constexpr uint32_t no_row = UINT32_MAX;
+
+/// How many rows there are: `most`, or what the device finds in `*counted` when it gets there, if that is less.
+struct RowCount {
+  const uint32_t* counted = nullptr;
+  uint32_t most = 0;
+};
+
+/// Rows of one side: row i is number list[i] - first, or i where there is no list.
+struct RowList {
+  const uint32_t* list = nullptr;
+  uint32_t first = 0;
+};
+
+/// Row r lies at data + r * stride.
+struct RowArray {
+  std::byte* data = nullptr;  // of a source: only read
+  uint64_t stride = 0;
+};
+
+/// Copies rows, each to one place. Rows whose source or destination is no_row stay where they are.
+struct MoveParameters {
+  struct Part {
+    RowArray source, destination;
+    uint64_t bytes = 0;
+  };
+  Part parts[max_row_parts];
+  RowList sources, destinations;
+  RowCount rows;
+  uint32_t part_count = 0;
+  // Dequantising: part 0 has float8 in its source, elements in its destination; part 1 has only a source, the scales.
+  uint32_t elements = 0;
+};
+
+/// Where a copy of a row goes: row number `row` of the arrays of `peer`.
+struct Target {
+  uint32_t row = no_row;  // no_row: nowhere
+  uint32_t peer = 0;
+};
+
+/// Copies each row to up to `width` places, reading it once.
+struct SpreadParameters {
+  struct Part {
+    RowArray source;
+    uint64_t bytes = 0;  // of the source
+    uint64_t destination_stride = 0;
+    std::byte* destinations[max_peers] = {};
+  };
+  Part parts[max_row_parts];
+  RowList sources;
+  const Target* targets = nullptr;  // [rows, width]; null: row i goes to row i of peer 0, and width is 1
+  RowCount rows;
+  uint32_t width = 0;
+  uint32_t part_count = 0;
+  // Quantising: part 0 has elements in its source, float8 in its destinations; part 1 has only destinations, the scales.
+  uint32_t elements = 0;
+  uint32_t aligned = 0;  // set by the launch: all rows of the source are made of whole, aligned octets
+};
+
+static_assert(sizeof(MoveParameters) <= most_parameter_bytes);
+static_assert(sizeof(SpreadParameters) <= most_parameter_bytes);
+
+/// One summand, as plan::RowTerm.
+struct Term {
+  static constexpr uint8_t unweighted = 255;
+  enum Ends : uint8_t { nothing = 0, rank_sum = 1, node_sum = 2 };
+
+  uint32_t row = 0;
+  uint16_t source = 0;
+  uint8_t weight = unweighted;  // which weight of that row; none where the source has no weights
+  uint8_t ends = nothing;
+};
+
+/// Makes rows that are sums of rows: device::sum_row() of the terms of each.
+struct SumParameters {
+  struct Source {
+    const std::byte* rows = nullptr;  // row r at rows + r * stride
+    uint64_t stride = 0;
+    const float* weights = nullptr;  // weight w of row r is weights[r * weights_per_row + w]
+    // float8: scale s of row r at scales + r * scale_stride + 4 * s
+    const std::byte* scales = nullptr;
+    uint64_t scale_stride = 0;
+  };
+  Source sources[max_peers];
+  RowArray destination;
+  RowList destinations;
+  const Term* terms = nullptr;
+  // The terms of sum i are those from begin[i] to begin[i + 1], or, where there is no `begin`, the first counts[i] from i * width on.
+  const uint32_t* begin = nullptr;
+  const uint32_t* counts = nullptr;
+  uint32_t width = 0;
+  uint32_t weights_per_row = 0;
+  uint32_t elements = 0;
+  uint32_t aligned = 0;  // set by the launch: all rows are made of whole, aligned octets
+  RowCount rows;
+};
+
+static_assert(sizeof(SumParameters) <= most_parameter_bytes);
+
 }  // namespace epccl::device::cuda

@@ -1,0 +1,13 @@
+// Rows by list, as kernels.
+#include "device/cuda/kernels/body/quantise.hpp"
+#include "device/cuda/kernels/entry.cuh"
+#include "device/cuda/kernels/kernel_list.hpp"
+
+namespace epccl::device::cuda {
+
+#define EPCCL_MOVE(name, body) EPCCL_KERNEL(name, MoveParameters, body)
+#define EPCCL_SPREAD(name, body) EPCCL_KERNEL(name, SpreadParameters, body)
+EPCCL_MOVE_KERNELS(EPCCL_MOVE)
+EPCCL_SPREAD_KERNELS(EPCCL_SPREAD)
+
+}  // namespace epccl::device::cuda

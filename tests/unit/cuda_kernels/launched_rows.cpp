@@ -1,0 +1,34 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "device/cuda/kernels/body/quantise.hpp"
+#include "device/cuda/kernels/body/row_sum.hpp"
+#include "device/cuda/kernels/kernel_list.hpp"
+#include "host_warp.hpp"
+#include "launched.hpp"
+
+#define EPCCL_BARE(...) __VA_ARGS__
+#define EPCCL_RUN(entry, body)                      \
+  if (std::strcmp(launch.kernel.name, #entry) == 0) \
+    return run(launch, random,                      \
+               [](const HostWarp& warp, const auto& parameters) { EPCCL_BARE body(warp, parameters); });
+
+namespace epccl::device::cuda::testing {
+
+void run(const Launch<MoveParameters>& launch, std::mt19937_64& random) {
+  EPCCL_MOVE_KERNELS(EPCCL_RUN)
+  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+}
+
+void run(const Launch<SpreadParameters>& launch, std::mt19937_64& random) {
+  EPCCL_SPREAD_KERNELS(EPCCL_RUN)
+  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+}
+
+void run(const Launch<SumParameters>& launch, std::mt19937_64& random) {
+  EPCCL_SUM_KERNELS(EPCCL_RUN)
+  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+}
+
+}  // namespace epccl::device::cuda::testing
