@@ -16,13 +16,14 @@ namespace {
 
 using namespace epccl::device::cuda;
 
-// Of a kernel's parameters, which are 4 KiB in all.
-constexpr int reduce_sources = 64;
-
 class CudaDevice : public Device {
  public:
   explicit CudaDevice(Context context)
-      : context_(std::move(context)), memory_(context_), words_(context_), copier_(context_) {
+      : context_(std::move(context)),
+        memory_(context_),
+        words_(context_),
+        copier_(context_),
+        kernels_(context_) {
     std::array<char, 128> name{};
     context_.driver().device_name.function(name.data(), static_cast<int>(name.size()) - 1, context_.device());
     name_ = name.data();
@@ -38,7 +39,7 @@ class CudaDevice : public Device {
                        version_text(context_.driver().version), copier_.description());
   }
   int copy_engines() const override { return engines_; }
-  int max_reduce_sources() const override { return reduce_sources; }
+  int max_reduce_sources() const override { return static_cast<int>(cuda::max_reduce_sources); }
 
   Result<void*> allocate(MemoryKind kind, uint64_t bytes) override { return memory_.allocate(kind, bytes); }
   Status free(void* address) override { return memory_.free(address); }
@@ -62,7 +63,7 @@ class CudaDevice : public Device {
   Result<std::unique_ptr<QueueEvent>> make_event() override { return Event::make(context_); }
 
  private:
-  QueueParts queue_parts() { return {context_, copier_, words_}; }
+  QueueParts queue_parts() { return {context_, copier_, words_, kernels_}; }
 
   const Context context_;
   std::string name_;
@@ -70,6 +71,7 @@ class CudaDevice : public Device {
   Memory memory_;
   SignalWords words_;
   Copier copier_;
+  const KernelTable kernels_;
 };
 
 struct Devices {

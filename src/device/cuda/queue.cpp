@@ -97,8 +97,24 @@ Status StreamQueue::copy(std::span<const CopyWork> copies) {
   return keep(copy_now(copies));
 }
 
-Status StreamQueue::reduce(const ReduceWork&) {
-  return error(Code::invalid_usage, "GPU {}: this build has no reduction kernels", parts_.context.ordinal());
+Status StreamQueue::reduce_now(const ReduceWork& work) {
+  EPCCL_TRY(failure_);
+  const int gpu = parts_.context.ordinal();
+  if (kind_ == QueueKind::copy_engine)
+    return error(Code::invalid_usage, "GPU {}: a copy engine cannot reduce", gpu);
+  if (work.sources.empty() || work.sources.size() > max_reduce_sources)
+    return error(Code::invalid_argument, "GPU {}: a reduction of {} sources, where 1 to {} are possible", gpu,
+                 work.sources.size(), max_reduce_sources);
+  EPCCL_TRY(is_capturing().status());
+  const Grid grid{static_cast<uint32_t>(blocks_), parts_.kernels.multiprocessors()};
+  EPCCL_CURRENT(parts_.context);
+  return parts_.kernels.launch(
+      reduce_launch(work.reduction, work.sources, work.final, work.destination, work.elements, grid),
+      stream_);
+}
+
+Status StreamQueue::reduce(const ReduceWork& work) {
+  return keep(reduce_now(work));
 }
 
 Status StreamQueue::post(SignalWord& word, uint64_t value) {

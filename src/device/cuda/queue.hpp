@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/cuda/copies.hpp"
+#include "device/cuda/kernel_table.hpp"
 #include "device/cuda/signal_words.hpp"
 #include "device/device.hpp"
 
@@ -12,6 +13,7 @@ struct QueueParts {
   const Context& context;
   Copier& copier;
   SignalWords& words;
+  const KernelTable& kernels;
 };
 
 class StreamQueue : public Queue {
@@ -44,6 +46,7 @@ class StreamQueue : public Queue {
   /// Keeps the first error.
   Status keep(Status status);
   Status copy_now(std::span<const CopyWork> copies);
+  Status reduce_now(const ReduceWork& work);
   Status refuse_while_capturing(const char* what) const;
 
   const QueueParts parts_;

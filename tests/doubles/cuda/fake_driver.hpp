@@ -18,7 +18,8 @@ long fake_cuda_live(const char* what);
 /// How often a function was called: "cuMemcpyAsync".
 long fake_cuda_calls(const char* function);
 void fake_cuda_forget_calls();
-/// A kernel: called in the stream's thread with the parameter's bytes. Its name is found in any module.
+/// Code of a kernel: called in the stream's thread with the parameter's bytes. Every name is found in any module; a kernel without
+/// code cannot be launched.
 void fake_cuda_kernel(const char* name, size_t parameter_bytes,
                       void (*run)(const void* parameter, unsigned blocks, unsigned threads));
 }

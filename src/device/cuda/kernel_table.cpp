@@ -1,0 +1,59 @@
+#include "device/cuda/kernel_table.hpp"
+
+#include <array>
+
+#include "base/log.hpp"
+
+namespace epccl::device::cuda {
+
+KernelTable::KernelTable(const Context& context)
+    : context_(context),
+      multiprocessors_(
+          static_cast<uint32_t>(context.attribute_or_zero(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT))),
+      status_(load()) {
+  if (!status_.ok())
+    log::warn(log::init, -1, "GPU {} has no kernels, so nothing that adds up: {}", context.ordinal(),
+              status_.message());
+}
+
+Status KernelTable::load() {
+  EPCCL_CURRENT(context_);
+  const Driver& driver = context_.driver();
+  std::array<CUmodule, std::size(all_images)> modules{};
+  for (const Image image : all_images) {
+    const auto bytes = bytes_of(image);
+    if (bytes.empty()) return error(Code::device_error, "EPCCL was built without nvcc");
+    // Kept as long as the context.
+    if (Status status = context_.call(driver.module_load, &modules[static_cast<size_t>(image)],
+                                      static_cast<const void*>(bytes.data()));
+        !status.ok())
+      return std::move(status).with_context(fmt::format("loading the {} kernels", to_string(image)));
+  }
+  for (const Kernel& kernel : all_kernels()) {
+    CUfunction function = nullptr;
+    EPCCL_TRY(
+        context_
+            .call(driver.module_function, &function, modules[static_cast<size_t>(kernel.image)], kernel.name)
+            .with_context(kernel.name));
+    // Where the driver loads functions when they are first used, that is now.
+    int registers = 0;
+    EPCCL_TRY(context_.call(driver.function_attribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function)
+                  .with_context(kernel.name));
+    functions_[kernel.name] = function;
+  }
+  return {};
+}
+
+Status KernelTable::start(const Kernel& kernel, uint32_t blocks, uint32_t threads, void* parameters,
+                          CUstream stream) const {
+  EPCCL_TRY(status_);
+  const auto it = functions_.find(std::string_view(kernel.name));
+  if (it == functions_.end()) return error(Code::internal_error, "there is no kernel {}", kernel.name);
+  std::array<void*, 1> arguments{parameters};
+  return context_
+      .call(context_.driver().launch, it->second, blocks, 1U, 1U, threads, 1U, 1U, 0U, stream,
+            arguments.data(), static_cast<void**>(nullptr))
+      .with_context(kernel.name);
+}
+
+}  // namespace epccl::device::cuda

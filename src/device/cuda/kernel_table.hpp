@@ -1,0 +1,41 @@
+// The kernels of a GPU, all loaded at once and early: to load code may wait for everything the GPU does, and what it does may
+// be waiting for another rank.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "device/cuda/context.hpp"
+#include "device/cuda/kernels/launch.hpp"
+
+namespace epccl::device::cuda {
+
+class KernelTable {
+ public:
+  explicit KernelTable(const Context& context);
+
+  uint32_t multiprocessors() const { return multiprocessors_; }
+  /// Whether there are any, and why not.
+  const Status& status() const { return status_; }
+
+  /// Queues a kernel; the context is current.
+  template <class Parameters>
+  Status launch(const Launch<Parameters>& launch, CUstream stream) const {
+    if (launch.blocks == 0) return {};
+    Parameters parameters = launch.parameters;
+    return start(launch.kernel, launch.blocks, launch.threads, &parameters, stream);
+  }
+
+ private:
+  Status load();
+  Status start(const Kernel& kernel, uint32_t blocks, uint32_t threads, void* parameters,
+               CUstream stream) const;
+
+  const Context& context_;
+  const uint32_t multiprocessors_;
+  std::map<std::string, CUfunction, std::less<>> functions_;
+  const Status status_;  // of load(), which fills the map
+};
+
+}  // namespace epccl::device::cuda

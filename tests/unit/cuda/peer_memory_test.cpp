@@ -1,0 +1,129 @@
+// PeerMemory over the host's windows and over a device that only counts: the cache, without a GPU.
+#include "transports/cuda_ipc/peer_memory.hpp"
+
+#include <gmock/gmock.h>
+
+namespace epccl::transports {
+namespace {
+
+using device::Device;
+using device::MemoryHandle;
+using ::testing::HasSubstr;
+
+/// Of a peer's allocations, which it invents; counts what is mapped.
+class CountingDevice : public Device {
+ public:
+  struct Mapped : device::MappedMemory {
+    Mapped(int& live, uint64_t address, uint64_t size) : live_(live), address_(address), size_(size) {
+      ++live_;
+    }
+    ~Mapped() override { --live_; }
+    std::byte* data() const override { return reinterpret_cast<std::byte*>(address_); }
+    uint64_t bytes() const override { return size_; }
+    int& live_;
+    const uint64_t address_, size_;
+  };
+  int live = 0, imported = 0;
+
+  Result<std::unique_ptr<device::MappedMemory>> import_memory(const MemoryHandle& handle) override {
+    if (handle.base == 0) return error(Code::device_error, "cannot be mapped");
+    ++imported;
+    const uint64_t there = 0x10000 * static_cast<uint64_t>(imported) + handle.offset;
+    return std::unique_ptr<device::MappedMemory>(
+        std::make_unique<Mapped>(live, there, handle.size - handle.offset));
+  }
+
+  device::DeviceKind kind() const override { return device::DeviceKind::cuda; }
+  int ordinal() const override { return 0; }
+  std::string description() const override { return "counting"; }
+  int copy_engines() const override { return 1; }
+  int max_reduce_sources() const override { return 1; }
+  Result<void*> allocate(device::MemoryKind, uint64_t) override { return no(); }
+  Status free(void*) override { return no(); }
+  std::optional<device::MemoryInfo> info(const void*) const override { return std::nullopt; }
+  Result<MemoryHandle> export_memory(const void*, uint64_t) const override { return no(); }
+  Status make_words_visible(void*, uint64_t) override { return no(); }
+  void hide_words(void*) override {}
+  Result<std::unique_ptr<device::Queue>> make_queue(device::QueueKind) override { return no(); }
+  Result<std::unique_ptr<device::Queue>> borrow_stream(void*) override { return no(); }
+  Result<std::unique_ptr<device::QueueEvent>> make_event() override { return no(); }
+
+ private:
+  static Status no() { return {Code::internal_error, "not of this device"}; }
+};
+
+MemoryHandle handle_of(uint64_t base, uint64_t generation, uint64_t offset = 0) {
+  MemoryHandle handle;
+  handle.base = base;
+  handle.size = 1000;
+  handle.generation = generation;
+  handle.offset = offset;
+  return handle;
+}
+
+std::byte* at(PeerMemory& peers, const MemoryHandle& handle, uint64_t call, int local = 0) {
+  auto address = peers.address_of(local, handle, 10, call);
+  EXPECT_TRUE(address.ok()) << address.status().message();
+  return address.ok() ? *address : nullptr;
+}
+
+TEST(PeerMemory, MapsAnAllocationOnceAndFindsAnyPlaceInIt) {
+  CountingDevice device;
+  PeerMemory peers(device, 2);
+  std::byte* first = at(peers, handle_of(4096, 1, 100), 1);
+  EXPECT_EQ(at(peers, handle_of(4096, 1, 20), 2), first - 80);
+  EXPECT_EQ(at(peers, handle_of(4096, 1, 500), 3), first + 400);
+  EXPECT_EQ(device.imported, 1);
+  at(peers, handle_of(4096, 1), 3, 1);  // of another peer
+  EXPECT_EQ(device.imported, 2);
+}
+
+TEST(PeerMemory, MapsAnewWhatWasAllocatedAnewAndKeepsTheOldUntilItsCallsAreOver) {
+  CountingDevice device;
+  PeerMemory peers(device, 1);
+  std::byte* before = at(peers, handle_of(4096, 1), 5);
+  std::byte* after = at(peers, handle_of(4096, 2), 6);
+  EXPECT_NE(before, after);
+  EXPECT_EQ(device.live, 2);
+  peers.calls_over(4);
+  EXPECT_EQ(device.live, 2) << "call 5 may still run";
+  peers.calls_over(5);
+  EXPECT_EQ(device.live, 1);
+  EXPECT_EQ(at(peers, handle_of(4096, 2), 7), after);
+}
+
+TEST(PeerMemory, LetsTheLeastUsedGoWhereThereAreMany) {
+  CountingDevice device;
+  PeerMemory peers(device, 1, 2);
+  at(peers, handle_of(1000, 1), 1);
+  at(peers, handle_of(2000, 2), 2);
+  at(peers, handle_of(1000, 1), 3);
+  peers.calls_over(3);
+  at(peers, handle_of(3000, 3), 4);
+  EXPECT_EQ(peers.mappings(), 2U);
+  at(peers, handle_of(1000, 1), 5);
+  EXPECT_EQ(device.imported, 3) << "the one at 2000 gave way";
+}
+
+TEST(PeerMemory, NamesThePeerWhoseMemoryCannotBeMapped) {
+  CountingDevice device;
+  PeerMemory peers(device, 3);
+  EXPECT_THAT(peers.address_of(2, handle_of(0, 1), 10, 1).status().message(),
+              HasSubstr("memory of local rank 2: cannot be mapped"));
+  EXPECT_THAT(peers.address_of(2, handle_of(4096, 1, 995), 10, 1).status().message(),
+              HasSubstr("local rank 2 offers 10 bytes at 995 of an allocation of 1000"));
+  EXPECT_EQ(peers.mappings(), 0U);
+}
+
+TEST(PeerMemory, IsTheSameForTheHostsWindows) {
+  Device& host = device::host_device();
+  void* window = *host.allocate(device::MemoryKind::shareable, 8192);
+  PeerMemory peers(host, 1);
+  const auto handle = peers.offer(static_cast<std::byte*>(window) + 100, 50);
+  ASSERT_TRUE(handle.ok()) << handle.status().message();
+  EXPECT_EQ(*peers.address_of(0, *handle, 50, 1), static_cast<std::byte*>(window) + 100);
+  EXPECT_TRUE(host.free(window).ok());
+}
+
+}  // namespace
+}  // namespace epccl::transports

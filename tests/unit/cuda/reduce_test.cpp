@@ -1,0 +1,88 @@
+// Reductions on queues, their kernels run on the host by the double.
+#include <gmock/gmock.h>
+
+#include <array>
+
+#include "../cuda_kernels/launched.hpp"
+#include "device/cuda/kernels/kernel_list.hpp"
+#include "fake_driver.hpp"
+#include "gpu.hpp"
+
+namespace epccl::device::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+uint32_t blocks_of_last_launch = 0;
+
+/// The code of each kernel, by its name.
+void bring_kernels() {
+#define EPCCL_BRING(entry, join)                                                                            \
+  fake_cuda_kernel(                                                                                         \
+      #entry, sizeof(cuda::ReduceParameters), [](const void* bytes, unsigned blocks, unsigned threads) {    \
+        cuda::Launch<cuda::ReduceParameters> launch{{#entry, cuda::Image::reduce}, blocks, threads, {}, 0}; \
+        std::memcpy(&launch.parameters, bytes, sizeof launch.parameters);                                   \
+        blocks_of_last_launch = blocks;                                                                     \
+        std::mt19937_64 random(1);                                                                          \
+        cuda::testing::run(launch, random);                                                                 \
+      });
+  EPCCL_REDUCE_KERNELS(EPCCL_BRING)
+}
+
+class CudaReduce : public ::testing::Test {
+ protected:
+  CudaReduce() {
+    setenv("FAKE_CUDA_OPEN", "1", 1);  // kernels run on the host
+    if (!cuda::bytes_of(cuda::Image::reduce).empty()) bring_kernels();
+  }
+  void SetUp() override {
+    if (cuda::bytes_of(cuda::Image::reduce).empty()) GTEST_SKIP() << "built without nvcc";
+  }
+};
+
+std::vector<std::byte> floats(size_t count, float first) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = first + static_cast<float>(i) / 8;
+  std::vector<std::byte> bytes(count * sizeof(float));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+TEST_F(CudaReduce, GivesTheBitsOfTheHost) {
+  constexpr size_t count = 3000, bytes = count * sizeof(float);
+  const GpuMemory memory(bytes * 4);
+  std::vector<std::vector<std::byte>> inputs;
+  std::vector<ReduceSource> host, device;
+  for (size_t s = 0; s < 3; ++s) {
+    inputs.push_back(floats(count, 1.1F * static_cast<float>(s + 1)));
+    put(memory.data() + s * bytes, inputs.back());
+    device.push_back({memory.data() + s * bytes, true});
+  }
+  for (const auto& input : inputs) host.push_back({input.data(), true});
+  const Reduction average{Element::float32, ReduceOp::avg, 0, 3};
+  std::vector<std::byte> expected(bytes);
+  reduce(average, host, true, expected.data(), count);
+
+  const auto queue = take(gpu().make_queue(QueueKind::compute));
+  queue->set_blocks(2);
+  EXPECT_OK(queue->reduce({average, device, true, memory.data() + 3 * bytes, count}));
+  EXPECT_OK(queue->synchronize());
+  EXPECT_EQ(get(memory.data() + 3 * bytes, bytes), expected);
+  EXPECT_LE(blocks_of_last_launch, 2U);
+}
+
+TEST_F(CudaReduce, NeedsAComputeQueueAndSourcesThatFit) {
+  const GpuMemory memory(64);
+  const std::array one{ReduceSource{memory.data(), true}};
+  const Reduction sum{Element::float32, ReduceOp::sum, 0, 1};
+  const auto engine = take(gpu().make_queue(QueueKind::copy_engine));
+  EXPECT_THAT(engine->reduce({sum, one, true, memory.data(), 4}).message(),
+              HasSubstr("copy engine cannot reduce"));
+  const std::vector<ReduceSource> many(static_cast<size_t>(gpu().max_reduce_sources()) + 1, one[0]);
+  const auto compute = take(gpu().make_queue(QueueKind::compute));
+  EXPECT_THAT(compute->reduce({sum, many, true, memory.data(), 4}).message(),
+              HasSubstr("65 sources, where 1 to 64"));
+}
+
+}  // namespace
+}  // namespace epccl::device::test

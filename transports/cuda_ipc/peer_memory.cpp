@@ -1,0 +1,69 @@
+#include "transports/cuda_ipc/peer_memory.hpp"
+
+#include <algorithm>
+
+namespace epccl::transports {
+
+PeerMemory::PeerMemory(device::Device& device, int local_size, size_t kept)
+    : device_(device), kept_(std::max<size_t>(kept, 1)), by_peer_(static_cast<size_t>(local_size)) {}
+
+Result<device::MemoryHandle> PeerMemory::offer(const void* buffer, uint64_t bytes) const {
+  return device_.export_memory(buffer, bytes);
+}
+
+Result<std::byte*> PeerMemory::address_of(int local, const device::MemoryHandle& handle, uint64_t bytes,
+                                          uint64_t call) {
+  if (handle.offset > handle.size || bytes > handle.size - handle.offset)
+    return error(Code::remote_error, "local rank {} offers {} bytes at {} of an allocation of {}", local,
+                 bytes, handle.offset, handle.size);
+  Mappings& known = by_peer_[static_cast<size_t>(local)];
+  auto found = std::ranges::find(known, handle.base, &Mapping::base);
+  if (found != known.end() && found->generation != handle.generation) {
+    retire(known, found);
+    found = known.end();
+  }
+  if (found == known.end()) {
+    auto mapped = device_.import_memory(handle);
+    if (!mapped.ok())
+      return std::move(mapped).take_status().with_context(fmt::format("memory of local rank {}", local));
+    make_room(known);
+    known.push_back({handle.base, handle.generation, std::move(mapped).value(), handle.offset, call});
+    found = std::prev(known.end());
+  }
+  found->last_call = call;
+  return found->memory->data() - found->offset + handle.offset;
+}
+
+void PeerMemory::retire(Mappings& of_peer, Mappings::iterator mapping) {
+  if (mapping->last_call > over_) retired_.push_back(std::move(*mapping));
+  of_peer.erase(mapping);
+}
+
+void PeerMemory::make_room(Mappings& of_peer) {
+  while (of_peer.size() >= kept_) retire(of_peer, std::ranges::min_element(of_peer, {}, &Mapping::last_call));
+}
+
+void PeerMemory::calls_over(uint64_t call) {
+  over_ = std::max(over_, call);
+  std::erase_if(retired_, [this](const Mapping& mapping) { return mapping.last_call <= over_; });
+}
+
+size_t PeerMemory::mappings() const {
+  size_t count = retired_.size();
+  for (const Mappings& of_peer : by_peer_) count += of_peer.size();
+  return count;
+}
+
+Result<SharedBuffers> SharedBuffers::map(device::Device& device,
+                                         const std::vector<device::MemoryHandle>& handles) {
+  SharedBuffers buffers;
+  for (size_t local = 0; local < handles.size(); ++local) {
+    auto mapped = device.import_memory(handles[local]);
+    if (!mapped.ok())
+      return std::move(mapped).take_status().with_context(fmt::format("memory of local rank {}", local));
+    buffers.mapped_.push_back(std::move(mapped).value());
+  }
+  return buffers;
+}
+
+}  // namespace epccl::transports

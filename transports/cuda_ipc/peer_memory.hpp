@@ -1,0 +1,74 @@
+// Memory of the other ranks of a node as addresses of this process, whatever device it is of: GPU memory through CUDA IPC or
+// descriptors, the host's windows, and plain pointers between ranks that are threads of one process.
+//
+//   owner                                         peer
+//   handle = offer(buffer, bytes)  --- any way -->  address_of(owner, handle, call)   mapped once, then looked up
+//                                                   ... queues use the address in `call` ...
+//   frees the buffer, allocates anew
+//   handle = offer(...)            ------------->   address_of(owner, handle, call)   another generation: what had that address
+//                                                                                     before is let go when its calls are over
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/status.hpp"
+#include "device/device.hpp"
+
+namespace epccl::transports {
+
+class PeerMemory {
+ public:
+  /// `kept`: mappings of each peer that are kept, at least one; more are made, and the one not used longest gives way.
+  PeerMemory(device::Device& device, int local_size, size_t kept = 64);
+
+  device::Device& device() const { return device_; }
+
+  /// What the peers need. Plain bytes.
+  Result<device::MemoryHandle> offer(const void* buffer, uint64_t bytes) const;
+
+  /// Where this process finds `bytes` bytes of a peer's buffer. `call` counts this rank's calls: the address holds until
+  /// calls_over() says that this call is through.
+  Result<std::byte*> address_of(int local, const device::MemoryHandle& handle, uint64_t bytes, uint64_t call);
+
+  /// The work of all calls up to this one is through: what only they used may be unmapped.
+  void calls_over(uint64_t call);
+
+  /// Mappings that there are now, those that are to go included.
+  size_t mappings() const;
+
+ private:
+  struct Mapping {
+    uint64_t base, generation;
+    std::unique_ptr<device::MappedMemory> memory;
+    uint64_t offset;  // of memory->data() in the allocation
+    uint64_t last_call;
+  };
+  using Mappings = std::vector<Mapping>;
+
+  void retire(Mappings& of_peer, Mappings::iterator mapping);
+  void make_room(Mappings& of_peer);
+
+  device::Device& device_;
+  const size_t kept_;
+  std::vector<Mappings> by_peer_;
+  Mappings retired_;
+  uint64_t over_ = 0;
+};
+
+/// One buffer of each rank of a node, exchanged once: scratch, or windows that all register together.
+class SharedBuffers {
+ public:
+  /// `handles`: what each rank offered, by local position. They stay mapped while this lives.
+  static Result<SharedBuffers> map(device::Device& device, const std::vector<device::MemoryHandle>& handles);
+
+  std::byte* address(int local) const { return mapped_[static_cast<size_t>(local)]->data(); }
+  uint64_t bytes(int local) const { return mapped_[static_cast<size_t>(local)]->bytes(); }
+  int count() const { return static_cast<int>(mapped_.size()); }
+
+ private:
+  std::vector<std::unique_ptr<device::MappedMemory>> mapped_;
+};
+
+}  // namespace epccl::transports
