@@ -23,9 +23,9 @@ endif()
 
 find_path(IBVERBS_INCLUDE infiniband/verbs.h)
 if(IBVERBS_INCLUDE)
-  epccl_part("libibverbs" ON "headers found (the library is opened at run time)")
+  epccl_part("libibverbs" ON "verbs transport (the library is opened at run time)")
 else()
-  epccl_part("libibverbs" OFF "RDMA ports are not discovered")
+  epccl_part("libibverbs" OFF "no verbs transport, RDMA ports are not discovered")
 endif()
 
 # Those first that have no threads of their own unless told to.

@@ -57,10 +57,28 @@ const std::vector<Entry>& table() {
        "NVIDIA's libnccl.so.2, for the calls that libepccl-nccl passes on. Unset: the first of the dynamic "
        "linker's that is not "
        "EPCCL's own."},
-      {"EPCCL_NET", "auto", "auto|tcp|ucx|none",
-       "Transport between nodes. `auto`: `ucx` where every rank has an RDMA device, else `tcp`, plain "
-       "sockets. `none`: "
-       "ranks of one node only."},
+      {"EPCCL_NET", "auto", "auto|tcp|ucx|verbs|none",
+       "Transport between nodes. `auto`: `verbs` where every rank has an RDMA port that is up, else `ucx` "
+       "where "
+       "every rank has an RDMA device, else `tcp`, plain sockets. `none`: ranks of one node only."},
+      {"EPCCL_VERBS_DEVICES", "", "list of RDMA devices",
+       "Ports for `verbs`: `mlx5_0,mlx5_3` by prefix, `=mlx5_1` exactly, `mlx5_1:2` with a port, `^mlx5_9` "
+       "all but "
+       "these. `%n` is the number that EPCCL_HOSTID ends with: virtual nodes can have devices of their own. "
+       "Unset: "
+       "every port that is up."},
+      {"EPCCL_VERBS_GID_INDEX", "auto", "integer|auto",
+       "Which address of a port `verbs` uses. `auto`: RoCE v2, IPv4 before IPv6 before link-local; "
+       "InfiniBand's first."},
+      {"EPCCL_VERBS_EAGER_LIMIT", "8K", "bytes",
+       "Messages up to this size are sent without asking, with a copy at each end; larger ones are written "
+       "straight "
+       "into the receiver's memory. At most 64K."},
+      {"EPCCL_RAILS", "2", "integer", "RDMA ports that a rank uses at once with `verbs`, 1 to 4."},
+      {"EPCCL_RAIL_FAILOVER", "0", "0|1",
+       "`1`: what goes over an RDMA port that fails goes over the rank's others, and nothing is lost. `0`: "
+       "it ends the "
+       "communicator's calls with an error that names peer and port."},
       {"EPCCL_CMA", "auto", "0|1|auto",
        "Whether memory that peers cannot map is read with process_vm_readv. `auto`: where the kernel permits "
        "it."},

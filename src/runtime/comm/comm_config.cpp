@@ -16,9 +16,9 @@ Result<std::optional<Algorithm>> parse_algorithm(const std::string& text) {
 
 Result<NetworkKind> parse_network(const std::string& text) {
   for (const NetworkKind kind :
-       {NetworkKind::automatic, NetworkKind::tcp, NetworkKind::ucx, NetworkKind::none})
+       {NetworkKind::automatic, NetworkKind::tcp, NetworkKind::ucx, NetworkKind::verbs, NetworkKind::none})
     if (text == to_string(kind)) return kind;
-  return error(Code::invalid_argument, "network \"{}\" is unknown: auto, tcp, ucx or none", text);
+  return error(Code::invalid_argument, "network \"{}\" is unknown: auto, tcp, ucx, verbs or none", text);
 }
 
 Result<Aggregate> parse_aggregate(const std::string& text) {
@@ -59,6 +59,8 @@ const char* to_string(NetworkKind kind) {
       return "tcp";
     case NetworkKind::ucx:
       return "ucx";
+    case NetworkKind::verbs:
+      return "verbs";
     case NetworkKind::none:
       return "none";
   }

@@ -110,9 +110,9 @@ Status set_up_joined(CommParts& parts, const RankInfo& mine, double begin) {
   EPCCL_TRY(open_node_memory(parts));
   EPCCL_TRY(agree_on_direct_access(parts));
   parts.config.parameters.direct = parts.direct;
-  const bool all_have_rdma = std::ranges::all_of(infos, [](const RankInfo& info) { return info.rdma != 0; });
-  EPCCL_ASSIGN(parts.network,
-               open_network(*parts.bootstrap, parts.cluster, rank, parts.config, all_have_rdma));
+  uint32_t drivers = all_rdma_drivers;
+  for (const RankInfo& info : infos) drivers &= static_cast<uint32_t>(info.rdma);
+  EPCCL_ASSIGN(parts.network, open_network(*parts.bootstrap, parts.cluster, rank, parts.config, drivers));
   EPCCL_TRY(parts.bootstrap->barrier());
   log::info(log::init, rank,
             "comm {}: rank {} of {} on {}, node {} of {}, local position {} of {}; segment {} bytes; "

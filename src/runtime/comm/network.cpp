@@ -1,5 +1,7 @@
 #include "runtime/comm/network.hpp"
 
+#include <fmt/ranges.h>
+
 #include <filesystem>
 
 #include "base/log.hpp"
@@ -8,6 +10,9 @@
 #include "transports/tcp/tcp_transport.hpp"
 #ifdef EPCCL_WITH_UCX
 #include "transports/ucx/ucx_transport.hpp"
+#endif
+#ifdef EPCCL_WITH_VERBS
+#include "transports/verbs/verbs_transport.hpp"
 #endif
 
 namespace epccl::runtime {
@@ -42,32 +47,110 @@ Result<Network> open_ucx([[maybe_unused]] Bootstrap& bootstrap,
 #endif
 }
 
-}  // namespace
+#ifdef EPCCL_WITH_VERBS
+/// EPCCL_VERBS_DEVICES with the number of this virtual node put in.
+std::string device_selection() {
+  std::string selection = settings::get("EPCCL_VERBS_DEVICES");
+  const std::string host = settings::get("EPCCL_HOSTID");
+  const std::string number = host.substr(host.find_last_not_of("0123456789") + 1);
+  for (size_t at = selection.find("%n"); at != std::string::npos; at = selection.find("%n", at))
+    selection.replace(at, 2, number);
+  return selection;
+}
 
-bool can_use_rdma() {
-#ifdef EPCCL_WITH_UCX
-  std::error_code none;
-  const std::filesystem::directory_iterator devices("/sys/class/infiniband", none);
-  return !none && devices != std::filesystem::directory_iterator();
+Result<transports::VerbsOptions> verbs_options() {
+  transports::VerbsOptions options;
+  options.ports.devices = device_selection();
+  if (settings::get("EPCCL_VERBS_GID_INDEX") != "auto") {
+    EPCCL_ASSIGN(const int64_t index, settings::get_integer("EPCCL_VERBS_GID_INDEX"));
+    if (index < 0 || index > 255)
+      return error(Code::invalid_argument, "EPCCL_VERBS_GID_INDEX={} is not in 0..255", index);
+    options.ports.gid_index = static_cast<int>(index);
+  }
+  EPCCL_ASSIGN(const int64_t rails, settings::get_integer("EPCCL_RAILS"));
+  if (rails < 1 || rails > transports::verbs::max_rails)
+    return error(Code::invalid_argument, "EPCCL_RAILS={} is not in 1..{}", rails,
+                 transports::verbs::max_rails);
+  options.ports.most = static_cast<int>(rails);
+  EPCCL_ASSIGN(options.failover, settings::get_bool("EPCCL_RAIL_FAILOVER"));
+  EPCCL_ASSIGN(options.eager_limit, settings::get_bytes("EPCCL_VERBS_EAGER_LIMIT"));
+  constexpr size_t largest_eager = 64 << 10;
+  if (options.eager_limit > largest_eager)
+    return error(Code::invalid_argument, "EPCCL_VERBS_EAGER_LIMIT={} is more than {}", options.eager_limit,
+                 largest_eager);
+  return options;
+}
+#endif
+
+Result<Network> open_verbs([[maybe_unused]] Bootstrap& bootstrap,
+                           [[maybe_unused]] const topology::Cluster& cluster, int rank) {
+#ifdef EPCCL_WITH_VERBS
+  EPCCL_ASSIGN(const net::Endpoint here, net::local_address(settings::get("EPCCL_SOCKET_IFNAME")));
+  const auto lookup = [&bootstrap](int peer) { return bootstrap.lookup(peer, "verbs"); };
+  EPCCL_ASSIGN(auto options, verbs_options());
+  auto opened = transports::VerbsTransport::create(rank, cluster.ranks(), here, lookup, std::move(options));
+  if (!opened.ok()) return std::move(opened).take_status().with_context(fmt::format("rank {}", rank));
+  std::unique_ptr<transports::VerbsTransport> verbs = std::move(opened).value();
+  EPCCL_TRY(bootstrap.publish("verbs", verbs->address()));
+  log::info(log::net, rank, "rails: {}", fmt::join(verbs->rails(), ", "));
+  return Network(std::move(verbs));
 #else
-  return false;
+  return error(Code::invalid_usage, "rank {}: EPCCL_NET=verbs, and this build has no libibverbs", rank);
 #endif
 }
 
+bool has_rdma_devices() {
+  std::error_code none;
+  const std::filesystem::directory_iterator devices("/sys/class/infiniband", none);
+  return !none && devices != std::filesystem::directory_iterator();
+}
+
+struct Choice {
+  NetworkKind kind;
+  const char* why;
+};
+
+/// docs/rdma.md has the measurements that put verbs before ucx.
+Choice choose(NetworkKind forced, uint32_t drivers) {
+  if (forced != NetworkKind::automatic) return {forced, "as EPCCL_NET says"};
+  if ((drivers & verbs_driver) != 0) return {NetworkKind::verbs, "every rank has an RDMA port that is up"};
+  if ((drivers & ucx_driver) != 0)
+    return {NetworkKind::ucx, "every rank has an RDMA device, but not one that libibverbs can use"};
+  return {NetworkKind::tcp, "not every rank has an RDMA device and something to drive it"};
+}
+
+}  // namespace
+
+uint32_t rdma_drivers(const CommConfig& config) {
+  if (config.network != NetworkKind::automatic || !has_rdma_devices()) return 0;
+  uint32_t drivers = 0;
+#ifdef EPCCL_WITH_UCX
+  drivers |= ucx_driver;
+#endif
+#ifdef EPCCL_WITH_VERBS
+  const auto library = transports::verbs::Library::get();
+  const auto options = verbs_options();
+  const Status usable = !library.ok()   ? library.status()
+                        : !options.ok() ? options.status()
+                                        : transports::verbs::open_ports(**library, options->ports).status();
+  if (usable.ok()) drivers |= verbs_driver;
+  if (!usable.ok()) log::info(log::net, -1, "verbs cannot be used here: {}", usable.message());
+#endif
+  return drivers;
+}
+
 Result<Network> open_network(Bootstrap& bootstrap, const topology::Cluster& cluster, int rank,
-                             const CommConfig& config, bool all_have_rdma) {
-  const NetworkKind kind = config.network;
+                             const CommConfig& config, uint32_t drivers) {
   if (cluster.nodes() == 1) return Network{};
-  if (kind == NetworkKind::none)
+  const Choice choice = choose(config.network, drivers);
+  if (choice.kind == NetworkKind::none)
     return error(Code::invalid_usage, "the ranks are on {} nodes, and EPCCL_NET=none allows no network",
                  cluster.nodes());
-  const bool use_ucx = kind == NetworkKind::ucx || (kind == NetworkKind::automatic && all_have_rdma);
-  EPCCL_ASSIGN(Network network, use_ucx ? open_ucx(bootstrap, cluster, rank)
-                                        : open_tcp(bootstrap, cluster, rank, config.link_rate));
-  const char* why = kind != NetworkKind::automatic ? "as EPCCL_NET says"
-                    : all_have_rdma                ? "every rank has an RDMA device"
-                                    : "not every rank has an RDMA device and a UCX to drive it";
-  log::info(log::net, rank, "network transport {}: {}", network->name(), why);
+  EPCCL_ASSIGN(Network network, choice.kind == NetworkKind::verbs ? open_verbs(bootstrap, cluster, rank)
+                                : choice.kind == NetworkKind::ucx
+                                    ? open_ucx(bootstrap, cluster, rank)
+                                    : open_tcp(bootstrap, cluster, rank, config.link_rate));
+  log::info(log::net, rank, "network transport {}: {}", network->name(), choice.why);
   return network;
 }
 

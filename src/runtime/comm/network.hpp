@@ -11,15 +11,18 @@
 
 namespace epccl::runtime {
 
-/// Whether this machine has an RDMA device and this build a transport (UCX) that drives it.
-bool can_use_rdma();
+/// Transports that can drive an RDMA device, as bits.
+inline constexpr uint32_t ucx_driver = 1, verbs_driver = 2, all_rdma_drivers = 3;
+
+/// Those of this build that can drive a device of this machine. Where `config` leaves no choice devices are not looked at.
+uint32_t rdma_drivers(const CommConfig& config);
 
 /// Opens the network transport of this rank and publishes its address; peers' addresses are fetched when first needed.
-/// `all_have_rdma`: can_use_rdma() of every rank. Null on one node. Error
+/// `drivers`: what every rank has of rdma_drivers(). Null on one node. Error
 /// where nodes must be joined and there is nothing to join them with.
 Result<std::unique_ptr<transports::MessageTransport>> open_network(Bootstrap& bootstrap,
                                                                    const topology::Cluster& cluster, int rank,
                                                                    const CommConfig& config,
-                                                                   bool all_have_rdma);
+                                                                   uint32_t drivers);
 
 }  // namespace epccl::runtime

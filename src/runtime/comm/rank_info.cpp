@@ -35,7 +35,7 @@ Result<RankInfo> describe_this_rank(const CommConfig& config) {
   info.machine = host.machine;
   info.pid = getpid();
   info.cores = usable_cores();
-  info.rdma = can_use_rdma() ? 1 : 0;
+  info.rdma = static_cast<int32_t>(rdma_drivers(config));
   info.link_rate = config.link_rate;
   copy_text(info.host, host.label());
   copy_text(info.agreement, config.agreement());

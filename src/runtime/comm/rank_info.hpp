@@ -18,7 +18,7 @@ struct RankInfo {
   uint64_t machine = 0;  // the same for virtual nodes of one machine
   int32_t pid = 0;
   int32_t cores = 1;       // this process may use
-  int32_t rdma = 0;        // 1: this build can drive an RDMA device of this machine
+  int32_t rdma = 0;        // RdmaDrivers: what of this build can drive an RDMA device of this machine
   double link_rate = 0;    // bytes/s of the node's network, 0: unknown
   UniqueId meeting_point;  // zeros: this rank could not open one
   std::array<char, 64> host{};

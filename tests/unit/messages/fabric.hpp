@@ -15,11 +15,24 @@
 
 namespace epccl::transports {
 
-#ifdef EPCCL_WITH_UCX
+#if defined(EPCCL_WITH_UCX) && defined(EPCCL_WITH_VERBS)
+using Makers = testing::Types<Tcp, Ucx, Verbs>;
+#elif defined(EPCCL_WITH_UCX)
 using Makers = testing::Types<Tcp, Ucx>;
+#elif defined(EPCCL_WITH_VERBS)
+using Makers = testing::Types<Tcp, Verbs>;
 #else
 using Makers = testing::Types<Tcp>;
 #endif
+
+/// Tests of a transport that this machine cannot have are skipped, and say why.
+template <typename Maker>
+class OfTransport : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string missing = Maker::missing(); !missing.empty()) GTEST_SKIP() << missing;
+  }
+};
 
 struct MakerNames {
   template <typename Maker>

@@ -13,7 +13,7 @@ bool mentions(const Status& status, const std::string& text) {
 }
 
 template <typename Maker>
-class Failures : public testing::Test {};
+class Failures : public OfTransport<Maker> {};
 TYPED_TEST_SUITE(Failures, Makers, MakerNames);
 
 TYPED_TEST(Failures, OfArgumentsAreReported) {

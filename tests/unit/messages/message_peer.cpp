@@ -1,4 +1,4 @@
-// The other side of peer_process.hpp: message_peer tcp|ucx RANK RANKS answer|half_message
+// The other side of peer_process.hpp: message_peer tcp|ucx|verbs RANK RANKS answer|half_message
 #include <sys/prctl.h>
 
 #include <cstdio>
@@ -59,6 +59,9 @@ int main(int argc, char** argv) {
   const int rank = std::atoi(argv[2]), ranks = std::atoi(argv[3]);
 #ifdef EPCCL_WITH_UCX
   if (transport == Ucx::name) return run<Ucx>(rank, ranks, argv[4]);
+#endif
+#ifdef EPCCL_WITH_VERBS
+  if (transport == Verbs::name) return run<Verbs>(rank, ranks, argv[4]);
 #endif
   if (transport == Tcp::name) return run<Tcp>(rank, ranks, argv[4]);
   return 2;

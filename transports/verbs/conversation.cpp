@@ -1,0 +1,341 @@
+#include "transports/verbs/conversation.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/clock.hpp"
+
+namespace epccl::transports::verbs {
+
+using Kind = Header::Kind;
+
+// ---- adverts ------------------------------------------------------------------------------------------------------------
+
+uint32_t AdvertTable::add(Receive& receive) {
+  if (free_.empty()) {
+    if (places_.size() >> place_bits != 0) return 0;
+    free_.push_back(static_cast<uint32_t>(places_.size()));
+    places_.emplace_back();
+  }
+  const uint32_t place = free_.back();
+  free_.pop_back();
+  places_[place].receive = &receive;
+  return place | places_[place].uses << place_bits;
+}
+
+Receive* AdvertTable::find(uint32_t id) const {
+  const uint32_t place = id & ((1U << place_bits) - 1);
+  if (place >= places_.size() || places_[place].uses != id >> place_bits) return nullptr;
+  return places_[place].receive;
+}
+
+void AdvertTable::remove(uint32_t id) {
+  const uint32_t place = id & ((1U << place_bits) - 1);
+  places_[place].receive = nullptr;
+  places_[place].uses = std::max(1U, (places_[place].uses + 1) & uses_mask);  // never 0: no id is 0
+  free_.push_back(place);
+}
+
+// ---- the connection -----------------------------------------------------------------------------------------------------
+
+Conversation::~Conversation() {
+  fail(error(Code::remote_error, "rank {} has closed its connections", shared_.rank));
+}
+
+void Conversation::open(std::vector<std::unique_ptr<QueuePair>> pairs) {
+  pairs_ = std::move(pairs);
+  open_ = true;
+  ++shared_.messages.connections;
+  for (Receive& receive : receives_)
+    if (receive.capacity > shared_.eager_limit && receive.advert == 0) advertise(receive);
+  flush();
+}
+
+/// Where small messages go: conversations take rails in turn.
+QueuePair& Conversation::home() const {
+  const size_t count = pairs_.size();
+  const size_t first = static_cast<size_t>(peer_ + shared_.rank) % count;
+  for (size_t i = 0; i < count; ++i)
+    if (has_rail((first + i) % count)) return *pairs_[(first + i) % count];
+  return *pairs_[first];
+}
+
+bool Conversation::has_any_rail() const {
+  return !live_rails().empty();
+}
+
+std::vector<size_t> Conversation::live_rails() const {
+  std::vector<size_t> live;
+  for (size_t rail = 0; rail < pairs_.size(); ++rail)
+    if (has_rail(rail)) live.push_back(rail);
+  return live;
+}
+
+void Conversation::submit(QueuePair& pair, const WorkRequest& request) {
+  if (Status status = pair.submit(request); !status.ok()) fail(std::move(status));
+}
+
+Status Conversation::control(Header header, const Advert* advert) {
+  if (!open_) return failure_;
+  header.taken = told_taken_ = taken_;
+  WorkRequest request;
+  std::memcpy(request.small.data(), &header, sizeof header);
+  request.small_bytes = sizeof header;
+  if (advert != nullptr) {
+    std::memcpy(request.small.data() + sizeof header, advert, sizeof *advert);
+    request.small_bytes += sizeof *advert;
+  }
+  submit(home(), request);
+  return failure_;
+}
+
+// ---- sending ------------------------------------------------------------------------------------------------------------
+
+void Conversation::send(MessageKey key, const void* data, size_t bytes, Completion& completion) {
+  completion.state = Completion::State::pending;
+  completion.bytes = 0;
+  if (!failure_.ok()) {
+    completion.status = describe(true, bytes, failure_);
+    completion.state = Completion::State::failed;
+    return;
+  }
+  ++shared_.messages.messages_sent;
+  shared_.messages.bytes_sent += bytes;
+  const auto* from = static_cast<const std::byte*>(data);
+  if (open_ && fresh_ == 0 && bytes <= shared_.eager_limit && in_window(bytes) &&
+      send_eager(key, from, bytes)) {
+    completion.status = failure_.ok() ? Status() : describe(true, bytes, failure_);
+    completion.state = failure_.ok() ? Completion::State::done : Completion::State::failed;
+    return;
+  }
+  Send& send = sends_.emplace_back();
+  send.self = std::prev(sends_.end());
+  send.key = key;
+  send.data = from;
+  send.bytes = bytes;
+  send.completion = &completion;
+  ++fresh_;
+  ++shared_.waiting_sends;
+  if (open_) flush();
+}
+
+bool Conversation::in_window(size_t bytes) const {
+  return bytes == 0 || eager_sent_ - eager_taken_ + bytes <= shared_.window;
+}
+
+/// False: there is no room.
+bool Conversation::send_eager(MessageKey key, const std::byte* data, size_t bytes) {
+  const size_t whole = sizeof(Header) + bytes;
+  Header header;
+  header.kind = Kind::eager;
+  header.key = key;
+  header.bytes = bytes;
+  header.taken = taken_;
+  WorkRequest request;
+  std::byte* at = request.small.data();
+  if (whole <= request.small.size()) {
+    request.small_bytes = static_cast<uint8_t>(whole);
+  } else {
+    request.slot = home().rail().take_slot();
+    if (request.slot < 0) return false;
+    request.bytes = static_cast<uint32_t>(whole);
+    at = home().rail().slot(request.slot);
+  }
+  std::memcpy(at, &header, sizeof header);
+  if (bytes > 0) std::memcpy(at + sizeof header, data, bytes);
+  told_taken_ = taken_;
+  eager_sent_ += whole;
+  submit(home(), request);
+  return true;
+}
+
+bool Conversation::flush() {
+  if (!open_ || !failure_.ok()) return false;
+  bool moved = false;
+  for (const auto& pair : pairs_) {
+    if (pair == nullptr || pair->stopped() || !pair->has_waiting()) continue;
+    auto flushed = pair->flush();
+    if (!flushed.ok()) {
+      fail(std::move(flushed).take_status());
+      return true;
+    }
+    moved |= *flushed;
+  }
+  for (auto next = sends_.begin(); fresh_ > 0 && next != sends_.end() && failure_.ok();) {
+    Send& send = *next++;
+    if (send.stage != Send::Stage::fresh) continue;
+    if (send.bytes > shared_.eager_limit || !in_window(send.bytes)) {
+      wait_for_advert(send);
+    } else if (send_eager(send.key, send.data, send.bytes)) {
+      if (failure_.ok()) finish(send, Status());
+    } else {
+      break;
+    }
+    moved = true;
+  }
+  return moved;
+}
+
+bool Conversation::has_waiting() const {
+  return fresh_ > 0 || std::any_of(pairs_.begin(), pairs_.end(), [](const auto& pair) {
+           return pair != nullptr && !pair->stopped() && pair->has_waiting();
+         });
+}
+
+void Conversation::wait_for_advert(Send& send) {
+  send.stage = Send::Stage::for_advert;
+  --fresh_;
+  const auto known = std::find_if(adverts_.begin(), adverts_.end(),
+                                  [&](const KnownAdvert& advert) { return advert.key == send.key; });
+  if (known != adverts_.end()) {
+    const KnownAdvert advert = *known;
+    adverts_.erase(known);
+    return begin_write(send, advert);
+  }
+  send.since = now_seconds();
+  if (send.bytes > shared_.eager_limit) return;
+  // Its receive, if small, sends no advert by itself.
+  send.asked = true;
+  (void)control({.kind = Kind::ask, .key = send.key, .bytes = send.bytes});
+}
+
+void Conversation::ask(double now) {
+  constexpr double patience = 20e-3;
+  if (!open_) return;
+  for (Send& send : sends_) {
+    if (send.stage != Send::Stage::for_advert || send.asked || now - send.since < patience) continue;
+    send.asked = true;
+    if (!control({.kind = Kind::ask, .key = send.key, .bytes = send.bytes}).ok()) return;
+  }
+}
+
+void Conversation::begin_write(Send& send, const KnownAdvert& known) {
+  send.stage = Send::Stage::writing;
+  if (send.bytes > known.bytes) {
+    (void)control({.kind = Kind::too_long, .id = known.id, .key = send.key, .bytes = send.bytes});
+    if (failure_.ok()) finish(send, Status());
+    return;
+  }
+  if (Status status = write_parts(send, known); !status.ok() && failure_.ok())
+    finish(send, std::move(status));
+}
+
+Status Conversation::write_parts(Send& send, const KnownAdvert& known) {
+  auto region = Region::create(shared_.rails, const_cast<std::byte*>(send.data), send.bytes, false);
+  if (!region.ok()) return describe(true, send.bytes, region.status());
+  ++shared_.work.registrations;
+  send.region = std::move(region).value();
+  send.advert = known.advert;
+  const bool shorter = send.bytes < known.bytes;
+  if (shorter)
+    EPCCL_TRY(control({.kind = Kind::length, .id = known.id, .key = send.key, .bytes = send.bytes}));
+
+  const std::vector<size_t> live = live_rails();
+  const size_t parts = std::clamp<size_t>(send.bytes / shared_.stripe, 1, std::max<size_t>(live.size(), 1));
+  send.parts_left = static_cast<uint32_t>(parts);
+  const Signal signal{known.id, static_cast<uint32_t>(parts), shorter};
+  const auto first = static_cast<size_t>(peer_ + shared_.rank) % live.size();
+  constexpr size_t line = 64;
+  size_t begin = 0;
+  for (size_t part = 0; part < parts; ++part) {
+    QueuePair& pair = *pairs_[live[(first + part) % live.size()]];
+    const size_t end = part + 1 == parts ? send.bytes : send.bytes / parts * (part + 1) / line * line;
+    while (begin < end) {
+      const size_t piece = std::min<size_t>(end - begin, pair.rail().port().max_message);
+      WorkRequest request;
+      request.kind = begin + piece < end ? WorkRequest::Kind::write : WorkRequest::Kind::signal;
+      request.data = send.data + begin;
+      request.bytes = static_cast<uint32_t>(piece);
+      request.local_key = send.region->local_key(pair.rail_index());
+      request.remote = send.advert.address + begin;
+      request.remote_key = send.advert.keys[pair.rail_index()];
+      request.signal = signal.encode();
+      request.owner = &send;
+      submit(pair, request);
+      if (!failure_.ok()) return failure_;
+      begin += piece;
+    }
+  }
+  return {};
+}
+
+void Conversation::acknowledged(QueuePair& pair) {
+  pair.acknowledged([this](const WorkRequest& request) { on_part_acknowledged(request); });
+}
+
+void Conversation::on_part_acknowledged(const WorkRequest& request) {
+  Send& send = *static_cast<Send*>(request.owner);
+  if (--send.parts_left == 0) finish(send, Status());
+}
+
+void Conversation::finish(Send& send, Status status) {
+  if (send.stage == Send::Stage::fresh) --fresh_;
+  --shared_.waiting_sends;
+  Completion& completion = *send.completion;
+  const bool ok = status.ok();
+  completion.status = std::move(status);
+  completion.state = ok ? Completion::State::done : Completion::State::failed;
+  sends_.erase(send.self);
+}
+
+// ---- the end ------------------------------------------------------------------------------------------------------------
+
+Status Conversation::describe(bool sending, size_t bytes, const Status& why) const {
+  return error(why.code() == Code::system_error ? Code::system_error : Code::remote_error,
+               "{} {} bytes {} rank {}: {}", sending ? "sending" : "receiving", bytes,
+               sending ? "to" : "from", peer_, why.message());
+}
+
+void Conversation::fail(Status why) {
+  if (failure_.ok()) failure_ = std::move(why);
+  open_ = false;
+  pairs_.clear();
+  while (!sends_.empty()) finish(sends_.front(), describe(true, sends_.front().bytes, failure_));
+  while (!receives_.empty()) {
+    Receive& receive = receives_.front();
+    finish(receive, receive.withdrawing ? Status() : describe(false, receive.capacity, failure_));
+  }
+}
+
+bool Conversation::has_unacknowledged() const {
+  return std::any_of(pairs_.begin(), pairs_.end(), [](const auto& pair) {
+    return pair != nullptr && !pair->stopped() && (pair->has_unacknowledged() || pair->has_waiting());
+  });
+}
+
+void Conversation::ask_for_end() {
+  for (const auto& pair : pairs_)
+    if (pair != nullptr && !pair->stopped()) (void)pair->ask_for_end();
+}
+
+void Conversation::lose_rail(size_t rail) {
+  if (has_rail(rail)) pairs_[rail]->stop();
+}
+
+void Conversation::move_from_rail(size_t rail, uint64_t received) {
+  if (rail >= pairs_.size() || pairs_[rail] == nullptr) return;
+  std::vector<WorkRequest> again;
+  pairs_[rail]->hand_over(
+      received, [this](const WorkRequest& request) { on_part_acknowledged(request); },
+      [&](const WorkRequest& request) {
+        again.push_back(request);
+        WorkRequest& moved = again.back();
+        if (moved.slot < 0) return;
+        // Its slot belongs to the lost rail.
+        const int slot = home().rail().take_slot();
+        if (slot < 0) return;
+        std::memcpy(home().rail().slot(slot), pairs_[rail]->rail().slot(moved.slot), moved.bytes);
+        moved.slot = slot;
+      });
+  for (WorkRequest& request : again) {
+    if (!failure_.ok()) return;
+    QueuePair& pair = home();
+    if (request.owner != nullptr || request.kind == WorkRequest::Kind::write) {
+      request.local_key = 0;
+    }
+    submit(pair, request);
+    ++shared_.work.moved;
+  }
+}
+
+}  // namespace epccl::transports::verbs

@@ -1,0 +1,359 @@
+#include "transports/verbs/verbs_transport.hpp"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+
+namespace epccl::transports {
+
+using verbs::Conversation;
+using verbs::QueuePair;
+
+namespace {
+
+// Behind Wireup's: the rails' completion channels, then their devices' events.
+constexpr uint64_t channel_tag = verbs::Wireup::tags, device_tag = channel_tag + verbs::max_rails;
+
+// Looking at sockets costs a system call: often while connections are being made, else now and then.
+constexpr unsigned polls_between_events = 64, polls_while_connecting = 4;
+
+}  // namespace
+
+// ---- opening and closing ------------------------------------------------------------------------------------------------
+
+VerbsTransport::VerbsTransport(int rank, int ranks, AddressLookup lookup, Options options)
+    : rank_(rank),
+      ranks_(ranks),
+      options_(std::move(options)),
+      wireup_(rank, ranks, std::move(lookup), *this) {}
+
+Result<std::unique_ptr<VerbsTransport>> VerbsTransport::create(int rank, int ranks, const net::Endpoint& at,
+                                                               AddressLookup lookup, Options options) {
+  if (rank < 0 || rank >= ranks) return error(Code::invalid_argument, "rank {} of {} ranks", rank, ranks);
+  std::unique_ptr<VerbsTransport> transport(
+      new VerbsTransport(rank, ranks, std::move(lookup), std::move(options)));
+  EPCCL_TRY(transport->open(at));
+  return transport;
+}
+
+Status VerbsTransport::open(const net::Endpoint& at) {
+  EPCCL_ASSIGN(const verbs::Library* library, verbs::Library::get());
+  EPCCL_ASSIGN(auto ports, verbs::open_ports(*library, options_.ports));
+  epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_) return system_error(errno, "creating an epoll descriptor");
+  shared_.rank = rank_;
+  shared_.eager_limit = options_.eager_limit;
+  verbs::RailOptions rail_options;
+  constexpr size_t line = 64;
+  rail_options.buffer_bytes = (sizeof(verbs::Header) + options_.eager_limit + line - 1) / line * line;
+  const auto watch = [&](int fd, uint64_t tag) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = tag;
+    return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? Status()
+                                                                   : system_error(errno, "watching a device");
+  };
+  for (verbs::OpenPort& port : ports) {
+    EPCCL_ASSIGN(auto rail, verbs::Rail::open(*library, std::move(port), rail_options));
+    EPCCL_TRY(watch(rail->fd(), channel_tag + shared_.rails.size()));
+    EPCCL_TRY(watch(rail->event_fd(), device_tag + shared_.rails.size()));
+    log::trace(log::net, rank_, "rail {}: {}, GID index {}, MTU code {}", shared_.rails.size(),
+               rail->port().name(), rail->port().gid_index, static_cast<int>(rail->port().mtu));
+    shared_.rails.push_back(std::move(rail));
+  }
+  by_number_.resize(shared_.rails.size());
+  return wireup_.open(at, epoll_.get());
+}
+
+VerbsTransport::~VerbsTransport() {
+  if (cancelled_.ok()) close();
+}
+
+/// What was sent arrives before the queue pairs go.
+void VerbsTransport::close() {
+  const auto unsettled = [this] {
+    return std::any_of(peers_.begin(), peers_.end(), [](const auto& entry) {
+      return entry.second.conversation->is_open() && entry.second.conversation->has_unacknowledged();
+    });
+  };
+  const double deadline = now_seconds() + options_.close_timeout;
+  for (auto& [rank, peer] : peers_)
+    if (peer.conversation->is_open()) peer.conversation->ask_for_end();
+  while (unsettled() && now_seconds() < deadline) progress();
+  const Status closed = error(Code::remote_error, "rank {} has closed its connections", rank_);
+  for (auto& [rank, peer] : peers_) peer.conversation->fail(closed);
+}
+
+Capabilities VerbsTransport::capabilities() const {
+  Capabilities able;
+  able.reaches_network = true;
+  able.needs_cpu_progress = false;  // what is posted goes without it
+  return able;
+}
+
+std::vector<std::string> VerbsTransport::rails() const {
+  std::vector<std::string> names;
+  for (const auto& rail : shared_.rails) names.push_back(rail->port().name());
+  return names;
+}
+
+// ---- messages -----------------------------------------------------------------------------------------------------------
+
+Status VerbsTransport::check(int peer, MessageKey key, const Completion& completion, const char* verb) const {
+  if (peer < 0 || peer >= ranks_ || peer == rank_)
+    return error(Code::invalid_argument, "{} rank {}: rank {} of {} has no such peer", verb, peer, rank_,
+                 ranks_);
+  if (key >> message_key_bits != 0)
+    return error(Code::invalid_argument, "{} rank {}: message key {:#x} has more than {} bits", verb, peer,
+                 key, message_key_bits);
+  if (completion.state == Completion::State::pending)
+    return error(Code::invalid_usage, "{} rank {}: the completion belongs to a pending message", verb, peer);
+  return {};
+}
+
+VerbsTransport::Peer& VerbsTransport::peer_at(int rank) {
+  const auto [entry, is_new] = peers_.try_emplace(rank);
+  Peer& peer = entry->second;
+  if (is_new) {
+    peer.conversation = std::make_unique<Conversation>(rank, shared_);
+    if (!cancelled_.ok()) peer.conversation->fail(cancelled_);
+  }
+  return peer;
+}
+
+Status VerbsTransport::send(int peer_rank, MessageKey key, const void* data, size_t bytes,
+                            Completion& completion) {
+  EPCCL_TRY(check(peer_rank, key, completion, "send to"));
+  Conversation& conversation = *peer_at(peer_rank).conversation;
+  if (!conversation.is_open() && conversation.failure().ok())
+    if (Status status = wireup_.dial(peer_rank); !status.ok()) failed(peer_rank, std::move(status));
+  conversation.send(key, data, bytes, completion);
+  return completion.state == Completion::State::failed ? completion.status : Status();
+}
+
+Status VerbsTransport::recv(int peer_rank, MessageKey key, void* data, size_t bytes, Completion& completion) {
+  EPCCL_TRY(check(peer_rank, key, completion, "receive from"));
+  peer_at(peer_rank).conversation->recv(key, data, bytes, completion);
+  return completion.state == Completion::State::failed ? completion.status : Status();
+}
+
+bool VerbsTransport::progress() {
+  bool moved = false;
+  for (size_t rail = 0; rail < shared_.rails.size(); ++rail) moved |= poll_rail(rail);
+  const unsigned pause = wireup_.busy() || armed_ ? polls_while_connecting : polls_between_events;
+  if (armed_ || ++quiet_polls_ >= pause) moved |= poll_events();
+  if (shared_.waiting_sends > 0 || moved) moved |= flush();
+  return moved;
+}
+
+bool VerbsTransport::flush() {
+  bool moved = false;
+  const double now = shared_.waiting_sends > 0 ? now_seconds() : 0;
+  const bool asks = now > next_ask_;
+  constexpr double between_asks = 5e-3;
+  if (asks) next_ask_ = now + between_asks;
+  for (auto& [rank, peer] : peers_) {
+    if (peer.conversation->has_waiting()) moved |= peer.conversation->flush();
+    if (asks) peer.conversation->ask(now);
+    if (!peer.conversation->failure().ok()) wireup_.close(rank);
+  }
+  return moved;
+}
+
+bool VerbsTransport::drained() {
+  return std::none_of(peers_.begin(), peers_.end(), [this](const auto& entry) {
+    const Conversation& conversation = *entry.second.conversation;
+    if (!conversation.failure().ok()) return false;
+    // What a lost rail has not delivered this rank sends again: it cannot go before it knows.
+    return conversation.has_waiting() || (options_.failover && conversation.has_unacknowledged());
+  });
+}
+
+bool VerbsTransport::arm(bool) {
+  for (const auto& rail : shared_.rails) {
+    rail->quiet();
+    if (!rail->arm().ok()) return false;
+  }
+  // What came before that made no noise.
+  bool moved = poll_events();
+  for (size_t rail = 0; rail < shared_.rails.size(); ++rail) moved |= poll_rail(rail);
+  armed_ = true;
+  return !moved;
+}
+
+void VerbsTransport::cancel_all() {
+  if (!cancelled_.ok()) return;
+  cancelled_ = error(Code::remote_error, "rank {} gave up communicating", rank_);
+  for (auto& [rank, peer] : peers_) {
+    peer.conversation->fail(cancelled_);
+    peer.pairs.clear();
+    wireup_.close(rank);
+  }
+}
+
+// ---- what devices tell --------------------------------------------------------------------------------------------------
+
+bool VerbsTransport::poll_rail(size_t rail) {
+  std::array<ibv_wc, 16> completions;
+  const int count = shared_.rails[rail]->poll(completions);
+  if (count <= 0) return false;
+  polling_ = true;
+  for (int i = 0; i < count; ++i) on_completion(rail, completions[static_cast<size_t>(i)]);
+  polling_ = false;
+  if (Status status = shared_.rails[rail]->repost(); !status.ok())
+    log::warn(log::net, rank_, "{}", status.message());
+  return true;
+}
+
+void VerbsTransport::on_completion(size_t rail, const ibv_wc& completion) {
+  if ((completion.wr_id & verbs::received_mark) != 0) return on_received(rail, completion);
+  ++shared_.work.send_completions;
+  const Owner owner = by_id_[completion.wr_id];
+  if (owner.conversation == nullptr || owner.conversation->pairs().size() <= rail) return;
+  QueuePair* pair = owner.conversation->pairs()[rail].get();
+  if (pair == nullptr || pair->stopped()) return;
+  if (completion.status != IBV_WC_SUCCESS) return on_broken(owner, completion);
+  owner.conversation->acknowledged(*pair);
+}
+
+void VerbsTransport::on_received(size_t rail, const ibv_wc& completion) {
+  ++shared_.work.receive_completions;
+  const auto buffer = static_cast<uint32_t>(completion.wr_id & ~verbs::received_mark);
+  const auto found = by_number_[rail].find(completion.qp_num);
+  Owner owner = found == by_number_[rail].end() ? Owner{} : found->second;
+  if (owner.conversation != nullptr && completion.status != IBV_WC_SUCCESS) {
+    on_broken(owner, completion);
+  } else if (owner.conversation != nullptr) {
+    Conversation& conversation = *owner.conversation;
+    // Who sends can receive, though its word for it may not have been read yet.
+    if (!conversation.is_open()) opened(conversation.peer());
+    if (rail < conversation.pairs().size() && conversation.pairs()[rail] != nullptr)
+      conversation.pairs()[rail]->count_received();
+    Status status;
+    if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+      const auto signal = verbs::Signal::decode(be32toh(completion.imm_data));
+      verbs::Receive* receive = shared_.adverts.find(signal.id);
+      if (receive != nullptr && receive->conversation == &conversation)
+        status = conversation.signalled(*receive, signal);
+    } else {
+      status = conversation.arrived(shared_.rails[rail]->buffer(buffer).first(completion.byte_len));
+    }
+    if (!status.ok()) failed(conversation.peer(), std::move(status));
+  }
+  shared_.rails[rail]->give_back(buffer);
+}
+
+void VerbsTransport::on_broken(const Owner& owner, const ibv_wc& completion) {
+  Conversation& conversation = *owner.conversation;
+  if (!conversation.failure().ok() || !conversation.has_rail(owner.rail)) return;
+  const verbs::Rail& rail = *shared_.rails[owner.rail];
+  lose(conversation, owner.rail,
+       error(Code::remote_error,
+             "the connection with rank {} over {} broke: {} (status {}, vendor code {:#x})",
+             conversation.peer(), rail.port().name(), rail.library().wc_status_str(completion.status),
+             static_cast<int>(completion.status), completion.vendor_err));
+}
+
+void VerbsTransport::lose(Conversation& conversation, size_t, Status why) {
+  log::warn(log::net, rank_, "{}", why.message());
+  failed(conversation.peer(), std::move(why));
+}
+
+bool VerbsTransport::poll_events() {
+  quiet_polls_ = 0;
+  std::array<epoll_event, 16> events;
+  const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  bool moved = false;
+  for (int i = 0; i < count; ++i) {
+    const uint64_t tag = events[static_cast<size_t>(i)].data.u64;
+    if (tag >= device_tag) {
+      on_device_events(tag - device_tag);
+    } else if (tag >= channel_tag) {
+      shared_.rails[tag - channel_tag]->quiet();
+      continue;
+    } else {
+      wireup_.handle(tag);
+    }
+    moved = true;
+  }
+  armed_ = false;
+  return moved;
+}
+
+void VerbsTransport::on_device_events(size_t rail) {
+  verbs::Rail& of = *shared_.rails[rail];
+  verbs::Rail::Event event{};
+  while (of.next_event(event)) {
+    if (!event.this_port) continue;
+    if (event.type == IBV_EVENT_PORT_ACTIVE) of.up = true;
+    if (event.type == IBV_EVENT_PORT_ERR || event.type == IBV_EVENT_DEVICE_FATAL) of.up = false;
+    log::info(log::net, rank_, "{}: {}", of.port().name(), of.library().event_type_str(event.type));
+  }
+}
+
+/// Everything that has come is dealt with.
+void VerbsTransport::drain_queues() {
+  for (size_t rail = 0; rail < shared_.rails.size(); ++rail)
+    while (poll_rail(rail)) {
+    }
+}
+
+// ---- connections --------------------------------------------------------------------------------------------------------
+
+Result<verbs::Ends> VerbsTransport::ends(int peer_rank) {
+  Peer& peer = peer_at(peer_rank);
+  if (!peer.conversation->failure().ok()) return Status(peer.conversation->failure());
+  verbs::Ends ends;
+  for (size_t rail = 0; rail < shared_.rails.size(); ++rail) {
+    if (peer.pairs.size() <= rail) {
+      const auto id = static_cast<uint32_t>(by_id_.size());
+      EPCCL_ASSIGN(auto pair, QueuePair::create(*shared_.rails[rail], rail, id, peer_rank, shared_.work));
+      by_id_.push_back({peer.conversation.get(), rail});
+      by_number_[rail][pair->number()] = {peer.conversation.get(), rail};
+      peer.pairs.push_back(std::move(pair));
+    }
+    ends.rails[rail] = peer.pairs[rail]->end();
+  }
+  ends.count = static_cast<int32_t>(shared_.rails.size());
+  return ends;
+}
+
+Status VerbsTransport::connect(int peer_rank, const verbs::Ends& other) {
+  Peer& peer = peer_at(peer_rank);
+  if (other.count < 1 || other.count > verbs::max_rails)
+    return error(Code::remote_error, "it says it has {} rails", other.count);
+  // Rail i here and rail i there; who has more leaves the others unused for this peer.
+  const size_t common = std::min(peer.pairs.size(), static_cast<size_t>(other.count));
+  for (size_t rail = 0; rail < common; ++rail) EPCCL_TRY(peer.pairs[rail]->connect(other.rails[rail]));
+  peer.pairs.resize(common);
+  return {};
+}
+
+void VerbsTransport::opened(int peer_rank) {
+  Peer& peer = peer_at(peer_rank);
+  if (peer.conversation->is_open() || !peer.conversation->failure().ok()) return;
+  log::trace(log::net, rank_, "connected to rank {} over {} rails", peer_rank, peer.pairs.size());
+  peer.conversation->open(std::move(peer.pairs));
+}
+
+void VerbsTransport::failed(int peer_rank, Status why) {
+  Peer& peer = peer_at(peer_rank);
+  if (!peer.conversation->failure().ok()) return;
+  // What it sent before is here, or nowhere.
+  if (peer.conversation->is_open() && !polling_) drain_queues();
+  if (!peer.conversation->failure().ok()) return;
+  if (const size_t pending = peer.conversation->pending(); pending > 0)
+    log::warn(log::net, rank_, "rank {}: {}; {} messages with it fail", peer_rank, why.message(), pending);
+  peer.conversation->fail(std::move(why));
+  peer.pairs.clear();
+  wireup_.close(peer_rank);
+}
+
+void VerbsTransport::noticed(int, const verbs::Notice&) {}
+
+}  // namespace epccl::transports
