@@ -46,11 +46,13 @@ class HostWarp {
         alike[lane] |= static_cast<uint32_t>(keys[other] == keys[lane]) << other;
     }
   }
-  bool any(const PerLane<uint32_t>& value) const {
-    return std::any_of(value.begin(), value.end(), [](uint32_t v) { return v != 0; });
+  uint32_t lanes_with(const PerLane<uint32_t>& value) const {
+    uint32_t mask = 0;
+    for (uint32_t lane = 0; lane < lanes; ++lane) mask |= static_cast<uint32_t>(value[lane] != 0) << lane;
+    return mask;
   }
-  uint32_t sum(const PerLane<uint32_t>& value) const {
-    return std::accumulate(value.begin(), value.end(), 0U);
+  uint32_t largest(const PerLane<uint32_t>& value) const {
+    return *std::max_element(value.begin(), value.end());
   }
   uint32_t before(PerLane<uint32_t>& value) const {
     uint32_t all = 0;

@@ -1,18 +1,11 @@
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "device/cuda/kernels/body/quantise.hpp"
 #include "device/cuda/kernels/body/row_sum.hpp"
 #include "device/cuda/kernels/kernel_list.hpp"
 #include "host_warp.hpp"
 #include "launched.hpp"
-
-#define EPCCL_BARE(...) __VA_ARGS__
-#define EPCCL_RUN(entry, body)                      \
-  if (std::strcmp(launch.kernel.name, #entry) == 0) \
-    return run(launch, random,                      \
-               [](const HostWarp& warp, const auto& parameters) { EPCCL_BARE body(warp, parameters); });
+#include "run_named.hpp"
 
 namespace epccl::device::cuda::testing {
 

@@ -80,6 +80,28 @@ TEST_F(MoveKernels, CopyAllPartsOfRowsByList) {
   }
 }
 
+TEST_F(MoveKernels, ClearRowsThatHaveNoEntry) {
+  for (int repetition = 0; repetition < repetitions; ++repetition) {
+    std::vector<uint32_t> entries(1 + below(12));
+    for (uint32_t& entry : entries) entry = below(2) == 0 ? no_row : below(1000);
+    MoveParameters parameters;
+    parameters.sources.list = entries.data();
+    parameters.rows.most = static_cast<uint32_t>(entries.size());
+    parameters.part_count = 1 + below(2);
+    std::deque<Rows> cleared;
+    for (uint32_t part = 0; part < parameters.part_count; ++part) {
+      const uint64_t bytes = 1 + below(5000);
+      Rows& rows = cleared.emplace_back(parameters.rows.most, bytes, below(2) == 0, random);
+      parameters.parts[part].destination = rows.array();
+      parameters.parts[part].bytes = bytes;
+      for (uint32_t row = 0; row < entries.size(); ++row)
+        if (entries[row] == no_row) std::memset(rows.expected(row), 0, bytes);
+    }
+    run(clear_launch(parameters, random_grid(random)), random);
+    for (Rows& rows : cleared) ASSERT_TRUE(rows.as_expected()) << "repetition " << repetition;
+  }
+}
+
 TEST_F(MoveKernels, DequantiseAsTheHost) {
   for (int repetition = 0; repetition < repetitions; ++repetition) {
     const Counted counted(below(8), random);

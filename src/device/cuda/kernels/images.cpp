@@ -19,6 +19,7 @@
 EPCCL_IMAGE(reduce)
 EPCCL_IMAGE(rows)
 EPCCL_IMAGE(sums)
+EPCCL_IMAGE(layout)
 
 #endif
 
@@ -33,6 +34,8 @@ std::span<const std::byte> bytes_of([[maybe_unused]] Image image) {
       return {epccl_image_rows, epccl_image_rows_end};
     case Image::sums:
       return {epccl_image_sums, epccl_image_sums_end};
+    case Image::layout:
+      return {epccl_image_layout, epccl_image_layout_end};
   }
 #endif
   return {};

@@ -35,6 +35,7 @@
 
 #define EPCCL_MOVE_KERNELS(X)                                        \
   X(epccl_move, (move_body))                                         \
+  X(epccl_clear, (clear_body))                                       \
   X(epccl_dequantise_float32, (dequantise_body<Element::float32>))   \
   X(epccl_dequantise_bfloat16, (dequantise_body<Element::bfloat16>)) \
   X(epccl_dequantise_float16, (dequantise_body<Element::float16>))
@@ -53,3 +54,11 @@
   EPCCL_SUM_OF(X, float32)   \
   EPCCL_SUM_OF(X, bfloat16)  \
   EPCCL_SUM_OF(X, float16)
+
+#define EPCCL_LAYOUT_KERNELS(X)       \
+  X(epccl_layout_count, (count_body)) \
+  X(epccl_layout_scan, (scan_body))   \
+  X(epccl_layout_place, (place_body)) \
+  X(epccl_layout_fill, (fill_body))
+
+#define EPCCL_TERMS_KERNELS(X) X(epccl_layout_terms, (terms_body))

@@ -7,8 +7,17 @@ std::span<const Kernel> all_kernels() {
 #define EPCCL_OF_REDUCE(kernel, body) {#kernel, Image::reduce},
 #define EPCCL_OF_ROWS(kernel, body) {#kernel, Image::rows},
 #define EPCCL_OF_SUMS(kernel, body) {#kernel, Image::sums},
-  static constexpr Kernel kernels[] = {EPCCL_REDUCE_KERNELS(EPCCL_OF_REDUCE) EPCCL_MOVE_KERNELS(
-      EPCCL_OF_ROWS) EPCCL_SPREAD_KERNELS(EPCCL_OF_ROWS) EPCCL_SUM_KERNELS(EPCCL_OF_SUMS)};
+#define EPCCL_OF_LAYOUT(kernel, body) {#kernel, Image::layout},
+  // clang-format off
+  static constexpr Kernel kernels[] = {
+      EPCCL_REDUCE_KERNELS(EPCCL_OF_REDUCE)
+      EPCCL_MOVE_KERNELS(EPCCL_OF_ROWS)
+      EPCCL_SPREAD_KERNELS(EPCCL_OF_ROWS)
+      EPCCL_SUM_KERNELS(EPCCL_OF_SUMS)
+      EPCCL_LAYOUT_KERNELS(EPCCL_OF_LAYOUT)
+      EPCCL_TERMS_KERNELS(EPCCL_OF_LAYOUT)
+  };
+  // clang-format on
   return kernels;
 }
 

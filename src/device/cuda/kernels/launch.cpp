@@ -23,6 +23,8 @@ const char* to_string(Image image) {
       return "rows";
     case Image::sums:
       return "sums";
+    case Image::layout:
+      return "layout";
   }
   return "?";
 }

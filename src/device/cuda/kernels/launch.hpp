@@ -10,10 +10,12 @@
 // Where a launch has no blocks there is nothing to do: it must be left out.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "device/cuda/kernels/layout_parameters.hpp"
 #include "device/cuda/kernels/parameters.hpp"
 #include "device/host/reduction.hpp"
 #include "device/host/row_type.hpp"
@@ -21,8 +23,8 @@
 namespace epccl::device::cuda {
 
 /// A fatbin: code for sm_80, sm_90 and sm_100, and PTX for what comes after.
-enum class Image : uint8_t { reduce, rows, sums };
-inline constexpr Image all_images[] = {Image::reduce, Image::rows, Image::sums};
+enum class Image : uint8_t { reduce, rows, sums, layout };
+inline constexpr Image all_images[] = {Image::reduce, Image::rows, Image::sums, Image::layout};
 const char* to_string(Image image);
 
 /// Its bytes, for cuModuleLoadData. Empty where the library was built without a CUDA toolkit.
@@ -71,6 +73,9 @@ Launch<MoveParameters> move_launch(const MoveParameters& parameters, const Grid&
 /// The same, while part 0 becomes elements of `type`: device::dequantise_e4m3().
 Launch<MoveParameters> dequantise_launch(RowType type, const MoveParameters& parameters, const Grid& grid);
 
+/// Clears rows: row i of the destinations' arrays where sources.list[i] is no_row, which is all that is looked at of the sources.
+Launch<MoveParameters> clear_launch(const MoveParameters& parameters, const Grid& grid);
+
 /// Copies every row to all its places: permute, dispatch.
 Launch<SpreadParameters> spread_launch(const SpreadParameters& parameters, const Grid& grid);
 
@@ -83,5 +88,10 @@ enum class Operands : uint8_t { plain, float8 };
 /// dequantise_launch() would; plain ones may be overwritten by the sum.
 Launch<SumParameters> sum_launch(RowType type, Operands operands, const SumParameters& parameters,
                                  uint64_t terms, const Grid& grid);
+
+/// A layout from routing tables, as ep::Routing and ep::NodeSlots make it: to be launched one after the other. The last finds the rows
+/// of single entries; where only totals are wanted it can be left out.
+std::array<Launch<LayoutParameters>, 4> layout_launches(const LayoutParameters& parameters, const Grid& grid);
+Launch<TermsParameters> terms_launch(const TermsParameters& parameters, const Grid& grid);
 
 }  // namespace epccl::device::cuda

@@ -69,6 +69,13 @@ Launch<MoveParameters> dequantise_launch(RowType type, const MoveParameters& par
                                  2 * row_bytes(parameters, 2))};
 }
 
+Launch<MoveParameters> clear_launch(const MoveParameters& parameters, const Grid& grid) {
+  Launch<MoveParameters> launch = move_launch(parameters, grid);
+  launch.kernel.name = "epccl_clear";
+  launch.least_bytes /= 2;
+  return launch;
+}
+
 Launch<SpreadParameters> spread_launch(const SpreadParameters& parameters, const Grid& grid) {
   const uint64_t rows = parameters.rows.most, tiles = tiles_of_parts(parameters, 0);
   return {.kernel = {"epccl_spread", Image::rows},

@@ -41,6 +41,25 @@ EPCCL_DEVICE void move_body(const Warp& warp, const MoveParameters& parameters) 
     move_tile(warp, parameters, tiles.row(), tiles.tile(), 0);
 }
 
+/// A lane's vectors of a tile.
+EPCCL_DEVICE void clear_tile(std::byte* to, uint64_t bytes, uint32_t tile, uint32_t lane) {
+  const VectorsOf row(to, bytes, 1);
+  const uint64_t begin = uint64_t{tile} * move_tile_vectors, all = row.count();
+  for (uint64_t i = begin + lane; i < begin + move_tile_vectors && i < all; i += warp_lanes) row.store(i, {});
+}
+
+template <class Warp>
+EPCCL_DEVICE void clear_body(const Warp& warp, const MoveParameters& parameters) {
+  const uint32_t rows = rows_of(parameters.rows), tiles_of_row = tiles_of_parts(parameters, 0);
+  for (Tiles tiles(warp.index(), warp.count(), tiles_of_row); tiles.row() < rows; tiles.next()) {
+    const auto row = static_cast<uint32_t>(tiles.row());
+    if (parameters.sources.list[row] != no_row) continue;
+    uint32_t tile = tiles.tile();
+    const MoveParameters::Part& part = parameters.parts[part_of(parameters, 0, tile)];
+    warp.each([&](uint32_t lane) { clear_tile(at(part.destination, row), part.bytes, tile, lane); });
+  }
+}
+
 EPCCL_DEVICE Target target_of(const SpreadParameters& parameters, uint64_t i, uint32_t place) {
   if (parameters.targets == nullptr) return {static_cast<uint32_t>(i), 0};
   return parameters.targets[i * parameters.width + place];

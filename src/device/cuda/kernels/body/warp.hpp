@@ -14,8 +14,8 @@
 //   each(f)                    f(lane) for every lane
 //   largest_of_half(value)     each lane gets the largest of its 16 lanes' values
 //   lanes_alike(keys, alike)   alike[lane]: a bit for every lane that has the same key
-//   any(value)                 whether any lane's is not 0
-//   sum(value)                 of all lanes'
+//   lanes_with(value)          a bit for every lane whose value is not 0
+//   largest(value)             of all lanes
 //   before(value)              each lane gets the sum of the lower lanes' values; returns that of all
 //   sync()                     what lanes wrote to memory is visible to the others
 #pragma once
@@ -66,11 +66,11 @@ class DeviceWarp {
   EPCCL_DEVICE void lanes_alike(const PerLane<uint32_t>& keys, PerLane<uint32_t>& alike) const {
     alike.value = __match_any_sync(all, keys.value);
   }
-  EPCCL_DEVICE bool any(const PerLane<uint32_t>& value) const {
-    return __any_sync(all, static_cast<int>(value.value != 0)) != 0;
+  EPCCL_DEVICE uint32_t lanes_with(const PerLane<uint32_t>& value) const {
+    return __ballot_sync(all, static_cast<int>(value.value != 0));
   }
-  EPCCL_DEVICE uint32_t sum(const PerLane<uint32_t>& value) const {
-    return __reduce_add_sync(all, value.value);
+  EPCCL_DEVICE uint32_t largest(const PerLane<uint32_t>& value) const {
+    return __reduce_max_sync(all, value.value);
   }
   EPCCL_DEVICE uint32_t before(PerLane<uint32_t>& value) const {
     uint32_t through = value.value;

@@ -1,0 +1,405 @@
+// From routing tables to rows (layout_parameters.hpp).
+#pragma once
+
+#include "device/cuda/kernels/body/rows.hpp"
+#include "device/cuda/kernels/layout_parameters.hpp"
+
+namespace epccl::device::cuda {
+
+EPCCL_DEVICE uint32_t bits_in(uint32_t mask) {
+#ifdef __CUDA_ARCH__
+  return static_cast<uint32_t>(__popc(mask));
+#else
+  return static_cast<uint32_t>(__builtin_popcount(mask));
+#endif
+}
+EPCCL_DEVICE uint32_t lanes_below(uint32_t lane) {
+  return (1U << lane) - 1;
+}
+
+/// The table of one source.
+class Table {
+ public:
+  EPCCL_DEVICE Table(const LayoutParameters& parameters, uint32_t source)
+      : parameters_(parameters), record_(parameters.records + source * parameters.record_bytes) {}
+
+  EPCCL_DEVICE uint32_t tokens() const {
+    const uint32_t most = parameters_.shape.max_tokens;
+    if (parameters_.tokens_at == no_row) return most;
+    const uint32_t tokens = *reinterpret_cast<const uint32_t*>(record_ + parameters_.tokens_at);
+    return tokens < most ? tokens : most;
+  }
+  EPCCL_DEVICE int64_t id(uint64_t i) const {
+    const std::byte* const table = record_ + parameters_.table_at;
+    if (parameters_.wide != 0) return reinterpret_cast<const int64_t*>(table)[i];
+    return reinterpret_cast<const int32_t*>(table)[i];
+  }
+  EPCCL_DEVICE bool is_expert(int64_t id) const { return id >= 0 && id < int64_t{parameters_.shape.experts}; }
+
+ private:
+  const LayoutParameters& parameters_;
+  const std::byte* record_;
+};
+
+/// One entry of a table, as a lane sees it.
+struct LaneEntry {
+  static constexpr uint32_t nothing = UINT32_MAX;
+
+  ExpertPlace place;
+  uint32_t token = 0, position = 0;
+  uint32_t listed = 0;  // it is in the table
+  uint32_t used = 0;    // and an expert
+  uint32_t wrong = 0;   // or neither that nor -1
+  uint32_t first_on_rank = 0, first_on_node = 0;
+
+  EPCCL_DEVICE void read(const LayoutParameters& parameters, const Table& table, uint64_t i, uint64_t end) {
+    *this = {};
+    if (i >= end) return;
+    const uint32_t k = parameters.shape.k;
+    token = static_cast<uint32_t>(i / k);
+    position = static_cast<uint32_t>(i % k);
+    listed = 1;
+    const int64_t id = table.id(i);
+    used = table.is_expert(id) ? 1 : 0;
+    wrong = used == 0 && id != -1 ? 1 : 0;
+    if (used == 0) return;
+    place = parameters.experts[id];
+    first_on_rank = first_on_node = 1;
+    for (uint64_t earlier = i - position; earlier < i; ++earlier) {
+      const int64_t other = table.id(earlier);
+      if (!table.is_expert(other)) continue;
+      const ExpertPlace& there = parameters.experts[other];
+      if (there.rank == place.rank) first_on_rank = 0;
+      if (there.node == place.node) first_on_node = 0;
+    }
+  }
+};
+
+/// Where the entries of a warp lie among all of their table.
+struct LanePositions {
+  uint32_t of_expert = 0;   // among the expert's entries
+  uint32_t rank_entry = 0;  // among the rank's entries
+  uint32_t rank_token = 0;  // its token among those for the rank
+  uint32_t node_token = 0;  // and for the node
+};
+
+/// Goes through the 32 tokens of a chunk, 32 entries at a time. `counts` has what there was before; use(lane, entry, positions) for
+/// each entry.
+template <class Warp, class Use>
+EPCCL_DEVICE void for_each_entry(const Warp& warp, const LayoutParameters& parameters, const Table& table,
+                                 uint32_t chunk, uint32_t* counts, Use use) {
+  const LayoutShape& shape = parameters.shape;
+  const uint32_t tokens = table.tokens();
+  const uint64_t first_token = uint64_t{chunk} * chunk_tokens, past = first_token + chunk_tokens;
+  const uint64_t end = (past < tokens ? past : tokens) * shape.k;
+  typename Warp::template PerLane<LaneEntry> entry;
+  typename Warp::template PerLane<uint32_t> key, flag, expert_alike, rank_alike, node_alike;
+  for (uint64_t first = first_token * shape.k; first < end; first += warp_lanes) {
+    warp.each([&](uint32_t lane) { entry[lane].read(parameters, table, first + lane, end); });
+    const auto alike = [&](auto number, auto& lanes) {
+      warp.each([&](uint32_t lane) {
+        key[lane] = entry[lane].used != 0 ? number(entry[lane].place) : LaneEntry::nothing;
+      });
+      warp.lanes_alike(key, lanes);
+    };
+    alike([](const ExpertPlace& place) { return place.index; }, expert_alike);
+    alike([](const ExpertPlace& place) { return place.rank; }, rank_alike);
+    alike([](const ExpertPlace& place) { return place.node; }, node_alike);
+    warp.each([&](uint32_t lane) { flag[lane] = entry[lane].first_on_rank; });
+    const uint32_t firsts_on_rank = warp.lanes_with(flag);
+    warp.each([&](uint32_t lane) { flag[lane] = entry[lane].first_on_node; });
+    const uint32_t firsts_on_node = warp.lanes_with(flag);
+    warp.each([&](uint32_t lane) {
+      const LaneEntry& own = entry[lane];
+      LanePositions at;
+      if (own.used != 0) {
+        // A token's later entries have the row of its first.
+        const uint32_t below = lanes_below(lane), through = below | 1U << lane;
+        at.of_expert = counts[shape.expert_key(own.place.index)] + bits_in(expert_alike[lane] & below);
+        at.rank_entry = counts[shape.rank_entries_key(own.place.rank)] + bits_in(rank_alike[lane] & below);
+        at.rank_token = counts[shape.rank_tokens_key(own.place.rank)] +
+                        bits_in(rank_alike[lane] & firsts_on_rank & through) - 1;
+        at.node_token = counts[shape.node_tokens_key(own.place.node)] +
+                        bits_in(node_alike[lane] & firsts_on_node & through) - 1;
+      }
+      if (own.listed != 0) use(lane, own, at);
+    });
+    warp.sync();
+    // The lowest lane of those alike counts for all.
+    warp.each([&](uint32_t lane) {
+      const LaneEntry& own = entry[lane];
+      if (own.used == 0) return;
+      const uint32_t below = lanes_below(lane);
+      if ((expert_alike[lane] & below) == 0)
+        counts[shape.expert_key(own.place.index)] += bits_in(expert_alike[lane]);
+      if ((rank_alike[lane] & below) == 0) {
+        counts[shape.rank_entries_key(own.place.rank)] += bits_in(rank_alike[lane]);
+        counts[shape.rank_tokens_key(own.place.rank)] += bits_in(rank_alike[lane] & firsts_on_rank);
+      }
+      if ((node_alike[lane] & below) == 0)
+        counts[shape.node_tokens_key(own.place.node)] += bits_in(node_alike[lane] & firsts_on_node);
+    });
+    warp.sync();
+  }
+}
+
+EPCCL_DEVICE uint32_t* counts_of(const LayoutParameters& parameters, uint32_t source, uint32_t chunk) {
+  return parameters.counts + (uint64_t{source} * parameters.shape.chunks() + chunk) * parameters.shape.keys();
+}
+
+template <class Warp>
+EPCCL_DEVICE void count_body(const Warp& warp, const LayoutParameters& parameters) {
+  const LayoutShape& shape = parameters.shape;
+  for (Tiles tiles(warp.index(), warp.count(), shape.chunks()); tiles.row() < shape.sources; tiles.next()) {
+    const auto source = static_cast<uint32_t>(tiles.row());
+    uint32_t* const counts = counts_of(parameters, source, tiles.tile());
+    warp.each([&](uint32_t lane) {
+      for (uint32_t key = lane; key < shape.keys(); key += warp_lanes) counts[key] = 0;
+    });
+    warp.sync();
+    // The first is the one whose index has the largest complement.
+    typename Warp::template PerLane<uint32_t> wrong;
+    warp.each([&](uint32_t lane) { wrong[lane] = 0; });
+    for_each_entry(warp, parameters, Table(parameters, source), tiles.tile(), counts,
+                   [&](uint32_t lane, const LaneEntry& entry, const LanePositions&) {
+                     const uint32_t inverse = ~(entry.token * shape.k + entry.position);
+                     if (entry.wrong != 0 && inverse > wrong[lane]) wrong[lane] = inverse;
+                   });
+    const uint32_t found = warp.largest(wrong);
+    warp.each([&](uint32_t lane) {
+      if (lane == 0) counts[shape.wrong_key()] = found;
+    });
+  }
+}
+
+/// One key of one source, over all its chunks.
+template <class Warp>
+EPCCL_DEVICE void scan_key(const Warp& warp, const LayoutParameters& parameters, uint32_t source,
+                           uint32_t key) {
+  const LayoutShape& shape = parameters.shape;
+  typename Warp::template PerLane<uint32_t> value;
+  uint32_t total = 0, most = 0;
+  for (uint32_t first = 0; first < shape.chunks(); first += warp_lanes) {
+    warp.each([&](uint32_t lane) {
+      value[lane] = first + lane < shape.chunks() ? counts_of(parameters, source, first + lane)[key] : 0;
+    });
+    const uint32_t largest = warp.largest(value);
+    most = largest > most ? largest : most;
+    const uint32_t these = warp.before(value);
+    warp.each([&](uint32_t lane) {
+      if (first + lane < shape.chunks())
+        counts_of(parameters, source, first + lane)[key] = total + value[lane];
+    });
+    total += these;
+  }
+  warp.each([&](uint32_t lane) {
+    if (lane != 0) return;
+    parameters.totals[uint64_t{source} * shape.keys() + key] = key == shape.wrong_key() ? most : total;
+    if (key == shape.wrong_key()) parameters.wrong[source] = ~most;
+  });
+}
+
+template <class Warp>
+EPCCL_DEVICE void scan_body(const Warp& warp, const LayoutParameters& parameters) {
+  const LayoutShape& shape = parameters.shape;
+  for (Tiles tiles(warp.index(), warp.count(), shape.keys()); tiles.row() < shape.sources; tiles.next())
+    scan_key(warp, parameters, static_cast<uint32_t>(tiles.row()), tiles.tile());
+}
+
+/// Where the rows of each source begin at a rank, where rows are tokens.
+template <class Warp>
+EPCCL_DEVICE void place_tokens(const Warp& warp, const LayoutParameters& parameters, uint32_t rank) {
+  const LayoutShape& shape = parameters.shape;
+  const bool fixed = parameters.rules.rank_major != 0;
+  typename Warp::template PerLane<uint32_t> tokens;
+  uint32_t rows = 0;
+  for (uint32_t first = 0; first < shape.sources; first += warp_lanes) {
+    warp.each([&](uint32_t lane) {
+      const uint64_t source = uint64_t{first} + lane;
+      tokens[lane] =
+          source < shape.sources ? parameters.totals[source * shape.keys() + shape.rank_tokens_key(rank)] : 0;
+    });
+    const uint32_t these = warp.before(tokens);
+    warp.each([&](uint32_t lane) {
+      const uint32_t source = first + lane;
+      if (source < shape.sources)
+        parameters.first_row[uint64_t{source} * shape.ranks + rank] =
+            fixed ? source * shape.max_tokens : rows + tokens[lane];
+    });
+    rows += these;
+  }
+  if (parameters.rules.by_expert != 0) return;
+  warp.each([&](uint32_t lane) {
+    if (lane == 0) parameters.rows[rank] = fixed ? shape.sources * shape.max_tokens : rows;
+  });
+}
+
+/// Rows of an expert with so many entries.
+EPCCL_DEVICE uint32_t rows_of_expert(const RowRules& rules, uint32_t entries) {
+  uint32_t rows = entries;
+  if (rules.capacity > 0 && (rules.pad != 0 || entries > rules.capacity)) rows = rules.capacity;
+  return (rows + rules.alignment - 1) / rules.alignment * rules.alignment;
+}
+
+template <class Warp>
+EPCCL_DEVICE void place_experts(const Warp& warp, const LayoutParameters& parameters, uint32_t rank) {
+  const LayoutShape& shape = parameters.shape;
+  const RowRules& rules = parameters.rules;
+  const uint32_t begin = parameters.ranks[rank].first, end = begin + parameters.ranks[rank].count;
+  typename Warp::template PerLane<uint32_t> zone;
+  uint32_t rows = 0;
+  for (uint32_t first = begin; first < end; first += warp_lanes) {
+    warp.each([&](uint32_t lane) {
+      const uint32_t expert = first + lane;
+      zone[lane] = 0;
+      if (expert >= end) return;
+      uint32_t entries = 0;
+      for (uint64_t source = 0; source < shape.sources; ++source) {
+        parameters.before[source * shape.experts + expert] = entries;
+        entries += parameters.totals[source * shape.keys() + shape.expert_key(expert)];
+      }
+      parameters.entries[expert] = entries;
+      zone[lane] = rules.by_expert != 0 ? rows_of_expert(rules, entries) : entries;
+      parameters.zone_rows[expert] = zone[lane];
+    });
+    const uint32_t these = warp.before(zone);
+    warp.each([&](uint32_t lane) {
+      if (first + lane < end)
+        parameters.zone_begin[first + lane] = rules.by_expert != 0 ? rows + zone[lane] : 0;
+    });
+    rows += these;
+  }
+  if (rules.by_expert == 0) return;
+  warp.each([&](uint32_t lane) {
+    if (lane == 0) parameters.rows[rank] = rows;
+  });
+}
+
+template <class Warp>
+EPCCL_DEVICE void place_body(const Warp& warp, const LayoutParameters& parameters) {
+  for (uint32_t rank = warp.index(); rank < parameters.shape.ranks; rank += warp.count()) {
+    place_tokens(warp, parameters, rank);
+    place_experts(warp, parameters, rank);
+  }
+}
+
+/// What becomes of one entry.
+class EntryFill {
+ public:
+  EPCCL_DEVICE EntryFill(const LayoutParameters& parameters, uint32_t source)
+      : parameters_(parameters), source_(source) {}
+
+  EPCCL_DEVICE void operator()(uint32_t, const LaneEntry& entry, const LanePositions& at) const {
+    const uint32_t row = entry.used != 0 ? row_of(entry, at) : no_row;
+    if (source_ == parameters_.rank) send(entry, at, row);
+    if (entry.used != 0 && entry.place.rank == parameters_.rank && row != no_row) receive(entry, row);
+  }
+
+ private:
+  EPCCL_DEVICE uint32_t row_of(const LaneEntry& entry, const LanePositions& at) const {
+    const LayoutShape& shape = parameters_.shape;
+    if (parameters_.rules.by_expert == 0)
+      return parameters_.first_row[uint64_t{source_} * shape.ranks + entry.place.rank] + at.rank_token;
+    const uint32_t expert = entry.place.index;
+    const uint32_t index = parameters_.before[uint64_t{source_} * shape.experts + expert] + at.of_expert;
+    if (parameters_.rules.capacity > 0 && index >= parameters_.rules.capacity) return no_row;
+    return parameters_.zone_begin[expert] + index;
+  }
+  /// ep::Entry's word.
+  EPCCL_DEVICE uint32_t word(const LaneEntry& entry) const {
+    return local(entry) << 7 | entry.position << 1 | entry.first_on_rank;
+  }
+  EPCCL_DEVICE uint32_t local(const LaneEntry& entry) const {
+    return entry.place.index - parameters_.ranks[entry.place.rank].first;
+  }
+
+  EPCCL_DEVICE void send(const LaneEntry& entry, const LanePositions& at, uint32_t row) const {
+    const LayoutShape& shape = parameters_.shape;
+    const uint64_t i = uint64_t{entry.token} * shape.k + entry.position;
+    if (parameters_.targets != nullptr) parameters_.targets[i] = target(entry, row);
+    if (parameters_.dropped != nullptr) parameters_.dropped[i] = entry.used != 0 && row == no_row ? 1 : 0;
+    if (entry.used == 0) return;
+    if (parameters_.rank_entries != nullptr)
+      parameters_.rank_entries[uint64_t{entry.place.rank} * shape.max_tokens * shape.k + at.rank_entry] =
+          word(entry);
+    if (parameters_.rank_tokens != nullptr && entry.first_on_rank != 0)
+      parameters_.rank_tokens[uint64_t{entry.place.rank} * shape.max_tokens + at.rank_token] = entry.token;
+    if (parameters_.node_tokens != nullptr && entry.first_on_node != 0)
+      parameters_.node_tokens[uint64_t{entry.place.node} * shape.max_tokens + at.node_token] = entry.token;
+  }
+  EPCCL_DEVICE Target target(const LaneEntry& entry, uint32_t row) const {
+    const bool has_row = parameters_.rules.by_expert != 0 || entry.first_on_rank != 0;
+    if (entry.used == 0 || row == no_row || !has_row) return {};
+    const uint32_t peer = parameters_.ranks[entry.place.rank].peer;
+    if (peer == no_row) return {};
+    return {row, peer};
+  }
+
+  EPCCL_DEVICE void receive(const LaneEntry& entry, uint32_t row) const {
+    if (parameters_.row_entries != nullptr && parameters_.rules.by_expert != 0)
+      parameters_.row_entries[row] = word(entry);
+    if (parameters_.row_topk == nullptr) return;
+    const uint64_t i = uint64_t{row} * parameters_.shape.k + entry.position;
+    if (parameters_.topk_wide != 0)
+      static_cast<int64_t*>(parameters_.row_topk)[i] = local(entry);
+    else
+      static_cast<int32_t*>(parameters_.row_topk)[i] = static_cast<int32_t>(local(entry));
+  }
+
+  const LayoutParameters& parameters_;
+  const uint32_t source_;
+};
+
+template <class Warp>
+EPCCL_DEVICE void fill_body(const Warp& warp, const LayoutParameters& parameters) {
+  const LayoutShape& shape = parameters.shape;
+  // Others' entries matter only to a receiver.
+  const bool receives = parameters.row_entries != nullptr || parameters.row_topk != nullptr;
+  const uint32_t first = receives ? 0 : parameters.rank, count = receives ? shape.sources : 1;
+  for (Tiles tiles(warp.index(), warp.count(), shape.chunks()); tiles.row() < count; tiles.next()) {
+    const uint32_t source = first + static_cast<uint32_t>(tiles.row());
+    for_each_entry(warp, parameters, Table(parameters, source), tiles.tile(),
+                   counts_of(parameters, source, tiles.tile()), EntryFill(parameters, source));
+  }
+}
+
+/// The terms of one token.
+EPCCL_DEVICE void make_terms(const TermsParameters& parameters, uint64_t token) {
+  const uint32_t width = parameters.width;
+  const Target* const targets = parameters.targets + token * width;
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < width; ++i) {
+    const Target own = targets[i];
+    if (own.row == no_row) continue;
+    ++kept;
+    uint32_t place = 0;
+    bool last_of_rank = true, last = true;
+    for (uint32_t k = 0; k < width; ++k) {
+      const Target other = targets[k];
+      if (other.row == no_row || k == i) continue;
+      const bool before = other.peer < own.peer || (other.peer == own.peer && k < i);
+      place += before ? 1 : 0;
+      last = last && before;
+      last_of_rank = last_of_rank && (before || other.peer != own.peer);
+    }
+    Term term;
+    term.row = own.row;
+    term.source = static_cast<uint16_t>(own.peer);
+    if (parameters.by_expert != 0) term.weight = static_cast<uint8_t>(i);
+    term.ends = static_cast<uint8_t>((last_of_rank ? Term::rank_sum : 0) | (last ? Term::node_sum : 0));
+    parameters.terms[token * width + place] = term;
+  }
+  parameters.counts[token] = kept;
+}
+
+template <class Warp>
+EPCCL_DEVICE void terms_body(const Warp& warp, const TermsParameters& parameters) {
+  const uint32_t rows = rows_of(parameters.rows);
+  const uint64_t step = uint64_t{warp.count()} * warp_lanes;
+  for (uint64_t first = uint64_t{warp.index()} * warp_lanes; first < rows; first += step)
+    warp.each([&](uint32_t lane) {
+      if (first + lane < rows) make_terms(parameters, first + lane);
+    });
+}
+
+}  // namespace epccl::device::cuda

@@ -1,0 +1,44 @@
+#include "device/cuda/kernels/launch.hpp"
+
+namespace epccl::device::cuda {
+namespace {
+
+constexpr uint32_t warps_of_block = block_threads / 32;
+
+Launch<LayoutParameters> launch_of(const char* name, const LayoutParameters& parameters, uint64_t warps,
+                                   uint64_t least_bytes, const Grid& grid) {
+  return {.kernel = {name, Image::layout},
+          .blocks = grid.blocks((warps + warps_of_block - 1) / warps_of_block),
+          .parameters = parameters,
+          .least_bytes = least_bytes};
+}
+
+uint64_t table_bytes(const LayoutParameters& parameters) {
+  return uint64_t{parameters.shape.max_tokens} * parameters.shape.k * (parameters.wide != 0 ? 8 : 4);
+}
+
+}  // namespace
+
+std::array<Launch<LayoutParameters>, 4> layout_launches(const LayoutParameters& parameters,
+                                                        const Grid& grid) {
+  const LayoutShape& shape = parameters.shape;
+  const uint64_t chunks = uint64_t{shape.sources} * shape.chunks();
+  const bool receives = parameters.row_entries != nullptr || parameters.row_topk != nullptr;
+  const uint64_t filled = receives ? chunks : shape.chunks(), counted = 4 * shape.count_words();
+  const uint64_t tables = table_bytes(parameters);
+  return {
+      launch_of("epccl_layout_count", parameters, chunks, shape.sources * tables + counted, grid),
+      launch_of("epccl_layout_scan", parameters, uint64_t{shape.sources} * shape.keys(), 2 * counted, grid),
+      launch_of("epccl_layout_place", parameters, shape.ranks, 4 * shape.total_words(), grid),
+      launch_of("epccl_layout_fill", parameters, filled, (receives ? shape.sources : 1) * tables, grid)};
+}
+
+Launch<TermsParameters> terms_launch(const TermsParameters& parameters, const Grid& grid) {
+  const uint64_t rows = parameters.rows.most;
+  return {.kernel = {"epccl_layout_terms", Image::layout},
+          .blocks = grid.blocks((rows + block_threads - 1) / block_threads),
+          .parameters = parameters,
+          .least_bytes = rows * (parameters.width * (sizeof(Target) + sizeof(Term)) + sizeof(uint32_t))};
+}
+
+}  // namespace epccl::device::cuda

@@ -1,0 +1,21 @@
+#include <gtest/gtest.h>
+
+#include "device/cuda/kernels/body/layout.hpp"
+#include "device/cuda/kernels/kernel_list.hpp"
+#include "host_warp.hpp"
+#include "launched.hpp"
+#include "run_named.hpp"
+
+namespace epccl::device::cuda::testing {
+
+void run(const Launch<LayoutParameters>& launch, std::mt19937_64& random) {
+  EPCCL_LAYOUT_KERNELS(EPCCL_RUN)
+  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+}
+
+void run(const Launch<TermsParameters>& launch, std::mt19937_64& random) {
+  EPCCL_TERMS_KERNELS(EPCCL_RUN)
+  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+}
+
+}  // namespace epccl::device::cuda::testing
