@@ -8,8 +8,6 @@
 namespace epccl::api {
 namespace {
 
-constexpr double unknown_link_rate = 10e9;
-
 /// One communicator's part of a group.
 struct Part {
   double sending = 0, receiving = 0;  // which overlap
@@ -23,9 +21,8 @@ void add_message(Part& part, const runtime::Communicator& communicator,
   const algorithms::CostParameters& cost = communicator.cost();
   const auto bytes = static_cast<double>(operation.bytes);
   const bool remote = !communicator.cluster().same_node(communicator.rank(), operation.peer);
-  const double rate = cost.link_rate > 0 ? cost.link_rate : unknown_link_rate;
-  const double seconds =
-      remote ? cost.message_overhead + bytes / rate : cost.signal_latency + bytes / cost.copy_rate;
+  const double seconds = remote ? cost.message_overhead + bytes / cost.known_link_rate()
+                                : cost.signal_latency + bytes / cost.copy_rate;
   (operation.is_send ? part.sending : part.receiving) += seconds;
   part.any_message = true;
   part.over_network |= remote;

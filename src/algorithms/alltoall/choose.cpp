@@ -3,14 +3,6 @@
 #include <algorithm>
 
 namespace epccl::algorithms {
-namespace {
-
-constexpr double unknown_link_rate = 10e9;
-// Small differences are noise of the model: two_stage must promise this much over flat.
-constexpr double margin = 0.97;
-constexpr double not_overlapped = 0.5;
-
-}  // namespace
 
 // Time of the busiest node: its wire and its cores, which overlap, but never wholly, and the latencies in a row.
 //   wire   bytes that leave the node / link rate
@@ -20,8 +12,7 @@ double predict(Algorithm algorithm, int carriers, const topology::Cluster& clust
   const double local = cluster.max_local_size(), nodes = cluster.nodes(), ranks = cluster.ranks();
   const double block = static_cast<double>(workload.bytes_per_pair);
   const double remote_bytes = local * (ranks - local) * block;
-  const double rate = cost.link_rate > 0 ? cost.link_rate : unknown_link_rate;
-  const double wire = remote_bytes / rate;
+  const double wire = remote_bytes / cost.known_link_rate();
   const double local_copies = local * local * block / cost.copy_rate;
   double messages = 0, copies = local_copies, latency = cost.signal_latency;
   if (algorithm == Algorithm::flat) {
@@ -42,7 +33,7 @@ double predict(Algorithm algorithm, int carriers, const topology::Cluster& clust
   const double switches = 2 * local * cost.signal_latency;
   const double cores =
       (messages * cost.message_overhead + copies + switches) / std::max(cost.cores_per_node, 0.01);
-  return std::max(wire, cores) + not_overlapped * std::min(wire, cores) + latency;
+  return overlapped(wire, cores) + latency;
 }
 
 bool carrying_pays(const GroupSends& sends, const CostParameters& cost) {

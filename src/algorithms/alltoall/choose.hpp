@@ -2,19 +2,9 @@
 #pragma once
 
 #include "algorithms/alltoall/alltoall.hpp"
+#include "algorithms/cost_parameters.hpp"
 
 namespace epccl::algorithms {
-
-/// What the model knows of the machine, the same on every rank. Seconds, bytes per second.
-struct CostParameters {
-  double link_rate = 0;             // a node's network link, each direction; 0 = unknown: taken as 10 GB/s
-  double network_latency = 30e-6;   // first byte to last hop
-  double message_overhead = 15e-6;  // CPU time of one network message, both ends together
-  double copy_rate = 6e9;           // of one core, between processes
-  double signal_latency = 2e-6;     // until a rank of the node sees another's post, a context switch included
-  double cores_per_node = 1;        // cores a node's ranks have
-  double parcel_overhead = 1e-6;  // CPU time of handing one message to a carrier and of taking it off a lane
-};
 
 /// What is moved, on average: enough to choose by, and known to every rank.
 struct Workload {

@@ -130,12 +130,14 @@ RoundEnd append_flat(RoundBuilder& b, Reducer& reducer) {
     for (const int rank : remote)
       b.exchange.uses_scratch(b.messages.send(rank, to, chunk.bytes(), std::array{made}));
   });
-  for (const int from : remote)
+  for (const int from : remote) {
+    // In place: only where this rank's own part has left already.
+    std::vector<uint32_t>& left = sent[static_cast<size_t>(from)];
+    left.push_back(b.exchange.opened());
     reducer.for_each_piece(slice(from), [&](const Range& chunk) {
-      // In place: only where this rank's own part has left already.
-      sent[static_cast<size_t>(from)].push_back(b.exchange.opened());
-      b.messages.recv(from, b.own_output(0, chunk.begin), chunk.bytes(), sent[static_cast<size_t>(from)]);
+      b.messages.recv(from, b.own_output(0, chunk.begin), chunk.bytes(), left);
     });
+  }
   b.exchange.publish();
   for (size_t local = 0; local < b.exchange.size(); ++local)
     b.exchange.fetch(local, 0, slice(b.exchange.member(local)));

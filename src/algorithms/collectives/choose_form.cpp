@@ -7,11 +7,6 @@
 namespace epccl::algorithms {
 namespace {
 
-constexpr double unknown_link_rate = 10e9;
-// Small differences are noise of the model: another form than two_level must promise this much.
-constexpr double margin = 0.97;
-constexpr double not_overlapped = 0.5;
-
 /// What the busiest node, and the busiest rank of it, have to do.
 struct Work {
   double wire = 0;      // bytes over its link, the busier direction
@@ -195,14 +190,13 @@ double predict(const topology::Cluster& cluster, const CollectiveCall& call,
                const CollectiveParameters& parameters, const CostParameters& cost) {
   const Work work = work_of(cluster, call, parameters);
   const double cores = std::max(cost.cores_per_node, 0.01), local = cluster.max_local_size();
-  const double wire = work.wire / (cost.link_rate > 0 ? cost.link_rate : unknown_link_rate);
+  const double wire = work.wire / cost.known_link_rate();
   // Sockets copy in and out once more.
   const double moving = (work.moved + work.wire) / cost.copy_rate / std::min(cores, local);
   const double core = std::max(moving, work.alone / cost.copy_rate) +
                       work.messages * cost.message_overhead / cores +
                       2 * work.turns * local * cost.signal_latency / cores;
-  return std::max(wire, core) + not_overlapped * std::min(wire, core) + work.hops * cost.network_latency +
-         work.turns * cost.signal_latency;
+  return overlapped(wire, core) + work.hops * cost.network_latency + work.turns * cost.signal_latency;
 }
 
 FormChoice choose_form(const topology::Cluster& cluster, const CollectiveCall& call,

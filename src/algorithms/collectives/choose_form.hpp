@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "algorithms/alltoall/choose.hpp"
 #include "algorithms/collectives/collective.hpp"
+#include "algorithms/cost_parameters.hpp"
 
 namespace epccl::algorithms {
 

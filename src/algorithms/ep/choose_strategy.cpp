@@ -3,12 +3,6 @@
 #include <algorithm>
 
 namespace epccl::algorithms {
-namespace {
-
-constexpr double unknown_link_rate = 10e9;
-constexpr double not_overlapped = 0.5;
-
-}  // namespace
 
 const char* to_string(Strategy strategy) {
   switch (strategy) {
@@ -28,16 +22,15 @@ const char* to_string(Strategy strategy) {
 //   cores  messages * overhead + rows * row / copy rate * (pack + 2 socket); gather sends straight from the input
 static double predict(Strategy strategy, const topology::Cluster& cluster, const std::vector<NodeLoad>& loads,
                       uint64_t row_bytes, const CostParameters& cost) {
-  const double rate = cost.link_rate > 0 ? cost.link_rate : unknown_link_rate;
   const double passes = strategy == Strategy::gather ? 2 : 3;
   double most = 0;
   for (const NodeLoad& load : loads) {
     const double bytes = static_cast<double>(load.rows) * static_cast<double>(row_bytes);
-    const double wire = bytes / rate;
+    const double wire = bytes / cost.known_link_rate();
     const double cores =
         (static_cast<double>(load.messages) * cost.message_overhead + passes * bytes / cost.copy_rate) /
         std::max(cost.cores_per_node, 0.01);
-    most = std::max(most, std::max(wire, cores) + not_overlapped * std::min(wire, cores));
+    most = std::max(most, overlapped(wire, cores));
   }
   const double hops = strategy == Strategy::flat ? 1 : 2;
   return most + (cluster.nodes() > 1 ? cost.network_latency : 0) + hops * cost.signal_latency;

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "algorithms/alltoall/choose.hpp"
+#include "algorithms/cost_parameters.hpp"
 #include "algorithms/ep/token_streams.hpp"
 #include "topology/cluster.hpp"
 

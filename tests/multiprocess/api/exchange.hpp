@@ -1,6 +1,8 @@
 // An alltoall whose bytes say where they come from, to see that a communicator works and who is who in it.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <vector>
 
 #include "epccl/epccl.h"
@@ -51,6 +53,18 @@ inline Place place_in(epcclComm_t comm) {
   epcclCommUserRank(comm, &place.rank);
   epcclCommCount(comm, &place.ranks);
   return place;
+}
+
+/// The communicator has `ranks` ranks, this one is `rank`, and they can exchange data.
+inline void expect_works(epcclComm_t comm, int rank, int ranks) {
+  const Place place = place_in(comm);
+  EXPECT_EQ(place.rank, rank);
+  EXPECT_EQ(place.ranks, ranks);
+  for (const size_t count : {10, 2000, 100'000}) {
+    Exchange exchange(rank, ranks, count);
+    EXPECT_EQ(exchange.start(comm), epcclSuccess) << epcclGetLastError(comm);
+    EXPECT_EQ(exchange.wrong(), 0U);
+  }
 }
 
 }  // namespace epccl::tests

@@ -16,15 +16,6 @@ namespace {
 class Revoke : public testing::TestWithParam<std::vector<int>> {};
 INSTANTIATE_TEST_SUITE_P(Shapes, Revoke, testing::Values(std::vector{3}, std::vector{2, 2}));
 
-void expect_works(epcclComm_t comm, int rank, int ranks) {
-  const Place place = place_in(comm);
-  EXPECT_EQ(place.rank, rank);
-  EXPECT_EQ(place.ranks, ranks);
-  Exchange exchange(rank, ranks, 2000);
-  EXPECT_EQ(exchange.start(comm), epcclSuccess) << epcclGetLastError(comm);
-  EXPECT_EQ(exchange.wrong(), 0U);
-}
-
 // The last rank does not come to the collective; the first one's other thread revokes, and everybody hears of it.
 TEST_P(Revoke, EndsWorkInFlightAndLeavesACommunicatorToSplitAndShrink) {
   run_ranks({GetParam(), long_timeout, {}}, [](const RankContext& context) {

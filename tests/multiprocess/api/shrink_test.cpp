@@ -32,17 +32,6 @@ int new_rank(const std::vector<int>& gone, int rank) {
          static_cast<int>(std::count_if(gone.begin(), gone.end(), [&](int each) { return each < rank; }));
 }
 
-void expect_works(epcclComm_t comm, int rank, int ranks) {
-  const Place place = place_in(comm);
-  EXPECT_EQ(place.rank, rank);
-  EXPECT_EQ(place.ranks, ranks);
-  for (const size_t count : {10, 100'000}) {
-    Exchange exchange(rank, ranks, count);
-    EXPECT_EQ(exchange.start(comm), epcclSuccess) << epcclGetLastError(comm);
-    EXPECT_EQ(exchange.wrong(), 0U);
-  }
-}
-
 class Shrink : public testing::TestWithParam<Case> {};
 
 // Rank 0's process holds the rendezvous of the parent.

@@ -13,15 +13,6 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Split,
                          testing::Values(std::vector{2}, std::vector{5}, std::vector{2, 2},
                                          std::vector{4, 4}));
 
-void expect_works(epcclComm_t comm, int rank, int ranks) {
-  const Place place = place_in(comm);
-  EXPECT_EQ(place.rank, rank);
-  EXPECT_EQ(place.ranks, ranks);
-  Exchange exchange(rank, ranks, 2000);
-  EXPECT_EQ(exchange.start(comm), epcclSuccess) << epcclGetLastError(comm);
-  EXPECT_EQ(exchange.wrong(), 0U);
-}
-
 TEST_P(Split, GathersRanksOfAColorOrderedByKeyThenRank) {
   run_ranks({GetParam(), {}, {}}, [](const RankContext& context) {
     const Comm comm(context);
