@@ -3,8 +3,6 @@
 #include <map>
 #include <vector>
 
-#include "topology/paths.hpp"
-
 namespace epccl::topology {
 namespace {
 
@@ -22,11 +20,12 @@ std::string gpu_cell(const Machine& machine, int gpu) {
   return fmt::format("GPU{} {}", device.index, device.bus_id.to_string());
 }
 
-std::string nic_cell(const Machine& machine, const LocalPlace& place) {
-  if (place.nic < 0) return "-";
-  const std::string& name = machine.nics[static_cast<size_t>(place.nic)].name;
-  if (place.gpu < 0) return name;
-  return fmt::format("{} ({})", name, to_string(gpu_nic_path(machine, place.gpu, place.nic)));
+std::string nic_cell(const Machine& machine, const RailPlace& place) {
+  if (place.nics.empty()) return "-";
+  std::string names;
+  for (const int nic : place.nics)
+    names += (names.empty() ? "" : "+") + machine.nics[static_cast<size_t>(nic)].name;
+  return place.gpu < 0 ? names : fmt::format("{} ({})", names, to_string(place.path));
 }
 
 /// "0 8 16 24": all of them up to 16, else the first ones and how many.
@@ -37,15 +36,18 @@ std::string list_ranks(const std::vector<int>& ranks) {
   return ranks.size() > shown ? fmt::format("{} ... ({} ranks)", text, ranks.size()) : text;
 }
 
-std::string rails(const Cluster& cluster, const Machine& machine, const std::vector<LocalPlace>& places) {
+std::string rails(const Cluster& cluster, const Machine& machine, const RailPlan& plan) {
   std::map<int, int> users;
-  for (const LocalPlace& place : places) ++users[place.nic];
+  for (const Rail& rail : plan.rails) users[rail.nic] = static_cast<int>(rail.locals.size());
   std::string text = fmt::format("{} rails\n", cluster.max_local_size());
   for (int local = 0; local < cluster.max_local_size(); ++local) {
-    const int nic = places[static_cast<size_t>(local)].nic;
     text += fmt::format("  rail {}: ranks{}", local, list_ranks(cluster.rail(local)));
-    if (nic >= 0) text += fmt::format("  on {}", machine.nics[static_cast<size_t>(nic)].name);
-    if (nic >= 0 && users[nic] > 1) text += fmt::format(" (shared by {} rails)", users[nic]);
+    const char* before = "  on ";
+    for (const int nic : plan.places[static_cast<size_t>(local)].nics) {
+      text += before + machine.nics[static_cast<size_t>(nic)].name;
+      if (users[nic] > 1) text += fmt::format(" (shared by {} rails)", users[nic]);
+      before = " + ";
+    }
     text += "\n";
   }
   return text;
@@ -53,19 +55,18 @@ std::string rails(const Cluster& cluster, const Machine& machine, const std::vec
 
 }  // namespace
 
-std::string format_cluster(const Cluster& cluster, const Machine& machine) {
-  const auto places = place_ranks(machine, cluster.max_local_size());
+std::string format_cluster(const Cluster& cluster, const Machine& machine, const RailPlan& plan) {
   std::string text =
       fmt::format("{} nodes, {} ranks ({})\n\n", cluster.nodes(), cluster.ranks(), sizes(cluster));
   text += fmt::format("{:>4}  {:>5}  {:>6}  {:<18}  {}\n", "node", "local", "rank", "GPU", "nearest NIC");
   for (int node = 0; node < cluster.nodes(); ++node) {
     for (int local = 0; local < cluster.local_size(node); ++local) {
-      const LocalPlace& place = places[static_cast<size_t>(local)];
+      const RailPlace& place = plan.places[static_cast<size_t>(local)];
       text += fmt::format("{:>4}  {:>5}  {:>6}  {:<18}  {}\n", node, local, cluster.rank_at(node, local),
                           gpu_cell(machine, place.gpu), nic_cell(machine, place));
     }
   }
-  return text + "\n" + rails(cluster, machine, places);
+  return text + "\n" + rails(cluster, machine, plan);
 }
 
 }  // namespace epccl::topology

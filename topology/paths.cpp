@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <span>
 
 namespace epccl::topology {
@@ -102,6 +103,17 @@ PathClass nic_path(const Machine& machine, int nic_a, int nic_b) {
   return pci_path(machine, a.pci, a.numa, b.pci, b.numa);
 }
 
+std::vector<int> pci_links(const Machine& machine, int pci_a, int pci_b) {
+  if (pci_a < 0 || pci_b < 0 || pci_a == pci_b) return {};
+  auto a = ancestry(machine, pci_a), b = ancestry(machine, pci_b);
+  while (!a.empty() && !b.empty() && a.back() == b.back()) {
+    a.pop_back();
+    b.pop_back();
+  }
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
 double nic_gb_per_s(const Machine& machine, int nic) {
   const Nic& device = machine.nics[static_cast<size_t>(nic)];
   const double own = static_cast<double>(device.speed_mbit) / mbit_per_gbyte;
@@ -150,33 +162,63 @@ std::vector<int> nearest_nics(const Machine& machine, int gpu) {
   return best;
 }
 
-std::vector<int> assign_nics(const Machine& machine) {
-  std::map<std::vector<int>, size_t> users;
-  std::vector<int> assigned;
-  for (size_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
-    const auto nearest = nearest_nics(machine, static_cast<int>(gpu));
-    const size_t turn = users[nearest]++;
-    assigned.push_back(nearest.empty() ? -1 : nearest[turn % nearest.size()]);
+std::vector<int> fastest_nics(const Machine& machine) {
+  const std::vector<int> usable = candidates(machine);
+  double fastest = 0;
+  for (const int nic : usable) fastest = std::max(fastest, nic_gb_per_s(machine, nic));
+  std::vector<int> best;
+  for (const int nic : usable)
+    if (nic_gb_per_s(machine, nic) == fastest) best.push_back(nic);
+  return best;
+}
+
+std::vector<std::vector<int>> deal_nics(const std::vector<int>& nics, size_t users) {
+  std::vector<std::vector<int>> dealt(users);
+  if (nics.empty() || users == 0) return dealt;
+  const size_t each = nics.size() / users;
+  for (size_t user = 0; user < users; ++user) {
+    if (nics.size() <= users) {
+      dealt[user] = {nics[user % nics.size()]};
+      continue;
+    }
+    const auto own = nics.begin() + static_cast<std::ptrdiff_t>(user * each);
+    dealt[user].assign(own, own + static_cast<std::ptrdiff_t>(each));
+    dealt[user].insert(dealt[user].end(), nics.begin() + static_cast<std::ptrdiff_t>(users * each),
+                       nics.end());
   }
-  return assigned;
+  return dealt;
+}
+
+std::vector<std::vector<int>> share_nics(const Machine& machine, const std::vector<int>& gpus) {
+  std::map<std::vector<int>, std::vector<size_t>> users;
+  for (size_t i = 0; i < gpus.size(); ++i) users[nearest_nics(machine, gpus[i])].push_back(i);
+  std::vector<std::vector<int>> result(gpus.size());
+  for (const auto& [nics, positions] : users) {
+    auto dealt = deal_nics(nics, positions.size());
+    for (size_t turn = 0; turn < positions.size(); ++turn) result[positions[turn]] = std::move(dealt[turn]);
+  }
+  return result;
+}
+
+std::vector<int> assign_nics(const Machine& machine) {
+  std::vector<int> gpus(machine.gpus.size()), first;
+  std::iota(gpus.begin(), gpus.end(), 0);
+  for (const auto& nics : share_nics(machine, gpus)) first.push_back(nics.empty() ? -1 : nics.front());
+  return first;
 }
 
 std::vector<LocalPlace> place_ranks(const Machine& machine, int ranks) {
-  std::vector<LocalPlace> gpus;
-  const auto assigned = assign_nics(machine);
-  for (size_t gpu = 0; gpu < assigned.size(); ++gpu) gpus.push_back({static_cast<int>(gpu), assigned[gpu]});
-
-  std::vector<LocalPlace> by_nic;
-  double fastest = 0;
-  for (const int nic : candidates(machine)) fastest = std::max(fastest, nic_gb_per_s(machine, nic));
-  for (const int nic : candidates(machine))
-    if (nic_gb_per_s(machine, nic) == fastest) by_nic.push_back({-1, nic});
-
-  const auto& places = gpus.empty() ? by_nic : gpus;
-  std::vector<LocalPlace> result(static_cast<size_t>(ranks));
-  if (places.empty()) return result;
-  for (size_t local = 0; local < result.size(); ++local) result[local] = places[local % places.size()];
-  return result;
+  const auto count = static_cast<size_t>(std::max(ranks, 0));
+  std::vector<int> gpus(std::min(count, machine.gpus.size()));
+  std::iota(gpus.begin(), gpus.end(), 0);
+  const auto nics = gpus.empty() ? deal_nics(fastest_nics(machine), count) : share_nics(machine, gpus);
+  std::vector<LocalPlace> places(count);
+  for (size_t local = 0; local < count; ++local) {
+    const auto& own = nics[local % nics.size()];
+    if (!gpus.empty()) places[local].gpu = gpus[local % gpus.size()];
+    if (!own.empty()) places[local].nic = own.front();
+  }
+  return places;
 }
 
 }  // namespace epccl::topology

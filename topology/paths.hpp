@@ -35,6 +35,9 @@ PathClass gpu_path(const Machine& machine, int gpu_a, int gpu_b);
 PathClass gpu_nic_path(const Machine& machine, int gpu, int nic);
 PathClass nic_path(const Machine& machine, int nic_a, int nic_b);
 
+/// PCI devices whose links upwards are crossed between two devices; all up to the roots where these differ, none for -1.
+std::vector<int> pci_links(const Machine& machine, int pci_a, int pci_b);
+
 /// GB/s a NIC can carry, as far as known: its own rate or its PCIe link's, whichever is less. 0 = unknown.
 double nic_gb_per_s(const Machine& machine, int nic);
 
@@ -44,8 +47,20 @@ double nic_gb_per_s(const Machine& machine, int nic);
 /// when the machine has no NIC.
 std::vector<int> nearest_nics(const Machine& machine, int gpu);
 
-/// One NIC per GPU, -1 without NICs. GPUs with the same nearest NICs take turns, so that two GPUs on a switch
-/// with two NICs use both. The same on every rank.
+/// NICs with which a rank without a GPU could start: of those worth considering, see nearest_nics(), the fastest.
+std::vector<int> fastest_nics(const Machine& machine);
+
+/// Deals `nics` out to `users`, each user's in the order of its stripes. As many as users, or fewer: they take turns at
+/// one each. More: as many each as go round, neighbours together, and what is left over is everybody's, so that no
+/// user has less than another. Empty lists where there are no NICs.
+std::vector<std::vector<int>> deal_nics(const std::vector<int>& nics, size_t users);
+
+/// The NICs of each of these GPUs (positions, no GPU twice): GPUs with the same nearest NICs have them dealt out. The same
+/// on every rank.
+std::vector<std::vector<int>> share_nics(const Machine& machine, const std::vector<int>& gpus);
+
+/// One NIC per GPU, -1 without NICs: the first that share_nics() gives it when all GPUs are used, so that two GPUs on a
+/// switch with two NICs use both.
 std::vector<int> assign_nics(const Machine& machine);
 
 /// What a rank at a local position uses; -1 = none.
@@ -55,7 +70,7 @@ struct LocalPlace {
 };
 
 /// Local position l takes GPU l; more ranks than GPUs share them in turn. On a machine without GPUs ranks
-/// take turns at the fastest NICs.
+/// have the fastest NICs dealt out. Of several NICs of a rank the first; rail_plan.hpp has all.
 std::vector<LocalPlace> place_ranks(const Machine& machine, int ranks);
 
 }  // namespace epccl::topology

@@ -11,6 +11,11 @@ void expect_contains(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in\n" << text;
 }
 
+std::string cluster_table(const Cluster& cluster, const Machine& machine) {
+  const auto plan = plan_rails(machine, cluster.nodes(), cluster.max_local_size());
+  return plan.ok() ? format_cluster(cluster, machine, *plan) : plan.status().message();
+}
+
 TEST(Matrix, HasLinksPathsAndAffinity) {
   const std::string text = format_matrix(load("rccl-8x-mi250x.xml"));
   expect_contains(text,
@@ -41,20 +46,20 @@ TEST(Tree, ListsGpuLinks) {
 }
 
 TEST(ClusterTable, HasARowPerRankAndALinePerRail) {
-  const std::string text = format_cluster(Cluster::uniform(2, 8), load("nccl-aws-p4d.xml"));
+  const std::string text = cluster_table(Cluster::uniform(2, 8), load("nccl-aws-p4d.xml"));
   expect_contains(text, "2 nodes, 16 ranks (2 x 8)\n");
   expect_contains(text, "   1      3      11  GPU3 0000:20:1d.0   0000:20:1b.0 (PIX)\n");
   expect_contains(text, "  rail 3: ranks 3 11  on 0000:20:1b.0 (shared by 2 rails)\n");
 }
 
 TEST(ClusterTable, ShowsUnequalNodes) {
-  const std::string text = format_cluster(Cluster::from_sizes({3, 5}), load("rccl-8x-mi250x.xml"));
+  const std::string text = cluster_table(Cluster::from_sizes({3, 5}), load("rccl-8x-mi250x.xml"));
   expect_contains(text, "2 nodes, 8 ranks (3 + 5)\n");
   expect_contains(text, "  rail 4: ranks 7  on eth0 (shared by 5 rails)\n");
 }
 
 TEST(ClusterTable, ManagesWithoutGpusAndNics) {
-  const std::string text = format_cluster(Cluster::uniform(2, 2), Machine{});
+  const std::string text = cluster_table(Cluster::uniform(2, 2), Machine{});
   expect_contains(text, "   1      1       3  -                   -\n");
   expect_contains(text, "  rail 1: ranks 1 3\n");
 }

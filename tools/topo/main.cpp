@@ -12,6 +12,7 @@
 #include "topology/discover_machine.hpp"
 #include "topology/host_id.hpp"
 #include "topology/machine_printer.hpp"
+#include "topology/rail_printer.hpp"
 #include "topology/read_machine.hpp"
 #include "topology/topology_json.hpp"
 
@@ -79,18 +80,19 @@ Result<topology::Cluster> make_cluster(const Options& options, const topology::M
 }
 
 std::string as_json(const Options& options, const topology::Machine& machine,
-                    const topology::Cluster* cluster) {
+                    const topology::Cluster* cluster, const topology::RailPlan* rails) {
   nlohmann::ordered_json json{{"machine", topology::machine_json(machine)}};
   if (options.xml.empty())
     if (const auto id = topology::this_host_id(); id.ok())
       json["host_id"] = {{"host", id->host}, {"hash", fmt::format("{:016x}", id->hash)}};
   if (cluster != nullptr) json["cluster"] = topology::cluster_json(*cluster, machine);
+  if (rails != nullptr) json["rail_plan"] = topology::rail_plan_json(*rails);
   // Names come from files and drivers: what is not UTF-8 in them is replaced rather than refused.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 std::string as_text(const Options& options, const topology::Machine& machine,
-                    const topology::Cluster* cluster) {
+                    const topology::Cluster* cluster, const topology::RailPlan* rails) {
   const bool all = !options.tree_only && !options.matrix_only && cluster == nullptr;
   std::string text;
   if (all || options.tree_only) text += topology::format_tree(machine);
@@ -98,7 +100,9 @@ std::string as_text(const Options& options, const topology::Machine& machine,
     if (const auto id = topology::this_host_id(); id.ok())
       text += fmt::format("\nHost id {:016x}, {}\n", id->hash, id->label());
   if (all || options.matrix_only) text += (text.empty() ? "" : "\n") + topology::format_matrix(machine);
-  if (cluster != nullptr) text += (text.empty() ? "" : "\n") + topology::format_cluster(*cluster, machine);
+  if (cluster != nullptr)
+    text += (text.empty() ? "" : "\n") + topology::format_cluster(*cluster, machine, *rails);
+  if (rails != nullptr) text += "\n" + topology::format_rail_plan(machine, *rails);
   return text;
 }
 
@@ -111,8 +115,13 @@ Status run(const Options& options) {
     EPCCL_ASSIGN(cluster, make_cluster(options, *machine));
   }
   const auto* shown = cluster ? &*cluster : nullptr;
+  std::optional<topology::RailPlan> rails;
+  if (shown != nullptr) {
+    EPCCL_ASSIGN(rails, topology::plan_rails(*machine, shown->nodes(), shown->max_local_size()));
+  }
+  const auto* planned = rails ? &*rails : nullptr;
   const std::string text =
-      options.json ? as_json(options, *machine, shown) : as_text(options, *machine, shown);
+      options.json ? as_json(options, *machine, shown, planned) : as_text(options, *machine, shown, planned);
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
     return system_error(errno, "cannot write");
   return {};
