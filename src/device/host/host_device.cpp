@@ -3,7 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdlib>
+#include <cerrno>
 #include <cstring>
 
 #include "base/never_destroyed.hpp"
@@ -41,8 +41,6 @@ class OwnMemory : public MappedMemory {
   const uint64_t bytes_;
 };
 
-constexpr uint64_t page = 4096;
-
 }  // namespace
 
 std::string HostDevice::description() const {
@@ -62,19 +60,19 @@ int HostDevice::copy_engines() const {
 Result<void*> HostDevice::allocate(MemoryKind kind, uint64_t bytes) {
   if (bytes == 0) return error(Code::invalid_argument, "an allocation of 0 bytes");
   if (kind == MemoryKind::shareable) return allocate_window(bytes);
-  void* address =
-      bytes > SIZE_MAX - page ? nullptr : std::aligned_alloc(page, (bytes + page - 1) / page * page);
-  if (address == nullptr) return error(Code::system_error, "out of host memory: {} bytes", bytes);
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) return system_error(errno, fmt::format("out of host memory: {} bytes", bytes));
   const std::lock_guard lock(plain_mutex_);
-  plain_.insert(address);
+  plain_[address] = bytes;
   return address;
 }
 
 Status HostDevice::free(void* address) {
   {
     const std::lock_guard lock(plain_mutex_);
-    if (plain_.erase(address) > 0) {
-      std::free(address);  // NOLINT(cppcoreguidelines-no-malloc): of aligned_alloc
+    if (const auto found = plain_.find(address); found != plain_.end()) {
+      munmap(address, found->second);
+      plain_.erase(found);
       return {};
     }
   }

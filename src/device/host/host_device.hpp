@@ -6,7 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "device/device.hpp"
 
@@ -49,7 +49,7 @@ class HostDevice : public Device {
   mutable std::shared_mutex listeners_mutex_;
   std::map<uintptr_t, Listener> listeners_;
   mutable std::mutex plain_mutex_;
-  std::unordered_set<void*> plain_;  // allocations that peers cannot map
+  std::unordered_map<void*, uint64_t> plain_;  // allocations that peers cannot map
 };
 
 /// The process's.
