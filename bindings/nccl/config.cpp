@@ -101,6 +101,8 @@ std::optional<epcclConfig_t> KeptConfig::native() const {
   native.blocking = given_->blocking;
   native.splitShare = given_->splitShare;
   native.shrinkShare = given_->shrinkShare;
+  native.maxCTAs = given_->maxCTAs;
+  if (given_->CTAPolicy == EPCCL_CTA_POLICY_ZERO) native.CTAPolicy = EPCCL_CTA_POLICY_ZERO;
   return native;
 }
 

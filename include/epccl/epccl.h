@@ -119,12 +119,22 @@ typedef struct {
                                 shared in either case, each communicator has a segment and connections of its own. */
   int shrinkShare;         /**< 0 or 1. As splitShare, for epcclCommShrink. */
   const char* netName;     /**< "tcp", "ucx", "none" or "auto"; NULL: EPCCL_NET. Must be the same on every rank. */
+  int maxCTAs;             /**< blocks that reductions beside copy engines use at most, > 0; undefined: EPCCL_MAX_CTAS */
+  int CTAPolicy;           /**< EPCCL_CTA_POLICY_DEFAULT, _EFFICIENCY (as the default) or _ZERO: copies cost no compute core, they
+                                are left to copy engines ("always"). Must be the same on every rank. */
+  const char* copyEngine;  /**< "auto", "always" or "never"; NULL: CTAPolicy where that is _ZERO, else EPCCL_COPY_ENGINE. Must be
+                                the same on every rank. */
 } epcclConfig_t;
+
+#define EPCCL_CTA_POLICY_DEFAULT 0x00
+#define EPCCL_CTA_POLICY_EFFICIENCY 0x01
+#define EPCCL_CTA_POLICY_ZERO 0x02
 
 #define EPCCL_CONFIG_MAGIC 0xec1cafeu
 #define EPCCL_CONFIG_INITIALIZER                                                                     \
   { sizeof(epcclConfig_t), EPCCL_CONFIG_MAGIC, EPCCL_VERSION_CODE, NULL, 0.0, NULL,                  \
-    EPCCL_CONFIG_UNDEF_INT, EPCCL_CONFIG_UNDEF_INT, EPCCL_CONFIG_UNDEF_INT, NULL }
+    EPCCL_CONFIG_UNDEF_INT, EPCCL_CONFIG_UNDEF_INT, EPCCL_CONFIG_UNDEF_INT, NULL,                     \
+    EPCCL_CONFIG_UNDEF_INT, EPCCL_CONFIG_UNDEF_INT, NULL }
 
 /** Version of the library as EPCCL_VERSION_CODE. */
 EPCCL_API epcclResult_t epcclGetVersion(int* version);
@@ -245,6 +255,12 @@ typedef struct epcclWindow* epcclWindow_t;
  *  all ranks and changes nothing here. */
 EPCCL_API epcclResult_t epcclCommWindowRegister(epcclComm_t comm, void* buff, size_t size, epcclWindow_t* win, int winFlags);
 EPCCL_API epcclResult_t epcclCommWindowDeregister(epcclComm_t comm, epcclWindow_t win);
+
+/** Who moves the data of the collectives that are issued on `comm` from now on: copy engines ("always"), compute cores ("never"),
+ *  or as the library sees fit ("auto"); NULL: as the communicator was made. Every rank says the same before the same call. An
+ *  engine needs memory that peers can map (epcclMemAlloc); other memory goes through the library's own, which an INFO line says.
+ *  docs/copy-engines.md tells which calls can. */
+EPCCL_API epcclResult_t epcclCommSetCopyEngine(epcclComm_t comm, const char* copyEngine);
 
 /** Opens a group: sends and receives up to the matching epcclGroupEnd() are started together, and cannot deadlock
  *  whatever their order. So are calls of several communicators: one thread may drive many ranks. Groups nest. Per thread. */

@@ -20,7 +20,12 @@ Status alltoall(const void* sendbuff, void* recvbuff, size_t count, epcclDataTyp
   EPCCL_TRY(check_buffer("sendbuff", sendbuff, bytes));
   EPCCL_TRY(check_buffer("recvbuff", recvbuff, bytes));
   EPCCL_TRY(check_disjoint(sendbuff, bytes, recvbuff, bytes));
-  const runtime::AlltoallCall call{sendbuff, recvbuff, count * element, count, datatype_name(datatype)};
+  const runtime::AlltoallCall call{sendbuff,
+                                   recvbuff,
+                                   count * element,
+                                   count,
+                                   datatype_name(datatype),
+                                   communicator->engine_use()};
   runtime::Communicator* target = communicator.get();
   Item item{std::move(communicator), queue, [target, call] { return target->alltoall(call); }};
   item.predict = [target, block = call.block_bytes] { return target->predict_alltoall(block); };
@@ -79,7 +84,8 @@ Status alltoallv(const void* sendbuff, const size_t* sendcounts, const size_t* s
                               std::move(send.offsets),
                               std::move(recv.bytes),
                               std::move(recv.offsets),
-                              datatype_name(datatype)};
+                              datatype_name(datatype),
+                              communicator->engine_use()};
   runtime::Communicator* target = communicator.get();
   // The cost model wants the mean over all pairs; this rank knows its own.
   const uint64_t sent = std::accumulate(call.send_bytes.begin(), call.send_bytes.end(), uint64_t{0});

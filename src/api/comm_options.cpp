@@ -13,6 +13,22 @@ Result<bool> read_flag(const char* name, int value, bool otherwise) {
   return error(Code::invalid_argument, "config.{} is {}: 0, 1 or EPCCL_CONFIG_UNDEF_INT", name, value);
 }
 
+Status read_engines(const epcclConfig_t& config, runtime::CommOptions& options) {
+  constexpr int undefined = EPCCL_CONFIG_UNDEF_INT;
+  if (config.maxCTAs != undefined && config.maxCTAs < 1)
+    return error(Code::invalid_argument, "config.maxCTAs is {}: at least 1, or EPCCL_CONFIG_UNDEF_INT",
+                 config.maxCTAs);
+  if (config.maxCTAs != undefined) options.max_blocks = config.maxCTAs;
+  if (config.CTAPolicy != undefined &&
+      (config.CTAPolicy < EPCCL_CTA_POLICY_DEFAULT || config.CTAPolicy > EPCCL_CTA_POLICY_ZERO))
+    return error(Code::invalid_argument, "config.CTAPolicy is {}: see EPCCL_CTA_POLICY_DEFAULT",
+                 config.CTAPolicy);
+  if (config.CTAPolicy == EPCCL_CTA_POLICY_ZERO) options.engines = runtime::EngineUse::always;
+  if (config.copyEngine == nullptr) return {};
+  EPCCL_ASSIGN(options.engines, runtime::parse_engine_use(config.copyEngine));
+  return {};
+}
+
 }  // namespace
 
 Result<runtime::CommOptions> read_config(const epcclConfig_t* given) {
@@ -31,6 +47,7 @@ Result<runtime::CommOptions> read_config(const epcclConfig_t* given) {
   if (config.netName != nullptr) options.network = config.netName;
   options.timeout_seconds = config.timeout;
   EPCCL_ASSIGN(options.blocking, read_flag("blocking", config.blocking, true));
+  EPCCL_TRY(read_engines(config, options));
   // Hints that host memory makes nothing of.
   EPCCL_TRY(read_flag("splitShare", config.splitShare, false).status());
   EPCCL_TRY(read_flag("shrinkShare", config.shrinkShare, false).status());

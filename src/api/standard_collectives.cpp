@@ -74,6 +74,7 @@ Status run(const Arguments& args) {
   EPCCL_TRY(check_buffers(args, communicator->cluster(), call.what, communicator->rank()));
   call.input = args.sendbuff;
   call.output = args.recvbuff;
+  call.engines = communicator->engine_use();
   call.text = text_of(args, operation.name);
   runtime::Communicator* target = communicator.get();
   Item item{std::move(communicator), queue, std::function<Status()>()};

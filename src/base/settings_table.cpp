@@ -103,6 +103,14 @@ const std::vector<Entry>& table() {
        "a token for "
        "each rank, every token to every node, or one copy for each node. `auto`: by the cost model, for each "
        "routing."},
+      {"EPCCL_COPY_ENGINE", "auto", "auto|always|never",
+       "Whether copy engines move the data of collectives, and compute cores only add up. `auto`: where the "
+       "device has such "
+       "engines; the host's are threads, for tests and studies. Must be equal on all ranks. See "
+       "docs/copy-engines.md."},
+      {"EPCCL_MAX_CTAS", "0", "integer",
+       "Blocks that a reduction beside copy engines uses at most. 0: the fewest that keep up with the "
+       "copies. The host has one."},
       {"EPCCL_HOST_ENGINES", "2", "integer",
        "Copy engines that the host device emulates in a process, each by a thread, where collectives use "
        "them."},

@@ -48,6 +48,16 @@ TEST(Alltoall, StagesLargeBlocksInRoundsWherePeersCannotBeRead) {
     prove(algorithm, Cluster::from_sizes({3, 2}), Exchange::uniform(5, 300'000), parameters);
 }
 
+// A rank that sends much to one peer stages in many rounds, and waits for a peer that it sends little to.
+TEST(Alltoallv, StagesMuchAndLittleInOneNode) {
+  Parameters parameters;
+  parameters.direct = false;
+  auto random = tests::seeded_generator("staged alltoallv");
+  for (const int ranks : {3, 4, 7})
+    prove(Algorithm::flat, Cluster::uniform(1, ranks),
+          Exchange::packed(ranks, tests::random_counts(ranks, 400'000, random)), parameters);
+}
+
 TEST(Alltoallv, IsRightForRandomCountsWithZeros) {
   auto random = tests::seeded_generator("alltoallv");
   for (int repeat = 0; repeat < 4; ++repeat)

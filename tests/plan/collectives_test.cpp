@@ -23,6 +23,7 @@ std::string text_of(const topology::Cluster& cluster, const CollectiveCall& call
       call.root, parameters.carriers, parameters.alone ? ", alone" : "", parameters.relay ? ", relay" : "",
       parameters.split    ? ", split"
       : parameters.scaled ? ", scaled"
+      : parameters.fetch  ? ", fetch"
                           : "",
       parameters.chunk_bytes, parameters.stage_bytes, parameters.scratch_bytes,
       parameters.direct ? "" : ", not direct");
@@ -73,7 +74,8 @@ std::vector<CollectiveParameters> parameter_choices(const topology::Cluster& clu
 }
 
 // The constants that only some collectives look at.
-std::vector<CollectiveParameters> variants(const CollectiveCall& call, const CollectiveParameters& base) {
+std::vector<CollectiveParameters> variants(const CollectiveCall& call, const CollectiveParameters& base,
+                                           int ranks) {
   std::vector<CollectiveParameters> all{base};
   const auto add = [&](auto change) {
     const size_t count = all.size();
@@ -90,7 +92,14 @@ std::vector<CollectiveParameters> variants(const CollectiveCall& call, const Col
     add([](auto& it) { it.split = true; });
     if (base.form == Form::two_level) add([](auto& it) { it.alone = true; });
   }
-  if (reduces(call.kind) && base.form == Form::two_level) add([](auto& it) { it.scaled = true; });
+  if (reduces(call.kind)) {
+    if (base.form == Form::two_level) add([](auto& it) { it.scaled = true; });
+    add([&](auto& it) {
+      it.fetch = true;
+      it.alone = false;
+      it.scratch_bytes += 2 * call.unit * static_cast<uint64_t>(ranks);
+    });
+  }
   if (call.kind == Collective::broadcast || call.kind == Collective::reduce)
     add([](auto& it) { it.relay = true; });
   return all;
@@ -108,7 +117,7 @@ TEST_P(EveryCollective, IsRightOnEveryShapeInPlaceAndOutOfPlace) {
         for (const int root : roots) {
           call.root = root;
           for (const CollectiveParameters& base : parameter_choices(cluster, call))
-            for (const CollectiveParameters& parameters : variants(call, base)) {
+            for (const CollectiveParameters& parameters : variants(call, base, cluster.ranks())) {
               const Status status = prove(cluster, call, parameters);
               ASSERT_TRUE(status.ok()) << text_of(cluster, call, parameters) << "\n" << status.message();
             }
@@ -126,7 +135,7 @@ TEST_P(EveryCollective, IsRightOnManyNodes) {
         base.form = form;
         if (form == Form::flat && bytes > 4096)
           continue;  // as many messages as pairs of ranks, in many chunks
-        for (const CollectiveParameters& parameters : variants(call, base)) {
+        for (const CollectiveParameters& parameters : variants(call, base, cluster.ranks())) {
           const Status status = prove(cluster, call, parameters);
           ASSERT_TRUE(status.ok()) << text_of(cluster, call, parameters) << "\n" << status.message();
         }

@@ -66,6 +66,8 @@ class NodeMemory {
 
   // Counters: they only grow.
   void post(int slot, uint64_t value);
+  /// A counter was raised by other means: wakes who sleeps for it. Any thread.
+  void posted(int slot);
   uint64_t counter(int local, int slot) const {
     return segment_.counter(local, slot).load(std::memory_order_acquire);
   }

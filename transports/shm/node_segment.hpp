@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <tuple>
 
 #include "base/status.hpp"
@@ -19,8 +20,10 @@
 
 namespace epccl::transports {
 
-inline constexpr int node_counters = 256;  // a rank; the last one counts completed calls
+inline constexpr int node_counters = 256;  // a rank; the last two count calls
 inline constexpr int done_counter = node_counters - 1;
+inline constexpr int meeting_counter =
+    node_counters - 2;                      // calls that a rank has begun, where all tell each other
 inline constexpr int node_max_ranks = 126;  // limited by the counters the two-stage plans use
 inline constexpr size_t call_parts = 3;     // arrays that the token rows of a call may be spread over
 inline constexpr int call_halves = 2;       // consecutive calls use alternate scratch
@@ -104,6 +107,13 @@ class NodeSegment {
   }
   std::atomic<uint64_t>& counter(int local, int slot) const {
     return reinterpret_cast<std::atomic<uint64_t>*>(base_ + counters_offset_)[slot * counter_stride_ + local];
+  }
+  /// All of them, as memory; and which one a word of them is.
+  std::span<std::atomic<uint64_t>> counters() const {
+    return {&counter(0, 0), static_cast<size_t>(node_counters * counter_stride_)};
+  }
+  int slot_of(const std::atomic<uint64_t>& word) const {
+    return static_cast<int>(&word - &counter(0, 0)) / counter_stride_;
   }
   std::byte* rings() const { return base_ + rings_offset_; }
   std::byte* parcels() const { return base_ + parcels_offset_; }

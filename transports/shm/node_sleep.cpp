@@ -55,6 +55,10 @@ Status NodeMemory::open_doorbell() {
 
 void NodeMemory::post(int slot, uint64_t value) {
   segment_.counter(local_, slot).store(value, std::memory_order_release);
+  posted(slot);
+}
+
+void NodeMemory::posted(int slot) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (segment_.header().sleepers.load(std::memory_order_relaxed) != 0) wake_waiting_for(slot);
 }

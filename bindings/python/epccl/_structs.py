@@ -30,11 +30,15 @@ class Config(ctypes.Structure):
         ("splitShare", ctypes.c_int),
         ("shrinkShare", ctypes.c_int),
         ("netName", ctypes.c_char_p),
+        ("maxCTAs", ctypes.c_int),
+        ("CTAPolicy", ctypes.c_int),
+        ("copyEngine", ctypes.c_char_p),
     ]
 
     def __init__(self):
         super().__init__(ctypes.sizeof(Config), _CONFIG_MAGIC, _VERSION_CODE)
         self.blocking = self.splitShare = self.shrinkShare = _CONFIG_UNDEF_INT
+        self.maxCTAs = self.CTAPolicy = _CONFIG_UNDEF_INT
 
 
 class SimInfo(ctypes.Structure):

@@ -46,7 +46,8 @@ class LocalExchange {
     const uint64_t recv_rounds = rounds([&](int peer) { return exchange_.bytes(peer, rank_); });
     // Without staged blocks `ready` still says "my input may be read": value 1.
     for (uint64_t round = 0; round < std::max<uint64_t>(send_rounds, 1); ++round) stage(round);
-    for (uint64_t round = 0; round < recv_rounds; ++round) pull_staged(round, recv_rounds);
+    const bool asked = somebody_reuses_halves();
+    for (uint64_t round = 0; round < recv_rounds; ++round) pull_staged(round, asked);
     pull_direct();
   }
 
@@ -61,6 +62,16 @@ class LocalExchange {
       if (const uint64_t bytes = bytes_of(peer(distance)); !is_direct(bytes))
         count = std::max(count, (bytes + slot_ - 1) / slot_);
     return count;
+  }
+
+  /// Whether a rank has more rounds than halves, and so waits for those who read the earlier ones.
+  bool somebody_reuses_halves() const {
+    for (const int source : members_)
+      for (const int destination : members_)
+        if (const uint64_t bytes = exchange_.bytes(source, destination);
+            source != destination && !is_direct(bytes) && bytes > halves * slot_)
+          return true;
+    return false;
   }
 
   // Where `source` stages what round `round` brings to the rank at local position `destination`.
@@ -95,7 +106,7 @@ class LocalExchange {
     steps.erase(std::ranges::unique(steps).begin(), steps.end());
   }
 
-  void pull_staged(uint64_t round, uint64_t recv_rounds) {
+  void pull_staged(uint64_t round, bool asked) {
     std::vector<uint32_t> copies{last_consumed_};
     for (int distance = 1; distance < size_; ++distance) {
       const int source = peer(size_ - distance);
@@ -106,9 +117,7 @@ class LocalExchange {
                                      builder_.output(exchange_.output_offset(rank_, source) + round * slot_),
                                      bytes, ready));
     }
-    // Only senders that reuse the half wait for this.
-    if (recv_rounds > halves)
-      last_consumed_ = builder_.post(2, local_done_slot, static_cast<uint32_t>(round + 1), copies);
+    if (asked) last_consumed_ = builder_.post(2, local_done_slot, static_cast<uint32_t>(round + 1), copies);
   }
 
   void pull_direct() {

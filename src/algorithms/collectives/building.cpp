@@ -27,9 +27,10 @@ Carriers::Carriers(const RoundBuilder& b, int first)
 }
 
 PartCounts part_counts(const topology::Cluster& cluster, const CollectiveParameters& parameters) {
-  if (cluster.nodes() == 1) return {1, 1};
-  if (parameters.form == Form::flat) return {1, static_cast<size_t>(cluster.ranks() - 1)};
-  return {1, static_cast<size_t>(cluster.nodes() - 1)};
+  const size_t fetched = parameters.fetch ? static_cast<size_t>(cluster.max_local_size() - 1) : 0;
+  if (cluster.nodes() == 1) return {1, 1, fetched};
+  if (parameters.form == Form::flat) return {1, static_cast<size_t>(cluster.ranks() - 1), fetched};
+  return {1, static_cast<size_t>(cluster.nodes() - 1), fetched};
 }
 
 }  // namespace epccl::algorithms

@@ -106,9 +106,10 @@ class Carriers {
   int count_ = 1, distance_ = 1;
 };
 
-/// Parts of one chunk of a result that a rank has to keep in scratch, to send and as received.
+/// Parts of one chunk of a result that a rank has to keep in scratch: to send, as received, and as copied from its node.
 struct PartCounts {
-  size_t sent = 0, received = 0;
+  size_t sent = 0, received = 0, fetched = 0;
+  size_t all() const { return sent + received + fetched; }
 };
 PartCounts part_counts(const topology::Cluster& cluster, const CollectiveParameters& parameters);
 

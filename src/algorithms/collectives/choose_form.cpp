@@ -172,7 +172,8 @@ std::vector<CollectiveParameters> candidates(const topology::Cluster& cluster, c
     if (cluster.nodes() > 2 && call.kind == Collective::allreduce) other.split = true;
     if (other.relay || other.split) all.push_back(other);
   }
-  if (!several && call.kind == Collective::allreduce && (call.bytes <= base.stage_bytes || !base.direct)) {
+  if (!several && !base.fetch && call.kind == Collective::allreduce &&
+      (call.bytes <= base.stage_bytes || !base.direct)) {
     base.alone = true;
     all.push_back(base);
     base.alone = false;

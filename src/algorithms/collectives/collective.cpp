@@ -17,8 +17,7 @@ StagedBlocks staged_blocks(const topology::Cluster& cluster, const CollectiveCal
                            const CollectiveParameters& parameters) {
   const auto ranks = static_cast<uint64_t>(cluster.ranks());
   const auto local = static_cast<uint64_t>(cluster.max_local_size());
-  const PartCounts counts = part_counts(cluster, parameters);
-  const uint64_t parts = counts.sent + counts.received;
+  const uint64_t parts = part_counts(cluster, parameters).all();
   switch (call.kind) {
     case Collective::allgather:
       return {1, ranks, local};
@@ -41,8 +40,7 @@ uint64_t least_scratch(const topology::Cluster& cluster, const CollectiveCall& c
                        const CollectiveParameters& parameters) {
   const uint64_t blocks = staged_blocks(cluster, call, parameters).all();
   if (!parameters.direct || parameters.scaled) return 2 * blocks * call.unit;
-  const PartCounts counts = part_counts(cluster, parameters);
-  return reduces(call.kind) ? (counts.sent + counts.received) * call.unit : 0;
+  return reduces(call.kind) ? part_counts(cluster, parameters).all() * call.unit : 0;
 }
 
 RoundEnd append_round(RoundBuilder& b) {

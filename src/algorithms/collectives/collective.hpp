@@ -48,7 +48,10 @@ struct CollectiveParameters {
   bool split = false;  // allreduce: each node finishes a part of each piece, and sends that to the others
   bool scaled =
       false;  // each rank's input has to be scaled by that rank, before others see it; two_level only, always staged
-  uint64_t chunk_bytes = 128 << 10;  // a network message, at most
+  bool fetch =
+      false;  // what others of the node put in is copied into the own scratch before it is added up: then
+              // copies are all that crosses between ranks, and copy engines can make them; not `alone`
+  uint64_t chunk_bytes = 128 << 10;  // a network message, at most; with `fetch` also a piece that is copied
   uint64_t stage_bytes = 8 << 10;    // blocks up to this size are staged
   // And those of collectives with a root, where all of them take no more scratch than this: some ranks wait for nobody there,
   // and run ahead of the others by as many calls as there is scratch for.

@@ -10,19 +10,20 @@ using plan::Location;
 /// How the network's part of scratch is divided.
 struct Reducer::Places {
   uint64_t chunk = 0;
-  size_t sending = 1, receiving = 1;  // chunks
+  size_t sending = 1, receiving = 1, fetching = 1;  // chunks
 
   explicit Places(const RoundBuilder& b) {
     // So many chunks are under way at once where there is room: one is added up while others travel.
     constexpr uint64_t most = 4;
     const PartCounts counts = part_counts(b.cluster, b.parameters);
-    const uint64_t slots = counts.sent + counts.received, unit = b.call.unit;
+    const uint64_t slots = counts.all(), unit = b.call.unit;
     const uint64_t room = b.round.network_bytes / slots;
     const uint64_t wanted = std::min(room / 2 < unit ? room : room / 2, b.parameters.chunk_bytes);
     chunk = std::max(wanted / unit, uint64_t{1}) * unit;
     const size_t under_way = std::clamp(room / chunk, uint64_t{1}, most);
     sending = counts.sent * under_way;
     receiving = counts.received * under_way;
+    fetching = std::max(counts.fetched * under_way, size_t{1});  // none is no ring; nobody takes it
   }
 };
 
@@ -33,15 +34,30 @@ Reducer::Reducer(RoundBuilder& round, const Places& places)
       chunk_(places.chunk),
       sending_(round.builder.scratch(round.round.network), places.chunk, places.sending),
       receiving_(round.builder.scratch(round.round.network + places.sending * places.chunk), places.chunk,
-                 places.receiving) {}
+                 places.receiving),
+      fetching_(
+          round.builder.scratch(round.round.network + (places.sending + places.receiving) * places.chunk),
+          places.chunk, places.fetching) {}
 
 std::vector<Part> Reducer::inputs(int block, const Range& range) {
-  std::vector<Part> parts;
-  for (size_t local = 0; local < b_.exchange.size(); ++local) {
+  const size_t size = b_.exchange.size(), own = b_.exchange.local();
+  std::vector<Part> parts(size);
+  // Each rank begins with another; they are added up in the order of ranks all the same.
+  for (size_t i = 0; i < size; ++i) {
+    const size_t local = (own + i) % size;
     const NodeExchange::Readable from = b_.exchange.input(local, block, range.begin);
-    parts.push_back({from.at, from.after, from.raw});
+    parts[local] = {from.at, from.after, from.raw};
+    if (b_.parameters.fetch && local != own) parts[local] = fetched(from, range.bytes());
   }
   return parts;
+}
+
+Part Reducer::fetched(const NodeExchange::Readable& from, uint64_t bytes) {
+  SlotRing::Slot slot = fetching_.take();
+  std::vector<uint32_t> after = slot.after;
+  after.push_back(from.after);
+  const uint32_t step = b_.builder.copy(0, from.at, slot.at, bytes, b_.after_scratch(std::move(after)));
+  return {slot.at, step, from.raw, std::move(slot)};
 }
 
 Part Reducer::node_part(int block, const Range& range) {

@@ -27,7 +27,7 @@ class Reducer {
     for_each_chunk(range, chunk_, b_.call.unit, use);
   }
 
-  /// What the ranks of the node have, each for itself.
+  /// What the ranks of the node have, each for itself; with `fetch` copied into scratch, at most a piece at once.
   std::vector<Part> inputs(int block, const Range& range);
   /// The same, added up by this rank: in scratch, but where it is alone on its node.
   Part node_part(int block, const Range& range);
@@ -50,11 +50,12 @@ class Reducer {
 
  private:
   struct Places;
+  Part fetched(const NodeExchange::Readable& from, uint64_t bytes);
   Reducer(RoundBuilder& round, const Places& places);
 
   RoundBuilder& b_;
   uint64_t chunk_;
-  SlotRing sending_, receiving_;
+  SlotRing sending_, receiving_, fetching_;
 };
 
 }  // namespace epccl::algorithms

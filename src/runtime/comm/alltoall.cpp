@@ -13,8 +13,9 @@ constexpr size_t plans_kept = 128;
 }  // namespace
 
 AlltoallRunner::AlltoallRunner(const topology::Cluster& cluster, int rank, const CommConfig& config,
-                               const algorithms::CostParameters& cost, Executor& executor)
-    : cluster_(cluster), rank_(rank), config_(config), cost_(cost), executor_(executor) {}
+                               const algorithms::CostParameters& cost, Executor& executor,
+                               CopyEngines& engines)
+    : cluster_(cluster), rank_(rank), config_(config), cost_(cost), executor_(executor), engines_(engines) {}
 
 algorithms::Choice AlltoallRunner::choose(uint64_t bytes_per_pair) const {
   const algorithms::Algorithm* forced = config_.algorithm ? &*config_.algorithm : nullptr;
@@ -30,13 +31,15 @@ CompiledPlan AlltoallRunner::build(const algorithms::Choice& choice,
                  cluster_);
 }
 
-void AlltoallRunner::log_choice(const std::string& text, const algorithms::Choice& choice) const {
+void AlltoallRunner::log_choice(const std::string& text, const algorithms::Choice& choice,
+                                const EngineChoice& engines) const {
   if (!log::enabled(log::Level::info, log::coll)) return;
   log::info(log::coll, rank_,
-            "{} algo={} carriers={} transport=shm{} predicted_us={:.1f} flat_us={:.1f} two_stage_us={:.1f}{}",
+            "{} algo={} carriers={} transport=shm{} predicted_us={:.1f} flat_us={:.1f} two_stage_us={:.1f}{} "
+            "by={} ({})",
             text, to_string(choice.algorithm), choice.carriers, executor_.network_suffix(),
             choice.seconds * 1e6, choice.flat_seconds * 1e6, choice.two_stage_seconds * 1e6,
-            config_.algorithm ? " (forced)" : "");
+            config_.algorithm ? " (forced)" : "", engines.engines ? "engines" : "cores", engines.why);
 }
 
 const AlltoallRunner::Planned& AlltoallRunner::planned(const AlltoallCall& call) {
@@ -52,8 +55,33 @@ const AlltoallRunner::Planned& AlltoallRunner::planned(const AlltoallCall& call)
 
 Status AlltoallRunner::alltoall(const AlltoallCall& call) {
   const Planned& known = planned(call);
-  log_choice(known.text, known.choice);
-  return executor_.run(known.plan, {executor_.next_sequence(), call.input, call.output, known.text, nullptr});
+  const EngineChoice engines = engines_.choose(call.engines, call.block_bytes);
+  log_choice(known.text, known.choice, engines);
+  const Call run{executor_.next_sequence(), call.input, call.output, known.text, nullptr};
+  if (!engines.engines) return executor_.run(known.plan, run);
+  return run_on_engines(run, algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
+}
+
+// Blocks are read where they lie, or staged in as large pieces as scratch has room for.
+Status AlltoallRunner::run_on_engines(Call run, const algorithms::Exchange& exchange) {
+  const auto peers = static_cast<uint64_t>(cluster_.ranks());
+  for (int peer = 0; peer < cluster_.ranks(); ++peer) {
+    if (const uint64_t sent = exchange.bytes(rank_, peer); sent > 0)
+      run.input_bytes = std::max(run.input_bytes, exchange.input_offset(rank_, peer) + sent);
+    if (const uint64_t received = exchange.bytes(peer, rank_); received > 0)
+      run.output_bytes = std::max(run.output_bytes, exchange.output_offset(rank_, peer) + received);
+  }
+  return engines_.run(
+      std::move(run), {.inputs = true, .outputs = false},
+      [&](bool direct) -> Result<plan::RankPlan> {
+        algorithms::Parameters parameters = config_.parameters;
+        parameters.direct = direct;
+        parameters.eager_limit =
+            direct ? 0 : std::max(parameters.eager_limit, parameters.scratch_bytes / (4 * peers));
+        EPCCL_TRY(algorithms::check(cluster_, parameters));
+        return algorithms::build_alltoall(algorithms::Algorithm::flat, cluster_, exchange, rank_, parameters);
+      },
+      exchange.is_uniform());
 }
 
 Status AlltoallRunner::check_counts(const AlltoallvCall& call, const algorithms::Exchange& exchange) const {
@@ -85,12 +113,14 @@ Status AlltoallRunner::gather_counts(const std::string& text, const std::vector<
 }
 
 Status AlltoallRunner::run_gathered(const std::string& text, const algorithms::GatheredCounts& gathered,
-                                    const void* input, void* output) {
+                                    const void* input, void* output, EngineUse use) {
   const auto ranks = static_cast<uint64_t>(cluster_.ranks());
   const algorithms::Choice choice = choose(gathered.total_bytes / (ranks * ranks));
-  log_choice(text, choice);
-  return executor_.run(build(choice, gathered.exchange),
-                       {executor_.next_sequence(), input, output, text, nullptr});
+  const EngineChoice engines = engines_.choose(use, gathered.total_bytes);
+  log_choice(text, choice, engines);
+  const Call run{executor_.next_sequence(), input, output, text, nullptr};
+  return engines.engines ? run_on_engines(run, gathered.exchange)
+                         : executor_.run(build(choice, gathered.exchange), run);
 }
 
 Status AlltoallRunner::alltoallv(const AlltoallvCall& call) {
@@ -98,7 +128,7 @@ Status AlltoallRunner::alltoallv(const AlltoallvCall& call) {
   EPCCL_TRY(gather_counts(text, call.send_bytes, call.send_offsets, call.recv_offsets));
   const auto gathered = algorithms::read_counts(cluster_, cluster_.node_of(rank_), counts_out_.data(), false);
   EPCCL_TRY(check_counts(call, gathered.exchange));
-  return run_gathered(text, gathered, call.input, call.output);
+  return run_gathered(text, gathered, call.input, call.output, call.engines);
 }
 
 Status AlltoallRunner::alltoallv_unknown(const char* what, const void* input,
@@ -112,7 +142,7 @@ Status AlltoallRunner::alltoallv_unknown(const char* what, const void* input,
   for (size_t source = 0; source < ranks; ++source)
     offsets[source + 1] = offsets[source] + gathered.exchange.bytes(static_cast<int>(source), rank_);
   received.resize(offsets.back());
-  return run_gathered(what, gathered, input, received.data());
+  return run_gathered(what, gathered, input, received.data(), EngineUse::never);
 }
 
 }  // namespace epccl::runtime

@@ -11,6 +11,7 @@
 #include "algorithms/alltoall/counts.hpp"
 #include "base/status.hpp"
 #include "runtime/comm/comm_config.hpp"
+#include "runtime/comm/copy_engines.hpp"
 #include "runtime/executor/executor.hpp"
 
 namespace epccl::runtime {
@@ -21,6 +22,7 @@ struct AlltoallCall {
   uint64_t block_bytes = 0;
   uint64_t count = 0;              // for messages
   const char* datatype = "bytes";  // for messages
+  EngineUse engines = EngineUse::automatic;
 };
 
 /// Counts and offsets in bytes, ranks entries each.
@@ -29,12 +31,13 @@ struct AlltoallvCall {
   void* output = nullptr;
   std::vector<uint64_t> send_bytes, send_offsets, recv_bytes, recv_offsets;
   const char* datatype = "bytes";
+  EngineUse engines = EngineUse::automatic;
 };
 
 class AlltoallRunner {
  public:
   AlltoallRunner(const topology::Cluster& cluster, int rank, const CommConfig& config,
-                 const algorithms::CostParameters& cost, Executor& executor);
+                 const algorithms::CostParameters& cost, Executor& executor, CopyEngines& engines);
 
   Status alltoall(const AlltoallCall& call);
   /// Seconds that the cost model expects of an alltoall or alltoallv.
@@ -56,11 +59,13 @@ class AlltoallRunner {
   const Planned& planned(const AlltoallCall& call);
   algorithms::Choice choose(uint64_t bytes_per_pair) const;
   CompiledPlan build(const algorithms::Choice& choice, const algorithms::Exchange& exchange) const;
-  void log_choice(const std::string& text, const algorithms::Choice& choice) const;
+  void log_choice(const std::string& text, const algorithms::Choice& choice,
+                  const EngineChoice& engines) const;
+  Status run_on_engines(Call run, const algorithms::Exchange& exchange);
   Status gather_counts(const std::string& text, const std::vector<uint64_t>& send_bytes,
                        const std::vector<uint64_t>& send_offsets, const std::vector<uint64_t>& recv_offsets);
   Status run_gathered(const std::string& text, const algorithms::GatheredCounts& gathered, const void* input,
-                      void* output);
+                      void* output, EngineUse use);
   Status check_counts(const AlltoallvCall& call, const algorithms::Exchange& exchange) const;
 
   const topology::Cluster& cluster_;
@@ -68,6 +73,7 @@ class AlltoallRunner {
   const CommConfig& config_;
   const algorithms::CostParameters cost_;
   Executor& executor_;
+  CopyEngines& engines_;
   std::unordered_map<std::string, Planned> plans_;
   CompiledPlan counts_plan_;
   std::vector<algorithms::CountEntry> counts_in_, counts_out_;

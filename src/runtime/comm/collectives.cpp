@@ -1,5 +1,7 @@
 #include "runtime/comm/collectives.hpp"
 
+#include <algorithm>
+
 #include "base/log.hpp"
 
 namespace epccl::runtime {
@@ -8,9 +10,11 @@ namespace {
 // Plans that are remembered. Programs use few sizes; a sweep uses some dozens.
 constexpr size_t plans_kept = 128;
 
+constexpr uint64_t engine_piece = 1 << 20;
+
 }  // namespace
 
-algorithms::FormChoice CollectiveRunner::choose(const CollectiveCall& call) const {
+algorithms::CollectiveParameters CollectiveRunner::base_parameters(const CollectiveCall& call) const {
   algorithms::CollectiveParameters parameters;
   parameters.chunk_bytes = config_.parameters.chunk_bytes;
   parameters.stage_bytes = config_.parameters.eager_limit;
@@ -19,22 +23,28 @@ algorithms::FormChoice CollectiveRunner::choose(const CollectiveCall& call) cons
   parameters.direct = config_.parameters.direct;
   // Each rank has a scalar of its own.
   parameters.scaled = call.reduction && call.reduction->op == device::ReduceOp::premul_sum;
+  return parameters;
+}
+
+algorithms::FormChoice CollectiveRunner::choose(const CollectiveCall& call) const {
   std::optional<algorithms::Form> forced;
   if (config_.algorithm)
     forced = *config_.algorithm == algorithms::Algorithm::flat ? algorithms::Form::flat
                                                                : algorithms::Form::two_level;
-  return algorithms::choose_form(cluster_, call.what, cost_, parameters, forced);
+  return algorithms::choose_form(cluster_, call.what, cost_, base_parameters(call), forced);
 }
 
-void CollectiveRunner::log_choice(const std::string& text, const algorithms::FormChoice& choice) const {
+void CollectiveRunner::log_choice(const std::string& text, const algorithms::FormChoice& choice,
+                                  const EngineChoice& engines) const {
   if (!log::enabled(log::Level::info, log::coll)) return;
-  log::info(
-      log::coll, rank_,
-      "{} algo={} carriers={}{}{}{} transport=shm{} predicted_us={:.1f} flat_us={:.1f} two_level_us={:.1f}{}",
-      text, to_string(choice.parameters.form), choice.parameters.carriers,
-      choice.parameters.alone ? " alone" : "", choice.parameters.relay ? " relay" : "",
-      choice.parameters.split ? " split" : "", executor_.network_suffix(), choice.seconds * 1e6,
-      choice.flat_seconds * 1e6, choice.two_level_seconds * 1e6, config_.algorithm ? " (forced)" : "");
+  log::info(log::coll, rank_,
+            "{} algo={} carriers={}{}{}{} transport=shm{} predicted_us={:.1f} flat_us={:.1f} "
+            "two_level_us={:.1f}{} by={} ({})",
+            text, to_string(choice.parameters.form), choice.parameters.carriers,
+            choice.parameters.alone ? " alone" : "", choice.parameters.relay ? " relay" : "",
+            choice.parameters.split ? " split" : "", executor_.network_suffix(), choice.seconds * 1e6,
+            choice.flat_seconds * 1e6, choice.two_level_seconds * 1e6, config_.algorithm ? " (forced)" : "",
+            engines.engines ? "engines" : "cores", engines.why);
 }
 
 bool CollectiveRunner::fits_small_place(const algorithms::CollectiveCall& call,
@@ -61,14 +71,33 @@ Result<const CollectiveRunner::Planned*> CollectiveRunner::planned(const Collect
 
 Status CollectiveRunner::run(const CollectiveCall& call) {
   EPCCL_ASSIGN(const Planned* known, planned(call));
-  log_choice(call.text, known->choice);
+  const auto total = [&](int blocks) { return static_cast<uint64_t>(blocks) * call.what.bytes; };
+  const EngineChoice engines = engines_.choose(call.engines, call.what.bytes);
+  log_choice(call.text, known->choice, engines);
   Call run{executor_.next_sequence(), call.input, call.output, call.text};
   run.is_small = known->is_small;
   if (call.reduction) run.reduction = &*call.reduction;
-  const auto bytes = [&](int blocks) { return static_cast<uint64_t>(blocks) * call.what.bytes; };
-  run.input_bytes = bytes(algorithms::input_blocks(cluster_, call.what, rank_));
-  run.output_bytes = bytes(algorithms::output_blocks(cluster_, call.what, rank_));
-  return executor_.run(known->plan, run);
+  run.input_bytes = total(algorithms::input_blocks(cluster_, call.what, rank_));
+  run.output_bytes = total(algorithms::output_blocks(cluster_, call.what, rank_));
+  return engines.engines ? run_on_engines(call, std::move(run)) : executor_.run(known->plan, run);
+}
+
+// Copies are all that crosses between ranks; pieces are larger, since each of them is signalled.
+Status CollectiveRunner::run_on_engines(const CollectiveCall& call, Call run) {
+  using algorithms::Collective;
+  CopyEngines::PeersUse use;
+  const Collective kind = call.what.kind;
+  if (kind == Collective::allgather || kind == Collective::reduce_scatter) use.outputs = false;
+  return engines_.run(std::move(run), use, [&](bool direct) -> Result<plan::RankPlan> {
+    algorithms::CollectiveParameters parameters = base_parameters(call);
+    parameters.fetch = true;
+    parameters.carriers = 0;
+    parameters.direct = direct;
+    parameters.stage_bytes = parameters.ahead_bytes = 0;
+    parameters.chunk_bytes = std::max<uint64_t>(parameters.chunk_bytes, engine_piece);
+    EPCCL_TRY(algorithms::check(cluster_, call.what, parameters));
+    return algorithms::build_collective(cluster_, call.what, rank_, parameters);
+  });
 }
 
 }  // namespace epccl::runtime

@@ -9,6 +9,7 @@
 #include "base/status.hpp"
 #include "device/host/reduction.hpp"
 #include "runtime/comm/comm_config.hpp"
+#include "runtime/comm/copy_engines.hpp"
 #include "runtime/executor/executor.hpp"
 
 namespace epccl::runtime {
@@ -18,6 +19,7 @@ struct CollectiveCall {
   const void* input = nullptr;
   void* output = nullptr;
   std::optional<device::Reduction> reduction;  // for those that reduce
+  EngineUse engines = EngineUse::automatic;
   std::string
       text;  // "allreduce count 4 float32 sum": equal on ranks that agree, and different for different plans
 };
@@ -25,8 +27,13 @@ struct CollectiveCall {
 class CollectiveRunner {
  public:
   CollectiveRunner(const topology::Cluster& cluster, int rank, const CommConfig& config,
-                   const algorithms::CostParameters& cost, Executor& executor)
-      : cluster_(cluster), rank_(rank), config_(config), cost_(cost), executor_(executor) {}
+                   const algorithms::CostParameters& cost, Executor& executor, CopyEngines& engines)
+      : cluster_(cluster),
+        rank_(rank),
+        config_(config),
+        cost_(cost),
+        executor_(executor),
+        engines_(engines) {}
 
   Status run(const CollectiveCall& call);
   /// How this communicator would run it.
@@ -42,14 +49,18 @@ class CollectiveRunner {
   /// Whether all of it is staged in one round, in no more scratch than small calls have.
   bool fits_small_place(const algorithms::CollectiveCall& call,
                         algorithms::CollectiveParameters parameters) const;
+  algorithms::CollectiveParameters base_parameters(const CollectiveCall& call) const;
   Result<const Planned*> planned(const CollectiveCall& call);
-  void log_choice(const std::string& text, const algorithms::FormChoice& choice) const;
+  Status run_on_engines(const CollectiveCall& call, Call run);
+  void log_choice(const std::string& text, const algorithms::FormChoice& choice,
+                  const EngineChoice& engines) const;
 
   const topology::Cluster& cluster_;
   const int rank_;
   const CommConfig& config_;
   const algorithms::CostParameters cost_;
   Executor& executor_;
+  CopyEngines& engines_;
   std::unordered_map<std::string, Planned> plans_;
 };
 

@@ -7,6 +7,8 @@ namespace {
 
 using algorithms::Algorithm;
 
+constexpr int64_t most_blocks = 1 << 16;
+
 Result<std::optional<Algorithm>> parse_algorithm(const std::string& text) {
   if (text.empty() || text == "auto") return std::optional<Algorithm>{};
   if (text == "flat") return std::optional(Algorithm::flat);
@@ -79,6 +81,12 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
   }
   EPCCL_ASSIGN(config.aggregate, parse_aggregate(settings::get("EPCCL_GROUP_AGGREGATE")));
   EPCCL_ASSIGN(config.network, parse_network(options.network.value_or(settings::get("EPCCL_NET"))));
+  EPCCL_ASSIGN(config.engines.use, parse_engine_use(settings::get("EPCCL_COPY_ENGINE")));
+  if (options.engines) config.engines.use = *options.engines;
+  EPCCL_ASSIGN(const int64_t blocks, settings::get_integer("EPCCL_MAX_CTAS"));
+  if (blocks < 0 || blocks > most_blocks)
+    return error(Code::invalid_argument, "EPCCL_MAX_CTAS={} is not in 0..{}", blocks, most_blocks);
+  config.engines.max_blocks = options.max_blocks > 0 ? options.max_blocks : static_cast<int>(blocks);
   EPCCL_ASSIGN(const auto spin, microseconds("EPCCL_SPIN"));
   EPCCL_ASSIGN(const auto yield, microseconds("EPCCL_YIELD"));
   config.spin_is_set = spin.has_value();
@@ -90,10 +98,10 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
 }
 
 std::string CommConfig::agreement() const {
-  return fmt::format("algo={} carriers={} chunk={} scratch={} eager={} cma={} net={}",
+  return fmt::format("algo={} carriers={} chunk={} scratch={} eager={} cma={} net={} engines={}",
                      algorithm ? algorithms::to_string(*algorithm) : "auto", carriers, parameters.chunk_bytes,
                      parameters.scratch_bytes, parameters.eager_limit, allow_direct ? 1 : 0,
-                     to_string(network));
+                     to_string(network), to_string(engines.use));
 }
 
 }  // namespace epccl::runtime

@@ -8,6 +8,7 @@
 #include "algorithms/alltoall/choose.hpp"
 #include "base/status.hpp"
 #include "runtime/comm/carrying.hpp"
+#include "runtime/comm/engine_use.hpp"
 #include "runtime/executor/waiter.hpp"
 
 namespace epccl::runtime {
@@ -18,6 +19,8 @@ struct CommOptions {
   double timeout_seconds = 0;
   std::string name;
   std::optional<std::string> network;
+  std::optional<EngineUse> engines;
+  int max_blocks = 0;  // 0: EPCCL_MAX_CTAS
   bool blocking = true;
 };
 
@@ -36,6 +39,7 @@ struct CommConfig {
   Aggregate aggregate = Aggregate::automatic;
   NetworkKind network = NetworkKind::automatic;
   uint64_t streaming_bytes = 0;
+  EngineConfig engines;
   std::string name;
 
   /// The part that must be the same on every rank, as text.

@@ -28,13 +28,16 @@ Communicator::Communicator(CommParts parts)
       monitor_(*parts_.bootstrap),
       executor_(parts_.cluster, parts_.rank, *parts_.node, parts_.network.get(), monitor_, parts_.config.wait,
                 parts_.config.streaming_bytes),
+      engines_(device::host_device(), parts_.cluster, parts_.rank, *parts_.node, monitor_, executor_,
+               parts_.config.engines),
       shm_messages_(*parts_.node, parts_.direct),
-      alltoall_(parts_.cluster, parts_.rank, parts_.config, parts_.cost, executor_),
-      collectives_(parts_.cluster, parts_.rank, parts_.config, parts_.cost, executor_),
+      alltoall_(parts_.cluster, parts_.rank, parts_.config, parts_.cost, executor_, engines_),
+      collectives_(parts_.cluster, parts_.rank, parts_.config, parts_.cost, executor_, engines_),
       carrying_(parts_.cluster, parts_.rank, *parts_.node, parts_.network.get(), carry_policy(parts_)),
       p2p_(parts_.cluster, parts_.rank, shm_messages_, parts_.network.get(), carrying_),
       waiter_(*parts_.node, parts_.network.get(), monitor_, parts_.config.wait),
-      regroup_(parts_.rank, parts_.meeting_point.get(), parts_.meeting_points) {}
+      regroup_(parts_.rank, parts_.meeting_point.get(), parts_.meeting_points),
+      engine_use_(parts_.config.engines.use) {}
 
 Communicator::~Communicator() {
   if (parts_.network != nullptr) {

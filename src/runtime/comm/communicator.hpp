@@ -1,6 +1,7 @@
 // A communicator: the parts that one rank's collectives need, and the order in which they run.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -16,6 +17,7 @@
 #include "runtime/comm/carrying.hpp"
 #include "runtime/comm/collectives.hpp"
 #include "runtime/comm/comm_config.hpp"
+#include "runtime/comm/copy_engines.hpp"
 #include "runtime/comm/p2p.hpp"
 #include "runtime/comm/regroup.hpp"
 #include "runtime/executor/executor.hpp"
@@ -59,6 +61,9 @@ class Communicator {
   const topology::Cluster& cluster() const { return parts_.cluster; }
   const CommConfig& config() const { return parts_.config; }
   const algorithms::CostParameters& cost() const { return parts_.cost; }
+  /// Who moves the data of calls issued from now on; of calls that are issued already nothing changes.
+  void set_engine_use(EngineUse use) { engine_use_.store(use, std::memory_order_relaxed); }
+  EngineUse engine_use() const { return engine_use_.load(std::memory_order_relaxed); }
   std::string network_suffix() const { return executor_.network_suffix(); }
   /// Whether ranks of a node can read and write each other's memory without a window.
   bool direct() const { return parts_.direct; }
@@ -129,6 +134,7 @@ class Communicator {
   CommParts parts_;
   FailureMonitor monitor_;
   Executor executor_;
+  CopyEngines engines_;
   transports::ShmMessages shm_messages_;
   AlltoallRunner alltoall_;
   CollectiveRunner collectives_;
@@ -136,6 +142,7 @@ class Communicator {
   P2p p2p_;
   Waiter waiter_;
   Regroup regroup_;
+  std::atomic<EngineUse> engine_use_;
 
   mutable std::mutex mutex_;
   std::condition_variable turn_;

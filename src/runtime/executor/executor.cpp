@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 
+#include "device/device.hpp"
 #include "device/host/host_copy.hpp"
 
 namespace epccl::runtime {
@@ -15,11 +16,6 @@ using plan::Kind;
 using transports::Completion;
 
 namespace {
-
-// Counter values of one call are above all of earlier calls, so counters never need a reset.
-uint64_t counter_value(uint64_t sequence, uint32_t value) {
-  return sequence << 24 | value;
-}
 
 constexpr uint64_t large_step = 32 << 10;
 
@@ -40,6 +36,7 @@ Executor::Executor(const topology::Cluster& cluster, int rank, transports::NodeM
       network_(network),
       monitor_(monitor),
       waiter_(node, network, monitor, policy),
+      calls_(cluster, rank, node, waiter_),
       row_steps_(rank, node),
       reduce_steps_(rank, node),
       take_turns_(policy.share_cores && cluster.nodes() > 1),
@@ -79,7 +76,6 @@ Status Executor::begin() {
   messages_.clear();
   pending_messages_ = 0;
   drained_ = true;
-  peer_checked_.assign(static_cast<size_t>(node_.local_size()), false);
   streaming_ = plan_->output_bytes >= streaming_bytes_;
   if (call_->rows != nullptr) {
     row_steps_.begin(call_->sequence, *plan_, *call_->rows);
@@ -88,63 +84,7 @@ Status Executor::begin() {
   }
   if (call_->reduction != nullptr)
     reduce_steps_.begin(scratch(), *plan_, {call_->input, call_->output}, *call_->reduction);
-  EPCCL_TRY(wait_for_scratch());
-  publish_call();
-  return {};
-}
-
-// Everybody must be through with the call that used this one's scratch last. Who is that far ahead waits until they have come
-// half of the way: one wait is for many small calls then.
-Status Executor::wait_for_scratch() {
-  const uint64_t ahead = call_->sequence - scratch().free_after();
-  const auto behind = [&](uint64_t call) {
-    for (int local = 0; local < node_.local_size(); ++local)
-      if (local != node_.local() && node_.done(local) < call) return local;
-    return -1;
-  };
-  if (behind(scratch().free_after()) < 0) return {};
-  const uint64_t needed = scratch().free_after() + (call_->is_small ? ahead / 2 : 0);
-  for (int local = behind(needed); local >= 0; local = behind(needed)) {
-    transports::SleepFor reason{transports::done_counter, needed, {}};
-    for (int other = 0; other < node_.local_size(); ++other)
-      if (other != node_.local()) reason.add(other);
-    EPCCL_TRY(waiter_.idle([&] { return reason; }, false, [&] { return behind(needed) < 0; },
-                           [&] {
-                             return Waiter::Situation{
-                                 call_->sequence, call_->text,
-                                 fmt::format("rank {} to finish call {}",
-                                             cluster_.rank_at(node_index_, local), needed)};
-                           }));
-  }
-  waiter_.moved();
-  return {};
-}
-
-void Executor::publish_call() {
-  transports::CallRecord& record = node_.my_call(call_->sequence);
-  signature_ = std::hash<std::string>{}(call_->text);
-  record.sequence = call_->sequence;
-  record.signature = signature_;
-  const size_t length = std::min(call_->text.size(), record.text.size() - 1);
-  std::memcpy(record.text.data(), call_->text.data(), length);
-  record.text[length] = 0;
-  if (!call_->is_small) publish_buffers(record);  // else all is staged
-}
-
-void Executor::publish_buffers(transports::CallRecord& record) const {
-  using transports::NodeMemory;
-  if (call_->rows == nullptr) {
-    record.inputs[0] = NodeMemory::describe(call_->input, std::max(plan_->input_bytes, call_->input_bytes));
-    record.outputs[0] =
-        NodeMemory::describe(call_->output, std::max(plan_->output_bytes, call_->output_bytes));
-    return;
-  }
-  const RowBuffers& rows = *call_->rows;
-  for (size_t part = 0; part < rows.format.count; ++part) {
-    record.inputs[part] = NodeMemory::describe(rows.input.data[part], rows.input.bytes[part]);
-    record.outputs[part] = NodeMemory::describe(rows.output.data[part], rows.output.bytes[part]);
-  }
-  record.weights = NodeMemory::describe(rows.weights, rows.weights_bytes);
+  return calls_.begin(*call_, plan_->input_bytes, plan_->output_bytes);
 }
 
 // Everything that can move now, moved once.
@@ -212,19 +152,13 @@ void Executor::complete(uint32_t index) {
 }
 
 bool Executor::satisfied(const CompiledStep& step) {
-  if (node_.counter(step.peer_local, step.step.slot) < counter_value(call_->sequence, step.step.value))
-    return false;
-  if (!peer_checked_[static_cast<size_t>(step.peer_local)])
-    if (Status status = check_peer_call(step.peer_local); !status.ok()) fail(std::move(status));
+  const uint64_t value = node_.counter(step.peer_local, step.step.slot);
+  if (value < counter_value(call_->sequence, step.step.value)) return false;
+  if (value >= device::released)
+    fail({Code::remote_error, "a rank of this node gave up"});
+  else if (Status status = calls_.check(step.peer_local); !status.ok())
+    fail(std::move(status));
   return true;
-}
-
-Status Executor::check_peer_call(int local) {
-  peer_checked_[static_cast<size_t>(local)] = true;
-  const transports::CallRecord& theirs = node_.call(local, call_->sequence);
-  if (theirs.sequence != call_->sequence || theirs.signature == signature_) return {};
-  return error(Code::invalid_usage, "call {}: rank {} calls {}, rank {} calls {}", call_->sequence, rank_,
-               call_->text, cluster_.rank_at(node_index_, local), theirs.text.data());
 }
 
 std::byte* Executor::address_of(int local, const plan::Location& location) const {

@@ -9,6 +9,7 @@
 #include "base/status.hpp"
 #include "runtime/executor/call_progress.hpp"
 #include "runtime/executor/compiled_plan.hpp"
+#include "runtime/executor/node_calls.hpp"
 #include "runtime/executor/reduce_steps.hpp"
 #include "runtime/executor/row_steps.hpp"
 #include "runtime/executor/waiter.hpp"
@@ -17,21 +18,6 @@
 #include "transports/transport.hpp"
 
 namespace epccl::runtime {
-
-/// One run of a plan.
-struct Call {
-  uint64_t sequence = 0;  // 1, 2, ...: the same on every rank
-  const void* input = nullptr;
-  void* output = nullptr;
-  std::string text;  // "alltoall count 4 float32": equal on ranks that agree
-  const RowBuffers* rows =
-      nullptr;  // where the plan moves token rows; then input and output are its first part's
-  CallProgress* progress = nullptr;              // who is told how far the call is; null: nobody asks
-  const device::Reduction* reduction = nullptr;  // where the plan reduces
-  uint64_t input_bytes = 0,
-           output_bytes = 0;  // what peers may use, where that is more than this rank's plan does
-  bool is_small = false;      // of scratch, no rank of the node uses more than transports::small_place
-};
 
 class Executor {
  public:
@@ -49,6 +35,11 @@ class Executor {
 
   /// The number of the next call: taken once for each, in the same order on every rank.
   uint64_t next_sequence() { return ++last_sequence_; }
+  uint64_t last_sequence() const { return last_sequence_; }
+
+  // For who runs calls in another way than this.
+  Waiter& waiter() { return waiter_; }
+  NodeCalls& calls() { return calls_; }
 
   /// "+tcp", or "" on one node; for log lines.
   std::string network_suffix() const {
@@ -62,9 +53,6 @@ class Executor {
   };
 
   Status begin();
-  Status wait_for_scratch();
-  void publish_call();
-  void publish_buffers(transports::CallRecord& record) const;
   bool sweep();
   bool glance();
   bool run_ready();
@@ -79,8 +67,7 @@ class Executor {
   void copy_unmapped(uint32_t index, int peer, const transports::BufferRef& theirs, std::byte* mine);
   void start_message(uint32_t index);
   bool satisfied(const CompiledStep& step);
-  Status check_peer_call(int local);
-  transports::CallScratch scratch() const { return {call_->sequence, call_->is_small}; }
+  transports::CallScratch scratch() const { return call_->scratch(); }
   std::byte* address_of(int local, const plan::Location& location) const;
   void fail(Status status);
   void fail_at_peer(Status status);
@@ -95,6 +82,7 @@ class Executor {
   transports::MessageTransport* network_;
   FailureMonitor& monitor_;
   Waiter waiter_;
+  NodeCalls calls_;
   RowSteps row_steps_;
   ReduceSteps reduce_steps_;
   uint64_t last_sequence_ = 0;
@@ -107,14 +95,12 @@ class Executor {
   Status failure_;
   bool streaming_ = false;
   unsigned idle_visits_ = 0;
-  uint64_t signature_ = 0;
   size_t remaining_ = 0;
   std::vector<uint32_t> counts_, ready_, pending_waits_;
   size_t next_ready_ = 0;
   std::deque<PendingMessage> messages_;  // stable addresses: transports hold pointers to the completions
   size_t pending_messages_ = 0;
   bool drained_ = true;  // nothing that was sent still needs this rank to drive the network
-  std::vector<bool> peer_checked_;
 };
 
 }  // namespace epccl::runtime

@@ -1,0 +1,41 @@
+// Which queue of a device does which step of a rank's plan, where copy engines do the work and not the calling thread.
+//
+// A queue does its steps in the order of the plan. That adds an order that the plan does not ask for, so what stands behind a
+// wait must not be what others need first: steps of different purpose get different queues.
+//
+//   stage    own input -> own scratch                      push   own memory -> a peer's
+//   fetch    a peer's memory -> own scratch                pull   a peer's or own memory -> own output
+//   compute  reductions
+//
+// Each kind but stage and compute has up to `width` queues: peers at distance 1, 2, ... take turns, and since every rank begins
+// with another peer, engines do not crowd one rank's memory. A post goes where the last step before it is. Waits belong to no
+// queue: each queue that needs one waits by itself. in_queue_order() is what the verifier proves.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.hpp"
+#include "plan/plan.hpp"
+
+namespace epccl::plan {
+
+enum class Lane : uint8_t { stage, push, fetch, pull, compute };
+inline constexpr int lanes = 5;
+const char* to_string(Lane lane);
+
+struct Queues {
+  static constexpr uint16_t none = UINT16_MAX;
+  std::vector<uint16_t> of_step;  // none: a wait
+  std::vector<Lane> lane;         // of each queue
+
+  size_t count() const { return lane.size(); }
+};
+
+/// Error: a step that no queue can do (messages, rows).
+Result<Queues> assign_queues(const RankPlan& plan, const topology::Cluster& cluster, int width);
+
+/// The same plan, where every step also depends on the one before it in its queue.
+RankPlan in_queue_order(const RankPlan& plan, const Queues& queues);
+
+}  // namespace epccl::plan

@@ -1,0 +1,133 @@
+#include "runtime/comm/copy_engines.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/log.hpp"
+
+namespace epccl::runtime {
+namespace {
+
+// Plans that are remembered. Programs use few sizes; a sweep uses some dozens.
+constexpr size_t programs_kept = 128;
+
+// Queues of one purpose; more than engines are of no use.
+constexpr int widest = 4;
+
+}  // namespace
+
+const char* to_string(EngineUse use) {
+  switch (use) {
+    case EngineUse::automatic:
+      return "auto";
+    case EngineUse::always:
+      return "always";
+    case EngineUse::never:
+      return "never";
+  }
+  return "?";
+}
+
+Result<EngineUse> parse_engine_use(const std::string& text) {
+  for (const EngineUse use : {EngineUse::automatic, EngineUse::always, EngineUse::never})
+    if (text == to_string(use)) return use;
+  return error(Code::invalid_argument, "copy engine \"{}\" is unknown: auto, always or never", text);
+}
+
+CopyEngines::CopyEngines(device::Device& device, const topology::Cluster& cluster, int rank,
+                         transports::NodeMemory& node, FailureMonitor& monitor, Executor& executor,
+                         const EngineConfig& config)
+    : device_(device),
+      cluster_(cluster),
+      rank_(rank),
+      node_(node),
+      executor_(executor),
+      config_(config),
+      queues_(device, cluster, rank, node, monitor, {}) {}
+
+EngineChoice CopyEngines::choose(EngineUse use, uint64_t bytes) const {
+  if (use == EngineUse::never) return {false, "as asked for"};
+  if (cluster_.nodes() > 1) return {false, "several nodes"};
+  if (bytes == 0) return {false, "nothing to move"};
+  if (use == EngineUse::always) return {true, "as asked for"};
+  if (device_.kind() == device::DeviceKind::host) return {false, "auto: the host's engines are cores, too"};
+  return {true, "auto"};
+}
+
+Status CopyEngines::run(Call call, const PeersUse& use, const Build& build, bool remember) {
+  const std::string plan_text = call.text;
+  // Ranks that disagree about engines are told.
+  call.text += ", copy engines";
+  executor_.waiter().begin(false);
+  EPCCL_TRY(executor_.calls().begin(call, 0, 0));
+  EPCCL_TRY(executor_.calls().meet());
+  const bool direct = all_mapped(use);
+  EPCCL_ASSIGN(const QueueProgram* known, program(plan_text, direct, build, remember));
+  log::info(log::coll, rank_, "{}: {}{}", call.text,
+            direct ? "peers' buffers are mapped"
+                   : "staged: a buffer is not of epcclMemAlloc, so peers cannot map it",
+            call.reduction != nullptr ? fmt::format(", {} blocks at most for sums", config_.max_blocks) : "");
+  EPCCL_ASSIGN(const QueueCall queued, find_buffers(call, *known));
+  EPCCL_TRY(queues_.submit(*known, queued, nullptr));
+  return queues_.finish(executor_.waiter());
+}
+
+// Of all ranks, so that all find the same.
+bool CopyEngines::all_mapped(const PeersUse& use) const {
+  for (int local = 0; local < node_.local_size(); ++local) {
+    const transports::CallRecord& record = node_.call(local, executor_.last_sequence());
+    if (use.inputs && !mapped(local, record.inputs[0])) return false;
+    if (use.outputs && !mapped(local, record.outputs[0])) return false;
+  }
+  return true;
+}
+
+bool CopyEngines::mapped(int local, const transports::BufferRef& buffer) const {
+  if (buffer.bytes == 0 || buffer.has_window != 0) return true;
+  for (int other = 0; other < node_.local_size(); ++other)
+    if (node_.pid(other) != node_.pid(local)) return false;
+  return true;
+}
+
+Result<const QueueProgram*> CopyEngines::program(const std::string& text, bool direct, const Build& build,
+                                                 bool remember) {
+  const std::string key = text + (direct ? ", direct" : ", staged");
+  if (const auto known = programs_.find(key); remember && known != programs_.end()) return &known->second;
+  if (programs_.size() >= programs_kept) programs_.clear();
+  EPCCL_ASSIGN(const plan::RankPlan plan, build(direct));
+  EPCCL_ASSIGN(QueueProgram made,
+               make_queue_program(plan, cluster_, std::min(device_.copy_engines(), widest)));
+  if (!remember) {
+    last_ = std::move(made);
+    return &last_;
+  }
+  return &programs_.emplace(key, std::move(made)).first->second;
+}
+
+// A peer that this rank's plan does not touch may be through with the call already, and its memory gone.
+Result<QueueCall> CopyEngines::find_buffers(const Call& call, const QueueProgram& program) {
+  QueueCall queued{call.sequence, call.text, {}, call.reduction, config_.max_blocks};
+  for (int local = 0; local < node_.local_size(); ++local) {
+    std::byte* scratch = node_.scratch(local, call.scratch());
+    if (local == node_.local()) {
+      // Input is only read: the plan's verifier holds builders to that.
+      queued.buffers.push_back({static_cast<std::byte*>(const_cast<void*>(call.input)),
+                                static_cast<std::byte*>(call.output), scratch});
+      continue;
+    }
+    const transports::CallRecord& record = node_.call(local, call.sequence);
+    const auto& used = program.uses[static_cast<size_t>(local)];
+    std::byte *input = nullptr, *output = nullptr;
+    if (used[0]) {
+      EPCCL_ASSIGN(input, node_.address_of(local, record.inputs[0]));
+    }
+    if (used[1]) {
+      EPCCL_ASSIGN(output, node_.address_of(local, record.outputs[0]));
+    }
+    queued.buffers.push_back({input, output, scratch});
+  }
+  return queued;
+}
+
+}  // namespace epccl::runtime

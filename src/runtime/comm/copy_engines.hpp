@@ -1,0 +1,58 @@
+// Calls of one communicator that copy engines make: whether they shall, and how.
+//
+//   who calls    tells the node where its buffers lie, and waits until all ranks have (they sleep meanwhile)
+//   plan         direct where all buffers that peers need are mapped, else through scratch; the same on every rank
+//   queues       submitted at once; the calling thread (a stream's, or the user's) sleeps until they are through
+#pragma once
+
+#include <functional>
+#include <string>
+#include <unordered_map>
+
+#include "base/status.hpp"
+#include "runtime/comm/engine_use.hpp"
+#include "runtime/executor/executor.hpp"
+#include "runtime/executor/queue_executor.hpp"
+
+namespace epccl::runtime {
+
+class CopyEngines {
+ public:
+  CopyEngines(device::Device& device, const topology::Cluster& cluster, int rank,
+              transports::NodeMemory& node, FailureMonitor& monitor, Executor& executor,
+              const EngineConfig& config);
+
+  /// What peers read or write of a rank's buffers, where a plan is direct.
+  struct PeersUse {
+    bool inputs = true, outputs = true;
+  };
+  /// Makes this rank's plan; `direct`: peers' buffers can be used.
+  using Build = std::function<Result<plan::RankPlan>(bool direct)>;
+
+  /// Whether a call that moves `bytes` in or out of this rank goes to engines; the same on every rank.
+  EngineChoice choose(EngineUse use, uint64_t bytes) const;
+
+  /// Runs a call whose plan `build` makes. `remember`: `call.text` names the plan, which is kept for the next such call.
+  Status run(Call call, const PeersUse& use, const Build& build, bool remember = true);
+
+  const device::Device& device() const { return device_; }
+
+ private:
+  bool all_mapped(const PeersUse& use) const;
+  bool mapped(int local, const transports::BufferRef& buffer) const;
+  Result<const QueueProgram*> program(const std::string& text, bool direct, const Build& build,
+                                      bool remember);
+  Result<QueueCall> find_buffers(const Call& call, const QueueProgram& program);
+
+  device::Device& device_;
+  const topology::Cluster& cluster_;
+  const int rank_;
+  transports::NodeMemory& node_;
+  Executor& executor_;
+  const EngineConfig config_;
+  QueueExecutor queues_;
+  std::unordered_map<std::string, QueueProgram> programs_;
+  QueueProgram last_;  // the last one that is not to be remembered
+};
+
+}  // namespace epccl::runtime

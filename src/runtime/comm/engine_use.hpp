@@ -1,0 +1,26 @@
+// Whether copy engines move the data of a collective.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.hpp"
+
+namespace epccl::runtime {
+
+/// EPCCL_COPY_ENGINE, epcclConfig_t.copyEngine and epcclCommSetCopyEngine().
+enum class EngineUse : uint8_t { automatic, always, never };
+const char* to_string(EngineUse use);
+Result<EngineUse> parse_engine_use(const std::string& text);
+
+struct EngineConfig {
+  EngineUse use = EngineUse::automatic;
+  int max_blocks = 0;  // that reductions beside copy engines use at most; 0: the device's choice
+};
+
+struct EngineChoice {
+  bool engines = false;
+  const char* why = "";
+};
+
+}  // namespace epccl::runtime

@@ -1,0 +1,93 @@
+#include "runtime/executor/node_calls.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include "device/device.hpp"
+
+namespace epccl::runtime {
+
+using transports::NodeMemory;
+
+Status NodeCalls::begin(const Call& call, uint64_t input_bytes, uint64_t output_bytes) {
+  call_ = &call;
+  checked_.assign(static_cast<size_t>(node_.local_size()), false);
+  EPCCL_TRY(wait_for_scratch());
+  transports::CallRecord& record = node_.my_call(call.sequence);
+  signature_ = std::hash<std::string>{}(call.text);
+  record.sequence = call.sequence;
+  record.signature = signature_;
+  const size_t length = std::min(call.text.size(), record.text.size() - 1);
+  std::memcpy(record.text.data(), call.text.data(), length);
+  record.text[length] = 0;
+  if (!call.is_small) publish_buffers(record, input_bytes, output_bytes);  // else all is staged
+  return {};
+}
+
+// Everybody must be through with the call that used this one's scratch last. Who is that far ahead waits until they have come
+// half of the way: one wait is for many small calls then.
+Status NodeCalls::wait_for_scratch() {
+  const uint64_t free_after = call_->scratch().free_after(), ahead = call_->sequence - free_after;
+  if (behind(transports::done_counter, free_after) < 0) return {};
+  return wait_for(transports::done_counter, free_after + (call_->is_small ? ahead / 2 : 0),
+                  "rank {} to finish call {}");
+}
+
+void NodeCalls::publish_buffers(transports::CallRecord& record, uint64_t input_bytes,
+                                uint64_t output_bytes) const {
+  if (call_->rows == nullptr) {
+    record.inputs[0] = NodeMemory::describe(call_->input, std::max(input_bytes, call_->input_bytes));
+    record.outputs[0] = NodeMemory::describe(call_->output, std::max(output_bytes, call_->output_bytes));
+    return;
+  }
+  const RowBuffers& rows = *call_->rows;
+  for (size_t part = 0; part < rows.format.count; ++part) {
+    record.inputs[part] = NodeMemory::describe(rows.input.data[part], rows.input.bytes[part]);
+    record.outputs[part] = NodeMemory::describe(rows.output.data[part], rows.output.bytes[part]);
+  }
+  record.weights = NodeMemory::describe(rows.weights, rows.weights_bytes);
+}
+
+Status NodeCalls::check(int local) {
+  if (checked_[static_cast<size_t>(local)]) return {};
+  checked_[static_cast<size_t>(local)] = true;
+  const transports::CallRecord& theirs = node_.call(local, call_->sequence);
+  if (theirs.sequence != call_->sequence || theirs.signature == signature_) return {};
+  return error(Code::invalid_usage, "call {}: rank {} calls {}, rank {} calls {}", call_->sequence, rank_,
+               call_->text, rank_at(local), theirs.text.data());
+}
+
+Status NodeCalls::meet() {
+  node_.post(transports::meeting_counter, call_->sequence);
+  EPCCL_TRY(wait_for(transports::meeting_counter, call_->sequence, "rank {} to begin call {}"));
+  for (int local = 0; local < node_.local_size(); ++local)
+    if (local != node_.local()) EPCCL_TRY(check(local));
+  return {};
+}
+
+int NodeCalls::behind(int slot, uint64_t value) const {
+  for (int local = 0; local < node_.local_size(); ++local)
+    if (local != node_.local() && node_.counter(local, slot) < value) return local;
+  return -1;
+}
+
+Status NodeCalls::wait_for(int slot, uint64_t value, const char* what) {
+  for (int local = behind(slot, value); local >= 0; local = behind(slot, value)) {
+    transports::SleepFor reason{slot, value, {}};
+    for (int other = 0; other < node_.local_size(); ++other)
+      if (other != node_.local()) reason.add(other);
+    EPCCL_TRY(waiter_.idle([&] { return reason; }, false, [&] { return behind(slot, value) < 0; },
+                           [&] {
+                             return Waiter::Situation{call_->sequence, call_->text,
+                                                      fmt::format(fmt::runtime(what), rank_at(local), value)};
+                           }));
+  }
+  waiter_.moved();
+  for (int local = 0; local < node_.local_size(); ++local)
+    if (local != node_.local() && node_.counter(local, slot) >= device::released)
+      return {Code::remote_error, "a rank of this node gave up"};
+  return {};
+}
+
+}  // namespace epccl::runtime

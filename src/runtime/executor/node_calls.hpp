@@ -1,0 +1,71 @@
+// What the ranks of a node tell each other about a call: that they are in it, what they call it, where their buffers lie.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+#include "device/host/reduction.hpp"
+#include "runtime/executor/call_progress.hpp"
+#include "runtime/executor/row_buffers.hpp"
+#include "runtime/executor/waiter.hpp"
+#include "topology/cluster.hpp"
+#include "transports/shm/node_memory.hpp"
+
+namespace epccl::runtime {
+
+/// One run of a plan.
+struct Call {
+  uint64_t sequence = 0;  // 1, 2, ...: the same on every rank
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::string text;  // "alltoall count 4 float32": equal on ranks that agree
+  const RowBuffers* rows =
+      nullptr;  // where the plan moves token rows; then input and output are its first part's
+  CallProgress* progress = nullptr;              // who is told how far the call is; null: nobody asks
+  const device::Reduction* reduction = nullptr;  // where the plan reduces
+  uint64_t input_bytes = 0,
+           output_bytes = 0;  // what peers may use, where that is more than this rank's plan does
+  bool is_small = false;      // of scratch, no rank of the node uses more than transports::small_place
+
+  transports::CallScratch scratch() const { return {sequence, is_small}; }
+};
+
+/// Counter values of one call are above all of earlier calls, so counters never need a reset.
+constexpr uint64_t counter_value(uint64_t sequence, uint32_t value) {
+  return sequence << 24 | value;
+}
+
+class NodeCalls {
+ public:
+  NodeCalls(const topology::Cluster& cluster, int rank, transports::NodeMemory& node, Waiter& waiter)
+      : cluster_(cluster), rank_(rank), node_(node), waiter_(waiter) {}
+
+  /// Waits until this call's place in scratch is free, and publishes its record. `call` must stay. The
+  /// bytes are what this rank's plan touches.
+  Status begin(const Call& call, uint64_t input_bytes, uint64_t output_bytes);
+
+  /// After a post of a peer in this call was seen: whether it calls the same. Looks once.
+  Status check(int local);
+
+  /// Waits until all ranks of the node are in this call and checks them: then all records can be read.
+  Status meet();
+
+ private:
+  Status wait_for_scratch();
+  int behind(int slot, uint64_t value) const;
+  Status wait_for(int slot, uint64_t value, const char* what);
+  void publish_buffers(transports::CallRecord& record, uint64_t input_bytes, uint64_t output_bytes) const;
+  int rank_at(int local) const { return cluster_.rank_at(cluster_.node_of(rank_), local); }
+
+  const topology::Cluster& cluster_;
+  const int rank_;
+  transports::NodeMemory& node_;
+  Waiter& waiter_;
+  const Call* call_ = nullptr;
+  uint64_t signature_ = 0;
+  std::vector<bool> checked_;
+};
+
+}  // namespace epccl::runtime

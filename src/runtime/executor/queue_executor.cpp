@@ -1,0 +1,257 @@
+#include "runtime/executor/queue_executor.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "device/host/host_device.hpp"
+#include "runtime/executor/node_calls.hpp"
+
+namespace epccl::runtime {
+
+using plan::Kind;
+using plan::Lane;
+using transports::done_counter;
+
+namespace {
+
+device::QueueKind kind_of(Lane lane) {
+  return lane == Lane::compute ? device::QueueKind::compute : device::QueueKind::copy_engine;
+}
+
+}  // namespace
+
+QueueExecutor::QueueExecutor(device::Device& device, const topology::Cluster& cluster, int rank,
+                             transports::NodeMemory& node, FailureMonitor& monitor, const Limits& limits)
+    : device_(device), cluster_(cluster), rank_(rank), node_(node), monitor_(monitor), limits_(limits) {}
+
+QueueExecutor::~QueueExecutor() {
+  if (control_ == nullptr) return;
+  if (node_.done(node_.local()) < sequence_) give_up();
+  kept_ = {};
+  control_.reset();
+  const auto words = node_.segment().counters();
+  device_.hide_words(words.data());
+}
+
+// Made when first needed, then kept. The node's counters are what they signal with.
+Status QueueExecutor::make_queues(const QueueProgram& program) {
+  if (control_ == nullptr) {
+    const auto words = node_.segment().counters();
+    EPCCL_TRY(device_.make_words_visible(words.data(), words.size_bytes()));
+    if (auto* host = dynamic_cast<device::HostDevice*>(&device_))
+      host->tell_of_posts(
+          words.data(), words.size_bytes(),
+          [&node = node_](const device::SignalWord& posted) { node.posted(node.segment().slot_of(posted)); });
+    EPCCL_ASSIGN(control_, device_.make_queue(device::QueueKind::copy_engine));
+  }
+  std::array<size_t, plan::lanes> used{};
+  queues_.clear();
+  for (const Lane lane : program.queues) {
+    auto& of_lane = kept_[static_cast<size_t>(lane)];
+    const size_t number = used[static_cast<size_t>(lane)]++;
+    if (number == of_lane.size()) {
+      EPCCL_ASSIGN(auto made, device_.make_queue(kind_of(lane)));
+      of_lane.push_back(std::move(made));
+    }
+    queues_.push_back(of_lane[number].get());
+  }
+  gathered_.assign(queues_.size(), {});
+  return {};
+}
+
+Result<device::QueueEvent*> QueueExecutor::event(size_t index) {
+  while (events_.size() <= index) {
+    EPCCL_ASSIGN(auto made, device_.make_event());
+    events_.push_back(std::move(made));
+  }
+  used_events_ = std::max(used_events_, index + 1);
+  return events_[index].get();
+}
+
+Status QueueExecutor::submit(const QueueProgram& program, const QueueCall& call, device::Queue* stream) {
+  EPCCL_TRY(monitor_.check());
+  EPCCL_TRY(make_queues(program));
+  program_ = &program;
+  sequence_ = call.sequence;
+  text_ = call.text;
+  used_events_ = 0;
+  Status status = submit_all(program, call, stream);
+  if (!status.ok()) give_up();
+  return status;
+}
+
+Status QueueExecutor::submit_all(const QueueProgram& program, const QueueCall& call, device::Queue* stream) {
+  device::Queue& control = stream != nullptr ? *stream : *control_;
+  EPCCL_TRY(begin(call, control, stream != nullptr));
+  EPCCL_TRY(submit_operations(program, call));
+  return end(program, call, control);
+}
+
+// Scratch of this call was last used two calls ago.
+Status QueueExecutor::begin(const QueueCall& call, device::Queue& control, bool joins_stream) {
+  bool waits = joins_stream;
+  for (int local = 0; local < node_.local_size() && call.sequence > 2; ++local) {
+    if (local == node_.local() || node_.done(local) >= call.sequence - 2) continue;
+    EPCCL_TRY(control.wait(word(local, done_counter), call.sequence - 2));
+    waits = true;
+  }
+  if (!waits) return {};
+  EPCCL_ASSIGN(device::QueueEvent * begun, event(0));
+  EPCCL_TRY(control.record(*begun));
+  for (device::Queue* queue : queues_) EPCCL_TRY(queue->wait(*begun));
+  return {};
+}
+
+// Events of the program come behind the one of begin().
+Status QueueExecutor::submit_operations(const QueueProgram& program, const QueueCall& call) {
+  using Operation = QueueOperation::Kind;
+  for (const QueueOperation& operation : program.operations) {
+    const uint32_t queue = operation.queue;
+    const bool is_step = operation.kind == Operation::step;
+    const plan::Step* step = nullptr;
+    if (is_step || operation.kind == Operation::wait) step = &program.steps[operation.index];
+    if (is_step && step->kind == Kind::copy) {
+      add_copy(queue, *step, call);
+      if (gathered_[queue].size() >= limits_.copies) EPCCL_TRY(flush(queue));
+      continue;
+    }
+    EPCCL_TRY(flush(queue));
+    if (operation.kind == Operation::record) {
+      EPCCL_ASSIGN(device::QueueEvent * recorded, event(1 + operation.index));
+      EPCCL_TRY(queues_[queue]->record(*recorded));
+    } else if (operation.kind == Operation::join) {
+      EPCCL_ASSIGN(const device::QueueEvent* joined, event(1 + operation.index));
+      EPCCL_TRY(queues_[queue]->wait(*joined));
+    } else if (operation.kind == Operation::wait) {
+      EPCCL_TRY(queues_[queue]->wait(word(local_of(step->peer), step->slot),
+                                     counter_value(call.sequence, step->value)));
+    } else {
+      EPCCL_TRY(submit_step(*step, queue, call, program));
+    }
+  }
+  for (uint32_t queue = 0; queue < queues_.size(); ++queue) EPCCL_TRY(flush(queue));
+  return {};
+}
+
+Status QueueExecutor::submit_step(const plan::Step& step, uint32_t queue, const QueueCall& call,
+                                  const QueueProgram& program) {
+  if (step.kind == Kind::post)
+    return queues_[queue]->post(word(node_.local(), step.slot), counter_value(call.sequence, step.value));
+  if (step.source_count > device_.max_reduce_sources())
+    return error(Code::invalid_usage, "a reduction of {} parts at once: {} can do {}", step.source_count,
+                 device_.description(), device_.max_reduce_sources());
+  if (call.reduction == nullptr)
+    return {Code::internal_error, "a plan reduces in a call that does not say how"};
+  std::vector<device::ReduceSource> sources;
+  for (uint16_t i = 0; i < step.source_count; ++i)
+    sources.push_back({address(call, program.row_sources[step.first_source + i].at), i < step.raw_count});
+  queues_[queue]->set_blocks(call.blocks);
+  return queues_[queue]->reduce({*call.reduction, sources, step.finishes, address(call, step.destination),
+                                 step.bytes / device::bytes_of(call.reduction->element)});
+}
+
+std::byte* QueueExecutor::address(const QueueCall& call, const plan::Location& location) const {
+  return call.buffers[static_cast<size_t>(local_of(location.rank))][static_cast<size_t>(location.buffer)] +
+         location.offset;
+}
+
+void QueueExecutor::add_copy(uint32_t queue, const plan::Step& step, const QueueCall& call) {
+  device::CopyWork work{address(call, step.destination), address(call, step.source), step.bytes, step.rows,
+                        step.destination_stride,         step.source_stride};
+  // In place, a block may be where it belongs.
+  if (work.destination == work.source) return;
+  if (step.rows > 1) return gathered_[queue].push_back(work);
+  for (uint64_t at = 0; at < step.bytes; at += limits_.copy_bytes) {
+    device::CopyWork part = work;
+    part.destination += at;
+    part.source += at;
+    part.bytes = std::min(limits_.copy_bytes, step.bytes - at);
+    gathered_[queue].push_back(part);
+  }
+}
+
+Status QueueExecutor::flush(uint32_t queue) {
+  if (gathered_[queue].empty()) return {};
+  Status status = queues_[queue]->copy(gathered_[queue]);
+  gathered_[queue].clear();
+  return status;
+}
+
+Status QueueExecutor::end(const QueueProgram& program, const QueueCall& call, device::Queue& control) {
+  for (size_t queue = 0; queue < queues_.size(); ++queue) {
+    EPCCL_ASSIGN(device::QueueEvent * over, event(1 + program.events + queue));
+    EPCCL_TRY(queues_[queue]->record(*over));
+    EPCCL_TRY(control.wait(*over));
+  }
+  for (const uint32_t index : program.last_waits) {
+    const plan::Step& step = program.steps[index];
+    EPCCL_TRY(control.wait(word(local_of(step.peer), step.slot), counter_value(call.sequence, step.value)));
+  }
+  return control.post(word(node_.local(), done_counter), call.sequence);
+}
+
+Status QueueExecutor::finish(Waiter& waiter) {
+  const auto over = [this] { return node_.done(node_.local()) >= sequence_; };
+  transports::SleepFor reason{done_counter, sequence_, {}};
+  reason.add(node_.local());
+  size_t passed = 0;
+  waiter.moved();
+  while (!over()) {
+    for (; passed < used_events_; ++passed) {
+      EPCCL_ASSIGN(const bool complete, events_[passed]->complete());
+      if (!complete) break;
+      waiter.moved();
+    }
+    Status status =
+        waiter.idle([&] { return reason; }, false, [&] { return over(); }, [this] { return describe(); });
+    if (status.ok()) continue;
+    give_up();
+    return status;
+  }
+  Status status = failure();
+  if (!status.ok()) give_up();
+  return status;
+}
+
+Status QueueExecutor::failure() const {
+  for (const auto& of_lane : kept_)
+    for (const auto& queue : of_lane) EPCCL_TRY(queue->failure());
+  return control_ != nullptr ? control_->failure() : Status{};
+}
+
+// Others may still store lower values: until everything is through, words are raised again and again.
+void QueueExecutor::give_up() {
+  if (control_ == nullptr) return;
+  const auto idle = [](device::Queue& queue) {
+    const auto result = queue.idle();
+    return !result.ok() || *result;
+  };
+  const auto all_idle = [&] {
+    for (const auto& of_lane : kept_)
+      for (const auto& queue : of_lane)
+        if (!idle(*queue)) return false;
+    return idle(*control_);
+  };
+  do {
+    for (device::SignalWord& each : node_.segment().counters())
+      if (each.load(std::memory_order_relaxed) < device::released)
+        each.store(device::released, std::memory_order_release);
+    usleep(200);
+  } while (!all_idle());
+  for (int slot = 0; slot < transports::node_counters; ++slot) node_.posted(slot);
+}
+
+Waiter::Situation QueueExecutor::describe() const {
+  std::string waiting = "its copy engines";
+  for (const plan::Step& step : program_->steps) {
+    if (step.kind != Kind::wait) continue;
+    if (node_.counter(local_of(step.peer), step.slot) >= counter_value(sequence_, step.value)) continue;
+    waiting =
+        fmt::format("rank {} (same node): its counter {} to reach {}", step.peer, step.slot, step.value);
+    break;
+  }
+  return {sequence_, text_, waiting};
+}
+
+}  // namespace epccl::runtime

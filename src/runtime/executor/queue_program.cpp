@@ -1,0 +1,119 @@
+#include "runtime/executor/queue_program.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace epccl::runtime {
+namespace {
+
+using plan::Kind;
+using plan::Queues;
+using Operation = QueueOperation;
+
+class Programmer {
+ public:
+  Programmer(const plan::RankPlan& plan, const topology::Cluster& cluster, Queues queues)
+      : plan_(plan),
+        cluster_(cluster),
+        queues_(std::move(queues)),
+        waited_(queues_.count()),
+        joined_(queues_.count(), std::vector<int64_t>(queues_.count(), -1)),
+        after_(plan.steps.size()),
+        used_(plan.steps.size(), false) {}
+
+  QueueProgram make() && {
+    for (uint32_t index = 0; index < plan_.steps.size(); ++index) {
+      const uint16_t queue = queues_.of_step[index];
+      if (queue == Queues::none) continue;
+      wait_for_dependencies(index, queue);
+      operations_.push_back({Operation::Kind::step, queue, index});
+    }
+    return finish();
+  }
+
+ private:
+  void wait_for_dependencies(uint32_t index, uint16_t queue) {
+    for (const uint32_t dependency : plan_.dependencies_of(plan_.steps[index])) {
+      const uint16_t other = queues_.of_step[dependency];
+      if (other == Queues::none) {
+        // A wait starts when what it depends on is over, so whoever waits for it waits for that, too.
+        wait_for_dependencies(dependency, queue);
+        wait(dependency, queue);
+      } else if (other != queue) {
+        join(dependency, other, queue);
+      }
+    }
+  }
+
+  void wait(uint32_t index, uint16_t queue) {
+    used_[index] = true;
+    const plan::Step& step = plan_.steps[index];
+    uint32_t& known = waited_[queue][{step.peer, step.slot}];
+    if (known >= step.value) return;
+    known = step.value;
+    operations_.push_back({Operation::Kind::wait, queue, index});
+  }
+
+  // What came before the dependency in its queue is over as well.
+  void join(uint32_t dependency, uint16_t other, uint16_t queue) {
+    int64_t& known = joined_[queue][other];
+    if (known >= dependency) return;
+    known = dependency;
+    if (after_[dependency] == 0) after_[dependency] = ++events_;
+    operations_.push_back({Operation::Kind::join, queue, after_[dependency] - 1});
+  }
+
+  // Events are recorded right behind their steps, once it is known which steps have one.
+  QueueProgram finish() {
+    QueueProgram program;
+    program.steps = plan_.steps;
+    program.row_sources = plan_.row_sources;
+    program.queues = std::move(queues_.lane);
+    program.events = events_;
+    program.uses = find_uses();
+    for (const Operation& operation : operations_) {
+      program.operations.push_back(operation);
+      if (operation.kind == Operation::Kind::step && after_[operation.index] != 0)
+        program.operations.push_back({Operation::Kind::record, operation.queue, after_[operation.index] - 1});
+    }
+    for (uint32_t index = 0; index < plan_.steps.size(); ++index)
+      if (plan_.steps[index].kind == Kind::wait && !used_[index]) program.last_waits.push_back(index);
+    return program;
+  }
+
+  std::vector<std::array<bool, 3>> find_uses() const {
+    std::vector<std::array<bool, 3>> uses(
+        static_cast<size_t>(cluster_.local_size(cluster_.node_of(plan_.rank))));
+    const auto use = [&](const plan::Location& at) {
+      uses[static_cast<size_t>(cluster_.local_of(at.rank))][static_cast<size_t>(at.buffer)] = true;
+    };
+    for (const plan::Step& step : plan_.steps) {
+      if (step.kind == Kind::copy) use(step.source);
+      if (step.kind == Kind::copy || step.kind == Kind::reduce) use(step.destination);
+    }
+    for (const plan::RowSource& source : plan_.row_sources) use(source.at);
+    return uses;
+  }
+
+  const plan::RankPlan& plan_;
+  const topology::Cluster& cluster_;
+  Queues queues_;
+  std::vector<Operation> operations_;
+  std::vector<std::map<std::tuple<int32_t, uint16_t>, uint32_t>> waited_;  // by queue: counter, value
+  std::vector<std::vector<int64_t>>
+      joined_;                   // by queue and other queue: the last step that it is known to be past
+  std::vector<uint32_t> after_;  // by step: 1 + its event; 0: none
+  std::vector<bool> used_;
+  uint32_t events_ = 0;
+};
+
+}  // namespace
+
+Result<QueueProgram> make_queue_program(const plan::RankPlan& plan, const topology::Cluster& cluster,
+                                        int width) {
+  EPCCL_ASSIGN(plan::Queues queues, plan::assign_queues(plan, cluster, width));
+  return Programmer(plan, cluster, std::move(queues)).make();
+}
+
+}  // namespace epccl::runtime

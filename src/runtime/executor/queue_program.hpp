@@ -1,0 +1,43 @@
+// A rank's plan as what is put into the queues of a device, in order.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/status.hpp"
+#include "plan/plan.hpp"
+#include "plan/queues.hpp"
+#include "topology/cluster.hpp"
+
+namespace epccl::runtime {
+
+struct QueueOperation {
+  enum class Kind : uint8_t {
+    step,    // copy, reduce or post: `index` is the step
+    wait,    // for the counter of the wait step `index`
+    record,  // the event `index`
+    join,    // waits for the event `index`
+  };
+  Kind kind = Kind::step;
+  uint16_t queue = 0;
+  uint32_t index = 0;
+};
+
+/// Made once for a plan, used for each of its calls.
+struct QueueProgram {
+  std::vector<plan::Step> steps;
+  std::vector<plan::RowSource> row_sources;
+  std::vector<QueueOperation> operations;
+  std::vector<plan::Lane> queues;
+  uint32_t events = 0;
+  std::vector<uint32_t> last_waits;  // wait steps that nothing of the plan waits for: the call does
+  std::vector<std::array<bool, 3>>
+      uses;  // by local position and plan::Buffer: what this rank reads or writes
+};
+
+/// Of plans of one node without messages and rows.
+Result<QueueProgram> make_queue_program(const plan::RankPlan& plan, const topology::Cluster& cluster,
+                                        int width);
+
+}  // namespace epccl::runtime
