@@ -59,6 +59,7 @@ Status CopyEngines::run(Call call, const PeersUse& use, const Build& build, bool
   const std::string plan_text = call.text;
   // Ranks that disagree about engines are told.
   call.text += ", copy engines";
+  call.is_small = false;  // peers are told where its buffers lie
   executor_.waiter().begin(false);
   EPCCL_TRY(executor_.calls().begin(call, 0, 0));
   EPCCL_TRY(executor_.calls().meet());
