@@ -60,6 +60,11 @@ class HostWarp {
     return all;
   }
   void sync() const {}
+  bool is_last(uint32_t* arrived) const {
+    if (++*arrived < count_) return false;
+    *arrived = 0;
+    return true;
+  }
 
  private:
   uint32_t index_, count_;

@@ -73,7 +73,7 @@ TEST_F(MoveKernels, CopyAllPartsOfRowsByList) {
       Rows& destination = to.emplace_back(destination_rows, bytes, aligned && below(4) != 0, random);
       parameters.parts[part] = {source.array(), destination.array(), bytes};
       for_each(counted.rows(),
-               [&](uint32_t i, uint32_t k) { std::memcpy(destination.expected(k), source.row(i), bytes); });
+               [&](uint32_t i, uint32_t k) { std::copy_n(source.row(i), bytes, destination.expected(k)); });
     }
     run(move_launch(parameters, random_grid(random)), random);
     for (Rows& destination : to) ASSERT_TRUE(destination.as_expected()) << "repetition " << repetition;
@@ -202,7 +202,7 @@ TEST_F(SpreadKernels, CopyEachRowToAllItsPlaces) {
       parameters.parts[part].bytes = bytes;
       auto& all = to.emplace_back(destinations_of(parameters.parts[part], bytes, aligned && below(4) != 0));
       for_each_copy(counted.rows(), [&](uint32_t i, Target target) {
-        std::memcpy(all[target.peer].expected(target.row), source.row(i), bytes);
+        std::copy_n(source.row(i), bytes, all[target.peer].expected(target.row));
       });
     }
     run(spread_launch(parameters, random_grid(random)), random);

@@ -20,6 +20,7 @@ EPCCL_IMAGE(reduce)
 EPCCL_IMAGE(rows)
 EPCCL_IMAGE(sums)
 EPCCL_IMAGE(layout)
+EPCCL_IMAGE(copies)
 
 #endif
 
@@ -36,6 +37,8 @@ std::span<const std::byte> bytes_of([[maybe_unused]] Image image) {
       return {epccl_image_sums, epccl_image_sums_end};
     case Image::layout:
       return {epccl_image_layout, epccl_image_layout_end};
+    case Image::copies:
+      return {epccl_image_copies, epccl_image_copies_end};
   }
 #endif
   return {};

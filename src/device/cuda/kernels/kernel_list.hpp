@@ -62,3 +62,5 @@
   X(epccl_layout_fill, (fill_body))
 
 #define EPCCL_TERMS_KERNELS(X) X(epccl_layout_terms, (terms_body))
+
+#define EPCCL_COPIES_KERNELS(X) X(epccl_copies, (copies_body))

@@ -8,6 +8,7 @@ std::span<const Kernel> all_kernels() {
 #define EPCCL_OF_ROWS(kernel, body) {#kernel, Image::rows},
 #define EPCCL_OF_SUMS(kernel, body) {#kernel, Image::sums},
 #define EPCCL_OF_LAYOUT(kernel, body) {#kernel, Image::layout},
+#define EPCCL_OF_COPIES(kernel, body) {#kernel, Image::copies},
   // clang-format off
   static constexpr Kernel kernels[] = {
       EPCCL_REDUCE_KERNELS(EPCCL_OF_REDUCE)
@@ -16,6 +17,7 @@ std::span<const Kernel> all_kernels() {
       EPCCL_SUM_KERNELS(EPCCL_OF_SUMS)
       EPCCL_LAYOUT_KERNELS(EPCCL_OF_LAYOUT)
       EPCCL_TERMS_KERNELS(EPCCL_OF_LAYOUT)
+      EPCCL_COPIES_KERNELS(EPCCL_OF_COPIES)
   };
   // clang-format on
   return kernels;

@@ -25,6 +25,8 @@ const char* to_string(Image image) {
       return "sums";
     case Image::layout:
       return "layout";
+    case Image::copies:
+      return "copies";
   }
   return "?";
 }

@@ -23,8 +23,8 @@
 namespace epccl::device::cuda {
 
 /// A fatbin: code for sm_80, sm_90 and sm_100, and PTX for what comes after.
-enum class Image : uint8_t { reduce, rows, sums, layout };
-inline constexpr Image all_images[] = {Image::reduce, Image::rows, Image::sums, Image::layout};
+enum class Image : uint8_t { reduce, rows, sums, layout, copies };
+inline constexpr Image all_images[] = {Image::reduce, Image::rows, Image::sums, Image::layout, Image::copies};
 const char* to_string(Image image);
 
 /// Its bytes, for cuModuleLoadData. Empty where the library was built without a CUDA toolkit.
@@ -93,5 +93,10 @@ Launch<SumParameters> sum_launch(RowType type, Operands operands, const SumParam
 /// of single entries; where only totals are wanted it can be left out.
 std::array<Launch<LayoutParameters>, 4> layout_launches(const LayoutParameters& parameters, const Grid& grid);
 Launch<TermsParameters> terms_launch(const TermsParameters& parameters, const Grid& grid);
+
+/// Small copies by one kernel, where to start each on a copy engine costs more than to copy; then signals. At most max_small_copies and
+/// max_signals. `arrived` as in CopiesParameters.
+Launch<CopiesParameters> copies_launch(std::span<const SmallCopy> copies, std::span<const Signal> signals,
+                                       uint32_t* arrived, const Grid& grid);
 
 }  // namespace epccl::device::cuda

@@ -139,4 +139,39 @@ struct SumParameters {
 
 static_assert(sizeof(SumParameters) <= most_parameter_bytes);
 
+// --- many small copies, and telling others ---
+
+inline constexpr uint32_t max_small_copies = 128;
+inline constexpr uint32_t max_signals = 32;
+
+struct SmallCopy {
+  const std::byte* source = nullptr;
+  std::byte* destination = nullptr;
+  uint64_t bytes = 0;
+};
+/// A word that others read: in memory that the device can write, its own, a peer's or the host's.
+struct Signal {
+  uint64_t* word = nullptr;
+  uint64_t value = 0;
+};
+
+/// Copies in any order; when all are made, sets words. Memory order, so that whoever sees a value also sees all copies:
+///   every lane    its copies, then __threadfence_system
+///   every warp    one lane counts it in `arrived`
+///   the last one  __threadfence_system, then st.release.sys of each word
+/// Who waits must read the word with ld.acquire.sys or as the host's std::atomic does (cuStreamWaitValue64 is documented to order what
+/// follows it in the stream). What the device wrote before this kernel, in the same stream, is seen as well.
+struct CopiesParameters {
+  SmallCopy copies[max_small_copies];
+  Signal signals[max_signals];
+  // Of the device; 0 before the first launch, and 0 again after each: one for all launches of a stream. May be null where there are
+  // no signals.
+  uint32_t* arrived = nullptr;
+  uint32_t copy_count = 0;
+  uint32_t signal_count = 0;
+  uint32_t tiles_of_copy = 0;  // set by the launch: of the largest
+};
+
+static_assert(sizeof(CopiesParameters) <= most_parameter_bytes);
+
 }  // namespace epccl::device::cuda

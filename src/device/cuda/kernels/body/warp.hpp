@@ -5,7 +5,7 @@
 // proved without a GPU, as long as it keeps to these rules:
 //   - lanes talk to each other only through what a warp offers, between two calls of each(), and what lanes keep from one each() to
 //     the next is in a PerLane
-//   - warps do not talk to each other within a launch (copies.hpp: but for counting who is through)
+//   - warps do not talk to each other within a launch, but for counting who is through (is_last)
 //   - control flow around each() is the same for all lanes
 //
 // A Warp has
@@ -18,6 +18,7 @@
 //   largest(value)             of all lanes
 //   before(value)              each lane gets the sum of the lower lanes' values; returns that of all
 //   sync()                     what lanes wrote to memory is visible to the others
+//   is_last(arrived)           true for the warp that calls it last of the launch: it sees what the others wrote before
 #pragma once
 
 #include <cstdint>
@@ -83,6 +84,19 @@ class DeviceWarp {
     return __shfl_sync(all, through, warp_lanes - 1);
   }
   EPCCL_DEVICE void sync() const { __syncwarp(); }
+  EPCCL_DEVICE bool is_last(uint32_t* arrived) const {
+    // Every lane orders what it wrote, then one counts for all.
+    __threadfence_system();
+    __syncwarp();
+    uint32_t last = 0;
+    if (lane_ == 0) {
+      last = atomicAdd(arrived, 1U) == count() - 1 ? 1 : 0;
+      if (last != 0) atomicExch(arrived, 0U);
+      __threadfence_system();
+    }
+    __syncwarp();
+    return __shfl_sync(all, last, 0) != 0;
+  }
 
  private:
   static constexpr uint32_t all = 0xffffffff;
