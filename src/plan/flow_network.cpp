@@ -12,15 +12,17 @@ constexpr uint32_t no_route = UINT32_MAX;
 
 }  // namespace
 
-FlowNetwork::FlowNetwork(int nodes, double rate, Ticks grain)
-    : nodes_(static_cast<size_t>(nodes)),
-      rate_(rate / ticks_per_second),
+FlowNetwork::FlowNetwork(const std::vector<double>& rates, Ticks grain)
+    : ports_(rates.size()),
       grain_(std::max<Ticks>(grain, 1)),
-      links_(2 * nodes_),
-      route_ids_(nodes_ * nodes_, no_route) {}
+      links_(2 * ports_),
+      route_ids_(ports_ * ports_, no_route) {
+  for (size_t port = 0; port < ports_; ++port)
+    links_[port].rate = links_[ports_ + port].rate = rates[port] / ticks_per_second;
+}
 
 uint32_t FlowNetwork::route_of(int source, int destination) {
-  uint32_t& id = route_ids_[static_cast<size_t>(source) * nodes_ + static_cast<size_t>(destination)];
+  uint32_t& id = route_ids_[static_cast<size_t>(source) * ports_ + static_cast<size_t>(destination)];
   if (id == no_route) {
     id = static_cast<uint32_t>(routes_.size());
     routes_.emplace_back();
@@ -81,7 +83,7 @@ void FlowNetwork::advance(Ticks now, std::vector<uint32_t>& ended) {
 /// Gives every flow through `link` that has no rate yet an equal part of what the link has left.
 void FlowNetwork::fill(Ticks now, Link& link) {
   // Rounding may leave nothing where a sliver should be left; a flow without any rate would never end.
-  const double each = std::max(link.free, rate_ * 1e-9) / link.unshared;
+  const double each = std::max(link.free, link.rate * 1e-9) / link.unshared;
   for (const uint32_t id : link.routes) {
     Route& route = routes_[id];
     if (route.shared) continue;
@@ -103,9 +105,9 @@ void FlowNetwork::share(Ticks now) {
   std::priority_queue<Share, std::vector<Share>, std::greater<>> shares;
   for (const uint32_t id : in_use_) routes_[id].shared = false;
   for (size_t i = 0; i < links_.size(); ++i) {
-    links_[i].free = rate_;
+    links_[i].free = links_[i].rate;
     links_[i].unshared = links_[i].flows;
-    if (links_[i].flows > 0) shares.emplace(rate_ / links_[i].flows, i);
+    if (links_[i].flows > 0) shares.emplace(links_[i].rate / links_[i].flows, i);
   }
   while (!shares.empty()) {
     const auto [share, index] = shares.top();
@@ -125,7 +127,7 @@ void FlowNetwork::share(Ticks now) {
 
 std::vector<LinkLoad> FlowNetwork::loads(const Link* first) const {
   std::vector<LinkLoad> loads;
-  for (const Link* link = first; link != first + nodes_; ++link)
+  for (const Link* link = first; link != first + ports_; ++link)
     loads.push_back({link->bytes, to_seconds(link->busy)});
   return loads;
 }

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "algorithms/alltoall/alltoall.hpp"
 #include "plan/verifier.hpp"
 #include "shapes.hpp"
@@ -90,6 +92,22 @@ TEST(Alltoall, FlatSendsOneMessagePerRemoteRank) {
 }
 
 // two_stage with every rank carrying its own blocks: N-1 messages a rank instead of (N-1) * L.
+TEST(Alltoall, FlatGivesEveryRankAReceiverOfItsOwnInEachStep) {
+  const Cluster cluster = Cluster::uniform(3, 4);
+  const auto built =
+      build_alltoall_everywhere(Algorithm::flat, cluster, Exchange::uniform(cluster.ranks(), 8), {});
+  for (size_t step = 0; step < 8; ++step) {
+    std::set<int> receivers;
+    for (const plan::RankPlan& rank : built.ranks) {
+      std::vector<int> sends;
+      for (const plan::Step& it : rank.steps)
+        if (it.kind == plan::Kind::send) sends.push_back(it.peer);
+      ASSERT_EQ(sends.size(), 8u);
+      EXPECT_TRUE(receivers.insert(sends[step]).second) << "step " << step << ": two send to " << sends[step];
+    }
+  }
+}
+
 TEST(Alltoall, TwoStageSendsOneMessagePerRemoteNodeAlongTheRail) {
   const Cluster cluster = Cluster::uniform(4, 8);
   const auto report = prove(Algorithm::two_stage, cluster, Exchange::uniform(32, 64), {});

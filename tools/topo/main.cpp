@@ -1,4 +1,4 @@
-// epccl-topo: shows a machine, recorded or live, and the ranks and rails of a cluster of such machines.
+// epccl-topo: shows a machine, recorded or live, and a cluster of such machines: ranks, rails, predicted times.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "topo/forecast.hpp"
 #include "topology/cluster_printer.hpp"
 #include "topology/discover_machine.hpp"
 #include "topology/host_id.hpp"
@@ -27,6 +28,7 @@ struct Options {
   bool json = false;
   bool tree_only = false;
   bool matrix_only = false;
+  bool rails_only = false;
   int cluster = 0;
   int ranks_per_node = 0;
   std::vector<int> ranks;
@@ -44,6 +46,9 @@ void declare(CLI::App& app, Options& options) {
   auto* cluster = app.add_option("--cluster", options.cluster, "Ranks and rails of N nodes like this machine")
                       ->type_name("N")
                       ->check(CLI::Range(1, max_ranks));
+  app.add_flag("--rails", options.rails_only,
+               "With --cluster: print only the rail plan and the predicted times")
+      ->needs(cluster);
   app.add_option("--ranks-per-node", options.ranks_per_node,
                  "With --cluster: ranks on each node (default: one per GPU, or one)")
       ->type_name("L")
@@ -59,7 +64,7 @@ void declare(CLI::App& app, Options& options) {
       "Without --xml the machine is this one.\n\n"
       "  epccl-topo                            this machine\n"
       "  epccl-topo --xml node.xml --matrix    path classes of a recorded machine\n"
-      "  epccl-topo --xml node.xml --cluster 4 ranks and rails of 4 such nodes\n"
+      "  epccl-topo --xml node.xml --cluster 4 ranks, rails and predicted times of 4 such nodes\n"
       "  epccl-topo --ranks 3,5                3 ranks on one node like this, 5 on another");
 }
 
@@ -79,52 +84,74 @@ Result<topology::Cluster> make_cluster(const Options& options, const topology::M
   return topology::Cluster::from_sizes(sizes);
 }
 
-std::string as_json(const Options& options, const topology::Machine& machine,
-                    const topology::Cluster* cluster, const topology::RailPlan* rails) {
+/// What there is to say of a cluster of machines like this.
+struct Planned {
+  topology::Cluster cluster;
+  topology::RailPlan rails;
+  Result<tools::Forecast> forecast;  // an error where there are too many ranks, or unequal nodes
+};
+
+Result<Planned> plan_cluster(const Options& options, const topology::Machine& machine) {
+  EPCCL_ASSIGN(auto cluster, make_cluster(options, machine));
+  EPCCL_ASSIGN(auto rails, topology::plan_rails(machine, cluster.nodes(), cluster.max_local_size()));
+  auto forecast = cluster.uniform()
+                      ? tools::make_forecast(machine, rails)
+                      : Result<tools::Forecast>(
+                            error(Code::invalid_argument, "times are predicted for equal nodes only"));
+  return Planned{std::move(cluster), std::move(rails), std::move(forecast)};
+}
+
+std::string as_json(const Options& options, const topology::Machine& machine, const Planned* planned) {
   nlohmann::ordered_json json{{"machine", topology::machine_json(machine)}};
   if (options.xml.empty())
     if (const auto id = topology::this_host_id(); id.ok())
       json["host_id"] = {{"host", id->host}, {"hash", fmt::format("{:016x}", id->hash)}};
-  if (cluster != nullptr) json["cluster"] = topology::cluster_json(*cluster, machine);
-  if (rails != nullptr) json["rail_plan"] = topology::rail_plan_json(*rails);
+  if (planned != nullptr) {
+    json["cluster"] = topology::cluster_json(planned->cluster, machine);
+    json["rail_plan"] = topology::rail_plan_json(planned->rails);
+    if (planned->forecast.ok()) json["forecast"] = tools::forecast_json(*planned->forecast);
+  }
   // Names come from files and drivers: what is not UTF-8 in them is replaced rather than refused.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-std::string as_text(const Options& options, const topology::Machine& machine,
-                    const topology::Cluster* cluster, const topology::RailPlan* rails) {
-  const bool all = !options.tree_only && !options.matrix_only && cluster == nullptr;
+std::string cluster_text(const Options& options, const topology::Machine& machine, const Planned& planned) {
+  std::string text;
+  if (!options.rails_only) text = topology::format_cluster(planned.cluster, machine, planned.rails) + "\n";
+  text += topology::format_rail_plan(machine, planned.rails) + "\n";
+  if (!planned.forecast.ok())
+    return text + fmt::format("No prediction: {}\n", planned.forecast.status().message());
+  return text + tools::format_forecast(*planned.forecast);
+}
+
+std::string as_text(const Options& options, const topology::Machine& machine, const Planned* planned) {
+  const bool all = !options.tree_only && !options.matrix_only && planned == nullptr;
   std::string text;
   if (all || options.tree_only) text += topology::format_tree(machine);
   if (all && options.xml.empty())
     if (const auto id = topology::this_host_id(); id.ok())
       text += fmt::format("\nHost id {:016x}, {}\n", id->hash, id->label());
   if (all || options.matrix_only) text += (text.empty() ? "" : "\n") + topology::format_matrix(machine);
-  if (cluster != nullptr)
-    text += (text.empty() ? "" : "\n") + topology::format_cluster(*cluster, machine, *rails);
-  if (rails != nullptr) text += "\n" + topology::format_rail_plan(machine, *rails);
+  if (planned != nullptr) text += (text.empty() ? "" : "\n") + cluster_text(options, machine, *planned);
   return text;
+}
+
+Status print(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    return system_error(errno, "cannot write");
+  return {};
 }
 
 Status run(const Options& options) {
   if (options.ranks_per_node > 0 || !options.ranks.empty()) EPCCL_TRY(make_cluster(options, {}).status());
   auto machine = options.xml.empty() ? topology::discover_machine() : topology::read_machine(options.xml);
   if (!machine.ok()) return machine.status();
-  std::optional<topology::Cluster> cluster;
+  std::optional<Planned> planned;
   if (options.wants_cluster()) {
-    EPCCL_ASSIGN(cluster, make_cluster(options, *machine));
+    EPCCL_ASSIGN(planned, plan_cluster(options, *machine));
   }
-  const auto* shown = cluster ? &*cluster : nullptr;
-  std::optional<topology::RailPlan> rails;
-  if (shown != nullptr) {
-    EPCCL_ASSIGN(rails, topology::plan_rails(*machine, shown->nodes(), shown->max_local_size()));
-  }
-  const auto* planned = rails ? &*rails : nullptr;
-  const std::string text =
-      options.json ? as_json(options, *machine, shown, planned) : as_text(options, *machine, shown, planned);
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    return system_error(errno, "cannot write");
-  return {};
+  const auto* shown = planned ? &*planned : nullptr;
+  return print(options.json ? as_json(options, *machine, shown) : as_text(options, *machine, shown));
 }
 
 }  // namespace

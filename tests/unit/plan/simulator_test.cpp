@@ -272,6 +272,77 @@ TEST(Simulation, AutomaticGrainOfLargePlansChangesLittle) {
   EXPECT_EQ(timeline.ingress[7].bytes, uint64_t{59} * 16 * 100000);
 }
 
+// --- Several links a node
+
+/// Two nodes of two ranks; all messages start at once.
+Plan messages_of_pairs(const std::vector<Message>& all) {
+  SmallPlan plan({2, 2});
+  uint32_t tag = 0;
+  for (const Message& it : all) {
+    plan[it.source].send(it.destination, tag, plan[it.source].input(0), it.bytes);
+    plan[it.destination].recv(it.source, tag++, plan[it.destination].output(0), it.bytes);
+  }
+  return plan.take();
+}
+
+TEST(Rails, RanksOnLinksOfTheirOwnDoNotShare) {
+  SimulationModel model = plain_model();
+  const Plan plan = messages_of_pairs({{0, 2, 1000}, {1, 3, 3000}});
+  EXPECT_NEAR(run(plan, model).total, 4e-6, picosecond) << "one link: 4000 bytes through it";
+  model.link_rates = {1e9, 1e9};
+  const Timeline timeline = run(plan, model);
+  EXPECT_NEAR(timeline.ranks[0][0].end, 1e-6, picosecond);
+  EXPECT_NEAR(timeline.ranks[1][0].end, 3e-6, picosecond);
+  ASSERT_EQ(timeline.links_per_node, 2);
+  ASSERT_EQ(timeline.egress.size(), 4u);
+  EXPECT_EQ(timeline.egress[0].bytes, 1000u);
+  EXPECT_EQ(timeline.egress[1].bytes, 3000u);
+  EXPECT_EQ(timeline.ingress[3].bytes, 3000u);
+  EXPECT_EQ(timeline.egress[2].bytes, 0u);
+}
+
+TEST(Rails, EachLinkHasItsRate) {
+  SimulationModel model = plain_model();
+  model.link_rates = {1e9, 0.5e9};
+  const Timeline timeline = run(messages_of_pairs({{0, 2, 1000}, {1, 3, 1000}}), model);
+  EXPECT_NEAR(timeline.ranks[0][0].end, 1e-6, picosecond);
+  EXPECT_NEAR(timeline.ranks[1][0].end, 2e-6, picosecond);
+}
+
+TEST(Rails, AMessageAcrossRailsIsLimitedByTheSlowerEnd) {
+  SimulationModel model = plain_model();
+  model.link_rates = {1e9, 0.5e9};
+  EXPECT_NEAR(run(messages_of_pairs({{0, 3, 1000}}), model).total, 2e-6, picosecond);
+  // Both leave by links of their own and arrive by the slow one.
+  EXPECT_NEAR(run(messages_of_pairs({{0, 3, 1000}, {1, 3, 1000}}), model).total, 4e-6, picosecond);
+}
+
+TEST(Rails, RanksMayShareALinkOfSeveral) {
+  SimulationModel model = plain_model();
+  model.link_rates = {1e9, 1e9};
+  model.link_of_local = {1, 1};
+  const Timeline timeline = run(messages_of_pairs({{0, 2, 1000}, {1, 3, 1000}}), model);
+  EXPECT_NEAR(timeline.total, 2e-6, picosecond);
+  EXPECT_EQ(timeline.egress[0].bytes, 0u);
+  EXPECT_EQ(timeline.egress[1].bytes, 2000u);
+}
+
+TEST(Memory, CopiesBetweenPeersHaveTheRateOfTheirPair) {
+  SimulationModel model = plain_model();
+  model.peer_copy_rates = {{0, 0.25e9}, {0.5e9, 0}};
+  SmallPlan plan({2});
+  plan[0].copy(0, plan[0].input(0), plan[0].output(0), 1000);
+  plan[0].copy(0, plan[0].input(0), plan[1].output(0), 1000);
+  plan[1].copy(0, plan[0].input(0), plan[1].output(1000), 1000);
+  plan[1].copy(0, plan[1].input(0), plan[0].output(1000), 1000);
+  const Timeline timeline = run(plan.take(), model);
+  EXPECT_NEAR(timeline.ranks[0][0].end, 1e-6, picosecond) << "its own memory";
+  EXPECT_NEAR(timeline.ranks[0][1].end, 5e-6, picosecond) << "to rank 1, four times slower";
+  EXPECT_NEAR(timeline.ranks[1][0].end, 4e-6, picosecond) << "the direction counts, not who copies";
+  EXPECT_NEAR(timeline.ranks[1][1].end, 6e-6, picosecond) << "the other way, twice";
+  EXPECT_EQ(timeline.memory[0].bytes, 4000u) << "bytes stay exact";
+}
+
 TEST(Simulation, RefusesModelsThatMakeNoSense) {
   const Plan plan = messages(2, {{0, 1, 8}});
   const auto code = [&plan](auto change) {
@@ -287,6 +358,9 @@ TEST(Simulation, RefusesModelsThatMakeNoSense) {
   EXPECT_EQ(code([](SimulationModel& model) { model.signal_latency = std::nan(""); }),
             Code::invalid_argument);
   EXPECT_EQ(code([](SimulationModel& model) { model.cores_per_node = -1; }), Code::invalid_argument);
+  EXPECT_EQ(code([](SimulationModel& model) { model.link_rates = {1e9, 0}; }), Code::invalid_argument);
+  EXPECT_EQ(code([](SimulationModel& model) { model.link_of_local = {1}; }), Code::invalid_argument);
+  EXPECT_EQ(code([](SimulationModel& model) { model.peer_copy_rates = {{0, -1}}; }), Code::invalid_argument);
 }
 
 }  // namespace

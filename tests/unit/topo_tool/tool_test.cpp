@@ -1,38 +1,10 @@
-// epccl-topo as its user runs it.
-#include <sys/wait.h>
-
-#include <array>
-#include <cstdio>
-#include <memory>
+// What epccl-topo prints, and how it ends.
 #include <nlohmann/json.hpp>
 
-#include "test_machine.hpp"
+#include "run_tool.hpp"
 
-namespace epccl::topology {
+namespace epccl::tools {
 namespace {
-
-struct Outcome {
-  int exit_code = -1;
-  std::string output;
-};
-
-/// Output is stdout alone, or stderr alone.
-Outcome run_tool(const std::string& arguments, bool errors = false) {
-  const std::string command =
-      std::string(EPCCL_TOPO_TOOL) + " " + arguments + (errors ? " 2>&1 >/dev/null" : " 2>/dev/null");
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return {};
-  Outcome outcome;
-  std::array<char, 4096> chunk{};
-  for (size_t got = 0; (got = fread(chunk.data(), 1, chunk.size(), pipe)) > 0;)
-    outcome.output.append(chunk.data(), got);
-  outcome.exit_code = WEXITSTATUS(pclose(pipe));
-  return outcome;
-}
-
-std::string xml(const std::string& name) {
-  return "--xml '" + data_file(name) + "' ";
-}
 
 TEST(TopoTool, PrintsTreeAndMatrix) {
   const Outcome outcome = run_tool(xml("nccl-aws-p4d.xml"));
@@ -52,7 +24,26 @@ TEST(TopoTool, ClusterHasOneRankPerGpu) {
   const Outcome outcome = run_tool(xml("nccl-oci-h100.xml") + "--cluster 4");
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_NE(outcome.output.find("4 nodes, 32 ranks (4 x 8)"), std::string::npos) << outcome.output;
-  EXPECT_NE(outcome.output.find("rail 7: ranks 7 15 23 31  on mlx5_16"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("rail 7: ranks 7 15 23 31  on mlx5_16 + mlx5_17"), std::string::npos)
+      << outcome.output;
+}
+
+TEST(TopoTool, RailsOnlyHasThePlanAndThePrediction) {
+  const Outcome outcome = run_tool(xml("nccl-oci-h100.xml") + "--cluster 2 --rails");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.output.rfind("Rail plan: 2 nodes x 8 ranks", 0), 0u) << outcome.output;
+  expect_says(outcome.output, "Predicted alltoall of 2 x 8 ranks (simulated)\n");
+  const auto json =
+      nlohmann::json::parse(run_tool(xml("nccl-oci-h100.xml") + "--cluster 2 --json").output, nullptr, false);
+  ASSERT_FALSE(json.is_discarded());
+  EXPECT_EQ(json["rail_plan"]["places"][7]["nics"], (std::vector<int>{14, 15}));
+  EXPECT_EQ(json["forecast"]["alltoall"].size(), 4u);
+}
+
+TEST(TopoTool, UnequalAndHugeClustersHaveNoPredictionAndSayWhy) {
+  expect_says(run_tool("--ranks 3,5").output, "No prediction: times are predicted for equal nodes only");
+  expect_says(run_tool(xml("nccl-oci-h100.xml") + "--cluster 1000 --rails").output,
+              "No prediction: 1000 nodes x 8 ranks: times are predicted for up to 1024 ranks");
 }
 
 TEST(TopoTool, UnequalNodesAndJson) {
@@ -69,7 +60,7 @@ TEST(TopoTool, ErrorsGoToStderrWithCode1) {
   for (const std::string arguments :
        {"--xml /nonexistent.xml", "--ranks 3,-5", "--ranks 0", "--ranks x", "--cluster 0",
         "--cluster 2 --ranks 3,5", "--cluster 1000000 --ranks-per-node 1000000", "--ranks-per-node 4",
-        "--no-such-option", "stray"}) {
+        "--rails", "--no-such-option", "stray"}) {
     EXPECT_EQ(run_tool(arguments).exit_code, 1) << arguments;
     EXPECT_EQ(run_tool(arguments).output, "") << arguments;
     EXPECT_FALSE(run_tool(arguments, true).output.empty()) << arguments;
@@ -86,4 +77,4 @@ TEST(TopoTool, HelpExplainsItself) {
 }
 
 }  // namespace
-}  // namespace epccl::topology
+}  // namespace epccl::tools
