@@ -11,6 +11,11 @@
  * Events order streams among each other.
  * Buffers belong to the library until the work is complete.
  *
+ * CUDA memory: all buffers of a call may lie in the memory of one GPU, which a communicator keeps to; the stream is then a
+ * cudaStream_t of that GPU (NULL: its NULL stream), in whose order the call runs. It returns at once, and a failure shows in
+ * epcclCommGetAsyncError(). All ranks pass CUDA memory, or none. Such a call goes by way of pinned host memory for now, so it
+ * cannot be captured into a graph; dispatch and combine take host memory only. Host buffers, pinned ones too, are for host streams.
+ *
  * Threads: several communicators may be driven by several threads, and several by one (in groups: see epcclGroupStart). Calls
  * on one communicator must not overlap, except epcclCommAbort(), epcclCommRevoke() and epcclCommGetAsyncError(), which any
  * thread may call at any time.
@@ -92,7 +97,7 @@ typedef EPCCL_ENUM { epcclScalarDevice = 0, epcclScalarHostImmediate = 1 } epccl
 
 typedef struct epcclComm* epcclComm_t;
 
-/** NULL, or a stream of epcclStreamCreate(). (A cudaStream_t converts to this type: for the CUDA device to come.) */
+/** NULL, or a stream of epcclStreamCreate(); with CUDA memory a cudaStream_t, which converts to this type. */
 typedef void* epcclStream_t;
 
 /** An event of epcclEventCreate(). (A cudaEvent_t converts to this type, as streams do.) */
@@ -236,7 +241,8 @@ EPCCL_API epcclResult_t epcclCommUserRank(epcclComm_t comm, int* rank);
 EPCCL_API epcclResult_t epcclCommDevice(epcclComm_t comm, int* device);
 
 /** Memory that every rank of a node can map: transfers inside the node become one copy. Page aligned. Ordinary memory
- *  works too, a little slower. Not tied to a communicator. */
+ *  works too, a little slower. Not tied to a communicator. With EPCCL_DEVICE=cuda it is memory of the calling thread's current
+ *  GPU (the first, where there is none). */
 EPCCL_API epcclResult_t epcclMemAlloc(void** ptr, size_t size);
 /** Frees memory of epcclMemAlloc; no work may be using it. NULL is allowed. */
 EPCCL_API epcclResult_t epcclMemFree(void* ptr);

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "api/arguments.hpp"
+#include "api/device_calls.hpp"
 #include "api/group.hpp"
 #include "api/handles.hpp"
 #include "api/last_error.hpp"
@@ -13,19 +14,18 @@ namespace {
 Status alltoall(const void* sendbuff, void* recvbuff, size_t count, epcclDataType_t datatype,
                 epcclComm_t comm, epcclStream_t stream) {
   EPCCL_ASSIGN(CommPtr communicator, find_usable_communicator(comm));
-  EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   EPCCL_ASSIGN(const uint64_t element, datatype_bytes(datatype));
   const auto ranks = static_cast<uint64_t>(communicator->ranks());
   EPCCL_ASSIGN(const uint64_t bytes, checked_bytes("count", count, element, ranks));
   EPCCL_TRY(check_buffer("sendbuff", sendbuff, bytes));
   EPCCL_TRY(check_buffer("recvbuff", recvbuff, bytes));
   EPCCL_TRY(check_disjoint(sendbuff, bytes, recvbuff, bytes));
-  const runtime::AlltoallCall call{sendbuff,
-                                   recvbuff,
-                                   count * element,
-                                   count,
-                                   datatype_name(datatype),
-                                   communicator->engine_use()};
+  const runtime::AlltoallCall call{
+      sendbuff, recvbuff, count * element, count, datatype_name(datatype), communicator->engine_use()};
+  EPCCL_ASSIGN(device::Device * gpu,
+               device_of({{"sendbuff", sendbuff, bytes}, {"recvbuff", recvbuff, bytes}}, stream));
+  if (gpu != nullptr) return submit_on_device(*gpu, std::move(communicator), call, stream);
+  EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   runtime::Communicator* target = communicator.get();
   Item item{std::move(communicator), queue, [target, call] { return target->alltoall(call); }};
   item.predict = [target, block = call.block_bytes] { return target->predict_alltoall(block); };
@@ -70,7 +70,6 @@ Status alltoallv(const void* sendbuff, const size_t* sendcounts, const size_t* s
                  const size_t* recvcounts, const size_t* rdispls, epcclDataType_t datatype, epcclComm_t comm,
                  epcclStream_t stream) {
   EPCCL_ASSIGN(CommPtr communicator, find_usable_communicator(comm));
-  EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   EPCCL_ASSIGN(const uint64_t element, datatype_bytes(datatype));
   EPCCL_ASSIGN(Blocks send, read_blocks("send", sendcounts, sdispls, communicator->ranks(), element));
   EPCCL_ASSIGN(Blocks recv, read_blocks("recv", recvcounts, rdispls, communicator->ranks(), element));
@@ -86,6 +85,10 @@ Status alltoallv(const void* sendbuff, const size_t* sendcounts, const size_t* s
                               std::move(recv.offsets),
                               datatype_name(datatype),
                               communicator->engine_use()};
+  EPCCL_ASSIGN(device::Device * gpu,
+               device_of({{"sendbuff", sendbuff, send.extent}, {"recvbuff", recvbuff, recv.extent}}, stream));
+  if (gpu != nullptr) return submit_on_device(*gpu, std::move(communicator), std::move(call), stream);
+  EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   runtime::Communicator* target = communicator.get();
   // The cost model wants the mean over all pairs; this rank knows its own.
   const uint64_t sent = std::accumulate(call.send_bytes.begin(), call.send_bytes.end(), uint64_t{0});
@@ -99,13 +102,15 @@ Status alltoallv(const void* sendbuff, const size_t* sendcounts, const size_t* s
 Status point_to_point(bool is_send, const void* source, void* destination, size_t count,
                       epcclDataType_t datatype, int peer, epcclComm_t comm, epcclStream_t stream) {
   EPCCL_ASSIGN(CommPtr communicator, find_usable_communicator(comm));
-  EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   EPCCL_ASSIGN(const uint64_t element, datatype_bytes(datatype));
   EPCCL_ASSIGN(const uint64_t bytes, checked_bytes("count", count, element, 1));
   EPCCL_TRY(check_buffer(is_send ? "sendbuff" : "recvbuff", is_send ? source : destination, bytes));
   EPCCL_TRY(check_rank("peer", peer, communicator->ranks()));
   const runtime::P2pOperation operation{
       is_send, source, destination, bytes, peer, count, datatype_name(datatype)};
+  EPCCL_ASSIGN(device::Device * gpu, device_of({{"buffer", is_send ? source : destination, bytes}}, stream));
+  if (gpu != nullptr) return submit_on_device(*gpu, std::move(communicator), operation, stream);
+  EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   return submit({std::move(communicator), queue, operation});
 }
 

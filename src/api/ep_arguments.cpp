@@ -1,6 +1,7 @@
 #include "api/ep_arguments.hpp"
 
 #include "api/arguments.hpp"
+#include "api/device_calls.hpp"
 
 namespace epccl::api {
 
@@ -24,6 +25,7 @@ Result<Tensor> read_tensor(const char* what, const epcclEpTensor_t* given, bool 
     tensor.sizes.push_back(read.sizes[i]);
   }
   EPCCL_TRY(check_buffer(what, read.data, bytes));
+  if (bytes > 0) EPCCL_TRY(need_host_memory(what, read.data));
   static char nothing = 0;
   tensor.given = true;
   tensor.data = read.data != nullptr ? read.data : &nothing;

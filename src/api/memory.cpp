@@ -5,6 +5,8 @@
 #include "api/arguments.hpp"
 #include "api/handles.hpp"
 #include "api/last_error.hpp"
+#include "base/settings.hpp"
+#include "device/cuda/cuda_device.hpp"
 #include "device/host/host_memory.hpp"
 
 namespace epccl::api {
@@ -22,12 +24,29 @@ Registrations& registrations() {
   return instance;
 }
 
+/// Where EPCCL_DEVICE says cuda: the calling thread's GPU, or the first.
+Result<device::Device*> memory_device() {
+  const std::string wish = settings::get("EPCCL_DEVICE");
+  if (wish == "cuda") return device::cuda_device(device::current_cuda_device().value_or(0));
+  if (wish == "auto" || wish == "host") return &device::host_device();
+  return error(Code::invalid_argument, "EPCCL_DEVICE=\"{}\" is unknown: auto, host or cuda", wish);
+}
+
 Status allocate(void** ptr, size_t size) {
   if (ptr == nullptr) return {Code::invalid_argument, "ptr is NULL"};
   *ptr = nullptr;
   if (size == 0) return {};
-  EPCCL_ASSIGN(*ptr, device::allocate_window(size));
+  EPCCL_ASSIGN(device::Device * device, memory_device());
+  EPCCL_ASSIGN(*ptr, device->allocate(device::MemoryKind::shareable, size));
   return {};
+}
+
+Status release(void* ptr) {
+  if (ptr == nullptr) return {};
+  const auto memory = device::cuda_possible() ? device::cuda_memory_at(ptr) : std::nullopt;
+  if (!memory) return device::free_window(ptr);
+  EPCCL_ASSIGN(device::Device * device, device::cuda_device(memory->ordinal));
+  return device->free(ptr);
 }
 
 Status add_registration(epcclComm_t comm, const void* buffer, size_t size, const char* what, void** handle) {
@@ -73,7 +92,7 @@ epcclResult_t epcclMemAlloc(void** ptr, size_t size) {
 }
 
 epcclResult_t epcclMemFree(void* ptr) {
-  return guarded([&] { return ptr == nullptr ? epccl::Status{} : epccl::device::free_window(ptr); });
+  return guarded([&] { return release(ptr); });
 }
 
 epcclResult_t epcclCommRegister(epcclComm_t comm, void* buff, size_t size, void** handle) {

@@ -6,6 +6,7 @@
 
 #include "algorithms/collectives/collective.hpp"
 #include "api/arguments.hpp"
+#include "api/device_calls.hpp"
 #include "api/group.hpp"
 #include "api/handles.hpp"
 #include "api/last_error.hpp"
@@ -59,7 +60,6 @@ std::string text_of(const Arguments& args, const char* operation) {
 
 Status run(const Arguments& args) {
   EPCCL_ASSIGN(CommPtr communicator, find_usable_communicator(args.comm));
-  EPCCL_ASSIGN(device::HostStream * queue, find_stream(args.stream));
   EPCCL_ASSIGN(const uint64_t element, datatype_bytes(args.datatype));
   EPCCL_TRY(
       checked_bytes("count", args.count, element, static_cast<uint64_t>(communicator->ranks())).status());
@@ -76,6 +76,20 @@ Status run(const Arguments& args) {
   call.output = args.recvbuff;
   call.engines = communicator->engine_use();
   call.text = text_of(args, operation.name);
+  const auto bytes_of = [&](int blocks) { return static_cast<uint64_t>(blocks) * call.what.bytes; };
+  EPCCL_ASSIGN(
+      device::Device * gpu,
+      device_of(
+          {{"sendbuff", args.sendbuff,
+            bytes_of(algorithms::input_blocks(communicator->cluster(), call.what, communicator->rank()))},
+           {"recvbuff", args.recvbuff,
+            bytes_of(algorithms::output_blocks(communicator->cluster(), call.what, communicator->rank()))}},
+          args.stream));
+  if (gpu != nullptr)
+    return submit_on_device(*gpu, std::move(communicator), std::move(call), operation.device_scalar,
+                            args.stream);
+  EPCCL_TRY(need_host_memory("the scalar of a reduction of host memory", operation.device_scalar));
+  EPCCL_ASSIGN(device::HostStream * queue, find_stream(args.stream));
   runtime::Communicator* target = communicator.get();
   Item item{std::move(communicator), queue, std::function<Status()>()};
   if (in_group()) item.predict = [target, call] { return target->predict_collective(call); };

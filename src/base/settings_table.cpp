@@ -44,10 +44,17 @@ const std::vector<Entry>& table() {
        "`^docker,lo` all "
        "but these. Unset: the first interface that is up and not loopback."},
 
-      {"EPCCL_DEVICE", "auto", "auto|host",
-       "`host`: libepccl-nccl makes no communicators of the real NCCL, so it takes host memory only. `auto`: "
-       "it makes them where "
-       "every rank has a GPU. Must be equal on all ranks."},
+      {"EPCCL_DEVICE", "auto", "auto|host|cuda",
+       "What takes CUDA memory. `auto`: libepccl-nccl makes communicators of the real NCCL where every rank "
+       "has a GPU, and passes "
+       "CUDA memory on to them. `host`: it makes none, and takes host memory only. `cuda`: it makes none "
+       "either, CUDA memory is "
+       "EPCCL's own business, and epcclMemAlloc gives memory of the current GPU. Must be equal on all "
+       "ranks."},
+      {"EPCCL_STAGE_SIZE", "8M", "bytes",
+       "Pinned host memory through which a call on GPU memory goes where nothing moves that directly: a "
+       "slice of one buffer, two "
+       "of which are under way. Must be equal on all ranks."},
       {"EPCCL_CUDA_LIB", "", "path", "The CUDA driver. Unset: the dynamic linker's `libcuda.so.1`."},
       {"EPCCL_CUDA_SHARE", "auto", "auto|descriptor|ipc",
        "How GPU memory of epcclMemAlloc is shared with other processes: as virtual memory whose descriptor "

@@ -16,6 +16,9 @@ Result<Device*> cuda_device(int) {
 Result<int> cuda_device_count() {
   return not_built();
 }
+bool cuda_possible() {
+  return false;
+}
 std::optional<int> current_cuda_device() {
   return std::nullopt;
 }

@@ -117,6 +117,10 @@ Result<Device*> cuda_device(int ordinal) {
   return static_cast<Device*>(device.get());
 }
 
+bool cuda_possible() {
+  return possible_driver() != nullptr;
+}
+
 std::optional<int> current_cuda_device() {
   const Driver* driver = possible_driver();
   CUcontext context = nullptr;

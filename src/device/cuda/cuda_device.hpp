@@ -16,6 +16,9 @@ Result<Device*> cuda_device(int ordinal);
 /// How many GPUs there are; the error says why there can be none.
 Result<int> cuda_device_count();
 
+/// Whether CUDA's memory can appear in this process at all; found out once, starts nothing.
+bool cuda_possible();
+
 /// The GPU whose context is the calling thread's; nothing where there is none. Does not initialise the driver.
 std::optional<int> current_cuda_device();
 

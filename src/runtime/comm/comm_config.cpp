@@ -43,6 +43,8 @@ Status read_parameters(CommConfig& config) {
   EPCCL_ASSIGN(config.parameters.scratch_bytes, settings::get_bytes("EPCCL_SCRATCH_SIZE"));
   EPCCL_ASSIGN(config.parameters.eager_limit, settings::get_bytes("EPCCL_EAGER_LIMIT"));
   EPCCL_ASSIGN(config.streaming_bytes, settings::get_bytes("EPCCL_STREAMING_SIZE"));
+  EPCCL_ASSIGN(config.stage_bytes, settings::get_bytes("EPCCL_STAGE_SIZE"));
+  if (config.stage_bytes == 0) return {Code::invalid_argument, "EPCCL_STAGE_SIZE is 0"};
   EPCCL_ASSIGN(const int64_t carriers, settings::get_integer("EPCCL_CARRIERS"));
   if (carriers < 0 || carriers > transports::node_max_ranks)
     return error(Code::invalid_argument, "EPCCL_CARRIERS={} is not in 0..{}", carriers,
@@ -98,10 +100,10 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
 }
 
 std::string CommConfig::agreement() const {
-  return fmt::format("algo={} carriers={} chunk={} scratch={} eager={} cma={} net={} engines={}",
+  return fmt::format("algo={} carriers={} chunk={} scratch={} eager={} cma={} net={} engines={} stage={}",
                      algorithm ? algorithms::to_string(*algorithm) : "auto", carriers, parameters.chunk_bytes,
                      parameters.scratch_bytes, parameters.eager_limit, allow_direct ? 1 : 0,
-                     to_string(network), to_string(engines.use));
+                     to_string(network), to_string(engines.use), stage_bytes);
 }
 
 }  // namespace epccl::runtime

@@ -40,6 +40,7 @@ struct CommConfig {
   NetworkKind network = NetworkKind::automatic;
   uint64_t streaming_bytes = 0;
   EngineConfig engines;
+  uint64_t stage_bytes = 0;  // EPCCL_STAGE_SIZE
   std::string name;
 
   /// The part that must be the same on every rank, as text.

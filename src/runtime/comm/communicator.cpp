@@ -59,6 +59,25 @@ Communicator::~Communicator() {
   parts_.bootstrap->leave();
 }
 
+Result<StagedCalls*> Communicator::staged_calls(device::Device& device) {
+  const std::lock_guard lock(staged_mutex_);
+  if (staged_ == nullptr) {
+    EPCCL_ASSIGN(staged_, StagedCalls::open(device, parts_.config.stage_bytes, [this] { return check(); }));
+    log::info(log::coll, rank(),
+              "comm {}: calls on memory of GPU {} go by way of pinned host memory, {} bytes at a time: {}",
+              parts_.config.name, device.ordinal(), parts_.config.stage_bytes,
+              parts_.network == nullptr
+                  ? "no path of this library moves it directly yet"
+                  : fmt::format("the {} network takes host memory only, and no path inside the node "
+                                "moves it directly yet",
+                                to_string(parts_.config.network)));
+  }
+  if (&staged_->device() != &device)
+    return error(Code::invalid_usage, "rank {}: the communicator uses GPU {}, so not memory of GPU {}",
+                 rank(), staged_->device().ordinal(), device.ordinal());
+  return staged_.get();
+}
+
 uint64_t Communicator::take_ticket() {
   const std::lock_guard lock(mutex_);
   return next_ticket_++;

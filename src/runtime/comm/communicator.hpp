@@ -20,6 +20,7 @@
 #include "runtime/comm/copy_engines.hpp"
 #include "runtime/comm/p2p.hpp"
 #include "runtime/comm/regroup.hpp"
+#include "runtime/comm/staged_calls.hpp"
 #include "runtime/executor/executor.hpp"
 #include "topology/cluster.hpp"
 #include "transports/shm/node_memory.hpp"
@@ -99,6 +100,8 @@ class Communicator {
     return executor_.run(plan, {executor_.next_sequence(), buffers.input.data[0], buffers.output.data[0],
                                 text, &buffers, progress});
   }
+  /// For calls on memory of `device`, which is then this communicator's; made at the first call.
+  Result<StagedCalls*> staged_calls(device::Device& device);
   /// Every rank's choice, by rank; all are told all.
   Result<std::vector<SplitChoice>> exchange_choices(const SplitChoice& mine);
   P2p& p2p() { return p2p_; }
@@ -149,6 +152,8 @@ class Communicator {
   uint64_t next_ticket_ = 0, now_serving_ = 0;
   bool running_ = false, finalized_ = false, revoked_ = false;
   Status failure_;
+  std::mutex staged_mutex_;
+  std::unique_ptr<StagedCalls> staged_;  // last: its thread uses the rest
 };
 
 }  // namespace epccl::runtime

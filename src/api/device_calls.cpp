@@ -1,0 +1,203 @@
+#include "api/device_calls.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "device/cuda/cuda_device.hpp"
+
+namespace epccl::api {
+namespace {
+
+using runtime::StagedCalls;
+using Turn = std::shared_ptr<StagedCalls::Turn>;
+
+std::byte* bytes_at(const void* address) {
+  return static_cast<std::byte*>(const_cast<void*>(address));  // NOLINT: pieces of both directions are alike
+}
+
+/// What a call on a communicator needs there.
+struct Place {
+  StagedCalls* staged = nullptr;
+  Turn turn;
+};
+
+Result<Place> take_place(device::Device& device, const CommPtr& communicator, void* stream) {
+  EPCCL_ASSIGN(StagedCalls * staged, communicator->staged_calls(device));
+  EPCCL_ASSIGN(Turn turn, staged->take_turn(stream));
+  return Place{staged, std::move(turn)};
+}
+
+Item item_at(const Place& place, CommPtr communicator, std::function<Status()> work) {
+  Item item;
+  item.communicator = std::move(communicator);
+  item.stream = &place.staged->worker();
+  item.what = std::move(work);
+  return item;
+}
+
+/// Of a block, as much as a slice of all blocks has room for: whole units.
+uint64_t part_of(const StagedCalls& staged, int blocks, uint64_t block_bytes, uint64_t unit) {
+  const uint64_t fits = staged.slice_bytes() / static_cast<uint64_t>(std::max(blocks, 1)) / unit * unit;
+  return std::min(std::max(fits, unit), block_bytes);
+}
+
+std::vector<StagedCalls::Piece> pieces_of(const void* buffer, const std::vector<uint64_t>& bytes,
+                                          const std::vector<uint64_t>& offsets) {
+  std::vector<StagedCalls::Piece> pieces;
+  for (size_t i = 0; i < bytes.size(); ++i)
+    if (bytes[i] > 0) pieces.push_back({bytes_at(buffer) + offsets[i], offsets[i], bytes[i]});
+  return pieces;
+}
+
+std::string kind_of(const std::optional<device::MemoryInfo>& memory) {
+  return memory ? fmt::format("memory of GPU {}", memory->ordinal) : "host memory";
+}
+
+}  // namespace
+
+Result<device::Device*> device_of(std::initializer_list<NamedBuffer> buffers, epcclStream_t stream) {
+  if (!device::cuda_possible()) return static_cast<device::Device*>(nullptr);
+  const NamedBuffer* first = nullptr;
+  std::optional<device::MemoryInfo> found;
+  for (const NamedBuffer& buffer : buffers) {
+    if (buffer.address == nullptr) continue;
+    auto memory = device::cuda_memory_at(buffer.address);
+    if (first == nullptr || first->bytes == 0) {
+      first = &buffer;
+      found = memory;
+    } else if (buffer.bytes > 0 &&
+               (found.has_value() != memory.has_value() || (found && found->ordinal != memory->ordinal))) {
+      return error(Code::invalid_argument, "{} {} is {}, but {} {} is {}", first->name, first->address,
+                   kind_of(found), buffer.name, buffer.address, kind_of(memory));
+    }
+  }
+  if (found) return device::cuda_device(found->ordinal);
+  // With nothing to move the stream alone tells.
+  if (first == nullptr && stream != nullptr && device::find_stream(stream) == nullptr)
+    if (const auto current = device::current_cuda_device()) return device::cuda_device(*current);
+  return static_cast<device::Device*>(nullptr);
+}
+
+Status need_host_memory(const char* what, const void* address) {
+  if (!device::cuda_possible() || address == nullptr) return {};
+  const auto memory = device::cuda_memory_at(address);
+  if (!memory) return {};
+  return error(Code::invalid_argument, "{} {} is memory of GPU {}: only host memory is possible there yet",
+               what, address, memory->ordinal);
+}
+
+Status submit_on_device(device::Device& device, CommPtr communicator, runtime::AlltoallCall call,
+                        void* stream) {
+  EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));
+  runtime::Communicator* target = communicator.get();
+  const int ranks = communicator->ranks();
+  const uint64_t element = call.count == 0 ? 1 : call.block_bytes / call.count;
+  StagedCalls::Blocks blocks{bytes_at(call.input), bytes_at(call.output), ranks, ranks, call.block_bytes, 0};
+  blocks.part_bytes = part_of(*place.staged, ranks, call.block_bytes, element);
+  auto work = [target, place, blocks, element, datatype = call.datatype] {
+    return place.staged->run(
+        *place.turn, blocks,
+        [&](const std::byte* input, std::byte* output, uint64_t /*first*/, uint64_t bytes) {
+          return target->alltoall({input, output, bytes, bytes / element, datatype});
+        });
+  };
+  Item item = item_at(place, std::move(communicator), std::move(work));
+  item.predict = [target, block = call.block_bytes] { return target->predict_alltoall(block); };
+  place = {};  // the item holds the turn
+  return submit(std::move(item));
+}
+
+Status submit_on_device(device::Device& device, CommPtr communicator, runtime::AlltoallvCall call,
+                        void* stream) {
+  EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));
+  runtime::Communicator* target = communicator.get();
+  auto work = [target, place, call = std::move(call)] {
+    return place.staged->run_whole(*place.turn, pieces_of(call.input, call.send_bytes, call.send_offsets),
+                                   pieces_of(call.output, call.recv_bytes, call.recv_offsets),
+                                   [&](const std::byte* input, std::byte* output) {
+                                     runtime::AlltoallvCall staged = call;
+                                     staged.input = input;
+                                     staged.output = output;
+                                     return target->alltoallv(staged);
+                                   });
+  };
+  Item item = item_at(place, std::move(communicator), std::move(work));
+  place = {};
+  return submit(std::move(item));
+}
+
+Status submit_on_device(device::Device& device, CommPtr communicator, runtime::CollectiveCall call,
+                        const void* scalar, void* stream) {
+  EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));
+  runtime::Communicator* target = communicator.get();
+  const topology::Cluster& cluster = communicator->cluster();
+  int most = 1;  // blocks of a buffer of any rank: slices are the same everywhere
+  for (int rank = 0; rank < cluster.ranks(); ++rank)
+    most = std::max({most, algorithms::input_blocks(cluster, call.what, rank),
+                     algorithms::output_blocks(cluster, call.what, rank)});
+  StagedCalls::Blocks blocks{bytes_at(call.input),
+                             bytes_at(call.output),
+                             algorithms::input_blocks(cluster, call.what, communicator->rank()),
+                             algorithms::output_blocks(cluster, call.what, communicator->rank()),
+                             call.what.bytes,
+                             part_of(*place.staged, most, call.what.bytes, call.what.unit)};
+  auto work = [target, place, blocks, call, scalar]() mutable -> Status {
+    if (scalar != nullptr)
+      EPCCL_TRY(place.staged->copy(*place.turn, reinterpret_cast<std::byte*>(&call.reduction->scalar_bits),
+                                   bytes_at(scalar), call.what.unit));
+    return place.staged->run(*place.turn, blocks,
+                             [&](const std::byte* input, std::byte* output, uint64_t first, uint64_t bytes) {
+                               runtime::CollectiveCall slice = call;
+                               slice.what.bytes = bytes;
+                               slice.input = input;
+                               slice.output = output;
+                               if (bytes < call.what.bytes)
+                                 slice.text += fmt::format(", {} bytes from {} on", bytes, first);
+                               return target->collective(slice);
+                             });
+  };
+  Item item = item_at(place, communicator, std::move(work));
+  item.predict = [target, call = std::move(call)] { return target->predict_collective(call); };
+  place = {};
+  return submit(std::move(item));
+}
+
+// The send or receive is an item among the group's others, on pinned memory of its own. What it sends is copied in before the
+// group begins; what it received is copied out by an item that comes after all sends and receives.
+Status submit_on_device(device::Device& device, CommPtr communicator, runtime::P2pOperation operation,
+                        void* stream) {
+  EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));
+  auto pinned = std::make_shared<runtime::PinnedMemory>(device);
+  EPCCL_TRY(pinned->reserve(operation.bytes));
+  runtime::P2pOperation on_host = operation;
+  const uint64_t bytes = operation.bytes;
+  auto copied_in = std::make_shared<Status>();
+  if (operation.is_send) {
+    on_host.source = pinned->data();
+    place.staged->worker().enqueue([place, pinned, copied_in, from = bytes_at(operation.source), bytes] {
+      return *copied_in = place.staged->copy(*place.turn, pinned->data(), from, bytes);
+    });
+  } else {
+    on_host.destination = pinned->data();
+  }
+  auto after = [place, pinned, copied_in, to = bytes_at(operation.destination), bytes,
+                is_send = operation.is_send] {
+    return is_send ? *copied_in : place.staged->copy(*place.turn, to, pinned->data(), bytes);
+  };
+  Item moving;
+  moving.communicator = communicator;
+  moving.stream = &place.staged->worker();
+  moving.what = on_host;
+  Item ending = item_at(place, std::move(communicator), std::move(after));
+  ending.predict = [] { return 0.0; };
+  place = {};
+  // Both in one group, so that sends and receives of all come first.
+  EPCCL_TRY(group_start());
+  Status status = submit(std::move(moving));
+  if (status.ok()) status = submit(std::move(ending));
+  Status ended = group_end();
+  return status.ok() ? ended : status;
+}
+
+}  // namespace epccl::api

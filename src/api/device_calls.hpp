@@ -1,0 +1,37 @@
+// Calls whose buffers are memory of a GPU: found out by their addresses, and queued.
+#pragma once
+
+#include <initializer_list>
+
+#include "api/group.hpp"
+#include "base/status.hpp"
+#include "device/device.hpp"
+#include "runtime/comm/communicator.hpp"
+
+namespace epccl::api {
+
+struct NamedBuffer {
+  const char* name;
+  const void* address;
+  uint64_t bytes;
+};
+
+/// The GPU whose memory the buffers are; null: host memory, pinned too. Error: of several kinds, or of several GPUs. Empty buffers
+/// only count where all are; without any address the stream tells, if it is not the host's.
+Result<device::Device*> device_of(std::initializer_list<NamedBuffer> buffers, epcclStream_t stream);
+
+/// Error where a buffer is memory of a GPU: for what takes host memory only; `what` names it.
+Status need_host_memory(const char* what, const void* address);
+
+// The same calls as on host memory, on a stream of the GPU's (a cudaStream_t; null: the GPU's NULL stream). None blocks.
+Status submit_on_device(device::Device& device, CommPtr communicator, runtime::AlltoallCall call,
+                        void* stream);
+Status submit_on_device(device::Device& device, CommPtr communicator, runtime::AlltoallvCall call,
+                        void* stream);
+/// `scalar`: of a reduction, read when the call runs; null: none.
+Status submit_on_device(device::Device& device, CommPtr communicator, runtime::CollectiveCall call,
+                        const void* scalar, void* stream);
+Status submit_on_device(device::Device& device, CommPtr communicator, runtime::P2pOperation operation,
+                        void* stream);
+
+}  // namespace epccl::api

@@ -1,0 +1,194 @@
+#include "runtime/comm/staged_calls.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/clock.hpp"
+
+namespace epccl::runtime {
+namespace {
+
+using device::CopyWork;
+using device::QueueKind;
+
+constexpr double check_period = 1e-3;
+
+}  // namespace
+
+PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
+    : device_(other.device_),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+PinnedMemory::~PinnedMemory() {
+  if (data_ != nullptr) static_cast<void>(device_->free(data_));
+}
+
+Status PinnedMemory::reserve(uint64_t bytes) {
+  if (bytes <= bytes_) return {};
+  EPCCL_ASSIGN(void* larger, device_->allocate(device::MemoryKind::pinned, bytes));
+  if (data_ != nullptr) static_cast<void>(device_->free(data_));
+  data_ = static_cast<std::byte*>(larger);
+  bytes_ = bytes;
+  return {};
+}
+
+StagedCalls::StagedCalls(device::Device& device, uint64_t slice_bytes, Check check)
+    : device_(device),
+      slice_bytes_(slice_bytes),
+      check_(std::move(check)),
+      slots_{Slot(device), Slot(device)} {}
+
+Result<std::unique_ptr<StagedCalls>> StagedCalls::open(device::Device& device, uint64_t slice_bytes,
+                                                       Check check) {
+  std::unique_ptr<StagedCalls> calls(
+      new StagedCalls(device, slice_bytes, std::move(check)));  // private constructor
+  EPCCL_TRY(calls->prepare());
+  return calls;
+}
+
+Status StagedCalls::prepare() {
+  EPCCL_ASSIGN(in_, device_.make_queue(QueueKind::copy_engine));
+  EPCCL_ASSIGN(out_, device_.make_queue(QueueKind::copy_engine));
+  for (Slot& slot : slots_) {
+    EPCCL_ASSIGN(slot.copied_in, device_.make_event());
+    EPCCL_ASSIGN(slot.copied_out, device_.make_event());
+  }
+  worker_ = std::make_unique<device::HostStream>();
+  worker_->enqueue([this]() -> Status {
+    worker_id_ = std::this_thread::get_id();
+    return {};
+  });
+  return worker_->synchronize();
+}
+
+StagedCalls::~StagedCalls() {
+  // The last one to hold a communicator may be the work that ran on it: a thread cannot wait for its own end.
+  if (worker_ != nullptr && worker_id_.load() == std::this_thread::get_id()) {
+    std::thread([worker = std::move(worker_)] {}).detach();
+  } else {
+    worker_.reset();
+  }
+}
+
+StagedCalls::Turn::~Turn() {
+  if (words_ != nullptr) words_->end(word_);
+}
+
+Result<std::shared_ptr<StagedCalls::Turn>> StagedCalls::take_turn(void* stream) {
+  EPCCL_ASSIGN(const std::unique_ptr<device::Queue> users, device_.borrow_stream(stream));
+  if (users->capturing())
+    return error(Code::invalid_usage,
+                 "the stream is being captured into a graph, and this call goes by way of host memory, which "
+                 "cannot be captured");
+  auto turn = std::make_shared<Turn>();
+  EPCCL_ASSIGN(turn->before_, device_.make_event());
+  EPCCL_TRY(users->record(*turn->before_));
+  TurnWords& words = TurnWords::of(device_);
+  EPCCL_ASSIGN(turn->word_, words.take());
+  turn->words_ = &words;
+  EPCCL_TRY(users->wait(*turn->word_.word, turn->word_.value));
+  return turn;
+}
+
+Status StagedCalls::wait_for(const device::QueueEvent& event) {
+  double next_check = now_seconds() + check_period;
+  for (int round = 0;; ++round) {
+    EPCCL_ASSIGN(const bool is_complete, event.complete());
+    if (is_complete) return {};
+    if (round < 100) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    if (const double now = now_seconds(); now >= next_check) {
+      next_check = now + check_period;
+      EPCCL_TRY(check_());
+    }
+  }
+}
+
+Status StagedCalls::copy_in(const Blocks& call, uint64_t first, uint64_t bytes, Slot& slot) {
+  if (call.input_blocks > 0 && bytes > 0) {
+    EPCCL_TRY(slot.input.reserve(call.part_bytes * static_cast<uint64_t>(call.input_blocks)));
+    CopyWork work{slot.input.data(), call.input + first, bytes};
+    work.rows = static_cast<uint32_t>(call.input_blocks);
+    work.source_stride = call.block_bytes;
+    work.destination_stride = bytes;
+    EPCCL_TRY(in_->copy({&work, 1}));
+  }
+  return in_->record(*slot.copied_in);
+}
+
+Status StagedCalls::copy_out(const Blocks& call, uint64_t first, uint64_t bytes, Slot& slot) {
+  if (call.output_blocks > 0 && bytes > 0) {
+    CopyWork work{call.output + first, slot.output.data(), bytes};
+    work.rows = static_cast<uint32_t>(call.output_blocks);
+    work.source_stride = bytes;
+    work.destination_stride = call.block_bytes;
+    EPCCL_TRY(out_->copy({&work, 1}));
+  }
+  return out_->record(*slot.copied_out);
+}
+
+Status StagedCalls::run_slices(const Blocks& call, const RunSlice& run_slice) {
+  const uint64_t part = std::max<uint64_t>(call.part_bytes, 1);
+  const uint64_t slices = std::max<uint64_t>((call.block_bytes + part - 1) / part, 1);
+  const auto bytes_of = [&](uint64_t slice) {
+    return std::min(call.part_bytes, call.block_bytes - slice * part);
+  };
+  EPCCL_TRY(copy_in(call, 0, bytes_of(0), slots_[0]));
+  for (uint64_t slice = 0; slice < slices; ++slice) {
+    Slot& slot = slots_[slice % 2];
+    EPCCL_TRY(wait_for(*slot.copied_in));
+    if (slice + 1 < slices)
+      EPCCL_TRY(copy_in(call, (slice + 1) * part, bytes_of(slice + 1), slots_[(slice + 1) % 2]));
+    EPCCL_TRY(wait_for(*slot.copied_out));  // of the slice before the last
+    EPCCL_TRY(slot.output.reserve(call.part_bytes * static_cast<uint64_t>(call.output_blocks)));
+    EPCCL_TRY(run_slice(slot.input.data(), slot.output.data(), slice * part, bytes_of(slice)));
+    EPCCL_TRY(copy_out(call, slice * part, bytes_of(slice), slot));
+  }
+  return {};
+}
+
+Status StagedCalls::run(const Turn& turn, const Blocks& call, const RunSlice& run_slice) {
+  EPCCL_TRY(wait_for(*turn.before_));
+  Status status = run_slices(call, run_slice);
+  // Nothing of this call moves any more, whatever became of it.
+  for (device::Queue* queue : {in_.get(), out_.get()})
+    if (Status ended = queue->synchronize(); status.ok()) status = std::move(ended);
+  return status;
+}
+
+Status StagedCalls::run_whole(const Turn& turn, const std::vector<Piece>& inputs,
+                              const std::vector<Piece>& outputs, const RunWhole& run_whole) {
+  const auto extent = [](const std::vector<Piece>& pieces) {
+    uint64_t end = 0;
+    for (const Piece& piece : pieces) end = std::max(end, piece.offset + piece.bytes);
+    return end;
+  };
+  EPCCL_TRY(wait_for(*turn.before_));
+  Slot& slot = slots_[0];
+  EPCCL_TRY(slot.input.reserve(extent(inputs)));
+  EPCCL_TRY(slot.output.reserve(extent(outputs)));
+  std::vector<CopyWork> in, out;
+  for (const Piece& piece : inputs)
+    in.push_back({slot.input.data() + piece.offset, piece.device, piece.bytes});
+  for (const Piece& piece : outputs)
+    out.push_back({piece.device, slot.output.data() + piece.offset, piece.bytes});
+  EPCCL_TRY(in_->copy(in));
+  EPCCL_TRY(in_->synchronize());
+  EPCCL_TRY(run_whole(slot.input.data(), slot.output.data()));
+  EPCCL_TRY(out_->copy(out));
+  return out_->synchronize();
+}
+
+Status StagedCalls::copy(const Turn& turn, std::byte* to, const std::byte* from, uint64_t bytes) {
+  EPCCL_TRY(wait_for(*turn.before_));
+  const CopyWork work{to, from, bytes};
+  EPCCL_TRY(in_->copy({&work, 1}));
+  return in_->synchronize();
+}
+
+}  // namespace epccl::runtime

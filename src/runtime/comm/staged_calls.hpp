@@ -1,0 +1,127 @@
+// Collectives on a device's memory by way of pinned host memory: what works with every transport and every algorithm.
+//
+//   user's stream   ... record -> wait ---------------------------------------------------> goes on
+//   worker thread          |      copy in slice 0 | run it on host memory    | run slice 1 ... |
+//   copy engine            +--->                    copy in slice 1 | copy out slice 0 ...     +---> word
+//
+// The caller never blocks. Slices are the same part of every block of a buffer, so that a slice is a call of its own, with smaller
+// blocks; two are under way at a time.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/status.hpp"
+#include "device/device.hpp"
+#include "device/host/host_stream.hpp"
+#include "runtime/comm/turn_words.hpp"
+
+namespace epccl::runtime {
+
+/// Host memory that a device copies from and to; grows.
+class PinnedMemory {
+ public:
+  explicit PinnedMemory(device::Device& device) : device_(&device) {}
+  PinnedMemory(PinnedMemory&& other) noexcept;
+  PinnedMemory& operator=(PinnedMemory&&) = delete;
+  ~PinnedMemory();
+  /// At least `bytes`; what was in it is lost when it grows.
+  Status reserve(uint64_t bytes);
+  std::byte* data() const { return data_; }
+
+ private:
+  device::Device* device_;
+  std::byte* data_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+class StagedCalls {
+ public:
+  /// Looks for failures from outside while the worker waits for a stream; ok: none.
+  using Check = std::function<Status()>;
+
+  /// `slice_bytes`: of a buffer, at most, as far as whole elements allow.
+  static Result<std::unique_ptr<StagedCalls>> open(device::Device& device, uint64_t slice_bytes, Check check);
+  StagedCalls(const StagedCalls&) = delete;
+  StagedCalls& operator=(const StagedCalls&) = delete;
+  ~StagedCalls();
+
+  device::Device& device() const { return device_; }
+  /// Runs the calls, one after the other.
+  device::HostStream& worker() { return *worker_; }
+  uint64_t slice_bytes() const { return slice_bytes_; }
+
+  /// A place in the user's stream: what was queued before is through when begun() says so, and what is queued after runs when
+  /// the turn ends, also if nothing came of the call.
+  class Turn {
+   public:
+    Turn() = default;
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn();
+
+   private:
+    friend class StagedCalls;
+    TurnWords* words_ = nullptr;
+    TurnWords::Word word_;
+    std::unique_ptr<device::QueueEvent> before_;
+  };
+  /// `stream`: the device's; null: its NULL stream. A stream that is being captured is refused, and nothing queued.
+  Result<std::shared_ptr<Turn>> take_turn(void* stream);
+
+  /// Buffers of a call: `input_blocks` and `output_blocks` (0: none) of `block_bytes` each.
+  struct Blocks {
+    const std::byte* input = nullptr;
+    std::byte* output = nullptr;
+    int input_blocks = 0, output_blocks = 0;
+    uint64_t block_bytes = 0;
+    uint64_t part_bytes = 0;  // of a block, in a slice: the same on every rank
+  };
+  /// Runs one slice: blocks of `bytes`, packed.
+  using RunSlice =
+      std::function<Status(const std::byte* input, std::byte* output, uint64_t first, uint64_t bytes)>;
+  Status run(const Turn& turn, const Blocks& call, const RunSlice& run_slice);
+
+  /// A part of a buffer, at the same offset on the host.
+  struct Piece {
+    std::byte* device = nullptr;
+    uint64_t offset = 0, bytes = 0;
+  };
+  /// All at once: `inputs` are copied in, `outputs` out.
+  using RunWhole = std::function<Status(const std::byte* input, std::byte* output)>;
+  Status run_whole(const Turn& turn, const std::vector<Piece>& inputs, const std::vector<Piece>& outputs,
+                   const RunWhole& run_whole);
+
+  /// Copies a few bytes after the turn has begun, and waits for them.
+  Status copy(const Turn& turn, std::byte* to, const std::byte* from, uint64_t bytes);
+
+ private:
+  struct Slot {
+    explicit Slot(device::Device& device) : input(device), output(device) {}
+    PinnedMemory input, output;
+    std::unique_ptr<device::QueueEvent> copied_in, copied_out;
+  };
+
+  StagedCalls(device::Device& device, uint64_t slice_bytes, Check check);
+  Status prepare();
+  Status wait_for(const device::QueueEvent& event);
+  Status copy_in(const Blocks& call, uint64_t first, uint64_t bytes, Slot& slot);
+  Status copy_out(const Blocks& call, uint64_t first, uint64_t bytes, Slot& slot);
+  Status run_slices(const Blocks& call, const RunSlice& run_slice);
+
+  device::Device& device_;
+  const uint64_t slice_bytes_;
+  const Check check_;
+  std::array<Slot, 2> slots_;
+  std::unique_ptr<device::Queue> in_, out_;
+  std::atomic<std::thread::id> worker_id_;
+  std::unique_ptr<device::HostStream> worker_;  // last: it uses the rest
+};
+
+}  // namespace epccl::runtime

@@ -1,0 +1,36 @@
+// Words that streams of a device wait for, used again and again: a word only grows, and each use waits for more than the one
+// before. They are never given back to the system, since a stream may still be on its way past one.
+#pragma once
+
+#include <mutex>
+#include <vector>
+
+#include "base/status.hpp"
+#include "device/device.hpp"
+
+namespace epccl::runtime {
+
+class TurnWords {
+ public:
+  /// Of the device, for the process.
+  static TurnWords& of(device::Device& device);
+
+  struct Word {
+    device::SignalWord* word = nullptr;
+    uint64_t value = 0;  // to wait for
+  };
+  Result<Word> take();
+  /// Lets through who waits for the word.
+  void end(const Word& word);
+
+  explicit TurnWords(device::Device& device) : device_(device) {}
+
+ private:
+  Status add_page();
+
+  device::Device& device_;
+  std::mutex mutex_;
+  std::vector<Word> free_;
+};
+
+}  // namespace epccl::runtime

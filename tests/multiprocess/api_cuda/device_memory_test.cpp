@@ -1,0 +1,270 @@
+// Collectives on GPU memory through the C API, in the order of the user's stream: by several ranks on one GPU, on one node and on
+// two. Runs on the double of the driver everywhere, and on a GPU (tests/device).
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <algorithm>
+
+#include "../api/ranks.hpp"
+#include "gpu_rank.hpp"
+
+namespace epccl::tests {
+namespace {
+
+using ::testing::HasSubstr;
+using Numbers = std::vector<int32_t>;
+
+int32_t number(int source, int destination, size_t index, int round = 0) {
+  return source * 100'000'000 + destination * 10'000'000 + round * 1'000'000 + static_cast<int32_t>(index);
+}
+
+struct Shape {
+  std::vector<int> ranks_per_node;
+  const char* stage;
+};
+void PrintTo(const Shape& shape, std::ostream* out) {
+  *out << fmt::format("nodes of {} ranks, slices of {}", fmt::join(shape.ranks_per_node, " and "),
+                      shape.stage);
+}
+
+class CudaMemoryCalls : public ::testing::TestWithParam<Shape> {
+ protected:
+  static void run(const std::function<void(const RankContext&, epcclComm_t, GpuRank&)>& body) {
+    run_ranks({GetParam().ranks_per_node, {{"EPCCL_STAGE_SIZE", GetParam().stage}}, {}},
+              [&](const RankContext& context) {
+                GpuRank gpu;
+                const Comm comm(context);
+                body(context, comm, gpu);
+              });
+  }
+};
+
+TEST_P(CudaMemoryCalls, AlltoallFollowsAndIsFollowedByTheStreamsWork) {
+  run([](const RankContext& context, epcclComm_t comm, GpuRank& gpu) {
+    const auto ranks = static_cast<size_t>(context.ranks);
+    for (const size_t count : {size_t{1}, size_t{700}, size_t{0}}) {
+      GpuArray<int32_t> input(gpu, count * ranks), output(gpu, count * ranks);
+      for (int round = 0; round < 3; ++round) {
+        Numbers values;
+        for (int peer = 0; peer < context.ranks; ++peer)
+          for (size_t i = 0; i < count; ++i) values.push_back(number(context.rank, peer, i, round));
+        input.put(values);
+        ASSERT_EQ(epcclAlltoall(input.data(), output.data(), count, epcclInt32, comm, gpu.as_epccl()),
+                  epcclSuccess)
+            << epcclGetLastError(nullptr);
+        const Numbers got = output.get();
+        for (size_t i = 0; i < got.size(); ++i)
+          ASSERT_EQ(got[i], number(static_cast<int>(i / count), context.rank, i % count, round)) << i;
+      }
+    }
+  });
+}
+
+TEST_P(CudaMemoryCalls, ReductionsAddUpEveryRanksInput) {
+  run([](const RankContext& context, epcclComm_t comm, GpuRank& gpu) {
+    constexpr size_t count = 3000;
+    std::vector<float> mine(count);
+    for (size_t i = 0; i < count; ++i)
+      mine[i] = static_cast<float>(context.rank + 1) * static_cast<float>(i % 97);
+    const auto factor = static_cast<float>(context.ranks * (context.ranks + 1) / 2);
+    const GpuArray<float> input(gpu, mine), output(gpu, count);
+    ASSERT_EQ(
+        epcclAllReduce(input.data(), output.data(), count, epcclFloat32, epcclSum, comm, gpu.as_epccl()),
+        epcclSuccess);
+    const auto sums = output.get();
+    for (size_t i = 0; i < count; ++i) ASSERT_EQ(sums[i], factor * static_cast<float>(i % 97)) << i;
+
+    // In place, each rank's block.
+    const auto ranks = static_cast<size_t>(context.ranks);
+    std::vector<float> all(count * ranks);
+    for (size_t i = 0; i < all.size(); ++i)
+      all[i] = static_cast<float>(i % 89) + static_cast<float>(context.rank);
+    const GpuArray<float> blocks(gpu, all);
+    ASSERT_EQ(epcclReduceScatter(blocks.data(), blocks.data() + static_cast<size_t>(context.rank) * count,
+                                 count, epcclFloat32, epcclSum, comm, gpu.as_epccl()),
+              epcclSuccess);
+    const auto scattered = blocks.get();
+    for (size_t i = 0; i < count; ++i) {
+      const size_t at = static_cast<size_t>(context.rank) * count + i;
+      const auto expected = static_cast<float>(ranks * (at % 89) + ranks * (ranks - 1) / 2);
+      ASSERT_EQ(scattered[at], expected) << i;
+    }
+  });
+}
+
+TEST_P(CudaMemoryCalls, GathersAndBroadcasts) {
+  run([](const RankContext& context, epcclComm_t comm, GpuRank& gpu) {
+    constexpr size_t count = 1234;
+    const auto ranks = static_cast<size_t>(context.ranks);
+    const int root = context.ranks - 1;
+    Numbers mine(count);
+    for (size_t i = 0; i < count; ++i) mine[i] = number(context.rank, 0, i);
+    const GpuArray<int32_t> input(gpu, mine), all(gpu, count * ranks), one(gpu, count);
+    const auto expect_all = [&](const char* what) {
+      const Numbers got = all.get();
+      for (size_t i = 0; i < got.size(); ++i)
+        ASSERT_EQ(got[i], number(static_cast<int>(i / count), 0, i % count)) << what << " " << i;
+    };
+    ASSERT_EQ(epcclAllGather(input.data(), all.data(), count, epcclInt32, comm, gpu.as_epccl()),
+              epcclSuccess);
+    expect_all("allgather");
+    all.get();
+    ASSERT_EQ(epcclGather(input.data(), all.data(), count, epcclInt32, root, comm, gpu.as_epccl()),
+              epcclSuccess);
+    if (context.rank == root) expect_all("gather");
+    ASSERT_EQ(epcclScatter(all.data(), one.data(), count, epcclInt32, root, comm, gpu.as_epccl()),
+              epcclSuccess);
+    EXPECT_EQ(one.get(), mine);
+    ASSERT_EQ(epcclBroadcast(input.data(), one.data(), count, epcclInt32, root, comm, gpu.as_epccl()),
+              epcclSuccess);
+    const Numbers got = one.get();
+    for (size_t i = 0; i < count; ++i) ASSERT_EQ(got[i], number(root, 0, i));
+    const GpuArray<int32_t> sums(gpu, count);
+    ASSERT_EQ(epcclReduce(input.data(), sums.data(), count, epcclInt32, epcclMax, root, comm, gpu.as_epccl()),
+              epcclSuccess);
+    gpu.wait();
+    if (context.rank == root) {
+      EXPECT_EQ(sums.get(), got) << "the largest are the last rank's";
+    }
+  });
+}
+
+TEST_P(CudaMemoryCalls, AlltoallvLeavesWhatLiesBetweenBlocksAlone) {
+  run([](const RankContext& context, epcclComm_t comm, GpuRank& gpu) {
+    const auto ranks = static_cast<size_t>(context.ranks);
+    const auto amount = [](int from, int to) { return static_cast<size_t>((from + 2 * to) % 4) * 100; };
+    std::vector<size_t> send_counts, send_offsets, recv_counts, recv_offsets;
+    Numbers values(ranks * 400, -1);
+    for (size_t peer = 0; peer < ranks; ++peer) {
+      send_counts.push_back(amount(context.rank, static_cast<int>(peer)));
+      recv_counts.push_back(amount(static_cast<int>(peer), context.rank));
+      send_offsets.push_back(peer * 400);
+      recv_offsets.push_back(peer * 400 + 50);
+      for (size_t i = 0; i < send_counts.back(); ++i)
+        values[peer * 400 + i] = number(context.rank, static_cast<int>(peer), i);
+    }
+    const GpuArray<int32_t> input(gpu, values), output(gpu, Numbers(ranks * 400 + 50, -7));
+    ASSERT_EQ(epcclAlltoallv(input.data(), send_counts.data(), send_offsets.data(), output.data(),
+                             recv_counts.data(), recv_offsets.data(), epcclInt32, comm, gpu.as_epccl()),
+              epcclSuccess)
+        << epcclGetLastError(nullptr);
+    Numbers expected(ranks * 400 + 50, -7);
+    for (size_t peer = 0; peer < ranks; ++peer)
+      for (size_t i = 0; i < recv_counts[peer]; ++i)
+        expected[recv_offsets[peer] + i] = number(static_cast<int>(peer), context.rank, i);
+    EXPECT_EQ(output.get(), expected);
+  });
+}
+
+TEST_P(CudaMemoryCalls, SendsAndReceivesOfAGroupGoTogether) {
+  run([](const RankContext& context, epcclComm_t comm, GpuRank& gpu) {
+    constexpr size_t count = 2000;
+    const int next = (context.rank + 1) % context.ranks,
+              before = (context.rank + context.ranks - 1) % context.ranks;
+    Numbers mine(count);
+    for (size_t i = 0; i < count; ++i) mine[i] = number(context.rank, next, i);
+    const GpuArray<int32_t> input(gpu, mine), output(gpu, count);
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    ASSERT_EQ(epcclSend(input.data(), count, epcclInt32, next, comm, gpu.as_epccl()), epcclSuccess);
+    ASSERT_EQ(epcclRecv(output.data(), count, epcclInt32, before, comm, gpu.as_epccl()), epcclSuccess);
+    ASSERT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(nullptr);
+    const Numbers got = output.get();
+    for (size_t i = 0; i < count; ++i) ASSERT_EQ(got[i], number(before, context.rank, i));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaMemoryCalls,
+                         ::testing::Values(Shape{{1}, "8M"}, Shape{{4}, "8M"}, Shape{{3}, "1K"},
+                                           Shape{{2, 2}, "2K"}));
+
+TEST(CudaMemoryArguments, BuffersOfTwoKindsAreRefused) {
+  run_ranks({{1}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const GpuArray<float> there(gpu, 10);
+    std::vector<float> here(10);
+    EXPECT_EQ(epcclAlltoall(there.data(), here.data(), 10, epcclFloat32, comm, gpu.as_epccl()),
+              epcclInvalidArgument);
+    EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr("is memory of GPU 0, but recvbuff"));
+    EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr("is host memory"));
+    EXPECT_EQ(epcclAllReduce(here.data(), there.data(), 10, epcclFloat32, epcclSum, comm, gpu.as_epccl()),
+              epcclInvalidArgument);
+    gpu.wait();
+  });
+}
+
+TEST(CudaMemoryArguments, ACapturedStreamIsRefusedAndTheCaptureGoesOn) {
+  run_ranks({{1}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const GpuArray<float> in(gpu, 10), out(gpu, 10);
+    gpu.wait();
+    ASSERT_EQ(cuStreamBeginCapture(gpu.stream(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    EXPECT_EQ(epcclAlltoall(in.data(), out.data(), 10, epcclFloat32, comm, gpu.as_epccl()),
+              epcclInvalidUsage);
+    EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr("is being captured into a graph"));
+    CUgraph graph = nullptr;
+    EXPECT_EQ(cuStreamEndCapture(gpu.stream(), &graph), CUDA_SUCCESS);
+    cuGraphDestroy(graph);
+  });
+}
+
+TEST(CudaMemoryArguments, MemAllocGivesGpuMemoryWhereItShould) {
+  run_ranks({{2}, {{"EPCCL_DEVICE", "cuda"}}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    int32_t* memory = nullptr;
+    ASSERT_EQ(epcclMemAlloc(reinterpret_cast<void**>(&memory), 2 * sizeof(int32_t)), epcclSuccess)
+        << epcclGetLastError(nullptr);
+    const GpuArray<int32_t> input(gpu, Numbers{context.rank});
+    ASSERT_EQ(epcclAllGather(input.data(), memory, 1, epcclInt32, comm, gpu.as_epccl()), epcclSuccess)
+        << epcclGetLastError(nullptr);
+    Numbers got(2, -1);
+    ASSERT_EQ(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(got.data()), reinterpret_cast<CUdeviceptr>(memory),
+                            8, gpu.stream()),
+              CUDA_SUCCESS);
+    gpu.wait();
+    EXPECT_EQ(got, (Numbers{0, 1}));
+    EXPECT_EQ(epcclMemFree(memory), epcclSuccess) << epcclGetLastError(nullptr);
+    EXPECT_EQ(epcclMemFree(memory), epcclInvalidArgument);
+  });
+}
+
+TEST(CudaMemoryArguments, AScalarMayLieOnTheGpu) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    GpuArray<float> scalar(gpu, std::vector<float>{0});
+    const GpuArray<float> in(gpu, std::vector<float>{1, 2}), out(gpu, 2);
+    epcclRedOp_t scaled{};
+    ASSERT_EQ(epcclRedOpCreatePreMulSum(&scaled, scalar.data(), epcclFloat32, epcclScalarDevice, comm),
+              epcclSuccess);
+    const std::vector<float> mine{static_cast<float>(context.rank + 2)};
+    scalar.put(mine);  // before the call runs, after it was made
+    ASSERT_EQ(epcclAllReduce(in.data(), out.data(), 2, epcclFloat32, scaled, comm, gpu.as_epccl()),
+              epcclSuccess);
+    EXPECT_EQ(out.get(), (std::vector<float>{5, 10}));
+    EXPECT_EQ(epcclRedOpDestroy(scaled, comm), epcclSuccess);
+  });
+}
+
+TEST(CudaMemoryFaults, ADeadPeerLetsTheStreamGoAndIsNamed) {
+  run_ranks({{3}, {{"EPCCL_TIMEOUT", "10"}}, {1}}, [](const RankContext& context) {
+    GpuRank gpu;
+    epcclComm_t comm = nullptr;
+    ASSERT_EQ(epcclCommInitRank(&comm, context.ranks, context.id, context.rank), epcclSuccess);
+    const GpuArray<float> in(gpu, 3000), out(gpu, 3000);
+    gpu.wait();
+    if (context.rank == 1) raise(SIGKILL);
+    EXPECT_EQ(epcclAlltoall(in.data(), out.data(), 1000, epcclFloat32, comm, gpu.as_epccl()), epcclSuccess);
+    gpu.wait();  // not for ever
+    epcclResult_t failure = epcclSuccess;
+    EXPECT_EQ(epcclCommGetAsyncError(comm, &failure), epcclSuccess);
+    EXPECT_EQ(failure, epcclRemoteError);
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+  });
+}
+
+}  // namespace
+}  // namespace epccl::tests
