@@ -1,5 +1,6 @@
 // What a build without the CUDA toolkit has of CUDA.
 #include "device/cuda/cuda_device.hpp"
+#include "device/cuda/kernel_queue.hpp"
 
 namespace epccl::device {
 namespace {
@@ -25,5 +26,16 @@ std::optional<int> current_cuda_device() {
 std::optional<MemoryInfo> cuda_memory_at(const void*) {
   return std::nullopt;
 }
+
+namespace cuda {
+
+Result<Grid> grid_of(const Queue&) {
+  return not_built();
+}
+Status queue_kernel(Queue&, const Kernel&, uint32_t, uint32_t, const void*) {
+  return not_built();
+}
+
+}  // namespace cuda
 
 }  // namespace epccl::device

@@ -44,12 +44,12 @@ Status KernelTable::load() {
   return {};
 }
 
-Status KernelTable::start(const Kernel& kernel, uint32_t blocks, uint32_t threads, void* parameters,
+Status KernelTable::start(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* parameters,
                           CUstream stream) const {
   EPCCL_TRY(status_);
   const auto it = functions_.find(std::string_view(kernel.name));
   if (it == functions_.end()) return error(Code::internal_error, "there is no kernel {}", kernel.name);
-  std::array<void*, 1> arguments{parameters};
+  std::array<void*, 1> arguments{const_cast<void*>(parameters)};  // only read
   return context_
       .call(context_.driver().launch, it->second, blocks, 1U, 1U, threads, 1U, 1U, 0U, stream,
             arguments.data(), static_cast<void**>(nullptr))

@@ -23,14 +23,13 @@ class KernelTable {
   template <class Parameters>
   Status launch(const Launch<Parameters>& launch, CUstream stream) const {
     if (launch.blocks == 0) return {};
-    Parameters parameters = launch.parameters;
-    return start(launch.kernel, launch.blocks, launch.threads, &parameters, stream);
+    return start(launch.kernel, launch.blocks, launch.threads, &launch.parameters, stream);
   }
+  Status start(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* parameters,
+               CUstream stream) const;
 
  private:
   Status load();
-  Status start(const Kernel& kernel, uint32_t blocks, uint32_t threads, void* parameters,
-               CUstream stream) const;
 
   const Context& context_;
   const uint32_t multiprocessors_;

@@ -106,15 +106,27 @@ Status StreamQueue::reduce_now(const ReduceWork& work) {
     return error(Code::invalid_argument, "GPU {}: a reduction of {} sources, where 1 to {} are possible", gpu,
                  work.sources.size(), max_reduce_sources);
   EPCCL_TRY(is_capturing().status());
-  const Grid grid{static_cast<uint32_t>(blocks_), parts_.kernels.multiprocessors()};
   EPCCL_CURRENT(parts_.context);
   return parts_.kernels.launch(
-      reduce_launch(work.reduction, work.sources, work.final, work.destination, work.elements, grid),
+      reduce_launch(work.reduction, work.sources, work.final, work.destination, work.elements, grid()),
       stream_);
 }
 
 Status StreamQueue::reduce(const ReduceWork& work) {
   return keep(reduce_now(work));
+}
+
+Status StreamQueue::launch_now(const Kernel& kernel, uint32_t blocks, uint32_t threads,
+                               const void* parameters) {
+  EPCCL_TRY(failure_);
+  if (kind_ == QueueKind::copy_engine)
+    return error(Code::invalid_usage, "GPU {}: a copy engine has no kernels", parts_.context.ordinal());
+  EPCCL_CURRENT(parts_.context);
+  return parts_.kernels.start(kernel, blocks, threads, parameters, stream_);
+}
+
+Status StreamQueue::launch(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* parameters) {
+  return keep(launch_now(kernel, blocks, threads, parameters));
 }
 
 Status StreamQueue::post(SignalWord& word, uint64_t value) {

@@ -38,6 +38,10 @@ class StreamQueue : public Queue {
   Status failure() const override { return failure_; }
   bool capturing() const override;
 
+  Grid grid() const { return {static_cast<uint32_t>(blocks_), parts_.kernels.multiprocessors()}; }
+  /// Queues a kernel.
+  Status launch(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* parameters);
+
  private:
   StreamQueue(const QueueParts& parts, QueueKind kind, CUstream stream, bool is_owned)
       : parts_(parts), kind_(kind), stream_(stream), is_owned_(is_owned) {}
@@ -47,6 +51,7 @@ class StreamQueue : public Queue {
   Status keep(Status status);
   Status copy_now(std::span<const CopyWork> copies);
   Status reduce_now(const ReduceWork& work);
+  Status launch_now(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* parameters);
   Status refuse_while_capturing(const char* what) const;
 
   const QueueParts parts_;

@@ -24,7 +24,7 @@ void bring_kernels() {
         std::memcpy(&launch.parameters, bytes, sizeof launch.parameters);                                   \
         blocks_of_last_launch = blocks;                                                                     \
         std::mt19937_64 random(1);                                                                          \
-        cuda::testing::run(launch, random);                                                                 \
+        cuda::testing::run_on_host(launch, random);                                                         \
       });
   EPCCL_REDUCE_KERNELS(EPCCL_BRING)
 }

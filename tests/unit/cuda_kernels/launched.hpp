@@ -1,4 +1,4 @@
-// Runs launches on the host by their kernels' names, as a device does.
+// Runs launches by their kernels' names: on the host, or where there is a GPU.
 #pragma once
 
 #include <random>
@@ -7,11 +7,21 @@
 
 namespace epccl::device::cuda::testing {
 
+void run_on_host(const Launch<ReduceParameters>& launch, std::mt19937_64& random);
+void run_on_host(const Launch<MoveParameters>& launch, std::mt19937_64& random);
+void run_on_host(const Launch<SpreadParameters>& launch, std::mt19937_64& random);
+void run_on_host(const Launch<SumParameters>& launch, std::mt19937_64& random);
+void run_on_host(const Launch<LayoutParameters>& launch, std::mt19937_64& random);
+void run_on_host(const Launch<TermsParameters>& launch, std::mt19937_64& random);
+void run_on_host(const Launch<CopiesParameters>& launch, std::mt19937_64& random);
+
+/// Where this program runs kernels (on_host.cpp, tests/device/kernels_on_gpu.cpp). What parameters point to is on the heap.
 void run(const Launch<ReduceParameters>& launch, std::mt19937_64& random);
 void run(const Launch<MoveParameters>& launch, std::mt19937_64& random);
 void run(const Launch<SpreadParameters>& launch, std::mt19937_64& random);
 void run(const Launch<SumParameters>& launch, std::mt19937_64& random);
 void run(const Launch<LayoutParameters>& launch, std::mt19937_64& random);
 void run(const Launch<TermsParameters>& launch, std::mt19937_64& random);
+void run(const Launch<CopiesParameters>& launch, std::mt19937_64& random);
 
 }  // namespace epccl::device::cuda::testing

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "device/cuda/kernels/body/copies.hpp"
 #include "device/cuda/kernels/body/layout.hpp"
 #include "device/cuda/kernels/kernel_list.hpp"
 #include "host_warp.hpp"
@@ -8,13 +9,18 @@
 
 namespace epccl::device::cuda::testing {
 
-void run(const Launch<LayoutParameters>& launch, std::mt19937_64& random) {
+void run_on_host(const Launch<LayoutParameters>& launch, std::mt19937_64& random) {
   EPCCL_LAYOUT_KERNELS(EPCCL_RUN)
   ADD_FAILURE() << "no kernel " << launch.kernel.name;
 }
 
-void run(const Launch<TermsParameters>& launch, std::mt19937_64& random) {
+void run_on_host(const Launch<TermsParameters>& launch, std::mt19937_64& random) {
   EPCCL_TERMS_KERNELS(EPCCL_RUN)
+  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+}
+
+void run_on_host(const Launch<CopiesParameters>& launch, std::mt19937_64& random) {
+  EPCCL_COPIES_KERNELS(EPCCL_RUN)
   ADD_FAILURE() << "no kernel " << launch.kernel.name;
 }
 

@@ -11,7 +11,7 @@
 
 namespace epccl::device::cuda::testing {
 
-void run(const Launch<ReduceParameters>& launch, std::mt19937_64& random) {
+void run_on_host(const Launch<ReduceParameters>& launch, std::mt19937_64& random) {
 #define EPCCL_RUN(entry, join)                      \
   if (std::strcmp(launch.kernel.name, #entry) == 0) \
     return run(launch, random, reduce_body<EPCCL_BARE join, HostWarp>);

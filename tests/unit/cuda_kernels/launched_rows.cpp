@@ -9,17 +9,17 @@
 
 namespace epccl::device::cuda::testing {
 
-void run(const Launch<MoveParameters>& launch, std::mt19937_64& random) {
+void run_on_host(const Launch<MoveParameters>& launch, std::mt19937_64& random) {
   EPCCL_MOVE_KERNELS(EPCCL_RUN)
   ADD_FAILURE() << "no kernel " << launch.kernel.name;
 }
 
-void run(const Launch<SpreadParameters>& launch, std::mt19937_64& random) {
+void run_on_host(const Launch<SpreadParameters>& launch, std::mt19937_64& random) {
   EPCCL_SPREAD_KERNELS(EPCCL_RUN)
   ADD_FAILURE() << "no kernel " << launch.kernel.name;
 }
 
-void run(const Launch<SumParameters>& launch, std::mt19937_64& random) {
+void run_on_host(const Launch<SumParameters>& launch, std::mt19937_64& random) {
   EPCCL_SUM_KERNELS(EPCCL_RUN)
   ADD_FAILURE() << "no kernel " << launch.kernel.name;
 }

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
-#include <optional>
+#include <memory>
 
 #include "device/host/fp8.hpp"
 #include "launched.hpp"
@@ -17,11 +17,12 @@ constexpr int repetitions = 150;
 struct Counted {
   explicit Counted(uint32_t most_rows, std::mt19937_64& random)
       : most(most_rows),
-        found(static_cast<uint32_t>(random() % (most_rows + 3))),
+        found(std::make_unique<uint32_t>(random() % (most_rows + 3))),
         on_device(random() % 3 == 0) {}
-  RowCount count() const { return {on_device ? &found : nullptr, most}; }
-  uint32_t rows() const { return on_device ? std::min(found, most) : most; }
-  uint32_t most, found;
+  RowCount count() const { return {on_device ? found.get() : nullptr, most}; }
+  uint32_t rows() const { return on_device ? std::min(*found, most) : most; }
+  uint32_t most;
+  std::unique_ptr<uint32_t> found;
   bool on_device;
 };
 

@@ -43,10 +43,20 @@ class Rows {
         const uint32_t bits = random_element(device::testing::format_of(type), kind, random);
         std::memcpy(row(r) + i * size, &bits, size);
       }
+    zero_some(size, random);
     expected_.assign(buffer_.bytes().begin(), buffer_.bytes().end());
   }
 
  private:
+  /// Now and then whole blocks have nothing but zeros.
+  void zero_some(uint64_t size, std::mt19937_64& random) {
+    for (uint32_t r = 0; r < rows_; ++r)
+      if (random() % 3 == 0) {
+        const uint64_t elements = row_bytes_ / size, first = random() % elements;
+        std::memset(row(r) + first * size, 0, std::min<uint64_t>(elements - first, 300) * size);
+      }
+  }
+
   uint32_t rows_;
   uint64_t row_bytes_, stride_;
   Buffer buffer_;

@@ -169,16 +169,16 @@ TEST(SumKernels, MayOverwriteATerm) {
   for (const bool aligned : {true, false}) {
     Rows rows(3, 600, aligned, random);
     rows.fill(RowType::bfloat16, Kind::ordinary, random);
-    const Term terms[] = {{0, 0}, {1, 0}, {2, 0, Term::unweighted, Term::rank_sum | Term::node_sum}};
-    const uint32_t begin[] = {0, 3}, to[] = {1};
+    const std::vector<Term> terms{{0, 0}, {1, 0}, {2, 0, Term::unweighted, Term::rank_sum | Term::node_sum}};
+    const std::vector<uint32_t> begin{0, 3}, to{1};
     const std::vector<SumTerm> same{{rows.row(0)}, {rows.row(1)}, {rows.row(2), 1, false, true, true}};
     sum_row(RowType::bfloat16, rows.expected(1), same, 300);
     SumParameters parameters;
     parameters.sources[0] = {rows.array().data, rows.array().stride};
     parameters.destination = rows.array();
-    parameters.destinations = {to, 0};
-    parameters.terms = terms;
-    parameters.begin = begin;
+    parameters.destinations = {to.data(), 0};
+    parameters.terms = terms.data();
+    parameters.begin = begin.data();
     parameters.elements = 300;
     parameters.rows.most = 1;
     run(sum_launch(RowType::bfloat16, Operands::plain, parameters, 3, {}), random);

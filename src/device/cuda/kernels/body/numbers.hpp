@@ -1,5 +1,5 @@
 // Elements of a vector as float32 and back, with the bits of the host's kernels (host/fp16.hpp, fp8.hpp, e5m2.hpp). Where the device
-// has instructions for it they are used; where they differ, in NaNs, that is mended. NumbersCheck (conversions.hpp) compares them.
+// has instructions for it they are used; where they differ, in NaNs, that is mended. Tests on a GPU hold them to the host.
 #pragma once
 
 #include <bit>

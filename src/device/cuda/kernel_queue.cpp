@@ -1,0 +1,27 @@
+#include "device/cuda/kernel_queue.hpp"
+
+#include "device/cuda/queue.hpp"
+
+namespace epccl::device::cuda {
+namespace {
+
+Status not_cuda() {
+  return {Code::invalid_usage, "a CUDA kernel was to run on a queue of another device"};
+}
+
+}  // namespace
+
+Result<Grid> grid_of(const Queue& queue) {
+  const auto* stream = dynamic_cast<const StreamQueue*>(&queue);
+  if (stream == nullptr) return not_cuda();
+  return stream->grid();
+}
+
+Status queue_kernel(Queue& queue, const Kernel& kernel, uint32_t blocks, uint32_t threads,
+                    const void* parameters) {
+  auto* stream = dynamic_cast<StreamQueue*>(&queue);
+  if (stream == nullptr) return not_cuda();
+  return stream->launch(kernel, blocks, threads, parameters);
+}
+
+}  // namespace epccl::device::cuda

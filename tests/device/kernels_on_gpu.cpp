@@ -1,0 +1,146 @@
+// The tests of the kernels (tests/unit/cuda_kernels) on a GPU instead of the host: the same tests, where all of the heap is memory
+// that the GPU reads and writes.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <bit>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <new>
+
+#include "../unit/cuda_kernels/launched.hpp"
+#include "device/cuda/cuda_device.hpp"
+#include "device/cuda/kernel_queue.hpp"
+
+namespace epccl::device::cuda::testing {
+namespace {
+
+/// Pinned memory, handed out in pieces of 2^n bytes, which are kept for others of their size.
+class Arena {
+ public:
+  void use(void* memory, size_t bytes) {
+    begin_ = next_ = static_cast<std::byte*>(memory);
+    end_ = begin_ + bytes;
+  }
+  /// Null before there is memory, and when there is none left.
+  void* take(size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const size_t size = std::bit_ceil(std::max<size_t>(bytes, 64)),
+                 index = static_cast<size_t>(std::countr_zero(size));
+    if (free_[index] != nullptr) return std::exchange(free_[index], free_[index]->next);
+    // A piece says before itself how large it is.
+    const size_t whole = size + header;
+    if (next_ == nullptr || whole > static_cast<size_t>(end_ - next_)) return nullptr;
+    std::byte* const piece = std::exchange(next_, next_ + whole) + header;
+    *reinterpret_cast<size_t*>(piece - sizeof(size_t)) = index;
+    return piece;
+  }
+  bool give_back(void* piece) {
+    const auto* at = static_cast<std::byte*>(piece);
+    if (begin_ == nullptr || at < begin_ || at >= end_) return false;
+    const std::lock_guard lock(mutex_);
+    const size_t index = *reinterpret_cast<const size_t*>(at - sizeof(size_t));
+    free_[index] = new (piece) Free{free_[index]};
+    return true;
+  }
+
+ private:
+  struct Free {
+    Free* next;
+  };
+  static constexpr size_t header = 64;
+
+  std::mutex mutex_;
+  std::byte *begin_ = nullptr, *next_ = nullptr, *end_ = nullptr;
+  std::array<Free*, 64> free_{};
+};
+
+Arena& arena() {
+  // Never destroyed: there is memory of it to the end.
+  alignas(Arena) static std::array<std::byte, sizeof(Arena)> place;
+  static Arena* const made = new (place.data()) Arena;
+  return *made;
+}
+
+constexpr size_t arena_bytes = size_t{1} << 30;
+std::unique_ptr<Queue> queue;
+
+class Gpu : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    auto device = cuda_device(0);
+    if (!device.ok()) GTEST_SKIP() << device.status().message();
+    if (bytes_of(Image::reduce).empty()) GTEST_SKIP() << "built without nvcc";
+    auto memory = device.value()->allocate(MemoryKind::pinned, arena_bytes);
+    ASSERT_TRUE(memory.ok()) << memory.status().message();
+    auto made = device.value()->make_queue(QueueKind::compute);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    queue = std::move(made).value();
+    arena().use(*memory, arena_bytes);
+  }
+  void TearDown() override { queue.reset(); }
+};
+[[maybe_unused]] const auto* const gpu = ::testing::AddGlobalTestEnvironment(new Gpu);
+
+template <class Parameters>
+void run_on_gpu(const Launch<Parameters>& launch) {
+  const Status queued = queue_kernel(*queue, launch), through = queue->synchronize();
+  ASSERT_TRUE(queued.ok()) << queued.message();
+  ASSERT_TRUE(through.ok()) << through.message();
+}
+
+}  // namespace
+
+void* take_memory(size_t bytes) {
+  void* const piece = arena().take(bytes);
+  return piece != nullptr ? piece : std::malloc(bytes);
+}
+void give_memory_back(void* piece) {
+  if (piece != nullptr && !arena().give_back(piece)) std::free(piece);
+}
+
+void run(const Launch<ReduceParameters>& launch, std::mt19937_64&) {
+  run_on_gpu(launch);
+}
+void run(const Launch<MoveParameters>& launch, std::mt19937_64&) {
+  run_on_gpu(launch);
+}
+void run(const Launch<SpreadParameters>& launch, std::mt19937_64&) {
+  run_on_gpu(launch);
+}
+void run(const Launch<SumParameters>& launch, std::mt19937_64&) {
+  run_on_gpu(launch);
+}
+void run(const Launch<LayoutParameters>& launch, std::mt19937_64&) {
+  run_on_gpu(launch);
+}
+void run(const Launch<TermsParameters>& launch, std::mt19937_64&) {
+  run_on_gpu(launch);
+}
+void run(const Launch<CopiesParameters>& launch, std::mt19937_64&) {
+  run_on_gpu(launch);
+}
+
+}  // namespace epccl::device::cuda::testing
+
+void* operator new(size_t bytes) {
+  void* const piece = epccl::device::cuda::testing::take_memory(bytes);
+  if (piece == nullptr) throw std::bad_alloc();
+  return piece;
+}
+void* operator new[](size_t bytes) {
+  return operator new(bytes);
+}
+void operator delete(void* piece) noexcept {
+  epccl::device::cuda::testing::give_memory_back(piece);
+}
+void operator delete(void* piece, size_t) noexcept {
+  epccl::device::cuda::testing::give_memory_back(piece);
+}
+void operator delete[](void* piece) noexcept {
+  epccl::device::cuda::testing::give_memory_back(piece);
+}
+void operator delete[](void* piece, size_t) noexcept {
+  epccl::device::cuda::testing::give_memory_back(piece);
+}

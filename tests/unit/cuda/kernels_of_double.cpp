@@ -1,0 +1,46 @@
+// The double of the driver has the code of all kernels: it runs them on the host.
+#include <cstdlib>
+#include <cstring>
+#include <random>
+
+#include "../cuda_kernels/launched.hpp"
+#include "device/cuda/kernels/kernel_list.hpp"
+#include "fake_driver.hpp"
+
+namespace epccl::device::cuda::testing {
+namespace {
+
+template <class Parameters>
+void bring(const char* name, void (*run)(const void*, unsigned, unsigned)) {
+  fake_cuda_kernel(name, sizeof(Parameters), run);
+}
+
+#define EPCCL_BRING(entry, Parameters)                                                    \
+  bring<Parameters>(#entry, [](const void* bytes, unsigned blocks, unsigned threads) {    \
+    Launch<Parameters> launch{{#entry, Image::reduce}, blocks, threads, {}, 0};           \
+    std::memcpy(static_cast<void*>(&launch.parameters), bytes, sizeof launch.parameters); \
+    std::mt19937_64 random(1);                                                            \
+    run_on_host(launch, random);                                                          \
+  });
+#define EPCCL_BRING_REDUCE(entry, body) EPCCL_BRING(entry, ReduceParameters)
+#define EPCCL_BRING_MOVE(entry, body) EPCCL_BRING(entry, MoveParameters)
+#define EPCCL_BRING_SPREAD(entry, body) EPCCL_BRING(entry, SpreadParameters)
+#define EPCCL_BRING_SUM(entry, body) EPCCL_BRING(entry, SumParameters)
+#define EPCCL_BRING_LAYOUT(entry, body) EPCCL_BRING(entry, LayoutParameters)
+#define EPCCL_BRING_TERMS(entry, body) EPCCL_BRING(entry, TermsParameters)
+#define EPCCL_BRING_COPIES(entry, body) EPCCL_BRING(entry, CopiesParameters)
+
+[[maybe_unused]] const bool all_brought = [] {
+  setenv("FAKE_CUDA_OPEN", "1", 1);
+  EPCCL_REDUCE_KERNELS(EPCCL_BRING_REDUCE)
+  EPCCL_MOVE_KERNELS(EPCCL_BRING_MOVE)
+  EPCCL_SPREAD_KERNELS(EPCCL_BRING_SPREAD)
+  EPCCL_SUM_KERNELS(EPCCL_BRING_SUM)
+  EPCCL_LAYOUT_KERNELS(EPCCL_BRING_LAYOUT)
+  EPCCL_TERMS_KERNELS(EPCCL_BRING_TERMS)
+  EPCCL_COPIES_KERNELS(EPCCL_BRING_COPIES)
+  return true;
+}();
+
+}  // namespace
+}  // namespace epccl::device::cuda::testing
