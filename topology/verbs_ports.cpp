@@ -1,16 +1,16 @@
 #include "topology/verbs_ports.hpp"
 
-#include "topology/dynamic_library.hpp"
 #include "topology/pci_ids.hpp"
 
 #if EPCCL_HAVE_IBVERBS
 #include <endian.h>
-#include <infiniband/verbs.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+
+#include "topology/verbs_functions.hpp"
 #endif
 
 namespace epccl::topology {
@@ -33,33 +33,6 @@ int64_t infiniband_mbit(unsigned active_width, unsigned active_speed) {
 
 #if EPCCL_HAVE_IBVERBS
 namespace {
-
-/// ibv_query_port() is a macro around this symbol, which fills all but the newest fields.
-using QueryPort = int(ibv_context*, uint8_t, ibv_port_attr*);
-#undef ibv_query_port
-#undef ibv_get_device_list
-
-struct Verbs {
-  ibv_device** (*get_device_list)(int*) = nullptr;
-  void (*free_device_list)(ibv_device**) = nullptr;
-  const char* (*get_device_name)(ibv_device*) = nullptr;
-  uint64_t (*get_device_guid)(ibv_device*) = nullptr;
-  ibv_context* (*open_device)(ibv_device*) = nullptr;
-  int (*close_device)(ibv_context*) = nullptr;
-  int (*query_device)(ibv_context*, ibv_device_attr*) = nullptr;
-  QueryPort* query_port = nullptr;
-  bool complete = false;
-
-  explicit Verbs(const DynamicLibrary& library) {
-    complete = library.find("ibv_get_device_list", get_device_list) &&
-               library.find("ibv_free_device_list", free_device_list) &&
-               library.find("ibv_get_device_name", get_device_name) &&
-               library.find("ibv_get_device_guid", get_device_guid) &&
-               library.find("ibv_open_device", open_device) &&
-               library.find("ibv_close_device", close_device) &&
-               library.find("ibv_query_device", query_device) && library.find("ibv_query_port", query_port);
-  }
-};
 
 /// From the link "/sys/class/infiniband/mlx5_0/device" to ".../0000:3b:00.0".
 int pci_of(const MachineBuilder& builder, const ibv_device& device) {
@@ -96,7 +69,7 @@ Status add_port(MachineBuilder& builder, const std::string& name, int port, uint
   return builder.add_nic(std::move(nic));
 }
 
-Status add_device(const Verbs& verbs, ibv_device* device, MachineBuilder& builder) {
+Status add_device(const VerbsFunctions& verbs, ibv_device* device, MachineBuilder& builder) {
   const std::unique_ptr<ibv_context, int (*)(ibv_context*)> context(verbs.open_device(device),
                                                                     verbs.close_device);
   const std::string name = verbs.get_device_name(device);
@@ -119,7 +92,7 @@ Status add_device(const Verbs& verbs, ibv_device* device, MachineBuilder& builde
 
 Status add_verbs_ports(MachineBuilder& builder, const std::string& library_name) {
   EPCCL_ASSIGN(const DynamicLibrary library, DynamicLibrary::open(library_name));
-  const Verbs verbs(library);
+  const VerbsFunctions verbs(library);
   if (!verbs.complete) return error(Code::system_error, "{} lacks a function that is needed", library_name);
   int count = 0;
   ibv_device** raw = verbs.get_device_list(&count);

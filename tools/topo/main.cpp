@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "topo/forecast.hpp"
+#include "topo/nic_list.hpp"
 #include "topology/cluster_printer.hpp"
 #include "topology/discover_machine.hpp"
 #include "topology/host_id.hpp"
@@ -29,6 +30,7 @@ struct Options {
   bool tree_only = false;
   bool matrix_only = false;
   bool rails_only = false;
+  bool nics = false;
   int cluster = 0;
   int ranks_per_node = 0;
   std::vector<int> ranks;
@@ -43,6 +45,12 @@ void declare(CLI::App& app, Options& options) {
   app.add_flag("--json", options.json, "Print JSON");
   auto* tree = app.add_flag("--tree", options.tree_only, "Print only the tree");
   app.add_flag("--matrix", options.matrix_only, "Print only the matrix")->excludes(tree);
+  app.add_flag("--nics", options.nics,
+               "Every network device and port: state, rate, MTU, addresses, nearest GPUs, and what could not "
+               "be asked")
+      ->excludes("--tree")
+      ->excludes("--matrix")
+      ->excludes("--json");
   auto* cluster = app.add_option("--cluster", options.cluster, "Ranks and rails of N nodes like this machine")
                       ->type_name("N")
                       ->check(CLI::Range(1, max_ranks));
@@ -65,6 +73,7 @@ void declare(CLI::App& app, Options& options) {
       "  epccl-topo                            this machine\n"
       "  epccl-topo --xml node.xml --matrix    path classes of a recorded machine\n"
       "  epccl-topo --xml node.xml --cluster 4 ranks, rails and predicted times of 4 such nodes\n"
+      "  epccl-topo --nics                     network devices and ports, as ibv_devinfo\n"
       "  epccl-topo --ranks 3,5                3 ranks on one node like this, 5 on another");
 }
 
@@ -142,10 +151,17 @@ Status print(const std::string& text) {
   return {};
 }
 
+std::string nics_text(const Options& options, const topology::Machine& machine) {
+  if (options.xml.empty())
+    return tools::format_nics(machine, topology::query_rdma_devices(), tools::interface_mtus(machine));
+  return tools::format_nics(machine, error(Code::invalid_usage, "the machine is a recorded one"), {});
+}
+
 Status run(const Options& options) {
   if (options.ranks_per_node > 0 || !options.ranks.empty()) EPCCL_TRY(make_cluster(options, {}).status());
   auto machine = options.xml.empty() ? topology::discover_machine() : topology::read_machine(options.xml);
   if (!machine.ok()) return machine.status();
+  if (options.nics) return print(nics_text(options, *machine));
   std::optional<Planned> planned;
   if (options.wants_cluster()) {
     EPCCL_ASSIGN(planned, plan_cluster(options, *machine));

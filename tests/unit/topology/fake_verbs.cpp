@@ -3,6 +3,7 @@
 #include <endian.h>
 #include <infiniband/verbs.h>
 
+#include <cerrno>
 #include <cstring>
 
 #undef ibv_get_device_list
@@ -40,6 +41,9 @@ int ibv_close_device(ibv_context*) {
 }
 int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
   attributes->phys_port_cnt = 2;
+  attributes->max_qp = 1000;
+  attributes->max_cqe = 4096;
+  std::strcpy(attributes->fw_ver, "20.31.1014");
   return 0;
 }
 int ibv_query_port(ibv_context*, uint8_t port, _compat_ibv_port_attr* older) {
@@ -48,6 +52,23 @@ int ibv_query_port(ibv_context*, uint8_t port, _compat_ibv_port_attr* older) {
   attributes->link_layer = port == 1 ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
   attributes->active_width = 2;   // 4 lanes
   attributes->active_speed = 64;  // HDR
+  attributes->active_mtu = IBV_MTU_2048;
+  attributes->max_mtu = IBV_MTU_4096;
+  attributes->lid = port == 1 ? 0x2a : 0;
+  attributes->gid_tbl_len = 4;
+  return 0;
+}
+/// Port 1 has a GID; port 2 RoCE ones, a zero, and one that cannot be read.
+int _ibv_query_gid_ex(ibv_context*, uint32_t port, uint32_t index, ibv_gid_entry* entry, uint32_t, size_t) {
+  std::memset(entry, 0, sizeof *entry);
+  if (port == 1 && index > 0) return 0;
+  if (index == 3) return ENODATA;
+  if (index == 2) return 0;
+  entry->gid_type = port == 1 ? IBV_GID_TYPE_IB : index == 0 ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2;
+  const uint8_t link_local[] = {0xfe, 0x80}, ipv4[] = {0xff, 0xff, 10, 0, 0, 1};
+  if (index == 0) std::memcpy(entry->gid.raw, link_local, sizeof link_local);
+  if (index == 0) entry->gid.raw[15] = 1;
+  if (index == 1) std::memcpy(entry->gid.raw + 10, ipv4, sizeof ipv4);
   return 0;
 }
 
