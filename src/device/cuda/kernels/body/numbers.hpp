@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 #include "device/cuda/kernels/body/vector.hpp"
@@ -81,6 +82,26 @@ EPCCL_DEVICE uint32_t narrowed(float value) {
 #else
   if constexpr (element == Element::float8e4m3) return e4m3_of(value);
   if constexpr (element == Element::float8e5m2) return e5m2_of(value);
+#endif
+}
+
+/// Two float8e4m3 of the nearest numbers, the first in the low byte; saturating. What a NaN becomes is some NaN.
+EPCCL_DEVICE uint32_t e4m3_pair(float first, float second) {
+#ifdef EPCCL_DEVICE_FP8
+  uint16_t bits = 0;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(second), "f"(first));
+  return bits;
+#else
+  return uint32_t{e4m3_of(second)} << 8 | e4m3_of(first);
+#endif
+}
+
+/// One rounding.
+EPCCL_DEVICE float fused(float a, float b, float c) {
+#ifdef __CUDA_ARCH__
+  return __fmaf_rn(a, b, c);
+#else
+  return std::fma(a, b, c);
 #endif
 }
 

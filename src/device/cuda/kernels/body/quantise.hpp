@@ -28,21 +28,43 @@ EPCCL_DEVICE float scale_of(uint32_t amax_bits) {
   return amax > 0 ? 0x1p-126F : 1;
 }
 
-/// A NaN keeps its sign, which the device's arithmetic loses.
-EPCCL_DEVICE uint64_t code_of(float value, bool negative, float scale) {
-  if (value != value) return negative ? 0xff : 0x7f;
-  return narrowed<Element::float8e4m3>(value / scale);
-}
+/// Division by one number of many, for float8. With the rounded inverse of the divisor, a quotient that is corrected once by what is
+/// left over is the rounded one (Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor", 1990),
+/// unless something underflows on the way: for divisors that are not extreme that is so only where the quotient is less than 2^-11,
+/// which is 0 as float8. Signs of zeros are lost.
+class Divisor {
+ public:
+  EPCCL_DEVICE explicit Divisor(float divisor)
+      : divisor_(divisor), inverse_(1 / divisor), extreme_(!(divisor >= 0x1p-60F && divisor <= 0x1p100F)) {}
 
+  EPCCL_DEVICE float quotient(float value) const {
+    if (extreme_) return value / divisor_;
+    const float near = value * inverse_;
+    const float corrected = fused(fused(-near, divisor_, value), inverse_, near);
+    return std::bit_cast<uint32_t>(near) << 1 == 0xff000000 ? near : corrected;  // of an infinity
+  }
+
+ private:
+  float divisor_, inverse_;
+  bool extreme_;
+};
+
+/// Signs are the elements', of NaNs too, which the device's arithmetic loses.
 template <Element element>
 EPCCL_DEVICE Codes quantise(const Octet<bytes_of(element)>& elements, float scale) {
   constexpr uint32_t sign_bit = bytes_of(element) * 8 - 1;
+  const Divisor divisor(scale);
   float values[octet];
   elements.template decode_to<element>(values);
-  Codes codes;
+  uint32_t words[2] = {};
   EPCCL_UNROLL
-  for (uint32_t k = 0; k < octet; ++k)
-    codes.bits |= code_of(values[k], elements.bits(k) >> sign_bit != 0, scale) << 8 * k;
+  for (uint32_t k = 0; k < octet; k += 2) {
+    const uint32_t pair = e4m3_pair(divisor.quotient(values[k]), divisor.quotient(values[k + 1]));
+    const uint32_t signs = elements.bits(k) >> sign_bit << 7 | elements.bits(k + 1) >> sign_bit << 15;
+    words[k / 4] |= ((pair & 0x7f7f) | signs) << k % 4 * 8;
+  }
+  Codes codes;
+  codes.bits = uint64_t{words[1]} << 32 | words[0];
   return codes;
 }
 
