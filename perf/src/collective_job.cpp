@@ -8,6 +8,7 @@
 #include "perf/src/exchange.hpp"
 #include "perf/src/job.hpp"
 #include "perf/src/measure.hpp"
+#include "perf/src/overlap/matrix_products.hpp"
 #include "perf/src/wire.hpp"
 
 namespace epccl::perf {
@@ -131,6 +132,11 @@ struct CollectiveJob : JobState<Options, RunInfo, Row> {
     if (options.pattern.kind == Pattern::Kind::file) {
       EPCCL_ASSIGN(matrix, load_counts(options.pattern.path, environment.ranks));
     }
+    if (options.overlap) {
+      EPCCL_TRY(MatrixProducts::available());
+      info.blas = MatrixProducts::library();
+      options.stream = true;  // or nothing would go on in the background
+    }
     if (options.root >= environment.ranks)
       return error(Code::invalid_argument, "--root {}: there are {} ranks", options.root, environment.ranks);
     return false;
@@ -167,18 +173,34 @@ struct CollectiveJob : JobState<Options, RunInfo, Row> {
     for (const auto& call : calls) {
       for (Communicator& communicator : session.communicators()) {
         EPCCL_TRY(call->attach(communicator));
-        Row row{call->key(), options.grouped ? "group" : communicator.algorithm(), {}, {}, options.link_rate};
-        if (options.out_of_place) {
-          EPCCL_ASSIGN(row.out_of_place, meter.run(communicator, *call, false));
+        for (const std::string& engine : options.engines) {
+          EPCCL_TRY(communicator.use_engine(engine));
+          EPCCL_ASSIGN(Row row, measure_call(*call, communicator, meter));
+          row.engine = engine;
+          output.print(table_row(row));
+          rows.push_back(std::move(row));
         }
-        if (options.in_place && has_in_place(options.operation)) {
-          EPCCL_ASSIGN(row.in_place, meter.run(communicator, *call, true));
-        }
-        output.print(table_row(row));
-        rows.push_back(std::move(row));
       }
     }
     return {};
+  }
+
+  Result<Row> measure_call(const Call& call, Communicator& communicator, Meter& meter) {
+    Row row;
+    static_cast<RowKey&>(row) = call.key();
+    row.algorithm = options.grouped ? "group" : communicator.algorithm();
+    row.link_rate = options.link_rate;
+    if (options.out_of_place) {
+      EPCCL_ASSIGN(row.out_of_place, meter.run(communicator, call, false));
+    }
+    if (options.in_place && has_in_place(options.operation) && !(options.overlap && options.out_of_place)) {
+      EPCCL_ASSIGN(row.in_place, meter.run(communicator, call, true));
+    }
+    if (!options.overlap) return row;
+    Measurement& main = row.out_of_place ? *row.out_of_place : *row.in_place;
+    EPCCL_ASSIGN(row.overlap, meter.run_overlap(communicator, call, !options.out_of_place,
+                                                main.seconds.median, main.wrong));
+    return row;
   }
 };
 

@@ -30,6 +30,11 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
   return *this;
 }
 
+Status Communicator::use_engine(const std::string& engine) {
+  return api_status("epcclCommSetCopyEngine",
+                    epcclCommSetCopyEngine(comm_, engine.empty() ? nullptr : engine.c_str()), comm_);
+}
+
 Status Communicator::close() {
   if (comm_ == nullptr) return {};
   EPCCL_TRY(api_status("epcclCommFinalize", epcclCommFinalize(comm_), comm_));

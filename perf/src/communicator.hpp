@@ -34,6 +34,9 @@ class Communicator {
   epcclComm_t get() const { return comm_; }
   const std::string& algorithm() const { return algorithm_; }
 
+  /// Who moves the data of the calls that follow; "": as the library's settings say.
+  Status use_engine(const std::string& engine);
+
   /// A regular end: finalizes and destroys. Collective.
   Status close();
   void abort();

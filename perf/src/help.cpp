@@ -27,6 +27,14 @@ Timing
   payload). For alltoall the bytes are what has to cross; for the others what no algorithm can do without (allreduce: 2
   (nodes - 1) / nodes of the buffer). Ranks are on one node where EPCCL_HOSTID, or else host name and boot id, are equal.
 
+Copy engines and overlap
+  --copy-engine says who moves the data (docs/copy-engines.md); all: never, then always, a row each. With --overlap an iteration
+  has three parts, each after a barrier, which take turns at being the first: the call alone on a stream, the matrix products
+  alone, and both, where the call is started, then the products run, then the stream is waited for. `exposed` is overlapped -
+  compute, also in % of comm; `dilation` by how much the products beneath the call are slower than alone; `cpu` the core time
+  of the process's other threads, in % of comm (emulated engines are such threads); `ideal` (comm + compute - overlapped) /
+  (the shorter of comm and compute).
+
 Data
   With -c 1 outputs are poisoned, data differ by source, destination, position and exchange, and are
   compared on every rank: for a first call of every size, and for its last timed iteration (--in-a-row: one more, not timed). #wrong counts
@@ -36,7 +44,7 @@ Data
 
 JSON
   nccl-tests' fields; each of `results` also has algo, bytes_per_pair (of alltoall and alltoallv), time_us (median), p99_us,
-  min_us, iterations (these out of place if that was measured), wrong, and wire_fraction where the link rate is known and bytes cross nodes.
+  min_us, iterations (these out of place if that was measured), wrong, copy_engine where it was given, overlap (as of moe) with --overlap, and wire_fraction where the link rate is known and bytes cross nodes.
 
 Not supported
   nccl-tests' -m -N -p -y -G -C -S -x -D -V -M -u -I -K are errors: they are about CUDA, or ways of timing that

@@ -1,3 +1,4 @@
+#include "perf/src/overlap/overlap_json.hpp"
 #include "perf/src/report.hpp"
 
 namespace epccl::perf {
@@ -58,6 +59,8 @@ Json result(const Row& row) {
   json["actual_iterations"] = main.iterations;
   json["experiment_name"] = "";
   json["algo"] = row.algorithm;
+  if (!row.engine.empty()) json["copy_engine"] = row.engine;
+  if (row.overlap) json["overlap"] = overlap_json(*row.overlap);
   if (is_alltoall(row.operation)) json["bytes_per_pair"] = row.count * row.type.bytes;
   json["time_us"] = main.seconds.median * us;
   json["p99_us"] = main.seconds.p99 * us;

@@ -2,6 +2,7 @@
 
 #include "base/clock.hpp"
 #include "perf/src/over_ranks.hpp"
+#include "perf/src/overlap/overlap_meter.hpp"
 
 namespace epccl::perf {
 
@@ -65,6 +66,40 @@ Result<Measurement> Meter::run(Communicator& communicator, const Call& call, boo
   }
   EPCCL_ASSIGN(measured.seconds, summary_of(coordinator_, options_, seconds));
   EPCCL_ASSIGN(measured.wrong, total_of(coordinator_, options_, wrong));
+  return measured;
+}
+
+/// What an overlap computes beneath.
+class Meter::Calls : public Overlapped {
+ public:
+  Calls(Meter& meter, const Subject& subject) : meter_(meter), subject_(subject) {}
+
+  Status call() override { return meter_.issue(subject_); }
+  Status start() override {
+    return subject_.call.issue(subject_.communicator, subject_.operands, meter_.stream_);
+  }
+  Status finish() override {
+    return api_status("epcclStreamSynchronize", epcclStreamSynchronize(meter_.stream_),
+                      subject_.communicator.get());
+  }
+
+ private:
+  Meter& meter_;
+  const Subject& subject_;
+};
+
+Result<Overlap> Meter::run_overlap(Communicator& communicator, const Call& call, bool in_place, double alone,
+                                   std::optional<uint64_t>& wrong) {
+  const Subject subject{communicator, call, call.place(input_, output_, in_place)};
+  Calls calls(*this, subject);
+  OverlapMeter meter(coordinator_, options_);
+  EPCCL_ASSIGN(const Overlap measured, meter.run(calls, alone));
+  if (!options_.check) return measured;
+  call.prepare(subject.operands, ++exchanges_);
+  EPCCL_TRY(meter.run_once(calls));
+  const uint64_t here = call.check(subject.operands, exchanges_, "overlapped");
+  EPCCL_ASSIGN(const std::optional<uint64_t> total, total_of(coordinator_, options_, here));
+  if (wrong) *wrong += total.value_or(0);
   return measured;
 }
 

@@ -9,6 +9,7 @@
 
 #include "perf/src/call.hpp"
 #include "perf/src/coordinator.hpp"
+#include "perf/src/overlap/overlap.hpp"
 
 namespace epccl::perf {
 
@@ -20,8 +21,12 @@ class Meter {
 
   /// Collective; the same result on every rank.
   Result<Measurement> run(Communicator& communicator, const Call& call, bool in_place);
+  /// The same call beside compute, `alone` seconds long by itself; needs a stream. Adds what is wrong to `wrong`. Collective.
+  Result<Overlap> run_overlap(Communicator& communicator, const Call& call, bool in_place, double alone,
+                              std::optional<uint64_t>& wrong);
 
  private:
+  class Calls;
   /// What one measurement is about.
   struct Subject {
     Communicator& communicator;

@@ -8,8 +8,11 @@
 namespace epccl::perf {
 
 std::string describe(const MeasuringOptions& o) {
-  return fmt::format("iters {} warmup {} budget {} check {}", o.iterations, o.warmup, o.budget.value_or(0),
-                     o.check);
+  std::string text = fmt::format("iters {} warmup {} budget {} check {}", o.iterations, o.warmup,
+                                 o.budget.value_or(0), o.check);
+  if (o.overlap) text += fmt::format(" overlap {}", o.overlap->compute_ratio);
+  for (const std::string& engine : o.engines) text += " engine " + engine;
+  return text;
 }
 
 Status check_range(const char* option, long value, long lowest, long highest) {
@@ -64,6 +67,22 @@ void MeasuringFlags::add_to(CLI::App& app) {
          "--link-rate", link_rate_,
          "Rate of a node's network link for %wire: 4gbit, 100mbit, or none (default: EPCCL_LINK_RATE)")
       ->option_text("RATE");
+  app.add_option("--device", device_, "Whose memory and copy engines: host, so far (default host)")
+      ->option_text("NAME");
+  app.add_option("--copy-engine", engine_,
+                 "Who moves the data: auto, always or never, or all: one row of each "
+                 "(default: EPCCL_COPY_ENGINE)")
+      ->option_text("WHEN");
+  overlap_option_ =
+      app.add_option("--overlap", overlap_,
+                     "Compute (gemm: matrix products) while the calls move on in the background, "
+                     "and report what of them stays exposed; needs a BLAS");
+  overlap_option_->option_text("[gemm]")->expected(0, 1);
+  compute_ratio_option_ = app.add_option(
+      "--compute-ratio", compute_ratio_,
+      fmt::format("With --overlap: how long to compute, in times of the calls alone (default {})",
+                  OverlapRequest{}.compute_ratio));
+  compute_ratio_option_->option_text("X");
   app.add_option("-J,--output_file", output_file_, "Also write the results as JSON to this file")
       ->option_text("FILE");
 }
@@ -99,6 +118,32 @@ Status MeasuringFlags::read_link_rate(const std::string& environment_rate, Measu
   return {};
 }
 
+Status MeasuringFlags::read_overlap(MeasuringOptions& options) const {
+  if (overlap_option_->count() == 0) {
+    if (compute_ratio_option_->count() == 0) return {};
+    return error(Code::invalid_argument, "--compute-ratio needs --overlap");
+  }
+  if (!overlap_.empty() && overlap_ != "gemm")
+    return error(Code::invalid_argument, "--overlap {}: want gemm", overlap_);
+  constexpr double least = 0.01, most = 100;
+  if (!(compute_ratio_ >= least && compute_ratio_ <= most))
+    return error(Code::invalid_argument, "--compute-ratio {}: want {} to {}", compute_ratio_, least, most);
+  options.overlap = OverlapRequest{compute_ratio_};
+  return {};
+}
+
+Status MeasuringFlags::read_engines(MeasuringOptions& options) const {
+  if (device_ != "host") return error(Code::invalid_argument, "--device {}: only host is supported", device_);
+  if (engine_ == "all") {
+    options.engines = {"never", "always"};
+  } else if (engine_.empty() || engine_ == "auto" || engine_ == "always" || engine_ == "never") {
+    options.engines = {engine_};
+  } else {
+    return error(Code::invalid_argument, "--copy-engine {}: want auto, always, never or all", engine_);
+  }
+  return {};
+}
+
 Status MeasuringFlags::read(const std::string& environment_rate, MeasuringOptions& options) const {
   EPCCL_TRY(check_numbers());
   options.iterations = iterations_;
@@ -111,6 +156,8 @@ Status MeasuringFlags::read(const std::string& environment_rate, MeasuringOption
   options.stream = stream_;
   options.timeout = timeout_;
   options.output_file = output_file_;
+  EPCCL_TRY(read_overlap(options));
+  EPCCL_TRY(read_engines(options));
   return read_link_rate(environment_rate, options);
 }
 

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/status.hpp"
 #include "perf/src/statistics.hpp"
@@ -13,6 +14,11 @@ class Option;
 }  // namespace CLI
 
 namespace epccl::perf {
+
+/// --overlap: how long to compute while data travels.
+struct OverlapRequest {
+  double compute_ratio = 1.2;  // times the calls alone
+};
 
 struct MeasuringOptions {
   int iterations = 20;
@@ -26,6 +32,9 @@ struct MeasuringOptions {
   bool stream = false;
   double timeout = 0;               // seconds; 0: EPCCL_TIMEOUT
   std::optional<double> link_rate;  // bits per second and node
+  std::optional<OverlapRequest> overlap;
+  std::vector<std::string> engines{
+      ""};  // "auto", "always", "never": each is measured; "": as EPCCL_COPY_ENGINE says
 };
 
 /// What must be equal on every rank, as text.
@@ -53,14 +62,17 @@ class MeasuringFlags {
 
  private:
   Status check_numbers() const;
+  Status read_overlap(MeasuringOptions& options) const;
+  Status read_engines(MeasuringOptions& options) const;
   Status read_link_rate(const std::string& environment_rate, MeasuringOptions& options) const;
 
   int iterations_ = 20, warmup_ = -1, check_ = 1, average_ = 3, blocking_ = 0, registered_, threads_ = 1,
       devices_ = 1;
   double budget_ = 0, timeout_ = 0;
   bool stream_ = false;
-  std::string link_rate_, output_file_;
-  CLI::Option* budget_option_ = nullptr;
+  double compute_ratio_ = OverlapRequest{}.compute_ratio;
+  std::string link_rate_, output_file_, overlap_ = "gemm", engine_, device_ = "host";
+  CLI::Option *budget_option_ = nullptr, *overlap_option_ = nullptr, *compute_ratio_option_ = nullptr;
 };
 
 }  // namespace epccl::perf

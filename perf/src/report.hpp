@@ -8,6 +8,7 @@
 
 #include "perf/src/operation.hpp"
 #include "perf/src/options.hpp"
+#include "perf/src/overlap/overlap.hpp"
 #include "perf/src/run_facts.hpp"
 #include "perf/src/statistics.hpp"
 
@@ -15,6 +16,7 @@ namespace epccl::perf {
 
 struct RunInfo : RunFacts {
   Options options;
+  std::string blas;  // the library of --overlap; empty: none
 };
 
 /// Which call a row is about.
@@ -32,8 +34,10 @@ struct RowKey {
 
 struct Row : RowKey {
   std::string algorithm;
+  std::string engine;  // --copy-engine; empty: not given
   std::optional<Measurement> out_of_place, in_place;
   std::optional<double> link_rate;  // bits per second and node
+  std::optional<Overlap> overlap;   // of the call out of place, or else in place
 
   double algbw(const Measurement& measured) const {
     const double seconds = measured.seconds.median;
@@ -56,6 +60,9 @@ double average_busbw(const std::vector<Row>& rows);
 /// nccl-tests' opening lines, a line for every rank, and the column titles.
 std::string table_header(const RunInfo& info);
 std::string table_row(const Row& row);
+/// With --overlap rows are these (overlap_table.cpp).
+std::string overlap_titles();
+std::string overlap_row(const Row& row);
 std::string table_footer(const RunInfo& info, const std::vector<Row>& rows);
 
 /// The JSON file (json_report.cpp): nccl-tests' document. `errors`: what ended the run early, if anything

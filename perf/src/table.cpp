@@ -46,6 +46,9 @@ std::string own_settings(const RunInfo& info) {
   if (o.operation == Operation::alltoallv) text += " pattern: " + pattern_text(o.pattern);
   if (o.budget) text += fmt::format(" budget: {} s", *o.budget);
   if (o.link_rate) text += fmt::format(" link rate: {} Gbit/s", *o.link_rate / 1e9);
+  if (o.overlap)
+    text += fmt::format("\n# overlap: compute {} times as long as the calls, matrix products by {}",
+                        o.overlap->compute_ratio, info.blas);
   return text + "\n";
 }
 
@@ -100,17 +103,19 @@ std::string table_header(const RunInfo& info) {
       sweep.first, sweep.last, sweep.factor > 1 ? sweep.factor : sweep.step,
       sweep.factor > 1 ? "factor" : "bytes", o.warmup, o.iterations, o.check ? 1 : 0);
   return opening_lines(info, to_string(o.operation)) + settings + own_settings(info) + device_lines(info) +
-         column_titles();
+         (o.overlap ? overlap_titles() : column_titles());
 }
 
 std::string table_row(const Row& row) {
+  if (row.overlap) return overlap_row(row);
   const auto timing = fixed_width(row.main().seconds.median * us, 7);
   const auto wire_fraction = row.wire_fraction();
   const std::string wire = wire_fraction ? fixed_width(100 * *wire_fraction, 6) : "N/A";
   return fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}", row.size, row.count, row.type.name,
                      row.redop ? to_string(*row.redop) : "none", row.root) +
          half_row(row, row.out_of_place) + half_row(row, row.in_place) +
-         fmt::format("  {:>9}  {}  {}  {:>6}\n", row.algorithm, timing,
+         fmt::format("  {:>9}  {}  {}  {:>6}\n",
+                     row.engine.empty() ? row.algorithm : row.algorithm + "/" + row.engine, timing,
                      fixed_width(row.main().seconds.p99 * us, 7), wire);
 }
 

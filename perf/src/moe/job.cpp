@@ -7,8 +7,8 @@
 #include "perf/src/job.hpp"
 #include "perf/src/moe/count_file.hpp"
 #include "perf/src/moe/measure.hpp"
-#include "perf/src/moe/overlap_meter.hpp"
 #include "perf/src/moe/report.hpp"
+#include "perf/src/overlap/overlap_meter.hpp"
 #include "perf/src/wire.hpp"
 
 namespace epccl::perf::moe {
@@ -100,6 +100,28 @@ Row row_of(const Options& options, const Case& of, const Placement& placement, e
   return row;
 }
 
+/// What an overlap computes beneath.
+class OverlappedExchange : public Overlapped {
+ public:
+  OverlappedExchange(const Options& options, EpHandle& handle, const Exchange& exchange)
+      : options_(options), handle_(handle), exchange_(exchange) {}
+
+  Status call() override { return issue(Until::complete); }
+  Status start() override { return issue(Until::started); }
+  Status finish() override { return handle_.complete(); }
+
+ private:
+  Status issue(Until until) {
+    if (options_.dispatches()) EPCCL_TRY(exchange_.dispatch(handle_, until));
+    if (options_.combines()) EPCCL_TRY(exchange_.combine(handle_, until));
+    return {};
+  }
+
+  const Options& options_;
+  EpHandle& handle_;
+  const Exchange& exchange_;
+};
+
 /// The measurements of a run that has joined.
 class Measuring {
  public:
@@ -128,6 +150,7 @@ class Measuring {
   Communicator& communicator() { return session_.communicators().front(); }
 
   Status measure(Memory& memory, epcclStream_t stream, const Output& output, std::vector<Row>& rows) {
+    EPCCL_TRY(communicator().use_engine(options_.engines.front()));
     EPCCL_ASSIGN(Strategies strategies, Strategies::create(options_, communicator(), stream));
     Meter meter(session_.coordinator(), options_);
     for (const Case& each : cases_) {
@@ -147,10 +170,16 @@ class Measuring {
   }
 
   Status measure_overlap(EpHandle& handle, Exchange& exchange, const std::string& title, Row& row) {
+    constexpr uint64_t number = 1'000'000;  // no other measurement's
     OverlapMeter meter(session_.coordinator(), options_);
-    EPCCL_ASSIGN(const OverlapMeasurement measured, meter.run(handle, exchange, row.seconds.median, title));
-    row.overlap = measured.overlap;
-    if (row.wrong) *row.wrong += measured.wrong.value_or(0);
+    OverlappedExchange calls(options_, handle, exchange);
+    EPCCL_ASSIGN(row.overlap, meter.run(calls, row.seconds.median));
+    if (!options_.check) return {};
+    exchange.prepare(number);
+    EPCCL_TRY(meter.run_once(calls));
+    const uint64_t wrong = exchange.check(number, title + ", overlapped");
+    EPCCL_ASSIGN(const std::optional<uint64_t> total, total_of(session_.coordinator(), options_, wrong));
+    if (row.wrong) *row.wrong += total.value_or(0);
     return {};
   }
 
@@ -176,8 +205,8 @@ struct MoeJob : JobState<Options, RunInfo, Row> {
   }
 
   Result<bool> load() {
-    if (options.overlap) EPCCL_TRY(ExpertCompute::available());
-    info.blas = ExpertCompute::library();
+    if (options.overlap) EPCCL_TRY(MatrixProducts::available());
+    info.blas = MatrixProducts::library();
     if (options.shape.routing.kind == RoutingRule::Kind::trace)
       EPCCL_TRY(load_trace());
     else

@@ -1,4 +1,5 @@
 #include "perf/src/moe/report.hpp"
+#include "perf/src/overlap/overlap_json.hpp"
 
 namespace epccl::perf::moe {
 namespace {
@@ -64,21 +65,6 @@ void add_times(const Options& o, const Row& row, Json& json) {
   json["iterations"] = row.iterations;
 }
 
-Json overlap(const Overlap& o) {
-  return {{"communication_us", o.communication.median * us},
-          {"compute_us", o.compute.median * us},
-          {"overlapped_us", o.overlapped.median * us},
-          {"compute_beneath_us", o.compute_beneath.median * us},
-          {"exposed_us", o.exposed() * us},
-          {"exposed_fraction", o.exposed_fraction()},
-          {"dilation", o.dilation()},
-          {"background_us", o.background.median * us},
-          {"background_fraction", o.background_fraction()},
-          {"fraction_of_ideal", o.fraction_of_ideal()},
-          {"products", o.products},
-          {"iterations", o.iterations}};
-}
-
 Json result(const Options& options, const Row& row) {
   Json json;
   add_what(options, row, json);
@@ -95,7 +81,7 @@ Json result(const Options& options, const Row& row) {
   json["imbalance"] = row.imbalance;
   json["wire_fraction"] = row.wire_fraction ? Json(*row.wire_fraction) : Json(nullptr);
   json["wrong"] = row.wrong ? Json(*row.wrong) : Json(nullptr);
-  if (row.overlap) json["overlap"] = overlap(*row.overlap);
+  if (row.overlap) json["overlap"] = overlap_json(*row.overlap);
   return json;
 }
 

@@ -21,11 +21,10 @@ struct Typed {
   long hidden = 0, experts = 0, topk = 0, ranks = 0;
   uint64_t seed = 1;
   int64_t step = 0, layer = 0;
-  double compute_ratio = OverlapRequest{}.compute_ratio;
-  bool fp8 = false, fixed = false, weights = false, overlap = false;
+  bool fp8 = false, fixed = false, weights = false;
   CLI::Option *hidden_option = nullptr, *experts_option = nullptr, *topk_option = nullptr,
               *ranks_option = nullptr, *copies_option = nullptr, *step_option = nullptr,
-              *layer_option = nullptr, *compute_ratio_option = nullptr;
+              *layer_option = nullptr;
 };
 
 void add_shape_options(CLI::App& app, Typed& typed) {
@@ -70,17 +69,6 @@ void add_call_options(CLI::App& app, Typed& typed) {
   app.add_option("--ep-strategy", typed.strategy,
                  "flat, gather, dedup, auto, several of them separated by commas, or all (default auto)")
       ->option_text("NAMES");
-}
-
-void add_overlap_options(CLI::App& app, Typed& typed) {
-  app.add_flag("--overlap", typed.overlap,
-               "Compute (matrix products) while the calls move on in the background, and report what of them "
-               "stays exposed; needs a BLAS");
-  typed.compute_ratio_option = app.add_option(
-      "--compute-ratio", typed.compute_ratio,
-      fmt::format("With --overlap: how long to compute, in times of the calls alone (default {})",
-                  OverlapRequest{}.compute_ratio));
-  typed.compute_ratio_option->option_text("X");
 }
 
 void add_matrix_options(CLI::App& app, Typed& typed) {
@@ -184,18 +172,11 @@ Status set_matrix(const Typed& typed, Options& options) {
   return {};
 }
 
-Status set_overlap(const Typed& typed, Options& options) {
-  if (!typed.overlap) {
-    if (typed.compute_ratio_option->count() == 0) return {};
-    return error(Code::invalid_argument, "--compute-ratio needs --overlap");
-  }
-  if (!typed.matrix.empty())
+Status check_overlap(const Typed& typed, const Options& options) {
+  if (options.overlap && !typed.matrix.empty())
     return error(Code::invalid_argument, "--overlap measures, --write-matrix runs nothing");
-  constexpr double least = 0.01, most = 100;
-  if (!(typed.compute_ratio >= least && typed.compute_ratio <= most))
-    return error(Code::invalid_argument, "--compute-ratio {}: want {} to {}", typed.compute_ratio, least,
-                 most);
-  options.overlap = OverlapRequest{typed.compute_ratio};
+  if (options.engines.size() > 1)
+    return error(Code::invalid_argument, "--copy-engine all: want one, for dispatch, combine and moe");
   return {};
 }
 
@@ -208,7 +189,7 @@ Result<Options> options_of(const Typed& typed, const MeasuringFlags& measuring,
   EPCCL_TRY(set_tokens(typed, options));
   EPCCL_TRY(set_calls(typed, options));
   EPCCL_TRY(set_matrix(typed, options));
-  EPCCL_TRY(set_overlap(typed, options));
+  EPCCL_TRY(check_overlap(typed, options));
   return options;
 }
 
@@ -253,7 +234,6 @@ std::string describe(const Options& o) {
       traced ? "trace" : to_string(o.shape.routing), o.seed, type_name(o.type), o.fp8, o.weights,
       to_string(o.layout), o.fixed);
   text += perf::describe(static_cast<const MeasuringOptions&>(o));
-  if (o.overlap) text += fmt::format(" overlap {}", o.overlap->compute_ratio);
   for (const uint32_t tokens : o.tokens) text += fmt::format(" {}", tokens);
   for (const epcclEpStrategy_t strategy : o.strategies) text += fmt::format(" {}", to_string(strategy));
   return text;
@@ -274,7 +254,6 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv,
       ->option_text("OPERATION");
   add_shape_options(app, typed);
   add_call_options(app, typed);
-  add_overlap_options(app, typed);
   measuring.add_to(app);
   add_matrix_options(app, typed);
   app.footer(help_footer());

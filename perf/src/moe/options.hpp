@@ -27,11 +27,6 @@ struct MatrixRequest {
   Copies copies = Copies::rank;
 };
 
-/// --overlap: how long to compute while tokens travel.
-struct OverlapRequest {
-  double compute_ratio = 1.2;  // of the communication's time
-};
-
 struct Options : MeasuringOptions {
   Operation operation = Operation::moe;
   std::vector<uint32_t> tokens;  // of a rank; empty: the trace's
@@ -46,7 +41,6 @@ struct Options : MeasuringOptions {
   uint64_t seed = 1;
   TraceChoice trace;
   std::optional<MatrixRequest> matrix;
-  std::optional<OverlapRequest> overlap;
 
   bool dispatches() const { return operation != Operation::combine; }
   bool combines() const { return operation != Operation::dispatch; }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "perf/src/moe/options.hpp"
-#include "perf/src/moe/overlap.hpp"
+#include "perf/src/overlap/overlap.hpp"
 #include "perf/src/run_facts.hpp"
 #include "perf/src/statistics.hpp"
 

@@ -43,6 +43,23 @@ TEST(Options, HaveTheDefaultsOfNcclTests) {
   EXPECT_FALSE(o.link_rate);
 }
 
+TEST(Options, NameWhoMovesTheData) {
+  EXPECT_EQ(options_of({"alltoall"}).engines, std::vector<std::string>{""});
+  EXPECT_EQ(options_of({"alltoall", "--copy-engine", "always"}).engines, std::vector<std::string>{"always"});
+  EXPECT_EQ(options_of({"alltoall", "--copy-engine", "all", "--device", "host"}).engines,
+            (std::vector<std::string>{"never", "always"}));
+  EXPECT_NE(error_of({"alltoall", "--copy-engine", "often"}).find("--copy-engine often"), std::string::npos);
+  EXPECT_NE(error_of({"alltoall", "--device", "tpu"}).find("--device tpu"), std::string::npos);
+}
+
+TEST(Options, OverlapWithMatrixProducts) {
+  EXPECT_FALSE(options_of({"alltoall"}).overlap);
+  EXPECT_EQ(options_of({"alltoall", "--overlap"}).overlap->compute_ratio, 1.2);
+  EXPECT_EQ(options_of({"alltoall", "--overlap", "gemm", "--compute-ratio", "3"}).overlap->compute_ratio, 3);
+  EXPECT_NE(error_of({"alltoall", "--overlap", "fft"}).find("--overlap fft"), std::string::npos);
+  EXPECT_NE(error_of({"alltoall", "--compute-ratio", "3"}).find("--overlap"), std::string::npos);
+}
+
 TEST(Options, TakeNcclTestsShortAndLongNames) {
   const Options o = options_of({"alltoallv", "-b", "8", "-e", "4G",        "-f", "2",   "-n", "50",      "-w",
                                 "3",         "-c", "0", "-d", "int8,half", "-a", "1",   "-z", "1",       "-R",

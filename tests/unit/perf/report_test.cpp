@@ -95,6 +95,23 @@ TEST(Table, RowHasBothPlacementsOperationAndRoot) {
   EXPECT_EQ(reducing_row().wrong(), 5u);
 }
 
+TEST(Table, RowOfAnOverlapSaysWhatStaysExposed) {
+  Row r = row();
+  r.engine = "always";
+  r.overlap = Overlap{};
+  r.overlap->communication.median = 1e-3;
+  r.overlap->compute.median = 2e-3;
+  r.overlap->overlapped.median = 2.1e-3;
+  r.overlap->compute_beneath.median = 2.05e-3;
+  const std::string text = table_row(r);
+  EXPECT_NE(text.find("always    1000.00    2000.00     2100.00     100.00     10.00      2.50"),
+            std::string::npos)
+      << text;
+  RunInfo info = run_info();
+  info.options.overlap = OverlapRequest{};
+  EXPECT_NE(table_header(info).find("dilation"), std::string::npos);
+}
+
 TEST(Table, RowSaysWhatIsNotKnown) {
   Row unchecked = row();
   unchecked.out_of_place->wrong.reset();

@@ -1,4 +1,4 @@
-#include "perf/src/moe/overlap.hpp"
+#include "perf/src/overlap/overlap.hpp"
 
 #include <gtest/gtest.h>
 

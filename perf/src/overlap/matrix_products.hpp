@@ -1,4 +1,4 @@
-// The compute of --overlap: matrix products as an expert does them, by a BLAS, on the calling thread.
+// The compute of --overlap: matrix products by a BLAS, on the calling thread.
 #pragma once
 
 #include <memory>
@@ -6,19 +6,19 @@
 
 #include "base/status.hpp"
 
-namespace epccl::perf::moe {
+namespace epccl::perf {
 
-class ExpertCompute {
+class MatrixProducts {
  public:
   /// Error: this build has no BLAS.
   static Status available();
   /// The library's name; empty where there is none.
   static std::string library();
 
-  ExpertCompute();
-  ~ExpertCompute();
-  ExpertCompute(const ExpertCompute&) = delete;
-  ExpertCompute& operator=(const ExpertCompute&) = delete;
+  MatrixProducts();
+  ~MatrixProducts();
+  MatrixProducts(const MatrixProducts&) = delete;
+  MatrixProducts& operator=(const MatrixProducts&) = delete;
 
   /// So many products, with one matrix of weights after the other.
   void run(int products);
@@ -28,4 +28,4 @@ class ExpertCompute {
   std::unique_ptr<Matrices> matrices_;
 };
 
-}  // namespace epccl::perf::moe
+}  // namespace epccl::perf

@@ -1,4 +1,4 @@
-#include "perf/src/moe/overlap_meter.hpp"
+#include "perf/src/overlap/overlap_meter.hpp"
 
 #include <time.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/clock.hpp"
 
-namespace epccl::perf::moe {
+namespace epccl::perf {
 namespace {
 
 double cpu_seconds(clockid_t clock) {
@@ -30,7 +30,7 @@ Result<double> OverlapMeter::time_products(int products) {
   EPCCL_TRY(coordinator_.barrier());
   for (int i = 0; i < probes; ++i) {
     const double start = now_seconds();
-    experts_.run(products);
+    products_of_matrices_.run(products);
     seconds.push_back((now_seconds() - start) / products);
   }
   return largest_of(coordinator_, summarize(seconds).median);
@@ -47,11 +47,10 @@ Status OverlapMeter::calibrate(double communication) {
   return {};
 }
 
-Status OverlapMeter::communicate(EpHandle& handle, const Exchange& exchange, Times& times) {
+Status OverlapMeter::communicate(Overlapped& calls, Times& times) {
   EPCCL_TRY(coordinator_.barrier());
   const double start = now_seconds();
-  if (options_.dispatches()) EPCCL_TRY(exchange.dispatch(handle));
-  if (options_.combines()) EPCCL_TRY(exchange.combine(handle));
+  EPCCL_TRY(calls.call());
   times.communication.push_back(now_seconds() - start);
   return {};
 }
@@ -59,75 +58,64 @@ Status OverlapMeter::communicate(EpHandle& handle, const Exchange& exchange, Tim
 Status OverlapMeter::compute(Times& times) {
   EPCCL_TRY(coordinator_.barrier());
   const double start = now_seconds();
-  experts_.run(products_);
+  products_of_matrices_.run(products_);
   times.compute.push_back(now_seconds() - start);
   return {};
 }
 
-Status OverlapMeter::overlap(EpHandle& handle, const Exchange& exchange, Times& times) {
+Status OverlapMeter::overlap(Overlapped& calls, Times& times) {
   EPCCL_TRY(coordinator_.barrier());
   const double background = background_cpu_seconds();
   const double start = now_seconds();
-  if (options_.dispatches()) EPCCL_TRY(exchange.dispatch(handle, Until::started));
-  if (options_.combines()) EPCCL_TRY(exchange.combine(handle, Until::started));
+  EPCCL_TRY(calls.start());
   const double computes = now_seconds();
-  experts_.run(products_);
+  products_of_matrices_.run(products_);
   const double computed = now_seconds();
-  EPCCL_TRY(handle.complete());
+  EPCCL_TRY(calls.finish());
   times.overlapped.push_back(now_seconds() - start);
   times.compute_beneath.push_back(computed - computes);
   times.background.push_back(background_cpu_seconds() - background);
   return {};
 }
 
-Status OverlapMeter::iterate(EpHandle& handle, const Exchange& exchange, int iteration, Times& times) {
+Status OverlapMeter::iterate(Overlapped& calls, int iteration, Times& times) {
   constexpr int kinds = 3;
   for (int i = 0; i < kinds; ++i) {
     switch ((iteration + i) % kinds) {
       case 0:
-        EPCCL_TRY(communicate(handle, exchange, times));
+        EPCCL_TRY(communicate(calls, times));
         break;
       case 1:
         EPCCL_TRY(compute(times));
         break;
       default:
-        EPCCL_TRY(overlap(handle, exchange, times));
+        EPCCL_TRY(overlap(calls, times));
     }
   }
   return {};
 }
 
-Result<uint64_t> OverlapMeter::check(EpHandle& handle, Exchange& exchange, const std::string& title) {
-  constexpr uint64_t number = 1'000'000;  // no other measurement's
+Status OverlapMeter::run_once(Overlapped& calls) {
   Times unused;
-  exchange.prepare(number);
-  EPCCL_TRY(overlap(handle, exchange, unused));
-  return exchange.check(number, title + ", overlapped");
+  return overlap(calls, unused);
 }
 
-Result<OverlapMeasurement> OverlapMeter::run(EpHandle& handle, Exchange& exchange, double communication,
-                                             const std::string& title) {
+Result<Overlap> OverlapMeter::run(Overlapped& calls, double communication) {
   EPCCL_TRY(calibrate(communication));
   Times times, warm_up;
-  for (int i = 0; i < options_.warmup; ++i) EPCCL_TRY(iterate(handle, exchange, i, warm_up));
+  for (int i = 0; i < options_.warmup; ++i) EPCCL_TRY(iterate(calls, i, warm_up));
   const double one = communication * (1 + 2 * options_.overlap->compute_ratio);
-  OverlapMeasurement measured;
-  Overlap& result = measured.overlap;
+  Overlap result;
   result.products = products_;
   EPCCL_ASSIGN(result.iterations, choose_iterations(coordinator_, options_, one));
-  for (int i = 0; i < result.iterations; ++i) EPCCL_TRY(iterate(handle, exchange, i, times));
+  for (int i = 0; i < result.iterations; ++i) EPCCL_TRY(iterate(calls, i, times));
 
   EPCCL_ASSIGN(result.communication, summary_of(coordinator_, options_, times.communication));
   EPCCL_ASSIGN(result.compute, summary_of(coordinator_, options_, times.compute));
   EPCCL_ASSIGN(result.overlapped, summary_of(coordinator_, options_, times.overlapped));
   EPCCL_ASSIGN(result.compute_beneath, summary_of(coordinator_, options_, times.compute_beneath));
   EPCCL_ASSIGN(result.background, summary_of(coordinator_, options_, times.background));
-  uint64_t wrong = 0;
-  if (options_.check) {
-    EPCCL_ASSIGN(wrong, check(handle, exchange, title));
-  }
-  EPCCL_ASSIGN(measured.wrong, total_of(coordinator_, options_, wrong));
-  return measured;
+  return result;
 }
 
-}  // namespace epccl::perf::moe
+}  // namespace epccl::perf

@@ -4,9 +4,9 @@
 #include <initializer_list>
 #include <vector>
 
-#include "perf/src/moe/expert_compute.hpp"
+#include "perf/src/overlap/matrix_products.hpp"
 
-namespace epccl::perf::moe {
+namespace epccl::perf {
 namespace {
 
 // About a quarter of a millisecond, with weights that fit into no core's own cache.
@@ -23,28 +23,28 @@ void use_one_thread() {
 
 }  // namespace
 
-struct ExpertCompute::Matrices {
+struct MatrixProducts::Matrices {
   std::vector<float> tokens = std::vector<float>(size_t{rows} * inner, 0.5F);
   std::vector<float> weights = std::vector<float>(size_t{experts} * inner * columns, 0.25F);
   std::vector<float> results = std::vector<float>(size_t{rows} * columns);
   int next = 0;
 };
 
-Status ExpertCompute::available() {
+Status MatrixProducts::available() {
   return {};
 }
 
-std::string ExpertCompute::library() {
+std::string MatrixProducts::library() {
   return EPCCL_BLAS_NAME;
 }
 
-ExpertCompute::ExpertCompute() : matrices_(std::make_unique<Matrices>()) {
+MatrixProducts::MatrixProducts() : matrices_(std::make_unique<Matrices>()) {
   use_one_thread();
 }
 
-ExpertCompute::~ExpertCompute() = default;
+MatrixProducts::~MatrixProducts() = default;
 
-void ExpertCompute::run(int products) {
+void MatrixProducts::run(int products) {
   Matrices& m = *matrices_;
   for (int i = 0; i < products; ++i) {
     const float* const weights = m.weights.data() + size_t{inner} * columns * static_cast<size_t>(m.next);
@@ -54,4 +54,4 @@ void ExpertCompute::run(int products) {
   }
 }
 
-}  // namespace epccl::perf::moe
+}  // namespace epccl::perf

@@ -3,7 +3,7 @@
 
 #include "perf/src/statistics.hpp"
 
-namespace epccl::perf::moe {
+namespace epccl::perf {
 
 struct Overlap {
   Summary communication;    // alone: the calls, each waited for
@@ -28,4 +28,4 @@ struct Overlap {
   double fraction_of_ideal() const;
 };
 
-}  // namespace epccl::perf::moe
+}  // namespace epccl::perf

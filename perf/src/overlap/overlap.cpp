@@ -1,8 +1,8 @@
-#include "perf/src/moe/overlap.hpp"
+#include "perf/src/overlap/overlap.hpp"
 
 #include <algorithm>
 
-namespace epccl::perf::moe {
+namespace epccl::perf {
 namespace {
 
 double over(double part, double whole) {
@@ -28,4 +28,4 @@ double Overlap::fraction_of_ideal() const {
   return over(serial() - overlapped.median, serial() - ideal);
 }
 
-}  // namespace epccl::perf::moe
+}  // namespace epccl::perf
