@@ -66,22 +66,27 @@ Arena& arena() {
 constexpr size_t arena_bytes = size_t{1} << 30;
 std::unique_ptr<Queue> queue;
 
-class Gpu : public ::testing::Environment {
- public:
-  void SetUp() override {
-    auto device = cuda_device(0);
-    if (!device.ok()) GTEST_SKIP() << device.status().message();
-    if (bytes_of(Image::reduce).empty()) GTEST_SKIP() << "built without nvcc";
-    auto memory = device.value()->allocate(MemoryKind::pinned, arena_bytes);
-    ASSERT_TRUE(memory.ok()) << memory.status().message();
-    auto made = device.value()->make_queue(QueueKind::compute);
-    ASSERT_TRUE(made.ok()) << made.status().message();
-    queue = std::move(made).value();
-    arena().use(*memory, arena_bytes);
+Status open_gpu() {
+  EPCCL_ASSIGN(Device* const device, cuda_device(0));
+  if (bytes_of(Image::reduce).empty()) return {Code::device_error, "built without nvcc"};
+  EPCCL_ASSIGN(void* const memory, device->allocate(MemoryKind::pinned, arena_bytes));
+  EPCCL_ASSIGN(queue, device->make_queue(QueueKind::compute));
+  arena().use(memory, arena_bytes);
+  return {};
+}
+
+/// Opens the GPU before the first test; without one every test is skipped.
+class Gpu : public ::testing::EmptyTestEventListener {
+  void OnTestStart(const ::testing::TestInfo&) override {
+    static const Status opened = open_gpu();
+    if (!opened.ok()) GTEST_SKIP() << opened.message();
   }
-  void TearDown() override { queue.reset(); }
+  void OnTestProgramEnd(const ::testing::UnitTest&) override { queue.reset(); }
 };
-[[maybe_unused]] const auto* const gpu = ::testing::AddGlobalTestEnvironment(new Gpu);
+[[maybe_unused]] const bool listens = [] {
+  ::testing::UnitTest::GetInstance()->listeners().Append(new Gpu);
+  return true;
+}();
 
 template <class Parameters>
 void run_on_gpu(const Launch<Parameters>& launch) {
