@@ -10,6 +10,7 @@
 
 #include "topo/forecast.hpp"
 #include "topo/nic_list.hpp"
+#include "topo/preflight_facts.hpp"
 #include "topology/cluster_printer.hpp"
 #include "topology/discover_machine.hpp"
 #include "topology/host_id.hpp"
@@ -31,6 +32,7 @@ struct Options {
   bool matrix_only = false;
   bool rails_only = false;
   bool nics = false;
+  bool check = false;
   int cluster = 0;
   int ranks_per_node = 0;
   std::vector<int> ranks;
@@ -51,6 +53,14 @@ void declare(CLI::App& app, Options& options) {
       ->excludes("--tree")
       ->excludes("--matrix")
       ->excludes("--json");
+  app.add_flag("--check", options.check,
+               "What a run here would use, what is missing, which limits will hurt, and what to do about it. "
+               "Exit code: 0 "
+               "fine, 1 something will hurt, 2 a run cannot work")
+      ->excludes("--xml")
+      ->excludes("--tree")
+      ->excludes("--matrix")
+      ->excludes("--nics");
   auto* cluster = app.add_option("--cluster", options.cluster, "Ranks and rails of N nodes like this machine")
                       ->type_name("N")
                       ->check(CLI::Range(1, max_ranks));
@@ -74,6 +84,7 @@ void declare(CLI::App& app, Options& options) {
       "  epccl-topo --xml node.xml --matrix    path classes of a recorded machine\n"
       "  epccl-topo --xml node.xml --cluster 4 ranks, rails and predicted times of 4 such nodes\n"
       "  epccl-topo --nics                     network devices and ports, as ibv_devinfo\n"
+      "  epccl-topo --check --cluster 4        what a run on 4 nodes like this would use and lack\n"
       "  epccl-topo --ranks 3,5                3 ranks on one node like this, 5 on another");
 }
 
@@ -157,17 +168,35 @@ std::string nics_text(const Options& options, const topology::Machine& machine) 
   return tools::format_nics(machine, error(Code::invalid_usage, "the machine is a recorded one"), {});
 }
 
-Status run(const Options& options) {
+/// As many ranks as the cluster has that the options speak of; one node like this where they speak of none.
+Result<int> check_machine(const Options& options, const topology::Machine& machine) {
+  Options meant = options;
+  if (!meant.wants_cluster()) meant.cluster = 1;
+  EPCCL_ASSIGN(const auto cluster, make_cluster(meant, machine));
+  const auto facts = tools::gather_facts(machine, cluster.nodes(), cluster.max_local_size());
+  const auto findings = tools::judge(facts);
+  EPCCL_TRY(print(options.json ? tools::findings_json(findings).dump(2) + "\n"
+                               : tools::format_findings(facts, findings)));
+  return tools::exit_code(findings);
+}
+
+/// The exit code.
+Result<int> run(const Options& options) {
   if (options.ranks_per_node > 0 || !options.ranks.empty()) EPCCL_TRY(make_cluster(options, {}).status());
   auto machine = options.xml.empty() ? topology::discover_machine() : topology::read_machine(options.xml);
   if (!machine.ok()) return machine.status();
-  if (options.nics) return print(nics_text(options, *machine));
+  if (options.check) return check_machine(options, *machine);
+  if (options.nics) {
+    EPCCL_TRY(print(nics_text(options, *machine)));
+    return EXIT_SUCCESS;
+  }
   std::optional<Planned> planned;
   if (options.wants_cluster()) {
     EPCCL_ASSIGN(planned, plan_cluster(options, *machine));
   }
   const auto* shown = planned ? &*planned : nullptr;
-  return print(options.json ? as_json(options, *machine, shown) : as_text(options, *machine, shown));
+  EPCCL_TRY(print(options.json ? as_json(options, *machine, shown) : as_text(options, *machine, shown)));
+  return EXIT_SUCCESS;
 }
 
 }  // namespace
@@ -183,9 +212,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& failure) {
     return app.exit(failure) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
   }
-  if (const Status status = run(options); !status.ok()) {
-    fmt::print(stderr, "epccl-topo: {}\n", status.message());
-    return EXIT_FAILURE;
-  }
-  return EXIT_SUCCESS;
+  const auto code = run(options);
+  if (code.ok()) return *code;
+  fmt::print(stderr, "epccl-topo: {}\n", code.status().message());
+  return options.check ? 2 : EXIT_FAILURE;
 }

@@ -99,27 +99,32 @@ Result<Network> open_verbs([[maybe_unused]] Bootstrap& bootstrap,
 #endif
 }
 
+}  // namespace
+
 bool has_rdma_devices() {
   std::error_code none;
   const std::filesystem::directory_iterator devices("/sys/class/infiniband", none);
   return !none && devices != std::filesystem::directory_iterator();
 }
 
-struct Choice {
-  NetworkKind kind;
-  const char* why;
-};
+Status verbs_usable() {
+#ifdef EPCCL_WITH_VERBS
+  EPCCL_ASSIGN(const auto* library, transports::verbs::Library::get());
+  EPCCL_ASSIGN(const auto options, verbs_options());
+  return transports::verbs::open_ports(*library, options.ports).status();
+#else
+  return error(Code::invalid_usage, "this build has no libibverbs");
+#endif
+}
 
 /// docs/rdma.md has the measurements that put verbs before ucx.
-Choice choose(NetworkKind forced, uint32_t drivers) {
+NetworkChoice choose_network(NetworkKind forced, uint32_t drivers) {
   if (forced != NetworkKind::automatic) return {forced, "as EPCCL_NET says"};
   if ((drivers & verbs_driver) != 0) return {NetworkKind::verbs, "every rank has an RDMA port that is up"};
   if ((drivers & ucx_driver) != 0)
     return {NetworkKind::ucx, "every rank has an RDMA device, but not one that libibverbs can use"};
   return {NetworkKind::tcp, "not every rank has an RDMA device and something to drive it"};
 }
-
-}  // namespace
 
 uint32_t rdma_drivers(const CommConfig& config) {
   if (config.network != NetworkKind::automatic || !has_rdma_devices()) return 0;
@@ -128,11 +133,7 @@ uint32_t rdma_drivers(const CommConfig& config) {
   drivers |= ucx_driver;
 #endif
 #ifdef EPCCL_WITH_VERBS
-  const auto library = transports::verbs::Library::get();
-  const auto options = verbs_options();
-  const Status usable = !library.ok()   ? library.status()
-                        : !options.ok() ? options.status()
-                                        : transports::verbs::open_ports(**library, options->ports).status();
+  const Status usable = verbs_usable();
   if (usable.ok()) drivers |= verbs_driver;
   if (!usable.ok()) log::info(log::net, -1, "verbs cannot be used here: {}", usable.message());
 #endif
@@ -142,7 +143,7 @@ uint32_t rdma_drivers(const CommConfig& config) {
 Result<Network> open_network(Bootstrap& bootstrap, const topology::Cluster& cluster, int rank,
                              const CommConfig& config, uint32_t drivers) {
   if (cluster.nodes() == 1) return Network{};
-  const Choice choice = choose(config.network, drivers);
+  const NetworkChoice choice = choose_network(config.network, drivers);
   if (choice.kind == NetworkKind::none)
     return error(Code::invalid_usage, "the ranks are on {} nodes, and EPCCL_NET=none allows no network",
                  cluster.nodes());

@@ -17,6 +17,20 @@ inline constexpr uint32_t ucx_driver = 1, verbs_driver = 2, all_rdma_drivers = 3
 /// Those of this build that can drive a device of this machine. Where `config` leaves no choice devices are not looked at.
 uint32_t rdma_drivers(const CommConfig& config);
 
+/// Whether the kernel shows RDMA devices.
+bool has_rdma_devices();
+
+/// Whether this build can drive a port of this machine with transports/verbs; the error says what is missing, or of each port
+/// what is wrong with it.
+Status verbs_usable();
+
+/// The transport a communicator of several nodes takes, and why. `drivers`: what every rank has of rdma_drivers().
+struct NetworkChoice {
+  NetworkKind kind = NetworkKind::tcp;
+  const char* why = "";
+};
+NetworkChoice choose_network(NetworkKind forced, uint32_t drivers);
+
 /// Opens the network transport of this rank and publishes its address; peers' addresses are fetched when first needed.
 /// `drivers`: what every rank has of rdma_drivers(). Null on one node. Error
 /// where nodes must be joined and there is nothing to join them with.

@@ -1,0 +1,243 @@
+// --check: what is made of each fact, and the exit code. Facts are given; that they can be gathered is tested last.
+#include "topo/preflight.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "run_tool.hpp"
+#include "topo/preflight_facts.hpp"
+
+namespace epccl::tools {
+namespace {
+
+constexpr uint64_t mib = 1 << 20, gib = 1 << 30;
+
+/// A machine on which nothing is wrong: 4 nodes x 8 ranks over sockets.
+PreflightFacts good() {
+  PreflightFacts facts;
+  facts.nodes = 4;
+  facts.ranks_per_node = 8;
+  facts.network = "tcp";
+  facts.network_why = "as the test says";
+  facts.verbs = error(Code::system_error, "no libibverbs");
+  facts.address = std::string("10.0.0.1");
+  facts.shm_directory = {gib, 2 * gib};
+  facts.scratch_bytes = 8 * mib;
+  facts.memory_bytes = 64 * gib;
+  facts.cuda_gpus = error(Code::device_error, "no CUDA driver");
+  facts.cores = 16;
+  facts.open_files = {1024, 4096};
+  return facts;
+}
+
+PreflightFacts over_rdma() {
+  PreflightFacts facts = good();
+  facts.network = "verbs";
+  facts.verbs = Status();
+  facts.rdma_devices = true;
+  return facts;
+}
+
+Finding about(const PreflightFacts& facts, const std::string& topic) {
+  const auto findings = judge(facts);
+  const auto found = std::ranges::find(findings, topic, &Finding::topic);
+  EXPECT_NE(found, findings.end()) << topic;
+  return found == findings.end() ? Finding{} : *found;
+}
+
+void expect_finding(const PreflightFacts& facts, const std::string& topic, Verdict verdict,
+                    const std::string& found, const std::string& mend) {
+  const Finding finding = about(facts, topic);
+  EXPECT_STREQ(to_string(finding.verdict), to_string(verdict)) << topic << ": " << finding.found;
+  expect_says(finding.found, found);
+  expect_says(finding.mend, mend);
+  EXPECT_EQ(exit_code(judge(facts)), static_cast<int>(verdict)) << "nothing else is wrong";
+}
+
+TEST(Preflight, AGoodMachineIsFineAndNothingIsToBeMended) {
+  for (const PreflightFacts& facts : {good(), over_rdma()}) {
+    for (const Finding& finding : judge(facts)) {
+      EXPECT_EQ(finding.verdict, Verdict::fine) << finding.topic << ": " << finding.found;
+      EXPECT_EQ(finding.mend, "") << finding.topic;
+      EXPECT_NE(finding.found, "") << finding.topic;
+    }
+    EXPECT_EQ(exit_code(judge(facts)), 0);
+  }
+}
+
+TEST(Preflight, LockedMemoryMattersToRdmaOnly) {
+  PreflightFacts facts = good();
+  facts.locked_bytes = {8 * mib, 8 * mib};
+  EXPECT_EQ(about(facts, "locked memory").verdict, Verdict::fine);
+  facts = over_rdma();
+  facts.locked_bytes = {8 * mib, 8 * mib};
+  expect_finding(facts, "locked memory", Verdict::stops, "(RLIMIT_MEMLOCK): 8 MiB", "ulimit -l unlimited");
+  facts.locked_bytes = {512 * mib, 512 * mib};
+  expect_finding(facts, "locked memory", Verdict::hurts, "512 MiB", "ulimit -l unlimited");
+  facts.may_lock_all = true;
+  EXPECT_EQ(about(facts, "locked memory").verdict, Verdict::fine);
+}
+
+TEST(Preflight, SocketsToAllRanksMustFitTheDescriptors) {
+  PreflightFacts facts = good();
+  facts.nodes = 200;
+  facts.open_files = {1024, 4096};
+  expect_finding(facts, "open files", Verdict::stops,
+                 "1024; sockets to 1592 ranks of other nodes need about 1656", "ulimit -n 4096");
+  facts.open_files = {1024, 1024};
+  expect_finding(facts, "open files", Verdict::stops, "1024", "after raising the hard limit of 1024");
+  facts.open_files = {4096, 4096};
+  EXPECT_EQ(about(facts, "open files").verdict, Verdict::fine);
+  PreflightFacts rdma = over_rdma();
+  rdma.nodes = 200;
+  EXPECT_EQ(about(rdma, "open files").verdict, Verdict::fine) << "queue pairs are no descriptors";
+}
+
+TEST(Preflight, PeersMemoryThatMayNotBeReadNamesTheSwitch) {
+  PreflightFacts facts = good();
+  facts.peer_memory =
+      error(Code::system_error, "process_vm_readv between two processes: Operation not permitted");
+  facts.ptrace_scope = 1;
+  expect_finding(facts, "peers' memory", Verdict::hurts, "ptrace_scope is 1",
+                 "sysctl -w kernel.yama.ptrace_scope=0");
+  facts.ptrace_scope = 0;
+  expect_finding(facts, "peers' memory", Verdict::hurts, "not permitted", "--cap-add=SYS_PTRACE");
+  facts = good();
+  facts.peer_memory_wanted = false;
+  expect_finding(facts, "peers' memory", Verdict::hurts, "EPCCL_CMA=0", "unset EPCCL_CMA");
+}
+
+TEST(Preflight, FewerCoresThanRanksHurtAlsoByQuota) {
+  PreflightFacts facts = good();
+  facts.cores = 4;
+  expect_finding(facts, "cores", Verdict::hurts, "8 ranks on 4 cores", "run 4 ranks a node");
+  facts.cores = 64;
+  facts.cpu_quota = 2.5;
+  expect_finding(facts, "cores", Verdict::hurts, "8 ranks on 64 cores, with a quota of 2.5 cores' time",
+                 "run 2 ranks a node");
+}
+
+TEST(Preflight, MemoryForScratch) {
+  PreflightFacts facts = good();
+  facts.memory_bytes = 100 * mib;
+  expect_finding(facts, "memory", Verdict::hurts, "64 MiB for the scratch of 8 ranks, 100 MiB left",
+                 "EPCCL_SCRATCH_SIZE");
+  facts.memory_bytes = 10 * mib;
+  expect_finding(facts, "memory", Verdict::stops, "10 MiB left", "EPCCL_SCRATCH_SIZE");
+}
+
+TEST(Preflight, ASmallShmDirectoryHurtsOnlyWhereNcclIsUsed) {
+  PreflightFacts facts = good();
+  facts.shm_directory = {60 * mib, 64 * mib};
+  EXPECT_EQ(about(facts, "/dev/shm").verdict, Verdict::fine);
+  expect_says(about(facts, "/dev/shm").found, "60 MiB of 64 MiB free");
+  facts.gpus_seen = 8;
+  facts.cuda_gpus = 8;
+  expect_finding(facts, "/dev/shm", Verdict::hurts, "60 MiB of 64 MiB free", "--shm-size=1g");
+}
+
+TEST(Preflight, GpusWithoutADriverAreNamed) {
+  PreflightFacts facts = good();
+  facts.gpus_seen = 8;
+  expect_finding(facts, "device", Verdict::hurts, "8 GPUs are on the bus, but: no CUDA driver", "--gpus all");
+  facts.device_host = true;
+  EXPECT_EQ(about(facts, "device").verdict, Verdict::fine) << "as EPCCL_DEVICE=host wants it";
+}
+
+TEST(Preflight, RdmaDevicesThatAreNotUsedHurt) {
+  PreflightFacts facts = good();
+  facts.rdma_devices = true;
+  facts.verbs = error(Code::system_error, "mlx5_0 port 1 is down");
+  expect_finding(facts, "network", Verdict::hurts, "mlx5_0 port 1 is down", "epccl-topo --nics");
+  facts.network = "verbs";
+  facts.network_why = "as EPCCL_NET says";
+  expect_finding(facts, "network", Verdict::stops, "as EPCCL_NET says; but: mlx5_0 port 1 is down",
+                 "epccl-topo --nics");
+}
+
+TEST(Preflight, WhatMakesARunImpossible) {
+  PreflightFacts facts = good();
+  facts.network = "none";
+  expect_finding(facts, "network", Verdict::stops, "none between nodes", "unset EPCCL_NET");
+  facts = good();
+  facts.settings = error(Code::invalid_argument, "EPCCL_CHUNK_SIZE=x is no size");
+  expect_finding(facts, "settings", Verdict::stops, "EPCCL_CHUNK_SIZE=x", "unset that variable");
+  facts = good();
+  facts.address = error(Code::invalid_usage, "EPCCL_SOCKET_IFNAME=eth9 matches none of lo, eth0");
+  expect_finding(facts, "address", Verdict::stops, "eth9 matches none", "EPCCL_SOCKET_IFNAME");
+  facts = good();
+  facts.address = std::string("127.0.0.1");
+  facts.loopback_only = true;
+  expect_finding(facts, "address", Verdict::stops, "127.0.0.1: nobody outside", "ip link set");
+  facts.nodes = 1;
+  EXPECT_EQ(about(facts, "address").verdict, Verdict::fine) << "one node needs no address";
+  facts = good();
+  facts.shared_memory = error(Code::system_error, "memfd_create: Operation not permitted");
+  expect_finding(facts, "shared memory", Verdict::stops, "memfd_create", "seccomp");
+}
+
+TEST(Preflight, TheTextSumsUp) {
+  PreflightFacts facts = good();
+  expect_says(format_findings(facts, judge(facts)), "Preflight for 4 nodes x 8 ranks\n");
+  expect_says(format_findings(facts, judge(facts)), "\nFine\n");
+  facts.cores = 4;
+  expect_says(format_findings(facts, judge(facts)), "\nA run works; 1 will hurt\n");
+  facts.network = "none";
+  expect_says(format_findings(facts, judge(facts)), "\nA run cannot work: 1 to mend; 1 more will hurt\n");
+  EXPECT_EQ(findings_json(judge(facts))[1]["verdict"], "stops");
+}
+
+TEST(PreflightFacts, QuotasOfBothKindsOfControlGroups) {
+  namespace fs = std::filesystem;
+  const fs::path root = fs::path(::testing::TempDir()) / ("epccl-cgroup-" + std::to_string(getpid()));
+  fs::create_directories(root / "cpu");
+  EXPECT_EQ(cpu_quota(root.string()), 0) << "no files";
+  std::ofstream(root / "cpu/cpu.cfs_quota_us") << "-1\n";
+  std::ofstream(root / "cpu/cpu.cfs_period_us") << "100000\n";
+  EXPECT_EQ(cpu_quota(root.string()), 0) << "-1 is no quota";
+  std::ofstream(root / "cpu/cpu.cfs_quota_us") << "50000\n";
+  EXPECT_DOUBLE_EQ(cpu_quota(root.string()), 0.5);
+  std::ofstream(root / "cpu.max") << "max 100000\n";
+  EXPECT_EQ(cpu_quota(root.string()), 0);
+  std::ofstream(root / "cpu.max") << "250000 100000\n";
+  EXPECT_DOUBLE_EQ(cpu_quota(root.string()), 2.5);
+  fs::remove_all(root);
+}
+
+TEST(PreflightFacts, AreGatheredFromThisMachine) {
+  const PreflightFacts facts = gather_facts({}, 2, 1);
+  EXPECT_GE(facts.cores, 1);
+  EXPECT_GT(facts.open_files.soft, 0u);
+  EXPECT_GT(facts.memory_bytes, 0u);
+  EXPECT_GT(facts.scratch_bytes, 0u);
+  EXPECT_TRUE(facts.shared_memory.ok())
+      << facts.shared_memory.message() << ": no test of this suite could run";
+  EXPECT_NE(facts.network, "");
+  EXPECT_EQ(facts.nodes, 2);
+}
+
+TEST(CheckOption, ExitCodeIsTheVerdict) {
+  const Outcome outcome = run_tool("--check --cluster 2 --ranks-per-node 1");
+  expect_says(outcome.output, "Preflight for 2 nodes x 1 rank\n");
+  expect_says(outcome.output, outcome.exit_code == 0   ? "\nFine\n"
+                              : outcome.exit_code == 1 ? "A run works; "
+                                                       : "A run cannot work: ");
+}
+
+TEST(CheckOption, ASettingThatCannotWorkEndsWith2AndIsNamed) {
+  setenv("EPCCL_NET", "none", 1);
+  const Outcome none = run_tool("--check --cluster 2 --ranks-per-node 1");
+  setenv("EPCCL_NET", "carrier-pigeon", 1);
+  const Outcome wrong = run_tool("--check");
+  unsetenv("EPCCL_NET");
+  EXPECT_EQ(none.exit_code, 2) << none.output;
+  expect_says(none.output, "-> unset EPCCL_NET\n");
+  EXPECT_EQ(wrong.exit_code, 2) << wrong.output;
+  expect_says(wrong.output, "carrier-pigeon");
+}
+
+}  // namespace
+}  // namespace epccl::tools

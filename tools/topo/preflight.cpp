@@ -1,0 +1,222 @@
+#include "topo/preflight.hpp"
+
+#include <algorithm>
+
+namespace epccl::tools {
+namespace {
+
+constexpr uint64_t mib = 1 << 20, gib = 1 << 30;
+/// Less than this cannot even hold a transport's own buffers.
+constexpr uint64_t least_locked = 16 * mib;
+/// Buffers of user programs are registered, too.
+constexpr uint64_t enough_locked = 4 * gib;
+/// Descriptors of a rank besides its connections.
+constexpr uint64_t own_descriptors = 64;
+
+std::string bytes_text(uint64_t bytes) {
+  if (bytes == Limit::unlimited) return "unlimited";
+  if (bytes >= gib) return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / gib);
+  if (bytes >= mib) return fmt::format("{} MiB", bytes / mib);
+  return fmt::format("{} KiB", bytes / 1024);
+}
+
+std::string ranks_text(int ranks) {
+  return fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
+}
+
+Finding fine(std::string topic, std::string found) {
+  return {Verdict::fine, std::move(topic), std::move(found), ""};
+}
+
+Finding settings(const PreflightFacts& facts) {
+  if (facts.settings.ok()) return fine("settings", "EPCCL_* settings can be read");
+  return {Verdict::stops, "settings", facts.settings.message(),
+          "mend or unset that variable (docs/configuration.md)"};
+}
+
+Finding network(const PreflightFacts& facts) {
+  const std::string found = fmt::format("{} between nodes: {}", facts.network, facts.network_why);
+  if (facts.network == "none" && facts.nodes > 1)
+    return {Verdict::stops, "network", found, "unset EPCCL_NET"};
+  if (facts.network == "verbs" && !facts.verbs.ok())
+    return {Verdict::stops, "network", found + "; but: " + facts.verbs.message(),
+            "epccl-topo --nics shows each port"};
+  if (facts.network != "verbs" && facts.rdma_devices && !facts.verbs.ok())
+    return {Verdict::hurts, "network",
+            fmt::format("{}; there are RDMA devices, but: {}", found, facts.verbs.message()),
+            "epccl-topo --nics shows each port; EPCCL_NET=verbs makes the library insist"};
+  return fine("network", found);
+}
+
+Finding address(const PreflightFacts& facts) {
+  if (!facts.address.ok())
+    return {Verdict::stops, "address", facts.address.status().message(),
+            "set EPCCL_SOCKET_IFNAME to an interface that is up"};
+  const std::string found = fmt::format("this machine is reached at {}", *facts.address);
+  if (!facts.loopback_only) return fine("address", found);
+  return {facts.nodes > 1 ? Verdict::stops : Verdict::fine, "address",
+          found + ": nobody outside can reach that",
+          facts.nodes > 1 ? "ip link set IFACE up, give it an address, or set EPCCL_SOCKET_IFNAME" : ""};
+}
+
+Finding shared_memory(const PreflightFacts& facts) {
+  if (facts.shared_memory.ok()) return fine("shared memory", "memory to share can be made (memfd)");
+  return {Verdict::stops, "shared memory", facts.shared_memory.message(),
+          "allow memfd_create in the container's seccomp profile"};
+}
+
+Finding peer_memory(const PreflightFacts& facts) {
+  constexpr const char* topic = "peers' memory";
+  if (!facts.peer_memory_wanted)
+    return {Verdict::hurts, topic, "EPCCL_CMA=0: large blocks inside the node are copied twice",
+            "unset EPCCL_CMA"};
+  if (facts.peer_memory.ok())
+    return fine(topic, "a rank can read another's memory (process_vm_readv): large blocks are copied once");
+  std::string found =
+      fmt::format("{}: large blocks inside the node are copied twice, unless they are of epcclMemAlloc",
+                  facts.peer_memory.message());
+  if (facts.ptrace_scope > 0)
+    return {Verdict::hurts, topic,
+            found + fmt::format(" (kernel.yama.ptrace_scope is {})", facts.ptrace_scope),
+            "sysctl -w kernel.yama.ptrace_scope=0"};
+  return {Verdict::hurts, topic, found,
+          "in a container: docker run --cap-add=SYS_PTRACE, or a seccomp profile that allows it"};
+}
+
+Finding shm_directory(const PreflightFacts& facts) {
+  constexpr uint64_t wanted = 512 * mib;
+  const Limit& shm = facts.shm_directory;
+  const std::string size =
+      shm.hard == 0 ? std::string("/dev/shm: there is none")
+                    : fmt::format("/dev/shm: {} of {} free", bytes_text(shm.soft), bytes_text(shm.hard));
+  // The library shares memory without it; NVIDIA's, to which libepccl-nccl passes CUDA memory on, does not.
+  if (facts.gpus_seen > 0 && shm.soft < wanted)
+    return {Verdict::hurts, "/dev/shm",
+            size + ": EPCCL does without, but not the NCCL that libepccl-nccl passes CUDA memory to",
+            "mount -o remount,size=1G /dev/shm; in a container: docker run --shm-size=1g"};
+  return fine("/dev/shm", size + " (EPCCL does without it)");
+}
+
+Finding memory(const PreflightFacts& facts) {
+  const uint64_t wanted = static_cast<uint64_t>(facts.ranks_per_node) * facts.scratch_bytes;
+  const std::string found =
+      fmt::format("{} for the scratch of {}", bytes_text(wanted), ranks_text(facts.ranks_per_node));
+  if (facts.memory_bytes == 0) return fine("memory", found + "; how much is left is not known");
+  const std::string left = fmt::format("{}, {} left", found, bytes_text(facts.memory_bytes));
+  if (facts.memory_bytes >= 2 * wanted) return fine("memory", left);
+  return {facts.memory_bytes < wanted ? Verdict::stops : Verdict::hurts, "memory", left,
+          "EPCCL_SCRATCH_SIZE=4M, fewer ranks, or a larger memory limit (docker run --memory, Slurm --mem)"};
+}
+
+Finding device(const PreflightFacts& facts) {
+  if (facts.cuda_gpus.ok() && *facts.cuda_gpus > 0 && !facts.device_host)
+    return fine("device", fmt::format("CUDA: {} GPUs; copies by their copy engines", *facts.cuda_gpus));
+  std::string found = "host memory; copies by cores, copy engines are threads";
+  if (facts.device_host) return fine("device", found + " (EPCCL_DEVICE=host)");
+  const std::string why = facts.cuda_gpus.ok() ? "the driver has no GPU" : facts.cuda_gpus.status().message();
+  if (facts.gpus_seen == 0) return fine("device", fmt::format("{} ({})", found, why));
+  return {Verdict::hurts, "device",
+          fmt::format("{}; {} GPUs are on the bus, but: {}", found, facts.gpus_seen, why),
+          "install NVIDIA's driver, give the container its GPUs (--gpus all), or set EPCCL_CUDA_LIB; AMD's "
+          "and Intel's GPUs are "
+          "not used"};
+}
+
+Finding cores(const PreflightFacts& facts) {
+  double cores = facts.cores;
+  std::string found = fmt::format("{} on {} core{}", ranks_text(facts.ranks_per_node), facts.cores,
+                                  facts.cores == 1 ? "" : "s");
+  if (facts.cpu_quota > 0 && facts.cpu_quota < cores) {
+    cores = facts.cpu_quota;
+    found += fmt::format(", with a quota of {:.1f} cores' time", facts.cpu_quota);
+  }
+  if (facts.ranks_per_node <= cores) return fine("cores", found);
+  return {Verdict::hurts, "cores", found + ": ranks take turns, and a wait costs a context switch",
+          fmt::format(
+              "run {} ranks a node, or give more cores (taskset, Slurm --cpus-per-task, docker run --cpus)",
+              std::max(1, static_cast<int>(cores)))};
+}
+
+Finding locked_memory(const PreflightFacts& facts) {
+  constexpr const char* topic = "locked memory";
+  const std::string found =
+      fmt::format("locked memory (RLIMIT_MEMLOCK): {}", bytes_text(facts.locked_bytes.soft));
+  if (facts.may_lock_all) return fine(topic, found + ", and this process may pass it (CAP_IPC_LOCK)");
+  const bool rdma = facts.network == "verbs" || facts.network == "ucx";
+  if (facts.locked_bytes.soft >= enough_locked) return fine(topic, found);
+  if (!rdma) return fine(topic, found + " (only RDMA needs it)");
+  return {facts.locked_bytes.soft < least_locked ? Verdict::stops : Verdict::hurts, topic,
+          found + ": RDMA registers every buffer that it sends from or receives into",
+          "ulimit -l unlimited; for good: \"* - memlock unlimited\" in /etc/security/limits.conf, "
+          "LimitMEMLOCK=infinity for a "
+          "service, docker run --ulimit memlock=-1"};
+}
+
+Finding open_files(const PreflightFacts& facts) {
+  const uint64_t soft = facts.open_files.soft;
+  const auto peers = static_cast<uint64_t>(facts.nodes - 1) * static_cast<uint64_t>(facts.ranks_per_node);
+  const uint64_t wanted = own_descriptors + peers;
+  std::string found = fmt::format("open files (RLIMIT_NOFILE): {}",
+                                  soft == Limit::unlimited ? "unlimited" : fmt::format("{}", soft));
+  if (facts.network != "tcp" || facts.nodes == 1) {
+    if (soft >= own_descriptors) return fine("open files", found);
+  } else {
+    found += fmt::format("; sockets to {} ranks of other nodes need about {}", peers, wanted);
+    if (soft >= wanted) return fine("open files", found);
+  }
+  const bool may_raise = facts.open_files.hard >= wanted;
+  return {Verdict::stops, "open files", found,
+          fmt::format("ulimit -n {}{}", std::max<uint64_t>(wanted, 4096),
+                      may_raise ? ""
+                                : fmt::format(", after raising the hard limit of {} (\"* - nofile 65536\" in "
+                                              "/etc/security/limits.conf)",
+                                              facts.open_files.hard))};
+}
+
+}  // namespace
+
+const char* to_string(Verdict verdict) {
+  constexpr const char* names[] = {"fine", "hurts", "stops"};
+  return names[static_cast<size_t>(verdict)];
+}
+
+std::vector<Finding> judge(const PreflightFacts& facts) {
+  // What the library would take depends on them.
+  if (!facts.settings.ok())
+    return {settings(facts),      address(facts), shared_memory(facts),
+            shm_directory(facts), device(facts),  cores(facts)};
+  return {settings(facts),    network(facts),       address(facts),   shared_memory(facts),
+          peer_memory(facts), shm_directory(facts), memory(facts),    device(facts),
+          cores(facts),       locked_memory(facts), open_files(facts)};
+}
+
+int exit_code(const std::vector<Finding>& findings) {
+  Verdict worst = Verdict::fine;
+  for (const Finding& finding : findings) worst = std::max(worst, finding.verdict);
+  return static_cast<int>(worst);
+}
+
+std::string format_findings(const PreflightFacts& facts, const std::vector<Finding>& findings) {
+  std::string text = fmt::format("Preflight for {} node{} x {}\n", facts.nodes, facts.nodes == 1 ? "" : "s",
+                                 ranks_text(facts.ranks_per_node));
+  int hurts = 0, stops = 0;
+  for (const Finding& finding : findings) {
+    text += fmt::format("  {:<5}  {:<13}  {}\n", to_string(finding.verdict), finding.topic, finding.found);
+    if (!finding.mend.empty()) text += fmt::format("         {:<13}  -> {}\n", "", finding.mend);
+    hurts += finding.verdict == Verdict::hurts ? 1 : 0;
+    stops += finding.verdict == Verdict::stops ? 1 : 0;
+  }
+  if (stops > 0)
+    return text + fmt::format("A run cannot work: {} to mend; {} more will hurt\n", stops, hurts);
+  return text + (hurts > 0 ? fmt::format("A run works; {} will hurt\n", hurts) : std::string("Fine\n"));
+}
+
+nlohmann::ordered_json findings_json(const std::vector<Finding>& findings) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const Finding& it : findings)
+    json.push_back(
+        {{"verdict", to_string(it.verdict)}, {"topic", it.topic}, {"found", it.found}, {"mend", it.mend}});
+  return json;
+}
+
+}  // namespace epccl::tools

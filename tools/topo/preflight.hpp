@@ -1,0 +1,75 @@
+// What a run of the library on this machine would use, what is missing, and which limits will hurt: judged from facts, which
+// preflight_facts.hpp gathers.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+
+namespace epccl::tools {
+
+/// A limit of this process; `unlimited` where there is none.
+struct Limit {
+  static constexpr uint64_t unlimited = UINT64_MAX;
+  uint64_t soft = unlimited, hard = unlimited;
+};
+
+struct PreflightFacts {
+  int nodes = 1, ranks_per_node = 1;  // of the run that is meant
+  Status settings;                    // of EPCCL_*: what is wrong with them
+
+  // Between nodes.
+  std::string network;      // what the library would take: "tcp", "ucx", "verbs", "none"
+  std::string network_why;  // why
+  Status verbs;             // why verbs cannot be used; ok where it can
+  bool rdma_devices = false;
+  Result<std::string> address = std::string();  // where this machine is reached at, or what is wrong
+  bool loopback_only = false;                   // that address is no one else's
+
+  // Inside the node.
+  Status shared_memory;            // whether memory to share can be made
+  Status peer_memory;              // whether one rank can read another's memory
+  bool peer_memory_wanted = true;  // EPCCL_CMA
+  int ptrace_scope = -1;           // -1: not restricted by Yama, or not known
+  Limit shm_directory{0, 0};       // /dev/shm: soft = free, hard = size; 0 = there is none
+  uint64_t scratch_bytes = 0;      // that a rank takes
+  uint64_t memory_bytes = 0;       // that is left; 0 = not known
+
+  // Device.
+  int gpus_seen = 0;          // on the PCI bus
+  Result<int> cuda_gpus = 0;  // that the driver has, or why not
+  bool device_host = false;   // EPCCL_DEVICE=host
+
+  // Limits.
+  int cores = 1;              // this process may run on
+  double cpu_quota = 0;       // cores' worth of time, by cgroup; 0 = no quota
+  Limit locked_bytes;         // RLIMIT_MEMLOCK
+  bool may_lock_all = false;  // CAP_IPC_LOCK
+  Limit open_files;           // RLIMIT_NOFILE
+};
+
+enum class Verdict : uint8_t { fine, hurts, stops };
+const char* to_string(Verdict verdict);
+
+struct Finding {
+  Verdict verdict = Verdict::fine;
+  std::string topic;  // "network", "locked memory", ...
+  std::string found;  // with the number
+  std::string mend;   // the command that mends it; "" where nothing is to be mended
+};
+
+/// Everything there is to say, in the order of the facts; without what depends on settings where these cannot be read.
+std::vector<Finding> judge(const PreflightFacts& facts);
+
+/// 0: fine, 1: something will hurt, 2: a run cannot work.
+int exit_code(const std::vector<Finding>& findings);
+
+/// A line per finding, the mending below it, and a last line that sums up.
+std::string format_findings(const PreflightFacts& facts, const std::vector<Finding>& findings);
+nlohmann::ordered_json findings_json(const std::vector<Finding>& findings);
+
+}  // namespace epccl::tools

@@ -1,0 +1,170 @@
+#include "topo/preflight_facts.hpp"
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "base/net.hpp"
+#include "base/settings.hpp"
+#include "base/unique_fd.hpp"
+#include "device/cuda/cuda_device.hpp"
+#include "runtime/comm/network.hpp"
+
+namespace epccl::tools {
+namespace {
+
+/// What one rank tries to read of another.
+volatile uint64_t probe = 0;
+constexpr uint64_t probe_value = 0x657063636c;
+
+Limit limit_of(decltype(RLIMIT_NOFILE) resource) {
+  rlimit limit{};
+  if (getrlimit(resource, &limit) != 0) return {};
+  const auto value = [](rlim_t it) {
+    return it == RLIM_INFINITY ? Limit::unlimited : static_cast<uint64_t>(it);
+  };
+  return {value(limit.rlim_cur), value(limit.rlim_max)};
+}
+
+/// The number after `key` in the first line of a file that starts with it; -1 where there is none.
+int64_t number_in(const std::string& path, const std::string& key = "", int base = 10) {
+  std::ifstream in(path);
+  for (std::string text; std::getline(in, text);) {
+    if (text.rfind(key, 0) != 0) continue;
+    const char* begin = text.c_str() + key.size();
+    char* end = nullptr;
+    const long long value = std::strtoll(begin, &end, base);
+    return end == begin ? -1 : value;
+  }
+  return -1;
+}
+
+bool may_lock_all() {
+  constexpr int cap_ipc_lock = 14;
+  const int64_t capabilities = number_in("/proc/self/status", "CapEff:", 16);
+  return capabilities >= 0 && (capabilities >> cap_ipc_lock & 1) != 0;
+}
+
+uint64_t memory_left() {
+  const int64_t available = number_in("/proc/meminfo", "MemAvailable:");
+  uint64_t left = available > 0 ? static_cast<uint64_t>(available) * 1024 : 0;
+  std::ifstream limit_file("/sys/fs/cgroup/memory.max");
+  uint64_t limit = 0;
+  const int64_t used = number_in("/sys/fs/cgroup/memory.current");
+  if (limit_file >> limit && used >= 0)
+    left = std::min(left, limit - std::min(limit, static_cast<uint64_t>(used)));
+  return left;
+}
+
+Status shared_memory() {
+  const UniqueFd fd(memfd_create("epccl-check", MFD_CLOEXEC));
+  if (!fd) return system_error(errno, "memfd_create");
+  if (ftruncate(fd.get(), 1 << 20) != 0) return system_error(errno, "ftruncate of a memfd to 1 MiB");
+  return {};
+}
+
+/// Reads a sibling's memory; the exit status is errno, 0 when it worked.
+[[noreturn]] void read_sibling(pid_t sibling) {
+  uint64_t value = 0;
+  iovec mine{&value, sizeof value};
+  iovec theirs{const_cast<uint64_t*>(&probe), sizeof value};
+  const ssize_t count = process_vm_readv(sibling, &mine, 1, &theirs, 1, 0);
+  _exit(count < 0 ? errno : count == sizeof value && value == probe_value ? 0 : EIO);
+}
+
+/// Forks twice, as a launcher does: the one child may not be an ancestor of the other, who would be allowed more.
+Status peer_memory() {
+  probe = probe_value;
+  const pid_t owner = fork();
+  if (owner < 0) return system_error(errno, "fork");
+  if (owner == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (true) pause();
+  }
+  const pid_t reader = fork();
+  if (reader == 0) read_sibling(owner);
+  int status = 0;
+  const bool ended = reader > 0 && waitpid(reader, &status, 0) == reader && WIFEXITED(status);
+  kill(owner, SIGKILL);
+  waitpid(owner, nullptr, 0);
+  if (!ended) return error(Code::system_error, "process_vm_readv could not be tried");
+  if (WEXITSTATUS(status) != 0)
+    return system_error(WEXITSTATUS(status), "process_vm_readv between two processes");
+  return {};
+}
+
+void gather_network(PreflightFacts& facts) {
+  const auto config = runtime::read_comm_config({});
+  facts.settings = config.ok() ? Status() : config.status();
+  facts.rdma_devices = runtime::has_rdma_devices();
+  facts.verbs = runtime::verbs_usable();
+  if (config.ok()) {
+    const auto choice = runtime::choose_network(config->network, runtime::rdma_drivers(*config));
+    facts.network = to_string(choice.kind);
+    facts.network_why = choice.why;
+    facts.scratch_bytes = config->parameters.scratch_bytes;
+    facts.peer_memory_wanted = config->allow_direct;
+  }
+  const auto here = net::local_address(settings::get("EPCCL_SOCKET_IFNAME"));
+  if (!here.ok()) {
+    facts.address = here.status();
+    return;
+  }
+  std::string text = here->to_string();
+  facts.loopback_only = text.rfind("127.", 0) == 0 || text.rfind("[::1]", 0) == 0;
+  facts.address = text.substr(0, text.rfind(':'));
+}
+
+}  // namespace
+
+double cpu_quota(const std::string& cgroup) {
+  // cgroup 2: "max 100000" or "150000 100000".
+  std::ifstream unified(cgroup + "/cpu.max");
+  std::string quota;
+  double period = 0;
+  if (unified >> quota >> period && period > 0)
+    return quota == "max" ? 0 : std::strtod(quota.c_str(), nullptr) / period;
+  // cgroup 1: two files, and -1 is no quota.
+  const int64_t old_quota = number_in(cgroup + "/cpu/cpu.cfs_quota_us");
+  const int64_t old_period = number_in(cgroup + "/cpu/cpu.cfs_period_us");
+  return old_quota > 0 && old_period > 0 ? static_cast<double>(old_quota) / static_cast<double>(old_period)
+                                         : 0;
+}
+
+PreflightFacts gather_facts(const topology::Machine& machine, int nodes, int ranks_per_node) {
+  PreflightFacts facts;
+  facts.nodes = nodes;
+  facts.ranks_per_node = ranks_per_node;
+  facts.peer_memory = peer_memory();  // first: the fewer threads, the better to fork
+  gather_network(facts);
+  facts.shared_memory = shared_memory();
+  facts.ptrace_scope = static_cast<int>(number_in("/proc/sys/kernel/yama/ptrace_scope"));
+  if (struct statvfs shm{}; statvfs("/dev/shm", &shm) == 0)
+    facts.shm_directory = {static_cast<uint64_t>(shm.f_bavail) * shm.f_frsize,
+                           static_cast<uint64_t>(shm.f_blocks) * shm.f_frsize};
+  facts.memory_bytes = memory_left();
+  facts.gpus_seen = static_cast<int>(machine.gpus.size());
+  facts.device_host = settings::get("EPCCL_DEVICE") == "host";
+  facts.cuda_gpus = device::cuda_device_count();
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) facts.cores = std::max(1, CPU_COUNT(&set));
+  facts.cpu_quota = cpu_quota("/sys/fs/cgroup");
+  facts.locked_bytes = limit_of(RLIMIT_MEMLOCK);
+  facts.may_lock_all = may_lock_all();
+  facts.open_files = limit_of(RLIMIT_NOFILE);
+  return facts;
+}
+
+}  // namespace epccl::tools
