@@ -1,7 +1,7 @@
 // The rails of every recorded machine and what is predicted for 2 and 4 of it, held by tables in data/.
 //
 // A table is what `epccl-topo --xml FILE --cluster N --rails` prints. When a change of them is meant,
-//   EPCCL_RENEW_TABLES=1 build/bin/test_topo_tool --gtest_filter='RecordedMachines*'
+//   EPCCL_RENEW_TABLES=1 build/bin/test_topo_tool --gtest_filter='*RecordedMachines*'
 // writes them anew; the change shows in the diff of data/.
 #include <algorithm>
 #include <cstdlib>
