@@ -28,6 +28,7 @@ void bring(const char* name, void (*run)(const void*, unsigned, unsigned)) {
 #define EPCCL_BRING_SUM(entry, body) EPCCL_BRING(entry, SumParameters)
 #define EPCCL_BRING_LAYOUT(entry, body) EPCCL_BRING(entry, LayoutParameters)
 #define EPCCL_BRING_TERMS(entry, body) EPCCL_BRING(entry, TermsParameters)
+#define EPCCL_BRING_WEIGHTS(entry, body) EPCCL_BRING(entry, WeightsParameters)
 #define EPCCL_BRING_COPIES(entry, body) EPCCL_BRING(entry, CopiesParameters)
 
 [[maybe_unused]] const bool all_brought = [] {
@@ -38,6 +39,7 @@ void bring(const char* name, void (*run)(const void*, unsigned, unsigned)) {
   EPCCL_SUM_KERNELS(EPCCL_BRING_SUM)
   EPCCL_LAYOUT_KERNELS(EPCCL_BRING_LAYOUT)
   EPCCL_TERMS_KERNELS(EPCCL_BRING_TERMS)
+  EPCCL_WEIGHTS_KERNELS(EPCCL_BRING_WEIGHTS)
   EPCCL_COPIES_KERNELS(EPCCL_BRING_COPIES)
   return true;
 }();

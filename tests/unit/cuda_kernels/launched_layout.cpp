@@ -19,6 +19,11 @@ void run_on_host(const Launch<TermsParameters>& launch, std::mt19937_64& random)
   ADD_FAILURE() << "no kernel " << launch.kernel.name;
 }
 
+void run_on_host(const Launch<WeightsParameters>& launch, std::mt19937_64& random) {
+  EPCCL_WEIGHTS_KERNELS(EPCCL_RUN)
+  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+}
+
 void run_on_host(const Launch<CopiesParameters>& launch, std::mt19937_64& random) {
   EPCCL_COPIES_KERNELS(EPCCL_RUN)
   ADD_FAILURE() << "no kernel " << launch.kernel.name;

@@ -63,4 +63,6 @@
 
 #define EPCCL_TERMS_KERNELS(X) X(epccl_layout_terms, (terms_body))
 
+#define EPCCL_WEIGHTS_KERNELS(X) X(epccl_layout_weights, (weights_body))
+
 #define EPCCL_COPIES_KERNELS(X) X(epccl_copies, (copies_body))

@@ -93,6 +93,7 @@ Launch<SumParameters> sum_launch(RowType type, Operands operands, const SumParam
 /// of single entries; where only totals are wanted it can be left out.
 std::array<Launch<LayoutParameters>, 4> layout_launches(const LayoutParameters& parameters, const Grid& grid);
 Launch<TermsParameters> terms_launch(const TermsParameters& parameters, const Grid& grid);
+Launch<WeightsParameters> weights_launch(const WeightsParameters& parameters, const Grid& grid);
 
 /// Small copies by one kernel, where to start each on a copy engine costs more than to copy; then signals. At most max_small_copies and
 /// max_signals. `arrived` as in CopiesParameters.

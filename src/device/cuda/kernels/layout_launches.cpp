@@ -41,4 +41,14 @@ Launch<TermsParameters> terms_launch(const TermsParameters& parameters, const Gr
           .least_bytes = rows * (parameters.width * (sizeof(Target) + sizeof(Term)) + sizeof(uint32_t))};
 }
 
+Launch<WeightsParameters> weights_launch(const WeightsParameters& parameters, const Grid& grid) {
+  const uint64_t rows = parameters.rows.most, all = rows * parameters.k;
+  const bool by_expert = parameters.row_entries != nullptr;
+  const uint64_t lanes = by_expert ? rows : all;
+  return {.kernel = {"epccl_layout_weights", Image::layout},
+          .blocks = grid.blocks((lanes + block_threads - 1) / block_threads),
+          .parameters = parameters,
+          .least_bytes = by_expert ? 12 * rows : all * (parameters.topk_wide != 0 ? 16 : 12)};
+}
+
 }  // namespace epccl::device::cuda

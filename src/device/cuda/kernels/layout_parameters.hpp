@@ -111,6 +111,19 @@ struct TermsParameters {
   uint32_t* counts = nullptr;
 };
 
+/// A receiver's weights as callers get them, from those that came with the rows: all k of a token.
+struct WeightsParameters {
+  const float* brought = nullptr;  // [rows, k]
+  RowCount rows;
+  uint32_t k = 0;
+  // By expert: row_entries, and a weight for each row; 0 where there is no entry. Else row_topk, and k weights for each row; 0 where
+  // the expert is elsewhere. The other is null.
+  const uint32_t* row_entries = nullptr;
+  const void* row_topk = nullptr;
+  uint32_t topk_wide = 0;
+  float* weights = nullptr;
+};
+
 static_assert(sizeof(LayoutParameters) <= most_parameter_bytes);
 
 }  // namespace epccl::device::cuda

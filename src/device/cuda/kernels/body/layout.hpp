@@ -283,6 +283,14 @@ EPCCL_DEVICE void place_body(const Warp& warp, const LayoutParameters& parameter
   }
 }
 
+/// Of ep::Entry's word: local id << 7 | position << 1 | whether it is its token's first on the rank.
+EPCCL_DEVICE uint32_t entry_word(uint32_t local, uint32_t position, uint32_t first) {
+  return local << 7 | position << 1 | first;
+}
+EPCCL_DEVICE uint32_t position_of(uint32_t word) {
+  return word >> 1 & 63;
+}
+
 /// What becomes of one entry.
 class EntryFill {
  public:
@@ -305,9 +313,8 @@ class EntryFill {
     if (parameters_.rules.capacity > 0 && index >= parameters_.rules.capacity) return no_row;
     return parameters_.zone_begin[expert] + index;
   }
-  /// ep::Entry's word.
   EPCCL_DEVICE uint32_t word(const LaneEntry& entry) const {
-    return local(entry) << 7 | entry.position << 1 | entry.first_on_rank;
+    return entry_word(local(entry), entry.position, entry.first_on_rank);
   }
   EPCCL_DEVICE uint32_t local(const LaneEntry& entry) const {
     return entry.place.index - parameters_.ranks[entry.place.rank].first;
@@ -392,14 +399,39 @@ EPCCL_DEVICE void make_terms(const TermsParameters& parameters, uint64_t token) 
   parameters.counts[token] = kept;
 }
 
+/// use(i) for each i below `count`, a lane for each.
+template <class Warp, class Use>
+EPCCL_DEVICE void for_each_number(const Warp& warp, uint64_t count, Use use) {
+  const uint64_t step = uint64_t{warp.count()} * warp_lanes;
+  for (uint64_t first = uint64_t{warp.index()} * warp_lanes; first < count; first += step)
+    warp.each([&](uint32_t lane) {
+      if (first + lane < count) use(first + lane);
+    });
+}
+
 template <class Warp>
 EPCCL_DEVICE void terms_body(const Warp& warp, const TermsParameters& parameters) {
-  const uint32_t rows = rows_of(parameters.rows);
-  const uint64_t step = uint64_t{warp.count()} * warp_lanes;
-  for (uint64_t first = uint64_t{warp.index()} * warp_lanes; first < rows; first += step)
-    warp.each([&](uint32_t lane) {
-      if (first + lane < rows) make_terms(parameters, first + lane);
+  for_each_number(warp, rows_of(parameters.rows), [&](uint64_t token) { make_terms(parameters, token); });
+}
+
+EPCCL_DEVICE bool is_used(const WeightsParameters& parameters, uint64_t i) {
+  if (parameters.topk_wide != 0) return static_cast<const int64_t*>(parameters.row_topk)[i] >= 0;
+  return static_cast<const int32_t*>(parameters.row_topk)[i] >= 0;
+}
+
+template <class Warp>
+EPCCL_DEVICE void weights_body(const Warp& warp, const WeightsParameters& parameters) {
+  const uint64_t rows = rows_of(parameters.rows), k = parameters.k;
+  if (parameters.row_entries == nullptr) {
+    for_each_number(warp, rows * k, [&](uint64_t i) {
+      parameters.weights[i] = is_used(parameters, i) ? parameters.brought[i] : 0;
     });
+    return;
+  }
+  for_each_number(warp, rows, [&](uint64_t row) {
+    const uint32_t entry = parameters.row_entries[row];
+    parameters.weights[row] = entry == no_row ? 0 : parameters.brought[row * k + position_of(entry)];
+  });
 }
 
 }  // namespace epccl::device::cuda
