@@ -44,6 +44,7 @@ Conversation::~Conversation() {
 
 void Conversation::open(std::vector<std::unique_ptr<QueuePair>> pairs) {
   pairs_ = std::move(pairs);
+  for (const auto& pair : pairs_) pair->set_usable();
   open_ = true;
   ++shared_.messages.connections;
   for (Receive& receive : receives_)
@@ -58,10 +59,6 @@ QueuePair& Conversation::home() const {
   for (size_t i = 0; i < count; ++i)
     if (has_rail((first + i) % count)) return *pairs_[(first + i) % count];
   return *pairs_[first];
-}
-
-bool Conversation::has_any_rail() const {
-  return !live_rails().empty();
 }
 
 std::vector<size_t> Conversation::live_rails() const {
@@ -153,7 +150,7 @@ bool Conversation::flush() {
   if (!open_ || !failure_.ok()) return false;
   bool moved = false;
   for (const auto& pair : pairs_) {
-    if (pair == nullptr || pair->stopped() || !pair->has_waiting()) continue;
+    if (!pair->usable() || !pair->has_waiting()) continue;
     auto flushed = pair->flush();
     if (!flushed.ok()) {
       fail(std::move(flushed).take_status());
@@ -161,6 +158,7 @@ bool Conversation::flush() {
     }
     moved |= *flushed;
   }
+  if (!kept_.empty()) moved |= resend_kept();
   for (auto next = sends_.begin(); fresh_ > 0 && next != sends_.end() && failure_.ok();) {
     Send& send = *next++;
     if (send.stage != Send::Stage::fresh) continue;
@@ -177,8 +175,8 @@ bool Conversation::flush() {
 }
 
 bool Conversation::has_waiting() const {
-  return fresh_ > 0 || std::any_of(pairs_.begin(), pairs_.end(), [](const auto& pair) {
-           return pair != nullptr && !pair->stopped() && pair->has_waiting();
+  return fresh_ > 0 || !kept_.empty() || std::any_of(pairs_.begin(), pairs_.end(), [](const auto& pair) {
+           return pair->usable() && pair->has_waiting();
          });
 }
 
@@ -298,44 +296,13 @@ void Conversation::fail(Status why) {
 }
 
 bool Conversation::has_unacknowledged() const {
-  return std::any_of(pairs_.begin(), pairs_.end(), [](const auto& pair) {
-    return pair != nullptr && !pair->stopped() && (pair->has_unacknowledged() || pair->has_waiting());
-  });
+  return std::any_of(pairs_.begin(), pairs_.end(),
+                     [](const auto& pair) { return pair->has_unacknowledged() || pair->has_waiting(); });
 }
 
 void Conversation::ask_for_end() {
   for (const auto& pair : pairs_)
-    if (pair != nullptr && !pair->stopped()) (void)pair->ask_for_end();
-}
-
-void Conversation::lose_rail(size_t rail) {
-  if (has_rail(rail)) pairs_[rail]->stop();
-}
-
-void Conversation::move_from_rail(size_t rail, uint64_t received) {
-  if (rail >= pairs_.size() || pairs_[rail] == nullptr) return;
-  std::vector<WorkRequest> again;
-  pairs_[rail]->hand_over(
-      received, [this](const WorkRequest& request) { on_part_acknowledged(request); },
-      [&](const WorkRequest& request) {
-        again.push_back(request);
-        WorkRequest& moved = again.back();
-        if (moved.slot < 0) return;
-        // Its slot belongs to the lost rail.
-        const int slot = home().rail().take_slot();
-        if (slot < 0) return;
-        std::memcpy(home().rail().slot(slot), pairs_[rail]->rail().slot(moved.slot), moved.bytes);
-        moved.slot = slot;
-      });
-  for (WorkRequest& request : again) {
-    if (!failure_.ok()) return;
-    QueuePair& pair = home();
-    if (request.owner != nullptr || request.kind == WorkRequest::Kind::write) {
-      request.local_key = 0;
-    }
-    submit(pair, request);
-    ++shared_.work.moved;
-  }
+    if (pair->usable()) (void)pair->ask_for_end();
 }
 
 }  // namespace epccl::transports::verbs

@@ -101,14 +101,19 @@ class Conversation {
   /// Asks for adverts that have not come for a while.
   void ask(double now);
 
-  /// The rail is lost: its queue pair stops. What went over it goes over another when the peer has said how much it has.
-  void lose_rail(size_t rail);
   bool has_rail(size_t rail) const {
-    return rail < pairs_.size() && pairs_[rail] != nullptr && !pairs_[rail]->stopped();
+    return rail < pairs_.size() && pairs_[rail] != nullptr && pairs_[rail]->usable();
   }
-  bool has_any_rail() const;
-  /// The peer has had `received` messages and signals over the lost rail.
+  bool has_rail_beside(size_t rail) const;
+  /// The rail is lost: its queue pair stops. False: it was already.
+  bool lose_rail(size_t rail);
+  /// The peer has had `received` messages and signals over the lost rail: the others go over another.
   void move_from_rail(size_t rail, uint64_t received);
+  /// Whether a lost rail can come back: all that went over it has been settled.
+  bool is_settled(size_t rail) const;
+  /// A new queue pair for a lost rail; may be used when the peer has connected its end, too.
+  void renew_rail(size_t rail, std::unique_ptr<QueuePair> pair);
+  void use_rail(size_t rail);
 
   /// Ends all that is pending and all that comes later. First the queue pairs: nobody writes into a buffer whose receive failed.
   void fail(Status why);
@@ -158,6 +163,8 @@ class Conversation {
   void finish(Receive& receive, Status status);
   void remove(Receive& receive);
   void complete_if_whole(Receive& receive);
+  void resend(std::span<const std::byte> message);
+  bool resend_kept();
   void submit(QueuePair& pair, const WorkRequest& request);
   void on_part_acknowledged(const WorkRequest& request);
   void advertise(Receive& receive);
@@ -181,6 +188,7 @@ class Conversation {
   std::list<Receive> receives_, spare_;
   std::deque<Early> early_;
   std::vector<KnownAdvert> adverts_;           // for sends that have not been posted
+  std::deque<std::vector<std::byte>> kept_;    // of lost rails, for want of a slot
   size_t fresh_ = 0;                           // sends that have not gone out for want of room
   uint64_t eager_sent_ = 0, eager_taken_ = 0;  // bytes to the peer, and of those met by receives there
   uint64_t taken_ = 0, told_taken_ = 0;        // of the peer's, here

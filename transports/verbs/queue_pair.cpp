@@ -180,7 +180,7 @@ Status QueuePair::post(const WorkRequest& request) {
   work.sg_list = &piece;
   work.num_sge = piece.length > 0 ? 1 : 0;
   const bool inlined = kept.kind == Kind::message && piece.length <= max_inline_;
-  entry.signalled = kept.kind == Kind::signal || ++unsignalled_ >= acknowledge_every ||
+  entry.signalled = kept.kind == Kind::signal || ++unsignalled_ >= rail_.acknowledge_every() ||
                     (kept.slot >= 0 && rail_.slots_are_scarce());
   if (entry.signalled) unsignalled_ = 0;
   work.send_flags = 0;
@@ -217,7 +217,7 @@ Status QueuePair::ask_for_end() {
   if (posted_.empty() || posted_.back().signalled) return {};
   WorkRequest nothing;
   nothing.kind = WorkRequest::Kind::write;  // of no bytes: no key is looked at
-  unsignalled_ = acknowledge_every;
+  unsignalled_ = rail_.acknowledge_every();
   return submit(nothing);
 }
 

@@ -51,6 +51,7 @@ class QueuePair {
   Rail& rail() const { return rail_; }
   size_t rail_index() const { return rail_index_; }
   int peer() const { return peer_; }
+  uint32_t id() const { return id_; }
   uint32_t number() const { return pair_->qp_num; }
   /// "rank 3 over mlx5_0 port 1".
   std::string path() const { return fmt::format("rank {} over {}", peer_, rail_.port().name()); }
@@ -83,6 +84,9 @@ class QueuePair {
   /// No more: nothing is sent and nothing received. Completions of what was posted come with an error.
   void stop();
   bool stopped() const { return stopped_; }
+  /// Both ends are connected; until then nothing is submitted.
+  bool usable() const { return usable_ && !stopped_; }
+  void set_usable() { usable_ = true; }
   /// What the peer has not received, of which it says how much it has: to be submitted again elsewhere. What it has is told as
   /// acknowledged.
   template <typename Tell, typename Again>
@@ -115,7 +119,6 @@ class QueuePair {
   void retire(const Posted& entry);
 
   static constexpr size_t depth = 128;
-  static constexpr size_t acknowledge_every = 32;
 
   Rail& rail_;
   const size_t rail_index_;
@@ -124,7 +127,7 @@ class QueuePair {
   WorkCounters& counters_;
   Owned<ibv_qp> pair_;
   uint32_t first_packet_ = 0, max_inline_ = 0;
-  bool stopped_ = false;
+  bool stopped_ = false, usable_ = false;
   std::deque<Posted> posted_;
   std::deque<WorkRequest> waiting_;
   size_t unsignalled_ = 0;

@@ -16,6 +16,7 @@ namespace epccl::transports::verbs {
 struct RailOptions {
   size_t buffer_bytes = 8 << 10;  // of a message with its header
   int receive_buffers = 512, send_slots = 256;
+  size_t acknowledge_every = 32;  // requests of a queue pair
 };
 
 /// What goes with EPERM and ENOMEM of a registration: the limit on locked memory, and the command that raises it.
@@ -33,6 +34,7 @@ class Rail {
 
   const Library& library() const { return library_; }
   const Port& port() const { return port_; }
+  size_t acknowledge_every() const { return options_.acknowledge_every; }
   ibv_pd* domain() const { return domain_.get(); }
   ibv_cq* queue() const { return queue_.get(); }
   ibv_srq* receives() const { return receives_.get(); }
@@ -75,8 +77,6 @@ class Rail {
     bool this_port;
   };
   bool next_event(Event& event);
-
-  bool up = true;  // as far as is known
 
  private:
   Rail(const Library& library, OpenPort port, const RailOptions& options);

@@ -51,6 +51,8 @@ Status VerbsTransport::open(const net::Endpoint& at) {
   verbs::RailOptions rail_options;
   constexpr size_t line = 64;
   rail_options.buffer_bytes = (sizeof(verbs::Header) + options_.eager_limit + line - 1) / line * line;
+  // What may have to be sent again is not done before it has arrived.
+  if (options_.failover) rail_options.acknowledge_every = 1;
   const auto watch = [&](int fd, uint64_t tag) {
     epoll_event event{};
     event.events = EPOLLIN;
@@ -147,6 +149,7 @@ bool VerbsTransport::progress() {
   for (size_t rail = 0; rail < shared_.rails.size(); ++rail) moved |= poll_rail(rail);
   const unsigned pause = wireup_.busy() || armed_ ? polls_while_connecting : polls_between_events;
   if (armed_ || ++quiet_polls_ >= pause) moved |= poll_events();
+  if (!lost_.empty()) settle_lost_rails();
   if (shared_.waiting_sends > 0 || moved) moved |= flush();
   return moved;
 }
@@ -183,7 +186,7 @@ bool VerbsTransport::arm(bool) {
   bool moved = poll_events();
   for (size_t rail = 0; rail < shared_.rails.size(); ++rail) moved |= poll_rail(rail);
   armed_ = true;
-  return !moved;
+  return !moved && lost_.empty();
 }
 
 void VerbsTransport::cancel_all() {
@@ -216,7 +219,8 @@ void VerbsTransport::on_completion(size_t rail, const ibv_wc& completion) {
   const Owner owner = by_id_[completion.wr_id];
   if (owner.conversation == nullptr || owner.conversation->pairs().size() <= rail) return;
   QueuePair* pair = owner.conversation->pairs()[rail].get();
-  if (pair == nullptr || pair->stopped()) return;
+  // The end of a queue pair that was replaced may still be told.
+  if (pair->id() != completion.wr_id || pair->stopped()) return;
   if (completion.status != IBV_WC_SUCCESS) return on_broken(owner, completion);
   owner.conversation->acknowledged(*pair);
 }
@@ -232,8 +236,7 @@ void VerbsTransport::on_received(size_t rail, const ibv_wc& completion) {
     Conversation& conversation = *owner.conversation;
     // Who sends can receive, though its word for it may not have been read yet.
     if (!conversation.is_open()) opened(conversation.peer());
-    if (rail < conversation.pairs().size() && conversation.pairs()[rail] != nullptr)
-      conversation.pairs()[rail]->count_received();
+    if (rail < conversation.pairs().size()) conversation.pairs()[rail]->count_received();
     Status status;
     if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
       const auto signal = verbs::Signal::decode(be32toh(completion.imm_data));
@@ -252,16 +255,11 @@ void VerbsTransport::on_broken(const Owner& owner, const ibv_wc& completion) {
   Conversation& conversation = *owner.conversation;
   if (!conversation.failure().ok() || !conversation.has_rail(owner.rail)) return;
   const verbs::Rail& rail = *shared_.rails[owner.rail];
-  lose(conversation, owner.rail,
-       error(Code::remote_error,
-             "the connection with rank {} over {} broke: {} (status {}, vendor code {:#x})",
-             conversation.peer(), rail.port().name(), rail.library().wc_status_str(completion.status),
-             static_cast<int>(completion.status), completion.vendor_err));
-}
-
-void VerbsTransport::lose(Conversation& conversation, size_t, Status why) {
-  log::warn(log::net, rank_, "{}", why.message());
-  failed(conversation.peer(), std::move(why));
+  Status why = error(Code::remote_error,
+                     "the connection with rank {} over {} broke: {} (status {}, vendor code {:#x})",
+                     conversation.peer(), rail.port().name(), rail.library().wc_status_str(completion.status),
+                     static_cast<int>(completion.status), completion.vendor_err);
+  lost_.push_back({conversation.peer(), owner.rail, std::move(why)});
 }
 
 bool VerbsTransport::poll_events() {
@@ -290,9 +288,14 @@ void VerbsTransport::on_device_events(size_t rail) {
   verbs::Rail::Event event{};
   while (of.next_event(event)) {
     if (!event.this_port) continue;
-    if (event.type == IBV_EVENT_PORT_ACTIVE) of.up = true;
-    if (event.type == IBV_EVENT_PORT_ERR || event.type == IBV_EVENT_DEVICE_FATAL) of.up = false;
     log::info(log::net, rank_, "{}: {}", of.port().name(), of.library().event_type_str(event.type));
+    if (!options_.failover) continue;
+    if (event.type == IBV_EVENT_PORT_ACTIVE) offer_rail_to_all(rail);
+    if (event.type != IBV_EVENT_PORT_ERR && event.type != IBV_EVENT_DEVICE_FATAL) continue;
+    // Sooner than after all the retries of a request.
+    for (auto& [rank, peer] : peers_)
+      if (peer.conversation->has_rail_beside(rail) && peer.conversation->has_rail(rail))
+        lost_.push_back({rank, rail, error(Code::remote_error, "{} is down", of.port().name())});
   }
 }
 
@@ -305,16 +308,21 @@ void VerbsTransport::drain_queues() {
 
 // ---- connections --------------------------------------------------------------------------------------------------------
 
+Result<std::unique_ptr<QueuePair>> VerbsTransport::make_pair(Peer& peer, int peer_rank, size_t rail) {
+  const auto id = static_cast<uint32_t>(by_id_.size());
+  EPCCL_ASSIGN(auto pair, QueuePair::create(*shared_.rails[rail], rail, id, peer_rank, shared_.work));
+  by_id_.push_back({peer.conversation.get(), rail});
+  by_number_[rail][pair->number()] = {peer.conversation.get(), rail};
+  return pair;
+}
+
 Result<verbs::Ends> VerbsTransport::ends(int peer_rank) {
   Peer& peer = peer_at(peer_rank);
   if (!peer.conversation->failure().ok()) return Status(peer.conversation->failure());
   verbs::Ends ends;
   for (size_t rail = 0; rail < shared_.rails.size(); ++rail) {
     if (peer.pairs.size() <= rail) {
-      const auto id = static_cast<uint32_t>(by_id_.size());
-      EPCCL_ASSIGN(auto pair, QueuePair::create(*shared_.rails[rail], rail, id, peer_rank, shared_.work));
-      by_id_.push_back({peer.conversation.get(), rail});
-      by_number_[rail][pair->number()] = {peer.conversation.get(), rail};
+      EPCCL_ASSIGN(auto pair, make_pair(peer, peer_rank, rail));
       peer.pairs.push_back(std::move(pair));
     }
     ends.rails[rail] = peer.pairs[rail]->end();
@@ -353,7 +361,5 @@ void VerbsTransport::failed(int peer_rank, Status why) {
   peer.pairs.clear();
   wireup_.close(peer_rank);
 }
-
-void VerbsTransport::noticed(int, const verbs::Notice&) {}
 
 }  // namespace epccl::transports

@@ -4,7 +4,7 @@
 // is posted), conversation.hpp (messages with one peer), wireup.hpp (how connections come about), this.
 #pragma once
 
-#include <list>
+#include <array>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -68,10 +68,17 @@ class VerbsTransport final : public MessageTransport, private verbs::Connector {
     verbs::Conversation* conversation = nullptr;
     size_t rail = 0;
   };
+  /// A new queue pair for a rail that was lost, until it is connected.
+  struct RailRenewal {
+    std::unique_ptr<verbs::QueuePair> pair;
+    bool settled = false;  // the peer has said what it had received over the old one
+    bool offered = false;  // the peer's end is known
+    verbs::End other;
+  };
   struct Peer {
     std::unique_ptr<verbs::Conversation> conversation;
     std::vector<std::unique_ptr<verbs::QueuePair>> pairs;  // until it is open
-    std::vector<uint64_t> peer_received;                   // of lost rails
+    std::array<RailRenewal, verbs::max_rails> renewals;
   };
 
   VerbsTransport(int rank, int ranks, AddressLookup lookup, Options options);
@@ -82,7 +89,20 @@ class VerbsTransport final : public MessageTransport, private verbs::Connector {
   void on_completion(size_t rail, const ibv_wc& completion);
   void on_received(size_t rail, const ibv_wc& completion);
   void on_broken(const Owner& owner, const ibv_wc& completion);
-  void lose(verbs::Conversation& conversation, size_t rail, Status why);
+  Result<std::unique_ptr<verbs::QueuePair>> make_pair(Peer& peer, int rank, size_t rail);
+
+  // Rails that fail and come back (rails.cpp)
+  struct LostRail {
+    int peer;
+    size_t rail;
+    Status why;
+  };
+  void settle_lost_rails();
+  void lose(const LostRail& lost);
+  void offer(int peer_rank, size_t rail);
+  void offer_rail_to_all(size_t rail);
+  void on_rail_offer(int peer_rank, const verbs::Notice& notice);
+  void connect_renewal(int peer_rank, size_t rail);
   bool poll_events();
   void on_device_events(size_t rail);
   bool flush();
@@ -104,6 +124,7 @@ class VerbsTransport final : public MessageTransport, private verbs::Connector {
   std::vector<std::unordered_map<uint32_t, Owner>> by_number_;  // of each rail: queue pairs by number
   std::vector<Owner> by_id_;                                    // by the id of their work requests
   verbs::Wireup wireup_;
+  std::vector<LostRail> lost_;  // not dealt with yet: a completion queue is being read
   bool armed_ = false, polling_ = false;
   unsigned quiet_polls_ = 0;
   double next_ask_ = 0;

@@ -72,13 +72,14 @@ struct Answer {
   std::array<char, 160> reason{};  // refused
 };
 
-/// What is said over the TCP connection afterwards.
+/// What is said over the TCP connection afterwards. A lost rail: each side says how much it has received over it, then the
+/// other sends the rest over another. A rail that is back: each side offers a new queue pair, and says when it is connected.
 struct Notice {
-  enum class Kind : int32_t { ready = 1, rail_lost };
+  enum class Kind : int32_t { ready = 1, rail_lost, rail_offer, rail_ready };
   Kind kind = Kind::ready;
   int32_t rail = 0;
-  uint64_t received =
-      0;  // rail_lost: of the messages and signals sent to this rank over it, so many have come
+  uint64_t received = 0;  // rail_lost: messages and signals
+  End end;                // rail_offer
 };
 
 /// In front of every message that is sent into a receive buffer.
