@@ -51,6 +51,15 @@ struct MessageCounters {
   uint64_t lane_writes = 0, messages_by_lane = 0;
 };
 
+/// What a rank has asked its network devices for, in work requests, and what they told it.
+struct WorkCounters {
+  uint64_t sends = 0, writes = 0, signals = 0;  // posted; signals: the writes that end a message's part
+  uint64_t signalled = 0;                       // of those, with a completion of their own
+  uint64_t inlined = 0;                         // of those, their bytes taken at once
+  uint64_t send_completions = 0, receive_completions = 0;
+  uint64_t registrations = 0, rails_lost = 0, moved = 0;  // moved: requests that went to another rail
+};
+
 /// Lanes: connections beside those of the pairs, on which a rank (the carrier) sends whole messages that others of its node
 /// (the origins) have framed for one destination. There a message is matched as if its origin had sent it: by origin and
 /// key, whichever way it came. A lane has one direction, and its reader never stops reading it: what may wait there for
@@ -116,6 +125,8 @@ class MessageTransport {
   virtual void cancel_all() = 0;
 
   virtual const MessageCounters& counters() const = 0;
+  /// Null: what happens below is not this transport's to know.
+  virtual const WorkCounters* work_counters() const { return nullptr; }
 
   /// Null: this transport has none.
   virtual Lanes* lanes() { return nullptr; }

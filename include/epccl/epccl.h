@@ -268,6 +268,31 @@ EPCCL_API epcclResult_t epcclCommWindowDeregister(epcclComm_t comm, epcclWindow_
  *  docs/copy-engines.md tells which calls can. */
 EPCCL_API epcclResult_t epcclCommSetCopyEngine(epcclComm_t comm, const char* copyEngine);
 
+/** What this rank has exchanged with other nodes since the communicator was made. Set up with EPCCL_STATISTICS_INITIALIZER;
+ *  versioned by size. The lower half counts work requests of RDMA devices, and is zero where the network is another. */
+typedef struct {
+  size_t size;                            /**< do not touch */
+  unsigned int magic;                     /**< do not touch */
+  unsigned int version;                   /**< do not touch */
+  unsigned long long connections;         /**< with ranks of other nodes */
+  unsigned long long messagesSent, bytesSent, messagesReceived, bytesReceived; /**< to and from ranks of other nodes */
+  unsigned long long sendRequests;        /**< posted: small messages, and notes about larger ones */
+  unsigned long long writeRequests;       /**< posted: data into a peer's memory, of which the peer is not told */
+  unsigned long long signalRequests;      /**< posted: data into a peer's memory, of which the peer is told */
+  unsigned long long completionsRequested; /**< of all those, how many report their completion */
+  unsigned long long sendCompletions;     /**< reports read */
+  unsigned long long receiveCompletions;  /**< small messages, notes and signals that came */
+  unsigned long long registrations;       /**< of memory, with the devices */
+  unsigned long long railsLost;           /**< connections over an RDMA port that failed */
+  unsigned long long requestsMoved;       /**< requests of such connections that went over another port */
+} epcclStatistics_t;
+#define EPCCL_STATISTICS_MAGIC 0x57a7150cu
+#define EPCCL_STATISTICS_INITIALIZER \
+  { sizeof(epcclStatistics_t), EPCCL_STATISTICS_MAGIC, EPCCL_VERSION_CODE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+/** Fills in `statistics`. Waits until the calls of this communicator that were issued before are over. Not collective.
+ *  epcclInvalidArgument: `statistics` is NULL or was not set up. */
+EPCCL_API epcclResult_t epcclCommGetStatistics(epcclComm_t comm, epcclStatistics_t* statistics);
+
 /** Opens a group: sends and receives up to the matching epcclGroupEnd() are started together, and cannot deadlock
  *  whatever their order. So are calls of several communicators: one thread may drive many ranks. Groups nest. Per thread. */
 EPCCL_API epcclResult_t epcclGroupStart(void);

@@ -219,9 +219,8 @@ void Conversation::begin_write(Send& send, const KnownAdvert& known) {
 }
 
 Status Conversation::write_parts(Send& send, const KnownAdvert& known) {
-  auto region = Region::create(shared_.rails, const_cast<std::byte*>(send.data), send.bytes, false);
+  auto region = shared_.memory.get(shared_.rails, send.data, send.bytes, false, shared_.work.registrations);
   if (!region.ok()) return describe(true, send.bytes, region.status());
-  ++shared_.work.registrations;
   send.region = std::move(region).value();
   send.advert = known.advert;
   const bool shorter = send.bytes < known.bytes;

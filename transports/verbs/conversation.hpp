@@ -63,11 +63,13 @@ class AdvertTable {
 
 /// What the conversations of a transport share.
 struct Shared {
+  explicit Shared(bool keep_registrations) : memory(keep_registrations) {}
   int rank = 0;
   size_t eager_limit = 0;     // bytes of a message, without header
   uint64_t window = 1 << 20;  // bytes of eager messages that the peer has not taken
   size_t stripe = 128 << 10;  // a part of a message that is worth a rail
   std::vector<std::unique_ptr<Rail>> rails;
+  RegisteredMemory memory;  // after the rails: gone before them
   AdvertTable adverts;
   MessageCounters messages;
   WorkCounters work;

@@ -1,19 +1,72 @@
 #include "transports/verbs/memory.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
 
 namespace epccl::transports::verbs {
 
-Result<std::unique_ptr<Region>> Region::create(const std::vector<std::unique_ptr<Rail>>& rails, void* begin,
-                                               size_t bytes, bool written) {
-  auto region = std::make_unique<Region>();
+Result<std::shared_ptr<const Region>> Region::create(const std::vector<std::unique_ptr<Rail>>& rails,
+                                                     uintptr_t begin, size_t bytes, bool written) {
+  auto region = std::make_shared<Region>();
   const int access = written ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
   for (const auto& rail : rails) {
-    ibv_mr* registered = rail->library().reg_mr(rail->domain(), begin, bytes, access);
+    ibv_mr* registered =
+        rail->library().reg_mr(rail->domain(), reinterpret_cast<void*>(begin), bytes, access);
     if (registered == nullptr) return registration_error(errno, rail->port().name(), bytes);
     region->regions_.emplace_back(registered, rail->library().dereg_mr);
   }
+  return std::shared_ptr<const Region>(std::move(region));
+}
+
+Result<std::shared_ptr<const Region>> RegisteredMemory::get(const std::vector<std::unique_ptr<Rail>>& rails,
+                                                            const void* data, size_t bytes, bool written,
+                                                            uint64_t& registrations) {
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  if (keep_ && !std::exchange(looked_for_watch_, true) && (watch_ = MemoryWatch::get()) != nullptr)
+    position_ = watch_->now();
+  if (watch_ == nullptr) {
+    ++registrations;
+    return Region::create(rails, begin, bytes, written);
+  }
+  if (!watch_->catch_up(position_, [this](MemoryWatch::Range range) { forget(range); })) regions_.clear();
+  // Regions begin in order, but a longer one may begin earlier: of those before `begin` the nearest few are looked at.
+  int looks = 4;
+  for (auto next = regions_.upper_bound(begin); next != regions_.begin() && looks > 0; --looks) {
+    --next;
+    if (next->second.end < begin + bytes) continue;
+    next->second.used = ++uses_;
+    return next->second.region;
+  }
+  static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const MemoryWatch::Range pages{begin / page * page, (begin + bytes + page - 1) / page * page};
+  ++registrations;
+  const bool watched = watch_->watch(pages);
+  // Keys are for both directions: what is sent now may be received into later.
+  auto region = watched ? Region::create(rails, pages.begin, pages.end - pages.begin, true)
+                        : Result<std::shared_ptr<const Region>>(error(Code::system_error, "unwatched"));
+  if (!region.ok()) {
+    // Memory that may only be read, or of which too much is registered.
+    if (watched) regions_.clear();
+    return Region::create(rails, begin, bytes, written);
+  }
+  make_room();
+  regions_[pages.begin] = {pages.end, *region, ++uses_};
   return region;
+}
+
+void RegisteredMemory::forget(MemoryWatch::Range range) {
+  std::erase_if(regions_, [range](const auto& kept) {
+    return kept.first < range.end && range.begin < kept.second.end;
+  });
+}
+
+void RegisteredMemory::make_room() {
+  if (regions_.size() < most) return;
+  regions_.erase(std::min_element(regions_.begin(), regions_.end(), [](const auto& a, const auto& b) {
+    return a.second.used < b.second.used;
+  }));
 }
 
 }  // namespace epccl::transports::verbs

@@ -1,11 +1,12 @@
-// Memory that devices may read and write: registrations, kept as long as they are of use.
+// Memory that devices may read and write: registered with every rail, and kept registered as long as it stays what it is.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
+#include "transports/verbs/memory_watch.hpp"
 #include "transports/verbs/rail.hpp"
 
 namespace epccl::transports::verbs {
@@ -14,14 +15,45 @@ namespace epccl::transports::verbs {
 class Region {
  public:
   /// All rails or none: what was registered when one refuses is given up again.
-  static Result<std::unique_ptr<Region>> create(const std::vector<std::unique_ptr<Rail>>& rails, void* begin,
-                                                size_t bytes, bool written);
+  static Result<std::shared_ptr<const Region>> create(const std::vector<std::unique_ptr<Rail>>& rails,
+                                                      uintptr_t begin, size_t bytes, bool written);
 
   uint32_t local_key(size_t rail) const { return regions_[rail]->lkey; }
   uint32_t remote_key(size_t rail) const { return regions_[rail]->rkey; }
 
  private:
   std::vector<Owned<ibv_mr>> regions_;
+};
+
+/// The registrations of a transport. Memory is looked up here before each message that needs it.
+class RegisteredMemory {
+ public:
+  /// `keep`: where changes of memory are heard of (memory_watch.hpp). Elsewhere every message registers its own, which is slow
+  /// and right.
+  explicit RegisteredMemory(bool keep) : keep_(keep) {}
+
+  /// `written`: by peers.
+  Result<std::shared_ptr<const Region>> get(const std::vector<std::unique_ptr<Rail>>& rails, const void* data,
+                                            size_t bytes, bool written, uint64_t& registrations);
+  size_t kept() const { return regions_.size(); }
+
+ private:
+  struct Kept {
+    uintptr_t end = 0;
+    std::shared_ptr<const Region> region;
+    uint64_t used = 0;
+  };
+  void forget(MemoryWatch::Range range);
+  void make_room();
+
+  // Each pins its pages, and a piece of the device's tables.
+  static constexpr size_t most = 512;
+
+  const bool keep_;
+  MemoryWatch* watch_ = nullptr;
+  bool looked_for_watch_ = false;
+  uint64_t position_ = 0, uses_ = 0;
+  std::map<uintptr_t, Kept> regions_;  // by begin; they may overlap
 };
 
 }  // namespace epccl::transports::verbs

@@ -11,14 +11,7 @@
 
 namespace epccl::transports::verbs {
 
-/// What this rank has asked its devices for, in work requests, and what they told it.
-struct WorkCounters {
-  uint64_t sends = 0, writes = 0, signals = 0;  // posted; signals: writes that end a message's part
-  uint64_t signalled = 0;                       // of those, with a completion of their own
-  uint64_t inlined = 0;                         // of those, their bytes taken at once
-  uint64_t send_completions = 0, receive_completions = 0;
-  uint64_t registrations = 0, rails_lost = 0, moved = 0;  // moved: requests that went to another rail
-};
+using transports::WorkCounters;
 
 struct WorkRequest {
   enum class Kind : uint8_t { message, write, signal };

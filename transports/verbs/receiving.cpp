@@ -50,9 +50,9 @@ void Conversation::recv(MessageKey key, void* data, size_t bytes, Completion& co
 
 /// Tells the sender where the message may be written.
 void Conversation::advertise(Receive& receive) {
-  auto region = Region::create(shared_.rails, receive.data, receive.capacity, true);
+  auto region =
+      shared_.memory.get(shared_.rails, receive.data, receive.capacity, true, shared_.work.registrations);
   if (!region.ok()) return finish(receive, describe(false, receive.capacity, region.status()));
-  ++shared_.work.registrations;
   receive.advert = shared_.adverts.add(receive);
   if (receive.advert == 0)
     return finish(receive, error(Code::internal_error, "too many large receives at once"));

@@ -30,6 +30,7 @@ VerbsTransport::VerbsTransport(int rank, int ranks, AddressLookup lookup, Option
     : rank_(rank),
       ranks_(ranks),
       options_(std::move(options)),
+      shared_(options_.keep_registrations),
       wireup_(rank, ranks, std::move(lookup), *this) {}
 
 Result<std::unique_ptr<VerbsTransport>> VerbsTransport::create(int rank, int ranks, const net::Endpoint& at,

@@ -23,6 +23,8 @@ struct VerbsOptions {
   size_t eager_limit = 8 << 10;
   /// A lost rail's traffic goes over the others. False: it ends the connection, with an error.
   bool failover = false;
+  /// Memory stays registered until it is unmapped or room is needed (verbs/memory.hpp).
+  bool keep_registrations = true;
   /// How long a regular close waits for the peers to have what was sent, in seconds.
   double close_timeout = 1.0;
 };
@@ -58,7 +60,10 @@ class VerbsTransport final : public MessageTransport, private verbs::Connector {
   void cancel_all() override;
   const MessageCounters& counters() const override { return shared_.messages; }
 
-  const verbs::WorkCounters& work() const { return shared_.work; }
+  const WorkCounters* work_counters() const override { return &shared_.work; }
+  const WorkCounters& work() const { return shared_.work; }
+  /// Pieces of memory that are registered.
+  size_t kept_registrations() const { return shared_.memory.kept(); }
   /// The ports in use: "mlx5_0 port 1".
   std::vector<std::string> rails() const;
 

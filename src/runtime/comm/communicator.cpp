@@ -131,6 +131,16 @@ Status Communicator::finalize() {
   return failure_;
 }
 
+Communicator::NetworkStatistics Communicator::network_statistics() {
+  std::unique_lock lock(mutex_);
+  turn_.wait(lock, [&] { return now_serving_ == next_ticket_; });
+  NetworkStatistics statistics;
+  if (parts_.network == nullptr) return statistics;
+  statistics.messages = parts_.network->counters();
+  if (const auto* work = parts_.network->work_counters()) statistics.work = *work;
+  return statistics;
+}
+
 bool Communicator::finalized() const {
   const std::lock_guard lock(mutex_);
   return finalized_;

@@ -65,6 +65,12 @@ class Communicator {
   /// Who moves the data of calls issued from now on; of calls that are issued already nothing changes.
   void set_engine_use(EngineUse use) { engine_use_.store(use, std::memory_order_relaxed); }
   EngineUse engine_use() const { return engine_use_.load(std::memory_order_relaxed); }
+  /// What this rank has sent to and received from other nodes; waits for the calls that were issued before.
+  struct NetworkStatistics {
+    transports::MessageCounters messages;
+    transports::WorkCounters work;
+  };
+  NetworkStatistics network_statistics();
   std::string network_suffix() const { return executor_.network_suffix(); }
   /// Whether ranks of a node can read and write each other's memory without a window.
   bool direct() const { return parts_.direct; }
