@@ -160,7 +160,7 @@ TYPED_TEST(Messages, TooLongForTheReceiveFailItWithBothLengths) {
       Message next(0, 1, 2, 5000);
       ASSERT_TRUE(next.recv(fabric).ok());
       ASSERT_TRUE(next.send(fabric).ok());
-      ASSERT_TRUE(fabric.finish(next.receiving));
+      ASSERT_TRUE(fabric.drive_until([&] { return next.finished(); }));
       next.expect_arrived();
     }
   }
@@ -235,10 +235,12 @@ TYPED_TEST(Messages, ComeAtOnceToWhoNoLongerWaitsRarely) {
   EXPECT_FALSE(large.receiving.finished());
   fabric[1].arm(true);
   ASSERT_TRUE(fabric.finish(large.receiving)) << "progress() alone does not get its end";
+  ASSERT_TRUE(fabric.finish(large.sending));
   large.expect_arrived();
   ASSERT_TRUE(small.recv(fabric).ok());
   ASSERT_TRUE(small.send(fabric).ok());
   ASSERT_TRUE(fabric.finish(small.receiving)) << "progress() alone does not get it";
+  ASSERT_TRUE(fabric.finish(small.sending));
   small.expect_arrived();
 }
 
