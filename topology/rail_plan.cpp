@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "topology/fair_rates.hpp"
@@ -101,7 +102,9 @@ int better_relay(const Machine& machine, const RailPlan& plan, const RailPlace& 
                  std::map<int, int>& asked) {
   if (place.gpu < 0 || place.nics.empty() || !place.through_cpu) return -1;
   int best = -1;
-  for (const RailPlace& other : plan.places) {
+  // The first place of each GPU; others have the same GPUs again.
+  for (const RailPlace& other :
+       std::span(plan.places).first(std::min(plan.places.size(), machine.gpus.size()))) {
     if (other.gpu < 0 || other.gpu == place.gpu || other.nics.empty() || other.through_cpu) continue;
     if (connection(machine, place.gpu, other.gpu).count == 0) continue;
     if (best < 0 || asked[other.local] < asked[best]) best = other.local;
@@ -124,15 +127,15 @@ void set_reasons(const Machine& machine, RailPlan& plan) {
 }
 
 void set_rails(const Machine& machine, RailPlan& plan) {
-  for (size_t nic = 0; nic < machine.nics.size(); ++nic) {
+  std::vector<std::vector<int>> users(machine.nics.size());
+  for (const RailPlace& place : plan.places)
+    for (const int nic : place.nics) users[static_cast<size_t>(nic)].push_back(place.local);
+  for (size_t nic = 0; nic < users.size(); ++nic) {
     const int position = static_cast<int>(nic);
-    Rail rail{position, {}, nic_gb_per_s(machine, position)};
-    for (const RailPlace& place : plan.places)
-      if (std::ranges::find(place.nics, position) != place.nics.end()) rail.locals.push_back(place.local);
-    if (rail.locals.empty())
+    if (users[nic].empty())
       plan.unused.push_back({position, explain_unused(machine, position)});
     else
-      plan.rails.push_back(std::move(rail));
+      plan.rails.push_back({position, std::move(users[nic]), nic_gb_per_s(machine, position)});
   }
 }
 

@@ -1,6 +1,7 @@
 #include "topology/rail_words.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace epccl::topology {
 namespace {
@@ -40,19 +41,24 @@ std::string where(const Machine& machine, const RailPlace& place) {
   return gpu_node < 0 || nic_node < 0 ? "it is not known where" : "on another NUMA node, through the CPUs";
 }
 
-/// Who else uses one of the place's NICs.
+/// Who else uses one of the place's NICs: by name while they are few.
 std::string sharers(const Machine& machine, const RailPlan& plan, const RailPlace& place) {
-  std::vector<std::string> names;
-  for (const RailPlace& other : plan.places) {
-    if (other.local == place.local) continue;
-    const bool shares = std::ranges::any_of(
-        place.nics, [&](int nic) { return std::ranges::find(other.nics, nic) != other.nics.end(); });
-    if (!shares) continue;
-    names.push_back(other.gpu < 0            ? fmt::format("local rank {}", other.local)
-                    : other.gpu == place.gpu ? fmt::format("local rank {} on the same GPU", other.local)
-                                             : fmt::format("GPU {}", gpu_number(machine, other.gpu)));
+  constexpr size_t few = 4;
+  std::set<int> others;
+  for (const int nic : place.nics) {
+    const std::vector<int>& locals = std::ranges::lower_bound(plan.rails, nic, {}, &Rail::nic)->locals;
+    if (locals.size() > few + 1) return fmt::format("{} others", locals.size() - 1);
+    others.insert(locals.begin(), locals.end());
   }
-  if (names.size() > 4) return fmt::format("{} others", names.size());
+  others.erase(place.local);
+  if (others.size() > few) return fmt::format("{} others", others.size());
+  std::vector<std::string> names;
+  for (const int local : others) {
+    const int gpu = plan.places[static_cast<size_t>(local)].gpu;
+    names.push_back(gpu < 0            ? fmt::format("local rank {}", local)
+                    : gpu == place.gpu ? fmt::format("local rank {} on the same GPU", local)
+                                       : fmt::format("GPU {}", gpu_number(machine, gpu)));
+  }
   return joined(names);
 }
 

@@ -172,8 +172,8 @@ std::vector<uint64_t> forecast_sizes() {
 Result<Forecast> make_forecast(const Machine& machine, const RailPlan& plan) {
   const auto local = static_cast<int>(plan.places.size());
   if (static_cast<int64_t>(local) * plan.nodes > max_ranks)
-    return error(Code::invalid_argument, "{} nodes x {} ranks: times are predicted for up to {} ranks",
-                 plan.nodes, local, max_ranks);
+    return error(Code::invalid_argument, "times are predicted for up to {} ranks, not {} x {}", max_ranks,
+                 plan.nodes, local);
   const auto cluster = topology::Cluster::uniform(plan.nodes, local);
   const ClusterModel model = cluster_model(machine, plan);
   Forecast forecast{plan.nodes, local, model.assumptions, {}};

@@ -43,7 +43,7 @@ TEST(TopoTool, RailsOnlyHasThePlanAndThePrediction) {
 TEST(TopoTool, UnequalAndHugeClustersHaveNoPredictionAndSayWhy) {
   expect_says(run_tool("--ranks 3,5").output, "No prediction: times are predicted for equal nodes only");
   expect_says(run_tool(xml("nccl-oci-h100.xml") + "--cluster 1000 --rails").output,
-              "No prediction: 1000 nodes x 8 ranks: times are predicted for up to 1024 ranks");
+              "No prediction: times are predicted for up to 1024 ranks, not 1000 x 8");
 }
 
 TEST(TopoTool, UnequalNodesAndJson) {

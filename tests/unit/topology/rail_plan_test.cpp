@@ -238,6 +238,12 @@ TEST(RailPlan, RanksWithoutGpusHaveTheFastestNicsDealtOut) {
   EXPECT_EQ(one.unused[0].why, "slower than the fastest");
 }
 
+TEST(RailPlan, ARankWithoutAGpuGetsNoMoreThanTheLinkOfItsNic) {
+  OneBridge sketch;
+  sketch.nic(sketch.bridge, sketch.node, 400'000);  // its PCIe link has 30 GB/s, not 50
+  EXPECT_DOUBLE_EQ(plan_of(sketch.build(), 1).places[0].gb_per_s, 30);
+}
+
 TEST(RailPlan, AgreesWithPlacesAndAssignments) {
   for (const char* name :
        {"nccl-aws-p4d.xml", "nccl-azure-ndv4.xml", "nccl-oci-h100.xml", "rccl-8x-mi250x.xml",
