@@ -1,6 +1,10 @@
 // Rails of machines made for the purpose: who gets which NIC, at what rate, and what is said about it.
 #include "topology/rail_plan.hpp"
 
+#include <algorithm>
+#include <random>
+#include <tuple>
+
 #include "sketch.hpp"
 #include "topology/fair_rates.hpp"
 #include "topology/rail_printer.hpp"
@@ -262,6 +266,74 @@ TEST(RailPlan, AgreesWithPlacesAndAssignments) {
         EXPECT_TRUE(!all_used || places[local].nic == assigned[local % assigned.size()]) << name;
       }
     }
+  }
+}
+
+/// A machine of up to 3 NUMA nodes with host bridges, switches, GPUs and NICs anywhere, rates and links down as they come.
+Machine random_machine(std::mt19937& random) {
+  const auto up_to = [&](uint32_t most) { return static_cast<int>(random() % (most + 1)); };
+  Sketch sketch;
+  std::vector<std::pair<int, int>> spots;  // PCI device, NUMA node
+  for (int node = up_to(2); node >= 0; --node) {
+    const int numa = sketch.numa(node);
+    const int bridge = sketch.pci(PciKind::host_bridge, -1, numa, 0);
+    spots.emplace_back(bridge, numa);
+    for (int i = up_to(2); i > 0; --i)
+      spots.emplace_back(sketch.pci(PciKind::pci_switch, bridge, numa), numa);
+  }
+  const auto spot = [&] { return spots[random() % spots.size()]; };
+  constexpr int64_t rates[] = {0, 1000, 100'000, 200'000, 400'000};
+  for (int i = up_to(8); i > 0; --i) std::apply([&](int pci, int numa) { sketch.gpu(pci, numa); }, spot());
+  for (int i = up_to(8); i > 0; --i)
+    std::apply([&](int pci, int numa) { sketch.nic(pci, numa, rates[random() % 5], random() % 4 != 0); },
+               spot());
+  return sketch.build();
+}
+
+/// What must hold of any plan.
+void check_plan(const Machine& machine, const RailPlan& plan) {
+  std::vector<double> carried(machine.nics.size(), 0);
+  EXPECT_EQ(plan.rails.size() + plan.unused.size(), machine.nics.size())
+      << "each NIC is used, or said not to be";
+  for (const RailPlace& place : plan.places) {
+    EXPECT_FALSE(place.why.empty());
+    EXPECT_LE(place.gb_per_s, place.alone_gb_per_s * (1 + 1e-9));
+    EXPECT_EQ(place.nics.empty(), machine.nics.empty());
+    const auto nearest = place.gpu < 0 ? fastest_nics(machine) : nearest_nics(machine, place.gpu);
+    for (const int nic : place.nics) EXPECT_NE(std::ranges::find(nearest, nic), nearest.end());
+    if (place.nics.size() == 1) carried[static_cast<size_t>(place.nics[0])] += place.gb_per_s;
+  }
+  for (const Rail& rail : plan.rails) {
+    EXPECT_LE(carried[static_cast<size_t>(rail.nic)], rail.gb_per_s * (1 + 1e-9))
+        << "no NIC carries more than it can";
+    for (const int local : rail.locals) {
+      const auto& nics = plan.places[static_cast<size_t>(local)].nics;
+      EXPECT_NE(std::ranges::find(nics, rail.nic), nics.end());
+    }
+  }
+  std::vector<int> grouped;
+  double total = 0;
+  for (const RailGroup& group : rail_groups(plan)) {
+    grouped.insert(grouped.end(), group.locals.begin(), group.locals.end());
+    total += group.gb_per_s;
+  }
+  std::ranges::sort(grouped);
+  ASSERT_EQ(grouped.size(), plan.places.size()) << "each rank is in one group";
+  for (size_t i = 0; i < grouped.size(); ++i) EXPECT_EQ(grouped[i], static_cast<int>(i));
+  EXPECT_NEAR(total, plan.node_gb_per_s, 1e-6);
+  EXPECT_FALSE(format_rail_plan(machine, plan).empty());
+}
+
+TEST(RailPlan, HoldsWhatItPromisesOnAnyMachine) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 300 && !::testing::Test::HasFailure(); ++round) {
+    const Machine machine = random_machine(random);
+    const int ranks = 1 + static_cast<int>(random() % 12);
+    SCOPED_TRACE("round " + std::to_string(round) + ": " + std::to_string(machine.gpus.size()) + " GPUs, " +
+                 std::to_string(machine.nics.size()) + " NICs, " + std::to_string(ranks) + " ranks");
+    check_plan(machine, plan_of(machine, ranks));
   }
 }
 
