@@ -52,7 +52,15 @@ class Problem {
 
   void expect_in(Buffer& destination) {
     const Grid grid{1 + static_cast<uint32_t>(random_() % 3)};
-    run(reduce_launch(reduction_, sources_, final_, destination.data(), elements_, grid), random_);
+    Reduction given = reduction_;
+    Buffer scalar(bytes_of(given.element), 0);
+    std::memcpy(scalar.data(), &given.scalar_bits, scalar.size());
+    // The scalar may be the device's.
+    const bool on_device = random_() % 2 == 0;
+    if (on_device) given.scalar_bits = ~given.scalar_bits;
+    run(reduce_launch(given, sources_, final_, destination.data(), elements_, grid,
+                      on_device ? scalar.data() : nullptr),
+        random_);
     ASSERT_TRUE(std::ranges::equal(destination.bytes(), expected_)) << text();
     ASSERT_TRUE(destination.intact()) << text();
   }
@@ -138,7 +146,7 @@ TEST(ReduceLaunch, UsesNoMoreBlocksThanItMay) {
     return reduce_launch({}, {&source, 1}, true, &data, elements, {most, 100}).blocks;
   };
   EXPECT_EQ(blocks(uint64_t{1} << 30, 8), 8U);
-  EXPECT_EQ(blocks(uint64_t{1} << 30, 0), 800U) << "all that the device runs at once";
+  EXPECT_EQ(blocks(uint64_t{1} << 30, 0), 3200U) << "several times what the device runs at once";
   EXPECT_EQ(blocks(1, 8), 1U);
   EXPECT_EQ(blocks(0, 8), 0U) << "nothing to launch";
 }

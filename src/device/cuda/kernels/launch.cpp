@@ -5,8 +5,8 @@
 namespace epccl::device::cuda {
 namespace {
 
-// Enough to hide the latency of memory, few enough that blocks which end early do not matter.
-constexpr uint32_t blocks_of_multiprocessor = 8;
+// Several times what runs at once (2 to 8 blocks): else all would end a round together but the last, which is not full.
+constexpr uint32_t blocks_of_multiprocessor = 32;
 
 }  // namespace
 

@@ -39,7 +39,7 @@ std::span<const Kernel> all_kernels();
 
 /// How many blocks a launch may use.
 struct Grid {
-  uint32_t most_blocks = 0;        // 0: as many as the device runs at once
+  uint32_t most_blocks = 0;        // 0: as many as are fastest
   uint32_t multiprocessors = 132;  // of the device
 
   /// As many as there is work for, within these bounds.
@@ -59,10 +59,11 @@ struct Launch {
 };
 
 /// One call of device::reduce(), with the same bits: at least one source, at most max_reduce_sources; any alignment; `destination`
-/// may be exactly one of the sources.
+/// may be exactly one of the sources. `device_scalar`: of premul_sum, an element that is read when the kernel runs, instead of
+/// reduction.scalar_bits; aligned to its size.
 Launch<ReduceParameters> reduce_launch(const Reduction& reduction, std::span<const ReduceSource> sources,
                                        bool final, std::byte* destination, uint64_t elements,
-                                       const Grid& grid);
+                                       const Grid& grid, const void* device_scalar = nullptr);
 
 // Of the following, parameters.hpp says what the parameters mean; those of a launch are the given ones, completed. least_bytes counts
 // all rows, places and terms that there may be.

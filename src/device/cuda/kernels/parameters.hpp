@@ -20,6 +20,7 @@ struct ReduceParameters {
   uint64_t scaled = 0;  // a bit for each source that is multiplied first
   uint64_t scale_bits =
       0;  // by this: a float64 for float64, a float32 for other floats, else an integer of the type
+  const std::byte* device_scalar = nullptr;  // not null: by the element there instead
   // max, min: keys.
   uint64_t flip = 0;      // all bits for min
   uint64_t infinity = 0;  // floats: the bits above which a magnitude is a NaN,

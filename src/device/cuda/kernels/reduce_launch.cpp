@@ -164,7 +164,7 @@ bool set_scale(const Reduction& reduction, ReduceParameters& parameters) {
 
 Launch<ReduceParameters> reduce_launch(const Reduction& reduction, std::span<const ReduceSource> sources,
                                        bool final, std::byte* destination, uint64_t elements,
-                                       const Grid& grid) {
+                                       const Grid& grid, const void* device_scalar) {
   assert(!sources.empty() && sources.size() <= max_reduce_sources);
   Launch<ReduceParameters> launch;
   launch.kernel = {kernel_name(reduction), Image::reduce};
@@ -176,6 +176,8 @@ Launch<ReduceParameters> reduce_launch(const Reduction& reduction, std::span<con
                          reduction.element == Element::int64;
   set_order(reduction.element, reduction.op == ReduceOp::min, parameters);
   const bool scaled = set_scale(reduction, parameters);
+  if (reduction.op == ReduceOp::premul_sum)
+    parameters.device_scalar = static_cast<const std::byte*>(device_scalar);
   if (reduction.op == ReduceOp::avg && is_integer(reduction.element) && final)
     parameters.divisor = static_cast<uint32_t>(reduction.ranks);
   for (size_t s = 0; s < sources.size(); ++s) {

@@ -124,6 +124,25 @@ EPCCL_DEVICE float rounded(float value) {
   return widened<element>(narrowed<element>(value));
 }
 
+/// The same for two.
+template <Element element>
+EPCCL_DEVICE void round_pair(float& first, float& second) {
+#ifdef __CUDA_ARCH__
+  uint32_t both = 0;
+  if constexpr (element == Element::bfloat16)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+  if constexpr (element == Element::float16)
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+  if constexpr (element != Element::float32) {
+    first = widened<element>(both & 0xffff);
+    second = widened<element>(both >> 16);
+  }
+#else
+  first = rounded<element>(first);
+  second = rounded<element>(second);
+#endif
+}
+
 /// Elements of `size` bytes of a vector.
 template <uint32_t size>
 EPCCL_DEVICE uint32_t bits_at(const Vector& vector, uint32_t i) {

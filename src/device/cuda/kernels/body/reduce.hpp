@@ -7,12 +7,18 @@
 //   end(state)                 the result
 #pragma once
 
+#include <type_traits>
+
 #include "device/cuda/kernels/body/numbers.hpp"
 #include "device/cuda/kernels/parameters.hpp"
 
 namespace epccl::device::cuda {
 
 enum class How : uint8_t { sum, prod };
+
+template <uint32_t bytes>
+using UnsignedOf =
+    std::conditional_t<bytes == 1, uint8_t, std::conditional_t<bytes == 2, uint16_t, uint32_t>>;
 
 /// Floats that are computed in float32.
 template <Element element, How how>
@@ -25,7 +31,11 @@ class FloatJoin {
   };
 
   EPCCL_DEVICE explicit FloatJoin(const ReduceParameters& parameters)
-      : scale_(std::bit_cast<float>(static_cast<uint32_t>(parameters.scale_bits))) {}
+      : scale_(std::bit_cast<float>(static_cast<uint32_t>(parameters.scale_bits))) {
+    if (parameters.device_scalar == nullptr) return;
+    using Bits = UnsignedOf<element_bytes>;
+    scale_ = widened<element>(load_aligned<Bits>(parameters.device_scalar));
+  }
 
   EPCCL_DEVICE void begin(State& state, const Vector& vector, bool scaled) const {
     decode<element>(vector, state.value);
@@ -99,6 +109,7 @@ class ArithmeticJoin {
       scale_ = std::bit_cast<T>(parameters.scale_bits);
     else
       scale_ = static_cast<T>(parameters.scale_bits);
+    if (parameters.device_scalar != nullptr) scale_ = load_aligned<T>(parameters.device_scalar);
   }
 
   EPCCL_DEVICE void begin(State& state, const Vector& vector, bool scaled) const {

@@ -29,8 +29,10 @@ class ColumnSums {
   /// into += round(from), from = 0.
   EPCCL_DEVICE static void carry(float (&into)[octet], float (&from)[octet]) {
     EPCCL_UNROLL
+    for (uint32_t k = 0; k < octet; k += 2) round_pair<element>(from[k], from[k + 1]);
+    EPCCL_UNROLL
     for (uint32_t k = 0; k < octet; ++k) {
-      into[k] += rounded<element>(from[k]);
+      into[k] += from[k];
       from[k] = 0;
     }
   }
