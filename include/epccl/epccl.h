@@ -13,8 +13,10 @@
  *
  * CUDA memory: all buffers of a call may lie in the memory of one GPU, which a communicator keeps to; the stream is then a
  * cudaStream_t of that GPU (NULL: its NULL stream), in whose order the call runs. It returns at once, and a failure shows in
- * epcclCommGetAsyncError(). All ranks pass CUDA memory, or none. Such a call goes by way of pinned host memory for now, so it
- * cannot be captured into a graph; dispatch and combine take host memory only. Host buffers, pinned ones too, are for host streams.
+ * epcclCommGetAsyncError(). All ranks pass CUDA memory, or none. On one node copy engines move the data; sends and receives, calls
+ * over several nodes, and all where EPCCL_COPY_ENGINE is never, go by way of pinned host memory. A thread of the library waits for
+ * the stream, so such a call cannot be captured into a graph yet; dispatch and combine take host memory only. Host buffers, pinned
+ * ones too, are for host streams.
  *
  * Threads: several communicators may be driven by several threads, and several by one (in groups: see epcclGroupStart). Calls
  * on one communicator must not overlap, except epcclCommAbort(), epcclCommRevoke() and epcclCommGetAsyncError(), which any

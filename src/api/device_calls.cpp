@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/log.hpp"
 #include "device/cuda/cuda_device.hpp"
 
 namespace epccl::api {
@@ -18,14 +19,24 @@ std::byte* bytes_at(const void* address) {
 
 /// What a call on a communicator needs there.
 struct Place {
+  runtime::Communicator::OnDevice* on = nullptr;
   StagedCalls* staged = nullptr;
   Turn turn;
 };
 
 Result<Place> take_place(device::Device& device, const CommPtr& communicator, void* stream) {
-  EPCCL_ASSIGN(StagedCalls * staged, communicator->staged_calls(device));
-  EPCCL_ASSIGN(Turn turn, staged->take_turn(stream));
-  return Place{staged, std::move(turn)};
+  EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
+  EPCCL_ASSIGN(Turn turn, on->staged->take_turn(stream));
+  return Place{on, on->staged.get(), std::move(turn)};
+}
+
+/// Whether copy engines make the call; else it goes by way of host memory. Both are a line of the log.
+bool engines_make_it(const Place& place, const runtime::Communicator& communicator, const std::string& text,
+                     runtime::EngineUse use, uint64_t bytes) {
+  const runtime::EngineChoice choice = place.on->engines->choose(use, bytes);
+  log::info(log::coll, communicator.rank(), "{} on GPU {}: {} ({})", text, place.staged->device().ordinal(),
+            choice.engines ? "copy engines" : "staged through pinned host memory", choice.why);
+  return choice.engines;
 }
 
 Item item_at(const Place& place, CommPtr communicator, std::function<Status()> work) {
@@ -95,11 +106,18 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
   const uint64_t element = call.count == 0 ? 1 : call.block_bytes / call.count;
   StagedCalls::Blocks blocks{bytes_at(call.input), bytes_at(call.output), ranks, ranks, call.block_bytes, 0};
   blocks.part_bytes = part_of(*place.staged, ranks, call.block_bytes, element);
-  auto work = [target, place, blocks, element, datatype = call.datatype] {
+  const std::string text = fmt::format("alltoall count {} {}", call.count, call.datatype);
+  const bool engines = engines_make_it(place, *target, text, call.engines, call.block_bytes);
+  auto work = [target, place, blocks, element, call, engines]() -> Status {
+    if (engines) {
+      EPCCL_TRY(place.staged->begun(*place.turn));
+      return place.on->alltoall->alltoall(call);
+    }
     return place.staged->run(
         *place.turn, blocks,
         [&](const std::byte* input, std::byte* output, uint64_t /*first*/, uint64_t bytes) {
-          return target->alltoall({input, output, bytes, bytes / element, datatype});
+          return target->alltoall(
+              {input, output, bytes, bytes / element, call.datatype, runtime::EngineUse::never});
         });
   };
   Item item = item_at(place, std::move(communicator), std::move(work));
@@ -112,13 +130,22 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
                         void* stream) {
   EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));
   runtime::Communicator* target = communicator.get();
-  auto work = [target, place, call = std::move(call)] {
+  const uint64_t moved =
+      call.send_bytes.empty() ? 0 : 1;  // how much is known when ranks have told each other
+  const bool engines =
+      engines_make_it(place, *target, fmt::format("alltoallv {}", call.datatype), call.engines, moved);
+  auto work = [target, place, call = std::move(call), engines]() -> Status {
+    if (engines) {
+      EPCCL_TRY(place.staged->begun(*place.turn));
+      return place.on->alltoall->alltoallv(call);
+    }
     return place.staged->run_whole(*place.turn, pieces_of(call.input, call.send_bytes, call.send_offsets),
                                    pieces_of(call.output, call.recv_bytes, call.recv_offsets),
                                    [&](const std::byte* input, std::byte* output) {
                                      runtime::AlltoallvCall staged = call;
                                      staged.input = input;
                                      staged.output = output;
+                                     staged.engines = runtime::EngineUse::never;
                                      return target->alltoallv(staged);
                                    });
   };
@@ -142,16 +169,22 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
                              algorithms::output_blocks(cluster, call.what, communicator->rank()),
                              call.what.bytes,
                              part_of(*place.staged, most, call.what.bytes, call.what.unit)};
-  auto work = [target, place, blocks, call, scalar]() mutable -> Status {
+  const bool engines = engines_make_it(place, *target, call.text, call.engines, call.what.bytes);
+  auto work = [target, place, blocks, call, scalar, engines]() mutable -> Status {
     if (scalar != nullptr)
       EPCCL_TRY(place.staged->copy(*place.turn, reinterpret_cast<std::byte*>(&call.reduction->scalar_bits),
                                    bytes_at(scalar), call.what.unit));
+    if (engines) {
+      EPCCL_TRY(place.staged->begun(*place.turn));
+      return place.on->collectives->run(call);
+    }
     return place.staged->run(*place.turn, blocks,
                              [&](const std::byte* input, std::byte* output, uint64_t first, uint64_t bytes) {
                                runtime::CollectiveCall slice = call;
                                slice.what.bytes = bytes;
                                slice.input = input;
                                slice.output = output;
+                               slice.engines = runtime::EngineUse::never;
                                if (bytes < call.what.bytes)
                                  slice.text += fmt::format(", {} bytes from {} on", bytes, first);
                                return target->collective(slice);
@@ -176,7 +209,7 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::P
   if (operation.is_send) {
     on_host.source = pinned->data();
     place.staged->worker().enqueue([place, pinned, copied_in, from = bytes_at(operation.source), bytes] {
-      return *copied_in = place.staged->copy(*place.turn, pinned->data(), from, bytes);
+      return *copied_in = place.staged->copy(*place.turn, pinned->data(), from, bytes, false);
     });
   } else {
     on_host.destination = pinned->data();

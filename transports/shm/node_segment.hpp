@@ -16,6 +16,7 @@
 
 #include "base/status.hpp"
 #include "base/unique_fd.hpp"
+#include "device/device.hpp"
 #include "device/host/host_memory.hpp"
 
 namespace epccl::transports {
@@ -36,7 +37,9 @@ struct BufferRef {
   uint64_t address = 0;
   uint64_t bytes = 0;
   uint32_t has_window = 0;
+  uint32_t has_memory = 0;  // of a device that peers map by its handle
   device::WindowRef window;
+  device::MemoryHandle memory;
 };
 
 /// What a rank tells its node about the call it is in, before its first post.
@@ -47,6 +50,7 @@ struct CallRecord {
   // A call on plain bytes has one of each; one on token rows an array for each part of a row.
   std::array<BufferRef, call_parts> inputs, outputs;
   BufferRef weights;
+  BufferRef scratch;  // of a call on a device's memory; the host's is in the segment
 };
 
 struct alignas(64) RankControl {

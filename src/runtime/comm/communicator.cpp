@@ -59,23 +59,25 @@ Communicator::~Communicator() {
   parts_.bootstrap->leave();
 }
 
-Result<StagedCalls*> Communicator::staged_calls(device::Device& device) {
-  const std::lock_guard lock(staged_mutex_);
-  if (staged_ == nullptr) {
-    EPCCL_ASSIGN(staged_, StagedCalls::open(device, parts_.config.stage_bytes, [this] { return check(); }));
-    log::info(log::coll, rank(),
-              "comm {}: calls on memory of GPU {} go by way of pinned host memory, {} bytes at a time: {}",
-              parts_.config.name, device.ordinal(), parts_.config.stage_bytes,
-              parts_.network == nullptr
-                  ? "no path of this library moves it directly yet"
-                  : fmt::format("the {} network takes host memory only, and no path inside the node "
-                                "moves it directly yet",
-                                to_string(parts_.config.network)));
+Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) {
+  const std::lock_guard lock(on_device_mutex_);
+  if (on_device_ == nullptr) {
+    auto made = std::make_unique<OnDevice>();
+    made->engines = std::make_unique<CopyEngines>(device, parts_.cluster, parts_.rank, *parts_.node, monitor_,
+                                                  executor_, parts_.config.engines);
+    made->alltoall = std::make_unique<AlltoallRunner>(parts_.cluster, parts_.rank, parts_.config, parts_.cost,
+                                                      executor_, *made->engines);
+    made->collectives = std::make_unique<CollectiveRunner>(parts_.cluster, parts_.rank, parts_.config,
+                                                           parts_.cost, executor_, *made->engines);
+    EPCCL_ASSIGN(made->staged,
+                 StagedCalls::open(device, parts_.config.stage_bytes, [this] { return check(); }));
+    on_device_ = std::move(made);
   }
-  if (&staged_->device() != &device)
+  const device::Device& known = on_device_->staged->device();
+  if (&known != &device)
     return error(Code::invalid_usage, "rank {}: the communicator uses GPU {}, so not memory of GPU {}",
-                 rank(), staged_->device().ordinal(), device.ordinal());
-  return staged_.get();
+                 rank(), known.ordinal(), device.ordinal());
+  return on_device_.get();
 }
 
 uint64_t Communicator::take_ticket() {
@@ -125,10 +127,17 @@ void Communicator::keep(const Status& status) {
 }
 
 Status Communicator::finalize() {
-  std::unique_lock lock(mutex_);
-  turn_.wait(lock, [&] { return now_serving_ == next_ticket_; });
-  finalized_ = true;
-  return failure_;
+  {
+    std::unique_lock lock(mutex_);
+    turn_.wait(lock, [&] { return now_serving_ == next_ticket_; });
+    finalized_ = true;
+  }
+  // A worker that is through with its last call may still hold this communicator: whoever ends it shall be the last.
+  {
+    const std::lock_guard lock(on_device_mutex_);
+    if (on_device_ != nullptr) static_cast<void>(on_device_->staged->worker().synchronize());
+  }
+  return failure();
 }
 
 Communicator::NetworkStatistics Communicator::network_statistics() {

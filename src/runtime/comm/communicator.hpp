@@ -107,7 +107,13 @@ class Communicator {
                                 text, &buffers, progress});
   }
   /// For calls on memory of `device`, which is then this communicator's; made at the first call.
-  Result<StagedCalls*> staged_calls(device::Device& device);
+  struct OnDevice {
+    std::unique_ptr<CopyEngines> engines;
+    std::unique_ptr<AlltoallRunner> alltoall;
+    std::unique_ptr<CollectiveRunner> collectives;
+    std::unique_ptr<StagedCalls> staged;  // last: its thread uses the rest
+  };
+  Result<OnDevice*> on_device(device::Device& device);
   /// Every rank's choice, by rank; all are told all.
   Result<std::vector<SplitChoice>> exchange_choices(const SplitChoice& mine);
   P2p& p2p() { return p2p_; }
@@ -158,8 +164,8 @@ class Communicator {
   uint64_t next_ticket_ = 0, now_serving_ = 0;
   bool running_ = false, finalized_ = false, revoked_ = false;
   Status failure_;
-  std::mutex staged_mutex_;
-  std::unique_ptr<StagedCalls> staged_;  // last: its thread uses the rest
+  std::mutex on_device_mutex_;
+  std::unique_ptr<OnDevice> on_device_;
 };
 
 }  // namespace epccl::runtime

@@ -44,7 +44,24 @@ CopyEngines::CopyEngines(device::Device& device, const topology::Cluster& cluste
       node_(node),
       executor_(executor),
       config_(config),
+      on_{&device, nullptr, 0},
+      peers_(device, node.local_size()),
       queues_(device, cluster, rank, node, monitor, {}) {}
+
+CopyEngines::~CopyEngines() {
+  if (on_.scratch == nullptr) return;
+  queues_.stop();
+  static_cast<void>(device_.free(const_cast<void*>(on_.scratch)));  // NOLINT: as it was allocated
+}
+
+// A call uses one part of it, and the calls before and after it others, as with the host's scratch.
+Status CopyEngines::make_scratch() {
+  if (on_host() || on_.scratch != nullptr) return {};
+  const uint64_t bytes = transports::call_halves * node_.segment().spec().scratch_bytes;
+  EPCCL_ASSIGN(on_.scratch, device_.allocate(device::MemoryKind::shareable, bytes));
+  on_.scratch_bytes = bytes;
+  return {};
+}
 
 EngineChoice CopyEngines::choose(EngineUse use, uint64_t bytes) const {
   if (use == EngineUse::never) return {false, "as asked for"};
@@ -60,18 +77,22 @@ Status CopyEngines::run(Call call, const PeersUse& use, const Build& build, bool
   // Ranks that disagree about engines are told.
   call.text += ", copy engines";
   call.is_small = false;  // peers are told where its buffers lie
+  EPCCL_TRY(make_scratch());
+  if (!on_host()) call.on = &on_;
   executor_.waiter().begin(false);
   EPCCL_TRY(executor_.calls().begin(call, 0, 0));
   EPCCL_TRY(executor_.calls().meet());
   const bool direct = all_mapped(use);
   EPCCL_ASSIGN(const QueueProgram* known, program(plan_text, direct, build, remember));
-  log::info(log::coll, rank_, "{}: {}{}", call.text,
-            direct ? "peers' buffers are mapped"
-                   : "staged: a buffer is not of epcclMemAlloc, so peers cannot map it",
+  log::info(log::coll, rank_, "{}, {}: {}{}", call.text,
+            on_host() ? "host" : fmt::format("GPU {}", device_.ordinal()),
+            direct ? "peers' buffers are mapped" : "staged in scratch: peers cannot map a buffer",
             call.reduction != nullptr ? fmt::format(", {} blocks at most for sums", config_.max_blocks) : "");
   EPCCL_ASSIGN(const QueueCall queued, find_buffers(call, *known));
   EPCCL_TRY(queues_.submit(*known, queued, nullptr));
-  return queues_.finish(executor_.waiter());
+  Status status = queues_.finish(executor_.waiter());
+  peers_.calls_over(call.sequence);
+  return status;
 }
 
 // Of all ranks, so that all find the same.
@@ -85,7 +106,7 @@ bool CopyEngines::all_mapped(const PeersUse& use) const {
 }
 
 bool CopyEngines::mapped(int local, const transports::BufferRef& buffer) const {
-  if (buffer.bytes == 0 || buffer.has_window != 0) return true;
+  if (buffer.bytes == 0 || (on_host() ? buffer.has_window : buffer.has_memory) != 0) return true;
   for (int other = 0; other < node_.local_size(); ++other)
     if (node_.pid(other) != node_.pid(local)) return false;
   return true;
@@ -106,11 +127,28 @@ Result<const QueueProgram*> CopyEngines::program(const std::string& text, bool d
   return &programs_.emplace(key, std::move(made)).first->second;
 }
 
+Result<std::byte*> CopyEngines::address_of(int local, const transports::BufferRef& buffer,
+                                           uint64_t sequence) {
+  if (on_host()) return node_.address_of(local, buffer);
+  if (buffer.has_memory == 0)
+    return reinterpret_cast<std::byte*>(buffer.address);  // of a thread of this process
+  return peers_.address_of(local, buffer.memory, buffer.bytes, sequence);
+}
+
+Result<std::byte*> CopyEngines::scratch_of(int local, const Call& call) {
+  if (on_host()) return node_.scratch(local, call.scratch());
+  const uint64_t part = call.sequence % transports::call_halves * node_.segment().spec().scratch_bytes;
+  if (local == node_.local()) return static_cast<std::byte*>(const_cast<void*>(on_.scratch)) + part;
+  const transports::BufferRef& scratch = node_.call(local, call.sequence).scratch;
+  EPCCL_ASSIGN(std::byte * base, address_of(local, scratch, call.sequence));
+  return base + part;
+}
+
 // A peer that this rank's plan does not touch may be through with the call already, and its memory gone.
 Result<QueueCall> CopyEngines::find_buffers(const Call& call, const QueueProgram& program) {
   QueueCall queued{call.sequence, call.text, {}, call.reduction, config_.max_blocks};
   for (int local = 0; local < node_.local_size(); ++local) {
-    std::byte* scratch = node_.scratch(local, call.scratch());
+    EPCCL_ASSIGN(std::byte * scratch, scratch_of(local, call));
     if (local == node_.local()) {
       // Input is only read: the plan's verifier holds builders to that.
       queued.buffers.push_back({static_cast<std::byte*>(const_cast<void*>(call.input)),
@@ -121,10 +159,10 @@ Result<QueueCall> CopyEngines::find_buffers(const Call& call, const QueueProgram
     const auto& used = program.uses[static_cast<size_t>(local)];
     std::byte *input = nullptr, *output = nullptr;
     if (used[0]) {
-      EPCCL_ASSIGN(input, node_.address_of(local, record.inputs[0]));
+      EPCCL_ASSIGN(input, address_of(local, record.inputs[0], call.sequence));
     }
     if (used[1]) {
-      EPCCL_ASSIGN(output, node_.address_of(local, record.outputs[0]));
+      EPCCL_ASSIGN(output, address_of(local, record.outputs[0], call.sequence));
     }
     queued.buffers.push_back({input, output, scratch});
   }

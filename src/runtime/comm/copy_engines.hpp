@@ -13,6 +13,7 @@
 #include "runtime/comm/engine_use.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/executor/queue_executor.hpp"
+#include "transports/cuda_ipc/peer_memory.hpp"
 
 namespace epccl::runtime {
 
@@ -21,6 +22,9 @@ class CopyEngines {
   CopyEngines(device::Device& device, const topology::Cluster& cluster, int rank,
               transports::NodeMemory& node, FailureMonitor& monitor, Executor& executor,
               const EngineConfig& config);
+  CopyEngines(const CopyEngines&) = delete;
+  CopyEngines& operator=(const CopyEngines&) = delete;
+  ~CopyEngines();
 
   /// What peers read or write of a rank's buffers, where a plan is direct.
   struct PeersUse {
@@ -38,6 +42,10 @@ class CopyEngines {
   const device::Device& device() const { return device_; }
 
  private:
+  bool on_host() const { return device_.kind() == device::DeviceKind::host; }
+  Status make_scratch();
+  Result<std::byte*> address_of(int local, const transports::BufferRef& buffer, uint64_t sequence);
+  Result<std::byte*> scratch_of(int local, const Call& call);
   bool all_mapped(const PeersUse& use) const;
   bool mapped(int local, const transports::BufferRef& buffer) const;
   Result<const QueueProgram*> program(const std::string& text, bool direct, const Build& build,
@@ -50,6 +58,8 @@ class CopyEngines {
   transports::NodeMemory& node_;
   Executor& executor_;
   const EngineConfig config_;
+  CallDevice on_;  // not of the host: its scratch, one for each of the calls that may be under way
+  transports::PeerMemory peers_;
   QueueExecutor queues_;
   std::unordered_map<std::string, QueueProgram> programs_;
   QueueProgram last_;  // the last one that is not to be remembered

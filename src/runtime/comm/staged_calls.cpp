@@ -80,8 +80,8 @@ Result<std::shared_ptr<StagedCalls::Turn>> StagedCalls::take_turn(void* stream) 
   EPCCL_ASSIGN(const std::unique_ptr<device::Queue> users, device_.borrow_stream(stream));
   if (users->capturing())
     return error(Code::invalid_usage,
-                 "the stream is being captured into a graph, and this call goes by way of host memory, which "
-                 "cannot be captured");
+                 "the stream is being captured into a graph, and the call is made by a thread that waits for "
+                 "the stream, which cannot be captured");
   auto turn = std::make_shared<Turn>();
   EPCCL_ASSIGN(turn->before_, device_.make_event());
   EPCCL_TRY(users->record(*turn->before_));
@@ -92,7 +92,7 @@ Result<std::shared_ptr<StagedCalls::Turn>> StagedCalls::take_turn(void* stream) 
   return turn;
 }
 
-Status StagedCalls::wait_for(const device::QueueEvent& event) {
+Status StagedCalls::wait_for(const device::QueueEvent& event, bool checks) {
   double next_check = now_seconds() + check_period;
   for (int round = 0;; ++round) {
     EPCCL_ASSIGN(const bool is_complete, event.complete());
@@ -102,7 +102,7 @@ Status StagedCalls::wait_for(const device::QueueEvent& event) {
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
-    if (const double now = now_seconds(); now >= next_check) {
+    if (const double now = now_seconds(); checks && now >= next_check) {
       next_check = now + check_period;
       EPCCL_TRY(check_());
     }
@@ -184,8 +184,9 @@ Status StagedCalls::run_whole(const Turn& turn, const std::vector<Piece>& inputs
   return out_->synchronize();
 }
 
-Status StagedCalls::copy(const Turn& turn, std::byte* to, const std::byte* from, uint64_t bytes) {
-  EPCCL_TRY(wait_for(*turn.before_));
+Status StagedCalls::copy(const Turn& turn, std::byte* to, const std::byte* from, uint64_t bytes,
+                         bool inside) {
+  EPCCL_TRY(wait_for(*turn.before_, inside));
   const CopyWork work{to, from, bytes};
   EPCCL_TRY(in_->copy({&work, 1}));
   return in_->synchronize();

@@ -98,8 +98,12 @@ class StagedCalls {
   Status run_whole(const Turn& turn, const std::vector<Piece>& inputs, const std::vector<Piece>& outputs,
                    const RunWhole& run_whole);
 
-  /// Copies a few bytes after the turn has begun, and waits for them.
-  Status copy(const Turn& turn, std::byte* to, const std::byte* from, uint64_t bytes);
+  /// Waits until what the stream had before the turn is through.
+  Status begun(const Turn& turn) { return wait_for(*turn.before_); }
+
+  /// Copies a few bytes after the turn has begun, and waits for them. `inside`: in a call of the communicator, which may be
+  /// asked for failures.
+  Status copy(const Turn& turn, std::byte* to, const std::byte* from, uint64_t bytes, bool inside = true);
 
  private:
   struct Slot {
@@ -110,7 +114,7 @@ class StagedCalls {
 
   StagedCalls(device::Device& device, uint64_t slice_bytes, Check check);
   Status prepare();
-  Status wait_for(const device::QueueEvent& event);
+  Status wait_for(const device::QueueEvent& event, bool checks = true);
   Status copy_in(const Blocks& call, uint64_t first, uint64_t bytes, Slot& slot);
   Status copy_out(const Blocks& call, uint64_t first, uint64_t bytes, Slot& slot);
   Status run_slices(const Blocks& call, const RunSlice& run_slice);

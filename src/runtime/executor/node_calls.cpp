@@ -10,6 +10,23 @@ namespace epccl::runtime {
 
 using transports::NodeMemory;
 
+namespace {
+
+/// What peers cannot map has no handle: they must do without.
+transports::BufferRef describe_on(device::Device& device, const void* buffer, uint64_t bytes) {
+  transports::BufferRef ref;
+  ref.address = reinterpret_cast<uint64_t>(buffer);
+  ref.bytes = bytes;
+  if (bytes == 0) return ref;
+  const auto handle = device.export_memory(buffer, bytes);
+  if (!handle.ok()) return ref;
+  ref.has_memory = 1;
+  ref.memory = *handle;
+  return ref;
+}
+
+}  // namespace
+
 Status NodeCalls::begin(const Call& call, uint64_t input_bytes, uint64_t output_bytes) {
   call_ = &call;
   checked_.assign(static_cast<size_t>(node_.local_size()), false);
@@ -36,6 +53,13 @@ Status NodeCalls::wait_for_scratch() {
 
 void NodeCalls::publish_buffers(transports::CallRecord& record, uint64_t input_bytes,
                                 uint64_t output_bytes) const {
+  if (call_->on != nullptr) {
+    device::Device& device = *call_->on->device;
+    record.inputs[0] = describe_on(device, call_->input, call_->input_bytes);
+    record.outputs[0] = describe_on(device, call_->output, call_->output_bytes);
+    record.scratch = describe_on(device, call_->on->scratch, call_->on->scratch_bytes);
+    return;
+  }
   if (call_->rows == nullptr) {
     record.inputs[0] = NodeMemory::describe(call_->input, std::max(input_bytes, call_->input_bytes));
     record.outputs[0] = NodeMemory::describe(call_->output, std::max(output_bytes, call_->output_bytes));

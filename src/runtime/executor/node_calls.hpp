@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "device/device.hpp"
 #include "device/host/reduction.hpp"
 #include "runtime/executor/call_progress.hpp"
 #include "runtime/executor/row_buffers.hpp"
@@ -14,6 +15,13 @@
 #include "transports/shm/node_memory.hpp"
 
 namespace epccl::runtime {
+
+/// A call whose buffers are memory of a device other than the host.
+struct CallDevice {
+  device::Device* device = nullptr;
+  const void* scratch = nullptr;
+  uint64_t scratch_bytes = 0;
+};
 
 /// One run of a plan.
 struct Call {
@@ -26,8 +34,9 @@ struct Call {
   CallProgress* progress = nullptr;              // who is told how far the call is; null: nobody asks
   const device::Reduction* reduction = nullptr;  // where the plan reduces
   uint64_t input_bytes = 0,
-           output_bytes = 0;  // what peers may use, where that is more than this rank's plan does
-  bool is_small = false;      // of scratch, no rank of the node uses more than transports::small_place
+           output_bytes = 0;       // what peers may use, where that is more than this rank's plan does
+  const CallDevice* on = nullptr;  // null: host memory
+  bool is_small = false;           // of scratch, no rank of the node uses more than transports::small_place
 
   transports::CallScratch scratch() const { return {sequence, is_small}; }
 };

@@ -26,6 +26,10 @@ QueueExecutor::QueueExecutor(device::Device& device, const topology::Cluster& cl
     : device_(device), cluster_(cluster), rank_(rank), node_(node), monitor_(monitor), limits_(limits) {}
 
 QueueExecutor::~QueueExecutor() {
+  stop();
+}
+
+void QueueExecutor::stop() {
   if (control_ == nullptr) return;
   if (node_.done(node_.local()) < sequence_) give_up();
   kept_ = {};
@@ -195,6 +199,7 @@ Status QueueExecutor::finish(Waiter& waiter) {
   const auto over = [this] { return node_.done(node_.local()) >= sequence_; };
   transports::SleepFor reason{done_counter, sequence_, {}};
   reason.add(node_.local());
+  const bool wakes = device_.kind() == device::DeviceKind::host;  // a GPU's posts wake nobody
   size_t passed = 0;
   waiter.moved();
   while (!over()) {
@@ -203,12 +208,16 @@ Status QueueExecutor::finish(Waiter& waiter) {
       if (!complete) break;
       waiter.moved();
     }
-    Status status =
-        waiter.idle([&] { return reason; }, false, [&] { return over(); }, [this] { return describe(); });
+    Status status = wakes ? waiter.idle([&] { return reason; }, false, [&] { return over(); },
+                                        [this] { return describe(); })
+                          : waiter.nap([this] { return describe(); });
+    // What went wrong on the device ends its queues without another word.
+    if (status.ok() && !wakes) status = control_->idle().take_status();
     if (status.ok()) continue;
     give_up();
     return status;
   }
+  if (!wakes) node_.posted(done_counter);
   Status status = failure();
   if (!status.ok()) give_up();
   return status;

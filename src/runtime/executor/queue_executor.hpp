@@ -59,6 +59,9 @@ class QueueExecutor {
   /// Lets all queues of the node's ranks through and waits until this rank's have run out.
   void give_up();
 
+  /// As at its end: nothing of this rank's runs any more.
+  void stop();
+
  private:
   Status make_queues(const QueueProgram& program);
   Status begin(const QueueCall& call, device::Queue& control, bool joins_stream);

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -93,6 +94,19 @@ Status Waiter::pause(double now) {
     return {};
   }
   sched_yield();
+  if (now < next_check_) return {};
+  next_check_ = now + check_period;
+  return monitor_.check();
+}
+
+Status Waiter::rest(double now) {
+  constexpr double awake = 50e-6;
+  constexpr useconds_t nap_microseconds = 20;
+  if (now - idle_since_ < awake) {
+    sched_yield();
+  } else {
+    usleep(nap_microseconds);
+  }
   if (now < next_check_) return {};
   next_check_ = now + check_period;
   return monitor_.check();

@@ -90,7 +90,16 @@ class Waiter {
     return monitor_.check();
   }
 
+  /// As idle(), for what happens without waking anybody (a GPU's queue): sleeps for a moment only.
+  template <typename Describe>
+  Status nap(Describe describe) {
+    const double now = begin_idle();
+    if (now >= next_report_) EPCCL_TRY(report(now, describe()));
+    return rest(now);
+  }
+
  private:
+  Status rest(double now);
   double begin_idle();
   Status pause(double now);
   Status report(double now, const Situation& situation);

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "../api/ranks.hpp"
-#include "gpu_rank.hpp"
+#include "cuda_calls.hpp"
 
 namespace epccl::tests {
 namespace {
@@ -18,27 +18,6 @@ using Numbers = std::vector<int32_t>;
 int32_t number(int source, int destination, size_t index, int round = 0) {
   return source * 100'000'000 + destination * 10'000'000 + round * 1'000'000 + static_cast<int32_t>(index);
 }
-
-struct Shape {
-  std::vector<int> ranks_per_node;
-  const char* stage;
-};
-void PrintTo(const Shape& shape, std::ostream* out) {
-  *out << fmt::format("nodes of {} ranks, slices of {}", fmt::join(shape.ranks_per_node, " and "),
-                      shape.stage);
-}
-
-class CudaMemoryCalls : public ::testing::TestWithParam<Shape> {
- protected:
-  static void run(const std::function<void(const RankContext&, epcclComm_t, GpuRank&)>& body) {
-    run_ranks({GetParam().ranks_per_node, {{"EPCCL_STAGE_SIZE", GetParam().stage}}, {}},
-              [&](const RankContext& context) {
-                GpuRank gpu;
-                const Comm comm(context);
-                body(context, comm, gpu);
-              });
-  }
-};
 
 TEST_P(CudaMemoryCalls, AlltoallFollowsAndIsFollowedByTheStreamsWork) {
   run([](const RankContext& context, epcclComm_t comm, GpuRank& gpu) {
@@ -57,38 +36,6 @@ TEST_P(CudaMemoryCalls, AlltoallFollowsAndIsFollowedByTheStreamsWork) {
         for (size_t i = 0; i < got.size(); ++i)
           ASSERT_EQ(got[i], number(static_cast<int>(i / count), context.rank, i % count, round)) << i;
       }
-    }
-  });
-}
-
-TEST_P(CudaMemoryCalls, ReductionsAddUpEveryRanksInput) {
-  run([](const RankContext& context, epcclComm_t comm, GpuRank& gpu) {
-    constexpr size_t count = 3000;
-    std::vector<float> mine(count);
-    for (size_t i = 0; i < count; ++i)
-      mine[i] = static_cast<float>(context.rank + 1) * static_cast<float>(i % 97);
-    const auto factor = static_cast<float>(context.ranks * (context.ranks + 1) / 2);
-    const GpuArray<float> input(gpu, mine), output(gpu, count);
-    ASSERT_EQ(
-        epcclAllReduce(input.data(), output.data(), count, epcclFloat32, epcclSum, comm, gpu.as_epccl()),
-        epcclSuccess);
-    const auto sums = output.get();
-    for (size_t i = 0; i < count; ++i) ASSERT_EQ(sums[i], factor * static_cast<float>(i % 97)) << i;
-
-    // In place, each rank's block.
-    const auto ranks = static_cast<size_t>(context.ranks);
-    std::vector<float> all(count * ranks);
-    for (size_t i = 0; i < all.size(); ++i)
-      all[i] = static_cast<float>(i % 89) + static_cast<float>(context.rank);
-    const GpuArray<float> blocks(gpu, all);
-    ASSERT_EQ(epcclReduceScatter(blocks.data(), blocks.data() + static_cast<size_t>(context.rank) * count,
-                                 count, epcclFloat32, epcclSum, comm, gpu.as_epccl()),
-              epcclSuccess);
-    const auto scattered = blocks.get();
-    for (size_t i = 0; i < count; ++i) {
-      const size_t at = static_cast<size_t>(context.rank) * count + i;
-      const auto expected = static_cast<float>(ranks * (at % 89) + ranks * (ranks - 1) / 2);
-      ASSERT_EQ(scattered[at], expected) << i;
     }
   });
 }
@@ -120,13 +67,6 @@ TEST_P(CudaMemoryCalls, GathersAndBroadcasts) {
               epcclSuccess);
     const Numbers got = one.get();
     for (size_t i = 0; i < count; ++i) ASSERT_EQ(got[i], number(root, 0, i));
-    const GpuArray<int32_t> sums(gpu, count);
-    ASSERT_EQ(epcclReduce(input.data(), sums.data(), count, epcclInt32, epcclMax, root, comm, gpu.as_epccl()),
-              epcclSuccess);
-    gpu.wait();
-    if (context.rank == root) {
-      EXPECT_EQ(sums.get(), got) << "the largest are the last rank's";
-    }
   });
 }
 
@@ -174,9 +114,7 @@ TEST_P(CudaMemoryCalls, SendsAndReceivesOfAGroupGoTogether) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, CudaMemoryCalls,
-                         ::testing::Values(Shape{{1}, "8M"}, Shape{{4}, "8M"}, Shape{{3}, "1K"},
-                                           Shape{{2, 2}, "2K"}));
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaMemoryCalls, all_shapes);
 
 TEST(CudaMemoryArguments, BuffersOfTwoKindsAreRefused) {
   run_ranks({{1}, {}, {}}, [](const RankContext& context) {
@@ -228,24 +166,6 @@ TEST(CudaMemoryArguments, MemAllocGivesGpuMemoryWhereItShould) {
     EXPECT_EQ(got, (Numbers{0, 1}));
     EXPECT_EQ(epcclMemFree(memory), epcclSuccess) << epcclGetLastError(nullptr);
     EXPECT_EQ(epcclMemFree(memory), epcclInvalidArgument);
-  });
-}
-
-TEST(CudaMemoryArguments, AScalarMayLieOnTheGpu) {
-  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
-    GpuRank gpu;
-    const Comm comm(context);
-    GpuArray<float> scalar(gpu, std::vector<float>{0});
-    const GpuArray<float> in(gpu, std::vector<float>{1, 2}), out(gpu, 2);
-    epcclRedOp_t scaled{};
-    ASSERT_EQ(epcclRedOpCreatePreMulSum(&scaled, scalar.data(), epcclFloat32, epcclScalarDevice, comm),
-              epcclSuccess);
-    const std::vector<float> mine{static_cast<float>(context.rank + 2)};
-    scalar.put(mine);  // before the call runs, after it was made
-    ASSERT_EQ(epcclAllReduce(in.data(), out.data(), 2, epcclFloat32, scaled, comm, gpu.as_epccl()),
-              epcclSuccess);
-    EXPECT_EQ(out.get(), (std::vector<float>{5, 10}));
-    EXPECT_EQ(epcclRedOpDestroy(scaled, comm), epcclSuccess);
   });
 }
 
