@@ -61,6 +61,13 @@ std::vector<StagedCalls::Piece> pieces_of(const void* buffer, const std::vector<
   return pieces;
 }
 
+uint64_t extent_of(const std::vector<uint64_t>& bytes, const std::vector<uint64_t>& offsets) {
+  uint64_t end = 0;
+  for (size_t i = 0; i < bytes.size(); ++i)
+    if (bytes[i] > 0) end = std::max(end, offsets[i] + bytes[i]);
+  return end;
+}
+
 std::string kind_of(const std::optional<device::MemoryInfo>& memory) {
   return memory ? fmt::format("memory of GPU {}", memory->ordinal) : "host memory";
 }
@@ -128,23 +135,28 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
 
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::AlltoallvCall call,
                         void* stream) {
+  EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
+  // How much is moved is known when ranks have told each other.
+  const bool engines = on->engines->choose(call.engines, 1).engines;
+  StagedCalls::Borrowed input, output;
+  if (!engines) {
+    EPCCL_ASSIGN(input, on->staged->borrow(extent_of(call.send_bytes, call.send_offsets)));
+    EPCCL_ASSIGN(output, on->staged->borrow(extent_of(call.recv_bytes, call.recv_offsets)));
+  }
   EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));
   runtime::Communicator* target = communicator.get();
-  const uint64_t moved =
-      call.send_bytes.empty() ? 0 : 1;  // how much is known when ranks have told each other
-  const bool engines =
-      engines_make_it(place, *target, fmt::format("alltoallv {}", call.datatype), call.engines, moved);
-  auto work = [target, place, call = std::move(call), engines]() -> Status {
+  engines_make_it(place, *target, fmt::format("alltoallv {}", call.datatype), call.engines, 1);
+  auto work = [target, place, call = std::move(call), engines, input, output]() -> Status {
     if (engines) {
       EPCCL_TRY(place.staged->begun(*place.turn));
       return place.on->alltoall->alltoallv(call);
     }
     return place.staged->run_whole(*place.turn, pieces_of(call.input, call.send_bytes, call.send_offsets),
-                                   pieces_of(call.output, call.recv_bytes, call.recv_offsets),
-                                   [&](const std::byte* input, std::byte* output) {
+                                   input->data(), pieces_of(call.output, call.recv_bytes, call.recv_offsets),
+                                   output->data(), [&](const std::byte* from, std::byte* to) {
                                      runtime::AlltoallvCall staged = call;
-                                     staged.input = input;
-                                     staged.output = output;
+                                     staged.input = from;
+                                     staged.output = to;
                                      staged.engines = runtime::EngineUse::never;
                                      return target->alltoallv(staged);
                                    });
@@ -200,9 +212,9 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
 // group begins; what it received is copied out by an item that comes after all sends and receives.
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::P2pOperation operation,
                         void* stream) {
+  EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
+  EPCCL_ASSIGN(StagedCalls::Borrowed pinned, on->staged->borrow(operation.bytes));
   EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));
-  auto pinned = std::make_shared<runtime::PinnedMemory>(device);
-  EPCCL_TRY(pinned->reserve(operation.bytes));
   runtime::P2pOperation on_host = operation;
   const uint64_t bytes = operation.bytes;
   auto copied_in = std::make_shared<Status>();

@@ -45,12 +45,11 @@ const std::vector<Entry>& table() {
        "but these. Unset: the first interface that is up and not loopback."},
 
       {"EPCCL_DEVICE", "auto", "auto|host|cuda",
-       "What takes CUDA memory. `auto`: libepccl-nccl makes communicators of the real NCCL where every rank "
-       "has a GPU, and passes "
-       "CUDA memory on to them. `host`: it makes none, and takes host memory only. `cuda`: it makes none "
-       "either, CUDA memory is "
-       "EPCCL's own business, and epcclMemAlloc gives memory of the current GPU. Must be equal on all "
-       "ranks."},
+       "`cuda`: epcclMemAlloc gives memory of the current GPU. To libepccl-nccl, `auto`: it makes "
+       "communicators of the real NCCL where "
+       "every rank has a GPU, and passes CUDA memory on to them; `host` and `cuda`: it makes none, and takes "
+       "host memory only. Must be "
+       "equal on all ranks."},
       {"EPCCL_STAGE_SIZE", "8M", "bytes",
        "Pinned host memory through which a call on GPU memory goes where nothing moves that directly: a "
        "slice of one buffer, two "

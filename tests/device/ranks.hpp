@@ -78,7 +78,8 @@ class Rank {
   int barriers_ = 0;
 };
 
-/// Runs `work` as every rank; an exception of one fails the test. As processes the calling process must not have used a GPU.
+/// Runs `work` as every rank; an exception of one fails the test. Always in other processes than this one, which must not have
+/// used a GPU: what it forks could not use one then.
 inline void run_ranks(As as, int count, const std::function<void(Rank&)>& work) {
   void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
@@ -95,27 +96,30 @@ inline void run_ranks(As as, int count, const std::function<void(Rank&)>& work) 
         for (SignalWord& word : words) word.store(released);
     }
   };
-  if (as == As::threads) {
+  const auto run_threads = [&] {
     std::vector<std::thread> threads;
     for (int number = 0; number < count; ++number) threads.emplace_back(run_one, number);
     for (std::thread& thread : threads) thread.join();
-  } else {
-    std::vector<pid_t> children;
-    for (int number = 0; number < count; ++number) {
-      const pid_t child = fork();
-      if (child == 0) {
-        run_one(number);
-        std::fflush(nullptr);
-        _exit(0);
+  };
+  std::vector<pid_t> children;
+  for (int child = 0; child < (as == As::threads ? 1 : count); ++child) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      if (as == As::threads) {
+        run_threads();
+      } else {
+        run_one(child);
       }
-      children.push_back(child);
+      std::fflush(nullptr);
+      _exit(0);
     }
-    for (const pid_t child : children) {
-      int status = 0;
-      waitpid(child, &status, 0);
-      if (!WIFEXITED(status) && shared.failed.fetch_add(1) == 0)
-        std::snprintf(shared.why, sizeof shared.why, "a rank's process died of signal %d", WTERMSIG(status));
-    }
+    children.push_back(pid);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (!WIFEXITED(status) && shared.failed.fetch_add(1) == 0)
+      std::snprintf(shared.why, sizeof shared.why, "a rank's process died of signal %d", WTERMSIG(status));
   }
   EXPECT_EQ(shared.failed.load(), 0) << shared.why;
   munmap(memory, sizeof(Shared));

@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "base/log.hpp"
 #include "base/settings.hpp"
 
@@ -75,9 +77,18 @@ bool possible() {
   return false;
 }
 
+// Streams share as many hardware queues as this says, 8 by default; what waits in one holds back all that is behind it, of
+// whichever stream. Read by the driver when it is initialised, so it is too late where the program has done that.
+void ask_for_many_connections(const Driver& driver) {
+  CUcontext context = nullptr;
+  if (driver.context_current.function(&context) == CUDA_ERROR_NOT_INITIALIZED)
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
 Result<const Driver*> initialise() {
   if (!table().ok()) return table().status();
   const Driver& found = *table();
+  ask_for_many_connections(found);
   if (const CUresult result = found.init.function(0); result != CUDA_SUCCESS)
     return driver_error(found, found.init.name, result, -1);
   return &found;

@@ -21,9 +21,13 @@ bool is_special(CUstream stream) {
 Result<std::unique_ptr<Queue>> StreamQueue::make(const QueueParts& parts, QueueKind kind) {
   const Context& context = parts.context;
   EPCCL_CURRENT(context);
+  // Of the highest priority: streams of different priorities do not share a hardware queue, in which one that waits would hold
+  // back the other's work.
+  int least = 0, greatest = 0;
+  EPCCL_TRY(context.call(context.driver().stream_priorities, &least, &greatest));
   CUstream stream = nullptr;
-  EPCCL_TRY(
-      context.call(context.driver().stream_create, &stream, static_cast<unsigned>(CU_STREAM_NON_BLOCKING)));
+  EPCCL_TRY(context.call(context.driver().stream_create, &stream,
+                         static_cast<unsigned>(CU_STREAM_NON_BLOCKING), greatest));
   return std::unique_ptr<Queue>(new StreamQueue(parts, kind, stream, true));  // private constructor
 }
 

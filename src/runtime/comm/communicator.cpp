@@ -65,12 +65,14 @@ Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) 
     auto made = std::make_unique<OnDevice>();
     made->engines = std::make_unique<CopyEngines>(device, parts_.cluster, parts_.rank, *parts_.node, monitor_,
                                                   executor_, parts_.config.engines);
+    EPCCL_TRY(made->engines->prepare());
     made->alltoall = std::make_unique<AlltoallRunner>(parts_.cluster, parts_.rank, parts_.config, parts_.cost,
                                                       executor_, *made->engines);
     made->collectives = std::make_unique<CollectiveRunner>(parts_.cluster, parts_.rank, parts_.config,
                                                            parts_.cost, executor_, *made->engines);
     EPCCL_ASSIGN(made->staged,
-                 StagedCalls::open(device, parts_.config.stage_bytes, [this] { return check(); }));
+                 StagedCalls::open(device, parts_.config.stage_bytes, 16 * static_cast<uint64_t>(ranks()),
+                                   [this] { return check(); }));
     on_device_ = std::move(made);
   }
   const device::Device& known = on_device_->staged->device();

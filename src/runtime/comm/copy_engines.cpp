@@ -55,12 +55,12 @@ CopyEngines::~CopyEngines() {
 }
 
 // A call uses one part of it, and the calls before and after it others, as with the host's scratch.
-Status CopyEngines::make_scratch() {
-  if (on_host() || on_.scratch != nullptr) return {};
+Status CopyEngines::prepare() {
+  if (on_host() || cluster_.nodes() > 1) return {};
   const uint64_t bytes = transports::call_halves * node_.segment().spec().scratch_bytes;
   EPCCL_ASSIGN(on_.scratch, device_.allocate(device::MemoryKind::shareable, bytes));
   on_.scratch_bytes = bytes;
-  return {};
+  return queues_.prepare();
 }
 
 EngineChoice CopyEngines::choose(EngineUse use, uint64_t bytes) const {
@@ -77,7 +77,6 @@ Status CopyEngines::run(Call call, const PeersUse& use, const Build& build, bool
   // Ranks that disagree about engines are told.
   call.text += ", copy engines";
   call.is_small = false;  // peers are told where its buffers lie
-  EPCCL_TRY(make_scratch());
   if (!on_host()) call.on = &on_;
   executor_.waiter().begin(false);
   EPCCL_TRY(executor_.calls().begin(call, 0, 0));

@@ -33,6 +33,9 @@ class CopyEngines {
   /// Makes this rank's plan; `direct`: peers' buffers can be used.
   using Build = std::function<Result<plan::RankPlan>(bool direct)>;
 
+  /// Makes now what calls need, since to allocate on a device may wait for what it does, and that may be waiting for a call.
+  Status prepare();
+
   /// Whether a call that moves `bytes` in or out of this rank goes to engines; the same on every rank.
   EngineChoice choose(EngineUse use, uint64_t bytes) const;
 
@@ -43,7 +46,6 @@ class CopyEngines {
 
  private:
   bool on_host() const { return device_.kind() == device::DeviceKind::host; }
-  Status make_scratch();
   Result<std::byte*> address_of(int local, const transports::BufferRef& buffer, uint64_t sequence);
   Result<std::byte*> scratch_of(int local, const Call& call);
   bool all_mapped(const PeersUse& use) const;

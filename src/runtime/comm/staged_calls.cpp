@@ -1,6 +1,7 @@
 #include "runtime/comm/staged_calls.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <utility>
 
@@ -41,14 +42,18 @@ StagedCalls::StagedCalls(device::Device& device, uint64_t slice_bytes, Check che
       slots_{Slot(device), Slot(device)} {}
 
 Result<std::unique_ptr<StagedCalls>> StagedCalls::open(device::Device& device, uint64_t slice_bytes,
-                                                       Check check) {
+                                                       uint64_t least_slice, Check check) {
   std::unique_ptr<StagedCalls> calls(
       new StagedCalls(device, slice_bytes, std::move(check)));  // private constructor
-  EPCCL_TRY(calls->prepare());
+  EPCCL_TRY(calls->prepare(std::max(slice_bytes, least_slice)));
   return calls;
 }
 
-Status StagedCalls::prepare() {
+Status StagedCalls::prepare(uint64_t slot_bytes) {
+  for (Slot& slot : slots_) {
+    EPCCL_TRY(slot.input.reserve(slot_bytes));
+    EPCCL_TRY(slot.output.reserve(slot_bytes));
+  }
   EPCCL_ASSIGN(in_, device_.make_queue(QueueKind::copy_engine));
   EPCCL_ASSIGN(out_, device_.make_queue(QueueKind::copy_engine));
   for (Slot& slot : slots_) {
@@ -111,7 +116,6 @@ Status StagedCalls::wait_for(const device::QueueEvent& event, bool checks) {
 
 Status StagedCalls::copy_in(const Blocks& call, uint64_t first, uint64_t bytes, Slot& slot) {
   if (call.input_blocks > 0 && bytes > 0) {
-    EPCCL_TRY(slot.input.reserve(call.part_bytes * static_cast<uint64_t>(call.input_blocks)));
     CopyWork work{slot.input.data(), call.input + first, bytes};
     work.rows = static_cast<uint32_t>(call.input_blocks);
     work.source_stride = call.block_bytes;
@@ -145,7 +149,6 @@ Status StagedCalls::run_slices(const Blocks& call, const RunSlice& run_slice) {
     if (slice + 1 < slices)
       EPCCL_TRY(copy_in(call, (slice + 1) * part, bytes_of(slice + 1), slots_[(slice + 1) % 2]));
     EPCCL_TRY(wait_for(*slot.copied_out));  // of the slice before the last
-    EPCCL_TRY(slot.output.reserve(call.part_bytes * static_cast<uint64_t>(call.output_blocks)));
     EPCCL_TRY(run_slice(slot.input.data(), slot.output.data(), slice * part, bytes_of(slice)));
     EPCCL_TRY(copy_out(call, slice * part, bytes_of(slice), slot));
   }
@@ -161,25 +164,37 @@ Status StagedCalls::run(const Turn& turn, const Blocks& call, const RunSlice& ru
   return status;
 }
 
-Status StagedCalls::run_whole(const Turn& turn, const std::vector<Piece>& inputs,
-                              const std::vector<Piece>& outputs, const RunWhole& run_whole) {
-  const auto extent = [](const std::vector<Piece>& pieces) {
-    uint64_t end = 0;
-    for (const Piece& piece : pieces) end = std::max(end, piece.offset + piece.bytes);
-    return end;
-  };
+Result<StagedCalls::Borrowed> StagedCalls::borrow(uint64_t bytes) {
+  std::unique_ptr<PinnedMemory> found;
+  {
+    const std::lock_guard lock(kept_->mutex);
+    auto& memory = kept_->memory;
+    const auto fits = std::ranges::find_if(memory, [&](const auto& one) { return one->bytes() >= bytes; });
+    if (fits != memory.end()) {
+      found = std::move(*fits);
+      memory.erase(fits);
+    }
+  }
+  if (found == nullptr) {
+    found = std::make_unique<PinnedMemory>(device_);
+    EPCCL_TRY(found->reserve(std::bit_ceil(std::max<uint64_t>(bytes, 4096))));
+  }
+  return Borrowed(found.release(), [kept = kept_](PinnedMemory* memory) {
+    const std::lock_guard lock(kept->mutex);
+    kept->memory.emplace_back(memory);
+  });
+}
+
+Status StagedCalls::run_whole(const Turn& turn, const std::vector<Piece>& inputs, std::byte* input,
+                              const std::vector<Piece>& outputs, std::byte* output,
+                              const RunWhole& run_whole) {
   EPCCL_TRY(wait_for(*turn.before_));
-  Slot& slot = slots_[0];
-  EPCCL_TRY(slot.input.reserve(extent(inputs)));
-  EPCCL_TRY(slot.output.reserve(extent(outputs)));
   std::vector<CopyWork> in, out;
-  for (const Piece& piece : inputs)
-    in.push_back({slot.input.data() + piece.offset, piece.device, piece.bytes});
-  for (const Piece& piece : outputs)
-    out.push_back({piece.device, slot.output.data() + piece.offset, piece.bytes});
+  for (const Piece& piece : inputs) in.push_back({input + piece.offset, piece.device, piece.bytes});
+  for (const Piece& piece : outputs) out.push_back({piece.device, output + piece.offset, piece.bytes});
   EPCCL_TRY(in_->copy(in));
   EPCCL_TRY(in_->synchronize());
-  EPCCL_TRY(run_whole(slot.input.data(), slot.output.data()));
+  EPCCL_TRY(run_whole(input, output));
   EPCCL_TRY(out_->copy(out));
   return out_->synchronize();
 }

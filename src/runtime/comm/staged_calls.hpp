@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -34,6 +35,7 @@ class PinnedMemory {
   /// At least `bytes`; what was in it is lost when it grows.
   Status reserve(uint64_t bytes);
   std::byte* data() const { return data_; }
+  uint64_t bytes() const { return bytes_; }
 
  private:
   device::Device* device_;
@@ -46,8 +48,9 @@ class StagedCalls {
   /// Looks for failures from outside while the worker waits for a stream; ok: none.
   using Check = std::function<Status()>;
 
-  /// `slice_bytes`: of a buffer, at most, as far as whole elements allow.
-  static Result<std::unique_ptr<StagedCalls>> open(device::Device& device, uint64_t slice_bytes, Check check);
+  /// `slice_bytes`: of a buffer, at most, as far as whole elements allow; at least `least_slice`.
+  static Result<std::unique_ptr<StagedCalls>> open(device::Device& device, uint64_t slice_bytes,
+                                                   uint64_t least_slice, Check check);
   StagedCalls(const StagedCalls&) = delete;
   StagedCalls& operator=(const StagedCalls&) = delete;
   ~StagedCalls();
@@ -93,10 +96,15 @@ class StagedCalls {
     std::byte* device = nullptr;
     uint64_t offset = 0, bytes = 0;
   };
-  /// All at once: `inputs` are copied in, `outputs` out.
+  /// All at once, through memory that was borrowed for it: `inputs` are copied in, `outputs` out.
   using RunWhole = std::function<Status(const std::byte* input, std::byte* output)>;
-  Status run_whole(const Turn& turn, const std::vector<Piece>& inputs, const std::vector<Piece>& outputs,
-                   const RunWhole& run_whole);
+  Status run_whole(const Turn& turn, const std::vector<Piece>& inputs, std::byte* input,
+                   const std::vector<Piece>& outputs, std::byte* output, const RunWhole& run_whole);
+
+  /// Pinned memory for one call. To be borrowed before the call's turn: to allocate may wait for what the device does, and that
+  /// may be waiting for this call. For the same reason it is kept when it comes back.
+  using Borrowed = std::shared_ptr<PinnedMemory>;
+  Result<Borrowed> borrow(uint64_t bytes);
 
   /// Waits until what the stream had before the turn is through.
   Status begun(const Turn& turn) { return wait_for(*turn.before_); }
@@ -113,7 +121,7 @@ class StagedCalls {
   };
 
   StagedCalls(device::Device& device, uint64_t slice_bytes, Check check);
-  Status prepare();
+  Status prepare(uint64_t slot_bytes);
   Status wait_for(const device::QueueEvent& event, bool checks = true);
   Status copy_in(const Blocks& call, uint64_t first, uint64_t bytes, Slot& slot);
   Status copy_out(const Blocks& call, uint64_t first, uint64_t bytes, Slot& slot);
@@ -123,6 +131,11 @@ class StagedCalls {
   const uint64_t slice_bytes_;
   const Check check_;
   std::array<Slot, 2> slots_;
+  struct Kept {
+    std::mutex mutex;
+    std::vector<std::unique_ptr<PinnedMemory>> memory;
+  };
+  const std::shared_ptr<Kept> kept_ = std::make_shared<Kept>();
   std::unique_ptr<device::Queue> in_, out_;
   std::atomic<std::thread::id> worker_id_;
   std::unique_ptr<device::HostStream> worker_;  // last: it uses the rest

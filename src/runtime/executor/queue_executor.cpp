@@ -38,17 +38,22 @@ void QueueExecutor::stop() {
   device_.hide_words(words.data());
 }
 
-// Made when first needed, then kept. The node's counters are what they signal with.
+// The node's counters are what queues signal with.
+Status QueueExecutor::prepare() {
+  if (control_ != nullptr) return {};
+  const auto words = node_.segment().counters();
+  EPCCL_TRY(device_.make_words_visible(words.data(), words.size_bytes()));
+  if (auto* host = dynamic_cast<device::HostDevice*>(&device_))
+    host->tell_of_posts(words.data(), words.size_bytes(), [&node = node_](const device::SignalWord& posted) {
+      node.posted(node.segment().slot_of(posted));
+    });
+  EPCCL_ASSIGN(control_, device_.make_queue(device::QueueKind::copy_engine));
+  return {};
+}
+
+// Made when first needed, then kept.
 Status QueueExecutor::make_queues(const QueueProgram& program) {
-  if (control_ == nullptr) {
-    const auto words = node_.segment().counters();
-    EPCCL_TRY(device_.make_words_visible(words.data(), words.size_bytes()));
-    if (auto* host = dynamic_cast<device::HostDevice*>(&device_))
-      host->tell_of_posts(
-          words.data(), words.size_bytes(),
-          [&node = node_](const device::SignalWord& posted) { node.posted(node.segment().slot_of(posted)); });
-    EPCCL_ASSIGN(control_, device_.make_queue(device::QueueKind::copy_engine));
-  }
+  EPCCL_TRY(prepare());
   std::array<size_t, plan::lanes> used{};
   queues_.clear();
   for (const Lane lane : program.queues) {

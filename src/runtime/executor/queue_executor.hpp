@@ -48,6 +48,9 @@ class QueueExecutor {
 
   device::Device& device() { return device_; }
 
+  /// Makes now what every call needs of the device.
+  Status prepare();
+
   /// Does not block. `stream`: the user's, as a queue; null: none. On error nothing was submitted, or everything is let
   /// through and the communicator is broken.
   Status submit(const QueueProgram& program, const QueueCall& call, device::Queue* stream);

@@ -14,7 +14,7 @@ namespace fake_cuda {
 namespace {
 
 constexpr uint64_t page = 4096, big_page = uint64_t{2} << 20;
-constexpr long memory_of_a_gpu = 1L << 30;
+constexpr long memory_of_a_gpu = 4L << 30;  // pages come with use
 
 uint64_t round_up(uint64_t bytes, uint64_t unit) {
   return (bytes + unit - 1) / unit * unit;

@@ -146,6 +146,18 @@ CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
+  FAKE_CALLED();
+  return priority < -1 || priority > 0 ? CUDA_ERROR_INVALID_VALUE : cuStreamCreate(stream, flags);
+}
+
+CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  FAKE_CONTEXT(context);
+  *least = 0;
+  *greatest = -1;
+  return CUDA_SUCCESS;
+}
+
 CUresult cuStreamDestroy(CUstream stream) {
   FAKE_CALLED();
   {

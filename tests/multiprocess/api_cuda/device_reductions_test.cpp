@@ -1,10 +1,20 @@
 // Reductions of GPU memory through the C API. On the double of the driver the kernels' code runs on the host.
 #include "cuda_calls.hpp"
+#include "device/cuda/kernels/launch.hpp"
 
 namespace epccl::tests {
 namespace {
 
-using CudaReductions = CudaMemoryCalls;
+bool has_kernels() {
+  return !device::cuda::bytes_of(device::cuda::Image::reduce).empty();
+}
+
+class CudaReductions : public CudaMemoryCalls {
+ protected:
+  void SetUp() override {
+    if (!has_kernels()) GTEST_SKIP() << "built without CUDA kernels";
+  }
+};
 
 TEST_P(CudaReductions, AddUpEveryRanksInput) {
   run([](const RankContext& context, epcclComm_t comm, GpuRank& gpu) {
@@ -50,6 +60,7 @@ TEST_P(CudaReductions, AddUpEveryRanksInput) {
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaReductions, all_shapes);
 
 TEST(CudaReductionScalar, MayLieOnTheGpu) {
+  if (!has_kernels()) GTEST_SKIP() << "built without CUDA kernels";
   run_ranks({{2}, {}, {}}, [](const RankContext& context) {
     GpuRank gpu;
     const Comm comm(context);

@@ -68,7 +68,7 @@ TEST(CudaMemory, ThatRunsOutNamesSizesAndTheGpuGoesOn) {
     EXPECT_THAT(tried.status().message(), HasSubstr("on GPU 0: CUDA_ERROR_OUT_OF_MEMORY (2)"));
     const GpuMemory smaller(4 << 20, kind);
   }
-  fake_cuda_set("memory", 1L << 30);
+  fake_cuda_set("memory", 4L << 30);
   EXPECT_EQ(fake_cuda_live("allocations"), 0);
 }
 
