@@ -71,7 +71,7 @@ void DeviceLayout::set_results() {
   const LayoutShape& shape = parameters.shape;
   const auto room = [](auto& list, auto*& pointer, uint64_t count) {
     list.resize(count);
-    std::memset(static_cast<void*>(list.data()), 0xab, count * sizeof list[0]);
+    if (count > 0) std::memset(static_cast<void*>(list.data()), 0xab, count * sizeof list[0]);
     pointer = list.data();
   };
   const uint64_t table = uint64_t{shape.max_tokens} * shape.k;
