@@ -36,6 +36,7 @@ struct Buffer {
 std::vector<double> measured(int count, As as, int ranks, const std::function<void(Rank&, double*)>& work) {
   void* memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto* numbers = static_cast<double*>(memory);
+  std::fflush(nullptr);  // or the child prints it again
   const pid_t child = fork();
   if (child == 0) {
     run_ranks(as, ranks, [&](Rank& rank) { work(rank, numbers); });

@@ -101,6 +101,7 @@ inline void run_ranks(As as, int count, const std::function<void(Rank&)>& work) 
     for (int number = 0; number < count; ++number) threads.emplace_back(run_one, number);
     for (std::thread& thread : threads) thread.join();
   };
+  std::fflush(nullptr);  // or children print it again
   std::vector<pid_t> children;
   for (int child = 0; child < (as == As::threads ? 1 : count); ++child) {
     const pid_t pid = fork();
