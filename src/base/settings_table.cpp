@@ -80,7 +80,9 @@ const std::vector<Entry>& table() {
        "Messages up to this size are sent without asking, with a copy at each end; larger ones are written "
        "straight "
        "into the receiver's memory. At most 64K."},
-      {"EPCCL_RAILS", "2", "integer", "RDMA ports that a rank uses at once with `verbs`, 1 to 4."},
+      {"EPCCL_RAILS", "auto", "integer|auto",
+       "RDMA ports that a rank uses at once with `verbs`, 1 to 4. `auto`: those that the rail plan gives it "
+       "(`epccl-topo --cluster`), 2 where EPCCL_VERBS_DEVICES names the devices."},
       {"EPCCL_RAIL_FAILOVER", "0", "0|1",
        "`1`: what goes over an RDMA port that fails goes over the rank's others, and nothing is lost. `0`: "
        "it ends the "

@@ -44,8 +44,12 @@ class Rail {
     return {memory_.get() + index * options_.buffer_bytes, options_.buffer_bytes};
   }
   void give_back(uint32_t index);
-  /// Posts what was given back.
+  /// Posts what was given back, many at once.
   Status repost();
+  Status repost_if_many() {
+    constexpr size_t many = 16;
+    return given_back_.size() < many ? Status() : repost();
+  }
 
   // Send slots: where a message is put together.
   int take_slot();  // -1: none is free

@@ -20,7 +20,7 @@ namespace {
 constexpr uint64_t channel_tag = verbs::Wireup::tags, device_tag = channel_tag + verbs::max_rails;
 
 // Looking at sockets costs a system call: often while connections are being made, else now and then.
-constexpr unsigned polls_between_events = 64, polls_while_connecting = 4;
+constexpr unsigned polls_between_events = 512, polls_while_connecting = 4;
 
 }  // namespace
 
@@ -209,7 +209,7 @@ bool VerbsTransport::poll_rail(size_t rail) {
   polling_ = true;
   for (int i = 0; i < count; ++i) on_completion(rail, completions[static_cast<size_t>(i)]);
   polling_ = false;
-  if (Status status = shared_.rails[rail]->repost(); !status.ok())
+  if (Status status = shared_.rails[rail]->repost_if_many(); !status.ok())
     log::warn(log::net, rank_, "{}", status.message());
   return true;
 }

@@ -2,11 +2,14 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/log.hpp"
 #include "base/net.hpp"
 #include "base/settings.hpp"
+#include "topology/discover_machine.hpp"
+#include "topology/rail_plan.hpp"
 #include "transports/tcp/tcp_transport.hpp"
 #ifdef EPCCL_WITH_UCX
 #include "transports/ucx/ucx_transport.hpp"
@@ -67,12 +70,16 @@ Result<transports::VerbsOptions> verbs_options() {
       return error(Code::invalid_argument, "EPCCL_VERBS_GID_INDEX={} is not in 0..255", index);
     options.ports.gid_index = static_cast<int>(index);
   }
-  EPCCL_ASSIGN(const int64_t rails, settings::get_integer("EPCCL_RAILS"));
-  if (rails < 1 || rails > transports::verbs::max_rails)
-    return error(Code::invalid_argument, "EPCCL_RAILS={} is not in 1..{}", rails,
-                 transports::verbs::max_rails);
-  options.ports.most = static_cast<int>(rails);
   EPCCL_ASSIGN(options.failover, settings::get_bool("EPCCL_RAIL_FAILOVER"));
+  constexpr int rails_without_plan = 2;
+  options.ports.most = rails_without_plan;
+  if (settings::get("EPCCL_RAILS") != "auto") {
+    EPCCL_ASSIGN(const int64_t rails, settings::get_integer("EPCCL_RAILS"));
+    if (rails < 1 || rails > transports::verbs::max_rails)
+      return error(Code::invalid_argument, "EPCCL_RAILS={} is not in 1..{}", rails,
+                   transports::verbs::max_rails);
+    options.ports.most = static_cast<int>(rails);
+  }
   EPCCL_ASSIGN(options.eager_limit, settings::get_bytes("EPCCL_VERBS_EAGER_LIMIT"));
   constexpr size_t largest_eager = 64 << 10;
   if (options.eager_limit > largest_eager)
@@ -82,12 +89,36 @@ Result<transports::VerbsOptions> verbs_options() {
 }
 #endif
 
+#ifdef EPCCL_WITH_VERBS
+/// The devices that the rail plan of machines like this gives to a rank: the same positions on every node.
+void prefer_planned_devices(const topology::Cluster& cluster, int rank, transports::VerbsOptions& options) {
+  if (!options.ports.devices.empty()) return;
+  // Looking at a machine takes long; it stays what it is.
+  static const Result<topology::Machine>& machine =
+      *new Result<topology::Machine>(topology::discover_machine());
+  if (!machine.ok()) return;
+  const auto plan =
+      topology::plan_rails(*machine, cluster.nodes(), cluster.local_size(cluster.node_of(rank)));
+  if (!plan.ok()) return;
+  const topology::RailPlace& place = plan->places[static_cast<size_t>(cluster.local_of(rank))];
+  for (const int nic : place.nics) {
+    const std::string& device = machine->nics[static_cast<size_t>(nic)].rdma_device;
+    if (!device.empty()) options.ports.preferred.push_back(device);
+  }
+  log::info(log::net, rank, "rail plan: {} ({})", fmt::join(options.ports.preferred, ", "), place.why);
+  if (settings::get("EPCCL_RAILS") != "auto" || options.ports.preferred.empty()) return;
+  // One more than planned where there must be something to go over to.
+  options.ports.most = std::max(static_cast<int>(options.ports.preferred.size()), options.failover ? 2 : 1);
+}
+#endif
+
 Result<Network> open_verbs([[maybe_unused]] Bootstrap& bootstrap,
                            [[maybe_unused]] const topology::Cluster& cluster, int rank) {
 #ifdef EPCCL_WITH_VERBS
   EPCCL_ASSIGN(const net::Endpoint here, net::local_address(settings::get("EPCCL_SOCKET_IFNAME")));
   const auto lookup = [&bootstrap](int peer) { return bootstrap.lookup(peer, "verbs"); };
   EPCCL_ASSIGN(auto options, verbs_options());
+  prefer_planned_devices(cluster, rank, options);
   auto opened = transports::VerbsTransport::create(rank, cluster.ranks(), here, lookup, std::move(options));
   if (!opened.ok()) return std::move(opened).take_status().with_context(fmt::format("rank {}", rank));
   std::unique_ptr<transports::VerbsTransport> verbs = std::move(opened).value();

@@ -1,0 +1,150 @@
+// epccl-message-perf: verbs against ucx, message by message, both ends in one process on one device.
+//
+//   epccl-message-perf time [rounds]        medians of interleaved ping-pongs, by size
+//   epccl-message-perf count TRANSPORT BYTES MESSAGES
+//                                           sends so many, each received by a progress() that finds it there: for callgrind, which
+//                                           then counts the instructions of messages and not those of waiting
+//
+// For the machine of tests/rdma/run. Environment: EPCCL_VERBS_DEVICES names the device; UCX's own variables are UCX's.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/net.hpp"
+#include "transports/ucx/ucx_transport.hpp"
+#include "transports/verbs/verbs_transport.hpp"
+
+namespace {
+
+using namespace epccl;
+using namespace epccl::transports;
+
+/// Two ranks that one thread drives.
+class Pair {
+ public:
+  static Result<std::unique_ptr<Pair>> create(const std::string& transport) {
+    auto pair = std::make_unique<Pair>();
+    EPCCL_ASSIGN(const net::Endpoint loopback, net::local_address("lo"));
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto lookup = [raw = pair.get()](int peer) {
+        return Result(raw->addresses_[static_cast<size_t>(peer)]);
+      };
+      if (transport == "verbs") {
+        VerbsOptions options;
+        if (const char* devices = std::getenv("EPCCL_VERBS_DEVICES")) options.ports.devices = devices;
+        EPCCL_ASSIGN(auto made, VerbsTransport::create(rank, 2, loopback, lookup, options));
+        pair->addresses_.push_back(made->address());
+        pair->ends_.push_back(std::move(made));
+      } else {
+        EPCCL_ASSIGN(auto made,
+                     UcxTransport::create(rank, 2, lookup, {.close_timeout = 0.1, .expected_peers = 1}));
+        pair->addresses_.push_back(made->address());
+        pair->ends_.push_back(std::move(made));
+      }
+    }
+    return pair;
+  }
+
+  MessageTransport& operator[](int rank) { return *ends_[static_cast<size_t>(rank)]; }
+
+  /// One message; the time until both sides are done with it.
+  Status move(int source, const void* from, void* to, size_t bytes) {
+    Completion sending, receiving;
+    EPCCL_TRY((*this)[1 - source].recv(source, key_, to, bytes, receiving));
+    EPCCL_TRY((*this)[source].send(1 - source, key_, from, bytes, sending));
+    ++key_;
+    while (!sending.finished() || !receiving.finished()) {
+      (*this)[1 - source].progress();
+      (*this)[source].progress();
+    }
+    if (sending.state == Completion::State::failed) return sending.status;
+    return receiving.status;
+  }
+
+  /// As move(), but the message has arrived before anybody looks.
+  Status move_quietly(const void* from, void* to, size_t bytes) {
+    Completion sending, receiving;
+    EPCCL_TRY((*this)[1].recv(0, key_, to, bytes, receiving));
+    ::usleep(3000);
+    while ((*this)[0].progress()) {
+    }
+    EPCCL_TRY((*this)[0].send(1, key_, from, bytes, sending));
+    ++key_;
+    while (!sending.finished() || !receiving.finished()) {
+      ::usleep(3000);
+      (*this)[1].progress();
+      (*this)[0].progress();
+    }
+    return receiving.status;
+  }
+
+ private:
+  std::vector<std::vector<std::byte>> addresses_;
+  std::vector<std::unique_ptr<MessageTransport>> ends_;
+  MessageKey key_ = 1;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+Result<double> microseconds(Pair& pair, std::vector<char>& from, std::vector<char>& to, size_t bytes,
+                            int messages) {
+  const double begin = now_seconds();
+  for (int i = 0; i < messages; ++i) EPCCL_TRY(pair.move(i % 2, from.data(), to.data(), bytes));
+  return 1e6 * (now_seconds() - begin) / messages;
+}
+
+Status compare(int rounds) {
+  EPCCL_ASSIGN(auto verbs, Pair::create("verbs"));
+  EPCCL_ASSIGN(auto ucx, Pair::create("ucx"));
+  constexpr size_t largest = 1 << 20;
+  std::vector<char> from(largest, 1), to(largest);
+  fmt::print("{:>10} {:>12} {:>12} {:>10}\n", "bytes", "verbs (us)", "ucx (us)", "ucx/verbs");
+  for (const size_t bytes : {size_t{8}, size_t{64}, size_t{512}, size_t{4096}, size_t{65536}, largest}) {
+    const int messages = bytes >= 65536 ? 4 : 20;
+    std::vector<double> of_verbs, of_ucx;
+    for (int round = -1; round < rounds; ++round) {  // the first one warms up
+      EPCCL_ASSIGN(const double one, microseconds(*verbs, from, to, bytes, messages));
+      EPCCL_ASSIGN(const double other, microseconds(*ucx, from, to, bytes, messages));
+      if (round < 0) continue;
+      of_verbs.push_back(one);
+      of_ucx.push_back(other);
+    }
+    fmt::print("{:>10} {:>12.1f} {:>12.1f} {:>10.2f}\n", bytes, median(of_verbs), median(of_ucx),
+               median(of_ucx) / median(of_verbs));
+  }
+  return {};
+}
+
+Status count(const std::string& transport, size_t bytes, int messages) {
+  EPCCL_ASSIGN(auto pair, Pair::create(transport));
+  std::vector<char> from(bytes, 1), to(bytes);
+  for (int i = 0; i < messages; ++i) EPCCL_TRY(pair->move_quietly(from.data(), to.data(), bytes));
+  return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  Status status;
+  if (what == "time") {
+    status = compare(argc > 2 ? std::atoi(argv[2]) : 25);
+  } else if (what == "count" && argc == 5) {
+    status = count(argv[2], std::strtoul(argv[3], nullptr, 10), std::atoi(argv[4]));
+  } else {
+    fmt::print(stderr, "epccl-message-perf time [ROUNDS] | count verbs|ucx BYTES MESSAGES\n");
+    return 2;
+  }
+  if (status.ok()) return 0;
+  fmt::print(stderr, "{}\n", status.message());
+  return 1;
+}
