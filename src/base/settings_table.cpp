@@ -122,6 +122,10 @@ const std::vector<Entry>& table() {
       {"EPCCL_HOST_ENGINES", "2", "integer",
        "Copy engines that the host device emulates in a process, each by a thread, where collectives use "
        "them."},
+      {"EPCCL_HOST_ENGINE_CORES", "", "list of cores",
+       "Cores that emulated copy engines run on, as `2,3`, so that a core can stand for an engine beside "
+       "cores that compute. "
+       "Unset: wherever the program runs."},
       {"EPCCL_HOST_ENGINE_GBPS", "", "10^9 bytes per second",
        "Bandwidth that each emulated copy engine keeps to. Unset: as fast as it can. See "
        "docs/copy-engines.md."},

@@ -152,10 +152,12 @@ Status Handle::choose() {
     turn_blocks_ = std::min(turn_blocks_, source.header.turn_blocks[static_cast<size_t>(strategy_)]);
   log::info(
       log::coll, group_->rank(),
-      "ep layout strategy={}{} layout={} transport=shm{} predicted_us flat={:.1f} gather={:.1f} dedup={:.1f}",
+      "ep layout strategy={}{} layout={} transport=shm{} predicted_us flat={:.1f} gather={:.1f} dedup={:.1f} "
+      "rows inside the node by={}",
       algorithms::to_string(strategy_), group_->options().strategy ? " (forced)" : "",
       to_string(rules_.layout), communicator().network_suffix(), choice.seconds[0] * 1e6,
-      choice.seconds[1] * 1e6, choice.seconds[2] * 1e6);
+      choice.seconds[1] * 1e6, choice.seconds[2] * 1e6,
+      communicator().offloads_rows() ? "engines where they are many" : "cores");
   return {};
 }
 

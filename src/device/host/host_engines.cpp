@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 
 #include "base/clock.hpp"
@@ -28,6 +29,30 @@ void sleep_until(double when) {
     std::this_thread::sleep_for(std::chrono::duration<double>(left));
 }
 
+/// "1" or "2,3".
+Result<std::vector<int>> parse_cores(const std::string& text) {
+  std::vector<int> cores;
+  for (const char* at = text.c_str(); *at != 0;) {
+    char* end = nullptr;
+    const long core = std::strtol(at, &end, 10);
+    if (end == at || core < 0 || core >= CPU_SETSIZE || (*end != ',' && *end != 0))
+      return error(Code::invalid_argument, "EPCCL_HOST_ENGINE_CORES=\"{}\": want numbers of cores, as 2,3",
+                   text);
+    cores.push_back(static_cast<int>(core));
+    at = *end == 0 ? end : end + 1;
+  }
+  return cores;
+}
+
+// Cores that are not there are not an engine's fault: it then runs where it is.
+void go_to(const std::vector<int>& cores) {
+  if (cores.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(static_cast<size_t>(core), &set);
+  static_cast<void>(sched_setaffinity(0, sizeof set, &set));
+}
+
 /// Whether the item can be done now.
 bool can_go_on(const WorkItem& item) {
   if (const auto* wait = std::get_if<WaitItem>(&item))
@@ -46,6 +71,7 @@ Result<HostEngines::Limits> HostEngines::configured() {
   if (engines < 1 || engines > most)
     return error(Code::invalid_argument, "EPCCL_HOST_ENGINES={} is not in 1..{}", engines, most);
   limits.copy_engines = static_cast<int>(engines);
+  EPCCL_ASSIGN(limits.cores, parse_cores(settings::get("EPCCL_HOST_ENGINE_CORES")));
   const std::string rate = settings::get("EPCCL_HOST_ENGINE_GBPS");
   if (rate.empty()) return limits;
   char* end = nullptr;
@@ -142,6 +168,7 @@ WorkLine* HostEngines::next(QueueKind kind, bool& any_waits) {
 }
 
 void HostEngines::work(QueueKind kind) {
+  if (kind == QueueKind::copy_engine) go_to(limits_.cores);
   prctl(PR_SET_TIMERSLACK, 1000UL);  // nanoseconds: its sleeps are short
   Pace pace{kind == QueueKind::copy_engine ? limits_.bytes_per_second : 0, 0};
   double idle_since = 0;

@@ -24,6 +24,7 @@ class HostEngines {
   struct Limits {
     int copy_engines = 2;
     double bytes_per_second = 0;  // of one engine; 0: as fast as it can
+    std::vector<int> cores;       // that copy engines may run on; empty: as the thread that made them
   };
   /// What the settings say.
   static Result<Limits> configured();

@@ -39,7 +39,7 @@ void AlltoallRunner::log_choice(const std::string& text, const algorithms::Choic
             "by={} ({})",
             text, to_string(choice.algorithm), choice.carriers, executor_.network_suffix(),
             choice.seconds * 1e6, choice.flat_seconds * 1e6, choice.two_stage_seconds * 1e6,
-            config_.algorithm ? " (forced)" : "", engines.engines ? "engines" : "cores", engines.why);
+            config_.algorithm ? " (forced)" : "", engines.who(), engines.why);
 }
 
 const AlltoallRunner::Planned& AlltoallRunner::planned(const AlltoallCall& call) {
@@ -57,7 +57,8 @@ Status AlltoallRunner::alltoall(const AlltoallCall& call) {
   const Planned& known = planned(call);
   const EngineChoice engines = engines_.choose(call.engines, call.block_bytes);
   log_choice(known.text, known.choice, engines);
-  const Call run{executor_.next_sequence(), call.input, call.output, known.text, nullptr};
+  Call run{executor_.next_sequence(), call.input, call.output, known.text, nullptr};
+  run.offload = engines.copies;
   if (!engines.engines) return executor_.run(known.plan, run);
   return run_on_engines(run, algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
 }
@@ -118,7 +119,8 @@ Status AlltoallRunner::run_gathered(const std::string& text, const algorithms::G
   const algorithms::Choice choice = choose(gathered.total_bytes / (ranks * ranks));
   const EngineChoice engines = engines_.choose(use, gathered.total_bytes);
   log_choice(text, choice, engines);
-  const Call run{executor_.next_sequence(), input, output, text, nullptr};
+  Call run{executor_.next_sequence(), input, output, text, nullptr};
+  run.offload = engines.copies;
   return engines.engines ? run_on_engines(run, gathered.exchange)
                          : executor_.run(build(choice, gathered.exchange), run);
 }

@@ -44,7 +44,7 @@ void CollectiveRunner::log_choice(const std::string& text, const algorithms::For
             choice.parameters.alone ? " alone" : "", choice.parameters.relay ? " relay" : "",
             choice.parameters.split ? " split" : "", executor_.network_suffix(), choice.seconds * 1e6,
             choice.flat_seconds * 1e6, choice.two_level_seconds * 1e6, config_.algorithm ? " (forced)" : "",
-            engines.engines ? "engines" : "cores", engines.why);
+            engines.who(), engines.why);
 }
 
 bool CollectiveRunner::fits_small_place(const algorithms::CollectiveCall& call,
@@ -76,6 +76,7 @@ Status CollectiveRunner::run(const CollectiveCall& call) {
   log_choice(call.text, known->choice, engines);
   Call run{executor_.next_sequence(), call.input, call.output, call.text};
   run.is_small = known->is_small;
+  run.offload = engines.copies;
   if (call.reduction) run.reduction = &*call.reduction;
   run.input_bytes = total(algorithms::input_blocks(cluster_, call.what, rank_));
   run.output_bytes = total(algorithms::output_blocks(cluster_, call.what, rank_));

@@ -100,11 +100,18 @@ class Communicator {
   Status run_plan(const CompiledPlan& plan, const void* input, void* output, const std::string& text) {
     return executor_.run(plan, {executor_.next_sequence(), input, output, text, nullptr, nullptr});
   }
+  /// Whether a copy engine moves the rows that go to ranks of the node, where they are many.
+  bool offloads_rows() const {
+    const EngineChoice choice = engines_.choose(engine_use(), 1);
+    return choice.engines || choice.copies;
+  }
   /// Runs a plan on token rows. `progress` may be null.
   Status run_rows(const CompiledPlan& plan, const RowBuffers& buffers, const std::string& text,
                   CallProgress* progress) {
-    return executor_.run(plan, {executor_.next_sequence(), buffers.input.data[0], buffers.output.data[0],
-                                text, &buffers, progress});
+    Call call{
+        executor_.next_sequence(), buffers.input.data[0], buffers.output.data[0], text, &buffers, progress};
+    call.offload = offloads_rows();
+    return executor_.run(plan, call);
   }
   /// For calls on memory of `device`, which is then this communicator's; made at the first call.
   struct OnDevice {

@@ -42,6 +42,7 @@ CopyEngines::CopyEngines(device::Device& device, const topology::Cluster& cluste
       cluster_(cluster),
       rank_(rank),
       node_(node),
+      monitor_(monitor),
       executor_(executor),
       config_(config),
       on_{&device, nullptr, 0},
@@ -64,12 +65,13 @@ Status CopyEngines::prepare() {
 }
 
 EngineChoice CopyEngines::choose(EngineUse use, uint64_t bytes) const {
-  if (use == EngineUse::never) return {false, "as asked for"};
-  if (cluster_.nodes() > 1) return {false, "several nodes"};
-  if (bytes == 0) return {false, "nothing to move"};
-  if (use == EngineUse::always) return {true, "as asked for"};
-  if (device_.kind() == device::DeviceKind::host) return {false, "auto: the host's engines are cores, too"};
-  return {true, "auto"};
+  if (use == EngineUse::never) return {false, false, "as asked for"};
+  if (bytes == 0) return {false, false, "nothing to move"};
+  if (use == EngineUse::automatic && device_.kind() == device::DeviceKind::host)
+    return {false, false, "auto: the host's engines are threads, too"};
+  if (cluster_.nodes() > 1 && !on_host()) return {false, false, "several nodes"};
+  if (cluster_.nodes() > 1) return {false, true, "engines make large copies inside nodes, cores do the rest"};
+  return {true, false, use == EngineUse::always ? "as asked for" : "auto"};
 }
 
 Status CopyEngines::run(Call call, const PeersUse& use, const Build& build, bool remember) {
@@ -87,8 +89,10 @@ Status CopyEngines::run(Call call, const PeersUse& use, const Build& build, bool
             on_host() ? "host" : fmt::format("GPU {}", device_.ordinal()),
             direct ? "peers' buffers are mapped" : "staged in scratch: peers cannot map a buffer",
             call.reduction != nullptr ? fmt::format(", {} blocks at most for sums", config_.max_blocks) : "");
-  EPCCL_ASSIGN(const QueueCall queued, find_buffers(call, *known));
-  EPCCL_TRY(queues_.submit(*known, queued, nullptr));
+  auto queued = find_buffers(call, *known);
+  // A peer's memory that is gone is the echo of its end, which may have had a reason.
+  if (!queued.ok()) return monitor_.explain(std::move(queued).take_status());
+  EPCCL_TRY(queues_.submit(*known, *queued, nullptr));
   Status status = queues_.finish(executor_.waiter());
   peers_.calls_over(call.sequence);
   return status;

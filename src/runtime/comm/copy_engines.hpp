@@ -58,6 +58,7 @@ class CopyEngines {
   const topology::Cluster& cluster_;
   const int rank_;
   transports::NodeMemory& node_;
+  FailureMonitor& monitor_;
   Executor& executor_;
   const EngineConfig config_;
   CallDevice on_;  // not of the host: its scratch, one for each of the calls that may be under way

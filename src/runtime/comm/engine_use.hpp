@@ -19,8 +19,12 @@ struct EngineConfig {
 };
 
 struct EngineChoice {
-  bool engines = false;
+  bool engines = false;  // all of it: the plan becomes queues
+  bool copies = false;   // the large copies inside a node, of a plan that a core runs
   const char* why = "";
+
+  /// For log lines.
+  const char* who() const { return engines ? "engines" : copies ? "cores+engines" : "cores"; }
 };
 
 }  // namespace epccl::runtime

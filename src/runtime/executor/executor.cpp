@@ -39,6 +39,7 @@ Executor::Executor(const topology::Cluster& cluster, int rank, transports::NodeM
       calls_(cluster, rank, node, waiter_),
       row_steps_(rank, node),
       reduce_steps_(rank, node),
+      engine_(device::host_device(), node),
       take_turns_(policy.share_cores && cluster.nodes() > 1),
       streaming_bytes_(streaming_bytes) {}
 
@@ -60,6 +61,7 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
                                [this] { return sweep(); }, [this] { return describe(); });
     if (!idle.ok()) fail(std::move(idle));
   }
+  if (!failure_.ok()) engine_.drain();  // buffers go back to the user
   if (failure_.ok()) node_.set_done(call.sequence);
   return std::move(failure_);
 }
@@ -76,6 +78,7 @@ Status Executor::begin() {
   messages_.clear();
   pending_messages_ = 0;
   drained_ = true;
+  engine_.begin(call_->sequence);
   streaming_ = plan_->output_bytes >= streaming_bytes_;
   if (call_->rows != nullptr) {
     row_steps_.begin(call_->sequence, *plan_, *call_->rows);
@@ -92,6 +95,7 @@ bool Executor::sweep() {
   bool moved = run_ready();
   if (!failure_.ok()) return true;
   moved |= poll_waits();
+  if (engine_.pending()) moved |= poll_engine();
   if (network_busy()) moved |= poll_messages();
   return moved;
 }
@@ -100,6 +104,7 @@ bool Executor::sweep() {
 // stands for all of them; sweep() looks at the others now and then, since that one may depend on them.
 bool Executor::glance() {
   if (!pending_waits_.empty() && satisfied(plan_->steps[pending_waits_.front()])) return sweep();
+  if (engine_.ready()) return sweep();
   return network_busy() && poll_messages();
 }
 
@@ -186,10 +191,36 @@ void Executor::start_copy(uint32_t index) {
     (reads_peer ? source : destination) = *mapped + (reads_peer ? step.source : step.destination).offset;
   }
   // In place, a block may be where it belongs.
+  if (source != destination && offloads(step)) {
+    const device::CopyWork work{destination,       source, step.bytes, step.rows, step.destination_stride,
+                                step.source_stride};
+    return offload(index, {&work, 1});
+  }
   if (source != destination)
     device::copy_rows(destination, step.destination_stride, source, step.source_stride, step.bytes, step.rows,
                       streaming);
   complete(index);
+}
+
+bool Executor::offloads(const plan::Step& step) const {
+  return call_->offload && step.total_bytes() >= CopyOffload::least_bytes;
+}
+
+void Executor::offload(uint32_t index, std::span<const device::CopyWork> copies) {
+  if (Status status = engine_.start(index, copies); !status.ok()) fail(std::move(status));
+}
+
+bool Executor::poll_engine() {
+  if (node_.counter(node_.local(), transports::meeting_counter) >= device::released) {
+    fail({Code::remote_error, "a rank of this node gave up"});
+    return true;
+  }
+  bool moved = false;
+  for (auto step = engine_.done(); step; step = engine_.done()) {
+    complete(*step);
+    moved = true;
+  }
+  return moved;
 }
 
 void Executor::copy_unmapped(uint32_t index, int peer, const transports::BufferRef& theirs, std::byte* mine) {
@@ -209,6 +240,11 @@ void Executor::start_rows(uint32_t index) {
   const CompiledStep& step = plan_->steps[index];
   if (call_->rows == nullptr)
     return fail(Status(Code::internal_error, "a plan moves token rows in a call that has none"));
+  if (step.step.kind == Kind::move_rows && offloads(step.step)) {
+    auto found = row_steps_.find_copies(step, copies_);
+    if (!found.ok()) return fail_at_peer(std::move(found).take_status());
+    if (*found) return offload(index, copies_);
+  }
   Status status = step.step.kind == Kind::move_rows
                       ? row_steps_.move(step, streaming_ && step.step.destination.buffer == Buffer::output)
                       : row_steps_.reduce(step.step);
@@ -306,6 +342,7 @@ void Executor::fail_message(Status status) {
 // One kind of the pending waits wakes this rank, once all its peers have posted it: the first that others wait behind, or
 // else, where this rank only collects what is its own, the last: by then the others are most likely over.
 transports::SleepFor Executor::reason_to_sleep() const {
+  if (engine_.pending()) return engine_.reason();
   // The network alone: no counter gets that far.
   if (pending_waits_.empty()) {
     transports::SleepFor never{transports::done_counter, UINT64_MAX, {}};
@@ -334,6 +371,7 @@ std::string Executor::waiting_text() const {
     return fmt::format("rank {} (same node): step {} wait for its counter {} to reach {}", step.peer, index,
                        step.slot, step.value);
   }
+  if (engine_.pending()) return "its copy engine";
   for (const PendingMessage& message : messages_) {
     if (message.completion.state != Completion::State::pending) continue;
     const plan::Step& step = plan_->steps[message.step].step;

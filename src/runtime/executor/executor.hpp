@@ -9,6 +9,7 @@
 #include "base/status.hpp"
 #include "runtime/executor/call_progress.hpp"
 #include "runtime/executor/compiled_plan.hpp"
+#include "runtime/executor/copy_offload.hpp"
 #include "runtime/executor/node_calls.hpp"
 #include "runtime/executor/reduce_steps.hpp"
 #include "runtime/executor/row_steps.hpp"
@@ -62,6 +63,9 @@ class Executor {
   void start(uint32_t index);
   void complete(uint32_t index);
   void start_copy(uint32_t index);
+  bool offloads(const plan::Step& step) const;
+  void offload(uint32_t index, std::span<const device::CopyWork> copies);
+  bool poll_engine();
   void start_rows(uint32_t index);
   void start_reduce(uint32_t index);
   void copy_unmapped(uint32_t index, int peer, const transports::BufferRef& theirs, std::byte* mine);
@@ -85,6 +89,8 @@ class Executor {
   NodeCalls calls_;
   RowSteps row_steps_;
   ReduceSteps reduce_steps_;
+  CopyOffload engine_;
+  std::vector<device::CopyWork> copies_;  // of a step that goes there
   uint64_t last_sequence_ = 0;
   const bool take_turns_;  // with the core, so that what others have to send is on the wire soon
   const uint64_t streaming_bytes_;

@@ -83,8 +83,9 @@ Status NodeCalls::check(int local) {
 }
 
 Status NodeCalls::meet() {
-  node_.post(transports::meeting_counter, call_->sequence);
-  EPCCL_TRY(wait_for(transports::meeting_counter, call_->sequence, "rank {} to begin call {}"));
+  const uint64_t here = counter_value(call_->sequence, 0);
+  node_.post(transports::meeting_counter, here);
+  EPCCL_TRY(wait_for(transports::meeting_counter, here, "rank {} to begin this call"));
   for (int local = 0; local < node_.local_size(); ++local)
     if (local != node_.local()) EPCCL_TRY(check(local));
   return {};

@@ -36,6 +36,7 @@ struct Call {
   uint64_t input_bytes = 0,
            output_bytes = 0;       // what peers may use, where that is more than this rank's plan does
   const CallDevice* on = nullptr;  // null: host memory
+  bool offload = false;            // large copies go to a copy engine
   bool is_small = false;           // of scratch, no rank of the node uses more than transports::small_place
 
   transports::CallScratch scratch() const { return {sequence, is_small}; }

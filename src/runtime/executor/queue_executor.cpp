@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "device/host/host_device.hpp"
 #include "runtime/executor/node_calls.hpp"
+#include "runtime/executor/node_words.hpp"
 
 namespace epccl::runtime {
 
@@ -34,19 +34,13 @@ void QueueExecutor::stop() {
   if (node_.done(node_.local()) < sequence_) give_up();
   kept_ = {};
   control_.reset();
-  const auto words = node_.segment().counters();
-  device_.hide_words(words.data());
+  hide_words(device_, node_);
 }
 
 // The node's counters are what queues signal with.
 Status QueueExecutor::prepare() {
   if (control_ != nullptr) return {};
-  const auto words = node_.segment().counters();
-  EPCCL_TRY(device_.make_words_visible(words.data(), words.size_bytes()));
-  if (auto* host = dynamic_cast<device::HostDevice*>(&device_))
-    host->tell_of_posts(words.data(), words.size_bytes(), [&node = node_](const device::SignalWord& posted) {
-      node.posted(node.segment().slot_of(posted));
-    });
+  EPCCL_TRY(show_words(device_, node_));
   EPCCL_ASSIGN(control_, device_.make_queue(device::QueueKind::copy_engine));
   return {};
 }
@@ -209,8 +203,9 @@ Status QueueExecutor::finish(Waiter& waiter) {
   waiter.moved();
   while (!over()) {
     for (; passed < used_events_; ++passed) {
-      EPCCL_ASSIGN(const bool complete, events_[passed]->complete());
-      if (!complete) break;
+      // What is wrong with an event is found again at the end, in its queue.
+      const auto complete = events_[passed]->complete();
+      if (!complete.ok() || !*complete) break;
       waiter.moved();
     }
     Status status = wakes ? waiter.idle([&] { return reason; }, false, [&] { return over(); },

@@ -59,6 +59,32 @@ Status RowSteps::move(const CompiledStep& compiled, bool streaming) {
   return {};
 }
 
+Result<bool> RowSteps::find_copies(const CompiledStep& compiled, std::vector<device::CopyWork>& copies) {
+  const plan::Step& step = compiled.step;
+  copies.clear();
+  for (size_t part = 0; part < buffers_->format.count; ++part) {
+    EPCCL_ASSIGN(const Strip source, strip(step.source, compiled.source_local, part));
+    EPCCL_ASSIGN(const Strip destination, strip(step.destination, compiled.destination_local, part));
+    if (source.base == nullptr || destination.base == nullptr) return false;
+    const uint64_t bytes = buffers_->format.parts[part].bytes;
+    const bool packed = source.stride == bytes && destination.stride == bytes;
+    for (uint32_t i = 0; i < step.rows; ++i) {
+      const uint32_t from = row_of(step.source_list, step.source_first_row, i) - step.source_first_row;
+      const uint32_t to =
+          row_of(step.destination_list, step.destination_first_row, i) - step.destination_first_row;
+      const device::CopyWork row{destination.base + to * destination.stride,
+                                 source.base + from * source.stride, bytes};
+      // Rows that follow each other on both sides are one copy.
+      if (packed && i > 0 && copies.back().source + copies.back().bytes == row.source &&
+          copies.back().destination + copies.back().bytes == row.destination)
+        copies.back().bytes += bytes;
+      else
+        copies.push_back(row);
+    }
+  }
+  return true;
+}
+
 Status RowSteps::move_part(const plan::Step& step, const Strip& source, const Strip& destination,
                            uint64_t bytes, bool streaming) {
   if (source.base == nullptr || destination.base == nullptr)

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "device/device.hpp"
 #include "device/host/row_sum.hpp"
 #include "plan/plan.hpp"
 #include "runtime/executor/compiled_plan.hpp"
@@ -20,6 +21,8 @@ class RowSteps {
   void begin(uint64_t sequence, const CompiledPlan& plan, const RowBuffers& buffers);
 
   Status move(const CompiledStep& step, bool streaming);
+  /// Instead of move(): the copies it would make. False: a peer's memory is not mapped, move() has to do it.
+  Result<bool> find_copies(const CompiledStep& step, std::vector<device::CopyWork>& copies);
   Status reduce(const plan::Step& step);
 
  private:

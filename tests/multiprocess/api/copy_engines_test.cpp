@@ -238,20 +238,26 @@ epcclResult_t gather_much(epcclComm_t comm, const Memory& memory, size_t count) 
   return epcclAllGather(memory.data(), memory.data() + count, count, epcclFloat32, comm, nullptr);
 }
 
-class Loss : public testing::TestWithParam<bool> {};
+struct LossCase {
+  bool registered;
+  std::vector<int> ranks_per_node;
+};
+class Loss : public testing::TestWithParam<LossCase> {};
 
-INSTANTIATE_TEST_SUITE_P(OfMappedAndStagedMemory, Loss, testing::Bool());
+// On two nodes cores run the plan, and engines make its large copies.
+INSTANTIATE_TEST_SUITE_P(OfMappedAndStagedMemory, Loss,
+                         testing::Values(LossCase{true, {3}}, LossCase{false, {3}}, LossCase{true, {2, 2}}));
 
 TEST_P(Loss, OfARankInTheMiddleOfCopiesIsSeenByAll) {
-  const bool registered = GetParam();
+  const bool registered = GetParam().registered;
   // Engines slow enough that a call is still under way when the rank dies.
-  run_ranks({{3},
+  run_ranks({GetParam().ranks_per_node,
              {{"EPCCL_TIMEOUT", "20"}, {"EPCCL_COPY_ENGINE", "always"}, {"EPCCL_HOST_ENGINE_GBPS", "0.05"}},
              {1}},
             [registered](const RankContext& context) {
               Comm comm(context);
               constexpr size_t count = 2 << 20;
-              const Memory memory(count * 4, registered);
+              const Memory memory(count * 5, registered);
               std::thread end;
               if (context.rank == 1)
                 end = std::thread([] {

@@ -29,7 +29,7 @@ CopyWork copy_of(std::vector<uint8_t>& to, const std::vector<uint8_t>& from) {
 /// Two queues of the kinds asked for, on engines of their own.
 struct Engines {
   explicit Engines(int count, double bytes_per_second = 0)
-      : all(std::make_shared<HostEngines>(HostEngines::Limits{count, bytes_per_second})) {}
+      : all(std::make_shared<HostEngines>(HostEngines::Limits{count, bytes_per_second, {}})) {}
   HostQueue queue(QueueKind kind = QueueKind::copy_engine) { return {all, kind}; }
   std::shared_ptr<HostEngines> all;
 };
@@ -166,6 +166,24 @@ TEST(HostQueue, KeepsToItsBandwidth) {
   ASSERT_TRUE(queue.synchronize().ok());
   EXPECT_GE(now_seconds() - begin, 0.9 * static_cast<double>(from.size()) / rate);
   EXPECT_EQ(to, from);
+}
+
+TEST(HostEngineSettings, ThatAreWrongAreRefusedByName) {
+  const auto refused = [](const char* name, const char* value) {
+    setenv(name, value, 1);
+    const auto limits = HostEngines::configured();
+    unsetenv(name);
+    return !limits.ok() && limits.status().message().find(name) != std::string::npos;
+  };
+  EXPECT_TRUE(refused("EPCCL_HOST_ENGINES", "0"));
+  EXPECT_TRUE(refused("EPCCL_HOST_ENGINE_GBPS", "-1"));
+  EXPECT_TRUE(refused("EPCCL_HOST_ENGINE_GBPS", "fast"));
+  EXPECT_TRUE(refused("EPCCL_HOST_ENGINE_CORES", "1;2"));
+  setenv("EPCCL_HOST_ENGINE_CORES", "0,3", 1);
+  const auto limits = HostEngines::configured();
+  unsetenv("EPCCL_HOST_ENGINE_CORES");
+  ASSERT_TRUE(limits.ok());
+  EXPECT_EQ(limits->cores, (std::vector<int>{0, 3}));
 }
 
 TEST(HostDevice, TellsOfPostsInMemoryAskedFor) {

@@ -1,0 +1,21 @@
+#include "runtime/executor/node_words.hpp"
+
+#include "device/host/host_device.hpp"
+
+namespace epccl::runtime {
+
+Status show_words(device::Device& device, transports::NodeMemory& node) {
+  const auto words = node.segment().counters();
+  EPCCL_TRY(device.make_words_visible(words.data(), words.size_bytes()));
+  if (auto* host = dynamic_cast<device::HostDevice*>(&device))
+    host->tell_of_posts(words.data(), words.size_bytes(), [&node](const device::SignalWord& posted) {
+      node.posted(node.segment().slot_of(posted));
+    });
+  return {};
+}
+
+void hide_words(device::Device& device, transports::NodeMemory& node) {
+  device.hide_words(node.segment().counters().data());
+}
+
+}  // namespace epccl::runtime

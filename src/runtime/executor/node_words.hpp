@@ -1,0 +1,15 @@
+// The node's counters as words that a device's queues post and wait for.
+#pragma once
+
+#include "base/status.hpp"
+#include "device/device.hpp"
+#include "transports/shm/node_memory.hpp"
+
+namespace epccl::runtime {
+
+/// To be called before queues use them; again does no harm. Posts of the host's queues wake ranks that sleep.
+Status show_words(device::Device& device, transports::NodeMemory& node);
+/// When no queue of this rank uses them any more.
+void hide_words(device::Device& device, transports::NodeMemory& node);
+
+}  // namespace epccl::runtime
