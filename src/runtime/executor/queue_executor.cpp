@@ -219,6 +219,9 @@ Status QueueExecutor::finish(Waiter& waiter) {
   }
   if (!wakes) node_.posted(done_counter);
   Status status = failure();
+  // Then it is not this rank's queues that say that they are through: some may still move.
+  if (status.ok() && node_.done(node_.local()) >= device::released)
+    status = Status(Code::remote_error, "a rank of this node gave up");
   if (!status.ok()) give_up();
   return status;
 }
