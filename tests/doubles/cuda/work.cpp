@@ -27,7 +27,7 @@ CUresult copy_now(CUdeviceptr destination, CUdeviceptr source, size_t bytes) {
   std::byte* from = nullptr;
   if (const CUresult result = find_bytes(destination, bytes, &to); result != CUDA_SUCCESS) return result;
   if (const CUresult result = find_bytes(source, bytes, &from); result != CUDA_SUCCESS) return result;
-  std::memcpy(to, from, bytes);
+  if (bytes > 0) std::memcpy(to, from, bytes);
   return CUDA_SUCCESS;
 }
 
