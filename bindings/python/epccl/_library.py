@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from ._structs import Config, EpDispatchConfig, SimInfo, UniqueIdStruct
+from ._structs import Config, EpDispatchConfig, SimInfo, StatisticsStruct, UniqueIdStruct
 from .errors import LibraryNotFound, Result, make_error
 
 SONAME = "libepccl.so.0"
@@ -54,6 +54,8 @@ _SIGNATURES = {
     "epcclCommDestroy": [_c],
     "epcclCommAbort": [_c],
     "epcclCommGetAsyncError": [_c, _p(_int)],
+    "epcclCommSetCopyEngine": [_c, ctypes.c_char_p],
+    "epcclCommGetStatistics": [_c, _p(StatisticsStruct)],
     "epcclCommCount": [_c, _p(_int)],
     "epcclCommUserRank": [_c, _p(_int)],
     "epcclMemAlloc": [_p(_c), _size],

@@ -8,10 +8,11 @@ _VERSION_CODE = 100  # 0.1.0, the header these structs were written from
 _CONFIG_MAGIC = 0xEC1CAFE
 _CONFIG_UNDEF_INT = -(2**31)
 _SIM_INFO_MAGIC = 0xEC151AFE
+_STATISTICS_MAGIC = 0x57A7150C
 _EP_MAGIC = 0xEC1E9
 _EP_API_VERSION = 1
 
-_uint, _size, _u64 = ctypes.c_uint, ctypes.c_size_t, ctypes.c_uint64
+_uint, _size, _u64, _ull = ctypes.c_uint, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_ulonglong
 
 
 class UniqueIdStruct(ctypes.Structure):
@@ -46,6 +47,29 @@ class SimInfo(ctypes.Structure):
 
     def __init__(self):
         super().__init__(ctypes.sizeof(SimInfo), _SIM_INFO_MAGIC, _VERSION_CODE, -1.0)
+
+
+class StatisticsStruct(ctypes.Structure):
+    COUNTERS = (
+        "connections",
+        "messagesSent",
+        "bytesSent",
+        "messagesReceived",
+        "bytesReceived",
+        "sendRequests",
+        "writeRequests",
+        "signalRequests",
+        "completionsRequested",
+        "sendCompletions",
+        "receiveCompletions",
+        "registrations",
+        "railsLost",
+        "requestsMoved",
+    )
+    _fields_ = [("size", _size), ("magic", _uint), ("version", _uint)] + [(name, _ull) for name in COUNTERS]
+
+    def __init__(self):
+        super().__init__(ctypes.sizeof(StatisticsStruct), _STATISTICS_MAGIC, _VERSION_CODE)
 
 
 class _Ep(ctypes.Structure):

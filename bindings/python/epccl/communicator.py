@@ -9,7 +9,7 @@ from typing import Iterator, Sequence
 
 from . import _library
 from ._library import call
-from ._structs import Config, SimInfo, UniqueIdStruct
+from ._structs import Config, SimInfo, StatisticsStruct, UniqueIdStruct
 from .buffers import Buffer, View, same_datatype, views
 from .datatypes import DataType, RedOp
 from .errors import InvalidUsage, Result
@@ -207,6 +207,19 @@ class Communicator:
         if code.value in (Result.SUCCESS, Result.IN_PROGRESS):
             return None
         return _library.failure("asynchronous", code.value, self._pointer())
+
+    def set_copy_engine(self, use: str | None) -> None:
+        """Who moves the data of collectives issued from now on: "always" copy engines, "never", or "auto"; None: as the communicator
+        was made. Every rank says the same before the same call."""
+        text = None if use is None else use.encode()
+        call("epcclCommSetCopyEngine", self._pointer(), text, comm=self._handle)
+
+    def statistics(self) -> dict[str, int]:
+        """What this rank has exchanged with ranks of other nodes: the counters of epcclStatistics_t by name (epccl.h). Waits until
+        the calls issued before are over."""
+        counted = StatisticsStruct()
+        call("epcclCommGetStatistics", self._pointer(), ctypes.byref(counted), comm=self._handle)
+        return {name: getattr(counted, name) for name in StatisticsStruct.COUNTERS}
 
     def __enter__(self) -> "Communicator":
         return self

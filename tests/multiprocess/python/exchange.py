@@ -4,7 +4,7 @@ import array
 
 import epccl
 import numpy as np
-from harness import main, seed, values
+from harness import expect_error, main, seed, values
 
 DTYPES = ["int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]
 
@@ -44,6 +44,22 @@ def test_alltoallv_with_random_counts_and_gaps(comm):
             want[rdispls[s] :][: len(block)] = block
         comm.alltoallv(data[comm.rank], counts[comm.rank], recv, rcounts, rdispls=rdispls)
         np.testing.assert_array_equal(recv, want)
+
+
+def test_copy_engines_move_the_same_bits_and_statistics_count(comm):
+    send = np.arange(comm.size * 5, dtype="int32") + 1000 * comm.rank
+    results = []
+    for use in ("always", "never", None):
+        comm.set_copy_engine(use)
+        results.append(np.zeros_like(send))
+        comm.alltoall(send, results[-1])
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
+    expect_error(epccl.InvalidArgument, "sometimes", lambda: comm.set_copy_engine("sometimes"))
+    counted = comm.statistics()
+    # Nothing is sent over a network that is not there, and nothing comes that was not sent.
+    assert (counted["messagesSent"] == 0) == (counted["bytesSent"] == 0), counted
+    assert counted["railsLost"] == 0, counted
 
 
 def test_a_ring_in_a_group_and_plain_buffers(comm):

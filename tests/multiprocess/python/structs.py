@@ -14,6 +14,7 @@ HEADERS = Path(sys.argv[1])
 PAIRS = [
     (c.Config, "epcclConfig_t", "EPCCL_CONFIG_INITIALIZER"),
     (c.SimInfo, "epcclSimInfo_t", "EPCCL_SIM_INFO_INITIALIZER"),
+    (c.StatisticsStruct, "epcclStatistics_t", "EPCCL_STATISTICS_INITIALIZER"),
     (c.EpTensor, "epcclEpTensor_t", "EPCCL_EP_TENSOR_INIT"),
     (c.EpGroupConfig, "epcclEpGroupConfig_t", "EPCCL_EP_GROUP_CONFIG_INIT"),
     (c.EpHandleConfig, "epcclEpHandleConfig_t", "EPCCL_EP_HANDLE_CONFIG_INIT"),
