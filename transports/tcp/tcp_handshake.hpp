@@ -10,37 +10,13 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <vector>
 
-#include "base/net.hpp"
-#include "base/status.hpp"
+#include "transports/peer_address.hpp"
 
 namespace epccl::transports::tcp {
 
-using Cookie = std::array<uint8_t, 16>;
-
-/// What a rank publishes: where it listens, and what a peer must show to be let in. The bootstrap hands it only to ranks
-/// of the same job.
-struct Address {
-  net::Endpoint endpoint;
-  Cookie cookie{};
-
-  std::vector<std::byte> encode() const {
-    std::vector<std::byte> blob(sizeof *this);
-    std::memcpy(blob.data(), this, sizeof *this);
-    return blob;
-  }
-  static Result<Address> decode(const std::vector<std::byte>& blob) {
-    Address address;
-    if (blob.size() != sizeof address)
-      return error(Code::remote_error, "its address has {} bytes, not {}", blob.size(), sizeof address);
-    std::memcpy(&address, blob.data(), sizeof address);
-    return address;
-  }
-};
+using Address = PeerAddress;
 
 struct Hello {
   static constexpr std::array<char, 8> expected_magic{'E', 'P', 'C', 'C', 'L', 'T', 'C', '2'};

@@ -1,0 +1,37 @@
+// The address of a rank whose transport listens on a TCP port.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "base/net.hpp"
+#include "base/status.hpp"
+
+namespace epccl::transports {
+
+using Cookie = std::array<uint8_t, 16>;
+
+/// What a rank publishes: where it listens, and what a peer must show to be let in. The bootstrap hands it only to ranks
+/// of the same job.
+struct PeerAddress {
+  net::Endpoint endpoint;
+  Cookie cookie{};
+
+  std::vector<std::byte> encode() const {
+    std::vector<std::byte> blob(sizeof *this);
+    std::memcpy(blob.data(), this, sizeof *this);
+    return blob;
+  }
+  static Result<PeerAddress> decode(const std::vector<std::byte>& blob) {
+    PeerAddress address;
+    if (blob.size() != sizeof address)
+      return error(Code::remote_error, "its address has {} bytes, not {}", blob.size(), sizeof address);
+    std::memcpy(&address, blob.data(), sizeof address);
+    return address;
+  }
+};
+
+}  // namespace epccl::transports
