@@ -216,9 +216,10 @@ class _NodeJob:
                 self._start(rank, local)
             while self.running or self.outputs:
                 for key, _ in self.selector.select(None if self.running else 0.5) or self._stop_reading():
-                    key.data(key.fd)
                     if key.fd == wake_reader:
+                        # Before reaping: a rank that ends between the two would be told of by a byte that is gone.
                         os.read(wake_reader, 4096)
+                    key.data(key.fd)
         os._exit(0)
 
     def _start(self, rank, local):
