@@ -63,10 +63,12 @@ const std::vector<Entry>& table() {
        "NVIDIA's libnccl.so.2, for the calls that libepccl-nccl passes on. Unset: the first of the dynamic "
        "linker's that is not "
        "EPCCL's own."},
-      {"EPCCL_NET", "auto", "auto|tcp|ucx|verbs|none",
+      {"EPCCL_NET", "auto", "auto|measured|tcp|ucx|verbs|none",
        "Transport between nodes. `auto`: `verbs` where every rank has an RDMA port that is up, else `ucx` "
        "where "
-       "every rank has an RDMA device, else `tcp`, plain sockets. `none`: ranks of one node only."},
+       "every rank has an RDMA device, else `tcp`, plain sockets. `measured`: as `auto`, but where both work "
+       "the one "
+       "that two ranks find faster when a communicator is made. `none`: ranks of one node only."},
       {"EPCCL_VERBS_DEVICES", "", "list of RDMA devices",
        "Ports for `verbs`: `mlx5_0,mlx5_3` by prefix, `=mlx5_1` exactly, `mlx5_1:2` with a port, `^mlx5_9` "
        "all but "

@@ -17,10 +17,11 @@ Result<std::optional<Algorithm>> parse_algorithm(const std::string& text) {
 }
 
 Result<NetworkKind> parse_network(const std::string& text) {
-  for (const NetworkKind kind :
-       {NetworkKind::automatic, NetworkKind::tcp, NetworkKind::ucx, NetworkKind::verbs, NetworkKind::none})
+  for (const NetworkKind kind : {NetworkKind::automatic, NetworkKind::measured, NetworkKind::tcp,
+                                 NetworkKind::ucx, NetworkKind::verbs, NetworkKind::none})
     if (text == to_string(kind)) return kind;
-  return error(Code::invalid_argument, "network \"{}\" is unknown: auto, tcp, ucx, verbs or none", text);
+  return error(Code::invalid_argument, "network \"{}\" is unknown: auto, measured, tcp, ucx, verbs or none",
+               text);
 }
 
 Result<Aggregate> parse_aggregate(const std::string& text) {
@@ -59,6 +60,8 @@ const char* to_string(NetworkKind kind) {
   switch (kind) {
     case NetworkKind::automatic:
       return "auto";
+    case NetworkKind::measured:
+      return "measured";
     case NetworkKind::tcp:
       return "tcp";
     case NetworkKind::ucx:

@@ -25,7 +25,7 @@ struct CommOptions {
 };
 
 /// EPCCL_NET. `automatic`: ucx where every rank has an RDMA device and a UCX to drive it, else tcp.
-enum class NetworkKind : uint8_t { automatic, tcp, ucx, verbs, none };
+enum class NetworkKind : uint8_t { automatic, measured, tcp, ucx, verbs, none };
 const char* to_string(NetworkKind kind);
 
 struct CommConfig {

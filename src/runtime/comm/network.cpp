@@ -37,13 +37,14 @@ Result<Network> open_tcp(Bootstrap& bootstrap, const topology::Cluster& cluster,
 }
 
 Result<Network> open_ucx([[maybe_unused]] Bootstrap& bootstrap,
-                         [[maybe_unused]] const topology::Cluster& cluster, int rank) {
+                         [[maybe_unused]] const topology::Cluster& cluster, int rank,
+                         [[maybe_unused]] const std::string& key = "ucx") {
 #ifdef EPCCL_WITH_UCX
-  const auto lookup = [&bootstrap](int peer) { return bootstrap.lookup(peer, "ucx"); };
+  const auto lookup = [&bootstrap, key](int peer) { return bootstrap.lookup(peer, key); };
   transports::UcxOptions options;
   options.expected_peers = cluster.nodes() - 1;
   EPCCL_ASSIGN(auto ucx, transports::UcxTransport::create(rank, cluster.ranks(), lookup, options));
-  EPCCL_TRY(bootstrap.publish("ucx", ucx->address()));
+  EPCCL_TRY(bootstrap.publish(key, ucx->address()));
   return Network(std::move(ucx));
 #else
   return error(Code::invalid_usage, "rank {}: EPCCL_NET=ucx, and this build has no UCX", rank);
@@ -113,16 +114,17 @@ void prefer_planned_devices(const topology::Cluster& cluster, int rank, transpor
 #endif
 
 Result<Network> open_verbs([[maybe_unused]] Bootstrap& bootstrap,
-                           [[maybe_unused]] const topology::Cluster& cluster, int rank) {
+                           [[maybe_unused]] const topology::Cluster& cluster, int rank,
+                           [[maybe_unused]] const std::string& key = "verbs") {
 #ifdef EPCCL_WITH_VERBS
   EPCCL_ASSIGN(const net::Endpoint here, net::local_address(settings::get("EPCCL_SOCKET_IFNAME")));
-  const auto lookup = [&bootstrap](int peer) { return bootstrap.lookup(peer, "verbs"); };
+  const auto lookup = [&bootstrap, key](int peer) { return bootstrap.lookup(peer, key); };
   EPCCL_ASSIGN(auto options, verbs_options());
   prefer_planned_devices(cluster, rank, options);
   auto opened = transports::VerbsTransport::create(rank, cluster.ranks(), here, lookup, std::move(options));
   if (!opened.ok()) return std::move(opened).take_status().with_context(fmt::format("rank {}", rank));
   std::unique_ptr<transports::VerbsTransport> verbs = std::move(opened).value();
-  EPCCL_TRY(bootstrap.publish("verbs", verbs->address()));
+  EPCCL_TRY(bootstrap.publish(key, verbs->address()));
   log::info(log::net, rank, "rails: {}", fmt::join(verbs->rails(), ", "));
   return Network(std::move(verbs));
 #else
@@ -148,17 +150,9 @@ Status verbs_usable() {
 #endif
 }
 
-/// docs/rdma.md has the measurements that put verbs before ucx.
-NetworkChoice choose_network(NetworkKind forced, uint32_t drivers) {
-  if (forced != NetworkKind::automatic) return {forced, "as EPCCL_NET says"};
-  if ((drivers & verbs_driver) != 0) return {NetworkKind::verbs, "every rank has an RDMA port that is up"};
-  if ((drivers & ucx_driver) != 0)
-    return {NetworkKind::ucx, "every rank has an RDMA device, but not one that libibverbs can use"};
-  return {NetworkKind::tcp, "not every rank has an RDMA device and something to drive it"};
-}
-
 uint32_t rdma_drivers(const CommConfig& config) {
-  if (config.network != NetworkKind::automatic || !has_rdma_devices()) return 0;
+  const bool asked = config.network == NetworkKind::automatic || config.network == NetworkKind::measured;
+  if (!asked || !has_rdma_devices()) return 0;
   uint32_t drivers = 0;
 #ifdef EPCCL_WITH_UCX
   drivers |= ucx_driver;
@@ -174,7 +168,15 @@ uint32_t rdma_drivers(const CommConfig& config) {
 Result<Network> open_network(Bootstrap& bootstrap, const topology::Cluster& cluster, int rank,
                              const CommConfig& config, uint32_t drivers) {
   if (cluster.nodes() == 1) return Network{};
-  const NetworkChoice choice = choose_network(config.network, drivers);
+  NetworkChoice choice = choose_network(config.network, drivers);
+  if (config.network == NetworkKind::measured && drivers == all_rdma_drivers) {
+    const auto open = [&](NetworkKind kind, const std::string& key) {
+      return kind == NetworkKind::verbs ? open_verbs(bootstrap, cluster, rank, key)
+                                        : open_ucx(bootstrap, cluster, rank, key);
+    };
+    EPCCL_ASSIGN(choice,
+                 measure_networks(bootstrap, rank, cluster.rank_at(0, 0), cluster.rank_at(1, 0), open));
+  }
   if (choice.kind == NetworkKind::none)
     return error(Code::invalid_usage, "the ranks are on {} nodes, and EPCCL_NET=none allows no network",
                  cluster.nodes());

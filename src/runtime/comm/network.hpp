@@ -1,4 +1,4 @@
-// Which network transport a communicator uses.
+// Opens the network transport of a rank.
 #pragma once
 
 #include <memory>
@@ -6,13 +6,11 @@
 #include "base/status.hpp"
 #include "runtime/bootstrap/bootstrap.hpp"
 #include "runtime/comm/comm_config.hpp"
+#include "runtime/comm/network_choice.hpp"
 #include "topology/cluster.hpp"
 #include "transports/transport.hpp"
 
 namespace epccl::runtime {
-
-/// Transports that can drive an RDMA device, as bits.
-inline constexpr uint32_t ucx_driver = 1, verbs_driver = 2, all_rdma_drivers = 3;
 
 /// Those of this build that can drive a device of this machine. Where `config` leaves no choice devices are not looked at.
 uint32_t rdma_drivers(const CommConfig& config);
@@ -24,14 +22,8 @@ bool has_rdma_devices();
 /// what is wrong with it.
 Status verbs_usable();
 
-/// The transport a communicator of several nodes takes, and why. `drivers`: what every rank has of rdma_drivers().
-struct NetworkChoice {
-  NetworkKind kind = NetworkKind::tcp;
-  const char* why = "";
-};
-NetworkChoice choose_network(NetworkKind forced, uint32_t drivers);
-
-/// Opens the network transport of this rank and publishes its address; peers' addresses are fetched when first needed.
+/// Opens the network transport of this rank and publishes its address; peers' addresses are fetched when first needed. Collective
+/// where it is measured.
 /// `drivers`: what every rank has of rdma_drivers(). Null on one node. Error
 /// where nodes must be joined and there is nothing to join them with.
 Result<std::unique_ptr<transports::MessageTransport>> open_network(Bootstrap& bootstrap,
