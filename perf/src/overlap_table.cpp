@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "perf/src/overlap/overlap_text.hpp"
 #include "perf/src/report.hpp"
 
 namespace epccl::perf {
@@ -13,15 +14,6 @@ std::string line(const char* begin, const Columns&... columns) {
          fmt::format(
              "{:>12}  {:>8}  {:>7}  {:>9}  {:>9}  {:>10}  {:>9}  {:>8}  {:>8}  {:>8}  {:>8}  {:>9}  {:>6}\n",
              columns...);
-}
-
-std::string time_text(double seconds) {
-  constexpr double us = 1e6;
-  return fixed_width(seconds * us, 9);
-}
-
-std::string percent_text(double fraction) {
-  return fmt::format("{:.2f}", 100 * fraction);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "perf/src/moe/report.hpp"
+#include "perf/src/overlap/overlap_text.hpp"
 
 namespace epccl::perf::moe {
 namespace {
@@ -13,15 +14,6 @@ std::string line(const char* begin, const Columns&... columns) {
          fmt::format(
              "{:>8}  {:>12}  {:>9}  {:>9}  {:>10}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  {:>8}  {:>9}  {:>6}\n",
              columns...);
-}
-
-std::string time_text(double seconds) {
-  constexpr double us = 1e6;
-  return fixed_width(seconds * us, 9);
-}
-
-std::string percent_text(double fraction) {
-  return fmt::format("{:.2f}", 100 * fraction);
 }
 
 }  // namespace

@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "perf/src/moe/report.hpp"
+#include "perf/src/overlap/overlap_text.hpp"
 
 namespace epccl::perf::moe {
 namespace {
-
-constexpr double us = 1e6;
 
 /// One line of the table; titles and values alike.
 template <typename... Columns>
@@ -25,10 +24,6 @@ std::string column_titles() {
               "tokens/s", "algbw", "network", "expected", "imbal", "%wire", "#wrong") +
          line("# ", "(a rank)", "(B/rank)", "", "(us)", "(us)", "(us)", "(us)", "(us)", "(us)", "(1000)",
               "(GB/s)", "(B)", "(B)", "", "(%)", "");
-}
-
-std::string time_text(double seconds) {
-  return fixed_width(seconds * us, 9);
 }
 
 std::string own_settings(const RunInfo& info) {

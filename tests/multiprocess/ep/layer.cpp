@@ -167,14 +167,14 @@ void Layer::check_received_topk() {
           weight = problem_.weights[static_cast<size_t>(origin.source)][at];
         }
       }
-      EXPECT_EQ(received_topk_[size_t{row} * problem_.k + position], local)
-          << "row " << row << " position " << position;
+      ASSERT_EQ(received_topk_[size_t{row} * problem_.k + position], local)
+          << "rank " << context_.rank << " row " << row << " position " << position;
       if (!problem_.by_expert()) {
-        EXPECT_EQ(received_weights_[size_t{row} * problem_.k + position], weight);
+        ASSERT_EQ(received_weights_[size_t{row} * problem_.k + position], weight);
       }
     }
     if (problem_.by_expert()) {
-      EXPECT_EQ(received_weights_[row], weight_of_row(row));
+      ASSERT_EQ(received_weights_[row], weight_of_row(row));
     }
   }
 }
