@@ -9,7 +9,7 @@ namespace {
 using nlohmann::ordered_json;
 using Row = std::vector<std::string>;
 
-std::string rate(double gb_per_s) {
+std::string rail_rate(double gb_per_s) {
   if (gb_per_s <= 0) return "?";
   return gb_per_s < 1 ? fmt::format("{:.3g}", gb_per_s) : fmt::format("{:.1f}", gb_per_s);
 }
@@ -29,7 +29,8 @@ Row place_row(const Machine& machine, const RailPlace& place) {
           place.gpu < 0 ? "-" : fmt::format("GPU{}", machine.gpus[static_cast<size_t>(place.gpu)].index),
           nics.empty() ? "-" : nics,
           place.nics.empty() || place.gpu < 0 ? "-" : to_string(place.path),
-          rate(place.gb_per_s) + (more_alone ? fmt::format(" (alone {})", rate(place.alone_gb_per_s)) : ""),
+          rail_rate(place.gb_per_s) +
+              (more_alone ? fmt::format(" (alone {})", rail_rate(place.alone_gb_per_s)) : ""),
           place.why};
 }
 
@@ -54,15 +55,15 @@ std::string table(const std::vector<Row>& rows) {
 std::string format_rail_plan(const Machine& machine, const RailPlan& plan) {
   std::string text =
       fmt::format("Rail plan: {} nodes x {} ranks, {} of {} NICs in use, {} GB/s a node\n", plan.nodes,
-                  plan.places.size(), plan.rails.size(), machine.nics.size(), rate(plan.node_gb_per_s));
+                  plan.places.size(), plan.rails.size(), machine.nics.size(), rail_rate(plan.node_gb_per_s));
   std::vector<Row> rows{{"local", "GPU", "NICs", "path", "GB/s", "why"}};
   for (const RailPlace& place : plan.places) rows.push_back(place_row(machine, place));
   text += table(rows);
   if (!plan.rails.empty()) {
     rows = {{"NIC", "GB/s", "local ranks that meet on it, on every node"}};
     for (const Rail& rail : plan.rails)
-      rows.push_back(
-          {machine.nics[static_cast<size_t>(rail.nic)].name, rate(rail.gb_per_s), positions(rail.locals)});
+      rows.push_back({machine.nics[static_cast<size_t>(rail.nic)].name, rail_rate(rail.gb_per_s),
+                      positions(rail.locals)});
     text += "\n" + table(rows);
   }
   for (const UnusedNic& unused : plan.unused)

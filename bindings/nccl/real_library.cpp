@@ -22,7 +22,7 @@ constexpr int open_flags = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
 #endif
 
 template <typename Function>
-void look_up(void* library, const char* name, Function& function) {
+void fill_in(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
 }
 
@@ -36,7 +36,7 @@ Result<RealNccl> open_library(const std::string& path) {
     return error(Code::invalid_usage, "{} is a copy of EPCCL's own library, not NVIDIA's", path);
   RealNccl real;
   real.path = path;
-#define ROW(result, name, parameters, arguments) look_up(library, "nccl" #name, real.name);
+#define ROW(result, name, parameters, arguments) fill_in(library, "nccl" #name, real.name);
 #include "entry_points.inc"
 #undef ROW
   if (real.GetVersion == nullptr || real.GetVersion(&real.version) != ncclSuccess)

@@ -6,7 +6,7 @@
 namespace epccl::perf {
 namespace {
 
-constexpr double us = 1e6;
+constexpr double us_per_second = 1e6;
 
 std::string column_titles() {
   constexpr const char* half = "  {:>7}  {:>6}  {:>6}  {:>6}";
@@ -56,7 +56,7 @@ std::string own_settings(const RunInfo& info) {
 std::string half_row(const Row& row, const std::optional<Measurement>& measured) {
   if (!measured) return fmt::format("  {0:>7}  {0:>6}  {0:>6}  {0:>6}", "N/A");
   const auto wrong = measured->wrong ? fmt::format("{:g}", static_cast<double>(*measured->wrong)) : "N/A";
-  return fmt::format("  {}  {}  {}  {:>6}", fixed_width(measured->seconds.median * us, 7),
+  return fmt::format("  {}  {}  {}  {:>6}", fixed_width(measured->seconds.median * us_per_second, 7),
                      fixed_width(row.algbw(*measured), 6), fixed_width(row.busbw(*measured), 6), wrong);
 }
 
@@ -108,7 +108,7 @@ std::string table_header(const RunInfo& info) {
 
 std::string table_row(const Row& row) {
   if (row.overlap) return overlap_row(row);
-  const auto timing = fixed_width(row.main().seconds.median * us, 7);
+  const auto timing = fixed_width(row.main().seconds.median * us_per_second, 7);
   const auto wire_fraction = row.wire_fraction();
   const std::string wire = wire_fraction ? fixed_width(100 * *wire_fraction, 6) : "N/A";
   return fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}", row.size, row.count, row.type.name,
@@ -116,7 +116,7 @@ std::string table_row(const Row& row) {
          half_row(row, row.out_of_place) + half_row(row, row.in_place) +
          fmt::format("  {:>9}  {}  {}  {:>6}\n",
                      row.engine.empty() ? row.algorithm : row.algorithm + "/" + row.engine, timing,
-                     fixed_width(row.main().seconds.p99 * us, 7), wire);
+                     fixed_width(row.main().seconds.p99 * us_per_second, 7), wire);
 }
 
 std::string table_footer(const RunInfo& info, const std::vector<Row>& rows) {

@@ -6,7 +6,7 @@ namespace epccl::api {
 namespace {
 
 template <typename Object>
-struct Table {
+struct EpTable {
   std::mutex mutex;
   std::unordered_map<void*, std::shared_ptr<Object>> objects;
 
@@ -32,12 +32,12 @@ struct Table {
 };
 
 // Never destroyed, as communicators (handles.cpp).
-Table<EpGroup>& groups() {
-  static auto* instance = new Table<EpGroup>;  // NOLINT(cppcoreguidelines-owning-memory)
+EpTable<EpGroup>& ep_groups() {
+  static auto* instance = new EpTable<EpGroup>;  // NOLINT(cppcoreguidelines-owning-memory)
   return *instance;
 }
-Table<EpHandle>& handles() {
-  static auto* instance = new Table<EpHandle>;  // NOLINT(cppcoreguidelines-owning-memory)
+EpTable<EpHandle>& ep_handles() {
+  static auto* instance = new EpTable<EpHandle>;  // NOLINT(cppcoreguidelines-owning-memory)
   return *instance;
 }
 
@@ -52,36 +52,36 @@ device::HostStream* EpHandle::background_stream() {
 }
 
 epcclEpGroup_t add_ep_group(EpGroupPtr group) {
-  return static_cast<epcclEpGroup_t>(groups().add(std::move(group)));
+  return static_cast<epcclEpGroup_t>(ep_groups().add(std::move(group)));
 }
 
 Result<EpGroupPtr> find_ep_group(epcclEpGroup_t group) {
-  EPCCL_ASSIGN(EpGroupPtr found, groups().find(group, a_group));
+  EPCCL_ASSIGN(EpGroupPtr found, ep_groups().find(group, a_group));
   EPCCL_TRY(find_usable_communicator(found->comm).take_status());
   return found;
 }
 
 Status remove_ep_group(epcclEpGroup_t group) {
-  EPCCL_ASSIGN(const EpGroupPtr found, groups().find(group, a_group));
+  EPCCL_ASSIGN(const EpGroupPtr found, ep_groups().find(group, a_group));
   // The table's, this one, and one for each handle.
   if (found.use_count() > 2)
     return error(Code::invalid_usage, "the EP group still has {} handles: destroy them first",
                  found.use_count() - 2);
-  return groups().remove(group, a_group).take_status();
+  return ep_groups().remove(group, a_group).take_status();
 }
 
 epcclEpHandle_t add_ep_handle(EpHandlePtr handle) {
-  return static_cast<epcclEpHandle_t>(handles().add(std::move(handle)));
+  return static_cast<epcclEpHandle_t>(ep_handles().add(std::move(handle)));
 }
 
 Result<EpHandlePtr> find_ep_handle(epcclEpHandle_t handle) {
-  EPCCL_ASSIGN(EpHandlePtr found, handles().find(handle, a_handle));
+  EPCCL_ASSIGN(EpHandlePtr found, ep_handles().find(handle, a_handle));
   EPCCL_TRY(find_usable_communicator(found->group->comm).take_status());
   return found;
 }
 
 Result<EpHandlePtr> remove_ep_handle(epcclEpHandle_t handle) {
-  return handles().remove(handle, a_handle);
+  return ep_handles().remove(handle, a_handle);
 }
 
 }  // namespace epccl::api

@@ -9,19 +9,19 @@
 namespace epccl::api {
 namespace {
 
-struct Place {
+struct LaunchPlace {
   epcclUniqueId id;
   int ranks = 1, rank = 0;
 };
 
-Result<Place> find_place() {
+Result<LaunchPlace> find_place() {
   // Several communicators of one job must not take each other's id.
   static std::atomic<int> attempts{0};
   EPCCL_ASSIGN(const std::optional<runtime::LaunchEnv> found, runtime::launch_environment());
   const runtime::LaunchEnv env = found.value_or(runtime::LaunchEnv{});
   EPCCL_ASSIGN(const double timeout_seconds, settings::get_seconds("EPCCL_TIMEOUT"));
   EPCCL_ASSIGN(const runtime::UniqueId id, runtime::share_unique_id(env, timeout_seconds, attempts++));
-  Place place;
+  LaunchPlace place;
   std::memcpy(place.id.internal, id.bytes.data(), id.bytes.size());
   place.ranks = env.ranks;
   place.rank = env.rank;
@@ -34,7 +34,7 @@ Result<Place> find_place() {
 using namespace epccl::api;
 
 epcclResult_t epcclCommInitLauncher(epcclComm_t* comm, epcclConfig_t* config) {
-  Place place;
+  LaunchPlace place;
   const epcclResult_t found = guarded([&]() -> epccl::Status {
     if (comm == nullptr) return {epccl::Code::invalid_argument, "comm is NULL"};
     *comm = nullptr;

@@ -8,7 +8,7 @@ namespace {
 
 /// One line of the table; titles and values alike.
 template <typename... Columns>
-std::string line(const char* begin, const Columns&... columns) {
+std::string overlap_line(const char* begin, const Columns&... columns) {
   static_assert(sizeof...(columns) == 13);
   return begin +
          fmt::format(
@@ -20,19 +20,19 @@ std::string line(const char* begin, const Columns&... columns) {
 
 std::string overlap_titles() {
   return "#\n" +
-         line("# ", "tokens", "strategy", "comm", "compute", "overlapped", "serial", "exposed", "exposed",
-              "dilation", "cpu", "ideal", "products", "#wrong") +
-         line("# ", "(a rank)", "", "(us)", "(us)", "(us)", "(us)", "(us)", "(% comm)", "(%)", "(% comm)",
-              "(%)", "", "");
+         overlap_line("# ", "tokens", "strategy", "comm", "compute", "overlapped", "serial", "exposed",
+                      "exposed", "dilation", "cpu", "ideal", "products", "#wrong") +
+         overlap_line("# ", "(a rank)", "", "(us)", "(us)", "(us)", "(us)", "(us)", "(% comm)", "(%)",
+                      "(% comm)", "(%)", "", "");
 }
 
 std::string overlap_row(const Row& row) {
   const Overlap& o = *row.overlap;
-  return line("  ", row.tokens, strategy_text(row), time_text(o.communication.median),
-              time_text(o.compute.median), time_text(o.overlapped.median), time_text(o.serial()),
-              time_text(o.exposed()), percent_text(o.exposed_fraction()), percent_text(o.dilation()),
-              percent_text(o.background_fraction()), percent_text(o.fraction_of_ideal()), o.products,
-              row.wrong ? fmt::format("{:g}", static_cast<double>(*row.wrong)) : "N/A");
+  return overlap_line("  ", row.tokens, strategy_text(row), time_text(o.communication.median),
+                      time_text(o.compute.median), time_text(o.overlapped.median), time_text(o.serial()),
+                      time_text(o.exposed()), percent_text(o.exposed_fraction()), percent_text(o.dilation()),
+                      percent_text(o.background_fraction()), percent_text(o.fraction_of_ideal()), o.products,
+                      row.wrong ? fmt::format("{:g}", static_cast<double>(*row.wrong)) : "N/A");
 }
 
 }  // namespace epccl::perf::moe

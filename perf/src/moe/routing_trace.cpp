@@ -12,11 +12,11 @@
 namespace epccl::perf::moe {
 namespace {
 
-using Json = nlohmann::json;
+using TraceJson = nlohmann::json;
 
 constexpr int64_t most_tokens_of_a_rank = int64_t{1} << 26;  // the library's own limit
 
-Result<int64_t> integer_of(const Json& record, const char* field, int64_t lowest, int64_t highest) {
+Result<int64_t> integer_of(const TraceJson& record, const char* field, int64_t lowest, int64_t highest) {
   const auto found = record.find(field);
   if (found == record.end()) return error(Code::invalid_argument, "\"{}\" is missing", field);
   if (!found->is_number_integer()) return error(Code::invalid_argument, "\"{}\" is no integer", field);
@@ -28,7 +28,7 @@ Result<int64_t> integer_of(const Json& record, const char* field, int64_t lowest
 /// The record's table, from a list for each token or one list of all.
 class TableReader {
  public:
-  TableReader(const Json& indices, int64_t tokens, int64_t topk, uint32_t experts)
+  TableReader(const TraceJson& indices, int64_t tokens, int64_t topk, uint32_t experts)
       : indices_(indices), tokens_(tokens), topk_(topk), experts_(experts) {}
 
   Result<TopkTable> read() {
@@ -41,21 +41,21 @@ class TableReader {
     }
     table_.tokens = static_cast<uint32_t>(tokens_);
     table_.topk = static_cast<uint32_t>(topk_);
-    for (const Json& entry : indices_) EPCCL_TRY(nested ? add_token(entry) : add_expert(entry));
+    for (const TraceJson& entry : indices_) EPCCL_TRY(nested ? add_token(entry) : add_expert(entry));
     return std::move(table_);
   }
 
  private:
   size_t token() const { return table_.experts.size() / static_cast<size_t>(topk_); }
 
-  Status add_token(const Json& experts) {
+  Status add_token(const TraceJson& experts) {
     if (!experts.is_array() || experts.size() != static_cast<size_t>(topk_))
       return error(Code::invalid_argument, "token {}: want a list of {} experts", token(), topk_);
-    for (const Json& expert : experts) EPCCL_TRY(add_expert(expert));
+    for (const TraceJson& expert : experts) EPCCL_TRY(add_expert(expert));
     return {};
   }
 
-  Status add_expert(const Json& value) {
+  Status add_expert(const TraceJson& value) {
     if (!value.is_number_integer())
       return error(Code::invalid_argument, "token {}: {} is no expert", token(), value.dump().substr(0, 40));
     const auto expert = value.get<int64_t>();
@@ -66,7 +66,7 @@ class TableReader {
     return {};
   }
 
-  const Json& indices_;
+  const TraceJson& indices_;
   const int64_t tokens_, topk_;
   const uint32_t experts_;
   TopkTable table_;
@@ -124,7 +124,7 @@ Status RoutingTrace::add_lines(std::istream& lines, const std::string& name) {
 }
 
 Status RoutingTrace::add_record(const std::string& line) {
-  const Json record = Json::parse(line, nullptr, false);
+  const TraceJson record = TraceJson::parse(line, nullptr, false);
   if (!record.is_object()) return error(Code::invalid_argument, "no JSON object");
   EPCCL_ASSIGN(const int64_t step, integer_of(record, "step", 0, INT64_MAX));
   EPCCL_ASSIGN(const int64_t layer, integer_of(record, "layer", 0, INT64_MAX));

@@ -14,8 +14,8 @@ using plan::Buffer;
 using plan::Builder;
 
 constexpr uint64_t entry = sizeof(CountEntry);
-constexpr uint16_t row_slot = 0;      // my row is in my scratch
-constexpr uint16_t arrived_slot = 1;  // another node's entries are in my scratch
+constexpr uint16_t row_slot = 0;     // my row is in my scratch
+constexpr uint16_t counts_slot = 1;  // another node's entries are in my scratch
 
 uint64_t row_bytes(const topology::Cluster& cluster) {
   return static_cast<uint64_t>(cluster.ranks() + 1) * entry;
@@ -94,7 +94,7 @@ class CountsExchange {
     uint32_t posted = Builder::none;
     for (size_t i = 0; i < received_.size(); ++i) {
       const std::array after{received_[i], posted};
-      posted = builder_.post(1, arrived_slot, static_cast<uint32_t>(i + 1), after);
+      posted = builder_.post(1, counts_slot, static_cast<uint32_t>(i + 1), after);
     }
   }
 
@@ -111,7 +111,7 @@ class CountsExchange {
       for_conversations(speaking, [&](int other, uint64_t, uint64_t in_at, uint64_t, uint64_t in) {
         ++conversation;
         const std::array after{speaking == rank_ ? received_[conversation - 1]
-                                                 : builder_.wait(2, speaking, arrived_slot, conversation)};
+                                                 : builder_.wait(2, speaking, counts_slot, conversation)};
         builder_.copy(2, {speaking, Buffer::scratch, in_at}, builder_.output(output_of(other)), in, after);
       });
     }

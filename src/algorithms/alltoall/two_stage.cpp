@@ -61,7 +61,7 @@ class TwoStage {
     uint32_t arrived = Builder::none;
     std::vector<uint32_t> delivered;
     for (size_t r = 0; r < schedule.rounds.size(); ++r) {
-      const Round& round = schedule.rounds[r];
+      const TwoStageRound& round = schedule.rounds[r];
       const auto free = ring_free(schedule, r, own_pulls);
       std::vector<uint32_t> received{arrived};
       for (size_t i = round.first_item; i < round.last_item; ++i) {
@@ -91,7 +91,7 @@ class TwoStage {
     uint32_t sent = Builder::none;
     StepsOfRounds sends(schedule.rounds.size());
     for (size_t r = 0; r < schedule.rounds.size(); ++r) {
-      const Round& round = schedule.rounds[r];
+      const TwoStageRound& round = schedule.rounds[r];
       std::vector<uint32_t> done{sent};
       for (size_t i = round.first_item; i < round.last_item; ++i)
         done.push_back(send_item(schedule, r, i, sends));
@@ -251,7 +251,7 @@ class TwoStage {
     const int carrier_rank = members_[static_cast<size_t>(carrier)];
     uint32_t packed = Builder::none;
     for (size_t r = 0; r < schedule.rounds.size(); ++r) {
-      const Round& round = schedule.rounds[r];
+      const TwoStageRound& round = schedule.rounds[r];
       std::vector<uint32_t> after, copies;
       if (round.reuses >= 0)
         after.push_back(builder_.wait(0, carrier_rank, sent_slot, static_cast<uint32_t>(round.reuses + 1)));

@@ -39,7 +39,7 @@ struct Item {
 };
 
 /// Items signalled together. `reuses`: the last earlier round whose ring space this one takes, -1 if none.
-struct Round {
+struct TwoStageRound {
   size_t first_item = 0, last_item = 0;
   int reuses = -1;
 };
@@ -47,7 +47,7 @@ struct Round {
 struct Schedule {
   std::vector<NodeMessage> messages;
   std::vector<Item> items;
-  std::vector<Round> rounds;
+  std::vector<TwoStageRound> rounds;
   bool ring_reused = false;
 };
 

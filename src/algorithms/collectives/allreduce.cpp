@@ -109,7 +109,7 @@ RoundEnd append_two_level(RoundBuilder& b, Reducer& reducer) {
   return b.exchange.leave();
 }
 
-RoundEnd append_flat(RoundBuilder& b, Reducer& reducer) {
+RoundEnd append_flat_allreduce(RoundBuilder& b, Reducer& reducer) {
   const int ranks = b.cluster.ranks();
   const auto slice = [&](int rank) { return part_of(b.piece(), rank, ranks, b.call.unit); };
   std::vector<std::vector<uint32_t>> sent(static_cast<size_t>(ranks));
@@ -149,7 +149,7 @@ RoundEnd append_flat(RoundBuilder& b, Reducer& reducer) {
 RoundEnd append_allreduce(RoundBuilder& b) {
   b.exchange.open_all(1);
   Reducer reducer(b);
-  if (b.parameters.form == Form::flat && b.cluster.nodes() > 1) return append_flat(b, reducer);
+  if (b.parameters.form == Form::flat && b.cluster.nodes() > 1) return append_flat_allreduce(b, reducer);
   if (!b.parameters.alone || b.cluster.nodes() > 1 || !b.round.staged) return append_two_level(b, reducer);
   reducer.add_up(reducer.inputs(0, b.piece()), b.own_output(0, 0), b.piece().bytes(), true);
   return b.exchange.leave();

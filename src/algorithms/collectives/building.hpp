@@ -113,6 +113,12 @@ struct PartCounts {
 };
 PartCounts part_counts(const topology::Cluster& cluster, const CollectiveParameters& parameters);
 
+/// Where a node stands in the row that begins with the root's.
+inline int place_of(const RoundBuilder& b, int node) {
+  const int nodes = b.cluster.nodes();
+  return (node + nodes - b.cluster.node_of(b.call.root)) % nodes;
+}
+
 using RoundEnd = std::vector<uint32_t>;  // what the next but one round has to wait for
 
 RoundEnd append_allgather(RoundBuilder& b);

@@ -8,11 +8,6 @@
 namespace epccl::algorithms {
 namespace {
 
-int place_of(const RoundBuilder& b, int node) {
-  const int nodes = b.cluster.nodes();
-  return (node + nodes - b.cluster.node_of(b.call.root)) % nodes;
-}
-
 /// What comes to this rank for a chunk of its slice: from the node behind it in the row, or at the root's from all.
 void receive_parts(RoundBuilder& b, Reducer& reducer, int position, uint64_t bytes,
                    std::vector<Part>& parts) {
@@ -74,7 +69,7 @@ void reduce_flat(RoundBuilder& b, Reducer& reducer, const Range& chunk) {
   reducer.add_up(parts, b.own_output(0, chunk.begin), chunk.bytes(), true);
 }
 
-RoundEnd append_flat(RoundBuilder& b, Reducer& reducer) {
+RoundEnd append_flat_reduce(RoundBuilder& b, Reducer& reducer) {
   const bool at_root = b.on_my_node(b.call.root), is_root = b.rank() == b.call.root;
   if (at_root && !is_root) b.exchange.open_all(1);
   if (is_root || !at_root)
@@ -88,7 +83,7 @@ RoundEnd append_flat(RoundBuilder& b, Reducer& reducer) {
 
 RoundEnd append_reduce(RoundBuilder& b) {
   Reducer reducer(b);
-  if (b.parameters.form == Form::flat) return append_flat(b, reducer);
+  if (b.parameters.form == Form::flat) return append_flat_reduce(b, reducer);
   b.exchange.open_all(1);
   const bool at_root = b.on_my_node(b.call.root);
   const Carriers carriers(b, b.cluster.local_of(b.call.root));

@@ -44,12 +44,6 @@ void broadcast_on_root_node(RoundBuilder& b) {
   b.exchange.pull(static_cast<size_t>(b.cluster.local_of(b.call.root)), 0, 0, b.piece());
 }
 
-/// Where a node stands in the row that begins with the root's.
-int place_of(const RoundBuilder& b, int node) {
-  const int nodes = b.cluster.nodes();
-  return (node + nodes - b.cluster.node_of(b.call.root)) % nodes;
-}
-
 /// The ranks that `rank` gets everything from and gives everything to, on other nodes.
 struct Neighbours {
   int before = -1;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr double first_retry = 0.01, longest_retry = 0.2;  // seconds between attempts to connect
 constexpr double report_patience = 0.2;                    // seconds that a report may block its caller
-constexpr double goodbye_patience = 1;
+constexpr double seconds_to_leave = 1;
 constexpr double question_patience = 1;
 
 void sleep_seconds(double seconds) {
@@ -282,7 +282,7 @@ void Client::leave() {
     hang_up();
   } else {
     queue(wire::Writer(wire::Type::leave).take());
-    flush_until(now_seconds() + goodbye_patience);
+    flush_until(now_seconds() + seconds_to_leave);
   }
 }
 
@@ -293,7 +293,7 @@ void Client::hang_up() {
   // The hub hangs up when it has read the goodbye; closing earlier could overtake it.
   bool timed_out = false;
   static_cast<void>(pump(
-      now_seconds() + goodbye_patience, [&] { return state_ != Line::open; }, timed_out, false));
+      now_seconds() + seconds_to_leave, [&] { return state_ != Line::open; }, timed_out, false));
 }
 
 Client::Answer Client::ask(double patience) {

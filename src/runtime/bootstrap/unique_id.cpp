@@ -13,7 +13,7 @@
 namespace epccl::runtime {
 namespace {
 
-constexpr std::string_view magic = "EPCCL-ID";
+constexpr std::string_view id_magic = "EPCCL-ID";
 constexpr std::byte id_version{1};
 constexpr size_t version_at = 8, port_at = 10, scope_at = 12, address_at = 16, secret_at = 32,
                  checksum_at = 112;
@@ -32,7 +32,7 @@ UniqueId encode(const Rendezvous& rendezvous) {
   UniqueId id;
   std::byte* bytes = id.bytes.data();
   const net::Endpoint& endpoint = rendezvous.endpoint;
-  std::memcpy(bytes, magic.data(), magic.size());
+  std::memcpy(bytes, id_magic.data(), id_magic.size());
   bytes[version_at] = id_version;
   for (size_t i = 0; i < 2; ++i) bytes[port_at + i] = static_cast<std::byte>(endpoint.port >> (8 * i));
   for (size_t i = 0; i < 4; ++i) bytes[scope_at + i] = static_cast<std::byte>(endpoint.scope >> (8 * i));
@@ -45,7 +45,7 @@ UniqueId encode(const Rendezvous& rendezvous) {
 
 Result<Rendezvous> decode(const UniqueId& id) {
   const std::byte* bytes = id.bytes.data();
-  if (std::memcmp(bytes, magic.data(), magic.size()) != 0) {
+  if (std::memcmp(bytes, id_magic.data(), id_magic.size()) != 0) {
     const bool zeros =
         std::all_of(id.bytes.begin(), id.bytes.end(), [](std::byte b) { return b == std::byte{0}; });
     return error(

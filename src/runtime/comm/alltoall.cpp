@@ -8,7 +8,7 @@ namespace epccl::runtime {
 namespace {
 
 // Plans of fixed sizes that are remembered. Programs use few sizes; a sweep uses some dozens.
-constexpr size_t plans_kept = 128;
+constexpr size_t alltoall_plans_kept = 128;
 
 }  // namespace
 
@@ -45,7 +45,7 @@ void AlltoallRunner::log_choice(const std::string& text, const algorithms::Choic
 const AlltoallRunner::Planned& AlltoallRunner::planned(const AlltoallCall& call) {
   std::string text = fmt::format("alltoall count {} {}", call.count, call.datatype);
   if (const auto it = plans_.find(text); it != plans_.end()) return it->second;
-  if (plans_.size() >= plans_kept) plans_.clear();
+  if (plans_.size() >= alltoall_plans_kept) plans_.clear();
   Planned made;
   made.choice = choose(call.block_bytes);
   made.plan = build(made.choice, algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));

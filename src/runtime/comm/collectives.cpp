@@ -8,7 +8,7 @@ namespace epccl::runtime {
 namespace {
 
 // Plans that are remembered. Programs use few sizes; a sweep uses some dozens.
-constexpr size_t plans_kept = 128;
+constexpr size_t collective_plans_kept = 128;
 
 constexpr uint64_t engine_piece = 1 << 20;
 
@@ -58,7 +58,7 @@ bool CollectiveRunner::fits_small_place(const algorithms::CollectiveCall& call,
 
 Result<const CollectiveRunner::Planned*> CollectiveRunner::planned(const CollectiveCall& call) {
   if (const auto it = plans_.find(call.text); it != plans_.end()) return &it->second;
-  if (plans_.size() >= plans_kept) plans_.clear();
+  if (plans_.size() >= collective_plans_kept) plans_.clear();
   Planned made;
   made.choice = choose(call);
   algorithms::CollectiveParameters& parameters = made.choice.parameters;

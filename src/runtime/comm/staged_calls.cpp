@@ -13,7 +13,7 @@ namespace {
 using device::CopyWork;
 using device::QueueKind;
 
-constexpr double check_period = 1e-3;
+constexpr double call_check_period = 1e-3;
 
 }  // namespace
 
@@ -98,7 +98,7 @@ Result<std::shared_ptr<StagedCalls::Turn>> StagedCalls::take_turn(void* stream) 
 }
 
 Status StagedCalls::wait_for(const device::QueueEvent& event, bool checks) {
-  double next_check = now_seconds() + check_period;
+  double next_check = now_seconds() + call_check_period;
   for (int round = 0;; ++round) {
     EPCCL_ASSIGN(const bool is_complete, event.complete());
     if (is_complete) return {};
@@ -108,7 +108,7 @@ Status StagedCalls::wait_for(const device::QueueEvent& event, bool checks) {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
     if (const double now = now_seconds(); checks && now >= next_check) {
-      next_check = now + check_period;
+      next_check = now + call_check_period;
       EPCCL_TRY(check_());
     }
   }
