@@ -51,8 +51,7 @@ void declare(CLI::App& app, Options& options) {
                "Every network device and port: state, rate, MTU, addresses, nearest GPUs, and what could not "
                "be asked")
       ->excludes("--tree")
-      ->excludes("--matrix")
-      ->excludes("--json");
+      ->excludes("--matrix");
   app.add_flag("--check", options.check,
                "What a run here would use, what is missing, which limits will hurt, and what to do about it. "
                "Exit code: 0 "
@@ -83,7 +82,7 @@ void declare(CLI::App& app, Options& options) {
       "  epccl-topo                            this machine\n"
       "  epccl-topo --xml node.xml --matrix    path classes of a recorded machine\n"
       "  epccl-topo --xml node.xml --cluster 4 ranks, rails and predicted times of 4 such nodes\n"
-      "  epccl-topo --nics                     network devices and ports, as ibv_devinfo\n"
+      "  epccl-topo --nics                     network devices and ports, as ibv_devinfo; also with --json\n"
       "  epccl-topo --check --cluster 4        what a run on 4 nodes like this would use and lack\n"
       "  epccl-topo --ranks 3,5                3 ranks on one node like this, 5 on another");
 }
@@ -121,6 +120,11 @@ Result<Planned> plan_cluster(const Options& options, const topology::Machine& ma
   return Planned{std::move(cluster), std::move(rails), std::move(forecast)};
 }
 
+std::string dump(const nlohmann::ordered_json& json) {
+  // Names come from files and drivers: what is not UTF-8 in them is replaced rather than refused.
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
 std::string as_json(const Options& options, const topology::Machine& machine, const Planned* planned) {
   nlohmann::ordered_json json{{"machine", topology::machine_json(machine)}};
   if (options.xml.empty())
@@ -131,8 +135,7 @@ std::string as_json(const Options& options, const topology::Machine& machine, co
     json["rail_plan"] = topology::rail_plan_json(planned->rails);
     if (planned->forecast.ok()) json["forecast"] = tools::forecast_json(*planned->forecast);
   }
-  // Names come from files and drivers: what is not UTF-8 in them is replaced rather than refused.
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return dump(json);
 }
 
 std::string cluster_text(const Options& options, const topology::Machine& machine, const Planned& planned) {
@@ -163,9 +166,13 @@ Status print(const std::string& text) {
 }
 
 std::string nics_text(const Options& options, const topology::Machine& machine) {
-  if (options.xml.empty())
-    return tools::format_nics(machine, topology::query_rdma_devices(), tools::interface_mtus(machine));
-  return tools::format_nics(machine, error(Code::invalid_usage, "the machine is a recorded one"), {});
+  const bool live = options.xml.empty();
+  const auto devices = live ? topology::query_rdma_devices()
+                            : Result<std::vector<topology::RdmaDevice>>(
+                                  error(Code::invalid_usage, "the machine is a recorded one"));
+  const auto mtus = live ? tools::interface_mtus(machine) : std::vector<int>();
+  return options.json ? dump(tools::nics_json(machine, devices, mtus))
+                      : tools::format_nics(machine, devices, mtus);
 }
 
 /// As many ranks as the cluster has that the options speak of; one node like this where they speak of none.

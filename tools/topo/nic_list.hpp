@@ -2,6 +2,7 @@
 // near, and with what could not be asked.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,12 @@ namespace epccl::tools {
 std::string format_nics(const topology::Machine& machine,
                         const Result<std::vector<topology::RdmaDevice>>& devices,
                         const std::vector<int>& mtus);
+
+/// The same for programs: {"nics": [...], "not_asked": ["what could not be asked, and why"]}. Numbers that are not known are 0, a
+/// NUMA node -1.
+nlohmann::ordered_json nics_json(const topology::Machine& machine,
+                                 const Result<std::vector<topology::RdmaDevice>>& devices,
+                                 const std::vector<int>& mtus);
 
 /// MTUs of this machine's interfaces, for format_nics().
 std::vector<int> interface_mtus(const topology::Machine& machine,
