@@ -5,6 +5,7 @@
 //               gives the slice to its node.
 //   flat        each rank finishes a slice of its own: what it gets for that from ranks of other nodes is their inputs
 #include "algorithms/collectives/reducer.hpp"
+#include "algorithms/partners.hpp"
 
 namespace epccl::algorithms {
 namespace {
@@ -113,24 +114,23 @@ RoundEnd append_flat_allreduce(RoundBuilder& b, Reducer& reducer) {
   const int ranks = b.cluster.ranks();
   const auto slice = [&](int rank) { return part_of(b.piece(), rank, ranks, b.call.unit); };
   std::vector<std::vector<uint32_t>> sent(static_cast<size_t>(ranks));
-  std::vector<int> remote;
-  for (int distance = 1; distance < ranks; ++distance)
-    if (const int rank = (b.rank() + distance) % ranks; !b.on_my_node(rank)) remote.push_back(rank);
-  for (const int to : remote)
+  const std::vector<int> receivers = remote_partners(b.cluster, b.rank(), 1);
+  const std::vector<int> senders = remote_partners(b.cluster, b.rank(), -1);
+  for (const int to : receivers)
     reducer.for_each_piece(slice(to), [&](const Range& chunk) {
       sent[static_cast<size_t>(to)].push_back(
           b.messages.send(to, b.own_input(0, chunk.begin), chunk.bytes(), {}));
     });
   reducer.for_each_piece(slice(b.rank()), [&](const Range& chunk) {
     std::vector<Part> parts = reducer.inputs(0, chunk);
-    for (const int from : remote) parts.push_back(reducer.received(from, chunk.bytes(), true));
+    for (const int from : senders) parts.push_back(reducer.received(from, chunk.bytes(), true));
     const Location to = b.exchange.result(0, chunk.begin);
     const uint32_t made = reducer.add_up(parts, to, chunk.bytes(), true);
     b.exchange.deliver(0, chunk, made);
-    for (const int rank : remote)
+    for (const int rank : receivers)
       b.exchange.uses_scratch(b.messages.send(rank, to, chunk.bytes(), std::array{made}));
   });
-  for (const int from : remote) {
+  for (const int from : senders) {
     // In place: only where this rank's own part has left already.
     std::vector<uint32_t>& left = sent[static_cast<size_t>(from)];
     left.push_back(b.exchange.opened());

@@ -4,6 +4,7 @@
 //                          direct: every rank sends its own block to the rank of its rail, which gives it to its node
 //   gather, two_level      staged: one rank of a node sends what its node has; direct: as flat
 #include "algorithms/collectives/building.hpp"
+#include "algorithms/partners.hpp"
 #include "algorithms/speaker.hpp"
 
 namespace epccl::algorithms {
@@ -73,13 +74,19 @@ void exchange_node_blocks(RoundBuilder& b) {
 }
 
 /// Along rails, every rank for itself.
-void exchange_own_blocks(RoundBuilder& b) {
-  const int nodes = b.cluster.nodes(), node = b.node(), local = static_cast<int>(b.exchange.local());
-  for (int distance = 1; distance < nodes; ++distance) {
-    const int to = (node + distance) % nodes, from = (node + nodes - distance) % nodes;
+void send_own_block(RoundBuilder& b) {
+  const int nodes = b.cluster.nodes(), local = static_cast<int>(b.exchange.local());
+  for (int distance = 1; distance < nodes; ++distance)
     b.for_each_message(b.piece(), [&](const Range& chunk) {
-      b.messages.send(rank_at(b.cluster, to, local), b.own_input(0, chunk.begin), chunk.bytes(), {});
+      b.messages.send(rank_at(b.cluster, (b.node() + distance) % nodes, local), b.own_input(0, chunk.begin),
+                      chunk.bytes(), {});
     });
+}
+
+void receive_blocks_of_rail(RoundBuilder& b) {
+  const int nodes = b.cluster.nodes(), node = b.node();
+  for (int distance = 1; distance < nodes; ++distance) {
+    const int from = (node + nodes - distance) % nodes;
     for (const int source : b.cluster.members(from)) {
       if (rank_at(b.cluster, node, b.cluster.local_of(source)) != b.rank()) continue;
       b.for_each_message(b.piece(), [&](const Range& chunk) {
@@ -92,12 +99,10 @@ void exchange_own_blocks(RoundBuilder& b) {
 }
 
 void exchange_flat(RoundBuilder& b) {
-  const int ranks = b.cluster.ranks();
-  for (int distance = 1; distance < ranks; ++distance) {
-    const int to = (b.rank() + distance) % ranks, from = (b.rank() + ranks - distance) % ranks;
-    if (!b.on_my_node(to)) b.messages.send(to, b.own_input(0, 0), b.piece().bytes(), {});
-    if (!b.on_my_node(from)) b.messages.recv(from, b.own_output(from, 0), b.piece().bytes(), {});
-  }
+  for (const int from : remote_partners(b.cluster, b.rank(), -1))
+    b.messages.recv(from, b.own_output(from, 0), b.piece().bytes(), {});
+  for (const int to : remote_partners(b.cluster, b.rank(), 1))
+    b.messages.send(to, b.own_input(0, 0), b.piece().bytes(), {});
 }
 
 /// The root's part of a gather from another node, where that sends every block by itself or all by one rank.
@@ -119,18 +124,17 @@ void gather_from_node(RoundBuilder& b, int node, bool together) {
 
 RoundEnd append_allgather(RoundBuilder& b) {
   b.exchange.open_all(1);
+  const bool flat = b.parameters.form == Form::flat, alone = b.cluster.nodes() == 1;
+  const bool along_rails = !alone && !flat && !b.round.staged;
+  // First, so that the network is at work while the node copies.
+  if (flat) exchange_flat(b);
+  if (along_rails) send_own_block(b);
   for (size_t i = 0; i < b.exchange.size(); ++i) {
     const size_t local = (b.exchange.local() + i) % b.exchange.size();
     b.exchange.pull(local, 0, b.exchange.member(local), b.piece());
   }
-  if (b.cluster.nodes() > 1) {
-    if (b.parameters.form == Form::flat)
-      exchange_flat(b);
-    else if (b.round.staged)
-      exchange_node_blocks(b);
-    else
-      exchange_own_blocks(b);
-  }
+  if (along_rails) receive_blocks_of_rail(b);
+  if (!alone && !flat && b.round.staged) exchange_node_blocks(b);
   return b.exchange.leave();
 }
 
