@@ -1,7 +1,10 @@
 // The address of a rank whose transport listens on a TCP port.
 #pragma once
 
+#include <sys/random.h>
+
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -9,6 +12,7 @@
 
 #include "base/net.hpp"
 #include "base/status.hpp"
+#include "base/unique_fd.hpp"
 
 namespace epccl::transports {
 
@@ -19,6 +23,15 @@ using Cookie = std::array<uint8_t, 16>;
 struct PeerAddress {
   net::Endpoint endpoint;
   Cookie cookie{};
+
+  /// Listens at `at`, where a port of 0 lets the system choose, with a cookie that nobody can guess.
+  Result<UniqueFd> listen(const net::Endpoint& at) {
+    endpoint = at;
+    EPCCL_ASSIGN(UniqueFd listener, net::listen_at(endpoint));
+    if (getrandom(cookie.data(), cookie.size(), 0) != static_cast<ssize_t>(cookie.size()))
+      return system_error(errno, "making a random cookie");
+    return listener;
+  }
 
   std::vector<std::byte> encode() const {
     std::vector<std::byte> blob(sizeof *this);

@@ -3,14 +3,12 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
-#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "transports/tcp/event_tag.hpp"
 
@@ -24,10 +22,6 @@ namespace {
 
 // Room for what may lie behind the message that is being read.
 constexpr size_t staging_bytes = 64 << 10;
-
-// Connections that have not said who they are.
-constexpr size_t most_strangers = 128;
-constexpr double patience_with_strangers = 5;
 
 }  // namespace
 
@@ -45,11 +39,7 @@ TcpTransport::TcpTransport(int rank, int ranks, AddressLookup lookup, const TcpO
     : rank_(rank), ranks_(ranks), lookup_(std::move(lookup)), options_(options), staging_(staging_bytes) {}
 
 Status TcpTransport::open(const net::Endpoint& at) {
-  address_.endpoint = at;
-  EPCCL_ASSIGN(listener_, net::listen_at(address_.endpoint));
-  if (getrandom(address_.cookie.data(), address_.cookie.size(), 0) !=
-      static_cast<ssize_t>(address_.cookie.size()))
-    return system_error(errno, "making a random cookie");
+  EPCCL_ASSIGN(listener_, address_.listen(at));
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) return system_error(errno, "creating an epoll descriptor");
   return watch(listener_.get(), tcp::tag(Class::listener, 0));
@@ -209,46 +199,18 @@ void TcpTransport::open_stream(Peer& peer, UniqueFd socket) {
   log::trace(log::net, rank_, "connected to rank {}", peer.rank);
 }
 
-void TcpTransport::accept_strangers() {
-  for (;;) {
-    UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket) return;
-    if (strangers_.size() >= most_strangers) {
-      const double now = now_seconds();
-      std::erase_if(strangers_, [now](const Stranger& stranger) {
-        return now - stranger.since > patience_with_strangers;
-      });
-      if (strangers_.size() >= most_strangers) continue;  // closed again
-    }
-    set_stream_options(socket.get());
-    const uint64_t number = next_stranger_++;
-    if (!watch(socket.get(), tcp::tag(Class::stranger, number)).ok()) continue;
-    strangers_.push_back({std::move(socket), {}, 0, number, now_seconds()});
-    on_stranger(number);
-  }
-}
-
-void TcpTransport::on_stranger(uint64_t number) {
-  const auto stranger = std::find_if(strangers_.begin(), strangers_.end(),
-                                     [number](const Stranger& other) { return other.number == number; });
-  if (stranger == strangers_.end()) return;
-  auto* const into = reinterpret_cast<char*>(&stranger->hello);
-  const ssize_t got =
-      ::recv(stranger->socket.get(), into + stranger->filled, sizeof(Hello) - stranger->filled, 0);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got > 0) stranger->filled += static_cast<size_t>(got);
-  if (got > 0 && stranger->filled < sizeof(Hello)) return;
-  if (got <= 0 || !admit(*stranger))
-    log::warn(log::net, rank_, "refused a connection from {}", net::peer_name(stranger->socket.get()));
-  strangers_.erase(stranger);
+void TcpTransport::accept() {
+  const auto prepare = [this](int fd, uint64_t number) {
+    set_stream_options(fd);
+    return watch(fd, tcp::tag(Class::stranger, number)).ok();
+  };
+  strangers_.accept(listener_.get(), rank_, prepare, [this](Stranger& stranger) { return admit(stranger); });
 }
 
 /// False when it is not who it should be.
 bool TcpTransport::admit(Stranger& stranger) {
   const Hello& hello = stranger.hello;
-  const bool known = hello.magic == Hello::expected_magic && hello.cookie == address_.cookie &&
-                     hello.to == rank_ && hello.from >= 0 && hello.from < ranks_ && hello.from != rank_;
-  if (!known || !cancelled_.ok()) return false;
+  if (!is_meant_for(hello, address_.cookie, rank_, ranks_) || !cancelled_.ok()) return false;
   if (hello.lane != 0) return admit_lane(stranger);
   Peer& peer = peer_at(hello.from);
   if (!peer.stream.failure().ok()) return false;
@@ -290,9 +252,10 @@ bool TcpTransport::poll_events() {
 void TcpTransport::handle(uint64_t what, uint32_t events) {
   switch (tcp::class_of(what)) {
     case Class::listener:
-      return accept_strangers();
+      return accept();
     case Class::stranger:
-      return on_stranger(tcp::number_of(what));
+      return strangers_.read(tcp::number_of(what), rank_,
+                             [this](Stranger& stranger) { return admit(stranger); });
     case Class::out_lane:
       if (const auto lane = out_lanes_.find(static_cast<int>(tcp::number_of(what))); lane != out_lanes_.end())
         lane->second.on_events(events);

@@ -6,13 +6,13 @@
 #pragma once
 
 #include <array>
-#include <list>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
 #include "base/net.hpp"
 #include "base/unique_fd.hpp"
+#include "transports/strangers.hpp"
 #include "transports/tcp/lane.hpp"
 #include "transports/tcp/message_stream.hpp"
 #include "transports/tcp/tcp_handshake.hpp"
@@ -77,14 +77,7 @@ class TcpTransport final : public MessageTransport, private Lanes {
     bool busy = false;  // in busy_
     tcp::MessageStream stream;
   };
-  /// A connection that has not said yet who it is.
-  struct Stranger {
-    UniqueFd socket;
-    tcp::Hello hello;
-    size_t filled = 0;
-    uint64_t number = 0;
-    double since = 0;
-  };
+  using Stranger = Strangers<tcp::Hello>::Stranger;
 
   TcpTransport(int rank, int ranks, AddressLookup lookup, const TcpOptions& options);
   Status open(const net::Endpoint& at);
@@ -99,8 +92,7 @@ class TcpTransport final : public MessageTransport, private Lanes {
   void on_peer(Peer& peer, uint32_t events);
   void on_dialled(Peer& peer);
   void on_verdict(Peer& peer);
-  void accept_strangers();
-  void on_stranger(uint64_t number);
+  void accept();
   bool admit(Stranger& stranger);
   void open_stream(Peer& peer, UniqueFd socket);
   void keep_busy(Peer& peer);
@@ -131,8 +123,7 @@ class TcpTransport final : public MessageTransport, private Lanes {
   std::unordered_map<int, Peer> peers_;  // those that were used
   std::vector<Peer*> busy_;              // those whose stream may move without news
   bool arms_rarely_ = false;             // some streams may have a low-water mark, and send buffers are large
-  std::list<Stranger> strangers_;
-  uint64_t next_stranger_ = 0;
+  Strangers<tcp::Hello> strangers_;
   std::unordered_map<int, tcp::OutLane> out_lanes_;     // by destination
   std::unordered_map<uint64_t, tcp::InLane> in_lanes_;  // by the number their strangers had
   Status cancelled_;

@@ -3,20 +3,15 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 
-#include "base/clock.hpp"
 #include "base/log.hpp"
 
 namespace epccl::transports::verbs {
 namespace {
 
-constexpr size_t most_strangers = 128;
-constexpr double patience_with_strangers = 5;
 // A machine that is cut off is noticed after about 3/4 of this.
 constexpr double cut_off_seconds = 20;
 
@@ -34,11 +29,7 @@ bool under_way(auto state) {
 
 Status Wireup::open(const net::Endpoint& at, int epoll) {
   epoll_ = epoll;
-  address_.endpoint = at;
-  EPCCL_ASSIGN(listener_, net::listen_at(address_.endpoint));
-  if (getrandom(address_.cookie.data(), address_.cookie.size(), 0) !=
-      static_cast<ssize_t>(address_.cookie.size()))
-    return system_error(errno, "making a random cookie");
+  EPCCL_ASSIGN(listener_, address_.listen(at));
   return watch(listener_.get(), listener_tag, false);
 }
 
@@ -78,7 +69,9 @@ void Wireup::set(Line& line, State state) {
 
 void Wireup::handle(uint64_t tag) {
   if (tag == listener_tag) return accept();
-  if (tag >= first_stranger_tag) return on_stranger(tag - first_stranger_tag);
+  if (tag >= first_stranger_tag)
+    return strangers_.read(tag - first_stranger_tag, rank_,
+                           [this](Stranger& stranger) { return admit(stranger); });
   on_line(static_cast<int>(tag));
 }
 
@@ -104,6 +97,8 @@ void Wireup::on_line(int peer) {
       return on_dialled(peer, line);
     case State::greeted:
       return on_answer(peer, line);
+    case State::declined:
+      return on_declined(peer, line);
     case State::answered:
     case State::open:
       return on_notice(peer, line);
@@ -139,8 +134,8 @@ void Wireup::on_answer(int peer, Line& line) {
       break;
   }
   if (answer.verdict == Verdict::declined) {
-    line.socket.reset();
-    return set(line, State::declined);
+    set(line, State::declined);
+    return on_declined(peer, line);
   }
   if (answer.verdict != Verdict::welcome) {
     answer.reason.back() = 0;
@@ -150,8 +145,16 @@ void Wireup::on_answer(int peer, Line& line) {
     return fail(peer, std::move(status));
   if (!write(line.socket.get(), Notice{})) return fail(peer, system_error(errno, "telling it to begin"));
   set(line, State::open);
+  line.declined.reset();
   connector_.opened(peer);
   on_notice(peer, line);
+}
+
+/// Nothing comes over this connection any more; when it ends before the peer's own has come, there will be none.
+void Wireup::on_declined(int peer, Line& line) {
+  char nothing = 0;
+  if (::recv(line.socket.get(), &nothing, 1, MSG_DONTWAIT) >= 0 || (errno != EAGAIN && errno != EINTR))
+    fail(peer, error(Code::remote_error, "its process ended before it had made the connection"));
 }
 
 void Wireup::on_notice(int peer, Line& line) {
@@ -191,48 +194,24 @@ void Wireup::fail(int peer, Status why) {
 void Wireup::close(int peer) {
   Line& line = lines_[peer];
   line.socket.reset();
+  line.declined.reset();
   set(line, State::closed);
 }
 
 // ---- being dialled ------------------------------------------------------------------------------------------------------
 
 void Wireup::accept() {
-  for (;;) {
-    UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket) return;
-    if (strangers_.size() >= most_strangers) {
-      const double now = now_seconds();
-      std::erase_if(strangers_, [now](const Stranger& stranger) {
-        return now - stranger.since > patience_with_strangers;
-      });
-      if (strangers_.size() >= most_strangers) continue;  // closed again
-    }
-    net::set_control_line_options(socket.get(), cut_off_seconds);
-    const uint64_t number = next_stranger_++;
-    if (!watch(socket.get(), first_stranger_tag + number, false).ok()) continue;
-    strangers_.push_back({std::move(socket), {}, number, now_seconds()});
-    on_stranger(number);
-  }
-}
-
-void Wireup::on_stranger(uint64_t number) {
-  const auto stranger = std::find_if(strangers_.begin(), strangers_.end(),
-                                     [number](const Stranger& other) { return other.number == number; });
-  if (stranger == strangers_.end()) return;
-  Hello hello;
-  const Read got = read(stranger->socket.get(), stranger->inbox, hello);
-  if (got == Read::partly) return;
-  // One that closes at once has taken a connection of ours meanwhile.
-  if (got == Read::whole && !admit(*stranger, hello))
-    log::warn(log::net, rank_, "refused a connection from {}", net::peer_name(stranger->socket.get()));
-  strangers_.erase(stranger);
+  const auto prepare = [this](int fd, uint64_t number) {
+    net::set_control_line_options(fd, cut_off_seconds);
+    return watch(fd, first_stranger_tag + number, false).ok();
+  };
+  strangers_.accept(listener_.get(), rank_, prepare, [this](Stranger& stranger) { return admit(stranger); });
 }
 
 /// False when it is not who it should be.
-bool Wireup::admit(Stranger& stranger, const Hello& hello) {
-  const bool known = hello.magic == Hello::expected_magic && hello.cookie == address_.cookie &&
-                     hello.to == rank_ && hello.from >= 0 && hello.from < ranks_ && hello.from != rank_;
-  if (!known) return false;
+bool Wireup::admit(Stranger& stranger) {
+  const Hello hello = stranger.hello;
+  if (!is_meant_for(hello, address_.cookie, rank_, ranks_)) return false;
   Line& line = lines_[hello.from];
   const bool has_own = line.state == State::dialling || line.state == State::greeted;
   if (line.state == State::closed || line.state == State::answered || line.state == State::open ||
@@ -240,7 +219,7 @@ bool Wireup::admit(Stranger& stranger, const Hello& hello) {
     Answer answer;
     answer.verdict = has_own ? Verdict::declined : Verdict::refused;
     std::strncpy(answer.reason.data(), "there is or was a connection already", answer.reason.size() - 1);
-    write(stranger.socket.get(), answer);
+    if (write(stranger.socket.get(), answer) && has_own) line.declined = std::move(stranger.socket);
     return true;
   }
   // Its tag was the stranger's.

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <array>
-#include <list>
 #include <unordered_map>
 
 #include "base/unique_fd.hpp"
+#include "transports/strangers.hpp"
 #include "transports/transport.hpp"
 #include "transports/verbs/wire.hpp"
 
@@ -63,15 +63,12 @@ class Wireup {
   struct Line {
     State state = State::unconnected;
     UniqueFd socket;
+    // The peer's, declined for this rank's own: open as long as that is being made, so that the peer hears when this process ends.
+    UniqueFd declined;
     Address address;
     Inbox inbox;
   };
-  struct Stranger {
-    UniqueFd socket;
-    Inbox inbox;
-    uint64_t number = 0;
-    double since = 0;
-  };
+  using Stranger = Strangers<Hello>::Stranger;
   enum class Read : uint8_t { whole, partly, closed };
 
   template <typename T>
@@ -85,9 +82,9 @@ class Wireup {
   void on_answer(int peer, Line& line);
   void on_notice(int peer, Line& line);
   void fail(int peer, Status why);
+  void on_declined(int peer, Line& line);
   void accept();
-  void on_stranger(uint64_t number);
-  bool admit(Stranger& stranger, const Hello& hello);
+  bool admit(Stranger& stranger);
   void answer(int peer, Line& line, const Hello& hello);
 
   const int rank_, ranks_;
@@ -97,8 +94,7 @@ class Wireup {
   UniqueFd listener_;
   int epoll_ = -1;
   std::unordered_map<int, Line> lines_;
-  std::list<Stranger> strangers_;
-  uint64_t next_stranger_ = 0;
+  Strangers<Hello> strangers_;
   int under_way_ = 0;
 };
 

@@ -1,0 +1,93 @@
+// Connections to a rank's port that have not said yet who they are. Each has to begin with a Hello of its transport.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "base/net.hpp"
+#include "base/unique_fd.hpp"
+#include "transports/peer_address.hpp"
+
+namespace epccl::transports {
+
+/// Whether a Hello comes from a rank of this job, and means this one.
+template <typename Hello>
+bool is_meant_for(const Hello& hello, const Cookie& cookie, int rank, int ranks) {
+  return hello.magic == Hello::expected_magic && hello.cookie == cookie && hello.to == rank &&
+         hello.from >= 0 && hello.from < ranks && hello.from != rank;
+}
+
+template <typename Hello>
+class Strangers {
+ public:
+  struct Stranger {
+    UniqueFd socket;
+    Hello hello;
+    size_t filled = 0;
+    uint64_t number = 0;
+    double since = 0;
+  };
+
+  /// Takes in all that wait at `listener`, whose sockets do not block. `prepare(fd, number)` sets options and has the socket
+  /// watched; false: it is closed again. `greeted` as for read().
+  template <typename Prepare, typename Greeted>
+  void accept(int listener, int rank, Prepare prepare, Greeted greeted) {
+    for (;;) {
+      UniqueFd socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!socket) return;
+      if (!has_room()) continue;  // closed again
+      const uint64_t number = next_++;
+      if (!prepare(socket.get(), number)) continue;
+      waiting_.push_back({std::move(socket), {}, 0, number, now_seconds()});
+      read(number, rank, greeted);
+    }
+  }
+
+  /// There is something to read. Once its Hello is whole, `greeted(stranger)` may take the socket; false: it is not who it should
+  /// be, which is logged. Nothing of it is kept then. One that closes before that has no effect.
+  template <typename Greeted>
+  void read(uint64_t number, int rank, Greeted greeted) {
+    const auto stranger = std::find_if(waiting_.begin(), waiting_.end(),
+                                       [number](const Stranger& other) { return other.number == number; });
+    if (stranger == waiting_.end()) return;
+    auto* const into = reinterpret_cast<char*>(&stranger->hello);
+    while (stranger->filled < sizeof(Hello)) {
+      const ssize_t got =
+          ::recv(stranger->socket.get(), into + stranger->filled, sizeof(Hello) - stranger->filled, 0);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0 && errno == EAGAIN) return;
+      if (got <= 0) return (void)waiting_.erase(stranger);
+      stranger->filled += static_cast<size_t>(got);
+    }
+    if (!greeted(*stranger))
+      log::warn(log::net, rank, "refused a connection from {}", net::peer_name(stranger->socket.get()));
+    waiting_.erase(stranger);
+  }
+
+  void clear() { waiting_.clear(); }
+
+ private:
+  // Who says nothing must not keep others out.
+  static constexpr size_t most = 128;
+  static constexpr double patience_seconds = 5;
+
+  bool has_room() {
+    if (waiting_.size() < most) return true;
+    const double now = now_seconds();
+    std::erase_if(waiting_,
+                  [now](const Stranger& stranger) { return now - stranger.since > patience_seconds; });
+    return waiting_.size() < most;
+  }
+
+  std::list<Stranger> waiting_;
+  uint64_t next_ = 0;
+};
+
+}  // namespace epccl::transports
