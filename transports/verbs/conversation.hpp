@@ -63,7 +63,7 @@ class AdvertTable {
 
 /// What the conversations of a transport share.
 struct Shared {
-  explicit Shared(bool keep_registrations) : memory(keep_registrations) {}
+  explicit Shared(RegisteredMemory::Keep keep) : memory(keep) {}
   int rank = 0;
   size_t eager_limit = 0;     // bytes of a message, without header
   uint64_t window = 1 << 20;  // bytes of eager messages that the peer has not taken

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "device/host/host_memory.hpp"
+
 namespace epccl::transports::verbs {
 
 Result<std::shared_ptr<const Region>> Region::create(const std::vector<std::unique_ptr<Rail>>& rails,
@@ -24,36 +26,60 @@ Result<std::shared_ptr<const Region>> RegisteredMemory::get(const std::vector<st
                                                             const void* data, size_t bytes, bool written,
                                                             uint64_t& registrations) {
   const auto begin = reinterpret_cast<uintptr_t>(data);
-  if (keep_ && !std::exchange(looked_for_watch_, true) && (watch_ = MemoryWatch::get()) != nullptr)
+  if (keep_ == Keep::watched && !std::exchange(looked_for_watch_, true) &&
+      (watch_ = MemoryWatch::get()) != nullptr)
     position_ = watch_->now();
-  if (watch_ == nullptr) {
+  const auto found = keep_ == Keep::nothing ? std::nullopt : device::find_window(data, bytes);
+  const uint64_t window = found ? found->inode : 0;
+  if (watch_ == nullptr && window == 0) {
     ++registrations;
     return Region::create(rails, begin, bytes, written);
   }
-  if (!watch_->catch_up(position_, [this](MemoryWatch::Range range) { forget(range); })) regions_.clear();
+  hear_of_changes();
   // Regions begin in order, but a longer one may begin earlier: of those before `begin` the nearest few are looked at.
   int looks = 4;
   for (auto next = regions_.upper_bound(begin); next != regions_.begin() && looks > 0; --looks) {
     --next;
-    if (next->second.end < begin + bytes) continue;
+    if (next->second.end < begin + bytes || next->second.window != window) continue;
     next->second.used = ++uses_;
     return next->second.region;
   }
   static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const MemoryWatch::Range pages{begin / page * page, (begin + bytes + page - 1) / page * page};
   ++registrations;
-  const bool watched = watch_->watch(pages);
+  const bool watched = watch_ != nullptr && watch_->watch(pages);
   // Keys are for both directions: what is sent now may be received into later.
-  auto region = watched ? Region::create(rails, pages.begin, pages.end - pages.begin, true)
-                        : Result<std::shared_ptr<const Region>>(error(Code::system_error, "unwatched"));
+  auto region = watched || window != 0
+                    ? Region::create(rails, pages.begin, pages.end - pages.begin, true)
+                    : Result<std::shared_ptr<const Region>>(error(Code::system_error, "unwatched"));
   if (!region.ok()) {
     // Memory that may only be read, or of which too much is registered.
-    if (watched) regions_.clear();
+    if (watched || window != 0) regions_.clear();
     return Region::create(rails, begin, bytes, written);
   }
   make_room();
-  regions_[pages.begin] = {pages.end, *region, ++uses_};
+  regions_[pages.begin] = {pages.end, window, *region, ++uses_};
   return region;
+}
+
+void RegisteredMemory::tidy() {
+  if (regions_.empty()) return;
+  hear_of_changes();
+  if (const uint64_t freed = device::windows_freed(); std::exchange(windows_freed_, freed) != freed)
+    forget_freed_windows();
+}
+
+void RegisteredMemory::hear_of_changes() {
+  if (watch_ != nullptr && !watch_->catch_up(position_, [this](MemoryWatch::Range range) { forget(range); }))
+    regions_.clear();
+}
+
+void RegisteredMemory::forget_freed_windows() {
+  std::erase_if(regions_, [](const auto& kept) {
+    if (kept.second.window == 0) return false;
+    const auto found = device::find_window(reinterpret_cast<const void*>(kept.first), 1);
+    return !found || found->inode != kept.second.window;
+  });
 }
 
 void RegisteredMemory::forget(MemoryWatch::Range range) {

@@ -28,31 +28,40 @@ class Region {
 /// The registrations of a transport. Memory is looked up here before each message that needs it.
 class RegisteredMemory {
  public:
-  /// `keep`: where changes of memory are heard of (memory_watch.hpp). Elsewhere every message registers its own, which is slow
-  /// and right.
-  explicit RegisteredMemory(bool keep) : keep_(keep) {}
+  /// Which memory stays registered. Other memory is registered for each message, which is slow and right.
+  enum class Keep : uint8_t {
+    nothing,
+    windows,  // epcclMemAlloc's: it is known when that is freed
+    watched,  // and where changes of memory are heard of (memory_watch.hpp) all
+  };
+  explicit RegisteredMemory(Keep keep) : keep_(keep) {}
 
   /// `written`: by peers.
   Result<std::shared_ptr<const Region>> get(const std::vector<std::unique_ptr<Rail>>& rails, const void* data,
                                             size_t bytes, bool written, uint64_t& registrations);
   size_t kept() const { return regions_.size(); }
+  /// Gives up what has been freed: until then it stays pinned. Costs next to nothing where nothing has.
+  void tidy();
 
  private:
   struct Kept {
     uintptr_t end = 0;
+    uint64_t window = 0;  // the inode of epcclMemAlloc's memory; 0: other memory
     std::shared_ptr<const Region> region;
     uint64_t used = 0;
   };
+  void hear_of_changes();
   void forget(MemoryWatch::Range range);
+  void forget_freed_windows();
   void make_room();
 
   // Each pins its pages, and a piece of the device's tables.
   static constexpr size_t most = 512;
 
-  const bool keep_;
+  const Keep keep_;
   MemoryWatch* watch_ = nullptr;
   bool looked_for_watch_ = false;
-  uint64_t position_ = 0, uses_ = 0;
+  uint64_t position_ = 0, uses_ = 0, windows_freed_ = 0;
   std::map<uintptr_t, Kept> regions_;  // by begin; they may overlap
 };
 

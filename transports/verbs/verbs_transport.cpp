@@ -30,7 +30,7 @@ VerbsTransport::VerbsTransport(int rank, int ranks, AddressLookup lookup, Option
     : rank_(rank),
       ranks_(ranks),
       options_(std::move(options)),
-      shared_(options_.keep_registrations),
+      shared_(options_.keep),
       wireup_(rank, ranks, std::move(lookup), *this) {}
 
 Result<std::unique_ptr<VerbsTransport>> VerbsTransport::create(int rank, int ranks, const net::Endpoint& at,
@@ -265,6 +265,7 @@ void VerbsTransport::on_broken(const Owner& owner, const ibv_wc& completion) {
 
 bool VerbsTransport::poll_events() {
   quiet_polls_ = 0;
+  shared_.memory.tidy();
   std::array<epoll_event, 16> events;
   const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   bool moved = false;

@@ -23,8 +23,8 @@ struct VerbsOptions {
   size_t eager_limit = 8 << 10;
   /// A lost rail's traffic goes over the others. False: it ends the connection, with an error.
   bool failover = false;
-  /// Memory stays registered until it is unmapped or room is needed (verbs/memory.hpp).
-  bool keep_registrations = true;
+  /// What stays registered until it is freed or room is needed. `watched` where the kernel permits it, else `windows`.
+  verbs::RegisteredMemory::Keep keep = verbs::RegisteredMemory::Keep::watched;
   /// How long a regular close waits for the peers to have what was sent, in seconds.
   double close_timeout = 1.0;
 };

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <map>
 #include <mutex>
@@ -23,6 +24,7 @@ struct Window {
 
 struct Registry {
   std::shared_mutex mutex;
+  std::atomic<uint64_t> freed = 0;
   std::map<uintptr_t, Window> windows;
 };
 
@@ -57,7 +59,12 @@ Status free_window(void* address) {
                  address);
   munmap(address, it->second.size);
   registry().windows.erase(it);
+  registry().freed.fetch_add(1, std::memory_order_release);
   return {};
+}
+
+uint64_t windows_freed() {
+  return registry().freed.load(std::memory_order_acquire);
 }
 
 std::optional<WindowRef> find_window(const void* address, size_t size) {

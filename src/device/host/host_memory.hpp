@@ -30,6 +30,9 @@ Status free_window(void* address);
 /// The window that holds all of [address, address + size), if one does. Any thread.
 std::optional<WindowRef> find_window(const void* address, size_t size);
 
+/// How many windows have been freed so far: who keeps something for a window looks whether it is still there when this has changed.
+uint64_t windows_freed();
+
 /// What a mapping brings in at once: everything, where all of it will be used; or pages as they are touched.
 enum class Pages : uint8_t { all, as_touched };
 

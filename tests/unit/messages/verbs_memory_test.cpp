@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include "device/host/host_memory.hpp"
 #include "soft_roce.hpp"
 
 namespace epccl::transports {
@@ -22,7 +23,8 @@ class VerbsMemory : public OnSoftRoce {
     if (!IsSkipped() && verbs::MemoryWatch::get() == nullptr) GTEST_SKIP() << "no userfaultfd";
   }
   /// From one piece of memory to another; true when it arrived.
-  bool moves(Fabric<Verbs>& fabric, std::byte* from, std::byte* to) {
+  template <typename Maker>
+  bool moves(Fabric<Maker>& fabric, std::byte* from, std::byte* to) {
     const auto data = pattern(0, 1, ++key_, bytes);
     std::memcpy(from, data.data(), bytes);
     std::memset(to, 0xee, bytes);
@@ -99,6 +101,67 @@ TEST_F(VerbsMemory, FreedByMallocAndGotAgainIsNotTakenForTheOld) {
     std::vector<std::byte> from(bytes), to(bytes);
     ASSERT_TRUE(moves(fabric, from.data(), to.data())) << "round " << i;
   }
+}
+
+/// As in a container that permits no userfaultfd: of other memory nobody tells when it changes.
+struct VerbsUnwatched : Verbs {
+  static Result<std::unique_ptr<Transport>> create(int rank, int ranks, AddressLookup lookup) {
+    EPCCL_ASSIGN(const net::Endpoint loopback, net::local_address("lo"));
+    VerbsOptions unwatched = options(rank);
+    unwatched.keep = verbs::RegisteredMemory::Keep::windows;
+    return VerbsTransport::create(rank, ranks, loopback, std::move(lookup), unwatched);
+  }
+};
+
+std::byte* new_window() {
+  const auto made = device::allocate_window(bytes);
+  EXPECT_TRUE(made.ok()) << made.status().message();
+  return made.ok() ? static_cast<std::byte*>(*made) : nullptr;
+}
+
+class VerbsWindows : public VerbsMemory {
+ protected:
+  void SetUp() override { OnSoftRoce::SetUp(); }
+};
+
+TEST_F(VerbsWindows, StayRegisteredWhereOtherMemoryDoesNot) {
+  Fabric<VerbsUnwatched> fabric(2);
+  std::byte *from = map_at(nullptr), *to = new_window();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(moves(fabric, from, to));
+  EXPECT_EQ(fabric[0].work().registrations, 3u);
+  EXPECT_EQ(fabric[1].work().registrations, 1u);
+  ::munmap(from, bytes);
+  EXPECT_TRUE(device::free_window(to).ok());
+}
+
+TEST_F(VerbsWindows, FreedAndMadeAgainAtTheSameAddressAreRegisteredAnew) {
+  Fabric<VerbsUnwatched> fabric(2);
+  std::byte *from = new_window(), *to = new_window();
+  ASSERT_TRUE(moves(fabric, from, to));
+  ASSERT_TRUE(device::free_window(to).ok());
+  ASSERT_EQ(new_window(), to) << "it lies elsewhere now: the test shows nothing";
+  EXPECT_TRUE(moves(fabric, from, to)) << "the old pages were written";
+  EXPECT_EQ(fabric[1].work().registrations, 2u);
+  ASSERT_TRUE(device::free_window(from).ok());
+  ASSERT_EQ(new_window(), from) << "it lies elsewhere now: the test shows nothing";
+  EXPECT_TRUE(moves(fabric, from, to)) << "the old pages were sent";
+  for (std::byte* window : {from, to}) EXPECT_TRUE(device::free_window(window).ok());
+}
+
+TEST_F(VerbsWindows, AreGivenUpWhenTheyAreFreed) {
+  const auto freed_is_given_up = [&](auto& fabric) {
+    std::byte *from = new_window(), *to = new_window();
+    ASSERT_TRUE(moves(fabric, from, to));
+    EXPECT_EQ(fabric[1].kept_registrations(), 1u);
+    for (std::byte* window : {from, to}) ASSERT_TRUE(device::free_window(window).ok());
+    EXPECT_TRUE(fabric.drive_until([&] {
+      return fabric[0].kept_registrations() + fabric[1].kept_registrations() == 0;
+    })) << "their pages are pinned still";
+  };
+  Fabric<VerbsUnwatched> unwatched(2);
+  freed_is_given_up(unwatched);
+  Fabric<Verbs> watched(2);
+  freed_is_given_up(watched);
 }
 
 TEST_F(VerbsMemory, ThatMayOnlyBeReadCanBeSent) {
