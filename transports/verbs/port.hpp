@@ -14,11 +14,11 @@ inline constexpr int max_rails = 4;
 struct PortChoice {
   /// Devices by name, as EPCCL_VERBS_DEVICES has them: "mlx5_0,mlx5_3" by prefix, "=mlx5_1" exactly, "mlx5_1:2" with a port,
   /// "^mlx5_9" all but. "": any.
-  std::string devices;
+  std::string devices = {};
   int gid_index = -1;  // -1: the best there is
   int most = max_rails;
   /// Devices of this rank's choice come first, in this order.
-  std::vector<std::string> preferred;
+  std::vector<std::string> preferred = {};
 };
 
 struct Port {

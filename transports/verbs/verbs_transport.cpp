@@ -43,7 +43,9 @@ Result<std::unique_ptr<VerbsTransport>> VerbsTransport::create(int rank, int ran
 }
 
 Status VerbsTransport::open(const net::Endpoint& at) {
-  EPCCL_ASSIGN(const verbs::Library* library, verbs::Library::get());
+  EPCCL_ASSIGN(const verbs::Library* library, options_.library != nullptr
+                                                  ? Result<const verbs::Library*>(options_.library)
+                                                  : verbs::Library::get());
   EPCCL_ASSIGN(auto ports, verbs::open_ports(*library, options_.ports));
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) return system_error(errno, "creating an epoll descriptor");

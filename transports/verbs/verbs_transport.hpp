@@ -25,6 +25,8 @@ struct VerbsOptions {
   bool failover = false;
   /// What stays registered until it is freed or room is needed. `watched` where the kernel permits it, else `windows`.
   verbs::RegisteredMemory::Keep keep = verbs::RegisteredMemory::Keep::watched;
+  /// Null: the process's libibverbs.
+  const verbs::Library* library = nullptr;
   /// How long a regular close waits for the peers to have what was sent, in seconds.
   double close_timeout = 1.0;
 };

@@ -1,9 +1,7 @@
-// What is wrong with devices, limits and peers is named.
+// What is wrong with devices and limits is named.
 #include <gtest/gtest.h>
 #include <linux/capability.h>
-#include <poll.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -144,53 +142,55 @@ TEST_F(VerbsBadInput, ARegistrationThatFailsFailsItsMessageAndNoOther) {
   next.expect_arrived();
 }
 
-// A peer that goes away at each step of the handshake: it accepts and closes at once, or after the greeting, or answers nonsense.
-TEST_F(VerbsBadInput, APeerThatGoesAwayWhileConnectingFailsTheSend) {
-  for (const int step : {0, 1, 2}) {
-    SCOPED_TRACE(step);
-    net::Endpoint at = *net::local_address("lo");
-    auto listener = net::listen_at(at);
-    ASSERT_TRUE(listener.ok());
-    verbs::Address address;
-    address.endpoint = at;
-    const auto loopback = net::local_address("lo");
-    auto created = VerbsTransport::create(
-        0, 2, *loopback, [&](int) { return Result(address.encode()); }, Verbs::options(0));
-    ASSERT_TRUE(created.ok());
-    Completion sending;
-    char byte = 'x';
-    (void)(*created)->send(1, 1, &byte, 1, sending);
-    ASSERT_TRUE(net::wait_for(listener->get(), POLLIN, now_seconds() + patience_seconds));
-    UniqueFd socket(::accept(listener->get(), nullptr, nullptr));
-    const double deadline = now_seconds() + patience_seconds;
-    if (step > 0) {
-      verbs::Hello hello;
-      for (size_t have = 0; have < sizeof hello && now_seconds() < deadline;) {
-        (*created)->progress();
-        const ssize_t got =
-            ::recv(socket.get(), reinterpret_cast<char*>(&hello) + have, sizeof hello - have, MSG_DONTWAIT);
-        if (got > 0) have += static_cast<size_t>(got);
-      }
-      EXPECT_EQ(hello.ends.count, 2);
+/// libibverbs, for a device that runs out of queue pairs.
+struct FewPairs : Verbs {
+  static inline int limited_rank = 0, left = 0, made = 0, destroyed = 0;
+
+  static ibv_qp* create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
+    if (left-- > 0) {
+      ++made;
+      return (*verbs::Library::get())->create_qp(domain, attributes);
     }
-    if (step == 2) {
-      verbs::Answer answer;
-      answer.verdict = verbs::Verdict::welcome;
-      answer.ends.count = 1;
-      answer.ends.rails[0].mtu = 99;
-      answer.ends.rails[0].ethernet = 1;
-      ASSERT_EQ(::send(socket.get(), &answer, sizeof answer, MSG_NOSIGNAL),
-                static_cast<ssize_t>(sizeof answer));
-    } else {
-      socket.reset();
+    errno = ENOMEM;
+    return nullptr;
+  }
+  static int destroy_qp(ibv_qp* pair) {
+    ++destroyed;
+    return (*verbs::Library::get())->destroy_qp(pair);
+  }
+  static Result<std::unique_ptr<Transport>> create(int rank, int ranks, AddressLookup lookup) {
+    static verbs::Library few;
+    few = **verbs::Library::get();
+    few.create_qp = create_qp;
+    few.destroy_qp = destroy_qp;
+    VerbsOptions limited = options(rank);
+    if (rank == limited_rank) limited.library = &few;
+    EPCCL_ASSIGN(const net::Endpoint loopback, net::local_address("lo"));
+    return VerbsTransport::create(rank, ranks, loopback, std::move(lookup), limited);
+  }
+};
+
+TEST_F(VerbsBadInput, ADeviceWithoutMoreQueuePairsFailsTheMessagesOfBothRanksAndKeepsNone) {
+  for (const int limited : {0, 1}) {  // who dials, and who is dialled
+    SCOPED_TRACE(limited);
+    FewPairs::limited_rank = limited;
+    FewPairs::left = 1;  // the second rail gets none
+    FewPairs::made = FewPairs::destroyed = 0;
+    Fabric<FewPairs> fabric(2);
+    Message message(0, 1, 1, 100);
+    (void)message.recv(fabric);
+    (void)message.send(fabric);
+    ASSERT_TRUE(fabric.drive_until([&] { return message.sending.finished(); }));
+    expect_said(message.sending.status,
+                {"rank 1", "creating a queue pair for rank ", limited == 0 ? "n0r1 port 1" : "n1r1 port 1",
+                 "the device has ", "Cannot allocate memory"});
+    if (limited == 1) {
+      expect_said(message.sending.status, {"it refused the connection"});
+      ASSERT_TRUE(fabric.finish(message.receiving));
+      expect_said(message.receiving.status, {"rank 0", "creating a queue pair"});
     }
-    while (!sending.finished() && now_seconds() < deadline) (*created)->progress();
-    ASSERT_EQ(sending.state, Completion::State::failed);
-    EXPECT_EQ(sending.status.code(), Code::remote_error);
-    EXPECT_NE(sending.status.message().find("rank 1"), std::string::npos) << sending.status.message();
-    if (step == 2) {
-      EXPECT_NE(sending.status.message().find("MTU"), std::string::npos) << sending.status.message();
-    }
+    EXPECT_EQ(FewPairs::made, 1);
+    EXPECT_EQ(FewPairs::destroyed, 1);
   }
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <optional>
 
 #include "soft_roce.hpp"
 
@@ -86,6 +87,50 @@ TEST_F(VerbsRails, ThatFailMoveTheirTrafficAndNothingIsLostOrDoubled) {
   }
 }
 
+/// Small messages from rank 0 to rank 1, which go over rail 1, while one of its ends sends into the void.
+class VerbsLostRail : public VerbsRails {
+ protected:
+  void SetUp() override {
+    VerbsRails::SetUp();
+    if (!IsSkipped()) made_.emplace(2);
+  }
+  Fabric<VerbsWithFailover>& fabric() { return *made_; }
+
+  static constexpr MessageKey count = 20;
+
+  void send_while_nothing_comes_from(const char* cable) {
+    connect(fabric());
+    shell(std::string("tc qdisc add dev ") + cable + " root netem loss 100%");
+    for (MessageKey key = 0; key < count; ++key) messages.emplace_back(0, 1, key, 100 * key);
+    ASSERT_TRUE(exchange(fabric(), messages));
+    ASSERT_TRUE(fabric().drive_until([&] { return fabric()[0].drained() && fabric()[1].drained(); }));
+    EXPECT_EQ(fabric()[0].work().rails_lost, 1u);
+    for (const Message& message : messages) message.expect_arrived();
+  }
+  void expect_nothing_came_twice() {
+    std::deque<Message> again;
+    for (const Message& message : messages) again.emplace_back(0, 1, message.key, message.sent.size());
+    for (Message& message : again) ASSERT_TRUE(message.recv(fabric()).ok());
+    fabric().settle();
+    for (const Message& message : again) EXPECT_FALSE(message.receiving.finished()) << "key " << message.key;
+  }
+
+  std::deque<Message> messages;  // before the fabric: gone after it
+  std::optional<Fabric<VerbsWithFailover>> made_;
+};
+
+TEST_F(VerbsLostRail, WhatHadArrivedAndOnlyWasNotAcknowledgedIsNotSentAgain) {
+  send_while_nothing_comes_from("v1r1");
+  EXPECT_EQ(fabric()[0].work().moved, 0u);
+  expect_nothing_came_twice();
+}
+
+TEST_F(VerbsLostRail, WhatHadNotArrivedIsSentAgainAllOfIt) {
+  send_while_nothing_comes_from("v0r1");
+  EXPECT_EQ(fabric()[0].work().moved, count);
+  expect_nothing_came_twice();
+}
+
 TEST_F(VerbsRails, ThatComeBackAreUsedAgain) {
   Fabric<VerbsWithFailover> fabric(2);
   connect(fabric);
@@ -128,6 +173,31 @@ TEST_F(VerbsRails, WithoutFailoverEndWhatIsPendingNamingPeerDeviceAndPort) {
   ::usleep(300000);
   Fabric<Verbs> fabric(2);
   connect(fabric);  // as before
+}
+
+ibv_mtu mtu_of(const char* device) {
+  const auto ports = verbs::open_ports(**verbs::Library::get(), {.devices = std::string("=") + device});
+  return ports.ok() ? ports->front().port.mtu : ibv_mtu{};
+}
+
+TEST_F(VerbsRails, WhoseEndsHaveDifferentMtusUseTheSmaller) {
+  const double deadline = now_seconds() + patience_seconds;
+  const auto set_mtu = [&](const char* bytes, ibv_mtu expected) {
+    shell(std::string("ip link set v0r0 mtu ") + bytes);
+    while (mtu_of("n0r0") != expected && now_seconds() < deadline) ::usleep(1000);
+    ASSERT_EQ(mtu_of("n0r0"), expected);
+  };
+  set_mtu("1500", IBV_MTU_1024);
+  ASSERT_EQ(mtu_of("n1r0"), IBV_MTU_4096);
+  {
+    Fabric<Verbs> fabric(2);
+    std::deque<Message> messages;
+    for (MessageKey key = 0; key < 8; ++key)
+      messages.emplace_back(static_cast<int>(key % 2), static_cast<int>(1 - key % 2), key, 150000 * key);
+    ASSERT_TRUE(exchange(fabric, messages));
+    for (const Message& message : messages) message.expect_arrived();
+  }
+  set_mtu("4300", IBV_MTU_4096);
 }
 
 TEST_F(VerbsRails, DeliverEverythingOverALineThatLosesPackets) {
