@@ -9,8 +9,8 @@
 namespace epccl::transports::verbs {
 namespace {
 
-// 4.096 us * 2^14 = 67 ms without an answer is a try; seven tries are half a second.
-constexpr uint8_t answer_timeout = 14, retries = 7;
+// 4.096 us * 2^14 = 67 ms without an answer is a try; seven tries are half a second. (soft-RoCE takes seven retries for endless ones.)
+constexpr uint8_t answer_timeout = 14, retries = 6;
 // A receiver without a free buffer: as often as it takes, every 0.64 ms.
 constexpr uint8_t retry_for_ever = 7, pause_without_buffer = 12;
 constexpr uint8_t hop_limit = 64;
