@@ -5,6 +5,9 @@
 //                                           sends so many, each received by a progress() that finds it there: for callgrind, which
 //                                           then counts the instructions of messages and not those of waiting
 //
+//   epccl-message-perf repeat TRANSPORT BYTES MESSAGES
+//                                           sends so many, one after the other: for perf
+//
 // For the machine of tests/rdma/run. Environment: EPCCL_VERBS_DEVICES names the device; UCX's own variables are UCX's.
 #include <fmt/format.h>
 #include <unistd.h>
@@ -131,6 +134,14 @@ Status count(const std::string& transport, size_t bytes, int messages) {
   return {};
 }
 
+Status repeat(const std::string& transport, size_t bytes, int messages) {
+  EPCCL_ASSIGN(auto pair, Pair::create(transport));
+  std::vector<char> from(bytes, 1), to(bytes);
+  EPCCL_ASSIGN(const double each, microseconds(*pair, from, to, bytes, messages));
+  fmt::print("{} bytes by {}: {:.2f} us a message\n", bytes, transport, each);
+  return {};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -140,8 +151,10 @@ int main(int argc, char** argv) {
     status = compare(argc > 2 ? std::atoi(argv[2]) : 25);
   } else if (what == "count" && argc == 5) {
     status = count(argv[2], std::strtoul(argv[3], nullptr, 10), std::atoi(argv[4]));
+  } else if (what == "repeat" && argc == 5) {
+    status = repeat(argv[2], std::strtoul(argv[3], nullptr, 10), std::atoi(argv[4]));
   } else {
-    fmt::print(stderr, "epccl-message-perf time [ROUNDS] | count verbs|ucx BYTES MESSAGES\n");
+    fmt::print(stderr, "epccl-message-perf time [ROUNDS] | count|repeat verbs|ucx BYTES MESSAGES\n");
     return 2;
   }
   if (status.ok()) return 0;
