@@ -117,9 +117,9 @@ std::function<Status()> collective_work(Item item) {
   };
 }
 
-// Sends and receives first, all at once on each stream; collectives after them in order. Places in the communicators' orders
-// are taken here.
-std::vector<StreamWork> sort_by_stream(std::vector<Item> items) {
+// Empties `items`. Sends and receives first, all at once on each stream; collectives after them in order. Places in the
+// communicators' orders are taken here.
+std::vector<StreamWork> sort_by_stream(std::vector<Item>& items) {
   std::vector<StreamWork> streams;
   const auto of = [&streams](device::HostStream* stream) -> StreamWork& {
     auto found = std::ranges::find(streams, stream, &StreamWork::stream);
@@ -130,7 +130,10 @@ std::vector<StreamWork> sort_by_stream(std::vector<Item> items) {
     if (operation == nullptr) continue;
     auto& batches = of(item.stream).batches;
     auto batch = std::ranges::find(batches, item.communicator, &Batch::communicator);
-    if (batch == batches.end()) batch = batches.insert(batches.end(), Batch{item.communicator, 0, {}});
+    if (batch == batches.end()) {
+      batch = batches.insert(batches.end(), Batch{item.communicator, 0, {}});
+      batch->operations.reserve(items.size());
+    }
     batch->operations.push_back(std::move(*operation));
   }
   for (StreamWork& work : streams)
@@ -141,6 +144,7 @@ std::vector<StreamWork> sort_by_stream(std::vector<Item> items) {
     work.communicators.push_back(item.communicator);
     work.collectives.push_back(collective_work(std::move(item)));
   }
+  items.clear();
   return streams;
 }
 
@@ -202,14 +206,20 @@ Status run_jobs(std::vector<Job> jobs) {
 }
 
 // What goes to streams goes first: what runs here may wait for it.
-Status launch(std::vector<Item> items) {
+Status launch(std::vector<Item>& items) {
   Status first;
-  std::vector<StreamWork> streams = sort_by_stream(std::move(items));
+  std::vector<StreamWork> streams = sort_by_stream(items);
   for (StreamWork& work : streams)
     if (work.stream != nullptr) enqueue(std::move(work));
   for (StreamWork& work : streams)
     if (work.stream == nullptr) first = run_inline(std::move(work));
   return first;
+}
+
+// The next group of this thread is often like this one.
+void keep_capacity(Group& group, std::vector<Item> emptied) {
+  constexpr size_t most = 4096;
+  if (group.items.empty() && emptied.capacity() <= most) group.items = std::move(emptied);
 }
 
 }  // namespace
@@ -224,7 +234,7 @@ Status submit(Item item) {
     return collective_work(std::move(item))();
   std::vector<Item> items;
   items.push_back(std::move(item));
-  return launch(std::move(items));
+  return launch(items);
 }
 
 Status submit(Job job) {
@@ -281,7 +291,8 @@ Status group_end() {
     return std::move(refused).with_context("a call of this group was refused");
   }
   Status status = run_jobs(std::move(jobs));
-  Status launched = launch(std::move(items));
+  Status launched = launch(items);
+  keep_capacity(mine, std::move(items));
   return status.ok() || (status.code() == Code::in_progress && !launched.ok()) ? launched : status;
 }
 

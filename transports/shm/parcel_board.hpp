@@ -22,18 +22,18 @@
 
 namespace epccl::transports {
 
+/// What is said about a parcel. The slots of one origin and carrier share cache lines, apart from the parcels' bytes: both look
+/// at all of them again and again.
 struct ParcelSlot {
   enum State : uint32_t { empty = 0, offered, held, carried, returned };
-  static constexpr size_t slot_bytes = 20 << 10;
-  static constexpr size_t capacity = slot_bytes - 64;
+  static constexpr size_t capacity = 20 << 10;
 
-  alignas(64) std::atomic<uint32_t> state;
-  uint32_t bytes;    // of the payload that are used
+  std::atomic<uint32_t> state;
+  uint32_t bytes;    // of the parcel
   uint32_t taken;    // with returned: bytes that have left all the same
   uint32_t company;  // with carried: parcels that left with this one, itself included
-  alignas(64) std::array<std::byte, capacity> payload;
 };
-static_assert(sizeof(ParcelSlot) == ParcelSlot::slot_bytes);
+static_assert(64 % sizeof(ParcelSlot) == 0);
 
 class ParcelBoard {
  public:
@@ -43,6 +43,8 @@ class ParcelBoard {
 
   /// The slot of `origin`'s parcel for the rank at `carrier`'s position on `node`.
   ParcelSlot& slot(int origin, int carrier, int node) const;
+  /// The parcel in it: ParcelSlot::capacity bytes.
+  std::byte* payload(int origin, int carrier, int node) const;
 
   // Origin.
   /// Offers the slot, which is filled, to its carrier.
@@ -85,6 +87,9 @@ class ParcelBoard {
   static bool move(ParcelSlot& slot, uint32_t from, uint32_t to) {
     return slot.state.compare_exchange_strong(from, to, std::memory_order_acq_rel, std::memory_order_relaxed);
   }
+  size_t row(int origin, int carrier) const {
+    return static_cast<size_t>(origin) * static_cast<size_t>(local_size_) + static_cast<size_t>(carrier);
+  }
   std::atomic<bool>& lane_flag(int carrier, int node) const { return lane_flags_[carrier * nodes_ + node]; }
 
   const int local_size_, nodes_, local_;
@@ -93,6 +98,7 @@ class ParcelBoard {
   Inbox* inboxes_;
   std::atomic<bool>* lane_flags_;
   ParcelSlot* slots_;
+  std::byte* payloads_;
 };
 
 }  // namespace epccl::transports

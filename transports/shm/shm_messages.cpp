@@ -41,7 +41,7 @@ Status ShmMessages::recv(int peer, MessageKey key, void* data, size_t bytes, Com
   if (cancelled_) return error(Code::remote_error, "the communicator was aborted");
   completion.state = Completion::State::pending;
   Peer& from = peers_[static_cast<size_t>(peer)];
-  from.receives[key] = {static_cast<std::byte*>(data), bytes, &completion};
+  from.receives.push_back({key, static_cast<std::byte*>(data), bytes, &completion});
   deliver_early(peer, from, key);
   return {};
 }
@@ -132,18 +132,25 @@ bool ShmMessages::fits(const Receive& receive, uint64_t bytes, int from) const {
   return false;
 }
 
+/// The receive of that key, which is none of the posted ones any more; without a completion where there is none.
+ShmMessages::Receive ShmMessages::take_posted(Peer& peer, MessageKey key) {
+  const auto it = std::ranges::find(peer.receives, key, &Receive::key);
+  if (it == peer.receives.end()) return {};
+  const Receive receive = *it;
+  peer.receives.erase(it);
+  return receive;
+}
+
 void ShmMessages::take_whole(Peer& peer, const RingSlot& slot) {
   ++counters_.messages_received;
   counters_.bytes_received += slot.bytes;
-  const auto it = peer.receives.find(slot.key);
-  if (it == peer.receives.end()) {
+  const Receive receive = take_posted(peer, slot.key);
+  if (receive.completion == nullptr) {
     Early& early = peer.early[slot.key];
     early.data.assign(slot.payload.begin(), slot.payload.begin() + slot.length);
     early.received = early.bytes = slot.bytes;
     return;
   }
-  const Receive receive = it->second;
-  peer.receives.erase(it);
   if (!fits(receive, slot.bytes, static_cast<int>(&peer - peers_.data()))) return;
   if (slot.length > 0) std::memcpy(receive.data, slot.payload.data(), slot.length);
   finish(*receive.completion, slot.bytes);
@@ -153,9 +160,8 @@ void ShmMessages::take_fragment(Peer& peer, const RingSlot& slot) {
   Partial& partial = peer.partial;
   if (!partial.active) {
     partial = {true, slot.key, {}, false};
-    if (const auto it = peer.receives.find(slot.key); it != peer.receives.end()) {
-      partial.receive = it->second;
-      peer.receives.erase(it);
+    partial.receive = take_posted(peer, slot.key);
+    if (partial.receive.completion != nullptr) {
       partial.dropped = !fits(partial.receive, slot.bytes, static_cast<int>(&peer - peers_.data()));
     } else {
       Early& early = peer.early[slot.key];
@@ -180,8 +186,8 @@ void ShmMessages::take_fragment(Peer& peer, const RingSlot& slot) {
 }
 
 void ShmMessages::take_buffer(int from, Peer& peer, const RingSlot& slot) {
-  const auto it = peer.receives.find(slot.key);
-  if (it == peer.receives.end()) {
+  const Receive receive = take_posted(peer, slot.key);
+  if (receive.completion == nullptr) {
     Early& early = peer.early[slot.key];
     early.is_buffer = true;
     early.bytes = slot.bytes;
@@ -189,8 +195,6 @@ void ShmMessages::take_buffer(int from, Peer& peer, const RingSlot& slot) {
     early.buffer = slot.buffer;
     return;
   }
-  const Receive receive = it->second;
-  peer.receives.erase(it);
   copy_from_sender(from, slot.buffer, slot.bytes, slot.operation, receive);
 }
 
@@ -220,13 +224,12 @@ void ShmMessages::copy_from_sender(int from, const BufferRef& buffer, uint64_t b
 
 void ShmMessages::deliver_early(int from, Peer& peer, MessageKey key) {
   const auto early = peer.early.find(key);
-  const auto posted = peer.receives.find(key);
-  if (early == peer.early.end() || posted == peer.receives.end()) return;
+  if (early == peer.early.end()) return;
   if (!early->second.is_buffer && early->second.received < early->second.bytes)
     return;  // more fragments to come
-  const Receive receive = posted->second;
+  const Receive receive = take_posted(peer, key);
+  if (receive.completion == nullptr) return;
   const Early message = std::move(early->second);
-  peer.receives.erase(posted);
   peer.early.erase(early);
   if (message.is_buffer)
     return copy_from_sender(from, message.buffer, message.bytes, message.operation, receive);
@@ -244,7 +247,7 @@ void ShmMessages::cancel_all() {
   };
   for (Peer& peer : peers_) {
     for (Outgoing& message : peer.outgoing) fail(message.completion);
-    for (auto& [key, receive] : peer.receives) fail(receive.completion);
+    for (const Receive& receive : peer.receives) fail(receive.completion);
     fail(peer.partial.receive.completion);
     peer.outgoing.clear();
     peer.receives.clear();

@@ -43,6 +43,7 @@ class ShmMessages final : public MessageTransport {
     Completion* completion = nullptr;
   };
   struct Receive {
+    MessageKey key = 0;
     std::byte* data = nullptr;
     size_t bytes = 0;
     Completion* completion = nullptr;
@@ -64,7 +65,7 @@ class ShmMessages final : public MessageTransport {
   };
   struct Peer {
     std::deque<Outgoing> outgoing;
-    std::unordered_map<MessageKey, Receive> receives;
+    std::deque<Receive> receives;  // as posted, which is how their messages come as a rule
     std::map<MessageKey, Early> early;
     Partial partial;
   };
@@ -80,6 +81,7 @@ class ShmMessages final : public MessageTransport {
                         const Receive& receive);
   void deliver_early(int from, Peer& peer, MessageKey key);
   bool fits(const Receive& receive, uint64_t bytes, int from) const;
+  static Receive take_posted(Peer& peer, MessageKey key);
   void finish(Completion& completion, uint64_t bytes);
 
   NodeMemory& node_;

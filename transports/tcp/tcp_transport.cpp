@@ -36,7 +36,12 @@ Result<std::unique_ptr<TcpTransport>> TcpTransport::create(int rank, int ranks, 
 }
 
 TcpTransport::TcpTransport(int rank, int ranks, AddressLookup lookup, const TcpOptions& options)
-    : rank_(rank), ranks_(ranks), lookup_(std::move(lookup)), options_(options), staging_(staging_bytes) {}
+    : rank_(rank),
+      ranks_(ranks),
+      lookup_(std::move(lookup)),
+      options_(options),
+      staging_(staging_bytes),
+      peers_(static_cast<size_t>(ranks)) {}
 
 Status TcpTransport::open(const net::Endpoint& at) {
   EPCCL_ASSIGN(listener_, address_.listen(at));
@@ -46,9 +51,10 @@ Status TcpTransport::open(const net::Endpoint& at) {
 }
 
 TcpTransport::~TcpTransport() {
-  for (auto& [rank, peer] : peers_) {
-    peer.stream.close();
-    peer.stream.fail(error(Code::remote_error, "rank {} has closed its connections", rank_));
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    peer->stream.close();
+    peer->stream.fail(error(Code::remote_error, "rank {} has closed its connections", rank_));
   }
 }
 
@@ -95,10 +101,12 @@ Status TcpTransport::outcome(Peer& peer, const Completion& completion) {
 }
 
 TcpTransport::Peer& TcpTransport::peer_at(int rank) {
-  if (const auto known = peers_.find(rank); known != peers_.end()) return known->second;
-  Peer& peer = peers_.try_emplace(rank, rank, rank_, std::span(staging_), counters_).first->second;
-  if (!cancelled_.ok()) peer.stream.fail(cancelled_);
-  return peer;
+  std::unique_ptr<Peer>& peer = peers_[static_cast<size_t>(rank)];
+  if (peer == nullptr) {
+    peer = std::make_unique<Peer>(rank, rank_, std::span(staging_), counters_);
+    if (!cancelled_.ok()) peer->stream.fail(cancelled_);
+  }
+  return *peer;
 }
 
 void TcpTransport::keep_busy(Peer& peer) {
@@ -120,9 +128,11 @@ bool TcpTransport::progress() {
 bool TcpTransport::arm(bool rarely) {
   if (rarely && !busy_.empty()) return false;
   const bool changes = std::exchange(arms_rarely_, rarely) != rarely;
-  for (auto& [rank, peer] : peers_) {
-    if (rarely || changes) peer.stream.set_low_water(rarely);
-    if (changes && peer.stream.attached()) set_send_buffer(peer.stream.fd());
+  if (!rarely && !changes) return busy_.empty();
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    if (rarely || changes) peer->stream.set_low_water(rarely);
+    if (changes && peer->stream.attached()) set_send_buffer(peer->stream.fd());
   }
   return busy_.empty();
 }
@@ -263,8 +273,7 @@ void TcpTransport::handle(uint64_t what, uint32_t events) {
     case Class::in_lane:
       return on_in_lane(tcp::number_of(what), events);
     case Class::peer:
-      if (const auto peer = peers_.find(static_cast<int>(tcp::number_of(what))); peer != peers_.end())
-        on_peer(peer->second, events);
+      if (Peer* const peer = peers_[tcp::number_of(what)].get(); peer != nullptr) on_peer(*peer, events);
   }
 }
 
@@ -309,9 +318,10 @@ void TcpTransport::log_failure(const Peer& peer, size_t pending) const {
 void TcpTransport::cancel_all() {
   if (!cancelled_.ok()) return;
   cancelled_ = error(Code::remote_error, "rank {} gave up communicating", rank_);
-  for (auto& [rank, peer] : peers_) {
-    peer.dialled.reset();
-    peer.stream.fail(cancelled_);
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    peer->dialled.reset();
+    peer->stream.fail(cancelled_);
   }
   busy_.clear();
   strangers_.clear();

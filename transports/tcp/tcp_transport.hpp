@@ -120,9 +120,9 @@ class TcpTransport final : public MessageTransport, private Lanes {
   tcp::Address address_;
   UniqueFd listener_, epoll_;
   std::vector<std::byte> staging_;
-  std::unordered_map<int, Peer> peers_;  // those that were used
-  std::vector<Peer*> busy_;              // those whose stream may move without news
-  bool arms_rarely_ = false;             // some streams may have a low-water mark, and send buffers are large
+  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: not used so far
+  std::vector<Peer*> busy_;                   // those whose stream may move without news
+  bool arms_rarely_ = false;  // some streams may have a low-water mark, and send buffers are large
   Strangers<tcp::Hello> strangers_;
   std::unordered_map<int, tcp::OutLane> out_lanes_;     // by destination
   std::unordered_map<uint64_t, tcp::InLane> in_lanes_;  // by the number their strangers had

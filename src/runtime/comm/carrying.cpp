@@ -33,7 +33,7 @@ void add(LocalMask& mask, int local) {
 void remove(LocalMask& mask, int local) {
   mask[static_cast<size_t>(local) / 64] &= ~(uint64_t{1} << (local % 64));
 }
-bool none(const LocalMask& mask) {
+bool is_empty(const LocalMask& mask) {
   return std::ranges::all_of(mask, [](uint64_t word) { return word == 0; });
 }
 
@@ -53,6 +53,7 @@ Carrying::Carrying(const topology::Cluster& cluster, int rank, transports::NodeM
   if (network == nullptr || !has_board || local_size_ < 2 || policy.aggregate == Aggregate::never) return;
   lanes_ = network->lanes();
   trust_.resize(static_cast<size_t>(local_size_));
+  known_.resize(static_cast<size_t>(local_size_) * static_cast<size_t>(cluster.nodes()));
   for (int other = 0; other < cluster.nodes(); ++other) {
     if (other == cluster.node_of(rank) || cluster.local_size(other) <= local_) continue;
     Lane lane;
@@ -71,9 +72,12 @@ void Carrying::begin(const algorithms::GroupSends& sends) {
   ++calls_;
   leaving_since_ = 0;
   parcels_.clear();
-  parcel_of_.clear();
-  for (Lane& lane : own_lanes_)
-    if (!none(lane.now)) lane.lately = std::exchange(lane.now, {});
+  items_.clear();
+  for (Lane& lane : own_lanes_) {
+    if (!is_empty(lane.now)) lane.lately = std::exchange(lane.now, {});
+    lane.now = lane.ahead;
+    take_what_is_ahead(lane, now_seconds());
+  }
   const bool always = policy_.aggregate == Aggregate::always;
   worthwhile_ = sends.messages > 0 && (always || algorithms::carrying_pays(sends, policy_.cost));
   if (worthwhile_) ++worthwhile_calls_;
@@ -118,20 +122,27 @@ bool Carrying::offer(int destination, transports::MessageKey key, const void* da
   if (carrier >= local_size_ || !board_.has_lane(carrier, node) || !wants(carrier)) return false;
   const size_t framed = Lanes::framed(bytes);
   if (lanes_->allowance(destination) < framed) return false;
-  const auto known = parcel_of_.find(destination);
-  if (known == parcel_of_.end()) {
-    ParcelSlot& slot = board_.slot(local_, carrier, node);
-    slot.bytes = 0;
-    parcel_of_.emplace(destination, parcels_.size());
-    parcels_.push_back({destination, carrier, &slot, {}});
-  }
-  Parcel& parcel = known == parcel_of_.end() ? parcels_.back() : parcels_[known->second];
+  Parcel& parcel = parcel_for(destination);
   if (parcel.slot->bytes + framed > ParcelSlot::capacity) return false;
-  lanes_->frame(destination, key, data, bytes, parcel.slot->payload.data() + parcel.slot->bytes);
+  lanes_->frame(destination, key, data, bytes, parcel.payload + parcel.slot->bytes);
   parcel.slot->bytes += static_cast<uint32_t>(framed);
-  parcel.items.push_back({key, data, bytes, parcel.slot->bytes, &completion});
+  (parcel.first == none ? parcel.first : items_[parcel.last].next) = items_.size();
+  parcel.last = items_.size();
+  items_.push_back({key, data, bytes, parcel.slot->bytes, &completion});
   completion.state = Completion::State::pending;
   return true;
+}
+
+Carrying::Parcel& Carrying::parcel_for(int destination) {
+  const int carrier = cluster_.local_of(destination), node = cluster_.node_of(destination);
+  KnownParcel& known = known_[static_cast<size_t>(carrier * cluster_.nodes() + node)];
+  if (known.call != calls_) {
+    known = {calls_, parcels_.size()};
+    ParcelSlot& slot = board_.slot(local_, carrier, node);
+    slot.bytes = 0;
+    parcels_.push_back({destination, carrier, &slot, board_.payload(local_, carrier, node)});
+  }
+  return parcels_[known.index];
 }
 
 void Carrying::lay_out() {
@@ -207,9 +218,10 @@ Result<bool> Carrying::conclude(Parcel& parcel, double now) {
       EPCCL_TRY(send_rest(parcel, 0));
       return true;
     case ParcelSlot::carried:
-      counters_.carried += parcel.items.size();
       judge(parcel.carrier, slot.company > 1);
-      for (const Item& item : parcel.items) {
+      for (size_t i = parcel.first; i != none; i = items_[i].next) {
+        const Item& item = items_[i];
+        ++counters_.carried;
         item.completion->bytes = item.bytes;
         item.completion->state = Completion::State::done;
       }
@@ -230,7 +242,8 @@ Result<bool> Carrying::conclude(Parcel& parcel, double now) {
 
 // What the lane has taken of a frame in part its reader drops.
 Status Carrying::send_rest(const Parcel& parcel, size_t from) {
-  for (const Item& item : parcel.items) {
+  for (size_t i = parcel.first; i != none; i = items_[i].next) {
+    const Item& item = items_[i];
     if (item.end <= from) {
       item.completion->bytes = item.bytes;
       item.completion->state = Completion::State::done;
@@ -254,9 +267,15 @@ bool Carrying::progress_lanes(double now, bool leaving) {
   collect(now);
   bool moved = false;
   for (Lane& lane : own_lanes_) {
+    if (!is_empty(lane.ahead)) {
+      if (now - lane.ahead_since >= policy_.gather_seconds)
+        take_what_is_ahead(lane, lane.ahead_since);
+      else
+        stays_awake_ = true;
+    }
     if (lane.tail != nullptr) {
       moved |= write_tail(lane, now);
-    } else if (!none(lane.offers)) {
+    } else if (!is_empty(lane.offers)) {
       if (leaving || is_due(lane, now))
         moved |= flush(lane, now);
       else
@@ -268,16 +287,29 @@ bool Carrying::progress_lanes(double now, bool leaving) {
 
 void Carrying::collect(double now) {
   const LocalMask origins = board_.collect();
-  if (none(origins)) return;
+  if (is_empty(origins)) return;
   for (Lane& lane : own_lanes_)
     for (int origin = 0; origin < local_size_; ++origin) {
       if (!has(origins, origin)) continue;
       const ParcelSlot& slot = board_.slot(origin, local_, lane.node);
       if (slot.state.load(std::memory_order_relaxed) != ParcelSlot::offered) continue;
-      if (none(lane.offers)) lane.since = now;
+      if (has(lane.now, origin)) {
+        if (is_empty(lane.ahead)) lane.ahead_since = now;
+        add(lane.ahead, origin);
+        continue;
+      }
+      if (is_empty(lane.offers)) lane.since = now;
       add(lane.offers, origin);
       add(lane.now, origin);
     }
+}
+
+// An origin that has gone on to its next call already is one parcel ahead: its neighbours' will come, too, and leave with it.
+void Carrying::take_what_is_ahead(Lane& lane, double since) {
+  if (is_empty(lane.ahead)) return;
+  if (is_empty(lane.offers)) lane.since = since;
+  for (size_t word = 0; word < lane.ahead.size(); ++word) lane.offers[word] |= lane.ahead[word];
+  lane.ahead = {};
 }
 
 bool Carrying::is_due(const Lane& lane, double now) const {
@@ -310,7 +342,7 @@ bool Carrying::flush(Lane& lane, double now) {
     }
     room -= slot.bytes;
     origins[count] = origin;
-    pieces[count++] = {slot.payload.data(), slot.bytes};
+    pieces[count++] = {board_.payload(origin, local_, lane.node), slot.bytes};
   }
   size_t written = lanes_->write(lane.destination, std::span(pieces).first(count));
   for (size_t i = 0; i < count; ++i) {
@@ -339,7 +371,8 @@ bool Carrying::flush(Lane& lane, double now) {
 
 bool Carrying::write_tail(Lane& lane, double now) {
   ParcelSlot& slot = *lane.tail;
-  const iovec rest{slot.payload.data() + lane.tail_written, slot.bytes - lane.tail_written};
+  std::byte* const payload = board_.payload(lane.tail_origin, local_, lane.node);
+  const iovec rest{payload + lane.tail_written, slot.bytes - lane.tail_written};
   const size_t written = lanes_->write(lane.destination, std::span(&rest, 1));
   lane.tail_written += written;
   if (written > 0) lane.tail_since = now;

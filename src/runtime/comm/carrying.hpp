@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <vector>
 
 #include "algorithms/alltoall/choose.hpp"
@@ -69,28 +68,37 @@ class Carrying {
   const Counters& counters() const { return counters_; }
 
  private:
+  static constexpr size_t none = ~size_t{0};
   /// One message of a parcel.
   struct Item {
     transports::MessageKey key = 0;
     const void* data = nullptr;
     size_t bytes = 0, end = 0;  // of its frame in the parcel
     transports::Completion* completion = nullptr;
+    size_t next = none;  // of the same parcel, in items_
   };
   struct Parcel {
     int destination = 0, carrier = 0;
     transports::ParcelSlot* slot = nullptr;
-    std::vector<Item> items;
+    std::byte* payload = nullptr;
+    size_t first = none, last = none;  // in items_
   };
   /// What a lane is to take, and what it has taken in part.
   struct Lane {
     int node = 0, destination = 0;
     transports::LocalMask offers{};
-    double since = 0;                       // the first of them came
+    double since = 0;               // the first of them came
+    transports::LocalMask ahead{};  // second parcels of one call of this rank: for its next one
+    double ahead_since = 0;
     transports::LocalMask lately{}, now{};  // who had parcels in the last call, and in this
     transports::ParcelSlot* tail = nullptr;
     int tail_origin = 0;
     size_t tail_written = 0;
     double tail_since = 0;
+  };
+  struct KnownParcel {
+    uint64_t call = 0;  // that has it; else there is none
+    size_t index = 0;   // in parcels_
   };
   /// How far a carrier is worth waiting for: after some parcels that it did not take up, or that left alone, no more are given
   /// to it for a while.
@@ -107,12 +115,14 @@ class Carrying {
   void judge(int carrier, bool paid);
 
   Result<bool> progress_parcels(double now);
+  Parcel& parcel_for(int destination);
   Result<bool> conclude(Parcel& parcel, double now);
   Status send_rest(const Parcel& parcel, size_t from);
   bool carrier_is_gone(int carrier) const;
 
   bool progress_lanes(double now, bool leaving);
   void collect(double now);
+  static void take_what_is_ahead(Lane& lane, double since);
   bool is_due(const Lane& lane, double now) const;
   bool expects(const Lane& lane, int local) const;
   bool flush(Lane& lane, double now);
@@ -130,10 +140,11 @@ class Carrying {
   uint64_t calls_ = 0, worthwhile_calls_ = 0;
   bool inside_ = false, worthwhile_ = false, lanes_wanted_ = false, stays_awake_ = false;
   double laid_out_at_ = 0, leaving_since_ = 0;
-  std::vector<Parcel> parcels_;
-  std::map<int, size_t> parcel_of_;  // destination -> index
-  std::vector<Trust> trust_;         // by carrier
-  std::vector<Lane> own_lanes_;      // to the ranks of this rank's rail
+  std::vector<Parcel> parcels_;  // while offers are made: all of the call; then those that are not concluded
+  std::vector<Item> items_;
+  std::vector<KnownParcel> known_;  // by [carrier][node]
+  std::vector<Trust> trust_;        // by carrier
+  std::vector<Lane> own_lanes_;     // to the ranks of this rank's rail
   Counters counters_;
 };
 

@@ -16,7 +16,7 @@ CarryPolicy carry_policy(const CommParts& parts) {
   if (parts.config.wait.share_cores) {
     // Neighbours have to get a core first.
     policy.gather_seconds = 1e-3;
-    policy.patience_seconds = 4e-3;
+    policy.patience_seconds = 8e-3;
   }
   return policy;
 }

@@ -24,8 +24,6 @@ P2p::P2p(const topology::Cluster& cluster, int rank, transports::MessageTranspor
     : cluster_(cluster), rank_(rank), shm_(shm), network_(network), carrying_(carrying) {}
 
 Status P2p::start(std::vector<P2pOperation> operations) {
-  in_flight_.clear();
-  pending_ = 0;
   ++calls_;
   if (sent_.empty()) {
     sent_.resize(static_cast<size_t>(cluster_.ranks()));
@@ -33,26 +31,32 @@ Status P2p::start(std::vector<P2pOperation> operations) {
     counted_in_.resize(static_cast<size_t>(cluster_.nodes()));
   }
   algorithms::GroupSends sends;
+  const auto is_own = [this](const P2pOperation& operation) { return operation.peer == rank_; };
+  pending_.clear();
+  over_network_ = 0;
+  in_flight_ = std::vector<InFlight>(operations.size() -
+                                     static_cast<size_t>(std::ranges::count_if(operations, is_own)));
+  auto flight = in_flight_.begin();
   for (const P2pOperation& operation : operations)
-    if (operation.peer != rank_) enlist(operation, sends);
+    if (!is_own(operation)) enlist(*flight++, operation, sends);
   carrying_.begin(sends);
   // What neighbours may carry is laid out before anything else: then it finds them still in this call.
-  for (InFlight& flight : in_flight_)
-    if (flight.may_be_carried) EPCCL_TRY(start_remote(flight));
+  for (InFlight& each : in_flight_)
+    if (each.may_be_carried) EPCCL_TRY(start_remote(each));
   carrying_.lay_out();
-  for (InFlight& flight : in_flight_)
-    if (!flight.may_be_carried) EPCCL_TRY(start_remote(flight));
+  for (InFlight& each : in_flight_)
+    if (!each.may_be_carried) EPCCL_TRY(start_remote(each));
   return match_own(operations);
 }
 
 // Keys count the messages of a pair in the order in which they were issued, whichever way each goes.
-void P2p::enlist(const P2pOperation& operation, algorithms::GroupSends& sends) {
+void P2p::enlist(InFlight& flight, const P2pOperation& operation, algorithms::GroupSends& sends) {
   const auto peer = static_cast<size_t>(operation.peer);
-  InFlight& flight = in_flight_.emplace_back();
   flight.operation = operation;
   flight.key = p2p_key | (operation.is_send ? sent_ : received_)[peer]++;
-  ++pending_;
+  pending_.push_back(&flight);
   flight.over_network = !cluster_.same_node(rank_, operation.peer);
+  if (flight.over_network) ++over_network_;
   flight.may_be_carried = flight.over_network && operation.is_send && carrying_.possible() &&
                           operation.bytes <= Carrying::largest_message;
   if (!flight.may_be_carried) return;
@@ -100,20 +104,10 @@ Result<bool> P2p::progress() {
   if (network_ != nullptr && network_pending()) moved |= network_->progress();
   EPCCL_ASSIGN(const bool carried, carrying_.progress());
   moved |= carried;
-  for (InFlight& flight : in_flight_) {
-    if (flight.seen || !flight.completion.finished()) continue;
-    if (flight.completion.state == transports::Completion::State::failed)
-      return Status(flight.completion.status).with_context(flight.operation.text());
-    if (!flight.operation.is_send && flight.completion.bytes != flight.operation.bytes)
-      return error(Code::invalid_usage, "rank {}: {} expects {} bytes, rank {} sent {}", rank_,
-                   flight.operation.text(), flight.operation.bytes, flight.operation.peer,
-                   flight.completion.bytes);
-    flight.seen = true;
-    --pending_;
-    moved = true;
-  }
+  EPCCL_ASSIGN(const bool ended, see_ends());
+  moved |= ended;
   if (!drained_) moved |= drained_ = network_->drained();
-  if (pending_ == 0 && drained_ && carrying_.inside()) moved |= carrying_.end();
+  if (pending_.empty() && drained_ && carrying_.inside()) moved |= carrying_.end();
   // What is due within moments is not slept through, and neighbours that share the core get there sooner.
   if (!moved && carrying_.stays_awake()) {
     sched_yield();
@@ -122,17 +116,35 @@ Result<bool> P2p::progress() {
   return moved;
 }
 
+Result<bool> P2p::see_ends() {
+  const size_t before = pending_.size();
+  for (size_t i = 0; i < pending_.size();) {
+    const InFlight& flight = *pending_[i];
+    if (!flight.completion.finished()) {
+      ++i;
+      continue;
+    }
+    if (flight.completion.state == transports::Completion::State::failed)
+      return Status(flight.completion.status).with_context(flight.operation.text());
+    if (!flight.operation.is_send && flight.completion.bytes != flight.operation.bytes)
+      return error(Code::invalid_usage, "rank {}: {} expects {} bytes, rank {} sent {}", rank_,
+                   flight.operation.text(), flight.operation.bytes, flight.operation.peer,
+                   flight.completion.bytes);
+    if (flight.over_network) --over_network_;
+    pending_[i] = pending_.back();
+    pending_.pop_back();
+  }
+  return pending_.size() < before;
+}
+
 bool P2p::network_pending() const {
-  if (!drained_ || carrying_.pending()) return true;
-  for (const InFlight& flight : in_flight_)
-    if (!flight.seen && flight.over_network) return true;
-  return false;
+  return !drained_ || over_network_ > 0 || carrying_.pending();
 }
 
 std::string P2p::waiting_text() const {
-  for (const InFlight& flight : in_flight_)
-    if (!flight.seen) return fmt::format("rank {}: {}", flight.operation.peer, flight.operation.text());
-  return "nothing";
+  if (pending_.empty()) return "nothing";
+  const P2pOperation& operation = std::ranges::min(pending_)->operation;  // the first in the array
+  return fmt::format("rank {}: {}", operation.peer, operation.text());
 }
 
 }  // namespace epccl::runtime

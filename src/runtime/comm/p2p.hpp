@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,7 +38,7 @@ class P2p {
   Status start(std::vector<P2pOperation> operations);
   /// Moves things on: true when anything moved. Error: an operation failed.
   Result<bool> progress();
-  bool done() const { return pending_ == 0 && drained_ && !carrying_.inside(); }
+  bool done() const { return pending_.empty() && drained_ && !carrying_.inside(); }
 
   // For waiting.
   bool network_pending() const;
@@ -50,11 +49,11 @@ class P2p {
     P2pOperation operation;
     transports::MessageKey key = 0;
     bool over_network = false, may_be_carried = false;
-    bool seen = false;
     transports::Completion completion;
   };
 
-  void enlist(const P2pOperation& operation, algorithms::GroupSends& sends);
+  void enlist(InFlight& flight, const P2pOperation& operation, algorithms::GroupSends& sends);
+  Result<bool> see_ends();
   Status start_remote(InFlight& flight);
   Status match_own(std::span<const P2pOperation> operations) const;
 
@@ -66,9 +65,10 @@ class P2p {
   std::vector<uint64_t> counted_in_;  // by node: the call that counted it last
   uint64_t calls_ = 0;
   std::vector<uint64_t> sent_, received_;  // messages so far, by peer: the key of the next
-  std::deque<InFlight> in_flight_;
-  size_t pending_ = 0;
-  bool drained_ = true;  // nothing that was sent still needs this rank to drive the network
+  std::vector<InFlight> in_flight_;        // of this call; made at its start, at its full length
+  std::vector<InFlight*> pending_;         // those whose end has not been seen
+  size_t over_network_ = 0;                // of these
+  bool drained_ = true;                    // nothing that was sent still needs this rank to drive the network
 };
 
 }  // namespace epccl::runtime

@@ -111,6 +111,31 @@ TEST(Carrying, DoesNotWaitForACarrierThatHasLeft) {
   wish.expect_arrived();
 }
 
+// An origin may be a call ahead of its carrier: what it has then leaves with what its neighbours have in that call.
+TEST(Carrying, LeavesTheSecondParcelOfACallToTheNext) {
+  TestCluster cluster({2, 2}, patient());
+  warm_up(cluster);
+  const auto writes = [&cluster] { return cluster[1].network->counters().lane_writes; };
+  const uint64_t before = writes();
+  Wish first(0, 3, 50, 1), second(0, 3, 50, 2), own(1, 3, 50, 3), local(0, 1, 10, 4);
+  ASSERT_TRUE(cluster.p2p(1).start({local.recv()}).ok());
+  ASSERT_TRUE(cluster.p2p(0).start({first.send()}).ok());
+  while (!cluster.p2p(0).done()) {
+    cluster.drive(1);
+    cluster.drive(0);
+  }
+  EXPECT_EQ(writes() - before, 1u);
+  ASSERT_TRUE(cluster.p2p(0).start({second.send(), local.send()}).ok());
+  ASSERT_TRUE(cluster.finish({1}));
+  EXPECT_EQ(writes() - before, 1u) << "rank 1 was still in its first call";
+  ASSERT_TRUE(cluster.p2p(1).start({own.send()}).ok());
+  ASSERT_TRUE(cluster.finish({0, 1}));
+  EXPECT_EQ(writes() - before, 2u) << "both parcels in one write";
+  ASSERT_TRUE(cluster.p2p(3).start({first.recv(), second.recv(), own.recv()}).ok());
+  ASSERT_TRUE(cluster.finish({3}));
+  for (const Wish* wish : {&first, &second, &own}) wish->expect_arrived();
+}
+
 // A destination that is in no call: neither the origin nor the carrier is kept by it.
 TEST(Carrying, KeepsNobodyForADestinationThatIsLate) {
   TestCluster cluster({2, 2}, patient());
