@@ -40,6 +40,10 @@
  * exist, too many tokens, ranks that disagree on K or on the layout) is an error on every rank, by name, and the
  * communicator stays usable. What is wrong with the tensors of a dispatch or combine breaks the communicator, since the
  * other ranks may already be waiting: they get an error that names the rank and the values.
+ *
+ * Memory of a GPU: all tensors of a dispatch or combine, on all ranks, and `stream` is a cudaStream_t of that GPU (cast), in
+ * whose order they are used; no call waits. Those of an update may lie on the GPU or on the host, each as it likes (host
+ * tensors of results are written when the stream has passed the call; counts on the host are what a program reads to go on).
  */
 #ifndef EPCCL_EP_H_
 #define EPCCL_EP_H_
@@ -152,7 +156,8 @@ typedef struct {
 typedef struct {
   size_t size;            /**< do not touch */
   unsigned int magic;     /**< do not touch */
-  unsigned int send_only; /**< not 0: return once started (epcclEpComplete). NULL stream only */
+  unsigned int send_only; /**< not 0: return once started (epcclEpComplete). Host memory: NULL stream only. Memory of a GPU: what
+                               the stream is given next does not wait for the call */
   unsigned int weighted;  /**< not 0, EXPERT_MAJOR: each row is multiplied with its weight (the gradient of a weighted combine) */
 } epcclEpDispatchConfig_t;
 #define EPCCL_EP_DISPATCH_CONFIG_INIT { sizeof(epcclEpDispatchConfig_t), EPCCL_EP_MAGIC, 0, 0 }
@@ -206,7 +211,7 @@ EPCCL_API epcclResult_t epcclEpCreateHandle(epcclEpHandle_t* handle, epcclEpGrou
                                             const epcclEpHandleConfig_t* config, epcclStream_t stream);
 
 /** Gives the handle a new routing: topk_idx [T,K], int32 or int64, expert ids or -1 for unused; it is read before the call
- *  returns. An expert may occur more than once in a token's list. The ranks exchange what they need for any number of
+ *  returns, on a GPU in the stream's order. An expert may occur more than once in a token's list. The ranks exchange what they need for any number of
  *  dispatches and combines. `layout_info` may be NULL. */
 EPCCL_API epcclResult_t epcclEpUpdateHandle(epcclEpHandle_t handle, const epcclEpTensor_t* topk_idx,
                                             const epcclEpLayoutInfo_t* layout_info, epcclStream_t stream);
@@ -261,7 +266,8 @@ EPCCL_API epcclResult_t epcclEpCompleteStage(epcclEpHandle_t handle, int stage);
 EPCCL_API epcclResult_t epcclEpComplete(epcclEpHandle_t handle);
 
 /** What is given to `stream` from now on waits until all calls that were started on the handle before are past `stage`, well or
- *  with an error; an event recorded next tells when. Returns at once; with a NULL stream when they are. */
+ *  with an error; an event recorded next tells when. Returns at once; with a NULL stream when they are. `stream` may be a
+ *  GPU's, whose memory the handle's calls are on. */
 EPCCL_API epcclResult_t epcclEpStreamWaitStage(epcclStream_t stream, epcclEpHandle_t handle, int stage);
 
 /** Counts of the handle's routing and last calls. No call may be in progress. */

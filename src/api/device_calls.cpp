@@ -74,7 +74,7 @@ std::string kind_of(const std::optional<device::MemoryInfo>& memory) {
 
 }  // namespace
 
-Result<device::Device*> device_of(std::initializer_list<NamedBuffer> buffers, epcclStream_t stream) {
+Result<device::Device*> device_of(std::span<const NamedBuffer> buffers, epcclStream_t stream) {
   if (!device::cuda_possible()) return static_cast<device::Device*>(nullptr);
   const NamedBuffer* first = nullptr;
   std::optional<device::MemoryInfo> found;
@@ -97,12 +97,16 @@ Result<device::Device*> device_of(std::initializer_list<NamedBuffer> buffers, ep
   return static_cast<device::Device*>(nullptr);
 }
 
+bool is_gpu_memory(const void* address) {
+  return address != nullptr && device::cuda_possible() && device::cuda_memory_at(address).has_value();
+}
+
 Status need_host_memory(const char* what, const void* address) {
   if (!device::cuda_possible() || address == nullptr) return {};
   const auto memory = device::cuda_memory_at(address);
   if (!memory) return {};
-  return error(Code::invalid_argument, "{} {} is memory of GPU {}: only host memory is possible there yet",
-               what, address, memory->ordinal);
+  return error(Code::invalid_argument, "{} {} is memory of GPU {}: only host memory is possible there", what,
+               address, memory->ordinal);
 }
 
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::AlltoallCall call,

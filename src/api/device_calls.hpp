@@ -2,6 +2,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <span>
 
 #include "api/group.hpp"
 #include "base/status.hpp"
@@ -18,7 +19,12 @@ struct NamedBuffer {
 
 /// The GPU whose memory the buffers are; null: host memory, pinned too. Error: of several kinds, or of several GPUs. Empty buffers
 /// only count where all are; without any address the stream tells, if it is not the host's.
-Result<device::Device*> device_of(std::initializer_list<NamedBuffer> buffers, epcclStream_t stream);
+Result<device::Device*> device_of(std::span<const NamedBuffer> buffers, epcclStream_t stream);
+inline Result<device::Device*> device_of(std::initializer_list<NamedBuffer> buffers, epcclStream_t stream) {
+  return device_of(std::span(buffers.begin(), buffers.size()), stream);
+}
+
+bool is_gpu_memory(const void* address);
 
 /// Error where a buffer is memory of a GPU: for what takes host memory only; `what` names it.
 Status need_host_memory(const char* what, const void* address);

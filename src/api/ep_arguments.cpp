@@ -1,7 +1,6 @@
 #include "api/ep_arguments.hpp"
 
 #include "api/arguments.hpp"
-#include "api/device_calls.hpp"
 
 namespace epccl::api {
 
@@ -25,9 +24,11 @@ Result<Tensor> read_tensor(const char* what, const epcclEpTensor_t* given, bool 
     tensor.sizes.push_back(read.sizes[i]);
   }
   EPCCL_TRY(check_buffer(what, read.data, bytes));
-  if (bytes > 0) EPCCL_TRY(need_host_memory(what, read.data));
   static char nothing = 0;
   tensor.given = true;
+  tensor.name = what;
+  tensor.address = read.data;
+  tensor.bytes = bytes;
   tensor.data = read.data != nullptr ? read.data : &nothing;
   tensor.datatype = read.datatype;
   return tensor;

@@ -41,6 +41,9 @@ void write_struct(T* out, T value) {
 /// A tensor that is there, or is not.
 struct Tensor {
   bool given = false;
+  const char* name = "";
+  const void* address = nullptr;  // as it was given
+  uint64_t bytes = 0;
   void* data = nullptr;  // never null when given: an empty tensor points somewhere
   epcclDataType_t datatype = epcclFloat32;
   std::vector<size_t> sizes;

@@ -1,6 +1,7 @@
 // Groups and handles behind ep.h's opaque pointers: looked up, never dereferenced.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 
@@ -21,6 +22,7 @@ struct EpHandle {
   std::shared_ptr<ep::Handle> handle;
   ep::StartedCalls started;
   std::unique_ptr<device::HostStream> background;  // runs what was started with send_only
+  std::atomic<device::Device*> device = nullptr;   // of the calls on a GPU's memory
 
   CommPtr communicator() const { return group->group->shared_communicator(); }
   /// The stream of send_only calls, made when first needed.

@@ -2,6 +2,7 @@
 #include "api/ep_arguments.hpp"
 #include "api/ep_handles.hpp"
 #include "api/last_error.hpp"
+#include "runtime/comm/turn_words.hpp"
 
 namespace epccl::api {
 namespace {
@@ -37,10 +38,35 @@ Status complete_stage(epcclEpHandle_t handle, int stage) {
   return target->started.wait(end);
 }
 
+// A stream of a GPU waits for a word, which a thread of the handle raises.
+Status hold_back_on(device::Device& device, void* stream, EpHandle& target, StartedCalls::State end) {
+  EPCCL_ASSIGN(const std::unique_ptr<device::Queue> queue, device.borrow_stream(stream));
+  if (queue->capturing())
+    return error(Code::invalid_usage,
+                 "the stream is being captured into a graph, and a thread tells it how far calls are, which "
+                 "cannot be captured");
+  auto& words = runtime::TurnWords::of(device);
+  EPCCL_ASSIGN(const runtime::TurnWords::Word word, words.take());
+  if (Status status = queue->wait(*word.word, word.value); !status.ok()) {
+    words.end(word);
+    return status;
+  }
+  device::HostStream* background = target.background_stream();
+  target.started.hold_back(background, end);
+  background->enqueue([&words, word]() -> Status {
+    words.end(word);
+    return {};
+  });
+  return {};
+}
+
 Status stream_wait_stage(epcclStream_t stream, epcclEpHandle_t handle, int stage) {
-  EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   EPCCL_ASSIGN(const StartedCalls::State end, end_of(stage));
   EPCCL_ASSIGN(const EpHandlePtr target, find_ep_handle(handle));
+  if (device::Device* device = target->device;
+      device != nullptr && stream != nullptr && device::find_stream(stream) == nullptr)
+    return hold_back_on(*device, stream, *target, end);
+  EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   target->started.hold_back(queue, end);
   return {};
 }

@@ -82,6 +82,11 @@ Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) 
   return on_device_.get();
 }
 
+device::Device* Communicator::device_in_use() {
+  const std::lock_guard lock(on_device_mutex_);
+  return on_device_ == nullptr ? nullptr : &on_device_->staged->device();
+}
+
 uint64_t Communicator::take_ticket() {
   const std::lock_guard lock(mutex_);
   return next_ticket_++;

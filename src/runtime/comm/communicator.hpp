@@ -121,6 +121,8 @@ class Communicator {
     std::unique_ptr<StagedCalls> staged;  // last: its thread uses the rest
   };
   Result<OnDevice*> on_device(device::Device& device);
+  /// That of on_device(); null before the first call.
+  device::Device* device_in_use();
   /// Every rank's choice, by rank; all are told all.
   Result<std::vector<SplitChoice>> exchange_choices(const SplitChoice& mine);
   P2p& p2p() { return p2p_; }

@@ -81,7 +81,7 @@ StagedCalls::Turn::~Turn() {
   if (words_ != nullptr) words_->end(word_);
 }
 
-Result<std::shared_ptr<StagedCalls::Turn>> StagedCalls::take_turn(void* stream) {
+Result<std::shared_ptr<StagedCalls::Turn>> StagedCalls::take_turn(void* stream, Holds holds) {
   EPCCL_ASSIGN(const std::unique_ptr<device::Queue> users, device_.borrow_stream(stream));
   if (users->capturing())
     return error(Code::invalid_usage,
@@ -90,6 +90,7 @@ Result<std::shared_ptr<StagedCalls::Turn>> StagedCalls::take_turn(void* stream) 
   auto turn = std::make_shared<Turn>();
   EPCCL_ASSIGN(turn->before_, device_.make_event());
   EPCCL_TRY(users->record(*turn->before_));
+  if (holds == Holds::nothing) return turn;
   TurnWords& words = TurnWords::of(device_);
   EPCCL_ASSIGN(turn->word_, words.take());
   turn->words_ = &words;
@@ -189,13 +190,22 @@ Status StagedCalls::run_whole(const Turn& turn, const std::vector<Piece>& inputs
                               const std::vector<Piece>& outputs, std::byte* output,
                               const RunWhole& run_whole) {
   EPCCL_TRY(wait_for(*turn.before_));
-  std::vector<CopyWork> in, out;
-  for (const Piece& piece : inputs) in.push_back({input + piece.offset, piece.device, piece.bytes});
-  for (const Piece& piece : outputs) out.push_back({piece.device, output + piece.offset, piece.bytes});
-  EPCCL_TRY(in_->copy(in));
-  EPCCL_TRY(in_->synchronize());
+  EPCCL_TRY(copy_pieces_in(inputs, input));
   EPCCL_TRY(run_whole(input, output));
-  EPCCL_TRY(out_->copy(out));
+  return copy_pieces_out(outputs, output);
+}
+
+Status StagedCalls::copy_pieces_in(const std::vector<Piece>& pieces, std::byte* host) {
+  std::vector<CopyWork> copies;
+  for (const Piece& piece : pieces) copies.push_back({host + piece.offset, piece.device, piece.bytes});
+  EPCCL_TRY(in_->copy(copies));
+  return in_->synchronize();
+}
+
+Status StagedCalls::copy_pieces_out(const std::vector<Piece>& pieces, const std::byte* host) {
+  std::vector<CopyWork> copies;
+  for (const Piece& piece : pieces) copies.push_back({piece.device, host + piece.offset, piece.bytes});
+  EPCCL_TRY(out_->copy(copies));
   return out_->synchronize();
 }
 

@@ -75,8 +75,10 @@ class StagedCalls {
     TurnWords::Word word_;
     std::unique_ptr<device::QueueEvent> before_;
   };
+  /// Whether what a stream is given next waits until the turn ends.
+  enum class Holds : uint8_t { stream, nothing };
   /// `stream`: the device's; null: its NULL stream. A stream that is being captured is refused, and nothing queued.
-  Result<std::shared_ptr<Turn>> take_turn(void* stream);
+  Result<std::shared_ptr<Turn>> take_turn(void* stream, Holds holds = Holds::stream);
 
   /// Buffers of a call: `input_blocks` and `output_blocks` (0: none) of `block_bytes` each.
   struct Blocks {
@@ -100,6 +102,10 @@ class StagedCalls {
   using RunWhole = std::function<Status(const std::byte* input, std::byte* output)>;
   Status run_whole(const Turn& turn, const std::vector<Piece>& inputs, std::byte* input,
                    const std::vector<Piece>& outputs, std::byte* output, const RunWhole& run_whole);
+
+  // The same, step by step: after the turn has begun, each waits for its copies.
+  Status copy_pieces_in(const std::vector<Piece>& pieces, std::byte* host);
+  Status copy_pieces_out(const std::vector<Piece>& pieces, const std::byte* host);
 
   /// Pinned memory for one call. To be borrowed before the call's turn: to allocate may wait for what the device does, and that
   /// may be waiting for this call. For the same reason it is kept when it comes back.

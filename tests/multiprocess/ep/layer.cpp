@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 namespace epccl::tests {
 
-Layer::Layer(const RankContext& context, epcclComm_t comm, const Problem& problem, epcclStream_t stream)
-    : context_(context), stream_(stream) {
+Layer::Layer(const RankContext& context, epcclComm_t comm, const Problem& problem, epcclStream_t stream,
+             OtherMemory* memory)
+    : context_(context), stream_(stream), memory_(memory) {
   epcclEpGroupConfig_t group_config = EPCCL_EP_GROUP_CONFIG_INIT;
   group_config.num_experts = problem.experts;
   group_config.expert_to_rank = problem.owner.data();
@@ -62,7 +65,15 @@ Layer::~Layer() {
 void Layer::finish(epcclResult_t result, bool send_only) {
   expect_ok(result);
   if (send_only) expect_ok(epcclEpComplete(handle_));
-  if (stream_ != nullptr) expect_ok(epcclStreamSynchronize(stream_));
+  if (memory_ != nullptr)
+    memory_->take_back();
+  else if (stream_ != nullptr)
+    expect_ok(epcclStreamSynchronize(stream_));
+}
+
+Tensor Layer::tensor(epcclDataType_t type, void* data, std::vector<size_t> shape) const {
+  const size_t bytes = std::accumulate(shape.begin(), shape.end(), bytes_of(type), std::multiplies<>());
+  return Tensor(type, memory_ != nullptr ? memory_->place(data, bytes) : data, std::move(shape));
 }
 
 void Layer::update() {
@@ -70,17 +81,17 @@ void Layer::update() {
   auto table = problem_.topk[static_cast<size_t>(context_.rank)];
   std::vector<int32_t> narrow(table.begin(), table.end());
   const bool wide = problem_.k % 2 == 0;
-  Tensor topk(wide ? epcclInt64 : epcclInt32, wide ? static_cast<void*>(table.data()) : narrow.data(),
-              {tokens(), problem_.k});
+  Tensor topk = tensor(wide ? epcclInt64 : epcclInt32,
+                       wide ? static_cast<void*>(table.data()) : narrow.data(), {tokens(), problem_.k});
   std::vector<int64_t> counters(local_experts.size(), -1), sources(static_cast<size_t>(problem_.ranks()), -1);
   std::vector<int32_t> offsets(local_experts.size(), -1), lost(local_experts.size(), -1), total(1, -1);
   std::vector<uint8_t> dropped(table.size(), 9);
-  Tensor counters_tensor(epcclInt64, counters.data(), {counters.size()}),
-      offsets_tensor(epcclInt32, offsets.data(), {offsets.size()});
-  Tensor sources_tensor(epcclInt64, sources.data(), {sources.size()}),
-      total_tensor(epcclInt32, total.data(), {1});
-  Tensor lost_tensor(epcclInt32, lost.data(), {lost.size()}),
-      dropped_tensor(epcclUint8, dropped.data(), {tokens(), problem_.k});
+  Tensor counters_tensor = tensor(epcclInt64, counters.data(), {counters.size()});
+  Tensor offsets_tensor = tensor(epcclInt32, offsets.data(), {offsets.size()});
+  Tensor sources_tensor = tensor(epcclInt64, sources.data(), {sources.size()});
+  Tensor total_tensor = tensor(epcclInt32, total.data(), {1});
+  Tensor lost_tensor = tensor(epcclInt32, lost.data(), {lost.size()});
+  Tensor dropped_tensor = tensor(epcclUint8, dropped.data(), {tokens(), problem_.k});
   epcclEpLayoutInfo_t info = EPCCL_EP_LAYOUT_INFO_INIT;
   info.expert_counters = counters_tensor;
   info.expert_offsets = offsets_tensor;
@@ -110,13 +121,13 @@ void Layer::update() {
 
 void Layer::dispatch(bool weighted, bool send_only) {
   auto weights = problem_.weights[static_cast<size_t>(context_.rank)];
-  Tensor tokens_in(problem_.type, input_.data(), {tokens(), problem_.hidden});
-  Tensor weights_in(epcclFloat32, weights.data(), {tokens(), problem_.k});
-  Tensor tokens_out(problem_.type, received_.data(), {rows(), problem_.hidden});
-  Tensor weights_out(
-      epcclFloat32, received_weights_.data(),
-      problem_.by_expert() ? std::vector<size_t>{rows()} : std::vector<size_t>{rows(), problem_.k});
-  Tensor topk_out(epcclInt32, received_topk_.data(), {rows(), problem_.k});
+  Tensor tokens_in = tensor(problem_.type, input_.data(), {tokens(), problem_.hidden});
+  Tensor weights_in = tensor(epcclFloat32, weights.data(), {tokens(), problem_.k});
+  Tensor tokens_out = tensor(problem_.type, received_.data(), {rows(), problem_.hidden});
+  Tensor weights_out =
+      tensor(epcclFloat32, received_weights_.data(),
+             problem_.by_expert() ? std::vector<size_t>{rows()} : std::vector<size_t>{rows(), problem_.k});
+  Tensor topk_out = tensor(epcclInt32, received_topk_.data(), {rows(), problem_.k});
   epcclEpDispatchInputs_t inputs = EPCCL_EP_DISPATCH_INPUTS_INIT;
   inputs.tokens = tokens_in;
   inputs.topk_weights = weights_in;
@@ -190,12 +201,12 @@ void Layer::apply_experts() {
 }
 
 void Layer::combine(bool weighted, bool send_only) {
-  Tensor tokens_in(problem_.type, received_.data(), {rows(), problem_.hidden});
-  Tensor weights_in(
-      epcclFloat32, received_weights_.data(),
-      problem_.by_expert() ? std::vector<size_t>{rows()} : std::vector<size_t>{rows(), problem_.k});
-  Tensor tokens_out(problem_.type, combined_.data(), {tokens(), problem_.hidden});
-  Tensor weights_out(epcclFloat32, home_weights_.data(), {tokens(), problem_.k});
+  Tensor tokens_in = tensor(problem_.type, received_.data(), {rows(), problem_.hidden});
+  Tensor weights_in =
+      tensor(epcclFloat32, received_weights_.data(),
+             problem_.by_expert() ? std::vector<size_t>{rows()} : std::vector<size_t>{rows(), problem_.k});
+  Tensor tokens_out = tensor(problem_.type, combined_.data(), {tokens(), problem_.hidden});
+  Tensor weights_out = tensor(epcclFloat32, home_weights_.data(), {tokens(), problem_.k});
   epcclEpCombineInputs_t inputs = EPCCL_EP_COMBINE_INPUTS_INIT;
   inputs.tokens = tokens_in;
   inputs.topk_weights = weights_in;

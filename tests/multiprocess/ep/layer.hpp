@@ -30,10 +30,22 @@ struct Tensor {
   epcclEpTensor_t tensor = EPCCL_EP_TENSOR_INIT;
 };
 
+/// Where the tensors of a call lie, if not where the test has its numbers.
+class OtherMemory {
+ public:
+  virtual ~OtherMemory() = default;
+  /// Memory with these bytes, until take_back().
+  virtual void* place(void* data, size_t bytes) = 0;
+  /// Waits for the call, and brings all that it made back to where place() found it.
+  virtual void take_back() = 0;
+};
+
 class Layer {
  public:
-  /// Makes group and handle; the handle has no routing yet. `stream` is for everything; null: inline.
-  Layer(const RankContext& context, epcclComm_t comm, const Problem& problem, epcclStream_t stream = nullptr);
+  /// Makes group and handle; the handle has no routing yet. `stream` is for everything; null: inline. `memory`: for all
+  /// tensors; null: the host's.
+  Layer(const RankContext& context, epcclComm_t comm, const Problem& problem, epcclStream_t stream = nullptr,
+        OtherMemory* memory = nullptr);
   Layer(const Layer&) = delete;
   Layer& operator=(const Layer&) = delete;
   ~Layer();
@@ -61,6 +73,7 @@ class Layer {
   void combine(bool weighted, bool send_only);
   void check_combined(bool weighted);
   void expect_ok(epcclResult_t result) const;
+  Tensor tensor(epcclDataType_t type, void* data, std::vector<size_t> shape) const;
   void finish(epcclResult_t result, bool send_only);
   int64_t expert_of_row(uint32_t row) const { return row_expert_[row]; }
   float weight_of_row(uint32_t row) const { return row_weight_[row]; }
@@ -69,6 +82,7 @@ class Layer {
   Problem problem_;
   std::optional<Expected> expected_;
   epcclStream_t stream_;
+  OtherMemory* const memory_;
   epcclEpGroup_t group_ = nullptr;
   epcclEpHandle_t handle_ = nullptr;
   std::vector<int64_t> row_expert_;  // expert-major

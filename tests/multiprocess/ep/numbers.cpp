@@ -22,8 +22,9 @@ Format format_of(epcclDataType_t type) {
 }  // namespace
 
 size_t bytes_of(epcclDataType_t type) {
-  if (type == epcclFloat32) return 4;
-  return type == epcclFloat8e4m3 ? 1 : 2;
+  if (type == epcclInt64) return 8;
+  if (type == epcclFloat32 || type == epcclInt32) return 4;
+  return type == epcclFloat8e4m3 || type == epcclUint8 ? 1 : 2;
 }
 
 float rounded(epcclDataType_t type, float value) {

@@ -1,0 +1,43 @@
+// What the calls of an EP handle share: how their work is run, and where.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "api/ep_arguments.hpp"
+#include "api/ep_handles.hpp"
+#include "base/status.hpp"
+#include "device/device.hpp"
+#include "runtime/executor/call_progress.hpp"
+
+namespace epccl::api {
+
+/// What it puts into its argument is an error that all ranks have found alike; it does not break the communicator. What it
+/// returns does.
+using EpWork = std::function<Status(Status& agreed)>;
+
+Status check_no_ep_in_group();
+
+/// `timeout_ms`: of the EP group, or 0. `progress`: of a call that others wait for, or null.
+Status run_ep(CommPtr communicator, device::HostStream* stream, uint32_t timeout_ms, const EpWork& work,
+              std::shared_ptr<runtime::CallProgress> progress = nullptr);
+
+/// The GPU that a dispatch's or combine's tensors lie on; null: all are host memory. Error: of several kinds, or of several GPUs.
+Result<device::Device*> device_of(const EpHandle& handle, std::span<const Tensor* const> tensors,
+                                  epcclStream_t stream);
+/// The same of tensors that may be partly host memory.
+Result<device::Device*> device_of_any(const EpHandle& handle, std::span<const Tensor* const> tensors,
+                                      epcclStream_t stream);
+
+// The calls of ep.h.
+Status update(EpHandle& target, const epcclEpTensor_t* topk_idx, const epcclEpLayoutInfo_t* info,
+              epcclStream_t stream);
+Status dispatch(epcclEpHandle_t handle, const epcclEpDispatchInputs_t* inputs,
+                const epcclEpDispatchOutputs_t* outputs, const epcclEpDispatchConfig_t* config,
+                epcclStream_t stream);
+Status combine(epcclEpHandle_t handle, const epcclEpCombineInputs_t* inputs,
+               const epcclEpCombineOutputs_t* outputs, const epcclEpCombineConfig_t* config,
+               epcclStream_t stream);
+
+}  // namespace epccl::api

@@ -1,0 +1,175 @@
+// ep.h: dispatch and combine.
+#include <array>
+#include <functional>
+#include <utility>
+
+#include "api/arguments.hpp"
+#include "api/ep_calls.hpp"
+#include "base/log.hpp"
+#include "ep/staged_transfer.hpp"
+
+namespace epccl::api {
+namespace {
+
+using runtime::StagedCalls;
+
+constexpr auto index_types = {epcclInt32, epcclInt64};
+constexpr auto float_types = {epcclFloat32};
+constexpr auto row_types = {epcclFloat32, epcclBfloat16, epcclFloat16};
+constexpr auto dispatch_types = {epcclFloat32, epcclBfloat16, epcclFloat16, epcclFloat8e4m3};
+
+// The stream a call runs on: the caller's, or with send_only one of the handle's own.
+Result<device::HostStream*> stream_of(EpHandle& handle, epcclStream_t stream, bool send_only) {
+  EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
+  if (!send_only) return queue;
+  if (queue != nullptr)
+    return Status(Code::invalid_argument, "send_only with a created stream: that is asynchronous as it is");
+  return handle.background_stream();
+}
+
+// Runs a dispatch or combine, unless the handle's last update failed, which every rank knows alike.
+template <typename Call>
+Status transfer(EpHandle& target, device::HostStream* queue, Call call,
+                std::function<Status(ep::Handle&, const Call&)> move) {
+  EPCCL_TRY(check_no_ep_in_group());
+  std::shared_ptr<runtime::CallProgress> progress;
+  if (queue != nullptr) progress = target.started.add(*queue);
+  call.progress = progress.get();
+  const auto work = [handle = target.handle, call, move = std::move(move)](Status& agreed) -> Status {
+    if (!handle->failure().ok()) {
+      agreed = Status(handle->failure()).with_context("the handle has no valid routing");
+      return {};
+    }
+    return move(*handle, call);
+  };
+  return run_ep(target.communicator(), queue, target.handle->group().options().timeout_ms, work,
+                std::move(progress));
+}
+
+// What is on a GPU is done by the thread that makes the calls of the communicator there, in the order of the GPU's stream. With
+// send_only the stream goes on at once.
+template <typename Call>
+Status transfer_on_device(device::Device& device, EpHandle& target, epcclStream_t stream, bool send_only,
+                          const Call& call,
+                          Status (*move)(ep::Handle&, const Call&, StagedCalls&, std::byte*)) {
+  EPCCL_TRY(check_no_ep_in_group());
+  EPCCL_ASSIGN(auto* on, target.communicator()->on_device(device));
+  target.device = &device;
+  StagedCalls* staged = on->staged.get();
+  EPCCL_ASSIGN(const StagedCalls::Borrowed pinned, staged->borrow(ep::staging_bytes(call)));
+  EPCCL_ASSIGN(
+      const std::shared_ptr<StagedCalls::Turn> turn,
+      staged->take_turn(stream, send_only ? StagedCalls::Holds::nothing : StagedCalls::Holds::stream));
+  log::info(log::coll, target.communicator()->rank(), "ep on GPU {}: staged through pinned host memory",
+            device.ordinal());
+  return transfer<Call>(target, &staged->worker(), call,
+                        [staged, pinned, turn, move](ep::Handle& handle, const Call& each) -> Status {
+                          EPCCL_TRY(staged->begun(*turn));
+                          return move(handle, each, *staged, pinned->data());
+                        });
+}
+
+template <typename T>
+T* data_of(const Tensor& tensor) {
+  return tensor.given ? static_cast<T*>(tensor.data) : nullptr;
+}
+
+}  // namespace
+
+Status dispatch(epcclEpHandle_t handle, const epcclEpDispatchInputs_t* inputs,
+                const epcclEpDispatchOutputs_t* outputs, const epcclEpDispatchConfig_t* config,
+                epcclStream_t stream) {
+  EPCCL_ASSIGN(const EpHandlePtr target, find_ep_handle(handle));
+  const epcclEpDispatchInputs_t no_inputs = EPCCL_EP_DISPATCH_INPUTS_INIT;
+  const epcclEpDispatchOutputs_t no_outputs = EPCCL_EP_DISPATCH_OUTPUTS_INIT;
+  const epcclEpDispatchConfig_t defaults = EPCCL_EP_DISPATCH_CONFIG_INIT;
+  EPCCL_ASSIGN(const auto in, read_struct("inputs", inputs, no_inputs));
+  EPCCL_ASSIGN(const auto out, read_struct("outputs", outputs, no_outputs));
+  EPCCL_ASSIGN(const auto options, read_struct("config", config, defaults));
+
+  EPCCL_ASSIGN(const Tensor tokens, read_tensor("inputs.tokens", in.tokens, true, 2, dispatch_types));
+  EPCCL_ASSIGN(const Tensor weights,
+               read_tensor("inputs.topk_weights", in.topk_weights, false, 2, float_types));
+  EPCCL_ASSIGN(const Tensor scales, read_tensor("inputs.scales", in.scales, false, 2, float_types));
+  EPCCL_ASSIGN(const Tensor received, read_tensor("outputs.tokens", out.tokens, true, 2, dispatch_types));
+  EPCCL_ASSIGN(const Tensor received_topk,
+               read_tensor("outputs.topk_idx", out.topk_idx, false, 2, index_types));
+  EPCCL_ASSIGN(const Tensor received_scales,
+               read_tensor("outputs.scales", out.scales, false, 2, float_types));
+  const bool by_expert = target->handle->rules().layout == ep::SlotLayout::expert_major;
+  EPCCL_ASSIGN(const Tensor received_weights,
+               read_tensor("outputs.topk_weights", out.topk_weights, false, by_expert ? 1 : 2, float_types));
+  if (tokens.columns() == 0 || tokens.columns() != received.columns())
+    return error(Code::invalid_argument, "tokens have {} elements, rows of the output {}", tokens.columns(),
+                 received.columns());
+
+  ep::DispatchCall call;
+  call.tokens = tokens.data;
+  call.type = element_of(tokens.datatype);
+  call.token_rows = tokens.rows();
+  call.hidden = tokens.columns();
+  call.weights = {data_of<float>(weights), weights.rows(), weights.columns()};
+  call.scales = {data_of<float>(scales), scales.rows(), scales.columns()};
+  call.received = received.data;
+  call.received_rows = received.rows();
+  call.received_type = element_of(received.datatype);
+  call.received_weights = {data_of<float>(received_weights), received_weights.rows(),
+                           received_weights.columns()};
+  call.received_scales = {data_of<float>(received_scales), received_scales.rows(), received_scales.columns()};
+  call.received_topk = {data_of<void>(received_topk), received_topk.rows(), received_topk.columns()};
+  call.received_topk_wide = received_topk.datatype == epcclInt64;
+  call.weighted = options.weighted != 0;
+  const std::array tensors{&tokens,        &weights,         &scales,          &received,
+                           &received_topk, &received_scales, &received_weights};
+  EPCCL_ASSIGN(device::Device * device, device_of(*target, tensors, stream));
+  const bool send_only = options.send_only != 0;
+  if (device != nullptr)
+    return transfer_on_device(*device, *target, stream, send_only, call, ep::dispatch_staged);
+  EPCCL_ASSIGN(device::HostStream * queue, stream_of(*target, stream, send_only));
+  return transfer<ep::DispatchCall>(*target, queue, call, ep::dispatch);
+}
+
+Status combine(epcclEpHandle_t handle, const epcclEpCombineInputs_t* inputs,
+               const epcclEpCombineOutputs_t* outputs, const epcclEpCombineConfig_t* config,
+               epcclStream_t stream) {
+  EPCCL_ASSIGN(const EpHandlePtr target, find_ep_handle(handle));
+  const epcclEpCombineInputs_t no_inputs = EPCCL_EP_COMBINE_INPUTS_INIT;
+  const epcclEpCombineOutputs_t no_outputs = EPCCL_EP_COMBINE_OUTPUTS_INIT;
+  const epcclEpCombineConfig_t defaults = EPCCL_EP_COMBINE_CONFIG_INIT;
+  EPCCL_ASSIGN(const auto in, read_struct("inputs", inputs, no_inputs));
+  EPCCL_ASSIGN(const auto out, read_struct("outputs", outputs, no_outputs));
+  EPCCL_ASSIGN(const auto options, read_struct("config", config, defaults));
+
+  const bool by_expert = target->handle->rules().layout == ep::SlotLayout::expert_major;
+  EPCCL_ASSIGN(const Tensor tokens, read_tensor("inputs.tokens", in.tokens, true, 2, row_types));
+  EPCCL_ASSIGN(const Tensor weights,
+               read_tensor("inputs.topk_weights", in.topk_weights, false, by_expert ? 1 : 2, float_types));
+  EPCCL_ASSIGN(const Tensor combined, read_tensor("outputs.tokens", out.tokens, true, 2, row_types));
+  EPCCL_ASSIGN(const Tensor combined_weights,
+               read_tensor("outputs.topk_weights", out.topk_weights, false, 2, float_types));
+  if (tokens.columns() == 0 || tokens.columns() != combined.columns() || tokens.datatype != combined.datatype)
+    return error(Code::invalid_argument, "rows of {} {} cannot be combined into tokens of {} {}",
+                 tokens.columns(), datatype_name(tokens.datatype), combined.columns(),
+                 datatype_name(combined.datatype));
+
+  ep::CombineCall call;
+  call.tokens = tokens.data;
+  call.token_rows = tokens.rows();
+  call.type = element_of(tokens.datatype);
+  call.hidden = tokens.columns();
+  call.weights = {data_of<float>(weights), weights.rows(), weights.columns()};
+  call.combined = combined.data;
+  call.combined_rows = combined.rows();
+  call.combined_weights = {data_of<float>(combined_weights), combined_weights.rows(),
+                           combined_weights.columns()};
+  call.weighted = options.weighted != 0;
+  const std::array tensors{&tokens, &weights, &combined, &combined_weights};
+  EPCCL_ASSIGN(device::Device * device, device_of(*target, tensors, stream));
+  const bool send_only = options.send_only != 0;
+  if (device != nullptr)
+    return transfer_on_device(*device, *target, stream, send_only, call, ep::combine_staged);
+  EPCCL_ASSIGN(device::HostStream * queue, stream_of(*target, stream, send_only));
+  return transfer<ep::CombineCall>(*target, queue, call, ep::combine);
+}
+
+}  // namespace epccl::api
