@@ -6,6 +6,7 @@
 #include "api/arguments.hpp"
 #include "api/ep_calls.hpp"
 #include "base/log.hpp"
+#include "ep/kernel_transfer.hpp"
 #include "ep/staged_transfer.hpp"
 
 namespace epccl::api {
@@ -46,27 +47,63 @@ Status transfer(EpHandle& target, device::HostStream* queue, Call call,
                 std::move(progress));
 }
 
+Status run_staged(ep::Handle& handle, const ep::DispatchCall& call, StagedCalls& staged, std::byte* pinned) {
+  return ep::dispatch_staged(handle, call, staged, pinned);
+}
+Status run_staged(ep::Handle& handle, const ep::CombineCall& call, StagedCalls& staged, std::byte* pinned) {
+  return ep::combine_staged(handle, call, staged, pinned);
+}
+Status run_kernels(ep::Handle& handle, const ep::DispatchCall& call, runtime::KernelCalls& kernels,
+                   const ep::KernelRooms& rooms) {
+  return ep::dispatch_by_kernels(handle, call, kernels, rooms);
+}
+Status run_kernels(ep::Handle& handle, const ep::CombineCall& call, runtime::KernelCalls& kernels,
+                   const ep::KernelRooms& rooms) {
+  return ep::combine_by_kernels(handle, call, kernels, rooms);
+}
+
+// How a call on a GPU's memory is made: all that has to be allocated is, before the stream waits for it.
+template <typename Call>
+Result<std::function<Status(ep::Handle&, const Call&)>> mover_of(runtime::Communicator::OnDevice& on,
+                                                                 const EpHandle& target, const Call& call) {
+  StagedCalls* staged = on.staged.get();
+  const CommPtr communicator = target.communicator();
+  const runtime::EngineChoice choice = on.kernels->choose(communicator->engine_use());
+  log::info(log::coll, communicator->rank(), "ep on GPU {}: {} ({})", staged->device().ordinal(),
+            choice.engines ? "kernels" : "staged through pinned host memory", choice.why);
+  if (choice.engines) {
+    EPCCL_ASSIGN(const ep::KernelRooms rooms,
+                 ep::borrow_rooms(call, target.topk_width, staged->device(), *staged));
+    return {[kernels = on.kernels.get(), rooms](ep::Handle& handle, const Call& each) {
+      return run_kernels(handle, each, *kernels, rooms);
+    }};
+  }
+  EPCCL_ASSIGN(const StagedCalls::Borrowed pinned, staged->borrow(ep::staging_bytes(call)));
+  return {[staged, pinned](ep::Handle& handle, const Call& each) {
+    return run_staged(handle, each, *staged, pinned->data());
+  }};
+}
+
 // What is on a GPU is done by the thread that makes the calls of the communicator there, in the order of the GPU's stream. With
 // send_only the stream goes on at once.
 template <typename Call>
 Status transfer_on_device(device::Device& device, EpHandle& target, epcclStream_t stream, bool send_only,
-                          const Call& call,
-                          Status (*move)(ep::Handle&, const Call&, StagedCalls&, std::byte*)) {
+                          const Call& call) {
   EPCCL_TRY(check_no_ep_in_group());
   EPCCL_ASSIGN(auto* on, target.communicator()->on_device(device));
   target.device = &device;
   StagedCalls* staged = on->staged.get();
-  EPCCL_ASSIGN(const StagedCalls::Borrowed pinned, staged->borrow(ep::staging_bytes(call)));
+  EPCCL_ASSIGN(auto move, mover_of(*on, target, call));
   EPCCL_ASSIGN(
-      const std::shared_ptr<StagedCalls::Turn> turn,
+      std::shared_ptr<StagedCalls::Turn> turn,
       staged->take_turn(stream, send_only ? StagedCalls::Holds::nothing : StagedCalls::Holds::stream));
-  log::info(log::coll, target.communicator()->rank(), "ep on GPU {}: staged through pinned host memory",
-            device.ordinal());
-  return transfer<Call>(target, &staged->worker(), call,
-                        [staged, pinned, turn, move](ep::Handle& handle, const Call& each) -> Status {
-                          EPCCL_TRY(staged->begun(*turn));
-                          return move(handle, each, *staged, pinned->data());
-                        });
+  std::function<Status(ep::Handle&, const Call&)> work = [staged, turn, move = std::move(move)](
+                                                             ep::Handle& handle, const Call& each) -> Status {
+    EPCCL_TRY(staged->begun(*turn));
+    return move(handle, each);
+  };
+  turn = nullptr;  // the work holds it
+  return transfer<Call>(target, &staged->worker(), call, std::move(work));
 }
 
 template <typename T>
@@ -123,8 +160,7 @@ Status dispatch(epcclEpHandle_t handle, const epcclEpDispatchInputs_t* inputs,
                            &received_topk, &received_scales, &received_weights};
   EPCCL_ASSIGN(device::Device * device, device_of(*target, tensors, stream));
   const bool send_only = options.send_only != 0;
-  if (device != nullptr)
-    return transfer_on_device(*device, *target, stream, send_only, call, ep::dispatch_staged);
+  if (device != nullptr) return transfer_on_device(*device, *target, stream, send_only, call);
   EPCCL_ASSIGN(device::HostStream * queue, stream_of(*target, stream, send_only));
   return transfer<ep::DispatchCall>(*target, queue, call, ep::dispatch);
 }
@@ -166,8 +202,7 @@ Status combine(epcclEpHandle_t handle, const epcclEpCombineInputs_t* inputs,
   const std::array tensors{&tokens, &weights, &combined, &combined_weights};
   EPCCL_ASSIGN(device::Device * device, device_of(*target, tensors, stream));
   const bool send_only = options.send_only != 0;
-  if (device != nullptr)
-    return transfer_on_device(*device, *target, stream, send_only, call, ep::combine_staged);
+  if (device != nullptr) return transfer_on_device(*device, *target, stream, send_only, call);
   EPCCL_ASSIGN(device::HostStream * queue, stream_of(*target, stream, send_only));
   return transfer<ep::CombineCall>(*target, queue, call, ep::combine);
 }

@@ -169,6 +169,8 @@ Status update_on_device(device::Device& device, EpHandle& target, Update update,
 Status update(EpHandle& target, const epcclEpTensor_t* topk_idx, const epcclEpLayoutInfo_t* info,
               epcclStream_t stream) {
   EPCCL_ASSIGN(Update update, read_update(target, topk_idx, info));
+  // A rank without tokens may not know K.
+  target.topk_width = update.topk.tokens > 0 ? update.topk.k : ep::max_topk;
   std::vector<const Tensor*> tensors{&update.table};
   for (const Tensor* tensor : update.counters.all()) tensors.push_back(tensor);
   EPCCL_ASSIGN(device::Device * device, device_of_any(target, tensors, stream));

@@ -12,13 +12,10 @@ class Combine {
   Combine(Handle& handle, const CombineCall& call) : handle_(handle), call_(call) {}
 
   Status run() {
-    EPCCL_TRY(check());
+    EPCCL_TRY(check_combine(handle_, call_, handle_.has_weights()));
     EPCCL_TRY(describe_rows());
-    const std::string text =
-        fmt::format("ep combine hidden {} {}{}{}", call_.hidden, to_string(call_.type),
-                    returns_weights() ? " weights" : "", call_.weighted ? " weighted" : "");
-    EPCCL_TRY(handle_.communicator().run_rows(handle_.combine_plan(rows_.format.bytes), rows_, text,
-                                              call_.progress));
+    EPCCL_TRY(handle_.communicator().run_rows(handle_.combine_plan(rows_.format.bytes), rows_,
+                                              combine_text(call_), call_.progress));
     handle_.combine_row_bytes = rows_.format.bytes;
     return {};
   }
@@ -27,30 +24,6 @@ class Combine {
   uint64_t token_bytes() const { return call_.hidden * bytes_of(call_.type); }
   uint64_t weight_bytes() const { return handle_.k() * sizeof(float); }
   bool returns_weights() const { return call_.weights.given() || call_.combined_weights.given(); }
-
-  Status check() const {
-    const uint64_t limit = handle_.group().options().max_token_bytes;
-    if (token_bytes() > limit)
-      return error(Code::invalid_argument, "a token of {} bytes: the group's max_token_bytes is {}",
-                   token_bytes(), limit);
-    if (call_.type == Element::float8_e4m3) return {Code::invalid_argument, "float8 rows cannot be combined"};
-    if (call_.token_rows < handle_.slots())
-      return error(Code::invalid_argument, "the input has {} rows, but {} were dispatched", call_.token_rows,
-                   handle_.slots());
-    if (call_.combined_rows < handle_.tokens())
-      return error(Code::invalid_argument, "the output has {} rows, but the handle has {} tokens",
-                   call_.combined_rows, handle_.tokens());
-    if (call_.weighted && !handle_.node_slots().by_expert())
-      return {Code::invalid_argument,
-              "a weighted combine needs the expert-major layout: other rows hold several experts"};
-    if (call_.weighted && !handle_.has_weights())
-      return {Code::invalid_argument, "a weighted combine needs the weights of a dispatch with this handle"};
-    if (!call_.weights.given() && call_.combined_weights.given())
-      return {Code::invalid_argument, "the output wants weights, but the input has none"};
-    EPCCL_TRY(check_shape("inputs.topk_weights", call_.weights, handle_.slots(),
-                          handle_.node_slots().by_expert() ? 1 : handle_.k()));
-    return check_shape("outputs.topk_weights", call_.combined_weights, handle_.tokens(), handle_.k());
-  }
 
   Status describe_rows() {
     const uint64_t tokens = handle_.tokens(), slots = handle_.slots();

@@ -19,14 +19,12 @@ class Dispatch {
         quantise_(call.type != Element::float8_e4m3 && call.received_type == Element::float8_e4m3) {}
 
   Status run() {
-    EPCCL_TRY(check());
+    EPCCL_TRY(check_dispatch(handle_, call_));
+    EPCCL_TRY(check_weights());
     EPCCL_TRY(describe_rows());
-    const std::string text =
-        fmt::format("ep dispatch hidden {} {} to {}{}{}", call_.hidden, to_string(call_.type),
-                    to_string(call_.received_type), call_.weights.given() ? " weights" : "",
-                    call_.weighted ? " weighted" : "");
-    EPCCL_TRY(handle_.communicator().run_rows(
-        handle_.dispatch_plan(rows_.format.bytes, rows_.format.count == 1), rows_, text, call_.progress));
+    EPCCL_TRY(
+        handle_.communicator().run_rows(handle_.dispatch_plan(rows_.format.bytes, rows_.format.count == 1),
+                                        rows_, dispatch_text(call_), call_.progress));
     if (bounce_ != nullptr) std::memcpy(call_.received, bounce_, handle_.slots() * token_bytes());
     handle_.dispatch_row_bytes = rows_.format.bytes;
     handle_.set_has_weights(call_.weights.given());
@@ -42,38 +40,6 @@ class Dispatch {
   uint64_t scale_bytes() const { return device::e4m3_scales(call_.hidden) * sizeof(float); }
   uint64_t weight_bytes() const { return handle_.k() * sizeof(float); }
   bool by_expert() const { return handle_.node_slots().by_expert(); }
-
-  Status check() const {
-    const uint64_t limit = handle_.group().options().max_token_bytes;
-    const uint64_t bytes = token_bytes() + (call_.received_type == Element::float8_e4m3 ? scale_bytes() : 0);
-    if (bytes > limit)
-      return error(Code::invalid_argument, "a token of {} bytes: the group's max_token_bytes is {}", bytes,
-                   limit);
-    if (call_.token_rows != handle_.tokens())
-      return error(Code::invalid_argument, "{} tokens, but the handle's topk_idx has {}", call_.token_rows,
-                   handle_.tokens());
-    if (call_.received_rows < handle_.slots())
-      return error(Code::invalid_argument, "the output has {} rows, but {} come", call_.received_rows,
-                   handle_.slots());
-    if (!quantise_ && call_.type != call_.received_type)
-      return error(Code::invalid_argument, "tokens are {}, the output is {}", to_string(call_.type),
-                   to_string(call_.received_type));
-    if (call_.type == Element::float8_e4m3 && !call_.scales.given())
-      return {Code::invalid_argument, "float8 tokens need scales"};
-    if (call_.weighted && (!by_expert() || call_.received_type == Element::float8_e4m3))
-      return {Code::invalid_argument, "a weighted dispatch needs the expert-major layout, and no float8"};
-    if ((call_.received_weights.given() || call_.weighted) && !call_.weights.given())
-      return {Code::invalid_argument, "the output wants weights, but the input has none"};
-    const uint64_t tokens = handle_.tokens(), slots = handle_.slots(),
-                   scales = device::e4m3_scales(call_.hidden);
-    EPCCL_TRY(check_shape("inputs.topk_weights", call_.weights, tokens, handle_.k()));
-    EPCCL_TRY(check_shape("inputs.scales", call_.scales, tokens, scales));
-    EPCCL_TRY(
-        check_shape("outputs.topk_weights", call_.received_weights, slots, by_expert() ? 1 : handle_.k()));
-    EPCCL_TRY(check_shape("outputs.topk_idx", call_.received_topk, slots, handle_.k()));
-    EPCCL_TRY(check_shape("outputs.scales", call_.received_scales, slots, scales));
-    return check_weights();
-  }
 
   Status check_weights() const {
     if (!call_.weights.given()) return {};

@@ -206,7 +206,8 @@ Status Handle::find_dropped(const TopK& topk) {
 
 Status Handle::update(const TopK& topk) {
   failure_ = {};
-  has_weights_ = false;
+  set_has_weights(false);
+  kernel_tables_ = nullptr;
   if (!static_) {
     dispatch_plans_.clear();
     combine_plans_.clear();

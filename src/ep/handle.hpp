@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ep/group.hpp"
+#include "ep/kernel_tables.hpp"
 #include "ep/layout.hpp"
 #include "ep/routing.hpp"
 #include "ep/static_tables.hpp"
@@ -51,6 +52,7 @@ class Handle {
   uint32_t k() const { return k_; }
   /// Rows of this rank's output, padding included.
   uint32_t slots() const { return node_slots_->slots(local()); }
+  const Routing& routing() const { return routing_; }
   const NodeSlots& node_slots() const { return *node_slots_; }
   const std::vector<SourceLayout>& sources() const { return sources_; }
   Strategy strategy() const { return strategy_; }
@@ -77,7 +79,22 @@ class Handle {
   /// Weights of the rows this rank received: k floats a row, as the last dispatch brought them.
   Window& weights() { return weights_; }
   bool has_weights() const { return has_weights_; }
-  void set_has_weights(bool value) { has_weights_ = value; }
+  void set_has_weights(bool value) {
+    has_weights_ = value;
+    kernel_weights_ = nullptr;
+  }
+  /// The same of a dispatch that kernels made, in the device's memory; null: the last one brought none, or was the host's.
+  const runtime::StagedCalls::Borrowed& kernel_weights() const { return kernel_weights_; }
+  void set_kernel_weights(runtime::StagedCalls::Borrowed weights) {
+    has_weights_ = false;
+    kernel_weights_ = std::move(weights);
+  }
+  /// Those of this routing: the ones made before, or new ones in the given memory.
+  KernelTables& kernel_tables(const KernelTables::Limits& limits, const runtime::StagedCalls::Borrowed& there,
+                              const runtime::StagedCalls::Borrowed& here) {
+    if (kernel_tables_ == nullptr) kernel_tables_ = std::make_unique<KernelTables>(limits, there, here);
+    return *kernel_tables_;
+  }
   /// Bytes of a row in the last dispatch and combine, 0 before one.
   uint64_t dispatch_row_bytes = 0, combine_row_bytes = 0;
   Window& staging(size_t index) { return staging_[index]; }
@@ -114,6 +131,8 @@ class Handle {
   Window weights_;
   bool has_weights_ = false;
   std::array<Window, 4> staging_;
+  std::unique_ptr<KernelTables> kernel_tables_;
+  runtime::StagedCalls::Borrowed kernel_weights_;
 };
 
 }  // namespace epccl::ep

@@ -23,6 +23,15 @@ Status check_shape(const char* what, const Matrix<T>& matrix, uint64_t rows, uin
                matrix.columns, rows, columns);
 }
 
+/// What is wrong with a call's arguments; what its arrays hold is not looked at.
+Status check_dispatch(const Handle& handle, const DispatchCall& call);
+/// `has_weights`: those of a dispatch are there.
+Status check_combine(const Handle& handle, const CombineCall& call, bool has_weights);
+
+/// Equal on ranks that agree.
+std::string dispatch_text(const DispatchCall& call);
+std::string combine_text(const CombineCall& call);
+
 void set_part(runtime::RowArrays& side, size_t part, const void* data, uint64_t bytes);
 
 /// Where ranks may not touch each other's ordinary memory: a window to receive into (or give from) instead of `user`; null

@@ -32,6 +32,9 @@ namespace cuda {
 Result<Grid> grid_of(const Queue&) {
   return not_built();
 }
+bool has_kernels(const Queue&) {
+  return false;
+}
 Status queue_kernel(Queue&, const Kernel&, uint32_t, uint32_t, const void*) {
   return not_built();
 }

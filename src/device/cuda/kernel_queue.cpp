@@ -17,6 +17,11 @@ Result<Grid> grid_of(const Queue& queue) {
   return stream->grid();
 }
 
+bool has_kernels(const Queue& queue) {
+  const auto* stream = dynamic_cast<const StreamQueue*>(&queue);
+  return stream != nullptr && stream->has_kernels();
+}
+
 Status queue_kernel(Queue& queue, const Kernel& kernel, uint32_t blocks, uint32_t threads,
                     const void* parameters) {
   auto* stream = dynamic_cast<StreamQueue*>(&queue);

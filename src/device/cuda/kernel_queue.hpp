@@ -10,6 +10,9 @@ namespace epccl::device::cuda {
 /// The bounds for launches on this queue: its set_blocks(), its device's multiprocessors. Error: not a queue of a CUDA device.
 Result<Grid> grid_of(const Queue& queue);
 
+/// Whether kernels can run on this queue.
+bool has_kernels(const Queue& queue);
+
 /// As a method of Queue, for one kernel with one parameter, which is copied. Error: as there; no queue of a CUDA device that may
 /// compute; the build has no kernels.
 Status queue_kernel(Queue& queue, const Kernel& kernel, uint32_t blocks, uint32_t threads,

@@ -39,6 +39,7 @@ class StreamQueue : public Queue {
   bool capturing() const override;
 
   Grid grid() const { return {static_cast<uint32_t>(blocks_), parts_.kernels.multiprocessors()}; }
+  bool has_kernels() const { return parts_.kernels.status().ok(); }
   /// Queues a kernel.
   Status launch(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* parameters);
 

@@ -70,6 +70,9 @@ Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) 
                                                       executor_, *made->engines);
     made->collectives = std::make_unique<CollectiveRunner>(parts_.cluster, parts_.rank, parts_.config,
                                                            parts_.cost, executor_, *made->engines);
+    made->kernels = std::make_unique<KernelCalls>(device, parts_.cluster, parts_.rank, *parts_.node, monitor_,
+                                                  executor_, *made->engines);
+    EPCCL_TRY(made->kernels->prepare());
     EPCCL_ASSIGN(made->staged,
                  StagedCalls::open(device, parts_.config.stage_bytes, 16 * static_cast<uint64_t>(ranks()),
                                    [this] { return check(); }));

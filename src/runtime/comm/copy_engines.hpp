@@ -44,9 +44,13 @@ class CopyEngines {
 
   const device::Device& device() const { return device_; }
 
+  // For who makes calls in another way than this: peers' memory is mapped once.
+  transports::PeerMemory& peers() { return peers_; }
+  /// Where this process finds a peer's buffer of a call.
+  Result<std::byte*> address_of(int local, const transports::BufferRef& buffer, uint64_t sequence);
+
  private:
   bool on_host() const { return device_.kind() == device::DeviceKind::host; }
-  Result<std::byte*> address_of(int local, const transports::BufferRef& buffer, uint64_t sequence);
   Result<std::byte*> scratch_of(int local, const Call& call);
   bool all_mapped(const PeersUse& use) const;
   bool mapped(int local, const transports::BufferRef& buffer) const;

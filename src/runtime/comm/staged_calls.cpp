@@ -17,18 +17,19 @@ constexpr double call_check_period = 1e-3;
 
 }  // namespace
 
-PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
+DeviceRoom::DeviceRoom(DeviceRoom&& other) noexcept
     : device_(other.device_),
+      kind_(other.kind_),
       data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)) {}
 
-PinnedMemory::~PinnedMemory() {
+DeviceRoom::~DeviceRoom() {
   if (data_ != nullptr) static_cast<void>(device_->free(data_));
 }
 
-Status PinnedMemory::reserve(uint64_t bytes) {
+Status DeviceRoom::reserve(uint64_t bytes) {
   if (bytes <= bytes_) return {};
-  EPCCL_ASSIGN(void* larger, device_->allocate(device::MemoryKind::pinned, bytes));
+  EPCCL_ASSIGN(void* larger, device_->allocate(kind_, bytes));
   if (data_ != nullptr) static_cast<void>(device_->free(data_));
   data_ = static_cast<std::byte*>(larger);
   bytes_ = bytes;
@@ -165,22 +166,23 @@ Status StagedCalls::run(const Turn& turn, const Blocks& call, const RunSlice& ru
   return status;
 }
 
-Result<StagedCalls::Borrowed> StagedCalls::borrow(uint64_t bytes) {
-  std::unique_ptr<PinnedMemory> found;
+Result<StagedCalls::Borrowed> StagedCalls::borrow(uint64_t bytes, device::MemoryKind kind) {
+  std::unique_ptr<DeviceRoom> found;
   {
     const std::lock_guard lock(kept_->mutex);
     auto& memory = kept_->memory;
-    const auto fits = std::ranges::find_if(memory, [&](const auto& one) { return one->bytes() >= bytes; });
+    const auto fits = std::ranges::find_if(
+        memory, [&](const auto& one) { return one->kind() == kind && one->bytes() >= bytes; });
     if (fits != memory.end()) {
       found = std::move(*fits);
       memory.erase(fits);
     }
   }
   if (found == nullptr) {
-    found = std::make_unique<PinnedMemory>(device_);
+    found = std::make_unique<DeviceRoom>(device_, kind);
     EPCCL_TRY(found->reserve(std::bit_ceil(std::max<uint64_t>(bytes, 4096))));
   }
-  return Borrowed(found.release(), [kept = kept_](PinnedMemory* memory) {
+  return Borrowed(found.release(), [kept = kept_](DeviceRoom* memory) {
     const std::lock_guard lock(kept->mutex);
     kept->memory.emplace_back(memory);
   });

@@ -25,20 +25,23 @@
 
 namespace epccl::runtime {
 
-/// Host memory that a device copies from and to; grows.
-class PinnedMemory {
+/// Host memory that a device copies from and to, or the device's own; grows.
+class DeviceRoom {
  public:
-  explicit PinnedMemory(device::Device& device) : device_(&device) {}
-  PinnedMemory(PinnedMemory&& other) noexcept;
-  PinnedMemory& operator=(PinnedMemory&&) = delete;
-  ~PinnedMemory();
+  explicit DeviceRoom(device::Device& device, device::MemoryKind kind = device::MemoryKind::pinned)
+      : device_(&device), kind_(kind) {}
+  DeviceRoom(DeviceRoom&& other) noexcept;
+  DeviceRoom& operator=(DeviceRoom&&) = delete;
+  ~DeviceRoom();
   /// At least `bytes`; what was in it is lost when it grows.
   Status reserve(uint64_t bytes);
   std::byte* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
+  device::MemoryKind kind() const { return kind_; }
 
  private:
   device::Device* device_;
+  device::MemoryKind kind_;
   std::byte* data_ = nullptr;
   uint64_t bytes_ = 0;
 };
@@ -107,10 +110,10 @@ class StagedCalls {
   Status copy_pieces_in(const std::vector<Piece>& pieces, std::byte* host);
   Status copy_pieces_out(const std::vector<Piece>& pieces, const std::byte* host);
 
-  /// Pinned memory for one call. To be borrowed before the call's turn: to allocate may wait for what the device does, and that
+  /// Memory for one call. To be borrowed before the call's turn: to allocate may wait for what the device does, and that
   /// may be waiting for this call. For the same reason it is kept when it comes back.
-  using Borrowed = std::shared_ptr<PinnedMemory>;
-  Result<Borrowed> borrow(uint64_t bytes);
+  using Borrowed = std::shared_ptr<DeviceRoom>;
+  Result<Borrowed> borrow(uint64_t bytes, device::MemoryKind kind = device::MemoryKind::pinned);
 
   /// Waits until what the stream had before the turn is through.
   Status begun(const Turn& turn) { return wait_for(*turn.before_); }
@@ -122,7 +125,7 @@ class StagedCalls {
  private:
   struct Slot {
     explicit Slot(device::Device& device) : input(device), output(device) {}
-    PinnedMemory input, output;
+    DeviceRoom input, output;
     std::unique_ptr<device::QueueEvent> copied_in, copied_out;
   };
 
@@ -139,7 +142,7 @@ class StagedCalls {
   std::array<Slot, 2> slots_;
   struct Kept {
     std::mutex mutex;
-    std::vector<std::unique_ptr<PinnedMemory>> memory;
+    std::vector<std::unique_ptr<DeviceRoom>> memory;
   };
   const std::shared_ptr<Kept> kept_ = std::make_shared<Kept>();
   std::unique_ptr<device::Queue> in_, out_;

@@ -40,6 +40,15 @@ void CallProgress::completed(const plan::Step& step) {
   --messages_left_;
 }
 
+void CallProgress::begin_on_node(uint64_t bytes) {
+  bytes_[1].total.store(bytes, std::memory_order_relaxed);
+  set(State::node);
+}
+
+void CallProgress::completed_on_node() {
+  bytes_[1].add(bytes_[1].get().total - bytes_[1].get().done);
+}
+
 void CallProgress::drained() {
   if (messages_left_ == 0 && state() == State::network) set(State::node);
 }

@@ -24,6 +24,9 @@ class CallProgress {
   // The executor tells:
   void begin(const CompiledPlan& plan);
   void completed(const plan::Step& step);
+  // Of a call without a plan, which uses no network:
+  void begin_on_node(uint64_t bytes);
+  void completed_on_node();
   /// Everything that was sent so far is on its way without this rank's help.
   void drained();
   /// Whoever made the call tells how it ended, also where it never began.

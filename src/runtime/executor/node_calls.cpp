@@ -53,13 +53,7 @@ Status NodeCalls::wait_for_scratch() {
 
 void NodeCalls::publish_buffers(transports::CallRecord& record, uint64_t input_bytes,
                                 uint64_t output_bytes) const {
-  if (call_->on != nullptr) {
-    device::Device& device = *call_->on->device;
-    record.inputs[0] = describe_on(device, call_->input, call_->input_bytes);
-    record.outputs[0] = describe_on(device, call_->output, call_->output_bytes);
-    record.scratch = describe_on(device, call_->on->scratch, call_->on->scratch_bytes);
-    return;
-  }
+  if (call_->on != nullptr) return publish_on_device(record);
   if (call_->rows == nullptr) {
     record.inputs[0] = NodeMemory::describe(call_->input, std::max(input_bytes, call_->input_bytes));
     record.outputs[0] = NodeMemory::describe(call_->output, std::max(output_bytes, call_->output_bytes));
@@ -71,6 +65,22 @@ void NodeCalls::publish_buffers(transports::CallRecord& record, uint64_t input_b
     record.outputs[part] = NodeMemory::describe(rows.output.data[part], rows.output.bytes[part]);
   }
   record.weights = NodeMemory::describe(rows.weights, rows.weights_bytes);
+}
+
+void NodeCalls::publish_on_device(transports::CallRecord& record) const {
+  device::Device& device = *call_->on->device;
+  record.scratch = describe_on(device, call_->on->scratch, call_->on->scratch_bytes);
+  if (call_->rows == nullptr) {
+    record.inputs[0] = describe_on(device, call_->input, call_->input_bytes);
+    record.outputs[0] = describe_on(device, call_->output, call_->output_bytes);
+    return;
+  }
+  const RowBuffers& rows = *call_->rows;
+  for (size_t part = 0; part < transports::call_parts; ++part) {
+    record.inputs[part] = describe_on(device, rows.input.data[part], rows.input.bytes[part]);
+    record.outputs[part] = describe_on(device, rows.output.data[part], rows.output.bytes[part]);
+  }
+  record.weights = describe_on(device, rows.weights, rows.weights_bytes);
 }
 
 Status NodeCalls::check(int local) {
@@ -89,6 +99,10 @@ Status NodeCalls::meet() {
   for (int local = 0; local < node_.local_size(); ++local)
     if (local != node_.local()) EPCCL_TRY(check(local));
   return {};
+}
+
+Status NodeCalls::part() {
+  return wait_for(transports::done_counter, call_->sequence, "rank {} to finish this call");
 }
 
 int NodeCalls::behind(int slot, uint64_t value) const {

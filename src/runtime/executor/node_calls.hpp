@@ -62,10 +62,14 @@ class NodeCalls {
   /// Waits until all ranks of the node are in this call and checks them: then all records can be read.
   Status meet();
 
+  /// Waits until all ranks of the node have said that they are through with this call (NodeMemory::set_done()).
+  Status part();
+
  private:
   Status wait_for_scratch();
   int behind(int slot, uint64_t value) const;
   Status wait_for(int slot, uint64_t value, const char* what);
+  void publish_on_device(transports::CallRecord& record) const;
   void publish_buffers(transports::CallRecord& record, uint64_t input_bytes, uint64_t output_bytes) const;
   int rank_at(int local) const { return cluster_.rank_at(cluster_.node_of(rank_), local); }
 

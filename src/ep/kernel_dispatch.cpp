@@ -1,0 +1,186 @@
+#include <algorithm>
+
+#include "device/cuda/kernel_queue.hpp"
+#include "device/host/fp8.hpp"
+#include "ep/kernel_transfer.hpp"
+#include "ep/row_call.hpp"
+
+namespace epccl::ep {
+namespace {
+
+using namespace device::cuda;
+using runtime::PeerRows;
+
+std::byte* bytes_at(const void* address) {
+  return static_cast<std::byte*>(
+      const_cast<void*>(address));  // NOLINT: parameters name inputs and outputs alike
+}
+
+class KernelDispatch {
+ public:
+  KernelDispatch(Handle& handle, const DispatchCall& call, const KernelRooms& rooms)
+      : handle_(handle),
+        call_(call),
+        rooms_(rooms),
+        to_float8_(call.received_type == Element::float8_e4m3),
+        quantises_(to_float8_ && call.type != Element::float8_e4m3) {}
+
+  Status run(runtime::KernelCalls& kernels) {
+    EPCCL_TRY(check_dispatch(handle_, call_));
+    tables_ = &handle_.kernel_tables(rooms_.limits, rooms_.tables_there, rooms_.tables_here);
+    describe_rows();
+    EPCCL_TRY(kernels.run(
+        rows_, dispatch_text(call_), call_.progress,
+        [this](device::Queue& queue, std::span<const PeerRows> peers) { return spread(queue, peers); },
+        [this](device::Queue& queue, std::span<const PeerRows>) { return finish(queue); }));
+    handle_.dispatch_row_bytes = rows_.format.bytes;
+    handle_.set_kernel_weights(rooms_.weights);
+    return {};
+  }
+
+ private:
+  uint64_t token_bytes() const { return call_.hidden * bytes_of(call_.received_type); }
+  uint64_t scale_bytes() const { return device::e4m3_scales(call_.hidden) * sizeof(float); }
+  uint64_t weight_bytes() const { return handle_.k() * sizeof(float); }
+  bool by_expert() const { return handle_.node_slots().by_expert(); }
+  std::byte* received() const {
+    return rooms_.rows != nullptr ? rooms_.rows->data() : bytes_at(call_.received);
+  }
+  const float* brought() const { return reinterpret_cast<const float*>(rooms_.weights->data()); }
+
+  void describe_rows() {
+    const uint64_t slots = handle_.slots();
+    rows_.format.add(token_bytes());
+    set_part(rows_.output, 0, received(), slots * token_bytes());
+    if (to_float8_) {
+      rows_.format.add(scale_bytes());
+      set_part(rows_.output, 1, rooms_.scales->data(), slots * scale_bytes());
+    }
+    if (!call_.weights.given()) return;
+    const size_t part = rows_.format.count;
+    rows_.format.add(weight_bytes());
+    set_part(rows_.output, part, rooms_.weights->data(), slots * weight_bytes());
+  }
+
+  Status spread(device::Queue& queue, std::span<const PeerRows> peers) {
+    if (handle_.tokens() == 0) return {};
+    EPCCL_TRY(tables_->need_targets(handle_, queue));
+    SpreadParameters parameters;
+    const auto add = [&](const void* source, uint64_t bytes, uint64_t stride) {
+      const uint32_t number = parameters.part_count++;
+      SpreadParameters::Part& part = parameters.parts[number];
+      part.source = {bytes_at(source), bytes};
+      part.bytes = bytes;
+      part.destination_stride = stride;
+      for (size_t peer = 0; peer < peers.size(); ++peer)
+        part.destinations[peer] = peers[peer].outputs[number];
+    };
+    add(call_.tokens, call_.hidden * bytes_of(call_.type), token_bytes());
+    if (to_float8_) add(call_.scales.data, scale_bytes(), scale_bytes());
+    if (call_.weights.given()) add(call_.weights.data, weight_bytes(), weight_bytes());
+    parameters.targets = tables_->targets();
+    parameters.rows.most = handle_.tokens();
+    parameters.width = handle_.k();
+    parameters.elements = static_cast<uint32_t>(call_.hidden);
+    EPCCL_ASSIGN(const Grid grid, grid_of(queue));
+    return queue_kernel(queue, quantises_ ? quantise_launch(row_type(call_.type), parameters, grid)
+                                          : spread_launch(parameters, grid));
+  }
+
+  // On this rank's own rows, when all are there.
+  Status finish(device::Queue& queue) {
+    const uint64_t slots = handle_.slots();
+    if (slots == 0) return {};
+    const bool weights = call_.received_weights.given();
+    if (by_expert() || weights) EPCCL_TRY(tables_->need_rows(handle_, queue));
+    if (by_expert()) EPCCL_TRY(clear_padding(queue));
+    if (call_.weighted) EPCCL_TRY(multiply(queue));
+    if (rooms_.rows != nullptr)
+      EPCCL_TRY(copy(queue, call_.received, rooms_.rows->data(), slots * token_bytes()));
+    if (call_.received_scales.given())
+      EPCCL_TRY(copy(queue, call_.received_scales.data, rooms_.scales->data(), slots * scale_bytes()));
+    if (call_.received_topk.given()) EPCCL_TRY(write_topk(queue));
+    return weights ? write_weights(queue) : Status{};
+  }
+
+  static Status copy(device::Queue& queue, void* to, const void* from, uint64_t bytes) {
+    const device::CopyWork work{bytes_at(to), bytes_at(from), bytes};
+    return queue.copy({&work, 1});
+  }
+
+  Status clear_padding(device::Queue& queue) {
+    MoveParameters parameters;
+    parameters.sources.list = tables_->row_entries();
+    parameters.parts[0].destination = {received(), token_bytes()};
+    parameters.parts[0].bytes = token_bytes();
+    parameters.part_count = 1;
+    if (to_float8_) {
+      parameters.parts[1].destination = {rooms_.scales->data(), scale_bytes()};
+      parameters.parts[1].bytes = scale_bytes();
+      parameters.part_count = 2;
+    }
+    parameters.rows.most = handle_.slots();
+    EPCCL_ASSIGN(const Grid grid, grid_of(queue));
+    return queue_kernel(queue, clear_launch(parameters, grid));
+  }
+
+  // Each row is the sum of itself, weighted.
+  Status multiply(device::Queue& queue) {
+    SumParameters parameters;
+    parameters.sources[0] = {received(), token_bytes(), brought(), nullptr, 0};
+    parameters.destination = {received(), token_bytes()};
+    parameters.terms = tables_->row_terms();
+    parameters.counts = tables_->row_counts();
+    parameters.width = 1;
+    parameters.weights_per_row = handle_.k();
+    parameters.elements = static_cast<uint32_t>(call_.hidden);
+    parameters.rows.most = handle_.slots();
+    EPCCL_ASSIGN(const Grid grid, grid_of(queue));
+    return queue_kernel(queue,
+                        sum_launch(row_type(call_.type), Operands::plain, parameters, handle_.slots(), grid));
+  }
+
+  Status write_topk(device::Queue& queue) {
+    const auto write = [&](auto* out) {
+      std::fill_n(out, size_t{handle_.slots()} * handle_.k(), -1);
+      handle_.for_each_slot([&](uint32_t slot, Entry entry) {
+        out[size_t{slot} * handle_.k() + entry.k()] =
+            static_cast<std::remove_pointer_t<decltype(out)>>(entry.expert());
+      });
+      return copy(queue, call_.received_topk.data, out,
+                  uint64_t{handle_.slots()} * handle_.k() * sizeof *out);
+    };
+    if (call_.received_topk_wide) return write(reinterpret_cast<int64_t*>(rooms_.topk->data()));
+    return write(reinterpret_cast<int32_t*>(rooms_.topk->data()));
+  }
+
+  Status write_weights(device::Queue& queue) {
+    WeightsParameters parameters;
+    parameters.brought = brought();
+    parameters.rows.most = handle_.slots();
+    parameters.k = handle_.k();
+    if (by_expert())
+      parameters.row_entries = tables_->row_entries();
+    else
+      parameters.row_topk = tables_->row_topk();
+    parameters.weights = call_.received_weights.data;
+    EPCCL_ASSIGN(const Grid grid, grid_of(queue));
+    return queue_kernel(queue, weights_launch(parameters, grid));
+  }
+
+  Handle& handle_;
+  const DispatchCall& call_;
+  const KernelRooms& rooms_;
+  const bool to_float8_, quantises_;
+  KernelTables* tables_ = nullptr;
+  runtime::RowBuffers rows_;
+};
+
+}  // namespace
+
+Status dispatch_by_kernels(Handle& handle, const DispatchCall& call, runtime::KernelCalls& kernels,
+                           const KernelRooms& rooms) {
+  return KernelDispatch(handle, call, rooms).run(kernels);
+}
+
+}  // namespace epccl::ep

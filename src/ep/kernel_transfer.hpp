@@ -1,0 +1,37 @@
+// Dispatch and combine of a device's memory by its kernels, on one node: rows go straight from one rank's memory to another's.
+#pragma once
+
+#include <memory>
+
+#include "base/status.hpp"
+#include "ep/kernel_tables.hpp"
+#include "ep/transfer.hpp"
+#include "runtime/comm/kernel_calls.hpp"
+#include "runtime/comm/staged_calls.hpp"
+
+namespace epccl::ep {
+
+/// Memory that a call may need, borrowed before its turn (StagedCalls::borrow()).
+struct KernelRooms {
+  using Room = runtime::StagedCalls::Borrowed;
+  KernelTables::Limits limits;
+  Room tables_there, tables_here;  // KernelTables::bytes()
+  // That peers can map:
+  Room rows;     // in place of rows that they cannot; null: they can
+  Room scales;   // of a dispatch of float8
+  Room weights;  // of a dispatch with weights; of a combine in place of those that peers cannot map
+  Room topk;     // pinned: of a dispatch that gives topk_idx
+};
+/// `k`: of the handle's routing, when the call runs.
+Result<KernelRooms> borrow_rooms(const DispatchCall& call, uint64_t k, const device::Device& device,
+                                 runtime::StagedCalls& from);
+Result<KernelRooms> borrow_rooms(const CombineCall& call, uint64_t k, const device::Device& device,
+                                 runtime::StagedCalls& from);
+
+// As dispatch() and combine(), where KernelCalls::choose() says so. NaNs among weights are not looked for.
+Status dispatch_by_kernels(Handle& handle, const DispatchCall& call, runtime::KernelCalls& kernels,
+                           const KernelRooms& rooms);
+Status combine_by_kernels(Handle& handle, const CombineCall& call, runtime::KernelCalls& kernels,
+                          const KernelRooms& rooms);
+
+}  // namespace epccl::ep

@@ -1,0 +1,108 @@
+#include "runtime/comm/kernel_calls.hpp"
+
+#include "device/cuda/kernel_queue.hpp"
+
+namespace epccl::runtime {
+
+KernelCalls::KernelCalls(device::Device& device, const topology::Cluster& cluster, int rank,
+                         transports::NodeMemory& node, FailureMonitor& monitor, Executor& executor,
+                         CopyEngines& engines)
+    : device_(device),
+      cluster_(cluster),
+      rank_(rank),
+      node_(node),
+      monitor_(monitor),
+      executor_(executor),
+      engines_(engines) {}
+
+Status KernelCalls::prepare() {
+  EPCCL_ASSIGN(queue_, device_.make_queue(device::QueueKind::compute));
+  EPCCL_ASSIGN(through_, device_.make_event());
+  return {};
+}
+
+EngineChoice KernelCalls::choose(EngineUse use) const {
+  if (use == EngineUse::never) return {false, false, "as asked for"};
+  if (cluster_.nodes() > 1) return {false, false, "several nodes"};
+  if (node_.local_size() > static_cast<int>(device::cuda::max_peers))
+    return {false, false, "more ranks than a kernel can name"};
+  if (!device::cuda::has_kernels(*queue_)) return {false, false, "there are no kernels"};
+  return {true, false, "one node"};
+}
+
+Status KernelCalls::copy(std::span<const device::CopyWork> copies) {
+  EPCCL_TRY(queue_->copy(copies));
+  return queue_->synchronize();
+}
+
+Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallProgress* progress,
+                        const Submit& across, const Submit& after) {
+  EPCCL_TRY(monitor_.check_lightly());
+  uint64_t bytes = 0;
+  for (size_t part = 0; part < rows.format.count; ++part) bytes += rows.output.bytes[part];
+  if (progress != nullptr) progress->begin_on_node(bytes);
+  const CallDevice on{&device_, nullptr, 0};
+  Call call{
+      executor_.next_sequence(), rows.input.data[0], rows.output.data[0], text + ", kernels", &rows, nullptr};
+  call.on = &on;
+  executor_.waiter().begin(false);
+  Status status = run_call(call, across, after);
+  if (!status.ok()) static_cast<void>(queue_->synchronize());  // buffers go back to the user
+  engines_.peers().calls_over(call.sequence);
+  if (progress != nullptr && status.ok()) progress->completed_on_node();
+  return status;
+}
+
+Status KernelCalls::run_call(const Call& call, const Submit& across, const Submit& after) {
+  NodeCalls& calls = executor_.calls();
+  EPCCL_TRY(calls.begin(call, 0, 0));
+  EPCCL_TRY(calls.meet());
+  auto peers = find_rows(call);
+  // A peer's memory that is gone is the echo of its end, which may have had a reason.
+  if (!peers.ok()) return monitor_.explain(std::move(peers).take_status());
+  EPCCL_TRY(across(*queue_, *peers));
+  EPCCL_TRY(wait_for_queue(call));
+  node_.set_done(call.sequence);
+  EPCCL_TRY(calls.part());
+  if (after == nullptr) return {};
+  EPCCL_TRY(after(*queue_, *peers));
+  return wait_for_queue(call);
+}
+
+Result<std::vector<PeerRows>> KernelCalls::find_rows(const Call& call) {
+  std::vector<PeerRows> peers(static_cast<size_t>(node_.local_size()));
+  const auto find = [&](int local, const transports::BufferRef& buffer) -> Result<std::byte*> {
+    if (buffer.bytes == 0) return static_cast<std::byte*>(nullptr);
+    if (local == node_.local()) return reinterpret_cast<std::byte*>(buffer.address);
+    if (buffer.has_memory == 0 && node_.pid(local) != node_.pid(node_.local()))
+      return error(Code::device_error, "memory of rank {} on GPU {} cannot be mapped",
+                   cluster_.rank_at(cluster_.node_of(rank_), local), device_.ordinal());
+    return engines_.address_of(local, buffer, call.sequence);
+  };
+  for (int local = 0; local < node_.local_size(); ++local) {
+    const transports::CallRecord& record = node_.call(local, call.sequence);
+    PeerRows& rows = peers[static_cast<size_t>(local)];
+    for (size_t part = 0; part < transports::call_parts; ++part) {
+      EPCCL_ASSIGN(rows.inputs[part], find(local, record.inputs[part]));
+      EPCCL_ASSIGN(rows.outputs[part], find(local, record.outputs[part]));
+    }
+    EPCCL_ASSIGN(const std::byte* weights, find(local, record.weights));
+    rows.weights = reinterpret_cast<const float*>(weights);
+  }
+  return peers;
+}
+
+Status KernelCalls::wait_for_queue(const Call& call) {
+  EPCCL_TRY(queue_->record(*through_));
+  Waiter& waiter = executor_.waiter();
+  waiter.moved();
+  for (;;) {
+    EPCCL_ASSIGN(const bool is_complete, through_->complete());
+    if (is_complete) break;
+    EPCCL_TRY(waiter.nap([&] { return Waiter::Situation{call.sequence, call.text, "its kernels"}; }));
+  }
+  waiter.moved();
+  return queue_->failure();
+}
+
+}  // namespace epccl::runtime

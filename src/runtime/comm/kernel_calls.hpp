@@ -1,0 +1,75 @@
+// Calls on token rows that kernels of a device make, inside one node: they read and write peers' memory themselves.
+//
+//   tells its node where its rows lie, and waits until all ranks have
+//   queues kernels that read or write peers' rows, and waits for them
+//   says that it is through, and waits until all ranks are
+//   queues kernels on its own rows, and waits for them
+//
+// Nothing in the queue waits for another rank: a rank that dies or gives up leaves no GPU waiting.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+#include "device/device.hpp"
+#include "runtime/comm/copy_engines.hpp"
+#include "runtime/executor/executor.hpp"
+#include "runtime/executor/row_buffers.hpp"
+
+namespace epccl::runtime {
+
+/// A rank's rows, as addresses of this process; null: it has none.
+struct PeerRows {
+  std::array<std::byte*, transports::call_parts> inputs{}, outputs{};
+  const float* weights = nullptr;
+};
+
+class KernelCalls {
+ public:
+  KernelCalls(device::Device& device, const topology::Cluster& cluster, int rank,
+              transports::NodeMemory& node, FailureMonitor& monitor, Executor& executor,
+              CopyEngines& engines);
+  KernelCalls(const KernelCalls&) = delete;
+  KernelCalls& operator=(const KernelCalls&) = delete;
+  ~KernelCalls() = default;
+
+  /// Makes now what calls need of the device.
+  Status prepare();
+
+  /// Whether kernels make a call of this use; the same on every rank. `why` for reports.
+  EngineChoice choose(EngineUse use) const;
+
+  device::Device& device() const { return device_; }
+
+  /// Copies, and waits for them.
+  Status copy(std::span<const device::CopyWork> copies);
+
+  /// `peers`: by local position, this rank's own as well.
+  using Submit = std::function<Status(device::Queue& queue, std::span<const PeerRows> peers)>;
+  /// One call. Peers can use what `rows` names: it must be memory that they can map. `across` queues what uses peers' rows,
+  /// `after` what comes when all ranks are through with that; null: nothing. When this returns nothing of this rank moves.
+  Status run(const RowBuffers& rows, const std::string& text, CallProgress* progress, const Submit& across,
+             const Submit& after);
+
+ private:
+  Status run_call(const Call& call, const Submit& across, const Submit& after);
+  Result<std::vector<PeerRows>> find_rows(const Call& call);
+  Status wait_for_queue(const Call& call);
+
+  device::Device& device_;
+  const topology::Cluster& cluster_;
+  const int rank_;
+  transports::NodeMemory& node_;
+  FailureMonitor& monitor_;
+  Executor& executor_;
+  CopyEngines& engines_;
+  std::unique_ptr<device::QueueEvent> through_;
+  std::unique_ptr<device::Queue> queue_;
+};
+
+}  // namespace epccl::runtime
