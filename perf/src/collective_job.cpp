@@ -101,7 +101,7 @@ struct Memory {
   std::vector<Registration> registrations;
 };
 
-Result<Memory> allocate(const Options& options, const Calls& calls, Session& session) {
+Result<Memory> allocate(const Options& options, const Calls& calls, Session& session, Gpu* gpu) {
   uint64_t read = 0, written = 0;
   for (const auto& call : calls) {
     read = std::max(read, call->input_bytes());
@@ -109,8 +109,8 @@ Result<Memory> allocate(const Options& options, const Calls& calls, Session& ses
     if (options.in_place) written = std::max(written, call->output_bytes(true));
   }
   Memory memory;
-  EPCCL_ASSIGN(memory.input, Buffer::allocate(read, options.registered));
-  EPCCL_ASSIGN(memory.output, Buffer::allocate(written, options.registered));
+  EPCCL_ASSIGN(memory.input, Buffer::allocate(read, options.registered, gpu));
+  EPCCL_ASSIGN(memory.output, Buffer::allocate(written, options.registered, gpu));
   if (!options.registered) return memory;
   for (Communicator& communicator : session.communicators()) {
     for (const Buffer* buffer : {&memory.input, &memory.output}) {
@@ -154,12 +154,13 @@ struct CollectiveJob : JobState<Options, RunInfo, Row> {
 
   Status measure(Session& session, const Output& output) {
     const Calls calls = CallList(options, matrix, session).make();
-    EPCCL_ASSIGN(const Memory memory, allocate(options, calls, session));
-    Stream stream;
+    EPCCL_ASSIGN(const std::unique_ptr<Gpu> gpu, Gpu::of_rank(options, session.ranks(), session.rank()));
+    EPCCL_ASSIGN(const Memory memory, allocate(options, calls, session, gpu.get()));
+    Stream stream(gpu.get());
     if (options.stream) {
       EPCCL_ASSIGN(stream, Stream::create());
     }
-    Meter meter(session.coordinator(), options, memory.input, memory.output, stream.get());
+    Meter meter(session.coordinator(), options, memory.input, memory.output, stream);
     Status status = measure_calls(calls, session, meter, output);
     if (!status.ok()) session.abort();  // before the memory goes that unfinished work may still use
     return status;

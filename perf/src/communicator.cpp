@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "perf/src/gpu.hpp"
+
 namespace epccl::perf {
 
 Status api_status(const char* call, epcclResult_t result, epcclComm_t comm) {
@@ -50,6 +52,16 @@ Result<Stream> Stream::create() {
   Stream stream;
   EPCCL_TRY(api_status("epcclStreamCreate", epcclStreamCreate(&stream.stream_)));
   return stream;
+}
+
+Status Stream::wait(epcclComm_t comm) const {
+  if (stream_ != nullptr) return api_status("epcclStreamSynchronize", epcclStreamSynchronize(stream_), comm);
+  if (gpu_ == nullptr) return {};
+  EPCCL_TRY(gpu_->wait());
+  // The GPU's stream does not tell how a call ended.
+  epcclResult_t failure = epcclSuccess;
+  EPCCL_TRY(api_status("epcclCommGetAsyncError", epcclCommGetAsyncError(comm, &failure), comm));
+  return api_status("a call on a GPU's memory", failure, comm);
 }
 
 Stream::~Stream() {

@@ -48,14 +48,18 @@ class Communicator {
   std::string algorithm_;
 };
 
-/// NULL, or a stream of the library that is destroyed with this.
+class Gpu;
+
+/// NULL, or a stream of the library that is destroyed with this, or a GPU's NULL stream.
 class Stream {
  public:
   static Result<Stream> create();
   Stream() = default;
-  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
+  explicit Stream(Gpu* gpu) : gpu_(gpu) {}
+  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)), gpu_(other.gpu_) {}
   Stream& operator=(Stream&& other) noexcept {
     std::swap(stream_, other.stream_);
+    std::swap(gpu_, other.gpu_);
     return *this;
   }
   Stream(const Stream&) = delete;
@@ -63,9 +67,14 @@ class Stream {
   ~Stream();
 
   epcclStream_t get() const { return stream_; }
+  /// Whether calls return before they are over.
+  bool goes_on() const { return stream_ != nullptr || gpu_ != nullptr; }
+  /// Waits for the calls on it; `comm` explains errors.
+  Status wait(epcclComm_t comm) const;
 
  private:
   epcclStream_t stream_ = nullptr;
+  Gpu* gpu_ = nullptr;
 };
 
 }  // namespace epccl::perf

@@ -67,6 +67,8 @@ Status prepare(Job& job, int argc, char** argv, bool& done) {
   if (done) return {};
   EPCCL_ASSIGN(static_cast<RunFacts&>(job.info), facts_before_joining(argc, argv));
   job.info.options = job.options;
+  job.info.device = job.options.device;
+  job.info.ranks_per_gpu = job.options.ranks_per_gpu;
   return {};
 }
 

@@ -7,9 +7,31 @@
 namespace epccl::perf {
 
 Status Meter::issue(const Subject& subject) {
-  EPCCL_TRY(subject.call.issue(subject.communicator, subject.operands, stream_));
-  if (stream_ == nullptr) return {};
-  return api_status("epcclStreamSynchronize", epcclStreamSynchronize(stream_), subject.communicator.get());
+  EPCCL_TRY(start(subject));
+  return stream_.wait(subject.communicator.get());
+}
+
+Status Meter::start(const Subject& subject) {
+  Operands given = subject.operands;
+  const auto contains = [](const Buffer& buffer, const std::byte* place) {
+    return place >= buffer.bytes().data() && place <= buffer.bytes().data() + buffer.bytes().size();
+  };
+  // In place both lie in the output.
+  const Buffer& from = contains(output_, given.input.data()) ? output_ : input_;
+  given.input = {from.there(given.input.data()), given.input.size()};
+  given.output = {output_.there(given.output.data()), given.output.size()};
+  return subject.call.issue(subject.communicator, given, stream_.get());
+}
+
+Status Meter::prepare(const Subject& subject) {
+  subject.call.prepare(subject.operands, ++exchanges_);
+  EPCCL_TRY(input_.upload());
+  return output_.upload();
+}
+
+Result<uint64_t> Meter::check(const Subject& subject, const std::string& when) {
+  EPCCL_TRY(output_.download());
+  return subject.call.check(subject.operands, exchanges_, when);
 }
 
 Status Meter::issue_in_step(const Subject& subject, int calls, double* seconds) {
@@ -24,9 +46,9 @@ Status Meter::issue_in_step(const Subject& subject, int calls, double* seconds) 
 
 /// A call with fresh data; the number of wrong elements.
 Result<uint64_t> Meter::compare(const Subject& subject, const std::string& when, double* seconds) {
-  subject.call.prepare(subject.operands, ++exchanges_);
+  EPCCL_TRY(prepare(subject));
   EPCCL_TRY(issue_in_step(subject, 1, seconds));
-  return subject.call.check(subject.operands, exchanges_, when);
+  return check(subject, when);
 }
 
 /// Seconds of one call, with those of all ranks.
@@ -75,13 +97,8 @@ class Meter::Calls : public Overlapped {
   Calls(Meter& meter, const Subject& subject) : meter_(meter), subject_(subject) {}
 
   Status call() override { return meter_.issue(subject_); }
-  Status start() override {
-    return subject_.call.issue(subject_.communicator, subject_.operands, meter_.stream_);
-  }
-  Status finish() override {
-    return api_status("epcclStreamSynchronize", epcclStreamSynchronize(meter_.stream_),
-                      subject_.communicator.get());
-  }
+  Status start() override { return meter_.start(subject_); }
+  Status finish() override { return meter_.stream_.wait(subject_.communicator.get()); }
 
  private:
   Meter& meter_;
@@ -95,9 +112,9 @@ Result<Overlap> Meter::run_overlap(Communicator& communicator, const Call& call,
   OverlapMeter meter(coordinator_, options_);
   EPCCL_ASSIGN(const Overlap measured, meter.run(calls, alone));
   if (!options_.check) return measured;
-  call.prepare(subject.operands, ++exchanges_);
+  EPCCL_TRY(prepare(subject));
   EPCCL_TRY(meter.run_once(calls));
-  const uint64_t here = call.check(subject.operands, exchanges_, "overlapped");
+  EPCCL_ASSIGN(const uint64_t here, check(subject, "overlapped"));
   EPCCL_ASSIGN(const std::optional<uint64_t> total, total_of(coordinator_, options_, here));
   if (wrong) *wrong += total.value_or(0);
   return measured;

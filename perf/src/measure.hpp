@@ -16,7 +16,7 @@ namespace epccl::perf {
 class Meter {
  public:
   Meter(Coordinator& coordinator, const Options& options, const Buffer& input, const Buffer& output,
-        epcclStream_t stream)
+        const Stream& stream)
       : coordinator_(coordinator), options_(options), input_(input), output_(output), stream_(stream) {}
 
   /// Collective; the same result on every rank.
@@ -34,9 +34,13 @@ class Meter {
     Operands operands;
   };
 
+  Status start(const Subject& subject);
   Status issue(const Subject& subject);
   /// `seconds` may be null: of one of the `calls`, on average.
   Status issue_in_step(const Subject& subject, int calls = 1, double* seconds = nullptr);
+  // Between this program's data and what calls are given, where they are not the same.
+  Status prepare(const Subject& subject);
+  Result<uint64_t> check(const Subject& subject, const std::string& when);
   Result<uint64_t> compare(const Subject& subject, const std::string& when, double* seconds = nullptr);
   Result<double> probe(const Subject& subject);
 
@@ -44,7 +48,7 @@ class Meter {
   const Options& options_;
   const Buffer& input_;
   const Buffer& output_;
-  epcclStream_t stream_;
+  const Stream& stream_;
   uint64_t exchanges_ = 0;  // with fresh data, so far
 };
 

@@ -11,6 +11,7 @@ std::string describe(const MeasuringOptions& o) {
   std::string text = fmt::format("iters {} warmup {} budget {} check {}", o.iterations, o.warmup,
                                  o.budget.value_or(0), o.check);
   if (o.overlap) text += fmt::format(" overlap {}", o.overlap->compute_ratio);
+  if (o.device != "host") text += fmt::format(" device {} ranks {}", o.device, o.ranks_per_gpu);
   for (const std::string& engine : o.engines) text += " engine " + engine;
   return text;
 }
@@ -67,8 +68,12 @@ void MeasuringFlags::add_to(CLI::App& app) {
          "--link-rate", link_rate_,
          "Rate of a node's network link for %wire: 4gbit, 100mbit, or none (default: EPCCL_LINK_RATE)")
       ->option_text("RATE");
-  app.add_option("--device", device_, "Whose memory and copy engines: host, so far (default host)")
-      ->option_text("NAME");
+  app.add_option("--device", device_,
+                 "Whose memory and copy engines: host or cuda, where buffers are a GPU's (default host)")
+      ->option_text("host|cuda");
+  sharing_option_ = app.add_option("--ranks-per-gpu", ranks_per_gpu_,
+                                   "With --device cuda: ranks of a node that share a GPU (default 1)");
+  sharing_option_->option_text("N");
   app.add_option("--copy-engine", engine_,
                  "Who moves the data: auto, always or never, or all: one row of each "
                  "(default: EPCCL_COPY_ENGINE)")
@@ -132,8 +137,23 @@ Status MeasuringFlags::read_overlap(MeasuringOptions& options) const {
   return {};
 }
 
+Status MeasuringFlags::read_device(MeasuringOptions& options) const {
+  if (device_ != "host" && device_ != "cuda")
+    return error(Code::invalid_argument, "--device {}: want host or cuda", device_);
+  EPCCL_TRY(check_range("--ranks-per-gpu", ranks_per_gpu_, 1, 1024));
+  if (device_ == "host" && sharing_option_->count() > 0)
+    return error(Code::invalid_argument, "--ranks-per-gpu needs --device cuda");
+  if (device_ == "cuda" && stream_)
+    return error(Code::invalid_argument,
+                 "--stream is of the host: with --device cuda calls use the NULL stream");
+  if (device_ == "cuda" && options.overlap)
+    return error(Code::invalid_argument, "--overlap computes on the host: not with --device cuda");
+  options.device = device_;
+  options.ranks_per_gpu = ranks_per_gpu_;
+  return {};
+}
+
 Status MeasuringFlags::read_engines(MeasuringOptions& options) const {
-  if (device_ != "host") return error(Code::invalid_argument, "--device {}: only host is supported", device_);
   if (engine_ == "all") {
     options.engines = {"never", "always"};
   } else if (engine_.empty() || engine_ == "auto" || engine_ == "always" || engine_ == "never") {
@@ -157,6 +177,7 @@ Status MeasuringFlags::read(const std::string& environment_rate, MeasuringOption
   options.timeout = timeout_;
   options.output_file = output_file_;
   EPCCL_TRY(read_overlap(options));
+  EPCCL_TRY(read_device(options));
   EPCCL_TRY(read_engines(options));
   return read_link_rate(environment_rate, options);
 }

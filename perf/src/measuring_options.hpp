@@ -33,6 +33,8 @@ struct MeasuringOptions {
   double timeout = 0;               // seconds; 0: EPCCL_TIMEOUT
   std::optional<double> link_rate;  // bits per second and node
   std::optional<OverlapRequest> overlap;
+  std::string device = "host";  // or "cuda"
+  int ranks_per_gpu = 1;
   std::vector<std::string> engines{
       ""};  // "auto", "always", "never": each is measured; "": as EPCCL_COPY_ENGINE says
 };
@@ -63,16 +65,18 @@ class MeasuringFlags {
  private:
   Status check_numbers() const;
   Status read_overlap(MeasuringOptions& options) const;
+  Status read_device(MeasuringOptions& options) const;
   Status read_engines(MeasuringOptions& options) const;
   Status read_link_rate(const std::string& environment_rate, MeasuringOptions& options) const;
 
   int iterations_ = 20, warmup_ = -1, check_ = 1, average_ = 3, blocking_ = 0, registered_, threads_ = 1,
-      devices_ = 1;
+      devices_ = 1, ranks_per_gpu_ = 1;
   double budget_ = 0, timeout_ = 0;
   bool stream_ = false;
   double compute_ratio_ = OverlapRequest{}.compute_ratio;
   std::string link_rate_, output_file_, overlap_ = "gemm", engine_, device_ = "host";
-  CLI::Option *budget_option_ = nullptr, *overlap_option_ = nullptr, *compute_ratio_option_ = nullptr;
+  CLI::Option *budget_option_ = nullptr, *overlap_option_ = nullptr, *sharing_option_ = nullptr,
+              *compute_ratio_option_ = nullptr;
 };
 
 }  // namespace epccl::perf

@@ -9,7 +9,18 @@ namespace {
 
 constexpr int document_version = 2;  // of nccl-tests' document
 
+int device_of(const RunFacts& facts, int rank) {
+  return facts.device == "host" ? 0 : gpu_of_rank(facts.ranks, rank, facts.ranks_per_gpu);
+}
+
 }  // namespace
+
+int gpu_of_rank(const std::vector<RankInfo>& ranks, int rank, int per_gpu) {
+  const auto mine = static_cast<size_t>(rank);
+  int before = 0;  // on the node
+  for (size_t other = 0; other < mine; ++other) before += ranks[other].node == ranks[mine].node ? 1 : 0;
+  return before / per_gpu;
+}
 
 std::string opening_lines(const RunFacts& facts, const char* operation) {
   return fmt::format("# epccl-perf version {} epccl-headers={} epccl-library={}\n", EPCCL_VERSION_STRING,
@@ -20,8 +31,8 @@ std::string opening_lines(const RunFacts& facts, const char* operation) {
 std::string device_lines(const RunFacts& facts) {
   std::string text = "#\n# Using devices\n";
   for (const RankInfo& rank : facts.ranks) {
-    text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device  0 [host] node {}\n", rank.rank,
-                        rank.pid, rank.host, rank.node);
+    text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} [{}] node {}\n", rank.rank,
+                        rank.pid, rank.host, device_of(facts, rank.rank), facts.device, rank.node);
   }
   return text;
 }
@@ -61,9 +72,9 @@ nlohmann::ordered_json json_devices(const RunFacts& facts) {
                        {"group", 0},
                        {"pid", rank.pid},
                        {"hostname", rank.host},
-                       {"device", 0},
-                       {"device_hex", "host"},
-                       {"device_info", "host memory"},
+                       {"device", device_of(facts, rank.rank)},
+                       {"device_hex", facts.device},
+                       {"device_info", facts.device == "host" ? "host memory" : "GPU memory"},
                        {"node", rank.node}});
   }
   return devices;

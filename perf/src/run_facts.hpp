@@ -15,9 +15,14 @@ struct RankInfo {
   int node = 0;
 };
 
+/// The GPU of a rank, where `per_gpu` ranks of a node share one.
+int gpu_of_rank(const std::vector<RankInfo>& ranks, int rank, int per_gpu);
+
 struct RunFacts {
   std::vector<RankInfo> ranks;
   int nodes = 1;
+  std::string device = "host";  // "host" or "cuda"
+  int ranks_per_gpu = 1;
   int library_version = 0;  // EPCCL_VERSION_CODE of the library that is loaded
   std::vector<std::string> arguments;
   std::vector<std::string> environment;  // "NAME=value"

@@ -48,14 +48,13 @@ Result<device::Device*> device_of(const EpHandle& handle, std::span<const Tensor
   return device_without_tensors(handle, buffers_of(tensors), stream);
 }
 
-Result<device::Device*> device_of_any(const EpHandle& handle, std::span<const Tensor* const> tensors,
-                                      epcclStream_t stream) {
+Result<device::Device*> device_of_any(std::span<const Tensor* const> tensors, epcclStream_t stream) {
   std::vector<NamedBuffer> buffers = buffers_of(tensors), of_gpus;
   for (const NamedBuffer& buffer : buffers)
     if (is_gpu_memory(buffer.address)) of_gpus.push_back(buffer);
   if (!of_gpus.empty()) return device_of(of_gpus, stream);
   // Host tensors in the order of a GPU's stream.
-  return device_without_tensors(handle, {}, stream);
+  return device_of(std::span<const NamedBuffer>(), stream);
 }
 
 }  // namespace epccl::api

@@ -27,8 +27,7 @@ Status run_ep(CommPtr communicator, device::HostStream* stream, uint32_t timeout
 Result<device::Device*> device_of(const EpHandle& handle, std::span<const Tensor* const> tensors,
                                   epcclStream_t stream);
 /// The same of tensors that may be partly host memory.
-Result<device::Device*> device_of_any(const EpHandle& handle, std::span<const Tensor* const> tensors,
-                                      epcclStream_t stream);
+Result<device::Device*> device_of_any(std::span<const Tensor* const> tensors, epcclStream_t stream);
 
 // The calls of ep.h.
 Status update(EpHandle& target, const epcclEpTensor_t* topk_idx, const epcclEpLayoutInfo_t* info,

@@ -173,7 +173,7 @@ Status update(EpHandle& target, const epcclEpTensor_t* topk_idx, const epcclEpLa
   target.topk_width = update.topk.tokens > 0 ? update.topk.k : ep::max_topk;
   std::vector<const Tensor*> tensors{&update.table};
   for (const Tensor* tensor : update.counters.all()) tensors.push_back(tensor);
-  EPCCL_ASSIGN(device::Device * device, device_of_any(target, tensors, stream));
+  EPCCL_ASSIGN(device::Device * device, device_of_any(tensors, stream));
   if (device != nullptr) return update_on_device(*device, target, std::move(update), stream);
   return update_on_host(target, std::move(update), stream);
 }

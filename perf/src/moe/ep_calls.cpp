@@ -42,14 +42,14 @@ EpGroup::~EpGroup() {
   if (group_ != nullptr) static_cast<void>(epcclEpGroupDestroy(group_));
 }
 
-Result<EpHandle> EpHandle::create(EpGroup& group, Layout layout, uint32_t static_topk, epcclStream_t stream) {
+Result<EpHandle> EpHandle::create(EpGroup& group, Layout layout, uint32_t static_topk, const Stream& stream) {
   epcclEpHandleConfig_t config = EPCCL_EP_HANDLE_CONFIG_INIT;
   config.static_topk = static_topk;
   epcclEpHandle_t handle = nullptr;
-  EPCCL_TRY(api_status(
-      "epcclEpCreateHandle",
-      epcclEpCreateHandle(&handle, group.get(), library_layout(layout), nullptr, nullptr, &config, stream),
-      group.communicator().get()));
+  EPCCL_TRY(api_status("epcclEpCreateHandle",
+                       epcclEpCreateHandle(&handle, group.get(), library_layout(layout), nullptr, nullptr,
+                                           &config, stream.get()),
+                       group.communicator().get()));
   return EpHandle(group, handle, stream);
 }
 
@@ -60,13 +60,13 @@ EpHandle::~EpHandle() {
 Status EpHandle::finish(const char* call, epcclResult_t result, Until until) const {
   const epcclComm_t comm = group_->communicator().get();
   EPCCL_TRY(api_status(call, result, comm));
-  if (stream_ == nullptr || until == Until::started) return {};
-  return api_status("epcclStreamSynchronize", epcclStreamSynchronize(stream_), comm);
+  if (!stream_->goes_on() || until == Until::started) return {};
+  return stream_->wait(comm);
 }
 
 Status EpHandle::complete() {
-  if (stream_ == nullptr) return finish("epcclEpComplete", epcclEpComplete(handle_));
-  return finish("epcclStreamSynchronize", epcclSuccess);
+  if (!stream_->goes_on()) return finish("epcclEpComplete", epcclEpComplete(handle_));
+  return stream_->wait(group_->communicator().get());
 }
 
 Result<uint64_t> EpHandle::update(const TopkTable& table) {
@@ -77,7 +77,7 @@ Result<uint64_t> EpHandle::update(const TopkTable& table) {
   Tensor total({&rows, 1, 0, epcclInt64});
   epcclEpLayoutInfo_t info = EPCCL_EP_LAYOUT_INFO_INIT;
   info.recv_total_counter = total.get();
-  EPCCL_TRY(finish("epcclEpUpdateHandle", epcclEpUpdateHandle(handle_, topk.get(), &info, stream_)));
+  EPCCL_TRY(finish("epcclEpUpdateHandle", epcclEpUpdateHandle(handle_, topk.get(), &info, stream_->get())));
   return static_cast<uint64_t>(rows);
 }
 
@@ -93,7 +93,8 @@ Status EpHandle::dispatch(const DispatchArrays& arrays, Until until) {
   outputs.scales = received_scales.get();
   epcclEpDispatchConfig_t config = EPCCL_EP_DISPATCH_CONFIG_INIT;
   config.send_only = send_only(until);
-  return finish("epcclEpDispatch", epcclEpDispatch(handle_, &inputs, &outputs, &config, stream_), until);
+  return finish("epcclEpDispatch", epcclEpDispatch(handle_, &inputs, &outputs, &config, stream_->get()),
+                until);
 }
 
 Status EpHandle::combine(const CombineArrays& arrays, Until until) {
@@ -105,7 +106,7 @@ Status EpHandle::combine(const CombineArrays& arrays, Until until) {
   epcclEpCombineConfig_t config = EPCCL_EP_COMBINE_CONFIG_INIT;
   config.weighted = arrays.weighted ? 1 : 0;
   config.send_only = send_only(until);
-  return finish("epcclEpCombine", epcclEpCombine(handle_, &inputs, &outputs, &config, stream_), until);
+  return finish("epcclEpCombine", epcclEpCombine(handle_, &inputs, &outputs, &config, stream_->get()), until);
 }
 
 Result<epcclEpStats_t> EpHandle::stats() const {

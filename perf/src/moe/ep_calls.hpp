@@ -55,11 +55,11 @@ class EpGroup {
 /// How far a call goes before it returns.
 enum class Until : uint8_t { complete, started };
 
-/// Owns an epcclEpHandle_t; `group` must live longer.
+/// Owns an epcclEpHandle_t; `group` and `stream` must live longer.
 class EpHandle {
  public:
   /// `static_topk` as in epcclEpHandleConfig_t.
-  static Result<EpHandle> create(EpGroup& group, Layout layout, uint32_t static_topk, epcclStream_t stream);
+  static Result<EpHandle> create(EpGroup& group, Layout layout, uint32_t static_topk, const Stream& stream);
 
   EpHandle(EpHandle&& other) noexcept
       : group_(other.group_), handle_(std::exchange(other.handle_, nullptr)), stream_(other.stream_) {}
@@ -75,15 +75,15 @@ class EpHandle {
   Result<epcclEpStats_t> stats() const;
 
  private:
-  EpHandle(EpGroup& group, epcclEpHandle_t handle, epcclStream_t stream)
-      : group_(&group), handle_(handle), stream_(stream) {}
+  EpHandle(EpGroup& group, epcclEpHandle_t handle, const Stream& stream)
+      : group_(&group), handle_(handle), stream_(&stream) {}
   Status finish(const char* call, epcclResult_t result, Until until = Until::complete) const;
   /// Whether the call says itself that it is only to be started: on a created stream it is so anyway.
-  unsigned send_only(Until until) const { return stream_ == nullptr && until == Until::started ? 1 : 0; }
+  unsigned send_only(Until until) const { return !stream_->goes_on() && until == Until::started ? 1 : 0; }
 
   EpGroup* group_;
   epcclEpHandle_t handle_;
-  epcclStream_t stream_;
+  const Stream* stream_;
 };
 
 }  // namespace epccl::perf::moe

@@ -10,6 +10,10 @@ namespace {
 
 constexpr float unwritten = -1;  // no weight and no scale
 
+std::span<float> floats_of(const Buffer& buffer) {
+  return {reinterpret_cast<float*>(buffer.bytes().data()), buffer.bytes().size() / sizeof(float)};
+}
+
 uint32_t terms_of_a_sum(const Options& options) {
   const bool weighted = options.weights && options.layout == Layout::expert_major;
   return options.shape.topk * (weighted ? largest_weight : 1);
@@ -27,7 +31,7 @@ Case Case::make(const Options& options, const Routing& routing, const Placement&
   return made;
 }
 
-Result<Memory> Memory::allocate(const Options& options, const std::vector<Case>& cases, int rank) {
+Result<Memory> Memory::allocate(const Options& options, const std::vector<Case>& cases, int rank, Gpu* gpu) {
   size_t tokens = 0, slots = 0;
   for (const Case& each : cases) {
     tokens = std::max<size_t>(tokens, each.tables[static_cast<size_t>(rank)].tokens);
@@ -35,18 +39,31 @@ Result<Memory> Memory::allocate(const Options& options, const std::vector<Case>&
   }
   const size_t hidden = options.shape.hidden, row_bytes = hidden * options.type.bytes;
   Memory memory;
-  EPCCL_ASSIGN(memory.tokens, Buffer::allocate(tokens * row_bytes, options.registered));
+  EPCCL_ASSIGN(memory.tokens, Buffer::allocate(tokens * row_bytes, options.registered, gpu));
   EPCCL_ASSIGN(memory.received,
-               Buffer::allocate(slots * (options.fp8 ? hidden : row_bytes), options.registered));
-  EPCCL_ASSIGN(memory.rows, Buffer::allocate(options.fp8 ? slots * row_bytes : 0, options.registered));
-  EPCCL_ASSIGN(memory.combined, Buffer::allocate(tokens * row_bytes, options.registered));
-  // One more than needed: what is empty has no address, and would not be given.
-  if (options.weights) {
-    memory.weights.resize(tokens * options.shape.topk + 1, unwritten);
-    memory.received_weights.resize(slots * options.shape.topk + 1, unwritten);
-  }
-  if (options.fp8) memory.received_scales.resize(slots * scales_of(hidden) + 1, unwritten);
+               Buffer::allocate(slots * (options.fp8 ? hidden : row_bytes), options.registered, gpu));
+  EPCCL_ASSIGN(memory.rows, Buffer::allocate(options.fp8 ? slots * row_bytes : 0, options.registered, gpu));
+  EPCCL_ASSIGN(memory.combined, Buffer::allocate(tokens * row_bytes, options.registered, gpu));
+  // Also where they are empty: without an address they would not be given.
+  const size_t width = options.weights ? options.shape.topk * sizeof(float) : 0;
+  EPCCL_ASSIGN(memory.weights, Buffer::allocate(tokens * width, false, gpu));
+  EPCCL_ASSIGN(memory.received_weights, Buffer::allocate(slots * width, false, gpu));
+  const size_t scales = options.fp8 ? scales_of(hidden) * sizeof(float) : 0;
+  EPCCL_ASSIGN(memory.received_scales, Buffer::allocate(slots * scales, false, gpu));
   return memory;
+}
+
+Status Memory::upload() const {
+  for (const Buffer* buffer :
+       {&tokens, &received, &rows, &combined, &weights, &received_weights, &received_scales})
+    EPCCL_TRY(buffer->upload());
+  return {};
+}
+
+Status Memory::download() const {
+  for (const Buffer* buffer : {&received, &combined, &received_weights, &received_scales})
+    EPCCL_TRY(buffer->download());
+  return {};
 }
 
 Status Memory::register_with(Communicator& communicator) {
@@ -98,7 +115,8 @@ Exchange::Exchange(const Options& options, const Placement& placement, const Cas
       data_(options.type, options.shape.hidden, largest_exact_value(options.type, terms_of_a_sum(options))) {
   for (uint32_t token = 0; options.weights && token < mine().tokens; ++token) {
     for (uint32_t k = 0; k < mine().topk; ++k)
-      memory_.weights[size_t{token} * mine().topk + k] = static_cast<float>(weight_of(rank_, token, k));
+      floats_of(memory_.weights)[size_t{token} * mine().topk + k] =
+          static_cast<float>(weight_of(rank_, token, k));
   }
 }
 
@@ -113,27 +131,27 @@ Status Exchange::update(EpHandle& handle) const {
 Status Exchange::dispatch(EpHandle& handle, Until until) const {
   const size_t tokens = mine().tokens, slots = case_.received.slots, hidden = options_.shape.hidden;
   DispatchArrays arrays;
-  arrays.tokens = {memory_.tokens.bytes().data(), tokens, hidden, options_.type.id};
-  arrays.received = {memory_.received.bytes().data(), slots, hidden,
+  arrays.tokens = {memory_.tokens.there(), tokens, hidden, options_.type.id};
+  arrays.received = {memory_.received.there(), slots, hidden,
                      options_.fp8 ? epcclFloat8e4m3 : options_.type.id};
   if (options_.weights) {
     const bool one = options_.layout == Layout::expert_major;
-    arrays.weights = {memory_.weights.data(), tokens, options_.shape.topk};
-    arrays.received_weights = {memory_.received_weights.data(), slots, one ? 0 : options_.shape.topk};
+    arrays.weights = {memory_.weights.there(), tokens, options_.shape.topk};
+    arrays.received_weights = {memory_.received_weights.there(), slots, one ? 0 : options_.shape.topk};
   }
-  if (options_.fp8) arrays.received_scales = {memory_.received_scales.data(), slots, scales_of(hidden)};
+  if (options_.fp8) arrays.received_scales = {memory_.received_scales.there(), slots, scales_of(hidden)};
   return handle.dispatch(arrays, until);
 }
 
 Status Exchange::combine(EpHandle& handle, Until until) const {
   CombineArrays arrays;
-  arrays.rows = {rows().bytes().data(), case_.received.slots, options_.shape.hidden, options_.type.id};
-  arrays.combined = {memory_.combined.bytes().data(), mine().tokens, options_.shape.hidden, options_.type.id};
+  arrays.rows = {rows().there(), case_.received.slots, options_.shape.hidden, options_.type.id};
+  arrays.combined = {memory_.combined.there(), mine().tokens, options_.shape.hidden, options_.type.id};
   arrays.weighted = weighted();
   return handle.combine(arrays, until);
 }
 
-void Exchange::prepare(uint64_t number) {
+Status Exchange::prepare(uint64_t number) {
   for (uint32_t token = 0; token < mine().tokens; ++token) {
     std::byte* const row = memory_.tokens.bytes().data() + token * data_.row_bytes();
     if (options_.fp8)
@@ -143,10 +161,11 @@ void Exchange::prepare(uint64_t number) {
   }
   poison(memory_.received.first(case_.received.slots * received_row_bytes() + Buffer::guard_bytes));
   poison(memory_.combined.first(mine().tokens * data_.row_bytes() + Buffer::guard_bytes));
-  std::fill(memory_.received_weights.begin(), memory_.received_weights.end(), unwritten);
-  std::fill(memory_.received_scales.begin(), memory_.received_scales.end(), unwritten);
+  std::ranges::fill(floats_of(memory_.received_weights), unwritten);
+  std::ranges::fill(floats_of(memory_.received_scales), unwritten);
   const bool rows_are_received = options_.operation == Operation::moe && !options_.fp8;
   if (options_.combines() && !rows_are_received) fill_rows(number);
+  return memory_.upload();
 }
 
 /// As if the experts gave back what they got.
@@ -155,7 +174,8 @@ void Exchange::fill_rows(uint64_t number) const {
     data_.write({row.source, row.token, number}, 1, rows().bytes().data() + row.slot * data_.row_bytes());
 }
 
-uint64_t Exchange::check(uint64_t number, const std::string& title) const {
+Result<uint64_t> Exchange::check(uint64_t number, const std::string& title) const {
+  EPCCL_TRY(memory_.download());
   Findings findings(rank_, title);
   if (options_.dispatches()) check_received(number, findings);
   if (options_.combines()) check_combined(number, findings);
@@ -182,13 +202,13 @@ void Exchange::check_received(uint64_t number, Findings& findings) const {
 
 void Exchange::check_scales(const ReceivedRow& row, const std::vector<float>& expected,
                             Findings& findings) const {
-  const float* const found = memory_.received_scales.data() + row.slot * expected.size();
+  const float* const found = floats_of(memory_.received_scales).data() + row.slot * expected.size();
   for (size_t i = 0; i < expected.size(); ++i)
     findings.add_number(expected[i], found[i], fmt::format("scale {} of dispatched row {}", i, row.slot));
 }
 
 void Exchange::check_weights(const ReceivedRow& row, Findings& findings) const {
-  const float* const found = memory_.received_weights.data() + row.slot * weights_per_row();
+  const float* const found = floats_of(memory_.received_weights).data() + row.slot * weights_per_row();
   const auto experts = case_.tables[static_cast<size_t>(row.source)].row(row.token);
   for (uint32_t i = 0; i < weights_per_row(); ++i) {
     const uint32_t k = options_.layout == Layout::expert_major ? row.k : i;

@@ -30,10 +30,14 @@ struct Memory {
   Buffer received;  // from a dispatch
   Buffer rows;      // to be combined, where that is not what was received: FP8
   Buffer combined;
-  std::vector<float> weights, received_weights, received_scales;
+  // Numbers of float32.
+  Buffer weights, received_weights, received_scales;
   std::vector<Registration> registrations;
 
-  static Result<Memory> allocate(const Options& options, const std::vector<Case>& cases, int rank);
+  static Result<Memory> allocate(const Options& options, const std::vector<Case>& cases, int rank, Gpu* gpu);
+  // Between this program's data and what calls are given, where they are not the same.
+  Status upload() const;
+  Status download() const;
   Status register_with(Communicator& communicator);
 };
 
@@ -50,11 +54,11 @@ class Exchange {
   Status combine(EpHandle& handle, Until until = Until::complete) const;
 
   /// Fresh data, and poison where results are to come. `number` tells exchanges apart.
-  void prepare(uint64_t number);
+  Status prepare(uint64_t number);
 
   /// Wrong elements of this rank's results; the first is described on standard error. `title` says what was
   /// run.
-  uint64_t check(uint64_t number, const std::string& title) const;
+  Result<uint64_t> check(uint64_t number, const std::string& title) const;
 
  private:
   class Findings;

@@ -21,7 +21,7 @@ uint32_t most_tokens(const Options& options) {
 /// A group and its handle for each strategy, in the options' order.
 class Strategies {
  public:
-  static Result<Strategies> create(const Options& options, Communicator& communicator, epcclStream_t stream) {
+  static Result<Strategies> create(const Options& options, Communicator& communicator, const Stream& stream) {
     Strategies made;
     for (const epcclEpStrategy_t strategy : options.strategies) {
       epcclEpGroupConfig_t config = EPCCL_EP_GROUP_CONFIG_INIT;
@@ -135,13 +135,14 @@ class Measuring {
 
   /// Adds a row for every case and strategy, and prints it. Collective.
   Status run(const Output& output, std::vector<Row>& rows) {
-    EPCCL_ASSIGN(Memory memory, Memory::allocate(options_, cases_, session_.rank()));
+    EPCCL_ASSIGN(const std::unique_ptr<Gpu> gpu, Gpu::of_rank(options_, session_.ranks(), session_.rank()));
+    EPCCL_ASSIGN(Memory memory, Memory::allocate(options_, cases_, session_.rank(), gpu.get()));
     if (options_.registered) EPCCL_TRY(memory.register_with(communicator()));
-    Stream stream;
+    Stream stream(gpu.get());
     if (options_.stream) {
       EPCCL_ASSIGN(stream, Stream::create());
     }
-    Status status = measure(memory, stream.get(), output, rows);
+    Status status = measure(memory, stream, output, rows);
     if (!status.ok()) session_.abort();  // before the memory goes that unfinished work may still use
     return status;
   }
@@ -149,7 +150,7 @@ class Measuring {
  private:
   Communicator& communicator() { return session_.communicators().front(); }
 
-  Status measure(Memory& memory, epcclStream_t stream, const Output& output, std::vector<Row>& rows) {
+  Status measure(Memory& memory, const Stream& stream, const Output& output, std::vector<Row>& rows) {
     EPCCL_TRY(communicator().use_engine(options_.engines.front()));
     EPCCL_ASSIGN(Strategies strategies, Strategies::create(options_, communicator(), stream));
     Meter meter(session_.coordinator(), options_);
@@ -175,9 +176,9 @@ class Measuring {
     OverlappedExchange calls(options_, handle, exchange);
     EPCCL_ASSIGN(row.overlap, meter.run(calls, row.seconds.median));
     if (!options_.check) return {};
-    exchange.prepare(number);
+    EPCCL_TRY(exchange.prepare(number));
     EPCCL_TRY(meter.run_once(calls));
-    const uint64_t wrong = exchange.check(number, title + ", overlapped");
+    EPCCL_ASSIGN(const uint64_t wrong, exchange.check(number, title + ", overlapped"));
     EPCCL_ASSIGN(const std::optional<uint64_t> total, total_of(session_.coordinator(), options_, wrong));
     if (row.wrong) *row.wrong += total.value_or(0);
     return {};

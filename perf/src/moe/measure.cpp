@@ -77,9 +77,9 @@ Result<Measurement> Meter::run(EpHandle& handle, Exchange& exchange, const std::
   EPCCL_TRY(update(handle, exchange));
   uint64_t wrong = 0;
   if (options_.check) {
-    exchange.prepare(++exchanges_);
+    EPCCL_TRY(exchange.prepare(++exchanges_));
     EPCCL_TRY(call_in_step(handle, exchange));
-    wrong += exchange.check(exchanges_, title + ", first call");
+    EPCCL_ASSIGN(wrong, exchange.check(exchanges_, title + ", first call"));
   }
   for (int i = 0; i < options_.warmup; ++i) EPCCL_TRY(call_in_step(handle, exchange));
   Measurement measured;
@@ -89,9 +89,11 @@ Result<Measurement> Meter::run(EpHandle& handle, Exchange& exchange, const std::
   Times times;
   for (int i = 0; i < measured.iterations; ++i) {
     const bool compare = options_.check && i == measured.iterations - 1;
-    if (compare) exchange.prepare(++exchanges_);
+    if (compare) EPCCL_TRY(exchange.prepare(++exchanges_));
     EPCCL_TRY(call_in_step(handle, exchange, &times));
-    if (compare) wrong += exchange.check(exchanges_, fmt::format("{}, iteration {}", title, i));
+    if (!compare) continue;
+    EPCCL_ASSIGN(const uint64_t here, exchange.check(exchanges_, fmt::format("{}, iteration {}", title, i)));
+    wrong += here;
   }
   EPCCL_ASSIGN(const epcclEpStats_t stats, handle.stats());
   constexpr int most_updates = 20;

@@ -23,6 +23,9 @@ bool cuda_possible() {
 std::optional<int> current_cuda_device() {
   return std::nullopt;
 }
+Status set_current_cuda_device(int) {
+  return not_built();
+}
 std::optional<MemoryInfo> cuda_memory_at(const void*) {
   return std::nullopt;
 }

@@ -131,6 +131,13 @@ std::optional<int> current_cuda_device() {
   return device;  // a CUdevice is the ordinal
 }
 
+Status set_current_cuda_device(int ordinal) {
+  EPCCL_TRY(cuda_device(ordinal).take_status());
+  const std::lock_guard lock(devices().mutex);
+  const Context& context = devices().by_ordinal[static_cast<size_t>(ordinal)]->context();
+  return context.call(context.driver().context_push, context.handle());
+}
+
 std::optional<MemoryInfo> cuda_memory_at(const void* address) {
   const Driver* driver = possible_driver();
   if (driver == nullptr || address == nullptr) return std::nullopt;

@@ -22,6 +22,9 @@ bool cuda_possible();
 /// The GPU whose context is the calling thread's; nothing where there is none. Does not initialise the driver.
 std::optional<int> current_cuda_device();
 
+/// Makes that GPU's primary context the calling thread's, for good.
+Status set_current_cuda_device(int ordinal);
+
 /// Which GPU's memory this is. Nothing for host memory, pinned too, and where CUDA is not in use. Does not initialise the driver.
 std::optional<MemoryInfo> cuda_memory_at(const void* address);
 

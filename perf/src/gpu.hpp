@@ -1,0 +1,38 @@
+// The GPU that a rank's buffers lie on, where --device says cuda.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "base/status.hpp"
+#include "device/device.hpp"
+#include "perf/src/measuring_options.hpp"
+#include "perf/src/run_facts.hpp"
+
+namespace epccl::perf {
+
+class Gpu {
+ public:
+  /// Of rank `rank`, which becomes the calling thread's GPU, and the one of epcclMemAlloc; null: the host. Error: there is none, or
+  /// not so many.
+  static Result<std::unique_ptr<Gpu>> of_rank(const MeasuringOptions& options,
+                                              const std::vector<RankInfo>& ranks, int rank);
+
+  /// `registered`: of epcclMemAlloc.
+  Result<std::byte*> allocate(size_t bytes, bool registered);
+  void free(std::byte* memory, bool registered);
+  /// Copies between the host and the GPU, and waits.
+  Status copy(std::byte* to, const std::byte* from, size_t bytes);
+  /// Waits for the NULL stream, in which calls on GPU memory are made.
+  Status wait();
+
+ private:
+  Gpu(device::Device& device, std::unique_ptr<device::Queue> queue)
+      : device_(device), queue_(std::move(queue)) {}
+
+  device::Device& device_;
+  std::unique_ptr<device::Queue> queue_;
+};
+
+}  // namespace epccl::perf
