@@ -38,6 +38,9 @@ void write_struct(T* out, T value) {
   std::memcpy(out, &value, std::min(value.size, sizeof value));
 }
 
+/// What numbers of experts and of rows may be.
+inline constexpr auto index_types = {epcclInt32, epcclInt64};
+
 /// A tensor that is there, or is not.
 struct Tensor {
   bool given = false;

@@ -14,7 +14,6 @@ namespace {
 
 using runtime::StagedCalls;
 
-constexpr auto index_types = {epcclInt32, epcclInt64};
 constexpr auto float_types = {epcclFloat32};
 constexpr auto row_types = {epcclFloat32, epcclBfloat16, epcclFloat16};
 constexpr auto dispatch_types = {epcclFloat32, epcclBfloat16, epcclFloat16, epcclFloat8e4m3};

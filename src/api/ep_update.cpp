@@ -10,8 +10,6 @@
 namespace epccl::api {
 namespace {
 
-constexpr auto index_types = {epcclInt32, epcclInt64};
-
 /// Tensors that receive a handle's counters.
 struct Counters {
   Tensor expert_counters, expert_offsets, src_rank_counters, recv_total, dropped_counters, dropped;

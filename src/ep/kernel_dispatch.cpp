@@ -11,7 +11,7 @@ namespace {
 using namespace device::cuda;
 using runtime::PeerRows;
 
-std::byte* bytes_at(const void* address) {
+std::byte* device_bytes(const void* address) {
   return static_cast<std::byte*>(
       const_cast<void*>(address));  // NOLINT: parameters name inputs and outputs alike
 }
@@ -44,7 +44,7 @@ class KernelDispatch {
   uint64_t weight_bytes() const { return handle_.k() * sizeof(float); }
   bool by_expert() const { return handle_.node_slots().by_expert(); }
   std::byte* received() const {
-    return rooms_.rows != nullptr ? rooms_.rows->data() : bytes_at(call_.received);
+    return rooms_.rows != nullptr ? rooms_.rows->data() : device_bytes(call_.received);
   }
   const float* brought() const { return reinterpret_cast<const float*>(rooms_.weights->data()); }
 
@@ -69,7 +69,7 @@ class KernelDispatch {
     const auto add = [&](const void* source, uint64_t bytes, uint64_t stride) {
       const uint32_t number = parameters.part_count++;
       SpreadParameters::Part& part = parameters.parts[number];
-      part.source = {bytes_at(source), bytes};
+      part.source = {device_bytes(source), bytes};
       part.bytes = bytes;
       part.destination_stride = stride;
       for (size_t peer = 0; peer < peers.size(); ++peer)
@@ -104,7 +104,7 @@ class KernelDispatch {
   }
 
   static Status copy(device::Queue& queue, void* to, const void* from, uint64_t bytes) {
-    const device::CopyWork work{bytes_at(to), bytes_at(from), bytes};
+    const device::CopyWork work{device_bytes(to), device_bytes(from), bytes};
     return queue.copy({&work, 1});
   }
 

@@ -9,21 +9,21 @@ namespace {
 
 using Piece = runtime::StagedCalls::Piece;
 
-constexpr uint64_t alignment = 256;
+constexpr uint64_t piece_alignment = 256;
 
 struct RowRange {
   uint64_t first = 0, count = 0;
 };
 
-uint64_t aligned(uint64_t bytes) {
-  return (bytes + alignment - 1) / alignment * alignment;
+uint64_t padded(uint64_t bytes) {
+  return (bytes + piece_alignment - 1) / piece_alignment * piece_alignment;
 }
 
 template <typename Call>
 uint64_t bytes_needed(Call call) {
   uint64_t bytes = 0;
   for_each_array(call, [&](const auto*, uint64_t rows, uint64_t row_bytes, Access) {
-    bytes += aligned(rows * row_bytes);
+    bytes += padded(rows * row_bytes);
   });
   return bytes;
 }
@@ -79,7 +79,7 @@ Placed place(Call& call, std::byte* pinned) {
     auto* device = static_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(data)));  // NOLINT
     placed.arrays.push_back({device, offset, rows, row_bytes, access});
     data = reinterpret_cast<std::remove_reference_t<decltype(data)>>(pinned + offset);
-    offset += aligned(rows * row_bytes);
+    offset += padded(rows * row_bytes);
   });
   return placed;
 }
