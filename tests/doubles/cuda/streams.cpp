@@ -42,6 +42,8 @@ CUresult resolve(CUstream& stream) {
   } else if (stream == CU_STREAM_PER_THREAD) {
     if (context->thread_stream == nullptr) context->thread_stream = make_stream(context, true);
     stream = context->thread_stream;
+  } else if (stream == context->null_stream || stream == context->thread_stream) {
+    return CUDA_SUCCESS;  // resolved before
   } else if (!state().streams.contains(stream)) {
     return CUDA_ERROR_INVALID_HANDLE;
   } else if (stream->context != context) {
