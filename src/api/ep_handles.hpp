@@ -22,7 +22,7 @@ struct EpHandle {
   std::shared_ptr<ep::Handle> handle;
   ep::StartedCalls started;
   std::unique_ptr<device::HostStream> background;  // runs what was started with send_only
-  std::atomic<uint32_t> topk_width = 0;  // K of the last update, at most
+  std::atomic<uint32_t> topk_width = 0;            // K of the last update, at most
   std::atomic<device::Device*> device = nullptr;   // of the calls on a GPU's memory
 
   CommPtr communicator() const { return group->group->shared_communicator(); }
