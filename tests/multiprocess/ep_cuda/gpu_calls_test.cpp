@@ -48,6 +48,17 @@ class ToTheNext {
     config.send_only = send_only ? 1 : 0;
     return epcclEpDispatch(handle_, &inputs, &outputs, &config, stream);
   }
+  epcclResult_t dispatch_as_float8(GpuArray<uint8_t>& to, GpuArray<float>& scales, epcclStream_t stream) {
+    Tensor in(epcclFloat32, input.data(), {tokens, hidden}),
+        out(epcclFloat8e4m3, to.data(), {tokens, hidden});
+    Tensor scales_out(epcclFloat32, scales.data(), {tokens, 1});
+    epcclEpDispatchInputs_t inputs = EPCCL_EP_DISPATCH_INPUTS_INIT;
+    inputs.tokens = in;
+    epcclEpDispatchOutputs_t outputs = EPCCL_EP_DISPATCH_OUTPUTS_INIT;
+    outputs.tokens = out;
+    outputs.scales = scales_out;
+    return epcclEpDispatch(handle_, &inputs, &outputs, nullptr, stream);
+  }
   std::vector<float> expected() const { return numbers(before_); }
 
  private:
@@ -86,6 +97,26 @@ TEST(EpOnGpu, AStreamGoesOnAfterSendOnlyAndAnotherWaitsForAStage) {
     epcclEpProgress_t progress = EPCCL_EP_PROGRESS_INIT;
     EXPECT_EQ(epcclEpGetProgress(layer.handle(), &progress), epcclSuccess);
     EXPECT_EQ(progress.calls_over, 1U);
+  });
+}
+
+TEST(EpOnGpu, TokensAreQuantisedAlikeByKernelsAndByTheHost) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    ToTheNext layer(context, comm, gpu);
+    GpuArray<uint8_t> by_kernels(gpu, std::vector<uint8_t>(tokens * hidden, 0x5a)),
+        by_host(gpu, std::vector<uint8_t>(tokens * hidden, 0xa5));
+    GpuArray<float> kernels_scales(gpu, std::vector<float>(tokens, -1)),
+        hosts_scales(gpu, std::vector<float>(tokens, -2));
+    ASSERT_EQ(layer.dispatch_as_float8(by_kernels, kernels_scales, gpu.as_epccl()), epcclSuccess)
+        << epcclGetLastError(nullptr);
+    gpu.wait();
+    ASSERT_EQ(epcclCommSetCopyEngine(comm, "never"), epcclSuccess);
+    ASSERT_EQ(layer.dispatch_as_float8(by_host, hosts_scales, gpu.as_epccl()), epcclSuccess)
+        << epcclGetLastError(nullptr);
+    EXPECT_EQ(by_kernels.get(), by_host.get());
+    EXPECT_EQ(kernels_scales.get(), hosts_scales.get());
   });
 }
 
