@@ -21,7 +21,9 @@ class OnSoftRoce : public testing::Test {
   }
   void TearDown() override {
     if (changed_) {
-      shell("for link in v0r0 v0r1 v1r0 v1r1; do ip link set $link up; tc qdisc del dev $link root 2>/dev/null; done");
+      shell(
+          "for link in v0r0 v0r1 v1r0 v1r1; do ip link set $link up; tc qdisc del dev $link root "
+          "2>/dev/null; done");
       ::usleep(300000);
     }
   }
