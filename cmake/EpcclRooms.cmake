@@ -17,7 +17,7 @@ function(epccl_room name)
   target_link_libraries(${name} PUBLIC epccl_flags ${ARG_LINKS})
 endfunction()
 
-# Tests, and everything under sanitizers, are compiled several files as one (CMAKE_UNITY_BUILD), which takes less than half as long.
+# Tests and programs, and everything under sanitizers, are compiled several files as one (CMAKE_UNITY_BUILD), which takes half as long.
 # These define names that others of their program define too.
 function(epccl_compile_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

@@ -82,6 +82,8 @@ const std::vector<Entry>& table() {
        "Messages up to this size are sent without asking, with a copy at each end; larger ones are written "
        "straight "
        "into the receiver's memory. At most 64K."},
+      {"EPCCL_VERBS_TIMEOUT", "5", "seconds",
+       "How long a connection of `verbs` tries without an answer, at least, before it counts as broken."},
       {"EPCCL_RAILS", "auto", "integer|auto",
        "RDMA ports that a rank uses at once with `verbs`, 1 to 4. `auto`: those that the rail plan gives it "
        "(`epccl-topo --cluster`), 2 where EPCCL_VERBS_DEVICES names the devices."},

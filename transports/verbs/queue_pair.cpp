@@ -9,12 +9,19 @@
 namespace epccl::transports::verbs {
 namespace {
 
-// 4.096 us * 2^14 = 67 ms without an answer is a try; seven tries are half a second. (soft-RoCE takes seven retries for endless ones.)
-constexpr uint8_t answer_timeout = 14, retries = 6;
+constexpr uint8_t retries = 6;  // soft-RoCE takes seven for endless ones
 // A receiver without a free buffer: as often as it takes, every 0.64 ms.
 constexpr uint8_t retry_for_ever = 7, pause_without_buffer = 12;
 constexpr uint8_t hop_limit = 64;
 constexpr uint32_t packet_number_mask = 0xffffff;
+
+/// What a device calls timeout: 4.096 us * 2^timeout without an answer is a try. All tries together take `silence` seconds or more.
+uint8_t answer_timeout(double silence) {
+  constexpr uint8_t least = 1, most = 31;  // 0 is for ever
+  uint8_t timeout = least;
+  for (double all = 2 * 4.096e-6 * (retries + 1); all < silence && timeout < most; all *= 2) ++timeout;
+  return timeout;
+}
 
 uint32_t random_packet_number() {
   uint32_t number = 0;
@@ -119,7 +126,7 @@ Status QueuePair::connect(const End& other) {
     return system_error(failed, fmt::format("finding the path to {} (GID index {})", path(), port.gid_index));
   attributes = {};
   attributes.qp_state = IBV_QPS_RTS;
-  attributes.timeout = answer_timeout;
+  attributes.timeout = answer_timeout(rail_.silence());
   attributes.retry_cnt = retries;
   attributes.rnr_retry = retry_for_ever;
   attributes.sq_psn = first_packet_;

@@ -17,6 +17,7 @@ struct RailOptions {
   size_t buffer_bytes = 8 << 10;  // of a message with its header
   int receive_buffers = 512, send_slots = 256;
   size_t acknowledge_every = 32;  // requests of a queue pair
+  double silence = 5.0;           // seconds without an answer that break a queue pair, at least
 };
 
 /// What goes with EPERM and ENOMEM of a registration: the limit on locked memory, and the command that raises it.
@@ -35,6 +36,7 @@ class Rail {
   const Library& library() const { return library_; }
   const Port& port() const { return port_; }
   size_t acknowledge_every() const { return options_.acknowledge_every; }
+  double silence() const { return options_.silence; }
   ibv_pd* domain() const { return domain_.get(); }
   ibv_cq* queue() const { return queue_.get(); }
   ibv_srq* receives() const { return receives_.get(); }

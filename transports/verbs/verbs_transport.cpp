@@ -54,6 +54,7 @@ Status VerbsTransport::open(const net::Endpoint& at) {
   verbs::RailOptions rail_options;
   constexpr size_t line = 64;
   rail_options.buffer_bytes = (sizeof(verbs::Header) + options_.eager_limit + line - 1) / line * line;
+  rail_options.silence = options_.silence;
   // What may have to be sent again is not done before it has arrived.
   if (options_.failover) rail_options.acknowledge_every = 1;
   const auto watch = [&](int fd, uint64_t tag) {

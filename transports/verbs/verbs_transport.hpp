@@ -27,6 +27,8 @@ struct VerbsOptions {
   verbs::RegisteredMemory::Keep keep = verbs::RegisteredMemory::Keep::watched;
   /// Null: the process's libibverbs.
   const verbs::Library* library = nullptr;
+  /// How long a connection tries without an answer, at least, before it is broken, in seconds.
+  double silence = 5.0;
   /// How long a regular close waits for the peers to have what was sent, in seconds.
   double close_timeout = 1.0;
 };

@@ -82,6 +82,7 @@ Result<transports::VerbsOptions> verbs_options() {
     options.ports.most = static_cast<int>(rails);
   }
   EPCCL_ASSIGN(options.eager_limit, settings::get_bytes("EPCCL_VERBS_EAGER_LIMIT"));
+  EPCCL_ASSIGN(options.silence, settings::get_seconds("EPCCL_VERBS_TIMEOUT"));
   constexpr size_t largest_eager = 64 << 10;
   if (options.eager_limit > largest_eager)
     return error(Code::invalid_argument, "EPCCL_VERBS_EAGER_LIMIT={} is more than {}", options.eager_limit,

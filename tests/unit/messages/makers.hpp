@@ -61,6 +61,7 @@ struct Verbs {
     options.ports.devices = "^" + std::string(rank % 2 == 0 ? "n1r" : "n0r");
     // A rank that is closed waits for the others, and they are driven by the same thread: not for long, then.
     options.close_timeout = 0.2;
+    options.silence = 0.4;
     return options;
   }
   static Result<std::unique_ptr<Transport>> create(int rank, int ranks, AddressLookup lookup) {
