@@ -4,20 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <random>
 
 #include "layer.hpp"
 
 namespace epccl::tests {
 namespace {
-
-uint64_t seed_of_this_test() {
-  const char* given = std::getenv("EPCCL_TEST_SEED");
-  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-  fmt::print("EPCCL_TEST_SEED={}\n", seed);
-  return seed;
-}
 
 class DispatchCombine : public testing::TestWithParam<std::vector<int>> {};
 

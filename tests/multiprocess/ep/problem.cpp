@@ -4,9 +4,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 
 namespace epccl::tests {
+
+uint64_t seed_of_this_test() {
+  const char* given = std::getenv("EPCCL_TEST_SEED");
+  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+  fmt::print("EPCCL_TEST_SEED={}\n", seed);
+  return seed;
+}
 
 int Problem::node_of(int rank) const {
   int node = 0;

@@ -33,6 +33,8 @@ struct Problem {
 };
 
 /// Random sizes, map and routing.
+/// EPCCL_TEST_SEED, or a new one; printed.
+uint64_t seed_of_this_test();
 Problem random_problem(const std::vector<int>& ranks_per_node, std::mt19937_64& random);
 /// One that static mode allows, and that stays the same in it.
 Problem random_problem_of_fixed_size(const std::vector<int>& ranks_per_node, std::mt19937_64& random);

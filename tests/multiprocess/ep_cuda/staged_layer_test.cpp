@@ -1,24 +1,11 @@
 // Dispatch and combine of GPU memory by way of host memory, on the double of the driver: nothing of the library touches GPU memory
 // but by copies. What comes is what comes on the host, bit for bit.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <random>
-
-#include "gpu_copies.hpp"
+#include "gpu_layers.hpp"
 
 namespace epccl::tests {
 namespace {
-
-using ::testing::HasSubstr;
-
-uint64_t seed_of_this_test() {
-  const char* given = std::getenv("EPCCL_TEST_SEED");
-  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-  fmt::print("EPCCL_TEST_SEED={}\n", seed);
-  return seed;
-}
 
 class StagedEp : public ::testing::TestWithParam<std::vector<int>> {
  protected:
@@ -26,43 +13,11 @@ class StagedEp : public ::testing::TestWithParam<std::vector<int>> {
 };
 
 TEST_P(StagedEp, GivesWhatTheRoutingSays) {
-  const uint64_t seed = seed_of_this_test();
-  run_ranks(options(), [seed](const RankContext& context) {
-    GpuRank gpu;
-    const Comm comm(context);
-    std::mt19937_64 random(seed);
-    for (int i = 0; i < 3 && !HasFailure(); ++i) {
-      const Problem problem = random_problem(GetParam(), random);
-      SCOPED_TRACE(problem.text());
-      GpuCopies copies(gpu);
-      Layer layer(context, comm, problem, gpu.as_epccl(), &copies);
-      layer.update();
-      layer.forward(problem.by_expert());
-      layer.check_stats();
-      layer.forward(false, true);
-      if (problem.by_expert()) layer.backward();
-    }
-  });
+  run_random_layers(options());
 }
 
 TEST_P(StagedEp, IsTheSameInStaticMode) {
-  const uint64_t seed = seed_of_this_test();
-  run_ranks(options(), [seed](const RankContext& context) {
-    GpuRank gpu;
-    const Comm comm(context);
-    std::mt19937_64 random(seed);
-    Problem problem = random_problem_of_fixed_size(GetParam(), random);
-    problem.is_static = true;
-    SCOPED_TRACE(problem.text());
-    GpuCopies copies(gpu);
-    Layer layer(context, comm, problem, gpu.as_epccl(), &copies);
-    for (int step = 0; step < 2; ++step) {
-      layer.update();
-      layer.forward(problem.by_expert());
-      reroute(problem, random);
-      layer.take(problem);
-    }
-  });
+  run_static_layers(options());
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, StagedEp,
