@@ -20,6 +20,7 @@ class MoeSample(contestants.Sample):
     layout_us: float | None = None
     fp8: bool = False
     overlap: dict | None = None  # epccl-perf's, of --overlap
+    sockets: dict | None = None  # the same bytes by a bare socket, beneath the same compute
 
 
 def _workload_options(workload):
@@ -32,7 +33,9 @@ def run_epccl(machine, workload, strategy, seconds, timeout):
     """`strategy` may be "all". Buffers are epccl-perf's default for tokens: of epcclMemAlloc."""
     command = ["moe", *_workload_options(workload), "--type", "bfloat16", "--layout", "flat"]
     command += ["--fp8"] if workload.fp8 else []
-    command += ["--overlap"] if workload.overlap else []
+    if workload.overlap:
+        pair = machine.nodes == 2 and machine.ranks == 2
+        command += ["--overlap", "--overlap-sockets"] if pair else ["--overlap"]
     command += ["--ep-strategy", strategy, "--budget", str(seconds)]
     results, trouble = contestants.epccl_results(machine, command, timeout)
     samples = []
@@ -41,7 +44,7 @@ def run_epccl(machine, workload, strategy, seconds, timeout):
         sample.wire_fraction = row.get("wire_fraction")
         sample.dispatch_us, sample.combine_us = row["dispatch_us"], row["combine_us"]
         sample.layout_us, sample.fp8 = row["layout_us"], workload.fp8
-        sample.overlap = row.get("overlap")
+        sample.overlap, sample.sockets = row.get("overlap"), row.get("overlap_sockets")
         samples.append(sample)
     missing = (len(STRATEGIES) if strategy == "all" else 1) - len(samples)
     return samples, f"{missing} results are missing: {trouble}" if missing else ""

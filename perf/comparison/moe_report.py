@@ -38,7 +38,9 @@ def rows_of(case, samples):
             }
         )
         if case.workload.overlap:
-            rows[-1] |= _overlap_of(own)
+            rows[-1] |= _overlap_of([s.overlap for s in own])
+            if sockets := [s.sockets for s in own if s.sockets]:
+                rows[-1]["sockets"] = _overlap_of(sockets)
     return rows
 
 
@@ -46,9 +48,9 @@ _OVERLAP_TIMES = ("communication_us", "compute_us", "overlapped_us", "exposed_us
 _OVERLAP_FRACTIONS = ("exposed_fraction", "dilation", "background_fraction", "fraction_of_ideal")
 
 
-def _overlap_of(samples):
+def _overlap_of(overlaps):
     digits = dict.fromkeys(_OVERLAP_TIMES, 2) | dict.fromkeys(_OVERLAP_FRACTIONS, 4)
-    return {name: rounded(median([s.overlap[name] for s in samples]), digits[name]) for name in digits}
+    return {name: rounded(median([each[name] for each in overlaps]), digits[name]) for name in digits}
 
 
 def _median_of(samples, field):
@@ -93,20 +95,26 @@ def result_table(rows):
 def overlap_table(rows):
     titles = ["algo", *(name.removesuffix("_us") + " us" for name in _OVERLAP_TIMES)]
     titles += ["exposed %", "dilation %", "cpu %", "% of ideal", "wrong"]
-    lines = [
-        [
-            row["algo"],
-            *(time_cell(row[name]) for name in _OVERLAP_TIMES),
-            *(cell(100 * row[name], 2) for name in _OVERLAP_FRACTIONS),
-            str(row["wrong"]),
-        ]
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        lines.append(_overlap_line(row["algo"], row, str(row["wrong"])))
+        if "sockets" in row:
+            lines.append(_overlap_line("bare sockets", row["sockets"], "-"))
     return table(titles, lines) + (
         "\nMatrix products on the calling thread, 1.2 times as long as the calls alone, which go on beneath them.\n"
         "exposed: the time of both, less that of the compute alone; in % of the calls alone, as cpu: core time of the\n"
-        "library's background.\n"
+        "library's background. bare sockets: as many bytes by one TCP socket, in the same iterations; what the kernel\n"
+        "takes from the products by itself.\n"
     )
+
+
+def _overlap_line(name, times, wrong):
+    return [
+        name,
+        *(time_cell(times[each]) for each in _OVERLAP_TIMES),
+        *(cell(100 * times[each], 2) for each in _OVERLAP_FRACTIONS),
+        wrong,
+    ]
 
 
 def other_table(case, samples):

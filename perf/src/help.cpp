@@ -31,7 +31,7 @@ Copy engines and overlap
   --copy-engine says who moves the data (docs/copy-engines.md); all: never, then always, a row each. With --overlap an iteration
   has three parts, each after a barrier, which take turns at being the first: the call alone on a stream, the matrix products
   alone, and both, where the call is started, then the products run, then the stream is waited for. `exposed` is overlapped -
-  compute, also in % of comm; `dilation` by how much the products beneath the call are slower than alone; `cpu` the core time
+  compute of the same iteration (the median of these), also in % of comm; `dilation` by how much the products beneath the call are slower than alone; `cpu` the core time
   of the process's other threads, in % of comm (emulated engines are such threads); `ideal` (comm + compute - overlapped) /
   (the shorter of comm and compute).
 

@@ -110,7 +110,9 @@ Result<Overlap> Meter::run_overlap(Communicator& communicator, const Call& call,
   const Subject subject{communicator, call, call.place(input_, output_, in_place)};
   Calls calls(*this, subject);
   OverlapMeter meter(coordinator_, options_);
-  EPCCL_ASSIGN(const Overlap measured, meter.run(calls, alone));
+  Overlapped* const subjects[] = {&calls};
+  EPCCL_ASSIGN(const std::vector<Overlap> all, meter.run(subjects, alone));
+  const Overlap& measured = all.front();
   if (!options_.check) return measured;
   EPCCL_TRY(prepare(subject));
   EPCCL_TRY(meter.run_once(calls));

@@ -44,12 +44,14 @@ Overlap
   comm, compute  of the calls alone, and of the products alone
   overlapped     of both
   serial         comm + compute
-  exposed        overlapped - compute: what of the calls the products did not hide; also in % of comm
+  exposed        overlapped - compute of the same iteration: what of the calls the products did not hide; also in % of comm
   dilation       how much longer the products take while the calls go on
   cpu            core time of the process's other threads meanwhile, over comm: what the calls take from a core that the
                  products have to themselves otherwise, as far as the library's own work goes; holds on a busy machine too
   ideal          (serial - overlapped) / (serial - the longer of comm and compute)
   Noise of a busy machine is larger than what remains exposed: give it two cores of its own, and many iterations.
+  --overlap-sockets adds a row: as many bytes, there and back, by one bare TCP socket between the two ranks, in the same
+  iterations beneath the same products, and nothing else: what the kernel takes from the products by itself.
 
 Data
   With -c 1 tokens are small integers, so that sums are exact, and differ by source, token, element and exchange.
@@ -65,7 +67,8 @@ JSON
   bytes inside nodes and to a rank itself (dispatch_node_bytes, dispatch_local_bytes, and both expected), imbalance,
   wire_fraction and wrong (null where not known). With --overlap also overlap: communication_us, compute_us,
   overlapped_us, compute_beneath_us (of the products while the calls go on), exposed_us, exposed_fraction, dilation,
-  background_us and background_fraction (cpu), fraction_of_ideal, products and iterations.
+  background_us and background_fraction (cpu), fraction_of_ideal, products and iterations; and overlap_sockets, the same
+  of bare sockets, with --overlap-sockets.
 
 Matrix
   --write-matrix FILE --ranks R [--copies expert|rank] writes what alltoallv --pattern file:FILE reads: line s, column

@@ -8,6 +8,7 @@
 #include "perf/src/moe/count_file.hpp"
 #include "perf/src/moe/measure.hpp"
 #include "perf/src/moe/report.hpp"
+#include "perf/src/overlap/bare_sockets.hpp"
 #include "perf/src/overlap/overlap_meter.hpp"
 #include "perf/src/wire.hpp"
 
@@ -174,7 +175,15 @@ class Measuring {
     constexpr uint64_t number = 1'000'000;  // no other measurement's
     OverlapMeter meter(session_.coordinator(), options_);
     OverlappedExchange calls(options_, handle, exchange);
-    EPCCL_ASSIGN(row.overlap, meter.run(calls, row.seconds.median));
+    std::vector<Overlapped*> subjects = {&calls};
+    std::unique_ptr<BareSockets> sockets;
+    if (options_.beside_sockets) {
+      EPCCL_ASSIGN(sockets, sockets_for(row));
+      subjects.push_back(sockets.get());
+    }
+    EPCCL_ASSIGN(const std::vector<Overlap> overlaps, meter.run(subjects, row.seconds.median));
+    row.overlap = overlaps.front();
+    if (sockets) row.sockets = overlaps.back();
     if (!options_.check) return {};
     EPCCL_TRY(exchange.prepare(number));
     EPCCL_TRY(meter.run_once(calls));
@@ -182,6 +191,14 @@ class Measuring {
     EPCCL_ASSIGN(const std::optional<uint64_t> total, total_of(session_.coordinator(), options_, wrong));
     if (row.wrong) *row.wrong += total.value_or(0);
     return {};
+  }
+
+  /// As many bytes between the two ranks as the calls of the row, evenly to either.
+  Result<std::unique_ptr<BareSockets>> sockets_for(const Row& row) {
+    const size_t calls = (options_.dispatches() ? 1U : 0U) + (options_.combines() ? 1U : 0U);
+    const size_t bytes = row.bytes.network / (2 * calls);
+    if (bytes == 0) return error(Code::invalid_argument, "--overlap-sockets: no bytes go between nodes");
+    return BareSockets::connect(session_.coordinator(), std::vector<size_t>(calls, bytes));
   }
 
   const Options& options_;

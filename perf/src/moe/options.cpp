@@ -21,7 +21,7 @@ struct Typed {
   long hidden = 0, experts = 0, topk = 0, ranks = 0;
   uint64_t seed = 1;
   int64_t step = 0, layer = 0;
-  bool fp8 = false, fixed = false, weights = false;
+  bool fp8 = false, fixed = false, weights = false, sockets = false;
   CLI::Option *hidden_option = nullptr, *experts_option = nullptr, *topk_option = nullptr,
               *ranks_option = nullptr, *copies_option = nullptr, *step_option = nullptr,
               *layer_option = nullptr;
@@ -69,6 +69,8 @@ void add_call_options(CLI::App& app, Typed& typed) {
   app.add_option("--ep-strategy", typed.strategy,
                  "flat, gather, dedup, auto, several of them separated by commas, or all (default auto)")
       ->option_text("NAMES");
+  app.add_flag("--overlap-sockets", typed.sockets,
+               "With --overlap, two ranks on two nodes: also the same bytes by one bare TCP socket");
 }
 
 void add_matrix_options(CLI::App& app, Typed& typed) {
@@ -139,6 +141,7 @@ Status set_calls(const Typed& typed, Options& options) {
     return error(Code::invalid_argument, "--type {}: want bfloat16, float16 or float32", typed.type);
   options.type = types->front();
   options.fp8 = typed.fp8;
+  options.beside_sockets = typed.sockets;
   options.weights = typed.weights;
   options.seed = typed.seed;
   EPCCL_ASSIGN(options.layout, find_name("--layout", typed.layout,
@@ -175,6 +178,8 @@ Status set_matrix(const Typed& typed, Options& options) {
 Status check_overlap(const Typed& typed, const Options& options) {
   if (options.overlap && !typed.matrix.empty())
     return error(Code::invalid_argument, "--overlap measures, --write-matrix runs nothing");
+  if (options.beside_sockets && !options.overlap)
+    return error(Code::invalid_argument, "--overlap-sockets needs --overlap");
   if (options.engines.size() > 1)
     return error(Code::invalid_argument, "--copy-engine all: want one, for dispatch, combine and moe");
   return {};
@@ -234,6 +239,7 @@ std::string describe(const Options& o) {
       traced ? "trace" : to_string(o.shape.routing), o.seed, type_name(o.type), o.fp8, o.weights,
       to_string(o.layout), o.fixed);
   text += perf::describe(static_cast<const MeasuringOptions&>(o));
+  if (o.beside_sockets) text += " sockets";
   for (const uint32_t tokens : o.tokens) text += fmt::format(" {}", tokens);
   for (const epcclEpStrategy_t strategy : o.strategies) text += fmt::format(" {}", to_string(strategy));
   return text;

@@ -36,7 +36,8 @@ struct Options : MeasuringOptions {
   bool fp8 = false;
   bool weights = false;
   Layout layout = Layout::flat;
-  bool fixed = false;  // --static: all sizes from the largest of `tokens`
+  bool beside_sockets = false;  // --overlap-sockets
+  bool fixed = false;           // --static: all sizes from the largest of `tokens`
   std::vector<epcclEpStrategy_t> strategies;
   uint64_t seed = 1;
   TraceChoice trace;

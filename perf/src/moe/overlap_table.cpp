@@ -16,6 +16,15 @@ std::string overlap_line(const char* begin, const Columns&... columns) {
              columns...);
 }
 
+std::string overlap_text(const Row& row, const std::string& name, const Overlap& o,
+                         const std::string& wrong) {
+  return overlap_line("  ", row.tokens, name, time_text(o.communication.median), time_text(o.compute.median),
+                      time_text(o.overlapped.median), time_text(o.serial()), time_text(o.exposed()),
+                      percent_text(o.exposed_fraction()), percent_text(o.dilation()),
+                      percent_text(o.background_fraction()), percent_text(o.fraction_of_ideal()), o.products,
+                      wrong);
+}
+
 }  // namespace
 
 std::string overlap_titles() {
@@ -27,12 +36,10 @@ std::string overlap_titles() {
 }
 
 std::string overlap_row(const Row& row) {
-  const Overlap& o = *row.overlap;
-  return overlap_line("  ", row.tokens, strategy_text(row), time_text(o.communication.median),
-                      time_text(o.compute.median), time_text(o.overlapped.median), time_text(o.serial()),
-                      time_text(o.exposed()), percent_text(o.exposed_fraction()), percent_text(o.dilation()),
-                      percent_text(o.background_fraction()), percent_text(o.fraction_of_ideal()), o.products,
-                      row.wrong ? fmt::format("{:g}", static_cast<double>(*row.wrong)) : "N/A");
+  const std::string wrong = row.wrong ? fmt::format("{:g}", static_cast<double>(*row.wrong)) : "N/A";
+  std::string text = overlap_text(row, strategy_text(row), *row.overlap, wrong);
+  if (row.sockets) text += overlap_text(row, "sockets", *row.sockets, "N/A");
+  return text;
 }
 
 }  // namespace epccl::perf::moe

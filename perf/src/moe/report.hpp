@@ -37,6 +37,7 @@ struct Row {
   std::optional<double> wire_fraction;
   std::optional<uint64_t> wrong;  // elements of all ranks; empty: not checked
   std::optional<Overlap> overlap;
+  std::optional<Overlap> sockets;  // the same bytes by a bare socket, beneath the same compute
 
   double algbw() const {
     return seconds.median > 0 ? static_cast<double>(bytes_per_rank) / seconds.median / 1e9 : 0;

@@ -20,12 +20,12 @@ double Overlap::background_fraction() const {
 }
 
 double Overlap::dilation() const {
-  return over(compute_beneath.median - compute.median, compute.median);
+  return over(slower.median, compute.median);
 }
 
 double Overlap::fraction_of_ideal() const {
   const double ideal = std::max(compute.median, communication.median);
-  return over(serial() - overlapped.median, serial() - ideal);
+  return over(communication.median - exposed(), serial() - ideal);
 }
 
 }  // namespace epccl::perf

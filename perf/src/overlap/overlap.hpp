@@ -10,14 +10,17 @@ struct Overlap {
   Summary compute;          // alone
   Summary overlapped;       // both: the calls are started, then comes the compute, then they are waited for
   Summary compute_beneath;  // the compute of `overlapped`
-  Summary background;       // of `overlapped`: core time of the process's other threads
-  int products = 0;         // matrix products in the compute
-  int iterations = 0;       // of each
+  // Of an iteration: overlapped - compute, and compute_beneath - compute. A machine whose speed drifts between iterations
+  // moves both alike, so their difference is steadier than that of the medians.
+  Summary lost, slower;
+  Summary background;  // of `overlapped`: core time of the process's other threads
+  int products = 0;    // matrix products in the compute
+  int iterations = 0;  // of each
 
   /// One after the other.
   double serial() const { return communication.median + compute.median; }
   /// What of the communication the compute did not hide, in seconds.
-  double exposed() const { return overlapped.median - compute.median; }
+  double exposed() const { return lost.median; }
   /// Of the communication's time. 0: all hidden.
   double exposed_fraction() const;
   /// Core time that the communication takes beneath the compute, of its own time alone.

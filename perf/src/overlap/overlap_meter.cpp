@@ -55,11 +55,11 @@ Status OverlapMeter::communicate(Overlapped& calls, Times& times) {
   return {};
 }
 
-Status OverlapMeter::compute(Times& times) {
+Status OverlapMeter::compute() {
   EPCCL_TRY(coordinator_.barrier());
   const double start = now_seconds();
   products_of_matrices_.run(products_);
-  times.compute.push_back(now_seconds() - start);
+  compute_.push_back(now_seconds() - start);
   return {};
 }
 
@@ -78,19 +78,20 @@ Status OverlapMeter::overlap(Overlapped& calls, Times& times) {
   return {};
 }
 
-Status OverlapMeter::iterate(Overlapped& calls, int iteration, Times& times) {
-  constexpr int kinds = 3;
-  for (int i = 0; i < kinds; ++i) {
-    switch ((iteration + i) % kinds) {
-      case 0:
-        EPCCL_TRY(communicate(calls, times));
-        break;
-      case 1:
-        EPCCL_TRY(compute(times));
-        break;
-      default:
-        EPCCL_TRY(overlap(calls, times));
+Status OverlapMeter::iterate(std::span<Overlapped* const> subjects, int iteration,
+                             std::vector<Times>& times) {
+  const size_t parts = 1 + 2 * subjects.size();
+  for (size_t i = 0; i < parts; ++i) {
+    const size_t part = (static_cast<size_t>(iteration) + i) % parts;
+    if (part == 0) {
+      EPCCL_TRY(compute());
+      continue;
     }
+    const size_t subject = (part - 1) / 2;
+    if (part % 2 == 1)
+      EPCCL_TRY(communicate(*subjects[subject], times[subject]));
+    else
+      EPCCL_TRY(overlap(*subjects[subject], times[subject]));
   }
   return {};
 }
@@ -100,22 +101,48 @@ Status OverlapMeter::run_once(Overlapped& calls) {
   return overlap(calls, unused);
 }
 
-Result<Overlap> OverlapMeter::run(Overlapped& calls, double communication) {
-  EPCCL_TRY(calibrate(communication));
-  Times times, warm_up;
-  for (int i = 0; i < options_.warmup; ++i) EPCCL_TRY(iterate(calls, i, warm_up));
-  const double one = communication * (1 + 2 * options_.overlap->compute_ratio);
+Result<std::vector<double>> OverlapMeter::by_iteration(const std::vector<double>& mine) {
+  EPCCL_ASSIGN(const std::vector<double> all, coordinator_.gather(std::span<const double>(mine)));
+  return over_ranks(all, static_cast<size_t>(coordinator_.ranks()), options_.average);
+}
+
+Result<Overlap> OverlapMeter::result_of(const Times& times, std::span<const double> compute) {
+  const auto more_than_compute = [&](std::vector<double> seconds) {
+    for (size_t i = 0; i < seconds.size(); ++i) seconds[i] -= compute[i];
+    return summarize(std::move(seconds));
+  };
   Overlap result;
   result.products = products_;
-  EPCCL_ASSIGN(result.iterations, choose_iterations(coordinator_, options_, one));
-  for (int i = 0; i < result.iterations; ++i) EPCCL_TRY(iterate(calls, i, times));
-
+  result.iterations = static_cast<int>(compute.size());
+  result.compute = summarize({compute.begin(), compute.end()});
   EPCCL_ASSIGN(result.communication, summary_of(coordinator_, options_, times.communication));
-  EPCCL_ASSIGN(result.compute, summary_of(coordinator_, options_, times.compute));
-  EPCCL_ASSIGN(result.overlapped, summary_of(coordinator_, options_, times.overlapped));
-  EPCCL_ASSIGN(result.compute_beneath, summary_of(coordinator_, options_, times.compute_beneath));
   EPCCL_ASSIGN(result.background, summary_of(coordinator_, options_, times.background));
+  EPCCL_ASSIGN(const std::vector<double> overlapped, by_iteration(times.overlapped));
+  EPCCL_ASSIGN(const std::vector<double> beneath, by_iteration(times.compute_beneath));
+  result.overlapped = summarize(overlapped);
+  result.compute_beneath = summarize(beneath);
+  result.lost = more_than_compute(overlapped);
+  result.slower = more_than_compute(beneath);
   return result;
+}
+
+Result<std::vector<Overlap>> OverlapMeter::run(std::span<Overlapped* const> subjects, double communication) {
+  EPCCL_TRY(calibrate(communication));
+  std::vector<Times> times(subjects.size());
+  for (int i = 0; i < options_.warmup; ++i) EPCCL_TRY(iterate(subjects, i, times));
+  times.assign(subjects.size(), {});
+  compute_.clear();
+  const double ratio = options_.overlap->compute_ratio;
+  const double one = communication * (ratio + static_cast<double>(subjects.size()) * (1 + ratio));
+  EPCCL_ASSIGN(const int iterations, choose_iterations(coordinator_, options_, one));
+  for (int i = 0; i < iterations; ++i) EPCCL_TRY(iterate(subjects, i, times));
+
+  EPCCL_ASSIGN(const std::vector<double> compute, by_iteration(compute_));
+  std::vector<Overlap> results;
+  for (const Times& each : times) {
+    EPCCL_ASSIGN(results.emplace_back(), result_of(each, compute));
+  }
+  return results;
 }
 
 }  // namespace epccl::perf

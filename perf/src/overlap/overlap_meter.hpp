@@ -1,10 +1,12 @@
 // Times communication and compute, each alone and the one beneath the other.
 //
 //   calibrate   how many matrix products take as long as asked for
-//   iteration   barrier, |calls|;  barrier, |compute|;  barrier, |start calls, compute, wait for them|
+//   iteration   barrier, |compute|;  for each subject: barrier, |calls|; barrier, |start calls, compute, wait for them|
 //
-// The three of an iteration take turns at being the first, so that a machine's moods meet all of them.
+// The parts of an iteration take turns at being the first, so that a machine's moods meet all of them.
 #pragma once
+
+#include <span>
 
 #include "perf/src/over_ranks.hpp"
 #include "perf/src/overlap/matrix_products.hpp"
@@ -27,27 +29,31 @@ class OverlapMeter {
   OverlapMeter(Coordinator& coordinator, const MeasuringOptions& options)
       : coordinator_(coordinator), options_(options) {}
 
-  /// `communication`: seconds that the calls take alone, the same on every rank. Collective; the same result on every rank.
-  Result<Overlap> run(Overlapped& calls, double communication);
+  /// `communication`: seconds that the first subject's calls take alone, the same on every rank. A result for each subject,
+  /// all beneath the same compute. Collective; the same results on every rank.
+  Result<std::vector<Overlap>> run(std::span<Overlapped* const> subjects, double communication);
   /// The calls once more with the compute beneath, not timed: for a check of their results.
   Status run_once(Overlapped& calls);
 
  private:
   struct Times {
-    std::vector<double> communication, compute, overlapped, compute_beneath, background;
+    std::vector<double> communication, overlapped, compute_beneath, background;
   };
 
   Result<double> time_products(int products);
   Status calibrate(double communication);
-  Status iterate(Overlapped& calls, int iteration, Times& times);
+  Status iterate(std::span<Overlapped* const> subjects, int iteration, std::vector<Times>& times);
   Status communicate(Overlapped& calls, Times& times);
-  Status compute(Times& times);
+  Status compute();
   Status overlap(Overlapped& calls, Times& times);
+  Result<std::vector<double>> by_iteration(const std::vector<double>& mine);
+  Result<Overlap> result_of(const Times& times, std::span<const double> compute);
 
   Coordinator& coordinator_;
   const MeasuringOptions& options_;
   MatrixProducts products_of_matrices_;
   int products_ = 0;
+  std::vector<double> compute_;  // alone, by iteration
 };
 
 }  // namespace epccl::perf

@@ -103,6 +103,8 @@ TEST(Table, RowOfAnOverlapSaysWhatStaysExposed) {
   r.overlap->compute.median = 2e-3;
   r.overlap->overlapped.median = 2.1e-3;
   r.overlap->compute_beneath.median = 2.05e-3;
+  r.overlap->lost.median = 0.1e-3;
+  r.overlap->slower.median = 0.05e-3;
   const std::string text = table_row(r);
   EXPECT_NE(text.find("always    1000.00    2000.00     2100.00     100.00     10.00      2.50"),
             std::string::npos)

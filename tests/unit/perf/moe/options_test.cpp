@@ -47,6 +47,8 @@ TEST(MoeOptions, ComputeALittleLongerThanTheCallsUnlessTold) {
   EXPECT_EQ(options_of({"moe", "--overlap"}).overlap->compute_ratio, 1.2);
   EXPECT_EQ(options_of({"dispatch", "--overlap", "--compute-ratio", "0.5"}).overlap->compute_ratio, 0.5);
   EXPECT_EQ(error_of({"moe", "--compute-ratio", "2"}), "--compute-ratio needs --overlap");
+  EXPECT_TRUE(options_of({"moe", "--overlap", "--overlap-sockets"}).beside_sockets);
+  EXPECT_EQ(error_of({"moe", "--overlap-sockets"}), "--overlap-sockets needs --overlap");
   EXPECT_EQ(error_of({"moe", "--overlap", "--compute-ratio", "0"}), "--compute-ratio 0: want 0.01 to 100");
   EXPECT_EQ(error_of({"moe", "--overlap", "--compute-ratio", "nan"}),
             "--compute-ratio nan: want 0.01 to 100");

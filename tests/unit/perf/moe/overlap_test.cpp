@@ -12,6 +12,8 @@ Overlap measured(double communication, double compute, double both, double benea
   o.compute.median = compute;
   o.overlapped.median = both;
   o.compute_beneath.median = beneath;
+  o.lost.median = both - compute;
+  o.slower.median = beneath - compute;
   return o;
 }
 

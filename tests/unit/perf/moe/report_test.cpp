@@ -102,6 +102,8 @@ Overlap overlap() {
   o.compute = {0.120, 0, 0, 0};
   o.overlapped = {0.123, 0, 0, 0};
   o.compute_beneath = {0.1212, 0, 0, 0};
+  o.lost = {0.003, 0, 0, 0};
+  o.slower = {0.0012, 0, 0, 0};
   o.background = {0.002, 0, 0, 0};
   o.products = 500;
   o.iterations = 9;
@@ -129,6 +131,12 @@ TEST(MoeTable, OfAnOverlapHasItsOwnColumns) {
             "1.00   "
             "   2.00     97.00        500       0\n");
   EXPECT_EQ(columns_end(titles.substr(0, titles.find('\n'))), columns_end(text));
+  Row beside_sockets = overlapped_row();
+  beside_sockets.sockets = overlap();
+  const std::string both = table_row(info.options, beside_sockets);
+  EXPECT_EQ(both.substr(0, text.size()), text);
+  EXPECT_NE(both.substr(text.size()).find("        64       sockets  100000.00"), std::string::npos) << both;
+  EXPECT_EQ(json_report(info, {beside_sockets}, {})["results"][0]["overlap_sockets"]["products"], 500);
 }
 
 TEST(MoeJson, HasAnOverlapOnlyWhereItWasMeasured) {
