@@ -44,6 +44,9 @@
  * Memory of a GPU: all tensors of a dispatch or combine, on all ranks, and `stream` is a cudaStream_t of that GPU (cast), in
  * whose order they are used; no call waits. Those of an update may lie on the GPU or on the host, each as it likes (host
  * tensors of results are written when the stream has passed the call; counts on the host are what a program reads to go on).
+ * What is wrong with a table is found when the stream has come to the update: epcclEpComplete() returns it. In static mode on one
+ * node kernels make the layout on the GPU, and the host does not see the table; then the stream of an update is the GPU's on all
+ * ranks or on none.
  */
 #ifndef EPCCL_EP_H_
 #define EPCCL_EP_H_

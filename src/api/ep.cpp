@@ -117,8 +117,9 @@ Status get_stats(epcclEpHandle_t handle, epcclEpStats_t* out) {
   if (out == nullptr) return {Code::invalid_argument, "stats is NULL"};
   const epcclEpStats_t defaults = EPCCL_EP_STATS_INIT;
   EPCCL_ASSIGN(epcclEpStats_t stats, read_struct("stats", out, defaults));
-  const ep::Handle& of = *target->handle;
+  ep::Handle& of = *target->handle;
   if (!of.failure().ok()) return Status(of.failure()).with_context("the handle has no valid routing");
+  EPCCL_TRY(of.need_lists());
   const ep::LinkTraffic traffic = of.traffic();
   const auto strategy = of.strategy();
   stats.strategy = strategy == ep::Strategy::flat     ? EPCCL_EP_STRATEGY_FLAT

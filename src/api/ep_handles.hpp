@@ -25,6 +25,9 @@ struct EpHandle {
   std::atomic<uint32_t> topk_width = 0;            // K of the last update, at most
   std::atomic<device::Device*> device = nullptr;   // of the calls on a GPU's memory
 
+  std::shared_ptr<ep::DeviceLayout> layout;  // of updates that kernels make; made by the first
+  std::atomic<bool> by_kernels = false;      // the last update is one of those
+
   CommPtr communicator() const { return group->group->shared_communicator(); }
   /// The stream of send_only calls, made when first needed.
   device::HostStream* background_stream();

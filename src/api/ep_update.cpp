@@ -1,14 +1,19 @@
 // ep.h: a handle's update.
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "api/arguments.hpp"
 #include "api/device_calls.hpp"
 #include "api/ep_calls.hpp"
+#include "base/log.hpp"
+#include "ep/kernel_transfer.hpp"
 
 namespace epccl::api {
 namespace {
+
+using runtime::StagedCalls;
 
 /// Tensors that receive a handle's counters.
 struct Counters {
@@ -125,13 +130,14 @@ Status update_on_host(EpHandle& target, Update update, epcclStream_t stream) {
   return run_ep(target.communicator(), queue, target.handle->group().options().timeout_ms, work);
 }
 
+// What goes wrong is told by who waits for the handle's calls: the caller has gone on.
+Status start(EpHandle& target, StagedCalls& staged, EpWork work) {
+  return run_ep(target.communicator(), &staged.worker(), target.handle->group().options().timeout_ms,
+                std::move(work), target.started.add(staged.worker(), ep::StartedCalls::Counted::no));
+}
+
 // Tensors of the GPU have places in pinned memory; those of the host are read now and written then.
-Status update_on_device(device::Device& device, EpHandle& target, Update update, epcclStream_t stream) {
-  using runtime::StagedCalls;
-  EPCCL_TRY(check_no_ep_in_group());
-  EPCCL_ASSIGN(auto* on, target.communicator()->on_device(device));
-  target.device = &device;
-  StagedCalls* staged = on->staged.get();
+Status update_staged(StagedCalls* staged, EpHandle& target, Update update, epcclStream_t stream) {
   std::vector<StagedCalls::Piece> inputs, outputs;
   uint64_t bytes = 0;
   const auto place = [&](const Tensor& tensor, std::vector<StagedCalls::Piece>& pieces) {
@@ -158,8 +164,93 @@ Status update_on_device(device::Device& device, EpHandle& target, Update update,
     return agreed.ok() ? staged->copy_pieces_out(outputs, pinned->data()) : Status{};
   };
   turn = nullptr;  // the work holds it
-  return run_ep(target.communicator(), &staged->worker(), target.handle->group().options().timeout_ms,
-                std::move(work));
+  return start(target, *staged, std::move(work));
+}
+
+// What kernels read and write: tensors of the GPU themselves; those of the host have places in pinned memory.
+struct UpdateOnDevice {
+  struct Bring {
+    Tensor tensor;
+    const std::byte* from;
+  };
+  StagedCalls::Borrowed pinned;
+  ep::RoutingOnDevice routing;
+  std::vector<Bring> to_host;  // when the layout is there
+
+  static Result<UpdateOnDevice> place(StagedCalls& staged, Update& update) {
+    UpdateOnDevice placed;
+    std::vector<Tensor*> tensors{&update.table};
+    for (Tensor* tensor : update.counters.all()) tensors.push_back(tensor);
+    uint64_t bytes = 0;
+    for (const Tensor* tensor : tensors) bytes += (tensor->bytes + 15) / 16 * 16;
+    EPCCL_ASSIGN(placed.pinned, staged.borrow(bytes));
+    std::byte* next = placed.pinned->data();
+    const auto address = [&](const Tensor& tensor) {
+      if (tensor.bytes == 0 || is_gpu_memory(tensor.address)) return static_cast<std::byte*>(tensor.data);
+      return std::exchange(next, next + (tensor.bytes + 15) / 16 * 16);
+    };
+    const Tensor& table = update.table;
+    std::byte* const there = address(table);
+    if (there != table.data) std::memcpy(there, table.data, table.bytes);
+    placed.routing = {there, update.topk.wide, update.topk.tokens, update.topk.k, {}, nullptr};
+    const auto written = [&](const Tensor& tensor) -> std::byte* {
+      if (!tensor.given || tensor.bytes == 0) return nullptr;
+      std::byte* const to = address(tensor);
+      if (to != tensor.data) placed.to_host.push_back({tensor, to});
+      return to;
+    };
+    const auto numbers = [&](const Tensor& tensor) {
+      return device::cuda::CountersParameters::Numbers{written(tensor),
+                                                       tensor.datatype == epcclInt64 ? 1U : 0U};
+    };
+    device::cuda::CountersParameters& counters = placed.routing.counters;
+    counters.expert_counters = numbers(update.counters.expert_counters);
+    counters.expert_offsets = numbers(update.counters.expert_offsets);
+    counters.dropped_counters = numbers(update.counters.dropped_counters);
+    counters.source_counters = numbers(update.counters.src_rank_counters);
+    counters.total = numbers(update.counters.recv_total);
+    placed.routing.dropped = reinterpret_cast<uint8_t*>(written(update.counters.dropped));
+    return placed;
+  }
+};
+
+// Static mode on one node: the layout is made where the table is, and stays there.
+Status update_by_kernels(runtime::Communicator::OnDevice& on, EpHandle& target, Update update,
+                         epcclStream_t stream) {
+  StagedCalls* staged = on.staged.get();
+  if (target.layout == nullptr) {
+    EPCCL_ASSIGN(target.layout,
+                 ep::DeviceLayout::make(target.handle->group(), target.handle->rules(), *staged));
+  }
+  EPCCL_ASSIGN(UpdateOnDevice placed, UpdateOnDevice::place(*staged, update));
+  EPCCL_ASSIGN(std::shared_ptr<StagedCalls::Turn> turn, staged->take_turn(stream));
+  auto work = [handle = target.handle, layout = target.layout, staged, kernels = on.kernels.get(), turn,
+               placed = std::move(placed)](Status& agreed) -> Status {
+    EPCCL_TRY(staged->begun(*turn));
+    EPCCL_TRY(ep::update_by_kernels(*handle, placed.routing, layout, *kernels));
+    agreed = handle->failure();
+    if (!agreed.ok()) return {};
+    for (const UpdateOnDevice::Bring& bring : placed.to_host)
+      std::memcpy(bring.tensor.data, bring.from, bring.tensor.bytes);
+    return {};
+  };
+  turn = nullptr;  // the work holds it
+  return start(target, *staged, std::move(work));
+}
+
+Status update_on_device(device::Device& device, EpHandle& target, Update update, epcclStream_t stream) {
+  EPCCL_TRY(check_no_ep_in_group());
+  const CommPtr communicator = target.communicator();
+  EPCCL_ASSIGN(auto* on, communicator->on_device(device));
+  target.device = &device;
+  const bool is_static = target.handle->rules().max_topk > 0;
+  const runtime::EngineChoice choice = on->kernels->choose(communicator->engine_use());
+  const bool by_kernels = is_static && choice.engines;
+  log::info(log::coll, communicator->rank(), "ep layout on GPU {}: made by {} ({})", device.ordinal(),
+            by_kernels ? "kernels" : "the host", is_static ? choice.why : "not static mode");
+  target.by_kernels = by_kernels;
+  if (by_kernels) return update_by_kernels(*on, target, std::move(update), stream);
+  return update_staged(on->staged.get(), target, std::move(update), stream);
 }
 
 }  // namespace
@@ -172,7 +263,11 @@ Status update(EpHandle& target, const epcclEpTensor_t* topk_idx, const epcclEpLa
   std::vector<const Tensor*> tensors{&update.table};
   for (const Tensor* tensor : update.counters.all()) tensors.push_back(tensor);
   EPCCL_ASSIGN(device::Device * device, device_of_any(tensors, stream));
+  // A rank that has nothing to give or take does what the others do.
+  const bool any = std::ranges::any_of(tensors, [](const Tensor* tensor) { return tensor->bytes > 0; });
+  if (device == nullptr && !any && stream == nullptr) device = target.communicator()->device_in_use();
   if (device != nullptr) return update_on_device(*device, target, std::move(update), stream);
+  target.by_kernels = false;
   return update_on_host(target, std::move(update), stream);
 }
 

@@ -12,6 +12,7 @@ class Combine {
   Combine(Handle& handle, const CombineCall& call) : handle_(handle), call_(call) {}
 
   Status run() {
+    EPCCL_TRY(handle_.need_lists());
     EPCCL_TRY(check_combine(handle_, call_, handle_.has_weights()));
     EPCCL_TRY(describe_rows());
     EPCCL_TRY(handle_.communicator().run_rows(handle_.combine_plan(rows_.format.bytes), rows_,

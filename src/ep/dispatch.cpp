@@ -19,6 +19,7 @@ class Dispatch {
         quantise_(call.type != Element::float8_e4m3 && call.received_type == Element::float8_e4m3) {}
 
   Status run() {
+    EPCCL_TRY(handle_.need_lists());
     EPCCL_TRY(check_dispatch(handle_, call_));
     EPCCL_TRY(check_weights());
     EPCCL_TRY(describe_rows());

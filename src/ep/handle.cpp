@@ -208,6 +208,7 @@ Status Handle::update(const TopK& topk) {
   failure_ = {};
   set_has_weights(false);
   kernel_tables_ = nullptr;
+  device_layout_ = nullptr;
   if (!static_) {
     dispatch_plans_.clear();
     combine_plans_.clear();
@@ -217,6 +218,7 @@ Status Handle::update(const TopK& topk) {
   failure_ = check_headers();
   if (failure_.ok()) failure_ = choose();
   if (!failure_.ok()) return {};
+  agreed_ = true;
   k_ = topk.k;  // unless this rank has no tokens, and others know better
   for (const SourceLayout& source : sources_)
     if (source.header.tokens > 0) k_ = source.header.k;
@@ -225,6 +227,49 @@ Status Handle::update(const TopK& topk) {
                       sources_);
   EPCCL_ASSIGN(exchange_, make_exchange(layout()));
   return find_dropped(topk);
+}
+
+Status Handle::agree() {
+  return agreed_ ? Status{} : update({});
+}
+
+void Handle::take_layout(std::shared_ptr<DeviceLayout> layout, uint32_t tokens,
+                         std::span<const SourceHeader> headers) {
+  set_has_weights(false);
+  tokens_ = tokens;
+  kernel_tables_ = layout->tables();
+  device_layout_ = std::move(layout);
+  has_lists_ = false;
+  for (size_t source = 0; source < sources_.size(); ++source) sources_[source].header = headers[source];
+  failure_ = check_headers();
+}
+
+Status Handle::need_lists() {
+  if (device_layout_ == nullptr || has_lists_ || !failure_.ok()) return {};
+  EPCCL_ASSIGN(const std::vector<DeviceLayout::Table> tables, device_layout_->read_tables());
+  for (size_t source = 0; source < tables.size(); ++source)
+    static_->take(static_cast<int>(source), tables[source].header, tables[source].ids);
+  const DeviceLayout::Table& own = tables[static_cast<size_t>(group_->rank())];
+  const TopK topk{own.ids.data(), true, own.header.tokens, rules_.max_topk};
+  routing_.read(topk);
+  EPCCL_ASSIGN(sources_, static_->layouts());
+  node_slots_.emplace(group_->cluster(), group_->experts(), group_->cluster().node_of(group_->rank()), rules_,
+                      sources_);
+  EPCCL_ASSIGN(exchange_, make_exchange(layout()));
+  EPCCL_TRY(find_dropped(topk));
+  has_lists_ = true;
+  return {};
+}
+
+Result<KernelTables*> Handle::kernel_tables(const KernelTables::Limits& limits,
+                                            const runtime::StagedCalls::Borrowed& there,
+                                            const runtime::StagedCalls::Borrowed& here) {
+  if (kernel_tables_ == nullptr && there == nullptr)
+    return Status(
+        Code::invalid_usage,
+        "the handle was updated from host memory by another thread while this call on a GPU was made");
+  if (kernel_tables_ == nullptr) kernel_tables_ = std::make_shared<KernelTables>(limits, there, here);
+  return kernel_tables_.get();
 }
 
 algorithms::TokenParameters Handle::parameters(uint64_t row_bytes) const {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ep/device_layout.hpp"
 #include "ep/group.hpp"
 #include "ep/kernel_tables.hpp"
 #include "ep/layout.hpp"
@@ -39,6 +40,20 @@ class Handle {
   /// Collective, from work of the communicator. An error that is returned has broken the communicator; one that all ranks
   /// found alike in what they were given is kept: failure().
   Status update(const TopK& topk);
+
+  // The same where kernels make the layout, of static mode on one node.
+  /// Collective: what the ranks' handles must agree on, and what follows from maxima, once; then it does nothing. Later failure().
+  Status agree();
+  bool agreed() const { return agreed_; }
+  SourceHeader describe(const TopK& topk) const;
+  /// The routing is now the one that `layout` has made. `headers`: what the ranks have said; failure() tells what is wrong with that.
+  void take_layout(std::shared_ptr<DeviceLayout> layout, uint32_t tokens,
+                   std::span<const SourceHeader> headers);
+  /// Null: the routing is one that update() was given.
+  const DeviceLayout* device_layout() const { return device_layout_.get(); }
+  /// Before the host moves rows or counts them: where the layout was made by kernels, makes the lists of it that update() would
+  /// have made. Without a word to other ranks.
+  Status need_lists();
 
   const Group& group() const { return *group_; }
   runtime::Communicator& communicator() const { return group_->communicator(); }
@@ -90,11 +105,9 @@ class Handle {
     kernel_weights_ = std::move(weights);
   }
   /// Those of this routing: the ones made before, or new ones in the given memory.
-  KernelTables& kernel_tables(const KernelTables::Limits& limits, const runtime::StagedCalls::Borrowed& there,
-                              const runtime::StagedCalls::Borrowed& here) {
-    if (kernel_tables_ == nullptr) kernel_tables_ = std::make_unique<KernelTables>(limits, there, here);
-    return *kernel_tables_;
-  }
+  Result<KernelTables*> kernel_tables(const KernelTables::Limits& limits,
+                                      const runtime::StagedCalls::Borrowed& there,
+                                      const runtime::StagedCalls::Borrowed& here);
   /// Bytes of a row in the last dispatch and combine, 0 before one.
   uint64_t dispatch_row_bytes = 0, combine_row_bytes = 0;
   Window& staging(size_t index) { return staging_[index]; }
@@ -102,7 +115,6 @@ class Handle {
   size_t local() const { return static_cast<size_t>(group_->cluster().local_of(group_->rank())); }
 
  private:
-  SourceHeader describe(const TopK& topk) const;
   Status exchange(SourceHeader header, const TopK& topk);
   Status exchange_messages(const SourceHeader& header);
   Status check_headers() const;
@@ -131,7 +143,10 @@ class Handle {
   Window weights_;
   bool has_weights_ = false;
   std::array<Window, 4> staging_;
-  std::unique_ptr<KernelTables> kernel_tables_;
+  std::shared_ptr<KernelTables> kernel_tables_;
+  bool agreed_ = false;  // in static mode: an update has found nothing that ranks disagree on
+  std::shared_ptr<DeviceLayout> device_layout_;
+  bool has_lists_ = false;  // of device_layout_
   runtime::StagedCalls::Borrowed kernel_weights_;
 };
 

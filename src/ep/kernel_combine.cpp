@@ -15,7 +15,7 @@ class KernelCombine {
 
   Status run(runtime::KernelCalls& kernels) {
     EPCCL_TRY(check_combine(handle_, call_, handle_.kernel_weights() != nullptr));
-    tables_ = &handle_.kernel_tables(rooms_.limits, rooms_.tables_there, rooms_.tables_here);
+    EPCCL_ASSIGN(tables_, handle_.kernel_tables(rooms_.limits, rooms_.tables_there, rooms_.tables_here));
     EPCCL_TRY(describe_rows(kernels));
     EPCCL_TRY(kernels.run(
         rows_, combine_text(call_), call_.progress,

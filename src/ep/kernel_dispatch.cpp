@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "device/cuda/kernel_queue.hpp"
 #include "device/host/fp8.hpp"
 #include "ep/kernel_transfer.hpp"
@@ -27,7 +25,7 @@ class KernelDispatch {
 
   Status run(runtime::KernelCalls& kernels) {
     EPCCL_TRY(check_dispatch(handle_, call_));
-    tables_ = &handle_.kernel_tables(rooms_.limits, rooms_.tables_there, rooms_.tables_here);
+    EPCCL_ASSIGN(tables_, handle_.kernel_tables(rooms_.limits, rooms_.tables_there, rooms_.tables_here));
     describe_rows();
     EPCCL_TRY(kernels.run(
         rows_, dispatch_text(call_), call_.progress,
@@ -92,7 +90,7 @@ class KernelDispatch {
     const uint64_t slots = handle_.slots();
     if (slots == 0) return {};
     const bool weights = call_.received_weights.given();
-    if (by_expert() || weights) EPCCL_TRY(tables_->need_rows(handle_, queue));
+    if (by_expert() || weights || call_.received_topk.given()) EPCCL_TRY(tables_->need_rows(handle_, queue));
     if (by_expert()) EPCCL_TRY(clear_padding(queue));
     if (call_.weighted) EPCCL_TRY(multiply(queue));
     if (rooms_.rows != nullptr)
@@ -141,17 +139,17 @@ class KernelDispatch {
   }
 
   Status write_topk(device::Queue& queue) {
-    const auto write = [&](auto* out) {
-      std::fill_n(out, size_t{handle_.slots()} * handle_.k(), -1);
-      handle_.for_each_slot([&](uint32_t slot, Entry entry) {
-        out[size_t{slot} * handle_.k() + entry.k()] =
-            static_cast<std::remove_pointer_t<decltype(out)>>(entry.expert());
-      });
-      return copy(queue, call_.received_topk.data, out,
-                  uint64_t{handle_.slots()} * handle_.k() * sizeof *out);
-    };
-    if (call_.received_topk_wide) return write(reinterpret_cast<int64_t*>(rooms_.topk->data()));
-    return write(reinterpret_cast<int32_t*>(rooms_.topk->data()));
+    TopkParameters parameters;
+    parameters.rows.most = handle_.slots();
+    parameters.k = handle_.k();
+    if (by_expert())
+      parameters.row_entries = tables_->row_entries();
+    else
+      parameters.row_topk = tables_->row_topk();
+    parameters.topk = call_.received_topk.data;
+    parameters.wide = call_.received_topk_wide ? 1 : 0;
+    EPCCL_ASSIGN(const Grid grid, grid_of(queue));
+    return queue_kernel(queue, topk_launch(parameters, grid));
   }
 
   Status write_weights(device::Queue& queue) {

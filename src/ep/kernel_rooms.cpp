@@ -16,6 +16,7 @@ bool is_reachable(const device::Device& device, const void* address, uint64_t by
 }
 
 Status borrow_tables(KernelRooms& rooms, StagedCalls& from) {
+  if (rooms.has_tables) return {};
   const uint64_t bytes = KernelTables::bytes(rooms.limits);
   EPCCL_ASSIGN(rooms.tables_there, from.borrow(bytes, MemoryKind::plain));
   EPCCL_ASSIGN(rooms.tables_here, from.borrow(bytes));
@@ -24,9 +25,10 @@ Status borrow_tables(KernelRooms& rooms, StagedCalls& from) {
 
 }  // namespace
 
-Result<KernelRooms> borrow_rooms(const DispatchCall& call, uint64_t k, const device::Device& device,
-                                 StagedCalls& from) {
+Result<KernelRooms> borrow_rooms(const DispatchCall& call, uint64_t k, bool has_tables,
+                                 const device::Device& device, StagedCalls& from) {
   KernelRooms rooms;
+  rooms.has_tables = has_tables;
   rooms.limits = {call.token_rows, k, call.received_rows};
   EPCCL_TRY(borrow_tables(rooms, from));
   const uint64_t bytes = call.received_rows * call.hidden * bytes_of(call.received_type);
@@ -40,15 +42,13 @@ Result<KernelRooms> borrow_rooms(const DispatchCall& call, uint64_t k, const dev
   if (call.weights.given()) {
     EPCCL_ASSIGN(rooms.weights, from.borrow(call.received_rows * k * sizeof(float), MemoryKind::shareable));
   }
-  if (call.received_topk.given()) {
-    EPCCL_ASSIGN(rooms.topk, from.borrow(call.received_rows * k * sizeof(int64_t)));
-  }
   return rooms;
 }
 
-Result<KernelRooms> borrow_rooms(const CombineCall& call, uint64_t k, const device::Device& device,
-                                 StagedCalls& from) {
+Result<KernelRooms> borrow_rooms(const CombineCall& call, uint64_t k, bool has_tables,
+                                 const device::Device& device, StagedCalls& from) {
   KernelRooms rooms;
+  rooms.has_tables = has_tables;
   rooms.limits = {call.combined_rows, k, call.token_rows};
   EPCCL_TRY(borrow_tables(rooms, from));
   const uint64_t bytes = call.token_rows * call.hidden * bytes_of(call.type);

@@ -60,14 +60,42 @@ uint64_t KernelTables::bytes(const Limits& limits) {
 KernelTables::KernelTables(const Limits& limits, runtime::StagedCalls::Borrowed there,
                            runtime::StagedCalls::Borrowed here)
     : limits_(limits), there_(std::move(there)), here_(std::move(here)) {
+  place_sections();
+}
+
+KernelTables::KernelTables(const Limits& limits, runtime::StagedCalls::Borrowed there)
+    : limits_(limits), there_(std::move(there)) {
+  place_sections();
+  has_targets_ = has_terms_ = has_rows_ = has_homes_ = true;
+}
+
+void KernelTables::place_sections() {
   uint64_t at = 0;
-  lay_out(limits, this, [&](auto* section, uint64_t count) {
+  lay_out(limits_, this, [&](auto* section, uint64_t count) {
     using Element = std::remove_reference_t<decltype(*section->here)>;
     section->there = reinterpret_cast<Element*>(there_->data() + at);
-    section->here = reinterpret_cast<Element*>(here_->data() + at);
+    if (here_ != nullptr) section->here = reinterpret_cast<Element*>(here_->data() + at);
     section->room = count;
     at += (count * sizeof(Element) + 15) / 16 * 16;
   });
+}
+
+void KernelTables::make_by(device::cuda::LayoutParameters& layout,
+                           device::cuda::TermsParameters& terms) const {
+  layout.targets = targets_.there;
+  layout.homes = homes_.there;
+  layout.home_counts = home_counts_.there;
+  layout.most_rows = static_cast<uint32_t>(limits_.rows);
+  if (layout.rules.by_expert != 0) {
+    layout.row_entries = row_entries_.there;
+    layout.row_terms = row_terms_.there;
+    layout.row_counts = row_counts_.there;
+  } else {
+    layout.row_topk = row_topk_.there;
+  }
+  terms.targets = targets_.there;
+  terms.terms = terms_.there;
+  terms.counts = term_counts_.there;
 }
 
 Status KernelTables::check(const Handle& handle) const {

@@ -23,6 +23,10 @@ class KernelTables {
   /// Both of bytes() of memory: the device's own, and pinned.
   KernelTables(const Limits& limits, runtime::StagedCalls::Borrowed there,
                runtime::StagedCalls::Borrowed here);
+  /// Whose tables kernels make, before a call asks for them: bytes() of the device's memory.
+  KernelTables(const Limits& limits, runtime::StagedCalls::Borrowed there);
+  /// Where they are to make them; terms follow from targets.
+  void make_by(device::cuda::LayoutParameters& layout, device::cuda::TermsParameters& terms) const;
 
   // Each queues what makes its tables, if they are not there yet.
   /// Where a token's rows are, and the terms of the sum of them.
@@ -57,12 +61,13 @@ class KernelTables {
   };
   template <typename Use>
   static void lay_out(const Limits& limits, KernelTables* tables, Use use);
+  void place_sections();
   Status check(const Handle& handle) const;
   template <typename T>
   static Status upload(device::Queue& queue, const Section<T>& section, uint64_t count);
 
   const Limits limits_;
-  const runtime::StagedCalls::Borrowed there_, here_;
+  const runtime::StagedCalls::Borrowed there_, here_;  // here_ is null where kernels make the tables
   Section<device::cuda::Target> targets_;
   Section<device::cuda::Term> terms_, row_terms_, homes_;
   Section<uint32_t> term_counts_, row_entries_, row_counts_, home_counts_;

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/status.hpp"
+#include "ep/device_layout.hpp"
 #include "ep/kernel_tables.hpp"
 #include "ep/transfer.hpp"
 #include "runtime/comm/kernel_calls.hpp"
@@ -15,18 +16,22 @@ namespace epccl::ep {
 struct KernelRooms {
   using Room = runtime::StagedCalls::Borrowed;
   KernelTables::Limits limits;
-  Room tables_there, tables_here;  // KernelTables::bytes()
+  bool has_tables = false;         // kernels have made the routing's tables with its layout
+  Room tables_there, tables_here;  // KernelTables::bytes(); null: has_tables
   // That peers can map:
   Room rows;     // in place of rows that they cannot; null: they can
   Room scales;   // of a dispatch of float8
   Room weights;  // of a dispatch with weights; of a combine in place of those that peers cannot map
-  Room topk;     // pinned: of a dispatch that gives topk_idx
 };
-/// `k`: of the handle's routing, when the call runs.
-Result<KernelRooms> borrow_rooms(const DispatchCall& call, uint64_t k, const device::Device& device,
-                                 runtime::StagedCalls& from);
-Result<KernelRooms> borrow_rooms(const CombineCall& call, uint64_t k, const device::Device& device,
-                                 runtime::StagedCalls& from);
+/// `k`: of the handle's routing, when the call runs; `has_tables`: whether it is then one that kernels made.
+Result<KernelRooms> borrow_rooms(const DispatchCall& call, uint64_t k, bool has_tables,
+                                 const device::Device& device, runtime::StagedCalls& from);
+Result<KernelRooms> borrow_rooms(const CombineCall& call, uint64_t k, bool has_tables,
+                                 const device::Device& device, runtime::StagedCalls& from);
+
+/// As Handle::update(), where KernelCalls::choose() says so, in static mode: kernels make the layout.
+Status update_by_kernels(Handle& handle, const RoutingOnDevice& routing,
+                         const std::shared_ptr<DeviceLayout>& layout, runtime::KernelCalls& kernels);
 
 // As dispatch() and combine(), where KernelCalls::choose() says so. NaNs among weights are not looked for.
 Status dispatch_by_kernels(Handle& handle, const DispatchCall& call, runtime::KernelCalls& kernels,

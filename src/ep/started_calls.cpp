@@ -4,20 +4,21 @@
 
 namespace epccl::ep {
 
-StartedCalls::Call StartedCalls::add(const device::HostStream& stream) {
+StartedCalls::Call StartedCalls::add(const device::HostStream& stream, Counted counted) {
   auto call = std::make_shared<runtime::CallProgress>();
   const std::lock_guard lock(mutex_);
   forget_what_is_over();
-  calls_.push_back({call, stream.watchers()});
-  ++started_;
+  calls_.push_back({call, stream.watchers(), counted});
+  started_ += counted == Counted::yes ? 1 : 0;
   return call;
 }
 
 // With the lock. Their errors are kept.
 void StartedCalls::forget_what_is_over() {
-  over_ += std::erase_if(calls_, [this](const Started& started) {
+  std::erase_if(calls_, [this](const Started& started) {
     if (started.call->state() != State::over) return false;
     if (first_error_.ok()) first_error_ = started.call->status();
+    over_ += started.counted == Counted::yes ? 1 : 0;
     return true;
   });
 }
@@ -30,7 +31,7 @@ StartedCalls::Counts StartedCalls::counts() {
   counts.over = counts.past_network = over_;
   for (const Started& started : calls_) {
     const State state = started.call->state();
-    if (state == State::queued) continue;
+    if (state == State::queued || started.counted == Counted::no) continue;
     if (state >= State::node) ++counts.past_network;
     const auto network = started.call->network(), node = started.call->node();
     counts.network.done += network.done;

@@ -1,4 +1,4 @@
-// The dispatches and combines of one handle that were started, to be completed later.
+// The calls of one handle that were started, to be completed later.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,10 @@ class StartedCalls {
   using Call = std::shared_ptr<runtime::CallProgress>;
   using State = runtime::CallProgress::State;
 
+  /// An update is waited for, and its error is told, but it is none of the calls that counts() has.
+  enum class Counted : uint8_t { yes, no };
   /// A call that is about to be queued in `stream`: whoever runs it must finish() it.
-  Call add(const device::HostStream& stream);
+  Call add(const device::HostStream& stream, Counted counted = Counted::yes);
 
   struct Counts {
     uint64_t started = 0, past_network = 0, over = 0;  // calls, ever
@@ -38,6 +40,7 @@ class StartedCalls {
   struct Started {
     Call call;
     device::HostStream::Watchers watchers;
+    Counted counted = Counted::yes;
   };
 
   static void wait(const std::vector<Started>& calls, State state);

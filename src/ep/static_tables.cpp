@@ -46,6 +46,14 @@ Status StaticTables::gather(const SourceHeader& header, const TopK& topk) {
   return group_.communicator().run_plan(plan_, own_.data(), all_.as<void>(), text);
 }
 
+void StaticTables::take(int source, const SourceHeader& header, std::span<const int64_t> ids) {
+  std::byte* const to =
+      all_.as<std::byte>() + algorithms::allgather_offset(group_.cluster(), source, record_bytes());
+  std::memcpy(to, &header, sizeof header);
+  auto* table = reinterpret_cast<int32_t*>(to + sizeof header);
+  for (size_t i = 0; i < ids.size(); ++i) table[i] = static_cast<int32_t>(ids[i]);
+}
+
 Status StaticTables::check(int rank, const SourceHeader& header) const {
   const auto broken = [rank](const char* what) {
     return error(Code::remote_error, "the routing table of rank {} is damaged: {}", rank, what);

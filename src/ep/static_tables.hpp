@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "ep/group.hpp"
@@ -19,6 +20,9 @@ class StaticTables {
 
   /// Collective, from work of the communicator. `topk` is not read where the header names a problem.
   Status gather(const SourceHeader& header, const TopK& topk);
+
+  /// In place of gather(), for each source: what it says, and its table, which came in another way.
+  void take(int source, const SourceHeader& header, std::span<const int64_t> ids);
 
   // After gather():
   /// What every source says, and where no header names a problem what this rank needs of it. They refer to this object, until

@@ -126,6 +126,12 @@ void run(const Launch<TermsParameters>& launch, std::mt19937_64&) {
 void run(const Launch<WeightsParameters>& launch, std::mt19937_64&) {
   run_on_gpu(launch);
 }
+void run(const Launch<CountersParameters>& launch, std::mt19937_64&) {
+  run_on_gpu(launch);
+}
+void run(const Launch<TopkParameters>& launch, std::mt19937_64&) {
+  run_on_gpu(launch);
+}
 void run(const Launch<CopiesParameters>& launch, std::mt19937_64&) {
   run_on_gpu(launch);
 }

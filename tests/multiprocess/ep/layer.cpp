@@ -80,7 +80,7 @@ void Layer::update() {
   const auto local_experts = problem_.experts_of(context_.rank);
   auto table = problem_.topk[static_cast<size_t>(context_.rank)];
   std::vector<int32_t> narrow(table.begin(), table.end());
-  const bool wide = problem_.k % 2 == 0;
+  const bool wide = (problem_.k + static_cast<uint32_t>(context_.rank)) % 2 == 0;
   Tensor topk = tensor(wide ? epcclInt64 : epcclInt32,
                        wide ? static_cast<void*>(table.data()) : narrow.data(), {tokens(), problem_.k});
   std::vector<int64_t> counters(local_experts.size(), -1), sources(static_cast<size_t>(problem_.ranks()), -1);

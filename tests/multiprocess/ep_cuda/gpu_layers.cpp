@@ -42,6 +42,8 @@ void run_static_layers(const RunOptions& options) {
     for (int step = 0; step < 2; ++step) {
       layer.update();
       layer.forward(problem.by_expert());
+      if (problem.by_expert()) layer.backward();
+      layer.check_stats();
       reroute(problem, random);
       layer.take(problem);
     }

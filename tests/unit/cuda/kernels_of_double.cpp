@@ -29,6 +29,8 @@ void bring(const char* name, void (*run)(const void*, unsigned, unsigned)) {
 #define EPCCL_BRING_LAYOUT(entry, body) EPCCL_BRING(entry, LayoutParameters)
 #define EPCCL_BRING_TERMS(entry, body) EPCCL_BRING(entry, TermsParameters)
 #define EPCCL_BRING_WEIGHTS(entry, body) EPCCL_BRING(entry, WeightsParameters)
+#define EPCCL_BRING_COUNTERS(entry, body) EPCCL_BRING(entry, CountersParameters)
+#define EPCCL_BRING_TOPK(entry, body) EPCCL_BRING(entry, TopkParameters)
 #define EPCCL_BRING_COPIES(entry, body) EPCCL_BRING(entry, CopiesParameters)
 
 [[maybe_unused]] const bool all_brought = [] {
@@ -40,6 +42,8 @@ void bring(const char* name, void (*run)(const void*, unsigned, unsigned)) {
   EPCCL_LAYOUT_KERNELS(EPCCL_BRING_LAYOUT)
   EPCCL_TERMS_KERNELS(EPCCL_BRING_TERMS)
   EPCCL_WEIGHTS_KERNELS(EPCCL_BRING_WEIGHTS)
+  EPCCL_COUNTERS_KERNELS(EPCCL_BRING_COUNTERS)
+  EPCCL_TOPK_KERNELS(EPCCL_BRING_TOPK)
   EPCCL_COPIES_KERNELS(EPCCL_BRING_COPIES)
   return true;
 }();

@@ -14,6 +14,8 @@ void run_on_host(const Launch<SumParameters>& launch, std::mt19937_64& random);
 void run_on_host(const Launch<LayoutParameters>& launch, std::mt19937_64& random);
 void run_on_host(const Launch<TermsParameters>& launch, std::mt19937_64& random);
 void run_on_host(const Launch<WeightsParameters>& launch, std::mt19937_64& random);
+void run_on_host(const Launch<CountersParameters>& launch, std::mt19937_64& random);
+void run_on_host(const Launch<TopkParameters>& launch, std::mt19937_64& random);
 void run_on_host(const Launch<CopiesParameters>& launch, std::mt19937_64& random);
 
 /// Where this program runs kernels (on_host.cpp, tests/device/kernels_on_gpu.cpp). What parameters point to is on the heap.
@@ -24,6 +26,8 @@ void run(const Launch<SumParameters>& launch, std::mt19937_64& random);
 void run(const Launch<LayoutParameters>& launch, std::mt19937_64& random);
 void run(const Launch<TermsParameters>& launch, std::mt19937_64& random);
 void run(const Launch<WeightsParameters>& launch, std::mt19937_64& random);
+void run(const Launch<CountersParameters>& launch, std::mt19937_64& random);
+void run(const Launch<TopkParameters>& launch, std::mt19937_64& random);
 void run(const Launch<CopiesParameters>& launch, std::mt19937_64& random);
 
 }  // namespace epccl::device::cuda::testing

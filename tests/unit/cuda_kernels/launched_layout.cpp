@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "device/cuda/kernels/body/copies.hpp"
-#include "device/cuda/kernels/body/layout.hpp"
+#include "device/cuda/kernels/body/layout_results.hpp"
 #include "device/cuda/kernels/kernel_list.hpp"
 #include "host_warp.hpp"
 #include "launched.hpp"
@@ -21,6 +21,16 @@ void run_on_host(const Launch<TermsParameters>& launch, std::mt19937_64& random)
 
 void run_on_host(const Launch<WeightsParameters>& launch, std::mt19937_64& random) {
   EPCCL_WEIGHTS_KERNELS(EPCCL_RUN)
+  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+}
+
+void run_on_host(const Launch<CountersParameters>& launch, std::mt19937_64& random) {
+  EPCCL_COUNTERS_KERNELS(EPCCL_RUN)
+  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+}
+
+void run_on_host(const Launch<TopkParameters>& launch, std::mt19937_64& random) {
+  EPCCL_TOPK_KERNELS(EPCCL_RUN)
   ADD_FAILURE() << "no kernel " << launch.kernel.name;
 }
 

@@ -25,17 +25,20 @@ DeviceLayout::DeviceLayout(const tests::EpCase& what, const ep::ExpertMap& exper
 }
 
 void DeviceLayout::set_tables(const tests::EpCase& what, bool wide) {
-  // Tokens, something else, then the table.
+  // Whether ids are wide, tokens, then the table. Every other source has the other width, if records say so.
+  const bool each_says = what.k % 2 == 0;
   const uint64_t words = 2 + uint64_t{what.rules.max_tokens} * what.k;
   records_.assign(words * parameters.shape.sources, 0);
   for (uint32_t source = 0; source < parameters.shape.sources; ++source) {
     auto* record = reinterpret_cast<std::byte*>(records_.data() + source * words);
     const uint32_t tokens = what.tokens(static_cast<int>(source));
     std::memcpy(record + 4, &tokens, sizeof tokens);
+    const uint32_t is_wide = each_says ? (wide ? 1 : 0) ^ (source & 1) : wide ? 1 : 0;
+    std::memcpy(record, &is_wide, sizeof is_wide);
     const auto& table = what.topk[source];
     for (size_t i = 0; i < table.size(); ++i) {
       const auto narrow = static_cast<int32_t>(table[i]);
-      if (wide)
+      if (is_wide != 0)
         std::memcpy(record + 8 + 8 * i, &table[i], 8);
       else
         std::memcpy(record + 8 + 4 * i, &narrow, 4);
@@ -46,6 +49,7 @@ void DeviceLayout::set_tables(const tests::EpCase& what, bool wide) {
   parameters.tokens_at = 4;
   parameters.table_at = 8;
   parameters.wide = wide;
+  if (each_says) parameters.wide_at = 0;
 }
 
 void DeviceLayout::set_places(const tests::EpCase& what, const ep::ExpertMap& experts) {
@@ -88,6 +92,8 @@ void DeviceLayout::set_results() {
   room(dropped, parameters.dropped, table);
   room(rank_tokens, parameters.rank_tokens, uint64_t{shape.ranks} * shape.max_tokens);
   room(rank_entries, parameters.rank_entries, shape.ranks * table);
+  room(homes, parameters.homes, table);
+  room(home_counts, parameters.home_counts, table);
   room(node_tokens, parameters.node_tokens, uint64_t{shape.nodes} * shape.max_tokens);
   terms.assign(table, {poison});
   term_counts.assign(shape.max_tokens, poison);
@@ -97,12 +103,19 @@ void DeviceLayout::make(std::mt19937_64& random) {
   const auto launches = layout_launches(parameters, {1 + static_cast<uint32_t>(random() % 3)});
   for (size_t i = 0; i < 3; ++i) run(launches[i], random);
   // How many rows come is known now.
-  row_entries.assign(rows[parameters.rank], no_row);
-  row_topk.assign(uint64_t{rows[parameters.rank]} * shape().k, -1);
+  const uint32_t count = rows[parameters.rank];
+  row_entries.assign(count, poison);
+  row_topk.assign(uint64_t{count} * shape().k, static_cast<int32_t>(poison));
+  row_terms.assign(count, {poison});
+  row_counts.assign(count, poison);
   LayoutParameters whole = parameters;
+  whole.most_rows = count;
   whole.row_entries = row_entries.data();
   whole.row_topk = row_topk.data();
-  run(layout_launches(whole, {1 + static_cast<uint32_t>(random() % 3)})[3], random);
+  whole.row_terms = row_terms.data();
+  whole.row_counts = row_counts.data();
+  for (const auto& launch : layout_launches(whole, {1 + static_cast<uint32_t>(random() % 3)}))
+    run(launch, random);
   TermsParameters to_terms;
   to_terms.targets = targets.data();
   to_terms.rows = {

@@ -29,6 +29,8 @@ class DeviceLayout {
   std::vector<uint8_t> dropped;
   std::vector<uint32_t> rank_tokens, rank_entries, node_tokens, row_entries;
   std::vector<int32_t> row_topk;
+  std::vector<Term> homes, row_terms;
+  std::vector<uint32_t> home_counts, row_counts;
   std::vector<Term> terms;
   std::vector<uint32_t> term_counts;
 

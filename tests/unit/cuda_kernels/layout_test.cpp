@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "launched.hpp"
 #include "layout_problem.hpp"
 #include "plan/rows.hpp"
 #include "shapes.hpp"
@@ -143,6 +144,95 @@ void expect_received(const Known& known, const DeviceLayout& made, int rank) {
   EXPECT_EQ(made.row_topk, topk);
 }
 
+/// Where each entry's weight is, and the rows that are sums of themselves.
+void expect_homes(const Known& known, const DeviceLayout& made, int rank) {
+  const topology::Cluster& cluster = known.what.cluster;
+  const bool by_expert = known.what.rules.layout == SlotLayout::expert_major;
+  constexpr uint8_t alone = Term::rank_sum | Term::node_sum;
+  for (uint32_t token = 0; token < known.what.tokens(rank); ++token)
+    for (uint32_t position = 0; position < known.what.k; ++position) {
+      const int64_t id = known.id(rank, token, position);
+      const uint32_t slot = known.oracle.slot(rank, token, position);
+      const size_t at = size_t{token} * known.what.k + position;
+      const int owner = id >= 0 ? known.oracle.owner(id) : -1;
+      const bool there =
+          id >= 0 && slot != EpOracle::dropped && cluster.node_of(owner) == cluster.node_of(rank);
+      ASSERT_EQ(made.home_counts[at], there ? 1U : 0U) << "token " << token << ", position " << position;
+      if (!there) continue;
+      const Term& home = made.homes[at];
+      ASSERT_EQ(home.row, by_expert ? slot : slot * known.what.k + position);
+      ASSERT_EQ(home.source, cluster.local_of(owner));
+      ASSERT_EQ(home.weight, Term::unweighted);
+      ASSERT_EQ(home.ends, alone);
+    }
+  if (!by_expert) return;
+  for (uint32_t row = 0; row < made.row_entries.size(); ++row) {
+    const uint32_t entry = made.row_entries[row];
+    ASSERT_EQ(made.row_counts[row], entry != no_row ? 1U : 0U) << "row " << row;
+    if (entry == no_row) continue;
+    ASSERT_EQ(made.row_terms[row].row, row);
+    ASSERT_EQ(made.row_terms[row].source, 0);
+    ASSERT_EQ(made.row_terms[row].weight, ep::Entry{entry}.k());
+    ASSERT_EQ(made.row_terms[row].ends, alone);
+  }
+}
+
+/// As callers ask for them.
+void expect_counters(const Known& known, const DeviceLayout& made, int rank, std::mt19937_64& random) {
+  const ep::NodeSlots& slots = known.views.slots[static_cast<size_t>(rank)];
+  const uint32_t first = known.experts.first(rank), count = known.experts.count(rank),
+                 capacity = known.what.rules.capacity;
+  const auto local = static_cast<size_t>(known.what.cluster.local_of(rank));
+  const auto sources = static_cast<size_t>(known.what.cluster.ranks());
+  std::vector<int32_t> kept(count, -9), offsets(count, -9), total(1, -9);
+  std::vector<int64_t> lost(count, -9), tokens(sources, -9);
+  CountersParameters parameters;
+  parameters.expert_counters = {kept.data(), 0};
+  parameters.expert_offsets = {offsets.data(), 0};
+  parameters.dropped_counters = {lost.data(), 1};
+  parameters.source_counters = {tokens.data(), 1};
+  parameters.total = {total.data(), 0};
+  parameters.shape = made.shape();
+  parameters.rank = static_cast<uint32_t>(rank);
+  parameters.first_expert = made.parameters.ranks[rank].first;
+  parameters.expert_count = count;
+  parameters.capacity = capacity;
+  parameters.totals = made.totals.data();
+  parameters.entries = made.entries.data();
+  parameters.zone_begin = made.zone_begin.data();
+  parameters.rows = made.rows.data();
+  run(counters_launch(parameters, {2}), random);
+  EXPECT_EQ(total[0], static_cast<int32_t>(slots.slots(local)));
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t entries = slots.entries(first + i),
+                   expected = capacity > 0 ? std::min(entries, capacity) : entries;
+    EXPECT_EQ(kept[i], static_cast<int32_t>(expected)) << "expert " << i;
+    EXPECT_EQ(lost[i], entries - expected);
+    EXPECT_EQ(offsets[i], static_cast<int32_t>(slots.zone_begin(first + i)));
+  }
+  for (size_t source = 0; source < sources; ++source)
+    EXPECT_EQ(tokens[source], known.routing(static_cast<int>(source)).to_rank(rank).tokens.size());
+}
+
+void expect_topk(const Known& known, const DeviceLayout& made, std::mt19937_64& random) {
+  const bool by_expert = known.what.rules.layout == SlotLayout::expert_major, wide = random() % 2 == 0;
+  const auto rows = static_cast<uint32_t>(made.row_entries.size());
+  std::vector<int32_t> narrow(made.row_topk.size(), -9);
+  std::vector<int64_t> full(made.row_topk.size(), -9);
+  TopkParameters parameters;
+  parameters.rows.most = rows;
+  parameters.k = known.what.k;
+  if (by_expert)
+    parameters.row_entries = made.row_entries.data();
+  else
+    parameters.row_topk = made.row_topk.data();
+  parameters.wide = wide ? 1 : 0;
+  parameters.topk = wide ? static_cast<void*>(full.data()) : narrow.data();
+  run(topk_launch(parameters, {2}), random);
+  if (wide) narrow.assign(full.begin(), full.end());
+  EXPECT_EQ(narrow, made.row_topk);
+}
+
 /// Of the node's own sums.
 void expect_terms(const Known& known, const DeviceLayout& made, int rank) {
   const auto r = static_cast<size_t>(rank);
@@ -187,6 +277,9 @@ TEST_P(LayoutKernels, MakeWhatEpMakes) {
       ASSERT_NO_FATAL_FAILURE(expect_targets(known, made, rank));
       expect_received(known, made, rank);
       ASSERT_NO_FATAL_FAILURE(expect_terms(known, made, rank));
+      ASSERT_NO_FATAL_FAILURE(expect_homes(known, made, rank));
+      expect_counters(known, made, rank, random);
+      expect_topk(known, made, random);
       ASSERT_FALSE(HasFailure());
     }
 }

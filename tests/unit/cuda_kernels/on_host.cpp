@@ -24,6 +24,12 @@ void run(const Launch<TermsParameters>& launch, std::mt19937_64& random) {
 void run(const Launch<WeightsParameters>& launch, std::mt19937_64& random) {
   run_on_host(launch, random);
 }
+void run(const Launch<CountersParameters>& launch, std::mt19937_64& random) {
+  run_on_host(launch, random);
+}
+void run(const Launch<TopkParameters>& launch, std::mt19937_64& random) {
+  run_on_host(launch, random);
+}
 void run(const Launch<CopiesParameters>& launch, std::mt19937_64& random) {
   run_on_host(launch, random);
 }

@@ -65,4 +65,8 @@
 
 #define EPCCL_WEIGHTS_KERNELS(X) X(epccl_layout_weights, (weights_body))
 
+#define EPCCL_COUNTERS_KERNELS(X) X(epccl_layout_counters, (counters_body))
+
+#define EPCCL_TOPK_KERNELS(X) X(epccl_layout_topk, (topk_body))
+
 #define EPCCL_COPIES_KERNELS(X) X(epccl_copies, (copies_body))

@@ -95,6 +95,8 @@ Launch<SumParameters> sum_launch(RowType type, Operands operands, const SumParam
 std::array<Launch<LayoutParameters>, 4> layout_launches(const LayoutParameters& parameters, const Grid& grid);
 Launch<TermsParameters> terms_launch(const TermsParameters& parameters, const Grid& grid);
 Launch<WeightsParameters> weights_launch(const WeightsParameters& parameters, const Grid& grid);
+Launch<CountersParameters> counters_launch(const CountersParameters& parameters, const Grid& grid);
+Launch<TopkParameters> topk_launch(const TopkParameters& parameters, const Grid& grid);
 
 /// Small copies by one kernel, where to start each on a copy engine costs more than to copy; then signals. At most max_small_copies and
 /// max_signals. `arrived` as in CopiesParameters.

@@ -1,5 +1,5 @@
 // Layouts from routing tables, as kernels.
-#include "device/cuda/kernels/body/layout.hpp"
+#include "device/cuda/kernels/body/layout_results.hpp"
 #include "device/cuda/kernels/entry.cuh"
 #include "device/cuda/kernels/kernel_list.hpp"
 
@@ -8,8 +8,12 @@ namespace epccl::device::cuda {
 #define EPCCL_LAYOUT(name, body) EPCCL_KERNEL(name, LayoutParameters, body)
 #define EPCCL_TERMS(name, body) EPCCL_KERNEL(name, TermsParameters, body)
 #define EPCCL_WEIGHTS(name, body) EPCCL_KERNEL(name, WeightsParameters, body)
+#define EPCCL_COUNTERS(name, body) EPCCL_KERNEL(name, CountersParameters, body)
+#define EPCCL_TOPK(name, body) EPCCL_KERNEL(name, TopkParameters, body)
 EPCCL_LAYOUT_KERNELS(EPCCL_LAYOUT)
 EPCCL_TERMS_KERNELS(EPCCL_TERMS)
 EPCCL_WEIGHTS_KERNELS(EPCCL_WEIGHTS)
+EPCCL_COUNTERS_KERNELS(EPCCL_COUNTERS)
+EPCCL_TOPK_KERNELS(EPCCL_TOPK)
 
 }  // namespace epccl::device::cuda

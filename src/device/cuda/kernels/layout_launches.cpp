@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "device/cuda/kernels/launch.hpp"
 
 namespace epccl::device::cuda {
@@ -24,10 +26,11 @@ std::array<Launch<LayoutParameters>, 4> layout_launches(const LayoutParameters& 
   const LayoutShape& shape = parameters.shape;
   const uint64_t chunks = uint64_t{shape.sources} * shape.chunks();
   const bool receives = parameters.row_entries != nullptr || parameters.row_topk != nullptr;
+  const uint64_t counting = std::max(chunks, (uint64_t{parameters.most_rows} + 31) / 32);
   const uint64_t filled = receives ? chunks : shape.chunks(), counted = 4 * shape.count_words();
   const uint64_t tables = table_bytes(parameters);
   return {
-      launch_of("epccl_layout_count", parameters, chunks, shape.sources * tables + counted, grid),
+      launch_of("epccl_layout_count", parameters, counting, shape.sources * tables + counted, grid),
       launch_of("epccl_layout_scan", parameters, uint64_t{shape.sources} * shape.keys(), 2 * counted, grid),
       launch_of("epccl_layout_place", parameters, shape.ranks, 4 * shape.total_words(), grid),
       launch_of("epccl_layout_fill", parameters, filled, (receives ? shape.sources : 1) * tables, grid)};
@@ -49,6 +52,22 @@ Launch<WeightsParameters> weights_launch(const WeightsParameters& parameters, co
           .blocks = grid.blocks((lanes + block_threads - 1) / block_threads),
           .parameters = parameters,
           .least_bytes = by_expert ? 12 * rows : all * (parameters.topk_wide != 0 ? 16 : 12)};
+}
+
+Launch<CountersParameters> counters_launch(const CountersParameters& parameters, const Grid& grid) {
+  const uint64_t lanes = std::max(parameters.expert_count, parameters.shape.sources);
+  return {.kernel = {"epccl_layout_counters", Image::layout},
+          .blocks = grid.blocks((lanes + block_threads - 1) / block_threads),
+          .parameters = parameters,
+          .least_bytes = 24 * uint64_t{parameters.expert_count} + 8 * uint64_t{parameters.shape.sources}};
+}
+
+Launch<TopkParameters> topk_launch(const TopkParameters& parameters, const Grid& grid) {
+  const uint64_t rows = parameters.rows.most, all = rows * parameters.k, made = parameters.wide != 0 ? 8 : 4;
+  return {.kernel = {"epccl_layout_topk", Image::layout},
+          .blocks = grid.blocks((all + block_threads - 1) / block_threads),
+          .parameters = parameters,
+          .least_bytes = all * made + 4 * (parameters.row_entries != nullptr ? rows : all)};
 }
 
 }  // namespace epccl::device::cuda

@@ -66,6 +66,8 @@ struct LayoutParameters {
   uint32_t tokens_at = no_row;
   uint32_t table_at = 0;
   uint32_t wide = 0;
+  uint32_t wide_at =
+      no_row;  // not no_row: whether its ids are int64 each record says itself, an uint32 there
   const ExpertPlace* experts = nullptr;  // by id
   const RankPlace* ranks = nullptr;
 
@@ -84,20 +86,59 @@ struct LayoutParameters {
   uint32_t* zone_rows = nullptr;
   uint32_t* rows = nullptr;  // [ranks]: rows it receives, padding included
 
-  // fill, for source and receiver `rank`. Each may be null: not wanted.
+  // fill, for source and receiver `rank`. Each may be null: not wanted. Nothing is written beyond the sizes given here.
   uint32_t rank = 0;
   Target* targets =
       nullptr;  // [max_tokens, k]: where each entry's row goes; by token, the row is its first entry's for a rank
   uint8_t* dropped = nullptr;  // [max_tokens, k]: 1 where an expert has no room for the entry
+  // [max_tokens, k]: where the weight of each entry is at the peer that has its expert, as a sum of one float: there row r has its
+  // weights from r * k on, or by expert one weight a row; and 1, or 0 where there is none.
+  Term* homes = nullptr;
+  uint32_t* home_counts = nullptr;
   // What each rank and node gets from `rank`, ascending; there are as many as totals say. An entry is ep::Entry's word.
   uint32_t* rank_tokens = nullptr;   // [ranks, max_tokens]
   uint32_t* rank_entries = nullptr;  // [ranks, max_tokens * k]
   uint32_t* node_tokens = nullptr;   // [nodes, max_tokens]
-  // Of the rows that `rank` receives. What belongs to no entry stays as it was: fill it with ones before.
+  // Of the rows that `rank` receives. What belongs to no entry stays as it was: fill it with ones before, row_counts with zeros; or
+  // say for how many rows there is room, then `count` does so.
+  uint32_t most_rows = 0;
   uint32_t* row_entries = nullptr;  // [rows]: by expert, the row's entry
   void* row_topk =
       nullptr;  // [rows, k]: local expert ids, at their places in the top-k; int32, or int64 where topk_wide
   uint32_t topk_wide = 0;
+  // [rows]: by expert, the row itself, weighted, and 1; 0 where it only pads.
+  Term* row_terms = nullptr;
+  uint32_t* row_counts = nullptr;
+};
+
+/// What callers ask of a layout, from what `place` and `scan` made of it.
+struct CountersParameters {
+  /// int32, or int64 where `wide`; null: not asked for.
+  struct Numbers {
+    void* data = nullptr;
+    uint32_t wide = 0;
+  };
+  Numbers expert_counters, expert_offsets, dropped_counters;  // [experts of the rank]
+  Numbers source_counters;                                    // [sources]: tokens for the rank
+  Numbers total;                                              // [1]: rows of the rank
+  LayoutShape shape;
+  uint32_t rank = 0, first_expert = 0, expert_count = 0;
+  uint32_t capacity = 0;  // of an expert; 0: none
+  // As in LayoutParameters.
+  const uint32_t* totals = nullptr;
+  const uint32_t* entries = nullptr;
+  const uint32_t* zone_begin = nullptr;
+  const uint32_t* rows = nullptr;
+};
+
+/// Local expert ids of a receiver's rows, at their places in the top-k, as callers get them; -1: elsewhere.
+struct TopkParameters {
+  RowCount rows;
+  uint32_t k = 0;
+  const uint32_t* row_entries = nullptr;  // by expert; else row_topk; the other is null
+  const int32_t* row_topk = nullptr;
+  void* topk = nullptr;  // [rows, k]; int32, or int64 where `wide`
+  uint32_t wide = 0;
 };
 
 /// From targets to the terms of sums (SumParameters with width = `width`): by peer, then place in the top-k; each rank's and the

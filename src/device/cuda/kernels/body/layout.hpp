@@ -21,7 +21,11 @@ EPCCL_DEVICE uint32_t lanes_below(uint32_t lane) {
 class Table {
  public:
   EPCCL_DEVICE Table(const LayoutParameters& parameters, uint32_t source)
-      : parameters_(parameters), record_(parameters.records + source * parameters.record_bytes) {}
+      : parameters_(parameters),
+        record_(parameters.records + source * parameters.record_bytes),
+        wide_(parameters.wide_at == no_row
+                  ? parameters.wide != 0
+                  : *reinterpret_cast<const uint32_t*>(record_ + parameters.wide_at) != 0) {}
 
   EPCCL_DEVICE uint32_t tokens() const {
     const uint32_t most = parameters_.shape.max_tokens;
@@ -31,7 +35,7 @@ class Table {
   }
   EPCCL_DEVICE int64_t id(uint64_t i) const {
     const std::byte* const table = record_ + parameters_.table_at;
-    if (parameters_.wide != 0) return reinterpret_cast<const int64_t*>(table)[i];
+    if (wide_) return reinterpret_cast<const int64_t*>(table)[i];
     return reinterpret_cast<const int32_t*>(table)[i];
   }
   EPCCL_DEVICE bool is_expert(int64_t id) const { return id >= 0 && id < int64_t{parameters_.shape.experts}; }
@@ -39,7 +43,25 @@ class Table {
  private:
   const LayoutParameters& parameters_;
   const std::byte* record_;
+  const bool wide_;
 };
+
+/// use(i) for each i below `count`, a lane for each.
+template <class Warp, class Use>
+EPCCL_DEVICE void for_each_number(const Warp& warp, uint64_t count, Use use) {
+  const uint64_t step = uint64_t{warp.count()} * warp_lanes;
+  for (uint64_t first = uint64_t{warp.index()} * warp_lanes; first < count; first += step)
+    warp.each([&](uint32_t lane) {
+      if (first + lane < count) use(first + lane);
+    });
+}
+
+EPCCL_DEVICE void put_number(void* numbers, uint32_t wide, uint64_t i, int64_t value) {
+  if (wide != 0)
+    static_cast<int64_t*>(numbers)[i] = value;
+  else
+    static_cast<int32_t*>(numbers)[i] = static_cast<int32_t>(value);
+}
 
 /// One entry of a table, as a lane sees it.
 struct LaneEntry {
@@ -147,9 +169,22 @@ EPCCL_DEVICE uint32_t* counts_of(const LayoutParameters& parameters, uint32_t so
   return parameters.counts + (uint64_t{source} * parameters.shape.chunks() + chunk) * parameters.shape.keys();
 }
 
+/// All rows belong to nothing yet.
+template <class Warp>
+EPCCL_DEVICE void clear_rows(const Warp& warp, const LayoutParameters& parameters) {
+  for_each_number(warp, parameters.most_rows, [&](uint64_t row) {
+    if (parameters.row_entries != nullptr) parameters.row_entries[row] = no_row;
+    if (parameters.row_counts != nullptr) parameters.row_counts[row] = 0;
+  });
+  if (parameters.row_topk == nullptr) return;
+  for_each_number(warp, uint64_t{parameters.most_rows} * parameters.shape.k,
+                  [&](uint64_t i) { put_number(parameters.row_topk, parameters.topk_wide, i, -1); });
+}
+
 template <class Warp>
 EPCCL_DEVICE void count_body(const Warp& warp, const LayoutParameters& parameters) {
   const LayoutShape& shape = parameters.shape;
+  clear_rows(warp, parameters);
   for (Tiles tiles(warp.index(), warp.count(), shape.chunks()); tiles.row() < shape.sources; tiles.next()) {
     const auto source = static_cast<uint32_t>(tiles.row());
     uint32_t* const counts = counts_of(parameters, source, tiles.tile());
@@ -324,6 +359,7 @@ class EntryFill {
     const LayoutShape& shape = parameters_.shape;
     const uint64_t i = uint64_t{entry.token} * shape.k + entry.position;
     if (parameters_.targets != nullptr) parameters_.targets[i] = target(entry, row);
+    if (parameters_.homes != nullptr) set_home(entry, i, row);
     if (parameters_.dropped != nullptr) parameters_.dropped[i] = entry.used != 0 && row == no_row ? 1 : 0;
     if (entry.used == 0) return;
     if (parameters_.rank_entries != nullptr)
@@ -342,15 +378,36 @@ class EntryFill {
     return {row, peer};
   }
 
+  static constexpr uint8_t alone = Term::rank_sum | Term::node_sum;
+
+  EPCCL_DEVICE void set_home(const LaneEntry& entry, uint64_t i, uint32_t row) const {
+    const uint32_t peer =
+        entry.used != 0 && row != no_row ? parameters_.ranks[entry.place.rank].peer : no_row;
+    parameters_.home_counts[i] = peer != no_row ? 1 : 0;
+    if (peer == no_row) return;
+    Term home;
+    home.row = parameters_.rules.by_expert != 0 ? row : row * parameters_.shape.k + entry.position;
+    home.source = static_cast<uint16_t>(peer);
+    home.ends = alone;
+    parameters_.homes[i] = home;
+  }
+
   EPCCL_DEVICE void receive(const LaneEntry& entry, uint32_t row) const {
-    if (parameters_.row_entries != nullptr && parameters_.rules.by_expert != 0)
-      parameters_.row_entries[row] = word(entry);
+    if (parameters_.most_rows > 0 && row >= parameters_.most_rows) return;
+    if (parameters_.rules.by_expert != 0) {
+      if (parameters_.row_entries != nullptr) parameters_.row_entries[row] = word(entry);
+      if (parameters_.row_terms != nullptr) {
+        Term itself;
+        itself.row = row;
+        itself.weight = static_cast<uint8_t>(entry.position);
+        itself.ends = alone;
+        parameters_.row_terms[row] = itself;
+        parameters_.row_counts[row] = 1;
+      }
+    }
     if (parameters_.row_topk == nullptr) return;
     const uint64_t i = uint64_t{row} * parameters_.shape.k + entry.position;
-    if (parameters_.topk_wide != 0)
-      static_cast<int64_t*>(parameters_.row_topk)[i] = local(entry);
-    else
-      static_cast<int32_t*>(parameters_.row_topk)[i] = static_cast<int32_t>(local(entry));
+    put_number(parameters_.row_topk, parameters_.topk_wide, i, local(entry));
   }
 
   const LayoutParameters& parameters_;
@@ -368,70 +425,6 @@ EPCCL_DEVICE void fill_body(const Warp& warp, const LayoutParameters& parameters
     for_each_entry(warp, parameters, Table(parameters, source), tiles.tile(),
                    counts_of(parameters, source, tiles.tile()), EntryFill(parameters, source));
   }
-}
-
-/// The terms of one token.
-EPCCL_DEVICE void make_terms(const TermsParameters& parameters, uint64_t token) {
-  const uint32_t width = parameters.width;
-  const Target* const targets = parameters.targets + token * width;
-  uint32_t kept = 0;
-  for (uint32_t i = 0; i < width; ++i) {
-    const Target own = targets[i];
-    if (own.row == no_row) continue;
-    ++kept;
-    uint32_t place = 0;
-    bool last_of_rank = true, last = true;
-    for (uint32_t k = 0; k < width; ++k) {
-      const Target other = targets[k];
-      if (other.row == no_row || k == i) continue;
-      const bool before = other.peer < own.peer || (other.peer == own.peer && k < i);
-      place += before ? 1 : 0;
-      last = last && before;
-      last_of_rank = last_of_rank && (before || other.peer != own.peer);
-    }
-    Term term;
-    term.row = own.row;
-    term.source = static_cast<uint16_t>(own.peer);
-    if (parameters.by_expert != 0) term.weight = static_cast<uint8_t>(i);
-    term.ends = static_cast<uint8_t>((last_of_rank ? Term::rank_sum : 0) | (last ? Term::node_sum : 0));
-    parameters.terms[token * width + place] = term;
-  }
-  parameters.counts[token] = kept;
-}
-
-/// use(i) for each i below `count`, a lane for each.
-template <class Warp, class Use>
-EPCCL_DEVICE void for_each_number(const Warp& warp, uint64_t count, Use use) {
-  const uint64_t step = uint64_t{warp.count()} * warp_lanes;
-  for (uint64_t first = uint64_t{warp.index()} * warp_lanes; first < count; first += step)
-    warp.each([&](uint32_t lane) {
-      if (first + lane < count) use(first + lane);
-    });
-}
-
-template <class Warp>
-EPCCL_DEVICE void terms_body(const Warp& warp, const TermsParameters& parameters) {
-  for_each_number(warp, rows_of(parameters.rows), [&](uint64_t token) { make_terms(parameters, token); });
-}
-
-EPCCL_DEVICE bool is_used(const WeightsParameters& parameters, uint64_t i) {
-  if (parameters.topk_wide != 0) return static_cast<const int64_t*>(parameters.row_topk)[i] >= 0;
-  return static_cast<const int32_t*>(parameters.row_topk)[i] >= 0;
-}
-
-template <class Warp>
-EPCCL_DEVICE void weights_body(const Warp& warp, const WeightsParameters& parameters) {
-  const uint64_t rows = rows_of(parameters.rows), k = parameters.k;
-  if (parameters.row_entries == nullptr) {
-    for_each_number(warp, rows * k, [&](uint64_t i) {
-      parameters.weights[i] = is_used(parameters, i) ? parameters.brought[i] : 0;
-    });
-    return;
-  }
-  for_each_number(warp, rows, [&](uint64_t row) {
-    const uint32_t entry = parameters.row_entries[row];
-    parameters.weights[row] = entry == no_row ? 0 : parameters.brought[row * k + position_of(entry)];
-  });
 }
 
 }  // namespace epccl::device::cuda

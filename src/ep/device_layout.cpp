@@ -1,0 +1,251 @@
+#include "ep/device_layout.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/cuda/kernel_queue.hpp"
+
+namespace epccl::ep {
+
+using namespace device::cuda;
+using device::CopyWork;
+using device::MemoryKind;
+using runtime::PeerRows;
+
+namespace {
+
+constexpr uint64_t piece_alignment = 16;
+
+constexpr uint64_t padded(uint64_t bytes) {
+  return (bytes + piece_alignment - 1) / piece_alignment * piece_alignment;
+}
+
+uint64_t table_room(const SlotRules& rules) {
+  return padded(uint64_t{rules.max_tokens} * rules.max_topk * sizeof(int64_t));
+}
+
+LayoutShape shape_of(const Group& group, const SlotRules& rules) {
+  const auto ranks = static_cast<uint32_t>(group.cluster().ranks());
+  return {ranks, rules.max_tokens, rules.max_topk, group.experts().experts(), ranks, 1};
+}
+
+/// Rows that a rank receives, whatever the routing is.
+uint64_t rows_of(const Group& group, const SlotRules& rules) {
+  if (rules.layout == SlotLayout::rank_major)
+    return uint64_t{rules.max_tokens} * static_cast<uint64_t>(group.cluster().ranks());
+  const uint64_t alignment = std::max(rules.alignment, 1U);
+  return (rules.capacity + alignment - 1) / alignment * alignment * group.experts().count(group.rank());
+}
+
+/// Gives out a piece of memory to each of the layout's arrays; with a null beginning it only counts.
+class Pieces {
+ public:
+  explicit Pieces(std::byte* begin) : begin_(begin) {}
+  template <typename T>
+  void take(T*& pointer, uint64_t count) {
+    if (begin_ != nullptr) pointer = reinterpret_cast<T*>(begin_ + bytes_);
+    bytes_ += padded(count * sizeof(T));
+  }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* begin_;
+  uint64_t bytes_ = 0;
+};
+
+uint64_t place_numbers(LayoutParameters& parameters, std::byte* memory) {
+  const LayoutShape& shape = parameters.shape;
+  Pieces pieces(memory);
+  pieces.take(parameters.counts, shape.count_words());
+  pieces.take(parameters.totals, shape.total_words());
+  pieces.take(parameters.wrong, shape.sources);
+  pieces.take(parameters.before, uint64_t{shape.sources} * shape.experts);
+  pieces.take(parameters.first_row, uint64_t{shape.sources} * shape.ranks);
+  pieces.take(parameters.entries, shape.experts);
+  pieces.take(parameters.zone_begin, shape.experts);
+  pieces.take(parameters.zone_rows, shape.experts);
+  pieces.take(parameters.rows, shape.ranks);
+  pieces.take(parameters.experts, shape.experts);
+  pieces.take(parameters.ranks, shape.ranks);
+  return pieces.bytes();
+}
+
+Status queue_copies(device::Queue& queue, std::span<const SmallCopy> copies) {
+  EPCCL_ASSIGN(const Grid grid, grid_of(queue));
+  for (size_t first = 0; first < copies.size(); first += max_small_copies)
+    EPCCL_TRY(queue_kernel(
+        queue, copies_launch(copies.subspan(first, std::min<size_t>(max_small_copies, copies.size() - first)),
+                             {}, nullptr, grid)));
+  return {};
+}
+
+}  // namespace
+
+DeviceLayout::DeviceLayout(const Group& group, const SlotRules& rules, runtime::StagedCalls& from)
+    : group_(group), rules_(rules), from_(from), record_bytes_(sizeof(Head) + table_room(rules)) {
+  parameters_.shape = shape_of(group, rules);
+  parameters_.rules = {rules.layout == SlotLayout::expert_major, rules.layout == SlotLayout::rank_major,
+                       std::max(rules.alignment, 1U), rules.capacity, rules.pad};
+  parameters_.rank = static_cast<uint32_t>(group.rank());
+  parameters_.record_bytes = record_bytes_;
+  parameters_.tokens_at = offsetof(Head, tokens);
+  parameters_.wide_at = offsetof(Head, wide);
+  parameters_.table_at = sizeof(Head);
+  const ExpertMap& experts = group.experts();
+  for (uint32_t expert = 0; expert < experts.experts(); ++expert) {
+    const ExpertMap::Place& place = experts.place(expert);
+    experts_.push_back({place.node_index, static_cast<uint32_t>(place.rank), 0});
+  }
+  for (int rank = 0; rank < group.cluster().ranks(); ++rank)
+    ranks_.push_back(
+        {experts.first(rank), experts.count(rank), static_cast<uint32_t>(group.cluster().local_of(rank))});
+}
+
+Result<std::unique_ptr<DeviceLayout>> DeviceLayout::make(const Group& group, const SlotRules& rules,
+                                                         runtime::StagedCalls& from) {
+  const uint64_t rows = rows_of(group, rules), k = rules.max_topk;
+  if (std::max<uint64_t>(rows, rules.max_tokens) * k >= no_row)
+    return error(Code::invalid_argument, "{} rows, top-{}: kernels can number {} entries", rows, k, no_row);
+  std::unique_ptr<DeviceLayout> made(new DeviceLayout(group, rules, from));  // private constructor
+  EPCCL_TRY(made->borrow());
+  const KernelTables::Limits limits{rules.max_tokens, k, rows};
+  EPCCL_ASSIGN(runtime::StagedCalls::Borrowed there,
+               from.borrow(KernelTables::bytes(limits), MemoryKind::plain));
+  made->tables_ = std::make_shared<KernelTables>(limits, std::move(there));
+  made->tables_->make_by(made->parameters_, made->terms_);
+  return made;
+}
+
+Status DeviceLayout::borrow() {
+  const auto ranks = static_cast<uint64_t>(group_.cluster().ranks());
+  EPCCL_ASSIGN(records_, from_.borrow(records_bytes(), MemoryKind::shareable));
+  parameters_.records = records_->data();
+  EPCCL_ASSIGN(numbers_, from_.borrow(place_numbers(parameters_, nullptr), MemoryKind::plain));
+  place_numbers(parameters_, numbers_->data());
+  EPCCL_ASSIGN(head_, from_.borrow(sizeof(Head)));
+  EPCCL_ASSIGN(told_, from_.borrow(ranks * (sizeof(Head) + sizeof(uint32_t))));
+  const uint64_t experts = padded(experts_.size() * sizeof(ExpertPlace));
+  EPCCL_ASSIGN(places_, from_.borrow(experts + ranks_.size() * sizeof(RankPlace)));
+  std::memcpy(places_->data(), experts_.data(), experts_.size() * sizeof(ExpertPlace));
+  std::memcpy(places_->data() + experts, ranks_.data(), ranks_.size() * sizeof(RankPlace));
+  return {};
+}
+
+// Once: they do not follow the routing.
+Status DeviceLayout::upload_places(device::Queue& queue) {
+  if (has_places_) return {};
+  const uint64_t experts = experts_.size() * sizeof(ExpertPlace);
+  const auto there = [](const void* place) {
+    return static_cast<std::byte*>(const_cast<void*>(place));  // NOLINT: kernels only read it
+  };
+  const std::array copies{CopyWork{there(parameters_.experts), places_->data(), experts},
+                          CopyWork{there(parameters_.ranks), places_->data() + padded(experts),
+                                   ranks_.size() * sizeof(RankPlace)}};
+  EPCCL_TRY(queue.copy(copies));
+  has_places_ = true;
+  return {};
+}
+
+Status DeviceLayout::send(device::Queue& queue, std::span<const PeerRows> peers, const SourceHeader& header,
+                          const RoutingOnDevice& routing) {
+  EPCCL_TRY(upload_places(queue));
+  const bool good = header.problem == SourceHeader::none;
+  Head head;
+  head.tokens = good ? routing.tokens : 0;
+  head.wide = routing.wide ? 1 : 0;
+  head.header = header;
+  std::memcpy(head_->data(), &head, sizeof head);
+  const uint64_t at = record_bytes_ * parameters_.rank;
+  const uint64_t bytes =
+      uint64_t{head.tokens} * routing.k * (routing.wide ? sizeof(int64_t) : sizeof(int32_t));
+  std::vector<SmallCopy> copies;
+  for (const PeerRows& peer : peers) {
+    copies.push_back({head_->data(), peer.outputs[0] + at, sizeof head});
+    if (bytes > 0) copies.push_back({routing.table, peer.outputs[0] + at + sizeof head, bytes});
+  }
+  return queue_copies(queue, copies);
+}
+
+Status DeviceLayout::make(device::Queue& queue, const RoutingOnDevice& routing) {
+  EPCCL_ASSIGN(const Grid grid, grid_of(queue));
+  LayoutParameters layout = parameters_;
+  layout.dropped = routing.dropped;
+  for (const auto& launch : layout_launches(layout, grid)) EPCCL_TRY(queue_kernel(queue, launch));
+  TermsParameters terms = terms_;
+  terms.rows = {reinterpret_cast<const uint32_t*>(layout.records + record_bytes_ * layout.rank),
+                rules_.max_tokens};
+  terms.width = layout.shape.k;
+  terms.by_expert = layout.rules.by_expert;
+  EPCCL_TRY(queue_kernel(queue, terms_launch(terms, grid)));
+  CountersParameters counters = routing.counters;
+  counters.shape = layout.shape;
+  counters.rank = layout.rank;
+  counters.first_expert = ranks_[layout.rank].first;
+  counters.expert_count = ranks_[layout.rank].count;
+  counters.capacity = layout.rules.capacity;
+  counters.totals = layout.totals;
+  counters.entries = layout.entries;
+  counters.zone_begin = layout.zone_begin;
+  counters.rows = layout.rows;
+  EPCCL_TRY(queue_kernel(queue, counters_launch(counters, grid)));
+  const auto sources = static_cast<uint32_t>(ranks_.size());
+  CopyWork heads{told_->data(), layout.records, sizeof(Head), sources, sizeof(Head), record_bytes_};
+  CopyWork wrong{told_->data() + sources * sizeof(Head), reinterpret_cast<const std::byte*>(layout.wrong),
+                 sources * sizeof(uint32_t)};
+  const std::array copies{heads, wrong};
+  return queue.copy(copies);
+}
+
+Result<std::vector<SourceHeader>> DeviceLayout::headers() {
+  std::vector<SourceHeader> headers;
+  const std::byte* const wrong = told_->data() + ranks_.size() * sizeof(Head);
+  for (size_t source = 0; source < ranks_.size(); ++source) {
+    Head head;
+    std::memcpy(static_cast<void*>(&head), told_->data() + source * sizeof(Head), sizeof head);
+    uint32_t at = no_row;
+    std::memcpy(&at, wrong + source * sizeof at, sizeof at);
+    SourceHeader& header = head.header;
+    const bool good = header.problem == SourceHeader::none;
+    if (good && (head.tokens > rules_.max_tokens || head.tokens != header.tokens))
+      return error(Code::remote_error,
+                   "the routing table of rank {} is damaged: it has {} tokens, and says {}; at most {} are "
+                   "allowed",
+                   source, head.tokens, header.tokens, rules_.max_tokens);
+    if (good && at != no_row) {
+      header.problem = SourceHeader::bad_expert;
+      header.bad_token = at / rules_.max_topk;
+      header.bad_k = at % rules_.max_topk;
+      EPCCL_ASSIGN(header.bad_expert_id, entry(static_cast<int>(source), at, head.wide != 0));
+    }
+    headers.push_back(header);
+  }
+  return headers;
+}
+
+Result<int64_t> DeviceLayout::entry(int source, uint32_t at, bool wide) {
+  EPCCL_ASSIGN(const runtime::StagedCalls::Borrowed pinned, from_.borrow(sizeof(int64_t)));
+  const uint64_t size = wide ? sizeof(int64_t) : sizeof(int32_t);
+  std::byte* const from =
+      records() + record_bytes_ * static_cast<uint64_t>(source) + sizeof(Head) + at * size;
+  EPCCL_TRY(from_.copy_pieces_in({{from, 0, size}}, pinned->data()));
+  if (wide) return *reinterpret_cast<const int64_t*>(pinned->data());
+  return int64_t{*reinterpret_cast<const int32_t*>(pinned->data())};
+}
+
+Result<std::vector<DeviceLayout::Table>> DeviceLayout::read_tables() {
+  EPCCL_ASSIGN(const runtime::StagedCalls::Borrowed pinned, from_.borrow(records_bytes()));
+  EPCCL_TRY(from_.copy_pieces_in({{records(), 0, records_bytes()}}, pinned->data()));
+  std::vector<Table> tables(ranks_.size());
+  for (size_t source = 0; source < tables.size(); ++source) {
+    const std::byte* const record = pinned->data() + source * record_bytes_;
+    Head head;
+    std::memcpy(static_cast<void*>(&head), record, sizeof head);
+    tables[source].header = head.header;
+    const TopK ids{record + sizeof(Head), head.wide != 0, std::min(head.tokens, rules_.max_tokens),
+                   rules_.max_topk};
+    for (size_t i = 0; i < ids.size(); ++i) tables[source].ids.push_back(ids.at(i));
+  }
+  return tables;
+}
+
+}  // namespace epccl::ep

@@ -1,0 +1,95 @@
+// A layout that kernels make from the tables of all ranks (static mode, one node): the host knows the sizes, which follow from maxima,
+// and learns nothing else. Its memory is a handle's, for one routing after the other.
+//
+//   rank     its record: how many tokens it has, what it says of itself, its table ----> the same place at every rank
+//   ranks    epccl_layout_*: places of rows, terms of sums, counters; and what is wrong with a table
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.hpp"
+#include "device/cuda/kernels/layout_parameters.hpp"
+#include "device/device.hpp"
+#include "ep/group.hpp"
+#include "ep/kernel_tables.hpp"
+#include "ep/layout.hpp"
+#include "ep/layout_message.hpp"
+#include "runtime/comm/kernel_calls.hpp"
+#include "runtime/comm/staged_calls.hpp"
+
+namespace epccl::ep {
+
+/// A table that the device can read, and where it shall put what callers ask of a layout.
+struct RoutingOnDevice {
+  const std::byte* table = nullptr;
+  bool wide = true;  // int64, else int32
+  uint32_t tokens = 0, k = 0;
+  device::cuda::CountersParameters counters;  // its Numbers
+  uint8_t* dropped = nullptr;                 // [tokens, k]; null: not asked for
+};
+
+class DeviceLayout {
+ public:
+  /// Allocates: to be called before the turn of a call (StagedCalls::borrow()). `rules`: of static mode.
+  static Result<std::unique_ptr<DeviceLayout>> make(const Group& group, const SlotRules& rules,
+                                                    runtime::StagedCalls& from);
+
+  /// The ranks' records, which peers write.
+  std::byte* records() const { return records_->data(); }
+  uint64_t records_bytes() const { return record_bytes_ * static_cast<uint64_t>(group_.cluster().ranks()); }
+
+  // Both only queue. One after the other, when all ranks are ready for the first, and when all are through with it.
+  /// Sends this rank's record to all ranks of the node. `header` names a problem: without the table.
+  Status send(device::Queue& queue, std::span<const runtime::PeerRows> peers, const SourceHeader& header,
+              const RoutingOnDevice& routing);
+  /// Makes the layout.
+  Status make(device::Queue& queue, const RoutingOnDevice& routing);
+
+  // When that is through:
+  /// What every rank says of itself, and the first entry of its table that names no expert. Error: a record is damaged.
+  Result<std::vector<SourceHeader>> headers();
+  /// All tables, on the host. Waits for the device; by the worker of the StagedCalls, or while it has nothing to do.
+  struct Table {
+    SourceHeader header;
+    std::vector<int64_t> ids;  // [tokens, k]
+  };
+  Result<std::vector<Table>> read_tables();
+
+  const std::shared_ptr<KernelTables>& tables() const { return tables_; }
+
+ private:
+  /// What a record begins with. Kernels read the first two.
+  struct alignas(16) Head {
+    uint32_t tokens = 0;  // of the table; 0 where there is a problem
+    uint32_t wide = 0;
+    SourceHeader header;
+  };
+
+  DeviceLayout(const Group& group, const SlotRules& rules, runtime::StagedCalls& from);
+  Status borrow();
+  void set_places(std::byte* numbers);
+  Status upload_places(device::Queue& queue);
+  Result<int64_t> entry(int source, uint32_t at, bool wide);
+
+  const Group& group_;
+  const SlotRules rules_;
+  runtime::StagedCalls& from_;
+  const uint64_t record_bytes_;
+  device::cuda::LayoutParameters parameters_;
+  device::cuda::TermsParameters terms_;
+  std::vector<device::cuda::ExpertPlace> experts_;
+  std::vector<device::cuda::RankPlace> ranks_;
+  runtime::StagedCalls::Borrowed records_;  // that peers can map
+  runtime::StagedCalls::Borrowed numbers_;  // of the layout
+  runtime::StagedCalls::Borrowed head_;     // pinned: this rank's Head
+  runtime::StagedCalls::Borrowed told_;     // pinned: all ranks' Heads, then where tables are wrong
+  runtime::StagedCalls::Borrowed places_;   // pinned: experts_ and ranks_, on their way
+  std::shared_ptr<KernelTables> tables_;
+  bool has_places_ = false;
+};
+
+}  // namespace epccl::ep
