@@ -1,6 +1,7 @@
 // epccl-message-perf: verbs against ucx, message by message, both ends in one process on one device.
 //
-//   epccl-message-perf time [rounds]        medians of interleaved ping-pongs, by size
+//   epccl-message-perf time [rounds]        medians of interleaved ping-pongs of messages, by size
+//   epccl-message-perf put [rounds]         the same of puts with a signal, into memory that both ends know beforehand
 //   epccl-message-perf count TRANSPORT BYTES MESSAGES
 //                                           sends so many, each received by a progress() that finds it there: for callgrind, which
 //                                           then counts the instructions of messages and not those of waiting
@@ -20,6 +21,7 @@
 
 #include "base/clock.hpp"
 #include "base/net.hpp"
+#include "perf/rdma/put_signal.hpp"
 #include "transports/ucx/ucx_transport.hpp"
 #include "transports/verbs/verbs_transport.hpp"
 
@@ -98,33 +100,66 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-Result<double> microseconds(Pair& pair, std::vector<char>& from, std::vector<char>& to, size_t bytes,
-                            int messages) {
+/// `move(i)`: the i-th there or back.
+template <typename Move>
+Result<double> microseconds(int messages, Move move) {
   const double begin = now_seconds();
-  for (int i = 0; i < messages; ++i) EPCCL_TRY(pair.move(i % 2, from.data(), to.data(), bytes));
+  for (int i = 0; i < messages; ++i) EPCCL_TRY(move(i));
   return 1e6 * (now_seconds() - begin) / messages;
 }
 
-Status compare(int rounds) {
-  EPCCL_ASSIGN(auto verbs, Pair::create("verbs"));
-  EPCCL_ASSIGN(auto ucx, Pair::create("ucx"));
-  constexpr size_t largest = 1 << 20;
-  std::vector<char> from(largest, 1), to(largest);
+constexpr size_t largest = 1 << 20;
+
+/// `verbs(i, bytes)` and `ucx(i, bytes)`: the i-th there or back.
+template <typename Verbs, typename Ucx>
+Status compare(int rounds, Verbs verbs, Ucx ucx) {
   fmt::print("{:>10} {:>12} {:>12} {:>10}\n", "bytes", "verbs (us)", "ucx (us)", "ucx/verbs");
   for (const size_t bytes : {size_t{8}, size_t{64}, size_t{512}, size_t{4096}, size_t{65536}, largest}) {
     const int messages = bytes >= 65536 ? 4 : 20;
     std::vector<double> of_verbs, of_ucx;
-    for (int round = -1; round < rounds; ++round) {  // the first one warms up
-      EPCCL_ASSIGN(const double one, microseconds(*verbs, from, to, bytes, messages));
-      EPCCL_ASSIGN(const double other, microseconds(*ucx, from, to, bytes, messages));
-      if (round < 0) continue;
-      of_verbs.push_back(one);
-      of_ucx.push_back(other);
+    for (int round = -1; round < rounds; ++round) {                     // the first one warms up
+      for (const bool of_ucx_now : {round % 2 != 0, round % 2 == 0}) {  // each is the first in turn
+        EPCCL_ASSIGN(const double each, microseconds(messages, [&](int i) {
+                       return of_ucx_now ? ucx(i, bytes) : verbs(i, bytes);
+                     }));
+        if (round >= 0) (of_ucx_now ? of_ucx : of_verbs).push_back(each);
+      }
     }
     fmt::print("{:>10} {:>12.1f} {:>12.1f} {:>10.2f}\n", bytes, median(of_verbs), median(of_ucx),
                median(of_ucx) / median(of_verbs));
   }
   return {};
+}
+
+Status compare_messages(int rounds) {
+  EPCCL_ASSIGN(auto verbs, Pair::create("verbs"));
+  EPCCL_ASSIGN(auto ucx, Pair::create("ucx"));
+  std::vector<char> from(largest, 1), to(largest);
+  return compare(
+      rounds, [&](int i, size_t bytes) { return verbs->move(i % 2, from.data(), to.data(), bytes); },
+      [&](int i, size_t bytes) { return ucx->move(i % 2, from.data(), to.data(), bytes); });
+}
+
+/// What is put comes, before its signal is seen.
+Status check(perf::rdma::PutPair& pair, const char* name) {
+  for (const size_t bytes : {size_t{8}, size_t{4096}, size_t{5000}, largest}) {
+    const auto from = pair.memory(0).first(bytes), to = pair.memory(1).first(bytes);
+    for (size_t i = 0; i < bytes; ++i) from[i] = static_cast<std::byte>(i * 7 + i / 251 + bytes);
+    EPCCL_TRY(pair.put(0, bytes));
+    if (!std::equal(from.begin(), from.end(), to.begin()))
+      return error(Code::internal_error, "{}: a put of {} bytes left others there", name, bytes);
+  }
+  return {};
+}
+
+Status compare_puts(int rounds) {
+  EPCCL_ASSIGN(const auto verbs, perf::rdma::verbs_put_pair(largest));
+  EPCCL_ASSIGN(const auto ucx, perf::rdma::ucx_put_pair(largest));
+  EPCCL_TRY(check(*verbs, "verbs"));
+  EPCCL_TRY(check(*ucx, "ucx"));
+  return compare(
+      rounds, [&](int i, size_t bytes) { return verbs->put(i % 2, bytes); },
+      [&](int i, size_t bytes) { return ucx->put(i % 2, bytes); });
 }
 
 Status count(const std::string& transport, size_t bytes, int messages) {
@@ -137,7 +172,9 @@ Status count(const std::string& transport, size_t bytes, int messages) {
 Status repeat(const std::string& transport, size_t bytes, int messages) {
   EPCCL_ASSIGN(auto pair, Pair::create(transport));
   std::vector<char> from(bytes, 1), to(bytes);
-  EPCCL_ASSIGN(const double each, microseconds(*pair, from, to, bytes, messages));
+  EPCCL_ASSIGN(const double each, microseconds(messages, [&](int i) {
+                 return pair->move(i % 2, from.data(), to.data(), bytes);
+               }));
   fmt::print("{} bytes by {}: {:.2f} us a message\n", bytes, transport, each);
   return {};
 }
@@ -148,13 +185,15 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   Status status;
   if (what == "time") {
-    status = compare(argc > 2 ? std::atoi(argv[2]) : 25);
+    status = compare_messages(argc > 2 ? std::atoi(argv[2]) : 25);
+  } else if (what == "put") {
+    status = compare_puts(argc > 2 ? std::atoi(argv[2]) : 25);
   } else if (what == "count" && argc == 5) {
     status = count(argv[2], std::strtoul(argv[3], nullptr, 10), std::atoi(argv[4]));
   } else if (what == "repeat" && argc == 5) {
     status = repeat(argv[2], std::strtoul(argv[3], nullptr, 10), std::atoi(argv[4]));
   } else {
-    fmt::print(stderr, "epccl-message-perf time [ROUNDS] | count|repeat verbs|ucx BYTES MESSAGES\n");
+    fmt::print(stderr, "epccl-message-perf time|put [ROUNDS] | count|repeat verbs|ucx BYTES MESSAGES\n");
     return 2;
   }
   if (status.ok()) return 0;

@@ -130,6 +130,9 @@ const std::vector<Entry>& table() {
        "Cores that emulated copy engines run on, as `2,3`, so that a core can stand for an engine beside "
        "cores that compute. "
        "Unset: wherever the program runs."},
+      {"EPCCL_HOST_REDUCTION_CORES", "", "list of cores",
+       "Cores for the worker that adds up beside emulated copy engines, as `1`: they stand for the part of a "
+       "GPU that EPCCL_MAX_CTAS sets aside. Unset: wherever the program runs."},
       {"EPCCL_HOST_ENGINE_GBPS", "", "10^9 bytes per second",
        "Bandwidth that each emulated copy engine keeps to. Unset: as fast as it can. See "
        "docs/copy-engines.md."},

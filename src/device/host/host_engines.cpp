@@ -30,14 +30,14 @@ void sleep_until(double when) {
 }
 
 /// "1" or "2,3".
-Result<std::vector<int>> parse_cores(const std::string& text) {
+Result<std::vector<int>> cores_of(const char* setting) {
+  const std::string text = settings::get(setting);
   std::vector<int> cores;
   for (const char* at = text.c_str(); *at != 0;) {
     char* end = nullptr;
     const long core = std::strtol(at, &end, 10);
     if (end == at || core < 0 || core >= CPU_SETSIZE || (*end != ',' && *end != 0))
-      return error(Code::invalid_argument, "EPCCL_HOST_ENGINE_CORES=\"{}\": want numbers of cores, as 2,3",
-                   text);
+      return error(Code::invalid_argument, "{}=\"{}\": want numbers of cores, as 2,3", setting, text);
     cores.push_back(static_cast<int>(core));
     at = *end == 0 ? end : end + 1;
   }
@@ -71,7 +71,8 @@ Result<HostEngines::Limits> HostEngines::configured() {
   if (engines < 1 || engines > most)
     return error(Code::invalid_argument, "EPCCL_HOST_ENGINES={} is not in 1..{}", engines, most);
   limits.copy_engines = static_cast<int>(engines);
-  EPCCL_ASSIGN(limits.cores, parse_cores(settings::get("EPCCL_HOST_ENGINE_CORES")));
+  EPCCL_ASSIGN(limits.engine_cores, cores_of("EPCCL_HOST_ENGINE_CORES"));
+  EPCCL_ASSIGN(limits.reduction_cores, cores_of("EPCCL_HOST_REDUCTION_CORES"));
   const std::string rate = settings::get("EPCCL_HOST_ENGINE_GBPS");
   if (rate.empty()) return limits;
   char* end = nullptr;
@@ -168,7 +169,7 @@ WorkLine* HostEngines::next(QueueKind kind, bool& any_waits) {
 }
 
 void HostEngines::work(QueueKind kind) {
-  if (kind == QueueKind::copy_engine) go_to(limits_.cores);
+  go_to(kind == QueueKind::copy_engine ? limits_.engine_cores : limits_.reduction_cores);
   prctl(PR_SET_TIMERSLACK, 1000UL);  // nanoseconds: its sleeps are short
   Pace pace{kind == QueueKind::copy_engine ? limits_.bytes_per_second : 0, 0};
   double idle_since = 0;

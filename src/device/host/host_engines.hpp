@@ -24,7 +24,8 @@ class HostEngines {
   struct Limits {
     int copy_engines = 2;
     double bytes_per_second = 0;  // of one engine; 0: as fast as it can
-    std::vector<int> cores;       // that copy engines may run on; empty: as the thread that made them
+    // That copy engines and the compute worker may run on; empty: as the thread that made them.
+    std::vector<int> engine_cores, reduction_cores;
   };
   /// What the settings say.
   static Result<Limits> configured();

@@ -29,7 +29,7 @@ CopyWork copy_of(std::vector<uint8_t>& to, const std::vector<uint8_t>& from) {
 /// Two queues of the kinds asked for, on engines of their own.
 struct Engines {
   explicit Engines(int count, double bytes_per_second = 0)
-      : all(std::make_shared<HostEngines>(HostEngines::Limits{count, bytes_per_second, {}})) {}
+      : all(std::make_shared<HostEngines>(HostEngines::Limits{count, bytes_per_second, {}, {}})) {}
   HostQueue queue(QueueKind kind = QueueKind::copy_engine) { return {all, kind}; }
   std::shared_ptr<HostEngines> all;
 };
@@ -179,11 +179,15 @@ TEST(HostEngineSettings, ThatAreWrongAreRefusedByName) {
   EXPECT_TRUE(refused("EPCCL_HOST_ENGINE_GBPS", "-1"));
   EXPECT_TRUE(refused("EPCCL_HOST_ENGINE_GBPS", "fast"));
   EXPECT_TRUE(refused("EPCCL_HOST_ENGINE_CORES", "1;2"));
+  EXPECT_TRUE(refused("EPCCL_HOST_REDUCTION_CORES", "one"));
   setenv("EPCCL_HOST_ENGINE_CORES", "0,3", 1);
+  setenv("EPCCL_HOST_REDUCTION_CORES", "1", 1);
   const auto limits = HostEngines::configured();
   unsetenv("EPCCL_HOST_ENGINE_CORES");
+  unsetenv("EPCCL_HOST_REDUCTION_CORES");
   ASSERT_TRUE(limits.ok());
-  EXPECT_EQ(limits->cores, (std::vector<int>{0, 3}));
+  EXPECT_EQ(limits->engine_cores, (std::vector<int>{0, 3}));
+  EXPECT_EQ(limits->reduction_cores, std::vector<int>{1});
 }
 
 TEST(HostDevice, TellsOfPostsInMemoryAskedFor) {
