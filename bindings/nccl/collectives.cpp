@@ -18,9 +18,9 @@ ncclResult_t AllReduce(const void* sendbuff, void* recvbuff, size_t count, ncclD
                        ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   return run(
       {"ncclAllReduce", comm, stream, count, {{"sendbuff", sendbuff}, {"recvbuff", recvbuff}}},
-      [&] {
+      [&](epcclStream_t its) {
         return epcclAllReduce(sendbuff, recvbuff, count, native(datatype), native_op(op, comm), native(comm),
-                              native(stream));
+                              its);
       },
       &RealNccl::AllReduce,
       [&](auto function, ncclComm_t real) {
@@ -32,9 +32,9 @@ ncclResult_t ReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcoun
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   return run(
       {"ncclReduceScatter", comm, stream, recvcount, {{"sendbuff", sendbuff}, {"recvbuff", recvbuff}}},
-      [&] {
+      [&](epcclStream_t its) {
         return epcclReduceScatter(sendbuff, recvbuff, recvcount, native(datatype), native_op(op, comm),
-                                  native(comm), native(stream));
+                                  native(comm), its);
       },
       &RealNccl::ReduceScatter,
       [&](auto function, ncclComm_t real) {
@@ -47,9 +47,9 @@ ncclResult_t Reduce(const void* sendbuff, void* recvbuff, size_t count, ncclData
   const void* const written = cuda_possible() && is_root(comm, root) ? recvbuff : nullptr;
   return run(
       {"ncclReduce", comm, stream, count, {{"sendbuff", sendbuff}, {"recvbuff", written}}},
-      [&] {
+      [&](epcclStream_t its) {
         return epcclReduce(sendbuff, recvbuff, count, native(datatype), native_op(op, comm), root,
-                           native(comm), native(stream));
+                           native(comm), its);
       },
       &RealNccl::Reduce,
       [&](auto function, ncclComm_t real) {
@@ -62,9 +62,8 @@ ncclResult_t Broadcast(const void* sendbuff, void* recvbuff, size_t count, ncclD
   const void* const read = cuda_possible() && is_root(comm, root) ? sendbuff : nullptr;
   return run(
       {"ncclBroadcast", comm, stream, count, {{"sendbuff", read}, {"recvbuff", recvbuff}}},
-      [&] {
-        return epcclBroadcast(sendbuff, recvbuff, count, native(datatype), root, native(comm),
-                              native(stream));
+      [&](epcclStream_t its) {
+        return epcclBroadcast(sendbuff, recvbuff, count, native(datatype), root, native(comm), its);
       },
       &RealNccl::Broadcast,
       [&](auto function, ncclComm_t real) {
@@ -76,7 +75,9 @@ ncclResult_t Bcast(void* buff, size_t count, ncclDataType_t datatype, int root, 
                    cudaStream_t stream) {
   return run(
       {"ncclBcast", comm, stream, count, {{"buff", buff}}},
-      [&] { return epcclBroadcast(buff, buff, count, native(datatype), root, native(comm), native(stream)); },
+      [&](epcclStream_t its) {
+        return epcclBroadcast(buff, buff, count, native(datatype), root, native(comm), its);
+      },
       &RealNccl::Bcast,
       [&](auto function, ncclComm_t real) { return function(buff, count, datatype, root, real, stream); });
 }
@@ -85,8 +86,8 @@ ncclResult_t AllGather(const void* sendbuff, void* recvbuff, size_t sendcount, n
                        ncclComm_t comm, cudaStream_t stream) {
   return run(
       {"ncclAllGather", comm, stream, sendcount, {{"sendbuff", sendbuff}, {"recvbuff", recvbuff}}},
-      [&] {
-        return epcclAllGather(sendbuff, recvbuff, sendcount, native(datatype), native(comm), native(stream));
+      [&](epcclStream_t its) {
+        return epcclAllGather(sendbuff, recvbuff, sendcount, native(datatype), native(comm), its);
       },
       &RealNccl::AllGather,
       [&](auto function, ncclComm_t real) {
@@ -97,9 +98,9 @@ ncclResult_t AllGather(const void* sendbuff, void* recvbuff, size_t sendcount, n
 ncclResult_t AlltoAll(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                       ncclComm_t comm, cudaStream_t stream) {
   return run(
-      {"ncclAlltoAll", comm, stream, count, {{"sendbuff", sendbuff}, {"recvbuff", recvbuff}}},
-      [&] {
-        return epcclAlltoall(sendbuff, recvbuff, count, native(datatype), native(comm), native(stream));
+      {"ncclAlltoAll", comm, stream, count, {{"sendbuff", sendbuff}, {"recvbuff", recvbuff}}, true},
+      [&](epcclStream_t its) {
+        return epcclAlltoall(sendbuff, recvbuff, count, native(datatype), native(comm), its);
       },
       &RealNccl::AlltoAll,
       [&](auto function, ncclComm_t real) {
@@ -112,8 +113,8 @@ ncclResult_t Gather(const void* sendbuff, void* recvbuff, size_t count, ncclData
   const void* const written = cuda_possible() && is_root(comm, root) ? recvbuff : nullptr;
   return run(
       {"ncclGather", comm, stream, count, {{"sendbuff", sendbuff}, {"recvbuff", written}}},
-      [&] {
-        return epcclGather(sendbuff, recvbuff, count, native(datatype), root, native(comm), native(stream));
+      [&](epcclStream_t its) {
+        return epcclGather(sendbuff, recvbuff, count, native(datatype), root, native(comm), its);
       },
       &RealNccl::Gather,
       [&](auto function, ncclComm_t real) {
@@ -126,8 +127,8 @@ ncclResult_t Scatter(const void* sendbuff, void* recvbuff, size_t count, ncclDat
   const void* const read = cuda_possible() && is_root(comm, root) ? sendbuff : nullptr;
   return run(
       {"ncclScatter", comm, stream, count, {{"sendbuff", read}, {"recvbuff", recvbuff}}},
-      [&] {
-        return epcclScatter(sendbuff, recvbuff, count, native(datatype), root, native(comm), native(stream));
+      [&](epcclStream_t its) {
+        return epcclScatter(sendbuff, recvbuff, count, native(datatype), root, native(comm), its);
       },
       &RealNccl::Scatter,
       [&](auto function, ncclComm_t real) {
@@ -139,7 +140,9 @@ ncclResult_t Send(const void* sendbuff, size_t count, ncclDataType_t datatype, i
                   cudaStream_t stream) {
   return run(
       {"ncclSend", comm, stream, count, {{"sendbuff", sendbuff}}},
-      [&] { return epcclSend(sendbuff, count, native(datatype), peer, native(comm), native(stream)); },
+      [&](epcclStream_t its) {
+        return epcclSend(sendbuff, count, native(datatype), peer, native(comm), its);
+      },
       &RealNccl::Send,
       [&](auto function, ncclComm_t real) {
         return function(sendbuff, count, datatype, peer, real, stream);
@@ -150,7 +153,9 @@ ncclResult_t Recv(void* recvbuff, size_t count, ncclDataType_t datatype, int pee
                   cudaStream_t stream) {
   return run(
       {"ncclRecv", comm, stream, count, {{"recvbuff", recvbuff}}},
-      [&] { return epcclRecv(recvbuff, count, native(datatype), peer, native(comm), native(stream)); },
+      [&](epcclStream_t its) {
+        return epcclRecv(recvbuff, count, native(datatype), peer, native(comm), its);
+      },
       &RealNccl::Recv,
       [&](auto function, ncclComm_t real) {
         return function(recvbuff, count, datatype, peer, real, stream);

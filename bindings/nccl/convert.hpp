@@ -2,6 +2,7 @@
 #pragma once
 
 #include "abi.hpp"
+#include "base/status.hpp"
 #include "epccl/epccl.h"
 
 namespace epccl::nccl {
@@ -19,6 +20,17 @@ inline epcclDataType_t native(ncclDataType_t datatype) {
 /// CUDA's handles for "the default stream" (legacy 0x1, per thread 0x2) mean EPCCL's NULL stream. All others must be EPCCL's own.
 inline epcclStream_t native(cudaStream_t stream) {
   return reinterpret_cast<uintptr_t>(stream) <= 2 ? nullptr : reinterpret_cast<epcclStream_t>(stream);
+}
+
+/// For EPCCL's calls on CUDA memory: NULL is CUDA's default stream there too.
+inline epcclStream_t native_cuda(cudaStream_t stream) {
+  return reinterpret_cast<epcclStream_t>(stream);
+}
+
+/// With the text of a failure.
+inline Status status_of(epcclResult_t result) {
+  if (result == epcclSuccess) return {};
+  return {static_cast<Code>(result), epcclGetLastError(nullptr)};
 }
 
 }  // namespace epccl::nccl

@@ -16,6 +16,7 @@ using CuResult = int;
 constexpr CuResult cuda_success = 0;
 constexpr int memory_type_attribute = 2;
 constexpr unsigned memory_type_host = 1;
+constexpr CuResult capture_implicit = 906;
 
 struct Driver {
   CuResult (*init)(unsigned) = nullptr;
@@ -23,6 +24,7 @@ struct Driver {
   CuResult (*pointer_attribute)(void*, int, unsigned long long) = nullptr;
   CuResult (*get_context)(void**) = nullptr;
   CuResult (*set_context)(void*) = nullptr;
+  CuResult (*is_capturing)(void*, int*) = nullptr;
 };
 
 bool device_node_exists() {
@@ -52,6 +54,7 @@ std::optional<Driver> load() {
       !look_up(library, "cuCtxGetCurrent", driver.get_context) ||
       !look_up(library, "cuCtxSetCurrent", driver.set_context))
     return std::nullopt;
+  look_up(library, "cuStreamIsCapturing", driver.is_capturing);  // a driver without it captures nothing
   return driver;
 }
 
@@ -83,6 +86,13 @@ Memory memory_of(const void* pointer) {
   if (driver()->pointer_attribute(&type, memory_type_attribute, address) != cuda_success)
     return Memory::ordinary;
   return type == memory_type_host ? Memory::pinned : Memory::device;
+}
+
+bool is_captured(void* stream) {
+  if (!driver() || driver()->is_capturing == nullptr) return false;
+  int status = 0;
+  const CuResult result = driver()->is_capturing(stream, &status);
+  return result == capture_implicit || (result == cuda_success && status != 0);
 }
 
 void* current_context() {

@@ -19,6 +19,10 @@ bool gpu_present();
 /// Whose memory it is. `ordinary`: CUDA does not know it.
 Memory memory_of(const void* pointer);
 
+/// Whether the stream, a CUDA one or NULL, is being captured into a graph. (The NULL stream counts as captured while it cannot be used
+/// for the sake of another's capture.)
+bool is_captured(void* stream);
+
 /// The calling thread's context (its device); null without a driver.
 void* current_context();
 void make_current(void* context);

@@ -28,6 +28,14 @@ struct Maker {
   std::once_flag joined;
   std::atomic<bool> stop{false};
 
+  Maker() = default;
+  Maker(const Maker&) = delete;
+  Maker& operator=(const Maker&) = delete;
+  /// Where a rank gets no communicator, nobody but the thread itself knows it.
+  ~Maker() {
+    if (thread.joinable()) thread.detach();
+  }
+
   /// Waits for it; any number of threads may.
   void join() {
     std::call_once(joined, [this] { thread.join(); });
@@ -39,6 +47,7 @@ struct CudaSide {
   ncclComm_t real = nullptr;
   Status why_not;                     // not ok: there is no `real`
   const RealNccl* library = nullptr;  // with `real`
+  bool native_alltoall = false;       // EPCCL runs ncclAlltoAll with CUDA memory; on all ranks alike
 
   bool blocking = true;          // the communicator
   std::shared_ptr<Maker> maker;  // set where it was made in the background

@@ -18,6 +18,7 @@ struct Group {
   const RealNccl* real = nullptr;     // whose group is open too
   ncclResult_t failed = ncclSuccess;  // the first failed call's
   Status refused;                     // its text, if this library refused it
+  bool has_cuda_calls = false;        // EPCCL's, on CUDA memory
   std::vector<NewSide> new_sides;
 };
 
@@ -32,11 +33,15 @@ void spoil(const RealNccl* real) {
   if (real != nullptr && real->Send != nullptr) (void)real->Send(nullptr, 0, ncclInt8, 0, nullptr, nullptr);
 }
 
-// The outermost end: the real library's calls are started first, since they go on by themselves.
+// The outermost end. Who ends first must not wait for the other: the real library's calls go on by themselves, and EPCCL's on host
+// memory may be waited for here. But EPCCL's calls on CUDA memory, too, go on by themselves, and have their streams wait since
+// they were issued: should the real library wait for such a stream (to allocate, when it connects), they must be under way.
 ncclResult_t end_both(Group mine) {
   if (mine.failed != ncclSuccess) spoil(mine.real);
+  epcclResult_t native = epcclSuccess;
+  if (mine.has_cuda_calls) native = epcclGroupEnd();
   const ncclResult_t real = mine.real == nullptr ? ncclSuccess : from_real(mine.real->GroupEnd(), nullptr);
-  const epcclResult_t native = epcclGroupEnd();
+  if (!mine.has_cuda_calls) native = epcclGroupEnd();
   if (!mine.refused.ok())
     return refuse(std::move(mine.refused).with_context("a call of this group was refused"));
   if (mine.failed != ncclSuccess && real == ncclSuccess) return from_native(native);
@@ -64,6 +69,11 @@ ncclResult_t note_call(ncclResult_t result) {
   const bool failed = result != ncclSuccess && result != ncclInProgress;
   if (in_group() && failed && group().failed == ncclSuccess) group().failed = result;
   return result;
+}
+
+ncclResult_t note_cuda_call(ncclResult_t result) {
+  if (in_group()) group().has_cuda_calls = true;
+  return note_call(result);
 }
 
 Status join_group(const RealNccl& real) {

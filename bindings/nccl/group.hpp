@@ -18,6 +18,9 @@ ncclResult_t refuse_call(const Status& status);
 /// As refuse_call() for one of the libraries' own refusals. Returns `result`.
 ncclResult_t note_call(ncclResult_t result);
 
+/// note_call() for EPCCL's calls on CUDA memory: their group is then ended first.
+ncclResult_t note_cuda_call(ncclResult_t result);
+
 /// To be called before a call goes to the real library: opens its group if one is open here.
 Status join_group(const RealNccl& real);
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "alltoall_choice.hpp"
 #include "base/log.hpp"
 #include "convert.hpp"
 #include "cuda_driver.hpp"
@@ -40,16 +41,11 @@ void note_failure(Making& one, const Status& status) {
   status.message().copy(one.mine.reason, sizeof one.mine.reason - 1);
 }
 
-Status native_status(epcclResult_t result) {
-  if (result == epcclSuccess) return {};
-  return {static_cast<Code>(result), epcclGetLastError(nullptr)};
-}
-
 // A nonblocking communicator's calls go on in the background.
 Status settle(ncclComm_t comm) {
   epcclResult_t state = epcclInProgress;
   while (state == epcclInProgress) {
-    EPCCL_TRY(native_status(epcclCommGetAsyncError(native(comm), &state)));
+    EPCCL_TRY(status_of(epcclCommGetAsyncError(native(comm), &state)));
     if (state == epcclInProgress) usleep(50);
   }
   return state == epcclSuccess ? Status{} : Status(static_cast<Code>(state), epcclGetLastError(native(comm)));
@@ -58,9 +54,9 @@ Status settle(ncclComm_t comm) {
 // One group for all communicators of this thread: their other ranks may be this thread's too.
 template <typename Calls>
 Status exchange(std::vector<Making*>& all, Calls calls) {
-  EPCCL_TRY(native_status(epcclGroupStart()));
+  EPCCL_TRY(status_of(epcclGroupStart()));
   for (Making* one : all) calls(*one);
-  return native_status(epcclGroupEnd());
+  return status_of(epcclGroupEnd());
 }
 
 void send(const Note& note, int peer, ncclComm_t comm) {
@@ -100,8 +96,8 @@ Status find_real_here() {
 Status prepare(Making& one) {
   if (one.comm == nullptr) return {};
   EPCCL_TRY(settle(one.comm));
-  EPCCL_TRY(native_status(epcclCommUserRank(native(one.comm), &one.rank)));
-  EPCCL_TRY(native_status(epcclCommCount(native(one.comm), &one.ranks)));
+  EPCCL_TRY(status_of(epcclCommUserRank(native(one.comm), &one.rank)));
+  EPCCL_TRY(status_of(epcclCommCount(native(one.comm), &one.ranks)));
   if (!one.what.needs_id) return {};
   note_failure(one, find_real_here());
   if (one.rank == 0 && one.mine.failed_rank < 0 &&
@@ -120,6 +116,18 @@ ncclResult_t settle_real(const Making& one, const RealNccl& real, ncclResult_t r
   }
   // A rank that gets none has nothing to wait for.
   return result == ncclInProgress && one.comm == nullptr ? ncclSuccess : result;
+}
+
+// EPCCL's part needs no real communicator.
+Status agree_on_alltoall(std::vector<Making>& all) {
+  std::vector<AlltoallQuestion> questions;
+  for (const Making& one : all)
+    if (one.comm != nullptr) questions.push_back({one.comm, one.what.context});
+  EPCCL_TRY(choose_alltoall(questions));
+  auto question = questions.begin();
+  for (const Making& one : all)
+    if (one.comm != nullptr) one.side->native_alltoall = (question++)->is_native;
+  return {};
 }
 
 // In one group of the real library, each with its device current.
@@ -165,6 +173,7 @@ Status make_all(std::vector<Making>& all) {
     EPCCL_TRY(prepare(one));
     if (one.what.needs_id) joining.push_back(&one);
   }
+  EPCCL_TRY(agree_on_alltoall(all));
   EPCCL_TRY(agree(joining));
   for (Making& one : all)
     if (one.mine.failed_rank < 0 && one.what.why_not.ok())

@@ -18,9 +18,11 @@ ncclResult_t call_real_library(const char* name, Function RealNccl::*entry, Invo
   return from_real(invoke(function), nullptr);
 }
 
+// Null: host memory.
 Result<CudaSidePtr> side_of_buffer(const char* name, ncclComm_t comm, const void* buffer, size_t size) {
   if (!cuda_possible()) return CudaSidePtr{};
-  return route({name, comm, nullptr, size, {{"buff", buffer}}});
+  EPCCL_ASSIGN(Route found, route({name, comm, nullptr, size, {{"buff", buffer}}}));
+  return std::move(found.side);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@ namespace {
 struct Seen {
   const Buffer* ordinary = nullptr;
   const Buffer* cuda = nullptr;
+  bool pinned = false;
 };
 
 // Pinned memory is of both worlds. Where the communicator can, it goes with CUDA's, since the stream may be CUDA's too.
@@ -16,6 +17,7 @@ Seen look_at(const Call& call, bool pinned_is_cuda) {
     const Memory memory = memory_of(buffer.pointer);
     const bool cuda = memory == Memory::device || (memory == Memory::pinned && pinned_is_cuda);
     (cuda ? seen.cuda : seen.ordinary) = &buffer;
+    seen.pinned = seen.pinned || memory == Memory::pinned;
   }
   return seen;
 }
@@ -36,22 +38,30 @@ Status without_real(const Call& call, const Buffer& buffer, const CudaSide* side
       call.name, buffer.name, buffer.pointer, why);
 }
 
+// From facts that all ranks share: what they agreed on, the kind of memory and whether the call is captured (for NCCL "a collective
+// property of the operation"). EPCCL's own call cannot be captured, and takes no pinned memory for a GPU's.
+bool runs_here(const Call& call, const Seen& seen, const CudaSide* side) {
+  if (!call.is_alltoall || side == nullptr || !side->native_alltoall) return false;
+  return side->real == nullptr || (!seen.pinned && !is_captured(call.stream));
+}
+
 }  // namespace
 
-Result<CudaSidePtr> route(const Call& call) {
+Result<Route> route(const Call& call) {
   const CudaSidePtr side = find_cuda_side(call.comm);
   if (side != nullptr && !side->ready)
     return error(Code::invalid_argument, "{}: the communicator is still being made", call.name);
   const bool has_real = side != nullptr && side->real != nullptr;
   const Seen seen = look_at(call, has_real);
-  if (seen.cuda != nullptr && !has_real) return without_real(call, *seen.cuda, side.get());
   if (seen.cuda != nullptr && seen.ordinary != nullptr)
     return error(Code::invalid_argument, "{}: {} {} is CUDA memory, {} {} is not: both must be of one kind",
                  call.name, seen.cuda->name, seen.cuda->pointer, seen.ordinary->name, seen.ordinary->pointer);
-  if (seen.cuda != nullptr) return side;
+  if (seen.cuda != nullptr && runs_here(call, seen, side.get())) return Route{Runner::epccl_on_cuda, nullptr};
+  if (seen.cuda != nullptr && !has_real) return without_real(call, *seen.cuda, side.get());
+  if (seen.cuda != nullptr) return Route{Runner::real, side};
   // Nothing moves, but ranks whose pointers happen to differ (NULL here, CUDA memory there) must choose alike.
-  if (has_real && call.count == 0 && !is_epccl_stream(call.stream)) return side;
-  return CudaSidePtr{};
+  if (has_real && call.count == 0 && !is_epccl_stream(call.stream)) return Route{Runner::real, side};
+  return Route{};
 }
 
 }  // namespace epccl::nccl

@@ -23,11 +23,22 @@ struct Call {
   cudaStream_t stream;
   size_t count;
   std::initializer_list<Buffer> buffers;  // those that this rank reads or writes
+  bool is_alltoall = false;               // EPCCL may run it with CUDA memory too
 };
 
-/// Null: EPCCL runs it; else the side whose real communicator does. Error: CUDA memory without a real communicator, or a call
-/// with both kinds of memory.
-Result<CudaSidePtr> route(const Call& call);
+enum class Runner {
+  epccl,          // on host memory
+  epccl_on_cuda,  // on CUDA memory
+  real,
+};
+
+struct Route {
+  Runner runner = Runner::epccl;
+  CudaSidePtr side;  // with Runner::real
+};
+
+/// Error: CUDA memory without a real communicator that is needed, or a call with both kinds of memory.
+Result<Route> route(const Call& call);
 
 /// Calls an entry point of the real library about one of its communicators, within its group where one is open.
 template <typename Function, typename Invoke>
@@ -37,14 +48,22 @@ ncclResult_t call_real(const CudaSide& side, const char* name, Function function
   return note_call(from_real(invoke(function, side.real), side.real));
 }
 
-/// Runs `run_native()`, or `run_real(entry point, real communicator)`.
+/// Runs `run_native(stream)`, or `run_real(entry point, real communicator)`.
 template <typename Native, typename Function, typename Real>
 ncclResult_t run(const Call& call, Native run_native, Function RealNccl::*entry, Real run_real) {
-  if (!cuda_possible()) return note_call(from_native(run_native()));
-  const Result<CudaSidePtr> side = route(call);
-  if (!side.ok()) return refuse_call(side.status());
-  if (side.value() == nullptr) return note_call(from_native(run_native()));
-  return call_real(*side.value(), call.name, side.value()->library->*entry, run_real);
+  if (!cuda_possible()) return note_call(from_native(run_native(native(call.stream))));
+  const Result<Route> route_of_call = route(call);
+  if (!route_of_call.ok()) return refuse_call(route_of_call.status());
+  const CudaSidePtr& side = route_of_call->side;
+  switch (route_of_call->runner) {
+    case Runner::epccl:
+      break;
+    case Runner::epccl_on_cuda:
+      return note_cuda_call(from_native(run_native(native_cuda(call.stream))));
+    case Runner::real:
+      return call_real(*side, call.name, side->library->*entry, run_real);
+  }
+  return note_call(from_native(run_native(native(call.stream))));
 }
 
 }  // namespace epccl::nccl

@@ -270,6 +270,17 @@ EPCCL_API epcclResult_t epcclCommWindowDeregister(epcclComm_t comm, epcclWindow_
  *  docs/copy-engines.md tells which calls can. */
 EPCCL_API epcclResult_t epcclCommSetCopyEngine(epcclComm_t comm, const char* copyEngine);
 
+/** Of epcclCommCheckCopyEngines(): the GPU whose context is the calling thread's (the first, where there is none); none. */
+#define EPCCL_CURRENT_GPU (-1)
+#define EPCCL_NO_GPU (-2)
+/** Finds out whether copy engines can make this communicator's collectives on GPU memory: all ranks are on one node, each has a GPU
+ *  that this library can use, each maps memory of all the others' GPUs, and EPCCL_COPY_ENGINE is not `never`. Collective: every
+ *  rank calls it, in the order of the communicator's calls, and all get the same answer; in a group it is there when the group
+ *  ends. `device`: the rank's GPU, or one of the two values above. `usable` gets 1 or 0; `why`, of `whySize` bytes (0: none), gets "",
+ *  or the rank that cannot and its reason. epcclInvalidArgument: `usable` is NULL, or `why` with a size, or `device` is less than
+ *  EPCCL_NO_GPU. */
+EPCCL_API epcclResult_t epcclCommCheckCopyEngines(epcclComm_t comm, int device, int* usable, char* why, size_t whySize);
+
 /** What this rank has exchanged with other nodes since the communicator was made. Set up with EPCCL_STATISTICS_INITIALIZER;
  *  versioned by size. The lower half counts work requests of RDMA devices, and is zero where the network is another. */
 typedef struct {

@@ -63,6 +63,12 @@ const std::vector<Entry>& table() {
        "NVIDIA's libnccl.so.2, for the calls that libepccl-nccl passes on. Unset: the first of the dynamic "
        "linker's that is not "
        "EPCCL's own."},
+      {"EPCCL_NCCL_ALLTOALL", "auto", "auto|native|real",
+       "Who runs ncclAlltoAll with CUDA memory in libepccl-nccl. `auto`: EPCCL, where copy engines can (one "
+       "node, every rank maps the "
+       "others' GPU memory), else NVIDIA's library. `native`: EPCCL, on several nodes through pinned host "
+       "memory. `real`: NVIDIA's. "
+       "Where ranks differ, NVIDIA's unless all can do without."},
       {"EPCCL_NET", "auto", "auto|measured|tcp|ucx|verbs|none",
        "Transport between nodes. `auto`: `verbs` where every rank has an RDMA port that is up, else `ucx` "
        "where "

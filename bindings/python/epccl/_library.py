@@ -55,6 +55,7 @@ _SIGNATURES = {
     "epcclCommAbort": [_c],
     "epcclCommGetAsyncError": [_c, _p(_int)],
     "epcclCommSetCopyEngine": [_c, ctypes.c_char_p],
+    "epcclCommCheckCopyEngines": [_c, _int, _p(_int), ctypes.c_char_p, _size],
     "epcclCommGetStatistics": [_c, _p(StatisticsStruct)],
     "epcclCommCount": [_c, _p(_int)],
     "epcclCommUserRank": [_c, _p(_int)],

@@ -1,5 +1,6 @@
 #include "runtime/comm/communicator.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 #include "algorithms/allgather/allgather.hpp"
@@ -211,16 +212,22 @@ Status Communicator::poll_failure() {
   return monitor_.check();
 }
 
-Result<std::vector<SplitChoice>> Communicator::exchange_choices(const SplitChoice& mine) {
+Status Communicator::tell_all(const void* mine, uint64_t bytes, std::byte* by_rank, const std::string& text) {
   const topology::Cluster& all = cluster();
-  const CompiledPlan plan = compile(
-      algorithms::build_allgather(all, rank(), sizeof mine, parts_.config.parameters.chunk_bytes), all);
-  std::vector<SplitChoice> by_node(static_cast<size_t>(ranks())), by_rank(by_node.size());
-  EPCCL_TRY(run_plan(plan, &mine, by_node.data(), "split"));
+  const CompiledPlan plan =
+      compile(algorithms::build_allgather(all, rank(), bytes, parts_.config.parameters.chunk_bytes), all);
+  std::vector<std::byte> by_node(bytes * static_cast<uint64_t>(ranks()));
+  EPCCL_TRY(run_plan(plan, mine, by_node.data(), text));
   for (int each = 0; each < ranks(); ++each)
-    by_rank[static_cast<size_t>(each)] =
-        by_node[algorithms::allgather_offset(all, each, sizeof mine) / sizeof mine];
-  return by_rank;
+    std::copy_n(by_node.data() + algorithms::allgather_offset(all, each, bytes), bytes,
+                by_rank + static_cast<uint64_t>(each) * bytes);
+  return {};
+}
+
+Result<std::vector<SplitChoice>> Communicator::exchange_choices(const SplitChoice& mine) {
+  std::vector<SplitChoice> choices(static_cast<size_t>(ranks()));
+  EPCCL_TRY(tell_all(&mine, sizeof mine, reinterpret_cast<std::byte*>(choices.data()), "split"));
+  return choices;
 }
 
 Result<std::vector<SplitChoice>> Communicator::exchange_choices_anew(

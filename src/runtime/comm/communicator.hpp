@@ -106,6 +106,8 @@ class Communicator {
     const EngineChoice choice = engines_.choose(engine_use(), 1);
     return choice.engines || choice.copies;
   }
+  /// Tells every rank `mine`, of which each rank has as many bytes: `by_rank` gets all, rank by rank. `text` as of run_plan().
+  Status tell_all(const void* mine, uint64_t bytes, std::byte* by_rank, const std::string& text);
   /// Runs a plan on token rows. `progress` may be null.
   Status run_rows(const CompiledPlan& plan, const RowBuffers& buffers, const std::string& text,
                   CallProgress* progress) {

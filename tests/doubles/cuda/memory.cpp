@@ -304,6 +304,16 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
   return CUDA_SUCCESS;
 }
 
+CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr address) {
+  FAKE_CALLED();
+  {
+    const std::lock_guard lock(state().mutex);
+    if (!state().is_initialised) return CUDA_ERROR_NOT_INITIALIZED;
+    if (region_at(address) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  }
+  return cuPointerGetAttributes(1, &attribute, &value, address);
+}
+
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   FAKE_CONTEXT(context);
   const std::lock_guard lock(state().mutex);

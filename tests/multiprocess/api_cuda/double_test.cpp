@@ -1,6 +1,8 @@
 // What only the double of the driver shows: two GPUs, and one that has little memory.
 #include <gmock/gmock.h>
 
+#include <array>
+
 #include "../api/ranks.hpp"
 #include "fake_driver.hpp"
 #include "gpu_rank.hpp"
@@ -45,6 +47,37 @@ TEST(CudaMemoryArguments, OutOfMemoryNamesSizesAndLeavesTheCommunicatorUsable) {
     EXPECT_EQ(epcclAlltoall(in.data(), out.data(), 1, epcclFloat32, comm, gpu.as_epccl()), epcclSuccess);
     EXPECT_EQ(out.get(), std::vector<float>{1});
   });
+}
+
+TEST(CudaMemoryArguments, WhetherCopyEnginesReachAllRanksIsTheSameAnswerEverywhere) {
+  struct Case {
+    std::vector<int> ranks_per_node;
+    const char* use;
+    int device_of_second;
+    const char* why;  // "": they do
+  };
+  const std::vector<Case> cases{{{2}, "auto", EPCCL_CURRENT_GPU, ""},
+                                {{2}, "auto", 1, "rank 1: there is no GPU 1: the CUDA driver knows 1"},
+                                {{2}, "auto", EPCCL_NO_GPU, "rank 1: it was asked without a GPU"},
+                                {{2}, "never", 0, "rank 0: the copy engine is never to be used"},
+                                {{1, 1}, "auto", 0, "rank 0: there are 2 nodes"}};
+  for (const Case& one : cases)
+    run_ranks({one.ranks_per_node, {{"EPCCL_COPY_ENGINE", one.use}}, {}}, [&](const RankContext& context) {
+      GpuRank gpu;
+      const Comm comm(context);
+      int usable = -1;
+      std::array<char, 100> why{};
+      ASSERT_EQ(epcclCommCheckCopyEngines(comm, context.rank == 1 ? one.device_of_second : 0, &usable,
+                                          why.data(), why.size()),
+                epcclSuccess)
+          << epcclGetLastError(nullptr);
+      EXPECT_EQ(usable, *one.why == 0 ? 1 : 0);
+      EXPECT_STREQ(why.data(), one.why);
+      EXPECT_EQ(epcclCommCheckCopyEngines(comm, 0, nullptr, nullptr, 0), epcclInvalidArgument);
+      EXPECT_EQ(epcclCommCheckCopyEngines(comm, 0, &usable, nullptr, 1), epcclInvalidArgument);
+      EXPECT_EQ(epcclCommCheckCopyEngines(comm, -3, &usable, nullptr, 0), epcclInvalidArgument);
+      EXPECT_EQ(fake_cuda_live("imports"), 0);
+    });
 }
 
 }  // namespace

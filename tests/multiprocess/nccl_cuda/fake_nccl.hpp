@@ -1,4 +1,5 @@
-// A test double of NVIDIA's NCCL: it moves nothing and remembers what it was asked. FAKE_NCCL_FAILS=ncclX makes one call fail.
+// A test double of NVIDIA's NCCL: it remembers what it was asked, and moves nothing (but
+// an all-reduce, in its stream, where the double of the driver has streams). FAKE_NCCL_FAILS=ncclX makes one call fail.
 #pragma once
 
 #include <nccl.h>

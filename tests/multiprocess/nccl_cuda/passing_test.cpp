@@ -13,27 +13,6 @@ using testing::IsEmpty;
 
 constexpr int NCCL_SPLIT_NOCOLOR = -1, NCCL_SHRINK_DEFAULT = 0;
 
-ncclConfig_t initial_config() {
-  constexpr int unset = nccl_undefined_int;
-  return {sizeof(ncclConfig_t),
-          nccl_config_magic,
-          nccl_version,
-          unset,
-          unset,
-          unset,
-          unset,
-          nullptr,
-          unset,
-          unset,
-          nullptr,
-          unset,
-          unset,
-          unset,
-          unset,
-          unset,
-          unset};
-}
-
 cudaStream_t cuda_stream() {
   return reinterpret_cast<cudaStream_t>(0xabc0);
 }

@@ -1,4 +1,4 @@
-#include "cuda_rank.hpp"
+#include "asked.hpp"
 
 #include <dlfcn.h>
 
@@ -19,6 +19,27 @@ Job with_gpus(int ranks) {
   Job job{As::processes, ranks};
   job.environment = {{"EPCCL_NCCL_LIB", FAKE_NCCL}};
   return job;
+}
+
+ncclConfig_t initial_config() {
+  constexpr int unset = nccl_undefined_int;
+  return {sizeof(ncclConfig_t),
+          nccl_config_magic,
+          nccl_version,
+          unset,
+          unset,
+          unset,
+          unset,
+          nullptr,
+          unset,
+          unset,
+          nullptr,
+          unset,
+          unset,
+          unset,
+          unset,
+          unset,
+          unset};
 }
 
 std::vector<std::string> asked_of_real() {

@@ -1,0 +1,342 @@
+// All-to-all with CUDA memory is EPCCL's own where its copy engines can, and everything else goes to the real NCCL. The double of the
+// driver has streams that run; the real NCCL's double copies in them.
+#include <array>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "asked.hpp"
+#include "fake_driver.hpp"
+#include "gpu_rank.hpp"
+
+namespace nccl_programs {
+namespace {
+
+using epccl::tests::GpuArray;
+using epccl::tests::GpuRank;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+Job job_of(int ranks, std::vector<std::pair<std::string, std::string>> environment = {}) {
+  Job job = with_gpus(ranks);
+  for (auto& one : environment) job.environment.push_back(std::move(one));
+  return job;
+}
+
+/// Differs for every source and destination.
+int element(int source, int destination) {
+  return 1000 * (source + 1) + destination;
+}
+
+std::vector<int> sent_by(const RankContext& context) {
+  std::vector<int> values;
+  for (int peer = 0; peer < context.ranks; ++peer) values.push_back(element(context.rank, peer));
+  return values;
+}
+
+std::vector<int> expected_at(const RankContext& context) {
+  std::vector<int> values;
+  for (int peer = 0; peer < context.ranks; ++peer) values.push_back(element(peer, context.rank));
+  return values;
+}
+
+ncclResult_t alltoall(const GpuArray<int>& in, const GpuArray<int>& out, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return ncclAlltoAll(in.data(), out.data(), 1, ncclInt32, comm, stream);
+}
+
+/// A rank's in- and output in GPU memory.
+struct Buffers {
+  Buffers(const GpuRank& gpu, const RankContext& context)
+      : in(gpu, sent_by(context)), out(gpu, std::vector<int>(static_cast<size_t>(context.ranks), -1)) {}
+  GpuArray<int> in, out;
+};
+
+void expect_native(const RankContext& context, const GpuRank& gpu, ncclComm_t comm) {
+  const Buffers buffers(gpu, context);
+  asked_of_real();
+  NCCL_OK(alltoall(buffers.in, buffers.out, comm, gpu.stream()));
+  EXPECT_EQ(buffers.out.get(), expected_at(context));
+  EXPECT_THAT(asked_of_real(), IsEmpty());
+}
+
+void expect_passed_on(const RankContext& context, const GpuRank& gpu, ncclComm_t comm) {
+  const Buffers buffers(gpu, context);
+  asked_of_real();
+  NCCL_OK(alltoall(buffers.in, buffers.out, comm, gpu.stream()));
+  EXPECT_THAT(asked_of_real(), ElementsAre(StartsWith("AlltoAll " + text_of(buffers.in.data()))));
+}
+
+TEST(Native, AlltoAllKeepsItsPlaceBetweenPassedOnCallsOfTheStream) {
+  run_ranks(job_of(3), [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    Buffers buffers(gpu, context);
+    const size_t count = static_cast<size_t>(context.ranks);
+    const GpuArray<int> before(gpu, count), after(gpu, count);
+    asked_of_real();
+    for (int round = 0; round < 3; ++round) {
+      std::vector<int> sent = sent_by(context), expected = expected_at(context);
+      for (size_t i = 0; i < count; ++i) {
+        sent[i] += 100000 * round;
+        expected[i] += 100000 * round;
+      }
+      buffers.in.put(sent);
+      NCCL_OK(ncclAllReduce(buffers.in.data(), before.data(), count, ncclInt32, ncclSum, comm, gpu.stream()));
+      NCCL_OK(alltoall(before, buffers.out, comm, gpu.stream()));
+      NCCL_OK(ncclAllReduce(buffers.out.data(), after.data(), count, ncclInt32, ncclSum, comm, gpu.stream()));
+      EXPECT_EQ(after.get(), expected);
+      EXPECT_THAT(asked_of_real(), ElementsAre(StartsWith("AllReduce "), StartsWith("AllReduce ")));
+    }
+  });
+}
+
+TEST(Native, GatherAndScatterAreNoAllToAll) {
+  run_ranks(job_of(2), [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    const Buffers buffers(gpu, context);
+    asked_of_real();
+    NCCL_OK(ncclGather(buffers.in.data(), buffers.out.data(), 1, ncclInt32, 0, comm, gpu.stream()));
+    NCCL_OK(ncclScatter(buffers.in.data(), buffers.out.data(), 1, ncclInt32, 0, comm, gpu.stream()));
+    EXPECT_THAT(asked_of_real(), ElementsAre(StartsWith("Gather "), StartsWith("Scatter ")));
+  });
+}
+
+// What one rank cannot, or does not want, none does.
+TEST(Native, OneRankDecidesForAll) {
+  for (const bool wants : {true, false})
+    run_ranks(job_of(2), [&](const RankContext& context) {
+      const GpuRank gpu;
+      if (context.rank == 1 && wants) fake_cuda_set("memory", 0);  // and cannot
+      if (context.rank == 1 && !wants) setenv("EPCCL_NCCL_ALLTOALL", "real", 1);
+      const Comm comm(context);
+      fake_cuda_set("memory", 1L << 30);
+      expect_passed_on(context, gpu, comm);
+    });
+}
+
+TEST(Native, ForcedWhereCopyEnginesAreNotToBeUsed) {
+  for (const char* wish : {"auto", "native"})
+    run_ranks(job_of(2, {{"EPCCL_COPY_ENGINE", "never"}, {"EPCCL_NCCL_ALLTOALL", wish}}),
+              [&](const RankContext& context) {
+                const GpuRank gpu;
+                const Comm comm(context);
+                if (std::string(wish) == "native")
+                  expect_native(context, gpu, comm);
+                else
+                  expect_passed_on(context, gpu, comm);
+              });
+}
+
+TEST(Native, EveryRankHasAGpuOfItsOwn) {
+  run_ranks(job_of(2, {{"FAKE_CUDA_DEVICES", "2"}}), [](const RankContext& context) {
+    const GpuRank gpu(context.rank);
+    const Comm comm(context);
+    expect_native(context, gpu, comm);
+  });
+}
+
+TEST(Native, AWrongSettingIsNamed) {
+  run_ranks(job_of(1, {{"EPCCL_NCCL_ALLTOALL", "sometimes"}}), [](const RankContext& context) {
+    ncclComm_t comm = nullptr;
+    NCCL_FAILS(ncclCommInitRank(&comm, 1, context.id, context.rank), ncclInvalidArgument,
+               "EPCCL_NCCL_ALLTOALL=\"sometimes\" is unknown: auto, native or real");
+  });
+}
+
+TEST(Native, OnSeveralNodesOnlyIfAskedFor) {
+  for (const bool asked : {false, true}) {
+    Job job = job_of(2, {{"EPCCL_NCCL_ALLTOALL", asked ? "native" : "auto"}});
+    job.ranks_per_node = 1;
+    run_ranks(job, [&](const RankContext& context) {
+      const GpuRank gpu;
+      const Comm comm(context);
+      asked ? expect_native(context, gpu, comm) : expect_passed_on(context, gpu, comm);
+    });
+  }
+}
+
+TEST(Native, ACapturedCallIsPassedOn) {
+  run_ranks(job_of(2), [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    expect_native(context, gpu, comm);
+    const Buffers buffers(gpu, context);
+    asked_of_real();
+    EXPECT_EQ(cuStreamBeginCapture(gpu.stream(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    NCCL_OK(alltoall(buffers.in, buffers.out, comm, gpu.stream()));
+    CUgraph graph = nullptr;
+    EXPECT_EQ(cuStreamEndCapture(gpu.stream(), &graph), CUDA_SUCCESS);
+    EXPECT_THAT(asked_of_real(), ElementsAre(StartsWith("AlltoAll ")));
+    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+    expect_native(context, gpu, comm);
+  });
+}
+
+TEST(Native, PinnedMemoryIsPassedOn) {
+  run_ranks(job_of(2), [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    const Buffers buffers(gpu, context);
+    void* pinned = nullptr;
+    EXPECT_EQ(cuMemHostAlloc(&pinned, 64, 0), CUDA_SUCCESS);
+    asked_of_real();
+    NCCL_OK(ncclAlltoAll(pinned, buffers.out.data(), 1, ncclInt32, comm, gpu.stream()));
+    EXPECT_THAT(asked_of_real(), ElementsAre(StartsWith("AlltoAll " + text_of(pinned))));
+    EXPECT_EQ(cuMemFreeHost(pinned), CUDA_SUCCESS);
+  });
+}
+
+// NULL and CUDA's names for its default streams are streams of the GPU here.
+TEST(Native, TheDefaultStreamsAreTheGpuS) {
+  run_ranks(job_of(2), [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    for (const uintptr_t name : {0, 1, 2}) {
+      const Buffers buffers(gpu, context);
+      auto* const stream = reinterpret_cast<cudaStream_t>(name);
+      NCCL_OK(alltoall(buffers.in, buffers.out, comm, stream));
+      EXPECT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
+      EXPECT_EQ(buffers.out.get(), expected_at(context));
+    }
+    EXPECT_THAT(asked_of_real(), testing::Not(testing::Contains(HasSubstr("AlltoAll"))));
+  });
+}
+
+TEST(Native, AGroupHoldsCallsOfBothLibrariesAndOfBothMemories) {
+  run_ranks(job_of(2), [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    const Buffers buffers(gpu, context);
+    const GpuArray<int> other(gpu, std::vector<int>{context.rank}), copy(gpu, 1);
+    const int peer = 1 - context.rank, mine = 70 + context.rank;
+    int theirs = 0;
+    asked_of_real();
+    NCCL_OK(ncclGroupStart());
+    NCCL_OK(ncclSend(other.data(), 1, ncclInt32, peer, comm, gpu.stream()));
+    NCCL_OK(alltoall(buffers.in, buffers.out, comm, gpu.stream()));
+    NCCL_OK(ncclGroupStart());
+    NCCL_OK(ncclSend(&mine, 1, ncclInt32, peer, comm, nullptr));
+    NCCL_OK(ncclRecv(&theirs, 1, ncclInt32, peer, comm, nullptr));
+    NCCL_OK(ncclGroupEnd());
+    // The real library waits for this stream when its group ends, and the stream for the all-to-all.
+    NCCL_OK(ncclAllReduce(other.data(), copy.data(), 1, ncclInt32, ncclSum, comm, gpu.stream()));
+    NCCL_OK(ncclGroupEnd());
+    EXPECT_EQ(copy.get(), std::vector<int>{context.rank});
+    EXPECT_EQ(theirs, 70 + peer);
+    EXPECT_EQ(buffers.out.get(), expected_at(context));
+    EXPECT_THAT(asked_of_real(),
+                ElementsAre("GroupStart", StartsWith("Send "), StartsWith("AllReduce "), "GroupEnd"));
+  });
+}
+
+// What a rank sends in a group is not what others do: such a group is NVIDIA's, whatever it looks like.
+TEST(Native, AGroupOfSendsAndReceivesIsPassedOn) {
+  run_ranks(job_of(2), [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    const Buffers buffers(gpu, context);
+    asked_of_real();
+    NCCL_OK(ncclGroupStart());
+    for (int peer = 0; peer < 2; ++peer) {
+      NCCL_OK(ncclSend(buffers.in.data() + peer, 1, ncclInt32, peer, comm, gpu.stream()));
+      NCCL_OK(ncclRecv(buffers.out.data() + peer, 1, ncclInt32, peer, comm, gpu.stream()));
+    }
+    NCCL_OK(ncclGroupEnd());
+    EXPECT_EQ(asked_of_real().size(), 6U);
+  });
+}
+
+TEST(Native, AGroupThatIsSpoiltHoldsNoStream) {
+  run_ranks(job_of(2), [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    const Buffers buffers(gpu, context);
+    NCCL_OK(ncclGroupStart());
+    NCCL_OK(alltoall(buffers.in, buffers.out, comm, gpu.stream()));
+    NCCL_FAILS(ncclAlltoAll(buffers.in.data(), nullptr, 1, ncclInt32, comm, gpu.stream()),
+               ncclInvalidArgument, "recvbuff is NULL");
+    NCCL_FAILS(ncclGroupEnd(), ncclInvalidArgument, "a call of this group was refused");
+    EXPECT_EQ(buffers.out.get(), std::vector<int>(2, -1));
+    expect_native(context, gpu, comm);
+  });
+}
+
+TEST(Native, WithoutTheRealLibraryTooAndOthersSayThatTheyNeedIt) {
+  run_ranks(job_of(2, {{"EPCCL_NCCL_LIB", "/nowhere/libnccl.so.2"}}), [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    expect_native(context, gpu, comm);
+    const Buffers buffers(gpu, context);
+    NCCL_FAILS(
+        ncclAllReduce(buffers.in.data(), buffers.out.data(), 2, ncclInt32, ncclSum, comm, gpu.stream()),
+        ncclInvalidUsage, "ncclAllReduce: recvbuff " + text_of(buffers.out.data()) + " is CUDA memory");
+    EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("/nowhere/libnccl.so.2"));
+    // Nobody else could capture it.
+    EXPECT_EQ(cuStreamBeginCapture(gpu.stream(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    NCCL_FAILS(alltoall(buffers.in, buffers.out, comm, gpu.stream()), ncclInvalidUsage, "captured");
+    CUgraph graph = nullptr;
+    EXPECT_EQ(cuStreamEndCapture(gpu.stream(), &graph), CUDA_SUCCESS);
+    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+  });
+}
+
+TEST(Native, SplitsAndNonblockingCommunicators) {
+  run_ranks(job_of(3), [](const RankContext& context) {
+    const GpuRank gpu;
+    ncclConfig_t config = initial_config();
+    config.blocking = 0;
+    ncclComm_t comm = nullptr, part = nullptr;
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 3, context.id, context.rank, &config), ncclInProgress);
+    const auto settle = [](ncclComm_t one) {
+      ncclResult_t state = ncclInProgress;
+      while (state == ncclInProgress) NCCL_OK(ncclCommGetAsyncError(one, &state));
+      EXPECT_EQ(state, ncclSuccess) << ncclGetLastError(one);
+    };
+    settle(comm);
+    expect_native(context, gpu, comm);
+    EXPECT_EQ(ncclCommSplit(comm, context.rank == 2 ? -1 : 0, context.rank, &part, nullptr), ncclInProgress);
+    settle(comm);
+    if (context.rank < 2) {
+      settle(part);
+      expect_native({context.rank, 2, context.id}, gpu, part);
+    }
+    for (ncclComm_t one : {part, comm}) {
+      if (one == nullptr) continue;
+      const ncclResult_t finalized = ncclCommFinalize(one);
+      EXPECT_TRUE(finalized == ncclSuccess || finalized == ncclInProgress) << finalized;
+      settle(one);
+      NCCL_OK(ncclCommDestroy(one));
+    }
+  });
+}
+
+// Two ranks that share a GPU; between the GPUs of one process EPCCL moves nothing yet.
+TEST(Native, OneThreadDrivesTheCommunicatorsOfAnInitAll) {
+  run_ranks(job_of(1, {{"FAKE_CUDA_DEVICES", "2"}}), [](const RankContext& context) {
+    for (const std::array<int, 2>& devices : {std::array{1, 1}, std::array{0, 1}}) {
+      std::array<ncclComm_t, 2> comms{};
+      NCCL_OK(ncclCommInitAll(comms.data(), 2, devices.data()));
+      const GpuRank gpu(1);
+      const Buffers first(gpu, {0, 2, context.id}), second(gpu, {1, 2, context.id});
+      asked_of_real();
+      NCCL_OK(alltoall(first.in, first.out, comms[0], gpu.stream()));
+      {
+        const GpuRank other(1);
+        NCCL_OK(alltoall(second.in, second.out, comms[1], other.stream()));
+      }
+      EXPECT_EQ(asked_of_real().size(), devices[0] == 1 ? 0U : 2U);
+      if (devices[0] == 1) {
+        EXPECT_EQ(second.out.get(), expected_at({1, 2, context.id}));
+      }
+      for (ncclComm_t comm : comms) NCCL_OK(ncclCommDestroy(comm));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace nccl_programs
