@@ -75,8 +75,9 @@ Status Handle::exchange_messages(const SourceHeader& header) {
   for (size_t source = 0; source < ranks; ++source) {
     const std::span words(reinterpret_cast<const uint32_t*>(messages_.data() + offsets[source]),
                           (offsets[source + 1] - offsets[source]) / sizeof(uint32_t));
-    EPCCL_ASSIGN(SourceLayout layout, read_message(group_->cluster(), group_->experts(),
-                                                   static_cast<int>(source), group_->rank(), words));
+    EPCCL_ASSIGN(SourceLayout layout,
+                 read_message(group_->cluster(), group_->experts(), group_->options().max_tokens,
+                              static_cast<int>(source), group_->rank(), words));
     sources_.push_back(std::move(layout));
   }
   return {};

@@ -1,5 +1,7 @@
 #include "ep/layout_message.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -41,6 +43,30 @@ bool entries_fit(const RankRows& rows, uint32_t experts, uint32_t k) {
       firsts);
   if (rows.entries.empty()) return rows.tokens.empty();
   return fit && firsts == rows.tokens.size() && Entry{rows.entries[0]}.first();
+}
+
+/// Sizes of everything follow from these.
+std::string wrong_header(const SourceHeader& header, uint32_t most_tokens) {
+  if (header.tokens > most_tokens)
+    return fmt::format("it has {} tokens, where at most {} are allowed", header.tokens, most_tokens);
+  if (header.k > max_topk) return fmt::format("it has {} experts a token", header.k);
+  for (const Strategy strategy : strategies) {
+    const auto i = static_cast<size_t>(strategy);
+    if (header.block_tokens[i] > std::max(header.tokens, 1U) || header.turn_blocks[i] == 0)
+      return fmt::format("it has blocks of {} tokens, {} in a turn", header.block_tokens[i],
+                         header.turn_blocks[i]);
+  }
+  return {};
+}
+
+std::string wrong_counts(const SourceLayout& layout) {
+  const uint64_t tokens = layout.header.tokens, most_entries = tokens * layout.header.k;
+  for (const uint32_t of_rank : layout.rank_tokens)
+    if (of_rank > tokens) return fmt::format("{} of its {} tokens go to one rank", of_rank, tokens);
+  uint64_t entries = 0;
+  for (const uint32_t of_expert : layout.expert_entries) entries += of_expert;
+  if (entries > most_entries) return fmt::format("it has {} entries, of {} tokens", entries, tokens);
+  return {};
 }
 
 /// At most.
@@ -92,9 +118,10 @@ SourceMessages make_messages(const topology::Cluster& cluster, int source, const
   return messages;
 }
 
-Result<SourceLayout> read_message(const topology::Cluster& cluster, const ExpertMap& experts, int source,
-                                  int receiver, std::span<const uint32_t> words) {
-  const auto broken = [source](const char* what) {
+Result<SourceLayout> read_message(const topology::Cluster& cluster, const ExpertMap& experts,
+                                  uint32_t most_tokens, int source, int receiver,
+                                  std::span<const uint32_t> words) {
+  const auto broken = [source](const std::string& what) {
     return error(Code::remote_error, "the layout message of rank {} is damaged: {}", source, what);
   };
   SourceLayout layout;
@@ -103,11 +130,14 @@ Result<SourceLayout> read_message(const topology::Cluster& cluster, const Expert
   if (!reader.take(header_words, head)) return broken("it is cut short");
   std::memcpy(static_cast<void*>(&layout.header), head.data(), sizeof layout.header);
   if (layout.header.problem != SourceHeader::none) return layout;
+  if (const std::string wrong = wrong_header(layout.header, most_tokens); !wrong.empty()) return broken(wrong);
   const int node = cluster.node_of(receiver);
   const auto& members = cluster.members(node);
   if (!reader.take(members.size(), layout.rank_tokens) ||
       !reader.take(experts.node_size(node), layout.expert_entries))
     return broken("it is cut short");
+  // Where others' rows lie follows from these, whatever of the lists comes here.
+  if (const std::string wrong = wrong_counts(layout); !wrong.empty()) return broken(wrong);
   layout.relayed = relay_of(cluster, source, node) == receiver;
   if (layout.relayed && !reader.take(layout.header.node_rows, layout.node_tokens))
     return broken("it is cut short");

@@ -72,8 +72,9 @@ struct SourceMessages {
 SourceMessages make_messages(const topology::Cluster& cluster, int source, const SourceHeader& header,
                              const Routing& routing, SourceMessages before = {});
 
-/// Error: the message is damaged.
-Result<SourceLayout> read_message(const topology::Cluster& cluster, const ExpertMap& experts, int source,
-                                  int receiver, std::span<const uint32_t> words);
+/// `most_tokens`: of a source, as the group's options say. Error: the message is damaged.
+Result<SourceLayout> read_message(const topology::Cluster& cluster, const ExpertMap& experts,
+                                  uint32_t most_tokens, int source, int receiver,
+                                  std::span<const uint32_t> words);
 
 }  // namespace epccl::ep

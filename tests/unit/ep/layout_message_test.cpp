@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "ep/layout.hpp"
@@ -39,7 +40,7 @@ struct Setting {
     return each;
   }
   Result<SourceLayout> read(int receiver, const Words& words) const {
-    return read_message(cluster, experts, 0, receiver, words);
+    return read_message(cluster, experts, tokens, 0, receiver, words);
   }
   std::string refusal(int receiver, const Words& words) const {
     const auto read_so = read(receiver, words);
@@ -86,6 +87,43 @@ TEST(LayoutMessage, IsRefusedAtAnyOtherLength) {
   }
 }
 
+void set_header(Words& words, void (*change)(SourceHeader&)) {
+  SourceHeader header;
+  std::memcpy(static_cast<void*>(&header), words.data(), sizeof header);
+  change(header);
+  std::memcpy(words.data(), &header, sizeof header);
+}
+
+TEST(LayoutMessage, IsRefusedIfItsHeaderIsBeyondWhatTheGroupAllows) {
+  const Setting setting;
+  const auto refuse = [&](void (*change)(SourceHeader&), const std::string& what) {
+    for (const int receiver : {2, 3}) {
+      Words words = setting.messages()[static_cast<size_t>(receiver)];
+      set_header(words, change);
+      expect_refused(setting.refusal(receiver, words), what);
+    }
+  };
+  refuse([](SourceHeader& header) { header.tokens = tokens + 1; },
+         "it has 6 tokens, where at most 5 are allowed");
+  refuse([](SourceHeader& header) { header.tokens = UINT32_MAX; }, "it has 4294967295 tokens");
+  refuse([](SourceHeader& header) { header.k = max_topk + 1; }, "it has 65 experts a token");
+  refuse([](SourceHeader& header) { header.block_tokens[2] = tokens + 1; }, "it has blocks of 6 tokens");
+  refuse([](SourceHeader& header) { header.turn_blocks[0] = 0; }, "it has blocks of");
+}
+
+TEST(LayoutMessage, IsRefusedIfItCountsMoreThanItsTokens) {
+  const Setting setting;
+  for (const int receiver : {2, 3}) {
+    const Words good = setting.messages()[static_cast<size_t>(receiver)];
+    Words words = good;
+    words[rank_tokens + (receiver == 2 ? 1 : 0)] = tokens + 1;  // of the node's other rank
+    expect_refused(setting.refusal(receiver, words), "6 of its 5 tokens go to one rank");
+    words = good;
+    words[expert_entries + (receiver == 2 ? 2 : 0)] = UINT32_MAX;
+    expect_refused(setting.refusal(receiver, words), "it has 4294967300 entries, of 5 tokens");
+  }
+}
+
 TEST(LayoutMessage, IsRefusedIfTokensDoNotAscendOrAreTooLarge) {
   const Setting setting;
   const Words good = setting.messages()[2];
@@ -127,9 +165,9 @@ TEST(LayoutMessage, IsRefusedByTheRelayIfARanksTokenIsNotAmongThoseOfTheNode) {
       if (damaged) told[0][rank_list + 1] = 1;  // token 1 stays at home
       std::vector<SourceLayout> sources;
       for (int source = 0; source < 4; ++source)
-        sources.push_back(
-            read_message(setting.cluster, setting.experts, source, 2, told[static_cast<size_t>(source)])
-                .value());
+        sources.push_back(read_message(setting.cluster, setting.experts, tokens, source, 2,
+                                       told[static_cast<size_t>(source)])
+                              .value());
       const NodeSlots slots(setting.cluster, setting.experts, 1, {layout, tokens, 1, 0, false, 0}, sources);
       const Routing own(setting.cluster, setting.experts, {setting.table.data(), true, tokens, k});
       const auto exchange =
