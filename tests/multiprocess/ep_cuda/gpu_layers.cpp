@@ -3,21 +3,35 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <thread>
 
 #include "gpu_copies.hpp"
 
 namespace epccl::tests {
 
-void run_random_layers(const RunOptions& options) {
+void run_gpu_ranks(const GpuRun& run, const std::function<void(const RankContext&)>& body) {
+  if (run.as == As::processes) return run_ranks(run.options, body);
+  // In a process of its own: the test's may not have used a GPU when it forks others.
+  run_ranks({{1}, run.options.environment, {}}, [&](const RankContext& process) {
+    std::vector<RankContext> contexts;
+    for (int rank = 0; rank < run.options.ranks_per_node[0]; ++rank)
+      contexts.push_back({rank, run.options.ranks_per_node[0], process.id});
+    std::vector<std::thread> threads;
+    for (const RankContext& context : contexts) threads.emplace_back([&] { body(context); });
+    for (std::thread& thread : threads) thread.join();
+  });
+}
+
+void run_random_layers(const GpuRun& run) {
   const uint64_t seed = seed_of_this_test();
-  run_ranks(options, [&options, seed](const RankContext& context) {
+  run_gpu_ranks(run, [&run, seed](const RankContext& context) {
     GpuRank gpu;
     const Comm comm(context);
     std::mt19937_64 random(seed);
-    for (int i = 0; i < 3 && !::testing::Test::HasFailure(); ++i) {
-      const Problem problem = random_problem(options.ranks_per_node, random);
+    for (int i = 0; i < 3; ++i) {
+      const Problem problem = random_problem(run.options.ranks_per_node, random);
       SCOPED_TRACE(problem.text());
-      GpuCopies copies(gpu);
+      GpuCopies copies(gpu, run.memory);
       Layer layer(context, comm, problem, gpu.as_epccl(), &copies);
       layer.update();
       layer.forward(problem.by_expert());
@@ -28,16 +42,16 @@ void run_random_layers(const RunOptions& options) {
   });
 }
 
-void run_static_layers(const RunOptions& options) {
+void run_static_layers(const GpuRun& run) {
   const uint64_t seed = seed_of_this_test();
-  run_ranks(options, [&options, seed](const RankContext& context) {
+  run_gpu_ranks(run, [&run, seed](const RankContext& context) {
     GpuRank gpu;
     const Comm comm(context);
     std::mt19937_64 random(seed);
-    Problem problem = random_problem_of_fixed_size(options.ranks_per_node, random);
+    Problem problem = random_problem_of_fixed_size(run.options.ranks_per_node, random);
     problem.is_static = true;
     SCOPED_TRACE(problem.text());
-    GpuCopies copies(gpu);
+    GpuCopies copies(gpu, run.memory);
     Layer layer(context, comm, problem, gpu.as_epccl(), &copies);
     for (int step = 0; step < 2; ++step) {
       layer.update();

@@ -1,13 +1,29 @@
 // What dispatch and combine of GPU memory are held to, however they are made: the oracle of the host's tests.
 #pragma once
 
+#include <functional>
+#include <ostream>
+
 #include "../api/ranks.hpp"
+#include "gpu_memory.hpp"
 
 namespace epccl::tests {
 
+enum class As { processes, threads };
+
+/// How the ranks of a test run, and what memory their tensors are.
+struct GpuRun {
+  RunOptions options;  // threads: of one node
+  As as = As::processes;
+  GpuMemoryKind memory = GpuMemoryKind::plain;
+};
+
+/// As run_ranks(), or all ranks as threads of one process.
+void run_gpu_ranks(const GpuRun& run, const std::function<void(const RankContext&)>& body);
+
 /// Random problems, forward and backward.
-void run_random_layers(const RunOptions& options);
+void run_random_layers(const GpuRun& run);
 /// One of fixed size in static mode, routed anew.
-void run_static_layers(const RunOptions& options);
+void run_static_layers(const GpuRun& run);
 
 }  // namespace epccl::tests

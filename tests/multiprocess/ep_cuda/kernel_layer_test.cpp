@@ -17,15 +17,30 @@ class KernelEp : public ::testing::TestWithParam<std::vector<int>> {
 };
 
 TEST_P(KernelEp, GivesWhatTheRoutingSays) {
-  run_random_layers({GetParam(), {}, {}});
+  run_random_layers({{GetParam(), {}, {}}});
 }
 
 TEST_P(KernelEp, IsTheSameInStaticMode) {
-  run_static_layers({GetParam(), {}, {}});
+  run_static_layers({{GetParam(), {}, {}}});
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, KernelEp,
                          ::testing::Values(std::vector<int>{1}, std::vector<int>{2}, std::vector<int>{4}));
+
+class KernelEpOfOthers : public KernelEp {};
+
+TEST_P(KernelEpOfOthers, GivesTheSameToThreadsOfOneProcess) {
+  run_random_layers({{GetParam(), {}, {}}, As::threads});
+  run_static_layers({{GetParam(), {}, {}}, As::threads});
+}
+
+// Rows then pass through memory of the library.
+TEST_P(KernelEpOfOthers, GivesTheSameInMemoryThatPeersCannotMap) {
+  run_random_layers({{GetParam(), {}, {}}, As::processes, GpuMemoryKind::unmappable});
+  run_static_layers({{GetParam(), {}, {}}, As::processes, GpuMemoryKind::unmappable});
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, KernelEpOfOthers, ::testing::Values(std::vector<int>{3}));
 
 }  // namespace
 }  // namespace epccl::tests

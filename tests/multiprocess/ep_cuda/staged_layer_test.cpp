@@ -9,7 +9,7 @@ namespace {
 
 class StagedEp : public ::testing::TestWithParam<std::vector<int>> {
  protected:
-  static RunOptions options() { return {GetParam(), {{"EPCCL_COPY_ENGINE", "never"}}, {}}; }
+  static GpuRun options() { return {{GetParam(), {{"EPCCL_COPY_ENGINE", "never"}}, {}}}; }
 };
 
 TEST_P(StagedEp, GivesWhatTheRoutingSays) {
