@@ -14,14 +14,14 @@ using runtime::PeerRows;
 
 namespace {
 
-constexpr uint64_t piece_alignment = 16;
+constexpr uint64_t array_alignment = 16;
 
-constexpr uint64_t padded(uint64_t bytes) {
-  return (bytes + piece_alignment - 1) / piece_alignment * piece_alignment;
+constexpr uint64_t whole_arrays(uint64_t bytes) {
+  return (bytes + array_alignment - 1) / array_alignment * array_alignment;
 }
 
 uint64_t table_room(const SlotRules& rules) {
-  return padded(uint64_t{rules.max_tokens} * rules.max_topk * sizeof(int64_t));
+  return whole_arrays(uint64_t{rules.max_tokens} * rules.max_topk * sizeof(int64_t));
 }
 
 LayoutShape shape_of(const Group& group, const SlotRules& rules) {
@@ -44,7 +44,7 @@ class Pieces {
   template <typename T>
   void take(T*& pointer, uint64_t count) {
     if (begin_ != nullptr) pointer = reinterpret_cast<T*>(begin_ + bytes_);
-    bytes_ += padded(count * sizeof(T));
+    bytes_ += whole_arrays(count * sizeof(T));
   }
   uint64_t bytes() const { return bytes_; }
 
@@ -124,7 +124,7 @@ Status DeviceLayout::borrow() {
   place_numbers(parameters_, numbers_->data());
   EPCCL_ASSIGN(head_, from_.borrow(sizeof(Head)));
   EPCCL_ASSIGN(told_, from_.borrow(ranks * (sizeof(Head) + sizeof(uint32_t))));
-  const uint64_t experts = padded(experts_.size() * sizeof(ExpertPlace));
+  const uint64_t experts = whole_arrays(experts_.size() * sizeof(ExpertPlace));
   EPCCL_ASSIGN(places_, from_.borrow(experts + ranks_.size() * sizeof(RankPlace)));
   std::memcpy(places_->data(), experts_.data(), experts_.size() * sizeof(ExpertPlace));
   std::memcpy(places_->data() + experts, ranks_.data(), ranks_.size() * sizeof(RankPlace));
@@ -139,7 +139,7 @@ Status DeviceLayout::upload_places(device::Queue& queue) {
     return static_cast<std::byte*>(const_cast<void*>(place));  // NOLINT: kernels only read it
   };
   const std::array copies{CopyWork{there(parameters_.experts), places_->data(), experts},
-                          CopyWork{there(parameters_.ranks), places_->data() + padded(experts),
+                          CopyWork{there(parameters_.ranks), places_->data() + whole_arrays(experts),
                                    ranks_.size() * sizeof(RankPlace)}};
   EPCCL_TRY(queue.copy(copies));
   has_places_ = true;
