@@ -1,11 +1,18 @@
 // Runs launches by their kernels' names: on the host, or where there is a GPU.
 #pragma once
 
+#include <cstdio>
+#include <cstdlib>
 #include <random>
 
 #include "device/cuda/kernels/launch.hpp"
 
 namespace epccl::device::cuda::testing {
+
+[[noreturn]] inline void no_kernel(const char* name) {
+  std::fprintf(stderr, "there is no kernel %s\n", name);
+  std::abort();
+}
 
 void run_on_host(const Launch<ReduceParameters>& launch, std::mt19937_64& random);
 void run_on_host(const Launch<MoveParameters>& launch, std::mt19937_64& random);

@@ -1,5 +1,3 @@
-#include <gtest/gtest.h>
-
 #include "device/cuda/kernels/body/copies.hpp"
 #include "device/cuda/kernels/body/layout_results.hpp"
 #include "device/cuda/kernels/kernel_list.hpp"
@@ -11,32 +9,32 @@ namespace epccl::device::cuda::testing {
 
 void run_on_host(const Launch<LayoutParameters>& launch, std::mt19937_64& random) {
   EPCCL_LAYOUT_KERNELS(EPCCL_RUN)
-  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+  no_kernel(launch.kernel.name);
 }
 
 void run_on_host(const Launch<TermsParameters>& launch, std::mt19937_64& random) {
   EPCCL_TERMS_KERNELS(EPCCL_RUN)
-  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+  no_kernel(launch.kernel.name);
 }
 
 void run_on_host(const Launch<WeightsParameters>& launch, std::mt19937_64& random) {
   EPCCL_WEIGHTS_KERNELS(EPCCL_RUN)
-  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+  no_kernel(launch.kernel.name);
 }
 
 void run_on_host(const Launch<CountersParameters>& launch, std::mt19937_64& random) {
   EPCCL_COUNTERS_KERNELS(EPCCL_RUN)
-  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+  no_kernel(launch.kernel.name);
 }
 
 void run_on_host(const Launch<TopkParameters>& launch, std::mt19937_64& random) {
   EPCCL_TOPK_KERNELS(EPCCL_RUN)
-  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+  no_kernel(launch.kernel.name);
 }
 
 void run_on_host(const Launch<CopiesParameters>& launch, std::mt19937_64& random) {
   EPCCL_COPIES_KERNELS(EPCCL_RUN)
-  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+  no_kernel(launch.kernel.name);
 }
 
 }  // namespace epccl::device::cuda::testing

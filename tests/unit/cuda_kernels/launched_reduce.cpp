@@ -1,5 +1,3 @@
-#include <gtest/gtest.h>
-
 #include <cstring>
 
 #include "device/cuda/kernels/body/reduce.hpp"
@@ -16,7 +14,7 @@ void run_on_host(const Launch<ReduceParameters>& launch, std::mt19937_64& random
   if (std::strcmp(launch.kernel.name, #entry) == 0) \
     return run(launch, random, reduce_body<EPCCL_BARE join, HostWarp>);
   EPCCL_REDUCE_KERNELS(EPCCL_RUN)
-  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+  no_kernel(launch.kernel.name);
 }
 
 }  // namespace epccl::device::cuda::testing

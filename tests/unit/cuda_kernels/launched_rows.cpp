@@ -1,5 +1,3 @@
-#include <gtest/gtest.h>
-
 #include "device/cuda/kernels/body/quantise.hpp"
 #include "device/cuda/kernels/body/row_sum.hpp"
 #include "device/cuda/kernels/kernel_list.hpp"
@@ -11,17 +9,17 @@ namespace epccl::device::cuda::testing {
 
 void run_on_host(const Launch<MoveParameters>& launch, std::mt19937_64& random) {
   EPCCL_MOVE_KERNELS(EPCCL_RUN)
-  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+  no_kernel(launch.kernel.name);
 }
 
 void run_on_host(const Launch<SpreadParameters>& launch, std::mt19937_64& random) {
   EPCCL_SPREAD_KERNELS(EPCCL_RUN)
-  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+  no_kernel(launch.kernel.name);
 }
 
 void run_on_host(const Launch<SumParameters>& launch, std::mt19937_64& random) {
   EPCCL_SUM_KERNELS(EPCCL_RUN)
-  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+  no_kernel(launch.kernel.name);
 }
 
 }  // namespace epccl::device::cuda::testing

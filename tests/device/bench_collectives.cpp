@@ -1,0 +1,255 @@
+// What collectives of the C API reach between ranks that share one GPU, as threads and as processes, against that GPU's own large
+// device-to-device copy. The floor of a call is the bytes that have to be read and written at least, at the rate of that copy (which
+// reads and writes each byte). Needs a GPU.
+//   bench_collectives [FILE] [MEGABYTES A RANK] [RANKS]     prints a table, and writes FILE as JSON
+// Exit codes: 0 measured; 77 there is no GPU; 1 something failed.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "../multiprocess/api_cuda/gpu_rank.hpp"
+#include "base/clock.hpp"
+#include "ranks.hpp"
+
+namespace epccl::device::test {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using tests::GpuRank;
+constexpr int skipped = 77, rounds = 10;
+constexpr uint64_t mebibyte = uint64_t{1} << 20;
+
+/// What a measurement's processes share.
+struct Board {
+  epcclUniqueId id;
+  double result;
+};
+
+/// Runs the ranks in processes that this one does not share a GPU with; what rank 0 left on the board.
+double measured(As as, int ranks, const std::function<void(Rank&, Board&)>& work) {
+  void* memory = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::runtime_error("no memory to share");
+  auto* board = new (memory) Board{};
+  std::fflush(nullptr);  // or the child prints it again
+  const pid_t child = fork();
+  if (child == 0) {
+    run_ranks(as, ranks, [&](Rank& rank) { work(rank, *board); });
+    _exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  const double result = board->result;
+  munmap(memory, sizeof(Board));
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    throw std::runtime_error("a measurement failed: see above");
+  return result;
+}
+
+void call_ok(epcclResult_t result) {
+  if (result != epcclSuccess) throw std::runtime_error(epcclGetLastError(nullptr));
+}
+void driver_ok(CUresult result) {
+  if (result != CUDA_SUCCESS)
+    throw std::runtime_error(fmt::format("CUDA error {}", static_cast<int>(result)));
+}
+
+/// Memory that peers can map (EPCCL_DEVICE=cuda).
+class Buffer {
+ public:
+  explicit Buffer(uint64_t bytes) { call_ok(epcclMemAlloc(&data_, bytes)); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { static_cast<void>(epcclMemFree(data_)); }
+  void* data() const { return data_; }
+  CUdeviceptr address(uint64_t offset = 0) const { return reinterpret_cast<CUdeviceptr>(data_) + offset; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+double median_of(std::vector<double> seconds) {
+  std::ranges::sort(seconds);
+  return seconds[seconds.size() / 2];
+}
+
+/// Bytes a second of one large copy.
+double copy_ceiling(uint64_t bytes) {
+  return measured(As::threads, 1, [bytes](Rank&, Board& board) {
+    const GpuRank gpu;
+    const Buffer from(bytes), to(bytes);
+    std::vector<double> seconds;
+    for (int round = -3; round < rounds; ++round) {
+      const double begin = now_seconds();
+      driver_ok(cuMemcpyAsync(to.address(), from.address(), bytes, gpu.stream()));
+      driver_ok(cuStreamSynchronize(gpu.stream()));
+      if (round >= 0) seconds.push_back(now_seconds() - begin);
+    }
+    board.result = static_cast<double>(bytes) / median_of(std::move(seconds));
+  });
+}
+
+enum class Collective { alltoall, allgather, reduce_scatter, allreduce };
+const char* text_of(Collective which) {
+  constexpr const char* names[] = {"alltoall", "allgather", "reduce_scatter", "allreduce"};
+  return names[static_cast<int>(which)];
+}
+bool adds(Collective which) {
+  return which == Collective::reduce_scatter || which == Collective::allreduce;
+}
+
+/// Elements of small whole numbers: exact in every datatype here.
+template <typename T>
+struct Kind;
+template <>
+struct Kind<float> {
+  static constexpr epcclDataType_t type = epcclFloat32;
+  static float of(int number) { return static_cast<float>(number); }
+};
+template <>
+struct Kind<uint16_t> {
+  static constexpr epcclDataType_t type = epcclBfloat16;
+  static uint16_t of(int number) {
+    const auto value = static_cast<float>(number);
+    uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    return static_cast<uint16_t>(bits >> 16);
+  }
+};
+
+struct Case {
+  Collective which;
+  As as;
+  int ranks;
+  uint64_t bytes;  // of the larger buffer of a rank
+
+  /// Bytes that a copy of the least time would copy.
+  double floor_bytes() const {
+    const double each = static_cast<double>(bytes), all = each * ranks;
+    return which == Collective::reduce_scatter ? (all + each) / 2 : all;
+  }
+};
+
+template <typename T>
+void call(const Case& what, const Buffer& input, const Buffer& output, epcclComm_t comm,
+          epcclStream_t stream) {
+  const size_t count = what.bytes / sizeof(T), block = count / static_cast<size_t>(what.ranks);
+  constexpr epcclDataType_t type = Kind<T>::type;
+  switch (what.which) {
+    case Collective::alltoall:
+      return call_ok(epcclAlltoall(input.data(), output.data(), block, type, comm, stream));
+    case Collective::allgather:
+      return call_ok(epcclAllGather(input.data(), output.data(), block, type, comm, stream));
+    case Collective::reduce_scatter:
+      return call_ok(epcclReduceScatter(input.data(), output.data(), block, type, epcclSum, comm, stream));
+    case Collective::allreduce:
+      return call_ok(epcclAllReduce(input.data(), output.data(), count, type, epcclSum, comm, stream));
+  }
+}
+
+/// The first and the last element of the last rank's block, or of all.
+template <typename T>
+void check(const Case& what, const GpuRank& gpu, const Buffer& output) {
+  const uint64_t bytes =
+      what.which == Collective::reduce_scatter ? what.bytes / static_cast<uint64_t>(what.ranks) : what.bytes;
+  T last{};
+  driver_ok(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(&last), output.address(bytes - sizeof(T)), sizeof(T),
+                          gpu.stream()));
+  driver_ok(cuStreamSynchronize(gpu.stream()));
+  const T expected = Kind<T>::of(adds(what.which) ? what.ranks * (what.ranks + 1) / 2 : what.ranks);
+  if (last != expected) throw std::runtime_error(fmt::format("{}: a wrong result", text_of(what.which)));
+}
+
+template <typename T>
+double seconds_of(const Case& what) {
+  return measured(what.as, what.ranks, [&](Rank& rank, Board& board) {
+    const GpuRank gpu;
+    if (rank.number() == 0) call_ok(epcclGetUniqueId(&board.id));
+    rank.barrier();
+    epcclComm_t comm = nullptr;
+    call_ok(epcclCommInitRank(&comm, rank.count(), board.id, rank.number()));
+    {
+      const Buffer input(what.bytes), output(what.bytes);
+      const std::vector<T> values(what.bytes / sizeof(T), Kind<T>::of(rank.number() + 1));
+      driver_ok(cuMemcpyAsync(input.address(), reinterpret_cast<CUdeviceptr>(values.data()), what.bytes,
+                              gpu.stream()));
+      driver_ok(cuStreamSynchronize(gpu.stream()));
+      std::vector<double> seconds;
+      for (int round = -3; round < rounds; ++round) {
+        rank.barrier();
+        const double begin = now_seconds();
+        call<T>(what, input, output, comm, gpu.as_epccl());
+        driver_ok(cuStreamSynchronize(gpu.stream()));
+        if (round >= 0) seconds.push_back(now_seconds() - begin);
+      }
+      check<T>(what, gpu, output);
+      if (rank.number() == 0) board.result = median_of(std::move(seconds));
+      rank.barrier();  // memory is freed when nobody waits any more
+    }
+    call_ok(epcclCommDestroy(comm));
+  });
+}
+
+Json measure(uint64_t bytes, int ranks) {
+  Json report;
+  const double ceiling = copy_ceiling(std::min(16 * bytes, 1024 * mebibyte));
+  report["copy_ceiling_bytes_per_second"] = ceiling;
+  fmt::print("{:56} {:10.1f} GB/s\n", "one large device-to-device copy", ceiling / 1e9);
+  for (const As as : {As::threads, As::processes})
+    for (const Collective which :
+         {Collective::alltoall, Collective::allgather, Collective::reduce_scatter, Collective::allreduce})
+      for (const bool wide : {true, false}) {
+        if (!adds(which) && !wide) continue;
+        const Case what{which, as, ranks, bytes};
+        const double seconds = wide ? seconds_of<float>(what) : seconds_of<uint16_t>(what);
+        const double goal = adds(which) ? 0.80 : as == As::threads ? 0.90 : 0.85;
+        const double fraction = what.floor_bytes() / ceiling / seconds;
+        const std::string name =
+            fmt::format("{} {}, {} ranks as {}, {} MiB a rank", text_of(which), wide ? "float32" : "bfloat16",
+                        ranks, text_of(as), bytes / mebibyte);
+        report["cases"].push_back({{"case", name},
+                                   {"microseconds", seconds * 1e6},
+                                   {"fraction_of_floor", fraction},
+                                   {"goal", goal}});
+        fmt::print("{:56} {:10.1f} us, {:5.1f} % of the floor (goal {:.0f} %)\n", name, seconds * 1e6,
+                   100 * fraction, 100 * goal);
+      }
+  return report;
+}
+
+/// Asked in a process of its own: ranks as processes are forked from one that used no GPU.
+int check_for_gpu() {
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string why = why_no_gpu();
+    if (!why.empty()) fmt::print("skipped: {}\n", why);
+    std::fflush(nullptr);
+    _exit(why.empty() ? 0 : skipped);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+}  // namespace
+}  // namespace epccl::device::test
+
+int main(int argc, char** argv) {
+  using namespace epccl::device::test;
+  ::testing::InitGoogleTest(&argc, argv);
+  setenv("EPCCL_DEVICE", "cuda", 1);
+  if (const int code = check_for_gpu(); code != 0) return code;
+  try {
+    const uint64_t bytes = (argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 64) * mebibyte;
+    const int ranks = argc > 3 ? std::atoi(argv[3]) : most_ranks;
+    const auto report = measure(bytes, std::clamp(ranks, 1, most_ranks));
+    if (argc > 1) std::ofstream(argv[1]) << report.dump(2) << '\n';
+  } catch (const std::exception& failure) {
+    fmt::print(stderr, "bench_collectives: {}\n", failure.what());
+    return 1;
+  }
+  return 0;
+}
