@@ -133,9 +133,10 @@ struct CollectiveJob : JobState<Options, RunInfo, Row> {
       EPCCL_ASSIGN(matrix, load_counts(options.pattern.path, environment.ranks));
     }
     if (options.overlap) {
-      EPCCL_TRY(MatrixProducts::available());
-      info.blas = MatrixProducts::library();
-      options.stream = true;  // or nothing would go on in the background
+      EPCCL_TRY(MatrixProducts::available(options.device));
+      info.blas = MatrixProducts::library(options.device);
+      // Or nothing would go on in the background; a GPU's NULL stream does.
+      options.stream = options.device == "host";
     }
     if (options.root >= environment.ranks)
       return error(Code::invalid_argument, "--root {}: there are {} ranks", options.root, environment.ranks);

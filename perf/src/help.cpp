@@ -33,7 +33,8 @@ Copy engines and overlap
   alone, and both, where the call is started, then the products run, then the stream is waited for. `exposed` is overlapped -
   compute of the same iteration (the median of these), also in % of comm; `dilation` by how much the products beneath the call are slower than alone; `cpu` the core time
   of the process's other threads, in % of comm (emulated engines are such threads); `ideal` (comm + compute - overlapped) /
-  (the shorter of comm and compute).
+  (the shorter of comm and compute). With --device cuda the products are cuBLAS's, bfloat16 on the same GPU in a stream of their
+  own, and the calls are made in the NULL stream.
 
 Data
   With -c 1 outputs are poisoned, data differ by source, destination, position and exchange, and are

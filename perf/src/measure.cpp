@@ -109,7 +109,8 @@ Result<Overlap> Meter::run_overlap(Communicator& communicator, const Call& call,
                                    std::optional<uint64_t>& wrong) {
   const Subject subject{communicator, call, call.place(input_, output_, in_place)};
   Calls calls(*this, subject);
-  OverlapMeter meter(coordinator_, options_);
+  EPCCL_ASSIGN(const std::unique_ptr<MatrixProducts> products, MatrixProducts::make(options_.device));
+  OverlapMeter meter(coordinator_, options_, *products);
   Overlapped* const subjects[] = {&calls};
   EPCCL_ASSIGN(const std::vector<Overlap> all, meter.run(subjects, alone));
   const Overlap& measured = all.front();

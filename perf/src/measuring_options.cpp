@@ -81,7 +81,7 @@ void MeasuringFlags::add_to(CLI::App& app) {
   overlap_option_ =
       app.add_option("--overlap", overlap_,
                      "Compute (gemm: matrix products) while the calls move on in the background, "
-                     "and report what of them stays exposed; needs a BLAS");
+                     "and report what of them stays exposed; needs a BLAS, with --device cuda cuBLAS");
   overlap_option_->option_text("[gemm]")->expected(0, 1);
   compute_ratio_option_ = app.add_option(
       "--compute-ratio", compute_ratio_,
@@ -146,8 +146,6 @@ Status MeasuringFlags::read_device(MeasuringOptions& options) const {
   if (device_ == "cuda" && stream_)
     return error(Code::invalid_argument,
                  "--stream is of the host: with --device cuda calls use the NULL stream");
-  if (device_ == "cuda" && options.overlap)
-    return error(Code::invalid_argument, "--overlap computes on the host: not with --device cuda");
   options.device = device_;
   options.ranks_per_gpu = ranks_per_gpu_;
   return {};

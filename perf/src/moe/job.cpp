@@ -173,7 +173,8 @@ class Measuring {
 
   Status measure_overlap(EpHandle& handle, Exchange& exchange, const std::string& title, Row& row) {
     constexpr uint64_t number = 1'000'000;  // no other measurement's
-    OverlapMeter meter(session_.coordinator(), options_);
+    EPCCL_ASSIGN(const std::unique_ptr<MatrixProducts> products, MatrixProducts::make(options_.device));
+    OverlapMeter meter(session_.coordinator(), options_, *products);
     OverlappedExchange calls(options_, handle, exchange);
     std::vector<Overlapped*> subjects = {&calls};
     std::unique_ptr<BareSockets> sockets;
@@ -223,8 +224,10 @@ struct MoeJob : JobState<Options, RunInfo, Row> {
   }
 
   Result<bool> load() {
-    if (options.overlap) EPCCL_TRY(MatrixProducts::available());
-    info.blas = MatrixProducts::library();
+    if (options.overlap) {
+      EPCCL_TRY(MatrixProducts::available(options.device));
+      info.blas = MatrixProducts::library(options.device);
+    }
     if (options.shape.routing.kind == RoutingRule::Kind::trace)
       EPCCL_TRY(load_trace());
     else

@@ -30,7 +30,7 @@ Result<double> OverlapMeter::time_products(int products) {
   EPCCL_TRY(coordinator_.barrier());
   for (int i = 0; i < probes; ++i) {
     const double start = now_seconds();
-    products_of_matrices_.run(products);
+    EPCCL_TRY(matrix_products_.run(products));
     seconds.push_back((now_seconds() - start) / products);
   }
   return largest_of(coordinator_, summarize(seconds).median);
@@ -58,7 +58,7 @@ Status OverlapMeter::communicate(Overlapped& calls, Times& times) {
 Status OverlapMeter::compute() {
   EPCCL_TRY(coordinator_.barrier());
   const double start = now_seconds();
-  products_of_matrices_.run(products_);
+  EPCCL_TRY(matrix_products_.run(products_));
   compute_.push_back(now_seconds() - start);
   return {};
 }
@@ -69,7 +69,7 @@ Status OverlapMeter::overlap(Overlapped& calls, Times& times) {
   const double start = now_seconds();
   EPCCL_TRY(calls.start());
   const double computes = now_seconds();
-  products_of_matrices_.run(products_);
+  EPCCL_TRY(matrix_products_.run(products_));
   const double computed = now_seconds();
   EPCCL_TRY(calls.finish());
   times.overlapped.push_back(now_seconds() - start);

@@ -26,8 +26,8 @@ class Overlapped {
 
 class OverlapMeter {
  public:
-  OverlapMeter(Coordinator& coordinator, const MeasuringOptions& options)
-      : coordinator_(coordinator), options_(options) {}
+  OverlapMeter(Coordinator& coordinator, const MeasuringOptions& options, MatrixProducts& products)
+      : coordinator_(coordinator), options_(options), matrix_products_(products) {}
 
   /// `communication`: seconds that the first subject's calls take alone, the same on every rank. A result for each subject,
   /// all beneath the same compute. Collective; the same results on every rank.
@@ -51,7 +51,7 @@ class OverlapMeter {
 
   Coordinator& coordinator_;
   const MeasuringOptions& options_;
-  MatrixProducts products_of_matrices_;
+  MatrixProducts& matrix_products_;
   int products_ = 0;
   std::vector<double> compute_;  // alone, by iteration
 };
