@@ -130,7 +130,8 @@ Result<SourceLayout> read_message(const topology::Cluster& cluster, const Expert
   if (!reader.take(header_words, head)) return broken("it is cut short");
   std::memcpy(static_cast<void*>(&layout.header), head.data(), sizeof layout.header);
   if (layout.header.problem != SourceHeader::none) return layout;
-  if (const std::string wrong = wrong_header(layout.header, most_tokens); !wrong.empty()) return broken(wrong);
+  if (const std::string wrong = wrong_header(layout.header, most_tokens); !wrong.empty())
+    return broken(wrong);
   const int node = cluster.node_of(receiver);
   const auto& members = cluster.members(node);
   if (!reader.take(members.size(), layout.rank_tokens) ||

@@ -148,5 +148,22 @@ TEST(StartedCalls, ThatNeverBeganReleaseWhoWaits) {
   waits.join();
 }
 
+TEST(StartedCalls, AnUpdateIsWaitedForAndItsErrorToldButItIsNoneOfTheCalls) {
+  device::HostStream stream;
+  StartedCalls calls;
+  const auto update = calls.add(stream, StartedCalls::Counted::no);
+  std::atomic<bool> through = false;
+  std::thread waiter([&] {
+    EXPECT_EQ(calls.wait(State::over).message(), "an entry names no expert");
+    through = true;
+  });
+  EXPECT_FALSE(through);
+  EXPECT_EQ(calls.counts().started, 0U);
+  update->finish({Code::invalid_argument, "an entry names no expert"});
+  waiter.join();
+  EXPECT_EQ(calls.counts().over, 0U);
+  EXPECT_TRUE(calls.wait(State::over).ok()) << "it was told";
+}
+
 }  // namespace
 }  // namespace epccl::ep
