@@ -260,5 +260,34 @@ TEST_F(DeviceLayout, WhatIsWrongWithATableIsNamedOnEveryRankAndTheHandleGoesOn) 
   });
 }
 
+// It has no address and no stream that would tell on which GPU the others are.
+TEST_F(DeviceLayout, ARankWithoutTokensDoesAsTheOthers) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    Problem problem;
+    problem.layout = EPCCL_EP_LAYOUT_RANK_MAJOR;
+    problem.experts = problem.k = 2;
+    problem.max_tokens = 3;
+    problem.hidden = 4;
+    problem.owner = {0, 1};
+    StaticHandle handle(context, comm, gpu, problem);
+    const GpuArray<int64_t> table(gpu, std::vector<int64_t>{0, 1, 1, -1, 1, 0});
+    const auto expect_complete = [&](epcclResult_t result) {
+      EXPECT_EQ(result, epcclSuccess) << epcclGetLastError(nullptr);
+      EXPECT_EQ(epcclEpComplete(handle.handle()), epcclSuccess) << epcclGetLastError(nullptr);
+    };
+    expect_complete(handle.update(table, 3, 2));
+    Tensor none(epcclInt64, nullptr, {0, 2});
+    expect_complete(context.rank == 1 ? epcclEpUpdateHandle(handle.handle(), none, nullptr, nullptr)
+                                      : handle.update(table, 3, 2));
+    gpu.wait();
+    epcclEpStats_t stats = EPCCL_EP_STATS_INIT;
+    EXPECT_EQ(epcclEpGetStats(handle.handle(), &stats), epcclSuccess) << epcclGetLastError(nullptr);
+    EXPECT_EQ(stats.tokens_local, context.rank == 0 ? 2U : 0U);
+    EXPECT_EQ(stats.tokens_node, context.rank == 0 ? 3U : 0U);
+  });
+}
+
 }  // namespace
 }  // namespace epccl::tests
