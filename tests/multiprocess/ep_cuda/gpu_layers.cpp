@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <random>
 #include <thread>
 
@@ -9,26 +10,30 @@
 
 namespace epccl::tests {
 
-void run_gpu_ranks(const GpuRun& run, const std::function<void(const RankContext&)>& body) {
-  if (run.as == As::processes) return run_ranks(run.options, body);
+void run_gpu_ranks(const GpuRun& run, const std::function<void(const RankContext&, const Meet&)>& body) {
+  if (run.as == As::processes)
+    return run_ranks(run.options, [&](const RankContext& context) { body(context, [] {}); });
   // In a process of its own: the test's may not have used a GPU when it forks others.
   run_ranks({{1}, run.options.environment, {}}, [&](const RankContext& process) {
     std::vector<RankContext> contexts;
     for (int rank = 0; rank < run.options.ranks_per_node[0]; ++rank)
       contexts.push_back({rank, run.options.ranks_per_node[0], process.id});
+    std::barrier barrier(run.options.ranks_per_node[0]);
+    const Meet meet = [&barrier] { barrier.arrive_and_wait(); };
     std::vector<std::thread> threads;
-    for (const RankContext& context : contexts) threads.emplace_back([&] { body(context); });
+    for (const RankContext& context : contexts) threads.emplace_back([&] { body(context, meet); });
     for (std::thread& thread : threads) thread.join();
   });
 }
 
 void run_random_layers(const GpuRun& run) {
   const uint64_t seed = seed_of_this_test();
-  run_gpu_ranks(run, [&run, seed](const RankContext& context) {
+  run_gpu_ranks(run, [&run, seed](const RankContext& context, const Meet& meet) {
     GpuRank gpu;
     const Comm comm(context);
     std::mt19937_64 random(seed);
     for (int i = 0; i < 3; ++i) {
+      meet();
       const Problem problem = random_problem(run.options.ranks_per_node, random);
       SCOPED_TRACE(problem.text());
       GpuCopies copies(gpu, run.memory);
@@ -38,13 +43,15 @@ void run_random_layers(const GpuRun& run) {
       layer.check_stats();
       layer.forward(false, true);
       if (problem.by_expert()) layer.backward();
+      gpu.wait();
+      meet();
     }
   });
 }
 
 void run_static_layers(const GpuRun& run) {
   const uint64_t seed = seed_of_this_test();
-  run_gpu_ranks(run, [&run, seed](const RankContext& context) {
+  run_gpu_ranks(run, [&run, seed](const RankContext& context, const Meet& meet) {
     GpuRank gpu;
     const Comm comm(context);
     std::mt19937_64 random(seed);
@@ -61,6 +68,8 @@ void run_static_layers(const GpuRun& run) {
       reroute(problem, random);
       layer.take(problem);
     }
+    gpu.wait();
+    meet();
   });
 }
 

@@ -18,8 +18,11 @@ struct GpuRun {
   GpuMemoryKind memory = GpuMemoryKind::plain;
 };
 
+/// Threads wait for each other before one frees memory and before one makes a call after that: to free waits for the whole GPU
+/// (docs/cuda.md). Processes need not.
+using Meet = std::function<void()>;
 /// As run_ranks(), or all ranks as threads of one process.
-void run_gpu_ranks(const GpuRun& run, const std::function<void(const RankContext&)>& body);
+void run_gpu_ranks(const GpuRun& run, const std::function<void(const RankContext&, const Meet&)>& body);
 
 /// Random problems, forward and backward.
 void run_random_layers(const GpuRun& run);
