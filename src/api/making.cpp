@@ -248,17 +248,17 @@ Status check_excluded(std::span<const int> excluded, const runtime::Communicator
 }
 
 Status run_shrink(const MakingPtr& making, runtime::Communicator& parent, bool abort, uint64_t ticket,
-                  const std::vector<int>& members) {
+                  const std::vector<int>& excluded) {
   if (abort) parent.end_work("in-flight work was ended by a shrink with EPCCL_SHRINK_ABORT");
   Result<Gathering> gathering = Gathering{};
   if (abort || parent.revoked()) {
     if (!abort) parent.pass(ticket);
-    gathering = parent.gather(members);
+    gathering = parent.gather_shrunk(excluded);
   } else {
     // In turn: members count their gatherings, all in the same order.
     Status healthy = parent.run(ticket, [&]() -> Status {
       EPCCL_TRY(parent.check());
-      gathering = parent.gather(members);
+      gathering = parent.gather_shrunk(excluded);
       return {};
     });
     EPCCL_TRY(std::move(healthy).with_context(
@@ -289,9 +289,8 @@ Status shrink(epcclComm_t comm, const int* list, int count, epcclComm_t* newcomm
       [parent, ticket, abort] {
         if (!abort) *ticket = parent.communicator->take_ticket();
       },
-      [making, parent, abort, ticket,
-       members = runtime::shrink_members(parent.communicator->ranks(), excluded)] {
-        return run_shrink(making, *parent.communicator, abort, *ticket, members);
+      [making, parent, abort, ticket, list = std::vector<int>(excluded.begin(), excluded.end())] {
+        return run_shrink(making, *parent.communicator, abort, *ticket, list);
       });
 }
 

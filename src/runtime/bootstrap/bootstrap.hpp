@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -43,10 +44,19 @@ struct Notice {
   std::string text;  // a sentence with rank, host and pid
 };
 
+/// Why a shrink cannot come about.
+struct ShrinkVerdict {
+  std::string text;  // which ranks exclude what
+  std::vector<int>
+      kept;  // ascending: the ranks that any of those kept who disagree, the same for all of them
+};
+
 struct JoinOptions {
   uint64_t session = 0;  // which group of the rendezvous; that of an id has only this one
   std::shared_ptr<Interrupt>
       interrupt;  // ends joining and later blocking calls with an error; null: nothing does
+  /// Asked now and then while joining: an error ends it, and is its error. `last`: joining has failed otherwise.
+  std::function<Status(bool last)> check = {};
 };
 
 /// One thread at a time, except report_failure(), report_stall(), publish() and leave(), which any thread may call while
@@ -81,6 +91,12 @@ class Bootstrap {
   virtual void report_failure(const std::string& text) = 0;
   /// Tells the hub what this rank waits for. Never blocks for long.
   virtual void report_stall(const StallReport& report) = 0;
+
+  /// Tells the hub which ranks (ascending) this one's next shrink excludes, for it to compare the lists of those who are to meet. Never
+  /// blocks for long. The shrink's number, for shrink_verdict().
+  virtual uint32_t announce_shrink(std::span<const int> excluded) = 0;
+  /// Nothing: nothing is known against that shrink. `ask`: asks the hub, for a second at most; else never blocks.
+  virtual std::optional<ShrinkVerdict> shrink_verdict(uint32_t number, bool ask) = 0;
 
   /// What the other ranks were last known to do ("left: 3; rank 2 was last seen waiting in call #7 (...): ..."), for the
   /// error of a rank that has waited too long. Asks the hub, for a second at most; "" when nothing is known.

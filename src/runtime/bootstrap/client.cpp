@@ -20,6 +20,7 @@ namespace {
 constexpr double first_retry = 0.01, longest_retry = 0.2;  // seconds between attempts to connect
 constexpr double report_patience = 0.2;                    // seconds that a report may block its caller
 constexpr double seconds_to_leave = 1;
+constexpr double check_period = 0.02;
 constexpr double question_patience = 1;
 
 void sleep_seconds(double seconds) {
@@ -57,6 +58,14 @@ Client::~Client() {
 
 Status Client::join(const Rendezvous& rendezvous) {
   const std::lock_guard lock(reading_);
+  Status status = join_unless_stopped(rendezvous);
+  // Others may have heard first, and have left.
+  if (const auto check = std::exchange(options_.check, nullptr); !status.ok() && check != nullptr)
+    if (Status why = check(true); !why.ok()) return why;
+  return status;
+}
+
+Status Client::join_unless_stopped(const Rendezvous& rendezvous) {
   const double deadline = now_seconds() + timeout_;
   epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   notice_event_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -108,6 +117,7 @@ Status Client::connect(const Rendezvous& rendezvous, double deadline) {
       return {};
     }
     if (interrupted()) return interruption();
+    if (options_.check != nullptr) EPCCL_TRY(options_.check(false));
     if (now_seconds() + pause >= deadline)
       return error(Code::remote_error, "rank {}: no rendezvous at {} within {} s: {}", rank_,
                    rendezvous.endpoint.to_string(), timeout_, fd.status().message());
@@ -129,6 +139,7 @@ Status Client::prove(const Rendezvous& rendezvous, double deadline, bool& retry)
     return error(Code::remote_error, "rank {}: the rendezvous at {} accepted and then said nothing for {} s",
                  rank_, hub_, timeout_);
   if (interrupted()) return interruption();
+  if (options_.check != nullptr) EPCCL_TRY(options_.check(false));
   if (!status.ok()) {
     retry = now_seconds() < deadline;
     first_notice_.reset();
@@ -276,6 +287,44 @@ std::string Client::describe_others() {
   return lock.owns_lock() ? ask(question_patience).doing : "";
 }
 
+/// Reads what the hub has said so far: what is asked now is answered behind that. Unlike ask(), also on a line with bad news.
+void Client::hear_all() {
+  const uint32_t request = ++requests_;
+  queue(wire::Writer(wire::Type::question).u32(request).take());
+  const double deadline = now_seconds() + question_patience;
+  for (;;) {
+    const short events = flush() ? POLLIN : POLLIN | POLLOUT;
+    read_line();
+    if (answers_.erase(request) > 0 || state_ != Line::open) return;
+    if (!net::wait_for(line_.get(), events, deadline)) return;
+  }
+}
+
+uint32_t Client::announce_shrink(std::span<const int> excluded) {
+  uint32_t number = 0;
+  {
+    const std::lock_guard lock(writing_);
+    number = shrinks_++;
+    wire::Writer frame(wire::Type::shrink);
+    frame.u32(number).u32(static_cast<uint32_t>(excluded.size()));
+    for (const int rank : excluded) frame.i32(rank);
+    const wire::Bytes bytes = frame.take();
+    unsent_.insert(unsent_.end(), bytes.begin(), bytes.end());
+  }
+  flush();
+  return number;
+}
+
+std::optional<ShrinkVerdict> Client::shrink_verdict(uint32_t number, bool ask) {
+  const std::unique_lock lock(reading_, std::try_to_lock);
+  if (!lock.owns_lock()) return std::nullopt;  // whoever reads keeps it for the next time
+  flush();
+  read_line();
+  if (ask && !verdicts_.contains(number)) hear_all();
+  const auto known = verdicts_.find(number);
+  return known == verdicts_.end() ? std::nullopt : std::optional(known->second);
+}
+
 void Client::leave() {
   const std::unique_lock lock(reading_, std::try_to_lock);
   if (lock.owns_lock()) {
@@ -317,7 +366,11 @@ Status Client::pump(double deadline, const std::function<bool()>& done, bool& ti
       return error(Code::remote_error, "the process of the rendezvous ({}) has ended", hub_);
     const short events = flush() ? POLLIN : POLLIN | POLLOUT;
     const int also = interruptible && options_.interrupt != nullptr ? options_.interrupt->fd() : -1;
-    if (!net::wait_for(line_.get(), events, deadline, also)) {
+    const bool checks = interruptible && options_.check != nullptr;
+    const double until = checks ? std::min(deadline, now_seconds() + check_period) : deadline;
+    if (!net::wait_for(line_.get(), events, until, also)) {
+      if (checks) EPCCL_TRY(options_.check(false));
+      if (now_seconds() < deadline) continue;
       timed_out = true;
       return {Code::remote_error, "timed out"};
     }
@@ -391,6 +444,14 @@ void Client::handle(const wire::Frame& frame) {
     case wire::Type::may_close:
       hub_may_close_ = true;
       return;
+    case wire::Type::verdict: {
+      const uint32_t number = body.u32();
+      ShrinkVerdict& verdict = verdicts_[number];
+      verdict.text = body.text();
+      for (uint32_t left = body.u32(); left > 0 && left <= static_cast<uint32_t>(ranks_); --left)
+        verdict.kept.push_back(body.i32());
+      return;
+    }
     default:
       return;  // a newer hub may say more
   }

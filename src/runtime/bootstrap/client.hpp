@@ -37,6 +37,8 @@ class Client final : public Bootstrap {
   void report_failure(const std::string& text) override;
   void report_stall(const StallReport& report) override;
   std::string describe_others() override;
+  uint32_t announce_shrink(std::span<const int> excluded) override;
+  std::optional<ShrinkVerdict> shrink_verdict(uint32_t number, bool ask) override;
   void leave() override;
 
  private:
@@ -52,6 +54,7 @@ class Client final : public Bootstrap {
 
   bool interrupted() const { return options_.interrupt != nullptr && options_.interrupt->fired(); }
   Status interruption() const;
+  Status join_unless_stopped(const Rendezvous& rendezvous);
   Result<UniqueFd> try_to_connect(const net::Endpoint& to, double deadline) const;
   Status connect(const Rendezvous& rendezvous, double deadline);
   Status prove(const Rendezvous& rendezvous, double deadline, bool& retry);
@@ -66,6 +69,7 @@ class Client final : public Bootstrap {
   void line_ended(const std::string& why);
   void add_notice(Notice notice);
   Answer ask(double patience);
+  void hear_all();
   void hang_up();
 
   void queue(wire::Bytes frame);
@@ -77,7 +81,7 @@ class Client final : public Bootstrap {
   const int rank_;
   const int ranks_;
   const double timeout_;
-  const JoinOptions options_;
+  JoinOptions options_;
   std::string hub_;  // "host a, pid 7 at 10.0.0.1:4242"
   int hub_rank_ = -1;
 
@@ -92,11 +96,13 @@ class Client final : public Bootstrap {
   std::optional<wire::Bytes> challenge_, gathered_;
   std::map<uint32_t, Found> found_;
   std::map<uint32_t, Answer> answers_;
+  std::map<uint32_t, ShrinkVerdict> verdicts_;  // by the number of a shrink
   uint32_t gathers_ = 0, requests_ = 0;
   std::deque<Notice> notices_;          // not yet polled
   std::optional<Notice> first_notice_;  // every later blocking call fails with it
 
   std::mutex writing_;
+  uint32_t shrinks_ = 0;
   wire::Bytes unsent_;
   size_t sent_ = 0;
 };

@@ -96,6 +96,8 @@ Status Group::receive(int rank, wire::Type type, wire::Reader& body) {
       return stall(rank, body);
     case wire::Type::question:
       return question(rank, body);
+    case wire::Type::shrink:
+      return shrink(rank, body);
     case wire::Type::leave:
       if (!body.complete()) return breach("a malformed goodbye");
       leave(rank);
@@ -245,6 +247,28 @@ Status Group::question(int rank, wire::Reader& body) {
   wire::Writer frame(wire::Type::answer);
   frame.u32(request).i32(joined_).text(missing()).text(doings(rank));
   send_(rank, std::make_shared<const wire::Bytes>(frame.take()));
+  return {};
+}
+
+Status Group::shrink(int rank, wire::Reader& body) {
+  body.u32();  // counts as this side does
+  const uint32_t count = body.u32();
+  std::vector<int> excluded;
+  bool is_list = complete_ && count < slots_.size();
+  for (uint32_t i = 0; is_list && i < count; ++i) {
+    excluded.push_back(body.i32());
+    is_list = excluded.back() != rank && excluded.back() > (i == 0 ? -1 : excluded[i - 1]);
+  }
+  if (!is_list || !body.complete() || (!excluded.empty() && excluded.back() >= ranks()))
+    return breach("a malformed list of excluded ranks");
+  if (!shrinks_) shrinks_.emplace(ranks());
+  for (const ShrinkLists::Verdict& verdict : shrinks_->add(rank, std::move(excluded))) {
+    if (slot(verdict.rank).state != State::present) continue;
+    wire::Writer frame(wire::Type::verdict);
+    frame.u32(verdict.number).text(verdict.text).u32(static_cast<uint32_t>(verdict.kept.size()));
+    for (const int kept : verdict.kept) frame.i32(kept);
+    send_(verdict.rank, std::make_shared<const wire::Bytes>(frame.take()));
+  }
   return {};
 }
 

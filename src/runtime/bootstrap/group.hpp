@@ -17,6 +17,7 @@
 
 #include "base/status.hpp"
 #include "runtime/bootstrap/bootstrap.hpp"
+#include "runtime/bootstrap/shrink_lists.hpp"
 #include "runtime/bootstrap/wire.hpp"
 
 namespace epccl::runtime {
@@ -88,6 +89,7 @@ class Group {
   Status stall(int rank, wire::Reader& body);
   Status failure(int rank, wire::Reader& body);
   Status question(int rank, wire::Reader& body);
+  Status shrink(int rank, wire::Reader& body);
   void leave(int rank);
   void answer_lookups_of(int publisher);
 
@@ -112,6 +114,7 @@ class Group {
   std::map<uint64_t, std::pair<int, std::string>>
       calls_;  // per sequence number: the first to report it, and its call
   std::optional<Notice> first_notice_;
+  std::optional<ShrinkLists> shrinks_;  // from the first on
   int deaths_told_ = 0;
 };
 

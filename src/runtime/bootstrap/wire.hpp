@@ -20,7 +20,7 @@ namespace epccl::runtime::wire {
 
 using Bytes = std::vector<std::byte>;
 
-inline constexpr uint32_t protocol_version = 2;
+inline constexpr uint32_t protocol_version = 3;
 inline constexpr size_t max_frame_of_stranger = 512;           // until a connection has proved itself
 inline constexpr size_t max_frame_of_rank = size_t{64} << 20;  // what a rank may send at once
 inline constexpr size_t max_gathered = size_t{512} << 20;      // all ranks' blobs of one allgather
@@ -39,6 +39,7 @@ enum class Type : uint8_t {
   stall = 7,     // sequence u64, call text, waiting text
   leave = 8,     // nothing
   question = 9,  // request u32
+  shrink = 10,   // number u32, count u32, excluded ranks i32
   // hub to rank
   challenge = 16,  // nonce, proof
   refused = 17,    // text
@@ -48,6 +49,8 @@ enum class Type : uint8_t {
   notice = 21,     // kind u8, rank i32, text
   may_close = 22,  // the hub's process may end from now on; that is no death
   answer = 23,     // request u32, joined i32, missing text, doing text
+  verdict =
+      24,  // number u32 of the rank's shrinks, why it cannot be text, count u32, ranks that are kept i32
 };
 
 enum class GatherKind : uint8_t { allgather = 0, barrier = 1 };

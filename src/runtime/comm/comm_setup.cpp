@@ -145,8 +145,9 @@ Result<CommParts> set_up(const Gathering& gathering, const CommOptions& options,
   EPCCL_ASSIGN(RankInfo mine, describe_this_rank(parts.config));
   parts.meeting_point = open_meeting_point(parts.rank);
   if (parts.meeting_point != nullptr) mine.meeting_point = parts.meeting_point->id();
-  auto joined = Bootstrap::join(gathering.id, gathering.rank, gathering.ranks,
-                                parts.config.wait.timeout_seconds, {gathering.session, parts.interrupt});
+  auto joined =
+      Bootstrap::join(gathering.id, gathering.rank, gathering.ranks, parts.config.wait.timeout_seconds,
+                      {gathering.session, parts.interrupt, gathering.check});
   if (!joined.ok())
     return gathering.where.empty() ? std::move(joined).take_status()
                                    : std::move(joined).take_status().with_context(gathering.where);

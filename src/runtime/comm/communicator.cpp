@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "algorithms/allgather/allgather.hpp"
 #include "base/log.hpp"
@@ -228,6 +229,21 @@ Result<std::vector<SplitChoice>> Communicator::exchange_choices(const SplitChoic
   std::vector<SplitChoice> choices(static_cast<size_t>(ranks()));
   EPCCL_TRY(tell_all(&mine, sizeof mine, reinterpret_cast<std::byte*>(choices.data()), "split"));
   return choices;
+}
+
+Result<Gathering> Communicator::gather_shrunk(std::span<const int> excluded) {
+  const std::vector<int> members = shrink_members(ranks(), excluded);
+  EPCCL_ASSIGN(Gathering gathering, gather(members));
+  const std::set<int> once(excluded.begin(), excluded.end());
+  const uint32_t number = parts_.bootstrap->announce_shrink(std::vector<int>(once.begin(), once.end()));
+  gathering.check = [this, number, members](bool last) -> Status {
+    auto verdict = parts_.bootstrap->shrink_verdict(number, last);
+    if (!verdict) return {};
+    if (last) regroup_.disagreed(members, std::move(verdict->kept));
+    return error(Code::invalid_usage, "rank {}: ranks exclude different ranks in a shrink: {}", rank(),
+                 verdict->text);
+  };
+  return gathering;
 }
 
 Result<std::vector<SplitChoice>> Communicator::exchange_choices_anew(

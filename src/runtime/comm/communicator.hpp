@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -139,6 +140,9 @@ class Communicator {
                                                          const std::shared_ptr<Interrupt>& interrupt);
   /// Where members of this communicator meet to make another one.
   Result<Gathering> gather(const std::vector<int>& members) { return regroup_.gather(members); }
+  /// As gather(), of the ranks that are not excluded. Ranks that exclude others learn so while they wait, where the process that
+  /// holds this communicator's control line lives. Must not outlive the communicator.
+  Result<Gathering> gather_shrunk(std::span<const int> excluded);
 
   /// Waits for all issued work. Afterwards run() refuses.
   Status finalize();

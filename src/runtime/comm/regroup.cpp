@@ -7,13 +7,14 @@ namespace epccl::runtime {
 namespace {
 
 // FNV-1a.
-uint64_t session_number(const std::vector<int>& members, uint64_t time) {
+uint64_t session_number(const std::vector<int>& members, uint64_t time, uint64_t disagreements) {
   uint64_t hash = 0xcbf29ce484222325;
   const auto add = [&hash](uint64_t value) {
     for (int byte = 0; byte < 8; ++byte) hash = (hash ^ (value >> (8 * byte) & 0xff)) * 0x100000001b3;
   };
   for (const int member : members) add(static_cast<uint64_t>(member));
   add(time);
+  if (disagreements > 0) add(disagreements);
   return hash;
 }
 
@@ -49,13 +50,23 @@ Result<Gathering> Regroup::gather(const std::vector<int>& members) {
         "rank {}: rank {}, the first of the new communicator, could open no address for others to meet at",
         rank_, host);
   if (host == rank_) EPCCL_TRY(own_->serve());
+  std::vector<int> sorted = members;
+  std::ranges::sort(sorted);
+  const auto disagreements = static_cast<uint64_t>(std::ranges::count_if(
+      disagreements_, [&](const std::vector<int>& kept) { return std::ranges::includes(kept, sorted); }));
   Gathering gathering;
   gathering.id = id;
-  gathering.session = session_number(members, ++gatherings_[members]);
+  gathering.session = session_number(members, ++gatherings_[members], disagreements);
   gathering.rank = static_cast<int>(position - members.begin());
   gathering.ranks = static_cast<int>(members.size());
   gathering.where = fmt::format("meeting at rank {} of the parent", host);
   return gathering;
+}
+
+void Regroup::disagreed(const std::vector<int>& members, std::vector<int> kept) {
+  const std::lock_guard lock(mutex_);
+  --gatherings_[members];
+  disagreements_.push_back(std::move(kept));
 }
 
 }  // namespace epccl::runtime

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <span>
@@ -37,6 +38,8 @@ struct Gathering {
   uint64_t session = 0;
   int rank = 0, ranks = 1;
   std::string where = {};  // for messages
+  /// Asked while ranks come together: an error ends it (JoinOptions::check).
+  std::function<Status(bool last)> check = {};
 };
 
 /// Any thread.
@@ -49,6 +52,9 @@ class Regroup {
   /// Where `members` meet, this rank among them; opens the door where it is here. Every member asks equally often for the
   /// same members: each time is another gathering.
   Result<Gathering> gather(const std::vector<int>& members);
+  /// The last one of these members came to nothing, since ranks disagreed who they are. Those that any of them kept will all hear so
+  /// before they meet again among themselves: they count such disagreements, not what each of them asked for.
+  void disagreed(const std::vector<int>& members, std::vector<int> kept);
 
  private:
   const int rank_;
@@ -56,6 +62,7 @@ class Regroup {
   const std::vector<UniqueId>& meeting_points_;  // by rank
   std::mutex mutex_;
   std::map<std::vector<int>, uint64_t> gatherings_;  // so far
+  std::vector<std::vector<int>> disagreements_;      // who was kept, ascending
 };
 
 }  // namespace epccl::runtime

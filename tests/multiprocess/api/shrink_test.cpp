@@ -1,8 +1,9 @@
 // The survivors of a death go on without the dead.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -174,6 +175,41 @@ TEST(ShrinkAgain, WithAnotherListAfterAFailure) {
     expect_works(rest, context.rank / 2, 2);
     EXPECT_EQ(epcclCommDestroy(rest), epcclSuccess);
   });
+}
+
+// The new communicators' first ranks differ or not; a rank that agrees with one of the two hears of it all the same. The time-out is
+// that of a test that hangs.
+TEST(ShrinkDisagreement, IsAnErrorThatNamesTheListsOnEveryRank) {
+  struct Case {
+    std::array<std::vector<int>, 3> excluded;
+    const char* text;
+  };
+  const std::array<Case, 2> cases{Case{{{{3}, {2, 3}, {3}}}, "rank 1 excludes 2, 3"},
+                                  Case{{{{3}, {3}, {0, 3}}}, "rank 2 excludes 0, 3"}};
+  for (const int flags : {EPCCL_SHRINK_DEFAULT, EPCCL_SHRINK_ABORT})
+    run_ranks({{4}, {{"EPCCL_TIMEOUT", "100"}}, {}}, [&](const RankContext& context) {
+      const Comm comm(context);
+      for (const Case& one : cases) {
+        if (context.rank == 3) break;
+        std::vector<int> excluded = one.excluded[static_cast<size_t>(context.rank)];
+        epcclComm_t rest = nullptr;
+        EXPECT_EQ(
+            epcclCommShrink(comm, excluded.data(), static_cast<int>(excluded.size()), &rest, nullptr, flags),
+            epcclInvalidUsage);
+        EXPECT_THAT(epcclGetLastError(nullptr),
+                    testing::HasSubstr("ranks exclude different ranks in a shrink: rank "));
+        EXPECT_THAT(epcclGetLastError(nullptr), testing::HasSubstr(" excludes 3"));
+        EXPECT_THAT(epcclGetLastError(nullptr), testing::HasSubstr(one.text));
+        EXPECT_EQ(rest, nullptr);
+      }
+      if (context.rank == 3) return;
+      int dead = 3;
+      epcclComm_t rest = nullptr;
+      ASSERT_EQ(epcclCommShrink(comm, &dead, 1, &rest, nullptr, flags), epcclSuccess)
+          << epcclGetLastError(nullptr);
+      expect_works(rest, context.rank, 3);
+      EXPECT_EQ(epcclCommDestroy(rest), epcclSuccess);
+    });
 }
 
 TEST(ShrinkMisuse, IsRefused) {
