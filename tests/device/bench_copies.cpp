@@ -1,6 +1,6 @@
 // What ranks that share one GPU reach with its copy engines, against that GPU's own large device-to-device copy: alltoall and allgather
 // as threads and as processes, reductions, and how long a signal takes. Needs a GPU.
-//   bench_copies [FILE] [MEGABYTES A RANK]     prints a table, and writes FILE as JSON
+//   bench_copies [FILE] [MEGABYTES A RANK] [RANKS]     prints a table, and writes FILE as JSON; reductions from 8 megabytes on
 // Exit codes: 0 measured; 77 there is no GPU; 1 something failed.
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using transports::SharedBuffers;
-constexpr int skipped = 77, all_ranks = 8, rounds = 10;
+constexpr int skipped = 77, rounds = 10;
 constexpr uint64_t mebibyte = uint64_t{1} << 20;
 
 struct Buffer {
@@ -70,9 +70,8 @@ double median(const std::vector<double>& sorted) {
 }
 
 /// Bytes a second of one large copy.
-double copy_ceiling() {
-  return measured(1, As::threads, 1, [](Rank& rank, double* out) {
-    constexpr uint64_t bytes = 1024 * mebibyte;
+double copy_ceiling(uint64_t bytes) {
+  return measured(1, As::threads, 1, [bytes](Rank& rank, double* out) {
     Buffer from(rank.device(), bytes), to(rank.device(), bytes);
     const auto queue = take(rank.device().make_queue(QueueKind::copy_engine));
     const CopyWork work{to.data, from.data, bytes};
@@ -82,7 +81,7 @@ double copy_ceiling() {
 
 /// Bytes a second that all ranks together copy in an alltoall (or an allgather) of `bytes` a rank; rank 0 times rounds that begin
 /// together.
-double exchange_rate(As as, uint64_t bytes, bool gathers) {
+double exchange_rate(As as, int ranks, uint64_t bytes, bool gathers) {
   const auto work = [&](Rank& rank, double* out) {
     Device& device = rank.device();
     const int me = rank.number(), count = rank.count();
@@ -120,7 +119,7 @@ double exchange_rate(As as, uint64_t bytes, bool gathers) {
     std::ranges::sort(seconds);
     if (me == 0) out[0] = static_cast<double>(bytes) * count / median(seconds);
   };
-  return measured(1, as, all_ranks, work)[0];
+  return measured(1, as, ranks, work)[0];
 }
 
 /// Seconds from one rank's post to another's answer, halved: median and 99th percentile, submission included.
@@ -168,18 +167,18 @@ double reduction_fraction(Element element, double ceiling, int blocks) {
   })[0];
 }
 
-Json measure(uint64_t bytes) {
+Json measure(uint64_t bytes, int ranks) {
   Json report;
-  const double ceiling = copy_ceiling();
+  const double ceiling = copy_ceiling(std::min(16 * bytes, 1024 * mebibyte));
   report["copy_ceiling_bytes_per_second"] = ceiling;
   fmt::print("{:44} {:10.1f} GB/s\n", "one large device-to-device copy", ceiling / 1e9);
   for (const As as : {As::threads, As::processes}) {
     const double goal = as == As::threads ? 0.90 : 0.85;
     for (const bool gathers : {false, true}) {
       const std::string name =
-          fmt::format("{}, {} ranks as {}, {} MiB a rank", gathers ? "allgather" : "alltoall", all_ranks,
+          fmt::format("{}, {} ranks as {}, {} MiB a rank", gathers ? "allgather" : "alltoall", ranks,
                       text_of(as), bytes / mebibyte);
-      const double fraction = exchange_rate(as, bytes, gathers) / ceiling;
+      const double fraction = exchange_rate(as, ranks, bytes, gathers) / ceiling;
       report["cases"].push_back({{"case", name}, {"fraction_of_ceiling", fraction}, {"goal", goal}});
       fmt::print("{:44} {:10.1f} % of it (goal {:.0f} %)\n", name, 100 * fraction, 100 * goal);
     }
@@ -190,6 +189,7 @@ Json measure(uint64_t bytes) {
     fmt::print("{:44} {:10.1f} us p50, {:.1f} us p99\n",
                fmt::format("signal and wait, ranks as {}", text_of(as)), signal[0] * 1e6, signal[1] * 1e6);
   }
+  if (bytes < 8 * mebibyte) return report;
   for (const Element element : {Element::float32, Element::bfloat16})
     for (const int blocks : {0, 8, 16, 32}) {
       const std::string name =
@@ -221,7 +221,8 @@ int main(int argc, char** argv) {
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
   try {
     const uint64_t bytes = (argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 64) * mebibyte;
-    const auto report = measure(bytes);
+    const int ranks = argc > 3 ? std::atoi(argv[3]) : most_ranks;
+    const auto report = measure(bytes, std::clamp(ranks, 2, most_ranks));
     if (argc > 1) std::ofstream(argv[1]) << report.dump(2) << '\n';
   } catch (const std::exception& failure) {
     fmt::print(stderr, "bench_copies: {}\n", failure.what());
