@@ -3,6 +3,7 @@
 import os
 import sys
 from datetime import timedelta
+from pathlib import Path
 
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -11,6 +12,9 @@ import torch
 import torch.distributed as dist
 
 import epccl_torch  # noqa: F401  (where the package is installed, `import torch` does this)
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))
+from expectations import expect_error  # noqa: E402, F401  (for the tests)
 
 torch.set_num_threads(1)
 RANK = int(os.environ.get("EPCCL_RANK", os.environ.get("RANK", "0")))
@@ -42,16 +46,6 @@ def same(got, want, what):
     if got.dtype.is_floating_point and got.element_size() == 1:
         got, want = got.view(torch.uint8), want.view(torch.uint8)
     assert torch.equal(got, want), f"{what}: rank {RANK}\n got {got}\nwant {want}"
-
-
-def expect_error(kind, text, call):
-    """The call raises `kind` with `text` in it."""
-    try:
-        call()
-    except kind as failure:
-        assert text in str(failure), f"{failure!r} does not say {text!r}"
-        return failure
-    raise AssertionError(f"no {kind.__name__} that says {text!r}")
 
 
 def main(module):
