@@ -49,6 +49,8 @@ Status progress_batches(const std::vector<Batch>& batches) {
     return moved;
   };
   double next_check = 0;
+  constexpr useconds_t shortest_nap = 20, longest_nap = 500;  // microseconds
+  useconds_t nap = shortest_nap;
   while (!open.empty()) {
     // The wait below hears only of the first one's failures.
     constexpr double check_period = 1e-3;
@@ -57,10 +59,20 @@ Status progress_batches(const std::vector<Batch>& batches) {
       for (auto* communicator : open) EPCCL_TRY(communicator->check());
     }
     EPCCL_ASSIGN(const bool moved, sweep());
+    if (moved) nap = shortest_nap;
     if (moved || open.empty()) continue;
     runtime::Communicator& first = *open.front();
     runtime::P2p& p2p = first.p2p();
-    if (open.size() > 1) usleep(20);  // nobody can sleep on several communicators' bells at once
+    const auto situation = [&p2p] {
+      return runtime::Waiter::Situation{0, "send/recv group", p2p.waiting_text()};
+    };
+    if (open.size() > 1) {
+      // Nobody can sleep on several communicators' bells at once, and a bell of the others would go unheard.
+      usleep(nap);
+      nap = std::min(2 * nap, longest_nap);
+      EPCCL_TRY(first.waiter().nap(situation));
+      continue;
+    }
     Status swept;
     const auto again = [&] {
       auto result = sweep();
@@ -69,10 +81,7 @@ Status progress_batches(const std::vector<Batch>& batches) {
       return value;
     };
     EPCCL_TRY(
-        first.waiter().idle([] { return transports::SleepFor{}; }, p2p.network_pending(), again,
-                            [&p2p] {
-                              return runtime::Waiter::Situation{0, "send/recv group", p2p.waiting_text()};
-                            }));
+        first.waiter().idle([] { return transports::SleepFor{}; }, p2p.network_pending(), again, situation));
     EPCCL_TRY(std::move(swept));
   }
   return {};
