@@ -67,6 +67,8 @@ class Stream {
   ~Stream();
 
   epcclStream_t get() const { return stream_; }
+  /// Whose NULL stream it is; null: none's.
+  Gpu* gpu() const { return gpu_; }
   /// Whether calls return before they are over.
   bool goes_on() const { return stream_ != nullptr || gpu_ != nullptr; }
   /// Waits for the calls on it; `comm` explains errors.

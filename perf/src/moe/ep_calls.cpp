@@ -1,5 +1,9 @@
 #include "perf/src/moe/ep_calls.hpp"
 
+#include <algorithm>
+
+#include "perf/src/gpu.hpp"
+
 namespace epccl::perf::moe {
 namespace {
 
@@ -69,9 +73,22 @@ Status EpHandle::complete() {
   return stream_->wait(group_->communicator().get());
 }
 
+Status EpHandle::place(const TopkTable& table) {
+  Gpu* const gpu = stream_->gpu();
+  if (gpu == nullptr) return {};
+  const size_t bytes = table.experts.size() * sizeof(int64_t);
+  if (table_ == nullptr || bytes > table_bytes_) {
+    table_bytes_ = std::max(bytes, sizeof(int64_t));
+    EPCCL_ASSIGN(std::byte * memory, gpu->allocate(table_bytes_, false));
+    table_ = std::shared_ptr<std::byte>(memory, [gpu](std::byte* data) { gpu->free(data, false); });
+  }
+  return gpu->copy(table_.get(), reinterpret_cast<const std::byte*>(table.experts.data()), bytes);
+}
+
 Result<uint64_t> EpHandle::update(const TopkTable& table) {
   static int64_t nothing = 0;
   auto* experts = table.tokens == 0 ? &nothing : const_cast<int64_t*>(table.experts.data());  // only read
+  if (table_ != nullptr) experts = reinterpret_cast<int64_t*>(table_.get());
   Tensor topk({experts, table.tokens, table.topk, epcclInt64});
   int64_t rows = 0;
   Tensor total({&rows, 1, 0, epcclInt64});

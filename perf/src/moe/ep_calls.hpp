@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "base/status.hpp"
@@ -62,10 +63,16 @@ class EpHandle {
   static Result<EpHandle> create(EpGroup& group, Layout layout, uint32_t static_topk, const Stream& stream);
 
   EpHandle(EpHandle&& other) noexcept
-      : group_(other.group_), handle_(std::exchange(other.handle_, nullptr)), stream_(other.stream_) {}
+      : group_(other.group_),
+        handle_(std::exchange(other.handle_, nullptr)),
+        stream_(other.stream_),
+        table_(std::move(other.table_)),
+        table_bytes_(other.table_bytes_) {}
   EpHandle& operator=(EpHandle&&) = delete;
   ~EpHandle();
 
+  /// Before update(): brings the table to where a layer's router would have left it, on the GPU where the calls are.
+  Status place(const TopkTable& table);
   /// How many rows this rank will receive.
   Result<uint64_t> update(const TopkTable& table);
   Status dispatch(const DispatchArrays& arrays, Until until = Until::complete);
@@ -84,6 +91,8 @@ class EpHandle {
   EpGroup* group_;
   epcclEpHandle_t handle_;
   const Stream* stream_;
+  std::shared_ptr<std::byte> table_;  // on the GPU
+  size_t table_bytes_ = 0;
 };
 
 }  // namespace epccl::perf::moe

@@ -26,6 +26,7 @@ Status Meter::call_in_step(EpHandle& handle, const Exchange& exchange, Times* ti
 }
 
 Status Meter::update(EpHandle& handle, const Exchange& exchange, std::vector<double>* times) {
+  EPCCL_TRY(exchange.place_table(handle));
   EPCCL_TRY(coordinator_.barrier());
   const double start = now_seconds();
   EPCCL_TRY(exchange.update(handle));
