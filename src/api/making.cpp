@@ -120,7 +120,7 @@ runtime::UniqueId to_unique_id(const epcclUniqueId& id) {
 Status init(epcclComm_t* comm, int nranks, const epcclUniqueId& id, int rank,
             const runtime::CommOptions& options, int device) {
   if (comm == nullptr) return {Code::invalid_argument, "comm is NULL"};
-  *comm = nullptr;
+  store(comm, nullptr);
   if (nranks < 1) return error(Code::invalid_argument, "nranks {} is not positive", nranks);
   EPCCL_TRY(check_rank("rank", rank, nranks));
   EPCCL_ASSIGN(const MakingPtr making, Making::start(comm, options, device, nullptr));
@@ -132,7 +132,7 @@ Status init(epcclComm_t* comm, int nranks, const epcclUniqueId& id, int rank,
 Status init_with_config(epcclComm_t* comm, int nranks, const epcclUniqueId& id, int rank,
                         const epcclConfig_t* config) {
   if (comm == nullptr) return {Code::invalid_argument, "comm is NULL"};
-  *comm = nullptr;
+  store(comm, nullptr);
   EPCCL_ASSIGN(const runtime::CommOptions options, read_config(config));
   return init(comm, nranks, id, rank, options, 0);
 }
@@ -140,7 +140,7 @@ Status init_with_config(epcclComm_t* comm, int nranks, const epcclUniqueId& id, 
 Status init_scalable(epcclComm_t* comm, int nranks, int rank, int ids, const epcclUniqueId* id,
                      const epcclConfig_t* config) {
   if (comm == nullptr) return {Code::invalid_argument, "newcomm is NULL"};
-  *comm = nullptr;
+  store(comm, nullptr);
   if (id == nullptr) return {Code::invalid_argument, "commIds is NULL"};
   if (ids < 1 || ids > nranks)
     return error(Code::invalid_argument, "nId {} is not in 1..nranks ({})", ids, nranks);
@@ -224,7 +224,7 @@ Status run_split(const MakingPtr& making, runtime::Communicator& parent, uint64_
 
 Status split(epcclComm_t comm, int color, int key, epcclComm_t* newcomm, const epcclConfig_t* config) {
   if (newcomm == nullptr) return {Code::invalid_argument, "newcomm is NULL"};
-  *newcomm = nullptr;
+  store(newcomm, nullptr);
   EPCCL_ASSIGN(const Parent parent, find_parent(comm));
   if (color < 0 && color != EPCCL_SPLIT_NOCOLOR)
     return error(Code::invalid_argument, "color {} is neither >= 0 nor EPCCL_SPLIT_NOCOLOR ({})", color,
@@ -271,7 +271,7 @@ Status run_shrink(const MakingPtr& making, runtime::Communicator& parent, bool a
 Status shrink(epcclComm_t comm, const int* list, int count, epcclComm_t* newcomm, const epcclConfig_t* config,
               int flags) {
   if (newcomm == nullptr) return {Code::invalid_argument, "newcomm is NULL"};
-  *newcomm = nullptr;
+  store(newcomm, nullptr);
   EPCCL_ASSIGN(const Parent parent, find_parent(comm));
   if (flags != EPCCL_SHRINK_DEFAULT && flags != EPCCL_SHRINK_ABORT)
     return error(Code::invalid_argument,
