@@ -8,10 +8,11 @@ namespace {
 
 class Assignment {
  public:
-  Assignment(const RankPlan& plan, const topology::Cluster& cluster, int width)
+  Assignment(const RankPlan& plan, const topology::Cluster& cluster, int width, Signals signals)
       : plan_(plan),
         cluster_(cluster),
         width_(std::max(width, 1)),
+        signals_(signals),
         turns_(static_cast<size_t>(lanes * width_)) {
     turns_.assign(turns_.size(), Queues::none);
   }
@@ -26,6 +27,8 @@ class Assignment {
 
  private:
   Result<uint16_t> queue_of(const Step& step) {
+    if (signals_ == Signals::chained && (step.kind == Kind::wait || step.kind == Kind::post))
+      return queue(Lane::signal, 0);
     switch (step.kind) {
       case Kind::wait:
         return Queues::none;
@@ -77,6 +80,7 @@ class Assignment {
   const RankPlan& plan_;
   const topology::Cluster& cluster_;
   const int width_;
+  const Signals signals_;
   std::vector<uint16_t> turns_;  // [lane][turn]: the queue
   Queues made_;
 };
@@ -84,12 +88,13 @@ class Assignment {
 }  // namespace
 
 const char* to_string(Lane lane) {
-  constexpr std::array names{"stage", "push", "fetch", "pull", "compute"};
+  constexpr std::array names{"stage", "push", "fetch", "pull", "compute", "signal"};
   return names[static_cast<size_t>(lane)];
 }
 
-Result<Queues> assign_queues(const RankPlan& plan, const topology::Cluster& cluster, int width) {
-  return Assignment(plan, cluster, width).make();
+Result<Queues> assign_queues(const RankPlan& plan, const topology::Cluster& cluster, int width,
+                             Signals signals) {
+  return Assignment(plan, cluster, width, signals).make();
 }
 
 RankPlan in_queue_order(const RankPlan& plan, const Queues& queues) {

@@ -10,6 +10,10 @@
 // Each kind but stage and compute has up to `width` queues: peers at distance 1, 2, ... take turns, and since every rank begins
 // with another peer, engines do not crowd one rank's memory. A post goes where the last step before it is. Waits belong to no
 // queue: each queue that needs one waits by itself. in_queue_order() is what the verifier proves.
+//
+// In a graph (Signals::chained) posts and waits all are steps of one queue more, `signal`: who runs a graph may run what does not
+// depend on each other in any order, one after the other too, so nothing but one chain may wait for other ranks. Such plans are
+// put into a common order first (common_order.hpp).
 #pragma once
 
 #include <cstdint>
@@ -20,20 +24,24 @@
 
 namespace epccl::plan {
 
-enum class Lane : uint8_t { stage, push, fetch, pull, compute };
-inline constexpr int lanes = 5;
+enum class Lane : uint8_t { stage, push, fetch, pull, compute, signal };
+inline constexpr int lanes = 6;
 const char* to_string(Lane lane);
+
+/// Where posts and waits go: posts behind what they tell of and waits nowhere, or all into one queue.
+enum class Signals : uint8_t { spread, chained };
 
 struct Queues {
   static constexpr uint16_t none = UINT16_MAX;
-  std::vector<uint16_t> of_step;  // none: a wait
+  std::vector<uint16_t> of_step;  // none: a wait (spread)
   std::vector<Lane> lane;         // of each queue
 
   size_t count() const { return lane.size(); }
 };
 
 /// Error: a step that no queue can do (messages, rows).
-Result<Queues> assign_queues(const RankPlan& plan, const topology::Cluster& cluster, int width);
+Result<Queues> assign_queues(const RankPlan& plan, const topology::Cluster& cluster, int width,
+                             Signals signals = Signals::spread);
 
 /// The same plan, where every step also depends on the one before it in its queue.
 RankPlan in_queue_order(const RankPlan& plan, const Queues& queues);

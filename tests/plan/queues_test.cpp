@@ -15,9 +15,9 @@ constexpr std::array all_kinds{Collective::allgather, Collective::reduce_scatter
                                Collective::broadcast, Collective::reduce,         Collective::gather,
                                Collective::scatter};
 
-Result<plan::Plan> queued(plan::Plan plan, int width) {
+Result<plan::Plan> queued(plan::Plan plan, int width, plan::Signals signals = plan::Signals::spread) {
   for (plan::RankPlan& rank : plan.ranks) {
-    EPCCL_ASSIGN(const plan::Queues queues, plan::assign_queues(rank, plan.cluster, width));
+    EPCCL_ASSIGN(const plan::Queues queues, plan::assign_queues(rank, plan.cluster, width, signals));
     rank = plan::in_queue_order(rank, queues);
   }
   return plan;

@@ -26,6 +26,7 @@ class Programmer {
     for (uint32_t index = 0; index < plan_.steps.size(); ++index) {
       const uint16_t queue = queues_.of_step[index];
       if (queue == Queues::none) continue;
+      if (plan_.steps[index].kind == Kind::wait) used_[index] = true;
       wait_for_dependencies(index, queue);
       operations_.push_back({Operation::Kind::step, queue, index});
     }
@@ -111,8 +112,8 @@ class Programmer {
 }  // namespace
 
 Result<QueueProgram> make_queue_program(const plan::RankPlan& plan, const topology::Cluster& cluster,
-                                        int width) {
-  EPCCL_ASSIGN(plan::Queues queues, plan::assign_queues(plan, cluster, width));
+                                        int width, plan::Signals signals) {
+  EPCCL_ASSIGN(plan::Queues queues, plan::assign_queues(plan, cluster, width, signals));
   return Programmer(plan, cluster, std::move(queues)).make();
 }
 

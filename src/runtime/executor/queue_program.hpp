@@ -14,7 +14,7 @@ namespace epccl::runtime {
 
 struct QueueOperation {
   enum class Kind : uint8_t {
-    step,    // copy, reduce or post: `index` is the step
+    step,    // copy, reduce or post, and, where signals are chained, wait: `index` is the step
     wait,    // for the counter of the wait step `index`
     record,  // the event `index`
     join,    // waits for the event `index`
@@ -38,6 +38,6 @@ struct QueueProgram {
 
 /// Of plans of one node without messages and rows.
 Result<QueueProgram> make_queue_program(const plan::RankPlan& plan, const topology::Cluster& cluster,
-                                        int width);
+                                        int width, plan::Signals signals = plan::Signals::spread);
 
 }  // namespace epccl::runtime
