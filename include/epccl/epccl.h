@@ -14,9 +14,16 @@
  * CUDA memory: all buffers of a call may lie in the memory of one GPU, which a communicator keeps to; the stream is then a
  * cudaStream_t of that GPU (NULL: its NULL stream), in whose order the call runs. It returns at once, and a failure shows in
  * epcclCommGetAsyncError(). All ranks pass CUDA memory, or none. On one node copy engines move the data; sends and receives, calls
- * over several nodes, and all where EPCCL_COPY_ENGINE is never, go by way of pinned host memory. A thread of the library waits for
- * the stream, so such a call cannot be captured into a graph yet; dispatch and combine take host memory only. Host buffers, pinned
- * ones too, are for host streams.
+ * over several nodes, and all where EPCCL_COPY_ENGINE is never, go by way of pinned host memory. Host buffers, pinned ones too, are
+ * for host streams.
+ *
+ * CUDA graphs: where copy engines move the data, a collective other than epcclAlltoallv() may be issued to a stream that is being
+ * captured (in any mode); it becomes part of the graph, and runs with every launch. All ranks capture the same calls in the same
+ * order; such a call blocks until all ranks are in it (in a group: epcclGroupEnd() does). Launches are collectives: all ranks run
+ * the same graphs of a communicator in the same order, one after the other on each rank, and calls that are not captured may come
+ * between. Buffers must stay until the graph is destroyed, and graphs are destroyed before their communicator. After a failure of
+ * the communicator, which epcclCommGetAsyncError() tells, launches end, but what they wrote is undefined. A call that cannot be
+ * captured is refused with epcclInvalidUsage, and the capture goes on.
  *
  * Threads: several communicators may be driven by several threads, and several by one (in groups: see epcclGroupStart). Calls
  * on one communicator must not overlap, except epcclCommAbort(), epcclCommRevoke() and epcclCommGetAsyncError(), which any

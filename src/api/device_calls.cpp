@@ -6,6 +6,7 @@
 
 #include "base/log.hpp"
 #include "device/cuda/cuda_device.hpp"
+#include "device/cuda/kernel_queue.hpp"
 
 namespace epccl::api {
 namespace {
@@ -28,6 +29,18 @@ Result<Place> take_place(device::Device& device, const CommPtr& communicator, vo
   EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
   EPCCL_ASSIGN(Turn turn, on->staged->take_turn(stream));
   return Place{on, on->staged.get(), std::move(turn)};
+}
+
+/// Whether the stream's work is being recorded into a graph. Error: a capture that failed.
+Result<bool> is_captured(device::Device& device, void* stream) {
+  EPCCL_ASSIGN(const auto users, device.borrow_stream(stream));
+  EPCCL_ASSIGN(const uint64_t capture, users->capture());
+  return capture != 0;
+}
+
+Status not_capturable(const std::string& text, const char* why) {
+  return error(Code::invalid_usage,
+               "{} cannot be part of the graph that the stream is being captured into: {}", text, why);
 }
 
 /// Whether copy engines make the call; else it goes by way of host memory. Both are a line of the log.
@@ -66,6 +79,35 @@ uint64_t extent_of(const std::vector<uint64_t>& bytes, const std::vector<uint64_
   for (size_t i = 0; i < bytes.size(); ++i)
     if (bytes[i] > 0) end = std::max(end, offsets[i] + bytes[i]);
   return end;
+}
+
+/// Adds a call to the graph that `stream` is being captured into. The caller's thread does it: it meets the node, so in a group
+/// of one thread for several ranks it comes at the group's end.
+template <typename CallType>
+Status capture(device::Device& device, CommPtr communicator, CallType call, const std::string& text,
+               uint64_t bytes, void* stream,
+               Status (*add)(const runtime::Communicator::OnDevice&, const CallType&)) {
+  if (bytes == 0) return {};
+  EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
+  const runtime::EngineChoice choice = on->engines->choose(call.engines, bytes);
+  if (call.engines == runtime::EngineUse::never)
+    return not_capturable(text,
+                          "copy engines have to make it, and they were switched off (copy engine never)");
+  if (!choice.engines)
+    return not_capturable(text,
+                          "the communicator has several nodes, and messages between them are the host's");
+  EPCCL_ASSIGN(std::shared_ptr<device::Queue> users, device.borrow_stream(stream));
+  if (!device::cuda::has_kernels(*users)) return not_capturable(text, "this build has no CUDA kernels");
+  EPCCL_TRY(communicator->prepare_captures(*on));
+  log::info(log::coll, communicator->rank(), "{} on GPU {}: captured, copy engines", text, device.ordinal());
+  Item item;
+  item.communicator = std::move(communicator);
+  item.what = [on, users, call, add]() mutable {
+    call.capture = users.get();
+    return add(*on, call);
+  };
+  item.predict = [] { return 0.0; };
+  return submit(std::move(item));
 }
 
 std::string kind_of(const std::optional<device::MemoryInfo>& memory) {
@@ -111,13 +153,22 @@ Status need_host_memory(const char* what, const void* address) {
 
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::AlltoallCall call,
                         void* stream) {
+  const std::string text = fmt::format("alltoall count {} {}", call.count, call.datatype);
+  EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
+  if (captured) {
+    const uint64_t bytes = call.block_bytes;
+    return capture<runtime::AlltoallCall>(
+        device, std::move(communicator), std::move(call), text, bytes, stream,
+        [](const runtime::Communicator::OnDevice& on, const runtime::AlltoallCall& each) {
+          return on.alltoall->alltoall(each);
+        });
+  }
   EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));
   runtime::Communicator* target = communicator.get();
   const int ranks = communicator->ranks();
   const uint64_t element = call.count == 0 ? 1 : call.block_bytes / call.count;
   StagedCalls::Blocks blocks{bytes_at(call.input), bytes_at(call.output), ranks, ranks, call.block_bytes, 0};
   blocks.part_bytes = part_of(*place.staged, ranks, call.block_bytes, element);
-  const std::string text = fmt::format("alltoall count {} {}", call.count, call.datatype);
   const bool engines = engines_make_it(place, *target, text, call.engines, call.block_bytes);
   auto work = [target, place, blocks, element, call, engines]() -> Status {
     if (engines) {
@@ -139,6 +190,9 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
 
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::AlltoallvCall call,
                         void* stream) {
+  EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
+  if (captured)
+    return not_capturable("alltoallv", "its counts are the host's, and others may come with every call");
   EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
   // How much is moved is known when ranks have told each other.
   const bool engines = on->engines->choose(call.engines, 1).engines;
@@ -172,6 +226,18 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
 
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::CollectiveCall call,
                         const void* scalar, void* stream) {
+  EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
+  if (captured && scalar != nullptr)
+    return not_capturable(call.text, "its scalar is in the GPU's memory, and read by the host");
+  if (captured) {
+    const std::string text = call.text;
+    const uint64_t bytes = call.what.bytes;
+    return capture<runtime::CollectiveCall>(
+        device, std::move(communicator), std::move(call), text, bytes, stream,
+        [](const runtime::Communicator::OnDevice& on, const runtime::CollectiveCall& each) {
+          return on.collectives->run(each);
+        });
+  }
   EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));
   runtime::Communicator* target = communicator.get();
   const topology::Cluster& cluster = communicator->cluster();
@@ -216,6 +282,9 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
 // group begins; what it received is copied out by an item that comes after all sends and receives.
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::P2pOperation operation,
                         void* stream) {
+  EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
+  if (captured)
+    return not_capturable(operation.is_send ? "send" : "recv", "the host makes it, from pinned memory");
   EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
   EPCCL_ASSIGN(StagedCalls::Borrowed pinned, on->staged->borrow(operation.bytes));
   EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));

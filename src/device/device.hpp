@@ -136,6 +136,11 @@ class Queue {
   /// Whether work is being recorded into a graph instead of running (CUDA): then events of other queues belong to the same
   /// graph, and posts and waits must use values that are right at every replay.
   virtual bool capturing() const { return false; }
+  /// Which capture that is: a number that no other has; 0: none. Error: it failed before.
+  virtual Result<uint64_t> capture() const { return uint64_t{0}; }
+  /// While capturing: `object` lives as long as the graph and what is made of it. It ends in Device::let_go(), since nothing of the
+  /// device may be called where a graph ends.
+  virtual Status keep_in_graph(std::shared_ptr<const void> object);
 };
 
 class Device {
@@ -167,6 +172,9 @@ class Device {
   /// for the host means that the calls block. The stream must outlive the queue.
   virtual Result<std::unique_ptr<Queue>> borrow_stream(void* stream) = 0;
   virtual Result<std::unique_ptr<QueueEvent>> make_event() = 0;
+
+  /// Ends what graphs have kept that are gone. May wait for what the device does.
+  virtual void let_go() {}
 };
 
 /// The host; one for the process.

@@ -62,8 +62,10 @@ class CudaDevice : public Device {
   }
   Result<std::unique_ptr<QueueEvent>> make_event() override { return Event::make(context_); }
 
+  void let_go() override { objects_.let_go(); }
+
  private:
-  QueueParts queue_parts() { return {context_, copier_, words_, kernels_}; }
+  QueueParts queue_parts() { return {context_, copier_, words_, kernels_, objects_}; }
 
   const Context context_;
   std::string name_;
@@ -72,6 +74,7 @@ class CudaDevice : public Device {
   SignalWords words_;
   Copier copier_;
   const KernelTable kernels_;
+  GraphObjects objects_;
 };
 
 struct Devices {

@@ -29,6 +29,7 @@ Driver look_up(void* library, std::string& missing) {
 #include "device/cuda/driver_symbols.inc"
 #undef EPCCL_CUDA_SYMBOL
   find(library, found.memcpy_batch);
+  find(library, found.capture_info);
   find(library, found.memcpy_batch_with_fail_index);
   return found;
 }

@@ -22,6 +22,9 @@ using BatchCopyWithFailIndex = CUresult CUDAAPI(CUdeviceptr*, CUdeviceptr*, size
                                                 CUmemcpyAttributes*, size_t*, size_t, size_t*, CUstream);
 using BatchCopy = CUresult CUDAAPI(CUdeviceptr*, CUdeviceptr*, size_t*, size_t, CUmemcpyAttributes*, size_t*,
                                    size_t, CUstream);
+// The header has it under other names; CUDA 11.3 and newer have this one.
+using CaptureInfo = CUresult CUDAAPI(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*,
+                                     const CUgraphNode**, size_t*);
 
 struct Driver {
 #define EPCCL_CUDA_SYMBOL(member, symbol) Symbol<decltype(::symbol)> member{#symbol};
@@ -29,6 +32,8 @@ struct Driver {
 #undef EPCCL_CUDA_SYMBOL
   Symbol<BatchCopyWithFailIndex> memcpy_batch_with_fail_index{"cuMemcpyBatchAsync"};
   Symbol<BatchCopy> memcpy_batch{"cuMemcpyBatchAsync_v2"};
+
+  Symbol<CaptureInfo> capture_info{"cuStreamGetCaptureInfo_v2"};
 
   int version = 0;  // 13000: CUDA 13.0
   bool has_vmm() const {

@@ -83,6 +83,20 @@ bool StreamQueue::capturing() const {
   return capture.ok() && *capture;
 }
 
+Result<uint64_t> StreamQueue::capture() const {
+  EPCCL_ASSIGN(const bool is_captured, is_capturing());
+  if (!is_captured) return uint64_t{0};
+  EPCCL_CURRENT(parts_.context);
+  EPCCL_ASSIGN(const Capture capture, capture_of(parts_.context, stream_));
+  return capture.id;
+}
+
+Status StreamQueue::keep_in_graph(std::shared_ptr<const void> object) {
+  EPCCL_CURRENT(parts_.context);
+  EPCCL_ASSIGN(const Capture capture, capture_of(parts_.context, stream_));
+  return parts_.objects.keep(parts_.context, capture.graph, std::move(object));
+}
+
 Status StreamQueue::refuse_while_capturing(const char* what) const {
   EPCCL_ASSIGN(const bool is_captured, is_capturing());
   if (!is_captured) return {};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/cuda/copies.hpp"
+#include "device/cuda/graph_objects.hpp"
 #include "device/cuda/kernel_table.hpp"
 #include "device/cuda/signal_words.hpp"
 #include "device/device.hpp"
@@ -14,6 +15,7 @@ struct QueueParts {
   Copier& copier;
   SignalWords& words;
   const KernelTable& kernels;
+  GraphObjects& objects;
 };
 
 class StreamQueue : public Queue {
@@ -37,6 +39,8 @@ class StreamQueue : public Queue {
   Result<bool> idle() override;
   Status failure() const override { return failure_; }
   bool capturing() const override;
+  Result<uint64_t> capture() const override;
+  Status keep_in_graph(std::shared_ptr<const void> object) override;
 
   Grid grid() const { return {static_cast<uint32_t>(blocks_), parts_.kernels.multiprocessors()}; }
   bool has_kernels() const { return parts_.kernels.status().ok(); }

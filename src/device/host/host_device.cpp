@@ -174,6 +174,10 @@ Device& host_device() {
   return the_host();
 }
 
+Status Queue::keep_in_graph(std::shared_ptr<const void> /*object*/) {
+  return {Code::invalid_usage, "this queue's work is not being captured into a graph"};
+}
+
 const char* to_string(DeviceKind kind) {
   return kind == DeviceKind::host ? "host" : "cuda";
 }

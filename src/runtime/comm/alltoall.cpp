@@ -59,6 +59,7 @@ Status AlltoallRunner::alltoall(const AlltoallCall& call) {
   log_choice(known.text, known.choice, engines);
   Call run{executor_.next_sequence(), call.input, call.output, known.text, nullptr};
   run.offload = engines.copies;
+  run.capture = call.capture;
   if (!engines.engines) return executor_.run(known.plan, run);
   return run_on_engines(run, algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
 }
@@ -74,13 +75,13 @@ Status AlltoallRunner::run_on_engines(Call run, const algorithms::Exchange& exch
   }
   return engines_.run(
       std::move(run), {.inputs = true, .outputs = false},
-      [&](bool direct) -> Result<plan::RankPlan> {
+      [&](bool direct, int rank) -> Result<plan::RankPlan> {
         algorithms::Parameters parameters = config_.parameters;
         parameters.direct = direct;
         parameters.eager_limit =
             direct ? 0 : std::max(parameters.eager_limit, parameters.scratch_bytes / (4 * peers));
         EPCCL_TRY(algorithms::check(cluster_, parameters));
-        return algorithms::build_alltoall(algorithms::Algorithm::flat, cluster_, exchange, rank_, parameters);
+        return algorithms::build_alltoall(algorithms::Algorithm::flat, cluster_, exchange, rank, parameters);
       },
       exchange.is_uniform());
 }

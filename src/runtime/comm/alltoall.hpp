@@ -23,6 +23,7 @@ struct AlltoallCall {
   uint64_t count = 0;              // for messages
   const char* datatype = "bytes";  // for messages
   EngineUse engines = EngineUse::automatic;
+  device::Queue* capture = nullptr;  // as in Call
 };
 
 /// Counts and offsets in bytes, ranks entries each.

@@ -77,6 +77,7 @@ Status CollectiveRunner::run(const CollectiveCall& call) {
   Call run{executor_.next_sequence(), call.input, call.output, call.text};
   run.is_small = known->is_small;
   run.offload = engines.copies;
+  run.capture = call.capture;
   if (call.reduction) run.reduction = &*call.reduction;
   run.input_bytes = total(algorithms::input_blocks(cluster_, call.what, rank_));
   run.output_bytes = total(algorithms::output_blocks(cluster_, call.what, rank_));
@@ -89,7 +90,7 @@ Status CollectiveRunner::run_on_engines(const CollectiveCall& call, Call run) {
   CopyEngines::PeersUse use;
   const Collective kind = call.what.kind;
   if (kind == Collective::allgather || kind == Collective::reduce_scatter) use.outputs = false;
-  return engines_.run(std::move(run), use, [&](bool direct) -> Result<plan::RankPlan> {
+  return engines_.run(std::move(run), use, [&](bool direct, int rank) -> Result<plan::RankPlan> {
     algorithms::CollectiveParameters parameters = base_parameters(call);
     parameters.fetch = true;
     parameters.carriers = 0;
@@ -97,7 +98,7 @@ Status CollectiveRunner::run_on_engines(const CollectiveCall& call, Call run) {
     parameters.stage_bytes = parameters.ahead_bytes = 0;
     parameters.chunk_bytes = std::max<uint64_t>(parameters.chunk_bytes, engine_piece);
     EPCCL_TRY(algorithms::check(cluster_, call.what, parameters));
-    return algorithms::build_collective(cluster_, call.what, rank_, parameters);
+    return algorithms::build_collective(cluster_, call.what, rank, parameters);
   });
 }
 

@@ -22,6 +22,7 @@ struct CollectiveCall {
   EngineUse engines = EngineUse::automatic;
   std::string
       text;  // "allreduce count 4 float32 sum": equal on ranks that agree, and different for different plans
+  device::Queue* capture = nullptr;  // as in Call
 };
 
 class CollectiveRunner {

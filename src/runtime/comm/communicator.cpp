@@ -87,6 +87,42 @@ Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) 
   return on_device_.get();
 }
 
+Status Communicator::prepare_captures(OnDevice& on) {
+  const std::lock_guard lock(on_device_mutex_);
+  if (on.watch != nullptr) return {};
+  EPCCL_TRY(on.engines->prepare_captures());
+  const int node = parts_.cluster.node_of(rank());
+  on.watch = std::make_unique<ReplayWatch>(
+      on.engines->captures()->room(),
+      ReplayWatch::Owner{rank(), parts_.config.wait.timeout_seconds,
+                         [this, node](int local) { return parts_.cluster.rank_at(node, local); },
+                         [this] { return replay_failure(); },
+                         [this](const Status& status) { fail_replay(status); }});
+  return {};
+}
+
+// While a call runs, that looks for failures itself.
+Status Communicator::replay_failure() {
+  const std::lock_guard lock(mutex_);
+  if (revoked_) return {Code::remote_error, "the communicator was revoked"};
+  if (!failure_.ok() || finalized_ || running_ || now_serving_ != next_ticket_) return failure_;
+  return monitor_.check();
+}
+
+// A replay is no call in this communicator's order, so its failure comes from outside, as an abort does.
+void Communicator::fail_replay(const Status& status) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (revoked_ || !failure_.ok()) return;
+    failure_ = status;
+  }
+  log::warn(log::coll, rank(), "{}", status.message());
+  monitor_.abort("a replay of a captured call failed");
+  parts_.interrupt->fire();
+  parts_.node->wake_self();
+  parts_.bootstrap->report_failure(status.message());
+}
+
 device::Device* Communicator::device_in_use() {
   const std::lock_guard lock(on_device_mutex_);
   return on_device_ == nullptr ? nullptr : &on_device_->staged->device();

@@ -22,6 +22,7 @@
 #include "runtime/comm/kernel_calls.hpp"
 #include "runtime/comm/p2p.hpp"
 #include "runtime/comm/regroup.hpp"
+#include "runtime/comm/replay_watch.hpp"
 #include "runtime/comm/staged_calls.hpp"
 #include "runtime/executor/executor.hpp"
 #include "topology/cluster.hpp"
@@ -120,12 +121,15 @@ class Communicator {
   /// For calls on memory of `device`, which is then this communicator's; made at the first call.
   struct OnDevice {
     std::unique_ptr<CopyEngines> engines;
+    std::unique_ptr<ReplayWatch> watch;  // null before the first captured call
     std::unique_ptr<AlltoallRunner> alltoall;
     std::unique_ptr<CollectiveRunner> collectives;
     std::unique_ptr<KernelCalls> kernels;
     std::unique_ptr<StagedCalls> staged;  // last: its thread uses the rest
   };
   Result<OnDevice*> on_device(device::Device& device);
+  /// Makes what calls need that are captured into graphs. To be asked for before such a call, not in run().
+  Status prepare_captures(OnDevice& on);
   /// That of on_device(); null before the first call.
   device::Device* device_in_use();
   /// Every rank's choice, by rank; all are told all.
@@ -162,6 +166,8 @@ class Communicator {
  private:
   void keep(const Status& status);
   void interrupt_work(const char* why);
+  Status replay_failure();
+  void fail_replay(const Status& status);
 
   CommParts parts_;
   FailureMonitor monitor_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.hpp"
+#include "plan/common_order.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -64,6 +65,12 @@ Status CopyEngines::prepare() {
   return queues_.prepare();
 }
 
+Status CopyEngines::prepare_captures() {
+  if (captured_ != nullptr) return {};
+  EPCCL_ASSIGN(captured_, CapturedCalls::open(device_, cluster_, node_, config_.max_blocks));
+  return {};
+}
+
 EngineChoice CopyEngines::choose(EngineUse use, uint64_t bytes) const {
   if (use == EngineUse::never) return {false, false, "as asked for"};
   if (bytes == 0) return {false, false, "nothing to move"};
@@ -76,26 +83,38 @@ EngineChoice CopyEngines::choose(EngineUse use, uint64_t bytes) const {
 
 Status CopyEngines::run(Call call, const PeersUse& use, const Build& build, bool remember) {
   const std::string plan_text = call.text;
-  // Ranks that disagree about engines are told.
-  call.text += ", copy engines";
+  const bool captured = call.capture != nullptr;
+  // Ranks that disagree about engines, or about a graph, are told.
+  call.text += captured ? ", captured into a graph" : ", copy engines";
   call.is_small = false;  // peers are told where its buffers lie
-  if (!on_host()) call.on = &on_;
+  if (!on_host()) call.on = captured ? &captured_->on() : &on_;
   executor_.waiter().begin(false);
   EPCCL_TRY(executor_.calls().begin(call, 0, 0));
   EPCCL_TRY(executor_.calls().meet());
   const bool direct = all_mapped(use);
-  EPCCL_ASSIGN(const QueueProgram* known, program(plan_text, direct, build, remember));
+  EPCCL_ASSIGN(const QueueProgram* known, program(plan_text, direct, captured, build, remember));
   log::info(log::coll, rank_, "{}, {}: {}{}", call.text,
             on_host() ? "host" : fmt::format("GPU {}", device_.ordinal()),
             direct ? "peers' buffers are mapped" : "staged in scratch: peers cannot map a buffer",
             call.reduction != nullptr ? fmt::format(", {} blocks at most for sums", config_.max_blocks) : "");
-  auto queued = find_buffers(call, *known);
+  return captured ? capture(call, *known) : run_queues(call, *known);
+}
+
+Status CopyEngines::run_queues(const Call& call, const QueueProgram& program) {
+  auto queued = find_buffers(call, program);
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!queued.ok()) return monitor_.explain(std::move(queued).take_status());
-  EPCCL_TRY(queues_.submit(*known, *queued, nullptr));
+  EPCCL_TRY(queues_.submit(program, *queued, nullptr));
   Status status = queues_.finish(executor_.waiter());
   peers_.calls_over(call.sequence);
   return status;
+}
+
+Status CopyEngines::capture(const Call& call, const QueueProgram& program) {
+  Status status = captured_->add(call, program);
+  if (!status.ok()) return monitor_.explain(std::move(status));
+  node_.set_done(call.sequence);
+  return {};
 }
 
 // Of all ranks, so that all find the same.
@@ -115,19 +134,33 @@ bool CopyEngines::mapped(int local, const transports::BufferRef& buffer) const {
   return true;
 }
 
-Result<const QueueProgram*> CopyEngines::program(const std::string& text, bool direct, const Build& build,
-                                                 bool remember) {
-  const std::string key = text + (direct ? ", direct" : ", staged");
+Result<const QueueProgram*> CopyEngines::program(const std::string& text, bool direct, bool captured,
+                                                 const Build& build, bool remember) {
+  const std::string key = text + (direct ? ", direct" : ", staged") + (captured ? ", captured" : "");
   if (const auto known = programs_.find(key); remember && known != programs_.end()) return &known->second;
   if (programs_.size() >= programs_kept) programs_.clear();
-  EPCCL_ASSIGN(const plan::RankPlan plan, build(direct));
-  EPCCL_ASSIGN(QueueProgram made,
-               make_queue_program(plan, cluster_, std::min(device_.copy_engines(), widest)));
+  EPCCL_ASSIGN(QueueProgram made, make_program(direct, captured, build));
   if (!remember) {
     last_ = std::move(made);
     return &last_;
   }
   return &programs_.emplace(key, std::move(made)).first->second;
+}
+
+// In a graph one chain of each rank waits for others, in an order that all ranks know: so each makes all ranks' plans.
+Result<QueueProgram> CopyEngines::make_program(bool direct, bool captured, const Build& build) const {
+  const int width = std::min(device_.copy_engines(), widest);
+  if (!captured) {
+    EPCCL_ASSIGN(const plan::RankPlan plan, build(direct, rank_));
+    return make_queue_program(plan, cluster_, width);
+  }
+  plan::Plan all{cluster_, "captured", {}};
+  for (int rank = 0; rank < cluster_.ranks(); ++rank) {
+    EPCCL_ASSIGN(plan::RankPlan plan, build(direct, rank));
+    all.ranks.push_back(std::move(plan));
+  }
+  EPCCL_ASSIGN(const plan::RankPlan plan, plan::in_common_order(all, rank_));
+  return make_queue_program(plan, cluster_, width, plan::Signals::chained);
 }
 
 Result<std::byte*> CopyEngines::address_of(int local, const transports::BufferRef& buffer,

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "base/status.hpp"
+#include "runtime/comm/captured_calls.hpp"
 #include "runtime/comm/engine_use.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/executor/queue_executor.hpp"
@@ -30,11 +31,15 @@ class CopyEngines {
   struct PeersUse {
     bool inputs = true, outputs = true;
   };
-  /// Makes this rank's plan; `direct`: peers' buffers can be used.
-  using Build = std::function<Result<plan::RankPlan>(bool direct)>;
+  /// Makes a rank's plan; `direct`: peers' buffers can be used.
+  using Build = std::function<Result<plan::RankPlan>(bool direct, int rank)>;
 
   /// Makes now what calls need, since to allocate on a device may wait for what it does, and that may be waiting for a call.
   Status prepare();
+
+  /// The same for calls that are captured into graphs; null before.
+  Status prepare_captures();
+  const CapturedCalls* captures() const { return captured_.get(); }
 
   /// Whether a call that moves `bytes` in or out of this rank goes to engines; the same on every rank.
   EngineChoice choose(EngineUse use, uint64_t bytes) const;
@@ -54,8 +59,11 @@ class CopyEngines {
   Result<std::byte*> scratch_of(int local, const Call& call);
   bool all_mapped(const PeersUse& use) const;
   bool mapped(int local, const transports::BufferRef& buffer) const;
-  Result<const QueueProgram*> program(const std::string& text, bool direct, const Build& build,
+  Result<const QueueProgram*> program(const std::string& text, bool direct, bool captured, const Build& build,
                                       bool remember);
+  Result<QueueProgram> make_program(bool direct, bool captured, const Build& build) const;
+  Status run_queues(const Call& call, const QueueProgram& program);
+  Status capture(const Call& call, const QueueProgram& program);
   Result<QueueCall> find_buffers(const Call& call, const QueueProgram& program);
 
   device::Device& device_;
@@ -68,6 +76,7 @@ class CopyEngines {
   CallDevice on_;  // not of the host: its scratch, one for each of the calls that may be under way
   transports::PeerMemory peers_;
   QueueExecutor queues_;
+  std::unique_ptr<CapturedCalls> captured_;
   std::unordered_map<std::string, QueueProgram> programs_;
   QueueProgram last_;  // the last one that is not to be remembered
 };

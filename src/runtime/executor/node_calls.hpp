@@ -34,10 +34,11 @@ struct Call {
   CallProgress* progress = nullptr;              // who is told how far the call is; null: nobody asks
   const device::Reduction* reduction = nullptr;  // where the plan reduces
   uint64_t input_bytes = 0,
-           output_bytes = 0;       // what peers may use, where that is more than this rank's plan does
-  const CallDevice* on = nullptr;  // null: host memory
-  bool offload = false;            // large copies go to a copy engine
-  bool is_small = false;           // of scratch, no rank of the node uses more than transports::small_place
+           output_bytes = 0;         // what peers may use, where that is more than this rank's plan does
+  const CallDevice* on = nullptr;    // null: host memory
+  device::Queue* capture = nullptr;  // the user's stream, whose graph the call becomes part of; null: it runs
+  bool offload = false;              // large copies go to a copy engine
+  bool is_small = false;             // of scratch, no rank of the node uses more than transports::small_place
 
   transports::CallScratch scratch() const { return {sequence, is_small}; }
 };

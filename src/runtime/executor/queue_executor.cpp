@@ -13,17 +13,14 @@ using plan::Kind;
 using plan::Lane;
 using transports::done_counter;
 
-namespace {
-
-device::QueueKind kind_of(Lane lane) {
-  return lane == Lane::compute ? device::QueueKind::compute : device::QueueKind::copy_engine;
-}
-
-}  // namespace
-
 QueueExecutor::QueueExecutor(device::Device& device, const topology::Cluster& cluster, int rank,
                              transports::NodeMemory& node, FailureMonitor& monitor, const Limits& limits)
-    : device_(device), cluster_(cluster), rank_(rank), node_(node), monitor_(monitor), limits_(limits) {}
+    : device_(device),
+      cluster_(cluster),
+      rank_(rank),
+      node_(node),
+      monitor_(monitor),
+      feed_(device, cluster, limits) {}
 
 QueueExecutor::~QueueExecutor() {
   stop();
@@ -59,7 +56,6 @@ Status QueueExecutor::make_queues(const QueueProgram& program) {
     }
     queues_.push_back(of_lane[number].get());
   }
-  gathered_.assign(queues_.size(), {});
   return {};
 }
 
@@ -109,17 +105,17 @@ Status QueueExecutor::begin(const QueueCall& call, device::Queue& control, bool 
 // Events of the program come behind the one of begin().
 Status QueueExecutor::submit_operations(const QueueProgram& program, const QueueCall& call) {
   using Operation = QueueOperation::Kind;
+  feed_.begin(program, call, queues_);
   for (const QueueOperation& operation : program.operations) {
     const uint32_t queue = operation.queue;
     const bool is_step = operation.kind == Operation::step;
     const plan::Step* step = nullptr;
     if (is_step || operation.kind == Operation::wait) step = &program.steps[operation.index];
     if (is_step && step->kind == Kind::copy) {
-      add_copy(queue, *step, call);
-      if (gathered_[queue].size() >= limits_.copies) EPCCL_TRY(flush(queue));
+      EPCCL_TRY(feed_.copy(queue, *step));
       continue;
     }
-    EPCCL_TRY(flush(queue));
+    EPCCL_TRY(feed_.flush(queue));
     if (operation.kind == Operation::record) {
       EPCCL_ASSIGN(device::QueueEvent * recorded, event(1 + operation.index));
       EPCCL_TRY(queues_[queue]->record(*recorded));
@@ -129,56 +125,14 @@ Status QueueExecutor::submit_operations(const QueueProgram& program, const Queue
     } else if (operation.kind == Operation::wait) {
       EPCCL_TRY(queues_[queue]->wait(word(local_of(step->peer), step->slot),
                                      counter_value(call.sequence, step->value)));
+    } else if (step->kind == Kind::post) {
+      EPCCL_TRY(
+          queues_[queue]->post(word(node_.local(), step->slot), counter_value(call.sequence, step->value)));
     } else {
-      EPCCL_TRY(submit_step(*step, queue, call, program));
+      EPCCL_TRY(feed_.reduce(queue, *step));
     }
   }
-  for (uint32_t queue = 0; queue < queues_.size(); ++queue) EPCCL_TRY(flush(queue));
-  return {};
-}
-
-Status QueueExecutor::submit_step(const plan::Step& step, uint32_t queue, const QueueCall& call,
-                                  const QueueProgram& program) {
-  if (step.kind == Kind::post)
-    return queues_[queue]->post(word(node_.local(), step.slot), counter_value(call.sequence, step.value));
-  if (step.source_count > device_.max_reduce_sources())
-    return error(Code::invalid_usage, "a reduction of {} parts at once: {} can do {}", step.source_count,
-                 device_.description(), device_.max_reduce_sources());
-  if (call.reduction == nullptr)
-    return {Code::internal_error, "a plan reduces in a call that does not say how"};
-  std::vector<device::ReduceSource> sources;
-  for (uint16_t i = 0; i < step.source_count; ++i)
-    sources.push_back({address(call, program.row_sources[step.first_source + i].at), i < step.raw_count});
-  queues_[queue]->set_blocks(call.blocks);
-  return queues_[queue]->reduce({*call.reduction, sources, step.finishes, address(call, step.destination),
-                                 step.bytes / device::bytes_of(call.reduction->element)});
-}
-
-std::byte* QueueExecutor::address(const QueueCall& call, const plan::Location& location) const {
-  return call.buffers[static_cast<size_t>(local_of(location.rank))][static_cast<size_t>(location.buffer)] +
-         location.offset;
-}
-
-void QueueExecutor::add_copy(uint32_t queue, const plan::Step& step, const QueueCall& call) {
-  device::CopyWork work{address(call, step.destination), address(call, step.source), step.bytes, step.rows,
-                        step.destination_stride,         step.source_stride};
-  // In place, a block may be where it belongs.
-  if (work.destination == work.source) return;
-  if (step.rows > 1) return gathered_[queue].push_back(work);
-  for (uint64_t at = 0; at < step.bytes; at += limits_.copy_bytes) {
-    device::CopyWork part = work;
-    part.destination += at;
-    part.source += at;
-    part.bytes = std::min(limits_.copy_bytes, step.bytes - at);
-    gathered_[queue].push_back(part);
-  }
-}
-
-Status QueueExecutor::flush(uint32_t queue) {
-  if (gathered_[queue].empty()) return {};
-  Status status = queues_[queue]->copy(gathered_[queue]);
-  gathered_[queue].clear();
-  return status;
+  return feed_.flush_all();
 }
 
 Status QueueExecutor::end(const QueueProgram& program, const QueueCall& call, device::Queue& control) {

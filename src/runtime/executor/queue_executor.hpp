@@ -15,6 +15,7 @@
 
 #include "base/status.hpp"
 #include "device/device.hpp"
+#include "runtime/executor/queue_feed.hpp"
 #include "runtime/executor/queue_program.hpp"
 #include "runtime/executor/waiter.hpp"
 #include "topology/cluster.hpp"
@@ -22,22 +23,9 @@
 
 namespace epccl::runtime {
 
-/// One run of a program.
-struct QueueCall {
-  uint64_t sequence = 0;  // 1, 2, ...: the same on every rank
-  std::string text;       // for reports
-  /// Where the buffers of the node's ranks lie, by local position and plan::Buffer; null: the plan does not use it from here.
-  std::vector<std::array<std::byte*, 3>> buffers;
-  const device::Reduction* reduction = nullptr;  // where the plan reduces
-  int blocks = 0;                                // Queue::set_blocks() for reductions
-};
-
 class QueueExecutor {
  public:
-  struct Limits {
-    uint64_t copy_bytes = 512 << 20;  // a larger copy is cut
-    size_t copies = 8;                // given to a device at once
-  };
+  using Limits = QueueFeed::Limits;
 
   QueueExecutor(device::Device& device, const topology::Cluster& cluster, int rank,
                 transports::NodeMemory& node, FailureMonitor& monitor, const Limits& limits);
@@ -69,13 +57,8 @@ class QueueExecutor {
   Status make_queues(const QueueProgram& program);
   Status begin(const QueueCall& call, device::Queue& control, bool joins_stream);
   Status submit_operations(const QueueProgram& program, const QueueCall& call);
-  Status submit_step(const plan::Step& step, uint32_t queue, const QueueCall& call,
-                     const QueueProgram& program);
-  Status flush(uint32_t queue);
   Status end(const QueueProgram& program, const QueueCall& call, device::Queue& control);
   Status submit_all(const QueueProgram& program, const QueueCall& call, device::Queue* stream);
-  void add_copy(uint32_t queue, const plan::Step& step, const QueueCall& call);
-  std::byte* address(const QueueCall& call, const plan::Location& location) const;
   device::SignalWord& word(int local, int slot) const { return node_.segment().counter(local, slot); }
   int local_of(int rank) const { return cluster_.local_of(rank); }
   Result<device::QueueEvent*> event(size_t index);
@@ -87,12 +70,11 @@ class QueueExecutor {
   const int rank_;
   transports::NodeMemory& node_;
   FailureMonitor& monitor_;
-  const Limits limits_;
+  QueueFeed feed_;
   std::array<std::vector<std::unique_ptr<device::Queue>>, plan::lanes> kept_;  // by lane
   std::vector<device::Queue*> queues_;                                         // of the current call
   std::unique_ptr<device::Queue> control_;
   std::vector<std::unique_ptr<device::QueueEvent>> events_;
-  std::vector<std::vector<device::CopyWork>> gathered_;  // by queue: copies not yet given to it
   // The last call.
   const QueueProgram* program_ = nullptr;
   uint64_t sequence_ = 0;

@@ -52,6 +52,7 @@ void called(const char* function) {
 
 CUresult need_context(CUctx_st** context) {
   if (const CUresult result = need_driver(); result != CUDA_SUCCESS) return result;
+  if (ends_a_graph()) return CUDA_ERROR_NOT_PERMITTED;
   if (stack.empty() || stack.back() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   *context = stack.back();
   return (*context)->error;
@@ -59,9 +60,18 @@ CUresult need_context(CUctx_st** context) {
 
 CUresult unsafe_while_capturing() {
   if (capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
+  CUresult result = CUDA_SUCCESS;
   const std::lock_guard lock(state().mutex);
-  for (Session* session : state().global_captures) session->is_invalid = true;
-  return state().global_captures.empty() ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  for (Session* session : state().captures) {
+    const bool is_here =
+        session->thread == std::this_thread::get_id() && session->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+    const bool is_everywhere =
+        session->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    if (!is_here && !is_everywhere) continue;
+    session->is_invalid = true;
+    result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  return result;
 }
 
 }  // namespace fake_cuda
@@ -100,6 +110,7 @@ long fake_cuda_live(const char* what) {
   if (kind == "imports") return imports;
   if (kind == "registered") return registered;
   if (kind == "streams") return static_cast<long>(state().streams.size());
+  if (kind == "graphs") return state().graphs;
   if (kind == "events") return static_cast<long>(state().events.size());
   return -1;
 }
@@ -137,6 +148,7 @@ CUresult cuGetErrorName(CUresult error, const char** text) {
       {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
       {712, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"},
       {719, "CUDA_ERROR_LAUNCH_FAILED"},
+      {800, "CUDA_ERROR_NOT_PERMITTED"},
       {801, "CUDA_ERROR_NOT_SUPPORTED"},
       {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
       {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},

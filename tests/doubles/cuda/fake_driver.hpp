@@ -13,7 +13,7 @@ extern "C" {
 /// "memory": bytes a GPU has. "vmm", "memops": 0 takes the feature away. "reuse": 1 gives freed addresses out again.
 /// "batch_error": what lists of copies return. "copy_error": a CUresult that the next copy ends with when it runs.
 void fake_cuda_set(const char* what, long value);
-/// "memory" (bytes), "allocations", "streams", "events", "imports", "registered": how many live now.
+/// "memory" (bytes), "allocations", "streams", "events", "imports", "registered", "graphs" (executables too): how many live now.
 long fake_cuda_live(const char* what);
 /// How often a function was called: "cuMemcpyAsync".
 long fake_cuda_calls(const char* function);

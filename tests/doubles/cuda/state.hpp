@@ -19,21 +19,29 @@
 
 namespace fake_cuda {
 
+/// A step of a graph, and which ones must be through before.
+struct Node {
+  std::function<CUresult()> run;  // null: nothing but its place
+  std::vector<size_t> after;
+};
+
 /// A capture into a graph.
 struct Session {
+  uint64_t id = 0;
   CUstream_st* origin = nullptr;
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  bool is_invalid = false;
-  std::vector<std::function<CUresult()>> steps;
-  std::map<CUstream_st*, size_t> last_step, joined;  // of members other than the origin
+  std::thread::id thread;  // that began it
+  std::atomic<bool> is_invalid{false};
+  std::mutex mutex;                                    // of the following
+  CUgraph graph = nullptr;                             // null once it was given to the program
+  std::map<CUstream_st*, std::vector<size_t>> behind;  // by member: what its next step comes after
 };
 
 /// Where an event was recorded.
 struct Mark {
   std::atomic<bool> done{false};
   std::shared_ptr<Session> session;  // of a captured one
-  CUstream_st* stream = nullptr;
-  size_t step = 0;
+  std::vector<size_t> behind;
 };
 
 enum class Where : uint8_t { device, pinned, registered };
@@ -62,8 +70,9 @@ struct State {
   std::vector<std::unique_ptr<CUctx_st>> contexts;
   std::set<CUstream_st*> streams;
   std::set<CUevent_st*> events;
-  std::set<Session*> global_captures;
+  std::set<Session*> captures;
   uint64_t next_id = 1;
+  long graphs = 0;  // and executables
   bool is_initialised = false;
 };
 State& state();
@@ -85,7 +94,8 @@ CUresult need_context(CUctx_st** context);
   CUctx_st* name = nullptr; \
   if (const CUresult result_ = ::fake_cuda::need_context(&name); result_ != CUDA_SUCCESS) return result_
 
-/// CUDA_SUCCESS, or what a call gets that a capture in global mode forbids (and that capture is spoilt).
+/// CUDA_SUCCESS, or what a call gets that a capture forbids: one in global mode, or any but a relaxed one of this thread, unless
+/// the thread said that it knows better. The capture is spoilt.
 CUresult unsafe_while_capturing();
 
 /// The bytes of [address, address + bytes), or an error. The state is locked by the callee.
@@ -93,11 +103,20 @@ CUresult find_bytes(uint64_t address, uint64_t bytes, std::byte** data);
 /// The region that holds the address; the state is locked by the caller.
 Region* region_at(uint64_t address);
 
+/// The stream behind a handle.
+CUresult resolve(CUstream& stream);
 /// Queues or records; the NULL stream is resolved.
 CUresult submit(CUstream stream, std::function<CUresult()> step);
 bool is_capturing(CUstream stream);
 /// Spoils the capture that the stream is in.
 CUresult refuse_in_capture(CUstream stream);
+/// Adds a step to the capture that the stream is in.
+CUresult record(CUstream stream, std::function<CUresult()> run);
+/// What the stream is given next comes after those steps as well; it becomes a member of the capture.
+CUresult join(CUstream stream, const std::vector<size_t>& behind);
+bool is_open(Session& session);
+/// Whether the thread runs what a graph's end calls, where nothing of CUDA may be called.
+bool& ends_a_graph();
 void add_kernel(const char* name, size_t bytes, void (*run)(const void*, unsigned, unsigned));
 
 }  // namespace fake_cuda

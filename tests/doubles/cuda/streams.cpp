@@ -1,4 +1,4 @@
-// Streams, events, captures, graphs.
+// Streams and events, captured ones too.
 #include <chrono>
 
 #include "state.hpp"
@@ -11,12 +11,13 @@ void run(CUstream stream) {
   for (;;) {
     stream->changed.wait(lock, [&] { return stream->is_ending || !stream->steps.empty(); });
     if (stream->steps.empty()) return;
-    const auto step = std::move(stream->steps.front());
+    auto step = std::move(stream->steps.front());
     stream->steps.pop_front();
     lock.unlock();
     // After an error nothing of the context runs any more.
     if (stream->context->error == CUDA_SUCCESS)
       if (const CUresult result = step(); result != CUDA_SUCCESS) stream->context->error = result;
+    step = nullptr;  // what it holds ends outside of the lock
     lock.lock();
     ++stream->completed;
     stream->changed.notify_all();
@@ -29,27 +30,6 @@ CUstream make_stream(CUctx_st* context, bool waits_for_null) {
   stream->waits_for_null = waits_for_null;
   stream->thread = std::thread(run, stream);
   return stream;
-}
-
-/// The stream behind a handle.
-CUresult resolve(CUstream& stream) {
-  CUctx_st* context = nullptr;
-  if (const CUresult result = need_context(&context); result != CUDA_SUCCESS) return result;
-  const std::lock_guard lock(state().mutex);
-  if (stream == nullptr || stream == CU_STREAM_LEGACY) {
-    if (context->null_stream == nullptr) context->null_stream = make_stream(context, false);
-    stream = context->null_stream;
-  } else if (stream == CU_STREAM_PER_THREAD) {
-    if (context->thread_stream == nullptr) context->thread_stream = make_stream(context, true);
-    stream = context->thread_stream;
-  } else if (stream == context->null_stream || stream == context->thread_stream) {
-    return CUDA_SUCCESS;  // resolved before
-  } else if (!state().streams.contains(stream)) {
-    return CUDA_ERROR_INVALID_HANDLE;
-  } else if (stream->context != context) {
-    return CUDA_ERROR_INVALID_CONTEXT;  // stricter than the driver, which takes some calls
-  }
-  return CUDA_SUCCESS;
 }
 
 void enqueue(CUstream stream, std::function<CUresult()> step) {
@@ -91,19 +71,32 @@ CUresult spoil(CUstream stream, CUresult result) {
   return result;
 }
 
-void end_session(Session& session) {
-  const std::lock_guard lock(state().mutex);
-  state().global_captures.erase(&session);
-  for (CUstream stream : state().streams)
-    if (stream->session.get() == &session) stream->session.reset();
-}
-
 CUresult sleep_until(const std::function<bool()>& is_true) {
   while (!is_true()) std::this_thread::sleep_for(std::chrono::microseconds(20));
   return CUDA_SUCCESS;
 }
 
 }  // namespace
+
+CUresult resolve(CUstream& stream) {
+  CUctx_st* context = nullptr;
+  if (const CUresult result = need_context(&context); result != CUDA_SUCCESS) return result;
+  const std::lock_guard lock(state().mutex);
+  if (stream == nullptr || stream == CU_STREAM_LEGACY) {
+    if (context->null_stream == nullptr) context->null_stream = make_stream(context, false);
+    stream = context->null_stream;
+  } else if (stream == CU_STREAM_PER_THREAD) {
+    if (context->thread_stream == nullptr) context->thread_stream = make_stream(context, true);
+    stream = context->thread_stream;
+  } else if (stream == context->null_stream || stream == context->thread_stream) {
+    return CUDA_SUCCESS;  // resolved before
+  } else if (!state().streams.contains(stream)) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  } else if (stream->context != context) {
+    return CUDA_ERROR_INVALID_CONTEXT;  // stricter than the driver, which takes some calls
+  }
+  return CUDA_SUCCESS;
+}
 
 bool is_capturing(CUstream stream) {
   return resolve(stream) == CUDA_SUCCESS && stream->session != nullptr;
@@ -116,12 +109,7 @@ CUresult refuse_in_capture(CUstream stream) {
 
 CUresult submit(CUstream stream, std::function<CUresult()> step) {
   if (const CUresult result = resolve(stream); result != CUDA_SUCCESS) return result;
-  if (Session* session = stream->session.get()) {
-    if (session->is_invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    session->steps.push_back(std::move(step));
-    if (stream != session->origin) session->last_step[stream] = session->steps.size();
-    return CUDA_SUCCESS;
-  }
+  if (stream->session != nullptr) return record(stream, std::move(step));
   order_with_null(stream);
   enqueue(stream, std::move(step));
   return CUDA_SUCCESS;
@@ -130,13 +118,6 @@ CUresult submit(CUstream stream, std::function<CUresult()> step) {
 }  // namespace fake_cuda
 
 using namespace fake_cuda;
-
-struct CUgraph_st {
-  std::vector<std::function<CUresult()>> steps;
-};
-struct CUgraphExec_st {
-  std::vector<std::function<CUresult()>> steps;
-};
 
 extern "C" {
 
@@ -217,57 +198,6 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
-  FAKE_CALLED();
-  if (stream == nullptr || stream == CU_STREAM_LEGACY) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  if (const CUresult result = resolve(stream); result != CUDA_SUCCESS) return result;
-  if (stream->session != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
-  stream->session = std::make_shared<Session>();
-  stream->session->origin = stream;
-  stream->session->mode = mode;
-  const std::lock_guard lock(state().mutex);
-  if (mode == CU_STREAM_CAPTURE_MODE_GLOBAL) state().global_captures.insert(stream->session.get());
-  return CUDA_SUCCESS;
-}
-
-CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
-  FAKE_CALLED();
-  *graph = nullptr;
-  if (const CUresult result = resolve(stream); result != CUDA_SUCCESS) return result;
-  const std::shared_ptr<Session> session = stream->session;
-  if (session == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
-  if (session->origin != stream) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-  end_session(*session);
-  if (session->is_invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  for (const auto& [member, last] : session->last_step)
-    if (session->joined[member] < last) return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-  *graph = new CUgraph_st{session->steps};  // NOLINT
-  return CUDA_SUCCESS;
-}
-
-CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned long long) {
-  *executable = new CUgraphExec_st{graph->steps};  // NOLINT
-  return CUDA_SUCCESS;
-}
-
-CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
-  return submit(stream, [steps = executable->steps] {
-    for (const auto& step : steps)
-      if (const CUresult result = step(); result != CUDA_SUCCESS) return result;
-    return CUDA_SUCCESS;
-  });
-}
-
-CUresult cuGraphDestroy(CUgraph graph) {
-  delete graph;  // NOLINT
-  return CUDA_SUCCESS;
-}
-
-CUresult cuGraphExecDestroy(CUgraphExec executable) {
-  delete executable;  // NOLINT
-  return CUDA_SUCCESS;
-}
-
 CUresult cuEventCreate(CUevent* event, unsigned) {
   FAKE_CONTEXT(context);
   *event = new CUevent_st;  // NOLINT
@@ -292,9 +222,10 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
   auto mark = std::make_shared<Mark>();
   event->mark = mark;
   if (stream->session != nullptr) {
+    if (stream->session->is_invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    const std::lock_guard lock(stream->session->mutex);
     mark->session = stream->session;
-    mark->stream = stream;
-    mark->step = stream->session->steps.size();
+    mark->behind = stream->session->behind[stream];
     return CUDA_SUCCESS;
   }
   return submit(stream, [mark] {
@@ -319,10 +250,10 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   if (mark != nullptr && mark->session != nullptr) {
     if (stream->session != nullptr && stream->session != mark->session)
       return spoil(stream, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+    // The capture of the event may be over: it is of no use to anybody then.
+    if (!is_open(*mark->session)) return CUDA_ERROR_CAPTURED_EVENT;
     stream->session = mark->session;
-    if (mark->stream != mark->session->origin) mark->session->joined[mark->stream] = mark->step;
-    if (stream != mark->session->origin) mark->session->last_step.try_emplace(stream, mark->step + 1);
-    return CUDA_SUCCESS;
+    return join(stream, mark->behind);
   }
   if (stream->session != nullptr) return spoil(stream, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
   if (mark == nullptr) return CUDA_SUCCESS;

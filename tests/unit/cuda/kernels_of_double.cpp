@@ -32,6 +32,7 @@ void bring(const char* name, void (*run)(const void*, unsigned, unsigned)) {
 #define EPCCL_BRING_COUNTERS(entry, body) EPCCL_BRING(entry, CountersParameters)
 #define EPCCL_BRING_TOPK(entry, body) EPCCL_BRING(entry, TopkParameters)
 #define EPCCL_BRING_COPIES(entry, body) EPCCL_BRING(entry, CopiesParameters)
+#define EPCCL_BRING_SIGNALS(entry, body) EPCCL_BRING(entry, SignalParameters)
 
 [[maybe_unused]] const bool all_brought = [] {
   setenv("FAKE_CUDA_OPEN", "1", 1);
@@ -45,6 +46,7 @@ void bring(const char* name, void (*run)(const void*, unsigned, unsigned)) {
   EPCCL_COUNTERS_KERNELS(EPCCL_BRING_COUNTERS)
   EPCCL_TOPK_KERNELS(EPCCL_BRING_TOPK)
   EPCCL_COPIES_KERNELS(EPCCL_BRING_COPIES)
+  EPCCL_SIGNALS_KERNELS(EPCCL_BRING_SIGNALS)
   return true;
 }();
 

@@ -1,5 +1,6 @@
 #include "device/cuda/kernels/body/copies.hpp"
 #include "device/cuda/kernels/body/layout_results.hpp"
+#include "device/cuda/kernels/body/signals.hpp"
 #include "device/cuda/kernels/kernel_list.hpp"
 #include "host_warp.hpp"
 #include "launched.hpp"
@@ -35,6 +36,11 @@ void run_on_host(const Launch<TopkParameters>& launch, std::mt19937_64& random) 
 void run_on_host(const Launch<CopiesParameters>& launch, std::mt19937_64& random) {
   EPCCL_COPIES_KERNELS(EPCCL_RUN)
   no_kernel(launch.kernel.name);
+}
+
+void run_on_host(const Launch<SignalParameters>& launch, std::mt19937_64& random) {
+  EPCCL_SIGNALS_KERNELS(EPCCL_RUN)
+  ADD_FAILURE() << "no kernel " << launch.kernel.name;
 }
 
 }  // namespace epccl::device::cuda::testing

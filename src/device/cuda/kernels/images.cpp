@@ -21,6 +21,7 @@ EPCCL_IMAGE(rows)
 EPCCL_IMAGE(sums)
 EPCCL_IMAGE(layout)
 EPCCL_IMAGE(copies)
+EPCCL_IMAGE(signals)
 
 #endif
 
@@ -39,6 +40,8 @@ std::span<const std::byte> bytes_of([[maybe_unused]] Image image) {
       return {epccl_image_layout, epccl_image_layout_end};
     case Image::copies:
       return {epccl_image_copies, epccl_image_copies_end};
+    case Image::signals:
+      return {epccl_image_signals, epccl_image_signals_end};
   }
 #endif
   return {};

@@ -70,3 +70,5 @@
 #define EPCCL_TOPK_KERNELS(X) X(epccl_layout_topk, (topk_body))
 
 #define EPCCL_COPIES_KERNELS(X) X(epccl_copies, (copies_body))
+
+#define EPCCL_SIGNALS_KERNELS(X) X(epccl_signals, (signals_body))

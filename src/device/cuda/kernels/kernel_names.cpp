@@ -9,6 +9,7 @@ std::span<const Kernel> all_kernels() {
 #define EPCCL_OF_SUMS(kernel, body) {#kernel, Image::sums},
 #define EPCCL_OF_LAYOUT(kernel, body) {#kernel, Image::layout},
 #define EPCCL_OF_COPIES(kernel, body) {#kernel, Image::copies},
+#define EPCCL_OF_SIGNALS(kernel, body) {#kernel, Image::signals},
   // clang-format off
   static constexpr Kernel kernels[] = {
       EPCCL_REDUCE_KERNELS(EPCCL_OF_REDUCE)
@@ -21,6 +22,7 @@ std::span<const Kernel> all_kernels() {
       EPCCL_COUNTERS_KERNELS(EPCCL_OF_LAYOUT)
       EPCCL_TOPK_KERNELS(EPCCL_OF_LAYOUT)
       EPCCL_COPIES_KERNELS(EPCCL_OF_COPIES)
+      EPCCL_SIGNALS_KERNELS(EPCCL_OF_SIGNALS)
   };
   // clang-format on
   return kernels;

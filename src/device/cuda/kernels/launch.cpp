@@ -27,6 +27,8 @@ const char* to_string(Image image) {
       return "layout";
     case Image::copies:
       return "copies";
+    case Image::signals:
+      return "signals";
   }
   return "?";
 }

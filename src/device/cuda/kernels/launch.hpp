@@ -17,14 +17,16 @@
 
 #include "device/cuda/kernels/layout_parameters.hpp"
 #include "device/cuda/kernels/parameters.hpp"
+#include "device/cuda/kernels/signal_parameters.hpp"
 #include "device/host/reduction.hpp"
 #include "device/host/row_type.hpp"
 
 namespace epccl::device::cuda {
 
 /// A fatbin: code for sm_80, sm_90 and sm_100, and PTX for what comes after.
-enum class Image : uint8_t { reduce, rows, sums, layout, copies };
-inline constexpr Image all_images[] = {Image::reduce, Image::rows, Image::sums, Image::layout, Image::copies};
+enum class Image : uint8_t { reduce, rows, sums, layout, copies, signals };
+inline constexpr Image all_images[] = {Image::reduce, Image::rows,   Image::sums,
+                                       Image::layout, Image::copies, Image::signals};
 const char* to_string(Image image);
 
 /// Its bytes, for cuModuleLoadData. Empty where the library was built without a CUDA toolkit.
@@ -102,5 +104,8 @@ Launch<TopkParameters> topk_launch(const TopkParameters& parameters, const Grid&
 /// max_signals. `arrived` as in CopiesParameters.
 Launch<CopiesParameters> copies_launch(std::span<const SmallCopy> copies, std::span<const Signal> signals,
                                        uint32_t* arrived, const Grid& grid);
+
+/// Posts and waits of a graph's run. A launch that waits takes a warp's place until other ranks have posted.
+Launch<SignalParameters> signals_launch(const SignalParameters& parameters);
 
 }  // namespace epccl::device::cuda

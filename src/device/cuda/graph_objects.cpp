@@ -1,0 +1,47 @@
+#include "device/cuda/graph_objects.hpp"
+
+#include <utility>
+
+namespace epccl::device::cuda {
+
+Result<Capture> capture_of(const Context& context, CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  cuuint64_t id = 0;
+  Capture capture;
+  EPCCL_TRY(context.call(context.driver().capture_info, stream, &status, &id, &capture.graph,
+                         static_cast<const CUgraphNode**>(nullptr), static_cast<size_t*>(nullptr)));
+  if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+    return error(Code::invalid_usage, "a stream of GPU {} is not being captured any more", context.ordinal());
+  capture.id = id;
+  return capture;
+}
+
+Status GraphObjects::keep(const Context& context, CUgraph graph, std::shared_ptr<const void> object) {
+  const Driver& driver = context.driver();
+  auto kept = std::make_unique<Kept>(Kept{std::move(object), gone_});
+  CUuserObject handle = nullptr;
+  EPCCL_TRY(context.call(driver.object_create, &handle, static_cast<void*>(kept.get()),
+                         static_cast<CUhostFn>(graph_is_gone), 1U,
+                         static_cast<unsigned>(CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)));
+  static_cast<void>(kept.release());  // the driver's from now on
+  Status status = context.call(driver.graph_retain_object, graph, handle, 1U,
+                               static_cast<unsigned>(CU_GRAPH_USER_OBJECT_MOVE));
+  if (!status.ok()) static_cast<void>(context.call(driver.object_release, handle, 1U));
+  return status;
+}
+
+void GraphObjects::graph_is_gone(void* kept) {
+  const std::unique_ptr<Kept> ended(static_cast<Kept*>(kept));
+  const std::lock_guard lock(ended->gone->mutex);
+  ended->gone->objects.push_back(std::move(ended->object));
+}
+
+void GraphObjects::let_go() {
+  std::vector<Object> objects;
+  {
+    const std::lock_guard lock(gone_->mutex);
+    objects.swap(gone_->objects);
+  }
+}
+
+}  // namespace epccl::device::cuda

@@ -1,0 +1,59 @@
+// What the kernel of signals in graphs is given.
+//
+// A graph is run again and again, with the same parameters each time, so a word's value cannot be one of them. Each rank counts its
+// runs of captured calls in GPU memory: the *pass*, the same on all ranks, since all run the same calls in the same order. Words hold
+// pass << 24 | value, so they only grow.
+#pragma once
+
+#include <cstdint>
+
+namespace epccl::device::cuda {
+
+inline constexpr uint32_t max_signal_ranks = 126;  // of a node
+inline constexpr uint32_t max_graph_posts = 32;
+inline constexpr uint32_t max_graph_waits = 128;
+inline constexpr int pass_shift = 24;
+inline constexpr uint64_t pass_value_mask = (uint64_t{1} << pass_shift) - 1;
+
+/// In host memory that the GPU writes: what the host sees of runs, and how it ends them.
+struct ReplayReport {
+  uint64_t
+      given_up;  // not 0: nothing waits any more. Written by the host, and by the kernel that finds a mismatch
+  uint64_t begun;  // passes
+  uint64_t over;
+  uint64_t step;     // pass << 24 | launches of it that have begun
+  uint64_t call;     // of the pass that has begun
+  uint64_t awaited;  // 1 + (rank << 16 | slot) of a word that was waited for when `given_up` was seen
+  uint64_t other;    // 1 + rank that has begun another call
+  uint64_t their_call;
+};
+
+struct GraphPost {
+  uint32_t slot = 0;
+  uint32_t value = 0;
+};
+struct GraphWait {
+  uint16_t rank = 0;  // local position
+  uint16_t slot = 0;
+  uint32_t value = 0;
+};
+
+/// Posts, then waits. One warp.
+struct SignalParameters {
+  uint64_t* pass = nullptr;  // of this rank, in GPU memory
+  const uint64_t* words =
+      nullptr;  // what others have posted for this rank: word of rank r and slot s at r * slots + s
+  uint64_t* told[max_signal_ranks] = {};  // where others keep this rank's words: slot s at [s]; null: itself
+  ReplayReport* report = nullptr;
+  uint32_t ranks = 0;
+  uint32_t slots = 0;
+  uint32_t begins =
+      0;  // 1: a pass begins: it is counted, and the first post's value is the call, which all ranks must have alike
+  uint32_t ends = 0;  // 1: it ends
+  uint32_t step = 0;
+  uint32_t post_count = 0, wait_count = 0;
+  GraphPost posts[max_graph_posts];
+  GraphWait waits[max_graph_waits];
+};
+
+}  // namespace epccl::device::cuda

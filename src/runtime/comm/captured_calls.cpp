@@ -1,0 +1,69 @@
+#include "runtime/comm/captured_calls.hpp"
+
+namespace epccl::runtime {
+
+Result<std::unique_ptr<CapturedCalls>> CapturedCalls::open(device::Device& device,
+                                                           const topology::Cluster& cluster,
+                                                           transports::NodeMemory& node, int blocks) {
+  EPCCL_ASSIGN(auto room, GraphRoom::make(device, node.local_size(), node.segment().spec().scratch_bytes));
+  return std::unique_ptr<CapturedCalls>(
+      new CapturedCalls(std::move(room), cluster, node, blocks));  // private constructor
+}
+
+CapturedCalls::CapturedCalls(std::shared_ptr<GraphRoom> room, const topology::Cluster& cluster,
+                             transports::NodeMemory& node, int blocks)
+    : room_(std::move(room)),
+      node_(node),
+      blocks_(blocks),
+      on_{&room_->device(), room_->memory(), room_->bytes()},
+      writer_(room_, cluster, node.local(), node.local_size()) {}
+
+CapturedCalls::~CapturedCalls() {
+  room_->give_up();
+  room_->device().let_go();
+}
+
+Status CapturedCalls::add(const Call& call, const QueueProgram& program) {
+  std::vector<std::byte*> rooms;
+  for (int local = 0; local < node_.local_size(); ++local) {
+    const transports::BufferRef& room = node_.call(local, call.sequence).scratch;
+    EPCCL_ASSIGN(std::byte * address, address_of(local, room));
+    rooms.push_back(address);
+  }
+  EPCCL_ASSIGN(const QueueCall queued, find_buffers(call, program, rooms));
+  room_->name_call(call.sequence & device::cuda::pass_value_mask, call.text);
+  return writer_.write(program, queued, rooms, *call.capture);
+}
+
+Result<std::byte*> CapturedCalls::address_of(int local, const transports::BufferRef& buffer) {
+  if (local == node_.local() || buffer.has_memory == 0)
+    return reinterpret_cast<std::byte*>(buffer.address);  // of this process
+  return room_->address_of(local, buffer.memory, buffer.bytes);
+}
+
+Result<QueueCall> CapturedCalls::find_buffers(const Call& call, const QueueProgram& program,
+                                              const std::vector<std::byte*>& rooms) {
+  QueueCall queued{call.sequence, call.text, {}, call.reduction, blocks_};
+  for (int local = 0; local < node_.local_size(); ++local) {
+    const transports::CallRecord& record = node_.call(local, call.sequence);
+    const auto& used = program.uses[static_cast<size_t>(local)];
+    std::byte* const room = rooms[static_cast<size_t>(local)];
+    std::array<std::byte*, 3> buffers{nullptr, nullptr, room_->scratch_in(room)};
+    if (local == node_.local()) {
+      // Input is only read: the plan's verifier holds builders to that.
+      buffers[0] = static_cast<std::byte*>(const_cast<void*>(call.input));
+      buffers[1] = static_cast<std::byte*>(call.output);
+    } else {
+      if (used[0]) {
+        EPCCL_ASSIGN(buffers[0], address_of(local, record.inputs[0]));
+      }
+      if (used[1]) {
+        EPCCL_ASSIGN(buffers[1], address_of(local, record.outputs[0]));
+      }
+    }
+    queued.buffers.push_back(buffers);
+  }
+  return queued;
+}
+
+}  // namespace epccl::runtime

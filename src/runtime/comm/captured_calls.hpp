@@ -1,0 +1,47 @@
+// Calls of one communicator that become part of a graph: while the stream is captured, ranks meet as in every call; then each puts
+// its plan into the graph, and nothing has run. A replay needs no thread of the host, but one looks after it (replay_watch.hpp).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/status.hpp"
+#include "runtime/executor/graph_room.hpp"
+#include "runtime/executor/graph_writer.hpp"
+#include "runtime/executor/node_calls.hpp"
+#include "transports/shm/node_memory.hpp"
+
+namespace epccl::runtime {
+
+class CapturedCalls {
+ public:
+  /// Allocates. `blocks`: Queue::set_blocks() for reductions.
+  static Result<std::unique_ptr<CapturedCalls>> open(device::Device& device, const topology::Cluster& cluster,
+                                                     transports::NodeMemory& node, int blocks);
+  CapturedCalls(const CapturedCalls&) = delete;
+  CapturedCalls& operator=(const CapturedCalls&) = delete;
+  /// Replays that come yet do not wait. Graphs keep what they use.
+  ~CapturedCalls();
+
+  /// What peers have to know of this rank in such a call.
+  const CallDevice& on() const { return on_; }
+  const std::shared_ptr<GraphRoom>& room() const { return room_; }
+
+  /// When all ranks of the node have met in the call.
+  Status add(const Call& call, const QueueProgram& program);
+
+ private:
+  CapturedCalls(std::shared_ptr<GraphRoom> room, const topology::Cluster& cluster,
+                transports::NodeMemory& node, int blocks);
+  Result<std::byte*> address_of(int local, const transports::BufferRef& buffer);
+  Result<QueueCall> find_buffers(const Call& call, const QueueProgram& program,
+                                 const std::vector<std::byte*>& rooms);
+
+  const std::shared_ptr<GraphRoom> room_;
+  transports::NodeMemory& node_;
+  const int blocks_;
+  const CallDevice on_;
+  GraphWriter writer_;
+};
+
+}  // namespace epccl::runtime

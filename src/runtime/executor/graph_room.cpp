@@ -1,0 +1,112 @@
+#include "runtime/executor/graph_room.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+namespace epccl::runtime {
+namespace {
+
+constexpr uint64_t page = 4096;
+constexpr size_t names_kept = 4096;
+
+uint64_t whole_pages(uint64_t bytes) {
+  return (bytes + page - 1) / page * page;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<GraphRoom>> GraphRoom::make(device::Device& device, int local_size,
+                                                   uint64_t scratch_bytes) {
+  std::shared_ptr<GraphRoom> room(new GraphRoom(device));  // private constructor
+  EPCCL_TRY(room->allocate(local_size, scratch_bytes));
+  return room;
+}
+
+Status GraphRoom::allocate(int local_size, uint64_t scratch_bytes) {
+  const uint64_t words =
+      static_cast<uint64_t>(local_size) * transports::node_counters * sizeof(device::SignalWord);
+  scratch_offset_ = words_offset + whole_pages(words);
+  bytes_ = scratch_offset_ + scratch_bytes;
+  EPCCL_ASSIGN(void* memory, device_.allocate(device::MemoryKind::shareable, bytes_));
+  memory_ = static_cast<std::byte*>(memory);
+  EPCCL_ASSIGN(void* pinned, device_.allocate(device::MemoryKind::pinned, scratch_offset_));
+  pinned_ = static_cast<std::byte*>(pinned);
+  EPCCL_TRY(clear(scratch_offset_));
+  report_ = new (pinned_) device::cuda::ReplayReport{};
+  return {};
+}
+
+Status GraphRoom::clear(uint64_t bytes) {
+  std::memset(pinned_, 0, bytes);
+  EPCCL_ASSIGN(const auto queue, device_.make_queue(device::QueueKind::copy_engine));
+  const device::CopyWork zeros{memory_, pinned_, bytes};
+  EPCCL_TRY(queue->copy({&zeros, 1}));
+  return queue->synchronize();
+}
+
+GraphRoom::~GraphRoom() {
+  queues_.clear();
+  mappings_.clear();
+  if (memory_ != nullptr) static_cast<void>(device_.free(memory_));
+  if (pinned_ != nullptr) static_cast<void>(device_.free(pinned_));
+}
+
+void GraphRoom::give_up() {
+  std::atomic_ref(report_->given_up).store(1, std::memory_order_release);
+}
+
+Result<std::byte*> GraphRoom::address_of(int local, const device::MemoryHandle& handle, uint64_t bytes) {
+  auto known = std::ranges::find_if(mappings_, [&](const Mapping& it) {
+    return it.local == local && it.base == handle.base && it.generation == handle.generation &&
+           it.offset <= handle.offset;
+  });
+  if (known == mappings_.end()) {
+    EPCCL_ASSIGN(auto memory, device_.import_memory(handle));
+    mappings_.push_back({local, handle.base, handle.generation, handle.offset, std::move(memory)});
+    known = mappings_.end() - 1;
+  }
+  const uint64_t offset = handle.offset - known->offset;
+  if (offset + bytes > known->memory->bytes())
+    return error(Code::internal_error, "{} bytes of a peer's memory, of which {} are mapped", offset + bytes,
+                 known->memory->bytes());
+  return known->memory->data() + offset;
+}
+
+// Queues of a capture that is over do not capture any more.
+Result<GraphRoom::Queues*> GraphRoom::queues_of(uint64_t capture) {
+  const auto same = std::ranges::find(queues_, capture, [](const auto& it) { return it->capture; });
+  if (same != queues_.end()) return same->get();
+  const auto is_free = [](const std::unique_ptr<Queues>& it) { return !it->control->capturing(); };
+  if (const auto found = std::ranges::find_if(queues_, is_free); found != queues_.end()) {
+    (*found)->capture = capture;
+    return found->get();
+  }
+  auto made = std::make_unique<Queues>();
+  made->capture = capture;
+  EPCCL_ASSIGN(made->control, device_.make_queue(device::QueueKind::compute));
+  return queues_.emplace_back(std::move(made)).get();
+}
+
+Result<device::QueueEvent*> GraphRoom::event(size_t index) {
+  while (events_.size() <= index) {
+    EPCCL_ASSIGN(auto made, device_.make_event());
+    events_.push_back(std::move(made));
+  }
+  return events_[index].get();
+}
+
+void GraphRoom::name_call(uint64_t call, const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  if (names_.size() >= names_kept) names_.erase(names_.begin());
+  names_[call] = text;
+}
+
+std::string GraphRoom::name_of(uint64_t call) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = names_.find(call);
+  return known == names_.end() ? fmt::format("captured call {}", call)
+                               : fmt::format("captured call {} ({})", call, known->second);
+}
+
+}  // namespace epccl::runtime

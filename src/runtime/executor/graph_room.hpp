@@ -1,0 +1,92 @@
+// What the captured calls of a communicator share, and what their graphs keep alive: memory that peers write, peers' memory, queues.
+//
+//   in GPU memory, mapped by the node's ranks   pass | words [rank][slot], which others write | scratch
+//   in pinned host memory                       what the host sees of replays
+//
+// A graph may be run when the communicator is gone, which is an error, but must be none that the GPU's context does not survive. So
+// each graph holds the room.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+#include "device/cuda/kernels/signal_parameters.hpp"
+#include "device/device.hpp"
+#include "plan/queues.hpp"
+#include "transports/shm/node_segment.hpp"
+
+namespace epccl::runtime {
+
+class GraphRoom {
+ public:
+  static Result<std::shared_ptr<GraphRoom>> make(device::Device& device, int local_size,
+                                                 uint64_t scratch_bytes);
+  GraphRoom(const GraphRoom&) = delete;
+  GraphRoom& operator=(const GraphRoom&) = delete;
+  ~GraphRoom();
+
+  device::Device& device() const { return device_; }
+  const std::byte* memory() const { return memory_; }
+  uint64_t bytes() const { return bytes_; }
+
+  // Parts of a rank's memory, by where it begins; alike on all ranks.
+  static uint64_t* pass_in(std::byte* memory) { return reinterpret_cast<uint64_t*>(memory); }
+  /// The words that the rank at position `local` of the node writes there.
+  static uint64_t* words_in(std::byte* memory, int local) {
+    return reinterpret_cast<uint64_t*>(memory + words_offset) + int64_t{local} * transports::node_counters;
+  }
+  std::byte* scratch_in(std::byte* memory) const { return memory + scratch_offset_; }
+
+  /// What replays say; written by the GPU.
+  device::cuda::ReplayReport& report() const { return *report_; }
+  /// Lets all replays through, now and later. Any thread.
+  void give_up();
+
+  /// Where this process finds a peer's memory, for as long as the room is there.
+  Result<std::byte*> address_of(int local, const device::MemoryHandle& handle, uint64_t bytes);
+
+  /// The queues of one capture, so that its calls follow each other. They are another's when it is over.
+  struct Queues {
+    uint64_t capture = 0;
+    std::unique_ptr<device::Queue> control;  // the chain of posts and waits
+    std::array<std::vector<std::unique_ptr<device::Queue>>, plan::lanes> lanes;
+  };
+  Result<Queues*> queues_of(uint64_t capture);
+  Result<device::QueueEvent*> event(size_t index);
+
+  /// The calls that were captured, for reports. Any thread.
+  void name_call(uint64_t call, const std::string& text);
+  std::string name_of(uint64_t call) const;
+
+ private:
+  static constexpr uint64_t words_offset = 4096;
+
+  explicit GraphRoom(device::Device& device) : device_(device) {}
+  Status allocate(int local_size, uint64_t scratch_bytes);
+  Status clear(uint64_t bytes);
+
+  struct Mapping {
+    int local;
+    uint64_t base, generation, offset;
+    std::unique_ptr<device::MappedMemory> memory;
+  };
+
+  device::Device& device_;
+  std::byte* memory_ = nullptr;
+  uint64_t bytes_ = 0, scratch_offset_ = 0;
+  std::byte* pinned_ = nullptr;
+  device::cuda::ReplayReport* report_ = nullptr;
+  std::vector<Mapping> mappings_;
+  std::vector<std::unique_ptr<Queues>> queues_;
+  std::vector<std::unique_ptr<device::QueueEvent>> events_;
+  mutable std::mutex mutex_;
+  std::map<uint64_t, std::string> names_;
+};
+
+}  // namespace epccl::runtime

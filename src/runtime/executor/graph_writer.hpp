@@ -1,0 +1,52 @@
+// Puts a rank's plan into the graph that a stream is being captured into. Nothing runs; each run of the graph is a pass.
+//
+//   user's stream  --+                                                            +-->  goes on
+//   control queue    +-> pass begins: tell all, wait for all -> post .. wait .. -> pass ends
+//   other queues                                     +-> copies, reductions ... -+
+//
+// Only the control queue waits for other ranks, in an order that all ranks share (plan::in_common_order), and a pass begins when
+// the one before it is over everywhere. So a driver may run the branches of the graph in any order, one after the other too.
+#pragma once
+
+#include <vector>
+
+#include "base/status.hpp"
+#include "device/cuda/kernels/signal_parameters.hpp"
+#include "runtime/executor/graph_room.hpp"
+#include "runtime/executor/queue_feed.hpp"
+#include "runtime/executor/queue_program.hpp"
+#include "topology/cluster.hpp"
+
+namespace epccl::runtime {
+
+class GraphWriter {
+ public:
+  /// `local`: this rank's position on the node.
+  GraphWriter(std::shared_ptr<GraphRoom> room, const topology::Cluster& cluster, int local, int local_size);
+
+  /// `program`: with chained signals. `rooms`: every rank's GraphRoom::memory() in this process, by local position. The graph
+  /// keeps the room. On error the capture is spoilt.
+  Status write(const QueueProgram& program, const QueueCall& call, const std::vector<std::byte*>& rooms,
+               device::Queue& stream);
+
+ private:
+  Status find_queues(const QueueProgram& program, device::Queue& stream);
+  void describe_ranks(const std::vector<std::byte*>& rooms);
+  Status begin(const QueueCall& call, device::Queue& stream);
+  Status write_operations(const QueueProgram& program);
+  Status write_operation(const QueueProgram& program, const QueueOperation& operation);
+  Status end(const QueueProgram& program, device::Queue& stream);
+  Status add_signal(const plan::Step& step);
+  Status flush_signals();
+
+  const std::shared_ptr<GraphRoom> room_;
+  const topology::Cluster& cluster_;
+  const int local_, local_size_;
+  QueueFeed feed_;
+  // Of the call that is being written.
+  device::Queue* control_ = nullptr;
+  std::vector<device::Queue*> queues_;
+  device::cuda::SignalParameters signals_;  // not yet given to the control queue
+};
+
+}  // namespace epccl::runtime

@@ -1,0 +1,71 @@
+#include "runtime/executor/queue_feed.hpp"
+
+#include <algorithm>
+
+namespace epccl::runtime {
+
+device::QueueKind kind_of(plan::Lane lane) {
+  return lane == plan::Lane::compute || lane == plan::Lane::signal ? device::QueueKind::compute
+                                                                   : device::QueueKind::copy_engine;
+}
+
+void QueueFeed::begin(const QueueProgram& program, const QueueCall& call,
+                      const std::vector<device::Queue*>& queues) {
+  program_ = &program;
+  call_ = &call;
+  queues_ = queues;
+  gathered_.assign(queues.size(), {});
+}
+
+std::byte* QueueFeed::address(const plan::Location& location) const {
+  const auto local = static_cast<size_t>(cluster_.local_of(location.rank));
+  return call_->buffers[local][static_cast<size_t>(location.buffer)] + location.offset;
+}
+
+Status QueueFeed::copy(uint32_t queue, const plan::Step& step) {
+  add_copy(queue, step);
+  return gathered_[queue].size() >= limits_.copies ? flush(queue) : Status{};
+}
+
+void QueueFeed::add_copy(uint32_t queue, const plan::Step& step) {
+  device::CopyWork work{address(step.destination), address(step.source), step.bytes, step.rows,
+                        step.destination_stride,   step.source_stride};
+  // In place, a block may be where it belongs.
+  if (work.destination == work.source) return;
+  if (step.rows > 1) return gathered_[queue].push_back(work);
+  for (uint64_t at = 0; at < step.bytes; at += limits_.copy_bytes) {
+    device::CopyWork part = work;
+    part.destination += at;
+    part.source += at;
+    part.bytes = std::min(limits_.copy_bytes, step.bytes - at);
+    gathered_[queue].push_back(part);
+  }
+}
+
+Status QueueFeed::reduce(uint32_t queue, const plan::Step& step) {
+  if (step.source_count > device_.max_reduce_sources())
+    return error(Code::invalid_usage, "a reduction of {} parts at once: {} can do {}", step.source_count,
+                 device_.description(), device_.max_reduce_sources());
+  if (call_->reduction == nullptr)
+    return {Code::internal_error, "a plan reduces in a call that does not say how"};
+  std::vector<device::ReduceSource> sources;
+  for (uint16_t i = 0; i < step.source_count; ++i)
+    sources.push_back({address(program_->row_sources[step.first_source + i].at), i < step.raw_count});
+  queues_[queue]->set_blocks(call_->blocks);
+  return queues_[queue]->reduce({*call_->reduction, sources, step.finishes, address(step.destination),
+                                 step.bytes / device::bytes_of(call_->reduction->element)});
+}
+
+Status QueueFeed::flush(uint32_t queue) {
+  if (gathered_[queue].empty()) return {};
+  Status status = queues_[queue]->copy(gathered_[queue]);
+  gathered_[queue].clear();
+  return status;
+}
+
+Status QueueFeed::flush_all() {
+  for (uint32_t queue = 0; queue < queues_.size(); ++queue) EPCCL_TRY(flush(queue));
+  return {};
+}
+
+}  // namespace epccl::runtime

@@ -1,0 +1,59 @@
+// What a plan's steps are to a device's queues: copies, gathered into lists, and reductions.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+#include "device/device.hpp"
+#include "runtime/executor/queue_program.hpp"
+#include "topology/cluster.hpp"
+
+namespace epccl::runtime {
+
+/// One run of a program.
+struct QueueCall {
+  uint64_t sequence = 0;  // 1, 2, ...: the same on every rank
+  std::string text;       // for reports
+  /// Where the buffers of the node's ranks lie, by local position and plan::Buffer; null: the plan does not use it from here.
+  std::vector<std::array<std::byte*, 3>> buffers;
+  const device::Reduction* reduction = nullptr;  // where the plan reduces
+  int blocks = 0;                                // Queue::set_blocks() for reductions
+};
+
+/// The kind of queue that does a lane's steps.
+device::QueueKind kind_of(plan::Lane lane);
+
+class QueueFeed {
+ public:
+  struct Limits {
+    uint64_t copy_bytes = 512 << 20;  // a larger copy is cut
+    size_t copies = 8;                // given to a device at once
+  };
+
+  QueueFeed(device::Device& device, const topology::Cluster& cluster, const Limits& limits)
+      : device_(device), cluster_(cluster), limits_(limits) {}
+
+  /// `program`, `call` and the queues, one for each of the program's, stay until all is fed.
+  void begin(const QueueProgram& program, const QueueCall& call, const std::vector<device::Queue*>& queues);
+  /// The queue gets it now, or with others before its next flush().
+  Status copy(uint32_t queue, const plan::Step& step);
+  Status reduce(uint32_t queue, const plan::Step& step);
+  Status flush(uint32_t queue);
+  Status flush_all();
+
+ private:
+  std::byte* address(const plan::Location& location) const;
+  void add_copy(uint32_t queue, const plan::Step& step);
+
+  device::Device& device_;
+  const topology::Cluster& cluster_;
+  const Limits limits_;
+  const QueueProgram* program_ = nullptr;
+  const QueueCall* call_ = nullptr;
+  std::vector<device::Queue*> queues_;
+  std::vector<std::vector<device::CopyWork>> gathered_;  // by queue: copies not yet given to it
+};
+
+}  // namespace epccl::runtime

@@ -1,0 +1,133 @@
+// The kernel of signals in graphs, run on the host: the same launch again and again, by ranks that are threads.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "../device/numbers.hpp"
+#include "launched.hpp"
+
+namespace epccl::device::cuda::testing {
+namespace {
+
+constexpr uint32_t slots = 4, meeting = 3;
+
+/// What a rank of a node has: its pass, its words, and what the host sees.
+struct Rank {
+  uint64_t pass = 0;
+  std::vector<uint64_t> words;
+  ReplayReport report{};
+};
+
+class Node {
+ public:
+  explicit Node(size_t ranks) : ranks_(ranks) {
+    for (Rank& rank : ranks_) rank.words.assign(ranks * slots, 0);
+  }
+  Rank& operator[](size_t rank) { return ranks_[rank]; }
+  uint64_t word(size_t at, size_t of, uint32_t slot) const { return ranks_[at].words[of * slots + slot]; }
+
+  SignalParameters parameters(size_t rank) {
+    SignalParameters made;
+    made.pass = &ranks_[rank].pass;
+    made.words = ranks_[rank].words.data();
+    made.report = &ranks_[rank].report;
+    made.ranks = static_cast<uint32_t>(ranks_.size());
+    made.slots = slots;
+    for (size_t other = 0; other < ranks_.size(); ++other)
+      if (other != rank) made.told[other] = ranks_[other].words.data() + rank * slots;
+    return made;
+  }
+  /// A pass begins: tells all, waits for all.
+  SignalParameters begin(size_t rank, uint32_t call) {
+    SignalParameters made = parameters(rank);
+    made.begins = 1;
+    made.post_count = 1;
+    made.posts[0] = {meeting, call};
+    for (size_t other = 0; other < ranks_.size(); ++other)
+      if (other != rank) made.waits[made.wait_count++] = {static_cast<uint16_t>(other), meeting, 0};
+    return made;
+  }
+
+ private:
+  std::vector<Rank> ranks_;
+};
+
+void run_once(const SignalParameters& parameters) {
+  std::mt19937_64 random(1);
+  run_on_host(signals_launch(parameters), random);
+}
+
+TEST(GraphSignals, TellEveryOtherRankThePassAndTheValue) {
+  Node node(40);
+  SignalParameters begin = node.begin(1, 77);
+  begin.wait_count = 0;
+  SignalParameters post = node.parameters(1);
+  post.post_count = 2;
+  post.posts[0] = {0, 5};
+  post.posts[1] = {2, 6};
+  post.ends = 1;
+  for (uint64_t pass = 1; pass <= 3; ++pass) {
+    run_once(begin);
+    EXPECT_EQ(node[1].report.begun, pass);
+    EXPECT_EQ(node[1].report.over, pass - 1);
+    run_once(post);
+    EXPECT_EQ(node[1].report.over, pass);
+    EXPECT_EQ(node[1].report.call, 77U);
+    for (size_t rank = 0; rank < 40; ++rank) {
+      if (rank == 1) continue;
+      EXPECT_EQ(node.word(rank, 1, meeting), pass << pass_shift | 77);
+      EXPECT_EQ(node.word(rank, 1, 0), pass << pass_shift | 5);
+      EXPECT_EQ(node.word(rank, 1, 1), 0U);
+      EXPECT_EQ(node.word(rank, 1, 2), pass << pass_shift | 6);
+    }
+  }
+}
+
+TEST(GraphSignals, LetNoRankGetAheadOfTheOthersPass) {
+  constexpr size_t ranks = 3;
+  constexpr int passes = 20;
+  Node node(ranks);
+  std::array<std::atomic<int>, ranks> inside{};
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      const SignalParameters begin = node.begin(rank, 9);
+      for (int pass = 1; pass <= passes; ++pass) {
+        inside[rank] = pass;
+        run_once(begin);
+        for (const auto& other : inside) EXPECT_GE(other.load(), pass);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    EXPECT_EQ(node[rank].report.begun, static_cast<uint64_t>(passes));
+    EXPECT_EQ(node[rank].report.other, 0U);
+  }
+}
+
+TEST(GraphSignals, GoOnWhenTheHostGivesUpAndSayWhatWasMissing) {
+  Node node(3);
+  node[0].report.given_up = 1;
+  run_once(node.begin(0, 1));
+  const uint64_t awaited = node[0].report.awaited - 1;
+  EXPECT_GE(awaited >> 16, 1U) << "rank";
+  EXPECT_LE(awaited >> 16, 2U) << "rank";
+  EXPECT_EQ(awaited & 0xffff, meeting);
+}
+
+TEST(GraphSignals, FindARankThatIsInAnotherCall) {
+  Node node(2);
+  std::thread other([&] { run_once(node.begin(1, 8)); });
+  run_once(node.begin(0, 7));
+  other.join();
+  // Each has told the other before it looks, so both find it.
+  EXPECT_EQ(node[0].report.other, 2U);
+  EXPECT_EQ(node[0].report.their_call, 8U);
+  EXPECT_EQ(node[1].report.other, 1U);
+  EXPECT_NE(node[0].report.given_up, 0U);
+}
+
+}  // namespace
+}  // namespace epccl::device::cuda::testing
