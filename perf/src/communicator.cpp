@@ -58,7 +58,10 @@ Status Stream::wait(epcclComm_t comm) const {
   if (stream_ != nullptr) return api_status("epcclStreamSynchronize", epcclStreamSynchronize(stream_), comm);
   if (gpu_ == nullptr) return {};
   EPCCL_TRY(gpu_->wait());
-  // The GPU's stream does not tell how a call ended.
+  return outcome_on_gpu(comm);
+}
+
+Status outcome_on_gpu(epcclComm_t comm) {
   epcclResult_t failure = epcclSuccess;
   EPCCL_TRY(api_status("epcclCommGetAsyncError", epcclCommGetAsyncError(comm, &failure), comm));
   return api_status("a call on a GPU's memory", failure, comm);

@@ -47,6 +47,10 @@ Status Gpu::copy(std::byte* to, const std::byte* from, size_t bytes) {
   return queue_->synchronize();
 }
 
+Result<std::unique_ptr<device::cuda::GraphStream>> Gpu::graph_stream() const {
+  return device::cuda::GraphStream::make(device_.ordinal());
+}
+
 Status Gpu::wait() {
   return queue_->synchronize();
 }

@@ -27,6 +27,9 @@ Timing
   payload). For alltoall the bytes are what has to cross; for the others what no algorithm can do without (allreduce: 2
   (nodes - 1) / nodes of the buffer). Ranks are on one node where EPCCL_HOSTID, or else host name and boot id, are equal.
 
+  With -G N the -n iterations are captured into one CUDA graph (docs/cuda.md), which is launched N times, each after a barrier: a
+  launch divided by n is one of N times. What is compared is a graph of one call.
+
 Copy engines and overlap
   --copy-engine says who moves the data (docs/copy-engines.md); all: never, then always, a row each. With --overlap an iteration
   has three parts, each after a barrier, which take turns at being the first: the call alone on a stream, the matrix products
@@ -48,7 +51,7 @@ JSON
   min_us, iterations (these out of place if that was measured), wrong, copy_engine where it was given, overlap (as of moe) with --overlap, and wire_fraction where the link rate is known and bytes cross nodes.
 
 Not supported
-  nccl-tests' -m -N -p -y -G -C -S -x -D -V -M -u -I -K are errors: they are about CUDA, or ways of timing that
+  nccl-tests' -m -N -p -y -C -S -x -D -V -M -u -I -K are errors: they are about CUDA, or ways of timing that
   do not apply. -t and -g only take 1, -R only 0 and 1.
 
 Exit status: 0; 1 where a call failed or data were wrong; 2 for wrong arguments.)";

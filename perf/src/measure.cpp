@@ -7,11 +7,11 @@
 namespace epccl::perf {
 
 Status Meter::issue(const Subject& subject) {
-  EPCCL_TRY(start(subject));
+  EPCCL_TRY(start(subject, stream_.get()));
   return stream_.wait(subject.communicator.get());
 }
 
-Status Meter::start(const Subject& subject) {
+Status Meter::start(const Subject& subject, epcclStream_t stream) {
   Operands given = subject.operands;
   const auto contains = [](const Buffer& buffer, const std::byte* place) {
     return place >= buffer.bytes().data() && place <= buffer.bytes().data() + buffer.bytes().size();
@@ -20,7 +20,7 @@ Status Meter::start(const Subject& subject) {
   const Buffer& from = contains(output_, given.input.data()) ? output_ : input_;
   given.input = {from.there(given.input.data()), given.input.size()};
   given.output = {output_.there(given.output.data()), given.output.size()};
-  return subject.call.issue(subject.communicator, given, stream_.get());
+  return subject.call.issue(subject.communicator, given, stream);
 }
 
 Status Meter::prepare(const Subject& subject) {
@@ -67,6 +67,7 @@ Result<Measurement> Meter::run(Communicator& communicator, const Call& call, boo
   const std::string title =
       fmt::format("{} {} {} {} bytes{}", to_string(call.key().operation), communicator.algorithm(),
                   call.key().type.name, call.key().size, in_place ? " in place" : "");
+  if (options_.graph_launches > 0) return run_graph(subject, title);
   uint64_t wrong = 0;
   if (options_.check) {
     EPCCL_ASSIGN(wrong, compare(subject, title + ", first call"));
@@ -97,7 +98,7 @@ class Meter::Calls : public Overlapped {
   Calls(Meter& meter, const Subject& subject) : meter_(meter), subject_(subject) {}
 
   Status call() override { return meter_.issue(subject_); }
-  Status start() override { return meter_.start(subject_); }
+  Status start() override { return meter_.start(subject_, meter_.stream_.get()); }
   Status finish() override { return meter_.stream_.wait(subject_.communicator.get()); }
 
  private:

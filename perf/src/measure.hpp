@@ -4,6 +4,7 @@
 //   warm-up   barrier, call
 //   timed     barrier, |call|  ... the last one with fresh data, compared afterwards
 //             with --in-a-row: barrier, |calls, barrier|  ... and an iteration more for the comparison, not timed
+//             with --graph N: barrier, |a launch of a graph of all iterations|  ... N of them
 //   gather    the ranks' times and wrong elements, after the loop and never within
 #pragma once
 
@@ -27,6 +28,7 @@ class Meter {
 
  private:
   class Calls;
+  class Replay;
   /// What one measurement is about.
   struct Subject {
     Communicator& communicator;
@@ -34,7 +36,9 @@ class Meter {
     Operands operands;
   };
 
-  Status start(const Subject& subject);
+  Status start(const Subject& subject, epcclStream_t stream);
+  Result<Measurement> run_graph(const Subject& subject, const std::string& title);
+  Result<uint64_t> compare_replay(const Subject& subject, const Replay& replay, const std::string& when);
   Status issue(const Subject& subject);
   /// `seconds` may be null: of one of the `calls`, on average.
   Status issue_in_step(const Subject& subject, int calls = 1, double* seconds = nullptr);

@@ -12,6 +12,7 @@ std::string describe(const MeasuringOptions& o) {
                                  o.budget.value_or(0), o.check);
   if (o.overlap) text += fmt::format(" overlap {}", o.overlap->compute_ratio);
   if (o.device != "host") text += fmt::format(" device {} ranks {}", o.device, o.ranks_per_gpu);
+  if (o.graph_launches > 0) text += fmt::format(" graph {}", o.graph_launches);
   for (const std::string& engine : o.engines) text += " engine " + engine;
   return text;
 }
@@ -74,6 +75,10 @@ void MeasuringFlags::add_to(CLI::App& app) {
   sharing_option_ = app.add_option("--ranks-per-gpu", ranks_per_gpu_,
                                    "With --device cuda: ranks of a node that share a GPU (default 1)");
   sharing_option_->option_text("N");
+  app.add_option("-G,--graph,--cudagraph", graph_launches_,
+                 "With --device cuda: capture the iterations into one CUDA graph and launch it N times "
+                 "(default 0: calls are not captured)")
+      ->option_text("N");
   app.add_option("--copy-engine", engine_,
                  "Who moves the data: auto, always or never, or all: one row of each "
                  "(default: EPCCL_COPY_ENGINE)")
@@ -141,6 +146,12 @@ Status MeasuringFlags::read_device(MeasuringOptions& options) const {
   if (device_ != "host" && device_ != "cuda")
     return error(Code::invalid_argument, "--device {}: want host or cuda", device_);
   EPCCL_TRY(check_range("--ranks-per-gpu", ranks_per_gpu_, 1, 1024));
+  EPCCL_TRY(check_range("--graph", graph_launches_, 0, 1'000'000));
+  if (device_ == "host" && graph_launches_ > 0)
+    return error(Code::invalid_argument, "--graph needs --device cuda");
+  if (graph_launches_ > 0 && options.budget)
+    return error(Code::invalid_argument, "--graph: give the calls of the graph by -n, not by --budget");
+  options.graph_launches = graph_launches_;
   if (device_ == "host" && sharing_option_->count() > 0)
     return error(Code::invalid_argument, "--ranks-per-gpu needs --device cuda");
   if (device_ == "cuda" && stream_)

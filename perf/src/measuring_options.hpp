@@ -35,6 +35,7 @@ struct MeasuringOptions {
   std::optional<OverlapRequest> overlap;
   std::string device = "host";  // or "cuda"
   int ranks_per_gpu = 1;
+  int graph_launches = 0;  // > 0: the iterations are one CUDA graph, launched so often
   std::vector<std::string> engines{
       ""};  // "auto", "always", "never": each is measured; "": as EPCCL_COPY_ENGINE says
 };
@@ -70,7 +71,7 @@ class MeasuringFlags {
   Status read_link_rate(const std::string& environment_rate, MeasuringOptions& options) const;
 
   int iterations_ = 20, warmup_ = -1, check_ = 1, average_ = 3, blocking_ = 0, registered_, threads_ = 1,
-      devices_ = 1, ranks_per_gpu_ = 1;
+      devices_ = 1, ranks_per_gpu_ = 1, graph_launches_ = 0;
   double budget_ = 0, timeout_ = 0;
   bool stream_ = false;
   double compute_ratio_ = OverlapRequest{}.compute_ratio;

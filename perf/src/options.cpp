@@ -127,6 +127,8 @@ Status set_choices(const Typed& typed, Options& options) {
   EPCCL_TRY(check_range("--in-a-row", typed.in_a_row, 1, 1'000'000));
   options.in_a_row = typed.in_a_row;
   options.grouped = typed.grouped;
+  if (options.graph_launches > 0 && options.in_a_row > 1)
+    return error(Code::invalid_argument, "--graph: its calls are -n, so not with --in-a-row");
   if (options.grouped && (!is_alltoall(options.operation) || typed.algorithm != "auto"))
     return error(Code::invalid_argument, "--grouped: only alltoall and alltoallv, and without --algo");
   if (typed.algorithm == "all") {

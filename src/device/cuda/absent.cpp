@@ -1,5 +1,6 @@
 // What a build without the CUDA toolkit has of CUDA.
 #include "device/cuda/cuda_device.hpp"
+#include "device/cuda/graph_stream.hpp"
 #include "device/cuda/kernel_queue.hpp"
 
 namespace epccl::device {
@@ -37,6 +38,9 @@ Result<Grid> grid_of(const Queue&) {
 }
 bool has_kernels(const Queue&) {
   return false;
+}
+Result<std::unique_ptr<GraphStream>> GraphStream::make(int) {
+  return not_built();
 }
 Status queue_kernel(Queue&, const Kernel&, uint32_t, uint32_t, const void*) {
   return not_built();

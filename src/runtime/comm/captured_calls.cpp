@@ -24,6 +24,7 @@ CapturedCalls::~CapturedCalls() {
 }
 
 Status CapturedCalls::add(const Call& call, const QueueProgram& program) {
+  if (rooms_here_ == nullptr) EPCCL_TRY(find_rooms_here(call));
   std::vector<std::byte*> rooms;
   for (int local = 0; local < node_.local_size(); ++local) {
     const transports::BufferRef& room = node_.call(local, call.sequence).scratch;
@@ -32,7 +33,22 @@ Status CapturedCalls::add(const Call& call, const QueueProgram& program) {
   }
   EPCCL_ASSIGN(const QueueCall queued, find_buffers(call, program, rooms));
   room_->name_call(call.sequence & device::cuda::pass_value_mask, call.text);
-  return writer_.write(program, queued, rooms, *call.capture);
+  return writer_.write(program, queued, rooms, rooms_here_, *call.capture);
+}
+
+// At the first call: they are the same ever after.
+Status CapturedCalls::find_rooms_here(const Call& call) {
+  auto found = std::make_shared<std::vector<std::shared_ptr<GraphRoom>>>();
+  for (int local = 0; local < node_.local_size(); ++local) {
+    if (node_.pid(local) != node_.pid(node_.local())) continue;
+    const auto* memory = reinterpret_cast<const void*>(node_.call(local, call.sequence).scratch.address);
+    auto room = GraphRoom::at(memory);
+    if (room == nullptr)
+      return error(Code::remote_error, "the memory of a rank of this process for captured calls is gone");
+    found->push_back(std::move(room));
+  }
+  rooms_here_ = std::move(found);
+  return {};
 }
 
 Result<std::byte*> CapturedCalls::address_of(int local, const transports::BufferRef& buffer) {

@@ -33,6 +33,7 @@ class CapturedCalls {
  private:
   CapturedCalls(std::shared_ptr<GraphRoom> room, const topology::Cluster& cluster,
                 transports::NodeMemory& node, int blocks);
+  Status find_rooms_here(const Call& call);
   Result<std::byte*> address_of(int local, const transports::BufferRef& buffer);
   Result<QueueCall> find_buffers(const Call& call, const QueueProgram& program,
                                  const std::vector<std::byte*>& rooms);
@@ -42,6 +43,8 @@ class CapturedCalls {
   const int blocks_;
   const CallDevice on_;
   GraphWriter writer_;
+  /// Of this process's ranks, as far as they are known.
+  std::shared_ptr<std::vector<std::shared_ptr<GraphRoom>>> rooms_here_;
 };
 
 }  // namespace epccl::runtime

@@ -4,11 +4,23 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/never_destroyed.hpp"
+
 namespace epccl::runtime {
 namespace {
 
 constexpr uint64_t page = 4096;
 constexpr size_t names_kept = 4096;
+
+/// Of this process, by where their memory begins.
+struct Rooms {
+  std::mutex mutex;
+  std::map<const void*, std::weak_ptr<GraphRoom>> rooms;
+};
+Rooms& all() {
+  static NeverDestroyed<Rooms> instance;
+  return *instance;
+}
 
 uint64_t whole_pages(uint64_t bytes) {
   return (bytes + page - 1) / page * page;
@@ -20,7 +32,15 @@ Result<std::shared_ptr<GraphRoom>> GraphRoom::make(device::Device& device, int l
                                                    uint64_t scratch_bytes) {
   std::shared_ptr<GraphRoom> room(new GraphRoom(device));  // private constructor
   EPCCL_TRY(room->allocate(local_size, scratch_bytes));
+  const std::lock_guard lock(all().mutex);
+  all().rooms[room->memory_] = room;
   return room;
+}
+
+std::shared_ptr<GraphRoom> GraphRoom::at(const void* memory) {
+  const std::lock_guard lock(all().mutex);
+  const auto known = all().rooms.find(memory);
+  return known == all().rooms.end() ? nullptr : known->second.lock();
 }
 
 Status GraphRoom::allocate(int local_size, uint64_t scratch_bytes) {
@@ -46,6 +66,10 @@ Status GraphRoom::clear(uint64_t bytes) {
 }
 
 GraphRoom::~GraphRoom() {
+  {
+    const std::lock_guard lock(all().mutex);
+    all().rooms.erase(memory_);
+  }
   queues_.clear();
   mappings_.clear();
   if (memory_ != nullptr) static_cast<void>(device_.free(memory_));

@@ -3,8 +3,8 @@
 //   in GPU memory, mapped by the node's ranks   pass | words [rank][slot], which others write | scratch
 //   in pinned host memory                       what the host sees of replays
 //
-// A graph may be run when the communicator is gone, which is an error, but must be none that the GPU's context does not survive. So
-// each graph holds the room.
+// A graph may be there longer than its communicator, and run still while another rank's ends. So each graph holds the room, and the
+// rooms of other ranks of the process, whose memory is used as it is.
 #pragma once
 
 #include <array>
@@ -30,6 +30,9 @@ class GraphRoom {
   GraphRoom(const GraphRoom&) = delete;
   GraphRoom& operator=(const GraphRoom&) = delete;
   ~GraphRoom();
+
+  /// The room of this process whose memory begins there; null: none.
+  static std::shared_ptr<GraphRoom> at(const void* memory);
 
   device::Device& device() const { return device_; }
   const std::byte* memory() const { return memory_; }

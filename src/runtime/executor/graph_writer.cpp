@@ -20,10 +20,11 @@ GraphWriter::GraphWriter(std::shared_ptr<GraphRoom> room, const topology::Cluste
       feed_(room_->device(), cluster, {}) {}
 
 Status GraphWriter::write(const QueueProgram& program, const QueueCall& call,
-                          const std::vector<std::byte*>& rooms, device::Queue& stream) {
+                          const std::vector<std::byte*>& rooms, std::shared_ptr<const void> kept,
+                          device::Queue& stream) {
   EPCCL_TRY(find_queues(program, stream));
   // What of it is in the graph is there to stay.
-  EPCCL_TRY(stream.keep_in_graph(room_));
+  EPCCL_TRY(stream.keep_in_graph(std::move(kept)));
   describe_ranks(rooms);
   EPCCL_TRY(begin(call, stream));
   feed_.begin(program, call, queues_);

@@ -25,9 +25,9 @@ class GraphWriter {
   GraphWriter(std::shared_ptr<GraphRoom> room, const topology::Cluster& cluster, int local, int local_size);
 
   /// `program`: with chained signals. `rooms`: every rank's GraphRoom::memory() in this process, by local position. The graph
-  /// keeps the room. On error the capture is spoilt.
+  /// keeps `kept`. On error the capture is spoilt.
   Status write(const QueueProgram& program, const QueueCall& call, const std::vector<std::byte*>& rooms,
-               device::Queue& stream);
+               std::shared_ptr<const void> kept, device::Queue& stream);
 
  private:
   Status find_queues(const QueueProgram& program, device::Queue& stream);

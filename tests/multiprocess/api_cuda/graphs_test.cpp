@@ -1,61 +1,274 @@
 // Collectives captured into CUDA graphs, through the C API: what a graph's runs do is what the calls do. On the double of the driver
 // a graph's branches run in a random order, one step after the other.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
-#include <thread>
+#include <cstdlib>
+#include <random>
 
-#include "../api/ranks.hpp"
-#include "device/cuda/kernels/launch.hpp"
+#include "fake_driver.hpp"
 #include "graph_rank.hpp"
 
 namespace epccl::tests {
 namespace {
 
-using ::testing::HasSubstr;
-using Numbers = std::vector<int32_t>;
+class CudaGraphsOfRanks : public CudaGraphs, public ::testing::WithParamInterface<RanksAre> {};
+INSTANTIATE_TEST_SUITE_P(Are, CudaGraphsOfRanks, ::testing::Values(RanksAre::processes, RanksAre::threads),
+                         [](const auto& it) {
+                           return it.param == RanksAre::threads ? "Threads" : "Processes";
+                         });
 
-class CudaGraphs : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (device::cuda::bytes_of(device::cuda::Image::signals).empty())
-      GTEST_SKIP() << "built without CUDA kernels";
-  }
+TEST_P(CudaGraphsOfRanks, ReplayAnAlltoallWithNewDataInEveryMode) {
+  run_gpu_ranks(GetParam(), 2, {}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    Exchanged exchanged(context, gpu, 700);
+    std::vector<CUstreamCaptureMode> modes{CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+                                           CU_STREAM_CAPTURE_MODE_RELAXED};
+    // It would forbid the other thread's program to allocate.
+    if (GetParam() == RanksAre::processes) modes.push_back(CU_STREAM_CAPTURE_MODE_GLOBAL);
+    for (const auto mode : modes) {
+      const Graph graph(
+          gpu, [&] { expect_captured(exchanged.call(comm, gpu.as_epccl())); }, mode);
+      for (int round = 0; round < 4; ++round) {
+        exchanged.fill(round);
+        graph.launch();
+        exchanged.expect(round);
+      }
+    }
+  });
+}
+
+// Two launches in a row, graphs in turns, calls that are not captured between, a graph that is never run.
+TEST_P(CudaGraphsOfRanks, AlternateAndMixWithOtherCalls) {
+  run_gpu_ranks(GetParam(), 3, {}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    Exchanged small(context, gpu, 10), large(context, gpu, 3000), direct(context, gpu, 100);
+    const Graph never(gpu, [&] { expect_captured(large.call(comm, gpu.as_epccl())); });
+    const Graph one(gpu, [&] { expect_captured(small.call(comm, gpu.as_epccl())); });
+    const Graph both(gpu, [&] {
+      expect_captured(large.call(comm, gpu.as_epccl()));
+      expect_captured(small.call(comm, gpu.as_epccl()));
+    });
+    for (int round = 0; round < 5; ++round) {
+      small.fill(round);
+      large.fill(round);
+      direct.fill(round);
+      one.launch();
+      one.launch();
+      both.launch();
+      EXPECT_EQ(direct.call(comm, gpu.as_epccl()), epcclSuccess);
+      both.launch();
+      small.expect(round);
+      large.expect(round);
+      direct.expect(round);
+    }
+  });
+}
+
+// --- any collective ---
+
+unsigned test_seed() {
+  const char* given = std::getenv("EPCCL_TEST_SEED");
+  return given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : std::random_device{}();
+}
+
+struct RandomCall {
+  int kind = 0, root = 0;
+  size_t count = 0;  // of a block
+  bool in_place = false;
+  epcclRedOp_t operation = epcclSum;
 };
 
-int32_t number(int source, int destination, size_t index, int round) {
-  return source * 100'000'000 + destination * 10'000'000 + round * 1'000'000 + static_cast<int32_t>(index);
+RandomCall random_call(std::mt19937& random, int ranks) {
+  RandomCall call;
+  call.kind = static_cast<int>(random() % 7);
+  call.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
+  call.count = random() % 3 == 0 ? 1 + random() % 5 : 1 + random() % 4000;
+  call.in_place = random() % 3 == 0;
+  call.operation = random() % 2 == 0 ? epcclSum : epcclMax;
+  return call;
 }
 
-void expect_alltoall(const Numbers& got, int rank, size_t count, int round) {
-  for (size_t i = 0; i < got.size(); ++i)
-    ASSERT_EQ(got[i], number(static_cast<int>(i / count), rank, i % count, round)) << i;
+/// `input` and `output` have room for a block of every rank. In place, `output` holds the input as well.
+epcclResult_t issue(const RandomCall& call, const RankContext& context, float* input, float* output,
+                    epcclComm_t comm, epcclStream_t stream) {
+  const auto rank = static_cast<size_t>(context.rank);
+  float* const own_in = call.in_place ? output + rank * call.count : input;
+  float* const own_out = call.in_place ? input + rank * call.count : output;
+  float* const same = call.in_place ? output : input;
+  switch (call.kind) {
+    case 0:
+      return epcclAllGather(own_in, output, call.count, epcclFloat32, comm, stream);
+    case 1:
+      return epcclReduceScatter(input, own_out, call.count, epcclFloat32, call.operation, comm, stream);
+    case 2:
+      return epcclAllReduce(same, output, call.count, epcclFloat32, call.operation, comm, stream);
+    case 3:
+      return epcclBroadcast(same, output, call.count, epcclFloat32, call.root, comm, stream);
+    case 4:
+      return epcclReduce(same, output, call.count, epcclFloat32, call.operation, call.root, comm, stream);
+    case 5:
+      return epcclGather(context.rank == call.root ? own_in : input, output, call.count, epcclFloat32,
+                         call.root, comm, stream);
+    default:
+      return epcclScatter(input, context.rank == call.root ? own_out : output, call.count, epcclFloat32,
+                          call.root, comm, stream);
+  }
 }
 
-Numbers to_all(int rank, int ranks, size_t count, int round) {
-  Numbers values;
-  for (int peer = 0; peer < ranks; ++peer)
-    for (size_t i = 0; i < count; ++i) values.push_back(number(rank, peer, i, round));
+std::vector<float> random_floats(size_t count, int rank, int round, bool output) {
+  std::mt19937 random(static_cast<unsigned>(rank * 1000 + round * 2 + (output ? 1 : 0)));
+  std::vector<float> values(count);
+  for (float& value : values) value = static_cast<float>(random() % 100'000) / 7;
   return values;
 }
 
-TEST_F(CudaGraphs, AnAlltoallIsReplayedWithNewData) {
-  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+// Every case twice, with the same data: as calls, and as a graph. Buffers are all that a call may touch, before and after.
+TEST_P(CudaGraphsOfRanks, DoWhatTheCallsDoBitForBit) {
+  const unsigned seed = test_seed();
+  SCOPED_TRACE(fmt::format("EPCCL_TEST_SEED={}", seed));
+  run_gpu_ranks(GetParam(), 3, {{"EPCCL_SCRATCH_SIZE", "64K"}}, [seed](const RankContext& context) {
     GpuRank gpu;
     const Comm comm(context);
-    constexpr size_t count = 700;
-    GpuArray<int32_t> input(gpu, count * 2), output(gpu, count * 2);
-    const Graph graph(gpu, [&] {
-      ASSERT_EQ(epcclAlltoall(input.data(), output.data(), count, epcclInt32, comm, gpu.as_epccl()),
-                epcclSuccess)
-          << epcclGetLastError(nullptr);
-    });
-    for (int round = 0; round < 4; ++round) {
-      const Numbers values = to_all(context.rank, 2, count, round);
-      input.put(values);
-      graph.launch();
-      expect_alltoall(output.get(), context.rank, count, round);
+    std::mt19937 random(seed);
+    for (int repetition = 0; repetition < 12; ++repetition) {
+      std::vector<RandomCall> calls(1 + random() % 2);
+      size_t most = 0;
+      for (RandomCall& call : calls) {
+        call = random_call(random, context.ranks);
+        most = std::max(most, call.count);
+      }
+      const size_t room = most * static_cast<size_t>(context.ranks);
+      GpuArray<float> input(gpu, room), output(gpu, room), input2(gpu, room), output2(gpu, room);
+      const auto issue_all = [&](const GpuArray<float>& from, const GpuArray<float>& to) {
+        for (const RandomCall& call : calls)
+          expect_captured(issue(call, context, from.data(), to.data(), comm, gpu.as_epccl()));
+      };
+      const Graph graph(gpu, [&] { issue_all(input, output); });
+      for (int round = 0; round < 3; ++round) {
+        const auto in = random_floats(room, context.rank, round, false),
+                   out = random_floats(room, context.rank, round, true);
+        input.put(in);
+        output.put(out);
+        input2.put(in);
+        output2.put(out);
+        graph.launch();
+        issue_all(input2, output2);
+        for (const RandomCall& call : calls)
+          SCOPED_TRACE(fmt::format("repetition {}: kind {}, count {}, root {}, in place {}", repetition,
+                                   call.kind, call.count, call.root, call.in_place));
+        ASSERT_EQ(input.get(), input2.get()) << "repetition " << repetition << ", round " << round;
+        ASSERT_EQ(output.get(), output2.get()) << "repetition " << repetition << ", round " << round;
+      }
     }
+  });
+}
+
+TEST_F(CudaGraphs, OfARankAloneWork) {
+  run_gpu_ranks(RanksAre::processes, 1, {}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    Exchanged exchanged(context, gpu, 50), nothing(context, gpu, 0);
+    const Graph graph(gpu, [&] {
+      expect_captured(exchanged.call(comm, gpu.as_epccl()));
+      expect_captured(nothing.call(comm, gpu.as_epccl()));
+    });
+    for (int round = 0; round < 2; ++round) {
+      exchanged.fill(round);
+      graph.launch();
+      exchanged.expect(round);
+    }
+  });
+}
+
+// One thread, two ranks: their calls meet at the end of the group.
+TEST_F(CudaGraphs, OfSeveralRanksOfOneThreadAreCapturedInAGroup) {
+  run_gpu_ranks(RanksAre::processes, 1, {}, [](const RankContext&) {
+    GpuRank gpus[2];
+    epcclComm_t comms[2] = {};
+    ASSERT_EQ(epcclCommInitAll(comms, 2, nullptr), epcclSuccess);
+    Exchanged first({0, 2, {}}, gpus[0], 300), second({1, 2, {}}, gpus[1], 300);
+    std::unique_ptr<Graph> graphs[2];
+    {
+      Capture captures[2] = {Capture(gpus[0], CU_STREAM_CAPTURE_MODE_RELAXED),
+                             Capture(gpus[1], CU_STREAM_CAPTURE_MODE_RELAXED)};
+      EXPECT_EQ(epcclGroupStart(), epcclSuccess);
+      expect_captured(first.call(comms[0], gpus[0].as_epccl()));
+      expect_captured(second.call(comms[1], gpus[1].as_epccl()));
+      EXPECT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(nullptr);
+      for (int rank = 0; rank < 2; ++rank) graphs[rank] = std::make_unique<Graph>(gpus[rank], captures[rank]);
+    }
+    for (int round = 0; round < 3; ++round) {
+      first.fill(round);
+      second.fill(round);
+      graphs[0]->launch();
+      graphs[1]->launch();
+      first.expect(round);
+      second.expect(round);
+    }
+    for (auto& graph : graphs) graph.reset();
+    for (epcclComm_t comm : comms) EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
+  });
+}
+
+/// Another communicator of the same ranks.
+class Twin {
+ public:
+  explicit Twin(epcclComm_t parent) {
+    EXPECT_EQ(epcclCommSplit(parent, 0, 0, &comm_, nullptr), epcclSuccess) << epcclGetLastError(nullptr);
+  }
+  Twin(const Twin&) = delete;
+  Twin& operator=(const Twin&) = delete;
+  ~Twin() { EXPECT_EQ(epcclCommDestroy(comm_), epcclSuccess); }
+  operator epcclComm_t() const { return comm_; }  // NOLINT: reads like the handle it is
+
+ private:
+  epcclComm_t comm_ = nullptr;
+};
+
+TEST_F(CudaGraphs, LeaveNothingBehindWhateverEndsFirst) {
+  run_gpu_ranks(RanksAre::processes, 2, {}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm parent(context);
+    Exchanged exchanged(context, gpu, 64);
+    const auto capture_and_run = [&](epcclComm_t comm) {
+      auto graph =
+          std::make_unique<Graph>(gpu, [&] { expect_captured(exchanged.call(comm, gpu.as_epccl())); });
+      exchanged.fill(1);
+      graph->launch();
+      exchanged.expect(1);
+      return graph;
+    };
+    const auto count = [](const char* what) { return fake_cuda_live(what); };
+    {
+      const Twin comm(parent);
+      const long allocations = count("allocations");
+      capture_and_run(comm);
+      EXPECT_GT(count("allocations"), allocations);
+    }
+    const long allocations = count("allocations"), streams = count("streams"), imports = count("imports");
+    for (int i = 0; i < 3; ++i) {
+      std::unique_ptr<Graph> kept;
+      {
+        const Twin comm(parent);
+        for (int each = 0; each < 5; ++each) capture_and_run(comm);
+        kept = capture_and_run(comm);
+        EXPECT_EQ(count("graphs"), 1) << "the executable one";
+      }
+      const long held = count("allocations");
+      EXPECT_GT(held, allocations) << "the graph's";
+      kept.reset();
+      EXPECT_EQ(count("allocations"), held) << "nothing of CUDA is called where a graph ends";
+    }
+    {
+      const Twin comm(parent);
+      capture_and_run(comm);
+    }
+    EXPECT_EQ(count("graphs"), 0);
+    EXPECT_EQ(count("allocations"), allocations) << "what graphs had kept ended with the next communicator";
+    EXPECT_EQ(count("streams"), streams);
+    EXPECT_EQ(count("imports"), imports);
   });
 }
 

@@ -1,0 +1,167 @@
+// CUDA graphs: what cannot be captured is refused, and a replay that cannot go on ends.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <atomic>
+#include <thread>
+
+#include "graph_rank.hpp"
+
+namespace epccl::tests {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CudaGraphFaults : public CudaGraphs {};
+
+// --- what cannot be captured ---
+
+TEST_F(CudaGraphFaults, AreRefusedWhatTheyCannotHold) {
+  run_gpu_ranks(RanksAre::processes, 2, {}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const GpuArray<float> in(gpu, 10), out(gpu, 10), scalar(gpu, 1);
+    epcclRedOp_t scaled{};
+    ASSERT_EQ(epcclRedOpCreatePreMulSum(&scaled, scalar.data(), epcclFloat32, epcclScalarDevice, comm),
+              epcclSuccess);
+    gpu.wait();
+    const Graph graph(gpu, [&] {
+      EXPECT_EQ(epcclAllReduce(in.data(), out.data(), 5, epcclFloat32, scaled, comm, gpu.as_epccl()),
+                epcclInvalidUsage);
+      EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr("its scalar is in the GPU's memory"));
+      EXPECT_EQ(epcclCommSetCopyEngine(comm, "never"), epcclSuccess);
+      EXPECT_EQ(epcclAlltoall(in.data(), out.data(), 5, epcclFloat32, comm, gpu.as_epccl()),
+                epcclInvalidUsage);
+      EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr("switched off (copy engine never)"));
+      EXPECT_EQ(epcclCommSetCopyEngine(comm, nullptr), epcclSuccess);
+      // The communicator and the capture are as they were.
+      expect_captured(epcclAlltoall(in.data(), out.data(), 5, epcclFloat32, comm, gpu.as_epccl()));
+    });
+    graph.launch();
+    gpu.wait();
+    EXPECT_EQ(epcclRedOpDestroy(scaled, comm), epcclSuccess);
+  });
+}
+
+TEST_F(CudaGraphFaults, AreRefusedOverSeveralNodes) {
+  run_ranks({{1, 1}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const GpuArray<float> in(gpu, 10), out(gpu, 10);
+    gpu.wait();
+    const Graph graph(gpu, [&] {
+      EXPECT_EQ(epcclAlltoall(in.data(), out.data(), 5, epcclFloat32, comm, gpu.as_epccl()),
+                epcclInvalidUsage);
+      EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr("the communicator has several nodes"));
+    });
+  });
+}
+
+TEST_F(CudaGraphFaults, ThatOneRankCapturesAndAnotherDoesNotAreAnError) {
+  run_gpu_ranks(RanksAre::processes, 2, {}, [](const RankContext& context) {
+    GpuRank gpu;
+    epcclComm_t comm = nullptr;
+    ASSERT_EQ(epcclCommInitRank(&comm, 2, context.id, context.rank), epcclSuccess);
+    Exchanged exchanged(context, gpu, 10);
+    exchanged.fill(0);
+    if (context.rank == 0) {
+      EXPECT_EQ(exchanged.call(comm, gpu.as_epccl()), epcclSuccess);
+      gpu.wait();
+    } else {
+      EXPECT_EQ(cuStreamBeginCapture(gpu.stream(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+      EXPECT_NE(exchanged.call(comm, gpu.as_epccl()), epcclSuccess);
+      EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr("captured into a graph"));
+      CUgraph graph = nullptr;
+      EXPECT_EQ(cuStreamEndCapture(gpu.stream(), &graph), CUDA_SUCCESS);
+      cuGraphDestroy(graph);
+    }
+    EXPECT_NE(wait_for_failure(comm), epcclSuccess);
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+  });
+}
+
+// --- failures while a graph runs ---
+
+/// Two ranks with a graph that ran once. `fail` is rank 1's; then rank 0 runs the graph again, alone.
+void expect_a_replay_to_end(const RunOptions& options, const char* said,
+                            const std::function<void(epcclComm_t)>& fail) {
+  run_ranks(options, [&](const RankContext& context) {
+    GpuRank gpu;
+    epcclComm_t comm = nullptr;
+    ASSERT_EQ(epcclCommInitRank(&comm, 2, context.id, context.rank), epcclSuccess);
+    {
+      Exchanged exchanged(context, gpu, 200);
+      const Graph graph(gpu, [&] { expect_captured(exchanged.call(comm, gpu.as_epccl())); });
+      exchanged.fill(0);
+      graph.launch();
+      exchanged.expect(0);
+      if (context.rank == 1) {
+        fail(comm);
+      } else {
+        graph.launch();
+        gpu.wait();  // not for ever
+        EXPECT_EQ(wait_for_failure(comm), epcclRemoteError);
+        EXPECT_THAT(epcclGetLastError(comm), HasSubstr(said));
+      }
+    }
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+  });
+}
+
+TEST_F(CudaGraphFaults, EndWhenAPeerDies) {
+  expect_a_replay_to_end({{2}, {{"EPCCL_TIMEOUT", "20"}}, {1}}, "rank 1",
+                         [](epcclComm_t) { raise(SIGKILL); });
+}
+
+TEST_F(CudaGraphFaults, EndWhenAPeerAborts) {
+  expect_a_replay_to_end({{2}, {{"EPCCL_TIMEOUT", "20"}}, {}}, "abort", [](epcclComm_t) {});
+}
+
+TEST_F(CudaGraphFaults, EndWhenAPeerRevokes) {
+  expect_a_replay_to_end({{2}, {{"EPCCL_TIMEOUT", "20"}}, {}}, "revoked",
+                         [](epcclComm_t comm) { EXPECT_EQ(epcclCommRevoke(comm, 0), epcclSuccess); });
+}
+
+TEST_F(CudaGraphFaults, EndWhenAPeerDoesNotRunThemAndNameIt) {
+  expect_a_replay_to_end({{2}, {{"EPCCL_TIMEOUT", "0.3"}}, {}}, "for rank 1 (same node) to run it as well",
+                         [](epcclComm_t comm) { EXPECT_NE(wait_for_failure(comm), epcclSuccess); });
+}
+
+TEST_F(CudaGraphFaults, EndWhenTheirOwnRankAborts) {
+  run_gpu_ranks(RanksAre::threads, 2, {{"EPCCL_TIMEOUT", "20"}}, [](const RankContext& context) {
+    static std::atomic<int> through{0};
+    GpuRank gpu;
+    Exchanged exchanged(context, gpu, 200);
+    epcclComm_t comm = nullptr;
+    ASSERT_EQ(epcclCommInitRank(&comm, 2, context.id, context.rank), epcclSuccess);
+    {
+      const Graph graph(gpu, [&] { expect_captured(exchanged.call(comm, gpu.as_epccl())); });
+      if (context.rank == 0) graph.launch();
+      EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+      gpu.wait();
+    }
+    // What the other's graph reads may go only now.
+    for (++through; through < 2;) std::this_thread::yield();
+  });
+}
+
+TEST_F(CudaGraphFaults, OfDifferentCallsAreFoundOut) {
+  run_gpu_ranks(RanksAre::processes, 2, {{"EPCCL_TIMEOUT", "20"}}, [](const RankContext& context) {
+    GpuRank gpu;
+    epcclComm_t comm = nullptr;
+    ASSERT_EQ(epcclCommInitRank(&comm, 2, context.id, context.rank), epcclSuccess);
+    {
+      Exchanged exchanged(context, gpu, 20), other(context, gpu, 30);
+      const Graph one(gpu, [&] { expect_captured(exchanged.call(comm, gpu.as_epccl())); });
+      const Graph two(gpu, [&] { expect_captured(other.call(comm, gpu.as_epccl())); });
+      (context.rank == 0 ? one : two).launch();
+      gpu.wait();
+      EXPECT_NE(wait_for_failure(comm), epcclSuccess);
+      EXPECT_THAT(epcclGetLastError(comm), HasSubstr("replays differ: rank"));
+    }
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+  });
+}
+
+}  // namespace
+}  // namespace epccl::tests
