@@ -39,7 +39,8 @@ Status without_real(const Call& call, const Buffer& buffer, const CudaSide* side
 }
 
 // From facts that all ranks share: what they agreed on, the kind of memory and whether the call is captured (for NCCL "a collective
-// property of the operation"). EPCCL's own call cannot be captured, and takes no pinned memory for a GPU's.
+// property of the operation"). Captured calls are the real library's where there is one: EPCCL's replays have not run on a GPU yet.
+// EPCCL takes no pinned memory for a GPU's.
 bool runs_here(const Call& call, const Seen& seen, const CudaSide* side) {
   if (!call.is_alltoall || side == nullptr || !side->native_alltoall) return false;
   return side->real == nullptr || (!seen.pinned && !is_captured(call.stream));

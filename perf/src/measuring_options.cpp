@@ -151,6 +151,8 @@ Status MeasuringFlags::read_device(MeasuringOptions& options) const {
     return error(Code::invalid_argument, "--graph needs --device cuda");
   if (graph_launches_ > 0 && options.budget)
     return error(Code::invalid_argument, "--graph: give the calls of the graph by -n, not by --budget");
+  if (graph_launches_ > 0 && options.overlap)
+    return error(Code::invalid_argument, "--graph: not with --overlap");
   options.graph_launches = graph_launches_;
   if (device_ == "host" && sharing_option_->count() > 0)
     return error(Code::invalid_argument, "--ranks-per-gpu needs --device cuda");

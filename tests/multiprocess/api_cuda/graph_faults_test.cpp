@@ -129,19 +129,23 @@ TEST_F(CudaGraphFaults, EndWhenAPeerDoesNotRunThemAndNameIt) {
 
 TEST_F(CudaGraphFaults, EndWhenTheirOwnRankAborts) {
   run_gpu_ranks(RanksAre::threads, 2, {{"EPCCL_TIMEOUT", "20"}}, [](const RankContext& context) {
-    static std::atomic<int> through{0};
+    static std::atomic<int> captured{0}, through{0};
+    const auto wait_for_both = [](std::atomic<int>& arrived) {
+      for (++arrived; arrived < 2;) std::this_thread::yield();
+    };
     GpuRank gpu;
     Exchanged exchanged(context, gpu, 200);
     epcclComm_t comm = nullptr;
     ASSERT_EQ(epcclCommInitRank(&comm, 2, context.id, context.rank), epcclSuccess);
     {
       const Graph graph(gpu, [&] { expect_captured(exchanged.call(comm, gpu.as_epccl())); });
+      wait_for_both(captured);
       if (context.rank == 0) graph.launch();
       EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
       gpu.wait();
     }
     // What the other's graph reads may go only now.
-    for (++through; through < 2;) std::this_thread::yield();
+    wait_for_both(through);
   });
 }
 

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <random>
 
-#include "fake_driver.hpp"
 #include "graph_rank.hpp"
 
 namespace epccl::tests {
@@ -209,66 +208,6 @@ TEST_F(CudaGraphs, OfSeveralRanksOfOneThreadAreCapturedInAGroup) {
     }
     for (auto& graph : graphs) graph.reset();
     for (epcclComm_t comm : comms) EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
-  });
-}
-
-/// Another communicator of the same ranks.
-class Twin {
- public:
-  explicit Twin(epcclComm_t parent) {
-    EXPECT_EQ(epcclCommSplit(parent, 0, 0, &comm_, nullptr), epcclSuccess) << epcclGetLastError(nullptr);
-  }
-  Twin(const Twin&) = delete;
-  Twin& operator=(const Twin&) = delete;
-  ~Twin() { EXPECT_EQ(epcclCommDestroy(comm_), epcclSuccess); }
-  operator epcclComm_t() const { return comm_; }  // NOLINT: reads like the handle it is
-
- private:
-  epcclComm_t comm_ = nullptr;
-};
-
-TEST_F(CudaGraphs, LeaveNothingBehindWhateverEndsFirst) {
-  run_gpu_ranks(RanksAre::processes, 2, {}, [](const RankContext& context) {
-    GpuRank gpu;
-    const Comm parent(context);
-    Exchanged exchanged(context, gpu, 64);
-    const auto capture_and_run = [&](epcclComm_t comm) {
-      auto graph =
-          std::make_unique<Graph>(gpu, [&] { expect_captured(exchanged.call(comm, gpu.as_epccl())); });
-      exchanged.fill(1);
-      graph->launch();
-      exchanged.expect(1);
-      return graph;
-    };
-    const auto count = [](const char* what) { return fake_cuda_live(what); };
-    {
-      const Twin comm(parent);
-      const long allocations = count("allocations");
-      capture_and_run(comm);
-      EXPECT_GT(count("allocations"), allocations);
-    }
-    const long allocations = count("allocations"), streams = count("streams"), imports = count("imports");
-    for (int i = 0; i < 3; ++i) {
-      std::unique_ptr<Graph> kept;
-      {
-        const Twin comm(parent);
-        for (int each = 0; each < 5; ++each) capture_and_run(comm);
-        kept = capture_and_run(comm);
-        EXPECT_EQ(count("graphs"), 1) << "the executable one";
-      }
-      const long held = count("allocations");
-      EXPECT_GT(held, allocations) << "the graph's";
-      kept.reset();
-      EXPECT_EQ(count("allocations"), held) << "nothing of CUDA is called where a graph ends";
-    }
-    {
-      const Twin comm(parent);
-      capture_and_run(comm);
-    }
-    EXPECT_EQ(count("graphs"), 0);
-    EXPECT_EQ(count("allocations"), allocations) << "what graphs had kept ended with the next communicator";
-    EXPECT_EQ(count("streams"), streams);
-    EXPECT_EQ(count("imports"), imports);
   });
 }
 

@@ -40,7 +40,7 @@ void run_on_host(const Launch<CopiesParameters>& launch, std::mt19937_64& random
 
 void run_on_host(const Launch<SignalParameters>& launch, std::mt19937_64& random) {
   EPCCL_SIGNALS_KERNELS(EPCCL_RUN)
-  ADD_FAILURE() << "no kernel " << launch.kernel.name;
+  no_kernel(launch.kernel.name);
 }
 
 }  // namespace epccl::device::cuda::testing

@@ -49,6 +49,9 @@ TEST(Options, NameWhoMovesTheData) {
   EXPECT_EQ(options_of({"alltoall", "--copy-engine", "all", "--device", "host"}).engines,
             (std::vector<std::string>{"never", "always"}));
   EXPECT_NE(error_of({"alltoall", "--copy-engine", "often"}).find("--copy-engine often"), std::string::npos);
+  EXPECT_EQ(options_of({"alltoall", "--device", "cuda", "-G", "3"}).graph_launches, 3);
+  EXPECT_EQ(options_of({"alltoall", "--device", "cuda", "--cudagraph", "4"}).graph_launches, 4);
+  EXPECT_EQ(options_of({"alltoall", "-G", "0"}).graph_launches, 0);
   EXPECT_NE(error_of({"alltoall", "--device", "tpu"}).find("--device tpu"), std::string::npos);
 }
 
@@ -189,7 +192,11 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"reduce", "-r", "1x"}, "--root 1x"}, Bad{{"reduce", "--placement", "up"}, "--placement up"},
         Bad{{"sendrecv", "--placement", "in"}, "never in place"},
         Bad{{"allreduce", "--per-pair", "-b", "8"}, "--per-pair"},
-        Bad{{"-n", "3", "moe"}, "as the first argument, dispatch"}, Bad{{"alltoall", "-G", "1"}, "-G"},
+        Bad{{"-n", "3", "moe"}, "as the first argument, dispatch"}, Bad{{"alltoall", "-S", "1"}, "-S"},
+        Bad{{"alltoall", "-G", "1"}, "--graph needs --device cuda"},
+        Bad{{"alltoall", "-G", "-1", "--device", "cuda"}, "--graph -1"},
+        Bad{{"alltoall", "-G", "1", "--device", "cuda", "--in-a-row", "2"}, "--in-a-row"},
+        Bad{{"alltoall", "-G", "1", "--device", "cuda", "--budget", "1"}, "--budget"},
         Bad{{"alltoall", "--agg_iters", "2"}, "--agg_iters"}, Bad{{"alltoall", "alltoallv"}, "alltoallv"},
         Bad{{"alltoall", "-b", "4Q"}, "--minbytes"}, Bad{{"alltoall", "-e", "-5"}, "-"},
         Bad{{"alltoall", "-b", "17T"}, "more than 16T"},
