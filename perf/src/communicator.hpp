@@ -50,10 +50,10 @@ class Communicator {
 
 class Gpu;
 
-/// NULL, or a stream of the library that is destroyed with this, or a GPU's NULL stream.
 /// How calls of `comm` on a GPU's memory ended, which the GPU's stream does not tell.
 Status outcome_on_gpu(epcclComm_t comm);
 
+/// NULL, or a stream of the library that is destroyed with this, or a GPU's NULL stream.
 class Stream {
  public:
   static Result<Stream> create();
@@ -74,7 +74,6 @@ class Stream {
   Gpu* gpu() const { return gpu_; }
   /// Whether calls return before they are over.
   bool goes_on() const { return stream_ != nullptr || gpu_ != nullptr; }
-  Gpu* gpu() const { return gpu_; }
   /// Waits for the calls on it; `comm` explains errors.
   Status wait(epcclComm_t comm) const;
 

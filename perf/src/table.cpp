@@ -99,9 +99,9 @@ std::string table_header(const RunInfo& info) {
   const Sweep& sweep = o.sweep;
   const std::string settings = fmt::format(
       "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: 1 "
-      "validation: {} graph: 0\n",
+      "validation: {} graph: {}\n",
       sweep.first, sweep.last, sweep.factor > 1 ? sweep.factor : sweep.step,
-      sweep.factor > 1 ? "factor" : "bytes", o.warmup, o.iterations, o.check ? 1 : 0);
+      sweep.factor > 1 ? "factor" : "bytes", o.warmup, o.iterations, o.check ? 1 : 0, o.graph_launches);
   return opening_lines(info, to_string(o.operation)) + settings + own_settings(info) + device_lines(info) +
          (o.overlap ? overlap_titles() : column_titles());
 }
