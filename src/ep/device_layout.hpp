@@ -71,7 +71,6 @@ class DeviceLayout {
 
   DeviceLayout(const Group& group, const SlotRules& rules, runtime::StagedCalls& from);
   Status borrow();
-  void set_places(std::byte* numbers);
   Status upload_places(device::Queue& queue);
   Result<int64_t> entry(int source, uint32_t at, bool wide);
 

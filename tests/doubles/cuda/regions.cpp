@@ -1,0 +1,125 @@
+#include "regions.hpp"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fake_driver.hpp"
+
+namespace fake_cuda {
+namespace {
+
+constexpr long memory_of_a_gpu = 4L << 30;  // pages come with use
+
+}  // namespace
+
+uint64_t round_up(uint64_t bytes, uint64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+void* pointer(uint64_t address) {
+  return reinterpret_cast<void*>(address);
+}
+
+uint64_t reserve(uint64_t bytes) {
+  void* address = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return address == MAP_FAILED ? 0 : reinterpret_cast<uint64_t>(address);
+}
+
+long memory_limit() {
+  return setting("memory", memory_of_a_gpu);
+}
+
+bool fits(uint64_t bytes) {
+  return fake_cuda_live("memory") + static_cast<long>(bytes) <= memory_limit();
+}
+
+bool attach(Region& region) {
+  const uint64_t bytes = round_up(region.bytes, page);
+  void* wanted = memory_is_open() ? pointer(region.base) : nullptr;
+  const int flags = MAP_SHARED | (wanted == nullptr ? 0 : MAP_FIXED);
+  void* data = mmap(wanted, bytes, PROT_READ | PROT_WRITE, flags, region.fd, 0);
+  if (data == MAP_FAILED) return false;
+  region.data = static_cast<std::byte*>(data);
+  return true;
+}
+
+void detach(const Region& region) {
+  if (memory_is_open()) {
+    mmap(region.data, round_up(region.bytes, page), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+         0);
+  } else if (region.data != nullptr) {
+    munmap(region.data, round_up(region.bytes, page));
+  }
+}
+
+uint64_t inode_of(int fd) {
+  struct stat info {};
+  return fstat(fd, &info) == 0 ? info.st_ino : 0;
+}
+
+int make_memory(uint64_t bytes) {
+  const int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
+  if (fd >= 0 && ftruncate(fd, static_cast<off_t>(round_up(bytes, page))) != 0) {
+    close(fd);
+    return -1;
+  }
+  return fd;
+}
+
+void add_region(Region region) {
+  const std::lock_guard lock(state().mutex);
+  region.id = state().next_id++;
+  state().freed.erase(region.base);
+  state().regions[region.base] = region;
+}
+
+std::optional<Region> take_region(uint64_t base, Where where, bool is_import) {
+  const std::lock_guard lock(state().mutex);
+  const auto it = state().regions.find(base);
+  if (it == state().regions.end() || it->second.where != where || it->second.is_import != is_import ||
+      it->second.is_mapped_memory)
+    return std::nullopt;
+  if (--it->second.uses > 0) return Region{};
+  const Region region = it->second;
+  state().regions.erase(it);
+  state().freed[base] = region.bytes;
+  if (state().settings["reuse"] != 0) state().reusable[region.bytes].push_back(base);
+  return region;
+}
+
+uint64_t addresses_for(uint64_t bytes) {
+  {
+    const std::lock_guard lock(state().mutex);
+    auto& known = state().reusable[bytes];
+    if (!known.empty()) {
+      const uint64_t base = known.back();
+      known.pop_back();
+      return base;
+    }
+  }
+  return reserve(round_up(bytes, page));
+}
+
+Region* region_at(uint64_t address) {
+  auto it = state().regions.upper_bound(address);
+  if (it == state().regions.begin()) return nullptr;
+  --it;
+  return address - it->first < it->second.bytes ? &it->second : nullptr;
+}
+
+CUresult find_bytes(uint64_t address, uint64_t bytes, std::byte** data) {
+  const std::lock_guard lock(state().mutex);
+  if (const Region* region = region_at(address)) {
+    const uint64_t offset = address - region->base;
+    if (!region->is_accessible || bytes > region->bytes - offset) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    *data = region->data + offset;
+    return CUDA_SUCCESS;
+  }
+  auto dead = state().freed.upper_bound(address);
+  if (dead != state().freed.begin() && address - (--dead)->first < dead->second)
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+  *data = reinterpret_cast<std::byte*>(address);  // the host's
+  return CUDA_SUCCESS;
+}
+
+}  // namespace fake_cuda

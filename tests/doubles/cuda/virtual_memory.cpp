@@ -1,0 +1,179 @@
+// Virtual memory management: physical memory, addresses, and what is mapped where; descriptors.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fake_driver.hpp"
+#include "regions.hpp"
+
+namespace fake_cuda {
+namespace {
+
+struct Physical {
+  int fd = -1;
+  uint64_t bytes = 0, inode = 0;
+  int uses = 1;
+  int ordinal = 0;
+  bool can_export = false;
+};
+std::map<CUmemGenericAllocationHandle, Physical> physical;  // under the state's mutex
+std::map<uint64_t, uint64_t> reserved;                      // base -> bytes
+CUmemGenericAllocationHandle next_physical = 1;
+
+void release_physical(CUmemGenericAllocationHandle handle) {
+  Physical& memory = physical[handle];
+  if (--memory.uses > 0) return;
+  close(memory.fd);
+  physical.erase(handle);
+}
+std::map<uint64_t, CUmemGenericAllocationHandle> mapped_of;  // base -> what is mapped there
+
+}  // namespace
+}  // namespace fake_cuda
+
+using namespace fake_cuda;
+
+extern "C" {
+
+CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp*,
+                                       CUmemAllocationGranularity_flags) {
+  *bytes = big_page;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* prop,
+                     unsigned long long flags) {
+  FAKE_CALLED();
+  if (setting("vmm", 1) == 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if (const CUresult result = static_cast<CUresult>(setting("create_error", 0)); result != CUDA_SUCCESS)
+    return result;
+  if (bytes == 0 || bytes % big_page != 0 || flags != 0 || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+      prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!fits(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  Physical memory;
+  memory.fd = make_memory(bytes);
+  memory.bytes = bytes;
+  memory.inode = inode_of(memory.fd);
+  memory.ordinal = prop->location.id;
+  memory.can_export = prop->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  const std::lock_guard lock(state().mutex);
+  *handle = next_physical++;
+  physical[*handle] = memory;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  FAKE_CALLED();
+  const std::lock_guard lock(state().mutex);
+  if (physical.find(handle) == physical.end()) return CUDA_ERROR_INVALID_VALUE;
+  release_physical(handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t, CUdeviceptr,
+                             unsigned long long flags) {
+  FAKE_CALLED();
+  if (bytes == 0 || bytes % big_page != 0 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  *address = addresses_for(bytes);
+  const std::lock_guard lock(state().mutex);
+  reserved[*address] = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
+  FAKE_CALLED();
+  const std::lock_guard lock(state().mutex);
+  const auto it = reserved.find(address);
+  if (it == reserved.end() || it->second != bytes || mapped_of.contains(address))
+    return CUDA_ERROR_INVALID_VALUE;
+  reserved.erase(it);
+  if (state().settings["reuse"] != 0) state().reusable[bytes].push_back(address);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) {
+  FAKE_CALLED();
+  Region region;
+  {
+    const std::lock_guard lock(state().mutex);
+    const auto it = reserved.find(address);
+    const auto memory = physical.find(handle);
+    if (it == reserved.end() || it->second != bytes || memory == physical.end() || offset != 0 ||
+        flags != 0 || memory->second.bytes != bytes)
+      return CUDA_ERROR_INVALID_VALUE;
+    region.base = address;
+    region.bytes = bytes;
+    region.fd = memory->second.fd;
+    region.inode = memory->second.inode;
+    region.ordinal = memory->second.ordinal;
+    region.is_mapped_memory = true;
+    region.is_accessible = false;
+    region.is_import = !memory->second.can_export;
+    ++memory->second.uses;
+    mapped_of[address] = handle;
+  }
+  if (!attach(region)) return CUDA_ERROR_MAP_FAILED;
+  add_region(region);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t count) {
+  FAKE_CALLED();
+  const std::lock_guard lock(state().mutex);
+  const auto it = state().regions.find(address);
+  if (it == state().regions.end() || it->second.bytes != bytes || count != 1 ||
+      access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+    return CUDA_ERROR_INVALID_VALUE;
+  it->second.is_accessible = true;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
+  FAKE_CALLED();
+  Region region;
+  {
+    const std::lock_guard lock(state().mutex);
+    const auto it = state().regions.find(address);
+    if (it == state().regions.end() || !it->second.is_mapped_memory || it->second.bytes != bytes)
+      return CUDA_ERROR_INVALID_VALUE;
+    region = it->second;
+    state().regions.erase(it);
+    state().freed[address] = bytes;
+    release_physical(mapped_of[address]);
+    mapped_of.erase(address);
+  }
+  detach(region);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType type, unsigned long long flags) {
+  FAKE_CALLED();
+  const std::lock_guard lock(state().mutex);
+  const auto it = physical.find(handle);
+  if (it == physical.end() || !it->second.can_export || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+      flags != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  *static_cast<int*>(out) = fcntl(it->second.fd, F_DUPFD_CLOEXEC, 0);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* from,
+                                        CUmemAllocationHandleType type) {
+  FAKE_CALLED();
+  const int fd = static_cast<int>(reinterpret_cast<intptr_t>(from));
+  struct stat info {};
+  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fstat(fd, &info) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  Physical memory;
+  memory.fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  memory.bytes = static_cast<uint64_t>(info.st_size);
+  memory.inode = info.st_ino;
+  const std::lock_guard lock(state().mutex);
+  *handle = next_physical++;
+  physical[*handle] = memory;
+  return CUDA_SUCCESS;
+}
+}
