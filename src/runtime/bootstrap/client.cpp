@@ -134,7 +134,8 @@ Status Client::prove(const Rendezvous& rendezvous, double deadline, bool& retry)
   randomize(mine);
   queue(wire::Writer(wire::Type::hello).u32(wire::protocol_version).raw(mine).take());
   Status status = pump(
-      deadline, [&] { return challenge_.has_value(); }, timed_out);
+      deadline, [&] { return challenge_.has_value() || refused_.has_value(); }, timed_out);
+  if (refused_) return refusal();
   if (timed_out)
     return error(Code::remote_error, "rank {}: the rendezvous at {} accepted and then said nothing for {} s",
                  rank_, hub_, timeout_);
@@ -161,11 +162,15 @@ Status Client::prove(const Rendezvous& rendezvous, double deadline, bool& retry)
   return {};
 }
 
+Status Client::refusal() const {
+  return error(Code::invalid_usage, "rank {}: refused by the rendezvous: {}", rank_, *refused_);
+}
+
 Status Client::wait_for_all(double deadline) {
   bool timed_out = false;
   const Status status = pump(
       deadline, [&] { return joined_ || refused_.has_value(); }, timed_out);
-  if (refused_) return error(Code::invalid_usage, "rank {}: refused by the rendezvous: {}", rank_, *refused_);
+  if (refused_) return refusal();
   if (!timed_out) return status;
   const Answer answer = ask(question_patience);
   // Another rank's time was up first, and its news ended the question: it says who is missing.

@@ -59,6 +59,7 @@ class Client final : public Bootstrap {
   Status connect(const Rendezvous& rendezvous, double deadline);
   Status prove(const Rendezvous& rendezvous, double deadline, bool& retry);
   Status wait_for_all(double deadline);
+  Status refusal() const;
   Result<wire::Bytes> gather(wire::GatherKind kind, std::span<const std::byte> mine);
 
   // With reading_ held.

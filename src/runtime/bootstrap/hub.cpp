@@ -327,8 +327,16 @@ Status Hub::challenge(HubConnection& connection, const wire::Frame& frame) {
   body.raw(connection.rank_nonce);
   if (frame.type != wire::Type::hello || !body.complete())
     return error(Code::remote_error, "it does not speak the rendezvous protocol");
-  if (version != wire::protocol_version)
-    return error(Code::remote_error, "protocol version {}, here {}", version, wire::protocol_version);
+  if (version != wire::protocol_version) {
+    --strangers_;
+    const std::string why = fmt::format(
+        "it speaks version {} of the library's protocol, the process of the unique id version {}: all ranks "
+        "need the same EPCCL",
+        version, wire::protocol_version);
+    log::warn(log::init, -1, "rendezvous: refused a connection from {}: {}", connection.peer, why);
+    refuse(connection, why);
+    return {};
+  }
   randomize(connection.hub_nonce);
   connection.phase = HubConnection::Phase::challenged;
   const Proof proof = hub_proof(rendezvous_.secret, connection.rank_nonce, connection.hub_nonce);
@@ -371,11 +379,14 @@ Status Hub::admit(HubConnection& connection, const wire::Frame& frame) {
   if (fresh) of_number.fd_of_rank.erase(entry);
   log::warn(log::init, -1, "rendezvous: refused {} at {}: {}", describe(member), connection.peer,
             admitted.message());
+  refuse(connection, admitted.message());
+  return {};
+}
+
+void Hub::refuse(HubConnection& connection, const std::string& why) {
   connection.phase = HubConnection::Phase::closing;
   connection.deadline = now_seconds() + closing_patience;
-  connection.enqueue(
-      std::make_shared<const wire::Bytes>(wire::Writer(wire::Type::refused).text(admitted.message()).take()));
-  return {};
+  connection.enqueue(std::make_shared<const wire::Bytes>(wire::Writer(wire::Type::refused).text(why).take()));
 }
 
 void Hub::send_to_rank(const Session& session, int rank, const Group::Frame& frame) {

@@ -69,6 +69,8 @@ class Hub {
   Status handle_stranger(HubConnection& connection, const wire::Frame& frame);
   Status challenge(HubConnection& connection, const wire::Frame& frame);
   Status admit(HubConnection& connection, const wire::Frame& frame);
+  /// Says why, then hangs up.
+  void refuse(HubConnection& connection, const std::string& why);
   void send_to_rank(const Session& session, int rank, const Group::Frame& frame);
   void drop(int fd, std::string why);  // a copy: what ends a connection is often told by the connection
   void flush_others_before(const HubConnection& connection);

@@ -1,6 +1,8 @@
 // Strangers at the rendezvous' port: refused, without effect on the ranks.
 #include <sys/socket.h>
 
+#include <thread>
+
 #include "ranks.hpp"
 #include "runtime/bootstrap/handshake.hpp"
 #include "runtime/bootstrap/rendezvous.hpp"
@@ -34,6 +36,17 @@ class Intruder : public testing::Test {
     }
     return false;
   }
+  static wire::Frame hear(const UniqueFd& fd) {
+    wire::Splitter splitter;
+    while (true) {
+      if (auto frame = splitter.next(4096).value()) return *frame;
+      std::byte chunk[256];
+      EXPECT_TRUE(net::wait_for(fd.get(), POLLIN, now_seconds() + patience));
+      const ssize_t got = recv(fd.get(), chunk, sizeof chunk, 0);
+      if (got <= 0) return {};
+      splitter.append(std::span(chunk).first(static_cast<size_t>(got)));
+    }
+  }
   void expect_unharmed() const {
     auto lines = join_all(id_, 3);
     for (const auto& line : lines) ASSERT_TRUE(line);
@@ -66,10 +79,39 @@ TEST_F(Intruder, FrameOfWrongTypeIsHungUpOn) {
   expect_unharmed();
 }
 
-TEST_F(Intruder, OtherProtocolVersionIsHungUpOn) {
+TEST_F(Intruder, AnotherVersionOfTheProtocolIsToldSoAndHungUpOn) {
   const UniqueFd fd = connect();
   say(fd, wire::Writer(wire::Type::hello).u32(wire::protocol_version + 1).raw(Nonce{}).take());
+  const wire::Frame frame = hear(fd);
+  EXPECT_EQ(frame.type, wire::Type::refused);
+  wire::Reader body(frame.body);
+  EXPECT_CONTAINS(body.text(),
+                  fmt::format("version {} of the library's protocol", wire::protocol_version + 1));
   EXPECT_TRUE(hung_up(fd));
+  expect_unharmed();
+}
+
+// As a rank whose library is older or newer than the one of the process that made the unique id.
+TEST(AnotherVersion, EndsTheJoinAtOnce) {
+  net::Endpoint at = net::local_address("lo").value();
+  const UniqueFd listener = net::listen_at(at).value();
+  std::thread hub([&] {
+    ASSERT_TRUE(net::wait_for(listener.get(), POLLIN, now_seconds() + patience));
+    const UniqueFd line(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const wire::Bytes refusal = wire::Writer(wire::Type::refused).text("it is of another age").take();
+    EXPECT_EQ(send(line.get(), refusal.data(), refusal.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(refusal.size()));
+    std::byte rest[256];
+    while (recv(line.get(), rest, sizeof rest, 0) > 0) {
+    }
+  });
+  const double begin = now_seconds();
+  const auto line = Bootstrap::join(encode({at, {}}), 1, 2, 10 * patience);
+  hub.join();
+  ASSERT_FALSE(line.ok());
+  EXPECT_EQ(line.status().code(), Code::invalid_usage);
+  EXPECT_CONTAINS(line.status().message(), "rank 1: refused by the rendezvous: it is of another age");
+  EXPECT_LT(now_seconds() - begin, 5 * patience);
 }
 
 TEST_F(Intruder, ClaimToBeARankWithoutTheSecretIsHungUpOn) {
@@ -99,17 +141,9 @@ TEST_F(Intruder, RankThatBreaksTheProtocolCountsAsDead) {
   const UniqueFd fd = connect();
   Nonce mine{}, of_hub;
   say(fd, wire::Writer(wire::Type::hello).u32(wire::protocol_version).raw(mine).take());
-  wire::Splitter splitter;
-  std::optional<wire::Frame> frame;
-  while (!frame) {
-    std::byte chunk[256];
-    ASSERT_TRUE(net::wait_for(fd.get(), POLLIN, now_seconds() + patience));
-    const ssize_t got = recv(fd.get(), chunk, sizeof chunk, 0);
-    ASSERT_GT(got, 0);
-    splitter.append(std::span(chunk).first(static_cast<size_t>(got)));
-    frame = splitter.next(256).value();
-  }
-  wire::Reader body(frame->body);
+  const wire::Frame frame = hear(fd);
+  ASSERT_EQ(frame.type, wire::Type::challenge);
+  wire::Reader body(frame.body);
   body.raw(of_hub);
   wire::Writer claims(wire::Type::join);
   claims.i32(1).i32(2).i32(4242).text("elsewhere").u64(0);
