@@ -1,0 +1,44 @@
+// Captured all-to-alls are the real NCCL's where there is one (native_test.cpp); without it they are EPCCL's, which needs kernels.
+#include "../api_cuda/graph_rank.hpp"
+#include "asked.hpp"
+
+namespace nccl_programs {
+namespace {
+
+using epccl::tests::CudaGraphs;
+using epccl::tests::GpuArray;
+using epccl::tests::GpuRank;
+using epccl::tests::Graph;
+
+/// Differs for every source, destination and round.
+int element(int source, int destination, int round) {
+  return 10'000 * (round + 1) + 100 * source + destination;
+}
+
+using NativeGraphs = CudaGraphs;
+
+TEST_F(NativeGraphs, OfAllToAllsWithoutTheRealLibraryRunAgainWithNewData) {
+  constexpr int ranks = 3;
+  Job job = with_gpus(ranks);
+  job.environment.emplace_back("EPCCL_NCCL_LIB", "/nowhere/libnccl.so.2");
+  run_ranks(job, [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    GpuArray<int> in(gpu, ranks), out(gpu, ranks);
+    const Graph graph(
+        gpu, [&] { NCCL_OK(ncclAlltoAll(in.data(), out.data(), 1, ncclInt32, comm, gpu.stream())); });
+    for (int round = 0; round < 3; ++round) {
+      std::vector<int> sent, expected;
+      for (int peer = 0; peer < ranks; ++peer) {
+        sent.push_back(element(context.rank, peer, round));
+        expected.push_back(element(peer, context.rank, round));
+      }
+      in.put(sent);
+      graph.launch();
+      EXPECT_EQ(out.get(), expected) << "round " << round;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace nccl_programs
