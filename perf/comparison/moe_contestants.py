@@ -34,7 +34,7 @@ def run_epccl(machine, workload, strategy, seconds, timeout):
     command = ["moe", *_workload_options(workload), "--type", "bfloat16", "--layout", "flat"]
     command += ["--fp8"] if workload.fp8 else []
     if workload.overlap:
-        pair = machine.nodes == 2 and machine.ranks == 2
+        pair = machine.case.nodes == 2 and machine.case.ranks == 2
         command += ["--overlap", "--overlap-sockets"] if pair else ["--overlap"]
     command += ["--ep-strategy", strategy, "--budget", str(seconds)]
     results, trouble = contestants.epccl_results(machine, command, timeout)
