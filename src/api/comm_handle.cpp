@@ -49,6 +49,11 @@ bool CommHandle::complete(CommPtr communicator) {
   return true;
 }
 
+CommPtr CommHandle::take() {
+  const std::lock_guard lock(mutex_);
+  return std::move(communicator_);
+}
+
 void CommHandle::fail(const Status& status) {
   const std::lock_guard lock(mutex_);
   if (failure_.ok()) failure_ = status;

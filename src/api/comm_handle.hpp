@@ -44,6 +44,8 @@ class CommHandle {
 
   /// The communicator is there. False when the handle was aborted meanwhile: then it is aborted as well.
   bool complete(CommPtr communicator);
+  /// Gives the communicator up, for who destroys it: nobody finds it here any more.
+  CommPtr take();
   /// Making it failed.
   void fail(const Status& status);
 

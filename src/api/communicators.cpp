@@ -29,8 +29,9 @@ Status finalize(epcclComm_t comm) {
   job.begin = [handle] {
     if (!handle->blocking()) handle->begin_background();
   };
-  job.run = [handle, communicator] {
+  job.run = [handle, communicator = communicator]() mutable {
     Status status = communicator->finalize();
+    communicator.reset();  // before it is known that this is over: who destroys it then shall be the last
     if (!handle->blocking()) handle->end_background(status);
     return status;
   };
@@ -49,8 +50,9 @@ Status revoke(epcclComm_t comm, int flags) {
     return {};
   }
   handle->begin_background();
-  run_in_background([handle, communicator] {
+  run_in_background([handle, communicator = communicator]() mutable {
     communicator->revoke();
+    communicator.reset();  // as above
     handle->end_background({});
   });
   return {Code::in_progress, ""};
@@ -63,8 +65,10 @@ Status destroy(epcclComm_t comm) {
     EPCCL_TRY(handle->communicator().status());
   }
   EPCCL_TRY(remove_handle(comm, End::destroyed).status());
-  // Failures were reported where they happened; what is left to say here is that the handle is gone.
-  if (const CommPtr communicator = handle->made()) (void)communicator->finalize();
+  // Failures were reported where they happened; what is left to say here is that the handle is gone. Work that ended in the
+  // background a moment ago may still have the handle, so the communicator is taken out: its end, which tells the other ranks, is
+  // here, and the process may end when this returns.
+  if (const CommPtr communicator = handle->take()) (void)communicator->finalize();
   return {};
 }
 

@@ -46,6 +46,9 @@ class Making {
   bool blocking() const { return blocking_; }
   const std::shared_ptr<Interrupt>& interrupt() const { return interrupt_; }
   const runtime::CommOptions& options() const { return handle_->options(); }
+  /// Until the end.
+  runtime::Communicator& parent() const { return *parent_communicator_; }
+  void keep_parent(CommPtr communicator) { parent_communicator_ = std::move(communicator); }
 
   void begin() {
     if (blocking_) return;
@@ -68,6 +71,8 @@ class Making {
 
   /// Tells everybody how it ended; gives `status` back.
   Status end(Status status) {
+    parent_communicator_
+        .reset();  // before the parent can be destroyed: who does that shall be the last to have it
     // From here on the new communicator is on its own: aborting the parent is nothing to it.
     handle_->remove_interrupt(interrupt_);
     if (parent_ != nullptr) parent_->remove_interrupt(interrupt_);
@@ -90,6 +95,7 @@ class Making {
   epcclComm_t* out_ = nullptr;
   epcclComm_t comm_ = nullptr;
   HandlePtr handle_, parent_;
+  CommPtr parent_communicator_;
   std::shared_ptr<Interrupt> interrupt_;
   bool blocking_ = true;
 };
@@ -191,7 +197,10 @@ Result<MakingPtr> start_child(const Parent& parent, epcclComm_t* newcomm, const 
   if (config != nullptr) {
     EPCCL_ASSIGN(options, read_config(config));
   }
-  return Making::start(newcomm, options, parent.handle->device(), parent.handle);
+  EPCCL_ASSIGN(const MakingPtr making,
+               Making::start(newcomm, options, parent.handle->device(), parent.handle));
+  making->keep_parent(parent.communicator);
+  return making;
 }
 
 // Those of one colour, once all have said theirs.
@@ -234,8 +243,8 @@ Status split(epcclComm_t comm, int color, int key, epcclComm_t* newcomm, const e
   const runtime::SplitChoice mine{color, key};
   const auto ticket = std::make_shared<uint64_t>();
   return submit_making(
-      making, [parent, ticket] { *ticket = parent.communicator->take_ticket(); },
-      [making, parent, ticket, mine] { return run_split(making, *parent.communicator, *ticket, mine); });
+      making, [making, ticket] { *ticket = making->parent().take_ticket(); },
+      [making, ticket, mine] { return run_split(making, making->parent(), *ticket, mine); });
 }
 
 Status check_excluded(std::span<const int> excluded, const runtime::Communicator& parent) {
@@ -286,11 +295,11 @@ Status shrink(epcclComm_t comm, const int* list, int count, epcclComm_t* newcomm
   const auto ticket = std::make_shared<uint64_t>();
   return submit_making(
       making,
-      [parent, ticket, abort] {
-        if (!abort) *ticket = parent.communicator->take_ticket();
+      [making, ticket, abort] {
+        if (!abort) *ticket = making->parent().take_ticket();
       },
-      [making, parent, abort, ticket, list = std::vector<int>(excluded.begin(), excluded.end())] {
-        return run_shrink(making, *parent.communicator, abort, *ticket, list);
+      [making, abort, ticket, list = std::vector<int>(excluded.begin(), excluded.end())] {
+        return run_shrink(making, making->parent(), abort, *ticket, list);
       });
 }
 

@@ -74,7 +74,7 @@ TEST(NonblockingSplit, WithoutColorLeavesNull) {
     auto* part = reinterpret_cast<epcclComm_t>(1);
     EXPECT_EQ(epcclCommSplit(comm, context.rank == 0 ? 0 : EPCCL_SPLIT_NOCOLOR, 0, &part, nullptr),
               epcclInProgress);
-    ASSERT_EQ(settled(comm), epcclSuccess);
+    ASSERT_EQ(settled(comm), epcclSuccess) << epcclGetLastError(comm);
     EXPECT_EQ(part == nullptr, context.rank == 1);
     if (part != nullptr) {
       EXPECT_EQ(epcclCommDestroy(part), epcclSuccess);
