@@ -138,14 +138,20 @@ class KernelDispatch {
                         sum_launch(row_type(call_.type), Operands::plain, parameters, handle_.slots(), grid));
   }
 
-  Status write_topk(device::Queue& queue) {
-    TopkParameters parameters;
+  /// Which rows there are, and which of the top-k each belongs to.
+  template <typename Parameters>
+  void list_entries(Parameters& parameters) const {
     parameters.rows.most = handle_.slots();
     parameters.k = handle_.k();
     if (by_expert())
       parameters.row_entries = tables_->row_entries();
     else
       parameters.row_topk = tables_->row_topk();
+  }
+
+  Status write_topk(device::Queue& queue) {
+    TopkParameters parameters;
+    list_entries(parameters);
     parameters.topk = call_.received_topk.data;
     parameters.wide = call_.received_topk_wide ? 1 : 0;
     EPCCL_ASSIGN(const Grid grid, grid_of(queue));
@@ -155,12 +161,7 @@ class KernelDispatch {
   Status write_weights(device::Queue& queue) {
     WeightsParameters parameters;
     parameters.brought = brought();
-    parameters.rows.most = handle_.slots();
-    parameters.k = handle_.k();
-    if (by_expert())
-      parameters.row_entries = tables_->row_entries();
-    else
-      parameters.row_topk = tables_->row_topk();
+    list_entries(parameters);
     parameters.weights = call_.received_weights.data;
     EPCCL_ASSIGN(const Grid grid, grid_of(queue));
     return queue_kernel(queue, weights_launch(parameters, grid));

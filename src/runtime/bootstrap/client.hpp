@@ -69,6 +69,7 @@ class Client final : public Bootstrap {
   void handle(const wire::Frame& frame);
   void line_ended(const std::string& why);
   void add_notice(Notice notice);
+  static constexpr double question_patience = 1;  // seconds
   Answer ask(double patience);
   void hear_all();
   void hang_up();
