@@ -44,7 +44,8 @@ EpCase random_case(const topology::Cluster& cluster, SlotLayout layout, std::mt1
     made.topk.push_back(random_table(made, below(4) == 0 ? 0 : below(30), random));
     most = std::max(most, made.tokens(rank));
   }
-  made.rules = {layout, most + below(3), 1, 0, false, made.k};
+  // No group has a maximum of 0.
+  made.rules = {layout, std::max(1U, most + below(3)), 1, 0, false, made.k};
   if (layout == SlotLayout::expert_major) {
     made.rules.alignment = 1 + below(5);
     if (below(2) == 0) made.rules.capacity = 1 + below(20);

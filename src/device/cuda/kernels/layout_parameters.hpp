@@ -26,7 +26,7 @@ inline constexpr uint32_t chunk_tokens = 32;
 
 struct LayoutShape {
   uint32_t sources = 0;     // tables: one a rank, in the order of ranks
-  uint32_t max_tokens = 0;  // of a table
+  uint32_t max_tokens = 1;  // of a table; not 0
   uint32_t k = 0;           // entries a token
   uint32_t experts = 0, ranks = 0, nodes = 0;
 
