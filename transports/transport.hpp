@@ -13,11 +13,16 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/status.hpp"
+
+namespace epccl::device {
+class Device;
+}
 
 namespace epccl::transports {
 
@@ -92,6 +97,13 @@ class Lanes {
   virtual void cut(int destination) = 0;
 };
 
+/// A range of a device's memory that a transport sends from and receives into as it lies there (GPUDirect): what
+/// MessageTransport::device_memory() gave. Of that transport alone; may end before the messages that use it do.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+};
+
 class MessageTransport {
  public:
   virtual ~MessageTransport() = default;
@@ -106,6 +118,25 @@ class MessageTransport {
   /// Posts a receive for the message `key` of `peer`. A longer message fails the completion (invalid_usage, with both
   /// lengths); a shorter one completes with its length in `completion.bytes`.
   virtual Status recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion) = 0;
+
+  /// The `bytes` at `data`, which `device` owns, for messages that leave from there and arrive there without a copy. Error: why
+  /// not; then the caller copies them through host memory. To be asked in each call that uses the memory, since it may have been freed
+  /// since and allocated anew; where it has not, the answer is cheap.
+  virtual Result<std::shared_ptr<const DeviceMemory>> device_memory(device::Device& /*device*/,
+                                                                    const void* /*data*/,
+                                                                    uint64_t /*bytes*/) {
+    return error(Code::invalid_usage, "{} moves host memory only", name());
+  }
+  /// As send(), `data` lying in `memory`, of which no work of the device may still be writing it. The other end may be host memory.
+  virtual Status send_from(const DeviceMemory& /*memory*/, int /*peer*/, MessageKey /*key*/,
+                           const void* /*data*/, size_t /*bytes*/, Completion& /*completion*/) {
+    return error(Code::invalid_usage, "{} moves host memory only", name());
+  }
+  /// As recv(), `data` lying in `memory`. Work that the device's queues are given once the completion is done sees the message.
+  virtual Status recv_into(const DeviceMemory& /*memory*/, int /*peer*/, MessageKey /*key*/, void* /*data*/,
+                           size_t /*bytes*/, Completion& /*completion*/) {
+    return error(Code::invalid_usage, "{} moves host memory only", name());
+  }
 
   /// Moves things on without blocking. True when anything moved.
   virtual bool progress() = 0;

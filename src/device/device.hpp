@@ -23,6 +23,7 @@
 #include <string>
 
 #include "base/status.hpp"
+#include "base/unique_fd.hpp"
 #include "device/host/reduction.hpp"
 
 namespace epccl::device {
@@ -43,6 +44,14 @@ struct MemoryInfo {
   bool shareable = false;  // export_memory() works
   uint64_t base = 0;       // of the allocation; 0: not known
   uint64_t size = 0;
+  uint64_t generation = 0;  // as MemoryHandle's; 0: not known
+};
+
+/// A piece of a device's memory as other devices of the machine can be given it (GPUDirect): whole pages of the host's size.
+struct LentMemory {
+  UniqueFd descriptor;             // of a dma-buf that begins at `address`
+  std::string without_descriptor;  // where there is none: why. Then the address is all there is.
+  uint64_t address = 0, bytes = 0;
 };
 
 /// What another process needs to map an allocation: plain bytes, to be sent to peers of the same node and to nobody else.
@@ -162,6 +171,15 @@ class Device {
   virtual Result<MemoryHandle> export_memory(const void* address, uint64_t bytes) const = 0;
   /// Of another process of this node, or of this one (whose addresses are used as they are).
   virtual Result<std::unique_ptr<MappedMemory>> import_memory(const MemoryHandle& handle) = 0;
+
+  /// The pages around `bytes` at `address`, for network cards to read and write. They stay this device's, and what has been made of
+  /// the descriptor keeps them alive. Error: why these cannot be lent.
+  virtual Result<LentMemory> lend(const void* address, uint64_t bytes) const;
+  /// What other devices had written into lent memory before the call is seen by all work that queues are given after it. May take some
+  /// microseconds.
+  virtual Status admit_foreign_writes() const { return {}; }
+  /// Counts calls of free(): as long as it stays, what allocate() gave is what it was.
+  virtual uint64_t frees() const { return 0; }
 
   /// To be told before queues post or wait there; undone by hide_words(). `memory` is host memory that ranks share.
   virtual Status make_words_visible(void* memory, uint64_t bytes) = 0;

@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "base/never_destroyed.hpp"
 #include "device/cuda/event.hpp"
+#include "device/cuda/lending.hpp"
 #include "device/cuda/memory.hpp"
 #include "device/cuda/queue.hpp"
 
@@ -23,6 +24,7 @@ class CudaDevice : public Device {
         memory_(context_),
         words_(context_),
         copier_(context_),
+        lending_(context_),
         kernels_(context_) {
     std::array<char, 128> name{};
     context_.driver().device_name.function(name.data(), static_cast<int>(name.size()) - 1, context_.device());
@@ -51,6 +53,12 @@ class CudaDevice : public Device {
     return memory_.map(handle);
   }
 
+  Result<LentMemory> lend(const void* address, uint64_t bytes) const override {
+    return lending_.lend(address, bytes);
+  }
+  Status admit_foreign_writes() const override { return lending_.admit_writes(); }
+  uint64_t frees() const override { return memory_.frees(); }
+
   Status make_words_visible(void* memory, uint64_t bytes) override { return words_.add(memory, bytes); }
   void hide_words(void* memory) override { words_.remove(memory); }
 
@@ -73,6 +81,7 @@ class CudaDevice : public Device {
   Memory memory_;
   SignalWords words_;
   Copier copier_;
+  const Lending lending_;
   const KernelTable kernels_;
   GraphObjects objects_;
 };
@@ -149,7 +158,7 @@ std::optional<MemoryInfo> cuda_memory_at(const void* address) {
   if (find_pointer(*driver, address, facts) == CUDA_ERROR_INVALID_CONTEXT)
     if (const Context* context = any_context()) facts = find_pointer(*context, address);
   if (!facts) return std::nullopt;
-  return MemoryInfo{DeviceKind::cuda, facts->ordinal, facts->has_ipc, facts->base, facts->bytes};
+  return info_of(*facts);
 }
 
 }  // namespace epccl::device

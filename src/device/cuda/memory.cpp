@@ -53,6 +53,11 @@ std::optional<PointerFacts> find_pointer(const Context& context, const void* add
   return facts;
 }
 
+MemoryInfo info_of(const PointerFacts& facts) {
+  return {DeviceKind::cuda, facts.ordinal, facts.has_ipc,
+          facts.base,       facts.bytes,   facts.id == 0 ? 0 : make_generation(drivers_number(facts.id))};
+}
+
 Result<std::unique_ptr<Allocation>> Memory::make_shareable(uint64_t bytes) {
   const std::string wish = settings::get("EPCCL_CUDA_SHARE");
   if (wish != "ipc" && shares_by_descriptor_ && context_.driver().has_vmm() &&
@@ -97,6 +102,7 @@ Status Memory::free(void* address) {
     gone = std::move(it->second);
     owned_.erase(it);
   }
+  frees_.fetch_add(1, std::memory_order_release);
   return {};
 }
 
@@ -114,13 +120,13 @@ std::optional<MemoryInfo> Memory::info(const void* address) const {
     if (const Owned* owned = find(reinterpret_cast<uint64_t>(address), 0)) {
       const Allocation& allocation = *owned->allocation;
       if (allocation.kind() == MemoryKind::pinned) return std::nullopt;
-      return MemoryInfo{DeviceKind::cuda, context_.ordinal(), allocation.kind() == MemoryKind::shareable,
-                        allocation.base(), allocation.bytes()};
+      return MemoryInfo{DeviceKind::cuda,  context_.ordinal(), allocation.kind() == MemoryKind::shareable,
+                        allocation.base(), allocation.bytes(), owned->generation};
     }
   }
   const auto facts = find_pointer(context_, address);
   if (!facts || facts->ordinal != context_.ordinal()) return std::nullopt;
-  return MemoryInfo{DeviceKind::cuda, facts->ordinal, facts->has_ipc, facts->base, facts->bytes};
+  return info_of(*facts);
 }
 
 Result<MemoryHandle> Memory::describe(const void* address, uint64_t bytes) const {

@@ -1,6 +1,7 @@
 // All memory that one GPU gives and that it maps of others.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,6 +23,7 @@ struct PointerFacts {
 /// `facts` is nothing where the driver knows no GPU's memory there.
 CUresult find_pointer(const Driver& driver, const void* address, std::optional<PointerFacts>& facts);
 std::optional<PointerFacts> find_pointer(const Context& context, const void* address);
+MemoryInfo info_of(const PointerFacts& facts);
 
 class Memory {
  public:
@@ -32,6 +34,7 @@ class Memory {
   std::optional<MemoryInfo> info(const void* address) const;
   Result<MemoryHandle> describe(const void* address, uint64_t bytes) const;
   Result<std::unique_ptr<MappedMemory>> map(const MemoryHandle& handle);
+  uint64_t frees() const { return frees_.load(std::memory_order_acquire); }
 
  private:
   struct Owned {
@@ -50,6 +53,7 @@ class Memory {
   mutable std::shared_mutex mutex_;
   std::map<uint64_t, Owned> owned_;  // by base
   uint64_t allocations_ = 0;
+  std::atomic<uint64_t> frees_ = 0;
   bool shares_by_descriptor_ = true;  // until the platform refused it
 
   std::mutex imports_mutex_;

@@ -178,6 +178,10 @@ Status Queue::keep_in_graph(std::shared_ptr<const void> /*object*/) {
   return {Code::invalid_usage, "this queue's work is not being captured into a graph"};
 }
 
+Result<LentMemory> Device::lend(const void* /*address*/, uint64_t /*bytes*/) const {
+  return error(Code::invalid_usage, "memory of the {} device is not lent to others", to_string(kind()));
+}
+
 const char* to_string(DeviceKind kind) {
   return kind == DeviceKind::host ? "host" : "cuda";
 }

@@ -212,6 +212,18 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
       *value = static_cast<int>(setting("memops", 1));
       return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
+      *value = static_cast<int>(setting("dma_buf", 1));
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
+      *value = static_cast<int>(setting("gpu_direct", 1));
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS:
+      *value = setting("rdma_flush", 1) != 0 ? CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST : 0;
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
+      *value = static_cast<int>(setting("rdma_order", CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE));
+      return CUDA_SUCCESS;
     default:
       *value = 0;
       return CUDA_SUCCESS;

@@ -164,6 +164,9 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
       case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         *static_cast<int*>(values[i]) = is_device && !region->is_mapped_memory && !region->is_import;
         break;
+      case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *static_cast<int*>(values[i]) = is_device && state().settings["managed"] != 0;
+        break;
       default:
         return CUDA_ERROR_INVALID_VALUE;
     }

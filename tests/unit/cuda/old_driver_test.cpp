@@ -29,6 +29,16 @@ TEST(CudaOldDriver, WithoutVirtualMemorySharesByCudaIpc) {
   EXPECT_EQ(gpu().export_memory(memory.data(), 1)->form, is_ancient ? 1 : 0);
 }
 
+TEST(CudaOldDriver, WithoutDescriptorsLendsNothingThatItCannotFlush) {
+  const GpuMemory memory(300);
+  const auto lent = gpu().lend(memory.data(), 300);
+  if (is_ancient) {
+    EXPECT_THAT(lent.status().message(), HasSubstr("cannot flush"));
+  } else {
+    EXPECT_TRUE(lent.ok() && lent->descriptor) << lent.status().message();
+  }
+}
+
 TEST(CudaOldDriver, WithoutSignalsSaysSo) {
   alignas(4096) static std::array<SignalWord, 512> words;
   const Status status = gpu().make_words_visible(words.data(), sizeof words);
