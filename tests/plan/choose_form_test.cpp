@@ -42,6 +42,12 @@ TEST(ChooseForm, SplitsLargeSumsAmongMoreThanTwoNodes) {
   EXPECT_FALSE(choose(2, 4, Collective::allreduce, 1 << 24).parameters.split);
 }
 
+// One message a node instead of one a rank, but one rank adds up all of it.
+TEST(ChooseForm, SendsSmallReducedBlocksOfANodeTogether) {
+  EXPECT_TRUE(choose(2, 8, Collective::reduce_scatter, 64).parameters.together);
+  EXPECT_FALSE(choose(2, 8, Collective::reduce_scatter, 1 << 20).parameters.together);
+}
+
 TEST(ChooseForm, RelaysWhatIsLargeFromNodeToNode) {
   EXPECT_TRUE(choose(8, 2, Collective::broadcast, 1 << 24).parameters.relay);
   EXPECT_FALSE(choose(8, 2, Collective::broadcast, 64).parameters.relay);

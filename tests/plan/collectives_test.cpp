@@ -1,6 +1,8 @@
 // Every collective, every form, proved for every schedule: out of place and in place.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "algorithms/collectives/collective.hpp"
 #include "plan/printer.hpp"
 #include "plan/verifier.hpp"
@@ -92,6 +94,8 @@ std::vector<CollectiveParameters> variants(const CollectiveCall& call, const Col
     add([](auto& it) { it.split = true; });
     if (base.form == Form::two_level) add([](auto& it) { it.alone = true; });
   }
+  if (call.kind == Collective::reduce_scatter && base.form == Form::two_level)
+    add([](auto& it) { it.together = true; });
   if (reduces(call.kind)) {
     if (base.form == Form::two_level) add([](auto& it) { it.scaled = true; });
     add([&](auto& it) {
@@ -203,6 +207,21 @@ TEST(CollectiveBytes, TwoLevelSendsOnceBetweenNodes) {
   EXPECT_EQ(network(Collective::scatter, false), (nodes - 1) * local * block);
   EXPECT_EQ(network(Collective::allreduce, false), nodes * (nodes - 1) * block);
   EXPECT_EQ(network(Collective::allreduce, true), 2 * (nodes - 1) * block);
+}
+
+// A small reduce_scatter: not one for each rank of the other node.
+TEST(CollectiveMessages, TogetherAreOneForEachPairOfNodes) {
+  for (const topology::Cluster& cluster :
+       {topology::Cluster::uniform(2, 4), topology::Cluster::uniform(5, 8)}) {
+    CollectiveParameters parameters;
+    parameters.together = true;
+    const plan::Plan plan =
+        build_collective_everywhere(cluster, {Collective::reduce_scatter, 256, 0, 4}, parameters);
+    for (const plan::RankPlan& rank : plan.ranks) {
+      const auto sends = std::ranges::count(rank.steps, plan::Kind::send, &plan::Step::kind);
+      EXPECT_EQ(sends, cluster.local_of(rank.rank) == 0 ? cluster.nodes() - 1 : 0) << "rank " << rank.rank;
+    }
+  }
 }
 
 }  // namespace

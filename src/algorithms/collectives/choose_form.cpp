@@ -20,7 +20,7 @@ struct Work {
 /// Sizes that every estimate needs.
 struct Shape {
   double nodes, local, ranks, remote, bytes, chunk;
-  bool staged;
+  bool staged, together;
 
   Shape(const topology::Cluster& cluster, const CollectiveCall& call, const CollectiveParameters& p)
       : nodes(cluster.nodes()),
@@ -29,7 +29,8 @@ struct Shape {
         remote(ranks - local),
         bytes(static_cast<double>(call.bytes)),
         chunk(static_cast<double>(p.chunk_bytes)),
-        staged(staging_of(cluster, call, p).staged) {}
+        staged(staging_of(cluster, call, p).staged),
+        together(is_together(cluster, call, p)) {}
 
   double chunks(double message) const { return std::max(1.0, std::ceil(message / chunk)); }
 };
@@ -93,6 +94,13 @@ Work work_of_reduce_scatter(const Shape& s, const CollectiveParameters& p) {
   if (s.nodes == 1) return work;
   work.hops = 1;
   const bool flat = p.form == Form::flat;
+  if (s.together) {
+    work.wire = s.remote * s.bytes;
+    work.messages = s.nodes - 1;
+    work.alone = s.local * s.remote * s.bytes;
+    work.turns += 1;
+    return work;
+  }
   work.wire = (flat ? s.local : 1) * s.remote * s.bytes;
   work.messages = (flat ? s.local : 1) * s.remote * s.chunks(s.bytes);
   return work;
@@ -178,6 +186,9 @@ std::vector<CollectiveParameters> candidates(const topology::Cluster& cluster, c
     all.push_back(base);
     base.alone = false;
   }
+  CollectiveParameters together = all.front();
+  together.together = true;
+  if (is_together(cluster, call, together)) all.push_back(together);
   base.carriers = 1;
   base.form = Form::flat;
   if (several && !base.scaled) all.push_back(base);

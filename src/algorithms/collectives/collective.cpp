@@ -13,22 +13,29 @@ struct StagedBlocks {
   uint64_t all() const { return inputs + results + network; }
 };
 
+/// Of a rank that sends and receives for its node.
+uint64_t blocks_together(const topology::Cluster& cluster) {
+  return 2 * static_cast<uint64_t>(cluster.nodes() - 1) * static_cast<uint64_t>(cluster.max_local_size());
+}
+
 StagedBlocks staged_blocks(const topology::Cluster& cluster, const CollectiveCall& call,
                            const CollectiveParameters& parameters) {
   const auto ranks = static_cast<uint64_t>(cluster.ranks());
   const auto local = static_cast<uint64_t>(cluster.max_local_size());
+  const bool alone = cluster.nodes() == 1;
   const uint64_t parts = part_counts(cluster, parameters).all();
   switch (call.kind) {
     case Collective::allgather:
+      if (alone) return {1, 0, 0};
       return {1, ranks, local};
     case Collective::gather:
-      return {1, 0, local};
+      return {1, 0, alone ? 0 : local};
     case Collective::scatter:
       return {ranks, 0, 0};
     case Collective::broadcast:
       return {1, 1, 0};
     case Collective::reduce_scatter:
-      return {ranks, 0, parts};
+      return {ranks, 0, is_together(cluster, call, parameters) ? blocks_together(cluster) : parts};
     case Collective::allreduce:
     case Collective::reduce:
       return {1, 1, parts};
@@ -109,6 +116,15 @@ class Rounds {
 };
 
 }  // namespace
+
+bool is_together(const topology::Cluster& cluster, const CollectiveCall& call,
+                 const CollectiveParameters& parameters) {
+  const bool wanted = parameters.together && call.kind == Collective::reduce_scatter &&
+                      parameters.form == Form::two_level && cluster.nodes() > 1 && !parameters.fetch;
+  const bool staged = !parameters.direct || parameters.scaled || call.bytes <= parameters.stage_bytes;
+  const uint64_t blocks = static_cast<uint64_t>(cluster.ranks()) + blocks_together(cluster);
+  return wanted && staged && 2 * blocks * call.bytes <= parameters.scratch_bytes;
+}
 
 const char* to_string(Form form) {
   return form == Form::flat ? "flat" : "two_level";

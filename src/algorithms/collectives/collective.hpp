@@ -46,6 +46,9 @@ struct CollectiveParameters {
   bool alone = false;  // one node: each rank that wants a sum makes all of it by itself
   bool relay = false;  // broadcast, reduce: from node to node, not between the root's node and every other
   bool split = false;  // allreduce: each node finishes a part of each piece, and sends that to the others
+  bool together =
+      false;  // reduce_scatter, two_level, where all is staged at once: one rank of a node adds up what the node has
+              // for another, and sends it in one message; not with `fetch`
   bool scaled =
       false;  // each rank's input has to be scaled by that rank, before others see it; two_level only, always staged
   bool fetch =
@@ -71,6 +74,10 @@ struct Staging {
 };
 Staging staging_of(const topology::Cluster& cluster, const CollectiveCall& call,
                    const CollectiveParameters& parameters);
+
+/// Whether a reduce_scatter is made `together`, as its parameters wish.
+bool is_together(const topology::Cluster& cluster, const CollectiveCall& call,
+                 const CollectiveParameters& parameters);
 
 /// One rank's part.
 plan::RankPlan build_collective(const topology::Cluster& cluster, const CollectiveCall& call, int rank,

@@ -136,6 +136,10 @@ uint32_t NodeExchange::push(size_t local, int block, const Range& range, const L
   return copied;
 }
 
+void NodeExchange::give(const std::vector<uint32_t>& steps) {
+  if (size() > 1) post(2, made_slot, steps);
+}
+
 void NodeExchange::publish() {
   if (round_.staged && size() > 1) post(2, made_slot, made_);
 }

@@ -78,6 +78,10 @@ class NodeExchange {
   void deliver_to(size_t local, int block, const Range& range, uint32_t made);
   /// Direct rounds: gives what lies elsewhere to one rank. Returns the last step that reads it.
   uint32_t push(size_t local, int block, const Range& range, const plan::Location& from, uint32_t made);
+  /// Staged: lets the node read what `steps` put into this rank's scratch, wherever it is there.
+  void give(const std::vector<uint32_t>& steps);
+  /// The step after which a rank's scratch may be read so.
+  uint32_t given(size_t local) { return made(local); }
   /// All of deliver() is said.
   void publish();
   /// Takes from `local` what it has made for this rank.

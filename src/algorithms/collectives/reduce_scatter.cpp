@@ -3,6 +3,7 @@
 //   two_level   rank of the rail                                   rank r
 //     add up block r of the node's ranks --> scratch --send------> recv, from every other node
 //                                                                  add up with what the own node has --> output
+//     together: one rank of a node does that for all its ranks, in one message to each other node
 //   flat        every rank of another node sends its block r as it is
 #include "algorithms/collectives/reducer.hpp"
 #include "algorithms/partners.hpp"
@@ -39,10 +40,88 @@ std::vector<Part> receive_along_rail(RoundBuilder& b, Reducer& reducer, const Ra
   return parts;
 }
 
+/// The rank of each node that sends and receives for all of it, and where that lies in its scratch: a place for each other node
+/// and direction, with a block for each rank.
+class Speakers {
+ public:
+  Speakers(RoundBuilder& b, Reducer& reducer) : b_(b), reducer_(reducer) {}
+
+  bool is_own() const { return rank(b_.node()) == b_.rank(); }
+
+  void send(int distance) {
+    const int to = (b_.node() + distance) % b_.cluster.nodes();
+    for (const RankRun& run : runs_of(b_.cluster, to)) {
+      const Range blocks{0, bytes_of(run)};
+      plan::Location at = b_.own_input(run.first, 0);
+      uint32_t made = plan::Builder::none;
+      if (!reducer_.is_raw(b_.node())) {
+        at = b_.builder.scratch(offset(distance, run.local));
+        made = reducer_.add_up(reducer_.inputs(run.first, blocks), at, blocks.bytes(), false);
+      }
+      b_.exchange.uses_scratch(b_.messages.send(rank(to), at, blocks.bytes(), std::array{made}));
+    }
+  }
+
+  void receive(int distance) {
+    const int from = (b_.node() + distance) % b_.cluster.nodes();
+    for (const RankRun& run : runs_of(b_.cluster, b_.node()))
+      received_.push_back(b_.messages.recv(
+          rank(from), b_.builder.scratch(offset(b_.cluster.nodes() - 1 + distance, run.local)), bytes_of(run),
+          b_.after_scratch({})));
+  }
+
+  void give() { b_.exchange.give(received_); }
+
+  /// What came for this rank.
+  void add_parts(std::vector<Part>& parts) {
+    const auto own = static_cast<size_t>(b_.cluster.local_of(b_.rank()));
+    const int speaker = rank(b_.node());
+    const auto local = static_cast<size_t>(b_.cluster.local_of(speaker));
+    for (int distance = 1; distance < b_.cluster.nodes(); ++distance) {
+      const int from = (b_.node() + distance) % b_.cluster.nodes();
+      const uint64_t at = offset(b_.cluster.nodes() - 1 + distance, own);
+      parts.push_back({{speaker, plan::Buffer::scratch, at}, plan::Builder::none, reducer_.is_raw(from)});
+      if (!is_own()) parts.back().made = b_.exchange.given(local);
+    }
+  }
+  /// Steps before what came may be read by the speaker itself.
+  const std::vector<uint32_t>& received() const { return received_; }
+
+ private:
+  int rank(int node) const { return rank_at(b_.cluster, node, 0); }
+  uint64_t bytes_of(const RankRun& run) const {
+    return static_cast<uint64_t>(run.count) * b_.piece().bytes();
+  }
+  uint64_t offset(int place, size_t local) const {
+    const auto number = static_cast<uint64_t>(place - 1);
+    return b_.round.network +
+           (number * static_cast<uint64_t>(b_.cluster.max_local_size()) + local) * b_.piece().bytes();
+  }
+
+  RoundBuilder& b_;
+  Reducer& reducer_;
+  std::vector<uint32_t> received_;
+};
+
+RoundEnd append_together(RoundBuilder& b) {
+  Reducer reducer(b);
+  Speakers speakers(b, reducer);
+  for (int distance = 1; distance < b.cluster.nodes() && speakers.is_own(); ++distance) {
+    speakers.send(distance);
+    speakers.receive(distance);
+  }
+  if (speakers.is_own()) speakers.give();
+  std::vector<Part> parts = reducer.inputs(b.rank(), b.piece());
+  speakers.add_parts(parts);
+  reducer.add_up(parts, b.own_output(0, 0), b.piece().bytes(), true, speakers.received());
+  return b.exchange.leave();
+}
+
 }  // namespace
 
 RoundEnd append_reduce_scatter(RoundBuilder& b) {
   b.exchange.open_all(b.cluster.ranks());
+  if (is_together(b.cluster, b.call, b.parameters)) return append_together(b);
   const bool flat = b.parameters.form == Form::flat;
   Reducer reducer(b);
   reducer.for_each_piece(b.piece(), [&](const Range& chunk) {

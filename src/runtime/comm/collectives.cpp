@@ -38,13 +38,13 @@ void CollectiveRunner::log_choice(const std::string& text, const algorithms::For
                                   const EngineChoice& engines) const {
   if (!log::enabled(log::Level::info, log::coll)) return;
   log::info(log::coll, rank_,
-            "{} algo={} carriers={}{}{}{} transport=shm{} predicted_us={:.1f} flat_us={:.1f} "
+            "{} algo={} carriers={}{}{}{}{} transport=shm{} predicted_us={:.1f} flat_us={:.1f} "
             "two_level_us={:.1f}{} by={} ({})",
             text, to_string(choice.parameters.form), choice.parameters.carriers,
             choice.parameters.alone ? " alone" : "", choice.parameters.relay ? " relay" : "",
-            choice.parameters.split ? " split" : "", executor_.network_suffix(), choice.seconds * 1e6,
-            choice.flat_seconds * 1e6, choice.two_level_seconds * 1e6, config_.algorithm ? " (forced)" : "",
-            engines.who(), engines.why);
+            choice.parameters.split ? " split" : "", choice.parameters.together ? " together" : "",
+            executor_.network_suffix(), choice.seconds * 1e6, choice.flat_seconds * 1e6,
+            choice.two_level_seconds * 1e6, config_.algorithm ? " (forced)" : "", engines.who(), engines.why);
 }
 
 bool CollectiveRunner::fits_small_place(const algorithms::CollectiveCall& call,
