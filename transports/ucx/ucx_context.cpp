@@ -72,6 +72,16 @@ Context::~Context() {
   if (owner_ == getpid()) ucp_cleanup(handle_);
 }
 
+Status Context::moves_cuda_memory() const {
+  ucp_context_attr_t attributes{};
+  attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+  if (const ucs_status_t status = ucp_context_query(handle_, &attributes); status != UCS_OK)
+    return ucx_error(Code::system_error, "asking UCX which memory it moves", status);
+  if ((attributes.memory_types >> UCS_MEMORY_TYPE_CUDA & 1) != 0) return {};
+  return error(Code::invalid_usage, "UCX {} has no CUDA here (built without it, or UCX_TLS leaves it out)",
+               ucp_get_version_string());
+}
+
 Status ucx_error(Code code, const std::string& what, ucs_status_t status) {
   return error(code, "{}: {}", what, ucs_status_string(status));
 }

@@ -22,6 +22,8 @@ class Context {
   Context& operator=(const Context&) = delete;
 
   ucp_context_h handle() const { return handle_; }
+  /// Ok where this UCX moves memory of CUDA's GPUs; else why not.
+  Status moves_cuda_memory() const;
 
  private:
   ucp_context_h handle_;

@@ -10,6 +10,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "device/device.hpp"
 #include "transports/ucx/ucx_tag.hpp"
 
 namespace epccl::transports {
@@ -124,6 +125,15 @@ Status UcxTransport::check(int peer, MessageKey key, const Completion& completio
 
 Status UcxTransport::send(int peer_rank, MessageKey key, const void* data, size_t bytes,
                           Completion& completion) {
+  return start_send(peer_rank, key, data, bytes, completion, false);
+}
+
+Status UcxTransport::recv(int peer_rank, MessageKey key, void* data, size_t bytes, Completion& completion) {
+  return start_recv(peer_rank, key, data, bytes, completion, nullptr);
+}
+
+Status UcxTransport::start_send(int peer_rank, MessageKey key, const void* data, size_t bytes,
+                                Completion& completion, bool of_gpu) {
   EPCCL_TRY(check(peer_rank, key, completion, "send to"));
   Peer& peer = peer_at(peer_rank);
   Operation& operation = begin(peer, completion, bytes, true);
@@ -136,6 +146,8 @@ Status UcxTransport::send(int peer_rank, MessageKey key, const void* data, size_
 
   ucp_request_param_t parameters{};
   parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  if (of_gpu) parameters.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  parameters.memory_type = UCS_MEMORY_TYPE_CUDA;
   parameters.cb.send = &UcxTransport::on_sent;
   parameters.user_data = &operation;
   void* request = ucp_tag_send_nbx(peer.endpoint, data, bytes, ucx::make_tag(rank_, key), &parameters);
@@ -148,15 +160,19 @@ Status UcxTransport::send(int peer_rank, MessageKey key, const void* data, size_
   return completion.status;
 }
 
-Status UcxTransport::recv(int peer_rank, MessageKey key, void* data, size_t bytes, Completion& completion) {
+Status UcxTransport::start_recv(int peer_rank, MessageKey key, void* data, size_t bytes,
+                                Completion& completion, device::Device* device) {
   EPCCL_TRY(check(peer_rank, key, completion, "receive from"));
   Peer& peer = peer_at(peer_rank);
   Operation& operation = begin(peer, completion, bytes, false);
+  operation.device = device;
 
   ucp_request_param_t parameters{};
   // Without NO_IMM_CMPL, UCX 1.13 does not tell the length of a message that was there already.
   parameters.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  if (device != nullptr) parameters.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  parameters.memory_type = UCS_MEMORY_TYPE_CUDA;
   parameters.cb.recv = &UcxTransport::on_received;
   parameters.user_data = &operation;
   constexpr ucp_tag_t every_bit = ~ucp_tag_t{0};
@@ -261,7 +277,11 @@ void UcxTransport::started(Operation& operation, void* request, size_t immediate
 
 void UcxTransport::finish(Operation& operation, ucs_status_t status, size_t bytes) {
   Completion& completion = *operation.completion;
-  if (status == UCS_OK) {
+  const bool of_device = status == UCS_OK && operation.device != nullptr;
+  if (Status seen = of_device ? operation.device->admit_foreign_writes() : Status(); !seen.ok()) {
+    completion.status = std::move(seen);
+    completion.state = Completion::State::failed;
+  } else if (status == UCS_OK) {
     completion.bytes = bytes;
     completion.state = Completion::State::done;
     if (!operation.is_send) {

@@ -28,6 +28,8 @@ struct UcxOptions {
   double close_timeout = 1.0;
   /// About how many peers this rank will send to; 0: all. A hint for UCX's choice among RDMA transports.
   int expected_peers = 0;
+  /// Whether UCX is given memory of GPUs, where it can move that.
+  bool device_memory = true;
 };
 
 class UcxTransport final : public MessageTransport {
@@ -52,6 +54,12 @@ class UcxTransport final : public MessageTransport {
   /// A message that cannot be started fails its completion too, with the status that is returned.
   Status send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion) override;
   Status recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion) override;
+  Result<std::shared_ptr<const DeviceMemory>> device_memory(device::Device& device, const void* data,
+                                                            uint64_t bytes) override;
+  Status send_from(const DeviceMemory& memory, int peer, MessageKey key, const void* data, size_t bytes,
+                   Completion& completion) override;
+  Status recv_into(const DeviceMemory& memory, int peer, MessageKey key, void* data, size_t bytes,
+                   Completion& completion) override;
   bool progress() override;
   bool drained() override;
   int event_fd() const override { return event_fd_; }
@@ -62,6 +70,7 @@ class UcxTransport final : public MessageTransport {
 
  private:
   struct Peer;
+  class Gpu;  // memory of one
   /// One message in flight. UCX holds its address until it calls back, so an operation whose completion was
   /// failed before that stays in `detached_`.
   struct Operation {
@@ -72,6 +81,7 @@ class UcxTransport final : public MessageTransport {
     size_t bytes = 0;
     bool is_send = false;
     std::list<Operation>::iterator self;
+    device::Device* device = nullptr;  // into whose memory it receives; null: the host's
   };
   using Operations = std::list<Operation>;
 
@@ -98,6 +108,10 @@ class UcxTransport final : public MessageTransport {
   Status connect(Peer& peer);
   void wait_for_hello(const Peer& peer);
   void say_hello(Peer& peer);
+  Status start_send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion,
+                    bool of_gpu);
+  Status start_recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion,
+                    device::Device* device);
   Operation& begin(Peer& peer, Completion& completion, size_t bytes, bool is_send);
   void started(Operation& operation, void* request, size_t immediate_bytes);
   void finish(Operation& operation, ucs_status_t status, size_t bytes);

@@ -2,8 +2,10 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 
+#include "device/device.hpp"
 #include "fabric.hpp"
 
 namespace epccl::transports {
@@ -164,6 +166,18 @@ TYPED_TEST(Messages, TooLongForTheReceiveFailItWithBothLengths) {
       next.expect_arrived();
     }
   }
+}
+
+TYPED_TEST(Messages, OfMemoryThatNoTransportMovesAreRefusedBeforehandWithTheReason) {
+  Fabric<TypeParam> fabric(2);
+  std::array<std::byte, 100> data{};
+  const auto memory = fabric[0].device_memory(device::host_device(), data.data(), data.size());
+  ASSERT_FALSE(memory.ok());
+  const std::string& said = memory.status().message();
+  EXPECT_TRUE(said.find("host memory only") != std::string::npos ||
+              said.find("has no CUDA here") != std::string::npos ||
+              said.find("memory of the host device") != std::string::npos)
+      << said;
 }
 
 TYPED_TEST(Messages, AreCountedWhereTheyPass) {
