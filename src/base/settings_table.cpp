@@ -97,6 +97,10 @@ const std::vector<Entry>& table() {
        "`1`: what goes over an RDMA port that fails goes over the rank's others, and nothing is lost. `0`: "
        "it ends the "
        "communicator's calls with an error that names peer and port."},
+      {"EPCCL_GPU_DIRECT", "auto", "auto|dmabuf|peermem|0",
+       "How RDMA devices reach GPU memory where it lies: by dma-buf, or through the kernel's module "
+       "nvidia_peermem. `auto`: the "
+       "first of both that works, else through host memory. `0`: always through host memory."},
       {"EPCCL_CMA", "auto", "0|1|auto",
        "Whether memory that peers cannot map is read with process_vm_readv. `auto`: where the kernel permits "
        "it."},

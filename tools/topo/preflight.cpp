@@ -122,6 +122,25 @@ Finding device(const PreflightFacts& facts) {
           "not used"};
 }
 
+bool uses_rdma(const PreflightFacts& facts) {
+  return facts.network == "verbs" || facts.network == "ucx";
+}
+
+bool sends_gpu_memory(const PreflightFacts& facts) {
+  return facts.nodes > 1 && uses_rdma(facts) && !facts.device_host && facts.cuda_gpus.ok() &&
+         *facts.cuda_gpus > 0;
+}
+
+Finding gpu_memory(const PreflightFacts& facts) {
+  constexpr const char* topic = "GPU memory";
+  if (facts.gpu_direct.ok())
+    return fine(topic, fmt::format("RDMA ports reach it where it lies (by {})", *facts.gpu_direct));
+  return {Verdict::hurts, topic,
+          fmt::format("between nodes it goes through host memory: {}", facts.gpu_direct.status().message()),
+          std::string("for dma-buf: NVIDIA's open kernel modules, Linux 5.12 and rdma-core 34 or newer") +
+              (facts.peer_memory_module ? "" : "; without it: modprobe nvidia_peermem")};
+}
+
 Finding cores(const PreflightFacts& facts) {
   double cores = facts.cores;
   std::string found = fmt::format("{} on {} core{}", ranks_text(facts.ranks_per_node), facts.cores,
@@ -142,7 +161,7 @@ Finding locked_memory(const PreflightFacts& facts) {
   const std::string found =
       fmt::format("locked memory (RLIMIT_MEMLOCK): {}", bytes_text(facts.locked_bytes.soft));
   if (facts.may_lock_all) return fine(topic, found + ", and this process may pass it (CAP_IPC_LOCK)");
-  const bool rdma = facts.network == "verbs" || facts.network == "ucx";
+  const bool rdma = uses_rdma(facts);
   if (facts.locked_bytes.soft >= enough_locked) return fine(topic, found);
   if (!rdma) return fine(topic, found + " (only RDMA needs it)");
   return {facts.locked_bytes.soft < least_locked ? Verdict::stops : Verdict::hurts, topic,
@@ -185,9 +204,13 @@ std::vector<Finding> judge(const PreflightFacts& facts) {
   if (!facts.settings.ok())
     return {settings(facts),      address(facts), shared_memory(facts),
             shm_directory(facts), device(facts),  cores(facts)};
-  return {settings(facts),    network(facts),       address(facts),   shared_memory(facts),
-          peer_memory(facts), shm_directory(facts), memory(facts),    device(facts),
-          cores(facts),       locked_memory(facts), open_files(facts)};
+  std::vector<Finding> findings{settings(facts),      network(facts),     address(facts),
+                                shared_memory(facts), peer_memory(facts), shm_directory(facts),
+                                memory(facts),        device(facts)};
+  if (sends_gpu_memory(facts)) findings.push_back(gpu_memory(facts));
+  for (const Finding& finding : {cores(facts), locked_memory(facts), open_files(facts)})
+    findings.push_back(finding);
+  return findings;
 }
 
 int exit_code(const std::vector<Finding>& findings) {

@@ -40,9 +40,11 @@ struct PreflightFacts {
   uint64_t memory_bytes = 0;       // that is left; 0 = not known
 
   // Device.
-  int gpus_seen = 0;          // on the PCI bus
-  Result<int> cuda_gpus = 0;  // that the driver has, or why not
-  bool device_host = false;   // EPCCL_DEVICE=host
+  int gpus_seen = 0;                               // on the PCI bus
+  Result<int> cuda_gpus = 0;                       // that the driver has, or why not
+  bool device_host = false;                        // EPCCL_DEVICE=host
+  Result<std::string> gpu_direct = std::string();  // by what RDMA ports reach GPU memory, or why not
+  bool peer_memory_module = false;                 // nvidia_peermem is loaded
 
   // Limits.
   int cores = 1;              // this process may run on

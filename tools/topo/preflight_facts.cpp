@@ -157,6 +157,10 @@ PreflightFacts gather_facts(const topology::Machine& machine, int nodes, int ran
   facts.gpus_seen = static_cast<int>(machine.gpus.size());
   facts.device_host = settings::get("EPCCL_DEVICE") == "host";
   facts.cuda_gpus = device::cuda_device_count();
+  const bool has_gpu = !facts.device_host && facts.cuda_gpus.ok() && *facts.cuda_gpus > 0;
+  if (has_gpu && facts.verbs.ok()) facts.gpu_direct = runtime::try_gpu_direct(0);
+  if (has_gpu && !facts.verbs.ok()) facts.gpu_direct = Status(facts.verbs);
+  facts.peer_memory_module = access("/sys/module/nvidia_peermem", F_OK) == 0;
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0) facts.cores = std::max(1, CPU_COUNT(&set));

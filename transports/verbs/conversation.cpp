@@ -48,7 +48,7 @@ void Conversation::open(std::vector<std::unique_ptr<QueuePair>> pairs) {
   open_ = true;
   ++shared_.messages.connections;
   for (Receive& receive : receives_)
-    if (receive.capacity > shared_.eager_limit && receive.advert == 0) advertise(receive);
+    if (needs_advert(receive) && receive.advert == 0) advertise(receive);
   flush();
 }
 
@@ -88,7 +88,8 @@ Status Conversation::control(Header header, const Advert* advert) {
 
 // ---- sending ------------------------------------------------------------------------------------------------------------
 
-void Conversation::send(MessageKey key, const void* data, size_t bytes, Completion& completion) {
+void Conversation::send(MessageKey key, const void* data, size_t bytes, Completion& completion,
+                        const DeviceRegion* memory) {
   completion.state = Completion::State::pending;
   completion.bytes = 0;
   if (!failure_.ok()) {
@@ -99,7 +100,8 @@ void Conversation::send(MessageKey key, const void* data, size_t bytes, Completi
   ++shared_.messages.messages_sent;
   shared_.messages.bytes_sent += bytes;
   const auto* from = static_cast<const std::byte*>(data);
-  if (open_ && fresh_ == 0 && bytes <= shared_.eager_limit && in_window(bytes) &&
+  const bool of_device = memory != nullptr && bytes > 0;
+  if (open_ && fresh_ == 0 && !of_device && bytes <= shared_.eager_limit && in_window(bytes) &&
       send_eager(key, from, bytes)) {
     completion.status = failure_.ok() ? Status() : describe(true, bytes, failure_);
     completion.state = failure_.ok() ? Completion::State::done : Completion::State::failed;
@@ -111,6 +113,7 @@ void Conversation::send(MessageKey key, const void* data, size_t bytes, Completi
   send.data = from;
   send.bytes = bytes;
   send.completion = &completion;
+  if (of_device) send.region = memory->region();
   ++fresh_;
   ++shared_.waiting_sends;
   if (open_) flush();
@@ -162,7 +165,7 @@ bool Conversation::flush() {
   for (auto next = sends_.begin(); fresh_ > 0 && next != sends_.end() && failure_.ok();) {
     Send& send = *next++;
     if (send.stage != Send::Stage::fresh) continue;
-    if (send.bytes > shared_.eager_limit || !in_window(send.bytes)) {
+    if (!may_be_eager(send) || !in_window(send.bytes)) {
       wait_for_advert(send);
     } else if (send_eager(send.key, send.data, send.bytes)) {
       if (failure_.ok()) finish(send, Status());
@@ -219,9 +222,11 @@ void Conversation::begin_write(Send& send, const KnownAdvert& known) {
 }
 
 Status Conversation::write_parts(Send& send, const KnownAdvert& known) {
-  auto region = shared_.memory.get(shared_.rails, send.data, send.bytes, false, shared_.work.registrations);
-  if (!region.ok()) return describe(true, send.bytes, region.status());
-  send.region = std::move(region).value();
+  if (send.region == nullptr) {
+    auto region = shared_.memory.get(shared_.rails, send.data, send.bytes, false, shared_.work.registrations);
+    if (!region.ok()) return describe(true, send.bytes, region.status());
+    send.region = std::move(region).value();
+  }
   send.advert = known.advert;
   const bool shorter = send.bytes < known.bytes;
   if (shorter)
@@ -290,7 +295,8 @@ void Conversation::fail(Status why) {
   while (!sends_.empty()) finish(sends_.front(), describe(true, sends_.front().bytes, failure_));
   while (!receives_.empty()) {
     Receive& receive = receives_.front();
-    finish(receive, receive.withdrawing ? Status() : describe(false, receive.capacity, failure_));
+    Status landed = wait_for_landing(receive);
+    finish(receive, receive.delivered ? std::move(landed) : describe(false, receive.capacity, failure_));
   }
 }
 

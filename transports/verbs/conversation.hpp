@@ -8,17 +8,22 @@
 // Small messages beyond the window (more of them than the peer has taken) go the second way, too: what waits at a receiver
 // that asks for nothing is bounded, and a message it does ask for always gets through. A sender that has had no advert for a
 // while asks for one; so it hears, too, that its message is longer than the receive.
+//
+// Memory of GPUs goes the second way whatever its size, so no processor touches it; where the other end has host memory, and sent a
+// small message without asking, the GPU copies that out of host memory (landing.cpp).
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <list>
+#include <map>
 #include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "transports/transport.hpp"
+#include "transports/verbs/device_memory.hpp"
 #include "transports/verbs/memory.hpp"
 #include "transports/verbs/queue_pair.hpp"
 #include "transports/verbs/wire.hpp"
@@ -26,6 +31,12 @@
 namespace epccl::transports::verbs {
 
 class Conversation;
+
+/// A small message on its way from host memory into a GPU's.
+struct Landing {
+  std::vector<std::byte> bytes;
+  std::unique_ptr<device::QueueEvent> copied;
+};
 
 /// A posted receive.
 struct Receive {
@@ -36,10 +47,14 @@ struct Receive {
   Completion* completion = nullptr;
   uint32_t advert = 0;  // its id; 0: none was sent
   std::shared_ptr<const Region> region;
+  device::Device* device = nullptr;  // whose memory `data` is; null: the host's
+  std::unique_ptr<Landing> landing;
   uint64_t bytes = 0;       // what is to come, or has
   uint32_t parts_seen = 0;  // signals
   Signal signal;            // the last of them
-  bool length_known = false, withdrawing = false;
+  bool length_known = false;
+  bool delivered = false;    // it came without being written there
+  bool withdrawing = false;  // and the sender may not know yet that its advert is void
 };
 
 /// The receives that peers were told of, by the id that comes back with their signals.
@@ -63,13 +78,16 @@ class AdvertTable {
 
 /// What the conversations of a transport share.
 struct Shared {
-  explicit Shared(RegisteredMemory::Keep keep) : memory(keep) {}
+  Shared(RegisteredMemory::Keep keep, LentBy lent) : memory(keep), device_memory(lent) {}
   int rank = 0;
   size_t eager_limit = 0;     // bytes of a message, without header
   uint64_t window = 1 << 20;  // bytes of eager messages that the peer has not taken
   size_t stripe = 128 << 10;  // a part of a message that is worth a rail
   std::vector<std::unique_ptr<Rail>> rails;
   RegisteredMemory memory;  // after the rails: gone before them
+  DeviceRegistrations device_memory;
+  std::map<device::Device*, std::unique_ptr<device::Queue>> landing_queues;
+  size_t landings = 0;
   AdvertTable adverts;
   MessageCounters messages;
   WorkCounters work;
@@ -84,8 +102,11 @@ class Conversation {
   Conversation& operator=(const Conversation&) = delete;
 
   int peer() const { return peer_; }
-  void send(MessageKey key, const void* data, size_t bytes, Completion& completion);
-  void recv(MessageKey key, void* data, size_t bytes, Completion& completion);
+  /// `memory`: where `data` lies, of a GPU; null: the host's.
+  void send(MessageKey key, const void* data, size_t bytes, Completion& completion,
+            const DeviceRegion* memory = nullptr);
+  void recv(MessageKey key, void* data, size_t bytes, Completion& completion,
+            const DeviceRegion* memory = nullptr);
 
   /// The connection is there: what waited for it goes out. Queue pair i is on rail i.
   void open(std::vector<std::unique_ptr<QueuePair>> pairs);
@@ -100,6 +121,8 @@ class Conversation {
   /// Moves on what waits for room. True when anything moved.
   bool flush();
   bool has_waiting() const;
+  /// Ends receives whose bytes have come to lie where they belong. True when anything moved.
+  bool settle_landings();
   /// Asks for adverts that have not come for a while.
   void ask(double now);
 
@@ -135,7 +158,7 @@ class Conversation {
     double since = 0;
     uint32_t parts_left = 0;
     Advert advert;
-    std::shared_ptr<const Region> region;
+    std::shared_ptr<const Region> region;  // from the start: a GPU's memory
     std::list<Send>::iterator self;
   };
   /// What came before its receive.
@@ -160,6 +183,13 @@ class Conversation {
   void wait_for_advert(Send& send);
   void begin_write(Send& send, const KnownAdvert& known);
   Status write_parts(Send& send, const KnownAdvert& known);
+  /// Whether it is copied into the message, room and window permitting.
+  bool may_be_eager(const Send& send) const {
+    return send.region == nullptr && send.bytes <= shared_.eager_limit;
+  }
+  bool needs_advert(const Receive& receive) const {
+    return receive.capacity > shared_.eager_limit || receive.device != nullptr;
+  }
   void finish(Send& send, Status status);
   void finish(Receive& receive, size_t bytes);
   void finish(Receive& receive, Status status);
@@ -171,6 +201,9 @@ class Conversation {
   void on_part_acknowledged(const WorkRequest& request);
   void advertise(Receive& receive);
   void deliver(Receive& receive, const std::byte* data, size_t bytes);
+  Status land(Receive& receive, const std::byte* data, size_t bytes);
+  Status wait_for_landing(Receive& receive);
+  void finish_delivered(Receive& receive);
   void count_taken(size_t bytes);
   std::list<Receive>::iterator find_posted(MessageKey key);
   Status on_eager(const Header& header, std::span<const std::byte> data);

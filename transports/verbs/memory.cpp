@@ -8,11 +8,16 @@
 #include "device/host/host_memory.hpp"
 
 namespace epccl::transports::verbs {
+namespace {
+
+constexpr int written_by_peers = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+
+}  // namespace
 
 Result<std::shared_ptr<const Region>> Region::create(const std::vector<std::unique_ptr<Rail>>& rails,
                                                      uintptr_t begin, size_t bytes, bool written) {
   auto region = std::make_shared<Region>();
-  const int access = written ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
+  const int access = written ? written_by_peers : 0;
   for (const auto& rail : rails) {
     ibv_mr* registered =
         rail->library().reg_mr(rail->domain(), reinterpret_cast<void*>(begin), bytes, access);
@@ -20,6 +25,48 @@ Result<std::shared_ptr<const Region>> Region::create(const std::vector<std::uniq
     region->regions_.emplace_back(registered, rail->library().dereg_mr);
   }
   return std::shared_ptr<const Region>(std::move(region));
+}
+
+Result<std::shared_ptr<const Region>> Region::of_device(const std::vector<std::unique_ptr<Rail>>& rails,
+                                                        const device::LentMemory& memory, LentBy ways) {
+  auto region = std::make_shared<Region>();
+  Status no_descriptor = error(Code::invalid_usage, "EPCCL_GPU_DIRECT=peermem");
+  if (ways != LentBy::address) no_descriptor = region->by_descriptor(rails, memory);
+  if (no_descriptor.ok()) return std::shared_ptr<const Region>(std::move(region));
+  Status no_module = error(Code::invalid_usage, "EPCCL_GPU_DIRECT=dmabuf");
+  if (ways != LentBy::descriptor) no_module = region->by_address(rails, memory);
+  if (no_module.ok()) return std::shared_ptr<const Region>(std::move(region));
+  return error(Code::system_error, "by dma-buf: {}; by address (nvidia_peermem): {}", no_descriptor.message(),
+               no_module.message());
+}
+
+Status Region::by_descriptor(const std::vector<std::unique_ptr<Rail>>& rails,
+                             const device::LentMemory& memory) {
+  if (!memory.descriptor) return {Code::invalid_usage, memory.without_descriptor};
+  regions_.clear();
+  way_ = "dma-buf";
+  for (const auto& rail : rails) {
+    if (rail->library().reg_dmabuf_mr == nullptr)
+      return {Code::system_error, "libibverbs lacks ibv_reg_dmabuf_mr"};
+    ibv_mr* registered = rail->library().reg_dmabuf_mr(rail->domain(), 0, memory.bytes, memory.address,
+                                                       memory.descriptor.get(), written_by_peers);
+    if (registered == nullptr) return registration_error(errno, rail->port().name(), memory.bytes);
+    regions_.emplace_back(registered, rail->library().dereg_mr);
+  }
+  return {};
+}
+
+Status Region::by_address(const std::vector<std::unique_ptr<Rail>>& rails, const device::LentMemory& memory) {
+  regions_.clear();
+  way_ = "nvidia_peermem";
+  for (const auto& rail : rails) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the GPU
+    ibv_mr* registered = rail->library().reg_mr(rail->domain(), reinterpret_cast<void*>(memory.address),
+                                                memory.bytes, written_by_peers);
+    if (registered == nullptr) return registration_error(errno, rail->port().name(), memory.bytes);
+    regions_.emplace_back(registered, rail->library().dereg_mr);
+  }
+  return {};
 }
 
 Result<std::shared_ptr<const Region>> RegisteredMemory::get(const std::vector<std::unique_ptr<Rail>>& rails,

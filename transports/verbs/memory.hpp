@@ -6,10 +6,14 @@
 #include <memory>
 #include <vector>
 
+#include "device/device.hpp"
 #include "transports/verbs/memory_watch.hpp"
 #include "transports/verbs/rail.hpp"
 
 namespace epccl::transports::verbs {
+
+/// How memory of GPUs may be registered.
+enum class LentBy : uint8_t { nothing, descriptor, address, either };
 
 /// A range of memory, registered with every rail.
 class Region {
@@ -17,12 +21,21 @@ class Region {
   /// All rails or none: what was registered when one refuses is given up again.
   static Result<std::shared_ptr<const Region>> create(const std::vector<std::unique_ptr<Rail>>& rails,
                                                       uintptr_t begin, size_t bytes, bool written);
+  /// The same of a GPU's memory: by its descriptor or, where that is refused, its address. The error names both reasons.
+  static Result<std::shared_ptr<const Region>> of_device(const std::vector<std::unique_ptr<Rail>>& rails,
+                                                         const device::LentMemory& memory, LentBy ways);
 
   uint32_t local_key(size_t rail) const { return regions_[rail]->lkey; }
   uint32_t remote_key(size_t rail) const { return regions_[rail]->rkey; }
+  /// Of a GPU's memory, by what: "dma-buf" or "nvidia_peermem".
+  const char* way() const { return way_; }
 
  private:
+  Status by_descriptor(const std::vector<std::unique_ptr<Rail>>& rails, const device::LentMemory& memory);
+  Status by_address(const std::vector<std::unique_ptr<Rail>>& rails, const device::LentMemory& memory);
+
   std::vector<Owned<ibv_mr>> regions_;
+  const char* way_ = "";
 };
 
 /// The registrations of a transport. Memory is looked up here before each message that needs it.

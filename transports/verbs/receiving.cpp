@@ -10,10 +10,11 @@ using Kind = Header::Kind;
 
 std::list<Receive>::iterator Conversation::find_posted(MessageKey key) {
   return std::find_if(receives_.begin(), receives_.end(),
-                      [key](const Receive& receive) { return receive.key == key && !receive.withdrawing; });
+                      [key](const Receive& receive) { return receive.key == key && !receive.delivered; });
 }
 
-void Conversation::recv(MessageKey key, void* data, size_t bytes, Completion& completion) {
+void Conversation::recv(MessageKey key, void* data, size_t bytes, Completion& completion,
+                        const DeviceRegion* memory) {
   completion.state = Completion::State::pending;
   completion.bytes = 0;
   const auto early =
@@ -32,6 +33,10 @@ void Conversation::recv(MessageKey key, void* data, size_t bytes, Completion& co
   receive.data = static_cast<std::byte*>(data);
   receive.capacity = bytes;
   receive.completion = &completion;
+  if (memory != nullptr && bytes > 0) {
+    receive.device = &memory->device();
+    receive.region = memory->region();
+  }
   if (early != early_.end()) {
     const Early message = std::move(*early);
     early_.erase(early);
@@ -45,18 +50,20 @@ void Conversation::recv(MessageKey key, void* data, size_t bytes, Completion& co
     if (!message.asked) return deliver(receive, message.data.get(), message.bytes);
     return advertise(receive);
   }
-  if (open_ && bytes > shared_.eager_limit) advertise(receive);
+  if (open_ && needs_advert(receive)) advertise(receive);
 }
 
 /// Tells the sender where the message may be written.
 void Conversation::advertise(Receive& receive) {
-  auto region =
-      shared_.memory.get(shared_.rails, receive.data, receive.capacity, true, shared_.work.registrations);
-  if (!region.ok()) return finish(receive, describe(false, receive.capacity, region.status()));
+  if (receive.region == nullptr) {
+    auto region =
+        shared_.memory.get(shared_.rails, receive.data, receive.capacity, true, shared_.work.registrations);
+    if (!region.ok()) return finish(receive, describe(false, receive.capacity, region.status()));
+    receive.region = std::move(region).value();
+  }
   receive.advert = shared_.adverts.add(receive);
   if (receive.advert == 0)
     return finish(receive, error(Code::internal_error, "too many large receives at once"));
-  receive.region = std::move(region).value();
   receive.bytes = receive.capacity;
   Advert advert;
   advert.address = reinterpret_cast<uint64_t>(receive.data);
@@ -105,7 +112,10 @@ Status Conversation::arrived(std::span<const std::byte> message) {
       on_withdraw(header);
       return {};
     case Kind::withdrawn:
-      if (own && told->withdrawing) finish(*told, told->bytes);
+      if (own && told->withdrawing) {
+        told->withdrawing = false;
+        finish_delivered(*told);
+      }
       return {};
     case Kind::taken:
       return {};
@@ -135,13 +145,23 @@ Status Conversation::on_eager(const Header& header, std::span<const std::byte> d
 }
 
 void Conversation::deliver(Receive& receive, const std::byte* data, size_t bytes) {
-  if (bytes > 0) std::memcpy(receive.data, data, bytes);
-  count_taken(sizeof(Header) + bytes);
-  if (receive.advert == 0) return finish(receive, bytes);
-  // The sender was told to write there: only when it has put that out of its mind may the buffer be used.
-  receive.withdrawing = true;
   receive.bytes = bytes;
+  if (bytes > 0 && receive.device != nullptr) {
+    if (Status status = land(receive, data, bytes); !status.ok()) return fail(std::move(status));
+  } else if (bytes > 0) {
+    std::memcpy(receive.data, data, bytes);
+  }
+  receive.delivered = true;
+  // The sender was told to write there: only when it has put that out of its mind may the buffer be used.
+  receive.withdrawing = receive.advert != 0;
+  count_taken(sizeof(Header) + bytes);
+  if (!receive.withdrawing) return finish_delivered(receive);
   if (failure_.ok()) (void)control({.kind = Kind::withdraw, .id = receive.advert, .key = receive.key});
+}
+
+void Conversation::finish_delivered(Receive& receive) {
+  if (receive.withdrawing || receive.landing != nullptr) return;
+  finish(receive, receive.bytes);
 }
 
 void Conversation::count_taken(size_t bytes) {
@@ -159,6 +179,9 @@ Status Conversation::signalled(Receive& receive, const Signal& signal) {
 void Conversation::complete_if_whole(Receive& receive) {
   if (receive.parts_seen == 0 || receive.parts_seen < receive.signal.parts) return;
   if (receive.signal.shorter && !receive.length_known) return;
+  if (receive.device != nullptr)
+    if (Status seen = receive.device->admit_foreign_writes(); !seen.ok())
+      return finish(receive, describe(false, receive.bytes, seen));
   finish(receive, receive.bytes);
 }
 

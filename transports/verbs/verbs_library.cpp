@@ -38,6 +38,7 @@ Opened open_library() {
   find("ibv_alloc_pd", f.alloc_pd);
   find("ibv_dealloc_pd", f.dealloc_pd);
   find("ibv_reg_mr", f.reg_mr);
+  if (!kept->find("ibv_reg_dmabuf_mr", f.reg_dmabuf_mr)) f.reg_dmabuf_mr = nullptr;
   find("ibv_dereg_mr", f.dereg_mr);
   find("ibv_create_comp_channel", f.create_comp_channel);
   find("ibv_destroy_comp_channel", f.destroy_comp_channel);

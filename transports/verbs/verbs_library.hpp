@@ -31,6 +31,8 @@ struct Library {
   ibv_pd* (*alloc_pd)(ibv_context*) = nullptr;
   int (*dealloc_pd)(ibv_pd*) = nullptr;
   ibv_mr* (*reg_mr)(ibv_pd*, void*, size_t, int) = nullptr;
+  ibv_mr* (*reg_dmabuf_mr)(ibv_pd*, uint64_t, size_t, uint64_t, int,
+                           int) = nullptr;  // null: before rdma-core 34
   int (*dereg_mr)(ibv_mr*) = nullptr;
   ibv_comp_channel* (*create_comp_channel)(ibv_context*) = nullptr;
   int (*destroy_comp_channel)(ibv_comp_channel*) = nullptr;

@@ -30,7 +30,7 @@ VerbsTransport::VerbsTransport(int rank, int ranks, AddressLookup lookup, Option
     : rank_(rank),
       ranks_(ranks),
       options_(std::move(options)),
-      shared_(options_.keep),
+      shared_(options_.keep, options_.device_memory),
       wireup_(rank, ranks, std::move(lookup), *this) {}
 
 Result<std::unique_ptr<VerbsTransport>> VerbsTransport::create(int rank, int ranks, const net::Endpoint& at,
@@ -134,18 +134,49 @@ VerbsTransport::Peer& VerbsTransport::peer_at(int rank) {
 
 Status VerbsTransport::send(int peer_rank, MessageKey key, const void* data, size_t bytes,
                             Completion& completion) {
+  return start_send(peer_rank, key, data, bytes, completion, nullptr);
+}
+
+Status VerbsTransport::start_send(int peer_rank, MessageKey key, const void* data, size_t bytes,
+                                  Completion& completion, const verbs::DeviceRegion* memory) {
   EPCCL_TRY(check(peer_rank, key, completion, "send to"));
   Conversation& conversation = *peer_at(peer_rank).conversation;
   if (!conversation.is_open() && conversation.failure().ok())
     if (Status status = wireup_.dial(peer_rank); !status.ok()) failed(peer_rank, std::move(status));
-  conversation.send(key, data, bytes, completion);
+  conversation.send(key, data, bytes, completion, memory);
   return completion.state == Completion::State::failed ? completion.status : Status();
 }
 
 Status VerbsTransport::recv(int peer_rank, MessageKey key, void* data, size_t bytes, Completion& completion) {
+  return start_recv(peer_rank, key, data, bytes, completion, nullptr);
+}
+
+Status VerbsTransport::start_recv(int peer_rank, MessageKey key, void* data, size_t bytes,
+                                  Completion& completion, const verbs::DeviceRegion* memory) {
   EPCCL_TRY(check(peer_rank, key, completion, "receive from"));
-  peer_at(peer_rank).conversation->recv(key, data, bytes, completion);
+  peer_at(peer_rank).conversation->recv(key, data, bytes, completion, memory);
   return completion.state == Completion::State::failed ? completion.status : Status();
+}
+
+Result<std::shared_ptr<const DeviceMemory>> VerbsTransport::device_memory(device::Device& device,
+                                                                          const void* data, uint64_t bytes) {
+  EPCCL_ASSIGN(auto region,
+               shared_.device_memory.get(shared_.rails, device, data, bytes, shared_.work.registrations));
+  return std::shared_ptr<const DeviceMemory>(std::move(region));
+}
+
+Status VerbsTransport::send_from(const DeviceMemory& memory, int peer_rank, MessageKey key, const void* data,
+                                 size_t bytes, Completion& completion) {
+  const auto& region = static_cast<const verbs::DeviceRegion&>(memory);
+  EPCCL_TRY(region.check(data, bytes));
+  return start_send(peer_rank, key, data, bytes, completion, &region);
+}
+
+Status VerbsTransport::recv_into(const DeviceMemory& memory, int peer_rank, MessageKey key, void* data,
+                                 size_t bytes, Completion& completion) {
+  const auto& region = static_cast<const verbs::DeviceRegion&>(memory);
+  EPCCL_TRY(region.check(data, bytes));
+  return start_recv(peer_rank, key, data, bytes, completion, &region);
 }
 
 bool VerbsTransport::progress() {
@@ -154,6 +185,8 @@ bool VerbsTransport::progress() {
   const unsigned pause = wireup_.busy() || armed_ ? polls_while_connecting : polls_between_events;
   if (armed_ || ++quiet_polls_ >= pause) moved |= poll_events();
   if (!lost_.empty()) settle_lost_rails();
+  if (shared_.landings > 0)
+    for (auto& [rank, peer] : peers_) moved |= peer.conversation->settle_landings();
   if (shared_.waiting_sends > 0 || moved) moved |= flush();
   return moved;
 }
@@ -190,7 +223,7 @@ bool VerbsTransport::arm(bool) {
   bool moved = poll_events();
   for (size_t rail = 0; rail < shared_.rails.size(); ++rail) moved |= poll_rail(rail);
   armed_ = true;
-  return !moved && lost_.empty();
+  return !moved && lost_.empty() && shared_.landings == 0;  // a GPU's copies make no noise
 }
 
 void VerbsTransport::cancel_all() {
@@ -269,6 +302,7 @@ void VerbsTransport::on_broken(const Owner& owner, const ibv_wc& completion) {
 bool VerbsTransport::poll_events() {
   quiet_polls_ = 0;
   shared_.memory.tidy();
+  shared_.device_memory.tidy();
   std::array<epoll_event, 16> events;
   const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   bool moved = false;

@@ -25,6 +25,8 @@ struct VerbsOptions {
   bool failover = false;
   /// What stays registered until it is freed or room is needed. `watched` where the kernel permits it, else `windows`.
   verbs::RegisteredMemory::Keep keep = verbs::RegisteredMemory::Keep::watched;
+  /// How memory of GPUs may be registered.
+  verbs::LentBy device_memory = verbs::LentBy::either;
   /// Null: the process's libibverbs.
   const verbs::Library* library = nullptr;
   /// How long a connection tries without an answer, at least, before it is broken, in seconds.
@@ -56,6 +58,12 @@ class VerbsTransport final : public MessageTransport, private verbs::Connector {
   /// A message that cannot be started fails its completion too, with the status that is returned.
   Status send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion) override;
   Status recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion) override;
+  Result<std::shared_ptr<const DeviceMemory>> device_memory(device::Device& device, const void* data,
+                                                            uint64_t bytes) override;
+  Status send_from(const DeviceMemory& memory, int peer, MessageKey key, const void* data, size_t bytes,
+                   Completion& completion) override;
+  Status recv_into(const DeviceMemory& memory, int peer, MessageKey key, void* data, size_t bytes,
+                   Completion& completion) override;
   bool progress() override;
   bool drained() override;
   int event_fd() const override { return epoll_.get(); }
@@ -67,7 +75,7 @@ class VerbsTransport final : public MessageTransport, private verbs::Connector {
   const WorkCounters* work_counters() const override { return &shared_.work; }
   const WorkCounters& work() const { return shared_.work; }
   /// Pieces of memory that are registered.
-  size_t kept_registrations() const { return shared_.memory.kept(); }
+  size_t kept_registrations() const { return shared_.memory.kept() + shared_.device_memory.kept(); }
   /// The ports in use: "mlx5_0 port 1".
   std::vector<std::string> rails() const;
 
@@ -93,6 +101,10 @@ class VerbsTransport final : public MessageTransport, private verbs::Connector {
   VerbsTransport(int rank, int ranks, AddressLookup lookup, Options options);
   Status open(const net::Endpoint& at);
   Status check(int peer, MessageKey key, const Completion& completion, const char* verb) const;
+  Status start_send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion,
+                    const verbs::DeviceRegion* memory);
+  Status start_recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion,
+                    const verbs::DeviceRegion* memory);
   Peer& peer_at(int rank);
   bool poll_rail(size_t rail);
   void on_completion(size_t rail, const ibv_wc& completion);

@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "base/net.hpp"
 #include "base/settings.hpp"
+#include "device/cuda/cuda_device.hpp"
 #include "topology/discover_machine.hpp"
 #include "topology/rail_plan.hpp"
 #include "transports/tcp/tcp_transport.hpp"
@@ -43,6 +44,7 @@ Result<Network> open_ucx([[maybe_unused]] Bootstrap& bootstrap,
   const auto lookup = [&bootstrap, key](int peer) { return bootstrap.lookup(peer, key); };
   transports::UcxOptions options;
   options.expected_peers = cluster.nodes() - 1;
+  options.device_memory = settings::get("EPCCL_GPU_DIRECT") != "0";
   EPCCL_ASSIGN(auto ucx, transports::UcxTransport::create(rank, cluster.ranks(), lookup, options));
   EPCCL_TRY(bootstrap.publish(key, ucx->address()));
   return Network(std::move(ucx));
@@ -60,6 +62,16 @@ std::string device_selection() {
   for (size_t at = selection.find("%n"); at != std::string::npos; at = selection.find("%n", at))
     selection.replace(at, 2, number);
   return selection;
+}
+
+Result<transports::verbs::LentBy> device_memory_ways() {
+  using transports::verbs::LentBy;
+  const std::string wish = settings::get("EPCCL_GPU_DIRECT");
+  if (wish == "auto") return LentBy::either;
+  if (wish == "dmabuf") return LentBy::descriptor;
+  if (wish == "peermem") return LentBy::address;
+  if (wish == "0") return LentBy::nothing;
+  return error(Code::invalid_argument, "EPCCL_GPU_DIRECT={} is none of auto, dmabuf, peermem, 0", wish);
 }
 
 Result<transports::VerbsOptions> verbs_options() {
@@ -82,6 +94,7 @@ Result<transports::VerbsOptions> verbs_options() {
     options.ports.most = static_cast<int>(rails);
   }
   EPCCL_ASSIGN(options.eager_limit, settings::get_bytes("EPCCL_VERBS_EAGER_LIMIT"));
+  EPCCL_ASSIGN(options.device_memory, device_memory_ways());
   EPCCL_ASSIGN(options.silence, settings::get_seconds("EPCCL_VERBS_TIMEOUT"));
   constexpr size_t largest_eager = 64 << 10;
   if (options.eager_limit > largest_eager)
@@ -146,6 +159,33 @@ Status verbs_usable() {
   EPCCL_ASSIGN(const auto* library, transports::verbs::Library::get());
   EPCCL_ASSIGN(const auto options, verbs_options());
   return transports::verbs::open_ports(*library, options.ports).status();
+#else
+  return error(Code::invalid_usage, "this build has no libibverbs");
+#endif
+}
+
+Result<std::string> try_gpu_direct([[maybe_unused]] int ordinal) {
+#ifdef EPCCL_WITH_VERBS
+  namespace verbs = transports::verbs;
+  EPCCL_ASSIGN(const auto* library, verbs::Library::get());
+  EPCCL_ASSIGN(const auto options, verbs_options());
+  EPCCL_ASSIGN(auto ports, verbs::open_ports(*library, options.ports));
+  std::vector<std::unique_ptr<verbs::Rail>> rails;
+  for (auto& port : ports) {
+    EPCCL_ASSIGN(auto rail, verbs::Rail::open(*library, std::move(port), {}));
+    rails.push_back(std::move(rail));
+  }
+  EPCCL_ASSIGN(device::Device * gpu, device::cuda_device(ordinal));
+  constexpr uint64_t bytes = 2 << 20;
+  EPCCL_ASSIGN(void* memory, gpu->allocate(device::MemoryKind::shareable, bytes));
+  const auto way = [&]() -> Result<std::string> {
+    uint64_t registrations = 0;
+    verbs::DeviceRegistrations registered(options.device_memory);
+    EPCCL_ASSIGN(const auto memory_region, registered.get(rails, *gpu, memory, bytes, registrations));
+    return std::string(memory_region->region()->way());
+  }();
+  EPCCL_TRY(gpu->free(memory));
+  return way;
 #else
   return error(Code::invalid_usage, "this build has no libibverbs");
 #endif

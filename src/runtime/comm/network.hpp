@@ -22,6 +22,10 @@ bool has_rdma_devices();
 /// what is wrong with it.
 Status verbs_usable();
 
+/// By what the RDMA ports of this machine reach memory of GPU `ordinal` where it lies ("dma-buf", "nvidia_peermem"), tried with a
+/// piece of it; the error says why they cannot.
+Result<std::string> try_gpu_direct(int ordinal);
+
 /// Opens the network transport of this rank and publishes its address; peers' addresses are fetched when first needed. Collective
 /// where it is measured.
 /// `drivers`: what every rank has of rdma_drivers(). Null on one node. Error

@@ -147,6 +147,28 @@ TEST(Preflight, GpusWithoutADriverAreNamed) {
   EXPECT_EQ(about(facts, "device").verdict, Verdict::fine) << "as EPCCL_DEVICE=host wants it";
 }
 
+TEST(Preflight, GpuMemoryThatRdmaPortsCannotReachHurts) {
+  PreflightFacts facts = over_rdma();
+  facts.cuda_gpus = 8;
+  facts.gpu_direct = std::string("dma-buf");
+  expect_finding(facts, "GPU memory", Verdict::fine, "where it lies (by dma-buf)", "");
+  facts.gpu_direct =
+      error(Code::system_error, "by dma-buf: refused; by address (nvidia_peermem): refused too");
+  expect_finding(facts, "GPU memory", Verdict::hurts, "through host memory: by dma-buf: refused; by address",
+                 "modprobe nvidia_peermem");
+  facts.peer_memory_module = true;
+  EXPECT_EQ(about(facts, "GPU memory").mend.find("modprobe"), std::string::npos);
+  const auto is_said = [](const PreflightFacts& of) {
+    return std::ranges::count(judge(of), "GPU memory", &Finding::topic) > 0;
+  };
+  facts.nodes = 1;
+  EXPECT_FALSE(is_said(facts)) << "one node has no network";
+  facts.nodes = 2;
+  facts.device_host = true;
+  EXPECT_FALSE(is_said(facts));
+  EXPECT_FALSE(is_said(over_rdma())) << "there is no GPU";
+}
+
 TEST(Preflight, RdmaDevicesThatAreNotUsedHurt) {
   PreflightFacts facts = good();
   facts.rdma_devices = true;
