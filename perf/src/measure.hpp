@@ -11,6 +11,7 @@
 #include "perf/src/call.hpp"
 #include "perf/src/coordinator.hpp"
 #include "perf/src/overlap/overlap.hpp"
+#include "perf/src/replay.hpp"
 
 namespace epccl::perf {
 
@@ -28,7 +29,6 @@ class Meter {
 
  private:
   class Calls;
-  class Replay;
   /// What one measurement is about.
   struct Subject {
     Communicator& communicator;
@@ -37,6 +37,7 @@ class Meter {
   };
 
   Status start(const Subject& subject, epcclStream_t stream);
+  Result<Replay> capture(const Subject& subject, int calls);
   Result<Measurement> run_graph(const Subject& subject, const std::string& title);
   Result<uint64_t> compare_replay(const Subject& subject, const Replay& replay, const std::string& when);
   Status issue(const Subject& subject);

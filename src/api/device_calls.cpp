@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 
+#include "api/capturing.hpp"
 #include "base/log.hpp"
 #include "device/cuda/cuda_device.hpp"
 #include "device/cuda/kernel_queue.hpp"
@@ -29,18 +30,6 @@ Result<Place> take_place(device::Device& device, const CommPtr& communicator, vo
   EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
   EPCCL_ASSIGN(Turn turn, on->staged->take_turn(stream));
   return Place{on, on->staged.get(), std::move(turn)};
-}
-
-/// Whether the stream's work is being recorded into a graph. Error: a capture that failed.
-Result<bool> is_captured(device::Device& device, void* stream) {
-  EPCCL_ASSIGN(const auto users, device.borrow_stream(stream));
-  EPCCL_ASSIGN(const uint64_t capture, users->capture());
-  return capture != 0;
-}
-
-Status not_capturable(const std::string& text, const char* why) {
-  return error(Code::invalid_usage,
-               "{} cannot be part of the graph that the stream is being captured into: {}", text, why);
 }
 
 /// Whether copy engines make the call; else it goes by way of host memory. Both are a line of the log.

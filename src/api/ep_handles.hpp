@@ -10,6 +10,10 @@
 #include "ep/started_calls.hpp"
 #include "epccl/ep.h"
 
+namespace epccl::ep {
+class CapturedRouting;
+}
+
 namespace epccl::api {
 
 struct EpGroup {
@@ -25,8 +29,11 @@ struct EpHandle {
   std::atomic<uint32_t> topk_width = 0;            // K of the last update, at most
   std::atomic<device::Device*> device = nullptr;   // of the calls on a GPU's memory
 
-  std::shared_ptr<ep::DeviceLayout> layout;  // of updates that kernels make; made by the first
-  std::atomic<bool> by_kernels = false;      // the last update is one of those
+  std::shared_ptr<ep::DeviceLayout> layout;       // of updates that kernels make; made by the first
+  std::atomic<bool> by_kernels = false;           // the last update that was not captured is one of those
+  std::shared_ptr<ep::CapturedRouting> captured;  // made by the first call that is captured
+  std::atomic<uint32_t> tokens = 0;               // of the last update
+  std::atomic<bool> update_is_captured = false;   // that
 
   CommPtr communicator() const { return group->group->shared_communicator(); }
   /// The stream of send_only calls, made when first needed.

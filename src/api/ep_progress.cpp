@@ -2,6 +2,7 @@
 #include "api/ep_arguments.hpp"
 #include "api/ep_handles.hpp"
 #include "api/last_error.hpp"
+#include "ep/captured_routing.hpp"
 #include "runtime/comm/turn_words.hpp"
 
 namespace epccl::api {
@@ -35,7 +36,9 @@ Status get_progress(epcclEpHandle_t handle, epcclEpProgress_t* out) {
 Status complete_stage(epcclEpHandle_t handle, int stage) {
   EPCCL_ASSIGN(const StartedCalls::State end, end_of(stage));
   EPCCL_ASSIGN(const EpHandlePtr target, find_ep_handle(handle));
-  return target->started.wait(end);
+  EPCCL_TRY(target->started.wait(end));
+  if (stage == 1 || target->captured == nullptr) return {};
+  return target->captured->take_wrong(target->handle->rules().max_topk);
 }
 
 // A stream of a GPU waits for a word, which a thread of the handle raises.

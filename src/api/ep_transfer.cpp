@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "api/arguments.hpp"
+#include "api/capturing.hpp"
 #include "api/ep_calls.hpp"
+#include "api/ep_capture.hpp"
 #include "base/log.hpp"
 #include "ep/kernel_transfer.hpp"
 #include "ep/staged_transfer.hpp"
@@ -105,6 +107,42 @@ Status transfer_on_device(device::Device& device, EpHandle& target, epcclStream_
   return transfer<Call>(target, &staged->worker(), call, std::move(work));
 }
 
+Status capture_call(ep::Handle& handle, const ep::DispatchCall& call, const CaptureOn& capture) {
+  return ep::capture_dispatch(handle, call, capture.into, *capture.on->kernels);
+}
+Status capture_call(ep::Handle& handle, const ep::CombineCall& call, const CaptureOn& capture) {
+  return ep::capture_combine(handle, call, capture.into, *capture.on->kernels);
+}
+
+/// The routing is the one that the handle has when the graph runs: of the last update before, captured or not.
+template <typename Call>
+Status capture_on_device(device::Device& device, EpHandle& target, epcclStream_t stream, bool send_only,
+                         const Call& call, const char* text) {
+  if (send_only) return not_capturable(text, "a thread of the host tells how far a call with send_only is");
+  EPCCL_ASSIGN(const CaptureOn capture, prepare_capture(device, target, text, stream));
+  if (!target.update_is_captured && !target.by_kernels)
+    return not_capturable(text,
+                          "the handle has no routing that kernels have made: its update has to be captured, "
+                          "too, or made on the GPU before");
+  return run_ep(target.communicator(), nullptr, target.handle->group().options().timeout_ms,
+                [&](Status& agreed) -> Status {
+                  if (!target.update_is_captured && !target.handle->failure().ok()) {
+                    agreed = Status(target.handle->failure()).with_context("the handle has no valid routing");
+                    return {};
+                  }
+                  return capture_call(*target.handle, call, capture);
+                });
+}
+
+/// On a GPU, now or whenever a graph is launched.
+template <typename Call>
+Status transfer_or_capture(device::Device& device, EpHandle& target, epcclStream_t stream, bool send_only,
+                           const Call& call, const char* text) {
+  EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
+  return captured ? capture_on_device(device, target, stream, send_only, call, text)
+                  : transfer_on_device(device, target, stream, send_only, call);
+}
+
 template <typename T>
 T* data_of(const Tensor& tensor) {
   return tensor.given ? static_cast<T*>(tensor.data) : nullptr;
@@ -159,7 +197,7 @@ Status dispatch(epcclEpHandle_t handle, const epcclEpDispatchInputs_t* inputs,
                            &received_topk, &received_scales, &received_weights};
   EPCCL_ASSIGN(device::Device * device, device_of(*target, tensors, stream));
   const bool send_only = options.send_only != 0;
-  if (device != nullptr) return transfer_on_device(*device, *target, stream, send_only, call);
+  if (device != nullptr) return transfer_or_capture(*device, *target, stream, send_only, call, "a dispatch");
   EPCCL_ASSIGN(device::HostStream * queue, stream_of(*target, stream, send_only));
   return transfer<ep::DispatchCall>(*target, queue, call, ep::dispatch);
 }
@@ -201,7 +239,7 @@ Status combine(epcclEpHandle_t handle, const epcclEpCombineInputs_t* inputs,
   const std::array tensors{&tokens, &weights, &combined, &combined_weights};
   EPCCL_ASSIGN(device::Device * device, device_of(*target, tensors, stream));
   const bool send_only = options.send_only != 0;
-  if (device != nullptr) return transfer_on_device(*device, *target, stream, send_only, call);
+  if (device != nullptr) return transfer_or_capture(*device, *target, stream, send_only, call, "a combine");
   EPCCL_ASSIGN(device::HostStream * queue, stream_of(*target, stream, send_only));
   return transfer<ep::CombineCall>(*target, queue, call, ep::combine);
 }

@@ -5,9 +5,12 @@
 #include <utility>
 
 #include "api/arguments.hpp"
+#include "api/capturing.hpp"
 #include "api/device_calls.hpp"
 #include "api/ep_calls.hpp"
+#include "api/ep_capture.hpp"
 #include "base/log.hpp"
+#include "ep/captured_routing.hpp"
 #include "ep/kernel_transfer.hpp"
 
 namespace epccl::api {
@@ -102,6 +105,14 @@ Result<Update> read_update(const EpHandle& target, const epcclEpTensor_t* topk_i
   update.topk = {table.data, table.datatype == epcclInt64, static_cast<uint32_t>(table.rows()),
                  static_cast<uint32_t>(table.columns())};
   return update;
+}
+
+void note_update(EpHandle& target, const Update& update) {
+  // A rank without tokens may not know K.
+  target.topk_width = update.topk.tokens > 0 ? update.topk.k : ep::max_topk;
+  target.tokens = update.topk.tokens;
+  target.update_is_captured = false;
+  if (target.captured != nullptr) target.captured->set_tokens(update.topk.tokens);
 }
 
 Status run_update(ep::Handle& handle, const ep::TopK& topk, const Counters& counters, Status& agreed) {
@@ -218,13 +229,10 @@ struct UpdateOnDevice {
 Status update_by_kernels(runtime::Communicator::OnDevice& on, EpHandle& target, Update update,
                          epcclStream_t stream) {
   StagedCalls* staged = on.staged.get();
-  if (target.layout == nullptr) {
-    EPCCL_ASSIGN(target.layout,
-                 ep::DeviceLayout::make(target.handle->group(), target.handle->rules(), *staged));
-  }
+  EPCCL_ASSIGN(const auto layout, layout_of(target, *staged));
   EPCCL_ASSIGN(UpdateOnDevice placed, UpdateOnDevice::place(*staged, update));
   EPCCL_ASSIGN(std::shared_ptr<StagedCalls::Turn> turn, staged->take_turn(stream));
-  auto work = [handle = target.handle, layout = target.layout, staged, kernels = on.kernels.get(), turn,
+  auto work = [handle = target.handle, layout, staged, kernels = on.kernels.get(), turn,
                placed = std::move(placed)](Status& agreed) -> Status {
     EPCCL_TRY(staged->begun(*turn));
     EPCCL_TRY(ep::update_by_kernels(*handle, placed.routing, layout, *kernels));
@@ -238,8 +246,31 @@ Status update_by_kernels(runtime::Communicator::OnDevice& on, EpHandle& target, 
   return start(target, *staged, std::move(work));
 }
 
+// Kernels use the tensors themselves, whenever the graph runs.
+Status capture_update(device::Device& device, EpHandle& target, Update update, epcclStream_t stream) {
+  const std::string text = "an update";
+  std::vector<const Tensor*> tensors{&update.table};
+  for (const Tensor* tensor : update.counters.all()) tensors.push_back(tensor);
+  for (const Tensor* tensor : tensors)
+    if (tensor->bytes > 0 && !is_gpu_memory(tensor->address))
+      return not_capturable(
+          text, fmt::format("{} is host memory, which the host would have to copy", tensor->name));
+  EPCCL_ASSIGN(const CaptureOn capture, prepare_capture(device, target, text, stream));
+  EPCCL_ASSIGN(const UpdateOnDevice placed, UpdateOnDevice::place(*capture.on->staged, update));
+  EPCCL_TRY(run_ep(
+      target.communicator(), nullptr, target.handle->group().options().timeout_ms, [&](Status& agreed) {
+        return ep::capture_update(*target.handle, placed.routing, capture.into, *capture.on->kernels, agreed);
+      }));
+  target.tokens = update.topk.tokens;
+  target.update_is_captured = true;
+  return {};
+}
+
 Status update_on_device(device::Device& device, EpHandle& target, Update update, epcclStream_t stream) {
   EPCCL_TRY(check_no_ep_in_group());
+  EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
+  if (captured) return capture_update(device, target, std::move(update), stream);
+  note_update(target, update);
   const CommPtr communicator = target.communicator();
   EPCCL_ASSIGN(auto* on, communicator->on_device(device));
   target.device = &device;
@@ -258,8 +289,6 @@ Status update_on_device(device::Device& device, EpHandle& target, Update update,
 Status update(EpHandle& target, const epcclEpTensor_t* topk_idx, const epcclEpLayoutInfo_t* info,
               epcclStream_t stream) {
   EPCCL_ASSIGN(Update update, read_update(target, topk_idx, info));
-  // A rank without tokens may not know K.
-  target.topk_width = update.topk.tokens > 0 ? update.topk.k : ep::max_topk;
   std::vector<const Tensor*> tensors{&update.table};
   for (const Tensor* tensor : update.counters.all()) tensors.push_back(tensor);
   EPCCL_ASSIGN(device::Device * device, device_of_any(tensors, stream));
@@ -267,6 +296,7 @@ Status update(EpHandle& target, const epcclEpTensor_t* topk_idx, const epcclEpLa
   const bool any = std::ranges::any_of(tensors, [](const Tensor* tensor) { return tensor->bytes > 0; });
   if (device == nullptr && !any && stream == nullptr) device = target.communicator()->device_in_use();
   if (device != nullptr) return update_on_device(*device, target, std::move(update), stream);
+  note_update(target, update);
   target.by_kernels = false;
   return update_on_host(target, std::move(update), stream);
 }

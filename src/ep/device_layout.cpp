@@ -149,31 +149,80 @@ Status DeviceLayout::upload_places(device::Queue& queue) {
 Status DeviceLayout::send(device::Queue& queue, std::span<const PeerRows> peers, const SourceHeader& header,
                           const RoutingOnDevice& routing) {
   EPCCL_TRY(upload_places(queue));
-  const bool good = header.problem == SourceHeader::none;
+  const Head head = head_of(header, routing);
+  std::memcpy(head_->data(), &head, sizeof head);
+  return send_again(queue, peers, head_->data(), routing);
+}
+
+DeviceLayout::Head DeviceLayout::head_of(const SourceHeader& header, const RoutingOnDevice& routing) const {
   Head head;
-  head.tokens = good ? routing.tokens : 0;
+  head.tokens = header.problem == SourceHeader::none ? routing.tokens : 0;
   head.wide = routing.wide ? 1 : 0;
   head.header = header;
-  std::memcpy(head_->data(), &head, sizeof head);
+  return head;
+}
+
+Result<runtime::StagedCalls::Borrowed> DeviceLayout::make_head(const SourceHeader& header,
+                                                               const RoutingOnDevice& routing) {
+  EPCCL_ASSIGN(runtime::StagedCalls::Borrowed pinned, from_.borrow(sizeof(Head)));
+  const Head head = head_of(header, routing);
+  std::memcpy(pinned->data(), &head, sizeof head);
+  return pinned;
+}
+
+Status DeviceLayout::send_again(device::Queue& queue, std::span<const PeerRows> peers, const std::byte* head,
+                                const RoutingOnDevice& routing) {
+  uint32_t tokens = 0;
+  std::memcpy(&tokens, head + offsetof(Head, tokens), sizeof tokens);
   const uint64_t at = record_bytes_ * parameters_.rank;
-  const uint64_t bytes =
-      uint64_t{head.tokens} * routing.k * (routing.wide ? sizeof(int64_t) : sizeof(int32_t));
+  const uint64_t bytes = uint64_t{tokens} * routing.k * (routing.wide ? sizeof(int64_t) : sizeof(int32_t));
   std::vector<SmallCopy> copies;
   for (const PeerRows& peer : peers) {
-    copies.push_back({head_->data(), peer.outputs[0] + at, sizeof head});
-    if (bytes > 0) copies.push_back({routing.table, peer.outputs[0] + at + sizeof head, bytes});
+    copies.push_back({head, peer.outputs[0] + at, sizeof(Head)});
+    if (bytes > 0) copies.push_back({routing.table, peer.outputs[0] + at + sizeof(Head), bytes});
   }
   return queue_copies(queue, copies);
 }
 
 Status DeviceLayout::make(device::Queue& queue, const RoutingOnDevice& routing) {
+  EPCCL_TRY(queue_layout(queue, routing, nullptr));
+  is_made_ = true;
+  const auto sources = static_cast<uint32_t>(ranks_.size());
+  CopyWork heads{told_->data(), parameters_.records, sizeof(Head), sources, sizeof(Head), record_bytes_};
+  CopyWork wrong{told_->data() + sources * sizeof(Head),
+                 reinterpret_cast<const std::byte*>(parameters_.wrong), sources * sizeof(uint32_t)};
+  const std::array copies{heads, wrong};
+  return queue.copy(copies);
+}
+
+Status DeviceLayout::make_again(device::Queue& queue, const RoutingOnDevice& routing,
+                                WrongEntry* wrong_entries) {
+  return queue_layout(queue, routing, wrong_entries);
+}
+
+Status DeviceLayout::make_sure(runtime::KernelCalls& kernels) {
+  if (is_made_) return {};
+  const auto sources = static_cast<uint32_t>(ranks_.size());
+  std::memset(told_->data(), 0, sources * sizeof(Head));
+  const CopyWork nothing{records_->data(), told_->data(), sizeof(Head), sources, record_bytes_, sizeof(Head)};
+  const auto make_of_nothing = [&](device::Queue& queue) -> Status {
+    EPCCL_TRY(upload_places(queue));
+    EPCCL_TRY(queue.copy({&nothing, 1}));
+    return queue_layout(queue, {}, nullptr);
+  };
+  EPCCL_TRY(kernels.run_alone(make_of_nothing));
+  is_made_ = true;
+  return {};
+}
+
+Status DeviceLayout::queue_layout(device::Queue& queue, const RoutingOnDevice& routing,
+                                  WrongEntry* wrong_entries) {
   EPCCL_ASSIGN(const Grid grid, grid_of(queue));
   LayoutParameters layout = parameters_;
   layout.dropped = routing.dropped;
   for (const auto& launch : layout_launches(layout, grid)) EPCCL_TRY(queue_kernel(queue, launch));
   TermsParameters terms = terms_;
-  terms.rows = {reinterpret_cast<const uint32_t*>(layout.records + record_bytes_ * layout.rank),
-                rules_.max_tokens};
+  terms.rows = {tokens_there(), rules_.max_tokens};
   terms.width = layout.shape.k;
   terms.by_expert = layout.rules.by_expert;
   EPCCL_TRY(queue_kernel(queue, terms_launch(terms, grid)));
@@ -187,13 +236,13 @@ Status DeviceLayout::make(device::Queue& queue, const RoutingOnDevice& routing) 
   counters.entries = layout.entries;
   counters.zone_begin = layout.zone_begin;
   counters.rows = layout.rows;
-  EPCCL_TRY(queue_kernel(queue, counters_launch(counters, grid)));
-  const auto sources = static_cast<uint32_t>(ranks_.size());
-  CopyWork heads{told_->data(), layout.records, sizeof(Head), sources, sizeof(Head), record_bytes_};
-  CopyWork wrong{told_->data() + sources * sizeof(Head), reinterpret_cast<const std::byte*>(layout.wrong),
-                 sources * sizeof(uint32_t)};
-  const std::array copies{heads, wrong};
-  return queue.copy(copies);
+  counters.wrong_entries = wrong_entries;
+  counters.wrong = layout.wrong;
+  counters.records = layout.records;
+  counters.record_bytes = record_bytes_;
+  counters.table_at = layout.table_at;
+  counters.wide_at = layout.wide_at;
+  return queue_kernel(queue, counters_launch(counters, grid));
 }
 
 Result<std::vector<SourceHeader>> DeviceLayout::headers() {

@@ -49,6 +49,19 @@ class DeviceLayout {
   /// Makes the layout.
   Status make(device::Queue& queue, const RoutingOnDevice& routing);
 
+  // The same where the work runs again and again, in a graph. Of this rank's record all but the table stays as it is:
+  /// A header without a problem, and how many tokens there are, in pinned memory that must stay.
+  Result<runtime::StagedCalls::Borrowed> make_head(const SourceHeader& header,
+                                                   const RoutingOnDevice& routing);
+  Status send_again(device::Queue& queue, std::span<const runtime::PeerRows> peers, const std::byte* head,
+                    const RoutingOnDevice& routing);
+  /// `wrong_entries`: of each rank, in pinned memory: told instead of headers().
+  Status make_again(device::Queue& queue, const RoutingOnDevice& routing,
+                    device::cuda::WrongEntry* wrong_entries);
+  /// Makes the layout of no tokens, once and now, if there is none yet: what a graph may use before it has made one. Before peers
+  /// know of this layout.
+  Status make_sure(runtime::KernelCalls& kernels);
+
   // When that is through:
   /// What every rank says of itself, and the first entry of its table that names no expert. Error: a record is damaged.
   Result<std::vector<SourceHeader>> headers();
@@ -60,6 +73,10 @@ class DeviceLayout {
   Result<std::vector<Table>> read_tables();
 
   const std::shared_ptr<KernelTables>& tables() const { return tables_; }
+  /// How many tokens this rank has in the layout, in the device's memory.
+  const uint32_t* tokens_there() const {
+    return reinterpret_cast<const uint32_t*>(parameters_.records + record_bytes_ * parameters_.rank);
+  }
 
  private:
   /// What a record begins with. Kernels read the first two.
@@ -72,6 +89,9 @@ class DeviceLayout {
   DeviceLayout(const Group& group, const SlotRules& rules, runtime::StagedCalls& from);
   Status borrow();
   Status upload_places(device::Queue& queue);
+  Head head_of(const SourceHeader& header, const RoutingOnDevice& routing) const;
+  Status queue_layout(device::Queue& queue, const RoutingOnDevice& routing,
+                      device::cuda::WrongEntry* wrong_entries);
   Result<int64_t> entry(int source, uint32_t at, bool wide);
 
   const Group& group_;
@@ -88,7 +108,7 @@ class DeviceLayout {
   runtime::StagedCalls::Borrowed told_;     // pinned: all ranks' Heads, then where tables are wrong
   runtime::StagedCalls::Borrowed places_;   // pinned: experts_ and ranks_, on their way
   std::shared_ptr<KernelTables> tables_;
-  bool has_places_ = false;
+  bool has_places_ = false, is_made_ = false;
 };
 
 }  // namespace epccl::ep

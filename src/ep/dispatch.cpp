@@ -20,7 +20,7 @@ class Dispatch {
 
   Status run() {
     EPCCL_TRY(handle_.need_lists());
-    EPCCL_TRY(check_dispatch(handle_, call_));
+    EPCCL_TRY(check_dispatch(shape_of(handle_), call_));
     EPCCL_TRY(check_weights());
     EPCCL_TRY(describe_rows());
     EPCCL_TRY(

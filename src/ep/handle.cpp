@@ -11,6 +11,10 @@
 
 namespace epccl::ep {
 
+Status Handle::no_routing() {
+  return {Code::invalid_usage, "the handle has no routing yet"};
+}
+
 // What is wrong with this rank's own arguments goes into its header: the others learn it from there, and nobody waits. (Entries
 // that name no expert are found when the table is taken apart.)
 SourceHeader Handle::describe(const TopK& topk) const {
@@ -84,9 +88,9 @@ Status Handle::exchange_messages(const SourceHeader& header) {
 }
 
 // All ranks have the same headers before them, and say the same.
-Status Handle::check_headers() const {
-  for (size_t rank = 0; rank < sources_.size(); ++rank) {
-    const SourceHeader &theirs = sources_[rank].header, &first = sources_[0].header;
+Status Handle::check(std::span<const SourceHeader> headers) const {
+  for (size_t rank = 0; rank < headers.size(); ++rank) {
+    const SourceHeader &theirs = headers[rank], &first = headers[0];
     switch (theirs.problem) {
       case SourceHeader::none:
         break;
@@ -111,10 +115,10 @@ Status Handle::check_headers() const {
     };
     // A rank without tokens may not know k.
     const auto with_tokens =
-        std::ranges::find_if(sources_, [](const SourceLayout& it) { return it.header.tokens > 0; });
-    if (theirs.tokens > 0 && theirs.k != with_tokens->header.k)
+        std::ranges::find_if(headers, [](const SourceHeader& it) { return it.tokens > 0; });
+    if (theirs.tokens > 0 && theirs.k != with_tokens->k)
       return error(Code::invalid_usage, "ranks disagree on top-k: rank {} has {}, rank {} has {}",
-                   with_tokens - sources_.begin(), with_tokens->header.k, rank, theirs.k);
+                   with_tokens - headers.begin(), with_tokens->k, rank, theirs.k);
     if (theirs.layout != first.layout)
       return error(Code::invalid_usage, "ranks disagree on the layout: rank 0 has {}, rank {} has {}",
                    to_string(static_cast<SlotLayout>(first.layout)), rank,
@@ -216,7 +220,9 @@ Status Handle::update(const TopK& topk) {
   }
   tokens_ = topk.tokens;
   EPCCL_TRY(exchange(describe(topk), topk));
-  failure_ = check_headers();
+  std::vector<SourceHeader> headers;
+  for (const SourceLayout& source : sources_) headers.push_back(source.header);
+  failure_ = check(headers);
   if (failure_.ok()) failure_ = choose();
   if (!failure_.ok()) return {};
   agreed_ = true;
@@ -231,7 +237,10 @@ Status Handle::update(const TopK& topk) {
 }
 
 Status Handle::agree() {
-  return agreed_ ? Status{} : update({});
+  if (agreed_) return {};
+  EPCCL_TRY(update({}));
+  if (failure_.ok()) failure_ = no_routing();
+  return {};
 }
 
 void Handle::take_layout(std::shared_ptr<DeviceLayout> layout, uint32_t tokens,
@@ -242,7 +251,7 @@ void Handle::take_layout(std::shared_ptr<DeviceLayout> layout, uint32_t tokens,
   device_layout_ = std::move(layout);
   has_lists_ = false;
   for (size_t source = 0; source < sources_.size(); ++source) sources_[source].header = headers[source];
-  failure_ = check_headers();
+  failure_ = check(headers);
 }
 
 Status Handle::need_lists() {
@@ -251,6 +260,12 @@ Status Handle::need_lists() {
   for (size_t source = 0; source < tables.size(); ++source)
     static_->take(static_cast<int>(source), tables[source].header, tables[source].ids);
   const DeviceLayout::Table& own = tables[static_cast<size_t>(group_->rank())];
+  if (own.header.tokens != tokens_)
+    return error(
+        Code::invalid_usage,
+        "the handle's last update has {} tokens, but a graph gave it a routing of {} since then: update "
+        "it before calls that the host makes, and before its statistics are asked for",
+        tokens_, own.header.tokens);
   const TopK topk{own.ids.data(), true, own.header.tokens, rules_.max_topk};
   routing_.read(topk);
   EPCCL_ASSIGN(sources_, static_->layouts());

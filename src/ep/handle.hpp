@@ -44,6 +44,8 @@ class Handle {
   // The same where kernels make the layout, of static mode on one node.
   /// Collective: what the ranks' handles must agree on, and what follows from maxima, once; then it does nothing. Later failure().
   Status agree();
+  /// As failure(), of what ranks have said of themselves; the same on every rank.
+  Status check(std::span<const SourceHeader> headers) const;
   bool agreed() const { return agreed_; }
   SourceHeader describe(const TopK& topk) const;
   /// The routing is now the one that `layout` has made. `headers`: what the ranks have said; failure() tells what is wrong with that.
@@ -115,9 +117,9 @@ class Handle {
   size_t local() const { return static_cast<size_t>(group_->cluster().local_of(group_->rank())); }
 
  private:
+  static Status no_routing();
   Status exchange(SourceHeader header, const TopK& topk);
   Status exchange_messages(const SourceHeader& header);
-  Status check_headers() const;
   Status choose();
   Status find_dropped(const TopK& topk);
   Result<std::vector<uint32_t>> entries_before();
@@ -127,7 +129,7 @@ class Handle {
   const std::shared_ptr<Group> group_;
   const SlotRules rules_;
   std::optional<StaticTables> static_;  // in static mode
-  Status failure_{Code::invalid_usage, "the handle has no routing yet"};
+  Status failure_ = no_routing();
   uint32_t tokens_ = 0, k_ = 0;
   Routing routing_;
   SourceMessages own_messages_;

@@ -1,4 +1,5 @@
 #include "device/cuda/kernel_queue.hpp"
+#include "ep/captured_routing.hpp"
 #include "ep/kernel_transfer.hpp"
 #include "ep/row_call.hpp"
 
@@ -10,32 +11,39 @@ using runtime::PeerRows;
 
 class KernelCombine {
  public:
-  KernelCombine(Handle& handle, const CombineCall& call, const KernelRooms& rooms)
-      : handle_(handle), call_(call), rooms_(rooms) {}
+  /// `weights`: of a weighted combine, those that a dispatch brought.
+  KernelCombine(const RoutingInUse& routing, const CombineCall& call, const KernelRooms& rooms,
+                const KernelRooms::Room& weights)
+      : routing_(routing), shape_(routing.shape), tables_(routing.tables), call_(call), rooms_(rooms) {
+    describe_rows(weights);
+  }
+
+  uint64_t row_bytes() const { return rows_.format.bytes; }
 
   Status run(runtime::KernelCalls& kernels) {
-    EPCCL_TRY(check_combine(handle_, call_, handle_.kernel_weights() != nullptr));
-    EPCCL_ASSIGN(tables_, handle_.kernel_tables(rooms_.limits, rooms_.tables_there, rooms_.tables_here));
-    EPCCL_TRY(describe_rows(kernels));
-    EPCCL_TRY(kernels.run(
-        rows_, combine_text(call_), call_.progress,
-        [this](device::Queue& queue, std::span<const PeerRows> peers) { return add_up(queue, peers); },
-        nullptr));
-    handle_.combine_row_bytes = rows_.format.bytes;
-    return {};
+    if (!copies_.empty()) EPCCL_TRY(kernels.copy(copies_));
+    return kernels.run(rows_, combine_text(call_), call_.progress, across(), nullptr);
+  }
+  Status capture(runtime::KernelCalls& kernels, const runtime::KernelCalls::IntoGraph& graph) {
+    std::function<Status(device::Queue&)> before;
+    if (!copies_.empty()) before = [this](device::Queue& queue) { return queue.copy(copies_); };
+    return kernels.capture(graph, rows_, combine_text(call_), before, across(), nullptr);
   }
 
  private:
-  uint64_t token_bytes() const { return call_.hidden * bytes_of(call_.type); }
-  uint64_t weight_bytes() const { return handle_.k() * sizeof(float); }
-  uint64_t weights_width() const { return handle_.node_slots().by_expert() ? 1 : handle_.k(); }
+  runtime::KernelCalls::Submit across() {
+    return [this](device::Queue& queue, std::span<const PeerRows> peers) { return add_up(queue, peers); };
+  }
 
-  Status describe_rows(runtime::KernelCalls& kernels) {
-    const uint64_t slots = handle_.slots();
-    std::vector<device::CopyWork> copies;
+  uint64_t token_bytes() const { return call_.hidden * bytes_of(call_.type); }
+  uint64_t weight_bytes() const { return shape_.k * sizeof(float); }
+  uint64_t weights_width() const { return shape_.by_expert ? 1 : shape_.k; }
+
+  void describe_rows(const KernelRooms::Room& brought) {
+    const uint64_t slots = shape_.slots;
     const auto reachable = [&](const void* user, const KernelRooms::Room& room, uint64_t bytes) {
       if (room == nullptr) return user;
-      if (bytes > 0) copies.push_back({room->data(), static_cast<const std::byte*>(user), bytes});
+      if (bytes > 0) copies_.push_back({room->data(), static_cast<const std::byte*>(user), bytes});
       return static_cast<const void*>(room->data());
     };
     rows_.format.add(token_bytes());
@@ -47,28 +55,27 @@ class KernelCombine {
       set_part(rows_.input, 1, reachable(call_.weights.data, rooms_.weights, bytes), bytes);
     }
     if (call_.weighted) {
-      rows_.weights = reinterpret_cast<const float*>(handle_.kernel_weights()->data());
-      rows_.weights_per_row = handle_.k();
+      rows_.weights = reinterpret_cast<const float*>(brought->data());
+      rows_.weights_per_row = shape_.k;
       rows_.weights_bytes = slots * weight_bytes();
     }
-    return copies.empty() ? Status{} : kernels.copy(copies);
   }
 
   Status add_up(device::Queue& queue, std::span<const PeerRows> peers) {
-    if (handle_.tokens() == 0) return {};
-    EPCCL_TRY(tables_->need_terms(handle_, queue));
+    if (shape_.tokens == 0) return {};
+    EPCCL_TRY(tables_->need_terms(routing_.handle, queue));
     SumParameters parameters;
     for (size_t peer = 0; peer < peers.size(); ++peer)
       parameters.sources[peer] = {peers[peer].inputs[0], token_bytes(), peers[peer].weights, nullptr, 0};
     parameters.destination = {static_cast<std::byte*>(call_.combined), token_bytes()};
     parameters.terms = tables_->terms();
     parameters.counts = tables_->term_counts();
-    parameters.width = handle_.k();
-    parameters.weights_per_row = handle_.k();
+    parameters.width = shape_.k;
+    parameters.weights_per_row = shape_.k;
     parameters.elements = static_cast<uint32_t>(call_.hidden);
-    parameters.rows.most = handle_.tokens();
+    parameters.rows = routing_.tokens();
     EPCCL_ASSIGN(const Grid grid, grid_of(queue));
-    const uint64_t entries = uint64_t{handle_.tokens()} * handle_.k();
+    const uint64_t entries = shape_.tokens * shape_.k;
     EPCCL_TRY(
         queue_kernel(queue, sum_launch(row_type(call_.type), Operands::plain, parameters, entries, grid)));
     return call_.combined_weights.given() ? bring_weights_home(queue, peers) : Status{};
@@ -76,8 +83,8 @@ class KernelCombine {
 
   // Each is a sum of one float, or of none.
   Status bring_weights_home(device::Queue& queue, std::span<const PeerRows> peers) {
-    EPCCL_TRY(tables_->need_homes(handle_, queue));
-    const uint64_t entries = uint64_t{handle_.tokens()} * handle_.k();
+    EPCCL_TRY(tables_->need_homes(routing_.handle, queue));
+    const uint64_t entries = shape_.tokens * shape_.k;
     SumParameters parameters;
     for (size_t peer = 0; peer < peers.size(); ++peer)
       parameters.sources[peer] = {peers[peer].inputs[1], sizeof(float), nullptr, nullptr, 0};
@@ -92,10 +99,12 @@ class KernelCombine {
                         sum_launch(device::RowType::float32, Operands::plain, parameters, entries, grid));
   }
 
-  Handle& handle_;
+  const RoutingInUse& routing_;
+  const CallShape& shape_;
+  KernelTables* const tables_;
   const CombineCall& call_;
   const KernelRooms& rooms_;
-  KernelTables* tables_ = nullptr;
+  std::vector<device::CopyWork> copies_;  // of what peers cannot map, to where they can
   runtime::RowBuffers rows_;
 };
 
@@ -103,7 +112,25 @@ class KernelCombine {
 
 Status combine_by_kernels(Handle& handle, const CombineCall& call, runtime::KernelCalls& kernels,
                           const KernelRooms& rooms) {
-  return KernelCombine(handle, call, rooms).run(kernels);
+  const CallShape shape = shape_of(handle);
+  EPCCL_TRY(check_combine(shape, call, handle.kernel_weights() != nullptr));
+  EPCCL_ASSIGN(KernelTables * tables,
+               handle.kernel_tables(rooms.limits, rooms.tables_there, rooms.tables_here));
+  const RoutingInUse routing{handle, shape, tables, nullptr};
+  KernelCombine combine(routing, call, rooms, handle.kernel_weights());
+  EPCCL_TRY(combine.run(kernels));
+  handle.combine_row_bytes = combine.row_bytes();
+  return {};
+}
+
+Status capture_combine(Handle& handle, const CombineCall& call, const Captured& into,
+                       runtime::KernelCalls& kernels) {
+  CapturedRouting& captured = *into.routing;
+  const RoutingInUse routing = captured.in_use(handle);
+  EPCCL_TRY(check_combine(routing.shape, call, captured.brought_weights() != nullptr));
+  EPCCL_ASSIGN(const KernelRooms rooms, captured.rooms(call, routing.shape.slots));
+  return KernelCombine(routing, call, rooms, captured.brought_weights())
+      .capture(kernels, {into.stream, keep(into.routing, rooms, captured.brought_weights())});
 }
 
 }  // namespace epccl::ep

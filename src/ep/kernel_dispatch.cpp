@@ -1,5 +1,6 @@
 #include "device/cuda/kernel_queue.hpp"
 #include "device/host/fp8.hpp"
+#include "ep/captured_routing.hpp"
 #include "ep/kernel_transfer.hpp"
 #include "ep/row_call.hpp"
 
@@ -16,38 +17,46 @@ std::byte* device_bytes(const void* address) {
 
 class KernelDispatch {
  public:
-  KernelDispatch(Handle& handle, const DispatchCall& call, const KernelRooms& rooms)
-      : handle_(handle),
+  KernelDispatch(const RoutingInUse& routing, const DispatchCall& call, const KernelRooms& rooms)
+      : routing_(routing),
+        shape_(routing.shape),
+        tables_(routing.tables),
         call_(call),
         rooms_(rooms),
         to_float8_(call.received_type == Element::float8_e4m3),
-        quantises_(to_float8_ && call.type != Element::float8_e4m3) {}
+        quantises_(to_float8_ && call.type != Element::float8_e4m3) {
+    describe_rows();
+  }
+
+  uint64_t row_bytes() const { return rows_.format.bytes; }
 
   Status run(runtime::KernelCalls& kernels) {
-    EPCCL_TRY(check_dispatch(handle_, call_));
-    EPCCL_ASSIGN(tables_, handle_.kernel_tables(rooms_.limits, rooms_.tables_there, rooms_.tables_here));
-    describe_rows();
-    EPCCL_TRY(kernels.run(
-        rows_, dispatch_text(call_), call_.progress,
-        [this](device::Queue& queue, std::span<const PeerRows> peers) { return spread(queue, peers); },
-        [this](device::Queue& queue, std::span<const PeerRows>) { return finish(queue); }));
-    handle_.dispatch_row_bytes = rows_.format.bytes;
-    handle_.set_kernel_weights(rooms_.weights);
-    return {};
+    return kernels.run(rows_, dispatch_text(call_), call_.progress, across(), after());
+  }
+  Status capture(runtime::KernelCalls& kernels, const runtime::KernelCalls::IntoGraph& graph) {
+    return kernels.capture(graph, rows_, dispatch_text(call_), nullptr, across(), after());
   }
 
  private:
+  using Submit = runtime::KernelCalls::Submit;
+  Submit across() {
+    return [this](device::Queue& queue, std::span<const PeerRows> peers) { return spread(queue, peers); };
+  }
+  Submit after() {
+    return [this](device::Queue& queue, std::span<const PeerRows>) { return finish(queue); };
+  }
+
   uint64_t token_bytes() const { return call_.hidden * bytes_of(call_.received_type); }
   uint64_t scale_bytes() const { return device::e4m3_scales(call_.hidden) * sizeof(float); }
-  uint64_t weight_bytes() const { return handle_.k() * sizeof(float); }
-  bool by_expert() const { return handle_.node_slots().by_expert(); }
+  uint64_t weight_bytes() const { return shape_.k * sizeof(float); }
+  bool by_expert() const { return shape_.by_expert; }
   std::byte* received() const {
     return rooms_.rows != nullptr ? rooms_.rows->data() : device_bytes(call_.received);
   }
   const float* brought() const { return reinterpret_cast<const float*>(rooms_.weights->data()); }
 
   void describe_rows() {
-    const uint64_t slots = handle_.slots();
+    const uint64_t slots = shape_.slots;
     rows_.format.add(token_bytes());
     set_part(rows_.output, 0, received(), slots * token_bytes());
     if (to_float8_) {
@@ -61,8 +70,8 @@ class KernelDispatch {
   }
 
   Status spread(device::Queue& queue, std::span<const PeerRows> peers) {
-    if (handle_.tokens() == 0) return {};
-    EPCCL_TRY(tables_->need_targets(handle_, queue));
+    if (shape_.tokens == 0) return {};
+    EPCCL_TRY(tables_->need_targets(routing_.handle, queue));
     SpreadParameters parameters;
     const auto add = [&](const void* source, uint64_t bytes, uint64_t stride) {
       const uint32_t number = parameters.part_count++;
@@ -77,8 +86,8 @@ class KernelDispatch {
     if (to_float8_) add(call_.scales.data, scale_bytes(), scale_bytes());
     if (call_.weights.given()) add(call_.weights.data, weight_bytes(), weight_bytes());
     parameters.targets = tables_->targets();
-    parameters.rows.most = handle_.tokens();
-    parameters.width = handle_.k();
+    parameters.rows = routing_.tokens();
+    parameters.width = shape_.k;
     parameters.elements = static_cast<uint32_t>(call_.hidden);
     EPCCL_ASSIGN(const Grid grid, grid_of(queue));
     return queue_kernel(queue, quantises_ ? quantise_launch(row_type(call_.type), parameters, grid)
@@ -87,10 +96,11 @@ class KernelDispatch {
 
   // On this rank's own rows, when all are there.
   Status finish(device::Queue& queue) {
-    const uint64_t slots = handle_.slots();
+    const uint64_t slots = shape_.slots;
     if (slots == 0) return {};
     const bool weights = call_.received_weights.given();
-    if (by_expert() || weights || call_.received_topk.given()) EPCCL_TRY(tables_->need_rows(handle_, queue));
+    if (by_expert() || weights || call_.received_topk.given())
+      EPCCL_TRY(tables_->need_rows(routing_.handle, queue));
     if (by_expert()) EPCCL_TRY(clear_padding(queue));
     if (call_.weighted) EPCCL_TRY(multiply(queue));
     if (rooms_.rows != nullptr)
@@ -117,7 +127,7 @@ class KernelDispatch {
       parameters.parts[1].bytes = scale_bytes();
       parameters.part_count = 2;
     }
-    parameters.rows.most = handle_.slots();
+    parameters.rows.most = static_cast<uint32_t>(shape_.slots);
     EPCCL_ASSIGN(const Grid grid, grid_of(queue));
     return queue_kernel(queue, clear_launch(parameters, grid));
   }
@@ -130,19 +140,19 @@ class KernelDispatch {
     parameters.terms = tables_->row_terms();
     parameters.counts = tables_->row_counts();
     parameters.width = 1;
-    parameters.weights_per_row = handle_.k();
+    parameters.weights_per_row = shape_.k;
     parameters.elements = static_cast<uint32_t>(call_.hidden);
-    parameters.rows.most = handle_.slots();
+    parameters.rows.most = static_cast<uint32_t>(shape_.slots);
     EPCCL_ASSIGN(const Grid grid, grid_of(queue));
-    return queue_kernel(queue,
-                        sum_launch(row_type(call_.type), Operands::plain, parameters, handle_.slots(), grid));
+    return queue_kernel(queue, sum_launch(row_type(call_.type), Operands::plain, parameters,
+                                          static_cast<uint32_t>(shape_.slots), grid));
   }
 
   /// Which rows there are, and which of the top-k each belongs to.
   template <typename Parameters>
   void list_entries(Parameters& parameters) const {
-    parameters.rows.most = handle_.slots();
-    parameters.k = handle_.k();
+    parameters.rows.most = static_cast<uint32_t>(shape_.slots);
+    parameters.k = shape_.k;
     if (by_expert())
       parameters.row_entries = tables_->row_entries();
     else
@@ -167,11 +177,12 @@ class KernelDispatch {
     return queue_kernel(queue, weights_launch(parameters, grid));
   }
 
-  Handle& handle_;
+  const RoutingInUse& routing_;
+  const CallShape& shape_;
+  KernelTables* const tables_;
   const DispatchCall& call_;
   const KernelRooms& rooms_;
   const bool to_float8_, quantises_;
-  KernelTables* tables_ = nullptr;
   runtime::RowBuffers rows_;
 };
 
@@ -179,7 +190,27 @@ class KernelDispatch {
 
 Status dispatch_by_kernels(Handle& handle, const DispatchCall& call, runtime::KernelCalls& kernels,
                            const KernelRooms& rooms) {
-  return KernelDispatch(handle, call, rooms).run(kernels);
+  const CallShape shape = shape_of(handle);
+  EPCCL_TRY(check_dispatch(shape, call));
+  EPCCL_ASSIGN(KernelTables * tables,
+               handle.kernel_tables(rooms.limits, rooms.tables_there, rooms.tables_here));
+  const RoutingInUse routing{handle, shape, tables, nullptr};
+  KernelDispatch dispatch(routing, call, rooms);
+  EPCCL_TRY(dispatch.run(kernels));
+  handle.dispatch_row_bytes = dispatch.row_bytes();
+  handle.set_kernel_weights(rooms.weights);
+  return {};
+}
+
+Status capture_dispatch(Handle& handle, const DispatchCall& call, const Captured& into,
+                        runtime::KernelCalls& kernels) {
+  CapturedRouting& captured = *into.routing;
+  const RoutingInUse routing = captured.in_use(handle);
+  EPCCL_TRY(check_dispatch(routing.shape, call));
+  EPCCL_ASSIGN(const KernelRooms rooms, captured.rooms(call, routing.shape.slots, routing.shape.k));
+  EPCCL_TRY(KernelDispatch(routing, call, rooms).capture(kernels, {into.stream, keep(into.routing, rooms)}));
+  captured.set_brought_weights(rooms.weights);
+  return {};
 }
 
 }  // namespace epccl::ep

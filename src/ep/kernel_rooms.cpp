@@ -9,12 +9,6 @@ namespace {
 using device::MemoryKind;
 using runtime::StagedCalls;
 
-bool is_reachable(const device::Device& device, const void* address, uint64_t bytes) {
-  if (bytes == 0) return true;
-  const auto memory = device.info(address);
-  return memory && memory->shareable;
-}
-
 Status borrow_tables(KernelRooms& rooms, StagedCalls& from) {
   if (rooms.has_tables) return {};
   const uint64_t bytes = KernelTables::bytes(rooms.limits);
@@ -24,6 +18,12 @@ Status borrow_tables(KernelRooms& rooms, StagedCalls& from) {
 }
 
 }  // namespace
+
+bool is_reachable(const device::Device& device, const void* address, uint64_t bytes) {
+  if (bytes == 0) return true;
+  const auto memory = device.info(address);
+  return memory && memory->shareable;
+}
 
 Result<KernelRooms> borrow_rooms(const DispatchCall& call, uint64_t k, bool has_tables,
                                  const device::Device& device, StagedCalls& from) {

@@ -12,6 +12,8 @@
 
 namespace epccl::ep {
 
+class CapturedRouting;
+
 /// Memory that a call may need, borrowed before its turn (StagedCalls::borrow()).
 struct KernelRooms {
   using Room = runtime::StagedCalls::Borrowed;
@@ -23,6 +25,8 @@ struct KernelRooms {
   Room scales;   // of a dispatch of float8
   Room weights;  // of a dispatch with weights; of a combine in place of those that peers cannot map
 };
+/// Whether peers can map it.
+bool is_reachable(const device::Device& device, const void* address, uint64_t bytes);
 /// `k`: of the handle's routing, when the call runs; `has_tables`: whether it is then one that kernels made.
 Result<KernelRooms> borrow_rooms(const DispatchCall& call, uint64_t k, bool has_tables,
                                  const device::Device& device, runtime::StagedCalls& from);
@@ -38,5 +42,19 @@ Status dispatch_by_kernels(Handle& handle, const DispatchCall& call, runtime::Ke
                            const KernelRooms& rooms);
 Status combine_by_kernels(Handle& handle, const CombineCall& call, runtime::KernelCalls& kernels,
                           const KernelRooms& rooms);
+
+// The same calls as parts of a graph, which uses the routing that the device has then: collective, from work of the communicator,
+// after Communicator::prepare_captures(). Nothing runs. `agreed`: what all ranks found alike is wrong; then the graph has nothing of
+// the call. In static mode.
+struct Captured {
+  device::Queue* stream = nullptr;
+  std::shared_ptr<CapturedRouting> routing;
+};
+Status capture_update(Handle& handle, const RoutingOnDevice& given, const Captured& into,
+                      runtime::KernelCalls& kernels, Status& agreed);
+Status capture_dispatch(Handle& handle, const DispatchCall& call, const Captured& into,
+                        runtime::KernelCalls& kernels);
+Status capture_combine(Handle& handle, const CombineCall& call, const Captured& into,
+                       runtime::KernelCalls& kernels);
 
 }  // namespace epccl::ep

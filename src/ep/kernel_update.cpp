@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "ep/captured_routing.hpp"
 #include "ep/kernel_transfer.hpp"
 #include "ep/row_call.hpp"
 
@@ -7,24 +8,66 @@ namespace epccl::ep {
 
 using runtime::PeerRows;
 
+namespace {
+
+std::string text_of(const Handle& handle) {
+  return fmt::format("ep static layout of {} tokens top-{}", handle.rules().max_tokens,
+                     handle.rules().max_topk);
+}
+
+/// The records of the layout, which peers write.
+runtime::RowBuffers rows_of(const DeviceLayout& layout) {
+  runtime::RowBuffers rows;
+  rows.format.add(layout.records_bytes());
+  set_part(rows.output, 0, layout.records(), layout.records_bytes());
+  return rows;
+}
+
+}  // namespace
+
 Status update_by_kernels(Handle& handle, const RoutingOnDevice& routing,
                          const std::shared_ptr<DeviceLayout>& layout, runtime::KernelCalls& kernels) {
   EPCCL_TRY(handle.agree());
   if (!handle.failure().ok() && !handle.agreed()) return {};
   const SourceHeader header = handle.describe({nullptr, routing.wide, routing.tokens, routing.k});
-  runtime::RowBuffers rows;
-  rows.format.add(layout->records_bytes());
-  set_part(rows.output, 0, layout->records(), layout->records_bytes());
-  const std::string text =
-      fmt::format("ep static layout of {} tokens top-{}", handle.rules().max_tokens, handle.rules().max_topk);
   EPCCL_TRY(kernels.run(
-      rows, text, nullptr,
+      rows_of(*layout), text_of(handle), nullptr,
       [&](device::Queue& queue, std::span<const PeerRows> peers) {
         return layout->send(queue, peers, header, routing);
       },
       [&](device::Queue& queue, std::span<const PeerRows>) { return layout->make(queue, routing); }));
   EPCCL_ASSIGN(const std::vector<SourceHeader> headers, layout->headers());
   handle.take_layout(layout, routing.tokens, headers);
+  return {};
+}
+
+// What a record says but for its table follows from the call, so ranks tell each other now what may be wrong with that.
+Status capture_update(Handle& handle, const RoutingOnDevice& given, const Captured& into,
+                      runtime::KernelCalls& kernels, Status& agreed) {
+  EPCCL_TRY(handle.agree());
+  agreed = handle.agreed() ? Status{} : handle.failure();
+  if (!agreed.ok()) return {};
+  CapturedRouting& captured = *into.routing;
+  DeviceLayout& layout = captured.layout();
+  EPCCL_TRY(layout.make_sure(kernels));
+  const SourceHeader header = handle.describe({nullptr, given.wide, given.tokens, given.k});
+  std::vector<SourceHeader> headers(static_cast<size_t>(handle.group().cluster().ranks()));
+  EPCCL_TRY(handle.communicator().tell_all(&header, sizeof header,
+                                           reinterpret_cast<std::byte*>(headers.data()),
+                                           text_of(handle) + ", captured into a graph"));
+  agreed = handle.check(headers);
+  if (!agreed.ok()) return {};
+  EPCCL_ASSIGN(const KernelRooms::Room head, layout.make_head(header, given));
+  const runtime::KernelCalls::IntoGraph graph{into.stream, keep(into.routing, {}, head)};
+  EPCCL_TRY(kernels.capture(
+      graph, rows_of(layout), text_of(handle), nullptr,
+      [&](device::Queue& queue, std::span<const PeerRows> peers) {
+        return layout.send_again(queue, peers, head->data(), given);
+      },
+      [&](device::Queue& queue, std::span<const PeerRows>) {
+        return layout.make_again(queue, given, captured.wrong_entries());
+      }));
+  captured.set_tokens(given.tokens);
   return {};
 }
 

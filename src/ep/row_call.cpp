@@ -40,62 +40,64 @@ std::string combine_text(const CombineCall& call) {
                      returns_weights ? " weights" : "", call.weighted ? " weighted" : "");
 }
 
-Status check_dispatch(const Handle& handle, const DispatchCall& call) {
+CallShape shape_of(const Handle& handle) {
+  return {handle.tokens(), handle.slots(), handle.k(), handle.node_slots().by_expert(),
+          handle.group().options().max_token_bytes};
+}
+
+Status check_dispatch(const CallShape& shape, const DispatchCall& call) {
   const bool to_float8 = call.received_type == Element::float8_e4m3;
   const bool quantises = to_float8 && call.type != Element::float8_e4m3;
-  const bool by_expert = handle.node_slots().by_expert();
-  const uint64_t tokens = handle.tokens(), slots = handle.slots(), scales = device::e4m3_scales(call.hidden);
-  const uint64_t limit = handle.group().options().max_token_bytes;
+  const uint64_t tokens = shape.tokens, slots = shape.slots, scales = device::e4m3_scales(call.hidden);
+  const uint64_t limit = shape.max_token_bytes;
   const uint64_t bytes =
       call.hidden * bytes_of(call.received_type) + (to_float8 ? scales * sizeof(float) : 0);
   if (bytes > limit)
     return error(Code::invalid_argument, "a token of {} bytes: the group's max_token_bytes is {}", bytes,
                  limit);
-  if (call.token_rows != handle.tokens())
+  if (call.token_rows != tokens)
     return error(Code::invalid_argument, "{} tokens, but the handle's topk_idx has {}", call.token_rows,
-                 handle.tokens());
-  if (call.received_rows < handle.slots())
-    return error(Code::invalid_argument, "the output has {} rows, but {} come", call.received_rows,
-                 handle.slots());
+                 tokens);
+  if (call.received_rows < slots)
+    return error(Code::invalid_argument, "the output has {} rows, but {} come", call.received_rows, slots);
   if (!quantises && call.type != call.received_type)
     return error(Code::invalid_argument, "tokens are {}, the output is {}", to_string(call.type),
                  to_string(call.received_type));
   if (call.type == Element::float8_e4m3 && !call.scales.given())
     return {Code::invalid_argument, "float8 tokens need scales"};
-  if (call.weighted && (!by_expert || call.received_type == Element::float8_e4m3))
+  if (call.weighted && (!shape.by_expert || call.received_type == Element::float8_e4m3))
     return {Code::invalid_argument, "a weighted dispatch needs the expert-major layout, and no float8"};
   if ((call.received_weights.given() || call.weighted) && !call.weights.given())
     return {Code::invalid_argument, "the output wants weights, but the input has none"};
-  EPCCL_TRY(check_shape("inputs.topk_weights", call.weights, tokens, handle.k()));
+  EPCCL_TRY(check_shape("inputs.topk_weights", call.weights, tokens, shape.k));
   EPCCL_TRY(check_shape("inputs.scales", call.scales, tokens, scales));
-  EPCCL_TRY(check_shape("outputs.topk_weights", call.received_weights, slots, by_expert ? 1 : handle.k()));
-  EPCCL_TRY(check_shape("outputs.topk_idx", call.received_topk, slots, handle.k()));
+  EPCCL_TRY(check_shape("outputs.topk_weights", call.received_weights, slots, shape.by_expert ? 1 : shape.k));
+  EPCCL_TRY(check_shape("outputs.topk_idx", call.received_topk, slots, shape.k));
   return check_shape("outputs.scales", call.received_scales, slots, scales);
 }
 
-Status check_combine(const Handle& handle, const CombineCall& call, bool has_weights) {
+Status check_combine(const CallShape& shape, const CombineCall& call, bool has_weights) {
   const uint64_t token_bytes = call.hidden * bytes_of(call.type);
-  const uint64_t limit = handle.group().options().max_token_bytes;
+  const uint64_t limit = shape.max_token_bytes;
   if (token_bytes > limit)
     return error(Code::invalid_argument, "a token of {} bytes: the group's max_token_bytes is {}",
                  token_bytes, limit);
   if (call.type == Element::float8_e4m3) return {Code::invalid_argument, "float8 rows cannot be combined"};
-  if (call.token_rows < handle.slots())
+  if (call.token_rows < shape.slots)
     return error(Code::invalid_argument, "the input has {} rows, but {} were dispatched", call.token_rows,
-                 handle.slots());
-  if (call.combined_rows < handle.tokens())
+                 shape.slots);
+  if (call.combined_rows < shape.tokens)
     return error(Code::invalid_argument, "the output has {} rows, but the handle has {} tokens",
-                 call.combined_rows, handle.tokens());
-  if (call.weighted && !handle.node_slots().by_expert())
+                 call.combined_rows, shape.tokens);
+  if (call.weighted && !shape.by_expert)
     return {Code::invalid_argument,
             "a weighted combine needs the expert-major layout: other rows hold several experts"};
   if (call.weighted && !has_weights)
     return {Code::invalid_argument, "a weighted combine needs the weights of a dispatch with this handle"};
   if (!call.weights.given() && call.combined_weights.given())
     return {Code::invalid_argument, "the output wants weights, but the input has none"};
-  EPCCL_TRY(check_shape("inputs.topk_weights", call.weights, handle.slots(),
-                        handle.node_slots().by_expert() ? 1 : handle.k()));
-  return check_shape("outputs.topk_weights", call.combined_weights, handle.tokens(), handle.k());
+  EPCCL_TRY(check_shape("inputs.topk_weights", call.weights, shape.slots, shape.by_expert ? 1 : shape.k));
+  return check_shape("outputs.topk_weights", call.combined_weights, shape.tokens, shape.k);
 }
 
 void set_part(runtime::RowArrays& side, size_t part, const void* data, uint64_t bytes) {

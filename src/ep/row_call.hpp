@@ -23,10 +23,19 @@ Status check_shape(const char* what, const Matrix<T>& matrix, uint64_t rows, uin
                matrix.columns, rows, columns);
 }
 
+/// Sizes that a handle's routing gives to a call.
+struct CallShape {
+  uint64_t tokens = 0, slots = 0;
+  uint32_t k = 0;
+  bool by_expert = false;
+  uint64_t max_token_bytes = 0;
+};
+CallShape shape_of(const Handle& handle);
+
 /// What is wrong with a call's arguments; what its arrays hold is not looked at.
-Status check_dispatch(const Handle& handle, const DispatchCall& call);
+Status check_dispatch(const CallShape& shape, const DispatchCall& call);
 /// `has_weights`: those of a dispatch are there.
-Status check_combine(const Handle& handle, const CombineCall& call, bool has_weights);
+Status check_combine(const CallShape& shape, const CombineCall& call, bool has_weights);
 
 /// Equal on ranks that agree.
 std::string dispatch_text(const DispatchCall& call);

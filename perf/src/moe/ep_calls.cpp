@@ -64,7 +64,7 @@ EpHandle::~EpHandle() {
 Status EpHandle::finish(const char* call, epcclResult_t result, Until until) const {
   const epcclComm_t comm = group_->communicator().get();
   EPCCL_TRY(api_status(call, result, comm));
-  if (!stream_->goes_on() || until == Until::started) return {};
+  if (!stream_->goes_on() || until == Until::started || captured_ != nullptr) return {};
   return stream_->wait(comm);
 }
 
@@ -93,8 +93,8 @@ Result<uint64_t> EpHandle::update(const TopkTable& table) {
   int64_t rows = 0;
   Tensor total({&rows, 1, 0, epcclInt64});
   epcclEpLayoutInfo_t info = EPCCL_EP_LAYOUT_INFO_INIT;
-  info.recv_total_counter = total.get();
-  EPCCL_TRY(finish("epcclEpUpdateHandle", epcclEpUpdateHandle(handle_, topk.get(), &info, stream_->get())));
+  if (captured_ == nullptr) info.recv_total_counter = total.get();
+  EPCCL_TRY(finish("epcclEpUpdateHandle", epcclEpUpdateHandle(handle_, topk.get(), &info, stream())));
   return static_cast<uint64_t>(rows);
 }
 
@@ -110,8 +110,7 @@ Status EpHandle::dispatch(const DispatchArrays& arrays, Until until) {
   outputs.scales = received_scales.get();
   epcclEpDispatchConfig_t config = EPCCL_EP_DISPATCH_CONFIG_INIT;
   config.send_only = send_only(until);
-  return finish("epcclEpDispatch", epcclEpDispatch(handle_, &inputs, &outputs, &config, stream_->get()),
-                until);
+  return finish("epcclEpDispatch", epcclEpDispatch(handle_, &inputs, &outputs, &config, stream()), until);
 }
 
 Status EpHandle::combine(const CombineArrays& arrays, Until until) {
@@ -123,7 +122,7 @@ Status EpHandle::combine(const CombineArrays& arrays, Until until) {
   epcclEpCombineConfig_t config = EPCCL_EP_COMBINE_CONFIG_INIT;
   config.weighted = arrays.weighted ? 1 : 0;
   config.send_only = send_only(until);
-  return finish("epcclEpCombine", epcclEpCombine(handle_, &inputs, &outputs, &config, stream_->get()), until);
+  return finish("epcclEpCombine", epcclEpCombine(handle_, &inputs, &outputs, &config, stream()), until);
 }
 
 Result<epcclEpStats_t> EpHandle::stats() const {

@@ -81,16 +81,24 @@ class EpHandle {
   Status complete();
   Result<epcclEpStats_t> stats() const;
 
+  /// Calls from now on are captured on this stream, and nothing is waited for; null: no longer. An update then tells no rows.
+  void capture_on(epcclStream_t stream) { captured_ = stream; }
+  /// That calls are on; null: the host.
+  Gpu* gpu() const { return stream_->gpu(); }
+  epcclComm_t comm() const { return group_->communicator().get(); }
+
  private:
   EpHandle(EpGroup& group, epcclEpHandle_t handle, const Stream& stream)
       : group_(&group), handle_(handle), stream_(&stream) {}
   Status finish(const char* call, epcclResult_t result, Until until = Until::complete) const;
   /// Whether the call says itself that it is only to be started: on a created stream it is so anyway.
   unsigned send_only(Until until) const { return !stream_->goes_on() && until == Until::started ? 1 : 0; }
+  epcclStream_t stream() const { return captured_ != nullptr ? captured_ : stream_->get(); }
 
   EpGroup* group_;
   epcclEpHandle_t handle_;
   const Stream* stream_;
+  epcclStream_t captured_ = nullptr;
   std::shared_ptr<std::byte> table_;  // on the GPU
   size_t table_bytes_ = 0;
 };

@@ -50,6 +50,8 @@ class Exchange {
 
   /// The layout of the case; error: the library expects another number of rows.
   Status update(EpHandle& handle) const;
+  /// The same while it is captured (EpHandle::capture_on()).
+  Status capture_update(EpHandle& handle) const { return handle.update(mine()).status(); }
   /// Before that, not to be timed: EpHandle::place().
   Status place_table(EpHandle& handle) const { return handle.place(mine()); }
   Status dispatch(EpHandle& handle, Until until = Until::complete) const;

@@ -58,7 +58,8 @@ Result<double> Meter::probe(EpHandle& handle, const Exchange& exchange) {
   return (now_seconds() - start) / probes;
 }
 
-Result<epcclEpStats_t> Meter::total_of(const epcclEpStats_t& mine) {
+Result<epcclEpStats_t> Meter::total_of(const EpHandle& handle) {
+  EPCCL_ASSIGN(const epcclEpStats_t mine, handle.stats());
   EPCCL_ASSIGN(const std::vector<epcclEpStats_t> all,
                coordinator_.gather(std::span<const epcclEpStats_t>(&mine, 1)));
   epcclEpStats_t total = all.front();
@@ -74,16 +75,14 @@ Result<epcclEpStats_t> Meter::total_of(const epcclEpStats_t& mine) {
   return total;
 }
 
-Result<Measurement> Meter::run(EpHandle& handle, Exchange& exchange, const std::string& title) {
-  EPCCL_TRY(update(handle, exchange));
-  uint64_t wrong = 0;
+Status Meter::run_calls(EpHandle& handle, Exchange& exchange, const std::string& title, Measurement& measured,
+                        uint64_t& wrong) {
   if (options_.check) {
     EPCCL_TRY(exchange.prepare(++exchanges_));
     EPCCL_TRY(call_in_step(handle, exchange));
     EPCCL_ASSIGN(wrong, exchange.check(exchanges_, title + ", first call"));
   }
   for (int i = 0; i < options_.warmup; ++i) EPCCL_TRY(call_in_step(handle, exchange));
-  Measurement measured;
   EPCCL_ASSIGN(const double probed, probe(handle, exchange));
   EPCCL_ASSIGN(measured.iterations, choose_iterations(coordinator_, options_, probed));
 
@@ -96,15 +95,28 @@ Result<Measurement> Meter::run(EpHandle& handle, Exchange& exchange, const std::
     EPCCL_ASSIGN(const uint64_t here, exchange.check(exchanges_, fmt::format("{}, iteration {}", title, i)));
     wrong += here;
   }
-  EPCCL_ASSIGN(const epcclEpStats_t stats, handle.stats());
-  constexpr int most_updates = 20;
-  EPCCL_TRY(time_updates(handle, exchange, std::min(measured.iterations, most_updates), measured));
-
   EPCCL_ASSIGN(measured.seconds, summary_of(coordinator_, options_, times.total));
   EPCCL_ASSIGN(measured.dispatch, summary_of(coordinator_, options_, times.dispatch));
   EPCCL_ASSIGN(measured.combine, summary_of(coordinator_, options_, times.combine));
+  return {};
+}
+
+Result<Measurement> Meter::run(EpHandle& handle, Exchange& exchange, const std::string& title) {
+  EPCCL_TRY(update(handle, exchange));
+  Measurement measured;
+  uint64_t wrong = 0;
+  if (options_.graph_launches > 0) {
+    // For the statistics, and for what graphs of combines alone bring back.
+    EPCCL_TRY(call_in_step(handle, exchange));
+    EPCCL_ASSIGN(measured.stats, total_of(handle));
+    EPCCL_TRY(run_graphs(handle, exchange, title, measured, wrong));
+  } else {
+    EPCCL_TRY(run_calls(handle, exchange, title, measured, wrong));
+    EPCCL_ASSIGN(measured.stats, total_of(handle));
+    constexpr int most_updates = 20;
+    EPCCL_TRY(time_updates(handle, exchange, std::min(measured.iterations, most_updates), measured));
+  }
   EPCCL_ASSIGN(measured.wrong, perf::total_of(coordinator_, options_, wrong));
-  EPCCL_ASSIGN(measured.stats, total_of(stats));
   return measured;
 }
 

@@ -5,6 +5,7 @@
 //   warm-up   barrier, call
 //   timed     barrier, |call|  ... the last one with fresh data, compared afterwards
 //   layouts   barrier, |update|, barrier, |call|: what a step pays that has a new routing
+//             with --graph N: barrier, |a launch of a graph of all iterations|  ... N of them, of the call, of its parts, of updates
 //   gather    the ranks' times and wrong elements, after the loops and never within
 #pragma once
 
@@ -15,6 +16,7 @@
 #include "perf/src/coordinator.hpp"
 #include "perf/src/moe/exchange.hpp"
 #include "perf/src/moe/options.hpp"
+#include "perf/src/replay.hpp"
 
 namespace epccl::perf::moe {
 
@@ -40,12 +42,23 @@ class Meter {
     std::vector<double> total, dispatch, combine;
   };
 
+  /// What the calls are that are captured.
+  struct Captured {
+    bool updates = false, dispatches = false, combines = false;
+  };
+  Result<Replay> capture(EpHandle& handle, const Exchange& exchange, const Captured& what, int calls);
+  Result<Summary> time_graph(EpHandle& handle, const Exchange& exchange, const Captured& what);
+  Result<uint64_t> compare_replay(Exchange& exchange, const Replay& replay, const std::string& title);
+  Status run_graphs(EpHandle& handle, Exchange& exchange, const std::string& title, Measurement& measured,
+                    uint64_t& wrong);
+  Status run_calls(EpHandle& handle, Exchange& exchange, const std::string& title, Measurement& measured,
+                   uint64_t& wrong);
   Status call(EpHandle& handle, const Exchange& exchange, Times* times = nullptr);
   Status call_in_step(EpHandle& handle, const Exchange& exchange, Times* times = nullptr);
   Status update(EpHandle& handle, const Exchange& exchange, std::vector<double>* times = nullptr);
   Status time_updates(EpHandle& handle, const Exchange& exchange, int count, Measurement& measured);
   Result<double> probe(EpHandle& handle, const Exchange& exchange);
-  Result<epcclEpStats_t> total_of(const epcclEpStats_t& mine);
+  Result<epcclEpStats_t> total_of(const EpHandle& handle);
 
   Coordinator& coordinator_;
   const Options& options_;

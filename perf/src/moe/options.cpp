@@ -190,11 +190,12 @@ Result<Options> options_of(const Typed& typed, const MeasuringFlags& measuring,
   Options options;
   options.operation = parse_operation(typed.operation).value_or(Operation::moe);
   EPCCL_TRY(measuring.read(environment_rate, options));
-  if (options.graph_launches > 0)
-    return error(Code::invalid_argument, "--graph: dispatch and combine cannot be captured");
   EPCCL_TRY(set_shape(typed, options));
   EPCCL_TRY(set_tokens(typed, options));
   EPCCL_TRY(set_calls(typed, options));
+  if (options.graph_launches > 0 && !options.fixed)
+    return error(Code::invalid_argument,
+                 "--graph: only dispatch and combine of --static can be captured, whose sizes are fixed");
   EPCCL_TRY(set_matrix(typed, options));
   EPCCL_TRY(check_overlap(typed, options));
   return options;

@@ -24,6 +24,20 @@ CapturedCalls::~CapturedCalls() {
 }
 
 Status CapturedCalls::add(const Call& call, const QueueProgram& program) {
+  EPCCL_ASSIGN(const std::vector<std::byte*> rooms, find_rooms(call));
+  EPCCL_ASSIGN(const QueueCall queued, find_buffers(call, program, rooms));
+  return writer_.write(program, queued, rooms, rooms_here_, *call.capture);
+}
+
+Status CapturedCalls::add(const Call& call, const ChainWork& work, std::shared_ptr<const void> kept) {
+  EPCCL_ASSIGN(const std::vector<std::byte*> rooms, find_rooms(call));
+  using All = std::pair<decltype(rooms_here_), std::shared_ptr<const void>>;
+  return writer_.write(work, call.sequence, rooms, std::make_shared<All>(rooms_here_, std::move(kept)),
+                       *call.capture);
+}
+
+// Of all ranks of the node; from now on reports know the call.
+Result<std::vector<std::byte*>> CapturedCalls::find_rooms(const Call& call) {
   if (rooms_here_ == nullptr) EPCCL_TRY(find_rooms_here(call));
   std::vector<std::byte*> rooms;
   for (int local = 0; local < node_.local_size(); ++local) {
@@ -31,9 +45,8 @@ Status CapturedCalls::add(const Call& call, const QueueProgram& program) {
     EPCCL_ASSIGN(std::byte * address, address_of(local, room));
     rooms.push_back(address);
   }
-  EPCCL_ASSIGN(const QueueCall queued, find_buffers(call, program, rooms));
   room_->name_call(call.sequence & device::cuda::pass_value_mask, call.text);
-  return writer_.write(program, queued, rooms, rooms_here_, *call.capture);
+  return rooms;
 }
 
 // At the first call: they are the same ever after.

@@ -29,12 +29,17 @@ class CapturedCalls {
 
   /// When all ranks of the node have met in the call.
   Status add(const Call& call, const QueueProgram& program);
+  /// The same of a call that is kernels over peers' memory. The graph keeps `kept`, too.
+  Status add(const Call& call, const ChainWork& work, std::shared_ptr<const void> kept);
+
+  /// Where this process finds a buffer of another rank, for as long as graphs may use it.
+  Result<std::byte*> address_of(int local, const transports::BufferRef& buffer);
 
  private:
   CapturedCalls(std::shared_ptr<GraphRoom> room, const topology::Cluster& cluster,
                 transports::NodeMemory& node, int blocks);
+  Result<std::vector<std::byte*>> find_rooms(const Call& call);
   Status find_rooms_here(const Call& call);
-  Result<std::byte*> address_of(int local, const transports::BufferRef& buffer);
   Result<QueueCall> find_buffers(const Call& call, const QueueProgram& program,
                                  const std::vector<std::byte*>& rooms);
 

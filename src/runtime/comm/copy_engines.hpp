@@ -39,7 +39,7 @@ class CopyEngines {
 
   /// The same for calls that are captured into graphs; null before.
   Status prepare_captures();
-  const CapturedCalls* captures() const { return captured_.get(); }
+  CapturedCalls* captures() { return captured_.get(); }
 
   /// Whether a call that moves `bytes` in or out of this rank goes to engines; the same on every rank.
   EngineChoice choose(EngineUse use, uint64_t bytes) const;

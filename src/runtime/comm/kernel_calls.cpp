@@ -35,6 +35,18 @@ Status KernelCalls::copy(std::span<const device::CopyWork> copies) {
   return queue_->synchronize();
 }
 
+Status KernelCalls::run_alone(const std::function<Status(device::Queue& queue)>& work) {
+  EPCCL_TRY(work(*queue_));
+  return queue_->synchronize();
+}
+
+Call KernelCalls::call_on(const RowBuffers& rows, const std::string& text, const CallDevice& on) {
+  Call call{
+      executor_.next_sequence(), rows.input.data[0], rows.output.data[0], text + ", kernels", &rows, nullptr};
+  call.on = &on;
+  return call;
+}
+
 Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallProgress* progress,
                         const Submit& across, const Submit& after) {
   EPCCL_TRY(monitor_.check_lightly());
@@ -42,9 +54,7 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
   for (size_t part = 0; part < rows.format.count; ++part) bytes += rows.output.bytes[part];
   if (progress != nullptr) progress->begin_on_node(bytes);
   const CallDevice on{&device_, nullptr, 0};
-  Call call{
-      executor_.next_sequence(), rows.input.data[0], rows.output.data[0], text + ", kernels", &rows, nullptr};
-  call.on = &on;
+  const Call call = call_on(rows, text, on);
   executor_.waiter().begin(false);
   Status status = run_call(call, across, after);
   if (!status.ok()) static_cast<void>(queue_->synchronize());  // buffers go back to the user
@@ -57,7 +67,9 @@ Status KernelCalls::run_call(const Call& call, const Submit& across, const Submi
   NodeCalls& calls = executor_.calls();
   EPCCL_TRY(calls.begin(call, 0, 0));
   EPCCL_TRY(calls.meet());
-  auto peers = find_rows(call);
+  auto peers = find_rows(call, [&](int local, const transports::BufferRef& buffer) {
+    return engines_.address_of(local, buffer, call.sequence);
+  });
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!peers.ok()) return monitor_.explain(std::move(peers).take_status());
   EPCCL_TRY(across(*queue_, *peers));
@@ -69,7 +81,33 @@ Status KernelCalls::run_call(const Call& call, const Submit& across, const Submi
   return wait_for_queue(call);
 }
 
-Result<std::vector<PeerRows>> KernelCalls::find_rows(const Call& call) {
+Status KernelCalls::capture(const IntoGraph& graph, const RowBuffers& rows, const std::string& text,
+                            const std::function<Status(device::Queue& queue)>& before, const Submit& across,
+                            const Submit& after) {
+  EPCCL_TRY(monitor_.check_lightly());
+  CapturedCalls& captured = *engines_.captures();
+  Call call = call_on(rows, text, captured.on());
+  // Ranks that disagree about the graph are told.
+  call.text += ", captured into a graph";
+  call.capture = graph.stream;
+  executor_.waiter().begin(false);
+  EPCCL_TRY(executor_.calls().begin(call, 0, 0));
+  EPCCL_TRY(executor_.calls().meet());
+  const auto add = [&]() -> Status {
+    EPCCL_ASSIGN(const std::vector<PeerRows> peers,
+                 find_rows(call, [&](int local, const transports::BufferRef& buffer) {
+                   return captured.address_of(local, buffer);
+                 }));
+    ChainWork work{before, [&](device::Queue& queue) { return across(queue, peers); }, nullptr};
+    if (after != nullptr) work.after = [&](device::Queue& queue) { return after(queue, peers); };
+    return captured.add(call, work, graph.kept);
+  };
+  if (Status status = add(); !status.ok()) return monitor_.explain(std::move(status));
+  node_.set_done(call.sequence);
+  return {};
+}
+
+Result<std::vector<PeerRows>> KernelCalls::find_rows(const Call& call, const FindBuffer& find_mapped) {
   std::vector<PeerRows> peers(static_cast<size_t>(node_.local_size()));
   const auto find = [&](int local, const transports::BufferRef& buffer) -> Result<std::byte*> {
     if (buffer.bytes == 0) return static_cast<std::byte*>(nullptr);
@@ -77,7 +115,7 @@ Result<std::vector<PeerRows>> KernelCalls::find_rows(const Call& call) {
     if (buffer.has_memory == 0 && node_.pid(local) != node_.pid(node_.local()))
       return error(Code::device_error, "memory of rank {} on GPU {} cannot be mapped",
                    cluster_.rank_at(cluster_.node_of(rank_), local), device_.ordinal());
-    return engines_.address_of(local, buffer, call.sequence);
+    return find_mapped(local, buffer);
   };
   for (int local = 0; local < node_.local_size(); ++local) {
     const transports::CallRecord& record = node_.call(local, call.sequence);

@@ -48,6 +48,8 @@ class KernelCalls {
 
   /// Copies, and waits for them.
   Status copy(std::span<const device::CopyWork> copies);
+  /// Queues work that waits for no other rank, and waits for it.
+  Status run_alone(const std::function<Status(device::Queue& queue)>& work);
 
   /// `peers`: by local position, this rank's own as well.
   using Submit = std::function<Status(device::Queue& queue, std::span<const PeerRows> peers)>;
@@ -56,9 +58,22 @@ class KernelCalls {
   Status run(const RowBuffers& rows, const std::string& text, CallProgress* progress, const Submit& across,
              const Submit& after);
 
+  /// A stream that is being captured into a graph, and what that shall keep.
+  struct IntoGraph {
+    device::Queue* stream = nullptr;
+    std::shared_ptr<const void> kept;
+  };
+  /// The same call as a part of the graph, when Communicator::prepare_captures() was called: nothing runs, but the node meets.
+  /// `before` queues what comes before peers use this rank's rows; it may be null.
+  Status capture(const IntoGraph& graph, const RowBuffers& rows, const std::string& text,
+                 const std::function<Status(device::Queue& queue)>& before, const Submit& across,
+                 const Submit& after);
+
  private:
+  Call call_on(const RowBuffers& rows, const std::string& text, const CallDevice& on);
   Status run_call(const Call& call, const Submit& across, const Submit& after);
-  Result<std::vector<PeerRows>> find_rows(const Call& call);
+  using FindBuffer = std::function<Result<std::byte*>(int local, const transports::BufferRef& buffer)>;
+  Result<std::vector<PeerRows>> find_rows(const Call& call, const FindBuffer& find_mapped);
   Status wait_for_queue(const Call& call);
 
   device::Device& device_;

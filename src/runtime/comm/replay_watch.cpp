@@ -16,6 +16,13 @@ using std::chrono::milliseconds;
 // How late a failure is heard of while a replay runs, and while none does.
 constexpr milliseconds busy_period{2}, idle_period{20};
 
+/// What a replay waits for another rank to do, which has posted to `slot` then.
+std::string awaited_text(uint64_t slot) {
+  if (slot == transports::meeting_counter) return " to run it as well";
+  if (slot == transports::done_counter) return " to be through with others' rows";
+  return fmt::format(" in it (its counter {})", slot);
+}
+
 uint64_t read(uint64_t& word) {
   return std::atomic_ref(word).load(std::memory_order_acquire);
 }
@@ -85,8 +92,7 @@ Status ReplayWatch::timed_out() {
   if (const uint64_t awaited = read(report.awaited); awaited != 0) {
     const uint64_t slot = (awaited - 1) & 0xffff;
     what = fmt::format("rank {} (same node)", owner_.rank_at(static_cast<int>((awaited - 1) >> 16)));
-    what += slot == transports::meeting_counter ? std::string(" to run it as well")
-                                                : fmt::format(" in it (its counter {})", slot);
+    what += awaited_text(slot);
   }
   return error(Code::remote_error, "timeout: a replay of {} waited {:.1f} s for {}",
                room_->name_of(read(report.call)), owner_.timeout_seconds, what);

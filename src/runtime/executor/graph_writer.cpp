@@ -6,6 +6,7 @@ namespace epccl::runtime {
 
 using plan::Kind;
 using plan::Lane;
+using transports::done_counter;
 using transports::meeting_counter;
 
 static_assert(transports::node_max_ranks <= static_cast<int>(device::cuda::max_signal_ranks));
@@ -26,16 +27,42 @@ Status GraphWriter::write(const QueueProgram& program, const QueueCall& call,
   // What of it is in the graph is there to stay.
   EPCCL_TRY(stream.keep_in_graph(std::move(kept)));
   describe_ranks(rooms);
-  EPCCL_TRY(begin(call, stream));
+  EPCCL_TRY(follow(stream));
+  EPCCL_TRY(begin(call.sequence));
   feed_.begin(program, call, queues_);
   EPCCL_TRY(write_operations(program));
-  return end(program, stream);
+  EPCCL_TRY(end(program));
+  return go_on(stream);
 }
 
-Status GraphWriter::find_queues(const QueueProgram& program, device::Queue& stream) {
+// What comes after the second meeting waits for nobody, so the pass is over then.
+Status GraphWriter::write(const ChainWork& work, uint64_t sequence, const std::vector<std::byte*>& rooms,
+                          std::shared_ptr<const void> kept, device::Queue& stream) {
+  EPCCL_TRY(find_control(stream).status());
+  queues_.clear();
+  EPCCL_TRY(stream.keep_in_graph(std::move(kept)));
+  describe_ranks(rooms);
+  EPCCL_TRY(follow(stream));
+  if (work.before != nullptr) EPCCL_TRY(work.before(*control_));
+  EPCCL_TRY(begin(sequence));
+  if (work.across != nullptr) EPCCL_TRY(work.across(*control_));
+  tell_all(done_counter, 1);
+  wait_for_all(done_counter, 1);
+  signals_.ends = 1;
+  EPCCL_TRY(flush_signals());
+  if (work.after != nullptr) EPCCL_TRY(work.after(*control_));
+  return go_on(stream);
+}
+
+Result<GraphRoom::Queues*> GraphWriter::find_control(device::Queue& stream) {
   EPCCL_ASSIGN(const uint64_t capture, stream.capture());
   EPCCL_ASSIGN(GraphRoom::Queues * queues, room_->queues_of(capture));
   control_ = queues->control.get();
+  return queues;
+}
+
+Status GraphWriter::find_queues(const QueueProgram& program, device::Queue& stream) {
+  EPCCL_ASSIGN(GraphRoom::Queues * queues, find_control(stream));
   queues_.clear();
   std::array<size_t, plan::lanes> used{};
   for (const Lane lane : program.queues) {
@@ -67,17 +94,29 @@ void GraphWriter::describe_ranks(const std::vector<std::byte*>& rooms) {
       signals_.told[other] = GraphRoom::words_in(rooms[static_cast<size_t>(other)], local_);
 }
 
-Status GraphWriter::begin(const QueueCall& call, device::Queue& stream) {
+Status GraphWriter::follow(device::Queue& stream) {
   EPCCL_ASSIGN(device::QueueEvent * before, room_->event(0));
   EPCCL_TRY(stream.record(*before));
-  EPCCL_TRY(control_->wait(*before));
-  signals_.begins = 1;
-  signals_.posts[signals_.post_count++] = {
-      meeting_counter, static_cast<uint32_t>(call.sequence & device::cuda::pass_value_mask)};
+  return control_->wait(*before);
+}
+
+void GraphWriter::tell_all(int slot, uint32_t value) {
+  signals_.posts[signals_.post_count++] = {static_cast<uint32_t>(slot), value};
+}
+
+void GraphWriter::wait_for_all(int slot, uint32_t value) {
   for (int other = 0; other < local_size_; ++other)
     if (other != local_)
-      signals_.waits[signals_.wait_count++] = {static_cast<uint16_t>(other), meeting_counter, 0};
+      signals_.waits[signals_.wait_count++] = {static_cast<uint16_t>(other), static_cast<uint16_t>(slot),
+                                               value};
+}
+
+Status GraphWriter::begin(uint64_t sequence) {
+  signals_.begins = 1;
+  tell_all(meeting_counter, static_cast<uint32_t>(sequence & device::cuda::pass_value_mask));
+  wait_for_all(meeting_counter, 0);
   EPCCL_TRY(flush_signals());
+  EPCCL_ASSIGN(device::QueueEvent * before, room_->event(0));
   EPCCL_TRY(control_->record(*before));
   for (device::Queue* queue : queues_)
     if (queue != control_) EPCCL_TRY(queue->wait(*before));
@@ -132,7 +171,7 @@ Status GraphWriter::flush_signals() {
   return status;
 }
 
-Status GraphWriter::end(const QueueProgram& program, device::Queue& stream) {
+Status GraphWriter::end(const QueueProgram& program) {
   // Peers wait for posts, not for what comes after them here.
   if (signals_.post_count > 0) EPCCL_TRY(flush_signals());
   for (size_t queue = 0; queue < queues_.size(); ++queue) {
@@ -142,7 +181,10 @@ Status GraphWriter::end(const QueueProgram& program, device::Queue& stream) {
     EPCCL_TRY(control_->wait(*over));
   }
   signals_.ends = 1;
-  EPCCL_TRY(flush_signals());
+  return flush_signals();
+}
+
+Status GraphWriter::go_on(device::Queue& stream) {
   EPCCL_ASSIGN(device::QueueEvent * through, room_->event(0));
   EPCCL_TRY(control_->record(*through));
   return stream.wait(*through);

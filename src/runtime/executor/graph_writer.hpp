@@ -4,10 +4,15 @@
 //   control queue    +-> pass begins: tell all, wait for all -> post .. wait .. -> pass ends
 //   other queues                                     +-> copies, reductions ... -+
 //
+// A call that is kernels over peers' memory has no other queues:
+//
+//   control queue   before -> pass begins: tell all, wait for all -> across -> tell all, wait for all; the pass ends -> after
+//
 // Only the control queue waits for other ranks, in an order that all ranks share (plan::in_common_order), and a pass begins when
 // the one before it is over everywhere. So a driver may run the branches of the graph in any order, one after the other too.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "base/status.hpp"
@@ -19,6 +24,14 @@
 
 namespace epccl::runtime {
 
+/// What a rank queues of a call that is all in the chain. Each may be null: nothing.
+struct ChainWork {
+  using Queued = std::function<Status(device::Queue& queue)>;
+  Queued before;  // on its own memory, which others do not use before the pass begins
+  Queued across;  // what uses other ranks' memory
+  Queued after;   // on its own memory, when all are through with that
+};
+
 class GraphWriter {
  public:
   /// `local`: this rank's position on the node.
@@ -28,14 +41,22 @@ class GraphWriter {
   /// keeps `kept`. On error the capture is spoilt.
   Status write(const QueueProgram& program, const QueueCall& call, const std::vector<std::byte*>& rooms,
                std::shared_ptr<const void> kept, device::Queue& stream);
+  /// The same of the call `sequence` that is all in the chain.
+  Status write(const ChainWork& work, uint64_t sequence, const std::vector<std::byte*>& rooms,
+               std::shared_ptr<const void> kept, device::Queue& stream);
 
  private:
+  Result<GraphRoom::Queues*> find_control(device::Queue& stream);
   Status find_queues(const QueueProgram& program, device::Queue& stream);
   void describe_ranks(const std::vector<std::byte*>& rooms);
-  Status begin(const QueueCall& call, device::Queue& stream);
+  Status follow(device::Queue& stream);
+  Status begin(uint64_t sequence);
+  void tell_all(int slot, uint32_t value);
+  void wait_for_all(int slot, uint32_t value);
   Status write_operations(const QueueProgram& program);
   Status write_operation(const QueueProgram& program, const QueueOperation& operation);
-  Status end(const QueueProgram& program, device::Queue& stream);
+  Status end(const QueueProgram& program);
+  Status go_on(device::Queue& stream);
   Status add_signal(const plan::Step& step);
   Status flush_signals();
 

@@ -111,6 +111,14 @@ struct LayoutParameters {
   uint32_t* row_counts = nullptr;
 };
 
+/// The first entry of a table that is neither an expert nor -1, for the host: in memory that both write. The GPU writes where nothing is
+/// found yet, and `found` last; the host clears it when it has read the rest.
+struct WrongEntry {
+  uint64_t found = 0;
+  uint64_t at = 0;  // index in the table
+  int64_t id = 0;
+};
+
 /// What callers ask of a layout, from what `place` and `scan` made of it.
 struct CountersParameters {
   /// int32, or int64 where `wide`; null: not asked for.
@@ -129,6 +137,12 @@ struct CountersParameters {
   const uint32_t* entries = nullptr;
   const uint32_t* zone_begin = nullptr;
   const uint32_t* rows = nullptr;
+  // What is wrong with the sources' tables; null: nobody asks.
+  WrongEntry* wrong_entries = nullptr;  // [sources]
+  const uint32_t* wrong = nullptr;
+  const std::byte* records = nullptr;
+  uint64_t record_bytes = 0;
+  uint32_t table_at = 0, wide_at = 0;
 };
 
 /// Local expert ids of a receiver's rows, at their places in the top-k, as callers get them; -1: elsewhere.

@@ -1,6 +1,7 @@
 // From a layout that is there (body/layout.hpp) to what sums need and callers ask for.
 #pragma once
 
+#include "device/cuda/kernels/body/copies.hpp"
 #include "device/cuda/kernels/body/layout.hpp"
 
 namespace epccl::device::cuda {
@@ -63,6 +64,20 @@ EPCCL_DEVICE void put_counter(const CountersParameters::Numbers& numbers, uint64
   if (numbers.data != nullptr) put_number(numbers.data, numbers.wide, i, value);
 }
 
+/// The first one that the host has not read yet stays.
+EPCCL_DEVICE void tell_wrong_entry(const CountersParameters& parameters, uint64_t source) {
+  const uint32_t at = parameters.wrong[source];
+  if (at == no_row) return;
+  WrongEntry& entry = parameters.wrong_entries[source];
+  if (load_acquire(&entry.found) != 0) return;
+  const std::byte* const record = parameters.records + source * parameters.record_bytes;
+  const std::byte* const table = record + parameters.table_at;
+  const bool wide = *reinterpret_cast<const uint32_t*>(record + parameters.wide_at) != 0;
+  entry.at = at;
+  entry.id = wide ? reinterpret_cast<const int64_t*>(table)[at] : reinterpret_cast<const int32_t*>(table)[at];
+  store_release(&entry.found, 1);
+}
+
 template <class Warp>
 EPCCL_DEVICE void counters_body(const Warp& warp, const CountersParameters& parameters) {
   const LayoutShape& shape = parameters.shape;
@@ -78,6 +93,7 @@ EPCCL_DEVICE void counters_body(const Warp& warp, const CountersParameters& para
     put_counter(parameters.source_counters, source,
                 parameters.totals[source * shape.keys() + shape.rank_tokens_key(parameters.rank)]);
     if (source == 0) put_counter(parameters.total, 0, parameters.rows[parameters.rank]);
+    if (parameters.wrong_entries != nullptr) tell_wrong_entry(parameters, source);
   });
 }
 

@@ -11,17 +11,6 @@
 
 namespace epccl::device::cuda {
 
-/// What was written before the value was stored is seen after this.
-EPCCL_DEVICE uint64_t load_acquire(const uint64_t* word) {
-#ifdef __CUDA_ARCH__
-  uint64_t value = 0;
-  asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-  return value;
-#else
-  return std::atomic_ref(*const_cast<uint64_t*>(word)).load(std::memory_order_acquire);  // only read
-#endif
-}
-
 EPCCL_DEVICE void pause_a_little() {
 #ifdef __CUDA_ARCH__
   __nanosleep(100);

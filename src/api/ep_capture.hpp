@@ -1,0 +1,24 @@
+// What the captured calls of an EP handle share.
+#pragma once
+
+#include <string>
+
+#include "api/ep_handles.hpp"
+#include "base/status.hpp"
+#include "ep/kernel_transfer.hpp"
+
+namespace epccl::api {
+
+/// The layout that kernels make of the handle's routings, made when first asked for.
+Result<std::shared_ptr<ep::DeviceLayout>> layout_of(EpHandle& target, runtime::StagedCalls& staged);
+
+/// Everything that a captured call needs. Error: it cannot be captured, `text` names it.
+struct CaptureOn {
+  runtime::Communicator::OnDevice* on = nullptr;
+  std::shared_ptr<device::Queue> stream;
+  ep::Captured into;
+};
+Result<CaptureOn> prepare_capture(device::Device& device, EpHandle& target, const std::string& text,
+                                  epcclStream_t stream);
+
+}  // namespace epccl::api
