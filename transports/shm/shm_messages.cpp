@@ -80,7 +80,10 @@ bool ShmMessages::write_slot(Outgoing& message, RingSlot& slot) {
   slot.key = message.key;
   slot.bytes = message.bytes;
   slot.operation = message.operation;
-  if (message.kind == Kind::taken) return true;
+  if (message.kind == Kind::taken) {
+    --answers_;
+    return true;
+  }
   if (message.kind == Kind::buffer) {
     slot.buffer = NodeMemory::describe(message.data, message.bytes);
     waiting_for_taken_[message.operation] = message.completion;
@@ -219,6 +222,7 @@ void ShmMessages::copy_from_sender(int from, const BufferRef& buffer, uint64_t b
   // Also after a failure: the sender's buffer is not needed any more.
   Outgoing answer{Kind::taken, 0, nullptr, 0, 0, operation, nullptr};
   peers_[static_cast<size_t>(from)].outgoing.push_back(answer);
+  ++answers_;
   push(from);
 }
 
@@ -254,6 +258,7 @@ void ShmMessages::cancel_all() {
   }
   for (auto& [operation, completion] : waiting_for_taken_) fail(completion);
   waiting_for_taken_.clear();
+  answers_ = 0;
 }
 
 }  // namespace epccl::transports

@@ -27,7 +27,8 @@ class ShmMessages final : public MessageTransport {
   Status send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion) override;
   Status recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion) override;
   bool progress() override;
-  bool drained() override { return true; }      // what is complete is in the ring, or with the receiver
+  /// Whether every sender knows whose memory is not needed any more; what is sent itself is with the receiver, or in its ring.
+  bool drained() override { return answers_ == 0; }
   int event_fd() const override { return -1; }  // the node's doorbell rings instead
   bool arm(bool) override { return true; }
   void cancel_all() override;
@@ -90,6 +91,7 @@ class ShmMessages final : public MessageTransport {
   std::vector<Peer> peers_;
   std::unordered_map<uint64_t, Completion*> waiting_for_taken_;
   uint64_t next_operation_ = 1;
+  size_t answers_ = 0;  // `taken` that found no room in a ring so far
   bool cancelled_ = false;
   MessageCounters counters_;
 };

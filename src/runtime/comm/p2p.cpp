@@ -142,7 +142,8 @@ bool P2p::network_pending() const {
 }
 
 std::string P2p::waiting_text() const {
-  if (pending_.empty()) return "nothing";
+  if (pending_.empty())
+    return shm_.drained() ? "nothing" : "room for an answer in the ring of a rank of its node";
   const P2pOperation& operation = std::ranges::min(pending_)->operation;  // the first in the array
   return fmt::format("rank {}: {}", operation.peer, operation.text());
 }

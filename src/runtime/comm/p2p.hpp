@@ -38,7 +38,7 @@ class P2p {
   Status start(std::vector<P2pOperation> operations);
   /// Moves things on: true when anything moved. Error: an operation failed.
   Result<bool> progress();
-  bool done() const { return pending_.empty() && drained_ && !carrying_.inside(); }
+  bool done() const { return pending_.empty() && drained_ && shm_.drained() && !carrying_.inside(); }
 
   // For waiting.
   bool network_pending() const;

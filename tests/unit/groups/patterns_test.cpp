@@ -124,5 +124,26 @@ TEST(Groups, OfRegularPatternsArrive) {
   }
 }
 
+// A rank that has copied what another sends must say so before it leaves, though its messages fill the ring: the sender waits.
+TEST(Groups, AreNotOverBeforeTheSenderOfALargeMessageKnowsThatItWasTaken) {
+  TestCluster cluster({2}, {});
+  constexpr size_t large = 100'000;
+  std::deque<Wish> wishes;
+  wishes.emplace_back(1, 0, large, 1);
+  for (uint64_t i = 0; i < transports::MessageRing::slots; ++i) wishes.emplace_back(0, 1, 8, 2 + i);
+  const auto group = [&](int rank) {
+    std::vector<P2pOperation> operations;
+    for (Wish& wish : wishes) operations.push_back(wish.source == rank ? wish.send() : wish.recv());
+    return operations;
+  };
+  ASSERT_TRUE(cluster.p2p(0).start(group(0)).ok());
+  ASSERT_TRUE(cluster.p2p(1).start(group(1)).ok());
+  for (int i = 0; i < 3; ++i) cluster.drive(0);
+  wishes.front().expect_arrived();
+  EXPECT_FALSE(cluster.p2p(0).done());
+  ASSERT_TRUE(cluster.finish({0, 1}));
+  for (const Wish& wish : wishes) wish.expect_arrived();
+}
+
 }  // namespace
 }  // namespace epccl::runtime
