@@ -12,7 +12,7 @@
 extern "C" {
 /// "memory": bytes a GPU has. "vmm", "memops": 0 takes the feature away. "reuse": 1 gives freed addresses out again.
 /// "dma_buf", "gpu_direct", "rdma_flush": 0 takes it away. "rdma_order": as the attribute has it. "managed": 1 calls all GPU memory so.
-/// "dma_buf_error": what asking for a descriptor returns.
+/// "copy_pause": microseconds before each copy. "dma_buf_error": what asking for a descriptor returns.
 /// "batch_error": what lists of copies return. "copy_error": a CUresult that the next copy ends with when it runs.
 void fake_cuda_set(const char* what, long value);
 /// "memory" (bytes), "allocations", "streams", "events", "imports", "registered", "graphs" (executables too): how many live now.

@@ -23,6 +23,8 @@ CUresult copy_now(CUdeviceptr destination, CUdeviceptr source, size_t bytes) {
     fake_cuda_set("copy_error", 0);
     return static_cast<CUresult>(error);
   }
+  if (const long pause = setting("copy_pause", 0); pause != 0)
+    std::this_thread::sleep_for(std::chrono::microseconds(pause));
   std::byte* to = nullptr;
   std::byte* from = nullptr;
   if (const CUresult result = find_bytes(destination, bytes, &to); result != CUDA_SUCCESS) return result;

@@ -286,8 +286,9 @@ TEST_F(VerbsDevice, EndsAllThatIsPendingWhenCancelledAndLeavesTheMemoryAlone) {
       for (int i = 0; i < 4; ++i) traffic.add(0, bytes, source, In::gpu);
   traffic.ready();
   for (Moved& it : traffic.all()) traffic.recv(it);
+  fake_cuda_set("copy_pause", 2000);
   for (Moved& it : traffic.all()) traffic.send(it);
-  // Somewhere between: a few have come, of a few the GPU's copies may be under way.
+  // Somewhere between: a few have come, of a few the GPU's copies are under way.
   ASSERT_TRUE(traffic.fabric().drive_until([&] {
     return std::any_of(traffic.all().begin(), traffic.all().end(),
                        [](const Moved& it) { return it.receiving.finished(); });
@@ -300,6 +301,10 @@ TEST_F(VerbsDevice, EndsAllThatIsPendingWhenCancelledAndLeavesTheMemoryAlone) {
     return std::all_of(traffic.all().begin(), traffic.all().end(),
                        [](const Moved& it) { return it.finished(); });
   }));
+  fake_cuda_set("copy_pause", 0);
+  // A copy into freed memory would have ended the GPU's context.
+  const GpuMemory later(100);
+  put(later.data(), numbers(100, 1));
 }
 
 /// One message of a whole allocation.
@@ -440,6 +445,22 @@ TEST_F(VerbsDeviceRegistrations, OfMemoryThatTheProgramFreesItselfAreGivenUpInTh
   for (int call = 0; call < 3; ++call) ASSERT_TRUE(region(ours.data(), 1).ok());
   EXPECT_EQ(registrations.kept(), 1u);
   EXPECT_FALSE(region(reinterpret_cast<void*>(theirs), 5000).ok());
+}
+
+TEST_F(VerbsDeviceRegistrations, AreNotTakenForThoseOfTheMemoryThatWasThereBefore) {
+  // Of several, so that it is not by chance the one that the call looks at besides.
+  std::deque<GpuMemory> others;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(region(others.emplace_back(100).data(), 1).ok());
+  fake_cuda_set("reuse", 1);
+  std::byte* was = nullptr;
+  for (uint64_t round = 1; round <= 5; ++round) {
+    const GpuMemory memory(20000);
+    ASSERT_TRUE(was == nullptr || was == memory.data()) << "it lies elsewhere now: the test shows nothing";
+    was = memory.data();
+    ASSERT_TRUE(region(memory.data(), 1).ok());
+    EXPECT_EQ(made, 3 + round);
+  }
+  fake_cuda_set("reuse", 0);
 }
 
 TEST_F(VerbsDeviceRegistrations, OfTooManyAllocationsTheOnesNotUsedLongestGo) {
