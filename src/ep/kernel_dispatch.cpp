@@ -31,14 +31,26 @@ class KernelDispatch {
   uint64_t row_bytes() const { return rows_.format.bytes; }
 
   Status run(runtime::KernelCalls& kernels) {
+    if (keeps_rows()) EPCCL_TRY(kernels.run_alone(before()));
     return kernels.run(rows_, dispatch_text(call_), call_.progress, across(), after());
   }
   Status capture(runtime::KernelCalls& kernels, const runtime::KernelCalls::IntoGraph& graph) {
-    return kernels.capture(graph, rows_, dispatch_text(call_), nullptr, across(), after());
+    return kernels.capture(graph, rows_, dispatch_text(call_), keeps_rows() ? before() : nullptr, across(),
+                           after());
   }
 
  private:
   using Submit = runtime::KernelCalls::Submit;
+  /// Rows without a token keep what they held, so what stands in for them has to hold it, too.
+  bool keeps_rows() const {
+    return rooms_.rows != nullptr && shape_.slots > 0 &&
+           routing_.handle.rules().layout == SlotLayout::rank_major;
+  }
+  std::function<Status(device::Queue&)> before() {
+    return [this](device::Queue& queue) {
+      return copy(queue, rooms_.rows->data(), call_.received, shape_.slots * token_bytes());
+    };
+  }
   Submit across() {
     return [this](device::Queue& queue, std::span<const PeerRows> peers) { return spread(queue, peers); };
   }
