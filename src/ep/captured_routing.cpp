@@ -4,6 +4,7 @@
 #include <new>
 
 #include "device/host/fp8.hpp"
+#include "runtime/comm/kept_memory.hpp"
 
 namespace epccl::ep {
 
@@ -14,6 +15,7 @@ Result<std::shared_ptr<CapturedRouting>> CapturedRouting::make(std::shared_ptr<D
                                                                const Group& group,
                                                                runtime::StagedCalls& from) {
   std::shared_ptr<CapturedRouting> made(new CapturedRouting(std::move(layout), group, from));
+  runtime::KeptMemory::add(made->layout_->records(), made->layout_);
   made->ranks_ = static_cast<size_t>(group.cluster().ranks());
   EPCCL_ASSIGN(made->told_, from.borrow(made->ranks_ * sizeof(WrongEntry)));
   for (size_t rank = 0; rank < made->ranks_; ++rank) new (made->wrong_entries() + rank) WrongEntry{};
@@ -52,6 +54,7 @@ RoutingInUse CapturedRouting::in_use(const Handle& handle) const {
 Result<KernelRooms::Room> CapturedRouting::reserve(Room& room, uint64_t bytes) {
   if (room == nullptr || room->bytes() < bytes) {
     EPCCL_ASSIGN(room, from_.borrow(bytes, MemoryKind::shareable));
+    runtime::KeptMemory::add(room->data(), room);
   }
   return room;
 }

@@ -1,6 +1,7 @@
 #include "runtime/comm/kernel_calls.hpp"
 
 #include "device/cuda/kernel_queue.hpp"
+#include "runtime/comm/kept_memory.hpp"
 
 namespace epccl::runtime {
 
@@ -100,11 +101,33 @@ Status KernelCalls::capture(const IntoGraph& graph, const RowBuffers& rows, cons
                  }));
     ChainWork work{before, [&](device::Queue& queue) { return across(queue, peers); }, nullptr};
     if (after != nullptr) work.after = [&](device::Queue& queue) { return after(queue, peers); };
-    return captured.add(call, work, graph.kept);
+    using All = std::pair<std::shared_ptr<const void>, std::vector<std::shared_ptr<const void>>>;
+    return captured.add(call, work, std::make_shared<All>(graph.kept, rooms_here(call)));
   };
   if (Status status = add(); !status.ok()) return monitor_.explain(std::move(status));
   node_.set_done(call.sequence);
   return {};
+}
+
+// What the library has lent other ranks of this process, which graphs use as it is.
+std::vector<std::shared_ptr<const void>> KernelCalls::rooms_here(const Call& call) const {
+  std::vector<std::shared_ptr<const void>> rooms;
+  const auto add = [&](const transports::BufferRef& buffer) {
+    if (buffer.bytes == 0) return;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): as the rank wrote it
+    if (auto room = KeptMemory::at(reinterpret_cast<const void*>(buffer.address)))
+      rooms.push_back(std::move(room));
+  };
+  for (int local = 0; local < node_.local_size(); ++local) {
+    if (local == node_.local() || node_.pid(local) != node_.pid(node_.local())) continue;
+    const transports::CallRecord& record = node_.call(local, call.sequence);
+    for (size_t part = 0; part < transports::call_parts; ++part) {
+      add(record.inputs[part]);
+      add(record.outputs[part]);
+    }
+    add(record.weights);
+  }
+  return rooms;
 }
 
 Result<std::vector<PeerRows>> KernelCalls::find_rows(const Call& call, const FindBuffer& find_mapped) {

@@ -70,6 +70,7 @@ class KernelCalls {
                  const Submit& after);
 
  private:
+  std::vector<std::shared_ptr<const void>> rooms_here(const Call& call) const;
   Call call_on(const RowBuffers& rows, const std::string& text, const CallDevice& on);
   Status run_call(const Call& call, const Submit& across, const Submit& after);
   using FindBuffer = std::function<Result<std::byte*>(int local, const transports::BufferRef& buffer)>;

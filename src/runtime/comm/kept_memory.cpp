@@ -1,0 +1,34 @@
+#include "runtime/comm/kept_memory.hpp"
+
+#include <map>
+#include <mutex>
+
+#include "base/never_destroyed.hpp"
+
+namespace epccl::runtime {
+namespace {
+
+struct All {
+  std::mutex mutex;
+  std::map<const void*, std::weak_ptr<const void>> by_address;
+};
+All& all() {
+  static NeverDestroyed<All> instance;
+  return *instance;
+}
+
+}  // namespace
+
+void KeptMemory::add(const void* address, const std::shared_ptr<const void>& memory) {
+  const std::lock_guard lock(all().mutex);
+  std::erase_if(all().by_address, [](const auto& known) { return known.second.expired(); });
+  all().by_address[address] = memory;
+}
+
+std::shared_ptr<const void> KeptMemory::at(const void* address) {
+  const std::lock_guard lock(all().mutex);
+  const auto known = all().by_address.find(address);
+  return known == all().by_address.end() ? nullptr : known->second.lock();
+}
+
+}  // namespace epccl::runtime
