@@ -24,6 +24,9 @@ Timing
   call. Ranks do not end a dispatch together, so that the parts may add up to more. `layout` is the time of
   epcclEpUpdateHandle, apart from the others: the timed calls use one layout again and again. Medians over the
   iterations; p95 and p99 by nearest rank.
+  With -G N (and --static, --device cuda) the -n iterations are captured into one CUDA graph (docs/cuda.md), which is launched N
+  times, each after a barrier: a launch divided by n is one of N times. `time`, dispatch, combine and `layout` are graphs of
+  their own. What is compared is a graph of one update and call.
   size           bytes of a rank as if each (token, expert) were a copy of its own: tokens x topk x bytes of a
                  token, of dispatch (FP8 with its scales) and combine together for moe; weights do not count
   algbw          size / time, in 1e9 bytes a second

@@ -27,6 +27,7 @@ Json config(const RunInfo& info) {
   if (o.trace.step) json["trace_step"] = *o.trace.step;
   if (o.trace.layer) json["trace_layer"] = *o.trace.layer;
   if (o.budget) json["budget_s"] = *o.budget;
+  if (o.graph_launches > 0) json["graph_launches"] = o.graph_launches;
   if (o.link_rate) json["link_rate_bits"] = *o.link_rate;
   if (o.overlap) {
     json["compute_ratio"] = o.overlap->compute_ratio;
