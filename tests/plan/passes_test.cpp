@@ -267,5 +267,66 @@ TEST(CapturedAlltoall, NeedsAnOrderThatRanksShare) {
   EXPECT_NE(status.message().find("deadlock"), std::string::npos) << status.message();
 }
 
+// What kernels of a dispatch and combine do with each other's rows in a pass: each rank writes into the others' outputs, or reads their
+// inputs; then it tells all, and waits for all.
+enum class Rows { pushed, pulled };
+
+plan::Plan moved_rows(int ranks, Rows rows, bool second_meeting) {
+  constexpr uint64_t bytes = 16;
+  plan::Plan made{topology::Cluster::uniform(1, ranks), "rows", {}};
+  for (int rank = 0; rank < ranks; ++rank) {
+    plan::RankPlan plan;
+    plan.rank = rank;
+    plan.input_bytes = plan.output_bytes = bytes * static_cast<uint64_t>(ranks);
+    for (int peer = 0; peer < ranks; ++peer) {
+      const int from = rows == Rows::pushed ? rank : peer, to = rows == Rows::pushed ? peer : rank;
+      plan::Step copy;
+      copy.source = {from, Buffer::input, bytes * static_cast<uint64_t>(to)};
+      copy.destination = {to, Buffer::output, bytes * static_cast<uint64_t>(from)};
+      copy.bytes = bytes;
+      plan.dependencies.push_back(static_cast<uint32_t>(plan.steps.size()));
+      plan.steps.push_back(copy);
+    }
+    plan::Step through;
+    through.kind = Kind::post;
+    through.slot = 1;
+    through.value = 1;
+    through.dependency_count = static_cast<uint32_t>(plan.dependencies.size());
+    plan.steps.push_back(through);
+    for (int peer = 0; second_meeting && peer < ranks; ++peer) {
+      if (peer == rank) continue;
+      plan::Step wait;
+      wait.kind = Kind::wait;
+      wait.slot = 1;
+      wait.value = 1;
+      wait.peer = peer;
+      plan.steps.push_back(wait);
+    }
+    made.ranks.push_back(std::move(plan));
+  }
+  return made;
+}
+
+Status verify_rows(int ranks, Rows rows, const Protocol& protocol, bool second_meeting) {
+  return verify_passes(moved_rows(ranks, rows, second_meeting),
+                       {Exchange::uniform(ranks, 16).transfers(), {}}, 1, protocol);
+}
+
+TEST(CapturedRows, AreRightPassAfterPass) {
+  for (const int ranks : {1, 2, 3, 5})
+    for (const Rows rows : {Rows::pushed, Rows::pulled}) {
+      const Status status = verify_rows(ranks, rows, {}, true);
+      ASSERT_TRUE(status.ok()) << ranks << " ranks: " << status.message();
+    }
+}
+
+TEST(CapturedRows, NeedBothMeetings) {
+  for (const Rows rows : {Rows::pushed, Rows::pulled}) {
+    EXPECT_NE(verify_rows(2, rows, {.meeting = false, .common_order = true}, true).message().find("race"),
+              std::string::npos);
+    EXPECT_NE(verify_rows(2, rows, {}, false).message().find("race"), std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace epccl::algorithms

@@ -11,7 +11,7 @@ StepHandle::StepHandle(const Problem& problem, epcclComm_t comm) {
   group.num_experts = problem.experts;
   group.expert_to_rank = problem.owner.data();
   group.max_send_tokens_per_rank = problem.max_tokens;
-  group.max_token_bytes = problem.hidden * sizeof(float);
+  group.max_token_bytes = (problem.hidden + (problem.hidden + 127) / 128) * sizeof(float);
   EXPECT_EQ(epcclEpCreateGroup(&group_, comm, &group), epcclSuccess) << epcclGetLastError(nullptr);
   epcclEpHandleConfig_t config = EPCCL_EP_HANDLE_CONFIG_INIT;
   config.dispatch_output_per_expert_alignment = problem.alignment;
@@ -88,20 +88,20 @@ void StaticStep::put(const GpuBytes& to, std::vector<std::byte> bytes) {
   to.put(on_their_way_.back());
 }
 
-void StaticStep::fill(uint64_t round, int bad_token) {
+void StaticStep::fill(uint64_t round, int bad_token, int64_t bad) {
   on_their_way_.clear();
-  put_inputs(round, bad_token);
+  put_inputs(round, bad_token, bad);
   for (const Named& result : results_)
     put(*result.bytes, std::vector<std::byte>(result.bytes->bytes(), std::byte{0x5a}));
   EXPECT_EQ(cuStreamSynchronize(gpu_.stream()), CUDA_SUCCESS);
 }
 
-void StaticStep::put_inputs(uint64_t round, int bad_token) {
+void StaticStep::put_inputs(uint64_t round, int bad_token, int64_t bad) {
   std::mt19937_64 random(round * 1000 + static_cast<uint64_t>(context_.rank));
   std::vector<int64_t> table;
   for (size_t i = 0; i < tokens_ * problem_.k; ++i)
     table.push_back(random() % 5 == 0 ? -1 : static_cast<int64_t>(random() % problem_.experts));
-  if (bad_token >= 0) table[static_cast<size_t>(bad_token) * problem_.k] = problem_.experts + 7;
+  if (bad_token >= 0) table[static_cast<size_t>(bad_token) * problem_.k] = bad;
   std::vector<float> weights;
   for (size_t i = 0; i < table.size(); ++i) weights.push_back(static_cast<float>(random() % 1000) / 512);
   const auto numbers = [&](size_t count) {

@@ -65,9 +65,9 @@ class StaticStep {
   StaticStep(const RankContext& context, const GpuRank& gpu, const Problem& problem, uint32_t tokens,
              GpuMemoryKind kind = GpuMemoryKind::plain);
 
-  /// New tokens, tables and weights, by `round`; what the step will write is poisoned. Of the table, row `bad_token` names an expert
-  /// that there is not; -1: none.
-  void fill(uint64_t round, int bad_token = -1);
+  /// New tokens, tables and weights, by `round`; what the step will write is poisoned. The first entry of row `bad_token` of the
+  /// table, if that is not -1, is `bad`: no expert.
+  void fill(uint64_t round, int bad_token = -1, int64_t bad = 9);
 
   // What is to be captured, or called. Each may be a graph of its own.
   void update(epcclEpHandle_t handle);
@@ -99,7 +99,7 @@ class StaticStep {
   }
   std::vector<std::byte> bytes_of_result(size_t index) const;
   void put(const GpuBytes& to, std::vector<std::byte> bytes);
-  void put_inputs(uint64_t round, int bad_token);
+  void put_inputs(uint64_t round, int bad_token, int64_t bad);
   void dispatch_rows(epcclEpHandle_t handle, const GpuBytes& from, const GpuBytes& to, bool weighted);
   void dispatch_as_float8(epcclEpHandle_t handle);
   void combine_rows(epcclEpHandle_t handle, const GpuBytes& from, const GpuBytes& to, bool weighted,
