@@ -200,8 +200,10 @@ struct CollectiveJob : JobState<Options, RunInfo, Row> {
     }
     if (!options.overlap) return row;
     Measurement& main = row.out_of_place ? *row.out_of_place : *row.in_place;
-    EPCCL_ASSIGN(row.overlap, meter.run_overlap(communicator, call, !options.out_of_place,
-                                                main.seconds.median, main.wrong));
+    EPCCL_ASSIGN(const Meter::Overlaps overlaps, meter.run_overlap(communicator, call, !options.out_of_place,
+                                                                   main.seconds.median, main.wrong));
+    row.overlap = overlaps.call;
+    row.copies = overlaps.copies;
     return row;
   }
 };

@@ -61,6 +61,7 @@ Json result(const Row& row) {
   json["algo"] = row.algorithm;
   if (!row.engine.empty()) json["copy_engine"] = row.engine;
   if (row.overlap) json["overlap"] = overlap_json(*row.overlap);
+  if (row.copies) json["overlap_copies"] = overlap_json(*row.copies);
   if (is_alltoall(row.operation)) json["bytes_per_pair"] = row.count * row.type.bytes;
   json["time_us"] = main.seconds.median * us;
   json["p99_us"] = main.seconds.p99 * us;

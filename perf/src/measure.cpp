@@ -2,6 +2,7 @@
 
 #include "base/clock.hpp"
 #include "perf/src/over_ranks.hpp"
+#include "perf/src/overlap/bare_copies.hpp"
 #include "perf/src/overlap/overlap_meter.hpp"
 
 namespace epccl::perf {
@@ -106,15 +107,21 @@ class Meter::Calls : public Overlapped {
   const Subject& subject_;
 };
 
-Result<Overlap> Meter::run_overlap(Communicator& communicator, const Call& call, bool in_place, double alone,
-                                   std::optional<uint64_t>& wrong) {
+Result<Meter::Overlaps> Meter::run_overlap(Communicator& communicator, const Call& call, bool in_place,
+                                           double alone, std::optional<uint64_t>& wrong) {
   const Subject subject{communicator, call, call.place(input_, output_, in_place)};
   Calls calls(*this, subject);
   EPCCL_ASSIGN(const std::unique_ptr<MatrixProducts> products, MatrixProducts::make(options_.device));
   OverlapMeter meter(coordinator_, options_, *products);
-  Overlapped* const subjects[] = {&calls};
+  std::vector<Overlapped*> subjects{&calls};
+  std::unique_ptr<BareCopies> copies;
+  if (options_.beside_copies) {
+    EPCCL_ASSIGN(copies, BareCopies::make(subject.operands.input, subject.operands.output));
+    subjects.push_back(copies.get());
+  }
   EPCCL_ASSIGN(const std::vector<Overlap> all, meter.run(subjects, alone));
-  const Overlap& measured = all.front();
+  Overlaps measured{all.front(), {}};
+  if (copies != nullptr) measured.copies = all.back();
   if (!options_.check) return measured;
   EPCCL_TRY(prepare(subject));
   EPCCL_TRY(meter.run_once(calls));

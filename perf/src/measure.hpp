@@ -23,9 +23,14 @@ class Meter {
 
   /// Collective; the same result on every rank.
   Result<Measurement> run(Communicator& communicator, const Call& call, bool in_place);
+  /// What computing beside a call came to, and beside bare copies of as many bytes, if those are asked for.
+  struct Overlaps {
+    Overlap call;
+    std::optional<Overlap> copies;
+  };
   /// The same call beside compute, `alone` seconds long by itself; needs a stream. Adds what is wrong to `wrong`. Collective.
-  Result<Overlap> run_overlap(Communicator& communicator, const Call& call, bool in_place, double alone,
-                              std::optional<uint64_t>& wrong);
+  Result<Overlaps> run_overlap(Communicator& communicator, const Call& call, bool in_place, double alone,
+                               std::optional<uint64_t>& wrong);
 
  private:
   class Calls;

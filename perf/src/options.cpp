@@ -16,7 +16,7 @@ struct Typed {
   std::string operation, first, last, step, datatypes = "float", algorithm = "auto", pattern = "uniform",
                                             redops = "sum", root = "0", placement = "both";
   long factor = 0;
-  bool per_pair = false, grouped = false;
+  bool per_pair = false, grouped = false, copies = false;
   int in_a_row = 1;
   CLI::Option* factor_option = nullptr;
   CLI::Option* step_option = nullptr;
@@ -49,6 +49,9 @@ void add_choice_options(CLI::App& app, Typed& typed) {
   app.add_option("--algo", typed.algorithm,
                  "flat, two_stage, auto, or all: one row of each per size (default auto)")
       ->option_text("NAME");
+  app.add_flag(
+      "--overlap-copies", typed.copies,
+      "With --overlap: a row more for as many bytes copied by a thread of each rank that does nothing else");
   app.add_flag("--grouped", typed.grouped,
                "Issue alltoall or alltoallv as a group of sends and receives, as PyTorch does with NCCL");
   app.add_option("--in-a-row", typed.in_a_row,
@@ -127,8 +130,13 @@ Status set_choices(const Typed& typed, Options& options) {
   EPCCL_TRY(check_range("--in-a-row", typed.in_a_row, 1, 1'000'000));
   options.in_a_row = typed.in_a_row;
   options.grouped = typed.grouped;
+  options.beside_copies = typed.copies;
   if (options.graph_launches > 0 && options.in_a_row > 1)
     return error(Code::invalid_argument, "--graph: its calls are -n, so not with --in-a-row");
+  const bool only_copies = is_alltoall(options.operation) || options.operation == Operation::allgather;
+  if (options.beside_copies && (!options.overlap || options.device != "host" || !only_copies))
+    return error(Code::invalid_argument,
+                 "--overlap-copies: with --overlap, of host memory, for alltoall, alltoallv and allgather");
   if (options.grouped && (!is_alltoall(options.operation) || typed.algorithm != "auto"))
     return error(Code::invalid_argument, "--grouped: only alltoall and alltoallv, and without --algo");
   if (typed.algorithm == "all") {
@@ -144,9 +152,10 @@ Status set_choices(const Typed& typed, Options& options) {
 }  // namespace
 
 std::string describe(const Options& o) {
-  std::string text = fmt::format("{} {}..{} step {} factor {} pair {} given {} grouped {} in a row {} ",
-                                 to_string(o.operation), o.sweep.first, o.sweep.last, o.sweep.step,
-                                 o.sweep.factor, o.per_pair, o.sizes_given, o.grouped, o.in_a_row);
+  std::string text =
+      fmt::format("{} {}..{} step {} factor {} pair {} given {} grouped {} in a row {} copies {} ",
+                  to_string(o.operation), o.sweep.first, o.sweep.last, o.sweep.step, o.sweep.factor,
+                  o.per_pair, o.sizes_given, o.grouped, o.in_a_row, o.beside_copies);
   text += describe(static_cast<const MeasuringOptions&>(o));
   text += fmt::format(" pattern {} {}", static_cast<int>(o.pattern.kind), o.pattern.exponent);
   text += fmt::format(" root {} place {} {}", o.root, o.out_of_place, o.in_place);

@@ -17,10 +17,11 @@ namespace epccl::perf {
 struct Options : MeasuringOptions {
   Operation operation = Operation::alltoall;
   Sweep sweep;
-  bool sizes_given = false;  // -b or -e
-  bool grouped = false;      // a group of sends and receives instead of the collective
-  int in_a_row = 1;          // calls of a timed iteration
-  bool per_pair = false;     // sizes are bytes per rank pair
+  bool sizes_given = false;    // -b or -e
+  bool beside_copies = false;  // --overlap-copies
+  bool grouped = false;        // a group of sends and receives instead of the collective
+  int in_a_row = 1;            // calls of a timed iteration
+  bool per_pair = false;       // sizes are bytes per rank pair
   std::vector<DataType> datatypes;
   std::vector<RedOp> redops;
   static constexpr int every_root = -1;

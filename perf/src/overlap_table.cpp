@@ -16,6 +16,14 @@ std::string overlap_line(const char* begin, const Columns&... columns) {
              columns...);
 }
 
+std::string line_of(const Row& row, const Overlap& o, const std::string& engine, const std::string& wrong) {
+  return overlap_line("  ", row.size, row.type.name, engine, time_text(o.communication.median),
+                      time_text(o.compute.median), time_text(o.overlapped.median), time_text(o.exposed()),
+                      percent_text(o.exposed_fraction()), percent_text(o.dilation()),
+                      percent_text(o.background_fraction()), percent_text(o.fraction_of_ideal()), o.products,
+                      wrong);
+}
+
 }  // namespace
 
 std::string overlap_titles() {
@@ -27,13 +35,11 @@ std::string overlap_titles() {
 }
 
 std::string overlap_row(const Row& row) {
-  const Overlap& o = *row.overlap;
-  return overlap_line("  ", row.size, row.type.name, row.engine.empty() ? "default" : row.engine,
-                      time_text(o.communication.median), time_text(o.compute.median),
-                      time_text(o.overlapped.median), time_text(o.exposed()),
-                      percent_text(o.exposed_fraction()), percent_text(o.dilation()),
-                      percent_text(o.background_fraction()), percent_text(o.fraction_of_ideal()), o.products,
-                      row.main().wrong ? fmt::format("{:g}", static_cast<double>(row.wrong())) : "N/A");
+  std::string text =
+      line_of(row, *row.overlap, row.engine.empty() ? "default" : row.engine,
+              row.main().wrong ? fmt::format("{:g}", static_cast<double>(row.wrong())) : "N/A");
+  if (row.copies) text += line_of(row, *row.copies, "copies", "N/A");
+  return text;
 }
 
 }  // namespace epccl::perf

@@ -38,6 +38,7 @@ struct Row : RowKey {
   std::optional<Measurement> out_of_place, in_place;
   std::optional<double> link_rate;  // bits per second and node
   std::optional<Overlap> overlap;   // of the call out of place, or else in place
+  std::optional<Overlap> copies;    // bare ones, beneath the same compute
 
   double algbw(const Measurement& measured) const {
     const double seconds = measured.seconds.median;

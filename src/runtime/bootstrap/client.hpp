@@ -69,7 +69,7 @@ class Client final : public Bootstrap {
   void handle(const wire::Frame& frame);
   void line_ended(const std::string& why);
   void add_notice(Notice notice);
-  static constexpr double question_patience = 1;  // seconds
+  static constexpr double question_patience = 3;  // seconds
   Answer ask(double patience);
   void hear_all();
   void hang_up();

@@ -56,6 +56,18 @@ class ShareId : public testing::Test {
     return net::listen_at(at).ok() ? static_cast<uint16_t>((at.port - 9) | 1) : uint16_t{40001};
   }
 
+  /// Listens at a port that is free, `distance` behind a quiet one.
+  static Result<UniqueFd> take_a_port(net::Endpoint& at, uint16_t distance) {
+    Result<UniqueFd> taken = error(Code::internal_error, "never tried");
+    // Somebody's connection may have it at this moment.
+    for (int tries = 0; !taken.ok() && tries < 20; ++tries) {
+      at = net::resolve("127.0.0.1", quiet_port())->front();
+      at.port = static_cast<uint16_t>(at.port + distance);
+      taken = net::listen_at(at);
+    }
+    return taken;
+  }
+
   std::string directory_;
   Environment environment_;
 };
@@ -138,12 +150,10 @@ TEST_F(ShareId, ThroughMasterAddress) {
 }
 
 TEST_F(ShareId, PortsThatAreTakenArePassedOver) {
-  net::Endpoint at = net::resolve("127.0.0.1", quiet_port())->front();
-  const uint16_t master = at.port;
-  at.port = static_cast<uint16_t>(master + 1);
-  const auto silent = net::listen_at(at);  // accepts in its backlog, and never says anything
+  net::Endpoint at;
+  const auto silent = take_a_port(at, 1);  // accepts in its backlog, and never says anything
   ASSERT_TRUE(silent.ok()) << silent.status().message();
-  expect_shared(3, fmt::format("127.0.0.1:{}", master));
+  expect_shared(3, fmt::format("127.0.0.1:{}", at.port - 1));
 }
 
 TEST_F(ShareId, JobsAtOneAddressDoNotMeet) {
@@ -164,13 +174,8 @@ TEST_F(ShareId, JobsAtOneAddressDoNotMeet) {
 }
 
 TEST_F(ShareId, PortThatIsTakenForAMomentIsWaitedFor) {
-  net::Endpoint at = net::resolve("127.0.0.1", quiet_port())->front();
-  auto taken = net::listen_at(at);
-  // Somebody's connection may have had it a moment ago.
-  for (int tries = 0; !taken.ok() && tries < 20; ++tries) {
-    at = net::resolve("127.0.0.1", quiet_port())->front();
-    taken = net::listen_at(at);
-  }
+  net::Endpoint at;
+  auto taken = take_a_port(at, 0);
   ASSERT_TRUE(taken.ok()) << taken.status().message();
   const IdHandOut hand_out{"127.0.0.1", {at.port}, "our job"};
   const UniqueId id = fresh_id();
