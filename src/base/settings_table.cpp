@@ -75,6 +75,7 @@ const std::vector<Entry>& table() {
        "every rank has an RDMA device, else `tcp`, plain sockets. `measured`: as `auto`, but where both work "
        "the one "
        "that two ranks find faster when a communicator is made. `none`: ranks of one node only."},
+      {"EPCCL_VERBS_LIB", "", "path", "libibverbs. Unset: the dynamic linker's `libibverbs.so.1`."},
       {"EPCCL_VERBS_DEVICES", "", "list of RDMA devices",
        "Ports for `verbs`: `mlx5_0,mlx5_3` by prefix, `=mlx5_1` exactly, `mlx5_1:2` with a port, `^mlx5_9` "
        "all but "

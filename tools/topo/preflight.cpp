@@ -135,8 +135,10 @@ Finding gpu_memory(const PreflightFacts& facts) {
   constexpr const char* topic = "GPU memory";
   if (facts.gpu_direct.ok())
     return fine(topic, fmt::format("RDMA ports reach it where it lies (by {})", *facts.gpu_direct));
-  return {Verdict::hurts, topic,
-          fmt::format("between nodes it goes through host memory: {}", facts.gpu_direct.status().message()),
+  const std::string& why = facts.gpu_direct.status().message();
+  const std::string found = "between nodes it goes through host memory: " + why;
+  if (why == "EPCCL_GPU_DIRECT=0") return {Verdict::hurts, topic, found, "unset EPCCL_GPU_DIRECT"};
+  return {Verdict::hurts, topic, found,
           std::string("for dma-buf: NVIDIA's open kernel modules, Linux 5.12 and rdma-core 34 or newer") +
               (facts.peer_memory_module ? "" : "; without it: modprobe nvidia_peermem")};
 }

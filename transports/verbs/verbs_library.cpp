@@ -1,5 +1,6 @@
 #include "transports/verbs/verbs_library.hpp"
 
+#include "base/settings.hpp"
 #include "topology/dynamic_library.hpp"
 
 namespace epccl::transports::verbs {
@@ -12,7 +13,8 @@ struct Opened {
 
 Opened open_library() {
   Opened opened;
-  constexpr const char* file = "libibverbs.so.1";
+  std::string file = settings::get("EPCCL_VERBS_LIB");
+  if (file.empty()) file = "libibverbs.so.1";
   auto library = topology::DynamicLibrary::open(file);
   if (!library.ok()) {
     opened.status = std::move(library).take_status();

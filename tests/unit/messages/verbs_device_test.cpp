@@ -5,6 +5,7 @@
 
 #include <deque>
 
+#include "fake_driver.hpp"
 #include "lent_memory.hpp"
 #include "soft_roce.hpp"
 
@@ -78,7 +79,8 @@ class Arena {
     return at;
   }
   void write(size_t at, const std::vector<uint8_t>& bytes) {
-    std::memcpy(host_.data() + at, bytes.data(), bytes.size());
+    std::transform(bytes.begin(), bytes.end(), host_.begin() + static_cast<ptrdiff_t>(at),
+                   [](uint8_t byte) { return std::byte{byte}; });
   }
   void ready() {
     if (gpu_ != nullptr) put(gpu_->data(), host_);
@@ -379,8 +381,9 @@ int registered_by_half = 0;
 ibv_mr* refuse_the_second(ibv_pd* domain, uint64_t offset, size_t bytes, uint64_t address, int fd,
                           int access) {
   errno = ENOMEM;
-  return ++registered_by_half % 2 == 0 ? nullptr
-                                       : register_descriptor(domain, offset, bytes, address, fd, access);
+  return ++registered_by_half % 2 == 0
+             ? nullptr
+             : fake_verbs::register_descriptor(domain, offset, bytes, address, fd, access);
 }
 
 TEST_F(VerbsDeviceRefused, ByOneOfTwoRailsIsRefusedByBothAndNamesThat) {

@@ -158,6 +158,8 @@ TEST(Preflight, GpuMemoryThatRdmaPortsCannotReachHurts) {
                  "modprobe nvidia_peermem");
   facts.peer_memory_module = true;
   EXPECT_EQ(about(facts, "GPU memory").mend.find("modprobe"), std::string::npos);
+  facts.gpu_direct = error(Code::invalid_usage, "EPCCL_GPU_DIRECT=0");
+  expect_finding(facts, "GPU memory", Verdict::hurts, "EPCCL_GPU_DIRECT=0", "unset EPCCL_GPU_DIRECT");
   const auto is_said = [](const PreflightFacts& of) {
     return std::ranges::count(judge(of), "GPU memory", &Finding::topic) > 0;
   };
