@@ -34,8 +34,7 @@ Result<Place> take_place(device::Device& device, const CommPtr& communicator, vo
 
 /// Whether copy engines make the call; else it goes by way of host memory. Both are a line of the log.
 bool engines_make_it(const Place& place, const runtime::Communicator& communicator, const std::string& text,
-                     runtime::EngineUse use, uint64_t bytes) {
-  const runtime::EngineChoice choice = place.on->engines->choose(use, bytes);
+                     const runtime::EngineChoice& choice) {
   log::info(log::coll, communicator.rank(), "{} on GPU {}: {} ({})", text, place.staged->device().ordinal(),
             choice.engines ? "copy engines" : "staged through pinned host memory", choice.why);
   return choice.engines;
@@ -78,11 +77,10 @@ Status capture(device::Device& device, CommPtr communicator, CallType call, cons
                Status (*add)(const runtime::Communicator::OnDevice&, const CallType&)) {
   if (bytes == 0) return {};
   EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
-  const runtime::EngineChoice choice = on->engines->choose(call.engines, bytes);
   if (call.engines == runtime::EngineUse::never)
     return not_capturable(text,
                           "copy engines have to make it, and they were switched off (copy engine never)");
-  if (!choice.engines)
+  if (communicator->cluster().nodes() > 1)
     return not_capturable(text,
                           "the communicator has several nodes, and messages between them are the host's");
   EPCCL_ASSIGN(std::shared_ptr<device::Queue> users, device.borrow_stream(stream));
@@ -158,7 +156,8 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
   const uint64_t element = call.count == 0 ? 1 : call.block_bytes / call.count;
   StagedCalls::Blocks blocks{bytes_at(call.input), bytes_at(call.output), ranks, ranks, call.block_bytes, 0};
   blocks.part_bytes = part_of(*place.staged, ranks, call.block_bytes, element);
-  const bool engines = engines_make_it(place, *target, text, call.engines, call.block_bytes);
+  const bool engines =
+      engines_make_it(place, *target, text, place.on->engines->choose(call.engines, call.block_bytes));
   auto work = [target, place, blocks, element, call, engines]() -> Status {
     if (engines) {
       EPCCL_TRY(place.staged->begun(*place.turn));
@@ -184,7 +183,8 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
     return not_capturable("alltoallv", "its counts are the host's, and others may come with every call");
   EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
   // How much is moved is known when ranks have told each other.
-  const bool engines = on->engines->choose(call.engines, 1).engines;
+  const runtime::EngineChoice choice = on->engines->choose(call.engines, 1);
+  const bool engines = choice.engines;
   StagedCalls::Borrowed input, output;
   if (!engines) {
     EPCCL_ASSIGN(input, on->staged->borrow(extent_of(call.send_bytes, call.send_offsets)));
@@ -192,7 +192,7 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
   }
   EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));
   runtime::Communicator* target = communicator.get();
-  engines_make_it(place, *target, fmt::format("alltoallv {}", call.datatype), call.engines, 1);
+  engines_make_it(place, *target, fmt::format("alltoallv {}", call.datatype), choice);
   auto work = [target, place, call = std::move(call), engines, input, output]() -> Status {
     if (engines) {
       EPCCL_TRY(place.staged->begun(*place.turn));
@@ -240,7 +240,8 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
                              algorithms::output_blocks(cluster, call.what, communicator->rank()),
                              call.what.bytes,
                              part_of(*place.staged, most, call.what.bytes, call.what.unit)};
-  const bool engines = engines_make_it(place, *target, call.text, call.engines, call.what.bytes);
+  const bool engines =
+      engines_make_it(place, *target, call.text, place.on->collectives->choose_engines(call));
   auto work = [target, place, blocks, call, scalar, engines]() mutable -> Status {
     if (scalar != nullptr)
       EPCCL_TRY(place.staged->copy(*place.turn, reinterpret_cast<std::byte*>(&call.reduction->scalar_bits),

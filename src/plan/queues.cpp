@@ -29,6 +29,7 @@ class Assignment {
   Result<uint16_t> queue_of(const Step& step) {
     if (signals_ == Signals::chained && (step.kind == Kind::wait || step.kind == Kind::post))
       return queue(Lane::signal, 0);
+    if (signals_ == Signals::by_host && is_for_host(step.kind)) return Queues::none;
     switch (step.kind) {
       case Kind::wait:
         return Queues::none;
@@ -42,6 +43,10 @@ class Assignment {
         return error(Code::internal_error, "rank {}: step {} ({}) cannot be done by a queue of a device",
                      plan_.rank, made_.of_step.size(), to_string(step.kind));
     }
+  }
+
+  static bool is_for_host(Kind kind) {
+    return kind == Kind::wait || kind == Kind::post || kind == Kind::send || kind == Kind::recv;
   }
 
   uint16_t of_copy(const Step& step) {

@@ -28,12 +28,13 @@ enum class Lane : uint8_t { stage, push, fetch, pull, compute, signal };
 inline constexpr int lanes = 6;
 const char* to_string(Lane lane);
 
-/// Where posts and waits go: posts behind what they tell of and waits nowhere, or all into one queue.
-enum class Signals : uint8_t { spread, chained };
+/// Where posts and waits go: posts behind what they tell of and waits nowhere, or all into one queue; or both, and messages, nowhere,
+/// since the host makes them while queues do the rest.
+enum class Signals : uint8_t { spread, chained, by_host };
 
 struct Queues {
   static constexpr uint16_t none = UINT16_MAX;
-  std::vector<uint16_t> of_step;  // none: a wait (spread)
+  std::vector<uint16_t> of_step;  // none: a wait (spread), what the host does (by_host)
   std::vector<Lane> lane;         // of each queue
 
   size_t count() const { return lane.size(); }

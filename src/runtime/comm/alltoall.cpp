@@ -61,12 +61,32 @@ Status AlltoallRunner::alltoall(const AlltoallCall& call) {
   run.offload = engines.copies;
   run.capture = call.capture;
   if (!engines.engines) return executor_.run(known.plan, run);
-  return run_on_engines(run, algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
+  return run_on_engines(run, known.choice, algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
 }
 
-// Blocks are read where they lie, or staged in as large pieces as scratch has room for.
-Status AlltoallRunner::run_on_engines(Call run, const algorithms::Exchange& exchange) {
+// Blocks are read where they lie, or staged in as large pieces as scratch has room for. Several nodes: the plan that cores would run,
+// with direct access to peers' buffers.
+Result<plan::RankPlan> AlltoallRunner::engine_plan(const algorithms::Choice& choice,
+                                                   const algorithms::Exchange& exchange, bool direct,
+                                                   int rank) const {
+  const bool across = cluster_.nodes() > 1;
   const auto peers = static_cast<uint64_t>(cluster_.ranks());
+  algorithms::Parameters parameters = config_.parameters;
+  parameters.direct = direct;
+  parameters.eager_limit =
+      direct ? 0 : std::max(parameters.eager_limit, parameters.scratch_bytes / (4 * peers));
+  if (across) {
+    parameters.carriers = choice.carriers;
+    parameters.push = choice.push;
+    parameters.chunk_bytes = config_.engine_chunk_bytes;
+  }
+  EPCCL_TRY(algorithms::check(cluster_, parameters));
+  return algorithms::build_alltoall(across ? choice.algorithm : algorithms::Algorithm::flat, cluster_,
+                                    exchange, rank, parameters);
+}
+
+Status AlltoallRunner::run_on_engines(Call run, const algorithms::Choice& choice,
+                                      const algorithms::Exchange& exchange) {
   for (int peer = 0; peer < cluster_.ranks(); ++peer) {
     if (const uint64_t sent = exchange.bytes(rank_, peer); sent > 0)
       run.input_bytes = std::max(run.input_bytes, exchange.input_offset(rank_, peer) + sent);
@@ -75,14 +95,7 @@ Status AlltoallRunner::run_on_engines(Call run, const algorithms::Exchange& exch
   }
   return engines_.run(
       std::move(run), {.inputs = true, .outputs = false},
-      [&](bool direct, int rank) -> Result<plan::RankPlan> {
-        algorithms::Parameters parameters = config_.parameters;
-        parameters.direct = direct;
-        parameters.eager_limit =
-            direct ? 0 : std::max(parameters.eager_limit, parameters.scratch_bytes / (4 * peers));
-        EPCCL_TRY(algorithms::check(cluster_, parameters));
-        return algorithms::build_alltoall(algorithms::Algorithm::flat, cluster_, exchange, rank, parameters);
-      },
+      [&](bool direct, int rank) { return engine_plan(choice, exchange, direct, rank); },
       exchange.is_uniform());
 }
 
@@ -122,7 +135,7 @@ Status AlltoallRunner::run_gathered(const std::string& text, const algorithms::G
   log_choice(text, choice, engines);
   Call run{executor_.next_sequence(), input, output, text, nullptr};
   run.offload = engines.copies;
-  return engines.engines ? run_on_engines(run, gathered.exchange)
+  return engines.engines ? run_on_engines(run, choice, gathered.exchange)
                          : executor_.run(build(choice, gathered.exchange), run);
 }
 

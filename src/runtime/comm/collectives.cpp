@@ -72,7 +72,7 @@ Result<const CollectiveRunner::Planned*> CollectiveRunner::planned(const Collect
 Status CollectiveRunner::run(const CollectiveCall& call) {
   EPCCL_ASSIGN(const Planned* known, planned(call));
   const auto total = [&](int blocks) { return static_cast<uint64_t>(blocks) * call.what.bytes; };
-  const EngineChoice engines = engines_.choose(call.engines, call.what.bytes);
+  const EngineChoice engines = choose_engines(call);
   log_choice(call.text, known->choice, engines);
   Call run{executor_.next_sequence(), call.input, call.output, call.text};
   run.is_small = known->is_small;
@@ -81,25 +81,53 @@ Status CollectiveRunner::run(const CollectiveCall& call) {
   if (call.reduction) run.reduction = &*call.reduction;
   run.input_bytes = total(algorithms::input_blocks(cluster_, call.what, rank_));
   run.output_bytes = total(algorithms::output_blocks(cluster_, call.what, rank_));
-  return engines.engines ? run_on_engines(call, std::move(run)) : executor_.run(known->plan, run);
+  return engines.engines ? run_on_engines(call, known->choice, std::move(run))
+                         : executor_.run(known->plan, run);
 }
 
-// Copies are all that crosses between ranks; pieces are larger, since each of them is signalled.
-Status CollectiveRunner::run_on_engines(const CollectiveCall& call, Call run) {
+// Where the host could make it as well, it does what a kernel cannot.
+EngineChoice CollectiveRunner::choose_engines(const CollectiveCall& call) const {
+  const EngineChoice choice = engines_.choose(call.engines, call.what.bytes);
+  if (!choice.engines || cluster_.nodes() == 1 || !algorithms::reduces(call.what.kind)) return choice;
+  if (!engines_.has_kernels()) return {false, false, "there are no kernels to add up with"};
+  const int parts = choose(call).parameters.form == algorithms::Form::flat
+                        ? cluster_.ranks()
+                        : cluster_.max_local_size() + cluster_.nodes();
+  if (parts > engines_.device().max_reduce_sources())
+    return {false, false, "sums of more parts than a kernel can name"};
+  return choice;
+}
+
+// Copies are all that crosses between ranks; pieces are larger, since each of them is signalled. Several nodes: in the form that
+// cores would use, so that sums have the same bits.
+Result<plan::RankPlan> CollectiveRunner::engine_plan(const CollectiveCall& call,
+                                                     const algorithms::FormChoice& choice, bool direct,
+                                                     int rank) const {
+  algorithms::CollectiveParameters parameters = base_parameters(call);
+  parameters.carriers = 0;
+  parameters.chunk_bytes = std::max<uint64_t>(parameters.chunk_bytes, engine_piece);
+  if (cluster_.nodes() > 1) {
+    parameters.form = choice.parameters.form;
+    parameters.carriers = choice.parameters.carriers;
+    parameters.relay = choice.parameters.relay;
+    parameters.split = choice.parameters.split;
+    parameters.chunk_bytes = config_.engine_chunk_bytes;
+  }
+  parameters.fetch = true;
+  parameters.direct = direct;
+  parameters.stage_bytes = parameters.ahead_bytes = 0;
+  EPCCL_TRY(algorithms::check(cluster_, call.what, parameters));
+  return algorithms::build_collective(cluster_, call.what, rank, parameters);
+}
+
+Status CollectiveRunner::run_on_engines(const CollectiveCall& call, const algorithms::FormChoice& choice,
+                                        Call run) {
   using algorithms::Collective;
   CopyEngines::PeersUse use;
   const Collective kind = call.what.kind;
   if (kind == Collective::allgather || kind == Collective::reduce_scatter) use.outputs = false;
-  return engines_.run(std::move(run), use, [&](bool direct, int rank) -> Result<plan::RankPlan> {
-    algorithms::CollectiveParameters parameters = base_parameters(call);
-    parameters.fetch = true;
-    parameters.carriers = 0;
-    parameters.direct = direct;
-    parameters.stage_bytes = parameters.ahead_bytes = 0;
-    parameters.chunk_bytes = std::max<uint64_t>(parameters.chunk_bytes, engine_piece);
-    EPCCL_TRY(algorithms::check(cluster_, call.what, parameters));
-    return algorithms::build_collective(cluster_, call.what, rank, parameters);
-  });
+  return engines_.run(std::move(run), use,
+                      [&](bool direct, int rank) { return engine_plan(call, choice, direct, rank); });
 }
 
 }  // namespace epccl::runtime

@@ -39,6 +39,8 @@ class CollectiveRunner {
   Status run(const CollectiveCall& call);
   /// How this communicator would run it.
   algorithms::FormChoice choose(const CollectiveCall& call) const;
+  /// Who moves its data; the same on every rank.
+  EngineChoice choose_engines(const CollectiveCall& call) const;
 
  private:
   struct Planned {
@@ -52,7 +54,9 @@ class CollectiveRunner {
                         algorithms::CollectiveParameters parameters) const;
   algorithms::CollectiveParameters base_parameters(const CollectiveCall& call) const;
   Result<const Planned*> planned(const CollectiveCall& call);
-  Status run_on_engines(const CollectiveCall& call, Call run);
+  Result<plan::RankPlan> engine_plan(const CollectiveCall& call, const algorithms::FormChoice& choice,
+                                     bool direct, int rank) const;
+  Status run_on_engines(const CollectiveCall& call, const algorithms::FormChoice& choice, Call run);
   void log_choice(const std::string& text, const algorithms::FormChoice& choice,
                   const EngineChoice& engines) const;
 

@@ -39,13 +39,20 @@ Result<std::optional<double>> microseconds(const char* name) {
   return std::optional(1e-6 * static_cast<double>(value));
 }
 
+// What the host has to notice between two steps costs tens of microseconds: chunks should take longer than that.
+constexpr uint64_t engine_chunk = 1 << 20;
+
 Status read_parameters(CommConfig& config) {
   EPCCL_ASSIGN(config.parameters.chunk_bytes, settings::get_bytes("EPCCL_CHUNK_SIZE"));
+  config.engine_chunk_bytes = config.parameters.chunk_bytes;
+  if (!settings::get_explicit("EPCCL_CHUNK_SIZE"))
+    config.engine_chunk_bytes = std::max(config.engine_chunk_bytes, engine_chunk);
   EPCCL_ASSIGN(config.parameters.scratch_bytes, settings::get_bytes("EPCCL_SCRATCH_SIZE"));
   EPCCL_ASSIGN(config.parameters.eager_limit, settings::get_bytes("EPCCL_EAGER_LIMIT"));
   EPCCL_ASSIGN(config.streaming_bytes, settings::get_bytes("EPCCL_STREAMING_SIZE"));
   EPCCL_ASSIGN(config.stage_bytes, settings::get_bytes("EPCCL_STAGE_SIZE"));
   if (config.stage_bytes == 0) return {Code::invalid_argument, "EPCCL_STAGE_SIZE is 0"};
+  config.engines.stage_bytes = config.stage_bytes;
   EPCCL_ASSIGN(const int64_t carriers, settings::get_integer("EPCCL_CARRIERS"));
   if (carriers < 0 || carriers > transports::node_max_ranks)
     return error(Code::invalid_argument, "EPCCL_CARRIERS={} is not in 0..{}", carriers,

@@ -32,8 +32,9 @@ struct CommConfig {
   std::optional<algorithms::Algorithm> algorithm;  // none: the cost model chooses
   int carriers = -1;                               // -1: the cost model chooses
   algorithms::Parameters parameters;
-  bool allow_direct = true;  // EPCCL_CMA
-  double link_rate = 0;      // bytes/s, 0: not set
+  uint64_t engine_chunk_bytes = 0;  // as parameters.chunk_bytes, of plans that a GPU's queues run
+  bool allow_direct = true;         // EPCCL_CMA
+  double link_rate = 0;             // bytes/s, 0: not set
   WaitPolicy wait;
   bool spin_is_set = false;
   Aggregate aggregate = Aggregate::automatic;

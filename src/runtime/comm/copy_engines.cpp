@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.hpp"
+#include "device/cuda/kernel_queue.hpp"
 #include "plan/common_order.hpp"
 
 namespace epccl::runtime {
@@ -58,11 +59,17 @@ CopyEngines::~CopyEngines() {
 
 // A call uses one part of it, and the calls before and after it others, as with the host's scratch.
 Status CopyEngines::prepare() {
-  if (on_host() || cluster_.nodes() > 1) return {};
+  if (on_host()) return {};
   const uint64_t bytes = transports::call_halves * node_.segment().spec().scratch_bytes;
   EPCCL_ASSIGN(on_.scratch, device_.allocate(device::MemoryKind::shareable, bytes));
   on_.scratch_bytes = bytes;
-  return queues_.prepare();
+  if (cluster_.nodes() == 1) return queues_.prepare();
+  if (executor_.network() == nullptr) return {};
+  EPCCL_ASSIGN(const auto queue, device_.make_queue(device::QueueKind::compute));
+  has_kernels_ = device::cuda::has_kernels(*queue);
+  across_ = std::make_unique<DeviceExecutor>(device_, cluster_, rank_, node_, *executor_.network(), monitor_,
+                                             config_.stage_bytes);
+  return across_->prepare();
 }
 
 Status CopyEngines::prepare_captures() {
@@ -76,8 +83,10 @@ EngineChoice CopyEngines::choose(EngineUse use, uint64_t bytes) const {
   if (bytes == 0) return {false, false, "nothing to move"};
   if (use == EngineUse::automatic && device_.kind() == device::DeviceKind::host)
     return {false, false, "auto: the host's engines are threads, too"};
-  if (cluster_.nodes() > 1 && !on_host()) return {false, false, "several nodes"};
-  if (cluster_.nodes() > 1) return {false, true, "engines make large copies inside nodes, cores do the rest"};
+  if (cluster_.nodes() > 1 && on_host())
+    return {false, true, "engines make large copies inside nodes, cores do the rest"};
+  if (cluster_.nodes() > 1 && across_ == nullptr) return {false, false, "several nodes without a network"};
+  if (cluster_.nodes() > 1) return {true, false, "several nodes: the network beside them"};
   return {true, false, use == EngineUse::always ? "as asked for" : "auto"};
 }
 
@@ -91,6 +100,7 @@ Status CopyEngines::run(Call call, const PeersUse& use, const Build& build, bool
   executor_.waiter().begin(false);
   EPCCL_TRY(executor_.calls().begin(call, 0, 0));
   EPCCL_TRY(executor_.calls().meet());
+  if (across_ != nullptr) return run_across(call, plan_text, build, remember);
   const bool direct = all_mapped(use);
   EPCCL_ASSIGN(const QueueProgram* known, program(plan_text, direct, captured, build, remember));
   log::info(log::coll, rank_, "{}, {}: {}{}", call.text,
@@ -108,6 +118,37 @@ Status CopyEngines::run_queues(const Call& call, const QueueProgram& program) {
   Status status = queues_.finish(executor_.waiter());
   peers_.calls_over(call.sequence);
   return status;
+}
+
+// Peers map all buffers: what they cannot map has been replaced before.
+Status CopyEngines::run_across(const Call& call, const std::string& plan_text, const Build& build,
+                               bool remember) {
+  EPCCL_ASSIGN(const DeviceProgram* program, program_across(plan_text, build, remember));
+  log::info(log::coll, rank_,
+            "{}, GPU {}: messages over {} by way of pinned memory, {} bytes at once at most{}", call.text,
+            device_.ordinal(), executor_.network()->name(), across_->piece_bytes(),
+            call.reduction != nullptr ? fmt::format(", {} blocks at most for sums", config_.max_blocks) : "");
+  auto queued = find_buffers(call, program->queues);
+  if (!queued.ok()) return monitor_.explain(std::move(queued).take_status());
+  Status status = across_->run(*program, *queued, executor_.waiter());
+  peers_.calls_over(call.sequence);
+  return status;
+}
+
+Result<const DeviceProgram*> CopyEngines::program_across(const std::string& text, const Build& build,
+                                                         bool remember) {
+  if (const auto known = programs_across_.find(text); remember && known != programs_across_.end())
+    return &known->second;
+  if (programs_across_.size() >= programs_kept) programs_across_.clear();
+  EPCCL_ASSIGN(const plan::RankPlan plan, build(true, rank_));
+  EPCCL_ASSIGN(
+      DeviceProgram made,
+      make_device_program(plan, cluster_, std::min(device_.copy_engines(), widest), across_->piece_bytes()));
+  if (!remember) {
+    last_across_ = std::move(made);
+    return &last_across_;
+  }
+  return &programs_across_.emplace(text, std::move(made)).first->second;
 }
 
 Status CopyEngines::capture(const Call& call, const QueueProgram& program) {
@@ -166,8 +207,11 @@ Result<QueueProgram> CopyEngines::make_program(bool direct, bool captured, const
 Result<std::byte*> CopyEngines::address_of(int local, const transports::BufferRef& buffer,
                                            uint64_t sequence) {
   if (on_host()) return node_.address_of(local, buffer);
-  if (buffer.has_memory == 0)
+  if (buffer.has_memory == 0 && node_.pid(local) == node_.pid(node_.local()))
     return reinterpret_cast<std::byte*>(buffer.address);  // of a thread of this process
+  if (buffer.has_memory == 0)
+    return error(Code::device_error, "memory of rank {} on a GPU cannot be mapped by other processes",
+                 cluster_.rank_at(cluster_.node_of(rank_), local));
   return peers_.address_of(local, buffer.memory, buffer.bytes, sequence);
 }
 
@@ -184,7 +228,11 @@ Result<std::byte*> CopyEngines::scratch_of(int local, const Call& call) {
 Result<QueueCall> CopyEngines::find_buffers(const Call& call, const QueueProgram& program) {
   QueueCall queued{call.sequence, call.text, {}, call.reduction, config_.max_blocks};
   for (int local = 0; local < node_.local_size(); ++local) {
-    EPCCL_ASSIGN(std::byte * scratch, scratch_of(local, call));
+    const auto& used = program.uses[static_cast<size_t>(local)];
+    std::byte* scratch = nullptr;
+    if (used[2] || local == node_.local()) {
+      EPCCL_ASSIGN(scratch, scratch_of(local, call));
+    }
     if (local == node_.local()) {
       // Input is only read: the plan's verifier holds builders to that.
       queued.buffers.push_back({static_cast<std::byte*>(const_cast<void*>(call.input)),
@@ -192,7 +240,6 @@ Result<QueueCall> CopyEngines::find_buffers(const Call& call, const QueueProgram
       continue;
     }
     const transports::CallRecord& record = node_.call(local, call.sequence);
-    const auto& used = program.uses[static_cast<size_t>(local)];
     std::byte *input = nullptr, *output = nullptr;
     if (used[0]) {
       EPCCL_ASSIGN(input, address_of(local, record.inputs[0], call.sequence));

@@ -2,7 +2,8 @@
 //
 //   who calls    tells the node where its buffers lie, and waits until all ranks have (they sleep meanwhile)
 //   plan         direct where all buffers that peers need are mapped, else through scratch; the same on every rank
-//   queues       submitted at once; the calling thread (a stream's, or the user's) sleeps until they are through
+//   queues       submitted at once; the calling thread (a stream's, or the user's) sleeps until they are through. On several nodes
+//                that thread drives them instead, and the network (device_executor.hpp)
 #pragma once
 
 #include <functional>
@@ -12,6 +13,7 @@
 #include "base/status.hpp"
 #include "runtime/comm/captured_calls.hpp"
 #include "runtime/comm/engine_use.hpp"
+#include "runtime/executor/device_executor.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/executor/queue_executor.hpp"
 #include "transports/cuda_ipc/peer_memory.hpp"
@@ -41,6 +43,9 @@ class CopyEngines {
   Status prepare_captures();
   CapturedCalls* captures() { return captured_.get(); }
 
+  /// Of several nodes: whether queues of the device can add up.
+  bool has_kernels() const { return has_kernels_; }
+
   /// Whether a call that moves `bytes` in or out of this rank goes to engines; the same on every rank.
   EngineChoice choose(EngineUse use, uint64_t bytes) const;
 
@@ -64,6 +69,8 @@ class CopyEngines {
   Result<QueueProgram> make_program(bool direct, bool captured, const Build& build) const;
   Status run_queues(const Call& call, const QueueProgram& program);
   Status capture(const Call& call, const QueueProgram& program);
+  Status run_across(const Call& call, const std::string& plan_text, const Build& build, bool remember);
+  Result<const DeviceProgram*> program_across(const std::string& text, const Build& build, bool remember);
   Result<QueueCall> find_buffers(const Call& call, const QueueProgram& program);
 
   device::Device& device_;
@@ -73,12 +80,17 @@ class CopyEngines {
   FailureMonitor& monitor_;
   Executor& executor_;
   const EngineConfig config_;
+  bool has_kernels_ = false;
   CallDevice on_;  // not of the host: its scratch, one for each of the calls that may be under way
   transports::PeerMemory peers_;
   QueueExecutor queues_;
   std::unique_ptr<CapturedCalls> captured_;
   std::unordered_map<std::string, QueueProgram> programs_;
   QueueProgram last_;  // the last one that is not to be remembered
+  // The same where there are several nodes; null on one, and on the host.
+  std::unique_ptr<DeviceExecutor> across_;
+  std::unordered_map<std::string, DeviceProgram> programs_across_;
+  DeviceProgram last_across_;
 };
 
 }  // namespace epccl::runtime

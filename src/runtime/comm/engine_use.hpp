@@ -15,7 +15,8 @@ Result<EngineUse> parse_engine_use(const std::string& text);
 
 struct EngineConfig {
   EngineUse use = EngineUse::automatic;
-  int max_blocks = 0;  // that reductions beside copy engines use at most; 0: the device's choice
+  int max_blocks = 0;        // that reductions beside copy engines use at most; 0: the device's choice
+  uint64_t stage_bytes = 0;  // EPCCL_STAGE_SIZE
 };
 
 struct EngineChoice {

@@ -8,6 +8,7 @@
 
 #include "device/device.hpp"
 #include "device/host/host_copy.hpp"
+#include "runtime/executor/message_key.hpp"
 
 namespace epccl::runtime {
 
@@ -18,11 +19,6 @@ using transports::Completion;
 namespace {
 
 constexpr uint64_t large_step = 32 << 10;
-
-constexpr int tag_bits = 24;
-transports::MessageKey message_key(uint64_t sequence, uint32_t tag) {
-  return (sequence & 0x3fffff) << tag_bits | (tag & ((1U << tag_bits) - 1));
-}
 
 }  // namespace
 

@@ -41,6 +41,7 @@ class Executor {
   // For who runs calls in another way than this.
   Waiter& waiter() { return waiter_; }
   NodeCalls& calls() { return calls_; }
+  transports::MessageTransport* network() { return network_; }  // null on one node
 
   /// "+tcp", or "" on one node; for log lines.
   std::string network_suffix() const {

@@ -72,7 +72,7 @@ class Programmer {
     program.row_sources = plan_.row_sources;
     program.queues = std::move(queues_.lane);
     program.events = events_;
-    program.uses = find_uses();
+    program.uses = find_uses(plan_, cluster_);
     for (const Operation& operation : operations_) {
       program.operations.push_back(operation);
       if (operation.kind == Operation::Kind::step && after_[operation.index] != 0)
@@ -81,20 +81,6 @@ class Programmer {
     for (uint32_t index = 0; index < plan_.steps.size(); ++index)
       if (plan_.steps[index].kind == Kind::wait && !used_[index]) program.last_waits.push_back(index);
     return program;
-  }
-
-  std::vector<std::array<bool, 3>> find_uses() const {
-    std::vector<std::array<bool, 3>> uses(
-        static_cast<size_t>(cluster_.local_size(cluster_.node_of(plan_.rank))));
-    const auto use = [&](const plan::Location& at) {
-      uses[static_cast<size_t>(cluster_.local_of(at.rank))][static_cast<size_t>(at.buffer)] = true;
-    };
-    for (const plan::Step& step : plan_.steps) {
-      if (step.kind == Kind::copy) use(step.source);
-      if (step.kind == Kind::copy || step.kind == Kind::reduce) use(step.destination);
-    }
-    for (const plan::RowSource& source : plan_.row_sources) use(source.at);
-    return uses;
   }
 
   const plan::RankPlan& plan_;
@@ -110,6 +96,19 @@ class Programmer {
 };
 
 }  // namespace
+
+std::vector<BufferUses> find_uses(const plan::RankPlan& plan, const topology::Cluster& cluster) {
+  std::vector<BufferUses> uses(static_cast<size_t>(cluster.local_size(cluster.node_of(plan.rank))));
+  const auto use = [&](const plan::Location& at) {
+    uses[static_cast<size_t>(cluster.local_of(at.rank))][static_cast<size_t>(at.buffer)] = true;
+  };
+  for (const plan::Step& step : plan.steps) {
+    if (step.kind == Kind::copy) use(step.source);
+    if (step.kind == Kind::copy || step.kind == Kind::reduce) use(step.destination);
+  }
+  for (const plan::RowSource& source : plan.row_sources) use(source.at);
+  return uses;
+}
 
 Result<QueueProgram> make_queue_program(const plan::RankPlan& plan, const topology::Cluster& cluster,
                                         int width, plan::Signals signals) {

@@ -24,6 +24,8 @@ struct QueueOperation {
   uint32_t index = 0;
 };
 
+using BufferUses = std::array<bool, 3>;  // by plan::Buffer
+
 /// Made once for a plan, used for each of its calls.
 struct QueueProgram {
   std::vector<plan::Step> steps;
@@ -32,9 +34,11 @@ struct QueueProgram {
   std::vector<plan::Lane> queues;
   uint32_t events = 0;
   std::vector<uint32_t> last_waits;  // wait steps that nothing of the plan waits for: the call does
-  std::vector<std::array<bool, 3>>
-      uses;  // by local position and plan::Buffer: what this rank reads or writes
+  std::vector<BufferUses> uses;      // by local position: what this rank reads or writes
 };
+
+/// Of a rank's plan, by local position: which buffers of the node's ranks it copies or adds up.
+std::vector<BufferUses> find_uses(const plan::RankPlan& plan, const topology::Cluster& cluster);
 
 /// Of plans of one node without messages and rows.
 Result<QueueProgram> make_queue_program(const plan::RankPlan& plan, const topology::Cluster& cluster,

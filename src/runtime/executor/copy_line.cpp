@@ -1,0 +1,54 @@
+#include "runtime/executor/copy_line.hpp"
+
+#include <utility>
+
+namespace epccl::runtime {
+
+Result<CopyLine> CopyLine::make(device::Device& device) {
+  CopyLine line(device);
+  EPCCL_ASSIGN(line.queue_, device.make_queue(device::QueueKind::copy_engine));
+  return line;
+}
+
+void CopyLine::add(const device::CopyWork& work, uint64_t token) {
+  copies_.push_back(work);
+  added_.push_back(token);
+}
+
+Result<std::unique_ptr<device::QueueEvent>> CopyLine::take_event() {
+  if (events_.empty()) return device_->make_event();
+  auto event = std::move(events_.back());
+  events_.pop_back();
+  return event;
+}
+
+Status CopyLine::flush() {
+  if (added_.empty()) return {};
+  EPCCL_TRY(queue_->copy(copies_));
+  EPCCL_ASSIGN(auto event, take_event());
+  EPCCL_TRY(queue_->record(*event));
+  batches_.push_back({std::move(event), std::exchange(added_, {})});
+  copies_.clear();
+  return {};
+}
+
+Status CopyLine::poll(std::vector<uint64_t>& through) {
+  while (!batches_.empty()) {
+    Batch& first = batches_.front();
+    EPCCL_ASSIGN(const bool is_complete, first.behind->complete());
+    if (!is_complete) break;
+    through.insert(through.end(), first.tokens.begin(), first.tokens.end());
+    events_.push_back(std::move(first.behind));
+    batches_.pop_front();
+  }
+  return queue_->failure();
+}
+
+void CopyLine::drain() {
+  static_cast<void>(queue_->synchronize());
+  copies_.clear();
+  added_.clear();
+  batches_.clear();
+}
+
+}  // namespace epccl::runtime

@@ -1,0 +1,218 @@
+#include "runtime/executor/device_executor.hpp"
+
+#include <algorithm>
+
+#include "runtime/executor/node_calls.hpp"
+
+namespace epccl::runtime {
+
+using plan::Kind;
+
+DeviceExecutor::DeviceExecutor(device::Device& device, const topology::Cluster& cluster, int rank,
+                               transports::NodeMemory& node, transports::MessageTransport& network,
+                               FailureMonitor& monitor, uint64_t stage_bytes)
+    : cluster_(cluster),
+      rank_(rank),
+      node_(node),
+      monitor_(monitor),
+      lanes_(device, cluster),
+      messages_(device, network, stage_bytes, cluster.ranks()) {}
+
+Status DeviceExecutor::run(const DeviceProgram& program, const QueueCall& call, Waiter& waiter) {
+  program_ = &program;
+  call_ = &call;
+  EPCCL_TRY(monitor_.check());
+  failure_ = begin();
+  waiter.moved();
+  while (failure_.ok() && !through()) {
+    if (sweep()) {
+      waiter.moved();
+      continue;
+    }
+    if (!failure_.ok() || through()) break;
+    if (Status status = idle(waiter); !status.ok()) fail(std::move(status));
+  }
+  if (failure_.ok()) {
+    node_.set_done(call.sequence);
+  } else {
+    lanes_.stop();
+    messages_.stop();
+  }
+  return std::move(failure_);
+}
+
+Status DeviceExecutor::begin() {
+  const CompiledPlan& plan = program_->plan;
+  remaining_ = plan.steps.size();
+  counts_ = plan.dependency_counts;
+  ready_ = plan.initially_ready;
+  next_ready_ = 0;
+  pending_waits_.clear();
+  messages_.begin(call_->sequence, *program_);
+  return lanes_.begin(*program_, *call_);
+}
+
+// What the device does wakes nobody.
+Status DeviceExecutor::idle(Waiter& waiter) {
+  if (lanes_.busy() || messages_.copying()) return waiter.nap([this] { return describe(); });
+  return waiter.idle([this] { return reason_to_sleep(); }, messages_.on_network(), [this] { return sweep(); },
+                     [this] { return describe(); });
+}
+
+// Everything that can move now, moved once.
+bool DeviceExecutor::sweep() {
+  bool moved = run_ready();
+  if (!failure_.ok()) return true;
+  moved |= poll_waits();
+  if (lanes_.busy()) moved |= poll_device();
+  moved |= poll_messages();
+  return moved;
+}
+
+bool DeviceExecutor::run_ready() {
+  const bool any = next_ready_ < ready_.size();
+  while (next_ready_ < ready_.size() && failure_.ok()) start(ready_[next_ready_++]);
+  ready_.clear();
+  next_ready_ = 0;
+  if (!any || !failure_.ok()) return any;
+  if (Status status = lanes_.close(); !status.ok()) fail(std::move(status));
+  return true;
+}
+
+void DeviceExecutor::start(uint32_t index) {
+  const CompiledStep& step = program_->plan.steps[index];
+  switch (step.step.kind) {
+    case Kind::copy:
+    case Kind::reduce:
+      if (Status status = lanes_.start(index); !status.ok()) return fail(std::move(status));
+      return given(index);
+    case Kind::send:
+    case Kind::recv:
+      return start_message(index);
+    case Kind::post:
+      node_.post(step.step.slot, counter_value(call_->sequence, step.step.value));
+      return complete(index);
+    case Kind::wait:
+      if (satisfied(step)) return complete(index);
+      pending_waits_.push_back(index);
+      return;
+    default:
+      return fail(error(Code::internal_error, "step {}: {} of GPU memory", index, to_string(step.step.kind)));
+  }
+}
+
+void DeviceExecutor::start_message(uint32_t index) {
+  const plan::Step& step = program_->plan.steps[index].step;
+  const bool is_send = step.kind == Kind::send;
+  const plan::Location& at = is_send ? step.source : step.destination;
+  std::byte* const buffer =
+      call_->buffers[static_cast<size_t>(node_.local())][static_cast<size_t>(at.buffer)];
+  const DeviceMessages::Message message{index, step.peer, program_->first_piece[index], buffer + at.offset,
+                                        step.total_bytes()};
+  if (is_send) {
+    messages_.send(message);
+  } else {
+    messages_.recv(message);
+  }
+}
+
+void DeviceExecutor::release(uint32_t successor) {
+  if (--counts_[successor] == 0) ready_.push_back(successor);
+}
+
+// Queues order what follows there; the host has to wait until it is complete.
+void DeviceExecutor::given(uint32_t index) {
+  const CompiledStep& step = program_->plan.steps[index];
+  for (uint32_t s = step.first_successor; s < step.last_successor; ++s)
+    if (const uint32_t successor = program_->plan.successors[s]; program_->is_for_queue(successor))
+      release(successor);
+}
+
+void DeviceExecutor::complete(uint32_t index) {
+  --remaining_;
+  const bool was_given = program_->is_for_queue(index);
+  const CompiledStep& step = program_->plan.steps[index];
+  for (uint32_t s = step.first_successor; s < step.last_successor; ++s)
+    if (const uint32_t successor = program_->plan.successors[s];
+        !was_given || !program_->is_for_queue(successor))
+      release(successor);
+}
+
+bool DeviceExecutor::satisfied(const CompiledStep& step) {
+  const uint64_t value = node_.counter(step.peer_local, step.step.slot);
+  if (value < counter_value(call_->sequence, step.step.value)) return false;
+  if (value >= device::released) fail({Code::remote_error, "a rank of this node gave up"});
+  return true;
+}
+
+bool DeviceExecutor::poll_waits() {
+  const size_t before = pending_waits_.size();
+  std::erase_if(pending_waits_, [this](uint32_t index) {
+    if (!satisfied(program_->plan.steps[index])) return false;
+    complete(index);
+    return true;
+  });
+  return pending_waits_.size() != before;
+}
+
+bool DeviceExecutor::poll_device() {
+  through_.clear();
+  if (Status status = lanes_.poll(through_); !status.ok()) fail(std::move(status));
+  for (const uint32_t index : through_) complete(index);
+  return !through_.empty();
+}
+
+bool DeviceExecutor::poll_messages() {
+  const auto moved = messages_.move();
+  if (!moved.ok()) {
+    fail_message(moved.status());
+    return true;
+  }
+  while (const auto step = messages_.done()) complete(*step);
+  return *moved;
+}
+
+void DeviceExecutor::fail(Status status) {
+  if (failure_.ok()) failure_ = std::move(status);
+}
+
+void DeviceExecutor::fail_message(const Status& status) {
+  // The hub compares what the ranks say they call: it may know better what is wrong.
+  monitor_.bootstrap().report_stall({call_->sequence, call_->text, status.message()});
+  fail(monitor_.explain(
+      Status(status).with_context(fmt::format("call {} ({})", call_->sequence, call_->text))));
+}
+
+// The first of the pending waits, and those of the same kind.
+transports::SleepFor DeviceExecutor::reason_to_sleep() const {
+  // The network alone: no counter gets that far.
+  if (pending_waits_.empty()) {
+    transports::SleepFor never{transports::done_counter, UINT64_MAX, {}};
+    never.add(node_.local());
+    return never;
+  }
+  const plan::Step& kind = program_->plan.steps[pending_waits_.front()].step;
+  transports::SleepFor reason{kind.slot, counter_value(call_->sequence, kind.value), {}};
+  for (const uint32_t index : pending_waits_) {
+    const CompiledStep& step = program_->plan.steps[index];
+    if (step.step.slot == kind.slot && step.step.value == kind.value) reason.add(step.peer_local);
+  }
+  return reason;
+}
+
+Waiter::Situation DeviceExecutor::describe() const {
+  return {call_->sequence, call_->text, waiting_text()};
+}
+
+std::string DeviceExecutor::waiting_text() const {
+  for (const uint32_t index : pending_waits_) {
+    const plan::Step& step = program_->plan.steps[index].step;
+    return fmt::format("rank {} (same node): step {} wait for its counter {} to reach {}", step.peer, index,
+                       step.slot, step.value);
+  }
+  if (lanes_.busy()) return "its copy engines";
+  const std::string message = messages_.waiting_for();
+  return message.empty() ? "nothing: this is a defect" : message;
+}
+
+}  // namespace epccl::runtime

@@ -1,0 +1,123 @@
+#include "runtime/executor/device_lanes.hpp"
+
+#include <utility>
+
+namespace epccl::runtime {
+
+using plan::Kind;
+
+DeviceLanes::DeviceLanes(device::Device& device, const topology::Cluster& cluster)
+    : device_(device), feed_(device, cluster, {}) {}
+
+// Made when first needed, then kept.
+Status DeviceLanes::make_queues(const DeviceProgram& program) {
+  std::array<size_t, plan::lanes> used{};
+  lines_ = std::vector<Line>(program.queues.queues.size());
+  for (size_t line = 0; line < lines_.size(); ++line) {
+    const plan::Lane lane = program.queues.queues[line];
+    auto& of_lane = kept_[static_cast<size_t>(lane)];
+    const size_t number = used[static_cast<size_t>(lane)]++;
+    if (number == of_lane.size()) {
+      EPCCL_ASSIGN(auto made, device_.make_queue(kind_of(lane)));
+      of_lane.push_back(std::move(made));
+    }
+    lines_[line].queue = of_lane[number].get();
+  }
+  return {};
+}
+
+Status DeviceLanes::begin(const DeviceProgram& program, const QueueCall& call) {
+  program_ = &program;
+  batch_.assign(program.plan.steps.size(), 0);
+  under_way_ = 0;
+  EPCCL_TRY(make_queues(program));
+  std::vector<device::Queue*> queues;
+  for (Line& line : lines_) {
+    line.joined.assign(lines_.size(), 0);
+    queues.push_back(line.queue);
+  }
+  feed_.begin(program.queues, call, queues);
+  return {};
+}
+
+Result<std::unique_ptr<device::QueueEvent>> DeviceLanes::take_event() {
+  if (events_.empty()) return device_.make_event();
+  auto event = std::move(events_.back());
+  events_.pop_back();
+  return event;
+}
+
+Status DeviceLanes::close(uint16_t number) {
+  Line& line = lines_[number];
+  if (line.open.empty()) return {};
+  EPCCL_TRY(feed_.flush(number));
+  EPCCL_ASSIGN(auto event, take_event());
+  EPCCL_TRY(line.queue->record(*event));
+  line.batches.push_back({std::move(event), std::exchange(line.open, {})});
+  ++line.closed;
+  return {};
+}
+
+Status DeviceLanes::close() {
+  for (uint16_t number = 0; number < lines_.size(); ++number) EPCCL_TRY(close(number));
+  return {};
+}
+
+// The steps of one list of copies have no order, so what depends on one of them begins another list.
+Status DeviceLanes::wait_for(uint32_t step, uint16_t number) {
+  const uint16_t other = program_->queue_of[step];
+  const uint32_t batch = batch_[step];
+  if (batch == 0 || batch <= lines_[other].complete) return {};
+  if (other == number) return feed_.flush(number);
+  uint32_t& known = lines_[number].joined[other];
+  if (known >= batch) return {};
+  if (batch > lines_[other].closed) EPCCL_TRY(close(other));
+  Line& there = lines_[other];
+  EPCCL_TRY(feed_.flush(number));
+  EPCCL_TRY(lines_[number].queue->wait(*there.batches[batch - there.complete - 1].behind));
+  known = batch;
+  return {};
+}
+
+Status DeviceLanes::start(uint32_t index) {
+  const plan::Step& step = program_->plan.steps[index].step;
+  const uint16_t number = program_->queue_of[index];
+  for (uint32_t i = 0; i < step.dependency_count; ++i)
+    EPCCL_TRY(wait_for(program_->dependencies[step.first_dependency + i], number));
+  if (step.kind == Kind::copy) {
+    EPCCL_TRY(feed_.copy(number, step));
+  } else {
+    EPCCL_TRY(feed_.flush(number));
+    EPCCL_TRY(feed_.reduce(number, step));
+  }
+  lines_[number].open.push_back(index);
+  batch_[index] = lines_[number].closed + 1;
+  ++under_way_;
+  return {};
+}
+
+Status DeviceLanes::poll(std::vector<uint32_t>& through) {
+  for (Line& line : lines_) {
+    while (!line.batches.empty()) {
+      Batch& first = line.batches.front();
+      EPCCL_ASSIGN(const bool is_complete, first.behind->complete());
+      if (!is_complete) break;
+      through.insert(through.end(), first.steps.begin(), first.steps.end());
+      under_way_ -= first.steps.size();
+      events_.push_back(std::move(first.behind));
+      line.batches.pop_front();
+      ++line.complete;
+    }
+    EPCCL_TRY(line.queue->failure());
+  }
+  return {};
+}
+
+void DeviceLanes::stop() {
+  for (const auto& of_lane : kept_)
+    for (const auto& queue : of_lane) static_cast<void>(queue->synchronize());
+  lines_.clear();
+  under_way_ = 0;
+}
+
+}  // namespace epccl::runtime

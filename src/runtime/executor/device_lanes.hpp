@@ -1,0 +1,70 @@
+// The queues of a device on which the steps of one call run: they are given steps as these become possible, in an order that only
+// the past decides, and never wait for another rank.
+//
+// A step may be given to a queue when each step that it depends on is complete or has been given to a queue itself: queues keep
+// their order, and wait for each other's events. What was given to a queue since the last close() is a batch, with an event behind it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.hpp"
+#include "device/device.hpp"
+#include "runtime/executor/device_program.hpp"
+#include "runtime/executor/queue_feed.hpp"
+#include "topology/cluster.hpp"
+
+namespace epccl::runtime {
+
+class DeviceLanes {
+ public:
+  DeviceLanes(device::Device& device, const topology::Cluster& cluster);
+
+  /// Both stay until the call is over.
+  Status begin(const DeviceProgram& program, const QueueCall& call);
+  /// Gives a copy or a reduction to its queue.
+  Status start(uint32_t step);
+  /// All that was given is on its way, with events behind it.
+  Status close();
+  /// Adds the steps that have become complete.
+  Status poll(std::vector<uint32_t>& through);
+  /// Steps are under way that poll() has not given back.
+  bool busy() const { return under_way_ > 0; }
+  /// Waits until nothing moves any more.
+  void stop();
+
+ private:
+  struct Batch {
+    std::unique_ptr<device::QueueEvent> behind;
+    std::vector<uint32_t> steps;
+  };
+  struct Line {
+    device::Queue* queue = nullptr;
+    std::vector<uint32_t> open;  // steps since the last batch
+    std::deque<Batch> batches;
+    uint32_t closed = 0, complete = 0;  // batches, ever
+    std::vector<uint32_t> joined;       // by line: it is past the end of this many batches there
+  };
+
+  Status make_queues(const DeviceProgram& program);
+  Status wait_for(uint32_t step, uint16_t line);
+  Status close(uint16_t line);
+  Result<std::unique_ptr<device::QueueEvent>> take_event();
+
+  device::Device& device_;
+  QueueFeed feed_;
+  std::array<std::vector<std::unique_ptr<device::Queue>>, plan::lanes> kept_;  // by lane
+  std::vector<std::unique_ptr<device::QueueEvent>> events_;                    // not in use
+
+  // Of the current call.
+  const DeviceProgram* program_ = nullptr;
+  std::vector<Line> lines_;      // by queue of the program
+  std::vector<uint32_t> batch_;  // by step: the number of the batch it is in, from 1; 0: not given to a queue
+  size_t under_way_ = 0;
+};
+
+}  // namespace epccl::runtime

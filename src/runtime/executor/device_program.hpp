@@ -1,0 +1,35 @@
+// A rank's plan made ready for device_executor.hpp: which queue does which step, and how its messages are cut.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.hpp"
+#include "runtime/executor/compiled_plan.hpp"
+#include "runtime/executor/queue_program.hpp"
+
+namespace epccl::runtime {
+
+struct DeviceProgram {
+  CompiledPlan plan;
+  std::vector<uint32_t> dependencies;  // as of the plan it was made of
+  std::vector<uint16_t> queue_of;      // by step; plan::Queues::none: the host does it
+  QueueProgram queues;                 // what feeding them takes; no steps and no operations
+  // Messages travel in pieces. By step: the number of its first one, among those between the two ranks in that direction.
+  std::vector<uint32_t> first_piece;
+  uint64_t largest_piece = 0;
+  int peers = 0;  // of other nodes that this rank sends to
+
+  bool is_for_queue(uint32_t step) const { return queue_of[step] != plan::Queues::none; }
+};
+
+/// Of plans without token rows. `piece_bytes`: of a message, sent at once at most; the same on every rank.
+Result<DeviceProgram> make_device_program(const plan::RankPlan& plan, const topology::Cluster& cluster,
+                                          int width, uint64_t piece_bytes);
+
+/// Pieces of a message; one at least.
+constexpr uint32_t pieces_of(uint64_t bytes, uint64_t piece_bytes) {
+  return bytes == 0 ? 1 : static_cast<uint32_t>((bytes + piece_bytes - 1) / piece_bytes);
+}
+
+}  // namespace epccl::runtime
