@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "api/capturing.hpp"
+#include "api/mappable.hpp"
 #include "base/log.hpp"
 #include "device/cuda/cuda_device.hpp"
 #include "device/cuda/kernel_queue.hpp"
@@ -150,19 +151,25 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
           return on.alltoall->alltoall(each);
         });
   }
+  EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
+  const int ranks = communicator->ranks();
+  const runtime::EngineChoice choice = on->engines->choose(call.engines, call.block_bytes);
+  MappableBuffers buffers;
+  if (choice.engines) {
+    const uint64_t bytes = static_cast<uint64_t>(ranks) * call.block_bytes;
+    EPCCL_ASSIGN(buffers, MappableBuffers::make(*on, {call.input, bytes}, {call.output, bytes}));
+  }
   EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));
   runtime::Communicator* target = communicator.get();
-  const int ranks = communicator->ranks();
   const uint64_t element = call.count == 0 ? 1 : call.block_bytes / call.count;
   StagedCalls::Blocks blocks{bytes_at(call.input), bytes_at(call.output), ranks, ranks, call.block_bytes, 0};
   blocks.part_bytes = part_of(*place.staged, ranks, call.block_bytes, element);
-  const bool engines =
-      engines_make_it(place, *target, text, place.on->engines->choose(call.engines, call.block_bytes));
-  auto work = [target, place, blocks, element, call, engines]() -> Status {
-    if (engines) {
-      EPCCL_TRY(place.staged->begun(*place.turn));
-      return place.on->alltoall->alltoall(call);
-    }
+  const bool engines = engines_make_it(place, *target, text, choice);
+  auto work = [target, place, blocks, element, call, engines, buffers]() -> Status {
+    if (engines)
+      return buffers.run(*place.staged, *place.turn, call, [&](const runtime::AlltoallCall& mappable) {
+        return place.on->alltoall->alltoall(mappable);
+      });
     return place.staged->run(
         *place.turn, blocks,
         [&](const std::byte* input, std::byte* output, uint64_t /*first*/, uint64_t bytes) {
@@ -185,22 +192,30 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
   // How much is moved is known when ranks have told each other.
   const runtime::EngineChoice choice = on->engines->choose(call.engines, 1);
   const bool engines = choice.engines;
+  const uint64_t sent = extent_of(call.send_bytes, call.send_offsets),
+                 received = extent_of(call.recv_bytes, call.recv_offsets);
+  const auto inputs = pieces_of(call.input, call.send_bytes, call.send_offsets),
+             outputs = pieces_of(call.output, call.recv_bytes, call.recv_offsets);
+  MappableBuffers buffers;
   StagedCalls::Borrowed input, output;
-  if (!engines) {
-    EPCCL_ASSIGN(input, on->staged->borrow(extent_of(call.send_bytes, call.send_offsets)));
-    EPCCL_ASSIGN(output, on->staged->borrow(extent_of(call.recv_bytes, call.recv_offsets)));
+  if (engines) {
+    EPCCL_ASSIGN(buffers,
+                 MappableBuffers::make(*on, {call.input, sent, inputs}, {call.output, received, outputs}));
+  } else {
+    EPCCL_ASSIGN(input, on->staged->borrow(sent));
+    EPCCL_ASSIGN(output, on->staged->borrow(received));
   }
   EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));
   runtime::Communicator* target = communicator.get();
   engines_make_it(place, *target, fmt::format("alltoallv {}", call.datatype), choice);
-  auto work = [target, place, call = std::move(call), engines, input, output]() -> Status {
-    if (engines) {
-      EPCCL_TRY(place.staged->begun(*place.turn));
-      return place.on->alltoall->alltoallv(call);
-    }
-    return place.staged->run_whole(*place.turn, pieces_of(call.input, call.send_bytes, call.send_offsets),
-                                   input->data(), pieces_of(call.output, call.recv_bytes, call.recv_offsets),
-                                   output->data(), [&](const std::byte* from, std::byte* to) {
+  auto work = [target, place, call = std::move(call), engines, buffers, inputs, outputs, input,
+               output]() -> Status {
+    if (engines)
+      return buffers.run(*place.staged, *place.turn, call, [&](const runtime::AlltoallvCall& mappable) {
+        return place.on->alltoall->alltoallv(mappable);
+      });
+    return place.staged->run_whole(*place.turn, inputs, input->data(), outputs, output->data(),
+                                   [&](const std::byte* from, std::byte* to) {
                                      runtime::AlltoallvCall staged = call;
                                      staged.input = from;
                                      staged.output = to;
@@ -227,29 +242,38 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
           return on.collectives->run(each);
         });
   }
-  EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));
-  runtime::Communicator* target = communicator.get();
+  EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
   const topology::Cluster& cluster = communicator->cluster();
   int most = 1;  // blocks of a buffer of any rank: slices are the same everywhere
   for (int rank = 0; rank < cluster.ranks(); ++rank)
     most = std::max({most, algorithms::input_blocks(cluster, call.what, rank),
                      algorithms::output_blocks(cluster, call.what, rank)});
-  StagedCalls::Blocks blocks{bytes_at(call.input),
-                             bytes_at(call.output),
-                             algorithms::input_blocks(cluster, call.what, communicator->rank()),
-                             algorithms::output_blocks(cluster, call.what, communicator->rank()),
-                             call.what.bytes,
-                             part_of(*place.staged, most, call.what.bytes, call.what.unit)};
-  const bool engines =
-      engines_make_it(place, *target, call.text, place.on->collectives->choose_engines(call));
-  auto work = [target, place, blocks, call, scalar, engines]() mutable -> Status {
+  const int inputs = algorithms::input_blocks(cluster, call.what, communicator->rank()),
+            outputs = algorithms::output_blocks(cluster, call.what, communicator->rank());
+  const runtime::EngineChoice choice = on->collectives->choose_engines(call);
+  MappableBuffers buffers;
+  if (choice.engines) {
+    const auto bytes = [&](int count) { return static_cast<uint64_t>(count) * call.what.bytes; };
+    EPCCL_ASSIGN(buffers,
+                 MappableBuffers::make(*on, {call.input, bytes(inputs)}, {call.output, bytes(outputs)}));
+  }
+  EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));
+  runtime::Communicator* target = communicator.get();
+  const StagedCalls::Blocks blocks{bytes_at(call.input),
+                                   bytes_at(call.output),
+                                   inputs,
+                                   outputs,
+                                   call.what.bytes,
+                                   part_of(*place.staged, most, call.what.bytes, call.what.unit)};
+  const bool engines = engines_make_it(place, *target, call.text, choice);
+  auto work = [target, place, blocks, call, scalar, engines, buffers]() mutable -> Status {
     if (scalar != nullptr)
       EPCCL_TRY(place.staged->copy(*place.turn, reinterpret_cast<std::byte*>(&call.reduction->scalar_bits),
                                    bytes_at(scalar), call.what.unit));
-    if (engines) {
-      EPCCL_TRY(place.staged->begun(*place.turn));
-      return place.on->collectives->run(call);
-    }
+    if (engines)
+      return buffers.run(*place.staged, *place.turn, call, [&](const runtime::CollectiveCall& mappable) {
+        return place.on->collectives->run(mappable);
+      });
     return place.staged->run(*place.turn, blocks,
                              [&](const std::byte* input, std::byte* output, uint64_t first, uint64_t bytes) {
                                runtime::CollectiveCall slice = call;

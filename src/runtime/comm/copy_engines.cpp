@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/log.hpp"
-#include "device/cuda/kernel_queue.hpp"
 #include "plan/common_order.hpp"
+#include "runtime/comm/across_nodes.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -65,10 +65,8 @@ Status CopyEngines::prepare() {
   on_.scratch_bytes = bytes;
   if (cluster_.nodes() == 1) return queues_.prepare();
   if (executor_.network() == nullptr) return {};
-  EPCCL_ASSIGN(const auto queue, device_.make_queue(device::QueueKind::compute));
-  has_kernels_ = device::cuda::has_kernels(*queue);
-  across_ = std::make_unique<DeviceExecutor>(device_, cluster_, rank_, node_, *executor_.network(), monitor_,
-                                             config_.stage_bytes);
+  across_ =
+      std::make_unique<AcrossNodes>(device_, cluster_, rank_, node_, *executor_.network(), monitor_, config_);
   return across_->prepare();
 }
 
@@ -88,6 +86,13 @@ EngineChoice CopyEngines::choose(EngineUse use, uint64_t bytes) const {
   if (cluster_.nodes() > 1 && across_ == nullptr) return {false, false, "several nodes without a network"};
   if (cluster_.nodes() > 1) return {true, false, "several nodes: the network beside them"};
   return {true, false, use == EngineUse::always ? "as asked for" : "auto"};
+}
+
+bool CopyEngines::must_be_replaced(const void* buffer, uint64_t bytes) const {
+  if (across_ == nullptr) return false;
+  for (int local = 0; local < node_.local_size(); ++local)
+    if (node_.pid(local) != node_.pid(node_.local())) return !device_.export_memory(buffer, bytes).ok();
+  return false;
 }
 
 Status CopyEngines::run(Call call, const PeersUse& use, const Build& build, bool remember) {
@@ -120,35 +125,21 @@ Status CopyEngines::run_queues(const Call& call, const QueueProgram& program) {
   return status;
 }
 
+bool CopyEngines::has_kernels() const {
+  return across_ != nullptr && across_->has_kernels();
+}
+
 // Peers map all buffers: what they cannot map has been replaced before.
 Status CopyEngines::run_across(const Call& call, const std::string& plan_text, const Build& build,
                                bool remember) {
-  EPCCL_ASSIGN(const DeviceProgram* program, program_across(plan_text, build, remember));
-  log::info(log::coll, rank_,
-            "{}, GPU {}: messages over {} by way of pinned memory, {} bytes at once at most{}", call.text,
-            device_.ordinal(), executor_.network()->name(), across_->piece_bytes(),
-            call.reduction != nullptr ? fmt::format(", {} blocks at most for sums", config_.max_blocks) : "");
+  EPCCL_ASSIGN(const DeviceProgram* program, across_->program(
+                                                 plan_text, [&] { return build(true, rank_); }, remember));
   auto queued = find_buffers(call, program->queues);
+  // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!queued.ok()) return monitor_.explain(std::move(queued).take_status());
   Status status = across_->run(*program, *queued, executor_.waiter());
   peers_.calls_over(call.sequence);
   return status;
-}
-
-Result<const DeviceProgram*> CopyEngines::program_across(const std::string& text, const Build& build,
-                                                         bool remember) {
-  if (const auto known = programs_across_.find(text); remember && known != programs_across_.end())
-    return &known->second;
-  if (programs_across_.size() >= programs_kept) programs_across_.clear();
-  EPCCL_ASSIGN(const plan::RankPlan plan, build(true, rank_));
-  EPCCL_ASSIGN(
-      DeviceProgram made,
-      make_device_program(plan, cluster_, std::min(device_.copy_engines(), widest), across_->piece_bytes()));
-  if (!remember) {
-    last_across_ = std::move(made);
-    return &last_across_;
-  }
-  return &programs_across_.emplace(text, std::move(made)).first->second;
 }
 
 Status CopyEngines::capture(const Call& call, const QueueProgram& program) {

@@ -13,12 +13,13 @@
 #include "base/status.hpp"
 #include "runtime/comm/captured_calls.hpp"
 #include "runtime/comm/engine_use.hpp"
-#include "runtime/executor/device_executor.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/executor/queue_executor.hpp"
 #include "transports/cuda_ipc/peer_memory.hpp"
 
 namespace epccl::runtime {
+
+class AcrossNodes;
 
 class CopyEngines {
  public:
@@ -44,7 +45,10 @@ class CopyEngines {
   CapturedCalls* captures() { return captured_.get(); }
 
   /// Of several nodes: whether queues of the device can add up.
-  bool has_kernels() const { return has_kernels_; }
+  bool has_kernels() const;
+
+  /// Whether peers of this process cannot map the memory, in calls of several nodes.
+  bool must_be_replaced(const void* buffer, uint64_t bytes) const;
 
   /// Whether a call that moves `bytes` in or out of this rank goes to engines; the same on every rank.
   EngineChoice choose(EngineUse use, uint64_t bytes) const;
@@ -70,7 +74,6 @@ class CopyEngines {
   Status run_queues(const Call& call, const QueueProgram& program);
   Status capture(const Call& call, const QueueProgram& program);
   Status run_across(const Call& call, const std::string& plan_text, const Build& build, bool remember);
-  Result<const DeviceProgram*> program_across(const std::string& text, const Build& build, bool remember);
   Result<QueueCall> find_buffers(const Call& call, const QueueProgram& program);
 
   device::Device& device_;
@@ -80,17 +83,13 @@ class CopyEngines {
   FailureMonitor& monitor_;
   Executor& executor_;
   const EngineConfig config_;
-  bool has_kernels_ = false;
   CallDevice on_;  // not of the host: its scratch, one for each of the calls that may be under way
   transports::PeerMemory peers_;
   QueueExecutor queues_;
   std::unique_ptr<CapturedCalls> captured_;
   std::unordered_map<std::string, QueueProgram> programs_;
-  QueueProgram last_;  // the last one that is not to be remembered
-  // The same where there are several nodes; null on one, and on the host.
-  std::unique_ptr<DeviceExecutor> across_;
-  std::unordered_map<std::string, DeviceProgram> programs_across_;
-  DeviceProgram last_across_;
+  QueueProgram last_;                    // the last one that is not to be remembered
+  std::unique_ptr<AcrossNodes> across_;  // null on one node, and on the host
 };
 
 }  // namespace epccl::runtime

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/log.hpp"
 #include "runtime/executor/node_calls.hpp"
 
 namespace epccl::runtime {
@@ -11,9 +12,10 @@ using plan::Kind;
 DeviceExecutor::DeviceExecutor(device::Device& device, const topology::Cluster& cluster, int rank,
                                transports::NodeMemory& node, transports::MessageTransport& network,
                                FailureMonitor& monitor, uint64_t stage_bytes)
-    : cluster_(cluster),
+    : device_(device),
       rank_(rank),
       node_(node),
+      network_(network),
       monitor_(monitor),
       lanes_(device, cluster),
       messages_(device, network, stage_bytes, cluster.ranks()) {}
@@ -48,7 +50,10 @@ Status DeviceExecutor::begin() {
   ready_ = plan.initially_ready;
   next_ready_ = 0;
   pending_waits_.clear();
-  messages_.begin(call_->sequence, *program_);
+  messages_.begin(call_->sequence, *program_, own_buffers());
+  log::info(log::coll, rank_, "{}, GPU {}: messages over {} {}{}", call_->text, device_.ordinal(),
+            network_.name(), messages_.way(),
+            call_->reduction != nullptr ? fmt::format(", {} blocks at most for sums", call_->blocks) : "");
   return lanes_.begin(*program_, *call_);
 }
 
@@ -105,9 +110,11 @@ void DeviceExecutor::start_message(uint32_t index) {
   const plan::Step& step = program_->plan.steps[index].step;
   const bool is_send = step.kind == Kind::send;
   const plan::Location& at = is_send ? step.source : step.destination;
-  std::byte* const buffer =
-      call_->buffers[static_cast<size_t>(node_.local())][static_cast<size_t>(at.buffer)];
-  const DeviceMessages::Message message{index, step.peer, program_->first_piece[index], buffer + at.offset,
+  const DeviceMessages::Message message{index,
+                                        step.peer,
+                                        program_->first_piece[index],
+                                        at.buffer,
+                                        own_buffers()[static_cast<size_t>(at.buffer)] + at.offset,
                                         step.total_bytes()};
   if (is_send) {
     messages_.send(message);

@@ -58,6 +58,9 @@ class DeviceExecutor {
   void complete(uint32_t index);
   void release(uint32_t successor);
   bool satisfied(const CompiledStep& step);
+  const DeviceMessages::Buffers& own_buffers() const {
+    return call_->buffers[static_cast<size_t>(node_.local())];
+  }
   bool through() const { return remaining_ == 0 && messages_.drained(); }
   Status idle(Waiter& waiter);
   void fail(Status status);
@@ -66,9 +69,10 @@ class DeviceExecutor {
   Waiter::Situation describe() const;
   std::string waiting_text() const;
 
-  const topology::Cluster& cluster_;
+  device::Device& device_;
   const int rank_;
   transports::NodeMemory& node_;
+  transports::MessageTransport& network_;
   FailureMonitor& monitor_;
   DeviceLanes lanes_;
   DeviceMessages messages_;

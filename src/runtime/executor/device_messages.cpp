@@ -46,7 +46,7 @@ Status DeviceMessages::prepare() {
   return {};
 }
 
-void DeviceMessages::begin(uint64_t sequence, const DeviceProgram& program) {
+void DeviceMessages::begin(uint64_t sequence, const DeviceProgram& program, const Buffers& buffers) {
   sequence_ = sequence;
   open_.clear();
   pieces_.clear();
@@ -55,12 +55,38 @@ void DeviceMessages::begin(uint64_t sequence, const DeviceProgram& program) {
   spilt_.clear();
   peers_.clear();
   new_receives_.clear();
+  direct_sends_.clear();
   done_.clear();
   drained_ = true;
   const uint64_t slot = aligned(program.largest_piece);
   out_slots_.cut(slot);
   in_slots_.cut(slot);
   most_per_peer_ = out_slots_.available() / static_cast<size_t>(std::max(program.peers, 1));
+  find_direct(program, buffers);
+}
+
+// To be asked anew for each call: memory may have been freed and allocated since.
+void DeviceMessages::find_direct(const DeviceProgram& program, const Buffers& buffers) {
+  const CompiledPlan& plan = program.plan;
+  const std::array bytes{plan.input_bytes, plan.output_bytes, plan.scratch_bytes};
+  direct_ = {};
+  why_not_direct_.clear();
+  for (size_t buffer = 0; buffer < buffers.size(); ++buffer) {
+    if (!program.in_messages[buffer] || bytes[buffer] == 0) continue;
+    auto memory = network_.device_memory(device_, buffers[buffer], bytes[buffer]);
+    if (memory.ok()) {
+      direct_[buffer] = std::move(memory).value();
+    } else if (why_not_direct_.empty()) {
+      why_not_direct_ = memory.status().message();
+    }
+  }
+}
+
+std::string DeviceMessages::way() const {
+  const bool some = std::ranges::any_of(direct_, [](const auto& memory) { return memory != nullptr; });
+  if (why_not_direct_.empty()) return some ? "as they lie in GPU memory" : "(none)";
+  return fmt::format("{}by way of pinned memory, {} bytes at once at most ({})",
+                     some ? "as they lie in GPU memory, and " : "", piece_bytes_, why_not_direct_);
 }
 
 void DeviceMessages::add(const Message& message, bool is_send) {
@@ -92,23 +118,30 @@ void DeviceMessages::start_sends(int peer) {
   while (!to.sends.empty() && to.under_way < most_per_peer_) {
     Open& of = *to.sends.front();
     Piece& piece = take_piece(of);
-    piece.slot = out_slots_.take();
-    out_->add({piece.slot, place(piece), piece.bytes}, reinterpret_cast<uint64_t>(&piece));
     ++to.under_way;
+    if (direct(of) != nullptr) {
+      direct_sends_.push_back(&piece);
+    } else {
+      piece.slot = out_slots_.take();
+      out_->add({piece.slot, place(piece), piece.bytes}, reinterpret_cast<uint64_t>(&piece));
+    }
     if (of.started == of.pieces) to.sends.pop_front();
   }
 }
 
 Status DeviceMessages::post(Open& of) {
   Piece& piece = take_piece(of);
+  const auto key = message_key(sequence_, of.message.first_piece + piece.number);
+  on_wire_.push_back(&piece);
+  if (const auto* memory = direct(of); memory != nullptr)
+    return network_.recv_into(*memory, of.message.peer, key, place(piece), piece.bytes, piece.completion);
   if (in_slots_.available() > kept_for_spilt) {
     piece.slot = in_slots_.take();
   } else {
     piece.plain = std::make_unique_for_overwrite<std::byte[]>(piece.bytes);  // NOLINT
   }
-  on_wire_.push_back(&piece);
-  return network_.recv(of.message.peer, message_key(sequence_, of.message.first_piece + piece.number),
-                       piece.slot != nullptr ? piece.slot : piece.plain.get(), piece.bytes, piece.completion);
+  return network_.recv(of.message.peer, key, piece.slot != nullptr ? piece.slot : piece.plain.get(),
+                       piece.bytes, piece.completion);
 }
 
 Status DeviceMessages::start_receives() {
@@ -117,17 +150,25 @@ Status DeviceMessages::start_receives() {
   return {};
 }
 
+Status DeviceMessages::start_direct_sends() {
+  for (Piece* piece : std::exchange(direct_sends_, {})) EPCCL_TRY(put_on_wire(*piece));
+  return {};
+}
+
 Status DeviceMessages::put_on_wire(Piece& piece) {
   const Message& message = piece.of->message;
+  const auto key = message_key(sequence_, message.first_piece + piece.number);
   drained_ = false;
   on_wire_.push_back(&piece);
-  return network_.send(message.peer, message_key(sequence_, message.first_piece + piece.number), piece.slot,
-                       piece.bytes, piece.completion);
+  if (const auto* memory = direct(*piece.of); memory != nullptr)
+    return network_.send_from(*memory, message.peer, key, place(piece), piece.bytes, piece.completion);
+  return network_.send(message.peer, key, piece.slot, piece.bytes, piece.completion);
 }
 
 Result<bool> DeviceMessages::move() {
-  bool moved = !new_receives_.empty();
+  bool moved = !new_receives_.empty() || !direct_sends_.empty();
   EPCCL_TRY(start_receives());
+  EPCCL_TRY(start_direct_sends());
   if (copying()) EPCCL_TRY(poll_copies(moved));
   if (on_network()) EPCCL_TRY(poll_network(moved));
   move_spilt();
@@ -172,12 +213,13 @@ Status DeviceMessages::completed(Piece& piece) {
   const Completion& completion = piece.completion;
   if (completion.state == Completion::State::failed) return completion.status;
   if (piece.of->is_send) {
-    out_slots_.give_back(piece.slot);
+    if (piece.slot != nullptr) out_slots_.give_back(piece.slot);
     return finish(piece);
   }
   if (completion.bytes != piece.bytes)
     return error(Code::invalid_usage, "rank {} sent {} bytes where {} are expected", piece.of->message.peer,
                  completion.bytes, piece.bytes);
+  if (direct(*piece.of) != nullptr) return finish(piece);
   if (piece.slot == nullptr) {
     spilt_.push_back(&piece);
   } else {
@@ -223,8 +265,8 @@ std::optional<uint32_t> DeviceMessages::done() {
 std::string DeviceMessages::waiting_for() const {
   for (const Open& of : open_) {
     if (of.finished == of.pieces) continue;
-    return fmt::format("rank {}: step {} {} of {} bytes over {}, by way of pinned memory", of.message.peer,
-                       of.message.step, of.is_send ? "send" : "recv", of.message.bytes, network_.name());
+    return fmt::format("rank {}: step {} {} of {} bytes over {}", of.message.peer, of.message.step,
+                       of.is_send ? "send" : "recv", of.message.bytes, network_.name());
   }
   return drained_ ? "" : "the network to take what was sent";
 }

@@ -18,6 +18,8 @@ Status number_pieces(DeviceProgram& program, uint64_t piece_bytes) {
   for (uint32_t index = 0; index < steps.size(); ++index) {
     const plan::Step& step = steps[index].step;
     if (step.kind != Kind::send && step.kind != Kind::recv) continue;
+    const plan::Location& at = step.kind == Kind::send ? step.source : step.destination;
+    program.in_messages[static_cast<size_t>(at.buffer)] = true;
     between[{step.peer, step.kind == Kind::send}].push_back(index);
     program.largest_piece = std::max(program.largest_piece, std::min(piece_bytes, step.total_bytes()));
   }

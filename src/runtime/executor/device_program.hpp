@@ -1,6 +1,7 @@
 // A rank's plan made ready for device_executor.hpp: which queue does which step, and how its messages are cut.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -18,7 +19,8 @@ struct DeviceProgram {
   // Messages travel in pieces. By step: the number of its first one, among those between the two ranks in that direction.
   std::vector<uint32_t> first_piece;
   uint64_t largest_piece = 0;
-  int peers = 0;  // of other nodes that this rank sends to
+  std::array<bool, 3> in_messages{};  // by plan::Buffer: messages leave from there, or arrive there
+  int peers = 0;                      // of other nodes that this rank sends to
 
   bool is_for_queue(uint32_t step) const { return queue_of[step] != plan::Queues::none; }
 };

@@ -1,0 +1,45 @@
+#include "runtime/comm/across_nodes.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "device/cuda/kernel_queue.hpp"
+
+namespace epccl::runtime {
+namespace {
+
+// As where there is one node.
+constexpr size_t programs_kept_across = 128;
+constexpr int widest_across = 4;
+
+}  // namespace
+
+AcrossNodes::AcrossNodes(device::Device& device, const topology::Cluster& cluster, int rank,
+                         transports::NodeMemory& node, transports::MessageTransport& network,
+                         FailureMonitor& monitor, const EngineConfig& config)
+    : device_(device),
+      cluster_(cluster),
+      executor_(device, cluster, rank, node, network, monitor, config.stage_bytes) {}
+
+Status AcrossNodes::prepare() {
+  EPCCL_ASSIGN(const auto queue, device_.make_queue(device::QueueKind::compute));
+  has_kernels_ = device::cuda::has_kernels(*queue);
+  return executor_.prepare();
+}
+
+Result<const DeviceProgram*> AcrossNodes::program(const std::string& text, const Build& build,
+                                                  bool remember) {
+  if (const auto known = programs_.find(text); remember && known != programs_.end()) return &known->second;
+  if (programs_.size() >= programs_kept_across) programs_.clear();
+  EPCCL_ASSIGN(const plan::RankPlan plan, build());
+  EPCCL_ASSIGN(DeviceProgram made,
+               make_device_program(plan, cluster_, std::min(device_.copy_engines(), widest_across),
+                                   executor_.piece_bytes()));
+  if (!remember) {
+    last_ = std::move(made);
+    return &last_;
+  }
+  return &programs_.emplace(text, std::move(made)).first->second;
+}
+
+}  // namespace epccl::runtime

@@ -1,0 +1,46 @@
+// What calls on a device's memory need where there are several nodes: the executor that drives their plans, and the plans it knows.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "base/status.hpp"
+#include "device/device.hpp"
+#include "runtime/comm/engine_use.hpp"
+#include "runtime/executor/device_executor.hpp"
+#include "topology/cluster.hpp"
+
+namespace epccl::runtime {
+
+class AcrossNodes {
+ public:
+  AcrossNodes(device::Device& device, const topology::Cluster& cluster, int rank,
+              transports::NodeMemory& node, transports::MessageTransport& network, FailureMonitor& monitor,
+              const EngineConfig& config);
+
+  /// Allocates, and so may wait for what the device does.
+  Status prepare();
+  /// Whether the device can add up.
+  bool has_kernels() const { return has_kernels_; }
+
+  using Build = std::function<Result<plan::RankPlan>()>;
+  /// `remember`: `text` names the plan, which is kept for the next such call. The program stays until the next call of this.
+  Result<const DeviceProgram*> program(const std::string& text, const Build& build, bool remember);
+
+  /// As DeviceExecutor::run().
+  Status run(const DeviceProgram& program, const QueueCall& call, Waiter& waiter) {
+    return executor_.run(program, call, waiter);
+  }
+
+ private:
+  device::Device& device_;
+  const topology::Cluster& cluster_;
+  bool has_kernels_ = false;
+  DeviceExecutor executor_;
+  std::unordered_map<std::string, DeviceProgram> programs_;
+  DeviceProgram last_;  // the last one that is not to be remembered
+};
+
+}  // namespace epccl::runtime
