@@ -48,10 +48,11 @@
  * node kernels make the layout on the GPU, and the host does not see the table; then the stream of an update is the GPU's on all
  * ranks or on none.
  *
- * CUDA graphs: while the stream is captured, updates, dispatches and combines of static mode on one node become part of the graph; all
- * their tensors are the GPU's, on all ranks. Such a call blocks until all ranks are in it. A dispatch or combine of a graph has the routing of the last update
- * that the stream has run, captured or not. An entry that names no expert counts as unused in a replay; epcclEpComplete() returns the
- * first on every rank, when the stream is through. Other calls are refused (invalid usage), and the capture goes on. docs/cuda.md.
+ * CUDA graphs: while the stream is captured, updates, dispatches and combines of static mode on one node become part of the graph;
+ * all their tensors are the GPU's, on all ranks. Such a call blocks until all ranks are in it. A dispatch or combine of a graph has
+ * the routing of the last update that the stream has run, captured or not. An entry that names no expert counts as unused in a
+ * replay; epcclEpComplete() returns the first on every rank, when the stream is through. Other calls are refused (invalid usage),
+ * and the capture goes on. docs/cuda.md.
  */
 #ifndef EPCCL_EP_H_
 #define EPCCL_EP_H_
@@ -220,7 +221,8 @@ EPCCL_API epcclResult_t epcclEpCreateHandle(epcclEpHandle_t* handle, epcclEpGrou
 
 /** Gives the handle a new routing: topk_idx [T,K], int32 or int64, expert ids or -1 for unused; it is read before the call
  *  returns, on a GPU in the stream's order. An expert may occur more than once in a token's list. The ranks exchange what they need for any number of
- *  dispatches and combines. `layout_info` may be NULL. In a graph the table is read, and the counters are written, whenever it runs. */
+ *  dispatches and combines. `layout_info` may be NULL. In a graph the table is read, and the counters are written, whenever it
+ *  runs. */
 EPCCL_API epcclResult_t epcclEpUpdateHandle(epcclEpHandle_t handle, const epcclEpTensor_t* topk_idx,
                                             const epcclEpLayoutInfo_t* layout_info, epcclStream_t stream);
 
@@ -270,8 +272,8 @@ EPCCL_API epcclResult_t epcclEpGetProgress(epcclEpHandle_t handle, epcclEpProgre
  *  error of the handle's started calls; stage 2 also forgets it. (A stream returns the errors of its calls as well.) */
 EPCCL_API epcclResult_t epcclEpCompleteStage(epcclEpHandle_t handle, int stage);
 
-/** epcclEpCompleteStage(handle, 2): all calls are over, and all buffers are the caller's again. Then also returns, and forgets, the first
- *  wrong entry of a table that a replay of a graph has found; it does not wait for replays. */
+/** epcclEpCompleteStage(handle, 2): all calls are over, and all buffers are the caller's again. Then also returns, and forgets, the
+ *  first wrong entry of a table that a replay of a graph has found; it does not wait for replays. */
 EPCCL_API epcclResult_t epcclEpComplete(epcclEpHandle_t handle);
 
 /** What is given to `stream` from now on waits until all calls that were started on the handle before are past `stage`, well or

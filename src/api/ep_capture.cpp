@@ -44,13 +44,14 @@ Result<CaptureOn> prepare_capture(device::Device& device, EpHandle& target, cons
   EPCCL_TRY(communicator->prepare_captures(*capture.on));
   runtime::StagedCalls& staged = *capture.on->staged;
   EPCCL_ASSIGN(auto layout, layout_of(target, staged));
-  if (target.captured == nullptr) {
-    EPCCL_ASSIGN(target.captured,
-                 ep::CapturedRouting::make(std::move(layout), target.handle->group(), staged));
-    target.captured->set_tokens(target.tokens);
+  auto captured = target.captured();
+  if (captured == nullptr) {
+    EPCCL_ASSIGN(captured, ep::CapturedRouting::make(std::move(layout), target.handle->group(), staged));
+    captured->set_tokens(target.tokens);
+    target.set_captured(captured);
   }
   target.device = &device;
-  capture.into = {capture.stream.get(), target.captured};
+  capture.into = {capture.stream.get(), std::move(captured)};
   log::info(log::coll, communicator->rank(), "{} on GPU {}: captured, kernels", text, device.ordinal());
   return capture;
 }

@@ -46,6 +46,16 @@ constexpr const char* a_handle = "an EP handle";
 
 }  // namespace
 
+std::shared_ptr<ep::CapturedRouting> EpHandle::captured() const {
+  const std::lock_guard lock(mutex_);
+  return captured_;
+}
+
+void EpHandle::set_captured(std::shared_ptr<ep::CapturedRouting> routing) {
+  const std::lock_guard lock(mutex_);
+  captured_ = std::move(routing);
+}
+
 device::HostStream* EpHandle::background_stream() {
   if (background == nullptr) background = std::make_unique<device::HostStream>();
   return background.get();

@@ -29,15 +29,22 @@ struct EpHandle {
   std::atomic<uint32_t> topk_width = 0;            // K of the last update, at most
   std::atomic<device::Device*> device = nullptr;   // of the calls on a GPU's memory
 
-  std::shared_ptr<ep::DeviceLayout> layout;       // of updates that kernels make; made by the first
-  std::atomic<bool> by_kernels = false;           // the last update that was not captured is one of those
-  std::shared_ptr<ep::CapturedRouting> captured;  // made by the first call that is captured
-  std::atomic<uint32_t> tokens = 0;               // of the last update
-  std::atomic<bool> update_is_captured = false;   // that
+  std::shared_ptr<ep::DeviceLayout> layout;      // of updates that kernels make; made by the first
+  std::atomic<bool> by_kernels = false;          // the last update that was not captured is one of those
+  std::atomic<uint32_t> tokens = 0;              // of the last update
+  std::atomic<bool> update_is_captured = false;  // that
+
+  /// What captured calls share, from the first of them on; null before. Any thread.
+  std::shared_ptr<ep::CapturedRouting> captured() const;
+  void set_captured(std::shared_ptr<ep::CapturedRouting> routing);
 
   CommPtr communicator() const { return group->group->shared_communicator(); }
   /// The stream of send_only calls, made when first needed.
   device::HostStream* background_stream();
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<ep::CapturedRouting> captured_;
 };
 
 using EpGroupPtr = std::shared_ptr<EpGroup>;

@@ -37,8 +37,9 @@ Status complete_stage(epcclEpHandle_t handle, int stage) {
   EPCCL_ASSIGN(const StartedCalls::State end, end_of(stage));
   EPCCL_ASSIGN(const EpHandlePtr target, find_ep_handle(handle));
   EPCCL_TRY(target->started.wait(end));
-  if (stage == 1 || target->captured == nullptr) return {};
-  return target->captured->take_wrong(target->handle->rules().max_topk);
+  const auto captured = target->captured();
+  if (stage == 1 || captured == nullptr) return {};
+  return captured->take_wrong(target->handle->rules().max_topk);
 }
 
 // A stream of a GPU waits for a word, which a thread of the handle raises.

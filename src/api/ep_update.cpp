@@ -112,7 +112,7 @@ void note_update(EpHandle& target, const Update& update) {
   target.topk_width = update.topk.tokens > 0 ? update.topk.k : ep::max_topk;
   target.tokens = update.topk.tokens;
   target.update_is_captured = false;
-  if (target.captured != nullptr) target.captured->set_tokens(update.topk.tokens);
+  if (const auto captured = target.captured()) captured->set_tokens(update.topk.tokens);
 }
 
 Status run_update(ep::Handle& handle, const ep::TopK& topk, const Counters& counters, Status& agreed) {

@@ -40,7 +40,11 @@ TEST_P(CapturedEp, DoesWhatTheCallsDoInBothLayouts) {
       const StepHandle replayed(problem, comm), called(problem, comm);
       StaticStep graphs(context, gpu, problem, problem.max_tokens),
           calls(context, gpu, problem, problem.max_tokens);
-      const Graph graph(gpu, [&] { graphs.all(replayed); });
+      // The strictest mode would forbid other threads' programs to allocate.
+      const auto mode = GetParam() == RanksAre::processes ? CU_STREAM_CAPTURE_MODE_GLOBAL
+                                                          : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+      const Graph graph(
+          gpu, [&] { graphs.all(replayed); }, mode);
       for (uint64_t round = 0; round < 3; ++round) {
         graphs.fill(round);
         calls.fill(round);
