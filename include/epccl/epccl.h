@@ -13,9 +13,9 @@
  *
  * CUDA memory: all buffers of a call may lie in the memory of one GPU, which a communicator keeps to; the stream is then a
  * cudaStream_t of that GPU (NULL: its NULL stream), in whose order the call runs. It returns at once, and a failure shows in
- * epcclCommGetAsyncError(). All ranks pass CUDA memory, or none. On one node copy engines move the data; sends and receives, calls
- * over several nodes, and all where EPCCL_COPY_ENGINE is never, go by way of pinned host memory. Host buffers, pinned ones too, are
- * for host streams.
+ * epcclCommGetAsyncError(). All ranks pass CUDA memory, or none. In collectives copy engines move the data inside a node; messages to
+ * other nodes, sends and receives, and all where EPCCL_COPY_ENGINE is never, go by way of pinned host memory (messages of
+ * collectives directly, where the network can). Host buffers, pinned ones too, are for host streams.
  *
  * CUDA graphs: where copy engines move the data, a collective other than epcclAlltoallv() may be issued to a stream that is being
  * captured (in any mode); it becomes part of the graph, and runs with every launch. All ranks capture the same calls in the same

@@ -93,6 +93,45 @@ TEST(QueuedAlltoall, IsRightInTheOrderOfItsQueues) {
         }
 }
 
+// What the device executor runs: it adds no order but what has happened already, so the plan itself is what is proved.
+TEST_P(QueuedCollective, OfSeveralNodesIsRightWhereTheHostPostsAndSends) {
+  for (const std::vector<int>& sizes : {std::vector{1, 1}, std::vector{2, 2}, std::vector{1, 3, 2}})
+    for (const Form form : {Form::two_level, Form::flat})
+      for (const int carriers : {0, 1})
+        for (const bool other : {false, true}) {
+          const topology::Cluster cluster = topology::Cluster::from_sizes(sizes);
+          const CollectiveCall call{GetParam(), 4 * 37, cluster.ranks() / 2, 4};
+          CollectiveParameters parameters;
+          parameters.form = form;
+          parameters.carriers = carriers;
+          parameters.relay = parameters.split = other;
+          parameters.fetch = parameters.direct = true;
+          parameters.stage_bytes = 0;
+          parameters.chunk_bytes = 24;
+          parameters.scratch_bytes = 4096;
+          SCOPED_TRACE(fmt::format("{} nodes, form {}, carriers {}, relay and split {}", sizes.size(),
+                                   to_string(form), carriers, other));
+          ASSERT_TRUE(check(cluster, call, parameters).ok());
+          const plan::Plan plan = build_collective_everywhere(cluster, call, parameters);
+          const Status copies = check_copies(plan);
+          ASSERT_TRUE(copies.ok()) << copies.message();
+          for (const plan::RankPlan& rank : plan.ranks) {
+            const auto queues = plan::assign_queues(rank, cluster, 2, plan::Signals::by_host);
+            ASSERT_TRUE(queues.ok()) << queues.status().message();
+            for (size_t step = 0; step < rank.steps.size(); ++step) {
+              const plan::Kind kind = rank.steps[step].kind;
+              EXPECT_EQ(queues->of_step[step] != plan::Queues::none,
+                        kind == plan::Kind::copy || kind == plan::Kind::reduce);
+            }
+          }
+          const CollectiveResult expected = expected_result(cluster, call);
+          Status status = plan::verify(plan, expected.transfers, expected.sums, {});
+          ASSERT_TRUE(status.ok()) << status.message();
+          status = plan::verify_in_place(plan, expected.transfers, expected.sums, expected.in_place);
+          ASSERT_TRUE(status.ok()) << "in place: " << status.message();
+        }
+}
+
 TEST(Queues, RefuseMessages) {
   const topology::Cluster cluster = topology::Cluster::uniform(2, 1);
   plan::Builder builder(0);
