@@ -1,0 +1,188 @@
+// Messages between memories of devices: in pieces, through few slots, as they lie where the network can, whatever the other end does.
+#include "runtime/executor/device_messages.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace epccl::runtime {
+namespace {
+
+using transports::Completion;
+using transports::MessageKey;
+
+/// What two ends have sent each other and wait for. Anything may be delivered next.
+class Wire {
+ public:
+  explicit Wire(uint64_t seed) : random_(seed) {}
+  struct Half {
+    int from = 0;
+    MessageKey key = 0;
+    std::byte* data = nullptr;
+    size_t bytes = 0;
+    Completion* completion = nullptr;
+  };
+  void send(const Half& half) { sent_.push_back(half); }
+  void recv(const Half& half) { posted_.push_back(half); }
+  bool deliver() {
+    std::ranges::shuffle(sent_, random_);
+    for (auto sent = sent_.begin(); sent != sent_.end(); ++sent) {
+      const auto posted = std::ranges::find_if(
+          posted_, [&](const Half& half) { return half.from == sent->from && half.key == sent->key; });
+      if (posted == posted_.end()) continue;
+      EXPECT_EQ(posted->bytes, sent->bytes);
+      std::memcpy(posted->data, sent->data, sent->bytes);
+      posted->completion->bytes = sent->bytes;
+      posted->completion->state = sent->completion->state = Completion::State::done;
+      posted_.erase(posted);
+      sent_.erase(sent);
+      return true;
+    }
+    return false;
+  }
+  size_t left() const { return sent_.size() + posted_.size(); }
+
+ private:
+  std::mt19937_64 random_;
+  std::vector<Half> sent_, posted_;
+};
+
+class WireEnd : public transports::MessageTransport {
+ public:
+  WireEnd(Wire& wire, int rank, bool is_direct) : wire_(wire), rank_(rank), is_direct_(is_direct) {}
+
+  const char* name() const override { return "wire"; }
+  transports::Capabilities capabilities() const override { return {}; }
+  Status send(int, MessageKey key, const void* data, size_t bytes, Completion& completion) override {
+    ++through_host;
+    return start(key, data, bytes, completion);
+  }
+  Status recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion) override {
+    ++through_host;
+    return post(peer, key, data, bytes, completion);
+  }
+  Result<std::shared_ptr<const transports::DeviceMemory>> device_memory(device::Device&, const void*,
+                                                                        uint64_t) override {
+    if (!is_direct_) return error(Code::invalid_usage, "not here");
+    return std::shared_ptr<const transports::DeviceMemory>(std::make_shared<transports::DeviceMemory>());
+  }
+  Status send_from(const transports::DeviceMemory&, int, MessageKey key, const void* data, size_t bytes,
+                   Completion& completion) override {
+    return start(key, data, bytes, completion);
+  }
+  Status recv_into(const transports::DeviceMemory&, int peer, MessageKey key, void* data, size_t bytes,
+                   Completion& completion) override {
+    return post(peer, key, data, bytes, completion);
+  }
+  bool progress() override { return wire_.deliver(); }
+  bool drained() override { return true; }
+  int event_fd() const override { return -1; }
+  bool arm(bool) override { return true; }
+  void cancel_all() override {}
+  const transports::MessageCounters& counters() const override { return counters_; }
+
+  size_t through_host = 0;
+
+ private:
+  Status start(MessageKey key, const void* data, size_t bytes, Completion& completion) {
+    completion.state = Completion::State::pending;
+    wire_.send({rank_, key, static_cast<std::byte*>(const_cast<void*>(data)), bytes, &completion});  // NOLINT
+    return {};
+  }
+  Status post(int peer, MessageKey key, void* data, size_t bytes, Completion& completion) {
+    completion.state = Completion::State::pending;
+    wire_.recv({peer, key, static_cast<std::byte*>(data), bytes, &completion});
+    return {};
+  }
+
+  Wire& wire_;
+  const int rank_;
+  const bool is_direct_;
+  transports::MessageCounters counters_;
+};
+
+/// One rank: its plan of nothing but messages, and its memory.
+struct End {
+  End(Wire& wire, int rank, bool is_direct, uint64_t stage, const plan::RankPlan& plan)
+      : network(wire, rank, is_direct), messages(device::host_device(), network, stage, 2) {
+    Status status = messages.prepare();
+    EXPECT_TRUE(status.ok()) << status.message();
+    auto made = make_device_program(plan, topology::Cluster::uniform(2, 1), 1, messages.piece_bytes());
+    EXPECT_TRUE(made.ok());
+    program = std::move(made).value();
+    memory.resize(std::max(plan.input_bytes, plan.output_bytes));
+    messages.begin(1, program, {memory.data(), memory.data(), nullptr});
+  }
+  void start(uint32_t step) {
+    const plan::Step& what = program.plan.steps[step].step;
+    const bool is_send = what.kind == plan::Kind::send;
+    const plan::Location& at = is_send ? what.source : what.destination;
+    const DeviceMessages::Message message{
+        step, what.peer, program.first_piece[step], at.buffer, memory.data() + at.offset, what.total_bytes()};
+    is_send ? messages.send(message) : messages.recv(message);
+  }
+
+  WireEnd network;
+  DeviceMessages messages;
+  DeviceProgram program;
+  std::vector<std::byte> memory;
+};
+
+class DeviceMessagesTest : public testing::TestWithParam<std::tuple<bool, bool>> {};
+
+TEST_P(DeviceMessagesTest, ArriveWhateverIsStartedFirst) {
+  uint64_t seed = std::random_device{}();
+  if (const char* given = std::getenv("EPCCL_TEST_SEED")) seed = std::strtoull(given, nullptr, 10);
+  std::printf("random seed %llu\n", static_cast<unsigned long long>(seed));
+  std::mt19937_64 random(seed);
+  for (const uint64_t stage : {100, 4000}) {
+    constexpr uint32_t count = 40;
+    plan::Builder sends(0), recvs(1);
+    uint64_t at = 0;
+    for (uint32_t tag = 0; tag < count; ++tag) {
+      const uint64_t bytes = 1 + random() % (tag % 5 == 0 ? 2000 : 120);
+      sends.send(1, tag, sends.input(at), bytes);
+      recvs.recv(0, tag, recvs.output(at), bytes);
+      at += bytes;
+    }
+    Wire wire(random());
+    const auto [sender_is_direct, receiver_is_direct] = GetParam();
+    End sender(wire, 0, sender_is_direct, stage, std::move(sends).take());
+    End receiver(wire, 1, receiver_is_direct, stage, std::move(recvs).take());
+    for (std::byte& each : sender.memory) each = static_cast<std::byte>(random());
+    for (End* end : {&sender, &receiver}) {
+      std::vector<uint32_t> order(count);
+      for (uint32_t step = 0; step < count; ++step) order[step] = step;
+      std::ranges::shuffle(order, random);
+      for (const uint32_t step : order) end->start(step);
+    }
+    size_t complete = 0;
+    while (complete < 2 * count || !sender.messages.drained()) {
+      for (End* end : {&sender, &receiver}) {
+        const auto moved = end->messages.move();
+        ASSERT_TRUE(moved.ok()) << moved.status().message();
+        while (end->messages.done()) ++complete;
+        if (!*moved) std::this_thread::yield();
+      }
+    }
+    EXPECT_EQ(receiver.memory, sender.memory);
+    EXPECT_EQ(wire.left(), 0U);
+    EXPECT_EQ(sender.network.through_host == 0, sender_is_direct);
+    EXPECT_EQ(receiver.network.through_host == 0, receiver_is_direct);
+    EXPECT_FALSE(sender.messages.copying() || receiver.messages.copying());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ends, DeviceMessagesTest, testing::Combine(testing::Bool(), testing::Bool()),
+                         [](const auto& it) {
+                           const std::string from = std::get<0>(it.param) ? "Direct" : "Staged";
+                           return from + (std::get<1>(it.param) ? "ToDirect" : "ToStaged");
+                         });
+
+}  // namespace
+}  // namespace epccl::runtime
