@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "api/capturing.hpp"
+#include "api/device_place.hpp"
 #include "api/mappable.hpp"
 #include "base/log.hpp"
 #include "device/cuda/cuda_device.hpp"
@@ -14,24 +15,6 @@ namespace epccl::api {
 namespace {
 
 using runtime::StagedCalls;
-using Turn = std::shared_ptr<StagedCalls::Turn>;
-
-std::byte* bytes_at(const void* address) {
-  return static_cast<std::byte*>(const_cast<void*>(address));  // NOLINT: pieces of both directions are alike
-}
-
-/// What a call on a communicator needs there.
-struct Place {
-  runtime::Communicator::OnDevice* on = nullptr;
-  StagedCalls* staged = nullptr;
-  Turn turn;
-};
-
-Result<Place> take_place(device::Device& device, const CommPtr& communicator, void* stream) {
-  EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
-  EPCCL_ASSIGN(Turn turn, on->staged->take_turn(stream));
-  return Place{on, on->staged.get(), std::move(turn)};
-}
 
 /// Whether copy engines make the call; else it goes by way of host memory. Both are a line of the log.
 bool engines_make_it(const Place& place, const runtime::Communicator& communicator, const std::string& text,
@@ -290,46 +273,6 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
   item.predict = [target, call = std::move(call)] { return target->predict_collective(call); };
   place = {};
   return submit(std::move(item));
-}
-
-// The send or receive is an item among the group's others, on pinned memory of its own. What it sends is copied in before the
-// group begins; what it received is copied out by an item that comes after all sends and receives.
-Status submit_on_device(device::Device& device, CommPtr communicator, runtime::P2pOperation operation,
-                        void* stream) {
-  EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
-  if (captured)
-    return not_capturable(operation.is_send ? "send" : "recv", "the host makes it, from pinned memory");
-  EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
-  EPCCL_ASSIGN(StagedCalls::Borrowed pinned, on->staged->borrow(operation.bytes));
-  EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));
-  runtime::P2pOperation on_host = operation;
-  const uint64_t bytes = operation.bytes;
-  auto copied_in = std::make_shared<Status>();
-  if (operation.is_send) {
-    on_host.source = pinned->data();
-    place.staged->worker().enqueue([place, pinned, copied_in, from = bytes_at(operation.source), bytes] {
-      return *copied_in = place.staged->copy(*place.turn, pinned->data(), from, bytes, false);
-    });
-  } else {
-    on_host.destination = pinned->data();
-  }
-  auto after = [place, pinned, copied_in, to = bytes_at(operation.destination), bytes,
-                is_send = operation.is_send] {
-    return is_send ? *copied_in : place.staged->copy(*place.turn, to, pinned->data(), bytes);
-  };
-  Item moving;
-  moving.communicator = communicator;
-  moving.stream = &place.staged->worker();
-  moving.what = on_host;
-  Item ending = item_at(place, std::move(communicator), std::move(after));
-  ending.predict = [] { return 0.0; };
-  place = {};
-  // Both in one group, so that sends and receives of all come first.
-  EPCCL_TRY(group_start());
-  Status status = submit(std::move(moving));
-  if (status.ok()) status = submit(std::move(ending));
-  Status ended = group_end();
-  return status.ok() ? ended : status;
 }
 
 }  // namespace epccl::api

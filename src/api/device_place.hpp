@@ -1,0 +1,26 @@
+// What a call on a GPU's memory needs of its communicator, and its place in the user's stream.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "api/handles.hpp"
+#include "base/status.hpp"
+#include "device/device.hpp"
+#include "runtime/comm/communicator.hpp"
+
+namespace epccl::api {
+
+struct Place {
+  runtime::Communicator::OnDevice* on = nullptr;
+  runtime::StagedCalls* staged = nullptr;
+  std::shared_ptr<runtime::StagedCalls::Turn> turn;
+};
+
+Result<Place> take_place(device::Device& device, const CommPtr& communicator, void* stream);
+
+inline std::byte* bytes_at(const void* address) {
+  return static_cast<std::byte*>(const_cast<void*>(address));  // NOLINT: pieces of both directions are alike
+}
+
+}  // namespace epccl::api
