@@ -35,13 +35,13 @@ struct Capabilities {
 
 /// State of one message, owned by the caller, at a stable address until done. Never reused while pending.
 struct Completion {
-  enum class State : uint8_t { idle, pending, done, failed };
+  enum class State : uint8_t { idle, pending, done, failed, declined };  // declined: only what was offered
   State state = State::idle;
   uint64_t bytes = 0;  // received: the length the sender sent
   Status status;       // when failed
   void* internal = nullptr;
 
-  bool finished() const { return state == State::done || state == State::failed; }
+  bool finished() const { return state >= State::done; }
 };
 
 /// Names a message between two ranks of one communicator: unique among messages in flight between the two.

@@ -149,5 +149,5 @@ epcclResult_t epcclGroupStart(void) {
   return guarded(group_start);
 }
 epcclResult_t epcclGroupEnd(void) {
-  return guarded(group_end);
+  return guarded([] { return group_end(); });
 }

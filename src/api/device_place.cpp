@@ -4,7 +4,7 @@ namespace epccl::api {
 
 Result<Place> take_place(device::Device& device, const CommPtr& communicator, void* stream) {
   EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
-  EPCCL_ASSIGN(std::shared_ptr<runtime::StagedCalls::Turn> turn, on->staged->take_turn(stream));
+  EPCCL_ASSIGN(TurnPtr turn, turn_of_call(*on->staged, stream));
   return Place{on, on->staged.get(), std::move(turn)};
 }
 

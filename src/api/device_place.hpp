@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "api/group.hpp"
 #include "api/handles.hpp"
 #include "base/status.hpp"
 #include "device/device.hpp"
@@ -14,7 +15,7 @@ namespace epccl::api {
 struct Place {
   runtime::Communicator::OnDevice* on = nullptr;
   runtime::StagedCalls* staged = nullptr;
-  std::shared_ptr<runtime::StagedCalls::Turn> turn;
+  TurnPtr turn;
 };
 
 Result<Place> take_place(device::Device& device, const CommPtr& communicator, void* stream);

@@ -13,10 +13,19 @@
 namespace epccl::api {
 namespace {
 
+/// A group's place in a stream of a GPU.
+struct StreamTurn {
+  const device::Device* device = nullptr;
+  void* stream = nullptr;
+  TurnPtr turn;
+};
+using StreamTurns = std::vector<StreamTurn>;
+
 struct Group {
   int depth = 0;
   std::vector<Job> jobs;
   std::vector<Item> items;
+  StreamTurns turns;
   Status refused;
 };
 
@@ -66,6 +75,10 @@ Status progress_batches(const std::vector<Batch>& batches) {
     const auto situation = [&p2p] {
       return runtime::Waiter::Situation{0, "send/recv group", p2p.waiting_text()};
     };
+    if (open.size() == 1 && p2p.copies_pending()) {
+      EPCCL_TRY(first.waiter().nap(situation));
+      continue;
+    }
     if (open.size() > 1) {
       // Nobody can sleep on several communicators' bells at once, and a bell of the others would go unheard.
       usleep(nap);
@@ -90,8 +103,13 @@ Status progress_batches(const std::vector<Batch>& batches) {
 // Takes each communicator's turn, the one inside the other, then moves all of them.
 Status run_batches(std::vector<Batch>& batches, size_t at) {
   if (at == batches.size()) {
-    for (Batch& batch : batches) EPCCL_TRY(batch.communicator->p2p().start(std::move(batch.operations)));
-    return progress_batches(batches);
+    Status status;
+    for (Batch& batch : batches)
+      if (status.ok()) status = batch.communicator->p2p().start(std::move(batch.operations));
+    if (status.ok()) status = progress_batches(batches);
+    for (const Batch& batch : batches)
+      if (!status.ok()) batch.communicator->p2p().give_up(batch.communicator->config().wait.timeout_seconds);
+    return status;
   }
   bool has_turn = false;
   Status status = batches[at].communicator->run(batches[at].ticket, [&] {
@@ -214,14 +232,34 @@ Status run_jobs(std::vector<Job> jobs) {
   return status.ok() ? progress : status;
 }
 
-// What goes to streams goes first: what runs here may wait for it.
-Status launch(std::vector<Item>& items) {
+// Every stream is marked before any is held: the NULL stream's mark waits for what other streams were given before.
+Status mark(const StreamTurns& turns) {
+  for (const StreamTurn& each : turns) EPCCL_TRY(each.turn->mark());
+  return {};
+}
+
+Status hold(const StreamTurns& turns) {
   Status first;
+  for (const StreamTurn& each : turns)
+    if (Status held = each.turn->hold(); first.ok()) first = std::move(held);
+  return first;
+}
+
+// What goes to streams goes first: what runs here may wait for it.
+Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::function<void()>& beside = {}) {
+  if (Status marked = mark(turns); !marked.ok()) {
+    items.clear();
+    return marked;
+  }
   std::vector<StreamWork> streams = sort_by_stream(items);
   for (StreamWork& work : streams)
     if (work.stream != nullptr) enqueue(std::move(work));
+  if (beside != nullptr) beside();
+  Status first = hold(turns);
+  turns.clear();
   for (StreamWork& work : streams)
-    if (work.stream == nullptr) first = run_inline(std::move(work));
+    if (work.stream == nullptr)
+      if (Status status = run_inline(std::move(work)); first.ok()) first = std::move(status);
   return first;
 }
 
@@ -266,6 +304,18 @@ bool in_group() {
   return group().depth > 0;
 }
 
+Result<TurnPtr> turn_of_call(runtime::StagedCalls& staged, void* stream) {
+  if (!in_group()) return staged.take_turn(stream);
+  StreamTurns& known = group().turns;
+  const auto is_it = [&](const StreamTurn& each) {
+    return each.device == &staged.device() && each.stream == stream;
+  };
+  if (const auto found = std::ranges::find_if(known, is_it); found != known.end()) return found->turn;
+  EPCCL_ASSIGN(TurnPtr turn, staged.plan_turn(stream));
+  known.push_back({&staged.device(), stream, turn});
+  return turn;
+}
+
 Status group_start() {
   ++group().depth;
   return {};
@@ -277,6 +327,7 @@ Status group_simulate_end(float& microseconds) {
   if (--mine.depth > 0) return {};
   std::vector<Job> jobs = std::exchange(mine.jobs, {});
   const std::vector<Item> items = std::exchange(mine.items, {});
+  mine.turns.clear();
   Status refused = std::exchange(mine.refused, {});
   for (Job& job : jobs) job.cancel();
   if (!refused.ok()) return std::move(refused).with_context("a call of this group was refused");
@@ -287,12 +338,13 @@ Status group_simulate_end(float& microseconds) {
   return {};
 }
 
-Status group_end() {
+Status group_end(const std::function<void()>& beside) {
   Group& mine = group();
   if (mine.depth == 0) return error(Code::invalid_usage, "epcclGroupEnd without epcclGroupStart");
   if (--mine.depth > 0) return {};
   std::vector<Job> jobs = std::exchange(mine.jobs, {});
   std::vector<Item> items = std::exchange(mine.items, {});
+  StreamTurns turns = std::exchange(mine.turns, {});
   Status refused = std::exchange(mine.refused, {});
   // A group of which one call is wrong does nothing at all.
   if (!refused.ok()) {
@@ -300,7 +352,7 @@ Status group_end() {
     return std::move(refused).with_context("a call of this group was refused");
   }
   Status status = run_jobs(std::move(jobs));
-  Status launched = launch(items);
+  Status launched = launch(items, std::move(turns), beside);
   keep_capacity(mine, std::move(items));
   return status.ok() || (status.code() == Code::in_progress && !launched.ok()) ? launched : status;
 }

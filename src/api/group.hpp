@@ -41,8 +41,15 @@ Status refuse(Status status);
 /// Whether the calling thread has a group open.
 bool in_group();
 
+/// A call's turn in a stream of a GPU. All calls of a group share one in each stream, which is taken at the group's end: they
+/// begin together, and what the stream is given next waits for all of them.
+using TurnPtr = std::shared_ptr<runtime::StagedCalls::Turn>;
+Result<TurnPtr> turn_of_call(runtime::StagedCalls& staged, void* stream);
+
 Status group_start();
-Status group_end();
+/// `beside` is called when the group's calls on streams are under way, and before streams of GPUs wait for them: what it gives these
+/// streams runs beside the calls. It is called at the outermost end only, and not if the group does nothing.
+Status group_end(const std::function<void()>& beside = {});
 /// As group_end(), without running anything: microseconds that the calls would take.
 Status group_simulate_end(float& microseconds);
 

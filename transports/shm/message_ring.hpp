@@ -16,6 +16,8 @@ struct RingSlot {
     fragment,  // `length` bytes at `offset` of a message; fragments of one message follow each other
     buffer,    // a description of the sender's buffer: the reader copies from it and answers `taken`
     taken,     // the buffer `operation` may be overwritten
+    offer,     // as `buffer`, of memory that only a device can read; the reader answers `taken` or `declined`
+    declined,  // the reader cannot read the buffer `operation`: it wants the message itself
   };
   static constexpr size_t capacity = 4096;
 

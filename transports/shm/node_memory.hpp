@@ -92,6 +92,16 @@ class NodeMemory {
   Status transfer_pieces(int local, bool is_write, std::span<iovec> mine, std::span<iovec> theirs) const;
   /// Whether read() and write() are permitted for every peer of the node; tries it, once all have opened.
   bool can_read_peers() const;
+
+  // Devices that copy from memory which a peer has offered: nobody frees what is still read.
+  /// To be asked before such a copy. False: the peer's offers hold no more.
+  bool begin_reading(int local);
+  void end_reading(int local);
+  /// Afterwards no peer begins to read what this rank has offered; reader() tells who is still at it.
+  void end_offers();
+  /// A rank of the node that reads what this rank has offered, and whose process lives; -1: none.
+  int reader() const;
+
   pid_t pid(int local) const { return segment_.control(local).pid.load(std::memory_order_relaxed); }
 
   // Sleeping: announce what for, look again at everything waited for, then sleep. Only what was announced wakes: a rank

@@ -56,6 +56,10 @@ struct CallRecord {
 struct alignas(64) RankControl {
   std::atomic<int32_t> pid;
   std::atomic<uint64_t> probe;  // an address of this rank's process that peers may try to read
+  // Memory that ranks offer each other, which devices copy from: whether this rank's is offered no more, and how many copies this
+  // rank has under way from that of each other.
+  std::atomic<uint32_t> offers_are_over;
+  std::array<std::atomic<uint32_t>, node_max_ranks> reading;
   alignas(64) std::array<CallRecord, calls_ahead> calls;
 };
 

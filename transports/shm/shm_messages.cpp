@@ -46,6 +46,43 @@ Status ShmMessages::recv(int peer, MessageKey key, void* data, size_t bytes, Com
   return {};
 }
 
+Status ShmMessages::offer(int peer, MessageKey key, const BufferRef& buffer, Completion& completion) {
+  if (cancelled_) return error(Code::remote_error, "the communicator was aborted");
+  completion.state = Completion::State::pending;
+  peers_[static_cast<size_t>(peer)].outgoing.push_back({Kind::offer, key, nullptr, buffer.bytes, 0,
+                                                        next_operation_++, &completion,
+                                                        std::make_shared<const BufferRef>(buffer)});
+  ++counters_.messages_sent;
+  counters_.bytes_sent += buffer.bytes;
+  push(peer);
+  return {};
+}
+
+Status ShmMessages::recv_any(int peer, MessageKey key, size_t bytes, Arrival& arrival,
+                             Completion& completion) {
+  if (cancelled_) return error(Code::remote_error, "the communicator was aborted");
+  completion.state = Completion::State::pending;
+  arrival = {};
+  Peer& from = peers_[static_cast<size_t>(peer)];
+  from.receives.push_back({key, nullptr, bytes, &completion, &arrival});
+  deliver_early(peer, from, key);
+  return {};
+}
+
+void ShmMessages::answer(int peer, const Arrival& offer, bool taken) {
+  if (taken) {
+    ++counters_.messages_received;
+    counters_.bytes_received += offer.buffer.bytes;
+  }
+  say(peer, taken ? Kind::taken : Kind::declined, offer.operation);
+}
+
+void ShmMessages::say(int peer, Kind kind, uint64_t operation) {
+  peers_[static_cast<size_t>(peer)].outgoing.push_back({kind, 0, nullptr, 0, 0, operation, nullptr});
+  ++answers_;
+  push(peer);
+}
+
 bool ShmMessages::progress() {
   bool moved = false;
   for (int peer = 0; peer < node_.local_size(); ++peer) {
@@ -80,12 +117,13 @@ bool ShmMessages::write_slot(Outgoing& message, RingSlot& slot) {
   slot.key = message.key;
   slot.bytes = message.bytes;
   slot.operation = message.operation;
-  if (message.kind == Kind::taken) {
+  if (message.kind == Kind::taken || message.kind == Kind::declined) {
     --answers_;
     return true;
   }
-  if (message.kind == Kind::buffer) {
-    slot.buffer = NodeMemory::describe(message.data, message.bytes);
+  if (message.kind == Kind::buffer || message.kind == Kind::offer) {
+    slot.buffer =
+        message.offered != nullptr ? *message.offered : NodeMemory::describe(message.data, message.bytes);
     waiting_for_taken_[message.operation] = message.completion;
     return true;
   }
@@ -113,11 +151,12 @@ bool ShmMessages::drain(int from) {
       case Kind::buffer:
         take_buffer(from, peer, *slot);
         break;
+      case Kind::offer:
+        take_offer(from, peer, *slot);
+        break;
       case Kind::taken:
-        if (const auto it = waiting_for_taken_.find(slot->operation); it != waiting_for_taken_.end()) {
-          finish(*it->second, 0);
-          waiting_for_taken_.erase(it);
-        }
+      case Kind::declined:
+        hear(*slot);
         break;
     }
     incoming.pop();
@@ -127,8 +166,23 @@ bool ShmMessages::drain(int from) {
   return moved;
 }
 
-bool ShmMessages::fits(const Receive& receive, uint64_t bytes, int from) const {
-  if (bytes <= receive.bytes) return true;
+/// The receiver's answer to a description.
+void ShmMessages::hear(const RingSlot& slot) {
+  const auto it = waiting_for_taken_.find(slot.operation);
+  if (it == waiting_for_taken_.end()) return;
+  finish(*it->second, 0);
+  if (slot.kind == Kind::declined) it->second->state = Completion::State::declined;
+  waiting_for_taken_.erase(it);
+}
+
+/// False: the message is too long, and the receive has failed.
+bool ShmMessages::make_room(Receive& receive, uint64_t bytes, int from) {
+  if (bytes <= receive.bytes) {
+    if (receive.arrival == nullptr) return true;
+    receive.arrival->data = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    receive.data = receive.arrival->data.get();
+    return true;
+  }
   receive.completion->status = error(Code::invalid_usage, "local rank {} sent {} bytes where {} are expected",
                                      from, bytes, receive.bytes);
   receive.completion->state = Completion::State::failed;
@@ -147,14 +201,14 @@ ShmMessages::Receive ShmMessages::take_posted(Peer& peer, MessageKey key) {
 void ShmMessages::take_whole(Peer& peer, const RingSlot& slot) {
   ++counters_.messages_received;
   counters_.bytes_received += slot.bytes;
-  const Receive receive = take_posted(peer, slot.key);
+  Receive receive = take_posted(peer, slot.key);
   if (receive.completion == nullptr) {
     Early& early = peer.early[slot.key];
     early.data.assign(slot.payload.begin(), slot.payload.begin() + slot.length);
     early.received = early.bytes = slot.bytes;
     return;
   }
-  if (!fits(receive, slot.bytes, static_cast<int>(&peer - peers_.data()))) return;
+  if (!make_room(receive, slot.bytes, static_cast<int>(&peer - peers_.data()))) return;
   if (slot.length > 0) std::memcpy(receive.data, slot.payload.data(), slot.length);
   finish(*receive.completion, slot.bytes);
 }
@@ -165,7 +219,7 @@ void ShmMessages::take_fragment(Peer& peer, const RingSlot& slot) {
     partial = {true, slot.key, {}, false};
     partial.receive = take_posted(peer, slot.key);
     if (partial.receive.completion != nullptr) {
-      partial.dropped = !fits(partial.receive, slot.bytes, static_cast<int>(&peer - peers_.data()));
+      partial.dropped = !make_room(partial.receive, slot.bytes, static_cast<int>(&peer - peers_.data()));
     } else {
       Early& early = peer.early[slot.key];
       early.data.resize(slot.bytes);
@@ -201,11 +255,31 @@ void ShmMessages::take_buffer(int from, Peer& peer, const RingSlot& slot) {
   copy_from_sender(from, slot.buffer, slot.bytes, slot.operation, receive);
 }
 
+void ShmMessages::take_offer(int from, Peer& peer, const RingSlot& slot) {
+  if (const Receive receive = take_posted(peer, slot.key); receive.completion != nullptr)
+    return deliver_offer(from, peer, receive, slot.buffer, slot.operation);
+  Early& early = peer.early[slot.key];
+  early.is_offer = true;
+  early.operation = slot.operation;
+  early.buffer = slot.buffer;
+}
+
+// Who receives into the host's memory wants the message itself, and goes on waiting for it.
+void ShmMessages::deliver_offer(int from, Peer& peer, const Receive& receive, const BufferRef& buffer,
+                                uint64_t operation) {
+  if (receive.arrival == nullptr) {
+    peer.receives.push_front(receive);
+    return say(from, Kind::declined, operation);
+  }
+  *receive.arrival = {true, buffer, operation, nullptr};
+  finish(*receive.completion, buffer.bytes);
+}
+
 void ShmMessages::copy_from_sender(int from, const BufferRef& buffer, uint64_t bytes, uint64_t operation,
-                                   const Receive& receive) {
+                                   Receive receive) {
   ++counters_.messages_received;
   counters_.bytes_received += bytes;
-  if (fits(receive, bytes, from)) {
+  if (make_room(receive, bytes, from)) {
     auto address = node_.address_of(from, buffer);
     Status status = std::move(address).take_status();
     if (address.ok() && *address != nullptr)
@@ -220,24 +294,22 @@ void ShmMessages::copy_from_sender(int from, const BufferRef& buffer, uint64_t b
     }
   }
   // Also after a failure: the sender's buffer is not needed any more.
-  Outgoing answer{Kind::taken, 0, nullptr, 0, 0, operation, nullptr};
-  peers_[static_cast<size_t>(from)].outgoing.push_back(answer);
-  ++answers_;
-  push(from);
+  say(from, Kind::taken, operation);
 }
 
 void ShmMessages::deliver_early(int from, Peer& peer, MessageKey key) {
   const auto early = peer.early.find(key);
   if (early == peer.early.end()) return;
-  if (!early->second.is_buffer && early->second.received < early->second.bytes)
-    return;  // more fragments to come
-  const Receive receive = take_posted(peer, key);
+  const bool is_description = early->second.is_buffer || early->second.is_offer;
+  if (!is_description && early->second.received < early->second.bytes) return;  // more fragments to come
+  Receive receive = take_posted(peer, key);
   if (receive.completion == nullptr) return;
   const Early message = std::move(early->second);
   peer.early.erase(early);
+  if (message.is_offer) return deliver_offer(from, peer, receive, message.buffer, message.operation);
   if (message.is_buffer)
     return copy_from_sender(from, message.buffer, message.bytes, message.operation, receive);
-  if (!fits(receive, message.bytes, from)) return;
+  if (!make_room(receive, message.bytes, from)) return;
   if (message.bytes > 0) std::memcpy(receive.data, message.data.data(), message.bytes);
   finish(*receive.completion, message.bytes);
 }

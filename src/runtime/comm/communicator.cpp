@@ -75,6 +75,9 @@ Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) 
     made->kernels = std::make_unique<KernelCalls>(device, parts_.cluster, parts_.rank, *parts_.node, monitor_,
                                                   executor_, *made->engines);
     EPCCL_TRY(made->kernels->prepare());
+    made->messages =
+        std::make_unique<GpuMessages>(device, parts_.cluster, parts_.rank, *parts_.node, shm_messages_);
+    EPCCL_TRY(made->messages->prepare());
     EPCCL_ASSIGN(made->staged,
                  StagedCalls::open(device, parts_.config.stage_bytes, 16 * static_cast<uint64_t>(ranks()),
                                    [this] { return check(); }));

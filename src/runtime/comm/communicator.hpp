@@ -19,6 +19,7 @@
 #include "runtime/comm/collectives.hpp"
 #include "runtime/comm/comm_config.hpp"
 #include "runtime/comm/copy_engines.hpp"
+#include "runtime/comm/gpu_messages.hpp"
 #include "runtime/comm/kernel_calls.hpp"
 #include "runtime/comm/p2p.hpp"
 #include "runtime/comm/regroup.hpp"
@@ -125,6 +126,7 @@ class Communicator {
     std::unique_ptr<AlltoallRunner> alltoall;
     std::unique_ptr<CollectiveRunner> collectives;
     std::unique_ptr<KernelCalls> kernels;
+    std::unique_ptr<GpuMessages> messages;
     std::unique_ptr<StagedCalls> staged;  // last: its thread uses the rest
   };
   Result<OnDevice*> on_device(device::Device& device);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 namespace epccl::runtime {
@@ -19,7 +20,7 @@ std::string P2pOperation::text() const {
                      is_send ? "to" : "from", peer);
 }
 
-P2p::P2p(const topology::Cluster& cluster, int rank, transports::MessageTransport& shm,
+P2p::P2p(const topology::Cluster& cluster, int rank, transports::ShmMessages& shm,
          transports::MessageTransport* network, Carrying& carrying)
     : cluster_(cluster), rank_(rank), shm_(shm), network_(network), carrying_(carrying) {}
 
@@ -30,23 +31,48 @@ Status P2p::start(std::vector<P2pOperation> operations) {
     received_.resize(static_cast<size_t>(cluster_.ranks()));
     counted_in_.resize(static_cast<size_t>(cluster_.nodes()));
   }
+  EPCCL_TRY(wait_for_streams(operations));
   algorithms::GroupSends sends;
   const auto is_own = [this](const P2pOperation& operation) { return operation.peer == rank_; };
   pending_.clear();
   over_network_ = 0;
-  in_flight_ = std::vector<InFlight>(operations.size() -
-                                     static_cast<size_t>(std::ranges::count_if(operations, is_own)));
+  EPCCL_ASSIGN(const std::vector<OwnPair> own, match_own(operations));
+  // Of a pair of this rank's own, a GPU may make the one copy.
+  in_flight_ = std::vector<InFlight>(operations.size() - own.size());
   auto flight = in_flight_.begin();
   for (const P2pOperation& operation : operations)
     if (!is_own(operation)) enlist(*flight++, operation, sends);
   carrying_.begin(sends);
   // What neighbours may carry is laid out before anything else: then it finds them still in this call.
-  for (InFlight& each : in_flight_)
-    if (each.may_be_carried) EPCCL_TRY(start_remote(each));
+  for (InFlight* each : pending_)
+    if (each->may_be_carried) EPCCL_TRY(start_remote(*each));
   carrying_.lay_out();
-  for (InFlight& each : in_flight_)
-    if (!each.may_be_carried) EPCCL_TRY(start_remote(each));
-  return match_own(operations);
+  for (InFlight* each : pending_)
+    if (!each->may_be_carried) EPCCL_TRY(start_remote(*each));
+  EPCCL_TRY(copy_own(own, std::to_address(flight)));
+  if (gpu_ != nullptr) stagger();
+  return {};
+}
+
+// Ranks that start together copy from different peers first.
+void P2p::stagger() {
+  const auto distance = [this](const InFlight* flight) {
+    return (flight->operation.peer - rank_ + cluster_.ranks()) % cluster_.ranks();
+  };
+  std::ranges::stable_sort(pending_, {}, distance);
+}
+
+// All at once, as they were issued: no call of a group waits for another.
+Status P2p::wait_for_streams(std::span<const P2pOperation> operations) {
+  const StagedCalls::Turn* last = nullptr;
+  for (const P2pOperation& operation : operations) {
+    if (operation.gpu == nullptr) continue;
+    gpu_ = operation.gpu->messages;
+    if (operation.gpu->turn.get() == last) continue;
+    last = operation.gpu->turn.get();
+    EPCCL_TRY(operation.gpu->staged->begun(*last));
+  }
+  return {};
 }
 
 // Keys count the messages of a pair in the order in which they were issued, whichever way each goes.
@@ -57,8 +83,8 @@ void P2p::enlist(InFlight& flight, const P2pOperation& operation, algorithms::Gr
   pending_.push_back(&flight);
   flight.over_network = !cluster_.same_node(rank_, operation.peer);
   if (flight.over_network) ++over_network_;
-  flight.may_be_carried = flight.over_network && operation.is_send && carrying_.possible() &&
-                          operation.bytes <= Carrying::largest_message;
+  flight.may_be_carried = flight.over_network && operation.is_send && operation.gpu == nullptr &&
+                          carrying_.possible() && operation.bytes <= Carrying::largest_message;
   if (!flight.may_be_carried) return;
   ++sends.messages;
   sends.bytes += operation.bytes;
@@ -67,21 +93,59 @@ void P2p::enlist(InFlight& flight, const P2pOperation& operation, algorithms::Gr
 }
 
 // The n-th send to itself goes to the n-th receive from itself.
-Status P2p::match_own(std::span<const P2pOperation> operations) const {
+Result<std::vector<P2p::OwnPair>> P2p::match_own(std::span<const P2pOperation> operations) const {
   std::vector<const P2pOperation*> sends, receives;
   for (const P2pOperation& operation : operations)
     if (operation.peer == rank_) (operation.is_send ? sends : receives).push_back(&operation);
   if (sends.size() != receives.size())
     return error(Code::invalid_usage, "rank {} sends {} messages to itself and receives {} in one group",
                  rank_, sends.size(), receives.size());
+  std::vector<OwnPair> pairs;
   for (size_t i = 0; i < sends.size(); ++i) {
     const P2pOperation &send = *sends[i], &receive = *receives[i];
     if (send.bytes != receive.bytes)
       return error(Code::invalid_usage, "rank {} to itself: {} of {} bytes, {} of {} bytes", rank_,
                    send.text(), send.bytes, receive.text(), receive.bytes);
-    if (send.bytes > 0) std::memmove(receive.destination, send.source, send.bytes);
+    pairs.push_back({&send, &receive});
+  }
+  return pairs;
+}
+
+// `next`: for what a GPU copies.
+Status P2p::copy_own(std::span<const OwnPair> pairs, InFlight* next) {
+  for (const auto& [send, receive] : pairs) {
+    if (send->bytes == 0) continue;
+    if (send->gpu == nullptr && receive->gpu == nullptr) {
+      std::memmove(receive->destination, send->source, send->bytes);
+      continue;
+    }
+    InFlight& flight = *next++;
+    flight.operation = *receive;
+    flight.gpu = std::make_unique<GpuFlight>();
+    flight.gpu->data = static_cast<std::byte*>(receive->destination);
+    flight.gpu->bytes = receive->bytes;
+    flight.gpu->end = receive->gpu;
+    flight.gpu->other_end = send->gpu;
+    flight.completion.bytes = receive->bytes;
+    pending_.push_back(&flight);
+    EPCCL_TRY(gpu_->start_own(*flight.gpu, static_cast<const std::byte*>(send->source)));
   }
   return {};
+}
+
+Status P2p::start_on_gpu(InFlight& flight, transports::MessageTransport& transport, int address) {
+  const P2pOperation& operation = flight.operation;
+  flight.gpu = std::make_unique<GpuFlight>();
+  GpuFlight& its = *flight.gpu;
+  its.is_send = operation.is_send;
+  its.data = static_cast<std::byte*>(operation.is_send ? const_cast<void*>(operation.source)
+                                                       : operation.destination);  // NOLINT: not written
+  its.bytes = operation.bytes;
+  its.end = operation.gpu;
+  its.transport = &transport;
+  its.address = address;
+  its.key = flight.key;
+  return operation.gpu->messages->start(its, flight.completion);
 }
 
 Status P2p::start_remote(InFlight& flight) {
@@ -90,9 +154,10 @@ Status P2p::start_remote(InFlight& flight) {
   if (transport == nullptr)
     return error(Code::internal_error, "no transport reaches rank {}", operation.peer);
   const int address = flight.over_network ? operation.peer : cluster_.local_of(operation.peer);
+  if (operation.is_send) drained_ = drained_ && !flight.over_network;
+  if (operation.gpu != nullptr) return start_on_gpu(flight, *transport, address);
   if (!operation.is_send)
     return transport->recv(address, flight.key, operation.destination, operation.bytes, flight.completion);
-  drained_ = drained_ && !flight.over_network;
   if (flight.may_be_carried &&
       carrying_.offer(address, flight.key, operation.source, operation.bytes, flight.completion))
     return {};
@@ -119,22 +184,48 @@ Result<bool> P2p::progress() {
 Result<bool> P2p::see_ends() {
   const size_t before = pending_.size();
   for (size_t i = 0; i < pending_.size();) {
-    const InFlight& flight = *pending_[i];
-    if (!flight.completion.finished()) {
+    InFlight& flight = *pending_[i];
+    EPCCL_ASSIGN(const bool over, is_over(flight));
+    if (!over) {
       ++i;
       continue;
     }
-    if (flight.completion.state == transports::Completion::State::failed)
-      return Status(flight.completion.status).with_context(flight.operation.text());
-    if (!flight.operation.is_send && flight.completion.bytes != flight.operation.bytes)
-      return error(Code::invalid_usage, "rank {}: {} expects {} bytes, rank {} sent {}", rank_,
-                   flight.operation.text(), flight.operation.bytes, flight.operation.peer,
-                   flight.completion.bytes);
     if (flight.over_network) --over_network_;
+    flight.gpu.reset();
+    flight.operation.gpu.reset();
     pending_[i] = pending_.back();
     pending_.pop_back();
   }
+  if (gpu_ != nullptr && pending_.empty() && before > 0) gpu_->call_over();
   return pending_.size() < before;
+}
+
+Result<bool> P2p::is_over(InFlight& flight) {
+  if (flight.completion.state == transports::Completion::State::failed)
+    return Status(flight.completion.status).with_context(flight.operation.text());
+  bool over = flight.completion.finished();
+  if (flight.gpu != nullptr) {
+    auto stepped = flight.operation.gpu->messages->step(*flight.gpu, flight.completion);
+    if (!stepped.ok()) return std::move(stepped).take_status().with_context(flight.operation.text());
+    over = *stepped;
+  }
+  if (over) EPCCL_TRY(check_length(flight));
+  return over;
+}
+
+Status P2p::check_length(const InFlight& flight) const {
+  if (flight.operation.is_send || flight.completion.bytes == flight.operation.bytes) return {};
+  return error(Code::invalid_usage, "rank {}: {} expects {} bytes, rank {} sent {}", rank_,
+               flight.operation.text(), flight.operation.bytes, flight.operation.peer,
+               flight.completion.bytes);
+}
+
+void P2p::give_up(double seconds) {
+  if (gpu_ != nullptr) gpu_->give_up(seconds);
+  for (InFlight& flight : in_flight_) {
+    flight.operation.gpu.reset();
+    if (flight.gpu != nullptr) flight.gpu->end.reset(), flight.gpu->other_end.reset();
+  }
 }
 
 bool P2p::network_pending() const {

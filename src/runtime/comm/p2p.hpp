@@ -2,15 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/status.hpp"
 #include "runtime/comm/carrying.hpp"
+#include "runtime/comm/gpu_messages.hpp"
 #include "runtime/executor/waiter.hpp"
 #include "topology/cluster.hpp"
-#include "transports/shm/node_memory.hpp"
+#include "transports/shm/shm_messages.hpp"
 #include "transports/transport.hpp"
 
 namespace epccl::runtime {
@@ -23,6 +25,8 @@ struct P2pOperation {
   int peer = 0;
   uint64_t count = 0;
   const char* datatype = "";  // a literal
+  /// Of memory of a GPU, or in the order of a stream of one; let go of when the operation is over.
+  std::shared_ptr<const GpuEnd> gpu = {};
 
   /// "send of 4 float32 to rank 3"
   std::string text() const;
@@ -31,17 +35,22 @@ struct P2pOperation {
 /// Matches the n-th send to a peer with the n-th receive from this rank there.
 class P2p {
  public:
-  P2p(const topology::Cluster& cluster, int rank, transports::MessageTransport& shm,
+  P2p(const topology::Cluster& cluster, int rank, transports::ShmMessages& shm,
       transports::MessageTransport* network, Carrying& carrying);
 
-  /// Starts all operations. Sends to this rank itself are matched with its receives in order, and copied.
+  /// Starts all operations, those of a GPU when what their streams had before is through. Sends to this rank itself are matched with
+  /// its receives in order, and copied.
   Status start(std::vector<P2pOperation> operations);
   /// Moves things on: true when anything moved. Error: an operation failed.
   Result<bool> progress();
   bool done() const { return pending_.empty() && drained_ && shm_.drained() && !carrying_.inside(); }
+  /// After an error: buffers and streams are the user's again. Waits up to `seconds` for peers that still read them.
+  void give_up(double seconds);
 
   // For waiting.
   bool network_pending() const;
+  /// Copies of a GPU are under way, whose end wakes nobody.
+  bool copies_pending() const { return gpu_ != nullptr && gpu_->copies() > 0; }
   std::string waiting_text() const;
 
  private:
@@ -50,16 +59,26 @@ class P2p {
     transports::MessageKey key = 0;
     bool over_network = false, may_be_carried = false;
     transports::Completion completion;
+    std::unique_ptr<GpuFlight> gpu;
+  };
+  struct OwnPair {
+    const P2pOperation *send, *receive;
   };
 
   void enlist(InFlight& flight, const P2pOperation& operation, algorithms::GroupSends& sends);
   Result<bool> see_ends();
   Status start_remote(InFlight& flight);
-  Status match_own(std::span<const P2pOperation> operations) const;
+  Status check_length(const InFlight& flight) const;
+  Result<bool> is_over(InFlight& flight);
+  Result<std::vector<OwnPair>> match_own(std::span<const P2pOperation> operations) const;
+  Status copy_own(std::span<const OwnPair> pairs, InFlight* next);
+  void stagger();
+  Status wait_for_streams(std::span<const P2pOperation> operations);
+  Status start_on_gpu(InFlight& flight, transports::MessageTransport& transport, int address);
 
   const topology::Cluster& cluster_;
   const int rank_;
-  transports::MessageTransport& shm_;
+  transports::ShmMessages& shm_;
   transports::MessageTransport* network_;
   Carrying& carrying_;
   std::vector<uint64_t> counted_in_;  // by node: the call that counted it last
@@ -68,6 +87,7 @@ class P2p {
   std::vector<InFlight> in_flight_;        // of this call; made at its start, at its full length
   std::vector<InFlight*> pending_;         // those whose end has not been seen
   size_t over_network_ = 0;                // of these
+  GpuMessages* gpu_ = nullptr;             // of the GPU whose memory was used
   bool drained_ = true;                    // nothing that was sent still needs this rank to drive the network
 };
 

@@ -82,20 +82,33 @@ StagedCalls::Turn::~Turn() {
   if (words_ != nullptr) words_->end(word_);
 }
 
-Result<std::shared_ptr<StagedCalls::Turn>> StagedCalls::take_turn(void* stream, Holds holds) {
-  EPCCL_ASSIGN(const std::unique_ptr<device::Queue> users, device_.borrow_stream(stream));
-  if (users->capturing())
+Status StagedCalls::Turn::mark() {
+  if (users_->capturing())
     return error(Code::invalid_usage,
                  "the stream is being captured into a graph, and the call is made by a thread that waits for "
                  "the stream, which cannot be captured");
+  return users_->record(*before_);
+}
+
+Status StagedCalls::Turn::hold() {
+  return words_ == nullptr ? Status{} : users_->wait(*word_.word, word_.value);
+}
+
+Result<std::shared_ptr<StagedCalls::Turn>> StagedCalls::plan_turn(void* stream, Holds holds) {
   auto turn = std::make_shared<Turn>();
+  EPCCL_ASSIGN(turn->users_, device_.borrow_stream(stream));
   EPCCL_ASSIGN(turn->before_, device_.make_event());
-  EPCCL_TRY(users->record(*turn->before_));
   if (holds == Holds::nothing) return turn;
   TurnWords& words = TurnWords::of(device_);
   EPCCL_ASSIGN(turn->word_, words.take());
   turn->words_ = &words;
-  EPCCL_TRY(users->wait(*turn->word_.word, turn->word_.value));
+  return turn;
+}
+
+Result<std::shared_ptr<StagedCalls::Turn>> StagedCalls::take_turn(void* stream, Holds holds) {
+  EPCCL_ASSIGN(std::shared_ptr<Turn> turn, plan_turn(stream, holds));
+  EPCCL_TRY(turn->mark());
+  EPCCL_TRY(turn->hold());
   return turn;
 }
 

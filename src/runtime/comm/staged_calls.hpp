@@ -63,25 +63,31 @@ class StagedCalls {
   device::HostStream& worker() { return *worker_; }
   uint64_t slice_bytes() const { return slice_bytes_; }
 
-  /// A place in the user's stream: what was queued before is through when begun() says so, and what is queued after runs when
-  /// the turn ends, also if nothing came of the call.
+  /// A place in the user's stream: what was queued before it was marked is through when begun() says so, and what is queued after
+  /// it was held runs when the turn ends, also if nothing came of the call. Calls of several communicators may share one.
   class Turn {
    public:
     Turn() = default;
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
     ~Turn();
+    /// Error: the stream is being captured.
+    Status mark();
+    Status hold();
 
    private:
     friend class StagedCalls;
     TurnWords* words_ = nullptr;
     TurnWords::Word word_;
+    std::unique_ptr<device::Queue> users_;
     std::unique_ptr<device::QueueEvent> before_;
   };
   /// Whether what a stream is given next waits until the turn ends.
   enum class Holds : uint8_t { stream, nothing };
   /// `stream`: the device's; null: its NULL stream. A stream that is being captured is refused, and nothing queued.
   Result<std::shared_ptr<Turn>> take_turn(void* stream, Holds holds = Holds::stream);
+  /// A turn that is to be marked and held later: nothing is queued yet.
+  Result<std::shared_ptr<Turn>> plan_turn(void* stream, Holds holds = Holds::stream);
 
   /// Buffers of a call: `input_blocks` and `output_blocks` (0: none) of `block_bytes` each.
   struct Blocks {

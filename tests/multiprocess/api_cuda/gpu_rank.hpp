@@ -32,7 +32,7 @@ class GpuRank {
   }
   CUstream stream() const { return stream_; }
   epcclStream_t as_epccl() const { return reinterpret_cast<epcclStream_t>(stream_); }
-  void wait() { EXPECT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS); }
+  void wait() const { EXPECT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS); }
 
  private:
   CUcontext context_ = nullptr;

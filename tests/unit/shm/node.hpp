@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "transports/shm/message_ring.hpp"
 #include "transports/shm/node_memory.hpp"
 
 namespace epccl::transports {
@@ -17,6 +18,7 @@ class Node {
     SegmentSpec spec;
     spec.local_size = ranks;
     spec.scratch_bytes = 4096;
+    spec.ring_bytes = message_rings_bytes(ranks);
     std::vector<NodeSegment> segments;
     for (int local = 0; local < ranks; ++local) {
       auto segment =

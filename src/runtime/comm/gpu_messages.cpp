@@ -1,0 +1,202 @@
+#include "runtime/comm/gpu_messages.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+
+namespace epccl::runtime {
+
+using transports::Completion;
+using Step = GpuFlight::Step;
+
+namespace {
+
+// More than there are engines are of no use.
+constexpr int most_queues = 4;
+
+}  // namespace
+
+GpuMessages::GpuMessages(device::Device& device, const topology::Cluster& cluster, int rank,
+                         transports::NodeMemory& node, transports::ShmMessages& shm)
+    : device_(device),
+      cluster_(cluster),
+      rank_(rank),
+      node_(node),
+      shm_(shm),
+      peers_(device, node.local_size()),
+      reading_(static_cast<size_t>(node.local_size())) {}
+
+Status GpuMessages::prepare() {
+  for (int i = 0; i < std::clamp(device_.copy_engines(), 1, most_queues); ++i) {
+    EPCCL_ASSIGN(auto queue, device_.make_queue(device::QueueKind::copy_engine));
+    queues_.push_back(std::move(queue));
+  }
+  return {};
+}
+
+// ---- planning
+
+Status GpuMessages::plan(GpuEnd& end, const Wish& wish, EngineUse use) {
+  end.messages = this;
+  if (wish.bytes == 0 || !device_.info(wish.buffer)) return {};  // pinned memory is the host's own
+  Status possible;
+  if (use == EngineUse::never)
+    possible = Status(Code::invalid_usage, "as asked for");
+  else if (!cluster_.same_node(rank_, wish.peer))
+    possible = Status(Code::invalid_usage, "another node");
+  else if (wish.is_send && wish.peer != rank_)
+    possible = find_offer(wish, end.buffer);
+  end.direct = possible.ok();
+  log::info(log::coll, rank_, "{} on GPU {}: {}{}", wish.text, device_.ordinal(),
+            end.direct ? "copy engines" : "staged through pinned host memory: ", possible.message());
+  if (end.direct) return {};
+  EPCCL_ASSIGN(end.pinned, end.staged->borrow(wish.bytes));
+  return {};
+}
+
+Status GpuMessages::find_offer(const Wish& wish, transports::BufferRef& buffer) const {
+  buffer.address = reinterpret_cast<uint64_t>(wish.buffer);
+  buffer.bytes = wish.bytes;
+  auto handle = peers_.offer(wish.buffer, wish.bytes);
+  if (handle.ok()) {
+    buffer.has_memory = 1;
+    buffer.memory = *handle;
+    return {};
+  }
+  // A thread of this process finds it at its address.
+  buffer.memory.ordinal = device_.ordinal();
+  if (node_.pid(local_of(wish.peer)) == getpid()) return {};
+  return std::move(handle).take_status();
+}
+
+// ---- moving
+
+Status GpuMessages::copy(GpuFlight& flight, std::byte* to, const std::byte* from) {
+  if (events_.empty()) {
+    EPCCL_ASSIGN(flight.copied, device_.make_event());
+  } else {
+    flight.copied = std::move(events_.back());
+    events_.pop_back();
+  }
+  device::Queue& queue = *queues_[next_queue_++ % queues_.size()];
+  const device::CopyWork work{to, from, flight.bytes};
+  EPCCL_TRY(queue.copy({&work, 1}));
+  EPCCL_TRY(queue.record(*flight.copied));
+  ++copies_;
+  return {};
+}
+
+Status GpuMessages::start(GpuFlight& flight, Completion& completion) {
+  const GpuEnd& end = *flight.end;
+  flight.step = Step::moving;
+  if (end.direct && flight.is_send) return shm_.offer(flight.address, flight.key, end.buffer, completion);
+  if (end.direct) return shm_.recv_any(flight.address, flight.key, flight.bytes, flight.arrival, completion);
+  std::byte* const data = end.pinned != nullptr ? end.pinned->data() : flight.data;
+  if (!flight.is_send)
+    return flight.transport->recv(flight.address, flight.key, data, flight.bytes, completion);
+  if (end.pinned == nullptr)
+    return flight.transport->send(flight.address, flight.key, data, flight.bytes, completion);
+  flight.step = Step::copying_in;
+  return copy(flight, data, flight.data);
+}
+
+Status GpuMessages::start_own(GpuFlight& receive, const std::byte* source) {
+  receive.step = Step::copying_out;
+  return copy(receive, receive.data, source);
+}
+
+Result<bool> GpuMessages::step(GpuFlight& flight, Completion& completion) {
+  if (flight.step == Step::moving) {
+    if (!completion.finished()) return false;
+    if (flight.is_send) return sent(flight, completion);
+    if (completion.bytes != flight.bytes || (!flight.end->direct && flight.end->pinned == nullptr))
+      return true;
+    EPCCL_TRY(arrived(flight, completion));
+    return false;
+  }
+  EPCCL_ASSIGN(const bool is_copied, flight.copied->complete());
+  if (!is_copied) return false;
+  --copies_;
+  events_.push_back(std::move(flight.copied));
+  if (flight.step == Step::copying_in) {
+    flight.step = Step::moving;
+    const std::byte* const data = flight.host != nullptr ? flight.host.get() : flight.end->pinned->data();
+    EPCCL_TRY(flight.transport->send(flight.address, flight.key, data, flight.bytes, completion));
+    return false;
+  }
+  if (!flight.arrival.is_offer) return true;
+  --reading_[static_cast<size_t>(flight.address)];
+  node_.end_reading(flight.address);
+  shm_.answer(flight.address, flight.arrival, true);
+  return true;
+}
+
+Result<bool> GpuMessages::sent(GpuFlight& flight, Completion& completion) {
+  if (completion.state != Completion::State::declined) return true;
+  if (!told_declined_.exchange(true))
+    log::info(log::coll, rank_,
+              "a message of {} bytes goes through host memory: local rank {} does not receive it into memory "
+              "of a GPU, or cannot map this one",
+              flight.bytes, flight.address);
+  flight.host = std::make_unique_for_overwrite<std::byte[]>(flight.bytes);
+  flight.step = Step::copying_in;
+  EPCCL_TRY(copy(flight, flight.host.get(), flight.data));
+  return false;
+}
+
+Status GpuMessages::arrived(GpuFlight& flight, Completion& completion) {
+  if (flight.arrival.is_offer) return take(flight, completion);
+  flight.step = Step::copying_out;
+  const std::byte* const data =
+      flight.end->pinned != nullptr ? flight.end->pinned->data() : flight.arrival.data.get();
+  return copy(flight, flight.data, data);
+}
+
+Result<std::byte*> GpuMessages::address_of(int local, const transports::BufferRef& buffer) {
+  if (buffer.has_memory != 0) return peers_.address_of(local, buffer.memory, buffer.bytes, call_);
+  if (buffer.memory.ordinal != device_.ordinal())
+    return error(Code::invalid_usage, "it is of GPU {}, and cannot be mapped", buffer.memory.ordinal);
+  return reinterpret_cast<std::byte*>(buffer.address);  // NOLINT: of this process
+}
+
+// What cannot be mapped is declined, and comes as a message.
+Status GpuMessages::take(GpuFlight& flight, Completion& completion) {
+  if (!node_.begin_reading(flight.address))
+    return error(Code::remote_error, "rank {}: local rank {} has given up", rank_, flight.address);
+  const auto source = address_of(flight.address, flight.arrival.buffer);
+  if (source.ok()) {
+    ++reading_[static_cast<size_t>(flight.address)];
+    flight.step = Step::copying_out;
+    return copy(flight, flight.data, *source);
+  }
+  node_.end_reading(flight.address);
+  if (!told_unmapped_.exchange(true))
+    log::info(log::coll, rank_, "a message of {} bytes goes through host memory: {}", flight.bytes,
+              source.status().message());
+  const transports::Arrival offer = {true, flight.arrival.buffer, flight.arrival.operation, nullptr};
+  EPCCL_TRY(shm_.recv_any(flight.address, flight.key, flight.bytes, flight.arrival, completion));
+  shm_.answer(flight.address, offer, false);
+  return {};
+}
+
+// ---- ending
+
+void GpuMessages::give_up(double seconds) {
+  for (const auto& queue : queues_) static_cast<void>(queue->synchronize());
+  for (size_t local = 0; local < reading_.size(); ++local)
+    for (; reading_[local] > 0; --reading_[local]) node_.end_reading(static_cast<int>(local));
+  copies_ = 0;
+  node_.end_offers();
+  const double until = now_seconds() + seconds;
+  int reader = node_.reader();
+  for (; reader >= 0 && now_seconds() < until; reader = node_.reader()) usleep(100);
+  if (reader >= 0)
+    log::warn(log::coll, rank_, "local rank {} (pid {}) still reads memory that was sent from, after {} s",
+              reader, node_.pid(reader), seconds);
+}
+
+}  // namespace epccl::runtime

@@ -1,0 +1,48 @@
+// Who copies from memory that a rank has offered to its node. A reader says so before it looks whether the offer still holds, and an
+// owner ends its offers before it looks for readers: so one of them sees the other.
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/unique_fd.hpp"
+#include "transports/shm/node_memory.hpp"
+
+namespace epccl::transports {
+namespace {
+
+/// Also false of a process that has ended and that nobody has waited for. A kernel that cannot tell: true.
+bool lives(pid_t pid) {
+  const UniqueFd handle(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (!handle) return errno != ESRCH;
+  pollfd ended{handle.get(), POLLIN, 0};
+  return poll(&ended, 1, 0) <= 0;
+}
+
+}  // namespace
+
+bool NodeMemory::begin_reading(int local) {
+  segment_.control(local_).reading[static_cast<size_t>(local)].fetch_add(1, std::memory_order_seq_cst);
+  if (segment_.control(local).offers_are_over.load(std::memory_order_seq_cst) == 0) return true;
+  end_reading(local);
+  return false;
+}
+
+void NodeMemory::end_reading(int local) {
+  segment_.control(local_).reading[static_cast<size_t>(local)].fetch_sub(1, std::memory_order_release);
+}
+
+void NodeMemory::end_offers() {
+  segment_.control(local_).offers_are_over.store(1, std::memory_order_seq_cst);
+}
+
+int NodeMemory::reader() const {
+  for (int peer = 0; peer < local_size(); ++peer) {
+    const auto& reading = segment_.control(peer).reading[static_cast<size_t>(local_)];
+    if (reading.load(std::memory_order_seq_cst) > 0 && lives(pid(peer))) return peer;
+  }
+  return -1;
+}
+
+}  // namespace epccl::transports
