@@ -309,9 +309,10 @@ TEST(GpuGroups, OfWrongLengthsAreNamed) {
     gpu.wait();
     epcclResult_t failure = epcclSuccess;
     while (failure == epcclSuccess) ASSERT_EQ(epcclCommGetAsyncError(comm, &failure), epcclSuccess);
-    if (context.rank == 1)
+    if (context.rank == 1) {
       EXPECT_THAT(epcclGetLastError(comm),
                   HasSubstr("recv of 4000 uint8 from rank 0 expects 4000 bytes, rank 0 sent 3000"));
+    }
     EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
   });
 }
