@@ -98,7 +98,7 @@ ncclResult_t AllGather(const void* sendbuff, void* recvbuff, size_t sendcount, n
 ncclResult_t AlltoAll(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                       ncclComm_t comm, cudaStream_t stream) {
   return run(
-      {"ncclAlltoAll", comm, stream, count, {{"sendbuff", sendbuff}, {"recvbuff", recvbuff}}, true},
+      {"ncclAlltoAll", comm, stream, count, {{"sendbuff", sendbuff}, {"recvbuff", recvbuff}}, What::alltoall},
       [&](epcclStream_t its) {
         return epcclAlltoall(sendbuff, recvbuff, count, native(datatype), native(comm), its);
       },
@@ -139,7 +139,7 @@ ncclResult_t Scatter(const void* sendbuff, void* recvbuff, size_t count, ncclDat
 ncclResult_t Send(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                   cudaStream_t stream) {
   return run(
-      {"ncclSend", comm, stream, count, {{"sendbuff", sendbuff}}},
+      {"ncclSend", comm, stream, count, {{"sendbuff", sendbuff}}, What::message},
       [&](epcclStream_t its) {
         return epcclSend(sendbuff, count, native(datatype), peer, native(comm), its);
       },
@@ -152,7 +152,7 @@ ncclResult_t Send(const void* sendbuff, size_t count, ncclDataType_t datatype, i
 ncclResult_t Recv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                   cudaStream_t stream) {
   return run(
-      {"ncclRecv", comm, stream, count, {{"recvbuff", recvbuff}}},
+      {"ncclRecv", comm, stream, count, {{"recvbuff", recvbuff}}, What::message},
       [&](epcclStream_t its) {
         return epcclRecv(recvbuff, count, native(datatype), peer, native(comm), its);
       },

@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "alltoall_choice.hpp"
 #include "base/log.hpp"
 #include "config.hpp"
 #include "entry_points.hpp"
 #include "make_cuda_side.hpp"
+#include "native_choice.hpp"
 #include "route.hpp"
 
 namespace epccl::nccl {
@@ -83,15 +83,16 @@ void init_all_real(const ncclComm_t* comms, int ndev, const int* devlist) {
     if (result != ncclSuccess)
       failed = error(Code::device_error, "the real ncclCommInitAll: {}", library.GetErrorString(result));
   }
-  std::vector<AlltoallQuestion> questions;
+  std::vector<NativeQuestion> questions;
   for (int rank = 0; rank < ndev; ++rank)
     questions.push_back({comms[rank], nullptr, devlist != nullptr ? devlist[rank] : rank});
-  if (const Status chosen = choose_alltoall(questions); !chosen.ok())
-    log::warn(log::init, -1, "ncclAlltoAll with CUDA memory is left to the real NCCL: {}", chosen.message());
+  if (const Status chosen = choose_native(questions); !chosen.ok())
+    log::warn(log::init, -1, "CUDA memory is left to the real NCCL: {}", chosen.message());
   for (int rank = 0; rank < ndev; ++rank) {
     auto side = std::make_shared<CudaSide>();
     side->why_not = failed;
-    side->native_alltoall = questions[static_cast<size_t>(rank)].is_native;
+    side->native_alltoall = questions[static_cast<size_t>(rank)].alltoall;
+    side->native_groups = questions[static_cast<size_t>(rank)].groups;
     if (failed.ok()) {
       side->real = real[static_cast<size_t>(rank)];
       side->library = &real_nccl().value();

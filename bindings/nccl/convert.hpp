@@ -22,9 +22,10 @@ inline epcclStream_t native(cudaStream_t stream) {
   return reinterpret_cast<uintptr_t>(stream) <= 2 ? nullptr : reinterpret_cast<epcclStream_t>(stream);
 }
 
-/// For EPCCL's calls on CUDA memory: NULL is CUDA's default stream there too.
+/// For EPCCL's calls on CUDA memory: NULL is CUDA's legacy default stream, by its name.
 inline epcclStream_t native_cuda(cudaStream_t stream) {
-  return reinterpret_cast<epcclStream_t>(stream);
+  constexpr uintptr_t legacy = 1;
+  return reinterpret_cast<epcclStream_t>(stream == nullptr ? legacy : reinterpret_cast<uintptr_t>(stream));
 }
 
 /// With the text of a failure.

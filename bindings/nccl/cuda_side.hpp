@@ -47,7 +47,9 @@ struct CudaSide {
   ncclComm_t real = nullptr;
   Status why_not;                     // not ok: there is no `real`
   const RealNccl* library = nullptr;  // with `real`
-  bool native_alltoall = false;       // EPCCL runs ncclAlltoAll with CUDA memory; on all ranks alike
+  // With CUDA memory EPCCL runs; on all ranks alike:
+  bool native_alltoall = false;  // ncclAlltoAll
+  bool native_groups = false;    // ncclSend and ncclRecv
 
   bool blocking = true;          // the communicator
   std::shared_ptr<Maker> maker;  // set where it was made in the background

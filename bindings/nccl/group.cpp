@@ -28,20 +28,44 @@ Group& group() {
 }
 
 // Neither library can drop an open group; but each drops one of which a call was wrong.
+void spoil_real(const RealNccl* real) {
+  if (real != nullptr && real->Send != nullptr) (void)real->Send(nullptr, 0, ncclInt8, 0, nullptr, nullptr);
+}
 void spoil(const RealNccl* real) {
   (void)epcclSend(nullptr, 0, epcclInt8, 0, nullptr, nullptr);
-  if (real != nullptr && real->Send != nullptr) (void)real->Send(nullptr, 0, ncclInt8, 0, nullptr, nullptr);
+  spoil_real(real);
+}
+
+/// The end of the real library's group.
+struct RealEnd {
+  const RealNccl* real = nullptr;
+  bool is_over = false;
+  ncclResult_t result = ncclSuccess;
+
+  void end() {
+    if (real != nullptr && !is_over) result = from_real(real->GroupEnd(), nullptr);
+    is_over = true;
+  }
+};
+
+// Both groups' calls are one group's: they begin together and neither waits for the other's. So EPCCL's on CUDA memory are under way
+// before the real library's are launched (which may wait for other ranks, when it connects), and streams are held for them after.
+epcclResult_t end_beside_each_other(RealEnd& real) {
+  const epcclResult_t native =
+      epcclGroupEndBeside([](void* its) { static_cast<RealEnd*>(its)->end(); }, &real);
+  if (!real.is_over) spoil_real(real.real);  // EPCCL's group does nothing
+  real.end();
+  return native;
 }
 
 // The outermost end. Who ends first must not wait for the other: the real library's calls go on by themselves, and EPCCL's on host
-// memory may be waited for here. But EPCCL's calls on CUDA memory, too, go on by themselves, and have their streams wait since
-// they were issued: should the real library wait for such a stream (to allocate, when it connects), they must be under way.
+// memory may be waited for here.
 ncclResult_t end_both(Group mine) {
   if (mine.failed != ncclSuccess) spoil(mine.real);
-  epcclResult_t native = epcclSuccess;
-  if (mine.has_cuda_calls) native = epcclGroupEnd();
-  const ncclResult_t real = mine.real == nullptr ? ncclSuccess : from_real(mine.real->GroupEnd(), nullptr);
-  if (!mine.has_cuda_calls) native = epcclGroupEnd();
+  RealEnd real_end{mine.real};
+  if (!mine.has_cuda_calls) real_end.end();
+  const epcclResult_t native = mine.has_cuda_calls ? end_beside_each_other(real_end) : epcclGroupEnd();
+  const ncclResult_t real = real_end.result;
   if (!mine.refused.ok())
     return refuse(std::move(mine.refused).with_context("a call of this group was refused"));
   if (mine.failed != ncclSuccess && real == ncclSuccess) return from_native(native);

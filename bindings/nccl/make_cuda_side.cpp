@@ -7,12 +7,12 @@
 #include <memory>
 #include <utility>
 
-#include "alltoall_choice.hpp"
 #include "base/log.hpp"
 #include "convert.hpp"
 #include "cuda_driver.hpp"
 #include "cuda_side.hpp"
 #include "last_error.hpp"
+#include "native_choice.hpp"
 #include "runtime/bootstrap/unique_id.hpp"
 
 namespace epccl::nccl {
@@ -119,14 +119,17 @@ ncclResult_t settle_real(const Making& one, const RealNccl& real, ncclResult_t r
 }
 
 // EPCCL's part needs no real communicator.
-Status agree_on_alltoall(std::vector<Making>& all) {
-  std::vector<AlltoallQuestion> questions;
+Status agree_on_native(std::vector<Making>& all) {
+  std::vector<NativeQuestion> questions;
   for (const Making& one : all)
     if (one.comm != nullptr) questions.push_back({one.comm, one.what.context});
-  EPCCL_TRY(choose_alltoall(questions));
+  EPCCL_TRY(choose_native(questions));
   auto question = questions.begin();
   for (const Making& one : all)
-    if (one.comm != nullptr) one.side->native_alltoall = (question++)->is_native;
+    if (one.comm != nullptr) {
+      one.side->native_alltoall = question->alltoall;
+      one.side->native_groups = (question++)->groups;
+    }
   return {};
 }
 
@@ -173,7 +176,7 @@ Status make_all(std::vector<Making>& all) {
     EPCCL_TRY(prepare(one));
     if (one.what.needs_id) joining.push_back(&one);
   }
-  EPCCL_TRY(agree_on_alltoall(all));
+  EPCCL_TRY(agree_on_native(all));
   EPCCL_TRY(agree(joining));
   for (Making& one : all)
     if (one.mine.failed_rank < 0 && one.what.why_not.ok())

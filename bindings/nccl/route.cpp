@@ -38,12 +38,18 @@ Status without_real(const Call& call, const Buffer& buffer, const CudaSide* side
       call.name, buffer.name, buffer.pointer, why);
 }
 
+bool agreed_native(const Call& call, const CudaSide* side) {
+  if (side == nullptr) return false;
+  return (call.what == What::alltoall && side->native_alltoall) ||
+         (call.what == What::message && side->native_groups);
+}
+
 // From facts that all ranks share: what they agreed on, the kind of memory and whether the call is captured (for NCCL "a collective
 // property of the operation"). Captured calls are the real library's where there is one: EPCCL's replays have not run on a GPU yet.
-// EPCCL takes no pinned memory for a GPU's.
-bool runs_here(const Call& call, const Seen& seen, const CudaSide* side) {
-  if (!call.is_alltoall || side == nullptr || !side->native_alltoall) return false;
-  return side->real == nullptr || (!seen.pinned && !is_captured(call.stream));
+// EPCCL takes no pinned memory for a GPU's in an all-to-all; in a message it can be at one end, of which the other does not know.
+bool runs_here(const Call& call, bool is_pinned, const CudaSide* side) {
+  if (!agreed_native(call, side)) return false;
+  return side->real == nullptr || ((!is_pinned || call.what == What::message) && !is_captured(call.stream));
 }
 
 }  // namespace
@@ -53,16 +59,20 @@ Result<Route> route(const Call& call) {
   if (side != nullptr && !side->ready)
     return error(Code::invalid_argument, "{}: the communicator is still being made", call.name);
   const bool has_real = side != nullptr && side->real != nullptr;
-  const Seen seen = look_at(call, has_real);
+  const bool is_message = call.what == What::message && agreed_native(call, side.get());
+  const Seen seen = look_at(call, has_real || (is_message && !is_epccl_stream(call.stream)));
   if (seen.cuda != nullptr && seen.ordinary != nullptr)
     return error(Code::invalid_argument, "{}: {} {} is CUDA memory, {} {} is not: both must be of one kind",
                  call.name, seen.cuda->name, seen.cuda->pointer, seen.ordinary->name, seen.ordinary->pointer);
-  if (seen.cuda != nullptr && runs_here(call, seen, side.get())) return Route{Runner::epccl_on_cuda, nullptr};
+  if (seen.cuda != nullptr && runs_here(call, seen.pinned, side.get()))
+    return Route{Runner::epccl_on_cuda, nullptr};
   if (seen.cuda != nullptr && !has_real) return without_real(call, *seen.cuda, side.get());
   if (seen.cuda != nullptr) return Route{Runner::real, side};
   // Nothing moves, but ranks whose pointers happen to differ (NULL here, CUDA memory there) must choose alike.
-  if (has_real && call.count == 0 && !is_epccl_stream(call.stream)) return Route{Runner::real, side};
-  return Route{};
+  if (call.count != 0 || is_epccl_stream(call.stream)) return Route{};
+  if (is_message && seen.ordinary != nullptr) return Route{};
+  if (is_message && runs_here(call, false, side.get())) return Route{Runner::epccl_on_cuda, nullptr};
+  return has_real ? Route{Runner::real, side} : Route{};
 }
 
 }  // namespace epccl::nccl

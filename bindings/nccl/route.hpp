@@ -16,6 +16,8 @@ struct Buffer {
   const void* pointer;
 };
 
+enum class What { collective, alltoall, message };
+
 /// A call that moves data, as far as the choice depends on it.
 struct Call {
   const char* name;  // "ncclAllReduce"
@@ -23,7 +25,7 @@ struct Call {
   cudaStream_t stream;
   size_t count;
   std::initializer_list<Buffer> buffers;  // those that this rank reads or writes
-  bool is_alltoall = false;               // EPCCL may run it with CUDA memory too
+  What what = What::collective;           // with CUDA memory EPCCL may run all others
 };
 
 enum class Runner {

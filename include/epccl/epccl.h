@@ -322,6 +322,11 @@ EPCCL_API epcclResult_t epcclGroupStart(void);
  *  nonblocking communicators something goes on in the background. */
 EPCCL_API epcclResult_t epcclGroupEnd(void);
 
+/** As epcclGroupEnd(). `beside` (may be NULL) is called with `argument` when the group's calls on streams are under way, and before
+ *  streams of GPUs wait for them: what it gives these streams runs beside the group, as if it were part of it. For another library's
+ *  group, say. It is called by the outermost end alone, and not where nothing is run, since a call was refused. It must not open groups. */
+EPCCL_API epcclResult_t epcclGroupEndBeside(void (*beside)(void* argument), void* argument);
+
 /** What epcclGroupSimulateEnd() finds out. Set up with EPCCL_SIM_INFO_INITIALIZER; versioned by size. */
 typedef struct {
   size_t size;             /**< do not touch */

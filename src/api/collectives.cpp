@@ -109,6 +109,7 @@ Status point_to_point(bool is_send, const void* source, void* destination, size_
   const runtime::P2pOperation operation{
       is_send, source, destination, bytes, peer, count, datatype_name(datatype)};
   EPCCL_ASSIGN(device::Device * gpu, device_of({{"buffer", is_send ? source : destination, bytes}}, stream));
+  if (gpu == nullptr) gpu = gpu_of_message(*communicator, is_send ? source : destination, stream);
   if (gpu != nullptr) return submit_on_device(*gpu, std::move(communicator), operation, stream);
   EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   return submit({std::move(communicator), queue, operation});
@@ -150,4 +151,10 @@ epcclResult_t epcclGroupStart(void) {
 }
 epcclResult_t epcclGroupEnd(void) {
   return guarded([] { return group_end(); });
+}
+epcclResult_t epcclGroupEndBeside(void (*beside)(void* argument), void* argument) {
+  return guarded([&] {
+    if (beside == nullptr) return group_end();
+    return group_end([&] { beside(argument); });
+  });
 }

@@ -4,8 +4,21 @@
 #include "api/capturing.hpp"
 #include "api/device_calls.hpp"
 #include "api/device_place.hpp"
+#include "device/cuda/cuda_device.hpp"
+#include "device/host/host_stream.hpp"
 
 namespace epccl::api {
+
+device::Device* gpu_of_message(runtime::Communicator& communicator, const void* buffer,
+                               epcclStream_t stream) {
+  if (stream == nullptr || !device::cuda_possible() || device::find_stream(stream) != nullptr) return nullptr;
+  if (buffer != nullptr && !device::is_pinned_memory(buffer)) return nullptr;
+  if (device::Device* known = communicator.device_in_use(); known != nullptr) return known;
+  const auto current = device::current_cuda_device();
+  if (!current) return nullptr;
+  const auto device = device::cuda_device(*current);
+  return device.ok() ? *device : nullptr;
+}
 
 // An item among the group's others, made by the communicator's thread for calls on this GPU.
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::P2pOperation operation,

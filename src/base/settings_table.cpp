@@ -69,6 +69,12 @@ const std::vector<Entry>& table() {
        "others' GPU memory), else NVIDIA's library. `native`: EPCCL, on several nodes through pinned host "
        "memory. `real`: NVIDIA's. "
        "Where ranks differ, NVIDIA's unless all can do without."},
+      {"EPCCL_NCCL_GROUPS", "auto", "auto|native|real",
+       "Who runs ncclSend and ncclRecv with CUDA memory in libepccl-nccl, in groups and alone. As "
+       "EPCCL_NCCL_ALLTOALL. `real`: for programs "
+       "whose allocator maps pages itself (PyTorch's expandable_segments), since copy engines of peers do "
+       "not "
+       "reach such memory."},
       {"EPCCL_NET", "auto", "auto|measured|tcp|ucx|verbs|none",
        "Transport between nodes. `auto`: `verbs` where every rank has an RDMA port that is up, else `ucx` "
        "where "

@@ -30,6 +30,9 @@ Status set_current_cuda_device(int) {
 std::optional<MemoryInfo> cuda_memory_at(const void*) {
   return std::nullopt;
 }
+bool is_pinned_memory(const void*) {
+  return false;
+}
 
 namespace cuda {
 

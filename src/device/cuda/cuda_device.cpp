@@ -161,4 +161,21 @@ std::optional<MemoryInfo> cuda_memory_at(const void* address) {
   return info_of(*facts);
 }
 
+bool is_pinned_memory(const void* address) {
+  const Driver* driver = possible_driver();
+  if (driver == nullptr || address == nullptr) return false;
+  CUmemorytype type{};
+  const auto ask = [&] {
+    CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    void* value = &type;
+    return driver->pointer_attributes.function(1, &attribute, &value, reinterpret_cast<CUdeviceptr>(address));
+  };
+  CUresult result = ask();
+  if (const Context* context = any_context(); result == CUDA_ERROR_INVALID_CONTEXT && context != nullptr) {
+    const CurrentContext current(*context);
+    result = ask();
+  }
+  return result == CUDA_SUCCESS && type == CU_MEMORYTYPE_HOST;
+}
+
 }  // namespace epccl::device

@@ -28,4 +28,7 @@ Status set_current_cuda_device(int ordinal);
 /// Which GPU's memory this is. Nothing for host memory, pinned too, and where CUDA is not in use. Does not initialise the driver.
 std::optional<MemoryInfo> cuda_memory_at(const void* address);
 
+/// Whether it is host memory that the driver knows: a GPU reads and writes it directly. Does not initialise the driver.
+bool is_pinned_memory(const void* address);
+
 }  // namespace epccl::device

@@ -18,6 +18,9 @@ namespace {
 // More than there are engines are of no use.
 constexpr int most_queues = 4;
 
+// What fits a slot of the rings is sent at once: two ranks that send before they receive do not wait for each other.
+constexpr uint64_t sent_at_once = transports::RingSlot::capacity;
+
 }  // namespace
 
 GpuMessages::GpuMessages(device::Device& device, const topology::Cluster& cluster, int rank,
@@ -48,11 +51,13 @@ Status GpuMessages::plan(GpuEnd& end, const Wish& wish, EngineUse use) {
     possible = Status(Code::invalid_usage, "as asked for");
   else if (!cluster_.same_node(rank_, wish.peer))
     possible = Status(Code::invalid_usage, "another node");
+  else if (wish.is_send && wish.peer != rank_ && wish.bytes <= sent_at_once)
+    possible = Status(Code::invalid_usage, "small, so it is sent at once");
   else if (wish.is_send && wish.peer != rank_)
     possible = find_offer(wish, end.buffer);
   end.direct = possible.ok();
   log::info(log::coll, rank_, "{} on GPU {}: {}{}", wish.text, device_.ordinal(),
-            end.direct ? "copy engines" : "staged through pinned host memory: ", possible.message());
+            end.direct ? "copy engines" : "through pinned host memory: ", possible.message());
   if (end.direct) return {};
   EPCCL_ASSIGN(end.pinned, end.staged->borrow(wish.bytes));
   return {};

@@ -7,7 +7,7 @@
 // Only the receiver writes, and only into its own buffer. The sender's is read: so it is the user's again when it was taken or, should
 // the call fail, when no rank of the node reads it any more. An offer is a message like any other: order, matching, time-outs and
 // failures are those of the rings. What cannot go so passes through the host's memory: to and from other nodes, from memory that
-// peers cannot map, and where the other end is the host's memory (which declines an offer).
+// peers cannot map, and where the other end is the host's memory (which declines an offer). So does what is small: it leaves at once.
 #pragma once
 
 #include <atomic>

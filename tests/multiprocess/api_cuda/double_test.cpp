@@ -1,5 +1,6 @@
 // What only the double of the driver shows: two GPUs, and one that has little memory.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <array>
 
@@ -78,6 +79,46 @@ TEST(CudaMemoryArguments, WhetherCopyEnginesReachAllRanksIsTheSameAnswerEverywhe
       EXPECT_EQ(epcclCommCheckCopyEngines(comm, -3, &usable, nullptr, 0), epcclInvalidArgument);
       EXPECT_EQ(fake_cuda_live("imports"), 0);
     });
+}
+
+TEST(GpuMessages, GoFromGpuMemoryToGpuMemory) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    constexpr size_t count = 50'000;
+    const int peer = 1 - context.rank;
+    const GpuArray<int> in(gpu, std::vector<int>(count, context.rank)), out(gpu, count);
+    for (int round = 0; round < 2; ++round) {
+      fake_cuda_forget_calls();
+      ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+      ASSERT_EQ(epcclSend(in.data(), count, epcclInt32, peer, comm, gpu.as_epccl()), epcclSuccess);
+      ASSERT_EQ(epcclRecv(out.data(), count, epcclInt32, peer, comm, gpu.as_epccl()), epcclSuccess);
+      ASSERT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(comm);
+      gpu.wait();
+      EXPECT_EQ(fake_cuda_calls("cuIpcOpenMemHandle_v2"), round == 0 ? 1 : 0);
+      EXPECT_EQ(fake_cuda_calls("cuMemcpyAsync"), 0);
+      EXPECT_EQ(fake_cuda_calls("cuMemcpyBatchAsync_v2"), 1) << "the receiver's";
+      EXPECT_EQ(out.get(), std::vector<int>(count, peer));
+    }
+  });
+}
+
+TEST(GpuMessages, EndWithAnErrorOfTheReceiversGpu) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    epcclComm_t comm = nullptr;
+    ASSERT_EQ(epcclCommInitRank(&comm, context.ranks, context.id, context.rank), epcclSuccess);
+    const GpuArray<uint8_t> data(gpu, 9000);
+    if (context.rank == 1) fake_cuda_set("copy_error", CUDA_ERROR_ILLEGAL_ADDRESS);
+    ASSERT_EQ(context.rank == 0 ? epcclSend(data.data(), 9000, epcclUint8, 1, comm, gpu.as_epccl())
+                                : epcclRecv(data.data(), 9000, epcclUint8, 0, comm, gpu.as_epccl()),
+              epcclSuccess);
+    epcclResult_t failure = epcclSuccess;
+    while (failure == epcclSuccess) ASSERT_EQ(epcclCommGetAsyncError(comm, &failure), epcclSuccess);
+    if (context.rank == 0) gpu.wait();
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+    if (context.rank == 1) _exit(HasFailure());  // the GPU's context is lost
+  });
 }
 
 }  // namespace
