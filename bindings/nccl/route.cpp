@@ -52,6 +52,13 @@ bool runs_here(const Call& call, bool is_pinned, const CudaSide* side) {
   return side->real == nullptr || ((!is_pinned || call.what == What::message) && !is_captured(call.stream));
 }
 
+// EPCCL's message of no bytes whose pointer tells nothing (NULL, or the end of a buffer). It is matched wherever it is issued.
+Route route_of_nothing(const Call& call, const CudaSidePtr& side) {
+  if (native(call.stream) == nullptr) return Route{};  // a default stream, the host's or CUDA's
+  if (runs_here(call, false, side.get())) return Route{Runner::epccl_on_cuda, nullptr};
+  return side->real != nullptr ? Route{Runner::real, side} : Route{};
+}
+
 }  // namespace
 
 Result<Route> route(const Call& call) {
@@ -68,11 +75,9 @@ Result<Route> route(const Call& call) {
     return Route{Runner::epccl_on_cuda, nullptr};
   if (seen.cuda != nullptr && !has_real) return without_real(call, *seen.cuda, side.get());
   if (seen.cuda != nullptr) return Route{Runner::real, side};
-  // Nothing moves, but ranks whose pointers happen to differ (NULL here, CUDA memory there) must choose alike.
   if (call.count != 0 || is_epccl_stream(call.stream)) return Route{};
-  if (is_message && seen.ordinary != nullptr) return Route{};
-  if (is_message && runs_here(call, false, side.get())) return Route{Runner::epccl_on_cuda, nullptr};
-  return has_real ? Route{Runner::real, side} : Route{};
+  // Nothing moves, but ranks whose pointers happen to differ (NULL here, CUDA memory there) must choose alike.
+  return is_message ? route_of_nothing(call, side) : has_real ? Route{Runner::real, side} : Route{};
 }
 
 }  // namespace epccl::nccl

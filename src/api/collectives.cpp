@@ -108,8 +108,8 @@ Status point_to_point(bool is_send, const void* source, void* destination, size_
   EPCCL_TRY(check_rank("peer", peer, communicator->ranks()));
   const runtime::P2pOperation operation{
       is_send, source, destination, bytes, peer, count, datatype_name(datatype)};
-  EPCCL_ASSIGN(device::Device * gpu, device_of({{"buffer", is_send ? source : destination, bytes}}, stream));
-  if (gpu == nullptr) gpu = gpu_of_message(*communicator, is_send ? source : destination, stream);
+  EPCCL_ASSIGN(device::Device * gpu,
+               device_of_message(*communicator, is_send ? source : destination, bytes, stream));
   if (gpu != nullptr) return submit_on_device(*gpu, std::move(communicator), operation, stream);
   EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   return submit({std::move(communicator), queue, operation});

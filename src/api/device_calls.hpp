@@ -24,9 +24,10 @@ inline Result<device::Device*> device_of(std::initializer_list<NamedBuffer> buff
   return device_of(std::span(buffers.begin(), buffers.size()), stream);
 }
 
-/// Pinned host memory, and nothing at all, can be sent and received in the order of a GPU's stream: the GPU, if `stream` is none of the
-/// host's; else null.
-device::Device* gpu_of_message(runtime::Communicator& communicator, const void* buffer, epcclStream_t stream);
+/// As device_of(), of a send or receive: pinned host memory, and nothing at all wherever it points, can be sent in the order of a
+/// GPU's stream, too. That is one which is none of the host's.
+Result<device::Device*> device_of_message(runtime::Communicator& communicator, const void* buffer,
+                                          uint64_t bytes, epcclStream_t stream);
 
 bool is_gpu_memory(const void* address);
 

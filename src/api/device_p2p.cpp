@@ -9,15 +9,17 @@
 
 namespace epccl::api {
 
-device::Device* gpu_of_message(runtime::Communicator& communicator, const void* buffer,
-                               epcclStream_t stream) {
-  if (stream == nullptr || !device::cuda_possible() || device::find_stream(stream) != nullptr) return nullptr;
-  if (buffer != nullptr && !device::is_pinned_memory(buffer)) return nullptr;
+Result<device::Device*> device_of_message(runtime::Communicator& communicator, const void* buffer,
+                                          uint64_t bytes, epcclStream_t stream) {
+  device::Device* const hosts = nullptr;
+  if (bytes > 0) {
+    EPCCL_ASSIGN(device::Device * gpu, device_of({{"buffer", buffer, bytes}}, stream));
+    if (gpu != nullptr || !device::is_pinned_memory(buffer)) return gpu;
+  }
+  if (stream == nullptr || !device::cuda_possible() || device::find_stream(stream) != nullptr) return hosts;
   if (device::Device* known = communicator.device_in_use(); known != nullptr) return known;
   const auto current = device::current_cuda_device();
-  if (!current) return nullptr;
-  const auto device = device::cuda_device(*current);
-  return device.ok() ? *device : nullptr;
+  return current ? device::cuda_device(*current) : hosts;
 }
 
 // An item among the group's others, made by the communicator's thread for calls on this GPU.

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <future>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -128,8 +130,30 @@ struct StreamWork {
   device::HostStream* stream = nullptr;
   std::vector<Batch> batches;
   std::vector<std::function<Status()>> collectives;
-  std::vector<CommPtr> communicators;  // of the collectives
+  std::vector<CommPtr> communicators;                         // of the collectives
+  std::shared_ptr<std::promise<Status>> end_of_batches = {};  // where the group's end waits for them
 };
+
+using Threads = std::vector<std::pair<CommPtr, device::HostStream*>>;
+
+// Communicators with messages of GPU memory in the group, and the threads that make these.
+Threads threads_for_gpus(const std::vector<Item>& items) {
+  Threads threads;
+  for (const Item& item : items) {
+    const auto* operation = std::get_if<runtime::P2pOperation>(&item.what);
+    if (operation == nullptr || operation->gpu == nullptr) continue;
+    if (std::ranges::find(threads, item.communicator, &Threads::value_type::first) == threads.end())
+      threads.emplace_back(item.communicator, item.stream);
+  }
+  return threads;
+}
+
+// One communicator's messages of GPU memory and of host memory move together: apart, they could wait for each other across ranks.
+void join_with_gpus(Item& item, const Threads& threads) {
+  if (item.stream != nullptr) return;
+  const auto thread = std::ranges::find(threads, item.communicator, &Threads::value_type::first);
+  if (thread != threads.end()) item.stream = thread->second;
+}
 
 std::function<Status()> collective_work(Item item) {
   auto work = std::get<std::function<Status()>>(std::move(item.what));
@@ -152,10 +176,16 @@ std::vector<StreamWork> sort_by_stream(std::vector<Item>& items) {
     auto found = std::ranges::find(streams, stream, &StreamWork::stream);
     return found != streams.end() ? *found : streams.emplace_back(StreamWork{stream, {}, {}, {}});
   };
+  const Threads threads = threads_for_gpus(items);
   for (Item& item : items) {
     auto* operation = std::get_if<runtime::P2pOperation>(&item.what);
     if (operation == nullptr) continue;
-    auto& batches = of(item.stream).batches;
+    const bool is_waited_for = item.stream == nullptr && operation->bytes > 0;
+    join_with_gpus(item, threads);
+    StreamWork& work = of(item.stream);
+    if (is_waited_for && work.stream != nullptr && work.end_of_batches == nullptr)
+      work.end_of_batches = std::make_shared<std::promise<Status>>();
+    auto& batches = work.batches;
     auto batch = std::ranges::find(batches, item.communicator, &Batch::communicator);
     if (batch == batches.end()) {
       batch = batches.insert(batches.end(), Batch{item.communicator, 0, {}});
@@ -177,8 +207,11 @@ std::vector<StreamWork> sort_by_stream(std::vector<Item>& items) {
 
 void enqueue(StreamWork work) {
   if (!work.batches.empty())
-    work.stream->enqueue([shared = std::make_shared<std::vector<Batch>>(std::move(work.batches))] {
-      return run_batches(*shared, 0);
+    work.stream->enqueue([shared = std::make_shared<std::vector<Batch>>(std::move(work.batches)),
+                          told = std::move(work.end_of_batches)] {
+      Status status = run_batches(*shared, 0);
+      if (told != nullptr) told->set_value(status);
+      return status;
     });
   for (auto& collective : work.collectives) work.stream->enqueue(std::move(collective));
 }
@@ -252,6 +285,9 @@ Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::funct
     return marked;
   }
   std::vector<StreamWork> streams = sort_by_stream(items);
+  std::vector<std::future<Status>> waited_for;
+  for (StreamWork& work : streams)
+    if (work.end_of_batches != nullptr) waited_for.push_back(work.end_of_batches->get_future());
   for (StreamWork& work : streams)
     if (work.stream != nullptr) enqueue(std::move(work));
   if (beside != nullptr) beside();
@@ -260,6 +296,8 @@ Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::funct
   for (StreamWork& work : streams)
     if (work.stream == nullptr)
       if (Status status = run_inline(std::move(work)); first.ok()) first = std::move(status);
+  for (std::future<Status>& end : waited_for)
+    if (Status status = end.get(); first.ok()) first = std::move(status);
   return first;
 }
 

@@ -205,7 +205,7 @@ Result<bool> P2p::is_over(InFlight& flight) {
     return Status(flight.completion.status).with_context(flight.operation.text());
   bool over = flight.completion.finished();
   if (flight.gpu != nullptr) {
-    auto stepped = flight.operation.gpu->messages->step(*flight.gpu, flight.completion);
+    auto stepped = gpu_->step(*flight.gpu, flight.completion);
     if (!stepped.ok()) return std::move(stepped).take_status().with_context(flight.operation.text());
     over = *stepped;
   }

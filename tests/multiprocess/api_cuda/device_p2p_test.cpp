@@ -149,13 +149,13 @@ class Half {
 
 enum Kind { alltoallv, star, ring, pipeline_and_alltoallv, several_each, kinds };
 
-// A rank has all its memory of a group on the host, now and then; else any on the GPU.
+// Any memory at either end; now and then a rank has all its on the host.
 std::vector<Letter> pattern(int ranks, std::mt19937_64& random) {
   std::vector<bool> on_host;
   for (int rank = 0; rank < ranks; ++rank) on_host.push_back(random() % 6 == 0);
   std::vector<Letter> letters;
   const auto where = [&](int rank) {
-    return on_host[static_cast<size_t>(rank)] ? Where::host : static_cast<Where>(random() % 3);
+    return on_host[static_cast<size_t>(rank)] ? Where::host : static_cast<Where>(random() % 4);
   };
   const auto add = [&](int from, int to) {
     const uint64_t dice = random() % 10;
