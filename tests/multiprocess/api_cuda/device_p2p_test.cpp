@@ -28,6 +28,8 @@ uint64_t new_seed() {
 
 enum class Where { cuda_malloc, mem_alloc, unmappable, host };
 
+constexpr Where plain = Where::cuda_malloc;
+
 /// A message of a pattern that every rank knows.
 struct Letter {
   int from, to;
@@ -184,6 +186,11 @@ void run_patterns(const RankContext& context, uint64_t seed, int rounds, const c
   const GpuRank first, second;
   const Comm comm(context);
   EXPECT_EQ(epcclCommSetCopyEngine(comm, copy_engine), epcclSuccess);
+  // Connects every pair: addresses are asked for at the rendezvous, which ends with rank 0's process.
+  std::vector<Letter> all;
+  for (int from = 0; from < context.ranks; ++from)
+    for (int to = 0; to < context.ranks; ++to) all.push_back({from, to, 10'000, plain, plain});
+  Half(context.rank, all, first, second, 1).run(comm);
   for (int round = 0; round < rounds && !testing::Test::HasFailure(); ++round)
     Half(context.rank, pattern(context.ranks, random), first, second, 1000 * round).run(comm);
 }
@@ -204,8 +211,6 @@ TEST(GpuGroups, OfRandomMessagesArriveOnTwoNodesAndWithoutCopyEngines) {
     run_patterns(context, seed, 4, context.rank == 1 ? "never" : nullptr);
   });
 }
-
-constexpr Where plain = Where::cuda_malloc;
 
 /// A second communicator of the same ranks; rank 0 makes its id.
 RankContext another(const RankContext& context, epcclComm_t comm) {
