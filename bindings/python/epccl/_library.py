@@ -65,7 +65,6 @@ _SIGNATURES = {
     "epcclCommDeregister": [_c, _c],
     "epcclGroupStart": [],
     "epcclGroupEnd": [],
-    "epcclGroupEndBeside": [ctypes.CFUNCTYPE(None, ctypes.c_void_p), ctypes.c_void_p],
     "epcclGroupSimulateEnd": [_p(SimInfo)],
     "epcclSend": [_c, _size, _int, _int, _c, _c],
     "epcclRecv": [_c, _size, _int, _int, _c, _c],

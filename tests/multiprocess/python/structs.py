@@ -64,6 +64,7 @@ others = {
     "epcclCommDevice",
     "epcclCommWindowRegister",  # epcclCommRegister
     "epcclCommWindowDeregister",
+    "epcclGroupEndBeside",  # for libraries that stand beside this one
     "epcclEpComplete",  # epcclEpCompleteStage
 }
 missing = set(functions) - set(_library._SIGNATURES) - others
