@@ -74,7 +74,8 @@ Result<std::function<Status(ep::Handle&, const Call&)>> mover_of(runtime::Commun
             choice.engines ? "kernels" : "staged through pinned host memory", choice.why);
   if (choice.engines) {
     EPCCL_ASSIGN(const ep::KernelRooms rooms,
-                 ep::borrow_rooms(call, target.topk_width, target.by_kernels, staged->device(), *staged));
+                 ep::borrow_rooms(call, {*target.handle, target.topk_width, target.by_kernels},
+                                  staged->device(), *staged));
     return {[kernels = on.kernels.get(), rooms](ep::Handle& handle, const Call& each) {
       return run_kernels(handle, each, *kernels, rooms);
     }};

@@ -274,11 +274,14 @@ Status update_on_device(device::Device& device, EpHandle& target, Update update,
   const CommPtr communicator = target.communicator();
   EPCCL_ASSIGN(auto* on, communicator->on_device(device));
   target.device = &device;
-  const bool is_static = target.handle->rules().max_topk > 0;
+  const bool is_static = target.handle->rules().max_topk > 0, is_across = communicator->cluster().nodes() > 1;
   const runtime::EngineChoice choice = on->kernels->choose(communicator->engine_use());
-  const bool by_kernels = is_static && choice.engines;
+  const bool by_kernels = is_static && !is_across && choice.engines;
   log::info(log::coll, communicator->rank(), "ep layout on GPU {}: made by {} ({})", device.ordinal(),
-            by_kernels ? "kernels" : "the host", is_static ? choice.why : "not static mode");
+            by_kernels ? "kernels" : "the host",
+            !is_static                    ? "not static mode"
+            : is_across && choice.engines ? "several nodes"
+                                          : choice.why);
   target.by_kernels = by_kernels;
   if (by_kernels) return update_by_kernels(*on, target, std::move(update), stream);
   return update_staged(on->staged.get(), target, std::move(update), stream);

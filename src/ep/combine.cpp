@@ -24,7 +24,6 @@ class Combine {
  private:
   uint64_t token_bytes() const { return call_.hidden * bytes_of(call_.type); }
   uint64_t weight_bytes() const { return handle_.k() * sizeof(float); }
-  bool returns_weights() const { return call_.weights.given() || call_.combined_weights.given(); }
 
   Status describe_rows() {
     const uint64_t tokens = handle_.tokens(), slots = handle_.slots();
@@ -33,7 +32,7 @@ class Combine {
     if (bounce != nullptr) std::memcpy(bounce, call_.tokens, slots * token_bytes());
     set_part(rows_.input, 0, bounce != nullptr ? bounce : call_.tokens, slots * token_bytes());
     set_part(rows_.output, 0, call_.combined, tokens * token_bytes());
-    if (returns_weights()) EPCCL_TRY(describe_weights());
+    if (returns_weights(call_)) EPCCL_TRY(describe_weights());
     if (call_.weighted) {
       rows_.weights = handle_.weights().as<const float>();
       rows_.weights_per_row = handle_.k();

@@ -13,10 +13,7 @@ namespace {
 
 class Dispatch {
  public:
-  Dispatch(Handle& handle, const DispatchCall& call)
-      : handle_(handle),
-        call_(call),
-        quantise_(call.type != Element::float8_e4m3 && call.received_type == Element::float8_e4m3) {}
+  Dispatch(Handle& handle, const DispatchCall& call) : handle_(handle), call_(call) {}
 
   Status run() {
     EPCCL_TRY(handle_.need_lists());
@@ -59,7 +56,7 @@ class Dispatch {
     if (call_.received_type == Element::float8_e4m3) {
       rows_.format.add(scale_bytes());
       set_part(rows_.input, 1, call_.scales.data, tokens * scale_bytes());
-      if (quantise_) EPCCL_TRY(quantise_tokens());
+      if (quantises(call_)) EPCCL_TRY(quantise_tokens());
       EPCCL_TRY(receive_scales(slots));
     }
     if (call_.weights.given()) {
@@ -145,7 +142,6 @@ class Dispatch {
 
   Handle& handle_;
   const DispatchCall& call_;
-  const bool quantise_;
   runtime::RowBuffers rows_;
   void* bounce_ = nullptr;
 };

@@ -218,6 +218,7 @@ Status Handle::update(const TopK& topk) {
     dispatch_plans_.clear();
     combine_plans_.clear();
   }
+  device_plans_.forget(static_.has_value());
   tokens_ = topk.tokens;
   EPCCL_TRY(exchange(describe(topk), topk));
   std::vector<SourceHeader> headers;
@@ -305,28 +306,51 @@ LayoutView Handle::layout() const {
           sources_,          static_ ? Sizes::from_maxima : Sizes::from_routing};
 }
 
+plan::RankPlan Handle::build_dispatch(uint64_t row_bytes, bool contiguous_input) const {
+  algorithms::TokenParameters with = parameters(row_bytes);
+  with.contiguous_input = contiguous_input;
+  return algorithms::build_dispatch(group_->cluster(), exchange_, group_->rank(), with);
+}
+
+plan::RankPlan Handle::build_combine(uint64_t row_bytes) const {
+  return algorithms::build_combine(group_->cluster(), exchange_, group_->rank(), parameters(row_bytes));
+}
+
+void Handle::need_sums() {
+  if (exchange_.sums == nullptr) add_sums(layout(), exchange_);
+}
+
 const runtime::CompiledPlan& Handle::dispatch_plan(uint64_t row_bytes, bool contiguous_input) {
   const std::pair key{row_bytes, contiguous_input};
   if (const auto it = dispatch_plans_.find(key); it != dispatch_plans_.end()) {
     it->second.use_tables(exchange_.tables);  // in static mode a plan outlives its routing
     return it->second;
   }
-  algorithms::TokenParameters with = parameters(row_bytes);
-  with.contiguous_input = contiguous_input;
-  const auto plan = algorithms::build_dispatch(group_->cluster(), exchange_, group_->rank(), with);
+  const auto plan = build_dispatch(row_bytes, contiguous_input);
   return dispatch_plans_.emplace(key, runtime::compile(plan, group_->cluster())).first->second;
 }
 
 const runtime::CompiledPlan& Handle::combine_plan(uint64_t row_bytes) {
-  if (exchange_.sums == nullptr)
-    add_sums(layout(), exchange_);  // not before: a dispatch need not wait for them
+  need_sums();
   if (const auto it = combine_plans_.find(row_bytes); it != combine_plans_.end()) {
     it->second.use_tables(exchange_.sums);
     return it->second;
   }
-  const auto plan =
-      algorithms::build_combine(group_->cluster(), exchange_, group_->rank(), parameters(row_bytes));
+  const auto plan = build_combine(row_bytes);
   return combine_plans_.emplace(row_bytes, runtime::compile(plan, group_->cluster())).first->second;
+}
+
+Result<DevicePlans::Ready> Handle::dispatch_on_device(uint64_t row_bytes, bool contiguous_input,
+                                                      const TablesRoom& room, runtime::KernelCalls& kernels) {
+  return device_plans_.prepare({false, row_bytes, contiguous_input}, exchange_.tables, room, kernels,
+                               [&] { return build_dispatch(row_bytes, contiguous_input); });
+}
+
+Result<DevicePlans::Ready> Handle::combine_on_device(uint64_t row_bytes, const TablesRoom& room,
+                                                     runtime::KernelCalls& kernels) {
+  need_sums();
+  return device_plans_.prepare({true, row_bytes}, exchange_.sums, room, kernels,
+                               [&] { return build_combine(row_bytes); });
 }
 
 LinkTraffic Handle::traffic() const {

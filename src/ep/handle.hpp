@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ep/device_layout.hpp"
+#include "ep/device_plans.hpp"
 #include "ep/group.hpp"
 #include "ep/kernel_tables.hpp"
 #include "ep/layout.hpp"
@@ -93,6 +94,12 @@ class Handle {
   const runtime::CompiledPlan& dispatch_plan(uint64_t row_bytes, bool contiguous_input);
   const runtime::CompiledPlan& combine_plan(uint64_t row_bytes);
 
+  /// The same for a device's queues, with their tables in `room`.
+  Result<DevicePlans::Ready> dispatch_on_device(uint64_t row_bytes, bool contiguous_input,
+                                                const TablesRoom& room, runtime::KernelCalls& kernels);
+  Result<DevicePlans::Ready> combine_on_device(uint64_t row_bytes, const TablesRoom& room,
+                                               runtime::KernelCalls& kernels);
+
   /// Weights of the rows this rank received: k floats a row, as the last dispatch brought them.
   Window& weights() { return weights_; }
   bool has_weights() const { return has_weights_; }
@@ -125,6 +132,10 @@ class Handle {
   Result<std::vector<uint32_t>> entries_before();
   LayoutView layout() const;
   algorithms::TokenParameters parameters(uint64_t row_bytes) const;
+  plan::RankPlan build_dispatch(uint64_t row_bytes, bool contiguous_input) const;
+  plan::RankPlan build_combine(uint64_t row_bytes) const;
+  /// Not before a combine asks: a dispatch need not wait for them.
+  void need_sums();
 
   const std::shared_ptr<Group> group_;
   const SlotRules rules_;
@@ -142,6 +153,7 @@ class Handle {
   std::vector<uint8_t> dropped_;
   std::map<std::pair<uint64_t, bool>, runtime::CompiledPlan> dispatch_plans_;
   std::map<uint64_t, runtime::CompiledPlan> combine_plans_;
+  DevicePlans device_plans_;
   Window weights_;
   bool has_weights_ = false;
   std::array<Window, 4> staging_;

@@ -24,6 +24,21 @@ class KernelCombine {
     if (!copies_.empty()) EPCCL_TRY(kernels.copy(copies_));
     return kernels.run(rows_, combine_text(call_), call_.progress, across(), nullptr);
   }
+  /// The host's plan: a partial sum for each token and node crosses.
+  Status run_across(Handle& handle, runtime::KernelCalls& kernels) {
+    if (!copies_.empty()) EPCCL_TRY(kernels.copy(copies_));
+    runtime::RowBuffers all = rows_;
+    set_part(all.output, 0, call_.combined, shape_.tokens * token_bytes());
+    if (returns_weights(call_)) {
+      EPCCL_TRY(kernels.run_alone([this](device::Queue& queue) { return give_weights(queue); }));
+      const void* const home = rooms_.home != nullptr ? static_cast<const void*>(rooms_.home->data())
+                                                      : call_.combined_weights.data;
+      set_part(all.output, 1, home, shape_.tokens * weight_bytes());
+    }
+    EPCCL_ASSIGN(const DevicePlans::Ready plan,
+                 handle.combine_on_device(row_bytes(), rooms_.plan_tables, kernels));
+    return kernels.run_plan({*plan.program, plan.tables, all, rows_}, combine_text(call_), call_.progress);
+  }
   Status capture(runtime::KernelCalls& kernels, const runtime::KernelCalls::IntoGraph& graph) {
     std::function<Status(device::Queue&)> before;
     if (!copies_.empty()) before = [this](device::Queue& queue) { return queue.copy(copies_); };
@@ -35,6 +50,7 @@ class KernelCombine {
     return [this](device::Queue& queue, std::span<const PeerRows> peers) { return add_up(queue, peers); };
   }
 
+  bool is_across() const { return routing_.handle.group().cluster().nodes() > 1; }
   uint64_t token_bytes() const { return call_.hidden * bytes_of(call_.type); }
   uint64_t weight_bytes() const { return shape_.k * sizeof(float); }
   uint64_t weights_width() const { return shape_.by_expert ? 1 : shape_.k; }
@@ -46,13 +62,16 @@ class KernelCombine {
       if (bytes > 0) copies_.push_back({room->data(), static_cast<const std::byte*>(user), bytes});
       return static_cast<const void*>(room->data());
     };
-    rows_.format.add(token_bytes());
+    rows_.format.add(token_bytes(), row_type(call_.type), call_.hidden);
     set_part(rows_.input, 0, reachable(call_.tokens, rooms_.rows, slots * token_bytes()),
              slots * token_bytes());
-    if (call_.weights.given() || call_.combined_weights.given()) {
+    if (returns_weights(call_)) {
+      rows_.format.add(weight_bytes(), device::RowType::float32, shape_.k);
       const uint64_t bytes = slots * weights_width() * sizeof(float);
-      rows_.format.add(weight_bytes());
-      set_part(rows_.input, 1, reachable(call_.weights.data, rooms_.weights, bytes), bytes);
+      if (is_across())
+        set_part(rows_.input, 1, rooms_.weights->data(), slots * weight_bytes());
+      else
+        set_part(rows_.input, 1, reachable(call_.weights.data, rooms_.weights, bytes), bytes);
     }
     if (call_.weighted) {
       rows_.weights = reinterpret_cast<const float*>(brought->data());
@@ -81,6 +100,28 @@ class KernelCombine {
     return call_.combined_weights.given() ? bring_weights_home(queue, peers) : Status{};
   }
 
+  // Every weight goes home from the one rank that has its expert: the others have zeros there. Each is a sum of one float, or of none.
+  Status give_weights(device::Queue& queue) {
+    if (shape_.slots == 0) return {};
+    EPCCL_TRY(tables_->need_given(routing_.handle, queue));
+    const uint64_t entries = shape_.slots * shape_.k;
+    SumParameters parameters;
+    parameters.sources[0] = {reinterpret_cast<const std::byte*>(call_.weights.data), sizeof(float), nullptr,
+                             nullptr, 0};
+    parameters.destination = {rooms_.weights->data(), sizeof(float)};
+    parameters.terms = tables_->given();
+    parameters.counts = tables_->given_counts();
+    return add_floats(queue, parameters, entries);
+  }
+  static Status add_floats(device::Queue& queue, SumParameters& parameters, uint64_t entries) {
+    parameters.width = 1;
+    parameters.elements = 1;
+    parameters.rows.most = static_cast<uint32_t>(entries);
+    EPCCL_ASSIGN(const Grid grid, grid_of(queue));
+    return queue_kernel(queue,
+                        sum_launch(device::RowType::float32, Operands::plain, parameters, entries, grid));
+  }
+
   // Each is a sum of one float, or of none.
   Status bring_weights_home(device::Queue& queue, std::span<const PeerRows> peers) {
     EPCCL_TRY(tables_->need_homes(routing_.handle, queue));
@@ -91,12 +132,7 @@ class KernelCombine {
     parameters.destination = {reinterpret_cast<std::byte*>(call_.combined_weights.data), sizeof(float)};
     parameters.terms = tables_->homes();
     parameters.counts = tables_->home_counts();
-    parameters.width = 1;
-    parameters.elements = 1;
-    parameters.rows.most = static_cast<uint32_t>(entries);
-    EPCCL_ASSIGN(const Grid grid, grid_of(queue));
-    return queue_kernel(queue,
-                        sum_launch(device::RowType::float32, Operands::plain, parameters, entries, grid));
+    return add_floats(queue, parameters, entries);
   }
 
   const RoutingInUse& routing_;
@@ -118,7 +154,7 @@ Status combine_by_kernels(Handle& handle, const CombineCall& call, runtime::Kern
                handle.kernel_tables(rooms.limits, rooms.tables_there, rooms.tables_here));
   const RoutingInUse routing{handle, shape, tables, nullptr};
   KernelCombine combine(routing, call, rooms, handle.kernel_weights());
-  EPCCL_TRY(combine.run(kernels));
+  EPCCL_TRY(kernels.across_nodes() ? combine.run_across(handle, kernels) : combine.run(kernels));
   handle.combine_row_bytes = combine.row_bytes();
   return {};
 }

@@ -24,7 +24,7 @@ class KernelDispatch {
         call_(call),
         rooms_(rooms),
         to_float8_(call.received_type == Element::float8_e4m3),
-        quantises_(to_float8_ && call.type != Element::float8_e4m3) {
+        quantises_(quantises(call)) {
     describe_rows();
   }
 
@@ -33,6 +33,18 @@ class KernelDispatch {
   Status run(runtime::KernelCalls& kernels) {
     if (keeps_rows()) EPCCL_TRY(kernels.run_alone(before()));
     return kernels.run(rows_, dispatch_text(call_), call_.progress, across(), after());
+  }
+  Status run_across(Handle& handle, runtime::KernelCalls& kernels) {
+    if (keeps_rows()) EPCCL_TRY(kernels.run_alone(before()));
+    if (quantises_) EPCCL_TRY(kernels.run_alone([this](device::Queue& queue) { return quantise(queue); }));
+    runtime::RowBuffers all = rows_;
+    describe_own(all.input);
+    EPCCL_ASSIGN(
+        const DevicePlans::Ready plan,
+        handle.dispatch_on_device(row_bytes(), rows_.format.count == 1, rooms_.plan_tables, kernels));
+    EPCCL_TRY(
+        kernels.run_plan({*plan.program, plan.tables, all, rows_}, dispatch_text(call_), call_.progress));
+    return kernels.run_alone([this](device::Queue& queue) { return finish(queue); });
   }
   Status capture(runtime::KernelCalls& kernels, const runtime::KernelCalls::IntoGraph& graph) {
     return kernels.capture(graph, rows_, dispatch_text(call_), keeps_rows() ? before() : nullptr, across(),
@@ -79,6 +91,35 @@ class KernelDispatch {
     const size_t part = rows_.format.count;
     rows_.format.add(weight_bytes());
     set_part(rows_.output, part, rooms_.weights->data(), slots * weight_bytes());
+  }
+
+  // What only this rank reads: its tokens, as they travel.
+  void describe_own(runtime::RowArrays& input) const {
+    const uint64_t tokens = shape_.tokens;
+    set_part(input, 0, quantises_ ? rooms_.quantised->data() : call_.tokens, tokens * token_bytes());
+    if (to_float8_)
+      set_part(input, 1, quantises_ ? static_cast<const void*>(quantised_scales()) : call_.scales.data,
+               tokens * scale_bytes());
+    if (call_.weights.given())
+      set_part(input, rows_.format.count - 1, call_.weights.data, tokens * weight_bytes());
+  }
+  std::byte* quantised_scales() const { return rooms_.quantised->data() + shape_.tokens * token_bytes(); }
+
+  // Row by row, to where they are sent from.
+  Status quantise(device::Queue& queue) {
+    SpreadParameters parameters;
+    parameters.part_count = 2;
+    parameters.parts[0].source = {device_bytes(call_.tokens), call_.hidden * bytes_of(call_.type)};
+    parameters.parts[0].bytes = call_.hidden * bytes_of(call_.type);
+    parameters.parts[0].destination_stride = token_bytes();
+    parameters.parts[0].destinations[0] = rooms_.quantised->data();
+    parameters.parts[1].bytes = parameters.parts[1].destination_stride = scale_bytes();
+    parameters.parts[1].destinations[0] = quantised_scales();
+    parameters.rows.most = static_cast<uint32_t>(shape_.tokens);
+    parameters.width = 1;
+    parameters.elements = static_cast<uint32_t>(call_.hidden);
+    EPCCL_ASSIGN(const Grid grid, grid_of(queue));
+    return queue_kernel(queue, quantise_launch(row_type(call_.type), parameters, grid));
   }
 
   Status spread(device::Queue& queue, std::span<const PeerRows> peers) {
@@ -208,7 +249,7 @@ Status dispatch_by_kernels(Handle& handle, const DispatchCall& call, runtime::Ke
                handle.kernel_tables(rooms.limits, rooms.tables_there, rooms.tables_here));
   const RoutingInUse routing{handle, shape, tables, nullptr};
   KernelDispatch dispatch(routing, call, rooms);
-  EPCCL_TRY(dispatch.run(kernels));
+  EPCCL_TRY(kernels.across_nodes() ? dispatch.run_across(handle, kernels) : dispatch.run(kernels));
   handle.dispatch_row_bytes = dispatch.row_bytes();
   handle.set_kernel_weights(rooms.weights);
   return {};

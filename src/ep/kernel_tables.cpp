@@ -48,6 +48,8 @@ void KernelTables::lay_out(const Limits& limits, KernelTables* tables, Use use) 
   section(&KernelTables::row_counts_, limits.rows);
   section(&KernelTables::homes_, entries);
   section(&KernelTables::home_counts_, entries);
+  section(&KernelTables::given_, limits.given);
+  section(&KernelTables::given_counts_, limits.given);
 }
 
 uint64_t KernelTables::bytes(const Limits& limits) {
@@ -196,6 +198,26 @@ Status KernelTables::need_homes(const Handle& handle, device::Queue& queue) {
   EPCCL_TRY(upload(queue, homes_, entries));
   EPCCL_TRY(upload(queue, home_counts_, entries));
   has_homes_ = true;
+  return {};
+}
+
+Status KernelTables::need_given(const Handle& handle, device::Queue& queue) {
+  if (has_given_) return {};
+  EPCCL_TRY(check(handle));
+  const uint64_t k = handle.k(), entries = handle.slots() * k;
+  if (entries > given_.room)
+    return error(Code::internal_error, "{} weights to give back, but room for {}", entries, given_.room);
+  std::fill_n(given_.here, entries, Term{});
+  std::fill_n(given_counts_.here, entries, 0U);
+  const bool by_expert = handle.node_slots().by_expert();
+  handle.for_each_slot([&](uint32_t slot, Entry entry) {
+    const uint64_t at = slot * k + entry.k();
+    given_.here[at] = {static_cast<uint32_t>(by_expert ? slot : at), 0, Term::unweighted, alone};
+    given_counts_.here[at] = 1;
+  });
+  EPCCL_TRY(upload(queue, given_, entries));
+  EPCCL_TRY(upload(queue, given_counts_, entries));
+  has_given_ = true;
   return {};
 }
 

@@ -17,6 +17,8 @@ class KernelTables {
   /// Sizes of a routing, at most.
   struct Limits {
     uint64_t tokens = 0, k = 0, rows = 0;
+    uint64_t given =
+        0;  // weights that a combine of several nodes gives back: k for each row; 0: it is of one node
   };
   static uint64_t bytes(const Limits& limits);
 
@@ -36,6 +38,8 @@ class KernelTables {
   Status need_rows(const Handle& handle, device::Queue& queue);
   /// Where the weight of each entry is at its expert's rank.
   Status need_homes(const Handle& handle, device::Queue& queue);
+  /// Of the k weights of each row that this rank gives back, which of the caller's it is.
+  Status need_given(const Handle& handle, device::Queue& queue);
 
   // Addresses of the device.
   const device::cuda::Target* targets() const { return targets_.there; }  // [tokens, k]
@@ -49,8 +53,10 @@ class KernelTables {
   const uint32_t* row_counts() const {
     return row_counts_.there;
   }  // [rows]: 0 where it only pads; expert-major
-  const device::cuda::Term* homes() const { return homes_.there; }    // [tokens, k]: of single weights
-  const uint32_t* home_counts() const { return home_counts_.there; }  // [tokens, k]: 0 where there is none
+  const device::cuda::Term* homes() const { return homes_.there; }      // [tokens, k]: of single weights
+  const uint32_t* home_counts() const { return home_counts_.there; }    // [tokens, k]: 0 where there is none
+  const device::cuda::Term* given() const { return given_.there; }      // [rows, k]: of single weights
+  const uint32_t* given_counts() const { return given_counts_.there; }  // [rows, k]: 0 where it is zero
 
  private:
   template <typename T>
@@ -69,10 +75,10 @@ class KernelTables {
   const Limits limits_;
   const runtime::StagedCalls::Borrowed there_, here_;  // here_ is null where kernels make the tables
   Section<device::cuda::Target> targets_;
-  Section<device::cuda::Term> terms_, row_terms_, homes_;
-  Section<uint32_t> term_counts_, row_entries_, row_counts_, home_counts_;
+  Section<device::cuda::Term> terms_, row_terms_, homes_, given_;
+  Section<uint32_t> term_counts_, row_entries_, row_counts_, home_counts_, given_counts_;
   Section<int32_t> row_topk_;
-  bool has_targets_ = false, has_terms_ = false, has_rows_ = false, has_homes_ = false;
+  bool has_targets_ = false, has_terms_ = false, has_rows_ = false, has_homes_ = false, has_given_ = false;
 };
 
 }  // namespace epccl::ep

@@ -1,4 +1,6 @@
-// Dispatch and combine of a device's memory by its kernels, on one node: rows go straight from one rank's memory to another's.
+// Dispatch and combine of a device's memory by its kernels: inside a node rows go straight from one rank's memory to another's. Where
+// there are several nodes the plan is the host's (algorithms/ep), which the device's queues and the network carry out; so are the
+// layout and the order of sums.
 #pragma once
 
 #include <memory>
@@ -24,13 +26,21 @@ struct KernelRooms {
   Room rows;     // in place of rows that they cannot; null: they can
   Room scales;   // of a dispatch of float8
   Room weights;  // of a dispatch with weights; of a combine in place of those that peers cannot map
+  // Of several nodes:
+  TablesRoom plan_tables;
+  Room quantised;  // of a dispatch that quantises: this rank's tokens, then their scales
+  Room home;       // of a combine that brings weights nobody asked for
 };
 /// Whether peers can map it.
 bool is_reachable(const device::Device& device, const void* address, uint64_t bytes);
-/// `k`: of the handle's routing, when the call runs; `has_tables`: whether it is then one that kernels made.
-Result<KernelRooms> borrow_rooms(const DispatchCall& call, uint64_t k, bool has_tables,
+struct RoutingToCome {
+  const Handle& handle;
+  uint64_t k = 0;           // of the handle's routing, when the call runs
+  bool has_tables = false;  // it is then one that kernels made
+};
+Result<KernelRooms> borrow_rooms(const DispatchCall& call, const RoutingToCome& routing,
                                  const device::Device& device, runtime::StagedCalls& from);
-Result<KernelRooms> borrow_rooms(const CombineCall& call, uint64_t k, bool has_tables,
+Result<KernelRooms> borrow_rooms(const CombineCall& call, const RoutingToCome& routing,
                                  const device::Device& device, runtime::StagedCalls& from);
 
 /// As Handle::update(), where KernelCalls::choose() says so, in static mode: kernels make the layout.

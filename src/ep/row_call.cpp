@@ -35,9 +35,8 @@ std::string dispatch_text(const DispatchCall& call) {
 }
 
 std::string combine_text(const CombineCall& call) {
-  const bool returns_weights = call.weights.given() || call.combined_weights.given();
   return fmt::format("ep combine hidden {} {}{}{}", call.hidden, to_string(call.type),
-                     returns_weights ? " weights" : "", call.weighted ? " weighted" : "");
+                     returns_weights(call) ? " weights" : "", call.weighted ? " weighted" : "");
 }
 
 CallShape shape_of(const Handle& handle) {
@@ -47,7 +46,6 @@ CallShape shape_of(const Handle& handle) {
 
 Status check_dispatch(const CallShape& shape, const DispatchCall& call) {
   const bool to_float8 = call.received_type == Element::float8_e4m3;
-  const bool quantises = to_float8 && call.type != Element::float8_e4m3;
   const uint64_t tokens = shape.tokens, slots = shape.slots, scales = device::e4m3_scales(call.hidden);
   const uint64_t limit = shape.max_token_bytes;
   const uint64_t bytes =
@@ -60,7 +58,7 @@ Status check_dispatch(const CallShape& shape, const DispatchCall& call) {
                  tokens);
   if (call.received_rows < slots)
     return error(Code::invalid_argument, "the output has {} rows, but {} come", call.received_rows, slots);
-  if (!quantises && call.type != call.received_type)
+  if (!quantises(call) && call.type != call.received_type)
     return error(Code::invalid_argument, "tokens are {}, the output is {}", to_string(call.type),
                  to_string(call.received_type));
   if (call.type == Element::float8_e4m3 && !call.scales.given())

@@ -37,6 +37,15 @@ Status check_dispatch(const CallShape& shape, const DispatchCall& call);
 /// `has_weights`: those of a dispatch are there.
 Status check_combine(const CallShape& shape, const CombineCall& call, bool has_weights);
 
+/// Whether tokens become float8 on their way.
+inline bool quantises(const DispatchCall& call) {
+  return call.received_type == Element::float8_e4m3 && call.type != Element::float8_e4m3;
+}
+/// Whether weights go home with the rows.
+inline bool returns_weights(const CombineCall& call) {
+  return call.weights.given() || call.combined_weights.given();
+}
+
 /// Equal on ranks that agree.
 std::string dispatch_text(const DispatchCall& call);
 std::string combine_text(const CombineCall& call);

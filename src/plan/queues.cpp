@@ -37,13 +37,21 @@ class Assignment {
         return of_copy(step);
       case Kind::reduce:
         return queue(Lane::compute, 0);
+      case Kind::move_rows:
+      case Kind::reduce_rows:
+        if (signals_ == Signals::by_host) return queue(Lane::compute, of_rows(step));
+        break;
       case Kind::post:
         return of_post(step);
       default:
-        return error(Code::internal_error, "rank {}: step {} ({}) cannot be done by a queue of a device",
-                     plan_.rank, made_.of_step.size(), to_string(step.kind));
+        break;
     }
+    return error(Code::internal_error, "rank {}: step {} ({}) cannot be done by a queue of a device",
+                 plan_.rank, made_.of_step.size(), to_string(step.kind));
   }
+
+  // What the network waits for is not behind what it does not.
+  static int of_rows(const Step& step) { return step.stage == 0 ? 0 : 1; }
 
   static bool is_for_host(Kind kind) {
     return kind == Kind::wait || kind == Kind::post || kind == Kind::send || kind == Kind::recv;

@@ -5,7 +5,7 @@
 //
 //   stage    own input -> own scratch                      push   own memory -> a peer's
 //   fetch    a peer's memory -> own scratch                pull   a peer's or own memory -> own output
-//   compute  reductions
+//   compute  reductions, and token rows where there are several nodes (by_host)
 //
 // Each kind but stage and compute has up to `width` queues: peers at distance 1, 2, ... take turns, and since every rank begins
 // with another peer, engines do not crowd one rank's memory. A post goes where the last step before it is. Waits belong to no
@@ -40,7 +40,7 @@ struct Queues {
   size_t count() const { return lane.size(); }
 };
 
-/// Error: a step that no queue can do (messages, rows).
+/// Error: a step that no queue can do (messages and rows, but by_host).
 Result<Queues> assign_queues(const RankPlan& plan, const topology::Cluster& cluster, int width,
                              Signals signals = Signals::spread);
 

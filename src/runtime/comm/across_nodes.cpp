@@ -27,14 +27,16 @@ Status AcrossNodes::prepare() {
   return executor_.prepare();
 }
 
+Result<DeviceProgram> AcrossNodes::make(const plan::RankPlan& plan) const {
+  return make_device_program(plan, cluster_, std::min(device_.copy_engines(), widest_across), piece_bytes());
+}
+
 Result<const DeviceProgram*> AcrossNodes::program(const std::string& text, const Build& build,
                                                   bool remember) {
   if (const auto known = programs_.find(text); remember && known != programs_.end()) return &known->second;
   if (programs_.size() >= programs_kept_across) programs_.clear();
   EPCCL_ASSIGN(const plan::RankPlan plan, build());
-  EPCCL_ASSIGN(DeviceProgram made,
-               make_device_program(plan, cluster_, std::min(device_.copy_engines(), widest_across),
-                                   executor_.piece_bytes()));
+  EPCCL_ASSIGN(DeviceProgram made, make(plan));
   if (!remember) {
     last_ = std::move(made);
     return &last_;

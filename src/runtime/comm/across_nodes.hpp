@@ -29,6 +29,10 @@ class AcrossNodes {
   /// `remember`: `text` names the plan, which is kept for the next such call. The program stays until the next call of this.
   Result<const DeviceProgram*> program(const std::string& text, const Build& build, bool remember);
 
+  /// Of a plan that its caller keeps.
+  Result<DeviceProgram> make(const plan::RankPlan& plan) const;
+  uint64_t piece_bytes() const { return executor_.piece_bytes(); }
+
   /// As DeviceExecutor::run().
   Status run(const DeviceProgram& program, const QueueCall& call, Waiter& waiter) {
     return executor_.run(program, call, waiter);

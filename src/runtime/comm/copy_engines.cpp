@@ -206,13 +206,20 @@ Result<std::byte*> CopyEngines::address_of(int local, const transports::BufferRe
   return peers_.address_of(local, buffer.memory, buffer.bytes, sequence);
 }
 
+uint64_t CopyEngines::place_in_scratch(uint64_t sequence) const {
+  return sequence % transports::call_halves * node_.segment().spec().scratch_bytes;
+}
+
+std::byte* CopyEngines::own_scratch(uint64_t sequence) const {
+  return static_cast<std::byte*>(const_cast<void*>(on_.scratch)) + place_in_scratch(sequence);  // NOLINT
+}
+
 Result<std::byte*> CopyEngines::scratch_of(int local, const Call& call) {
   if (on_host()) return node_.scratch(local, call.scratch());
-  const uint64_t part = call.sequence % transports::call_halves * node_.segment().spec().scratch_bytes;
-  if (local == node_.local()) return static_cast<std::byte*>(const_cast<void*>(on_.scratch)) + part;
+  if (local == node_.local()) return own_scratch(call.sequence);
   const transports::BufferRef& scratch = node_.call(local, call.sequence).scratch;
   EPCCL_ASSIGN(std::byte * base, address_of(local, scratch, call.sequence));
-  return base + part;
+  return base + place_in_scratch(call.sequence);
 }
 
 // A peer that this rank's plan does not touch may be through with the call already, and its memory gone.

@@ -60,11 +60,15 @@ class CopyEngines {
 
   // For who makes calls in another way than this: peers' memory is mapped once.
   transports::PeerMemory& peers() { return peers_; }
+  AcrossNodes* across() const { return across_.get(); }  // null on one node, and on the host
+  /// What a call has of this rank's scratch on a device.
+  std::byte* own_scratch(uint64_t sequence) const;
   /// Where this process finds a peer's buffer of a call.
   Result<std::byte*> address_of(int local, const transports::BufferRef& buffer, uint64_t sequence);
 
  private:
   bool on_host() const { return device_.kind() == device::DeviceKind::host; }
+  uint64_t place_in_scratch(uint64_t sequence) const;
   Result<std::byte*> scratch_of(int local, const Call& call);
   bool all_mapped(const PeersUse& use) const;
   bool mapped(int local, const transports::BufferRef& buffer) const;

@@ -1,6 +1,7 @@
 #include "runtime/comm/kernel_calls.hpp"
 
 #include "device/cuda/kernel_queue.hpp"
+#include "runtime/comm/across_nodes.hpp"
 #include "runtime/comm/kept_memory.hpp"
 
 namespace epccl::runtime {
@@ -24,11 +25,13 @@ Status KernelCalls::prepare() {
 
 EngineChoice KernelCalls::choose(EngineUse use) const {
   if (use == EngineUse::never) return {false, false, "as asked for"};
-  if (cluster_.nodes() > 1) return {false, false, "several nodes"};
-  if (node_.local_size() > static_cast<int>(device::cuda::max_peers))
+  // Of several nodes: a sum may have a part from each.
+  if (cluster_.ranks() > static_cast<int>(device::cuda::max_peers))
     return {false, false, "more ranks than a kernel can name"};
   if (!device::cuda::has_kernels(*queue_)) return {false, false, "there are no kernels"};
-  return {true, false, "one node"};
+  if (!across_nodes()) return {true, false, "one node"};
+  if (engines_.across() == nullptr) return {false, false, "several nodes without a network"};
+  return {true, false, "several nodes: messages beside them"};
 }
 
 Status KernelCalls::copy(std::span<const device::CopyWork> copies) {
@@ -68,9 +71,7 @@ Status KernelCalls::run_call(const Call& call, const Submit& across, const Submi
   NodeCalls& calls = executor_.calls();
   EPCCL_TRY(calls.begin(call, 0, 0));
   EPCCL_TRY(calls.meet());
-  auto peers = find_rows(call, [&](int local, const transports::BufferRef& buffer) {
-    return engines_.address_of(local, buffer, call.sequence);
-  });
+  auto peers = find_peers(call);
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!peers.ok()) return monitor_.explain(std::move(peers).take_status());
   EPCCL_TRY(across(*queue_, *peers));
@@ -80,6 +81,50 @@ Status KernelCalls::run_call(const Call& call, const Submit& across, const Submi
   if (after == nullptr) return {};
   EPCCL_TRY(after(*queue_, *peers));
   return wait_for_queue(call);
+}
+
+Result<std::vector<PeerRows>> KernelCalls::find_peers(const Call& call) {
+  return find_rows(call, [&](int local, const transports::BufferRef& buffer) {
+    return engines_.address_of(local, buffer, call.sequence);
+  });
+}
+
+Result<DeviceProgram> KernelCalls::make_program(const plan::RankPlan& plan) const {
+  return engines_.across()->make(plan);
+}
+
+Status KernelCalls::use_tables(DeviceProgram& program, std::shared_ptr<const plan::RowTables> tables) const {
+  return program.use_tables(std::move(tables), engines_.across()->piece_bytes());
+}
+
+Status KernelCalls::run_plan(const PlannedCall& planned, const std::string& text, CallProgress* progress) {
+  EPCCL_TRY(monitor_.check_lightly());
+  const CallDevice on{&device_, nullptr, 0};
+  Call call = call_on(planned.shown, text, on);
+  call.progress = progress;
+  executor_.waiter().begin(false);
+  Status status = run_planned(call, planned);
+  engines_.peers().calls_over(call.sequence);
+  return status;
+}
+
+Status KernelCalls::run_planned(const Call& call, const PlannedCall& planned) {
+  EPCCL_TRY(executor_.calls().begin(call, 0, 0));
+  EPCCL_TRY(executor_.calls().meet());
+  auto peers = find_peers(call);
+  if (!peers.ok()) return monitor_.explain(std::move(peers).take_status());
+  const RowBuffers& own = planned.rows;
+  RowCall rows{own.format, std::move(peers).value(), engines_.own_scratch(call.sequence), own.weights_per_row,
+               planned.tables};
+  const auto local = static_cast<size_t>(node_.local());
+  for (size_t part = 0; part < transports::call_parts; ++part) {
+    rows.ranks[local].inputs[part] = static_cast<std::byte*>(own.input.data[part]);
+    rows.ranks[local].outputs[part] = static_cast<std::byte*>(own.output.data[part]);
+  }
+  QueueCall queued{call.sequence, call.text, {}, nullptr, 0, &rows, call.progress};
+  queued.buffers.resize(rows.ranks.size());
+  queued.buffers[local] = {rows.ranks[local].inputs[0], rows.ranks[local].outputs[0], rows.scratch};
+  return engines_.across()->run(planned.program, queued, executor_.waiter());
 }
 
 Status KernelCalls::capture(const IntoGraph& graph, const RowBuffers& rows, const std::string& text,

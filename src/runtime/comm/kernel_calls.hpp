@@ -1,11 +1,12 @@
-// Calls on token rows that kernels of a device make, inside one node: they read and write peers' memory themselves.
+// Calls on token rows that kernels of a device make: inside a node they read and write peers' memory themselves. On one node a call
 //
 //   tells its node where its rows lie, and waits until all ranks have
 //   queues kernels that read or write peers' rows, and waits for them
 //   says that it is through, and waits until all ranks are
 //   queues kernels on its own rows, and waits for them
 //
-// Nothing in the queue waits for another rank: a rank that dies or gives up leaves no GPU waiting.
+// Nothing in the queue waits for another rank: a rank that dies or gives up leaves no GPU waiting. Where there are several nodes a plan
+// says what is queued and sent when (executor/device_executor.hpp).
 #pragma once
 
 #include <array>
@@ -18,16 +19,12 @@
 #include "base/status.hpp"
 #include "device/device.hpp"
 #include "runtime/comm/copy_engines.hpp"
+#include "runtime/executor/device_program.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/executor/row_buffers.hpp"
+#include "runtime/executor/row_feed.hpp"
 
 namespace epccl::runtime {
-
-/// A rank's rows, as addresses of this process; null: it has none.
-struct PeerRows {
-  std::array<std::byte*, transports::call_parts> inputs{}, outputs{};
-  const float* weights = nullptr;
-};
 
 class KernelCalls {
  public:
@@ -58,6 +55,22 @@ class KernelCalls {
   Status run(const RowBuffers& rows, const std::string& text, CallProgress* progress, const Submit& across,
              const Submit& after);
 
+  // Of several nodes, where calls have plans, as on the host:
+
+  bool across_nodes() const { return cluster_.nodes() > 1; }
+  Result<DeviceProgram> make_program(const plan::RankPlan& plan) const;
+  /// Goes on with other tables.
+  Status use_tables(DeviceProgram& program, std::shared_ptr<const plan::RowTables> tables) const;
+  struct PlannedCall {
+    const DeviceProgram& program;
+    TablesThere tables;
+    const RowBuffers& rows;
+    /// Of them: what peers use, in memory that they can map.
+    const RowBuffers& shown;
+  };
+  /// One call. When this returns nothing of this rank moves; on failure the network's messages have yet to be cancelled.
+  Status run_plan(const PlannedCall& planned, const std::string& text, CallProgress* progress);
+
   /// A stream that is being captured into a graph, and what that shall keep.
   struct IntoGraph {
     device::Queue* stream = nullptr;
@@ -73,6 +86,8 @@ class KernelCalls {
   std::vector<std::shared_ptr<const void>> rooms_here(const Call& call) const;
   Call call_on(const RowBuffers& rows, const std::string& text, const CallDevice& on);
   Status run_call(const Call& call, const Submit& across, const Submit& after);
+  Status run_planned(const Call& call, const PlannedCall& planned);
+  Result<std::vector<PeerRows>> find_peers(const Call& call);
   using FindBuffer = std::function<Result<std::byte*>(int local, const transports::BufferRef& buffer)>;
   Result<std::vector<PeerRows>> find_rows(const Call& call, const FindBuffer& find_mapped);
   Status wait_for_queue(const Call& call);

@@ -45,6 +45,7 @@ Status DeviceExecutor::run(const DeviceProgram& program, const QueueCall& call, 
 
 Status DeviceExecutor::begin() {
   const CompiledPlan& plan = program_->plan;
+  if (call_->progress != nullptr) call_->progress->begin(plan);
   remaining_ = plan.steps.size();
   counts_ = plan.dependency_counts;
   ready_ = plan.initially_ready;
@@ -89,11 +90,14 @@ void DeviceExecutor::start(uint32_t index) {
   switch (step.step.kind) {
     case Kind::copy:
     case Kind::reduce:
+    case Kind::move_rows:
+    case Kind::reduce_rows:
       if (Status status = lanes_.start(index); !status.ok()) return fail(std::move(status));
       return given(index);
     case Kind::send:
     case Kind::recv:
-      return start_message(index);
+      // A message of no rows: the other end knows, too.
+      return step.step.rows == 0 ? complete(index) : start_message(index);
     case Kind::post:
       node_.post(step.step.slot, counter_value(call_->sequence, step.step.value));
       return complete(index);
@@ -137,6 +141,7 @@ void DeviceExecutor::given(uint32_t index) {
 
 void DeviceExecutor::complete(uint32_t index) {
   --remaining_;
+  if (call_->progress != nullptr) call_->progress->completed(program_->plan.steps[index].step);
   const bool was_given = program_->is_for_queue(index);
   const CompiledStep& step = program_->plan.steps[index];
   for (uint32_t s = step.first_successor; s < step.last_successor; ++s)
@@ -176,6 +181,7 @@ bool DeviceExecutor::poll_messages() {
     return true;
   }
   while (const auto step = messages_.done()) complete(*step);
+  if (call_->progress != nullptr && messages_.drained()) call_->progress->drained();
   return *moved;
 }
 

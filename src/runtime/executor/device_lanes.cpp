@@ -7,7 +7,7 @@ namespace epccl::runtime {
 using plan::Kind;
 
 DeviceLanes::DeviceLanes(device::Device& device, const topology::Cluster& cluster)
-    : device_(device), feed_(device, cluster, {}) {}
+    : device_(device), feed_(device, cluster, {}), rows_(cluster) {}
 
 // Made when first needed, then kept.
 Status DeviceLanes::make_queues(const DeviceProgram& program) {
@@ -37,6 +37,7 @@ Status DeviceLanes::begin(const DeviceProgram& program, const QueueCall& call) {
     queues.push_back(line.queue);
   }
   feed_.begin(program.queues, call, queues);
+  rows_.begin(call.rows, program.queues.row_sources);
   return {};
 }
 
@@ -79,17 +80,18 @@ Status DeviceLanes::wait_for(uint32_t step, uint16_t number) {
   return {};
 }
 
+Status DeviceLanes::feed(uint16_t number, const plan::Step& step) {
+  if (step.kind == Kind::copy) return feed_.copy(number, step);
+  EPCCL_TRY(feed_.flush(number));
+  return step.kind == Kind::reduce ? feed_.reduce(number, step) : rows_.start(*lines_[number].queue, step);
+}
+
 Status DeviceLanes::start(uint32_t index) {
   const plan::Step& step = program_->plan.steps[index].step;
   const uint16_t number = program_->queue_of[index];
   for (uint32_t i = 0; i < step.dependency_count; ++i)
     EPCCL_TRY(wait_for(program_->dependencies[step.first_dependency + i], number));
-  if (step.kind == Kind::copy) {
-    EPCCL_TRY(feed_.copy(number, step));
-  } else {
-    EPCCL_TRY(feed_.flush(number));
-    EPCCL_TRY(feed_.reduce(number, step));
-  }
+  EPCCL_TRY(feed(number, step));
   lines_[number].open.push_back(index);
   batch_[index] = lines_[number].closed + 1;
   ++under_way_;

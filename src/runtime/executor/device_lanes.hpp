@@ -16,6 +16,7 @@
 #include "device/device.hpp"
 #include "runtime/executor/device_program.hpp"
 #include "runtime/executor/queue_feed.hpp"
+#include "runtime/executor/row_feed.hpp"
 #include "topology/cluster.hpp"
 
 namespace epccl::runtime {
@@ -26,7 +27,7 @@ class DeviceLanes {
 
   /// Both stay until the call is over.
   Status begin(const DeviceProgram& program, const QueueCall& call);
-  /// Gives a copy or a reduction to its queue.
+  /// Gives a copy, a reduction or a step on rows to its queue.
   Status start(uint32_t step);
   /// All that was given is on its way, with events behind it.
   Status close();
@@ -52,11 +53,13 @@ class DeviceLanes {
 
   Status make_queues(const DeviceProgram& program);
   Status wait_for(uint32_t step, uint16_t line);
+  Status feed(uint16_t line, const plan::Step& step);
   Status close(uint16_t line);
   Result<std::unique_ptr<device::QueueEvent>> take_event();
 
   device::Device& device_;
   QueueFeed feed_;
+  RowFeed rows_;
   std::array<std::vector<std::unique_ptr<device::Queue>>, plan::lanes> kept_;  // by lane
   std::vector<std::unique_ptr<device::QueueEvent>> events_;                    // not in use
 

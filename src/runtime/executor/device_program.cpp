@@ -13,6 +13,8 @@ using plan::Kind;
 
 // Both ends know a message's tag and length, and nothing of the order in which the other one starts them.
 Status number_pieces(DeviceProgram& program, uint64_t piece_bytes) {
+  program.largest_piece = 0;
+  program.peers = 0;
   std::map<std::pair<int, bool>, std::vector<uint32_t>> between;  // by peer, and whether it is sent: steps
   const auto& steps = program.plan.steps;
   for (uint32_t index = 0; index < steps.size(); ++index) {
@@ -41,6 +43,12 @@ Status number_pieces(DeviceProgram& program, uint64_t piece_bytes) {
 }
 
 }  // namespace
+
+Status DeviceProgram::use_tables(std::shared_ptr<const plan::RowTables> tables, uint64_t piece_bytes) {
+  if (plan.tables == tables) return {};
+  plan.use_tables(std::move(tables));
+  return number_pieces(*this, piece_bytes);
+}
 
 Result<DeviceProgram> make_device_program(const plan::RankPlan& plan, const topology::Cluster& cluster,
                                           int width, uint64_t piece_bytes) {

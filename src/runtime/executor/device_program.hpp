@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/status.hpp"
@@ -23,9 +24,11 @@ struct DeviceProgram {
   int peers = 0;                      // of other nodes that this rank sends to
 
   bool is_for_queue(uint32_t step) const { return queue_of[step] != plan::Queues::none; }
+  /// Goes on with other tables: see plan::count_rows(). `piece_bytes` as it was made with.
+  Status use_tables(std::shared_ptr<const plan::RowTables> tables, uint64_t piece_bytes);
 };
 
-/// Of plans without token rows. `piece_bytes`: of a message, sent at once at most; the same on every rank.
+/// `piece_bytes`: of a message, sent at once at most; the same on every rank.
 Result<DeviceProgram> make_device_program(const plan::RankPlan& plan, const topology::Cluster& cluster,
                                           int width, uint64_t piece_bytes);
 

@@ -7,7 +7,9 @@
 
 #include "base/status.hpp"
 #include "device/device.hpp"
+#include "runtime/executor/call_progress.hpp"
 #include "runtime/executor/queue_program.hpp"
+#include "runtime/executor/row_feed.hpp"
 #include "topology/cluster.hpp"
 
 namespace epccl::runtime {
@@ -20,6 +22,8 @@ struct QueueCall {
   std::vector<std::array<std::byte*, 3>> buffers;
   const device::Reduction* reduction = nullptr;  // where the plan reduces
   int blocks = 0;                                // Queue::set_blocks() for reductions
+  const RowCall* rows = nullptr;                 // where the plan moves token rows
+  CallProgress* progress = nullptr;              // who is told how far the call is; null: nobody asks
 };
 
 /// The kind of queue that does a lane's steps.

@@ -103,8 +103,9 @@ std::vector<BufferUses> find_uses(const plan::RankPlan& plan, const topology::Cl
     uses[static_cast<size_t>(cluster.local_of(at.rank))][static_cast<size_t>(at.buffer)] = true;
   };
   for (const plan::Step& step : plan.steps) {
-    if (step.kind == Kind::copy) use(step.source);
-    if (step.kind == Kind::copy || step.kind == Kind::reduce) use(step.destination);
+    const bool moves = step.kind == Kind::copy || step.kind == Kind::move_rows;
+    if (moves) use(step.source);
+    if (moves || step.kind == Kind::reduce || step.kind == Kind::reduce_rows) use(step.destination);
   }
   for (const plan::RowSource& source : plan.row_sources) use(source.at);
   return uses;

@@ -37,7 +37,7 @@ struct QueueProgram {
   std::vector<BufferUses> uses;      // by local position: what this rank reads or writes
 };
 
-/// Of a rank's plan, by local position: which buffers of the node's ranks it copies or adds up.
+/// Of a rank's plan, by local position: which buffers of the node's ranks it copies or adds up, or moves rows of.
 std::vector<BufferUses> find_uses(const plan::RankPlan& plan, const topology::Cluster& cluster);
 
 /// Of plans of one node without messages and rows.

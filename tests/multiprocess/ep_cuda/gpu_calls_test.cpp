@@ -77,8 +77,12 @@ class ToTheNext {
   const GpuArray<float> input, output;
 };
 
-TEST(EpOnGpu, AStreamGoesOnAfterSendOnlyAndAnotherWaitsForAStage) {
-  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+/// On one node, and on several.
+class EpOnGpus : public ::testing::TestWithParam<std::vector<int>> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, EpOnGpus, ::testing::Values(std::vector<int>{2}, std::vector<int>{1, 2}));
+
+TEST_P(EpOnGpus, AStreamGoesOnAfterSendOnlyAndAnotherWaitsForAStage) {
+  run_ranks({GetParam(), {}, {}}, [](const RankContext& context) {
     GpuRank gpu;
     const Comm comm(context);
     ToTheNext layer(context, comm, gpu);
@@ -100,8 +104,8 @@ TEST(EpOnGpu, AStreamGoesOnAfterSendOnlyAndAnotherWaitsForAStage) {
   });
 }
 
-TEST(EpOnGpu, TokensAreQuantisedAlikeByKernelsAndByTheHost) {
-  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+TEST_P(EpOnGpus, TokensAreQuantisedAlikeByKernelsAndByTheHost) {
+  run_ranks({GetParam(), {}, {}}, [](const RankContext& context) {
     GpuRank gpu;
     const Comm comm(context);
     ToTheNext layer(context, comm, gpu);

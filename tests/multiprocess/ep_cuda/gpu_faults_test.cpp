@@ -110,10 +110,9 @@ void die(const void*, unsigned, unsigned) {
   raise(SIGKILL);
 }
 
-// The others' kernels have met its own, and wait for it to be through.
-TEST_P(EpFaultsOnGpu, ARankThatDiesInAKernelIsNamedAndLetsTheStreamsGo) {
-  const std::string kernel = GetParam();
-  run_ranks({{3}, {{"EPCCL_TIMEOUT", "20"}}, {1}}, [&kernel](const RankContext& context) {
+// Rank 1 does, in a call of a layer.
+void expect_a_death_to_be_told(const std::vector<int>& ranks_per_node, const std::string& kernel) {
+  run_ranks({ranks_per_node, {{"EPCCL_TIMEOUT", "20"}}, {1}}, [&kernel](const RankContext& context) {
     GpuRank gpu;
     epcclComm_t comm = nullptr;
     ASSERT_EQ(epcclCommInitRank(&comm, context.ranks, context.id, context.rank), epcclSuccess);
@@ -122,6 +121,7 @@ TEST_P(EpFaultsOnGpu, ARankThatDiesInAKernelIsNamedAndLetsTheStreamsGo) {
       if (context.rank == 1) {
         using device::cuda::CopiesParameters;
         const size_t bytes = kernel == "epccl_spread"        ? sizeof(device::cuda::SpreadParameters)
+                             : kernel == "epccl_move"        ? sizeof(device::cuda::MoveParameters)
                              : kernel == "epccl_sum_float32" ? sizeof(device::cuda::SumParameters)
                                                              : sizeof(CopiesParameters);
         fake_cuda_kernel(kernel.c_str(), bytes, die);
@@ -141,9 +141,25 @@ TEST_P(EpFaultsOnGpu, ARankThatDiesInAKernelIsNamedAndLetsTheStreamsGo) {
   });
 }
 
+// The others' kernels have met its own, and wait for it to be through.
+TEST_P(EpFaultsOnGpu, ARankThatDiesInAKernelIsNamedAndLetsTheStreamsGo) {
+  expect_a_death_to_be_told({3}, GetParam());
+}
+
 // Of an update, a dispatch, a combine.
 INSTANTIATE_TEST_SUITE_P(Kernels, EpFaultsOnGpu,
                          ::testing::Values("epccl_copies", "epccl_spread", "epccl_sum_float32"));
+
+class EpFaultsOnGpusOfNodes : public EpFaultsOnGpu {};
+
+// Those of its node wait for its counters, those of others for its messages.
+TEST_P(EpFaultsOnGpusOfNodes, ARankThatDiesInAKernelIsNamedAndLetsTheStreamsGo) {
+  expect_a_death_to_be_told({2, 1}, GetParam());
+}
+
+// Of a dispatch, a combine.
+INSTANTIATE_TEST_SUITE_P(Kernels, EpFaultsOnGpusOfNodes,
+                         ::testing::Values("epccl_move", "epccl_sum_float32"));
 
 class FullGpu : public EpFaultsOnGpu {};
 

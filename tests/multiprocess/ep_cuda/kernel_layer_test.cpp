@@ -42,5 +42,30 @@ TEST_P(KernelEpOfOthers, GivesTheSameInMemoryThatPeersCannotMap) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, KernelEpOfOthers, ::testing::Values(std::vector<int>{3}));
 
+// The host's plan, with the GPU's queues in place of the host's hands: messages leave GPU memory and arrive there.
+class KernelEpOfNodes : public KernelEp {
+ protected:
+  static GpuRun options(GpuMemoryKind memory = GpuMemoryKind::plain) {
+    return {{GetParam(), {}, {}}, As::processes, memory};
+  }
+};
+
+TEST_P(KernelEpOfNodes, GivesWhatTheRoutingSays) {
+  run_random_layers(options());
+}
+
+TEST_P(KernelEpOfNodes, IsTheSameInStaticMode) {
+  run_static_layers(options());
+}
+
+// Peers then use memory of the library in its place.
+TEST_P(KernelEpOfNodes, GivesTheSameInMemoryThatPeersCannotMap) {
+  run_random_layers(options(GpuMemoryKind::unmappable));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, KernelEpOfNodes,
+                         ::testing::Values(std::vector<int>{1, 1}, std::vector<int>{2, 2},
+                                           std::vector<int>{1, 2, 1}));
+
 }  // namespace
 }  // namespace epccl::tests

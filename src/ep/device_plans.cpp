@@ -1,0 +1,111 @@
+#include "ep/device_plans.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+
+namespace epccl::ep {
+namespace {
+
+using device::cuda::Term;
+using plan::RowTerm;
+
+// Kernels read the host's terms as they are.
+static_assert(sizeof(Term) == sizeof(RowTerm) && std::is_trivially_copyable_v<RowTerm>);
+static_assert(offsetof(Term, row) == offsetof(RowTerm, row) &&
+              offsetof(Term, source) == offsetof(RowTerm, source) &&
+              offsetof(Term, weight) == offsetof(RowTerm, weight) &&
+              offsetof(Term, ends) == offsetof(RowTerm, ends));
+static_assert(Term::unweighted == RowTerm::unweighted && int{Term::rank_sum} == int{RowTerm::rank_sum} &&
+              int{Term::node_sum} == int{RowTerm::node_sum});
+
+constexpr uint64_t padded(uint64_t bytes) {
+  return (bytes + 15) / 16 * 16;
+}
+
+/// Sources of other nodes whose rows this rank hands on.
+uint64_t sources_of_relay(const topology::Cluster& cluster, int rank) {
+  const int node = cluster.node_of(rank);
+  uint64_t sources = 0;
+  for (int source = 0; source < cluster.ranks(); ++source)
+    sources += cluster.node_of(source) != node && relay_of(cluster, source, node) == rank ? 1 : 0;
+  return sources;
+}
+
+}  // namespace
+
+TableSizes most_table_bytes(const topology::Cluster& cluster, int rank, const SlotRules& rules,
+                            uint64_t tokens, uint64_t k, std::optional<Strategy> forced) {
+  const bool fixed = rules.max_topk > 0, by_expert = rules.layout == SlotLayout::expert_major;
+  const auto here = static_cast<uint64_t>(cluster.local_size(cluster.node_of(rank)));
+  const uint64_t elsewhere = static_cast<uint64_t>(cluster.ranks()) - here;
+  const auto other_nodes = static_cast<uint64_t>(cluster.nodes()) - 1;
+  // Of one stream that is handed to as many ranks: which of its rows, and where they go. Without fixed places there are as many as
+  // there are entries.
+  const auto delivered = [&](uint64_t ranks) {
+    const uint64_t places = by_expert ? k * (fixed ? ranks : 1) : fixed ? ranks : std::min(ranks, k);
+    return 2 * tokens * places;
+  };
+  const uint64_t relayed = sources_of_relay(cluster, rank);
+  uint64_t rows = 0, streams = 0;
+  if (!forced || *forced != Strategy::flat) {
+    rows = other_nodes * tokens + relayed * delivered(here);
+    streams = relayed;
+  }
+  if (!forced || *forced == Strategy::flat) {
+    rows = std::max(rows, elsewhere * (tokens + delivered(1)));
+    streams = std::max(streams, elsewhere);
+  }
+  // Sums: of each stream, of the own tokens inside the node, and of all that comes back. Each has a term for an entry at most.
+  const uint64_t sums = (streams + 2) * tokens;
+  return {padded((rows + delivered(here)) * sizeof(uint32_t)),
+          padded(sums * k * sizeof(Term)) + padded((sums + 1) * sizeof(uint32_t))};
+}
+
+void DevicePlans::forget(bool keep_plans) {
+  if (!keep_plans) programs_.clear();
+  of_dispatch_ = of_combine_ = {};
+}
+
+Result<DevicePlans::Ready> DevicePlans::prepare(const Key& key,
+                                                const std::shared_ptr<const plan::RowTables>& tables,
+                                                const TablesRoom& room, runtime::KernelCalls& kernels,
+                                                const Build& build) {
+  auto known = programs_.find(key);
+  if (known == programs_.end()) {
+    EPCCL_ASSIGN(runtime::DeviceProgram made, kernels.make_program(build()));
+    known = programs_.emplace(key, std::move(made)).first;
+  }
+  EPCCL_TRY(kernels.use_tables(known->second, tables));
+  Uploaded& uploaded = key.combine ? of_combine_ : of_dispatch_;
+  if (uploaded.tables != tables) {
+    EPCCL_ASSIGN(uploaded, upload(tables, room, kernels));
+  }
+  return Ready{&known->second, uploaded.there};
+}
+
+Result<DevicePlans::Uploaded> DevicePlans::upload(const std::shared_ptr<const plan::RowTables>& tables,
+                                                  const TablesRoom& room, runtime::KernelCalls& kernels) {
+  Uploaded made{tables, room, {}};
+  uint64_t bytes = 0;
+  std::vector<device::CopyWork> copies;
+  const auto place = [&](const auto& list, auto*& there) {
+    const uint64_t of_list = list.size() * sizeof(list[0]);
+    if (bytes + of_list > std::min(room.there->bytes(), room.here->bytes())) return bytes = UINT64_MAX / 2;
+    if (of_list > 0) std::memcpy(room.here->data() + bytes, list.data(), of_list);
+    there = reinterpret_cast<std::remove_reference_t<decltype(there)>>(room.there->data() + bytes);
+    if (of_list > 0) copies.push_back({room.there->data() + bytes, room.here->data() + bytes, of_list});
+    return bytes += padded(of_list);
+  };
+  place(tables->rows, made.there.rows);
+  place(tables->terms, made.there.terms);
+  place(tables->sum_begin, made.there.sum_begin);
+  if (bytes >= UINT64_MAX / 2)
+    return error(Code::internal_error, "the tables of {} rows and {} terms do not fit into {} bytes",
+                 tables->rows.size(), tables->terms.size(), room.there->bytes());
+  if (!copies.empty()) EPCCL_TRY(kernels.copy(copies));
+  return made;
+}
+
+}  // namespace epccl::ep

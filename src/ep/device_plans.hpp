@@ -1,0 +1,65 @@
+// What the GPUs of several nodes need of a handle's routing: its plans as programs of their queues, and the tables of these in a
+// device's memory. Both are made when a call first asks for them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "base/status.hpp"
+#include "ep/layout.hpp"
+#include "plan/plan.hpp"
+#include "runtime/comm/kernel_calls.hpp"
+#include "runtime/comm/staged_calls.hpp"
+
+namespace epccl::ep {
+
+/// Memory for the tables of a plan: the device's own, and pinned. Of as many bytes each.
+struct TablesRoom {
+  runtime::StagedCalls::Borrowed there, here;
+};
+
+/// Bytes of the tables of a plan.
+struct TableSizes {
+  uint64_t dispatch = 0, combine = 0;
+};
+/// For any routing of at most `tokens` a rank and top-`k` that a handle of these rules can be given. `forced`: no other strategy is used.
+TableSizes most_table_bytes(const topology::Cluster& cluster, int rank, const SlotRules& rules,
+                            uint64_t tokens, uint64_t k, std::optional<Strategy> forced);
+
+class DevicePlans {
+ public:
+  struct Key {
+    bool combine = false;
+    uint64_t row_bytes = 0;
+    bool contiguous_input = false;
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+  using Build = std::function<plan::RankPlan()>;
+  struct Ready {
+    const runtime::DeviceProgram* program = nullptr;
+    runtime::TablesThere tables;
+  };
+  /// The plan that `build` makes, with these tables. `room`: for them, where they are not on the device yet.
+  Result<Ready> prepare(const Key& key, const std::shared_ptr<const plan::RowTables>& tables,
+                        const TablesRoom& room, runtime::KernelCalls& kernels, const Build& build);
+
+  /// The routing is another. `keep_plans`: they serve all routings.
+  void forget(bool keep_plans);
+
+ private:
+  struct Uploaded {
+    std::shared_ptr<const plan::RowTables> tables;
+    TablesRoom room;
+    runtime::TablesThere there;
+  };
+  static Result<Uploaded> upload(const std::shared_ptr<const plan::RowTables>& tables, const TablesRoom& room,
+                                 runtime::KernelCalls& kernels);
+
+  std::map<Key, runtime::DeviceProgram> programs_;
+  Uploaded of_dispatch_, of_combine_;
+};
+
+}  // namespace epccl::ep

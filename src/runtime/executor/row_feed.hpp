@@ -1,0 +1,68 @@
+// What steps on token rows are to a device's queues: kernels that move rows by list, and add them up.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/status.hpp"
+#include "device/cuda/kernels/parameters.hpp"
+#include "device/device.hpp"
+#include "plan/plan.hpp"
+#include "runtime/executor/row_buffers.hpp"
+#include "topology/cluster.hpp"
+
+namespace epccl::runtime {
+
+/// A rank's rows, as addresses of this process; null: it has none.
+struct PeerRows {
+  std::array<std::byte*, transports::call_parts> inputs{}, outputs{};
+  const float* weights = nullptr;
+};
+
+/// plan::RowTables in the memory of a device: what the steps of a plan use of it.
+struct TablesThere {
+  const uint32_t* rows = nullptr;
+  const device::cuda::Term* terms = nullptr;
+  const uint32_t* sum_begin = nullptr;
+};
+
+/// The rows of one call.
+struct RowCall {
+  RowFormat format;
+  std::vector<PeerRows> ranks;   // by local position
+  std::byte* scratch = nullptr;  // this rank's
+  uint32_t weights_per_row = 0;
+  TablesThere tables;
+};
+
+class RowFeed {
+ public:
+  explicit RowFeed(const topology::Cluster& cluster) : cluster_(cluster) {}
+
+  /// `rows` (null: the call has none) and the plan's `row_sources` stay until all is fed.
+  void begin(const RowCall* rows, const std::vector<plan::RowSource>& row_sources) {
+    rows_ = rows;
+    row_sources_ = &row_sources;
+  }
+  /// A step on rows.
+  Status start(device::Queue& queue, const plan::Step& step) const;
+
+ private:
+  /// One part of the rows of a location: the first one, and how far it is to the next.
+  struct Strip {
+    std::byte* base = nullptr;
+    uint64_t stride = 0;
+  };
+  Strip strip(const plan::Location& at, size_t part) const;
+  device::cuda::RowList list(uint32_t list, uint32_t first) const;
+  Status move(device::Queue& queue, const plan::Step& step) const;
+  Status reduce(device::Queue& queue, const plan::Step& step, size_t part) const;
+
+  const topology::Cluster& cluster_;
+  const RowCall* rows_ = nullptr;
+  const std::vector<plan::RowSource>* row_sources_ = nullptr;
+};
+
+}  // namespace epccl::runtime
