@@ -15,7 +15,13 @@ constexpr size_t alltoall_plans_kept = 128;
 AlltoallRunner::AlltoallRunner(const topology::Cluster& cluster, int rank, const CommConfig& config,
                                const algorithms::CostParameters& cost, Executor& executor,
                                CopyEngines& engines)
-    : cluster_(cluster), rank_(rank), config_(config), cost_(cost), executor_(executor), engines_(engines) {}
+    : cluster_(cluster),
+      rank_(rank),
+      config_(config),
+      cost_(cost),
+      executor_(executor),
+      engines_(engines),
+      on_node_(cluster, rank, config.parameters, executor) {}
 
 algorithms::Choice AlltoallRunner::choose(uint64_t bytes_per_pair) const {
   const algorithms::Algorithm* forced = config_.algorithm ? &*config_.algorithm : nullptr;
@@ -139,8 +145,24 @@ Status AlltoallRunner::run_gathered(const std::string& text, const algorithms::G
                          : executor_.run(build(choice, gathered.exchange), run);
 }
 
+void AlltoallRunner::log_on_node(const std::string& text, const AlltoallvCall& call) const {
+  if (!log::enabled(log::Level::info, log::coll)) return;
+  const EngineChoice engines = engines_.choose(call.engines, 1);
+  const uint64_t sent = std::accumulate(call.send_bytes.begin(), call.send_bytes.end(), uint64_t{0});
+  log::info(log::coll, rank_, "{}, {} bytes of this rank: inside the node transport=shm by={} ({})", text,
+            sent, engines.who(), engines.why);
+}
+
+// Ranks that disagree about engines would not run the same plan: their texts tell them.
 Status AlltoallRunner::alltoallv(const AlltoallvCall& call) {
-  const std::string text = fmt::format("alltoallv {}", call.datatype);
+  std::string text = fmt::format("alltoallv {}", call.datatype);
+  if (cluster_.nodes() == 1 && engines_.choose(call.engines, 1).engines) {
+    text += ", copy engines";
+  } else if (on_node_.possible()) {
+    log_on_node(text, call);
+    return on_node_.run(text, call.input, call.output,
+                        {call.send_bytes, call.send_offsets, call.recv_bytes, call.recv_offsets});
+  }
   EPCCL_TRY(gather_counts(text, call.send_bytes, call.send_offsets, call.recv_offsets));
   const auto gathered = algorithms::read_counts(cluster_, cluster_.node_of(rank_), counts_out_.data(), false);
   EPCCL_TRY(check_counts(call, gathered.exchange));

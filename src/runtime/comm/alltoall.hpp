@@ -12,6 +12,7 @@
 #include "base/status.hpp"
 #include "runtime/comm/comm_config.hpp"
 #include "runtime/comm/copy_engines.hpp"
+#include "runtime/comm/node_alltoallv.hpp"
 #include "runtime/executor/executor.hpp"
 
 namespace epccl::runtime {
@@ -69,6 +70,7 @@ class AlltoallRunner {
                        const std::vector<uint64_t>& send_offsets, const std::vector<uint64_t>& recv_offsets);
   Status run_gathered(const std::string& text, const algorithms::GatheredCounts& gathered, const void* input,
                       void* output, EngineUse use);
+  void log_on_node(const std::string& text, const AlltoallvCall& call) const;
   Status check_counts(const AlltoallvCall& call, const algorithms::Exchange& exchange) const;
 
   const topology::Cluster& cluster_;
@@ -77,6 +79,7 @@ class AlltoallRunner {
   const algorithms::CostParameters cost_;
   Executor& executor_;
   CopyEngines& engines_;
+  NodeAlltoallv on_node_;
   std::unordered_map<std::string, Planned> plans_;
   CompiledPlan counts_plan_;
   std::vector<algorithms::CountEntry> counts_in_, counts_out_;

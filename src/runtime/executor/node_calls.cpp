@@ -39,6 +39,7 @@ Status NodeCalls::begin(const Call& call, uint64_t input_bytes, uint64_t output_
   std::memcpy(record.text.data(), call.text.data(), length);
   record.text[length] = 0;
   if (!call.is_small) publish_buffers(record, input_bytes, output_bytes);  // else all is staged
+  std::ranges::copy(call.tells, node_.scratch(node_.local(), call.scratch()));
   return {};
 }
 
@@ -87,9 +88,12 @@ Status NodeCalls::check(int local) {
   if (checked_[static_cast<size_t>(local)]) return {};
   checked_[static_cast<size_t>(local)] = true;
   const transports::CallRecord& theirs = node_.call(local, call_->sequence);
-  if (theirs.sequence != call_->sequence || theirs.signature == signature_) return {};
-  return error(Code::invalid_usage, "call {}: rank {} calls {}, rank {} calls {}", call_->sequence, rank_,
-               call_->text, rank_at(local), theirs.text.data());
+  if (theirs.sequence == call_->sequence && theirs.signature != signature_)
+    return error(Code::invalid_usage, "call {}: rank {} calls {}, rank {} calls {}", call_->sequence, rank_,
+                 call_->text, rank_at(local), theirs.text.data());
+  const size_t told = call_->tells.size();
+  std::copy_n(node_.scratch(local, call_->scratch()), told, call_->heard + static_cast<size_t>(local) * told);
+  return {};
 }
 
 Status NodeCalls::meet() {

@@ -1,7 +1,9 @@
 // What the ranks of a node tell each other about a call: that they are in it, what they call it, where their buffers lie.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,7 +40,11 @@ struct Call {
   const CallDevice* on = nullptr;    // null: host memory
   device::Queue* capture = nullptr;  // the user's stream, whose graph the call becomes part of; null: it runs
   bool offload = false;              // large copies go to a copy engine
-  bool is_small = false;             // of scratch, no rank of the node uses more than transports::small_place
+  // What this rank tells its node with the call, which lies at the head of its scratch (the plan leaves it alone); and where what
+  // the others tell is put, by local position, each as long as this rank's. A rank has told before its first post.
+  std::span<const std::byte> tells = {};
+  std::byte* heard = nullptr;
+  bool is_small = false;  // of scratch, no rank of the node uses more than transports::small_place
 
   transports::CallScratch scratch() const { return {sequence, is_small}; }
 };
