@@ -27,6 +27,7 @@ Status alltoall(const void* sendbuff, void* recvbuff, size_t count, epcclDataTyp
   if (gpu != nullptr) return submit_on_device(*gpu, std::move(communicator), call, stream);
   EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   runtime::Communicator* target = communicator.get();
+  if (queue == nullptr && !in_group()) return run_now(*target, [&] { return target->alltoall(call); });
   Item item{std::move(communicator), queue, [target, call] { return target->alltoall(call); }};
   item.predict = [target, block = call.block_bytes] { return target->predict_alltoall(block); };
   return submit(std::move(item));
@@ -90,6 +91,7 @@ Status alltoallv(const void* sendbuff, const size_t* sendcounts, const size_t* s
   if (gpu != nullptr) return submit_on_device(*gpu, std::move(communicator), std::move(call), stream);
   EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   runtime::Communicator* target = communicator.get();
+  if (queue == nullptr && !in_group()) return run_now(*target, [&] { return target->alltoallv(call); });
   // The cost model wants the mean over all pairs; this rank knows its own.
   const uint64_t sent = std::accumulate(call.send_bytes.begin(), call.send_bytes.end(), uint64_t{0});
   const uint64_t mean = sent / call.send_bytes.size();

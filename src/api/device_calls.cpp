@@ -215,9 +215,9 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
                         const void* scalar, void* stream) {
   EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
   if (captured && scalar != nullptr)
-    return not_capturable(call.text, "its scalar is in the GPU's memory, and read by the host");
+    return not_capturable(call.text(), "its scalar is in the GPU's memory, and read by the host");
   if (captured) {
-    const std::string text = call.text;
+    const std::string text = call.text();
     const uint64_t bytes = call.what.bytes;
     return capture<runtime::CollectiveCall>(
         device, std::move(communicator), std::move(call), text, bytes, stream,
@@ -248,7 +248,7 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
                                    outputs,
                                    call.what.bytes,
                                    part_of(*place.staged, most, call.what.bytes, call.what.unit)};
-  const bool engines = engines_make_it(place, *target, call.text, choice);
+  const bool engines = engines_make_it(place, *target, call.text(), choice);
   auto work = [target, place, blocks, call, scalar, engines, buffers]() mutable -> Status {
     if (scalar != nullptr)
       EPCCL_TRY(place.staged->copy(*place.turn, reinterpret_cast<std::byte*>(&call.reduction->scalar_bits),
@@ -265,7 +265,7 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
                                slice.output = output;
                                slice.engines = runtime::EngineUse::never;
                                if (bytes < call.what.bytes)
-                                 slice.text += fmt::format(", {} bytes from {} on", bytes, first);
+                                 slice.part = fmt::format(", {} bytes from {} on", bytes, first);
                                return target->collective(slice);
                              });
   };

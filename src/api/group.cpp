@@ -309,6 +309,10 @@ void keep_capacity(Group& group, std::vector<Item> emptied) {
 
 }  // namespace
 
+Status run_now(runtime::Communicator& communicator, const std::function<Status()>& work) {
+  return communicator.run(communicator.take_ticket(), work);
+}
+
 Status submit(Item item) {
   if (group().depth > 0) {
     group().items.push_back(std::move(item));

@@ -31,6 +31,8 @@ struct Job {
   bool blocking = true;          // the group's end waits for it; else it goes on in the background
 };
 
+/// A collective of host memory in the NULL stream, outside a group: runs here and now, as cheap as it can be.
+Status run_now(runtime::Communicator& communicator, const std::function<Status()>& work);
 /// Runs the item now, or keeps it when the calling thread has a group open.
 Status submit(Item item);
 /// in_progress where the job goes on in the background.

@@ -1,8 +1,5 @@
 // epcclAllReduce and the other collectives beside alltoall: argument checks, then one call inward.
-#include <fmt/compile.h>
-
 #include <cstring>
-#include <iterator>
 
 #include "algorithms/collectives/collective.hpp"
 #include "api/arguments.hpp"
@@ -48,16 +45,6 @@ Status check_buffers(const Arguments& args, const topology::Cluster& cluster,
   return check_disjoint(args.sendbuff, send, args.recvbuff, recv);
 }
 
-std::string text_of(const Arguments& args, const char* operation) {
-  std::string text;
-  const auto out = std::back_inserter(text);
-  fmt::format_to(out, FMT_COMPILE("{} count {} {}"), to_string(args.kind), args.count,
-                 datatype_name(args.datatype));
-  if (algorithms::reduces(args.kind)) fmt::format_to(out, FMT_COMPILE(" {}"), operation);
-  if (algorithms::has_root(args.kind)) fmt::format_to(out, FMT_COMPILE(" root {}"), args.root);
-  return text;
-}
-
 Status run(const Arguments& args) {
   EPCCL_ASSIGN(CommPtr communicator, find_usable_communicator(args.comm));
   EPCCL_ASSIGN(const uint64_t element, datatype_bytes(args.datatype));
@@ -75,7 +62,9 @@ Status run(const Arguments& args) {
   call.input = args.sendbuff;
   call.output = args.recvbuff;
   call.engines = communicator->engine_use();
-  call.text = text_of(args, operation.name);
+  call.count = args.count;
+  call.datatype = datatype_name(args.datatype);
+  call.operation = operation.name;
   const auto bytes_of = [&](int blocks) { return static_cast<uint64_t>(blocks) * call.what.bytes; };
   EPCCL_ASSIGN(
       device::Device * gpu,
@@ -90,12 +79,17 @@ Status run(const Arguments& args) {
                             args.stream);
   EPCCL_TRY(need_host_memory("the scalar of a reduction of host memory", operation.device_scalar));
   EPCCL_ASSIGN(device::HostStream * queue, find_stream(args.stream));
+  const auto work = [](runtime::Communicator& target, runtime::CollectiveCall& each, const void* scalar) {
+    if (scalar != nullptr) std::memcpy(&each.reduction->scalar_bits, scalar, each.what.unit);
+    return target.collective(each);
+  };
   runtime::Communicator* target = communicator.get();
+  if (queue == nullptr && !in_group())
+    return run_now(*target, [&] { return work(*target, call, operation.device_scalar); });
   Item item{std::move(communicator), queue, std::function<Status()>()};
   if (in_group()) item.predict = [target, call] { return target->predict_collective(call); };
-  item.what = [target, call = std::move(call), scalar = operation.device_scalar, element]() mutable {
-    if (scalar != nullptr) std::memcpy(&call.reduction->scalar_bits, scalar, element);
-    return target->collective(call);
+  item.what = [target, work, call = std::move(call), scalar = operation.device_scalar]() mutable {
+    return work(*target, call, scalar);
   };
   return submit(std::move(item));
 }

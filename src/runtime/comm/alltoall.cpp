@@ -49,14 +49,14 @@ void AlltoallRunner::log_choice(const std::string& text, const algorithms::Choic
 }
 
 const AlltoallRunner::Planned& AlltoallRunner::planned(const AlltoallCall& call) {
-  std::string text = fmt::format("alltoall count {} {}", call.count, call.datatype);
-  if (const auto it = plans_.find(text); it != plans_.end()) return it->second;
+  const std::pair name{call.count, call.datatype};
+  if (const auto it = plans_.find(name); it != plans_.end()) return it->second;
   if (plans_.size() >= alltoall_plans_kept) plans_.clear();
   Planned made;
   made.choice = choose(call.block_bytes);
   made.plan = build(made.choice, algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
-  made.text = text;
-  return plans_.emplace(std::move(text), std::move(made)).first->second;
+  made.text = fmt::format("alltoall count {} {}", call.count, call.datatype);
+  return plans_.emplace(name, std::move(made)).first->second;
 }
 
 Status AlltoallRunner::alltoall(const AlltoallCall& call) {

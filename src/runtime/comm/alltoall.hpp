@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "algorithms/alltoall/choose.hpp"
@@ -80,7 +80,7 @@ class AlltoallRunner {
   Executor& executor_;
   CopyEngines& engines_;
   NodeAlltoallv on_node_;
-  std::unordered_map<std::string, Planned> plans_;
+  std::map<std::pair<uint64_t, const char*>, Planned> plans_;  // by count and datatype
   CompiledPlan counts_plan_;
   std::vector<algorithms::CountEntry> counts_in_, counts_out_;
 };

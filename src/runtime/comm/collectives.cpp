@@ -1,6 +1,9 @@
 #include "runtime/comm/collectives.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
+#include <string_view>
 
 #include "base/log.hpp"
 
@@ -13,6 +16,28 @@ constexpr size_t collective_plans_kept = 128;
 constexpr uint64_t engine_piece = 1 << 20;
 
 }  // namespace
+
+std::string CollectiveCall::text() const {
+  std::string text = fmt::format("{} count {} {}", to_string(what.kind), count, datatype);
+  const auto out = std::back_inserter(text);
+  if (algorithms::reduces(what.kind)) fmt::format_to(out, " {}", operation);
+  if (algorithms::has_root(what.kind)) fmt::format_to(out, " root {}", what.root);
+  return text + part;
+}
+
+size_t CollectiveRunner::NameHash::operator()(const Name& name) const {
+  size_t hash = std::hash<std::string_view>{}(name.part);
+  const auto add = [&hash](size_t value) {
+    constexpr size_t golden = 0x9e3779b97f4a7c15;
+    hash = (hash ^ value) * golden;
+    hash ^= hash >> 32;
+  };
+  add(name.count);
+  add(static_cast<size_t>(name.kind) << 32 | static_cast<uint32_t>(name.root));
+  add(reinterpret_cast<uintptr_t>(name.datatype));
+  add(reinterpret_cast<uintptr_t>(name.operation));
+  return hash;
+}
 
 algorithms::CollectiveParameters CollectiveRunner::base_parameters(const CollectiveCall& call) const {
   algorithms::CollectiveParameters parameters;
@@ -57,24 +82,26 @@ bool CollectiveRunner::fits_small_place(const algorithms::CollectiveCall& call,
 }
 
 Result<const CollectiveRunner::Planned*> CollectiveRunner::planned(const CollectiveCall& call) {
-  if (const auto it = plans_.find(call.text); it != plans_.end()) return &it->second;
+  const Name name{call.what.kind, call.what.root, call.count, call.datatype, call.operation, call.part};
+  if (const auto it = plans_.find(name); it != plans_.end()) return &it->second;
   if (plans_.size() >= collective_plans_kept) plans_.clear();
   Planned made;
+  made.text = call.text();
   made.choice = choose(call);
   algorithms::CollectiveParameters& parameters = made.choice.parameters;
   made.is_small = fits_small_place(call.what, parameters);
   if (made.is_small) parameters.scratch_bytes = transports::small_place;
   EPCCL_TRY(algorithms::check(cluster_, call.what, parameters));
   made.plan = compile(algorithms::build_collective(cluster_, call.what, rank_, parameters), cluster_);
-  return &plans_.emplace(call.text, std::move(made)).first->second;
+  return &plans_.emplace(name, std::move(made)).first->second;
 }
 
 Status CollectiveRunner::run(const CollectiveCall& call) {
   EPCCL_ASSIGN(const Planned* known, planned(call));
   const auto total = [&](int blocks) { return static_cast<uint64_t>(blocks) * call.what.bytes; };
   const EngineChoice engines = choose_engines(call);
-  log_choice(call.text, known->choice, engines);
-  Call run{executor_.next_sequence(), call.input, call.output, call.text};
+  log_choice(known->text, known->choice, engines);
+  Call run{executor_.next_sequence(), call.input, call.output, known->text};
   run.is_small = known->is_small;
   run.offload = engines.copies;
   run.capture = call.capture;

@@ -20,9 +20,15 @@ struct CollectiveCall {
   void* output = nullptr;
   std::optional<device::Reduction> reduction;  // for those that reduce
   EngineUse engines = EngineUse::automatic;
-  std::string
-      text;  // "allreduce count 4 float32 sum": equal on ranks that agree, and different for different plans
+  // What it is called, and what names its plan: static strings.
+  uint64_t count = 0;
+  const char* datatype = "bytes";
+  const char* operation = "";
+  std::string part = {};             // "", or which part it is of a call that is made piece by piece
   device::Queue* capture = nullptr;  // as in Call
+
+  /// "allreduce count 4 float32 sum": equal on ranks that agree, and different for different plans.
+  std::string text() const;
 };
 
 class CollectiveRunner {
@@ -43,7 +49,19 @@ class CollectiveRunner {
   EngineChoice choose_engines(const CollectiveCall& call) const;
 
  private:
+  struct Name {
+    algorithms::Collective kind;
+    int root;
+    uint64_t count;
+    const char *datatype, *operation;
+    std::string part;
+    friend bool operator==(const Name&, const Name&) = default;
+  };
+  struct NameHash {
+    size_t operator()(const Name& name) const;
+  };
   struct Planned {
+    std::string text;
     algorithms::FormChoice choice;
     CompiledPlan plan;
     bool is_small = false;  // alike on all ranks
@@ -66,7 +84,7 @@ class CollectiveRunner {
   const algorithms::CostParameters cost_;
   Executor& executor_;
   CopyEngines& engines_;
-  std::unordered_map<std::string, Planned> plans_;
+  std::unordered_map<Name, Planned, NameHash> plans_;
 };
 
 }  // namespace epccl::runtime
