@@ -115,8 +115,9 @@ void note_update(EpHandle& target, const Update& update) {
   if (const auto captured = target.captured()) captured->set_tokens(update.topk.tokens);
 }
 
-Status run_update(ep::Handle& handle, const ep::TopK& topk, const Counters& counters, Status& agreed) {
-  EPCCL_TRY(handle.update(topk));
+Status run_update(ep::Handle& handle, const ep::TopK& topk, const Counters& counters, bool on_device,
+                  Status& agreed) {
+  EPCCL_TRY(handle.update(topk, on_device));
   agreed = handle.failure();
   if (agreed.ok()) write_counters(handle, counters);
   return {};
@@ -136,7 +137,7 @@ Status update_on_host(EpHandle& target, Update update, epcclStream_t stream) {
     update.topk.data = copy->data();
   }
   const auto work = [handle = target.handle, update = std::move(update), copy](Status& agreed) {
-    return run_update(*handle, update.topk, update.counters, agreed);
+    return run_update(*handle, update.topk, update.counters, false, agreed);
   };
   return run_ep(target.communicator(), queue, target.handle->group().options().timeout_ms, work);
 }
@@ -148,7 +149,8 @@ Status start(EpHandle& target, StagedCalls& staged, EpWork work) {
 }
 
 // Tensors of the GPU have places in pinned memory; those of the host are read now and written then.
-Status update_staged(StagedCalls* staged, EpHandle& target, Update update, epcclStream_t stream) {
+Status update_staged(StagedCalls* staged, EpHandle& target, Update update, bool by_queues,
+                     epcclStream_t stream) {
   std::vector<StagedCalls::Piece> inputs, outputs;
   uint64_t bytes = 0;
   const auto place = [&](const Tensor& tensor, std::vector<StagedCalls::Piece>& pieces) {
@@ -167,11 +169,11 @@ Status update_staged(StagedCalls* staged, EpHandle& target, Update update, epccl
   if (!table_there) copy = copy_of(update.table);
   update.topk.data = table_there ? pinned->data() : copy->data();
   EPCCL_ASSIGN(std::shared_ptr<StagedCalls::Turn> turn, staged->take_turn(stream));
-  auto work = [handle = target.handle, staged, turn, pinned, copy, update = std::move(update), inputs,
-               outputs](Status& agreed) -> Status {
+  auto work = [handle = target.handle, staged, turn, pinned, copy, update = std::move(update), by_queues,
+               inputs, outputs](Status& agreed) -> Status {
     EPCCL_TRY(staged->begun(*turn));
     EPCCL_TRY(staged->copy_pieces_in(inputs, pinned->data()));
-    EPCCL_TRY(run_update(*handle, update.topk, update.counters, agreed));
+    EPCCL_TRY(run_update(*handle, update.topk, update.counters, by_queues, agreed));
     return agreed.ok() ? staged->copy_pieces_out(outputs, pinned->data()) : Status{};
   };
   turn = nullptr;  // the work holds it
@@ -284,7 +286,7 @@ Status update_on_device(device::Device& device, EpHandle& target, Update update,
                                           : choice.why);
   target.by_kernels = by_kernels;
   if (by_kernels) return update_by_kernels(*on, target, std::move(update), stream);
-  return update_staged(on->staged.get(), target, std::move(update), stream);
+  return update_staged(on->staged.get(), target, std::move(update), is_across && choice.engines, stream);
 }
 
 }  // namespace

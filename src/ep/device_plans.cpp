@@ -35,6 +35,11 @@ uint64_t sources_of_relay(const topology::Cluster& cluster, int rank) {
 
 }  // namespace
 
+uint64_t table_bytes(const plan::RowTables& tables) {
+  return padded(tables.rows.size() * sizeof(uint32_t)) + padded(tables.terms.size() * sizeof(Term)) +
+         padded(tables.sum_begin.size() * sizeof(uint32_t));
+}
+
 TableSizes most_table_bytes(const topology::Cluster& cluster, int rank, const SlotRules& rules,
                             uint64_t tokens, uint64_t k, std::optional<Strategy> forced) {
   const bool fixed = rules.max_topk > 0, by_expert = rules.layout == SlotLayout::expert_major;
@@ -87,23 +92,24 @@ Result<DevicePlans::Ready> DevicePlans::prepare(const Key& key,
 
 Result<DevicePlans::Uploaded> DevicePlans::upload(const std::shared_ptr<const plan::RowTables>& tables,
                                                   const TablesRoom& room, runtime::KernelCalls& kernels) {
+  if (const uint64_t bytes = table_bytes(*tables), most = std::min(room.there->bytes(), room.here->bytes());
+      bytes > most)
+    return error(Code::internal_error, "tables of {} rows and {} terms take {} bytes, but have room for {}",
+                 tables->rows.size(), tables->terms.size(), bytes, most);
   Uploaded made{tables, room, {}};
-  uint64_t bytes = 0;
+  uint64_t at = 0;
   std::vector<device::CopyWork> copies;
   const auto place = [&](const auto& list, auto*& there) {
-    const uint64_t of_list = list.size() * sizeof(list[0]);
-    if (bytes + of_list > std::min(room.there->bytes(), room.here->bytes())) return bytes = UINT64_MAX / 2;
-    if (of_list > 0) std::memcpy(room.here->data() + bytes, list.data(), of_list);
-    there = reinterpret_cast<std::remove_reference_t<decltype(there)>>(room.there->data() + bytes);
-    if (of_list > 0) copies.push_back({room.there->data() + bytes, room.here->data() + bytes, of_list});
-    return bytes += padded(of_list);
+    const uint64_t bytes = list.size() * sizeof(list[0]);
+    there = reinterpret_cast<std::remove_reference_t<decltype(there)>>(room.there->data() + at);
+    if (bytes == 0) return;
+    std::memcpy(room.here->data() + at, list.data(), bytes);
+    copies.push_back({room.there->data() + at, room.here->data() + at, bytes});
+    at += padded(bytes);
   };
   place(tables->rows, made.there.rows);
   place(tables->terms, made.there.terms);
   place(tables->sum_begin, made.there.sum_begin);
-  if (bytes >= UINT64_MAX / 2)
-    return error(Code::internal_error, "the tables of {} rows and {} terms do not fit into {} bytes",
-                 tables->rows.size(), tables->terms.size(), room.there->bytes());
   if (!copies.empty()) EPCCL_TRY(kernels.copy(copies));
   return made;
 }

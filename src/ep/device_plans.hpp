@@ -21,7 +21,8 @@ struct TablesRoom {
   runtime::StagedCalls::Borrowed there, here;
 };
 
-/// Bytes of the tables of a plan.
+/// What tables take there.
+uint64_t table_bytes(const plan::RowTables& tables);
 struct TableSizes {
   uint64_t dispatch = 0, combine = 0;
 };

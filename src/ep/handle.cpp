@@ -26,6 +26,8 @@ SourceHeader Handle::describe(const TopK& topk) const {
   header.alignment = rules_.alignment;
   header.capacity = rules_.capacity;
   header.pad = rules_.pad ? 1 : 0;
+  const runtime::CommConfig& config = communicator().config();
+  header.chunk_bytes = on_device_ ? config.engine_chunk_bytes : config.parameters.chunk_bytes;
   if (topk.tokens > options.max_tokens) {
     header.problem = SourceHeader::too_many_tokens;
     return header;
@@ -56,9 +58,8 @@ Status Handle::exchange(SourceHeader header, const TopK& topk) {
     EPCCL_ASSIGN(sources_, static_->layouts());
     return {};
   }
-  const auto& parameters = communicator().config().parameters;
-  const BlockLimits limits{group_->options().max_token_bytes + topk.k * sizeof(float), parameters.chunk_bytes,
-                           parameters.scratch_bytes};
+  const BlockLimits limits{group_->options().max_token_bytes + topk.k * sizeof(float), header.chunk_bytes,
+                           communicator().config().parameters.scratch_bytes};
   if (header.problem == SourceHeader::none)
     describe_source(group_->cluster(), group_->rank(), routing_, limits, header);
   return exchange_messages(header);
@@ -209,16 +210,25 @@ Status Handle::find_dropped(const TopK& topk) {
   return {};
 }
 
-Status Handle::update(const TopK& topk) {
+// A plan of maxima serves all routings whose tokens are cut alike.
+void Handle::forget_plans() {
+  std::vector<Cut> cuts;
+  for (const SourceLayout& source : sources_)
+    cuts.push_back({source.header.block_tokens, source.header.turn_blocks});
+  const bool keeps = static_ && cuts == cuts_;
+  cuts_ = std::move(cuts);
+  device_plans_.forget(keeps);
+  if (keeps) return;
+  dispatch_plans_.clear();
+  combine_plans_.clear();
+}
+
+Status Handle::update(const TopK& topk, bool on_device) {
   failure_ = {};
+  on_device_ = on_device;
   set_has_weights(false);
   kernel_tables_ = nullptr;
   device_layout_ = nullptr;
-  if (!static_) {
-    dispatch_plans_.clear();
-    combine_plans_.clear();
-  }
-  device_plans_.forget(static_.has_value());
   tokens_ = topk.tokens;
   EPCCL_TRY(exchange(describe(topk), topk));
   std::vector<SourceHeader> headers;
@@ -227,6 +237,7 @@ Status Handle::update(const TopK& topk) {
   if (failure_.ok()) failure_ = choose();
   if (!failure_.ok()) return {};
   agreed_ = true;
+  forget_plans();
   k_ = topk.k;  // unless this rank has no tokens, and others know better
   for (const SourceLayout& source : sources_)
     if (source.header.tokens > 0) k_ = source.header.k;
@@ -270,6 +281,7 @@ Status Handle::need_lists() {
   const TopK topk{own.ids.data(), true, own.header.tokens, rules_.max_topk};
   routing_.read(topk);
   EPCCL_ASSIGN(sources_, static_->layouts());
+  forget_plans();
   node_slots_.emplace(group_->cluster(), group_->experts(), group_->cluster().node_of(group_->rank()), rules_,
                       sources_);
   EPCCL_ASSIGN(exchange_, make_exchange(layout()));

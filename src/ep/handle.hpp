@@ -39,8 +39,8 @@ class Handle {
   }
 
   /// Collective, from work of the communicator. An error that is returned has broken the communicator; one that all ranks
-  /// found alike in what they were given is kept: failure().
-  Status update(const TopK& topk);
+  /// found alike in what they were given is kept: failure(). `on_device`: its calls are to be a device's queues'.
+  Status update(const TopK& topk, bool on_device = false);
 
   // The same where kernels make the layout, of static mode on one node.
   /// Collective: what the ranks' handles must agree on, and what follows from maxima, once; then it does nothing. Later failure().
@@ -124,7 +124,14 @@ class Handle {
   size_t local() const { return static_cast<size_t>(group_->cluster().local_of(group_->rank())); }
 
  private:
+  /// How a source's tokens are cut into blocks, by strategy.
+  struct Cut {
+    std::array<uint32_t, 3> block_tokens{}, turn_blocks{};
+    friend bool operator==(const Cut&, const Cut&) = default;
+  };
+
   static Status no_routing();
+  void forget_plans();
   Status exchange(SourceHeader header, const TopK& topk);
   Status exchange_messages(const SourceHeader& header);
   Status choose();
@@ -151,6 +158,8 @@ class Handle {
   uint32_t turn_blocks_ = 1;
   algorithms::TokenExchange exchange_;
   std::vector<uint8_t> dropped_;
+  bool on_device_ = false;
+  std::vector<Cut> cuts_;  // of the plans, by source
   std::map<std::pair<uint64_t, bool>, runtime::CompiledPlan> dispatch_plans_;
   std::map<uint64_t, runtime::CompiledPlan> combine_plans_;
   DevicePlans device_plans_;

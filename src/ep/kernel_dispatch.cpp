@@ -36,14 +36,16 @@ class KernelDispatch {
   }
   Status run_across(Handle& handle, runtime::KernelCalls& kernels) {
     if (keeps_rows()) EPCCL_TRY(kernels.run_alone(before()));
-    if (quantises_) EPCCL_TRY(kernels.run_alone([this](device::Queue& queue) { return quantise(queue); }));
+    EPCCL_TRY(kernels.run_alone([this](device::Queue& queue) { return prepare_own(queue); }));
     runtime::RowBuffers all = rows_;
     describe_own(all.input);
     EPCCL_ASSIGN(
         const DevicePlans::Ready plan,
         handle.dispatch_on_device(row_bytes(), rows_.format.count == 1, rooms_.plan_tables, kernels));
-    EPCCL_TRY(
-        kernels.run_plan({*plan.program, plan.tables, all, rows_}, dispatch_text(call_), call_.progress));
+    const runtime::Spread own{shape_.tokens > 0 ? tables_->targets() : nullptr,
+                              static_cast<uint32_t>(shape_.tokens), shape_.k};
+    EPCCL_TRY(kernels.run_plan({*plan.program, plan.tables, all, rows_, own}, dispatch_text(call_),
+                               call_.progress));
     return kernels.run_alone([this](device::Queue& queue) { return finish(queue); });
   }
   Status capture(runtime::KernelCalls& kernels, const runtime::KernelCalls::IntoGraph& graph) {
@@ -104,6 +106,12 @@ class KernelDispatch {
       set_part(input, rows_.format.count - 1, call_.weights.data, tokens * weight_bytes());
   }
   std::byte* quantised_scales() const { return rooms_.quantised->data() + shape_.tokens * token_bytes(); }
+
+  Status prepare_own(device::Queue& queue) {
+    if (shape_.tokens == 0) return {};
+    EPCCL_TRY(tables_->need_targets(routing_.handle, queue));
+    return quantises_ ? quantise(queue) : Status{};
+  }
 
   // Row by row, to where they are sent from.
   Status quantise(device::Queue& queue) {

@@ -36,6 +36,7 @@ struct SourceHeader {
   };
 
   int64_t bad_expert_id = 0;
+  uint64_t chunk_bytes = 0;  // of a message, about: GPUs want longer ones
   uint32_t problem = none;
   uint32_t tokens = 0;
   uint32_t k = 0;

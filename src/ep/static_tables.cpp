@@ -59,6 +59,7 @@ Status StaticTables::check(int rank, const SourceHeader& header) const {
     return error(Code::remote_error, "the routing table of rank {} is damaged: {}", rank, what);
   };
   if (header.problem != SourceHeader::none) return {};
+  if (header.chunk_bytes == 0) return broken("its messages have no length");
   if (header.tokens > rules_.max_tokens) return broken("it has too many tokens");
   if (header.tokens > 0 && header.k != rules_.max_topk)
     return broken("it has another number of entries a token");
@@ -107,8 +108,7 @@ void StaticTables::sort(int rank, const SourceHeader& header, bool relayed, Sour
 Result<std::vector<SourceLayout>> StaticTables::layouts() {
   const topology::Cluster& cluster = group_.cluster();
   const auto& parameters = group_.communicator().config().parameters;
-  const BlockLimits limits{group_.options().max_token_bytes + rules_.max_topk * sizeof(float),
-                           parameters.chunk_bytes, parameters.scratch_bytes};
+  const uint64_t row_bytes = group_.options().max_token_bytes + rules_.max_topk * sizeof(float);
   std::vector<SourceLayout> layouts(sources_.size());
   bool good = true;
   for (size_t rank = 0; rank < layouts.size(); ++rank) {
@@ -128,7 +128,7 @@ Result<std::vector<SourceLayout>> StaticTables::layouts() {
       if (layout.relayed || cluster.rank_at(node_, static_cast<int>(local)) == group_.rank())
         layout.rows.push_back({source.of_local[local].tokens, source.of_local[local].entries});
     describe_maxima(cluster, group_.experts(), static_cast<int>(rank), rules_.max_tokens, rules_.max_topk,
-                    limits, layout.header);
+                    {row_bytes, layout.header.chunk_bytes, parameters.scratch_bytes}, layout.header);
   }
   return layouts;
 }

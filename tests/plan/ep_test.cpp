@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <optional>
 
 #include "algorithms/ep/dispatch.hpp"
+#include "ep/device_plans.hpp"
 #include "ep/source_header.hpp"
 #include "ep_case.hpp"
 #include "plan/verifier.hpp"
@@ -28,6 +30,19 @@ constexpr std::array layouts{SlotLayout::flat, SlotLayout::rank_major, SlotLayou
 struct Plans {
   plan::Plan dispatch, combine;
 };
+
+// A GPU's memory for tables is borrowed before the routing is known.
+void expect_room(const EpCase& what, int rank, Strategy strategy, ep::Sizes sizes,
+                 const TokenExchange& exchange) {
+  ep::SlotRules rules = what.rules;
+  if (sizes == ep::Sizes::from_routing) rules.max_topk = 0;
+  for (const std::optional<Strategy> forced : {std::optional(strategy), std::optional<Strategy>()}) {
+    const ep::TableSizes most =
+        most_table_bytes(what.cluster, rank, rules, what.rules.max_tokens, what.k, forced);
+    EXPECT_LE(ep::table_bytes(*exchange.tables), most.dispatch);
+    EXPECT_LE(ep::table_bytes(*exchange.sums), most.combine);
+  }
+}
 
 Plans build(const EpCase& what, const ep::ExpertMap& experts, const tests::EpViews& views, Strategy strategy,
             ep::Sizes sizes = ep::Sizes::from_routing) {
@@ -52,6 +67,7 @@ Plans build(const EpCase& what, const ep::ExpertMap& experts, const tests::EpVie
                                 sizes};
     TokenExchange exchange = make_exchange(layout).value();
     add_sums(layout, exchange);
+    expect_room(what, rank, strategy, sizes, exchange);
     plans.dispatch.ranks.push_back(build_dispatch(what.cluster, exchange, rank, parameters));
     plans.combine.ranks.push_back(build_combine(what.cluster, exchange, rank, parameters));
   }

@@ -114,8 +114,8 @@ Status KernelCalls::run_planned(const Call& call, const PlannedCall& planned) {
   auto peers = find_peers(call);
   if (!peers.ok()) return monitor_.explain(std::move(peers).take_status());
   const RowBuffers& own = planned.rows;
-  RowCall rows{own.format, std::move(peers).value(), engines_.own_scratch(call.sequence), own.weights_per_row,
-               planned.tables};
+  RowCall rows{own.format,          std::move(peers).value(), engines_.own_scratch(call.sequence),
+               own.weights_per_row, planned.tables,           planned.spread};
   const auto local = static_cast<size_t>(node_.local());
   for (size_t part = 0; part < transports::call_parts; ++part) {
     rows.ranks[local].inputs[part] = static_cast<std::byte*>(own.input.data[part]);

@@ -67,6 +67,7 @@ class KernelCalls {
     const RowBuffers& rows;
     /// Of them: what peers use, in memory that they can map.
     const RowBuffers& shown;
+    Spread spread = {};
   };
   /// One call. When this returns nothing of this rank moves; on failure the network's messages have yet to be cancelled.
   Status run_plan(const PlannedCall& planned, const std::string& text, CallProgress* progress);

@@ -1,5 +1,7 @@
 #include "runtime/executor/row_feed.hpp"
 
+#include <utility>
+
 #include "device/cuda/kernel_queue.hpp"
 
 namespace epccl::runtime {
@@ -8,10 +10,15 @@ using namespace device::cuda;
 using plan::Buffer;
 using plan::Kind;
 
-Status RowFeed::start(device::Queue& queue, const plan::Step& step) const {
+Status RowFeed::start(device::Queue& queue, const plan::Step& step) {
   if (rows_ == nullptr) return {Code::internal_error, "a plan moves token rows in a call that has none"};
   if (step.rows == 0) return {};
   queue.set_blocks(0);
+  if (step.kind == Kind::move_rows && step.stage == 1 && rows_->spread.targets != nullptr) {
+    // The others of them stand behind it in the queue.
+    if (std::exchange(is_spread_, true)) return {};
+    return spread(queue, cluster_.local_of(step.source.rank));
+  }
   if (step.kind == Kind::move_rows) return move(queue, step);
   for (size_t part = 0; part < rows_->format.count; ++part) EPCCL_TRY(reduce(queue, step, part));
   return {};
@@ -31,6 +38,24 @@ RowFeed::Strip RowFeed::strip(const plan::Location& at, size_t part) const {
 RowList RowFeed::list(uint32_t list, uint32_t first) const {
   if (list == plan::Step::no_list) return {};
   return {rows_->tables.rows + list, first};
+}
+
+Status RowFeed::spread(device::Queue& queue, int own) const {
+  SpreadParameters parameters;
+  for (size_t part = 0; part < rows_->format.count; ++part) {
+    const uint64_t bytes = rows_->format.parts[part].bytes;
+    SpreadParameters::Part& to = parameters.parts[part];
+    to.source = {rows_->ranks[static_cast<size_t>(own)].inputs[part], bytes};
+    to.bytes = to.destination_stride = bytes;
+    for (size_t rank = 0; rank < rows_->ranks.size(); ++rank)
+      to.destinations[rank] = rows_->ranks[rank].outputs[part];
+  }
+  parameters.part_count = static_cast<uint32_t>(rows_->format.count);
+  parameters.targets = rows_->spread.targets;
+  parameters.width = rows_->spread.width;
+  parameters.rows.most = rows_->spread.rows;
+  EPCCL_ASSIGN(const Grid grid, grid_of(queue));
+  return queue_kernel(queue, spread_launch(parameters, grid));
 }
 
 Status RowFeed::move(device::Queue& queue, const plan::Step& step) const {

@@ -17,7 +17,8 @@ extern "C" {
 void fake_cuda_set(const char* what, long value);
 /// "memory" (bytes), "allocations", "streams", "events", "imports", "registered", "graphs" (executables too): how many live now.
 long fake_cuda_live(const char* what);
-/// How often a function was called: "cuMemcpyAsync".
+/// How often a function was called: "cuMemcpyAsync". "copies to the host", "bytes to the host", "copies from the host", "bytes from the
+/// host": what was copied between a GPU's memory and other.
 long fake_cuda_calls(const char* function);
 void fake_cuda_forget_calls();
 /// Code of a kernel: called in the stream's thread with the parameter's bytes. Every name is found in any module; a kernel without

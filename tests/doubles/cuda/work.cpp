@@ -18,6 +18,20 @@ std::map<std::string, Kernel> kernels;  // under the state's mutex
 
 constexpr int captures_lists = 13050;
 
+// As calls of functions that do not exist.
+void count_copy(CUdeviceptr destination, CUdeviceptr source, size_t bytes) {
+  const std::lock_guard lock(state().mutex);
+  const auto is_gpu = [](CUdeviceptr address) {
+    const Region* region = region_at(address);
+    return region != nullptr && region->where == Where::device;
+  };
+  const bool to_gpu = is_gpu(destination), from_gpu = is_gpu(source);
+  if (to_gpu == from_gpu) return;
+  const std::string way = to_gpu ? "from the host" : "to the host";
+  ++state().calls["copies " + way];
+  state().calls["bytes " + way] += static_cast<long>(bytes);
+}
+
 CUresult copy_now(CUdeviceptr destination, CUdeviceptr source, size_t bytes) {
   if (const long error = setting("copy_error", 0); error != 0) {
     fake_cuda_set("copy_error", 0);
@@ -30,6 +44,7 @@ CUresult copy_now(CUdeviceptr destination, CUdeviceptr source, size_t bytes) {
   if (const CUresult result = find_bytes(destination, bytes, &to); result != CUDA_SUCCESS) return result;
   if (const CUresult result = find_bytes(source, bytes, &from); result != CUDA_SUCCESS) return result;
   if (bytes > 0) std::memcpy(to, from, bytes);
+  count_copy(destination, source, bytes);
   return CUDA_SUCCESS;
 }
 

@@ -1,6 +1,7 @@
 // Streams of a GPU and calls of an EP handle: what waits for what, and what is refused.
 #include <gmock/gmock.h>
 
+#include "fake_driver.hpp"
 #include "gpu_copies.hpp"
 
 namespace epccl::tests {
@@ -121,6 +122,27 @@ TEST_P(EpOnGpus, TokensAreQuantisedAlikeByKernelsAndByTheHost) {
         << epcclGetLastError(nullptr);
     EXPECT_EQ(by_kernels.get(), by_host.get());
     EXPECT_EQ(kernels_scales.get(), hosts_scales.get());
+  });
+}
+
+// Ranks 1 and 2 send to another node, rank 0 to rank 1. Staged, all of them would bring all tokens to the host.
+TEST(EpOnGpu, OnlyWhatCrossesNodesPassesTheHost) {
+  run_ranks({{2, 1}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    ToTheNext layer(context, comm, gpu);
+    gpu.wait();
+    constexpr long all = tokens * hidden * sizeof(float);
+    for (const auto& [engine, expected] : {std::pair("auto", context.rank == 0 ? 0 : all), {"never", all}}) {
+      SCOPED_TRACE(engine);
+      ASSERT_EQ(epcclCommSetCopyEngine(comm, engine), epcclSuccess);
+      fake_cuda_forget_calls();
+      ASSERT_EQ(layer.dispatch(layer.input.data(), layer.output.data(), gpu.as_epccl()), epcclSuccess)
+          << epcclGetLastError(nullptr);
+      gpu.wait();
+      EXPECT_EQ(fake_cuda_calls("bytes to the host"), expected);
+    }
+    EXPECT_EQ(layer.output.get(), layer.expected());
   });
 }
 
