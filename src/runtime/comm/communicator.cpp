@@ -201,11 +201,6 @@ Communicator::NetworkStatistics Communicator::network_statistics() {
   return statistics;
 }
 
-bool Communicator::finalized() const {
-  const std::lock_guard lock(mutex_);
-  return finalized_;
-}
-
 void Communicator::interrupt_work(const char* why) {
   monitor_.abort(why);
   parts_.interrupt->fire();

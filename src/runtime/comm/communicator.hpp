@@ -152,7 +152,7 @@ class Communicator {
 
   /// Waits for all issued work. Afterwards run() refuses.
   Status finalize();
-  bool finalized() const;
+  bool finalized() const { return finalized_.load(); }
   /// Ends everything with an error, here and on the other ranks. Any thread.
   void abort();
   /// As abort(), and waits until nothing is moving any more: buffers belong to the user again. `why` is a static text.
@@ -187,7 +187,8 @@ class Communicator {
   mutable std::mutex mutex_;
   std::condition_variable turn_;
   uint64_t next_ticket_ = 0, now_serving_ = 0;
-  bool running_ = false, finalized_ = false, revoked_ = false;
+  bool running_ = false, revoked_ = false;
+  std::atomic<bool> finalized_ = false;  // set with the mutex held
   Status failure_;
   std::mutex on_device_mutex_;
   std::unique_ptr<OnDevice> on_device_;

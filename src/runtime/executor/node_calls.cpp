@@ -47,7 +47,9 @@ Status NodeCalls::begin(const Call& call, uint64_t input_bytes, uint64_t output_
 // half of the way: one wait is for many small calls then.
 Status NodeCalls::wait_for_scratch() {
   const uint64_t free_after = call_->scratch().free_after(), ahead = call_->sequence - free_after;
-  if (behind(transports::done_counter, free_after) < 0) return {};
+  if (free_after <= all_done_) return {};
+  all_done_ = lowest(transports::done_counter);
+  if (free_after <= all_done_) return {};
   return wait_for(transports::done_counter, free_after + (call_->is_small ? ahead / 2 : 0),
                   "rank {} to finish call {}");
 }
@@ -113,6 +115,13 @@ int NodeCalls::behind(int slot, uint64_t value) const {
   for (int local = 0; local < node_.local_size(); ++local)
     if (local != node_.local() && node_.counter(local, slot) < value) return local;
   return -1;
+}
+
+uint64_t NodeCalls::lowest(int slot) const {
+  uint64_t least = UINT64_MAX;
+  for (int local = 0; local < node_.local_size(); ++local)
+    if (local != node_.local()) least = std::min(least, node_.counter(local, slot));
+  return least;
 }
 
 Status NodeCalls::wait_for(int slot, uint64_t value, const char* what) {

@@ -75,6 +75,7 @@ class NodeCalls {
  private:
   Status wait_for_scratch();
   int behind(int slot, uint64_t value) const;
+  uint64_t lowest(int slot) const;
   Status wait_for(int slot, uint64_t value, const char* what);
   void publish_on_device(transports::CallRecord& record) const;
   void publish_buffers(transports::CallRecord& record, uint64_t input_bytes, uint64_t output_bytes) const;
@@ -87,6 +88,7 @@ class NodeCalls {
   const Call* call_ = nullptr;
   uint64_t signature_ = 0;
   std::vector<bool> checked_;
+  uint64_t all_done_ = 0;  // the others were through with this call when they were last looked at
 };
 
 }  // namespace epccl::runtime
