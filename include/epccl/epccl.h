@@ -244,6 +244,12 @@ EPCCL_API epcclResult_t epcclCommShrink(epcclComm_t comm, int* excludeRanksList,
  *  blocks. */
 EPCCL_API epcclResult_t epcclCommGetAsyncError(epcclComm_t comm, epcclResult_t* asyncError);
 
+/** Calls on `comm` that begin from now on wait `seconds` for a silent rank (infinity: as long as it takes; a dead rank ends them all
+ *  the same), instead of config.timeout; <= 0: that again. Of this rank alone, ranks may differ. Never blocks; any thread may call
+ *  it, and a call that is in progress keeps what it began with. Making communicators of `comm` and ending it is not affected.
+ *  epcclInvalidArgument: `seconds` is not a number. */
+EPCCL_API epcclResult_t epcclCommSetTimeout(epcclComm_t comm, double seconds);
+
 EPCCL_API epcclResult_t epcclCommCount(epcclComm_t comm, int* count);
 EPCCL_API epcclResult_t epcclCommUserRank(epcclComm_t comm, int* rank);
 /** The device number given to epcclCommInitAll; 0 for other communicators; of a split or shrink, the parent's. The host device

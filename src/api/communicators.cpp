@@ -1,4 +1,5 @@
 // Unique ids, communicators and error queries.
+#include <cmath>
 #include <cstring>
 
 #include "api/concurrently.hpp"
@@ -158,6 +159,15 @@ epcclResult_t epcclCommGetAsyncError(epcclComm_t comm, epcclResult_t* asyncError
     if (asyncError == nullptr) return {epccl::Code::invalid_argument, "asyncError is NULL"};
     // Who is told of a failure asks for its text next.
     *asyncError = finish(handle->async_error());
+    return {};
+  });
+}
+
+epcclResult_t epcclCommSetTimeout(epcclComm_t comm, double seconds) {
+  return guarded([&]() -> Status {
+    EPCCL_ASSIGN(const CommPtr communicator, find_usable_communicator(comm));
+    if (std::isnan(seconds)) return {epccl::Code::invalid_argument, "seconds is not a number"};
+    communicator->set_timeout(seconds);
     return {};
   });
 }

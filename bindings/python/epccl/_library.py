@@ -54,6 +54,7 @@ _SIGNATURES = {
     "epcclCommDestroy": [_c],
     "epcclCommAbort": [_c],
     "epcclCommGetAsyncError": [_c, _p(_int)],
+    "epcclCommSetTimeout": [_c, ctypes.c_double],
     "epcclCommSetCopyEngine": [_c, ctypes.c_char_p],
     "epcclCommCheckCopyEngines": [_c, _int, _p(_int), ctypes.c_char_p, _size],
     "epcclCommGetStatistics": [_c, _p(StatisticsStruct)],

@@ -208,6 +208,11 @@ class Communicator:
             return None
         return _library.failure("asynchronous", code.value, self._pointer())
 
+    def set_timeout(self, seconds: float | None) -> None:
+        """How long calls that begin from now on wait for a silent rank, of this rank alone; None: as the communicator was made. Any
+        thread."""
+        call("epcclCommSetTimeout", self._pointer(), 0.0 if seconds is None else float(seconds), comm=self._handle)
+
     def set_copy_engine(self, use: str | None) -> None:
         """Who moves the data of collectives issued from now on: "always" copy engines, "never", or "auto"; None: as the communicator
         was made. Every rank says the same before the same call."""

@@ -21,6 +21,11 @@ std::string describe_ranks(const std::vector<int64_t>& global_ranks) {
   return same ? "" : " (ranks of this group are, globally: " + text + ")";
 }
 
+std::exception_ptr gone(const char* how) {
+  return std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                                                       std::string("epccl: this process group was ") + how));
+}
+
 }  // namespace
 
 EpcclBackend::EpcclBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
@@ -30,7 +35,9 @@ EpcclBackend::EpcclBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int 
       store_(std::move(store)),
       options_(c10::make_intrusive<Options>("epccl", timeout)),
       name_(std::move(name)),
-      other_names_(describe_ranks(global_ranks)) {
+      other_names_(describe_ranks(global_ranks)),
+      inbox_(size, rank, timeout, "process group " + name_ + other_names_),
+      any_source_(inbox_, any_source_group()) {
   options_->global_ranks_in_group.assign(global_ranks.begin(), global_ranks.end());
   communicator_ = meet({store_, "epccl/id", size, rank, timeout, "process group " + name_ + other_names_});
   init();
@@ -46,7 +53,9 @@ EpcclBackend::~EpcclBackend() {
   else
     abort();
   queue_.stop();
-  channels_.clear();
+  any_source_.stop();
+  send_channels_.clear();
+  receive_channels_.clear();
   if (locked) PyEval_RestoreThread(state);
 }
 
@@ -54,16 +63,22 @@ void EpcclBackend::abort() {
   failed_ = true;
   queue_.clear("the process group was aborted");
   communicator_->abort();
+  inbox_.end(gone("aborted"));
   const std::lock_guard lock(channels_mutex_);
-  for (const auto& entry : channels_) entry.second->abort();
+  for (const auto& entry : send_channels_) entry.second->abort();
+  for (const auto& entry : receive_channels_) entry.second->abort();
 }
 
 void EpcclBackend::shutdown() {
   queue_.drain();
+  any_source_.stop();
+  inbox_.end(gone("destroyed"));
   {
     const std::lock_guard lock(channels_mutex_);
-    for (const auto& entry : channels_) entry.second->leave();
-    channels_.clear();
+    for (const auto& entry : send_channels_) entry.second->leave();
+    for (const auto& entry : receive_channels_) entry.second->leave();
+    send_channels_.clear();
+    receive_channels_.clear();
   }
   communicator_->leave();
 }

@@ -9,8 +9,10 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "any_source.hpp"
 #include "communicator.hpp"
-#include "pair_channel.hpp"
+#include "receive_channel.hpp"
+#include "send_channel.hpp"
 #include "work.hpp"
 
 namespace epccl_torch {
@@ -72,8 +74,12 @@ class EpcclBackend : public c10d::Backend {
                  std::move(body));
   }
   WorkPtr issue(Call::What what, std::function<void(epcclComm_t)> body);
-  WorkPtr issue_message(bool sends, at::Tensor& tensor, int peer, int tag);
-  PairChannel& channel(bool sends, int peer);
+  void check_peer(const char* name, int peer) const;
+  Meeting meeting_of_pair(int from, int to) const;
+  SendChannel& send_channel(int receiver);
+  ReceiveChannel& receive_channel(int source);
+  WorkPtr receive_message(at::Tensor& tensor, int source, int tag);
+  AnySource::Group any_source_group();
   void scatter_reduced(void* input, const std::vector<size_t>& counts, const at::Tensor& output,
                        const c10d::ReduceOp& op, epcclComm_t comm) const;
   /// As check(), with what the ranks of the text are outside of this group.
@@ -90,7 +96,10 @@ class EpcclBackend : public c10d::Backend {
   uint64_t monitored_ = 0;
   std::atomic<bool> failed_{false};
   std::mutex channels_mutex_;
-  std::map<std::pair<bool, int>, std::unique_ptr<PairChannel>> channels_;  // by (sends, peer)
+  std::map<int, std::unique_ptr<SendChannel>> send_channels_;  // by receiver
+  Inbox inbox_;
+  std::map<int, std::unique_ptr<ReceiveChannel>> receive_channels_;  // by source
+  AnySource any_source_;
 };
 
 }  // namespace epccl_torch

@@ -108,46 +108,85 @@ EpcclBackend::WorkPtr EpcclBackend::alltoall(Tensors& outputs, Tensors& inputs,
   return issue(c10d::OpType::ALLTOALL, "epccl:all_to_all", inputs, outputs, opts, body);
 }
 
-PairChannel& EpcclBackend::channel(bool sends, int peer) {
+Meeting EpcclBackend::meeting_of_pair(int from, int to) const {
+  return {store_,
+          "epccl/messages/" + std::to_string(from) + ">" + std::to_string(to),
+          2,
+          rank_ == from ? 0 : 1,
+          options_->timeout,
+          "messages from rank " + std::to_string(from) + " (0 of this pair) to rank " + std::to_string(to) +
+              " (1 of this pair) of process group " + name_ + other_names_};
+}
+
+SendChannel& EpcclBackend::send_channel(int receiver) {
   const std::lock_guard lock(channels_mutex_);
-  auto& entry = channels_[{sends, peer}];
-  if (!entry) {
-    const int from = sends ? rank_ : peer, to = sends ? peer : rank_;
-    const std::string pair = std::to_string(from) + ">" + std::to_string(to);
-    entry = std::make_unique<PairChannel>(
-        Meeting{store_, "epccl/messages/" + pair, 2, sends ? 0 : 1, options_->timeout,
-                "messages from rank " + std::to_string(from) + " (0 of this pair) to rank " +
-                    std::to_string(to) + " (1 of this pair) of process group " + name_ + other_names_});
-  }
+  auto& entry = send_channels_[receiver];
+  if (!entry)
+    entry = std::make_unique<SendChannel>(
+        meeting_of_pair(rank_, receiver),
+        [store = store_, receiver, rank = rank_] { announce_sender(*store, receiver, rank); });
   return *entry;
 }
 
-EpcclBackend::WorkPtr EpcclBackend::issue_message(bool sends, at::Tensor& tensor, int peer, int tag) {
-  const char* name = sends ? "epccl:send" : "epccl:recv";
+ReceiveChannel& EpcclBackend::receive_channel(int source) {
+  const std::lock_guard lock(channels_mutex_);
+  auto& entry = receive_channels_[source];
+  if (!entry) entry = std::make_unique<ReceiveChannel>(meeting_of_pair(source, rank_), inbox_, source);
+  return *entry;
+}
+
+AnySource::Group EpcclBackend::any_source_group() {
+  return {store_, rank_, size_, [this](int source) { receive_channel(source); },
+          [this](int source) { receive_channel(source).abort(); },
+          // Ranks that have not sent yet have no channel here, whose end would tell.
+          [this] {
+            epcclResult_t failure = epcclSuccess;
+            ok(epcclCommGetAsyncError(communicator_->handle(), &failure), "recv from any rank");
+            ok(failure, "recv from any rank");
+          }};
+}
+
+void EpcclBackend::check_peer(const char* name, int peer) const {
   TORCH_CHECK(peer >= 0 && peer < size_, name, ": rank ", peer, " is not in 0..", size_ - 1);
   TORCH_CHECK(peer != rank_, name, ": rank ", peer, " is this rank");
   communicator_->handle();
-  Target target(tensor, sends);
-  Call::What what{sends ? c10d::OpType::SEND : c10d::OpType::RECV, name, {tensor}, {tensor}};
-  what.source = sends ? -1 : peer;
-  const auto finish = [target, sends]() mutable {
-    if (!sends) target.finish();
-  };
-  auto call = c10::make_intrusive<Call>(rank_, std::move(what), finish);
-  channel(sends, peer).issue({call, target.data(), target.memory().nbytes(), tag});
-  return call;
 }
 
 EpcclBackend::WorkPtr EpcclBackend::send(Tensors& tensors, int to, int tag) {
-  return issue_message(true, single("send", tensors), to, tag);
+  at::Tensor& tensor = single("send", tensors);
+  check_peer("epccl:send", to);
+  const Target source(tensor, true);
+  auto call = c10::make_intrusive<Call>(
+      rank_, Call::What{c10d::OpType::SEND, "epccl:send", {tensor}, {tensor}}, [source] {});
+  send_channel(to).issue({call, source.data(), source.memory().nbytes(), tag});
+  return call;
+}
+
+EpcclBackend::WorkPtr EpcclBackend::receive_message(at::Tensor& tensor, int source, int tag) {
+  Target target(tensor);
+  Call::What what{source == Inbox::any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV,
+                  "epccl:recv",
+                  {tensor},
+                  {tensor}};
+  what.source = source;
+  auto call = c10::make_intrusive<Call>(rank_, std::move(what), [target]() mutable { target.finish(); });
+  inbox_.post({call, target.data(), target.memory().nbytes(), tag, source});
+  return call;
 }
 
 EpcclBackend::WorkPtr EpcclBackend::recv(Tensors& tensors, int from, int tag) {
-  return issue_message(false, single("recv", tensors), from, tag);
+  at::Tensor& tensor = single("recv", tensors);
+  check_peer("epccl:recv", from);
+  receive_channel(from);
+  return receive_message(tensor, from, tag);
 }
 
-EpcclBackend::WorkPtr EpcclBackend::recvAnysource(Tensors&, int) {
-  TORCH_CHECK(false, "epccl: recv without a source rank is not supported: name the rank (src=...)");
+EpcclBackend::WorkPtr EpcclBackend::recvAnysource(Tensors& tensors, int tag) {
+  at::Tensor& tensor = single("recv", tensors);
+  communicator_->handle();
+  TORCH_CHECK(size_ > 1, "epccl:recv: from any rank: there is none but this one");
+  any_source_.start();
+  return receive_message(tensor, Inbox::any, tag);
 }
 
 EpcclBackend::WorkPtr EpcclBackend::barrier(const c10d::BarrierOptions& opts) {

@@ -32,6 +32,9 @@ class Call : public c10d::Work {
   /// Completes without running.
   void fail(std::exception_ptr why);
 
+  /// Of a receive from any rank, before it runs: whose message it is.
+  void came_from(int source) { what_.source = source; }
+
   bool async() const { return what_.async; }
   const char* name() const { return what_.name; }
 

@@ -143,7 +143,10 @@ Status Communicator::run(uint64_t ticket, const std::function<Status()>& work, d
   if (status.ok()) {
     running_ = true;
     lock.unlock();
-    executor_.set_timeout(timeout_seconds);
+    const double seconds =
+        timeout_seconds > 0 ? timeout_seconds : timeout_seconds_.load(std::memory_order_relaxed);
+    executor_.set_timeout(seconds);
+    waiter_.set_timeout(seconds);
     status = work();
     if (status.code() == Code::remote_error) status = monitor_.explain(std::move(status));
     if (!status.ok()) keep(status);

@@ -68,6 +68,8 @@ class Communicator {
   const algorithms::CostParameters& cost() const { return parts_.cost; }
   /// Who moves the data of calls issued from now on; of calls that are issued already nothing changes.
   void set_engine_use(EngineUse use) { engine_use_.store(use, std::memory_order_relaxed); }
+  /// How long work that begins from now on waits for a silent peer; <= 0: as configured. Any thread.
+  void set_timeout(double seconds) { timeout_seconds_.store(seconds, std::memory_order_relaxed); }
   EngineUse engine_use() const { return engine_use_.load(std::memory_order_relaxed); }
   /// What this rank has sent to and received from other nodes; waits for the calls that were issued before.
   struct NetworkStatistics {
@@ -85,7 +87,7 @@ class Communicator {
   /// A place in the order of this communicator's work: taken when a call is issued, used when it runs.
   uint64_t take_ticket();
   /// Runs `work` when all work with earlier tickets is through. The first failure is kept: it tells the other ranks, and
-  /// all later work fails with it. `timeout_seconds`: how long plans of this work wait for a silent peer; 0: as configured.
+  /// all later work fails with it. `timeout_seconds`: how long this work waits for a silent peer; 0: as set_timeout() says.
   Status run(uint64_t ticket, const std::function<Status()>& work, double timeout_seconds = 0);
 
   /// Gives a place in the order back, when its turn has come.
@@ -183,6 +185,7 @@ class Communicator {
   Waiter waiter_;
   Regroup regroup_;
   std::atomic<EngineUse> engine_use_;
+  std::atomic<double> timeout_seconds_{0};
 
   mutable std::mutex mutex_;
   std::condition_variable turn_;

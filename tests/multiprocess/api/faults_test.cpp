@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <thread>
 #include <vector>
 
@@ -68,6 +70,28 @@ TEST(Silence, EndsAfterTheTimeoutAndNamesTheSilentRank) {
     }
     EXPECT_EQ(exchange(comm, context.ranks, 10), epcclRemoteError);
     EXPECT_NE(std::strstr(epcclGetLastError(comm), "rank 2"), nullptr) << epcclGetLastError(comm);
+  });
+}
+
+// The first message comes later than the communicator's timeout allows, the second does not come at all.
+TEST(Silence, LastsAsLongAsTheRankSaysFromCallToCall) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    Comm comm(context, nullptr, context.rank == 0 ? 1 : 20);
+    char byte = 0;
+    EXPECT_EQ(epcclCommSetTimeout(comm, std::nan("")), epcclInvalidArgument);
+    if (context.rank == 1) {
+      usleep(1'400'000);
+      EXPECT_EQ(epcclSend(&byte, 1, epcclInt8, 0, comm, nullptr), epcclSuccess);
+      EXPECT_EQ(epcclRecv(&byte, 1, epcclInt8, 0, comm, nullptr), epcclRemoteError);
+      return;
+    }
+    ASSERT_EQ(epcclCommSetTimeout(comm, std::numeric_limits<double>::infinity()), epcclSuccess);
+    EXPECT_EQ(epcclRecv(&byte, 1, epcclInt8, 1, comm, nullptr), epcclSuccess) << epcclGetLastError(nullptr);
+    ASSERT_EQ(epcclCommSetTimeout(comm, 0.2), epcclSuccess);
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(epcclRecv(&byte, 1, epcclInt8, 1, comm, nullptr), epcclRemoteError);
+    EXPECT_GT(seconds_since(start), 0.15);
+    EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "timeout"), nullptr) << epcclGetLastError(nullptr);
   });
 }
 

@@ -1,11 +1,13 @@
 """all_to_all_single, all_to_all, sends, receives and barriers, with gloo's answer or one's own beside them."""
 
+import random
 import time
+from collections import Counter
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from harness import RANK, SIZE, expect_error, main, same, values
+from harness import RANK, SIZE, TIMEOUT, expect_error, main, same, values
 
 DTYPES = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
@@ -142,6 +144,120 @@ def test_a_message_of_another_size_is_an_error_that_says_so(group):
     dist.barrier()
 
 
+def numbered(source, tag, number):
+    """A message that says whose it is, and the how many-th of its tag; those of tag 2 fit into no buffer between."""
+    return torch.tensor([source, tag, number], dtype=torch.float64).repeat(50_000 if tag == 2 else 1)
+
+
+def from_any(group, tag):
+    """A receive from any rank: where the message came from, and its number."""
+    got = torch.zeros_like(numbered(0, tag, 0))
+    source = dist.recv(got, group=group, tag=tag)
+    same(got, numbered(source, tag, got[2].item()), f"tag {tag} from {source}")
+    return source, int(got[2].item())
+
+
+def test_receives_from_any_rank_beside_those_from_one(group):
+    generator = random.Random(7)  # alike on every rank
+    for _ in range(4):
+        tags = (1, 2, 3)
+        sent = {(s, d, t): generator.randint(0, 4) for s in range(SIZE) for d in range(SIZE) for t in tags if s != d}
+        named = {key: generator.randint(0, count) for key, count in sent.items()}
+        mine = random.Random(generator.random() + RANK)
+        order = [(d, t) for (s, d, t), count in sent.items() if s == RANK for _ in range(count)]
+        mine.shuffle(order)
+        sends, begun = [], Counter()
+        for d, t in order:
+            sends.append(dist.isend(numbered(RANK, t, begun[d, t]), d, group=group, tag=t))
+            begun[d, t] += 1
+            if mine.random() < 0.1:
+                time.sleep(0.002)
+        # Those that name their rank are posted first, so they have its first messages.
+        receives = []
+        for s in range(SIZE):
+            for t in tags:
+                for number in range(named.get((s, RANK, t), 0)):
+                    got = torch.zeros_like(numbered(s, t, 0))
+                    receives.append((dist.irecv(got, s, group=group, tag=t), got, numbered(s, t, number)))
+        left = [t for (s, d, t), count in sent.items() if d == RANK for _ in range(count - named[s, d, t])]
+        mine.shuffle(left)
+        next_of = Counter({(s, t): named[s, RANK, t] for s in range(SIZE) for t in tags if s != RANK})
+        for t in left:
+            source, number = from_any(group, t)
+            assert number == next_of[source, t], f"tag {t}: number {number} of rank {source} before {next_of[source, t]}"
+            next_of[source, t] += 1
+        assert all(count == sent[s, RANK, t] for (s, t), count in next_of.items()), (next_of, sent)
+        for work, got, want in receives:
+            work.wait()
+            same(got, want, "from a rank that was named")
+        for work in sends:
+            work.wait()
+        dist.barrier()  # what is sent next is not for receives of this round
+
+
+def test_a_receive_from_any_rank_is_first_where_it_was_posted_first(group):
+    if RANK == 0:
+        gots = [torch.zeros(3, dtype=torch.float64) for _ in range(3)]
+        works = [dist.irecv(gots[0], group=group), dist.irecv(gots[1], 1, group=group), dist.irecv(gots[2], group=group)]
+        dist.barrier()
+        for number, (work, got) in enumerate(zip(works, gots)):
+            work.wait()
+            same(got, numbered(1, 0, number), f"receive {number}")
+        assert [works[0]._source_rank(), works[2]._source_rank()] == [1, 1]
+    else:
+        dist.barrier()
+        for number in range(3) if RANK == 1 else ():
+            dist.send(numbered(1, 0, number), 0, group=group)
+
+
+def test_a_receive_from_any_rank_of_a_group_says_its_global_rank(group):
+    ranks = list(range(1, SIZE))
+    some = dist.new_group(ranks, backend="epccl", timeout=TIMEOUT)
+    if RANK == SIZE - 1:
+        assert sorted(dist.recv(torch.zeros(1), group=some) for _ in ranks[:-1]) == ranks[:-1]
+    elif RANK in ranks:
+        dist.send(torch.ones(1), SIZE - 1, group=some)
+
+
+def test_a_message_of_another_size_ends_a_receive_from_any_rank_alone(group):
+    if RANK == 0:
+        dist.send(torch.zeros(3), 1, group=group)
+        dist.send(torch.ones(4), 1, group=group)
+    elif RANK == 1:
+        got = torch.zeros(4)
+        expect_error(dist.DistBackendError, "12 bytes came, 16 were expected", lambda: dist.recv(got, group=group))
+        assert dist.recv(got, group=group) == 0 and got.sum() == 4
+
+
+def test_a_receive_from_any_rank_ends_after_the_timeout(group):
+    brief = dist.new_group(backend="epccl", timeout=timedelta(seconds=1.5))
+    if RANK == 0:
+        # Rank 1 has a channel here from now on, which waits for as long as it takes.
+        assert dist.recv(torch.zeros(1), group=brief, tag=1) == 1
+        anyone, one = dist.irecv(torch.zeros(1), group=brief, tag=2), None
+        time.sleep(0.3)
+        one = dist.irecv(torch.zeros(1), 1, group=brief, tag=3)
+        expect_error(dist.DistBackendError, "any rank, tag 2: timeout", anyone.wait)
+        expect_error(dist.DistBackendError, "rank 1, tag 3: timeout", one.wait)
+    elif RANK == 1:
+        dist.send(torch.zeros(1), 0, group=brief, tag=1)
+    dist.barrier()
+    # Only the channel of rank 1 was given up.
+    if RANK == 0:
+        assert dist.recv(torch.zeros(1), group=brief, tag=2) == 2
+    elif RANK == 2:
+        dist.send(torch.zeros(1), 0, group=brief, tag=2)
+    dist.barrier()
+
+
+def test_a_receive_that_waits_when_its_group_is_destroyed_fails(group):
+    short = dist.new_group(backend="epccl", timeout=TIMEOUT)
+    anyone = dist.irecv(torch.zeros(1), group=short)
+    dist.barrier()
+    dist.destroy_process_group(short)
+    expect_error(dist.DistBackendError, "destroyed", anyone.wait)
+
+
 def test_barriers(group):
     dist.barrier(group=group)
     begin = time.monotonic()
@@ -168,7 +284,6 @@ def test_what_is_wrong_is_said(group):
     expect_error(RuntimeError, "multiple of", lambda: dist.all_to_all_single(torch.zeros(SIZE + 1), torch.zeros(SIZE + 1), group=group))
     expect_error(RuntimeError, "add up to", lambda: dist.all_to_all_single(ok, ok, [1] * SIZE, [2] * SIZE, group=group))
     expect_error(RuntimeError, "split sizes", lambda: dist.all_to_all_single(ok, ok, [1] * SIZE, [SIZE], group=group))
-    expect_error(RuntimeError, "name the rank", lambda: dist.recv(ok, group=group))
     expect_error((RuntimeError, ValueError), "", lambda: dist.send(ok, RANK, group=group))
     dist.barrier(group=group)
 

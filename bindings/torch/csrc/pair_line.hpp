@@ -1,0 +1,38 @@
+// The communicator of one direction between two ranks.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "meeting.hpp"
+
+namespace epccl_torch {
+
+/// Made when first used: messages of different pairs, and of the two directions of a pair, must not wait for each other.
+class PairLine {
+ public:
+  /// What both ends agree on; `meeting.rank` 0 sends, 1 receives.
+  explicit PairLine(Meeting meeting);
+
+  /// Blocks until both are there. Of one thread. Throws when that failed, or this was aborted.
+  epcclComm_t open();
+  /// Ends what is under way, with an error. Any thread.
+  void abort() noexcept;
+  const std::string& name() const { return meeting_.name; }
+
+ private:
+  Meeting meeting_;
+  const std::shared_ptr<std::atomic<bool>> aborted_ = std::make_shared<std::atomic<bool>>(false);
+  std::mutex mutex_;
+  std::shared_ptr<Communicator> communicator_;
+};
+
+/// What goes before the bytes of a message.
+struct MessageHeader {
+  uint64_t bytes;
+  int64_t tag;
+};
+
+}  // namespace epccl_torch
