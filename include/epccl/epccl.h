@@ -230,7 +230,8 @@ EPCCL_API epcclResult_t epcclCommSplit(epcclComm_t comm, int color, int key, epc
 /** Makes a communicator of the ranks of `comm` that are not in `excludeRanksList` (`excludeRanksCount` >= 1 entries, the same on
  *  all who call), in their old order. Exactly those ranks call it; the others may be dead, also the one whose process made the id.
  *  `config` NULL: the parent's. `*newcomm` is NULL on error; it may be tried again, with another list, say.
- *  epcclInvalidUsage, on all ranks that wait for them: two ranks keep each other and exclude different ranks.
+ *  epcclInvalidUsage, on all ranks that wait for them: two ranks keep each other and exclude different ranks, or several
+ *  wait for each other in a circle, each for one whose list excludes it.
  *  EPCCL_SHRINK_DEFAULT: comes after the work issued on `comm` before; refused where that failed. The parent stays usable.
  *  EPCCL_SHRINK_ABORT: first ends all work of `comm` with an error, here and on its other ranks; afterwards it can be shrunk
  *  again, destroyed or aborted. */

@@ -170,7 +170,10 @@ std::optional<ShrinkVerdict> Client::shrink_verdict(uint32_t number, bool ask) {
   if (!lock.owns_lock()) return std::nullopt;  // whoever reads keeps it for the next time
   flush();
   read_line();
-  if (ask && !verdicts_.contains(number)) hear_all();
+  if (ask && !verdicts_.contains(number)) {
+    queue(wire::Writer(wire::Type::shrink_over).u32(number).take());
+    hear_all();
+  }
   const auto known = verdicts_.find(number);
   return known == verdicts_.end() ? std::nullopt : std::optional(known->second);
 }

@@ -98,6 +98,8 @@ Status Group::receive(int rank, wire::Type type, wire::Reader& body) {
       return question(rank, body);
     case wire::Type::shrink:
       return shrink(rank, body);
+    case wire::Type::shrink_over:
+      return shrink_over(rank, body);
     case wire::Type::leave:
       if (!body.complete()) return breach("a malformed goodbye");
       leave(rank);
@@ -269,6 +271,13 @@ Status Group::shrink(int rank, wire::Reader& body) {
     for (const int kept : verdict.kept) frame.i32(kept);
     send_(verdict.rank, std::make_shared<const wire::Bytes>(frame.take()));
   }
+  return {};
+}
+
+Status Group::shrink_over(int rank, wire::Reader& body) {
+  const uint32_t number = body.u32();
+  if (!body.complete()) return breach("a malformed end of a shrink");
+  if (shrinks_) shrinks_->over(rank, number);
   return {};
 }
 

@@ -90,6 +90,7 @@ class Group {
   Status failure(int rank, wire::Reader& body);
   Status question(int rank, wire::Reader& body);
   Status shrink(int rank, wire::Reader& body);
+  Status shrink_over(int rank, wire::Reader& body);
   void leave(int rank);
   void answer_lookups_of(int publisher);
 

@@ -30,16 +30,17 @@ inline constexpr int max_ranks = 1 << 20;
 
 enum class Type : uint8_t {
   // rank to hub
-  hello = 1,     // version u32, nonce
-  join = 2,      // proof, rank i32, ranks i32, pid i32, host text, session u64
-  gather = 3,    // number u32, kind u8 (GatherKind), blob
-  publish = 4,   // key text, blob
-  lookup = 5,    // request u32, rank i32, key text
-  failure = 6,   // text
-  stall = 7,     // sequence u64, call text, waiting text
-  leave = 8,     // nothing
-  question = 9,  // request u32
-  shrink = 10,   // number u32, count u32, excluded ranks i32
+  hello = 1,         // version u32, nonce
+  join = 2,          // proof, rank i32, ranks i32, pid i32, host text, session u64
+  gather = 3,        // number u32, kind u8 (GatherKind), blob
+  publish = 4,       // key text, blob
+  lookup = 5,        // request u32, rank i32, key text
+  failure = 6,       // text
+  stall = 7,         // sequence u64, call text, waiting text
+  leave = 8,         // nothing
+  question = 9,      // request u32
+  shrink = 10,       // number u32, count u32, excluded ranks i32
+  shrink_over = 11,  // number u32: waited for no more
   // hub to rank
   challenge = 16,  // nonce, proof
   refused = 17,    // text

@@ -184,8 +184,9 @@ TEST(ShrinkDisagreement, IsAnErrorThatNamesTheListsOnEveryRank) {
     std::array<std::vector<int>, 3> excluded;
     const char* text;
   };
-  const std::array<Case, 2> cases{Case{{{{3}, {2, 3}, {3}}}, "rank 1 excludes 2, 3"},
-                                  Case{{{{3}, {3}, {0, 3}}}, "rank 2 excludes 0, 3"}};
+  const std::array<Case, 3> cases{Case{{{{3}, {2, 3}, {3}}}, "rank 1 excludes 2, 3"},
+                                  Case{{{{3}, {3}, {0, 3}}}, "rank 2 excludes 0, 3"},
+                                  Case{{{{1, 3}, {2, 3}, {0, 3}}}, "rank 0 excludes 1, 3"}};
   for (const int flags : {EPCCL_SHRINK_DEFAULT, EPCCL_SHRINK_ABORT})
     run_ranks({{4}, {{"EPCCL_TIMEOUT", "100"}}, {}}, [&](const RankContext& context) {
       const Comm comm(context);
@@ -198,7 +199,7 @@ TEST(ShrinkDisagreement, IsAnErrorThatNamesTheListsOnEveryRank) {
             epcclInvalidUsage);
         EXPECT_THAT(epcclGetLastError(nullptr),
                     testing::HasSubstr("ranks exclude different ranks in a shrink: rank "));
-        EXPECT_THAT(epcclGetLastError(nullptr), testing::HasSubstr(" excludes 3"));
+        EXPECT_THAT(epcclGetLastError(nullptr), testing::ContainsRegex(" excludes .*3"));
         EXPECT_THAT(epcclGetLastError(nullptr), testing::HasSubstr(one.text));
         EXPECT_EQ(rest, nullptr);
       }

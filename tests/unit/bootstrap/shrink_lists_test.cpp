@@ -85,6 +85,52 @@ TEST(ShrinkLists, WhoWasLeftOutCountsWithoutThatShrink) {
       }
 }
 
+// Each waits for the one that excludes it, so no two keep each other.
+TEST(ShrinkLists, ThatMakeACircleFailWithTheLast) {
+  for (Ranks order{0, 1, 2}; std::ranges::next_permutation(order).found;) {
+    ShrinkLists lists(4);
+    const std::vector<Ranks> excluded{{1}, {2}, {0}};
+    for (int round = 0; round < 2; ++round) {
+      EXPECT_TRUE(lists.add(order[0], excluded[static_cast<size_t>(order[0])]).empty());
+      EXPECT_TRUE(lists.add(order[1], excluded[static_cast<size_t>(order[1])]).empty());
+      const auto verdicts = lists.add(order[2], excluded[static_cast<size_t>(order[2])]);
+      EXPECT_EQ(ranks_of(verdicts), (Ranks{0, 1, 2}));
+      for (const auto& verdict : verdicts) {
+        for (const char* each : {"rank 0 excludes 1", "rank 1 excludes 2", "rank 2 excludes 0"})
+          EXPECT_NE(verdict.text.find(each), std::string::npos) << verdict.text;
+        EXPECT_EQ(verdict.kept, (Ranks{0, 1, 2, 3}));
+      }
+      EXPECT_EQ(ranks_of(lists.add(3, {1})), Ranks{3}) << "whom they kept";
+      for (const int rank : {0, 1, 2, 3}) EXPECT_TRUE(lists.add(rank, {}).empty());
+    }
+  }
+}
+
+// 0 and 2 keep each other, and differ. 1 waits for 2, which excludes it, and would wait for ever if 2 gave up now.
+TEST(ShrinkLists, WhoWaitsForOneThatFailsAndWasKeptByAnotherFailsInAnyOrder) {
+  const std::vector<Ranks> excluded{{3}, {0, 3}, {1, 3}};
+  for (Ranks order{0, 1, 2}; std::ranges::next_permutation(order).found;) {
+    ShrinkLists lists(4);
+    Ranks failed;
+    for (const int rank : order)
+      for (const int one : ranks_of(lists.add(rank, excluded[static_cast<size_t>(rank)])))
+        failed.push_back(one);
+    std::ranges::sort(failed);
+    EXPECT_EQ(failed, (Ranks{0, 1, 2})) << "each once";
+    for (const int rank : order) EXPECT_TRUE(lists.add(rank, {3}).empty());
+  }
+}
+
+TEST(ShrinkLists, WhoGaveUpWaitingIsInNoCircle) {
+  ShrinkLists lists(3);
+  EXPECT_TRUE(lists.add(0, {1}).empty());
+  lists.over(0, 0);
+  EXPECT_TRUE(lists.add(1, {2}).empty());
+  EXPECT_TRUE(lists.add(2, {0}).empty());
+  lists.over(2, 0);
+  EXPECT_TRUE(lists.add(0, {2}).empty()) << "with rank 1";
+}
+
 // Two that have nothing to do with each other.
 TEST(ShrinkLists, PartsThatExcludeEachOtherAreFine) {
   ShrinkLists lists(4);
