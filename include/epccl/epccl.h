@@ -182,8 +182,9 @@ EPCCL_API epcclResult_t epcclCommInitRankConfig(epcclComm_t* comm, int nranks, e
  *  be NULL. Collective over these processes: each makes as many calls of this function as every other. `*comm` is NULL on error. */
 EPCCL_API epcclResult_t epcclCommInitLauncher(epcclComm_t* comm, epcclConfig_t* config);
 
-/** As epcclCommInitRankConfig with `nId` ids (1 <= nId <= nranks), the same ones in the same order on every rank. All ranks
- *  meet at the first; a process that made another one closes it. `config` may be NULL. */
+/** As epcclCommInitRankConfig with `nId` ids (1 <= nId <= nranks), the same ones in the same order on every rank, and no two alike:
+ *  epcclInvalidArgument names the one that is none or occurs twice, epcclInvalidUsage (on all ranks) a rank that was given others. All
+ *  ranks meet at the first; a process that made another one closes it. `config` may be NULL. */
 EPCCL_API epcclResult_t epcclCommInitRankScalable(epcclComm_t* newcomm, int nranks, int myrank, int nId,
                                                   epcclUniqueId* commIds, epcclConfig_t* config);
 

@@ -1,5 +1,8 @@
 // What makes communicators: init, split, shrink. Each is a job: it waits for other ranks.
+#include <fmt/format.h>
+
 #include <cstring>
+#include <map>
 #include <optional>
 #include <span>
 
@@ -123,36 +126,50 @@ runtime::UniqueId to_unique_id(const epcclUniqueId& id) {
   return unique_id;
 }
 
-Status init(epcclComm_t* comm, int nranks, const epcclUniqueId& id, int rank,
-            const runtime::CommOptions& options, int device) {
+Status init(epcclComm_t* comm, const Gathering& gathering, const runtime::CommOptions& options, int device) {
   if (comm == nullptr) return {Code::invalid_argument, "comm is NULL"};
   store(comm, nullptr);
-  if (nranks < 1) return error(Code::invalid_argument, "nranks {} is not positive", nranks);
-  EPCCL_TRY(check_rank("rank", rank, nranks));
+  if (gathering.ranks < 1) return error(Code::invalid_argument, "nranks {} is not positive", gathering.ranks);
+  EPCCL_TRY(check_rank("rank", gathering.rank, gathering.ranks));
   EPCCL_ASSIGN(const MakingPtr making, Making::start(comm, options, device, nullptr));
   making->show();
-  const Gathering gathering{to_unique_id(id), 0, rank, nranks};
   return submit_making(making, {}, [making, gathering] { return making->join(gathering); });
 }
 
-Status init_with_config(epcclComm_t* comm, int nranks, const epcclUniqueId& id, int rank,
-                        const epcclConfig_t* config) {
+Status init_with_config(epcclComm_t* comm, const Gathering& gathering, const epcclConfig_t* config) {
   if (comm == nullptr) return {Code::invalid_argument, "comm is NULL"};
   store(comm, nullptr);
   EPCCL_ASSIGN(const runtime::CommOptions options, read_config(config));
-  return init(comm, nranks, id, rank, options, 0);
+  return init(comm, gathering, options, 0);
 }
 
-Status init_scalable(epcclComm_t* comm, int nranks, int rank, int ids, const epcclUniqueId* id,
+Status check_ids(const std::vector<runtime::UniqueId>& ids) {
+  std::map<decltype(runtime::UniqueId::bytes), size_t> places;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    EPCCL_TRY(runtime::check_unique_id(ids[i]).with_context(fmt::format("commIds[{}]", i)));
+    if (const auto [first, is_new] = places.insert({ids[i].bytes, i}); !is_new)
+      return error(Code::invalid_argument, "commIds[{}] is commIds[{}] once more", i, first->second);
+  }
+  return {};
+}
+
+// One place is where ranks meet, and where the communicator's control line is from then on: other roots would have to hand on to it
+// what each of their ranks has to say.
+Status init_scalable(epcclComm_t* comm, int nranks, int rank, int count, const epcclUniqueId* given,
                      const epcclConfig_t* config) {
   if (comm == nullptr) return {Code::invalid_argument, "newcomm is NULL"};
   store(comm, nullptr);
-  if (id == nullptr) return {Code::invalid_argument, "commIds is NULL"};
-  if (ids < 1 || ids > nranks)
-    return error(Code::invalid_argument, "nId {} is not in 1..nranks ({})", ids, nranks);
-  for (const epcclUniqueId& unused : std::span(id + 1, static_cast<size_t>(ids - 1)))
-    runtime::discard_unique_id(to_unique_id(unused));
-  return init_with_config(comm, nranks, *id, rank, config);
+  if (given == nullptr) return {Code::invalid_argument, "commIds is NULL"};
+  if (count < 1 || count > nranks)
+    return error(Code::invalid_argument, "nId {} is not in 1..nranks ({})", count, nranks);
+  std::vector<runtime::UniqueId> ids;
+  for (const epcclUniqueId& each : std::span(given, static_cast<size_t>(count)))
+    ids.push_back(to_unique_id(each));
+  EPCCL_TRY(check_ids(ids));
+  Gathering gathering{ids.front(), 0, rank, nranks};
+  if (count > 1) gathering.ids = runtime::digest(ids);
+  for (const runtime::UniqueId& unused : std::span(ids).subspan(1)) runtime::discard_unique_id(unused);
+  return init_with_config(comm, gathering, config);
 }
 
 Status init_all(epcclComm_t* comms, int ndev, const int* devlist) {
@@ -161,13 +178,11 @@ Status init_all(epcclComm_t* comms, int ndev, const int* devlist) {
   for (int rank = 0; devlist != nullptr && rank < ndev; ++rank)
     if (devlist[rank] < 0)
       return error(Code::invalid_argument, "devlist[{}] is {}: not a device", rank, devlist[rank]);
-  EPCCL_ASSIGN(const runtime::UniqueId unique_id, runtime::create_unique_id());
-  epcclUniqueId id;
-  std::memcpy(id.internal, unique_id.bytes.data(), unique_id.bytes.size());
+  EPCCL_ASSIGN(const runtime::UniqueId id, runtime::create_unique_id());
   EPCCL_TRY(group_start());
   for (int rank = 0; rank < ndev; ++rank)
     static_cast<void>(
-        refuse(init(comms + rank, ndev, id, rank, {}, devlist != nullptr ? devlist[rank] : rank)));
+        refuse(init(comms + rank, {id, 0, rank, ndev}, {}, devlist != nullptr ? devlist[rank] : rank)));
   Status status = group_end();
   // All or none.
   for (int rank = 0; !status.ok() && rank < ndev; ++rank) {
@@ -309,12 +324,16 @@ Status shrink(epcclComm_t comm, const int* list, int count, epcclComm_t* newcomm
 using namespace epccl::api;
 
 epcclResult_t epcclCommInitRank(epcclComm_t* comm, int nranks, epcclUniqueId commId, int rank) {
-  return guarded([&] { return refuse(init_with_config(comm, nranks, commId, rank, nullptr)); });
+  return guarded([&] {
+    return refuse(init_with_config(comm, {to_unique_id(commId), 0, rank, nranks}, nullptr));
+  });
 }
 
 epcclResult_t epcclCommInitRankConfig(epcclComm_t* comm, int nranks, epcclUniqueId commId, int rank,
                                       epcclConfig_t* config) {
-  return guarded([&] { return refuse(init_with_config(comm, nranks, commId, rank, config)); });
+  return guarded([&] {
+    return refuse(init_with_config(comm, {to_unique_id(commId), 0, rank, nranks}, config));
+  });
 }
 
 epcclResult_t epcclCommInitRankScalable(epcclComm_t* newcomm, int nranks, int myrank, int nId,

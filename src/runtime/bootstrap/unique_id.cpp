@@ -68,6 +68,19 @@ Result<Rendezvous> decode(const UniqueId& id) {
   return out;
 }
 
+Status check_unique_id(const UniqueId& id) {
+  return decode(id).status();
+}
+
+uint64_t digest(std::span<const UniqueId> ids) {
+  uint64_t number = 0;
+  std::array<unsigned char, crypto_generichash_BYTES> sum{};
+  crypto_generichash(sum.data(), sum.size(), reinterpret_cast<const unsigned char*>(ids.data()),
+                     ids.size_bytes(), nullptr, 0);
+  std::memcpy(&number, sum.data(), sizeof number);
+  return number;
+}
+
 std::string this_host() {
   if (auto named = settings::get_explicit("EPCCL_HOSTID")) return *std::move(named);
   char buffer[256] = {};

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 
 #include "base/status.hpp"
 
@@ -18,6 +20,12 @@ struct UniqueId {
 /// Opens a rendezvous hub (hub.hpp) in this process, on a port chosen by the system, and returns its id. The hub's thread
 /// lives until every rank that joined has left, or the process ends.
 Result<UniqueId> create_unique_id();
+
+/// Error: why these bytes are no unique id.
+Status check_unique_id(const UniqueId& id);
+
+/// A number for these ids in this order.
+uint64_t digest(std::span<const UniqueId> ids);
 
 /// Closes the rendezvous of an id that nobody will use, if this process made it.
 void discard_unique_id(const UniqueId& id);

@@ -143,6 +143,7 @@ Result<CommParts> set_up(const Gathering& gathering, const CommOptions& options,
   parts.interrupt = std::move(interrupt);
   EPCCL_ASSIGN(parts.config, read_comm_config(options));
   EPCCL_ASSIGN(RankInfo mine, describe_this_rank(parts.config));
+  mine.ids = gathering.ids;
   parts.meeting_point = open_meeting_point(parts.rank);
   if (parts.meeting_point != nullptr) mine.meeting_point = parts.meeting_point->id();
   auto joined =

@@ -58,6 +58,9 @@ Result<std::vector<RankInfo>> exchange_rank_infos(Bootstrap& bootstrap, const Ra
                                                : infos.front().agreement.data()) != 0)
       return error(Code::invalid_usage, "settings differ: rank 0 has {}; rank {} has {}",
                    infos.front().agreement.data(), rank, info.agreement.data());
+    if (!infos.empty() && infos.front().ids != info.ids)
+      return error(Code::invalid_usage,
+                   "rank 0 and rank {} were given different unique ids, or the same in another order", rank);
     infos.push_back(info);
   }
   return infos;

@@ -20,6 +20,7 @@ struct RankInfo {
   int32_t cores = 1;       // this process may use
   int32_t rdma = 0;        // RdmaDrivers: what of this build can drive an RDMA device of this machine
   double link_rate = 0;    // bytes/s of the node's network, 0: unknown
+  uint64_t ids = 0;        // Gathering::ids
   UniqueId meeting_point;  // zeros: this rank could not open one
   std::array<char, 64> host{};
   std::array<char, 176> agreement{};  // CommConfig::agreement()

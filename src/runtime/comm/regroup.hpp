@@ -37,6 +37,7 @@ struct Gathering {
   UniqueId id;
   uint64_t session = 0;
   int rank = 0, ranks = 1;
+  uint64_t ids = 0;  // digest() of all ids that were given, where these were several: alike on all ranks
   std::string where = {};  // for messages
   /// Asked while ranks come together: an error ends it (JoinOptions::check).
   std::function<Status(bool last)> check = {};

@@ -213,12 +213,34 @@ TEST(InitRankScalable, MeetsAtTheFirstOfSeveralIds) {
               epcclInvalidArgument);
     EXPECT_EQ(epcclCommInitRankScalable(&comm, 3, context.rank, 0, ids.data(), nullptr),
               epcclInvalidArgument);
+    const auto refused = [&](int count, std::vector<epcclUniqueId> wrong, epcclResult_t code,
+                             const char* words) {
+      EXPECT_EQ(epcclCommInitRankScalable(&comm, 3, context.rank, count, wrong.data(), nullptr), code);
+      EXPECT_NE(std::strstr(epcclGetLastError(nullptr), words), nullptr) << epcclGetLastError(nullptr);
+      EXPECT_EQ(comm, nullptr);
+    };
+    auto damaged = ids;
+    damaged[1].internal[50] ^= 1;
+    refused(3, damaged, epcclInvalidArgument, "commIds[1]: a damaged unique id");
+    refused(3, {ids[0], ids[1], ids[0]}, epcclInvalidArgument, "commIds[2] is commIds[0]");
     ASSERT_EQ(epcclCommInitRankScalable(&comm, 3, context.rank, 3, ids.data(), nullptr), epcclSuccess)
         << epcclGetLastError(nullptr);
     Exchange exchange(context.rank, 3, 10);
     EXPECT_EQ(exchange.start(comm), epcclSuccess);
     EXPECT_EQ(exchange.wrong(), 0U);
     EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
+  });
+}
+
+TEST(InitRankScalable, SaysWhoWasGivenOtherIds) {
+  run_ranks({{3}, {{"EPCCL_TIMEOUT", "100"}}, {}}, [](const RankContext& context) {
+    // Made by nobody who is here: only the first one's place is gone to.
+    std::vector<epcclUniqueId> ids{context.id, context.id, context.id};
+    ASSERT_EQ(epcclGetUniqueId(&ids[1]), epcclSuccess);
+    epcclComm_t comm = nullptr;
+    EXPECT_EQ(epcclCommInitRankScalable(&comm, 3, context.rank, 2, ids.data(), nullptr), epcclInvalidUsage);
+    EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "rank 1 were given different unique ids"), nullptr)
+        << epcclGetLastError(nullptr);
   });
 }
 
