@@ -10,6 +10,7 @@
 
 #include "api/concurrently.hpp"
 #include "api/simulate.hpp"
+#include "api/stream_work.hpp"
 #include "base/clock.hpp"
 
 namespace epccl::api {
@@ -35,13 +36,6 @@ Group& group() {
   thread_local Group value;
   return value;
 }
-
-/// The sends and receives of one communicator in one group.
-struct Batch {
-  CommPtr communicator;
-  uint64_t ticket = 0;
-  std::vector<runtime::P2pOperation> operations;
-};
 
 // Progresses several communicators' batches side by side: ranks may have issued them in different orders, so none may
 // wait for another.
@@ -125,95 +119,44 @@ Status run_batches(std::vector<Batch>& batches, size_t at) {
   return status;
 }
 
-/// What a group does on one stream, in this order.
-struct StreamWork {
-  device::HostStream* stream = nullptr;
-  std::vector<Batch> batches;
-  std::vector<std::function<Status()>> collectives;
-  std::vector<CommPtr> communicators;                         // of the collectives
-  std::shared_ptr<std::promise<Status>> end_of_batches = {};  // where the group's end waits for them
-};
-
-using Threads = std::vector<std::pair<CommPtr, device::HostStream*>>;
-
-// Communicators with messages of GPU memory in the group, and the threads that make these.
-Threads threads_for_gpus(const std::vector<Item>& items) {
-  Threads threads;
-  for (const Item& item : items) {
-    const auto* operation = std::get_if<runtime::P2pOperation>(&item.what);
-    if (operation == nullptr || operation->gpu == nullptr) continue;
-    if (std::ranges::find(threads, item.communicator, &Threads::value_type::first) == threads.end())
-      threads.emplace_back(item.communicator, item.stream);
-  }
-  return threads;
+// All batches of a stream, once the other streams have come that have a part in one.
+Status run_all(std::vector<Batch>& batches) {
+  for (const Batch& batch : batches)
+    for (const std::future<void>& arrival : batch.arrivals) arrival.wait();
+  std::vector<std::shared_ptr<std::promise<Status>>> ends;
+  for (const Batch& batch : batches)
+    if (batch.end != nullptr) ends.push_back(batch.end);
+  Status status = run_batches(batches, 0);
+  for (const auto& end : ends) end->set_value(status);
+  return status;
 }
 
-// One communicator's messages of GPU memory and of host memory move together: apart, they could wait for each other across ranks.
-void join_with_gpus(Item& item, const Threads& threads) {
-  if (item.stream != nullptr) return;
-  const auto thread = std::ranges::find(threads, item.communicator, &Threads::value_type::first);
-  if (thread != threads.end()) item.stream = thread->second;
-}
-
-std::function<Status()> collective_work(Item item) {
-  auto work = std::get<std::function<Status()>>(std::move(item.what));
-  const uint64_t ticket = item.communicator->take_ticket();
-  return [communicator = std::move(item.communicator), ticket, work = std::move(work),
-          timeout = item.timeout_seconds, conclude = std::move(item.conclude)]() mutable {
-    Status status = communicator->run(ticket, work, timeout);
-    // What the work holds is released before anybody is told that it is over.
-    work = nullptr;
-    communicator.reset();
-    return conclude ? conclude(std::move(status)) : status;
-  };
-}
-
-// Empties `items`. Sends and receives first, all at once on each stream; collectives after them in order. Places in the
-// communicators' orders are taken here.
-std::vector<StreamWork> sort_by_stream(std::vector<Item>& items) {
-  std::vector<StreamWork> streams;
-  const auto of = [&streams](device::HostStream* stream) -> StreamWork& {
-    auto found = std::ranges::find(streams, stream, &StreamWork::stream);
-    return found != streams.end() ? *found : streams.emplace_back(StreamWork{stream, {}, {}, {}});
-  };
-  const Threads threads = threads_for_gpus(items);
-  for (Item& item : items) {
-    auto* operation = std::get_if<runtime::P2pOperation>(&item.what);
-    if (operation == nullptr) continue;
-    const bool is_waited_for = item.stream == nullptr && operation->bytes > 0;
-    join_with_gpus(item, threads);
-    StreamWork& work = of(item.stream);
-    if (is_waited_for && work.stream != nullptr && work.end_of_batches == nullptr)
-      work.end_of_batches = std::make_shared<std::promise<Status>>();
-    auto& batches = work.batches;
-    auto batch = std::ranges::find(batches, item.communicator, &Batch::communicator);
-    if (batch == batches.end()) {
-      batch = batches.insert(batches.end(), Batch{item.communicator, 0, {}});
-      batch->operations.reserve(items.size());
-    }
-    batch->operations.push_back(std::move(*operation));
-  }
+// Streams wait for nothing but what other streams were given before: so groups of several threads on the same streams never wait for
+// each other in a circle.
+void enqueue(std::vector<StreamWork>& streams) {
   for (StreamWork& work : streams)
-    for (Batch& batch : work.batches) batch.ticket = batch.communicator->take_ticket();
-  for (Item& item : items) {
-    if (std::holds_alternative<runtime::P2pOperation>(item.what)) continue;
-    StreamWork& work = of(item.stream);
-    work.communicators.push_back(item.communicator);
-    work.collectives.push_back(collective_work(std::move(item)));
-  }
-  items.clear();
-  return streams;
-}
-
-void enqueue(StreamWork work) {
-  if (!work.batches.empty())
-    work.stream->enqueue([shared = std::make_shared<std::vector<Batch>>(std::move(work.batches)),
-                          told = std::move(work.end_of_batches)] {
-      Status status = run_batches(*shared, 0);
-      if (told != nullptr) told->set_value(status);
-      return status;
-    });
-  for (auto& collective : work.collectives) work.stream->enqueue(std::move(collective));
+    for (StreamWork::Part& part : work.parts)
+      work.stream->enqueue([arrival = std::make_shared<std::promise<void>>(std::move(part.arrival))] {
+        arrival->set_value();
+        return Status{};
+      });
+  for (StreamWork& work : streams)
+    if (work.stream != nullptr && !work.batches.empty())
+      work.stream->enqueue([shared = std::make_shared<std::vector<Batch>>(std::move(work.batches)),
+                            told = std::move(work.end_of_batches)] {
+        Status status = run_all(*shared);
+        if (told != nullptr) told->set_value(status);
+        return status;
+      });
+  for (StreamWork& work : streams)
+    for (StreamWork::Part& part : work.parts)
+      work.stream->enqueue([end = std::move(part.end), watchers = std::move(part.watchers)] {
+        const device::HostStream::Watch watch(device::HostStream::runs_unwatched() ? nullptr : watchers);
+        return end.get();
+      });
+  for (StreamWork& work : streams)
+    if (work.stream != nullptr)
+      for (auto& collective : work.collectives) work.stream->enqueue(std::move(collective));
 }
 
 // The calling thread may drive several ranks, whose collectives wait for each other: each communicator's run on a thread of
@@ -235,7 +178,7 @@ Status run_beside_each_other(StreamWork work) {
   std::vector<std::function<Status()>> parts;
   for (Lane& lane : lanes)
     parts.emplace_back([&lane] {
-      Status first = lane.batches.empty() ? Status{} : run_batches(lane.batches, 0);
+      Status first = lane.batches.empty() ? Status{} : run_all(lane.batches);
       for (auto& collective : lane.collectives)
         if (Status status = collective(); first.ok()) first = std::move(status);
       return first;
@@ -244,7 +187,7 @@ Status run_beside_each_other(StreamWork work) {
 }
 
 Status run_inline(StreamWork work) {
-  if (work.collectives.empty()) return run_batches(work.batches, 0);
+  if (work.collectives.empty()) return run_all(work.batches);
   if (work.batches.empty() && work.collectives.size() == 1) return work.collectives.front()();
   return run_beside_each_other(std::move(work));
 }
@@ -288,8 +231,7 @@ Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::funct
   std::vector<std::future<Status>> waited_for;
   for (StreamWork& work : streams)
     if (work.end_of_batches != nullptr) waited_for.push_back(work.end_of_batches->get_future());
-  for (StreamWork& work : streams)
-    if (work.stream != nullptr) enqueue(std::move(work));
+  enqueue(streams);
   if (beside != nullptr) beside();
   Status first = hold(turns);
   turns.clear();
