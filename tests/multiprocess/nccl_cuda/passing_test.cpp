@@ -355,6 +355,32 @@ TEST(Passing, ANonblockingCommunicatorInTheMakingCanBeAborted) {
   });
 }
 
+// Rank 1 never splits, and the time-out is that of a test that hangs.
+TEST(Passing, ASplitsNewCommunicatorIsAbortedWithoutWaitingForTheParent) {
+  auto job = with_gpus(2);
+  job.environment.emplace_back("EPCCL_TIMEOUT", "1000");
+  run_ranks(job, [](const RankContext& context) {
+    ncclConfig_t config = initial_config();
+    config.blocking = 0;
+    ncclComm_t comm = nullptr, part = nullptr;
+    ncclResult_t state = ncclCommInitRankConfig(&comm, 2, context.id, context.rank, &config);
+    while (state == ncclInProgress) NCCL_OK(ncclCommGetAsyncError(comm, &state));
+    const std::array<int, 2> in{};
+    std::array<int, 2> out{};
+    // Afterwards both are ready; rank 0 may be so quick that it fails for rank 1.
+    const ncclResult_t ready = ncclAlltoAll(in.data(), out.data(), 1, ncclInt32, comm, nullptr);
+    EXPECT_TRUE(ready == ncclSuccess || context.rank == 1) << ready;
+    if (context.rank == 1) {
+      while (state == ncclSuccess) NCCL_OK(ncclCommGetAsyncError(comm, &state));
+    } else {
+      EXPECT_EQ(ncclCommSplit(comm, 0, 0, &part, nullptr), ncclInProgress);
+      NCCL_OK(ncclCommAbort(part));
+      EXPECT_THAT(asked_of_real(), testing::Not(testing::Contains(testing::HasSubstr("Split"))));
+    }
+    NCCL_OK(ncclCommAbort(comm));
+  });
+}
+
 TEST(Passing, FinalizeIsForBoth) {
   run_ranks(with_gpus(2), [](const RankContext& context) {
     Comm comm(context);
