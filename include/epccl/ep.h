@@ -46,7 +46,8 @@
  * tensors of results are written when the stream has passed the call; counts on the host are what a program reads to go on).
  * What is wrong with a table is found when the stream has come to the update: epcclEpComplete() returns it. In static mode on one
  * node kernels make the layout on the GPU, and the host does not see the table; then the stream of an update is the GPU's on all
- * ranks or on none.
+ * ranks or on none. Kernels move and add up rows, also where there are several nodes (docs/cuda.md says where they cannot, and
+ * pinned host memory stages whole calls).
  *
  * CUDA graphs: while the stream is captured, updates, dispatches and combines of static mode on one node become part of the graph;
  * all their tensors are the GPU's, on all ranks. Such a call blocks until all ranks are in it. A dispatch or combine of a graph has
