@@ -20,7 +20,7 @@ static_assert(offsetof(Term, row) == offsetof(RowTerm, row) &&
 static_assert(Term::unweighted == RowTerm::unweighted && int{Term::rank_sum} == int{RowTerm::rank_sum} &&
               int{Term::node_sum} == int{RowTerm::node_sum});
 
-constexpr uint64_t padded(uint64_t bytes) {
+constexpr uint64_t whole_vectors(uint64_t bytes) {
   return (bytes + 15) / 16 * 16;
 }
 
@@ -36,8 +36,9 @@ uint64_t sources_of_relay(const topology::Cluster& cluster, int rank) {
 }  // namespace
 
 uint64_t table_bytes(const plan::RowTables& tables) {
-  return padded(tables.rows.size() * sizeof(uint32_t)) + padded(tables.terms.size() * sizeof(Term)) +
-         padded(tables.sum_begin.size() * sizeof(uint32_t));
+  return whole_vectors(tables.rows.size() * sizeof(uint32_t)) +
+         whole_vectors(tables.terms.size() * sizeof(Term)) +
+         whole_vectors(tables.sum_begin.size() * sizeof(uint32_t));
 }
 
 TableSizes most_table_bytes(const topology::Cluster& cluster, int rank, const SlotRules& rules,
@@ -64,8 +65,8 @@ TableSizes most_table_bytes(const topology::Cluster& cluster, int rank, const Sl
   }
   // Sums: of each stream, of the own tokens inside the node, and of all that comes back. Each has a term for an entry at most.
   const uint64_t sums = (streams + 2) * tokens;
-  return {padded((rows + delivered(here)) * sizeof(uint32_t)),
-          padded(sums * k * sizeof(Term)) + padded((sums + 1) * sizeof(uint32_t))};
+  return {whole_vectors((rows + delivered(here)) * sizeof(uint32_t)),
+          whole_vectors(sums * k * sizeof(Term)) + whole_vectors((sums + 1) * sizeof(uint32_t))};
 }
 
 void DevicePlans::forget(bool keep_plans) {
@@ -105,7 +106,7 @@ Result<DevicePlans::Uploaded> DevicePlans::upload(const std::shared_ptr<const pl
     if (bytes == 0) return;
     std::memcpy(room.here->data() + at, list.data(), bytes);
     copies.push_back({room.there->data() + at, room.here->data() + at, bytes});
-    at += padded(bytes);
+    at += whole_vectors(bytes);
   };
   place(tables->rows, made.there.rows);
   place(tables->terms, made.there.terms);

@@ -1,5 +1,7 @@
 #include "runtime/comm/kernel_calls.hpp"
 
+#include <algorithm>
+
 #include "device/cuda/kernel_queue.hpp"
 #include "runtime/comm/across_nodes.hpp"
 #include "runtime/comm/kept_memory.hpp"
@@ -25,8 +27,10 @@ Status KernelCalls::prepare() {
 
 EngineChoice KernelCalls::choose(EngineUse use) const {
   if (use == EngineUse::never) return {false, false, "as asked for"};
-  // Of several nodes: a sum may have a part from each.
-  if (cluster_.ranks() > static_cast<int>(device::cuda::max_peers))
+  // A sum has a part from each rank of the node, and from each other node.
+  int widest = 0;
+  for (int node = 0; node < cluster_.nodes(); ++node) widest = std::max(widest, cluster_.local_size(node));
+  if (widest + cluster_.nodes() - 1 > static_cast<int>(device::cuda::max_peers))
     return {false, false, "more ranks than a kernel can name"};
   if (!device::cuda::has_kernels(*queue_)) return {false, false, "there are no kernels"};
   if (!across_nodes()) return {true, false, "one node"};

@@ -1,6 +1,7 @@
 // Streams of a GPU and calls of an EP handle: what waits for what, and what is refused.
 #include <gmock/gmock.h>
 
+#include "device/cuda/kernels/launch.hpp"
 #include "fake_driver.hpp"
 #include "gpu_copies.hpp"
 
@@ -127,6 +128,7 @@ TEST_P(EpOnGpus, TokensAreQuantisedAlikeByKernelsAndByTheHost) {
 
 // Ranks 1 and 2 send to another node, rank 0 to rank 1. Staged, all of them would bring all tokens to the host.
 TEST(EpOnGpu, OnlyWhatCrossesNodesPassesTheHost) {
+  if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "built without CUDA kernels";
   run_ranks({{2, 1}, {}, {}}, [](const RankContext& context) {
     GpuRank gpu;
     const Comm comm(context);

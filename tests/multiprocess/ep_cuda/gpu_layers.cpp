@@ -73,4 +73,32 @@ void run_static_layers(const GpuRun& run) {
   });
 }
 
+void run_static_layers_by_turns(const GpuRun& run) {
+  const uint64_t seed = seed_of_this_test();
+  run_gpu_ranks(run, [&run, seed](const RankContext& context, const Meet& meet) {
+    GpuRank gpu;
+    const Comm comm(context);
+    std::mt19937_64 random(seed);
+    Problem problem = random_problem_of_fixed_size(run.options.ranks_per_node, random);
+    problem.is_static = true;
+    problem.type = epcclFloat32;
+    problem.hidden = 2000;
+    problem.max_tokens = 40;  // more than one message of the host's
+    reroute(problem, random);
+    SCOPED_TRACE(problem.text());
+    GpuCopies copies(gpu, run.memory);
+    Layer layer(context, comm, problem, gpu.as_epccl(), &copies);
+    for (const char* maker : {"auto", "never", "auto"}) {
+      SCOPED_TRACE(maker);
+      ASSERT_EQ(epcclCommSetCopyEngine(comm, maker), epcclSuccess);
+      layer.update();
+      layer.forward(problem.by_expert());
+      reroute(problem, random);
+      layer.take(problem);
+    }
+    gpu.wait();
+    meet();
+  });
+}
+
 }  // namespace epccl::tests

@@ -28,5 +28,7 @@ void run_gpu_ranks(const GpuRun& run, const std::function<void(const RankContext
 void run_random_layers(const GpuRun& run);
 /// One of fixed size in static mode, routed anew.
 void run_static_layers(const GpuRun& run);
+/// The same, made by turns of the GPU and of the host, whose messages are shorter.
+void run_static_layers_by_turns(const GpuRun& run);
 
 }  // namespace epccl::tests

@@ -63,6 +63,10 @@ TEST_P(KernelEpOfNodes, GivesTheSameInMemoryThatPeersCannotMap) {
   run_random_layers(options(GpuMemoryKind::unmappable));
 }
 
+TEST_P(KernelEpOfNodes, TakesTurnsWithTheHostInStaticMode) {
+  run_static_layers_by_turns(options());
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, KernelEpOfNodes,
                          ::testing::Values(std::vector<int>{1, 1}, std::vector<int>{2, 2},
                                            std::vector<int>{1, 2, 1}));
