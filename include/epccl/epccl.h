@@ -17,13 +17,14 @@
  * other nodes, sends and receives, and all where EPCCL_COPY_ENGINE is never, go by way of pinned host memory (messages of
  * collectives directly, where the network can). Host buffers, pinned ones too, are for host streams.
  *
- * CUDA graphs: where copy engines move the data, a collective other than epcclAlltoallv() may be issued to a stream that is being
- * captured (in any mode); it becomes part of the graph, and runs with every launch. All ranks capture the same calls in the same
- * order; such a call blocks until all ranks are in it (in a group: epcclGroupEnd() does). Launches are collectives: all ranks run
- * the same graphs of a communicator in the same order, one after the other on each rank, and calls that are not captured may come
- * between. Buffers must stay until the graph is destroyed, and graphs are destroyed before their communicator. After a failure of
- * the communicator, which epcclCommGetAsyncError() tells, launches end, but what they wrote is undefined. A call that cannot be
- * captured is refused with epcclInvalidUsage, and the capture goes on.
+ * CUDA graphs: a call on CUDA memory may be issued to a stream that is being captured (in any mode); it becomes part of the graph,
+ * and runs with every launch, with the sizes and counts of the capture. All ranks capture the same calls in the same order;
+ * collectives may block until all ranks are in them (in a group: epcclGroupEnd() does). Launches are collectives: all ranks run the
+ * same graphs of a communicator in the same order, one after the other on each rank, and calls that are not captured may come
+ * between, on the same stream or ordered by events. Buffers, and scalars of reductions in them, must stay until the graph is
+ * destroyed, and graphs are destroyed before their communicator. After a failure of the communicator, which
+ * epcclCommGetAsyncError() tells, launches end, but what they wrote is undefined. A call that cannot be captured is refused with
+ * epcclInvalidUsage, and the capture goes on. docs/cuda.md.
  *
  * Threads: several communicators may be driven by several threads, and several by one (in groups: see epcclGroupStart). Calls
  * on one communicator must not overlap, except epcclCommAbort(), epcclCommRevoke() and epcclCommGetAsyncError(), which any

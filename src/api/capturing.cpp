@@ -1,5 +1,10 @@
 #include "api/capturing.hpp"
 
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "device/cuda/kernel_queue.hpp"
+
 namespace epccl::api {
 
 Result<bool> is_captured(device::Device& device, void* stream) {
@@ -11,6 +16,31 @@ Result<bool> is_captured(device::Device& device, void* stream) {
 Status not_capturable(const std::string& text, const std::string& why) {
   return error(Code::invalid_usage,
                "{} cannot be part of the graph that the stream is being captured into: {}", text, why);
+}
+
+Result<Replaying> prepare_replays(device::Device& device, runtime::Communicator& communicator,
+                                  runtime::Communicator::OnDevice& on, const std::string& text,
+                                  void* stream) {
+  EPCCL_ASSIGN(std::shared_ptr<device::Queue> users, device.borrow_stream(stream));
+  if (!device::cuda::has_kernels(*users)) return not_capturable(text, "this build has no CUDA kernels");
+  EPCCL_TRY(communicator.prepare_captures(on));
+  log::info(log::coll, communicator.rank(),
+            "{} on GPU {}: captured, a thread of the library makes it at each run", text, device.ordinal());
+  return Replaying{on.replayed.get(), std::move(users)};
+}
+
+Status capture_replayed(device::Device& device, CommPtr communicator, const std::string& text,
+                        std::function<Status()> work, void* stream) {
+  EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
+  EPCCL_ASSIGN(Replaying replaying, prepare_replays(device, *communicator, *on, text, stream));
+  Item item;
+  item.communicator = std::move(communicator);
+  item.what = [replaying = std::move(replaying), text, work = std::move(work)] {
+    return replaying.calls->add(text, work, *replaying.stream);
+  };
+  item.predict = [] { return 0.0; };
+  item.is_captured = true;
+  return submit(std::move(item));
 }
 
 }  // namespace epccl::api

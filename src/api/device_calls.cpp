@@ -53,6 +53,11 @@ uint64_t extent_of(const std::vector<uint64_t>& bytes, const std::vector<uint64_
   return end;
 }
 
+/// Whether a graph's kernels and copies make a call of static sizes; else a thread of the library does at each run.
+bool graph_makes_it(const runtime::Communicator& communicator, runtime::EngineUse use) {
+  return communicator.cluster().nodes() == 1 && use != runtime::EngineUse::never;
+}
+
 /// Adds a call to the graph that `stream` is being captured into. The caller's thread does it: it meets the node, so in a group
 /// of one thread for several ranks it comes at the group's end.
 template <typename CallType>
@@ -61,12 +66,6 @@ Status capture(device::Device& device, CommPtr communicator, CallType call, cons
                Status (*add)(const runtime::Communicator::OnDevice&, const CallType&)) {
   if (bytes == 0) return {};
   EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
-  if (call.engines == runtime::EngineUse::never)
-    return not_capturable(text,
-                          "copy engines have to make it, and they were switched off (copy engine never)");
-  if (communicator->cluster().nodes() > 1)
-    return not_capturable(text,
-                          "the communicator has several nodes, and messages between them are the host's");
   EPCCL_ASSIGN(std::shared_ptr<device::Queue> users, device.borrow_stream(stream));
   if (!device::cuda::has_kernels(*users)) return not_capturable(text, "this build has no CUDA kernels");
   EPCCL_TRY(communicator->prepare_captures(*on));
@@ -126,8 +125,8 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
                         void* stream) {
   const std::string text = fmt::format("alltoall count {} {}", call.count, call.datatype);
   EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
-  if (captured) {
-    const uint64_t bytes = call.block_bytes;
+  const uint64_t bytes = call.block_bytes;
+  if (captured && (bytes == 0 || graph_makes_it(*communicator, call.engines))) {
     return capture<runtime::AlltoallCall>(
         device, std::move(communicator), std::move(call), text, bytes, stream,
         [](const runtime::Communicator::OnDevice& on, const runtime::AlltoallCall& each) {
@@ -139,12 +138,12 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
   const runtime::EngineChoice choice = on->engines->choose(call.engines, call.block_bytes);
   MappableBuffers buffers;
   if (choice.engines) {
-    const uint64_t bytes = static_cast<uint64_t>(ranks) * call.block_bytes;
-    EPCCL_ASSIGN(buffers, MappableBuffers::make(*on, {call.input, bytes}, {call.output, bytes}));
+    const uint64_t all = static_cast<uint64_t>(ranks) * bytes;
+    EPCCL_ASSIGN(buffers, MappableBuffers::make(*on, {call.input, all}, {call.output, all}));
   }
-  EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));
+  EPCCL_ASSIGN(Place place, captured ? begun_place(*on) : take_place(device, communicator, stream));
   runtime::Communicator* target = communicator.get();
-  const uint64_t element = call.count == 0 ? 1 : call.block_bytes / call.count;
+  const uint64_t element = call.count == 0 ? 1 : bytes / call.count;
   StagedCalls::Blocks blocks{bytes_at(call.input), bytes_at(call.output), ranks, ranks, call.block_bytes, 0};
   blocks.part_bytes = part_of(*place.staged, ranks, call.block_bytes, element);
   const bool engines = engines_make_it(place, *target, text, choice);
@@ -155,11 +154,12 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
       });
     return place.staged->run(
         *place.turn, blocks,
-        [&](const std::byte* input, std::byte* output, uint64_t /*first*/, uint64_t bytes) {
+        [&](const std::byte* input, std::byte* output, uint64_t /*first*/, uint64_t part) {
           return target->alltoall(
-              {input, output, bytes, bytes / element, call.datatype, runtime::EngineUse::never});
+              {input, output, part, part / element, call.datatype, runtime::EngineUse::never});
         });
   };
+  if (captured) return capture_replayed(device, std::move(communicator), text, std::move(work), stream);
   Item item = item_at(place, std::move(communicator), std::move(work));
   item.predict = [target, block = call.block_bytes] { return target->predict_alltoall(block); };
   place = {};  // the item holds the turn
@@ -169,8 +169,6 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::AlltoallvCall call,
                         void* stream) {
   EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
-  if (captured)
-    return not_capturable("alltoallv", "its counts are the host's, and others may come with every call");
   EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
   // How much is moved is known when ranks have told each other.
   const runtime::EngineChoice choice = on->engines->choose(call.engines, 1);
@@ -188,9 +186,10 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
     EPCCL_ASSIGN(input, on->staged->borrow(sent));
     EPCCL_ASSIGN(output, on->staged->borrow(received));
   }
-  EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));
+  EPCCL_ASSIGN(Place place, captured ? begun_place(*on) : take_place(device, communicator, stream));
   runtime::Communicator* target = communicator.get();
-  engines_make_it(place, *target, fmt::format("alltoallv {}", call.datatype), choice);
+  const std::string text = fmt::format("alltoallv {}", call.datatype);
+  engines_make_it(place, *target, text, choice);
   auto work = [target, place, call = std::move(call), engines, buffers, inputs, outputs, input,
                output]() -> Status {
     if (engines)
@@ -206,6 +205,7 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
                                      return target->alltoallv(staged);
                                    });
   };
+  if (captured) return capture_replayed(device, std::move(communicator), text, std::move(work), stream);
   Item item = item_at(place, std::move(communicator), std::move(work));
   place = {};
   return submit(std::move(item));
@@ -214,9 +214,9 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::CollectiveCall call,
                         const void* scalar, void* stream) {
   EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
-  if (captured && scalar != nullptr)
-    return not_capturable(call.text(), "its scalar is in the GPU's memory, and read by the host");
-  if (captured) {
+  const bool of_graph =
+      call.what.bytes == 0 || (scalar == nullptr && graph_makes_it(*communicator, call.engines));
+  if (captured && of_graph) {
     const std::string text = call.text();
     const uint64_t bytes = call.what.bytes;
     return capture<runtime::CollectiveCall>(
@@ -240,7 +240,7 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
     EPCCL_ASSIGN(buffers,
                  MappableBuffers::make(*on, {call.input, bytes(inputs)}, {call.output, bytes(outputs)}));
   }
-  EPCCL_ASSIGN(Place place, take_place(device, communicator, stream));
+  EPCCL_ASSIGN(Place place, captured ? begun_place(*on) : take_place(device, communicator, stream));
   runtime::Communicator* target = communicator.get();
   const StagedCalls::Blocks blocks{bytes_at(call.input),
                                    bytes_at(call.output),
@@ -269,6 +269,8 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
                                return target->collective(slice);
                              });
   };
+  if (captured)
+    return capture_replayed(device, std::move(communicator), call.text(), std::move(work), stream);
   Item item = item_at(place, communicator, std::move(work));
   item.predict = [target, call = std::move(call)] { return target->predict_collective(call); };
   place = {};

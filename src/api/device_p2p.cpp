@@ -26,9 +26,6 @@ Result<device::Device*> device_of_message(runtime::Communicator& communicator, c
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::P2pOperation operation,
                         void* stream) {
   EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
-  if (captured)
-    return not_capturable(operation.is_send ? "send" : "recv",
-                          "ranks tell each other on the host where buffers lie");
   EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
   auto end = std::make_shared<runtime::GpuEnd>();
   end->staged = on->staged.get();
@@ -37,7 +34,12 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::P
       {operation.is_send, bytes_at(operation.is_send ? operation.source : operation.destination),
        operation.bytes, operation.peer, operation.text()},
       communicator->engine_use()));
-  EPCCL_ASSIGN(end->turn, turn_of_call(*on->staged, stream));
+  if (captured) {
+    EPCCL_ASSIGN(end->capture, device.borrow_stream(stream));
+    end->stream = stream;
+  } else {
+    EPCCL_ASSIGN(end->turn, turn_of_call(*on->staged, stream));
+  }
   operation.gpu = std::move(end);
   Item item;
   item.communicator = std::move(communicator);

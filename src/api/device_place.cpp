@@ -8,4 +8,8 @@ Result<Place> take_place(device::Device& device, const CommPtr& communicator, vo
   return Place{on, on->staged.get(), std::move(turn)};
 }
 
+Result<Place> begun_place(runtime::Communicator::OnDevice& on) {
+  return Place{&on, on.staged.get(), std::make_shared<runtime::StagedCalls::Turn>()};
+}
+
 }  // namespace epccl::api

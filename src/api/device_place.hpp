@@ -19,6 +19,8 @@ struct Place {
 };
 
 Result<Place> take_place(device::Device& device, const CommPtr& communicator, void* stream);
+/// That of a call which is made when its stream has come to it, by a graph's word.
+Result<Place> begun_place(runtime::Communicator::OnDevice& on);
 
 inline std::byte* bytes_at(const void* address) {
   return static_cast<std::byte*>(const_cast<void*>(address));  // NOLINT: pieces of both directions are alike

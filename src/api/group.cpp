@@ -3,11 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <deque>
 #include <future>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "api/capturing.hpp"
 #include "api/concurrently.hpp"
 #include "api/simulate.hpp"
 #include "api/stream_work.hpp"
@@ -39,9 +41,7 @@ Group& group() {
 
 // Progresses several communicators' batches side by side: ranks may have issued them in different orders, so none may
 // wait for another.
-Status progress_batches(const std::vector<Batch>& batches) {
-  std::vector<runtime::Communicator*> open;
-  for (const Batch& batch : batches) open.push_back(batch.communicator.get());
+Status progress(std::vector<runtime::Communicator*> open) {
   for (auto* communicator : open) communicator->waiter().begin(communicator->cluster().nodes() > 1);
   const auto sweep = [&]() -> Result<bool> {
     bool moved = false;
@@ -96,26 +96,45 @@ Status progress_batches(const std::vector<Batch>& batches) {
   return {};
 }
 
-// Takes each communicator's turn, the one inside the other, then moves all of them.
-Status run_batches(std::vector<Batch>& batches, size_t at) {
-  if (at == batches.size()) {
-    Status status;
-    for (Batch& batch : batches)
-      if (status.ok()) status = batch.communicator->p2p().start(std::move(batch.operations));
-    if (status.ok()) status = progress_batches(batches);
-    for (const Batch& batch : batches)
-      if (!status.ok()) batch.communicator->p2p().give_up(batch.communicator->config().wait.timeout_seconds);
-    return status;
+// Until all streams of a group have come, calls of graphs go first, which these streams may be waiting for.
+using Ways = std::deque<runtime::Communicator::GivingWay>;
+
+Status wait_for_streams(const std::vector<Batch>& batches, Ways& ways) {
+  Status status;
+  for (const Batch& batch : batches)
+    if (status.ok()) status = runtime::P2p::wait_for_streams(batch.operations);
+  ways.clear();
+  for (const Batch& batch : batches)
+    if (status.ok()) status = batch.communicator->failure();
+  return status;
+}
+
+Status start_and_finish(std::vector<Batch>& batches, Ways& ways) {
+  Status status = wait_for_streams(batches, ways);
+  std::vector<runtime::Communicator*> communicators;
+  for (Batch& batch : batches) {
+    if (status.ok()) status = batch.communicator->p2p().start(std::move(batch.operations));
+    communicators.push_back(batch.communicator.get());
   }
+  if (status.ok()) status = progress(std::move(communicators));
+  for (const Batch& batch : batches)
+    if (!status.ok()) batch.communicator->p2p().give_up(batch.communicator->config().wait.timeout_seconds);
+  return status;
+}
+
+// Takes each communicator's turn, the one inside the other, then moves all of them.
+Status run_batches(std::vector<Batch>& batches, size_t at, Ways& ways) {
+  if (at == batches.size()) return start_and_finish(batches, ways);
   bool has_turn = false;
   Status status = batches[at].communicator->run(batches[at].ticket, [&] {
     has_turn = true;
-    return run_batches(batches, at + 1);
+    ways.emplace_back(*batches[at].communicator);
+    return run_batches(batches, at + 1, ways);
   });
   if (has_turn) return status;
   // This one had failed before. The others have their turns to take, and their ranks wait for them.
   batches.erase(batches.begin() + static_cast<std::ptrdiff_t>(at));
-  static_cast<void>(run_batches(batches, at));
+  static_cast<void>(run_batches(batches, at, ways));
   return status;
 }
 
@@ -126,7 +145,8 @@ Status run_all(std::vector<Batch>& batches) {
   std::vector<std::shared_ptr<std::promise<Status>>> ends;
   for (const Batch& batch : batches)
     if (batch.end != nullptr) ends.push_back(batch.end);
-  Status status = run_batches(batches, 0);
+  Ways ways;
+  Status status = run_batches(batches, 0, ways);
   for (const auto& end : ends) end->set_value(status);
   return status;
 }
@@ -223,9 +243,11 @@ Status hold(const StreamTurns& turns) {
 
 // What goes to streams goes first: what runs here may wait for it.
 Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::function<void()>& beside = {}) {
-  if (Status marked = mark(turns); !marked.ok()) {
+  Status begun = capture_messages(items);
+  if (begun.ok()) begun = mark(turns);
+  if (!begun.ok()) {
     items.clear();
-    return marked;
+    return begun;
   }
   std::vector<StreamWork> streams = sort_by_stream(items);
   std::vector<std::future<Status>> waited_for;
@@ -253,6 +275,13 @@ void keep_capacity(Group& group, std::vector<Item> emptied) {
 
 Status run_now(runtime::Communicator& communicator, const std::function<Status()>& work) {
   return communicator.run(communicator.take_ticket(), work);
+}
+
+Status run_messages(runtime::Communicator& communicator, std::vector<runtime::P2pOperation> operations) {
+  Status status = communicator.p2p().start(std::move(operations));
+  if (status.ok()) status = progress({&communicator});
+  if (!status.ok()) communicator.p2p().give_up(communicator.config().wait.timeout_seconds);
+  return status;
 }
 
 Status submit(Item item) {

@@ -21,6 +21,8 @@ struct Item {
   std::function<Status(Status)> conclude = {};
   // Seconds that the cost model expects of it; empty: it does not know the call.
   std::function<double()> predict = {};
+  // Only writes into a graph: it needs no place in the communicator's order.
+  bool is_captured = false;
 };
 
 /// A call that makes or ends communicators: it waits for other ranks, and so, maybe, for other calls of its group.
@@ -47,6 +49,9 @@ bool in_group();
 /// begin together, and what the stream is given next waits for all of them.
 using TurnPtr = std::shared_ptr<runtime::StagedCalls::Turn>;
 Result<TurnPtr> turn_of_call(runtime::StagedCalls& staged, void* stream);
+
+/// Sends and receives whose streams have come, in the communicator's turn. Blocks until they are over.
+Status run_messages(runtime::Communicator& communicator, std::vector<runtime::P2pOperation> operations);
 
 Status group_start();
 /// `beside` is called when the group's calls on streams are under way, and before streams of GPUs wait for them: what it gives these

@@ -80,6 +80,7 @@ class Sorter {
 
 std::function<Status()> collective_work(Item item) {
   auto work = std::get<std::function<Status()>>(std::move(item.what));
+  if (item.is_captured) return work;
   const uint64_t ticket = item.communicator->take_ticket();
   return [communicator = std::move(item.communicator), ticket, work = std::move(work),
           timeout = item.timeout_seconds, conclude = std::move(item.conclude)]() mutable {

@@ -5,7 +5,10 @@ namespace epccl::runtime {
 Result<std::unique_ptr<CapturedCalls>> CapturedCalls::open(device::Device& device,
                                                            const topology::Cluster& cluster,
                                                            transports::NodeMemory& node, int blocks) {
-  EPCCL_ASSIGN(auto room, GraphRoom::make(device, node.local_size(), node.segment().spec().scratch_bytes));
+  // Over several nodes the host makes all calls.
+  const bool one_node = cluster.nodes() == 1;
+  EPCCL_ASSIGN(auto room, GraphRoom::make(device, node.local_size(),
+                                          one_node ? node.segment().spec().scratch_bytes : 0));
   return std::unique_ptr<CapturedCalls>(
       new CapturedCalls(std::move(room), cluster, node, blocks));  // private constructor
 }
@@ -26,14 +29,23 @@ CapturedCalls::~CapturedCalls() {
 Status CapturedCalls::add(const Call& call, const QueueProgram& program) {
   EPCCL_ASSIGN(const std::vector<std::byte*> rooms, find_rooms(call));
   EPCCL_ASSIGN(const QueueCall queued, find_buffers(call, program, rooms));
+  const std::lock_guard lock(mutex_);
   return writer_.write(program, queued, rooms, rooms_here_, *call.capture);
 }
 
 Status CapturedCalls::add(const Call& call, const ChainWork& work, std::shared_ptr<const void> kept) {
   EPCCL_ASSIGN(const std::vector<std::byte*> rooms, find_rooms(call));
   using All = std::pair<decltype(rooms_here_), std::shared_ptr<const void>>;
+  const std::lock_guard lock(mutex_);
   return writer_.write(work, call.sequence, rooms, std::make_shared<All>(rooms_here_, std::move(kept)),
                        *call.capture);
+}
+
+Status CapturedCalls::add(uint64_t number, GraphWriter::Half half, std::shared_ptr<const void> kept,
+                          device::Queue& stream) {
+  using All = std::pair<std::shared_ptr<GraphRoom>, std::shared_ptr<const void>>;
+  const std::lock_guard lock(mutex_);
+  return writer_.write(number, half, std::make_shared<All>(room_, std::move(kept)), stream);
 }
 
 // Of all ranks of the node; from now on reports know the call.

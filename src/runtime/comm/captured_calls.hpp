@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "base/status.hpp"
@@ -32,6 +33,10 @@ class CapturedCalls {
   /// The same of a call that is kernels over peers' memory. The graph keeps `kept`, too.
   Status add(const Call& call, const ChainWork& work, std::shared_ptr<const void> kept);
 
+  /// The host makes call `number` in each replay; `kept` is the graph's. Any thread.
+  Status add(uint64_t number, GraphWriter::Half half, std::shared_ptr<const void> kept,
+             device::Queue& stream);
+
   /// Where this process finds a buffer of another rank, for as long as graphs may use it.
   Result<std::byte*> address_of(int local, const transports::BufferRef& buffer);
 
@@ -47,6 +52,7 @@ class CapturedCalls {
   transports::NodeMemory& node_;
   const int blocks_;
   const CallDevice on_;
+  std::mutex mutex_;  // of the writer
   GraphWriter writer_;
   /// Of this process's ranks, as far as they are known.
   std::shared_ptr<std::vector<std::shared_ptr<GraphRoom>>> rooms_here_;

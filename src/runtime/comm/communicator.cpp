@@ -57,6 +57,8 @@ Communicator::~Communicator() {
               parts_.config.name, counters.connections, counters.messages_sent, counters.bytes_sent,
               counters.messages_received, counters.bytes_received);
   }
+  // What a replay makes may still be under way.
+  if (on_device_ != nullptr) on_device_->replayed.reset();
   // A communicator that failed has told the others; one that ends well says goodbye.
   parts_.bootstrap->leave();
 }
@@ -80,7 +82,8 @@ Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) 
     EPCCL_TRY(made->messages->prepare());
     EPCCL_ASSIGN(made->staged,
                  StagedCalls::open(device, parts_.config.stage_bytes, 16 * static_cast<uint64_t>(ranks()),
-                                   [this] { return check(); }));
+                                   {[this] { return check_while_waiting(); }, [this] { return give_way(); },
+                                    [this] { return take_way_back(); }}));
     on_device_ = std::move(made);
   }
   const device::Device& known = on_device_->staged->device();
@@ -101,6 +104,10 @@ Status Communicator::prepare_captures(OnDevice& on) {
                          [this, node](int local) { return parts_.cluster.rank_at(node, local); },
                          [this] { return replay_failure(); },
                          [this](const Status& status) { fail_replay(status); }});
+  on.replayed = std::make_unique<ReplayedCalls>(
+      *on.engines->captures(),
+      ReplayedCalls::Owner{rank(), [this](const std::function<Status()>& work) { return run_replayed(work); },
+                           [this](const Status& status) { fail_replay(status); }});
   return {};
 }
 
@@ -108,7 +115,7 @@ Status Communicator::prepare_captures(OnDevice& on) {
 Status Communicator::replay_failure() {
   const std::lock_guard lock(mutex_);
   if (revoked_) return {Code::remote_error, "the communicator was revoked"};
-  if (!failure_.ok() || finalized_ || running_ || now_serving_ != next_ticket_) return failure_;
+  if (!failure_.ok() || finalized_ || !is_quiet()) return failure_;
   return monitor_.check();
 }
 
@@ -138,15 +145,15 @@ uint64_t Communicator::take_ticket() {
 
 Status Communicator::run(uint64_t ticket, const std::function<Status()>& work, double timeout_seconds) {
   std::unique_lock lock(mutex_);
-  turn_.wait(lock, [&] { return now_serving_ == ticket; });
+  turn_.wait(lock, [&] { return now_serving_ == ticket && !replaying_; });
   Status status = revoked_ ? Status(Code::invalid_usage, "the communicator has been revoked") : failure_;
   if (status.ok()) {
     running_ = true;
-    lock.unlock();
-    const double seconds =
+    runner_ = std::this_thread::get_id();
+    runner_timeout_ =
         timeout_seconds > 0 ? timeout_seconds : timeout_seconds_.load(std::memory_order_relaxed);
-    executor_.set_timeout(seconds);
-    waiter_.set_timeout(seconds);
+    lock.unlock();
+    set_work_timeout(runner_timeout_);
     status = work();
     if (status.code() == Code::remote_error) status = monitor_.explain(std::move(status));
     if (!status.ok()) keep(status);
@@ -157,6 +164,54 @@ Status Communicator::run(uint64_t ticket, const std::function<Status()>& work, d
   lock.unlock();
   turn_.notify_all();
   return status;
+}
+
+void Communicator::set_work_timeout(double seconds) {
+  executor_.set_timeout(seconds);
+  waiter_.set_timeout(seconds);
+}
+
+Status Communicator::run_replayed(const std::function<Status()>& work) {
+  std::unique_lock lock(mutex_);
+  turn_.wait(lock, [this] { return !running_ || ways_given_ > 0; });
+  if (revoked_) return {Code::invalid_usage, "the communicator has been revoked"};
+  if (finalized_) return {Code::invalid_usage, "a replay of a graph whose communicator has been finalized"};
+  EPCCL_TRY(failure_);
+  replaying_ = true;
+  lock.unlock();
+  set_work_timeout(timeout_seconds_.load(std::memory_order_relaxed));
+  Status status = work();
+  if (status.code() == Code::remote_error) status = monitor_.explain(std::move(status));
+  if (!status.ok()) keep(status);
+  lock.lock();
+  if (running_) set_work_timeout(runner_timeout_);
+  replaying_ = false;
+  lock.unlock();
+  turn_.notify_all();
+  return status;
+}
+
+bool Communicator::give_way() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!running_ || runner_ != std::this_thread::get_id()) return false;
+    ++ways_given_;
+  }
+  turn_.notify_all();
+  return true;
+}
+
+Status Communicator::take_way_back() {
+  std::unique_lock lock(mutex_);
+  if (ways_given_ == 1) turn_.wait(lock, [this] { return !replaying_; });
+  --ways_given_;
+  return failure_;
+}
+
+// What is replayed meanwhile looks for failures itself.
+Status Communicator::check_while_waiting() {
+  const std::lock_guard lock(mutex_);
+  return replaying_ ? failure_ : monitor_.check();
 }
 
 void Communicator::pass(uint64_t ticket) {
@@ -183,7 +238,7 @@ void Communicator::keep(const Status& status) {
 Status Communicator::finalize() {
   {
     std::unique_lock lock(mutex_);
-    turn_.wait(lock, [&] { return now_serving_ == next_ticket_; });
+    turn_.wait(lock, [&] { return now_serving_ == next_ticket_ && !replaying_; });
     finalized_ = true;
   }
   // A worker that is through with its last call may still hold this communicator: whoever ends it shall be the last.
@@ -196,7 +251,7 @@ Status Communicator::finalize() {
 
 Communicator::NetworkStatistics Communicator::network_statistics() {
   std::unique_lock lock(mutex_);
-  turn_.wait(lock, [&] { return now_serving_ == next_ticket_; });
+  turn_.wait(lock, [&] { return now_serving_ == next_ticket_ && !replaying_; });
   NetworkStatistics statistics;
   if (parts_.network == nullptr) return statistics;
   statistics.messages = parts_.network->counters();
@@ -220,7 +275,7 @@ void Communicator::abort() {
 void Communicator::end_work(const char* why) {
   interrupt_work(why);
   std::unique_lock lock(mutex_);
-  turn_.wait(lock, [this] { return !running_; });
+  turn_.wait(lock, [this] { return !running_ && !replaying_; });
   if (failure_.ok()) failure_ = Status(Code::remote_error, why);
 }
 
@@ -244,9 +299,9 @@ Status Communicator::failure() const {
 
 Status Communicator::poll_failure() {
   const std::lock_guard lock(mutex_);
-  if (revoked_) return running_ ? Status(Code::in_progress, "") : Status{};
+  if (revoked_) return running_ || replaying_ ? Status(Code::in_progress, "") : Status{};
   // Who has finalized needs nobody any more: that others are gone is no failure.
-  if (!failure_.ok() || finalized_ || running_ || now_serving_ != next_ticket_) return failure_;
+  if (!failure_.ok() || finalized_ || !is_quiet()) return failure_;
   return monitor_.check();
 }
 

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/status.hpp"
@@ -24,6 +25,7 @@
 #include "runtime/comm/p2p.hpp"
 #include "runtime/comm/regroup.hpp"
 #include "runtime/comm/replay_watch.hpp"
+#include "runtime/comm/replayed_calls.hpp"
 #include "runtime/comm/staged_calls.hpp"
 #include "runtime/executor/executor.hpp"
 #include "topology/cluster.hpp"
@@ -93,6 +95,26 @@ class Communicator {
   /// Gives a place in the order back, when its turn has come.
   void pass(uint64_t ticket);
 
+  /// Runs a call of a graph's run, which has no place in the order: as soon as no other runs, or that has not begun yet but waits for
+  /// its stream, which may be this graph's. Otherwise as run().
+  Status run_replayed(const std::function<Status()>& work);
+  /// While it lives, the calling thread's work passed to run() waits for something else, and has not begun: calls of graphs go first.
+  /// At its end none runs; failure() then tells what became of them.
+  class GivingWay {
+   public:
+    explicit GivingWay(Communicator& communicator)
+        : communicator_(communicator), gives_way_(communicator.give_way()) {}
+    GivingWay(const GivingWay&) = delete;
+    GivingWay& operator=(const GivingWay&) = delete;
+    ~GivingWay() {
+      if (gives_way_) static_cast<void>(communicator_.take_way_back());
+    }
+
+   private:
+    Communicator& communicator_;
+    const bool gives_way_;
+  };
+
   // To be called from work passed to run().
   Status alltoall(const AlltoallCall& call) { return alltoall_.alltoall(call); }
   Status collective(const CollectiveCall& call) { return collectives_.run(call); }
@@ -129,7 +151,9 @@ class Communicator {
     std::unique_ptr<CollectiveRunner> collectives;
     std::unique_ptr<KernelCalls> kernels;
     std::unique_ptr<GpuMessages> messages;
-    std::unique_ptr<StagedCalls> staged;  // last: its thread uses the rest
+    std::unique_ptr<StagedCalls> staged;  // its thread uses the rest
+    std::unique_ptr<ReplayedCalls>
+        replayed;  // null before the first captured call; last, as its thread uses the rest
   };
   Result<OnDevice*> on_device(device::Device& device);
   /// Makes what calls need that are captured into graphs. To be asked for before such a call, not in run().
@@ -171,6 +195,11 @@ class Communicator {
   void keep(const Status& status);
   void interrupt_work(const char* why);
   Status replay_failure();
+  bool is_quiet() const { return !running_ && !replaying_ && now_serving_ == next_ticket_; }
+  void set_work_timeout(double seconds);
+  bool give_way();
+  Status take_way_back();
+  Status check_while_waiting();
   void fail_replay(const Status& status);
 
   CommParts parts_;
@@ -192,6 +221,10 @@ class Communicator {
   uint64_t next_ticket_ = 0, now_serving_ = 0;
   bool running_ = false, revoked_ = false;
   std::atomic<bool> finalized_ = false;  // set with the mutex held
+  bool replaying_ = false;               // run_replayed()'s work is under way
+  int ways_given_ = 0;                   // > 0: what is running waits for a stream, and has not begun
+  std::thread::id runner_;               // of what is running, in run()
+  double runner_timeout_ = 0;
   Status failure_;
   std::mutex on_device_mutex_;
   std::unique_ptr<OnDevice> on_device_;

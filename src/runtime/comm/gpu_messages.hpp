@@ -35,6 +35,9 @@ struct GpuEnd {
   GpuMessages* messages = nullptr;
   StagedCalls* staged = nullptr;
   std::shared_ptr<StagedCalls::Turn> turn;
+  // Where the stream is being captured into a graph, instead of a turn:
+  std::shared_ptr<device::Queue> capture;
+  void* stream = nullptr;
   bool direct = false;           // by copy engines of the receiver, if the other end can
   transports::BufferRef buffer;  // of a direct send: what is offered
   StagedCalls::Borrowed pinned;  // else, where it passes through: null: the buffer is the host's own

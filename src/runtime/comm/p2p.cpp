@@ -31,7 +31,8 @@ Status P2p::start(std::vector<P2pOperation> operations) {
     received_.resize(static_cast<size_t>(cluster_.ranks()));
     counted_in_.resize(static_cast<size_t>(cluster_.nodes()));
   }
-  EPCCL_TRY(wait_for_streams(operations));
+  for (const P2pOperation& operation : operations)
+    if (operation.gpu != nullptr) gpu_ = operation.gpu->messages;
   algorithms::GroupSends sends;
   const auto is_own = [this](const P2pOperation& operation) { return operation.peer == rank_; };
   pending_.clear();
@@ -62,13 +63,10 @@ void P2p::stagger() {
   std::ranges::stable_sort(pending_, {}, distance);
 }
 
-// All at once, as they were issued: no call of a group waits for another.
 Status P2p::wait_for_streams(std::span<const P2pOperation> operations) {
   const StagedCalls::Turn* last = nullptr;
   for (const P2pOperation& operation : operations) {
-    if (operation.gpu == nullptr) continue;
-    gpu_ = operation.gpu->messages;
-    if (operation.gpu->turn.get() == last) continue;
+    if (operation.gpu == nullptr || operation.gpu->turn.get() == last) continue;
     last = operation.gpu->turn.get();
     EPCCL_TRY(operation.gpu->staged->begun(*last));
   }

@@ -38,8 +38,9 @@ class P2p {
   P2p(const topology::Cluster& cluster, int rank, transports::ShmMessages& shm,
       transports::MessageTransport* network, Carrying& carrying);
 
-  /// Starts all operations, those of a GPU when what their streams had before is through. Sends to this rank itself are matched with
-  /// its receives in order, and copied.
+  /// Waits until what the streams of these operations had before is through. All at once: no call of a group waits for another.
+  static Status wait_for_streams(std::span<const P2pOperation> operations);
+  /// Starts all operations, when their streams have come. Sends to this rank itself are matched with its receives in order, and copied.
   Status start(std::vector<P2pOperation> operations);
   /// Moves things on: true when anything moved. Error: an operation failed.
   Result<bool> progress();
@@ -73,7 +74,6 @@ class P2p {
   Result<std::vector<OwnPair>> match_own(std::span<const P2pOperation> operations) const;
   Status copy_own(std::span<const OwnPair> pairs, InFlight* next);
   void stagger();
-  Status wait_for_streams(std::span<const P2pOperation> operations);
   Status start_on_gpu(InFlight& flight, transports::MessageTransport& transport, int address);
 
   const topology::Cluster& cluster_;

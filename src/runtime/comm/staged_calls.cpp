@@ -36,16 +36,16 @@ Status DeviceRoom::reserve(uint64_t bytes) {
   return {};
 }
 
-StagedCalls::StagedCalls(device::Device& device, uint64_t slice_bytes, Check check)
+StagedCalls::StagedCalls(device::Device& device, uint64_t slice_bytes, Owner owner)
     : device_(device),
       slice_bytes_(slice_bytes),
-      check_(std::move(check)),
+      owner_(std::move(owner)),
       slots_{Slot(device), Slot(device)} {}
 
 Result<std::unique_ptr<StagedCalls>> StagedCalls::open(device::Device& device, uint64_t slice_bytes,
-                                                       uint64_t least_slice, Check check) {
+                                                       uint64_t least_slice, Owner owner) {
   std::unique_ptr<StagedCalls> calls(
-      new StagedCalls(device, slice_bytes, std::move(check)));  // private constructor
+      new StagedCalls(device, slice_bytes, std::move(owner)));  // private constructor
   EPCCL_TRY(calls->prepare(std::max(slice_bytes, least_slice)));
   return calls;
 }
@@ -124,9 +124,20 @@ Status StagedCalls::wait_for(const device::QueueEvent& event, bool checks) {
     }
     if (const double now = now_seconds(); checks && now >= next_check) {
       next_check = now + call_check_period;
-      EPCCL_TRY(check_());
+      EPCCL_TRY(owner_.check());
     }
   }
+}
+
+Status StagedCalls::begun(const Turn& turn, bool inside) {
+  if (turn.before_ == nullptr) return {};
+  EPCCL_ASSIGN(const bool is_complete, turn.before_->complete());
+  if (is_complete) return {};
+  const bool gives_way = owner_.give_way();
+  Status status = wait_for(*turn.before_, inside);
+  if (!gives_way) return status;
+  Status failure = owner_.take_back();
+  return status.ok() ? failure : status;
 }
 
 Status StagedCalls::copy_in(const Blocks& call, uint64_t first, uint64_t bytes, Slot& slot) {
@@ -171,7 +182,7 @@ Status StagedCalls::run_slices(const Blocks& call, const RunSlice& run_slice) {
 }
 
 Status StagedCalls::run(const Turn& turn, const Blocks& call, const RunSlice& run_slice) {
-  EPCCL_TRY(wait_for(*turn.before_));
+  EPCCL_TRY(begun(turn));
   Status status = run_slices(call, run_slice);
   // Nothing of this call moves any more, whatever became of it.
   for (device::Queue* queue : {in_.get(), out_.get()})
@@ -204,7 +215,7 @@ Result<StagedCalls::Borrowed> StagedCalls::borrow(uint64_t bytes, device::Memory
 Status StagedCalls::run_whole(const Turn& turn, const std::vector<Piece>& inputs, std::byte* input,
                               const std::vector<Piece>& outputs, std::byte* output,
                               const RunWhole& run_whole) {
-  EPCCL_TRY(wait_for(*turn.before_));
+  EPCCL_TRY(begun(turn));
   EPCCL_TRY(copy_pieces_in(inputs, input));
   EPCCL_TRY(run_whole(input, output));
   return copy_pieces_out(outputs, output);
@@ -226,7 +237,7 @@ Status StagedCalls::copy_pieces_out(const std::vector<Piece>& pieces, const std:
 
 Status StagedCalls::copy(const Turn& turn, std::byte* to, const std::byte* from, uint64_t bytes,
                          bool inside) {
-  EPCCL_TRY(wait_for(*turn.before_, inside));
+  EPCCL_TRY(begun(turn, inside));
   const CopyWork work{to, from, bytes};
   EPCCL_TRY(in_->copy({&work, 1}));
   return in_->synchronize();

@@ -48,12 +48,17 @@ class DeviceRoom {
 
 class StagedCalls {
  public:
-  /// Looks for failures from outside while the worker waits for a stream; ok: none.
-  using Check = std::function<Status()>;
+  /// Of the communicator whose calls these are.
+  struct Owner {
+    std::function<Status()> check;  // for failures from outside while the worker waits for copies; ok: none
+    // Around a wait for a stream, in which a call has not begun yet, and the calls of graphs on that stream go first.
+    std::function<bool()> give_way;     // false: not in a call
+    std::function<Status()> take_back;  // error: the communicator has failed meanwhile
+  };
 
   /// `slice_bytes`: of a buffer, at most, as far as whole elements allow; at least `least_slice`.
   static Result<std::unique_ptr<StagedCalls>> open(device::Device& device, uint64_t slice_bytes,
-                                                   uint64_t least_slice, Check check);
+                                                   uint64_t least_slice, Owner owner);
   StagedCalls(const StagedCalls&) = delete;
   StagedCalls& operator=(const StagedCalls&) = delete;
   ~StagedCalls();
@@ -64,7 +69,8 @@ class StagedCalls {
   uint64_t slice_bytes() const { return slice_bytes_; }
 
   /// A place in the user's stream: what was queued before it was marked is through when begun() says so, and what is queued after
-  /// it was held runs when the turn ends, also if nothing came of the call. Calls of several communicators may share one.
+  /// it was held runs when the turn ends, also if nothing came of the call. Calls of several communicators may share one. One that was
+  /// made by itself has begun: that of a call in a graph, which knows when it is over.
   class Turn {
    public:
     Turn() = default;
@@ -121,8 +127,8 @@ class StagedCalls {
   using Borrowed = std::shared_ptr<DeviceRoom>;
   Result<Borrowed> borrow(uint64_t bytes, device::MemoryKind kind = device::MemoryKind::pinned);
 
-  /// Waits until what the stream had before the turn is through.
-  Status begun(const Turn& turn) { return wait_for(*turn.before_); }
+  /// Waits until what the stream had before the turn is through. To be called before anything else of the call.
+  Status begun(const Turn& turn, bool inside = true);
 
   /// Copies a few bytes after the turn has begun, and waits for them. `inside`: in a call of the communicator, which may be
   /// asked for failures.
@@ -135,7 +141,7 @@ class StagedCalls {
     std::unique_ptr<device::QueueEvent> copied_in, copied_out;
   };
 
-  StagedCalls(device::Device& device, uint64_t slice_bytes, Check check);
+  StagedCalls(device::Device& device, uint64_t slice_bytes, Owner owner);
   Status prepare(uint64_t slot_bytes);
   Status wait_for(const device::QueueEvent& event, bool checks = true);
   Status copy_in(const Blocks& call, uint64_t first, uint64_t bytes, Slot& slot);
@@ -144,7 +150,7 @@ class StagedCalls {
 
   device::Device& device_;
   const uint64_t slice_bytes_;
-  const Check check_;
+  const Owner owner_;
   std::array<Slot, 2> slots_;
   struct Kept {
     std::mutex mutex;

@@ -54,6 +54,7 @@ Status GraphRoom::allocate(int local_size, uint64_t scratch_bytes) {
   pinned_ = static_cast<std::byte*>(pinned);
   EPCCL_TRY(clear(scratch_offset_));
   report_ = new (pinned_) device::cuda::ReplayReport{};
+  host_calls_ = new (pinned_ + host_calls_offset) device::cuda::HostCallReport{};
   return {};
 }
 

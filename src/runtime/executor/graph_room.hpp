@@ -1,7 +1,7 @@
 // What the captured calls of a communicator share, and what their graphs keep alive: memory that peers write, peers' memory, queues.
 //
-//   in GPU memory, mapped by the node's ranks   pass | words [rank][slot], which others write | scratch
-//   in pinned host memory                       what the host sees of replays
+//   in GPU memory, mapped by the node's ranks   pass, count of the host's calls | words [rank][slot], which others write | scratch
+//   in pinned host memory                       what the host sees of replays, and says of the calls that it makes
 //
 // A graph may be there longer than its communicator, and run still while another rank's ends. So each graph holds the room, and the
 // rooms of other ranks of the process, whose memory is used as it is.
@@ -48,6 +48,9 @@ class GraphRoom {
 
   /// What replays say; written by the GPU.
   device::cuda::ReplayReport& report() const { return *report_; }
+  /// Of the calls that the host makes in replays.
+  device::cuda::HostCallReport& host_calls() const { return *host_calls_; }
+  uint64_t* host_call_count() const { return reinterpret_cast<uint64_t*>(memory_ + host_calls_offset); }
   /// Lets all replays through, now and later. Any thread.
   void give_up();
 
@@ -68,7 +71,7 @@ class GraphRoom {
   std::string name_of(uint64_t call) const;
 
  private:
-  static constexpr uint64_t words_offset = 4096;
+  static constexpr uint64_t host_calls_offset = 2048, words_offset = 4096;
 
   explicit GraphRoom(device::Device& device) : device_(device) {}
   Status allocate(int local_size, uint64_t scratch_bytes);
@@ -85,6 +88,7 @@ class GraphRoom {
   uint64_t bytes_ = 0, scratch_offset_ = 0;
   std::byte* pinned_ = nullptr;
   device::cuda::ReplayReport* report_ = nullptr;
+  device::cuda::HostCallReport* host_calls_ = nullptr;
   std::vector<Mapping> mappings_;
   std::vector<std::unique_ptr<Queues>> queues_;
   std::vector<std::unique_ptr<device::QueueEvent>> events_;

@@ -54,6 +54,24 @@ Status GraphWriter::write(const ChainWork& work, uint64_t sequence, const std::v
   return go_on(stream);
 }
 
+Status GraphWriter::write(uint64_t number, Half half, std::shared_ptr<const void> kept,
+                          device::Queue& stream) {
+  EPCCL_TRY(find_control(stream).status());
+  EPCCL_TRY(stream.keep_in_graph(std::move(kept)));
+  device::cuda::HostCallParameters parameters{
+      room_->host_call_count(), &room_->host_calls(), &room_->report(), number, 0, 0};
+  if (half != Half::waits) {
+    parameters.says = 1;
+    EPCCL_TRY(follow(stream));
+    EPCCL_TRY(go_on(stream));
+  }
+  if (half != Half::says) parameters.waits = 1;
+  EPCCL_TRY(device::cuda::queue_kernel(stream, device::cuda::host_call_launch(parameters)));
+  if (half == Half::says) return {};
+  EPCCL_TRY(follow(stream));
+  return go_on(stream);
+}
+
 Result<GraphRoom::Queues*> GraphWriter::find_control(device::Queue& stream) {
   EPCCL_ASSIGN(const uint64_t capture, stream.capture());
   EPCCL_ASSIGN(GraphRoom::Queues * queues, room_->queues_of(capture));

@@ -8,6 +8,11 @@
 //
 //   control queue   before -> pass begins: tell all, wait for all -> across -> tell all, wait for all; the pass ends -> after
 //
+// A call that a thread of the host makes (comm/replayed_calls.hpp) is kernels on the user's stream, behind what the chain has, and the
+// chain behind them. They wait as long as that takes, and the library's own queues have to run meanwhile: those have another priority.
+//
+//   user's stream   says that the call has come -> waits until it is made
+//
 // Only the control queue waits for other ranks, in an order that all ranks share (plan::in_common_order), and a pass begins when
 // the one before it is over everywhere. So a driver may run the branches of the graph in any order, one after the other too.
 #pragma once
@@ -44,6 +49,9 @@ class GraphWriter {
   /// The same of the call `sequence` that is all in the chain.
   Status write(const ChainWork& work, uint64_t sequence, const std::vector<std::byte*>& rooms,
                std::shared_ptr<const void> kept, device::Queue& stream);
+  /// The host makes call `number`. Whose two halves are written apart, others of other communicators may be between them.
+  enum class Half : uint8_t { says, waits, both };
+  Status write(uint64_t number, Half half, std::shared_ptr<const void> kept, device::Queue& stream);
 
  private:
   Result<GraphRoom::Queues*> find_control(device::Queue& stream);

@@ -132,27 +132,6 @@ TEST(CudaMemoryArguments, BuffersOfTwoKindsAreRefused) {
   });
 }
 
-TEST(CudaMemoryArguments, ACapturedStreamIsRefusedAndTheCaptureGoesOn) {
-  run_ranks({{1}, {}, {}}, [](const RankContext& context) {
-    GpuRank gpu;
-    const Comm comm(context);
-    const GpuArray<float> in(gpu, 10), out(gpu, 10);
-    gpu.wait();
-    ASSERT_EQ(cuStreamBeginCapture(gpu.stream(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-    const size_t ten = 10, none = 0;
-    EXPECT_EQ(
-        epcclAlltoallv(in.data(), &ten, &none, out.data(), &ten, &none, epcclFloat32, comm, gpu.as_epccl()),
-        epcclInvalidUsage);
-    EXPECT_THAT(epcclGetLastError(nullptr),
-                HasSubstr("alltoallv cannot be part of the graph that the stream is being captured into"));
-    EXPECT_EQ(epcclSend(in.data(), 10, epcclFloat32, 0, comm, gpu.as_epccl()), epcclInvalidUsage);
-    EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr("send cannot be part of the graph"));
-    CUgraph graph = nullptr;
-    EXPECT_EQ(cuStreamEndCapture(gpu.stream(), &graph), CUDA_SUCCESS);
-    cuGraphDestroy(graph);
-  });
-}
-
 TEST(CudaMemoryArguments, MemAllocGivesGpuMemoryWhereItShould) {
   run_ranks({{2}, {{"EPCCL_DEVICE", "cuda"}}, {}}, [](const RankContext& context) {
     GpuRank gpu;

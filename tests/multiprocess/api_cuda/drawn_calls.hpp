@@ -61,10 +61,10 @@ class DrawnCall {
                        root_, in_place_ ? " in place" : "", shift_);
   }
 
-  /// The memory of both buffers, and what lies around them.
-  std::vector<std::byte> memory(int rank) const {
+  /// The memory of both buffers, and what lies around them; other data with every mark.
+  std::vector<std::byte> memory(int rank, uint64_t mark = 0) const {
     std::vector<std::byte> bytes((outputs_at(rank) + outputs(rank) + 8) * element());
-    std::mt19937_64 random(seed_ + static_cast<uint64_t>(rank));
+    std::mt19937_64 random(seed_ + static_cast<uint64_t>(rank) + 1000 * mark);
     for (size_t at = 0; at + 4 <= bytes.size(); at += 4) {
       const float value = static_cast<float>(random() % 2000) / 1000.0F - 1.0F;
       std::memcpy(bytes.data() + at, &value, 4);  // two bfloat16, any int32

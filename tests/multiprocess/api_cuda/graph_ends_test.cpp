@@ -7,7 +7,10 @@
 namespace epccl::tests {
 namespace {
 
-class CudaGraphEnds : public CudaGraphs {};
+/// With which the graph itself makes an alltoall, and the host.
+class CudaGraphEnds : public CudaGraphs, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(CopyEngines, CudaGraphEnds, ::testing::Values("auto", "never"),
+                         [](const auto& it) { return it.param; });
 
 /// Another communicator of the same ranks.
 class Twin {
@@ -24,8 +27,8 @@ class Twin {
   epcclComm_t comm_ = nullptr;
 };
 
-TEST_F(CudaGraphEnds, LeaveNothingBehindWhateverEndsFirst) {
-  run_gpu_ranks(RanksAre::processes, 2, {}, [](const RankContext& context) {
+TEST_P(CudaGraphEnds, LeaveNothingBehindWhateverEndsFirst) {
+  run_gpu_ranks(RanksAre::processes, 2, {{"EPCCL_COPY_ENGINE", GetParam()}}, [](const RankContext& context) {
     GpuRank gpu;
     const Comm parent(context);
     Exchanged exchanged(context, gpu, 64);

@@ -16,44 +16,34 @@ class CudaGraphFaults : public CudaGraphs {};
 
 // --- what cannot be captured ---
 
-TEST_F(CudaGraphFaults, AreRefusedWhatTheyCannotHold) {
+// The communicator and the capture are as they were.
+TEST_F(CudaGraphFaults, AreRefusedGroupsOfWhichTheyCannotHoldAll) {
   run_gpu_ranks(RanksAre::processes, 2, {}, [](const RankContext& context) {
-    GpuRank gpu;
+    GpuRank gpu, other;
     const Comm comm(context);
-    const GpuArray<float> in(gpu, 10), out(gpu, 10), scalar(gpu, 1);
-    epcclRedOp_t scaled{};
-    ASSERT_EQ(epcclRedOpCreatePreMulSum(&scaled, scalar.data(), epcclFloat32, epcclScalarDevice, comm),
-              epcclSuccess);
+    const GpuArray<float> in(gpu, 10), out(gpu, 10);
+    std::vector<float> on_host(10);
+    const int peer = 1 - context.rank;
     gpu.wait();
+    const auto refuse = [&](void* received, epcclStream_t stream, const char* why) {
+      EXPECT_EQ(epcclGroupStart(), epcclSuccess);
+      EXPECT_EQ(epcclSend(in.data(), 10, epcclFloat32, peer, comm, gpu.as_epccl()), epcclSuccess);
+      EXPECT_EQ(epcclRecv(received, 10, epcclFloat32, peer, comm, stream), epcclSuccess);
+      EXPECT_EQ(epcclGroupEnd(), epcclInvalidUsage);
+      EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr(why));
+    };
     const Graph graph(gpu, [&] {
-      EXPECT_EQ(epcclAllReduce(in.data(), out.data(), 5, epcclFloat32, scaled, comm, gpu.as_epccl()),
-                epcclInvalidUsage);
-      EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr("its scalar is in the GPU's memory"));
-      EXPECT_EQ(epcclCommSetCopyEngine(comm, "never"), epcclSuccess);
-      EXPECT_EQ(epcclAlltoall(in.data(), out.data(), 5, epcclFloat32, comm, gpu.as_epccl()),
-                epcclInvalidUsage);
-      EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr("switched off (copy engine never)"));
-      EXPECT_EQ(epcclCommSetCopyEngine(comm, nullptr), epcclSuccess);
-      // The communicator and the capture are as they were.
+      refuse(out.data(), other.as_epccl(),
+             "it is not captured, and other sends and receives of its group are");
+      refuse(on_host.data(), nullptr, "it is not captured, and other sends and receives of its group are");
+      {
+        const Capture second(other, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+        refuse(out.data(), other.as_epccl(), "the group has calls of this communicator in another graph");
+      }
       expect_captured(epcclAlltoall(in.data(), out.data(), 5, epcclFloat32, comm, gpu.as_epccl()));
     });
     graph.launch();
     gpu.wait();
-    EXPECT_EQ(epcclRedOpDestroy(scaled, comm), epcclSuccess);
-  });
-}
-
-TEST_F(CudaGraphFaults, AreRefusedOverSeveralNodes) {
-  run_ranks({{1, 1}, {}, {}}, [](const RankContext& context) {
-    GpuRank gpu;
-    const Comm comm(context);
-    const GpuArray<float> in(gpu, 10), out(gpu, 10);
-    gpu.wait();
-    const Graph graph(gpu, [&] {
-      EXPECT_EQ(epcclAlltoall(in.data(), out.data(), 5, epcclFloat32, comm, gpu.as_epccl()),
-                epcclInvalidUsage);
-      EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr("the communicator has several nodes"));
-    });
   });
 }
 
@@ -127,8 +117,35 @@ TEST_F(CudaGraphFaults, EndWhenAPeerDoesNotRunThemAndNameIt) {
                          [](epcclComm_t comm) { EXPECT_NE(wait_for_failure(comm), epcclSuccess); });
 }
 
-TEST_F(CudaGraphFaults, EndWhenTheirOwnRankAborts) {
-  run_gpu_ranks(RanksAre::threads, 2, {{"EPCCL_TIMEOUT", "20"}}, [](const RankContext& context) {
+// The same of calls that a thread of the library makes.
+TEST_F(CudaGraphFaults, EndWhenAPeerOfAnotherNodeDies) {
+  expect_a_replay_to_end({{1, 1}, {{"EPCCL_TIMEOUT", "20"}}, {1}}, "rank 1",
+                         [](epcclComm_t) { raise(SIGKILL); });
+}
+
+TEST_F(CudaGraphFaults, EndWhenAPeerOfAnotherNodeAborts) {
+  expect_a_replay_to_end({{1, 1}, {{"EPCCL_TIMEOUT", "20"}}, {}}, "abort", [](epcclComm_t) {});
+}
+
+TEST_F(CudaGraphFaults, EndWhenAPeerOfAnotherNodeRevokes) {
+  expect_a_replay_to_end({{1, 1}, {{"EPCCL_TIMEOUT", "20"}}, {}}, "revoked",
+                         [](epcclComm_t comm) { EXPECT_EQ(epcclCommRevoke(comm, 0), epcclSuccess); });
+}
+
+TEST_F(CudaGraphFaults, EndWhenAPeerOfAnotherNodeDoesNotRunThemAndNameIt) {
+  expect_a_replay_to_end({{1, 1}, {{"EPCCL_TIMEOUT", "0.3"}}, {}}, "rank 1",
+                         [](epcclComm_t comm) { EXPECT_NE(wait_for_failure(comm), epcclSuccess); });
+}
+
+/// With which the graph itself makes an alltoall, and the host.
+class CudaGraphsBothWays : public CudaGraphs, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(CopyEngines, CudaGraphsBothWays, ::testing::Values("auto", "never"),
+                         [](const auto& it) { return it.param; });
+
+TEST_P(CudaGraphsBothWays, EndWhenTheirOwnRankAborts) {
+  const std::vector<std::pair<std::string, std::string>> environment{{"EPCCL_TIMEOUT", "20"},
+                                                                     {"EPCCL_COPY_ENGINE", GetParam()}};
+  run_gpu_ranks(RanksAre::threads, 2, environment, [](const RankContext& context) {
     static std::atomic<int> captured{0}, through{0};
     const auto wait_for_both = [](std::atomic<int>& arrived) {
       for (++arrived; arrived < 2;) std::this_thread::yield();

@@ -1,4 +1,4 @@
-// Captured all-to-alls are the real NCCL's where there is one (native_test.cpp); without it they are EPCCL's, which needs kernels.
+// Captured all-to-alls, sends and receives are the real NCCL's where there is one (native_test.cpp, native_groups_test.cpp); without it they are EPCCL's, which needs kernels.
 #include "../api_cuda/graph_rank.hpp"
 #include "asked.hpp"
 
@@ -17,16 +17,16 @@ int element(int source, int destination, int round) {
 
 using NativeGraphs = CudaGraphs;
 
-TEST_F(NativeGraphs, OfAllToAllsWithoutTheRealLibraryRunAgainWithNewData) {
+template <typename Record>
+void expect_an_exchange_in_replays(const Record& record) {
   constexpr int ranks = 3;
   Job job = with_gpus(ranks);
   job.environment.emplace_back("EPCCL_NCCL_LIB", "/nowhere/libnccl.so.2");
-  run_ranks(job, [](const RankContext& context) {
+  run_ranks(job, [&](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     GpuArray<int> in(gpu, ranks), out(gpu, ranks);
-    const Graph graph(
-        gpu, [&] { NCCL_OK(ncclAlltoAll(in.data(), out.data(), 1, ncclInt32, comm, gpu.stream())); });
+    const Graph graph(gpu, [&] { record(in.data(), out.data(), comm, gpu.stream()); });
     for (int round = 0; round < 3; ++round) {
       std::vector<int> sent, expected;
       for (int peer = 0; peer < ranks; ++peer) {
@@ -37,6 +37,23 @@ TEST_F(NativeGraphs, OfAllToAllsWithoutTheRealLibraryRunAgainWithNewData) {
       graph.launch();
       EXPECT_EQ(out.get(), expected) << "round " << round;
     }
+  });
+}
+
+TEST_F(NativeGraphs, OfAllToAllsWithoutTheRealLibraryRunAgainWithNewData) {
+  expect_an_exchange_in_replays([](const int* in, int* out, ncclComm_t comm, CUstream stream) {
+    NCCL_OK(ncclAlltoAll(in, out, 1, ncclInt32, comm, stream));
+  });
+}
+
+TEST_F(NativeGraphs, OfGroupsWithoutTheRealLibraryRunAgainWithNewData) {
+  expect_an_exchange_in_replays([](const int* in, int* out, ncclComm_t comm, CUstream stream) {
+    NCCL_OK(ncclGroupStart());
+    for (int peer = 0; peer < 3; ++peer) {
+      NCCL_OK(ncclSend(in + peer, 1, ncclInt32, peer, comm, stream));
+      NCCL_OK(ncclRecv(out + peer, 1, ncclInt32, peer, comm, stream));
+    }
+    NCCL_OK(ncclGroupEnd());
   });
 }
 

@@ -33,6 +33,7 @@ void bring(const char* name, void (*run)(const void*, unsigned, unsigned)) {
 #define EPCCL_BRING_TOPK(entry, body) EPCCL_BRING(entry, TopkParameters)
 #define EPCCL_BRING_COPIES(entry, body) EPCCL_BRING(entry, CopiesParameters)
 #define EPCCL_BRING_SIGNALS(entry, body) EPCCL_BRING(entry, SignalParameters)
+#define EPCCL_BRING_HOST_CALL(entry, body) EPCCL_BRING(entry, HostCallParameters)
 
 [[maybe_unused]] const bool all_brought = [] {
   setenv("FAKE_CUDA_OPEN", "1", 1);
@@ -47,6 +48,7 @@ void bring(const char* name, void (*run)(const void*, unsigned, unsigned)) {
   EPCCL_TOPK_KERNELS(EPCCL_BRING_TOPK)
   EPCCL_COPIES_KERNELS(EPCCL_BRING_COPIES)
   EPCCL_SIGNALS_KERNELS(EPCCL_BRING_SIGNALS)
+  EPCCL_HOST_CALL_KERNELS(EPCCL_BRING_HOST_CALL)
   return true;
 }();
 

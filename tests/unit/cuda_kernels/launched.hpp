@@ -25,6 +25,7 @@ void run_on_host(const Launch<CountersParameters>& launch, std::mt19937_64& rand
 void run_on_host(const Launch<TopkParameters>& launch, std::mt19937_64& random);
 void run_on_host(const Launch<CopiesParameters>& launch, std::mt19937_64& random);
 void run_on_host(const Launch<SignalParameters>& launch, std::mt19937_64& random);
+void run_on_host(const Launch<HostCallParameters>& launch, std::mt19937_64& random);
 
 /// Where this program runs kernels (on_host.cpp, tests/device/kernels_on_gpu.cpp). What parameters point to is on the heap.
 void run(const Launch<ReduceParameters>& launch, std::mt19937_64& random);

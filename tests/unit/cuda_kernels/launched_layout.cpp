@@ -43,4 +43,9 @@ void run_on_host(const Launch<SignalParameters>& launch, std::mt19937_64& random
   no_kernel(launch.kernel.name);
 }
 
+void run_on_host(const Launch<HostCallParameters>& launch, std::mt19937_64& random) {
+  EPCCL_HOST_CALL_KERNELS(EPCCL_RUN)
+  no_kernel(launch.kernel.name);
+}
+
 }  // namespace epccl::device::cuda::testing

@@ -129,5 +129,51 @@ TEST(GraphSignals, FindARankThatIsInAnotherCall) {
   EXPECT_NE(node[0].report.given_up, 0U);
 }
 
+// --- calls that the host makes ---
+
+struct HostCalls {
+  uint64_t count = 0;
+  HostCallReport report{};
+  ReplayReport replays{};
+
+  void run(uint64_t call, uint32_t says, uint32_t waits) {
+    std::mt19937_64 random(1);
+    run_on_host(host_call_launch({&count, &report, &replays, call, says, waits}), random);
+  }
+};
+
+TEST(GraphHostCalls, AreCountedAndNamedWhenTheyCome) {
+  HostCalls calls;
+  for (uint64_t come = 1; come <= 3; ++come) {
+    calls.run(70 + come, 1, 0);
+    EXPECT_EQ(calls.report.come, come);
+    EXPECT_EQ(calls.report.call, 70 + come);
+  }
+}
+
+TEST(GraphHostCalls, WaitForTheHost) {
+  HostCalls calls;
+  std::atomic<bool> is_through = false;
+  for (uint64_t come = 1; come <= 3; ++come) {
+    is_through = false;
+    std::thread kernel([&] {
+      calls.run(5, 1, 1);
+      is_through = true;
+    });
+    while (std::atomic_ref(calls.report.come).load() < come) std::this_thread::yield();
+    EXPECT_FALSE(is_through);
+    std::atomic_ref(calls.report.over).store(come);
+    kernel.join();
+  }
+  calls.run(5, 0, 1);  // the last one is over
+}
+
+TEST(GraphHostCalls, GoOnWhenTheHostHasGivenUp) {
+  HostCalls calls;
+  calls.replays.given_up = 1;
+  calls.run(5, 1, 1);
+  EXPECT_EQ(calls.report.come, 1U);
+}
+
 }  // namespace
 }  // namespace epccl::device::cuda::testing

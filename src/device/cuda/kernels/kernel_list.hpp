@@ -72,3 +72,5 @@
 #define EPCCL_COPIES_KERNELS(X) X(epccl_copies, (copies_body))
 
 #define EPCCL_SIGNALS_KERNELS(X) X(epccl_signals, (signals_body))
+
+#define EPCCL_HOST_CALL_KERNELS(X) X(epccl_host_call, (host_call_body))

@@ -23,6 +23,7 @@ std::span<const Kernel> all_kernels() {
       EPCCL_TOPK_KERNELS(EPCCL_OF_LAYOUT)
       EPCCL_COPIES_KERNELS(EPCCL_OF_COPIES)
       EPCCL_SIGNALS_KERNELS(EPCCL_OF_SIGNALS)
+      EPCCL_HOST_CALL_KERNELS(EPCCL_OF_SIGNALS)
   };
   // clang-format on
   return kernels;

@@ -56,4 +56,20 @@ struct SignalParameters {
   GraphWait waits[max_graph_waits];
 };
 
+/// In host memory: the one call at a time of a graph that a thread of the host makes.
+struct HostCallReport {
+  uint64_t call;  // its number; written by the GPU, as the next
+  uint64_t come;  // how many calls have come so far
+  uint64_t over;  // how many of these the host has made
+};
+
+/// Says that a call has come, waits until the host has made it, or both. One lane.
+struct HostCallParameters {
+  uint64_t* count = nullptr;  // of this rank's calls, in GPU memory
+  HostCallReport* report = nullptr;
+  ReplayReport* replays = nullptr;  // `given_up` ends the wait
+  uint64_t call = 0;
+  uint32_t says = 0, waits = 0;
+};
+
 }  // namespace epccl::device::cuda

@@ -7,5 +7,7 @@ namespace epccl::device::cuda {
 
 #define EPCCL_SIGNALS(name, body) EPCCL_KERNEL(name, SignalParameters, body)
 EPCCL_SIGNALS_KERNELS(EPCCL_SIGNALS)
+#define EPCCL_HOST_CALL(name, body) EPCCL_KERNEL(name, HostCallParameters, body)
+EPCCL_HOST_CALL_KERNELS(EPCCL_HOST_CALL)
 
 }  // namespace epccl::device::cuda

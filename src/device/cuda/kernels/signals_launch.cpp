@@ -16,4 +16,13 @@ Launch<SignalParameters> signals_launch(const SignalParameters& parameters) {
   return launch;
 }
 
+Launch<HostCallParameters> host_call_launch(const HostCallParameters& parameters) {
+  Launch<HostCallParameters> launch;
+  launch.kernel = {"epccl_host_call", Image::signals};
+  launch.parameters = parameters;
+  launch.blocks = 1;
+  launch.threads = 32;
+  return launch;
+}
+
 }  // namespace epccl::device::cuda

@@ -78,4 +78,23 @@ EPCCL_DEVICE void signals_body(const Warp& warp, const SignalParameters& paramet
     });
 }
 
+template <class Warp>
+EPCCL_DEVICE void host_call_body(const Warp& warp, const HostCallParameters& parameters) {
+  constexpr uint32_t looks_at_failure = 16;
+  warp.each([&](uint32_t lane) {
+    if (lane != 0) return;
+    const uint64_t number = *parameters.count + parameters.says;
+    if (parameters.says != 0) {
+      *parameters.count = number;
+      store_release(&parameters.report->call, parameters.call);
+      store_release(&parameters.report->come, number);
+    }
+    if (parameters.waits == 0) return;
+    for (uint32_t round = 0; load_acquire(&parameters.report->over) < number; ++round) {
+      if (round % looks_at_failure == 0 && load_acquire(&parameters.replays->given_up) != 0) return;
+      pause_a_little();
+    }
+  });
+}
+
 }  // namespace epccl::device::cuda
