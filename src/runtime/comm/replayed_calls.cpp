@@ -14,9 +14,9 @@ using std::chrono::microseconds;
 // Graphs come in rows, step by step of a model: soon after a call the thread looks often. A thread that only yields would take a
 // core from the program.
 constexpr double awake_seconds = 100e-6, alert_seconds = 0.2;
-constexpr microseconds alert_period{50}, idle_period{1000};
+constexpr microseconds alert_period{50}, rare_period{1000};
 
-uint64_t read(uint64_t& word) {
+uint64_t value_of(uint64_t& word) {
   return std::atomic_ref(word).load(std::memory_order_acquire);
 }
 
@@ -87,7 +87,7 @@ bool ReplayedCalls::rest(double idle_seconds) {
   if (idle_seconds < alert_seconds) {
     changed_.wait_for(lock, alert_period, [this] { return is_ending_; });
   } else if (any_left()) {
-    changed_.wait_for(lock, idle_period, [this] { return is_ending_; });
+    changed_.wait_for(lock, rare_period, [this] { return is_ending_; });
   } else {
     changed_.wait(lock, [this] { return is_ending_ || any_left(); });
   }
@@ -98,7 +98,7 @@ void ReplayedCalls::watch() {
   device::cuda::HostCallReport& report = room_->host_calls();
   double since = now_seconds() - alert_seconds;
   while (rest(now_seconds() - since)) {
-    const uint64_t come = read(report.come);
+    const uint64_t come = value_of(report.come);
     if (come == made_) continue;
     if (Status status = serve(come); !status.ok()) {
       // From now on nothing waits for this thread.
@@ -116,10 +116,10 @@ Status ReplayedCalls::serve(uint64_t come) {
   if (come != made_ + 1)
     return error(Code::invalid_usage,
                  "rank {}: graphs that hold calls of one communicator ran at the same time", owner_.rank);
-  const CallPtr call = find(read(room_->host_calls().call));
+  const CallPtr call = find(value_of(room_->host_calls().call));
   if (call == nullptr)
     return error(Code::internal_error, "rank {}: a replay has come to captured call {}, which is gone",
-                 owner_.rank, read(room_->host_calls().call));
+                 owner_.rank, value_of(room_->host_calls().call));
   return owner_.run(call->work);
 }
 
