@@ -1,0 +1,34 @@
+// What of a dispatch passes the host: counted by the double of the driver.
+#include <gtest/gtest.h>
+
+#include "device/cuda/kernels/launch.hpp"
+#include "fake_driver.hpp"
+#include "to_the_next.hpp"
+
+namespace epccl::tests {
+namespace {
+
+// Ranks 1 and 2 send to another node, rank 0 to rank 1. Staged, all of them would bring all tokens to the host.
+TEST(EpOnGpu, OnlyWhatCrossesNodesPassesTheHost) {
+  if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "built without CUDA kernels";
+  run_ranks({{2, 1}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    ToTheNext layer(context, comm, gpu);
+    gpu.wait();
+    constexpr long all = ToTheNext::tokens * ToTheNext::hidden * sizeof(float);
+    for (const auto& [engine, expected] : {std::pair("auto", context.rank == 0 ? 0 : all), {"never", all}}) {
+      SCOPED_TRACE(engine);
+      ASSERT_EQ(epcclCommSetCopyEngine(comm, engine), epcclSuccess);
+      fake_cuda_forget_calls();
+      ASSERT_EQ(layer.dispatch(layer.input.data(), layer.output.data(), gpu.as_epccl()), epcclSuccess)
+          << epcclGetLastError(nullptr);
+      gpu.wait();
+      EXPECT_EQ(fake_cuda_calls("bytes to the host"), expected);
+    }
+    EXPECT_EQ(layer.output.get(), layer.expected());
+  });
+}
+
+}  // namespace
+}  // namespace epccl::tests
