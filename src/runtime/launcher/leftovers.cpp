@@ -1,12 +1,13 @@
 #include "leftovers.hpp"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string_view>
 
@@ -17,9 +18,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A process may end at any time: what cannot be read any more is not there. (A stream would throw.)
 std::string contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string all;
+  std::array<char, 4096> part{};
+  for (ssize_t got = 1; file && got > 0;) {
+    got = read(file.get(), part.data(), part.size());
+    if (got > 0) all.append(part.data(), static_cast<size_t>(got));
+  }
+  return all;
 }
 
 bool has_store(pid_t pid, const std::string& store) {
@@ -53,9 +61,10 @@ bool belongs(pid_t pid, const std::string& store) {
 
 std::vector<pid_t> job_processes(const std::string& store, pid_t except) {
   std::vector<pid_t> found;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
-    const std::string name = entry.path().filename();
+  std::error_code failed;
+  for (fs::directory_iterator entry("/proc", failed), end_of_all; !failed && entry != end_of_all;
+       entry.increment(failed)) {
+    const std::string name = entry->path().filename();
     pid_t pid = 0;
     const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), pid);
     if (code != std::errc() || end != name.data() + name.size()) continue;

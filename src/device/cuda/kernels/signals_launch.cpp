@@ -4,25 +4,28 @@
 #include "device/cuda/kernels/launch.hpp"
 
 namespace epccl::device::cuda {
+namespace {
 
-Launch<SignalParameters> signals_launch(const SignalParameters& parameters) {
-  assert(parameters.post_count <= max_graph_posts && parameters.wait_count <= max_graph_waits);
-  assert(parameters.begins == 0 || parameters.post_count > 0);
-  Launch<SignalParameters> launch;
-  launch.kernel = {"epccl_signals", Image::signals};
+template <typename Parameters>
+Launch<Parameters> of_one_warp(const char* name, const Parameters& parameters) {
+  Launch<Parameters> launch;
+  launch.kernel = {name, Image::signals};
   launch.parameters = parameters;
   launch.blocks = 1;
   launch.threads = 32;
   return launch;
 }
 
+}  // namespace
+
+Launch<SignalParameters> signals_launch(const SignalParameters& parameters) {
+  assert(parameters.post_count <= max_graph_posts && parameters.wait_count <= max_graph_waits);
+  assert(parameters.begins == 0 || parameters.post_count > 0);
+  return of_one_warp("epccl_signals", parameters);
+}
+
 Launch<HostCallParameters> host_call_launch(const HostCallParameters& parameters) {
-  Launch<HostCallParameters> launch;
-  launch.kernel = {"epccl_host_call", Image::signals};
-  launch.parameters = parameters;
-  launch.blocks = 1;
-  launch.threads = 32;
-  return launch;
+  return of_one_warp("epccl_host_call", parameters);
 }
 
 }  // namespace epccl::device::cuda
