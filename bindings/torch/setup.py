@@ -48,11 +48,30 @@ if not torch_version.startswith(tuple(f"{version}." for version in TESTED)):
         "The interface of backends changes with PyTorch's versions."
     )
 
+
+
+class AsOneFile(cpp_extension.BuildExtension):
+    """Compiles all sources as one file: nearly all of the time goes into PyTorch's headers, which are read once then."""
+
+    def build_extensions(self) -> None:
+        folder = Path(self.build_temp).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        for extension in self.extensions:
+            all_sources = folder / f"{extension.name}.cpp"
+            text = "".join(f'#include "{HERE / source}"\n' for source in extension.sources)
+            if not all_sources.exists() or all_sources.read_text() != text:
+                all_sources.write_text(text)
+            extension.depends += extension.sources
+            extension.sources = [str(all_sources)]
+        super().build_extensions()
+
+
 # As system directories: their warnings are not ours.
 system = [flag for path in cpp_extension.include_paths() for flag in ("-isystem", path)]
 extension = cpp_extension.CppExtension(
     "epccl_torch._C",
     sorted(str(path.relative_to(HERE)) for path in (HERE / "csrc").glob("*.cpp")),
+    depends=sorted(str(path.relative_to(HERE)) for path in (HERE / "csrc").glob("*.hpp")),
     include_dirs=[include_directory()],
     library_dirs=[library_directory()],
     libraries=["epccl"],
@@ -65,5 +84,5 @@ setup(
     packages=["epccl_torch"],
     package_data={"epccl_torch": ["py.typed"]},
     ext_modules=[extension],
-    cmdclass={"build_ext": cpp_extension.BuildExtension},
+    cmdclass={"build_ext": AsOneFile},
 )
