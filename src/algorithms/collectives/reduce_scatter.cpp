@@ -40,11 +40,11 @@ std::vector<Part> receive_along_rail(RoundBuilder& b, Reducer& reducer, const Ra
   return parts;
 }
 
-/// The rank of each node that sends and receives for all of it, and where that lies in its scratch: a place for each other node
-/// and direction, with a block for each rank.
-class Speakers {
+/// The one rank of each node that sends and receives for all of it, to and from every other node (where speaker.hpp has a rank for each),
+/// and where that lies in its scratch: a place for each other node and direction, with a block for each rank.
+class Leaders {
  public:
-  Speakers(RoundBuilder& b, Reducer& reducer) : b_(b), reducer_(reducer) {}
+  Leaders(RoundBuilder& b, Reducer& reducer) : b_(b), reducer_(reducer) {}
 
   bool is_own() const { return rank(b_.node()) == b_.rank(); }
 
@@ -75,16 +75,16 @@ class Speakers {
   /// What came for this rank.
   void add_parts(std::vector<Part>& parts) {
     const auto own = static_cast<size_t>(b_.cluster.local_of(b_.rank()));
-    const int speaker = rank(b_.node());
-    const auto local = static_cast<size_t>(b_.cluster.local_of(speaker));
+    const int leader = rank(b_.node());
+    const auto local = static_cast<size_t>(b_.cluster.local_of(leader));
     for (int distance = 1; distance < b_.cluster.nodes(); ++distance) {
       const int from = (b_.node() + distance) % b_.cluster.nodes();
       const uint64_t at = offset(b_.cluster.nodes() - 1 + distance, own);
-      parts.push_back({{speaker, plan::Buffer::scratch, at}, plan::Builder::none, reducer_.is_raw(from)});
+      parts.push_back({{leader, plan::Buffer::scratch, at}, plan::Builder::none, reducer_.is_raw(from)});
       if (!is_own()) parts.back().made = b_.exchange.given(local);
     }
   }
-  /// Steps before what came may be read by the speaker itself.
+  /// Steps before what came may be read by the leader itself.
   const std::vector<uint32_t>& received() const { return received_; }
 
  private:
@@ -105,15 +105,15 @@ class Speakers {
 
 RoundEnd append_together(RoundBuilder& b) {
   Reducer reducer(b);
-  Speakers speakers(b, reducer);
-  for (int distance = 1; distance < b.cluster.nodes() && speakers.is_own(); ++distance) {
-    speakers.send(distance);
-    speakers.receive(distance);
+  Leaders leaders(b, reducer);
+  for (int distance = 1; distance < b.cluster.nodes() && leaders.is_own(); ++distance) {
+    leaders.send(distance);
+    leaders.receive(distance);
   }
-  if (speakers.is_own()) speakers.give();
+  if (leaders.is_own()) leaders.give();
   std::vector<Part> parts = reducer.inputs(b.rank(), b.piece());
-  speakers.add_parts(parts);
-  reducer.add_up(parts, b.own_output(0, 0), b.piece().bytes(), true, speakers.received());
+  leaders.add_parts(parts);
+  reducer.add_up(parts, b.own_output(0, 0), b.piece().bytes(), true, leaders.received());
   return b.exchange.leave();
 }
 
