@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "group_patterns.hpp"
 #include "ranks.hpp"
 
 namespace epccl::tests {
@@ -87,28 +88,13 @@ class Half {
   std::deque<Part> parts_;
 };
 
-enum Kind { alltoallv, star, ring, pipeline_and_alltoallv, several_each, kinds };
-
 std::vector<Letter> pattern(int ranks, std::mt19937_64& random) {
   std::vector<Letter> letters;
   const auto size = [&]() -> size_t {
     const uint64_t dice = random() % 10;
     return dice == 0 ? 0 : dice == 1 ? random() % 100'000 : random() % 2000;
   };
-  const auto add = [&](int from, int to) { letters.push_back({from, to, size()}); };
-  const uint64_t kind = random() % kinds;
-  const int root = static_cast<int>(random() % static_cast<uint64_t>(ranks));
-  const bool leaves_some_out = random() % 2 == 0;
-  for (int a = 0; a < ranks; ++a) {
-    if (kind == alltoallv || kind == pipeline_and_alltoallv)
-      for (int b = 0; b < ranks; ++b)
-        if (!leaves_some_out || random() % 3 != 0) add(a, b);
-    if (kind == star) add(root, a), add(a, root);
-    if (kind == ring) add(a, (a + 1) % ranks);
-    if (kind == pipeline_and_alltoallv && a > 0) add(a - 1, a);
-    if (kind == several_each)
-      for (int i = 0; i < 4; ++i) add(a, ranks - 1 - a);
-  }
+  draw_pattern(ranks, random, [&](int from, int to) { letters.push_back({from, to, size()}); });
   return letters;
 }
 

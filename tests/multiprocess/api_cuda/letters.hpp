@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "../api/group_patterns.hpp"
 #include "../api/ranks.hpp"
 #include "../ep_cuda/gpu_memory.hpp"
 #include "cuda_calls.hpp"
@@ -156,8 +157,6 @@ class Half {
   std::deque<Part> parts_;
 };
 
-enum Pattern { alltoallv, star, ring, pipeline_and_alltoallv, several_each, kinds };
-
 // Any memory at either end; now and then a rank has all its on the host.
 inline std::vector<Letter> pattern(int ranks, std::mt19937_64& random, bool may_be_on_host = true) {
   std::vector<bool> on_host;
@@ -167,25 +166,12 @@ inline std::vector<Letter> pattern(int ranks, std::mt19937_64& random, bool may_
     return on_host[static_cast<size_t>(rank)] ? Where::host
                                               : static_cast<Where>(random() % (may_be_on_host ? 4 : 3));
   };
-  const auto add = [&](int from, int to) {
+  draw_pattern(ranks, random, [&](int from, int to) {
     const uint64_t dice = random() % 10;
     const size_t bytes = dice == 0 ? 0 : dice == 1 ? random() % 100'000 : 1 + random() % 9000;
     const Where source = where(from), destination = where(to);
     letters.push_back({from, to, bytes, source, destination});
-  };
-  const uint64_t kind = random() % kinds;
-  const int root = static_cast<int>(random() % static_cast<uint64_t>(ranks));
-  const bool leaves_some_out = random() % 2 == 0;
-  for (int a = 0; a < ranks; ++a) {
-    if (kind == alltoallv || kind == pipeline_and_alltoallv)
-      for (int b = 0; b < ranks; ++b)
-        if (!leaves_some_out || random() % 3 != 0) add(a, b);
-    if (kind == star) add(root, a), add(a, root);
-    if (kind == ring) add(a, (a + 1) % ranks);
-    if (kind == pipeline_and_alltoallv && a > 0) add(a - 1, a);
-    if (kind == several_each)
-      for (int i = 0; i < 4; ++i) add(a, ranks - 1 - a);
-  }
+  });
   return letters;
 }
 

@@ -26,78 +26,93 @@ void run_gpu_ranks(const GpuRun& run, const std::function<void(const RankContext
   });
 }
 
-void run_random_layers(const GpuRun& run) {
+namespace {
+
+/// What a rank has for its layers.
+struct LayerRank {
+  const RankContext& context;
+  const Comm& comm;
+  GpuRank& gpu;
+  std::mt19937_64& random;  // the same numbers on all ranks
+  const Meet& meet;
+};
+
+void run_layer_ranks(const GpuRun& run, const std::function<void(const LayerRank&)>& body) {
   const uint64_t seed = seed_of_this_test();
-  run_gpu_ranks(run, [&run, seed](const RankContext& context, const Meet& meet) {
+  run_gpu_ranks(run, [&body, seed](const RankContext& context, const Meet& meet) {
     GpuRank gpu;
     const Comm comm(context);
     std::mt19937_64 random(seed);
+    body({context, comm, gpu, random, meet});
+  });
+}
+
+Problem static_problem(const GpuRun& run, std::mt19937_64& random) {
+  Problem problem = random_problem_of_fixed_size(run.options.ranks_per_node, random);
+  problem.is_static = true;
+  return problem;
+}
+
+}  // namespace
+
+void run_random_layers(const GpuRun& run) {
+  run_layer_ranks(run, [&run](const LayerRank& rank) {
     for (int i = 0; i < 3; ++i) {
-      meet();
-      const Problem problem = random_problem(run.options.ranks_per_node, random);
+      rank.meet();
+      const Problem problem = random_problem(run.options.ranks_per_node, rank.random);
       SCOPED_TRACE(problem.text());
-      GpuCopies copies(gpu, run.memory);
-      Layer layer(context, comm, problem, gpu.as_epccl(), &copies);
+      GpuCopies copies(rank.gpu, run.memory);
+      Layer layer(rank.context, rank.comm, problem, rank.gpu.as_epccl(), &copies);
       layer.update();
       layer.forward(problem.by_expert());
       layer.check_stats();
       layer.forward(false, true);
       if (problem.by_expert()) layer.backward();
-      gpu.wait();
-      meet();
+      rank.gpu.wait();
+      rank.meet();
     }
   });
 }
 
 void run_static_layers(const GpuRun& run) {
-  const uint64_t seed = seed_of_this_test();
-  run_gpu_ranks(run, [&run, seed](const RankContext& context, const Meet& meet) {
-    GpuRank gpu;
-    const Comm comm(context);
-    std::mt19937_64 random(seed);
-    Problem problem = random_problem_of_fixed_size(run.options.ranks_per_node, random);
-    problem.is_static = true;
+  run_layer_ranks(run, [&run](const LayerRank& rank) {
+    Problem problem = static_problem(run, rank.random);
     SCOPED_TRACE(problem.text());
-    GpuCopies copies(gpu, run.memory);
-    Layer layer(context, comm, problem, gpu.as_epccl(), &copies);
+    GpuCopies copies(rank.gpu, run.memory);
+    Layer layer(rank.context, rank.comm, problem, rank.gpu.as_epccl(), &copies);
     for (int step = 0; step < 2; ++step) {
       layer.update();
       layer.forward(problem.by_expert());
       if (problem.by_expert()) layer.backward();
       layer.check_stats();
-      reroute(problem, random);
+      reroute(problem, rank.random);
       layer.take(problem);
     }
-    gpu.wait();
-    meet();
+    rank.gpu.wait();
+    rank.meet();
   });
 }
 
 void run_static_layers_by_turns(const GpuRun& run) {
-  const uint64_t seed = seed_of_this_test();
-  run_gpu_ranks(run, [&run, seed](const RankContext& context, const Meet& meet) {
-    GpuRank gpu;
-    const Comm comm(context);
-    std::mt19937_64 random(seed);
-    Problem problem = random_problem_of_fixed_size(run.options.ranks_per_node, random);
-    problem.is_static = true;
+  run_layer_ranks(run, [&run](const LayerRank& rank) {
+    Problem problem = static_problem(run, rank.random);
     problem.type = epcclFloat32;
     problem.hidden = 2000;
     problem.max_tokens = 40;  // more than one message of the host's
-    reroute(problem, random);
+    reroute(problem, rank.random);
     SCOPED_TRACE(problem.text());
-    GpuCopies copies(gpu, run.memory);
-    Layer layer(context, comm, problem, gpu.as_epccl(), &copies);
+    GpuCopies copies(rank.gpu, run.memory);
+    Layer layer(rank.context, rank.comm, problem, rank.gpu.as_epccl(), &copies);
     for (const char* maker : {"auto", "never", "auto"}) {
       SCOPED_TRACE(maker);
-      ASSERT_EQ(epcclCommSetCopyEngine(comm, maker), epcclSuccess);
+      ASSERT_EQ(epcclCommSetCopyEngine(rank.comm, maker), epcclSuccess);
       layer.update();
       layer.forward(problem.by_expert());
-      reroute(problem, random);
+      reroute(problem, rank.random);
       layer.take(problem);
     }
-    gpu.wait();
-    meet();
+    rank.gpu.wait();
+    rank.meet();
   });
 }
 
