@@ -49,11 +49,11 @@
  * ranks or on none. Kernels move and add up rows, also where there are several nodes (docs/cuda.md says where they cannot, and
  * pinned host memory stages whole calls).
  *
- * CUDA graphs: while the stream is captured, updates, dispatches and combines of static mode on one node become part of the graph;
- * all their tensors are the GPU's, on all ranks. Such a call blocks until all ranks are in it. A dispatch or combine of a graph has
- * the routing of the last update that the stream has run, captured or not. An entry that names no expert counts as unused in a
- * replay; epcclEpComplete() returns the first on every rank, when the stream is through. Other calls are refused (invalid usage),
- * and the capture goes on. docs/cuda.md.
+ * CUDA graphs: while the stream is captured, updates, dispatches and combines of static mode become part of the graph; all their
+ * tensors are the GPU's, on all ranks. Such a call may block until all ranks are in it. A dispatch or combine of a graph has the
+ * routing of the last update that the stream has run, captured or not. An entry that names no expert counts as unused in a replay;
+ * epcclEpComplete() returns the first on every rank, when the stream is through. Over several nodes a thread of the library makes the
+ * calls at each replay. Other calls are refused (invalid usage), and the capture goes on. docs/cuda.md.
  */
 #ifndef EPCCL_EP_H_
 #define EPCCL_EP_H_
@@ -274,7 +274,7 @@ EPCCL_API epcclResult_t epcclEpGetProgress(epcclEpHandle_t handle, epcclEpProgre
 EPCCL_API epcclResult_t epcclEpCompleteStage(epcclEpHandle_t handle, int stage);
 
 /** epcclEpCompleteStage(handle, 2): all calls are over, and all buffers are the caller's again. Then also returns, and forgets, the
- *  first wrong entry of a table that a replay of a graph has found; it does not wait for replays. */
+ *  first wrong entry of a table that a replay of a graph has found, or that it had no routing; it does not wait for replays. */
 EPCCL_API epcclResult_t epcclEpComplete(epcclEpHandle_t handle);
 
 /** What is given to `stream` from now on waits until all calls that were started on the handle before are past `stage`, well or

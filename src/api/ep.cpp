@@ -48,10 +48,10 @@ Status create_group(epcclEpGroup_t* out, epcclComm_t comm, const epcclEpGroupCon
   EPCCL_ASSIGN(const ep::GroupOptions options, read_options(config));
   std::shared_ptr<ep::Group> made;
   EPCCL_TRY(run_ep(communicator, nullptr, 0, [&](Status& agreed) -> Status {
-    EPCCL_ASSIGN(made, ep::Group::create(communicator, options, agreed));
+    EPCCL_ASSIGN(made, ep::Group::create(*communicator, options, agreed));
     return {};
   }));
-  *out = add_ep_group(std::make_shared<EpGroup>(EpGroup{std::move(made), comm}));
+  *out = add_ep_group(std::make_shared<EpGroup>(EpGroup{std::move(made), communicator, comm}));
   return {};
 }
 

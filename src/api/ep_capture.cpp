@@ -6,24 +6,12 @@
 #include "ep/captured_routing.hpp"
 
 namespace epccl::api {
-namespace {
 
-Status check_capturable(const EpHandle& target, const runtime::Communicator::OnDevice& on,
-                        const std::string& text) {
-  const CommPtr communicator = target.communicator();
-  if (target.handle->rules().max_topk == 0)
-    return not_capturable(text,
-                          "its sizes follow from the routing, but for handles of static mode (static_topk)");
-  if (communicator->engine_use() == runtime::EngineUse::never)
-    return not_capturable(text, "kernels have to make it, and they were switched off (copy engine never)");
-  if (communicator->cluster().nodes() > 1)
-    return not_capturable(text,
-                          "the communicator has several nodes, and messages between them are the host's");
-  const runtime::EngineChoice choice = on.kernels->choose(communicator->engine_use());
-  return choice.engines ? Status{} : not_capturable(text, choice.why);
+Status check_static(const EpHandle& target, const std::string& text) {
+  if (target.handle->rules().max_topk > 0) return {};
+  return not_capturable(text,
+                        "its sizes follow from the routing, but for handles of static mode (static_topk)");
 }
-
-}  // namespace
 
 Result<std::shared_ptr<ep::DeviceLayout>> layout_of(EpHandle& target, runtime::StagedCalls& staged) {
   if (target.layout == nullptr) {
@@ -37,9 +25,14 @@ Result<CaptureOn> prepare_capture(device::Device& device, EpHandle& target, cons
                                   epcclStream_t stream) {
   EPCCL_TRY(check_no_ep_in_group());
   const CommPtr communicator = target.communicator();
+  EPCCL_TRY(check_static(target, text));
+  if (target.replayed() != nullptr)
+    return not_capturable(
+        text,
+        "captured calls of this handle are made by the host, and this one would be kernels: who "
+        "makes them must not change between them");
   CaptureOn capture;
   EPCCL_ASSIGN(capture.on, communicator->on_device(device));
-  EPCCL_TRY(check_capturable(target, *capture.on, text));
   EPCCL_ASSIGN(capture.stream, device.borrow_stream(stream));
   EPCCL_TRY(communicator->prepare_captures(*capture.on));
   runtime::StagedCalls& staged = *capture.on->staged;

@@ -1,4 +1,4 @@
-// What the captured calls of an EP handle share.
+// What the captured calls of an EP handle share that are kernels of their graph; others: ep_replay.hpp.
 #pragma once
 
 #include <string>
@@ -8,6 +8,9 @@
 #include "ep/kernel_transfer.hpp"
 
 namespace epccl::api {
+
+/// Error: its sizes are not static, so nothing of it can be captured.
+Status check_static(const EpHandle& target, const std::string& text);
 
 /// The layout that kernels make of the handle's routings, made when first asked for.
 Result<std::shared_ptr<ep::DeviceLayout>> layout_of(EpHandle& target, runtime::StagedCalls& staged);

@@ -56,6 +56,16 @@ void EpHandle::set_captured(std::shared_ptr<ep::CapturedRouting> routing) {
   captured_ = std::move(routing);
 }
 
+std::shared_ptr<ep::ReplayedRouting> EpHandle::replayed() const {
+  const std::lock_guard lock(mutex_);
+  return replayed_;
+}
+
+void EpHandle::set_replayed(std::shared_ptr<ep::ReplayedRouting> routing) {
+  const std::lock_guard lock(mutex_);
+  replayed_ = std::move(routing);
+}
+
 device::HostStream* EpHandle::background_stream() {
   if (background == nullptr) background = std::make_unique<device::HostStream>();
   return background.get();

@@ -12,12 +12,14 @@
 
 namespace epccl::ep {
 class CapturedRouting;
-}
+class ReplayedRouting;
+}  // namespace epccl::ep
 
 namespace epccl::api {
 
 struct EpGroup {
   std::shared_ptr<ep::Group> group;
+  CommPtr communicator;
   epcclComm_t comm = nullptr;
 };
 
@@ -34,17 +36,21 @@ struct EpHandle {
   std::atomic<uint32_t> tokens = 0;              // of the last update
   std::atomic<bool> update_is_captured = false;  // that
 
-  /// What captured calls share, from the first of them on; null before. Any thread.
+  // What captured calls share, from the first of them on; null before. Those of a handle are either kernels or the host's: one of the
+  // two is always null. Any thread.
   std::shared_ptr<ep::CapturedRouting> captured() const;
   void set_captured(std::shared_ptr<ep::CapturedRouting> routing);
+  std::shared_ptr<ep::ReplayedRouting> replayed() const;
+  void set_replayed(std::shared_ptr<ep::ReplayedRouting> routing);
 
-  CommPtr communicator() const { return group->group->shared_communicator(); }
+  CommPtr communicator() const { return group->communicator; }
   /// The stream of send_only calls, made when first needed.
   device::HostStream* background_stream();
 
  private:
   mutable std::mutex mutex_;
   std::shared_ptr<ep::CapturedRouting> captured_;
+  std::shared_ptr<ep::ReplayedRouting> replayed_;
 };
 
 using EpGroupPtr = std::shared_ptr<EpGroup>;

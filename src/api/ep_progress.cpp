@@ -3,6 +3,7 @@
 #include "api/ep_handles.hpp"
 #include "api/last_error.hpp"
 #include "ep/captured_routing.hpp"
+#include "ep/replayed_routing.hpp"
 #include "runtime/comm/turn_words.hpp"
 
 namespace epccl::api {
@@ -37,9 +38,10 @@ Status complete_stage(epcclEpHandle_t handle, int stage) {
   EPCCL_ASSIGN(const StartedCalls::State end, end_of(stage));
   EPCCL_ASSIGN(const EpHandlePtr target, find_ep_handle(handle));
   EPCCL_TRY(target->started.wait(end));
+  if (stage == 1) return {};
+  if (const auto replayed = target->replayed()) return replayed->take_error();
   const auto captured = target->captured();
-  if (stage == 1 || captured == nullptr) return {};
-  return captured->take_wrong(target->handle->rules().max_topk);
+  return captured == nullptr ? Status{} : captured->take_wrong(target->handle->rules().max_topk);
 }
 
 // A stream of a GPU waits for a word, which a thread of the handle raises.

@@ -7,6 +7,7 @@
 #include "api/capturing.hpp"
 #include "api/ep_calls.hpp"
 #include "api/ep_capture.hpp"
+#include "api/ep_replay.hpp"
 #include "base/log.hpp"
 #include "ep/kernel_transfer.hpp"
 #include "ep/staged_transfer.hpp"
@@ -83,9 +84,11 @@ Result<std::function<Status(ep::Handle&, const Call&)>> mover_of(runtime::Commun
   log::info(log::coll, communicator->rank(), "ep on GPU {}: {} ({})", staged->device().ordinal(),
             choice.engines ? "kernels" : "staged through pinned host memory", choice.why);
   if (choice.engines) {
+    const uint32_t fixed = target.handle->rules().max_topk;
     EPCCL_ASSIGN(const ep::KernelRooms rooms,
-                 ep::borrow_rooms(call, {*target.handle, target.topk_width, target.by_kernels},
-                                  staged->device(), *staged));
+                 ep::borrow_rooms(
+                     call, {*target.handle, fixed > 0 ? fixed : target.topk_width.load(), target.by_kernels},
+                     staged->device(), *staged));
     return {[kernels = on.kernels.get(), rooms](ep::Handle& handle, const Call& each) {
       return run_kernels(handle, each, *kernels, rooms);
     }};
@@ -125,11 +128,9 @@ Status capture_call(ep::Handle& handle, const ep::CombineCall& call, const Captu
   return ep::capture_combine(handle, call, capture.into, *capture.on->kernels);
 }
 
-/// The routing is the one that the handle has when the graph runs: of the last update before, captured or not.
 template <typename Call>
-Status capture_on_device(device::Device& device, EpHandle& target, epcclStream_t stream, bool send_only,
-                         const Call& call, const char* text) {
-  if (send_only) return not_capturable(text, "a thread of the host tells how far a call with send_only is");
+Status capture_kernels(device::Device& device, EpHandle& target, epcclStream_t stream, const Call& call,
+                       const char* text) {
   EPCCL_ASSIGN(const CaptureOn capture, prepare_capture(device, target, text, stream));
   if (!target.update_is_captured && !target.by_kernels)
     return not_capturable(text,
@@ -143,6 +144,37 @@ Status capture_on_device(device::Device& device, EpHandle& target, epcclStream_t
                   }
                   return capture_call(*target.handle, call, capture);
                 });
+}
+
+// A thread of the library makes the call that would be made now.
+template <typename Call>
+Status capture_replays(device::Device& device, runtime::Communicator::OnDevice& on, EpHandle& target,
+                       epcclStream_t stream, const Call& call, const char* text) {
+  EPCCL_ASSIGN(auto routing, prepare_replay(device, target, text));
+  EPCCL_TRY(run_ep(target.communicator(), nullptr, target.handle->group().options().timeout_ms,
+                   [&](Status& agreed) -> Status {
+                     if (!target.update_is_captured && !target.handle->failure().ok()) {
+                       agreed =
+                           Status(target.handle->failure()).with_context("the handle has no valid routing");
+                       return {};
+                     }
+                     return routing->check(call);
+                   }));
+  EPCCL_ASSIGN(auto move, mover_of(on, target, call));
+  auto work = [routing, call, move = std::move(move)]() -> Status {
+    return routing->has_routing() ? move(routing->handle(), call) : Status{};
+  };
+  return capture_replayed(device, target.communicator(), text, std::move(work), stream);
+}
+
+/// The routing is the one that the handle has when the graph runs: of the last update before, captured or not.
+template <typename Call>
+Status capture_on_device(device::Device& device, EpHandle& target, epcclStream_t stream, bool send_only,
+                         const Call& call, const char* text) {
+  if (send_only) return not_capturable(text, "a thread of the host tells how far a call with send_only is");
+  EPCCL_ASSIGN(auto* on, target.communicator()->on_device(device));
+  return is_replayed(target, *on) ? capture_replays(device, *on, target, stream, call, text)
+                                  : capture_kernels(device, target, stream, call, text);
 }
 
 /// On a GPU, now or whenever a graph is launched.

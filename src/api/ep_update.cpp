@@ -9,6 +9,7 @@
 #include "api/device_calls.hpp"
 #include "api/ep_calls.hpp"
 #include "api/ep_capture.hpp"
+#include "api/ep_replay.hpp"
 #include "base/log.hpp"
 #include "ep/captured_routing.hpp"
 #include "ep/kernel_transfer.hpp"
@@ -113,6 +114,7 @@ void note_update(EpHandle& target, const Update& update) {
   target.tokens = update.topk.tokens;
   target.update_is_captured = false;
   if (const auto captured = target.captured()) captured->set_tokens(update.topk.tokens);
+  if (const auto replayed = target.replayed()) replayed->set_tokens(update.topk.tokens);
 }
 
 Status run_update(ep::Handle& handle, const ep::TopK& topk, const Counters& counters, bool on_device,
@@ -148,33 +150,53 @@ Status start(EpHandle& target, StagedCalls& staged, EpWork work) {
                 std::move(work), target.started.add(staged.worker(), ep::StartedCalls::Counted::no));
 }
 
-// Tensors of the GPU have places in pinned memory; those of the host are read now and written then.
+// For the host: tensors of the GPU have places in pinned memory; those of the host are read now and written then.
+struct UpdateOnHost {
+  Update update;
+  StagedCalls::Borrowed pinned;
+  std::vector<StagedCalls::Piece> inputs, outputs;
+  std::shared_ptr<std::vector<std::byte>> copy;  // of a table in host memory
+
+  static Result<UpdateOnHost> place(StagedCalls& staged, Update update) {
+    UpdateOnHost placed;
+    uint64_t bytes = 0;
+    const auto place = [&](const Tensor& tensor, std::vector<StagedCalls::Piece>& pieces) {
+      if (tensor.bytes == 0 || !is_gpu_memory(tensor.address)) return false;
+      pieces.push_back({static_cast<std::byte*>(tensor.data), bytes, tensor.bytes});
+      bytes += (tensor.bytes + 15) / 16 * 16;
+      return true;
+    };
+    const bool table_there = place(update.table, placed.inputs);
+    std::vector<std::pair<Tensor*, uint64_t>> moved;
+    for (Tensor* tensor : update.counters.all())
+      if (const uint64_t offset = bytes; place(*tensor, placed.outputs)) moved.emplace_back(tensor, offset);
+    EPCCL_ASSIGN(placed.pinned, staged.borrow(bytes));
+    for (const auto& [tensor, offset] : moved) tensor->data = placed.pinned->data() + offset;
+    if (!table_there) placed.copy = copy_of(update.table);
+    update.topk.data = table_there ? placed.pinned->data() : placed.copy->data();
+    placed.update = std::move(update);
+    return placed;
+  }
+
+  /// `run`: whether it came to something.
+  Status run(StagedCalls& staged, const std::function<Result<bool>(const ep::TopK& topk)>& run) const {
+    EPCCL_TRY(staged.copy_pieces_in(inputs, pinned->data()));
+    EPCCL_ASSIGN(const bool made, run(update.topk));
+    return made ? staged.copy_pieces_out(outputs, pinned->data()) : Status{};
+  }
+};
+
 Status update_staged(StagedCalls* staged, EpHandle& target, Update update, bool by_queues,
                      epcclStream_t stream) {
-  std::vector<StagedCalls::Piece> inputs, outputs;
-  uint64_t bytes = 0;
-  const auto place = [&](const Tensor& tensor, std::vector<StagedCalls::Piece>& pieces) {
-    if (tensor.bytes == 0 || !is_gpu_memory(tensor.address)) return false;
-    pieces.push_back({static_cast<std::byte*>(tensor.data), bytes, tensor.bytes});
-    bytes += (tensor.bytes + 15) / 16 * 16;
-    return true;
-  };
-  const bool table_there = place(update.table, inputs);
-  std::vector<std::pair<Tensor*, uint64_t>> moved;
-  for (Tensor* tensor : update.counters.all())
-    if (const uint64_t offset = bytes; place(*tensor, outputs)) moved.emplace_back(tensor, offset);
-  EPCCL_ASSIGN(const StagedCalls::Borrowed pinned, staged->borrow(bytes));
-  for (const auto& [tensor, offset] : moved) tensor->data = pinned->data() + offset;
-  std::shared_ptr<std::vector<std::byte>> copy;
-  if (!table_there) copy = copy_of(update.table);
-  update.topk.data = table_there ? pinned->data() : copy->data();
+  EPCCL_ASSIGN(UpdateOnHost placed, UpdateOnHost::place(*staged, std::move(update)));
   EPCCL_ASSIGN(std::shared_ptr<StagedCalls::Turn> turn, staged->take_turn(stream));
-  auto work = [handle = target.handle, staged, turn, pinned, copy, update = std::move(update), by_queues,
-               inputs, outputs](Status& agreed) -> Status {
+  auto work = [handle = target.handle, staged, turn, placed = std::move(placed),
+               by_queues](Status& agreed) -> Status {
     EPCCL_TRY(staged->begun(*turn));
-    EPCCL_TRY(staged->copy_pieces_in(inputs, pinned->data()));
-    EPCCL_TRY(run_update(*handle, update.topk, update.counters, by_queues, agreed));
-    return agreed.ok() ? staged->copy_pieces_out(outputs, pinned->data()) : Status{};
+    return placed.run(*staged, [&](const ep::TopK& topk) -> Result<bool> {
+      EPCCL_TRY(run_update(*handle, topk, placed.update.counters, by_queues, agreed));
+      return agreed.ok();
+    });
   };
   turn = nullptr;  // the work holds it
   return start(target, *staged, std::move(work));
@@ -249,6 +271,39 @@ Status update_by_kernels(runtime::Communicator::OnDevice& on, EpHandle& target, 
 }
 
 // Kernels use the tensors themselves, whenever the graph runs.
+Status capture_kernels(device::Device& device, EpHandle& target, Update& update, const std::string& text,
+                       epcclStream_t stream) {
+  EPCCL_ASSIGN(const CaptureOn capture, prepare_capture(device, target, text, stream));
+  EPCCL_ASSIGN(const UpdateOnDevice placed, UpdateOnDevice::place(*capture.on->staged, update));
+  return run_ep(
+      target.communicator(), nullptr, target.handle->group().options().timeout_ms, [&](Status& agreed) {
+        return ep::capture_update(*target.handle, placed.routing, capture.into, *capture.on->kernels, agreed);
+      });
+}
+
+// A thread of the library makes the update that the call would make now.
+Status capture_replays(device::Device& device, runtime::Communicator::OnDevice& on, EpHandle& target,
+                       const Update& update, const std::string& text, epcclStream_t stream) {
+  EPCCL_ASSIGN(auto routing, prepare_replay(device, target, text));
+  StagedCalls* staged = on.staged.get();
+  EPCCL_ASSIGN(UpdateOnHost placed, UpdateOnHost::place(*staged, update));
+  const CommPtr communicator = target.communicator();
+  EPCCL_TRY(run_ep(communicator, nullptr, target.handle->group().options().timeout_ms,
+                   [&](Status& agreed) { return routing->check_update(update.topk, agreed); }));
+  const bool by_queues =
+      communicator->cluster().nodes() > 1 && on.kernels->choose(communicator->engine_use()).engines;
+  auto work = [routing, staged, placed = std::move(placed), by_queues] {
+    return placed.run(*staged, [&](const ep::TopK& topk) -> Result<bool> {
+      EPCCL_ASSIGN(const bool made, routing->update(topk, by_queues));
+      if (made) write_counters(routing->handle(), placed.update.counters);
+      return made;
+    });
+  };
+  EPCCL_TRY(capture_replayed(device, communicator, text, std::move(work), stream));
+  routing->set_tokens(update.topk.tokens);
+  return {};
+}
+
 Status capture_update(device::Device& device, EpHandle& target, Update update, epcclStream_t stream) {
   const std::string text = "an update";
   std::vector<const Tensor*> tensors{&update.table};
@@ -257,12 +312,9 @@ Status capture_update(device::Device& device, EpHandle& target, Update update, e
     if (tensor->bytes > 0 && !is_gpu_memory(tensor->address))
       return not_capturable(
           text, fmt::format("{} is host memory, which the host would have to copy", tensor->name));
-  EPCCL_ASSIGN(const CaptureOn capture, prepare_capture(device, target, text, stream));
-  EPCCL_ASSIGN(const UpdateOnDevice placed, UpdateOnDevice::place(*capture.on->staged, update));
-  EPCCL_TRY(run_ep(
-      target.communicator(), nullptr, target.handle->group().options().timeout_ms, [&](Status& agreed) {
-        return ep::capture_update(*target.handle, placed.routing, capture.into, *capture.on->kernels, agreed);
-      }));
+  EPCCL_ASSIGN(auto* on, target.communicator()->on_device(device));
+  EPCCL_TRY(is_replayed(target, *on) ? capture_replays(device, *on, target, update, text, stream)
+                                     : capture_kernels(device, target, update, text, stream));
   target.tokens = update.topk.tokens;
   target.update_is_captured = true;
   return {};

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "device/host/fp8.hpp"
+#include "ep/source_header.hpp"
 #include "runtime/comm/kept_memory.hpp"
 
 namespace epccl::ep {
@@ -33,11 +34,7 @@ Status CapturedRouting::take_wrong(uint32_t k) {
     const std::atomic_ref found(entry.found);
     if (found.load(std::memory_order_acquire) == 0) continue;
     if (first.ok())
-      first =
-          error(Code::invalid_argument,
-                "rank {}: topk_idx[{}][{}] was expert {} in a replay, but there are {} experts: the entry "
-                "counted as unused",
-                rank, entry.at / k, entry.at % k, entry.id, experts_);
+      first = unused_in_replay(static_cast<int>(rank), entry.at / k, entry.at % k, entry.id, experts_);
     found.store(0, std::memory_order_release);
   }
   return first;

@@ -57,17 +57,17 @@ Result<std::optional<Strategy>> parse_strategy(const std::string& text) {
                text);
 }
 
-Result<std::shared_ptr<Group>> Group::create(std::shared_ptr<runtime::Communicator> communicator,
-                                             const GroupOptions& options, Status& agreed) {
-  EPCCL_TRY(compare(*communicator, describe(options), agreed));
-  if (agreed.ok()) agreed = check(options, communicator->ranks());
+Result<std::shared_ptr<Group>> Group::create(runtime::Communicator& communicator, const GroupOptions& options,
+                                             Status& agreed) {
+  EPCCL_TRY(compare(communicator, describe(options), agreed));
+  if (agreed.ok()) agreed = check(options, communicator.ranks());
   if (!agreed.ok()) return std::shared_ptr<Group>();
-  auto experts = ExpertMap::make(communicator->cluster(), options.experts, options.expert_to_rank);
+  auto experts = ExpertMap::make(communicator.cluster(), options.experts, options.expert_to_rank);
   if (!experts.ok()) {
     agreed = std::move(experts).take_status();
     return std::shared_ptr<Group>();
   }
-  return std::shared_ptr<Group>(new Group(std::move(communicator), options, std::move(experts).value()));
+  return std::shared_ptr<Group>(new Group(communicator, options, std::move(experts).value()));
 }
 
 }  // namespace epccl::ep

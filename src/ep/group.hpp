@@ -30,21 +30,21 @@ class Group {
  public:
   /// Collective: to be called from work of `communicator`. `agreed`: an error that every rank has found alike, as options
   /// on which ranks disagree, with both values; then there is no group. An error that is returned has broken the communicator.
-  static Result<std::shared_ptr<Group>> create(std::shared_ptr<runtime::Communicator> communicator,
+  /// The group does not keep the communicator, which must live for as long as anything but its destructor is called.
+  static Result<std::shared_ptr<Group>> create(runtime::Communicator& communicator,
                                                const GroupOptions& options, Status& agreed);
 
-  runtime::Communicator& communicator() const { return *communicator_; }
-  const std::shared_ptr<runtime::Communicator>& shared_communicator() const { return communicator_; }
-  const topology::Cluster& cluster() const { return communicator_->cluster(); }
-  int rank() const { return communicator_->rank(); }
+  runtime::Communicator& communicator() const { return communicator_; }
+  const topology::Cluster& cluster() const { return communicator_.cluster(); }
+  int rank() const { return communicator_.rank(); }
   const ExpertMap& experts() const { return experts_; }
   const GroupOptions& options() const { return options_; }
 
  private:
-  Group(std::shared_ptr<runtime::Communicator> communicator, const GroupOptions& options, ExpertMap experts)
-      : communicator_(std::move(communicator)), options_(options), experts_(std::move(experts)) {}
+  Group(runtime::Communicator& communicator, const GroupOptions& options, ExpertMap experts)
+      : communicator_(communicator), options_(options), experts_(std::move(experts)) {}
 
-  std::shared_ptr<runtime::Communicator> communicator_;
+  runtime::Communicator& communicator_;
   const GroupOptions options_;
   const ExpertMap experts_;
 };

@@ -224,13 +224,17 @@ void Handle::forget_plans() {
 }
 
 Status Handle::update(const TopK& topk, bool on_device) {
-  failure_ = {};
   on_device_ = on_device;
+  return update_as(describe(topk), topk);
+}
+
+Status Handle::update_as(const SourceHeader& header, const TopK& topk) {
+  failure_ = {};
   set_has_weights(false);
   kernel_tables_ = nullptr;
   device_layout_ = nullptr;
   tokens_ = topk.tokens;
-  EPCCL_TRY(exchange(describe(topk), topk));
+  EPCCL_TRY(exchange(header, topk));
   std::vector<SourceHeader> headers;
   for (const SourceLayout& source : sources_) headers.push_back(source.header);
   failure_ = check(headers);
@@ -252,6 +256,39 @@ Status Handle::agree() {
   if (agreed_) return {};
   EPCCL_TRY(update({}));
   if (failure_.ok()) failure_ = no_routing();
+  return {};
+}
+
+Status Handle::agree_on(const TopK& sizes, const std::string& text, Status& agreed) {
+  EPCCL_TRY(agree());
+  agreed = agreed_ ? Status{} : failure_;
+  if (!agreed.ok()) return {};
+  const SourceHeader mine = describe(sizes);
+  std::vector<SourceHeader> headers(static_cast<size_t>(group_->cluster().ranks()));
+  EPCCL_TRY(communicator().tell_all(&mine, sizeof mine, reinterpret_cast<std::byte*>(headers.data()), text));
+  agreed = check(headers);
+  return {};
+}
+
+// The other ranks learn of what is wrong with the table from the header, which names no problem.
+Status Handle::update_again(const TopK& topk, bool on_device, Status& wrong) {
+  on_device_ = on_device;
+  SourceHeader header = describe(topk);
+  again_.clear();
+  for (size_t i = 0; header.problem == SourceHeader::none && i < topk.size(); ++i) {
+    const int64_t id = topk.at(i);
+    const bool is_good = id >= -1 && id < static_cast<int64_t>(group_->options().experts);
+    again_.push_back(is_good ? id : -1);
+    if (is_good || header.bad_expert_id != 0) continue;
+    header.bad_expert_id = id;
+    header.bad_token = static_cast<uint32_t>(i / topk.k);
+    header.bad_k = static_cast<uint32_t>(i % topk.k);
+  }
+  EPCCL_TRY(update_as(header, {again_.data(), true, topk.tokens, topk.k}));
+  for (int rank = 0; wrong.ok() && failure_.ok() && rank < group_->cluster().ranks(); ++rank)
+    if (const SourceHeader& theirs = sources_[static_cast<size_t>(rank)].header; theirs.bad_expert_id != 0)
+      wrong = unused_in_replay(rank, theirs.bad_token, theirs.bad_k, theirs.bad_expert_id,
+                               group_->options().experts);
   return {};
 }
 

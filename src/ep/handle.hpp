@@ -42,9 +42,16 @@ class Handle {
   /// found alike in what they were given is kept: failure(). `on_device`: its calls are to be a device's queues'.
   Status update(const TopK& topk, bool on_device = false);
 
-  // The same where kernels make the layout, of static mode on one node.
+  // In static mode, before updates that are made again and again:
   /// Collective: what the ranks' handles must agree on, and what follows from maxima, once; then it does nothing. Later failure().
   Status agree();
+  /// Collective: the same, and what is wrong with tables of these sizes, whatever they hold. `text` as of
+  /// Communicator::run_plan(). `agreed`: what all ranks found alike.
+  Status agree_on(const TopK& sizes, const std::string& text, Status& agreed);
+  /// As update(), but an entry that names no expert counts as unused. `wrong`: the first of them, alike on every rank; ok: none.
+  Status update_again(const TopK& topk, bool on_device, Status& wrong);
+
+  // Where kernels make the layout, of static mode on one node:
   /// As failure(), of what ranks have said of themselves; the same on every rank.
   Status check(std::span<const SourceHeader> headers) const;
   bool agreed() const { return agreed_; }
@@ -132,6 +139,7 @@ class Handle {
 
   static Status no_routing();
   void forget_plans();
+  Status update_as(const SourceHeader& header, const TopK& topk);
   Status exchange(SourceHeader header, const TopK& topk);
   Status exchange_messages(const SourceHeader& header);
   Status choose();
@@ -150,6 +158,7 @@ class Handle {
   Status failure_ = no_routing();
   uint32_t tokens_ = 0, k_ = 0;
   Routing routing_;
+  std::vector<int64_t> again_;  // the table of update_again()
   SourceMessages own_messages_;
   std::vector<std::byte> messages_;  // that sources_ refer to
   std::vector<SourceLayout> sources_;

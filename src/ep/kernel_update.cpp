@@ -44,19 +44,13 @@ Status update_by_kernels(Handle& handle, const RoutingOnDevice& routing,
 // What a record says but for its table follows from the call, so ranks tell each other now what may be wrong with that.
 Status capture_update(Handle& handle, const RoutingOnDevice& given, const Captured& into,
                       runtime::KernelCalls& kernels, Status& agreed) {
-  EPCCL_TRY(handle.agree());
-  agreed = handle.agreed() ? Status{} : handle.failure();
-  if (!agreed.ok()) return {};
   CapturedRouting& captured = *into.routing;
   DeviceLayout& layout = captured.layout();
-  EPCCL_TRY(layout.make_sure(kernels));
-  const SourceHeader header = handle.describe({nullptr, given.wide, given.tokens, given.k});
-  std::vector<SourceHeader> headers(static_cast<size_t>(handle.group().cluster().ranks()));
-  EPCCL_TRY(handle.communicator().tell_all(&header, sizeof header,
-                                           reinterpret_cast<std::byte*>(headers.data()),
-                                           text_of(handle) + ", captured into a graph"));
-  agreed = handle.check(headers);
+  const TopK sizes{nullptr, given.wide, given.tokens, given.k};
+  EPCCL_TRY(handle.agree_on(sizes, text_of(handle) + ", captured into a graph", agreed));
   if (!agreed.ok()) return {};
+  EPCCL_TRY(layout.make_sure(kernels));
+  const SourceHeader header = handle.describe(sizes);
   EPCCL_ASSIGN(const KernelRooms::Room head, layout.make_head(header, given));
   const runtime::KernelCalls::IntoGraph graph{into.stream, keep(into.routing, {}, head)};
   EPCCL_TRY(kernels.capture(

@@ -35,8 +35,8 @@ struct SourceHeader {
     not_static_k = 4
   };
 
-  int64_t bad_expert_id = 0;
-  uint64_t chunk_bytes = 0;  // of a message, about: GPUs want longer ones
+  int64_t bad_expert_id = 0;  // no bad one is 0
+  uint64_t chunk_bytes = 0;   // of a message, about: GPUs want longer ones
   uint32_t problem = none;
   uint32_t tokens = 0;
   uint32_t k = 0;
@@ -44,7 +44,8 @@ struct SourceHeader {
   uint32_t alignment = 0;
   uint32_t capacity = 0;
   uint32_t pad = 0;
-  uint32_t bad_token = 0, bad_k = 0;       // of a bad expert
+  uint32_t bad_token = 0,
+           bad_k = 0;  // of a bad expert; where that is no problem, of one that counts as unused
   std::array<uint32_t, 3> block_tokens{};  // by strategy: tokens of a block
   std::array<uint32_t, 3> turn_blocks{};   // by strategy: as many blocks in a turn of a combine, at most
   std::array<uint32_t, 3> network_rows{};  // by strategy: rows it sends to other nodes

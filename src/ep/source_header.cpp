@@ -121,4 +121,11 @@ void describe_maxima(const topology::Cluster& cluster, const ExpertMap& experts,
   describe(NetworkRows(cluster, source, experts, tokens, k), tokens, limits, header);
 }
 
+Status unused_in_replay(int rank, uint32_t token, uint32_t position, int64_t id, uint32_t experts) {
+  return error(Code::invalid_argument,
+               "rank {}: topk_idx[{}][{}] was expert {} in a replay, but there are {} experts: the entry "
+               "counted as unused",
+               rank, token, position, id, experts);
+}
+
 }  // namespace epccl::ep

@@ -25,4 +25,7 @@ void describe_source(const topology::Cluster& cluster, int source, const Routing
 void describe_maxima(const topology::Cluster& cluster, const ExpertMap& experts, int source, uint32_t tokens,
                      uint32_t k, const BlockLimits& limits, SourceHeader& header);
 
+/// What is told of an entry of a table that names no expert, where a graph gave it to the handle again.
+Status unused_in_replay(int rank, uint32_t token, uint32_t position, int64_t id, uint32_t experts);
+
 }  // namespace epccl::ep

@@ -4,7 +4,7 @@
 #include <signal.h>
 
 #include "fake_driver.hpp"
-#include "graph_layer.hpp"
+#include "plain_calls.hpp"
 
 namespace epccl::tests {
 namespace {
@@ -12,62 +12,6 @@ namespace {
 using ::testing::HasSubstr;
 
 class CapturedEpFaults : public CudaGraphs {};
-
-Problem plain_problem(int ranks) {
-  Problem problem;
-  problem.layout = EPCCL_EP_LAYOUT_EXPERT_MAJOR;
-  problem.experts = static_cast<uint32_t>(ranks);
-  problem.k = 2;
-  problem.max_tokens = problem.capacity = 6;
-  problem.hidden = 40;
-  problem.tokens.assign(static_cast<size_t>(ranks), problem.max_tokens);
-  for (int rank = 0; rank < ranks; ++rank) problem.owner.push_back(rank);
-  return problem;
-}
-
-void expect_refused(epcclResult_t result, const char* why) {
-  EXPECT_EQ(result, epcclInvalidUsage);
-  EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr(why));
-}
-
-/// A rank's table, and tokens and rows of 8 elements: calls as plain as they can be.
-struct PlainCalls {
-  PlainCalls(const GpuRank& gpu, uint32_t tokens, uint32_t k, size_t rows)
-      : stream(gpu.as_epccl()),
-        table(gpu, std::vector<int64_t>(size_t{tokens} * k, 0)),
-        tokens_in(gpu, size_t{tokens} * 8),
-        rows_there(gpu, rows * 8),
-        topk(epcclInt64, table.data(), {tokens, k}),
-        in(epcclFloat32, tokens_in.data(), {tokens, 8}),
-        out(epcclFloat32, rows_there.data(), {rows, 8}) {}
-
-  epcclResult_t update(epcclEpHandle_t handle, const epcclEpLayoutInfo_t* info = nullptr) {
-    return epcclEpUpdateHandle(handle, topk, info, stream);
-  }
-  epcclResult_t dispatch(epcclEpHandle_t handle, bool send_only = false) {
-    epcclEpDispatchInputs_t inputs = EPCCL_EP_DISPATCH_INPUTS_INIT;
-    inputs.tokens = in;
-    epcclEpDispatchOutputs_t outputs = EPCCL_EP_DISPATCH_OUTPUTS_INIT;
-    outputs.tokens = out;
-    epcclEpDispatchConfig_t config = EPCCL_EP_DISPATCH_CONFIG_INIT;
-    config.send_only = send_only ? 1 : 0;
-    return epcclEpDispatch(handle, &inputs, &outputs, &config, stream);
-  }
-  epcclResult_t combine(epcclEpHandle_t handle, bool weighted = false) {
-    epcclEpCombineInputs_t inputs = EPCCL_EP_COMBINE_INPUTS_INIT;
-    inputs.tokens = out;
-    epcclEpCombineOutputs_t outputs = EPCCL_EP_COMBINE_OUTPUTS_INIT;
-    outputs.tokens = in;
-    epcclEpCombineConfig_t config = EPCCL_EP_COMBINE_CONFIG_INIT;
-    config.weighted = weighted ? 1 : 0;
-    return epcclEpCombine(handle, &inputs, &outputs, &config, stream);
-  }
-
-  const epcclStream_t stream;
-  const GpuArray<int64_t> table;
-  const GpuArray<float> tokens_in, rows_there;
-  Tensor topk, in, out;
-};
 
 TEST_F(CapturedEpFaults, WhatCannotBeCapturedIsRefusedAndTheCaptureGoesOn) {
   run_gpu_ranks(RanksAre::processes, 2, {}, [](const RankContext& context) {
@@ -84,10 +28,10 @@ TEST_F(CapturedEpFaults, WhatCannotBeCapturedIsRefusedAndTheCaptureGoesOn) {
     const Graph graph(gpu, [&] {
       expect_refused(calls.dispatch(handle), "the handle has no routing that kernels have made");
       expect_refused(calls.update(handle, &info), "recv_total_counter is host memory");
-      EXPECT_EQ(epcclCommSetCopyEngine(comm, "never"), epcclSuccess);
-      expect_refused(calls.update(handle), "switched off (copy engine never)");
-      EXPECT_EQ(epcclCommSetCopyEngine(comm, nullptr), epcclSuccess);
       expect_captured(calls.update(handle));
+      EXPECT_EQ(epcclCommSetCopyEngine(comm, "never"), epcclSuccess);
+      expect_refused(calls.dispatch(handle), "captured calls of this handle are kernels");
+      EXPECT_EQ(epcclCommSetCopyEngine(comm, nullptr), epcclSuccess);
       expect_refused(calls.dispatch(handle, true), "send_only");
       // The communicator and the capture are as they were.
       expect_captured(calls.dispatch(handle));
@@ -96,18 +40,6 @@ TEST_F(CapturedEpFaults, WhatCannotBeCapturedIsRefusedAndTheCaptureGoesOn) {
     graph.launch();
     gpu.wait();
     EXPECT_EQ(epcclEpComplete(handle), epcclSuccess) << epcclGetLastError(nullptr);
-  });
-}
-
-TEST_F(CapturedEpFaults, SeveralNodesAreRefused) {
-  run_ranks({{1, 1}, {}, {}}, [](const RankContext& context) {
-    GpuRank gpu;
-    const Comm comm(context);
-    const StepHandle handle(plain_problem(2), comm);
-    PlainCalls calls(gpu, 6, 2, 6);
-    gpu.wait();
-    const Graph graph(gpu,
-                      [&] { expect_refused(calls.update(handle), "the communicator has several nodes"); });
   });
 }
 
@@ -215,34 +147,6 @@ TEST_F(CapturedEpFaults, NothingIsLeftBehindWhateverEndsFirst) {
 
 // --- replays that cannot go on ---
 
-/// Two ranks with a graph of a step that ran once. `fail` is rank 1's; then rank 0 runs the graph again, alone.
-void expect_a_replay_to_end(const RunOptions& options, const char* said,
-                            const std::function<void(epcclComm_t)>& fail) {
-  run_ranks(options, [&](const RankContext& context) {
-    GpuRank gpu;
-    epcclComm_t comm = nullptr;
-    ASSERT_EQ(epcclCommInitRank(&comm, 2, context.id, context.rank), epcclSuccess);
-    {
-      const Problem problem = plain_problem(2);
-      const StepHandle handle(problem, comm);
-      StaticStep step(context, gpu, problem, 6);
-      const Graph graph(gpu, [&] { step.all(handle); });
-      step.fill(0);
-      graph.launch();
-      gpu.wait();
-      if (context.rank == 1) {
-        fail(comm);
-      } else {
-        graph.launch();
-        gpu.wait();  // not for ever
-        EXPECT_EQ(wait_for_failure(comm), epcclRemoteError);
-        EXPECT_THAT(epcclGetLastError(comm), HasSubstr(said));
-      }
-    }
-    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
-  });
-}
-
 TEST_F(CapturedEpFaults, AReplayEndsWhenAPeerDies) {
   expect_a_replay_to_end({{2}, {{"EPCCL_TIMEOUT", "20"}}, {1}}, "rank 1",
                          [](epcclComm_t) { raise(SIGKILL); });
@@ -259,10 +163,6 @@ TEST_F(CapturedEpFaults, AReplayEndsWhenAPeerDoesNotRunItAndNamesIt) {
       "(ep static layout of 6 tokens top-2, kernels, captured into a graph) waited 0.3 s for "
       "rank 1 (same node) to run it as well",
       [](epcclComm_t comm) { EXPECT_NE(wait_for_failure(comm), epcclSuccess); });
-}
-
-void die_in_kernel(const void*, unsigned, unsigned) {
-  raise(SIGKILL);
 }
 
 // The other has met it, and waits for it to be through.

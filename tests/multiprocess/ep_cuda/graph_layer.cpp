@@ -12,6 +12,7 @@ StepHandle::StepHandle(const Problem& problem, epcclComm_t comm) {
   group.expert_to_rank = problem.owner.data();
   group.max_send_tokens_per_rank = problem.max_tokens;
   group.max_token_bytes = (problem.hidden + (problem.hidden + 127) / 128) * sizeof(float);
+  group.strategy = problem.strategy;
   EXPECT_EQ(epcclEpCreateGroup(&group_, comm, &group), epcclSuccess) << epcclGetLastError(nullptr);
   epcclEpHandleConfig_t config = EPCCL_EP_HANDLE_CONFIG_INIT;
   config.dispatch_output_per_expert_alignment = problem.alignment;

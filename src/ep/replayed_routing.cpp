@@ -1,0 +1,58 @@
+#include "ep/replayed_routing.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace epccl::ep {
+
+Status ReplayedRouting::check_update(const TopK& sizes, Status& agreed) {
+  const SlotRules& rules = handle_->rules();
+  return handle_->agree_on(
+      sizes,
+      fmt::format("ep layout of {} tokens top-{}, captured into a graph", rules.max_tokens, rules.max_topk),
+      agreed);
+}
+
+CallShape ReplayedRouting::shape() const {
+  CallShape shape = shape_of(*handle_);
+  shape.tokens = tokens_;
+  shape.k = handle_->rules().max_topk;
+  return shape;
+}
+
+Status ReplayedRouting::check(const DispatchCall& call) {
+  EPCCL_TRY(check_dispatch(shape(), call));
+  brings_weights_ = call.weights.given();
+  return {};
+}
+
+Status ReplayedRouting::check(const CombineCall& call) {
+  return check_combine(shape(), call,
+                       brings_weights_ || handle_->has_weights() || handle_->kernel_weights() != nullptr);
+}
+
+Result<bool> ReplayedRouting::update(const TopK& topk, bool on_device) {
+  Status wrong;
+  EPCCL_TRY(handle_->update_again(topk, on_device, wrong));
+  if (!wrong.ok()) keep(std::move(wrong));
+  return has_routing();
+}
+
+bool ReplayedRouting::has_routing() {
+  if (handle_->failure().ok()) return true;
+  keep(Status(handle_->failure()).with_context("a replay: the handle has no valid routing"));
+  return false;
+}
+
+void ReplayedRouting::keep(Status error) {
+  const std::lock_guard lock(mutex_);
+  if (first_error_.ok()) first_error_ = std::move(error);
+}
+
+Status ReplayedRouting::take_error() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(first_error_, Status());
+}
+
+}  // namespace epccl::ep

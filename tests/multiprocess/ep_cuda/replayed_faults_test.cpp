@@ -1,0 +1,329 @@
+// Updates, dispatches and combines that a thread of the library makes at each run of a graph: what is wrong is told, by whom and when, and
+// a replay that cannot go on ends.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <fstream>
+
+#include "fake_driver.hpp"
+#include "plain_calls.hpp"
+
+namespace epccl::tests {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ReplayedEpFaults : public CudaGraphs {};
+
+TEST_F(ReplayedEpFaults, WhatCannotBeCapturedIsRefusedAndTheCaptureGoesOn) {
+  run_ranks({{1, 1}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const Problem problem = plain_problem(2);
+    const StepHandle handle(problem, comm);
+    PlainCalls calls(gpu, 6, 2, 6);
+    std::vector<int32_t> here(1);
+    Tensor total(epcclInt32, here.data(), {1});
+    epcclEpLayoutInfo_t info = EPCCL_EP_LAYOUT_INFO_INIT;
+    info.recv_total_counter = total;
+    gpu.wait();
+    const Graph graph(gpu, [&] {
+      expect_refused(calls.dispatch(handle), "the handle has no routing yet");
+      expect_refused(calls.update(handle, &info), "recv_total_counter is host memory");
+      expect_captured(calls.update(handle));
+      expect_refused(calls.dispatch(handle, true), "send_only");
+      // The communicator and the capture are as they were.
+      expect_captured(calls.dispatch(handle));
+      expect_captured(calls.combine(handle));
+    });
+    graph.launch();
+    gpu.wait();
+    EXPECT_EQ(epcclEpComplete(handle), epcclSuccess) << epcclGetLastError(nullptr);
+  });
+}
+
+// The routing of kernels is the GPU's, that of calls which the host makes is the host's.
+TEST_F(ReplayedEpFaults, CallsOfOneHandleAreOfOneKind) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const StepHandle handle(plain_problem(2), comm);
+    PlainCalls calls(gpu, 6, 2, 6);
+    gpu.wait();
+    const Graph graph(gpu, [&] {
+      EXPECT_EQ(epcclCommSetCopyEngine(comm, "never"), epcclSuccess);
+      expect_captured(calls.update(handle));
+      EXPECT_EQ(epcclCommSetCopyEngine(comm, nullptr), epcclSuccess);
+      expect_refused(calls.dispatch(handle), "captured calls of this handle are made by the host");
+      EXPECT_EQ(epcclCommSetCopyEngine(comm, "never"), epcclSuccess);
+      expect_captured(calls.dispatch(handle));
+    });
+    graph.launch();
+    gpu.wait();
+    EXPECT_EQ(epcclEpComplete(handle), epcclSuccess) << epcclGetLastError(nullptr);
+  });
+}
+
+TEST_F(ReplayedEpFaults, WhatIsWrongWithATableOfOneRankIsToldToAllByTheCall) {
+  run_ranks({{1, 1}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const StepHandle handle(plain_problem(2), comm);
+    PlainCalls good(gpu, 6, 2, 6), too_many(gpu, 7, 2, 6), other_k(gpu, 6, 1, 6);
+    gpu.wait();
+    const auto expect_wrong = [&](PlainCalls& ones, const char* what) {
+      EXPECT_EQ((context.rank == 1 ? ones : good).update(handle), epcclInvalidArgument);
+      EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr(what));
+    };
+    const Graph graph(gpu, [&] {
+      expect_wrong(too_many, "rank 1 has 7 tokens: the group's max_send_tokens_per_rank is 6");
+      expect_wrong(other_k, "rank 1 has a top-1 table: the handle's static_topk is 2");
+      expect_captured(good.update(handle));
+      expect_captured(good.dispatch(handle));
+    });
+    graph.launch();
+    gpu.wait();
+    EXPECT_EQ(epcclEpComplete(handle), epcclSuccess) << epcclGetLastError(nullptr);
+  });
+}
+
+// Every rank is told, once; the rest of the step is as if the entry was unused.
+TEST_F(ReplayedEpFaults, AWrongEntryCountsAsUnusedAndIsToldByComplete) {
+  run_ranks({{2, 1}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const Problem problem = plain_problem(3);
+    const StepHandle replayed(problem, comm), called(problem, comm);
+    StaticStep step(context, gpu, problem, 6), calls(context, gpu, problem, 6);
+    const Graph graph(gpu, [&] { step.all(replayed); });
+    const auto replay = [&](uint64_t round, int bad_token, int64_t bad) {
+      step.fill(round, bad_token, bad);
+      graph.launch();
+      gpu.wait();
+    };
+    const auto expect_told = [&](const char* what) {
+      EXPECT_EQ(epcclEpCompleteStage(replayed, 1), epcclSuccess) << epcclGetLastError(nullptr);
+      EXPECT_EQ(epcclEpComplete(replayed), epcclInvalidArgument);
+      EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr(what));
+      EXPECT_EQ(epcclEpComplete(replayed), epcclSuccess) << epcclGetLastError(nullptr);
+    };
+    replay(1, context.rank == 2 ? 4 : -1, 9);
+    replay(2, context.rank == 1 ? 5 : -1, 9);
+    replay(3, -1, 9);
+    expect_told("rank 2: topk_idx[4][0] was expert 9 in a replay, but there are 3 experts");
+    replay(4, context.rank == 0 ? 2 : -1, -7);
+    expect_told("rank 0: topk_idx[2][0] was expert -7");
+    // What comes is what comes with -1 there.
+    step.fill(5, 3);
+    calls.fill(5, 3, -1);
+    graph.launch();
+    calls.all(called);
+    ASSERT_EQ(step.difference(calls), "");
+    expect_told("rank 0: topk_idx[3][0]");
+  });
+}
+
+// All ranks know it alike, so nothing is broken: the calls do nothing, and the routing can come yet.
+TEST_F(ReplayedEpFaults, AReplayWithoutARoutingDoesNothingAndIsToldByComplete) {
+  run_ranks({{1, 1}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const Problem problem = plain_problem(2);
+    const StepHandle replayed(problem, comm), called(problem, comm);
+    StaticStep step(context, gpu, problem, 6), calls(context, gpu, problem, 6),
+        wrong(context, gpu, problem, 6);
+    const Graph update(gpu, [&] { step.update(replayed); });
+    const Graph rest(gpu, [&] {
+      step.dispatch(replayed);
+      step.combine(replayed);
+    });
+    const auto expect_told = [&](const char* what) {
+      EXPECT_EQ(epcclEpComplete(replayed), epcclInvalidUsage);
+      EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr(what));
+    };
+    rest.launch();
+    gpu.wait();
+    expect_told("a replay: the handle has no valid routing: the handle has no routing yet");
+    step.fill(3);
+    calls.fill(3);
+    update.launch();
+    rest.launch();
+    calls.all(called);
+    ASSERT_EQ(step.difference(calls), "");
+    EXPECT_EQ(epcclEpComplete(replayed), epcclSuccess) << epcclGetLastError(nullptr);
+    // An update that is not captured, and wrong.
+    wrong.fill(4, context.rank == 1 ? 0 : -1);
+    wrong.update(replayed);
+    EXPECT_EQ(epcclEpComplete(replayed), epcclInvalidArgument);
+    rest.launch();
+    gpu.wait();
+    EXPECT_EQ(epcclEpComplete(replayed), epcclInvalidArgument);
+    EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr("a replay: the handle has no valid routing: rank 1"));
+  });
+}
+
+// --- what graphs keep ---
+
+TEST_F(ReplayedEpFaults, AGraphKeepsTheHandleItWasCapturedWith) {
+  run_ranks({{2, 1}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const Problem problem = plain_problem(3);
+    const StepHandle called(problem, comm);
+    StaticStep step(context, gpu, problem, 6), calls(context, gpu, problem, 6);
+    std::unique_ptr<Graph> graph;
+    {
+      const StepHandle replayed(problem, comm);
+      graph = std::make_unique<Graph>(gpu, [&] { step.all(replayed); });
+    }
+    for (uint64_t round = 0; round < 3; ++round) {
+      step.fill(round);
+      calls.fill(round);
+      graph->launch();
+      calls.all(called);
+      ASSERT_EQ(step.difference(calls), "") << "round " << round;
+    }
+  });
+}
+
+// A graph may be there longer than the handle and the communicator; it keeps neither communicator nor threads.
+TEST_F(ReplayedEpFaults, NothingIsLeftBehindWhateverEndsFirst) {
+  run_ranks({{1, 1}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm parent(context);
+    const Problem problem = plain_problem(2);
+    StaticStep step(context, gpu, problem, 6);
+    const auto capture_and_run = [&] {
+      epcclComm_t comm = nullptr;
+      EXPECT_EQ(epcclCommSplit(parent, 0, 0, &comm, nullptr), epcclSuccess) << epcclGetLastError(nullptr);
+      std::unique_ptr<Graph> graph;
+      {
+        const StepHandle handle(problem, comm);
+        graph = std::make_unique<Graph>(gpu, [&] { step.all(handle); });
+        step.fill(1);
+        graph->launch();
+        gpu.wait();
+      }
+      EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
+      return graph;
+    };
+    const auto threads = [] {
+      std::ifstream status("/proc/self/status");
+      for (std::string word; status >> word;)
+        if (int count = 0; word == "Threads:" && status >> count) return count;
+      return -1;
+    };
+    {
+      const auto one = capture_and_run();
+      const int running = threads();
+      const auto another = capture_and_run();
+      // Of a communicator that is gone a thread may be left behind its id.
+      EXPECT_LT(threads(), running + 5) << "the communicator of a graph that is still there lives on";
+    }
+    capture_and_run().reset();
+    const long allocations = fake_cuda_live("allocations"), imports = fake_cuda_live("imports");
+    for (int i = 0; i < 3; ++i) {
+      auto graph = capture_and_run();
+      const long held = fake_cuda_live("allocations");
+      graph.reset();
+      EXPECT_EQ(fake_cuda_live("allocations"), held);
+    }
+    EXPECT_EQ(fake_cuda_live("graphs"), 0);
+    EXPECT_EQ(fake_cuda_live("allocations"), allocations)
+        << "each graph's memory ends with the next communicator";
+    EXPECT_EQ(fake_cuda_live("imports"), imports);
+  });
+}
+
+// --- replays that cannot go on ---
+
+TEST_F(ReplayedEpFaults, AReplayEndsWhenAPeerDies) {
+  expect_a_replay_to_end({{1, 1}, {{"EPCCL_TIMEOUT", "20"}}, {1}}, "rank 1",
+                         [](epcclComm_t) { raise(SIGKILL); });
+}
+
+TEST_F(ReplayedEpFaults, AReplayEndsWhenAPeerRevokes) {
+  expect_a_replay_to_end({{1, 1}, {{"EPCCL_TIMEOUT", "20"}}, {}}, "revoked",
+                         [](epcclComm_t comm) { EXPECT_EQ(epcclCommRevoke(comm, 0), epcclSuccess); });
+}
+
+TEST_F(ReplayedEpFaults, AReplayEndsWhenAPeerDoesNotRunItAndNamesIt) {
+  expect_a_replay_to_end({{1, 1}, {{"EPCCL_TIMEOUT", "0.3"}}, {}}, "rank 1",
+                         [](epcclComm_t comm) { EXPECT_NE(wait_for_failure(comm), epcclSuccess); });
+}
+
+// Those of its node wait for its counters, those of others for its messages.
+TEST_F(ReplayedEpFaults, AReplayEndsWhenAPeerDiesWithinIt) {
+  run_ranks({{2, 1}, {{"EPCCL_TIMEOUT", "20"}}, {1}}, [](const RankContext& context) {
+    GpuRank gpu;
+    epcclComm_t comm = nullptr;
+    ASSERT_EQ(epcclCommInitRank(&comm, 3, context.id, context.rank), epcclSuccess);
+    {
+      const Problem problem = plain_problem(3);
+      const StepHandle handle(problem, comm);
+      StaticStep step(context, gpu, problem, 6);
+      if (context.rank == 1)
+        fake_cuda_kernel("epccl_move", sizeof(device::cuda::MoveParameters), die_in_kernel);
+      const Graph graph(gpu, [&] { step.all(handle); });
+      step.fill(0);
+      graph.launch();
+      gpu.wait();
+      EXPECT_EQ(wait_for_failure(comm), epcclRemoteError);
+      EXPECT_THAT(epcclGetLastError(comm), HasSubstr("rank 1"));
+    }
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+  });
+}
+
+// Rows of one routing in a call that was captured for another number of tokens.
+TEST_F(ReplayedEpFaults, AReplayOfOtherTokensThanTheRoutingEndsTheCommunicator) {
+  run_ranks({{1, 1}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    epcclComm_t comm = nullptr;
+    ASSERT_EQ(epcclCommInitRank(&comm, 2, context.id, context.rank), epcclSuccess);
+    {
+      const StepHandle handle(plain_problem(2), comm);
+      PlainCalls six(gpu, 6, 2, 6), four(gpu, 4, 2, 6);
+      gpu.wait();
+      const Graph graph_of_six(gpu, [&] {
+        expect_captured(six.update(handle));
+        expect_captured(six.dispatch(handle));
+      });
+      const Graph dispatch_of_six(gpu, [&] { expect_captured(six.dispatch(handle)); });
+      graph_of_six.launch();
+      gpu.wait();
+      EXPECT_EQ(four.update(handle), epcclSuccess) << epcclGetLastError(nullptr);
+      dispatch_of_six.launch();
+      gpu.wait();
+      EXPECT_NE(wait_for_failure(comm), epcclSuccess);
+      EXPECT_THAT(epcclGetLastError(comm), HasSubstr("6 tokens, but the handle's topk_idx has 4"));
+    }
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+  });
+}
+
+TEST_F(ReplayedEpFaults, ReplaysOfDifferentCallsAreFoundOut) {
+  run_ranks({{1, 1}, {{"EPCCL_TIMEOUT", "20"}}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    epcclComm_t comm = nullptr;
+    ASSERT_EQ(epcclCommInitRank(&comm, 2, context.id, context.rank), epcclSuccess);
+    {
+      const Problem problem = plain_problem(2);
+      const StepHandle handle(problem, comm);
+      StaticStep step(context, gpu, problem, 6);
+      step.fill(0);
+      const Graph update(gpu, [&] { step.update(handle); });
+      const Graph dispatch(gpu, [&] { step.dispatch(handle); });
+      update.launch();
+      gpu.wait();
+      (context.rank == 0 ? update : dispatch).launch();
+      gpu.wait();
+      EXPECT_NE(wait_for_failure(comm), epcclSuccess);
+      EXPECT_THAT(epcclGetLastError(comm), HasSubstr("rank"));
+    }
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+  });
+}
+
+}  // namespace
+}  // namespace epccl::tests
