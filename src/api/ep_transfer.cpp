@@ -74,10 +74,19 @@ runtime::EngineChoice choose_maker(const runtime::Communicator::OnDevice& on, co
   return choice;
 }
 
-// How a call on a GPU's memory is made: all that has to be allocated is, before the stream waits for it.
+constexpr ep::ReplayedRouting::Kind kind_of(const ep::DispatchCall&) {
+  return ep::ReplayedRouting::Kind::dispatch;
+}
+constexpr ep::ReplayedRouting::Kind kind_of(const ep::CombineCall&) {
+  return ep::ReplayedRouting::Kind::combine;
+}
+
+// How a call on a GPU's memory is made: all that has to be allocated is, before the stream waits for it. `replays`: of a call that is
+// captured; else null.
 template <typename Call>
 Result<std::function<Status(ep::Handle&, const Call&)>> mover_of(runtime::Communicator::OnDevice& on,
-                                                                 const EpHandle& target, const Call& call) {
+                                                                 const EpHandle& target, const Call& call,
+                                                                 ep::ReplayedRouting* replays) {
   StagedCalls* staged = on.staged.get();
   const CommPtr communicator = target.communicator();
   const runtime::EngineChoice choice = choose_maker(on, *target.group->group);
@@ -85,15 +94,17 @@ Result<std::function<Status(ep::Handle&, const Call&)>> mover_of(runtime::Commun
             choice.engines ? "kernels" : "staged through pinned host memory", choice.why);
   if (choice.engines) {
     const uint32_t fixed = target.handle->rules().max_topk;
-    EPCCL_ASSIGN(const ep::KernelRooms rooms,
+    EPCCL_ASSIGN(ep::KernelRooms rooms,
                  ep::borrow_rooms(
                      call, {*target.handle, fixed > 0 ? fixed : target.topk_width.load(), target.by_kernels},
                      staged->device(), *staged));
+    if (replays != nullptr) replays->share(rooms, kind_of(call));
     return {[kernels = on.kernels.get(), rooms](ep::Handle& handle, const Call& each) {
       return run_kernels(handle, each, *kernels, rooms);
     }};
   }
-  EPCCL_ASSIGN(const StagedCalls::Borrowed pinned, staged->borrow(ep::staging_bytes(call)));
+  EPCCL_ASSIGN(StagedCalls::Borrowed pinned, staged->borrow(ep::staging_bytes(call)));
+  if (replays != nullptr) replays->share(pinned);
   return {[staged, pinned](ep::Handle& handle, const Call& each) {
     return run_staged(handle, each, *staged, pinned->data());
   }};
@@ -108,7 +119,7 @@ Status transfer_on_device(device::Device& device, EpHandle& target, epcclStream_
   EPCCL_ASSIGN(auto* on, target.communicator()->on_device(device));
   target.device = &device;
   StagedCalls* staged = on->staged.get();
-  EPCCL_ASSIGN(auto move, mover_of(*on, target, call));
+  EPCCL_ASSIGN(auto move, mover_of(*on, target, call, nullptr));
   EPCCL_ASSIGN(
       std::shared_ptr<StagedCalls::Turn> turn,
       staged->take_turn(stream, send_only ? StagedCalls::Holds::nothing : StagedCalls::Holds::stream));
@@ -160,7 +171,7 @@ Status capture_replays(device::Device& device, runtime::Communicator::OnDevice& 
                      }
                      return routing->check(call);
                    }));
-  EPCCL_ASSIGN(auto move, mover_of(on, target, call));
+  EPCCL_ASSIGN(auto move, mover_of(on, target, call, routing.get()));
   auto work = [routing, call, move = std::move(move)]() -> Status {
     return routing->has_routing() ? move(routing->handle(), call) : Status{};
   };

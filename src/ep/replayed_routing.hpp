@@ -7,6 +7,7 @@
 //             arguments that do not fit the routing    --> the communicator has failed
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -14,6 +15,7 @@
 
 #include "base/status.hpp"
 #include "ep/handle.hpp"
+#include "ep/kernel_transfer.hpp"
 #include "ep/row_call.hpp"
 #include "ep/transfer.hpp"
 
@@ -36,6 +38,11 @@ class ReplayedRouting {
   Status check(const DispatchCall& call);
   Status check(const CombineCall& call);
 
+  // Calls of graphs follow one another, so all that are captured use the largest memory that one of them has borrowed, by purpose.
+  enum class Kind : uint8_t { dispatch, combine };
+  void share(KernelRooms& rooms, Kind kind);
+  void share(KernelRooms::Room& staging) { share_one(staging, staging_); }
+
   // At a run of the graph, from work of the communicator:
   /// Collective. False: it came to nothing on any rank.
   Result<bool> update(const TopK& topk, bool on_device);
@@ -46,12 +53,15 @@ class ReplayedRouting {
   Status take_error();
 
  private:
+  static void share_one(KernelRooms::Room& room, KernelRooms::Room& shared);
   CallShape shape() const;
   void keep(Status error);
 
   const std::shared_ptr<Handle> handle_;
   std::atomic<uint32_t> tokens_ = 0;
   bool brings_weights_ = false;  // the dispatch that was captured last
+  std::array<KernelRooms, 2> shared_;
+  KernelRooms::Room staging_;
   std::mutex mutex_;
   Status first_error_;
 };

@@ -235,6 +235,47 @@ TEST_F(ReplayedEpFaults, NothingIsLeftBehindWhateverEndsFirst) {
   });
 }
 
+// Graphs of many sizes, as programs have them that decode: what their calls use of the library is the handle's.
+TEST_F(ReplayedEpFaults, GraphsOfAHandleShareItsMemory) {
+  run_ranks({{1, 1}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const Problem problem = plain_problem(2);
+    const StepHandle replayed(problem, comm), called(problem, comm);
+    std::vector<std::unique_ptr<StaticStep>> steps;
+    for (uint32_t tokens = 0; tokens <= 6; ++tokens)
+      steps.push_back(std::make_unique<StaticStep>(context, gpu, problem, tokens, GpuMemoryKind::unmappable));
+    StaticStep calls(context, gpu, problem, 3);
+    std::vector<std::unique_ptr<Graph>> graphs;
+    const auto capture = [&](StaticStep& step) {
+      graphs.push_back(std::make_unique<Graph>(gpu, [&] {
+        step.dispatch(replayed);
+        step.combine(replayed);
+      }));
+    };
+    const auto capture_all = [&] {
+      for (auto& step : steps) {
+        step->fill(1);
+        step->update(replayed);
+        // Until then it has memory of its own.
+        EXPECT_EQ(epcclEpComplete(replayed), epcclSuccess) << epcclGetLastError(nullptr);
+        capture(*step);
+      }
+    };
+    capture_all();
+    const long allocations = fake_cuda_live("allocations");
+    capture_all();
+    capture_all();
+    EXPECT_EQ(fake_cuda_live("allocations"), allocations);
+    steps[3]->fill(2);
+    calls.fill(2);
+    steps[3]->update(replayed);
+    graphs[3]->launch();
+    calls.all(called);
+    ASSERT_EQ(steps[3]->difference(calls), "");
+  });
+}
+
 // --- replays that cannot go on ---
 
 TEST_F(ReplayedEpFaults, AReplayEndsWhenAPeerDies) {
