@@ -32,6 +32,8 @@ class AcrossNodes {
   /// Of a plan that its caller keeps.
   Result<DeviceProgram> make(const plan::RankPlan& plan) const;
   uint64_t piece_bytes() const { return executor_.piece_bytes(); }
+  /// What messages pass through; free between calls.
+  PinnedStage* stage() const { return executor_.stage(); }
 
   /// As DeviceExecutor::run().
   Status run(const DeviceProgram& program, const QueueCall& call, Waiter& waiter) {

@@ -84,6 +84,7 @@ const char* to_string(NetworkKind kind) {
 Result<CommConfig> read_comm_config(const CommOptions& options) {
   CommConfig config;
   config.name = options.name;
+  config.gpu = options.gpu;
   EPCCL_ASSIGN(config.algorithm, parse_algorithm(options.algorithm.value_or(settings::get("EPCCL_ALGO"))));
   EPCCL_TRY(read_parameters(config));
   config.allow_direct = settings::get("EPCCL_CMA") != "0";

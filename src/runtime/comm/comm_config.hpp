@@ -22,6 +22,7 @@ struct CommOptions {
   std::optional<EngineUse> engines;
   int max_blocks = 0;  // 0: EPCCL_MAX_CTAS
   bool blocking = true;
+  std::optional<int> gpu;  // that this rank will use, if it is known when the communicator is made
 };
 
 /// EPCCL_NET. `automatic`: ucx where every rank has an RDMA device and a UCX to drive it, else tcp.
@@ -42,7 +43,13 @@ struct CommConfig {
   uint64_t streaming_bytes = 0;
   EngineConfig engines;
   uint64_t stage_bytes = 0;  // EPCCL_STAGE_SIZE
+  std::optional<int> gpu;
   std::string name;
+
+  // Found out when ranks have met, and the same on all of them:
+  uint64_t message_piece_bytes =
+      0;                   // of messages to other nodes; 0: they go whole, no rank can have memory of a GPU
+  std::string gpus_apart;  // which GPUs of a node cannot map each other's memory, and why; empty: none known
 
   /// The part that must be the same on every rank, as text.
   std::string agreement() const;

@@ -13,6 +13,7 @@
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/network.hpp"
 #include "runtime/comm/rank_info.hpp"
+#include "runtime/executor/pinned_stage.hpp"
 #include "runtime/executor/placement.hpp"
 
 namespace epccl::runtime {
@@ -93,6 +94,12 @@ void set_wait_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
   if (parts.cluster.nodes() == 1) parts.config.wait.home_core = home_core(parts.cluster.local_of(parts.rank));
 }
 
+// A power of two is so many whole pieces, and no empty one behind them.
+uint64_t message_piece(const CommParts& parts, const std::vector<RankInfo>& infos) {
+  const bool has_gpus = std::ranges::any_of(infos, [](const RankInfo& info) { return info.cuda != 0; });
+  return has_gpus ? piece_of_stage(parts.config.stage_bytes, parts.cluster.ranks()) + 256 : 0;
+}
+
 // What follows joining. Its errors are known to the other ranks from the control line.
 Status set_up_joined(CommParts& parts, const RankInfo& mine, double begin) {
   const int rank = parts.rank;
@@ -107,6 +114,7 @@ Status set_up_joined(CommParts& parts, const RankInfo& mine, double begin) {
   EPCCL_TRY(algorithms::check(parts.cluster, parts.config.parameters));
   parts.cost = cost_parameters(infos, parts.cluster);
   set_wait_policy(parts, infos);
+  parts.config.message_piece_bytes = message_piece(parts, infos);
   EPCCL_TRY(open_node_memory(parts));
   EPCCL_TRY(agree_on_direct_access(parts));
   parts.config.parameters.direct = parts.direct;

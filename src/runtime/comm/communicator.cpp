@@ -36,7 +36,8 @@ Communicator::Communicator(CommParts parts)
       alltoall_(parts_.cluster, parts_.rank, parts_.config, parts_.cost, executor_, engines_),
       collectives_(parts_.cluster, parts_.rank, parts_.config, parts_.cost, executor_, engines_),
       carrying_(parts_.cluster, parts_.rank, *parts_.node, parts_.network.get(), carry_policy(parts_)),
-      p2p_(parts_.cluster, parts_.rank, shm_messages_, parts_.network.get(), carrying_),
+      p2p_(parts_.cluster, parts_.rank, shm_messages_, parts_.network.get(), carrying_,
+           parts_.config.message_piece_bytes),
       waiter_(*parts_.node, parts_.network.get(), monitor_, parts_.config.wait),
       regroup_(parts_.rank, parts_.meeting_point.get(), parts_.meeting_points),
       engine_use_(parts_.config.engines.use) {}
@@ -63,6 +64,14 @@ Communicator::~Communicator() {
   parts_.bootstrap->leave();
 }
 
+Result<EngineUse> Communicator::gpu_engine_use() const {
+  const EngineUse use = engine_use();
+  if (parts_.config.gpus_apart.empty() || use == EngineUse::never) return use;
+  if (use == EngineUse::automatic) return EngineUse::never;
+  return error(Code::invalid_usage, "rank {}: copy engines are always to make calls, but {}", rank(),
+               parts_.config.gpus_apart);
+}
+
 Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) {
   const std::lock_guard lock(on_device_mutex_);
   if (on_device_ == nullptr) {
@@ -78,7 +87,8 @@ Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) 
                                                   executor_, *made->engines);
     EPCCL_TRY(made->kernels->prepare());
     made->messages =
-        std::make_unique<GpuMessages>(device, parts_.cluster, parts_.rank, *parts_.node, shm_messages_);
+        std::make_unique<GpuMessages>(device, parts_.cluster, parts_.rank, *parts_.node, shm_messages_,
+                                      made->engines->stage(), parts_.config.message_piece_bytes);
     EPCCL_TRY(made->messages->prepare());
     EPCCL_ASSIGN(made->staged,
                  StagedCalls::open(device, parts_.config.stage_bytes, 16 * static_cast<uint64_t>(ranks()),

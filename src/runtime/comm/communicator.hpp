@@ -73,6 +73,8 @@ class Communicator {
   /// How long work that begins from now on waits for a silent peer; <= 0: as configured. Any thread.
   void set_timeout(double seconds) { timeout_seconds_.store(seconds, std::memory_order_relaxed); }
   EngineUse engine_use() const { return engine_use_.load(std::memory_order_relaxed); }
+  /// As engine_use(), of calls on memory of GPUs: never, where those of a node cannot map each other's. Error: always is asked for there.
+  Result<EngineUse> gpu_engine_use() const;
   /// What this rank has sent to and received from other nodes; waits for the calls that were issued before.
   struct NetworkStatistics {
     transports::MessageCounters messages;

@@ -125,6 +125,10 @@ Status CopyEngines::run_queues(const Call& call, const QueueProgram& program) {
   return status;
 }
 
+PinnedStage* CopyEngines::stage() const {
+  return across_ == nullptr ? nullptr : across_->stage();
+}
+
 bool CopyEngines::has_kernels() const {
   return across_ != nullptr && across_->has_kernels();
 }

@@ -20,6 +20,7 @@
 namespace epccl::runtime {
 
 class AcrossNodes;
+struct PinnedStage;
 
 class CopyEngines {
  public:
@@ -61,6 +62,8 @@ class CopyEngines {
   // For who makes calls in another way than this: peers' memory is mapped once.
   transports::PeerMemory& peers() { return peers_; }
   AcrossNodes* across() const { return across_.get(); }  // null on one node, and on the host
+  /// What its messages pass through: free whenever none of its calls runs. Null without across().
+  PinnedStage* stage() const;
   /// What a call has of this rank's scratch on a device.
   std::byte* own_scratch(uint64_t sequence) const;
   /// Where this process finds a peer's buffer of a call.

@@ -24,14 +24,17 @@ constexpr uint64_t sent_at_once = transports::RingSlot::capacity;
 }  // namespace
 
 GpuMessages::GpuMessages(device::Device& device, const topology::Cluster& cluster, int rank,
-                         transports::NodeMemory& node, transports::ShmMessages& shm)
+                         transports::NodeMemory& node, transports::ShmMessages& shm, PinnedStage* stage,
+                         uint64_t piece_bytes)
     : device_(device),
       cluster_(cluster),
       rank_(rank),
       node_(node),
       shm_(shm),
       peers_(device, node.local_size()),
-      reading_(static_cast<size_t>(node.local_size())) {}
+      reading_(static_cast<size_t>(node.local_size())),
+      stage_(stage),
+      piece_bytes_(piece_bytes) {}
 
 Status GpuMessages::prepare() {
   for (int i = 0; i < std::clamp(device_.copy_engines(), 1, most_queues); ++i) {
@@ -46,11 +49,16 @@ Status GpuMessages::prepare() {
 Status GpuMessages::plan(GpuEnd& end, const Wish& wish, EngineUse use) {
   end.messages = this;
   if (wish.bytes == 0 || !device_.info(wish.buffer)) return {};  // pinned memory is the host's own
+  if (!cluster_.same_node(rank_, wish.peer)) {
+    if (use == EngineUse::never) end.why_staged = "as asked for";
+    if (wish.is_send && wish.bytes <= sent_at_once) end.why_staged = "small, so it is sent at once";
+    if (stage_ == nullptr) return error(Code::internal_error, "no transport reaches rank {}", wish.peer);
+    end.stage = stage_;
+    return {};
+  }
   Status possible;
   if (use == EngineUse::never)
     possible = Status(Code::invalid_usage, "as asked for");
-  else if (!cluster_.same_node(rank_, wish.peer))
-    possible = Status(Code::invalid_usage, "another node");
   else if (wish.is_send && wish.peer != rank_ && wish.bytes <= sent_at_once)
     possible = Status(Code::invalid_usage, "small, so it is sent at once");
   else if (wish.is_send && wish.peer != rank_)
@@ -78,6 +86,23 @@ Status GpuMessages::find_offer(const Wish& wish, transports::BufferRef& buffer) 
   return std::move(handle).take_status();
 }
 
+// To be asked anew in each call: memory may have been freed and allocated since.
+std::shared_ptr<const transports::DeviceMemory> GpuMessages::lies_in(const GpuEnd& end, const Wish& wish,
+                                                                     transports::MessageTransport& network) {
+  const auto through_stage = [&](const std::string& why) {
+    log::info(log::coll, rank_,
+              "{} on GPU {}, over {}: through pinned host memory, {} bytes at once at most: {}", wish.text,
+              device_.ordinal(), network.name(), piece_bytes_, why);
+    return nullptr;
+  };
+  if (end.why_staged != nullptr) return through_stage(end.why_staged);
+  auto memory = network.device_memory(device_, wish.buffer, wish.bytes);
+  if (!memory.ok()) return through_stage(memory.status().message());
+  log::info(log::coll, rank_, "{} on GPU {}, over {}: as it lies in GPU memory", wish.text, device_.ordinal(),
+            network.name());
+  return std::move(memory).value();
+}
+
 // ---- moving
 
 Status GpuMessages::copy(GpuFlight& flight, std::byte* to, const std::byte* from) {
@@ -98,13 +123,11 @@ Status GpuMessages::copy(GpuFlight& flight, std::byte* to, const std::byte* from
 Status GpuMessages::start(GpuFlight& flight, Completion& completion) {
   const GpuEnd& end = *flight.end;
   flight.step = Step::moving;
-  if (end.direct && flight.is_send) return shm_.offer(flight.address, flight.key, end.buffer, completion);
-  if (end.direct) return shm_.recv_any(flight.address, flight.key, flight.bytes, flight.arrival, completion);
+  if (end.direct && flight.is_send) return shm_.offer(flight.local, flight.key, end.buffer, completion);
+  if (end.direct) return shm_.recv_any(flight.local, flight.key, flight.bytes, flight.arrival, completion);
   std::byte* const data = end.pinned != nullptr ? end.pinned->data() : flight.data;
-  if (!flight.is_send)
-    return flight.transport->recv(flight.address, flight.key, data, flight.bytes, completion);
-  if (end.pinned == nullptr)
-    return flight.transport->send(flight.address, flight.key, data, flight.bytes, completion);
+  if (!flight.is_send) return shm_.recv(flight.local, flight.key, data, flight.bytes, completion);
+  if (end.pinned == nullptr) return shm_.send(flight.local, flight.key, data, flight.bytes, completion);
   flight.step = Step::copying_in;
   return copy(flight, data, flight.data);
 }
@@ -130,13 +153,13 @@ Result<bool> GpuMessages::step(GpuFlight& flight, Completion& completion) {
   if (flight.step == Step::copying_in) {
     flight.step = Step::moving;
     const std::byte* const data = flight.host != nullptr ? flight.host.get() : flight.end->pinned->data();
-    EPCCL_TRY(flight.transport->send(flight.address, flight.key, data, flight.bytes, completion));
+    EPCCL_TRY(shm_.send(flight.local, flight.key, data, flight.bytes, completion));
     return false;
   }
   if (!flight.arrival.is_offer) return true;
-  --reading_[static_cast<size_t>(flight.address)];
-  node_.end_reading(flight.address);
-  shm_.answer(flight.address, flight.arrival, true);
+  --reading_[static_cast<size_t>(flight.local)];
+  node_.end_reading(flight.local);
+  shm_.answer(flight.local, flight.arrival, true);
   return true;
 }
 
@@ -146,7 +169,7 @@ Result<bool> GpuMessages::sent(GpuFlight& flight, Completion& completion) {
     log::info(log::coll, rank_,
               "a message of {} bytes goes through host memory: local rank {} does not receive it into memory "
               "of a GPU, or cannot map this one",
-              flight.bytes, flight.address);
+              flight.bytes, flight.local);
   flight.host = std::make_unique_for_overwrite<std::byte[]>(flight.bytes);
   flight.step = Step::copying_in;
   EPCCL_TRY(copy(flight, flight.host.get(), flight.data));
@@ -170,21 +193,21 @@ Result<std::byte*> GpuMessages::address_of(int local, const transports::BufferRe
 
 // What cannot be mapped is declined, and comes as a message.
 Status GpuMessages::take(GpuFlight& flight, Completion& completion) {
-  if (!node_.begin_reading(flight.address))
-    return error(Code::remote_error, "rank {}: local rank {} has given up", rank_, flight.address);
-  const auto source = address_of(flight.address, flight.arrival.buffer);
+  if (!node_.begin_reading(flight.local))
+    return error(Code::remote_error, "rank {}: local rank {} has given up", rank_, flight.local);
+  const auto source = address_of(flight.local, flight.arrival.buffer);
   if (source.ok()) {
-    ++reading_[static_cast<size_t>(flight.address)];
+    ++reading_[static_cast<size_t>(flight.local)];
     flight.step = Step::copying_out;
     return copy(flight, flight.data, *source);
   }
-  node_.end_reading(flight.address);
+  node_.end_reading(flight.local);
   if (!told_unmapped_.exchange(true))
     log::info(log::coll, rank_, "a message of {} bytes goes through host memory: {}", flight.bytes,
               source.status().message());
   const transports::Arrival offer = {true, flight.arrival.buffer, flight.arrival.operation, nullptr};
-  EPCCL_TRY(shm_.recv_any(flight.address, flight.key, flight.bytes, flight.arrival, completion));
-  shm_.answer(flight.address, offer, false);
+  EPCCL_TRY(shm_.recv_any(flight.local, flight.key, flight.bytes, flight.arrival, completion));
+  shm_.answer(flight.local, offer, false);
   return {};
 }
 

@@ -1,4 +1,5 @@
-// Sends and receives of a GPU's memory, a step at a time: on a node from GPU memory to GPU memory by copy engines.
+// Sends and receives of a GPU's memory, a step at a time, on a node: from GPU memory to GPU memory by copy engines. And how those to and
+// from other nodes go, which p2p.hpp moves in pieces (message_pieces.hpp).
 //
 //   sender                                          receiver
 //   offers its buffer, under the message's key ---> maps it, and has a queue of its own copy from it
@@ -6,8 +7,8 @@
 //
 // Only the receiver writes, and only into its own buffer. The sender's is read: so it is the user's again when it was taken or, should
 // the call fail, when no rank of the node reads it any more. An offer is a message like any other: order, matching, time-outs and
-// failures are those of the rings. What cannot go so passes through the host's memory: to and from other nodes, from memory that
-// peers cannot map, and where the other end is the host's memory (which declines an offer). So does what is small: it leaves at once.
+// failures are those of the rings. What cannot go so passes through the host's memory: from memory that peers cannot map, and where the
+// other end is the host's memory (which declines an offer). So does what is small: it leaves at once.
 #pragma once
 
 #include <atomic>
@@ -20,6 +21,7 @@
 #include "device/device.hpp"
 #include "runtime/comm/engine_use.hpp"
 #include "runtime/comm/staged_calls.hpp"
+#include "runtime/executor/pinned_stage.hpp"
 #include "topology/cluster.hpp"
 #include "transports/cuda_ipc/peer_memory.hpp"
 #include "transports/shm/node_memory.hpp"
@@ -41,6 +43,9 @@ struct GpuEnd {
   bool direct = false;           // by copy engines of the receiver, if the other end can
   transports::BufferRef buffer;  // of a direct send: what is offered
   StagedCalls::Borrowed pinned;  // else, where it passes through: null: the buffer is the host's own
+  // To and from other nodes: not null, if the buffer is a GPU's. What passes through it, and why if that is known already.
+  PinnedStage* stage = nullptr;
+  const char* why_staged = nullptr;
 };
 
 /// One send or receive on its way.
@@ -49,8 +54,7 @@ struct GpuFlight {
   std::byte* data = nullptr;  // the user's
   uint64_t bytes = 0;
   std::shared_ptr<const GpuEnd> end, other_end;  // other: of a message of this rank to itself
-  transports::MessageTransport* transport = nullptr;
-  int address = 0;  // of the other rank, for the transport
+  int local = 0;                                 // the other rank
   transports::MessageKey key = 0;
 
   enum class Step : uint8_t { copying_in, moving, copying_out };
@@ -62,8 +66,10 @@ struct GpuFlight {
 
 class GpuMessages {
  public:
+  /// `stage`: that of collectives, which messages to and from other nodes pass through, `piece_bytes` at once; null on one node.
   GpuMessages(device::Device& device, const topology::Cluster& cluster, int rank,
-              transports::NodeMemory& node, transports::ShmMessages& shm);
+              transports::NodeMemory& node, transports::ShmMessages& shm, PinnedStage* stage,
+              uint64_t piece_bytes);
   GpuMessages(const GpuMessages&) = delete;
   GpuMessages& operator=(const GpuMessages&) = delete;
   ~GpuMessages() = default;
@@ -79,10 +85,14 @@ class GpuMessages {
     int peer = 0;
     std::string text;  // for the log
   };
-  /// How it goes: sets `direct`, `buffer` and `pinned`. Any thread. To be called before the call's turn, since memory may be allocated.
+  /// How it goes: sets `direct`, `buffer` and `pinned`, or `stage`. Any thread. To be called before the call's turn, since memory may be
+  /// allocated.
   Status plan(GpuEnd& end, const Wish& wish, EngineUse use);
 
   // Of calls in their turn.
+  /// Where the network finds the buffer of a message to or from another node; null: the message passes through the stage.
+  std::shared_ptr<const transports::DeviceMemory> lies_in(const GpuEnd& end, const Wish& wish,
+                                                          transports::MessageTransport& network);
   Status start(GpuFlight& flight, transports::Completion& completion);
   /// Starts a message of this rank to itself.
   Status start_own(GpuFlight& receive, const std::byte* source);
@@ -119,6 +129,8 @@ class GpuMessages {
   int copies_ = 0;
   uint64_t call_ = 1;
   std::atomic<bool> told_unmapped_ = false, told_declined_ = false;
+  PinnedStage* const stage_;
+  const uint64_t piece_bytes_;
 };
 
 }  // namespace epccl::runtime

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <utility>
 
 namespace epccl::runtime {
@@ -12,6 +13,11 @@ namespace {
 
 // Plans use keys below this bit.
 constexpr transports::MessageKey p2p_key = transports::MessageKey{1} << (transports::message_key_bits - 1);
+// Of those, the pieces of messages behind the first.
+constexpr transports::MessageKey piece_key = p2p_key | p2p_key >> 1;
+
+// Room for pieces is cut into no smaller slots: there may be many.
+constexpr uint64_t least_slot = 16 << 10;
 
 }  // namespace
 
@@ -21,14 +27,18 @@ std::string P2pOperation::text() const {
 }
 
 P2p::P2p(const topology::Cluster& cluster, int rank, transports::ShmMessages& shm,
-         transports::MessageTransport* network, Carrying& carrying)
-    : cluster_(cluster), rank_(rank), shm_(shm), network_(network), carrying_(carrying) {}
+         transports::MessageTransport* network, Carrying& carrying, uint64_t piece_bytes)
+    : cluster_(cluster), rank_(rank), shm_(shm), network_(network), carrying_(carrying) {
+  if (network != nullptr && piece_bytes > 0) pieces_.emplace(*network, piece_bytes);
+}
 
 Status P2p::start(std::vector<P2pOperation> operations) {
   ++calls_;
   if (sent_.empty()) {
     sent_.resize(static_cast<size_t>(cluster_.ranks()));
     received_.resize(static_cast<size_t>(cluster_.ranks()));
+    sent_pieces_.resize(static_cast<size_t>(cluster_.ranks()));
+    received_pieces_.resize(static_cast<size_t>(cluster_.ranks()));
     counted_in_.resize(static_cast<size_t>(cluster_.nodes()));
   }
   for (const P2pOperation& operation : operations)
@@ -43,6 +53,8 @@ Status P2p::start(std::vector<P2pOperation> operations) {
   auto flight = in_flight_.begin();
   for (const P2pOperation& operation : operations)
     if (!is_own(operation)) enlist(*flight++, operation, sends);
+  if (std::ranges::any_of(pending_, [](const InFlight* each) { return each->cut != nullptr; }))
+    begin_pieces();
   carrying_.begin(sends);
   // What neighbours may carry is laid out before anything else: then it finds them still in this call.
   for (InFlight* each : pending_)
@@ -81,6 +93,7 @@ void P2p::enlist(InFlight& flight, const P2pOperation& operation, algorithms::Gr
   pending_.push_back(&flight);
   flight.over_network = !cluster_.same_node(rank_, operation.peer);
   if (flight.over_network) ++over_network_;
+  if (is_cut(flight)) return cut(flight);
   flight.may_be_carried = flight.over_network && operation.is_send && operation.gpu == nullptr &&
                           carrying_.possible() && operation.bytes <= Carrying::largest_message;
   if (!flight.may_be_carried) return;
@@ -131,7 +144,71 @@ Status P2p::copy_own(std::span<const OwnPair> pairs, InFlight* next) {
   return {};
 }
 
-Status P2p::start_on_gpu(InFlight& flight, transports::MessageTransport& transport, int address) {
+// ---- in pieces
+
+bool P2p::is_cut(const InFlight& flight) const {
+  const P2pOperation& operation = flight.operation;
+  return flight.over_network && pieces_ &&
+         (operation.bytes >= pieces_->piece_bytes() ||
+          (operation.gpu != nullptr && operation.gpu->stage != nullptr));
+}
+
+void P2p::cut(InFlight& flight) {
+  const P2pOperation& operation = flight.operation;
+  auto& counter = (operation.is_send ? sent_pieces_ : received_pieces_)[static_cast<size_t>(operation.peer)];
+  flight.cut = std::make_unique<Cut>();
+  MessagePieces::Message& message = flight.cut->message;
+  message.token = reinterpret_cast<uint64_t>(&flight);
+  message.peer = operation.peer;
+  message.is_send = operation.is_send;
+  message.pieces = static_cast<uint32_t>(operation.bytes / pieces_->piece_bytes() + 1);
+  message.key = flight.key;
+  message.second_key = piece_key | counter;
+  counter += message.pieces - 1;
+  message.memory = static_cast<std::byte*>(operation.is_send ? const_cast<void*>(operation.source)
+                                                             : operation.destination);  // NOLINT: not written
+  message.bytes = operation.bytes;
+}
+
+void P2p::begin_pieces() {
+  using Way = MessagePieces::Message::Way;
+  PinnedStage* stage = nullptr;
+  uint64_t largest = least_slot;
+  std::set<int> sent_to;
+  for (InFlight* flight : pending_) {
+    const P2pOperation& operation = flight->operation;
+    if (flight->cut == nullptr || operation.gpu == nullptr || operation.gpu->stage == nullptr) continue;
+    Cut& its = *flight->cut;
+    its.lies_in = gpu_->lies_in(
+        *operation.gpu,
+        {operation.is_send, its.message.memory, operation.bytes, operation.peer, operation.text()},
+        *network_);
+    its.message.lies_in = its.lies_in.get();
+    its.message.way = its.lies_in != nullptr ? Way::direct : Way::staged;
+    if (its.lies_in != nullptr) continue;
+    stage = operation.gpu->stage;
+    largest = std::max(largest, operation.bytes);
+    if (operation.is_send) sent_to.insert(operation.peer);
+  }
+  pieces_->begin(stage, std::min(largest, pieces_->piece_bytes()), static_cast<int>(sent_to.size()));
+}
+
+Result<bool> P2p::move_pieces() {
+  EPCCL_ASSIGN(const bool moved, pieces_->move());
+  while (auto ended = pieces_->ended()) {
+    transports::Completion& completion =
+        reinterpret_cast<InFlight*>(ended->message.token)->completion;  // NOLINT: as cut() gave it
+    using State = transports::Completion::State;
+    completion.bytes = ended->bytes;
+    completion.state = ended->status.ok() ? State::done : State::failed;
+    completion.status = std::move(ended->status);
+  }
+  return moved;
+}
+
+// ---- on a GPU of the node
+
+Status P2p::start_on_gpu(InFlight& flight) {
   const P2pOperation& operation = flight.operation;
   flight.gpu = std::make_unique<GpuFlight>();
   GpuFlight& its = *flight.gpu;
@@ -140,8 +217,7 @@ Status P2p::start_on_gpu(InFlight& flight, transports::MessageTransport& transpo
                                                        : operation.destination);  // NOLINT: not written
   its.bytes = operation.bytes;
   its.end = operation.gpu;
-  its.transport = &transport;
-  its.address = address;
+  its.local = cluster_.local_of(operation.peer);
   its.key = flight.key;
   return operation.gpu->messages->start(its, flight.completion);
 }
@@ -152,8 +228,12 @@ Status P2p::start_remote(InFlight& flight) {
   if (transport == nullptr)
     return error(Code::internal_error, "no transport reaches rank {}", operation.peer);
   const int address = flight.over_network ? operation.peer : cluster_.local_of(operation.peer);
+  if (flight.cut != nullptr) {
+    pieces_->add(flight.cut->message);
+    return {};
+  }
   if (operation.is_send) drained_ = drained_ && !flight.over_network;
-  if (operation.gpu != nullptr) return start_on_gpu(flight, *transport, address);
+  if (operation.gpu != nullptr && !flight.over_network) return start_on_gpu(flight);
   if (!operation.is_send)
     return transport->recv(address, flight.key, operation.destination, operation.bytes, flight.completion);
   if (flight.may_be_carried &&
@@ -164,7 +244,12 @@ Status P2p::start_remote(InFlight& flight) {
 
 Result<bool> P2p::progress() {
   bool moved = shm_.progress();
-  if (network_ != nullptr && network_pending()) moved |= network_->progress();
+  if (pieces_) {
+    EPCCL_ASSIGN(const bool some, move_pieces());
+    moved |= some;
+  }
+  const bool is_driven = pieces_ && pieces_->on_network();
+  if (network_ != nullptr && network_pending() && !is_driven) moved |= network_->progress();
   EPCCL_ASSIGN(const bool carried, carrying_.progress());
   moved |= carried;
   EPCCL_ASSIGN(const bool ended, see_ends());
@@ -219,6 +304,11 @@ Status P2p::check_length(const InFlight& flight) const {
 }
 
 void P2p::give_up(double seconds) {
+  if (pieces_) pieces_->stop();
+  // What the network receives into GPU memory as it lies there it may not write any more.
+  if (std::ranges::any_of(in_flight_,
+                          [](const InFlight& each) { return each.cut != nullptr && each.cut->lies_in; }))
+    network_->cancel_all();
   if (gpu_ != nullptr) gpu_->give_up(seconds);
   for (InFlight& flight : in_flight_) {
     flight.operation.gpu.reset();
@@ -227,7 +317,7 @@ void P2p::give_up(double seconds) {
 }
 
 bool P2p::network_pending() const {
-  return !drained_ || over_network_ > 0 || carrying_.pending();
+  return !drained_ || over_network_ > 0 || (pieces_ && !pieces_->drained()) || carrying_.pending();
 }
 
 std::string P2p::waiting_text() const {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/cuda/cuda_device.hpp"
 #include "runtime/comm/network.hpp"
 #include "topology/host_id.hpp"
 
@@ -36,6 +37,8 @@ Result<RankInfo> describe_this_rank(const CommConfig& config) {
   info.pid = getpid();
   info.cores = usable_cores();
   info.rdma = static_cast<int32_t>(rdma_drivers(config));
+  info.cuda = device::cuda_possible() ? 1 : 0;
+  info.gpu = config.gpu.value_or(-1);
   info.link_rate = config.link_rate;
   copy_text(info.host, host.label());
   copy_text(info.agreement, config.agreement());

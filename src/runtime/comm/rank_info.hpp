@@ -19,6 +19,8 @@ struct RankInfo {
   int32_t pid = 0;
   int32_t cores = 1;       // this process may use
   int32_t rdma = 0;        // RdmaDrivers: what of this build can drive an RDMA device of this machine
+  int32_t cuda = 0;        // whether memory of GPUs can appear in this process
+  int32_t gpu = -1;        // this rank's; -1: not known yet
   double link_rate = 0;    // bytes/s of the node's network, 0: unknown
   uint64_t ids = 0;        // Gathering::ids
   UniqueId meeting_point;  // zeros: this rank could not open one

@@ -40,6 +40,7 @@ class DeviceExecutor {
   /// Makes now what every call needs of the device.
   Status prepare() { return messages_.prepare(); }
   uint64_t piece_bytes() const { return messages_.piece_bytes(); }
+  PinnedStage* stage() const { return messages_.stage(); }
 
   /// Blocks until the plan is complete on this rank, or failed: then no copy of this rank moves any more, and the caller must cancel
   /// the network's messages before buffers go away. All ranks of the node have met in this call.

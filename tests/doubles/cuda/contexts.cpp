@@ -98,14 +98,16 @@ void fake_cuda_forget_calls() {
 long fake_cuda_live(const char* what) {
   const std::string kind = what;
   const std::lock_guard lock(state().mutex);
-  long memory = 0, allocations = 0, imports = 0, registered = 0;
+  long memory = 0, allocations = 0, imports = 0, registered = 0, pinned = 0;
   for (const auto& [base, region] : state().regions) {
     if (region.is_import) ++imports;
     if (region.where == Where::registered) ++registered;
+    if (region.where == Where::pinned) pinned += static_cast<long>(region.bytes);
     if (region.where == Where::device && !region.is_import) memory += static_cast<long>(region.bytes);
     if (region.where != Where::registered && !region.is_import) ++allocations;
   }
   if (kind == "memory") return memory;
+  if (kind == "pinned") return pinned;
   if (kind == "allocations") return allocations;
   if (kind == "imports") return imports;
   if (kind == "registered") return registered;

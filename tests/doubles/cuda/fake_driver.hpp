@@ -14,8 +14,10 @@ extern "C" {
 /// "dma_buf", "gpu_direct", "rdma_flush": 0 takes it away. "rdma_order": as the attribute has it. "managed": 1 calls all GPU memory so.
 /// "copy_pause": microseconds before each copy. "dma_buf_error": what asking for a descriptor returns.
 /// "batch_error": what lists of copies return. "copy_error": a CUresult that the next copy ends with when it runs.
+/// "import_error": what mapping the memory of another process returns.
 void fake_cuda_set(const char* what, long value);
-/// "memory" (bytes), "allocations", "streams", "events", "imports", "registered", "graphs" (executables too): how many live now.
+/// "memory" and "pinned" (bytes), "allocations", "streams", "events", "imports", "registered", "graphs" (executables too): how many
+/// live now.
 long fake_cuda_live(const char* what);
 /// How often a function was called: "cuMemcpyAsync". "copies to the host", "bytes to the host", "copies from the host", "bytes from the
 /// host": what was copied between a GPU's memory and other.

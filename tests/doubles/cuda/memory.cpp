@@ -203,6 +203,8 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigne
   if (theirs.magic != ipc_magic || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
     return CUDA_ERROR_INVALID_VALUE;
   if (theirs.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (const auto refused = static_cast<CUresult>(setting("import_error", 0)); refused != CUDA_SUCCESS)
+    return refused;
   {
     const std::lock_guard lock(state().mutex);
     for (auto& [base, region] : state().regions)

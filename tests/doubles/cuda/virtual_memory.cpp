@@ -167,6 +167,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   struct stat info {};
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fstat(fd, &info) != 0)
     return CUDA_ERROR_INVALID_VALUE;
+  if (const auto refused = static_cast<CUresult>(setting("import_error", 0)); refused != CUDA_SUCCESS)
+    return refused;
   Physical memory;
   memory.fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   memory.bytes = static_cast<uint64_t>(info.st_size);

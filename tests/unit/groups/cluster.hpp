@@ -46,12 +46,13 @@ struct TestRank {
 
 class TestCluster {
  public:
-  TestCluster(const std::vector<int>& ranks_per_node, const CarryPolicy& policy)
+  /// `piece_bytes`: as P2p has them.
+  TestCluster(const std::vector<int>& ranks_per_node, const CarryPolicy& policy, uint64_t piece_bytes = 0)
       : cluster_(topology::Cluster::from_sizes(ranks_per_node)),
         ranks_(static_cast<size_t>(cluster_.ranks())),
         addresses_(static_cast<size_t>(cluster_.ranks())) {
     for (int node = 0; node < cluster_.nodes(); ++node) open_node(node);
-    for (int rank = 0; rank < cluster_.ranks(); ++rank) open_rank(rank, policy);
+    for (int rank = 0; rank < cluster_.ranks(); ++rank) open_rank(rank, policy, piece_bytes);
   }
 
   const topology::Cluster& shape() const { return cluster_; }
@@ -99,7 +100,7 @@ class TestCluster {
       (*this)[cluster_.rank_at(node, local)].node =
           must(transports::NodeMemory::open(std::move(segments[static_cast<size_t>(local)]), local));
   }
-  void open_rank(int rank, const CarryPolicy& policy) {
+  void open_rank(int rank, const CarryPolicy& policy, uint64_t piece_bytes) {
     TestRank& self = (*this)[rank];
     transports::TcpOptions options;
     for (int other = 0; other < ranks(); ++other) options.node_of.push_back(cluster_.node_of(other));
@@ -111,7 +112,8 @@ class TestCluster {
     addresses_[static_cast<size_t>(rank)] = self.network->address();
     self.shm = std::make_unique<transports::ShmMessages>(*self.node, true);
     self.carrying = std::make_unique<Carrying>(cluster_, rank, *self.node, self.network.get(), policy);
-    self.p2p = std::make_unique<P2p>(cluster_, rank, *self.shm, self.network.get(), *self.carrying);
+    self.p2p =
+        std::make_unique<P2p>(cluster_, rank, *self.shm, self.network.get(), *self.carrying, piece_bytes);
   }
 
   const topology::Cluster cluster_;

@@ -33,6 +33,12 @@ CarryPolicy random_policy(Random& random) {
   return policy;
 }
 
+/// Whether messages to other nodes are cut, and how.
+uint64_t random_pieces(Random& random) {
+  constexpr uint64_t some[] = {0, 0, 100, 20'000};
+  return some[random() % 4];
+}
+
 /// One group of every rank: what it sends and receives, in an order of its own, but in order between two ranks.
 std::vector<P2pOperation> group_of(int rank, std::deque<Wish>& wishes, Random& random) {
   std::vector<P2pOperation> operations;
@@ -81,7 +87,7 @@ TEST(Groups, OfRandomMessagesArrive) {
   auto random = seeded_random();
   uint64_t carried = 0;
   for (int attempt = 0; attempt < 30; ++attempt) {
-    TestCluster cluster(shapes[random() % shapes.size()], random_policy(random));
+    TestCluster cluster(shapes[random() % shapes.size()], random_policy(random), random_pieces(random));
     const auto ranks = static_cast<uint64_t>(cluster.ranks());
     std::vector<std::deque<Wish>> rounds(1 + random() % 12);
     uint64_t number = 0;
@@ -98,7 +104,7 @@ TEST(Groups, OfRandomMessagesArrive) {
 TEST(Groups, OfRegularPatternsArrive) {
   auto random = seeded_random();
   for (int attempt = 0; attempt < 40; ++attempt) {
-    TestCluster cluster(shapes[random() % shapes.size()], random_policy(random));
+    TestCluster cluster(shapes[random() % shapes.size()], random_policy(random), random_pieces(random));
     const int ranks = cluster.ranks();
     std::vector<std::deque<Wish>> rounds(1 + random() % 8);
     uint64_t number = 0;
