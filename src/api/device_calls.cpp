@@ -124,6 +124,7 @@ Status need_host_memory(const char* what, const void* address) {
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::AlltoallCall call,
                         void* stream) {
   const std::string text = fmt::format("alltoall count {} {}", call.count, call.datatype);
+  EPCCL_ASSIGN(call.engines, communicator->gpu_engine_use());
   EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
   const uint64_t bytes = call.block_bytes;
   if (captured && (bytes == 0 || graph_makes_it(*communicator, call.engines))) {
@@ -168,6 +169,7 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
 
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::AlltoallvCall call,
                         void* stream) {
+  EPCCL_ASSIGN(call.engines, communicator->gpu_engine_use());
   EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
   EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
   // How much is moved is known when ranks have told each other.
@@ -213,6 +215,7 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
 
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::CollectiveCall call,
                         const void* scalar, void* stream) {
+  EPCCL_ASSIGN(call.engines, communicator->gpu_engine_use());
   EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
   const bool of_graph =
       call.what.bytes == 0 || (scalar == nullptr && graph_makes_it(*communicator, call.engines));

@@ -27,13 +27,14 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::P
                         void* stream) {
   EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
   EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
+  EPCCL_ASSIGN(const runtime::EngineUse use, communicator->gpu_engine_use());
   auto end = std::make_shared<runtime::GpuEnd>();
   end->staged = on->staged.get();
   EPCCL_TRY(on->messages->plan(
       *end,
       {operation.is_send, bytes_at(operation.is_send ? operation.source : operation.destination),
        operation.bytes, operation.peer, operation.text()},
-      communicator->engine_use()));
+      use));
   if (captured) {
     EPCCL_ASSIGN(end->capture, device.borrow_stream(stream));
     end->stream = stream;

@@ -8,7 +8,9 @@ namespace epccl::api {
 
 bool is_replayed(const EpHandle& target, const runtime::Communicator::OnDevice& on) {
   const CommPtr communicator = target.communicator();
-  return communicator->cluster().nodes() > 1 || !on.kernels->choose(communicator->engine_use()).engines;
+  // An error is for who makes the call to return.
+  const auto use = communicator->gpu_engine_use();
+  return communicator->cluster().nodes() > 1 || !use.ok() || !on.kernels->choose(*use).engines;
 }
 
 Result<std::shared_ptr<ep::ReplayedRouting>> prepare_replay(device::Device& device, EpHandle& target,

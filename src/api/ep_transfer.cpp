@@ -65,12 +65,14 @@ Status run_kernels(ep::Handle& handle, const ep::CombineCall& call, runtime::Ker
 }
 
 // In a combine with strategy FLAT each rank of other nodes has a part in a sum; so it may be with AUTO.
-runtime::EngineChoice choose_maker(const runtime::Communicator::OnDevice& on, const ep::Group& group) {
-  const runtime::EngineChoice choice = on.kernels->choose(group.communicator().engine_use());
+Result<runtime::EngineChoice> choose_maker(const runtime::Communicator::OnDevice& on,
+                                           const ep::Group& group) {
+  EPCCL_ASSIGN(const runtime::EngineUse use, group.communicator().gpu_engine_use());
+  const runtime::EngineChoice choice = on.kernels->choose(use);
   const bool may_be_flat = group.options().strategy.value_or(ep::Strategy::flat) == ep::Strategy::flat;
   const auto ranks = static_cast<uint32_t>(group.cluster().ranks());
   if (choice.engines && may_be_flat && ranks > device::cuda::max_peers)
-    return {false, false, "more ranks than a kernel can name, if the strategy is FLAT"};
+    return runtime::EngineChoice{false, false, "more ranks than a kernel can name, if the strategy is FLAT"};
   return choice;
 }
 
@@ -89,7 +91,7 @@ Result<std::function<Status(ep::Handle&, const Call&)>> mover_of(runtime::Commun
                                                                  ep::ReplayedRouting* replays) {
   StagedCalls* staged = on.staged.get();
   const CommPtr communicator = target.communicator();
-  const runtime::EngineChoice choice = choose_maker(on, *target.group->group);
+  EPCCL_ASSIGN(const runtime::EngineChoice choice, choose_maker(on, *target.group->group));
   log::info(log::coll, communicator->rank(), "ep on GPU {}: {} ({})", staged->device().ordinal(),
             choice.engines ? "kernels" : "staged through pinned host memory", choice.why);
   if (choice.engines) {

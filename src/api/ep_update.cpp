@@ -290,8 +290,8 @@ Status capture_replays(device::Device& device, runtime::Communicator::OnDevice& 
   const CommPtr communicator = target.communicator();
   EPCCL_TRY(run_ep(communicator, nullptr, target.handle->group().options().timeout_ms,
                    [&](Status& agreed) { return routing->check_update(update.topk, agreed); }));
-  const bool by_queues =
-      communicator->cluster().nodes() > 1 && on.kernels->choose(communicator->engine_use()).engines;
+  EPCCL_ASSIGN(const runtime::EngineUse use, communicator->gpu_engine_use());
+  const bool by_queues = communicator->cluster().nodes() > 1 && on.kernels->choose(use).engines;
   auto work = [routing, staged, placed = std::move(placed), by_queues] {
     return placed.run(*staged, [&](const ep::TopK& topk) -> Result<bool> {
       EPCCL_ASSIGN(const bool made, routing->update(topk, by_queues));
@@ -329,7 +329,8 @@ Status update_on_device(device::Device& device, EpHandle& target, Update update,
   EPCCL_ASSIGN(auto* on, communicator->on_device(device));
   target.device = &device;
   const bool is_static = target.handle->rules().max_topk > 0, is_across = communicator->cluster().nodes() > 1;
-  const runtime::EngineChoice choice = on->kernels->choose(communicator->engine_use());
+  EPCCL_ASSIGN(const runtime::EngineUse use, communicator->gpu_engine_use());
+  const runtime::EngineChoice choice = on->kernels->choose(use);
   const bool by_kernels = is_static && !is_across && choice.engines;
   log::info(log::coll, communicator->rank(), "ep layout on GPU {}: made by {} ({})", device.ordinal(),
             by_kernels ? "kernels" : "the host",

@@ -11,6 +11,7 @@
 #include "api/group.hpp"
 #include "api/handles.hpp"
 #include "api/last_error.hpp"
+#include "device/cuda/cuda_device.hpp"
 #include "runtime/bootstrap/unique_id.hpp"
 
 namespace epccl::api {
@@ -139,7 +140,8 @@ Status init(epcclComm_t* comm, const Gathering& gathering, const runtime::CommOp
 Status init_with_config(epcclComm_t* comm, const Gathering& gathering, const epcclConfig_t* config) {
   if (comm == nullptr) return {Code::invalid_argument, "comm is NULL"};
   store(comm, nullptr);
-  EPCCL_ASSIGN(const runtime::CommOptions options, read_config(config));
+  EPCCL_ASSIGN(runtime::CommOptions options, read_config(config));
+  options.gpu = device::current_cuda_device();
   return init(comm, gathering, options, 0);
 }
 
@@ -179,10 +181,17 @@ Status init_all(epcclComm_t* comms, int ndev, const int* devlist) {
     if (devlist[rank] < 0)
       return error(Code::invalid_argument, "devlist[{}] is {}: not a device", rank, devlist[rank]);
   EPCCL_ASSIGN(const runtime::UniqueId id, runtime::create_unique_id());
+  // Ranks that share GPUs, or have none, are no devices of the list.
+  int gpus = 0;
+  if (device::current_cuda_device())
+    if (const auto count = device::cuda_device_count(); count.ok()) gpus = *count;
   EPCCL_TRY(group_start());
-  for (int rank = 0; rank < ndev; ++rank)
-    static_cast<void>(
-        refuse(init(comms + rank, {id, 0, rank, ndev}, {}, devlist != nullptr ? devlist[rank] : rank)));
+  for (int rank = 0; rank < ndev; ++rank) {
+    const int device = devlist != nullptr ? devlist[rank] : rank;
+    runtime::CommOptions options;
+    if (gpus >= ndev && device < gpus) options.gpu = device;
+    static_cast<void>(refuse(init(comms + rank, {id, 0, rank, ndev}, options, device)));
+  }
   Status status = group_end();
   // All or none.
   for (int rank = 0; !status.ok() && rank < ndev; ++rank) {
@@ -212,6 +221,8 @@ Result<MakingPtr> start_child(const Parent& parent, epcclComm_t* newcomm, const 
   if (config != nullptr) {
     EPCCL_ASSIGN(options, read_config(config));
   }
+  options.gpu = parent.handle->options().gpu;
+  if (const auto current = device::current_cuda_device()) options.gpu = current;
   EPCCL_ASSIGN(const MakingPtr making,
                Making::start(newcomm, options, parent.handle->device(), parent.handle));
   making->keep_parent(parent.communicator);

@@ -1,6 +1,6 @@
 // How ranks become a communicator:
 //
-//   join -> introductions (host, settings) -> cluster -> node segment -> may we read each other? -> network
+//   join -> introductions (host, settings) -> cluster -> node segment -> may we read each other? -> network -> may our GPUs?
 #include <algorithm>
 #include <cstring>
 #include <thread>
@@ -9,8 +9,10 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/settings.hpp"
+#include "device/cuda/cuda_device.hpp"
 #include "runtime/bootstrap/allgather.hpp"
 #include "runtime/comm/communicator.hpp"
+#include "runtime/comm/mapping_trial.hpp"
 #include "runtime/comm/network.hpp"
 #include "runtime/comm/rank_info.hpp"
 #include "runtime/executor/pinned_stage.hpp"
@@ -84,6 +86,28 @@ Status agree_on_direct_access(CommParts& parts) {
   return {};
 }
 
+// Ranks whose GPU is not known yet take no part: where those cannot map each other a call fails, and says so.
+Status find_gpus_apart(CommParts& parts, const std::vector<RankInfo>& infos) {
+  const auto knows = [&](const RankInfo& info) { return info.gpu >= 0; };
+  if (parts.config.engines.use == EngineUse::never || std::ranges::count_if(infos, knows) < 2) return {};
+  Result<device::Device*> mine = static_cast<device::Device*>(nullptr);
+  // A GPU that cannot be used is for the first call to tell.
+  if (parts.config.gpu)
+    if (auto gpu = device::cuda_device(*parts.config.gpu); gpu.ok()) mine = gpu;
+  const auto tell = [&parts](const TrialWord& word, std::vector<TrialWord>& all) -> Status {
+    EPCCL_ASSIGN(all, allgather(*parts.bootstrap, word));
+    return {};
+  };
+  EPCCL_ASSIGN(parts.config.gpus_apart, try_mapping(parts.cluster, parts.rank, mine, tell));
+  if (!parts.config.gpus_apart.empty() && parts.config.engines.use == EngineUse::automatic)
+    log::info(
+        log::coll, parts.rank,
+        "comm {}: calls on GPU memory are staged through pinned host memory, as if EPCCL_COPY_ENGINE were "
+        "never, since GPUs of a node do not reach each other: {}",
+        parts.config.name, parts.config.gpus_apart);
+  return {};
+}
+
 void set_wait_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
   // Spinning pays only while every rank has a core of its own; virtual nodes of one machine share its cores.
   const RankInfo& mine = infos[static_cast<size_t>(parts.rank)];
@@ -121,6 +145,7 @@ Status set_up_joined(CommParts& parts, const RankInfo& mine, double begin) {
   uint32_t drivers = all_rdma_drivers;
   for (const RankInfo& info : infos) drivers &= static_cast<uint32_t>(info.rdma);
   EPCCL_ASSIGN(parts.network, open_network(*parts.bootstrap, parts.cluster, rank, parts.config, drivers));
+  EPCCL_TRY(find_gpus_apart(parts, infos));
   EPCCL_TRY(parts.bootstrap->barrier());
   log::info(log::init, rank,
             "comm {}: rank {} of {} on {}, node {} of {}, local position {} of {}; segment {} bytes; "
