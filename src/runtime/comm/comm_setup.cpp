@@ -108,6 +108,18 @@ Status find_gpus_apart(CommParts& parts, const std::vector<RankInfo>& infos) {
   return {};
 }
 
+/// How many of the machine's ranks come before this one, node by node.
+size_t position_on_machine(const CommParts& parts, const std::vector<RankInfo>& infos) {
+  const auto place = [&parts](int rank) {
+    return std::pair(parts.cluster.node_of(rank), parts.cluster.local_of(rank));
+  };
+  size_t before = 0;
+  for (int rank = 0; rank < parts.cluster.ranks(); ++rank)
+    if (infos[static_cast<size_t>(rank)].machine == infos[static_cast<size_t>(parts.rank)].machine)
+      before += place(rank) < place(parts.rank) ? 1 : 0;
+  return before;
+}
+
 void set_wait_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
   // Spinning pays only while every rank has a core of its own; virtual nodes of one machine share its cores.
   const RankInfo& mine = infos[static_cast<size_t>(parts.rank)];
@@ -115,7 +127,7 @@ void set_wait_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
   parts.config.wait.share_cores = ranks_here > mine.cores;
   if (!parts.config.wait.share_cores) return;
   if (!parts.config.spin_is_set) parts.config.wait.spin_seconds = 0;
-  if (parts.cluster.nodes() == 1) parts.config.wait.home_core = home_core(parts.cluster.local_of(parts.rank));
+  parts.config.wait.home_core = home_core(position_on_machine(parts, infos), static_cast<size_t>(ranks_here));
 }
 
 // A power of two is so many whole pieces, and no empty one behind them.

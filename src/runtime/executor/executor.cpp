@@ -64,7 +64,7 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
 
 Status Executor::begin() {
   failure_ = {};
-  waiter_.begin(cluster_.nodes() > 1);
+  waiter_.begin(plan_->uses_network);
   idle_visits_ = 0;
   remaining_ = plan_->steps.size();
   counts_ = plan_->dependency_counts;

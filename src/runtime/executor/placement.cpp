@@ -4,11 +4,11 @@
 
 namespace epccl::runtime {
 
-int home_core(int local) {
+int home_core(size_t position, size_t ranks) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return -1;
-  int place = local % CPU_COUNT(&allowed);
+  size_t place = position * static_cast<size_t>(CPU_COUNT(&allowed)) / ranks;
   for (int core = 0; core < CPU_SETSIZE; ++core)
     if (CPU_ISSET(core, &allowed) && place-- == 0) return core;
   return -1;

@@ -1,11 +1,14 @@
-// Where the ranks of a node run, while they outnumber its cores.
+// Where the ranks of a machine run, while they outnumber its cores.
 #pragma once
+
+#include <cstddef>
 
 namespace epccl::runtime {
 
-/// The core that its local position makes this rank's own, among those that the calling thread may use; -1 where there is no
-/// choice.
-int home_core(int local);
+/// The core, of those that the calling thread may use, that is the own one of rank `position` of the machine's `ranks`; -1 where there
+/// is no choice. Neighbours share a core: they are of one node, where the machine stands for several, and a rank that yields to
+/// the one it waits for gets what it needs.
+int home_core(size_t position, size_t ranks);
 
 /// Moves the calling thread to `core`, and leaves it free to move on: its affinity is afterwards what it was before.
 ///

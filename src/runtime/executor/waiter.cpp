@@ -13,9 +13,10 @@
 namespace epccl::runtime {
 namespace {
 
-// A message from another node takes its time to arrive, and to wake up for it costs most of a short call. Ranks that wait
-// for what their peers get from the network sleep soon: their visits would only delay those peers. On one node alone they
-// had better not: ranks that sleep and wake all the time come to lie unevenly on the cores.
+// A message from another node takes its time to arrive, and to wake up for it costs most of a short call. Where all ranks of a node
+// have messages, those who have theirs sleep soon: their visits would only delay their peers. Ranks without messages (of one node
+// alone; where one rank has those of its node) had better not: to wake them costs their peers more than their visits do, and ranks
+// that sleep and wake all the time come to lie unevenly on the cores.
 constexpr double yield_at_most = 4e-3;
 constexpr double yield_for_peers = 50e-6;
 constexpr double move_period = 2e-3;
@@ -59,14 +60,14 @@ Status FailureMonitor::explain(Status status) {
   return status;
 }
 
-void Waiter::begin(bool waits_for_network) {
+void Waiter::begin(bool has_messages) {
   moved();
   go_home();
   if (armed_rarely_ && !device::HostStream::runs_unwatched()) arm(false);
   yield_seconds_ = local_yield_seconds_ = policy_.yield_seconds;
   if (policy_.yield_seconds >= 0) return;
   yield_seconds_ = yield_at_most;
-  local_yield_seconds_ = waits_for_network ? yield_for_peers : yield_at_most;
+  local_yield_seconds_ = has_messages ? yield_for_peers : yield_at_most;
 }
 
 // Now and then, so that a core that something else needs more is not fought for.

@@ -63,8 +63,8 @@ class Waiter {
 
   /// Calls from now on give up after this much silence; 0: the communicator's timeout.
   void set_timeout(double seconds) { timeout_seconds_ = seconds > 0 ? seconds : policy_.timeout_seconds; }
-  /// A call begins. `waits_for_network`: this rank may not, but others of its node do.
-  void begin(bool waits_for_network);
+  /// A call begins. `has_messages`: this rank sends to other nodes in it, or receives.
+  void begin(bool has_messages);
   /// Starts counting idle time anew. Call whenever something moved.
   void moved() { idle_since_ = 0; }
 
