@@ -135,7 +135,8 @@ const std::vector<Entry>& table() {
       {"EPCCL_COPY_ENGINE", "auto", "auto|always|never",
        "Whether copy engines move the data of collectives, and compute cores only add up. `auto`: where the "
        "device has such "
-       "engines, and GPUs of a node reach each other's memory; the host's are threads, for tests and studies. "
+       "engines, and GPUs of a node reach each other's memory; the host's are threads, for tests and "
+       "studies. "
        "Must be equal on all ranks. See "
        "docs/copy-engines.md."},
       {"EPCCL_MAX_CTAS", "0", "integer",
