@@ -1,0 +1,73 @@
+"""What a GPU's figures are held against: each goal, what was measured for it, and whether it was reached."""
+
+KERNELS = (
+    "permute (spread, top-8)",
+    "unpermute (sum)",
+    "weighted combine",
+    "FP8 quantise",
+)
+
+
+def judge(benchmarks):
+    """Of the reports of tests/device/run: [{case, goal, measured, reached}]. What was not measured has `reached` None."""
+    results = {part["program"]: part.get("results") for part in benchmarks}
+    perf = {
+        program.removeprefix("epccl-perf "): result["results"]
+        for program, result in results.items()
+        if program.startswith("epccl-perf ") and result
+    }
+    found = []
+    for program in ("bench_copies", "bench_collectives"):
+        for case in (results.get(program) or {}).get("cases", []):
+            if "goal" in case:
+                measured = case.get("fraction_of_ceiling", case.get("fraction_of_floor"))
+                found.append(_at_least(case["case"], case["goal"], measured))
+    kernels = results.get("bench_kernels") or {}
+    for name in KERNELS:
+        found.append(_at_least(f"{name}, of the copy's bandwidth", 0.85, kernels.get(name, {}).get("of_copy")))
+    ceiling = (results.get("bench_collectives") or {}).get("copy_ceiling_bytes_per_second")
+    for row in perf.get("moe-deepseek-v3", []):
+        name = f"dispatch + combine, deepseek-v3, {row['tokens']} tokens a rank, of the floor"
+        found.append(_at_least(name, 0.75, floor_fraction(row, ceiling)))
+    found.append(_at_least("static dispatch + combine, 128 tokens: graph over eager", 1.5, _graph_gain(perf)))
+    for name in ("alltoall", "allgather", "reduce_scatter"):
+        for row in perf.get(f"{name}-overlap", []):
+            if "overlap" in row and row.get("copy_engine") != "never":
+                engine = row.get("copy_engine", "auto")
+                found.append(_at_most(f"{name} ({engine}): dilation of products", 0.03, row["overlap"]["dilation"]))
+    return found
+
+
+def floor_fraction(row, ceiling):
+    """Bytes that a dispatch and a combine have to read and write at least, at the rate of a copy, which reads and writes each byte, over
+    the time that they take. `row` of epccl-perf moe; bytes of all ranks, since they share the GPU."""
+    if not ceiling or row["type"] != "bfloat16":
+        return None
+    tokens = row["total_tokens"] * row["hidden"] * 2
+    rows = row["dispatch_node_bytes"] + row["dispatch_local_bytes"] + row["network_bytes"]
+    return (tokens + rows) / ceiling / ((row["dispatch_us"] + row["combine_us"]) * 1e-6)
+
+
+def table(goals):
+    """Lines for people."""
+    words = {True: "reached", False: "NOT REACHED", None: "not measured"}
+    return [
+        f"{words[goal['reached']]:<13}{goal['case']}: goal {goal['goal']}, measured "
+        + ("-" if goal["measured"] is None else f"{goal['measured']:.3g}")
+        for goal in goals
+    ]
+
+
+def _at_least(case, goal, measured):
+    reached = None if measured is None else measured >= goal
+    return {"case": case, "goal": f">= {goal}", "measured": measured, "reached": reached}
+
+
+def _at_most(case, goal, measured):
+    reached = None if measured is None else measured <= goal
+    return {"case": case, "goal": f"<= {goal}", "measured": measured, "reached": reached}
+
+
+def _graph_gain(perf):
+    eager, graph = perf.get("moe-static"), perf.get("moe-static-graph")
+    return eager[0]["us"] / graph[0]["us"] if eager and graph else None

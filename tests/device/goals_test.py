@@ -1,0 +1,61 @@
+"""What tests/device/run says of its goals."""
+
+import unittest
+
+import goals
+
+CEILING = 4e12
+MOE = {
+    "tokens": 128, "total_tokens": 1024, "hidden": 7168, "type": "bfloat16", "us": 60.0, "dispatch_us": 20.0, "combine_us": 30.0,
+    "dispatch_node_bytes": 50_000_000, "dispatch_local_bytes": 10_000_000, "network_bytes": 0,
+}
+
+
+def perf(name, *rows):
+    return {"program": f"epccl-perf {name}", "state": "measured", "results": {"results": list(rows)}}
+
+
+def judged(benchmarks):
+    return {goal["case"]: goal for goal in goals.judge(benchmarks)}
+
+
+class Judging(unittest.TestCase):
+    def test_what_was_not_measured_is_neither_reached_nor_missed(self):
+        self.assertEqual({goal["reached"] for goal in goals.judge([])}, {None})
+        skipped = {"program": "bench_kernels", "state": "skipped", "why": "it was not built"}
+        self.assertEqual({goal["reached"] for goal in goals.judge([skipped])}, {None})
+
+    def test_a_case_of_a_benchmark_brings_its_goal(self):
+        cases = [{"case": "fast", "goal": 0.9, "fraction_of_ceiling": 0.91}, {"case": "slow", "goal": 0.8, "fraction_of_floor": 0.79},
+                 {"case": "without a goal", "p50_microseconds": 3}]
+        found = judged([{"program": "bench_copies", "state": "measured", "results": {"cases": cases}}])
+        self.assertTrue(found["fast"]["reached"])
+        self.assertFalse(found["slow"]["reached"])
+        self.assertNotIn("without a goal", found)
+
+    def test_the_floor_of_dispatch_and_combine_is_each_byte_once(self):
+        # 1024 tokens x 7168 x 2 bytes are read and come back, 60 MB of rows are written and read: at 4 TB/s, in 50 us.
+        expected = (1024 * 7168 * 2 + 60e6) / CEILING / 50e-6
+        self.assertAlmostEqual(goals.floor_fraction(MOE, CEILING), expected)
+        self.assertIsNone(goals.floor_fraction(MOE, None))
+
+    def test_a_graph_is_held_against_eager_calls(self):
+        case = "static dispatch + combine, 128 tokens: graph over eager"
+        eager = perf("moe-static", MOE)
+        self.assertTrue(judged([eager, perf("moe-static-graph", {**MOE, "us": 40.0})])[case]["reached"])
+        self.assertFalse(judged([eager, perf("moe-static-graph", {**MOE, "us": 41.0})])[case]["reached"])
+        self.assertIsNone(judged([eager])[case]["reached"])
+
+    def test_dilation_has_an_upper_bound_and_staging_has_no_goal(self):
+        rows = [{"copy_engine": "always", "overlap": {"dilation": 0.02}}, {"copy_engine": "never", "overlap": {"dilation": 0.5}}]
+        found = [goal for goal in goals.judge([perf("alltoall-overlap", *rows)]) if "dilation" in goal["case"]]
+        self.assertEqual([goal["reached"] for goal in found], [True])
+
+    def test_the_table_has_a_line_a_goal(self):
+        found = goals.judge([])
+        self.assertEqual(len(goals.table(found)), len(found))
+        self.assertIn("not measured", goals.table(found)[0])
+
+
+if __name__ == "__main__":
+    unittest.main()
