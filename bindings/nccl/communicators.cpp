@@ -127,12 +127,14 @@ ncclResult_t CommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
 
 ncclResult_t CommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId, ncclUniqueId* commIds,
                                   ncclConfig_t* config) {
+  // A wrong number of ids is EPCCL's to refuse, which reads none of them then: neither does this.
+  const bool readable = commIds != nullptr && nId >= 1 && nId <= nranks;
   std::vector<epcclUniqueId> ids;
-  for (int i = 0; commIds != nullptr && i < nId; ++i) ids.push_back(native_id(commIds[i]));
-  const bool marked = !ids.empty() && marked_for_cuda(commIds[0]);
+  for (int i = 0; readable && i < nId; ++i) ids.push_back(native_id(commIds[i]));
+  const bool marked = readable && marked_for_cuda(commIds[0]);
+  epcclUniqueId* const given = readable ? ids.data() : reinterpret_cast<epcclUniqueId*>(commIds);
   return join("ncclCommInitRankScalable", newcomm, nranks, myrank, marked, config, [&](epcclConfig_t* mine) {
-    return epcclCommInitRankScalable(native(newcomm), nranks, myrank, nId,
-                                     commIds == nullptr ? nullptr : ids.data(), mine);
+    return epcclCommInitRankScalable(native(newcomm), nranks, myrank, nId, given, mine);
   });
 }
 

@@ -1,6 +1,10 @@
 // Error texts, versions, logging: what needs no communicator.
+#include <algorithm>
+#include <cctype>
+#include <iterator>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/log.hpp"
 #include "convert.hpp"
@@ -24,10 +28,43 @@ LastError& last() {
   return value;
 }
 
+// EPCCL's texts name its own functions and constants; programs of NCCL know them by NCCL's names. What NCCL has not keeps its own, as
+// do settings of the environment.
+constexpr std::pair<std::string_view, std::string_view> nccl_names[] = {
+#define ROW(result, name, parameters, arguments) {"epccl" #name, "nccl" #name},
+#include "entry_points.inc"
+#undef ROW
+    {"epcclInProgress", "ncclInProgress"},           {"EPCCL_SHRINK_DEFAULT", "NCCL_SHRINK_DEFAULT"},
+    {"EPCCL_SHRINK_ABORT", "NCCL_SHRINK_ABORT"},     {"EPCCL_SPLIT_NOCOLOR", "NCCL_SPLIT_NOCOLOR"},
+    {"EPCCL_REVOKE_DEFAULT", "NCCL_REVOKE_DEFAULT"},
+};
+
+bool is_of_name(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
+std::string with_nccl_names(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const auto end = std::find_if_not(text.begin() + static_cast<std::ptrdiff_t>(at), text.end(), is_of_name);
+    const std::string_view word =
+        text.substr(at, std::max<size_t>(1, static_cast<size_t>(end - text.begin()) - at));
+    const auto* const known =
+        std::ranges::find(nccl_names, word, &std::pair<std::string_view, std::string_view>::first);
+    out += known != std::end(nccl_names) ? known->second : word;
+    at += word.size();
+  }
+  return out;
+}
+
 std::string_view text_of_last(ncclComm_t comm) {
   const RealNccl* real = opened_real_nccl();
   if (last().source == Source::shim) return last().text;
-  if (last().source != Source::real || real == nullptr) return epcclGetLastError(native(comm));
+  if (last().source != Source::real || real == nullptr) {
+    thread_local std::string translated;
+    translated = with_nccl_names(epcclGetLastError(native(comm)));
+    return translated;
+  }
   return real->GetLastError != nullptr ? real->GetLastError(last().real) : "";
 }
 

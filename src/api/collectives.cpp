@@ -39,14 +39,27 @@ struct Blocks {
   uint64_t extent = 0;
 };
 
-Result<Blocks> read_blocks(const char* what, const size_t* counts, const size_t* displs, int ranks,
-                           uint64_t element) {
-  if (counts == nullptr || displs == nullptr)
-    return error(Code::invalid_argument, "{}counts or {}displs is NULL", what, what);
+/// An argument with a number for each rank.
+struct PerRank {
+  const char* name;
+  const size_t* values;
+
+  Result<uint64_t> bytes(int rank, uint64_t element) const {
+    uint64_t bytes = 0;
+    if (__builtin_mul_overflow(static_cast<uint64_t>(values[rank]), element, &bytes) || bytes > INT64_MAX)
+      return error(Code::invalid_argument, "{}[{}] is {}: x {} bytes overflows", name, rank, values[rank],
+                   element);
+    return bytes;
+  }
+};
+
+Result<Blocks> read_blocks(const PerRank& counts, const PerRank& displs, int ranks, uint64_t element) {
+  for (const PerRank& argument : {counts, displs})
+    if (argument.values == nullptr) return error(Code::invalid_argument, "{} is NULL", argument.name);
   Blocks blocks;
   for (int peer = 0; peer < ranks; ++peer) {
-    EPCCL_ASSIGN(const uint64_t bytes, checked_bytes(what, counts[peer], element, 1));
-    EPCCL_ASSIGN(const uint64_t offset, checked_bytes(what, displs[peer], element, 1));
+    EPCCL_ASSIGN(const uint64_t bytes, counts.bytes(peer, element));
+    EPCCL_ASSIGN(const uint64_t offset, displs.bytes(peer, element));
     blocks.bytes.push_back(bytes);
     blocks.offsets.push_back(offset);
     if (bytes > 0) blocks.extent = std::max(blocks.extent, offset + bytes);
@@ -72,8 +85,10 @@ Status alltoallv(const void* sendbuff, const size_t* sendcounts, const size_t* s
                  epcclStream_t stream) {
   EPCCL_ASSIGN(CommPtr communicator, find_usable_communicator(comm));
   EPCCL_ASSIGN(const uint64_t element, datatype_bytes(datatype));
-  EPCCL_ASSIGN(Blocks send, read_blocks("send", sendcounts, sdispls, communicator->ranks(), element));
-  EPCCL_ASSIGN(Blocks recv, read_blocks("recv", recvcounts, rdispls, communicator->ranks(), element));
+  EPCCL_ASSIGN(Blocks send,
+               read_blocks({"sendcounts", sendcounts}, {"sdispls", sdispls}, communicator->ranks(), element));
+  EPCCL_ASSIGN(Blocks recv,
+               read_blocks({"recvcounts", recvcounts}, {"rdispls", rdispls}, communicator->ranks(), element));
   EPCCL_TRY(check_buffer("sendbuff", sendbuff, send.extent));
   EPCCL_TRY(check_buffer("recvbuff", recvbuff, recv.extent));
   EPCCL_TRY(check_disjoint(sendbuff, send.extent, recvbuff, recv.extent));

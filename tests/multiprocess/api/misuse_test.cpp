@@ -98,13 +98,19 @@ TEST(Misuse, OfAlltoallv) {
     const size_t counts[] = {4, 4}, displs[] = {0, 4}, overlapping[] = {0, 3}, huge[] = {SIZE_MAX, 1};
     EXPECT_REFUSED(
         epcclAlltoallv(in.data(), nullptr, displs, out.data(), counts, displs, epcclFloat32, comm, nullptr),
-        epcclInvalidArgument, "sendcounts or senddispls is NULL");
+        epcclInvalidArgument, "sendcounts is NULL");
+    EXPECT_REFUSED(
+        epcclAlltoallv(in.data(), counts, displs, out.data(), counts, nullptr, epcclFloat32, comm, nullptr),
+        epcclInvalidArgument, "rdispls is NULL");
     EXPECT_REFUSED(epcclAlltoallv(in.data(), counts, displs, out.data(), counts, overlapping, epcclFloat32,
                                   comm, nullptr),
                    epcclInvalidArgument, "overlap");
     EXPECT_REFUSED(
         epcclAlltoallv(in.data(), huge, displs, out.data(), counts, displs, epcclFloat32, comm, nullptr),
-        epcclInvalidArgument, "overflows");
+        epcclInvalidArgument, "sendcounts[0] is 18446744073709551615: x 4 bytes overflows");
+    EXPECT_REFUSED(
+        epcclAlltoallv(in.data(), counts, displs, out.data(), counts, huge, epcclFloat32, comm, nullptr),
+        epcclInvalidArgument, "rdispls[0] is 18446744073709551615: x 4 bytes overflows");
     EXPECT_EQ(
         epcclAlltoallv(in.data(), counts, displs, out.data(), counts, displs, epcclFloat32, comm, nullptr),
         epcclSuccess);

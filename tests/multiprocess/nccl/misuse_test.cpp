@@ -1,9 +1,12 @@
 // What NCCL programs are told when a call is wrong: NCCL's codes, and texts that name argument and value.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "ranks.hpp"
@@ -56,6 +59,26 @@ TEST(Program, JoinsWithWrongArguments) {
   EXPECT_EQ(comm, nullptr);
 }
 
+// The ids are at the end of their page: who reads one more is killed.
+TEST(Program, JoinsWithWrongNumbersOfIds) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* const pages = mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  ASSERT_EQ(mprotect(static_cast<char*>(pages) + page, page, PROT_NONE), 0);
+  auto* const ids = reinterpret_cast<ncclUniqueId*>(static_cast<char*>(pages) + page) - 2;
+  for (int i = 0; i < 2; ++i) NCCL_OK(ncclGetUniqueId(ids + i));
+  ncclComm_t comm = nullptr;
+  for (const int count : {3, 1 << 30, 0, -1})
+    NCCL_FAILS(ncclCommInitRankScalable(&comm, 2, 0, count, ids, nullptr), ncclInvalidArgument,
+               "nId " + std::to_string(count) + " is not in 1..nranks (2)");
+  NCCL_FAILS(ncclCommInitRankScalable(&comm, 0, 0, 1, ids, nullptr), ncclInvalidArgument,
+             "nId 1 is not in 1..nranks (0)");
+  NCCL_FAILS(ncclCommInitRankScalable(&comm, 2, 0, 2, nullptr, nullptr), ncclInvalidArgument,
+             "commIds is NULL");
+  EXPECT_EQ(comm, nullptr);
+  munmap(pages, 2 * page);
+}
+
 TEST(Program, JoinsWithTheConfigOfAnOlderHeader) {
   ncclUniqueId id;
   ncclComm_t comm = nullptr;
@@ -76,6 +99,18 @@ TEST_F(Misuse, ACallNamesArgumentAndValue) {
   NCCL_FAILS(ncclSend(in_.data(), 4, ncclInt, 3, comm_, nullptr), ncclInvalidArgument, "peer 3");
   NCCL_FAILS(ncclAlltoAll(in_.data(), out_.data(), SIZE_MAX / 2, ncclInt, comm_, nullptr),
              ncclInvalidArgument, "overflows");
+}
+
+TEST_F(Misuse, TextsHaveNcclSNames) {
+  int excluded = 0;
+  ncclComm_t rest = nullptr;
+  NCCL_FAILS(ncclCommShrink(comm_, &excluded, 1, &rest, nullptr, 77), ncclInvalidArgument,
+             "shrinkFlags 77 is neither NCCL_SHRINK_DEFAULT nor NCCL_SHRINK_ABORT");
+  NCCL_FAILS(ncclCommSplit(comm_, -7, 0, &rest, nullptr), ncclInvalidArgument, "nor NCCL_SPLIT_NOCOLOR (-1)");
+  NCCL_OK(ncclGroupStart());
+  NCCL_FAILS(ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT), ncclInvalidUsage,
+             "ncclCommRevoke cannot be part of a group");
+  NCCL_OK(ncclGroupEnd());
 }
 
 TEST_F(Misuse, AStreamThatIsNotOneIsNamed) {
