@@ -53,6 +53,7 @@ class EpcclBackend : public c10d::Backend {
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& opts) override;
   WorkPtr gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override;
+  WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& opts) override;
   WorkPtr scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) override;
 
   // backend_reduce.cpp: what is added up.

@@ -2,6 +2,7 @@
 #include <c10/util/Exception.h>
 
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "backend.hpp"
@@ -147,6 +148,32 @@ EpcclBackend::WorkPtr EpcclBackend::gather(Lists& outputs, Tensors& inputs, cons
     if (!blocks.empty()) blocks[0].store();
   };
   return issue(c10d::OpType::GATHER, "epccl:gather", {input}, root ? outputs[0] : Tensors{}, opts, body);
+}
+
+EpcclBackend::WorkPtr EpcclBackend::gather_single(at::Tensor& output, at::Tensor& input,
+                                                  const c10d::GatherOptions& opts) {
+  check_tensor("input of gather_single", input);
+  check_root("gather_single", opts.rootRank);
+  const bool root = rank_ == opts.rootRank;
+  if (root) {  // elsewhere the output is not used
+    check_tensor("output of gather_single", output);
+    check_same_dtype("gather_single", output, input);
+    TORCH_CHECK(output.numel() == size_ * input.numel(), "epccl: gather_single: input of ", input.numel(),
+                " elements on ", size_, " ranks, output of ", output.numel());
+  }
+  const auto body = [this, input, output, root, to = static_cast<int>(opts.rootRank)](epcclComm_t comm) {
+    const Unit unit = unit_of(input);
+    const at::Tensor source = input.contiguous();
+    const auto count = static_cast<size_t>(source.numel()) * unit.count;
+    std::optional<Target> target;
+    if (root) target.emplace(output);
+    ok(epcclGather(source.const_data_ptr(), root ? target->data() : nullptr, count, unit.datatype, to, comm,
+                   nullptr),
+       "gather_single");
+    if (root) target->finish();
+  };
+  return issue(c10d::OpType::GATHER, "epccl:gather_single", {input}, root ? Tensors{output} : Tensors{}, opts,
+               body);
 }
 
 EpcclBackend::WorkPtr EpcclBackend::scatter(Tensors& outputs, Lists& inputs,

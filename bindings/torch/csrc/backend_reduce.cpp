@@ -157,8 +157,6 @@ EpcclBackend::WorkPtr EpcclBackend::reduce_scatter_tensor_coalesced(Tensors& out
     check_tensor("input of reduce_scatter_tensor", inputs[i]);
     check_same_dtype("reduce_scatter_tensor", outputs[i], inputs[i]);
     check_reduction("reduce_scatter_tensor", inputs[i], opts.reduceOp);
-    TORCH_CHECK(!is_bitwise(opts.reduceOp),
-                "epccl: reduce_scatter_tensor: a reduction of bits: not supported");
     TORCH_CHECK(inputs[i].numel() == size_ * outputs[i].numel(), "epccl: reduce_scatter_tensor: input of ",
                 inputs[i].numel(), " elements, output of ", outputs[i].numel(), " on ", size_, " ranks");
   }

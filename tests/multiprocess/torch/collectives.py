@@ -133,6 +133,20 @@ def test_gather_and_scatter(group):
         same(mine, values(torch.float64, (3, 3), root, RANK).t().contiguous(), "scatter")
 
 
+def test_gather_single(group):
+    for dtype in MOVED:
+        for root in (0, SIZE - 1):
+            got = torch.zeros(4 * SIZE, 3, dtype=dtype) if RANK == root else None
+            dist.gather_single(values(dtype, (4, 3), RANK), got, root, group)
+            if RANK == root:
+                same(got, torch.cat([values(dtype, (4, 3), source) for source in range(SIZE)]), f"{dtype} to {root}")
+    strided = torch.zeros(3, 2 * SIZE, dtype=torch.int32).t()
+    dist.gather_single(values(torch.int32, (3, 2), RANK).t()[:2], strided if RANK == 0 else None, 0, group)
+    if RANK == 0:
+        want = torch.cat([values(torch.int32, (3, 2), source).t()[:2].flatten() for source in range(SIZE)])
+        same(strided.contiguous().flatten(), want, "strided")
+
+
 def test_reduce_scatter(group):
     for dtype in SUMMED:
         for op in (Op.SUM, Op.MAX):
@@ -146,6 +160,13 @@ def test_reduce_scatter(group):
         got = torch.zeros(RANK + 1, dtype=torch.int32)
         dist.reduce_scatter(got, [values(torch.int32, (part + 1,), RANK, part) for part in range(SIZE)], op, group)
         same(got, reduced(torch.int32, (RANK + 1,), op, RANK), f"uneven {op}")
+    for op in (Op.BAND, Op.BOR, Op.BXOR):
+        got = torch.zeros(6, dtype=torch.int32)
+        whole = torch.cat([values(torch.int32, (6,), RANK, part) for part in range(SIZE)])
+        before = whole.clone()
+        dist.reduce_scatter_tensor(got, whole, op, group)
+        same(got, reduced(torch.int32, (6,), op, RANK), f"tensor {op}")
+        same(whole, before, f"the input of {op}")
     ours, outs = [torch.cat([values(torch.float32, (n,), RANK, part) for part in range(SIZE)]) for n in (2, 9)], []
     with dist._coalescing_manager(group):
         for n, tensor in zip((2, 9), ours):
@@ -175,6 +196,8 @@ def test_what_is_wrong_is_said(group):
     expect_error(RuntimeError, "bits of", lambda: dist.all_reduce(torch.zeros(2), Op.BXOR, group))
     expect_error(RuntimeError, "outputs for", lambda: dist.all_gather([torch.zeros(2)], torch.zeros(2), group))
     expect_error(RuntimeError, "", lambda: dist.all_gather_into_tensor(torch.zeros(SIZE + 1), torch.zeros(1), group))
+    if RANK == 0:
+        expect_error(RuntimeError, "output of 3", lambda: dist.gather_single(torch.zeros(1), torch.zeros(3), 0, group))
     expect_error(RuntimeError, "elements", lambda: dist.reduce_scatter(torch.zeros(2), [torch.zeros(3)] * SIZE, group=group))
     dist.barrier(group=group)
 
