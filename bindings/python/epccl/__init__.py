@@ -13,7 +13,7 @@ The names follow the C API (epccl/epccl.h, epccl/ep.h), which says everything ex
 
 from ._library import version
 from ._version import __version__
-from .communicator import Communicator, Registration, get_unique_id, group, simulated_group
+from .communicator import Communicator, Registration, Window, get_unique_id, group, simulated_group
 from .datatypes import DataType, RedOp
 from .ep import Counters, EpGroup, EpHandle, Layout, Progress, Stats, Strategy
 from .errors import (
@@ -49,6 +49,7 @@ __all__ = [
     "Strategy",
     "Stream",
     "SystemFailure",
+    "Window",
     "__version__",
     "empty",
     "get_unique_id",

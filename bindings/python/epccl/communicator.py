@@ -127,9 +127,7 @@ class Communicator:
         name: for log lines.
         """
         self._handle = ctypes.c_void_p()
-        if len(unique_id) != UNIQUE_ID_BYTES:
-            raise ValueError(f"unique_id has {len(unique_id)} bytes: {UNIQUE_ID_BYTES} are needed, from get_unique_id()")
-        given = UniqueIdStruct.from_buffer_copy(unique_id)
+        given = _id_struct("unique_id", unique_id)
         config = _config(algorithm, timeout, name)
         call("epcclCommInitRankConfig", ctypes.byref(self._handle), nranks, given, rank, config)
         self._learn()
@@ -146,19 +144,74 @@ class Communicator:
         made._learn()
         return made
 
-    def split(self, color: int | None, key: int = 0) -> "Communicator | None":
+    @classmethod
+    def from_ids(
+        cls,
+        nranks: int,
+        unique_ids: Sequence[bytes],
+        rank: int,
+        *,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+        name: str | None = None,
+    ) -> "Communicator":
+        """As ``Communicator(nranks, unique_id, rank)`` with several ids, at most ``nranks``: the same ones in the same order on every
+        rank. All meet at the first."""
+        made = cls.__new__(cls)
+        made._handle = ctypes.c_void_p()
+        ids = [_id_struct(f"unique_ids[{at}]", one) for at, one in enumerate(unique_ids)]
+        given = (UniqueIdStruct * max(len(ids), 1))(*ids)
+        config = _config(algorithm, timeout, name)
+        call("epcclCommInitRankScalable", ctypes.byref(made._handle), nranks, rank, len(ids), given, config)
+        made._learn()
+        return made
+
+    @classmethod
+    def init_all(cls, nranks: int, devices: Sequence[int] | None = None) -> "list[Communicator]":
+        """All ``nranks`` ranks of a communicator in this process, in rank order. One thread that is several ranks puts their
+        collectives (and their :meth:`finalize`) into one ``with group():``. devices: what :attr:`device` tells, one a rank; None: 0, 1,
+        ..."""
+        if devices is not None and len(devices) != nranks:
+            raise ValueError(f"devices has {len(devices)} entries: {nranks} are needed, one a rank")
+        handles = (ctypes.c_void_p * max(nranks, 1))()
+        numbers = None if devices is None else (ctypes.c_int * nranks)(*devices)
+        call("epcclCommInitAll", handles, nranks, numbers)
+        return [cls._of(ctypes.c_void_p(handle)) for handle in handles]
+
+    def split(
+        self,
+        color: int | None,
+        key: int = 0,
+        *,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+        name: str | None = None,
+    ) -> "Communicator | None":
         """Makes new communicators of the ranks with the same ``color``, ordered by ``key``, then by old rank. All ranks call it;
-        those with ``color=None`` are in none and get None."""
+        those with ``color=None`` are in none and get None. Without algorithm, timeout and name these are the parent's; where one of
+        them is given, the others are as in a communicator that is made anew."""
         handle = ctypes.c_void_p()
-        call("epcclCommSplit", self._pointer(), -1 if color is None else color, key, ctypes.byref(handle), None, comm=self._handle)
+        number = -1 if color is None else color
+        config = _config_of_child(algorithm, timeout, name)
+        call("epcclCommSplit", self._pointer(), number, key, ctypes.byref(handle), config, comm=self._handle)
         return self._of(handle) if handle else None
 
-    def shrink(self, exclude: Sequence[int], *, abort: bool = False) -> "Communicator":
+    def shrink(
+        self,
+        exclude: Sequence[int],
+        *,
+        abort: bool = False,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+        name: str | None = None,
+    ) -> "Communicator":
         """Makes a communicator of the ranks that are not in ``exclude``, in their old order; exactly those call it, and the others
-        may be dead. ``abort``: first ends all work of this one with an error; needed where it has failed already."""
+        may be dead. ``abort``: first ends all work of this one with an error; needed where it has failed already. The rest is as for
+        :meth:`split`."""
         ranks = (ctypes.c_int * len(exclude))(*exclude)
         handle = ctypes.c_void_p()
-        call("epcclCommShrink", self._pointer(), ranks, len(exclude), ctypes.byref(handle), None, int(abort), comm=self._handle)
+        config = _config_of_child(algorithm, timeout, name)
+        call("epcclCommShrink", self._pointer(), ranks, len(exclude), ctypes.byref(handle), config, int(abort), comm=self._handle)
         return self._of(handle)
 
     @classmethod
@@ -176,6 +229,13 @@ class Communicator:
         call("epcclCommUserRank", self._handle, ctypes.byref(value))
         #: This rank.
         self.rank: int = value.value
+
+    @property
+    def device(self) -> int:
+        """The device number given to :meth:`init_all`; 0 for other communicators; of a split or shrink, the parent's."""
+        value = ctypes.c_int()
+        call("epcclCommDevice", self._pointer(), ctypes.byref(value), comm=self._handle)
+        return value.value
 
     # ---- life
 
@@ -466,6 +526,11 @@ class Communicator:
         """Announces a buffer that will be used often; undo with :meth:`Registration.deregister`."""
         return Registration(self, View("buffer", buffer, False, DataType.UINT8))
 
+    def register_window(self, buffer: Buffer, *, symmetric: bool = False) -> "Window":
+        """As :meth:`register`, for NCCL's windows: every rank calls it with a buffer of its own, and none waits. ``symmetric`` asks for
+        the same offsets on all ranks, and changes nothing on host memory. Undo with :meth:`Window.deregister`."""
+        return Window(self, View("buffer", buffer, False, DataType.UINT8), symmetric)
+
 
 class Registration:
     """A registered buffer."""
@@ -479,6 +544,33 @@ class Registration:
         handle, self._handle = self._handle, None
         if handle:
             call("epcclCommDeregister", self._comm._pointer(), handle)
+
+
+class Window:
+    """A registered window."""
+
+    def __init__(self, comm: Communicator, view: View, symmetric: bool) -> None:
+        self._comm, self._view, self._handle = comm, view, ctypes.c_void_p()
+        made = ctypes.byref(self._handle)
+        call("epcclCommWindowRegister", comm._pointer(), view.address, view.nbytes, made, int(symmetric), comm=comm._pointer())
+
+    def deregister(self) -> None:
+        """Ends the registration. A second call does nothing."""
+        handle, self._handle = self._handle, None
+        if handle:
+            call("epcclCommWindowDeregister", self._comm._pointer(), handle)
+
+
+def _id_struct(what: str, given: bytes) -> UniqueIdStruct:
+    if len(given) != UNIQUE_ID_BYTES:
+        raise ValueError(f"{what} has {len(given)} bytes: {UNIQUE_ID_BYTES} are needed, from get_unique_id()")
+    return UniqueIdStruct.from_buffer_copy(given)
+
+
+def _config_of_child(algorithm: str | None, timeout: float | None, name: str | None) -> Config | None:
+    """None: as the parent's."""
+    same = algorithm is None and timeout is None and name is None
+    return None if same else _config(algorithm, timeout, name)
 
 
 def _config(algorithm: str | None, timeout: float | None, name: str | None) -> Config:

@@ -59,11 +59,6 @@ assert len(functions) > 40
 # In Python by another name, or of no use there.
 others = {
     "epcclCommInitRank",  # epcclCommInitRankConfig with no config
-    "epcclCommInitRankScalable",
-    "epcclCommInitAll",  # all ranks in one process
-    "epcclCommDevice",
-    "epcclCommWindowRegister",  # epcclCommRegister
-    "epcclCommWindowDeregister",
     "epcclGroupEndBeside",  # for libraries that stand beside this one
     "epcclEpComplete",  # epcclEpCompleteStage
 }
