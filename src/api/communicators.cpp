@@ -37,6 +37,7 @@ Status finalize(epcclComm_t comm) {
     return status;
   };
   job.cancel = [] {};
+  job.handle = handle;
   return submit(std::move(job));
 }
 
@@ -65,6 +66,9 @@ Status destroy(epcclComm_t comm) {
     // The communicator says why not; one that is only being revoked does not, and can go.
     EPCCL_TRY(handle->communicator().status());
   }
+  if (const size_t calls = calls_in_group(handle); calls > 0)
+    return error(Code::invalid_usage,
+                 "the communicator has {} calls in this thread's open group: end the group first", calls);
   EPCCL_TRY(remove_handle(comm, End::destroyed).status());
   // Failures were reported where they happened; what is left to say here is that the handle is gone. Work that ended in the
   // background a moment ago may still have the handle, so the communicator is taken out: its end, which tells the other ranks, is
@@ -75,6 +79,7 @@ Status destroy(epcclComm_t comm) {
 
 Status abort(epcclComm_t comm) {
   EPCCL_ASSIGN(const HandlePtr handle, remove_handle(comm, End::aborted));
+  drop_from_group(handle);
   handle->abort();
   return {};
 }

@@ -11,6 +11,7 @@
 
 #include "api/capturing.hpp"
 #include "api/concurrently.hpp"
+#include "api/dropped_calls.hpp"
 #include "api/simulate.hpp"
 #include "api/stream_work.hpp"
 #include "base/clock.hpp"
@@ -32,6 +33,14 @@ struct Group {
   std::vector<Item> items;
   StreamTurns turns;
   Status refused;
+
+  Group() = default;
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  // The thread ends.
+  ~Group() {
+    if (depth > 0) drop_unended(jobs, items);
+  }
 };
 
 Group& group() {
@@ -315,6 +324,15 @@ Status refuse(Status status) {
 
 bool in_group() {
   return group().depth > 0;
+}
+
+size_t calls_in_group(const HandlePtr& handle) {
+  return count_calls(group().jobs, group().items, handle);
+}
+
+void drop_from_group(const HandlePtr& handle) {
+  if (Status dropped = drop_calls(group().jobs, group().items, handle); !dropped.ok())
+    static_cast<void>(refuse(std::move(dropped)));
 }
 
 Result<TurnPtr> turn_of_call(runtime::StagedCalls& staged, void* stream) {

@@ -31,6 +31,9 @@ struct Job {
   std::function<Status()> run;   // on any thread, beside the group's other jobs
   std::function<void()> cancel;  // instead of both, where a call of the group was refused
   bool blocking = true;          // the group's end waits for it; else it goes on in the background
+  // Instead of all three, where the group will never end: memory of the caller may be gone.
+  std::function<void(const Status&)> drop = [](const Status&) {};
+  HandlePtr handle = {};  // of the communicator that is made or ended
 };
 
 /// A collective of host memory in the NULL stream, outside a group: runs here and now, as cheap as it can be.
@@ -44,6 +47,10 @@ Status refuse(Status status);
 
 /// Whether the calling thread has a group open.
 bool in_group();
+/// How many calls of the communicator the calling thread's open group holds.
+size_t calls_in_group(const HandlePtr& handle);
+/// The communicator was aborted: takes its calls out of the calling thread's open group, whose end will say so and do nothing.
+void drop_from_group(const HandlePtr& handle);
 
 /// A call's turn in a stream of a GPU. All calls of a group share one in each stream, which is taken at the group's end: they
 /// begin together, and what the stream is given next waits for all of them.

@@ -49,6 +49,7 @@ class Making {
 
   bool blocking() const { return blocking_; }
   const std::shared_ptr<Interrupt>& interrupt() const { return interrupt_; }
+  const HandlePtr& handle() const { return handle_; }
   const runtime::CommOptions& options() const { return handle_->options(); }
   /// Until the end.
   runtime::Communicator& parent() const { return *parent_communicator_; }
@@ -63,6 +64,13 @@ class Making {
   void cancel() {
     if (parent_ != nullptr) parent_->remove_interrupt(interrupt_);
     forget();
+  }
+
+  /// As cancel(), where nothing of the caller's may be written to: the handle stays, and tells why there is no communicator.
+  void drop(const Status& why) {
+    handle_->remove_interrupt(interrupt_);
+    if (parent_ != nullptr) parent_->remove_interrupt(interrupt_);
+    handle_->fail(why);
   }
 
   /// Joins the others where `gathering` says. Nowhere: this rank is in no new communicator.
@@ -117,6 +125,8 @@ Status submit_making(const MakingPtr& making, const std::function<void()>& begin
   job.run = [making, run] { return making->end(run()); };
   job.cancel = [making] { making->cancel(); };
   job.blocking = making->blocking();
+  job.drop = [making](const Status& why) { making->drop(why); };
+  job.handle = making->handle();
   return submit(std::move(job));
 }
 

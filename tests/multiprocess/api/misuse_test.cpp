@@ -1,7 +1,14 @@
 // Wrong arguments: a code, a text that names the argument and its value, and nothing else happens.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "ranks.hpp"
@@ -128,6 +135,67 @@ TEST(Misuse, OfSendRecvAndGroups) {
     ASSERT_EQ(epcclGroupStart(), epcclSuccess);
     EXPECT_REFUSED(epcclSend(&value, 1, epcclInt32, 5, comm, nullptr), epcclInvalidArgument, "peer 5");
     EXPECT_REFUSED(epcclGroupEnd(), epcclInvalidArgument, "a call of this group was refused");
+  });
+}
+
+TEST(Misuse, AThreadThatEndsWithItsGroupOpenHasItsCallsDroppedAndSaysSo) {
+  const std::string log = testing::TempDir() + "unended_group." + std::to_string(getpid());
+  run_ranks({{1}, {{"EPCCL_DEBUG", "WARN"}, {"EPCCL_DEBUG_FILE", log}}, {}}, [&](const RankContext& context) {
+    Comm comm(context);
+    int value = 0;
+    epcclUniqueId id;
+    ASSERT_EQ(epcclGetUniqueId(&id), epcclSuccess);
+    epcclComm_t unmade = nullptr;
+    std::thread([&] {
+      epcclComm_t mine = nullptr;  // gone with the thread's stack when its group is dropped
+      EXPECT_EQ(epcclGroupStart(), epcclSuccess);
+      EXPECT_EQ(epcclRecv(&value, 1, epcclInt32, 0, comm, nullptr), epcclSuccess);
+      EXPECT_EQ(epcclRecv(&value, 1, epcclInt32, 0, comm, nullptr), epcclSuccess);
+      EXPECT_EQ(epcclCommInitRank(&mine, 2, id, 0), epcclSuccess);
+      unmade = mine;
+    }).join();
+    std::ifstream file(log);
+    const std::string said{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_NE(said.find("3 calls were never issued: 2 of rank 0 of comm"), std::string::npos) << said;
+    EXPECT_NE(said.find("1 that make or end communicators"), std::string::npos) << said;
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+    epcclResult_t state = epcclInProgress;
+    EXPECT_EQ(epcclCommGetAsyncError(unmade, &state), epcclSuccess);
+    EXPECT_EQ(state, epcclInvalidUsage);
+    EXPECT_NE(std::strstr(epcclGetLastError(unmade), "a thread ended with its group open"), nullptr)
+        << epcclGetLastError(unmade);
+    EXPECT_EQ(epcclCommDestroy(unmade), epcclSuccess);
+    // The communicator of the calls is as it was.
+    int in = 7;
+    EXPECT_EQ(epcclAlltoall(&in, &value, 1, epcclInt32, comm, nullptr), epcclSuccess);
+    EXPECT_EQ(value, 7);
+  });
+  std::filesystem::remove(log);
+}
+
+TEST(Misuse, ACommunicatorWithCallsInTheOpenGroupIsNotDestroyed) {
+  with_comm([](epcclComm_t comm) {
+    int in = 3, out = 0;
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    EXPECT_EQ(epcclSend(&in, 1, epcclInt32, 0, comm, nullptr), epcclSuccess);
+    EXPECT_EQ(epcclRecv(&out, 1, epcclInt32, 0, comm, nullptr), epcclSuccess);
+    EXPECT_REFUSED(epcclCommDestroy(comm), epcclInvalidUsage, "has 2 calls in this thread's open group");
+    EXPECT_EQ(epcclGroupEnd(), epcclSuccess);
+    EXPECT_EQ(out, 3);
+  });
+}
+
+TEST(Misuse, ACommunicatorThatIsAbortedTakesItsCallsOutOfTheOpenGroup) {
+  run_ranks({{1}, {}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    int in = 3, out = 0;
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    EXPECT_EQ(epcclSend(&in, 1, epcclInt32, 0, comm, nullptr), epcclSuccess);
+    EXPECT_EQ(epcclRecv(&out, 1, epcclInt32, 0, comm, nullptr), epcclSuccess);
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+    comm.forget();
+    EXPECT_REFUSED(epcclGroupEnd(), epcclInvalidUsage, "was aborted that has 2 calls in this group");
+    EXPECT_EQ(out, 0);
   });
 }
 
