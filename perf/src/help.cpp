@@ -18,9 +18,9 @@ Sizes
 
 Timing
   Every iteration: a barrier, then the call is timed on every rank; -a makes one time of the ranks'. With --in-a-row N an
-  iteration is N calls and a barrier, divided by N: ranks that need not wait for others run ahead, as in nccl-tests. `time`
-  is the median over the iterations, p50 the same, p99 the 99th percentile (nearest rank). algbw =
-  size / time, in 1e9 bytes a second. busbw = algbw x (ranks - 1) / ranks; allreduce: twice that; broadcast, reduce and
+  iteration is N calls and a barrier, divided by N, and begins where the one before ended: ranks that need not wait for
+  others run ahead, as in nccl-tests. `time` is the median over the iterations, p50 the same, p99 the 99th percentile (nearest
+  rank). algbw = size / time, in 1e9 bytes a second. busbw = algbw x (ranks - 1) / ranks; allreduce: twice that; broadcast, reduce and
   sendrecv: algbw.
   %wire is the time that the bytes on the busiest link need at least, over the time measured: of all nodes'
   egress and ingress, bytes between nodes only, at 95.4 % of --link-rate (what TCP over Ethernet leaves for

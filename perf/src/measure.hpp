@@ -3,10 +3,12 @@
 //   check     fresh data, barrier, call, compare
 //   warm-up   barrier, call
 //   timed     barrier, |call|  ... the last one with fresh data, compared afterwards
-//             with --in-a-row: barrier, |calls, barrier|  ... and an iteration more for the comparison, not timed
+//             with --in-a-row: barrier, |calls, barrier|calls, barrier|  ... and a call more for the comparison, not timed
 //             with --graph N: barrier, |a launch of a graph of all iterations|  ... N of them
 //   gather    the ranks' times and wrong elements, after the loop and never within
 #pragma once
+
+#include <span>
 
 #include "perf/src/call.hpp"
 #include "perf/src/coordinator.hpp"
@@ -46,8 +48,10 @@ class Meter {
   Result<Measurement> run_graph(const Subject& subject, const std::string& title);
   Result<uint64_t> compare_replay(const Subject& subject, const Replay& replay, const std::string& when);
   Status issue(const Subject& subject);
-  /// `seconds` may be null: of one of the `calls`, on average.
-  Status issue_in_step(const Subject& subject, int calls = 1, double* seconds = nullptr);
+  /// A call after a barrier. `seconds` may be null.
+  Status issue_in_step(const Subject& subject, double* seconds = nullptr);
+  /// Iterations of `calls`, one behind the other. `seconds`: for each, of one of its calls, on average.
+  Status issue_in_a_row(const Subject& subject, int calls, std::span<double> seconds);
   // Between this program's data and what calls are given, where they are not the same.
   Status prepare(const Subject& subject);
   Result<uint64_t> check(const Subject& subject, const std::string& when);
