@@ -34,12 +34,13 @@ EpcclBackend::EpcclBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int 
     : Backend(rank, size),
       store_(std::move(store)),
       options_(c10::make_intrusive<Options>("epccl", timeout)),
+      timeout_(std::make_shared<SharedTimeout::element_type>(timeout)),
       name_(std::move(name)),
       other_names_(describe_ranks(global_ranks)),
-      inbox_(size, rank, timeout, "process group " + name_ + other_names_),
+      inbox_(size, rank, timeout_, "process group " + name_ + other_names_),
       any_source_(inbox_, any_source_group()) {
   options_->global_ranks_in_group.assign(global_ranks.begin(), global_ranks.end());
-  communicator_ = meet({store_, "epccl/id", size, rank, timeout, "process group " + name_ + other_names_});
+  communicator_ = meet({store_, "epccl/id", size, rank, timeout_, "process group " + name_ + other_names_});
   init();
 }
 
@@ -81,6 +82,15 @@ void EpcclBackend::shutdown() {
     receive_channels_.clear();
   }
   communicator_->leave();
+}
+
+void EpcclBackend::setTimeout(std::chrono::milliseconds timeout) {
+  TORCH_CHECK(timeout.count() > 0, "epccl: set_timeout: ", timeout.count(),
+              " ms: it must be at least a millisecond");
+  ok(epcclCommSetTimeout(communicator_->handle(), in_seconds(timeout)), "set_timeout");
+  // Pairs of ranks that exchange messages take it with their next one.
+  *timeout_ = timeout;
+  options_->timeout = timeout;
 }
 
 c10d::ErrorType EpcclBackend::getError() {

@@ -33,6 +33,8 @@ class EpcclBackend : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
   void abort() override;
   void shutdown() override;
+  /// Of calls that begin from now on.
+  void setTimeout(std::chrono::milliseconds timeout) override;
   c10d::ErrorType getError() override;
 
   // backend_exchange.cpp: what is moved.
@@ -89,6 +91,7 @@ class EpcclBackend : public c10d::Backend {
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
+  const SharedTimeout timeout_;
   const std::string name_;
   std::string other_names_;  // "" where ranks of the group are global ranks
   std::shared_ptr<Communicator> communicator_;

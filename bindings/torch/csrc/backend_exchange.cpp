@@ -113,7 +113,7 @@ Meeting EpcclBackend::meeting_of_pair(int from, int to) const {
           "epccl/messages/" + std::to_string(from) + ">" + std::to_string(to),
           2,
           rank_ == from ? 0 : 1,
-          options_->timeout,
+          timeout_,
           "messages from rank " + std::to_string(from) + " (0 of this pair) to rank " + std::to_string(to) +
               " (1 of this pair) of process group " + name_ + other_names_};
 }
@@ -199,7 +199,7 @@ EpcclBackend::WorkPtr EpcclBackend::barrier(const c10d::BarrierOptions& opts) {
 
 // Through the store, not the communicator: who is missing is known by name, and the group stays usable.
 void EpcclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
-  const auto timeout = opts.timeout.count() >= 0 ? opts.timeout : options_->timeout;
+  const std::chrono::milliseconds timeout = opts.timeout.count() >= 0 ? opts.timeout : timeout_->load();
   const auto end = std::chrono::steady_clock::now() + timeout;
   const std::string place = "epccl/monitored/" + std::to_string(monitored_++) + "/";
   const auto comes = [&](const std::string& key, std::chrono::milliseconds more) {

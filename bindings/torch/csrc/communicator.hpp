@@ -4,6 +4,7 @@
 #include <epccl/epccl.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -11,6 +12,13 @@ namespace epccl_torch {
 
 /// Throws torch.distributed.DistBackendError with the library's text unless `result` is success.
 void check(epcclResult_t result, const std::string& what);
+
+/// How long a group's calls wait for a silent rank; setTimeout() changes it while others read it.
+using SharedTimeout = std::shared_ptr<std::atomic<std::chrono::milliseconds>>;
+
+inline double in_seconds(std::chrono::milliseconds timeout) {
+  return static_cast<double>(timeout.count()) / 1000;
+}
 
 class Communicator {
  public:

@@ -21,12 +21,13 @@ std::string name_of(int source) {
 
 }  // namespace
 
-Inbox::Inbox(int ranks, int rank, std::chrono::milliseconds timeout, std::string where)
-    : rank_(rank), timeout_(timeout), where_(std::move(where)) {
+Inbox::Inbox(int ranks, int rank, SharedTimeout timeout, std::string where)
+    : rank_(rank), timeout_(std::move(timeout)), where_(std::move(where)) {
   for (int source = 0; source < ranks; ++source) sources_.push_back(std::make_unique<Source>());
 }
 
 void Inbox::post(Receive receive) {
+  receive.timeout = *timeout_;
   std::unique_lock lock(mutex_);
   std::exception_ptr why = ended_;
   if (const auto early = why ? nullptr : take_early(receive)) {
@@ -260,7 +261,7 @@ void Inbox::fail_any(const std::exception_ptr& why) {
 std::exception_ptr Inbox::too_late(const Receive& receive) const {
   return failure("epccl: recv from ", name_of(receive.source), ", tag ", receive.tag,
                  ": timeout: nothing came from ", receive.source == any ? "anybody" : "it", " within ",
-                 timeout_.count(), " ms (", where_, ")");
+                 receive.timeout.count(), " ms (", where_, ")");
 }
 
 std::vector<int> Inbox::expire() {
@@ -268,10 +269,11 @@ std::vector<int> Inbox::expire() {
   Posted failed;
   {
     const std::lock_guard lock(mutex_);
-    const auto limit = Clock::now() - timeout_;
+    const auto now = Clock::now();
     for (auto each = posted_.begin(); each != posted_.end();) {
       const auto next = std::next(each);
       const bool from_any = each->source == any;
+      const auto limit = now - each->timeout;
       if (each->since <= limit && (from_any ? last_arrival_ <= limit : at(each->source).endless)) {
         if (!from_any) silent.push_back(each->source);
         failed.splice(failed.end(), posted_, each);

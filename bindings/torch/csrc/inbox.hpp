@@ -32,10 +32,11 @@ class Inbox {
     uint64_t bytes = 0;
     int tag = 0, source = any;  // a rank, or any
     Clock::time_point since = Clock::now();
+    std::chrono::milliseconds timeout{0};  // the group's when it was posted
   };
 
   /// `timeout`: of receives. `where` names the group, for messages.
-  Inbox(int ranks, int rank, std::chrono::milliseconds timeout, std::string where);
+  Inbox(int ranks, int rank, SharedTimeout timeout, std::string where);
 
   /// Completes the call at once where the message is here.
   void post(Receive receive);
@@ -106,7 +107,7 @@ class Inbox {
   std::exception_ptr too_late(const Receive& receive) const;
 
   const int rank_;
-  const std::chrono::milliseconds timeout_;
+  const SharedTimeout timeout_;
   const std::string where_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Source>> sources_;

@@ -33,12 +33,13 @@ epcclUniqueId give(const Meeting& meeting) {
 }
 
 void wait_for(const Meeting& meeting, const std::string& key, int whom) {
-  const auto end = steady_clock::now() + meeting.timeout;
+  const milliseconds timeout = *meeting.timeout;
+  const auto end = steady_clock::now() + timeout;
   for (milliseconds pause{1}; !meeting.store->check({key}); pause = std::min(2 * pause, milliseconds(20))) {
     TORCH_CHECK_WITH(DistBackendError, !meeting.give_up || !*meeting.give_up, "epccl: ", meeting.name,
                      ": this process group was aborted or destroyed");
     TORCH_CHECK_WITH(DistBackendError, steady_clock::now() < end, "epccl: ", meeting.name, ": rank ", whom,
-                     " of ", meeting.ranks, " has not come within ", meeting.timeout.count(), " ms (rank ",
+                     " of ", meeting.ranks, " has not come within ", timeout.count(), " ms (rank ",
                      meeting.rank, " waits for it)");
     std::this_thread::sleep_for(pause);
   }
@@ -62,8 +63,8 @@ std::shared_ptr<Communicator> meet(const Meeting& meeting) {
   if (meeting.give_up && meeting.rank == 1)
     meeting.store->set(meeting.key + "/here", std::vector<uint8_t>{1});
   const epcclUniqueId id = meeting.rank == 0 ? give(meeting) : take(meeting);
-  const double seconds = static_cast<double>(meeting.timeout.count()) / 1000;
-  return std::make_shared<Communicator>(id, meeting.ranks, meeting.rank, seconds, meeting.name);
+  return std::make_shared<Communicator>(id, meeting.ranks, meeting.rank, in_seconds(*meeting.timeout),
+                                        meeting.name);
 }
 
 }  // namespace epccl_torch

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -15,7 +14,7 @@ struct Meeting {
   c10::intrusive_ptr<c10d::Store> store;
   std::string key;  // where the id is; of one meeting only
   int ranks = 0, rank = 0;
-  std::chrono::milliseconds timeout;
+  SharedTimeout timeout;
   std::string name;
   // Where set, rank 0 too waits in the store for the other one (of two) before it joins, and the wait ends when this becomes true.
   std::shared_ptr<std::atomic<bool>> give_up = nullptr;

@@ -21,6 +21,8 @@ class PairLine {
   /// Ends what is under way, with an error. Any thread.
   void abort() noexcept;
   const std::string& name() const { return meeting_.name; }
+  /// Of calls that begin now.
+  double timeout_seconds() const { return in_seconds(*meeting_.timeout); }
 
  private:
   Meeting meeting_;

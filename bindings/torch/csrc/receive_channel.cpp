@@ -34,12 +34,13 @@ void ReceiveChannel::receive_one() {
   const Inbox::Patience patience = inbox_.begin_wait(source_);
   if (patience == Inbox::Patience::none) return;
   const bool endless = patience == Inbox::Patience::endless;
-  check(epcclCommSetTimeout(comm, endless ? std::numeric_limits<double>::infinity() : 0), line_.name());
+  const double timeout = line_.timeout_seconds();
+  check(epcclCommSetTimeout(comm, endless ? std::numeric_limits<double>::infinity() : timeout), line_.name());
   MessageHeader header{};
   check(epcclRecv(&header, sizeof header, epcclUint8, 0, comm, nullptr), line_.name());
   const Inbox::Landing landing = inbox_.land(source_, header);
   try {
-    check(epcclCommSetTimeout(comm, 0), line_.name());
+    check(epcclCommSetTimeout(comm, timeout), line_.name());
     if (header.bytes > 0)
       check(epcclRecv(landing.data, header.bytes, epcclUint8, 0, comm, nullptr), line_.name());
   } catch (...) {

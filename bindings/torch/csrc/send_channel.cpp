@@ -75,6 +75,7 @@ void SendChannel::send_one() {
     message = posted_.front();
   }
   const MessageHeader header{message.bytes, message.tag};
+  check(epcclCommSetTimeout(comm, line_.timeout_seconds()), line_.name());
   check(epcclGroupStart(), line_.name());
   // What is refused here is told by the end of the group.
   (void)epcclSend(&header, sizeof header, epcclUint8, 1, comm, nullptr);

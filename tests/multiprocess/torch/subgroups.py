@@ -1,6 +1,7 @@
 """Groups of some of the ranks, silent ranks, and the end of a group."""
 
 import time
+import warnings
 from datetime import timedelta
 
 import torch
@@ -54,6 +55,29 @@ def test_a_silent_rank_is_named_within_the_timeout(_):
         begin = time.monotonic()
         expect_error(dist.DistBackendError, "", lambda: dist.barrier(group=group))
         assert time.monotonic() - begin < 2
+
+
+def test_the_timeout_of_a_group_can_be_changed(_):
+    group = dist.new_group(backend="epccl", timeout=timedelta(hours=1))
+    # Rank 1 has a channel to rank 0 from here on, and calls have been made: the new timeout is theirs, too.
+    if RANK < 2:
+        dist.recv(torch.zeros(1), 1, group) if RANK == 0 else dist.send(torch.zeros(1), 0, group)
+    dist.barrier(group=group)
+    expect_error(RuntimeError, "0 ms", lambda: dist.set_timeout(timedelta(0), group))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        dist.set_timeout(timedelta(seconds=2), group)
+    assert not said, [str(one.message) for one in said]
+    if RANK == 0:
+        expect_error(dist.DistBackendError, "timeout", lambda: dist.recv(torch.zeros(1), 1, group, tag=5))
+        expect_error(dist.DistBackendError, "within 2000 ms", lambda: dist.recv(torch.zeros(1), group=group, tag=6))
+    dist.barrier()
+    send = torch.zeros(SIZE)
+    if RANK != SIZE - 1:
+        expect_error(
+            dist.DistBackendError, f"rank {SIZE - 1}", lambda: dist.all_to_all_single(torch.zeros(SIZE), send, group=group)
+        )
+    dist.barrier()
 
 
 def test_a_wait_has_its_own_timeout(group):
