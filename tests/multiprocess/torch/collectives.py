@@ -67,6 +67,30 @@ def test_all_reduce_of_flags_strides_and_complex_numbers(group):
     assert number.tolist() == [complex(sum(range(SIZE)), SIZE)] * 3
 
 
+def test_all_reduce_of_dtypes_that_torch_cannot_add_up(group):
+    # What comes is computed in another dtype, from values that both hold exactly.
+    for dtype in (torch.uint32, torch.uint64, torch.float8_e4m3fn):
+        for op in (Op.SUM, Op.MIN, Op.MAX):
+            got = values(torch.int64, (3, 70), RANK).to(dtype)
+            dist.all_reduce(got, op, group)
+            same(got, reduced(torch.int64, (3, 70), op).to(dtype), f"{dtype} {op}")
+    high = torch.tensor([2**31 + RANK]).to(torch.uint32)
+    dist.all_reduce(high, Op.MAX, group)
+    assert high.to(torch.int64).item() == 2**31 + SIZE - 1, "as unsigned numbers"
+    ones = torch.ones(5).to(torch.float8_e5m2)
+    dist.all_reduce(ones, Op.MAX, group)
+    same(ones, torch.ones(5).to(torch.float8_e5m2), "float8_e5m2")
+
+
+def test_an_average_of_integers_is_cut_towards_zero(group):
+    for sign in (1, -1):
+        for dtype in (torch.int8, torch.int32, torch.int64):
+            got = sign * values(dtype, (40,), RANK)
+            dist.all_reduce(got, Op.AVG, group)
+            want = torch.div(sign * reduced(torch.int64, (40,), Op.SUM), SIZE, rounding_mode="trunc").to(dtype)
+            same(got, want, f"{dtype}, sign {sign}")
+
+
 def test_all_reduce_coalesced(group):
     tensors = [values(torch.float32, (n,), RANK, n) for n in (1, 100, 7)]
     with dist._coalescing_manager(group):
@@ -118,6 +142,32 @@ def test_all_gather_coalesced(group):
             dist.all_gather_into_tensor(out, values(torch.float32, (n,), RANK), group)
     for n, out in zip(shapes, outs):
         same(out, torch.cat([values(torch.float32, (n,), source) for source in range(SIZE)]), n)
+
+
+def test_all_gather_coalesced_of_lists(group):
+    shapes = ((2, 3), (7,))
+    outs = [[torch.zeros(shape) for shape in shapes] for _ in range(SIZE)]
+    group.allgather_coalesced(outs, [values(torch.float32, shape, RANK) for shape in shapes]).wait()
+    for source in range(SIZE):
+        for shape, out in zip(shapes, outs[source]):
+            same(out, values(torch.float32, shape, source), f"{shape} of {source}")
+
+
+def test_asynchronous_calls_complete_in_the_order_of_issue(group):
+    gathered, part = torch.zeros(5 * SIZE), torch.zeros(3)
+    listed = [torch.zeros(2) for _ in range(SIZE)]
+    works = [
+        dist.all_gather_into_tensor(gathered, values(torch.float32, (5,), RANK), group, async_op=True),
+        dist.all_gather(listed, values(torch.float32, (2,), RANK), group, async_op=True),
+        dist.reduce_scatter_tensor(
+            part, torch.cat([values(torch.float32, (3,), RANK, to) for to in range(SIZE)]), group=group, async_op=True
+        ),
+    ]
+    works[-1].wait()
+    assert all(work.is_completed() for work in works)
+    same(gathered, torch.cat([values(torch.float32, (5,), source) for source in range(SIZE)]), "all_gather_into_tensor")
+    same(torch.stack(listed), torch.stack([values(torch.float32, (2,), source) for source in range(SIZE)]), "all_gather")
+    same(part, reduced(torch.float32, (3,), Op.SUM, RANK), "reduce_scatter_tensor")
 
 
 def test_gather_and_scatter(group):
@@ -183,16 +233,25 @@ def test_objects(group):
     things = [("a", RANK), None]
     dist.broadcast_object_list(things, 1, group)
     assert things == [("a", 1), None]
+    at_root = [None] * SIZE if RANK == 0 else None
+    dist.gather_object(("of", RANK), at_root, 0, group)
+    assert RANK != 0 or at_root == [("of", rank) for rank in range(SIZE)]
+    mine = [None]
+    dist.scatter_object_list(mine, [{"for": rank} for rank in range(SIZE)] if RANK == 1 else None, 1, group)
+    assert mine == [{"for": RANK}]
 
 
 def test_a_pre_multiplied_sum(group):
-    got = values(torch.float32, (8,), RANK)
-    dist.all_reduce(got, dist._make_nccl_premul_sum(0.5), group)
-    same(got, reduced(torch.float32, (8,), Op.SUM) * 0.5, "premul")
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn):
+        got = values(dtype, (8,), RANK)
+        dist.all_reduce(got, dist._make_nccl_premul_sum(0.5), group)
+        same(got, (reduced(torch.float32, (8,), Op.SUM) * 0.5).to(dtype), f"premul of {dtype}")
 
 
 def test_what_is_wrong_is_said(group):
     expect_error(RuntimeError, "no reduction of", lambda: dist.all_reduce(torch.zeros(2, dtype=torch.int16), group=group))
+    for_integers = dist._make_nccl_premul_sum(2.0)
+    expect_error(RuntimeError, "pre-multiplied sum of", lambda: dist.all_reduce(torch.zeros(2).int(), for_integers, group))
     expect_error(RuntimeError, "bits of", lambda: dist.all_reduce(torch.zeros(2), Op.BXOR, group))
     expect_error(RuntimeError, "outputs for", lambda: dist.all_gather([torch.zeros(2)], torch.zeros(2), group))
     expect_error(RuntimeError, "", lambda: dist.all_gather_into_tensor(torch.zeros(SIZE + 1), torch.zeros(1), group))
