@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "entry_points.hpp"
+#include "group.hpp"
 #include "last_error.hpp"
 
 namespace epccl::nccl {
@@ -22,6 +23,11 @@ auto guarded(Body body) -> decltype(body()) {
   }
 }
 
+ncclResult_t refuse_newer(const char* name) {
+  return refuse_call(
+      error(Code::invalid_usage, "{} is newer than NCCL 2.28.9, whose interface this library has", name));
+}
+
 }  // namespace
 }  // namespace epccl::nccl
 
@@ -34,6 +40,15 @@ auto guarded(Body body) -> decltype(body()) {
   EXPORTED result nccl##name parameters __attribute__((weak, alias("pnccl" #name)));
 #include "entry_points.inc"
 #undef ROW
+
+// A refusal looks at no argument: the caller's convention lets it have any.
+#define NAME(name)                                                                       \
+  EXPORTED ncclResult_t pnccl##name() {                                                  \
+    return epccl::nccl::guarded([] { return epccl::nccl::refuse_newer("nccl" #name); }); \
+  }                                                                                      \
+  EXPORTED ncclResult_t nccl##name() __attribute__((weak, alias("pnccl" #name)));
+#include "newer_names.inc"
+#undef NAME
 
 // In NCCL's symbol table, though in none of its headers.
 EXPORTED void ncclResetDebugInitInternal() {

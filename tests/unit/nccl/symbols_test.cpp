@@ -43,11 +43,56 @@ Symbols tabled_symbols() {
   return symbols;
 }
 
+/// Those of newer versions, which are not in the table: takes them out.
+size_t erase_newer(Symbols& symbols) {
+  size_t erased = 0;
+  for (const char* name : {
+#define NAME(name) #name,
+#include "nccl/newer_names.inc"
+#undef NAME
+       })
+    for (const char* prefix : {"nccl", "pnccl"}) erased += symbols.erase(std::string(prefix) + name);
+  return erased;
+}
+
 TEST(NcclSymbols, EveryEntryPointIsExportedWeakAndStrong) {
   Symbols exported = symbols_of(EPCCL_NCCL_SHIM);
   if (exported.empty()) GTEST_SKIP() << "nm (binutils) is not installed";
   EXPECT_EQ(exported.erase("epccl_nccl_shim"), 1U);
+  EXPECT_EQ(erase_newer(exported), 22U);
   EXPECT_EQ(exported, tabled_symbols());
+}
+
+// As frameworks do it that are told a path (VLLM_NCCL_SO_PATH): everything is found by dlsym.
+TEST(NcclSymbols, AreFoundInALibraryThatIsOpenedByItsPath) {
+  void* const library = dlopen(EPCCL_NCCL_SHIM, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  for (const auto& [name, letter] : tabled_symbols())
+    EXPECT_NE(dlsym(library, name.c_str()), nullptr) << name;
+  const auto get_id = reinterpret_cast<ncclResult_t (*)(ncclUniqueId*)>(dlsym(library, "ncclGetUniqueId"));
+  const auto init = reinterpret_cast<ncclResult_t (*)(ncclComm_t*, int, ncclUniqueId, int)>(
+      dlsym(library, "ncclCommInitRank"));
+  const auto count = reinterpret_cast<ncclResult_t (*)(ncclComm_t, int*)>(dlsym(library, "ncclCommCount"));
+  const auto destroy = reinterpret_cast<ncclResult_t (*)(ncclComm_t)>(dlsym(library, "ncclCommDestroy"));
+  const auto text = reinterpret_cast<const char* (*)(ncclComm_t)>(dlsym(library, "ncclGetLastError"));
+  ncclUniqueId id;
+  ncclComm_t comm = nullptr;
+  int ranks = 0;
+  ASSERT_EQ(get_id(&id), ncclSuccess) << text(nullptr);
+  ASSERT_EQ(init(&comm, 1, id, 0), ncclSuccess) << text(nullptr);
+  EXPECT_EQ(count(comm, &ranks), ncclSuccess);
+  EXPECT_EQ(ranks, 1);
+  EXPECT_EQ(destroy(comm), ncclSuccess);
+}
+
+TEST(NcclSymbols, ThoseOfNewerVersionsRefuse) {
+  void* const library = dlopen(EPCCL_NCCL_SHIM, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  const auto resume = reinterpret_cast<ncclResult_t (*)(ncclComm_t)>(dlsym(library, "ncclCommResume"));
+  const auto text = reinterpret_cast<const char* (*)(ncclComm_t)>(dlsym(library, "ncclGetLastError"));
+  ASSERT_NE(resume, nullptr);
+  EXPECT_EQ(resume(nullptr), ncclInvalidUsage);
+  EXPECT_STREQ(text(nullptr), "ncclCommResume is newer than NCCL 2.28.9, whose interface this library has");
 }
 
 #ifdef NVIDIA_NCCL_LIBRARY
@@ -82,6 +127,7 @@ TEST_F(Both, HaveTheSameSymbols) {
   Symbols theirs = symbols_of(NVIDIA_NCCL_LIBRARY), ours = symbols_of(EPCCL_NCCL_SHIM);
   if (theirs.empty()) GTEST_SKIP() << "nm (binutils) is not installed";
   ours.erase("epccl_nccl_shim");
+  erase_newer(ours);
   EXPECT_EQ(ours, theirs);
 }
 
