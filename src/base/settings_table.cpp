@@ -140,8 +140,8 @@ const std::vector<Entry>& table() {
        "Must be equal on all ranks. See "
        "docs/copy-engines.md."},
       {"EPCCL_MAX_CTAS", "0", "integer",
-       "Blocks that a reduction beside copy engines uses at most. 0: the fewest that keep up with the "
-       "copies. The host has one."},
+       "Blocks that a reduction beside copy engines uses at most. 0: as many as the piece and the GPU have "
+       "room for. The host has one."},
       {"EPCCL_HOST_ENGINES", "2", "integer",
        "Copy engines that the host device emulates in a process, each by a thread, where collectives use "
        "them."},
