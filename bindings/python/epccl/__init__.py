@@ -13,7 +13,7 @@ The names follow the C API (epccl/epccl.h, epccl/ep.h), which says everything ex
 
 from ._library import version
 from ._version import __version__
-from .communicator import Communicator, Registration, Window, get_unique_id, group, simulated_group
+from .communicator import Communicator, get_unique_id
 from .datatypes import DataType, RedOp
 from .ep import Counters, EpGroup, EpHandle, Layout, Progress, Stats, Strategy
 from .errors import (
@@ -25,7 +25,9 @@ from .errors import (
     Result,
     SystemFailure,
 )
+from .groups import group, simulated_group
 from .memory import empty, mem_alloc
+from .registrations import Registration, Window
 from .streams import Event, Stream
 
 __all__ = [

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import threading
-from typing import Iterator, Sequence
+from typing import Sequence
 
 from . import _library
 from ._library import call
-from ._structs import Config, SimInfo, StatisticsStruct, UniqueIdStruct
+from ._structs import Config, StatisticsStruct, UniqueIdStruct
 from .buffers import Buffer, View, same_datatype, views
 from .datatypes import DataType, RedOp
 from .errors import InvalidUsage, Result
+from .groups import keep_while_open
+from .registrations import Registration, Window
 from .streams import Stream, pointer
 
 UNIQUE_ID_BYTES = 128
@@ -24,64 +24,6 @@ def get_unique_id() -> bytes:
     made = UniqueIdStruct()
     call("epcclGetUniqueId", ctypes.byref(made))
     return bytes(made)
-
-
-class _Open(threading.local):
-    depth = 0
-    held: list = []
-
-
-_open = _Open()
-
-
-@contextlib.contextmanager
-def group() -> Iterator[None]:
-    """Sends and receives inside ``with group():`` start together at its end, and cannot deadlock whatever their order. Groups nest.
-    When the block raises, nothing of the group is run."""
-    call("epcclGroupStart")
-    if _open.depth == 0:
-        _open.held = []
-    _open.depth += 1
-    try:
-        yield
-    except BaseException:
-        _leave_group(raising=True)
-        raise
-    _leave_group(raising=False)
-
-
-@contextlib.contextmanager
-def simulated_group() -> Iterator[list[float]]:
-    """As :func:`group`, but its calls are not run: afterwards the list holds one number, the microseconds that the cost model
-    expects of them."""
-    result: list[float] = []
-    call("epcclGroupStart")
-    _open.depth += 1
-    try:
-        yield result
-    except BaseException:
-        _leave_group(raising=True)
-        raise
-    info = SimInfo()
-    try:
-        call("epcclGroupSimulateEnd", ctypes.byref(info))
-    finally:
-        _open.depth -= 1
-    result.append(info.estimatedTime)
-
-
-def _leave_group(raising: bool) -> None:
-    _open.depth -= 1
-    try:
-        if raising:
-            # A group of which one call was refused does nothing at all.
-            _library.code_of("epcclSend", None, 0, 0, 0, None, None)
-            _library.code_of("epcclGroupEnd")
-        else:
-            call("epcclGroupEnd")
-    finally:
-        if _open.depth == 0:
-            _open.held = []
 
 
 def _size_array(name: str, values: Sequence[int], ranks: int):
@@ -316,8 +258,8 @@ class Communicator:
         # The library has the buffers until the work is complete.
         if stream is not None:
             stream._keep(*views)
-        elif _open.depth > 0:
-            _open.held.append(views)
+        else:
+            keep_while_open(views)
 
     # ---- sends and receives
 
@@ -530,35 +472,6 @@ class Communicator:
         """As :meth:`register`, for NCCL's windows: every rank calls it with a buffer of its own, and none waits. ``symmetric`` asks for
         the same offsets on all ranks, and changes nothing on host memory. Undo with :meth:`Window.deregister`."""
         return Window(self, View("buffer", buffer, False, DataType.UINT8), symmetric)
-
-
-class Registration:
-    """A registered buffer."""
-
-    def __init__(self, comm: Communicator, view: View) -> None:
-        self._comm, self._view, self._handle = comm, view, ctypes.c_void_p()
-        call("epcclCommRegister", comm._pointer(), view.address, view.nbytes, ctypes.byref(self._handle))
-
-    def deregister(self) -> None:
-        """Ends the registration. A second call does nothing."""
-        handle, self._handle = self._handle, None
-        if handle:
-            call("epcclCommDeregister", self._comm._pointer(), handle)
-
-
-class Window:
-    """A registered window."""
-
-    def __init__(self, comm: Communicator, view: View, symmetric: bool) -> None:
-        self._comm, self._view, self._handle = comm, view, ctypes.c_void_p()
-        made = ctypes.byref(self._handle)
-        call("epcclCommWindowRegister", comm._pointer(), view.address, view.nbytes, made, int(symmetric), comm=comm._pointer())
-
-    def deregister(self) -> None:
-        """Ends the registration. A second call does nothing."""
-        handle, self._handle = self._handle, None
-        if handle:
-            call("epcclCommWindowDeregister", self._comm._pointer(), handle)
 
 
 def _id_struct(what: str, given: bytes) -> UniqueIdStruct:

@@ -167,25 +167,7 @@ TEST_F(CapturedEpFaults, AReplayEndsWhenAPeerDoesNotRunItAndNamesIt) {
 
 // The other has met it, and waits for it to be through.
 TEST_F(CapturedEpFaults, AReplayEndsWhenAPeerDiesWithinIt) {
-  run_ranks({{2}, {{"EPCCL_TIMEOUT", "20"}}, {1}}, [](const RankContext& context) {
-    GpuRank gpu;
-    epcclComm_t comm = nullptr;
-    ASSERT_EQ(epcclCommInitRank(&comm, 2, context.id, context.rank), epcclSuccess);
-    {
-      const Problem problem = plain_problem(2);
-      const StepHandle handle(problem, comm);
-      StaticStep step(context, gpu, problem, 6);
-      if (context.rank == 1)
-        fake_cuda_kernel("epccl_spread", sizeof(device::cuda::SpreadParameters), die_in_kernel);
-      const Graph graph(gpu, [&] { step.all(handle); });
-      step.fill(0);
-      graph.launch();
-      gpu.wait();
-      EXPECT_EQ(wait_for_failure(comm), epcclRemoteError);
-      EXPECT_THAT(epcclGetLastError(comm), HasSubstr("rank 1"));
-    }
-    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
-  });
+  expect_replays_to_end_when_a_peer_dies_in("epccl_spread", sizeof(device::cuda::SpreadParameters), {2});
 }
 
 TEST_F(CapturedEpFaults, ReplaysOfDifferentCallsAreFoundOut) {

@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <functional>
+#include <numeric>
 #include <vector>
 
 #include "graph_layer.hpp"
@@ -97,6 +98,30 @@ inline void expect_a_replay_to_end(const RunOptions& options, const char* said,
 
 inline void die_in_kernel(const void*, unsigned, unsigned) {
   raise(SIGKILL);
+}
+
+/// Rank 1 dies in its first `kernel` of a replay; the other ranks' replays end, and name it.
+inline void expect_replays_to_end_when_a_peer_dies_in(const char* kernel, size_t parameter_bytes,
+                                                      const std::vector<int>& nodes) {
+  const int ranks = std::accumulate(nodes.begin(), nodes.end(), 0);
+  run_ranks({nodes, {{"EPCCL_TIMEOUT", "20"}}, {1}}, [&](const RankContext& context) {
+    GpuRank gpu;
+    epcclComm_t comm = nullptr;
+    ASSERT_EQ(epcclCommInitRank(&comm, ranks, context.id, context.rank), epcclSuccess);
+    {
+      const Problem problem = plain_problem(ranks);
+      const StepHandle handle(problem, comm);
+      StaticStep step(context, gpu, problem, 6);
+      if (context.rank == 1) fake_cuda_kernel(kernel, parameter_bytes, die_in_kernel);
+      const Graph graph(gpu, [&] { step.all(handle); });
+      step.fill(0);
+      graph.launch();
+      gpu.wait();
+      EXPECT_EQ(wait_for_failure(comm), epcclRemoteError);
+      EXPECT_THAT(epcclGetLastError(comm), ::testing::HasSubstr("rank 1"));
+    }
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+  });
 }
 
 }  // namespace epccl::tests

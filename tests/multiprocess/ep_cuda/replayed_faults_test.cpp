@@ -295,25 +295,7 @@ TEST_F(ReplayedEpFaults, AReplayEndsWhenAPeerDoesNotRunItAndNamesIt) {
 
 // Those of its node wait for its counters, those of others for its messages.
 TEST_F(ReplayedEpFaults, AReplayEndsWhenAPeerDiesWithinIt) {
-  run_ranks({{2, 1}, {{"EPCCL_TIMEOUT", "20"}}, {1}}, [](const RankContext& context) {
-    GpuRank gpu;
-    epcclComm_t comm = nullptr;
-    ASSERT_EQ(epcclCommInitRank(&comm, 3, context.id, context.rank), epcclSuccess);
-    {
-      const Problem problem = plain_problem(3);
-      const StepHandle handle(problem, comm);
-      StaticStep step(context, gpu, problem, 6);
-      if (context.rank == 1)
-        fake_cuda_kernel("epccl_move", sizeof(device::cuda::MoveParameters), die_in_kernel);
-      const Graph graph(gpu, [&] { step.all(handle); });
-      step.fill(0);
-      graph.launch();
-      gpu.wait();
-      EXPECT_EQ(wait_for_failure(comm), epcclRemoteError);
-      EXPECT_THAT(epcclGetLastError(comm), HasSubstr("rank 1"));
-    }
-    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
-  });
+  expect_replays_to_end_when_a_peer_dies_in("epccl_move", sizeof(device::cuda::MoveParameters), {2, 1});
 }
 
 // Rows of one routing in a call that was captured for another number of tokens.

@@ -1,0 +1,41 @@
+"""Memory that a communicator was told of."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+from ._library import call
+from .buffers import View
+
+if TYPE_CHECKING:
+    from .communicator import Communicator
+
+
+class Registration:
+    """A registered buffer."""
+
+    def __init__(self, comm: Communicator, view: View) -> None:
+        self._comm, self._view, self._handle = comm, view, ctypes.c_void_p()
+        call("epcclCommRegister", comm._pointer(), view.address, view.nbytes, ctypes.byref(self._handle))
+
+    def deregister(self) -> None:
+        """Ends the registration. A second call does nothing."""
+        handle, self._handle = self._handle, None
+        if handle:
+            call("epcclCommDeregister", self._comm._pointer(), handle)
+
+
+class Window:
+    """A registered window."""
+
+    def __init__(self, comm: Communicator, view: View, symmetric: bool) -> None:
+        self._comm, self._view, self._handle = comm, view, ctypes.c_void_p()
+        made = ctypes.byref(self._handle)
+        call("epcclCommWindowRegister", comm._pointer(), view.address, view.nbytes, made, int(symmetric), comm=comm._pointer())
+
+    def deregister(self) -> None:
+        """Ends the registration. A second call does nothing."""
+        handle, self._handle = self._handle, None
+        if handle:
+            call("epcclCommWindowDeregister", self._comm._pointer(), handle)
