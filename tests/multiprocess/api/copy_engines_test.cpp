@@ -274,12 +274,12 @@ TEST_P(Loss, OfARankInTheMiddleOfCopiesIsSeenByAll) {
 }
 
 TEST(OnCopyEnginesASilentRank, EndsTheCallAfterTheTimeout) {
-  run_ranks({{3}, {{"EPCCL_TIMEOUT", "1"}, {"EPCCL_COPY_ENGINE", "always"}}, {}},
+  run_ranks({{3}, {{"EPCCL_TIMEOUT", "2"}, {"EPCCL_COPY_ENGINE", "always"}}, {}},
             [](const RankContext& context) {
               Comm comm(context);
               const Memory memory(4000, true);
               if (context.rank == 2) {
-                std::this_thread::sleep_for(std::chrono::seconds(3));
+                std::this_thread::sleep_for(std::chrono::seconds(6));
                 return;
               }
               EXPECT_EQ(gather_much(comm, memory, 1000), epcclRemoteError);

@@ -62,10 +62,10 @@ TEST_P(Death, OfTheRankThatMadeTheId) {
 INSTANTIATE_TEST_SUITE_P(Shapes, Death, testing::Values(std::vector{3}, std::vector{2, 2}));
 
 TEST(Silence, EndsAfterTheTimeoutAndNamesTheSilentRank) {
-  run_ranks({{3}, {{"EPCCL_TIMEOUT", "1"}}, {}}, [](const RankContext& context) {
+  run_ranks({{3}, {{"EPCCL_TIMEOUT", "2"}}, {}}, [](const RankContext& context) {
     Comm comm(context);
     if (context.rank == 2) {
-      std::this_thread::sleep_for(std::chrono::seconds(3));
+      std::this_thread::sleep_for(std::chrono::seconds(6));
       return;
     }
     EXPECT_EQ(exchange(comm, context.ranks, 10), epcclRemoteError);
@@ -123,14 +123,14 @@ TEST(Abort, FromAnotherThreadEndsABlockedCallHereAndOnTheOthers) {
 }
 
 TEST(Joining, WithoutARankEndsAfterTheTimeoutAndNamesTheMissing) {
-  run_ranks({{3}, {{"EPCCL_TIMEOUT", "1"}}, {}}, [](const RankContext& context) {
+  run_ranks({{3}, {{"EPCCL_TIMEOUT", "2"}}, {}}, [](const RankContext& context) {
     if (context.rank == 2) return;
     epcclComm_t comm = nullptr;
     EXPECT_NE(epcclCommInitRank(&comm, 3, context.id, context.rank), epcclSuccess);
     EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "2"), nullptr) << epcclGetLastError(nullptr);
     EXPECT_EQ(comm, nullptr);
     // The hub is in rank 0's process: it stays until rank 1 has asked it who is missing.
-    if (context.rank == 0) std::this_thread::sleep_for(std::chrono::seconds(1));
+    if (context.rank == 0) std::this_thread::sleep_for(std::chrono::seconds(2));
   });
 }
 

@@ -113,7 +113,7 @@ TEST_F(CudaGraphFaults, EndWhenAPeerRevokes) {
 }
 
 TEST_F(CudaGraphFaults, EndWhenAPeerDoesNotRunThemAndNameIt) {
-  expect_a_replay_to_end({{2}, {{"EPCCL_TIMEOUT", "0.3"}}, {}}, "for rank 1 (same node) to run it as well",
+  expect_a_replay_to_end({{2}, {{"EPCCL_TIMEOUT", "2"}}, {}}, "for rank 1 (same node) to run it as well",
                          [](epcclComm_t comm) { EXPECT_NE(wait_for_failure(comm), epcclSuccess); });
 }
 
@@ -133,7 +133,7 @@ TEST_F(CudaGraphFaults, EndWhenAPeerOfAnotherNodeRevokes) {
 }
 
 TEST_F(CudaGraphFaults, EndWhenAPeerOfAnotherNodeDoesNotRunThemAndNameIt) {
-  expect_a_replay_to_end({{1, 1}, {{"EPCCL_TIMEOUT", "0.3"}}, {}}, "rank 1",
+  expect_a_replay_to_end({{1, 1}, {{"EPCCL_TIMEOUT", "2"}}, {}}, "rank 1",
                          [](epcclComm_t comm) { EXPECT_NE(wait_for_failure(comm), epcclSuccess); });
 }
 

@@ -88,7 +88,7 @@ TEST(CudaSeveralNodes, ADeadRankOfAnotherNodeLetsTheStreamGo) {
 }
 
 TEST(CudaSeveralNodes, ARankThatStaysAwayEndsTheCallAfterTheTimeout) {
-  run_ranks({{1, 1}, {{"EPCCL_TIMEOUT", "0.3"}}, {}}, [](const RankContext& context) {
+  run_ranks({{1, 1}, {{"EPCCL_TIMEOUT", "2"}}, {}}, [](const RankContext& context) {
     StuckCall call(context);
     if (context.rank == 0) {
       call.start();
