@@ -1,4 +1,4 @@
-"""The other collectives: what is compared, and from samples to rows, tables and verdicts."""
+"""All collectives: what is compared, and from samples to rows, tables and verdicts."""
 
 import statistics
 
@@ -6,7 +6,7 @@ from .cases import KIB, MIB
 from .contestants import PROGRAMS
 from .figures import cell, geometric_mean, median, medians, percent_cell, rounded, size_text, table, time_cell, verdict
 
-OPERATIONS = ("allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "gather", "scatter")
+OPERATIONS = ("allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "gather", "scatter", "alltoall")
 DEFAULT_CASES = ("local@8", "2x4@1gbit")
 SIZES = (KIB, 16 * MIB)  # smallest and largest, bytes of the whole buffer
 GOAL = 1.0  # geometric mean over sizes of the best peer's time over ours, for each operation and case

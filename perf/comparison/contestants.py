@@ -128,9 +128,7 @@ class Sweep:
 
 
 def run_peer(machine, peer, sweep):
-    case, operations = machine.case, list(sweep.operations)
-    if has_twostage(peer) and "alltoall" in operations and not case.local:
-        operations.append("twostage")
+    case, operations = machine.case, sweep.operations
     command = [ROOT / "perf" / "peers" / "launch"]
     command += ["--local"] if case.local else []
     command += [peer, str(case.ranks_per_node), ",".join(operations)]
@@ -144,6 +142,17 @@ def run_peer(machine, peer, sweep):
             samples.append(Sample(peer, words[1], int(words[3]), float(words[5]), float(words[8]), bad))
     missing = len(sweep.sizes) * len(operations) - len(samples)
     return samples, f"{missing} results are missing: {trouble}" if missing else ""
+
+
+def run_peer_collectives(machine, peer, sweep):
+    """All sizes are those of the whole buffer: alltoall's too, which the peers' programs take for each pair."""
+    ranks = machine.case.ranks
+    others = dataclasses.replace(sweep, operations=[each for each in sweep.operations if each != "alltoall"])
+    pairs = dataclasses.replace(sweep, operations=["alltoall"], sizes=[size // ranks for size in sweep.sizes])
+    samples, trouble = run_peer(machine, peer, others)
+    of_pairs, more_trouble = run_peer(machine, peer, pairs)
+    samples += [dataclasses.replace(each, size=each.size * ranks) for each in of_pairs]
+    return samples, "; ".join(filter(None, [trouble, more_trouble]))
 
 
 def run_epccl(machine, algorithm, operation, sweep):

@@ -26,7 +26,12 @@ class AlltoallJob:
         bytes_per_node = case.ranks_per_node**2 * max(case.nodes - 1, 1) * self.sizes[-1]
         timeout = _patience(len(self.sizes), arguments.seconds, bytes_per_node)
         sweep = contestants.Sweep(list(self.operations), self.sizes, arguments.seconds, timeout)
-        entries = [(peer, functools.partial(contestants.run_peer, machine, peer, sweep)) for peer in peers]
+        by_hand = contestants.Sweep([*self.operations, "twostage"], self.sizes, arguments.seconds, timeout)
+        entries = []
+        for peer in peers:
+            hierarchical = contestants.has_twostage(peer) and "alltoall" in self.operations and not case.local
+            run = functools.partial(contestants.run_peer, machine, peer, by_hand if hierarchical else sweep)
+            entries.append((peer, run))
         names = _launches(arguments.algo or case.algorithms, cases.ALGORITHMS)
         for name, operation in itertools.product(names, self.operations):
             run = functools.partial(contestants.run_epccl, machine, name, operation, sweep)
@@ -42,7 +47,7 @@ class AlltoallJob:
 
 @dataclasses.dataclass(frozen=True)
 class CollectivesJob:
-    """The other collectives, each in several sizes."""
+    """Each collective, in several sizes of the whole buffer."""
 
     machine: cases.Case
     sizes: list
@@ -56,7 +61,7 @@ class CollectivesJob:
         timeout = _patience(len(self.sizes), arguments.seconds, 2 * self.sizes[-1])
         sweep = contestants.Sweep(list(operations), self.sizes, arguments.seconds, timeout, arguments.in_a_row)
         entries = [
-            (peer, functools.partial(contestants.run_peer, machine, peer, sweep))
+            (peer, functools.partial(contestants.run_peer_collectives, machine, peer, sweep))
             for peer in peers
             if peer not in _WITHOUT_COLLECTIVES
         ]
