@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/log.hpp"
 #include "config.hpp"
 #include "convert.hpp"
 #include "entry_points.hpp"
@@ -16,15 +17,35 @@ namespace {
 struct Group {
   int depth = 0;
   const RealNccl* real = nullptr;     // whose group is open too
+  size_t passed_on = 0;               // calls in that
   ncclResult_t failed = ncclSuccess;  // the first failed call's
   Status refused;                     // its text, if this library refused it
   bool has_cuda_calls = false;        // EPCCL's, on CUDA memory
   std::vector<NewSide> new_sides;
 };
 
+// NVIDIA's group, too, ends with its thread, and its calls with it. EPCCL tells of its own.
+void tell_unended(const Group& open) {
+  if (open.passed_on == 0) return;
+  log::warn(log::coll, -1,
+            "a thread ended with its group open (ncclGroupStart without ncclGroupEnd): {} calls that were "
+            "passed on to the real NCCL "
+            "were never issued",
+            open.passed_on);
+}
+
+/// The calling thread's, for as long as it lives.
+struct OfThread {
+  OfThread() = default;
+  OfThread(const OfThread&) = delete;
+  OfThread& operator=(const OfThread&) = delete;
+  ~OfThread() { tell_unended(group); }
+  Group group;
+};
+
 Group& group() {
-  thread_local Group value;
-  return value;
+  thread_local OfThread own;
+  return own.group;
 }
 
 // Neither library can drop an open group; but each drops one of which a call was wrong.
@@ -101,7 +122,9 @@ ncclResult_t note_cuda_call(ncclResult_t result) {
 }
 
 Status join_group(const RealNccl& real) {
-  if (group().depth == 0 || group().real != nullptr) return {};
+  if (group().depth == 0) return {};
+  ++group().passed_on;
+  if (group().real != nullptr) return {};
   if (const ncclResult_t result = real.GroupStart(); result != ncclSuccess)
     return error(static_cast<Code>(result), "the real ncclGroupStart: {}", real.GetErrorString(result));
   group().real = &real;

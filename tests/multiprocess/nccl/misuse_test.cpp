@@ -7,6 +7,8 @@
 #include <array>
 #include <cstring>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "ranks.hpp"
@@ -135,6 +137,43 @@ TEST_F(Misuse, AGroupOfWhichACallIsWrongDoesNothing) {
   NCCL_FAILS(ncclGroupEnd(), ncclInvalidArgument, "peer 9");
   EXPECT_EQ(out_, (std::array<int, 4>{}));
   NCCL_FAILS(ncclGroupEnd(), ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
+}
+
+TEST_F(Misuse, ACommunicatorWithCallsInTheOpenGroupIsNotDestroyed) {
+  NCCL_OK(ncclGroupStart());
+  NCCL_OK(ncclSend(in_.data(), 4, ncclInt, 0, comm_, nullptr));
+  NCCL_OK(ncclRecv(out_.data(), 4, ncclInt, 0, comm_, nullptr));
+  NCCL_FAILS(ncclCommDestroy(comm_), ncclInvalidUsage, "has 2 calls in this thread's open group");
+  NCCL_OK(ncclGroupEnd());
+  EXPECT_EQ(out_, in_);
+}
+
+TEST_F(Misuse, ACommunicatorThatIsAbortedTakesItsCallsOutOfTheOpenGroup) {
+  NCCL_OK(ncclGroupStart());
+  NCCL_OK(ncclSend(in_.data(), 4, ncclInt, 0, comm_, nullptr));
+  NCCL_OK(ncclRecv(out_.data(), 4, ncclInt, 0, comm_, nullptr));
+  NCCL_OK(ncclCommAbort(std::exchange(comm_, nullptr)));
+  NCCL_FAILS(ncclGroupEnd(), ncclInvalidUsage, "was aborted that has 2 calls in this group");
+  EXPECT_EQ(out_, (std::array<int, 4>{}));
+}
+
+TEST_F(Misuse, AThreadThatEndsWithItsGroupOpenHasItsCallsDropped) {
+  ncclComm_t unmade = nullptr;
+  std::thread([&] {
+    ncclUniqueId id;
+    NCCL_OK(ncclGetUniqueId(&id));
+    NCCL_OK(ncclGroupStart());
+    NCCL_OK(ncclRecv(out_.data(), 4, ncclInt, 0, comm_, nullptr));
+    NCCL_OK(ncclCommInitRank(&unmade, 2, id, 0));
+  }).join();
+  ncclResult_t state = ncclInProgress;
+  NCCL_OK(ncclCommGetAsyncError(unmade, &state));
+  EXPECT_EQ(state, ncclInvalidUsage);
+  EXPECT_THAT(ncclGetLastError(unmade), testing::HasSubstr("a thread ended with its group open"));
+  NCCL_OK(ncclCommDestroy(unmade));
+  // The communicator of the other call is as it was.
+  NCCL_OK(ncclAlltoAll(in_.data(), out_.data(), 4, ncclInt, comm_, nullptr));
+  EXPECT_EQ(out_, in_);
 }
 
 TEST_F(Misuse, CallsOnFreedAndAbortedCommunicatorsAreRefused) {

@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <deque>
 #include <random>
 #include <vector>
 
+#include "../api/group_patterns.hpp"  // draws numbers, knows nothing of EPCCL
 #include "ranks.hpp"
 
 namespace nccl_programs {
@@ -137,6 +140,81 @@ TEST_P(PointToPoint, OneGroupOverTwoCommunicators) {
     NCCL_OK(ncclGroupEnd());
     EXPECT_EQ(from_left, message(previous, context.rank, 500, 1));
     EXPECT_EQ(from_right, message(next, context.rank, 500, 2));
+  });
+}
+
+uint64_t new_seed() {
+  const char* given = std::getenv("EPCCL_TEST_SEED");
+  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+  std::printf("random seed %llu\n", static_cast<unsigned long long>(seed));
+  return seed;
+}
+
+/// This rank's half of a pattern that all ranks know.
+class Half {
+ public:
+  Half(int rank, int round) : rank_(rank), round_(round) {}
+  void add(int from, int to, size_t count) {
+    const int number = (37 * round_ + numbers_++) % 256;  // as many as value() has room for
+    if (from == rank_) parts_.push_back({to, true, message(from, to, count, number), {}});
+    if (to == rank_)
+      parts_.push_back(
+          {from, false, std::vector<uint64_t>(count, ~uint64_t{0}), message(from, to, count, number)});
+  }
+  /// Sends may be of another type than the receives they meet, of the same size.
+  void issue(ncclComm_t comm) {
+    const ncclDataType_t type = rank_ % 2 == 0 ? ncclUint64 : ncclFloat64;
+    for (Part& part : parts_)
+      NCCL_OK(part.is_send ? ncclSend(part.data.data(), part.data.size(), type, part.peer, comm, nullptr)
+                           : ncclRecv(part.data.data(), part.data.size(), type, part.peer, comm, nullptr));
+  }
+  void expect_all() const {
+    for (const Part& part : parts_) {
+      if (part.is_send) continue;
+      EXPECT_EQ(part.data, part.expected) << "from rank " << part.peer << " to rank " << rank_;
+    }
+  }
+
+ private:
+  struct Part {
+    int peer;
+    bool is_send;
+    std::vector<uint64_t> data, expected;
+  };
+  const int rank_, round_;
+  int numbers_ = 0;
+  std::deque<Part> parts_;
+};
+
+/// Draws a pattern, the same on all ranks.
+void draw(Half& half, int ranks, std::mt19937_64& random) {
+  epccl::tests::draw_pattern(ranks, random, [&](int from, int to) {
+    const uint64_t dice = random() % 10;
+    half.add(from, to, dice == 0 ? 0 : dice == 1 ? random() % 12'000 : random() % 250);
+  });
+}
+
+// Alltoallvs, stars, rings, pipelines beside alltoallvs, several messages to one peer: over one communicator, or two in one group.
+TEST_P(PointToPoint, RandomPatternsArriveWhole) {
+  const uint64_t seed = new_seed();
+  run_ranks(GetParam(), [seed](const RankContext& context) {
+    std::mt19937_64 random(seed);  // the same on every rank
+    Comm comm(context);
+    ncclComm_t second = nullptr;
+    NCCL_OK(ncclCommSplit(comm, 0, -context.rank, &second, nullptr));  // in the opposite order
+    for (int round = 0; round < 12; ++round) {
+      const bool is_of_both = random() % 3 == 0;
+      Half half(context.rank, round), other(context.ranks - 1 - context.rank, round);
+      draw(half, context.ranks, random);
+      if (is_of_both) draw(other, context.ranks, random);
+      NCCL_OK(ncclGroupStart());
+      half.issue(comm);
+      other.issue(second);
+      NCCL_OK(ncclGroupEnd());
+      half.expect_all();
+      other.expect_all();
+    }
+    NCCL_OK(ncclCommDestroy(second));
   });
 }
 

@@ -1,6 +1,13 @@
 // With CUDA pointers a call goes to the real NCCL, with host pointers it does not.
+#include <unistd.h>
+
 #include <array>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
 
 #include "cuda_rank.hpp"
 
@@ -167,6 +174,28 @@ TEST(Passing, AGroupOfWhichACallIsWrongIsSpoiledInBoth) {
     // NCCL drops a group that holds a call on no communicator.
     EXPECT_THAT(asked_of_real(),
                 ElementsAre("GroupStart", HasSubstr("Send 0x"), "Send 0 0 0 0 0 0", "GroupEnd"));
+  });
+}
+
+TEST(Passing, AThreadThatEndsWithItsGroupOpenSaysHowManyCallsWereDropped) {
+  const std::string log = testing::TempDir() + "unended_passing_group." + std::to_string(getpid()) + ".";
+  Job job = with_gpus(2);
+  job.environment.emplace_back("EPCCL_DEBUG", "WARN");
+  job.environment.emplace_back("EPCCL_DEBUG_FILE", log + "%p");
+  run_ranks(job, [&](const RankContext& context) {
+    Comm comm(context);
+    const DeviceMemory memory(64);
+    std::thread([&] {
+      const int peer = 1 - context.rank;
+      NCCL_OK(ncclGroupStart());
+      NCCL_OK(ncclSend(memory.get(), 1, ncclInt32, peer, comm, cuda_stream()));
+      NCCL_OK(ncclRecv(memory.get(), 1, ncclInt32, peer, comm, cuda_stream()));
+    }).join();
+    const std::string own_log = log + std::to_string(getpid());
+    std::ifstream file(own_log);
+    const std::string said{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_THAT(said, HasSubstr("2 calls that were passed on to the real NCCL were never issued"));
+    std::filesystem::remove(own_log);
   });
 }
 
