@@ -14,6 +14,7 @@ The names follow the C API (epccl/epccl.h, epccl/ep.h), which says everything ex
 from ._library import version
 from ._version import __version__
 from .communicator import Communicator, get_unique_id
+from .config import Settings
 from .datatypes import DataType, RedOp
 from .ep import Counters, EpGroup, EpHandle, Layout, Progress, Stats, Strategy
 from .errors import (
@@ -47,6 +48,7 @@ __all__ = [
     "Registration",
     "RemoteError",
     "Result",
+    "Settings",
     "Stats",
     "Strategy",
     "Stream",

@@ -134,6 +134,13 @@ def call(name: str, *arguments, comm=None) -> None:
         raise failure(name, code, comm)
 
 
+def begin(name: str, *arguments, comm=None) -> None:
+    """As call(), of what may go on in the background (Result.IN_PROGRESS)."""
+    code = getattr(_library, name)(*arguments)
+    if code not in (Result.SUCCESS, Result.IN_PROGRESS):
+        raise failure(name, code, comm)
+
+
 def code_of(name: str, *arguments) -> int:
     """Calls a function of the library and returns its code."""
     return getattr(_library, name)(*arguments)

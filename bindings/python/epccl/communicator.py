@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Sequence
+import functools
+import time
+from typing import TYPE_CHECKING, Sequence
 
 from . import _library
-from ._library import call
-from ._structs import Config, StatisticsStruct, UniqueIdStruct
+from ._library import begin, call
+from ._structs import StatisticsStruct, UniqueIdStruct
 from .buffers import Buffer, View, same_datatype, views
+from .config import Settings, config_of, config_of_child
 from .datatypes import DataType, RedOp
 from .errors import InvalidUsage, Result
 from .groups import keep_while_open
 from .registrations import Registration, Window
 from .streams import Stream, pointer
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 UNIQUE_ID_BYTES = 128
 
@@ -57,32 +63,23 @@ class Communicator:
         nranks: int,
         unique_id: bytes,
         rank: int,
-        *,
-        algorithm: str | None = None,
-        timeout: float | None = None,
-        name: str | None = None,
+        **settings: Unpack[Settings],
     ) -> None:
-        """Joins the communicator of ``unique_id`` (:func:`get_unique_id`) as ``rank`` of ``nranks``. Blocks until all have joined.
-
-        algorithm: "flat", "two_stage" or "auto", the same on every rank; None: ``EPCCL_ALGO``.
-        timeout: seconds a rank waits for a silent peer; None: ``EPCCL_TIMEOUT``.
-        name: for log lines.
-        """
+        """Joins the communicator of ``unique_id`` (:func:`get_unique_id`) as ``rank`` of ``nranks``. Blocks until all have joined,
+        unless :class:`Settings` say otherwise. Inside ``with group():`` it is made when the group ends: so one thread may be several
+        ranks."""
         self._handle = ctypes.c_void_p()
-        given = _id_struct("unique_id", unique_id)
-        config = _config(algorithm, timeout, name)
-        call("epcclCommInitRankConfig", ctypes.byref(self._handle), nranks, given, rank, config)
+        given, config = _id_struct("unique_id", unique_id), config_of(settings)
+        begin("epcclCommInitRankConfig", ctypes.byref(self._handle), nranks, given, rank, config)
         self._learn()
 
     @classmethod
-    def from_launcher(
-        cls, *, algorithm: str | None = None, timeout: float | None = None, name: str | None = None
-    ) -> "Communicator":
+    def from_launcher(cls, **settings: Unpack[Settings]) -> "Communicator":
         """Joins the communicator of all processes that epccl-run, torchrun, Slurm, Open MPI, MPICH or PMI(x) started; without
         a launcher this process is the only rank."""
         made = cls.__new__(cls)
         made._handle = ctypes.c_void_p()
-        call("epcclCommInitLauncher", ctypes.byref(made._handle), _config(algorithm, timeout, name))
+        begin("epcclCommInitLauncher", ctypes.byref(made._handle), config_of(settings))
         made._learn()
         return made
 
@@ -92,10 +89,7 @@ class Communicator:
         nranks: int,
         unique_ids: Sequence[bytes],
         rank: int,
-        *,
-        algorithm: str | None = None,
-        timeout: float | None = None,
-        name: str | None = None,
+        **settings: Unpack[Settings],
     ) -> "Communicator":
         """As ``Communicator(nranks, unique_id, rank)`` with several ids, at most ``nranks``: the same ones in the same order on every
         rank. All meet at the first."""
@@ -103,8 +97,8 @@ class Communicator:
         made._handle = ctypes.c_void_p()
         ids = [_id_struct(f"unique_ids[{at}]", one) for at, one in enumerate(unique_ids)]
         given = (UniqueIdStruct * max(len(ids), 1))(*ids)
-        config = _config(algorithm, timeout, name)
-        call("epcclCommInitRankScalable", ctypes.byref(made._handle), nranks, rank, len(ids), given, config)
+        config = config_of(settings)
+        begin("epcclCommInitRankScalable", ctypes.byref(made._handle), nranks, rank, len(ids), given, config)
         made._learn()
         return made
 
@@ -124,18 +118,15 @@ class Communicator:
         self,
         color: int | None,
         key: int = 0,
-        *,
-        algorithm: str | None = None,
-        timeout: float | None = None,
-        name: str | None = None,
+        **settings: Unpack[Settings],
     ) -> "Communicator | None":
         """Makes new communicators of the ranks with the same ``color``, ordered by ``key``, then by old rank. All ranks call it;
-        those with ``color=None`` are in none and get None. Without algorithm, timeout and name these are the parent's; where one of
-        them is given, the others are as in a communicator that is made anew."""
+        those with ``color=None`` are in none and get None. Without settings these are the parent's; where one is given, the others are
+        as in a communicator that is made anew. Of a nonblocking parent the new one is made in the background."""
         handle = ctypes.c_void_p()
         number = -1 if color is None else color
-        config = _config_of_child(algorithm, timeout, name)
-        call("epcclCommSplit", self._pointer(), number, key, ctypes.byref(handle), config, comm=self._handle)
+        config = config_of_child(settings)
+        begin("epcclCommSplit", self._pointer(), number, key, ctypes.byref(handle), config, comm=self._handle)
         return self._of(handle) if handle else None
 
     def shrink(
@@ -143,17 +134,15 @@ class Communicator:
         exclude: Sequence[int],
         *,
         abort: bool = False,
-        algorithm: str | None = None,
-        timeout: float | None = None,
-        name: str | None = None,
+        **settings: Unpack[Settings],
     ) -> "Communicator":
         """Makes a communicator of the ranks that are not in ``exclude``, in their old order; exactly those call it, and the others
         may be dead. ``abort``: first ends all work of this one with an error; needed where it has failed already. The rest is as for
         :meth:`split`."""
         ranks = (ctypes.c_int * len(exclude))(*exclude)
         handle = ctypes.c_void_p()
-        config = _config_of_child(algorithm, timeout, name)
-        call("epcclCommShrink", self._pointer(), ranks, len(exclude), ctypes.byref(handle), config, int(abort), comm=self._handle)
+        config = config_of_child(settings)
+        begin("epcclCommShrink", self._pointer(), ranks, len(exclude), ctypes.byref(handle), config, int(abort), comm=self._handle)
         return self._of(handle)
 
     @classmethod
@@ -164,26 +153,52 @@ class Communicator:
         return made
 
     def _learn(self) -> None:
+        """What is kept beyond the end of the communicator, if it is made already."""
+        if not self.in_progress:
+            _ = self.size, self.rank
+
+    @functools.cached_property
+    def size(self) -> int:
+        """Number of ranks. Not before the communicator is made."""
+        return self._number("epcclCommCount")
+
+    @functools.cached_property
+    def rank(self) -> int:
+        """This rank. Not before the communicator is made."""
+        return self._number("epcclCommUserRank")
+
+    def _number(self, name: str) -> int:
         value = ctypes.c_int()
-        call("epcclCommCount", self._handle, ctypes.byref(value))
-        #: Number of ranks.
-        self.size: int = value.value
-        call("epcclCommUserRank", self._handle, ctypes.byref(value))
-        #: This rank.
-        self.rank: int = value.value
+        call(name, self._pointer(), ctypes.byref(value), comm=self._handle)
+        return value.value
 
     @property
     def device(self) -> int:
         """The device number given to :meth:`init_all`; 0 for other communicators; of a split or shrink, the parent's."""
-        value = ctypes.c_int()
-        call("epcclCommDevice", self._pointer(), ctypes.byref(value), comm=self._handle)
-        return value.value
+        return self._number("epcclCommDevice")
 
     # ---- life
 
+    @property
+    def in_progress(self) -> bool:
+        """Whether something goes on in the background: of a communicator with ``blocking=False`` that is being made, split, shrunk,
+        finalized or revoked. Until it is over other calls raise, but for :meth:`abort`. Never blocks; any thread."""
+        return self._async_code() == Result.IN_PROGRESS
+
+    def wait(self, seconds: float | None = None) -> "Communicator":
+        """Waits until nothing is :attr:`in_progress`, and raises what went wrong with it. TimeoutError after ``seconds``, and it goes on."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while self.in_progress:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"still in progress after {seconds} s")
+            time.sleep(0.0005)
+        if (failed := self.async_error()) is not None:
+            raise failed
+        return self
+
     def finalize(self) -> None:
         """Completes all work; afterwards only error queries, destroy and abort are allowed."""
-        call("epcclCommFinalize", self._pointer())
+        begin("epcclCommFinalize", self._pointer())
 
     def destroy(self) -> None:
         """Finalizes and frees. Returns within the timeout also when peers are gone. A second call does nothing."""
@@ -200,15 +215,19 @@ class Communicator:
 
     def revoke(self) -> None:
         """As :meth:`abort`, but the communicator stays, to be split or shrunk, and destroyed."""
-        call("epcclCommRevoke", self._pointer(), 0, comm=self._handle)
+        begin("epcclCommRevoke", self._pointer(), 0, comm=self._handle)
 
     def async_error(self) -> Exception | None:
         """The first error of background or remote work, None while there is none. Never blocks; any thread."""
+        code = self._async_code()
+        if code in (Result.SUCCESS, Result.IN_PROGRESS):
+            return None
+        return _library.failure("asynchronous", code, self._pointer())
+
+    def _async_code(self) -> int:
         code = ctypes.c_int()
         call("epcclCommGetAsyncError", self._pointer(), ctypes.byref(code))
-        if code.value in (Result.SUCCESS, Result.IN_PROGRESS):
-            return None
-        return _library.failure("asynchronous", code.value, self._pointer())
+        return code.value
 
     def set_timeout(self, seconds: float | None) -> None:
         """How long calls that begin from now on wait for a silent rank, of this rank alone; None: as the communicator was made. Any
@@ -244,7 +263,9 @@ class Communicator:
             _library.code_of("epcclCommAbort", handle)
 
     def __repr__(self) -> str:
-        state = f"rank {self.rank} of {self.size}" if self._handle else "destroyed"
+        state = "destroyed"
+        if self._handle:
+            state = "in the making" if self.in_progress else f"rank {self.rank} of {self.size}"
         return f"<epccl.Communicator {state}>"
 
     def _pointer(self):
@@ -478,17 +499,3 @@ def _id_struct(what: str, given: bytes) -> UniqueIdStruct:
     if len(given) != UNIQUE_ID_BYTES:
         raise ValueError(f"{what} has {len(given)} bytes: {UNIQUE_ID_BYTES} are needed, from get_unique_id()")
     return UniqueIdStruct.from_buffer_copy(given)
-
-
-def _config_of_child(algorithm: str | None, timeout: float | None, name: str | None) -> Config | None:
-    """None: as the parent's."""
-    same = algorithm is None and timeout is None and name is None
-    return None if same else _config(algorithm, timeout, name)
-
-
-def _config(algorithm: str | None, timeout: float | None, name: str | None) -> Config:
-    config = Config()
-    config.algorithm = algorithm.encode() if algorithm is not None else None
-    config.timeout = float(timeout) if timeout is not None else 0.0
-    config.commName = name.encode() if name is not None else None
-    return config

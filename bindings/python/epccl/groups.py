@@ -8,7 +8,7 @@ import threading
 from typing import Iterator
 
 from . import _library
-from ._library import call
+from ._library import begin, call
 from ._structs import SimInfo
 
 
@@ -70,7 +70,7 @@ def _leave_group(raising: bool) -> None:
             _library.code_of("epcclSend", None, 0, 0, 0, None, None)
             _library.code_of("epcclGroupEnd")
         else:
-            call("epcclGroupEnd")
+            begin("epcclGroupEnd")
     finally:
         if _open.depth == 0:
             _open.held = []

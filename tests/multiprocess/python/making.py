@@ -55,6 +55,62 @@ def test_the_settings_of_a_split_and_of_a_shrink(comm):
         rest.destroy()
 
 
+def id_of_rank_0(comm):
+    made = np.frombuffer(epccl.get_unique_id(), np.uint8).copy()
+    comm.broadcast(made)
+    return bytes(made)
+
+
+def test_a_nonblocking_communicator_from_its_making_to_its_end(comm):
+    made = epccl.Communicator(comm.size, id_of_rank_0(comm), comm.rank, blocking=False, timeout=20)
+    assert made.wait(20) is made and not made.in_progress
+    assert (made.size, made.rank) == (comm.size, comm.rank)
+    exchange([made])
+    half = made.split(comm.rank % 2)
+    half.wait(20)
+    made.wait(20)
+    assert half.size == (comm.size + 1 - comm.rank % 2) // 2
+    exchange([half])
+    for one in (half, made):
+        one.finalize()
+        one.wait(20)
+        one.destroy()
+    assert (made.size, made.rank) == (comm.size, comm.rank) and "destroyed" in repr(made)
+
+
+def test_a_communicator_in_the_making_says_so_and_can_be_aborted(comm):
+    made_id = id_of_rank_0(comm)
+    if comm.rank == 1:
+        alone = epccl.Communicator(2, made_id, 1, blocking=False)
+        assert alone.in_progress and "in the making" in repr(alone)
+        expect_error(TimeoutError, "still in progress", lambda: alone.wait(0.05))
+        expect_error(epccl.InvalidArgument, "epcclInProgress", lambda: alone.rank)
+        alone.abort()
+    comm.allreduce(np.zeros(1, np.int32), np.zeros(1, np.int32))  # rank 0 stays: the id is of its process
+
+
+def test_one_thread_is_several_ranks(_):
+    made_id = epccl.get_unique_id()
+    with epccl.group():
+        ranks = [epccl.Communicator(3, made_id, rank) for rank in range(3)]
+    assert [one.rank for one in ranks] == [0, 1, 2]
+    exchange(ranks)
+    with epccl.group():
+        for one in ranks:
+            one.finalize()
+    for one in ranks:
+        one.destroy()
+
+
+def test_settings_are_named_when_they_are_wrong(comm):
+    made_id = epccl.get_unique_id()
+    expect_error(TypeError, "'algoritm' is not a setting", lambda: epccl.Communicator(1, made_id, 0, algoritm="flat"))
+    expect_error(epccl.InvalidArgument, "maxCTAs", lambda: epccl.Communicator(1, made_id, 0, max_ctas=0))
+    expect_error(epccl.InvalidArgument, "none such", lambda: epccl.Communicator(1, made_id, 0, network="none such"))
+    with epccl.Communicator(1, made_id, 0, network="tcp", copy_engine="never", max_ctas=3, blocking=True) as one:
+        exchange([one])
+
+
 def test_windows(comm):
     buffer = np.zeros(1000, np.float32)
     for symmetric in (False, True):
