@@ -47,13 +47,14 @@ Result<HostIdentity> read_host_identity() {
 HostId make_host_id(const HostIdentity& identity, const std::optional<std::string>& override_text) {
   HostId id;
   id.host = identity.host;
-  id.machine = add_field(add_field(fnv1a64(""), identity.host), identity.boot_id);
+  // Containers of one machine have names of their own.
+  id.kernel = fnv1a64(identity.boot_id.empty() ? identity.host : identity.boot_id);
   if (override_text && !override_text->empty()) {
     id.overridden = *override_text;
     id.hash = add_field(add_field(fnv1a64(""), "override"), *override_text);
     return id;
   }
-  id.hash = id.machine;
+  id.hash = add_field(add_field(fnv1a64(""), identity.host), identity.boot_id);
   for (const auto& [name, inode] : identity.namespaces) id.hash = add_field(add_field(id.hash, name), inode);
   return id;
 }

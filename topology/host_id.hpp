@@ -19,8 +19,8 @@ namespace epccl::topology {
 
 struct HostId {
   uint64_t hash = 0;
-  uint64_t machine =
-      0;  // equal where host name and boot are, whatever is overridden: such processes share the cores
+  uint64_t kernel =
+      0;  // equal within one boot of one kernel, whatever else differs: such processes share a machine's cores
   std::string host;        // host name, for messages
   std::string overridden;  // the text of EPCCL_HOSTID; "" when it is not set
 

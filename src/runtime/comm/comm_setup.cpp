@@ -108,26 +108,38 @@ Status find_gpus_apart(CommParts& parts, const std::vector<RankInfo>& infos) {
   return {};
 }
 
-/// How many of the machine's ranks come before this one, node by node.
-size_t position_on_machine(const CommParts& parts, const std::vector<RankInfo>& infos) {
+/// Among the ranks that share this one's cores.
+struct Sharing {
+  size_t ranks = 0;
+  size_t position = 0;  // those before this one, node by node
+  int first_node = 0;
+};
+
+Sharing find_sharing(const CommParts& parts, const std::vector<RankInfo>& infos) {
   const auto place = [&parts](int rank) {
     return std::pair(parts.cluster.node_of(rank), parts.cluster.local_of(rank));
   };
-  size_t before = 0;
-  for (int rank = 0; rank < parts.cluster.ranks(); ++rank)
-    if (infos[static_cast<size_t>(rank)].machine == infos[static_cast<size_t>(parts.rank)].machine)
-      before += place(rank) < place(parts.rank) ? 1 : 0;
-  return before;
+  Sharing found{0, 0, parts.cluster.node_of(parts.rank)};
+  for (int rank = 0; rank < parts.cluster.ranks(); ++rank) {
+    if (infos[static_cast<size_t>(rank)].core_set != infos[static_cast<size_t>(parts.rank)].core_set)
+      continue;
+    ++found.ranks;
+    found.position += place(rank) < place(parts.rank) ? 1 : 0;
+    found.first_node = std::min(found.first_node, parts.cluster.node_of(rank));
+  }
+  return found;
 }
 
 void set_wait_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
-  // Spinning pays only while every rank has a core of its own; virtual nodes of one machine share its cores.
-  const RankInfo& mine = infos[static_cast<size_t>(parts.rank)];
-  const auto ranks_here = std::ranges::count(infos, mine.machine, &RankInfo::machine);
-  parts.config.wait.share_cores = ranks_here > mine.cores;
+  // Spinning pays only while every rank has a core of its own; virtual nodes and containers of one machine share its cores, and
+  // ranks that are bound to different ones do not.
+  const Sharing sharing = find_sharing(parts, infos);
+  parts.config.wait.share_cores =
+      sharing.ranks > static_cast<size_t>(infos[static_cast<size_t>(parts.rank)].cores);
   if (!parts.config.wait.share_cores) return;
   if (!parts.config.spin_is_set) parts.config.wait.spin_seconds = 0;
-  parts.config.wait.home_core = home_core(position_on_machine(parts, infos), static_cast<size_t>(ranks_here));
+  parts.config.wait.home_core =
+      home_core(sharing.position, sharing.ranks, static_cast<size_t>(sharing.first_node));
 }
 
 // A power of two is so many whole pieces, and no empty one behind them.

@@ -20,11 +20,17 @@ void copy_text(std::array<char, N>& to, const std::string& text) {
   to[length] = 0;
 }
 
-int usable_cores() {
+struct UsableCores {
+  int count = 1;
+  uint64_t set = 0;  // by kernel and numbers
+};
+
+UsableCores usable_cores(uint64_t kernel) {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return {1, kernel};
+  return {std::max(1, CPU_COUNT(&set)),
+          topology::fnv1a64({reinterpret_cast<const char*>(&set), sizeof set}, kernel)};
 }
 
 }  // namespace
@@ -33,9 +39,10 @@ Result<RankInfo> describe_this_rank(const CommConfig& config) {
   EPCCL_ASSIGN(const topology::HostId host, topology::this_host_id());
   RankInfo info;
   info.host_id = host.hash;
-  info.machine = host.machine;
   info.pid = getpid();
-  info.cores = usable_cores();
+  const UsableCores cores = usable_cores(host.kernel);
+  info.core_set = cores.set;
+  info.cores = cores.count;
   info.rdma = static_cast<int32_t>(rdma_drivers(config));
   info.cuda = device::cuda_possible() ? 1 : 0;
   info.gpu = config.gpu.value_or(-1);

@@ -15,7 +15,7 @@ namespace epccl::runtime {
 
 struct RankInfo {
   uint64_t host_id = 0;
-  uint64_t machine = 0;  // the same for virtual nodes of one machine
+  uint64_t core_set = 0;  // the same for ranks that run on the same cores, of whatever node or container
   int32_t pid = 0;
   int32_t cores = 1;       // this process may use
   int32_t rdma = 0;        // RdmaDrivers: what of this build can drive an RDMA device of this machine

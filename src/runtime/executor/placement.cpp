@@ -4,11 +4,12 @@
 
 namespace epccl::runtime {
 
-int home_core(size_t position, size_t ranks) {
+int home_core(size_t position, size_t ranks, size_t first_node) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return -1;
-  size_t place = position * static_cast<size_t>(CPU_COUNT(&allowed)) / ranks;
+  const auto cores = static_cast<size_t>(CPU_COUNT(&allowed));
+  size_t place = (position * cores / ranks + first_node) % cores;
   for (int core = 0; core < CPU_SETSIZE; ++core)
     if (CPU_ISSET(core, &allowed) && place-- == 0) return core;
   return -1;

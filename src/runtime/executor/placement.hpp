@@ -1,14 +1,15 @@
-// Where the ranks of a machine run, while they outnumber its cores.
+// Where ranks run that outnumber the cores they share.
 #pragma once
 
 #include <cstddef>
 
 namespace epccl::runtime {
 
-/// The core, of those that the calling thread may use, that is the own one of rank `position` of the machine's `ranks`; -1 where there
-/// is no choice. Neighbours share a core: they are of one node, where the machine stands for several, and a rank that yields to
-/// the one it waits for gets what it needs.
-int home_core(size_t position, size_t ranks);
+/// The core, of those that the calling thread may use, that is the own one of rank `position` of the `ranks` that share them; -1 where
+/// there is no choice. Neighbours share a core: they are of one node, where the machine stands for several, and a rank that yields to
+/// the one it waits for gets what it needs. `first_node`: of these ranks; each begins with another core, since machines may be emulated on the
+/// same cores without knowing of it, and their first ranks have most to do.
+int home_core(size_t position, size_t ranks, size_t first_node);
 
 /// Moves the calling thread to `core`, and leaves it free to move on: its affinity is afterwards what it was before.
 ///

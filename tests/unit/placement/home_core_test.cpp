@@ -44,7 +44,7 @@ TEST(HomeCore, EachCoreHasAsManyRanksAsAnother) {
   for (const size_t share : {size_t{2}, size_t{3}, size_t{8}}) {
     std::map<int, size_t> ranks;
     for (size_t position = 0; position < share * cores.size(); ++position)
-      ++ranks[home_core(position, share * cores.size())];
+      ++ranks[home_core(position, share * cores.size(), share)];
     EXPECT_EQ(ranks.size(), cores.size());
     for (const auto& [core, count] : ranks) EXPECT_EQ(count, share) << "core " << core;
   }
@@ -55,12 +55,19 @@ TEST(HomeCore, NeighboursShareOne) {
   if (cores.size() < 2) GTEST_SKIP() << "one core";
   const size_t ranks = 4 * cores.size();
   for (size_t position = 0; position < ranks; ++position)
-    EXPECT_EQ(home_core(position, ranks), cores[position / 4]) << "position " << position;
+    EXPECT_EQ(home_core(position, ranks, 0), cores[position / 4]) << "position " << position;
+}
+
+TEST(HomeCore, NodesBeginWithDifferentOnes) {
+  const std::vector<int> cores = cores_of_this_thread();
+  if (cores.size() < 2) GTEST_SKIP() << "one core";
+  for (size_t node = 0; node < 2 * cores.size(); ++node)
+    EXPECT_EQ(home_core(0, 2 * cores.size(), node), cores[node % cores.size()]) << "node " << node;
 }
 
 TEST(HomeCore, WhereThereIsNoChoiceThereIsNone) {
   const On one(cores_of_this_thread().front());
-  EXPECT_EQ(home_core(1, 8), -1);
+  EXPECT_EQ(home_core(1, 8, 0), -1);
 }
 
 TEST(HomeCore, AThreadThatGoesThereIsFreeToMoveOn) {

@@ -50,15 +50,24 @@ TEST(HostId, OverrideReplacesTheIdentity) {
   EXPECT_EQ(a.label(), "nid001 (EPCCL_HOSTID=node0)");
 }
 
-TEST(HostId, VirtualNodesOfOneMachineAreOneMachine) {
+TEST(HostId, VirtualNodesAndContainersOfOneMachineHaveOneKernel) {
   const HostId here = make_host_id(identity(), {});
-  EXPECT_EQ(here.machine, make_host_id(identity(), "node0").machine);
+  EXPECT_EQ(here.kernel, make_host_id(identity(), "node0").kernel);
   HostIdentity container = identity();
+  container.host = "container7";
   container.namespaces[0].second += "x";
-  EXPECT_EQ(here.machine, make_host_id(container, {}).machine);
+  EXPECT_EQ(here.kernel, make_host_id(container, {}).kernel);
   HostIdentity rebooted = identity();
   rebooted.boot_id = "rebooted";
-  EXPECT_NE(here.machine, make_host_id(rebooted, {}).machine);
+  EXPECT_NE(here.kernel, make_host_id(rebooted, {}).kernel);
+}
+
+TEST(HostId, WithoutProcTheHostNameStandsForTheKernel) {
+  HostIdentity one = identity(), other = identity();
+  one.boot_id = other.boot_id = "";
+  EXPECT_EQ(make_host_id(one, {}).kernel, make_host_id(other, {}).kernel);
+  other.host = "nid002";
+  EXPECT_NE(make_host_id(one, {}).kernel, make_host_id(other, {}).kernel);
 }
 
 TEST(HostId, EmptyOverrideCountsAsNone) {
