@@ -23,8 +23,10 @@ NodeSegment::NodeSegment(const SegmentSpec& spec) : spec_(spec) {
   spec_.scratch_bytes = to_page(spec.scratch_bytes);
   counter_stride_ = (spec.local_size + 7) / 8 * 8;  // whole cache lines
   counters_offset_ = to_page(sizeof(SegmentHeader) + ranks * sizeof(RankControl));
-  rings_offset_ =
-      counters_offset_ + to_page(static_cast<uint64_t>(node_counters * counter_stride_) * sizeof(uint64_t));
+  const uint64_t counters =
+      to_page(static_cast<uint64_t>(node_counters * counter_stride_) * sizeof(uint64_t));
+  queued_offset_ = counters_offset_ + counters;
+  rings_offset_ = queued_offset_ + counters;
   parcels_offset_ = rings_offset_ + to_page(spec.ring_bytes);
   places_offset_ = parcels_offset_ + to_page(spec.parcel_bytes);
   scratch_offset_ = places_offset_ + to_page(ranks * calls_ahead * place_stride);
@@ -39,6 +41,7 @@ NodeSegment::NodeSegment(NodeSegment&& other) noexcept
       counter_stride_(other.counter_stride_),
       bytes_(other.bytes_),
       counters_offset_(other.counters_offset_),
+      queued_offset_(other.queued_offset_),
       rings_offset_(other.rings_offset_),
       parcels_offset_(other.parcels_offset_),
       places_offset_(other.places_offset_),

@@ -1,7 +1,7 @@
 // The one memory segment that all ranks of a node share: a memfd made by the first of them and mapped by the others
 // through /proc/<pid>/fd. It has no name in the file system, and its untouched pages cost nothing.
 //
-//   header | control of rank 0, 1, ... | counters | message rings | parcels | places of rank 0, 1, ... | scratch of rank 0
+//   header | control of rank 0, 1, ... | counters | the same, given to queues | message rings | parcels | places of rank 0, 1, ... | scratch of rank 0
 //   half 0, half 1, rank 1 ...
 //
 // A counter of all ranks lies in one run of memory ([counter][rank]): who waits for everybody reads few cache lines.
@@ -123,6 +123,10 @@ class NodeSegment {
   int slot_of(const std::atomic<uint64_t>& word) const {
     return static_cast<int>(&word - &counter(0, 0)) / counter_stride_;
   }
+  /// What the counter will be when a device's queues have run what its rank has given them so far.
+  std::atomic<uint64_t>& queued(int local, int slot) const {
+    return reinterpret_cast<std::atomic<uint64_t>*>(base_ + queued_offset_)[slot * counter_stride_ + local];
+  }
   std::byte* rings() const { return base_ + rings_offset_; }
   std::byte* parcels() const { return base_ + parcels_offset_; }
   std::byte* place(int local, int number) const {
@@ -143,8 +147,8 @@ class NodeSegment {
   UniqueFd fd_;
   std::byte* base_ = nullptr;
   int counter_stride_ = 0;  // entries
-  uint64_t bytes_ = 0, counters_offset_ = 0, rings_offset_ = 0, parcels_offset_ = 0, places_offset_ = 0,
-           scratch_offset_ = 0;
+  uint64_t bytes_ = 0, counters_offset_ = 0, queued_offset_ = 0, rings_offset_ = 0, parcels_offset_ = 0,
+           places_offset_ = 0, scratch_offset_ = 0;
 };
 
 }  // namespace epccl::transports

@@ -16,6 +16,17 @@ KernelTable::KernelTable(const Context& context)
               status_.message());
 }
 
+// A driver runs code of toolkits of its own major version, and of older ones.
+Status KernelTable::refused(Image image, Status why) const {
+  return std::move(why).with_context(
+      fmt::format("loading the {} kernels, which CUDA {} compiled for sm_80, sm_90, sm_100 and what follows, "
+                  "on sm_{}{} with a driver of CUDA {}",
+                  to_string(image), version_text(CUDA_VERSION),
+                  context_.attribute_or_zero(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+                  context_.attribute_or_zero(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+                  version_text(context_.driver().version)));
+}
+
 Status KernelTable::load() {
   EPCCL_CURRENT(context_);
   const Driver& driver = context_.driver();
@@ -27,7 +38,7 @@ Status KernelTable::load() {
     if (Status status = context_.call(driver.module_load, &modules[static_cast<size_t>(image)],
                                       static_cast<const void*>(bytes.data()));
         !status.ok())
-      return std::move(status).with_context(fmt::format("loading the {} kernels", to_string(image)));
+      return refused(image, std::move(status));
   }
   for (const Kernel& kernel : all_kernels()) {
     CUfunction function = nullptr;

@@ -30,6 +30,7 @@ class KernelTable {
 
  private:
   Status load();
+  Status refused(Image image, Status why) const;
 
   const Context& context_;
   const uint32_t multiprocessors_;

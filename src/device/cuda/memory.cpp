@@ -244,6 +244,23 @@ Result<std::shared_ptr<Memory::Import>> Memory::import(const MemoryHandle& handl
   return import;
 }
 
+// What its context allocates with cuMemAlloc, now and later.
+Status Memory::reach(int ordinal) {
+  const Driver& driver = context_.driver();
+  const auto refused = [&](Status why) {
+    return std::move(why).with_context(
+        fmt::format("GPU {} cannot use memory of GPU {} of the same process", context_.ordinal(), ordinal));
+  };
+  EPCCL_ASSIGN(const Context theirs, Context::retain(driver, ordinal));
+  int can = 0;
+  EPCCL_TRY(context_.call(driver.can_access_peer, &can, context_.device(), theirs.device()));
+  if (can == 0) return refused({Code::device_error, "there is no peer access between them"});
+  EPCCL_CURRENT(context_);
+  const CUresult result = driver.enable_peer_access.function(theirs.handle(), 0);
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return {};
+  return refused(driver_error(driver, driver.enable_peer_access.name, result, context_.ordinal()));
+}
+
 Result<std::unique_ptr<MappedMemory>> Memory::map(const MemoryHandle& handle) {
   if (handle.device != DeviceKind::cuda)
     return error(Code::invalid_argument, "GPU {} cannot map a handle of the {} device", context_.ordinal(),
@@ -252,10 +269,11 @@ Result<std::unique_ptr<MappedMemory>> Memory::map(const MemoryHandle& handle) {
     return error(Code::invalid_argument, "a memory handle with offset {} beyond its {} bytes", handle.offset,
                  handle.size);
   const uint64_t bytes = handle.size - handle.offset;
-  if (is_of_this_process(handle.generation)) {
-    if (handle.ordinal != context_.ordinal())
-      return error(Code::invalid_usage, "GPU {} cannot use memory of GPU {} of the same process yet",
-                   context_.ordinal(), handle.ordinal);
+  const bool is_here = is_of_this_process(handle.generation), is_own = handle.ordinal == context_.ordinal();
+  // CUDA IPC opens nothing of its own process, and needs not: one address means the same to all GPUs of a process. A descriptor is
+  // mapped once more, since access is a mapping's there.
+  if (is_here && (is_own || static_cast<HandleForm>(handle.form) == HandleForm::cuda_ipc)) {
+    if (!is_own) EPCCL_TRY(reach(handle.ordinal));
     return std::unique_ptr<MappedMemory>(
         std::make_unique<ImportedRange>(nullptr, handle.base + handle.offset, bytes));
   }

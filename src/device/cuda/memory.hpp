@@ -48,6 +48,7 @@ class Memory {
   Result<std::unique_ptr<Allocation>> make_shareable(uint64_t bytes);
   const Owned* find(uint64_t address, uint64_t bytes) const;
   Result<std::shared_ptr<Import>> import(const MemoryHandle& handle);
+  Status reach(int ordinal);
 
   const Context& context_;
   mutable std::shared_mutex mutex_;

@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "device/cuda/kernel_queue.hpp"
-
 namespace epccl::runtime {
 namespace {
 
 // As where there is one node.
 constexpr size_t programs_kept_across = 128;
-constexpr int widest_across = 4;
 
 }  // namespace
 
@@ -21,14 +18,13 @@ AcrossNodes::AcrossNodes(device::Device& device, const topology::Cluster& cluste
       cluster_(cluster),
       executor_(device, cluster, rank, node, network, monitor, config.stage_bytes) {}
 
-Status AcrossNodes::prepare() {
-  EPCCL_ASSIGN(const auto queue, device_.make_queue(device::QueueKind::compute));
-  has_kernels_ = device::cuda::has_kernels(*queue);
-  return executor_.prepare();
+Status AcrossNodes::prepare(int width) {
+  width_ = width;
+  return executor_.prepare(width);
 }
 
 Result<DeviceProgram> AcrossNodes::make(const plan::RankPlan& plan) const {
-  return make_device_program(plan, cluster_, std::min(device_.copy_engines(), widest_across), piece_bytes());
+  return make_device_program(plan, cluster_, width_, piece_bytes());
 }
 
 Result<const DeviceProgram*> AcrossNodes::program(const std::string& text, const Build& build,

@@ -20,10 +20,8 @@ class AcrossNodes {
               transports::NodeMemory& node, transports::MessageTransport& network, FailureMonitor& monitor,
               const EngineConfig& config);
 
-  /// Allocates, and so may wait for what the device does.
-  Status prepare();
-  /// Whether the device can add up.
-  bool has_kernels() const { return has_kernels_; }
+  /// Allocates, and so may wait for what the device does. `width`: queues of one purpose.
+  Status prepare(int width);
 
   using Build = std::function<Result<plan::RankPlan>()>;
   /// `remember`: `text` names the plan, which is kept for the next such call. The program stays until the next call of this.
@@ -43,7 +41,7 @@ class AcrossNodes {
  private:
   device::Device& device_;
   const topology::Cluster& cluster_;
-  bool has_kernels_ = false;
+  int width_ = 1;
   DeviceExecutor executor_;
   std::unordered_map<std::string, DeviceProgram> programs_;
   DeviceProgram last_;  // the last one that is not to be remembered

@@ -115,8 +115,9 @@ Status CollectiveRunner::run(const CollectiveCall& call) {
 // Where the host could make it as well, it does what a kernel cannot.
 EngineChoice CollectiveRunner::choose_engines(const CollectiveCall& call) const {
   const EngineChoice choice = engines_.choose(call.engines, call.what.bytes);
-  if (!choice.engines || cluster_.nodes() == 1 || !algorithms::reduces(call.what.kind)) return choice;
-  if (!engines_.has_kernels()) return {false, false, "there are no kernels to add up with"};
+  if (!choice.engines || !algorithms::reduces(call.what.kind)) return choice;
+  if (!engines_.can_add()) return {false, false, "there are no kernels to add up with"};
+  if (cluster_.nodes() == 1) return choice;
   const int parts = choose(call).parameters.form == algorithms::Form::flat
                         ? cluster_.ranks()
                         : cluster_.max_local_size() + cluster_.nodes();

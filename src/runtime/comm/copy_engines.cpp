@@ -5,8 +5,10 @@
 #include <algorithm>
 
 #include "base/log.hpp"
+#include "device/cuda/kernel_queue.hpp"
 #include "plan/common_order.hpp"
 #include "runtime/comm/across_nodes.hpp"
+#include "runtime/executor/node_words.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -14,7 +16,7 @@ namespace {
 // Plans that are remembered. Programs use few sizes; a sweep uses some dozens.
 constexpr size_t programs_kept = 128;
 
-// Queues of one purpose; more than engines are of no use.
+// Queues of one purpose that the ranks of a process have together; more than engines are of no use.
 constexpr int widest = 4;
 
 }  // namespace
@@ -63,17 +65,23 @@ Status CopyEngines::prepare() {
   const uint64_t bytes = transports::call_halves * node_.segment().spec().scratch_bytes;
   EPCCL_ASSIGN(on_.scratch, device_.allocate(device::MemoryKind::shareable, bytes));
   on_.scratch_bytes = bytes;
-  if (cluster_.nodes() == 1) return queues_.prepare();
+  EPCCL_ASSIGN(const auto queue, device_.make_queue(device::QueueKind::compute));
+  has_kernels_ = device::cuda::has_kernels(*queue);
+  if (cluster_.nodes() == 1) return queues_.prepare(width());
   if (executor_.network() == nullptr) return {};
   across_ =
       std::make_unique<AcrossNodes>(device_, cluster_, rank_, node_, *executor_.network(), monitor_, config_);
-  return across_->prepare();
+  return across_->prepare(width());
 }
 
 Status CopyEngines::prepare_captures() {
   if (captured_ != nullptr) return {};
   EPCCL_ASSIGN(captured_, CapturedCalls::open(device_, cluster_, node_, config_.max_blocks));
   return {};
+}
+
+int CopyEngines::width() const {
+  return queues_each(device_, node_, widest);
 }
 
 EngineChoice CopyEngines::choose(EngineUse use, uint64_t bytes) const {
@@ -119,7 +127,7 @@ Status CopyEngines::run_queues(const Call& call, const QueueProgram& program) {
   auto queued = find_buffers(call, program);
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!queued.ok()) return monitor_.explain(std::move(queued).take_status());
-  EPCCL_TRY(queues_.submit(program, *queued, nullptr));
+  EPCCL_TRY(queues_.submit(program, *queued, nullptr, executor_.waiter()));
   Status status = queues_.finish(executor_.waiter());
   peers_.calls_over(call.sequence);
   return status;
@@ -127,10 +135,6 @@ Status CopyEngines::run_queues(const Call& call, const QueueProgram& program) {
 
 PinnedStage* CopyEngines::stage() const {
   return across_ == nullptr ? nullptr : across_->stage();
-}
-
-bool CopyEngines::has_kernels() const {
-  return across_ != nullptr && across_->has_kernels();
 }
 
 // Peers map all buffers: what they cannot map has been replaced before.
@@ -185,10 +189,9 @@ Result<const QueueProgram*> CopyEngines::program(const std::string& text, bool d
 
 // In a graph one chain of each rank waits for others, in an order that all ranks know: so each makes all ranks' plans.
 Result<QueueProgram> CopyEngines::make_program(bool direct, bool captured, const Build& build) const {
-  const int width = std::min(device_.copy_engines(), widest);
   if (!captured) {
     EPCCL_ASSIGN(const plan::RankPlan plan, build(direct, rank_));
-    return make_queue_program(plan, cluster_, width);
+    return make_queue_program(plan, cluster_, width());
   }
   plan::Plan all{cluster_, "captured", {}};
   for (int rank = 0; rank < cluster_.ranks(); ++rank) {
@@ -196,7 +199,7 @@ Result<QueueProgram> CopyEngines::make_program(bool direct, bool captured, const
     all.ranks.push_back(std::move(plan));
   }
   EPCCL_ASSIGN(const plan::RankPlan plan, plan::in_common_order(all, rank_));
-  return make_queue_program(plan, cluster_, width, plan::Signals::chained);
+  return make_queue_program(plan, cluster_, width(), plan::Signals::chained);
 }
 
 Result<std::byte*> CopyEngines::address_of(int local, const transports::BufferRef& buffer,

@@ -45,8 +45,8 @@ class CopyEngines {
   Status prepare_captures();
   CapturedCalls* captures() { return captured_.get(); }
 
-  /// Of several nodes: whether queues of the device can add up.
-  bool has_kernels() const;
+  /// Whether queues of the device can add up.
+  bool can_add() const { return on_host() || has_kernels_; }
 
   /// Whether peers of this process cannot map the memory, in calls of several nodes.
   bool must_be_replaced(const void* buffer, uint64_t bytes) const;
@@ -70,6 +70,7 @@ class CopyEngines {
   Result<std::byte*> address_of(int local, const transports::BufferRef& buffer, uint64_t sequence);
 
  private:
+  int width() const;
   bool on_host() const { return device_.kind() == device::DeviceKind::host; }
   uint64_t place_in_scratch(uint64_t sequence) const;
   Result<std::byte*> scratch_of(int local, const Call& call);
@@ -90,6 +91,7 @@ class CopyEngines {
   FailureMonitor& monitor_;
   Executor& executor_;
   const EngineConfig config_;
+  bool has_kernels_ = false;
   CallDevice on_;  // not of the host: its scratch, one for each of the calls that may be under way
   transports::PeerMemory peers_;
   QueueExecutor queues_;

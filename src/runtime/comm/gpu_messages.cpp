@@ -7,6 +7,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "runtime/executor/node_words.hpp"
 
 namespace epccl::runtime {
 
@@ -37,7 +38,7 @@ GpuMessages::GpuMessages(device::Device& device, const topology::Cluster& cluste
       piece_bytes_(piece_bytes) {}
 
 Status GpuMessages::prepare() {
-  for (int i = 0; i < std::clamp(device_.copy_engines(), 1, most_queues); ++i) {
+  for (int i = 0; i < queues_each(device_, node_, most_queues); ++i) {
     EPCCL_ASSIGN(auto queue, device_.make_queue(device::QueueKind::copy_engine));
     queues_.push_back(std::move(queue));
   }

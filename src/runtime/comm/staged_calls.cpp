@@ -55,6 +55,9 @@ Status StagedCalls::prepare(uint64_t slot_bytes) {
     EPCCL_TRY(slot.input.reserve(slot_bytes));
     EPCCL_TRY(slot.output.reserve(slot_bytes));
   }
+  EPCCL_ASSIGN(const TurnWords::Word word, TurnWords::of(device_).take());
+  TurnWords::of(device_).end(
+      word);  // so that there are some: memory is made visible when a call takes the first
   EPCCL_ASSIGN(in_, device_.make_queue(QueueKind::copy_engine));
   EPCCL_ASSIGN(out_, device_.make_queue(QueueKind::copy_engine));
   for (Slot& slot : slots_) {

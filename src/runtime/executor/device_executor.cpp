@@ -20,6 +20,11 @@ DeviceExecutor::DeviceExecutor(device::Device& device, const topology::Cluster& 
       lanes_(device, cluster),
       messages_(device, network, stage_bytes, cluster.ranks()) {}
 
+Status DeviceExecutor::prepare(int width) {
+  EPCCL_TRY(lanes_.prepare(width));
+  return messages_.prepare();
+}
+
 Status DeviceExecutor::run(const DeviceProgram& program, const QueueCall& call, Waiter& waiter) {
   program_ = &program;
   call_ = &call;

@@ -37,8 +37,8 @@ class DeviceExecutor {
                  transports::NodeMemory& node, transports::MessageTransport& network, FailureMonitor& monitor,
                  uint64_t stage_bytes);
 
-  /// Makes now what every call needs of the device.
-  Status prepare() { return messages_.prepare(); }
+  /// Makes now what every call needs of the device; `width`: of its programs.
+  Status prepare(int width);
   uint64_t piece_bytes() const { return messages_.piece_bytes(); }
   PinnedStage* stage() const { return messages_.stage(); }
 

@@ -9,19 +9,29 @@ using plan::Kind;
 DeviceLanes::DeviceLanes(device::Device& device, const topology::Cluster& cluster)
     : device_(device), feed_(device, cluster, {}), rows_(cluster) {}
 
+Status DeviceLanes::prepare(int width) {
+  for (const plan::Lane lane : {plan::Lane::push, plan::Lane::fetch, plan::Lane::pull})
+    EPCCL_TRY(queue(lane, static_cast<size_t>(width - 1)).status());
+  for (const plan::Lane lane : {plan::Lane::stage, plan::Lane::compute}) EPCCL_TRY(queue(lane, 0).status());
+  return {};
+}
+
 // Made when first needed, then kept.
+Result<device::Queue*> DeviceLanes::queue(plan::Lane lane, size_t number) {
+  auto& of_lane = kept_[static_cast<size_t>(lane)];
+  while (of_lane.size() <= number) {
+    EPCCL_ASSIGN(auto made, device_.make_queue(kind_of(lane)));
+    of_lane.push_back(std::move(made));
+  }
+  return of_lane[number].get();
+}
+
 Status DeviceLanes::make_queues(const DeviceProgram& program) {
   std::array<size_t, plan::lanes> used{};
   lines_ = std::vector<Line>(program.queues.queues.size());
   for (size_t line = 0; line < lines_.size(); ++line) {
     const plan::Lane lane = program.queues.queues[line];
-    auto& of_lane = kept_[static_cast<size_t>(lane)];
-    const size_t number = used[static_cast<size_t>(lane)]++;
-    if (number == of_lane.size()) {
-      EPCCL_ASSIGN(auto made, device_.make_queue(kind_of(lane)));
-      of_lane.push_back(std::move(made));
-    }
-    lines_[line].queue = of_lane[number].get();
+    EPCCL_ASSIGN(lines_[line].queue, queue(lane, used[static_cast<size_t>(lane)]++));
   }
   return {};
 }

@@ -27,6 +27,8 @@ class DeviceLanes {
 
   /// Both stay until the call is over.
   Status begin(const DeviceProgram& program, const QueueCall& call);
+  /// Makes now the queues of programs of this width.
+  Status prepare(int width);
   /// Gives a copy, a reduction or a step on rows to its queue.
   Status start(uint32_t step);
   /// All that was given is on its way, with events behind it.
@@ -52,6 +54,7 @@ class DeviceLanes {
   };
 
   Status make_queues(const DeviceProgram& program);
+  Result<device::Queue*> queue(plan::Lane lane, size_t number);
   Status wait_for(uint32_t step, uint16_t line);
   Status feed(uint16_t line, const plan::Step& step);
   Status close(uint16_t line);

@@ -1,5 +1,7 @@
 #include "runtime/executor/node_words.hpp"
 
+#include <algorithm>
+
 #include "device/host/host_device.hpp"
 
 namespace epccl::runtime {
@@ -12,6 +14,14 @@ Status show_words(device::Device& device, transports::NodeMemory& node) {
       node.posted(node.segment().slot_of(posted));
     });
   return {};
+}
+
+int queues_each(const device::Device& device, const transports::NodeMemory& node, int most) {
+  const int all = std::clamp(device.copy_engines(), 1, most);
+  if (device.kind() == device::DeviceKind::host) return all;
+  int here = 0;
+  for (int local = 0; local < node.local_size(); ++local) here += node.pid(local) == node.pid(node.local());
+  return (all + here - 1) / here;
 }
 
 void hide_words(device::Device& device, transports::NodeMemory& node) {

@@ -9,6 +9,9 @@ namespace epccl::runtime {
 
 /// To be called before queues use them; again does no harm. Posts of the host's queues wake ranks that sleep.
 Status show_words(device::Device& device, transports::NodeMemory& node);
+/// How many queues of one purpose this rank makes, where the ranks of its process are to have `most` together: a GPU puts streams into as
+/// many hardware queues as it has, and each costs memory.
+int queues_each(const device::Device& device, const transports::NodeMemory& node, int most);
 /// When no queue of this rank uses them any more.
 void hide_words(device::Device& device, transports::NodeMemory& node);
 

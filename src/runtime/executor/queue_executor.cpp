@@ -13,6 +13,13 @@ using plan::Kind;
 using plan::Lane;
 using transports::done_counter;
 
+namespace {
+
+// Most programs have fewer.
+constexpr size_t events_at_first = 64;
+
+}  // namespace
+
 QueueExecutor::QueueExecutor(device::Device& device, const topology::Cluster& cluster, int rank,
                              transports::NodeMemory& node, FailureMonitor& monitor, const Limits& limits)
     : device_(device),
@@ -20,6 +27,7 @@ QueueExecutor::QueueExecutor(device::Device& device, const topology::Cluster& cl
       rank_(rank),
       node_(node),
       monitor_(monitor),
+      in_order_(device.kind() != device::DeviceKind::host),
       feed_(device, cluster, limits) {}
 
 QueueExecutor::~QueueExecutor() {
@@ -35,26 +43,36 @@ void QueueExecutor::stop() {
 }
 
 // The node's counters are what queues signal with.
-Status QueueExecutor::prepare() {
+Status QueueExecutor::prepare(int width) {
   if (control_ != nullptr) return {};
   EPCCL_TRY(show_words(device_, node_));
   EPCCL_ASSIGN(control_, device_.make_queue(device::QueueKind::copy_engine));
+  if (width == 0) return {};
+  for (const Lane lane : {Lane::push, Lane::fetch, Lane::pull})
+    EPCCL_TRY(queue(lane, static_cast<size_t>(width - 1)).status());
+  for (const Lane lane : {Lane::stage, Lane::compute}) EPCCL_TRY(queue(lane, 0).status());
+  EPCCL_TRY(event(events_at_first).status());
+  used_events_ = 0;
   return {};
 }
 
 // Made when first needed, then kept.
+Result<device::Queue*> QueueExecutor::queue(Lane lane, size_t number) {
+  auto& of_lane = kept_[static_cast<size_t>(lane)];
+  while (of_lane.size() <= number) {
+    EPCCL_ASSIGN(auto made, device_.make_queue(kind_of(lane)));
+    of_lane.push_back(std::move(made));
+  }
+  return of_lane[number].get();
+}
+
 Status QueueExecutor::make_queues(const QueueProgram& program) {
   EPCCL_TRY(prepare());
   std::array<size_t, plan::lanes> used{};
   queues_.clear();
   for (const Lane lane : program.queues) {
-    auto& of_lane = kept_[static_cast<size_t>(lane)];
-    const size_t number = used[static_cast<size_t>(lane)]++;
-    if (number == of_lane.size()) {
-      EPCCL_ASSIGN(auto made, device_.make_queue(kind_of(lane)));
-      of_lane.push_back(std::move(made));
-    }
-    queues_.push_back(of_lane[number].get());
+    EPCCL_ASSIGN(device::Queue * made, queue(lane, used[static_cast<size_t>(lane)]++));
+    queues_.push_back(made);
   }
   return {};
 }
@@ -68,84 +86,152 @@ Result<device::QueueEvent*> QueueExecutor::event(size_t index) {
   return events_[index].get();
 }
 
-Status QueueExecutor::submit(const QueueProgram& program, const QueueCall& call, device::Queue* stream) {
+/// What a call's submission needs.
+struct QueueExecutor::Submission {
+  const QueueProgram& program;
+  const QueueCall& call;
+  device::Queue& control;
+  Waiter& waiter;
+};
+
+/// How far a program is submitted: by queue, which of its operations are left; and which of its events are recorded.
+struct QueueExecutor::Turns {
+  explicit Turns(const QueueProgram& program) : left(program.queues.size()), recorded(program.events, false) {
+    for (uint32_t i = 0; i < program.operations.size(); ++i) left[program.operations[i].queue].push_back(i);
+    for (auto& of_queue : left) std::ranges::reverse(of_queue);
+  }
+  std::vector<std::vector<uint32_t>> left;  // the next is the last
+  std::vector<bool> recorded;
+};
+
+Status QueueExecutor::submit(const QueueProgram& program, const QueueCall& call, device::Queue* stream,
+                             Waiter& waiter) {
   EPCCL_TRY(monitor_.check());
   EPCCL_TRY(make_queues(program));
   program_ = &program;
   sequence_ = call.sequence;
   text_ = call.text;
   used_events_ = 0;
-  Status status = submit_all(program, call, stream);
+  waiter.moved();
+  Status status =
+      submit_all({program, call, stream != nullptr ? *stream : *control_, waiter}, stream != nullptr);
   if (!status.ok()) give_up();
   return status;
 }
 
-Status QueueExecutor::submit_all(const QueueProgram& program, const QueueCall& call, device::Queue* stream) {
-  device::Queue& control = stream != nullptr ? *stream : *control_;
-  EPCCL_TRY(begin(call, control, stream != nullptr));
-  EPCCL_TRY(submit_operations(program, call));
-  return end(program, call, control);
+Status QueueExecutor::submit_all(const Submission& now, bool joins_stream) {
+  EPCCL_TRY(begin(now, joins_stream));
+  feed_.begin(now.program, now.call, queues_);
+  EPCCL_TRY(submit_in_turns(now));
+  EPCCL_TRY(feed_.flush_all());
+  return end(now);
+}
+
+bool QueueExecutor::is_queued(int local, int slot, uint64_t value) const {
+  return !in_order_ || node_.counter(local, slot) >= value ||
+         node_.segment().queued(local, slot).load(std::memory_order_acquire) >= value;
+}
+
+Status QueueExecutor::await_queued(const Submission& now, int local, int slot, uint64_t value) {
+  while (!is_queued(local, slot, value)) EPCCL_TRY(now.waiter.nap([this] { return describe(); }));
+  now.waiter.moved();
+  return {};
+}
+
+Status QueueExecutor::post(device::Queue& queue, int slot, uint64_t value) {
+  EPCCL_TRY(queue.post(word(node_.local(), slot), value));
+  if (in_order_) node_.segment().queued(node_.local(), slot).store(value, std::memory_order_release);
+  return {};
 }
 
 // Scratch of this call was last used two calls ago.
-Status QueueExecutor::begin(const QueueCall& call, device::Queue& control, bool joins_stream) {
+Status QueueExecutor::begin(const Submission& now, bool joins_stream) {
   bool waits = joins_stream;
-  for (int local = 0; local < node_.local_size() && call.sequence > 2; ++local) {
-    if (local == node_.local() || node_.done(local) >= call.sequence - 2) continue;
-    EPCCL_TRY(control.wait(word(local, done_counter), call.sequence - 2));
+  const uint64_t sequence = now.call.sequence;
+  for (int local = 0; local < node_.local_size() && sequence > 2; ++local) {
+    if (local == node_.local() || node_.done(local) >= sequence - 2) continue;
+    EPCCL_TRY(await_queued(now, local, done_counter, sequence - 2));
+    EPCCL_TRY(now.control.wait(word(local, done_counter), sequence - 2));
     waits = true;
   }
   if (!waits) return {};
   EPCCL_ASSIGN(device::QueueEvent * begun, event(0));
-  EPCCL_TRY(control.record(*begun));
+  EPCCL_TRY(now.control.record(*begun));
   for (device::Queue* queue : queues_) EPCCL_TRY(queue->wait(*begun));
   return {};
 }
 
-// Events of the program come behind the one of begin().
-Status QueueExecutor::submit_operations(const QueueProgram& program, const QueueCall& call) {
-  using Operation = QueueOperation::Kind;
-  feed_.begin(program, call, queues_);
-  for (const QueueOperation& operation : program.operations) {
-    const uint32_t queue = operation.queue;
-    const bool is_step = operation.kind == Operation::step;
-    const plan::Step* step = nullptr;
-    if (is_step || operation.kind == Operation::wait) step = &program.steps[operation.index];
-    if (is_step && step->kind == Kind::copy) {
-      EPCCL_TRY(feed_.copy(queue, *step));
-      continue;
-    }
-    EPCCL_TRY(feed_.flush(queue));
-    if (operation.kind == Operation::record) {
-      EPCCL_ASSIGN(device::QueueEvent * recorded, event(1 + operation.index));
-      EPCCL_TRY(queues_[queue]->record(*recorded));
-    } else if (operation.kind == Operation::join) {
-      EPCCL_ASSIGN(const device::QueueEvent* joined, event(1 + operation.index));
-      EPCCL_TRY(queues_[queue]->wait(*joined));
-    } else if (operation.kind == Operation::wait) {
-      EPCCL_TRY(queues_[queue]->wait(word(local_of(step->peer), step->slot),
-                                     counter_value(call.sequence, step->value)));
-    } else if (step->kind == Kind::post) {
-      EPCCL_TRY(
-          queues_[queue]->post(word(node_.local(), step->slot), counter_value(call.sequence, step->value)));
+// Each queue's in their order, as far as they can follow; the verifier has proved that some queue of some rank always goes on.
+Status QueueExecutor::submit_in_turns(const Submission& now) {
+  Turns turns(now.program);
+  for (;;) {
+    EPCCL_ASSIGN(const bool moved, submit_some(now, turns));
+    if (moved) {
+      now.waiter.moved();
+    } else if (std::ranges::all_of(turns.left, [](const auto& of_queue) { return of_queue.empty(); })) {
+      return {};
     } else {
-      EPCCL_TRY(feed_.reduce(queue, *step));
+      EPCCL_TRY(feed_.flush_all());
+      EPCCL_TRY(now.waiter.nap([this] { return describe(); }));
     }
   }
-  return feed_.flush_all();
 }
 
-Status QueueExecutor::end(const QueueProgram& program, const QueueCall& call, device::Queue& control) {
+// One of each queue: they are to begin together.
+Result<bool> QueueExecutor::submit_some(const Submission& now, Turns& turns) {
+  using Operation = QueueOperation::Kind;
+  bool moved = false;
+  for (auto& of_queue : turns.left) {
+    if (of_queue.empty()) continue;
+    const QueueOperation& operation = now.program.operations[of_queue.back()];
+    if (operation.kind == Operation::join && !turns.recorded[operation.index]) continue;
+    if (operation.kind == Operation::wait && !can_follow(now, operation)) continue;
+    EPCCL_TRY(submit_one(now, operation));
+    if (operation.kind == Operation::record) turns.recorded[operation.index] = true;
+    of_queue.pop_back();
+    moved = true;
+  }
+  return moved;
+}
+
+bool QueueExecutor::can_follow(const Submission& now, const QueueOperation& operation) const {
+  const plan::Step& step = now.program.steps[operation.index];
+  return is_queued(local_of(step.peer), step.slot, counter_value(now.call.sequence, step.value));
+}
+
+// Events of the program come behind the one of begin().
+Status QueueExecutor::submit_one(const Submission& now, const QueueOperation& operation) {
+  using Operation = QueueOperation::Kind;
+  device::Queue& queue = *queues_[operation.queue];
+  const bool is_step = operation.kind == Operation::step;
+  const plan::Step* step = nullptr;
+  if (is_step || operation.kind == Operation::wait) step = &now.program.steps[operation.index];
+  if (is_step && step->kind == Kind::copy) return feed_.copy(operation.queue, *step);
+  EPCCL_TRY(feed_.flush(operation.queue));
+  if (operation.kind == Operation::record || operation.kind == Operation::join) {
+    EPCCL_ASSIGN(device::QueueEvent * place, event(1 + operation.index));
+    return operation.kind == Operation::record ? queue.record(*place) : queue.wait(*place);
+  }
+  const uint64_t value = counter_value(now.call.sequence, step->value);
+  if (operation.kind == Operation::wait) return queue.wait(word(local_of(step->peer), step->slot), value);
+  if (step->kind == Kind::post) return post(queue, step->slot, value);
+  return feed_.reduce(operation.queue, *step);
+}
+
+Status QueueExecutor::end(const Submission& now) {
+  const uint64_t sequence = now.call.sequence;
   for (size_t queue = 0; queue < queues_.size(); ++queue) {
-    EPCCL_ASSIGN(device::QueueEvent * over, event(1 + program.events + queue));
+    EPCCL_ASSIGN(device::QueueEvent * over, event(1 + now.program.events + queue));
     EPCCL_TRY(queues_[queue]->record(*over));
-    EPCCL_TRY(control.wait(*over));
+    EPCCL_TRY(now.control.wait(*over));
   }
-  for (const uint32_t index : program.last_waits) {
-    const plan::Step& step = program.steps[index];
-    EPCCL_TRY(control.wait(word(local_of(step.peer), step.slot), counter_value(call.sequence, step.value)));
+  for (const uint32_t index : now.program.last_waits) {
+    const plan::Step& step = now.program.steps[index];
+    const int peer = local_of(step.peer);
+    EPCCL_TRY(await_queued(now, peer, step.slot, counter_value(sequence, step.value)));
+    EPCCL_TRY(now.control.wait(word(peer, step.slot), counter_value(sequence, step.value)));
   }
-  return control.post(word(node_.local(), done_counter), call.sequence);
+  return post(now.control, done_counter, sequence);
 }
 
 Status QueueExecutor::finish(Waiter& waiter) {

@@ -6,6 +6,17 @@
 //            which the node's done counter says
 //
 // Without a stream of the device (the host) a queue of the executor's own takes its place, and finish() waits.
+//
+// A GPU's streams share hardware queues, 8 of them unless CUDA_DEVICE_MAX_CONNECTIONS says otherwise, and one that waits for a word holds
+// back what stands behind it there, of whichever stream and rank: the signal it waits for, for one. So on a GPU a wait is not queued
+// before the post that ends it has been, by whichever rank of the node; posts that were are told in the node's memory:
+//
+//   rank 0                                    rank 1
+//   queue A: copy, post  ; queued(0, slot)
+//                                 \--------->  queue B: wait, copy
+//   queue C: its next is a wait for rank 1 that is not queued yet: C stands still, other queues go on
+//
+// Then everything that is queued waits for what was queued before it, and no sharing can make a circle.
 #pragma once
 
 #include <array>
@@ -36,12 +47,13 @@ class QueueExecutor {
 
   device::Device& device() { return device_; }
 
-  /// Makes now what every call needs of the device.
-  Status prepare();
+  /// Makes now what every call needs of the device. A GPU's queues too, all that programs of this width use: to make a stream may wait for
+  /// the GPU, and that for a call.
+  Status prepare(int width = 0);
 
-  /// Does not block. `stream`: the user's, as a queue; null: none. On error nothing was submitted, or everything is let
-  /// through and the communicator is broken.
-  Status submit(const QueueProgram& program, const QueueCall& call, device::Queue* stream);
+  /// Waits for no queue; on a GPU for the node's ranks, which all are to submit the call. `stream`: the user's, as a queue; null: none. On
+  /// error nothing was submitted, or everything is let through and the communicator is broken.
+  Status submit(const QueueProgram& program, const QueueCall& call, device::Queue* stream, Waiter& waiter);
 
   /// Waits until the last submitted call is over: sleeps, looks for failures, gives up after the timeout of `waiter`. What
   /// goes wrong lets the queues of all ranks of the node through: nothing runs when this returns.
@@ -54,11 +66,21 @@ class QueueExecutor {
   void stop();
 
  private:
+  struct Submission;
+  struct Turns;
+
   Status make_queues(const QueueProgram& program);
-  Status begin(const QueueCall& call, device::Queue& control, bool joins_stream);
-  Status submit_operations(const QueueProgram& program, const QueueCall& call);
-  Status end(const QueueProgram& program, const QueueCall& call, device::Queue& control);
-  Status submit_all(const QueueProgram& program, const QueueCall& call, device::Queue* stream);
+  Result<device::Queue*> queue(plan::Lane lane, size_t number);
+  Status begin(const Submission& now, bool joins_stream);
+  Status submit_in_turns(const Submission& now);
+  Result<bool> submit_some(const Submission& now, Turns& turns);
+  Status submit_one(const Submission& now, const QueueOperation& operation);
+  bool can_follow(const Submission& now, const QueueOperation& operation) const;
+  Status end(const Submission& now);
+  Status submit_all(const Submission& now, bool joins_stream);
+  bool is_queued(int local, int slot, uint64_t value) const;
+  Status await_queued(const Submission& now, int local, int slot, uint64_t value);
+  Status post(device::Queue& queue, int slot, uint64_t value);
   device::SignalWord& word(int local, int slot) const { return node_.segment().counter(local, slot); }
   int local_of(int rank) const { return cluster_.local_of(rank); }
   Result<device::QueueEvent*> event(size_t index);
@@ -70,6 +92,7 @@ class QueueExecutor {
   const int rank_;
   transports::NodeMemory& node_;
   FailureMonitor& monitor_;
+  const bool in_order_;  // waits are queued after what ends them
   QueueFeed feed_;
   std::array<std::vector<std::unique_ptr<device::Queue>>, plan::lanes> kept_;  // by lane
   std::vector<device::Queue*> queues_;                                         // of the current call

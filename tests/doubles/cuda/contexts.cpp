@@ -142,6 +142,8 @@ CUresult cuGetErrorName(CUresult error, const char** text) {
       {1, "CUDA_ERROR_INVALID_VALUE"},
       {2, "CUDA_ERROR_OUT_OF_MEMORY"},
       {3, "CUDA_ERROR_NOT_INITIALIZED"},
+      {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
+      {222, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"},
       {100, "CUDA_ERROR_NO_DEVICE"},
       {101, "CUDA_ERROR_INVALID_DEVICE"},
       {201, "CUDA_ERROR_INVALID_CONTEXT"},
@@ -233,7 +235,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
 }
 
 CUresult cuDeviceCanAccessPeer(int* can, CUdevice a, CUdevice b) {
-  *can = a != b;
+  *can = a != b && setting("peer_access", 1) != 0;
   return CUDA_SUCCESS;
 }
 
@@ -283,8 +285,12 @@ CUresult cuCtxGetDevice(CUdevice* device) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxEnablePeerAccess(CUcontext, unsigned) {
-  return CUDA_SUCCESS;
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
+  FAKE_CONTEXT(context);
+  if (flags != 0 || peer == context) return CUDA_ERROR_INVALID_VALUE;
+  if (setting("peer_access", 1) == 0) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  const std::lock_guard lock(state().mutex);
+  return context->peers.insert(peer->ordinal).second ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {

@@ -4,7 +4,9 @@
 // order. No code of CUDA runs.
 //
 // Environment, read once: FAKE_CUDA_DEVICES (1), FAKE_CUDA_VERSION (13000), FAKE_CUDA_OPEN=1 (the host may touch GPU memory:
-// for kernels that run on the host).
+// for kernels that run on the host), FAKE_CUDA_CHANNELS=n (streams of one priority share n hardware queues, in the order in which they
+// were made; each does what it was given one after the other, so a stream that waits holds back all that came behind it.
+// Otherwise each stream has one of its own).
 #pragma once
 
 #include <cstddef>
@@ -14,6 +16,7 @@ extern "C" {
 /// "dma_buf", "gpu_direct", "rdma_flush": 0 takes it away. "rdma_order": as the attribute has it. "managed": 1 calls all GPU memory so.
 /// "copy_pause": microseconds before each copy. "dma_buf_error": what asking for a descriptor returns.
 /// "batch_error": what lists of copies return. "copy_error": a CUresult that the next copy ends with when it runs.
+/// "peer_access": 0: GPUs of this process do not reach each other. "image_error": what loading kernels returns.
 /// "import_error": what mapping the memory of another process returns.
 void fake_cuda_set(const char* what, long value);
 /// "memory" and "pinned" (bytes), "allocations", "streams", "events", "imports", "registered", "graphs" (executables too): how many

@@ -107,6 +107,14 @@ Region* region_at(uint64_t address) {
   return address - it->first < it->second.bytes ? &it->second : nullptr;
 }
 
+bool is_in_reach(CUctx_st* context, uint64_t address) {
+  const std::lock_guard lock(state().mutex);
+  const Region* region = region_at(address);
+  if (region == nullptr || region->where != Where::device) return true;
+  if (region->is_mapped_memory) return region->reader == context->ordinal;
+  return region->ordinal == context->ordinal || context->peers.contains(region->ordinal);
+}
+
 CUresult find_bytes(uint64_t address, uint64_t bytes, std::byte** data) {
   const std::lock_guard lock(state().mutex);
   if (const Region* region = region_at(address)) {

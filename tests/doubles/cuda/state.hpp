@@ -52,6 +52,7 @@ struct Region {
   std::byte* data = nullptr;
   Where where = Where::device;
   int ordinal = 0;
+  int reader = -1;  // mapped memory: the GPU that may use it
   uint64_t id = 0;
   int fd = -1;
   uint64_t inode = 0;
@@ -100,6 +101,9 @@ CUresult unsafe_while_capturing();
 
 /// The bytes of [address, address + bytes), or an error. The state is locked by the callee.
 CUresult find_bytes(uint64_t address, uint64_t bytes, std::byte** data);
+/// Whether a context may use the memory at an address: its GPU's own, that of peers, or what was mapped for it. Anything that is not
+/// GPU memory.
+bool is_in_reach(CUctx_st* context, uint64_t address);
 /// The region that holds the address; the state is locked by the caller.
 Region* region_at(uint64_t address);
 
@@ -121,11 +125,41 @@ void add_kernel(const char* name, size_t bytes, void (*run)(const void*, unsigne
 
 }  // namespace fake_cuda
 
+namespace fake_cuda {
+
+/// A hardware queue: does what its streams were given one after the other, whichever stream it is of.
+struct Channel {
+  struct Step {
+    CUstream_st* stream;
+    std::function<CUresult()> run;
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Step> steps;
+  bool is_ending = false;
+  std::thread thread;
+
+  Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+  ~Channel();  // when its steps are through
+  void add(CUstream_st* stream, std::function<CUresult()> run);
+
+ private:
+  void run();
+};
+
+}  // namespace fake_cuda
+
 struct CUctx_st {
   int ordinal = 0;
   int uses = 0;
   std::atomic<CUresult> error{CUDA_SUCCESS};  // stays
   CUstream null_stream = nullptr, thread_stream = nullptr;
+  std::set<int> peers;  // GPUs whose memory it may use
+  // Where streams share channels: by priority, and how many streams of it were made.
+  std::map<int, std::vector<std::shared_ptr<fake_cuda::Channel>>> channels;
+  std::map<int, size_t> made;
 };
 
 struct CUevent_st {
@@ -139,8 +173,6 @@ struct CUstream_st {
   std::shared_ptr<fake_cuda::Session> session;
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<std::function<CUresult()>> steps;
   uint64_t submitted = 0, completed = 0;
-  bool is_ending = false;
-  std::thread thread;
+  std::shared_ptr<fake_cuda::Channel> channel;
 };

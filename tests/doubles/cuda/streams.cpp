@@ -6,39 +6,32 @@
 namespace fake_cuda {
 namespace {
 
-void run(CUstream stream) {
-  std::unique_lock lock(stream->mutex);
-  for (;;) {
-    stream->changed.wait(lock, [&] { return stream->is_ending || !stream->steps.empty(); });
-    if (stream->steps.empty()) return;
-    auto step = std::move(stream->steps.front());
-    stream->steps.pop_front();
-    lock.unlock();
-    // After an error nothing of the context runs any more.
-    if (stream->context->error == CUDA_SUCCESS)
-      if (const CUresult result = step(); result != CUDA_SUCCESS) stream->context->error = result;
-    step = nullptr;  // what it holds ends outside of the lock
-    lock.lock();
-    ++stream->completed;
-    stream->changed.notify_all();
-  }
+/// A channel of its own, or, with FAKE_CUDA_CHANNELS, the next of those that streams of its priority share.
+std::shared_ptr<Channel> channel_for(CUctx_st* context, int priority) {
+  static const int count = environment("FAKE_CUDA_CHANNELS", 0);
+  if (count == 0) return std::make_shared<Channel>();
+  const std::lock_guard lock(state().mutex);
+  auto& channels = context->channels[priority];
+  channels.resize(static_cast<size_t>(count));
+  auto& next = channels[context->made[priority]++ % channels.size()];
+  if (next == nullptr) next = std::make_shared<Channel>();
+  return next;
 }
 
-CUstream make_stream(CUctx_st* context, bool waits_for_null) {
+CUstream make_stream(CUctx_st* context, bool waits_for_null, std::shared_ptr<Channel> channel) {
   auto* stream = new CUstream_st;  // NOLINT: as the driver's
   stream->context = context;
   stream->waits_for_null = waits_for_null;
-  stream->thread = std::thread(run, stream);
+  stream->channel = std::move(channel);
   return stream;
 }
 
 void enqueue(CUstream stream, std::function<CUresult()> step) {
   {
     const std::lock_guard lock(stream->mutex);
-    stream->steps.push_back(std::move(step));
     ++stream->submitted;
   }
-  stream->changed.notify_all();
+  stream->channel->add(stream, std::move(step));
 }
 
 CUresult wait_until(CUstream stream, uint64_t count) {
@@ -78,15 +71,58 @@ CUresult sleep_until(const std::function<bool()>& is_true) {
 
 }  // namespace
 
+Channel::Channel() : thread([this] { run(); }) {}
+
+Channel::~Channel() {
+  {
+    const std::lock_guard lock(mutex);
+    is_ending = true;
+  }
+  changed.notify_all();
+  thread.join();
+}
+
+void Channel::add(CUstream_st* stream, std::function<CUresult()> step) {
+  {
+    const std::lock_guard lock(mutex);
+    steps.push_back({stream, std::move(step)});
+  }
+  changed.notify_all();
+}
+
+void Channel::run() {
+  std::unique_lock lock(mutex);
+  for (;;) {
+    changed.wait(lock, [&] { return is_ending || !steps.empty(); });
+    if (steps.empty()) return;
+    Step step = std::move(steps.front());
+    steps.pop_front();
+    lock.unlock();
+    CUstream_st* stream = step.stream;
+    // After an error nothing of the context runs any more.
+    if (stream->context->error == CUDA_SUCCESS)
+      if (const CUresult result = step.run(); result != CUDA_SUCCESS) stream->context->error = result;
+    step.run = nullptr;  // what it holds ends outside of the lock
+    {
+      const std::lock_guard of_stream(stream->mutex);
+      ++stream->completed;
+      stream->changed.notify_all();  // within the lock: who waits may end the stream
+    }
+    lock.lock();
+  }
+}
+
 CUresult resolve(CUstream& stream) {
   CUctx_st* context = nullptr;
   if (const CUresult result = need_context(&context); result != CUDA_SUCCESS) return result;
   const std::lock_guard lock(state().mutex);
   if (stream == nullptr || stream == CU_STREAM_LEGACY) {
-    if (context->null_stream == nullptr) context->null_stream = make_stream(context, false);
+    if (context->null_stream == nullptr)
+      context->null_stream = make_stream(context, false, std::make_shared<Channel>());
     stream = context->null_stream;
   } else if (stream == CU_STREAM_PER_THREAD) {
-    if (context->thread_stream == nullptr) context->thread_stream = make_stream(context, true);
+    if (context->thread_stream == nullptr)
+      context->thread_stream = make_stream(context, true, std::make_shared<Channel>());
     stream = context->thread_stream;
   } else if (stream == context->null_stream || stream == context->thread_stream) {
     return CUDA_SUCCESS;  // resolved before
@@ -121,17 +157,18 @@ using namespace fake_cuda;
 
 extern "C" {
 
-CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
   FAKE_CONTEXT(context);
-  *stream = make_stream(context, flags != CU_STREAM_NON_BLOCKING);
+  if (priority < -1 || priority > 0) return CUDA_ERROR_INVALID_VALUE;
+  *stream = make_stream(context, flags != CU_STREAM_NON_BLOCKING, channel_for(context, priority));
   const std::lock_guard lock(state().mutex);
   state().streams.insert(*stream);
   return CUDA_SUCCESS;
 }
 
-CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
   FAKE_CALLED();
-  return priority < -1 || priority > 0 ? CUDA_ERROR_INVALID_VALUE : cuStreamCreate(stream, flags);
+  return cuStreamCreateWithPriority(stream, flags, 0);
 }
 
 CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
@@ -148,12 +185,7 @@ CUresult cuStreamDestroy(CUstream stream) {
     if (state().streams.erase(stream) == 0) return CUDA_ERROR_INVALID_HANDLE;
     if (stream->session != nullptr) stream->session->is_invalid = true;
   }
-  {
-    const std::lock_guard lock(stream->mutex);
-    stream->is_ending = true;
-  }
-  stream->changed.notify_all();
-  stream->thread.join();
+  wait_until(stream, submitted(stream));
   delete stream;  // NOLINT
   return CUDA_SUCCESS;
 }

@@ -126,7 +126,11 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
   if (it == state().regions.end() || it->second.bytes != bytes || count != 1 ||
       access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
     return CUDA_ERROR_INVALID_VALUE;
+  if (access->location.id != it->second.ordinal && state().settings.contains("peer_access") &&
+      state().settings["peer_access"] == 0)
+    return CUDA_ERROR_INVALID_DEVICE;
   it->second.is_accessible = true;
+  it->second.reader = access->location.id;
   return CUDA_SUCCESS;
 }
 
@@ -174,6 +178,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   memory.bytes = static_cast<uint64_t>(info.st_size);
   memory.inode = info.st_ino;
   const std::lock_guard lock(state().mutex);
+  for (const auto& [known, own] : physical)  // of this process, maybe of another GPU
+    if (own.inode == memory.inode) memory.ordinal = own.ordinal;
   *handle = next_physical++;
   physical[*handle] = memory;
   return CUDA_SUCCESS;

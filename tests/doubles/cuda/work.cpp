@@ -32,7 +32,9 @@ void count_copy(CUdeviceptr destination, CUdeviceptr source, size_t bytes) {
   state().calls["bytes " + way] += static_cast<long>(bytes);
 }
 
-CUresult copy_now(CUdeviceptr destination, CUdeviceptr source, size_t bytes) {
+// The driver copies between GPUs that do not reach each other, too, by way of the host; nobody means that.
+CUresult copy_now(CUctx_st* context, CUdeviceptr destination, CUdeviceptr source, size_t bytes) {
+  if (!is_in_reach(context, destination) || !is_in_reach(context, source)) return CUDA_ERROR_ILLEGAL_ADDRESS;
   if (const long error = setting("copy_error", 0); error != 0) {
     fake_cuda_set("copy_error", 0);
     return static_cast<CUresult>(error);
@@ -50,7 +52,7 @@ CUresult copy_now(CUdeviceptr destination, CUdeviceptr source, size_t bytes) {
 
 CUresult copy_list(const CUdeviceptr* destinations, const CUdeviceptr* sources, const size_t* bytes,
                    size_t count, const CUmemcpyAttributes* attributes, const size_t* firsts, size_t kinds,
-                   CUstream stream) {
+                   CUctx_st* context, CUstream stream) {
   if (const long error = setting("batch_error", 0); error != 0) return static_cast<CUresult>(error);
   if (stream == nullptr || stream == CU_STREAM_LEGACY) return CUDA_ERROR_INVALID_VALUE;
   if (count == 0 || kinds == 0 || kinds > count || firsts[0] != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -70,9 +72,9 @@ CUresult copy_list(const CUdeviceptr* destinations, const CUdeviceptr* sources, 
     copies.push_back({destinations[i], sources[i], bytes[i]});
   }
   std::shuffle(copies.begin(), copies.end(), std::minstd_rand(static_cast<unsigned>(count)));
-  return submit(stream, [copies] {
+  return submit(stream, [context, copies] {
     for (const Copy& copy : copies)
-      if (const CUresult result = copy_now(copy.to, copy.from, copy.bytes); result != CUDA_SUCCESS)
+      if (const CUresult result = copy_now(context, copy.to, copy.from, copy.bytes); result != CUDA_SUCCESS)
         return result;
     return CUDA_SUCCESS;
   });
@@ -108,7 +110,7 @@ extern "C" {
 
 CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) {
   FAKE_CONTEXT(context);
-  return submit(stream, [=] { return copy_now(destination, source, bytes); });
+  return submit(stream, [=] { return copy_now(context, destination, source, bytes); });
 }
 
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* work, CUstream stream) {
@@ -117,9 +119,9 @@ CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* work, CUstream stream) {
   if (copy.srcMemoryType != CU_MEMORYTYPE_UNIFIED || copy.dstMemoryType != CU_MEMORYTYPE_UNIFIED ||
       copy.WidthInBytes > copy.srcPitch || copy.WidthInBytes > copy.dstPitch)
     return CUDA_ERROR_INVALID_VALUE;
-  return submit(stream, [copy] {
+  return submit(stream, [context, copy] {
     for (size_t row = 0; row < copy.Height; ++row)
-      if (const CUresult result = copy_now(copy.dstDevice + row * copy.dstPitch,
+      if (const CUresult result = copy_now(context, copy.dstDevice + row * copy.dstPitch,
                                            copy.srcDevice + row * copy.srcPitch, copy.WidthInBytes);
           result != CUDA_SUCCESS)
         return result;
@@ -130,7 +132,7 @@ CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* work, CUstream stream) {
 CUresult cuMemcpyBatchAsync(CUdeviceptr* destinations, CUdeviceptr* sources, size_t* bytes, size_t count,
                             CUmemcpyAttributes* attributes, size_t* firsts, size_t kinds, CUstream stream) {
   FAKE_CONTEXT(context);
-  return copy_list(destinations, sources, bytes, count, attributes, firsts, kinds, stream);
+  return copy_list(destinations, sources, bytes, count, attributes, firsts, kinds, context, stream);
 }
 
 #undef cuMemcpyBatchAsync
@@ -139,7 +141,7 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr* destinations, CUdeviceptr* sources, siz
                             CUstream stream) {
   FAKE_CONTEXT(context);
   *failed = SIZE_MAX;
-  return copy_list(destinations, sources, bytes, count, attributes, firsts, kinds, stream);
+  return copy_list(destinations, sources, bytes, count, attributes, firsts, kinds, context, stream);
 }
 
 CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags) {
@@ -168,6 +170,7 @@ CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t va
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   FAKE_CONTEXT(context);
   if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const long refused = setting("image_error", 0); refused != 0) return static_cast<CUresult>(refused);
   *module = reinterpret_cast<CUmodule>(1);
   return CUDA_SUCCESS;
 }

@@ -102,34 +102,67 @@ TEST(GpusApart, AreAnErrorWhereCopyEnginesMustBeUsed) {
   });
 }
 
-// A GPU of its own for each rank that is a thread of one process: there is no way yet to map those.
-TEST(GpusApart, OfOneProcessStageCalls) {
-  run_ranks({{1}, {{"FAKE_CUDA_DEVICES", "2"}}, {}}, [](const RankContext&) {
-    epcclComm_t comms[2];
-    std::deque<GpuRank> gpus;
-    std::deque<GpuArray<int>> in, out;
-    for (int rank = 0; rank < 2; ++rank) {
-      const GpuRank& gpu = gpus.emplace_back(rank);
-      in.emplace_back(gpu, std::vector<int>{10 * rank, 10 * rank + 1});
-      out.emplace_back(gpu, 2);
-    }
-    ASSERT_EQ(epcclCommInitAll(comms, 2, nullptr), epcclSuccess) << epcclGetLastError(nullptr);
-    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
-    for (size_t rank = 0; rank < 2; ++rank) {
-      EXPECT_EQ(
-          epcclAlltoall(in[rank].data(), out[rank].data(), 1, epcclInt32, comms[rank], gpus[rank].as_epccl()),
-          epcclSuccess)
-          << epcclGetLastError(comms[rank]);
-    }
-    ASSERT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(nullptr);
-    // The last GPU's context is the thread's.
-    for (int rank = 1; rank >= 0; --rank) {
-      EXPECT_EQ(out.back().get(), (std::vector<int>{rank, 10 + rank}));
-      in.pop_back();
-      out.pop_back();
-      gpus.pop_back();
-    }
-    for (epcclComm_t comm : comms) EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
+/// A GPU of its own for each of two ranks that one thread drives: what they exchange, and what the log says of it.
+void expect_exchanged_by_one_thread(bool reach_each_other) {
+  run_ranks({{1}, {{"FAKE_CUDA_DEVICES", "2"}, {"EPCCL_DEBUG", "INFO"}, Log::setting()}, {}},
+            [&](const RankContext&) {
+              const Log log;
+              fake_cuda_set("peer_access", reach_each_other ? 1 : 0);
+              epcclComm_t comms[2];
+              std::deque<GpuRank> gpus;
+              std::deque<GpuArray<int>> in, out;
+              for (int rank = 0; rank < 2; ++rank) {
+                const GpuRank& gpu = gpus.emplace_back(rank);
+                in.emplace_back(gpu, std::vector<int>{10 * rank, 10 * rank + 1});
+                out.emplace_back(gpu, 2);
+              }
+              ASSERT_EQ(epcclCommInitAll(comms, 2, nullptr), epcclSuccess) << epcclGetLastError(nullptr);
+              for (int round = 0; round < 2; ++round) {
+                ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+                for (size_t rank = 0; rank < 2; ++rank) {
+                  EXPECT_EQ(epcclAlltoall(in[rank].data(), out[rank].data(), 1, epcclInt32, comms[rank],
+                                          gpus[rank].as_epccl()),
+                            epcclSuccess)
+                      << epcclGetLastError(comms[rank]);
+                }
+                ASSERT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(nullptr);
+              }
+              // The last GPU's context is the thread's.
+              for (int rank = 1; rank >= 0; --rank) {
+                EXPECT_EQ(out.back().get(), (std::vector<int>{rank, 10 + rank}));
+                in.pop_back();
+                out.pop_back();
+                gpus.pop_back();
+              }
+              for (epcclComm_t comm : comms) EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
+              if (reach_each_other) {
+                EXPECT_THAT(log.text(), HasSubstr("peers' buffers are mapped"));
+                EXPECT_GT(fake_cuda_calls("cuCtxEnablePeerAccess"), 0);
+              } else {
+                EXPECT_THAT(log.text(), HasSubstr("as if EPCCL_COPY_ENGINE were never"));
+              }
+            });
+}
+
+TEST(GpusApart, OfOneProcessUseEachOthersMemory) {
+  expect_exchanged_by_one_thread(true);
+}
+
+TEST(GpusApart, OfOneProcessWithoutPeerAccessStageCalls) {
+  expect_exchanged_by_one_thread(false);
+}
+
+// A driver that is too old for what compiled the kernels.
+TEST(GpusWithoutKernels, AddUpOnTheHost) {
+  run_ranks({{3}, {{"EPCCL_DEBUG", "INFO"}, Log::setting()}, {}}, [](const RankContext& context) {
+    const Log log;
+    fake_cuda_set("image_error", CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+    const GpuRank gpu;
+    const Comm comm(context);
+    expect_added_up(context, comm, gpu);
+    EXPECT_THAT(log.text(), HasSubstr("(there are no kernels to add up with)"));
+    expect_exchanged(context, comm, gpu);
+    EXPECT_THAT(log.text(), HasSubstr("peers' buffers are mapped"));
   });
 }
 

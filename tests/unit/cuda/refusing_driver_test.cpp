@@ -3,12 +3,14 @@
 
 #include <array>
 
+#include "device/cuda/kernel_queue.hpp"
 #include "fake_driver.hpp"
 #include "gpu.hpp"
 
 namespace epccl::device::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(CudaRefusingDriver, ListsOfCopiesAreQueuedOneByOne) {
@@ -25,6 +27,22 @@ TEST(CudaRefusingDriver, ListsOfCopiesAreQueuedOneByOne) {
   EXPECT_EQ(fake_cuda_calls("cuMemcpyAsync"), 4);
   EXPECT_EQ(get(there.data(), 200), from);
   EXPECT_THAT(gpu().description(), HasSubstr("copies one by one"));
+}
+
+// As a driver of CUDA 12 does with what CUDA 13 has compiled.
+TEST(CudaRefusingDriver, KernelsThatItDoesNotKnowAreNamedWithBothVersions) {
+  fake_cuda_set("image_error", 222);
+  const auto another = take(cuda_device(1));  // GPU 0 has been opened before
+  fake_cuda_set("image_error", 0);
+  const auto queue = take(another->make_queue(QueueKind::compute));
+  EXPECT_FALSE(cuda::has_kernels(*queue));
+  if (cuda::bytes_of(cuda::Image::reduce).empty()) return;  // built without nvcc: there is nothing to refuse
+  std::byte place{};
+  const ReduceSource source{&place, false};
+  const Status sum = queue->reduce({{}, {&source, 1}, true, &place, 1});
+  EXPECT_THAT(sum.message(), AllOf(HasSubstr("CUDA_ERROR_UNSUPPORTED_PTX_VERSION"), HasSubstr("which CUDA "),
+                                   HasSubstr(" compiled for sm_80, sm_90, sm_100"),
+                                   HasSubstr("on sm_90 with a driver of CUDA 13.0")));
 }
 
 TEST(CudaRefusingDriver, MemoryIsSharedByCudaIpc) {

@@ -1,0 +1,102 @@
+// Ranks that are threads of one process share the GPU's hardware queues: streams of one rank stand behind those of another, also where
+// those wait for the first. As many queues as CUDA has unless it is told otherwise would be 8; here there are fewer.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <numeric>
+
+#include "graph_rank.hpp"
+
+namespace epccl::tests {
+namespace {
+
+using Numbers = std::vector<int32_t>;
+
+int32_t number(int source, int destination, size_t index, int round) {
+  return source * 100'000'000 + destination * 10'000'000 + round * 1'000'000 + static_cast<int32_t>(index);
+}
+
+void expect_alltoalls(const RankContext& context, size_t count, int rounds) {
+  const GpuRank gpu;
+  const Comm comm(context);
+  const auto ranks = static_cast<size_t>(context.ranks);
+  GpuArray<int32_t> input(gpu, count * ranks), output(gpu, count * ranks);
+  for (int round = 0; round < rounds; ++round) {
+    Numbers values;
+    for (int peer = 0; peer < context.ranks; ++peer)
+      for (size_t i = 0; i < count; ++i) values.push_back(number(context.rank, peer, i, round));
+    input.put(values);
+    ASSERT_EQ(epcclAlltoall(input.data(), output.data(), count, epcclInt32, comm, gpu.as_epccl()),
+              epcclSuccess)
+        << epcclGetLastError(nullptr);
+    const Numbers got = output.get();
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_EQ(got[i], number(static_cast<int>(i / count), context.rank, i % count, round)) << i;
+  }
+}
+
+void expect_gathers(const RankContext& context, size_t count) {
+  const GpuRank gpu;
+  const Comm comm(context);
+  const auto ranks = static_cast<size_t>(context.ranks);
+  for (int root = 0; root < context.ranks; ++root) {
+    Numbers mine(count);
+    for (size_t i = 0; i < count; ++i) mine[i] = number(context.rank, root, i, 0);
+    const GpuArray<int32_t> input(gpu, mine), all(gpu, count * ranks), one(gpu, count);
+    ASSERT_EQ(epcclAllGather(input.data(), all.data(), count, epcclInt32, comm, gpu.as_epccl()),
+              epcclSuccess);
+    const Numbers got = all.get();
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_EQ(got[i], number(static_cast<int>(i / count), root, i % count, 0)) << i;
+    ASSERT_EQ(epcclScatter(all.data(), one.data(), count, epcclInt32, root, comm, gpu.as_epccl()),
+              epcclSuccess);
+    EXPECT_EQ(one.get(), Numbers(got.begin() + static_cast<int64_t>(context.rank * count),
+                                 got.begin() + static_cast<int64_t>((context.rank + 1) * count)));
+  }
+}
+
+/// How many hardware queues streams of one priority share, and how many ranks there are. A program's streams each have one.
+struct Channels {
+  int ranks;
+  const char* share;
+  const char* scratch;  // small: many rounds
+};
+void PrintTo(const Channels& channels, std::ostream* out) {
+  *out << fmt::format("{} ranks, {} hardware queues, scratch of {}", channels.ranks, channels.share,
+                      channels.scratch);
+}
+
+class SharedChannels : public ::testing::TestWithParam<Channels> {
+ protected:
+  static void run(RanksAre are, const std::function<void(const RankContext&)>& body) {
+    run_gpu_ranks(are, GetParam().ranks,
+                  {{"FAKE_CUDA_CHANNELS", GetParam().share}, {"EPCCL_SCRATCH_SIZE", GetParam().scratch}},
+                  body);
+  }
+};
+
+TEST_P(SharedChannels, AlltoallsOfThreads) {
+  run(RanksAre::threads, [](const RankContext& context) { expect_alltoalls(context, 700, 4); });
+}
+
+TEST_P(SharedChannels, AllgathersAndScattersOfThreads) {
+  run(RanksAre::threads, [](const RankContext& context) { expect_gathers(context, 1234); });
+}
+
+// A process has a context, and so queues, of its own; its rank's streams share them.
+TEST_P(SharedChannels, AlltoallsOfProcesses) {
+  run(RanksAre::processes, [](const RankContext& context) { expect_alltoalls(context, 700, 4); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, SharedChannels,
+                         ::testing::Values(Channels{2, "2", "1M"}, Channels{4, "4", "1M"},
+                                           Channels{8, "8", "1M"}, Channels{4, "4", "64K"}));
+
+// One hardware queue for all that a rank has: whatever it waits for must stand before the wait.
+TEST(SharedChannel, IsEnoughForAllStreamsOfARank) {
+  run_gpu_ranks(RanksAre::processes, 3, {{"FAKE_CUDA_CHANNELS", "1"}},
+                [](const RankContext& context) { expect_gathers(context, 99); });
+}
+
+}  // namespace
+}  // namespace epccl::tests
