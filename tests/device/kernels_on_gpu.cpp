@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <vector>
 
 #include "../unit/cuda_kernels/launched.hpp"
 #include "device/cuda/cuda_device.hpp"
@@ -64,13 +65,30 @@ Arena& arena() {
 }
 
 constexpr size_t arena_bytes = size_t{1} << 30;
-std::unique_ptr<Queue> queue;
+// Queues that no kernel runs on now: threads have one each while theirs does.
+std::mutex queues_mutex;
+std::vector<std::unique_ptr<Queue>> idle_queues;
+
+Result<std::unique_ptr<Queue>> take_queue() {
+  const std::lock_guard lock(queues_mutex);
+  if (idle_queues.empty()) {
+    EPCCL_ASSIGN(Device* const device, cuda_device(0));
+    return device->make_queue(QueueKind::compute);
+  }
+  auto queue = std::move(idle_queues.back());
+  idle_queues.pop_back();
+  return queue;
+}
+
+void give_back(std::unique_ptr<Queue> queue) {
+  const std::lock_guard lock(queues_mutex);
+  idle_queues.push_back(std::move(queue));
+}
 
 Status open_gpu() {
   EPCCL_ASSIGN(Device* const device, cuda_device(0));
   if (bytes_of(Image::reduce).empty()) return {Code::device_error, "built without nvcc"};
   EPCCL_ASSIGN(void* const memory, device->allocate(MemoryKind::pinned, arena_bytes));
-  EPCCL_ASSIGN(queue, device->make_queue(QueueKind::compute));
   arena().use(memory, arena_bytes);
   return {};
 }
@@ -81,7 +99,7 @@ class Gpu : public ::testing::EmptyTestEventListener {
     static const Status opened = open_gpu();
     if (!opened.ok()) GTEST_SKIP() << opened.message();
   }
-  void OnTestProgramEnd(const ::testing::UnitTest&) override { queue.reset(); }
+  void OnTestProgramEnd(const ::testing::UnitTest&) override { idle_queues.clear(); }
 };
 [[maybe_unused]] const bool listens = [] {
   ::testing::UnitTest::GetInstance()->listeners().Append(new Gpu);
@@ -90,9 +108,12 @@ class Gpu : public ::testing::EmptyTestEventListener {
 
 template <class Parameters>
 void run_on_gpu(const Launch<Parameters>& launch) {
-  const Status queued = queue_kernel(*queue, launch), through = queue->synchronize();
+  auto queue = take_queue();
+  ASSERT_TRUE(queue.ok()) << queue.status().message();
+  const Status queued = queue_kernel(**queue, launch), through = (*queue)->synchronize();
   ASSERT_TRUE(queued.ok()) << queued.message();
   ASSERT_TRUE(through.ok()) << through.message();
+  give_back(std::move(*queue));
 }
 
 }  // namespace
@@ -133,6 +154,12 @@ void run(const Launch<TopkParameters>& launch, std::mt19937_64&) {
   run_on_gpu(launch);
 }
 void run(const Launch<CopiesParameters>& launch, std::mt19937_64&) {
+  run_on_gpu(launch);
+}
+void run(const Launch<SignalParameters>& launch, std::mt19937_64&) {
+  run_on_gpu(launch);
+}
+void run(const Launch<HostCallParameters>& launch, std::mt19937_64&) {
   run_on_gpu(launch);
 }
 

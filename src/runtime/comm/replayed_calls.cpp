@@ -99,8 +99,9 @@ void ReplayedCalls::watch() {
   double since = now_seconds() - alert_seconds;
   while (rest(now_seconds() - since)) {
     const uint64_t come = value_of(report.come);
-    if (come == made_) continue;
-    if (Status status = serve(come); !status.ok()) {
+    const bool met = value_of(report.met) != 0;
+    if (come == made_ && !met) continue;
+    if (Status status = met ? met_another() : serve(come); !status.ok()) {
       // From now on nothing waits for this thread.
       room_->give_up();
       owner_.failed(status);
@@ -112,10 +113,13 @@ void ReplayedCalls::watch() {
   }
 }
 
+Status ReplayedCalls::met_another() const {
+  return error(Code::invalid_usage,
+               "rank {}: graphs that hold calls of one communicator ran at the same time", owner_.rank);
+}
+
 Status ReplayedCalls::serve(uint64_t come) {
-  if (come != made_ + 1)
-    return error(Code::invalid_usage,
-                 "rank {}: graphs that hold calls of one communicator ran at the same time", owner_.rank);
+  if (come != made_ + 1) return met_another();
   const CallPtr call = find(value_of(room_->host_calls().call));
   if (call == nullptr)
     return error(Code::internal_error, "rank {}: a replay has come to captured call {}, which is gone",

@@ -61,6 +61,7 @@ class ReplayedCalls {
   CallPtr find(uint64_t number);
   void watch();
   bool rest(double idle_seconds);
+  Status met_another() const;
   Status serve(uint64_t come);
 
   CapturedCalls& captured_;

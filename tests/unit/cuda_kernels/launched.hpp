@@ -27,7 +27,8 @@ void run_on_host(const Launch<CopiesParameters>& launch, std::mt19937_64& random
 void run_on_host(const Launch<SignalParameters>& launch, std::mt19937_64& random);
 void run_on_host(const Launch<HostCallParameters>& launch, std::mt19937_64& random);
 
-/// Where this program runs kernels (on_host.cpp, tests/device/kernels_on_gpu.cpp). What parameters point to is on the heap.
+/// Where this program runs kernels (on_host.cpp, tests/device/kernels_on_gpu.cpp). What parameters point to is on the heap. Kernels of
+/// several threads run at the same time.
 void run(const Launch<ReduceParameters>& launch, std::mt19937_64& random);
 void run(const Launch<MoveParameters>& launch, std::mt19937_64& random);
 void run(const Launch<SpreadParameters>& launch, std::mt19937_64& random);
@@ -38,5 +39,7 @@ void run(const Launch<WeightsParameters>& launch, std::mt19937_64& random);
 void run(const Launch<CountersParameters>& launch, std::mt19937_64& random);
 void run(const Launch<TopkParameters>& launch, std::mt19937_64& random);
 void run(const Launch<CopiesParameters>& launch, std::mt19937_64& random);
+void run(const Launch<SignalParameters>& launch, std::mt19937_64& random);
+void run(const Launch<HostCallParameters>& launch, std::mt19937_64& random);
 
 }  // namespace epccl::device::cuda::testing

@@ -33,5 +33,11 @@ void run(const Launch<TopkParameters>& launch, std::mt19937_64& random) {
 void run(const Launch<CopiesParameters>& launch, std::mt19937_64& random) {
   run_on_host(launch, random);
 }
+void run(const Launch<SignalParameters>& launch, std::mt19937_64& random) {
+  run_on_host(launch, random);
+}
+void run(const Launch<HostCallParameters>& launch, std::mt19937_64& random) {
+  run_on_host(launch, random);
+}
 
 }  // namespace epccl::device::cuda::testing

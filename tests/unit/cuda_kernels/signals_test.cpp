@@ -1,7 +1,9 @@
-// The kernel of signals in graphs, run on the host: the same launch again and again, by ranks that are threads.
+// The kernels of signals in graphs: the same launch again and again, by ranks that are threads.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -56,7 +58,7 @@ class Node {
 
 void run_once(const SignalParameters& parameters) {
   std::mt19937_64 random(1);
-  run_on_host(signals_launch(parameters), random);
+  run(signals_launch(parameters), random);
 }
 
 TEST(GraphSignals, TellEveryOtherRankThePassAndTheValue) {
@@ -136,43 +138,76 @@ struct HostCalls {
   HostCallReport report{};
   ReplayReport replays{};
 
-  void run(uint64_t call, uint32_t says, uint32_t waits) {
+  void call(uint64_t number, uint32_t says, uint32_t waits) {
     std::mt19937_64 random(1);
-    run_on_host(host_call_launch({&count, &report, &replays, call, says, waits}), random);
+    run(host_call_launch({&count, &report, &replays, number, says, waits}), random);
   }
+  uint64_t come() { return std::atomic_ref(report.come).load(); }
+  void is_over(uint64_t calls) { std::atomic_ref(report.over).store(calls); }
 };
 
 TEST(GraphHostCalls, AreCountedAndNamedWhenTheyCome) {
-  HostCalls calls;
+  const auto calls = std::make_unique<HostCalls>();
   for (uint64_t come = 1; come <= 3; ++come) {
-    calls.run(70 + come, 1, 0);
-    EXPECT_EQ(calls.report.come, come);
-    EXPECT_EQ(calls.report.call, 70 + come);
+    calls->call(70 + come, 1, 0);
+    EXPECT_EQ(calls->come(), come);
+    EXPECT_EQ(calls->report.call, 70 + come);
+    EXPECT_EQ(calls->report.met, 0U);
+    calls->is_over(come);
   }
 }
 
 TEST(GraphHostCalls, WaitForTheHost) {
-  HostCalls calls;
+  const auto calls = std::make_unique<HostCalls>();
   std::atomic<bool> is_through = false;
   for (uint64_t come = 1; come <= 3; ++come) {
     is_through = false;
     std::thread kernel([&] {
-      calls.run(5, 1, 1);
+      calls->call(5, 1, 1);
       is_through = true;
     });
-    while (std::atomic_ref(calls.report.come).load() < come) std::this_thread::yield();
+    while (calls->come() < come) std::this_thread::yield();
     EXPECT_FALSE(is_through);
-    std::atomic_ref(calls.report.over).store(come);
+    calls->is_over(come);
     kernel.join();
   }
-  calls.run(5, 0, 1);  // the last one is over
+  calls->call(5, 0, 1);  // the last one is over
 }
 
 TEST(GraphHostCalls, GoOnWhenTheHostHasGivenUp) {
-  HostCalls calls;
-  calls.replays.given_up = 1;
-  calls.run(5, 1, 1);
-  EXPECT_EQ(calls.report.come, 1U);
+  const auto calls = std::make_unique<HostCalls>();
+  calls->replays.given_up = 1;
+  calls->call(5, 1, 1);
+  EXPECT_EQ(calls->come(), 1U);
+}
+
+TEST(GraphHostCalls, SayThatTwoGraphsHaveMetAndHideNeitherCall) {
+  const auto calls = std::make_unique<HostCalls>();
+  calls->call(5, 1, 0);
+  calls->call(6, 1, 0);  // of another graph: the host has not made the first
+  EXPECT_EQ(calls->report.met, 2U);
+  EXPECT_EQ(calls->come(), 1U);
+  EXPECT_EQ(calls->report.call, 5U);
+}
+
+// Whoever is first, one of them is told that it is not alone; until the host gives up, none goes on.
+TEST(GraphHostCalls, FindEachOtherWhereTheyComeAtOnce) {
+  for (int round = 0; round < 50; ++round) {
+    const auto calls = std::make_unique<HostCalls>();
+    std::atomic<int> through = 0;
+    std::vector<std::thread> kernels;
+    for (const uint64_t number : {7, 8})
+      kernels.emplace_back([&, number] {
+        calls->call(number, 1, 1);
+        ++through;
+      });
+    while (std::atomic_ref(calls->report.met).load() == 0) std::this_thread::yield();
+    EXPECT_EQ(through, 0);
+    std::atomic_ref(calls->replays.given_up).store(1);
+    for (std::thread& kernel : kernels) kernel.join();
+    EXPECT_EQ(calls->count, 2U);
+    EXPECT_EQ(calls->come(), 1U);
+  }
 }
 
 }  // namespace

@@ -61,9 +61,11 @@ struct HostCallReport {
   uint64_t call;  // its number; written by the GPU, as the next
   uint64_t come;  // how many calls have come so far
   uint64_t over;  // how many of these the host has made
+  uint64_t met;   // not 0: two graphs have come at once; the one that came second does not say so above
 };
 
-/// Says that a call has come, waits until the host has made it, or both. One lane.
+/// Says that a call has come, waits until the host has made it, or both. One lane. A call that comes before the host has made the one
+/// before is of another graph: it says no more than that, and waits for the end.
 struct HostCallParameters {
   uint64_t* count = nullptr;  // of this rank's calls, in GPU memory
   HostCallReport* report = nullptr;

@@ -29,6 +29,15 @@ EPCCL_DEVICE uint64_t load_acquire(const uint64_t* word) {
 #endif
 }
 
+/// Adds one to a word of this GPU; what it was.
+EPCCL_DEVICE uint64_t count_up(uint64_t* word) {
+#ifdef __CUDA_ARCH__
+  return atomicAdd(reinterpret_cast<unsigned long long*>(word), 1ULL);
+#else
+  return std::atomic_ref(*word).fetch_add(1);
+#endif
+}
+
 template <class Warp>
 EPCCL_DEVICE void copies_body(const Warp& warp, const CopiesParameters& parameters) {
   if (parameters.tiles_of_copy > 0) {

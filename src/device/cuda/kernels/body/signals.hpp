@@ -83,14 +83,18 @@ EPCCL_DEVICE void host_call_body(const Warp& warp, const HostCallParameters& par
   constexpr uint32_t looks_at_failure = 16;
   warp.each([&](uint32_t lane) {
     if (lane != 0) return;
-    const uint64_t number = *parameters.count + parameters.says;
-    if (parameters.says != 0) {
-      *parameters.count = number;
-      store_release(&parameters.report->call, parameters.call);
-      store_release(&parameters.report->come, number);
+    HostCallReport* report = parameters.report;
+    // Two graphs that come at once get two numbers, and the host has not made the lower one when the other looks.
+    const uint64_t number =
+        parameters.says != 0 ? count_up(parameters.count) + 1 : load_acquire(parameters.count);
+    if (parameters.says != 0 && load_acquire(&report->over) + 1 < number) {
+      store_release(&report->met, number);
+    } else if (parameters.says != 0) {
+      store_release(&report->call, parameters.call);
+      store_release(&report->come, number);
     }
     if (parameters.waits == 0) return;
-    for (uint32_t round = 0; load_acquire(&parameters.report->over) < number; ++round) {
+    for (uint32_t round = 0; load_acquire(&report->over) < number; ++round) {
       if (round % looks_at_failure == 0 && load_acquire(&parameters.replays->given_up) != 0) return;
       pause_a_little();
     }
