@@ -1,5 +1,5 @@
 // What ranks that share one GPU reach with its copy engines, against that GPU's own large device-to-device copy: alltoall and allgather
-// as threads and as processes, reductions, and how long a signal takes. Needs a GPU.
+// as threads and as processes, reductions, how long a signal takes, and whether copies within a GPU need its compute cores. Needs a GPU.
 //   bench_copies [FILE] [MEGABYTES A RANK] [RANKS]     prints a table, and writes FILE as JSON; reductions from 8 megabytes on
 // Exit codes: 0 measured; 77 there is no GPU; 1 something failed.
 #include <fmt/format.h>
@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.hpp"
+#include "device/cuda/kernel_queue.hpp"
 #include "ranks.hpp"
 #include "transports/cuda_ipc/peer_memory.hpp"
 
@@ -147,6 +148,64 @@ std::vector<double> signal_seconds(As as) {
   });
 }
 
+/// Fills all compute cores with warps that wait, so that no block of another kernel finds a place; until release().
+class FullCores {
+ public:
+  explicit FullCores(Device& device) : device_(device), queue_(take(device.make_queue(QueueKind::compute))) {
+    memory_ = take(device.allocate(MemoryKind::pinned, 4096));
+    auto* calls = new (memory_) cuda::HostCallReport{};
+    auto* count = new (static_cast<std::byte*>(memory_) + 1024) uint64_t{1};
+    auto* replays = new (static_cast<std::byte*>(memory_) + 2048) cuda::ReplayReport{};
+    over_ = &calls->over;
+    auto kernel =
+        cuda::host_call_launch({count, calls, replays, 1, 0, 1});  // waits for the first call to be over
+    constexpr uint32_t threads_of_a_multiprocessor = 2048;
+    kernel.threads = cuda::block_threads;
+    kernel.blocks =
+        take(cuda::grid_of(*queue_)).multiprocessors * (threads_of_a_multiprocessor / kernel.threads);
+    must(cuda::queue_kernel(*queue_, kernel));
+  }
+  FullCores(const FullCores&) = delete;
+  FullCores& operator=(const FullCores&) = delete;
+  ~FullCores() {
+    release();
+    static_cast<void>(queue_->synchronize());
+    static_cast<void>(device_.free(memory_));
+  }
+  void release() { std::atomic_ref(*over_).store(1); }
+
+ private:
+  Device& device_;
+  const std::unique_ptr<Queue> queue_;
+  void* memory_ = nullptr;
+  uint64_t* over_ = nullptr;
+};
+
+/// Bytes a second of a copy of `bytes` while all compute cores are full; 0: it did not end before they were free again, so it needs
+/// them. `kind`: the copies of which queues.
+double rate_beside_full_cores(QueueKind kind, uint64_t bytes) {
+  return measured(1, As::threads, 1, [&](Rank& rank, double* out) {
+    constexpr double patience = 2, time_to_fill = 0.05;
+    Device& device = rank.device();
+    Buffer from(device, bytes), to(device, bytes);
+    const auto queue = take(device.make_queue(kind));
+    const auto copied = take(device.make_event());
+    const CopyWork work{to.data, from.data, bytes};
+    must(queue->copy({&work, 1}));
+    must(queue->synchronize());
+    FullCores cores(device);
+    std::this_thread::sleep_for(std::chrono::duration<double>(time_to_fill));
+    const double begin = now_seconds();
+    must(queue->copy({&work, 1}));
+    must(queue->record(*copied));
+    while (!take(copied->complete()) && now_seconds() - begin < patience) std::this_thread::yield();
+    const double seconds = now_seconds() - begin;
+    out[0] = take(copied->complete()) ? static_cast<double>(bytes) / seconds : 0;
+    cores.release();
+    must(queue->synchronize());
+  })[0];
+}
+
 /// Fraction of the floor (each input read once, the result written once, at the rate of a copy, which reads and writes) of a sum of 8.
 double reduction_fraction(Element element, double ceiling, int blocks) {
   return measured(1, As::threads, 1, [&](Rank& rank, double* out) {
@@ -188,6 +247,17 @@ Json measure(uint64_t bytes, int ranks) {
                                {"p99_microseconds", signal[1] * 1e6}});
     fmt::print("{:44} {:10.1f} us p50, {:.1f} us p99\n",
                fmt::format("signal and wait, ranks as {}", text_of(as)), signal[0] * 1e6, signal[1] * 1e6);
+  }
+  for (const QueueKind kind : {QueueKind::copy_engine, QueueKind::compute}) {
+    const std::string name = fmt::format("a copy by a queue of kind {}, beside full compute cores",
+                                         kind == QueueKind::compute ? "compute" : "copy_engine");
+    const double rate = rate_beside_full_cores(kind, std::min(256 * mebibyte, 4 * bytes));
+    const char* by = rate > 0 ? "copy engines" : "compute cores";
+    report["cases"].push_back({{"case", name},
+                               {"made_by", by},
+                               {"bytes_per_second", rate},
+                               {"fraction_of_ceiling", rate / ceiling}});
+    fmt::print("{:44} by {}: {:.1f} GB/s\n", name, by, rate / 1e9);
   }
   if (bytes < 8 * mebibyte) return report;
   for (const Element element : {Element::float32, Element::bfloat16})

@@ -51,6 +51,12 @@ class Judging(unittest.TestCase):
         found = [goal for goal in goals.judge([perf("alltoall-overlap", *rows)]) if "dilation" in goal["case"]]
         self.assertEqual([goal["reached"] for goal in found], [True])
 
+    def test_what_makes_copies_within_a_gpu_is_told_and_no_goal(self):
+        cases = [{"case": "a copy", "made_by": "copy engines", "bytes_per_second": 2e12, "fraction_of_ceiling": 1.0}]
+        found = [goal for goal in goals.judge([{"program": "bench_copies", "results": {"cases": cases}}]) if goal["goal"] == "told"]
+        self.assertEqual([goal["case"] for goal in found], ["a copy: by copy engines"])
+        self.assertIn("2e+12", goals.table(found)[0])
+
     def test_the_table_has_a_line_a_goal(self):
         found = goals.judge([])
         self.assertEqual(len(goals.table(found)), len(found))
