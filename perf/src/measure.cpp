@@ -126,7 +126,8 @@ Result<Meter::Overlaps> Meter::run_overlap(Communicator& communicator, const Cal
                                            double alone, std::optional<uint64_t>& wrong) {
   const Subject subject{communicator, call, call.place(input_, output_, in_place)};
   Calls calls(*this, subject);
-  EPCCL_ASSIGN(const std::unique_ptr<MatrixProducts> products, MatrixProducts::make(options_.device));
+  EPCCL_ASSIGN(const std::unique_ptr<MatrixProducts> products,
+               MatrixProducts::make(options_.device, options_.overlap->gemm_size));
   OverlapMeter meter(coordinator_, options_, *products);
   std::vector<Overlapped*> subjects{&calls};
   std::unique_ptr<BareCopies> copies;

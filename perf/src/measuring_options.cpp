@@ -10,7 +10,7 @@ namespace epccl::perf {
 std::string describe(const MeasuringOptions& o) {
   std::string text = fmt::format("iters {} warmup {} budget {} check {}", o.iterations, o.warmup,
                                  o.budget.value_or(0), o.check);
-  if (o.overlap) text += fmt::format(" overlap {}", o.overlap->compute_ratio);
+  if (o.overlap) text += fmt::format(" overlap {} of {}", o.overlap->compute_ratio, o.overlap->gemm_size);
   if (o.device != "host") text += fmt::format(" device {} ranks {}", o.device, o.ranks_per_gpu);
   if (o.graph_launches > 0) text += fmt::format(" graph {}", o.graph_launches);
   for (const std::string& engine : o.engines) text += " engine " + engine;
@@ -93,6 +93,11 @@ void MeasuringFlags::add_to(CLI::App& app) {
       fmt::format("With --overlap: how long to compute, in times of the calls alone (default {})",
                   OverlapRequest{}.compute_ratio));
   compute_ratio_option_->option_text("X");
+  gemm_size_option_ = app.add_option(
+      "--gemm-size", gemm_size_,
+      fmt::format("With --overlap --device cuda: N of the products of N x N matrices (default {})",
+                  OverlapRequest{}.gemm_size));
+  gemm_size_option_->option_text("N");
   app.add_option("-J,--output_file", output_file_, "Also write the results as JSON to this file")
       ->option_text("FILE");
 }
@@ -130,6 +135,7 @@ Status MeasuringFlags::read_link_rate(const std::string& environment_rate, Measu
 
 Status MeasuringFlags::read_overlap(MeasuringOptions& options) const {
   if (overlap_option_->count() == 0) {
+    if (gemm_size_option_->count() > 0) return {Code::invalid_argument, "--gemm-size needs --overlap"};
     if (compute_ratio_option_->count() == 0) return {};
     return error(Code::invalid_argument, "--compute-ratio needs --overlap");
   }
@@ -138,7 +144,11 @@ Status MeasuringFlags::read_overlap(MeasuringOptions& options) const {
   constexpr double least = 0.01, most = 100;
   if (!(compute_ratio_ >= least && compute_ratio_ <= most))
     return error(Code::invalid_argument, "--compute-ratio {}: want {} to {}", compute_ratio_, least, most);
-  options.overlap = OverlapRequest{compute_ratio_};
+  constexpr int largest = 32768;
+  if (gemm_size_option_->count() > 0 && device_ != "cuda")
+    return {Code::invalid_argument, "--gemm-size needs --device cuda"};
+  EPCCL_TRY(check_range("--gemm-size", gemm_size_, 1, largest));
+  options.overlap = OverlapRequest{compute_ratio_, gemm_size_};
   return {};
 }
 

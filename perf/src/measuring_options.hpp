@@ -18,6 +18,7 @@ namespace epccl::perf {
 /// --overlap: how long to compute while data travels.
 struct OverlapRequest {
   double compute_ratio = 1.2;  // times the calls alone
+  int gemm_size = 8192;        // cuda: rows and columns of the matrices
 };
 
 struct MeasuringOptions {
@@ -75,9 +76,10 @@ class MeasuringFlags {
   double budget_ = 0, timeout_ = 0;
   bool stream_ = false;
   double compute_ratio_ = OverlapRequest{}.compute_ratio;
+  int gemm_size_ = OverlapRequest{}.gemm_size;
   std::string link_rate_, output_file_, overlap_ = "gemm", engine_, device_ = "host";
   CLI::Option *budget_option_ = nullptr, *overlap_option_ = nullptr, *sharing_option_ = nullptr,
-              *compute_ratio_option_ = nullptr;
+              *compute_ratio_option_ = nullptr, *gemm_size_option_ = nullptr;
 };
 
 }  // namespace epccl::perf

@@ -173,7 +173,8 @@ class Measuring {
 
   Status measure_overlap(EpHandle& handle, Exchange& exchange, const std::string& title, Row& row) {
     constexpr uint64_t number = 1'000'000;  // no other measurement's
-    EPCCL_ASSIGN(const std::unique_ptr<MatrixProducts> products, MatrixProducts::make(options_.device));
+    EPCCL_ASSIGN(const std::unique_ptr<MatrixProducts> products,
+                 MatrixProducts::make(options_.device, options_.overlap->gemm_size));
     OverlapMeter meter(session_.coordinator(), options_, *products);
     OverlappedExchange calls(options_, handle, exchange);
     std::vector<Overlapped*> subjects = {&calls};

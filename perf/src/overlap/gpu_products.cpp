@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/settings.hpp"
@@ -11,9 +12,8 @@
 namespace epccl::perf {
 namespace {
 
-// Some tens of microseconds on a large GPU, with weights that fit into no cache.
-constexpr int matrix_size = 2048, weight_matrices = 8;
-constexpr size_t matrix_bytes = size_t{matrix_size} * matrix_size * sizeof(uint16_t);
+// Weights fit into no cache.
+constexpr size_t least_weights = 64 << 20, most_weight_matrices = 8;
 
 // Of cublas_api.h and library_types.h.
 constexpr int no_transpose = 0, bfloat16 = 14, compute_in_float32 = 68, any_algorithm = -1;
@@ -31,7 +31,12 @@ Status check(const char* what, int code) {
 
 class GpuProducts : public MatrixProducts {
  public:
-  explicit GpuProducts(const Cublas& cublas) : cublas_(cublas) {}
+  GpuProducts(const Cublas& cublas, int size)
+      : cublas_(cublas),
+        size_(size),
+        bytes_(static_cast<size_t>(size) * static_cast<size_t>(size) * sizeof(uint16_t)),
+        weights_(static_cast<int>(
+            std::clamp((least_weights + bytes_ - 1) / bytes_, size_t{2}, most_weight_matrices))) {}
   ~GpuProducts() override {
     if (handle_ != nullptr) cublas_.destroy(handle_);
     if (stream_ != nullptr) cublas_.destroy_stream(stream_);
@@ -42,34 +47,35 @@ class GpuProducts : public MatrixProducts {
     EPCCL_TRY(check("cuStreamCreate", cublas_.create_stream(&stream_, non_blocking)));
     EPCCL_TRY(check("cublasCreate", cublas_.create(&handle_)));
     EPCCL_TRY(check("cublasSetStream", cublas_.set_stream(handle_, stream_)));
-    EPCCL_TRY(check("cuMemAlloc", cublas_.allocate(&matrices_, (weight_matrices + 2) * matrix_bytes)));
-    const std::vector<uint16_t> half(size_t{matrix_size} * matrix_size, 0x3f00);
-    for (int matrix = 0; matrix <= weight_matrices; ++matrix)
-      EPCCL_TRY(check("cuMemcpyAsync",
-                      cublas_.copy(matrices_ + static_cast<size_t>(matrix) * matrix_bytes,
-                                   reinterpret_cast<uint64_t>(half.data()), matrix_bytes, stream_)));
+    EPCCL_TRY(check("cuMemAlloc", cublas_.allocate(&matrices_, static_cast<size_t>(weights_ + 2) * bytes_)));
+    const std::vector<uint16_t> half(bytes_ / sizeof(uint16_t), 0x3f00);
+    for (int matrix = 0; matrix <= weights_; ++matrix)
+      EPCCL_TRY(
+          check("cuMemcpyAsync", cublas_.copy(matrices_ + static_cast<size_t>(matrix) * bytes_,
+                                              reinterpret_cast<uint64_t>(half.data()), bytes_, stream_)));
     return check("cuStreamSynchronize", cublas_.synchronize(stream_));
   }
 
   Status run(int products) override {
     constexpr float one = 1, zero = 0;
     const auto at = [&](int matrix) {
-      return reinterpret_cast<void*>(matrices_ +
-                                     static_cast<size_t>(matrix) * matrix_bytes);  // NOLINT: of the GPU
+      return reinterpret_cast<void*>(matrices_ + static_cast<size_t>(matrix) * bytes_);  // NOLINT: of the GPU
     };
     for (int i = 0; i < products; ++i) {
-      EPCCL_TRY(check(
-          "cublasGemmEx",
-          cublas_.gemm(handle_, no_transpose, no_transpose, matrix_size, matrix_size, matrix_size, &one,
-                       at(0), bfloat16, matrix_size, at(1 + next_), bfloat16, matrix_size, &zero,
-                       at(weight_matrices + 1), bfloat16, matrix_size, compute_in_float32, any_algorithm)));
-      next_ = (next_ + 1) % weight_matrices;
+      EPCCL_TRY(check("cublasGemmEx",
+                      cublas_.gemm(handle_, no_transpose, no_transpose, size_, size_, size_, &one, at(0),
+                                   bfloat16, size_, at(1 + next_), bfloat16, size_, &zero, at(weights_ + 1),
+                                   bfloat16, size_, compute_in_float32, any_algorithm)));
+      next_ = (next_ + 1) % weights_;
     }
     return check("cuStreamSynchronize", cublas_.synchronize(stream_));
   }
 
  private:
   const Cublas& cublas_;
+  const int size_;
+  const size_t bytes_;  // of a matrix
+  const int weights_;   // matrices
   void *handle_ = nullptr, *stream_ = nullptr;
   uint64_t matrices_ = 0;  // tokens, weights, result
   int next_ = 0;
@@ -115,10 +121,10 @@ const Result<std::unique_ptr<Cublas>>& Cublas::load() {
   return found;
 }
 
-Result<std::unique_ptr<MatrixProducts>> make_gpu_products() {
+Result<std::unique_ptr<MatrixProducts>> make_gpu_products(int size) {
   const auto& cublas = Cublas::load();
   if (!cublas.ok()) return Status(cublas.status());
-  auto made = std::make_unique<GpuProducts>(**cublas);
+  auto made = std::make_unique<GpuProducts>(**cublas, size);
   EPCCL_TRY(made->prepare());
   return std::unique_ptr<MatrixProducts>(std::move(made));
 }

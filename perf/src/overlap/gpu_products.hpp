@@ -36,6 +36,7 @@ class Cublas {
   std::string name_;
 };
 
-Result<std::unique_ptr<MatrixProducts>> make_gpu_products();
+/// Of matrices of `size` rows and columns.
+Result<std::unique_ptr<MatrixProducts>> make_gpu_products(int size);
 
 }  // namespace epccl::perf

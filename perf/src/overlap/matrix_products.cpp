@@ -15,8 +15,8 @@ std::string MatrixProducts::library(const std::string& device) {
   return cublas.ok() ? (*cublas)->name() : "";
 }
 
-Result<std::unique_ptr<MatrixProducts>> MatrixProducts::make(const std::string& device) {
-  return device == "cuda" ? make_gpu_products() : make_blas_products();
+Result<std::unique_ptr<MatrixProducts>> MatrixProducts::make(const std::string& device, int size) {
+  return device == "cuda" ? make_gpu_products(size) : make_blas_products();
 }
 
 }  // namespace epccl::perf

@@ -14,8 +14,8 @@ class MatrixProducts {
   static Status available(const std::string& device);
   /// The library's name; empty where there is none.
   static std::string library(const std::string& device);
-  /// cuda: of the calling thread's GPU.
-  static Result<std::unique_ptr<MatrixProducts>> make(const std::string& device);
+  /// cuda: of the calling thread's GPU, of matrices of `size` rows and columns.
+  static Result<std::unique_ptr<MatrixProducts>> make(const std::string& device, int size);
 
   MatrixProducts() = default;
   MatrixProducts(const MatrixProducts&) = delete;

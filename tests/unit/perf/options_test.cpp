@@ -61,6 +61,12 @@ TEST(Options, OverlapWithMatrixProducts) {
   EXPECT_EQ(options_of({"alltoall", "--overlap", "gemm", "--compute-ratio", "3"}).overlap->compute_ratio, 3);
   EXPECT_NE(error_of({"alltoall", "--overlap", "fft"}).find("--overlap fft"), std::string::npos);
   EXPECT_NE(error_of({"alltoall", "--compute-ratio", "3"}).find("--overlap"), std::string::npos);
+  EXPECT_EQ(options_of({"alltoall", "--overlap"}).overlap->gemm_size, 8192);
+  EXPECT_EQ(options_of({"alltoall", "--overlap", "--device", "cuda", "--gemm-size", "64"}).overlap->gemm_size,
+            64);
+  EXPECT_NE(error_of({"alltoall", "--gemm-size", "64"}).find("--overlap"), std::string::npos);
+  EXPECT_NE(error_of({"alltoall", "--overlap", "--gemm-size", "64"}).find("--device cuda"),
+            std::string::npos);
 }
 
 TEST(Options, TakeNcclTestsShortAndLongNames) {
