@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "meeting.hpp"
+#include "tensors.hpp"
 
 namespace epccl_torch {
 namespace {
@@ -37,6 +38,8 @@ EpcclBackend::EpcclBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int 
       timeout_(std::make_shared<SharedTimeout::element_type>(timeout)),
       name_(std::move(name)),
       other_names_(describe_ranks(global_ranks)),
+      device_lines_(
+          [](const c10::Device& one, const c10::Device& other) { return one.index() < other.index(); }),
       inbox_(size, rank, timeout_, "process group " + name_ + other_names_),
       any_source_(inbox_, any_source_group()) {
   options_->global_ranks_in_group.assign(global_ranks.begin(), global_ranks.end());
@@ -54,6 +57,8 @@ EpcclBackend::~EpcclBackend() {
   else
     abort();
   queue_.stop();
+  batch_.reset();
+  device_lines_.clear();
   any_source_.stop();
   send_channels_.clear();
   receive_channels_.clear();
@@ -64,6 +69,7 @@ void EpcclBackend::abort() {
   failed_ = true;
   queue_.clear("the process group was aborted");
   communicator_->abort();
+  for (DeviceLine* line : device_lines()) line->communicator()->abort();
   inbox_.end(gone("aborted"));
   const std::lock_guard lock(channels_mutex_);
   for (const auto& entry : send_channels_) entry.second->abort();
@@ -81,6 +87,7 @@ void EpcclBackend::shutdown() {
     send_channels_.clear();
     receive_channels_.clear();
   }
+  for (DeviceLine* line : device_lines()) line->communicator()->leave();
   communicator_->leave();
 }
 
@@ -88,6 +95,8 @@ void EpcclBackend::setTimeout(std::chrono::milliseconds timeout) {
   TORCH_CHECK(timeout.count() > 0, "epccl: set_timeout: ", timeout.count(),
               " ms: it must be at least a millisecond");
   ok(epcclCommSetTimeout(communicator_->handle(), in_seconds(timeout)), "set_timeout");
+  for (DeviceLine* line : device_lines())
+    ok(epcclCommSetTimeout(line->communicator()->handle(), in_seconds(timeout)), "set_timeout");
   // Pairs of ranks that exchange messages take it with their next one.
   *timeout_ = timeout;
   options_->timeout = timeout;
@@ -97,11 +106,17 @@ c10d::ErrorType EpcclBackend::getError() {
   return failed_ ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
 }
 
-EpcclBackend::WorkPtr EpcclBackend::issue(Call::What what, std::function<void(epcclComm_t)> body) {
+EpcclBackend::WorkPtr EpcclBackend::issue(Call::What what, Body body) {
   what.sequence = sequence_++;
+  const std::optional<c10::Device> device = common_device(what.name, {&what.inputs, &what.outputs});
+  if (!device || device->is_cpu()) return note(issue_on_host(std::move(what), std::move(body)));
+  return note(device_line(*device).issue(rank_, std::move(what), body));
+}
+
+EpcclBackend::WorkPtr EpcclBackend::issue_on_host(Call::What what, Body body) {
   auto call = c10::make_intrusive<Call>(
       rank_, std::move(what),
-      [body = std::move(body), communicator = communicator_] { body(communicator->handle()); });
+      [body = std::move(body), communicator = communicator_] { body({communicator->handle()}); });
   queue_.issue(call);
   return call;
 }

@@ -5,12 +5,15 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
 #include "any_source.hpp"
+#include "batch.hpp"
 #include "communicator.hpp"
+#include "device_line.hpp"
 #include "receive_channel.hpp"
 #include "send_channel.hpp"
 #include "work.hpp"
@@ -36,6 +39,10 @@ class EpcclBackend : public c10d::Backend {
   /// Of calls that begin from now on.
   void setTimeout(std::chrono::milliseconds timeout) override;
   c10d::ErrorType getError() override;
+  /// Where there are GPUs, whose sends and receives of a batch are one call.
+  bool supportsCoalescing() const override;
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
 
   // backend_exchange.cpp: what is moved.
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
@@ -72,19 +79,31 @@ class EpcclBackend : public c10d::Backend {
   /// Queues `body`; what it throws is the call's failure. `opts` give timeout and whether the caller will wait at once.
   template <typename Opts>
   WorkPtr issue(c10d::OpType type, const char* name, Tensors inputs, Tensors outputs, const Opts& opts,
-                std::function<void(epcclComm_t)> body) {
+                Body body) {
     return issue({type, name, std::move(inputs), std::move(outputs), opts.timeout, opts.asyncOp},
                  std::move(body));
   }
-  WorkPtr issue(Call::What what, std::function<void(epcclComm_t)> body);
+  /// On the GPU whose tensors they are, or in host memory.
+  WorkPtr issue(Call::What what, Body body);
+  WorkPtr issue_on_host(Call::What what, Body body);
+  // backend_devices.cpp
+  DeviceLine& device_line(c10::Device device);
+  std::vector<DeviceLine*> device_lines();
+  /// One more of an open batch.
+  WorkPtr note(WorkPtr work);
+  WorkPtr add_to_batch(bool is_send, const at::Tensor& tensor, int peer);
+  /// Blocks until the GPUs that this group has used, and those that the barrier names, have done what their current streams have now.
+  std::function<void()> rest_of_current_streams(const c10d::BarrierOptions& opts);
   void check_peer(const char* name, int peer) const;
   Meeting meeting_of_pair(int from, int to) const;
   SendChannel& send_channel(int receiver);
   ReceiveChannel& receive_channel(int source);
-  WorkPtr receive_message(at::Tensor& tensor, int source, int tag);
+  CallPtr send_message(const at::Tensor& tensor, int to, int tag);
+  CallPtr receive_message(const at::Tensor& tensor, int source, int tag);
+  WorkPtr receive(const at::Tensor& tensor, int source, int tag);
   AnySource::Group any_source_group();
-  void scatter_reduced(void* input, const std::vector<size_t>& counts, const at::Tensor& output,
-                       const c10d::ReduceOp& op, epcclComm_t comm) const;
+  void scatter_reduced(const at::Tensor& input, const std::vector<size_t>& counts, const at::Tensor& output,
+                       const c10d::ReduceOp& op, const Line& line) const;
   /// As check(), with what the ranks of the text are outside of this group.
   void ok(epcclResult_t result, const char* what) const;
   void check_root(const char* what, int64_t root) const;
@@ -96,6 +115,14 @@ class EpcclBackend : public c10d::Backend {
   std::string other_names_;  // "" where ranks of the group are global ranks
   std::shared_ptr<Communicator> communicator_;
   Queue queue_;
+  std::mutex making_line_, devices_mutex_;
+  std::map<c10::Device, std::unique_ptr<DeviceLine>, bool (*)(const c10::Device&, const c10::Device&)>
+      device_lines_;
+  struct Batch {
+    std::vector<WorkPtr> works;
+    std::unique_ptr<MessageBatch> messages;
+  };
+  std::optional<Batch> batch_;
   std::atomic<uint64_t> sequence_{0};
   uint64_t monitored_ = 0;
   std::atomic<bool> failed_{false};

@@ -1,4 +1,6 @@
 // All-to-all, sends and receives, barriers.
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
 #include <numeric>
@@ -6,6 +8,7 @@
 #include <utility>
 
 #include "backend.hpp"
+#include "device_receive.hpp"
 #include "tensors.hpp"
 
 namespace epccl_torch {
@@ -66,21 +69,21 @@ EpcclBackend::WorkPtr EpcclBackend::alltoall_base(at::Tensor& output, at::Tensor
   TORCH_CHECK(!even || input.numel() == output.numel(), "epccl: all_to_all_single: input of ", input.numel(),
               " elements, output of ", output.numel());
   const auto body = [this, output, input, from_here = std::move(from_here), to_here = std::move(to_here),
-                     even](epcclComm_t comm) mutable {
+                     even](const Line& line) mutable {
     const Unit unit = unit_of(input);
     Target target(output);
     at::Tensor source = input.contiguous();
     if (overlap(source, target.memory())) source = source.clone();
     if (even) {
-      ok(epcclAlltoall(source.const_data_ptr(), target.data(), from_here.counts[0] * unit.count,
-                       unit.datatype, comm, nullptr),
+      ok(epcclAlltoall(line.place(source.const_data_ptr()), line.place(target.data()),
+                       from_here.counts[0] * unit.count, unit.datatype, line.comm, line.stream),
          "all_to_all_single");
     } else {
       from_here.scale(unit.count);
       to_here.scale(unit.count);
-      ok(epcclAlltoallv(source.const_data_ptr(), from_here.counts.data(), from_here.places.data(),
-                        target.data(), to_here.counts.data(), to_here.places.data(), unit.datatype, comm,
-                        nullptr),
+      ok(epcclAlltoallv(line.place(source.const_data_ptr()), from_here.counts.data(), from_here.places.data(),
+                        line.place(target.data()), to_here.counts.data(), to_here.places.data(),
+                        unit.datatype, line.comm, line.stream),
          "all_to_all_single");
     }
     target.finish();
@@ -95,13 +98,14 @@ EpcclBackend::WorkPtr EpcclBackend::alltoall(Tensors& outputs, Tensors& inputs,
               " inputs and ", outputs.size(), " outputs for ", size_, " ranks");
   check_same_dtype("all_to_all", outputs[0], inputs[0]);
   Blocks from_here(inputs), to_here(outputs);
-  const auto body = [this, from_here, to_here, unit = unit_of(inputs[0])](epcclComm_t comm) mutable {
+  const auto body = [this, from_here, to_here, unit = unit_of(inputs[0])](const Line& line) mutable {
     Parts from = one_after_the_other(from_here.counts()), to = one_after_the_other(to_here.counts());
     from.scale(unit.count);
     to.scale(unit.count);
     from_here.load();
-    ok(epcclAlltoallv(from_here.data(), from.counts.data(), from.places.data(), to_here.data(),
-                      to.counts.data(), to.places.data(), unit.datatype, comm, nullptr),
+    ok(epcclAlltoallv(line.place(from_here.data()), from.counts.data(), from.places.data(),
+                      line.place(to_here.data()), to.counts.data(), to.places.data(), unit.datatype,
+                      line.comm, line.stream),
        "all_to_all");
     to_here.store();
   };
@@ -152,9 +156,7 @@ void EpcclBackend::check_peer(const char* name, int peer) const {
   communicator_->handle();
 }
 
-EpcclBackend::WorkPtr EpcclBackend::send(Tensors& tensors, int to, int tag) {
-  at::Tensor& tensor = single("send", tensors);
-  check_peer("epccl:send", to);
+CallPtr EpcclBackend::send_message(const at::Tensor& tensor, int to, int tag) {
   const Target source(tensor, true);
   auto call = c10::make_intrusive<Call>(
       rank_, Call::What{c10d::OpType::SEND, "epccl:send", {tensor}, {tensor}}, [source] {});
@@ -162,7 +164,7 @@ EpcclBackend::WorkPtr EpcclBackend::send(Tensors& tensors, int to, int tag) {
   return call;
 }
 
-EpcclBackend::WorkPtr EpcclBackend::receive_message(at::Tensor& tensor, int source, int tag) {
+CallPtr EpcclBackend::receive_message(const at::Tensor& tensor, int source, int tag) {
   Target target(tensor);
   Call::What what{source == Inbox::any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV,
                   "epccl:recv",
@@ -174,27 +176,46 @@ EpcclBackend::WorkPtr EpcclBackend::receive_message(at::Tensor& tensor, int sour
   return call;
 }
 
+// Of a GPU's tensor: see DeviceReceive.
+EpcclBackend::WorkPtr EpcclBackend::receive(const at::Tensor& tensor, int source, int tag) {
+  if (tensor.is_cpu()) return receive_message(tensor, source, tag);
+  const at::Tensor host = at::empty(tensor.sizes(), at::dtype(tensor.scalar_type()));
+  return c10::make_intrusive<DeviceReceive>(rank_, receive_message(host, source, tag), host, tensor);
+}
+
+EpcclBackend::WorkPtr EpcclBackend::send(Tensors& tensors, int to, int tag) {
+  const at::Tensor& tensor = single("send", tensors);
+  check_peer("epccl:send", to);
+  if (tensor.is_cpu()) return note(send_message(tensor, to, tag));
+  if (batch_) return add_to_batch(true, tensor, to);
+  const at::NoGradGuard no_grad;
+  return send_message(tensor.to(at::kCPU), to, tag);
+}
+
 EpcclBackend::WorkPtr EpcclBackend::recv(Tensors& tensors, int from, int tag) {
-  at::Tensor& tensor = single("recv", tensors);
+  const at::Tensor& tensor = single("recv", tensors);
   check_peer("epccl:recv", from);
+  if (batch_ && !tensor.is_cpu()) return add_to_batch(false, tensor, from);
   receive_channel(from);
-  return receive_message(tensor, from, tag);
+  return note(receive(tensor, from, tag));
 }
 
 EpcclBackend::WorkPtr EpcclBackend::recvAnysource(Tensors& tensors, int tag) {
-  at::Tensor& tensor = single("recv", tensors);
+  const at::Tensor& tensor = single("recv", tensors);
   communicator_->handle();
   TORCH_CHECK(size_ > 1, "epccl:recv: from any rank: there is none but this one");
   any_source_.start();
-  return receive_message(tensor, Inbox::any, tag);
+  return note(receive(tensor, Inbox::any, tag));
 }
 
 EpcclBackend::WorkPtr EpcclBackend::barrier(const c10d::BarrierOptions& opts) {
-  return issue(c10d::OpType::BARRIER, "epccl:barrier", {}, {}, opts, [this](epcclComm_t comm) {
+  const auto body = [this, rest = rest_of_current_streams(opts)](const Line& line) {
+    rest();
     const std::vector<char> sent(static_cast<size_t>(size_), 1);
     std::vector<char> received(sent.size());
-    ok(epcclAlltoall(sent.data(), received.data(), 1, epcclInt8, comm, nullptr), "barrier");
-  });
+    ok(epcclAlltoall(sent.data(), received.data(), 1, epcclInt8, line.comm, nullptr), "barrier");
+  };
+  return issue(c10d::OpType::BARRIER, "epccl:barrier", {}, {}, opts, body);
 }
 
 // Through the store, not the communicator: who is missing is known by name, and the group stays usable.

@@ -13,11 +13,13 @@ namespace epccl_torch {
 EpcclBackend::WorkPtr EpcclBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   at::Tensor& tensor = single("broadcast", tensors);
   check_root("broadcast", opts.rootRank);
-  const auto body = [this, tensor, root = static_cast<int>(opts.rootRank)](epcclComm_t comm) {
+  const auto body = [this, tensor, root = static_cast<int>(opts.rootRank)](const Line& line) {
     const Unit unit = unit_of(tensor);
     Target target(tensor, rank_ == root);
     const auto count = static_cast<size_t>(tensor.numel()) * unit.count;
-    ok(epcclBroadcast(target.data(), target.data(), count, unit.datatype, root, comm, nullptr), "broadcast");
+    ok(epcclBroadcast(line.place(target.data()), line.place(target.data()), count, unit.datatype, root,
+                      line.comm, line.stream),
+       "broadcast");
     if (rank_ != root) target.finish();
   };
   return issue(c10d::OpType::BROADCAST, "epccl:broadcast", {tensor}, {tensor}, opts, body);
@@ -34,12 +36,13 @@ EpcclBackend::WorkPtr EpcclBackend::allgather(Lists& outputs, Tensors& inputs,
   TORCH_CHECK(blocks.counts()[static_cast<size_t>(rank_)] == static_cast<size_t>(input.numel()),
               "epccl: all_gather: input of ", input.numel(), " elements, output of this rank of ",
               blocks.counts()[static_cast<size_t>(rank_)]);
-  const auto body = [this, input, blocks](epcclComm_t comm) mutable {
+  const auto body = [this, input, blocks](const Line& line) mutable {
     const Unit unit = unit_of(input);
     const at::Tensor source = input.contiguous();
     const auto count = static_cast<size_t>(input.numel()) * unit.count;
     if (blocks.equal()) {
-      ok(epcclAllGather(source.const_data_ptr(), blocks.data(), count, unit.datatype, comm, nullptr),
+      ok(epcclAllGather(line.place(source.const_data_ptr()), line.place(blocks.data()), count, unit.datatype,
+                        line.comm, line.stream),
          "all_gather");
     } else {  // tensors of different sizes: everybody sends the same to everybody
       const std::vector<size_t> mine(static_cast<size_t>(size_), count),
@@ -47,8 +50,9 @@ EpcclBackend::WorkPtr EpcclBackend::allgather(Lists& outputs, Tensors& inputs,
       std::vector<size_t> counts = blocks.counts(), places(counts.size());
       for (size_t& value : counts) value *= unit.count;
       std::exclusive_scan(counts.begin(), counts.end(), places.begin(), size_t{0});
-      ok(epcclAlltoallv(source.const_data_ptr(), mine.data(), at_zero.data(), blocks.data(), counts.data(),
-                        places.data(), unit.datatype, comm, nullptr),
+      ok(epcclAlltoallv(line.place(source.const_data_ptr()), mine.data(), at_zero.data(),
+                        line.place(blocks.data()), counts.data(), places.data(), unit.datatype, line.comm,
+                        line.stream),
          "all_gather");
     }
     blocks.store();
@@ -73,13 +77,14 @@ EpcclBackend::WorkPtr EpcclBackend::allgather_into_tensor_coalesced(Tensors& out
     TORCH_CHECK(outputs[i].numel() == size_ * inputs[i].numel(), "epccl: all_gather_into_tensor: input of ",
                 inputs[i].numel(), " elements on ", size_, " ranks, output of ", outputs[i].numel());
   }
-  const auto body = [this, outputs, inputs](epcclComm_t comm) {
+  const auto body = [this, outputs, inputs](const Line& line) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Unit unit = unit_of(inputs[i]);
       const at::Tensor source = inputs[i].contiguous();
       Target target(outputs[i]);
       const auto count = static_cast<size_t>(source.numel()) * unit.count;
-      ok(epcclAllGather(source.const_data_ptr(), target.data(), count, unit.datatype, comm, nullptr),
+      ok(epcclAllGather(line.place(source.const_data_ptr()), line.place(target.data()), count, unit.datatype,
+                        line.comm, line.stream),
          "all_gather_into_tensor");
       target.finish();
     }
@@ -110,12 +115,13 @@ EpcclBackend::WorkPtr EpcclBackend::allgather_coalesced(Lists& outputs, Tensors&
     check_tensor("input of all_gather_coalesced", inputs[i]);
     blocks.emplace_back(of_tensor);
   }
-  const auto body = [this, inputs, blocks](epcclComm_t comm) mutable {
+  const auto body = [this, inputs, blocks](const Line& line) mutable {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Unit unit = unit_of(inputs[i]);
       const at::Tensor source = inputs[i].contiguous();
       const auto count = static_cast<size_t>(source.numel()) * unit.count;
-      ok(epcclAllGather(source.const_data_ptr(), blocks[i].data(), count, unit.datatype, comm, nullptr),
+      ok(epcclAllGather(line.place(source.const_data_ptr()), line.place(blocks[i].data()), count,
+                        unit.datatype, line.comm, line.stream),
          "all_gather_coalesced");
       blocks[i].store();
     }
@@ -138,12 +144,13 @@ EpcclBackend::WorkPtr EpcclBackend::gather(Lists& outputs, Tensors& inputs, cons
     TORCH_CHECK(blocks[0].equal() && blocks[0].counts()[0] == static_cast<size_t>(input.numel()),
                 "epccl: gather: every output must have the input's ", input.numel(), " elements");
   }
-  const auto body = [this, input, blocks, to = static_cast<int>(opts.rootRank)](epcclComm_t comm) mutable {
+  const auto body = [this, input, blocks, to = static_cast<int>(opts.rootRank)](const Line& line) mutable {
     const Unit unit = unit_of(input);
     const at::Tensor source = input.contiguous();
     const auto count = static_cast<size_t>(input.numel()) * unit.count;
-    ok(epcclGather(source.const_data_ptr(), blocks.empty() ? nullptr : blocks[0].data(), count, unit.datatype,
-                   to, comm, nullptr),
+    ok(epcclGather(line.place(source.const_data_ptr()),
+                   blocks.empty() ? nullptr : line.place(blocks[0].data()), count, unit.datatype, to,
+                   line.comm, line.stream),
        "gather");
     if (!blocks.empty()) blocks[0].store();
   };
@@ -161,14 +168,14 @@ EpcclBackend::WorkPtr EpcclBackend::gather_single(at::Tensor& output, at::Tensor
     TORCH_CHECK(output.numel() == size_ * input.numel(), "epccl: gather_single: input of ", input.numel(),
                 " elements on ", size_, " ranks, output of ", output.numel());
   }
-  const auto body = [this, input, output, root, to = static_cast<int>(opts.rootRank)](epcclComm_t comm) {
+  const auto body = [this, input, output, root, to = static_cast<int>(opts.rootRank)](const Line& line) {
     const Unit unit = unit_of(input);
     const at::Tensor source = input.contiguous();
     const auto count = static_cast<size_t>(source.numel()) * unit.count;
     std::optional<Target> target;
     if (root) target.emplace(output);
-    ok(epcclGather(source.const_data_ptr(), root ? target->data() : nullptr, count, unit.datatype, to, comm,
-                   nullptr),
+    ok(epcclGather(line.place(source.const_data_ptr()), root ? line.place(target->data()) : nullptr, count,
+                   unit.datatype, to, line.comm, line.stream),
        "gather_single");
     if (root) target->finish();
   };
@@ -192,13 +199,13 @@ EpcclBackend::WorkPtr EpcclBackend::scatter(Tensors& outputs, Lists& inputs,
     TORCH_CHECK(blocks[0].equal() && blocks[0].counts()[0] == static_cast<size_t>(output.numel()),
                 "epccl: scatter: every input must have the output's ", output.numel(), " elements");
   }
-  const auto body = [this, output, blocks, from = static_cast<int>(opts.rootRank)](epcclComm_t comm) mutable {
+  const auto body = [this, output, blocks, from = static_cast<int>(opts.rootRank)](const Line& line) mutable {
     const Unit unit = unit_of(output);
     Target target(output);
     if (!blocks.empty()) blocks[0].load();
     const auto count = static_cast<size_t>(output.numel()) * unit.count;
-    ok(epcclScatter(blocks.empty() ? nullptr : blocks[0].data(), target.data(), count, unit.datatype, from,
-                    comm, nullptr),
+    ok(epcclScatter(blocks.empty() ? nullptr : line.place(blocks[0].data()), line.place(target.data()), count,
+                    unit.datatype, from, line.comm, line.stream),
        "scatter");
     target.finish();
   };

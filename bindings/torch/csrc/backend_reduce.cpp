@@ -16,12 +16,13 @@ namespace epccl_torch {
 namespace {
 
 /// All ranks' tensors, bit by bit, into `memory`.
-void reduce_bits(const at::Tensor& memory, const c10d::ReduceOp& op, int ranks, epcclComm_t comm) {
+void reduce_bits(const at::Tensor& memory, const c10d::ReduceOp& op, int ranks, const Line& line) {
   const Unit unit = unit_of(memory);
   const at::Tensor all = at::empty({ranks, memory.numel()}, memory.options());
-  check(epcclAllGather(memory.const_data_ptr(), all.mutable_data_ptr(),
-                       static_cast<size_t>(memory.numel()) * unit.count, unit.datatype, comm, nullptr),
-        "reduction of bits");
+  check(
+      epcclAllGather(line.place(memory.const_data_ptr()), line.place(all.mutable_data_ptr()),
+                     static_cast<size_t>(memory.numel()) * unit.count, unit.datatype, line.comm, line.stream),
+      "reduction of bits");
   at::Tensor result = all[0];
   for (int rank = 1; rank < ranks; ++rank) fold_bits(result, all[rank], op);
   memory.view({-1}).copy_(result);
@@ -44,7 +45,7 @@ EpcclBackend::WorkPtr EpcclBackend::allreduce_coalesced(Tensors& tensors,
     check_same_dtype("all_reduce", tensors[0], tensor);
   }
   check_reduction("all_reduce", tensors[0], opts.reduceOp);
-  const auto body = [this, tensors, op = opts.reduceOp](epcclComm_t comm) {
+  const auto body = [this, tensors, op = opts.reduceOp](const Line& line) {
     // Several tensors go as one: the library's calls cost more than the copy, where they are small.
     const bool one = tensors.size() == 1;
     Blocks blocks(tensors);
@@ -53,12 +54,13 @@ EpcclBackend::WorkPtr EpcclBackend::allreduce_coalesced(Tensors& tensors,
     if (!one) blocks.load();
     size_t count = 0;
     for (const size_t part : blocks.counts()) count += part;
-    void* data = one ? target->data() : blocks.data();
+    void* data = line.place(one ? target->data() : blocks.data());
     if (is_bitwise(op)) {
-      reduce_bits(at::from_blob(data, {static_cast<int64_t>(count)}, tensors[0].options()), op, size_, comm);
+      reduce_bits(one ? target->memory() : blocks.flat(), op, size_, line);
     } else {
-      const Reduction reduction("all_reduce", tensors[0], op, comm);
-      ok(epcclAllReduce(data, data, count, reduction.datatype, reduction.op, comm, nullptr), "all_reduce");
+      const Reduction reduction("all_reduce", tensors[0], op, line.comm);
+      ok(epcclAllReduce(data, data, count, reduction.datatype, reduction.op, line.comm, line.stream),
+         "all_reduce");
     }
     one ? target->finish() : blocks.store();
   };
@@ -71,17 +73,17 @@ EpcclBackend::WorkPtr EpcclBackend::reduce(Tensors& tensors, const c10d::ReduceO
   check_root("reduce", opts.rootRank);
   check_reduction("reduce", tensor, opts.reduceOp);
   const auto body = [this, tensor, op = opts.reduceOp,
-                     root = static_cast<int>(opts.rootRank)](epcclComm_t comm) {
+                     root = static_cast<int>(opts.rootRank)](const Line& line) {
     // Only the root's tensor changes.
     Target target(tensor, true);
     if (is_bitwise(op)) {
       const at::Tensor result = rank_ == root ? target.memory() : target.memory().clone();
-      reduce_bits(result, op, size_, comm);
+      reduce_bits(result, op, size_, line);
     } else {
-      const Reduction reduction("reduce", tensor, op, comm);
-      ok(epcclReduce(target.data(), rank_ == root ? target.data() : nullptr,
-                     static_cast<size_t>(tensor.numel()), reduction.datatype, reduction.op, root, comm,
-                     nullptr),
+      const Reduction reduction("reduce", tensor, op, line.comm);
+      ok(epcclReduce(line.place(target.data()), rank_ == root ? line.place(target.data()) : nullptr,
+                     static_cast<size_t>(tensor.numel()), reduction.datatype, reduction.op, root, line.comm,
+                     line.stream),
          "reduce");
     }
     if (rank_ == root) target.finish();
@@ -102,41 +104,42 @@ EpcclBackend::WorkPtr EpcclBackend::reduce_scatter(Tensors& outputs, Lists& inpu
   TORCH_CHECK(blocks.counts()[mine] == static_cast<size_t>(output.numel()),
               "epccl: reduce_scatter: output of ", output.numel(), " elements, input of this rank of ",
               blocks.counts()[mine]);
-  const auto body = [this, output, blocks, op = opts.reduceOp](epcclComm_t comm) mutable {
+  const auto body = [this, output, blocks, op = opts.reduceOp](const Line& line) mutable {
     Target target(output);
     blocks.load();
-    scatter_reduced(blocks.data(), blocks.counts(), target.memory(), op, comm);
+    scatter_reduced(blocks.flat(), blocks.counts(), target.memory(), op, line);
     target.finish();
   };
   return issue(c10d::OpType::REDUCE_SCATTER, "epccl:reduce_scatter", inputs[0], {output}, opts, body);
 }
 
 // `input`: blocks of `counts` elements, one a rank, of the output's dtype.
-void EpcclBackend::scatter_reduced(void* input, const std::vector<size_t>& counts, const at::Tensor& output,
-                                   const c10d::ReduceOp& op, epcclComm_t comm) const {
-  const auto total = static_cast<int64_t>(std::accumulate(counts.begin(), counts.end(), size_t{0}));
+void EpcclBackend::scatter_reduced(const at::Tensor& input, const std::vector<size_t>& counts,
+                                   const at::Tensor& output, const c10d::ReduceOp& op,
+                                   const Line& line) const {
   const auto mine = static_cast<size_t>(rank_);
   const auto element = static_cast<size_t>(output.element_size());
   if (is_bitwise(op)) {
-    const at::Tensor all = at::from_blob(input, {total}, output.options()).clone();
-    reduce_bits(all, op, size_, comm);
+    const at::Tensor all = input.clone();
+    reduce_bits(all, op, size_, line);
     const auto before = std::accumulate(counts.begin(), counts.begin() + rank_, size_t{0});
-    output.view({-1}).copy_(all.narrow(0, static_cast<int64_t>(before), output.numel()));
+    output.view({-1}).copy_(all.view({-1}).narrow(0, static_cast<int64_t>(before), output.numel()));
     return;
   }
-  const Reduction reduction("reduce_scatter", output, op, comm);
-  void* to = output.mutable_data_ptr();
+  const Reduction reduction("reduce_scatter", output, op, line.comm);
+  const void* const whole = line.place(input.const_data_ptr());
+  void* const to = line.place(output.mutable_data_ptr());
   if (std::ranges::adjacent_find(counts, std::not_equal_to<>()) == counts.end()) {
-    ok(epcclReduceScatter(input, to, counts[mine], reduction.datatype, reduction.op, comm, nullptr),
+    ok(epcclReduceScatter(whole, to, counts[mine], reduction.datatype, reduction.op, line.comm, line.stream),
        "reduce_scatter");
     return;
   }
   // Blocks of different sizes: one reduction for each rank.
-  const auto* from = static_cast<const char*>(input);
+  const auto* from = static_cast<const char*>(whole);
   for (int root = 0; root < size_; ++root) {
     const size_t count = counts[static_cast<size_t>(root)];
-    ok(epcclReduce(from, root == rank_ ? to : nullptr, count, reduction.datatype, reduction.op, root, comm,
-                   nullptr),
+    ok(epcclReduce(from, root == rank_ ? to : nullptr, count, reduction.datatype, reduction.op, root,
+                   line.comm, line.stream),
        "reduce_scatter");
     from += count * element;
   }
@@ -160,12 +163,12 @@ EpcclBackend::WorkPtr EpcclBackend::reduce_scatter_tensor_coalesced(Tensors& out
     TORCH_CHECK(inputs[i].numel() == size_ * outputs[i].numel(), "epccl: reduce_scatter_tensor: input of ",
                 inputs[i].numel(), " elements, output of ", outputs[i].numel(), " on ", size_, " ranks");
   }
-  const auto body = [this, outputs, inputs, op = opts.reduceOp](epcclComm_t comm) {
+  const auto body = [this, outputs, inputs, op = opts.reduceOp](const Line& line) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const at::Tensor source = inputs[i].contiguous();
       Target target(outputs[i]);
       const std::vector<size_t> counts(static_cast<size_t>(size_), static_cast<size_t>(outputs[i].numel()));
-      scatter_reduced(source.mutable_data_ptr(), counts, target.memory(), op, comm);
+      scatter_reduced(source, counts, target.memory(), op, line);
       target.finish();
     }
   };

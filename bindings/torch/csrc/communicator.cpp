@@ -29,7 +29,16 @@ epcclComm_t Communicator::handle() const {
   return handle;
 }
 
+std::string Communicator::failure() const {
+  epcclComm_t handle = handle_;
+  if (handle == nullptr) return aborted_ ? "this process group was aborted" : "";
+  epcclResult_t result = epcclSuccess;
+  if (epcclCommGetAsyncError(handle, &result) != epcclSuccess || result == epcclSuccess) return "";
+  return epcclGetLastError(handle);
+}
+
 void Communicator::abort() noexcept {
+  aborted_ = true;
   if (epcclComm_t handle = handle_.exchange(nullptr)) (void)epcclCommAbort(handle);
 }
 

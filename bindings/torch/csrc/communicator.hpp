@@ -20,6 +20,17 @@ inline double in_seconds(std::chrono::milliseconds timeout) {
   return static_cast<double>(timeout.count()) / 1000;
 }
 
+/// Where a call goes: to which ranks, and the stream in whose order it runs (NULL, with host memory: at once).
+struct Line {
+  epcclComm_t comm;
+  epcclStream_t stream = nullptr;
+  /// Some address of the GPU. Empty tensors have none, and it tells the library that the call is this GPU's.
+  void* nowhere = nullptr;
+
+  void* place(void* address) const { return address != nullptr ? address : nowhere; }
+  const void* place(const void* address) const { return address != nullptr ? address : nowhere; }
+};
+
 class Communicator {
  public:
   /// Blocks until all have joined. `timeout`: seconds a rank waits for a silent peer, here and in every call.
@@ -30,6 +41,8 @@ class Communicator {
 
   /// Throws when it was aborted or left.
   epcclComm_t handle() const;
+  /// What ended calls that run in the order of a stream: "" while nothing has.
+  std::string failure() const;
   /// Ends all work with an error, here and on the other ranks. Any thread, any number of times.
   void abort() noexcept;
   /// Leaves in order; no call may be in progress.
@@ -37,6 +50,7 @@ class Communicator {
 
  private:
   std::atomic<epcclComm_t> handle_{nullptr};
+  std::atomic<bool> aborted_{false};
 };
 
 }  // namespace epccl_torch

@@ -93,10 +93,10 @@ Reduction::Reduction(const char* what, const at::Tensor& tensor, const ReduceOp&
       op(operation_of(what, tensor.scalar_type(), reduce.op_)) {
   if (reduce.op_ != ReduceOp::PREMUL_SUM) return;
   const auto& factor = static_cast<const c10d::PreMulSumSupplement&>(*reduce.supplement_);
-  const at::Tensor scalar =
-      (factor.tensor_factor.defined() ? factor.tensor_factor.to(at::kCPU, tensor.scalar_type())
-                                      : at::scalar_tensor(factor.double_factor, tensor.options()))
-          .contiguous();
+  const at::Tensor scalar = (factor.tensor_factor.defined()
+                                 ? factor.tensor_factor.to(at::kCPU, tensor.scalar_type())
+                                 : at::scalar_tensor(factor.double_factor, at::dtype(tensor.scalar_type())))
+                                .contiguous();
   check(epcclRedOpCreatePreMulSum(&op, scalar.mutable_data_ptr(), datatype, epcclScalarHostImmediate, comm),
         what);
   comm_ = comm;

@@ -1,6 +1,7 @@
 #include "tensors.hpp"
 
 #include <ATen/Functions.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -25,13 +26,25 @@ Unit unit_of(const at::Tensor& tensor) {
 void check_tensor(const char* what, const at::Tensor& tensor) {
   TORCH_CHECK(tensor.defined(), "epccl: ", what, " is undefined");
   TORCH_CHECK(tensor.layout() == at::kStrided, "epccl: ", what, " must be dense, not ", tensor.layout());
-  TORCH_CHECK(tensor.device().is_cpu(), "epccl: ", what, " is on ", tensor.device(),
-              ": this backend was built for CPU tensors");
+  TORCH_CHECK(tensor.device().is_cpu() || tensor.device().is_cuda(), "epccl: ", what, " is on ",
+              tensor.device(), ": there are calls for tensors of the CPU and of CUDA devices");
 }
 
 void check_same_dtype(const char* what, const at::Tensor& one, const at::Tensor& other) {
   TORCH_CHECK(one.scalar_type() == other.scalar_type(), "epccl: ", what, ": tensors of ", one.scalar_type(),
               " and of ", other.scalar_type());
+}
+
+std::optional<c10::Device> common_device(const char* what,
+                                         std::initializer_list<const std::vector<at::Tensor>*> lists) {
+  std::optional<c10::Device> found;
+  for (const std::vector<at::Tensor>* list : lists)
+    for (const at::Tensor& tensor : *list) {
+      if (!found) found = tensor.device();
+      TORCH_CHECK(tensor.device() == *found, what, ": a tensor on ", *found, " and one on ", tensor.device(),
+                  ": all tensors of a call must be on one device");
+    }
+  return found;
 }
 
 at::Tensor& single(const char* what, std::vector<at::Tensor>& tensors) {
@@ -58,28 +71,45 @@ void Target::finish() {
 
 Blocks::Blocks(const std::vector<at::Tensor>& tensors) : tensors_(tensors) {
   TORCH_CHECK(!tensors.empty(), "epccl: an empty list of tensors");
-  int64_t total = 0;
   in_place_ = true;
   const char* next = nullptr;
+  const at::Tensor* first = nullptr;
   for (const at::Tensor& tensor : tensors_) {
     check_tensor("a tensor of the list", tensor);
     check_same_dtype("list of tensors", tensors_[0], tensor);
-    const auto* at = static_cast<const char*>(tensor.const_data_ptr());
-    in_place_ &= tensor.is_contiguous() && (next == nullptr || tensor.numel() == 0 || at == next);
-    if (tensor.numel() > 0) {
-      if (data_ == nullptr) data_ = const_cast<char*>(at);
-      next = at + tensor.nbytes();
-    }
     counts_.push_back(static_cast<size_t>(tensor.numel()));
-    total += tensor.numel();
+    total_ += tensor.numel();
+    in_place_ &= tensor.is_contiguous();
+    if (tensor.numel() == 0) continue;
+    const auto* at = static_cast<const char*>(tensor.const_data_ptr());
+    // Allocations of a GPU that lie side by side by chance are not one buffer: each is mapped by peers on its own.
+    in_place_ &= first == nullptr || (at == next && (tensor.is_cpu() || tensor.is_alias_of(*first)));
+    if (first == nullptr) {
+      first = &tensor;
+      first_ = const_cast<char*>(at);
+    }
+    next = at + tensor.nbytes();
   }
-  if (in_place_) return;
-  buffer_ = at::empty({total}, tensors_[0].options());
-  data_ = buffer_.mutable_data_ptr();
+}
+
+void* Blocks::data() {
+  if (in_place_) return first_;
+  if (!buffer_.defined()) buffer_ = at::empty({total_}, tensors_[0].options());
+  return buffer_.mutable_data_ptr();
+}
+
+at::Tensor Blocks::flat() {
+  void* const address = data();
+  if (!in_place_) return buffer_;
+  return at::for_blob(address, {total_})
+      .options(tensors_[0].options())
+      .target_device(tensors_[0].device())
+      .make_tensor();
 }
 
 void Blocks::load() {
   if (in_place_) return;
+  (void)data();
   int64_t at = 0;
   for (const at::Tensor& tensor : tensors_) {
     buffer_.narrow(0, at, tensor.numel()).view(tensor.sizes()).copy_(tensor);

@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 #include <epccl/epccl.h>
 
+#include <initializer_list>
+#include <optional>
 #include <vector>
 
 namespace epccl_torch {
@@ -16,10 +18,13 @@ struct Unit {
 };
 Unit unit_of(const at::Tensor& tensor);
 
-/// Refuses what is not a dense CPU tensor. `what` names it.
+/// Refuses what is not a dense tensor of the CPU or of a CUDA device. `what` names it.
 void check_tensor(const char* what, const at::Tensor& tensor);
 /// Refuses tensors of different dtypes.
 void check_same_dtype(const char* what, const at::Tensor& one, const at::Tensor& other);
+/// The device that all the tensors are on; nothing where there are no tensors. Throws where they are on several.
+std::optional<c10::Device> common_device(const char* what,
+                                         std::initializer_list<const std::vector<at::Tensor>*> lists);
 /// The only tensor of a list that c10d hands over for one device.
 at::Tensor& single(const char* what, std::vector<at::Tensor>& tensors);
 
@@ -46,7 +51,10 @@ class Blocks {
   void load();
   /// Copies the buffer into the tensors, unless they are it.
   void store();
-  void* data() const { return data_; }
+  /// To be called in the stream in which the call runs: a buffer is made there, when first needed.
+  void* data();
+  /// As one tensor of one dimension.
+  at::Tensor flat();
   /// Elements of each tensor.
   const std::vector<size_t>& counts() const { return counts_; }
   bool equal() const;
@@ -54,8 +62,9 @@ class Blocks {
  private:
   std::vector<at::Tensor> tensors_;
   std::vector<size_t> counts_;
+  int64_t total_ = 0;
   at::Tensor buffer_;
-  void* data_ = nullptr;
+  void* first_ = nullptr;
   bool in_place_ = false;
 };
 

@@ -1,4 +1,4 @@
-"""EPCCL as a backend of torch.distributed, for CPU tensors.
+"""EPCCL as a backend of torch.distributed, for tensors of the CPU and of CUDA devices.
 
     torch.distributed.init_process_group("epccl")
 
@@ -42,7 +42,7 @@ def _create(options, backend_options=None):
 def register() -> None:
     """Makes the backend known to torch.distributed, once."""
     if not hasattr(torch.distributed.Backend, "EPCCL"):
-        torch.distributed.Backend.register_backend("epccl", _create, extended_api=True, devices=["cpu"])
+        torch.distributed.Backend.register_backend("epccl", _create, extended_api=True, devices=["cpu", "cuda"])
 
 
 register()

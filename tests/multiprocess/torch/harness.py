@@ -19,6 +19,7 @@ from expectations import expect_error  # noqa: E402, F401  (for the tests)
 torch.set_num_threads(1)
 RANK = int(os.environ.get("EPCCL_RANK", os.environ.get("RANK", "0")))
 SIZE = int(os.environ.get("EPCCL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "1")))
+DEVICE = os.environ.get("TEST_DEVICE", "cpu")
 TIMEOUT = timedelta(seconds=60)
 
 

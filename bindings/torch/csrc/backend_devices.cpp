@@ -1,0 +1,93 @@
+// GPUs of a process group, and batches.
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+#include "backend.hpp"
+#include "tensors.hpp"
+
+namespace epccl_torch {
+namespace {
+
+bool there_are_gpus() {
+  const auto* const impl =
+      c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::DeviceType::CUDA)].load();
+  return impl != nullptr && impl->deviceCount() > 0;
+}
+
+}  // namespace
+
+// Of several GPUs of one rank the first that it uses meets the first of the others. abort() does not wait for those who wait here.
+DeviceLine& EpcclBackend::device_line(c10::Device device) {
+  const std::lock_guard one_at_a_time(making_line_);
+  communicator_->handle();
+  size_t number = 0;
+  {
+    const std::lock_guard lock(devices_mutex_);
+    const auto found = device_lines_.find(device);
+    if (found != device_lines_.end()) return *found->second;
+    number = device_lines_.size();
+  }
+  auto made =
+      std::make_unique<DeviceLine>(Meeting{store_, "epccl/gpus/" + std::to_string(number), size_, rank_,
+                                           timeout_, "GPU tensors of process group " + name_ + other_names_},
+                                   device);
+  communicator_->handle();
+  const std::lock_guard lock(devices_mutex_);
+  return *device_lines_.emplace(device, std::move(made)).first->second;
+}
+
+std::vector<DeviceLine*> EpcclBackend::device_lines() {
+  const std::lock_guard lock(devices_mutex_);
+  std::vector<DeviceLine*> lines;
+  for (const auto& entry : device_lines_) lines.push_back(entry.second.get());
+  return lines;
+}
+
+std::function<void()> EpcclBackend::rest_of_current_streams(const c10d::BarrierOptions& opts) {
+  std::vector<c10::Device> devices;
+  for (const DeviceLine* line : device_lines()) devices.push_back(line->device());
+  if (there_are_gpus())
+    for (const int64_t index : opts.device_ids)
+      devices.emplace_back(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index));
+  std::vector<std::shared_ptr<c10::Event>> events;
+  for (const c10::Device& device : devices) {
+    events.push_back(std::make_shared<c10::Event>(device.type()));
+    events.back()->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
+  return [events] {
+    for (const auto& event : events) event->synchronize();
+  };
+}
+
+bool EpcclBackend::supportsCoalescing() const {
+  return there_are_gpus();
+}
+
+void EpcclBackend::startCoalescing() {
+  TORCH_CHECK(!batch_, "epccl: a batch has begun already");
+  batch_.emplace();
+}
+
+EpcclBackend::WorkPtr EpcclBackend::note(WorkPtr work) {
+  if (batch_) batch_->works.push_back(work);
+  return work;
+}
+
+EpcclBackend::WorkPtr EpcclBackend::add_to_batch(bool is_send, const at::Tensor& tensor, int peer) {
+  if (!batch_->messages)
+    batch_->messages = std::make_unique<MessageBatch>(device_line(tensor.device()), rank_, sequence_++);
+  return batch_->messages->add(is_send, tensor, peer);
+}
+
+EpcclBackend::WorkPtr EpcclBackend::endCoalescing() {
+  TORCH_CHECK(batch_, "epccl: no batch has begun");
+  Batch batch = std::move(*batch_);
+  batch_.reset();
+  if (batch.messages) batch.works.push_back(batch.messages->launch());
+  if (batch.works.size() == 1) return batch.works[0];
+  return c10::make_intrusive<Together>(rank_, std::move(batch.works));
+}
+
+}  // namespace epccl_torch

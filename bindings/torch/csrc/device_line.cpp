@@ -1,0 +1,63 @@
+#include "device_line.hpp"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+namespace epccl_torch {
+
+DeviceLine::DeviceLine(const Meeting& meeting, c10::Device device) : device_(device) {
+  const c10::DeviceGuard current(device_);
+  somewhere_ = at::empty({64}, at::dtype(at::kByte).device(device_));
+  stream_ = c10::impl::VirtualGuardImpl(device_.type()).getStreamFromGlobalPool(device_);
+  communicator_ = meet(meeting);
+  // Nothing moves here. But a library that knows nothing of GPUs would take their addresses for the host's.
+  const epcclResult_t known =
+      epcclAllReduce(somewhere_.const_data_ptr(), somewhere_.mutable_data_ptr(), 0, epcclUint8, epcclSum,
+                     communicator_->handle(), stream_->native_handle());
+  TORCH_CHECK_WITH(DistBackendError, known == epcclSuccess, "epccl: tensors of ", device_,
+                   ": the library cannot use this GPU (docs/cuda.md): ", epcclGetLastError(nullptr));
+}
+
+c10::Stream DeviceLine::current_stream() const {
+  return c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+}
+
+DeviceLine::CallPtr DeviceLine::prepare(int rank, Call::What what) {
+  const c10::Stream from = current_stream();
+  const c10::Stream on = what.async ? *stream_ : from;
+  return c10::make_intrusive<DeviceCall>(rank, std::move(what), communicator_, from, on);
+}
+
+void DeviceLine::launch(const CallPtr& call, const Body& body) {
+  const std::lock_guard lock(mutex_);
+  const c10::Stream from = call->from(), on = call->on();
+  if (on != from) {
+    c10::Event before(device_.type());
+    before.record(from);
+    before.block(on);
+  }
+  // What the body allocates, it allocates for this stream.
+  const c10::StreamGuard stream(on);
+  const at::NoGradGuard no_grad;
+  try {
+    body({communicator_->handle(), on.native_handle(), somewhere_.mutable_data_ptr()});
+  } catch (...) {
+    call->failed(std::current_exception());
+    throw;
+  }
+  call->launched();
+}
+
+DeviceLine::CallPtr DeviceLine::issue(int rank, Call::What what, const Body& body) {
+  CallPtr call = prepare(rank, std::move(what));
+  launch(call, body);
+  return call;
+}
+
+}  // namespace epccl_torch

@@ -1,0 +1,362 @@
+"""CUDA tensors: every test of collectives.py and exchange.py on a GPU's memory, and what streams add.
+
+The GPU is a double (gpu_double), or with TEST_GPU=real a GPU that all ranks share (gpu_real).
+"""
+
+import contextlib
+import functools
+import os
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+import collectives
+import exchange
+from harness import RANK, SIZE, expect_error, main, same, values
+
+if os.environ.get("TEST_GPU") == "real":
+    import gpu_real as gpu
+else:
+    import gpu_double as gpu
+
+    torch.cuda.get_device_capability = lambda device=None: (9, 0)  # what torch.distributed asks of it
+
+NEXT, BEFORE = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+LARGE = 100_000
+
+
+# ---- tests of host memory, with every tensor of a call brought to the GPU and back
+
+
+class Brought:
+    """Work of a call on the GPU, whose results go back to where the test has its tensors."""
+
+    def __init__(self, work, back):
+        self.work, self.back = work, back
+
+    def wait(self, *timeout):
+        result = self.work.wait(*timeout)
+        self.back()
+        return result
+
+    def is_completed(self):
+        if completed := self.work.is_completed():
+            self.back()
+        return completed
+
+    def __getattr__(self, name):
+        return getattr(self.work, name)
+
+
+coalesced = None  # what is to come back when the calls that are gathered now are made
+
+
+@contextlib.contextmanager
+def coalescing(group):
+    global coalesced
+    coalesced = []
+    with dist._coalescing_manager(group):
+        yield
+    for back in coalesced:
+        back()
+    coalesced = None
+
+
+def on_gpu(call):
+    @functools.wraps(call)
+    def brought(*arguments, **named):
+        if not any(isinstance(each, dist.ProcessGroup) for each in (*arguments, *named.values())):
+            return call(*arguments, **named)  # of gloo, the default group: what comes is compared with it
+        pairs = {}
+
+        def there(thing):
+            if isinstance(thing, (list, tuple)):
+                return [there(part) for part in thing]
+            if not isinstance(thing, torch.Tensor) or thing.is_cuda:
+                return thing
+            if id(thing) not in pairs:
+                pairs[id(thing)] = thing, gpu.to_gpu(thing)
+            return pairs[id(thing)][1]
+
+        def back():
+            for here, moved in pairs.values():
+                here.copy_(moved)
+
+        with torch.no_grad():
+            work = call(*map(there, arguments), **{name: there(thing) for name, thing in named.items()})
+            if isinstance(work, dist.Work):
+                return Brought(work, back)
+            if coalesced is None:
+                back()
+            else:
+                coalesced.append(back)
+            return work
+
+    return brought
+
+
+class OnGpu:
+    """torch.distributed, on the GPU."""
+
+    MOVED = {
+        "all_reduce", "reduce", "broadcast", "all_gather", "all_gather_into_tensor", "gather", "gather_single", "scatter",
+        "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv",
+    }  # fmt: skip
+
+    _coalescing_manager = staticmethod(coalescing)
+
+    def __getattr__(self, name):
+        return on_gpu(getattr(dist, name)) if name in self.MOVED else getattr(dist, name)
+
+
+# They need errors at once, or the thread that makes a call, or look where a result lies: below is what holds here.
+NOT_HERE = {
+    "test_all_gather_coalesced_of_lists", "test_asynchronous_calls_overlap_and_keep_order", "test_a_batch_of_sends_and_receives",
+    "test_ranks_that_disagree_are_named",
+}  # fmt: skip
+
+
+def tests_of(module):
+    module.dist = OnGpu()
+    here = {name: test for name, test in vars(module).items() if name.startswith("test_") and name not in NOT_HERE}
+    return {f"test_cuda_{module.__name__}: {name}": test for name, test in here.items()}
+
+
+# ---- streams
+
+
+def gate_of(rank):
+    """What this rank's current stream gets from now on waits until the gate is opened, if it is that rank."""
+    return gpu.Gate() if RANK == rank else None
+
+
+def open_gate(gate):
+    dist.barrier()  # of gloo: all ranks have come here
+    if gate:
+        gate.open()
+
+
+def on_gpu_later(tensor):
+    """A tensor that the current stream fills when it comes to that."""
+    made = gpu.to_gpu(torch.empty_like(tensor))
+    return made, lambda: made.copy_(tensor, non_blocking=True)
+
+
+class Stream:
+    def __init__(self, number=None):
+        self.number = gpu.new_stream() if number is None else number
+
+    def __enter__(self):
+        self.before = gpu.use_stream(self.number)
+        return self
+
+    def __exit__(self, *_):
+        gpu.use_stream(self.before)
+
+
+SUM_OF_ALL = functools.partial(collectives.reduced, torch.float32, (LARGE,), dist.ReduceOp.SUM)
+
+
+def test_calls_come_after_what_the_stream_has_and_the_host_waits_for_nothing(group):
+    for asynchronous in (True, False):
+        with Stream() as stream:
+            tensor, fill = on_gpu_later(values(torch.float32, (LARGE,), RANK))
+            gate = gate_of(SIZE - 1)
+            fill()
+            work = dist.all_reduce(tensor, group=group, async_op=asynchronous)
+            if asynchronous:
+                assert not work.is_completed()
+                expect_error(dist.DistBackendError, "is not complete", lambda: work.wait(timedelta(milliseconds=50)))
+                work.wait()
+            assert not gpu.idle(stream.number), "the stream waits, not the host"
+            open_gate(gate)
+            same(tensor.cpu(), SUM_OF_ALL(), "all_reduce")
+            if asynchronous:
+                assert work.is_completed() and work.is_success()
+
+
+def test_an_asynchronous_call_runs_beside_the_stream(group):
+    with Stream() as stream:
+        tensor = gpu.to_gpu(values(torch.float32, (LARGE,), RANK))
+        work = dist.all_reduce(tensor, group=group, async_op=True)
+        gate = gpu.Gate()  # the program goes on with something long
+        work.wait(timedelta(seconds=60))
+        assert work.is_completed() and not gpu.idle(stream.number)
+        gate.open()
+        same(tensor.cpu(), SUM_OF_ALL(), "all_reduce")
+
+
+def test_another_stream_than_that_of_the_call_may_wait_for_it(group):
+    with Stream():
+        tensor, fill = on_gpu_later(values(torch.float32, (LARGE,), RANK))
+        copied = gpu.to_gpu(torch.zeros(LARGE))
+        gate = gate_of(0)
+        fill()
+        work = dist.all_reduce(tensor, group=group, async_op=True)
+    with Stream():
+        work.wait()
+        copied.copy_(tensor)
+        open_gate(gate)
+        same(copied.cpu(), SUM_OF_ALL(), "all_reduce")
+
+
+def test_memory_of_a_call_is_not_used_again_before_it_is_over(group):
+    for awaited in (False, True):
+        with Stream() as stream:
+            gathered = gpu.to_gpu(torch.zeros(SIZE * LARGE))
+            late, fill = on_gpu_later(values(torch.float32, (LARGE,), RANK))
+            gpu.synchronize()
+            gate = gpu.Gate() if RANK == 0 else None
+            fill()  # rank 0 comes later, so the others' calls are under way for a while
+            work = dist.all_gather_into_tensor(gathered, late, group, async_op=True)
+            result = work.result() if awaited else None
+            if awaited:
+                with Stream():  # not the stream that will use the memory again
+                    work.wait()
+            del late, fill, work
+            others = [gpu.to_gpu(torch.full((LARGE,), -1.0)) for _ in range(2)] if RANK != 0 else []
+            open_gate(gate)
+            # The handle is gone; what comes after the call on its stream is waited for.
+            dist.all_reduce(gpu.to_gpu(torch.ones(1)), group=group, async_op=True).wait(timedelta(seconds=60))
+            want = torch.cat([values(torch.float32, (LARGE,), source) for source in range(SIZE)])
+            same(gathered.cpu(), want, f"all_gather_into_tensor, awaited: {awaited}")
+            del others, result, stream
+
+
+def test_a_future_s_callback_comes_after_the_call(group):
+    with Stream():
+        tensor, fill = on_gpu_later(values(torch.float32, (LARGE,), RANK))
+        copied = gpu.to_gpu(torch.zeros(LARGE))
+        gate = gate_of(1)
+        fill()
+
+        def then(future):
+            copied.copy_(future.value()[0], non_blocking=True)
+            return copied
+
+        done = dist.all_reduce(tensor, group=group, async_op=True).get_future().then(then)
+        open_gate(gate)
+        same(done.wait().cpu(), SUM_OF_ALL(), "the callback's copy")
+
+
+def test_all_gather_coalesced_of_lists(group):
+    shapes = ((2, 3), (7,))
+    outs = [[gpu.to_gpu(torch.zeros(shape)) for shape in shapes] for _ in range(SIZE)]
+    group.allgather_coalesced(outs, [gpu.to_gpu(values(torch.float32, shape, RANK)) for shape in shapes]).wait()
+    for source in range(SIZE):
+        for shape, out in zip(shapes, outs[source]):
+            same(out.cpu(), values(torch.float32, shape, source), f"{shape} of {source}")
+
+
+# ---- messages
+
+
+def test_a_batch_is_one_call_whose_sends_and_receives_begin_together(group):
+    for count in (3, LARGE):
+        gots = {peer: gpu.to_gpu(torch.zeros(count, 2)) for peer in (NEXT, BEFORE)}
+        first, strided = values(torch.float32, (count, 2), RANK, 1), values(torch.float32, (2, count), RANK, 2).t()
+        operations = [
+            dist.P2POp(dist.isend, gpu.to_gpu(first), NEXT, group),
+            dist.P2POp(dist.isend, gpu.to_gpu(strided), BEFORE, group),
+            dist.P2POp(dist.irecv, gots[BEFORE], BEFORE, group),
+        ]
+        if NEXT != BEFORE:
+            operations.append(dist.P2POp(dist.irecv, gots[NEXT], NEXT, group))
+        gate = gate_of(0)
+        works = dist.batch_isend_irecv(operations)
+        assert len(works) == 1
+        works[0].wait()
+        open_gate(gate)
+        same(gots[BEFORE].cpu(), values(torch.float32, (count, 2), BEFORE, 1), "from the one before")
+        same(gots[NEXT].cpu(), values(torch.float32, (2, count), NEXT, 2).t().contiguous(), "from the next")
+
+
+def test_a_batch_may_have_messages_of_host_memory(group):
+    got, on_host = gpu.to_gpu(torch.zeros(9)), torch.zeros(4)
+    works = dist.batch_isend_irecv([
+        dist.P2POp(dist.isend, gpu.to_gpu(values(torch.float32, (9,), RANK)), NEXT, group),
+        dist.P2POp(dist.isend, values(torch.float32, (4,), RANK), NEXT, group),
+        dist.P2POp(dist.irecv, on_host, BEFORE, group),
+        dist.P2POp(dist.irecv, got, BEFORE, group),
+    ])  # fmt: skip
+    for work in works:
+        work.wait()
+    same(got.cpu(), values(torch.float32, (9,), BEFORE), "GPU")
+    same(on_host, values(torch.float32, (4,), BEFORE), "host")
+
+
+def test_calls_of_a_batch_are_one_piece_of_work(group):
+    first, second = (gpu.to_gpu(values(torch.float32, (LARGE,), RANK)) for _ in range(2))
+    with dist._coalescing_manager(group, torch.device("cuda:0"), async_ops=True) as gathered:
+        dist.all_reduce(first, group=group)
+        dist.all_reduce(second, group=group)
+    gathered.wait()
+    for tensor in (first, second):
+        same(tensor.cpu(), SUM_OF_ALL(), "all_reduce")
+
+
+# ---- groups, barriers and errors
+
+
+def test_a_barrier_waits_for_the_stream(group):
+    dist.all_reduce(gpu.to_gpu(torch.ones(3)), group=group)  # the group knows the GPU
+    for asynchronous in (True, False):
+        with Stream() as stream:
+            gate = gpu.Gate() if asynchronous else None
+            work = dist.barrier(group, async_op=asynchronous, device_ids=[0])
+            if asynchronous:
+                assert not work.is_completed()
+                gate.open()
+                work.wait()
+            assert gpu.idle(stream.number)
+
+
+def test_a_group_with_another_backend_for_host_memory(group):
+    mixed = dist.new_group(backend="cpu:gloo,cuda:epccl")
+    for tensor in (torch.ones(5), gpu.to_gpu(torch.ones(5))):
+        dist.all_reduce(tensor, group=mixed)
+        same(tensor.cpu(), torch.full((5,), float(SIZE)), tensor.device)
+    dist.barrier(mixed)
+    dist.destroy_process_group(mixed)
+
+
+def test_tensors_of_several_devices_in_a_call_are_refused(group):
+    there, here = gpu.to_gpu(torch.zeros(SIZE)), torch.zeros(SIZE)
+    expect_error(RuntimeError, "on one device", lambda: dist.all_to_all_single(there, here, group=group))
+    expect_error(RuntimeError, "on one device", lambda: dist.all_gather_into_tensor(gpu.to_gpu(torch.zeros(SIZE * SIZE)), here, group))
+
+
+def test_ranks_that_disagree_are_named_by_who_asks(group):
+    rows = 2 * SIZE if RANK == 1 else SIZE
+    tensors = [gpu.to_gpu(torch.zeros(rows)) for _ in range(2)]
+
+    def call():
+        dist.all_to_all_single(*tensors, group=group, async_op=True).wait(timedelta(seconds=60))
+
+    failure = expect_error(dist.DistBackendError, "rank 1", call)
+    assert "all_to_all_single" in str(failure)
+    expect_error(dist.DistBackendError, "", call)  # a group that failed stays failed
+
+
+def test_a_silent_rank_ends_a_call_after_the_timeout(group):
+    tensor = gpu.to_gpu(torch.ones(LARGE))
+    dist.all_reduce(tensor, group=group)
+    gpu.synchronize()
+    dist.barrier()
+    if RANK == 0:
+        dist.set_timeout(timedelta(seconds=2), group)
+        work = dist.all_reduce(tensor, group=group, async_op=True)
+        work.wait()  # the stream's business
+        expect_error(dist.DistBackendError, "rank ", lambda: work.wait(timedelta(seconds=60)))
+        assert not work.is_success() and work.exception()
+        gpu.synchronize()  # streams go on
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    tests = {**tests_of(collectives), **tests_of(exchange), **{n: t for n, t in globals().items() if n.startswith("test_")}}
+    only = sys.argv[1:]
+    main({name: test for name, test in tests.items() if not only or any(word in name for word in only)})
+    assert only or gpu.lists_of_copies(), "copy engines have made no call"
