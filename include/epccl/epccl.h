@@ -290,8 +290,9 @@ EPCCL_API epcclResult_t epcclCommSetCopyEngine(epcclComm_t comm, const char* cop
 /** Of epcclCommCheckCopyEngines(): the GPU whose context is the calling thread's (the first, where there is none); none. */
 #define EPCCL_CURRENT_GPU (-1)
 #define EPCCL_NO_GPU (-2)
-/** Finds out whether copy engines can make this communicator's collectives on GPU memory: all ranks are on one node, each has a GPU
- *  that this library can use, each maps memory of all the others' GPUs, and EPCCL_COPY_ENGINE is not `never`. Collective: every
+/** Finds out whether copy engines can make this communicator's collectives on GPU memory: each rank has a GPU that this library can
+ *  use, each maps memory of the GPUs of its node, EPCCL_COPY_ENGINE is not `never` and, on several nodes, the network reads and writes
+ *  GPU memory where it lies (elsewhere messages between nodes pass host memory: that works, but is not what is asked). Collective: every
  *  rank calls it, in the order of the communicator's calls, and all get the same answer; in a group it is there when the group
  *  ends. `device`: the rank's GPU, or one of the two values above. `usable` gets 1 or 0; `why`, of `whySize` bytes (0: none), gets "",
  *  or the rank that cannot and its reason. epcclInvalidArgument: `usable` is NULL, or `why` with a size, or `device` is less than
@@ -324,7 +325,11 @@ typedef struct {
 EPCCL_API epcclResult_t epcclCommGetStatistics(epcclComm_t comm, epcclStatistics_t* statistics);
 
 /** Opens a group: sends and receives up to the matching epcclGroupEnd() are started together, and cannot deadlock
- *  whatever their order. So are calls of several communicators: one thread may drive many ranks. Groups nest. Per thread. */
+ *  whatever their order. So are calls of several communicators: one thread may drive many ranks. Groups nest. Per thread.
+ *  A call in a group is issued by the group's end, and not before. A thread that ends with its group open has dropped the group's
+ *  calls: a WARN counts them, and a communicator that was to be made there has failed (epcclInvalidUsage). epcclCommDestroy() of a
+ *  communicator with calls in the open group is epcclInvalidUsage and changes nothing; epcclCommAbort() takes them out, of which the
+ *  group's end tells (epcclInvalidUsage), and does nothing. */
 EPCCL_API epcclResult_t epcclGroupStart(void);
 /** Closes a group; the outermost one runs it: first what makes or ends communicators, then sends and receives, then collectives
  *  in order. Returns the first error of the group's calls; where one of them was refused, nothing is run. epcclInProgress: of

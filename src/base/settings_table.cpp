@@ -64,10 +64,10 @@ const std::vector<Entry>& table() {
        "linker's that is not "
        "EPCCL's own."},
       {"EPCCL_NCCL_ALLTOALL", "auto", "auto|native|real",
-       "Who runs ncclAlltoAll with CUDA memory in libepccl-nccl. `auto`: EPCCL, where copy engines can (one "
-       "node, every rank maps the "
-       "others' GPU memory), else NVIDIA's library. `native`: EPCCL, on several nodes through pinned host "
-       "memory. `real`: NVIDIA's. "
+       "Who runs ncclAlltoAll with CUDA memory in libepccl-nccl. `auto`: EPCCL, where copy engines can "
+       "(every "
+       "rank maps the memory of its node's GPUs, and the network between nodes reaches it), else NVIDIA's "
+       "library. `native`: EPCCL, between nodes also through pinned host memory. `real`: NVIDIA's. "
        "Where ranks differ, NVIDIA's unless all can do without."},
       {"EPCCL_NCCL_GROUPS", "auto", "auto|native|real",
        "Who runs ncclSend and ncclRecv with CUDA memory in libepccl-nccl, in groups and alone. As "

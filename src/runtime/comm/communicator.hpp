@@ -81,6 +81,8 @@ class Communicator {
     transports::WorkCounters work;
   };
   NetworkStatistics network_statistics();
+  /// Null on one node. For work passed to run().
+  transports::MessageTransport* network() { return executor_.network(); }
   std::string network_suffix() const { return executor_.network_suffix(); }
   /// Whether ranks of a node can read and write each other's memory without a window.
   bool direct() const { return parts_.direct; }

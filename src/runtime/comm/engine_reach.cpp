@@ -5,12 +5,26 @@
 namespace epccl::runtime {
 namespace {
 
+constexpr uint64_t registered_bytes = 2 << 20;
+
 Status check_settings(const Communicator& communicator) {
-  if (communicator.cluster().nodes() > 1)
-    return error(Code::invalid_usage, "there are {} nodes", communicator.cluster().nodes());
   if (communicator.engine_use() == EngineUse::never)
     return {Code::invalid_usage, "the copy engine is never to be used"};
   return {};
+}
+
+/// Whether the network reads and writes memory of this GPU as it lies there.
+Status try_network(transports::MessageTransport& network, device::Device& gpu) {
+  EPCCL_ASSIGN(void* memory, gpu.allocate(device::MemoryKind::shareable, registered_bytes));
+  Status reached = network.device_memory(gpu, memory, registered_bytes).status();
+  EPCCL_TRY(gpu.free(memory));
+  return std::move(reached).with_context("messages between nodes would pass host memory");
+}
+
+Result<device::Device*> usable_gpu(Communicator& communicator, const Result<device::Device*>& mine) {
+  EPCCL_TRY(check_settings(communicator));
+  if (mine.ok() && communicator.network() != nullptr) EPCCL_TRY(try_network(*communicator.network(), **mine));
+  return mine;
 }
 
 }  // namespace
@@ -21,10 +35,8 @@ Result<EngineReach> find_engine_reach(Communicator& communicator, const Result<d
     return communicator.tell_all(&word, sizeof word, reinterpret_cast<std::byte*>(all.data()),
                                  "whether copy engines reach all ranks");
   };
-  Status settings = check_settings(communicator);
-  EPCCL_ASSIGN(const std::string why_not,
-               try_mapping(communicator.cluster(), communicator.rank(),
-                           settings.ok() ? mine : Result<device::Device*>(std::move(settings)), tell));
+  EPCCL_ASSIGN(const std::string why_not, try_mapping(communicator.cluster(), communicator.rank(),
+                                                      usable_gpu(communicator, mine), tell));
   return EngineReach{why_not.empty(), why_not};
 }
 

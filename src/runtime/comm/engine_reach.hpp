@@ -15,7 +15,7 @@ struct EngineReach {
 };
 
 /// Every rank calls it, from work passed to run(). `mine`: this rank's GPU, or why it has none. Each rank allocates a little and
-/// maps what the others allocated.
+/// maps what the others of its node allocated. On several nodes the network has to read and write GPU memory where it lies, too.
 Result<EngineReach> find_engine_reach(Communicator& communicator, const Result<device::Device*>& mine);
 
 }  // namespace epccl::runtime

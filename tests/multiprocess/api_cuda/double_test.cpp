@@ -57,11 +57,15 @@ TEST(CudaMemoryArguments, WhetherCopyEnginesReachAllRanksIsTheSameAnswerEverywhe
     int device_of_second;
     const char* why;  // "": they do
   };
-  const std::vector<Case> cases{{{2}, "auto", EPCCL_CURRENT_GPU, ""},
-                                {{2}, "auto", 1, "rank 1: there is no GPU 1: the CUDA driver knows 1"},
-                                {{2}, "auto", EPCCL_NO_GPU, "rank 1: it was asked without a GPU"},
-                                {{2}, "never", 0, "rank 0: the copy engine is never to be used"},
-                                {{1, 1}, "auto", 0, "rank 0: there are 2 nodes"}};
+  const std::vector<Case> cases{
+      {{2}, "auto", EPCCL_CURRENT_GPU, ""},
+      {{2}, "auto", 1, "rank 1: there is no GPU 1: the CUDA driver knows 1"},
+      {{2}, "auto", EPCCL_NO_GPU, "rank 1: it was asked without a GPU"},
+      {{2}, "never", 0, "rank 0: the copy engine is never to be used"},
+      {{1, 1},
+       "auto",
+       0,
+       "rank 0: messages between nodes would pass host memory: tcp moves host memory only"}};
   for (const Case& one : cases)
     run_ranks({one.ranks_per_node, {{"EPCCL_COPY_ENGINE", one.use}}, {}}, [&](const RankContext& context) {
       GpuRank gpu;

@@ -148,14 +148,16 @@ TEST(Native, AWrongSettingIsNamed) {
   });
 }
 
-TEST(Native, OnSeveralNodesOnlyIfAskedFor) {
+// tests/rdma runs it over verbs, on a double that registers GPU memory.
+TEST(Native, OnSeveralNodesWhereTheNetworkReachesGpuMemoryOrIfAskedFor) {
+  const bool reaches = std::getenv("EPCCL_VERBS_LIB") != nullptr;
   for (const bool asked : {false, true}) {
     Job job = job_of(2, {{"EPCCL_NCCL_ALLTOALL", asked ? "native" : "auto"}});
     job.ranks_per_node = 1;
     run_ranks(job, [&](const RankContext& context) {
       const GpuRank gpu;
       const Comm comm(context);
-      asked ? expect_native(context, gpu, comm) : expect_passed_on(context, gpu, comm);
+      asked || reaches ? expect_native(context, gpu, comm) : expect_passed_on(context, gpu, comm);
     });
   }
 }
