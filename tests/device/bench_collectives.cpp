@@ -13,6 +13,7 @@
 
 #include "../multiprocess/api_cuda/gpu_rank.hpp"
 #include "base/clock.hpp"
+#include "device/cuda/cuda_device.hpp"
 #include "ranks.hpp"
 
 namespace epccl::device::test {
@@ -125,6 +126,7 @@ struct Case {
   As as;
   int ranks;
   uint64_t bytes;  // of the larger buffer of a rank
+  int blocks = 0;  // maxCTAs; 0: the library's choice
 
   /// Bytes that a copy of the least time would copy.
   double floor_bytes() const {
@@ -170,7 +172,9 @@ double seconds_of(const Case& what) {
     if (rank.number() == 0) call_ok(epcclGetUniqueId(&board.id));
     rank.barrier();
     epcclComm_t comm = nullptr;
-    call_ok(epcclCommInitRank(&comm, rank.count(), board.id, rank.number()));
+    epcclConfig_t config = EPCCL_CONFIG_INITIALIZER;
+    if (what.blocks > 0) config.maxCTAs = what.blocks;
+    call_ok(epcclCommInitRankConfig(&comm, rank.count(), board.id, rank.number(), &config));
     {
       const Buffer input(what.bytes), output(what.bytes);
       const std::vector<T> values(what.bytes / sizeof(T), Kind<T>::of(rank.number() + 1));
@@ -191,6 +195,28 @@ double seconds_of(const Case& what) {
     }
     call_ok(epcclCommDestroy(comm));
   });
+}
+
+/// What sums take with fewer and more blocks than the library chooses.
+void measure_blocks(uint64_t bytes, int ranks, double ceiling, Json& report) {
+  const auto chosen = static_cast<int>(measured(As::threads, 1, [ranks](Rank&, Board& board) {
+    const auto gpu = cuda_device(0);
+    if (!gpu.ok()) throw std::runtime_error(gpu.status().message());
+    board.result = (*gpu)->fewest_blocks({Demand::From::here, ranks, ranks});
+  }));
+  report["blocks_of_a_rank"] = chosen;
+  for (const Collective which : {Collective::reduce_scatter, Collective::allreduce})
+    for (const int blocks : {std::max(chosen / 4, 1), std::max(chosen / 2, 1), chosen, 2 * chosen}) {
+      const Case what{which, As::threads, ranks, bytes, blocks};
+      const double seconds = seconds_of<float>(what), fraction = what.floor_bytes() / ceiling / seconds;
+      report["sums_by_blocks"].push_back({{"collective", text_of(which)},
+                                          {"blocks", blocks},
+                                          {"microseconds", seconds * 1e6},
+                                          {"fraction_of_floor", fraction}});
+      fmt::print("{:56} {:10.1f} us, {:5.1f} % of the floor\n",
+                 fmt::format("{} float32, {} blocks a rank", text_of(which), blocks), seconds * 1e6,
+                 100 * fraction);
+    }
 }
 
 Json measure(uint64_t bytes, int ranks) {
@@ -217,6 +243,7 @@ Json measure(uint64_t bytes, int ranks) {
         fmt::print("{:56} {:10.1f} us, {:5.1f} % of the floor (goal {:.0f} %)\n", name, seconds * 1e6,
                    100 * fraction, 100 * goal);
       }
+  measure_blocks(bytes, ranks, ceiling, report);
   return report;
 }
 

@@ -220,7 +220,8 @@ double reduction_fraction(Element element, double ceiling, int blocks) {
                           from,
                           true,
                           memory.data + sources * bytes,
-                          bytes / bytes_of(element)};
+                          bytes / bytes_of(element),
+                          {}};
     const double seconds = median(seconds_of(*queue, [&] { must(queue->reduce(work)); }));
     out[0] = static_cast<double>(bytes) * (sources + 1) / 2 / ceiling / seconds;
   })[0];

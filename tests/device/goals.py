@@ -34,10 +34,11 @@ def judge(benchmarks):
         found.append(_at_least(name, 0.75, floor_fraction(row, ceiling)))
     found.append(_at_least("static dispatch + combine, 128 tokens: graph over eager", 1.5, _graph_gain(perf)))
     for name in ("alltoall", "allgather", "reduce_scatter"):
-        for row in perf.get(f"{name}-overlap", []):
-            if "overlap" in row and row.get("copy_engine") != "never":
-                engine = row.get("copy_engine", "auto")
-                found.append(_at_most(f"{name} ({engine}): dilation of products", 0.03, row["overlap"]["dilation"]))
+        rows = [row for row in perf.get(f"{name}-overlap", []) if "overlap" in row]
+        dilation = {row.get("copy_engine", "auto"): row["overlap"]["dilation"] for row in rows}
+        for engine in dilation.keys() - {"never"}:
+            found.append(_at_most(f"{name} ({engine}): dilation of products", 0.03, dilation[engine]))
+        found.append(_at_most(f"{name}: dilation by copy engines over that by compute cores", 0.5, _of_cores(dilation)))
     return found
 
 
@@ -69,6 +70,12 @@ def _at_least(case, goal, measured):
 def _at_most(case, goal, measured):
     reached = None if measured is None else measured <= goal
     return {"case": case, "goal": f"<= {goal}", "measured": measured, "reached": reached}
+
+
+def _of_cores(dilation):
+    """What products lose beneath engines, as a part of what they lose beneath cores."""
+    engines, cores = dilation.get("always"), dilation.get("never")
+    return engines / cores if engines is not None and cores is not None and cores > 0 else None
 
 
 def _graph_gain(perf):

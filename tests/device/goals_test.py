@@ -46,10 +46,20 @@ class Judging(unittest.TestCase):
         self.assertFalse(judged([eager, perf("moe-static-graph", {**MOE, "us": 41.0})])[case]["reached"])
         self.assertIsNone(judged([eager])[case]["reached"])
 
-    def test_dilation_has_an_upper_bound_and_staging_has_no_goal(self):
-        rows = [{"copy_engine": "always", "overlap": {"dilation": 0.02}}, {"copy_engine": "never", "overlap": {"dilation": 0.5}}]
-        found = [goal for goal in goals.judge([perf("alltoall-overlap", *rows)]) if "dilation" in goal["case"]]
-        self.assertEqual([goal["reached"] for goal in found], [True])
+    def test_dilation_has_an_upper_bound_and_must_be_half_of_what_cores_cost(self):
+        case = "alltoall: dilation by copy engines over that by compute cores"
+
+        def dilated(**by_engine):
+            rows = [{"copy_engine": engine, "overlap": {"dilation": value}} for engine, value in by_engine.items()]
+            return judged([perf("alltoall-overlap", *rows)])
+
+        found = dilated(never=0.05, always=0.02)
+        self.assertTrue(found["alltoall (always): dilation of products"]["reached"])
+        self.assertNotIn("alltoall (never): dilation of products", found)
+        self.assertTrue(found[case]["reached"])
+        self.assertFalse(dilated(never=0.03, always=0.02)[case]["reached"])
+        self.assertIsNone(dilated(always=0.02)[case]["reached"])
+        self.assertIsNone(dilated(never=0.0, always=0.02)[case]["reached"])
 
     def test_what_makes_copies_within_a_gpu_is_told_and_no_goal(self):
         cases = [{"case": "a copy", "made_by": "copy engines", "bytes_per_second": 2e12, "fraction_of_ceiling": 1.0}]
