@@ -16,11 +16,11 @@ namespace {
 
 using runtime::StagedCalls;
 
-/// Whether copy engines make the call; else it goes by way of host memory. Both are a line of the log.
+/// Whether the GPU's queues make the call; else it goes by way of host memory. Both are a line of the log.
 bool engines_make_it(const Place& place, const runtime::Communicator& communicator, const std::string& text,
                      const runtime::EngineChoice& choice) {
   log::info(log::coll, communicator.rank(), "{} on GPU {}: {} ({})", text, place.staged->device().ordinal(),
-            choice.engines ? "copy engines" : "staged through pinned host memory", choice.why);
+            choice.engines ? choice.movers() : "staged through pinned host memory", choice.why);
   return choice.engines;
 }
 

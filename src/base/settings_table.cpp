@@ -136,12 +136,13 @@ const std::vector<Entry>& table() {
        "Whether copy engines move the data of collectives, and compute cores only add up. `auto`: where the "
        "device has such "
        "engines, and GPUs of a node reach each other's memory; the host's are threads, for tests and "
-       "studies. "
+       "studies. `never`: compute cores do; GPU memory of several nodes is staged by the host. "
        "Must be equal on all ranks. See "
        "docs/copy-engines.md."},
       {"EPCCL_MAX_CTAS", "0", "integer",
-       "Blocks that a reduction beside copy engines uses at most. 0: as many as the piece and the GPU have "
-       "room for. The host has one."},
+       "Blocks that a reduction beside copy engines, and a copy by compute cores, uses at most. 0: the fewest "
+       "that should keep up with the GPU's memory, or with the link to other GPUs (docs/copy-engines.md). The "
+       "host has one."},
       {"EPCCL_HOST_ENGINES", "2", "integer",
        "Copy engines that the host device emulates in a process, each by a thread, where collectives use "
        "them."},

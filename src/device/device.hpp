@@ -64,6 +64,7 @@ struct MemoryHandle {
   uint64_t base = 0, size = 0;  // of the allocation, in the exporting process
   uint64_t offset = 0;          // of the address that was exported
   uint64_t generation = 0;      // differs for two allocations that had the same address one after the other
+  uint64_t place = 0;           // of the device in the machine: the same in all processes; 0: not known
   std::array<std::byte, 64> opaque{};
 };
 
@@ -93,6 +94,21 @@ struct ReduceWork {
   bool final = true;
   std::byte* destination = nullptr;
   uint64_t elements = 0;
+  /// Where the result is written, too: fewer places than sources are possible; copied by the call. Each may be exactly one of the
+  /// sources.
+  std::span<std::byte* const> also;
+};
+
+/// What sums and copies by compute cores have to keep up with.
+struct Demand {
+  enum class From : uint8_t {
+    here,     // all they read is this device's
+    fetched,  // the same, but other devices' parts come over a link first
+    peers,    // they read other devices' memory over a link themselves
+  };
+  From from = From::here;
+  int sources = 1;  // of a sum; 1: copies
+  int sharing = 1;  // ranks that do the same on this device at the same time
 };
 
 /// A word on which queues wait, in memory that Device::make_words_visible() was told of.
@@ -112,6 +128,7 @@ enum class QueueKind : uint8_t {
   copy_engine,  // copies and signals; reductions are refused
   compute,  // also reductions, on at most as many blocks as set_blocks() said; its copies use compute cores where the
             // device has a choice
+  cores,  // as compute, and a list of copies is one kernel, on as many blocks; only where Device::can_copy_by_cores()
 };
 
 /// An ordered queue of work. Every call returns at once; the work runs after all work queued before. What goes wrong while it
@@ -133,7 +150,8 @@ class Queue {
   /// Holds what comes after back until `event`'s queue has come to where it was recorded last before this call.
   virtual Status wait(const QueueEvent& event) = 0;
 
-  /// Reductions queued from now on use at most this many blocks (host: threads; there is one); 0: the device's choice.
+  /// Reductions, and copies by cores, queued from now on use at most this many blocks (host: threads; there is one); 0: the device's
+  /// choice.
   virtual void set_blocks(int blocks) = 0;
 
   /// Blocks until everything queued has run. Returns failure().
@@ -163,6 +181,10 @@ class Device {
   /// Copies that can run at once beside the compute cores; at least 1.
   virtual int copy_engines() const = 0;
   virtual int max_reduce_sources() const = 0;
+  /// Whether there are queues of kind `cores`.
+  virtual bool can_copy_by_cores() const { return false; }
+  /// The fewest blocks that are expected to keep up; what set_blocks() takes.
+  virtual int fewest_blocks(const Demand& demand) const = 0;
 
   virtual Result<void*> allocate(MemoryKind kind, uint64_t bytes) = 0;
   virtual Status free(void* address) = 0;

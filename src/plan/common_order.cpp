@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "plan/reordered.hpp"
 #include "plan/step_graph.hpp"
 
 namespace epccl::plan {
@@ -14,13 +15,7 @@ Result<RankPlan> in_common_order(const Plan& plan, int rank) {
   std::vector<uint32_t> steps(given.steps.size());
   std::iota(steps.begin(), steps.end(), 0U);
   std::ranges::stable_sort(steps, {}, [&](uint32_t index) { return order.depth[graph.id(rank, index)]; });
-  std::vector<uint32_t> place(steps.size());
-  for (uint32_t at = 0; at < steps.size(); ++at) place[steps[at]] = at;
-
-  RankPlan ordered = given;
-  for (uint32_t at = 0; at < steps.size(); ++at) ordered.steps[at] = given.steps[steps[at]];
-  for (uint32_t& dependency : ordered.dependencies) dependency = place[dependency];
-  return ordered;
+  return reordered(given, steps);
 }
 
 }  // namespace epccl::plan

@@ -3,22 +3,27 @@
 #include <algorithm>
 #include <array>
 
+#include "plan/fewer_kernels.hpp"
+
 namespace epccl::plan {
 namespace {
 
 class Assignment {
  public:
-  Assignment(const RankPlan& plan, const topology::Cluster& cluster, int width, Signals signals)
+  Assignment(const RankPlan& plan, const topology::Cluster& cluster, int width, Signals signals,
+             Results results)
       : plan_(plan),
         cluster_(cluster),
         width_(std::max(width, 1)),
         signals_(signals),
+        results_(results),
         turns_(static_cast<size_t>(lanes * width_)) {
     turns_.assign(turns_.size(), Queues::none);
   }
 
   Result<Queues> make() && {
     for (const Step& step : plan_.steps) {
+      made_.sum_of.push_back(results_ == Results::everywhere ? sum_of(step) : Builder::none);
       EPCCL_ASSIGN(const uint16_t queue, queue_of(step));
       made_.of_step.push_back(queue);
     }
@@ -26,6 +31,15 @@ class Assignment {
   }
 
  private:
+  /// The sum right before this copy of its result, perhaps with other copies of it between them.
+  uint32_t sum_of(const Step& step) const {
+    const auto index = static_cast<uint32_t>(made_.sum_of.size());
+    if (step.kind != Kind::copy || index == 0) return Builder::none;
+    const uint32_t before = made_.sum_of[index - 1];
+    const uint32_t sum = before != Builder::none ? before : index - 1;
+    return index - sum <= most_results_of_a_sum && sum_can_write(plan_, sum, step) ? sum : Builder::none;
+  }
+
   Result<uint16_t> queue_of(const Step& step) {
     if (signals_ == Signals::chained && (step.kind == Kind::wait || step.kind == Kind::post))
       return queue(Lane::signal, 0);
@@ -34,7 +48,7 @@ class Assignment {
       case Kind::wait:
         return Queues::none;
       case Kind::copy:
-        return of_copy(step);
+        return made_.sum_of.back() != Builder::none ? queue(Lane::compute, 0) : of_copy(step);
       case Kind::reduce:
         return queue(Lane::compute, 0);
       case Kind::move_rows:
@@ -94,6 +108,7 @@ class Assignment {
   const topology::Cluster& cluster_;
   const int width_;
   const Signals signals_;
+  const Results results_;
   std::vector<uint16_t> turns_;  // [lane][turn]: the queue
   Queues made_;
 };
@@ -106,8 +121,8 @@ const char* to_string(Lane lane) {
 }
 
 Result<Queues> assign_queues(const RankPlan& plan, const topology::Cluster& cluster, int width,
-                             Signals signals) {
-  return Assignment(plan, cluster, width, signals).make();
+                             Signals signals, Results results) {
+  return Assignment(plan, cluster, width, signals, results).make();
 }
 
 RankPlan in_queue_order(const RankPlan& plan, const Queues& queues) {

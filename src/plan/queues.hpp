@@ -32,17 +32,22 @@ const char* to_string(Lane lane);
 /// since the host makes them while queues do the rest.
 enum class Signals : uint8_t { spread, chained, by_host };
 
+/// Where sums write: one place each; or all that their results are copied to by the steps right behind them (fewer_kernels.hpp), which are
+/// in the queue of the sum then.
+enum class Results : uint8_t { in_one_place, everywhere };
+
 struct Queues {
   static constexpr uint16_t none = UINT16_MAX;
   std::vector<uint16_t> of_step;  // none: a wait (spread), what the host does (by_host)
   std::vector<Lane> lane;         // of each queue
+  std::vector<uint32_t> sum_of;   // by step: the sum that does this copy as well; Builder::none: none
 
   size_t count() const { return lane.size(); }
 };
 
 /// Error: a step that no queue can do (messages and rows, but by_host).
 Result<Queues> assign_queues(const RankPlan& plan, const topology::Cluster& cluster, int width,
-                             Signals signals = Signals::spread);
+                             Signals signals = Signals::spread, Results results = Results::in_one_place);
 
 /// The same plan, where every step also depends on the one before it in its queue.
 RankPlan in_queue_order(const RankPlan& plan, const Queues& queues);

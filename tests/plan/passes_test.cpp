@@ -10,6 +10,7 @@
 #include "algorithms/alltoall/alltoall.hpp"
 #include "algorithms/collectives/collective.hpp"
 #include "plan/common_order.hpp"
+#include "plan/fewer_kernels.hpp"
 #include "plan/queues.hpp"
 #include "plan/verifier.hpp"
 #include "shapes.hpp"
@@ -29,6 +30,7 @@ constexpr uint32_t values_of_a_pass = 1 << 20;
 struct Protocol {
   bool meeting = true;  // nothing of a call runs before
   bool common_order = true;
+  plan::Makers makers = plan::Makers::engines;
 };
 
 struct Sizes {
@@ -185,9 +187,9 @@ Status verify_passes(const plan::Plan& call, const Result& one, int width, const
     if (protocol.common_order) {
       EPCCL_ASSIGN(common, plan::in_common_order(call, rank.rank));
     }
-    EPCCL_ASSIGN(const plan::Queues queues,
-                 plan::assign_queues(common, call.cluster, width, plan::Signals::chained));
-    const plan::RankPlan ordered = plan::in_queue_order(common, queues);
+    EPCCL_ASSIGN(const plan::QueuedPlan made,
+                 plan::queued_plan(common, call.cluster, width, plan::Signals::chained, protocol.makers));
+    const plan::RankPlan ordered = plan::in_queue_order(made.plan, made.queues);
     all.ranks.push_back(Passes(ordered, call.cluster.ranks(), sizes, one, protocol).make());
   }
   const Result expected = of_all_passes(one, sizes);
@@ -228,6 +230,24 @@ TEST_P(CapturedCollective, IsRightPassAfterPass) {
           }
 }
 
+// Where ranks share a GPU.
+TEST_P(CapturedCollective, IsRightWhereSumsReadAndWritePeersMemory) {
+  for (const int ranks : {1, 2, 3, 5})
+    for (const bool direct : {true, false})
+      for (const bool tiny : {true, false}) {
+        const topology::Cluster cluster = topology::Cluster::uniform(1, ranks);
+        const CollectiveCall call{GetParam(), 4 * 30, ranks / 2, 4};
+        CollectiveParameters parameters = parameters_of(call, ranks, direct, tiny);
+        parameters.fetch = false;
+        SCOPED_TRACE(fmt::format("{} ranks, direct {}, tiny {}", ranks, direct, tiny));
+        const CollectiveResult expected = expected_result(cluster, call);
+        const Status status =
+            verify_passes(build_collective_everywhere(cluster, call, parameters),
+                          {expected.transfers, expected.sums}, 3, {.makers = plan::Makers::engines_and_sums});
+        ASSERT_TRUE(status.ok()) << status.message();
+      }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, CapturedCollective,
                          testing::Values(Collective::allgather, Collective::reduce_scatter,
                                          Collective::allreduce, Collective::broadcast, Collective::reduce,
@@ -254,16 +274,14 @@ TEST(CapturedAlltoall, IsRightPassAfterPass) {
 }
 
 TEST(CapturedAlltoall, NeedsAllRanksToHaveBegun) {
-  const Status status =
-      verify_passes(flat_alltoall(2, false), {Exchange::uniform(2, 200'000).transfers(), {}}, 1,
-                    {.meeting = false, .common_order = true});
+  const Status status = verify_passes(flat_alltoall(2, false),
+                                      {Exchange::uniform(2, 200'000).transfers(), {}}, 1, {.meeting = false});
   EXPECT_NE(status.message().find("race"), std::string::npos) << status.message();
 }
 
 TEST(CapturedAlltoall, NeedsAnOrderThatRanksShare) {
-  const Status status =
-      verify_passes(flat_alltoall(2, false), {Exchange::uniform(2, 200'000).transfers(), {}}, 1,
-                    {.meeting = true, .common_order = false});
+  const Status status = verify_passes(
+      flat_alltoall(2, false), {Exchange::uniform(2, 200'000).transfers(), {}}, 1, {.common_order = false});
   EXPECT_NE(status.message().find("deadlock"), std::string::npos) << status.message();
 }
 
@@ -322,8 +340,7 @@ TEST(CapturedRows, AreRightPassAfterPass) {
 
 TEST(CapturedRows, NeedBothMeetings) {
   for (const Rows rows : {Rows::pushed, Rows::pulled}) {
-    EXPECT_NE(verify_rows(2, rows, {.meeting = false, .common_order = true}, true).message().find("race"),
-              std::string::npos);
+    EXPECT_NE(verify_rows(2, rows, {.meeting = false}, true).message().find("race"), std::string::npos);
     EXPECT_NE(verify_rows(2, rows, {}, false).message().find("race"), std::string::npos);
   }
 }

@@ -1,10 +1,11 @@
-// What copy engines do, in the order in which their queues do it: proved as any other plan.
+// What copy engines and kernels do, in the order in which their queues do it: proved as any other plan.
 #include "plan/queues.hpp"
 
 #include <gtest/gtest.h>
 
 #include "algorithms/alltoall/alltoall.hpp"
 #include "algorithms/collectives/collective.hpp"
+#include "plan/fewer_kernels.hpp"
 #include "plan/verifier.hpp"
 #include "shapes.hpp"
 
@@ -15,13 +16,16 @@ constexpr std::array all_kinds{Collective::allgather, Collective::reduce_scatter
                                Collective::broadcast, Collective::reduce,         Collective::gather,
                                Collective::scatter};
 
-Result<plan::Plan> queued(plan::Plan plan, int width, plan::Signals signals = plan::Signals::spread) {
+Result<plan::Plan> queued(plan::Plan plan, int width, plan::Makers makers = plan::Makers::engines) {
   for (plan::RankPlan& rank : plan.ranks) {
-    EPCCL_ASSIGN(const plan::Queues queues, plan::assign_queues(rank, plan.cluster, width, signals));
-    rank = plan::in_queue_order(rank, queues);
+    EPCCL_ASSIGN(const plan::QueuedPlan made,
+                 plan::queued_plan(rank, plan.cluster, width, plan::Signals::spread, makers));
+    rank = plan::in_queue_order(made.plan, made.queues);
   }
   return plan;
 }
+
+constexpr int by_cores = 0;  // in place of a width
 
 /// Nothing but copies crosses between ranks.
 Status check_copies(const plan::Plan& plan) {
@@ -67,6 +71,43 @@ TEST_P(QueuedCollective, IsRightInTheOrderOfItsQueues) {
           }
 }
 
+// Where ranks share a GPU, and where cores copy: sums read peers' memory, and write what would be copied of them.
+TEST_P(QueuedCollective, IsRightWhereSumsReadAndWritePeersMemory) {
+  for (const int ranks : {1, 2, 3, 5, 8})
+    for (const uint64_t elements : {1, 7, 64})
+      for (const bool direct : {true, false})
+        for (const bool tiny : {true, false})
+          for (const bool scaled : {true, false})
+            for (const auto& [makers, width] : {std::pair(plan::Makers::engines_and_sums, 1),
+                                                {plan::Makers::engines_and_sums, 3},
+                                                {plan::Makers::cores, 3}}) {
+              if (scaled && !reduces(GetParam())) continue;
+              const topology::Cluster cluster = topology::Cluster::uniform(1, ranks);
+              const CollectiveCall call{GetParam(), 4 * elements, ranks / 2, 4};
+              CollectiveParameters parameters;
+              parameters.direct = direct;
+              parameters.scaled = scaled;
+              parameters.stage_bytes = 0;
+              parameters.carriers = 0;
+              if (tiny) {
+                parameters.chunk_bytes = 5;
+                parameters.scratch_bytes = 2 * call.unit * (3 * static_cast<uint64_t>(ranks) + 2);
+              }
+              SCOPED_TRACE(
+                  fmt::format("{} ranks, {} elements, direct {}, tiny {}, scaled {}, makers {}, width {}",
+                              ranks, elements, direct, tiny, scaled, static_cast<int>(makers), width));
+              ASSERT_TRUE(check(cluster, call, parameters).ok());
+              const auto ordered =
+                  queued(build_collective_everywhere(cluster, call, parameters), width, makers);
+              ASSERT_TRUE(ordered.ok()) << ordered.status().message();
+              const CollectiveResult expected = expected_result(cluster, call);
+              Status status = plan::verify(*ordered, expected.transfers, expected.sums, {});
+              ASSERT_TRUE(status.ok()) << status.message();
+              status = plan::verify_in_place(*ordered, expected.transfers, expected.sums, expected.in_place);
+              ASSERT_TRUE(status.ok()) << "in place: " << status.message();
+            }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, QueuedCollective, testing::ValuesIn(all_kinds),
                          [](const auto& it) { return to_string(it.param); });
 
@@ -74,7 +115,7 @@ TEST(QueuedAlltoall, IsRightInTheOrderOfItsQueues) {
   auto random = tests::seeded_generator("queued alltoallv");
   for (const int ranks : {1, 2, 3, 5, 8})
     for (const bool direct : {true, false})
-      for (const int width : {1, 2, 3})
+      for (const int width : {1, 2, 3, by_cores})
         for (const bool uniform : {true, false}) {
           const topology::Cluster cluster = topology::Cluster::uniform(1, ranks);
           const Exchange exchange =
@@ -86,7 +127,8 @@ TEST(QueuedAlltoall, IsRightInTheOrderOfItsQueues) {
           SCOPED_TRACE(
               fmt::format("{} ranks, direct {}, width {}, uniform {}", ranks, direct, width, uniform));
           const auto ordered =
-              queued(build_alltoall_everywhere(Algorithm::flat, cluster, exchange, parameters), width);
+              queued(build_alltoall_everywhere(Algorithm::flat, cluster, exchange, parameters), width,
+                     width == by_cores ? plan::Makers::cores : plan::Makers::engines);
           ASSERT_TRUE(ordered.ok()) << ordered.status().message();
           const Status status = plan::verify(*ordered, exchange.transfers());
           ASSERT_TRUE(status.ok()) << status.message();
@@ -132,6 +174,81 @@ TEST_P(QueuedCollective, OfSeveralNodesIsRightWhereTheHostPostsAndSends) {
         }
 }
 
+/// What a rank's queues get: sums, copies that are no part of a sum, and lists of copies.
+struct Work {
+  size_t sums = 0, results = 0, copies = 0, lists = 0;
+};
+
+Work work_of(const plan::QueuedPlan& made) {
+  Work work;
+  std::vector<bool> goes_on(made.queues.count(), false);
+  for (size_t step = 0; step < made.plan.steps.size(); ++step) {
+    const uint16_t queue = made.queues.of_step[step];
+    if (queue == plan::Queues::none) continue;
+    const plan::Kind kind = made.plan.steps[step].kind;
+    const bool is_result = made.queues.sum_of[step] != plan::Builder::none;
+    const bool is_copy = kind == plan::Kind::copy && !is_result;
+    work.sums += kind == plan::Kind::reduce ? 1 : 0;
+    work.results += is_result ? 1 : 0;
+    work.copies += is_copy ? 1 : 0;
+    work.lists += is_copy && !goes_on[queue] ? 1 : 0;
+    goes_on[queue] = is_copy;
+  }
+  return work;
+}
+
+plan::QueuedPlan made_for(const CollectiveCall& call, int ranks, plan::Makers makers) {
+  const topology::Cluster cluster = topology::Cluster::uniform(1, ranks);
+  CollectiveParameters parameters;
+  parameters.stage_bytes = 0;
+  parameters.carriers = 0;
+  parameters.chunk_bytes = 1 << 20;
+  auto made = plan::queued_plan(build_collective(cluster, call, 1, parameters), cluster, 3,
+                                plan::Signals::spread, makers);
+  EXPECT_TRUE(made.ok()) << made.status().message();
+  return std::move(made).value();
+}
+
+TEST(FewerKernels, AnAllreduceIsOneSumThatWritesAllOutputs) {
+  const CollectiveCall call{Collective::allreduce, 4096, 0, 4};
+  for (const plan::Makers makers : {plan::Makers::engines_and_sums, plan::Makers::cores}) {
+    const Work work = work_of(made_for(call, 5, makers));
+    EXPECT_EQ(work.sums, 1U);
+    EXPECT_EQ(work.results, 4U);
+    EXPECT_EQ(work.copies, 0U);
+  }
+  EXPECT_EQ(work_of(made_for(call, 5, plan::Makers::engines)).results, 0U);
+}
+
+TEST(FewerKernels, CoresGetTheCopiesOfACallAsOneList) {
+  for (const Collective kind : {Collective::allgather, Collective::gather, Collective::scatter}) {
+    const CollectiveCall call{kind, 4096, 1, 4};
+    EXPECT_LE(work_of(made_for(call, 5, plan::Makers::cores)).lists, 1U) << to_string(kind);
+  }
+  EXPECT_GT(work_of(made_for({Collective::allgather, 4096, 1, 4}, 5, plan::Makers::engines)).lists, 1U);
+}
+
+// A sum that reads what the copy would overwrite somewhere else must be over before.
+TEST(FewerKernels, ASumDoesNotWriteWhereItStillReads) {
+  const auto built = [](uint64_t read_at, bool waits_for_more) {
+    plan::Builder builder(0);
+    const std::array ready{builder.wait(0, 1, 0, 1)};
+    const uint32_t other = builder.wait(0, 1, 0, 2);
+    const std::array sources{builder.input(0), plan::Location{1, plan::Buffer::input, read_at}};
+    const uint32_t sum = builder.reduce(0, sources, {}, builder.output(0), 8, true, ready);
+    std::vector<uint32_t> after{sum, ready[0]};
+    if (waits_for_more) after.push_back(other);
+    builder.copy(0, builder.output(0), {1, plan::Buffer::output, 0}, 8, after);
+    return std::move(builder).take();
+  };
+  const auto sum_can_write = [](const plan::RankPlan& plan) {
+    return plan::sum_can_write(plan, 2, plan.steps.back());
+  };
+  EXPECT_TRUE(sum_can_write(built(0, false)));
+  EXPECT_FALSE(sum_can_write(built(4, false))) << "in place the copy's bytes are read for another element";
+  EXPECT_FALSE(sum_can_write(built(0, true))) << "the copy waits for what the sum does not wait for";
+}
+
 TEST(Queues, RefuseMessages) {
   const topology::Cluster cluster = topology::Cluster::uniform(2, 1);
   plan::Builder builder(0);
@@ -157,7 +274,7 @@ TEST(Queues, ThatWaitForEachOtherAreFound) {
   EXPECT_TRUE(plan::verify(plan, expected).ok()) << plan::verify(plan, expected).message();
   EXPECT_TRUE(plan::verify(*queued(plan, 1), expected).ok());
   for (plan::RankPlan& rank : plan.ranks) {
-    const plan::Queues one{std::vector<uint16_t>{plan::Queues::none, 0, 0, 0}, {plan::Lane::pull}};
+    const plan::Queues one{std::vector<uint16_t>{plan::Queues::none, 0, 0, 0}, {plan::Lane::pull}, {}};
     rank = plan::in_queue_order(rank, one);
   }
   EXPECT_FALSE(plan::verify(plan, expected).ok());

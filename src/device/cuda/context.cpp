@@ -20,6 +20,16 @@ int Context::attribute_or_zero(CUdevice_attribute which) const {
   return value.ok() ? *value : 0;
 }
 
+// Ranks on parts of one GPU that are kept apart (MIG) cannot map each other's memory, so they do not ask.
+uint64_t Context::place() const {
+  const auto part = [this](CUdevice_attribute which) {
+    return static_cast<uint64_t>(static_cast<uint32_t>(attribute_or_zero(which)));
+  };
+  constexpr int domain_shift = 32, bus_shift = 8;
+  return part(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID) << domain_shift |
+         part(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) << bus_shift | part(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID);
+}
+
 CurrentContext::CurrentContext(const Context& context)
     : context_(context), status_(context.call(context.driver().context_push, context.handle())) {
   if (status_.ok()) context.driver().exchange_capture_mode.function(&mode_);

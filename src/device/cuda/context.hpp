@@ -29,6 +29,8 @@ class Context {
   }
 
   Result<int> attribute(CUdevice_attribute attribute) const;
+  /// Where the GPU is in the machine: a number that all processes find alike, and no other GPU has; 0: not known.
+  uint64_t place() const;
   /// As attribute(); 0 where the driver does not know it.
   int attribute_or_zero(CUdevice_attribute attribute) const;
 

@@ -43,6 +43,11 @@ class CudaDevice : public Device {
   int copy_engines() const override { return engines_; }
   int max_reduce_sources() const override { return static_cast<int>(cuda::max_reduce_sources); }
 
+  bool can_copy_by_cores() const override { return kernels_.status().ok(); }
+  int fewest_blocks(const Demand& demand) const override {
+    return static_cast<int>(kernels_.fewest_blocks(demand));
+  }
+
   Result<void*> allocate(MemoryKind kind, uint64_t bytes) override { return memory_.allocate(kind, bytes); }
   Status free(void* address) override { return memory_.free(address); }
   std::optional<MemoryInfo> info(const void* address) const override { return memory_.info(address); }

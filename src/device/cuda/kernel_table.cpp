@@ -1,16 +1,30 @@
 #include "device/cuda/kernel_table.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "base/log.hpp"
 
 namespace epccl::device::cuda {
 
+namespace {
+
+GpuSpeeds find_speeds(const Context& context) {
+  const auto number = [&](CUdevice_attribute which) { return std::max(context.attribute_or_zero(which), 0); };
+  constexpr double bits = 8, edges = 2;  // of a byte; of a clock that transfer data
+  GpuSpeeds speeds;
+  speeds.multiprocessors = static_cast<uint32_t>(number(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+  speeds.memory = edges * 1e3 * number(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) *
+                  number(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / bits;
+  speeds.link = link_speed(number(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+                           number(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+  return speeds;
+}
+
+}  // namespace
+
 KernelTable::KernelTable(const Context& context)
-    : context_(context),
-      multiprocessors_(
-          static_cast<uint32_t>(context.attribute_or_zero(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT))),
-      status_(load()) {
+    : context_(context), speeds_(find_speeds(context)), status_(load()) {
   if (!status_.ok())
     log::warn(log::init, -1, "GPU {} has no kernels, so nothing that adds up: {}", context.ordinal(),
               status_.message());

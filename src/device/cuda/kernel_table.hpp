@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/cuda/context.hpp"
+#include "device/cuda/fewest_blocks.hpp"
 #include "device/cuda/kernels/launch.hpp"
 
 namespace epccl::device::cuda {
@@ -15,7 +16,9 @@ class KernelTable {
  public:
   explicit KernelTable(const Context& context);
 
-  uint32_t multiprocessors() const { return multiprocessors_; }
+  uint32_t multiprocessors() const { return speeds_.multiprocessors; }
+  /// As Device::fewest_blocks().
+  uint32_t fewest_blocks(const Demand& demand) const { return cuda::fewest_blocks(speeds_, demand); }
   /// Whether there are any, and why not.
   const Status& status() const { return status_; }
 
@@ -33,7 +36,7 @@ class KernelTable {
   Status refused(Image image, Status why) const;
 
   const Context& context_;
-  const uint32_t multiprocessors_;
+  const GpuSpeeds speeds_;
   std::map<std::string, CUfunction, std::less<>> functions_;
   const Status status_;  // of load(), which fills the map
 };

@@ -134,6 +134,7 @@ Result<MemoryHandle> Memory::describe(const void* address, uint64_t bytes) const
   handle.device = DeviceKind::cuda;
   handle.ordinal = context_.ordinal();
   handle.pid = getpid();
+  handle.place = place_;
   const auto start = reinterpret_cast<uint64_t>(address);
   {
     const std::lock_guard lock(mutex_);  // describing makes a descriptor, the first time

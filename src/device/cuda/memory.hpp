@@ -27,7 +27,7 @@ MemoryInfo info_of(const PointerFacts& facts);
 
 class Memory {
  public:
-  explicit Memory(const Context& context) : context_(context) {}
+  explicit Memory(const Context& context) : context_(context), place_(context.place()) {}
 
   Result<void*> allocate(MemoryKind kind, uint64_t bytes);
   Status free(void* address);
@@ -51,6 +51,7 @@ class Memory {
   Status reach(int ordinal);
 
   const Context& context_;
+  const uint64_t place_;
   mutable std::shared_mutex mutex_;
   std::map<uint64_t, Owned> owned_;  // by base
   uint64_t allocations_ = 0;

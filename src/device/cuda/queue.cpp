@@ -1,5 +1,8 @@
 #include "device/cuda/queue.hpp"
 
+#include <algorithm>
+#include <vector>
+
 #include "device/cuda/event.hpp"
 
 namespace epccl::device::cuda {
@@ -108,7 +111,30 @@ Status StreamQueue::copy_now(std::span<const CopyWork> copies) {
   EPCCL_TRY(failure_);
   EPCCL_ASSIGN(const bool is_captured, is_capturing());
   EPCCL_CURRENT(parts_.context);
+  if (kind_ == QueueKind::cores) return copy_by_cores(copies);
   return parts_.copier.copy(copies, {stream_, is_captured, kind_ == QueueKind::copy_engine});
+}
+
+// As few kernels as can name all of them.
+Status StreamQueue::copy_by_cores(std::span<const CopyWork> copies) {
+  std::vector<SmallCopy> runs;
+  const auto launch = [&]() -> Status {
+    Status status = parts_.kernels.launch(copies_launch(runs, {}, nullptr, bounded_grid()), stream_);
+    runs.clear();
+    return status;
+  };
+  for (const CopyWork& work : copies) {
+    const bool is_one =
+        work.rows == 1 || (work.destination_stride == work.bytes && work.source_stride == work.bytes);
+    const uint32_t rows = is_one ? 1 : work.rows;
+    for (uint32_t row = 0; row < rows && work.bytes > 0; ++row) {
+      runs.push_back({work.source + row * work.source_stride,
+                      work.destination + row * work.destination_stride,
+                      is_one ? work.bytes * work.rows : work.bytes});
+      if (runs.size() == max_small_copies) EPCCL_TRY(launch());
+    }
+  }
+  return runs.empty() ? Status{} : launch();
 }
 
 Status StreamQueue::copy(std::span<const CopyWork> copies) {
@@ -120,14 +146,15 @@ Status StreamQueue::reduce_now(const ReduceWork& work) {
   const int gpu = parts_.context.ordinal();
   if (kind_ == QueueKind::copy_engine)
     return error(Code::invalid_usage, "GPU {}: a copy engine cannot reduce", gpu);
-  if (work.sources.empty() || work.sources.size() > max_reduce_sources)
-    return error(Code::invalid_argument, "GPU {}: a reduction of {} sources, where 1 to {} are possible", gpu,
-                 work.sources.size(), max_reduce_sources);
+  if (work.sources.empty() || std::max(work.sources.size(), work.also.size()) > max_reduce_sources)
+    return error(Code::invalid_argument,
+                 "GPU {}: a reduction of {} sources or places, where 1 to {} are possible", gpu,
+                 std::max(work.sources.size(), work.also.size()), max_reduce_sources);
   EPCCL_TRY(is_capturing().status());
   EPCCL_CURRENT(parts_.context);
-  return parts_.kernels.launch(
-      reduce_launch(work.reduction, work.sources, work.final, work.destination, work.elements, grid()),
-      stream_);
+  return parts_.kernels.launch(reduce_launch(work.reduction, work.sources, work.final, work.destination,
+                                             work.elements, bounded_grid(), nullptr, work.also),
+                               stream_);
 }
 
 Status StreamQueue::reduce(const ReduceWork& work) {

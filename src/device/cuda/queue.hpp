@@ -43,6 +43,11 @@ class StreamQueue : public Queue {
   Status keep_in_graph(std::shared_ptr<const void> object) override;
 
   Grid grid() const { return {static_cast<uint32_t>(blocks_), parts_.kernels.multiprocessors()}; }
+  /// Of what is to leave cores to others: sums, and copies by cores.
+  Grid bounded_grid() const {
+    return {blocks_ > 0 ? static_cast<uint32_t>(blocks_) : parts_.kernels.fewest_blocks({}),
+            parts_.kernels.multiprocessors()};
+  }
   bool has_kernels() const { return parts_.kernels.status().ok(); }
   /// Queues a kernel.
   Status launch(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* parameters);
@@ -55,6 +60,7 @@ class StreamQueue : public Queue {
   /// Keeps the first error.
   Status keep(Status status);
   Status copy_now(std::span<const CopyWork> copies);
+  Status copy_by_cores(std::span<const CopyWork> copies);
   Status reduce_now(const ReduceWork& work);
   Status launch_now(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* parameters);
   Status refuse_while_capturing(const char* what) const;

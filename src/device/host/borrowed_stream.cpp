@@ -62,12 +62,12 @@ class BorrowedStream : public Queue {
     });
   }
   Status reduce(const ReduceWork& work) override {
-    return put(
-        true,
-        [work, sources = std::vector<ReduceSource>(work.sources.begin(), work.sources.end())]() -> Status {
-          device::reduce(work.reduction, sources, work.final, work.destination, work.elements);
-          return {};
-        });
+    return put(true,
+               [work, sources = std::vector<ReduceSource>(work.sources.begin(), work.sources.end()),
+                also = std::vector<std::byte*>(work.also.begin(), work.also.end())]() -> Status {
+                 device::reduce(work.reduction, sources, work.final, work.destination, work.elements, also);
+                 return {};
+               });
   }
   Status post(SignalWord& word, uint64_t value) override {
     return put(false, [&word, value]() -> Status {

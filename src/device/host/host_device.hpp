@@ -18,6 +18,7 @@ class HostDevice : public Device {
   int ordinal() const override { return 0; }
   std::string description() const override;
   int copy_engines() const override;
+  int fewest_blocks(const Demand&) const override { return 1; }
   int max_reduce_sources() const override { return 1 << 16; }
 
   Result<void*> allocate(MemoryKind kind, uint64_t bytes) override;

@@ -232,7 +232,8 @@ Status HostEngines::run(WorkItem& item, bool failed, Pace& pace) {
     for (const CopyWork& work : copies->copies) copy(work, pace);
     pace.settle();
   } else if (auto* sum = std::get_if<ReduceItem>(&item)) {
-    reduce(sum->work.reduction, sum->sources, sum->work.final, sum->work.destination, sum->work.elements);
+    reduce(sum->work.reduction, sum->sources, sum->work.final, sum->work.destination, sum->work.elements,
+           sum->also);
   }
   return {};
 }

@@ -45,8 +45,9 @@ Status HostQueue::reduce(const ReduceWork& work) {
   if (kind_ == QueueKind::copy_engine)
     return {Code::invalid_argument, "a copy engine cannot reduce: that takes a queue of kind compute"};
   if (work.sources.empty()) return {Code::invalid_argument, "a reduction of nothing"};
-  ReduceItem item{work, {work.sources.begin(), work.sources.end()}};
+  ReduceItem item{work, {work.sources.begin(), work.sources.end()}, {work.also.begin(), work.also.end()}};
   item.work.sources = {};
+  item.work.also = {};
   engines_->append(*line_, std::move(item));
   return {};
 }

@@ -23,8 +23,9 @@ struct CopyItem {
   std::vector<CopyWork> copies;
 };
 struct ReduceItem {
-  ReduceWork work;  // its sources are those below
+  ReduceWork work;  // its sources and further places are those below
   std::vector<ReduceSource> sources;
+  std::vector<std::byte*> also;
 };
 struct PostItem {
   SignalWord* word;

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cassert>
+#include <cstring>
 
 #include "device/host/e5m2.hpp"
 #include "device/host/fp16.hpp"
@@ -56,7 +57,7 @@ uint64_t inverse_bits(Element element, int ranks) {
 }  // namespace
 
 void reduce(const Reduction& reduction, std::span<const ReduceSource> sources, bool final,
-            std::byte* destination, size_t elements) {
+            std::byte* destination, size_t elements, std::span<std::byte* const> also) {
   assert(!sources.empty());
   ReduceCall call{.element = reduction.element,
                   .join = join_of(reduction.op),
@@ -74,6 +75,7 @@ void reduce(const Reduction& reduction, std::span<const ReduceSource> sources, b
     call.divisor = static_cast<uint32_t>(reduction.ranks);
   }
   kernels().reduce(call);
+  for (std::byte* each : also) std::memcpy(each, destination, elements * bytes_of(reduction.element));
 }
 
 }  // namespace epccl::device

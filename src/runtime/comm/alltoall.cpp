@@ -67,7 +67,8 @@ Status AlltoallRunner::alltoall(const AlltoallCall& call) {
   run.offload = engines.copies;
   run.capture = call.capture;
   if (!engines.engines) return executor_.run(known.plan, run);
-  return run_on_engines(run, known.choice, algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
+  return run_on_engines(run, engines, known.choice,
+                        algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
 }
 
 // Blocks are read where they lie, or staged in as large pieces as scratch has room for. Several nodes: the plan that cores would run,
@@ -91,7 +92,7 @@ Result<plan::RankPlan> AlltoallRunner::engine_plan(const algorithms::Choice& cho
                                     exchange, rank, parameters);
 }
 
-Status AlltoallRunner::run_on_engines(Call run, const algorithms::Choice& choice,
+Status AlltoallRunner::run_on_engines(Call run, const EngineChoice& engines, const algorithms::Choice& choice,
                                       const algorithms::Exchange& exchange) {
   for (int peer = 0; peer < cluster_.ranks(); ++peer) {
     if (const uint64_t sent = exchange.bytes(rank_, peer); sent > 0)
@@ -100,8 +101,10 @@ Status AlltoallRunner::run_on_engines(Call run, const algorithms::Choice& choice
       run.output_bytes = std::max(run.output_bytes, exchange.output_offset(rank_, peer) + received);
   }
   return engines_.run(
-      std::move(run), {.inputs = true, .outputs = false},
-      [&](bool direct, int rank) { return engine_plan(choice, exchange, direct, rank); },
+      std::move(run), engines, {.inputs = true, .outputs = false},
+      [&](const CopyEngines::Reach& reach, int rank) {
+        return engine_plan(choice, exchange, reach.direct, rank);
+      },
       exchange.is_uniform());
 }
 
@@ -141,7 +144,7 @@ Status AlltoallRunner::run_gathered(const std::string& text, const algorithms::G
   log_choice(text, choice, engines);
   Call run{executor_.next_sequence(), input, output, text, nullptr};
   run.offload = engines.copies;
-  return engines.engines ? run_on_engines(run, choice, gathered.exchange)
+  return engines.engines ? run_on_engines(run, engines, choice, gathered.exchange)
                          : executor_.run(build(choice, gathered.exchange), run);
 }
 
@@ -156,8 +159,9 @@ void AlltoallRunner::log_on_node(const std::string& text, const AlltoallvCall& c
 // Ranks that disagree about engines would not run the same plan: their texts tell them.
 Status AlltoallRunner::alltoallv(const AlltoallvCall& call) {
   std::string text = fmt::format("alltoallv {}", call.datatype);
-  if (cluster_.nodes() == 1 && engines_.choose(call.engines, 1).engines) {
-    text += ", copy engines";
+  if (const EngineChoice engines = engines_.choose(call.engines, 1);
+      cluster_.nodes() == 1 && engines.engines) {
+    text += fmt::format(", {}", engines.movers());
   } else if (on_node_.possible()) {
     log_on_node(text, call);
     return on_node_.run(text, call.input, call.output,

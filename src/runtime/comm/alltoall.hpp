@@ -65,7 +65,8 @@ class AlltoallRunner {
                   const EngineChoice& engines) const;
   Result<plan::RankPlan> engine_plan(const algorithms::Choice& choice, const algorithms::Exchange& exchange,
                                      bool direct, int rank) const;
-  Status run_on_engines(Call run, const algorithms::Choice& choice, const algorithms::Exchange& exchange);
+  Status run_on_engines(Call run, const EngineChoice& engines, const algorithms::Choice& choice,
+                        const algorithms::Exchange& exchange);
   Status gather_counts(const std::string& text, const std::vector<uint64_t>& send_bytes,
                        const std::vector<uint64_t>& send_offsets, const std::vector<uint64_t>& recv_offsets);
   Status run_gathered(const std::string& text, const algorithms::GatheredCounts& gathered, const void* input,

@@ -4,20 +4,19 @@ namespace epccl::runtime {
 
 Result<std::unique_ptr<CapturedCalls>> CapturedCalls::open(device::Device& device,
                                                            const topology::Cluster& cluster,
-                                                           transports::NodeMemory& node, int blocks) {
+                                                           transports::NodeMemory& node) {
   // Over several nodes the host makes all calls.
   const bool one_node = cluster.nodes() == 1;
   EPCCL_ASSIGN(auto room, GraphRoom::make(device, node.local_size(),
                                           one_node ? node.segment().spec().scratch_bytes : 0));
   return std::unique_ptr<CapturedCalls>(
-      new CapturedCalls(std::move(room), cluster, node, blocks));  // private constructor
+      new CapturedCalls(std::move(room), cluster, node));  // private constructor
 }
 
 CapturedCalls::CapturedCalls(std::shared_ptr<GraphRoom> room, const topology::Cluster& cluster,
-                             transports::NodeMemory& node, int blocks)
+                             transports::NodeMemory& node)
     : room_(std::move(room)),
       node_(node),
-      blocks_(blocks),
       on_{&room_->device(), room_->memory(), room_->bytes()},
       writer_(room_, cluster, node.local(), node.local_size()) {}
 
@@ -26,9 +25,10 @@ CapturedCalls::~CapturedCalls() {
   room_->device().let_go();
 }
 
-Status CapturedCalls::add(const Call& call, const QueueProgram& program) {
+Status CapturedCalls::add(const Call& call, const QueueProgram& program, int blocks) {
   EPCCL_ASSIGN(const std::vector<std::byte*> rooms, find_rooms(call));
-  EPCCL_ASSIGN(const QueueCall queued, find_buffers(call, program, rooms));
+  EPCCL_ASSIGN(QueueCall queued, find_buffers(call, program, rooms));
+  queued.blocks = blocks;
   const std::lock_guard lock(mutex_);
   return writer_.write(program, queued, rooms, rooms_here_, *call.capture);
 }
@@ -84,7 +84,7 @@ Result<std::byte*> CapturedCalls::address_of(int local, const transports::Buffer
 
 Result<QueueCall> CapturedCalls::find_buffers(const Call& call, const QueueProgram& program,
                                               const std::vector<std::byte*>& rooms) {
-  QueueCall queued{call.sequence, call.text, {}, call.reduction, blocks_};
+  QueueCall queued{call.sequence, call.text, {}, call.reduction, 0};
   for (int local = 0; local < node_.local_size(); ++local) {
     const transports::CallRecord& record = node_.call(local, call.sequence);
     const auto& used = program.uses[static_cast<size_t>(local)];

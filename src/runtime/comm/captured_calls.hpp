@@ -16,9 +16,9 @@ namespace epccl::runtime {
 
 class CapturedCalls {
  public:
-  /// Allocates. `blocks`: Queue::set_blocks() for reductions.
+  /// Allocates.
   static Result<std::unique_ptr<CapturedCalls>> open(device::Device& device, const topology::Cluster& cluster,
-                                                     transports::NodeMemory& node, int blocks);
+                                                     transports::NodeMemory& node);
   CapturedCalls(const CapturedCalls&) = delete;
   CapturedCalls& operator=(const CapturedCalls&) = delete;
   /// Replays that come yet do not wait. Graphs keep what they use.
@@ -28,8 +28,8 @@ class CapturedCalls {
   const CallDevice& on() const { return on_; }
   const std::shared_ptr<GraphRoom>& room() const { return room_; }
 
-  /// When all ranks of the node have met in the call.
-  Status add(const Call& call, const QueueProgram& program);
+  /// When all ranks of the node have met in the call. `blocks`: as QueueCall's.
+  Status add(const Call& call, const QueueProgram& program, int blocks);
   /// The same of a call that is kernels over peers' memory. The graph keeps `kept`, too.
   Status add(const Call& call, const ChainWork& work, std::shared_ptr<const void> kept);
 
@@ -42,7 +42,7 @@ class CapturedCalls {
 
  private:
   CapturedCalls(std::shared_ptr<GraphRoom> room, const topology::Cluster& cluster,
-                transports::NodeMemory& node, int blocks);
+                transports::NodeMemory& node);
   Result<std::vector<std::byte*>> find_rooms(const Call& call);
   Status find_rooms_here(const Call& call);
   Result<QueueCall> find_buffers(const Call& call, const QueueProgram& program,
@@ -50,7 +50,6 @@ class CapturedCalls {
 
   const std::shared_ptr<GraphRoom> room_;
   transports::NodeMemory& node_;
-  const int blocks_;
   const CallDevice on_;
   std::mutex mutex_;  // of the writer
   GraphWriter writer_;

@@ -13,7 +13,7 @@ namespace {
 // Plans that are remembered. Programs use few sizes; a sweep uses some dozens.
 constexpr size_t collective_plans_kept = 128;
 
-constexpr uint64_t engine_piece = 1 << 20;
+constexpr uint64_t engine_piece = 1 << 20, kernel_piece = 8 << 20;
 
 }  // namespace
 
@@ -108,7 +108,7 @@ Status CollectiveRunner::run(const CollectiveCall& call) {
   if (call.reduction) run.reduction = &*call.reduction;
   run.input_bytes = total(algorithms::input_blocks(cluster_, call.what, rank_));
   run.output_bytes = total(algorithms::output_blocks(cluster_, call.what, rank_));
-  return engines.engines ? run_on_engines(call, known->choice, std::move(run))
+  return engines.engines ? run_on_engines(call, engines, known->choice, std::move(run))
                          : executor_.run(known->plan, run);
 }
 
@@ -126,14 +126,16 @@ EngineChoice CollectiveRunner::choose_engines(const CollectiveCall& call) const 
   return choice;
 }
 
-// Copies are all that crosses between ranks; pieces are larger, since each of them is signalled. Several nodes: in the form that
+// Where sums do not read peers' memory copies are all that crosses between ranks; pieces are larger, since each of them is signalled, and
+// largest where nothing is gained by making them one beside the other. Several nodes: in the form that
 // cores would use, so that sums have the same bits.
 Result<plan::RankPlan> CollectiveRunner::engine_plan(const CollectiveCall& call,
-                                                     const algorithms::FormChoice& choice, bool direct,
-                                                     int rank) const {
+                                                     const algorithms::FormChoice& choice,
+                                                     const CopyEngines::Reach& reach, int rank) const {
   algorithms::CollectiveParameters parameters = base_parameters(call);
   parameters.carriers = 0;
-  parameters.chunk_bytes = std::max<uint64_t>(parameters.chunk_bytes, engine_piece);
+  const uint64_t piece = reach.sums_read_peers ? kernel_piece : engine_piece;
+  parameters.chunk_bytes = std::max<uint64_t>(parameters.chunk_bytes, piece);
   if (cluster_.nodes() > 1) {
     parameters.form = choice.parameters.form;
     parameters.carriers = choice.parameters.carriers;
@@ -141,21 +143,22 @@ Result<plan::RankPlan> CollectiveRunner::engine_plan(const CollectiveCall& call,
     parameters.split = choice.parameters.split;
     parameters.chunk_bytes = config_.engine_chunk_bytes;
   }
-  parameters.fetch = true;
-  parameters.direct = direct;
+  parameters.fetch = !reach.sums_read_peers;
+  parameters.direct = reach.direct;
   parameters.stage_bytes = parameters.ahead_bytes = 0;
   EPCCL_TRY(algorithms::check(cluster_, call.what, parameters));
   return algorithms::build_collective(cluster_, call.what, rank, parameters);
 }
 
-Status CollectiveRunner::run_on_engines(const CollectiveCall& call, const algorithms::FormChoice& choice,
-                                        Call run) {
+Status CollectiveRunner::run_on_engines(const CollectiveCall& call, const EngineChoice& engines,
+                                        const algorithms::FormChoice& choice, Call run) {
   using algorithms::Collective;
   CopyEngines::PeersUse use;
   const Collective kind = call.what.kind;
   if (kind == Collective::allgather || kind == Collective::reduce_scatter) use.outputs = false;
-  return engines_.run(std::move(run), use,
-                      [&](bool direct, int rank) { return engine_plan(call, choice, direct, rank); });
+  return engines_.run(std::move(run), engines, use, [&](const CopyEngines::Reach& reach, int rank) {
+    return engine_plan(call, choice, reach, rank);
+  });
 }
 
 }  // namespace epccl::runtime

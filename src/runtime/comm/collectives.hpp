@@ -73,8 +73,9 @@ class CollectiveRunner {
   algorithms::CollectiveParameters base_parameters(const CollectiveCall& call) const;
   Result<const Planned*> planned(const CollectiveCall& call);
   Result<plan::RankPlan> engine_plan(const CollectiveCall& call, const algorithms::FormChoice& choice,
-                                     bool direct, int rank) const;
-  Status run_on_engines(const CollectiveCall& call, const algorithms::FormChoice& choice, Call run);
+                                     const CopyEngines::Reach& reach, int rank) const;
+  Status run_on_engines(const CollectiveCall& call, const EngineChoice& engines,
+                        const algorithms::FormChoice& choice, Call run);
   void log_choice(const std::string& text, const algorithms::FormChoice& choice,
                   const EngineChoice& engines) const;
 

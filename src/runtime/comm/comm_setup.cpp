@@ -89,7 +89,8 @@ Status agree_on_direct_access(CommParts& parts) {
 // Ranks whose GPU is not known yet take no part: where those cannot map each other a call fails, and says so.
 Status find_gpus_apart(CommParts& parts, const std::vector<RankInfo>& infos) {
   const auto knows = [&](const RankInfo& info) { return info.gpu >= 0; };
-  if (parts.config.engines.use == EngineUse::never || std::ranges::count_if(infos, knows) < 2) return {};
+  parts.config.engines.gpus_reach = std::ranges::all_of(infos, knows);
+  if (std::ranges::count_if(infos, knows) < 2) return {};
   Result<device::Device*> mine = static_cast<device::Device*>(nullptr);
   // A GPU that cannot be used is for the first call to tell.
   if (parts.config.gpu)
@@ -99,11 +100,13 @@ Status find_gpus_apart(CommParts& parts, const std::vector<RankInfo>& infos) {
     return {};
   };
   EPCCL_ASSIGN(parts.config.gpus_apart, try_mapping(parts.cluster, parts.rank, mine, tell));
-  if (!parts.config.gpus_apart.empty() && parts.config.engines.use == EngineUse::automatic)
+  if (parts.config.gpus_apart.empty()) return {};
+  parts.config.engines.gpus_reach = false;
+  if (parts.config.engines.use != EngineUse::always)
     log::info(
         log::coll, parts.rank,
-        "comm {}: calls on GPU memory are staged through pinned host memory, as if EPCCL_COPY_ENGINE were "
-        "never, since GPUs of a node do not reach each other: {}",
+        "comm {}: calls on GPU memory are staged through pinned host memory, since GPUs of a node do not "
+        "reach each other: {}",
         parts.config.name, parts.config.gpus_apart);
   return {};
 }

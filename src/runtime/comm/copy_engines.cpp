@@ -76,7 +76,7 @@ Status CopyEngines::prepare() {
 
 Status CopyEngines::prepare_captures() {
   if (captured_ != nullptr) return {};
-  EPCCL_ASSIGN(captured_, CapturedCalls::open(device_, cluster_, node_, config_.max_blocks));
+  EPCCL_ASSIGN(captured_, CapturedCalls::open(device_, cluster_, node_));
   return {};
 }
 
@@ -85,8 +85,15 @@ int CopyEngines::width() const {
 }
 
 EngineChoice CopyEngines::choose(EngineUse use, uint64_t bytes) const {
-  if (use == EngineUse::never) return {false, false, "as asked for"};
+  if (use == EngineUse::never && on_host()) return {false, false, "as asked for"};
   if (bytes == 0) return {false, false, "nothing to move"};
+  if (use == EngineUse::never && can_move_by_cores()) return {true, false, "as asked for", true};
+  if (use == EngineUse::never)
+    return {false, false,
+            cluster_.nodes() > 1
+                ? "never, on several nodes"
+                : "never, and kernels cannot: there are none, or GPUs of the node are not known "
+                  "to reach each other"};
   if (use == EngineUse::automatic && device_.kind() == device::DeviceKind::host)
     return {false, false, "auto: the host's engines are threads, too"};
   if (cluster_.nodes() > 1 && on_host())
@@ -103,28 +110,66 @@ bool CopyEngines::must_be_replaced(const void* buffer, uint64_t bytes) const {
   return false;
 }
 
-Status CopyEngines::run(Call call, const PeersUse& use, const Build& build, bool remember) {
+Status CopyEngines::run(Call call, const EngineChoice& choice, const PeersUse& use, const Build& build,
+                        bool remember) {
   const std::string plan_text = call.text;
   const bool captured = call.capture != nullptr;
   // Ranks that disagree about engines, or about a graph, are told.
-  call.text += captured ? ", captured into a graph" : ", copy engines";
+  call.text += captured ? ", captured into a graph" : fmt::format(", {}", choice.movers());
   call.is_small = false;  // peers are told where its buffers lie
   if (!on_host()) call.on = captured ? &captured_->on() : &on_;
   executor_.waiter().begin(false);
   EPCCL_TRY(executor_.calls().begin(call, 0, 0));
   EPCCL_TRY(executor_.calls().meet());
   if (across_ != nullptr) return run_across(call, plan_text, build, remember);
-  const bool direct = all_mapped(use);
-  EPCCL_ASSIGN(const QueueProgram* known, program(plan_text, direct, captured, build, remember));
-  log::info(log::coll, rank_, "{}, {}: {}{}", call.text,
-            on_host() ? "host" : fmt::format("GPU {}", device_.ordinal()),
-            direct ? "peers' buffers are mapped" : "staged in scratch: peers cannot map a buffer",
-            call.reduction != nullptr ? fmt::format(", {} blocks at most for sums", config_.max_blocks) : "");
-  return captured ? capture(call, *known) : run_queues(call, *known);
+  const bool one_gpu = ranks_on_this_gpu() == node_.local_size();
+  const Reach reach{all_mapped(use), one_gpu || choice.by_cores};
+  const plan::Makers makers = choice.by_cores ? plan::Makers::cores
+                              : one_gpu       ? plan::Makers::engines_and_sums
+                                              : plan::Makers::engines;
+  EPCCL_ASSIGN(const QueueProgram* known, program(plan_text, reach, makers, captured, build, remember));
+  const int blocks = blocks_of(call, choice.by_cores);
+  if (log::enabled(log::Level::info, log::coll)) log_how(call, choice, reach, blocks);
+  return captured ? capture(call, *known, blocks) : run_queues(call, *known, blocks);
 }
 
-Status CopyEngines::run_queues(const Call& call, const QueueProgram& program) {
-  auto queued = find_buffers(call, program);
+void CopyEngines::log_how(const Call& call, const EngineChoice& choice, const Reach& reach,
+                          int blocks) const {
+  std::string how =
+      reach.direct ? "peers' buffers are mapped" : "staged in scratch: peers cannot map a buffer";
+  if (call.reduction != nullptr)
+    how += reach.sums_read_peers ? ", sums read them" : ", sums read what was fetched";
+  if (call.reduction != nullptr || choice.by_cores) how += fmt::format(", {} blocks at most", blocks);
+  log::info(log::coll, rank_, "{}, {}: {}", call.text,
+            on_host() ? "host" : fmt::format("GPU {}", device_.ordinal()), how);
+}
+
+// By where their scratch lies, which every call on a GPU tells.
+int CopyEngines::ranks_on_this_gpu() const {
+  if (on_host()) return 0;
+  const auto place_of = [this](int local) {
+    const transports::BufferRef& scratch = node_.call(local, executor_.last_sequence()).scratch;
+    return scratch.has_memory != 0 ? scratch.memory.place : 0;
+  };
+  const uint64_t mine = place_of(node_.local());
+  int found = 0;
+  for (int local = 0; local < node_.local_size(); ++local)
+    found += mine != 0 && place_of(local) == mine ? 1 : 0;
+  return found;
+}
+
+int CopyEngines::blocks_of(const Call& call, bool by_cores) const {
+  if (config_.max_blocks > 0) return config_.max_blocks;
+  device::Demand demand;
+  demand.sharing = std::max(ranks_on_this_gpu(), 1);
+  if (call.reduction != nullptr) demand.sources = node_.local_size();
+  if (demand.sharing < node_.local_size())
+    demand.from = by_cores ? device::Demand::From::peers : device::Demand::From::fetched;
+  return device_.fewest_blocks(demand);
+}
+
+Status CopyEngines::run_queues(const Call& call, const QueueProgram& program, int blocks) {
+  auto queued = find_buffers(call, program, blocks);
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!queued.ok()) return monitor_.explain(std::move(queued).take_status());
   EPCCL_TRY(queues_.submit(program, *queued, nullptr, executor_.waiter()));
@@ -141,8 +186,12 @@ PinnedStage* CopyEngines::stage() const {
 Status CopyEngines::run_across(const Call& call, const std::string& plan_text, const Build& build,
                                bool remember) {
   EPCCL_ASSIGN(const DeviceProgram* program, across_->program(
-                                                 plan_text, [&] { return build(true, rank_); }, remember));
-  auto queued = find_buffers(call, program->queues);
+                                                 plan_text,
+                                                 [&] {
+                                                   return build({true, false}, rank_);
+                                                 },
+                                                 remember));
+  auto queued = find_buffers(call, program->queues, blocks_of(call, false));
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!queued.ok()) return monitor_.explain(std::move(queued).take_status());
   Status status = across_->run(*program, *queued, executor_.waiter());
@@ -150,8 +199,8 @@ Status CopyEngines::run_across(const Call& call, const std::string& plan_text, c
   return status;
 }
 
-Status CopyEngines::capture(const Call& call, const QueueProgram& program) {
-  Status status = captured_->add(call, program);
+Status CopyEngines::capture(const Call& call, const QueueProgram& program, int blocks) {
+  Status status = captured_->add(call, program, blocks);
   if (!status.ok()) return monitor_.explain(std::move(status));
   node_.set_done(call.sequence);
   return {};
@@ -174,12 +223,14 @@ bool CopyEngines::mapped(int local, const transports::BufferRef& buffer) const {
   return true;
 }
 
-Result<const QueueProgram*> CopyEngines::program(const std::string& text, bool direct, bool captured,
-                                                 const Build& build, bool remember) {
-  const std::string key = text + (direct ? ", direct" : ", staged") + (captured ? ", captured" : "");
+Result<const QueueProgram*> CopyEngines::program(const std::string& text, const Reach& reach,
+                                                 plan::Makers makers, bool captured, const Build& build,
+                                                 bool remember) {
+  const std::string key = fmt::format("{}{}{}, {}", text, reach.direct ? ", direct" : ", staged",
+                                      captured ? ", captured" : "", static_cast<int>(makers));
   if (const auto known = programs_.find(key); remember && known != programs_.end()) return &known->second;
   if (programs_.size() >= programs_kept) programs_.clear();
-  EPCCL_ASSIGN(QueueProgram made, make_program(direct, captured, build));
+  EPCCL_ASSIGN(QueueProgram made, make_program(reach, makers, captured, build));
   if (!remember) {
     last_ = std::move(made);
     return &last_;
@@ -188,18 +239,19 @@ Result<const QueueProgram*> CopyEngines::program(const std::string& text, bool d
 }
 
 // In a graph one chain of each rank waits for others, in an order that all ranks know: so each makes all ranks' plans.
-Result<QueueProgram> CopyEngines::make_program(bool direct, bool captured, const Build& build) const {
+Result<QueueProgram> CopyEngines::make_program(const Reach& reach, plan::Makers makers, bool captured,
+                                               const Build& build) const {
   if (!captured) {
-    EPCCL_ASSIGN(const plan::RankPlan plan, build(direct, rank_));
-    return make_queue_program(plan, cluster_, width());
+    EPCCL_ASSIGN(const plan::RankPlan plan, build(reach, rank_));
+    return make_queue_program(plan, cluster_, width(), plan::Signals::spread, makers);
   }
   plan::Plan all{cluster_, "captured", {}};
   for (int rank = 0; rank < cluster_.ranks(); ++rank) {
-    EPCCL_ASSIGN(plan::RankPlan plan, build(direct, rank));
+    EPCCL_ASSIGN(plan::RankPlan plan, build(reach, rank));
     all.ranks.push_back(std::move(plan));
   }
   EPCCL_ASSIGN(const plan::RankPlan plan, plan::in_common_order(all, rank_));
-  return make_queue_program(plan, cluster_, width(), plan::Signals::chained);
+  return make_queue_program(plan, cluster_, width(), plan::Signals::chained, makers);
 }
 
 Result<std::byte*> CopyEngines::address_of(int local, const transports::BufferRef& buffer,
@@ -230,8 +282,8 @@ Result<std::byte*> CopyEngines::scratch_of(int local, const Call& call) {
 }
 
 // A peer that this rank's plan does not touch may be through with the call already, and its memory gone.
-Result<QueueCall> CopyEngines::find_buffers(const Call& call, const QueueProgram& program) {
-  QueueCall queued{call.sequence, call.text, {}, call.reduction, config_.max_blocks};
+Result<QueueCall> CopyEngines::find_buffers(const Call& call, const QueueProgram& program, int blocks) {
+  QueueCall queued{call.sequence, call.text, {}, call.reduction, blocks};
   for (int local = 0; local < node_.local_size(); ++local) {
     const auto& used = program.uses[static_cast<size_t>(local)];
     std::byte* scratch = nullptr;

@@ -35,8 +35,14 @@ class CopyEngines {
   struct PeersUse {
     bool inputs = true, outputs = true;
   };
-  /// Makes a rank's plan; `direct`: peers' buffers can be used.
-  using Build = std::function<Result<plan::RankPlan>(bool direct, int rank)>;
+  /// What this rank's queues reach; alike on all ranks.
+  struct Reach {
+    bool direct = false;  // peers' buffers, else only their scratch
+    bool sums_read_peers =
+        false;  // sums had better read peers' memory where it lies than what copies have fetched of it
+  };
+  /// Makes a rank's plan.
+  using Build = std::function<Result<plan::RankPlan>(const Reach& reach, int rank)>;
 
   /// Makes now what calls need, since to allocate on a device may wait for what it does, and that may be waiting for a call.
   Status prepare();
@@ -54,8 +60,9 @@ class CopyEngines {
   /// Whether a call that moves `bytes` in or out of this rank goes to engines; the same on every rank.
   EngineChoice choose(EngineUse use, uint64_t bytes) const;
 
-  /// Runs a call whose plan `build` makes. `remember`: `call.text` names the plan, which is kept for the next such call.
-  Status run(Call call, const PeersUse& use, const Build& build, bool remember = true);
+  /// Runs a call whose plan `build` makes, as it was chosen. `remember`: `call.text` names the plan, which is kept for the next such call.
+  Status run(Call call, const EngineChoice& choice, const PeersUse& use, const Build& build,
+             bool remember = true);
 
   const device::Device& device() const { return device_; }
 
@@ -76,13 +83,20 @@ class CopyEngines {
   Result<std::byte*> scratch_of(int local, const Call& call);
   bool all_mapped(const PeersUse& use) const;
   bool mapped(int local, const transports::BufferRef& buffer) const;
-  Result<const QueueProgram*> program(const std::string& text, bool direct, bool captured, const Build& build,
-                                      bool remember);
-  Result<QueueProgram> make_program(bool direct, bool captured, const Build& build) const;
-  Status run_queues(const Call& call, const QueueProgram& program);
-  Status capture(const Call& call, const QueueProgram& program);
+  bool can_move_by_cores() const {
+    return !on_host() && cluster_.nodes() == 1 && config_.gpus_reach && device_.can_copy_by_cores();
+  }
+  int ranks_on_this_gpu() const;
+  void log_how(const Call& call, const EngineChoice& choice, const Reach& reach, int blocks) const;
+  int blocks_of(const Call& call, bool by_cores) const;
+  Result<const QueueProgram*> program(const std::string& text, const Reach& reach, plan::Makers makers,
+                                      bool captured, const Build& build, bool remember);
+  Result<QueueProgram> make_program(const Reach& reach, plan::Makers makers, bool captured,
+                                    const Build& build) const;
+  Status run_queues(const Call& call, const QueueProgram& program, int blocks);
+  Status capture(const Call& call, const QueueProgram& program, int blocks);
   Status run_across(const Call& call, const std::string& plan_text, const Build& build, bool remember);
-  Result<QueueCall> find_buffers(const Call& call, const QueueProgram& program);
+  Result<QueueCall> find_buffers(const Call& call, const QueueProgram& program, int blocks);
 
   device::Device& device_;
   const topology::Cluster& cluster_;

@@ -17,15 +17,22 @@ struct EngineConfig {
   EngineUse use = EngineUse::automatic;
   int max_blocks = 0;        // that reductions beside copy engines use at most; 0: the device's choice
   uint64_t stage_bytes = 0;  // EPCCL_STAGE_SIZE
+  bool gpus_reach = false;   // GPUs of a node map each other's memory: tried, of all ranks
 };
 
 struct EngineChoice {
-  bool engines = false;  // all of it: the plan becomes queues
+  bool engines = false;  // all of it: the plan becomes queues of the device
   bool copies = false;   // the large copies inside a node, of a plan that a core runs
   const char* why = "";
+  bool by_cores = false;  // what those queues copy with: compute cores
 
   /// For log lines.
-  const char* who() const { return engines ? "engines" : copies ? "cores+engines" : "cores"; }
+  const char* who() const {
+    if (engines) return by_cores ? "kernels" : "engines";
+    return copies ? "cores+engines" : "cores";
+  }
+  /// What a device's queues copy with: part of a call's text, so that ranks that disagree are told.
+  const char* movers() const { return by_cores ? "compute cores" : "copy engines"; }
 };
 
 }  // namespace epccl::runtime

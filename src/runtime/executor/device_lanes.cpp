@@ -20,7 +20,7 @@ Status DeviceLanes::prepare(int width) {
 Result<device::Queue*> DeviceLanes::queue(plan::Lane lane, size_t number) {
   auto& of_lane = kept_[static_cast<size_t>(lane)];
   while (of_lane.size() <= number) {
-    EPCCL_ASSIGN(auto made, device_.make_queue(kind_of(lane)));
+    EPCCL_ASSIGN(auto made, device_.make_queue(kind_of(lane, false)));
     of_lane.push_back(std::move(made));
   }
   return of_lane[number].get();

@@ -91,7 +91,7 @@ Status GraphWriter::find_queues(const QueueProgram& program, device::Queue& stre
     auto& of_lane = queues->lanes[static_cast<size_t>(lane)];
     const size_t number = used[static_cast<size_t>(lane)]++;
     if (number == of_lane.size()) {
-      EPCCL_ASSIGN(auto made, room_->device().make_queue(kind_of(lane)));
+      EPCCL_ASSIGN(auto made, room_->device().make_queue(kind_of(lane, program.by_cores)));
       of_lane.push_back(std::move(made));
     }
     queues_.push_back(of_lane[number].get());
@@ -155,7 +155,7 @@ Status GraphWriter::write_operation(const QueueProgram& program, const QueueOper
     if (step.kind == Kind::copy) return feed_.copy(queue, step);
     if (step.kind != Kind::reduce) return add_signal(step);
     EPCCL_TRY(feed_.flush(queue));
-    return feed_.reduce(queue, step);
+    return feed_.reduce(queue, step, {&step + 1, operation.also});
   }
   EPCCL_TRY(feed_.flush(queue));
   if (queues_[queue] == control_) EPCCL_TRY(flush_signals());

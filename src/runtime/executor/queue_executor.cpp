@@ -57,10 +57,10 @@ Status QueueExecutor::prepare(int width) {
 }
 
 // Made when first needed, then kept.
-Result<device::Queue*> QueueExecutor::queue(Lane lane, size_t number) {
-  auto& of_lane = kept_[static_cast<size_t>(lane)];
+Result<device::Queue*> QueueExecutor::queue(Lane lane, size_t number, bool by_cores) {
+  auto& of_lane = kept_[static_cast<size_t>(lane) + (by_cores ? plan::lanes : 0)];
   while (of_lane.size() <= number) {
-    EPCCL_ASSIGN(auto made, device_.make_queue(kind_of(lane)));
+    EPCCL_ASSIGN(auto made, device_.make_queue(kind_of(lane, by_cores)));
     of_lane.push_back(std::move(made));
   }
   return of_lane[number].get();
@@ -71,7 +71,7 @@ Status QueueExecutor::make_queues(const QueueProgram& program) {
   std::array<size_t, plan::lanes> used{};
   queues_.clear();
   for (const Lane lane : program.queues) {
-    EPCCL_ASSIGN(device::Queue * made, queue(lane, used[static_cast<size_t>(lane)]++));
+    EPCCL_ASSIGN(device::Queue * made, queue(lane, used[static_cast<size_t>(lane)]++, program.by_cores));
     queues_.push_back(made);
   }
   return {};
@@ -215,7 +215,7 @@ Status QueueExecutor::submit_one(const Submission& now, const QueueOperation& op
   const uint64_t value = counter_value(now.call.sequence, step->value);
   if (operation.kind == Operation::wait) return queue.wait(word(local_of(step->peer), step->slot), value);
   if (step->kind == Kind::post) return post(queue, step->slot, value);
-  return feed_.reduce(operation.queue, *step);
+  return feed_.reduce(operation.queue, *step, {step + 1, operation.also});
 }
 
 Status QueueExecutor::end(const Submission& now) {

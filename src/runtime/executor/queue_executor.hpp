@@ -70,7 +70,7 @@ class QueueExecutor {
   struct Turns;
 
   Status make_queues(const QueueProgram& program);
-  Result<device::Queue*> queue(plan::Lane lane, size_t number);
+  Result<device::Queue*> queue(plan::Lane lane, size_t number, bool by_cores = false);
   Status begin(const Submission& now, bool joins_stream);
   Status submit_in_turns(const Submission& now);
   Result<bool> submit_some(const Submission& now, Turns& turns);
@@ -94,8 +94,9 @@ class QueueExecutor {
   FailureMonitor& monitor_;
   const bool in_order_;  // waits are queued after what ends them
   QueueFeed feed_;
-  std::array<std::vector<std::unique_ptr<device::Queue>>, plan::lanes> kept_;  // by lane
-  std::vector<device::Queue*> queues_;                                         // of the current call
+  std::array<std::vector<std::unique_ptr<device::Queue>>, 2 * plan::lanes>
+      kept_;                            // by lane, those of cores behind those of engines
+  std::vector<device::Queue*> queues_;  // of the current call
   std::unique_ptr<device::Queue> control_;
   std::vector<std::unique_ptr<device::QueueEvent>> events_;
   // The last call.

@@ -4,7 +4,8 @@
 
 namespace epccl::runtime {
 
-device::QueueKind kind_of(plan::Lane lane) {
+device::QueueKind kind_of(plan::Lane lane, bool by_cores) {
+  if (by_cores) return device::QueueKind::cores;
   return lane == plan::Lane::compute || lane == plan::Lane::signal ? device::QueueKind::compute
                                                                    : device::QueueKind::copy_engine;
 }
@@ -24,7 +25,8 @@ std::byte* QueueFeed::address(const plan::Location& location) const {
 
 Status QueueFeed::copy(uint32_t queue, const plan::Step& step) {
   add_copy(queue, step);
-  return gathered_[queue].size() >= limits_.copies ? flush(queue) : Status{};
+  const bool is_full = !program_->by_cores && gathered_[queue].size() >= limits_.copies;
+  return is_full ? flush(queue) : Status{};
 }
 
 void QueueFeed::add_copy(uint32_t queue, const plan::Step& step) {
@@ -42,7 +44,7 @@ void QueueFeed::add_copy(uint32_t queue, const plan::Step& step) {
   }
 }
 
-Status QueueFeed::reduce(uint32_t queue, const plan::Step& step) {
+Status QueueFeed::reduce(uint32_t queue, const plan::Step& step, std::span<const plan::Step> also) {
   if (step.source_count > device_.max_reduce_sources())
     return error(Code::invalid_usage, "a reduction of {} parts at once: {} can do {}", step.source_count,
                  device_.description(), device_.max_reduce_sources());
@@ -51,13 +53,16 @@ Status QueueFeed::reduce(uint32_t queue, const plan::Step& step) {
   std::vector<device::ReduceSource> sources;
   for (uint16_t i = 0; i < step.source_count; ++i)
     sources.push_back({address(program_->row_sources[step.first_source + i].at), i < step.raw_count});
+  std::vector<std::byte*> places;
+  for (const plan::Step& copy : also) places.push_back(address(copy.destination));
   queues_[queue]->set_blocks(call_->blocks);
   return queues_[queue]->reduce({*call_->reduction, sources, step.finishes, address(step.destination),
-                                 step.bytes / device::bytes_of(call_->reduction->element)});
+                                 step.bytes / device::bytes_of(call_->reduction->element), places});
 }
 
 Status QueueFeed::flush(uint32_t queue) {
   if (gathered_[queue].empty()) return {};
+  if (program_->by_cores) queues_[queue]->set_blocks(call_->blocks);
   Status status = queues_[queue]->copy(gathered_[queue]);
   gathered_[queue].clear();
   return status;

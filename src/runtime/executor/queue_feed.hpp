@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,19 +22,19 @@ struct QueueCall {
   /// Where the buffers of the node's ranks lie, by local position and plan::Buffer; null: the plan does not use it from here.
   std::vector<std::array<std::byte*, 3>> buffers;
   const device::Reduction* reduction = nullptr;  // where the plan reduces
-  int blocks = 0;                                // Queue::set_blocks() for reductions
+  int blocks = 0;                                // Queue::set_blocks() for reductions and copies by cores
   const RowCall* rows = nullptr;                 // where the plan moves token rows
   CallProgress* progress = nullptr;              // who is told how far the call is; null: nobody asks
 };
 
 /// The kind of queue that does a lane's steps.
-device::QueueKind kind_of(plan::Lane lane);
+device::QueueKind kind_of(plan::Lane lane, bool by_cores);
 
 class QueueFeed {
  public:
   struct Limits {
     uint64_t copy_bytes = 512 << 20;  // a larger copy is cut
-    size_t copies = 8;                // given to a device at once
+    size_t copies = 8;                // given to copy engines at once
   };
 
   QueueFeed(device::Device& device, const topology::Cluster& cluster, const Limits& limits)
@@ -43,7 +44,8 @@ class QueueFeed {
   void begin(const QueueProgram& program, const QueueCall& call, const std::vector<device::Queue*>& queues);
   /// The queue gets it now, or with others before its next flush().
   Status copy(uint32_t queue, const plan::Step& step);
-  Status reduce(uint32_t queue, const plan::Step& step);
+  /// `also`: copies of the result, which the sum makes as well.
+  Status reduce(uint32_t queue, const plan::Step& step, std::span<const plan::Step> also = {});
   Status flush(uint32_t queue);
   Status flush_all();
 

@@ -20,6 +20,7 @@ class Programmer {
         waited_(queues_.count()),
         joined_(queues_.count(), std::vector<int64_t>(queues_.count(), -1)),
         after_(plan.steps.size()),
+        operation_of_(plan.steps.size()),
         used_(plan.steps.size(), false) {}
 
   QueueProgram make() && {
@@ -27,7 +28,12 @@ class Programmer {
       const uint16_t queue = queues_.of_step[index];
       if (queue == Queues::none) continue;
       if (plan_.steps[index].kind == Kind::wait) used_[index] = true;
+      if (queues_.sum_of[index] != plan::Builder::none) {
+        ++operations_[operation_of_[queues_.sum_of[index]]].also;
+        continue;
+      }
       wait_for_dependencies(index, queue);
+      operation_of_[index] = operations_.size();
       operations_.push_back({Operation::Kind::step, queue, index});
     }
     return finish();
@@ -35,7 +41,8 @@ class Programmer {
 
  private:
   void wait_for_dependencies(uint32_t index, uint16_t queue) {
-    for (const uint32_t dependency : plan_.dependencies_of(plan_.steps[index])) {
+    for (const uint32_t asked : plan_.dependencies_of(plan_.steps[index])) {
+      const uint32_t sum = queues_.sum_of[asked], dependency = sum != plan::Builder::none ? sum : asked;
       const uint16_t other = queues_.of_step[dependency];
       if (other == Queues::none) {
         // A wait starts when what it depends on is over, so whoever waits for it waits for that, too.
@@ -89,8 +96,9 @@ class Programmer {
   std::vector<Operation> operations_;
   std::vector<std::map<std::tuple<int32_t, uint16_t>, uint32_t>> waited_;  // by queue: counter, value
   std::vector<std::vector<int64_t>>
-      joined_;                   // by queue and other queue: the last step that it is known to be past
-  std::vector<uint32_t> after_;  // by step: 1 + its event; 0: none
+      joined_;                        // by queue and other queue: the last step that it is known to be past
+  std::vector<uint32_t> after_;       // by step: 1 + its event; 0: none
+  std::vector<size_t> operation_of_;  // by step
   std::vector<bool> used_;
   uint32_t events_ = 0;
 };
@@ -112,9 +120,11 @@ std::vector<BufferUses> find_uses(const plan::RankPlan& plan, const topology::Cl
 }
 
 Result<QueueProgram> make_queue_program(const plan::RankPlan& plan, const topology::Cluster& cluster,
-                                        int width, plan::Signals signals) {
-  EPCCL_ASSIGN(plan::Queues queues, plan::assign_queues(plan, cluster, width, signals));
-  return Programmer(plan, cluster, std::move(queues)).make();
+                                        int width, plan::Signals signals, plan::Makers makers) {
+  EPCCL_ASSIGN(plan::QueuedPlan queued, plan::queued_plan(plan, cluster, width, signals, makers));
+  QueueProgram program = Programmer(queued.plan, cluster, std::move(queued.queues)).make();
+  program.by_cores = makers == plan::Makers::cores;
+  return program;
 }
 
 }  // namespace epccl::runtime

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "plan/fewer_kernels.hpp"
 #include "plan/plan.hpp"
 #include "plan/queues.hpp"
 #include "topology/cluster.hpp"
@@ -22,6 +23,7 @@ struct QueueOperation {
   Kind kind = Kind::step;
   uint16_t queue = 0;
   uint32_t index = 0;
+  uint32_t also = 0;  // of a sum: so many copies of its result, the steps behind it, are made by it
 };
 
 using BufferUses = std::array<bool, 3>;  // by plan::Buffer
@@ -32,6 +34,7 @@ struct QueueProgram {
   std::vector<plan::RowSource> row_sources;
   std::vector<QueueOperation> operations;
   std::vector<plan::Lane> queues;
+  bool by_cores = false;  // copies are kernels
   uint32_t events = 0;
   std::vector<uint32_t> last_waits;  // wait steps that nothing of the plan waits for: the call does
   std::vector<BufferUses> uses;      // by local position: what this rank reads or writes
@@ -42,6 +45,6 @@ std::vector<BufferUses> find_uses(const plan::RankPlan& plan, const topology::Cl
 
 /// Of plans of one node without messages and rows.
 Result<QueueProgram> make_queue_program(const plan::RankPlan& plan, const topology::Cluster& cluster,
-                                        int width, plan::Signals signals = plan::Signals::spread);
+                                        int width, plan::Signals signals, plan::Makers makers);
 
 }  // namespace epccl::runtime

@@ -23,8 +23,10 @@ void fake_cuda_set(const char* what, long value);
 /// live now.
 long fake_cuda_live(const char* what);
 /// How often a function was called: "cuMemcpyAsync". "copies to the host", "bytes to the host", "copies from the host", "bytes from the
-/// host": what was copied between a GPU's memory and other.
+/// host": what was copied between a GPU's memory and other. "copies inside", "bytes inside": between GPU memory. "bytes of kernels": read
+/// and written by sums and copies of kernels, each byte once, where their code is there (kernels_of_double.cpp).
 long fake_cuda_calls(const char* function);
+void fake_cuda_count(const char* what, long more);
 void fake_cuda_forget_calls();
 /// Code of a kernel: called in the stream's thread with the parameter's bytes. Every name is found in any module; a kernel without
 /// code cannot be launched.

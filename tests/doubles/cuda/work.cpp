@@ -26,8 +26,8 @@ void count_copy(CUdeviceptr destination, CUdeviceptr source, size_t bytes) {
     return region != nullptr && region->where == Where::device;
   };
   const bool to_gpu = is_gpu(destination), from_gpu = is_gpu(source);
-  if (to_gpu == from_gpu) return;
-  const std::string way = to_gpu ? "from the host" : "to the host";
+  if (!to_gpu && !from_gpu) return;
+  const std::string way = to_gpu && from_gpu ? "inside" : to_gpu ? "from the host" : "to the host";
   ++state().calls["copies " + way];
   state().calls["bytes " + way] += static_cast<long>(bytes);
 }

@@ -58,6 +58,7 @@ TEST_P(CudaReductions, AddUpEveryRanksInput) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaReductions, all_shapes);
+INSTANTIATE_TEST_SUITE_P(ByCores, CudaReductions, by_cores);
 
 TEST(CudaReductionScalar, MayLieOnTheGpu) {
   if (!has_kernels()) GTEST_SKIP() << "built without CUDA kernels";

@@ -15,10 +15,25 @@ void bring(const char* name, void (*run)(const void*, unsigned, unsigned)) {
   fake_cuda_kernel(name, sizeof(Parameters), run);
 }
 
+/// What moves through memory, each byte once.
+template <class Parameters>
+uint64_t bytes_of(const Parameters&) {
+  return 0;
+}
+uint64_t bytes_of(const ReduceParameters& sum) {
+  return sum.bytes * (sum.source_count + 1 + sum.also_count);
+}
+uint64_t bytes_of(const CopiesParameters& copies) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < copies.copy_count; ++i) bytes += 2 * copies.copies[i].bytes;
+  return bytes;
+}
+
 #define EPCCL_BRING(entry, Parameters)                                                    \
   bring<Parameters>(#entry, [](const void* bytes, unsigned blocks, unsigned threads) {    \
     Launch<Parameters> launch{{#entry, Image::reduce}, blocks, threads, {}, 0};           \
     std::memcpy(static_cast<void*>(&launch.parameters), bytes, sizeof launch.parameters); \
+    fake_cuda_count("bytes of kernels", static_cast<long>(bytes_of(launch.parameters)));  \
     std::mt19937_64 random(1);                                                            \
     run_on_host(launch, random);                                                          \
   });

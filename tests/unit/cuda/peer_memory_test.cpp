@@ -37,6 +37,7 @@ class CountingDevice : public Device {
   int ordinal() const override { return 0; }
   std::string description() const override { return "counting"; }
   int copy_engines() const override { return 1; }
+  int fewest_blocks(const device::Demand&) const override { return 1; }
   int max_reduce_sources() const override { return 1; }
   Result<void*> allocate(device::MemoryKind, uint64_t) override { return no(); }
   Status free(void*) override { return no(); }

@@ -65,10 +65,51 @@ TEST_F(CudaReduce, GivesTheBitsOfTheHost) {
 
   const auto queue = take(gpu().make_queue(QueueKind::compute));
   queue->set_blocks(2);
-  EXPECT_OK(queue->reduce({average, device, true, memory.data() + 3 * bytes, count}));
+  EXPECT_OK(queue->reduce({average, device, true, memory.data() + 3 * bytes, count, {}}));
   EXPECT_OK(queue->synchronize());
   EXPECT_EQ(get(memory.data() + 3 * bytes, bytes), expected);
   EXPECT_LE(blocks_of_last_launch, 2U);
+}
+
+TEST_F(CudaReduce, WritesAllPlacesByOneKernel) {
+  constexpr size_t count = 3000, bytes = count * sizeof(float);
+  const GpuMemory memory(bytes * 4);
+  const auto first = floats(count, 1.5F), second = floats(count, 2.25F);
+  put(memory.data(), first);
+  put(memory.data() + bytes, second);
+  const std::array sources{ReduceSource{memory.data(), true}, ReduceSource{memory.data() + bytes, true}};
+  const std::array host{ReduceSource{first.data(), true}, ReduceSource{second.data(), true}};
+  // One of them is a source.
+  const std::array also{memory.data() + bytes, memory.data() + 3 * bytes};
+  const Reduction sum{Element::float32, ReduceOp::sum, 0, 2};
+  std::vector<std::byte> expected(bytes);
+  reduce(sum, host, true, expected.data(), count);
+
+  const auto queue = take(gpu().make_queue(QueueKind::compute));
+  fake_cuda_forget_calls();
+  EXPECT_OK(queue->reduce({sum, sources, true, memory.data() + 2 * bytes, count, also}));
+  EXPECT_OK(queue->synchronize());
+  for (const size_t place : {1, 2, 3})
+    EXPECT_EQ(get(memory.data() + place * bytes, bytes), expected) << place;
+  EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), 1);
+}
+
+TEST_F(CudaReduce, UsesTheFewestBlocksThatKeepUpUnlessItIsToldOthers) {
+  constexpr size_t count = 1 << 20;
+  const GpuMemory memory(count * sizeof(float));
+  const std::array one{ReduceSource{memory.data(), true}};
+  const Reduction sum{Element::float32, ReduceOp::sum, 0, 1};
+  const auto queue = take(gpu().make_queue(QueueKind::compute));
+  const auto blocks = [&](int set) {
+    queue->set_blocks(set);
+    EXPECT_OK(queue->reduce({sum, one, true, memory.data(), count, {}}));
+    EXPECT_OK(queue->synchronize());
+    return blocks_of_last_launch;
+  };
+  // The double has 4 multiprocessors, and 128 GB/s: 76800 bytes are under way.
+  EXPECT_EQ(gpu().fewest_blocks({}), 10);
+  EXPECT_EQ(blocks(0), 10U);
+  EXPECT_EQ(blocks(3), 3U);
 }
 
 TEST_F(CudaReduce, NeedsAComputeQueueAndSourcesThatFit) {
@@ -76,12 +117,12 @@ TEST_F(CudaReduce, NeedsAComputeQueueAndSourcesThatFit) {
   const std::array one{ReduceSource{memory.data(), true}};
   const Reduction sum{Element::float32, ReduceOp::sum, 0, 1};
   const auto engine = take(gpu().make_queue(QueueKind::copy_engine));
-  EXPECT_THAT(engine->reduce({sum, one, true, memory.data(), 4}).message(),
+  EXPECT_THAT(engine->reduce({sum, one, true, memory.data(), 4, {}}).message(),
               HasSubstr("copy engine cannot reduce"));
   const std::vector<ReduceSource> many(static_cast<size_t>(gpu().max_reduce_sources()) + 1, one[0]);
   const auto compute = take(gpu().make_queue(QueueKind::compute));
-  EXPECT_THAT(compute->reduce({sum, many, true, memory.data(), 4}).message(),
-              HasSubstr("65 sources, where 1 to 64"));
+  EXPECT_THAT(compute->reduce({sum, many, true, memory.data(), 4, {}}).message(),
+              HasSubstr("65 sources or places, where 1 to 64"));
 }
 
 }  // namespace

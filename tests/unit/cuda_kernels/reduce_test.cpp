@@ -1,5 +1,6 @@
 // The reduction kernels, run on the host, give the bits of the host's reductions.
 #include <gtest/gtest.h>
+#include <span>
 
 #include <string>
 #include <vector>
@@ -50,7 +51,11 @@ class Problem {
   std::vector<Buffer>& buffers() { return buffers_; }
   Buffer make_buffer() { return Buffer(bytes(), misaligned()); }
 
-  void expect_in(Buffer& destination) {
+  /// In all of them.
+  void expect_in(std::span<Buffer*> places) {
+    Buffer& destination = *places.front();
+    std::vector<std::byte*> also;
+    for (Buffer* place : places.subspan(1)) also.push_back(place->data());
     const Grid grid{1 + static_cast<uint32_t>(random_() % 3)};
     Reduction given = reduction_;
     Buffer scalar(bytes_of(given.element), 0);
@@ -59,10 +64,16 @@ class Problem {
     const bool on_device = random_() % 2 == 0;
     if (on_device) given.scalar_bits = ~given.scalar_bits;
     run(reduce_launch(given, sources_, final_, destination.data(), elements_, grid,
-                      on_device ? scalar.data() : nullptr),
+                      on_device ? scalar.data() : nullptr, also),
         random_);
-    ASSERT_TRUE(std::ranges::equal(destination.bytes(), expected_)) << text();
-    ASSERT_TRUE(destination.intact()) << text();
+    for (const Buffer* place : places) {
+      ASSERT_TRUE(std::ranges::equal(place->bytes(), expected_)) << text();
+      ASSERT_TRUE(place->intact()) << text();
+    }
+  }
+  void expect_in(Buffer& destination) {
+    Buffer* place = &destination;
+    expect_in({&place, 1});
   }
 
  private:
@@ -129,6 +140,22 @@ TEST_P(ReduceKernel, MayOverwriteAnyOfItsSources) {
       Problem problem(element, op, sources, 1 + random() % 1500, place, random);
       Buffer& overwritten = problem.buffers()[random() % sources];
       ASSERT_NO_FATAL_FAILURE(problem.expect_in(overwritten));
+    }
+}
+
+// As ranks that share a GPU want it: each place is of its own, or one of the sources.
+TEST_P(ReduceKernel, WritesTheResultToManyPlaces) {
+  std::mt19937_64 random = device::testing::seeded_generator();
+  const auto [element, op] = GetParam();
+  for (const Place place : places)
+    for (const size_t sources : {2, 3, 8}) {
+      Problem problem(element, op, sources, random() % 1500, place, random);
+      std::vector<Buffer> others;
+      for (size_t i = 0; i < sources; ++i) others.push_back(problem.make_buffer());
+      std::vector<Buffer*> results;
+      for (size_t i = 0; i < sources; ++i)
+        results.push_back(random() % 2 == 0 ? &others[i] : &problem.buffers()[i]);
+      ASSERT_NO_FATAL_FAILURE(problem.expect_in(results));
     }
 }
 

@@ -62,10 +62,11 @@ struct Launch {
 
 /// One call of device::reduce(), with the same bits: at least one source, at most max_reduce_sources; any alignment; `destination`
 /// may be exactly one of the sources. `device_scalar`: of premul_sum, an element that is read when the kernel runs, instead of
-/// reduction.scalar_bits; aligned to its size.
+/// reduction.scalar_bits; aligned to its size. `also`: places that get the result, too, as ReduceWork's; at most max_reduce_sources.
 Launch<ReduceParameters> reduce_launch(const Reduction& reduction, std::span<const ReduceSource> sources,
                                        bool final, std::byte* destination, uint64_t elements,
-                                       const Grid& grid, const void* device_scalar = nullptr);
+                                       const Grid& grid, const void* device_scalar = nullptr,
+                                       std::span<std::byte* const> also = {});
 
 // Of the following, parameters.hpp says what the parameters mean; those of a launch are the given ones, completed. least_bytes counts
 // all rows, places and terms that there may be.

@@ -15,7 +15,8 @@ inline constexpr uint32_t max_reduce_sources = 64;
 
 struct ReduceParameters {
   const std::byte* sources[max_reduce_sources] = {};
-  std::byte* destination = nullptr;  // may be one of the sources
+  std::byte* destination = nullptr;          // may be one of the sources,
+  std::byte* also[max_reduce_sources] = {};  // and so may other places of the result
   uint64_t bytes = 0;
   uint64_t scaled = 0;  // a bit for each source that is multiplied first
   uint64_t scale_bits =
@@ -26,6 +27,7 @@ struct ReduceParameters {
   uint64_t infinity = 0;  // floats: the bits above which a magnitude is a NaN,
   uint64_t nan = 0;       // and the NaN that is returned
   uint32_t source_count = 0;
+  uint32_t also_count = 0;
   uint32_t divisor = 1;  // integers: the result is divided by it
   uint32_t is_signed = 0;
 };

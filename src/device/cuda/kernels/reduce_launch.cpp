@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 #include <cassert>
 
@@ -164,8 +165,9 @@ bool set_scale(const Reduction& reduction, ReduceParameters& parameters) {
 
 Launch<ReduceParameters> reduce_launch(const Reduction& reduction, std::span<const ReduceSource> sources,
                                        bool final, std::byte* destination, uint64_t elements,
-                                       const Grid& grid, const void* device_scalar) {
-  assert(!sources.empty() && sources.size() <= max_reduce_sources);
+                                       const Grid& grid, const void* device_scalar,
+                                       std::span<std::byte* const> also) {
+  assert(!sources.empty() && sources.size() <= max_reduce_sources && also.size() <= max_reduce_sources);
   Launch<ReduceParameters> launch;
   launch.kernel = {kernel_name(reduction), Image::reduce};
   ReduceParameters& parameters = launch.parameters;
@@ -184,8 +186,10 @@ Launch<ReduceParameters> reduce_launch(const Reduction& reduction, std::span<con
     parameters.sources[s] = sources[s].data;
     if (scaled && sources[s].raw) parameters.scaled |= uint64_t{1} << s;
   }
+  std::ranges::copy(also, parameters.also);
+  parameters.also_count = static_cast<uint32_t>(also.size());
   launch.blocks = grid.blocks((parameters.bytes + block_bytes - 1) / block_bytes);
-  launch.least_bytes = parameters.bytes * (sources.size() + 1);
+  launch.least_bytes = parameters.bytes * (sources.size() + 1 + also.size());
   return launch;
 }
 

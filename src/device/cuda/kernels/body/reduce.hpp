@@ -216,6 +216,14 @@ EPCCL_DEVICE bool is_scaled(const ReduceParameters& parameters, uint32_t source)
   return (parameters.scaled >> source & 1) != 0;
 }
 
+/// Whole vectors, which lie alike in all places of the result.
+EPCCL_DEVICE void store_everywhere(const ReduceParameters& parameters, const VectorsOf& result, uint64_t i,
+                                   const Vector& made) {
+  result.store_whole(i, made);
+  for (uint32_t d = 0; d < parameters.also_count; ++d)
+    store_aligned(parameters.also[d] + result.offset(i), made);
+}
+
 /// A few whole vectors, which lie in all sources as in the destination.
 template <class Join>
 EPCCL_DEVICE void reduce_whole(const ReduceParameters& parameters, const Join& join, const VectorsOf& result,
@@ -237,10 +245,11 @@ EPCCL_DEVICE void reduce_whole(const ReduceParameters& parameters, const Join& j
     for (uint32_t v = 0; v < Join::vectors; ++v) join.join(state[v], loaded[v], is_scaled(parameters, s));
   }
   EPCCL_UNROLL
-  for (uint32_t v = 0; v < Join::vectors; ++v) result.store_whole(first + v * warp_lanes, join.end(state[v]));
+  for (uint32_t v = 0; v < Join::vectors; ++v)
+    store_everywhere(parameters, result, first + v * warp_lanes, join.end(state[v]));
 }
 
-/// One vector, whole or not, of sources at any address.
+/// One vector, whole or not, of sources at any address, to any addresses.
 template <class Join>
 EPCCL_DEVICE void reduce_one(const ReduceParameters& parameters, const Join& join, const VectorsOf& result,
                              uint64_t i) {
@@ -250,7 +259,11 @@ EPCCL_DEVICE void reduce_one(const ReduceParameters& parameters, const Join& joi
   typename Join::State state;
   join.begin(state, load(0), is_scaled(parameters, 0));
   for (uint32_t s = 1; s < parameters.source_count; ++s) join.join(state, load(s), is_scaled(parameters, s));
-  result.store(i, join.end(state));
+  const Vector made = join.end(state);
+  result.store(i, made);
+  for (uint32_t d = 0; d < parameters.also_count; ++d)
+    store_bytes(reinterpret_cast<uintptr_t>(parameters.also[d]) + static_cast<uint64_t>(result.offset(i)),
+                made, result.part(i));
 }
 
 template <class Join, class Warp>
@@ -259,7 +272,8 @@ EPCCL_DEVICE void reduce_body(const Warp& warp, const ReduceParameters& paramete
   const VectorsOf result(parameters.destination, parameters.bytes, Join::element_bytes);
   bool alike = true;
   for (uint32_t s = 0; s < parameters.source_count; ++s)
-    alike = alike && result.read_alike(parameters.sources[s]);
+    alike = alike && result.lies_alike(parameters.sources[s]);
+  for (uint32_t d = 0; d < parameters.also_count; ++d) alike = alike && result.lies_alike(parameters.also[d]);
   constexpr uint64_t step = Join::vectors * warp_lanes;
   const uint64_t all = result.count();
   for (uint64_t first = warp.index() * step; first < all; first += warp.count() * step) {

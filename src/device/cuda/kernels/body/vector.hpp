@@ -153,9 +153,9 @@ class VectorsOf {
     if (aligned_ && bytes.whole()) return store_whole(i, value);
     store_bytes(reinterpret_cast<uintptr_t>(begin_) + static_cast<uint64_t>(offset(i)), value, bytes);
   }
-  /// Whether a vector can be read at once from a run that is at `from` where this one is at its begin.
-  EPCCL_DEVICE bool read_alike(const std::byte* from) const {
-    return misalignment(from) == misalignment(begin_);
+  /// Whether a vector can be read or written at once in a run that is at `other` where this one is at its begin.
+  EPCCL_DEVICE bool lies_alike(const std::byte* other) const {
+    return misalignment(other) == misalignment(begin_);
   }
 
  private:

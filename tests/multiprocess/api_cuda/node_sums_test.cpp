@@ -1,0 +1,179 @@
+// Collectives of one node by kernels of the double: sums that read peers' memory where it lies, and copies by compute cores. They have the
+// bits of the host, and move no more bytes than they must.
+#include <array>
+
+#include "device/cuda/kernels/launch.hpp"
+#include "drawn_calls.hpp"
+#include "fake_driver.hpp"
+
+namespace epccl::tests {
+namespace {
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+constexpr std::array every_kind{Drawn::alltoall,       Drawn::alltoallv, Drawn::allgather, Drawn::broadcast,
+                                Drawn::gather,         Drawn::scatter,   Drawn::allreduce, Drawn::allreduce,
+                                Drawn::reduce_scatter, Drawn::reduce};
+
+class CudaOfOneNode : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (device::cuda::bytes_of(device::cuda::Image::reduce).empty())
+      GTEST_SKIP() << "built without CUDA kernels";
+  }
+
+  /// Some ranks may have memory that others cannot map.
+  static void run_drawn(int ranks, const Environment& environment, size_t most, int gpus = 1) {
+    const uint64_t seed = drawn_seed();
+    run_ranks({{ranks}, environment, {}}, [&](const RankContext& context) {
+      GpuRank gpu(context.rank % gpus);
+      const Comm comm(context);
+      std::mt19937_64 random(seed), own(seed + 1 + static_cast<uint64_t>(context.rank));
+      for (int round = 0; round < 24; ++round) {
+        const DrawnCall call(every_kind[random() % every_kind.size()], random, context.ranks, most);
+        const bool is_odd = random() % 4 == 0 && own() % 2 == 0 && gpus == 1;
+        expect_the_hosts_bytes(call, context, comm, gpu,
+                               is_odd ? GpuMemoryKind::unmappable : GpuMemoryKind::plain);
+        if (::testing::Test::HasFailure()) return;
+      }
+    });
+  }
+};
+
+class CudaMakers : public CudaOfOneNode, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(CudaMakers, MoveTheBytesThatTheHostMoves) {
+  for (const int ranks : {1, 2, 3, 5}) run_drawn(ranks, {{"EPCCL_COPY_ENGINE", GetParam()}}, 20'000);
+}
+
+TEST_P(CudaMakers, MoveThemInTinyPieces) {
+  run_drawn(3,
+            {{"EPCCL_COPY_ENGINE", GetParam()}, {"EPCCL_CHUNK_SIZE", "512"}, {"EPCCL_SCRATCH_SIZE", "25000"}},
+            20'000);
+}
+
+TEST_P(CudaMakers, MoveThemBetweenTwoGpus) {
+  run_drawn(3, {{"EPCCL_COPY_ENGINE", GetParam()}, {"FAKE_CUDA_DEVICES", "2"}}, 20'000, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(CopyEngines, CudaMakers, ::testing::Values("auto", "always", "never"));
+
+/// What one rank's device did in a call.
+struct Moved {
+  long kernels = 0;  // bytes that they read and wrote
+  long copied = 0;   // bytes, by engines; each is read and written
+  long launches = 0;
+  friend bool operator==(const Moved&, const Moved&) = default;
+};
+void PrintTo(const Moved& moved, std::ostream* out) {
+  *out << fmt::format("{} bytes of kernels in {} launches, {} bytes copied", moved.kernels, moved.launches,
+                      moved.copied);
+}
+
+constexpr long mebibyte = 1 << 20;
+
+class CudaTraffic : public CudaOfOneNode {
+ protected:
+  /// Of each call of this rank, on buffers of 4 MiB.
+  static constexpr long bytes = 4 * mebibyte;
+  class Calls {
+   public:
+    Calls(const RankContext& context, epcclComm_t comm, const GpuRank& gpu)
+        : ranks_(static_cast<size_t>(context.ranks)),
+          comm_(comm),
+          gpu_(gpu),
+          input_(gpu, count),
+          output_(gpu, count) {}
+
+    Moved allreduce() {
+      return moved_by([&] {
+        return epcclAllReduce(input_.data(), output_.data(), count, epcclFloat32, epcclSum, comm_,
+                              gpu_.as_epccl());
+      });
+    }
+    Moved reduce_scatter() {
+      return moved_by([&] {
+        return epcclReduceScatter(input_.data(), output_.data(), count / ranks_, epcclFloat32, epcclSum,
+                                  comm_, gpu_.as_epccl());
+      });
+    }
+    Moved alltoall() {
+      return moved_by([&] {
+        return epcclAlltoall(input_.data(), output_.data(), count / ranks_, epcclFloat32, comm_,
+                             gpu_.as_epccl());
+      });
+    }
+
+   private:
+    static constexpr size_t count = bytes / sizeof(float);
+    template <typename Call>
+    Moved moved_by(Call call) {
+      EXPECT_EQ(call(), epcclSuccess) << epcclGetLastError(nullptr);  // plans, mappings
+      gpu_.wait();
+      fake_cuda_forget_calls();
+      EXPECT_EQ(call(), epcclSuccess) << epcclGetLastError(nullptr);
+      gpu_.wait();
+      return {fake_cuda_calls("bytes of kernels"), fake_cuda_calls("bytes inside"),
+              fake_cuda_calls("cuLaunchKernel")};
+    }
+
+    const size_t ranks_;
+    epcclComm_t comm_;
+    const GpuRank& gpu_;
+    GpuArray<float> input_, output_;
+  };
+};
+
+// On one GPU: each byte that has to be read once, each that has to be written once, in one kernel.
+TEST_F(CudaTraffic, OfSumsIsTheLeastOnOneGpu) {
+  run_ranks({{4}, {}, {}}, [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    Calls calls(context, comm, gpu);
+    EXPECT_EQ(calls.allreduce(), (Moved{2 * bytes, 0, 1}));
+    EXPECT_EQ(calls.reduce_scatter(), (Moved{bytes + bytes / 4, 0, 1}));
+    EXPECT_EQ(calls.alltoall(), (Moved{0, bytes, 0}));
+  });
+}
+
+// Between GPUs copy engines fetch what peers put in, and hand out what comes of it: 1 MiB of each rank's is added up in pieces.
+TEST_F(CudaTraffic, OfSumsLeavesLinksToCopyEnginesBetweenGpus) {
+  run_ranks({{4}, {{"FAKE_CUDA_DEVICES", "2"}}, {}}, [](const RankContext& context) {
+    const GpuRank gpu(context.rank % 2);
+    const Comm comm(context);
+    Calls calls(context, comm, gpu);
+    const Moved all = calls.allreduce(), scattered = calls.reduce_scatter();
+    EXPECT_EQ(all.kernels, 5 * bytes / 4);
+    EXPECT_EQ(all.copied, 6 * bytes / 4) << "3 parts fetched, the sum sent to 3";
+    EXPECT_EQ(scattered.kernels, 5 * bytes / 4);
+    EXPECT_EQ(scattered.copied, 3 * bytes / 4);
+  });
+}
+
+// All that a call copies is one kernel.
+TEST_F(CudaTraffic, OfComputeCoresIsOneKernelACall) {
+  run_ranks({{4}, {{"EPCCL_COPY_ENGINE", "never"}}, {}}, [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    Calls calls(context, comm, gpu);
+    EXPECT_EQ(calls.alltoall(), (Moved{2 * bytes, 0, 1}));
+    EXPECT_EQ(calls.allreduce(), (Moved{2 * bytes, 0, 1}));
+    EXPECT_EQ(calls.reduce_scatter(), (Moved{bytes + bytes / 4, 0, 1}));
+    EXPECT_EQ(fake_cuda_calls("bytes to the host"), 0);
+  });
+}
+
+// Ranks that did not know their GPU when the communicator was made have not tried to map each other's: staged, as `never` is then.
+TEST_F(CudaTraffic, OfNeverPassesTheHostWhereMappingWasNotTried) {
+  run_ranks({{2}, {{"EPCCL_COPY_ENGINE", "never"}}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    const GpuRank gpu;
+    Calls calls(context, comm, gpu);
+    EXPECT_EQ(calls.alltoall(), (Moved{0, 0, 0}));
+    EXPECT_EQ(fake_cuda_calls("bytes to the host"), bytes);
+    EXPECT_EQ(fake_cuda_calls("bytes from the host"), bytes);
+  });
+}
+
+}  // namespace
+}  // namespace epccl::tests
