@@ -46,10 +46,8 @@ TEST_P(CudaMakers, MoveTheBytesThatTheHostMoves) {
   for (const int ranks : {1, 2, 3, 5}) run_drawn(ranks, {{"EPCCL_COPY_ENGINE", GetParam()}}, 20'000);
 }
 
-TEST_P(CudaMakers, MoveThemInTinyPieces) {
-  run_drawn(3,
-            {{"EPCCL_COPY_ENGINE", GetParam()}, {"EPCCL_CHUNK_SIZE", "512"}, {"EPCCL_SCRATCH_SIZE", "25000"}},
-            20'000);
+TEST_P(CudaMakers, MoveThemInRounds) {
+  run_drawn(3, {{"EPCCL_COPY_ENGINE", GetParam()}, {"EPCCL_SCRATCH_SIZE", "400000"}}, 150'000);
 }
 
 TEST_P(CudaMakers, MoveThemBetweenTwoGpus) {

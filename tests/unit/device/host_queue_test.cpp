@@ -99,7 +99,7 @@ TEST(HostQueue, WaitsForAPlaceInAnotherQueue) {
   HostQueueEvent event;
   SignalWord gate{0};
   const std::vector<float> terms{1, 2, 3};
-  std::vector<float> copied(3), sum(3);
+  std::vector<float> copied(3), sum(3), too(3);
   EXPECT_TRUE(*event.complete()) << "was never recorded";
   ASSERT_TRUE(first.wait(gate, 1).ok());
   const CopyWork copy{reinterpret_cast<std::byte*>(copied.data()),
@@ -109,16 +109,16 @@ TEST(HostQueue, WaitsForAPlaceInAnotherQueue) {
   ASSERT_TRUE(second.wait(event).ok());
   const std::array sources{ReduceSource{reinterpret_cast<const std::byte*>(terms.data())},
                            ReduceSource{reinterpret_cast<const std::byte*>(copied.data())}};
-  ASSERT_TRUE(
-      second
-          .reduce(
-              {{Element::float32, ReduceOp::sum}, sources, true, reinterpret_cast<std::byte*>(sum.data()), 3})
-          .ok());
+  // One of the places is a source.
+  const std::array also{reinterpret_cast<std::byte*>(copied.data()),
+                        reinterpret_cast<std::byte*>(too.data())};
+  auto* const to = reinterpret_cast<std::byte*>(sum.data());
+  ASSERT_TRUE(second.reduce({{Element::float32, ReduceOp::sum}, sources, true, to, 3, also}).ok());
   EXPECT_FALSE(*event.complete());
   raise(gate, 1);
   ASSERT_TRUE(second.synchronize().ok());
   EXPECT_TRUE(*event.complete());
-  EXPECT_EQ(sum, (std::vector<float>{2, 4, 6}));
+  for (const auto& result : {sum, copied, too}) EXPECT_EQ(result, (std::vector<float>{2, 4, 6}));
 }
 
 TEST(HostQueue, LetsPostsThroughButMovesNothingAfterARelease) {
