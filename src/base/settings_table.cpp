@@ -140,8 +140,10 @@ const std::vector<Entry>& table() {
        "Must be equal on all ranks. See "
        "docs/copy-engines.md."},
       {"EPCCL_MAX_CTAS", "0", "integer",
-       "Blocks that a reduction beside copy engines, and a copy by compute cores, uses at most. 0: the fewest "
-       "that should keep up with the GPU's memory, or with the link to other GPUs (docs/copy-engines.md). The "
+       "Blocks that a reduction beside copy engines, and a copy by compute cores, uses at most. 0: the "
+       "fewest "
+       "that should keep up with the GPU's memory, or with the link to other GPUs (docs/copy-engines.md). "
+       "The "
        "host has one."},
       {"EPCCL_HOST_ENGINES", "2", "integer",
        "Copy engines that the host device emulates in a process, each by a thread, where collectives use "

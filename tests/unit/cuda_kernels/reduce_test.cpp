@@ -52,10 +52,10 @@ class Problem {
   Buffer make_buffer() { return Buffer(bytes(), misaligned()); }
 
   /// In all of them.
-  void expect_in(std::span<Buffer*> places) {
-    Buffer& destination = *places.front();
+  void expect_in(std::span<Buffer*> results) {
+    Buffer& destination = *results.front();
     std::vector<std::byte*> also;
-    for (Buffer* place : places.subspan(1)) also.push_back(place->data());
+    for (Buffer* place : results.subspan(1)) also.push_back(place->data());
     const Grid grid{1 + static_cast<uint32_t>(random_() % 3)};
     Reduction given = reduction_;
     Buffer scalar(bytes_of(given.element), 0);
@@ -66,7 +66,7 @@ class Problem {
     run(reduce_launch(given, sources_, final_, destination.data(), elements_, grid,
                       on_device ? scalar.data() : nullptr, also),
         random_);
-    for (const Buffer* place : places) {
+    for (const Buffer* place : results) {
       ASSERT_TRUE(std::ranges::equal(place->bytes(), expected_)) << text();
       ASSERT_TRUE(place->intact()) << text();
     }
