@@ -134,7 +134,8 @@ typedef struct {
                                 shared in either case, each communicator has a segment and connections of its own. */
   int shrinkShare;         /**< 0 or 1. As splitShare, for epcclCommShrink. */
   const char* netName;     /**< "tcp", "ucx", "verbs", "none", "auto" or "measured"; NULL: EPCCL_NET. Must be the same on every rank. */
-  int maxCTAs;             /**< blocks that reductions beside copy engines use at most, > 0; undefined: EPCCL_MAX_CTAS */
+  int maxCTAs;             /**< blocks that a reduction beside copy engines, and a copy by compute cores, uses at most, > 0;
+                                undefined: EPCCL_MAX_CTAS */
   int CTAPolicy;           /**< EPCCL_CTA_POLICY_DEFAULT, _EFFICIENCY (as the default) or _ZERO: copies cost no compute core, they
                                 are left to copy engines ("always"). Must be the same on every rank. */
   const char* copyEngine;  /**< "auto", "always" or "never"; NULL: CTAPolicy where that is _ZERO, else EPCCL_COPY_ENGINE. Must be

@@ -15,8 +15,17 @@ _EP_API_VERSION = 1
 _uint, _size, _u64, _ull = ctypes.c_uint, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_ulonglong
 
 
+_UNIQUE_ID_BYTES = 128
+
+
 class UniqueIdStruct(ctypes.Structure):
-    _fields_ = [("internal", ctypes.c_char * 128)]
+    _fields_ = [("internal", ctypes.c_char * _UNIQUE_ID_BYTES)]
+
+
+def id_struct(what: str, given: bytes) -> UniqueIdStruct:
+    if len(given) != _UNIQUE_ID_BYTES:
+        raise ValueError(f"{what} has {len(given)} bytes: {_UNIQUE_ID_BYTES} are needed, from get_unique_id()")
+    return UniqueIdStruct.from_buffer_copy(given)
 
 
 class Config(ctypes.Structure):

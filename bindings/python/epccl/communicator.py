@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Sequence
 
 from . import _library
 from ._library import begin, call
-from ._structs import StatisticsStruct, UniqueIdStruct
+from ._structs import StatisticsStruct, UniqueIdStruct, id_struct
 from .buffers import Buffer, View, same_datatype, views
 from .config import Settings, config_of, config_of_child
 from .datatypes import DataType, RedOp
@@ -20,8 +20,6 @@ from .streams import Stream, pointer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-UNIQUE_ID_BYTES = 128
 
 
 def get_unique_id() -> bytes:
@@ -69,7 +67,7 @@ class Communicator:
         unless :class:`Settings` say otherwise. Inside ``with group():`` it is made when the group ends: so one thread may be several
         ranks."""
         self._handle = ctypes.c_void_p()
-        given, config = _id_struct("unique_id", unique_id), config_of(settings)
+        given, config = id_struct("unique_id", unique_id), config_of(settings)
         begin("epcclCommInitRankConfig", ctypes.byref(self._handle), nranks, given, rank, config)
         self._learn()
 
@@ -95,7 +93,7 @@ class Communicator:
         rank. All meet at the first."""
         made = cls.__new__(cls)
         made._handle = ctypes.c_void_p()
-        ids = [_id_struct(f"unique_ids[{at}]", one) for at, one in enumerate(unique_ids)]
+        ids = [id_struct(f"unique_ids[{at}]", one) for at, one in enumerate(unique_ids)]
         given = (UniqueIdStruct * max(len(ids), 1))(*ids)
         config = config_of(settings)
         begin("epcclCommInitRankScalable", ctypes.byref(made._handle), nranks, rank, len(ids), given, config)
@@ -493,9 +491,3 @@ class Communicator:
         """As :meth:`register`, for NCCL's windows: every rank calls it with a buffer of its own, and none waits. ``symmetric`` asks for
         the same offsets on all ranks, and changes nothing on host memory. Undo with :meth:`Window.deregister`."""
         return Window(self, View("buffer", buffer, False, DataType.UINT8), symmetric)
-
-
-def _id_struct(what: str, given: bytes) -> UniqueIdStruct:
-    if len(given) != UNIQUE_ID_BYTES:
-        raise ValueError(f"{what} has {len(given)} bytes: {UNIQUE_ID_BYTES} are needed, from get_unique_id()")
-    return UniqueIdStruct.from_buffer_copy(given)
