@@ -39,7 +39,7 @@ TEST(CudaRefusingDriver, KernelsThatItDoesNotKnowAreNamedWithBothVersions) {
   if (cuda::bytes_of(cuda::Image::reduce).empty()) return;  // built without nvcc: there is nothing to refuse
   std::byte place{};
   const ReduceSource source{&place, false};
-  const Status sum = queue->reduce({{}, {&source, 1}, true, &place, 1});
+  const Status sum = queue->reduce({{}, {&source, 1}, true, &place, 1, {}});
   EXPECT_THAT(sum.message(), AllOf(HasSubstr("CUDA_ERROR_UNSUPPORTED_PTX_VERSION"), HasSubstr("which CUDA "),
                                    HasSubstr(" compiled for sm_80, sm_90, sm_100"),
                                    HasSubstr("on sm_90 with a driver of CUDA 13.0")));
