@@ -4,6 +4,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "meeting.hpp"
@@ -89,6 +90,23 @@ void EpcclBackend::shutdown() {
   }
   for (DeviceLine* line : device_lines()) line->communicator()->leave();
   communicator_->leave();
+}
+
+c10::intrusive_ptr<c10d::Backend> EpcclBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                      const std::vector<int>& ranks,
+                                                      const c10::intrusive_ptr<Options>& opts) {
+  const auto mine = std::ranges::find(ranks, rank_);
+  if (mine == ranks.end()) return nullptr;
+  std::vector<int64_t> global_ranks;
+  for (const int rank : ranks) {
+    TORCH_CHECK(rank >= 0 && rank < size_, "epccl: split_group: rank ", rank, " is not in 0..", size_ - 1);
+    const auto& here = options_->global_ranks_in_group;
+    global_ranks.push_back(here.empty() ? rank : static_cast<int64_t>(here[static_cast<size_t>(rank)]));
+  }
+  return c10::make_intrusive<EpcclBackend>(
+      store->clone(), static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()),
+      opts ? opts->timeout : options_->timeout, std::move(global_ranks),
+      opts && !opts->group_name.empty() ? opts->group_name : name_ + " split");
 }
 
 void EpcclBackend::setTimeout(std::chrono::milliseconds timeout) {

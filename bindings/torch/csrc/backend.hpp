@@ -39,6 +39,11 @@ class EpcclBackend : public c10d::Backend {
   /// Of calls that begin from now on.
   void setTimeout(std::chrono::milliseconds timeout) override;
   c10d::ErrorType getError() override;
+  bool supportsSplitting() const override { return true; }
+  /// A group of some of the ranks (of this group), in the order given; null for those that are not among them. They meet anew, over the store.
+  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                    const std::vector<int>& ranks,
+                                    const c10::intrusive_ptr<Options>& opts) override;
   /// Where there are GPUs, whose sends and receives of a batch are one call.
   bool supportsCoalescing() const override;
   void startCoalescing() override;
@@ -74,6 +79,8 @@ class EpcclBackend : public c10d::Backend {
                                const c10d::ReduceScatterOptions& opts) override;
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& opts) override;
+  // backend_sparse.cpp
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
 
  private:
   /// Queues `body`; what it throws is the call's failure. `opts` give timeout and whether the caller will wait at once.
@@ -104,6 +111,7 @@ class EpcclBackend : public c10d::Backend {
   AnySource::Group any_source_group();
   void scatter_reduced(const at::Tensor& input, const std::vector<size_t>& counts, const at::Tensor& output,
                        const c10d::ReduceOp& op, const Line& line) const;
+  std::vector<int64_t> entries_of_all(const at::Tensor& tensor, int64_t entries, const Line& line) const;
   /// As check(), with what the ranks of the text are outside of this group.
   void ok(epcclResult_t result, const char* what) const;
   void check_root(const char* what, int64_t root) const;

@@ -31,6 +31,7 @@ void reduce_bits(const at::Tensor& memory, const c10d::ReduceOp& op, int ranks, 
 }  // namespace
 
 EpcclBackend::WorkPtr EpcclBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  if (!tensors.empty() && tensors[0].is_sparse()) return allreduce_sparse(tensors, opts);
   (void)single("all_reduce", tensors);
   c10d::AllreduceCoalescedOptions same;
   static_cast<c10d::AllreduceOptions&>(same) = opts;

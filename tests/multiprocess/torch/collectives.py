@@ -100,6 +100,29 @@ def test_all_reduce_coalesced(group):
         same(tensor, reduced(torch.float32, (n,), Op.SUM, n), n)
 
 
+def sparse_of(rank, shape=(6, 4, 3), dtype=torch.float32):
+    """Some entries more than once, another number of them on each rank, none on rank 1."""
+    count = 0 if rank == 1 else 5 + rank
+    rows = [(3 * i + rank) % shape[0] for i in range(count)]
+    columns = [(i * i) % shape[1] for i in range(count)]
+    entries = values(dtype, (count, shape[2]), rank)
+    return torch.sparse_coo_tensor(torch.tensor([rows, columns], dtype=torch.int64).reshape(2, count), entries, shape)
+
+
+def test_all_reduce_of_sparse_tensors(group):
+    for dtype in (torch.float32, torch.float16, torch.int64):
+        mine = sparse_of(RANK, dtype=dtype)
+        dist.all_reduce(mine, group=group)
+        want = sum(sparse_of(rank, dtype=dtype).to_dense() for rank in range(SIZE))
+        same(mine.to_dense(), want, dtype)
+    work = dist.all_reduce(mine, group=group, async_op=True)
+    work.wait()
+    same(mine.to_dense(), SIZE * want, "a second time")
+    expect_error(RuntimeError, "there is a sum", lambda: dist.all_reduce(mine, dist.ReduceOp.MAX, group=group))
+    other = sparse_of(RANK, (6, 4 + RANK % 2, 3))
+    expect_error(RuntimeError, "has another shape", lambda: dist.all_reduce(other, group=group))
+
+
 def test_reduce_changes_the_root_alone(group):
     for root in (0, SIZE - 1):
         for op in (Op.SUM, Op.BOR):

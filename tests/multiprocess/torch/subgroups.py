@@ -29,6 +29,25 @@ def test_groups_of_some_ranks(_):
             same(got, values(torch.float32, (3,), partner), "message")
 
 
+def test_a_group_is_split(group):
+    halves = [list(range(0, SIZE, 2)), list(range(1, SIZE, 2))[::-1]]
+    half = dist.split_group(parent_pg=group, split_ranks=halves)
+    members = halves[RANK % 2]
+    assert dist.get_world_size(half) == len(members) and dist.get_rank(half) == members.index(RANK)
+    got = torch.tensor([float(RANK + 1)])
+    dist.all_reduce(got, group=half)
+    assert got.item() == sum(member + 1 for member in members)
+    # Again of its first ranks; the others are in none.
+    first = dist.split_group(parent_pg=group, split_ranks=[[1, 0]])
+    if RANK > 1:
+        assert first is None or first == dist.GroupMember.NON_GROUP_MEMBER, first
+    else:
+        got = torch.full((2,), RANK)
+        dist.broadcast(got, src=1, group=first)
+        assert got.tolist() == [1, 1] and dist.get_rank(first) == 1 - RANK
+    dist.barrier(group=group)
+
+
 def test_calls_on_two_groups_do_not_wait_for_each_other(group):
     other = dist.new_group(backend="epccl")
     send = values(torch.int32, (SIZE, 10), RANK)
