@@ -35,7 +35,10 @@ Result<std::byte*> PeerMemory::address_of(int local, const device::MemoryHandle&
 }
 
 void PeerMemory::retire(Mappings& of_peer, Mappings::iterator mapping) {
-  if (mapping->last_call > over_) retired_.push_back(std::move(*mapping));
+  if (mapping->last_call > over_)
+    retired_.push_back(std::move(*mapping));
+  else
+    let_go(*mapping);
   of_peer.erase(mapping);
 }
 
@@ -45,7 +48,11 @@ void PeerMemory::make_room(Mappings& of_peer) {
 
 void PeerMemory::calls_over(uint64_t call) {
   over_ = std::max(over_, call);
-  std::erase_if(retired_, [this](const Mapping& mapping) { return mapping.last_call <= over_; });
+  std::erase_if(retired_, [this](Mapping& mapping) {
+    if (mapping.last_call > over_) return false;
+    let_go(mapping);
+    return true;
+  });
 }
 
 size_t PeerMemory::mappings() const {

@@ -6,15 +6,18 @@
 //                                                   ... queues use the address in `call` ...
 //   frees the buffer, allocates anew
 //   handle = offer(...)            ------------->   address_of(owner, handle, call)   another generation: what had that address
-//                                                                                     before is let go when its calls are over
+//                                                                                     before is let go when its calls are over, by a
+//                                                                                     thread that holds up nobody
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/status.hpp"
 #include "device/device.hpp"
+#include "transports/cuda_ipc/unmapper.hpp"
 
 namespace epccl::transports {
 
@@ -32,10 +35,10 @@ class PeerMemory {
   /// calls_over() says that this call is through.
   Result<std::byte*> address_of(int local, const device::MemoryHandle& handle, uint64_t bytes, uint64_t call);
 
-  /// The work of all calls up to this one is through: what only they used may be unmapped.
+  /// The work of all calls up to this one is through: what only they used may be unmapped. Does not wait for that.
   void calls_over(uint64_t call);
 
-  /// Mappings that there are now, those that are to go included.
+  /// Mappings that calls use or may use again.
   size_t mappings() const;
 
  private:
@@ -48,6 +51,7 @@ class PeerMemory {
   using Mappings = std::vector<Mapping>;
 
   void retire(Mappings& of_peer, Mappings::iterator mapping);
+  void let_go(Mapping& mapping) { unmapper_.end(std::move(mapping.memory)); }
   void make_room(Mappings& of_peer);
 
   device::Device& device_;
@@ -55,6 +59,7 @@ class PeerMemory {
   std::vector<Mappings> by_peer_;
   Mappings retired_;
   uint64_t over_ = 0;
+  Unmapper unmapper_;
 };
 
 /// One buffer of each rank of a node, exchanged once: scratch, or windows that all register together.

@@ -296,27 +296,31 @@ TEST(Native, SplitsAndNonblockingCommunicators) {
   });
 }
 
-// Two ranks that share a GPU; between the GPUs of one process EPCCL moves nothing yet.
+// Two ranks that share a GPU, or have one each.
 TEST(Native, OneThreadDrivesTheCommunicatorsOfAnInitAll) {
-  run_ranks(job_of(1, {{"FAKE_CUDA_DEVICES", "2"}}), [](const RankContext& context) {
-    for (const std::array<int, 2>& devices : {std::array{1, 1}, std::array{0, 1}}) {
+  struct Case {
+    std::array<int, 2> devices;
+    bool reach_each_other;
+    size_t passed_on;
+  };
+  for (const Case& one : {Case{{1, 1}, true, 0}, {{0, 1}, true, 0}, {{0, 1}, false, 2}})
+    run_ranks(job_of(1, {{"FAKE_CUDA_DEVICES", "2"}}), [&](const RankContext& context) {
+      fake_cuda_set("peer_access", one.reach_each_other ? 1 : 0);
       std::array<ncclComm_t, 2> comms{};
-      NCCL_OK(ncclCommInitAll(comms.data(), 2, devices.data()));
-      const GpuRank gpu(1);
-      const Buffers first(gpu, {0, 2, context.id}), second(gpu, {1, 2, context.id});
+      NCCL_OK(ncclCommInitAll(comms.data(), 2, one.devices.data()));
+      const GpuRank first_gpu(one.devices[0]);
+      const Buffers first(first_gpu, {0, 2, context.id});
+      const GpuRank second_gpu(one.devices[1]);
+      const Buffers second(second_gpu, {1, 2, context.id});
       asked_of_real();
-      NCCL_OK(alltoall(first.in, first.out, comms[0], gpu.stream()));
-      {
-        const GpuRank other(1);
-        NCCL_OK(alltoall(second.in, second.out, comms[1], other.stream()));
-      }
-      EXPECT_EQ(asked_of_real().size(), devices[0] == 1 ? 0U : 2U);
-      if (devices[0] == 1) {
+      NCCL_OK(alltoall(first.in, first.out, comms[0], first_gpu.stream()));
+      NCCL_OK(alltoall(second.in, second.out, comms[1], second_gpu.stream()));
+      EXPECT_EQ(asked_of_real().size(), one.passed_on);
+      if (one.passed_on == 0) {
         EXPECT_EQ(second.out.get(), expected_at({1, 2, context.id}));
       }
       for (ncclComm_t comm : comms) NCCL_OK(ncclCommDestroy(comm));
-    }
-  });
+    });
 }
 
 }  // namespace

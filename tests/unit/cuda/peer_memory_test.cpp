@@ -3,6 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <future>
+#include <thread>
+
 namespace epccl::transports {
 namespace {
 
@@ -14,23 +18,29 @@ using ::testing::HasSubstr;
 class CountingDevice : public Device {
  public:
   struct Mapped : device::MappedMemory {
-    Mapped(int& live, uint64_t address, uint64_t size) : live_(live), address_(address), size_(size) {
-      ++live_;
+    Mapped(CountingDevice& device, uint64_t address, uint64_t size)
+        : device_(device), address_(address), size_(size) {
+      ++device_.live;
     }
-    ~Mapped() override { --live_; }
+    ~Mapped() override {
+      if (device_.may_unmap.valid()) device_.may_unmap.wait();
+      --device_.live;
+    }
     std::byte* data() const override { return reinterpret_cast<std::byte*>(address_); }
     uint64_t bytes() const override { return size_; }
-    int& live_;
+    CountingDevice& device_;
     const uint64_t address_, size_;
   };
-  int live = 0, imported = 0;
+  std::atomic<int> live{0};
+  int imported = 0;
+  std::shared_future<void> may_unmap;  // invalid: at any time
 
   Result<std::unique_ptr<device::MappedMemory>> import_memory(const MemoryHandle& handle) override {
     if (handle.base == 0) return error(Code::device_error, "cannot be mapped");
     ++imported;
     const uint64_t there = 0x10000 * static_cast<uint64_t>(imported) + handle.offset;
     return std::unique_ptr<device::MappedMemory>(
-        std::make_unique<Mapped>(live, there, handle.size - handle.offset));
+        std::make_unique<Mapped>(*this, there, handle.size - handle.offset));
   }
 
   device::DeviceKind kind() const override { return device::DeviceKind::cuda; }
@@ -68,6 +78,12 @@ std::byte* at(PeerMemory& peers, const MemoryHandle& handle, uint64_t call, int 
   return address.ok() ? *address : nullptr;
 }
 
+/// A thread of its own unmaps.
+void expect_live(const CountingDevice& device, int count) {
+  while (device.live > count) std::this_thread::yield();  // the test's timeout ends it
+  EXPECT_EQ(device.live, count);
+}
+
 TEST(PeerMemory, MapsAnAllocationOnceAndFindsAnyPlaceInIt) {
   CountingDevice device;
   PeerMemory peers(device, 2);
@@ -89,8 +105,28 @@ TEST(PeerMemory, MapsAnewWhatWasAllocatedAnewAndKeepsTheOldUntilItsCallsAreOver)
   peers.calls_over(4);
   EXPECT_EQ(device.live, 2) << "call 5 may still run";
   peers.calls_over(5);
-  EXPECT_EQ(device.live, 1);
+  expect_live(device, 1);
   EXPECT_EQ(at(peers, handle_of(4096, 2), 7), after);
+}
+
+// As a driver that waits for the GPU, where a stream waits for this call.
+TEST(PeerMemory, UnmappingHoldsUpNoCall) {
+  CountingDevice device;
+  std::promise<void> gpu_is_idle;
+  device.may_unmap = gpu_is_idle.get_future().share();
+  {
+    PeerMemory peers(device, 1);
+    at(peers, handle_of(4096, 1), 1);
+    at(peers, handle_of(4096, 2), 2);
+    peers.calls_over(2);               // generation 1 goes, whose calls were not over before
+    at(peers, handle_of(4096, 3), 3);  // and generation 2, whose calls are
+    peers.calls_over(3);
+    EXPECT_EQ(peers.mappings(), 1U);
+    EXPECT_EQ(device.live, 3);
+    gpu_is_idle.set_value();
+    expect_live(device, 1);
+  }
+  EXPECT_EQ(device.live, 0);
 }
 
 TEST(PeerMemory, LetsTheLeastUsedGoWhereThereAreMany) {
