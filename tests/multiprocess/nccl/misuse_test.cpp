@@ -222,6 +222,17 @@ TEST_F(Misuse, MemoryIsAllocatedRegisteredAndFreed) {
   NCCL_FAILS(ncclMemAlloc(nullptr, 1), ncclInvalidArgument, "ptr is NULL");
 }
 
+// Which nccl.h declares, and advises against.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+TEST_F(Misuse, LogSettingsAreReadAgainAndCallsGoOn) {
+  ncclResetDebugInit();
+  pncclResetDebugInit();
+  NCCL_OK(ncclAlltoAll(in_.data(), out_.data(), 4, ncclInt, comm_, nullptr));
+  EXPECT_EQ(out_, in_);
+}
+#pragma GCC diagnostic pop
+
 TEST(Program, ProfilersCallTheStrongNames) {
   int version = 0;
   NCCL_OK(pncclGetVersion(&version));
