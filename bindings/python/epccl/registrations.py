@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ._library import call
 from .buffers import View
 
-if TYPE_CHECKING:
-    from .communicator import Communicator
+
+class _Owner(Protocol):
+    """A communicator."""
+
+    def _pointer(self) -> ctypes.c_void_p: ...
 
 
 class Registration:
     """A registered buffer."""
 
-    def __init__(self, comm: Communicator, view: View) -> None:
+    def __init__(self, comm: _Owner, view: View) -> None:
         self._comm, self._view, self._handle = comm, view, ctypes.c_void_p()
         call("epcclCommRegister", comm._pointer(), view.address, view.nbytes, ctypes.byref(self._handle))
 
@@ -29,7 +32,7 @@ class Registration:
 class Window:
     """A registered window."""
 
-    def __init__(self, comm: Communicator, view: View, symmetric: bool) -> None:
+    def __init__(self, comm: _Owner, view: View, symmetric: bool) -> None:
         self._comm, self._view, self._handle = comm, view, ctypes.c_void_p()
         made = ctypes.byref(self._handle)
         call("epcclCommWindowRegister", comm._pointer(), view.address, view.nbytes, made, int(symmetric), comm=comm._pointer())
