@@ -1,0 +1,226 @@
+"""Runs one program after the other, and says what became of each: what tests/device/run reports."""
+
+import contextlib
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import machine
+
+SKIPPED = 77
+SECONDS_PER_TEST, SECONDS_PER_BENCHMARK = 600, 240  # a program each
+SECONDS_OF_SILENCE = 120  # in which a program of tests hangs
+MOST_STARTS = 8  # of a program of tests that crashes or hangs again and again
+LEAST_SECONDS = 20  # with less left nothing begins
+
+
+@dataclass
+class Ended:
+    """How a program ended."""
+
+    code: int
+    output: str
+    seconds: float
+    is_late: bool = False  # it was ended: its time was over,
+    is_silent: bool = False  # or it said nothing for too long
+
+
+class Runner:
+    """Runs programs within the time that a machine is there for."""
+
+    def __init__(self, minutes=None):
+        self.log = []
+        self.ends_at = time.monotonic() + 60 * minutes if minutes else float("inf")
+
+    def is_limited(self):
+        return self.ends_at != float("inf")
+
+    def time_is_over(self, margin=2):
+        return time.monotonic() >= self.ends_at - margin
+
+    def run(self, words, seconds, more_environment=None, silence=float("inf")):
+        """One that is late, or silent for that long, is ended with all the ranks that it has started: they would spoil what follows."""
+        begin = time.monotonic()
+        until = max(min(begin + seconds, self.ends_at), begin + 1)
+        words = [str(word) for word in words]
+        try:
+            program = subprocess.Popen(words, env={**machine.environment(), **(more_environment or {})}, start_new_session=True,
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        except OSError as why:
+            ended = Ended(127, str(why), 0.0)
+        else:
+            ended = self._watch(program, begin, until, silence)
+        self.log.append(f"\n== {' '.join(words)}\n{ended.output}")
+        return ended
+
+    @staticmethod
+    def _watch(program, begin, until, silence):
+        said, heard_at, open_ = bytearray(), begin, True
+        try:
+            while open_ and (now := time.monotonic()) < min(until, heard_at + silence):
+                if select.select([program.stdout], [], [], min(until, heard_at + silence) - now)[0]:
+                    piece = os.read(program.stdout.fileno(), 1 << 16)
+                    said += piece
+                    heard_at, open_ = time.monotonic(), bool(piece)
+            if not open_:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    program.wait(max(until - time.monotonic(), 1))
+        finally:  # also where this program is ended itself
+            was_over = program.poll() is not None
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+            program.wait()
+            program.stdout.close()
+        now = time.monotonic()
+        ended = Ended(program.returncode, said.decode(errors="replace"), round(now - begin, 2))
+        if not was_over:
+            ended.code, ended.is_late = 124, now >= until
+            ended.is_silent = not ended.is_late
+            what = "it said nothing any more" if ended.is_silent else "its time was over"
+            ended.output += f"\n(ended after {ended.seconds:.0f} s: {what})\n"
+        return ended
+
+
+def missing(program):
+    return {"program": program.name, "state": "skipped", "why": "it was not built"}
+
+
+def _end_of(output):
+    return output[-2000:]
+
+
+_CASE = re.compile(r"\[ +(RUN|OK|FAILED|SKIPPED) +\] ([\w/]+\.[\w/]+)")
+_STATES = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}
+
+
+def read_cases(output):
+    """Of what a program of GoogleTest said: the state of each test, and which one it was in at its end."""
+    states, running = {}, None
+    for word, name in _CASE.findall(output):
+        if word == "RUN":
+            running = name
+        else:
+            states[name] = _STATES[word]
+            running = None if running == name else running
+    return states, running
+
+
+def run_test(runner, program):
+    """A test that crashes or hangs has failed, and the program goes on behind it: there may be no second time on such a machine."""
+    if not program.exists():
+        return missing(program)
+    cases, seconds, output, why = {}, 0.0, "", ""
+    for _ in range(MOST_STARTS):
+        # What hangs takes at most half of the time that is left.
+        share = min(SECONDS_PER_TEST - seconds, max((runner.ends_at - time.monotonic()) / 2, LEAST_SECONDS))
+        rest = [f"--gtest_filter=-{':'.join(cases)}"] if cases else []
+        ended = runner.run([program, "--gtest_color=no", *rest], share, silence=SECONDS_OF_SILENCE)
+        seconds, output = seconds + ended.seconds, output + ended.output
+        found, running = read_cases(ended.output)
+        cases |= found
+        if ended.is_late:
+            why = f"its time was over in {running}"
+        if ended.is_late or running is None:
+            break
+        cases[running] = "hung" if ended.is_silent else f"crashed ({ended.code})"
+    else:
+        why = f"the rest was not run: {MOST_STARTS} tests crashed or hung"
+    failures = {name: state for name, state in cases.items() if state not in ("passed", "skipped")}
+    counts = {state: list(cases.values()).count(state) for state in ("passed", "skipped")}
+    is_cut_short = ended.is_late and runner.is_limited() and not failures
+    state = "cut short" if is_cut_short else "failed" if failures or ended.code != 0 else "passed" if counts["passed"] else "skipped"
+    report = {"program": program.name, "state": state, "exit_code": ended.code, "seconds": round(seconds, 2), **counts,
+              "failed": len(failures), "failures": failures, "end_of_output": _end_of(output) if state == "failed" else ""}
+    return {**report, "why": why} if why else report
+
+
+def run_sanitizer(runner, program, tests):
+    name = f"compute-sanitizer {program.name}"
+    sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    if not Path(sanitizer).exists():
+        return {"program": name, "state": "skipped", "why": "not installed"}
+    if not program.exists():
+        return {**missing(program), "program": name}
+    # Ranks are processes that the program forks.
+    ended = runner.run([sanitizer, "--tool", "memcheck", "--target-processes", "all", "--error-exitcode", "9", program,
+                        f"--gtest_filter={tests}"], SECONDS_PER_TEST)
+    if "Device not supported" in ended.output or "not supported on" in ended.output:
+        return {"program": name, "state": "skipped", "why": "it does not support this machine"}
+    if ended.code == 0 and "ERROR SUMMARY: 0 errors" not in ended.output:
+        return {"program": name, "state": "skipped", "why": "it saw nothing of the GPU's work"}
+    return {"program": name, "state": "passed" if ended.code == 0 else "failed", "exit_code": ended.code,
+            "seconds": ended.seconds, "end_of_output": _end_of(ended.output) if ended.code else ""}
+
+
+def _find_torch(folder):
+    """The Python that has the tests' PyTorch, with the backend built for it; or None, and why."""
+    if machine.PREBUILT.is_dir():
+        return None, "an archive has no PyTorch"
+    asked = subprocess.run([machine.ROOT / "bindings/torch/get_pytorch", "--find"], capture_output=True, text=True)
+    if asked.returncode != 0:
+        return None, asked.stderr.strip()
+    if not (folder / "bindings" / "torch" / "epccl_torch").is_dir():
+        return None, "bindings/torch was not built"
+    return asked.stdout.strip(), ""
+
+
+def run_torch(runner, folder, name, variables):
+    """`folder`: of the build."""
+    python, why = _find_torch(folder)
+    report = {"program": f"torch {name}"}
+    if python is None:
+        return {**report, "state": "skipped", "why": why}
+    tests = machine.ROOT / "tests" / "multiprocess" / "torch"
+    variables = {**variables, "EPCCL_LIB": str(folder / "lib" / "libepccl.so"),
+                 "PYTHONPATH": f"{machine.ROOT / 'bindings/python'}:{folder / 'bindings/torch'}"}
+    ended = runner.run([tests / "with_store", folder / "bin" / "epccl-run", "-n", 4, python, tests / f"{name}.py"],
+                       SECONDS_PER_TEST, variables)
+    state = "failed" if ended.code else "passed"
+    return {**report, "state": state, "exit_code": ended.code, "seconds": ended.seconds,
+            "end_of_output": _end_of(ended.output) if ended.code else ""}
+
+
+def _take_results(file, report, output):
+    """What a program has written into its file; the end of its output, where it failed or wrote none."""
+    with contextlib.suppress(OSError, ValueError):  # it may have been ended while it wrote
+        report["results"] = json.loads(file.read_text())
+    file.unlink(missing_ok=True)
+    if report["state"] == "failed" or "results" not in report:
+        report["end_of_output"] = _end_of(output)
+    return report
+
+
+def run_benchmark(runner, program, arguments, out):
+    if not program.exists():
+        return missing(program)
+    results = out / f"{program.name}.json"
+    ended = runner.run([program, results, *arguments], SECONDS_PER_BENCHMARK)
+    state = "measured" if ended.code == 0 else "skipped" if ended.code == SKIPPED else "failed"
+    report = {"program": program.name, "exit_code": ended.code, "seconds": ended.seconds, "state": state}
+    return _take_results(results, report, ended.output)
+
+
+def run_collective(runner, folder, name, ranks, arguments, out):
+    """Of epccl-perf, which checks its results itself."""
+    results = out / f"perf-{name}.json"
+    ended = runner.run([folder / "epccl-run", "-n", ranks, folder / "epccl-perf", *arguments, "-n", "10", "--device", "cuda",
+                        "--ranks-per-gpu", ranks, "-J", results], SECONDS_PER_BENCHMARK)
+    report = {"program": f"epccl-perf {name}", "exit_code": ended.code, "seconds": ended.seconds,
+              "state": "measured" if ended.code == 0 else "failed"}
+    if "matrix products need cuBLAS" in ended.output:
+        report |= {"state": "skipped", "why": "no cuBLAS"}
+    return _take_results(results, report, ended.output)
+
+
+def run_first_kernel(runner, program):
+    """Whether a kernel of this build runs here at all."""
+    ended = runner.run([program, "--gtest_filter=GraphHostCalls.AreCountedAndNamedWhenTheyCome"], 90, {"EPCCL_DEBUG": "INFO"})
+    said = [line for line in ended.output.split("\n") if "EPCCL" in line or "epccl" in line or "GPU" in line]
+    return {"ran": ended.code == 0 and "[  PASSED  ] 1 test" in ended.output, "seconds": ended.seconds, "says": said[:12]}

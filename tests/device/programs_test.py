@@ -1,0 +1,150 @@
+"""How tests/device/run deals with programs that crash, hang, or cannot start."""
+
+import os
+import tempfile
+import time
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import machine
+import programs
+
+# A program of GoogleTest with these tests, as far as its filter lets them: what `run` knows of one is what it says.
+GTEST = r"""#!/bin/bash
+filter=
+for word; do [[ $word != --gtest_filter=-* ]] || filter=:${word#--gtest_filter=-}:; done
+code=0
+says() { printf '[ %8s ] %s\n' "$@"; }
+for test in good/Ranks.Move/0 bad/Ranks.Move/1 away/Ranks.Move/2 HARM/Ranks.Move/3 last/Ranks.Move/4; do
+    how=${test%%/*} name=${test#*/}
+    [[ $filter != *:$name:* ]] || continue
+    says RUN "$name"
+    case $how in
+    good | last) says OK "$name (1 ms)" ;;
+    bad) says FAILED "$name, where GetParam() = 1 (1 ms)"; code=1 ;;
+    away) says SKIPPED "$name (0 ms)" ;;
+    crash) kill -SEGV $$ ;;
+    hang) sleep 1000 ;;
+    esac
+done
+[[ $code = 0 ]] || printf '[  FAILED  ] 1 test, listed below:\n[  FAILED  ] Ranks.Move/1, where GetParam() = 1\n'
+exit $code
+"""
+
+
+class Programs(unittest.TestCase):
+    def setUp(self):
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        self.folder = Path(made.name)
+
+    def program(self, text, name="program"):
+        made = self.folder / name
+        made.write_text(text)
+        made.chmod(0o755)
+        return made
+
+    def report_of(self, harm, minutes=None):
+        return programs.run_test(programs.Runner(minutes), self.program(GTEST.replace("HARM", harm)))
+
+    def test_what_is_behind_a_crash_is_run_all_the_same(self):
+        report = self.report_of("crash")
+        self.assertEqual(report["state"], "failed")
+        self.assertEqual(report["failures"], {"Ranks.Move/1": "failed", "Ranks.Move/3": "crashed (-11)"})
+        self.assertEqual((report["passed"], report["skipped"], report["failed"]), (2, 1, 2))
+
+    def test_a_test_that_hangs_is_named_and_ended(self):
+        silence, programs.SECONDS_OF_SILENCE = programs.SECONDS_OF_SILENCE, 3
+        self.addCleanup(setattr, programs, "SECONDS_OF_SILENCE", silence)
+        report = self.report_of("hang")
+        self.assertEqual(report["failures"], {"Ranks.Move/1": "failed", "Ranks.Move/3": "hung"})
+        self.assertEqual(report["passed"], 2)
+
+    def test_a_program_that_ends_well_has_passed(self):
+        report = self.report_of("good")
+        self.assertEqual((report["state"], report["passed"]), ("failed", 3))
+        passing = self.program("#!/bin/bash\necho '[       OK ] A.B (1 ms)'\n")
+        self.assertEqual(programs.run_test(programs.Runner(), passing)["state"], "passed")
+        self.assertEqual(programs.run_test(programs.Runner(), self.program("#!/bin/bash\n"))["state"], "skipped")
+        self.assertEqual(programs.run_test(programs.Runner(), self.folder / "none")["why"], "it was not built")
+
+    def test_a_program_that_cannot_start_has_failed(self):
+        report = programs.run_test(programs.Runner(), self.program("#!/bin/bash\necho 'version not found' >&2; exit 127\n"))
+        self.assertEqual((report["state"], report["failures"]), ("failed", {}))
+        self.assertIn("version not found", report["end_of_output"])
+
+    def test_what_the_end_of_the_time_cuts_short_has_not_failed(self):
+        slow = "#!/bin/bash\necho '[ RUN      ] A.B'; sleep 1000\n"
+        runner = programs.Runner(minutes=1)
+        runner.ends_at = time.monotonic() + 3
+        report = programs.run_test(runner, self.program(slow))
+        self.assertEqual((report["state"], report["why"]), ("cut short", "its time was over in A.B"))
+
+    def test_all_that_a_late_program_has_started_ends_with_it(self):
+        started = self.folder / "pid"
+        program = self.program(f"#!/bin/bash\nsleep 1000 & echo $! >{started}; echo started; wait\n")
+        ended = programs.Runner().run([program], 600, silence=3)
+        self.assertTrue(ended.is_silent)
+        self.assertEqual(ended.code, 124)
+        # What was killed may be there until somebody asks how it ended.
+        state = Path(f"/proc/{int(started.read_text())}/stat")
+        self.assertTrue(not state.exists() or state.read_text().split(") ")[1][0] in "ZX")
+
+    def test_a_sanitizer_that_saw_nothing_has_not_passed(self):
+        tools = self.folder / "bin"
+        tools.mkdir()
+        before = os.environ["PATH"]
+        self.addCleanup(os.environ.__setitem__, "PATH", before)
+        os.environ["PATH"] = f"{tools}:{before}"
+        tested = self.program("")
+
+        def said(text, code=0):
+            self.program(f"#!/bin/bash\necho '{text}'; exit {code}\n", "bin/compute-sanitizer")
+            return programs.run_sanitizer(programs.Runner(), tested, "*")["state"]
+
+        self.assertEqual(said("========= ERROR SUMMARY: 0 errors"), "passed")
+        self.assertEqual(said("========= ERROR SUMMARY: 2 errors", 9), "failed")
+        self.assertEqual(said("========= Target application terminated before first instrumented API call"), "skipped")
+
+    def test_half_of_a_file_of_results_is_none(self):
+        program = self.program('#!/bin/bash\necho \'{"cases": [\' >"$1"; echo measuring; exit 1\n')
+        report = programs.run_benchmark(programs.Runner(), program, [], self.folder)
+        self.assertEqual(report["state"], "failed")
+        self.assertNotIn("results", report)
+        self.assertIn("measuring", report["end_of_output"])
+        program = self.program('#!/bin/bash\necho \'{"cases": []}\' >"$1"\n')
+        self.assertEqual(programs.run_benchmark(programs.Runner(), program, [], self.folder)["results"], {"cases": []})
+
+
+class Libraries(unittest.TestCase):
+    """Where an archive's programs find theirs."""
+
+    def chosen(self, says):
+        """`says`: what the loader says of each program, given the folders that it looks into."""
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        folder = Path(made.name)
+        (folder / "bin").mkdir()
+        for program in says:
+            (folder / "bin" / program).touch()
+        with mock.patch.object(machine, "loader_says", lambda program, path: says[program.name](path)):
+            folders, lacking = machine.choose_libraries(folder)
+        return [Path(each).name for each in folders], lacking
+
+    def test_the_systems_compiler_libraries_are_preferred(self):
+        self.assertEqual(self.chosen({"run": lambda path: "libstdc++.so.6 => /lib/libstdc++.so.6"}), (["lib"], ""))
+
+    def test_the_archives_are_taken_where_any_program_wants_newer_ones(self):
+        wants = {"old": lambda path: "", "new": lambda path: "" if "/runtime" in path else "version `GLIBCXX_3.4.30' not found"}
+        self.assertEqual(self.chosen(wants), (["lib", "runtime"], ""))
+
+    def test_what_is_lacking_all_the_same_is_named(self):
+        self.assertEqual(self.chosen({"new": lambda path: "version `GLIBC_2.99' not found"})[1], "new: version `GLIBC_2.99' not found")
+
+    def test_the_drivers_library_may_be_missing(self):
+        self.assertEqual(self.chosen({"run": lambda path: "libcuda.so.1 => not found"}), (["lib"], ""))
+
+
+if __name__ == "__main__":
+    unittest.main()
