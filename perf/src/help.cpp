@@ -30,6 +30,13 @@ Timing
   With -G N the -n iterations are captured into one CUDA graph (docs/cuda.md), which is launched N times, each after a barrier: a
   launch divided by n is one of N times. What is compared is a graph of one call.
 
+Split
+  With --split as many iterations more are measured, one by one after a barrier, and a line below the row says what their time
+  went to, out of place if that was measured: kernel (a kernel of the rank ran; on the host, a reduction by the engines' worker), copy
+  (else a copy engine copied), signal (else a queue or the call's thread waited for other ranks), host (else: all that the caller saw
+  beside). Means over iterations and ranks, which add up. Measuring costs a GPU two events for each operation of a queue.
+  epccl/profile.h has the same for any program.
+
 Copy engines and overlap
   --copy-engine says who moves the data (docs/copy-engines.md); all: never, then always, a row each. With --overlap an iteration
   has three parts, each after a barrier, which take turns at being the first: the call alone on a stream, the matrix products
@@ -49,7 +56,8 @@ Data
 
 JSON
   nccl-tests' fields; each of `results` also has algo, bytes_per_pair (of alltoall and alltoallv), time_us (median), p99_us,
-  min_us, iterations (these out of place if that was measured), wrong, copy_engine where it was given, overlap (as of moe) with --overlap, and wire_fraction where the link rate is known and bytes cross nodes.
+  min_us, iterations (these out of place if that was measured), wrong, copy_engine where it was given, overlap (as of moe) with --overlap, split (as of moe) with --split, and
+  wire_fraction where the link rate is known and bytes cross nodes.
 
 Not supported
   nccl-tests' -m -N -p -y -C -S -x -D -V -M -u -I -K are errors: they are about CUDA, or ways of timing that

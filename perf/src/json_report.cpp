@@ -68,6 +68,7 @@ Json result(const Row& row) {
   json["min_us"] = main.seconds.minimum * us;
   json["iterations"] = main.iterations;
   json["wrong"] = main.wrong ? Json(row.wrong()) : Json(nullptr);
+  if (main.split) json["split"] = split_json(*main.split);
   if (const auto fraction = row.wire_fraction()) json["wire_fraction"] = *fraction;
   return json;
 }

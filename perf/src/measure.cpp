@@ -6,6 +6,7 @@
 #include "perf/src/over_ranks.hpp"
 #include "perf/src/overlap/bare_copies.hpp"
 #include "perf/src/overlap/overlap_meter.hpp"
+#include "perf/src/split_meter.hpp"
 
 namespace epccl::perf {
 
@@ -105,6 +106,9 @@ Result<Measurement> Meter::run(Communicator& communicator, const Call& call, boo
   }
   EPCCL_ASSIGN(measured.seconds, summary_of(coordinator_, options_, seconds));
   EPCCL_ASSIGN(measured.wrong, total_of(coordinator_, options_, wrong));
+  if (!options_.split) return measured;
+  EPCCL_ASSIGN(measured.split, measure_split(coordinator_, communicator.get(), measured.iterations,
+                                             [&] { return issue(subject); }));
   return measured;
 }
 

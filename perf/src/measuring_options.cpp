@@ -12,6 +12,7 @@ std::string describe(const MeasuringOptions& o) {
                                  o.budget.value_or(0), o.check);
   if (o.overlap) text += fmt::format(" overlap {} of {}", o.overlap->compute_ratio, o.overlap->gemm_size);
   if (o.device != "host") text += fmt::format(" device {} ranks {}", o.device, o.ranks_per_gpu);
+  if (o.split) text += " split";
   if (o.graph_launches > 0) text += fmt::format(" graph {}", o.graph_launches);
   for (const std::string& engine : o.engines) text += " engine " + engine;
   return text;
@@ -79,6 +80,9 @@ void MeasuringFlags::add_to(CLI::App& app) {
                  "With --device cuda: capture the iterations into one CUDA graph and launch it N times "
                  "(default 0: calls are not captured)")
       ->option_text("N");
+  app.add_flag("--split", split_,
+               "Also measure, in as many iterations more, what the time goes to: kernels, copies, waits for "
+               "other ranks, the host");
   app.add_option("--copy-engine", engine_,
                  "Who moves the data: auto, always or never, or all: one row of each "
                  "(default: EPCCL_COPY_ENGINE)")
@@ -163,6 +167,10 @@ Status MeasuringFlags::read_device(MeasuringOptions& options) const {
     return error(Code::invalid_argument, "--graph: give the calls of the graph by -n, not by --budget");
   if (graph_launches_ > 0 && options.overlap)
     return error(Code::invalid_argument, "--graph: not with --overlap");
+  if (split_ && graph_launches_ > 0)
+    return error(Code::invalid_argument, "--split: not with --graph, whose runs are not measured");
+  if (split_ && options.overlap) return error(Code::invalid_argument, "--split: not with --overlap");
+  options.split = split_;
   options.graph_launches = graph_launches_;
   if (device_ == "host" && sharing_option_->count() > 0)
     return error(Code::invalid_argument, "--ranks-per-gpu needs --device cuda");

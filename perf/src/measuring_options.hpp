@@ -36,6 +36,7 @@ struct MeasuringOptions {
   std::optional<OverlapRequest> overlap;
   std::string device = "host";  // or "cuda"
   int ranks_per_gpu = 1;
+  bool split = false;      // --split: also what the time goes to
   int graph_launches = 0;  // > 0: the iterations are one CUDA graph, launched so often
   std::vector<std::string> engines{
       ""};  // "auto", "always", "never": each is measured; "": as EPCCL_COPY_ENGINE says
@@ -74,7 +75,7 @@ class MeasuringFlags {
   int iterations_ = 20, warmup_ = -1, check_ = 1, average_ = 3, blocking_ = 0, registered_, threads_ = 1,
       devices_ = 1, ranks_per_gpu_ = 1, graph_launches_ = 0;
   double budget_ = 0, timeout_ = 0;
-  bool stream_ = false;
+  bool stream_ = false, split_ = false;
   double compute_ratio_ = OverlapRequest{}.compute_ratio;
   int gemm_size_ = OverlapRequest{}.gemm_size;
   std::string link_rate_, output_file_, overlap_ = "gemm", engine_, device_ = "host";

@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "perf/src/split.hpp"
+
 namespace epccl::perf {
 
 /// How the ranks' times of one iteration become one; the numbers are those of nccl-tests' -a.
@@ -25,7 +27,8 @@ Summary summarize(std::vector<double> times);
 struct Measurement {
   Summary seconds;
   int iterations = 0;
-  std::optional<uint64_t> wrong;  // elements, of all ranks; empty: not checked
+  std::optional<uint64_t> wrong;    // elements, of all ranks; empty: not checked
+  std::optional<Split> split = {};  // --split
 };
 
 /// How many iterations of `seconds` each fit into `budget` seconds: 7 to 400.

@@ -116,7 +116,8 @@ std::string table_row(const Row& row) {
          half_row(row, row.out_of_place) + half_row(row, row.in_place) +
          fmt::format("  {:>9}  {}  {}  {:>6}\n",
                      row.engine.empty() ? row.algorithm : row.algorithm + "/" + row.engine, timing,
-                     fixed_width(row.main().seconds.p99 * us_per_second, 7), wire);
+                     fixed_width(row.main().seconds.p99 * us_per_second, 7), wire) +
+         (row.main().split ? split_line(*row.main().split) : "");
 }
 
 std::string table_footer(const RunInfo& info, const std::vector<Row>& rows) {

@@ -88,7 +88,7 @@ Status progress(std::vector<runtime::Communicator*> open) {
       // Nobody can sleep on several communicators' bells at once, and a bell of the others would go unheard.
       usleep(nap);
       nap = std::min(2 * nap, longest_nap);
-      EPCCL_TRY(first.waiter().nap(situation));
+      EPCCL_TRY(first.waiter().nap(situation, runtime::Waiter::For::others));
       continue;
     }
     Status swept;

@@ -32,6 +32,7 @@ def judge(benchmarks):
     for row in perf.get("moe-deepseek-v3", []):
         name = f"dispatch + combine, deepseek-v3, {row['tokens']} tokens a rank, of the floor"
         found.append(_at_least(name, 0.75, floor_fraction(row, ceiling)))
+        found += _split(f"dispatch + combine, deepseek-v3, {row['tokens']} tokens a rank", row.get("split"))
     found.append(_at_least("static dispatch + combine, 128 tokens: graph over eager", 1.5, _graph_gain(perf)))
     for name in ("alltoall", "allgather", "reduce_scatter"):
         rows = [row for row in perf.get(f"{name}-overlap", []) if "overlap" in row]
@@ -76,6 +77,16 @@ def _of_cores(dilation):
     """What products lose beneath engines, as a part of what they lose beneath cores."""
     engines, cores = dilation.get("always"), dilation.get("never")
     return engines / cores if engines is not None and cores is not None and cores > 0 else None
+
+
+def _split(name, split):
+    """A line for the time and each of its parts, which only have to be known."""
+    parts = ("time", "kernel", "copy", "signal", "host")
+    measured = {part: split[f"{part}_us"] if split else None for part in parts}
+    return [
+        {"case": f"{name}: {part}, us", "goal": "told", "measured": us, "reached": None if us is None else True}
+        for part, us in measured.items()
+    ]
 
 
 def _graph_gain(perf):

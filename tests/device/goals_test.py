@@ -39,6 +39,15 @@ class Judging(unittest.TestCase):
         self.assertAlmostEqual(goals.floor_fraction(MOE, CEILING), expected)
         self.assertIsNone(goals.floor_fraction(MOE, None))
 
+    def test_the_split_of_dispatch_and_combine_is_told_part_by_part(self):
+        name = "dispatch + combine, deepseek-v3, 128 tokens a rank"
+        split = {"time_us": 55.0, "kernel_us": 40.0, "copy_us": 1.0, "signal_us": 9.0, "host_us": 5.0, "iterations": 10}
+        found = judged([perf("moe-deepseek-v3", {**MOE, "split": split})])
+        self.assertEqual([found[f"{name}: {part}, us"]["measured"] for part in ("time", "kernel", "copy", "signal", "host")],
+                         [55.0, 40.0, 1.0, 9.0, 5.0])
+        self.assertTrue(found[f"{name}: signal, us"]["reached"])
+        self.assertIsNone(judged([perf("moe-deepseek-v3", MOE)])[f"{name}: kernel, us"]["reached"])
+
     def test_a_graph_is_held_against_eager_calls(self):
         case = "static dispatch + combine, 128 tokens: graph over eager"
         eager = perf("moe-static", MOE)

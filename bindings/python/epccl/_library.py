@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from ._structs import Config, EpDispatchConfig, SimInfo, StatisticsStruct, UniqueIdStruct
+from ._structs import CallTimesStruct, Config, EpDispatchConfig, SimInfo, StatisticsStruct, UniqueIdStruct
 from .errors import LibraryNotFound, Result, make_error
 
 SONAME = "libepccl.so.0"
@@ -60,6 +60,8 @@ _SIGNATURES = {
     "epcclCommSetCopyEngine": [_c, ctypes.c_char_p],
     "epcclCommCheckCopyEngines": [_c, _int, _p(_int), ctypes.c_char_p, _size],
     "epcclCommGetStatistics": [_c, _p(StatisticsStruct)],
+    "epcclCommMeasureCalls": [_c, _int],
+    "epcclCommGetCallTimes": [_c, _p(CallTimesStruct)],
     "epcclCommCount": [_c, _p(_int)],
     "epcclCommUserRank": [_c, _p(_int)],
     "epcclCommDevice": [_c, _p(_int)],

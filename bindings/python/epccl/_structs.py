@@ -1,4 +1,4 @@
-"""The C structs of epccl.h and ep.h, as the headers' initializers set them up."""
+"""The C structs of epccl.h, ep.h and profile.h, as the headers' initializers set them up."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ _CONFIG_MAGIC = 0xEC1CAFE
 _CONFIG_UNDEF_INT = -(2**31)
 _SIM_INFO_MAGIC = 0xEC151AFE
 _STATISTICS_MAGIC = 0x57A7150C
+_CALL_TIMES_MAGIC = 0xCA117135
 _EP_MAGIC = 0xEC1E9
 _EP_API_VERSION = 1
 
@@ -79,6 +80,14 @@ class StatisticsStruct(ctypes.Structure):
 
     def __init__(self):
         super().__init__(ctypes.sizeof(StatisticsStruct), _STATISTICS_MAGIC, _VERSION_CODE)
+
+
+class CallTimesStruct(ctypes.Structure):
+    SECONDS = ("total", "kernel", "copy", "signal", "host")
+    _fields_ = [("size", _size), ("magic", _uint), ("version", _uint), ("calls", _ull)] + [(name, ctypes.c_double) for name in SECONDS]
+
+    def __init__(self):
+        super().__init__(ctypes.sizeof(CallTimesStruct), _CALL_TIMES_MAGIC, _VERSION_CODE)
 
 
 class _Ep(ctypes.Structure):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Sequence
 
 from . import _library
 from ._library import begin, call
-from ._structs import StatisticsStruct, UniqueIdStruct, id_struct
+from ._structs import CallTimesStruct, StatisticsStruct, UniqueIdStruct, id_struct
 from .buffers import Buffer, View, same_datatype, views
 from .config import Settings, config_of, config_of_child
 from .datatypes import DataType, RedOp
@@ -244,6 +244,17 @@ class Communicator:
         counted = StatisticsStruct()
         call("epcclCommGetStatistics", self._pointer(), ctypes.byref(counted), comm=self._handle)
         return {name: getattr(counted, name) for name in StatisticsStruct.COUNTERS}
+
+    def measure_calls(self, on: bool) -> None:
+        """Whether calls that begin from now on are measured, on this rank; for :meth:`call_times`."""
+        call("epcclCommMeasureCalls", self._pointer(), int(on), comm=self._handle)
+
+    def call_times(self) -> dict[str, float]:
+        """Where the time of the measured calls went since this was asked last: how many `calls`, and seconds in `total`, of these in
+        `kernel`, `copy`, `signal` (waiting for other ranks) and `host` (profile.h). Waits until the calls issued before are over."""
+        times = CallTimesStruct()
+        call("epcclCommGetCallTimes", self._pointer(), ctypes.byref(times), comm=self._handle)
+        return {name: getattr(times, name) for name in ("calls", *CallTimesStruct.SECONDS)}
 
     def __enter__(self) -> "Communicator":
         return self

@@ -38,6 +38,12 @@ Timing
   %wire          time that the busiest node's bytes (egress or ingress, weights included) need at least, at 95.4 %
                  of --link-rate, over the time measured
 
+Split
+  With --split as many iterations more are measured, one by one after a barrier, and a line below the row says what their time
+  went to: kernel (a kernel of the rank ran), copy (else a copy engine copied), signal (else a queue or the call's thread
+  waited for other ranks), host (else: all that the caller saw beside). Means over iterations and ranks, which add up. Measuring
+  costs a GPU two events for each operation of a queue. epccl/profile.h has the same for any program.
+
 Overlap
   With --overlap an iteration has three parts, each after a barrier, which take turns at being the first: the calls alone,
   each waited for; compute alone; and both. Compute is single-precision matrix products (64 x 512 times 512 x 256) by a
@@ -68,7 +74,8 @@ JSON
   p99_us, min_us, dispatch_us, combine_us, layout_us, fresh_us (of the first operation after an update, which has its
   schedule to make), iterations, tokens_per_s, algbw (GB/s), network_bytes, expected_network_bytes, the dispatch's
   bytes inside nodes and to a rank itself (dispatch_node_bytes, dispatch_local_bytes, and both expected), imbalance,
-  wire_fraction and wrong (null where not known). With --overlap also overlap: communication_us, compute_us,
+  wire_fraction and wrong (null where not known). With --split also split: time_us, and of that kernel_us, copy_us, signal_us and
+  host_us, and iterations. With --overlap also overlap: communication_us, compute_us,
   overlapped_us, compute_beneath_us (of the products while the calls go on), exposed_us, exposed_fraction, dilation,
   background_us and background_fraction (cpu), fraction_of_ideal, products and iterations; and overlap_sockets, the same
   of bare sockets, with --overlap-sockets.

@@ -98,6 +98,7 @@ Row row_of(const Options& options, const Case& of, const Placement& placement, e
   row.imbalance = imbalance(of.copies);
   row.wire_fraction = wire_fraction(options, of, placement, row);
   row.wrong = measured.wrong;
+  row.split = measured.split;
   return row;
 }
 

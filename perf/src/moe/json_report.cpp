@@ -82,6 +82,7 @@ Json result(const Options& options, const Row& row) {
   json["imbalance"] = row.imbalance;
   json["wire_fraction"] = row.wire_fraction ? Json(*row.wire_fraction) : Json(nullptr);
   json["wrong"] = row.wrong ? Json(*row.wrong) : Json(nullptr);
+  if (row.split) json["split"] = split_json(*row.split);
   if (row.overlap) json["overlap"] = overlap_json(*row.overlap);
   if (row.sockets) json["overlap_sockets"] = overlap_json(*row.sockets);
   return json;

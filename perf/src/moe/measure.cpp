@@ -4,6 +4,7 @@
 
 #include "base/clock.hpp"
 #include "perf/src/over_ranks.hpp"
+#include "perf/src/split_meter.hpp"
 
 namespace epccl::perf::moe {
 
@@ -115,6 +116,10 @@ Result<Measurement> Meter::run(EpHandle& handle, Exchange& exchange, const std::
     EPCCL_ASSIGN(measured.stats, total_of(handle));
     constexpr int most_updates = 20;
     EPCCL_TRY(time_updates(handle, exchange, std::min(measured.iterations, most_updates), measured));
+    if (options_.split) {
+      EPCCL_ASSIGN(measured.split, measure_split(coordinator_, handle.comm(), measured.iterations,
+                                                 [&] { return call(handle, exchange); }));
+    }
   }
   EPCCL_ASSIGN(measured.wrong, perf::total_of(coordinator_, options_, wrong));
   return measured;

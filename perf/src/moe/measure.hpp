@@ -28,6 +28,7 @@ struct Measurement {
   int iterations = 0;
   std::optional<uint64_t> wrong;  // elements, of all ranks; empty: not checked
   epcclEpStats_t stats{};         // bytes and tokens of all ranks
+  std::optional<Split> split;     // --split: of the operation
 };
 
 class Meter {

@@ -36,6 +36,7 @@ struct Row {
   double imbalance = 1;
   std::optional<double> wire_fraction;
   std::optional<uint64_t> wrong;  // elements of all ranks; empty: not checked
+  std::optional<Split> split;
   std::optional<Overlap> overlap;
   std::optional<Overlap> sockets;  // the same bytes by a bare socket, beneath the same compute
 

@@ -75,7 +75,8 @@ std::string table_row(const Options& options, const Row& row) {
               fixed_width(row.tokens_per_second() / 1000, 9), fixed_width(row.algbw(), 7), row.bytes.network,
               row.expected.network, fixed_width(row.imbalance, 6),
               row.wire_fraction ? fixed_width(100 * *row.wire_fraction, 6) : missing,
-              row.wrong ? fmt::format("{:g}", static_cast<double>(*row.wrong)) : missing);
+              row.wrong ? fmt::format("{:g}", static_cast<double>(*row.wrong)) : missing) +
+         (row.split ? split_line(*row.split) : "");
 }
 
 std::string table_footer(const RunInfo& info, const std::vector<Row>& rows) {

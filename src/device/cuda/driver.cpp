@@ -30,6 +30,7 @@ Driver look_up(void* library, std::string& missing) {
 #undef EPCCL_CUDA_SYMBOL
   find(library, found.memcpy_batch);
   find(library, found.capture_info);
+  find(library, found.elapsed_time);
   find(library, found.memcpy_batch_with_fail_index);
   return found;
 }

@@ -26,6 +26,9 @@ using BatchCopy = CUresult CUDAAPI(CUdeviceptr*, CUdeviceptr*, size_t*, size_t, 
 using CaptureInfo = CUresult CUDAAPI(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*,
                                      const CUgraphNode**, size_t*);
 
+// The header may call another one by this name; all drivers have this.
+using ElapsedTime = CUresult CUDAAPI(float*, CUevent, CUevent);
+
 struct Driver {
 #define EPCCL_CUDA_SYMBOL(member, symbol) Symbol<decltype(::symbol)> member{#symbol};
 #include "device/cuda/driver_symbols.inc"
@@ -34,6 +37,7 @@ struct Driver {
   Symbol<BatchCopy> memcpy_batch{"cuMemcpyBatchAsync_v2"};
 
   Symbol<CaptureInfo> capture_info{"cuStreamGetCaptureInfo_v2"};
+  Symbol<ElapsedTime> elapsed_time{"cuEventElapsedTime"};
 
   int version = 0;  // 13000: CUDA 13.0
   bool has_vmm() const {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "device/cuda/event.hpp"
+#include "device/cuda/timing.hpp"
 
 namespace epccl::device::cuda {
 namespace {
@@ -138,6 +139,8 @@ Status StreamQueue::copy_by_cores(std::span<const CopyWork> copies) {
 }
 
 Status StreamQueue::copy(std::span<const CopyWork> copies) {
+  const TimedOperation timed(parts_.context, stream_,
+                             kind_ == QueueKind::cores ? WorkKind::kernel : WorkKind::copy);
   return keep(copy_now(copies));
 }
 
@@ -158,6 +161,7 @@ Status StreamQueue::reduce_now(const ReduceWork& work) {
 }
 
 Status StreamQueue::reduce(const ReduceWork& work) {
+  const TimedOperation timed(parts_.context, stream_, WorkKind::kernel);
   return keep(reduce_now(work));
 }
 
@@ -171,6 +175,7 @@ Status StreamQueue::launch_now(const Kernel& kernel, uint32_t blocks, uint32_t t
 }
 
 Status StreamQueue::launch(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* parameters) {
+  const TimedOperation timed(parts_.context, stream_, WorkKind::kernel);
   return keep(launch_now(kernel, blocks, threads, parameters));
 }
 
@@ -184,6 +189,7 @@ Status StreamQueue::post(SignalWord& word, uint64_t value) {
 
 Status StreamQueue::wait(const SignalWord& word, uint64_t value) {
   EPCCL_ASSIGN(const CUdeviceptr address, parts_.words.find(&word));
+  const TimedOperation timed(parts_.context, stream_, WorkKind::signal);
   EPCCL_CURRENT(parts_.context);
   return keep(parts_.context.call(parts_.context.driver().wait_value, stream_, address, cuuint64_t{value},
                                   static_cast<unsigned>(CU_STREAM_WAIT_VALUE_GEQ)));

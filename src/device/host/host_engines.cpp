@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 
 #include "base/clock.hpp"
 #include "base/never_destroyed.hpp"
@@ -51,6 +52,25 @@ void go_to(const std::vector<int>& cores) {
   CPU_ZERO(&set);
   for (const int core : cores) CPU_SET(static_cast<size_t>(core), &set);
   static_cast<void>(sched_setaffinity(0, sizeof set, &set));
+}
+
+/// The line has another first item.
+void look_at_first(WorkLine& line) {
+  if (!line.items.empty() && line.items.front().times != nullptr) line.first_since = now_seconds();
+}
+
+/// What the item's time goes to; nothing: it takes none, or waits for this rank's own work.
+std::optional<WorkKind> kind_of(const WorkItem& item) {
+  if (std::holds_alternative<CopyItem>(item)) return WorkKind::copy;
+  if (std::holds_alternative<ReduceItem>(item)) return WorkKind::kernel;
+  if (std::holds_alternative<WaitItem>(item)) return WorkKind::signal;
+  return std::nullopt;
+}
+
+/// A wait has been going on since it was the first of its queue.
+void tell(const QueuedItem& done, double first_since, double begun) {
+  if (const auto kind = kind_of(done.item))
+    done.times->add(*kind, *kind == WorkKind::signal ? first_since : begun, now_seconds());
 }
 
 /// Whether the item can be done now.
@@ -130,7 +150,9 @@ void HostEngines::append(WorkLine& line, WorkItem item) {
   {
     const std::lock_guard lock(mutex_);
     first = line.items.empty();
-    line.items.push_back(std::move(item));
+    WorkTimes* const times = WorkTimes::current();
+    line.items.push_back({std::move(item), times != nullptr ? times->shared_from_this() : nullptr});
+    if (first) look_at_first(line);
   }
   // Who runs the line goes on with it by itself.
   if (first) changed_.notify_all();
@@ -159,7 +181,7 @@ WorkLine* HostEngines::next(QueueKind kind, bool& any_waits) {
     const size_t at = (first_ + i) % lines_.size();
     WorkLine& line = *lines_[at];
     if (line.kind != kind || line.running || line.items.empty()) continue;
-    if (can_go_on(line.items.front())) {
+    if (can_go_on(line.items.front().item)) {
       first_ = at + 1;
       return &line;
     }
@@ -189,16 +211,20 @@ void HostEngines::work(QueueKind kind) {
     }
     idle_since = 0;
     line->running = true;
-    WorkItem item = std::move(line->items.front());
+    QueuedItem taken = std::move(line->items.front());
     line->items.pop_front();
     const bool failed = !line->failure.ok();
+    const double first_since = line->first_since;
     lock.unlock();
-    Status status = run(item, failed, pace);
+    const double begun = taken.times != nullptr ? now_seconds() : 0;
+    Status status = run(taken.item, failed, pace);
+    if (taken.times != nullptr) tell(taken, first_since, begun);
     const bool others_may_wait =
-        std::holds_alternative<MarkItem>(item) || std::holds_alternative<PostItem>(item);
-    item = CopyItem{};
+        std::holds_alternative<MarkItem>(taken.item) || std::holds_alternative<PostItem>(taken.item);
+    taken = {};
     lock.lock();
     line->running = false;
+    look_at_first(*line);
     if (!status.ok() && line->failure.ok()) line->failure = std::move(status);
     if (line->items.empty()) line->drained.notify_all();
     if (others_may_wait) changed_.notify_all();

@@ -11,6 +11,7 @@
 
 #include "base/status.hpp"
 #include "device/device.hpp"
+#include "device/work_times.hpp"
 
 namespace epccl::device {
 
@@ -43,11 +44,18 @@ struct WaitMarkItem {
 };
 using WorkItem = std::variant<CopyItem, ReduceItem, PostItem, WaitItem, MarkItem, WaitMarkItem>;
 
+/// An item, and who wants to know how long it takes; null: nobody.
+struct QueuedItem {
+  WorkItem item;
+  std::shared_ptr<WorkTimes> times;
+};
+
 /// One queue. All of it belongs to the mutex of the engines.
 struct WorkLine {
   QueueKind kind = QueueKind::copy_engine;
-  std::deque<WorkItem> items;
-  bool running = false;  // an engine has taken the first item out
+  std::deque<QueuedItem> items;
+  double first_since = 0;  // since when the first item is that, where somebody wants to know
+  bool running = false;    // an engine has taken the first item out
   Status failure;
   std::condition_variable drained;
 };

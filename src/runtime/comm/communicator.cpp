@@ -164,15 +164,28 @@ Status Communicator::run(uint64_t ticket, const std::function<Status()>& work, d
         timeout_seconds > 0 ? timeout_seconds : timeout_seconds_.load(std::memory_order_relaxed);
     lock.unlock();
     set_work_timeout(runner_timeout_);
-    status = work();
-    if (status.code() == Code::remote_error) status = monitor_.explain(std::move(status));
-    if (!status.ok()) keep(status);
+    status = do_work(work);
     lock.lock();
     running_ = false;
   }
   ++now_serving_;
   lock.unlock();
   turn_.notify_all();
+  return status;
+}
+
+Status Communicator::do_work(const std::function<Status()>& work) {
+  Status status;
+  if (times_.is_on()) {
+    status = times_.run(work, [this] {
+      executor_.waiter().moved();
+      waiter_.moved();
+    });
+  } else {
+    status = work();
+  }
+  if (status.code() == Code::remote_error) status = monitor_.explain(std::move(status));
+  if (!status.ok()) keep(status);
   return status;
 }
 
@@ -190,9 +203,7 @@ Status Communicator::run_replayed(const std::function<Status()>& work) {
   replaying_ = true;
   lock.unlock();
   set_work_timeout(timeout_seconds_.load(std::memory_order_relaxed));
-  Status status = work();
-  if (status.code() == Code::remote_error) status = monitor_.explain(std::move(status));
-  if (!status.ok()) keep(status);
+  Status status = do_work(work);
   lock.lock();
   if (running_) set_work_timeout(runner_timeout_);
   replaying_ = false;
@@ -215,6 +226,7 @@ Status Communicator::take_way_back() {
   std::unique_lock lock(mutex_);
   if (ways_given_ == 1) turn_.wait(lock, [this] { return !replaying_; });
   --ways_given_;
+  CallTimes::begin_now();
   return failure_;
 }
 
@@ -267,6 +279,12 @@ Communicator::NetworkStatistics Communicator::network_statistics() {
   statistics.messages = parts_.network->counters();
   if (const auto* work = parts_.network->work_counters()) statistics.work = *work;
   return statistics;
+}
+
+CallTimes::Sums Communicator::call_times() {
+  std::unique_lock lock(mutex_);
+  turn_.wait(lock, [&] { return now_serving_ == next_ticket_ && !replaying_; });
+  return times_.take();
 }
 
 void Communicator::interrupt_work(const char* why) {

@@ -16,6 +16,7 @@
 #include "runtime/bootstrap/bootstrap.hpp"
 #include "runtime/bootstrap/meeting_point.hpp"
 #include "runtime/comm/alltoall.hpp"
+#include "runtime/comm/call_times.hpp"
 #include "runtime/comm/carrying.hpp"
 #include "runtime/comm/collectives.hpp"
 #include "runtime/comm/comm_config.hpp"
@@ -81,6 +82,10 @@ class Communicator {
     transports::WorkCounters work;
   };
   NetworkStatistics network_statistics();
+  /// Whether calls that begin from now on are measured. Any thread.
+  void measure_calls(bool on) { times_.measure(on); }
+  /// Of those that were, since this was asked last; waits for the calls that were issued before.
+  CallTimes::Sums call_times();
   /// Null on one node. For work passed to run().
   transports::MessageTransport* network() { return executor_.network(); }
   std::string network_suffix() const { return executor_.network_suffix(); }
@@ -196,6 +201,7 @@ class Communicator {
   Status poll_failure();
 
  private:
+  Status do_work(const std::function<Status()>& work);
   void keep(const Status& status);
   void interrupt_work(const char* why);
   Status replay_failure();
@@ -219,6 +225,7 @@ class Communicator {
   Regroup regroup_;
   std::atomic<EngineUse> engine_use_;
   std::atomic<double> timeout_seconds_{0};
+  CallTimes times_;
 
   mutable std::mutex mutex_;
   std::condition_variable turn_;

@@ -133,7 +133,8 @@ bool QueueExecutor::is_queued(int local, int slot, uint64_t value) const {
 }
 
 Status QueueExecutor::await_queued(const Submission& now, int local, int slot, uint64_t value) {
-  while (!is_queued(local, slot, value)) EPCCL_TRY(now.waiter.nap([this] { return describe(); }));
+  while (!is_queued(local, slot, value))
+    EPCCL_TRY(now.waiter.nap([this] { return describe(); }, Waiter::For::others));
   now.waiter.moved();
   return {};
 }
@@ -172,7 +173,7 @@ Status QueueExecutor::submit_in_turns(const Submission& now) {
       return {};
     } else {
       EPCCL_TRY(feed_.flush_all());
-      EPCCL_TRY(now.waiter.nap([this] { return describe(); }));
+      EPCCL_TRY(now.waiter.nap([this] { return describe(); }, Waiter::For::others));
     }
   }
 }
@@ -249,7 +250,7 @@ Status QueueExecutor::finish(Waiter& waiter) {
       waiter.moved();
     }
     Status status = wakes ? waiter.idle([&] { return reason; }, false, [&] { return over(); },
-                                        [this] { return describe(); })
+                                        [this] { return describe(); }, Waiter::For::own_queues)
                           : waiter.nap([this] { return describe(); });
     // What went wrong on the device ends its queues without another word.
     if (status.ok() && !wakes) status = control_->idle().take_status();

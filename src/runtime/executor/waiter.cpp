@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/clock.hpp"
+#include "device/work_times.hpp"
 #include "runtime/executor/placement.hpp"
 
 namespace epccl::runtime {
@@ -79,14 +81,24 @@ void Waiter::go_home() {
   go_to_core(policy_.home_core);
 }
 
-double Waiter::begin_idle() {
+double Waiter::begin_idle(For what) {
   const double now = now_seconds();
+  if (device::WorkTimes::current() != nullptr) {
+    const bool counts = what == For::others;
+    if (measured_since_ != 0 && !counts) measured();
+    if (measured_since_ == 0 && counts) measured_since_ = now;
+  }
   if (idle_since_ == 0) {
     idle_since_ = now;
     next_check_ = now + check_period;
     next_report_ = now + std::min(first_report_after, timeout_seconds_ + 1e-3);
   }
   return now;
+}
+
+void Waiter::measured() {
+  const double since = std::exchange(measured_since_, 0);
+  if (auto* times = device::WorkTimes::current()) times->add(device::WorkKind::signal, since, now_seconds());
 }
 
 Status Waiter::pause(double now) {

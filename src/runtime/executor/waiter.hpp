@@ -66,15 +66,22 @@ class Waiter {
   /// A call begins. `has_messages`: this rank sends to other nodes in it, or receives.
   void begin(bool has_messages);
   /// Starts counting idle time anew. Call whenever something moved.
-  void moved() { idle_since_ = 0; }
+  void moved() {
+    if (measured_since_ != 0) measured();
+    idle_since_ = 0;
+  }
+
+  /// What an idle thread waits for: only for others is it told to who measures (device/work_times.hpp).
+  enum class For : uint8_t { others, own_queues };
 
   /// Called when nothing moved. Waits a little: spins, yields or sleeps (until what `reason()` says, or the network if it is
   /// pending, wakes it), by how long nothing has moved. Before sleeping it calls `try_again` (true: something moved after
   /// all). `describe` is asked for when the wait gets long. Error: the communicator failed or the timeout passed.
   template <typename Reason, typename TryAgain, typename Describe>
-  Status idle(Reason reason, bool network_pending, TryAgain try_again, Describe describe) {
+  Status idle(Reason reason, bool network_pending, TryAgain try_again, Describe describe,
+              For what = For::others) {
     const bool on_network = network_pending && network_ != nullptr;
-    const double now = begin_idle();
+    const double now = begin_idle(what);
     const double awake = policy_.spin_seconds + (on_network ? yield_seconds_ : local_yield_seconds_);
     // In the background, where nobody waits for it, time is cheaper than cores.
     const bool background = device::HostStream::runs_unwatched();
@@ -92,15 +99,16 @@ class Waiter {
 
   /// As idle(), for what happens without waking anybody (a GPU's queue): sleeps for a moment only.
   template <typename Describe>
-  Status nap(Describe describe) {
-    const double now = begin_idle();
+  Status nap(Describe describe, For what = For::own_queues) {
+    const double now = begin_idle(what);
     if (now >= next_report_) EPCCL_TRY(report(now, describe()));
     return rest(now);
   }
 
  private:
   Status rest(double now);
-  double begin_idle();
+  double begin_idle(For what);
+  void measured();
   Status pause(double now);
   Status report(double now, const Situation& situation);
   bool arm(bool rarely);
@@ -117,8 +125,9 @@ class Waiter {
   double timeout_seconds_ = policy_.timeout_seconds;
   double yield_seconds_ = 200e-6, local_yield_seconds_ = 200e-6;  // with and without the network
   bool armed_rarely_ = false;
-  double idle_since_ = 0;  // 0: something moved since
-  double next_check_ = 0;  // of the control line, while yielding
+  double idle_since_ = 0;      // 0: something moved since
+  double measured_since_ = 0;  // 0: nobody measures, or it waits for its own queues
+  double next_check_ = 0;      // of the control line, while yielding
   double next_report_ = 0;
   double next_move_ = 0;  // home
 };

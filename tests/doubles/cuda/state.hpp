@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -40,7 +41,8 @@ struct Session {
 /// Where an event was recorded.
 struct Mark {
   std::atomic<bool> done{false};
-  std::shared_ptr<Session> session;  // of a captured one
+  std::chrono::steady_clock::time_point at;  // when, once it is done
+  std::shared_ptr<Session> session;          // of a captured one
   std::vector<size_t> behind;
 };
 
@@ -164,6 +166,7 @@ struct CUctx_st {
 
 struct CUevent_st {
   CUctx_st* context = nullptr;
+  bool is_timed = true;
   std::shared_ptr<fake_cuda::Mark> mark;  // null: never recorded
 };
 

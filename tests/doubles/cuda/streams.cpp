@@ -230,10 +230,11 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuEventCreate(CUevent* event, unsigned) {
+CUresult cuEventCreate(CUevent* event, unsigned flags) {
   FAKE_CONTEXT(context);
   *event = new CUevent_st;  // NOLINT
   (*event)->context = context;
+  (*event)->is_timed = (flags & CU_EVENT_DISABLE_TIMING) == 0;
   const std::lock_guard lock(state().mutex);
   state().events.insert(*event);
   return CUDA_SUCCESS;
@@ -261,6 +262,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
     return CUDA_SUCCESS;
   }
   return submit(stream, [mark] {
+    mark->at = std::chrono::steady_clock::now();
     mark->done = true;
     return CUDA_SUCCESS;
   });
@@ -272,6 +274,25 @@ CUresult cuEventQuery(CUevent event) {
   if (mark == nullptr) return CUDA_SUCCESS;
   if (mark->session != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
   return mark->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+// The header's has another name.
+#undef cuEventElapsedTime
+CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
+  FAKE_CALLED();
+  {
+    const std::lock_guard lock(state().mutex);
+    for (CUevent event : {start, end})
+      if (!state().events.contains(event) || !event->is_timed || event->mark == nullptr)
+        return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (start->context != end->context) return CUDA_ERROR_INVALID_HANDLE;
+  for (CUevent event : {start, end}) {
+    if (event->mark->session != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+    if (!event->mark->done) return CUDA_ERROR_NOT_READY;
+  }
+  *milliseconds = std::chrono::duration<float, std::milli>(end->mark->at - start->mark->at).count();
+  return CUDA_SUCCESS;
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {

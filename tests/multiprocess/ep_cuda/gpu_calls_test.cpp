@@ -1,6 +1,8 @@
 // Streams of a GPU and calls of an EP handle: what waits for what, and what is refused.
 #include <gmock/gmock.h>
 
+#include "device/cuda/kernels/launch.hpp"
+#include "epccl/profile.h"
 #include "to_the_next.hpp"
 
 namespace epccl::tests {
@@ -54,6 +56,29 @@ TEST_P(EpOnGpus, TokensAreQuantisedAlikeByKernelsAndByTheHost) {
         << epcclGetLastError(nullptr);
     EXPECT_EQ(by_kernels.get(), by_host.get());
     EXPECT_EQ(kernels_scales.get(), hosts_scales.get());
+  });
+}
+
+TEST_P(EpOnGpus, TheTimeOfDispatchesIsThatOfKernelsAndOfWaits) {
+  run_ranks({GetParam(), {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    ToTheNext layer(context, comm, gpu);
+    const auto dispatch = [&] {
+      EXPECT_EQ(layer.dispatch(layer.input.data(), layer.output.data(), gpu.as_epccl()), epcclSuccess);
+    };
+    dispatch();
+    gpu.wait();  // or it may begin when calls are measured
+    EXPECT_EQ(epcclCommMeasureCalls(comm, 1), epcclSuccess);
+    for (int i = 0; i < 3; ++i) dispatch();
+    epcclCallTimes_t times = EPCCL_CALL_TIMES_INITIALIZER;
+    EXPECT_EQ(epcclCommGetCallTimes(comm, &times), epcclSuccess) << epcclGetLastError(comm);
+    EXPECT_EQ(times.calls, 3U);
+    const bool has_kernels = !device::cuda::bytes_of(device::cuda::Image::rows).empty();
+    EXPECT_GT(has_kernels ? times.kernel : times.copy, 0);
+    EXPECT_GE(times.signal, 0);
+    EXPECT_NEAR(times.kernel + times.copy + times.signal + times.host, times.total, 1e-6);
+    EXPECT_EQ(layer.output.get(), layer.expected());
   });
 }
 

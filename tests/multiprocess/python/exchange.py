@@ -62,6 +62,17 @@ def test_copy_engines_move_the_same_bits_and_statistics_count(comm):
     assert counted["railsLost"] == 0, counted
 
 
+def test_calls_are_measured_while_that_is_asked_for(comm):
+    send = np.arange(comm.size * 5, dtype="int32")
+    comm.measure_calls(True)
+    comm.alltoall(send, np.zeros_like(send))
+    comm.measure_calls(False)
+    comm.alltoall(send, np.zeros_like(send))
+    times = comm.call_times()
+    assert times["calls"] == 1, times
+    assert abs(times["total"] - sum(times[part] for part in ("kernel", "copy", "signal", "host"))) < 1e-6, times
+
+
 def test_a_ring_in_a_group_and_plain_buffers(comm):
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     send, recv = array.array("d", [comm.rank + 0.5] * 9), array.array("d", [0.0] * 9)

@@ -15,6 +15,7 @@ PAIRS = [
     (c.Config, "epcclConfig_t", "EPCCL_CONFIG_INITIALIZER"),
     (c.SimInfo, "epcclSimInfo_t", "EPCCL_SIM_INFO_INITIALIZER"),
     (c.StatisticsStruct, "epcclStatistics_t", "EPCCL_STATISTICS_INITIALIZER"),
+    (c.CallTimesStruct, "epcclCallTimes_t", "EPCCL_CALL_TIMES_INITIALIZER"),
     (c.EpTensor, "epcclEpTensor_t", "EPCCL_EP_TENSOR_INIT"),
     (c.EpGroupConfig, "epcclEpGroupConfig_t", "EPCCL_EP_GROUP_CONFIG_INIT"),
     (c.EpHandleConfig, "epcclEpHandleConfig_t", "EPCCL_EP_HANDLE_CONFIG_INIT"),
@@ -29,7 +30,7 @@ PAIRS = [
     (c.EpProgressStruct, "epcclEpProgress_t", "EPCCL_EP_PROGRESS_INIT"),
 ]
 
-program = "#include <epccl/ep.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n"
+program = "#include <epccl/ep.h>\n#include <epccl/profile.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n"
 for struct, name, initializer in PAIRS:
     program += f'  {{ {name} s = {initializer}; printf("{name} %zu", sizeof s);\n'
     for field, *_ in struct._fields_:
@@ -52,7 +53,7 @@ for (struct, name, _), line in zip(PAIRS, lines):
 # The functions that are declared have as many arguments as in C.
 from epccl import _library  # noqa: E402
 
-text = "".join((HEADERS / "epccl" / name).read_text() for name in ("epccl.h", "ep.h"))
+text = "".join((HEADERS / "epccl" / name).read_text() for name in ("epccl.h", "ep.h", "profile.h"))
 text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
 functions = dict(re.findall(r"EPCCL_API\s+epcclResult_t\s+(\w+)\(([^)]*)\)", text))
 assert len(functions) > 40

@@ -69,6 +69,12 @@ TEST(Options, OverlapWithMatrixProducts) {
             std::string::npos);
 }
 
+TEST(Options, ASplitIsOnlyWhereItIsAskedFor) {
+  EXPECT_FALSE(options_of({"allreduce"}).split);
+  EXPECT_TRUE(options_of({"allreduce", "--split"}).split);
+  EXPECT_NE(describe(options_of({"allreduce", "--split"})), describe(options_of({"allreduce"})));
+}
+
 TEST(Options, TakeNcclTestsShortAndLongNames) {
   const Options o = options_of({"alltoallv", "-b", "8", "-e", "4G",        "-f", "2",   "-n", "50",      "-w",
                                 "3",         "-c", "0", "-d", "int8,half", "-a", "1",   "-z", "1",       "-R",
@@ -200,6 +206,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"allreduce", "--per-pair", "-b", "8"}, "--per-pair"},
         Bad{{"-n", "3", "moe"}, "as the first argument, dispatch"}, Bad{{"alltoall", "-S", "1"}, "-S"},
         Bad{{"alltoall", "-G", "1"}, "--graph needs --device cuda"},
+        Bad{{"alltoall", "-G", "1", "--device", "cuda", "--split"}, "--split: not with --graph"},
+        Bad{{"alltoall", "--overlap", "--split"}, "--split: not with --overlap"},
         Bad{{"alltoall", "-G", "-1", "--device", "cuda"}, "--graph -1"},
         Bad{{"alltoall", "-G", "1", "--device", "cuda", "--in-a-row", "2"}, "--in-a-row"},
         Bad{{"alltoall", "-G", "1", "--device", "cuda", "--budget", "1"}, "--budget"},

@@ -114,6 +114,20 @@ TEST(Table, RowOfAnOverlapSaysWhatStaysExposed) {
   EXPECT_NE(table_header(info).find("dilation"), std::string::npos);
 }
 
+TEST(Table, BelowARowIsWhatItsTimeWentTo) {
+  Row r = row();
+  r.out_of_place->split = Split{200e-6, 120e-6, 20e-6, 50e-6, 7};
+  const std::string line =
+      "#   split of 200.0 us: kernel 120.0 us (60.0 %), copy 20.0 us (10.0 %), signal 50.0 us (25.0 %), "
+      "host 10.0 us (5.0 %)\n";
+  EXPECT_EQ(table_row(r), table_row(row()) + line);
+  const auto json = json_report(run_info(), {r, row()}, {}).at("results");
+  EXPECT_DOUBLE_EQ(json[0].at("split").at("signal_us"), 50);
+  EXPECT_NEAR(json[0].at("split").at("host_us").get<double>(), 10, 1e-9);
+  EXPECT_EQ(json[0].at("split").at("iterations"), 7);
+  EXPECT_FALSE(json[1].contains("split"));
+}
+
 TEST(Table, RowSaysWhatIsNotKnown) {
   Row unchecked = row();
   unchecked.out_of_place->wrong.reset();

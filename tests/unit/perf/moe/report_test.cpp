@@ -48,6 +48,15 @@ TEST(MoeRow, BandwidthIsSizeOverTime) {
   EXPECT_EQ(Row{}.algbw(), 0);
 }
 
+TEST(MoeTable, BelowARowIsWhatItsTimeWentTo) {
+  Row r = row();
+  r.split = Split{100e-6, 80e-6, 0, 15e-6, 20};
+  const std::string text = table_row(run_info().options, r);
+  EXPECT_EQ(text.substr(0, text.find('#')), table_row(run_info().options, row()));
+  EXPECT_NE(text.find("#   split of 100.0 us: kernel 80.0 us (80.0 %)"), std::string::npos) << text;
+  EXPECT_DOUBLE_EQ(json_report(run_info(), {r}, {}).at("results")[0].at("split").at("kernel_us"), 80);
+}
+
 TEST(MoeTable, RowsLineUpWithTheirTitles) {
   const std::string header = table_header(run_info());
   const std::string titles = header.substr(header.find("#   tokens"));

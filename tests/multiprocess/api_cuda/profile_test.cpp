@@ -1,0 +1,49 @@
+// Where the time of calls on GPU memory goes (epccl/profile.h).
+#include "epccl/profile.h"
+
+#include "cuda_calls.hpp"
+
+namespace epccl::tests {
+namespace {
+
+epcclCallTimes_t call_times(epcclComm_t comm) {
+  epcclCallTimes_t times = EPCCL_CALL_TIMES_INITIALIZER;
+  EXPECT_EQ(epcclCommGetCallTimes(comm, &times), epcclSuccess) << epcclGetLastError(comm);
+  return times;
+}
+
+class CudaProfile : public CudaMemoryCalls {};
+INSTANTIATE_TEST_SUITE_P(CopyEngines, CudaProfile,
+                         ::testing::Values(Shape{{1}, "auto", "8M"}, Shape{{4}, "always", "8M"},
+                                           Shape{{2, 2}, "auto", "2K"}, Shape{{1, 2}, "never", "2K"}));
+
+TEST_P(CudaProfile, EventsTellWhenCopiesRan) {
+  run([](const RankContext& context, epcclComm_t comm, GpuRank& gpu) {
+    constexpr size_t count = 5000;
+    const auto total = count * static_cast<size_t>(context.ranks);
+    const GpuArray<float> input(gpu, std::vector<float>(total, 1.5F)), output(gpu, total);
+    const auto call = [&] {
+      EXPECT_EQ(epcclAlltoall(input.data(), output.data(), count, epcclFloat32, comm, gpu.as_epccl()),
+                epcclSuccess);
+    };
+    call();
+    EXPECT_EQ(call_times(comm).calls, 0U);
+    EXPECT_EQ(epcclCommMeasureCalls(comm, 1), epcclSuccess);
+    for (int i = 0; i < 3; ++i) call();
+    const epcclCallTimes_t times = call_times(comm);
+    EXPECT_EQ(times.calls, 3U);
+    EXPECT_GT(times.copy, 0);
+    EXPECT_EQ(times.kernel, 0);
+    // Events are placed on the host's clock as well as a wait for one of them is known, so no sum is checked but this.
+    constexpr double rounding = 1e-6;
+    for (const double part : {times.signal, times.host}) EXPECT_GE(part, -rounding);
+    EXPECT_NEAR(times.kernel + times.copy + times.signal + times.host, times.total, rounding);
+    EXPECT_EQ(epcclCommMeasureCalls(comm, 0), epcclSuccess);
+    call();
+    EXPECT_EQ(call_times(comm).calls, 0U);
+    EXPECT_EQ(output.get(), std::vector<float>(total, 1.5F));
+  });
+}
+
+}  // namespace
+}  // namespace epccl::tests
