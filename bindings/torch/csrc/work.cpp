@@ -1,11 +1,17 @@
 #include "work.hpp"
 
-#include <ATen/core/grad_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
 
 #include <utility>
 
 namespace epccl_torch {
+namespace {
+
+/// The queue whose call this thread runs.
+thread_local const Queue* served_here = nullptr;
+
+}  // namespace
 
 Call::Call(int rank, What what, std::function<void()> body)
     : Work(rank, what.type, what.name, what.inputs),
@@ -16,8 +22,9 @@ Call::Call(int rank, What what, std::function<void()> body)
 void Call::run() {
   std::exception_ptr failure;
   try {
-    // Results are copied into the program's tensors, which may be leaves that require gradients.
-    const at::NoGradGuard no_grad;
+    // Results are copied into the program's tensors, which may be leaves that require gradients, or were made in inference mode, which
+    // this thread is not in. As where results are written directly, autograd is told nothing.
+    const at::AutoDispatchBelowADInplaceOrView no_grad;
     body_();
   } catch (...) {
     failure = std::current_exception();
@@ -67,6 +74,7 @@ void Queue::stop() {
 }
 
 void Queue::issue(const CallPtr& call) {
+  if (served_here == this) return call->run();  // by a callback
   std::unique_lock lock(mutex_);
   if (!call->async() && !busy_ && waiting_.empty()) {
     busy_ = true;
@@ -85,6 +93,7 @@ void Queue::issue(const CallPtr& call) {
 }
 
 void Queue::serve() {
+  served_here = this;
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return over_ || (!busy_ && !waiting_.empty()); });

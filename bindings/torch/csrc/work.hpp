@@ -55,6 +55,8 @@ class Call : public c10d::Work {
 using CallPtr = c10::intrusive_ptr<Call>;
 
 /// Runs calls one after the other: in a thread of its own, or in the caller's where the call is synchronous and nothing is before it.
+/// Callbacks of a call's future are run before the next call begins, and calls that they issue are run at once: so they may wait for
+/// them (as PowerSGD's do), and the calls of all ranks keep one order.
 class Queue {
  public:
   Queue() = default;

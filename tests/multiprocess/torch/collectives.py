@@ -193,6 +193,30 @@ def test_asynchronous_calls_complete_in_the_order_of_issue(group):
     same(part, reduced(torch.float32, (3,), Op.SUM, RANK), "reduce_scatter_tensor")
 
 
+def test_a_callback_may_issue_calls_and_wait_for_them(group):
+    def again(future):
+        twice = future.value()[0].clone()
+        dist.all_reduce(twice, group=group, async_op=True).get_future().wait()
+        dist.all_reduce(twice, group=group)
+        return twice
+
+    ours = [values(torch.float32, (4,), RANK, salt) for salt in range(3)]
+    futures = [dist.all_reduce(tensor, group=group, async_op=True).get_future().then(again) for tensor in ours]
+    for salt, future in enumerate(futures):
+        same(future.wait(), SIZE * SIZE * reduced(torch.float32, (4,), Op.SUM, salt), f"call {salt}")
+
+
+def test_asynchronous_calls_in_inference_mode(group):
+    with torch.inference_mode():
+        mine, gathered = values(torch.float32, (3,), RANK), [torch.zeros(3) for _ in range(SIZE)]
+        dist.all_gather(gathered, mine, group, async_op=True).wait()
+        strided = torch.zeros(3, 2).t()
+        strided.copy_(values(torch.float32, (2, 3), RANK))
+        dist.all_reduce(strided, group=group, async_op=True).wait()
+    same(gathered[1], values(torch.float32, (3,), 1), "gathered")
+    same(strided.contiguous(), reduced(torch.float32, (2, 3), Op.SUM), "strided")
+
+
 def test_gather_and_scatter(group):
     for root in (0, SIZE - 1):
         got = [torch.zeros(4, dtype=torch.int16) for _ in range(SIZE)] if RANK == root else None
