@@ -23,6 +23,23 @@ std::string describe_ranks(const std::vector<int64_t>& global_ranks) {
   return same ? "" : " (ranks of this group are, globally: " + text + ")";
 }
 
+/// While this lives, calls wait for silent ranks as long as one of them was told to, not as long as the group's do.
+class OtherTimeout {
+ public:
+  OtherTimeout(epcclComm_t comm, std::chrono::milliseconds timeout,
+               std::atomic<std::chrono::milliseconds>& of_group)
+      : comm_(comm), of_group_(of_group) {
+    check(epcclCommSetTimeout(comm_, in_seconds(std::max(timeout, std::chrono::milliseconds(1)))), "timeout");
+  }
+  OtherTimeout(const OtherTimeout&) = delete;
+  OtherTimeout& operator=(const OtherTimeout&) = delete;
+  ~OtherTimeout() { (void)epcclCommSetTimeout(comm_, in_seconds(of_group_)); }
+
+ private:
+  const epcclComm_t comm_;
+  std::atomic<std::chrono::milliseconds>& of_group_;
+};
+
 std::exception_ptr gone(const char* how) {
   return std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
                                                        std::string("epccl: this process group was ") + how));
@@ -132,9 +149,15 @@ EpcclBackend::WorkPtr EpcclBackend::issue(Call::What what, Body body) {
 }
 
 EpcclBackend::WorkPtr EpcclBackend::issue_on_host(Call::What what, Body body) {
+  const std::chrono::milliseconds own = what.timeout;
   auto call = c10::make_intrusive<Call>(
       rank_, std::move(what),
-      [body = std::move(body), communicator = communicator_] { body({communicator->handle()}); });
+      [body = std::move(body), communicator = communicator_, own, of_group = timeout_] {
+        const epcclComm_t comm = communicator->handle();
+        if (own.count() < 0) return body({comm});
+        const OtherTimeout its_own(comm, own, *of_group);
+        body({comm});
+      });
   queue_.issue(call);
   return call;
 }

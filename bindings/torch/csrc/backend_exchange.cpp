@@ -32,7 +32,9 @@ Parts one_after_the_other(std::vector<size_t> counts) {
 }
 
 Parts split_up(const char* what, const at::Tensor& tensor, const std::vector<int64_t>& sizes, int ranks) {
-  const int64_t rows = tensor.dim() > 0 ? tensor.size(0) : 0;
+  TORCH_CHECK(tensor.dim() > 0, "epccl: all_to_all_single: the ", what,
+              " has no dimension 0 to split: pass a tensor of at least one dimension, as tensor.view(1) is");
+  const int64_t rows = tensor.size(0);
   const int64_t width = rows > 0 ? tensor.numel() / rows : 0;
   if (sizes.empty()) {
     TORCH_CHECK(rows % ranks == 0, "epccl: all_to_all_single: dimension 0 of the ", what, " is ", rows,
@@ -242,13 +244,14 @@ void EpcclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_
     return;
   }
   std::string missing;
+  int count = 0;
   for (int rank = 1; rank < size_ && (missing.empty() || wait_all_ranks); ++rank)
     if (!comes(std::to_string(rank), std::chrono::milliseconds(0)))
-      missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+      missing += (count++ > 0 ? ", " : "") + std::to_string(rank);
   std::string text = "+";
-  if (!missing.empty())
-    text = "monitored_barrier: not here within " + std::to_string(timeout.count()) + " ms: rank " + missing +
-           other_names_;
+  if (count > 0)  // in gloo's words, which programs may look for
+    text = std::string(count == 1 ? "Rank " : "Ranks ") + missing + " failed to pass monitoredBarrier in " +
+           std::to_string(timeout.count()) + " ms" + other_names_;
   store_->set(place + "answer", std::vector<uint8_t>(text.begin(), text.end()));
   TORCH_CHECK_WITH(DistBackendError, missing.empty(), "epccl: ", text);
 }

@@ -1,4 +1,4 @@
-// What Python sees: a function that makes the process group.
+// What Python sees: a function that makes the process group, and the process group.
 #include <torch/csrc/utils/pybind.h>
 #include <torch/version.h>
 
@@ -23,4 +23,10 @@ PYBIND11_MODULE(_C, module) {
              py::arg("timeout_seconds"), py::arg("global_ranks"), py::arg("name"),
              py::call_guard<py::gil_scoped_release>());
   module.attr("built_for") = TORCH_VERSION;
+  // new_group calls this on ranks that are not in the new group, where the default group is bound to a device and can be split: of
+  // NCCL, all ranks take part in a split. Here the members meet alone.
+  py::class_<epccl_torch::EpcclBackend, c10d::Backend, c10::intrusive_ptr<epccl_torch::EpcclBackend>>(
+      module, "EpcclBackend")
+      .def(
+          "perform_nocolor_split", [](epccl_torch::EpcclBackend&, const py::object&) {}, py::arg("device"));
 }

@@ -11,7 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 import torch.distributed as dist
 
-import epccl_torch  # noqa: F401  (where the package is installed, `import torch` does this)
+import epccl_torch  # noqa: F401  (an installed package is found when its backend is named)
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))
 from expectations import expect_error  # noqa: E402, F401  (for the tests)
@@ -23,13 +23,13 @@ DEVICE = os.environ.get("TEST_DEVICE", "cpu")
 TIMEOUT = timedelta(seconds=60)
 
 
-def join(backend, timeout=TIMEOUT, name="store"):
+def join(backend, timeout=TIMEOUT, name="store", **options):
     """init_process_group, with torchrun's environment or, under epccl-run, with a file in TEST_STORE."""
     if "TEST_STORE" in os.environ:
         store = dist.FileStore(os.path.join(os.environ["TEST_STORE"], name), SIZE)
-        dist.init_process_group(backend, store=store, rank=RANK, world_size=SIZE, timeout=timeout)
+        dist.init_process_group(backend, store=store, rank=RANK, world_size=SIZE, timeout=timeout, **options)
     else:
-        dist.init_process_group(backend, timeout=timeout)
+        dist.init_process_group(backend, timeout=timeout, **options)
 
 
 def values(dtype, shape, source, salt=0):

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from harness import RANK, SIZE, expect_error, main, same, values
+from harness import RANK, SIZE, expect_error, join, main, same, values
 
 
 def test_groups_of_some_ranks(_):
@@ -111,6 +111,17 @@ def test_a_wait_has_its_own_timeout(group):
     same(got, torch.stack([values(torch.float32, (SIZE,), s)[RANK] for s in range(SIZE)]), "late")
 
 
+def test_a_barrier_has_its_own_timeout(_):
+    group = dist.new_group(backend="epccl", timeout=timedelta(hours=1))
+    dist.barrier(group=group, timeout=timedelta(seconds=60))
+    dist.barrier(group=group)
+    if RANK != SIZE - 1:
+        expect_error(
+            dist.DistBackendError, f"rank {SIZE - 1}", lambda: dist.barrier(group=group, timeout=timedelta(seconds=2))
+        )
+    dist.barrier()
+
+
 def test_a_group_ends_with_messages_that_nobody_took(_):
     group = dist.new_group(backend="epccl")
     pending = dist.isend(torch.zeros(4), (RANK + 1) % SIZE, group=group, tag=7)
@@ -142,5 +153,17 @@ def test_abort(_):
         expect_error(dist.DistBackendError, "rank 0", lambda: dist.barrier(group=group))
 
 
+def groups_where_the_default_group_is_bound_to_a_device():
+    join("epccl", name="bound", device_id=torch.device("cpu:0"))
+    for members in ([0, 1], [SIZE - 1, 1], list(range(SIZE))):
+        group = dist.new_group(members)
+        if RANK in members:
+            got = torch.tensor([float(RANK)])
+            dist.all_reduce(got, group=group)
+            assert got.item() == sum(members), (members, got)
+    dist.destroy_process_group()
+
+
 if __name__ == "__main__":
     main(globals())
+    groups_where_the_default_group_is_bound_to_a_device()
