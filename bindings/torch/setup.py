@@ -8,7 +8,7 @@ import os
 import subprocess
 from pathlib import Path
 
-# An epccl_torch that is installed already is not needed here, and this directory's is not built yet.
+# What older versions of this package left behind makes `import torch` load it, and it may not be built yet.
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 
 from setuptools import setup  # noqa: E402

@@ -2,7 +2,7 @@
 
     torch.distributed.init_process_group("epccl")
 
-Where the package is installed, ``import torch`` registers the backend; ``import epccl_torch`` does so everywhere. See docs/pytorch.md.
+Where the package is installed, torch.distributed finds it by the name; ``import epccl_torch`` makes it known everywhere. See docs/pytorch.md.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from epccl import __version__
 if not torch.distributed.is_available():
     raise ImportError("epccl_torch: this PyTorch was built without torch.distributed")
 
-from . import _C  # noqa: E402
+_BUILD_AGAIN = "build it again (pip install --no-build-isolation ./bindings/torch)"
+try:
+    from . import _C  # noqa: E402
+except ImportError as failure:
+    raise ImportError(f"epccl_torch: its extension does not fit PyTorch {torch.__version__}: {_BUILD_AGAIN}: {failure}") from failure
 
 if _C.built_for.split(".")[:2] != torch.__version__.split(".")[:2]:
-    raise ImportError(
-        f"epccl_torch was built for PyTorch {_C.built_for}, this is {torch.__version__}: build it again "
-        "(pip install --no-build-isolation ./bindings/torch)"
-    )
+    raise ImportError(f"epccl_torch was built for PyTorch {_C.built_for}, this is {torch.__version__}: {_BUILD_AGAIN}")
 
 
 def _create(options, backend_options=None):
