@@ -168,8 +168,9 @@ CallPtr EpcclBackend::send_message(const at::Tensor& tensor, int to, int tag) {
 
 CallPtr EpcclBackend::receive_message(const at::Tensor& tensor, int source, int tag) {
   Target target(tensor);
-  Call::What what{source == Inbox::any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV,
-                  "epccl:recv",
+  const bool from_any = source == Inbox::any;
+  Call::What what{from_any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV,
+                  from_any ? "epccl:recvAnySource" : "epccl:recv",
                   {tensor},
                   {tensor}};
   what.source = source;

@@ -45,13 +45,14 @@ EpcclBackend::WorkPtr EpcclBackend::allreduce_coalesced(Tensors& tensors,
     check_tensor("tensor of all_reduce", tensor);
     check_same_dtype("all_reduce", tensors[0], tensor);
   }
-  check_reduction("all_reduce", tensors[0], opts.reduceOp);
-  const auto body = [this, tensors, op = opts.reduceOp](const Line& line) {
+  const Tensors reals = as_reals("all_reduce", tensors, opts.reduceOp);
+  check_reduction("all_reduce", reals[0], opts.reduceOp);
+  const auto body = [this, reals, op = opts.reduceOp](const Line& line) {
     // Several tensors go as one: the library's calls cost more than the copy, where they are small.
-    const bool one = tensors.size() == 1;
-    Blocks blocks(tensors);
+    const bool one = reals.size() == 1;
+    Blocks blocks(reals);
     std::optional<Target> target;
-    if (one) target.emplace(tensors[0], true);
+    if (one) target.emplace(reals[0], true);
     if (!one) blocks.load();
     size_t count = 0;
     for (const size_t part : blocks.counts()) count += part;
@@ -59,7 +60,7 @@ EpcclBackend::WorkPtr EpcclBackend::allreduce_coalesced(Tensors& tensors,
     if (is_bitwise(op)) {
       reduce_bits(one ? target->memory() : blocks.flat(), op, size_, line);
     } else {
-      const Reduction reduction("all_reduce", tensors[0], op, line.comm);
+      const Reduction reduction("all_reduce", reals[0], op, line.comm);
       ok(epcclAllReduce(data, data, count, reduction.datatype, reduction.op, line.comm, line.stream),
          "all_reduce");
     }
@@ -70,7 +71,7 @@ EpcclBackend::WorkPtr EpcclBackend::allreduce_coalesced(Tensors& tensors,
 }
 
 EpcclBackend::WorkPtr EpcclBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
-  at::Tensor& tensor = single("reduce", tensors);
+  const at::Tensor tensor = as_reals("reduce", single("reduce", tensors), opts.reduceOp);
   check_root("reduce", opts.rootRank);
   check_reduction("reduce", tensor, opts.reduceOp);
   const auto body = [this, tensor, op = opts.reduceOp,
@@ -89,18 +90,18 @@ EpcclBackend::WorkPtr EpcclBackend::reduce(Tensors& tensors, const c10d::ReduceO
     }
     if (rank_ == root) target.finish();
   };
-  return issue(c10d::OpType::REDUCE, "epccl:reduce", {tensor}, {tensor}, opts, body);
+  return issue(c10d::OpType::REDUCE, "epccl:reduce", tensors, tensors, opts, body);
 }
 
 EpcclBackend::WorkPtr EpcclBackend::reduce_scatter(Tensors& outputs, Lists& inputs,
                                                    const c10d::ReduceScatterOptions& opts) {
-  at::Tensor& output = single("reduce_scatter", outputs);
+  const at::Tensor output = as_reals("reduce_scatter", single("reduce_scatter", outputs), opts.reduceOp);
   TORCH_CHECK(inputs.size() == 1 && inputs[0].size() == static_cast<size_t>(size_),
               "epccl: reduce_scatter: ", inputs.empty() ? 0 : inputs[0].size(), " inputs for ", size_,
               " ranks");
-  check_same_dtype("reduce_scatter", inputs[0][0], output);
+  check_same_dtype("reduce_scatter", inputs[0][0], outputs[0]);
   check_reduction("reduce_scatter", output, opts.reduceOp);
-  Blocks blocks(inputs[0]);
+  Blocks blocks(as_reals("reduce_scatter", inputs[0], opts.reduceOp));
   const auto mine = static_cast<size_t>(rank_);
   TORCH_CHECK(blocks.counts()[mine] == static_cast<size_t>(output.numel()),
               "epccl: reduce_scatter: output of ", output.numel(), " elements, input of this rank of ",
@@ -111,7 +112,7 @@ EpcclBackend::WorkPtr EpcclBackend::reduce_scatter(Tensors& outputs, Lists& inpu
     scatter_reduced(blocks.flat(), blocks.counts(), target.memory(), op, line);
     target.finish();
   };
-  return issue(c10d::OpType::REDUCE_SCATTER, "epccl:reduce_scatter", inputs[0], {output}, opts, body);
+  return issue(c10d::OpType::REDUCE_SCATTER, "epccl:reduce_scatter", inputs[0], outputs, opts, body);
 }
 
 // `input`: blocks of `counts` elements, one a rank, of the output's dtype.
@@ -160,15 +161,18 @@ EpcclBackend::WorkPtr EpcclBackend::reduce_scatter_tensor_coalesced(Tensors& out
     check_tensor("output of reduce_scatter_tensor", outputs[i]);
     check_tensor("input of reduce_scatter_tensor", inputs[i]);
     check_same_dtype("reduce_scatter_tensor", outputs[i], inputs[i]);
-    check_reduction("reduce_scatter_tensor", inputs[i], opts.reduceOp);
+    check_reduction("reduce_scatter_tensor", as_reals("reduce_scatter_tensor", inputs[i], opts.reduceOp),
+                    opts.reduceOp);
     TORCH_CHECK(inputs[i].numel() == size_ * outputs[i].numel(), "epccl: reduce_scatter_tensor: input of ",
                 inputs[i].numel(), " elements, output of ", outputs[i].numel(), " on ", size_, " ranks");
   }
-  const auto body = [this, outputs, inputs, op = opts.reduceOp](const Line& line) {
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const at::Tensor source = inputs[i].contiguous();
-      Target target(outputs[i]);
-      const std::vector<size_t> counts(static_cast<size_t>(size_), static_cast<size_t>(outputs[i].numel()));
+  const auto body = [this, to = as_reals("reduce_scatter_tensor", outputs, opts.reduceOp),
+                     from = as_reals("reduce_scatter_tensor", inputs, opts.reduceOp),
+                     op = opts.reduceOp](const Line& line) {
+    for (size_t i = 0; i < from.size(); ++i) {
+      const at::Tensor source = from[i].contiguous();
+      Target target(to[i]);
+      const std::vector<size_t> counts(static_cast<size_t>(size_), static_cast<size_t>(to[i].numel()));
       scatter_reduced(source, counts, target.memory(), op, line);
       target.finish();
     }

@@ -74,6 +74,20 @@ bool is_bitwise(const ReduceOp& op) {
   return op.op_ == ReduceOp::BAND || op.op_ == ReduceOp::BOR || op.op_ == ReduceOp::BXOR;
 }
 
+at::Tensor as_reals(const char* what, const at::Tensor& tensor, const ReduceOp& op) {
+  if (!tensor.is_complex()) return tensor;
+  TORCH_CHECK(op.op_ == ReduceOp::SUM || op.op_ == ReduceOp::AVG || op.op_ == ReduceOp::PREMUL_SUM,
+              "epccl: ", what, ": of ", tensor.scalar_type(), " there are sums and averages");
+  return at::view_as_real(tensor);
+}
+
+std::vector<at::Tensor> as_reals(const char* what, const std::vector<at::Tensor>& tensors,
+                                 const ReduceOp& op) {
+  std::vector<at::Tensor> reals;
+  for (const at::Tensor& tensor : tensors) reals.push_back(as_reals(what, tensor, op));
+  return reals;
+}
+
 void check_reduction(const char* what, const at::Tensor& tensor, const ReduceOp& op) {
   const at::ScalarType type = tensor.scalar_type();
   if (is_bitwise(op)) {
@@ -82,7 +96,7 @@ void check_reduction(const char* what, const at::Tensor& tensor, const ReduceOp&
   }
   TORCH_CHECK(datatype_of(type), "epccl: ", what, ": no reduction of ", type,
               ": there are those of uint8, int8, bool, int32, uint32, int64, uint64, float16, bfloat16, "
-              "float32, float64 and float8");
+              "float32, float64, float8, complex64 and complex128");
   (void)operation_of(what, type, op.op_);
   if (op.op_ == ReduceOp::PREMUL_SUM)
     TORCH_CHECK(c10::isFloatingType(type), "epccl: ", what, ": a pre-multiplied sum of ", type);

@@ -4,6 +4,7 @@
 #include <epccl/epccl.h>
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
 
 namespace epccl_torch {
 
@@ -25,6 +26,10 @@ struct Reduction {
 
 /// Whether the operation is of bits, which the library does not have: those are gathered and folded here.
 bool is_bitwise(const c10d::ReduceOp& op);
+/// Complex numbers as pairs of real ones, which are added up alike. Other tensors as they are.
+at::Tensor as_reals(const char* what, const at::Tensor& tensor, const c10d::ReduceOp& op);
+std::vector<at::Tensor> as_reals(const char* what, const std::vector<at::Tensor>& tensors,
+                                 const c10d::ReduceOp& op);
 /// Throws what Reduction would throw, on the calling thread, before anything is queued.
 void check_reduction(const char* what, const at::Tensor& tensor, const c10d::ReduceOp& op);
 /// `into` = `into` op `other`, bit by bit.

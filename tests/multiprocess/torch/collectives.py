@@ -193,6 +193,25 @@ def test_asynchronous_calls_complete_in_the_order_of_issue(group):
     same(part, reduced(torch.float32, (3,), Op.SUM, RANK), "reduce_scatter_tensor")
 
 
+def test_sums_of_complex_numbers(group):
+    def numbers(source, part):
+        return torch.complex(values(torch.float32, (2, 3), source, part), values(torch.float32, (2, 3), source, part + 7))
+
+    for wanted in (0, SIZE - 1):
+        total = sum(numbers(source, 0) for source in range(SIZE))
+        got = numbers(RANK, 0)
+        dist.reduce(got, wanted, group=group)
+        same(got, total if RANK == wanted else numbers(RANK, 0), f"reduce to {wanted}")
+    part = sum(numbers(source, RANK) for source in range(SIZE))
+    got = torch.zeros(2, 3, dtype=torch.complex64)
+    dist.reduce_scatter(got, [numbers(RANK, to) for to in range(SIZE)], group=group)
+    same(got, part, "reduce_scatter")
+    strided = torch.zeros(3, 2, dtype=torch.complex64).t()
+    dist.reduce_scatter_tensor(strided, torch.cat([numbers(RANK, to) for to in range(SIZE)]), Op.AVG, group)
+    same(strided.contiguous(), part / SIZE, "reduce_scatter_tensor")
+    expect_error(RuntimeError, "sums and averages", lambda: dist.reduce(torch.zeros(2).cfloat(), 0, Op.MAX, group))
+
+
 def test_a_callback_may_issue_calls_and_wait_for_them(group):
     def again(future):
         twice = future.value()[0].clone()
