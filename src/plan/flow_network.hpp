@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "plan/equal_share.hpp"
-#include "plan/simulator.hpp"
+#include "plan/timeline.hpp"
 
 namespace epccl::plan {
 

@@ -15,7 +15,7 @@
 #include <string>
 
 #include "plan/plan.hpp"
-#include "plan/simulator.hpp"
+#include "plan/timeline.hpp"
 
 namespace epccl::plan {
 

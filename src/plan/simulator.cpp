@@ -1,14 +1,13 @@
 #include "plan/simulator.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <deque>
 #include <functional>
 #include <queue>
+#include <span>
 #include <tuple>
 
 #include "plan/flow_network.hpp"
-#include "plan/rows.hpp"
 #include "plan/step_graph.hpp"
 #include "plan/well_formed.hpp"
 
@@ -53,20 +52,6 @@ Followers released_waits(const StepGraph& graph) {
           }};
 }
 
-/// What a step does in memory; no rows where it does nothing there.
-struct MemoryWork {
-  uint64_t rows = 0, bytes = 0;
-};
-
-MemoryWork memory_work(const RankPlan& plan, const Step& step) {
-  if (step.kind == Kind::copy || step.kind == Kind::move_rows) return {step.rows, step.total_bytes()};
-  if (step.kind == Kind::reduce) return {step.source_count, step.source_count * step.bytes};
-  if (step.kind != Kind::reduce_rows) return {};
-  // A sum costs what it reads. One of nothing is a row of zeros.
-  const uint64_t rows = std::max<uint64_t>(terms_of(plan, step).size(), step.rows);
-  return {rows, rows * step.bytes};
-}
-
 /// One rank's CPU: what is ready for it, the earliest step first.
 struct Cpu {
   std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>> ready;
@@ -83,89 +68,17 @@ struct Node {
   Ticks busy = 0, busy_since = 0;
 };
 
-int links_per_node(const SimulationModel& model) {
-  return std::max(1, static_cast<int>(model.link_rates.size()));
-}
-
-/// Which network link a rank uses, counted over all nodes.
-int port_of(const topology::Cluster& cluster, const SimulationModel& model, int rank) {
-  const int links = links_per_node(model), local = cluster.local_of(rank);
-  const auto& given = model.link_of_local;
-  const int link =
-      static_cast<size_t>(local) < given.size() ? given[static_cast<size_t>(local)] : local % links;
-  return cluster.node_of(rank) * links + link;
-}
-
-std::vector<double> port_rates(int nodes, const SimulationModel& model) {
-  const std::vector<double> one =
-      model.link_rates.empty() ? std::vector{model.network_rate} : model.link_rates;
-  std::vector<double> rates;
-  for (int node = 0; node < nodes; ++node) rates.insert(rates.end(), one.begin(), one.end());
-  return rates;
-}
-
-/// Seconds that the busiest link needs at least.
-double busiest_link(const topology::Cluster& cluster, const LinkBytes& links, const SimulationModel& model) {
-  const std::vector<double> rates = port_rates(cluster.nodes(), model);
-  std::vector<uint64_t> out(rates.size(), 0), in(rates.size(), 0);
-  for (const LinkBytes::RankPair& pair : links.rank_pairs) {
-    out[static_cast<size_t>(port_of(cluster, model, pair.source))] += pair.bytes;
-    in[static_cast<size_t>(port_of(cluster, model, pair.destination))] += pair.bytes;
-  }
-  double seconds = 0;
-  for (size_t port = 0; port < rates.size(); ++port)
-    seconds = std::max(seconds, static_cast<double>(std::max(out[port], in[port])) / rates[port]);
-  return seconds;
-}
-
-/// Sharing out costs about a step per pair of links, and happens about twice per message: beyond this many
-/// steps, rarer.
-Ticks network_grain(const topology::Cluster& cluster, const LinkBytes& links, const SimulationModel& model) {
-  constexpr double affordable = 2e8, parts = 2000;
-  if (model.network_grain != SimulationModel::automatic) return to_ticks(model.network_grain);
-  const double per_node = links_per_node(model);
-  const double pairs =
-      per_node * per_node *
-      static_cast<double>(std::ranges::count_if(links.node_pair_bytes, [](uint64_t it) { return it > 0; }));
-  if (pairs * static_cast<double>(links.messages) < affordable) return 0;
-  return to_ticks(busiest_link(cluster, links, model) / parts);
-}
-
-/// How much longer than at `copy_rate` a copy takes from one rank's memory to another's of its node.
-double slowness(const topology::Cluster& cluster, const SimulationModel& model, int from, int to) {
-  const auto& rates = model.peer_copy_rates;
-  const auto row = static_cast<size_t>(cluster.local_of(from)),
-             column = static_cast<size_t>(cluster.local_of(to));
-  if (row >= rates.size() || column >= rates[row].size() || rates[row][column] == 0) return 1;
-  return model.copy_rate / rates[row][column];
-}
-
-/// Bytes at `copy_rate` that take as long as the step's memory work.
-uint64_t weighted_bytes(const topology::Cluster& cluster, const SimulationModel& model, const RankPlan& plan,
-                        const Step& step) {
-  const uint64_t bytes = memory_work(plan, step).bytes;
-  if (model.peer_copy_rates.empty() || step.kind == Kind::reduce_rows) return bytes;
-  double weighted = 0;
-  if (step.kind == Kind::reduce) {
-    for (const RowSource& source : sources_of(plan, step))
-      weighted +=
-          static_cast<double>(step.bytes) * slowness(cluster, model, source.at.rank, step.destination.rank);
-  } else {
-    weighted = static_cast<double>(bytes) * slowness(cluster, model, step.source.rank, step.destination.rank);
-  }
-  return static_cast<uint64_t>(std::llround(weighted));
-}
-
 class Simulation {
  public:
   Simulation(const StepGraph& graph, const SimulationModel& model)
       : graph_(graph),
         model_(model),
         cluster_(graph.plan().cluster),
+        machines_(cluster_, model),
         dependents_(dependents(graph)),
         waits_(released_waits(graph)),
         links_(count_link_bytes(graph.plan())),
-        network_(port_rates(cluster_.nodes(), model), network_grain(cluster_, links_, model)),
+        network_(machines_.port_rates(), machines_.network_grain(links_)),
         cpus_(graph.plan().ranks.size()),
         nodes_(static_cast<size_t>(cluster_.nodes())),
         pending_(graph.size()),
@@ -336,8 +249,7 @@ class Simulation {
     release_cpu(rank);
     if (step.kind == Kind::recv) return complete(id);
     if (step.total_bytes() == 0) return sent(id);
-    network_.start(now_, port_of(cluster_, model_, rank), port_of(cluster_, model_, step.peer),
-                   step.total_bytes(), id);
+    network_.start(now_, machines_.port_of(rank), machines_.port_of(step.peer), step.total_bytes(), id);
   }
 
   void sent(uint32_t id) {
@@ -357,7 +269,7 @@ class Simulation {
     Node& node = node_(index);
     if (node.copies.idle()) node.busy_since = now_;
     node.bytes += work_of(id).bytes;
-    node.copies.start(now_, weighted_bytes(cluster_, model_, graph_.rank_plan(id), graph_.step(id)), id);
+    node.copies.start(now_, machines_.weighted_bytes(graph_.rank_plan(id), graph_.step(id)), id);
     share_memory(index);
   }
 
@@ -398,7 +310,7 @@ class Simulation {
     for (uint32_t id = 0; id < graph_.size(); ++id)
       result.ranks[static_cast<size_t>(graph_.rank_of(id))].push_back(
           {to_seconds(start_[id]), to_seconds(end_[id])});
-    result.links_per_node = links_per_node(model_);
+    result.links_per_node = machines_.links_per_node();
     result.egress = network_.egress();
     result.ingress = network_.ingress();
     for (const Node& node : nodes_) result.memory.push_back({node.bytes, to_seconds(node.busy)});
@@ -413,6 +325,7 @@ class Simulation {
   const StepGraph& graph_;
   const SimulationModel& model_;
   const topology::Cluster& cluster_;
+  const SimulatedCluster machines_;
   Followers dependents_, waits_;
   LinkBytes links_;
   FlowNetwork network_;
@@ -428,43 +341,10 @@ class Simulation {
   std::vector<uint32_t> ended_;
 };
 
-Status check_model(const SimulationModel& model) {
-  // Written so that a NaN is refused too. The limits keep times within the range of ticks.
-  const auto rate = [](const char* name, double value) {
-    if (value >= 1 && value <= 1e18) return Status();
-    return error(Code::invalid_argument, "simulation model: {} is {} bytes/s, not in 1 .. 1e18", name, value);
-  };
-  const auto time = [](const char* name, double value) {
-    if (value >= 0 && value <= 1000) return Status();
-    return error(Code::invalid_argument, "simulation model: {} is {} s, not in 0 .. 1000", name, value);
-  };
-  EPCCL_TRY(rate("network_rate", model.network_rate));
-  EPCCL_TRY(rate("copy_rate", model.copy_rate));
-  EPCCL_TRY(rate("node_copy_rate", model.node_copy_rate));
-  for (const double link : model.link_rates) EPCCL_TRY(rate("a link's rate", link));
-  for (const int link : model.link_of_local)
-    if (link < 0 || link >= links_per_node(model))
-      return error(Code::invalid_argument, "simulation model: link {} of {} links a node", link,
-                   links_per_node(model));
-  for (const auto& row : model.peer_copy_rates)
-    for (const double peer : row)
-      if (peer != 0) EPCCL_TRY(rate("a rate between peers", peer));
-  EPCCL_TRY(time("network_latency", model.network_latency));
-  EPCCL_TRY(time("sender_overhead", model.sender_overhead));
-  EPCCL_TRY(time("receiver_overhead", model.receiver_overhead));
-  EPCCL_TRY(time("copy_latency", model.copy_latency));
-  EPCCL_TRY(time("copy_row_latency", model.copy_row_latency));
-  EPCCL_TRY(time("signal_latency", model.signal_latency));
-  if (model.network_grain != SimulationModel::automatic)
-    EPCCL_TRY(time("network_grain", model.network_grain));
-  if (model.cores_per_node >= 0) return {};
-  return error(Code::invalid_argument, "simulation model: cores_per_node is {}", model.cores_per_node);
-}
-
 }  // namespace
 
 Result<Timeline> simulate(const Plan& plan, const SimulationModel& model) {
-  EPCCL_TRY(check_model(model));
+  EPCCL_TRY(check(model));
   EPCCL_TRY(well_formed(plan));
   EPCCL_ASSIGN(const StepGraph graph, StepGraph::build(plan));
   return Simulation(graph, model).run();

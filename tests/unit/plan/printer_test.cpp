@@ -5,6 +5,7 @@
 
 #include <pugixml.hpp>
 
+#include "plan/simulator.hpp"
 #include "small_plans.hpp"
 
 namespace epccl::plan::testing {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/printer.hpp"
+#include "plan/simulator.hpp"
 #include "small_plans.hpp"
 
 namespace epccl::plan::testing {
