@@ -10,14 +10,11 @@
 #include <array>
 #include <cerrno>
 #include <cmath>
-#include <mutex>
 #include <vector>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
-#include "base/never_destroyed.hpp"
 #include "base/settings.hpp"
-#include "runtime/bootstrap/meeting_point.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -46,79 +43,7 @@ void watch(int epoll, int operation, int fd, uint32_t events) {
   epoll_ctl(epoll, operation, fd, &event);
 }
 
-/// The hubs of this process, and, in a forked child, those of its parent: they are never touched there, for
-/// the fork may have come in the middle of their threads' work.
-struct Registry {
-  std::mutex mutex;
-  std::vector<std::shared_ptr<Hub>> hubs;
-};
-
-Registry& registry() {
-  static NeverDestroyed<Registry> instance;
-  return *instance;
-}
-
-/// Stops this process's hubs when the process ends regularly.
-struct StopAtExit {
-  ~StopAtExit() {
-    const std::lock_guard lock(registry().mutex);
-    for (const auto& each : registry().hubs)
-      if (each->owner() == getpid()) each->stop_after_the_others();
-  }
-};
-
-void add_to_registry(std::shared_ptr<Hub> hub) {
-  static const StopAtExit stop_at_exit;
-  const std::lock_guard lock(registry().mutex);
-  std::erase_if(registry().hubs,
-                [](const auto& each) { return each->owner() == getpid() && each->finished(); });
-  registry().hubs.push_back(std::move(hub));
-}
-
 }  // namespace
-
-Result<UniqueId> create_unique_id() {
-  EPCCL_TRY(start_crypto());
-  EPCCL_ASSIGN(std::shared_ptr<Hub> hub, Hub::start());
-  const UniqueId id = encode(hub->rendezvous());
-  add_to_registry(std::move(hub));
-  return id;
-}
-
-void discard_unique_id(const UniqueId& id) {
-  std::shared_ptr<Hub> hub;
-  {
-    const std::lock_guard lock(registry().mutex);
-    const auto found = std::ranges::find_if(registry().hubs, [&](const auto& each) {
-      return each->owner() == getpid() && encode(each->rendezvous()).bytes == id.bytes;
-    });
-    if (found == registry().hubs.end()) return;
-    hub = std::move(*found);
-    registry().hubs.erase(found);
-  }
-  hub->stop();
-}
-
-Result<std::unique_ptr<MeetingPoint>> MeetingPoint::open() {
-  EPCCL_TRY(start_crypto());
-  EPCCL_ASSIGN(std::shared_ptr<Hub> hub, Hub::stand());
-  auto point = std::make_unique<MeetingPoint>();
-  point->id_ = encode(hub->rendezvous());
-  point->hub_ = std::move(hub);
-  return point;
-}
-
-Status MeetingPoint::serve() {
-  if (served_) return {};
-  EPCCL_TRY(hub_->serve());
-  served_ = true;
-  add_to_registry(hub_);
-  return {};
-}
-
-MeetingPoint::~MeetingPoint() {
-  if (hub_ != nullptr) hub_->retire();
-}
 
 Result<std::shared_ptr<Hub>> Hub::start() {
   auto hub = std::make_shared<Hub>(Private());
@@ -195,11 +120,15 @@ void Hub::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+void Hub::let_the_others_end() {
+  stop_at_.store(now_seconds() + std::min(others_patience, timeout_), std::memory_order_release);
+  const std::lock_guard lock(starting_);
+  if (stop_event_) eventfd_write(stop_event_.get(), 1);
+}
+
 void Hub::stop_after_the_others() {
   if (owner_ == getpid()) {
-    stop_at_.store(now_seconds() + std::min(others_patience, timeout_), std::memory_order_release);
     const std::lock_guard lock(starting_);
-    if (stop_event_) eventfd_write(stop_event_.get(), 1);
     if (thread_.joinable()) thread_.join();
   }
   stop();

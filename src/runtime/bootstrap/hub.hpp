@@ -40,7 +40,9 @@ class Hub {
   void retire();
   /// Tells the ranks that are left, then ends the thread. Only in the process that started it.
   void stop();
-  /// The process ends: stops once no others are left, or after a while.
+  /// The process ends: the thread shall end once no others are left, or after a while. Waits for nothing.
+  void let_the_others_end();
+  /// Waits for that.
   void stop_after_the_others();
   ~Hub() { stop(); }
 
