@@ -36,76 +36,78 @@ Status check_copies(const plan::Plan& plan) {
   return {};
 }
 
-class QueuedCollective : public testing::TestWithParam<Collective> {};
+/// What is proved of a collective on one node: in rounds of a few bytes where it is tiny, in one otherwise.
+struct OneNode {
+  OneNode(Collective kind, int ranks, uint64_t elements, bool direct, bool tiny)
+      : cluster(topology::Cluster::uniform(1, ranks)), call{kind, 4 * elements, ranks / 2, 4} {
+    parameters.direct = direct;
+    parameters.stage_bytes = 0;
+    parameters.carriers = 0;
+    if (!tiny) return;
+    parameters.chunk_bytes = 5;
+    parameters.scratch_bytes = 2 * call.unit * (3 * static_cast<uint64_t>(ranks) + 2);
+  }
+  topology::Cluster cluster;
+  CollectiveCall call;
+  CollectiveParameters parameters;
+};
 
-TEST_P(QueuedCollective, IsRightInTheOrderOfItsQueues) {
+template <typename Use>
+void for_each_shape(Collective kind, Use use) {
   for (const int ranks : {1, 2, 3, 5, 8})
     for (const uint64_t elements : {1, 7, 64})
       for (const bool direct : {true, false})
-        for (const bool tiny : {true, false})
-          for (const int width : {1, 2, 3}) {
-            const topology::Cluster cluster = topology::Cluster::uniform(1, ranks);
-            const CollectiveCall call{GetParam(), 4 * elements, ranks / 2, 4};
-            CollectiveParameters parameters;
-            parameters.direct = direct;
-            parameters.stage_bytes = 0;
-            parameters.fetch = true;
-            parameters.carriers = 0;
-            if (tiny) {
-              parameters.chunk_bytes = 5;
-              parameters.scratch_bytes = 2 * call.unit * (3 * static_cast<uint64_t>(ranks) + 2);
-            }
-            SCOPED_TRACE(fmt::format("{} ranks, {} elements, direct {}, tiny {}, width {}", ranks, elements,
-                                     direct, tiny, width));
-            ASSERT_TRUE(check(cluster, call, parameters).ok());
-            const plan::Plan plan = build_collective_everywhere(cluster, call, parameters);
-            const Status copies = check_copies(plan);
-            ASSERT_TRUE(copies.ok()) << copies.message();
-            const auto ordered = queued(plan, width);
-            ASSERT_TRUE(ordered.ok()) << ordered.status().message();
-            const CollectiveResult expected = expected_result(cluster, call);
-            Status status = plan::verify(*ordered, expected.transfers, expected.sums, {});
-            ASSERT_TRUE(status.ok()) << status.message();
-            status = plan::verify_in_place(*ordered, expected.transfers, expected.sums, expected.in_place);
-            ASSERT_TRUE(status.ok()) << "in place: " << status.message();
-          }
+        for (const bool tiny : {true, false}) {
+          SCOPED_TRACE(
+              fmt::format("{} ranks, {} elements, direct {}, tiny {}", ranks, elements, direct, tiny));
+          use(OneNode(kind, ranks, elements, direct, tiny));
+          if (testing::Test::HasFatalFailure()) return;
+        }
+}
+
+/// Proved with buffers of their own, and in place.
+void expect_right(const plan::Plan& plan, const CollectiveCall& call) {
+  const CollectiveResult expected = expected_result(plan.cluster, call);
+  Status status = plan::verify(plan, expected.transfers, expected.sums, {});
+  ASSERT_TRUE(status.ok()) << status.message();
+  status = plan::verify_in_place(plan, expected.transfers, expected.sums, expected.in_place);
+  ASSERT_TRUE(status.ok()) << "in place: " << status.message();
+}
+
+void expect_right_when_queued(const OneNode& of, int width, plan::Makers makers) {
+  SCOPED_TRACE(fmt::format("makers {}, width {}, fetch {}, scaled {}", static_cast<int>(makers), width,
+                           of.parameters.fetch, of.parameters.scaled));
+  ASSERT_TRUE(check(of.cluster, of.call, of.parameters).ok());
+  const plan::Plan plan = build_collective_everywhere(of.cluster, of.call, of.parameters);
+  if (of.parameters.fetch) {
+    const Status copies = check_copies(plan);
+    ASSERT_TRUE(copies.ok()) << copies.message();
+  }
+  const auto ordered = queued(plan, width, makers);
+  ASSERT_TRUE(ordered.ok()) << ordered.status().message();
+  expect_right(*ordered, of.call);
+}
+
+class QueuedCollective : public testing::TestWithParam<Collective> {};
+
+TEST_P(QueuedCollective, IsRightInTheOrderOfItsQueues) {
+  for_each_shape(GetParam(), [](OneNode of) {
+    of.parameters.fetch = true;
+    for (const int width : {1, 2, 3}) expect_right_when_queued(of, width, plan::Makers::engines);
+  });
 }
 
 // Where ranks share a GPU, and where cores copy: sums read peers' memory, and write what would be copied of them.
 TEST_P(QueuedCollective, IsRightWhereSumsReadAndWritePeersMemory) {
-  for (const int ranks : {1, 2, 3, 5, 8})
-    for (const uint64_t elements : {1, 7, 64})
-      for (const bool direct : {true, false})
-        for (const bool tiny : {true, false})
-          for (const bool scaled : {true, false})
-            for (const auto& [makers, width] : {std::pair(plan::Makers::engines_and_sums, 1),
-                                                {plan::Makers::engines_and_sums, 3},
-                                                {plan::Makers::cores, 3}}) {
-              if (scaled && !reduces(GetParam())) continue;
-              const topology::Cluster cluster = topology::Cluster::uniform(1, ranks);
-              const CollectiveCall call{GetParam(), 4 * elements, ranks / 2, 4};
-              CollectiveParameters parameters;
-              parameters.direct = direct;
-              parameters.scaled = scaled;
-              parameters.stage_bytes = 0;
-              parameters.carriers = 0;
-              if (tiny) {
-                parameters.chunk_bytes = 5;
-                parameters.scratch_bytes = 2 * call.unit * (3 * static_cast<uint64_t>(ranks) + 2);
-              }
-              SCOPED_TRACE(
-                  fmt::format("{} ranks, {} elements, direct {}, tiny {}, scaled {}, makers {}, width {}",
-                              ranks, elements, direct, tiny, scaled, static_cast<int>(makers), width));
-              ASSERT_TRUE(check(cluster, call, parameters).ok());
-              const auto ordered =
-                  queued(build_collective_everywhere(cluster, call, parameters), width, makers);
-              ASSERT_TRUE(ordered.ok()) << ordered.status().message();
-              const CollectiveResult expected = expected_result(cluster, call);
-              Status status = plan::verify(*ordered, expected.transfers, expected.sums, {});
-              ASSERT_TRUE(status.ok()) << status.message();
-              status = plan::verify_in_place(*ordered, expected.transfers, expected.sums, expected.in_place);
-              ASSERT_TRUE(status.ok()) << "in place: " << status.message();
-            }
+  for_each_shape(GetParam(), [](OneNode of) {
+    for (const bool scaled : {true, false}) {
+      if (scaled && !reduces(GetParam())) continue;
+      of.parameters.scaled = scaled;
+      expect_right_when_queued(of, 1, plan::Makers::engines_and_sums);
+      expect_right_when_queued(of, 3, plan::Makers::engines_and_sums);
+      expect_right_when_queued(of, 3, plan::Makers::cores);
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, QueuedCollective, testing::ValuesIn(all_kinds),
@@ -166,11 +168,7 @@ TEST_P(QueuedCollective, OfSeveralNodesIsRightWhereTheHostPostsAndSends) {
                         kind == plan::Kind::copy || kind == plan::Kind::reduce);
             }
           }
-          const CollectiveResult expected = expected_result(cluster, call);
-          Status status = plan::verify(plan, expected.transfers, expected.sums, {});
-          ASSERT_TRUE(status.ok()) << status.message();
-          status = plan::verify_in_place(plan, expected.transfers, expected.sums, expected.in_place);
-          ASSERT_TRUE(status.ok()) << "in place: " << status.message();
+          expect_right(plan, call);
         }
 }
 

@@ -6,33 +6,17 @@
 #include <numeric>
 
 #include "graph_rank.hpp"
+#include "numbered_alltoalls.hpp"
 
 namespace epccl::tests {
 namespace {
 
 using Numbers = std::vector<int32_t>;
 
-int32_t number(int source, int destination, size_t index, int round) {
-  return source * 100'000'000 + destination * 10'000'000 + round * 1'000'000 + static_cast<int32_t>(index);
-}
-
-void expect_alltoalls(const RankContext& context, size_t count, int rounds) {
+void expect_alltoalls(const RankContext& context) {
   const GpuRank gpu;
   const Comm comm(context);
-  const auto ranks = static_cast<size_t>(context.ranks);
-  GpuArray<int32_t> input(gpu, count * ranks), output(gpu, count * ranks);
-  for (int round = 0; round < rounds; ++round) {
-    Numbers values;
-    for (int peer = 0; peer < context.ranks; ++peer)
-      for (size_t i = 0; i < count; ++i) values.push_back(number(context.rank, peer, i, round));
-    input.put(values);
-    ASSERT_EQ(epcclAlltoall(input.data(), output.data(), count, epcclInt32, comm, gpu.as_epccl()),
-              epcclSuccess)
-        << epcclGetLastError(nullptr);
-    const Numbers got = output.get();
-    for (size_t i = 0; i < got.size(); ++i)
-      ASSERT_EQ(got[i], number(static_cast<int>(i / count), context.rank, i % count, round)) << i;
-  }
+  expect_numbered_alltoalls(context, comm, gpu, 700, 4);
 }
 
 void expect_gathers(const RankContext& context, size_t count) {
@@ -41,13 +25,13 @@ void expect_gathers(const RankContext& context, size_t count) {
   const auto ranks = static_cast<size_t>(context.ranks);
   for (int root = 0; root < context.ranks; ++root) {
     Numbers mine(count);
-    for (size_t i = 0; i < count; ++i) mine[i] = number(context.rank, root, i, 0);
+    for (size_t i = 0; i < count; ++i) mine[i] = numbered(context.rank, root, i, 0);
     const GpuArray<int32_t> input(gpu, mine), all(gpu, count * ranks), one(gpu, count);
     ASSERT_EQ(epcclAllGather(input.data(), all.data(), count, epcclInt32, comm, gpu.as_epccl()),
               epcclSuccess);
     const Numbers got = all.get();
     for (size_t i = 0; i < got.size(); ++i)
-      ASSERT_EQ(got[i], number(static_cast<int>(i / count), root, i % count, 0)) << i;
+      ASSERT_EQ(got[i], numbered(static_cast<int>(i / count), root, i % count, 0)) << i;
     ASSERT_EQ(epcclScatter(all.data(), one.data(), count, epcclInt32, root, comm, gpu.as_epccl()),
               epcclSuccess);
     EXPECT_EQ(one.get(), Numbers(got.begin() + static_cast<int64_t>(context.rank * count),
@@ -76,7 +60,7 @@ class SharedChannels : public ::testing::TestWithParam<Channels> {
 };
 
 TEST_P(SharedChannels, AlltoallsOfThreads) {
-  run(RanksAre::threads, [](const RankContext& context) { expect_alltoalls(context, 700, 4); });
+  run(RanksAre::threads, expect_alltoalls);
 }
 
 TEST_P(SharedChannels, AllgathersAndScattersOfThreads) {
@@ -85,7 +69,7 @@ TEST_P(SharedChannels, AllgathersAndScattersOfThreads) {
 
 // A process has a context, and so queues, of its own; its rank's streams share them.
 TEST_P(SharedChannels, AlltoallsOfProcesses) {
-  run(RanksAre::processes, [](const RankContext& context) { expect_alltoalls(context, 700, 4); });
+  run(RanksAre::processes, expect_alltoalls);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, SharedChannels,

@@ -8,6 +8,7 @@
 
 #include "../api/ranks.hpp"
 #include "cuda_calls.hpp"
+#include "numbered_alltoalls.hpp"
 
 namespace epccl::tests {
 namespace {
@@ -15,28 +16,10 @@ namespace {
 using ::testing::HasSubstr;
 using Numbers = std::vector<int32_t>;
 
-int32_t number(int source, int destination, size_t index, int round = 0) {
-  return source * 100'000'000 + destination * 10'000'000 + round * 1'000'000 + static_cast<int32_t>(index);
-}
-
 TEST_P(CudaMemoryCalls, AlltoallFollowsAndIsFollowedByTheStreamsWork) {
   run([](const RankContext& context, epcclComm_t comm, GpuRank& gpu) {
-    const auto ranks = static_cast<size_t>(context.ranks);
-    for (const size_t count : {size_t{1}, size_t{700}, size_t{0}}) {
-      GpuArray<int32_t> input(gpu, count * ranks), output(gpu, count * ranks);
-      for (int round = 0; round < 3; ++round) {
-        Numbers values;
-        for (int peer = 0; peer < context.ranks; ++peer)
-          for (size_t i = 0; i < count; ++i) values.push_back(number(context.rank, peer, i, round));
-        input.put(values);
-        ASSERT_EQ(epcclAlltoall(input.data(), output.data(), count, epcclInt32, comm, gpu.as_epccl()),
-                  epcclSuccess)
-            << epcclGetLastError(nullptr);
-        const Numbers got = output.get();
-        for (size_t i = 0; i < got.size(); ++i)
-          ASSERT_EQ(got[i], number(static_cast<int>(i / count), context.rank, i % count, round)) << i;
-      }
-    }
+    for (const size_t count : {size_t{1}, size_t{700}, size_t{0}})
+      expect_numbered_alltoalls(context, comm, gpu, count, 3);
   });
 }
 
@@ -46,27 +29,27 @@ TEST_P(CudaMemoryCalls, GathersAndBroadcasts) {
     const auto ranks = static_cast<size_t>(context.ranks);
     const int root = context.ranks - 1;
     Numbers mine(count);
-    for (size_t i = 0; i < count; ++i) mine[i] = number(context.rank, 0, i);
-    const GpuArray<int32_t> input(gpu, mine), all(gpu, count * ranks), one(gpu, count);
-    const auto expect_all = [&](const char* what) {
-      const Numbers got = all.get();
+    for (size_t i = 0; i < count; ++i) mine[i] = numbered(context.rank, 0, i);
+    const GpuArray<int32_t> input(gpu, mine), all(gpu, count * ranks),
+        gathered(gpu, Numbers(count * ranks, -1)), one(gpu, count);
+    const auto expect_all = [&](const GpuArray<int32_t>& of, const char* what) {
+      const Numbers got = of.get();
       for (size_t i = 0; i < got.size(); ++i)
-        ASSERT_EQ(got[i], number(static_cast<int>(i / count), 0, i % count)) << what << " " << i;
+        ASSERT_EQ(got[i], numbered(static_cast<int>(i / count), 0, i % count)) << what << " " << i;
     };
     ASSERT_EQ(epcclAllGather(input.data(), all.data(), count, epcclInt32, comm, gpu.as_epccl()),
               epcclSuccess);
-    expect_all("allgather");
-    all.get();
-    ASSERT_EQ(epcclGather(input.data(), all.data(), count, epcclInt32, root, comm, gpu.as_epccl()),
+    expect_all(all, "allgather");
+    ASSERT_EQ(epcclGather(input.data(), gathered.data(), count, epcclInt32, root, comm, gpu.as_epccl()),
               epcclSuccess);
-    if (context.rank == root) expect_all("gather");
+    if (context.rank == root) expect_all(gathered, "gather");
     ASSERT_EQ(epcclScatter(all.data(), one.data(), count, epcclInt32, root, comm, gpu.as_epccl()),
               epcclSuccess);
     EXPECT_EQ(one.get(), mine);
     ASSERT_EQ(epcclBroadcast(input.data(), one.data(), count, epcclInt32, root, comm, gpu.as_epccl()),
               epcclSuccess);
     const Numbers got = one.get();
-    for (size_t i = 0; i < count; ++i) ASSERT_EQ(got[i], number(root, 0, i));
+    for (size_t i = 0; i < count; ++i) ASSERT_EQ(got[i], numbered(root, 0, i));
   });
 }
 
@@ -82,7 +65,7 @@ TEST_P(CudaMemoryCalls, AlltoallvLeavesWhatLiesBetweenBlocksAlone) {
       send_offsets.push_back(peer * 400);
       recv_offsets.push_back(peer * 400 + 50);
       for (size_t i = 0; i < send_counts.back(); ++i)
-        values[peer * 400 + i] = number(context.rank, static_cast<int>(peer), i);
+        values[peer * 400 + i] = numbered(context.rank, static_cast<int>(peer), i);
     }
     const GpuArray<int32_t> input(gpu, values), output(gpu, Numbers(ranks * 400 + 50, -7));
     ASSERT_EQ(epcclAlltoallv(input.data(), send_counts.data(), send_offsets.data(), output.data(),
@@ -92,7 +75,7 @@ TEST_P(CudaMemoryCalls, AlltoallvLeavesWhatLiesBetweenBlocksAlone) {
     Numbers expected(ranks * 400 + 50, -7);
     for (size_t peer = 0; peer < ranks; ++peer)
       for (size_t i = 0; i < recv_counts[peer]; ++i)
-        expected[recv_offsets[peer] + i] = number(static_cast<int>(peer), context.rank, i);
+        expected[recv_offsets[peer] + i] = numbered(static_cast<int>(peer), context.rank, i);
     EXPECT_EQ(output.get(), expected);
   });
 }
@@ -103,14 +86,14 @@ TEST_P(CudaMemoryCalls, SendsAndReceivesOfAGroupGoTogether) {
     const int next = (context.rank + 1) % context.ranks,
               before = (context.rank + context.ranks - 1) % context.ranks;
     Numbers mine(count);
-    for (size_t i = 0; i < count; ++i) mine[i] = number(context.rank, next, i);
+    for (size_t i = 0; i < count; ++i) mine[i] = numbered(context.rank, next, i);
     const GpuArray<int32_t> input(gpu, mine), output(gpu, count);
     ASSERT_EQ(epcclGroupStart(), epcclSuccess);
     ASSERT_EQ(epcclSend(input.data(), count, epcclInt32, next, comm, gpu.as_epccl()), epcclSuccess);
     ASSERT_EQ(epcclRecv(output.data(), count, epcclInt32, before, comm, gpu.as_epccl()), epcclSuccess);
     ASSERT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(nullptr);
     const Numbers got = output.get();
-    for (size_t i = 0; i < count; ++i) ASSERT_EQ(got[i], number(before, context.rank, i));
+    for (size_t i = 0; i < count; ++i) ASSERT_EQ(got[i], numbered(before, context.rank, i));
   });
 }
 

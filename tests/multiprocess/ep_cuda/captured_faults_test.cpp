@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
-#include "fake_driver.hpp"
 #include "plain_calls.hpp"
 
 namespace epccl::tests {
@@ -44,104 +43,22 @@ TEST_F(CapturedEpFaults, WhatCannotBeCapturedIsRefusedAndTheCaptureGoesOn) {
 }
 
 TEST_F(CapturedEpFaults, WhatIsWrongWithATableOfOneRankIsToldToAllByTheCall) {
-  run_gpu_ranks(RanksAre::processes, 2, {}, [](const RankContext& context) {
-    GpuRank gpu;
-    const Comm comm(context);
-    const StepHandle handle(plain_problem(2), comm);
-    PlainCalls good(gpu, 6, 2, 6), too_many(gpu, 7, 2, 6), other_k(gpu, 6, 1, 6);
-    gpu.wait();
-    const auto expect_wrong = [&](PlainCalls& ones, const char* what) {
-      EXPECT_EQ((context.rank == 1 ? ones : good).update(handle), epcclInvalidArgument);
-      EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr(what));
-    };
-    const Graph graph(gpu, [&] {
-      expect_wrong(too_many, "rank 1 has 7 tokens: the group's max_send_tokens_per_rank is 6");
-      expect_wrong(other_k, "rank 1 has a top-1 table: the handle's static_topk is 2");
-      expect_captured(good.update(handle));
-      expect_captured(good.dispatch(handle));
-    });
-    graph.launch();
-    gpu.wait();
-  });
+  expect_wrong_tables_to_be_told({2});
 }
 
-// Every rank is told, once; the rest of the step is as if the entry was unused.
 TEST_F(CapturedEpFaults, AWrongEntryInAReplayCountsAsUnusedAndIsToldByComplete) {
-  run_gpu_ranks(RanksAre::processes, 2, {}, [](const RankContext& context) {
-    GpuRank gpu;
-    const Comm comm(context);
-    const Problem problem = plain_problem(2);
-    const StepHandle replayed(problem, comm), called(problem, comm);
-    StaticStep step(context, gpu, problem, 6), calls(context, gpu, problem, 6);
-    const Graph graph(gpu, [&] { step.all(replayed); });
-    const auto replay = [&](uint64_t round, int bad_token) {
-      step.fill(round, bad_token);
-      graph.launch();
-      gpu.wait();
-    };
-    const auto expect_told = [&](const char* what) {
-      EXPECT_EQ(epcclEpCompleteStage(replayed, 1), epcclSuccess) << epcclGetLastError(nullptr);
-      EXPECT_EQ(epcclEpComplete(replayed), epcclInvalidArgument);
-      EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr(what));
-      EXPECT_EQ(epcclEpComplete(replayed), epcclSuccess) << epcclGetLastError(nullptr);
-    };
-    replay(1, context.rank == 1 ? 4 : -1);
-    replay(2, context.rank == 1 ? 5 : -1);
-    replay(3, -1);
-    expect_told("rank 1: topk_idx[4][0] was expert 9 in a replay, but there are 2 experts");
-    replay(4, context.rank == 0 ? 2 : -1);
-    expect_told("rank 0: topk_idx[2][0] was expert 9");
-    // What comes is what comes with -1 there.
-    step.fill(5, 3);
-    calls.fill(5, 3, -1);
-    graph.launch();
-    calls.all(called);
-    ASSERT_EQ(step.difference(calls), "");
-    expect_told("rank 0: topk_idx[3][0]");
-  });
+  expect_wrong_entries_to_count_as_unused({3});
 }
 
 // --- what graphs keep ---
 
-// A graph may be there longer than the handle and the communicator; it keeps their memory, and ends nothing of CUDA itself.
+// It keeps their memory, and ends nothing of CUDA itself.
 TEST_F(CapturedEpFaults, NothingIsLeftBehindWhateverEndsFirst) {
   run_gpu_ranks(RanksAre::processes, 2, {}, [](const RankContext& context) {
     GpuRank gpu;
     const Comm parent(context);
-    const Problem problem = plain_problem(2);
-    StaticStep step(context, gpu, problem, 6);
-    const auto split = [&] {
-      epcclComm_t comm = nullptr;
-      EXPECT_EQ(epcclCommSplit(parent, 0, 0, &comm, nullptr), epcclSuccess) << epcclGetLastError(nullptr);
-      return comm;
-    };
-    // Graphs of a handle and of a communicator that end before them.
-    const auto capture_and_run = [&] {
-      epcclComm_t comm = split();
-      std::unique_ptr<Graph> graph;
-      {
-        const StepHandle handle(problem, comm);
-        graph = std::make_unique<Graph>(gpu, [&] { step.all(handle); });
-        step.fill(1);
-        graph->launch();
-        gpu.wait();
-      }
-      EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
-      return graph;
-    };
-    capture_and_run().reset();
-    capture_and_run().reset();
-    const long allocations = fake_cuda_live("allocations"), imports = fake_cuda_live("imports");
-    for (int i = 0; i < 3; ++i) {
-      auto graph = capture_and_run();
-      const long held = fake_cuda_live("allocations");
-      graph.reset();
-      EXPECT_EQ(fake_cuda_live("allocations"), held);
-    }
-    EXPECT_EQ(fake_cuda_live("graphs"), 0);
-    EXPECT_EQ(fake_cuda_live("allocations"), allocations)
-        << "each graph's memory ends with the next communicator";
-    EXPECT_EQ(fake_cuda_live("imports"), imports);
+    StaticStep step(context, gpu, plain_problem(2), 6);
+    expect_graphs_to_leave_nothing(parent, gpu, step);
   });
 }
 

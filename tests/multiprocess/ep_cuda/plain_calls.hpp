@@ -5,9 +5,11 @@
 #include <signal.h>
 
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <vector>
 
+#include "fake_driver.hpp"
 #include "graph_layer.hpp"
 
 namespace epccl::tests {
@@ -67,6 +69,99 @@ struct PlainCalls {
   const GpuArray<float> tokens_in, rows_there;
   Tensor topk, in, out;
 };
+
+/// Of a table that one of two ranks gives to an update that is captured.
+inline void expect_wrong_tables_to_be_told(const std::vector<int>& nodes) {
+  run_ranks({nodes, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const StepHandle handle(plain_problem(2), comm);
+    PlainCalls good(gpu, 6, 2, 6), too_many(gpu, 7, 2, 6), other_k(gpu, 6, 1, 6);
+    gpu.wait();
+    const auto expect_wrong = [&](PlainCalls& ones, const char* what) {
+      EXPECT_EQ((context.rank == 1 ? ones : good).update(handle), epcclInvalidArgument);
+      EXPECT_THAT(epcclGetLastError(nullptr), ::testing::HasSubstr(what));
+    };
+    const Graph graph(gpu, [&] {
+      expect_wrong(too_many, "rank 1 has 7 tokens: the group's max_send_tokens_per_rank is 6");
+      expect_wrong(other_k, "rank 1 has a top-1 table: the handle's static_topk is 2");
+      expect_captured(good.update(handle));
+      expect_captured(good.dispatch(handle));
+    });
+    graph.launch();
+    gpu.wait();
+    EXPECT_EQ(epcclEpComplete(handle), epcclSuccess) << epcclGetLastError(nullptr);
+  });
+}
+
+/// Three ranks. Every one is told, once; the rest of the step is as if the entry was unused.
+inline void expect_wrong_entries_to_count_as_unused(const std::vector<int>& nodes) {
+  run_ranks({nodes, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const Problem problem = plain_problem(3);
+    const StepHandle replayed(problem, comm), called(problem, comm);
+    StaticStep step(context, gpu, problem, 6), calls(context, gpu, problem, 6);
+    const Graph graph(gpu, [&] { step.all(replayed); });
+    const auto replay = [&](uint64_t round, int bad_token, int64_t bad) {
+      step.fill(round, bad_token, bad);
+      graph.launch();
+      gpu.wait();
+    };
+    const auto expect_told = [&](const char* what) {
+      EXPECT_EQ(epcclEpCompleteStage(replayed, 1), epcclSuccess) << epcclGetLastError(nullptr);
+      EXPECT_EQ(epcclEpComplete(replayed), epcclInvalidArgument);
+      EXPECT_THAT(epcclGetLastError(nullptr), ::testing::HasSubstr(what));
+      EXPECT_EQ(epcclEpComplete(replayed), epcclSuccess) << epcclGetLastError(nullptr);
+    };
+    replay(1, context.rank == 2 ? 4 : -1, 9);
+    replay(2, context.rank == 2 ? 5 : -1, 9);
+    replay(3, -1, 9);
+    expect_told("rank 2: topk_idx[4][0] was expert 9 in a replay, but there are 3 experts");
+    replay(4, context.rank == 0 ? 2 : -1, -7);
+    expect_told("rank 0: topk_idx[2][0] was expert -7");
+    // What comes is what comes with -1 there.
+    step.fill(5, 3);
+    calls.fill(5, 3, -1);
+    graph.launch();
+    calls.all(called);
+    ASSERT_EQ(step.difference(calls), "");
+    expect_told("rank 0: topk_idx[3][0]");
+  });
+}
+
+/// A graph that has run, of a handle and of a communicator that have ended.
+inline std::unique_ptr<Graph> graph_that_outlives(epcclComm_t parent, GpuRank& gpu, StaticStep& step) {
+  epcclComm_t comm = nullptr;
+  EXPECT_EQ(epcclCommSplit(parent, 0, 0, &comm, nullptr), epcclSuccess) << epcclGetLastError(nullptr);
+  std::unique_ptr<Graph> graph;
+  {
+    const StepHandle handle(plain_problem(2), comm);
+    graph = std::make_unique<Graph>(gpu, [&] { step.all(handle); });
+    step.fill(1);
+    graph->launch();
+    gpu.wait();
+  }
+  EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
+  return graph;
+}
+
+/// A graph may be there longer than the handle and the communicator.
+inline void expect_graphs_to_leave_nothing(epcclComm_t parent, GpuRank& gpu, StaticStep& step) {
+  graph_that_outlives(parent, gpu, step).reset();
+  graph_that_outlives(parent, gpu, step).reset();
+  const long allocations = fake_cuda_live("allocations"), imports = fake_cuda_live("imports");
+  for (int i = 0; i < 3; ++i) {
+    auto graph = graph_that_outlives(parent, gpu, step);
+    const long held = fake_cuda_live("allocations");
+    graph.reset();
+    EXPECT_EQ(fake_cuda_live("allocations"), held);
+  }
+  EXPECT_EQ(fake_cuda_live("graphs"), 0);
+  EXPECT_EQ(fake_cuda_live("allocations"), allocations)
+      << "each graph's memory ends with the next communicator";
+  EXPECT_EQ(fake_cuda_live("imports"), imports);
+}
 
 /// Two ranks with a graph of a step that ran once. `fail` is rank 1's; then rank 0 runs the graph again, alone.
 inline void expect_a_replay_to_end(const RunOptions& options, const char* said,

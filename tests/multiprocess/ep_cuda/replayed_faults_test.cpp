@@ -65,62 +65,11 @@ TEST_F(ReplayedEpFaults, CallsOfOneHandleAreOfOneKind) {
 }
 
 TEST_F(ReplayedEpFaults, WhatIsWrongWithATableOfOneRankIsToldToAllByTheCall) {
-  run_ranks({{1, 1}, {}, {}}, [](const RankContext& context) {
-    GpuRank gpu;
-    const Comm comm(context);
-    const StepHandle handle(plain_problem(2), comm);
-    PlainCalls good(gpu, 6, 2, 6), too_many(gpu, 7, 2, 6), other_k(gpu, 6, 1, 6);
-    gpu.wait();
-    const auto expect_wrong = [&](PlainCalls& ones, const char* what) {
-      EXPECT_EQ((context.rank == 1 ? ones : good).update(handle), epcclInvalidArgument);
-      EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr(what));
-    };
-    const Graph graph(gpu, [&] {
-      expect_wrong(too_many, "rank 1 has 7 tokens: the group's max_send_tokens_per_rank is 6");
-      expect_wrong(other_k, "rank 1 has a top-1 table: the handle's static_topk is 2");
-      expect_captured(good.update(handle));
-      expect_captured(good.dispatch(handle));
-    });
-    graph.launch();
-    gpu.wait();
-    EXPECT_EQ(epcclEpComplete(handle), epcclSuccess) << epcclGetLastError(nullptr);
-  });
+  expect_wrong_tables_to_be_told({1, 1});
 }
 
-// Every rank is told, once; the rest of the step is as if the entry was unused.
-TEST_F(ReplayedEpFaults, AWrongEntryCountsAsUnusedAndIsToldByComplete) {
-  run_ranks({{2, 1}, {}, {}}, [](const RankContext& context) {
-    GpuRank gpu;
-    const Comm comm(context);
-    const Problem problem = plain_problem(3);
-    const StepHandle replayed(problem, comm), called(problem, comm);
-    StaticStep step(context, gpu, problem, 6), calls(context, gpu, problem, 6);
-    const Graph graph(gpu, [&] { step.all(replayed); });
-    const auto replay = [&](uint64_t round, int bad_token, int64_t bad) {
-      step.fill(round, bad_token, bad);
-      graph.launch();
-      gpu.wait();
-    };
-    const auto expect_told = [&](const char* what) {
-      EXPECT_EQ(epcclEpCompleteStage(replayed, 1), epcclSuccess) << epcclGetLastError(nullptr);
-      EXPECT_EQ(epcclEpComplete(replayed), epcclInvalidArgument);
-      EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr(what));
-      EXPECT_EQ(epcclEpComplete(replayed), epcclSuccess) << epcclGetLastError(nullptr);
-    };
-    replay(1, context.rank == 2 ? 4 : -1, 9);
-    replay(2, context.rank == 1 ? 5 : -1, 9);
-    replay(3, -1, 9);
-    expect_told("rank 2: topk_idx[4][0] was expert 9 in a replay, but there are 3 experts");
-    replay(4, context.rank == 0 ? 2 : -1, -7);
-    expect_told("rank 0: topk_idx[2][0] was expert -7");
-    // What comes is what comes with -1 there.
-    step.fill(5, 3);
-    calls.fill(5, 3, -1);
-    graph.launch();
-    calls.all(called);
-    ASSERT_EQ(step.difference(calls), "");
-    expect_told("rank 0: topk_idx[3][0]");
-  });
+TEST_F(ReplayedEpFaults, AWrongEntryInAReplayCountsAsUnusedAndIsToldByComplete) {
+  expect_wrong_entries_to_count_as_unused({2, 1});
 }
 
 // All ranks know it alike, so nothing is broken: the calls do nothing, and the routing can come yet.
@@ -186,27 +135,12 @@ TEST_F(ReplayedEpFaults, AGraphKeepsTheHandleItWasCapturedWith) {
   });
 }
 
-// A graph may be there longer than the handle and the communicator; it keeps neither communicator nor threads.
+// It keeps neither communicator nor threads.
 TEST_F(ReplayedEpFaults, NothingIsLeftBehindWhateverEndsFirst) {
   run_ranks({{1, 1}, {}, {}}, [](const RankContext& context) {
     GpuRank gpu;
     const Comm parent(context);
-    const Problem problem = plain_problem(2);
-    StaticStep step(context, gpu, problem, 6);
-    const auto capture_and_run = [&] {
-      epcclComm_t comm = nullptr;
-      EXPECT_EQ(epcclCommSplit(parent, 0, 0, &comm, nullptr), epcclSuccess) << epcclGetLastError(nullptr);
-      std::unique_ptr<Graph> graph;
-      {
-        const StepHandle handle(problem, comm);
-        graph = std::make_unique<Graph>(gpu, [&] { step.all(handle); });
-        step.fill(1);
-        graph->launch();
-        gpu.wait();
-      }
-      EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
-      return graph;
-    };
+    StaticStep step(context, gpu, plain_problem(2), 6);
     const auto threads = [] {
       std::ifstream status("/proc/self/status");
       for (std::string word; status >> word;)
@@ -214,24 +148,13 @@ TEST_F(ReplayedEpFaults, NothingIsLeftBehindWhateverEndsFirst) {
       return -1;
     };
     {
-      const auto one = capture_and_run();
+      const auto one = graph_that_outlives(parent, gpu, step);
       const int running = threads();
-      const auto another = capture_and_run();
+      const auto another = graph_that_outlives(parent, gpu, step);
       // Of a communicator that is gone a thread may be left behind its id.
       EXPECT_LT(threads(), running + 5) << "the communicator of a graph that is still there lives on";
     }
-    capture_and_run().reset();
-    const long allocations = fake_cuda_live("allocations"), imports = fake_cuda_live("imports");
-    for (int i = 0; i < 3; ++i) {
-      auto graph = capture_and_run();
-      const long held = fake_cuda_live("allocations");
-      graph.reset();
-      EXPECT_EQ(fake_cuda_live("allocations"), held);
-    }
-    EXPECT_EQ(fake_cuda_live("graphs"), 0);
-    EXPECT_EQ(fake_cuda_live("allocations"), allocations)
-        << "each graph's memory ends with the next communicator";
-    EXPECT_EQ(fake_cuda_live("imports"), imports);
+    expect_graphs_to_leave_nothing(parent, gpu, step);
   });
 }
 
