@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "algorithms/ep/choose_strategy.hpp"
-#include "algorithms/ep/dispatch.hpp"
 #include "base/log.hpp"
 #include "ep/source_header.hpp"
 
@@ -88,51 +87,6 @@ Status Handle::exchange_messages(const SourceHeader& header) {
   return {};
 }
 
-// All ranks have the same headers before them, and say the same.
-Status Handle::check(std::span<const SourceHeader> headers) const {
-  for (size_t rank = 0; rank < headers.size(); ++rank) {
-    const SourceHeader &theirs = headers[rank], &first = headers[0];
-    switch (theirs.problem) {
-      case SourceHeader::none:
-        break;
-      case SourceHeader::too_many_tokens:
-        return error(Code::invalid_argument,
-                     "rank {} has {} tokens: the group's max_send_tokens_per_rank is {}", rank, theirs.tokens,
-                     group_->options().max_tokens);
-      case SourceHeader::k_too_large:
-        return error(Code::invalid_argument, "rank {} has a top-{} table: at most {} experts a token", rank,
-                     theirs.k, max_topk);
-      case SourceHeader::not_static_k:
-        return error(Code::invalid_argument, "rank {} has a top-{} table: the handle's static_topk is {}",
-                     rank, theirs.k, rules_.max_topk);
-      default:
-        return error(Code::invalid_argument,
-                     "rank {}: topk_idx[{}][{}] is expert {}, but there are {} experts", rank,
-                     theirs.bad_token, theirs.bad_k, theirs.bad_expert_id, group_->options().experts);
-    }
-    const auto differ = [&](const char* what, uint64_t a, uint64_t b) {
-      return error(Code::invalid_usage, "ranks disagree on {}: rank 0 has {}, rank {} has {}", what, a, rank,
-                   b);
-    };
-    // A rank without tokens may not know k.
-    const auto with_tokens =
-        std::ranges::find_if(headers, [](const SourceHeader& it) { return it.tokens > 0; });
-    if (theirs.tokens > 0 && theirs.k != with_tokens->k)
-      return error(Code::invalid_usage, "ranks disagree on top-k: rank {} has {}, rank {} has {}",
-                   with_tokens - headers.begin(), with_tokens->k, rank, theirs.k);
-    if (theirs.layout != first.layout)
-      return error(Code::invalid_usage, "ranks disagree on the layout: rank 0 has {}, rank {} has {}",
-                   to_string(static_cast<SlotLayout>(first.layout)), rank,
-                   to_string(static_cast<SlotLayout>(theirs.layout)));
-    if (theirs.alignment != first.alignment)
-      return differ("the alignment of experts", first.alignment, theirs.alignment);
-    if (theirs.capacity != first.capacity)
-      return differ("max_tokens_per_expert", first.capacity, theirs.capacity);
-    if (theirs.pad != first.pad) return differ("padding to capacity", first.pad, theirs.pad);
-  }
-  return {};
-}
-
 Status Handle::choose() {
   const topology::Cluster& cluster = group_->cluster();
   std::array<std::vector<algorithms::NodeLoad>, 3> loads;
@@ -211,16 +165,17 @@ Status Handle::find_dropped(const TopK& topk) {
 }
 
 // A plan of maxima serves all routings whose tokens are cut alike.
-void Handle::forget_plans() {
+Status Handle::make_plans() {
   std::vector<Cut> cuts;
   for (const SourceLayout& source : sources_)
     cuts.push_back({source.header.block_tokens, source.header.turn_blocks});
-  const bool keeps = static_ && cuts == cuts_;
+  const bool keep = static_ && cuts == cuts_;
   cuts_ = std::move(cuts);
-  device_plans_.forget(keeps);
-  if (keeps) return;
-  dispatch_plans_.clear();
-  combine_plans_.clear();
+  node_slots_.emplace(group_->cluster(), group_->experts(), group_->cluster().node_of(group_->rank()), rules_,
+                      sources_);
+  EPCCL_ASSIGN(algorithms::TokenExchange exchange, make_exchange(layout()));
+  plans_.use(std::move(exchange), turn_blocks_, keep);
+  return {};
 }
 
 Status Handle::update(const TopK& topk, bool on_device) {
@@ -241,14 +196,11 @@ Status Handle::update_as(const SourceHeader& header, const TopK& topk) {
   if (failure_.ok()) failure_ = choose();
   if (!failure_.ok()) return {};
   agreed_ = true;
-  forget_plans();
   k_ = topk.k;  // unless this rank has no tokens, and others know better
   for (const SourceLayout& source : sources_)
     if (source.header.tokens > 0) k_ = source.header.k;
   if (static_) k_ = rules_.max_topk;
-  node_slots_.emplace(group_->cluster(), group_->experts(), group_->cluster().node_of(group_->rank()), rules_,
-                      sources_);
-  EPCCL_ASSIGN(exchange_, make_exchange(layout()));
+  EPCCL_TRY(make_plans());
   return find_dropped(topk);
 }
 
@@ -318,10 +270,7 @@ Status Handle::need_lists() {
   const TopK topk{own.ids.data(), true, own.header.tokens, rules_.max_topk};
   routing_.read(topk);
   EPCCL_ASSIGN(sources_, static_->layouts());
-  forget_plans();
-  node_slots_.emplace(group_->cluster(), group_->experts(), group_->cluster().node_of(group_->rank()), rules_,
-                      sources_);
-  EPCCL_ASSIGN(exchange_, make_exchange(layout()));
+  EPCCL_TRY(make_plans());
   EPCCL_TRY(find_dropped(topk));
   has_lists_ = true;
   return {};
@@ -338,16 +287,6 @@ Result<KernelTables*> Handle::kernel_tables(const KernelTables::Limits& limits,
   return kernel_tables_.get();
 }
 
-algorithms::TokenParameters Handle::parameters(uint64_t row_bytes) const {
-  const auto& config = communicator().config().parameters;
-  algorithms::TokenParameters parameters;
-  parameters.row_bytes = row_bytes;
-  parameters.scratch_bytes = config.scratch_bytes;
-  parameters.send_window = config.send_window;
-  parameters.turn_blocks = turn_blocks_;
-  return parameters;
-}
-
 LayoutView Handle::layout() const {
   return {group_->cluster(), group_->experts(),
           group_->rank(),    strategy_,
@@ -355,66 +294,20 @@ LayoutView Handle::layout() const {
           sources_,          static_ ? Sizes::from_maxima : Sizes::from_routing};
 }
 
-plan::RankPlan Handle::build_dispatch(uint64_t row_bytes, bool contiguous_input) const {
-  algorithms::TokenParameters with = parameters(row_bytes);
-  with.contiguous_input = contiguous_input;
-  return algorithms::build_dispatch(group_->cluster(), exchange_, group_->rank(), with);
-}
-
-plan::RankPlan Handle::build_combine(uint64_t row_bytes) const {
-  return algorithms::build_combine(group_->cluster(), exchange_, group_->rank(), parameters(row_bytes));
-}
-
-void Handle::need_sums() {
-  if (exchange_.sums == nullptr) add_sums(layout(), exchange_);
-}
-
-const runtime::CompiledPlan& Handle::dispatch_plan(uint64_t row_bytes, bool contiguous_input) {
-  const std::pair key{row_bytes, contiguous_input};
-  if (const auto it = dispatch_plans_.find(key); it != dispatch_plans_.end()) {
-    it->second.use_tables(exchange_.tables);  // in static mode a plan outlives its routing
-    return it->second;
-  }
-  const auto plan = build_dispatch(row_bytes, contiguous_input);
-  return dispatch_plans_.emplace(key, runtime::compile(plan, group_->cluster())).first->second;
-}
-
-const runtime::CompiledPlan& Handle::combine_plan(uint64_t row_bytes) {
-  need_sums();
-  if (const auto it = combine_plans_.find(row_bytes); it != combine_plans_.end()) {
-    it->second.use_tables(exchange_.sums);
-    return it->second;
-  }
-  const auto plan = build_combine(row_bytes);
-  return combine_plans_.emplace(row_bytes, runtime::compile(plan, group_->cluster())).first->second;
-}
-
-Result<DevicePlans::Ready> Handle::dispatch_on_device(uint64_t row_bytes, bool contiguous_input,
-                                                      const TablesRoom& room, runtime::KernelCalls& kernels) {
-  return device_plans_.prepare({false, row_bytes, contiguous_input}, exchange_.tables, room, kernels,
-                               [&] { return build_dispatch(row_bytes, contiguous_input); });
-}
-
-Result<DevicePlans::Ready> Handle::combine_on_device(uint64_t row_bytes, const TablesRoom& room,
-                                                     runtime::KernelCalls& kernels) {
-  need_sums();
-  return device_plans_.prepare({true, row_bytes}, exchange_.sums, room, kernels,
-                               [&] { return build_combine(row_bytes); });
-}
-
 LinkTraffic Handle::traffic() const {
   LinkTraffic traffic;
-  if (exchange_.tables == nullptr) return traffic;  // no routing yet
-  const plan::RowTables& tables = *exchange_.tables;
-  for (const algorithms::TokenStream& stream : exchange_.outgoing)
+  const algorithms::TokenExchange& exchange = plans_.exchange();
+  if (exchange.tables == nullptr) return traffic;  // no routing yet
+  const plan::RowTables& tables = *exchange.tables;
+  for (const algorithms::TokenStream& stream : exchange.outgoing)
     traffic.tokens_network += stream.blocks.taken(tables);
   const auto count = [&](const algorithms::TokenStream& stream) {
     for (const algorithms::Delivery& delivery : stream.deliveries)
       (delivery.rank == group_->rank() ? traffic.tokens_local : traffic.tokens_node) +=
           delivery.blocks.taken(tables);
   };
-  count(exchange_.own);
-  for (const algorithms::TokenStream& stream : exchange_.incoming) {
+  count(exchange.own);
+  for (const algorithms::TokenStream& stream : exchange.incoming) {
     count(stream);
     traffic.returned_network += stream.blocks.taken(tables);
   }

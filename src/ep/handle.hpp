@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,14 +10,14 @@
 #include <vector>
 
 #include "ep/device_layout.hpp"
-#include "ep/device_plans.hpp"
 #include "ep/group.hpp"
+#include "ep/header_check.hpp"
 #include "ep/kernel_tables.hpp"
 #include "ep/layout.hpp"
 #include "ep/routing.hpp"
+#include "ep/routing_plans.hpp"
 #include "ep/static_tables.hpp"
 #include "ep/window.hpp"
-#include "runtime/executor/compiled_plan.hpp"
 #include "runtime/executor/row_buffers.hpp"
 
 namespace epccl::ep {
@@ -34,9 +33,15 @@ struct LinkTraffic {
 class Handle {
  public:
   Handle(std::shared_ptr<Group> group, const SlotRules& rules)
-      : group_(std::move(group)), rules_(rules), routing_(group_->cluster(), group_->experts()) {
+      : group_(std::move(group)),
+        rules_(rules),
+        routing_(group_->cluster(), group_->experts()),
+        plans_(*group_, [this](algorithms::TokenExchange& exchange) { add_sums(layout(), exchange); }) {
     if (rules.max_topk > 0) static_.emplace(*group_, rules);
   }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle() = default;
 
   /// Collective, from work of the communicator. An error that is returned has broken the communicator; one that all ranks
   /// found alike in what they were given is kept: failure(). `on_device`: its calls are to be a device's queues'.
@@ -53,7 +58,9 @@ class Handle {
 
   // Where kernels make the layout, of static mode on one node:
   /// As failure(), of what ranks have said of themselves; the same on every rank.
-  Status check(std::span<const SourceHeader> headers) const;
+  Status check(std::span<const SourceHeader> headers) const {
+    return check_headers(headers, group_->options(), rules_.max_topk);
+  }
   bool agreed() const { return agreed_; }
   SourceHeader describe(const TopK& topk) const;
   /// The routing is now the one that `layout` has made. `headers`: what the ranks have said; failure() tells what is wrong with that.
@@ -97,15 +104,8 @@ class Handle {
                      });
   }
 
-  /// Plans for rows of `row_bytes`, made when first asked for.
-  const runtime::CompiledPlan& dispatch_plan(uint64_t row_bytes, bool contiguous_input);
-  const runtime::CompiledPlan& combine_plan(uint64_t row_bytes);
-
-  /// The same for a device's queues, with their tables in `room`.
-  Result<DevicePlans::Ready> dispatch_on_device(uint64_t row_bytes, bool contiguous_input,
-                                                const TablesRoom& room, runtime::KernelCalls& kernels);
-  Result<DevicePlans::Ready> combine_on_device(uint64_t row_bytes, const TablesRoom& room,
-                                               runtime::KernelCalls& kernels);
+  /// Of the routing.
+  RoutingPlans& plans() { return plans_; }
 
   /// Weights of the rows this rank received: k floats a row, as the last dispatch brought them.
   Window& weights() { return weights_; }
@@ -138,7 +138,6 @@ class Handle {
   };
 
   static Status no_routing();
-  void forget_plans();
   Status update_as(const SourceHeader& header, const TopK& topk);
   Status exchange(SourceHeader header, const TopK& topk);
   Status exchange_messages(const SourceHeader& header);
@@ -146,11 +145,7 @@ class Handle {
   Status find_dropped(const TopK& topk);
   Result<std::vector<uint32_t>> entries_before();
   LayoutView layout() const;
-  algorithms::TokenParameters parameters(uint64_t row_bytes) const;
-  plan::RankPlan build_dispatch(uint64_t row_bytes, bool contiguous_input) const;
-  plan::RankPlan build_combine(uint64_t row_bytes) const;
-  /// Not before a combine asks: a dispatch need not wait for them.
-  void need_sums();
+  Status make_plans();
 
   const std::shared_ptr<Group> group_;
   const SlotRules rules_;
@@ -165,13 +160,10 @@ class Handle {
   std::optional<NodeSlots> node_slots_;
   Strategy strategy_ = Strategy::dedup;
   uint32_t turn_blocks_ = 1;
-  algorithms::TokenExchange exchange_;
+  RoutingPlans plans_;
   std::vector<uint8_t> dropped_;
   bool on_device_ = false;
   std::vector<Cut> cuts_;  // of the plans, by source
-  std::map<std::pair<uint64_t, bool>, runtime::CompiledPlan> dispatch_plans_;
-  std::map<uint64_t, runtime::CompiledPlan> combine_plans_;
-  DevicePlans device_plans_;
   Window weights_;
   bool has_weights_ = false;
   std::array<Window, 4> staging_;

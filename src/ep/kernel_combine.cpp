@@ -36,7 +36,7 @@ class KernelCombine {
       set_part(all.output, 1, home, shape_.tokens * weight_bytes());
     }
     EPCCL_ASSIGN(const DevicePlans::Ready plan,
-                 handle.combine_on_device(row_bytes(), rooms_.plan_tables, kernels));
+                 handle.plans().combine_on_device(row_bytes(), rooms_.plan_tables, kernels));
     return kernels.run_plan({*plan.program, plan.tables, all, rows_}, combine_text(call_), call_.progress);
   }
   Status capture(runtime::KernelCalls& kernels, const runtime::KernelCalls::IntoGraph& graph) {

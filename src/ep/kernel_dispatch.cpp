@@ -41,7 +41,7 @@ class KernelDispatch {
     describe_own(all.input);
     EPCCL_ASSIGN(
         const DevicePlans::Ready plan,
-        handle.dispatch_on_device(row_bytes(), rows_.format.count == 1, rooms_.plan_tables, kernels));
+        handle.plans().dispatch_on_device(row_bytes(), rows_.format.count == 1, rooms_.plan_tables, kernels));
     const runtime::Spread own{shape_.tokens > 0 ? tables_->targets() : nullptr,
                               static_cast<uint32_t>(shape_.tokens), shape_.k};
     EPCCL_TRY(kernels.run_plan({*plan.program, plan.tables, all, rows_, own}, dispatch_text(call_),

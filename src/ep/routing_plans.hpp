@@ -1,0 +1,54 @@
+// The plans of a handle's routing, each made when a call first asks for rows of its length.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "algorithms/ep/dispatch.hpp"
+#include "base/status.hpp"
+#include "ep/device_plans.hpp"
+#include "ep/group.hpp"
+#include "plan/plan.hpp"
+#include "runtime/executor/compiled_plan.hpp"
+
+namespace epccl::ep {
+
+class RoutingPlans {
+ public:
+  /// Adds to an exchange what only combines need.
+  using AddSums = std::function<void(algorithms::TokenExchange&)>;
+  RoutingPlans(const Group& group, AddSums add_sums) : group_(group), add_sums_(std::move(add_sums)) {}
+
+  /// The routing is another. `keep`: plans that were made serve it as well.
+  void use(algorithms::TokenExchange exchange, uint32_t turn_blocks, bool keep);
+  /// Of the routing; empty before there is one.
+  const algorithms::TokenExchange& exchange() const { return exchange_; }
+
+  const runtime::CompiledPlan& dispatch_plan(uint64_t row_bytes, bool contiguous_input);
+  const runtime::CompiledPlan& combine_plan(uint64_t row_bytes);
+
+  /// The same for a device's queues, with their tables in `room`.
+  Result<DevicePlans::Ready> dispatch_on_device(uint64_t row_bytes, bool contiguous_input,
+                                                const TablesRoom& room, runtime::KernelCalls& kernels);
+  Result<DevicePlans::Ready> combine_on_device(uint64_t row_bytes, const TablesRoom& room,
+                                               runtime::KernelCalls& kernels);
+
+ private:
+  algorithms::TokenParameters parameters(uint64_t row_bytes) const;
+  plan::RankPlan build_dispatch(uint64_t row_bytes, bool contiguous_input) const;
+  plan::RankPlan build_combine(uint64_t row_bytes) const;
+  /// Not before a combine asks: a dispatch need not wait for them.
+  void need_sums();
+
+  const Group& group_;
+  const AddSums add_sums_;
+  algorithms::TokenExchange exchange_;
+  uint32_t turn_blocks_ = 1;
+  std::map<std::pair<uint64_t, bool>, runtime::CompiledPlan> dispatch_plans_;
+  std::map<uint64_t, runtime::CompiledPlan> combine_plans_;
+  DevicePlans device_plans_;
+};
+
+}  // namespace epccl::ep
