@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using tests::GpuRank;
-constexpr int skipped = 77, rounds = 10;
+constexpr int rounds = 10;
 constexpr uint64_t mebibyte = uint64_t{1} << 20;
 
 /// What a measurement's processes share.
@@ -247,20 +247,6 @@ Json measure(uint64_t bytes, int ranks) {
   return report;
 }
 
-/// Asked in a process of its own: ranks as processes are forked from one that used no GPU.
-int check_for_gpu() {
-  const pid_t child = fork();
-  if (child == 0) {
-    const std::string why = why_no_gpu();
-    if (!why.empty()) fmt::print("skipped: {}\n", why);
-    std::fflush(nullptr);
-    _exit(why.empty() ? 0 : skipped);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-}
-
 }  // namespace
 }  // namespace epccl::device::test
 
@@ -268,7 +254,7 @@ int main(int argc, char** argv) {
   using namespace epccl::device::test;
   ::testing::InitGoogleTest(&argc, argv);
   setenv("EPCCL_DEVICE", "cuda", 1);
-  if (const int code = check_for_gpu(); code != 0) return code;
+  if (const int code = ask_for_gpu(); code != 0) return code;
   try {
     const uint64_t bytes = (argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 64) * mebibyte;
     const int ranks = argc > 3 ? std::atoi(argv[3]) : most_ranks;

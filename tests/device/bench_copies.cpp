@@ -20,18 +20,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using transports::SharedBuffers;
-constexpr int skipped = 77, rounds = 10;
+constexpr int rounds = 10;
 constexpr uint64_t mebibyte = uint64_t{1} << 20;
-
-struct Buffer {
-  Buffer(Device& of, uint64_t size)
-      : device(of), data(static_cast<std::byte*>(take(of.allocate(MemoryKind::shareable, size)))) {}
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { static_cast<void>(device.free(data)); }
-  Device& device;
-  std::byte* const data;
-};
 
 /// Runs the measurement in a process of its own (this one uses no GPU, so that ranks can be processes) and returns its numbers.
 std::vector<double> measured(int count, As as, int ranks, const std::function<void(Rank&, double*)>& work) {
@@ -73,7 +63,7 @@ double median(const std::vector<double>& sorted) {
 /// Bytes a second of one large copy.
 double copy_ceiling(uint64_t bytes) {
   return measured(1, As::threads, 1, [bytes](Rank& rank, double* out) {
-    Buffer from(rank.device(), bytes), to(rank.device(), bytes);
+    ShareableBuffer from(rank.device(), bytes), to(rank.device(), bytes);
     const auto queue = take(rank.device().make_queue(QueueKind::copy_engine));
     const CopyWork work{to.data, from.data, bytes};
     out[0] = static_cast<double>(bytes) / median(seconds_of(*queue, [&] { must(queue->copy({&work, 1})); }));
@@ -87,7 +77,7 @@ double exchange_rate(As as, int ranks, uint64_t bytes, bool gathers) {
     Device& device = rank.device();
     const int me = rank.number(), count = rank.count();
     const uint64_t block = bytes / static_cast<uint64_t>(count), in = gathers ? block : bytes;
-    Buffer input(device, in), output(device, bytes);
+    ShareableBuffer input(device, in), output(device, bytes);
     must(device.make_words_visible(&rank.shared(), sizeof(Shared)));
     rank.shared().handles[me][0] = take(device.export_memory(output.data, bytes));
     rank.barrier();
@@ -187,7 +177,7 @@ double rate_beside_full_cores(QueueKind kind, uint64_t bytes) {
   return measured(1, As::threads, 1, [&](Rank& rank, double* out) {
     constexpr double patience = 2, time_to_fill = 0.05;
     Device& device = rank.device();
-    Buffer from(device, bytes), to(device, bytes);
+    ShareableBuffer from(device, bytes), to(device, bytes);
     const auto queue = take(device.make_queue(kind));
     const auto copied = take(device.make_event());
     const CopyWork work{to.data, from.data, bytes};
@@ -211,7 +201,7 @@ double reduction_fraction(Element element, double ceiling, int blocks) {
   return measured(1, As::threads, 1, [&](Rank& rank, double* out) {
     constexpr uint64_t bytes = 64 * mebibyte;
     constexpr int sources = 8;
-    Buffer memory(rank.device(), bytes * (sources + 1));
+    ShareableBuffer memory(rank.device(), bytes * (sources + 1));
     std::vector<ReduceSource> from;
     for (int i = 0; i < sources; ++i) from.push_back({memory.data + static_cast<uint64_t>(i) * bytes, true});
     const auto queue = take(rank.device().make_queue(QueueKind::compute));
@@ -279,17 +269,7 @@ Json measure(uint64_t bytes, int ranks) {
 int main(int argc, char** argv) {
   using namespace epccl::device::test;
   ::testing::InitGoogleTest(&argc, argv);
-  // Asked in a process of its own: ranks as processes are forked from one that used no GPU.
-  const pid_t child = fork();
-  if (child == 0) {
-    const std::string why = why_no_gpu();
-    if (!why.empty()) fmt::print("skipped: {}\n", why);
-    std::fflush(nullptr);
-    _exit(why.empty() ? 0 : skipped);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+  if (const int code = ask_for_gpu(); code != 0) return code;
   try {
     const uint64_t bytes = (argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 64) * mebibyte;
     const int ranks = argc > 3 ? std::atoi(argv[3]) : most_ranks;

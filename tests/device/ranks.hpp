@@ -44,6 +44,33 @@ inline std::string why_no_gpu() {
   return *count == 0 ? "no GPU" : "";
 }
 
+/// The same, asked in a process of its own, since ranks that are processes are forked from one that has used no GPU: 0 there is a GPU; 77
+/// there is none, and why is printed; 1 asking failed.
+inline int ask_for_gpu() {
+  std::fflush(nullptr);  // or the child prints it again
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string why = why_no_gpu();
+    if (!why.empty()) std::printf("skipped: %s\n", why.c_str());
+    std::fflush(nullptr);
+    _exit(why.empty() ? 0 : 77);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+/// GPU memory that peers can map, freed at the end.
+struct ShareableBuffer {
+  ShareableBuffer(Device& of, uint64_t size)
+      : device(of), data(static_cast<std::byte*>(take(of.allocate(MemoryKind::shareable, size)))) {}
+  ShareableBuffer(const ShareableBuffer&) = delete;
+  ShareableBuffer& operator=(const ShareableBuffer&) = delete;
+  ~ShareableBuffer() { static_cast<void>(device.free(data)); }
+  Device& device;
+  std::byte* const data;
+};
+
 inline constexpr int most_ranks = 8, most_words = 512, most_handles = 4;
 
 struct Shared {
@@ -84,6 +111,11 @@ inline void run_ranks(As as, int count, const std::function<void(Rank&)>& work) 
   void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
   auto& shared = *new (memory) Shared{};
+  // So that no queue hangs.
+  const auto let_all_through = [&] {
+    for (auto& words : shared.words)
+      for (SignalWord& word : words) word.store(released);
+  };
   const auto run_one = [&](int number) {
     try {
       Rank rank(shared, number, count);
@@ -91,9 +123,7 @@ inline void run_ranks(As as, int count, const std::function<void(Rank&)>& work) 
     } catch (const std::exception& failure) {
       if (shared.failed.fetch_add(1) == 0)
         std::snprintf(shared.why, sizeof shared.why, "rank %d: %s", number, failure.what());
-      // Whoever waits is let through, so that no queue hangs.
-      for (auto& words : shared.words)
-        for (SignalWord& word : words) word.store(released);
+      let_all_through();
     }
   };
   const auto run_threads = [&] {
@@ -102,25 +132,25 @@ inline void run_ranks(As as, int count, const std::function<void(Rank&)>& work) 
     for (std::thread& thread : threads) thread.join();
   };
   std::fflush(nullptr);  // or children print it again
-  std::vector<pid_t> children;
-  for (int child = 0; child < (as == As::threads ? 1 : count); ++child) {
-    const pid_t pid = fork();
-    if (pid == 0) {
-      if (as == As::threads) {
-        run_threads();
-      } else {
-        run_one(child);
-      }
-      std::fflush(nullptr);
-      _exit(0);
+  const int children = as == As::threads ? 1 : count;
+  for (int child = 0; child < children; ++child) {
+    if (fork() != 0) continue;
+    if (as == As::threads) {
+      run_threads();
+    } else {
+      run_one(child);
     }
-    children.push_back(pid);
+    std::fflush(nullptr);
+    _exit(0);
   }
-  for (const pid_t child : children) {
+  // In the order in which they end: others may be waiting for the one that died. This process has no other children.
+  for (int left = children; left > 0; --left) {
     int status = 0;
-    waitpid(child, &status, 0);
-    if (!WIFEXITED(status) && shared.failed.fetch_add(1) == 0)
+    waitpid(-1, &status, 0);
+    if (WIFEXITED(status)) continue;
+    if (shared.failed.fetch_add(1) == 0)
       std::snprintf(shared.why, sizeof shared.why, "a rank's process died of signal %d", WTERMSIG(status));
+    let_all_through();
   }
   EXPECT_EQ(shared.failed.load(), 0) << shared.why;
   munmap(memory, sizeof(Shared));

@@ -1,6 +1,8 @@
 // Ranks on one GPU that map each other's memory and move data with queues: what copy-engine collectives are made of. Runs on the
 // double of the driver everywhere (tests/unit/cuda), and on a GPU (tests/device).
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <array>
 #include <cstring>
@@ -20,27 +22,11 @@ uint32_t number(int source, int destination, size_t index, int round) {
          static_cast<uint32_t>(index);
 }
 
-/// GPU memory that peers can map, freed at the end.
-struct Buffer {
-  Buffer(Device& of, uint64_t size)
-      : device(of), data(static_cast<std::byte*>(take(of.allocate(MemoryKind::shareable, size)))) {}
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { static_cast<void>(device.free(data)); }
-  Device& device;
-  std::byte* const data;
-};
-
 class CudaSharing : public ::testing::TestWithParam<As> {
  protected:
   void SetUp() override {
 #ifdef EPCCL_ON_A_GPU
-    // Asked in a process of its own: this one must not use a GPU before it forks.
-    const pid_t child = fork();
-    if (child == 0) _exit(why_no_gpu().empty() ? 0 : 1);
-    int status = 0;
-    waitpid(child, &status, 0);
-    if (status != 0) GTEST_SKIP() << "no GPU";
+    if (ask_for_gpu() != 0) GTEST_SKIP() << "no GPU";
 #endif
   }
 };
@@ -50,7 +36,7 @@ void alltoall(Rank& rank, size_t block, int rounds, bool pushes) {
   Device& device = rank.device();
   const int me = rank.number(), count = rank.count();
   const uint64_t bytes = block * sizeof(uint32_t), all = bytes * static_cast<uint64_t>(count);
-  Buffer input(device, all), output(device, all);
+  ShareableBuffer input(device, all), output(device, all);
   must(device.make_words_visible(&rank.shared(), sizeof(Shared)));
   rank.shared().handles[me][0] = take(device.export_memory(input.data, all));
   rank.shared().handles[me][1] = take(device.export_memory(output.data, all));
@@ -110,7 +96,7 @@ TEST_P(CudaSharing, KnowsMemoryThatWasAllocatedAnew) {
     PeerMemory peers(device, 2);
     const int me = rank.number(), other = 1 - me;
     for (uint64_t round = 1; round <= 6; ++round) {
-      Buffer buffer(device, 64 << 10);
+      ShareableBuffer buffer(device, 64 << 10);
       const auto queue = take(device.make_queue(QueueKind::copy_engine));
       const std::array<uint64_t, 2> mine{static_cast<uint64_t>(me) * 100 + round, 0};
       std::array<uint64_t, 2> got{};
@@ -129,6 +115,16 @@ TEST_P(CudaSharing, KnowsMemoryThatWasAllocatedAnew) {
       rank.barrier();
     }
   });
+}
+
+// What these tests stand on: a rank that is gone leaves nobody waiting.
+TEST(RanksOfAGpu, EndWhenOneOfThemDies) {
+  EXPECT_NONFATAL_FAILURE(run_ranks(As::processes, 2,
+                                    [](Rank& rank) {
+                                      if (rank.number() == 1) raise(SIGKILL);
+                                      rank.barrier();
+                                    }),
+                          "died of signal 9");
 }
 
 INSTANTIATE_TEST_SUITE_P(As, CudaSharing, ::testing::Values(As::threads, As::processes),
