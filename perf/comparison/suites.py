@@ -57,7 +57,7 @@ class CollectivesJob:
         return self.machine.name
 
     def entries(self, machine, peers, arguments):
-        case, operations = self.machine, collective_report.OPERATIONS
+        operations = collective_report.OPERATIONS
         timeout = _patience(len(self.sizes), arguments.seconds, 2 * self.sizes[-1])
         sweep = contestants.Sweep(list(operations), self.sizes, arguments.seconds, timeout, arguments.in_a_row)
         entries = [

@@ -8,7 +8,6 @@ import enum
 from typing import Sequence
 
 from . import _structs as c
-from . import _library
 from ._library import call
 from .buffers import Buffer, View
 from .communicator import Communicator
