@@ -7,12 +7,6 @@ namespace {
 
 constexpr uint64_t registered_bytes = 2 << 20;
 
-Status check_settings(const Communicator& communicator) {
-  if (communicator.engine_use() == EngineUse::never)
-    return {Code::invalid_usage, "the copy engine is never to be used"};
-  return {};
-}
-
 /// Whether the network reads and writes memory of this GPU as it lies there.
 Status try_network(transports::MessageTransport& network, device::Device& gpu) {
   EPCCL_ASSIGN(void* memory, gpu.allocate(device::MemoryKind::shareable, registered_bytes));
@@ -22,7 +16,8 @@ Status try_network(transports::MessageTransport& network, device::Device& gpu) {
 }
 
 Result<device::Device*> usable_gpu(Communicator& communicator, const Result<device::Device*>& mine) {
-  EPCCL_TRY(check_settings(communicator));
+  if (communicator.engine_use() == EngineUse::never)
+    return Status(Code::invalid_usage, "the copy engine is never to be used");
   if (mine.ok() && communicator.network() != nullptr) EPCCL_TRY(try_network(*communicator.network(), **mine));
   return mine;
 }
