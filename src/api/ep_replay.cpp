@@ -10,7 +10,9 @@ bool is_replayed(const EpHandle& target, const runtime::Communicator::OnDevice& 
   const CommPtr communicator = target.communicator();
   // An error is for who makes the call to return.
   const auto use = communicator->gpu_engine_use();
-  return communicator->cluster().nodes() > 1 || !use.ok() || !on.kernels->choose(*use).engines;
+  if (communicator->cluster().nodes() > 1 || !use.ok()) return true;
+  const runtime::EngineChoice choice = on.kernels->choose(*use);
+  return !choice.engines || choice.by_cores;
 }
 
 Result<std::shared_ptr<ep::ReplayedRouting>> prepare_replay(device::Device& device, EpHandle& target,

@@ -65,14 +65,17 @@ Status run_kernels(ep::Handle& handle, const ep::CombineCall& call, runtime::Ker
 }
 
 // In a combine with strategy FLAT each rank of other nodes has a part in a sum; so it may be with AUTO.
-Result<runtime::EngineChoice> choose_maker(const runtime::Communicator::OnDevice& on,
-                                           const ep::Group& group) {
+Result<runtime::EngineChoice> choose_maker(const runtime::Communicator::OnDevice& on, const ep::Group& group,
+                                           bool replays) {
   EPCCL_ASSIGN(const runtime::EngineUse use, group.communicator().gpu_engine_use());
   const runtime::EngineChoice choice = on.kernels->choose(use);
   const bool may_be_flat = group.options().strategy.value_or(ep::Strategy::flat) == ep::Strategy::flat;
   const auto ranks = static_cast<uint32_t>(group.cluster().ranks());
   if (choice.engines && may_be_flat && ranks > device::cuda::max_peers)
     return runtime::EngineChoice{false, false, "more ranks than a kernel can name, if the strategy is FLAT"};
+  // On one node the host makes the layouts of these runs, and what is made of them.
+  if (choice.by_cores && replays && group.cluster().nodes() == 1)
+    return runtime::EngineChoice{false, false, "never, in a graph of one node"};
   return choice;
 }
 
@@ -91,9 +94,13 @@ Result<std::function<Status(ep::Handle&, const Call&)>> mover_of(runtime::Commun
                                                                  ep::ReplayedRouting* replays) {
   StagedCalls* staged = on.staged.get();
   const CommPtr communicator = target.communicator();
-  EPCCL_ASSIGN(const runtime::EngineChoice choice, choose_maker(on, *target.group->group));
+  EPCCL_ASSIGN(const runtime::EngineChoice choice,
+               choose_maker(on, *target.group->group, replays != nullptr));
   log::info(log::coll, communicator->rank(), "ep on GPU {}: {} ({})", staged->device().ordinal(),
-            choice.engines ? "kernels" : "staged through pinned host memory", choice.why);
+            choice.by_cores  ? "kernels, which make all copies, too"
+            : choice.engines ? "kernels"
+                             : "staged through pinned host memory",
+            choice.why);
   if (choice.engines) {
     const uint32_t fixed = target.handle->rules().max_topk;
     EPCCL_ASSIGN(ep::KernelRooms rooms,
@@ -101,7 +108,8 @@ Result<std::function<Status(ep::Handle&, const Call&)>> mover_of(runtime::Commun
                      call, {*target.handle, fixed > 0 ? fixed : target.topk_width.load(), target.by_kernels},
                      staged->device(), *staged));
     if (replays != nullptr) replays->share(rooms, kind_of(call));
-    return {[kernels = on.kernels.get(), rooms](ep::Handle& handle, const Call& each) {
+    return {[kernels = on.kernels.get(), rooms, choice](ep::Handle& handle, const Call& each) {
+      kernels->begin(choice);
       return run_kernels(handle, each, *kernels, rooms);
     }};
   }

@@ -251,14 +251,15 @@ struct UpdateOnDevice {
 
 // Static mode on one node: the layout is made where the table is, and stays there.
 Status update_by_kernels(runtime::Communicator::OnDevice& on, EpHandle& target, Update update,
-                         epcclStream_t stream) {
+                         const runtime::EngineChoice& choice, epcclStream_t stream) {
   StagedCalls* staged = on.staged.get();
   EPCCL_ASSIGN(const auto layout, layout_of(target, *staged));
   EPCCL_ASSIGN(UpdateOnDevice placed, UpdateOnDevice::place(*staged, update));
   EPCCL_ASSIGN(std::shared_ptr<StagedCalls::Turn> turn, staged->take_turn(stream));
-  auto work = [handle = target.handle, layout, staged, kernels = on.kernels.get(), turn,
+  auto work = [handle = target.handle, layout, staged, kernels = on.kernels.get(), choice, turn,
                placed = std::move(placed)](Status& agreed) -> Status {
     EPCCL_TRY(staged->begun(*turn));
+    kernels->begin(choice);
     EPCCL_TRY(ep::update_by_kernels(*handle, placed.routing, layout, *kernels));
     agreed = handle->failure();
     if (!agreed.ok()) return {};
@@ -338,7 +339,7 @@ Status update_on_device(device::Device& device, EpHandle& target, Update update,
             : is_across && choice.engines ? "several nodes"
                                           : choice.why);
   target.by_kernels = by_kernels;
-  if (by_kernels) return update_by_kernels(*on, target, std::move(update), stream);
+  if (by_kernels) return update_by_kernels(*on, target, std::move(update), choice, stream);
   return update_staged(on->staged.get(), target, std::move(update), is_across && choice.engines, stream);
 }
 

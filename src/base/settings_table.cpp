@@ -136,7 +136,7 @@ const std::vector<Entry>& table() {
        "Whether copy engines move the data of collectives, and compute cores only add up. `auto`: where the "
        "device has such "
        "engines, and GPUs of a node reach each other's memory; the host's are threads, for tests and "
-       "studies. `never`: compute cores do; GPU memory of several nodes is staged by the host. "
+       "studies. `never`: compute cores do, or where they cannot the host, by way of pinned memory. "
        "Must be equal on all ranks. See "
        "docs/copy-engines.md."},
       {"EPCCL_MAX_CTAS", "0", "integer",

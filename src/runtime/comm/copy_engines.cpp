@@ -90,10 +90,8 @@ EngineChoice CopyEngines::choose(EngineUse use, uint64_t bytes) const {
   if (use == EngineUse::never && can_move_by_cores()) return {true, false, "as asked for", true};
   if (use == EngineUse::never)
     return {false, false,
-            cluster_.nodes() > 1
-                ? "never, on several nodes"
-                : "never, and kernels cannot: there are none, or GPUs of the node are not known "
-                  "to reach each other"};
+            "never, and kernels cannot: there are none, or GPUs of the node are not known to reach each "
+            "other"};
   if (use == EngineUse::automatic && device_.kind() == device::DeviceKind::host)
     return {false, false, "auto: the host's engines are threads, too"};
   if (cluster_.nodes() > 1 && on_host())
@@ -121,7 +119,7 @@ Status CopyEngines::run(Call call, const EngineChoice& choice, const PeersUse& u
   executor_.waiter().begin(false);
   EPCCL_TRY(executor_.calls().begin(call, 0, 0));
   EPCCL_TRY(executor_.calls().meet());
-  if (across_ != nullptr) return run_across(call, plan_text, build, remember);
+  if (across_ != nullptr) return run_across(call, choice, plan_text, build, remember);
   const bool one_gpu = ranks_on_this_gpu() == node_.local_size();
   const Reach reach{all_mapped(use), one_gpu || choice.by_cores};
   const plan::Makers makers = choice.by_cores ? plan::Makers::cores
@@ -183,17 +181,18 @@ PinnedStage* CopyEngines::stage() const {
 }
 
 // Peers map all buffers: what they cannot map has been replaced before.
-Status CopyEngines::run_across(const Call& call, const std::string& plan_text, const Build& build,
-                               bool remember) {
+Status CopyEngines::run_across(const Call& call, const EngineChoice& choice, const std::string& plan_text,
+                               const Build& build, bool remember) {
   EPCCL_ASSIGN(const DeviceProgram* program, across_->program(
                                                  plan_text,
                                                  [&] {
                                                    return build({true, false}, rank_);
                                                  },
                                                  remember));
-  auto queued = find_buffers(call, program->queues, blocks_of(call, false));
+  auto queued = find_buffers(call, program->queues, blocks_of(call, choice.by_cores));
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!queued.ok()) return monitor_.explain(std::move(queued).take_status());
+  queued->by_cores = choice.by_cores;
   Status status = across_->run(*program, *queued, executor_.waiter());
   peers_.calls_over(call.sequence);
   return status;

@@ -51,6 +51,12 @@ class CopyEngines {
   Status prepare_captures();
   CapturedCalls* captures() { return captured_.get(); }
 
+  /// Whether compute cores can do what engines would: with kernels, where all ranks knew their GPU, and the node's GPUs reach each other.
+  bool can_move_by_cores() const {
+    return !on_host() && (cluster_.nodes() == 1 || across_ != nullptr) && config_.gpus_reach &&
+           device_.can_copy_by_cores();
+  }
+
   /// Whether queues of the device can add up.
   bool can_add() const { return on_host() || has_kernels_; }
 
@@ -83,9 +89,6 @@ class CopyEngines {
   Result<std::byte*> scratch_of(int local, const Call& call);
   bool all_mapped(const PeersUse& use) const;
   bool mapped(int local, const transports::BufferRef& buffer) const;
-  bool can_move_by_cores() const {
-    return !on_host() && cluster_.nodes() == 1 && config_.gpus_reach && device_.can_copy_by_cores();
-  }
   int ranks_on_this_gpu() const;
   void log_how(const Call& call, const EngineChoice& choice, const Reach& reach, int blocks) const;
   int blocks_of(const Call& call, bool by_cores) const;
@@ -95,7 +98,8 @@ class CopyEngines {
                                     const Build& build) const;
   Status run_queues(const Call& call, const QueueProgram& program, int blocks);
   Status capture(const Call& call, const QueueProgram& program, int blocks);
-  Status run_across(const Call& call, const std::string& plan_text, const Build& build, bool remember);
+  Status run_across(const Call& call, const EngineChoice& choice, const std::string& plan_text,
+                    const Build& build, bool remember);
   Result<QueueCall> find_buffers(const Call& call, const QueueProgram& program, int blocks);
 
   device::Device& device_;

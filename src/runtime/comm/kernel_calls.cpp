@@ -20,22 +20,30 @@ KernelCalls::KernelCalls(device::Device& device, const topology::Cluster& cluste
       engines_(engines) {}
 
 Status KernelCalls::prepare() {
-  EPCCL_ASSIGN(queue_, device_.make_queue(device::QueueKind::compute));
+  EPCCL_ASSIGN(engine_, device_.make_queue(device::QueueKind::compute));
+  if (engines_.can_move_by_cores()) {
+    EPCCL_ASSIGN(cores_, device_.make_queue(device::QueueKind::cores));
+  }
+  begin({});
   EPCCL_ASSIGN(through_, device_.make_event());
   return {};
 }
 
 EngineChoice KernelCalls::choose(EngineUse use) const {
-  if (use == EngineUse::never) return {false, false, "as asked for"};
+  const bool by_cores = use == EngineUse::never;
+  if (by_cores && !engines_.can_move_by_cores())
+    return {false, false,
+            "never, and kernels are not to: there are none, or GPUs of the node are not known to reach each "
+            "other"};
   // A sum has a part from each rank of the node, and from each other node.
   int widest = 0;
   for (int node = 0; node < cluster_.nodes(); ++node) widest = std::max(widest, cluster_.local_size(node));
   if (widest + cluster_.nodes() - 1 > static_cast<int>(device::cuda::max_peers))
     return {false, false, "more ranks than a kernel can name"};
-  if (!device::cuda::has_kernels(*queue_)) return {false, false, "there are no kernels"};
-  if (!across_nodes()) return {true, false, "one node"};
+  if (!device::cuda::has_kernels(*engine_)) return {false, false, "there are no kernels"};
+  if (!across_nodes()) return {true, false, "one node", by_cores};
   if (engines_.across() == nullptr) return {false, false, "several nodes without a network"};
-  return {true, false, "several nodes: messages beside them"};
+  return {true, false, "several nodes: messages beside them", by_cores};
 }
 
 Status KernelCalls::copy(std::span<const device::CopyWork> copies) {
@@ -125,7 +133,7 @@ Status KernelCalls::run_planned(const Call& call, const PlannedCall& planned) {
     rows.ranks[local].inputs[part] = static_cast<std::byte*>(own.input.data[part]);
     rows.ranks[local].outputs[part] = static_cast<std::byte*>(own.output.data[part]);
   }
-  QueueCall queued{call.sequence, call.text, {}, nullptr, 0, &rows, call.progress};
+  QueueCall queued{call.sequence, call.text, {}, nullptr, 0, &rows, call.progress, by_cores_};
   queued.buffers.resize(rows.ranks.size());
   queued.buffers[local] = {rows.ranks[local].inputs[0], rows.ranks[local].outputs[0], rows.scratch};
   return engines_.across()->run(planned.program, queued, executor_.waiter());

@@ -41,6 +41,12 @@ class KernelCalls {
   /// Whether kernels make a call of this use; the same on every rank. `why` for reports.
   EngineChoice choose(EngineUse use) const;
 
+  /// Calls from now on are made as it was chosen.
+  void begin(const EngineChoice& choice) {
+    by_cores_ = choice.by_cores;
+    queue_ = by_cores_ ? cores_.get() : engine_.get();
+  }
+
   device::Device& device() const { return device_; }
 
   /// Copies, and waits for them.
@@ -101,7 +107,10 @@ class KernelCalls {
   Executor& executor_;
   CopyEngines& engines_;
   std::unique_ptr<device::QueueEvent> through_;
-  std::unique_ptr<device::Queue> queue_;
+  // Both run kernels; what is copied beside them engines copy, or compute cores (null: the device cannot).
+  std::unique_ptr<device::Queue> engine_, cores_;
+  device::Queue* queue_ = nullptr;  // one of them
+  bool by_cores_ = false;
 };
 
 }  // namespace epccl::runtime

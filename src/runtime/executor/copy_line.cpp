@@ -6,7 +6,11 @@ namespace epccl::runtime {
 
 Result<CopyLine> CopyLine::make(device::Device& device) {
   CopyLine line(device);
-  EPCCL_ASSIGN(line.queue_, device.make_queue(device::QueueKind::copy_engine));
+  EPCCL_ASSIGN(line.engine_, device.make_queue(device::QueueKind::copy_engine));
+  if (device.can_copy_by_cores()) {
+    EPCCL_ASSIGN(line.cores_, device.make_queue(device::QueueKind::cores));
+  }
+  line.use_cores(false);
   return line;
 }
 

@@ -15,6 +15,8 @@ class CopyLine {
  public:
   static Result<CopyLine> make(device::Device& device);
 
+  /// Who makes the copies from now on: an engine, or compute cores, where the device can. None may be under way.
+  void use_cores(bool cores) { queue_ = cores && cores_ != nullptr ? cores_.get() : engine_.get(); }
   /// Queued by the next flush(); `token` is what poll() gives back.
   void add(const device::CopyWork& work, uint64_t token);
   /// Queues what was added, as one list.
@@ -36,7 +38,8 @@ class CopyLine {
   Result<std::unique_ptr<device::QueueEvent>> take_event();
 
   device::Device* device_;
-  std::unique_ptr<device::Queue> queue_;
+  std::unique_ptr<device::Queue> engine_, cores_;            // cores_ is null where the device cannot
+  device::Queue* queue_ = nullptr;                           // one of them
   std::vector<std::unique_ptr<device::QueueEvent>> events_;  // not in use
   std::vector<device::CopyWork> copies_;
   std::vector<uint64_t> added_;  // tokens

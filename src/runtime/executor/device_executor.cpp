@@ -56,7 +56,7 @@ Status DeviceExecutor::begin() {
   ready_ = plan.initially_ready;
   next_ready_ = 0;
   pending_waits_.clear();
-  messages_.begin(call_->sequence, *program_, own_buffers());
+  messages_.begin(call_->sequence, *program_, own_buffers(), call_->by_cores);
   log::info(log::coll, rank_, "{}, GPU {}: messages over {} {}{}", call_->text, device_.ordinal(),
             network_.name(), messages_.way(),
             call_->reduction != nullptr ? fmt::format(", {} blocks at most for sums", call_->blocks) : "");

@@ -17,21 +17,21 @@ Status DeviceLanes::prepare(int width) {
 }
 
 // Made when first needed, then kept.
-Result<device::Queue*> DeviceLanes::queue(plan::Lane lane, size_t number) {
-  auto& of_lane = kept_[static_cast<size_t>(lane)];
+Result<device::Queue*> DeviceLanes::queue(plan::Lane lane, size_t number, bool by_cores) {
+  auto& of_lane = kept_[static_cast<size_t>(lane) + (by_cores ? plan::lanes : 0)];
   while (of_lane.size() <= number) {
-    EPCCL_ASSIGN(auto made, device_.make_queue(kind_of(lane, false)));
+    EPCCL_ASSIGN(auto made, device_.make_queue(kind_of(lane, by_cores)));
     of_lane.push_back(std::move(made));
   }
   return of_lane[number].get();
 }
 
-Status DeviceLanes::make_queues(const DeviceProgram& program) {
+Status DeviceLanes::make_queues(const DeviceProgram& program, bool by_cores) {
   std::array<size_t, plan::lanes> used{};
   lines_ = std::vector<Line>(program.queues.queues.size());
   for (size_t line = 0; line < lines_.size(); ++line) {
     const plan::Lane lane = program.queues.queues[line];
-    EPCCL_ASSIGN(lines_[line].queue, queue(lane, used[static_cast<size_t>(lane)]++));
+    EPCCL_ASSIGN(lines_[line].queue, queue(lane, used[static_cast<size_t>(lane)]++, by_cores));
   }
   return {};
 }
@@ -40,7 +40,7 @@ Status DeviceLanes::begin(const DeviceProgram& program, const QueueCall& call) {
   program_ = &program;
   batch_.assign(program.plan.steps.size(), 0);
   under_way_ = 0;
-  EPCCL_TRY(make_queues(program));
+  EPCCL_TRY(make_queues(program, call.by_cores));
   std::vector<device::Queue*> queues;
   for (Line& line : lines_) {
     line.joined.assign(lines_.size(), 0);

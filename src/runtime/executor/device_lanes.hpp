@@ -53,8 +53,8 @@ class DeviceLanes {
     std::vector<uint32_t> joined;       // by line: it is past the end of this many batches there
   };
 
-  Status make_queues(const DeviceProgram& program);
-  Result<device::Queue*> queue(plan::Lane lane, size_t number);
+  Status make_queues(const DeviceProgram& program, bool by_cores);
+  Result<device::Queue*> queue(plan::Lane lane, size_t number, bool by_cores = false);
   Status wait_for(uint32_t step, uint16_t line);
   Status feed(uint16_t line, const plan::Step& step);
   Status close(uint16_t line);
@@ -63,8 +63,9 @@ class DeviceLanes {
   device::Device& device_;
   QueueFeed feed_;
   RowFeed rows_;
-  std::array<std::vector<std::unique_ptr<device::Queue>>, plan::lanes> kept_;  // by lane
-  std::vector<std::unique_ptr<device::QueueEvent>> events_;                    // not in use
+  std::array<std::vector<std::unique_ptr<device::Queue>>, 2 * plan::lanes>
+      kept_;  // by lane, those of cores behind those of engines
+  std::vector<std::unique_ptr<device::QueueEvent>> events_;  // not in use
 
   // Of the current call.
   const DeviceProgram* program_ = nullptr;

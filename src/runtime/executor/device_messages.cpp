@@ -20,10 +20,11 @@ Status DeviceMessages::prepare() {
   return {};
 }
 
-void DeviceMessages::begin(uint64_t sequence, const DeviceProgram& program, const Buffers& buffers) {
+void DeviceMessages::begin(uint64_t sequence, const DeviceProgram& program, const Buffers& buffers,
+                           bool by_cores) {
   sequence_ = sequence;
   done_.clear();
-  pieces_.begin(stage_.get(), program.largest_piece, program.peers);
+  pieces_.begin(stage_.get(), program.largest_piece, program.peers, by_cores);
   find_direct(program, buffers);
 }
 

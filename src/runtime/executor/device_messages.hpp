@@ -30,9 +30,9 @@ class DeviceMessages {
   /// What they pass through; free between calls.
   PinnedStage* stage() const { return stage_.get(); }
 
-  /// A call begins, the one before is over. `buffers`: this rank's, by plan::Buffer.
+  /// A call begins, the one before is over. `buffers`: this rank's, by plan::Buffer; `by_cores`: compute cores copy what is staged.
   using Buffers = std::array<std::byte*, 3>;
-  void begin(uint64_t sequence, const DeviceProgram& program, const Buffers& buffers);
+  void begin(uint64_t sequence, const DeviceProgram& program, const Buffers& buffers, bool by_cores);
   /// How the call's messages go, and why, for log lines.
   std::string way() const;
 

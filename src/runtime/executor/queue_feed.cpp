@@ -25,7 +25,7 @@ std::byte* QueueFeed::address(const plan::Location& location) const {
 
 Status QueueFeed::copy(uint32_t queue, const plan::Step& step) {
   add_copy(queue, step);
-  const bool is_full = !program_->by_cores && gathered_[queue].size() >= limits_.copies;
+  const bool is_full = !by_cores() && gathered_[queue].size() >= limits_.copies;
   return is_full ? flush(queue) : Status{};
 }
 
@@ -62,7 +62,7 @@ Status QueueFeed::reduce(uint32_t queue, const plan::Step& step, std::span<const
 
 Status QueueFeed::flush(uint32_t queue) {
   if (gathered_[queue].empty()) return {};
-  if (program_->by_cores) queues_[queue]->set_blocks(call_->blocks);
+  if (by_cores()) queues_[queue]->set_blocks(call_->blocks);
   Status status = queues_[queue]->copy(gathered_[queue]);
   gathered_[queue].clear();
   return status;

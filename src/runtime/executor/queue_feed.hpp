@@ -25,6 +25,7 @@ struct QueueCall {
   int blocks = 0;                                // Queue::set_blocks() for reductions and copies by cores
   const RowCall* rows = nullptr;                 // where the plan moves token rows
   CallProgress* progress = nullptr;              // who is told how far the call is; null: nobody asks
+  bool by_cores = false;                         // copies are kernels, whatever the program says
 };
 
 /// The kind of queue that does a lane's steps.
@@ -50,6 +51,7 @@ class QueueFeed {
   Status flush_all();
 
  private:
+  bool by_cores() const { return program_->by_cores || call_->by_cores; }
   std::byte* address(const plan::Location& location) const;
   void add_copy(uint32_t queue, const plan::Step& step);
 

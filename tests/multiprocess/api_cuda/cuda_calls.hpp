@@ -28,8 +28,9 @@ inline void PrintTo(const Shape& shape, std::ostream* out) {
 inline const auto all_shapes =
     ::testing::Values(Shape{{1}, "auto", "8M"}, Shape{{4}, "auto", "8M"}, Shape{{3}, "always", "8M"},
                       Shape{{4}, "never", "8M", false}, Shape{{3}, "never", "1K", false},
-                      Shape{{2, 2}, "auto", "2K"}, Shape{{1, 2}, "never", "2K"});
-inline const auto by_cores = ::testing::Values(Shape{{1}, "never", "8M"}, Shape{{4}, "never", "8M"});
+                      Shape{{2, 2}, "auto", "2K"}, Shape{{1, 2}, "never", "2K", false});
+inline const auto by_cores =
+    ::testing::Values(Shape{{1}, "never", "8M"}, Shape{{4}, "never", "8M"}, Shape{{2, 2}, "never", "2K"});
 
 class CudaMemoryCalls : public ::testing::TestWithParam<Shape> {
  protected:

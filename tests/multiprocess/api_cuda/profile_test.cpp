@@ -15,7 +15,7 @@ epcclCallTimes_t call_times(epcclComm_t comm) {
 class CudaProfile : public CudaMemoryCalls {};
 INSTANTIATE_TEST_SUITE_P(CopyEngines, CudaProfile,
                          ::testing::Values(Shape{{1}, "auto", "8M"}, Shape{{4}, "always", "8M"},
-                                           Shape{{2, 2}, "auto", "2K"}, Shape{{1, 2}, "never", "2K"}));
+                                           Shape{{2, 2}, "auto", "2K"}, Shape{{1, 2}, "never", "2K", false}));
 
 TEST_P(CudaProfile, EventsTellWhenCopiesRan) {
   run([](const RankContext& context, epcclComm_t comm, GpuRank& gpu) {

@@ -69,11 +69,8 @@ class GraphsOfStep {
   std::vector<std::unique_ptr<Graph>> graphs_;
 };
 
-}  // namespace
-
-void replay_random_steps(const RankContext& context, uint64_t seed, GpuMemoryKind kind, int problems) {
-  GpuRank gpu;
-  const Comm comm(context);
+void replay_random_steps_on(const RankContext& context, epcclComm_t comm, GpuRank& gpu, uint64_t seed,
+                            GpuMemoryKind kind, int problems) {
   std::mt19937_64 random(seed);
   for (int i = 0; i < problems; ++i) {
     const Problem problem = random_problem_to_capture(context.ranks, random);
@@ -100,6 +97,21 @@ void replay_random_steps(const RankContext& context, uint64_t seed, GpuMemoryKin
       ASSERT_EQ(steps[which]->difference(*calls[which]), "")
           << problem.text() << ", problem " << i << ", round " << round;
     }
+  }
+}
+
+}  // namespace
+
+void replay_random_steps(const RankContext& context, uint64_t seed, GpuMemoryKind kind, int problems,
+                         bool knows_gpu) {
+  if (knows_gpu) {
+    GpuRank gpu;
+    const Comm comm(context);
+    replay_random_steps_on(context, comm, gpu, seed, kind, problems);
+  } else {
+    const Comm comm(context);
+    GpuRank gpu;
+    replay_random_steps_on(context, comm, gpu, seed, kind, problems);
   }
 }
 

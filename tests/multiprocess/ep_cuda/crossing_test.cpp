@@ -12,8 +12,8 @@ namespace {
 TEST(EpOnGpu, OnlyWhatCrossesNodesPassesTheHost) {
   if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "built without CUDA kernels";
   run_ranks({{2, 1}, {}, {}}, [](const RankContext& context) {
+    const Comm comm(context);  // which does not know the GPU, so that `never` is by way of the host
     GpuRank gpu;
-    const Comm comm(context);
     ToTheNext layer(context, comm, gpu);
     gpu.wait();
     constexpr long all = ToTheNext::tokens * ToTheNext::hidden * sizeof(float);
@@ -28,6 +28,26 @@ TEST(EpOnGpu, OnlyWhatCrossesNodesPassesTheHost) {
     }
     EXPECT_EQ(layer.output.get(), layer.expected());
   });
+}
+
+// Neither rows nor tables, nor what crosses nodes.
+TEST(EpOnGpu, NeverLeavesCopyEnginesAloneWhereKernelsCanCopy) {
+  if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "built without CUDA kernels";
+  for (const std::vector<int>& nodes : {std::vector<int>{3}, {2, 1}})
+    run_ranks({nodes, {{"EPCCL_COPY_ENGINE", "never"}}, {}}, [](const RankContext& context) {
+      GpuRank gpu;
+      const Comm comm(context);
+      ToTheNext layer(context, comm, gpu);
+      gpu.wait();
+      fake_cuda_forget_calls();
+      ASSERT_EQ(layer.dispatch(layer.input.data(), layer.output.data(), gpu.as_epccl()), epcclSuccess)
+          << epcclGetLastError(nullptr);
+      gpu.wait();
+      for (const char* way : {"copies inside", "copies to the host", "copies from the host"})
+        EXPECT_EQ(fake_cuda_calls(way), 0) << way;
+      EXPECT_GT(fake_cuda_calls("cuLaunchKernel"), 0);
+      EXPECT_EQ(layer.output.get(), layer.expected());
+    });
 }
 
 }  // namespace

@@ -172,8 +172,8 @@ class StaticHandle {
 TEST_F(DeviceLayout, GivesTheBitsOfTheHosts) {
   const uint64_t seed = seed_of_this_test();
   run_ranks({{3}, {}, {}}, [seed](const RankContext& context) {
+    const Comm comm(context);  // which does not know the GPU, so that `never` is the host
     GpuRank gpu;
-    const Comm comm(context);
     std::mt19937_64 random(seed);
     for (int i = 0; i < 3; ++i) {
       Problem problem = random_problem_of_fixed_size({context.ranks}, random);
@@ -203,8 +203,8 @@ TEST_F(DeviceLayout, GivesTheBitsOfTheHosts) {
 TEST_F(DeviceLayout, ServesTheHostTooAndIsReplacedByTheHosts) {
   const uint64_t seed = seed_of_this_test();
   run_ranks({{2}, {}, {}}, [seed](const RankContext& context) {
+    const Comm comm(context);  // which does not know the GPU, so that `never` is the host
     GpuRank gpu;
-    const Comm comm(context);
     std::mt19937_64 random(seed);
     Problem problem = random_problem_of_fixed_size({context.ranks}, random);
     problem.is_static = true;

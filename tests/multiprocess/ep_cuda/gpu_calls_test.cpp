@@ -41,8 +41,8 @@ TEST_P(EpOnGpus, AStreamGoesOnAfterSendOnlyAndAnotherWaitsForAStage) {
 
 TEST_P(EpOnGpus, TokensAreQuantisedAlikeByKernelsAndByTheHost) {
   run_ranks({GetParam(), {}, {}}, [](const RankContext& context) {
+    const Comm comm(context);  // which does not know the GPU, so that `never` is the host
     GpuRank gpu;
-    const Comm comm(context);
     ToTheNext layer(context, comm, gpu);
     GpuArray<uint8_t> by_kernels(gpu, std::vector<uint8_t>(tokens * hidden, 0x5a)),
         by_host(gpu, std::vector<uint8_t>(tokens * hidden, 0xa5));

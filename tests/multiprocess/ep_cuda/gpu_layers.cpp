@@ -39,11 +39,17 @@ struct LayerRank {
 
 void run_layer_ranks(const GpuRun& run, const std::function<void(const LayerRank&)>& body) {
   const uint64_t seed = seed_of_this_test();
-  run_gpu_ranks(run, [&body, seed](const RankContext& context, const Meet& meet) {
-    GpuRank gpu;
-    const Comm comm(context);
+  run_gpu_ranks(run, [&](const RankContext& context, const Meet& meet) {
     std::mt19937_64 random(seed);
-    body({context, comm, gpu, random, meet});
+    if (run.knows_gpu) {
+      GpuRank gpu;
+      const Comm comm(context);
+      body({context, comm, gpu, random, meet});
+    } else {
+      const Comm comm(context);
+      GpuRank gpu;
+      body({context, comm, gpu, random, meet});
+    }
   });
 }
 

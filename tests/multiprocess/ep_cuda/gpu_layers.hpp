@@ -16,6 +16,7 @@ struct GpuRun {
   RunOptions options;  // threads: of one node
   As as = As::processes;
   GpuMemoryKind memory = GpuMemoryKind::plain;
+  bool knows_gpu = true;  // when the communicator is made; else `never` is by way of host memory
 };
 
 /// Threads wait for each other before one frees memory and before one makes a call after that: to free waits for the whole GPU

@@ -42,6 +42,29 @@ TEST_P(KernelEpOfOthers, GivesTheSameInMemoryThatPeersCannotMap) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, KernelEpOfOthers, ::testing::Values(std::vector<int>{3}));
 
+// Kernels then make the copies beside them, too.
+class KernelEpByCores : public KernelEp {
+ protected:
+  static GpuRun options(As as = As::processes, GpuMemoryKind memory = GpuMemoryKind::plain) {
+    return {{GetParam(), {{"EPCCL_COPY_ENGINE", "never"}}, {}}, as, memory};
+  }
+};
+
+TEST_P(KernelEpByCores, GivesWhatTheRoutingSays) {
+  run_random_layers(options());
+}
+
+TEST_P(KernelEpByCores, IsTheSameInStaticMode) {
+  run_static_layers(options());
+}
+
+TEST_P(KernelEpByCores, GivesTheSameInMemoryThatPeersCannotMap) {
+  run_random_layers(options(As::processes, GpuMemoryKind::unmappable));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, KernelEpByCores,
+                         ::testing::Values(std::vector<int>{1}, std::vector<int>{3}, std::vector<int>{2, 2}));
+
 // The host's plan, with the GPU's queues in place of the host's hands: messages leave GPU memory and arrive there.
 class KernelEpOfNodes : public KernelEp {
  protected:
@@ -64,6 +87,12 @@ TEST_P(KernelEpOfNodes, GivesTheSameInMemoryThatPeersCannotMap) {
 }
 
 TEST_P(KernelEpOfNodes, TakesTurnsWithTheHostInStaticMode) {
+  GpuRun run = options();
+  run.knows_gpu = false;
+  run_static_layers_by_turns(run);
+}
+
+TEST_P(KernelEpOfNodes, TakesTurnsWithComputeCoresInStaticMode) {
   run_static_layers_by_turns(options());
 }
 

@@ -44,10 +44,11 @@ TEST_P(ReplayedEp, DoesWhatTheCallsDoInBothLayouts) {
 }
 
 void replay_steps(const std::vector<int>& nodes, const Environment& environment, GpuMemoryKind kind,
-                  int problems) {
+                  int problems, bool knows_gpu = true) {
   const uint64_t seed = seed_of_this_test();
-  run_ranks({nodes, environment, {}},
-            [&](const RankContext& context) { replay_random_steps(context, seed, kind, problems); });
+  run_ranks({nodes, environment, {}}, [&](const RankContext& context) {
+    replay_random_steps(context, seed, kind, problems, knows_gpu);
+  });
 }
 
 TEST_P(ReplayedEp, DoesWhatTheCallsDoBitForBit) {
@@ -58,8 +59,12 @@ TEST_F(CudaGraphs, OfRowsOverNodesThatPeersCannotMapPassThroughMemoryOfTheLibrar
   replay_steps({2, 1}, {}, GpuMemoryKind::unmappable, 3);
 }
 
-TEST_F(CudaGraphs, OfStagedLayersWorkOverNodes) {
+TEST_F(CudaGraphs, OfLayersByComputeCoresWorkOverNodes) {
   replay_steps({1, 2}, {{"EPCCL_COPY_ENGINE", "never"}}, GpuMemoryKind::plain, 2);
+}
+
+TEST_F(CudaGraphs, OfStagedLayersWorkOverNodes) {
+  replay_steps({1, 2}, {{"EPCCL_COPY_ENGINE", "never"}}, GpuMemoryKind::plain, 2, false);
 }
 
 TEST_F(CudaGraphs, OfStagedLayersWorkOnOneNode) {

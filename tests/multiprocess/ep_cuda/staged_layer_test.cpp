@@ -9,7 +9,9 @@ namespace {
 
 class StagedEp : public ::testing::TestWithParam<std::vector<int>> {
  protected:
-  static GpuRun options() { return {{GetParam(), {{"EPCCL_COPY_ENGINE", "never"}}, {}}}; }
+  static GpuRun options() {
+    return {{GetParam(), {{"EPCCL_COPY_ENGINE", "never"}}, {}}, As::processes, GpuMemoryKind::plain, false};
+  }
 };
 
 TEST_P(StagedEp, GivesWhatTheRoutingSays) {

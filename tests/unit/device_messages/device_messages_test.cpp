@@ -23,7 +23,7 @@ struct End {
     EXPECT_TRUE(made.ok());
     program = std::move(made).value();
     memory.resize(std::max(plan.input_bytes, plan.output_bytes));
-    messages.begin(1, program, {memory.data(), memory.data(), nullptr});
+    messages.begin(1, program, {memory.data(), memory.data(), nullptr}, false);
   }
   void start(uint32_t step) {
     const plan::Step& what = program.plan.steps[step].step;
