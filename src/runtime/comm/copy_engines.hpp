@@ -75,6 +75,8 @@ class CopyEngines {
   // For who makes calls in another way than this: peers' memory is mapped once.
   transports::PeerMemory& peers() { return peers_; }
   AcrossNodes* across() const { return across_.get(); }  // null on one node, and on the host
+  /// Lets all queues of the node's ranks through, and waits until this one has run out.
+  void give_up(device::Queue& queue) { queues_.give_up(&queue); }
   /// What its messages pass through: free whenever none of its calls runs. Null without across().
   PinnedStage* stage() const;
   /// What a call has of this rank's scratch on a device.

@@ -72,8 +72,11 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
   const CallDevice on{&device_, nullptr, 0};
   const Call call = call_on(rows, text, on);
   executor_.waiter().begin(false);
+  queue_waits_ = false;
   Status status = run_call(call, across, after);
-  if (!status.ok()) static_cast<void>(queue_->synchronize());  // buffers go back to the user
+  // Buffers go back to the user.
+  if (!status.ok() && queue_waits_) engines_.give_up(*queue_);
+  if (!status.ok()) static_cast<void>(queue_->synchronize());
   engines_.peers().calls_over(call.sequence);
   if (progress != nullptr && status.ok()) progress->completed_on_node();
   return status;
@@ -87,12 +90,43 @@ Status KernelCalls::run_call(const Call& call, const Submit& across, const Submi
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!peers.ok()) return monitor_.explain(std::move(peers).take_status());
   EPCCL_TRY(across(*queue_, *peers));
+  EPCCL_TRY(queue_parting(call));
+  if (after != nullptr) EPCCL_TRY(after(*queue_, *peers));
   EPCCL_TRY(wait_for_queue(call));
-  node_.set_done(call.sequence);
-  EPCCL_TRY(calls.part());
-  if (after == nullptr) return {};
-  EPCCL_TRY(after(*queue_, *peers));
-  return wait_for_queue(call);
+  node_.posted(transports::done_counter);  // what a queue raises wakes nobody
+  for (int local = 0; local < node_.local_size(); ++local)
+    if (node_.done(local) >= device::released) return {Code::remote_error, "a rank of this node gave up"};
+  return {};
+}
+
+// Each rank's queue says that it is through, and waits for the others'.
+Status KernelCalls::queue_parting(const Call& call) {
+  constexpr int slot = transports::done_counter;
+  transports::NodeSegment& segment = node_.segment();
+  queue_waits_ = true;
+  EPCCL_TRY(queue_->post(segment.counter(node_.local(), slot), call.sequence));
+  segment.queued(node_.local(), slot).store(call.sequence, std::memory_order_release);
+  Waiter& waiter = executor_.waiter();
+  for (int local = 0; local < node_.local_size(); ++local) {
+    if (local == node_.local()) continue;
+    while (segment.queued(local, slot).load(std::memory_order_acquire) < call.sequence &&
+           node_.done(local) < call.sequence)
+      EPCCL_TRY(waiter.nap([&] { return waiting_for(call, local); }, Waiter::For::others));
+    waiter.moved();
+    EPCCL_TRY(queue_->wait(segment.counter(local, slot), call.sequence));
+  }
+  return {};
+}
+
+// When this rank is through it is the others that it waits for.
+Waiter::Situation KernelCalls::describe(const Call& call) const {
+  for (int local = 0; local < node_.local_size() && node_.done(node_.local()) >= call.sequence; ++local)
+    if (node_.done(local) < call.sequence) return waiting_for(call, local);
+  return {call.sequence, call.text, "its kernels"};
+}
+
+Waiter::Situation KernelCalls::waiting_for(const Call& call, int local) const {
+  return {call.sequence, call.text, fmt::format("rank {} to finish this call", rank_at(local))};
 }
 
 Result<std::vector<PeerRows>> KernelCalls::find_peers(const Call& call) {
@@ -193,8 +227,8 @@ Result<std::vector<PeerRows>> KernelCalls::find_rows(const Call& call, const Fin
     if (buffer.bytes == 0) return static_cast<std::byte*>(nullptr);
     if (local == node_.local()) return reinterpret_cast<std::byte*>(buffer.address);
     if (buffer.has_memory == 0 && node_.pid(local) != node_.pid(node_.local()))
-      return error(Code::device_error, "memory of rank {} on GPU {} cannot be mapped",
-                   cluster_.rank_at(cluster_.node_of(rank_), local), device_.ordinal());
+      return error(Code::device_error, "memory of rank {} on GPU {} cannot be mapped", rank_at(local),
+                   device_.ordinal());
     return find_mapped(local, buffer);
   };
   for (int local = 0; local < node_.local_size(); ++local) {
@@ -217,7 +251,7 @@ Status KernelCalls::wait_for_queue(const Call& call) {
   for (;;) {
     EPCCL_ASSIGN(const bool is_complete, through_->complete());
     if (is_complete) break;
-    EPCCL_TRY(waiter.nap([&] { return Waiter::Situation{call.sequence, call.text, "its kernels"}; }));
+    EPCCL_TRY(waiter.nap([&] { return describe(call); }));
   }
   waiter.moved();
   return queue_->failure();

@@ -1,12 +1,14 @@
 // Calls on token rows that kernels of a device make: inside a node they read and write peers' memory themselves. On one node a call
 //
-//   tells its node where its rows lie, and waits until all ranks have
-//   queues kernels that read or write peers' rows, and waits for them
-//   says that it is through, and waits until all ranks are
-//   queues kernels on its own rows, and waits for them
+//   thread   tells its node where its rows lie, and waits until all ranks have
+//   queue    kernels that read or write peers' rows
+//            says that this rank is through (its done counter), and waits until all ranks are
+//            kernels on its own rows
+//   thread   waits for the queue
 //
-// Nothing in the queue waits for another rank: a rank that dies or gives up leaves no GPU waiting. Where there are several nodes a plan
-// says what is queued and sent when (executor/device_executor.hpp).
+// A wait is queued when what ends it has been, by whichever rank (executor/queue_executor.hpp). A rank that gives up lets all
+// queues of the node through, so no GPU is left waiting. Where there are several nodes a plan says what is queued and sent when
+// (executor/device_executor.hpp).
 #pragma once
 
 #include <array>
@@ -97,7 +99,11 @@ class KernelCalls {
   Result<std::vector<PeerRows>> find_peers(const Call& call);
   using FindBuffer = std::function<Result<std::byte*>(int local, const transports::BufferRef& buffer)>;
   Result<std::vector<PeerRows>> find_rows(const Call& call, const FindBuffer& find_mapped);
+  Status queue_parting(const Call& call);
   Status wait_for_queue(const Call& call);
+  Waiter::Situation describe(const Call& call) const;
+  Waiter::Situation waiting_for(const Call& call, int local) const;
+  int rank_at(int local) const { return cluster_.rank_at(cluster_.node_of(rank_), local); }
 
   device::Device& device_;
   const topology::Cluster& cluster_;
@@ -111,6 +117,7 @@ class KernelCalls {
   std::unique_ptr<device::Queue> engine_, cores_;
   device::Queue* queue_ = nullptr;  // one of them
   bool by_cores_ = false;
+  bool queue_waits_ = false;  // for other ranks
 };
 
 }  // namespace epccl::runtime

@@ -107,10 +107,6 @@ Status NodeCalls::meet() {
   return {};
 }
 
-Status NodeCalls::part() {
-  return wait_for(transports::done_counter, call_->sequence, "rank {} to finish this call");
-}
-
 int NodeCalls::behind(int slot, uint64_t value) const {
   for (int local = 0; local < node_.local_size(); ++local)
     if (local != node_.local() && node_.counter(local, slot) < value) return local;

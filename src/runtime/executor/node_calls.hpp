@@ -69,9 +69,6 @@ class NodeCalls {
   /// Waits until all ranks of the node are in this call and checks them: then all records can be read.
   Status meet();
 
-  /// Waits until all ranks of the node have said that they are through with this call (NodeMemory::set_done()).
-  Status part();
-
  private:
   Status wait_for_scratch();
   int behind(int slot, uint64_t value) const;

@@ -274,7 +274,7 @@ Status QueueExecutor::failure() const {
 }
 
 // Others may still store lower values: until everything is through, words are raised again and again.
-void QueueExecutor::give_up() {
+void QueueExecutor::give_up(device::Queue* another) {
   if (control_ == nullptr) return;
   const auto idle = [](device::Queue& queue) {
     const auto result = queue.idle();
@@ -284,7 +284,7 @@ void QueueExecutor::give_up() {
     for (const auto& of_lane : kept_)
       for (const auto& queue : of_lane)
         if (!idle(*queue)) return false;
-    return idle(*control_);
+    return idle(*control_) && (another == nullptr || idle(*another));
   };
   do {
     for (device::SignalWord& each : node_.segment().counters())

@@ -59,8 +59,8 @@ class QueueExecutor {
   /// goes wrong lets the queues of all ranks of the node through: nothing runs when this returns.
   Status finish(Waiter& waiter);
 
-  /// Lets all queues of the node's ranks through and waits until this rank's have run out.
-  void give_up();
+  /// Lets all queues of the node's ranks through and waits until this rank's have run out, `another` of its too (null: there is none).
+  void give_up(device::Queue* another = nullptr);
 
   /// As at its end: nothing of this rank's runs any more.
   void stop();

@@ -30,6 +30,27 @@ TEST(EpOnGpu, OnlyWhatCrossesNodesPassesTheHost) {
   });
 }
 
+// The host learns where the others' rows are; that all are through it leaves to queues.
+TEST(EpOnGpu, QueuesOfOneNodeWaitForEachOtherByThemselves) {
+  if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "built without CUDA kernels";
+  run_ranks({{3}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    ToTheNext layer(context, comm, gpu);
+    gpu.wait();
+    fake_cuda_forget_calls();
+    constexpr int calls = 5;
+    for (int i = 0; i < calls; ++i)
+      ASSERT_EQ(layer.dispatch(layer.input.data(), layer.output.data(), gpu.as_epccl()), epcclSuccess)
+          << epcclGetLastError(nullptr);
+    gpu.wait();
+    // One of the user's stream for the call, and one for each other rank.
+    EXPECT_EQ(fake_cuda_calls("cuStreamWaitValue64_v2"), calls * context.ranks);
+    EXPECT_EQ(fake_cuda_calls("cuStreamWriteValue64_v2"), calls);
+    EXPECT_EQ(layer.output.get(), layer.expected());
+  });
+}
+
 // Neither rows nor tables, nor what crosses nodes.
 TEST(EpOnGpu, NeverLeavesCopyEnginesAloneWhereKernelsCanCopy) {
   if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "built without CUDA kernels";
