@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.hpp"
 #include "device/cuda/kernel_queue.hpp"
@@ -110,10 +111,9 @@ bool CopyEngines::must_be_replaced(const void* buffer, uint64_t bytes) const {
 
 Status CopyEngines::run(Call call, const EngineChoice& choice, const PeersUse& use, const Build& build,
                         bool remember) {
-  const std::string plan_text = call.text;
   const bool captured = call.capture != nullptr;
-  // Ranks that disagree about engines, or about a graph, are told.
-  call.text += captured ? ", captured into a graph" : fmt::format(", {}", choice.movers());
+  Named& known = named(call.text, choice, captured, remember);
+  const std::string plan_text = std::exchange(call.text, known.text);
   call.is_small = false;  // peers are told where its buffers lie
   if (!on_host()) call.on = captured ? &captured_->on() : &on_;
   executor_.waiter().begin(false);
@@ -125,10 +125,10 @@ Status CopyEngines::run(Call call, const EngineChoice& choice, const PeersUse& u
   const plan::Makers makers = choice.by_cores ? plan::Makers::cores
                               : one_gpu       ? plan::Makers::engines_and_sums
                                               : plan::Makers::engines;
-  EPCCL_ASSIGN(const QueueProgram* known, program(plan_text, reach, makers, captured, build, remember));
+  EPCCL_ASSIGN(const QueueProgram* program, program_of(known, reach, makers, captured, build));
   const int blocks = blocks_of(call, choice.by_cores);
   if (log::enabled(log::Level::info, log::coll)) log_how(call, choice, reach, blocks);
-  return captured ? capture(call, *known, blocks) : run_queues(call, *known, blocks);
+  return captured ? capture(call, *program, blocks) : run_queues(call, *program, blocks);
 }
 
 void CopyEngines::log_how(const Call& call, const EngineChoice& choice, const Reach& reach,
@@ -142,21 +142,20 @@ void CopyEngines::log_how(const Call& call, const EngineChoice& choice, const Re
             on_host() ? "host" : fmt::format("GPU {}", device_.ordinal()), how);
 }
 
-// By where their scratch lies, which every call on a GPU tells.
-int CopyEngines::ranks_on_this_gpu() const {
-  if (on_host()) return 0;
+// By where their scratch lies, which every call on a GPU tells, and which stays.
+int CopyEngines::ranks_on_this_gpu() {
+  if (on_host() || ranks_here_ > 0) return ranks_here_;
   const auto place_of = [this](int local) {
     const transports::BufferRef& scratch = node_.call(local, executor_.last_sequence()).scratch;
     return scratch.has_memory != 0 ? scratch.memory.place : 0;
   };
   const uint64_t mine = place_of(node_.local());
-  int found = 0;
   for (int local = 0; local < node_.local_size(); ++local)
-    found += mine != 0 && place_of(local) == mine ? 1 : 0;
-  return found;
+    ranks_here_ += mine != 0 && place_of(local) == mine ? 1 : 0;
+  return ranks_here_;
 }
 
-int CopyEngines::blocks_of(const Call& call, bool by_cores) const {
+int CopyEngines::blocks_of(const Call& call, bool by_cores) {
   if (config_.max_blocks > 0) return config_.max_blocks;
   device::Demand demand;
   demand.sharing = std::max(ranks_on_this_gpu(), 1);
@@ -222,19 +221,26 @@ bool CopyEngines::mapped(int local, const transports::BufferRef& buffer) const {
   return true;
 }
 
-Result<const QueueProgram*> CopyEngines::program(const std::string& text, const Reach& reach,
-                                                 plan::Makers makers, bool captured, const Build& build,
-                                                 bool remember) {
-  const std::string key = fmt::format("{}{}{}, {}", text, reach.direct ? ", direct" : ", staged",
-                                      captured ? ", captured" : "", static_cast<int>(makers));
-  if (const auto known = programs_.find(key); remember && known != programs_.end()) return &known->second;
-  if (programs_.size() >= programs_kept) programs_.clear();
-  EPCCL_ASSIGN(QueueProgram made, make_program(reach, makers, captured, build));
-  if (!remember) {
-    last_ = std::move(made);
-    return &last_;
+// Ranks that disagree about engines, or about a graph, are told.
+CopyEngines::Named& CopyEngines::named(const std::string& text, const EngineChoice& choice, bool captured,
+                                       bool remember) {
+  auto& all = named_[captured ? 2 : choice.by_cores ? 1 : 0];
+  if (remember)
+    if (const auto known = all.find(text); known != all.end()) return known->second;
+  if (all.size() >= programs_kept) all.clear();
+  Named made{text + (captured ? ", captured into a graph" : fmt::format(", {}", choice.movers())), {}};
+  if (remember) return all.emplace(text, std::move(made)).first->second;
+  return last_ = std::move(made);
+}
+
+Result<const QueueProgram*> CopyEngines::program_of(Named& call, const Reach& reach, plan::Makers makers,
+                                                    bool captured, const Build& build) const {
+  auto& known = call.programs[2 * static_cast<size_t>(makers) + (reach.direct ? 1 : 0)];
+  if (known == nullptr) {
+    EPCCL_ASSIGN(QueueProgram made, make_program(reach, makers, captured, build));
+    known = std::make_unique<QueueProgram>(std::move(made));
   }
-  return &programs_.emplace(key, std::move(made)).first->second;
+  return known.get();
 }
 
 // In a graph one chain of each rank waits for others, in an order that all ranks know: so each makes all ranks' plans.

@@ -6,7 +6,9 @@
 //                that thread drives them instead, and the network (device_executor.hpp)
 #pragma once
 
+#include <array>
 #include <functional>
+#include <memory>
 #include <string>
 #include <unordered_map>
 
@@ -91,11 +93,17 @@ class CopyEngines {
   Result<std::byte*> scratch_of(int local, const Call& call);
   bool all_mapped(const PeersUse& use) const;
   bool mapped(int local, const transports::BufferRef& buffer) const;
-  int ranks_on_this_gpu() const;
+  int ranks_on_this_gpu();
   void log_how(const Call& call, const EngineChoice& choice, const Reach& reach, int blocks) const;
-  int blocks_of(const Call& call, bool by_cores) const;
-  Result<const QueueProgram*> program(const std::string& text, const Reach& reach, plan::Makers makers,
-                                      bool captured, const Build& build, bool remember);
+  int blocks_of(const Call& call, bool by_cores);
+  /// A call by its name: what does not change from one to the next.
+  struct Named {
+    std::string text;  // which ranks compare: with who moves the data, or that it is captured
+    std::array<std::unique_ptr<QueueProgram>, 6> programs;  // by what is reached, and who makes them
+  };
+  Named& named(const std::string& text, const EngineChoice& choice, bool captured, bool remember);
+  Result<const QueueProgram*> program_of(Named& call, const Reach& reach, plan::Makers makers, bool captured,
+                                         const Build& build) const;
   Result<QueueProgram> make_program(const Reach& reach, plan::Makers makers, bool captured,
                                     const Build& build) const;
   Status run_queues(const Call& call, const QueueProgram& program, int blocks);
@@ -116,8 +124,9 @@ class CopyEngines {
   transports::PeerMemory peers_;
   QueueExecutor queues_;
   std::unique_ptr<CapturedCalls> captured_;
-  std::unordered_map<std::string, QueueProgram> programs_;
-  QueueProgram last_;                    // the last one that is not to be remembered
+  std::array<std::unordered_map<std::string, Named>, 3> named_;  // by engines, by cores, captured
+  Named last_;                                                   // the last one that is not to be remembered
+  int ranks_here_ = 0;                   // that use this GPU; 0: not known before the first call
   std::unique_ptr<AcrossNodes> across_;  // null on one node, and on the host
 };
 

@@ -94,16 +94,6 @@ struct QueueExecutor::Submission {
   Waiter& waiter;
 };
 
-/// How far a program is submitted: by queue, which of its operations are left; and which of its events are recorded.
-struct QueueExecutor::Turns {
-  explicit Turns(const QueueProgram& program) : left(program.queues.size()), recorded(program.events, false) {
-    for (uint32_t i = 0; i < program.operations.size(); ++i) left[program.operations[i].queue].push_back(i);
-    for (auto& of_queue : left) std::ranges::reverse(of_queue);
-  }
-  std::vector<std::vector<uint32_t>> left;  // the next is the last
-  std::vector<bool> recorded;
-};
-
 Status QueueExecutor::submit(const QueueProgram& program, const QueueCall& call, device::Queue* stream,
                              Waiter& waiter) {
   EPCCL_TRY(monitor_.check());
@@ -164,35 +154,38 @@ Status QueueExecutor::begin(const Submission& now, bool joins_stream) {
 
 // Each queue's in their order, as far as they can follow; the verifier has proved that some queue of some rank always goes on.
 Status QueueExecutor::submit_in_turns(const Submission& now) {
-  Turns turns(now.program);
-  for (;;) {
-    EPCCL_ASSIGN(const bool moved, submit_some(now, turns));
-    if (moved) {
-      now.waiter.moved();
-    } else if (std::ranges::all_of(turns.left, [](const auto& of_queue) { return of_queue.empty(); })) {
-      return {};
-    } else {
+  turns_.submitted.assign(now.program.queues.size(), 0);
+  turns_.recorded.assign(now.program.events, false);
+  turns_.left = now.program.operations.size();
+  while (turns_.left > 0) {
+    EPCCL_ASSIGN(const bool moved, submit_some(now));
+    if (!moved) {
       EPCCL_TRY(feed_.flush_all());
       EPCCL_TRY(now.waiter.nap([this] { return describe(); }, Waiter::For::others));
+      continue;
     }
+    now.waiter.moved();
   }
+  return {};
 }
 
 // One of each queue: they are to begin together.
-Result<bool> QueueExecutor::submit_some(const Submission& now, Turns& turns) {
+Result<bool> QueueExecutor::submit_some(const Submission& now) {
   using Operation = QueueOperation::Kind;
-  bool moved = false;
-  for (auto& of_queue : turns.left) {
-    if (of_queue.empty()) continue;
-    const QueueOperation& operation = now.program.operations[of_queue.back()];
-    if (operation.kind == Operation::join && !turns.recorded[operation.index]) continue;
+  const size_t before = turns_.left;
+  for (size_t queue = 0; queue < turns_.submitted.size(); ++queue) {
+    const std::vector<uint32_t>& of_queue = now.program.of_queue[queue];
+    size_t& next = turns_.submitted[queue];
+    if (next == of_queue.size()) continue;
+    const QueueOperation& operation = now.program.operations[of_queue[next]];
+    if (operation.kind == Operation::join && !turns_.recorded[operation.index]) continue;
     if (operation.kind == Operation::wait && !can_follow(now, operation)) continue;
     EPCCL_TRY(submit_one(now, operation));
-    if (operation.kind == Operation::record) turns.recorded[operation.index] = true;
-    of_queue.pop_back();
-    moved = true;
+    if (operation.kind == Operation::record) turns_.recorded[operation.index] = true;
+    ++next;
+    --turns_.left;
   }
-  return moved;
+  return turns_.left != before;
 }
 
 bool QueueExecutor::can_follow(const Submission& now, const QueueOperation& operation) const {

@@ -67,13 +67,18 @@ class QueueExecutor {
 
  private:
   struct Submission;
-  struct Turns;
+  /// How far a program is submitted: by queue, how many of its operations; and which of its events are recorded.
+  struct Turns {
+    std::vector<size_t> submitted;
+    std::vector<bool> recorded;
+    size_t left = 0;  // operations
+  };
 
   Status make_queues(const QueueProgram& program);
   Result<device::Queue*> queue(plan::Lane lane, size_t number, bool by_cores = false);
   Status begin(const Submission& now, bool joins_stream);
   Status submit_in_turns(const Submission& now);
-  Result<bool> submit_some(const Submission& now, Turns& turns);
+  Result<bool> submit_some(const Submission& now);
   Status submit_one(const Submission& now, const QueueOperation& operation);
   bool can_follow(const Submission& now, const QueueOperation& operation) const;
   Status end(const Submission& now);
@@ -104,6 +109,7 @@ class QueueExecutor {
   uint64_t sequence_ = 0;
   size_t used_events_ = 0;
   std::string text_;
+  Turns turns_;
 };
 
 }  // namespace epccl::runtime

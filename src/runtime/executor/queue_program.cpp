@@ -85,6 +85,9 @@ class Programmer {
       if (operation.kind == Operation::Kind::step && after_[operation.index] != 0)
         program.operations.push_back({Operation::Kind::record, operation.queue, after_[operation.index] - 1});
     }
+    program.of_queue.resize(program.queues.size());
+    for (uint32_t index = 0; index < program.operations.size(); ++index)
+      program.of_queue[program.operations[index].queue].push_back(index);
     for (uint32_t index = 0; index < plan_.steps.size(); ++index)
       if (plan_.steps[index].kind == Kind::wait && !used_[index]) program.last_waits.push_back(index);
     return program;

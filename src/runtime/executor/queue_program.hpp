@@ -33,6 +33,7 @@ struct QueueProgram {
   std::vector<plan::Step> steps;
   std::vector<plan::RowSource> row_sources;
   std::vector<QueueOperation> operations;
+  std::vector<std::vector<uint32_t>> of_queue;  // by queue: its operations, in order
   std::vector<plan::Lane> queues;
   bool by_cores = false;  // copies are kernels
   uint32_t events = 0;
