@@ -47,7 +47,8 @@ typedef struct {
   { sizeof(epcclCallTimes_t), EPCCL_CALL_TIMES_MAGIC, EPCCL_VERSION_CODE, 0, 0.0, 0.0, 0.0, 0.0, 0.0 }
 
 /** Sums over the measured calls that have ended well since this was called last. Waits until the calls of this communicator that
- *  were issued before are over. Not collective. epcclInvalidArgument: `times` is NULL or was not set up. */
+ *  were issued before are over. Not collective. epcclInvalidArgument: `times` is NULL or was not set up. Another
+ *  error: a call could not be measured, which is all that was wrong with it. */
 EPCCL_API epcclResult_t epcclCommGetCallTimes(epcclComm_t comm, epcclCallTimes_t* times);
 
 #ifdef __cplusplus

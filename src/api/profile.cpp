@@ -16,8 +16,9 @@ Status get_call_times(epcclComm_t comm, epcclCallTimes_t* out) {
     return error(Code::invalid_argument,
                  "times has size {} and magic {:#x}: use EPCCL_CALL_TIMES_INITIALIZER", out->size,
                  out->magic);
-  const auto [calls, seconds] = communicator->call_times();
-  out->calls = calls;
+  EPCCL_ASSIGN(const runtime::CallTimes::Sums sums, communicator->call_times());
+  const device::TimeSplit& seconds = sums.seconds;
+  out->calls = sums.calls;
   out->total = seconds.total;
   out->kernel = seconds.kernel;
   out->copy = seconds.copy;

@@ -13,9 +13,11 @@ void CallTimes::measure(bool on) {
   if (!on) ended.swap(spare_);
 }
 
-CallTimes::Sums CallTimes::take() {
+Result<CallTimes::Sums> CallTimes::take() {
   const std::lock_guard lock(mutex_);
-  return std::exchange(sums_, {});
+  const Sums sums = std::exchange(sums_, {});
+  EPCCL_TRY(std::exchange(failure_, {}));
+  return sums;
 }
 
 std::shared_ptr<WorkTimes> CallTimes::borrow() {
@@ -32,14 +34,18 @@ Status CallTimes::run(const std::function<Status()>& work, const std::function<v
   times->restart();
   EPCCL_TRY(work());
   settle();
-  EPCCL_ASSIGN(const device::TimeSplit split, times->split());
+  const auto split = times->split();
   const std::lock_guard lock(mutex_);
-  ++sums_.calls;
-  sums_.seconds.total += split.total;
-  sums_.seconds.kernel += split.kernel;
-  sums_.seconds.copy += split.copy;
-  sums_.seconds.signal += split.signal;
   if (is_on()) spare_.push_back(times);
+  if (!split.ok()) {
+    if (failure_.ok()) failure_ = split.status();
+    return {};
+  }
+  ++sums_.calls;
+  sums_.seconds.total += split->total;
+  sums_.seconds.kernel += split->kernel;
+  sums_.seconds.copy += split->copy;
+  sums_.seconds.signal += split->signal;
   return {};
 }
 

@@ -24,8 +24,8 @@ class CallTimes {
   /// Calls that begin from now on are measured, or no longer are.
   void measure(bool on);
   bool is_on() const { return is_on_.load(std::memory_order_relaxed); }
-  /// Sums since this was asked last.
-  Sums take();
+  /// Sums since this was asked last. Error: a call could not be measured (which does not end it).
+  Result<Sums> take();
 
   /// Makes a call on the calling thread, measured. `settle` ends what a wait of its may still count. Of a call that fails nothing is
   /// counted.
@@ -39,6 +39,7 @@ class CallTimes {
   std::atomic<bool> is_on_ = false;
   std::mutex mutex_;
   Sums sums_;
+  Status failure_;
   std::vector<std::shared_ptr<device::WorkTimes>> spare_;  // with a device's events
 };
 

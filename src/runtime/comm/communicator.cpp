@@ -281,7 +281,7 @@ Communicator::NetworkStatistics Communicator::network_statistics() {
   return statistics;
 }
 
-CallTimes::Sums Communicator::call_times() {
+Result<CallTimes::Sums> Communicator::call_times() {
   std::unique_lock lock(mutex_);
   turn_.wait(lock, [&] { return now_serving_ == next_ticket_ && !replaying_; });
   return times_.take();

@@ -85,7 +85,7 @@ class Communicator {
   /// Whether calls that begin from now on are measured. Any thread.
   void measure_calls(bool on) { times_.measure(on); }
   /// Of those that were, since this was asked last; waits for the calls that were issued before.
-  CallTimes::Sums call_times();
+  Result<CallTimes::Sums> call_times();
   /// Null on one node. For work passed to run().
   transports::MessageTransport* network() { return executor_.network(); }
   std::string network_suffix() const { return executor_.network_suffix(); }
