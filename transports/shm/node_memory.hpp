@@ -102,6 +102,9 @@ class NodeMemory {
   /// A rank of the node that reads what this rank has offered, and whose process lives; -1: none.
   int reader() const;
 
+  /// This rank waits on `core`, and nothing moves. Whether another one said so last of the same: they may be in each other's way.
+  bool meets_on_core(int core);
+
   pid_t pid(int local) const { return segment_.control(local).pid.load(std::memory_order_relaxed); }
 
   // Sleeping: announce what for, look again at everything waited for, then sleep. Only what was announced wakes: a rank

@@ -139,8 +139,7 @@ void set_wait_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
   const Sharing sharing = find_sharing(parts, infos);
   parts.config.wait.share_cores =
       sharing.ranks > static_cast<size_t>(infos[static_cast<size_t>(parts.rank)].cores);
-  if (!parts.config.wait.share_cores) return;
-  if (!parts.config.spin_is_set) parts.config.wait.spin_seconds = 0;
+  if (parts.config.wait.share_cores && !parts.config.spin_is_set) parts.config.wait.spin_seconds = 0;
   parts.config.wait.home_core =
       home_core(sharing.position, sharing.ranks, static_cast<size_t>(sharing.first_node));
 }

@@ -64,7 +64,8 @@ Status FailureMonitor::explain(Status status) {
 
 void Waiter::begin(bool has_messages) {
   moved();
-  go_home();
+  if (policy_.share_cores && policy_.home_core >= 0 && sched_getcpu() != policy_.home_core)
+    go_home(now_seconds());
   if (armed_rarely_ && !device::HostStream::runs_unwatched()) arm(false);
   yield_seconds_ = local_yield_seconds_ = policy_.yield_seconds;
   if (policy_.yield_seconds >= 0) return;
@@ -73,12 +74,20 @@ void Waiter::begin(bool has_messages) {
 }
 
 // Now and then, so that a core that something else needs more is not fought for.
-void Waiter::go_home() {
-  if (policy_.home_core < 0 || sched_getcpu() == policy_.home_core) return;
-  const double now = now_seconds();
+void Waiter::go_home(double now) {
   if (now < next_move_) return;
   next_move_ = now + move_period;
   go_to_core(policy_.home_core);
+}
+
+// There is a core for every rank, but the scheduler may leave two on one for seconds while another is idle: each spins in
+// vain, and gives the core away only then.
+void Waiter::part_ways(double now) {
+  if (policy_.home_core < 0 || now < next_move_) return;
+  next_move_ = now + move_period;
+  if (!node_.meets_on_core(sched_getcpu())) return;
+  go_to_core(policy_.home_core);
+  node_.meets_on_core(policy_.home_core);
 }
 
 double Waiter::begin_idle(For what) {
@@ -106,6 +115,7 @@ Status Waiter::pause(double now) {
     for (int i = 0; i < 16; ++i) relax();
     return {};
   }
+  if (policy_.spin_seconds > 0) part_ways(now);
   sched_yield();
   if (now < next_check_) return {};
   next_check_ = now + check_period;

@@ -20,7 +20,8 @@ struct WaitPolicy {
   double yield_seconds = -1;  // < 0: by what is waited for
   double timeout_seconds = 30;
   bool share_cores = false;  // ranks of the node outnumber its cores
-  int home_core = -1;        // where this rank goes when it begins a call; -1: anywhere
+  int home_core = -1;        // where this rank goes when it begins a call, if it shares cores, and else when it meets
+                             // another one on its core; -1: it stays
 };
 
 /// Failures of the communicator that come from outside the current call. Any thread may abort.
@@ -113,7 +114,8 @@ class Waiter {
   Status report(double now, const Situation& situation);
   bool arm(bool rarely);
   void sleep_on_network();
-  void go_home();
+  void go_home(double now);
+  void part_ways(double now);
 
   // A lost wake-up costs no more than this; failures that only the control line tells are heard of as late.
   static constexpr double longest_sleep = 50e-3;
