@@ -28,8 +28,9 @@ Status check(const topology::Cluster& cluster, const Parameters& parameters) {
   const uint64_t needed = two_stage_minimum_scratch(local_size, parameters);
   if (parameters.scratch_bytes < needed)
     return error(Code::invalid_argument,
-                 "EPCCL_SCRATCH_SIZE {} is too small for {} ranks a node: at least {}",
-                 parameters.scratch_bytes, local_size, needed);
+                 "EPCCL_SCRATCH_SIZE {} is too small for {} ranks a node: at least {}{}",
+                 parameters.scratch_bytes, local_size, needed,
+                 parameters.direct ? fmt::format(" with EPCCL_EAGER_LIMIT {}", parameters.eager_limit) : "");
   return {};
 }
 
