@@ -7,7 +7,7 @@ target_compile_options(epccl_flags INTERFACE -Wall -Wextra -Wpedantic -Wnon-virt
 target_include_directories(epccl_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
 target_compile_definitions(epccl_flags INTERFACE _GNU_SOURCE EPCCL_VERSION_STRING="${PROJECT_VERSION}")
 if(EPCCL_SANITIZE)
-  target_compile_options(epccl_flags INTERFACE -fsanitize=${EPCCL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_compile_options(-fsanitize=${EPCCL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(epccl_flags INTERFACE -fsanitize=${EPCCL_SANITIZE})
 endif()
 
@@ -17,8 +17,14 @@ function(epccl_room name)
   target_link_libraries(${name} PUBLIC epccl_flags ${ARG_LINKS})
 endfunction()
 
-# Tests and programs, and everything under sanitizers, are compiled several files as one (CMAKE_UNITY_BUILD), which takes half as long.
-# These define names that others of their program define too.
+# Sanitized, what is optimised takes twice as long to compile: only rooms in which the tests compute for long are.
+function(epccl_optimise_sanitized name)
+  if(EPCCL_SANITIZE)
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
+endfunction()
+
+# Where several files are compiled as one (CMAKE_UNITY_BUILD), these are not: they define names that others of their program define too.
 function(epccl_compile_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()

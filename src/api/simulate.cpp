@@ -8,30 +8,30 @@
 namespace epccl::api {
 namespace {
 
-/// One communicator's part of a group.
-struct Part {
+/// Of one communicator's part in a group.
+struct Estimate {
   double sending = 0, receiving = 0;  // which overlap
   bool any_message = false, over_network = false;
   double collectives = 0;
 };
 
 // As far as this rank can know: what its peers do with others is not in its group.
-void add_message(Part& part, const runtime::Communicator& communicator,
+void add_message(Estimate& estimate, const runtime::Communicator& communicator,
                  const runtime::P2pOperation& operation) {
   const algorithms::CostParameters& cost = communicator.cost();
   const auto bytes = static_cast<double>(operation.bytes);
   const bool remote = !communicator.cluster().same_node(communicator.rank(), operation.peer);
   const double seconds = remote ? cost.message_overhead + bytes / cost.known_link_rate()
                                 : cost.signal_latency + bytes / cost.copy_rate;
-  (operation.is_send ? part.sending : part.receiving) += seconds;
-  part.any_message = true;
-  part.over_network |= remote;
+  (operation.is_send ? estimate.sending : estimate.receiving) += seconds;
+  estimate.any_message = true;
+  estimate.over_network |= remote;
 }
 
-double seconds_of(const Part& part, const runtime::Communicator& communicator) {
-  double seconds = part.collectives;
-  if (part.any_message) seconds += std::max(part.sending, part.receiving);
-  if (part.over_network) seconds += communicator.cost().network_latency;
+double seconds_of(const Estimate& estimate, const runtime::Communicator& communicator) {
+  double seconds = estimate.collectives;
+  if (estimate.any_message) seconds += std::max(estimate.sending, estimate.receiving);
+  if (estimate.over_network) seconds += communicator.cost().network_latency;
   return seconds;
 }
 
@@ -48,19 +48,20 @@ Status simulate_end(epcclSimInfo_t* given) {
 }  // namespace
 
 Result<double> predict_group(std::span<const Item> items) {
-  std::map<const runtime::Communicator*, Part> parts;
+  std::map<const runtime::Communicator*, Estimate> estimates;
   for (const Item& item : items) {
-    Part& part = parts[item.communicator.get()];
+    Estimate& estimate = estimates[item.communicator.get()];
     if (const auto* operation = std::get_if<runtime::P2pOperation>(&item.what)) {
-      add_message(part, *item.communicator, *operation);
+      add_message(estimate, *item.communicator, *operation);
     } else {
       if (!item.predict)
         return Status(Code::invalid_usage, "the group has a call that the cost model cannot predict");
-      part.collectives += item.predict();
+      estimate.collectives += item.predict();
     }
   }
   double longest = 0;
-  for (const auto& [communicator, part] : parts) longest = std::max(longest, seconds_of(part, *communicator));
+  for (const auto& [communicator, estimate] : estimates)
+    longest = std::max(longest, seconds_of(estimate, *communicator));
   return longest;
 }
 
