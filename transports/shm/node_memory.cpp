@@ -127,7 +127,8 @@ Status NodeMemory::transfer_pieces(int local, bool is_write, std::span<iovec> mi
 bool NodeMemory::meets_on_core(int core) {
   segment_.control(local_).core.store(core + 1, std::memory_order_relaxed);
   for (int peer = 0; peer < local_size(); ++peer)
-    if (peer != local_ && segment_.control(peer).core.load(std::memory_order_relaxed) == core + 1) return true;
+    if (peer != local_ && segment_.control(peer).core.load(std::memory_order_relaxed) == core + 1)
+      return true;
   return false;
 }
 

@@ -20,8 +20,8 @@ struct WaitPolicy {
   double yield_seconds = -1;  // < 0: by what is waited for
   double timeout_seconds = 30;
   bool share_cores = false;  // ranks of the node outnumber its cores
-  int home_core = -1;        // where this rank goes when it begins a call, if it shares cores, and else when it meets
-                             // another one on its core; -1: it stays
+  // Where this rank goes when it begins a call, if it shares cores, and else when it meets another one on its core; -1: it stays.
+  int home_core = -1;
 };
 
 /// Failures of the communicator that come from outside the current call. Any thread may abort.
