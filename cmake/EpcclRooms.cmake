@@ -7,7 +7,10 @@ target_compile_options(epccl_flags INTERFACE -Wall -Wextra -Wpedantic -Wnon-virt
 target_include_directories(epccl_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
 target_compile_definitions(epccl_flags INTERFACE _GNU_SOURCE EPCCL_VERSION_STRING="${PROJECT_VERSION}")
 if(EPCCL_SANITIZE)
-  add_compile_options(-fsanitize=${EPCCL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  # Two of UBSan's checks are a third of what a file takes to compile. The library keeps them; in what stands around it AddressSanitizer
+  # still finds a null pointer.
+  target_compile_options(epccl_flags INTERFACE -fsanitize=${EPCCL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
+    $<$<STREQUAL:$<TARGET_PROPERTY:FOLDER>,around>:-fno-sanitize=null,alignment>)
   target_link_options(epccl_flags INTERFACE -fsanitize=${EPCCL_SANITIZE})
 endif()
 
