@@ -4,7 +4,6 @@
 //                                          |clock|, event       by how much earlier an event was the driver tells
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <vector>
 
