@@ -102,8 +102,11 @@ class Bootstrap {
   /// error of a rank that has waited too long. Asks the hub, for a second at most; "" when nothing is known.
   virtual std::string describe_others() { return ""; }
 
-  /// A regular goodbye: no Notice::died for this rank. The destructor without it counts as a death.
-  virtual void leave() = 0;
+  /// A regular goodbye: no Notice::died for this rank. The destructor without it counts as a death. `last_call`: the number of
+  /// this rank's last collective (StallReport::sequence); whoever waits in a later one then, or comes to wait in one, cannot end it,
+  /// so all get a Notice::mismatch. any_call: nobody does.
+  virtual void leave(uint64_t last_call) = 0;
+  static constexpr uint64_t any_call = UINT64_MAX;
 };
 
 }  // namespace epccl::runtime

@@ -178,20 +178,20 @@ std::optional<ShrinkVerdict> Client::shrink_verdict(uint32_t number, bool ask) {
   return known == verdicts_.end() ? std::nullopt : std::optional(known->second);
 }
 
-void Client::leave() {
+void Client::leave(uint64_t last_call) {
   const std::unique_lock lock(reading_, std::try_to_lock);
   if (lock.owns_lock()) {
-    hang_up();
+    hang_up(last_call);
   } else {
-    queue(wire::Writer(wire::Type::leave).take());
+    queue(wire::Writer(wire::Type::leave).u64(last_call).take());
     flush_until(now_seconds() + seconds_to_leave);
   }
 }
 
-void Client::hang_up() {
+void Client::hang_up(uint64_t last_call) {
   if (left_ || state_ != Line::open) return;
   left_ = true;
-  queue(wire::Writer(wire::Type::leave).take());
+  queue(wire::Writer(wire::Type::leave).u64(last_call).take());
   // The hub hangs up when it has read the goodbye; closing earlier could overtake it.
   bool timed_out = false;
   static_cast<void>(pump(

@@ -39,7 +39,7 @@ class Client final : public Bootstrap {
   std::string describe_others() override;
   uint32_t announce_shrink(std::span<const int> excluded) override;
   std::optional<ShrinkVerdict> shrink_verdict(uint32_t number, bool ask) override;
-  void leave() override;
+  void leave(uint64_t last_call) override;
 
  private:
   struct Answer {
@@ -72,7 +72,7 @@ class Client final : public Bootstrap {
   static constexpr double question_patience = 3;  // seconds
   Answer ask(double patience);
   void hear_all();
-  void hang_up();
+  void hang_up(uint64_t last_call);
 
   void queue(wire::Bytes frame);
   /// Sends what the socket takes; true when all is sent.

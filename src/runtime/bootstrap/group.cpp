@@ -101,9 +101,7 @@ Status Group::receive(int rank, wire::Type type, wire::Reader& body) {
     case wire::Type::shrink_over:
       return shrink_over(rank, body);
     case wire::Type::leave:
-      if (!body.complete()) return breach("a malformed goodbye");
-      leave(rank);
-      return {};
+      return leave(rank, body);
     default:
       return breach("a frame of a type that ranks do not send");
   }
@@ -226,7 +224,9 @@ Status Group::stall(int rank, wire::Reader& body) {
                        describe(slot(other).member), other_call, describe(slot(rank).member), report.call));
   }
   if (calls_.size() > max_calls_kept) calls_.erase(calls_.begin());
-  slot(rank).stall = std::move(report);
+  Slot& mine = slot(rank);
+  mine.stall = std::move(report);
+  for (const Slot& each : slots_) compare_ends(each, mine);
   return {};
 }
 
@@ -311,9 +311,21 @@ std::string Group::doings(int asker) const {
   return text;
 }
 
-void Group::leave(int rank) {
+/// A collective that a rank has left before can be completed by nobody.
+void Group::compare_ends(const Slot& left, const Slot& waiting) {
+  if (left.state != State::left || waiting.state != State::present || !waiting.stall ||
+      waiting.stall->sequence <= left.last_call)
+    return;
+  notify(Notice::Kind::mismatch, left.member.rank,
+         fmt::format("{} has left after call #{}, while {} is in call #{} ({})", describe(left.member),
+                     left.last_call, describe(waiting.member), waiting.stall->sequence, waiting.stall->call));
+}
+
+Status Group::leave(int rank, wire::Reader& body) {
   Slot& mine = slot(rank);
-  if (mine.state != State::present) return;
+  mine.last_call = body.u64();
+  if (!body.complete()) return breach("a malformed goodbye");
+  if (mine.state != State::present) return {};
   mine.state = State::left;
   --present_;
   ++left_;
@@ -321,19 +333,21 @@ void Group::leave(int rank) {
   if (!complete_) {
     notify(Notice::Kind::failed, rank, fmt::format("{} left before all had joined", describe(mine.member)),
            rank);
-    return;
+    return {};
   }
   if (gathering_ > 0 && !first_notice_) {
     notify(Notice::Kind::mismatch, rank,
            fmt::format("{} has left while other ranks are in an allgather or barrier", describe(mine.member)),
            rank);
   }
+  for (const Slot& each : slots_) compare_ends(mine, each);
   answer_lookups_of(rank);
   // Other ranks of the hub's process may be left: while they are, its end is their death.
   const bool last_of_hub = holds_hub(mine.member) && std::ranges::none_of(slots_, [this](const Slot& each) {
                              return each.state == State::present && holds_hub(each.member);
                            });
   if (last_of_hub) broadcast(wire::Writer(wire::Type::may_close).take());
+  return {};
 }
 
 bool Group::is_of_hub(int rank) const {

@@ -70,6 +70,7 @@ class Group {
     wire::GatherKind gather_kind{};
     wire::Bytes gather_blob;
     std::optional<StallReport> stall;
+    uint64_t last_call = 0;  // of a rank that has left
   };
   struct Lookup {
     int asker = -1;
@@ -91,7 +92,8 @@ class Group {
   Status question(int rank, wire::Reader& body);
   Status shrink(int rank, wire::Reader& body);
   Status shrink_over(int rank, wire::Reader& body);
-  void leave(int rank);
+  Status leave(int rank, wire::Reader& body);
+  void compare_ends(const Slot& left, const Slot& waiting);
   void answer_lookups_of(int publisher);
 
   std::string missing() const;

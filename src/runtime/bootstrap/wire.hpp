@@ -20,7 +20,7 @@ namespace epccl::runtime::wire {
 
 using Bytes = std::vector<std::byte>;
 
-inline constexpr uint32_t protocol_version = 3;
+inline constexpr uint32_t protocol_version = 4;
 inline constexpr size_t max_frame_of_stranger = 512;           // until a connection has proved itself
 inline constexpr size_t max_frame_of_rank = size_t{64} << 20;  // what a rank may send at once
 inline constexpr size_t max_gathered = size_t{512} << 20;      // all ranks' blobs of one allgather
@@ -37,7 +37,7 @@ enum class Type : uint8_t {
   lookup = 5,        // request u32, rank i32, key text
   failure = 6,       // text
   stall = 7,         // sequence u64, call text, waiting text
-  leave = 8,         // nothing
+  leave = 8,         // u64 number of its last collective
   question = 9,      // request u32
   shrink = 10,       // number u32, count u32, excluded ranks i32
   shrink_over = 11,  // number u32: waited for no more

@@ -216,7 +216,7 @@ Result<CommParts> set_up(const Gathering& gathering, const CommOptions& options,
   if (status.ok()) return parts;
   // Giving up is told as such: a connection that just closes would count as a death.
   parts.bootstrap->report_failure(status.message());
-  parts.bootstrap->leave();
+  parts.bootstrap->leave(Bootstrap::any_call);
   return status;
 }
 

@@ -61,7 +61,7 @@ Communicator::~Communicator() {
   // What a replay makes may still be under way.
   if (on_device_ != nullptr) on_device_->replayed.reset();
   // A communicator that failed has told the others; one that ends well says goodbye.
-  parts_.bootstrap->leave();
+  parts_.bootstrap->leave(executor_.last_sequence());
 }
 
 Result<EngineUse> Communicator::gpu_engine_use() const {
@@ -375,7 +375,7 @@ Result<std::vector<SplitChoice>> Communicator::exchange_choices_anew(
                Bootstrap::join(gathering.id, gathering.rank, gathering.ranks,
                                parts_.config.wait.timeout_seconds, {gathering.session, interrupt}));
   auto choices = allgather(*line, mine);
-  line->leave();
+  line->leave(Bootstrap::any_call);
   return choices;
 }
 

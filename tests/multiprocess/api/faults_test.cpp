@@ -47,6 +47,21 @@ TEST_P(Death, OfARankByKillIsSeenByAllAtOnce) {
   });
 }
 
+// To destroy a communicator is no failure; that others go on to call is one, of the program.
+TEST_P(Death, IsNotNeededForTheOthersToHearThatARankHasLeft) {
+  run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "60"}}}, [](const RankContext& context) {
+    Comm comm(context);
+    ASSERT_EQ(exchange(comm, context.ranks, 100), epcclSuccess);
+    if (context.rank == 1) return;
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(exchange(comm, context.ranks, 100), epcclInvalidUsage);
+    EXPECT_LT(seconds_since(start), 30);  // far from the timeout
+    EXPECT_NE(std::strstr(epcclGetLastError(comm), "rank 1 (host "), nullptr) << epcclGetLastError(comm);
+    EXPECT_NE(std::strstr(epcclGetLastError(comm), "has left after call #1, while"), nullptr)
+        << epcclGetLastError(comm);
+  });
+}
+
 // The process that made the id dies with its rank.
 TEST_P(Death, OfTheRankThatMadeTheId) {
   run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "20"}}, {0}}, [](const RankContext& context) {

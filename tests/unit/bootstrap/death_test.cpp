@@ -74,7 +74,7 @@ TEST(Death, OfTheRendezvousProcessNamesItsRank) {
     EXPECT_CONTAINS(notice->text, "rank 0, which holds the rendezvous (host ");
     EXPECT_CONTAINS(notice->text, fmt::format("pid {}", child.pid()));
     EXPECT_CONTAINS(lines[rank]->barrier().message(), "rank 0");
-    lines[rank]->leave();
+    lines[rank]->leave(Bootstrap::any_call);
   }
 }
 
@@ -85,7 +85,7 @@ TEST(Death, RegularEndOfTheRendezvousProcessAfterItsRankLeftIsNone) {
     self.put(id);
     {
       const auto joined = Bootstrap::join(id, 0, 2, patience);
-      joined.value()->leave();
+      joined.value()->leave(Bootstrap::any_call);
     }
     exit(0);  // runs the destructors of static objects
   });
@@ -103,7 +103,7 @@ TEST(Death, RegularEndOfTheRendezvousProcessWaitsForOthersInTheirLastCall) {
     self.put(id);
     {
       const auto joined = Bootstrap::join(id, 0, 3, patience);
-      joined.value()->leave();
+      joined.value()->leave(Bootstrap::any_call);
     }
     self.put(true);
     exit(0);
@@ -117,8 +117,8 @@ TEST(Death, RegularEndOfTheRendezvousProcessWaitsForOthersInTheirLastCall) {
   const auto found = lines[2]->lookup(1, "address");
   EXPECT_TRUE(found.ok()) << found.status().message();
   const double begin = now_seconds();
-  lines[1]->leave();
-  lines[2]->leave();
+  lines[1]->leave(Bootstrap::any_call);
+  lines[2]->leave(Bootstrap::any_call);
   EXPECT_EQ(child.wait(), 0);
   EXPECT_LT(now_seconds() - begin, soon);
 }

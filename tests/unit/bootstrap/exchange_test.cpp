@@ -99,7 +99,7 @@ TEST(Lookup, WaitsForWhatIsNotYetPublished) {
 TEST(Lookup, PublishedBlobOutlivesItsRank) {
   auto lines = join_all(fresh_id(), 2);
   ASSERT_TRUE(lines[1]->publish("key", to_blob("kept")).ok());
-  lines[1]->leave();
+  lines[1]->leave(Bootstrap::any_call);
   EXPECT_EQ(to_text(*lines[0]->lookup(1, "key")), "kept");
 }
 
@@ -107,7 +107,7 @@ TEST(Lookup, RankThatLeftWithoutPublishingIsAnError) {
   auto lines = join_all(fresh_id(), 2);
   std::jthread leaving([&] {
     usleep(100'000);
-    lines[1]->leave();
+    lines[1]->leave(Bootstrap::any_call);
   });
   const auto found = lines[0]->lookup(1, "never");
   ASSERT_FALSE(found.ok());

@@ -11,7 +11,7 @@ class JoinSizes : public testing::TestWithParam<int> {};
 
 TEST_P(JoinSizes, AllRanksJoinAndLeave) {
   auto ranks = join_all(fresh_id(), GetParam());
-  on_ranks(GetParam(), [&](int rank) { ranks[static_cast<size_t>(rank)]->leave(); });
+  on_ranks(GetParam(), [&](int rank) { ranks[static_cast<size_t>(rank)]->leave(Bootstrap::any_call); });
   for (const auto& rank : ranks) EXPECT_EQ(rank->poll_notice(), std::nullopt);
 }
 
@@ -19,7 +19,7 @@ INSTANTIATE_TEST_SUITE_P(Join, JoinSizes, testing::Range(1, 17));
 
 TEST(Join, SixtyFourRanks) {
   auto ranks = join_all(fresh_id(), 64);
-  on_ranks(64, [&](int rank) { ranks[static_cast<size_t>(rank)]->leave(); });
+  on_ranks(64, [&](int rank) { ranks[static_cast<size_t>(rank)]->leave(Bootstrap::any_call); });
 }
 
 TEST(Join, CommunicatorsOfOneProcessAreIndependent) {

@@ -26,7 +26,7 @@ void meet(const UniqueId& id, uint64_t session, int ranks) {
     ASSERT_TRUE(all.ok()) << all.status().message();
     for (int each = 0; each < ranks; ++each)
       EXPECT_EQ(to_text((*all)[static_cast<size_t>(each)]), fmt::format("{}/{}", session, each));
-    line.value()->leave();
+    line.value()->leave(Bootstrap::any_call);
   });
 }
 
@@ -58,7 +58,7 @@ TEST(MeetingPoint, ThatIsGoneStaysForThoseWhoAreThere) {
   });
   point.reset();
   on_ranks(2, [&](int rank) { EXPECT_TRUE(lines[static_cast<size_t>(rank)]->barrier().ok()); });
-  on_ranks(2, [&](int rank) { lines[static_cast<size_t>(rank)]->leave(); });
+  on_ranks(2, [&](int rank) { lines[static_cast<size_t>(rank)]->leave(Bootstrap::any_call); });
 }
 
 TEST(UniqueId, HasOneSession) {
@@ -122,7 +122,7 @@ TEST_F(Interruption, EndsABlockedAllgatherAndStays) {
   interrupt_soon(interrupt);
   EXPECT_FALSE(lines[0]->allgather({}).ok());
   EXPECT_FALSE(lines[0]->barrier().ok());
-  for (const auto& line : lines) line->leave();  // a goodbye is possible all the same
+  for (const auto& line : lines) line->leave(Bootstrap::any_call);  // a goodbye is possible all the same
 }
 
 }  // namespace

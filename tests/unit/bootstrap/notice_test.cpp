@@ -26,7 +26,7 @@ TEST(Notices, ConnectionThatClosesWithoutLeaveIsADeath) {
 
 TEST(Notices, LeavingIsNoDeath) {
   auto lines = join_all(fresh_id(), 3);
-  lines[1]->leave();
+  lines[1]->leave(Bootstrap::any_call);
   lines[1].reset();
   // The answer to a question comes after any notice of the departure.
   EXPECT_EQ(lines[0]->describe_others(), "left: 1");
@@ -145,14 +145,14 @@ TEST(Stalls, OthersAreDescribed) {
   auto lines = join_all(fresh_id(), 4);
   lines[1]->report_stall({7, "alltoall count 4", "rank 0 to send 16 bytes"});
   lines[1]->describe_others();
-  lines[3]->leave();
+  lines[3]->leave(Bootstrap::any_call);
   EXPECT_EQ(lines[0]->describe_others(),
             "left: 3; rank 1 was last seen waiting in call #7 (alltoall count 4): rank 0 to send 16 bytes");
 }
 
 TEST(Stalls, FailureIsToldWithWhatTheOthersDid) {
   auto lines = join_all(fresh_id(), 3);
-  lines[2]->leave();
+  lines[2]->leave(Bootstrap::any_call);
   lines[2]->describe_others();
   lines[0]->report_failure("timed out in call #7");
   const auto notice = wait_for_notice(*lines[1]);
@@ -160,11 +160,38 @@ TEST(Stalls, FailureIsToldWithWhatTheOthersDid) {
   EXPECT_CONTAINS(notice->text, "failed: timed out in call #7; meanwhile left: 2");
 }
 
+TEST(Leave, EndsTheLaterCallsOfTheOthers) {
+  auto lines = join_all(fresh_id(), 3);
+  lines[2]->leave(7);
+  lines[0]->report_stall({7, "alltoall count 4", "rank 1"});  // which the one that left has made
+  lines[0]->describe_others();
+  EXPECT_EQ(lines[0]->poll_notice(), std::nullopt);
+  lines[1]->report_stall({8, "alltoall count 4", "rank 2"});
+  for (int rank : {0, 1}) {
+    const auto notice = wait_for_notice(*lines[static_cast<size_t>(rank)]);
+    ASSERT_TRUE(notice);
+    EXPECT_EQ(notice->kind, Notice::Kind::mismatch);
+    EXPECT_CONTAINS(notice->text, "rank 2 (host ");
+    EXPECT_CONTAINS(notice->text, "has left after call #7, while rank 1 (host ");
+    EXPECT_CONTAINS(notice->text, "is in call #8 (alltoall count 4)");
+  }
+}
+
+TEST(Leave, EndsTheCallThatOthersAreInAlready) {
+  auto lines = join_all(fresh_id(), 2);
+  lines[0]->report_stall({3, "allgather count 4", "rank 1"});
+  lines[0]->describe_others();
+  lines[1]->leave(2);
+  const auto notice = wait_for_notice(*lines[0]);
+  ASSERT_TRUE(notice);
+  EXPECT_CONTAINS(notice->text, "has left after call #2, while rank 0 (host ");
+}
+
 TEST(Leave, OfOneRankEndsABarrierThatCanNeverComplete) {
   auto lines = join_all(fresh_id(), 3);
   std::jthread leaving([&] {
     usleep(100'000);
-    lines[2]->leave();
+    lines[2]->leave(Bootstrap::any_call);
   });
   on_ranks(2, [&](int rank) {
     const Status status = lines[static_cast<size_t>(rank)]->barrier();

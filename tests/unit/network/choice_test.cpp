@@ -77,7 +77,7 @@ std::vector<NetworkChoice> measure(const std::function<bool(int, NetworkKind)>& 
     EXPECT_TRUE(choice.ok()) << choice.status().message();
     if (choice.ok()) choices[static_cast<size_t>(rank)] = std::move(choice).value();
   });
-  for (auto& line : lines) line->leave();
+  for (auto& line : lines) line->leave(Bootstrap::any_call);
   return choices;
 }
 
@@ -109,7 +109,7 @@ TEST(NetworkMeasurement, EndsWhenThePeerDoesNotAnswer) {
   const auto times = time_messages(**measuring, 2, true, 0.05);
   EXPECT_FALSE(times.ok());
   EXPECT_CONTAINS(times.status().message(), "rank 2 did not answer in time");
-  for (auto& line : lines) line->leave();
+  for (auto& line : lines) line->leave(Bootstrap::any_call);
 }
 
 }  // namespace
