@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "meeting.hpp"
+#include "assembly.hpp"
 #include "tensors.hpp"
 
 namespace epccl_torch {
@@ -56,12 +56,12 @@ EpcclBackend::EpcclBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int 
       timeout_(std::make_shared<SharedTimeout::element_type>(timeout)),
       name_(std::move(name)),
       other_names_(describe_ranks(global_ranks)),
+      communicator_(assemble(store_, size, rank, timeout_, "process group " + name_ + other_names_)),
       device_lines_(
           [](const c10::Device& one, const c10::Device& other) { return one.index() < other.index(); }),
       inbox_(size, rank, timeout_, "process group " + name_ + other_names_),
       any_source_(inbox_, any_source_group()) {
   options_->global_ranks_in_group.assign(global_ranks.begin(), global_ranks.end());
-  communicator_ = meet({store_, "epccl/id", size, rank, timeout_, "process group " + name_ + other_names_});
   init();
 }
 

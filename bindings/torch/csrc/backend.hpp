@@ -116,7 +116,7 @@ class EpcclBackend : public c10d::Backend {
   void ok(epcclResult_t result, const char* what) const;
   void check_root(const char* what, int64_t root) const;
 
-  const c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::Store> store_;  // of this group alone, once its communicator is made
   const c10::intrusive_ptr<Options> options_;
   const SharedTimeout timeout_;
   const std::string name_;

@@ -1,0 +1,195 @@
+#include "assembly.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <stop_token>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+#include <vector>
+
+// Each rank asks with a number of its own, and believes only an answer that repeats it:
+//
+//   rank r      ask/r = number ----> store ----> when all have asked         rank 0
+//   its own?    <---- store <----------- answer = id, room, all numbers
+//   join                             looks again until all have joined: what it has read may be an earlier rank's question
+//
+// What is not in the answer is left of an earlier group. The room is where the group's own keys are from then on.
+namespace epccl_torch {
+namespace {
+
+using std::chrono::milliseconds, std::chrono::steady_clock;
+using Bytes = std::vector<uint8_t>;
+using Number = std::array<uint8_t, 16>;
+
+constexpr char answer_key[] = "epccl/answer";
+constexpr milliseconds first_look{1}, last_look{20};
+
+std::string ask_key(int rank) {
+  return "epccl/ask/" + std::to_string(rank);
+}
+
+Number draw_number() {
+  std::random_device source;
+  Number number;
+  std::ranges::generate(number, [&source] { return static_cast<uint8_t>(source()); });
+  return number;
+}
+
+std::string room_named(const Number& number) {
+  constexpr char digits[] = "0123456789abcdef";
+  std::string name = "epccl/";
+  for (const uint8_t byte : number) name.append({digits[byte >> 4], digits[byte & 15]});
+  return name;
+}
+
+/// In the store: room, a number a rank, one byte, then the id or why there is none.
+struct Answer {
+  Number room;
+  std::vector<Number> numbers;
+  std::optional<epcclUniqueId> id;
+  std::string why_none;
+
+  Bytes packed() const {
+    Bytes bytes(room.begin(), room.end());
+    for (const Number& number : numbers) bytes.insert(bytes.end(), number.begin(), number.end());
+    bytes.push_back(id.has_value());
+    if (id)
+      bytes.insert(bytes.end(), std::begin(id->internal), std::end(id->internal));
+    else
+      bytes.insert(bytes.end(), why_none.begin(), why_none.end());
+    return bytes;
+  }
+
+  static std::optional<Answer> unpack(const Bytes& bytes, size_t ranks) {
+    const size_t head = (1 + ranks) * sizeof(Number) + 1;
+    if (bytes.size() < head) return std::nullopt;
+    Answer answer;
+    std::memcpy(answer.room.data(), bytes.data(), sizeof(Number));
+    answer.numbers.resize(ranks);
+    std::memcpy(answer.numbers.data(), bytes.data() + sizeof(Number), ranks * sizeof(Number));
+    if (bytes[head - 1] == 0) {
+      answer.why_none.assign(bytes.begin() + static_cast<ptrdiff_t>(head), bytes.end());
+    } else if (bytes.size() == head + sizeof(epcclUniqueId)) {
+      std::memcpy(answer.id.emplace().internal, bytes.data() + head, sizeof(epcclUniqueId));
+    } else {
+      return std::nullopt;
+    }
+    return answer;
+  }
+};
+
+Answer ask(c10d::Store& store, int ranks, int rank, milliseconds timeout, const std::string& name) {
+  const Number number = draw_number();
+  store.set(ask_key(rank), Bytes(number.begin(), number.end()));
+  const auto end = steady_clock::now() + timeout;
+  for (milliseconds pause = first_look;; pause = std::min(2 * pause, last_look)) {
+    if (store.check({answer_key})) {
+      auto answer = Answer::unpack(store.get(answer_key), static_cast<size_t>(ranks));
+      if (answer && answer->numbers[static_cast<size_t>(rank)] == number) return *std::move(answer);
+    }
+    TORCH_CHECK_WITH(DistBackendError, steady_clock::now() < end, "epccl: ", name, ": rank 0 of ", ranks,
+                     " has not come within ", timeout.count(), " ms (rank ", rank, " waits for it)");
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+/// Rank 0's side.
+class Answering {
+ public:
+  Answering(c10d::Store& store, int ranks) : store_(store), answer_{draw_number(), {}, {}, {}} {
+    for (int rank = 1; rank < ranks; ++rank) keys_.push_back(ask_key(rank));
+    epcclUniqueId id;
+    if (epcclGetUniqueId(&id) == epcclSuccess)
+      answer_.id = id;
+    else
+      answer_.why_none = epcclGetLastError(nullptr);
+  }
+
+  const Answer& answer() const { return answer_; }
+
+  void wait_for_all(milliseconds timeout, const std::string& name) {
+    const auto end = steady_clock::now() + timeout;
+    for (milliseconds pause = first_look; !keys_.empty() && !store_.check(keys_);
+         pause = std::min(2 * pause, last_look)) {
+      TORCH_CHECK_WITH(DistBackendError, steady_clock::now() < end, "epccl: ", name, ": rank 0: of ",
+                       keys_.size() + 1, " ranks these have not come within ", timeout.count(),
+                       " ms: ", missing());
+      std::this_thread::sleep_for(pause);
+    }
+    look();
+  }
+
+  /// Until it is asked to stop.
+  void go_on(const std::stop_token& stop) {
+    std::mutex mutex;
+    std::condition_variable_any stopped;
+    std::unique_lock lock(mutex);
+    try {
+      for (milliseconds pause = first_look; !stop.stop_requested(); pause = std::min(2 * pause, last_look)) {
+        stopped.wait_for(lock, stop, pause, [] { return false; });
+        if (!stop.stop_requested()) look();
+      }
+    } catch (const std::exception&) {
+      // The store is gone, with whoever held it: whether all have been answered is told by their joining.
+    }
+  }
+
+ private:
+  void look() {
+    std::vector<Number> numbers(1 + keys_.size());
+    const std::vector<Bytes> asked = values();
+    for (size_t i = 0; i < asked.size(); ++i)
+      std::copy_n(asked[i].begin(), std::min(asked[i].size(), sizeof(Number)), numbers[i + 1].begin());
+    if (numbers == answer_.numbers) return;
+    answer_.numbers = std::move(numbers);
+    store_.set(answer_key, answer_.packed());
+  }
+
+  std::vector<Bytes> values() {
+    if (keys_.empty()) return {};
+    if (store_.hasExtendedApi()) return store_.multiGet(keys_);
+    std::vector<Bytes> all;
+    for (const std::string& key : keys_) all.push_back(store_.get(key));
+    return all;
+  }
+
+  std::string missing() {
+    std::string text;
+    for (size_t i = 0; i < keys_.size(); ++i)
+      if (!store_.check({keys_[i]})) text += (text.empty() ? "" : ", ") + std::to_string(i + 1);
+    return text;
+  }
+
+  c10d::Store& store_;
+  std::vector<std::string> keys_;  // of ranks 1, 2, ...
+  Answer answer_;
+};
+
+}  // namespace
+
+std::shared_ptr<Communicator> assemble(c10::intrusive_ptr<c10d::Store>& store, int ranks, int rank,
+                                       const SharedTimeout& timeout, const std::string& name) {
+  std::optional<Answering> answering;
+  if (rank == 0) answering.emplace(*store, ranks).wait_for_all(*timeout, name);
+  const Answer answer = rank == 0 ? answering->answer() : ask(*store, ranks, rank, *timeout, name);
+  TORCH_CHECK_WITH(DistBackendError, answer.id.has_value(), "epccl: ", name,
+                   ": rank 0 could not make an id: ", answer.why_none);
+  std::jthread meanwhile;
+  if (answering && ranks > 1)
+    meanwhile = std::jthread([&answering](const std::stop_token& stop) { answering->go_on(stop); });
+  auto communicator = std::make_shared<Communicator>(*answer.id, ranks, rank, in_seconds(*timeout), name);
+  meanwhile = {};
+  store = c10::make_intrusive<c10d::PrefixStore>(room_named(answer.room), std::move(store));
+  return communicator;
+}
+
+}  // namespace epccl_torch
