@@ -235,7 +235,8 @@ Status Group::failure(int rank, wire::Reader& body) {
   if (!body.complete()) return breach("a malformed failure report");
   // Most failures are consequences of the first one, which everybody knows.
   if (first_notice_) return {};
-  const std::string others = doings(rank);
+  std::string others = doings(rank);
+  if (text.find(others) != std::string::npos) others.clear();  // it has asked
   notify(Notice::Kind::failed, rank,
          fmt::format("{} failed: {}{}{}", describe(slot(rank).member), text,
                      others.empty() ? "" : "; meanwhile ", others),

@@ -138,9 +138,11 @@ Status Waiter::rest(double now) {
 Status Waiter::report(double now, const Situation& situation) {
   EPCCL_TRY(monitor_.check());
   const double waited = now - idle_since_;
-  if (waited > timeout_seconds_)
-    return error(Code::remote_error, "timeout: {} (call {}) waited {:.1f} s for {}", situation.call,
-                 situation.sequence, waited, situation.waiting);
+  if (waited > timeout_seconds_) {
+    const std::string others = monitor_.bootstrap().describe_others();
+    return error(Code::remote_error, "timeout: {} (call {}) waited {:.1f} s for {}{}{}", situation.call,
+                 situation.sequence, waited, situation.waiting, others.empty() ? "" : "; ", others);
+  }
   next_report_ = now + report_period;
   next_report_ = std::min(next_report_, idle_since_ + timeout_seconds_ + 1e-3);
   monitor_.bootstrap().report_stall({situation.sequence, situation.call, situation.waiting});

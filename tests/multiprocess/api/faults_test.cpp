@@ -88,6 +88,18 @@ TEST(Silence, EndsAfterTheTimeoutAndNamesTheSilentRank) {
   });
 }
 
+TEST(Silence, OfARankThatHasLeftIsToldAsSuch) {
+  run_ranks({{3}, {{"EPCCL_TIMEOUT", "2"}}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    if (context.rank != 0) return;
+    char byte = 0;
+    EXPECT_EQ(epcclRecv(&byte, 1, epcclInt8, 1, comm, nullptr), epcclRemoteError);
+    EXPECT_NE(std::strstr(epcclGetLastError(comm), "recv of 1 int8 from rank 1"), nullptr)
+        << epcclGetLastError(comm);
+    EXPECT_NE(std::strstr(epcclGetLastError(comm), "left: 1, 2"), nullptr) << epcclGetLastError(comm);
+  });
+}
+
 // The first message comes later than the first of its limits allows, the second does not come at all.
 TEST(Silence, LastsAsLongAsTheRankSaysFromCallToCall) {
   run_ranks({{2}, {}, {}}, [](const RankContext& context) {
