@@ -3,31 +3,14 @@
 #include <algorithm>
 
 #include "base/log.hpp"
+#include "runtime/bootstrap/rank_list.hpp"
 
 namespace epccl::runtime {
 namespace {
 
-constexpr int max_listed = 16;  // ranks named in one sentence
 constexpr int max_deaths_told =
     8;  // notices of further deaths say nothing new, and there may be ranks squared of them
-constexpr size_t max_calls_kept = 256;  // sequence numbers whose call text is remembered
 constexpr size_t max_key = 256;
-
-/// "3, 5, 7 and 12 more"
-class RankList {
- public:
-  void add(int rank) {
-    if (++count_ <= max_listed) text_ += fmt::format("{}{}", text_.empty() ? "" : ", ", rank);
-  }
-  int count() const { return count_; }
-  std::string text() const {
-    return count_ <= max_listed ? text_ : fmt::format("{} and {} more", text_, count_ - max_listed);
-  }
-
- private:
-  int count_ = 0;
-  std::string text_;
-};
 
 const char* name_of(wire::GatherKind kind) {
   return kind == wire::GatherKind::barrier ? "barrier" : "allgather";
@@ -38,10 +21,6 @@ Status breach(const char* what) {
 }
 
 }  // namespace
-
-std::string describe(const Member& member) {
-  return fmt::format("rank {} (host {}, pid {})", member.rank, member.host, member.pid);
-}
 
 Status Group::admit(const Member& member, int ranks_claimed) {
   if (ranks_claimed < 1 || ranks_claimed > wire::max_ranks || member.rank < 0 || member.rank >= ranks_claimed)
@@ -216,17 +195,8 @@ Status Group::stall(int rank, wire::Reader& body) {
   report.call = body.text();
   report.waiting = body.text();
   if (!body.complete()) return breach("a malformed stall report");
-  const auto [first, fresh] = calls_.try_emplace(report.sequence, rank, report.call);
-  if (!fresh && first->second.second != report.call) {
-    const auto& [other, other_call] = first->second;
-    notify(Notice::Kind::mismatch, rank,
-           fmt::format("ranks disagree in call #{}: {} calls \"{}\", {} calls \"{}\"", report.sequence,
-                       describe(slot(other).member), other_call, describe(slot(rank).member), report.call));
-  }
-  if (calls_.size() > max_calls_kept) calls_.erase(calls_.begin());
-  Slot& mine = slot(rank);
-  mine.stall = std::move(report);
-  for (const Slot& each : slots_) compare_ends(each, mine);
+  if (const auto wrong = calls_.waits(slot(rank).member, std::move(report)))
+    notify(Notice::Kind::mismatch, rank, *wrong);
   return {};
 }
 
@@ -235,7 +205,7 @@ Status Group::failure(int rank, wire::Reader& body) {
   if (!body.complete()) return breach("a malformed failure report");
   // Most failures are consequences of the first one, which everybody knows.
   if (first_notice_) return {};
-  std::string others = doings(rank);
+  std::string others = calls_.others(rank);
   if (text.find(others) != std::string::npos) others.clear();  // it has asked
   notify(Notice::Kind::failed, rank,
          fmt::format("{} failed: {}{}{}", describe(slot(rank).member), text,
@@ -248,7 +218,7 @@ Status Group::question(int rank, wire::Reader& body) {
   const uint32_t request = body.u32();
   if (!body.complete()) return breach("a malformed question");
   wire::Writer frame(wire::Type::answer);
-  frame.u32(request).i32(joined_).text(missing()).text(doings(rank));
+  frame.u32(request).i32(joined_).text(missing()).text(calls_.others(rank));
   send_(rank, std::make_shared<const wire::Bytes>(frame.take()));
   return {};
 }
@@ -292,40 +262,10 @@ std::string Group::missing() const {
   return list.text();
 }
 
-/// What the others were last known to do, for the error of a rank that has waited too long.
-std::string Group::doings(int asker) const {
-  RankList left;
-  std::string stalled;
-  int told = 0;
-  for (const Slot& each : slots_) {
-    if (each.state == State::left) left.add(each.member.rank);
-    if (!each.stall || each.state != State::present || each.member.rank == asker || told == max_listed)
-      continue;
-    ++told;
-    stalled +=
-        fmt::format("{}rank {} was last seen waiting in call #{} ({}): {}", stalled.empty() ? "" : "; ",
-                    each.member.rank, each.stall->sequence, each.stall->call, each.stall->waiting);
-  }
-  std::string text;
-  if (left.count() > 0) text = fmt::format("left: {}", left.text());
-  if (!stalled.empty()) text += (text.empty() ? "" : "; ") + stalled;
-  return text;
-}
-
-/// A collective that a rank has left before can be completed by nobody.
-void Group::compare_ends(const Slot& left, const Slot& waiting) {
-  if (left.state != State::left || waiting.state != State::present || !waiting.stall ||
-      waiting.stall->sequence <= left.last_call)
-    return;
-  notify(Notice::Kind::mismatch, left.member.rank,
-         fmt::format("{} has left after call #{}, while {} is in call #{} ({})", describe(left.member),
-                     left.last_call, describe(waiting.member), waiting.stall->sequence, waiting.stall->call));
-}
-
 Status Group::leave(int rank, wire::Reader& body) {
-  Slot& mine = slot(rank);
-  mine.last_call = body.u64();
+  const uint64_t last_call = body.u64();
   if (!body.complete()) return breach("a malformed goodbye");
+  Slot& mine = slot(rank);
   if (mine.state != State::present) return {};
   mine.state = State::left;
   --present_;
@@ -341,7 +281,7 @@ Status Group::leave(int rank, wire::Reader& body) {
            fmt::format("{} has left while other ranks are in an allgather or barrier", describe(mine.member)),
            rank);
   }
-  for (const Slot& each : slots_) compare_ends(mine, each);
+  if (const auto wrong = calls_.left(mine.member, last_call)) notify(Notice::Kind::mismatch, rank, *wrong);
   answer_lookups_of(rank);
   // Other ranks of the hub's process may be left: while they are, its end is their death.
   const bool last_of_hub = holds_hub(mine.member) && std::ranges::none_of(slots_, [this](const Slot& each) {
@@ -373,6 +313,7 @@ void Group::disconnected(int rank, const std::string& why) {
   if (mine.state != State::present) return;
   mine.state = State::dead;
   --present_;
+  calls_.died(rank);
   const std::string text = fmt::format("{} died: {}", describe(mine.member), why);
   if (++deaths_told_ > max_deaths_told) return;
   notify(Notice::Kind::died, rank, text);

@@ -17,20 +17,12 @@
 
 #include "base/status.hpp"
 #include "runtime/bootstrap/bootstrap.hpp"
+#include "runtime/bootstrap/call_reports.hpp"
+#include "runtime/bootstrap/member.hpp"
 #include "runtime/bootstrap/shrink_lists.hpp"
 #include "runtime/bootstrap/wire.hpp"
 
 namespace epccl::runtime {
-
-/// Who a rank claims to be; claims are proved with the secret.
-struct Member {
-  int rank = -1;
-  int pid = 0;
-  std::string host;
-};
-
-/// "rank 3 (host node1, pid 4242)"
-std::string describe(const Member& member);
 
 class Group {
  public:
@@ -69,8 +61,6 @@ class Group {
     uint32_t gather_number = 0;
     wire::GatherKind gather_kind{};
     wire::Bytes gather_blob;
-    std::optional<StallReport> stall;
-    uint64_t last_call = 0;  // of a rank that has left
   };
   struct Lookup {
     int asker = -1;
@@ -93,11 +83,9 @@ class Group {
   Status shrink(int rank, wire::Reader& body);
   Status shrink_over(int rank, wire::Reader& body);
   Status leave(int rank, wire::Reader& body);
-  void compare_ends(const Slot& left, const Slot& waiting);
   void answer_lookups_of(int publisher);
 
   std::string missing() const;
-  std::string doings(int asker) const;
   void broadcast(wire::Bytes frame, int except = -1);
   void notify(Notice::Kind kind, int rank, const std::string& text, int except = -1);
 
@@ -114,8 +102,7 @@ class Group {
   std::map<Key, wire::Bytes> published_;
   size_t published_bytes_ = 0;
   std::map<Key, std::vector<Lookup>> waiting_;
-  std::map<uint64_t, std::pair<int, std::string>>
-      calls_;  // per sequence number: the first to report it, and its call
+  CallReports calls_;
   std::optional<Notice> first_notice_;
   std::optional<ShrinkLists> shrinks_;  // from the first on
   int deaths_told_ = 0;

@@ -70,7 +70,7 @@ Status Client::join_unless_stopped(const Rendezvous& rendezvous) {
   EPCCL_TRY(std::move(status));
   status = wait_for_all(deadline);
   // Giving up is told as such; a connection that just closes would count as a death.
-  if (!status.ok() && state_ == Line::open) hang_up();
+  if (!status.ok() && state_ == Line::open) hang_up(any_call);
   return status;
 }
 

@@ -49,7 +49,7 @@ TEST_P(Death, OfARankByKillIsSeenByAllAtOnce) {
 
 // To destroy a communicator is no failure; that others go on to call is one, of the program.
 TEST_P(Death, IsNotNeededForTheOthersToHearThatARankHasLeft) {
-  run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "60"}}}, [](const RankContext& context) {
+  run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "60"}}, {}}, [](const RankContext& context) {
     Comm comm(context);
     ASSERT_EQ(exchange(comm, context.ranks, 100), epcclSuccess);
     if (context.rank == 1) return;
