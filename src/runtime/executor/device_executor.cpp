@@ -51,10 +51,7 @@ Status DeviceExecutor::run(const DeviceProgram& program, const QueueCall& call, 
 Status DeviceExecutor::begin() {
   const CompiledPlan& plan = program_->plan;
   if (call_->progress != nullptr) call_->progress->begin(plan);
-  remaining_ = plan.steps.size();
-  counts_ = plan.dependency_counts;
-  ready_ = plan.initially_ready;
-  next_ready_ = 0;
+  steps_.begin(plan);
   pending_waits_.clear();
   messages_.begin(call_->sequence, *program_, own_buffers(), call_->by_cores);
   log::info(log::coll, rank_, "{}, GPU {}: messages over {} {}{}", call_->text, device_.ordinal(),
@@ -81,10 +78,8 @@ bool DeviceExecutor::sweep() {
 }
 
 bool DeviceExecutor::run_ready() {
-  const bool any = next_ready_ < ready_.size();
-  while (next_ready_ < ready_.size() && failure_.ok()) start(ready_[next_ready_++]);
-  ready_.clear();
-  next_ready_ = 0;
+  const bool any =
+      steps_.start_all([this](uint32_t index) { start(index); }, [this] { return failure_.ok(); });
   if (!any || !failure_.ok()) return any;
   if (Status status = lanes_.close(); !status.ok()) fail(std::move(status));
   return true;
@@ -132,27 +127,23 @@ void DeviceExecutor::start_message(uint32_t index) {
   }
 }
 
-void DeviceExecutor::release(uint32_t successor) {
-  if (--counts_[successor] == 0) ready_.push_back(successor);
-}
-
 // Queues order what follows there; the host has to wait until it is complete.
 void DeviceExecutor::given(uint32_t index) {
   const CompiledStep& step = program_->plan.steps[index];
   for (uint32_t s = step.first_successor; s < step.last_successor; ++s)
     if (const uint32_t successor = program_->plan.successors[s]; program_->is_for_queue(successor))
-      release(successor);
+      steps_.release(successor);
 }
 
 void DeviceExecutor::complete(uint32_t index) {
-  --remaining_;
+  steps_.completed();
   if (call_->progress != nullptr) call_->progress->completed(program_->plan.steps[index].step);
   const bool was_given = program_->is_for_queue(index);
   const CompiledStep& step = program_->plan.steps[index];
   for (uint32_t s = step.first_successor; s < step.last_successor; ++s)
     if (const uint32_t successor = program_->plan.successors[s];
         !was_given || !program_->is_for_queue(successor))
-      release(successor);
+      steps_.release(successor);
 }
 
 bool DeviceExecutor::satisfied(const CompiledStep& step) {

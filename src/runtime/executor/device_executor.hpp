@@ -24,6 +24,7 @@
 #include "runtime/executor/device_lanes.hpp"
 #include "runtime/executor/device_messages.hpp"
 #include "runtime/executor/device_program.hpp"
+#include "runtime/executor/ready_steps.hpp"
 #include "runtime/executor/waiter.hpp"
 #include "topology/cluster.hpp"
 #include "transports/shm/node_memory.hpp"
@@ -57,12 +58,11 @@ class DeviceExecutor {
   void start_message(uint32_t index);
   void given(uint32_t index);
   void complete(uint32_t index);
-  void release(uint32_t successor);
   bool satisfied(const CompiledStep& step);
   const DeviceMessages::Buffers& own_buffers() const {
     return call_->buffers[static_cast<size_t>(node_.local())];
   }
-  bool through() const { return remaining_ == 0 && messages_.drained(); }
+  bool through() const { return steps_.all_complete() && messages_.drained(); }
   Status idle(Waiter& waiter);
   void fail(Status status);
   void fail_message(const Status& status);
@@ -82,10 +82,8 @@ class DeviceExecutor {
   const DeviceProgram* program_ = nullptr;
   const QueueCall* call_ = nullptr;
   Status failure_;
-  size_t remaining_ = 0;
-  std::vector<uint32_t> counts_;  // by step: those it depends on that are in its way
-  std::vector<uint32_t> ready_, pending_waits_, through_;
-  size_t next_ready_ = 0;
+  ReadySteps steps_;
+  std::vector<uint32_t> pending_waits_, through_;
 };
 
 }  // namespace epccl::runtime

@@ -45,14 +45,14 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
   EPCCL_TRY(monitor_.check_lightly());
   if (call.progress != nullptr) call.progress->begin(plan);
   EPCCL_TRY(begin());
-  while ((remaining_ > 0 || !drained_) && failure_.ok()) {
+  while ((!steps_.all_complete() || !drained_) && failure_.ok()) {
     if (idle_visits_ % 4 == 0 ? sweep() : glance()) {
       waiter_.moved();
       idle_visits_ = 0;
       continue;
     }
     ++idle_visits_;
-    if ((remaining_ == 0 && drained_) || !failure_.ok()) break;
+    if ((steps_.all_complete() && drained_) || !failure_.ok()) break;
     Status idle = waiter_.idle([this] { return reason_to_sleep(); }, network_busy(),
                                [this] { return sweep(); }, [this] { return describe(); });
     if (!idle.ok()) fail(std::move(idle));
@@ -66,10 +66,7 @@ Status Executor::begin() {
   failure_ = {};
   waiter_.begin(plan_->uses_network);
   idle_visits_ = 0;
-  remaining_ = plan_->steps.size();
-  counts_ = plan_->dependency_counts;
-  ready_ = plan_->initially_ready;
-  next_ready_ = 0;
+  steps_.begin(*plan_);
   pending_waits_.clear();
   messages_.clear();
   pending_messages_ = 0;
@@ -105,17 +102,13 @@ bool Executor::glance() {
 }
 
 bool Executor::run_ready() {
-  const bool any = next_ready_ < ready_.size();
-  while (next_ready_ < ready_.size() && failure_.ok()) {
-    const uint32_t index = ready_[next_ready_++];
+  const auto start_one = [this](uint32_t index) {
     start(index);
     // Ranks that share a core take turns by large steps, not by time slices: what one has to send goes on the wire while
     // another copies.
     if (take_turns_ && plan_->steps[index].step.total_bytes() >= large_step) sched_yield();
-  }
-  ready_.clear();
-  next_ready_ = 0;
-  return any;
+  };
+  return steps_.start_all(start_one, [this] { return failure_.ok(); });
 }
 
 void Executor::start(uint32_t index) {
@@ -143,13 +136,10 @@ void Executor::start(uint32_t index) {
 }
 
 void Executor::complete(uint32_t index) {
-  --remaining_;
+  steps_.completed();
   const CompiledStep& step = plan_->steps[index];
   if (call_->progress != nullptr) call_->progress->completed(step.step);
-  for (uint32_t s = step.first_successor; s < step.last_successor; ++s) {
-    const uint32_t successor = plan_->successors[s];
-    if (--counts_[successor] == 0) ready_.push_back(successor);
-  }
+  for (uint32_t s = step.first_successor; s < step.last_successor; ++s) steps_.release(plan_->successors[s]);
 }
 
 bool Executor::satisfied(const CompiledStep& step) {

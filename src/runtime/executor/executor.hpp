@@ -11,6 +11,7 @@
 #include "runtime/executor/compiled_plan.hpp"
 #include "runtime/executor/copy_offload.hpp"
 #include "runtime/executor/node_calls.hpp"
+#include "runtime/executor/ready_steps.hpp"
 #include "runtime/executor/reduce_steps.hpp"
 #include "runtime/executor/row_steps.hpp"
 #include "runtime/executor/waiter.hpp"
@@ -102,9 +103,8 @@ class Executor {
   Status failure_;
   bool streaming_ = false;
   unsigned idle_visits_ = 0;
-  size_t remaining_ = 0;
-  std::vector<uint32_t> counts_, ready_, pending_waits_;
-  size_t next_ready_ = 0;
+  ReadySteps steps_;
+  std::vector<uint32_t> pending_waits_;
   std::deque<PendingMessage> messages_;  // stable addresses: transports hold pointers to the completions
   size_t pending_messages_ = 0;
   bool drained_ = true;  // nothing that was sent still needs this rank to drive the network
