@@ -1,15 +1,6 @@
 #include "runtime/comm/across_nodes.hpp"
 
-#include <algorithm>
-#include <utility>
-
 namespace epccl::runtime {
-namespace {
-
-// As where there is one node.
-constexpr size_t programs_kept_across = 128;
-
-}  // namespace
 
 AcrossNodes::AcrossNodes(device::Device& device, const topology::Cluster& cluster, int rank,
                          transports::NodeMemory& node, transports::MessageTransport& network,
@@ -29,15 +20,12 @@ Result<DeviceProgram> AcrossNodes::make(const plan::RankPlan& plan) const {
 
 Result<const DeviceProgram*> AcrossNodes::program(const std::string& text, const Build& build,
                                                   bool remember) {
-  if (const auto known = programs_.find(text); remember && known != programs_.end()) return &known->second;
-  if (programs_.size() >= programs_kept_across) programs_.clear();
-  EPCCL_ASSIGN(const plan::RankPlan plan, build());
-  EPCCL_ASSIGN(DeviceProgram made, make(plan));
-  if (!remember) {
-    last_ = std::move(made);
-    return &last_;
-  }
-  return &programs_.emplace(text, std::move(made)).first->second;
+  const auto made_anew = [&]() -> Result<DeviceProgram> {
+    EPCCL_ASSIGN(const plan::RankPlan plan, build());
+    return make(plan);
+  };
+  EPCCL_ASSIGN(const DeviceProgram* const known, programs_.get(text, remember, made_anew));
+  return known;
 }
 
 }  // namespace epccl::runtime

@@ -4,11 +4,11 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <unordered_map>
 
 #include "base/status.hpp"
 #include "device/device.hpp"
 #include "runtime/comm/engine_use.hpp"
+#include "runtime/comm/program_cache.hpp"
 #include "runtime/executor/device_executor.hpp"
 #include "topology/cluster.hpp"
 
@@ -43,8 +43,7 @@ class AcrossNodes {
   const topology::Cluster& cluster_;
   int width_ = 1;
   DeviceExecutor executor_;
-  std::unordered_map<std::string, DeviceProgram> programs_;
-  DeviceProgram last_;  // the last one that is not to be remembered
+  ProgramCache<DeviceProgram> programs_;
 };
 
 }  // namespace epccl::runtime

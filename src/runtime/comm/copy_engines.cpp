@@ -14,9 +14,6 @@
 namespace epccl::runtime {
 namespace {
 
-// Plans that are remembered. Programs use few sizes; a sweep uses some dozens.
-constexpr size_t programs_kept = 128;
-
 // Queues of one purpose that the ranks of a process have together; more than engines are of no use.
 constexpr int widest = 4;
 
@@ -112,8 +109,8 @@ bool CopyEngines::must_be_replaced(const void* buffer, uint64_t bytes) const {
 Status CopyEngines::run(Call call, const EngineChoice& choice, const PeersUse& use, const Build& build,
                         bool remember) {
   const bool captured = call.capture != nullptr;
-  Named& known = named(call.text, choice, captured, remember);
-  const std::string plan_text = std::exchange(call.text, known.text);
+  EPCCL_ASSIGN(Named* const known, named(call.text, choice, captured, remember));
+  const std::string plan_text = std::exchange(call.text, known->text);
   call.is_small = false;  // peers are told where its buffers lie
   if (!on_host()) call.on = captured ? &captured_->on() : &on_;
   executor_.waiter().begin(false);
@@ -125,7 +122,7 @@ Status CopyEngines::run(Call call, const EngineChoice& choice, const PeersUse& u
   const plan::Makers makers = choice.by_cores ? plan::Makers::cores
                               : one_gpu       ? plan::Makers::engines_and_sums
                                               : plan::Makers::engines;
-  EPCCL_ASSIGN(const QueueProgram* program, program_of(known, reach, makers, captured, build));
+  EPCCL_ASSIGN(const QueueProgram* program, program_of(*known, reach, makers, captured, build));
   const int blocks = blocks_of(call, choice.by_cores);
   if (log::enabled(log::Level::info, log::coll)) log_how(call, choice, reach, blocks);
   return captured ? capture(call, *program, blocks) : run_queues(call, *program, blocks);
@@ -222,15 +219,12 @@ bool CopyEngines::mapped(int local, const transports::BufferRef& buffer) const {
 }
 
 // Ranks that disagree about engines, or about a graph, are told.
-CopyEngines::Named& CopyEngines::named(const std::string& text, const EngineChoice& choice, bool captured,
-                                       bool remember) {
+Result<CopyEngines::Named*> CopyEngines::named(const std::string& text, const EngineChoice& choice,
+                                               bool captured, bool remember) {
   auto& all = named_[captured ? 2 : choice.by_cores ? 1 : 0];
-  if (remember)
-    if (const auto known = all.find(text); known != all.end()) return known->second;
-  if (all.size() >= programs_kept) all.clear();
-  Named made{text + (captured ? ", captured into a graph" : fmt::format(", {}", choice.movers())), {}};
-  if (remember) return all.emplace(text, std::move(made)).first->second;
-  return last_ = std::move(made);
+  return all.get(text, remember, [&]() -> Result<Named> {
+    return Named{text + (captured ? ", captured into a graph" : fmt::format(", {}", choice.movers())), {}};
+  });
 }
 
 Result<const QueueProgram*> CopyEngines::program_of(Named& call, const Reach& reach, plan::Makers makers,

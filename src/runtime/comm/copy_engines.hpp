@@ -10,11 +10,11 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <unordered_map>
 
 #include "base/status.hpp"
 #include "runtime/comm/captured_calls.hpp"
 #include "runtime/comm/engine_use.hpp"
+#include "runtime/comm/program_cache.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/executor/queue_executor.hpp"
 #include "transports/cuda_ipc/peer_memory.hpp"
@@ -101,7 +101,7 @@ class CopyEngines {
     std::string text;  // which ranks compare: with who moves the data, or that it is captured
     std::array<std::unique_ptr<QueueProgram>, 6> programs;  // by what is reached, and who makes them
   };
-  Named& named(const std::string& text, const EngineChoice& choice, bool captured, bool remember);
+  Result<Named*> named(const std::string& text, const EngineChoice& choice, bool captured, bool remember);
   Result<const QueueProgram*> program_of(Named& call, const Reach& reach, plan::Makers makers, bool captured,
                                          const Build& build) const;
   Result<QueueProgram> make_program(const Reach& reach, plan::Makers makers, bool captured,
@@ -124,10 +124,9 @@ class CopyEngines {
   transports::PeerMemory peers_;
   QueueExecutor queues_;
   std::unique_ptr<CapturedCalls> captured_;
-  std::array<std::unordered_map<std::string, Named>, 3> named_;  // by engines, by cores, captured
-  Named last_;                                                   // the last one that is not to be remembered
-  int ranks_here_ = 0;                   // that use this GPU; 0: not known before the first call
-  std::unique_ptr<AcrossNodes> across_;  // null on one node, and on the host
+  std::array<ProgramCache<Named>, 3> named_;  // by engines, by cores, captured
+  int ranks_here_ = 0;                        // that use this GPU; 0: not known before the first call
+  std::unique_ptr<AcrossNodes> across_;       // null on one node, and on the host
 };
 
 }  // namespace epccl::runtime

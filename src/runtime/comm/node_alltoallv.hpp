@@ -11,13 +11,13 @@
 
 namespace epccl::runtime {
 
-/// Counts and offsets in bytes, ranks entries each.
-struct Blocks {
-  const std::vector<uint64_t>&send_bytes, &send_offsets, &recv_bytes, &recv_offsets;
-};
-
 class NodeAlltoallv {
  public:
+  /// Counts and offsets in bytes, ranks entries each.
+  struct Blocks {
+    const std::vector<uint64_t>&send_bytes, &send_offsets, &recv_bytes, &recv_offsets;
+  };
+
   /// Blocks up to `parameters.eager_limit` go through scratch.
   NodeAlltoallv(const topology::Cluster& cluster, int rank, const algorithms::Parameters& parameters,
                 Executor& executor)
