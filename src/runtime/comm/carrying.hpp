@@ -7,10 +7,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "algorithms/alltoall/choose.hpp"
 #include "base/status.hpp"
+#include "runtime/comm/carrier_lanes.hpp"
+#include "runtime/comm/carrier_trust.hpp"
+#include "runtime/comm/carry_policy.hpp"
 #include "topology/cluster.hpp"
 #include "transports/shm/node_memory.hpp"
 #include "transports/shm/parcel_board.hpp"
@@ -18,23 +22,13 @@
 
 namespace epccl::runtime {
 
-/// EPCCL_GROUP_AGGREGATE.
-enum class Aggregate : uint8_t { never, always, automatic };
-
-struct CarryPolicy {
-  Aggregate aggregate = Aggregate::automatic;
-  algorithms::CostParameters cost;
-  double gather_seconds = 20e-6;     // a carrier waits for the parcels of others before it writes
-  double patience_seconds = 100e-6;  // an origin waits for its carrier
-  double tail_seconds = 50e-3;       // a lane may stand still with half a frame
-  double leave_seconds = 1e-3;       // the same, when the carrier has nothing else to do in its call
-};
-
 class Carrying {
  public:
-  /// `network` may be null. `board` too: then nothing is carried.
+  /// `network` may be null: then nothing is carried.
   Carrying(const topology::Cluster& cluster, int rank, transports::NodeMemory& node,
            transports::MessageTransport* network, const CarryPolicy& policy);
+  Carrying(const Carrying&) = delete;
+  Carrying& operator=(const Carrying&) = delete;
 
   /// The longest message that is carried.
   static constexpr uint64_t largest_message = 16 << 10;
@@ -62,10 +56,12 @@ class Carrying {
     uint64_t carried = 0;    // own messages that another rank or an own lane carried
     uint64_t withdrawn = 0;  // own parcels that were withdrawn
     uint64_t returned = 0;   // own parcels that a carrier gave back
-    uint64_t parcels = 0;    // written to own lanes, own ones included
-    uint64_t cuts = 0;       // own lanes cut in the middle of a frame
   };
   const Counters& counters() const { return counters_; }
+  /// Of what this rank carries itself.
+  CarrierLanes::Counters carrier_counters() const {
+    return carrier_ ? carrier_->counters() : CarrierLanes::Counters{};
+  }
 
  private:
   static constexpr size_t none = ~size_t{0};
@@ -83,51 +79,16 @@ class Carrying {
     std::byte* payload = nullptr;
     size_t first = none, last = none;  // in items_
   };
-  /// What a lane is to take, and what it has taken in part.
-  struct Lane {
-    int node = 0, destination = 0;
-    transports::LocalMask offers{};
-    double since = 0;               // the first of them came
-    transports::LocalMask ahead{};  // second parcels of one call of this rank: for its next one
-    double ahead_since = 0;
-    transports::LocalMask lately{}, now{};  // who had parcels in the last call, and in this
-    transports::ParcelSlot* tail = nullptr;
-    int tail_origin = 0;
-    size_t tail_written = 0;
-    double tail_since = 0;
-  };
   struct KnownParcel {
     uint64_t call = 0;  // that has it; else there is none
     size_t index = 0;   // in parcels_
   };
-  /// How far a carrier is worth waiting for: after some parcels that it did not take up, or that left alone, no more are given
-  /// to it for a while.
-  struct Trust {
-    int score = 0;
-    uint64_t resume_at = 0;  // call
-    uint64_t period = 0;
-    double trial = 0;          // the one it took part in last: its end
-    uint64_t trial_begin = 0;  // call
-  };
-
-  void open_lanes();
   bool wants(int carrier);
-  void judge(int carrier, bool paid);
-
   Result<bool> progress_parcels(double now);
   Parcel& parcel_for(int destination);
   Result<bool> conclude(Parcel& parcel, double now);
   Status send_rest(const Parcel& parcel, size_t from);
   bool carrier_is_gone(int carrier) const;
-
-  bool progress_lanes(double now, bool leaving);
-  void collect(double now);
-  static void take_what_is_ahead(Lane& lane, double since);
-  bool is_due(const Lane& lane, double now) const;
-  bool expects(const Lane& lane, int local) const;
-  bool flush(Lane& lane, double now);
-  bool write_tail(Lane& lane, double now);
-  void give_tail_back(Lane& lane);
 
   const topology::Cluster& cluster_;
   const int rank_, local_, local_size_;
@@ -139,12 +100,12 @@ class Carrying {
 
   uint64_t calls_ = 0, worthwhile_calls_ = 0;
   bool inside_ = false, worthwhile_ = false, lanes_wanted_ = false, stays_awake_ = false;
-  double laid_out_at_ = 0, leaving_since_ = 0;
+  double laid_out_at_ = 0;
   std::vector<Parcel> parcels_;  // while offers are made: all of the call; then those that are not concluded
   std::vector<Item> items_;
   std::vector<KnownParcel> known_;  // by [carrier][node]
-  std::vector<Trust> trust_;        // by carrier
-  std::vector<Lane> own_lanes_;     // to the ranks of this rank's rail
+  CarrierTrust trust_;
+  std::optional<CarrierLanes> carrier_;  // where there are lanes
   Counters counters_;
 };
 

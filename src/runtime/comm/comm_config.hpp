@@ -7,7 +7,7 @@
 
 #include "algorithms/alltoall/choose.hpp"
 #include "base/status.hpp"
-#include "runtime/comm/carrying.hpp"
+#include "runtime/comm/carry_policy.hpp"
 #include "runtime/comm/engine_use.hpp"
 #include "runtime/executor/waiter.hpp"
 

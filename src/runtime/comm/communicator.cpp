@@ -46,13 +46,14 @@ Communicator::~Communicator() {
   if (parts_.network != nullptr) {
     const transports::MessageCounters& counters = parts_.network->counters();
     const Carrying::Counters& carried = carrying_.counters();
+    const CarrierLanes::Counters carrier = carrying_.carrier_counters();
     if (carrying_.possible())
       log::info(
           log::net, rank(),
           "comm {}: {} messages carried ({} parcels withdrawn, {} given back), {} parcels written in {} "
           "pieces, {} lanes cut, {} messages came by lane",
-          parts_.config.name, carried.carried, carried.withdrawn, carried.returned, carried.parcels,
-          counters.lane_writes, carried.cuts, counters.messages_by_lane);
+          parts_.config.name, carried.carried, carried.withdrawn, carried.returned, carrier.parcels,
+          counters.lane_writes, carrier.cuts, counters.messages_by_lane);
     log::info(log::net, rank(),
               "comm {}: {} connections, {} messages ({} bytes) sent, {} ({} bytes) received",
               parts_.config.name, counters.connections, counters.messages_sent, counters.bytes_sent,

@@ -62,6 +62,10 @@ class TestCluster {
   const Carrying::Counters& counters(int rank) {
     return ranks_[static_cast<size_t>(rank)].carrying->counters();
   }
+  /// Parcels that the rank has written to its lanes.
+  uint64_t parcels(int rank) {
+    return ranks_[static_cast<size_t>(rank)].carrying->carrier_counters().parcels;
+  }
 
   /// Drives a rank that is in a call once; what goes wrong fails the test.
   void drive(int rank) {
