@@ -244,7 +244,7 @@ Result<std::optional<Gathering>> gather_split(runtime::Communicator& parent,
                                               const std::vector<runtime::SplitChoice>& choices) {
   const std::vector<int> members = runtime::split_members(choices, parent.rank());
   if (members.empty()) return std::optional<Gathering>{};
-  EPCCL_ASSIGN(const Gathering gathering, parent.gather(members));
+  EPCCL_ASSIGN(const Gathering gathering, parent.regroup().gather(members));
   return std::optional(gathering);
 }
 
@@ -253,7 +253,7 @@ Status run_split(const MakingPtr& making, runtime::Communicator& parent, uint64_
   Result<std::optional<Gathering>> gathering = std::optional<Gathering>{};
   if (parent.revoked()) {
     parent.pass(ticket);
-    EPCCL_ASSIGN(const auto choices, parent.exchange_choices_anew(mine, making->interrupt()));
+    EPCCL_ASSIGN(const auto choices, parent.regroup().exchange_choices_anew(mine, making->interrupt()));
     gathering = gather_split(parent, choices);
   } else {
     // In turn: members count their gatherings, all in the same order.
@@ -298,12 +298,12 @@ Status run_shrink(const MakingPtr& making, runtime::Communicator& parent, bool a
   Result<Gathering> gathering = Gathering{};
   if (abort || parent.revoked()) {
     if (!abort) parent.pass(ticket);
-    gathering = parent.gather_shrunk(excluded);
+    gathering = parent.regroup().gather_shrunk(excluded);
   } else {
     // In turn: members count their gatherings, all in the same order.
     Status healthy = parent.run(ticket, [&]() -> Status {
       EPCCL_TRY(parent.check());
-      gathering = parent.gather_shrunk(excluded);
+      gathering = parent.regroup().gather_shrunk(excluded);
       return {};
     });
     EPCCL_TRY(std::move(healthy).with_context(

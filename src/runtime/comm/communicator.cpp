@@ -1,12 +1,9 @@
 #include "runtime/comm/communicator.hpp"
 
 #include <algorithm>
-#include <numeric>
-#include <set>
 
 #include "algorithms/allgather/allgather.hpp"
 #include "base/log.hpp"
-#include "runtime/bootstrap/allgather.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -39,7 +36,8 @@ Communicator::Communicator(CommParts parts)
       p2p_(parts_.cluster, parts_.rank, shm_messages_, parts_.network.get(), carrying_,
            parts_.config.message_piece_bytes),
       waiter_(*parts_.node, parts_.network.get(), monitor_, parts_.config.wait),
-      regroup_(parts_.rank, parts_.meeting_point.get(), parts_.meeting_points),
+      regroup_(parts_.rank, parts_.meeting_point.get(), parts_.meeting_points, *parts_.bootstrap,
+               parts_.config.wait.timeout_seconds),
       engine_use_(parts_.config.engines.use) {}
 
 Communicator::~Communicator() {
@@ -76,26 +74,10 @@ Result<EngineUse> Communicator::gpu_engine_use() const {
 Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) {
   const std::lock_guard lock(on_device_mutex_);
   if (on_device_ == nullptr) {
-    auto made = std::make_unique<OnDevice>();
-    made->engines = std::make_unique<CopyEngines>(device, parts_.cluster, parts_.rank, *parts_.node, monitor_,
-                                                  executor_, parts_.config.engines);
-    EPCCL_TRY(made->engines->prepare());
-    made->alltoall = std::make_unique<AlltoallRunner>(parts_.cluster, parts_.rank, parts_.config, parts_.cost,
-                                                      executor_, *made->engines);
-    made->collectives = std::make_unique<CollectiveRunner>(parts_.cluster, parts_.rank, parts_.config,
-                                                           parts_.cost, executor_, *made->engines);
-    made->kernels = std::make_unique<KernelCalls>(device, parts_.cluster, parts_.rank, *parts_.node, monitor_,
-                                                  executor_, *made->engines);
-    EPCCL_TRY(made->kernels->prepare());
-    made->messages =
-        std::make_unique<GpuMessages>(device, parts_.cluster, parts_.rank, *parts_.node, shm_messages_,
-                                      made->engines->stage(), parts_.config.message_piece_bytes);
-    EPCCL_TRY(made->messages->prepare());
-    EPCCL_ASSIGN(made->staged,
-                 StagedCalls::open(device, parts_.config.stage_bytes, 16 * static_cast<uint64_t>(ranks()),
-                                   {[this] { return check_while_waiting(); }, [this] { return give_way(); },
-                                    [this] { return take_way_back(); }}));
-    on_device_ = std::move(made);
+    EPCCL_ASSIGN(on_device_,
+                 OnDevice::make(device, parts_, monitor_, executor_, shm_messages_,
+                                {[this] { return check_while_waiting(); }, [this] { return give_way(); },
+                                 [this] { return take_way_back(); }}));
   }
   const device::Device& known = on_device_->staged->device();
   if (&known != &device)
@@ -106,20 +88,13 @@ Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) 
 
 Status Communicator::prepare_captures(OnDevice& on) {
   const std::lock_guard lock(on_device_mutex_);
-  if (on.watch != nullptr) return {};
-  EPCCL_TRY(on.engines->prepare_captures());
   const int node = parts_.cluster.node_of(rank());
-  on.watch = std::make_unique<ReplayWatch>(
-      on.engines->captures()->room(),
-      ReplayWatch::Owner{rank(), parts_.config.wait.timeout_seconds,
-                         [this, node](int local) { return parts_.cluster.rank_at(node, local); },
-                         [this] { return replay_failure(); },
-                         [this](const Status& status) { fail_replay(status); }});
-  on.replayed = std::make_unique<ReplayedCalls>(
-      *on.engines->captures(),
-      ReplayedCalls::Owner{rank(), [this](const std::function<Status()>& work) { return run_replayed(work); },
-                           [this](const Status& status) { fail_replay(status); }});
-  return {};
+  return on.prepare_captures(
+      {rank(), parts_.config.wait.timeout_seconds,
+       [this, node](int local) { return parts_.cluster.rank_at(node, local); },
+       [this] { return replay_failure(); }, [this](const Status& status) { fail_replay(status); }},
+      {rank(), [this](const std::function<Status()>& work) { return run_replayed(work); },
+       [this](const Status& status) { fail_replay(status); }});
 }
 
 // While a call runs, that looks for failures itself.
@@ -349,34 +324,6 @@ Status Communicator::tell_all(const void* mine, uint64_t bytes, std::byte* by_ra
 Result<std::vector<SplitChoice>> Communicator::exchange_choices(const SplitChoice& mine) {
   std::vector<SplitChoice> choices(static_cast<size_t>(ranks()));
   EPCCL_TRY(tell_all(&mine, sizeof mine, reinterpret_cast<std::byte*>(choices.data()), "split"));
-  return choices;
-}
-
-Result<Gathering> Communicator::gather_shrunk(std::span<const int> excluded) {
-  const std::vector<int> members = shrink_members(ranks(), excluded);
-  EPCCL_ASSIGN(Gathering gathering, gather(members));
-  const std::set<int> once(excluded.begin(), excluded.end());
-  const uint32_t number = parts_.bootstrap->announce_shrink(std::vector<int>(once.begin(), once.end()));
-  gathering.check = [this, number, members](bool last) -> Status {
-    auto verdict = parts_.bootstrap->shrink_verdict(number, last);
-    if (!verdict) return {};
-    if (last) regroup_.disagreed(members, std::move(verdict->kept));
-    return error(Code::invalid_usage, "rank {}: ranks exclude different ranks in a shrink: {}", rank(),
-                 verdict->text);
-  };
-  return gathering;
-}
-
-Result<std::vector<SplitChoice>> Communicator::exchange_choices_anew(
-    const SplitChoice& mine, const std::shared_ptr<Interrupt>& interrupt) {
-  std::vector<int> everybody(static_cast<size_t>(ranks()));
-  std::iota(everybody.begin(), everybody.end(), 0);
-  EPCCL_ASSIGN(const Gathering gathering, gather(everybody));
-  EPCCL_ASSIGN(const auto line,
-               Bootstrap::join(gathering.id, gathering.rank, gathering.ranks,
-                               parts_.config.wait.timeout_seconds, {gathering.session, interrupt}));
-  auto choices = allgather(*line, mine);
-  line->leave(Bootstrap::any_call);
   return choices;
 }
 

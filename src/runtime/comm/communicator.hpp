@@ -13,49 +13,21 @@
 #include <vector>
 
 #include "base/status.hpp"
-#include "runtime/bootstrap/bootstrap.hpp"
-#include "runtime/bootstrap/meeting_point.hpp"
 #include "runtime/comm/alltoall.hpp"
 #include "runtime/comm/call_times.hpp"
 #include "runtime/comm/carrying.hpp"
 #include "runtime/comm/collectives.hpp"
-#include "runtime/comm/comm_config.hpp"
+#include "runtime/comm/comm_parts.hpp"
 #include "runtime/comm/copy_engines.hpp"
-#include "runtime/comm/gpu_messages.hpp"
-#include "runtime/comm/kernel_calls.hpp"
+#include "runtime/comm/on_device.hpp"
 #include "runtime/comm/p2p.hpp"
 #include "runtime/comm/regroup.hpp"
-#include "runtime/comm/replay_watch.hpp"
-#include "runtime/comm/replayed_calls.hpp"
-#include "runtime/comm/staged_calls.hpp"
 #include "runtime/executor/executor.hpp"
 #include "topology/cluster.hpp"
-#include "transports/shm/node_memory.hpp"
 #include "transports/shm/shm_messages.hpp"
 #include "transports/transport.hpp"
 
 namespace epccl::runtime {
-
-/// What is made once, in this order, when ranks join (comm_setup.cpp).
-struct CommParts {
-  CommConfig config;
-  int rank = 0;
-  std::shared_ptr<Interrupt> interrupt;
-  std::unique_ptr<MeetingPoint> meeting_point;  // null: this machine has no address
-  std::unique_ptr<Bootstrap> bootstrap;
-  topology::Cluster cluster;
-  std::vector<std::string> hosts;        // by node
-  std::vector<UniqueId> meeting_points;  // by rank
-  algorithms::CostParameters cost;
-  std::unique_ptr<transports::NodeMemory> node;
-  bool direct = false;                                    // ranks of the node can read each other's memory
-  std::unique_ptr<transports::MessageTransport> network;  // null on one node
-};
-
-/// Blocks until all ranks are there, at most the timeout. `interrupt`, which must not be null, ends it, and later the blocking
-/// calls of the control line.
-Result<CommParts> set_up(const Gathering& gathering, const CommOptions& options,
-                         std::shared_ptr<Interrupt> interrupt);
 
 class Communicator {
  public:
@@ -152,18 +124,8 @@ class Communicator {
     call.offload = offloads_rows();
     return executor_.run(plan, call);
   }
+  using OnDevice = runtime::OnDevice;
   /// For calls on memory of `device`, which is then this communicator's; made at the first call.
-  struct OnDevice {
-    std::unique_ptr<CopyEngines> engines;
-    std::unique_ptr<ReplayWatch> watch;  // null before the first captured call
-    std::unique_ptr<AlltoallRunner> alltoall;
-    std::unique_ptr<CollectiveRunner> collectives;
-    std::unique_ptr<KernelCalls> kernels;
-    std::unique_ptr<GpuMessages> messages;
-    std::unique_ptr<StagedCalls> staged;  // its thread uses the rest
-    std::unique_ptr<ReplayedCalls>
-        replayed;  // null before the first captured call; last, as its thread uses the rest
-  };
   Result<OnDevice*> on_device(device::Device& device);
   /// Makes what calls need that are captured into graphs. To be asked for before such a call, not in run().
   Status prepare_captures(OnDevice& on);
@@ -176,14 +138,8 @@ class Communicator {
   /// A failure from outside of the current call; ok before.
   Status check() { return monitor_.check(); }
 
-  /// As exchange_choices() where this communicator can run nothing any more: its ranks meet anew for it. Not in run().
-  Result<std::vector<SplitChoice>> exchange_choices_anew(const SplitChoice& mine,
-                                                         const std::shared_ptr<Interrupt>& interrupt);
-  /// Where members of this communicator meet to make another one.
-  Result<Gathering> gather(const std::vector<int>& members) { return regroup_.gather(members); }
-  /// As gather(), of the ranks that are not excluded. Ranks that exclude others learn so while they wait, where the process that
-  /// holds this communicator's control line lives. Must not outlive the communicator.
-  Result<Gathering> gather_shrunk(std::span<const int> excluded);
+  /// Where ranks of this communicator meet to make another one.
+  Regroup& regroup() { return regroup_; }
 
   /// Waits for all issued work. Afterwards run() refuses.
   Status finalize();

@@ -1,7 +1,11 @@
 #include "runtime/comm/regroup.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <set>
 #include <tuple>
+
+#include "runtime/bootstrap/allgather.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -67,6 +71,33 @@ void Regroup::disagreed(const std::vector<int>& members, std::vector<int> kept) 
   const std::lock_guard lock(mutex_);
   --gatherings_[members];
   disagreements_.push_back(std::move(kept));
+}
+
+Result<Gathering> Regroup::gather_shrunk(std::span<const int> excluded) {
+  const std::vector<int> members = shrink_members(ranks_, excluded);
+  EPCCL_ASSIGN(Gathering gathering, gather(members));
+  const std::set<int> once(excluded.begin(), excluded.end());
+  const uint32_t number = line_.announce_shrink(std::vector<int>(once.begin(), once.end()));
+  gathering.check = [this, number, members](bool last) -> Status {
+    auto verdict = line_.shrink_verdict(number, last);
+    if (!verdict) return {};
+    if (last) disagreed(members, std::move(verdict->kept));
+    return error(Code::invalid_usage, "rank {}: ranks exclude different ranks in a shrink: {}", rank_,
+                 verdict->text);
+  };
+  return gathering;
+}
+
+Result<std::vector<SplitChoice>> Regroup::exchange_choices_anew(const SplitChoice& mine,
+                                                                const std::shared_ptr<Interrupt>& interrupt) {
+  std::vector<int> everybody(static_cast<size_t>(ranks_));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  EPCCL_ASSIGN(const Gathering gathering, gather(everybody));
+  EPCCL_ASSIGN(const auto line, Bootstrap::join(gathering.id, gathering.rank, gathering.ranks,
+                                                timeout_seconds_, {gathering.session, interrupt}));
+  auto choices = allgather(*line, mine);
+  line->leave(Bootstrap::any_call);
+  return choices;
 }
 
 }  // namespace epccl::runtime

@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/status.hpp"
+#include "runtime/bootstrap/bootstrap.hpp"
 #include "runtime/bootstrap/meeting_point.hpp"
 #include "topology/cluster.hpp"
 
@@ -46,21 +48,36 @@ struct Gathering {
 /// Any thread.
 class Regroup {
  public:
-  /// `own` may be null: then nobody can meet here.
-  Regroup(int rank, MeetingPoint* own, const std::vector<UniqueId>& meeting_points)
-      : rank_(rank), own_(own), meeting_points_(meeting_points) {}
+  /// `own` may be null: then nobody can meet here. `line`: of the old communicator.
+  Regroup(int rank, MeetingPoint* own, const std::vector<UniqueId>& meeting_points, Bootstrap& line,
+          double timeout_seconds)
+      : rank_(rank),
+        ranks_(static_cast<int>(meeting_points.size())),
+        own_(own),
+        meeting_points_(meeting_points),
+        line_(line),
+        timeout_seconds_(timeout_seconds) {}
 
   /// Where `members` meet, this rank among them; opens the door where it is here. Every member asks equally often for the
   /// same members: each time is another gathering.
   Result<Gathering> gather(const std::vector<int>& members);
+  /// As gather(), of the ranks that are not excluded. Ranks that exclude others learn so while they wait, where the process that
+  /// holds the old communicator's control line lives. The gathering must not outlive this.
+  Result<Gathering> gather_shrunk(std::span<const int> excluded);
+  /// Every rank's choice, by rank, where the old communicator can run nothing any more: its ranks meet anew for it.
+  Result<std::vector<SplitChoice>> exchange_choices_anew(const SplitChoice& mine,
+                                                         const std::shared_ptr<Interrupt>& interrupt);
+
+ private:
   /// The last one of these members came to nothing, since ranks disagreed who they are. Those that any of them kept will all hear so
   /// before they meet again among themselves: they count such disagreements, not what each of them asked for.
   void disagreed(const std::vector<int>& members, std::vector<int> kept);
 
- private:
-  const int rank_;
+  const int rank_, ranks_;
   MeetingPoint* const own_;
   const std::vector<UniqueId>& meeting_points_;  // by rank
+  Bootstrap& line_;
+  const double timeout_seconds_;
   std::mutex mutex_;
   std::map<std::vector<int>, uint64_t> gatherings_;  // so far
   std::vector<std::vector<int>> disagreements_;      // who was kept, ascending

@@ -1,0 +1,41 @@
+// What a communicator is made of when its ranks have met.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "algorithms/alltoall/choose.hpp"
+#include "base/status.hpp"
+#include "runtime/bootstrap/bootstrap.hpp"
+#include "runtime/bootstrap/meeting_point.hpp"
+#include "runtime/comm/comm_config.hpp"
+#include "runtime/comm/regroup.hpp"
+#include "topology/cluster.hpp"
+#include "transports/shm/node_memory.hpp"
+#include "transports/transport.hpp"
+
+namespace epccl::runtime {
+
+/// What is made once, in this order, when ranks join (comm_setup.cpp).
+struct CommParts {
+  CommConfig config;
+  int rank = 0;
+  std::shared_ptr<Interrupt> interrupt;
+  std::unique_ptr<MeetingPoint> meeting_point;  // null: this machine has no address
+  std::unique_ptr<Bootstrap> bootstrap;
+  topology::Cluster cluster;
+  std::vector<std::string> hosts;        // by node
+  std::vector<UniqueId> meeting_points;  // by rank
+  algorithms::CostParameters cost;
+  std::unique_ptr<transports::NodeMemory> node;
+  bool direct = false;                                    // ranks of the node can read each other's memory
+  std::unique_ptr<transports::MessageTransport> network;  // null on one node
+};
+
+/// Blocks until all ranks are there, at most the timeout. `interrupt`, which must not be null, ends it, and later the blocking
+/// calls of the control line.
+Result<CommParts> set_up(const Gathering& gathering, const CommOptions& options,
+                         std::shared_ptr<Interrupt> interrupt);
+
+}  // namespace epccl::runtime
