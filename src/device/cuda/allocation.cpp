@@ -24,7 +24,7 @@ class Plain : public Allocation {
   MemoryKind kind() const override { return kind_; }
   Status describe(MemoryHandle& handle) override {
     if (kind_ != MemoryKind::shareable) return not_shared(kind_);
-    return describe_by_ipc(context_, base_, handle);
+    return exported_.describe(context_, base_, handle);
   }
 
  private:
@@ -32,6 +32,7 @@ class Plain : public Allocation {
   const MemoryKind kind_;
   const uint64_t bytes_;
   CUdeviceptr base_ = 0;
+  IpcExport exported_;
 };
 
 CUmemAllocationProp properties(const Context& context) {
@@ -150,13 +151,16 @@ Result<std::unique_ptr<Allocation>> allocate_pinned(const Context& context, uint
   return make<Pinned>(context, bytes);
 }
 
-Status describe_by_ipc(const Context& context, uint64_t base, MemoryHandle& handle) {
-  EPCCL_CURRENT(context);
-  CUipcMemHandle ipc{};
-  EPCCL_TRY(context.call(context.driver().ipc_get, &ipc, static_cast<CUdeviceptr>(base)));
+Status IpcExport::describe(const Context& context, uint64_t base, MemoryHandle& handle) {
+  if (!known_) {
+    EPCCL_CURRENT(context);
+    CUipcMemHandle ipc{};
+    EPCCL_TRY(context.call(context.driver().ipc_get, &ipc, static_cast<CUdeviceptr>(base)));
+    known_ = ipc;
+  }
   handle.form = static_cast<uint8_t>(HandleForm::cuda_ipc);
-  static_assert(sizeof ipc == sizeof handle.opaque);
-  std::memcpy(handle.opaque.data(), &ipc, sizeof ipc);
+  static_assert(sizeof *known_ == sizeof handle.opaque);
+  std::memcpy(handle.opaque.data(), &*known_, sizeof *known_);
   return {};
 }
 

@@ -43,8 +43,16 @@ Result<std::unique_ptr<Allocation>> allocate_mapped(const Context& context, uint
 /// Host memory that the GPU reads and writes directly.
 Result<std::unique_ptr<Allocation>> allocate_pinned(const Context& context, uint64_t bytes);
 
-/// A CUDA IPC handle of an allocation that need not be this library's.
-Status describe_by_ipc(const Context& context, uint64_t base, MemoryHandle& handle);
+/// One allocation, which need not be this library's, as CUDA IPC shares it. The driver is asked once: what it says stays true for as
+/// long as the allocation lives.
+class IpcExport {
+ public:
+  /// Fills form and opaque. `base`: of the allocation.
+  Status describe(const Context& context, uint64_t base, MemoryHandle& handle);
+
+ private:
+  std::optional<CUipcMemHandle> known_;
+};
 
 /// A descriptor's memory, reserved and mapped for this GPU.
 class MappedRange {

@@ -20,6 +20,8 @@ constexpr uint64_t drivers_number(uint64_t id) {
   return id * 2 + 1;
 }
 
+constexpr size_t exports_kept = 1024;
+
 std::byte* pointer(uint64_t address) {
   return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr): the driver's type
 }
@@ -164,8 +166,17 @@ Result<MemoryHandle> Memory::describe(const void* address, uint64_t bytes) const
                  "{} bytes at {} on GPU {} exceed their allocation of {} bytes at {:#x}", bytes, address,
                  context_.ordinal(), handle.size, handle.base);
   handle.generation = make_generation(drivers_number(facts->id));
-  EPCCL_TRY(describe_by_ipc(context_, handle.base, handle));
+  const std::lock_guard lock(mutex_);
+  EPCCL_TRY(export_of(*facts).describe(context_, handle.base, handle));
   return handle;
+}
+
+// Nobody tells when the user frees memory: another allocation at the same address has another id.
+IpcExport& Memory::export_of(const PointerFacts& facts) const {
+  if (exports_.size() >= exports_kept && !exports_.contains(facts.base)) exports_.clear();
+  Exported& known = exports_[facts.base];
+  if (known.id != facts.id || facts.id == 0) known = {facts.id, {}};
+  return known.as;
 }
 
 // ---- of others

@@ -41,19 +41,26 @@ class Memory {
     std::unique_ptr<Allocation> allocation;
     uint64_t generation;
   };
+  /// An allocation of the user's that was exported.
+  struct Exported {
+    uint64_t id = 0;  // the driver's
+    IpcExport as;
+  };
   class Import;
   class ImportedRange;
   using ImportKey = std::tuple<uint64_t, uint64_t>;  // base, generation
 
   Result<std::unique_ptr<Allocation>> make_shareable(uint64_t bytes);
   const Owned* find(uint64_t address, uint64_t bytes) const;
+  IpcExport& export_of(const PointerFacts& facts) const;
   Result<std::shared_ptr<Import>> import(const MemoryHandle& handle);
   Status reach(int ordinal);
 
   const Context& context_;
   const uint64_t place_;
   mutable std::shared_mutex mutex_;
-  std::map<uint64_t, Owned> owned_;  // by base
+  std::map<uint64_t, Owned> owned_;               // by base
+  mutable std::map<uint64_t, Exported> exports_;  // by base: of what was there when it was last asked for
   uint64_t allocations_ = 0;
   std::atomic<uint64_t> frees_ = 0;
   bool shares_by_descriptor_ = true;  // until the platform refused it

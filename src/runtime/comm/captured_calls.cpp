@@ -17,7 +17,7 @@ CapturedCalls::CapturedCalls(std::shared_ptr<GraphRoom> room, const topology::Cl
                              transports::NodeMemory& node)
     : room_(std::move(room)),
       node_(node),
-      on_{&room_->device(), room_->memory(), room_->bytes()},
+      on_{&room_->device(), describe_on(room_->device(), room_->memory(), room_->bytes())},
       writer_(room_, cluster, node.local(), node.local_size()) {}
 
 CapturedCalls::~CapturedCalls() {

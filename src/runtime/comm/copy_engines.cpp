@@ -47,22 +47,22 @@ CopyEngines::CopyEngines(device::Device& device, const topology::Cluster& cluste
       monitor_(monitor),
       executor_(executor),
       config_(config),
-      on_{&device, nullptr, 0},
+      on_{&device},
       peers_(device, node.local_size()),
       queues_(device, cluster, rank, node, monitor, {}) {}
 
 CopyEngines::~CopyEngines() {
-  if (on_.scratch == nullptr) return;
+  if (scratch_ == nullptr) return;
   queues_.stop();
-  static_cast<void>(device_.free(const_cast<void*>(on_.scratch)));  // NOLINT: as it was allocated
+  static_cast<void>(device_.free(scratch_));
 }
 
 // A call uses one part of it, and the calls before and after it others, as with the host's scratch.
 Status CopyEngines::prepare() {
   if (on_host()) return {};
   const uint64_t bytes = transports::call_halves * node_.segment().spec().scratch_bytes;
-  EPCCL_ASSIGN(on_.scratch, device_.allocate(device::MemoryKind::shareable, bytes));
-  on_.scratch_bytes = bytes;
+  EPCCL_ASSIGN(scratch_, device_.allocate(device::MemoryKind::shareable, bytes));
+  on_.scratch = describe_on(device_, scratch_, bytes);
   EPCCL_ASSIGN(const auto queue, device_.make_queue(device::QueueKind::compute));
   has_kernels_ = device::cuda::has_kernels(*queue);
   if (cluster_.nodes() == 1) return queues_.prepare(width());
@@ -269,7 +269,7 @@ uint64_t CopyEngines::place_in_scratch(uint64_t sequence) const {
 }
 
 std::byte* CopyEngines::own_scratch(uint64_t sequence) const {
-  return static_cast<std::byte*>(const_cast<void*>(on_.scratch)) + place_in_scratch(sequence);  // NOLINT
+  return static_cast<std::byte*>(scratch_) + place_in_scratch(sequence);
 }
 
 Result<std::byte*> CopyEngines::scratch_of(int local, const Call& call) {

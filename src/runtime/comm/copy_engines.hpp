@@ -120,7 +120,8 @@ class CopyEngines {
   Executor& executor_;
   const EngineConfig config_;
   bool has_kernels_ = false;
-  CallDevice on_;  // not of the host: its scratch, one for each of the calls that may be under way
+  void* scratch_ = nullptr;  // not of the host: one for each of the calls that may be under way
+  CallDevice on_;
   transports::PeerMemory peers_;
   QueueExecutor queues_;
   std::unique_ptr<CapturedCalls> captured_;

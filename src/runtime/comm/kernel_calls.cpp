@@ -69,7 +69,7 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
   uint64_t bytes = 0;
   for (size_t part = 0; part < rows.format.count; ++part) bytes += rows.output.bytes[part];
   if (progress != nullptr) progress->begin_on_node(bytes);
-  const CallDevice on{&device_, nullptr, 0};
+  const CallDevice on{&device_};
   const Call call = call_on(rows, text, on);
   executor_.waiter().begin(false);
   queue_waits_ = false;
@@ -145,7 +145,7 @@ Status KernelCalls::use_tables(DeviceProgram& program, std::shared_ptr<const pla
 
 Status KernelCalls::run_plan(const PlannedCall& planned, const std::string& text, CallProgress* progress) {
   EPCCL_TRY(monitor_.check_lightly());
-  const CallDevice on{&device_, nullptr, 0};
+  const CallDevice on{&device_};
   Call call = call_on(planned.shown, text, on);
   call.progress = progress;
   executor_.waiter().begin(false);

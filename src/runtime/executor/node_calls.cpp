@@ -10,9 +10,6 @@ namespace epccl::runtime {
 
 using transports::NodeMemory;
 
-namespace {
-
-/// What peers cannot map has no handle: they must do without.
 transports::BufferRef describe_on(device::Device& device, const void* buffer, uint64_t bytes) {
   transports::BufferRef ref;
   ref.address = reinterpret_cast<uint64_t>(buffer);
@@ -24,8 +21,6 @@ transports::BufferRef describe_on(device::Device& device, const void* buffer, ui
   ref.memory = *handle;
   return ref;
 }
-
-}  // namespace
 
 Status NodeCalls::begin(const Call& call, uint64_t input_bytes, uint64_t output_bytes) {
   call_ = &call;
@@ -72,7 +67,7 @@ void NodeCalls::publish_buffers(transports::CallRecord& record, uint64_t input_b
 
 void NodeCalls::publish_on_device(transports::CallRecord& record) const {
   device::Device& device = *call_->on->device;
-  record.scratch = describe_on(device, call_->on->scratch, call_->on->scratch_bytes);
+  record.scratch = call_->on->scratch;
   if (call_->rows == nullptr) {
     record.inputs[0] = describe_on(device, call_->input, call_->input_bytes);
     record.outputs[0] = describe_on(device, call_->output, call_->output_bytes);

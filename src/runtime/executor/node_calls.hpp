@@ -21,9 +21,11 @@ namespace epccl::runtime {
 /// A call whose buffers are memory of a device other than the host.
 struct CallDevice {
   device::Device* device = nullptr;
-  const void* scratch = nullptr;
-  uint64_t scratch_bytes = 0;
+  transports::BufferRef scratch = {};  // as describe_on() says: the same in all calls
 };
+
+/// What peers are told of a buffer on a device. What they cannot map has no handle: they must do without.
+transports::BufferRef describe_on(device::Device& device, const void* buffer, uint64_t bytes);
 
 /// One run of a plan.
 struct Call {

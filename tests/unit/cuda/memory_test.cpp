@@ -1,6 +1,8 @@
 #include <cuda.h>
 #include <gmock/gmock.h>
 
+#include <memory>
+
 #include "../base/environment.hpp"
 #include "fake_driver.hpp"
 #include "gpu.hpp"
@@ -94,25 +96,71 @@ TEST(CudaMemory, ThatCannotBeSharedSaysSo) {
   EXPECT_EQ(gpu().export_memory(host.data(), 1).status().code(), Code::invalid_argument);
 }
 
+/// What a program has of the driver itself.
+class UsersMemory {
+ public:
+  explicit UsersMemory(size_t bytes) {
+    gpu();
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&context_, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxPushCurrent(context_), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemAlloc(&address_, bytes), CUDA_SUCCESS);
+  }
+  UsersMemory(const UsersMemory&) = delete;
+  UsersMemory& operator=(const UsersMemory&) = delete;
+  ~UsersMemory() {
+    EXPECT_EQ(cuMemFree(address_), CUDA_SUCCESS);
+    cuCtxPopCurrent(&context_);
+  }
+  std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
+
+ private:
+  CUcontext context_ = nullptr;
+  CUdeviceptr address_ = 0;
+};
+
 TEST(CudaMemory, OfTheUserIsSharedByCudaIpc) {
-  CUcontext context = nullptr;
-  CUdeviceptr theirs = 0;
-  gpu();
-  ASSERT_EQ(cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
-  ASSERT_EQ(cuCtxPushCurrent(context), CUDA_SUCCESS);
-  ASSERT_EQ(cuMemAlloc(&theirs, 3000), CUDA_SUCCESS);
-  auto* data = reinterpret_cast<std::byte*>(theirs);
-  EXPECT_TRUE(gpu().info(data)->shareable);
+  const UsersMemory theirs(3000);
+  EXPECT_TRUE(gpu().info(theirs.data())->shareable);
   const auto bytes = numbers(3000, 4);
-  put(data, bytes);
-  const auto handle = gpu().export_memory(data + 1000, 2000);
+  put(theirs.data(), bytes);
+  const auto handle = gpu().export_memory(theirs.data() + 1000, 2000);
   ASSERT_TRUE(handle.ok()) << handle.status().message();
   EXPECT_EQ(handle->offset, 1000U);
-  EXPECT_FALSE(gpu().export_memory(data + 1000, 2001).ok());
+  EXPECT_FALSE(gpu().export_memory(theirs.data() + 1000, 2001).ok());
   Peer peer;
   EXPECT_EQ(peer.read(*handle, 2000), std::vector<std::byte>(bytes.begin() + 1000, bytes.end()));
-  ASSERT_EQ(cuMemFree(theirs), CUDA_SUCCESS);
-  cuCtxPopCurrent(&context);
+}
+
+TEST(CudaMemory, SharedByCudaIpcIsAskedForOnce) {
+  epccl::test::Environment environment;
+  environment.set("EPCCL_CUDA_SHARE", "ipc");
+  const UsersMemory theirs(3000);
+  const GpuMemory own(3000, MemoryKind::shareable);
+  for (const std::byte* data : {theirs.data(), own.data()}) {
+    fake_cuda_forget_calls();
+    const auto first = *gpu().export_memory(data, 3000), again = *gpu().export_memory(data + 10, 20);
+    EXPECT_EQ(fake_cuda_calls("cuIpcGetMemHandle"), 1);
+    EXPECT_EQ(again.offset, 10U);
+    EXPECT_EQ(again.opaque, first.opaque);
+    EXPECT_EQ(again.generation, first.generation);
+  }
+}
+
+// What was known of the address must not be told of the memory that is there now.
+TEST(CudaMemory, OfTheUserAtTheSameAddressIsSharedAnew) {
+  fake_cuda_set("reuse", 1);
+  auto first = std::make_unique<UsersMemory>(4096);
+  const auto before = *gpu().export_memory(first->data(), 4096);
+  first.reset();
+  const UsersMemory second(4096);
+  const auto bytes = numbers(4096, 5);
+  put(second.data(), bytes);
+  const auto after = *gpu().export_memory(second.data(), 4096);
+  EXPECT_EQ(before.base, after.base);
+  EXPECT_NE(before.generation, after.generation);
+  Peer peer;
+  EXPECT_EQ(peer.read(after, 4096), bytes);
+  fake_cuda_set("reuse", 0);
 }
 
 TEST(CudaMemory, OfTheSameAddressIsAnotherAllocation) {
