@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "group_patterns.hpp"
+#include "halves.hpp"
 #include "ranks.hpp"
 
 namespace epccl::tests {
@@ -65,12 +66,7 @@ class Half {
                            << rank_;
     }
   }
-  void run(epcclComm_t comm) {
-    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
-    issue(comm);
-    ASSERT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(comm);
-    check();
-  }
+  void run(epcclComm_t comm) { run_as_group(*this, comm); }
 
  private:
   struct Part {
@@ -168,13 +164,7 @@ TEST_P(GroupsBetweenNodes, OfTwoCommunicatorsMoveTogether) {
     for (int round = 0; round < 8; ++round) {
       const std::vector<Letter> of_a = pattern(context.ranks, random), of_b = pattern(context.ranks, random);
       Half in_a(context, of_a, 2 * round), in_b(context, of_b, 2 * round + 1);
-      ASSERT_EQ(epcclGroupStart(), epcclSuccess);
-      if (context.rank % 2 == 0) in_a.issue(a);
-      in_b.issue(b);
-      if (context.rank % 2 != 0) in_a.issue(a);
-      ASSERT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(a) << epcclGetLastError(b);
-      in_a.check();
-      in_b.check();
+      run_as_one_group<Half>(context.rank, in_a, a, in_b, b);
     }
   });
 }

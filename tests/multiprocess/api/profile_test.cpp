@@ -5,16 +5,11 @@
 
 #include <vector>
 
+#include "call_times.hpp"
 #include "ranks.hpp"
 
 namespace epccl::tests {
 namespace {
-
-epcclCallTimes_t times_of(epcclComm_t comm) {
-  epcclCallTimes_t times = EPCCL_CALL_TIMES_INITIALIZER;
-  EXPECT_EQ(epcclCommGetCallTimes(comm, &times), epcclSuccess) << epcclGetLastError(comm);
-  return times;
-}
 
 void measure(epcclComm_t comm, int on) {
   EXPECT_EQ(epcclCommMeasureCalls(comm, on), epcclSuccess) << epcclGetLastError(comm);

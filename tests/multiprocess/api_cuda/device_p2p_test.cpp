@@ -55,13 +55,7 @@ TEST(GpuGroups, OfTwoCommunicatorsMoveTogether) {
     for (int round = 0; round < 3; ++round) {
       Half in_a(context.rank, letters, first, second, 100 * round);
       Half in_b(context.rank, letters, first, second, 100 * round + 50);
-      ASSERT_EQ(epcclGroupStart(), epcclSuccess);
-      if (context.rank % 2 == 0) in_a.issue(a);
-      in_b.issue(b);
-      if (context.rank % 2 != 0) in_a.issue(a);
-      ASSERT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(a) << epcclGetLastError(b);
-      in_a.check();
-      in_b.check();
+      run_as_one_group<Half>(context.rank, in_a, a, in_b, b);
     }
   });
 }

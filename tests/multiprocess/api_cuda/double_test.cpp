@@ -1,12 +1,12 @@
 // What only the double of the driver shows: two GPUs, and one that has little memory.
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <array>
 
 #include "../api/ranks.hpp"
 #include "fake_driver.hpp"
 #include "gpu_rank.hpp"
+#include "lost_gpu.hpp"
 
 namespace epccl::tests {
 namespace {
@@ -85,6 +85,22 @@ TEST(CudaMemoryArguments, WhetherCopyEnginesReachAllRanksIsTheSameAnswerEverywhe
     });
 }
 
+TEST(GpuCalls, TellPeersOfTheSameMemoryWithoutAskingTheDriverAgain) {
+  run_ranks({{2}, {{"EPCCL_CUDA_SHARE", "ipc"}}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const GpuArray<int> in(gpu, std::vector<int>{10 * context.rank, 10 * context.rank + 1}), out(gpu, 2);
+    for (int round = 0; round < 4; ++round) {
+      fake_cuda_forget_calls();
+      ASSERT_EQ(epcclAlltoall(in.data(), out.data(), 1, epcclInt32, comm, gpu.as_epccl()), epcclSuccess);
+      gpu.wait();
+      EXPECT_EQ(out.get(), (std::vector<int>{context.rank, 10 + context.rank}));
+      if (round == 0) continue;
+      EXPECT_EQ(fake_cuda_calls("cuIpcGetMemHandle"), 0) << "of input, output and scratch";
+    }
+  });
+}
+
 TEST(GpuMessages, GoFromGpuMemoryToGpuMemory) {
   run_ranks({{2}, {}, {}}, [](const RankContext& context) {
     GpuRank gpu;
@@ -109,19 +125,7 @@ TEST(GpuMessages, GoFromGpuMemoryToGpuMemory) {
 
 TEST(GpuMessages, EndWithAnErrorOfTheReceiversGpu) {
   run_ranks({{2}, {}, {}}, [](const RankContext& context) {
-    GpuRank gpu;
-    epcclComm_t comm = nullptr;
-    ASSERT_EQ(epcclCommInitRank(&comm, context.ranks, context.id, context.rank), epcclSuccess);
-    const GpuArray<uint8_t> data(gpu, 9000);
-    if (context.rank == 1) fake_cuda_set("copy_error", CUDA_ERROR_ILLEGAL_ADDRESS);
-    ASSERT_EQ(context.rank == 0 ? epcclSend(data.data(), 9000, epcclUint8, 1, comm, gpu.as_epccl())
-                                : epcclRecv(data.data(), 9000, epcclUint8, 0, comm, gpu.as_epccl()),
-              epcclSuccess);
-    epcclResult_t failure = epcclSuccess;
-    while (failure == epcclSuccess) ASSERT_EQ(epcclCommGetAsyncError(comm, &failure), epcclSuccess);
-    if (context.rank == 0) gpu.wait();
-    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
-    if (context.rank == 1) _exit(HasFailure());  // the GPU's context is lost
+    expect_a_message_to_end_with_an_error_of_the_receivers_gpu(context, 9000);
   });
 }
 

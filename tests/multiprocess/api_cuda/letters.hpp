@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "../api/group_patterns.hpp"
+#include "../api/halves.hpp"
 #include "../api/ranks.hpp"
 #include "../ep_cuda/gpu_memory.hpp"
 #include "cuda_calls.hpp"
@@ -129,12 +130,7 @@ class Half {
             << part.values.size() << " bytes from rank " << part.peer;
       }
   }
-  void run(epcclComm_t comm) {
-    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
-    issue(comm);
-    ASSERT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(comm);
-    check();
-  }
+  void run(epcclComm_t comm) { run_as_group(*this, comm); }
 
  private:
   struct Part {

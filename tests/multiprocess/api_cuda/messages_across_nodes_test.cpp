@@ -9,6 +9,7 @@
 #include "fake_driver.hpp"
 #include "graph_rank.hpp"
 #include "letters.hpp"
+#include "lost_gpu.hpp"
 
 namespace epccl::tests {
 namespace {
@@ -165,19 +166,7 @@ TEST(GpuMessagesAcrossNodes, EndWhereAPeerDies) {
 
 TEST(GpuMessagesAcrossNodes, EndWithAnErrorOfTheGpu) {
   run_ranks({{1, 1}, tiny_pieces, {}}, [](const RankContext& context) {
-    GpuRank gpu;
-    epcclComm_t comm = nullptr;
-    ASSERT_EQ(epcclCommInitRank(&comm, context.ranks, context.id, context.rank), epcclSuccess);
-    const GpuArray<uint8_t> data(gpu, 90'000);
-    if (context.rank == 1) fake_cuda_set("copy_error", CUDA_ERROR_ILLEGAL_ADDRESS);
-    ASSERT_EQ(context.rank == 0 ? epcclSend(data.data(), 90'000, epcclUint8, 1, comm, gpu.as_epccl())
-                                : epcclRecv(data.data(), 90'000, epcclUint8, 0, comm, gpu.as_epccl()),
-              epcclSuccess);
-    epcclResult_t failure = epcclSuccess;
-    while (failure == epcclSuccess) ASSERT_EQ(epcclCommGetAsyncError(comm, &failure), epcclSuccess);
-    if (context.rank == 0) gpu.wait();
-    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
-    if (context.rank == 1) _exit(HasFailure());  // the GPU's context is lost
+    expect_a_message_to_end_with_an_error_of_the_receivers_gpu(context, 90'000);
   });
 }
 

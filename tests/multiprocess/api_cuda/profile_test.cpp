@@ -1,16 +1,11 @@
 // Where the time of calls on GPU memory goes (epccl/profile.h).
 #include "epccl/profile.h"
 
+#include "../api/call_times.hpp"
 #include "cuda_calls.hpp"
 
 namespace epccl::tests {
 namespace {
-
-epcclCallTimes_t call_times(epcclComm_t comm) {
-  epcclCallTimes_t times = EPCCL_CALL_TIMES_INITIALIZER;
-  EXPECT_EQ(epcclCommGetCallTimes(comm, &times), epcclSuccess) << epcclGetLastError(comm);
-  return times;
-}
 
 class CudaProfile : public CudaMemoryCalls {};
 INSTANTIATE_TEST_SUITE_P(CopyEngines, CudaProfile,
@@ -27,10 +22,10 @@ TEST_P(CudaProfile, EventsTellWhenCopiesRan) {
                 epcclSuccess);
     };
     call();
-    EXPECT_EQ(call_times(comm).calls, 0U);
+    EXPECT_EQ(times_of(comm).calls, 0U);
     EXPECT_EQ(epcclCommMeasureCalls(comm, 1), epcclSuccess);
     for (int i = 0; i < 3; ++i) call();
-    const epcclCallTimes_t times = call_times(comm);
+    const epcclCallTimes_t times = times_of(comm);
     EXPECT_EQ(times.calls, 3U);
     EXPECT_GT(times.copy, 0);
     EXPECT_EQ(times.kernel, 0);
@@ -40,7 +35,7 @@ TEST_P(CudaProfile, EventsTellWhenCopiesRan) {
     EXPECT_NEAR(times.kernel + times.copy + times.signal + times.host, times.total, rounding);
     EXPECT_EQ(epcclCommMeasureCalls(comm, 0), epcclSuccess);
     call();
-    EXPECT_EQ(call_times(comm).calls, 0U);
+    EXPECT_EQ(times_of(comm).calls, 0U);
     EXPECT_EQ(output.get(), std::vector<float>(total, 1.5F));
   });
 }

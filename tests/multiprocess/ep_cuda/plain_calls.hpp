@@ -9,6 +9,7 @@
 #include <numeric>
 #include <vector>
 
+#include "dispatch_tokens.hpp"
 #include "fake_driver.hpp"
 #include "graph_layer.hpp"
 
@@ -46,13 +47,7 @@ struct PlainCalls {
     return epcclEpUpdateHandle(handle, topk, info, stream);
   }
   epcclResult_t dispatch(epcclEpHandle_t handle, bool send_only = false) {
-    epcclEpDispatchInputs_t inputs = EPCCL_EP_DISPATCH_INPUTS_INIT;
-    inputs.tokens = in;
-    epcclEpDispatchOutputs_t outputs = EPCCL_EP_DISPATCH_OUTPUTS_INIT;
-    outputs.tokens = out;
-    epcclEpDispatchConfig_t config = EPCCL_EP_DISPATCH_CONFIG_INIT;
-    config.send_only = send_only ? 1 : 0;
-    return epcclEpDispatch(handle, &inputs, &outputs, &config, stream);
+    return dispatch_tokens(handle, in, out, send_only, stream);
   }
   epcclResult_t combine(epcclEpHandle_t handle, bool weighted = false) {
     epcclEpCombineInputs_t inputs = EPCCL_EP_COMBINE_INPUTS_INIT;

@@ -1,6 +1,7 @@
 // A handle whose tokens all go to the next rank, on GPU memory.
 #pragma once
 
+#include "dispatch_tokens.hpp"
 #include "gpu_copies.hpp"
 
 namespace epccl::tests {
@@ -37,13 +38,7 @@ class ToTheNext {
   epcclEpHandle_t handle() const { return handle_; }
   epcclResult_t dispatch(void* from, void* to, epcclStream_t stream, bool send_only = false) {
     Tensor in(epcclFloat32, from, {tokens, hidden}), out(epcclFloat32, to, {tokens, hidden});
-    epcclEpDispatchInputs_t inputs = EPCCL_EP_DISPATCH_INPUTS_INIT;
-    inputs.tokens = in;
-    epcclEpDispatchOutputs_t outputs = EPCCL_EP_DISPATCH_OUTPUTS_INIT;
-    outputs.tokens = out;
-    epcclEpDispatchConfig_t config = EPCCL_EP_DISPATCH_CONFIG_INIT;
-    config.send_only = send_only ? 1 : 0;
-    return epcclEpDispatch(handle_, &inputs, &outputs, &config, stream);
+    return dispatch_tokens(handle_, in, out, send_only, stream);
   }
   epcclResult_t dispatch_as_float8(GpuArray<uint8_t>& to, GpuArray<float>& scales, epcclStream_t stream) {
     Tensor in(epcclFloat32, input.data(), {tokens, hidden}),
