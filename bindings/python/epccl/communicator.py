@@ -1,4 +1,4 @@
-"""Communicators, collectives, sends and receives."""
+"""Communicators: how they are made, end, and what they tell."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Sequence
 from . import _library
 from ._library import begin, call
 from ._structs import CallTimesStruct, StatisticsStruct, UniqueIdStruct, id_struct
-from .buffers import Buffer, View, same_datatype, views
+from .buffers import Buffer, View
 from .config import Settings, config_of, config_of_child
-from .datatypes import DataType, RedOp
+from .datatypes import DataType
 from .errors import InvalidUsage, Result
-from .groups import keep_while_open
+from .exchanges import Exchanges
 from .registrations import Registration, Window
-from .streams import Stream, pointer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -30,25 +29,7 @@ def get_unique_id() -> bytes:
     return bytes(made)
 
 
-def _size_array(name: str, values: Sequence[int], ranks: int):
-    values = [int(value) for value in values]
-    if len(values) != ranks:
-        raise ValueError(f"{name} has {len(values)} entries: {ranks} are needed, one a rank")
-    for at, value in enumerate(values):
-        if value < 0:
-            raise ValueError(f"{name}[{at}] is {value}: negative")
-    return (ctypes.c_size_t * ranks)(*values)
-
-
-def _running(counts: Sequence[int]) -> list[int]:
-    at, out = 0, []
-    for count in counts:
-        out.append(at)
-        at += int(count)
-    return out
-
-
-class Communicator:
+class Communicator(Exchanges):
     """One rank's end of a communicator. Calls are ordered as issued, and every rank issues the same collectives in the same order.
 
     Buffers are anything with the buffer protocol, C-contiguous, NumPy arrays above all; the datatype follows from them, or is
@@ -281,216 +262,6 @@ class Communicator:
         if not self._handle:
             raise InvalidUsage(Result.INVALID_USAGE, "the communicator was destroyed or aborted", "Communicator")
         return self._handle
-
-    def _issue(self, name: str, views: Sequence[View], stream: Stream | None, *arguments) -> None:
-        handle = self._pointer()
-        call(name, *arguments, handle, pointer(stream), comm=handle)
-        # The library has the buffers until the work is complete.
-        if stream is not None:
-            stream._keep(*views)
-        else:
-            keep_while_open(views)
-
-    # ---- sends and receives
-
-    def send(self, buffer: Buffer, peer: int, *, datatype: DataType | None = None, stream: Stream | None = None) -> None:
-        """Sends the whole buffer to ``peer``, matched in order with its :meth:`recv` of the same count and datatype."""
-        view = View("buffer", buffer, False, datatype)
-        self._issue("epcclSend", [view], stream, view.address, view.count, view.datatype, peer)
-
-    def recv(self, buffer: Buffer, peer: int, *, datatype: DataType | None = None, stream: Stream | None = None) -> None:
-        """Fills the whole buffer from ``peer``."""
-        view = View("buffer", buffer, True, datatype)
-        self._issue("epcclRecv", [view], stream, view.address, view.count, view.datatype, peer)
-
-    # ---- collectives
-
-    def alltoall(
-        self, send: Buffer, recv: Buffer, *, datatype: DataType | None = None, stream: Stream | None = None
-    ) -> None:
-        """Block d of ``send`` goes to rank d, block s of ``recv`` comes from rank s. Both hold ``size`` blocks of equal length and
-        must not overlap."""
-        source, target = View("send", send, False, datatype), View("recv", recv, True, datatype)
-        kind = same_datatype(("send", source), ("recv", target))
-        if source.count != target.count:
-            raise ValueError(f"send has {source.count} elements, recv has {target.count}")
-        if source.count % self.size:
-            raise ValueError(f"send has {source.count} elements: not a multiple of {self.size} ranks")
-        self._issue(
-            "epcclAlltoall", [source, target], stream, source.address, target.address, source.count // self.size, kind
-        )
-
-    def alltoallv(
-        self,
-        send: Buffer,
-        sendcounts: Sequence[int],
-        recv: Buffer,
-        recvcounts: Sequence[int],
-        *,
-        sdispls: Sequence[int] | None = None,
-        rdispls: Sequence[int] | None = None,
-        datatype: DataType | None = None,
-        stream: Stream | None = None,
-    ) -> None:
-        """As :meth:`alltoall` with counts and displacements of each block, in elements. Without displacements the blocks lie one
-        after the other. ``sendcounts[d]`` here must equal ``recvcounts[this rank]`` on rank d."""
-        source, target = View("send", send, False, datatype), View("recv", recv, True, datatype)
-        kind = same_datatype(("send", source), ("recv", target))
-        arrays = []
-        for name, view, counts, displs in (
-            ("send", source, sendcounts, sdispls),
-            ("recv", target, recvcounts, rdispls),
-        ):
-            displs = _running(counts) if displs is None else displs
-            sizes = _size_array(f"{name}counts", counts, self.size)
-            places = _size_array(f"{name[0]}displs", displs, self.size)
-            end = max((places[i] + sizes[i] for i in range(self.size) if sizes[i]), default=0)
-            if end > view.count:
-                raise ValueError(f"{name} has {view.count} elements: its counts and displacements reach to {end}")
-            arrays.append((sizes, places))
-        (scounts, splaces), (rcounts, rplaces) = arrays
-        self._issue(
-            "epcclAlltoallv",
-            [source, target],
-            stream,
-            source.address,
-            scounts,
-            splaces,
-            target.address,
-            rcounts,
-            rplaces,
-            kind,
-        )
-
-    def allgather(
-        self, send: Buffer, recv: Buffer, *, datatype: DataType | None = None, stream: Stream | None = None
-    ) -> None:
-        """Block s of ``recv`` comes from rank s's ``send``. In place where ``send`` is this rank's block of ``recv``."""
-        source, target = View("send", send, False, datatype), View("recv", recv, True, datatype)
-        self._blocks("epcclAllGather", source, target, target, stream)
-
-    def reduce_scatter(
-        self,
-        send: Buffer,
-        recv: Buffer,
-        op: int = RedOp.SUM,
-        *,
-        datatype: DataType | None = None,
-        stream: Stream | None = None,
-    ) -> None:
-        """``recv`` is block ``rank`` of the element-wise reduction of all ranks' ``send``. In place where ``recv`` is this rank's
-        block of ``send``."""
-        source, target = View("send", send, False, datatype), View("recv", recv, True, datatype)
-        self._blocks("epcclReduceScatter", source, target, source, stream, op)
-
-    def allreduce(
-        self,
-        send: Buffer,
-        recv: Buffer | None = None,
-        op: int = RedOp.SUM,
-        *,
-        datatype: DataType | None = None,
-        stream: Stream | None = None,
-    ) -> None:
-        """``recv`` is the element-wise reduction of all ranks' ``send``; without ``recv``, in place."""
-        source = View("send", send, recv is None, datatype)
-        target = source if recv is None else View("recv", recv, True, datatype)
-        self._same("epcclAllReduce", source, target, stream, op)
-
-    def broadcast(
-        self, buffer: Buffer, root: int = 0, *, datatype: DataType | None = None, stream: Stream | None = None
-    ) -> None:
-        """``buffer`` becomes the root's on every rank."""
-        view = View("buffer", buffer, self.rank != root, datatype)
-        self._same("epcclBroadcast", view, view, stream, root)
-
-    def reduce(
-        self,
-        send: Buffer,
-        recv: Buffer | None = None,
-        op: int = RedOp.SUM,
-        root: int = 0,
-        *,
-        datatype: DataType | None = None,
-        stream: Stream | None = None,
-    ) -> None:
-        """The root's ``recv`` is the element-wise reduction of all ranks' ``send``. Without ``recv`` in place at the root; the others
-        need none."""
-        source = View("send", send, recv is None and self.rank == root, datatype)
-        target = source if recv is None else View("recv", recv, True, datatype)
-        self._same("epcclReduce", source, target, stream, op, root)
-
-    def gather(
-        self,
-        send: Buffer,
-        recv: Buffer | None = None,
-        root: int = 0,
-        *,
-        datatype: DataType | None = None,
-        stream: Stream | None = None,
-    ) -> None:
-        """Block s of the root's ``recv`` comes from rank s's ``send``; the others need no ``recv``."""
-        source, target = View("send", send, False, datatype), views("recv", recv, True, datatype)
-        self._rooted("epcclGather", root, "recv", source, target, source, stream)
-
-    def scatter(
-        self,
-        send: Buffer | None,
-        recv: Buffer,
-        root: int = 0,
-        *,
-        datatype: DataType | None = None,
-        stream: Stream | None = None,
-    ) -> None:
-        """``recv`` comes from block ``rank`` of the root's ``send``; the others' ``send`` may be None."""
-        source, target = views("send", send, False, datatype), View("recv", recv, True, datatype)
-        self._rooted("epcclScatter", root, "send", source, target, target, stream)
-
-    def pre_mul_sum(self, factor: float, datatype: DataType) -> int:
-        """A reduction that adds up each rank's elements times this rank's ``factor``; for calls of this communicator and datatype,
-        until :meth:`destroy_op`."""
-        import numpy
-
-        names = {DataType.FLOAT16: "float16", DataType.FLOAT32: "float32", DataType.FLOAT64: "float64"}
-        if datatype not in names and datatype > DataType.UINT64:
-            raise ValueError(f"factor of {datatype.name.lower()} is not supported from Python")
-        scalar = numpy.array([factor], names.get(datatype, datatype.name.lower()))
-        op = ctypes.c_int()
-        # 1: the factor is in host memory, and is read now.
-        call("epcclRedOpCreatePreMulSum", ctypes.byref(op), scalar.ctypes.data, datatype, 1, self._pointer())
-        return op.value
-
-    def destroy_op(self, op: int) -> None:
-        """Forgets an operation of :meth:`pre_mul_sum`."""
-        call("epcclRedOpDestroy", op, self._pointer())
-
-    def _same(self, name: str, source: View, target: View, stream: Stream | None, *arguments: int) -> None:
-        kind = same_datatype(("send", source), ("recv", target))
-        if source.count != target.count:
-            raise ValueError(f"send has {source.count} elements, recv has {target.count}")
-        self._issue(name, [source, target], stream, source.address, target.address, source.count, kind, *arguments)
-
-    def _blocks(self, name: str, source: View, target: View, whole: View, stream: Stream | None, *arguments: int) -> None:
-        kind = same_datatype(("send", source), ("recv", target))
-        part = source if whole is target else target
-        if whole.count != part.count * self.size:
-            which, other = ("recv", "send") if whole is target else ("send", "recv")
-            raise ValueError(f"{which} has {whole.count} elements: {self.size} times {other}'s {part.count} are needed")
-        self._issue(name, [source, target], stream, source.address, target.address, part.count, kind, *arguments)
-
-    def _rooted(
-        self, name: str, root: int, whose: str, source: View | None, target: View | None, part: View, stream: Stream | None
-    ) -> None:
-        whole = target if whose == "recv" else source
-        if self.rank == root:
-            if whole is None:
-                raise ValueError(f"{whose} is needed on the root, rank {root}")
-            same_datatype(("send", source), ("recv", target))
-            if whole.count != part.count * self.size:
-                raise ValueError(f"{whose} has {whole.count} elements: {self.size} times {part.count} are needed")
-        held = [view for view in (source, target) if view is not None]
-        addresses = [view.address if view is not None else None for view in (source, target)]
-        self._issue(name, held, stream, *addresses, part.count, part.datatype, root)
 
     # ---- registration
 
