@@ -105,9 +105,6 @@ class UcxTransport final : public MessageTransport {
   Status open();
   Status check(int peer, MessageKey key, const Completion& completion, const char* verb) const;
   Peer& peer_at(int rank);
-  Status connect(Peer& peer);
-  void wait_for_hello(const Peer& peer);
-  void say_hello(Peer& peer);
   Status start_send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion,
                     bool of_gpu);
   Status start_recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion,
@@ -118,20 +115,25 @@ class UcxTransport final : public MessageTransport {
   Status describe(const Operation& operation, ucs_status_t status, size_t bytes) const;
   void recycle(Operation& operation, Operations& from);
   void fail_pending(Peer& peer);
-  void handle_broken_peers();
-  void close_endpoint(Peer& peer);
   void mark(Peer& peer);
   bool marker_left(Peer& peer);
   void cut_everything(const Status& reason);
   void flush();
   bool wait_until(std::vector<void*>& requests, double deadline);
 
-  static ucs_status_t on_hello(void* transport, const void* header, size_t header_bytes, void* data,
-                               size_t bytes, const ucp_am_recv_param_t* parameters);
   static void on_sent(void* request, ucs_status_t status, void* operation);
   static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
                           void* operation);
   static void on_called_back(void* request, ucs_status_t status, size_t bytes, Operation& operation);
+
+  // Connections (ucx_connections.cpp)
+  Status connect(Peer& peer);
+  void wait_for_hello(const Peer& peer);
+  void say_hello(Peer& peer);
+  void handle_broken_peers();
+  void close_endpoint(Peer& peer);
+  static ucs_status_t on_hello(void* transport, const void* header, size_t header_bytes, void* data,
+                               size_t bytes, const ucp_am_recv_param_t* parameters);
   static void on_endpoint_error(void* peer, ucp_ep_h endpoint, ucs_status_t status);
 
   const int rank_, ranks_;

@@ -106,11 +106,18 @@ class VerbsTransport final : public MessageTransport, private verbs::Connector {
   Status start_recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion,
                     const verbs::DeviceRegion* memory);
   Peer& peer_at(int rank);
+  bool flush();
+  void close();
+  Result<std::unique_ptr<verbs::QueuePair>> make_pair(Peer& peer, int rank, size_t rail);
+
+  // What devices tell (completions.cpp)
   bool poll_rail(size_t rail);
   void on_completion(size_t rail, const ibv_wc& completion);
   void on_received(size_t rail, const ibv_wc& completion);
   void on_broken(const Owner& owner, const ibv_wc& completion);
-  Result<std::unique_ptr<verbs::QueuePair>> make_pair(Peer& peer, int rank, size_t rail);
+  bool poll_events();
+  void on_device_events(size_t rail);
+  void drain_queues();
 
   // Rails that fail and come back (rails.cpp)
   struct LostRail {
@@ -124,11 +131,6 @@ class VerbsTransport final : public MessageTransport, private verbs::Connector {
   void offer_rail_to_all(size_t rail);
   void on_rail_offer(int peer_rank, const verbs::Notice& notice);
   void connect_renewal(int peer_rank, size_t rail);
-  bool poll_events();
-  void on_device_events(size_t rail);
-  bool flush();
-  void drain_queues();
-  void close();
 
   // Connector
   Result<verbs::Ends> ends(int peer) override;
@@ -136,6 +138,9 @@ class VerbsTransport final : public MessageTransport, private verbs::Connector {
   void opened(int peer) override;
   void failed(int peer, Status why) override;
   void noticed(int peer, const verbs::Notice& notice) override;
+
+  // What epoll_ tells: behind Wireup's tags, the rails' completion channels, then their devices' events.
+  static constexpr uint64_t channel_tag = verbs::Wireup::tags, device_tag = channel_tag + verbs::max_rails;
 
   const int rank_, ranks_;
   const Options options_;
