@@ -27,7 +27,7 @@ int be_a_rank() {
     if (attempt == 1 && rank == ranks - 1 && std::getenv("DIE")) raise(SIGKILL);
     const Status together = (*line)->barrier();
     if (!together.ok()) return fmt::print(stderr, "{}\n", together.message()), 14;
-    (*line)->leave(Bootstrap::any_call);
+    (*line)->leave(runtime::Bootstrap::any_call);
   }
   return 0;
 }
