@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -97,6 +98,49 @@ std::optional<std::pair<double, std::string_view>> number_and_rest(std::string_v
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (code != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
   return std::pair(number, trim(text.substr(static_cast<size_t>(end - text.data()))));
+}
+
+bool is_integer(std::string_view text) {
+  text = trim(text);
+  int64_t number = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return code == std::errc() && end == text.data() + text.size();
+}
+
+/// One of `a|b|c`; "integer" and "microseconds" among them stand for any number.
+bool is_one_of(std::string_view words, std::string_view value) {
+  while (!words.empty()) {
+    const std::string_view word = words.substr(0, words.find('|'));
+    if (value == word) return true;
+    if ((word == "integer" || word == "microseconds") && is_integer(value)) return true;
+    words.remove_prefix(std::min(words.size(), word.size() + 1));
+  }
+  return false;
+}
+
+Status check_port(const char* name, const std::string& value) {
+  const auto port = get_integer(name);
+  if (port.ok() && *port >= 1 && *port <= 65535) return {};
+  return wrong_value(name, value, "a port: 1 to 65535");
+}
+
+Status check_value(const Entry& entry, const std::string& value) {
+  const std::string_view kind = entry.values;
+  if (kind == "bytes") return get_bytes(entry.name).take_status();
+  if (kind == "seconds") return get_seconds(entry.name).take_status();
+  if (kind == "integer") return get_integer(entry.name).take_status();
+  if (kind == "port") return check_port(entry.name, value);
+  if (kind == "bits per second") return get_rate(entry.name).take_status();
+  if (kind == "0|1") return get_bool(entry.name).take_status();
+  if (kind.find('|') == std::string_view::npos || is_one_of(kind, value)) return {};
+  return wrong_value(entry.name, value, kind);
+}
+
+/// A file that is named must be there; it may lack any setting.
+Status check_named_file() {
+  const char* named = std::getenv("EPCCL_CONF_FILE");
+  if (!named || !*named || access(named, R_OK) == 0) return {};
+  return system_error(errno, fmt::format("reading EPCCL_CONF_FILE=\"{}\"", named));
 }
 
 std::string escape_cell(std::string_view text) {
@@ -218,6 +262,15 @@ std::vector<std::string> unknown_names() {
   return names;
 }
 
+Status check() {
+  EPCCL_TRY(check_named_file());
+  for (const Entry& entry : table()) {
+    if (std::string_view(entry.name) == "EPCCL_DEBUG") continue;
+    if (const auto value = get_explicit(entry.name)) EPCCL_TRY(check_value(entry, *value));
+  }
+  return {};
+}
+
 std::string documentation() {
   std::string text =
       "# Configuration\n\n"
@@ -227,7 +280,9 @@ std::string documentation() {
       "The first\n"
       "that has it wins. Lines that start with `#` are comments. An `EPCCL_*` name that is not in this table "
       "is warned\n"
-      "about. Sizes are powers of two: `64`, `4K`, `8M`, `1G`.\n\n"
+      "about; a value that is not allowed, and a file that is named and missing, are errors when a "
+      "communicator "
+      "is made. Sizes are powers of two: `64`, `4K`, `8M`, `1G`.\n\n"
       "This page is generated from the table in `src/base/settings_table.cpp`.\n\n"
       "| setting | default | values | meaning |\n"
       "|---|---|---|---|\n";

@@ -47,6 +47,11 @@ Result<double> parse_rate(std::string_view text);
 /// about once, at init).
 std::vector<std::string> unknown_names();
 
+/// Whether every value that is set is one that the table allows, as far as the table says it in words (`flat|auto`) or by a unit
+/// (`bytes`, `seconds`, `integer`): a typing error shall not be taken for the default, nor be found only by the part that reads it.
+/// EPCCL_DEBUG, which must not keep a program from running, is left out: what is wrong there is warned about.
+Status check();
+
 /// docs/configuration.md, generated.
 std::string documentation();
 

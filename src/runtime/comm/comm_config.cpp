@@ -82,6 +82,7 @@ const char* to_string(NetworkKind kind) {
 }
 
 Result<CommConfig> read_comm_config(const CommOptions& options) {
+  EPCCL_TRY(settings::check());
   CommConfig config;
   config.name = options.name;
   config.gpu = options.gpu;

@@ -146,7 +146,7 @@ TEST(Native, AWrongSettingIsNamed) {
   run_ranks(job_of(1, {{"EPCCL_NCCL_ALLTOALL", "sometimes"}}), [](const RankContext& context) {
     ncclComm_t comm = nullptr;
     NCCL_FAILS(ncclCommInitRank(&comm, 1, context.id, context.rank), ncclInvalidArgument,
-               "EPCCL_NCCL_ALLTOALL=\"sometimes\" is unknown: auto, native or real");
+               "EPCCL_NCCL_ALLTOALL=\"sometimes\"");
   });
 }
 

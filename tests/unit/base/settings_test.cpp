@@ -8,6 +8,8 @@
 #include <iterator>
 #include <limits>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "environment.hpp"
 
@@ -79,6 +81,56 @@ TEST_F(Settings, UnknownNamesAreFoundInEnvironmentAndFiles) {
   environment_.set("EPCCL_ALGO", "flat");
   write(".epccl.conf", "EPCCL_TIMEOUTS=3\nOTHER_NAME=3\n");
   EXPECT_EQ(settings::unknown_names(), (std::vector<std::string>{"EPCCL_ALGOO", "EPCCL_TIMEOUTS"}));
+}
+
+TEST_F(Settings, DefaultsAndExamplesAreAllowed) {
+  EXPECT_TRUE(settings::check().ok()) << settings::check().message();
+  for (const settings::Entry& entry : settings::table()) {
+    if (!*entry.default_value) continue;
+    environment_.set(entry.name, entry.default_value);
+    EXPECT_TRUE(settings::check().ok()) << settings::check().message();
+  }
+  for (const auto& [name, value] : {std::pair("EPCCL_SPIN", "20"), std::pair("EPCCL_RAIL_FAILOVER", "yes"),
+                                    std::pair("EPCCL_LINK_RATE", "4gbit"), std::pair("EPCCL_CMA", "0"),
+                                    std::pair("EPCCL_MASTER_PORT", "29501")}) {
+    environment_.set(name, value);
+    EXPECT_TRUE(settings::check().ok()) << settings::check().message();
+  }
+}
+
+TEST_F(Settings, ValueThatTheTableDoesNotAllowIsNamedWithWhatItDoes) {
+  for (const auto& [name, value, wanted] :
+       {std::tuple("EPCCL_ALGO", "two-stage", "flat|two_stage|auto"),
+        std::tuple("EPCCL_NCCL_GROUPS", "garbage", "auto|native|real"),
+        std::tuple("EPCCL_CMA", " 0", "0|1|auto"), std::tuple("EPCCL_SPIN", "20us", "microseconds|auto"),
+        std::tuple("EPCCL_RAILS", "99999999999999999999", "integer|auto"),
+        std::tuple("EPCCL_RAIL_FAILOVER", "2", "0 or 1"), std::tuple("EPCCL_CHUNK_SIZE", "-1", "bytes"),
+        std::tuple("EPCCL_VERBS_TIMEOUT", "nan", "seconds"),
+        std::tuple("EPCCL_HOST_ENGINES", "two", "integer"),
+        std::tuple("EPCCL_MASTER_PORT", "70000", "1 to 65535"),
+        std::tuple("EPCCL_LINK_RATE", "fast", "bits per second")}) {
+    test::Environment environment;
+    environment.set(name, value);
+    const Status status = settings::check();
+    EXPECT_EQ(status.code(), Code::invalid_argument) << name;
+    EXPECT_NE(status.message().find(fmt::format("{}=\"{}\"", name, value)), std::string::npos)
+        << status.message();
+    EXPECT_NE(status.message().find(wanted), std::string::npos) << status.message();
+  }
+}
+
+TEST_F(Settings, ValueOfAFileIsCheckedToo) {
+  write(".epccl.conf", "EPCCL_NET=carrier-pigeon\n");
+  EXPECT_NE(settings::check().message().find("EPCCL_NET=\"carrier-pigeon\""), std::string::npos);
+}
+
+TEST_F(Settings, FileThatIsNamedMustBeThere) {
+  environment_.set("EPCCL_CONF_FILE", home_ + "/none.conf");
+  EXPECT_NE(settings::check().message().find("EPCCL_CONF_FILE=\"" + home_ + "/none.conf\": No such file"),
+            std::string::npos)
+      << settings::check().message();
+  write("none.conf", "");
+  EXPECT_TRUE(settings::check().ok());
 }
 
 TEST_F(Settings, EveryDefaultParsesAsWhatItIs) {
