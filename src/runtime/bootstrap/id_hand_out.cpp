@@ -204,22 +204,21 @@ Result<UniqueFd> open_counter(const IdHandOut& hand_out) {
 }
 
 /// The id, when the one who listens at `at` is rank 0 of this job.
-std::optional<UniqueId> fetch(const net::Endpoint& at, const Key& key, int rank, double deadline) {
+Result<UniqueId> fetch(const net::Endpoint& at, const Key& key, int rank, double deadline) {
   const double patience = std::min(port_patience, std::max(0.01, deadline - now_seconds()));
-  const auto fd = net::connect_to(at, patience);
-  if (!fd.ok()) return std::nullopt;
+  EPCCL_ASSIGN(const UniqueFd fd, net::connect_to(at, patience));
   Offer offer;
-  if (!read_all(fd->get(), std::as_writable_bytes(std::span(&offer, 1)), now_seconds() + patience))
-    return std::nullopt;
-  if (offer.magic != magic) return std::nullopt;
+  if (!read_all(fd.get(), std::as_writable_bytes(std::span(&offer, 1)), now_seconds() + patience) ||
+      offer.magic != magic)
+    return error(Code::remote_error, "another program listens at {}", at.to_string());
   const auto bytes = unseal(key, offer.id);
-  if (!bytes) return std::nullopt;
+  if (!bytes) return error(Code::remote_error, "rank 0 of another job listens at {}", at.to_string());
   const Receipt receipt = seal(key, receipt_for(offer, rank));
-  if (send(fd->get(), &receipt, sizeof receipt, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof receipt))
-    return std::nullopt;
+  if (send(fd.get(), &receipt, sizeof receipt, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof receipt))
+    return system_error(errno, fmt::format("answering {}", at.to_string()));
   // Rank 0 hangs up when it has the receipt.
   std::byte end;
-  static_cast<void>(read_all(fd->get(), std::span(&end, 1), now_seconds() + patience));
+  static_cast<void>(read_all(fd.get(), std::span(&end, 1), now_seconds() + patience));
   return UniqueId{*bytes};
 }
 
@@ -240,21 +239,24 @@ Result<UniqueId> IdHandOut::take(int rank, double timeout) const {
   EPCCL_TRY(start_crypto());
   const Key key = derive_key(identity);
   const double deadline = now_seconds() + timeout;
+  Status last, heard;  // what somebody who listens there said tells more than the ports where nobody does
   do {
     // Resolved anew each time: a name may appear only when its host is up.
-    if (const auto addresses = net::resolve(host, 0); addresses.ok()) {
-      for (net::Endpoint at : *addresses) {
-        for (const uint16_t port : ports) {
-          at.port = port;
-          if (auto id = fetch(at, key, rank, deadline)) return *id;
-        }
+    const auto addresses = net::resolve(host, 0);
+    if (!addresses.ok()) last = addresses.status();
+    for (net::Endpoint at : addresses.ok() ? *addresses : std::vector<net::Endpoint>()) {
+      for (const uint16_t port : ports) {
+        at.port = port;
+        auto id = fetch(at, key, rank, deadline);
+        if (id.ok()) return id;
+        (id.status().code() == Code::remote_error ? heard : last) = std::move(id).take_status();
       }
     }
     poll(nullptr, 0, static_cast<int>(retry_pause * 1e3));
   } while (now_seconds() < deadline);
   return error(Code::remote_error,
-               "rank {}: rank 0 did not hand out the id at {}, ports {} to {}, within {} s", rank, host,
-               ports.front(), ports.back(), timeout);
+               "rank {}: rank 0 did not hand out the id at {}, ports {} to {}, within {} s ({})", rank, host,
+               ports.front(), ports.back(), timeout, heard.ok() ? last.message() : heard.message());
 }
 
 }  // namespace epccl::runtime

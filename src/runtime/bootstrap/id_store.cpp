@@ -121,7 +121,7 @@ Status IdStore::give(const UniqueId& id, int ranks, int attempt, double timeout)
     for (int rank = 1; rank < ranks; ++rank) {
       Served& each = served[static_cast<size_t>(rank)];
       if (each.taken) continue;
-      EPCCL_TRY(serve(fd.get(), id, attempt, rank, each));
+      EPCCL_TRY(serve(fd.get(), id, attempt, rank, each).with_context("rank 0: " + directory));
       if (each.taken) --left, wait = first_pause;
     }
     if (left > 0 && now_seconds() >= deadline) break;
@@ -147,7 +147,8 @@ Result<UniqueId> IdStore::take(int rank, int attempt, double timeout) const {
     // Rank 0 removes a directory it has finished with, perhaps just before this rank comes for the next id:
     // hence the loop, and the question that is written again when it is gone.
     EPCCL_ASSIGN(const UniqueFd fd, open_directory(*this));
-    asked = write_file(fd.get(), ask, nonce.data(), nonce.size());
+    asked = write_file(fd.get(), ask, nonce.data(), nonce.size())
+                .with_context(fmt::format("rank {}: {}", rank, directory));
     if (!asked.ok() && !create) return asked;
     for (; now_seconds() < deadline && exists(fd.get(), ask); pause(wait)) {
       const auto reply = read_file<Reply>(fd.get(), answer);

@@ -95,6 +95,14 @@ Result<std::optional<LaunchEnv>> launch_environment() {
     EPCCL_ASSIGN(LaunchEnv env, read(launcher));
     return std::optional(std::move(env));
   }
+  // Each rank would be taken for a job of one, and compute on without the others.
+  const char *rank = variable("RANK"), *ranks = variable("WORLD_SIZE");
+  if (rank && ranks && std::string_view(ranks) != "1")
+    return error(
+        Code::invalid_usage,
+        "RANK={} and WORLD_SIZE={} are set, but MASTER_ADDR is not: set it to the host of rank 0, and "
+        "MASTER_PORT to a port there",
+        rank, ranks);
   return std::optional<LaunchEnv>();
 }
 

@@ -119,6 +119,14 @@ TEST_F(Launch, MasterAddressIsTheRendezvous) {
   EXPECT_EQ(read().rendezvous, "[fd00::1]:29500");
 }
 
+TEST_F(Launch, RanksThatNameNoMasterAreNotJobsOfOne) {
+  set({{"RANK", "1"}, {"WORLD_SIZE", "2"}});
+  expect_error("RANK=1 and WORLD_SIZE=2 are set, but MASTER_ADDR is not");
+  set({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  const auto alone = launch_environment();
+  EXPECT_TRUE(alone.ok() && !alone->has_value());
+}
+
 TEST_F(Launch, RankWithoutSizeIsAContradiction) {
   set({{"EPCCL_RANK", "1"}});
   expect_error("EPCCL_RANK is set but EPCCL_WORLD_SIZE is not");
