@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "assembly.hpp"
+#include "program_end.hpp"
 #include "tensors.hpp"
 
 namespace epccl_torch {
@@ -63,9 +64,11 @@ EpcclBackend::EpcclBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int 
       any_source_(inbox_, any_source_group()) {
   options_->global_ranks_in_group.assign(global_ranks.begin(), global_ranks.end());
   init();
+  group_begins(this);
 }
 
 EpcclBackend::~EpcclBackend() {
+  group_ends(this);
   // The threads that are waited for may need the interpreter's lock, to release tensors.
   const bool locked = Py_IsInitialized() && PyGILState_Check();
   PyThreadState* const state = locked ? PyEval_SaveThread() : nullptr;
@@ -81,6 +84,13 @@ EpcclBackend::~EpcclBackend() {
   send_channels_.clear();
   receive_channels_.clear();
   if (locked) PyEval_RestoreThread(state);
+}
+
+void EpcclBackend::leave_at_end() noexcept {
+  const bool idle = queue_.idle();
+  const auto end = [idle](Communicator& communicator) { idle ? communicator.leave() : communicator.abort(); };
+  end(*communicator_);
+  for (DeviceLine* line : device_lines()) end(*line->communicator());
 }
 
 void EpcclBackend::abort() {

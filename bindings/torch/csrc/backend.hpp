@@ -40,6 +40,9 @@ class EpcclBackend : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override;
   c10d::ErrorType getError() override;
   bool supportsSplitting() const override { return true; }
+  /// The program ends: the others hear that this rank makes no more calls, or, if one is under way, that it will not end. Takes no lock
+  /// of the interpreter. Messages end with the process.
+  void leave_at_end() noexcept;
   /// A group of some of the ranks (of this group), in the order given; null for those that are not among them. They meet anew, over the store.
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::vector<int>& ranks,

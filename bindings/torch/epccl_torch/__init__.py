@@ -7,6 +7,8 @@ Where the package is installed, torch.distributed finds it by the name; ``import
 
 from __future__ import annotations
 
+import atexit
+
 import torch
 import torch.distributed
 
@@ -47,5 +49,6 @@ def register() -> None:
 
 
 register()
+atexit.register(_C.program_ends)
 
 __all__ = ["register", "__version__"]

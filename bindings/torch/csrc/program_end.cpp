@@ -1,0 +1,68 @@
+#include <Python.h>
+
+#include "program_end.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "backend.hpp"
+
+namespace epccl_torch {
+namespace {
+
+/// Never destroyed: groups may outlive everything else.
+struct LiveGroups {
+  std::mutex mutex;  // a group that ends waits until it has left
+  std::set<EpcclBackend*> groups;
+  std::thread leaving;
+  std::atomic<bool> over{false};
+};
+
+LiveGroups& live() {
+  static auto* const instance = new LiveGroups;
+  return *instance;
+}
+
+bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+// Without the interpreter's lock: nobody gets it any more.
+void leave_once_finalizing() {
+  while (!is_finalizing()) {
+    if (live().over) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const std::lock_guard lock(live().mutex);
+  for (EpcclBackend* group : live().groups) group->leave_at_end();
+}
+
+}  // namespace
+
+void group_begins(EpcclBackend* group) {
+  const std::lock_guard lock(live().mutex);
+  live().groups.insert(group);
+}
+
+void group_ends(EpcclBackend* group) {
+  const std::lock_guard lock(live().mutex);
+  live().groups.erase(group);
+}
+
+void program_ends() {
+  // The last thing that the interpreter does: before the process takes libepccl apart.
+  const int registered = Py_AtExit([] {
+    live().over = true;
+    if (live().leaving.joinable()) live().leaving.join();
+  });
+  if (registered == 0 && !live().leaving.joinable()) live().leaving = std::thread(leave_once_finalizing);
+}
+
+}  // namespace epccl_torch

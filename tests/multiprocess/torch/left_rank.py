@@ -1,0 +1,24 @@
+"""A program ends and has not destroyed its group: the others hear that the rank has left, before Python has taken PyTorch apart, and after the
+calls of its exit functions."""
+
+import atexit
+
+
+def last_call():
+    dist.all_reduce(total)
+
+
+atexit.register(last_call)  # before the backend is loaded, so it runs after what that registers
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from harness import RANK, SIZE, expect_error, join, same  # noqa: E402
+
+join("epccl")
+total = torch.ones(3)
+if RANK != SIZE - 1:
+    last_call()
+    same(total, torch.full((3,), float(SIZE)), "with the last rank's exit function")
+    expect_error(dist.DistBackendError, "has left after call", lambda: dist.all_reduce(total))
+    atexit.unregister(last_call)
+    print(f"rank {RANK} heard of it", flush=True)
