@@ -208,7 +208,8 @@ EPCCL_API epcclResult_t epcclCommInitAll(epcclComm_t* comms, int ndev, const int
 EPCCL_API epcclResult_t epcclCommFinalize(epcclComm_t comm);
 
 /** Finalizes if that has not been done, and frees. Returns within the timeout also when peers are gone. A nonblocking
- *  communicator with something in progress is refused: poll, or abort. */
+ *  communicator with something in progress is refused: poll, or abort. Not collective; ranks that are in, or come to, a collective
+ *  that this rank has not called get epcclInvalidUsage within a second. */
 EPCCL_API epcclResult_t epcclCommDestroy(epcclComm_t comm);
 
 /** Ends all work of `comm` with an error, here and on its other ranks, and frees it once no thread is inside a call on
