@@ -31,7 +31,12 @@ using Bytes = std::vector<uint8_t>;
 using Number = std::array<uint8_t, 16>;
 
 constexpr char answer_key[] = "epccl/answer";
-constexpr milliseconds first_look{1}, last_look{20};
+constexpr milliseconds first_look{1};
+
+/// The longest pause between two looks: all ranks ask one store, which shall not have more to do the more there are.
+milliseconds last_look(int ranks) {
+  return milliseconds(20 + ranks / 4);
+}
 
 std::string ask_key(int rank) {
   return "epccl/ask/" + std::to_string(rank);
@@ -91,7 +96,7 @@ Answer ask(c10d::Store& store, int ranks, int rank, milliseconds timeout, const 
   const Number number = draw_number();
   store.set(ask_key(rank), Bytes(number.begin(), number.end()));
   const auto end = steady_clock::now() + timeout;
-  for (milliseconds pause = first_look;; pause = std::min(2 * pause, last_look)) {
+  for (milliseconds pause = first_look;; pause = std::min(2 * pause, last_look(ranks))) {
     if (store.check({answer_key})) {
       auto answer = Answer::unpack(store.get(answer_key), static_cast<size_t>(ranks));
       if (answer && answer->numbers[static_cast<size_t>(rank)] == number) return *std::move(answer);
@@ -105,7 +110,8 @@ Answer ask(c10d::Store& store, int ranks, int rank, milliseconds timeout, const 
 /// Rank 0's side.
 class Answering {
  public:
-  Answering(c10d::Store& store, int ranks) : store_(store), answer_{draw_number(), {}, {}, {}} {
+  Answering(c10d::Store& store, int ranks)
+      : store_(store), pause_at_most_(last_look(ranks)), answer_{draw_number(), {}, {}, {}} {
     for (int rank = 1; rank < ranks; ++rank) keys_.push_back(ask_key(rank));
     epcclUniqueId id;
     if (epcclGetUniqueId(&id) == epcclSuccess)
@@ -119,7 +125,7 @@ class Answering {
   void wait_for_all(milliseconds timeout, const std::string& name) {
     const auto end = steady_clock::now() + timeout;
     for (milliseconds pause = first_look; !keys_.empty() && !store_.check(keys_);
-         pause = std::min(2 * pause, last_look)) {
+         pause = std::min(2 * pause, pause_at_most_)) {
       TORCH_CHECK_WITH(DistBackendError, steady_clock::now() < end, "epccl: ", name, ": rank 0: of ",
                        keys_.size() + 1, " ranks these have not come within ", timeout.count(),
                        " ms: ", missing());
@@ -134,7 +140,7 @@ class Answering {
     std::condition_variable_any stopped;
     std::unique_lock lock(mutex);
     try {
-      for (milliseconds pause = first_look; !stop.stop_requested(); pause = std::min(2 * pause, last_look)) {
+      for (milliseconds pause = first_look; !stop.stop_requested(); pause = std::min(2 * pause, pause_at_most_)) {
         stopped.wait_for(lock, stop, pause, [] { return false; });
         if (!stop.stop_requested()) look();
       }
@@ -170,6 +176,7 @@ class Answering {
   }
 
   c10d::Store& store_;
+  const milliseconds pause_at_most_;
   std::vector<std::string> keys_;  // of ranks 1, 2, ...
   Answer answer_;
 };
