@@ -140,7 +140,8 @@ class Answering {
     std::condition_variable_any stopped;
     std::unique_lock lock(mutex);
     try {
-      for (milliseconds pause = first_look; !stop.stop_requested(); pause = std::min(2 * pause, pause_at_most_)) {
+      for (milliseconds pause = first_look; !stop.stop_requested();
+           pause = std::min(2 * pause, pause_at_most_)) {
         stopped.wait_for(lock, stop, pause, [] { return false; });
         if (!stop.stop_requested()) look();
       }
