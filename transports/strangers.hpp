@@ -2,12 +2,14 @@
 #pragma once
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
@@ -41,7 +43,11 @@ class Strangers {
   void accept(int listener, int rank, Prepare prepare, Greeted greeted) {
     for (;;) {
       UniqueFd socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (!socket) return;
+      if (!socket) {
+        if (errno == EINTR || errno == ECONNABORTED) continue;
+        if (errno == EMFILE || errno == ENFILE) out_of_descriptors(rank);
+        return;
+      }
       if (!has_room()) continue;  // closed again
       const uint64_t number = next_++;
       if (!prepare(socket.get(), number)) continue;
@@ -74,6 +80,13 @@ class Strangers {
   void clear() { waiting_.clear(); }
 
  private:
+  // The listener stays readable: without a pause whoever watches it would spin until a descriptor is free.
+  void out_of_descriptors(int rank) {
+    if (!std::exchange(told_of_descriptors_, true))
+      log::warn(log::net, rank, "no descriptor is left for a connection that waits (see ulimit -n)");
+    ::usleep(1000);
+  }
+
   // Who says nothing must not keep others out.
   static constexpr size_t most = 128;
   static constexpr double patience_seconds = 5;
@@ -88,6 +101,7 @@ class Strangers {
 
   std::list<Stranger> waiting_;
   uint64_t next_ = 0;
+  bool told_of_descriptors_ = false;
 };
 
 }  // namespace epccl::transports

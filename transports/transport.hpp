@@ -1,7 +1,7 @@
-// What every transport offers, asked for by capability and never by name.
+// What every transport offers.
 //
 // A transport moves bytes between this rank and the peers it reaches. It knows nothing of collectives. Two faces:
-//   MessageTransport  matched send and receive (shm's ring and ucx)
+//   MessageTransport  matched send and receive (shm's ring, tcp, ucx, verbs)
 //   NodeMemory        (shm/node_memory.hpp) peers' memory as plain addresses, and counters, inside one node
 // and a third that a network may have: Lanes, for messages that one rank sends on behalf of others.
 // Threading: one thread at a time drives a transport; the communicator's execution lock sees to it.
@@ -26,20 +26,12 @@ class Device;
 
 namespace epccl::transports {
 
-struct Capabilities {
-  bool reaches_node = false;       // peers on the same node
-  bool reaches_network = false;    // peers on other nodes
-  bool needs_cpu_progress = true;  // nothing moves unless progress() is called
-  uint64_t max_message = std::numeric_limits<uint64_t>::max();
-};
-
 /// State of one message, owned by the caller, at a stable address until done. Never reused while pending.
 struct Completion {
   enum class State : uint8_t { idle, pending, done, failed, declined };  // declined: only what was offered
   State state = State::idle;
   uint64_t bytes = 0;  // received: the length the sender sent
   Status status;       // when failed
-  void* internal = nullptr;
 
   bool finished() const { return state >= State::done; }
 };
@@ -109,7 +101,6 @@ class MessageTransport {
   virtual ~MessageTransport() = default;
 
   virtual const char* name() const = 0;
-  virtual Capabilities capabilities() const = 0;
 
   /// Starts sending `bytes` from `data` to `peer`. `data` stays untouched until the completion is finished; small
   /// messages usually finish at once. Messages may be sent before the peer has posted the receive.

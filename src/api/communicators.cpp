@@ -71,9 +71,12 @@ Status destroy(epcclComm_t comm) {
                  "the communicator has {} calls in this thread's open group: end the group first", calls);
   EPCCL_TRY(remove_handle(comm, End::destroyed).status());
   // Failures were reported where they happened; what is left to say here is that the handle is gone. Work that ended in the
-  // background a moment ago may still have the handle, so the communicator is taken out: its end, which tells the other ranks, is
-  // here, and the process may end when this returns.
-  if (const CommPtr communicator = handle->take()) (void)communicator->finalize();
+  // background a moment ago may still have the handle, so the communicator is taken out, and an EP group keeps it for as long
+  // as it lives: the other ranks are told here, and the process may end when this returns.
+  if (const CommPtr communicator = handle->take()) {
+    (void)communicator->finalize();
+    communicator->leave();
+  }
   return {};
 }
 

@@ -1,37 +1,23 @@
 #include "api/concurrently.hpp"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
+#include "base/log.hpp"
 #include "base/never_destroyed.hpp"
+#include "base/thread.hpp"
 #include "device/host/host_stream.hpp"
 
 namespace epccl::api {
 namespace {
 
 using Helper = std::unique_ptr<device::HostStream>;
-
-// The application's signal handlers belong on its own threads.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
 
 // Threads that have nothing to do, kept because a program that drives several ranks needs them in every call.
 class Pool {
@@ -46,7 +32,6 @@ class Pool {
         return helper;
       }
     }
-    const SignalsBlocked blocked;
     return std::make_unique<device::HostStream>();
   }
 
@@ -73,18 +58,30 @@ Pool& pool() {
   return *instance;
 }
 
+// As many as the system has threads for.
+std::vector<Helper> take_helpers(size_t wanted) {
+  std::vector<Helper> helpers;
+  try {
+    while (helpers.size() < wanted) helpers.push_back(pool().take());
+  } catch (const std::system_error& none) {
+    log::warn(log::init, -1, "no thread for {} of {} parts of a group, which one thread does now: {}",
+              wanted - helpers.size(), wanted + 1, none.what());
+  }
+  return helpers;
+}
+
 }  // namespace
 
 Status run_concurrently(std::vector<std::function<Status()>> parts) {
   if (parts.empty()) return {};
-  std::vector<Helper> helpers;
+  std::vector<Helper> helpers = take_helpers(parts.size() - 1);
   std::deque<device::HostStream::Watch> watches;  // this thread waits for all of them, from the start
-  for (size_t i = 1; i < parts.size(); ++i) {
-    helpers.push_back(pool().take());
-    watches.emplace_back(helpers.back()->watchers());
-  }
-  for (size_t i = 1; i < parts.size(); ++i) helpers[i - 1]->enqueue(std::move(parts[i]));
+  for (const Helper& helper : helpers) watches.emplace_back(helper->watchers());
+  const size_t own = parts.size() - helpers.size();
+  for (size_t i = 0; i < helpers.size(); ++i) helpers[i]->enqueue(std::move(parts[own + i]));
   Status first = parts.front()();
+  for (size_t i = 1; i < own; ++i)
+    if (Status status = parts[i](); first.ok()) first = std::move(status);
   for (Helper& helper : helpers) {
     Status status = helper->synchronize();
     if (first.ok()) first = std::move(status);
@@ -94,8 +91,15 @@ Status run_concurrently(std::vector<std::function<Status()>> parts) {
 }
 
 void run_in_background(std::function<void()> work) {
-  const SignalsBlocked blocked;
-  std::thread(std::move(work)).detach();
+  std::thread background;
+  try {
+    background = start_thread(work);
+  } catch (const std::system_error& none) {
+    log::warn(log::init, -1, "no thread for work in the background, which the caller does now: {}",
+              none.what());
+    return work();
+  }
+  background.detach();
 }
 
 }  // namespace epccl::api

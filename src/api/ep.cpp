@@ -74,6 +74,22 @@ Status make_static(ep::SlotRules& rules) {
   return {};
 }
 
+// Rows are numbered with 32 bits; half of that is left to rows beyond the padding.
+Status check_zones(const ep::SlotRules& rules, const ep::Group& group) {
+  uint64_t most = 0;
+  for (int rank = 0; rank < group.communicator().ranks(); ++rank)
+    most = std::max<uint64_t>(most, group.experts().count(rank));
+  const uint64_t alignment = rules.alignment;
+  const uint64_t zone = (std::max<uint64_t>(rules.capacity, 1) + alignment - 1) / alignment * alignment;
+  if (most * zone > INT32_MAX)
+    return error(
+        Code::invalid_argument,
+        "{} experts of a rank with {} rows each (max_tokens_per_expert {}, alignment {}) are more than "
+        "{} rows",
+        most, zone, rules.capacity, rules.alignment, INT32_MAX);
+  return {};
+}
+
 Result<ep::SlotRules> read_rules(epcclEpLayout_t layout, const epcclEpHandleConfig_t* given,
                                  const ep::Group& group) {
   const epcclEpHandleConfig_t defaults = EPCCL_EP_HANDLE_CONFIG_INIT;
@@ -94,6 +110,7 @@ Result<ep::SlotRules> read_rules(epcclEpLayout_t layout, const epcclEpHandleConf
   if (rules.pad && rules.capacity == 0)
     return Status(Code::invalid_argument, "pad_to_capacity without max_tokens_per_expert");
   if (rules.max_topk > 0) EPCCL_TRY(make_static(rules));
+  EPCCL_TRY(check_zones(rules, group));
   return rules;
 }
 

@@ -1,6 +1,9 @@
 #include "api/ep_handles.hpp"
 
 #include <unordered_map>
+#include <utility>
+
+#include "base/never_destroyed.hpp"
 
 namespace epccl::api {
 namespace {
@@ -8,36 +11,44 @@ namespace {
 template <typename Object>
 struct EpTable {
   std::mutex mutex;
-  std::unordered_map<void*, std::shared_ptr<Object>> objects;
+  std::unordered_map<uintptr_t, std::shared_ptr<Object>> objects;
+  uintptr_t next;  // never used twice, as for communicators (handles.cpp)
+
+  explicit EpTable(uintptr_t first) : next(first) {}
 
   void* add(std::shared_ptr<Object> object) {
-    void* key = object.get();
+    constexpr uintptr_t step = 16;
     const std::lock_guard lock(mutex);
+    const uintptr_t key = std::exchange(next, next + step);
     objects.emplace(key, std::move(object));
-    return key;
+    return reinterpret_cast<void*>(key);  // NOLINT(performance-no-int-to-ptr): an opaque number
   }
   Result<std::shared_ptr<Object>> find(void* key, const char* what) {
     const std::lock_guard lock(mutex);
-    const auto it = objects.find(key);
-    if (it == objects.end())
-      return error(Code::invalid_argument, "{} is not {}, or was destroyed", key, what);
+    const auto it = objects.find(reinterpret_cast<uintptr_t>(key));
+    if (it == objects.end()) return unknown(key, what);
     return it->second;
   }
   Result<std::shared_ptr<Object>> remove(void* key, const char* what) {
-    EPCCL_ASSIGN(std::shared_ptr<Object> found, find(key, what));
     const std::lock_guard lock(mutex);
-    objects.erase(key);
-    return found;
+    auto node = objects.extract(reinterpret_cast<uintptr_t>(key));
+    if (node.empty()) return unknown(key, what);
+    return std::move(node.mapped());
+  }
+
+ private:
+  static Status unknown(void* key, const char* what) {
+    return error(Code::invalid_argument, "{} is not {}, or was destroyed", key, what);
   }
 };
 
 // Never destroyed, as communicators (handles.cpp).
 EpTable<EpGroup>& ep_groups() {
-  static auto* instance = new EpTable<EpGroup>;  // NOLINT(cppcoreguidelines-owning-memory)
+  static NeverDestroyed<EpTable<EpGroup>> instance(0xec2'0000'0000U);
   return *instance;
 }
 EpTable<EpHandle>& ep_handles() {
-  static auto* instance = new EpTable<EpHandle>;  // NOLINT(cppcoreguidelines-owning-memory)
+  static NeverDestroyed<EpTable<EpHandle>> instance(0xec3'0000'0000U);
   return *instance;
 }
 

@@ -108,13 +108,15 @@ Result<Update> read_update(const EpHandle& target, const epcclEpTensor_t* topk_i
   return update;
 }
 
-void note_update(EpHandle& target, const Update& update) {
+// What the calls after an update that was accepted go by.
+void note_update(EpHandle& target, const ep::TopK& topk, bool by_kernels) {
   // A rank without tokens may not know K.
-  target.topk_width = update.topk.tokens > 0 ? update.topk.k : ep::max_topk;
-  target.tokens = update.topk.tokens;
+  target.topk_width = topk.tokens > 0 ? topk.k : ep::max_topk;
+  target.tokens = topk.tokens;
+  target.by_kernels = by_kernels;
   target.update_is_captured = false;
-  if (const auto captured = target.captured()) captured->set_tokens(update.topk.tokens);
-  if (const auto replayed = target.replayed()) replayed->set_tokens(update.topk.tokens);
+  if (const auto captured = target.captured()) captured->set_tokens(topk.tokens);
+  if (const auto replayed = target.replayed()) replayed->set_tokens(topk.tokens);
 }
 
 Status run_update(ep::Handle& handle, const ep::TopK& topk, const Counters& counters, bool on_device,
@@ -325,7 +327,7 @@ Status update_on_device(device::Device& device, EpHandle& target, Update update,
   EPCCL_TRY(check_no_ep_in_group());
   EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
   if (captured) return capture_update(device, target, std::move(update), stream);
-  note_update(target, update);
+  const ep::TopK topk = update.topk;
   const CommPtr communicator = target.communicator();
   EPCCL_ASSIGN(auto* on, communicator->on_device(device));
   target.device = &device;
@@ -338,9 +340,11 @@ Status update_on_device(device::Device& device, EpHandle& target, Update update,
             !is_static                    ? "not static mode"
             : is_across && choice.engines ? "several nodes"
                                           : choice.why);
-  target.by_kernels = by_kernels;
-  if (by_kernels) return update_by_kernels(*on, target, std::move(update), choice, stream);
-  return update_staged(on->staged.get(), target, std::move(update), is_across && choice.engines, stream);
+  EPCCL_TRY(by_kernels ? update_by_kernels(*on, target, std::move(update), choice, stream)
+                       : update_staged(on->staged.get(), target, std::move(update),
+                                       is_across && choice.engines, stream));
+  note_update(target, topk, by_kernels);
+  return {};
 }
 
 }  // namespace
@@ -355,9 +359,10 @@ Status update(EpHandle& target, const epcclEpTensor_t* topk_idx, const epcclEpLa
   const bool any = std::ranges::any_of(tensors, [](const Tensor* tensor) { return tensor->bytes > 0; });
   if (device == nullptr && !any && stream == nullptr) device = target.communicator()->device_in_use();
   if (device != nullptr) return update_on_device(*device, target, std::move(update), stream);
-  note_update(target, update);
-  target.by_kernels = false;
-  return update_on_host(target, std::move(update), stream);
+  const ep::TopK topk = update.topk;
+  EPCCL_TRY(update_on_host(target, std::move(update), stream));
+  note_update(target, topk, false);
+  return {};
 }
 
 }  // namespace epccl::api

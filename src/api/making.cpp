@@ -209,6 +209,7 @@ Status init_all(epcclComm_t* comms, int ndev, const int* devlist) {
     if (const auto handle = remove_handle(comms[rank], End::failed); handle.ok()) handle.value()->abort();
     comms[rank] = nullptr;
   }
+  if (!status.ok()) runtime::discard_unique_id(id);
   return status;
 }
 

@@ -5,6 +5,7 @@
 #include "api/arguments.hpp"
 #include "api/handles.hpp"
 #include "api/last_error.hpp"
+#include "base/never_destroyed.hpp"
 #include "base/settings.hpp"
 #include "device/cuda/cuda_device.hpp"
 #include "device/host/host_memory.hpp"
@@ -12,7 +13,7 @@
 namespace epccl::api {
 namespace {
 
-/// Registrations that were made and not yet undone; a handle is the address of its entry's key.
+/// Registrations that were made and not yet undone; a handle is the number of its entry.
 struct Registrations {
   std::mutex mutex;
   std::map<uintptr_t, epcclComm_t> by_handle;
@@ -20,8 +21,8 @@ struct Registrations {
 };
 
 Registrations& registrations() {
-  static Registrations instance;
-  return instance;
+  static NeverDestroyed<Registrations> instance;
+  return *instance;
 }
 
 /// Where EPCCL_DEVICE says cuda: the calling thread's GPU, or the first.

@@ -1,4 +1,4 @@
-// Monotonic time in seconds, and deadlines.
+// Monotonic time in seconds.
 #pragma once
 
 #include <ctime>

@@ -261,9 +261,11 @@ Result<UniqueFd> connect_to(const Endpoint& to, double timeout) {
 
 void set_control_line_options(int fd, double timeout) {
   const int on = 1;
-  const int idle = std::max(1, static_cast<int>(std::lround(timeout / 8)));
+  constexpr double longest_idle = 32767,
+                   longest_give_up = 2e9;  // what the kernel takes: seconds, milliseconds
+  const int idle = static_cast<int>(std::lround(std::clamp(timeout / 8, 1.0, longest_idle)));
   const int probes = 4;
-  const auto give_up_ms = static_cast<unsigned>(std::max(1000.0, timeout * 750));
+  const auto give_up_ms = static_cast<unsigned>(std::clamp(timeout * 750, 1000.0, longest_give_up));
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);

@@ -1,5 +1,5 @@
 // Configuration: environment > file (EPCCL_CONF_FILE, ~/.epccl.conf, /etc/epccl.conf; KEY=VALUE lines) > default.
-// One table (settings.cpp) holds every setting; it also prints docs/configuration.md.
+// One table (settings_table.cpp) holds every setting; it also prints docs/configuration.md.
 #pragma once
 
 #include <cstdint>

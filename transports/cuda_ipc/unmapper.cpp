@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/thread.hpp"
+
 namespace epccl::transports {
 
 Unmapper::~Unmapper() {
@@ -17,7 +19,7 @@ void Unmapper::end(std::unique_ptr<device::MappedMemory> mapping) {
   {
     const std::lock_guard lock(mutex_);
     ending_.push_back(std::move(mapping));
-    if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
+    if (!thread_.joinable()) thread_ = start_thread([this] { serve(); });
   }
   changed_.notify_all();
 }

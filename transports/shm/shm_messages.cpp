@@ -327,6 +327,7 @@ void ShmMessages::cancel_all() {
     fail(peer.partial.receive.completion);
     peer.outgoing.clear();
     peer.receives.clear();
+    peer.partial = {};
   }
   for (auto& [operation, completion] : waiting_for_taken_) fail(completion);
   waiting_for_taken_.clear();

@@ -35,7 +35,6 @@ class ShmMessages final : public MessageTransport {
   ShmMessages(NodeMemory& node, bool can_read);
 
   const char* name() const override { return "shm"; }
-  Capabilities capabilities() const override { return {.reaches_node = true}; }
   Status send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion) override;
   Status recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion) override;
 

@@ -58,12 +58,6 @@ TcpTransport::~TcpTransport() {
   }
 }
 
-Capabilities TcpTransport::capabilities() const {
-  Capabilities able;
-  able.reaches_network = true;
-  return able;
-}
-
 // ---- messages -----------------------------------------------------------------------------------------------------------
 
 Status TcpTransport::check(int peer, MessageKey key, const Completion& completion, const char* verb) const {

@@ -94,13 +94,6 @@ UcxTransport::~UcxTransport() {
   ucp_worker_destroy(worker_);
 }
 
-Capabilities UcxTransport::capabilities() const {
-  Capabilities capabilities;
-  capabilities.reaches_node = true;  // over the loopback: right for virtual nodes, slow for real ones
-  capabilities.reaches_network = true;
-  return capabilities;
-}
-
 // ---- starting messages --------------------------------------------------------------------------------------------------
 
 Status UcxTransport::check(int peer, MessageKey key, const Completion& completion, const char* verb) const {

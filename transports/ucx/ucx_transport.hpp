@@ -50,7 +50,6 @@ class UcxTransport final : public MessageTransport {
   std::vector<std::byte> address() const { return address_; }
 
   const char* name() const override { return "ucx"; }
-  Capabilities capabilities() const override;
   /// A message that cannot be started fails its completion too, with the status that is returned.
   Status send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion) override;
   Status recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion) override;

@@ -8,8 +8,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <thread>
+
+#include "base/thread.hpp"
 
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
@@ -33,11 +34,7 @@ MemoryWatch* MemoryWatch::start() {
                     UFFD_FEATURE_PAGEFAULT_FLAG_WP;
   if (::ioctl(owned.get(), UFFDIO_API, &wanted) != 0) return nullptr;
   auto* const watch = new MemoryWatch(owned.release());
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread([watch] { watch->read_for_ever(); }).detach();
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  start_thread([watch] { watch->read_for_ever(); }).detach();
   return watch;
 }
 

@@ -84,13 +84,6 @@ void VerbsTransport::close() {
   for (auto& [rank, peer] : peers_) peer.conversation->fail(closed);
 }
 
-Capabilities VerbsTransport::capabilities() const {
-  Capabilities able;
-  able.reaches_network = true;
-  able.needs_cpu_progress = false;  // what is posted goes without it
-  return able;
-}
-
 std::vector<std::string> VerbsTransport::rails() const {
   std::vector<std::string> names;
   for (const auto& rail : shared_.rails) names.push_back(rail->port().name());

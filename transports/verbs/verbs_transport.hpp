@@ -54,7 +54,6 @@ class VerbsTransport final : public MessageTransport, private verbs::Connector {
   std::vector<std::byte> address() const { return wireup_.address(); }
 
   const char* name() const override { return "verbs"; }
-  Capabilities capabilities() const override;
   /// A message that cannot be started fails its completion too, with the status that is returned.
   Status send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion) override;
   Status recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion) override;

@@ -101,10 +101,26 @@ Devices& devices() {
   return *instance;
 }
 
-const Context* any_context() {
+const Context* any_known_context() {
   const std::lock_guard lock(devices().mutex);
   for (const auto& device : devices().by_ordinal)
     if (device != nullptr) return &device->context();
+  return nullptr;
+}
+
+// Any of the process will do to ask about a pointer. Where the program has used no GPU yet there is no memory of one, and none is
+// opened to find that out.
+const Context* any_context(const Driver& driver) {
+  if (const Context* known = any_known_context()) return known;
+  int count = 0;
+  if (driver.device_count.function(&count) != CUDA_SUCCESS) return nullptr;
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    unsigned flags = 0;
+    int active = 0;
+    if (driver.primary_context_state.function(ordinal, &flags, &active) != CUDA_SUCCESS || active == 0)
+      continue;
+    if (cuda_device(ordinal).ok()) return any_known_context();
+  }
   return nullptr;
 }
 
@@ -159,9 +175,9 @@ std::optional<MemoryInfo> cuda_memory_at(const void* address) {
   const Driver* driver = possible_driver();
   if (driver == nullptr || address == nullptr) return std::nullopt;
   std::optional<PointerFacts> facts;
-  // A thread that has used no GPU has no context; any of this process's will do.
+  // A thread that has used no GPU has no context.
   if (find_pointer(*driver, address, facts) == CUDA_ERROR_INVALID_CONTEXT)
-    if (const Context* context = any_context()) facts = find_pointer(*context, address);
+    if (const Context* context = any_context(*driver)) facts = find_pointer(*context, address);
   if (!facts) return std::nullopt;
   return info_of(*facts);
 }
@@ -176,7 +192,9 @@ bool is_pinned_memory(const void* address) {
     return driver->pointer_attributes.function(1, &attribute, &value, reinterpret_cast<CUdeviceptr>(address));
   };
   CUresult result = ask();
-  if (const Context* context = any_context(); result == CUDA_ERROR_INVALID_CONTEXT && context != nullptr) {
+  if (result == CUDA_ERROR_INVALID_CONTEXT) {
+    const Context* context = any_context(*driver);
+    if (context == nullptr) return false;
     const CurrentContext current(*context);
     result = ask();
   }

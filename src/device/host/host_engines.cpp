@@ -13,6 +13,7 @@
 #include "base/clock.hpp"
 #include "base/never_destroyed.hpp"
 #include "base/settings.hpp"
+#include "base/thread.hpp"
 #include "device/host/host_copy.hpp"
 
 namespace epccl::device {
@@ -118,8 +119,8 @@ Result<std::shared_ptr<HostEngines>> HostEngines::shared() {
 
 HostEngines::HostEngines(const Limits& limits) : limits_(limits) {
   for (int i = 0; i < limits.copy_engines; ++i)
-    threads_.emplace_back([this] { work(QueueKind::copy_engine); });
-  threads_.emplace_back([this] { work(QueueKind::compute); });
+    threads_.push_back(start_thread([this] { work(QueueKind::copy_engine); }));
+  threads_.push_back(start_thread([this] { work(QueueKind::compute); }));
 }
 
 HostEngines::~HostEngines() {

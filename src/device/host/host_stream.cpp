@@ -2,6 +2,9 @@
 
 #include <unordered_map>
 
+#include "base/never_destroyed.hpp"
+#include "base/thread.hpp"
+
 namespace epccl::device {
 namespace {
 
@@ -13,7 +16,7 @@ bool HostStream::runs_unwatched() {
   return current != nullptr && current->watchers_->load(std::memory_order_relaxed) == 0;
 }
 
-HostStream::HostStream() : thread_([this] { run(); }) {}
+HostStream::HostStream() : thread_(start_thread([this] { run(); })) {}
 
 HostStream::~HostStream() {
   {
@@ -71,8 +74,9 @@ struct Streams {
 };
 
 Streams& streams() {
-  static Streams instance;
-  return instance;
+  // Never destroyed: a stream that the program forgot may have calls that wait for other ranks.
+  static NeverDestroyed<Streams> instance;
+  return *instance;
 }
 
 }  // namespace

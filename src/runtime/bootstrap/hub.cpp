@@ -1,7 +1,6 @@
 #include "runtime/bootstrap/hub.hpp"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/settings.hpp"
+#include "base/thread.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -74,12 +74,7 @@ Status Hub::start_thread() {
   if (!epoll_ || !stop_event_) return system_error(errno, "opening the rendezvous");
   watch(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), EPOLLIN);
   watch(epoll_.get(), EPOLL_CTL_ADD, stop_event_.get(), EPOLLIN);
-  // The application's signal handlers belong on its own threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = epccl::start_thread([this] { run(); });
   return {};
 }
 

@@ -55,18 +55,27 @@ Result<UniqueFd> open_directory(const IdStore& store) {
   return fd;
 }
 
+Status write_new_file(int directory, const std::string& name, const void* data, size_t bytes) {
+  const UniqueFd fd(
+      openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd) return system_error(errno, "creating file " + name);
+  const ssize_t written = ::write(fd.get(), data, bytes);
+  if (written < 0) return system_error(errno, "writing file " + name);
+  if (written != static_cast<ssize_t>(bytes))
+    return error(Code::system_error, "writing file {}: {} of {} bytes, the file system is full", name,
+                 written, bytes);
+  return {};
+}
+
 /// Whole or not at all.
 Status write_file(int directory, const std::string& name, const void* data, size_t bytes) {
   const std::string temporary = fmt::format(".{}.{}", name, getpid());
   unlinkat(directory, temporary.c_str(), 0);
-  const UniqueFd fd(
-      openat(directory, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!fd) return system_error(errno, "creating file " + temporary);
-  if (::write(fd.get(), data, bytes) != static_cast<ssize_t>(bytes))
-    return system_error(errno, "writing file " + temporary);
-  if (renameat(directory, temporary.c_str(), directory, name.c_str()) != 0)
-    return system_error(errno, "renaming file " + temporary);
-  return {};
+  Status status = write_new_file(directory, temporary, data, bytes);
+  if (status.ok() && renameat(directory, temporary.c_str(), directory, name.c_str()) != 0)
+    status = system_error(errno, "renaming file " + temporary);
+  if (!status.ok()) unlinkat(directory, temporary.c_str(), 0);
+  return status;
 }
 
 /// A file of exactly this size, else nothing.
@@ -127,6 +136,11 @@ Status IdStore::give(const UniqueId& id, int ranks, int attempt, double timeout)
     if (left > 0 && now_seconds() >= deadline) break;
     if (left > 0) pause(wait);
   }
+  // Answers that nobody took: whoever asked has given up, or does.
+  for (int rank = 1; rank < ranks; ++rank)
+    if (const Served& each = served[static_cast<size_t>(rank)]; each.answered && !each.taken)
+      for (const std::string& name : {ask_name(attempt, rank), id_name(attempt, rank)})
+        unlinkat(fd.get(), name.c_str(), 0);
   if (create) rmdir(directory.c_str());  // fails while ranks exchange the next id: then they remove it
   if (left == 0) return {};
   std::string missing;

@@ -82,8 +82,11 @@ Result<UniqueId> share_unique_id(const LaunchEnv& env, double timeout, int attem
   if (env.rank != 0)
     return store ? store->take(env.rank, attempt, timeout) : hand_out->take(env.rank, timeout);
   EPCCL_ASSIGN(const UniqueId id, create_unique_id());
-  EPCCL_TRY(store ? store->give(id, env.ranks, attempt, timeout) : hand_out->give(id, env.ranks, timeout));
-  return id;
+  const Status given =
+      store ? store->give(id, env.ranks, attempt, timeout) : hand_out->give(id, env.ranks, timeout);
+  if (given.ok()) return id;
+  discard_unique_id(id);
+  return given;
 }
 
 }  // namespace epccl::runtime

@@ -18,7 +18,7 @@ struct UniqueId {
 };
 
 /// Opens a rendezvous hub (hub.hpp) in this process, on a port chosen by the system, and returns its id. The hub's thread
-/// lives until every rank that joined has left, or the process ends.
+/// lives until every rank of a complete group has left, the id is discarded, or the process ends.
 Result<UniqueId> create_unique_id();
 
 /// Error: why these bytes are no unique id.

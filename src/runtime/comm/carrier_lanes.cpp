@@ -136,6 +136,7 @@ bool CarrierLanes::flush(Lane& lane, double now) {
     }
     if (slot.bytes > room) {
       ParcelBoard::put_down(slot, ParcelSlot::offered);
+      if (origin != local_) node_.notify_message(origin);
       continue;
     }
     room -= slot.bytes;

@@ -112,10 +112,11 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
 }
 
 std::string CommConfig::agreement() const {
-  return fmt::format("algo={} carriers={} chunk={} scratch={} eager={} cma={} net={} engines={} stage={}",
-                     algorithm ? algorithms::to_string(*algorithm) : "auto", carriers, parameters.chunk_bytes,
-                     parameters.scratch_bytes, parameters.eager_limit, allow_direct ? 1 : 0,
-                     to_string(network), to_string(engines.use), stage_bytes);
+  return fmt::format(
+      "algo={} carriers={} chunk={} engine_chunk={} scratch={} eager={} cma={} net={} engines={} stage={}",
+      algorithm ? algorithms::to_string(*algorithm) : "auto", carriers, parameters.chunk_bytes,
+      engine_chunk_bytes, parameters.scratch_bytes, parameters.eager_limit, allow_direct ? 1 : 0,
+      to_string(network), to_string(engines.use), stage_bytes);
 }
 
 }  // namespace epccl::runtime

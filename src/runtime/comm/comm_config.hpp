@@ -25,7 +25,7 @@ struct CommOptions {
   std::optional<int> gpu;  // that this rank will use, if it is known when the communicator is made
 };
 
-/// EPCCL_NET. `automatic`: ucx where every rank has an RDMA device and a UCX to drive it, else tcp.
+/// EPCCL_NET. `automatic`: verbs, else ucx, where every rank has an RDMA device and what drives it, else tcp (network_choice.hpp).
 enum class NetworkKind : uint8_t { automatic, measured, tcp, ucx, verbs, none };
 const char* to_string(NetworkKind kind);
 

@@ -57,9 +57,14 @@ Communicator::~Communicator() {
               parts_.config.name, counters.connections, counters.messages_sent, counters.bytes_sent,
               counters.messages_received, counters.bytes_received);
   }
+  leave();
+}
+
+// A communicator that failed has told the others; one that ends well says goodbye.
+void Communicator::leave() {
+  if (std::exchange(left_, true)) return;
   // What a replay makes may still be under way.
   if (on_device_ != nullptr) on_device_->replayed.reset();
-  // A communicator that failed has told the others; one that ends well says goodbye.
   parts_.bootstrap->leave(executor_.last_sequence());
 }
 
@@ -220,15 +225,18 @@ void Communicator::pass(uint64_t ticket) {
   turn_.notify_all();
 }
 
-// After a failure buffers go back to the user, so nothing may move any more.
+// After a failure buffers go back to the user, so nothing may move any more: also where a replay failed first and ended this call.
 void Communicator::keep(const Status& status) {
+  bool is_first = false;
   {
     const std::lock_guard lock(mutex_);
-    if (!failure_.ok()) return;
-    failure_ = status;
+    is_first = failure_.ok();
+    if (is_first) failure_ = status;
   }
-  log::warn(log::coll, rank(), "{}", status.message());
-  parts_.bootstrap->report_failure(status.message());
+  if (is_first) {
+    log::warn(log::coll, rank(), "{}", status.message());
+    parts_.bootstrap->report_failure(status.message());
+  }
   shm_messages_.cancel_all();
   if (parts_.network != nullptr) parts_.network->cancel_all();
 }

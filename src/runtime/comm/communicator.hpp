@@ -151,6 +151,8 @@ class Communicator {
   /// As end_work(). Afterwards new communicators can be made of this one's ranks, and nothing else.
   void revoke();
   bool revoked() const;
+  /// Tells the other ranks that this one makes no more calls. Once; who has failed has told them. After finalize().
+  void leave();
   /// The first failure of this communicator, ok before.
   Status failure() const;
   /// Looks for failures of other ranks as well, if no call is running. Of a revoked communicator: ok once it is quiet.
@@ -195,6 +197,7 @@ class Communicator {
   Status failure_;
   std::mutex on_device_mutex_;
   std::unique_ptr<OnDevice> on_device_;
+  bool left_ = false;
 };
 
 }  // namespace epccl::runtime

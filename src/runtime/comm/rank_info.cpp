@@ -48,7 +48,11 @@ Result<RankInfo> describe_this_rank(const CommConfig& config) {
   info.gpu = config.gpu.value_or(-1);
   info.link_rate = config.link_rate;
   copy_text(info.host, host.label());
-  copy_text(info.agreement, config.agreement());
+  const std::string agreement = config.agreement();
+  if (agreement.size() >= info.agreement.size())
+    return error(Code::internal_error, "the settings' text is too long to compare ({} bytes of {}): {}",
+                 agreement.size(), info.agreement.size() - 1, agreement);
+  copy_text(info.agreement, agreement);
   return info;
 }
 

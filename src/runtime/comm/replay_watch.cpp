@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "base/clock.hpp"
+#include "base/thread.hpp"
 #include "transports/shm/node_segment.hpp"
 
 namespace epccl::runtime {
@@ -30,7 +31,7 @@ uint64_t read(uint64_t& word) {
 }  // namespace
 
 ReplayWatch::ReplayWatch(std::shared_ptr<GraphRoom> room, Owner owner)
-    : room_(std::move(room)), owner_(std::move(owner)), thread_([this] { watch(); }) {}
+    : room_(std::move(room)), owner_(std::move(owner)), thread_(start_thread([this] { watch(); })) {}
 
 ReplayWatch::~ReplayWatch() {
   {

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "base/clock.hpp"
+#include "base/thread.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -43,7 +44,7 @@ ReplayedCalls::CallPtr ReplayedCalls::make(std::string text, std::function<Statu
   auto call =
       std::make_shared<const ReplayedCall>(ReplayedCall{next_number_++, std::move(text), std::move(work)});
   calls_[call->number] = call;
-  if (!thread_.joinable()) thread_ = std::thread([this] { watch(); });
+  if (!thread_.joinable()) thread_ = start_thread([this] { watch(); });
   changed_.notify_all();
   return call;
 }

@@ -113,10 +113,10 @@ void Waiter::measured() {
 Status Waiter::pause(double now) {
   if (now - idle_since_ < policy_.spin_seconds) {
     for (int i = 0; i < 16; ++i) relax();
-    return {};
+  } else {
+    if (policy_.spin_seconds > 0) part_ways(now);
+    sched_yield();
   }
-  if (policy_.spin_seconds > 0) part_ways(now);
-  sched_yield();
   if (now < next_check_) return {};
   next_check_ = now + check_period;
   return monitor_.check();

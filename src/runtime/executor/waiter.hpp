@@ -86,8 +86,8 @@ class Waiter {
     const double awake = policy_.spin_seconds + (on_network ? yield_seconds_ : local_yield_seconds_);
     // In the background, where nobody waits for it, time is cheaper than cores.
     const bool background = device::HostStream::runs_unwatched();
-    if (now - idle_since_ < awake && !background) return pause(now);
     if (now >= next_report_) EPCCL_TRY(report(now, describe()));
+    if (now - idle_since_ < awake && !background) return pause(now);
     using Bed = transports::NodeMemory::Bed;
     node_.announce_sleep(reason(), on_network ? Bed::doorbell : Bed::futex);
     const bool again = try_again();

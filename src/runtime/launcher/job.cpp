@@ -21,6 +21,7 @@ namespace epccl::launcher {
 namespace {
 
 constexpr double term_patience = 2;  // seconds between TERM and KILL
+constexpr double kill_patience = 5;  // after KILL: what is left then, cannot be killed
 constexpr double cause_window =
     1;                             // seconds in which a crash counts as the cause of a failure seen before it
 constexpr int timeout_code = 124;  // as timeout(1)
@@ -227,10 +228,16 @@ void Job::escalate(double now) {
 /// Ends what the ranks have started and left.
 void Job::end_leftovers() {
   const double deadline = now_seconds() + term_patience;
-  // Once by TERM, then, after the patience, by KILL until nothing is left.
+  // Once by TERM, then, after the patience, by KILL until nothing is left, or what is left cannot be killed.
   int left = signal_job_processes(store_, warden_, SIGTERM);
   while (left > 0) {
-    const bool patient = now_seconds() < deadline;
+    const double now = now_seconds();
+    const bool patient = now < deadline;
+    if (now > deadline + kill_patience) {
+      say(fmt::format("{} processes that ranks had started did not end within {} s of SIGKILL: left behind",
+                      left, kill_patience));
+      break;
+    }
     reap();
     left = patient ? static_cast<int>(job_processes(store_, warden_).size())
                    : signal_job_processes(store_, warden_, SIGKILL);

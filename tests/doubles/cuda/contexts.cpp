@@ -267,6 +267,17 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
+  FAKE_CALLED();
+  if (device < 0 || device >= device_count()) return CUDA_ERROR_INVALID_DEVICE;
+  const std::lock_guard lock(state().mutex);
+  const auto& contexts = state().contexts;
+  const auto index = static_cast<size_t>(device);
+  *flags = 0;
+  *active = index < contexts.size() && contexts[index] != nullptr && contexts[index]->uses > 0 ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
 CUresult cuCtxPushCurrent(CUcontext context) {
   FAKE_CALLED();
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;

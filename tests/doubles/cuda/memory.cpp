@@ -137,9 +137,8 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr* device, void* address, unsigned 
 
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** values,
                                 CUdeviceptr address) {
-  FAKE_CALLED();
+  FAKE_CONTEXT(context);
   const std::lock_guard lock(state().mutex);
-  if (!state().is_initialised) return CUDA_ERROR_NOT_INITIALIZED;
   const Region* region = region_at(address);
   const bool is_device = region != nullptr && region->where == Where::device;
   for (unsigned i = 0; i < count; ++i) {

@@ -65,7 +65,6 @@ class WireEnd : public transports::MessageTransport {
   WireEnd(Wire& wire, int rank, bool is_direct) : wire_(wire), rank_(rank), is_direct_(is_direct) {}
 
   const char* name() const override { return "wire"; }
-  transports::Capabilities capabilities() const override { return {}; }
   Status send(int, MessageKey key, const void* data, size_t bytes, Completion& completion) override {
     ++through_host;
     return start(key, data, bytes, completion);

@@ -24,7 +24,6 @@ class TightNetwork final : public transports::MessageTransport, public Lanes {
   int cuts = 0;
 
   const char* name() const override { return "tight"; }
-  transports::Capabilities capabilities() const override { return {}; }
   Status send(int, MessageKey key, const void*, size_t, Completion& completion) override {
     direct.push_back(key);
     completion.state = Completion::State::done;
