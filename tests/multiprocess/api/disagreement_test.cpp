@@ -81,5 +81,15 @@ TEST(DisagreementOnSettings, IsFoundWhenJoining) {
   });
 }
 
+// Who says what the others have by default cuts the calls of copy engines otherwise than they do.
+TEST(DisagreementOnSettings, IsFoundInWhatFollowsFromThem) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    if (context.rank == 1) setenv("EPCCL_CHUNK_SIZE", "128K", 1);
+    epcclComm_t comm = nullptr;
+    EXPECT_NE(epcclCommInitRank(&comm, 2, context.id, context.rank), epcclSuccess);
+    expect_words(nullptr, {"rank 0", "engine_chunk=1048576", "rank 1", "engine_chunk=131072"});
+  });
+}
+
 }  // namespace
 }  // namespace epccl::tests

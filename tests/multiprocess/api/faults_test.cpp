@@ -88,6 +88,19 @@ TEST(Silence, EndsAfterTheTimeoutAndNamesTheSilentRank) {
   });
 }
 
+TEST(Silence, EndsAfterTheTimeoutHoweverLongRanksSpin) {
+  run_ranks({{2}, {{"EPCCL_TIMEOUT", "2"}, {"EPCCL_SPIN", "1000000000"}}, {}},
+            [](const RankContext& context) {
+              Comm comm(context);
+              if (context.rank == 1) {
+                std::this_thread::sleep_for(std::chrono::seconds(5));
+                return;
+              }
+              EXPECT_EQ(exchange(comm, context.ranks, 10), epcclRemoteError);
+              EXPECT_NE(std::strstr(epcclGetLastError(comm), "rank 1"), nullptr) << epcclGetLastError(comm);
+            });
+}
+
 TEST(Silence, OfARankThatHasLeftIsToldAsSuch) {
   run_ranks({{3}, {{"EPCCL_TIMEOUT", "2"}}, {}}, [](const RankContext& context) {
     Comm comm(context);

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <string>
+#include <thread>
 
 #include "setting.hpp"
 
@@ -148,6 +149,9 @@ TEST(EpMisuse, ArgumentsThatOneRankSeesAloneAreRefusedAtOnce) {
     setting.config.expert_to_rank = nullptr;
     setting.make_group();
     expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_UNSET), "layout 0");
+    setting.handle_config.dispatch_output_per_expert_alignment = UINT32_MAX;
+    expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_EXPERT_MAJOR), "alignment 4294967295");
+    setting.handle_config.dispatch_output_per_expert_alignment = 0;
     ASSERT_EQ(setting.make_handle(4, 2), epcclSuccess);
     expect_error(context, epcclEpGroupDestroy(setting.group), "1 handles");
     expect_error(context, epcclEpDispatch(setting.handle, nullptr, nullptr, nullptr, nullptr),
@@ -157,6 +161,31 @@ TEST(EpMisuse, ArgumentsThatOneRankSeesAloneAreRefusedAtOnce) {
     EXPECT_EQ(epcclGroupStart(), epcclSuccess);
     expect_error(context, setting.dispatch(100, 8), "cannot be part of a group");
     EXPECT_EQ(epcclGroupEnd(), epcclSuccess);
+    const epcclEpHandle_t old = setting.handle;
+    ASSERT_EQ(epcclEpHandleDestroy(old), epcclSuccess);
+    ASSERT_EQ(setting.make_handle(4, 2), epcclSuccess);
+    expect_error(context, epcclEpHandleDestroy(old), "was destroyed");
+    setting.destroy();
+  });
+}
+
+// Whoever goes on to call hears that the rank has left, as without an EP group; the group is destroyed when its rank likes to.
+TEST(EpMisuse, AnEpGroupDoesNotKeepARankThatDestroyedItsCommunicator) {
+  run_ranks({{2}, {{"EPCCL_TIMEOUT", "20"}}, {}}, [](const RankContext& context) {
+    epcclComm_t comm = nullptr;
+    ASSERT_EQ(epcclCommInitRank(&comm, 2, context.id, context.rank), epcclSuccess);
+    Setting setting(context, comm);
+    setting.make_group();
+    float number = 0;
+    if (context.rank == 0) {
+      expect_error(context, epcclAllReduce(&number, &number, 1, epcclFloat32, epcclSum, comm, nullptr),
+                   "rank 1");
+      EXPECT_NE(std::string(epcclGetLastError(nullptr)).find("has left"), std::string::npos)
+          << epcclGetLastError(nullptr);
+    }
+    EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
+    if (context.rank == 1) std::this_thread::sleep_for(std::chrono::seconds(2));
+    expect_error(context, setting.make_handle(4, 2), "destroyed");
     setting.destroy();
   });
 }

@@ -137,6 +137,20 @@ TEST_F(ShareId, FilesAreForTheUserOnly) {
   EXPECT_TRUE(fs::is_empty(directory_)) << "a rank that gives up takes its question back";
 }
 
+TEST_F(ShareId, AnAnswerThatNobodyTakesIsTakenBackAndItsRendezvousEnds) {
+  const auto threads = [] {
+    return std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator());
+  };
+  environment_.set("EPCCL_STORE", directory_);
+  std::ofstream(directory_ + "/ask.0.1") << std::string(sizeof(Nonce), 'x');
+  const auto before = threads();
+  const auto id = share_unique_id(env(0, 2), 0.3);
+  ASSERT_FALSE(id.ok());
+  EXPECT_CONTAINS(id.status().message(), "missing: 1");
+  EXPECT_TRUE(fs::is_empty(directory_));
+  EXPECT_EQ(threads(), before);
+}
+
 TEST_F(ShareId, MissingRanksAreNamed) {
   environment_.set("EPCCL_STORE", directory_);
   const auto id = share_unique_id(env(0, 3), 0.3);

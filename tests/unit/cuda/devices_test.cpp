@@ -1,6 +1,8 @@
 #include <cuda.h>
 #include <gmock/gmock.h>
 
+#include <thread>
+
 #include "fake_driver.hpp"
 #include "gpu.hpp"
 
@@ -32,6 +34,43 @@ TEST(CudaDevices, LeaveTheCallersContextAlone) {
   ASSERT_EQ(cuCtxGetCurrent(&now), CUDA_SUCCESS);
   EXPECT_EQ(now, context);
   cuCtxPopCurrent(&context);
+}
+
+// The program has allocated, and asks on a thread that has used no GPU, before the library has.
+TEST(CudaDevices, KnowMemoryOfTheProgramOnAThreadWithoutAContext) {
+  CUcontext context = nullptr;
+  CUdeviceptr memory = 0;
+  void* pinned = nullptr;
+  ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+  ASSERT_EQ(cuDevicePrimaryCtxRetain(&context, 1), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxPushCurrent(context), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAlloc(&memory, 100), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemHostAlloc(&pinned, 100, 0), CUDA_SUCCESS);
+  std::thread([&] {
+    int number = 0;
+    EXPECT_FALSE(cuda_memory_at(&number));
+    const auto found = cuda_memory_at(reinterpret_cast<const void*>(memory));
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->ordinal, 1);
+    EXPECT_TRUE(is_pinned_memory(pinned));
+    EXPECT_FALSE(is_pinned_memory(&number));
+  }).join();
+  cuMemFreeHost(pinned);
+  cuMemFree(memory);
+  cuCtxPopCurrent(&context);
+}
+
+TEST(CudaDevices, AreNotOpenedToFindOutThatThereIsNoMemoryOfThem) {
+  ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+  const auto is_open = [] {
+    unsigned flags = 0;
+    int active = -1;
+    EXPECT_EQ(cuDevicePrimaryCtxGetState(0, &flags, &active), CUDA_SUCCESS);
+    return active;
+  };
+  const int before = is_open(), number = 0;
+  EXPECT_FALSE(cuda_memory_at(&number));
+  EXPECT_EQ(is_open(), before);
 }
 
 TEST(CudaDevices, RefuseAStreamOfAnotherGpu) {
