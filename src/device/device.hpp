@@ -85,6 +85,9 @@ struct CopyWork {
   uint64_t bytes = 0;
   uint32_t rows = 1;
   uint64_t destination_stride = 0, source_stride = 0;
+  /// Whether a queue of kind copy_engine may leave the copy to compute cores where these are several times faster: with large
+  /// ones inside one device.
+  bool may_use_cores = false;
 };
 
 /// One call of device::reduce().
@@ -125,7 +128,7 @@ class QueueEvent {
 
 /// What runs a queue's work.
 enum class QueueKind : uint8_t {
-  copy_engine,  // copies and signals; reductions are refused
+  copy_engine,  // copies, by engines unless CopyWork::may_use_cores, and signals; reductions are refused
   compute,  // also reductions, on at most as many blocks as set_blocks() said; its copies use compute cores where the
             // device has a choice
   cores,  // as compute, and a list of copies is one kernel, on as many blocks; only where Device::can_copy_by_cores()
@@ -181,6 +184,10 @@ class Device {
   /// Copies that can run at once beside the compute cores; at least 1.
   virtual int copy_engines() const = 0;
   virtual int max_reduce_sources() const = 0;
+  /// Where it is in the machine, as MemoryHandle::place; 0: not known.
+  virtual uint64_t place() const { return 0; }
+  /// Whether it does work of several processes at the same time; else they take turns, and whoever's it is has all of it.
+  virtual bool serves_processes_at_once() const { return true; }
   /// Whether there are queues of kind `cores`.
   virtual bool can_copy_by_cores() const { return false; }
   /// The fewest blocks that are expected to keep up; what set_blocks() takes.

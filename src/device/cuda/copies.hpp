@@ -14,7 +14,7 @@ namespace epccl::device::cuda {
 struct CopyTarget {
   CUstream stream = nullptr;
   bool is_capturing = false;
-  bool beside_compute = false;  // hint: leave the compute cores alone
+  bool beside_compute = false;  // hint: leave the compute cores alone, but for copies that may use them
 };
 
 class Copier {
@@ -32,7 +32,8 @@ class Copier {
   struct Runs {
     std::vector<CUdeviceptr> destinations, sources;
     std::vector<size_t> bytes;
-    void add(const std::byte* destination, const std::byte* source, uint64_t size);
+    std::vector<CUmemcpyFlags> flags;
+    void add(const std::byte* destination, const std::byte* source, uint64_t size, CUmemcpyFlags flag);
   };
 
   bool can_batch(const CopyTarget& target) const;

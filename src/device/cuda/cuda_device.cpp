@@ -30,6 +30,7 @@ class CudaDevice : public Device {
     context_.driver().device_name.function(name.data(), static_cast<int>(name.size()) - 1, context_.device());
     name_ = name.data();
     engines_ = std::max(context_.attribute_or_zero(CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT), 1);
+    has_mps_ = context_.attribute_or_zero(CU_DEVICE_ATTRIBUTE_MPS_ENABLED) != 0;
   }
 
   const Context& context() const { return context_; }
@@ -42,6 +43,8 @@ class CudaDevice : public Device {
   }
   int copy_engines() const override { return engines_; }
   int max_reduce_sources() const override { return static_cast<int>(cuda::max_reduce_sources); }
+  uint64_t place() const override { return memory_.place(); }
+  bool serves_processes_at_once() const override { return has_mps_; }
 
   bool can_copy_by_cores() const override { return kernels_.status().ok(); }
   int fewest_blocks(const Demand& demand) const override {
@@ -83,6 +86,7 @@ class CudaDevice : public Device {
   const Context context_;
   std::string name_;
   int engines_ = 1;
+  bool has_mps_ = false;
   Memory memory_;
   SignalWords words_;
   Copier copier_;
@@ -148,6 +152,11 @@ Result<Device*> cuda_device(int ordinal) {
     log::info(log::init, -1, "GPU {}: {}", ordinal, device->description());
   }
   return static_cast<Device*>(device.get());
+}
+
+int cuda_driver_version() {
+  const Driver* driver = possible_driver();
+  return driver == nullptr ? 0 : driver->version;
 }
 
 bool cuda_possible() {

@@ -16,6 +16,9 @@ Result<Device*> cuda_device(int ordinal);
 /// How many GPUs there are; the error says why there can be none.
 Result<int> cuda_device_count();
 
+/// CUDA's version that the driver has, 13000 for 13.0; 0: there is none. Does not initialise the driver.
+int cuda_driver_version();
+
 /// Whether CUDA's memory can appear in this process at all; found out once, starts nothing.
 bool cuda_possible();
 

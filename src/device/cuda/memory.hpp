@@ -34,6 +34,8 @@ class Memory {
   std::optional<MemoryInfo> info(const void* address) const;
   Result<MemoryHandle> describe(const void* address, uint64_t bytes) const;
   Result<std::unique_ptr<MappedMemory>> map(const MemoryHandle& handle);
+  /// Of the GPU, as MemoryHandle::place.
+  uint64_t place() const { return place_; }
   uint64_t frees() const { return frees_.load(std::memory_order_acquire); }
 
  private:

@@ -25,10 +25,10 @@ CapturedCalls::~CapturedCalls() {
   room_->device().let_go();
 }
 
-Status CapturedCalls::add(const Call& call, const QueueProgram& program, int blocks) {
+Status CapturedCalls::add(const Call& call, const QueueProgram& program, const Movers& movers) {
   EPCCL_ASSIGN(const std::vector<std::byte*> rooms, find_rooms(call));
   EPCCL_ASSIGN(QueueCall queued, find_buffers(call, program, rooms));
-  queued.blocks = blocks;
+  queued.movers = movers;
   const std::lock_guard lock(mutex_);
   return writer_.write(program, queued, rooms, rooms_here_, *call.capture);
 }
@@ -84,7 +84,7 @@ Result<std::byte*> CapturedCalls::address_of(int local, const transports::Buffer
 
 Result<QueueCall> CapturedCalls::find_buffers(const Call& call, const QueueProgram& program,
                                               const std::vector<std::byte*>& rooms) {
-  QueueCall queued{call.sequence, call.text, {}, call.reduction, 0};
+  QueueCall queued{call.sequence, call.text, {}, call.reduction, {}};
   for (int local = 0; local < node_.local_size(); ++local) {
     const transports::CallRecord& record = node_.call(local, call.sequence);
     const auto& used = program.uses[static_cast<size_t>(local)];

@@ -28,8 +28,8 @@ class CapturedCalls {
   const CallDevice& on() const { return on_; }
   const std::shared_ptr<GraphRoom>& room() const { return room_; }
 
-  /// When all ranks of the node have met in the call. `blocks`: as QueueCall's.
-  Status add(const Call& call, const QueueProgram& program, int blocks);
+  /// When all ranks of the node have met in the call.
+  Status add(const Call& call, const QueueProgram& program, const Movers& movers);
   /// The same of a call that is kernels over peers' memory. The graph keeps `kept`, too.
   Status add(const Call& call, const ChainWork& work, std::shared_ptr<const void> kept);
 

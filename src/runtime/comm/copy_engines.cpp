@@ -95,8 +95,10 @@ EngineChoice CopyEngines::choose(EngineUse use, uint64_t bytes) const {
   if (cluster_.nodes() > 1 && on_host())
     return {false, true, "engines make large copies inside nodes, cores do the rest"};
   if (cluster_.nodes() > 1 && across_ == nullptr) return {false, false, "several nodes without a network"};
-  if (cluster_.nodes() > 1) return {true, false, "several nodes: the network beside them"};
-  return {true, false, use == EngineUse::always ? "as asked for" : "auto"};
+  const bool may_use_cores = use == EngineUse::automatic;
+  if (cluster_.nodes() > 1)
+    return {true, false, "several nodes: the network beside them", false, may_use_cores};
+  return {true, false, may_use_cores ? "auto" : "as asked for", false, may_use_cores};
 }
 
 bool CopyEngines::must_be_replaced(const void* buffer, uint64_t bytes) const {
@@ -117,15 +119,15 @@ Status CopyEngines::run(Call call, const EngineChoice& choice, const PeersUse& u
   EPCCL_TRY(executor_.calls().begin(call, 0, 0));
   EPCCL_TRY(executor_.calls().meet());
   if (across_ != nullptr) return run_across(call, choice, plan_text, build, remember);
-  const bool one_gpu = ranks_on_this_gpu() == node_.local_size();
+  const bool one_gpu = sharing().ranks == node_.local_size();
   const Reach reach{all_mapped(use), one_gpu || choice.by_cores};
   const plan::Makers makers = choice.by_cores ? plan::Makers::cores
                               : one_gpu       ? plan::Makers::engines_and_sums
                                               : plan::Makers::engines;
   EPCCL_ASSIGN(const QueueProgram* program, program_of(*known, reach, makers, captured, build));
-  const int blocks = blocks_of(call, choice.by_cores);
-  if (log::enabled(log::Level::info, log::coll)) log_how(call, choice, reach, blocks);
-  return captured ? capture(call, *program, blocks) : run_queues(call, *program, blocks);
+  const Movers movers{blocks_of(call, choice.by_cores), who_may_use_cores(choice)};
+  if (log::enabled(log::Level::info, log::coll)) log_how(call, choice, reach, movers.blocks);
+  return captured ? capture(call, *program, movers) : run_queues(call, *program, movers);
 }
 
 void CopyEngines::log_how(const Call& call, const EngineChoice& choice, const Reach& reach,
@@ -140,30 +142,33 @@ void CopyEngines::log_how(const Call& call, const EngineChoice& choice, const Re
 }
 
 // By where their scratch lies, which every call on a GPU tells, and which stays.
-int CopyEngines::ranks_on_this_gpu() {
-  if (on_host() || ranks_here_ > 0) return ranks_here_;
-  const auto place_of = [this](int local) {
+const GpuSharing& CopyEngines::sharing() {
+  if (on_host() || !sharing_.here.empty()) return sharing_;
+  std::vector<RankPlace> places;
+  for (int local = 0; local < node_.local_size(); ++local) {
     const transports::BufferRef& scratch = node_.call(local, executor_.last_sequence()).scratch;
-    return scratch.has_memory != 0 ? scratch.memory.place : 0;
-  };
-  const uint64_t mine = place_of(node_.local());
-  for (int local = 0; local < node_.local_size(); ++local)
-    ranks_here_ += mine != 0 && place_of(local) == mine ? 1 : 0;
-  return ranks_here_;
+    places.push_back({scratch.has_memory != 0 ? scratch.memory.place : 0, node_.pid(local)});
+  }
+  sharing_ = find_sharing(places, node_.local(), device_.serves_processes_at_once());
+  return sharing_;
+}
+
+std::vector<bool> CopyEngines::who_may_use_cores(const EngineChoice& choice) {
+  return choice.may_use_cores ? sharing().here : std::vector<bool>{};
 }
 
 int CopyEngines::blocks_of(const Call& call, bool by_cores) {
   if (config_.max_blocks > 0) return config_.max_blocks;
   device::Demand demand;
-  demand.sharing = std::max(ranks_on_this_gpu(), 1);
+  demand.sharing = sharing().at_once;
   if (call.reduction != nullptr) demand.sources = node_.local_size();
-  if (demand.sharing < node_.local_size())
+  if (sharing().ranks < node_.local_size())
     demand.from = by_cores ? device::Demand::From::peers : device::Demand::From::fetched;
   return device_.fewest_blocks(demand);
 }
 
-Status CopyEngines::run_queues(const Call& call, const QueueProgram& program, int blocks) {
-  auto queued = find_buffers(call, program, blocks);
+Status CopyEngines::run_queues(const Call& call, const QueueProgram& program, const Movers& movers) {
+  auto queued = find_buffers(call, program, movers);
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!queued.ok()) return monitor_.explain(std::move(queued).take_status());
   EPCCL_TRY(queues_.submit(program, *queued, nullptr, executor_.waiter()));
@@ -185,7 +190,8 @@ Status CopyEngines::run_across(const Call& call, const EngineChoice& choice, con
                                                    return build({true, false}, rank_);
                                                  },
                                                  remember));
-  auto queued = find_buffers(call, program->queues, blocks_of(call, choice.by_cores));
+  auto queued =
+      find_buffers(call, program->queues, {blocks_of(call, choice.by_cores), who_may_use_cores(choice)});
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!queued.ok()) return monitor_.explain(std::move(queued).take_status());
   queued->by_cores = choice.by_cores;
@@ -194,8 +200,8 @@ Status CopyEngines::run_across(const Call& call, const EngineChoice& choice, con
   return status;
 }
 
-Status CopyEngines::capture(const Call& call, const QueueProgram& program, int blocks) {
-  Status status = captured_->add(call, program, blocks);
+Status CopyEngines::capture(const Call& call, const QueueProgram& program, const Movers& movers) {
+  Status status = captured_->add(call, program, movers);
   if (!status.ok()) return monitor_.explain(std::move(status));
   node_.set_done(call.sequence);
   return {};
@@ -281,8 +287,9 @@ Result<std::byte*> CopyEngines::scratch_of(int local, const Call& call) {
 }
 
 // A peer that this rank's plan does not touch may be through with the call already, and its memory gone.
-Result<QueueCall> CopyEngines::find_buffers(const Call& call, const QueueProgram& program, int blocks) {
-  QueueCall queued{call.sequence, call.text, {}, call.reduction, blocks};
+Result<QueueCall> CopyEngines::find_buffers(const Call& call, const QueueProgram& program,
+                                            const Movers& movers) {
+  QueueCall queued{call.sequence, call.text, {}, call.reduction, movers};
   for (int local = 0; local < node_.local_size(); ++local) {
     const auto& used = program.uses[static_cast<size_t>(local)];
     std::byte* scratch = nullptr;

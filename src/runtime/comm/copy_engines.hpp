@@ -14,6 +14,7 @@
 #include "base/status.hpp"
 #include "runtime/comm/captured_calls.hpp"
 #include "runtime/comm/engine_use.hpp"
+#include "runtime/comm/gpu_sharing.hpp"
 #include "runtime/comm/program_cache.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/executor/queue_executor.hpp"
@@ -93,7 +94,8 @@ class CopyEngines {
   Result<std::byte*> scratch_of(int local, const Call& call);
   bool all_mapped(const PeersUse& use) const;
   bool mapped(int local, const transports::BufferRef& buffer) const;
-  int ranks_on_this_gpu();
+  const GpuSharing& sharing();
+  std::vector<bool> who_may_use_cores(const EngineChoice& choice);
   void log_how(const Call& call, const EngineChoice& choice, const Reach& reach, int blocks) const;
   int blocks_of(const Call& call, bool by_cores);
   /// A call by its name: what does not change from one to the next.
@@ -106,11 +108,11 @@ class CopyEngines {
                                          const Build& build) const;
   Result<QueueProgram> make_program(const Reach& reach, plan::Makers makers, bool captured,
                                     const Build& build) const;
-  Status run_queues(const Call& call, const QueueProgram& program, int blocks);
-  Status capture(const Call& call, const QueueProgram& program, int blocks);
+  Status run_queues(const Call& call, const QueueProgram& program, const Movers& movers);
+  Status capture(const Call& call, const QueueProgram& program, const Movers& movers);
   Status run_across(const Call& call, const EngineChoice& choice, const std::string& plan_text,
                     const Build& build, bool remember);
-  Result<QueueCall> find_buffers(const Call& call, const QueueProgram& program, int blocks);
+  Result<QueueCall> find_buffers(const Call& call, const QueueProgram& program, const Movers& movers);
 
   device::Device& device_;
   const topology::Cluster& cluster_;
@@ -126,7 +128,7 @@ class CopyEngines {
   QueueExecutor queues_;
   std::unique_ptr<CapturedCalls> captured_;
   std::array<ProgramCache<Named>, 3> named_;  // by engines, by cores, captured
-  int ranks_here_ = 0;                        // that use this GPU; 0: not known before the first call
+  GpuSharing sharing_;                        // of a GPU, once a call has told
   std::unique_ptr<AcrossNodes> across_;       // null on one node, and on the host
 };
 

@@ -24,7 +24,8 @@ struct EngineChoice {
   bool engines = false;  // all of it: the plan becomes queues of the device
   bool copies = false;   // the large copies inside a node, of a plan that a core runs
   const char* why = "";
-  bool by_cores = false;  // what those queues copy with: compute cores
+  bool by_cores = false;       // what those queues copy with: compute cores
+  bool may_use_cores = false;  // engines may leave to compute cores what those copy faster
 
   /// For log lines.
   const char* who() const {

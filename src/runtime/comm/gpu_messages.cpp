@@ -49,6 +49,7 @@ Status GpuMessages::prepare() {
 
 Status GpuMessages::plan(GpuEnd& end, const Wish& wish, EngineUse use) {
   end.messages = this;
+  end.may_use_cores = use == EngineUse::automatic;
   if (wish.bytes == 0 || !device_.info(wish.buffer)) return {};  // pinned memory is the host's own
   if (!cluster_.same_node(rank_, wish.peer)) {
     if (use == EngineUse::never) end.why_staged = "as asked for";
@@ -106,7 +107,12 @@ std::shared_ptr<const transports::DeviceMemory> GpuMessages::lies_in(const GpuEn
 
 // ---- moving
 
-Status GpuMessages::copy(GpuFlight& flight, std::byte* to, const std::byte* from) {
+bool GpuMessages::is_on_this_gpu(const transports::BufferRef& buffer) const {
+  if (buffer.has_memory == 0) return buffer.memory.ordinal == device_.ordinal();  // of this process
+  return buffer.memory.place != 0 && buffer.memory.place == device_.place();
+}
+
+Status GpuMessages::copy(GpuFlight& flight, std::byte* to, const std::byte* from, bool may_use_cores) {
   if (events_.empty()) {
     EPCCL_ASSIGN(flight.copied, device_.make_event());
   } else {
@@ -114,7 +120,8 @@ Status GpuMessages::copy(GpuFlight& flight, std::byte* to, const std::byte* from
     events_.pop_back();
   }
   device::Queue& queue = *queues_[next_queue_++ % queues_.size()];
-  const device::CopyWork work{to, from, flight.bytes};
+  device::CopyWork work{to, from, flight.bytes};
+  work.may_use_cores = may_use_cores;
   EPCCL_TRY(queue.copy({&work, 1}));
   EPCCL_TRY(queue.record(*flight.copied));
   ++copies_;
@@ -135,7 +142,8 @@ Status GpuMessages::start(GpuFlight& flight, Completion& completion) {
 
 Status GpuMessages::start_own(GpuFlight& receive, const std::byte* source) {
   receive.step = Step::copying_out;
-  return copy(receive, receive.data, source);
+  const bool is_on_gpu = receive.end != nullptr && receive.other_end != nullptr;
+  return copy(receive, receive.data, source, is_on_gpu && receive.end->may_use_cores);
 }
 
 Result<bool> GpuMessages::step(GpuFlight& flight, Completion& completion) {
@@ -200,7 +208,8 @@ Status GpuMessages::take(GpuFlight& flight, Completion& completion) {
   if (source.ok()) {
     ++reading_[static_cast<size_t>(flight.local)];
     flight.step = Step::copying_out;
-    return copy(flight, flight.data, *source);
+    return copy(flight, flight.data, *source,
+                flight.end->may_use_cores && is_on_this_gpu(flight.arrival.buffer));
   }
   node_.end_reading(flight.local);
   if (!told_unmapped_.exchange(true))

@@ -41,6 +41,7 @@ struct GpuEnd {
   std::shared_ptr<device::Queue> capture;
   void* stream = nullptr;
   bool direct = false;           // by copy engines of the receiver, if the other end can
+  bool may_use_cores = false;    // which may leave a message inside a GPU to compute cores
   transports::BufferRef buffer;  // of a direct send: what is offered
   StagedCalls::Borrowed pinned;  // else, where it passes through: null: the buffer is the host's own
   // To and from other nodes: not null, if the buffer is a GPU's. What passes through it, and why if that is known already.
@@ -109,7 +110,8 @@ class GpuMessages {
 
  private:
   Status find_offer(const Wish& wish, transports::BufferRef& buffer) const;
-  Status copy(GpuFlight& flight, std::byte* to, const std::byte* from);
+  Status copy(GpuFlight& flight, std::byte* to, const std::byte* from, bool may_use_cores = false);
+  bool is_on_this_gpu(const transports::BufferRef& buffer) const;
   Status arrived(GpuFlight& flight, transports::Completion& completion);
   Result<bool> sent(GpuFlight& flight, transports::Completion& completion);
   Status take(GpuFlight& flight, transports::Completion& completion);

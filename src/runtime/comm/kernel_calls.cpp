@@ -167,7 +167,7 @@ Status KernelCalls::run_planned(const Call& call, const PlannedCall& planned) {
     rows.ranks[local].inputs[part] = static_cast<std::byte*>(own.input.data[part]);
     rows.ranks[local].outputs[part] = static_cast<std::byte*>(own.output.data[part]);
   }
-  QueueCall queued{call.sequence, call.text, {}, nullptr, 0, &rows, call.progress, by_cores_};
+  QueueCall queued{call.sequence, call.text, {}, nullptr, {}, &rows, call.progress, by_cores_};
   queued.buffers.resize(rows.ranks.size());
   queued.buffers[local] = {rows.ranks[local].inputs[0], rows.ranks[local].outputs[0], rows.scratch};
   return engines_.across()->run(planned.program, queued, executor_.waiter());

@@ -23,6 +23,14 @@ std::byte* QueueFeed::address(const plan::Location& location) const {
   return call_->buffers[local][static_cast<size_t>(location.buffer)] + location.offset;
 }
 
+bool QueueFeed::may_use_cores(const plan::Step& copy) const {
+  const std::vector<bool>& by_local = call_->movers.may_use_cores;
+  const auto may = [&](const plan::Location& location) {
+    return by_local[static_cast<size_t>(cluster_.local_of(location.rank))];
+  };
+  return !by_local.empty() && may(copy.source) && may(copy.destination);
+}
+
 Status QueueFeed::copy(uint32_t queue, const plan::Step& step) {
   add_copy(queue, step);
   const bool is_full = !by_cores() && gathered_[queue].size() >= limits_.copies;
@@ -30,8 +38,8 @@ Status QueueFeed::copy(uint32_t queue, const plan::Step& step) {
 }
 
 void QueueFeed::add_copy(uint32_t queue, const plan::Step& step) {
-  device::CopyWork work{address(step.destination), address(step.source), step.bytes, step.rows,
-                        step.destination_stride,   step.source_stride};
+  device::CopyWork work{address(step.destination), address(step.source), step.bytes,         step.rows,
+                        step.destination_stride,   step.source_stride,   may_use_cores(step)};
   // In place, a block may be where it belongs.
   if (work.destination == work.source) return;
   if (step.rows > 1) return gathered_[queue].push_back(work);
@@ -55,14 +63,14 @@ Status QueueFeed::reduce(uint32_t queue, const plan::Step& step, std::span<const
     sources.push_back({address(program_->row_sources[step.first_source + i].at), i < step.raw_count});
   std::vector<std::byte*> places;
   for (const plan::Step& copy : also) places.push_back(address(copy.destination));
-  queues_[queue]->set_blocks(call_->blocks);
+  queues_[queue]->set_blocks(call_->movers.blocks);
   return queues_[queue]->reduce({*call_->reduction, sources, step.finishes, address(step.destination),
                                  step.bytes / device::bytes_of(call_->reduction->element), places});
 }
 
 Status QueueFeed::flush(uint32_t queue) {
   if (gathered_[queue].empty()) return {};
-  if (by_cores()) queues_[queue]->set_blocks(call_->blocks);
+  if (by_cores()) queues_[queue]->set_blocks(call_->movers.blocks);
   Status status = queues_[queue]->copy(gathered_[queue]);
   gathered_[queue].clear();
   return status;

@@ -15,6 +15,13 @@
 
 namespace epccl::runtime {
 
+/// Who does the work of a call's queues.
+struct Movers {
+  int blocks = 0;  // Queue::set_blocks() for reductions and copies by cores
+  /// By local position: whose buffers lie on one device, inside which engines may leave copies to compute cores; empty: they leave none.
+  std::vector<bool> may_use_cores;
+};
+
 /// One run of a program.
 struct QueueCall {
   uint64_t sequence = 0;  // 1, 2, ...: the same on every rank
@@ -22,10 +29,10 @@ struct QueueCall {
   /// Where the buffers of the node's ranks lie, by local position and plan::Buffer; null: the plan does not use it from here.
   std::vector<std::array<std::byte*, 3>> buffers;
   const device::Reduction* reduction = nullptr;  // where the plan reduces
-  int blocks = 0;                                // Queue::set_blocks() for reductions and copies by cores
-  const RowCall* rows = nullptr;                 // where the plan moves token rows
-  CallProgress* progress = nullptr;              // who is told how far the call is; null: nobody asks
-  bool by_cores = false;                         // copies are kernels, whatever the program says
+  Movers movers;
+  const RowCall* rows = nullptr;     // where the plan moves token rows
+  CallProgress* progress = nullptr;  // who is told how far the call is; null: nobody asks
+  bool by_cores = false;             // copies are kernels, whatever the program says
 };
 
 /// The kind of queue that does a lane's steps.
@@ -53,6 +60,7 @@ class QueueFeed {
  private:
   bool by_cores() const { return program_->by_cores || call_->by_cores; }
   std::byte* address(const plan::Location& location) const;
+  bool may_use_cores(const plan::Step& copy) const;
   void add_copy(uint32_t queue, const plan::Step& step);
 
   device::Device& device_;

@@ -17,13 +17,14 @@ extern "C" {
 /// "copy_pause": microseconds before each copy. "dma_buf_error": what asking for a descriptor returns.
 /// "batch_error": what lists of copies return. "copy_error": a CUresult that the next copy ends with when it runs.
 /// "peer_access": 0: GPUs of this process do not reach each other. "image_error": what loading kernels returns.
-/// "import_error": what mapping the memory of another process returns.
+/// "import_error": what mapping the memory of another process returns. "mps": 1: the GPU serves several processes at once.
 void fake_cuda_set(const char* what, long value);
 /// "memory" and "pinned" (bytes), "allocations", "streams", "events", "imports", "registered", "graphs" (executables too): how many
 /// live now.
 long fake_cuda_live(const char* what);
 /// How often a function was called: "cuMemcpyAsync". "copies to the host", "bytes to the host", "copies from the host", "bytes from the
-/// host": what was copied between a GPU's memory and other. "copies inside", "bytes inside": between GPU memory. "bytes of kernels": read
+/// host": what was copied between a GPU's memory and other. "copies inside", "bytes inside": between GPU memory. "copies beside
+/// compute", "bytes beside compute": of lists, with the hint to leave compute cores alone. "bytes of kernels": read
 /// and written by sums and copies of kernels, each byte once, where their code is there (kernels_of_double.cpp).
 long fake_cuda_calls(const char* function);
 void fake_cuda_count(const char* what, long more);

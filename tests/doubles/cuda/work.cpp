@@ -59,7 +59,8 @@ CUresult copy_list(const CUdeviceptr* destinations, const CUdeviceptr* sources, 
   for (size_t i = 0; i < kinds; ++i)
     if (attributes[i].srcAccessOrder < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ||
         attributes[i].srcAccessOrder > CU_MEMCPY_SRC_ACCESS_ORDER_ANY ||
-        attributes[i].flags > CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE || firsts[i] >= count)
+        attributes[i].flags > CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE || firsts[i] >= count ||
+        (i > 0 && firsts[i] <= firsts[i - 1]))
       return CUDA_ERROR_INVALID_VALUE;
   if (is_capturing(stream) && driver_version() < captures_lists) return refuse_in_capture(stream);
   struct Copy {
@@ -67,9 +68,13 @@ CUresult copy_list(const CUdeviceptr* destinations, const CUdeviceptr* sources, 
     size_t bytes;
   };
   std::vector<Copy> copies;
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0, kind = 0; i < count; ++i) {
     if (bytes[i] == 0) return CUDA_ERROR_INVALID_VALUE;
     copies.push_back({destinations[i], sources[i], bytes[i]});
+    if (kind + 1 < kinds && firsts[kind + 1] == i) ++kind;
+    if (attributes[kind].flags != CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE) continue;
+    fake_cuda_count("copies beside compute", 1);
+    fake_cuda_count("bytes beside compute", static_cast<long>(bytes[i]));
   }
   std::shuffle(copies.begin(), copies.end(), std::minstd_rand(static_cast<unsigned>(count)));
   return submit(stream, [context, copies] {

@@ -101,6 +101,45 @@ TEST(GpuCalls, TellPeersOfTheSameMemoryWithoutAskingTheDriverAgain) {
   });
 }
 
+struct Hinted {
+  const char* copy_engine;
+  int gpus;
+  size_t block;  // bytes from each rank to each
+  long copies;   // of a rank, with the hint to leave compute cores alone
+};
+void PrintTo(const Hinted& hinted, std::ostream* out) {
+  *out << fmt::format("{}, {} GPUs, blocks of {} bytes", hinted.copy_engine, hinted.gpus, hinted.block);
+}
+
+class CopyHints : public ::testing::TestWithParam<Hinted> {};
+
+// An alltoall of two ranks is two copies of each.
+TEST_P(CopyHints, AreGivenWhereEnginesAreAskedForOrFaster) {
+  run_ranks(
+      {{2}, {{"EPCCL_COPY_ENGINE", GetParam().copy_engine}, {"FAKE_CUDA_DEVICES", "2"}}, {}},
+      [](const RankContext& context) {
+        GpuRank gpu(context.rank % GetParam().gpus);
+        const Comm comm(context);
+        const size_t count = GetParam().block / sizeof(int);
+        std::vector<int> expected(count, 1);
+        expected.insert(expected.end(), count, 2);
+        const GpuArray<int> in(gpu, std::vector<int>(2 * count, context.rank + 1)), out(gpu, 2 * count);
+        fake_cuda_forget_calls();
+        ASSERT_EQ(epcclAlltoall(in.data(), out.data(), count, epcclInt32, comm, gpu.as_epccl()), epcclSuccess)
+            << epcclGetLastError(comm);
+        gpu.wait();
+        EXPECT_EQ(fake_cuda_calls("copies beside compute"), GetParam().copies);
+        EXPECT_EQ(fake_cuda_calls("bytes beside compute"),
+                  GetParam().copies * static_cast<long>(GetParam().block));
+        EXPECT_EQ(out.get(), expected);
+      });
+}
+
+INSTANTIATE_TEST_SUITE_P(OfCalls, CopyHints,
+                         ::testing::Values(Hinted{"auto", 1, 128 << 10, 2}, Hinted{"auto", 1, 256 << 10, 0},
+                                           Hinted{"auto", 2, 256 << 10, 1}, Hinted{"always", 1, 256 << 10, 2},
+                                           Hinted{"always", 2, 256 << 10, 2}));
+
 TEST(GpuMessages, GoFromGpuMemoryToGpuMemory) {
   run_ranks({{2}, {}, {}}, [](const RankContext& context) {
     GpuRank gpu;
@@ -108,7 +147,10 @@ TEST(GpuMessages, GoFromGpuMemoryToGpuMemory) {
     constexpr size_t count = 50'000;
     const int peer = 1 - context.rank;
     const GpuArray<int> in(gpu, std::vector<int>(count, context.rank)), out(gpu, count);
-    for (int round = 0; round < 2; ++round) {
+    for (int round = 0; round < 3; ++round) {
+      // The driver chooses who makes a large copy inside a GPU, unless engines are asked for.
+      const bool is_hinted = round == 2;
+      ASSERT_EQ(epcclCommSetCopyEngine(comm, is_hinted ? "always" : "auto"), epcclSuccess);
       fake_cuda_forget_calls();
       ASSERT_EQ(epcclGroupStart(), epcclSuccess);
       ASSERT_EQ(epcclSend(in.data(), count, epcclInt32, peer, comm, gpu.as_epccl()), epcclSuccess);
@@ -116,8 +158,9 @@ TEST(GpuMessages, GoFromGpuMemoryToGpuMemory) {
       ASSERT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(comm);
       gpu.wait();
       EXPECT_EQ(fake_cuda_calls("cuIpcOpenMemHandle_v2"), round == 0 ? 1 : 0);
-      EXPECT_EQ(fake_cuda_calls("cuMemcpyAsync"), 0);
-      EXPECT_EQ(fake_cuda_calls("cuMemcpyBatchAsync_v2"), 1) << "the receiver's";
+      EXPECT_EQ(fake_cuda_calls("cuMemcpyAsync") + fake_cuda_calls("cuMemcpyBatchAsync_v2"), 1)
+          << "the receiver's";
+      EXPECT_EQ(fake_cuda_calls("copies beside compute"), is_hinted ? 1 : 0);
       EXPECT_EQ(out.get(), std::vector<int>(count, peer));
     }
   });

@@ -64,6 +64,43 @@ TEST_F(CudaQueue, GivesAListOfCopiesToTheDriverAtOnce) {
   EXPECT_EQ(get(memory.data(), from.size()), from);
 }
 
+// Each copy of a list has its own hint.
+TEST_F(CudaQueue, LeavesLargeCopiesThatMayUseComputeCoresToTheDriver) {
+  constexpr uint64_t most = 128 << 10, larger = most + 1;
+  const struct {
+    uint64_t bytes;
+    bool may_use_cores, is_hinted;
+  } cases[] = {{larger, false, true}, {larger, true, false}, {larger, true, false},
+               {most, true, true},    {100, false, true},    {larger, true, false}};
+  const auto from = numbers(std::size(cases) * larger, 9);
+  const GpuMemory there(from.size()), here(from.size());
+  put(there.data(), from);
+  std::vector<CopyWork> works;
+  long copies = 0, bytes = 0;
+  for (const auto& each : cases) {
+    const uint64_t at = works.size() * larger;
+    works.push_back({here.data() + at, there.data() + at, each.bytes});
+    works.back().may_use_cores = each.may_use_cores;
+    copies += each.is_hinted ? 1 : 0;
+    bytes += each.is_hinted ? static_cast<long>(each.bytes) : 0;
+  }
+  const auto engine = queue();
+  fake_cuda_forget_calls();
+  EXPECT_OK(engine->copy(works));
+  EXPECT_OK(engine->synchronize());
+  EXPECT_EQ(fake_cuda_calls("cuMemcpyBatchAsync_v2"), 1);
+  EXPECT_EQ(fake_cuda_calls("copies beside compute"), copies);
+  EXPECT_EQ(fake_cuda_calls("bytes beside compute"), bytes);
+  for (const CopyWork& work : works)
+    EXPECT_EQ(get(work.destination, work.bytes),
+              std::vector<std::byte>(from.data() + (work.destination - here.data()),
+                                     from.data() + (work.destination - here.data()) + work.bytes));
+  fake_cuda_forget_calls();
+  EXPECT_OK(engine->copy({works.data() + 1, 1}));
+  EXPECT_OK(engine->synchronize());
+  EXPECT_EQ(fake_cuda_calls("cuMemcpyAsync"), 1) << "one alone needs no list";
+}
+
 TEST_F(CudaQueue, CopiesRowsStridesApart) {
   for (const uint32_t rows : {3U, 100U}) {  // a list, and one copy with a pitch
     const auto from = numbers(rows * 30, rows);
