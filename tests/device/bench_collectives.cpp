@@ -12,9 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "../multiprocess/api_cuda/gpu_rank.hpp"
-#include "base/clock.hpp"
-#include "device/cuda/cuda_device.hpp"
-#include "ranks.hpp"
+#include "copy_ceiling.hpp"
+#include "measured.hpp"
 
 namespace epccl::device::test {
 namespace {
@@ -26,29 +25,9 @@ constexpr uint64_t mebibyte = uint64_t{1} << 20;
 
 /// What a measurement's processes share.
 struct Board {
-  epcclUniqueId id;
-  double result;
+  epcclUniqueId id{};
+  double result = 0;
 };
-
-/// Runs the ranks in processes that this one does not share a GPU with; what rank 0 left on the board.
-double measured(As as, int ranks, const std::function<void(Rank&, Board&)>& work) {
-  void* memory = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw std::runtime_error("no memory to share");
-  auto* board = new (memory) Board{};
-  std::fflush(nullptr);  // or the child prints it again
-  const pid_t child = fork();
-  if (child == 0) {
-    run_ranks(as, ranks, [&](Rank& rank) { work(rank, *board); });
-    _exit(::testing::Test::HasFailure() ? 1 : 0);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  const double result = board->result;
-  munmap(memory, sizeof(Board));
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    throw std::runtime_error("a measurement failed: see above");
-  return result;
-}
 
 void call_ok(epcclResult_t result) {
   if (result != epcclSuccess) throw std::runtime_error(epcclGetLastError(nullptr));
@@ -71,27 +50,6 @@ class Buffer {
  private:
   void* data_ = nullptr;
 };
-
-double median_of(std::vector<double> seconds) {
-  std::ranges::sort(seconds);
-  return seconds[seconds.size() / 2];
-}
-
-/// Bytes a second of one large copy.
-double copy_ceiling(uint64_t bytes) {
-  return measured(As::threads, 1, [bytes](Rank&, Board& board) {
-    const GpuRank gpu;
-    const Buffer from(bytes), to(bytes);
-    std::vector<double> seconds;
-    for (int round = -3; round < rounds; ++round) {
-      const double begin = now_seconds();
-      driver_ok(cuMemcpyAsync(to.address(), from.address(), bytes, gpu.stream()));
-      driver_ok(cuStreamSynchronize(gpu.stream()));
-      if (round >= 0) seconds.push_back(now_seconds() - begin);
-    }
-    board.result = static_cast<double>(bytes) / median_of(std::move(seconds));
-  });
-}
 
 enum class Collective { alltoall, allgather, reduce_scatter, allreduce };
 const char* text_of(Collective which) {
@@ -167,7 +125,7 @@ void check(const Case& what, const GpuRank& gpu, const Buffer& output) {
 
 template <typename T>
 double seconds_of(const Case& what) {
-  return measured(what.as, what.ranks, [&](Rank& rank, Board& board) {
+  const auto work = [&](Rank& rank, Board& board) {
     const GpuRank gpu;
     if (rank.number() == 0) call_ok(epcclGetUniqueId(&board.id));
     rank.barrier();
@@ -194,16 +152,15 @@ double seconds_of(const Case& what) {
       rank.barrier();  // memory is freed when nobody waits any more
     }
     call_ok(epcclCommDestroy(comm));
-  });
+  };
+  return measured<Board>(what.as, what.ranks, work).result;
 }
 
 /// What sums take with fewer and more blocks than the library chooses.
 void measure_blocks(uint64_t bytes, int ranks, double ceiling, Json& report) {
-  const auto chosen = static_cast<int>(measured(As::threads, 1, [ranks](Rank&, Board& board) {
-    const auto gpu = cuda_device(0);
-    if (!gpu.ok()) throw std::runtime_error(gpu.status().message());
-    board.result = (*gpu)->fewest_blocks({Demand::From::here, ranks, ranks});
-  }));
+  const int chosen = measured<int>(As::threads, 1, [ranks](Rank& rank, int& blocks) {
+    blocks = rank.device().fewest_blocks({Demand::From::here, ranks, ranks});
+  });
   report["blocks_of_a_rank"] = chosen;
   for (const Collective which : {Collective::reduce_scatter, Collective::allreduce})
     for (const int blocks : {std::max(chosen / 4, 1), std::max(chosen / 2, 1), chosen, 2 * chosen}) {
@@ -221,9 +178,11 @@ void measure_blocks(uint64_t bytes, int ranks, double ceiling, Json& report) {
 
 Json measure(uint64_t bytes, int ranks) {
   Json report;
-  const double ceiling = copy_ceiling(std::min(16 * bytes, 1024 * mebibyte));
-  report["copy_ceiling_bytes_per_second"] = ceiling;
-  fmt::print("{:56} {:10.1f} GB/s\n", "one large device-to-device copy", ceiling / 1e9);
+  const auto copy = measured<CopyRates>(As::threads, 1, [bytes](Rank& rank, CopyRates& rates) {
+    rates = measure_copy_rates(rank.device(), std::min(16 * bytes, 1024 * mebibyte));
+  });
+  copy.tell(report);
+  const double ceiling = copy.ceiling();
   for (const As as : {As::threads, As::processes})
     for (const Collective which :
          {Collective::alltoall, Collective::allgather, Collective::reduce_scatter, Collective::allreduce})

@@ -1,5 +1,6 @@
 // What ranks that share one GPU reach with its copy engines, against that GPU's own large device-to-device copy: alltoall and allgather
 // as threads and as processes, reductions, how long a signal takes, and whether copies within a GPU need its compute cores. Needs a GPU.
+// Engines are measured with the driver's hint to overlap with compute, and with its default flag.
 //   bench_copies [FILE] [MEGABYTES A RANK] [RANKS]     prints a table, and writes FILE as JSON; reductions from 8 megabytes on
 // Exit codes: 0 measured; 77 there is no GPU; 1 something failed.
 #include <fmt/format.h>
@@ -10,9 +11,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "base/clock.hpp"
-#include "device/cuda/kernel_queue.hpp"
-#include "ranks.hpp"
+#include "copy_ceiling.hpp"
+#include "measured.hpp"
 #include "transports/cuda_ipc/peer_memory.hpp"
 
 namespace epccl::device::test {
@@ -22,25 +22,6 @@ using Json = nlohmann::ordered_json;
 using transports::SharedBuffers;
 constexpr int rounds = 10;
 constexpr uint64_t mebibyte = uint64_t{1} << 20;
-
-/// Runs the measurement in a process of its own (this one uses no GPU, so that ranks can be processes) and returns its numbers.
-std::vector<double> measured(int count, As as, int ranks, const std::function<void(Rank&, double*)>& work) {
-  void* memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  auto* numbers = static_cast<double*>(memory);
-  std::fflush(nullptr);  // or the child prints it again
-  const pid_t child = fork();
-  if (child == 0) {
-    run_ranks(as, ranks, [&](Rank& rank) { work(rank, numbers); });
-    _exit(::testing::Test::HasFailure() ? 1 : 0);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  const std::vector<double> result(numbers, numbers + count);
-  munmap(memory, 4096);
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    throw std::runtime_error("a measurement failed: see above");
-  return result;
-}
 
 /// Seconds of each of `rounds` repetitions of `work`, which queues something; the first ones warm up.
 template <typename Work>
@@ -52,34 +33,33 @@ std::vector<double> seconds_of(Queue& queue, const Work& work) {
     must(queue.synchronize());
     if (round >= 0) seconds.push_back(now_seconds() - begin);
   }
-  std::ranges::sort(seconds);
   return seconds;
 }
 
-double median(const std::vector<double>& sorted) {
-  return sorted[sorted.size() / 2];
+/// The driver's flag of copies by engines.
+enum class Flag { by_choice, overlap };
+const char* text_of(Flag flag) {
+  return flag == Flag::by_choice ? "default flag" : "hint to overlap";
 }
 
-/// Bytes a second of one large copy.
-double copy_ceiling(uint64_t bytes) {
-  return measured(1, As::threads, 1, [bytes](Rank& rank, double* out) {
-    ShareableBuffer from(rank.device(), bytes), to(rank.device(), bytes);
-    const auto queue = take(rank.device().make_queue(QueueKind::copy_engine));
-    const CopyWork work{to.data, from.data, bytes};
-    out[0] = static_cast<double>(bytes) / median(seconds_of(*queue, [&] { must(queue->copy({&work, 1})); }));
-  })[0];
-}
+/// An alltoall (or an allgather) of `bytes` a rank.
+struct Exchange {
+  As as;
+  int ranks;
+  uint64_t bytes;
+  bool gathers;
+  Flag flag;
+};
 
-/// Bytes a second that all ranks together copy in an alltoall (or an allgather) of `bytes` a rank; rank 0 times rounds that begin
-/// together.
-double exchange_rate(As as, int ranks, uint64_t bytes, bool gathers) {
-  const auto work = [&](Rank& rank, double* out) {
+/// Bytes a second that all ranks together copy; rank 0 times rounds that begin together.
+double exchange_rate(const Exchange& what) {
+  const auto work = [&](Rank& rank, double& out) {
     Device& device = rank.device();
     const int me = rank.number(), count = rank.count();
-    const uint64_t block = bytes / static_cast<uint64_t>(count), in = gathers ? block : bytes;
-    ShareableBuffer input(device, in), output(device, bytes);
+    const uint64_t block = what.bytes / static_cast<uint64_t>(count), in = what.gathers ? block : what.bytes;
+    ShareableBuffer input(device, in), output(device, what.bytes);
     must(device.make_words_visible(&rank.shared(), sizeof(Shared)));
-    rank.shared().handles[me][0] = take(device.export_memory(output.data, bytes));
+    rank.shared().handles[me][0] = take(device.export_memory(output.data, what.bytes));
     rank.barrier();
     std::vector<MemoryHandle> theirs;
     for (int peer = 0; peer < count; ++peer) theirs.push_back(rank.shared().handles[peer][0]);
@@ -93,9 +73,10 @@ double exchange_rate(As as, int ranks, uint64_t bytes, bool gathers) {
         std::vector<CopyWork> copies;
         for (int step = 1; step <= count; ++step) {
           const int peer = (me + step) % count;
-          const uint64_t from = gathers ? 0 : static_cast<uint64_t>(peer) * block;
+          const uint64_t from = what.gathers ? 0 : static_cast<uint64_t>(peer) * block;
           copies.push_back(
               {outputs.address(peer) + static_cast<uint64_t>(me) * block, input.data + from, block});
+          copies.back().may_use_cores = what.flag == Flag::by_choice;
         }
         must(engine->copy(copies));
         const auto value = static_cast<uint64_t>(round + 4);
@@ -107,15 +88,18 @@ double exchange_rate(As as, int ranks, uint64_t bytes, bool gathers) {
     }
     rank.barrier();
     device.hide_words(&rank.shared());
-    std::ranges::sort(seconds);
-    if (me == 0) out[0] = static_cast<double>(bytes) * count / median(seconds);
+    if (me == 0) out = static_cast<double>(what.bytes) * count / median_of(std::move(seconds));
   };
-  return measured(1, as, ranks, work)[0];
+  return measured<double>(what.as, what.ranks, work);
 }
 
-/// Seconds from one rank's post to another's answer, halved: median and 99th percentile, submission included.
-std::vector<double> signal_seconds(As as) {
-  return measured(2, as, 2, [](Rank& rank, double* out) {
+struct SignalTimes {
+  double median = 0, p99 = 0;
+};
+
+/// Seconds from one rank's post to another's answer, halved, submission included.
+SignalTimes signal_seconds(As as) {
+  return measured<SignalTimes>(as, 2, [](Rank& rank, SignalTimes& out) {
     constexpr int times = 2000;
     Device& device = rank.device();
     must(device.make_words_visible(&rank.shared(), sizeof(Shared)));
@@ -134,7 +118,7 @@ std::vector<double> signal_seconds(As as) {
     std::ranges::sort(seconds);
     rank.barrier();
     device.hide_words(&rank.shared());
-    if (me == 0) out[0] = median(seconds), out[1] = seconds[seconds.size() * 99 / 100];
+    if (me == 0) out = {seconds[seconds.size() / 2], seconds[seconds.size() * 99 / 100]};
   });
 }
 
@@ -173,14 +157,15 @@ class FullCores {
 
 /// Bytes a second of a copy of `bytes` while all compute cores are full; 0: it did not end before they were free again, so it needs
 /// them. `kind`: the copies of which queues.
-double rate_beside_full_cores(QueueKind kind, uint64_t bytes) {
-  return measured(1, As::threads, 1, [&](Rank& rank, double* out) {
+double rate_beside_full_cores(QueueKind kind, Flag flag, uint64_t bytes) {
+  return measured<double>(As::threads, 1, [&](Rank& rank, double& out) {
     constexpr double patience = 2, time_to_fill = 0.05;
     Device& device = rank.device();
     ShareableBuffer from(device, bytes), to(device, bytes);
     const auto queue = take(device.make_queue(kind));
     const auto copied = take(device.make_event());
-    const CopyWork work{to.data, from.data, bytes};
+    CopyWork work{to.data, from.data, bytes};
+    work.may_use_cores = flag == Flag::by_choice;
     must(queue->copy({&work, 1}));
     must(queue->synchronize());
     FullCores cores(device);
@@ -190,15 +175,15 @@ double rate_beside_full_cores(QueueKind kind, uint64_t bytes) {
     must(queue->record(*copied));
     while (!take(copied->complete()) && now_seconds() - begin < patience) std::this_thread::yield();
     const double seconds = now_seconds() - begin;
-    out[0] = take(copied->complete()) ? static_cast<double>(bytes) / seconds : 0;
+    out = take(copied->complete()) ? static_cast<double>(bytes) / seconds : 0;
     cores.release();
     must(queue->synchronize());
-  })[0];
+  });
 }
 
 /// Fraction of the floor (each input read once, the result written once, at the rate of a copy, which reads and writes) of a sum of 8.
 double reduction_fraction(Element element, double ceiling, int blocks) {
-  return measured(1, As::threads, 1, [&](Rank& rank, double* out) {
+  return measured<double>(As::threads, 1, [&](Rank& rank, double& out) {
     constexpr uint64_t bytes = 64 * mebibyte;
     constexpr int sources = 8;
     ShareableBuffer memory(rank.device(), bytes * (sources + 1));
@@ -212,45 +197,58 @@ double reduction_fraction(Element element, double ceiling, int blocks) {
                           memory.data + sources * bytes,
                           bytes / bytes_of(element),
                           {}};
-    const double seconds = median(seconds_of(*queue, [&] { must(queue->reduce(work)); }));
-    out[0] = static_cast<double>(bytes) * (sources + 1) / 2 / ceiling / seconds;
-  })[0];
+    const double seconds = median_of(seconds_of(*queue, [&] { must(queue->reduce(work)); }));
+    out = static_cast<double>(bytes) * (sources + 1) / 2 / ceiling / seconds;
+  });
 }
 
-Json measure(uint64_t bytes, int ranks) {
-  Json report;
-  const double ceiling = copy_ceiling(std::min(16 * bytes, 1024 * mebibyte));
-  report["copy_ceiling_bytes_per_second"] = ceiling;
-  fmt::print("{:44} {:10.1f} GB/s\n", "one large device-to-device copy", ceiling / 1e9);
-  for (const As as : {As::threads, As::processes}) {
-    const double goal = as == As::threads ? 0.90 : 0.85;
-    for (const bool gathers : {false, true}) {
+/// With the default flag, which is what calls have with `auto`, there is a goal.
+void measure_exchanges(As as, int ranks, uint64_t bytes, const CopyRates& copy, Json& report) {
+  const double goal = as == As::threads ? 0.90 : 0.85;
+  for (const bool gathers : {false, true})
+    for (const Flag flag : {Flag::by_choice, Flag::overlap}) {
+      const double rate = exchange_rate({as, ranks, bytes, gathers, flag}), fraction = rate / copy.ceiling();
       const std::string name =
-          fmt::format("{}, {} ranks as {}, {} MiB a rank", gathers ? "allgather" : "alltoall", ranks,
-                      text_of(as), bytes / mebibyte);
-      const double fraction = exchange_rate(as, ranks, bytes, gathers) / ceiling;
-      report["cases"].push_back({{"case", name}, {"fraction_of_ceiling", fraction}, {"goal", goal}});
-      fmt::print("{:44} {:10.1f} % of it (goal {:.0f} %)\n", name, 100 * fraction, 100 * goal);
+          fmt::format("{}, {} ranks as {}, {} MiB a rank, {}", gathers ? "allgather" : "alltoall", ranks,
+                      text_of(as), bytes / mebibyte, text_of(flag));
+      Json& told = report["cases"].emplace_back(Json{{"case", name}, {"fraction_of_ceiling", fraction}});
+      if (flag == Flag::by_choice) told["goal"] = goal;
+      fmt::print("{:56} {:10.1f} GB/s, {:5.1f} % of the ceiling{} ({})\n", name, rate / 1e9, 100 * fraction,
+                 flag == Flag::by_choice ? fmt::format(" (goal {:.0f} %)", 100 * goal) : "",
+                 copy.driver_text());
     }
-    const auto signal = signal_seconds(as);
-    report["cases"].push_back({{"case", fmt::format("signal and wait, ranks as {}", text_of(as))},
-                               {"p50_microseconds", signal[0] * 1e6},
-                               {"p99_microseconds", signal[1] * 1e6}});
-    fmt::print("{:44} {:10.1f} us p50, {:.1f} us p99\n",
-               fmt::format("signal and wait, ranks as {}", text_of(as)), signal[0] * 1e6, signal[1] * 1e6);
-  }
-  for (const QueueKind kind : {QueueKind::copy_engine, QueueKind::compute}) {
-    const std::string name = fmt::format("a copy by a queue of kind {}, beside full compute cores",
-                                         kind == QueueKind::compute ? "compute" : "copy_engine");
-    const double rate = rate_beside_full_cores(kind, std::min(256 * mebibyte, 4 * bytes));
+}
+
+void measure_signals(As as, Json& report) {
+  const SignalTimes times = signal_seconds(as);
+  const std::string name = fmt::format("signal and wait, ranks as {}", text_of(as));
+  report["cases"].push_back(
+      {{"case", name}, {"p50_microseconds", times.median * 1e6}, {"p99_microseconds", times.p99 * 1e6}});
+  fmt::print("{:56} {:10.1f} us p50, {:.1f} us p99\n", name, times.median * 1e6, times.p99 * 1e6);
+}
+
+/// Who makes a copy inside the GPU.
+void measure_makers(uint64_t bytes, const CopyRates& copy, Json& report) {
+  const struct {
+    QueueKind kind;
+    Flag flag;
+  } cases[] = {{QueueKind::copy_engine, Flag::overlap},
+               {QueueKind::copy_engine, Flag::by_choice},
+               {QueueKind::compute, Flag::by_choice}};
+  for (const auto& [kind, flag] : cases) {
+    const std::string name = fmt::format("a copy beside full compute cores, {} queue, {}",
+                                         kind == QueueKind::compute ? "compute" : "engine", text_of(flag));
+    const double rate = rate_beside_full_cores(kind, flag, bytes);
     const char* by = rate > 0 ? "copy engines" : "compute cores";
     report["cases"].push_back({{"case", name},
                                {"made_by", by},
                                {"bytes_per_second", rate},
-                               {"fraction_of_ceiling", rate / ceiling}});
-    fmt::print("{:44} by {}: {:.1f} GB/s\n", name, by, rate / 1e9);
+                               {"fraction_of_ceiling", rate / copy.ceiling()}});
+    fmt::print("{:56} by {}: {:.1f} GB/s ({})\n", name, by, rate / 1e9, copy.driver_text());
   }
-  if (bytes < 8 * mebibyte) return report;
+}
+
+void measure_sums(double ceiling, Json& report) {
   for (const Element element : {Element::float32, Element::bfloat16})
     for (const int blocks : {0, 8, 16, 32}) {
       const std::string name =
@@ -258,8 +256,22 @@ Json measure(uint64_t bytes, int ranks) {
                       blocks == 0 ? "all" : std::to_string(blocks));
       const double fraction = reduction_fraction(element, ceiling, blocks);
       report["cases"].push_back({{"case", name}, {"fraction_of_floor", fraction}});
-      fmt::print("{:44} {:10.1f} % of the floor\n", name, 100 * fraction);
+      fmt::print("{:56} {:10.1f} % of the floor\n", name, 100 * fraction);
     }
+}
+
+Json measure(uint64_t bytes, int ranks) {
+  Json report;
+  const auto copy = measured<CopyRates>(As::threads, 1, [bytes](Rank& rank, CopyRates& rates) {
+    rates = measure_copy_rates(rank.device(), std::min(16 * bytes, 1024 * mebibyte));
+  });
+  copy.tell(report);
+  for (const As as : {As::threads, As::processes}) {
+    measure_exchanges(as, ranks, bytes, copy, report);
+    measure_signals(as, report);
+  }
+  measure_makers(std::min(256 * mebibyte, 4 * bytes), copy, report);
+  if (bytes >= 8 * mebibyte) measure_sums(copy.ceiling(), report);
   return report;
 }
 

@@ -15,8 +15,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "device/cuda/cuda_device.hpp"
-#include "device/cuda/kernel_queue.hpp"
+#include "copy_ceiling.hpp"
 #include "device/host/fp8.hpp"
 
 namespace epccl::device::cuda {
@@ -26,14 +25,8 @@ constexpr uint32_t tokens = 4096, hidden = 7168, topk = 8, peers = 8, experts = 
 constexpr uint64_t row_bytes = uint64_t{hidden} * 2, scale_bytes = e4m3_scales(hidden) * sizeof(float);
 constexpr int skipped = 77;
 
-template <class T>
-T take(Result<T> result) {
-  if (!result.ok()) throw std::runtime_error(result.status().message());
-  return std::move(result).value();
-}
-void must(const Status& status) {
-  if (!status.ok()) throw std::runtime_error(status.message());
-}
+using test::must;
+using test::take;
 
 /// Memory of the device, or of the host where the device reads it.
 class Memory {
@@ -81,7 +74,9 @@ class Bench {
   int run(const char* file) {
     fmt::print("{}\n\n{:<34}{:>10}{:>10}{:>9}  {}\n", device_.description(), "", "us", "GB/s", "of copy",
                "blocks");
-    copy_ceiling();
+    const test::CopyRates copy = test::measure_copy_rates(device_, uint64_t{1} << 30);
+    copy.tell(report_);
+    ceiling_ = 2 * copy.ceiling() / 1e9;  // a copy reads each byte and writes it
     permute();
     combine();
     float8();
@@ -174,7 +169,6 @@ class Bench {
 
   void note(const std::string& name, double microseconds, uint64_t bytes, uint32_t blocks) {
     const double rate = static_cast<double>(bytes) / microseconds / 1e3;
-    ceiling_ = std::max(ceiling_, name.starts_with("copy") ? rate : 0);
     fmt::print("{:<34}{:>10.1f}{:>10.0f}{:>8.1f}%  {}\n", name, microseconds, rate, 100 * rate / ceiling_,
                blocks);
     report_[name] = {{"us", microseconds},
@@ -186,12 +180,6 @@ class Bench {
   template <class Parameters>
   void measure(const std::string& name, const Launch<Parameters>& launch) {
     note(name, time_of([&] { must(queue_kernel(*queue_, launch)); }), launch.least_bytes, launch.blocks);
-  }
-
-  void copy_ceiling() {
-    const Memory from(device_, uint64_t{1} << 30), to(device_, uint64_t{1} << 30);
-    const CopyWork copy{to.data(), from.data(), from.bytes()};
-    note("copy of 1 GiB", time_of([&] { must(queue_->copy({&copy, 1})); }), 2 * from.bytes(), 0);
   }
 
   // --- what is measured ---
@@ -262,7 +250,18 @@ class Bench {
     SpreadParameters quantise = quantised_to_peers();
     quantise.targets = nullptr;
     quantise.width = 1;
-    measure("FP8 quantise", quantise_launch(RowType::bfloat16, quantise, grid_));
+    // One slice after the other: the same one would stay in the GPU's cache.
+    std::vector<Launch<SpreadParameters>> slices;
+    for (uint32_t slice = 0; slice < topk; ++slice) {
+      const uint64_t row = uint64_t{slice} * tokens;
+      quantise.parts[0].source.data = received_.data() + row * row_bytes;
+      quantise.parts[0].destinations[0] = quantised_.data() + row * hidden;
+      quantise.parts[1].destinations[0] = scales_.data() + row * scale_bytes;
+      slices.push_back(quantise_launch(RowType::bfloat16, quantise, grid_));
+    }
+    uint32_t next = 0;
+    const double time = time_of([&] { must(queue_kernel(*queue_, slices[next++ % topk])); });
+    note("FP8 quantise", time, slices[0].least_bytes, slices[0].blocks);
     MoveParameters back;
     back.parts[0] = {{quantised_.data(), hidden}, {received_.data(), row_bytes}, hidden};
     back.parts[1] = {{scales_.data(), scale_bytes}, {}, scale_bytes};
@@ -364,7 +363,7 @@ class Bench {
   const Memory tokens_, received_, quantised_, scales_, weights_, targets_, terms_, counts_;
   std::vector<int64_t> table_;
   std::vector<uint32_t> first_row_;
-  double ceiling_ = 0;
+  double ceiling_ = 0;  // GB/s, read and written together
   nlohmann::ordered_json report_;
 };
 

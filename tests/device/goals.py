@@ -16,22 +16,25 @@ def judge(benchmarks):
         for program, result in results.items()
         if program.startswith("epccl-perf ") and result
     }
-    found = []
+    highest = ceiling(results.values())
+    found = [_told("the ceiling: the fastest large copy inside the GPU, bytes/s", highest)]
     for program in ("bench_copies", "bench_collectives"):
+        scale = _scale(results.get(program), highest)
         for case in (results.get(program) or {}).get("cases", []):
             if "goal" in case:
                 measured = case.get("fraction_of_ceiling", case.get("fraction_of_floor"))
-                found.append(_at_least(case["case"], case["goal"], measured))
+                found.append(_at_least(case["case"], case["goal"], measured * scale))
         for case in (results.get(program) or {}).get("cases", []):
             if "made_by" in case:
-                found.append({"case": f"{case['case']}: by {case['made_by']}", "goal": "told", "measured": case["bytes_per_second"], "reached": True})
+                found.append(_told(f"{case['case']}: by {case['made_by']}", case["bytes_per_second"]))
     kernels = results.get("bench_kernels") or {}
+    scale = _scale(kernels, highest)
     for name in KERNELS:
-        found.append(_at_least(f"{name}, of the copy's bandwidth", 0.85, kernels.get(name, {}).get("of_copy")))
-    ceiling = (results.get("bench_collectives") or {}).get("copy_ceiling_bytes_per_second")
+        of_copy = kernels.get(name, {}).get("of_copy")
+        found.append(_at_least(f"{name}, of the copy's bandwidth", 0.85, None if of_copy is None else of_copy * scale))
     for row in perf.get("moe-deepseek-v3", []):
         name = f"dispatch + combine, deepseek-v3, {row['tokens']} tokens a rank, of the floor"
-        found.append(_at_least(name, 0.75, floor_fraction(row, ceiling)))
+        found.append(_at_least(name, 0.75, floor_fraction(row, highest)))
         found += _split(f"dispatch + combine, deepseek-v3, {row['tokens']} tokens a rank", row.get("split"))
     found.append(_at_least("static dispatch + combine, 128 tokens: graph over eager", 1.5, _graph_gain(perf)))
     for name in ("alltoall", "allgather", "reduce_scatter"):
@@ -41,6 +44,18 @@ def judge(benchmarks):
             found.append(_at_most(f"{name} ({engine}): dilation of products", 0.03, dilation[engine]))
         found.append(_at_most(f"{name}: dilation by copy engines over that by compute cores", 0.5, _of_cores(dilation)))
     return found
+
+
+def ceiling(results):
+    """Of all programs of a run that have measured it (copy_ceiling.hpp), the highest: what nothing can exceed. None: none has."""
+    measured = [result["copy_ceiling_bytes_per_second"] for result in results if result and "copy_ceiling_bytes_per_second" in result]
+    return max(measured, default=None)
+
+
+def _scale(result, highest):
+    """What makes a program's fractions of its own ceiling those of the run's."""
+    own = (result or {}).get("copy_ceiling_bytes_per_second")
+    return own / highest if own and highest else 1.0
 
 
 def floor_fraction(row, ceiling):
@@ -73,6 +88,11 @@ def _at_most(case, goal, measured):
     return {"case": case, "goal": f"<= {goal}", "measured": measured, "reached": reached}
 
 
+def _told(case, measured):
+    """What only has to be known."""
+    return {"case": case, "goal": "told", "measured": measured, "reached": None if measured is None else True}
+
+
 def _of_cores(dilation):
     """What products lose beneath engines, as a part of what they lose beneath cores."""
     engines, cores = dilation.get("always"), dilation.get("never")
@@ -80,13 +100,10 @@ def _of_cores(dilation):
 
 
 def _split(name, split):
-    """A line for the time and each of its parts, which only have to be known."""
+    """A line for the time and each of its parts."""
     parts = ("time", "kernel", "copy", "signal", "host")
     measured = {part: split[f"{part}_us"] if split else None for part in parts}
-    return [
-        {"case": f"{name}: {part}, us", "goal": "told", "measured": us, "reached": None if us is None else True}
-        for part, us in measured.items()
-    ]
+    return [_told(f"{name}: {part}, us", us) for part, us in measured.items()]
 
 
 def _graph_gain(perf):

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "device/cuda/cuda_device.hpp"
+#include "results.hpp"
 
 namespace epccl::device::test {
 
@@ -25,16 +26,6 @@ inline const char* text_of(As as) {
 
 inline void PrintTo(As as, std::ostream* out) {
   *out << text_of(as);
-}
-
-/// The value, or an exception with what went wrong.
-template <typename T>
-T take(Result<T> result) {
-  if (!result.ok()) throw std::runtime_error(result.status().message());
-  return std::move(result).value();
-}
-inline void must(const Status& status) {
-  if (!status.ok()) throw std::runtime_error(status.message());
 }
 
 /// Why there is no GPU here; empty where there is one.
