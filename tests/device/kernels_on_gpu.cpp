@@ -1,13 +1,18 @@
 // The tests of the kernels (tests/unit/cuda_kernels) on a GPU instead of the host: the same tests, where all of the heap is memory
-// that the GPU reads and writes.
+// that the GPU reads and writes. What a kernel writes behind a buffer is found when the buffer is given back. (A sanitizer sees one large
+// allocation only.)
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "../unit/cuda_kernels/launched.hpp"
@@ -17,7 +22,15 @@
 namespace epccl::device::cuda::testing {
 namespace {
 
-/// Pinned memory, handed out in pieces of 2^n bytes, which are kept for others of their size.
+/// What comes after in this process would mean nothing: it ends, and tests/device/run goes on with the next test in another.
+[[noreturn]] void give_up(const char* what, const char* why) {
+  std::fprintf(stderr, "%s: %s\n", what, why);
+  std::fflush(nullptr);
+  std::abort();
+}
+
+/// Pinned memory, handed out in pieces of 2^n bytes, which are kept for others of their size. Behind what was asked for each has a
+/// guard, which must be whole when it is given back.
 class Arena {
  public:
   void use(void* memory, size_t bytes) {
@@ -27,21 +40,22 @@ class Arena {
   /// Null before there is memory, and when there is none left.
   void* take(size_t bytes) {
     const std::lock_guard lock(mutex_);
-    const size_t size = std::bit_ceil(std::max<size_t>(bytes, 64)),
+    const size_t size = std::bit_ceil(std::max<size_t>(bytes + least_guard, 64)),
                  index = static_cast<size_t>(std::countr_zero(size));
-    if (free_[index] != nullptr) return std::exchange(free_[index], free_[index]->next);
-    // A piece says before itself how large it is.
-    const size_t whole = size + header;
-    if (next_ == nullptr || whole > static_cast<size_t>(end_ - next_)) return nullptr;
-    std::byte* const piece = std::exchange(next_, next_ + whole) + header;
-    *reinterpret_cast<size_t*>(piece - sizeof(size_t)) = index;
+    std::byte* piece = take_free(index);
+    if (piece == nullptr) piece = take_new(size);
+    if (piece == nullptr) return nullptr;
+    header_of(piece) = {index, bytes};
+    std::ranges::fill(guard_of(piece), guard);
     return piece;
   }
-  bool give_back(void* piece) {
-    const auto* at = static_cast<std::byte*>(piece);
-    if (begin_ == nullptr || at < begin_ || at >= end_) return false;
+  bool give_back(void* memory) {
+    auto* const piece = static_cast<std::byte*>(memory);
+    if (begin_ == nullptr || piece < begin_ || piece >= end_) return false;
     const std::lock_guard lock(mutex_);
-    const size_t index = *reinterpret_cast<const size_t*>(at - sizeof(size_t));
+    if (!std::ranges::all_of(guard_of(piece), [](std::byte byte) { return byte == guard; }))
+      give_up("memory", "something was written behind a buffer");
+    const size_t index = header_of(piece).index;
     free_[index] = new (piece) Free{free_[index]};
     return true;
   }
@@ -50,7 +64,27 @@ class Arena {
   struct Free {
     Free* next;
   };
-  static constexpr size_t header = 64;
+  struct Header {
+    size_t index, bytes;
+  };
+  static constexpr size_t header = 64, least_guard = 32, most_guard = 4096;
+  static constexpr std::byte guard{0xbd};
+
+  static Header& header_of(std::byte* piece) { return *reinterpret_cast<Header*>(piece - sizeof(Header)); }
+  static std::span<std::byte> guard_of(std::byte* piece) {
+    const Header& known = header_of(piece);
+    return {piece + known.bytes, std::min((size_t{1} << known.index) - known.bytes, most_guard)};
+  }
+  std::byte* take_free(size_t index) {
+    Free* const first = free_[index];
+    if (first != nullptr) free_[index] = first->next;
+    return reinterpret_cast<std::byte*>(first);
+  }
+  std::byte* take_new(size_t size) {
+    const size_t whole = size + header;
+    if (next_ == nullptr || whole > static_cast<size_t>(end_ - next_)) return nullptr;
+    return std::exchange(next_, next_ + whole) + header;
+  }
 
   std::mutex mutex_;
   std::byte *begin_ = nullptr, *next_ = nullptr, *end_ = nullptr;
@@ -111,6 +145,9 @@ void run_on_gpu(const Launch<Parameters>& launch) {
   auto queue = take_queue();
   ASSERT_TRUE(queue.ok()) << queue.status().message();
   const Status queued = queue_kernel(**queue, launch), through = (*queue)->synchronize();
+  // An error of the GPU ends its context, and with it all that this process could still do.
+  for (const Status& status : {queued, through})
+    if (status.code() == Code::device_error) give_up(launch.kernel.name, status.message().c_str());
   ASSERT_TRUE(queued.ok()) << queued.message();
   ASSERT_TRUE(through.ok()) << through.message();
   give_back(std::move(*queue));

@@ -150,12 +150,13 @@ def run_sanitizer(runner, program, tests):
         return {**missing(program), "program": name}
     # Ranks are processes that the program forks.
     ended = runner.run([sanitizer, "--tool", "memcheck", "--target-processes", "all", "--error-exitcode", "9", program,
-                        f"--gtest_filter={tests}"], SECONDS_PER_TEST)
+                        f"--gtest_filter={tests}"], SECONDS_PER_TEST, silence=SECONDS_OF_SILENCE)
     if "Device not supported" in ended.output or "not supported on" in ended.output:
         return {"program": name, "state": "skipped", "why": "it does not support this machine"}
     if ended.code == 0 and "ERROR SUMMARY: 0 errors" not in ended.output:
         return {"program": name, "state": "skipped", "why": "it saw nothing of the GPU's work"}
-    return {"program": name, "state": "passed" if ended.code == 0 else "failed", "exit_code": ended.code,
+    why = {"why": f"it hung in {read_cases(ended.output)[1]}"} if ended.is_silent else {}
+    return {**why, "program": name, "state": "passed" if ended.code == 0 else "failed", "exit_code": ended.code,
             "seconds": ended.seconds, "end_of_output": _end_of(ended.output) if ended.code else ""}
 
 

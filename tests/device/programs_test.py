@@ -45,6 +45,16 @@ class Programs(unittest.TestCase):
         made.chmod(0o755)
         return made
 
+    def put_tool(self, name, script):
+        """Where programs are looked for, while the test runs."""
+        tools = self.folder / "bin"
+        if not tools.exists():
+            tools.mkdir()
+            before = os.environ["PATH"]
+            self.addCleanup(os.environ.__setitem__, "PATH", before)
+            os.environ["PATH"] = f"{tools}:{before}"
+        self.program(f"#!/bin/bash\n{script}\n", f"bin/{name}")
+
     def report_of(self, harm, minutes=None):
         return programs.run_test(programs.Runner(minutes), self.program(GTEST.replace("HARM", harm)))
 
@@ -92,20 +102,22 @@ class Programs(unittest.TestCase):
         self.assertTrue(not state.exists() or state.read_text().split(") ")[1][0] in "ZX")
 
     def test_a_sanitizer_that_saw_nothing_has_not_passed(self):
-        tools = self.folder / "bin"
-        tools.mkdir()
-        before = os.environ["PATH"]
-        self.addCleanup(os.environ.__setitem__, "PATH", before)
-        os.environ["PATH"] = f"{tools}:{before}"
         tested = self.program("")
 
         def said(text, code=0):
-            self.program(f"#!/bin/bash\necho '{text}'; exit {code}\n", "bin/compute-sanitizer")
+            self.put_tool("compute-sanitizer", f"echo '{text}'; exit {code}")
             return programs.run_sanitizer(programs.Runner(), tested, "*")["state"]
 
         self.assertEqual(said("========= ERROR SUMMARY: 0 errors"), "passed")
         self.assertEqual(said("========= ERROR SUMMARY: 2 errors", 9), "failed")
         self.assertEqual(said("========= Target application terminated before first instrumented API call"), "skipped")
+
+    def test_a_sanitizer_that_says_nothing_any_more_is_ended_and_the_test_named(self):
+        silence, programs.SECONDS_OF_SILENCE = programs.SECONDS_OF_SILENCE, 3
+        self.addCleanup(setattr, programs, "SECONDS_OF_SILENCE", silence)
+        self.put_tool("compute-sanitizer", "echo '[ RUN      ] Ranks.Move'; sleep 1000")
+        report = programs.run_sanitizer(programs.Runner(), self.program(""), "*")
+        self.assertEqual((report["state"], report["why"]), ("failed", "it hung in Ranks.Move"))
 
     def test_half_of_a_file_of_results_is_none(self):
         program = self.program('#!/bin/bash\necho \'{"cases": [\' >"$1"; echo measuring; exit 1\n')
