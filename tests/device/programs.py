@@ -208,6 +208,19 @@ def run_benchmark(runner, program, arguments, out):
     return _take_results(results, report, ended.output)
 
 
+def run_probe(runner, program, out):
+    """Facts of the driver: those that are as nobody would wish are named in the report's summary."""
+    report = run_benchmark(runner, program, [], out)
+    facts = (report.get("results") or {}).get("calls", [])[1:] + (report.get("results") or {}).get("channels", [])
+    report["says"] = [fact["says"] for fact in facts if _is_notable(fact)]
+    return report
+
+
+def _is_notable(fact):
+    harms = ("waits", "never_returns", "other_threads_wait", "other_streams_stand_still", "no_answer")
+    return any(fact.get(harm) for harm in harms) or any(fact.get("stuck", {}).values())
+
+
 def run_collective(runner, folder, name, ranks, arguments, out):
     """Of epccl-perf, which checks its results itself."""
     results = out / f"perf-{name}.json"
@@ -222,6 +235,9 @@ def run_collective(runner, folder, name, ranks, arguments, out):
 
 def run_first_kernel(runner, program):
     """Whether a kernel of this build runs here at all."""
+    if not program.exists():
+        return {**missing(program), "program": "one kernel"}
     ended = runner.run([program, "--gtest_filter=GraphHostCalls.AreCountedAndNamedWhenTheyCome"], 90, {"EPCCL_DEBUG": "INFO"})
     said = [line for line in ended.output.split("\n") if "EPCCL" in line or "epccl" in line or "GPU" in line]
-    return {"ran": ended.code == 0 and "[  PASSED  ] 1 test" in ended.output, "seconds": ended.seconds, "says": said[:12]}
+    ran = ended.code == 0 and "[  PASSED  ] 1 test" in ended.output
+    return {"program": "one kernel", "state": "passed" if ran else "failed", "seconds": ended.seconds, "says": said[:12]}

@@ -1,5 +1,6 @@
 """How tests/device/run deals with programs that crash, hang, or cannot start."""
 
+import json
 import os
 import tempfile
 import time
@@ -118,6 +119,17 @@ class Programs(unittest.TestCase):
         self.put_tool("compute-sanitizer", "echo '[ RUN      ] Ranks.Move'; sleep 1000")
         report = programs.run_sanitizer(programs.Runner(), self.program(""), "*")
         self.assertEqual((report["state"], report["why"]), ("failed", "it hung in Ranks.Move"))
+
+    def test_facts_of_the_driver_that_do_harm_are_named(self):
+        control = {"says": "control", "waits": True}
+        harmless = {"says": "a", "waits": False, "other_threads_wait": False}
+        facts = [{"says": "b", "waits": True}, {"says": "c", "no_answer": "it died"}]
+        channels = [{"says": "d", "stuck": {"kernels": 0}}, {"says": "e", "stuck": {"kernels": 0, "posts": 2}}]
+        results = json.dumps({"calls": [control, harmless, *facts], "channels": channels})
+        report = programs.run_probe(programs.Runner(), self.program(f"#!/bin/bash\necho '{results}' >$1\n"), self.folder)
+        self.assertEqual((report["state"], report["says"]), ("measured", ["b", "c", "e"]))
+        report = programs.run_probe(programs.Runner(), self.program("#!/bin/bash\nexit 1\n"), self.folder)
+        self.assertEqual((report["state"], report["says"]), ("failed", []))
 
     def test_half_of_a_file_of_results_is_none(self):
         program = self.program('#!/bin/bash\necho \'{"cases": [\' >"$1"; echo measuring; exit 1\n')
