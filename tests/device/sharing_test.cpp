@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstring>
+#include <span>
 
 #include "ranks.hpp"
 #include "transports/cuda_ipc/peer_memory.hpp"
@@ -31,6 +32,24 @@ class CudaSharing : public ::testing::TestWithParam<As> {
   }
 };
 
+/// Host memory that the GPU copies directly.
+class PinnedNumbers {
+ public:
+  PinnedNumbers(Device& device, size_t count)
+      : device_(device),
+        count_(count),
+        data_(take(device.allocate(MemoryKind::pinned, count * sizeof(uint32_t)))) {}
+  PinnedNumbers(const PinnedNumbers&) = delete;
+  PinnedNumbers& operator=(const PinnedNumbers&) = delete;
+  ~PinnedNumbers() { static_cast<void>(device_.free(data_)); }
+  std::span<uint32_t> numbers() const { return {static_cast<uint32_t*>(data_), count_}; }
+
+ private:
+  Device& device_;
+  const size_t count_;
+  void* const data_;
+};
+
 /// rank r's queue: copies block p into every peer's output, then tells it; and waits for all.
 void alltoall(Rank& rank, size_t block, int rounds, bool pushes) {
   Device& device = rank.device();
@@ -46,7 +65,9 @@ void alltoall(Rank& rank, size_t block, int rounds, bool pushes) {
   {
     const SharedBuffers buffers = take(SharedBuffers::map(device, theirs));
     const auto engine = take(device.make_queue(QueueKind::copy_engine));
-    std::vector<uint32_t> host(block * static_cast<size_t>(count));
+    // Pinned: a copy of pageable memory that is queued behind waits may block the thread, and what it waits for is not queued yet.
+    const PinnedNumbers memory(device, block * static_cast<size_t>(count));
+    const std::span<uint32_t> host = memory.numbers();
     for (int round = 0; round < rounds; ++round) {
       for (size_t i = 0; i < host.size(); ++i)
         host[i] = number(me, static_cast<int>(i / block), i % block, round);
