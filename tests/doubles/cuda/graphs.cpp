@@ -237,6 +237,11 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, uns
   return CUDA_SUCCESS;
 }
 
+CUresult cuGraphUpload(CUgraphExec, CUstream stream) {
+  FAKE_CONTEXT(context);
+  return submit(stream, [] { return CUDA_SUCCESS; });
+}
+
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
   FAKE_CONTEXT(context);
   return submit(stream, [body = executable->body] {

@@ -167,6 +167,7 @@ inline void expect_the_hosts_bytes(const DrawnCall& call, const RankContext& con
   auto* there = reinterpret_cast<std::byte*>(memory.address());
   copy_on(gpu, there, initial.data(), initial.size());
   ASSERT_EQ(call.call(context.rank, there, comm, gpu.as_epccl()), epcclSuccess) << epcclGetLastError(nullptr);
+  gpu.wait();  // no copy of pageable memory behind what waits for other ranks
   copy_on(gpu, got.data(), there, got.size());
   gpu.wait();
   ASSERT_EQ(got.size(), expected.size());

@@ -55,7 +55,8 @@ class GpuArray {
   ~GpuArray() { EXPECT_EQ(cuMemFree(data_), CUDA_SUCCESS); }
   T* data() const { return reinterpret_cast<T*>(data_); }
 
-  // In the stream's order; the vector must stay.
+  // In the stream's order; the vector must stay. No call of other ranks holds the stream: a copy of pageable memory could wait in the
+  // driver, where other ranks' threads need it.
   void put(const std::vector<T>& values) {
     EXPECT_EQ(cuMemcpyAsync(data_, reinterpret_cast<CUdeviceptr>(values.data()), values.size() * sizeof(T),
                             gpu_.stream()),
@@ -63,6 +64,7 @@ class GpuArray {
   }
   std::vector<T> get() const {
     std::vector<T> values(count_);
+    gpu_.wait();  // before it is copied, as with put()
     EXPECT_EQ(
         cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(values.data()), data_, count_ * sizeof(T), gpu_.stream()),
         CUDA_SUCCESS);

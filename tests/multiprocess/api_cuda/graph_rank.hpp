@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <barrier>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,15 +17,23 @@ namespace epccl::tests {
 
 enum class RanksAre { processes, threads };
 
+/// Where the ranks of a process wait for each other; null: this thread is none of several.
+inline thread_local std::barrier<>* ranks_of_this_process = nullptr;
+
 /// run_ranks() on one node; as threads, in a process of their own.
 inline void run_gpu_ranks(RanksAre ranks_are, int ranks,
                           const std::vector<std::pair<std::string, std::string>>& environment,
                           const std::function<void(const RankContext&)>& body) {
   if (ranks_are == RanksAre::processes) return run_ranks({{ranks}, environment, {}}, body);
   run_ranks({{1}, environment, {}}, [&](const RankContext& process) {
+    std::barrier<> all(ranks);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank)
-      threads.emplace_back([&, rank] { body({rank, ranks, process.id}); });
+      threads.emplace_back([&, rank] {
+        ranks_of_this_process = &all;
+        body({rank, ranks, process.id});
+        all.arrive_and_drop();  // a rank that has failed keeps nobody waiting
+      });
     for (std::thread& thread : threads) thread.join();
   });
 }
@@ -52,7 +61,8 @@ class Capture {
   bool is_over_ = false;
 };
 
-/// What was captured; can be run until the end of the scope.
+/// What was captured; can be run until the end of the scope. Ranks of one process all make it: none runs it before each has, since a
+/// driver may make a graph wait until kernels are through, and those of a graph poll for other ranks.
 class Graph {
  public:
   Graph(const GpuRank& gpu, Capture& capture) : gpu_(gpu) { make(capture); }
@@ -78,6 +88,9 @@ class Graph {
     if (graph == nullptr) return;
     EXPECT_EQ(cuGraphInstantiateWithFlags(&executable_, graph, 0), CUDA_SUCCESS);
     EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+    EXPECT_EQ(cuGraphUpload(executable_, gpu_.stream()), CUDA_SUCCESS);
+    gpu_.wait();
+    if (ranks_of_this_process != nullptr) ranks_of_this_process->arrive_and_wait();
   }
 
   const GpuRank& gpu_;

@@ -68,7 +68,9 @@ class Buffer {
     if (where_ != Where::host && !host_.empty()) copy(address(), here(), gpu);
   }
   void get(const GpuRank& gpu) {
-    if (where_ != Where::host && !host_.empty()) copy(here(), address(), gpu);
+    if (where_ == Where::host || host_.empty()) return;
+    gpu.wait();  // no copy of pageable memory behind what waits for other ranks
+    copy(here(), address(), gpu);
   }
   const Bytes& values() const { return host_; }
 

@@ -44,6 +44,7 @@ void expect_the_hosts_bytes_replayed(const DrawnCall& call, const RankContext& c
         << epcclGetLastError(nullptr);
     copy_on(gpu, there, initial.data(), initial.size());
     graph.launch();
+    gpu.wait();
     copy_on(gpu, got.data(), there, got.size());
     gpu.wait();
     ASSERT_TRUE(got == expected) << "rank " << context.rank << ", round " << round << ": " << call.text();

@@ -30,6 +30,7 @@ class GpuCopies : public OtherMemory {
     return reinterpret_cast<void*>(there);  // NOLINT(performance-no-int-to-ptr): as the driver has it
   }
   void take_back() override {
+    gpu_.wait();  // no copy of pageable memory behind what waits for other ranks
     for (Place& place : places_) {
       if (place.here == nullptr) continue;
       copy(reinterpret_cast<CUdeviceptr>(place.here), place.there->address(), place.bytes);

@@ -29,6 +29,7 @@ class GpuBytes {
   void copy_from(const GpuBytes& other) const { copy(memory_.address(), other.memory_.address()); }
   std::vector<std::byte> get() const {
     std::vector<std::byte> bytes(bytes_);
+    gpu_.wait();  // no copy of pageable memory behind what waits for other ranks
     copy(reinterpret_cast<CUdeviceptr>(bytes.data()), memory_.address());
     EXPECT_EQ(cuStreamSynchronize(gpu_.stream()), CUDA_SUCCESS);
     return bytes;
