@@ -58,6 +58,10 @@ CUresult need_context(CUctx_st** context) {
   return (*context)->error;
 }
 
+CUctx_st* current_context() {
+  return stack.empty() ? nullptr : stack.back();
+}
+
 CUresult unsafe_while_capturing() {
   if (capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
   CUresult result = CUDA_SUCCESS;
@@ -128,7 +132,7 @@ void fake_cuda_kernel(const char* name, size_t parameter_bytes,
 }
 
 CUresult cuInit(unsigned flags) {
-  FAKE_CALLED();
+  called(__func__);
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (device_count() == 0) return CUDA_ERROR_NO_DEVICE;
   const std::lock_guard lock(state().mutex);
@@ -176,7 +180,7 @@ CUresult cuGetErrorString(CUresult, const char** text) {
 }
 
 CUresult cuDeviceGetCount(int* count) {
-  FAKE_CALLED();
+  called(__func__);
   if (const CUresult result = need_driver(); result != CUDA_SUCCESS) return result;
   *count = device_count();
   return CUDA_SUCCESS;
@@ -257,7 +261,7 @@ CUresult cuDeviceCanAccessPeer(int* can, CUdevice a, CUdevice b) {
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-  FAKE_CALLED();
+  called(__func__);
   if (device < 0 || device >= device_count()) return CUDA_ERROR_INVALID_DEVICE;
   const std::lock_guard lock(state().mutex);
   auto& contexts = state().contexts;
@@ -282,7 +286,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* activ
 }
 
 CUresult cuCtxPushCurrent(CUcontext context) {
-  FAKE_CALLED();
+  called(__func__);
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   stack.push_back(context);
   return CUDA_SUCCESS;

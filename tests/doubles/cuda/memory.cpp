@@ -43,7 +43,7 @@ CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
 }
 
 CUresult cuMemFree(CUdeviceptr address) {
-  FAKE_CONTEXT(context);
+  FAKE_CONTEXT_ALONE(context);
   if (const CUresult result = unsafe_while_capturing(); result != CUDA_SUCCESS) return result;
   const auto region = take_region(address, Where::device, false);
   if (!region) return CUDA_ERROR_INVALID_VALUE;
@@ -78,7 +78,7 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned) {
 }
 
 CUresult cuMemFreeHost(void* address) {
-  FAKE_CONTEXT(context);
+  FAKE_CONTEXT_ALONE(context);
   const auto region = take_region(reinterpret_cast<uint64_t>(address), Where::pinned, false);
   if (!region) return CUDA_ERROR_INVALID_VALUE;
   mprotect(address, round_up(region->bytes, page), PROT_NONE);
@@ -110,7 +110,7 @@ CUresult cuMemHostRegister(void* address, size_t bytes, unsigned flags) {
 }
 
 CUresult cuMemHostUnregister(void* address) {
-  FAKE_CONTEXT(context);
+  FAKE_CONTEXT_ALONE(context);
   const std::lock_guard lock(state().mutex);
   for (auto it = state().regions.begin(); it != state().regions.end(); ++it)
     if (it->second.where == Where::registered && it->second.data == address) {
@@ -232,7 +232,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigne
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
-  FAKE_CONTEXT(context);
+  FAKE_CONTEXT_ALONE(context);
   const auto region = take_region(address, Where::device, true);
   if (!region) return CUDA_ERROR_INVALID_VALUE;
   if (region->bytes == 0) return CUDA_SUCCESS;  // others have it open

@@ -18,6 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "context_lock.hpp"
+
 namespace fake_cuda {
 
 /// A step of a graph, and which ones must be through before.
@@ -88,14 +90,31 @@ bool memory_is_open();
 
 /// Counts the call.
 void called(const char* function);
-#define FAKE_CALLED() ::fake_cuda::called(__func__)
+/// Begins a call that shares the context's lock, or has it alone and waits for the GPU.
+#define FAKE_CALLED()            \
+  ::fake_cuda::called(__func__); \
+  const ::fake_cuda::ContextLock context_lock_(::fake_cuda::ContextLock::Kind::shared)
+#define FAKE_CALLED_ALONE()      \
+  ::fake_cuda::called(__func__); \
+  const ::fake_cuda::ContextLock context_lock_(::fake_cuda::ContextLock::Kind::alone)
+/// Begins one that then waits without it.
+#define FAKE_CALLED_TO_WAIT()    \
+  ::fake_cuda::called(__func__); \
+  { const ::fake_cuda::ContextLock context_lock_(::fake_cuda::ContextLock::Kind::shared); }
 
 /// The calling thread's context, or the error of a call that needs one.
 CUresult need_context(CUctx_st** context);
-#define FAKE_CONTEXT(name)  \
-  FAKE_CALLED();            \
-  CUctx_st* name = nullptr; \
+/// That context; null: none.
+CUctx_st* current_context();
+#define FAKE_NEED_CONTEXT(name) \
+  CUctx_st* name = nullptr;     \
   if (const CUresult result_ = ::fake_cuda::need_context(&name); result_ != CUDA_SUCCESS) return result_
+#define FAKE_CONTEXT(name) \
+  FAKE_CALLED();           \
+  FAKE_NEED_CONTEXT(name)
+#define FAKE_CONTEXT_ALONE(name) \
+  FAKE_CALLED_ALONE();           \
+  FAKE_NEED_CONTEXT(name)
 
 /// CUDA_SUCCESS, or what a call gets that a capture forbids: one in global mode, or any but a relaxed one of this thread, unless
 /// the thread said that it knows better. The capture is spoilt.

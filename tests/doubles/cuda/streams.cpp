@@ -158,7 +158,7 @@ using namespace fake_cuda;
 extern "C" {
 
 CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
-  FAKE_CONTEXT(context);
+  FAKE_CONTEXT_ALONE(context);
   if (priority < -1 || priority > 0) return CUDA_ERROR_INVALID_VALUE;
   *stream = make_stream(context, flags != CU_STREAM_NON_BLOCKING, channel_for(context, priority));
   const std::lock_guard lock(state().mutex);
@@ -167,7 +167,7 @@ CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priori
 }
 
 CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
-  FAKE_CALLED();
+  FAKE_CALLED_ALONE();
   return cuStreamCreateWithPriority(stream, flags, 0);
 }
 
@@ -179,7 +179,7 @@ CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 }
 
 CUresult cuStreamDestroy(CUstream stream) {
-  FAKE_CALLED();
+  FAKE_CALLED_TO_WAIT();
   {
     const std::lock_guard lock(state().mutex);
     if (state().streams.erase(stream) == 0) return CUDA_ERROR_INVALID_HANDLE;
@@ -199,7 +199,7 @@ CUresult cuStreamQuery(CUstream stream) {
 }
 
 CUresult cuStreamSynchronize(CUstream stream) {
-  FAKE_CALLED();
+  FAKE_CALLED_TO_WAIT();
   if (const CUresult result = resolve(stream); result != CUDA_SUCCESS) return result;
   if (stream->session != nullptr) return spoil(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   wait_until(stream, submitted(stream));

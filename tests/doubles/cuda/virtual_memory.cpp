@@ -135,7 +135,7 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
 }
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
-  FAKE_CALLED();
+  FAKE_CALLED_ALONE();
   Region region;
   {
     const std::lock_guard lock(state().mutex);

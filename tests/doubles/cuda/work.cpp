@@ -1,6 +1,7 @@
 // What streams do: copies, words, kernels.
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 
@@ -109,7 +110,13 @@ using namespace fake_cuda;
 
 struct CUfunc_st {
   std::string name;
+  std::atomic<bool> is_loaded{false};
 };
+
+// A function is loaded when it is first asked about or launched.
+static ContextLock::Kind lock_to_use(CUfunc_st& function) {
+  return function.is_loaded.exchange(true) ? ContextLock::Kind::shared : ContextLock::Kind::alone;
+}
 
 extern "C" {
 
@@ -173,7 +180,7 @@ CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t va
 }
 
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-  FAKE_CONTEXT(context);
+  FAKE_CONTEXT_ALONE(context);
   if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const long refused = setting("image_error", 0); refused != 0) return static_cast<CUresult>(refused);
   *module = reinterpret_cast<CUmodule>(1);
@@ -182,11 +189,14 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
 
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
   FAKE_CONTEXT(context);
-  *function = new CUfunc_st{name};  // NOLINT: lives as long as the module, for ever
+  const char* loading = std::getenv("CUDA_MODULE_LOADING");
+  const bool is_loaded = loading != nullptr && std::string(loading) == "EAGER";
+  *function = new CUfunc_st{name, {is_loaded}};  // NOLINT: lives as long as the module, for ever
   return CUDA_SUCCESS;
 }
 
-CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) {
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction function) {
+  const ContextLock context_lock(lock_to_use(*function));
   *value = 32;
   return CUDA_SUCCESS;
 }
@@ -194,7 +204,9 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) {
 CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads,
                         unsigned threads_y, unsigned threads_z, unsigned, CUstream stream, void** parameters,
                         void** extra) {
-  FAKE_CONTEXT(context);
+  called(__func__);
+  const ContextLock context_lock(lock_to_use(*function));
+  FAKE_NEED_CONTEXT(context);
   if (x == 0 || y != 1 || z != 1 || threads == 0 || threads > 1024 || threads_y != 1 || threads_z != 1 ||
       extra != nullptr)
     return CUDA_ERROR_INVALID_VALUE;
