@@ -1,6 +1,8 @@
 #include "device/cuda/descriptor_server.hpp"
 
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sodium.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -25,6 +27,14 @@ struct Request {
   std::array<std::byte, 16> secret;
   uint64_t number;
 };
+
+/// With a time limit the system restarts no call that a signal interrupts.
+template <typename Call>
+auto uninterrupted(Call call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
 
 /// A name in the abstract namespace: it ends with the last descriptor.
 sockaddr_un address_of(const std::array<std::byte, 16>& name, socklen_t& length) {
@@ -56,7 +66,8 @@ void reply(int client, int fd) {
     header->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
   }
-  sendmsg(client, &message, MSG_NOSIGNAL);  // a client that is gone needs nothing
+  // A client that is gone needs nothing.
+  uninterrupted([&] { return sendmsg(client, &message, MSG_NOSIGNAL); });
 }
 
 bool is_same_user(int client) {
@@ -94,8 +105,17 @@ class Server {
     if (listen(listener.get(), backlog) != 0)
       return system_error(errno, "listen for those who ask for descriptors");
     listener_ = std::move(listener);
-    std::thread([this] { serve(); }).detach();  // ends with the process
+    start_thread();
     return {};
+  }
+
+  // The program's signals are for its own threads.
+  void start_thread() {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread([this] { serve(); }).detach();  // ends with the process
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
   void serve() {
@@ -112,7 +132,8 @@ class Server {
   void answer(int client) {
     setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &patience_with_clients, sizeof patience_with_clients);
     Request request{};
-    if (!is_same_user(client) || recv(client, &request, sizeof request, 0) != sizeof request) return;
+    if (!is_same_user(client)) return;
+    if (uninterrupted([&] { return recv(client, &request, sizeof request, 0); }) != sizeof request) return;
     if (sodium_memcmp(request.secret.data(), secret_.data(), secret_.size()) != 0) return;
     const std::lock_guard lock(mutex_);
     const auto it = offers_.find(request.number);
@@ -140,7 +161,7 @@ Result<UniqueFd> receive(int connection) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof control;
-  const ssize_t got = recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
+  const ssize_t got = uninterrupted([&] { return recvmsg(connection, &message, MSG_CMSG_CLOEXEC); });
   if (got < 0) return system_error(errno, "the exporting process did not answer");
   if (got == 0) return error(Code::remote_error, "the exporting process refused the ticket, or is gone");
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
@@ -168,10 +189,12 @@ Result<UniqueFd> fetch_descriptor(const DescriptorTicket& ticket) {
   setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   socklen_t length = 0;
   const sockaddr_un address = address_of(ticket.socket, length);
-  if (connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0)
+  const auto* name = reinterpret_cast<const sockaddr*>(&address);
+  if (uninterrupted([&] { return connect(connection.get(), name, length); }) != 0)
     return system_error(errno, "the process that exported the memory cannot be reached");
   const Request request{ticket.secret, ticket.number};
-  if (send(connection.get(), &request, sizeof request, MSG_NOSIGNAL) != sizeof request)
+  if (uninterrupted([&] { return send(connection.get(), &request, sizeof request, MSG_NOSIGNAL); }) !=
+      sizeof request)
     return system_error(errno, "asking the process that exported the memory");
   return receive(connection.get());
 }

@@ -1,5 +1,7 @@
 // Memory of a GPU shared by two processes.
 #include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/time.h>
 
 #include "../base/environment.hpp"
 #include "fake_driver.hpp"
@@ -48,6 +50,29 @@ TEST_P(CudaProcesses, MapAnAllocationOnceHoweverOftenItIsAskedFor) {
   const auto first = map(handle), second = map(later);
   EXPECT_EQ(second->data(), first->data() + 10);
   EXPECT_EQ(fake_cuda_live("imports"), 1);
+}
+
+// Handlers have calls restarted here, which those with a time limit are not.
+TEST_P(CudaProcesses, MapEachOthersMemoryWhateverSignalsCome) {
+  Peer peer;
+  const MemoryHandle theirs = peer.allocate(1000, 5);
+  const GpuMemory mine(5000, MemoryKind::shareable);
+  const MemoryHandle handle = *gpu().export_memory(mine.data(), 5000);
+  struct sigaction handles {
+  }, before{};
+  handles.sa_handler = [](int) {};
+  handles.sa_flags = SA_RESTART;
+  sigaction(SIGALRM, &handles, &before);
+  const itimerval often{{0, 20}, {0, 20}}, never{};
+  setitimer(ITIMER_REAL, &often, nullptr);
+  for (int round = 0; round < 300; ++round) {
+    const auto mapped = gpu().import_memory(theirs);
+    EXPECT_TRUE(mapped.ok()) << mapped.status().message();
+    if (!mapped.ok()) break;
+    EXPECT_NO_THROW(peer.write(handle, 5000, 9));
+  }
+  setitimer(ITIMER_REAL, &never, nullptr);
+  sigaction(SIGALRM, &before, nullptr);
 }
 
 TEST_P(CudaProcesses, SurviveThePeersDeathWhileItsMemoryIsMapped) {
