@@ -98,11 +98,14 @@ Result<std::byte*> GraphRoom::address_of(int local, const device::MemoryHandle& 
   return known->memory->data() + offset;
 }
 
-// Queues of a capture that is over do not capture any more.
+// Queues of a capture that is over do not capture any more; those of one that failed still do, until the program has ended it.
 Result<GraphRoom::Queues*> GraphRoom::queues_of(uint64_t capture) {
   const auto same = std::ranges::find(queues_, capture, [](const auto& it) { return it->capture; });
   if (same != queues_.end()) return same->get();
-  const auto is_free = [](const std::unique_ptr<Queues>& it) { return !it->control->capturing(); };
+  const auto is_free = [](const std::unique_ptr<Queues>& it) {
+    const auto now = it->control->capture();
+    return now.ok() && *now == 0;
+  };
   if (const auto found = std::ranges::find_if(queues_, is_free); found != queues_.end()) {
     (*found)->capture = capture;
     return found->get();
