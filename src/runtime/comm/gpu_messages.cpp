@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -22,6 +23,8 @@ constexpr int most_queues = 4;
 // What fits a slot of the rings is sent at once: two ranks that send before they receive do not wait for each other.
 constexpr uint64_t sent_at_once = transports::RingSlot::capacity;
 
+constexpr uint64_t bounce_bytes = 512 << 10;
+
 }  // namespace
 
 GpuMessages::GpuMessages(device::Device& device, const topology::Cluster& cluster, int rank,
@@ -34,6 +37,7 @@ GpuMessages::GpuMessages(device::Device& device, const topology::Cluster& cluste
       shm_(shm),
       peers_(device, node.local_size()),
       reading_(static_cast<size_t>(node.local_size())),
+      bounce_(device),
       stage_(stage),
       piece_bytes_(piece_bytes) {}
 
@@ -42,7 +46,7 @@ Status GpuMessages::prepare() {
     EPCCL_ASSIGN(auto queue, device_.make_queue(device::QueueKind::copy_engine));
     queues_.push_back(std::move(queue));
   }
-  return {};
+  return bounce_.reserve(bounce_bytes);
 }
 
 // ---- planning
@@ -113,16 +117,44 @@ bool GpuMessages::is_on_this_gpu(const transports::BufferRef& buffer) const {
 }
 
 Status GpuMessages::copy(GpuFlight& flight, std::byte* to, const std::byte* from, bool may_use_cores) {
+  device::Queue& queue = *queues_[next_queue_++ % queues_.size()];
+  device::CopyWork work{to, from, flight.bytes};
+  work.may_use_cores = may_use_cores;
+  EPCCL_TRY(queue.copy({&work, 1}));
+  return mark_copied(flight, queue);
+}
+
+// Of memory that it does not know the driver would wait for the copy, whoever it keeps meanwhile. So this does, piece by piece: it is the
+// way of messages of which one end is the host's and the other did not know.
+Status GpuMessages::copy_to_host(GpuFlight& flight, std::byte* to, const std::byte* from) {
+  device::Queue& queue = *queues_.front();
+  for (uint64_t at = 0; at < flight.bytes; at += bounce_.bytes()) {
+    const device::CopyWork work{bounce_.data(), from + at, std::min(bounce_.bytes(), flight.bytes - at)};
+    EPCCL_TRY(queue.copy({&work, 1}));
+    EPCCL_TRY(queue.synchronize());
+    std::memcpy(to + at, bounce_.data(), work.bytes);
+  }
+  return mark_copied(flight, queue);
+}
+
+Status GpuMessages::copy_from_host(GpuFlight& flight, std::byte* to, const std::byte* from) {
+  device::Queue& queue = *queues_.front();
+  for (uint64_t at = 0; at < flight.bytes; at += bounce_.bytes()) {
+    const device::CopyWork work{to + at, bounce_.data(), std::min(bounce_.bytes(), flight.bytes - at)};
+    std::memcpy(bounce_.data(), from + at, work.bytes);
+    EPCCL_TRY(queue.copy({&work, 1}));
+    EPCCL_TRY(queue.synchronize());
+  }
+  return mark_copied(flight, queue);
+}
+
+Status GpuMessages::mark_copied(GpuFlight& flight, device::Queue& queue) {
   if (events_.empty()) {
     EPCCL_ASSIGN(flight.copied, device_.make_event());
   } else {
     flight.copied = std::move(events_.back());
     events_.pop_back();
   }
-  device::Queue& queue = *queues_[next_queue_++ % queues_.size()];
-  device::CopyWork work{to, from, flight.bytes};
-  work.may_use_cores = may_use_cores;
-  EPCCL_TRY(queue.copy({&work, 1}));
   EPCCL_TRY(queue.record(*flight.copied));
   ++copies_;
   return {};
@@ -181,16 +213,15 @@ Result<bool> GpuMessages::sent(GpuFlight& flight, Completion& completion) {
               flight.bytes, flight.local);
   flight.host = std::make_unique_for_overwrite<std::byte[]>(flight.bytes);
   flight.step = Step::copying_in;
-  EPCCL_TRY(copy(flight, flight.host.get(), flight.data));
+  EPCCL_TRY(copy_to_host(flight, flight.host.get(), flight.data));
   return false;
 }
 
 Status GpuMessages::arrived(GpuFlight& flight, Completion& completion) {
   if (flight.arrival.is_offer) return take(flight, completion);
   flight.step = Step::copying_out;
-  const std::byte* const data =
-      flight.end->pinned != nullptr ? flight.end->pinned->data() : flight.arrival.data.get();
-  return copy(flight, flight.data, data);
+  if (flight.end->pinned != nullptr) return copy(flight, flight.data, flight.end->pinned->data());
+  return copy_from_host(flight, flight.data, flight.arrival.data.get());
 }
 
 Result<std::byte*> GpuMessages::address_of(int local, const transports::BufferRef& buffer) {

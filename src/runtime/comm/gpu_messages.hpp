@@ -112,6 +112,9 @@ class GpuMessages {
   Status find_offer(const Wish& wish, transports::BufferRef& buffer) const;
   Status copy(GpuFlight& flight, std::byte* to, const std::byte* from, bool may_use_cores = false);
   bool is_on_this_gpu(const transports::BufferRef& buffer) const;
+  Status copy_to_host(GpuFlight& flight, std::byte* to, const std::byte* from);
+  Status copy_from_host(GpuFlight& flight, std::byte* to, const std::byte* from);
+  Status mark_copied(GpuFlight& flight, device::Queue& queue);
   Status arrived(GpuFlight& flight, transports::Completion& completion);
   Result<bool> sent(GpuFlight& flight, transports::Completion& completion);
   Status take(GpuFlight& flight, transports::Completion& completion);
@@ -131,6 +134,7 @@ class GpuMessages {
   int copies_ = 0;
   uint64_t call_ = 1;
   std::atomic<bool> told_unmapped_ = false, told_declined_ = false;
+  DeviceRoom bounce_;  // for memory of the host that the device does not know
   PinnedStage* const stage_;
   const uint64_t piece_bytes_;
 };
