@@ -212,7 +212,10 @@ class Device {
 
   /// To be told before queues post or wait there; undone by hide_words(). `memory` is host memory that ranks share.
   virtual Status make_words_visible(void* memory, uint64_t bytes) = 0;
-  virtual void hide_words(void* memory) = 0;
+  /// `mapping`: what keeps the memory where it is, so that this may be put off; null: it is done at once, and may wait for what the device
+  /// does.
+  virtual void hide_words(void* memory, std::shared_ptr<const void> mapping) = 0;
+  void hide_words(void* memory) { hide_words(memory, nullptr); }
 
   virtual Result<std::unique_ptr<Queue>> make_queue(QueueKind kind) = 0;
   /// The user's stream as a queue of kind compute; what it queues is the stream's. Null: the device's stream of no name, which

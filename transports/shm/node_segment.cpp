@@ -33,22 +33,10 @@ NodeSegment::NodeSegment(const SegmentSpec& spec) : spec_(spec) {
   bytes_ = scratch_offset_ + ranks * call_halves * spec_.scratch_bytes;
 }
 
-NodeSegment::NodeSegment(NodeSegment&& other) noexcept
-    : spec_(other.spec_),
-      handle_(other.handle_),
-      fd_(std::move(other.fd_)),
-      base_(std::exchange(other.base_, nullptr)),
-      counter_stride_(other.counter_stride_),
-      bytes_(other.bytes_),
-      counters_offset_(other.counters_offset_),
-      queued_offset_(other.queued_offset_),
-      rings_offset_(other.rings_offset_),
-      parcels_offset_(other.parcels_offset_),
-      places_offset_(other.places_offset_),
-      scratch_offset_(other.scratch_offset_) {}
-
-NodeSegment::~NodeSegment() {
-  if (base_ != nullptr) munmap(base_, bytes_);
+void NodeSegment::take(void* base) {
+  base_ = static_cast<std::byte*>(base);
+  mapping_ =
+      std::shared_ptr<const void>(base_, [bytes = bytes_](std::byte* mapped) { munmap(mapped, bytes); });
 }
 
 Result<NodeSegment> NodeSegment::create(const SegmentSpec& spec) {
@@ -62,7 +50,7 @@ Result<NodeSegment> NodeSegment::create(const SegmentSpec& spec) {
   void* base = mmap(nullptr, segment.bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, segment.fd_.get(), 0);
   if (base == MAP_FAILED)
     return system_error(errno, fmt::format("mmap of {} bytes of node segment", segment.bytes_));
-  segment.base_ = static_cast<std::byte*>(base);
+  segment.take(base);
   segment.handle_.memory = {getpid(), segment.fd_.get(), info.st_ino, segment.bytes_, 0};
   randombytes_buf(segment.handle_.token.data(), segment.handle_.token.size());
   return segment;
@@ -78,7 +66,7 @@ Result<NodeSegment> NodeSegment::attach(const SegmentSpec& spec, const SegmentHa
   auto mapped = device::map_window(handle.memory, device::Pages::as_touched);
   if (!mapped.ok())
     return std::move(mapped).take_status().with_context("attaching to the node's shared segment");
-  segment.base_ = *mapped;
+  segment.take(*mapped);
   segment.handle_ = handle;
   return segment;
 }

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <tuple>
 
@@ -101,14 +102,16 @@ class NodeSegment {
   static Result<NodeSegment> create(const SegmentSpec& spec);
   static Result<NodeSegment> attach(const SegmentSpec& spec, const SegmentHandle& handle);
 
-  NodeSegment(NodeSegment&& other) noexcept;
+  NodeSegment(NodeSegment&& other) noexcept = default;
   NodeSegment& operator=(NodeSegment&&) = delete;
-  ~NodeSegment();
+  ~NodeSegment() = default;
 
   const SegmentHandle& handle() const { return handle_; }
   const SegmentSpec& spec() const { return spec_; }
   void close_descriptor() { fd_.reset(); }
   uint64_t bytes() const { return bytes_; }
+  /// The segment stays mapped while this is kept.
+  const std::shared_ptr<const void>& mapping() const { return mapping_; }
 
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
   RankControl& control(int local) const {
@@ -142,10 +145,13 @@ class NodeSegment {
   static constexpr uint64_t place_stride = small_place + 64;
 
   explicit NodeSegment(const SegmentSpec& spec);
+  /// Takes over what mmap() gave.
+  void take(void* base);
 
   SegmentSpec spec_;
   SegmentHandle handle_;
   UniqueFd fd_;
+  std::shared_ptr<const void> mapping_;
   std::byte* base_ = nullptr;
   int counter_stride_ = 0;  // entries
   uint64_t bytes_ = 0, counters_offset_ = 0, queued_offset_ = 0, rings_offset_ = 0, parcels_offset_ = 0,

@@ -16,7 +16,7 @@ class Plain : public Allocation {
       : context_(context), kind_(kind), bytes_(bytes) {}
   ~Plain() override {
     const CurrentContext current(context_);
-    if (base_ != 0) context_.driver().mem_free.function(base_);
+    if (base_ != 0) context_.driver().mem_free(base_);
   }
   Status allocate() { return context_.call(context_.driver().mem_alloc, &base_, bytes_); }
   uint64_t base() const override { return base_; }
@@ -62,7 +62,7 @@ class Mapped : public Allocation {
     if (ticket_) withdraw_descriptor(*ticket_);
     const CurrentContext current(context_);
     range_.reset();
-    if (memory_ != 0) context_.driver().mem_release.function(memory_);
+    if (memory_ != 0) context_.driver().mem_release(memory_);
   }
   Status allocate() {
     EPCCL_ASSIGN(pages_, whole_pages(context_, bytes_));
@@ -102,7 +102,7 @@ class Pinned : public Allocation {
   Pinned(const Context& context, uint64_t bytes) : context_(context), bytes_(bytes) {}
   ~Pinned() override {
     const CurrentContext current(context_);
-    if (address_ != nullptr) context_.driver().host_free.function(address_);
+    if (address_ != nullptr) context_.driver().host_free(address_);
   }
   Status allocate() {
     return context_.call(context_.driver().host_alloc, &address_, bytes_,
@@ -122,7 +122,7 @@ class Pinned : public Allocation {
 /// Ends with the free memory, where the GPU ran out of it.
 Status with_free_memory(const Context& context, Status status, uint64_t bytes) {
   size_t free = 0, total = 0;
-  if (context.driver().mem_info.function(&free, &total) != CUDA_SUCCESS)
+  if (context.driver().mem_info(&free, &total) != CUDA_SUCCESS)
     return std::move(status).with_context(fmt::format("allocating {} bytes", bytes));
   return std::move(status).with_context(
       fmt::format("allocating {} bytes where {} of {} are free", bytes, free, total));
@@ -182,8 +182,8 @@ Result<std::unique_ptr<MappedRange>> MappedRange::map(const Context& context,
 
 MappedRange::~MappedRange() {
   const CurrentContext current(context_);
-  if (is_mapped_) context_.driver().mem_unmap.function(base_, bytes_);
-  if (base_ != 0) context_.driver().mem_address_free.function(base_, bytes_);
+  if (is_mapped_) context_.driver().mem_unmap(base_, bytes_);
+  if (base_ != 0) context_.driver().mem_address_free(base_, bytes_);
 }
 
 }  // namespace epccl::device::cuda

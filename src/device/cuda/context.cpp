@@ -32,14 +32,14 @@ uint64_t Context::place() const {
 
 CurrentContext::CurrentContext(const Context& context)
     : context_(context), status_(context.call(context.driver().context_push, context.handle())) {
-  if (status_.ok()) context.driver().exchange_capture_mode.function(&mode_);
+  if (status_.ok()) context.driver().exchange_capture_mode(&mode_);
 }
 
 CurrentContext::~CurrentContext() {
   if (!status_.ok()) return;
-  context_.driver().exchange_capture_mode.function(&mode_);
+  context_.driver().exchange_capture_mode(&mode_);
   CUcontext popped = nullptr;
-  context_.driver().context_pop.function(&popped);
+  context_.driver().context_pop(&popped);
 }
 
 }  // namespace epccl::device::cuda

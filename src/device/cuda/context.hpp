@@ -23,7 +23,7 @@ class Context {
     if (!symbol)
       return error(Code::device_error, "the CUDA driver (CUDA {}) is too old, it lacks {}",
                    version_text(driver_->version), symbol.name);
-    const CUresult result = symbol.function(args...);
+    const CUresult result = symbol(args...);
     if (result == CUDA_SUCCESS) return {};
     return driver_error(*driver_, symbol.name, result, ordinal_);
   }

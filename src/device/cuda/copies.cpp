@@ -119,12 +119,12 @@ CUresult Copier::batch(Runs& runs, const CopyTarget& target) const {
   size_t failed = 0;
   const Driver& driver = context_.driver();
   if (driver.memcpy_batch)
-    return driver.memcpy_batch.function(runs.destinations.data(), runs.sources.data(), runs.bytes.data(),
-                                        runs.bytes.size(), attributes.data(), firsts.data(), firsts.size(),
-                                        target.stream);
-  return driver.memcpy_batch_with_fail_index.function(runs.destinations.data(), runs.sources.data(),
-                                                      runs.bytes.data(), runs.bytes.size(), attributes.data(),
-                                                      firsts.data(), firsts.size(), &failed, target.stream);
+    return driver.memcpy_batch(runs.destinations.data(), runs.sources.data(), runs.bytes.data(),
+                               runs.bytes.size(), attributes.data(), firsts.data(), firsts.size(),
+                               target.stream);
+  return driver.memcpy_batch_with_fail_index(runs.destinations.data(), runs.sources.data(), runs.bytes.data(),
+                                             runs.bytes.size(), attributes.data(), firsts.data(),
+                                             firsts.size(), &failed, target.stream);
 }
 
 std::string Copier::description() const {

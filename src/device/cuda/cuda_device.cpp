@@ -27,7 +27,7 @@ class CudaDevice : public Device {
         lending_(context_),
         kernels_(context_) {
     std::array<char, 128> name{};
-    context_.driver().device_name.function(name.data(), static_cast<int>(name.size()) - 1, context_.device());
+    context_.driver().device_name(name.data(), static_cast<int>(name.size()) - 1, context_.device());
     name_ = name.data();
     engines_ = std::max(context_.attribute_or_zero(CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT), 1);
     has_mps_ = context_.attribute_or_zero(CU_DEVICE_ATTRIBUTE_MPS_ENABLED) != 0;
@@ -68,7 +68,9 @@ class CudaDevice : public Device {
   uint64_t frees() const override { return memory_.frees(); }
 
   Status make_words_visible(void* memory, uint64_t bytes) override { return words_.add(memory, bytes); }
-  void hide_words(void* memory) override { words_.remove(memory); }
+  void hide_words(void* memory, std::shared_ptr<const void> mapping) override {
+    words_.remove(memory, std::move(mapping));
+  }
 
   Result<std::unique_ptr<Queue>> make_queue(QueueKind kind) override {
     return StreamQueue::make(queue_parts(), kind);
@@ -133,7 +135,7 @@ const Context* any_context(const Driver& driver) {
 Result<int> cuda_device_count() {
   EPCCL_ASSIGN(const Driver* driver, cuda::driver());
   int count = 0;
-  if (const CUresult result = driver->device_count.function(&count); result != CUDA_SUCCESS)
+  if (const CUresult result = driver->device_count(&count); result != CUDA_SUCCESS)
     return driver_error(*driver, driver->device_count.name, result, -1);
   return count;
 }
@@ -166,10 +168,10 @@ bool cuda_possible() {
 std::optional<int> current_cuda_device() {
   const Driver* driver = possible_driver();
   CUcontext context = nullptr;
-  if (driver == nullptr || driver->context_current.function(&context) != CUDA_SUCCESS || context == nullptr)
+  if (driver == nullptr || driver->context_current(&context) != CUDA_SUCCESS || context == nullptr)
     return std::nullopt;
   CUdevice device = 0;
-  if (driver->context_device.function(&device) != CUDA_SUCCESS) return std::nullopt;
+  if (driver->context_device(&device) != CUDA_SUCCESS) return std::nullopt;
   return device;  // a CUdevice is the ordinal
 }
 
@@ -198,7 +200,7 @@ bool is_pinned_memory(const void* address) {
   const auto ask = [&] {
     CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
     void* value = &type;
-    return driver->pointer_attributes.function(1, &attribute, &value, reinterpret_cast<CUdeviceptr>(address));
+    return driver->pointer_attributes(1, &attribute, &value, reinterpret_cast<CUdeviceptr>(address));
   };
   CUresult result = ask();
   if (result == CUDA_ERROR_INVALID_CONTEXT) {

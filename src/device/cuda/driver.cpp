@@ -50,8 +50,7 @@ Result<Driver> load() {
   }
   std::string missing;
   Driver found = look_up(library, missing);
-  if (!found.driver_version || found.driver_version.function(&found.version) != CUDA_SUCCESS)
-    found.version = 0;
+  if (!found.driver_version || found.driver_version(&found.version) != CUDA_SUCCESS) found.version = 0;
   if (!missing.empty())
     return error(Code::device_error, "the CUDA driver {} (CUDA {}) is too old, it lacks {}", name,
                  version_text(found.version), missing);
@@ -83,7 +82,7 @@ bool possible() {
 // whichever stream. Read by the driver when it is initialised, so it is too late where the program has done that.
 void ask_for_many_connections(const Driver& driver) {
   CUcontext context = nullptr;
-  if (driver.context_current.function(&context) == CUDA_ERROR_NOT_INITIALIZED)
+  if (driver.context_current(&context) == CUDA_ERROR_NOT_INITIALIZED)
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
 
@@ -91,7 +90,7 @@ Result<const Driver*> initialise() {
   if (!table().ok()) return table().status();
   const Driver& found = *table();
   ask_for_many_connections(found);
-  if (const CUresult result = found.init.function(0); result != CUDA_SUCCESS)
+  if (const CUresult result = found.init(0); result != CUDA_SUCCESS)
     return driver_error(found, found.init.name, result, -1);
   return &found;
 }
@@ -111,8 +110,8 @@ const Driver* possible_driver() {
 Status driver_error(const Driver& driver, const char* function, CUresult result, int ordinal) {
   const char* name = nullptr;
   const char* text = nullptr;
-  if (driver.error_name) driver.error_name.function(result, &name);
-  if (driver.error_string) driver.error_string.function(result, &text);
+  if (driver.error_name) driver.error_name(result, &name);
+  if (driver.error_string) driver.error_string(result, &text);
   const std::string where = ordinal < 0 ? "" : fmt::format(" on GPU {}", ordinal);
   return error(Code::device_error, "{}{}: {} ({}), {}", function, where,
                name == nullptr ? "an error unknown to the driver" : name, static_cast<int>(result),

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/status.hpp"
+#include "device/driver_call.hpp"
 
 namespace epccl::device::cuda {
 
@@ -15,6 +16,11 @@ struct Symbol {
   const char* name;
   Function* function = nullptr;
   explicit operator bool() const { return function != nullptr; }
+  template <typename... Args>
+  CUresult operator()(Args... args) const {
+    const DriverCall call(name);
+    return function(args...);
+  }
 };
 
 // cuMemcpyBatchAsync lost an argument with CUDA 13; both are called, whatever the header at hand says.

@@ -13,12 +13,12 @@ Result<std::unique_ptr<QueueEvent>> Event::make(const Context& context) {
 Event::~Event() {
   if (event_ == nullptr) return;
   const CurrentContext current(context_);
-  context_.driver().event_destroy.function(event_);
+  context_.driver().event_destroy(event_);
 }
 
 Result<bool> Event::complete() const {
   EPCCL_CURRENT(context_);
-  const CUresult result = context_.driver().event_query.function(event_);
+  const CUresult result = context_.driver().event_query(event_);
   if (result == CUDA_SUCCESS) return true;
   if (result == CUDA_ERROR_NOT_READY) return false;
   if (result == CUDA_ERROR_CAPTURED_EVENT)

@@ -12,9 +12,9 @@ class CudaGraphStream : public GraphStream {
   CudaGraphStream& operator=(const CudaGraphStream&) = delete;
   ~CudaGraphStream() override {
     const CurrentContext current(context_);
-    if (stream_ != nullptr) driver().stream_synchronize.function(stream_);
+    if (stream_ != nullptr) driver().stream_synchronize(stream_);
     forget_graph();
-    if (stream_ != nullptr) driver().stream_destroy.function(stream_);
+    if (stream_ != nullptr) driver().stream_destroy(stream_);
   }
 
   Status open() {
@@ -36,7 +36,7 @@ class CudaGraphStream : public GraphStream {
     CUgraph graph = nullptr;
     EPCCL_TRY(context_.call(driver().end_capture, stream_, &graph));
     Status status = context_.call(driver().graph_instantiate, &executable_, graph, 0ULL);
-    driver().graph_destroy.function(graph);
+    driver().graph_destroy(graph);
     return status;
   }
 
@@ -53,7 +53,7 @@ class CudaGraphStream : public GraphStream {
  private:
   const Driver& driver() const { return context_.driver(); }
   void forget_graph() {
-    if (executable_ != nullptr) driver().graph_executable_destroy.function(executable_);
+    if (executable_ != nullptr) driver().graph_executable_destroy(executable_);
     executable_ = nullptr;
   }
 

@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "base/settings.hpp"
 #include "device/cuda/identity.hpp"
+#include "device/held_streams.hpp"
 
 namespace epccl::device::cuda {
 namespace {
@@ -21,6 +22,8 @@ constexpr uint64_t drivers_number(uint64_t id) {
 }
 
 constexpr size_t exports_kept = 1024;
+
+constexpr double longest_settling = 1;  // seconds
 
 std::byte* pointer(uint64_t address) {
   return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr): the driver's type
@@ -40,8 +43,8 @@ CUresult find_pointer(const Driver& driver, const void* address, std::optional<P
                         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
   std::array<void*, attributes.size()> values{&type, &base, &bytes, &id, &ordinal, &has_ipc};
   const CUresult result =
-      driver.pointer_attributes.function(static_cast<unsigned>(attributes.size()), attributes.data(),
-                                         values.data(), reinterpret_cast<CUdeviceptr>(address));
+      driver.pointer_attributes(static_cast<unsigned>(attributes.size()), attributes.data(), values.data(),
+                                reinterpret_cast<CUdeviceptr>(address));
   facts.reset();
   if (result == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE)
     facts = PointerFacts{base, bytes, id, ordinal, has_ipc != 0};
@@ -81,13 +84,18 @@ Result<std::unique_ptr<Allocation>> Memory::make_shareable(uint64_t bytes) {
   return allocate_plain(context_, MemoryKind::shareable, bytes);
 }
 
+Result<std::unique_ptr<Allocation>> Memory::make(MemoryKind kind, uint64_t bytes) {
+  if (kind == MemoryKind::shareable) return make_shareable(bytes);
+  return kind == MemoryKind::plain ? allocate_plain(context_, kind, bytes) : allocate_pinned(context_, bytes);
+}
+
 Result<void*> Memory::allocate(MemoryKind kind, uint64_t bytes) {
   if (bytes == 0) return error(Code::invalid_argument, "an allocation of 0 bytes");
-  const std::lock_guard lock(mutex_);
-  auto made = kind == MemoryKind::shareable ? make_shareable(bytes)
-              : kind == MemoryKind::plain   ? allocate_plain(context_, kind, bytes)
-                                            : allocate_pinned(context_, bytes);
+  auto made = make(kind, bytes);
+  // What was freed while a stream was held may not be free yet.
+  if (!made.ok() && HeldStreams::settle(longest_settling)) made = make(kind, bytes);
   if (!made.ok()) return std::move(made).take_status();
+  const std::lock_guard lock(mutex_);
   const uint64_t base = (*made)->base();
   owned_[base] = Owned{std::move(*made), make_generation(own_number(++allocations_))};
   return static_cast<void*>(pointer(base));
@@ -105,6 +113,7 @@ Status Memory::free(void* address) {
     owned_.erase(it);
   }
   frees_.fetch_add(1, std::memory_order_release);
+  HeldStreams::when_none([freed = std::move(gone.allocation)]() mutable { freed.reset(); });
   return {};
 }
 
@@ -187,13 +196,30 @@ class Memory::Import {
   explicit Import(const Context& context) : context_(context) {}
   Import(const Import&) = delete;
   Import& operator=(const Import&) = delete;
+  // That no stream is held then is all that is needed: what is closed has no users any more.
   ~Import() {
-    const CurrentContext current(context_);
-    if (opened_ != 0) context_.driver().ipc_close.function(opened_);
-    range_.reset();
+    if (opened_ != 0)
+      HeldStreams::when_none([&context = context_, opened = opened_] {
+        const CurrentContext current(context);
+        context.driver().ipc_close(opened);
+      });
+    if (range_ != nullptr) HeldStreams::when_none([range = std::move(range_)]() mutable { range.reset(); });
   }
 
+  /// Once, whichever thread is first.
   Status open(const MemoryHandle& handle) {
+    std::unique_lock lock(mutex_, std::defer_lock);
+    {
+      const DriverCall waiting("the mapping of the same memory by another thread");
+      lock.lock();
+    }
+    if (base() == 0) EPCCL_TRY(open_now(handle));
+    return {};
+  }
+  uint64_t base() const { return range_ ? range_->base() : opened_; }
+
+ private:
+  Status open_now(const MemoryHandle& handle) {
     EPCCL_CURRENT(context_);
     switch (static_cast<HandleForm>(handle.form)) {
       case HandleForm::descriptor:
@@ -203,9 +229,6 @@ class Memory::Import {
     }
     return error(Code::invalid_argument, "a memory handle of unknown form {}", handle.form);
   }
-  uint64_t base() const { return range_ ? range_->base() : opened_; }
-
- private:
   Status open_ipc(const MemoryHandle& handle) {
     CUipcMemHandle ipc{};
     std::memcpy(&ipc, handle.opaque.data(), sizeof ipc);
@@ -222,12 +245,13 @@ class Memory::Import {
                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     auto range = MappedRange::map(context_, memory, shared.bytes);
     if (range.ok()) range_ = std::move(*range);
-    context_.driver().mem_release.function(memory);  // the mapping holds it
+    context_.driver().mem_release(memory);  // the mapping holds it
     return range.status();
   }
 
   const Context& context_;
-  std::unique_ptr<MappedRange> range_;
+  std::mutex mutex_;  // while it is being opened
+  std::shared_ptr<MappedRange> range_;
   CUdeviceptr opened_ = 0;
 };
 
@@ -244,15 +268,17 @@ class Memory::ImportedRange : public MappedMemory {
 };
 
 Result<std::shared_ptr<Memory::Import>> Memory::import(const MemoryHandle& handle) {
-  const std::lock_guard lock(imports_mutex_);
-  std::weak_ptr<Import>& known = imports_[{handle.base, handle.generation}];
-  if (auto import = known.lock()) return import;
-  auto import = std::make_shared<Import>(context_);
+  std::shared_ptr<Import> import;
+  {
+    const std::lock_guard lock(imports_mutex_);
+    std::erase_if(imports_, [](const auto& entry) { return entry.second.expired(); });
+    std::weak_ptr<Import>& known = imports_[{handle.base, handle.generation}];
+    import = known.lock();
+    if (import == nullptr) known = import = std::make_shared<Import>(context_);
+  }
   if (Status status = import->open(handle); !status.ok())
     return std::move(status).with_context(
         fmt::format("mapping {} bytes of GPU {} of process {}", handle.size, handle.ordinal, handle.pid));
-  std::erase_if(imports_, [](const auto& entry) { return entry.second.expired(); });
-  imports_[{handle.base, handle.generation}] = import;
   return import;
 }
 
@@ -268,7 +294,7 @@ Status Memory::reach(int ordinal) {
   EPCCL_TRY(context_.call(driver.can_access_peer, &can, context_.device(), theirs.device()));
   if (can == 0) return refused({Code::device_error, "there is no peer access between them"});
   EPCCL_CURRENT(context_);
-  const CUresult result = driver.enable_peer_access.function(theirs.handle(), 0);
+  const CUresult result = driver.enable_peer_access(theirs.handle(), 0);
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return {};
   return refused(driver_error(driver, driver.enable_peer_access.name, result, context_.ordinal()));
 }

@@ -40,7 +40,7 @@ class Memory {
 
  private:
   struct Owned {
-    std::unique_ptr<Allocation> allocation;
+    std::shared_ptr<Allocation> allocation;
     uint64_t generation;
   };
   /// An allocation of the user's that was exported.
@@ -52,6 +52,7 @@ class Memory {
   class ImportedRange;
   using ImportKey = std::tuple<uint64_t, uint64_t>;  // base, generation
 
+  Result<std::unique_ptr<Allocation>> make(MemoryKind kind, uint64_t bytes);
   Result<std::unique_ptr<Allocation>> make_shareable(uint64_t bytes);
   const Owned* find(uint64_t address, uint64_t bytes) const;
   IpcExport& export_of(const PointerFacts& facts) const;
@@ -60,12 +61,13 @@ class Memory {
 
   const Context& context_;
   const uint64_t place_;
+  // Not held while the driver allocates, frees or maps, which may wait for what others need this for.
   mutable std::shared_mutex mutex_;
   std::map<uint64_t, Owned> owned_;               // by base
   mutable std::map<uint64_t, Exported> exports_;  // by base: of what was there when it was last asked for
   uint64_t allocations_ = 0;
   std::atomic<uint64_t> frees_ = 0;
-  bool shares_by_descriptor_ = true;  // until the platform refused it
+  std::atomic<bool> shares_by_descriptor_ = true;  // until the platform refused it
 
   std::mutex imports_mutex_;
   std::map<ImportKey, std::weak_ptr<Import>> imports_;

@@ -55,8 +55,8 @@ StreamQueue::~StreamQueue() {
   const CurrentContext current(context);
   // A stream that is part of a capture cannot be waited for; to destroy it ends the capture with an error of its own.
   const auto capture = is_capturing();
-  if (capture.ok() && !*capture) context.driver().stream_synchronize.function(stream_);
-  context.driver().stream_destroy.function(stream_);
+  if (capture.ok() && !*capture) context.driver().stream_synchronize(stream_);
+  context.driver().stream_destroy(stream_);
 }
 
 Status StreamQueue::keep(Status status) {
@@ -68,7 +68,7 @@ Result<bool> StreamQueue::is_capturing() const {
   const Context& context = parts_.context;
   EPCCL_CURRENT(context);
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-  const CUresult result = context.driver().stream_is_capturing.function(stream_, &capture);
+  const CUresult result = context.driver().stream_is_capturing(stream_, &capture);
   if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
     return error(
         Code::invalid_usage,
@@ -219,7 +219,7 @@ Result<bool> StreamQueue::idle() {
   EPCCL_TRY(refuse_while_capturing("it is neither idle nor busy"));
   EPCCL_CURRENT(parts_.context);
   const Driver& driver = parts_.context.driver();
-  const CUresult result = driver.stream_query.function(stream_);
+  const CUresult result = driver.stream_query(stream_);
   if (result == CUDA_SUCCESS) return true;
   if (result == CUDA_ERROR_NOT_READY) return false;
   return keep(driver_error(driver, driver.stream_query.name, result, parts_.context.ordinal()));

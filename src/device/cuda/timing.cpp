@@ -9,7 +9,7 @@ namespace epccl::device::cuda {
 
 StreamTimes::~StreamTimes() {
   const CurrentContext current(context_);
-  for (CUevent event : events_) context_.driver().event_destroy.function(event);
+  for (CUevent event : events_) context_.driver().event_destroy(event);
 }
 
 // Events that are recorded anew belong to what they were recorded last: work that still runs does not mind.
@@ -45,7 +45,7 @@ void StreamTimes::end(CUstream stream) {
 
 Status StreamTimes::wait_for(CUevent event) const {
   for (;;) {
-    const CUresult result = context_.driver().event_query.function(event);
+    const CUresult result = context_.driver().event_query(event);
     if (result == CUDA_SUCCESS) return {};
     if (result != CUDA_ERROR_NOT_READY)
       return driver_error(context_.driver(), context_.driver().event_query.name, result, context_.ordinal());
@@ -96,7 +96,7 @@ Status StreamTimes::collect(std::vector<WorkSpan>& spans) {
 void TimedOperation::begin(WorkKind kind) {
   const CurrentContext current(context_);
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-  const CUresult asked = context_.driver().stream_is_capturing.function(stream_, &capture);
+  const CUresult asked = context_.driver().stream_is_capturing(stream_, &capture);
   // What is recorded now runs later, and what spoils a capture is not for this to tell.
   if (asked != CUDA_SUCCESS || capture != CU_STREAM_CAPTURE_STATUS_NONE) return;
   auto& times = WorkTimes::current()->on_device(&context_, [this]() -> std::unique_ptr<WorkTimes::OnDevice> {

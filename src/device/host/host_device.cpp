@@ -133,7 +133,7 @@ Status HostDevice::make_words_visible(void* /*memory*/, uint64_t /*bytes*/) {
   return {};
 }
 
-void HostDevice::hide_words(void* memory) {
+void HostDevice::hide_words(void* memory, std::shared_ptr<const void> /*mapping*/) {
   const std::unique_lock lock(listeners_mutex_);
   listeners_.erase(reinterpret_cast<uintptr_t>(memory));
 }

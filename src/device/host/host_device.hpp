@@ -29,7 +29,8 @@ class HostDevice : public Device {
 
   /// Nothing to do: all memory is the host's.
   Status make_words_visible(void* memory, uint64_t bytes) override;
-  void hide_words(void* memory) override;
+  using Device::hide_words;
+  void hide_words(void* memory, std::shared_ptr<const void> mapping) override;
 
   Result<std::unique_ptr<Queue>> make_queue(QueueKind kind) override;
   Result<std::unique_ptr<Queue>> borrow_stream(void* stream) override;

@@ -24,8 +24,14 @@ int queues_each(const device::Device& device, const transports::NodeMemory& node
   return (all + here - 1) / here;
 }
 
+void release_words(transports::NodeMemory& node) {
+  for (device::SignalWord& each : node.segment().counters())
+    if (each.load(std::memory_order_relaxed) < device::released)
+      each.store(device::released, std::memory_order_release);
+}
+
 void hide_words(device::Device& device, transports::NodeMemory& node) {
-  device.hide_words(node.segment().counters().data());
+  device.hide_words(node.segment().counters().data(), node.segment().mapping());
 }
 
 }  // namespace epccl::runtime

@@ -12,6 +12,8 @@ Status show_words(device::Device& device, transports::NodeMemory& node);
 /// How many queues of one purpose this rank makes, where the ranks of its process are to have `most` together: a GPU puts streams into as
 /// many hardware queues as it has, and each costs memory.
 int queues_each(const device::Device& device, const transports::NodeMemory& node, int most);
+/// Lets all queues of the node's ranks through that wait for them now.
+void release_words(transports::NodeMemory& node);
 /// When no queue of this rank uses them any more.
 void hide_words(device::Device& device, transports::NodeMemory& node);
 

@@ -54,7 +54,7 @@ class CountingDevice : public Device {
   std::optional<device::MemoryInfo> info(const void*) const override { return std::nullopt; }
   Result<MemoryHandle> export_memory(const void*, uint64_t) const override { return no(); }
   Status make_words_visible(void*, uint64_t) override { return no(); }
-  void hide_words(void*) override {}
+  void hide_words(void*, std::shared_ptr<const void>) override {}
   Result<std::unique_ptr<device::Queue>> make_queue(device::QueueKind) override { return no(); }
   Result<std::unique_ptr<device::Queue>> borrow_stream(void*) override { return no(); }
   Result<std::unique_ptr<device::QueueEvent>> make_event() override { return no(); }

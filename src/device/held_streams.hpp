@@ -1,0 +1,35 @@
+// How many streams of GPUs wait for threads of this process, and what is put off meanwhile: to free, unmap or unregister memory may wait
+// for the whole GPU inside the driver, which lets no other call in until then, not those either that a held stream waits for.
+//
+//   thread A    holds a stream -------------------> lets it go, frees for B
+//   thread B          frees: put off, goes on
+//   thread C                                          holds a stream: only when that is freed
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace epccl::device {
+
+class HeldStreams {
+ public:
+  /// A stream is held while it lives. The last to end does what was put off.
+  class Hold {
+   public:
+    enum class Begins : uint8_t {
+      after_frees,  // when nothing is being freed
+      at_once,      // of a stream that waits already
+    };
+    explicit Hold(Begins begins = Begins::after_frees);
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+    ~Hold();
+  };
+
+  /// Does `work` now where no stream is held, else later. It holds nothing.
+  static void when_none(std::function<void()> work);
+  /// Waits until nothing is put off, at most so long. Whether anything was.
+  static bool settle(double seconds);
+};
+
+}  // namespace epccl::device

@@ -1,0 +1,62 @@
+#include "device/held_streams.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <optional>
+#include <thread>
+
+namespace epccl::device {
+namespace {
+
+using Hold = HeldStreams::Hold;
+
+TEST(HeldStreams, PutOffWhatWouldWaitForThem) {
+  int freed = 0;
+  const auto free = [&] { ++freed; };
+  HeldStreams::when_none(free);
+  EXPECT_EQ(freed, 1) << "none is held";
+  {
+    std::optional<Hold> first(std::in_place), second(std::in_place);
+    HeldStreams::when_none(free);
+    HeldStreams::when_none(free);
+    first.reset();
+    EXPECT_EQ(freed, 1) << "one is held still";
+  }
+  EXPECT_EQ(freed, 3);
+}
+
+TEST(HeldStreams, AreNotHeldWhileSomethingIsFreed) {
+  std::atomic<bool> frees{false}, held{false};
+  std::thread other;
+  HeldStreams::when_none([&] {
+    frees = true;
+    other = std::thread([&] {
+      const Hold hold;
+      EXPECT_FALSE(frees);
+      held = true;
+    });
+    const Hold waits_already(Hold::Begins::at_once);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_FALSE(held);
+    frees = false;
+  });
+  other.join();
+  EXPECT_TRUE(held);
+}
+
+TEST(HeldStreams, TellWhenNothingIsPutOffAnyMore) {
+  EXPECT_FALSE(HeldStreams::settle(0)) << "nothing was";
+  std::atomic<bool> freed{false};
+  std::optional<Hold> hold(std::in_place);
+  HeldStreams::when_none([&] { freed = true; });
+  EXPECT_TRUE(HeldStreams::settle(0));
+  EXPECT_FALSE(freed);
+  std::thread other([&] { hold.reset(); });
+  EXPECT_TRUE(HeldStreams::settle(30) || freed);
+  EXPECT_TRUE(freed);
+  other.join();
+}
+
+}  // namespace
+}  // namespace epccl::device
