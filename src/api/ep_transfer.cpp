@@ -69,6 +69,7 @@ Result<runtime::EngineChoice> choose_maker(const runtime::Communicator::OnDevice
                                            bool replays) {
   EPCCL_ASSIGN(const runtime::EngineUse use, group.communicator().gpu_engine_use());
   const runtime::EngineChoice choice = on.kernels->choose(use);
+  EPCCL_TRY(on.engines->prepare_for(choice));
   const bool may_be_flat = group.options().strategy.value_or(ep::Strategy::flat) == ep::Strategy::flat;
   const auto ranks = static_cast<uint32_t>(group.cluster().ranks());
   if (choice.engines && may_be_flat && ranks > device::cuda::max_peers)

@@ -22,6 +22,8 @@ class AcrossNodes {
 
   /// Allocates, and so may wait for what the device does. `width`: queues of one purpose.
   Status prepare(int width);
+  /// The queues that compute cores copy in. Any thread.
+  Status prepare_cores() { return executor_.prepare_cores(width_); }
 
   using Build = std::function<Result<plan::RankPlan>()>;
   /// `remember`: `text` names the plan, which is kept for the next such call. The program stays until the next call of this.

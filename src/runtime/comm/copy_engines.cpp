@@ -65,11 +65,23 @@ Status CopyEngines::prepare() {
   on_.scratch = describe_on(device_, scratch_, bytes);
   EPCCL_ASSIGN(const auto queue, device_.make_queue(device::QueueKind::compute));
   has_kernels_ = device::cuda::has_kernels(*queue);
-  if (cluster_.nodes() == 1) return queues_.prepare(width());
+  if (cluster_.nodes() == 1) EPCCL_TRY(queues_.prepare(width()));
+  if (cluster_.nodes() > 1) EPCCL_TRY(prepare_across());
+  return prepare_for(choose(config_.use, 1));
+}
+
+Status CopyEngines::prepare_across() {
   if (executor_.network() == nullptr) return {};
   across_ =
       std::make_unique<AcrossNodes>(device_, cluster_, rank_, node_, *executor_.network(), monitor_, config_);
   return across_->prepare(width());
+}
+
+Status CopyEngines::prepare_for(const EngineChoice& choice) {
+  if (!choice.by_cores || has_core_queues_) return {};
+  EPCCL_TRY(across_ != nullptr ? across_->prepare_cores() : queues_.prepare_cores(width()));
+  has_core_queues_ = true;
+  return {};
 }
 
 Status CopyEngines::prepare_captures() {

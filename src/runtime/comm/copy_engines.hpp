@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -49,6 +50,9 @@ class CopyEngines {
 
   /// Makes now what calls need, since to allocate on a device may wait for what it does, and that may be waiting for a call.
   Status prepare();
+  /// The same for a call that is made as chosen: the queues that compute cores copy in are only made where they are used. Before the call's
+  /// turn. Any thread.
+  Status prepare_for(const EngineChoice& choice);
 
   /// The same for calls that are captured into graphs; null before.
   Status prepare_captures();
@@ -88,6 +92,7 @@ class CopyEngines {
   Result<std::byte*> address_of(int local, const transports::BufferRef& buffer, uint64_t sequence);
 
  private:
+  Status prepare_across();
   int width() const;
   bool on_host() const { return device_.kind() == device::DeviceKind::host; }
   uint64_t place_in_scratch(uint64_t sequence) const;
@@ -122,6 +127,7 @@ class CopyEngines {
   Executor& executor_;
   const EngineConfig config_;
   bool has_kernels_ = false;
+  std::atomic<bool> has_core_queues_ = false;
   void* scratch_ = nullptr;  // not of the host: one for each of the calls that may be under way
   CallDevice on_;
   transports::PeerMemory peers_;

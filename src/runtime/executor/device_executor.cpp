@@ -21,7 +21,7 @@ DeviceExecutor::DeviceExecutor(device::Device& device, const topology::Cluster& 
       messages_(device, network, stage_bytes, cluster.ranks()) {}
 
 Status DeviceExecutor::prepare(int width) {
-  EPCCL_TRY(lanes_.prepare(width));
+  EPCCL_TRY(lanes_.prepare(width, false));
   return messages_.prepare();
 }
 

@@ -40,6 +40,8 @@ class DeviceExecutor {
 
   /// Makes now what every call needs of the device; `width`: of its programs.
   Status prepare(int width);
+  /// The same of the queues that compute cores copy in, only. Any thread.
+  Status prepare_cores(int width) { return lanes_.prepare(width, true); }
   uint64_t piece_bytes() const { return messages_.piece_bytes(); }
   PinnedStage* stage() const { return messages_.stage(); }
 

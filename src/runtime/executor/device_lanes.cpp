@@ -7,31 +7,14 @@ namespace epccl::runtime {
 using plan::Kind;
 
 DeviceLanes::DeviceLanes(device::Device& device, const topology::Cluster& cluster)
-    : device_(device), feed_(device, cluster, {}), rows_(cluster) {}
-
-Status DeviceLanes::prepare(int width) {
-  for (const plan::Lane lane : {plan::Lane::push, plan::Lane::fetch, plan::Lane::pull})
-    EPCCL_TRY(queue(lane, static_cast<size_t>(width - 1)).status());
-  for (const plan::Lane lane : {plan::Lane::stage, plan::Lane::compute}) EPCCL_TRY(queue(lane, 0).status());
-  return {};
-}
-
-// Made when first needed, then kept.
-Result<device::Queue*> DeviceLanes::queue(plan::Lane lane, size_t number, bool by_cores) {
-  auto& of_lane = kept_[static_cast<size_t>(lane) + (by_cores ? plan::lanes : 0)];
-  while (of_lane.size() <= number) {
-    EPCCL_ASSIGN(auto made, device_.make_queue(kind_of(lane, by_cores)));
-    of_lane.push_back(std::move(made));
-  }
-  return of_lane[number].get();
-}
+    : device_(device), feed_(device, cluster, {}), rows_(cluster), queues_(device) {}
 
 Status DeviceLanes::make_queues(const DeviceProgram& program, bool by_cores) {
   std::array<size_t, plan::lanes> used{};
   lines_ = std::vector<Line>(program.queues.queues.size());
   for (size_t line = 0; line < lines_.size(); ++line) {
     const plan::Lane lane = program.queues.queues[line];
-    EPCCL_ASSIGN(lines_[line].queue, queue(lane, used[static_cast<size_t>(lane)]++, by_cores));
+    EPCCL_ASSIGN(lines_[line].queue, queues_.get(lane, used[static_cast<size_t>(lane)]++, by_cores));
   }
   return {};
 }
@@ -126,8 +109,7 @@ Status DeviceLanes::poll(std::vector<uint32_t>& through) {
 }
 
 void DeviceLanes::stop() {
-  for (const auto& of_lane : kept_)
-    for (const auto& queue : of_lane) static_cast<void>(queue->synchronize());
+  for (device::Queue* queue : queues_.all()) static_cast<void>(queue->synchronize());
   lines_.clear();
   under_way_ = 0;
 }

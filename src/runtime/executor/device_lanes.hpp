@@ -5,7 +5,6 @@
 // their order, and wait for each other's events. What was given to a queue since the last close() is a batch, with an event behind it.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "base/status.hpp"
 #include "device/device.hpp"
 #include "runtime/executor/device_program.hpp"
+#include "runtime/executor/lane_queues.hpp"
 #include "runtime/executor/queue_feed.hpp"
 #include "runtime/executor/row_feed.hpp"
 #include "topology/cluster.hpp"
@@ -27,8 +27,8 @@ class DeviceLanes {
 
   /// Both stay until the call is over.
   Status begin(const DeviceProgram& program, const QueueCall& call);
-  /// Makes now the queues of programs of this width.
-  Status prepare(int width);
+  /// Makes now the queues of programs of this width; `by_cores`: those that compute cores copy in. Any thread.
+  Status prepare(int width, bool by_cores) { return queues_.prepare(width, by_cores); }
   /// Gives a copy, a reduction or a step on rows to its queue.
   Status start(uint32_t step);
   /// All that was given is on its way, with events behind it.
@@ -54,7 +54,6 @@ class DeviceLanes {
   };
 
   Status make_queues(const DeviceProgram& program, bool by_cores);
-  Result<device::Queue*> queue(plan::Lane lane, size_t number, bool by_cores = false);
   Status wait_for(uint32_t step, uint16_t line);
   Status feed(uint16_t line, const plan::Step& step);
   Status close(uint16_t line);
@@ -63,8 +62,7 @@ class DeviceLanes {
   device::Device& device_;
   QueueFeed feed_;
   RowFeed rows_;
-  std::array<std::vector<std::unique_ptr<device::Queue>>, 2 * plan::lanes>
-      kept_;  // by lane, those of cores behind those of engines
+  LaneQueues queues_;
   std::vector<std::unique_ptr<device::QueueEvent>> events_;  // not in use
 
   // Of the current call.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/clock.hpp"
 #include "runtime/executor/node_calls.hpp"
 #include "runtime/executor/node_words.hpp"
 
@@ -28,7 +29,8 @@ QueueExecutor::QueueExecutor(device::Device& device, const topology::Cluster& cl
       node_(node),
       monitor_(monitor),
       in_order_(device.kind() != device::DeviceKind::host),
-      feed_(device, cluster, limits) {}
+      feed_(device, cluster, limits),
+      lanes_(device) {}
 
 QueueExecutor::~QueueExecutor() {
   stop();
@@ -37,7 +39,7 @@ QueueExecutor::~QueueExecutor() {
 void QueueExecutor::stop() {
   if (control_ == nullptr) return;
   if (node_.done(node_.local()) < sequence_) give_up();
-  kept_ = {};
+  lanes_.clear();
   control_.reset();
   hide_words(device_, node_);
 }
@@ -48,22 +50,10 @@ Status QueueExecutor::prepare(int width) {
   EPCCL_TRY(show_words(device_, node_));
   EPCCL_ASSIGN(control_, device_.make_queue(device::QueueKind::copy_engine));
   if (width == 0) return {};
-  for (const Lane lane : {Lane::push, Lane::fetch, Lane::pull})
-    EPCCL_TRY(queue(lane, static_cast<size_t>(width - 1)).status());
-  for (const Lane lane : {Lane::stage, Lane::compute}) EPCCL_TRY(queue(lane, 0).status());
+  EPCCL_TRY(lanes_.prepare(width, false));
   EPCCL_TRY(event(events_at_first).status());
   used_events_ = 0;
   return {};
-}
-
-// Made when first needed, then kept.
-Result<device::Queue*> QueueExecutor::queue(Lane lane, size_t number, bool by_cores) {
-  auto& of_lane = kept_[static_cast<size_t>(lane) + (by_cores ? plan::lanes : 0)];
-  while (of_lane.size() <= number) {
-    EPCCL_ASSIGN(auto made, device_.make_queue(kind_of(lane, by_cores)));
-    of_lane.push_back(std::move(made));
-  }
-  return of_lane[number].get();
 }
 
 Status QueueExecutor::make_queues(const QueueProgram& program) {
@@ -71,7 +61,7 @@ Status QueueExecutor::make_queues(const QueueProgram& program) {
   std::array<size_t, plan::lanes> used{};
   queues_.clear();
   for (const Lane lane : program.queues) {
-    EPCCL_ASSIGN(device::Queue * made, queue(lane, used[static_cast<size_t>(lane)]++, program.by_cores));
+    EPCCL_ASSIGN(device::Queue * made, lanes_.get(lane, used[static_cast<size_t>(lane)]++, program.by_cores));
     queues_.push_back(made);
   }
   return {};
@@ -234,19 +224,19 @@ Status QueueExecutor::finish(Waiter& waiter) {
   reason.add(node_.local());
   const bool wakes = device_.kind() == device::DeviceKind::host;  // a GPU's posts wake nobody
   size_t passed = 0;
+  const double period = wakes ? 0 : driver_look_period;
+  double next_look = now_seconds() + period;
   waiter.moved();
   while (!over()) {
-    for (; passed < used_events_; ++passed) {
-      // What is wrong with an event is found again at the end, in its queue.
-      const auto complete = events_[passed]->complete();
-      if (!complete.ok() || !*complete) break;
-      waiter.moved();
+    Status status;
+    if (const double now = now_seconds(); now >= next_look) {
+      next_look = now + period;
+      status = look(passed, waiter);
     }
-    Status status = wakes ? waiter.idle([&] { return reason; }, false, [&] { return over(); },
-                                        [this] { return describe(); }, Waiter::For::own_queues)
-                          : waiter.nap([this] { return describe(); });
-    // What went wrong on the device ends its queues without another word.
-    if (status.ok() && !wakes) status = control_->idle().take_status();
+    if (status.ok())
+      status = wakes ? waiter.idle([&] { return reason; }, false, [&] { return over(); },
+                                   [this] { return describe(); }, Waiter::For::own_queues)
+                     : waiter.nap([this] { return describe(); });
     if (status.ok()) continue;
     give_up();
     return status;
@@ -260,9 +250,18 @@ Status QueueExecutor::finish(Waiter& waiter) {
   return status;
 }
 
+// What is wrong with an event is found again at the end, in its queue. What went wrong on a GPU ends its queues without another word.
+Status QueueExecutor::look(size_t& passed, Waiter& waiter) {
+  for (; passed < used_events_; ++passed) {
+    const auto complete = events_[passed]->complete();
+    if (!complete.ok() || !*complete) break;
+    waiter.moved();
+  }
+  return device_.kind() == device::DeviceKind::host ? Status{} : control_->idle().take_status();
+}
+
 Status QueueExecutor::failure() const {
-  for (const auto& of_lane : kept_)
-    for (const auto& queue : of_lane) EPCCL_TRY(queue->failure());
+  for (const device::Queue* queue : lanes_.all()) EPCCL_TRY(queue->failure());
   return control_ != nullptr ? control_->failure() : Status{};
 }
 
@@ -274,15 +273,12 @@ void QueueExecutor::give_up(device::Queue* another) {
     return !result.ok() || *result;
   };
   const auto all_idle = [&] {
-    for (const auto& of_lane : kept_)
-      for (const auto& queue : of_lane)
-        if (!idle(*queue)) return false;
+    for (device::Queue* queue : lanes_.all())
+      if (!idle(*queue)) return false;
     return idle(*control_) && (another == nullptr || idle(*another));
   };
   do {
-    for (device::SignalWord& each : node_.segment().counters())
-      if (each.load(std::memory_order_relaxed) < device::released)
-        each.store(device::released, std::memory_order_release);
+    release_words(node_);
     usleep(200);
   } while (!all_idle());
   for (int slot = 0; slot < transports::node_counters; ++slot) node_.posted(slot);

@@ -19,13 +19,13 @@
 // Then everything that is queued waits for what was queued before it, and no sharing can make a circle.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/status.hpp"
 #include "device/device.hpp"
+#include "runtime/executor/lane_queues.hpp"
 #include "runtime/executor/queue_feed.hpp"
 #include "runtime/executor/queue_program.hpp"
 #include "runtime/executor/waiter.hpp"
@@ -50,6 +50,8 @@ class QueueExecutor {
   /// Makes now what every call needs of the device. A GPU's queues too, all that programs of this width use: to make a stream may wait for
   /// the GPU, and that for a call.
   Status prepare(int width = 0);
+  /// The same of the queues that compute cores copy in, only. Any thread.
+  Status prepare_cores(int width) { return lanes_.prepare(width, true); }
 
   /// Waits for no queue; on a GPU for the node's ranks, which all are to submit the call. `stream`: the user's, as a queue; null: none. On
   /// error nothing was submitted, or everything is let through and the communicator is broken.
@@ -75,7 +77,6 @@ class QueueExecutor {
   };
 
   Status make_queues(const QueueProgram& program);
-  Result<device::Queue*> queue(plan::Lane lane, size_t number, bool by_cores = false);
   Status begin(const Submission& now, bool joins_stream);
   Status submit_in_turns(const Submission& now);
   Result<bool> submit_some(const Submission& now);
@@ -91,6 +92,7 @@ class QueueExecutor {
   Result<device::QueueEvent*> event(size_t index);
   Status failure() const;
   Waiter::Situation describe() const;
+  Status look(size_t& passed, Waiter& waiter);
 
   device::Device& device_;
   const topology::Cluster& cluster_;
@@ -99,8 +101,7 @@ class QueueExecutor {
   FailureMonitor& monitor_;
   const bool in_order_;  // waits are queued after what ends them
   QueueFeed feed_;
-  std::array<std::vector<std::unique_ptr<device::Queue>>, 2 * plan::lanes>
-      kept_;                            // by lane, those of cores behind those of engines
+  LaneQueues lanes_;
   std::vector<device::Queue*> queues_;  // of the current call
   std::unique_ptr<device::Queue> control_;
   std::vector<std::unique_ptr<device::QueueEvent>> events_;

@@ -15,6 +15,10 @@
 
 namespace epccl::runtime {
 
+/// How often a thread asks a GPU's driver how far a call is whose end it sees in memory: the driver may keep it for as long as it keeps
+/// another thread.
+inline constexpr double driver_look_period = 0.1;  // seconds
+
 struct WaitPolicy {
   double spin_seconds = 0;    // 0 where ranks outnumber cores
   double yield_seconds = -1;  // < 0: by what is waited for
