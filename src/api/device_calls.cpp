@@ -137,6 +137,7 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
   EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
   const int ranks = communicator->ranks();
   const runtime::EngineChoice choice = on->engines->choose(call.engines, call.block_bytes);
+  EPCCL_TRY(on->engines->prepare_for(choice));
   MappableBuffers buffers;
   if (choice.engines) {
     const uint64_t all = static_cast<uint64_t>(ranks) * bytes;
@@ -174,6 +175,7 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
   EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
   // How much is moved is known when ranks have told each other.
   const runtime::EngineChoice choice = on->engines->choose(call.engines, 1);
+  EPCCL_TRY(on->engines->prepare_for(choice));
   const bool engines = choice.engines;
   const uint64_t sent = extent_of(call.send_bytes, call.send_offsets),
                  received = extent_of(call.recv_bytes, call.recv_offsets);
@@ -237,6 +239,7 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
   const int inputs = algorithms::input_blocks(cluster, call.what, communicator->rank()),
             outputs = algorithms::output_blocks(cluster, call.what, communicator->rank());
   const runtime::EngineChoice choice = on->collectives->choose_engines(call);
+  EPCCL_TRY(on->engines->prepare_for(choice));
   MappableBuffers buffers;
   if (choice.engines) {
     const auto bytes = [&](int count) { return static_cast<uint64_t>(count) * call.what.bytes; };
@@ -254,8 +257,8 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
   const bool engines = engines_make_it(place, *target, call.text(), choice);
   auto work = [target, place, blocks, call, scalar, engines, buffers]() mutable -> Status {
     if (scalar != nullptr)
-      EPCCL_TRY(place.staged->copy(*place.turn, reinterpret_cast<std::byte*>(&call.reduction->scalar_bits),
-                                   bytes_at(scalar), call.what.unit));
+      EPCCL_TRY(
+          place.staged->fetch(*place.turn, &call.reduction->scalar_bits, bytes_at(scalar), call.what.unit));
     if (engines)
       return buffers.run(*place.staged, *place.turn, call, [&](const runtime::CollectiveCall& mappable) {
         return place.on->collectives->run(mappable);

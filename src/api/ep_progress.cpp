@@ -4,7 +4,7 @@
 #include "api/last_error.hpp"
 #include "ep/captured_routing.hpp"
 #include "ep/replayed_routing.hpp"
-#include "runtime/comm/turn_words.hpp"
+#include "runtime/comm/stream_hold.hpp"
 
 namespace epccl::api {
 namespace {
@@ -51,16 +51,14 @@ Status hold_back_on(device::Device& device, void* stream, EpHandle& target, Star
     return error(Code::invalid_usage,
                  "the stream is being captured into a graph, and a thread tells it how far calls are, which "
                  "cannot be captured");
-  auto& words = runtime::TurnWords::of(device);
-  EPCCL_ASSIGN(const runtime::TurnWords::Word word, words.take());
-  if (Status status = queue->wait(*word.word, word.value); !status.ok()) {
-    words.end(word);
-    return status;
-  }
+  EPCCL_ASSIGN(const auto* on, target.communicator()->on_device(device));
+  EPCCL_ASSIGN(std::shared_ptr<runtime::StreamHold> hold, runtime::StreamHold::make(device));
+  hold->waits_for(on->staged->watched_worker());
+  EPCCL_TRY(hold->begin(*queue));
   device::HostStream* background = target.background_stream();
   target.started.hold_back(background, end);
-  background->enqueue([&words, word]() -> Status {
-    words.end(word);
+  background->enqueue([hold = std::move(hold)]() mutable -> Status {
+    hold.reset();
     return {};
   });
   return {};

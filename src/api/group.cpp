@@ -341,7 +341,10 @@ Result<TurnPtr> turn_of_call(runtime::StagedCalls& staged, void* stream) {
   const auto is_it = [&](const StreamTurn& each) {
     return each.device == &staged.device() && each.stream == stream;
   };
-  if (const auto found = std::ranges::find_if(known, is_it); found != known.end()) return found->turn;
+  if (const auto found = std::ranges::find_if(known, is_it); found != known.end()) {
+    found->turn->share_with(staged);
+    return found->turn;
+  }
   EPCCL_ASSIGN(TurnPtr turn, staged.plan_turn(stream));
   known.push_back({&staged.device(), stream, turn});
   return turn;

@@ -77,7 +77,9 @@ class Making {
   Status join(const std::optional<Gathering>& gathering) {
     if (!gathering) return {};
     EPCCL_ASSIGN(runtime::CommParts parts, runtime::set_up(*gathering, options(), interrupt_));
-    if (handle_->complete(std::make_shared<runtime::Communicator>(std::move(parts)))) return {};
+    auto communicator = std::make_shared<runtime::Communicator>(std::move(parts));
+    EPCCL_TRY(communicator->begin());
+    if (handle_->complete(std::move(communicator))) return {};
     return {Code::remote_error, "the communicator was aborted while it was being made"};
   }
 
@@ -191,7 +193,7 @@ Status init_all(epcclComm_t* comms, int ndev, const int* devlist) {
     if (devlist[rank] < 0)
       return error(Code::invalid_argument, "devlist[{}] is {}: not a device", rank, devlist[rank]);
   EPCCL_ASSIGN(const runtime::UniqueId id, runtime::create_unique_id());
-  // Ranks that share GPUs, or have none, are no devices of the list.
+  // Ranks that share GPUs, or have none, are no devices of the list; but where there is one GPU, it is that one.
   int gpus = 0;
   if (device::current_cuda_device())
     if (const auto count = device::cuda_device_count(); count.ok()) gpus = *count;
@@ -200,6 +202,7 @@ Status init_all(epcclComm_t* comms, int ndev, const int* devlist) {
     const int device = devlist != nullptr ? devlist[rank] : rank;
     runtime::CommOptions options;
     if (gpus >= ndev && device < gpus) options.gpu = device;
+    if (gpus == 1) options.gpu = 0;
     static_cast<void>(refuse(init(comms + rank, {id, 0, rank, ndev}, options, device)));
   }
   Status status = group_end();

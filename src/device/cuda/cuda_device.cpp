@@ -119,11 +119,11 @@ const Context* any_known_context() {
 const Context* any_context(const Driver& driver) {
   if (const Context* known = any_known_context()) return known;
   int count = 0;
-  if (driver.device_count.function(&count) != CUDA_SUCCESS) return nullptr;
+  if (driver.device_count(&count) != CUDA_SUCCESS) return nullptr;
   for (int ordinal = 0; ordinal < count; ++ordinal) {
     unsigned flags = 0;
     int active = 0;
-    if (driver.primary_context_state.function(ordinal, &flags, &active) != CUDA_SUCCESS || active == 0)
+    if (driver.primary_context_state(ordinal, &flags, &active) != CUDA_SUCCESS || active == 0)
       continue;
     if (cuda_device(ordinal).ok()) return any_known_context();
   }

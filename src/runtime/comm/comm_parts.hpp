@@ -31,9 +31,10 @@ struct CommParts {
   std::unique_ptr<transports::NodeMemory> node;
   bool direct = false;                                    // ranks of the node can read each other's memory
   std::unique_ptr<transports::MessageTransport> network;  // null on one node
+  double began = 0;                                       // to be set up
 };
 
-/// Blocks until all ranks are there, at most the timeout. `interrupt`, which must not be null, ends it, and later the blocking
+/// All but the last step, which is Communicator::begin(). Blocks until all ranks are there, at most the timeout. `interrupt`, which must not be null, ends it, and later the blocking
 /// calls of the control line.
 Result<CommParts> set_up(const Gathering& gathering, const CommOptions& options,
                          std::shared_ptr<Interrupt> interrupt);

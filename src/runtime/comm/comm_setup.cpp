@@ -1,6 +1,7 @@
 // How ranks become a communicator:
 //
 //   join -> introductions (host, settings) -> cluster -> node segment -> may we read each other? -> network -> may our GPUs?
+//        -> Communicator::begin()
 #include <algorithm>
 #include <cstring>
 #include <thread>
@@ -151,7 +152,7 @@ uint64_t message_piece(const CommParts& parts, const std::vector<RankInfo>& info
 }
 
 // What follows joining. Its errors are known to the other ranks from the control line.
-Status set_up_joined(CommParts& parts, const RankInfo& mine, double begin) {
+Status set_up_joined(CommParts& parts, const RankInfo& mine) {
   const int rank = parts.rank;
   EPCCL_ASSIGN(const std::vector<RankInfo> infos, exchange_rank_infos(*parts.bootstrap, mine));
   for (const RankInfo& info : infos) parts.meeting_points.push_back(info.meeting_point);
@@ -171,16 +172,7 @@ Status set_up_joined(CommParts& parts, const RankInfo& mine, double begin) {
   uint32_t drivers = all_rdma_drivers;
   for (const RankInfo& info : infos) drivers &= static_cast<uint32_t>(info.rdma);
   EPCCL_ASSIGN(parts.network, open_network(*parts.bootstrap, parts.cluster, rank, parts.config, drivers));
-  EPCCL_TRY(find_gpus_apart(parts, infos));
-  EPCCL_TRY(parts.bootstrap->barrier());
-  log::info(log::init, rank,
-            "comm {}: rank {} of {} on {}, node {} of {}, local position {} of {}; segment {} bytes; "
-            "ready in {:.1f} ms",
-            parts.config.name, rank, parts.cluster.ranks(), mine.host.data(), parts.cluster.node_of(rank),
-            parts.cluster.nodes(), parts.cluster.local_of(rank),
-            parts.cluster.local_size(parts.cluster.node_of(rank)), parts.node->segment().bytes(),
-            1e3 * (now_seconds() - begin));
-  return {};
+  return find_gpus_apart(parts, infos);
 }
 
 // Only where ranks meet again is it needed; who cannot open one can still do everything else.
@@ -196,8 +188,8 @@ std::unique_ptr<MeetingPoint> open_meeting_point(int rank) {
 Result<CommParts> set_up(const Gathering& gathering, const CommOptions& options,
                          std::shared_ptr<Interrupt> interrupt) {
   warn_of_unknown_settings(gathering.rank);
-  const double begin = now_seconds();
   CommParts parts;
+  parts.began = now_seconds();
   parts.rank = gathering.rank;
   parts.interrupt = std::move(interrupt);
   EPCCL_ASSIGN(parts.config, read_comm_config(options));
@@ -212,7 +204,7 @@ Result<CommParts> set_up(const Gathering& gathering, const CommOptions& options,
     return gathering.where.empty() ? std::move(joined).take_status()
                                    : std::move(joined).take_status().with_context(gathering.where);
   parts.bootstrap = std::move(joined).value();
-  Status status = set_up_joined(parts, mine, begin);
+  Status status = set_up_joined(parts, mine);
   if (status.ok()) return parts;
   // Giving up is told as such: a connection that just closes would count as a death.
   parts.bootstrap->report_failure(status.message());

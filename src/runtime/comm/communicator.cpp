@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "algorithms/allgather/allgather.hpp"
+#include "base/clock.hpp"
 #include "base/log.hpp"
+#include "device/cuda/cuda_device.hpp"
+#include "runtime/executor/node_words.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -68,6 +71,31 @@ void Communicator::leave() {
   parts_.bootstrap->leave(executor_.last_sequence());
 }
 
+// While no stream of the process can wait for a call of this communicator. A GPU that cannot be used is for the first call to tell.
+Status Communicator::begin() {
+  if (parts_.config.gpu) {
+    auto gpu = device::cuda_device(*parts_.config.gpu);
+    Status made = gpu.ok() ? on_device(**gpu).status() : std::move(gpu).take_status();
+    if (!made.ok())
+      log::info(log::init, rank(), "comm {}: what calls on GPU {} need cannot be made yet: {}",
+                parts_.config.name, *parts_.config.gpu, made.message());
+  }
+  if (Status met = parts_.bootstrap->barrier(); !met.ok()) {
+    // Giving up is told as such: a connection that just closes would count as a death.
+    parts_.bootstrap->report_failure(met.message());
+    return met;
+  }
+  const topology::Cluster& all = cluster();
+  const int node = all.node_of(rank());
+  log::info(log::init, rank(),
+            "comm {}: rank {} of {} on {}, node {} of {}, local position {} of {}; segment {} bytes; "
+            "ready in {:.1f} ms",
+            parts_.config.name, rank(), ranks(), parts_.hosts[static_cast<size_t>(node)], node, all.nodes(),
+            all.local_of(rank()), all.local_size(node), parts_.node->segment().bytes(),
+            1e3 * (now_seconds() - parts_.began));
+  return {};
+}
+
 Result<EngineUse> Communicator::gpu_engine_use() const {
   const EngineUse use = engine_use();
   if (parts_.config.gpus_apart.empty() || use == EngineUse::never) return use;
@@ -82,7 +110,7 @@ Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) 
     EPCCL_ASSIGN(on_device_,
                  OnDevice::make(device, parts_, monitor_, executor_, shm_messages_,
                                 {[this] { return check_while_waiting(); }, [this] { return give_way(); },
-                                 [this] { return take_way_back(); }}));
+                                 [this] { return take_way_back(); }, watched()}));
   }
   const device::Device& known = on_device_->staged->device();
   if (&known != &device)
@@ -99,7 +127,7 @@ Status Communicator::prepare_captures(OnDevice& on) {
        [this, node](int local) { return parts_.cluster.rank_at(node, local); },
        [this] { return replay_failure(); }, [this](const Status& status) { fail_replay(status); }},
       {rank(), [this](const std::function<Status()>& work) { return run_replayed(work); },
-       [this](const Status& status) { fail_replay(status); }});
+       [this](const Status& status) { fail_replay(status); }, watched()});
 }
 
 // While a call runs, that looks for failures itself.
@@ -110,18 +138,33 @@ Status Communicator::replay_failure() {
   return monitor_.check();
 }
 
-// A replay is no call in this communicator's order, so its failure comes from outside, as an abort does.
-void Communicator::fail_replay(const Status& status) {
+// What was not found out by a call in this communicator's order comes from outside, as an abort does. `why` is a static text.
+void Communicator::fail_beside(const Status& status, const char* why) {
   {
     const std::lock_guard lock(mutex_);
     if (revoked_ || !failure_.ok()) return;
     failure_ = status;
   }
   log::warn(log::coll, rank(), "{}", status.message());
-  monitor_.abort("a replay of a captured call failed");
+  monitor_.abort(why);
   parts_.interrupt->fire();
   parts_.node->wake_self();
   parts_.bootstrap->report_failure(status.message());
+}
+
+HoldWatch::Worker::Owner Communicator::watched() {
+  return {[this] { return work_timeout(); },
+          [this](const std::string& why) {
+            fail_beside(error(Code::remote_error, "rank {}: {}", rank(), why),
+                        "a stream waited too long for a thread that the CUDA driver kept");
+            release_words(*parts_.node);
+          }};
+}
+
+double Communicator::work_timeout() const {
+  const std::lock_guard lock(mutex_);
+  const double seconds = running_ ? runner_timeout_ : timeout_seconds_.load(std::memory_order_relaxed);
+  return seconds > 0 ? seconds : parts_.config.wait.timeout_seconds;
 }
 
 device::Device* Communicator::device_in_use() {

@@ -36,6 +36,10 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
   ~Communicator();
 
+  /// Once, before anything else: makes what calls on its GPU need, if that is known, and waits until all ranks have come here. Error: the
+  /// others know.
+  Status begin();
+
   int rank() const { return parts_.rank; }
   int ranks() const { return parts_.cluster.ranks(); }
   const topology::Cluster& cluster() const { return parts_.cluster; }
@@ -125,7 +129,7 @@ class Communicator {
     return executor_.run(plan, call);
   }
   using OnDevice = runtime::OnDevice;
-  /// For calls on memory of `device`, which is then this communicator's; made at the first call.
+  /// For calls on memory of `device`, which is then this communicator's; made at the first call, if begin() has not.
   Result<OnDevice*> on_device(device::Device& device);
   /// Makes what calls need that are captured into graphs. To be asked for before such a call, not in run().
   Status prepare_captures(OnDevice& on);
@@ -168,7 +172,10 @@ class Communicator {
   bool give_way();
   Status take_way_back();
   Status check_while_waiting();
-  void fail_replay(const Status& status);
+  void fail_replay(const Status& status) { fail_beside(status, "a replay of a captured call failed"); }
+  void fail_beside(const Status& status, const char* why);
+  HoldWatch::Worker::Owner watched();
+  double work_timeout() const;
 
   CommParts parts_;
   FailureMonitor monitor_;

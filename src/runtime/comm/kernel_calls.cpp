@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "base/clock.hpp"
 #include "device/cuda/kernel_queue.hpp"
 #include "runtime/comm/across_nodes.hpp"
 #include "runtime/comm/kept_memory.hpp"
+#include "runtime/comm/turn_words.hpp"
 
 namespace epccl::runtime {
 
@@ -25,7 +27,6 @@ Status KernelCalls::prepare() {
     EPCCL_ASSIGN(cores_, device_.make_queue(device::QueueKind::cores));
   }
   begin({});
-  EPCCL_ASSIGN(through_, device_.make_event());
   return {};
 }
 
@@ -244,15 +245,22 @@ Result<std::vector<PeerRows>> KernelCalls::find_rows(const Call& call, const Fin
   return peers;
 }
 
+// The queue raises a word; but what goes wrong on the GPU ends it without one.
 Status KernelCalls::wait_for_queue(const Call& call) {
-  EPCCL_TRY(queue_->record(*through_));
+  TurnWords& words = TurnWords::of(device_);
+  EPCCL_ASSIGN(const TurnWords::Word through, words.take());
+  EPCCL_TRY(queue_->post(*through.come, through.value));
   Waiter& waiter = executor_.waiter();
   waiter.moved();
-  for (;;) {
-    EPCCL_ASSIGN(const bool is_complete, through_->complete());
-    if (is_complete) break;
+  double next_look = now_seconds() + driver_look_period;
+  while (through.come->load(std::memory_order_acquire) < through.value) {
+    if (const double now = now_seconds(); now >= next_look) {
+      next_look = now + driver_look_period;
+      EPCCL_TRY(queue_->idle().status());
+    }
     EPCCL_TRY(waiter.nap([&] { return describe(call); }));
   }
+  words.end(through);
   waiter.moved();
   return queue_->failure();
 }

@@ -112,7 +112,6 @@ class KernelCalls {
   FailureMonitor& monitor_;
   Executor& executor_;
   CopyEngines& engines_;
-  std::unique_ptr<device::QueueEvent> through_;
   // Both run kernels; what is copied beside them engines copy, or compute cores (null: the device cannot).
   std::unique_ptr<device::Queue> engine_, cores_;
   device::Queue* queue_ = nullptr;  // one of them

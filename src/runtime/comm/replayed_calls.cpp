@@ -6,6 +6,7 @@
 
 #include "base/clock.hpp"
 #include "base/thread.hpp"
+#include "device/held_streams.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -24,7 +25,10 @@ uint64_t value_of(uint64_t& word) {
 }  // namespace
 
 ReplayedCalls::ReplayedCalls(CapturedCalls& captured, Owner owner)
-    : captured_(captured), room_(captured.room()), owner_(std::move(owner)) {}
+    : captured_(captured),
+      room_(captured.room()),
+      owner_(std::move(owner)),
+      watched_(std::make_shared<HoldWatch::Worker>(owner_.watched)) {}
 
 ReplayedCalls::~ReplayedCalls() {
   {
@@ -33,6 +37,7 @@ ReplayedCalls::~ReplayedCalls() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+  watched_->close();
   room_->give_up();
 }
 
@@ -96,6 +101,7 @@ bool ReplayedCalls::rest(double idle_seconds) {
 }
 
 void ReplayedCalls::watch() {
+  watched_->runs_here();
   device::cuda::HostCallReport& report = room_->host_calls();
   double since = now_seconds() - alert_seconds;
   while (rest(now_seconds() - since)) {
@@ -125,6 +131,8 @@ Status ReplayedCalls::serve(uint64_t come) {
   if (call == nullptr)
     return error(Code::internal_error, "rank {}: a replay has come to captured call {}, which is gone",
                  owner_.rank, value_of(room_->host_calls().call));
+  const device::HeldStreams::Hold held(device::HeldStreams::Hold::Begins::at_once);
+  const HoldWatch::Ticket ticket({{watched_}, [] { return true; }, [this] { room_->give_up(); }});
   return owner_.run(call->work);
 }
 

@@ -19,6 +19,7 @@
 
 #include "base/status.hpp"
 #include "runtime/comm/captured_calls.hpp"
+#include "runtime/comm/hold_watch.hpp"
 
 namespace epccl::runtime {
 
@@ -37,6 +38,7 @@ class ReplayedCalls {
     std::function<Status(const std::function<Status()>&)> run;
     /// Tells the communicator of an error that is none of a call.
     std::function<void(const Status&)> failed;
+    HoldWatch::Worker::Owner watched;  // the thread's
   };
 
   ReplayedCalls(CapturedCalls& captured, Owner owner);
@@ -67,6 +69,7 @@ class ReplayedCalls {
   CapturedCalls& captured_;
   const std::shared_ptr<GraphRoom> room_;
   const Owner owner_;
+  const HoldWatch::WorkerPtr watched_;
   uint64_t made_ = 0;  // by this rank, of those that have come
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -14,6 +15,7 @@ using device::CopyWork;
 using device::QueueKind;
 
 constexpr double call_check_period = 1e-3;
+constexpr uint64_t most_fetched = 64;
 
 }  // namespace
 
@@ -40,6 +42,8 @@ StagedCalls::StagedCalls(device::Device& device, uint64_t slice_bytes, Owner own
     : device_(device),
       slice_bytes_(slice_bytes),
       owner_(std::move(owner)),
+      watched_(std::make_shared<HoldWatch::Worker>(owner_.watched)),
+      few_bytes_(device),
       slots_{Slot(device), Slot(device)} {}
 
 Result<std::unique_ptr<StagedCalls>> StagedCalls::open(device::Device& device, uint64_t slice_bytes,
@@ -55,9 +59,9 @@ Status StagedCalls::prepare(uint64_t slot_bytes) {
     EPCCL_TRY(slot.input.reserve(slot_bytes));
     EPCCL_TRY(slot.output.reserve(slot_bytes));
   }
-  EPCCL_ASSIGN(const TurnWords::Word word, TurnWords::of(device_).take());
-  TurnWords::of(device_).end(
-      word);  // so that there are some: memory is made visible when a call takes the first
+  EPCCL_TRY(few_bytes_.reserve(most_fetched));
+  // So that there are words: memory is made visible when a call takes the first.
+  EPCCL_TRY(StreamHold::make(device_).status());
   EPCCL_ASSIGN(in_, device_.make_queue(QueueKind::copy_engine));
   EPCCL_ASSIGN(out_, device_.make_queue(QueueKind::copy_engine));
   for (Slot& slot : slots_) {
@@ -67,12 +71,14 @@ Status StagedCalls::prepare(uint64_t slot_bytes) {
   worker_ = std::make_unique<device::HostStream>();
   worker_->enqueue([this]() -> Status {
     worker_id_ = std::this_thread::get_id();
+    watched_->runs_here();
     return {};
   });
   return worker_->synchronize();
 }
 
 StagedCalls::~StagedCalls() {
+  watched_->close();
   // The last one to hold a communicator may be the work that ran on it: a thread cannot wait for its own end.
   if (worker_ != nullptr && worker_id_.load() == std::this_thread::get_id()) {
     std::thread([worker = std::move(worker_)] {}).detach();
@@ -81,8 +87,8 @@ StagedCalls::~StagedCalls() {
   }
 }
 
-StagedCalls::Turn::~Turn() {
-  if (words_ != nullptr) words_->end(word_);
+void StagedCalls::Turn::share_with(const StagedCalls& other) {
+  if (hold_ != nullptr) hold_->waits_for(other.watched_);
 }
 
 Status StagedCalls::Turn::mark() {
@@ -94,7 +100,7 @@ Status StagedCalls::Turn::mark() {
 }
 
 Status StagedCalls::Turn::hold() {
-  return words_ == nullptr ? Status{} : users_->wait(*word_.word, word_.value);
+  return hold_ == nullptr ? Status{} : hold_->begin(*users_);
 }
 
 Result<std::shared_ptr<StagedCalls::Turn>> StagedCalls::plan_turn(void* stream, Holds holds) {
@@ -102,9 +108,8 @@ Result<std::shared_ptr<StagedCalls::Turn>> StagedCalls::plan_turn(void* stream, 
   EPCCL_ASSIGN(turn->users_, device_.borrow_stream(stream));
   EPCCL_ASSIGN(turn->before_, device_.make_event());
   if (holds == Holds::nothing) return turn;
-  TurnWords& words = TurnWords::of(device_);
-  EPCCL_ASSIGN(turn->word_, words.take());
-  turn->words_ = &words;
+  EPCCL_ASSIGN(turn->hold_, StreamHold::make(device_));
+  turn->share_with(*this);
   return turn;
 }
 
@@ -238,12 +243,16 @@ Status StagedCalls::copy_pieces_out(const std::vector<Piece>& pieces, const std:
   return out_->synchronize();
 }
 
-Status StagedCalls::copy(const Turn& turn, std::byte* to, const std::byte* from, uint64_t bytes,
-                         bool inside) {
-  EPCCL_TRY(begun(turn, inside));
-  const CopyWork work{to, from, bytes};
+// Through pinned memory: with other memory the driver itself would wait for the copy, whoever it keeps meanwhile.
+Status StagedCalls::fetch(const Turn& turn, void* to, const std::byte* from, uint64_t bytes) {
+  if (bytes > few_bytes_.bytes())
+    return error(Code::internal_error, "{} bytes where {} can be fetched", bytes, few_bytes_.bytes());
+  EPCCL_TRY(begun(turn));
+  const CopyWork work{few_bytes_.data(), from, bytes};
   EPCCL_TRY(in_->copy({&work, 1}));
-  return in_->synchronize();
+  EPCCL_TRY(in_->synchronize());
+  std::memcpy(to, few_bytes_.data(), bytes);
+  return {};
 }
 
 }  // namespace epccl::runtime

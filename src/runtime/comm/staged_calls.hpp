@@ -21,7 +21,8 @@
 #include "base/status.hpp"
 #include "device/device.hpp"
 #include "device/host/host_stream.hpp"
-#include "runtime/comm/turn_words.hpp"
+#include "runtime/comm/hold_watch.hpp"
+#include "runtime/comm/stream_hold.hpp"
 
 namespace epccl::runtime {
 
@@ -54,6 +55,7 @@ class StagedCalls {
     // Around a wait for a stream, in which a call has not begun yet, and the calls of graphs on that stream go first.
     std::function<bool()> give_way;     // false: not in a call
     std::function<Status()> take_back;  // error: the communicator has failed meanwhile
+    HoldWatch::Worker::Owner watched;   // the worker's, where streams wait for it
   };
 
   /// `slice_bytes`: of a buffer, at most, as far as whole elements allow; at least `least_slice`.
@@ -66,6 +68,7 @@ class StagedCalls {
   device::Device& device() const { return device_; }
   /// Runs the calls, one after the other.
   device::HostStream& worker() { return *worker_; }
+  const HoldWatch::WorkerPtr& watched_worker() const { return watched_; }
   uint64_t slice_bytes() const { return slice_bytes_; }
 
   /// A place in the user's stream: what was queued before it was marked is through when begun() says so, and what is queued after
@@ -76,17 +79,17 @@ class StagedCalls {
     Turn() = default;
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
-    ~Turn();
+    /// Before it is held: calls of another communicator share it.
+    void share_with(const StagedCalls& other);
     /// Error: the stream is being captured.
     Status mark();
     Status hold();
 
    private:
     friend class StagedCalls;
-    TurnWords* words_ = nullptr;
-    TurnWords::Word word_;
     std::unique_ptr<device::Queue> users_;
     std::unique_ptr<device::QueueEvent> before_;
+    std::unique_ptr<StreamHold> hold_;  // null: it holds nothing
   };
   /// Whether what a stream is given next waits until the turn ends.
   enum class Holds : uint8_t { stream, nothing };
@@ -130,9 +133,8 @@ class StagedCalls {
   /// Waits until what the stream had before the turn is through. To be called before anything else of the call.
   Status begun(const Turn& turn, bool inside = true);
 
-  /// Copies a few bytes after the turn has begun, and waits for them. `inside`: in a call of the communicator, which may be
-  /// asked for failures.
-  Status copy(const Turn& turn, std::byte* to, const std::byte* from, uint64_t bytes, bool inside = true);
+  /// Copies a few bytes of the device to any memory of the host after the turn has begun, and waits for them.
+  Status fetch(const Turn& turn, void* to, const std::byte* from, uint64_t bytes);
 
  private:
   struct Slot {
@@ -151,6 +153,8 @@ class StagedCalls {
   device::Device& device_;
   const uint64_t slice_bytes_;
   const Owner owner_;
+  const HoldWatch::WorkerPtr watched_;
+  DeviceRoom few_bytes_;
   std::array<Slot, 2> slots_;
   struct Kept {
     std::mutex mutex;

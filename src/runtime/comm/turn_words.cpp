@@ -25,21 +25,30 @@ TurnWords& TurnWords::of(device::Device& device) {
   return all->by_device.try_emplace(&device, device).first->second;
 }
 
-Status TurnWords::add_page() {
-  void* memory = mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+// Shared, not private: a process that forks would have the page copied under the device's feet.
+Result<std::vector<TurnWords::Word>> TurnWords::make_page() {
+  void* memory = mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return system_error(errno, "mmap of a page of signal words");
   if (Status status = device_.make_words_visible(memory, page_bytes); !status.ok()) {
     munmap(memory, page_bytes);
     return status;
   }
   auto* words = static_cast<device::SignalWord*>(memory);
-  for (size_t i = 0; i < page_bytes / sizeof(device::SignalWord); ++i) free_.push_back({words + i, 1});
-  return {};
+  std::vector<Word> made;
+  for (size_t i = 0; i < page_bytes / sizeof(device::SignalWord); i += 2)
+    made.push_back({words + i, words + i + 1, 1});
+  return made;
 }
 
+// The device is told of a page without the lock: that may wait for what the device does, and end() must not.
 Result<TurnWords::Word> TurnWords::take() {
-  const std::lock_guard lock(mutex_);
-  if (free_.empty()) EPCCL_TRY(add_page());
+  std::unique_lock lock(mutex_);
+  if (free_.empty()) {
+    lock.unlock();
+    EPCCL_ASSIGN(const std::vector<Word> made, make_page());
+    lock.lock();
+    free_.insert(free_.end(), made.begin(), made.end());
+  }
   const Word word = free_.back();
   free_.pop_back();
   return word;
@@ -48,7 +57,7 @@ Result<TurnWords::Word> TurnWords::take() {
 void TurnWords::end(const Word& word) {
   word.word->store(word.value, std::memory_order_release);
   const std::lock_guard lock(mutex_);
-  free_.push_back({word.word, word.value + 1});
+  free_.push_back({word.word, word.come, word.value + 1});
 }
 
 }  // namespace epccl::runtime

@@ -17,7 +17,8 @@ class TurnWords {
 
   struct Word {
     device::SignalWord* word = nullptr;
-    uint64_t value = 0;  // to wait for
+    device::SignalWord* come = nullptr;  // raised by the stream before it waits
+    uint64_t value = 0;                  // of both
   };
   Result<Word> take();
   /// Lets through who waits for the word.
@@ -26,7 +27,7 @@ class TurnWords {
   explicit TurnWords(device::Device& device) : device_(device) {}
 
  private:
-  Status add_page();
+  Result<std::vector<Word>> make_page();
 
   device::Device& device_;
   std::mutex mutex_;

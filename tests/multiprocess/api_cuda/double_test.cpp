@@ -39,11 +39,10 @@ TEST(CudaMemoryArguments, OutOfMemoryNamesSizesAndLeavesTheCommunicatorUsable) {
   run_ranks({{1}, {{"EPCCL_DEVICE", "cuda"}}, {}}, [](const RankContext& context) {
     GpuRank gpu;
     const Comm comm(context);
-    fake_cuda_set("memory", 64 << 20);
+    fake_cuda_set("memory", fake_cuda_live("memory") + (64 << 20));
     void* memory = nullptr;
     EXPECT_EQ(epcclMemAlloc(&memory, 1 << 30), epcclUnhandledDeviceError);
-    EXPECT_THAT(epcclGetLastError(nullptr),
-                HasSubstr("allocating 1073741824 bytes where 67108864 of 67108864 are free"));
+    EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr("allocating 1073741824 bytes where 67108864 of "));
     const GpuArray<float> in(gpu, std::vector<float>{1}), out(gpu, 1);
     EXPECT_EQ(epcclAlltoall(in.data(), out.data(), 1, epcclFloat32, comm, gpu.as_epccl()), epcclSuccess);
     EXPECT_EQ(out.get(), std::vector<float>{1});

@@ -1,7 +1,8 @@
 // What graphs leave behind, which only the double of the driver shows.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "fake_driver.hpp"
+#include "gate.hpp"
 #include "graph_rank.hpp"
 
 namespace epccl::tests {
@@ -69,6 +70,31 @@ TEST_P(CudaGraphEnds, LeaveNothingBehindWhateverEndsFirst) {
     EXPECT_EQ(count("allocations"), allocations) << "what graphs had kept ended with the next communicator";
     EXPECT_EQ(count("streams"), streams);
     EXPECT_EQ(count("imports"), imports);
+  });
+}
+
+// A thread is in the driver and waits for the GPU, whose graph waits for a call of the host; and that needs the driver.
+TEST_F(CudaGraphs, AreLetGoWhenAThreadKeepsTheirCallOutOfTheDriver) {
+  const std::vector<std::pair<std::string, std::string>> environment{
+      {"EPCCL_COPY_ENGINE", "never"}, {"EPCCL_TIMEOUT", "0.3"}, {"FAKE_CUDA_CONTEXT_LOCK", "1"}};
+  run_gpu_ranks(RanksAre::processes, 1, environment, [](const RankContext& context) {
+    const GpuRank gpu;
+    Comm comm(context);
+    const Exchanged exchanged(context, gpu, 10);
+    const Gate gate;
+    const Graph graph(gpu, [&] { expect_captured(exchanged.call(comm, gpu.as_epccl())); });
+    gate.close(gpu);
+    graph.launch();
+    {
+      const Freeing other_thread;
+      gate.open();
+    }
+    gpu.wait();
+    EXPECT_EQ(wait_for_failure(comm), epcclRemoteError);
+    EXPECT_THAT(epcclGetLastError(comm),
+                ::testing::HasSubstr("a stream of the GPU waits for a call whose thread has been in cu"));
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+    comm.forget();
   });
 }
 

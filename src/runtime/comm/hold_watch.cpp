@@ -1,0 +1,102 @@
+#include "runtime/comm/hold_watch.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "base/never_destroyed.hpp"
+
+namespace epccl::runtime {
+namespace {
+
+constexpr std::chrono::milliseconds look_period{50};
+constexpr int looks_before_sleep =
+    100;  // without a hold: calls come in rows, and each would have to wake the thread
+constexpr double beyond_timeout = 0.5;  // seconds: a call that can still end by its own timeout does
+
+}  // namespace
+
+void HoldWatch::Worker::close() {
+  const std::lock_guard lock(mutex_);
+  is_closed_ = true;
+}
+
+HoldWatch::Worker::Call HoldWatch::Worker::look(double now) {
+  const device::DriverCall::Trace* const trace = trace_.load(std::memory_order_acquire);
+  if (trace == nullptr) return {};
+  const char* const name = trace->name.load(std::memory_order_acquire);
+  const uint64_t begun = trace->begun.load(std::memory_order_relaxed);
+  if (name == nullptr || begun != begun_) since_ = now;
+  begun_ = begun;
+  return {name, since_};
+}
+
+double HoldWatch::Worker::timeout() {
+  const std::lock_guard lock(mutex_);
+  return is_closed_ ? 0 : owner_.timeout();
+}
+
+void HoldWatch::Worker::fail(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (!is_closed_) owner_.fail(why);
+}
+
+HoldWatch& HoldWatch::of_process() {
+  static NeverDestroyed<HoldWatch> instance;
+  return *instance;
+}
+
+uint64_t HoldWatch::watch(Hold hold) {
+  const std::lock_guard lock(mutex_);
+  holds_.emplace(++last_ticket_, Watched{std::move(hold)});
+  if (!is_running_) std::thread([this] { run(); }).detach();  // ends with the process
+  is_running_ = true;
+  if (is_asleep_) wake_.notify_all();
+  return last_ticket_;
+}
+
+void HoldWatch::forget(uint64_t ticket) {
+  const std::lock_guard lock(mutex_);
+  holds_.erase(ticket);
+}
+
+void HoldWatch::run() {
+  std::unique_lock lock(mutex_);
+  for (int idle = 0;; idle = holds_.empty() ? idle + 1 : 0) {
+    is_asleep_ = idle > looks_before_sleep;
+    if (is_asleep_) {
+      wake_.wait(lock, [this] { return !holds_.empty(); });
+    } else {
+      wake_.wait_for(lock, look_period);
+    }
+    const double now = now_seconds();
+    for (auto& [ticket, watched] : holds_) look_at(watched, now);
+  }
+}
+
+void HoldWatch::look_at(Watched& watched, double now) {
+  if (!watched.hold.has_come()) return;
+  if (watched.since == 0) watched.since = now;
+  const auto look = [&](const WorkerPtr& worker) {
+    const Worker::Call call = worker->look(now);
+    const double seconds = now - std::max(call.since, watched.since);
+    if (call.name == nullptr || seconds <= worker->timeout() + beyond_timeout) return false;
+    worker->fail(fmt::format(
+        "timeout: a stream of the GPU waits for a call whose thread has been in {} for {:.1f} s: another "
+        "thread "
+        "seems to be in a CUDA call that waits for the GPU, and the driver lets no other in meanwhile",
+        call.name, seconds));
+    return true;
+  };
+  bool is_stuck = false;
+  for (const WorkerPtr& worker : watched.hold.workers) is_stuck |= look(worker);
+  if (!is_stuck) return;
+  for (const WorkerPtr& worker : watched.hold.workers)
+    worker->fail("timeout: a call of its group, for which a stream of the GPU waits, did not go on");
+  watched.hold.let_go();
+}
+
+}  // namespace epccl::runtime

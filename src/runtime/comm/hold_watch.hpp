@@ -1,0 +1,101 @@
+// Lets a GPU go on that waits for a thread of the library, where that thread waits for the GPU.
+//
+//   user's stream     ... -> waits for a word -------------------------------------> goes on: the call has failed
+//   thread of the call       copies, asks, ... cuEventQuery --[not let in]---------> returns, finds the failure
+//   another thread                   cudaFree --[in the driver, waits for the GPU]-> returns
+//   the watch                                        both wait: for the timeout ---> stores the word
+//
+// No timeout of the call itself can fire then, since its thread is in the driver. The watch's thread never calls the driver, and takes no
+// lock under which others do.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/driver_call.hpp"
+
+namespace epccl::runtime {
+
+class HoldWatch {
+ public:
+  /// A thread of the library for which streams wait.
+  class Worker {
+   public:
+    struct Owner {
+      std::function<double()> timeout;  // seconds
+      /// The communicator fails, on all ranks, and what its queues wait for is let through. Called again until the thread goes on.
+      std::function<void(const std::string& why)> fail;
+    };
+    explicit Worker(Owner owner) : owner_(std::move(owner)) {}
+    Worker(const Worker&) = delete;
+    Worker& operator=(const Worker&) = delete;
+
+    /// The calling thread is the one.
+    void runs_here() { trace_.store(&device::DriverCall::of_this_thread(), std::memory_order_release); }
+    /// The owner ends: it is not called any more.
+    void close();
+
+   private:
+    friend class HoldWatch;
+    struct Call {
+      const char* name = nullptr;  // of the driver's function; null: it is in none
+      double since = 0;
+    };
+    Call look(double now);
+    double timeout();
+    void fail(const std::string& why);
+
+    std::atomic<device::DriverCall::Trace*> trace_{nullptr};
+    uint64_t begun_ = 0;  // when the watch looked last
+    double since_ = 0;
+    std::mutex mutex_;
+    bool is_closed_ = false;
+    const Owner owner_;
+  };
+  using WorkerPtr = std::shared_ptr<Worker>;
+
+  /// A place where a GPU waits. Its functions only read and write memory.
+  struct Hold {
+    std::vector<WorkerPtr> workers;  // it waits for all of them
+    std::function<bool()> has_come;  // the GPU
+    std::function<void()> let_go;    // called again until the threads go on
+  };
+  /// It is watched while this lives.
+  class Ticket {
+   public:
+    explicit Ticket(Hold hold) : number_(of_process().watch(std::move(hold))) {}
+    Ticket(const Ticket&) = delete;
+    Ticket& operator=(const Ticket&) = delete;
+    ~Ticket() { of_process().forget(number_); }
+
+   private:
+    const uint64_t number_;
+  };
+
+ private:
+  static HoldWatch& of_process();
+  uint64_t watch(Hold hold);
+  void forget(uint64_t ticket);
+  struct Watched {
+    Hold hold;
+    double since = 0;  // the GPU is there; 0: it has not come yet
+  };
+  void run();
+  static void look_at(Watched& watched, double now);
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::map<uint64_t, Watched> holds_;
+  uint64_t last_ticket_ = 0;
+  bool is_running_ = false, is_asleep_ = false;
+};
+
+}  // namespace epccl::runtime

@@ -1,0 +1,33 @@
+#include "runtime/comm/stream_hold.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace epccl::runtime {
+
+Result<std::unique_ptr<StreamHold>> StreamHold::make(device::Device& device) {
+  TurnWords& words = TurnWords::of(device);
+  EPCCL_ASSIGN(const TurnWords::Word word, words.take());
+  return std::unique_ptr<StreamHold>(new StreamHold(words, word));  // private constructor
+}
+
+StreamHold::~StreamHold() {
+  watched_.reset();
+  words_.end(word_);
+}
+
+void StreamHold::waits_for(HoldWatch::WorkerPtr worker) {
+  if (std::ranges::find(workers_, worker) == workers_.end()) workers_.push_back(std::move(worker));
+}
+
+Status StreamHold::begin(device::Queue& stream) {
+  held_.emplace();
+  const TurnWords::Word word = word_;
+  watched_.emplace(
+      HoldWatch::Hold{workers_, [word] { return word.come->load(std::memory_order_acquire) >= word.value; },
+                      [word] { word.word->store(word.value, std::memory_order_release); }});
+  EPCCL_TRY(stream.post(*word_.come, word_.value));
+  return stream.wait(*word_.word, word_.value);
+}
+
+}  // namespace epccl::runtime

@@ -1,0 +1,42 @@
+// A stream of a GPU that waits until this ends: for calls that threads of the library make.
+//
+//   stream   what it had before | says that it has come | waits for the word | what comes after
+//   here                                                       ~StreamHold() or, if need be, the watch ---> the word
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/status.hpp"
+#include "device/device.hpp"
+#include "device/held_streams.hpp"
+#include "runtime/comm/hold_watch.hpp"
+#include "runtime/comm/turn_words.hpp"
+
+namespace epccl::runtime {
+
+class StreamHold {
+ public:
+  /// Nothing is queued yet.
+  static Result<std::unique_ptr<StreamHold>> make(device::Device& device);
+  StreamHold(const StreamHold&) = delete;
+  StreamHold& operator=(const StreamHold&) = delete;
+  ~StreamHold();
+
+  /// Before begin(): one of the threads that the stream waits for.
+  void waits_for(HoldWatch::WorkerPtr worker);
+  /// What the stream is given from now on waits.
+  Status begin(device::Queue& stream);
+
+ private:
+  StreamHold(TurnWords& words, const TurnWords::Word& word) : words_(words), word_(word) {}
+
+  TurnWords& words_;
+  const TurnWords::Word word_;
+  std::vector<HoldWatch::WorkerPtr> workers_;
+  std::optional<device::HeldStreams::Hold> held_;
+  std::optional<HoldWatch::Ticket> watched_;
+};
+
+}  // namespace epccl::runtime

@@ -1,0 +1,102 @@
+// While a stream waits for a call, a driver may be busy in a call of another thread that waits for the whole GPU, and let no other in. The
+// double does so here (context_lock.hpp).
+#include <gmock/gmock.h>
+
+#include <barrier>
+#include <string>
+#include <thread>
+
+#include "fake_driver.hpp"
+#include "gate.hpp"
+#include "graph_rank.hpp"
+#include "numbered_alltoalls.hpp"
+
+namespace epccl::tests {
+namespace {
+
+using ::testing::HasSubstr;
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+void run_locked(int ranks, Environment environment, const std::function<void(const RankContext&)>& body) {
+  environment.emplace_back("FAKE_CUDA_CONTEXT_LOCK", "1");
+  run_gpu_ranks(RanksAre::threads, ranks, environment, body);
+}
+
+/// An alltoall of one rank behind a gate.
+struct Call {
+  explicit Call(const GpuRank& gpu) : input(gpu, std::vector<int>{7}), output(gpu, std::vector<int>{0}) {}
+  void issue(epcclComm_t comm, const GpuRank& gpu) const {
+    ASSERT_EQ(epcclAlltoall(input.data(), output.data(), 1, epcclInt32, comm, gpu.as_epccl()), epcclSuccess);
+  }
+  const GpuArray<int> input, output;
+};
+
+// The stream has work for longer than the timeout before it comes to the call: that alone is no failure.
+TEST(HeldStreams, AreLetGoWhenAThreadKeepsTheCallOutOfTheDriver) {
+  run_locked(1, {{"EPCCL_TIMEOUT", "0.3"}}, [](const RankContext& context) {
+    const GpuRank gpu;
+    Comm comm(context);
+    const Call call(gpu);
+    const Gate gate;
+    gate.close(gpu);
+    call.issue(comm, gpu);
+    {
+      const Freeing other_thread;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+      epcclResult_t state = epcclSuccess;
+      EXPECT_EQ(epcclCommGetAsyncError(comm, &state), epcclSuccess);
+      EXPECT_EQ(state, epcclSuccess) << epcclGetLastError(comm);
+      gate.open();
+    }
+    gpu.wait();
+    EXPECT_EQ(wait_for_failure(comm), epcclRemoteError);
+    EXPECT_THAT(epcclGetLastError(comm),
+                HasSubstr("a stream of the GPU waits for a call whose thread has been in cuEventQuery"));
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+    comm.forget();
+  });
+}
+
+TEST(HeldStreams, DoNotKeepACommunicatorFromEnding) {
+  run_locked(1, {}, [](const RankContext& context) {
+    const GpuRank gpu;
+    epcclComm_t ends = nullptr;
+    ASSERT_EQ(epcclCommInitAll(&ends, 1, nullptr), epcclSuccess);
+    const Comm works(context);
+    const Call first(gpu), second(gpu);
+    first.issue(ends, gpu);
+    gpu.wait();
+    const long pinned = fake_cuda_live("pinned"), registered = fake_cuda_live("registered");
+    {
+      const Gate gate;
+      gate.close(gpu);
+      second.issue(works, gpu);
+      EXPECT_EQ(epcclCommDestroy(ends), epcclSuccess);
+      EXPECT_EQ(fake_cuda_live("registered"), registered) << "put off";
+      gate.open();
+      gpu.wait();
+    }
+    EXPECT_EQ(second.output.get(), std::vector<int>{7});
+    while (fake_cuda_live("registered") == registered) std::this_thread::yield();
+    EXPECT_LT(fake_cuda_live("pinned"), pinned);
+  });
+}
+
+// Each frees, unregisters and unmaps while others may still be in their last call.
+TEST(HeldStreams, OfRanksThatComeAndGoAreLetGo) {
+  constexpr int ranks = 3;
+  std::barrier all_through(ranks);
+  run_locked(ranks, {}, [&](const RankContext& context) {
+    const GpuRank gpu;
+    const Exchanged exchanged(context, gpu, 1000);
+    {
+      const Comm comm(context);
+      for (int round = 0; round < 5; ++round)
+        ASSERT_EQ(exchanged.call(comm, gpu.as_epccl()), epcclSuccess) << epcclGetLastError(comm);
+    }
+    all_through.arrive_and_wait();  // memory of the program's own
+  });
+}
+
+}  // namespace
+}  // namespace epccl::tests
