@@ -104,6 +104,8 @@ def environment():
         env["LD_LIBRARY_PATH"] = _search_path(folders)
     # Ranks that are threads share a context; a queue that waits must not hold another's work back.
     env.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    # A kernel that is loaded by its first launch waits for the GPU, behind a call for one that needs the driver.
+    env.setdefault("CUDA_MODULE_LOADING", "EAGER")
     return env
 
 
