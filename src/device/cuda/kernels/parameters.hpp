@@ -68,6 +68,7 @@ struct MoveParameters {
   struct Part {
     RowArray source, destination;
     uint64_t bytes = 0;
+    uint32_t tiles = 0;  // set by the launch: pieces of a row that warps copy
   };
   Part parts[max_row_parts];
   RowList sources, destinations;
@@ -77,8 +78,8 @@ struct MoveParameters {
   uint32_t elements = 0;
 };
 
-/// Where a copy of a row goes: row number `row` of the arrays of `peer`.
-struct Target {
+/// Where a copy of a row goes: row number `row` of the arrays of `peer`. Read at once.
+struct alignas(8) Target {
   uint32_t row = no_row;  // no_row: nowhere
   uint32_t peer = 0;
 };
@@ -90,6 +91,7 @@ struct SpreadParameters {
     uint64_t bytes = 0;  // of the source
     uint64_t destination_stride = 0;
     std::byte* destinations[max_peers] = {};
+    uint32_t tiles = 0;  // set by the launch
   };
   Part parts[max_row_parts];
   RowList sources;
@@ -99,14 +101,14 @@ struct SpreadParameters {
   uint32_t part_count = 0;
   // Quantising: part 0 has elements in its source, float8 in its destinations; part 1 has only destinations, the scales.
   uint32_t elements = 0;
-  uint32_t aligned = 0;  // set by the launch: all rows of the source are made of whole, aligned octets
+  uint32_t aligned = 0;  // set by the launch, quantising: every row can be read and written in whole vectors
 };
 
 static_assert(sizeof(MoveParameters) <= most_parameter_bytes);
 static_assert(sizeof(SpreadParameters) <= most_parameter_bytes);
 
-/// One summand, as plan::RowTerm.
-struct Term {
+/// One summand, as plan::RowTerm. Read at once.
+struct alignas(8) Term {
   static constexpr uint8_t unweighted = 255;
   enum Ends : uint8_t { nothing = 0, rank_sum = 1, node_sum = 2 };
 

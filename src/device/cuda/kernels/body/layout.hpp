@@ -1,168 +1,15 @@
 // From routing tables to rows (layout_parameters.hpp).
 #pragma once
 
-#include "device/cuda/kernels/body/rows.hpp"
-#include "device/cuda/kernels/layout_parameters.hpp"
+#include "device/cuda/kernels/body/layout_walk.hpp"
 
 namespace epccl::device::cuda {
-
-EPCCL_DEVICE uint32_t bits_in(uint32_t mask) {
-#ifdef __CUDA_ARCH__
-  return static_cast<uint32_t>(__popc(mask));
-#else
-  return static_cast<uint32_t>(__builtin_popcount(mask));
-#endif
-}
-EPCCL_DEVICE uint32_t lanes_below(uint32_t lane) {
-  return (1U << lane) - 1;
-}
-
-/// The table of one source.
-class Table {
- public:
-  EPCCL_DEVICE Table(const LayoutParameters& parameters, uint32_t source)
-      : parameters_(parameters),
-        record_(parameters.records + source * parameters.record_bytes),
-        wide_(parameters.wide_at == no_row
-                  ? parameters.wide != 0
-                  : *reinterpret_cast<const uint32_t*>(record_ + parameters.wide_at) != 0) {}
-
-  EPCCL_DEVICE uint32_t tokens() const {
-    const uint32_t most = parameters_.shape.max_tokens;
-    if (parameters_.tokens_at == no_row) return most;
-    const uint32_t tokens = *reinterpret_cast<const uint32_t*>(record_ + parameters_.tokens_at);
-    return tokens < most ? tokens : most;
-  }
-  EPCCL_DEVICE int64_t id(uint64_t i) const {
-    const std::byte* const table = record_ + parameters_.table_at;
-    if (wide_) return reinterpret_cast<const int64_t*>(table)[i];
-    return reinterpret_cast<const int32_t*>(table)[i];
-  }
-  EPCCL_DEVICE bool is_expert(int64_t id) const { return id >= 0 && id < int64_t{parameters_.shape.experts}; }
-
- private:
-  const LayoutParameters& parameters_;
-  const std::byte* record_;
-  const bool wide_;
-};
-
-/// use(i) for each i below `count`, a lane for each.
-template <class Warp, class Use>
-EPCCL_DEVICE void for_each_number(const Warp& warp, uint64_t count, Use use) {
-  const uint64_t step = uint64_t{warp.count()} * warp_lanes;
-  for (uint64_t first = uint64_t{warp.index()} * warp_lanes; first < count; first += step)
-    warp.each([&](uint32_t lane) {
-      if (first + lane < count) use(first + lane);
-    });
-}
 
 EPCCL_DEVICE void put_number(void* numbers, uint32_t wide, uint64_t i, int64_t value) {
   if (wide != 0)
     static_cast<int64_t*>(numbers)[i] = value;
   else
     static_cast<int32_t*>(numbers)[i] = static_cast<int32_t>(value);
-}
-
-/// One entry of a table, as a lane sees it.
-struct LaneEntry {
-  static constexpr uint32_t nothing = UINT32_MAX;
-
-  ExpertPlace place;
-  uint32_t token = 0, position = 0;
-  uint32_t listed = 0;  // it is in the table
-  uint32_t used = 0;    // and an expert
-  uint32_t wrong = 0;   // or neither that nor -1
-  uint32_t first_on_rank = 0, first_on_node = 0;
-
-  EPCCL_DEVICE void read(const LayoutParameters& parameters, const Table& table, uint64_t i, uint64_t end) {
-    *this = {};
-    if (i >= end) return;
-    const uint32_t k = parameters.shape.k;
-    token = static_cast<uint32_t>(i / k);
-    position = static_cast<uint32_t>(i % k);
-    listed = 1;
-    const int64_t id = table.id(i);
-    used = table.is_expert(id) ? 1 : 0;
-    wrong = used == 0 && id != -1 ? 1 : 0;
-    if (used == 0) return;
-    place = parameters.experts[id];
-    first_on_rank = first_on_node = 1;
-    for (uint64_t earlier = i - position; earlier < i; ++earlier) {
-      const int64_t other = table.id(earlier);
-      if (!table.is_expert(other)) continue;
-      const ExpertPlace& there = parameters.experts[other];
-      if (there.rank == place.rank) first_on_rank = 0;
-      if (there.node == place.node) first_on_node = 0;
-    }
-  }
-};
-
-/// Where the entries of a warp lie among all of their table.
-struct LanePositions {
-  uint32_t of_expert = 0;   // among the expert's entries
-  uint32_t rank_entry = 0;  // among the rank's entries
-  uint32_t rank_token = 0;  // its token among those for the rank
-  uint32_t node_token = 0;  // and for the node
-};
-
-/// Goes through the 32 tokens of a chunk, 32 entries at a time. `counts` has what there was before; use(lane, entry, positions) for
-/// each entry.
-template <class Warp, class Use>
-EPCCL_DEVICE void for_each_entry(const Warp& warp, const LayoutParameters& parameters, const Table& table,
-                                 uint32_t chunk, uint32_t* counts, Use use) {
-  const LayoutShape& shape = parameters.shape;
-  const uint32_t tokens = table.tokens();
-  const uint64_t first_token = uint64_t{chunk} * chunk_tokens, past = first_token + chunk_tokens;
-  const uint64_t end = (past < tokens ? past : tokens) * shape.k;
-  typename Warp::template PerLane<LaneEntry> entry;
-  typename Warp::template PerLane<uint32_t> key, flag, expert_alike, rank_alike, node_alike;
-  for (uint64_t first = first_token * shape.k; first < end; first += warp_lanes) {
-    warp.each([&](uint32_t lane) { entry[lane].read(parameters, table, first + lane, end); });
-    const auto alike = [&](auto number, auto& lanes) {
-      warp.each([&](uint32_t lane) {
-        key[lane] = entry[lane].used != 0 ? number(entry[lane].place) : LaneEntry::nothing;
-      });
-      warp.lanes_alike(key, lanes);
-    };
-    alike([](const ExpertPlace& place) { return place.index; }, expert_alike);
-    alike([](const ExpertPlace& place) { return place.rank; }, rank_alike);
-    alike([](const ExpertPlace& place) { return place.node; }, node_alike);
-    warp.each([&](uint32_t lane) { flag[lane] = entry[lane].first_on_rank; });
-    const uint32_t firsts_on_rank = warp.lanes_with(flag);
-    warp.each([&](uint32_t lane) { flag[lane] = entry[lane].first_on_node; });
-    const uint32_t firsts_on_node = warp.lanes_with(flag);
-    warp.each([&](uint32_t lane) {
-      const LaneEntry& own = entry[lane];
-      LanePositions at;
-      if (own.used != 0) {
-        // A token's later entries have the row of its first.
-        const uint32_t below = lanes_below(lane), through = below | 1U << lane;
-        at.of_expert = counts[shape.expert_key(own.place.index)] + bits_in(expert_alike[lane] & below);
-        at.rank_entry = counts[shape.rank_entries_key(own.place.rank)] + bits_in(rank_alike[lane] & below);
-        at.rank_token = counts[shape.rank_tokens_key(own.place.rank)] +
-                        bits_in(rank_alike[lane] & firsts_on_rank & through) - 1;
-        at.node_token = counts[shape.node_tokens_key(own.place.node)] +
-                        bits_in(node_alike[lane] & firsts_on_node & through) - 1;
-      }
-      if (own.listed != 0) use(lane, own, at);
-    });
-    warp.sync();
-    // The lowest lane of those alike counts for all.
-    warp.each([&](uint32_t lane) {
-      const LaneEntry& own = entry[lane];
-      if (own.used == 0) return;
-      const uint32_t below = lanes_below(lane);
-      if ((expert_alike[lane] & below) == 0)
-        counts[shape.expert_key(own.place.index)] += bits_in(expert_alike[lane]);
-      if ((rank_alike[lane] & below) == 0) {
-        counts[shape.rank_entries_key(own.place.rank)] += bits_in(rank_alike[lane]);
-        counts[shape.rank_tokens_key(own.place.rank)] += bits_in(rank_alike[lane] & firsts_on_rank);
-      }
-      if ((node_alike[lane] & below) == 0)
-        counts[shape.node_tokens_key(own.place.node)] += bits_in(node_alike[lane] & firsts_on_node);
-    });
-    warp.sync();
-  }
 }
 
 EPCCL_DEVICE uint32_t* counts_of(const LayoutParameters& parameters, uint32_t source, uint32_t chunk) {
@@ -195,11 +42,12 @@ EPCCL_DEVICE void count_body(const Warp& warp, const LayoutParameters& parameter
     // The first is the one whose index has the largest complement.
     typename Warp::template PerLane<uint32_t> wrong;
     warp.each([&](uint32_t lane) { wrong[lane] = 0; });
-    for_each_entry(warp, parameters, Table(parameters, source), tiles.tile(), counts,
-                   [&](uint32_t lane, const LaneEntry& entry, const LanePositions&) {
-                     const uint32_t inverse = ~(entry.token * shape.k + entry.position);
-                     if (entry.wrong != 0 && inverse > wrong[lane]) wrong[lane] = inverse;
-                   });
+    const Table table(parameters, source);
+    ChunkWalk<Warp>(warp, parameters, table, tiles.tile(), counts)
+        .go([&](uint32_t lane, const LaneEntry& entry, const LanePositions&) {
+          const uint32_t inverse = ~(entry.token * shape.k + entry.position);
+          if (entry.wrong != 0 && inverse > wrong[lane]) wrong[lane] = inverse;
+        });
     const uint32_t found = warp.largest(wrong);
     warp.each([&](uint32_t lane) {
       if (lane == 0) counts[shape.wrong_key()] = found;
@@ -422,8 +270,9 @@ EPCCL_DEVICE void fill_body(const Warp& warp, const LayoutParameters& parameters
   const uint32_t first = receives ? 0 : parameters.rank, count = receives ? shape.sources : 1;
   for (Tiles tiles(warp.index(), warp.count(), shape.chunks()); tiles.row() < count; tiles.next()) {
     const uint32_t source = first + static_cast<uint32_t>(tiles.row());
-    for_each_entry(warp, parameters, Table(parameters, source), tiles.tile(),
-                   counts_of(parameters, source, tiles.tile()), EntryFill(parameters, source));
+    const Table table(parameters, source);
+    ChunkWalk<Warp>(warp, parameters, table, tiles.tile(), counts_of(parameters, source, tiles.tile()))
+        .go(EntryFill(parameters, source));
   }
 }
 

@@ -12,13 +12,13 @@ EPCCL_DEVICE void make_terms(const TermsParameters& parameters, uint64_t token) 
   const Target* const targets = parameters.targets + token * width;
   uint32_t kept = 0;
   for (uint32_t i = 0; i < width; ++i) {
-    const Target own = targets[i];
+    const Target own = load_eight(targets + i);
     if (own.row == no_row) continue;
     ++kept;
     uint32_t place = 0;
     bool last_of_rank = true, last = true;
     for (uint32_t k = 0; k < width; ++k) {
-      const Target other = targets[k];
+      const Target other = load_eight(targets + k);
       if (other.row == no_row || k == i) continue;
       const bool before = other.peer < own.peer || (other.peer == own.peer && k < i);
       place += before ? 1 : 0;

@@ -1,6 +1,8 @@
 // How the warps of a launch share rows: a row is cut into tiles, tiles are handed out in turn. Copies of tiles.
 #pragma once
 
+#include <bit>
+
 #include "device/cuda/kernels/body/vector.hpp"
 #include "device/cuda/kernels/parameters.hpp"
 
@@ -32,6 +34,27 @@ class Tiles {
   uint32_t tile_;
 };
 
+/// use(i) for each i below `count`, a lane for each.
+template <class Warp, class Use>
+EPCCL_DEVICE void for_each_number(const Warp& warp, uint64_t count, Use use) {
+  const uint64_t step = uint64_t{warp.count()} * warp_lanes;
+  for (uint64_t first = uint64_t{warp.index()} * warp_lanes; first < count; first += step)
+    warp.each([&](uint32_t lane) {
+      if (first + lane < count) use(first + lane);
+    });
+}
+
+/// Eight bytes that were written as one thing, by one access.
+template <class T>
+EPCCL_DEVICE T load_eight(const T* from) {
+  static_assert(sizeof(T) == 8 && alignof(T) == 8);
+#ifdef __CUDA_ARCH__
+  return std::bit_cast<T>(*reinterpret_cast<const uint2*>(from));
+#else
+  return *from;
+#endif
+}
+
 EPCCL_DEVICE uint32_t rows_of(const RowCount& rows) {
   if (rows.counted == nullptr || *rows.counted > rows.most) return rows.most;
   return *rows.counted;
@@ -52,9 +75,10 @@ EPCCL_DEVICE std::byte* at(const RowArray& array, uint32_t row) {
 inline constexpr uint32_t move_vectors = 4;
 inline constexpr uint32_t move_tile_vectors = move_vectors * warp_lanes;
 
-/// Of a part of a row.
-constexpr uint32_t move_tiles(uint64_t bytes) {
-  return static_cast<uint32_t>((VectorsOf::most(bytes) + move_tile_vectors - 1) / move_tile_vectors);
+/// Of a run of bytes; `aligned`: which goes to 16-byte boundaries.
+constexpr uint32_t move_tiles(uint64_t bytes, bool aligned = false) {
+  const uint64_t vectors = aligned ? (bytes + vector_bytes - 1) / vector_bytes : VectorsOf::most(bytes);
+  return static_cast<uint32_t>((vectors + move_tile_vectors - 1) / move_tile_vectors);
 }
 
 /// A lane's vectors of a tile, of a row that begins at a 16-byte boundary; those of them that are whole.
