@@ -65,6 +65,11 @@ Status KernelTable::load() {
     EPCCL_TRY(context_.call(driver.function_attribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function)
                   .with_context(kernel.name));
     functions_[kernel.name] = function;
+    int resident = 0;
+    EPCCL_TRY(
+        context_.call(driver.resident_blocks, &resident, function, static_cast<int>(block_threads), size_t{0})
+            .with_context(kernel.name));
+    residency_.set(kernel, static_cast<uint32_t>(std::max(resident, 0)));
   }
   return {};
 }

@@ -17,6 +17,7 @@ class KernelTable {
   explicit KernelTable(const Context& context);
 
   uint32_t multiprocessors() const { return speeds_.multiprocessors; }
+  const Residency& residency() const { return residency_; }
   /// As Device::fewest_blocks().
   uint32_t fewest_blocks(const Demand& demand) const { return cuda::fewest_blocks(speeds_, demand); }
   /// Whether there are any, and why not.
@@ -38,7 +39,8 @@ class KernelTable {
   const Context& context_;
   const GpuSpeeds speeds_;
   std::map<std::string, CUfunction, std::less<>> functions_;
-  const Status status_;  // of load(), which fills the map
+  Residency residency_;
+  const Status status_;  // of load(), which fills the maps
 };
 
 }  // namespace epccl::device::cuda

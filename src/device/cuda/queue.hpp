@@ -42,11 +42,13 @@ class StreamQueue : public Queue {
   Result<uint64_t> capture() const override;
   Status keep_in_graph(std::shared_ptr<const void> object) override;
 
-  Grid grid() const { return {static_cast<uint32_t>(blocks_), parts_.kernels.multiprocessors()}; }
+  Grid grid() const {
+    return {static_cast<uint32_t>(blocks_), parts_.kernels.multiprocessors(), &parts_.kernels.residency()};
+  }
   /// Of what is to leave cores to others: sums, and copies by cores.
   Grid bounded_grid() const {
     return {blocks_ > 0 ? static_cast<uint32_t>(blocks_) : parts_.kernels.fewest_blocks({}),
-            parts_.kernels.multiprocessors()};
+            parts_.kernels.multiprocessors(), &parts_.kernels.residency()};
   }
   bool has_kernels() const { return parts_.kernels.status().ok(); }
   /// Queues a kernel.

@@ -201,6 +201,13 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction functio
   return CUDA_SUCCESS;
 }
 
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int threads, size_t) {
+  constexpr int threads_of_multiprocessor = 1024;
+  if (threads <= 0 || threads > threads_of_multiprocessor) return CUDA_ERROR_INVALID_VALUE;
+  *blocks = threads_of_multiprocessor / threads;
+  return CUDA_SUCCESS;
+}
+
 CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads,
                         unsigned threads_y, unsigned threads_z, unsigned, CUstream stream, void** parameters,
                         void** extra) {

@@ -13,7 +13,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
+#include <string>
 
 #include "device/cuda/kernels/layout_parameters.hpp"
 #include "device/cuda/kernels/parameters.hpp"
@@ -39,16 +42,30 @@ struct Kernel {
 /// Every kernel that a launch can name.
 std::span<const Kernel> all_kernels();
 
+inline constexpr uint32_t block_threads = 256;
+
+/// How many blocks of each kernel a multiprocessor of some device runs at once.
+class Residency {
+ public:
+  void set(const Kernel& kernel, uint32_t blocks) { blocks_[kernel.name] = blocks; }
+  /// 0: not known.
+  uint32_t of(const Kernel& kernel) const;
+
+ private:
+  std::map<std::string, uint32_t, std::less<>> blocks_;
+};
+
 /// How many blocks a launch may use.
 struct Grid {
-  uint32_t most_blocks = 0;        // 0: as many as are fastest
-  uint32_t multiprocessors = 132;  // of the device
+  uint32_t most_blocks = 0;              // 0: as many as are fastest
+  uint32_t multiprocessors = 132;        // of the device
+  const Residency* residency = nullptr;  // of the device; null: not known
 
   /// As many as there is work for, within these bounds.
   uint32_t blocks(uint64_t wanted) const;
+  /// The same for a kernel whose warps take pieces of work in turn: few enough that a warp prepares once for several of them.
+  uint32_t blocks_in_turn(const Kernel& kernel, uint64_t wanted) const;
 };
-
-inline constexpr uint32_t block_threads = 256;
 
 template <class Parameters>
 struct Launch {
