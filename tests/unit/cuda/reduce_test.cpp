@@ -4,6 +4,7 @@
 #include <array>
 
 #include "../cuda_kernels/launched.hpp"
+#include "device/cuda/kernel_queue.hpp"
 #include "device/cuda/kernels/kernel_list.hpp"
 #include "fake_driver.hpp"
 #include "gpu.hpp"
@@ -110,6 +111,19 @@ TEST_F(CudaReduce, UsesTheFewestBlocksThatKeepUpUnlessItIsToldOthers) {
   EXPECT_EQ(gpu().fewest_blocks({}), 10);
   EXPECT_EQ(blocks(0), 10U);
   EXPECT_EQ(blocks(3), 3U);
+}
+
+TEST_F(CudaReduce, KernelsThatTakeRowsInTurnHaveTwiceWhatTheGpuSaysItRunsAtOnce) {
+  const auto queue = take(gpu().make_queue(QueueKind::compute));
+  cuda::MoveParameters rows;
+  rows.parts[0].bytes = 4096;
+  rows.part_count = 1;
+  rows.rows.most = 1'000'000;
+  const auto blocks = [&] { return cuda::move_launch(rows, take(cuda::grid_of(*queue))).blocks; };
+  // The double has 4 multiprocessors, with 1024 threads each.
+  EXPECT_EQ(blocks(), 2U * 4 * 4);
+  queue->set_blocks(5);
+  EXPECT_EQ(blocks(), 5U);
 }
 
 TEST_F(CudaReduce, NeedsAComputeQueueAndSourcesThatFit) {

@@ -1,6 +1,7 @@
-// The kernels' fast division gives the float8 of the true quotient, for all divisors that scales can be.
+// The kernels' fast divisions: the float8 of the true quotient, for all divisors that scales can be; and scales.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <random>
@@ -16,7 +17,12 @@ uint8_t magnitude_code(float value) {
 }
 
 void expect_same(float value, float divisor) {
-  ASSERT_EQ(magnitude_code(Divisor(divisor).quotient(value)), magnitude_code(value / divisor))
+  const Divisor by(divisor);
+  ASSERT_EQ(by.is_extreme(), divisor < 0x1p-60F || divisor > 0x1p100F);
+  ASSERT_EQ(magnitude_code(by.quotient(value)), magnitude_code(value / divisor));
+  // Of a block whose scale it is no quotient is larger than this.
+  if (by.is_extreme() || !std::isfinite(value) || std::fabs(value / divisor) > 450) return;
+  ASSERT_EQ(magnitude_code(by.quotient_of_finite(value)), magnitude_code(value / divisor))
       << value << " / " << divisor;
 }
 
@@ -49,6 +55,28 @@ TEST(Divisor, IsExactNextToTies) {
       ASSERT_NO_FATAL_FAILURE(expect_same(value, divisor));
     }
   }
+}
+
+/// As fp8.hpp has it.
+float true_scale(float amax) {
+  if (amax == 0) return 1;
+  return std::max(amax / e4m3_max, 0x1p-126F);
+}
+
+TEST(ScaleOf, IsTheRoundedQuotient) {
+  std::mt19937_64 random = device::testing::seeded_generator();
+  constexpr uint32_t infinity = 0x7f800000, some = 4099;  // a prime: all exponents, all kinds of last bits
+  for (uint32_t bits = static_cast<uint32_t>(random() % some); bits < infinity; bits += some)
+    ASSERT_EQ(scale_of(bits), true_scale(std::bit_cast<float>(bits))) << std::hex << bits;
+}
+
+TEST(ScaleOf, IsOneForZerosAndNeverSubnormal) {
+  EXPECT_EQ(scale_of(0), 1);
+  for (uint32_t bits = 1; bits < 100000; ++bits) ASSERT_EQ(scale_of(bits), 0x1p-126F);
+  // Around the smallest normal quotient.
+  const auto smallest = std::bit_cast<uint32_t>(0x1p-126F * e4m3_max);
+  for (uint32_t bits = smallest - 5000; bits < smallest + 5000; ++bits)
+    ASSERT_EQ(scale_of(bits), true_scale(std::bit_cast<float>(bits))) << std::hex << bits;
 }
 
 }  // namespace

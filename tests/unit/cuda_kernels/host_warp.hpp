@@ -34,11 +34,13 @@ class HostWarp {
     for (const uint32_t lane : order_) f(lane);
   }
 
-  void largest_of_half(PerLane<uint32_t>& value) const {
-    for (const size_t half : {0, 1}) {
-      const auto begin = value.begin() + static_cast<ptrdiff_t>(half * lanes / 2), end = begin + lanes / 2;
-      std::fill(begin, end, *std::max_element(begin, end));
-    }
+  void largest_of_eight(PerLane<uint32_t>& value) const {
+    for (auto begin = value.begin(); begin != value.end(); begin += 8)
+      std::fill(begin, begin + 8, *std::max_element(begin, begin + 8));
+  }
+  template <class T>
+  T of_lane(const PerLane<T>& value, uint32_t lane) const {
+    return value[lane];
   }
   void lanes_alike(const PerLane<uint32_t>& keys, PerLane<uint32_t>& alike) const {
     for (uint32_t lane = 0; lane < lanes; ++lane) {

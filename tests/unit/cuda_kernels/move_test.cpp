@@ -212,18 +212,21 @@ TEST_F(SpreadKernels, CopyEachRowToAllItsPlaces) {
   }
 }
 
-TEST_F(SpreadKernels, QuantiseAsTheHost) {
-  for (int repetition = 0; repetition < repetitions; ++repetition) {
+/// Rows that become float8 on their way.
+class QuantiseKernels : public SpreadKernels {
+ protected:
+  struct Alignment {
+    bool tokens = false, scales = false;
+  };
+  void run_and_compare(RowType type, uint32_t elements, Alignment aligned, uint32_t is_whole) {
     stride_random.seed(random());
     const Counted counted(below(6), random);
     make_targets(counted.most);
-    const RowType type = random_type(random);
-    const uint32_t elements = random_elements(random);
     const uint64_t scale_bytes = 4 * e4m3_scales(elements);
-    const bool aligned = below(2) == 0;
-    Rows tokens(source_rows, elements * element_bytes(type), aligned, random),
-        weights(source_rows, 32, aligned, random);
+    Rows tokens(source_rows, elements * element_bytes(type), aligned.tokens, random),
+        weights(source_rows, 32, aligned.tokens, random);
     tokens.fill(type, random_kind(random), random);
+    tokens.spoil(type, random);
     SpreadParameters parameters = parameters_of(counted);
     parameters.part_count = 3;
     parameters.elements = elements;
@@ -232,22 +235,41 @@ TEST_F(SpreadKernels, QuantiseAsTheHost) {
     parameters.parts[1].bytes = scale_bytes;
     parameters.parts[2].source = weights.array();
     parameters.parts[2].bytes = 32;
-    auto values = destinations_of(parameters.parts[0], elements, aligned),
-         scales = destinations_of(parameters.parts[1], scale_bytes, below(2) == 0),
-         moved = destinations_of(parameters.parts[2], 32, aligned);
+    auto values = destinations_of(parameters.parts[0], elements, aligned.tokens),
+         scales = destinations_of(parameters.parts[1], scale_bytes, aligned.scales),
+         moved = destinations_of(parameters.parts[2], 32, aligned.tokens);
     for_each_copy(counted.rows(), [&](uint32_t from, Target to) {
       quantise_e4m3(type, tokens.row(from), elements, values[to.peer].expected(to.row),
                     scales[to.peer].expected(to.row));
       std::memcpy(moved[to.peer].expected(to.row), weights.row(from), 32);
     });
-    run(quantise_launch(type, parameters, random_grid(random)), random);
+    const auto launch = quantise_launch(type, parameters, random_grid(random));
+    if (is_whole != any) {
+      ASSERT_EQ(launch.parameters.aligned, is_whole);
+    }
+    run(launch, random);
     for (uint32_t peer = 0; peer < peers; ++peer) {
-      ASSERT_TRUE(values[peer].as_expected())
-          << "repetition " << repetition << ", " << elements << " elements";
-      ASSERT_TRUE(scales[peer].as_expected())
-          << "repetition " << repetition << ", " << elements << " elements";
+      ASSERT_TRUE(values[peer].as_expected()) << elements << " elements";
+      ASSERT_TRUE(scales[peer].as_expected()) << elements << " elements";
       ASSERT_TRUE(moved[peer].as_expected());
     }
+  }
+  static constexpr uint32_t any = 2;
+};
+
+TEST_F(QuantiseKernels, GiveTheHostsBits) {
+  for (int repetition = 0; repetition < repetitions; ++repetition) {
+    SCOPED_TRACE(repetition);
+    const Alignment aligned{below(2) == 0, below(2) == 0};
+    ASSERT_NO_FATAL_FAILURE(run_and_compare(random_type(random), random_elements(random), aligned, any));
+  }
+}
+
+TEST_F(QuantiseKernels, GiveTheHostsBitsOfRowsThatAreReadAndWrittenInWholeVectors) {
+  for (int repetition = 0; repetition < repetitions; ++repetition) {
+    SCOPED_TRACE(repetition);
+    const uint32_t elements = 16 * (1 + below(200));
+    ASSERT_NO_FATAL_FAILURE(run_and_compare(random_type(random), elements, {true, true}, 1));
   }
 }
 

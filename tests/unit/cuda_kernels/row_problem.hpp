@@ -47,6 +47,19 @@ class Rows {
     expected_.assign(buffer_.bytes().begin(), buffer_.bytes().end());
   }
 
+  /// Now and then a few elements become infinities or NaNs.
+  void spoil(RowType type, std::mt19937_64& random) {
+    const uint64_t size = element_bytes(type), elements = row_bytes_ / size;
+    const device::testing::Format& format = device::testing::format_of(type);
+    const uint32_t infinity = ((1U << format.exponent_bits) - 1) << format.mantissa_bits;
+    for (uint32_t r = 0; r < rows_; ++r)
+      for (uint64_t count = random() % 2 * (random() % 8); count > 0; --count) {
+        const uint32_t bits = infinity | static_cast<uint32_t>(random() % 2);
+        std::memcpy(row(r) + random() % elements * size, &bits, size);
+      }
+    expected_.assign(buffer_.bytes().begin(), buffer_.bytes().end());
+  }
+
  private:
   /// Now and then whole blocks have nothing but zeros.
   void zero_some(uint64_t size, std::mt19937_64& random) {

@@ -26,10 +26,12 @@ static_assert(sizeof(Term) == sizeof(plan::RowTerm) && offsetof(Term, row) == of
 class Problem {
  public:
   explicit Problem(std::mt19937_64& random, Operands operands)
+      : Problem(random, operands, random_type(random), random_elements(random)) {}
+  Problem(std::mt19937_64& random, Operands operands, RowType type, uint32_t elements)
       : random_(random),
         operands_(operands),
-        type_(random_type(random)),
-        elements_(random_elements(random)),
+        type_(type),
+        elements_(elements),
         aligned_(random() % 2 == 0),
         sums_(below(10)),
         weights_per_row_(1 + below(8)),
@@ -76,7 +78,8 @@ class Problem {
 
   /// Mostly as in real sums, where the last term ends all.
   void make_terms() {
-    const uint32_t longest = 1 + below(12);
+    // More than a warp looks up at once, now and then.
+    const uint32_t longest = 1 + below(below(16) == 0 ? 80 : 12);
     fixed_width_ = below(2) == 0 ? longest : 0;
     for (uint32_t sum = 0; sum < sums_; ++sum) {
       begin_.push_back(static_cast<uint32_t>(terms_.size()));
@@ -163,6 +166,23 @@ INSTANTIATE_TEST_SUITE_P(CudaKernels, SumKernels, ::testing::Values(Operands::pl
                          [](const auto& param_info) {
                            return param_info.param == Operands::plain ? "plain" : "float8";
                          });
+
+TEST(SumKernels, OfSingleNumbersGiveTheHostsBits) {
+  std::mt19937_64 random = device::testing::seeded_generator();
+  for (int repetition = 0; repetition < 300; ++repetition) {
+    SCOPED_TRACE(repetition);
+    ASSERT_NO_FATAL_FAILURE(Problem(random, Operands::plain, RowType::float32, 1).run_and_compare());
+  }
+}
+
+TEST(SumKernels, OfSingleNumbersHaveAKernelOfTheirOwn) {
+  SumParameters parameters;
+  parameters.elements = 1;
+  parameters.rows.most = 1000;
+  const auto launch = sum_launch(RowType::float32, Operands::plain, parameters, 1000, {});
+  EXPECT_STREQ(launch.kernel.name, "epccl_sum_numbers");
+  EXPECT_EQ(launch.blocks, 4U) << "a lane for each";
+}
 
 TEST(SumKernels, MayOverwriteATerm) {
   std::mt19937_64 random = device::testing::seeded_generator();

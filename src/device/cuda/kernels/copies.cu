@@ -5,7 +5,7 @@
 
 namespace epccl::device::cuda {
 
-#define EPCCL_COPIES(name, body) EPCCL_KERNEL(name, CopiesParameters, body)
+#define EPCCL_COPIES(name, body) EPCCL_KERNEL(name, CopiesParameters, 2, body)
 EPCCL_COPIES_KERNELS(EPCCL_COPIES)
 
 }  // namespace epccl::device::cuda

@@ -53,7 +53,8 @@
 #define EPCCL_SUM_KERNELS(X) \
   EPCCL_SUM_OF(X, float32)   \
   EPCCL_SUM_OF(X, bfloat16)  \
-  EPCCL_SUM_OF(X, float16)
+  EPCCL_SUM_OF(X, float16)   \
+  X(epccl_sum_numbers, (sum_numbers_body))
 
 #define EPCCL_LAYOUT_KERNELS(X)       \
   X(epccl_layout_count, (count_body)) \

@@ -5,11 +5,11 @@
 
 namespace epccl::device::cuda {
 
-#define EPCCL_LAYOUT(name, body) EPCCL_KERNEL(name, LayoutParameters, body)
-#define EPCCL_TERMS(name, body) EPCCL_KERNEL(name, TermsParameters, body)
-#define EPCCL_WEIGHTS(name, body) EPCCL_KERNEL(name, WeightsParameters, body)
-#define EPCCL_COUNTERS(name, body) EPCCL_KERNEL(name, CountersParameters, body)
-#define EPCCL_TOPK(name, body) EPCCL_KERNEL(name, TopkParameters, body)
+#define EPCCL_LAYOUT(name, body) EPCCL_KERNEL(name, LayoutParameters, 2, body)
+#define EPCCL_TERMS(name, body) EPCCL_KERNEL(name, TermsParameters, 2, body)
+#define EPCCL_WEIGHTS(name, body) EPCCL_KERNEL(name, WeightsParameters, 2, body)
+#define EPCCL_COUNTERS(name, body) EPCCL_KERNEL(name, CountersParameters, 2, body)
+#define EPCCL_TOPK(name, body) EPCCL_KERNEL(name, TopkParameters, 2, body)
 EPCCL_LAYOUT_KERNELS(EPCCL_LAYOUT)
 EPCCL_TERMS_KERNELS(EPCCL_TERMS)
 EPCCL_WEIGHTS_KERNELS(EPCCL_WEIGHTS)

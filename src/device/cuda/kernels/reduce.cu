@@ -5,7 +5,7 @@
 
 namespace epccl::device::cuda {
 
-#define EPCCL_ENTRY(name, Join) EPCCL_KERNEL(name, ReduceParameters, (reduce_body<EPCCL_BARE Join>))
+#define EPCCL_ENTRY(name, Join) EPCCL_KERNEL(name, ReduceParameters, 2, (reduce_body<EPCCL_BARE Join>))
 EPCCL_REDUCE_KERNELS(EPCCL_ENTRY)
 
 }  // namespace epccl::device::cuda

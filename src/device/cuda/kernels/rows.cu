@@ -5,8 +5,8 @@
 
 namespace epccl::device::cuda {
 
-#define EPCCL_MOVE(name, body) EPCCL_KERNEL(name, MoveParameters, body)
-#define EPCCL_SPREAD(name, body) EPCCL_KERNEL(name, SpreadParameters, body)
+#define EPCCL_MOVE(name, body) EPCCL_KERNEL(name, MoveParameters, 4, body)
+#define EPCCL_SPREAD(name, body) EPCCL_KERNEL(name, SpreadParameters, 4, body)
 EPCCL_MOVE_KERNELS(EPCCL_MOVE)
 EPCCL_SPREAD_KERNELS(EPCCL_SPREAD)
 

@@ -5,7 +5,7 @@
 
 namespace epccl::device::cuda {
 
-#define EPCCL_SUM(name, body) EPCCL_KERNEL(name, SumParameters, body)
+#define EPCCL_SUM(name, body) EPCCL_KERNEL(name, SumParameters, 2, body)
 EPCCL_SUM_KERNELS(EPCCL_SUM)
 
 }  // namespace epccl::device::cuda

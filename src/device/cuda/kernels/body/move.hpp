@@ -9,8 +9,7 @@ namespace epccl::device::cuda {
 template <class Parameters>
 EPCCL_DEVICE uint32_t tiles_of_parts(const Parameters& parameters, uint32_t first) {
   uint32_t tiles = 0;
-  for (uint32_t part = first; part < parameters.part_count; ++part)
-    tiles += move_tiles(parameters.parts[part].bytes);
+  for (uint32_t part = first; part < parameters.part_count; ++part) tiles += parameters.parts[part].tiles;
   return tiles;
 }
 
@@ -18,7 +17,7 @@ EPCCL_DEVICE uint32_t tiles_of_parts(const Parameters& parameters, uint32_t firs
 template <class Parameters>
 EPCCL_DEVICE uint32_t part_of(const Parameters& parameters, uint32_t first, uint32_t& tile) {
   uint32_t part = first;
-  while (tile >= move_tiles(parameters.parts[part].bytes)) tile -= move_tiles(parameters.parts[part++].bytes);
+  while (tile >= parameters.parts[part].tiles) tile -= parameters.parts[part++].tiles;
   return part;
 }
 
@@ -62,7 +61,7 @@ EPCCL_DEVICE void clear_body(const Warp& warp, const MoveParameters& parameters)
 
 EPCCL_DEVICE Target target_of(const SpreadParameters& parameters, uint64_t i, uint32_t place) {
   if (parameters.targets == nullptr) return {static_cast<uint32_t>(i), 0};
-  return parameters.targets[i * parameters.width + place];
+  return load_eight(parameters.targets + i * parameters.width + place);
 }
 
 /// Null: nowhere.

@@ -6,26 +6,29 @@
 
 namespace epccl::device::cuda {
 
-/// Octets that a lane has of a tile.
+/// Elements that a lane quantises at once, of one block: their float8 are a vector.
+inline constexpr uint32_t piece = 16;
+inline constexpr uint32_t piece_octets = piece / octet;
+/// Pieces, and lanes, that have one scale.
+inline constexpr uint32_t block_pieces = static_cast<uint32_t>(e4m3_block) / piece;
+static_assert(block_pieces == 8, "largest_of_eight()");
+
+/// Pieces that a lane has of a tile.
 template <Element element>
-inline constexpr uint32_t quantise_octets = element == Element::float32 ? 2 : 4;
+inline constexpr uint32_t quantise_pieces = element == Element::float32 ? 1 : 2;
 template <Element element>
-constexpr uint32_t quantise_tile_elements = quantise_octets<element>* warp_lanes* octet;
+constexpr uint32_t quantise_tile_elements = quantise_pieces<element>* warp_lanes* piece;
 template <Element element>
 constexpr uint32_t quantise_tiles(uint32_t elements) {
   return (elements + quantise_tile_elements<element> - 1) / quantise_tile_elements<element>;
 }
 
+inline constexpr uint32_t infinite_magnitude = 0x7f800000;
+
 /// |x| as bits, which order as the numbers do; 0 for what is not finite.
 EPCCL_DEVICE uint32_t finite_magnitude(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value) & 0x7fffffff;
-  return bits < 0x7f800000 ? bits : 0;
-}
-
-EPCCL_DEVICE float scale_of(uint32_t amax_bits) {
-  const float amax = std::bit_cast<float>(amax_bits), scale = amax / e4m3_max;
-  if (scale >= 0x1p-126F) return scale;
-  return amax > 0 ? 0x1p-126F : 1;
+  return bits < infinite_magnitude ? bits : 0;
 }
 
 /// Division by one number of many, for float8. With the rounded inverse of the divisor, a quotient that is corrected once by what is
@@ -34,96 +37,161 @@ EPCCL_DEVICE float scale_of(uint32_t amax_bits) {
 /// which is 0 as float8. Signs of zeros are lost.
 class Divisor {
  public:
-  EPCCL_DEVICE explicit Divisor(float divisor)
-      : divisor_(divisor), inverse_(1 / divisor), extreme_(!(divisor >= 0x1p-60F && divisor <= 0x1p100F)) {}
+  EPCCL_DEVICE explicit Divisor(float divisor) : divisor_(divisor), inverse_(1 / divisor) {}
 
-  EPCCL_DEVICE float quotient(float value) const {
-    if (extreme_) return value / divisor_;
+  EPCCL_DEVICE bool is_extreme() const { return !(divisor_ >= 0x1p-60F && divisor_ <= 0x1p100F); }
+  /// Where it is not extreme, of a finite number.
+  EPCCL_DEVICE float quotient_of_finite(float value) const {
     const float near = value * inverse_;
-    const float corrected = fused(fused(-near, divisor_, value), inverse_, near);
-    return std::bit_cast<uint32_t>(near) << 1 == 0xff000000 ? near : corrected;  // of an infinity
+    return fused(fused(-near, divisor_, value), inverse_, near);
   }
+  EPCCL_DEVICE float quotient(float value) const { return value / divisor_; }
 
  private:
   float divisor_, inverse_;
-  bool extreme_;
 };
 
-/// Signs are the elements', of NaNs too, which the device's arithmetic loses.
-template <Element element>
-EPCCL_DEVICE Codes quantise(const Octet<bytes_of(element)>& elements, float scale) {
-  constexpr uint32_t sign_bit = bytes_of(element) * 8 - 1;
-  const Divisor divisor(scale);
-  float values[octet];
-  elements.template decode_to<element>(values);
-  uint32_t words[2] = {};
-  EPCCL_UNROLL
-  for (uint32_t k = 0; k < octet; k += 2) {
-    const uint32_t pair = e4m3_pair(divisor.quotient(values[k]), divisor.quotient(values[k + 1]));
-    const uint32_t signs = elements.bits(k) >> sign_bit << 7 | elements.bits(k + 1) >> sign_bit << 15;
-    words[k / 4] |= ((pair & 0x7f7f) | signs) << k % 4 * 8;
-  }
-  Codes codes;
-  codes.bits = uint64_t{words[1]} << 32 | words[0];
-  return codes;
+/// The scale of a block with this largest magnitude. The quotient as a Divisor finds it: it is the rounded one but for subnormal
+/// quotients, which do not count.
+EPCCL_DEVICE float scale_of(uint32_t amax_bits) {
+  constexpr float inverse = 1 / e4m3_max;
+  const float amax = std::bit_cast<float>(amax_bits), near = amax * inverse;
+  const float scale = fused(fused(-near, e4m3_max, amax), inverse, near);
+  if (scale >= 0x1p-126F) return scale;
+  return amax > 0 ? 0x1p-126F : 1;
 }
 
-/// Some octets of a lane; `whole`: all that exist are whole and aligned.
-template <Element element, uint32_t octets, bool whole>
-struct QuantiseLane {
-  Octet<bytes_of(element)> loaded[octets];
+/// Four codes whose signs are those of the elements, in the highest bits of `signs`: the device's arithmetic loses those of NaNs.
+EPCCL_DEVICE uint32_t codes_with_signs(const float (&quotients)[octet], uint32_t half, uint32_t signs) {
+  const uint32_t first = 4 * half;
+  const uint32_t codes = e4m3_pair(quotients[first], quotients[first + 1]) |
+                         e4m3_pair(quotients[first + 2], quotients[first + 3]) << 16;
+  return (codes & 0x7f7f7f7f) | (signs & 0x80808080);
+}
 
-  /// Octet v is the i-th of the row. Returns its largest magnitude.
-  EPCCL_DEVICE uint32_t load(const std::byte* row, uint64_t i, uint32_t v, uint32_t elements) {
-    if (!whole)
-      loaded[v].load(row, i, elements);
-    else if (i * octet < elements)
-      loaded[v].load_whole(row, i);
-    float values[octet];
-    loaded[v].template decode_to<element>(values);
-    uint32_t largest = 0;
+template <Element element>
+EPCCL_DEVICE Codes codes_of(const Octet<bytes_of(element)>& elements, const float (&quotients)[octet]) {
+  const uint32_t low = codes_with_signs(quotients, 0, elements.highest_bytes(0)),
+                 high = codes_with_signs(quotients, 1, elements.highest_bytes(1));
+  return {uint64_t{high} << 32 | low};
+}
+
+/// What a lane has of a tile; `whole`: all pieces that exist are whole and aligned, in all places.
+template <Element element, uint32_t pieces, bool whole>
+class QuantiseLane {
+ public:
+  EPCCL_DEVICE void load(const std::byte* row, uint32_t first, uint32_t elements) {
     EPCCL_UNROLL
-    for (const float value : values) {
-      const uint32_t magnitude = finite_magnitude(value);
-      largest = magnitude > largest ? magnitude : largest;
+    for (uint32_t p = 0; p < pieces; ++p) {
+      const uint32_t i = first + p * warp_lanes;
+      if (i * piece >= elements) continue;
+      EPCCL_UNROLL
+      for (uint32_t o = 0; o < piece_octets; ++o) {
+        if constexpr (whole)
+          loaded_[p][o].load_whole(row, uint64_t{i} * piece_octets + o);
+        else
+          loaded_[p][o].load(row, uint64_t{i} * piece_octets + o, elements);
+      }
     }
-    return largest;
   }
 
-  /// To all its places.
-  EPCCL_DEVICE void spread(const SpreadParameters& parameters, uint64_t row, uint64_t i, uint32_t v,
-                           uint32_t amax) const {
-    if (i * octet >= parameters.elements) return;
-    const float scale = scale_of(amax);
-    const Codes codes = quantise<element>(loaded[v], scale);
-    for (uint32_t place = 0; place < parameters.width; ++place) {
-      const Target target = target_of(parameters, row, place);
-      std::byte* const values = place_of(parameters.parts[0], target);
-      if (values == nullptr) continue;
-      codes.store(values, i, parameters.elements);
-      if (i % block_lanes == 0)
-        store_scale(place_of(parameters.parts[1], target) + i / block_lanes * sizeof(float), scale);
+  /// Of a piece, as finite_magnitude().
+  EPCCL_DEVICE uint32_t largest(uint32_t p) {
+    largest_[p] = largest_magnitude_in<element>(larger<element>(loaded_[p][0].template largest<element>(),
+                                                                loaded_[p][1].template largest<element>()));
+    if (largest_[p] < infinite_magnitude) return largest_[p];
+    uint32_t finite = 0;
+    EPCCL_UNROLL
+    for (const Octet<bytes_of(element)>& elements : loaded_[p]) {
+      float values[octet];
+      elements.template decode_to<element>(values);
+      EPCCL_UNROLL
+      for (const float value : values) {
+        const uint32_t magnitude = finite_magnitude(value);
+        finite = magnitude > finite ? magnitude : finite;
+      }
+    }
+    return finite;
+  }
+
+  EPCCL_DEVICE void quantise(uint32_t p, uint32_t amax) {
+    scale_[p] = scale_of(amax);
+    const Divisor divisor(scale_[p]);
+    if (largest_[p] < infinite_magnitude && !divisor.is_extreme())
+      divide(p, [&](float value) { return divisor.quotient_of_finite(value); });
+    else
+      divide(p, [&](float value) { return divisor.quotient(value); });
+  }
+
+  EPCCL_DEVICE void store(std::byte* values, std::byte* scales, uint32_t first, uint32_t elements) const {
+    EPCCL_UNROLL
+    for (uint32_t p = 0; p < pieces; ++p) {
+      const uint32_t i = first + p * warp_lanes;
+      if (i * piece >= elements) continue;
+      store_piece(values, i, codes_[p], elements);
+      if (i % block_pieces != 0) continue;
+      std::byte* const scale = scales + uint64_t{i / block_pieces} * sizeof(float);
+      if constexpr (whole)
+        store_aligned(scale, std::bit_cast<uint32_t>(scale_[p]));
+      else
+        store_float(scale, scale_[p]);
     }
   }
+
+ private:
+  template <class Quotient>
+  EPCCL_DEVICE void divide(uint32_t p, Quotient quotient) {
+    EPCCL_UNROLL
+    for (uint32_t o = 0; o < piece_octets; ++o) {
+      float values[octet];
+      loaded_[p][o].template decode_to<element>(values);
+      EPCCL_UNROLL
+      for (float& value : values) value = quotient(value);
+      codes_[p][o] = codes_of<element>(loaded_[p][o], values);
+    }
+  }
+  EPCCL_DEVICE static void store_piece(std::byte* values, uint32_t i, const Codes (&codes)[piece_octets],
+                                       uint32_t elements) {
+    if constexpr (whole) {
+      const uint64_t low = codes[0].bits, high = codes[1].bits;
+      store_aligned(values + uint64_t{i} * piece,
+                    Vector{{static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32),
+                            static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32)}});
+    } else {
+      EPCCL_UNROLL
+      for (uint32_t o = 0; o < piece_octets; ++o)
+        codes[o].store(values, uint64_t{i} * piece_octets + o, elements);
+    }
+  }
+
+  Octet<bytes_of(element)> loaded_[pieces][piece_octets];
+  Codes codes_[pieces][piece_octets];
+  uint32_t largest_[pieces] = {};  // magnitude, of what is not finite too
+  float scale_[pieces] = {};
 };
 
-/// As many octets for each lane, from `first` on.
-template <Element element, uint32_t octets, bool whole, class Warp>
-EPCCL_DEVICE void quantise_octets_of(const Warp& warp, const SpreadParameters& parameters, uint64_t row,
-                                     const std::byte* source, uint64_t first) {
-  typename Warp::template PerLane<QuantiseLane<element, octets, whole>> kept;
-  typename Warp::template PerLane<uint32_t> largest[octets];
+/// As many pieces for each lane, from `first` on, to all places of the row.
+template <Element element, uint32_t pieces, bool whole, class Warp>
+EPCCL_DEVICE void quantise_pieces_of(const Warp& warp, const SpreadParameters& parameters, uint64_t row,
+                                     const std::byte* source, uint32_t first) {
+  typename Warp::template PerLane<QuantiseLane<element, pieces, whole>> kept;
+  typename Warp::template PerLane<uint32_t> largest[pieces];
   warp.each([&](uint32_t lane) {
+    kept[lane].load(source, first + lane, parameters.elements);
     EPCCL_UNROLL
-    for (uint32_t v = 0; v < octets; ++v)
-      largest[v][lane] = kept[lane].load(source, first + v * warp_lanes + lane, v, parameters.elements);
+    for (uint32_t p = 0; p < pieces; ++p) largest[p][lane] = kept[lane].largest(p);
   });
   EPCCL_UNROLL
-  for (uint32_t v = 0; v < octets; ++v) warp.largest_of_half(largest[v]);
+  for (uint32_t p = 0; p < pieces; ++p) warp.largest_of_eight(largest[p]);
   warp.each([&](uint32_t lane) {
     EPCCL_UNROLL
-    for (uint32_t v = 0; v < octets; ++v)
-      kept[lane].spread(parameters, row, first + v * warp_lanes + lane, v, largest[v][lane]);
+    for (uint32_t p = 0; p < pieces; ++p) kept[lane].quantise(p, largest[p][lane]);
+    for (uint32_t place = 0; place < parameters.width; ++place) {
+      const Target target = target_of(parameters, row, place);
+      if (target.row == no_row) continue;
+      kept[lane].store(place_of(parameters.parts[0], target), place_of(parameters.parts[1], target),
+                       first + lane, parameters.elements);
+    }
   });
 }
 
@@ -132,13 +200,13 @@ EPCCL_DEVICE void quantise_tile(const Warp& warp, const SpreadParameters& parame
                                 uint32_t tile) {
   const uint32_t from = row_of(parameters.sources, row);
   if (from == no_row) return;
-  constexpr uint32_t octets = quantise_octets<element>;
+  constexpr uint32_t pieces = quantise_pieces<element>;
   const std::byte* const source = at(parameters.parts[0].source, from);
-  const uint64_t first = uint64_t{tile} * octets * warp_lanes;
+  const uint32_t first = tile * pieces * warp_lanes;
   if (parameters.aligned != 0)
-    return quantise_octets_of<element, octets, true>(warp, parameters, row, source, first);
-  for (uint32_t v = 0; v < octets; ++v)
-    quantise_octets_of<element, 1, false>(warp, parameters, row, source, first + v * warp_lanes);
+    return quantise_pieces_of<element, pieces, true>(warp, parameters, row, source, first);
+  for (uint32_t p = 0; p < pieces; ++p)
+    quantise_pieces_of<element, 1, false>(warp, parameters, row, source, first + p * warp_lanes);
 }
 
 template <Element element, class Warp>
@@ -171,12 +239,12 @@ EPCCL_DEVICE void dequantise_octets_of(std::byte* to, const std::byte* values, c
   for (uint32_t v = 0; v < dequantise_octets; ++v) {
     const uint64_t i = first + v * warp_lanes;
     codes[v].load(values, i, elements);
-    scale[v] = i * octet < elements ? load_scale(scales + i / block_lanes * sizeof(float)) : 0;
+    scale[v] = i * octet < elements ? load_float(scales + i / block_octets * sizeof(float)) : 0;
   }
   EPCCL_UNROLL
   for (uint32_t v = 0; v < dequantise_octets; ++v) {
     float made[octet];
-    dequantise<element>(codes[v], scale[v], made);
+    multiply_out(codes[v], scale[v], made);
     Octet<bytes_of(element)> result;
     result.template encode_from<element>(made);
     result.store(to, first + v * warp_lanes, elements);

@@ -53,6 +53,19 @@ EPCCL_DEVICE void store_aligned(std::byte* to, const T& value) {
 #endif
 }
 
+/// Four bytes out of eight, those of `low` and then those of `high`: each digit of `which`, the lowest first, names one.
+EPCCL_DEVICE uint32_t picked_bytes(uint32_t low, uint32_t high, uint32_t which) {
+#ifdef __CUDA_ARCH__
+  return __byte_perm(low, high, which);
+#else
+  const uint64_t all = uint64_t{high} << 32 | low;
+  uint32_t picked = 0;
+  for (uint32_t i = 0; i < 4; ++i)
+    picked |= static_cast<uint32_t>(all >> (which >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+  return picked;
+#endif
+}
+
 /// 16 bytes of two vectors that follow each other, from byte `shift` (1 to 15) on.
 EPCCL_DEVICE Vector shifted(const Vector& low, const Vector& high, uint32_t shift) {
   uint32_t word[8] = {low.word[0],  low.word[1],  low.word[2],  low.word[3],

@@ -12,7 +12,8 @@
 //   index(), count()           which warp of the launch, of how many
 //   PerLane<T>                 a value for each lane: value[lane]
 //   each(f)                    f(lane) for every lane
-//   largest_of_half(value)     each lane gets the largest of its 16 lanes' values
+//   largest_of_eight(value)    each lane gets the largest of its 8 lanes' values
+//   of_lane(value, lane)       one lane's value
 //   lanes_alike(keys, alike)   alike[lane]: a bit for every lane that has the same key
 //   lanes_with(value)          a bit for every lane whose value is not 0
 //   largest(value)             of all lanes
@@ -21,6 +22,7 @@
 //   is_last(arrived)           true for the warp that calls it last of the launch: it sees what the others wrote before
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #ifdef __CUDACC__
@@ -57,12 +59,22 @@ class DeviceWarp {
     f(lane_);
   }
 
-  EPCCL_DEVICE void largest_of_half(PerLane<uint32_t>& value) const {
+  EPCCL_DEVICE void largest_of_eight(PerLane<uint32_t>& value) const {
     EPCCL_UNROLL
-    for (int distance = 8; distance > 0; distance /= 2) {
+    for (int distance = 4; distance > 0; distance /= 2) {
       const uint32_t other = __shfl_xor_sync(all, value.value, distance);
       value.value = other > value.value ? other : value.value;
     }
+  }
+  template <class T>
+  EPCCL_DEVICE T of_lane(const PerLane<T>& value, uint32_t lane) const {
+    struct Words {
+      uint32_t word[sizeof(T) / sizeof(uint32_t)];
+    };
+    Words words = std::bit_cast<Words>(value.value);
+    EPCCL_UNROLL
+    for (uint32_t& word : words.word) word = __shfl_sync(all, word, static_cast<int>(lane));
+    return std::bit_cast<T>(words);
   }
   EPCCL_DEVICE void lanes_alike(const PerLane<uint32_t>& keys, PerLane<uint32_t>& alike) const {
     alike.value = __match_any_sync(all, keys.value);
