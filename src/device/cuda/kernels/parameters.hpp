@@ -138,7 +138,7 @@ struct SumParameters {
   uint32_t width = 0;
   uint32_t weights_per_row = 0;
   uint32_t elements = 0;
-  uint32_t aligned = 0;  // set by the launch: all rows are made of whole, aligned octets
+  uint32_t aligned = 0;  // set by the launch: all sources' rows are made of whole, aligned octets
   RowCount rows;
 };
 

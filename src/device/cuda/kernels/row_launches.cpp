@@ -63,12 +63,14 @@ SpreadParameters with_tiles(SpreadParameters parameters) {
   return parameters;
 }
 
-/// Whether every octet of every operand can be read at once.
-bool reads_whole_octets(const SumParameters& parameters, uint32_t octet_alignment) {
-  return parameters.elements % octet == 0 &&
-         std::ranges::all_of(parameters.sources, [&](const SumParameters::Source& source) {
-           return is_aligned(source.rows, source.stride, octet_alignment);
-         });
+/// Whether every octet of every operand, and every scale, can be read at once.
+bool reads_whole_octets(const SumParameters& parameters, Operands operands) {
+  const auto is_whole = [&](const SumParameters::Source& source) {
+    if (operands == Operands::plain) return is_aligned(source.rows, source.stride);
+    return is_aligned(source.rows, source.stride, octet) &&
+           is_aligned(source.scales, source.scale_stride, sizeof(float));
+  };
+  return parameters.elements % octet == 0 && std::ranges::all_of(parameters.sources, is_whole);
 }
 
 /// Whether every piece can be read, and written everywhere, at once.
@@ -143,7 +145,7 @@ Launch<SumParameters> sum_launch(RowType type, Operands operands, const SumParam
     return tiled_launch({"epccl_sum_numbers", Image::sums}, parameters, (rows + warp_lanes - 1) / warp_lanes,
                         least_bytes, grid);
   SumParameters completed = parameters;
-  completed.aligned = reads_whole_octets(parameters, plain ? vector_bytes : octet) ? 1 : 0;
+  completed.aligned = reads_whole_octets(parameters, operands) ? 1 : 0;
   const Kernel kernel = {plain ? by_type(type, "epccl_sum_float32", "epccl_sum_bfloat16", "epccl_sum_float16")
                                : by_type(type, "epccl_sum_float8_float32", "epccl_sum_float8_bfloat16",
                                          "epccl_sum_float8_float16"),

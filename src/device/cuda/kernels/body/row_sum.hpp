@@ -83,11 +83,14 @@ struct QuantisedOperand {
     return {source.rows + number * source.stride, source.scales + number * source.scale_stride};
   }
   EPCCL_DEVICE void load(const Row& row, uint64_t i, uint32_t elements) {
-    if constexpr (whole)
+    const std::byte* const of_block = row.scales + i / block_octets * sizeof(float);
+    if constexpr (whole) {
       codes.bits = load_aligned<uint64_t>(row.values + i * octet);
-    else
+      scale = std::bit_cast<float>(load_aligned<uint32_t>(of_block));
+    } else {
       codes.load(row.values, i, elements);
-    scale = load_float(row.scales + i / block_octets * sizeof(float));
+      scale = load_float(of_block);
+    }
   }
   EPCCL_DEVICE void values(float (&out)[octet]) const { dequantise<element>(codes, scale, out); }
 };
