@@ -1,4 +1,4 @@
-// Weighted sums of rows, in the documented order (host/row_sum.hpp). A lane keeps eight columns of a row in registers while all terms
+// Weighted sums of rows, in the documented order (host/row_sum.hpp). A lane keeps some octets of a row in registers while all terms
 // are added.
 #pragma once
 
@@ -72,7 +72,7 @@ struct PlainOperand {
 /// Of a row of float8.
 template <Element element, bool whole>
 struct QuantisedOperand {
-  static constexpr uint32_t octets = 1, at_once = whole ? 8 : 1;
+  static constexpr uint32_t octets = 2, at_once = whole ? 4 : 1;
   struct Row {
     const std::byte *values, *scales;
   };
