@@ -1,8 +1,6 @@
 #include "device/cuda/descriptor_server.hpp"
 
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sodium.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -11,9 +9,9 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "base/never_destroyed.hpp"
+#include "base/thread.hpp"
 #include "device/cuda/identity.hpp"
 
 namespace epccl::device::cuda {
@@ -105,17 +103,8 @@ class Server {
     if (listen(listener.get(), backlog) != 0)
       return system_error(errno, "listen for those who ask for descriptors");
     listener_ = std::move(listener);
-    start_thread();
+    start_thread([this] { serve(); }).detach();  // ends with the process
     return {};
-  }
-
-  // The program's signals are for its own threads.
-  void start_thread() {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread([this] { serve(); }).detach();  // ends with the process
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
   void serve() {

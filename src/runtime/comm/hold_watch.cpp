@@ -4,17 +4,17 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 
 #include "base/clock.hpp"
 #include "base/never_destroyed.hpp"
+#include "base/thread.hpp"
 
 namespace epccl::runtime {
 namespace {
 
 constexpr std::chrono::milliseconds look_period{50};
-constexpr int looks_before_sleep =
-    100;  // without a hold: calls come in rows, and each would have to wake the thread
+// Without a hold: calls come in rows, and each would have to wake the thread.
+constexpr int looks_before_sleep = 100;
 constexpr double beyond_timeout = 0.5;  // seconds: a call that can still end by its own timeout does
 
 }  // namespace
@@ -52,7 +52,7 @@ HoldWatch& HoldWatch::of_process() {
 uint64_t HoldWatch::watch(Hold hold) {
   const std::lock_guard lock(mutex_);
   holds_.emplace(++last_ticket_, Watched{std::move(hold)});
-  if (!is_running_) std::thread([this] { run(); }).detach();  // ends with the process
+  if (!is_running_) start_thread([this] { run(); }).detach();  // ends with the process
   is_running_ = true;
   if (is_asleep_) wake_.notify_all();
   return last_ticket_;
