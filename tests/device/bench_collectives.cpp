@@ -1,7 +1,8 @@
 // What collectives of the C API reach between ranks that share one GPU, as threads and as processes, against that GPU's own large
 // device-to-device copy. The floor of a call is the bytes that have to be read and written at least, at the rate of that copy (which
 // reads and writes each byte). Needs a GPU.
-//   bench_collectives [FILE] [MEGABYTES A RANK] [RANKS]     prints a table, and writes FILE as JSON
+//   bench_collectives [FILE] [MEGABYTES A RANK] [RANKS] [processes]     prints a table, and writes FILE as JSON;
+//                                                                           `processes`: only what ranks as processes reach
 // Exit codes: 0 measured; 77 there is no GPU; 1 something failed.
 #include <fmt/format.h>
 
@@ -176,14 +177,16 @@ void measure_blocks(uint64_t bytes, int ranks, double ceiling, Json& report) {
     }
 }
 
-Json measure(uint64_t bytes, int ranks) {
+/// `only_processes`: of ranks that are processes, nothing else.
+Json measure(uint64_t bytes, int ranks, bool only_processes) {
   Json report;
   const auto copy = measured<CopyRates>(As::threads, 1, [bytes](Rank& rank, CopyRates& rates) {
     rates = measure_copy_rates(rank.device(), std::min(16 * bytes, 1024 * mebibyte));
   });
   copy.tell(report);
   const double ceiling = copy.ceiling();
-  for (const As as : {As::threads, As::processes})
+  for (const As as : {As::threads, As::processes}) {
+    if (only_processes && as == As::threads) continue;
     for (const Collective which :
          {Collective::alltoall, Collective::allgather, Collective::reduce_scatter, Collective::allreduce})
       for (const bool wide : {true, false}) {
@@ -202,6 +205,8 @@ Json measure(uint64_t bytes, int ranks) {
         fmt::print("{:56} {:10.1f} us, {:5.1f} % of the floor (goal {:.0f} %)\n", name, seconds * 1e6,
                    100 * fraction, 100 * goal);
       }
+  }
+  if (only_processes) return report;
   measure_blocks(bytes, ranks, ceiling, report);
   return report;
 }
@@ -217,7 +222,8 @@ int main(int argc, char** argv) {
   try {
     const uint64_t bytes = (argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 64) * mebibyte;
     const int ranks = argc > 3 ? std::atoi(argv[3]) : most_ranks;
-    const auto report = measure(bytes, std::clamp(ranks, 1, most_ranks));
+    const bool only_processes = argc > 4 && std::strcmp(argv[4], text_of(As::processes)) == 0;
+    const auto report = measure(bytes, std::clamp(ranks, 1, most_ranks), only_processes);
     if (argc > 1) std::ofstream(argv[1]) << report.dump(2) << '\n';
   } catch (const std::exception& failure) {
     fmt::print(stderr, "bench_collectives: {}\n", failure.what());

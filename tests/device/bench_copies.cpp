@@ -1,13 +1,15 @@
 // What ranks that share one GPU reach with its copy engines, against that GPU's own large device-to-device copy: alltoall and allgather
 // as threads and as processes, reductions, how long a signal takes, and whether copies within a GPU need its compute cores. Needs a GPU.
 // Engines are measured with the driver's hint to overlap with compute, and with its default flag.
-//   bench_copies [FILE] [MEGABYTES A RANK] [RANKS]     prints a table, and writes FILE as JSON; reductions from 8 megabytes on
+//   bench_copies [FILE] [MEGABYTES A RANK] [RANKS] [processes]     prints a table, and writes FILE as JSON; reductions from 8 megabytes on;
+//                                                                      `processes`: only what ranks as processes reach
 // Exit codes: 0 measured; 77 there is no GPU; 1 something failed.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -260,16 +262,19 @@ void measure_sums(double ceiling, Json& report) {
     }
 }
 
-Json measure(uint64_t bytes, int ranks) {
+/// `only_processes`: of ranks that are processes, nothing else.
+Json measure(uint64_t bytes, int ranks, bool only_processes) {
   Json report;
   const auto copy = measured<CopyRates>(As::threads, 1, [bytes](Rank& rank, CopyRates& rates) {
     rates = measure_copy_rates(rank.device(), std::min(16 * bytes, 1024 * mebibyte));
   });
   copy.tell(report);
   for (const As as : {As::threads, As::processes}) {
+    if (only_processes && as == As::threads) continue;
     measure_exchanges(as, ranks, bytes, copy, report);
     measure_signals(as, report);
   }
+  if (only_processes) return report;
   measure_makers(std::min(256 * mebibyte, 4 * bytes), copy, report);
   if (bytes >= 8 * mebibyte) measure_sums(copy.ceiling(), report);
   return report;
@@ -285,7 +290,8 @@ int main(int argc, char** argv) {
   try {
     const uint64_t bytes = (argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 64) * mebibyte;
     const int ranks = argc > 3 ? std::atoi(argv[3]) : most_ranks;
-    const auto report = measure(bytes, std::clamp(ranks, 2, most_ranks));
+    const bool only_processes = argc > 4 && std::strcmp(argv[4], text_of(As::processes)) == 0;
+    const auto report = measure(bytes, std::clamp(ranks, 2, most_ranks), only_processes);
     if (argc > 1) std::ofstream(argv[1]) << report.dump(2) << '\n';
   } catch (const std::exception& failure) {
     fmt::print(stderr, "bench_copies: {}\n", failure.what());

@@ -9,40 +9,56 @@ KERNELS = (
 
 
 def judge(benchmarks):
-    """Of the reports of tests/device/run: [{case, goal, measured, reached}]. What was not measured has `reached` None."""
-    results = {part["program"]: part.get("results") for part in benchmarks}
+    """Of the reports of tests/device/run: [{case, goal, measured, reached}]. What was not measured has `reached` None. What ranks that are
+    processes reach is told with how the GPU serves them: "time-sliced" (one after the other) or "MPS"."""
+    highest = ceiling(part.get("results") for part in benchmarks)
+    found = [_told("the ceiling: the fastest large copy inside the GPU, bytes/s", highest)]
+    by_mps = [part for part in benchmarks if part.get("processes") == "MPS"]
+    others = [part for part in benchmarks if part.get("processes") != "MPS"]
+    kernels = next((part["results"] for part in benchmarks if part["program"] == "bench_kernels" and part.get("results")), {})
+    found += _judge_kernels(kernels, highest)
+    for parts, how in ((others, "time-sliced"), (by_mps, "MPS")):
+        if how == "time-sliced" or any(part.get("results") for part in parts):
+            found += _judge_ranks(parts, how, highest)
+    return found
+
+
+def _judge_kernels(kernels, highest):
+    scale = _scale(kernels, highest)
+    for name in KERNELS:
+        of_copy = kernels.get(name, {}).get("of_copy")
+        yield _at_least(f"{name}, of the copy's bandwidth", 0.85, None if of_copy is None else of_copy * scale)
+
+
+def _judge_ranks(benchmarks, how, highest):
+    """Of programs that were served alike."""
+    results = {part["program"].removesuffix(", MPS"): part.get("results") for part in benchmarks}
     perf = {
         program.removeprefix("epccl-perf "): result["results"]
         for program, result in results.items()
         if program.startswith("epccl-perf ") and result
     }
-    highest = ceiling(results.values())
-    found = [_told("the ceiling: the fastest large copy inside the GPU, bytes/s", highest)]
+    found = []
     for program in ("bench_copies", "bench_collectives"):
         scale = _scale(results.get(program), highest)
         for case in (results.get(program) or {}).get("cases", []):
+            name = f"{case['case']} ({how})" if "as processes" in case["case"] else case["case"]
             if "goal" in case:
                 measured = case.get("fraction_of_ceiling", case.get("fraction_of_floor"))
-                found.append(_at_least(case["case"], case["goal"], measured * scale))
-        for case in (results.get(program) or {}).get("cases", []):
+                found.append(_at_least(name, case["goal"], measured * scale))
             if "made_by" in case:
-                found.append(_told(f"{case['case']}: by {case['made_by']}", case["bytes_per_second"]))
-    kernels = results.get("bench_kernels") or {}
-    scale = _scale(kernels, highest)
-    for name in KERNELS:
-        of_copy = kernels.get(name, {}).get("of_copy")
-        found.append(_at_least(f"{name}, of the copy's bandwidth", 0.85, None if of_copy is None else of_copy * scale))
+                found.append(_told(f"{name}: by {case['made_by']}", case["bytes_per_second"]))
     for row in perf.get("moe-deepseek-v3", []):
-        name = f"dispatch + combine, deepseek-v3, {row['tokens']} tokens a rank, of the floor"
-        found.append(_at_least(name, 0.75, floor_fraction(row, highest)))
-        found += _split(f"dispatch + combine, deepseek-v3, {row['tokens']} tokens a rank", row.get("split"))
-    found.append(_at_least("static dispatch + combine, 128 tokens: graph over eager", 1.5, _graph_gain(perf)))
+        name = f"dispatch + combine, deepseek-v3, {row['tokens']} tokens a rank ({how})"
+        found.append(_at_least(f"{name}, of the floor", 0.75, floor_fraction(row, highest)))
+        found += _split(name, row.get("split"))
+    found.append(_at_least(f"static dispatch + combine, 128 tokens ({how}): graph over eager", 1.5, _graph_gain(perf)))
     for name in ("alltoall", "allgather", "reduce_scatter"):
         rows = [row for row in perf.get(f"{name}-overlap", []) if "overlap" in row]
         dilation = {row.get("copy_engine", "auto"): row["overlap"]["dilation"] for row in rows}
         for engine in dilation.keys() - {"never"}:
-            found.append(_at_most(f"{name} ({engine}): dilation of products", 0.03, dilation[engine]))
-        found.append(_at_most(f"{name}: dilation by copy engines over that by compute cores", 0.5, _of_cores(dilation)))
+            found.append(_at_most(f"{name} ({engine}, {how}): dilation of products", 0.03, dilation[engine]))
+        found.append(_at_most(f"{name} ({how}): dilation by copy engines over that by compute cores", 0.5, _of_cores(dilation)))
     return found
 
 

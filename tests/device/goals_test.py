@@ -43,7 +43,7 @@ class Judging(unittest.TestCase):
                         measured("bench_kernels", 2.0e12, **{"unpermute (sum)": kernel}), perf("moe-deepseek-v3", MOE)])
         self.assertAlmostEqual(found["fast"]["measured"], 0.72)
         self.assertAlmostEqual(found["unpermute (sum), of the copy's bandwidth"]["measured"], 0.9)
-        floor = "dispatch + combine, deepseek-v3, 128 tokens a rank, of the floor"
+        floor = "dispatch + combine, deepseek-v3, 128 tokens a rank (time-sliced), of the floor"
         self.assertAlmostEqual(found[floor]["measured"], goals.floor_fraction(MOE, 2.0e12))
         self.assertEqual(found["the ceiling: the fastest large copy inside the GPU, bytes/s"]["measured"], 2.0e12)
 
@@ -54,7 +54,7 @@ class Judging(unittest.TestCase):
         self.assertIsNone(goals.floor_fraction(MOE, None))
 
     def test_the_split_of_dispatch_and_combine_is_told_part_by_part(self):
-        name = "dispatch + combine, deepseek-v3, 128 tokens a rank"
+        name = "dispatch + combine, deepseek-v3, 128 tokens a rank (time-sliced)"
         split = {"time_us": 55.0, "kernel_us": 40.0, "copy_us": 1.0, "signal_us": 9.0, "host_us": 5.0, "iterations": 10}
         found = judged([perf("moe-deepseek-v3", {**MOE, "split": split})])
         self.assertEqual([found[f"{name}: {part}, us"]["measured"] for part in ("time", "kernel", "copy", "signal", "host")],
@@ -63,26 +63,42 @@ class Judging(unittest.TestCase):
         self.assertIsNone(judged([perf("moe-deepseek-v3", MOE)])[f"{name}: kernel, us"]["reached"])
 
     def test_a_graph_is_held_against_eager_calls(self):
-        case = "static dispatch + combine, 128 tokens: graph over eager"
+        case = "static dispatch + combine, 128 tokens (time-sliced): graph over eager"
         eager = perf("moe-static", MOE)
         self.assertTrue(judged([eager, perf("moe-static-graph", {**MOE, "us": 40.0})])[case]["reached"])
         self.assertFalse(judged([eager, perf("moe-static-graph", {**MOE, "us": 41.0})])[case]["reached"])
         self.assertIsNone(judged([eager])[case]["reached"])
 
     def test_dilation_has_an_upper_bound_and_must_be_half_of_what_cores_cost(self):
-        case = "alltoall: dilation by copy engines over that by compute cores"
+        case = "alltoall (time-sliced): dilation by copy engines over that by compute cores"
 
         def dilated(**by_engine):
             rows = [{"copy_engine": engine, "overlap": {"dilation": value}} for engine, value in by_engine.items()]
             return judged([perf("alltoall-overlap", *rows)])
 
         found = dilated(never=0.05, always=0.02)
-        self.assertTrue(found["alltoall (always): dilation of products"]["reached"])
-        self.assertNotIn("alltoall (never): dilation of products", found)
+        self.assertTrue(found["alltoall (always, time-sliced): dilation of products"]["reached"])
+        self.assertNotIn("alltoall (never, time-sliced): dilation of products", found)
         self.assertTrue(found[case]["reached"])
         self.assertFalse(dilated(never=0.03, always=0.02)[case]["reached"])
         self.assertIsNone(dilated(always=0.02)[case]["reached"])
         self.assertIsNone(dilated(never=0.0, always=0.02)[case]["reached"])
+
+    def test_processes_are_judged_by_how_the_gpu_serves_them(self):
+        def measured(fraction):
+            cases = [{"case": "alltoall, 8 ranks as threads", "goal": 0.9, "fraction_of_ceiling": 0.95},
+                     {"case": "alltoall, 8 ranks as processes", "goal": 0.85, "fraction_of_ceiling": fraction}]
+            return {"cases": cases if fraction < 0.85 else cases[1:]}
+
+        eager, graph = perf("moe-static, MPS", MOE), perf("moe-static-graph, MPS", {**MOE, "us": 30.0})
+        found = judged([{"program": "bench_copies", "processes": "time-sliced", "results": measured(0.5)},
+                        {"program": "bench_copies, MPS", "processes": "MPS", "results": measured(0.86)},
+                        {**eager, "processes": "MPS"}, {**graph, "processes": "MPS"}])
+        self.assertTrue(found["alltoall, 8 ranks as threads"]["reached"])
+        self.assertFalse(found["alltoall, 8 ranks as processes (time-sliced)"]["reached"])
+        self.assertTrue(found["alltoall, 8 ranks as processes (MPS)"]["reached"])
+        self.assertTrue(found["static dispatch + combine, 128 tokens (MPS): graph over eager"]["reached"])
+        self.assertIsNone(found["static dispatch + combine, 128 tokens (time-sliced): graph over eager"]["reached"])
 
     def test_what_makes_copies_within_a_gpu_is_told_and_no_goal(self):
         cases = [{"case": "a copy", "made_by": "copy engines", "bytes_per_second": 2e12, "fraction_of_ceiling": 1.0}]

@@ -40,6 +40,22 @@ def find_gpus_apart():
     return json.loads(done.stdout) if done.returncode == 0 else ([], f"asking the driver failed: {done.stderr[-200:]}", None)
 
 
+def _is_served_by_mps():
+    driver = ctypes.CDLL("libcuda.so.1")
+    mps_enabled, value = 133, ctypes.c_int()  # CU_DEVICE_ATTRIBUTE_MPS_ENABLED
+    return driver.cuInit(0) == 0 and driver.cuDeviceGetAttribute(ctypes.byref(value), mps_enabled, 0) == 0 and value.value != 0
+
+
+def is_served_by_mps(more_environment=None):
+    """Whether the GPU does such processes' work at the same time. Asked in one of its own."""
+    try:
+        done = subprocess.run([sys.executable, __file__, "--mps"], env={**environment(), **(more_environment or {})}, capture_output=True,
+                              text=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.stdout.strip() == "True"
+
+
 def _search_path(folders):
     """For LD_LIBRARY_PATH, before what it has. Without empty parts, which would be the current folder."""
     return ":".join(part for part in [*folders, *os.environ.get("LD_LIBRARY_PATH", "").split(":")] if part)
@@ -133,8 +149,9 @@ def describe():
         "cublas_folder": cublas_folder(),
         "connections": environment()["CUDA_DEVICE_MAX_CONNECTIONS"],
         "cores": os.cpu_count(),
+        "mps": is_served_by_mps(),
     }
 
 
 if __name__ == "__main__":
-    print(json.dumps(find_gpus()))
+    print(_is_served_by_mps() if "--mps" in sys.argv else json.dumps(find_gpus()))

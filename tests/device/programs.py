@@ -198,11 +198,11 @@ def _take_results(file, report, output):
     return report
 
 
-def run_benchmark(runner, program, arguments, out):
+def run_benchmark(runner, program, arguments, out, more_environment=None):
     if not program.exists():
         return missing(program)
     results = out / f"{program.name}.json"
-    ended = runner.run([program, results, *arguments], SECONDS_PER_BENCHMARK)
+    ended = runner.run([program, results, *arguments], SECONDS_PER_BENCHMARK, more_environment)
     state = "measured" if ended.code == 0 else "skipped" if ended.code == SKIPPED else "failed"
     report = {"program": program.name, "exit_code": ended.code, "seconds": ended.seconds, "state": state}
     return _take_results(results, report, ended.output)
@@ -221,11 +221,11 @@ def _is_notable(fact):
     return any(fact.get(harm) for harm in harms) or any(fact.get("stuck", {}).values())
 
 
-def run_collective(runner, folder, name, ranks, arguments, out):
+def run_collective(runner, folder, name, ranks, arguments, out, more_environment=None):
     """Of epccl-perf, which checks its results itself."""
     results = out / f"perf-{name}.json"
     ended = runner.run([folder / "epccl-run", "-n", ranks, folder / "epccl-perf", *arguments, "-n", "10", "--device", "cuda",
-                        "--ranks-per-gpu", ranks, "-J", results], SECONDS_PER_BENCHMARK)
+                        "--ranks-per-gpu", ranks, "-J", results], SECONDS_PER_BENCHMARK, more_environment)
     report = {"program": f"epccl-perf {name}", "exit_code": ended.code, "seconds": ended.seconds,
               "state": "measured" if ended.code == 0 else "failed"}
     if "matrix products need cuBLAS" in ended.output:

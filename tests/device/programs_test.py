@@ -9,6 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 import machine
+import mps
 import programs
 
 # A program of GoogleTest with these tests, as far as its filter lets them: what `run` knows of one is what it says.
@@ -139,6 +140,64 @@ class Programs(unittest.TestCase):
         self.assertIn("measuring", report["end_of_output"])
         program = self.program('#!/bin/bash\necho \'{"cases": []}\' >"$1"\n')
         self.assertEqual(programs.run_benchmark(programs.Runner(), program, [], self.folder)["results"], {"cases": []})
+
+
+# As NVIDIA's: a daemon in the foreground, or, without arguments, what asks it.
+MPS_CONTROL = r"""
+pid=$CUDA_MPS_PIPE_DIRECTORY/pid
+if [[ ${1-} = -f ]]; then
+    echo $$ >"$pid"; echo "serves from $CUDA_MPS_LOG_DIRECTORY"; START
+    touch "$CUDA_MPS_PIPE_DIRECTORY/control"; trap QUIT TERM; while true; do sleep 0.1; done
+fi
+[[ $(cat) != quit ]] || kill "$(cat "$pid")"
+"""
+
+
+class Mps(unittest.TestCase):
+    def setUp(self):
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        self.bin = Path(made.name)
+        path = mock.patch.dict(os.environ, PATH=f"{self.bin}:{os.environ['PATH']}")
+        for patch in (mock.patch.object(mps, "SECONDS_TO_END", 2), mock.patch.object(mps, "SECONDS_TO_START", 5), path):
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def install(self, start="", quit="'exit 0'"):
+        control = self.bin / mps.CONTROL
+        control.write_text("#!/bin/bash\n" + MPS_CONTROL.replace("START", start).replace("QUIT", quit))
+        control.chmod(0o755)
+
+    def started(self, serves=True):
+        with mock.patch.object(machine, "is_served_by_mps", lambda environment: serves and set(environment)):
+            return mps.start()
+
+    def expect_a_server_that_ends(self):
+        server, why = self.started()
+        self.assertEqual(why, "")
+        pipe = Path(server.environment["CUDA_MPS_PIPE_DIRECTORY"])
+        daemon = int((pipe / "pid").read_text())
+        server.stop()
+        self.assertFalse(Path(f"/proc/{daemon}").exists())
+        self.assertFalse(pipe.exists())
+
+    def test_a_daemon_has_folders_of_its_own_and_ends(self):
+        self.install()
+        self.expect_a_server_that_ends()
+
+    def test_a_daemon_that_does_not_end_is_ended(self):
+        self.install(quit="'true'")
+        self.expect_a_server_that_ends()
+
+    def test_what_is_missing_is_said(self):
+        with mock.patch.dict(os.environ, PATH=str(self.bin)):
+            self.assertEqual(self.started(), (None, f"{mps.CONTROL} is not installed"))
+        self.install(start="echo no permission; exit 1")
+        self.assertIn("no permission", self.started()[1])
+        self.install()
+        server, why = self.started(serves=False)
+        self.assertIsNone(server)
+        self.assertIn("it does not serve a program: serves from /tmp/mps", why)
 
 
 class Libraries(unittest.TestCase):
