@@ -1,4 +1,5 @@
 // What only the double of the driver shows: two GPUs, and one that has little memory.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <array>

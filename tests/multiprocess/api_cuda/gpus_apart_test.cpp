@@ -1,39 +1,18 @@
 // GPUs of a node that cannot map each other's memory: found out when a communicator is made, and calls are staged on all ranks.
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <array>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "fake_driver.hpp"
 #include "graph_rank.hpp"
 #include "letters.hpp"
+#include "rank_log.hpp"
 
 namespace epccl::tests {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-/// What this process has logged.
-class Log {
- public:
-  static std::pair<std::string, std::string> setting() { return {"EPCCL_DEBUG_FILE", place() + "%p"}; }
-  Log() : file_(place() + std::to_string(getpid())) {}
-  Log(const Log&) = delete;
-  Log& operator=(const Log&) = delete;
-  ~Log() { std::filesystem::remove(file_); }
-  std::string text() const {
-    std::ifstream in(file_);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
-
- private:
-  static std::string place() { return testing::TempDir() + "gpus_apart."; }
-  const std::string file_;
-};
 
 void refuse_to_map() {
   fake_cuda_set("import_error", CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);

@@ -1,10 +1,13 @@
 // Collectives of one node by kernels of the double: sums that read peers' memory where it lies, and copies by compute cores. They have the
 // bits of the host, and move no more bytes than they must.
 #include <array>
+#include <optional>
 
 #include "device/cuda/kernels/launch.hpp"
 #include "drawn_calls.hpp"
 #include "fake_driver.hpp"
+#include "graph_rank.hpp"
+#include "rank_log.hpp"
 
 namespace epccl::tests {
 namespace {
@@ -159,6 +162,33 @@ TEST_F(CudaTraffic, OfComputeCoresIsOneKernelACall) {
     EXPECT_EQ(calls.reduce_scatter(), (Moved{bytes + bytes / 4, 0, 1}));
     EXPECT_EQ(fake_cuda_calls("bytes to the host"), 0);
   });
+}
+
+struct Sharing {
+  RanksAre ranks_are;
+  bool has_mps;
+  const char* blocks;
+};
+
+// The double's memory takes 10 blocks to keep up with.
+TEST_F(CudaOfOneNode, SumsHaveBlocksForTheRanksThatTheGpuServesAtOnce) {
+  for (const auto& [ranks_are, has_mps, blocks] : {Sharing{RanksAre::processes, false, ", 10 blocks at most"},
+                                                   Sharing{RanksAre::processes, true, ", 5 blocks at most"},
+                                                   Sharing{RanksAre::threads, false, ", 5 blocks at most"}})
+    run_gpu_ranks(ranks_are, 2, {{"EPCCL_DEBUG", "INFO"}, Log::setting()}, [&](const RankContext& context) {
+      std::optional<Log> log;
+      if (context.rank == 0 || ranks_are == RanksAre::processes) log.emplace();
+      fake_cuda_set("mps", has_mps ? 1 : 0);
+      const GpuRank gpu;
+      const Comm comm(context);
+      const GpuArray<float> in(gpu, std::vector<float>{1}), out(gpu, 1);
+      ASSERT_EQ(epcclAllReduce(in.data(), out.data(), 1, epcclFloat32, epcclSum, comm, gpu.as_epccl()),
+                epcclSuccess)
+          << epcclGetLastError(comm);
+      EXPECT_EQ(out.get(), std::vector<float>{2});
+      const std::string said = log ? log->text() : blocks;
+      EXPECT_NE(said.find(blocks), std::string::npos) << blocks << " in " << said;
+    });
 }
 
 // Ranks that did not know their GPU when the communicator was made have not tried to map each other's: staged, as `never` is then.

@@ -76,21 +76,21 @@ TEST_F(CudaQueue, LeavesLargeCopiesThatMayUseComputeCoresToTheDriver) {
   const GpuMemory there(from.size()), here(from.size());
   put(there.data(), from);
   std::vector<CopyWork> works;
-  long copies = 0, bytes = 0;
+  long hinted = 0, hinted_bytes = 0;
   for (const auto& each : cases) {
     const uint64_t at = works.size() * larger;
     works.push_back({here.data() + at, there.data() + at, each.bytes});
     works.back().may_use_cores = each.may_use_cores;
-    copies += each.is_hinted ? 1 : 0;
-    bytes += each.is_hinted ? static_cast<long>(each.bytes) : 0;
+    hinted += each.is_hinted ? 1 : 0;
+    hinted_bytes += each.is_hinted ? static_cast<long>(each.bytes) : 0;
   }
   const auto engine = queue();
   fake_cuda_forget_calls();
   EXPECT_OK(engine->copy(works));
   EXPECT_OK(engine->synchronize());
   EXPECT_EQ(fake_cuda_calls("cuMemcpyBatchAsync_v2"), 1);
-  EXPECT_EQ(fake_cuda_calls("copies beside compute"), copies);
-  EXPECT_EQ(fake_cuda_calls("bytes beside compute"), bytes);
+  EXPECT_EQ(fake_cuda_calls("copies beside compute"), hinted);
+  EXPECT_EQ(fake_cuda_calls("bytes beside compute"), hinted_bytes);
   for (const CopyWork& work : works)
     EXPECT_EQ(get(work.destination, work.bytes),
               std::vector<std::byte>(from.data() + (work.destination - here.data()),
