@@ -135,8 +135,9 @@ const std::vector<Entry>& table() {
       {"EPCCL_COPY_ENGINE", "auto", "auto|always|never",
        "Whether copy engines move the data of collectives, and compute cores only add up. `auto`: where the "
        "device has such "
-       "engines, and GPUs of a node reach each other's memory; the host's are threads, for tests and "
-       "studies. `never`: compute cores do, or where they cannot the host, by way of pinned memory. "
+       "engines, and GPUs of a node reach each other's memory, but large copies inside a GPU are made as "
+       "its driver likes; the host's are threads, for tests and studies. `always`: those inside a GPU, too. "
+       "`never`: compute cores do, or where they cannot the host, by way of pinned memory. "
        "Must be equal on all ranks. See "
        "docs/copy-engines.md."},
       {"EPCCL_MAX_CTAS", "0", "integer",
