@@ -11,12 +11,14 @@
 namespace epccl::device {
 namespace {
 
+constexpr std::chrono::milliseconds patience{200};
+
 using Work = std::vector<std::function<void()>>;
 
 struct State {
   std::mutex mutex;
   std::condition_variable changed;
-  int held = 0, freeing = 0;  // one of them is 0, but for streams that waited already
+  int held = 0, freeing = 0;  // one of them is 0, if nothing was impatient
   Work put_off;
 };
 State& state() {
@@ -45,8 +47,21 @@ HeldStreams::Hold::Hold(Begins begins) {
 
 HeldStreams::Hold::~Hold() {
   std::unique_lock lock(state().mutex);
-  if (--state().held > 0 || state().put_off.empty()) return;
-  free_all(std::exchange(state().put_off, {}), std::move(lock));
+  if (--state().held > 0) return;
+  state().changed.notify_all();
+  if (!state().put_off.empty()) free_all(std::exchange(state().put_off, {}), std::move(lock));
+}
+
+HeldStreams::Quiet::Quiet() {
+  std::unique_lock lock(state().mutex);
+  state().changed.wait_for(lock, patience, [] { return state().held == 0; });
+  ++state().freeing;
+}
+
+HeldStreams::Quiet::~Quiet() {
+  const std::lock_guard lock(state().mutex);
+  --state().freeing;
+  state().changed.notify_all();
 }
 
 void HeldStreams::when_none(std::function<void()> work) {

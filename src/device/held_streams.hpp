@@ -17,13 +17,23 @@ class HeldStreams {
   class Hold {
    public:
     enum class Begins : uint8_t {
-      after_frees,  // when nothing is being freed
+      after_frees,  // when nothing is being freed, nor made
       at_once,      // of a stream that waits already
     };
     explicit Hold(Begins begins = Begins::after_frees);
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
     ~Hold();
+  };
+
+  /// What may wait for the GPU and cannot be put off: making queues, and memory. No other stream of the process becomes held while it lives.
+  class Quiet {
+   public:
+    /// Waits until none is held, but not long: those may be waiting for the caller.
+    Quiet();
+    Quiet(const Quiet&) = delete;
+    Quiet& operator=(const Quiet&) = delete;
+    ~Quiet();
   };
 
   /// Does `work` now where no stream is held, else later. It holds nothing.

@@ -6,6 +6,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "device/cuda/cuda_device.hpp"
+#include "device/held_streams.hpp"
 #include "runtime/executor/node_words.hpp"
 
 namespace epccl::runtime {
@@ -107,6 +108,7 @@ Result<EngineUse> Communicator::gpu_engine_use() const {
 Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) {
   const std::lock_guard lock(on_device_mutex_);
   if (on_device_ == nullptr) {
+    const device::HeldStreams::Quiet quiet;
     EPCCL_ASSIGN(on_device_,
                  OnDevice::make(device, parts_, monitor_, executor_, shm_messages_,
                                 {[this] { return check_while_waiting(); }, [this] { return give_way(); },

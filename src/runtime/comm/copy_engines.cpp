@@ -7,6 +7,7 @@
 
 #include "base/log.hpp"
 #include "device/cuda/kernel_queue.hpp"
+#include "device/held_streams.hpp"
 #include "plan/common_order.hpp"
 #include "runtime/comm/across_nodes.hpp"
 #include "runtime/executor/node_words.hpp"
@@ -79,6 +80,7 @@ Status CopyEngines::prepare_across() {
 
 Status CopyEngines::prepare_for(const EngineChoice& choice) {
   if (!choice.by_cores || has_core_queues_) return {};
+  const device::HeldStreams::Quiet quiet;
   EPCCL_TRY(across_ != nullptr ? across_->prepare_cores() : queues_.prepare_cores(width()));
   has_core_queues_ = true;
   return {};

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "device/held_streams.hpp"
+
 namespace epccl::runtime {
 
 Result<std::unique_ptr<OnDevice>> OnDevice::make(device::Device& device, CommParts& parts,
@@ -30,6 +32,7 @@ Result<std::unique_ptr<OnDevice>> OnDevice::make(device::Device& device, CommPar
 
 Status OnDevice::prepare_captures(ReplayWatch::Owner watching, ReplayedCalls::Owner replaying) {
   if (watch != nullptr) return {};
+  const device::HeldStreams::Quiet quiet;
   EPCCL_TRY(engines->prepare_captures());
   watch = std::make_unique<ReplayWatch>(engines->captures()->room(), std::move(watching));
   replayed = std::make_unique<ReplayedCalls>(*engines->captures(), std::move(replaying));

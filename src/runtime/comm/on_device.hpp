@@ -1,4 +1,4 @@
-// What a communicator's calls on memory of a GPU need: made at the first of them.
+// What a communicator's calls on memory of a GPU need: made with it where the GPU is known, else at the first of them.
 #pragma once
 
 #include <memory>

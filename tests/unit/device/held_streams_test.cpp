@@ -45,6 +45,26 @@ TEST(HeldStreams, AreNotHeldWhileSomethingIsFreed) {
   EXPECT_TRUE(held);
 }
 
+TEST(HeldStreams, AreNotHeldWhileSomethingIsMade) {
+  std::atomic<bool> made{false};
+  std::optional<Hold> before(std::in_place);
+  std::thread other([&] { before.reset(); });
+  std::optional<HeldStreams::Quiet> quiet(std::in_place);
+  std::thread holds([&] {
+    const Hold hold;
+    EXPECT_TRUE(made);
+  });
+  HeldStreams::when_none([&] { made = true; });
+  quiet.reset();
+  holds.join();
+  other.join();
+}
+
+TEST(HeldStreams, AreWaitedForForAMomentOnly) {
+  const Hold waits_for_the_caller;
+  const HeldStreams::Quiet quiet;
+}
+
 TEST(HeldStreams, TellWhenNothingIsPutOffAnyMore) {
   EXPECT_FALSE(HeldStreams::settle(0)) << "nothing was";
   std::atomic<bool> freed{false};
