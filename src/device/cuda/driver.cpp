@@ -73,7 +73,9 @@ bool possible() {
     dlclose(loaded);
     return true;
   }
-  for (const char* node : {"/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu"})
+  // The device files may be made by the first program that initialises the driver; the kernel's module tells before.
+  for (const char* node :
+       {"/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg", "/dev/nvhost-ctrl-gpu"})
     if (access(node, F_OK) == 0) return true;
   return false;
 }
