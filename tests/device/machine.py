@@ -6,6 +6,7 @@ import functools
 import glob
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -54,6 +55,31 @@ def is_served_by_mps(more_environment=None):
     except (OSError, subprocess.SubprocessError):
         return False
     return done.stdout.strip() == "True"
+
+
+def _keep_open():
+    driver = ctypes.CDLL("libcuda.so.1")
+    context = ctypes.c_void_p()
+    if driver.cuInit(0) == 0 and driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0:
+        print("open", flush=True)
+        sys.stdin.read()
+
+
+@contextlib.contextmanager
+def kept_open():
+    """A process has the GPU open meanwhile: where none has, the next one waits for seconds while the driver starts it. True: it is open."""
+    keeper = subprocess.Popen([sys.executable, __file__, "--keep-open"], env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL)
+    try:
+        yield bool(select.select([keeper.stdout], [], [], 60)[0]) and keeper.stdout.readline() == b"open\n"
+    finally:
+        keeper.stdin.close()  # it ends; also where this program is killed
+        for end in (lambda: None, keeper.kill):
+            end()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                keeper.wait(10)
+                break
+        keeper.stdout.close()
 
 
 def _search_path(folders):
@@ -154,4 +180,7 @@ def describe():
 
 
 if __name__ == "__main__":
-    print(_is_served_by_mps() if "--mps" in sys.argv else json.dumps(find_gpus()))
+    if "--keep-open" in sys.argv:
+        _keep_open()
+    else:
+        print(_is_served_by_mps() if "--mps" in sys.argv else json.dumps(find_gpus()))

@@ -210,6 +210,12 @@ class Mps(unittest.TestCase):
         self.assertIn("it does not serve a program: serves from /tmp/mps", why)
 
 
+class KeptOpen(unittest.TestCase):
+    def test_a_driver_that_does_not_open_is_no_reason_to_stop(self):
+        with machine.kept_open() as is_open:
+            self.assertIs(is_open, bool(machine.find_gpus_apart()[0]))
+
+
 class Libraries(unittest.TestCase):
     """Where an archive's programs find theirs."""
 
