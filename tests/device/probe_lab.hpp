@@ -41,7 +41,7 @@ class Lab {
   bool has_kernels() const { return rows_ != nullptr; }
   /// One that has run before.
   void launch(CUstream stream) const;
-  /// One that has not: `find` loads it as far as the driver likes, `launch_unused` runs it.
+  /// One that has not, loaded as far as the driver likes; and its first run.
   CUfunction find_unused() const;
   void launch_unused(CUfunction kernel, CUstream stream) const;
 
