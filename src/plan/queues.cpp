@@ -120,6 +120,22 @@ const char* to_string(Lane lane) {
   return names[static_cast<size_t>(lane)];
 }
 
+int most_queues(Lane lane, int width, Signals signals) {
+  switch (lane) {
+    case Lane::stage:
+      return 1;
+    case Lane::push:
+    case Lane::fetch:
+    case Lane::pull:
+      return width;
+    case Lane::compute:
+      return signals == Signals::by_host ? std::min(width, 2) : 1;
+    case Lane::signal:
+      return signals == Signals::chained ? 1 : 0;
+  }
+  return 0;
+}
+
 Result<Queues> assign_queues(const RankPlan& plan, const topology::Cluster& cluster, int width,
                              Signals signals, Results results) {
   return Assignment(plan, cluster, width, signals, results).make();

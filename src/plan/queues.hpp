@@ -7,7 +7,7 @@
 //   fetch    a peer's memory -> own scratch                pull   a peer's or own memory -> own output
 //   compute  reductions, and token rows where there are several nodes (by_host)
 //
-// Each kind but stage and compute has up to `width` queues: peers at distance 1, 2, ... take turns, and since every rank begins
+// Each kind but stage and compute (which has two for token rows) has up to `width` queues: peers at distance 1, 2, ... take turns, and since every rank begins
 // with another peer, engines do not crowd one rank's memory. A post goes where the last step before it is. Waits belong to no
 // queue: each queue that needs one waits by itself. in_queue_order() is what the verifier proves.
 //
@@ -44,6 +44,9 @@ struct Queues {
 
   size_t count() const { return lane.size(); }
 };
+
+/// How many queues of a lane plans use at most.
+int most_queues(Lane lane, int width, Signals signals);
 
 /// Error: a step that no queue can do (messages and rows, but by_host).
 Result<Queues> assign_queues(const RankPlan& plan, const topology::Cluster& cluster, int width,

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "algorithms/alltoall/alltoall.hpp"
 #include "algorithms/collectives/collective.hpp"
 #include "plan/fewer_kernels.hpp"
@@ -16,10 +18,22 @@ constexpr std::array all_kinds{Collective::allgather, Collective::reduce_scatter
                                Collective::broadcast, Collective::reduce,         Collective::gather,
                                Collective::scatter};
 
+/// Who makes queues before there is a plan makes so many.
+Status check_number(const plan::Queues& queues, int width, plan::Signals signals) {
+  for (int each = 0; each < plan::lanes; ++each) {
+    const auto lane = static_cast<plan::Lane>(each);
+    const auto used = std::ranges::count(queues.lane, lane);
+    if (const int most = plan::most_queues(lane, std::max(width, 1), signals); used > most)
+      return error(Code::internal_error, "{} queues of lane {}, not {} at most", used, to_string(lane), most);
+  }
+  return {};
+}
+
 Result<plan::Plan> queued(plan::Plan plan, int width, plan::Makers makers = plan::Makers::engines) {
   for (plan::RankPlan& rank : plan.ranks) {
     EPCCL_ASSIGN(const plan::QueuedPlan made,
                  plan::queued_plan(rank, plan.cluster, width, plan::Signals::spread, makers));
+    EPCCL_TRY(check_number(made.queues, width, plan::Signals::spread));
     rank = plan::in_queue_order(made.plan, made.queues);
   }
   return plan;
@@ -162,6 +176,8 @@ TEST_P(QueuedCollective, OfSeveralNodesIsRightWhereTheHostPostsAndSends) {
           for (const plan::RankPlan& rank : plan.ranks) {
             const auto queues = plan::assign_queues(rank, cluster, 2, plan::Signals::by_host);
             ASSERT_TRUE(queues.ok()) << queues.status().message();
+            const Status number = check_number(*queues, 2, plan::Signals::by_host);
+            ASSERT_TRUE(number.ok()) << number.message();
             for (size_t step = 0; step < rank.steps.size(); ++step) {
               const plan::Kind kind = rank.steps[step].kind;
               EXPECT_EQ(queues->of_step[step] != plan::Queues::none,

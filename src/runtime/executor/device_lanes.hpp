@@ -28,7 +28,9 @@ class DeviceLanes {
   /// Both stay until the call is over.
   Status begin(const DeviceProgram& program, const QueueCall& call);
   /// Makes now the queues of programs of this width; `by_cores`: those that compute cores copy in. Any thread.
-  Status prepare(int width, bool by_cores) { return queues_.prepare(width, by_cores); }
+  Status prepare(int width, bool by_cores) {
+    return queues_.prepare(width, plan::Signals::by_host, by_cores);
+  }
   /// Gives a copy, a reduction or a step on rows to its queue.
   Status start(uint32_t step);
   /// All that was given is on its way, with events behind it.

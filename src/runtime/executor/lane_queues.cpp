@@ -18,11 +18,12 @@ Result<device::Queue*> LaneQueues::get(plan::Lane lane, size_t number, bool by_c
   return of_lane[number].get();
 }
 
-Status LaneQueues::prepare(int width, bool by_cores) {
-  using plan::Lane;
-  for (const Lane lane : {Lane::push, Lane::fetch, Lane::pull})
-    EPCCL_TRY(get(lane, static_cast<size_t>(width - 1), by_cores).status());
-  for (const Lane lane : {Lane::stage, Lane::compute}) EPCCL_TRY(get(lane, 0, by_cores).status());
+Status LaneQueues::prepare(int width, plan::Signals signals, bool by_cores) {
+  for (int each = 0; each < plan::lanes; ++each) {
+    const auto lane = static_cast<plan::Lane>(each);
+    const int most = plan::most_queues(lane, width, signals);
+    if (most > 0) EPCCL_TRY(get(lane, static_cast<size_t>(most - 1), by_cores).status());
+  }
   return {};
 }
 

@@ -19,8 +19,8 @@ class LaneQueues {
 
   /// Of the lane, the one with that number; `by_cores`: compute cores copy in it.
   Result<device::Queue*> get(plan::Lane lane, size_t number, bool by_cores = false);
-  /// Makes all that programs of this width use.
-  Status prepare(int width, bool by_cores);
+  /// Makes all that programs of this width and kind use.
+  Status prepare(int width, plan::Signals signals, bool by_cores);
   std::vector<device::Queue*> all() const;
   /// When none has work.
   void clear();

@@ -50,7 +50,7 @@ Status QueueExecutor::prepare(int width) {
   EPCCL_TRY(show_words(device_, node_));
   EPCCL_ASSIGN(control_, device_.make_queue(device::QueueKind::copy_engine));
   if (width == 0) return {};
-  EPCCL_TRY(lanes_.prepare(width, false));
+  EPCCL_TRY(lanes_.prepare(width, plan::Signals::spread, false));
   EPCCL_TRY(event(events_at_first).status());
   used_events_ = 0;
   return {};

@@ -51,7 +51,7 @@ class QueueExecutor {
   /// the GPU, and that for a call.
   Status prepare(int width = 0);
   /// The same of the queues that compute cores copy in, only. Any thread.
-  Status prepare_cores(int width) { return lanes_.prepare(width, true); }
+  Status prepare_cores(int width) { return lanes_.prepare(width, plan::Signals::spread, true); }
 
   /// Waits for no queue; on a GPU for the node's ranks, which all are to submit the call. `stream`: the user's, as a queue; null: none. On
   /// error nothing was submitted, or everything is let through and the communicator is broken.

@@ -82,6 +82,15 @@ TEST(HeldStreams, DoNotKeepACommunicatorFromEnding) {
   });
 }
 
+TEST(HeldStreams, AreHeldByCallsThatWaitForTheGpuNowhereInTheDriver) {
+  for (const std::vector<int>& nodes : {std::vector<int>{3}, {2, 1}})
+    run_ranks({nodes, {{"FAKE_CUDA_CONTEXT_LOCK", "1"}}, {}}, [](const RankContext& context) {
+      const GpuRank gpu;
+      const Comm comm(context);
+      expect_numbered_alltoalls(context, comm, gpu, 700, 3);
+    });
+}
+
 // Each frees, unregisters and unmaps while others may still be in their last call.
 TEST(HeldStreams, OfRanksThatComeAndGoAreLetGo) {
   constexpr int ranks = 3;

@@ -62,6 +62,11 @@ TEST(CudaCallsByCoresOfSeveralNodes, MoveThemInTinyPieces) {
             all_kinds);
 }
 
+// The double keeps all other calls out while one of a process waits for the GPU: that must be none behind a held stream.
+TEST(CudaCallsByCoresOfSeveralNodes, WaitForTheGpuNowhereInTheDriver) {
+  run_drawn({2, 1}, {{"EPCCL_COPY_ENGINE", "never"}, {"FAKE_CUDA_CONTEXT_LOCK", "1"}}, 5000, all_kinds);
+}
+
 TEST(CudaCallsByCoresOfSeveralNodes, LeaveEnginesAlone) {
   if (device::cuda::bytes_of(device::cuda::Image::copies).empty())
     GTEST_SKIP() << "built without CUDA kernels";

@@ -52,6 +52,23 @@ TEST(EpOnGpu, QueuesOfOneNodeWaitForEachOtherByThemselves) {
   });
 }
 
+// The double keeps all other calls out while one of a process waits for the GPU: that must be none behind a held stream.
+TEST(EpOnGpu, ACallWaitsForTheGpuNowhereInTheDriver) {
+  if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "built without CUDA kernels";
+  for (const std::vector<int>& nodes : {std::vector<int>{3}, {2, 1}})
+    for (const char* use : {"auto", "never"})
+      run_ranks(
+          {nodes, {{"EPCCL_COPY_ENGINE", use}, {"FAKE_CUDA_CONTEXT_LOCK", "1"}}, {}},
+          [](const RankContext& context) {
+            GpuRank gpu;
+            const Comm comm(context);
+            ToTheNext layer(context, comm, gpu);
+            ASSERT_EQ(layer.dispatch(layer.input.data(), layer.output.data(), gpu.as_epccl()), epcclSuccess)
+                << epcclGetLastError(nullptr);
+            EXPECT_EQ(layer.output.get(), layer.expected());
+          });
+}
+
 // Neither rows nor tables, nor what crosses nodes.
 TEST(EpOnGpu, NeverLeavesCopyEnginesAloneWhereKernelsCanCopy) {
   if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "built without CUDA kernels";

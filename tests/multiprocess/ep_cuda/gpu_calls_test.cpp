@@ -18,10 +18,9 @@ INSTANTIATE_TEST_SUITE_P(Shapes, EpOnGpus, ::testing::Values(std::vector<int>{2}
 
 TEST_P(EpOnGpus, AStreamGoesOnAfterSendOnlyAndAnotherWaitsForAStage) {
   run_ranks({GetParam(), {}, {}}, [](const RankContext& context) {
-    GpuRank gpu;
+    GpuRank gpu, other;
     const Comm comm(context);
     ToTheNext layer(context, comm, gpu);
-    GpuRank other;
     ASSERT_EQ(layer.dispatch(layer.input.data(), layer.output.data(), gpu.as_epccl(), true), epcclSuccess)
         << epcclGetLastError(nullptr);
     ASSERT_EQ(epcclEpStreamWaitStage(other.as_epccl(), layer.handle(), 2), epcclSuccess)
