@@ -185,7 +185,7 @@ Status CopyEngines::run_queues(const Call& call, const QueueProgram& program, co
   auto queued = find_buffers(call, program, movers);
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!queued.ok()) return monitor_.explain(std::move(queued).take_status());
-  EPCCL_TRY(queues_.submit(program, *queued, nullptr, executor_.waiter()));
+  EPCCL_TRY(queues_.submit(program, *queued, executor_.waiter()));
   Status status = queues_.finish(executor_.waiter());
   peers_.calls_over(call.sequence);
   return status;

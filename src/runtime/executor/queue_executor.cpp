@@ -84,8 +84,7 @@ struct QueueExecutor::Submission {
   Waiter& waiter;
 };
 
-Status QueueExecutor::submit(const QueueProgram& program, const QueueCall& call, device::Queue* stream,
-                             Waiter& waiter) {
+Status QueueExecutor::submit(const QueueProgram& program, const QueueCall& call, Waiter& waiter) {
   EPCCL_TRY(monitor_.check());
   EPCCL_TRY(make_queues(program));
   program_ = &program;
@@ -93,14 +92,13 @@ Status QueueExecutor::submit(const QueueProgram& program, const QueueCall& call,
   text_ = call.text;
   used_events_ = 0;
   waiter.moved();
-  Status status =
-      submit_all({program, call, stream != nullptr ? *stream : *control_, waiter}, stream != nullptr);
+  Status status = submit_all({program, call, *control_, waiter});
   if (!status.ok()) give_up();
   return status;
 }
 
-Status QueueExecutor::submit_all(const Submission& now, bool joins_stream) {
-  EPCCL_TRY(begin(now, joins_stream));
+Status QueueExecutor::submit_all(const Submission& now) {
+  EPCCL_TRY(begin(now));
   feed_.begin(now.program, now.call, queues_);
   EPCCL_TRY(submit_in_turns(now));
   EPCCL_TRY(feed_.flush_all());
@@ -126,8 +124,8 @@ Status QueueExecutor::post(device::Queue& queue, int slot, uint64_t value) {
 }
 
 // Scratch of this call was last used two calls ago.
-Status QueueExecutor::begin(const Submission& now, bool joins_stream) {
-  bool waits = joins_stream;
+Status QueueExecutor::begin(const Submission& now) {
+  bool waits = false;
   const uint64_t sequence = now.call.sequence;
   for (int local = 0; local < node_.local_size() && sequence > 2; ++local) {
     if (local == node_.local() || node_.done(local) >= sequence - 2) continue;

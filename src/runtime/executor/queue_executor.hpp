@@ -1,11 +1,9 @@
 // Runs a rank's plan on a device's queues: all of it is submitted at once, then the caller is free.
 //
-//   begin    the queues wait for the user's stream, and for the peers to be through with the call before the last
+//   begin    the queues wait for the peers to be through with the call before the last
 //   plan     queue_program.hpp
-//   end      the user's stream waits for all queues and for the peers that use this rank's buffers; then the call is done,
-//            which the node's done counter says
-//
-// Without a stream of the device (the host) a queue of the executor's own takes its place, and finish() waits.
+//   end      a queue of the executor's own waits for all queues and for the peers that use this rank's buffers; then the call is
+//            done, which the node's done counter says and finish() waits for
 //
 // A GPU's streams share hardware queues, 8 of them unless CUDA_DEVICE_MAX_CONNECTIONS says otherwise, and one that waits for a word holds
 // back what stands behind it there, of whichever stream and rank: the signal it waits for, for one. So on a GPU a wait is not queued
@@ -53,9 +51,9 @@ class QueueExecutor {
   /// The same of the queues that compute cores copy in, only. Any thread.
   Status prepare_cores(int width) { return lanes_.prepare(width, plan::Signals::spread, true); }
 
-  /// Waits for no queue; on a GPU for the node's ranks, which all are to submit the call. `stream`: the user's, as a queue; null: none. On
-  /// error nothing was submitted, or everything is let through and the communicator is broken.
-  Status submit(const QueueProgram& program, const QueueCall& call, device::Queue* stream, Waiter& waiter);
+  /// Waits for no queue; on a GPU for the node's ranks, which all are to submit the call. On error nothing was submitted, or
+  /// everything is let through and the communicator is broken.
+  Status submit(const QueueProgram& program, const QueueCall& call, Waiter& waiter);
 
   /// Waits until the last submitted call is over: sleeps, looks for failures, gives up after the timeout of `waiter`. What
   /// goes wrong lets the queues of all ranks of the node through: nothing runs when this returns.
@@ -77,13 +75,13 @@ class QueueExecutor {
   };
 
   Status make_queues(const QueueProgram& program);
-  Status begin(const Submission& now, bool joins_stream);
+  Status begin(const Submission& now);
   Status submit_in_turns(const Submission& now);
   Result<bool> submit_some(const Submission& now);
   Status submit_one(const Submission& now, const QueueOperation& operation);
   bool can_follow(const Submission& now, const QueueOperation& operation) const;
   Status end(const Submission& now);
-  Status submit_all(const Submission& now, bool joins_stream);
+  Status submit_all(const Submission& now);
   bool is_queued(int local, int slot, uint64_t value) const;
   Status await_queued(const Submission& now, int local, int slot, uint64_t value);
   Status post(device::Queue& queue, int slot, uint64_t value);
