@@ -84,11 +84,11 @@ void HoldWatch::look_at(Watched& watched, double now) {
     const Worker::Call call = worker->look(now);
     const double seconds = now - std::max(call.since, watched.since);
     if (call.name == nullptr || seconds <= worker->timeout() + beyond_timeout) return false;
-    worker->fail(fmt::format(
-        "timeout: a stream of the GPU waits for a call whose thread has been in {} for {:.1f} s: another "
-        "thread "
-        "seems to be in a CUDA call that waits for the GPU, and the driver lets no other in meanwhile",
-        call.name, seconds));
+    worker->fail(
+        fmt::format("timeout: a stream of the GPU waits for a call whose thread has been in {} for {:.1f} s: "
+                    "another thread seems to be in a CUDA call that waits for the GPU, and the driver lets "
+                    "no other in meanwhile",
+                    call.name, seconds));
     return true;
   };
   bool is_stuck = false;
