@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "../ep_cuda/gpu_memory.hpp"
 #include "epccl/epccl.h"
 
 namespace epccl::tests {
@@ -52,7 +53,10 @@ class GpuArray {
   }
   GpuArray(const GpuArray&) = delete;
   GpuArray& operator=(const GpuArray&) = delete;
-  ~GpuArray() { EXPECT_EQ(cuMemFree(data_), CUDA_SUCCESS); }
+  ~GpuArray() {
+    if (keeps_memory()) return;
+    EXPECT_EQ(cuMemFree(data_), CUDA_SUCCESS);
+  }
   T* data() const { return reinterpret_cast<T*>(data_); }
 
   // In the stream's order; the vector must stay. No call of other ranks holds the stream: a copy of pageable memory could wait in the

@@ -27,6 +27,7 @@ inline void run_gpu_ranks(RanksAre ranks_are, int ranks,
   if (ranks_are == RanksAre::processes) return run_ranks({{ranks}, environment, {}}, body);
   run_ranks({{1}, environment, {}}, [&](const RankContext& process) {
     std::barrier<> all(ranks);
+    keeps_memory() = true;
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank)
       threads.emplace_back([&, rank] {

@@ -8,6 +8,13 @@
 
 namespace epccl::tests {
 
+/// Whether memory stays until the process ends: where ranks are its threads. To free it may wait for the GPU in the driver, which then keeps
+/// out the calls of another rank, whose stream waits for them.
+inline bool& keeps_memory() {
+  static bool value = false;
+  return value;
+}
+
 enum class GpuMemoryKind {
   plain,  // cudaMalloc
   unmappable,  // pages mapped to addresses, as allocators with segments that grow do it; they asked for no way to share them
@@ -25,6 +32,7 @@ class GpuMemory {
   GpuMemory(const GpuMemory&) = delete;
   GpuMemory& operator=(const GpuMemory&) = delete;
   ~GpuMemory() {
+    if (keeps_memory()) return;
     if (kind_ == GpuMemoryKind::plain) {
       EXPECT_EQ(cuMemFree(address_), CUDA_SUCCESS);
       return;
