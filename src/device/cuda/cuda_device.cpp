@@ -123,8 +123,7 @@ const Context* any_context(const Driver& driver) {
   for (int ordinal = 0; ordinal < count; ++ordinal) {
     unsigned flags = 0;
     int active = 0;
-    if (driver.primary_context_state(ordinal, &flags, &active) != CUDA_SUCCESS || active == 0)
-      continue;
+    if (driver.primary_context_state(ordinal, &flags, &active) != CUDA_SUCCESS || active == 0) continue;
     if (cuda_device(ordinal).ok()) return any_known_context();
   }
   return nullptr;
