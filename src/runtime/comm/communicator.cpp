@@ -29,6 +29,7 @@ CarryPolicy carry_policy(const CommParts& parts) {
 Communicator::Communicator(CommParts parts)
     : parts_(std::move(parts)),
       monitor_(*parts_.bootstrap),
+      order_(monitor_),
       executor_(parts_.cluster, parts_.rank, *parts_.node, parts_.network.get(), monitor_, parts_.config.wait,
                 parts_.config.streaming_bytes),
       engines_(device::host_device(), parts_.cluster, parts_.rank, *parts_.node, monitor_, executor_,
@@ -109,10 +110,10 @@ Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) 
   const std::lock_guard lock(on_device_mutex_);
   if (on_device_ == nullptr) {
     const device::HeldStreams::Quiet quiet;
-    EPCCL_ASSIGN(on_device_,
-                 OnDevice::make(device, parts_, monitor_, executor_, shm_messages_,
-                                {[this] { return check_while_waiting(); }, [this] { return give_way(); },
-                                 [this] { return take_way_back(); }, watched()}));
+    EPCCL_ASSIGN(on_device_, OnDevice::make(device, parts_, monitor_, executor_, shm_messages_,
+                                            {[this] { return order_.poll_while_waiting(); },
+                                             [this] { return order_.give_way(); },
+                                             [this] { return order_.take_way_back(); }, watched()}));
   }
   const device::Device& known = on_device_->staged->device();
   if (&known != &device)
@@ -127,26 +128,14 @@ Status Communicator::prepare_captures(OnDevice& on) {
   return on.prepare_captures(
       {rank(), parts_.config.wait.timeout_seconds,
        [this, node](int local) { return parts_.cluster.rank_at(node, local); },
-       [this] { return replay_failure(); }, [this](const Status& status) { fail_replay(status); }},
+       [this] { return order_.poll_for_replays(); }, [this](const Status& status) { fail_replay(status); }},
       {rank(), [this](const std::function<Status()>& work) { return run_replayed(work); },
        [this](const Status& status) { fail_replay(status); }, watched()});
 }
 
-// While a call runs, that looks for failures itself.
-Status Communicator::replay_failure() {
-  const std::lock_guard lock(mutex_);
-  if (revoked_) return {Code::remote_error, "the communicator was revoked"};
-  if (!failure_.ok() || finalized_ || !is_quiet()) return failure_;
-  return monitor_.check();
-}
-
 // What was not found out by a call in this communicator's order comes from outside, as an abort does. `why` is a static text.
 void Communicator::fail_beside(const Status& status, const char* why) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (revoked_ || !failure_.ok()) return;
-    failure_ = status;
-  }
+  if (!order_.keep_from_outside(status)) return;
   log::warn(log::coll, rank(), "{}", status.message());
   monitor_.abort(why);
   parts_.interrupt->fire();
@@ -164,8 +153,7 @@ HoldWatch::Worker::Owner Communicator::watched() {
 }
 
 double Communicator::work_timeout() const {
-  const std::lock_guard lock(mutex_);
-  const double seconds = running_ ? runner_timeout_ : timeout_seconds_.load(std::memory_order_relaxed);
+  const double seconds = order_.timeout();
   return seconds > 0 ? seconds : parts_.config.wait.timeout_seconds;
 }
 
@@ -174,29 +162,11 @@ device::Device* Communicator::device_in_use() {
   return on_device_ == nullptr ? nullptr : &on_device_->staged->device();
 }
 
-uint64_t Communicator::take_ticket() {
-  const std::lock_guard lock(mutex_);
-  return next_ticket_++;
-}
-
 Status Communicator::run(uint64_t ticket, const std::function<Status()>& work, double timeout_seconds) {
-  std::unique_lock lock(mutex_);
-  turn_.wait(lock, [&] { return now_serving_ == ticket && !replaying_; });
-  Status status = revoked_ ? Status(Code::invalid_usage, "the communicator has been revoked") : failure_;
-  if (status.ok()) {
-    running_ = true;
-    runner_ = std::this_thread::get_id();
-    runner_timeout_ =
-        timeout_seconds > 0 ? timeout_seconds : timeout_seconds_.load(std::memory_order_relaxed);
-    lock.unlock();
-    set_work_timeout(runner_timeout_);
-    status = do_work(work);
-    lock.lock();
-    running_ = false;
-  }
-  ++now_serving_;
-  lock.unlock();
-  turn_.notify_all();
+  Result<double> timeout = order_.begin(ticket, timeout_seconds);
+  if (timeout.ok()) set_work_timeout(*timeout);
+  Status status = timeout.ok() ? do_work(work) : std::move(timeout).take_status();
+  order_.end();
   return status;
 }
 
@@ -221,63 +191,17 @@ void Communicator::set_work_timeout(double seconds) {
 }
 
 Status Communicator::run_replayed(const std::function<Status()>& work) {
-  std::unique_lock lock(mutex_);
-  turn_.wait(lock, [this] { return !running_ || ways_given_ > 0; });
-  if (revoked_) return {Code::invalid_usage, "the communicator has been revoked"};
-  if (finalized_) return {Code::invalid_usage, "a replay of a graph whose communicator has been finalized"};
-  EPCCL_TRY(failure_);
-  replaying_ = true;
-  lock.unlock();
-  set_work_timeout(timeout_seconds_.load(std::memory_order_relaxed));
+  EPCCL_ASSIGN(const double timeout, order_.begin_replay());
+  set_work_timeout(timeout);
   Status status = do_work(work);
-  lock.lock();
-  if (running_) set_work_timeout(runner_timeout_);
-  replaying_ = false;
-  lock.unlock();
-  turn_.notify_all();
+  if (const auto seconds = order_.timeout_of_runner()) set_work_timeout(*seconds);
+  order_.end_replay();
   return status;
-}
-
-bool Communicator::give_way() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!running_ || runner_ != std::this_thread::get_id()) return false;
-    ++ways_given_;
-  }
-  turn_.notify_all();
-  return true;
-}
-
-Status Communicator::take_way_back() {
-  std::unique_lock lock(mutex_);
-  if (ways_given_ == 1) turn_.wait(lock, [this] { return !replaying_; });
-  --ways_given_;
-  CallTimes::begin_now();
-  return failure_;
-}
-
-// What is replayed meanwhile looks for failures itself.
-Status Communicator::check_while_waiting() {
-  const std::lock_guard lock(mutex_);
-  return replaying_ ? failure_ : monitor_.check();
-}
-
-void Communicator::pass(uint64_t ticket) {
-  std::unique_lock lock(mutex_);
-  turn_.wait(lock, [&] { return now_serving_ == ticket; });
-  ++now_serving_;
-  lock.unlock();
-  turn_.notify_all();
 }
 
 // After a failure buffers go back to the user, so nothing may move any more: also where a replay failed first and ended this call.
 void Communicator::keep(const Status& status) {
-  bool is_first = false;
-  {
-    const std::lock_guard lock(mutex_);
-    is_first = failure_.ok();
-    if (is_first) failure_ = status;
-  }
+  const bool is_first = order_.keep(status);
   if (is_first) {
     log::warn(log::coll, rank(), "{}", status.message());
     parts_.bootstrap->report_failure(status.message());
@@ -287,11 +211,7 @@ void Communicator::keep(const Status& status) {
 }
 
 Status Communicator::finalize() {
-  {
-    std::unique_lock lock(mutex_);
-    turn_.wait(lock, [&] { return now_serving_ == next_ticket_ && !replaying_; });
-    finalized_ = true;
-  }
+  order_.finalize();
   // A worker that is through with its last call may still hold this communicator: whoever ends it shall be the last.
   {
     const std::lock_guard lock(on_device_mutex_);
@@ -301,19 +221,17 @@ Status Communicator::finalize() {
 }
 
 Communicator::NetworkStatistics Communicator::network_statistics() {
-  std::unique_lock lock(mutex_);
-  turn_.wait(lock, [&] { return now_serving_ == next_ticket_ && !replaying_; });
-  NetworkStatistics statistics;
-  if (parts_.network == nullptr) return statistics;
-  statistics.messages = parts_.network->counters();
-  if (const auto* work = parts_.network->work_counters()) statistics.work = *work;
-  return statistics;
+  return order_.when_quiet([this] {
+    NetworkStatistics statistics;
+    if (parts_.network == nullptr) return statistics;
+    statistics.messages = parts_.network->counters();
+    if (const auto* work = parts_.network->work_counters()) statistics.work = *work;
+    return statistics;
+  });
 }
 
 Result<CallTimes::Sums> Communicator::call_times() {
-  std::unique_lock lock(mutex_);
-  turn_.wait(lock, [&] { return now_serving_ == next_ticket_ && !replaying_; });
-  return times_.take();
+  return order_.when_quiet([this] { return times_.take(); });
 }
 
 void Communicator::interrupt_work(const char* why) {
@@ -331,35 +249,12 @@ void Communicator::abort() {
 
 void Communicator::end_work(const char* why) {
   interrupt_work(why);
-  std::unique_lock lock(mutex_);
-  turn_.wait(lock, [this] { return !running_ && !replaying_; });
-  if (failure_.ok()) failure_ = Status(Code::remote_error, why);
+  order_.stop(why);
 }
 
 void Communicator::revoke() {
-  {
-    const std::lock_guard lock(mutex_);
-    revoked_ = true;
-  }
+  order_.revoke();
   end_work("the communicator was revoked");
-}
-
-bool Communicator::revoked() const {
-  const std::lock_guard lock(mutex_);
-  return revoked_;
-}
-
-Status Communicator::failure() const {
-  const std::lock_guard lock(mutex_);
-  return failure_;
-}
-
-Status Communicator::poll_failure() {
-  const std::lock_guard lock(mutex_);
-  if (revoked_) return running_ || replaying_ ? Status(Code::in_progress, "") : Status{};
-  // Who has finalized needs nobody any more: that others are gone is no failure.
-  if (!failure_.ok() || finalized_ || !is_quiet()) return failure_;
-  return monitor_.check();
 }
 
 Status Communicator::tell_all(const void* mine, uint64_t bytes, std::byte* by_rank, const std::string& text) {

@@ -1,19 +1,17 @@
-// A communicator: the parts that one rank's collectives need, and the order in which they run.
+// A communicator: the parts that one rank's collectives need.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/status.hpp"
 #include "runtime/comm/alltoall.hpp"
+#include "runtime/comm/call_order.hpp"
 #include "runtime/comm/call_times.hpp"
 #include "runtime/comm/carrying.hpp"
 #include "runtime/comm/collectives.hpp"
@@ -48,7 +46,7 @@ class Communicator {
   /// Who moves the data of calls issued from now on; of calls that are issued already nothing changes.
   void set_engine_use(EngineUse use) { engine_use_.store(use, std::memory_order_relaxed); }
   /// How long work that begins from now on waits for a silent peer; <= 0: as configured. Any thread.
-  void set_timeout(double seconds) { timeout_seconds_.store(seconds, std::memory_order_relaxed); }
+  void set_timeout(double seconds) { order_.set_timeout(seconds); }
   EngineUse engine_use() const { return engine_use_.load(std::memory_order_relaxed); }
   /// As engine_use(), of calls on memory of GPUs: never, where those of a node cannot map each other's. Error: always is asked for there.
   Result<EngineUse> gpu_engine_use() const;
@@ -72,13 +70,13 @@ class Communicator {
   double predict_collective(const CollectiveCall& call) const { return collectives_.choose(call).seconds; }
 
   /// A place in the order of this communicator's work: taken when a call is issued, used when it runs.
-  uint64_t take_ticket();
+  uint64_t take_ticket() { return order_.take_ticket(); }
   /// Runs `work` when all work with earlier tickets is through. The first failure is kept: it tells the other ranks, and
   /// all later work fails with it. `timeout_seconds`: how long this work waits for a silent peer; 0: as set_timeout() says.
   Status run(uint64_t ticket, const std::function<Status()>& work, double timeout_seconds = 0);
 
   /// Gives a place in the order back, when its turn has come.
-  void pass(uint64_t ticket);
+  void pass(uint64_t ticket) { order_.pass(ticket); }
 
   /// Runs a call of a graph's run, which has no place in the order: as soon as no other runs, or that has not begun yet but waits for
   /// its stream, which may be this graph's. Otherwise as run().
@@ -88,15 +86,15 @@ class Communicator {
   class GivingWay {
    public:
     explicit GivingWay(Communicator& communicator)
-        : communicator_(communicator), gives_way_(communicator.give_way()) {}
+        : order_(communicator.order_), gives_way_(order_.give_way()) {}
     GivingWay(const GivingWay&) = delete;
     GivingWay& operator=(const GivingWay&) = delete;
     ~GivingWay() {
-      if (gives_way_) static_cast<void>(communicator_.take_way_back());
+      if (gives_way_) static_cast<void>(order_.take_way_back());
     }
 
    private:
-    Communicator& communicator_;
+    CallOrder& order_;
     const bool gives_way_;
   };
 
@@ -147,31 +145,26 @@ class Communicator {
 
   /// Waits for all issued work. Afterwards run() refuses.
   Status finalize();
-  bool finalized() const { return finalized_.load(); }
+  bool finalized() const { return order_.finalized(); }
   /// Ends everything with an error, here and on the other ranks. Any thread.
   void abort();
   /// As abort(), and waits until nothing is moving any more: buffers belong to the user again. `why` is a static text.
   void end_work(const char* why);
   /// As end_work(). Afterwards new communicators can be made of this one's ranks, and nothing else.
   void revoke();
-  bool revoked() const;
+  bool revoked() const { return order_.revoked(); }
   /// Tells the other ranks that this one makes no more calls. Once; who has failed has told them. After finalize().
   void leave();
   /// The first failure of this communicator, ok before.
-  Status failure() const;
+  Status failure() const { return order_.failure(); }
   /// Looks for failures of other ranks as well, if no call is running. Of a revoked communicator: ok once it is quiet.
-  Status poll_failure();
+  Status poll_failure() { return order_.poll(); }
 
  private:
   Status do_work(const std::function<Status()>& work);
   void keep(const Status& status);
   void interrupt_work(const char* why);
-  Status replay_failure();
-  bool is_quiet() const { return !running_ && !replaying_ && now_serving_ == next_ticket_; }
   void set_work_timeout(double seconds);
-  bool give_way();
-  Status take_way_back();
-  Status check_while_waiting();
   void fail_replay(const Status& status) { fail_beside(status, "a replay of a captured call failed"); }
   void fail_beside(const Status& status, const char* why);
   HoldWatch::Worker::Owner watched();
@@ -179,6 +172,7 @@ class Communicator {
 
   CommParts parts_;
   FailureMonitor monitor_;
+  CallOrder order_;
   Executor executor_;
   CopyEngines engines_;
   transports::ShmMessages shm_messages_;
@@ -189,19 +183,8 @@ class Communicator {
   Waiter waiter_;
   Regroup regroup_;
   std::atomic<EngineUse> engine_use_;
-  std::atomic<double> timeout_seconds_{0};
   CallTimes times_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable turn_;
-  uint64_t next_ticket_ = 0, now_serving_ = 0;
-  bool running_ = false, revoked_ = false;
-  std::atomic<bool> finalized_ = false;  // set with the mutex held
-  bool replaying_ = false;               // run_replayed()'s work is under way
-  int ways_given_ = 0;                   // > 0: what is running waits for a stream, and has not begun
-  std::thread::id runner_;               // of what is running, in run()
-  double runner_timeout_ = 0;
-  Status failure_;
   std::mutex on_device_mutex_;
   std::unique_ptr<OnDevice> on_device_;
   bool left_ = false;

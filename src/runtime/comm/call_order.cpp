@@ -1,0 +1,143 @@
+#include "runtime/comm/call_order.hpp"
+
+#include "runtime/comm/call_times.hpp"
+
+namespace epccl::runtime {
+
+std::optional<double> CallOrder::timeout_of_runner() const {
+  const std::lock_guard lock(mutex_);
+  return running_ ? std::optional(runner_timeout_) : std::nullopt;
+}
+
+uint64_t CallOrder::take_ticket() {
+  const std::lock_guard lock(mutex_);
+  return next_ticket_++;
+}
+
+void CallOrder::pass(uint64_t ticket) {
+  {
+    std::unique_lock lock(mutex_);
+    turn_.wait(lock, [&] { return now_serving_ == ticket; });
+    ++now_serving_;
+  }
+  turn_.notify_all();
+}
+
+Result<double> CallOrder::begin(uint64_t ticket, double timeout_seconds) {
+  std::unique_lock lock(mutex_);
+  turn_.wait(lock, [&] { return now_serving_ == ticket && !replaying_; });
+  if (revoked_) return error(Code::invalid_usage, "the communicator has been revoked");
+  EPCCL_TRY(failure_);
+  running_ = true;
+  runner_ = std::this_thread::get_id();
+  runner_timeout_ = timeout_seconds > 0 ? timeout_seconds : default_timeout();
+  return runner_timeout_;
+}
+
+void CallOrder::end() {
+  {
+    const std::lock_guard lock(mutex_);
+    running_ = false;
+    ++now_serving_;
+  }
+  turn_.notify_all();
+}
+
+Result<double> CallOrder::begin_replay() {
+  std::unique_lock lock(mutex_);
+  turn_.wait(lock, [this] { return !running_ || ways_given_ > 0; });
+  if (revoked_) return error(Code::invalid_usage, "the communicator has been revoked");
+  if (finalized_)
+    return error(Code::invalid_usage, "a replay of a graph whose communicator has been finalized");
+  EPCCL_TRY(failure_);
+  replaying_ = true;
+  return default_timeout();
+}
+
+void CallOrder::end_replay() {
+  {
+    const std::lock_guard lock(mutex_);
+    replaying_ = false;
+  }
+  turn_.notify_all();
+}
+
+bool CallOrder::give_way() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!running_ || runner_ != std::this_thread::get_id()) return false;
+    ++ways_given_;
+  }
+  turn_.notify_all();
+  return true;
+}
+
+Status CallOrder::take_way_back() {
+  std::unique_lock lock(mutex_);
+  if (ways_given_ == 1) turn_.wait(lock, [this] { return !replaying_; });
+  --ways_given_;
+  CallTimes::begin_now();
+  return failure_;
+}
+
+bool CallOrder::keep(const Status& failure) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return false;
+  failure_ = failure;
+  return true;
+}
+
+bool CallOrder::keep_from_outside(const Status& failure) {
+  const std::lock_guard lock(mutex_);
+  if (revoked_ || !failure_.ok()) return false;
+  failure_ = failure;
+  return true;
+}
+
+Status CallOrder::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+// The monitor is asked under the lock: then no work begins that asks it, too. Who has finalized needs nobody any more: that others are
+// gone is no failure.
+Status CallOrder::poll() {
+  const std::lock_guard lock(mutex_);
+  if (revoked_) return running_ || replaying_ ? Status(Code::in_progress, "") : Status{};
+  if (!failure_.ok() || finalized_ || !is_quiet()) return failure_;
+  return monitor_.check();
+}
+
+Status CallOrder::poll_for_replays() {
+  const std::lock_guard lock(mutex_);
+  if (revoked_) return {Code::remote_error, "the communicator was revoked"};
+  if (!failure_.ok() || finalized_ || !is_quiet()) return failure_;
+  return monitor_.check();
+}
+
+Status CallOrder::poll_while_waiting() {
+  const std::lock_guard lock(mutex_);
+  return replaying_ ? failure_ : monitor_.check();
+}
+
+void CallOrder::finalize() {
+  when_quiet([this] { finalized_ = true; });
+}
+
+void CallOrder::revoke() {
+  const std::lock_guard lock(mutex_);
+  revoked_ = true;
+}
+
+bool CallOrder::revoked() const {
+  const std::lock_guard lock(mutex_);
+  return revoked_;
+}
+
+void CallOrder::stop(const char* why) {
+  std::unique_lock lock(mutex_);
+  turn_.wait(lock, [this] { return !running_ && !replaying_; });
+  if (failure_.ok()) failure_ = Status(Code::remote_error, why);
+}
+
+}  // namespace epccl::runtime

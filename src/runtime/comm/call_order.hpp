@@ -1,0 +1,94 @@
+// In which order the work of one rank's communicator runs, and whether it still may.
+//
+//   call     take_ticket() -----> begin(): all earlier tickets are through -> work -> end()
+//                                     |  give_way(): it has not begun, but waits for its stream
+//   replay                            \-> begin_replay() -> work -> end_replay() -> take_way_back()
+//
+// A replay, the run of a graph's call, has no ticket: it runs when nothing else does, or when what runs has given way.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/status.hpp"
+#include "runtime/executor/waiter.hpp"
+
+namespace epccl::runtime {
+
+/// Any thread may call anything.
+class CallOrder {
+ public:
+  explicit CallOrder(FailureMonitor& monitor) : monitor_(monitor) {}
+
+  /// How long work that begins from now on waits for a silent peer, if it does not say; <= 0: as configured.
+  void set_timeout(double seconds) { timeout_seconds_.store(seconds, std::memory_order_relaxed); }
+  /// Of the work with a ticket that is running, if one is.
+  std::optional<double> timeout_of_runner() const;
+  /// That; else of work that begins.
+  double timeout() const { return timeout_of_runner().value_or(default_timeout()); }
+
+  uint64_t take_ticket();
+  /// Gives a ticket back, when its turn has come.
+  void pass(uint64_t ticket);
+  /// Waits for the ticket's turn; how long the work waits for a silent peer: `timeout_seconds` if it is above 0. Error: why the work must
+  /// not run. end() follows either way.
+  Result<double> begin(uint64_t ticket, double timeout_seconds);
+  void end();
+  /// As begin(); but after an error end_replay() does not follow.
+  Result<double> begin_replay();
+  void end_replay();
+  /// Of the calling thread's work; false: that is not what runs here.
+  bool give_way();
+  /// Waits until no replay runs. Error: what became of them.
+  Status take_way_back();
+
+  /// Keeps the first failure; false: there was one.
+  bool keep(const Status& failure);
+  /// As keep(), of what no call has found out. Of a revoked communicator none is kept.
+  bool keep_from_outside(const Status& failure);
+  Status failure() const;
+  /// failure(), and where nothing runs that would hear of them itself, those of other ranks. Of a revoked communicator: in progress until
+  /// nothing runs.
+  Status poll();
+  /// As poll(), for who looks after replays; a revoked communicator has failed.
+  Status poll_for_replays();
+  /// For work that waits: what is replayed meanwhile looks for failures itself.
+  Status poll_while_waiting();
+
+  /// What `look` returns, when all tickets are through, before another one's turn comes.
+  template <typename Look>
+  auto when_quiet(Look look) {
+    std::unique_lock lock(mutex_);
+    turn_.wait(lock, [this] { return is_quiet(); });
+    return look();
+  }
+  /// Waits for all tickets. Afterwards no replay begins.
+  void finalize();
+  bool finalized() const { return finalized_.load(); }
+  void revoke();
+  bool revoked() const;
+  /// Waits until nothing runs; then work fails with `why`, if with nothing else yet.
+  void stop(const char* why);
+
+ private:
+  double default_timeout() const { return timeout_seconds_.load(std::memory_order_relaxed); }
+  bool is_quiet() const { return !running_ && !replaying_ && now_serving_ == next_ticket_; }
+
+  FailureMonitor& monitor_;
+  std::atomic<double> timeout_seconds_{0};
+  mutable std::mutex mutex_;
+  std::condition_variable turn_;
+  uint64_t next_ticket_ = 0, now_serving_ = 0;
+  bool running_ = false, replaying_ = false, revoked_ = false;
+  std::atomic<bool> finalized_ = false;  // set with the mutex held
+  int ways_given_ = 0;                   // > 0: what is running waits for a stream, and has not begun
+  std::thread::id runner_;               // of what is running
+  double runner_timeout_ = 0;
+  Status failure_;
+};
+
+}  // namespace epccl::runtime
