@@ -54,11 +54,12 @@ HeldStreams::Hold::~Hold() {
 
 HeldStreams::Quiet::Quiet() {
   std::unique_lock lock(state().mutex);
-  state().changed.wait_for(lock, patience, [] { return state().held == 0; });
-  ++state().freeing;
+  keeps_out_ = state().changed.wait_for(lock, patience, [] { return state().held == 0; });
+  if (keeps_out_) ++state().freeing;
 }
 
 HeldStreams::Quiet::~Quiet() {
+  if (!keeps_out_) return;
   const std::lock_guard lock(state().mutex);
   --state().freeing;
   state().changed.notify_all();

@@ -26,14 +26,19 @@ class HeldStreams {
     ~Hold();
   };
 
-  /// What may wait for the GPU and cannot be put off: making queues, and memory. No other stream of the process becomes held while it lives.
+  /// What may wait for the GPU and cannot be put off: making queues, and memory. Where none was held, no stream
+  /// of the process becomes so while it lives.
   class Quiet {
    public:
-    /// Waits until none is held, but not long: those may be waiting for the caller.
+    /// Waits until none is held, but not long: those may be waiting for the caller. After that it keeps nobody from holding more, for which
+    /// those may be waiting, too.
     Quiet();
     Quiet(const Quiet&) = delete;
     Quiet& operator=(const Quiet&) = delete;
     ~Quiet();
+
+   private:
+    bool keeps_out_ = false;
   };
 
   /// Does `work` now where no stream is held, else later. It holds nothing.

@@ -62,14 +62,14 @@ Communicator::~Communicator() {
               parts_.config.name, counters.connections, counters.messages_sent, counters.bytes_sent,
               counters.messages_received, counters.bytes_received);
   }
+  // What a replay makes may still be under way.
+  if (on_device_ != nullptr) on_device_->replayed.reset();
   leave();
 }
 
 // A communicator that failed has told the others; one that ends well says goodbye.
 void Communicator::leave() {
   if (std::exchange(left_, true)) return;
-  // What a replay makes may still be under way.
-  if (on_device_ != nullptr) on_device_->replayed.reset();
   parts_.bootstrap->leave(executor_.last_sequence());
 }
 

@@ -25,6 +25,10 @@ void HoldWatch::Worker::close() {
 }
 
 HoldWatch::Worker::Call HoldWatch::Worker::look(double now) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_closed_) return {};  // its thread may be another's by now
+  }
   const device::DriverCall::Trace* const trace = trace_.load(std::memory_order_acquire);
   if (trace == nullptr) return {};
   const char* const name = trace->name.load(std::memory_order_acquire);
@@ -51,9 +55,9 @@ HoldWatch& HoldWatch::of_process() {
 
 uint64_t HoldWatch::watch(Hold hold) {
   const std::lock_guard lock(mutex_);
-  holds_.emplace(++last_ticket_, Watched{std::move(hold)});
   if (!is_running_) start_thread([this] { run(); }).detach();  // ends with the process
   is_running_ = true;
+  holds_.emplace(++last_ticket_, Watched{std::move(hold)});
   if (is_asleep_) wake_.notify_all();
   return last_ticket_;
 }

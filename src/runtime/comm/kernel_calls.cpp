@@ -256,11 +256,12 @@ Status KernelCalls::wait_for_queue(const Call& call) {
   while (through.come->load(std::memory_order_acquire) < through.value) {
     if (const double now = now_seconds(); now >= next_look) {
       next_look = now + driver_look_period;
-      EPCCL_TRY(queue_->idle().status());
+      EPCCL_ASSIGN(const bool is_idle, queue_->idle());
+      if (is_idle) break;
     }
     EPCCL_TRY(waiter.nap([&] { return describe(call); }));
   }
-  words.end(through);
+  words.end(through, true);
   waiter.moved();
   return queue_->failure();
 }

@@ -11,9 +11,11 @@ Result<std::unique_ptr<StreamHold>> StreamHold::make(device::Device& device) {
   return std::unique_ptr<StreamHold>(new StreamHold(words, word));  // private constructor
 }
 
+// The stream goes on at once; the word is given back when the watch, which may be busy, does not store to it any more.
 StreamHold::~StreamHold() {
+  word_.word->store(word_.value, std::memory_order_release);
   watched_.reset();
-  words_.end(word_);
+  words_.end(word_, is_coming_);
 }
 
 void StreamHold::waits_for(HoldWatch::WorkerPtr worker) {
@@ -26,6 +28,7 @@ Status StreamHold::begin(device::Queue& stream) {
   watched_.emplace(
       HoldWatch::Hold{workers_, [word] { return word.come->load(std::memory_order_acquire) >= word.value; },
                       [word] { word.word->store(word.value, std::memory_order_release); }});
+  is_coming_ = true;
   EPCCL_TRY(stream.post(*word_.come, word_.value));
   return stream.wait(*word_.word, word_.value);
 }

@@ -37,6 +37,7 @@ class StreamHold {
   std::vector<HoldWatch::WorkerPtr> workers_;
   std::optional<device::HeldStreams::Hold> held_;
   std::optional<HoldWatch::Ticket> watched_;
+  bool is_coming_ = false;  // the stream was given the word that says so
 };
 
 }  // namespace epccl::runtime

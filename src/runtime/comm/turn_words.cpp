@@ -43,6 +43,11 @@ Result<std::vector<TurnWords::Word>> TurnWords::make_page() {
 // The device is told of a page without the lock: that may wait for what the device does, and end() must not.
 Result<TurnWords::Word> TurnWords::take() {
   std::unique_lock lock(mutex_);
+  std::erase_if(coming_, [this](const Word& word) {
+    const bool has_come = word.come->load(std::memory_order_acquire) >= word.value;
+    if (has_come) free_.push_back({word.word, word.come, word.value + 1});
+    return has_come;
+  });
   if (free_.empty()) {
     lock.unlock();
     EPCCL_ASSIGN(const std::vector<Word> made, make_page());
@@ -54,9 +59,10 @@ Result<TurnWords::Word> TurnWords::take() {
   return word;
 }
 
-void TurnWords::end(const Word& word) {
+void TurnWords::end(const Word& word, bool is_coming) {
   word.word->store(word.value, std::memory_order_release);
   const std::lock_guard lock(mutex_);
+  if (is_coming) return coming_.push_back(word);
   free_.push_back({word.word, word.come, word.value + 1});
 }
 

@@ -21,8 +21,9 @@ class TurnWords {
     uint64_t value = 0;                  // of both
   };
   Result<Word> take();
-  /// Lets through who waits for the word.
-  void end(const Word& word);
+  /// Lets through who waits for the word. `is_coming`: a stream was given `come` to raise. It may not have got there yet, and would set back
+  /// what another use has raised: till then the pair is not used again.
+  void end(const Word& word, bool is_coming);
 
   explicit TurnWords(device::Device& device) : device_(device) {}
 
@@ -31,7 +32,7 @@ class TurnWords {
 
   device::Device& device_;
   std::mutex mutex_;
-  std::vector<Word> free_;
+  std::vector<Word> free_, coming_;
 };
 
 }  // namespace epccl::runtime

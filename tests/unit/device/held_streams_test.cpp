@@ -60,9 +60,10 @@ TEST(HeldStreams, AreNotHeldWhileSomethingIsMade) {
   other.join();
 }
 
-TEST(HeldStreams, AreWaitedForForAMomentOnly) {
+TEST(HeldStreams, AreWaitedForForAMomentOnlyAndThenNobodyIsKeptFromHoldingMore) {
   const Hold waits_for_the_caller;
   const HeldStreams::Quiet quiet;
+  const Hold another_of_its_group;
 }
 
 TEST(HeldStreams, TellWhenNothingIsPutOffAnyMore) {
