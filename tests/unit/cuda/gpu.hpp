@@ -9,15 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "../../device/results.hpp"
 #include "device/cuda/cuda_device.hpp"
 
 namespace epccl::device::test {
-
-template <typename T>
-T take(Result<T> result) {
-  if (!result.ok()) throw std::runtime_error(result.status().message());
-  return std::move(result).value();
-}
 
 inline Device& gpu(int ordinal = 0) {
   return *take(cuda_device(ordinal));
