@@ -15,10 +15,13 @@ import torch.distributed as dist  # noqa: E402
 from harness import RANK, SIZE, expect_error, join, same  # noqa: E402
 
 join("epccl")
+store = dist.distributed_c10d._get_default_store()
 total = torch.ones(3)
 if RANK != SIZE - 1:
     last_call()
     same(total, torch.full((3,), float(SIZE)), "with the last rank's exit function")
+    store.set(f"{RANK} is through", "")  # who hears of the rank that left tells the others, wherever they are
+    store.wait([f"{rank} is through" for rank in range(SIZE - 1)])
     expect_error(dist.DistBackendError, "has left after call", lambda: dist.all_reduce(total))
     atexit.unregister(last_call)
     print(f"rank {RANK} heard of it", flush=True)
