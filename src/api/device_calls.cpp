@@ -58,6 +58,14 @@ bool graph_makes_it(const runtime::Communicator& communicator, runtime::EngineUs
   return communicator.cluster().nodes() == 1 && use != runtime::EngineUse::never;
 }
 
+Result<bool> graph_makes_it(device::Device& device, runtime::Communicator& communicator,
+                            const runtime::CollectiveCall& call, const void* scalar) {
+  if (call.what.bytes == 0) return true;
+  if (scalar != nullptr || !graph_makes_it(communicator, call.engines)) return false;
+  EPCCL_ASSIGN(const runtime::Communicator::OnDevice* on, communicator.on_device(device));
+  return on->collectives->kernels_name_all(call);
+}
+
 /// Adds a call to the graph that `stream` is being captured into. The caller's thread does it: it meets the node, so in a group
 /// of one thread for several ranks it comes at the group's end.
 template <typename CallType>
@@ -219,9 +227,11 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
                         const void* scalar, void* stream) {
   EPCCL_ASSIGN(call.engines, communicator->gpu_engine_use());
   EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
-  const bool of_graph =
-      call.what.bytes == 0 || (scalar == nullptr && graph_makes_it(*communicator, call.engines));
-  if (captured && of_graph) {
+  bool of_graph = false;
+  if (captured) {
+    EPCCL_ASSIGN(of_graph, graph_makes_it(device, *communicator, call, scalar));
+  }
+  if (of_graph) {
     const std::string text = call.text();
     const uint64_t bytes = call.what.bytes;
     return capture<runtime::CollectiveCall>(

@@ -179,8 +179,8 @@ struct RowSum {
   std::vector<Term> terms;
 };
 
-/// Counters a rank may use; a plan that needs more is wrong.
-inline constexpr int max_slots = 256;
+/// Counters a rank may use; a plan that needs more is wrong. Of the 256 that there are two count calls (NodeSegment).
+inline constexpr int max_slots = 254;
 
 const char* to_string(Kind kind);
 const char* to_string(Buffer buffer);

@@ -50,6 +50,25 @@ TEST(Alltoall, StagesLargeBlocksInRoundsWherePeersCannotBeRead) {
     prove(algorithm, Cluster::from_sizes({3, 2}), Exchange::uniform(5, 300'000), parameters);
 }
 
+// Where scratch is small for so many ranks slots are smaller.
+TEST(Alltoall, StagesInAsMuchScratchAsThereIsWherePeersCannotBeRead) {
+  Parameters parameters;
+  parameters.direct = false;
+  for (const Cluster& cluster :
+       {Cluster::uniform(1, 4), Cluster::uniform(2, 2), Cluster::from_sizes({3, 1, 2})})
+    for (const uint64_t scratch : {128 << 10, 256 << 10}) {
+      parameters.scratch_bytes = scratch;
+      ASSERT_TRUE(check(cluster, parameters).ok());
+      const int ranks = cluster.ranks();
+      for (const Algorithm algorithm : {Algorithm::flat, Algorithm::two_stage})
+        for (const uint64_t block : {10, 100'000})
+          for (const Exchange& exchange :
+               {Exchange::uniform(ranks, block),
+                Exchange::packed(ranks, std::vector<uint64_t>(static_cast<size_t>(ranks * ranks), block))})
+            prove(algorithm, cluster, exchange, parameters);
+    }
+}
+
 // A rank that sends much to one peer stages in many rounds, and waits for a peer that it sends little to.
 TEST(Alltoallv, StagesMuchAndLittleInOneNode) {
   Parameters parameters;

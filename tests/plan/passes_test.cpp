@@ -23,7 +23,7 @@ using plan::Kind;
 using plan::Location;
 
 constexpr int passes = 3;
-constexpr uint16_t meeting_slot = plan::max_slots - 2;
+constexpr uint16_t meeting_slot = plan::max_slots - 1;
 constexpr uint32_t values_of_a_pass = 1 << 20;
 
 /// What can be left out, to see that it is needed.

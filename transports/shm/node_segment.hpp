@@ -26,7 +26,7 @@ inline constexpr int node_counters = 256;  // a rank; the last two count calls
 inline constexpr int done_counter = node_counters - 1;
 inline constexpr int meeting_counter =
     node_counters - 2;                      // calls that a rank has begun, where all tell each other
-inline constexpr int node_max_ranks = 126;  // limited by the counters the two-stage plans use
+inline constexpr int node_max_ranks = 125;  // limited by the counters the two-stage plans use
 inline constexpr size_t call_parts = 3;     // arrays that the token rows of a call may be spread over
 inline constexpr int call_halves = 2;       // consecutive calls use alternate scratch
 inline constexpr int calls_ahead =

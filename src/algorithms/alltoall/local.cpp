@@ -14,13 +14,17 @@ using plan::Location;
 constexpr int halves = 2;
 constexpr uint64_t indirect_slot_bytes = 64 << 10;
 
-uint64_t slot_bytes(const Parameters& parameters) {
-  return parameters.direct ? parameters.eager_limit : std::max(parameters.eager_limit, indirect_slot_bytes);
+// Where all is staged slots take half of the scratch at most: messages between nodes need some, too.
+uint64_t slot_bytes(const Parameters& parameters, int local_size) {
+  if (parameters.direct) return parameters.eager_limit;
+  const uint64_t fitting = parameters.scratch_bytes / (2 * halves * static_cast<uint64_t>(local_size));
+  return std::clamp<uint64_t>(fitting, 1, std::max(parameters.eager_limit, indirect_slot_bytes));
 }
 
 // Slots as large as the blocks, where all ranks know how large those are: small blocks then share pages.
-uint64_t slot_bytes(const Parameters& parameters, const Exchange& exchange) {
-  const uint64_t most = std::max<uint64_t>(1, slot_bytes(parameters));
+uint64_t slot_bytes(const Parameters& parameters, const topology::Cluster& cluster,
+                    const Exchange& exchange) {
+  const uint64_t most = std::max<uint64_t>(1, slot_bytes(parameters, cluster.max_local_size()));
   return exchange.is_uniform() ? std::clamp<uint64_t>(exchange.bytes(0, 0), 1, most) : most;
 }
 
@@ -32,7 +36,7 @@ class LocalExchange {
         exchange_(exchange),
         parameters_(parameters),
         rank_(rank),
-        slot_(slot_bytes(parameters, exchange)) {
+        slot_(slot_bytes(parameters, cluster, exchange)) {
     members_ = cluster.members(cluster.node_of(rank));
     local_ = cluster.local_of(rank);
     size_ = static_cast<int>(members_.size());
@@ -150,7 +154,7 @@ class LocalExchange {
 
 uint64_t local_scratch_bytes(int local_size, const Parameters& parameters) {
   const uint64_t count = parameters.direct ? 1 : halves;
-  return local_size > 1 ? count * static_cast<uint64_t>(local_size) * slot_bytes(parameters) : 0;
+  return local_size > 1 ? count * static_cast<uint64_t>(local_size) * slot_bytes(parameters, local_size) : 0;
 }
 
 void append_local_exchange(plan::Builder& builder, const topology::Cluster& cluster, const Exchange& exchange,

@@ -180,7 +180,8 @@ std::vector<CollectiveParameters> candidates(const topology::Cluster& cluster, c
     if (cluster.nodes() > 2 && call.kind == Collective::allreduce) other.split = true;
     if (other.relay || other.split) all.push_back(other);
   }
-  if (!several && !base.fetch && call.kind == Collective::allreduce &&
+  // A rank's own input is scaled and added in one step, others' come rounded: alone, each rank would get bits of its own.
+  if (!several && !base.fetch && !base.scaled && call.kind == Collective::allreduce &&
       (call.bytes <= base.stage_bytes || !base.direct)) {
     base.alone = true;
     all.push_back(base);

@@ -118,12 +118,21 @@ Result<std::shared_ptr<HostEngines>> HostEngines::shared() {
 }
 
 HostEngines::HostEngines(const Limits& limits) : limits_(limits) {
-  for (int i = 0; i < limits.copy_engines; ++i)
-    threads_.push_back(start_thread([this] { work(QueueKind::copy_engine); }));
-  threads_.push_back(start_thread([this] { work(QueueKind::compute); }));
+  try {
+    for (int i = 0; i < limits.copy_engines; ++i)
+      threads_.push_back(start_thread([this] { work(QueueKind::copy_engine); }));
+    threads_.push_back(start_thread([this] { work(QueueKind::compute); }));
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
 HostEngines::~HostEngines() {
+  stop();
+}
+
+void HostEngines::stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;

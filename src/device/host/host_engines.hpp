@@ -57,6 +57,7 @@ class HostEngines {
     void settle() const;
   };
 
+  void stop();
   void work(QueueKind kind);
   WorkLine* next(QueueKind kind, bool& any_waits);
   void pause(std::unique_lock<std::mutex>& lock, double idle_since);

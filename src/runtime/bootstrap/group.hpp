@@ -48,6 +48,8 @@ class Group {
   bool others_are_left() const;
   /// All have come and all are gone.
   bool finished() const { return complete_ && present_ == 0; }
+  /// They will never all have come: a notice was given before.
+  bool given_up() const { return first_notice_.has_value() && !complete_; }
   /// Nobody is here any more, whether or not all had come.
   bool deserted() const { return present_ == 0; }
 

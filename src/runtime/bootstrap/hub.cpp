@@ -98,6 +98,17 @@ Hub::Session& Hub::session(uint64_t number) {
   return found;
 }
 
+void Hub::set_aside(uint64_t number) {
+  const auto found = sessions_.find(number);
+  if (found == sessions_.end() || !found->second.group->given_up()) return;
+  auto moved = sessions_.extract(found);
+  moved.key() = set_aside_--;
+  for (auto& [fd, connection] : connections_)
+    if (connection.phase == HubConnection::Phase::member && connection.session == number)
+      connection.session = moved.key();
+  sessions_.insert(std::move(moved));
+}
+
 void Hub::retire() {
   const std::lock_guard lock(starting_);
   retired_.store(true, std::memory_order_release);
@@ -139,9 +150,17 @@ bool Hub::done() {
   if (const double at = stop_at_.load(std::memory_order_acquire);
       at > 0 && (now_seconds() >= at || !others_are_left()))
     return true;
-  if (!standing_) return session(0).group->finished() && connections_.empty();
+  if (!standing_) return connections_.empty() && (session(0).group->finished() || is_forgotten());
   std::erase_if(sessions_, [](const auto& each) { return each.second.group->deserted(); });
   return retired_.load(std::memory_order_acquire) && sessions_.empty() && connections_.empty();
+}
+
+// Who comes too late to an id that was given up still learns why, for as long as others would have waited.
+bool Hub::is_forgotten() {
+  const Group& group = *session(0).group;
+  if (!group.given_up() || !group.deserted()) return false;
+  if (forgotten_at_ == 0) forgotten_at_ = now_seconds() + timeout_;
+  return now_seconds() >= forgotten_at_;
 }
 
 void Hub::run() {
@@ -290,6 +309,7 @@ Status Hub::admit(HubConnection& connection, const wire::Frame& frame) {
     return error(Code::remote_error, "it asks for session {} of a rendezvous that has one", number);
 
   --strangers_;
+  if (standing_) set_aside(number);
   Session& of_number = session(number);
   // Registered first: completing the group already sends to the rank.
   const auto [entry, fresh] = of_number.fd_of_rank.try_emplace(member.rank, connection.fd());
@@ -380,6 +400,7 @@ void Hub::drop_overdue(double now) {
 int Hub::milliseconds_to_next_deadline(double now) const {
   double next = accept_again_at_ > 0 ? accept_again_at_ : INFINITY;
   if (const double at = stop_at_.load(std::memory_order_acquire); at > 0) next = std::min(next, at);
+  if (forgotten_at_ > 0 && connections_.empty()) next = std::min(next, forgotten_at_);
   for (const auto& [fd, connection] : connections_) {
     if (connection.phase != HubConnection::Phase::member) next = std::min(next, connection.deadline);
   }

@@ -63,8 +63,11 @@ class Hub {
   Status start_thread();
   void run();
   bool done();
+  bool is_forgotten();
   bool others_are_left() const;
   Session& session(uint64_t number);
+  /// Ranks that have given this one up may meet again as the same one: what is left of it goes on beside.
+  void set_aside(uint64_t number);
   void handle(int fd, uint32_t events);
   void accept_all();
   bool handle_frames(HubConnection& connection);
@@ -88,6 +91,8 @@ class Hub {
   UniqueFd epoll_, stop_event_;
   Connections connections_;
   std::map<uint64_t, Session> sessions_;
+  uint64_t set_aside_ = UINT64_MAX;  // the number that the next one gets
+  double forgotten_at_ = 0;          // when an id that was given up ends; 0: it was not
   int strangers_ = 0;
   double accept_again_at_ = 0;
   bool standing_ = false;

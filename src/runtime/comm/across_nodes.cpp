@@ -5,9 +5,7 @@ namespace epccl::runtime {
 AcrossNodes::AcrossNodes(device::Device& device, const topology::Cluster& cluster, int rank,
                          transports::NodeMemory& node, transports::MessageTransport& network,
                          FailureMonitor& monitor, const EngineConfig& config)
-    : device_(device),
-      cluster_(cluster),
-      executor_(device, cluster, rank, node, network, monitor, config.stage_bytes) {}
+    : cluster_(cluster), executor_(device, cluster, rank, node, network, monitor, config.stage_bytes) {}
 
 Status AcrossNodes::prepare(int width) {
   width_ = width;

@@ -41,7 +41,6 @@ class AcrossNodes {
   }
 
  private:
-  device::Device& device_;
   const topology::Cluster& cluster_;
   int width_ = 1;
   DeviceExecutor executor_;

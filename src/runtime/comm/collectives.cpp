@@ -117,13 +117,15 @@ EngineChoice CollectiveRunner::choose_engines(const CollectiveCall& call) const 
   const EngineChoice choice = engines_.choose(call.engines, call.what.bytes);
   if (!choice.engines || !algorithms::reduces(call.what.kind)) return choice;
   if (!engines_.can_add()) return {false, false, "there are no kernels to add up with"};
-  if (cluster_.nodes() == 1) return choice;
-  const int parts = choose(call).parameters.form == algorithms::Form::flat
-                        ? cluster_.ranks()
-                        : cluster_.max_local_size() + cluster_.nodes();
-  if (parts > engines_.device().max_reduce_sources())
-    return {false, false, "sums of more parts than a kernel can name"};
+  if (!kernels_name_all(call)) return {false, false, "sums of more parts than a kernel can name"};
   return choice;
+}
+
+bool CollectiveRunner::kernels_name_all(const CollectiveCall& call) const {
+  if (!algorithms::reduces(call.what.kind)) return true;
+  const bool flat = cluster_.nodes() == 1 || choose(call).parameters.form == algorithms::Form::flat;
+  const int parts = flat ? cluster_.ranks() : cluster_.max_local_size() + cluster_.nodes();
+  return parts <= engines_.device().max_reduce_sources();
 }
 
 // Where sums do not read peers' memory copies are all that crosses between ranks; pieces are larger, since each of them is signalled, and

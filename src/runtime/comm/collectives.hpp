@@ -47,6 +47,8 @@ class CollectiveRunner {
   algorithms::FormChoice choose(const CollectiveCall& call) const;
   /// Who moves its data; the same on every rank.
   EngineChoice choose_engines(const CollectiveCall& call) const;
+  /// Whether one launch of a kernel can add up as many parts as the sums of this call have.
+  bool kernels_name_all(const CollectiveCall& call) const;
 
  private:
   struct Name {

@@ -162,13 +162,13 @@ Status set_up_joined(CommParts& parts, const RankInfo& mine) {
   if (parts.cluster.max_local_size() > transports::node_max_ranks)
     return error(Code::invalid_usage, "{} ranks on one node: at most {} are supported",
                  parts.cluster.max_local_size(), transports::node_max_ranks);
-  EPCCL_TRY(algorithms::check(parts.cluster, parts.config.parameters));
   parts.cost = cost_parameters(infos, parts.cluster);
   set_wait_policy(parts, infos);
   parts.config.message_piece_bytes = message_piece(parts, infos);
   EPCCL_TRY(open_node_memory(parts));
   EPCCL_TRY(agree_on_direct_access(parts));
   parts.config.parameters.direct = parts.direct;
+  EPCCL_TRY(algorithms::check(parts.cluster, parts.config.parameters));
   uint32_t drivers = all_rdma_drivers;
   for (const RankInfo& info : infos) drivers &= static_cast<uint32_t>(info.rdma);
   EPCCL_ASSIGN(parts.network, open_network(*parts.bootstrap, parts.cluster, rank, parts.config, drivers));
@@ -183,15 +183,8 @@ std::unique_ptr<MeetingPoint> open_meeting_point(int rank) {
   return nullptr;
 }
 
-}  // namespace
-
-Result<CommParts> set_up(const Gathering& gathering, const CommOptions& options,
-                         std::shared_ptr<Interrupt> interrupt) {
-  warn_of_unknown_settings(gathering.rank);
-  CommParts parts;
-  parts.began = now_seconds();
-  parts.rank = gathering.rank;
-  parts.interrupt = std::move(interrupt);
+// Up to where all have come together; what it returns they will want to know of this rank.
+Result<RankInfo> come_together(CommParts& parts, const Gathering& gathering, const CommOptions& options) {
   EPCCL_ASSIGN(parts.config, read_comm_config(options));
   EPCCL_ASSIGN(RankInfo mine, describe_this_rank(parts.config));
   mine.ids = gathering.ids;
@@ -204,7 +197,24 @@ Result<CommParts> set_up(const Gathering& gathering, const CommOptions& options,
     return gathering.where.empty() ? std::move(joined).take_status()
                                    : std::move(joined).take_status().with_context(gathering.where);
   parts.bootstrap = std::move(joined).value();
-  Status status = set_up_joined(parts, mine);
+  return mine;
+}
+
+}  // namespace
+
+Result<CommParts> set_up(const Gathering& gathering, const CommOptions& options,
+                         std::shared_ptr<Interrupt> interrupt) {
+  warn_of_unknown_settings(gathering.rank);
+  CommParts parts;
+  parts.began = now_seconds();
+  parts.rank = gathering.rank;
+  parts.interrupt = std::move(interrupt);
+  const Result<RankInfo> mine = come_together(parts, gathering, options);
+  if (!mine.ok()) {
+    if (gathering.in_vain) gathering.in_vain();
+    return mine.status();
+  }
+  Status status = set_up_joined(parts, *mine);
   if (status.ok()) return parts;
   // Giving up is told as such: a connection that just closes would count as a death.
   parts.bootstrap->report_failure(status.message());

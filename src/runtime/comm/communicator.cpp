@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "algorithms/allgather/allgather.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "device/cuda/cuda_device.hpp"
@@ -258,15 +257,14 @@ void Communicator::revoke() {
 }
 
 Status Communicator::tell_all(const void* mine, uint64_t bytes, std::byte* by_rank, const std::string& text) {
-  const topology::Cluster& all = cluster();
-  const CompiledPlan plan =
-      compile(algorithms::build_allgather(all, rank(), bytes, parts_.config.parameters.chunk_bytes), all);
-  std::vector<std::byte> by_node(bytes * static_cast<uint64_t>(ranks()));
-  EPCCL_TRY(run_plan(plan, mine, by_node.data(), text));
-  for (int each = 0; each < ranks(); ++each)
-    std::copy_n(by_node.data() + algorithms::allgather_offset(all, each, bytes), bytes,
-                by_rank + static_cast<uint64_t>(each) * bytes);
-  return {};
+  CollectiveCall call;
+  call.what = {algorithms::Collective::allgather, bytes};
+  call.input = mine;
+  call.output = by_rank;
+  call.engines = EngineUse::never;
+  call.count = bytes;
+  call.part = ": " + text;
+  return collectives_.run(call);
 }
 
 Result<std::vector<SplitChoice>> Communicator::exchange_choices(const SplitChoice& mine) {

@@ -117,6 +117,7 @@ class Communicator {
     return choice.engines || choice.copies;
   }
   /// Tells every rank `mine`, of which each rank has as many bytes: `by_rank` gets all, rank by rank. `text` as of run_plan().
+  /// To be called from work passed to run().
   Status tell_all(const void* mine, uint64_t bytes, std::byte* by_rank, const std::string& text);
   /// Runs a plan on token rows. `progress` may be null.
   Status run_rows(const CompiledPlan& plan, const RowBuffers& buffers, const std::string& text,

@@ -50,7 +50,7 @@ CopyEngines::CopyEngines(device::Device& device, const topology::Cluster& cluste
       config_(config),
       on_{&device},
       peers_(device, node.local_size()),
-      queues_(device, cluster, rank, node, monitor, {}) {}
+      queues_(device, cluster, node, monitor, {}) {}
 
 CopyEngines::~CopyEngines() {
   if (scratch_ == nullptr) return;

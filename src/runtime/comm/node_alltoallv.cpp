@@ -47,9 +47,12 @@ const BlockEntry& NodeAlltoallv::heard(int rank, int peer) const {
 void NodeAlltoallv::fit_small(const Blocks& blocks) {
   const auto fitting = [this](uint64_t bytes) { return bytes <= slot_bytes() ? bytes : 0; };
   for (size_t peer = 0; peer < blocks.send_bytes.size(); ++peer) {
-    algorithms::fit_sent(small_.steps[small_steps_.sent[peer]].step, fitting(blocks.send_bytes[peer]),
+    uint64_t sent = blocks.send_bytes[peer], received = blocks.recv_bytes[peer];
+    // The own block is one step: where its sizes differ, which check_heard() will find, neither buffer need hold the other's.
+    if (static_cast<int>(peer) == rank_) sent = received = std::min(sent, received);
+    algorithms::fit_sent(small_.steps[small_steps_.sent[peer]].step, fitting(sent),
                          blocks.send_offsets[peer]);
-    algorithms::fit_received(small_.steps[small_steps_.received[peer]].step, fitting(blocks.recv_bytes[peer]),
+    algorithms::fit_received(small_.steps[small_steps_.received[peer]].step, fitting(received),
                              blocks.recv_offsets[peer]);
   }
 }

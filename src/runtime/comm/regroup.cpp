@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 #include <tuple>
 
 #include "runtime/bootstrap/allgather.hpp"
@@ -41,6 +40,11 @@ std::vector<int> shrink_members(int ranks, std::span<const int> excluded) {
   return members;
 }
 
+uint64_t Regroup::Numbers::take() {
+  if (in_vain.empty()) return ++last;
+  return in_vain.extract(in_vain.begin()).value();
+}
+
 Result<Gathering> Regroup::gather(const std::vector<int>& members) {
   const std::lock_guard lock(mutex_);
   const int host = members.front();
@@ -60,16 +64,20 @@ Result<Gathering> Regroup::gather(const std::vector<int>& members) {
       disagreements_, [&](const std::vector<int>& kept) { return std::ranges::includes(kept, sorted); }));
   Gathering gathering;
   gathering.id = id;
-  gathering.session = session_number(members, ++gatherings_[members], disagreements);
+  const uint64_t number = gatherings_[members].take();
+  gathering.session = session_number(members, number, disagreements);
   gathering.rank = static_cast<int>(position - members.begin());
   gathering.ranks = static_cast<int>(members.size());
   gathering.where = fmt::format("meeting at rank {} of the parent", host);
+  gathering.in_vain = [this, members, number] {
+    const std::lock_guard again(mutex_);
+    gatherings_[members].in_vain.insert(number);
+  };
   return gathering;
 }
 
-void Regroup::disagreed(const std::vector<int>& members, std::vector<int> kept) {
+void Regroup::disagreed(std::vector<int> kept) {
   const std::lock_guard lock(mutex_);
-  --gatherings_[members];
   disagreements_.push_back(std::move(kept));
 }
 
@@ -78,10 +86,10 @@ Result<Gathering> Regroup::gather_shrunk(std::span<const int> excluded) {
   EPCCL_ASSIGN(Gathering gathering, gather(members));
   const std::set<int> once(excluded.begin(), excluded.end());
   const uint32_t number = line_.announce_shrink(std::vector<int>(once.begin(), once.end()));
-  gathering.check = [this, number, members](bool last) -> Status {
+  gathering.check = [this, number](bool last) -> Status {
     auto verdict = line_.shrink_verdict(number, last);
     if (!verdict) return {};
-    if (last) disagreed(members, std::move(verdict->kept));
+    if (last) disagreed(std::move(verdict->kept));
     return error(Code::invalid_usage, "rank {}: ranks exclude different ranks in a shrink: {}", rank_,
                  verdict->text);
   };
@@ -93,8 +101,13 @@ Result<std::vector<SplitChoice>> Regroup::exchange_choices_anew(const SplitChoic
   std::vector<int> everybody(static_cast<size_t>(ranks_));
   std::iota(everybody.begin(), everybody.end(), 0);
   EPCCL_ASSIGN(const Gathering gathering, gather(everybody));
-  EPCCL_ASSIGN(const auto line, Bootstrap::join(gathering.id, gathering.rank, gathering.ranks,
-                                                timeout_seconds_, {gathering.session, interrupt}));
+  auto joined = Bootstrap::join(gathering.id, gathering.rank, gathering.ranks, timeout_seconds_,
+                                {gathering.session, interrupt});
+  if (!joined.ok()) {
+    gathering.in_vain();
+    return std::move(joined).take_status();
+  }
+  const std::unique_ptr<Bootstrap> line = std::move(joined).value();
   auto choices = allgather(*line, mine);
   line->leave(Bootstrap::any_call);
   return choices;

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,6 +44,8 @@ struct Gathering {
   std::string where = {};  // for messages
   /// Asked while ranks come together: an error ends it (JoinOptions::check).
   std::function<Status(bool last)> check = {};
+  /// Told when they have not come together; may be empty.
+  std::function<void()> in_vain = {};
 };
 
 /// Any thread.
@@ -59,19 +62,27 @@ class Regroup {
         timeout_seconds_(timeout_seconds) {}
 
   /// Where `members` meet, this rank among them; opens the door where it is here. Every member asks equally often for the
-  /// same members: each time is another gathering.
+  /// same members, beside the times when they did not come together: each time is another gathering. It must not outlive this.
   Result<Gathering> gather(const std::vector<int>& members);
   /// As gather(), of the ranks that are not excluded. Ranks that exclude others learn so while they wait, where the process that
-  /// holds the old communicator's control line lives. The gathering must not outlive this.
+  /// holds the old communicator's control line lives.
   Result<Gathering> gather_shrunk(std::span<const int> excluded);
   /// Every rank's choice, by rank, where the old communicator can run nothing any more: its ranks meet anew for it.
   Result<std::vector<SplitChoice>> exchange_choices_anew(const SplitChoice& mine,
                                                          const std::shared_ptr<Interrupt>& interrupt);
 
  private:
-  /// The last one of these members came to nothing, since ranks disagreed who they are. Those that any of them kept will all hear so
-  /// before they meet again among themselves: they count such disagreements, not what each of them asked for.
-  void disagreed(const std::vector<int>& members, std::vector<int> kept);
+  /// Which of the gatherings of the same members one is. Members that waited in vain may have been alone in it: whoever comes
+  /// later, and who tries again, take the same number.
+  struct Numbers {
+    uint64_t last = 0;
+    std::set<uint64_t> in_vain;
+    uint64_t take();
+  };
+
+  /// Ranks disagreed who the members of a gathering are. Those that any of them kept will all hear so before they meet again among
+  /// themselves: they count such disagreements, not what each of them asked for.
+  void disagreed(std::vector<int> kept);
 
   const int rank_, ranks_;
   MeetingPoint* const own_;
@@ -79,8 +90,8 @@ class Regroup {
   Bootstrap& line_;
   const double timeout_seconds_;
   std::mutex mutex_;
-  std::map<std::vector<int>, uint64_t> gatherings_;  // so far
-  std::vector<std::vector<int>> disagreements_;      // who was kept, ascending
+  std::map<std::vector<int>, Numbers> gatherings_;  // by members
+  std::vector<std::vector<int>> disagreements_;     // who was kept, ascending
 };
 
 }  // namespace epccl::runtime

@@ -20,6 +20,8 @@ namespace {
 
 constexpr uint64_t large_step = 32 << 10;
 
+static_assert(plan::max_slots <= transports::meeting_counter);
+
 }  // namespace
 
 Executor::Executor(const topology::Cluster& cluster, int rank, transports::NodeMemory& node,
@@ -27,7 +29,6 @@ Executor::Executor(const topology::Cluster& cluster, int rank, transports::NodeM
                    uint64_t streaming_bytes)
     : cluster_(cluster),
       rank_(rank),
-      node_index_(cluster.node_of(rank)),
       node_(node),
       network_(network),
       monitor_(monitor),

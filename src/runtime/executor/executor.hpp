@@ -83,7 +83,7 @@ class Executor {
   std::string waiting_text() const;
 
   const topology::Cluster& cluster_;
-  const int rank_, node_index_;
+  const int rank_;
   transports::NodeMemory& node_;
   transports::MessageTransport* network_;
   FailureMonitor& monitor_;

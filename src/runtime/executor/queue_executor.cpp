@@ -21,11 +21,10 @@ constexpr size_t events_at_first = 64;
 
 }  // namespace
 
-QueueExecutor::QueueExecutor(device::Device& device, const topology::Cluster& cluster, int rank,
+QueueExecutor::QueueExecutor(device::Device& device, const topology::Cluster& cluster,
                              transports::NodeMemory& node, FailureMonitor& monitor, const Limits& limits)
     : device_(device),
       cluster_(cluster),
-      rank_(rank),
       node_(node),
       monitor_(monitor),
       in_order_(device.kind() != device::DeviceKind::host),

@@ -36,8 +36,8 @@ class QueueExecutor {
  public:
   using Limits = QueueFeed::Limits;
 
-  QueueExecutor(device::Device& device, const topology::Cluster& cluster, int rank,
-                transports::NodeMemory& node, FailureMonitor& monitor, const Limits& limits);
+  QueueExecutor(device::Device& device, const topology::Cluster& cluster, transports::NodeMemory& node,
+                FailureMonitor& monitor, const Limits& limits);
   QueueExecutor(const QueueExecutor&) = delete;
   QueueExecutor& operator=(const QueueExecutor&) = delete;
   /// Lets through what still runs, and waits for it.
@@ -94,7 +94,6 @@ class QueueExecutor {
 
   device::Device& device_;
   const topology::Cluster& cluster_;
-  const int rank_;
   transports::NodeMemory& node_;
   FailureMonitor& monitor_;
   const bool in_order_;  // waits are queued after what ends them

@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -270,6 +271,33 @@ TEST_P(PremulSum, MultipliesEveryRanksInputByItsOwnScalar) {
         EXPECT_EQ(epcclAllReduce(data.data(), data.data(), count, epcclFloat32, op, comm, nullptr),
                   epcclInvalidArgument);
       }
+  });
+}
+
+// In another order of the additions, or with products that are rounded on some ranks only, these would differ.
+TEST_P(PremulSum, GivesAllRanksTheSameBits) {
+  constexpr std::array<float, 4> inputs = {1e8F, 1, -1e8F, 3};
+  run_ranks({GetParam(), {}, {}}, [&](const RankContext& context) {
+    Comm comm(context);
+    const float scalar = 1;
+    epcclRedOp_t op = epcclSum;
+    ASSERT_EQ(epcclRedOpCreatePreMulSum(&op, const_cast<float*>(&scalar), epcclFloat32,
+                                        epcclScalarHostImmediate, comm),
+              epcclSuccess);
+    for (const size_t count : {1, 3, 1000}) {
+      std::vector<float> data(count, inputs[static_cast<size_t>(context.rank) % inputs.size()]);
+      std::vector<float> all(count * static_cast<size_t>(context.ranks));
+      ASSERT_EQ(epcclAllReduce(data.data(), data.data(), count, epcclFloat32, op, comm, nullptr),
+                epcclSuccess)
+          << epcclGetLastError(comm);
+      ASSERT_EQ(epcclAllGather(data.data(), all.data(), count, epcclFloat32, comm, nullptr), epcclSuccess);
+      for (int rank = 0; rank < context.ranks; ++rank)
+        EXPECT_EQ(
+            std::memcmp(data.data(), all.data() + count * static_cast<size_t>(rank), count * sizeof(float)),
+            0)
+            << "rank " << rank << " of " << context.ranks << ", count " << count;
+    }
+    EXPECT_EQ(epcclRedOpDestroy(op, comm), epcclSuccess);
   });
 }
 

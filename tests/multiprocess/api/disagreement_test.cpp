@@ -69,6 +69,22 @@ TEST_P(Disagreement, OnTheCountsOfAlltoallv) {
   });
 }
 
+// It has nothing to send, and no buffer for it.
+TEST_P(Disagreement, OfARankWithItselfOnTheCountsOfAlltoallv) {
+  run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "10"}}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    const auto ranks = static_cast<size_t>(context.ranks);
+    std::vector<float> out(ranks);
+    std::vector<size_t> sends(ranks, 0), receives(ranks, 0), displs(ranks, 0);
+    if (context.rank == 1) receives[1] = 1;
+    const epcclResult_t result = epcclAlltoallv(nullptr, sends.data(), displs.data(), out.data(),
+                                                receives.data(), displs.data(), epcclFloat32, comm, nullptr);
+    if (context.rank != 1) return;  // others may be through with theirs
+    EXPECT_EQ(result, epcclInvalidUsage);
+    expect_words(comm, {"rank 1 sends 0 bytes to rank 1, which expects 4"});
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, Disagreement,
                          testing::Values(std::vector{3}, std::vector{1, 1}, std::vector{2, 2}));
 

@@ -1,12 +1,15 @@
 // The survivors of a death go on without the dead.
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
 #include <cstring>
 #include <thread>
+
+#include "base/unique_fd.hpp"
 
 #include "exchange.hpp"
 #include "ranks.hpp"
@@ -173,6 +176,30 @@ TEST(ShrinkAgain, WithAnotherListAfterAFailure) {
     ASSERT_EQ(epcclCommShrink(comm, dead, 2, &rest, nullptr, EPCCL_SHRINK_ABORT), epcclSuccess)
         << epcclGetLastError(nullptr);
     expect_works(rest, context.rank / 2, 2);
+    EXPECT_EQ(epcclCommDestroy(rest), epcclSuccess);
+  });
+}
+
+// One rank gave up before the other had begun: they still meet.
+TEST(ShrinkAgain, AfterARankWaitedAlone) {
+  const UniqueFd gate(eventfd(0, EFD_CLOEXEC));
+  run_ranks({{3}, {}, {}}, [&](const RankContext& context) {
+    const Comm comm(context);
+    if (context.rank == 2) return;
+    int other = 2;
+    epcclComm_t rest = nullptr;
+    eventfd_t passed = 0;
+    if (context.rank == 0) {
+      epcclConfig_t impatient = EPCCL_CONFIG_INITIALIZER;
+      impatient.timeout = 0.5;
+      EXPECT_EQ(epcclCommShrink(comm, &other, 1, &rest, &impatient, EPCCL_SHRINK_ABORT), epcclRemoteError);
+      ASSERT_EQ(eventfd_write(gate.get(), 1), 0);
+    } else {
+      ASSERT_EQ(eventfd_read(gate.get(), &passed), 0);
+    }
+    ASSERT_EQ(epcclCommShrink(comm, &other, 1, &rest, nullptr, EPCCL_SHRINK_ABORT), epcclSuccess)
+        << epcclGetLastError(nullptr);
+    expect_works(rest, context.rank, 2);
     EXPECT_EQ(epcclCommDestroy(rest), epcclSuccess);
   });
 }

@@ -2,8 +2,11 @@
 #include "runtime/bootstrap/meeting_point.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <iterator>
 
 #include "ranks.hpp"
 
@@ -48,6 +51,20 @@ TEST(MeetingPoint, LetsThoseWaitWhoComeBeforeItServes) {
   ASSERT_TRUE(point->serve().ok());
 }
 
+// Rank 0 is back before rank 1 knows that it had gone.
+TEST(MeetingPoint, TakesTheSameGroupAnewAfterARankGaveItUp) {
+  const auto point = open_on_loopback();
+  ASSERT_TRUE(point->serve().ok());
+  const JoinOptions options{6, nullptr};
+  std::jthread other([&] {
+    EXPECT_FALSE(Bootstrap::join(point->id(), 1, 3, patience, options).ok());
+    EXPECT_TRUE(Bootstrap::join(point->id(), 1, 3, patience, options).ok());
+  });
+  EXPECT_FALSE(Bootstrap::join(point->id(), 0, 3, 0.5, options).ok());
+  std::jthread late([&] { EXPECT_TRUE(Bootstrap::join(point->id(), 2, 3, patience, options).ok()); });
+  EXPECT_TRUE(Bootstrap::join(point->id(), 0, 3, patience, options).ok());
+}
+
 TEST(MeetingPoint, ThatIsGoneStaysForThoseWhoAreThere) {
   auto point = open_on_loopback();
   ASSERT_TRUE(point->serve().ok());
@@ -72,6 +89,23 @@ TEST(UniqueId, ThatIsDiscardedLetsNobodyIn) {
   const UniqueId id = fresh_id();
   runtime::discard_unique_id(id);
   EXPECT_FALSE(Bootstrap::join(id, 0, 1, 0.3).ok());
+}
+
+int threads() {
+  const std::filesystem::directory_iterator all("/proc/self/task");
+  return static_cast<int>(std::distance(begin(all), end(all)));
+}
+
+TEST(UniqueId, ThatWasGivenUpEndsAfterTheTimeout) {
+  const int before = threads();
+  setenv("EPCCL_TIMEOUT", "1", 1);
+  const UniqueId id = fresh_id();
+  unsetenv("EPCCL_TIMEOUT");
+  EXPECT_FALSE(Bootstrap::join(id, 0, 2, 0.3).ok());
+  EXPECT_GT(threads(), before);  // who comes now is told why
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (threads() > before && std::chrono::steady_clock::now() < deadline) usleep(10'000);
+  EXPECT_EQ(threads(), before);
 }
 
 class Interruption : public testing::Test {
