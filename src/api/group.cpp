@@ -131,20 +131,21 @@ Status start_and_finish(std::vector<Batch>& batches, Ways& ways) {
   return status;
 }
 
-// Takes each communicator's turn, the one inside the other, then moves all of them.
-Status run_batches(std::vector<Batch>& batches, size_t at, Ways& ways) {
+// Takes each communicator's turn, the one inside the other, then moves all of them. `skipped`: why one of them had no turn, which is no
+// failure of the others.
+Status run_batches(std::vector<Batch>& batches, size_t at, Ways& ways, Status& skipped) {
   if (at == batches.size()) return start_and_finish(batches, ways);
   bool has_turn = false;
   Status status = batches[at].communicator->run(batches[at].ticket, [&] {
     has_turn = true;
     ways.emplace_back(*batches[at].communicator);
-    return run_batches(batches, at + 1, ways);
+    return run_batches(batches, at + 1, ways, skipped);
   });
   if (has_turn) return status;
   // This one had failed before. The others have their turns to take, and their ranks wait for them.
+  if (skipped.ok()) skipped = std::move(status);
   batches.erase(batches.begin() + static_cast<std::ptrdiff_t>(at));
-  static_cast<void>(run_batches(batches, at, ways));
-  return status;
+  return run_batches(batches, at, ways, skipped);
 }
 
 // All batches of a stream, once the other streams have come that have a part in one.
@@ -155,7 +156,9 @@ Status run_all(std::vector<Batch>& batches) {
   for (const Batch& batch : batches)
     if (batch.end != nullptr) ends.push_back(batch.end);
   Ways ways;
-  Status status = run_batches(batches, 0, ways);
+  Status skipped;
+  Status status = run_batches(batches, 0, ways, skipped);
+  if (status.ok()) status = std::move(skipped);
   for (const auto& end : ends) end->set_value(status);
   return status;
 }

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "exchange.hpp"
 #include "ranks.hpp"
 
 namespace epccl::tests {
@@ -105,6 +106,25 @@ TEST(P2pGroups, OfTwoCommunicatorsProgressTogether) {
     ASSERT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(a);
     EXPECT_EQ(from_a, 10 + peer);
     EXPECT_EQ(from_b, 20 + peer);
+  });
+}
+
+TEST(P2pGroups, OfTwoCommunicatorsOfWhichOneHasFailedLeaveTheOtherWell) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    const Comm well(context);
+    epcclComm_t failed = nullptr;
+    ASSERT_EQ(epcclCommSplit(well, 0, context.rank, &failed, nullptr), epcclSuccess);
+    ASSERT_NE(Exchange(context.rank, 2, context.rank == 0 ? 1 : 2).start(failed), epcclSuccess);
+    const int sent = 10 + context.rank, peer = 1 - context.rank;
+    int received = 0, unheard = 0;
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    EXPECT_EQ(epcclSend(&sent, 1, epcclInt32, peer, well, nullptr), epcclSuccess);
+    EXPECT_EQ(epcclRecv(&received, 1, epcclInt32, peer, well, nullptr), epcclSuccess);
+    EXPECT_EQ(epcclRecv(&unheard, 1, epcclInt32, peer, failed, nullptr), epcclSuccess);
+    EXPECT_NE(epcclGroupEnd(), epcclSuccess);
+    EXPECT_EQ(received, 10 + peer);
+    expect_works(well, context.rank, 2);
+    EXPECT_EQ(epcclCommDestroy(failed), epcclSuccess);
   });
 }
 
