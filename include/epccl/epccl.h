@@ -164,7 +164,8 @@ EPCCL_API const char* epcclGetLastError(epcclComm_t comm);
 
 /** Makes an id and opens the rendezvous it names in this process; call it on one rank (or in a process that lives as long
  *  as the communicator) and send the id to all. The address is EPCCL_COMM_ID's, or that of EPCCL_SOCKET_IFNAME, or of the
- *  first interface that is up and not loopback; the port is chosen by the system. */
+ *  first interface that is up and not loopback. The port is the one that EPCCL_COMM_ID may name, while no earlier id of this process has
+ *  it, else chosen by the system. */
 EPCCL_API epcclResult_t epcclGetUniqueId(epcclUniqueId* uniqueId);
 
 /** Joins a communicator of `nranks` ranks as `rank` (0 <= rank < nranks). Blocks until all have joined, at most the

@@ -7,14 +7,18 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <system_error>
 
 #include "base/clock.hpp"
 
@@ -114,6 +118,12 @@ bool Endpoint::is_ipv4() const {
   return std::equal(ipv4_prefix.begin(), ipv4_prefix.end(), address.begin());
 }
 
+bool Endpoint::is_loopback() const {
+  if (is_ipv4()) return address[ipv4_prefix.size()] == 127;
+  return address.back() == 1 &&
+         std::all_of(address.begin(), address.end() - 1, [](uint8_t b) { return b == 0; });
+}
+
 std::string Endpoint::to_string() const {
   char text[INET6_ADDRSTRLEN] = "?";
   if (is_ipv4()) {
@@ -151,9 +161,12 @@ Result<HostPort> parse_host_port(std::string_view text) {
   return out;
 }
 
-Result<std::vector<Endpoint>> resolve(const std::string& host, uint16_t port) {
+namespace {
+
+Result<std::vector<Endpoint>> look_up(const std::string& host, uint16_t port, int flags) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
   addrinfo* raw = nullptr;
   if (const int code = getaddrinfo(host.c_str(), nullptr, &hints, &raw); code != 0)
     return error(Code::system_error, "resolving host \"{}\": {}", host, gai_strerror(code));
@@ -167,6 +180,26 @@ Result<std::vector<Endpoint>> resolve(const std::string& host, uint16_t port) {
   }
   if (endpoints.empty()) return error(Code::system_error, "host \"{}\" has no address", host);
   return endpoints;
+}
+
+}  // namespace
+
+Result<std::vector<Endpoint>> resolve(const std::string& host, uint16_t port) {
+  return look_up(host, port, 0);
+}
+
+bool is_literal(const std::string& host) {
+  return look_up(host, 0, AI_NUMERICHOST).ok();
+}
+
+bool means_loopback(const std::string& host) {
+  if (const auto literal = look_up(host, 0, AI_NUMERICHOST); literal.ok())
+    return literal->front().is_loopback();
+  for (const char* name :
+       {"localhost", "localhost.localdomain", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback"}) {
+    if (strcasecmp(host.c_str(), name) == 0) return true;
+  }
+  return false;
 }
 
 bool interface_selected(const std::string& selection, const std::string& name) {
@@ -212,6 +245,8 @@ Result<UniqueFd> listen_at(Endpoint& at) {
   if (!fd) return system_error(errno, "opening a socket");
   const int on = 1;
   if (at.port != 0) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const int off = 0;  // whatever net.ipv6.bindv6only says
+  if (!at.is_ipv4()) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (bind(fd.get(), address.get(), address.length) != 0)
     return system_error(errno, fmt::format("binding {}", at.to_string()));
   if (listen(fd.get(), SOMAXCONN) != 0)
@@ -221,6 +256,18 @@ Result<UniqueFd> listen_at(Endpoint& at) {
     return system_error(errno, "asking for the port that was bound");
   if (const auto bound = from_socket_address(address.get())) at.port = bound->port;
   return fd;
+}
+
+bool bound_by_this_process(const Endpoint& at) {
+  std::error_code ended;
+  for (std::filesystem::directory_iterator each("/proc/self/fd", ended), end; !ended && each != end;
+       each.increment(ended)) {
+    SocketAddress own;
+    own.length = sizeof own.storage;
+    if (getsockname(std::atoi(each->path().filename().c_str()), own.get(), &own.length) != 0) continue;
+    if (from_socket_address(own.get()) == at) return true;
+  }
+  return false;
 }
 
 Result<UniqueFd> start_connect(const Endpoint& to) {

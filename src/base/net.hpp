@@ -23,6 +23,7 @@ struct Endpoint {
   uint16_t port = 0;
 
   bool is_ipv4() const;
+  bool is_loopback() const;
   std::string to_string() const;  // "10.0.0.1:4242", "[fe80::1]:4242"
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
@@ -37,6 +38,13 @@ Result<HostPort> parse_host_port(std::string_view text);
 /// Addresses of a host name, or of a literal address. `port` is put into each.
 Result<std::vector<Endpoint>> resolve(const std::string& host, uint16_t port);
 
+/// Whether `host` is an address, and not a name for one.
+bool is_literal(const std::string& host);
+
+/// Whether the text itself means the machine that reads it: "localhost", "127.0.0.1", "::1". A name to which a machine's
+/// hosts file gives a loopback address is not such a text: to other machines it is another address.
+bool means_loopback(const std::string& host);
+
 /// The address this machine should be reached at: of the interfaces `selection` (EPCCL_SOCKET_IFNAME's
 /// language; "" = any) the first that is up and not loopback nor a container bridge, IPv4 before IPv6; else
 /// loopback. Port 0. An error that lists the interfaces when `selection` matches none.
@@ -45,8 +53,11 @@ Result<Endpoint> local_address(const std::string& selection);
 /// Whether an interface name is meant by `selection`: "eth,ib" by prefix, "=eth0" exactly, "^docker" all but.
 bool interface_selected(const std::string& selection, const std::string& name);
 
-/// A listening socket; `at.port` is filled in when it was 0. Close-on-exec, non-blocking.
+/// A listening socket; `at.port` is filled in when it was 0. At [::] it takes IPv4 too. Close-on-exec, non-blocking.
 Result<UniqueFd> listen_at(Endpoint& at);
+
+/// Whether a socket of this process is bound to that address and port, whatever part of the process made it.
+bool bound_by_this_process(const Endpoint& at);
 
 /// One attempt to connect within `timeout` seconds. Close-on-exec, non-blocking.
 Result<UniqueFd> connect_to(const Endpoint& to, double timeout);

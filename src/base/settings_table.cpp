@@ -33,11 +33,13 @@ const std::vector<Entry>& table() {
        "stand for "
        "several nodes."},
       {"EPCCL_COMM_ID", "", "host:port",
-       "Address that the rendezvous binds and advertises; `[address]:port` for IPv6. Without a port the "
-       "system chooses "
-       "one; a fixed port serves one communicator at a time. Ranks of several nodes that share no other "
-       "means of meeting "
-       "also use it to find rank 0, at one of the eight ports after it."},
+       "Address that the rendezvous binds and advertises; `[address]:port` for IPv6. A name that this "
+       "machine's "
+       "own hosts file gives a loopback address (not `localhost`) means the address of EPCCL_SOCKET_IFNAME. "
+       "Without a port the system chooses one; a fixed port serves one communicator at a time, and what the "
+       "process makes meanwhile gets one from the system. Ranks of several nodes that share no other means "
+       "of "
+       "meeting also use it to find rank 0, at one of the eight ports after it."},
       {"EPCCL_SOCKET_IFNAME", "", "list of interface name prefixes",
        "Network interfaces for the rendezvous and the tcp transport, first match wins: `eth,ib` by prefix, "
        "`=eth0` exactly, "
@@ -187,9 +189,11 @@ const std::vector<Entry>& table() {
        "first free "
        "one of the eight after MASTER_PORT."},
       {"EPCCL_JOB_KEY", "", "text",
-       "Mixed into the key under which rank 0 hands out the id over TCP. Equal on all ranks and known to "
-       "nobody else, it "
-       "keeps other users of the network out."},
+       "Mixed into the key under which rank 0 hands out the id over TCP (at any address of its machine, "
+       "where "
+       "the others know that by a name). Equal on all ranks and known to nobody else, it keeps other users "
+       "of "
+       "the network out."},
   };
   return rows;
 }

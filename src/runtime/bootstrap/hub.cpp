@@ -25,15 +25,25 @@ constexpr double goodbye_patience = 1;   // seconds that the end of the process 
 constexpr double others_patience = 10;   // seconds that it waits for others to end their last call
 constexpr int max_strangers = 1024;
 
-/// Where the rendezvous is: EPCCL_COMM_ID's address, or the one that interfaces give.
+Result<net::Endpoint> address_of_interfaces() {
+  return net::local_address(settings::get("EPCCL_SOCKET_IFNAME"));
+}
+
+/// Where the rendezvous is: EPCCL_COMM_ID's address, or the one that interfaces give. The latter also where the machine's own
+/// hosts file gives that name a loopback address only: the id is for other machines.
 Result<net::Endpoint> chosen_endpoint() {
   const std::string fixed = settings::get("EPCCL_COMM_ID");
-  if (fixed.empty()) return net::local_address(settings::get("EPCCL_SOCKET_IFNAME"));
+  if (fixed.empty()) return address_of_interfaces();
   auto parsed = net::parse_host_port(fixed);
   if (!parsed.ok()) return std::move(parsed).take_status().with_context("EPCCL_COMM_ID");
   auto addresses = net::resolve(parsed->host, parsed->port);
   if (!addresses.ok()) return std::move(addresses).take_status().with_context("EPCCL_COMM_ID");
-  return addresses->front();
+  if (net::means_loopback(parsed->host)) return addresses->front();
+  for (const net::Endpoint& at : *addresses)
+    if (!at.is_loopback()) return at;
+  EPCCL_ASSIGN(net::Endpoint at, address_of_interfaces());
+  at.port = parsed->port;
+  return at;
 }
 
 void watch(int epoll, int operation, int fd, uint32_t events) {
@@ -47,8 +57,14 @@ void watch(int epoll, int operation, int fd, uint32_t events) {
 
 Result<std::shared_ptr<Hub>> Hub::start() {
   auto hub = std::make_shared<Hub>(Private());
-  EPCCL_ASSIGN(const net::Endpoint at, chosen_endpoint());
-  EPCCL_TRY(hub->open(at));
+  EPCCL_ASSIGN(net::Endpoint at, chosen_endpoint());
+  Status opened = hub->open(at);
+  if (!opened.ok() && at.port != 0 && net::bound_by_this_process(at)) {
+    log::info(log::init, -1, "EPCCL_COMM_ID: this process has port {} already, for an earlier id", at.port);
+    at.port = 0;
+    opened = hub->open(at);
+  }
+  EPCCL_TRY(std::move(opened));
   hub->session(0);
   EPCCL_TRY(hub->start_thread());
   log::info(log::init, -1, "rendezvous opened at {}", hub->rendezvous_.endpoint.to_string());
@@ -58,7 +74,7 @@ Result<std::shared_ptr<Hub>> Hub::start() {
 Result<std::shared_ptr<Hub>> Hub::stand() {
   auto hub = std::make_shared<Hub>(Private());
   hub->standing_ = true;
-  EPCCL_ASSIGN(const net::Endpoint at, net::local_address(settings::get("EPCCL_SOCKET_IFNAME")));
+  EPCCL_ASSIGN(const net::Endpoint at, address_of_interfaces());
   EPCCL_TRY(hub->open(at));
   return hub;
 }

@@ -30,7 +30,8 @@ class Hub {
 
  public:
   explicit Hub(Private) {}
-  /// The hub of an id, at EPCCL_COMM_ID's address or the one that interfaces give: listens and serves session 0.
+  /// The hub of an id, at EPCCL_COMM_ID's address or the one that interfaces give: listens and serves session 0. Where this
+  /// process has that port already, for an earlier id, at one that the system chooses: the id tells it.
   static Result<std::shared_ptr<Hub>> start();
   /// A standing hub, at the address that interfaces give: listens.
   static Result<std::shared_ptr<Hub>> stand();

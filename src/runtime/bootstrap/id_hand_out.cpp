@@ -179,17 +179,27 @@ class Counter {
   std::map<int, Caller> callers_;
 };
 
-/// Listens at the first free port of an address of `host`; at any address when that name's are not this
-/// machine's own (behind a translated address).
-Result<UniqueFd> open_counter(const IdHandOut& hand_out) {
-  EPCCL_ASSIGN(std::vector<net::Endpoint> addresses, net::resolve(hand_out.host, 0));
+/// Where rank 0 listens for those who know it as `host`: at that address, where it is written as one, or at localhost. A
+/// name may mean another address here than elsewhere (Debian's hosts file has 127.0.1.1 beside a machine's own name), or
+/// several: then at any address, as where the one that is written is not this machine's own (behind a translated address).
+Result<std::vector<net::Endpoint>> places_to_listen(const std::string& host) {
+  EPCCL_ASSIGN(std::vector<net::Endpoint> places, net::resolve(host, 0));
+  if (net::means_loopback(host)) return places;
+  if (!net::is_literal(host)) places.clear();
   net::Endpoint any;
+  places.push_back(any);                     // [::], and IPv4
   any.address[10] = any.address[11] = 0xff;  // 0.0.0.0
-  addresses.push_back(any);
+  places.push_back(any);
+  return places;
+}
+
+/// Listens at the first port that is free there.
+Result<UniqueFd> open_counter(const IdHandOut& hand_out) {
+  EPCCL_ASSIGN(const std::vector<net::Endpoint> places, places_to_listen(hand_out.host));
   Status last;
   const double deadline = now_seconds() + free_port_patience;
   do {
-    for (net::Endpoint at : addresses) {
+    for (net::Endpoint at : places) {
       for (const uint16_t port : hand_out.ports) {
         at.port = port;
         auto listener = net::listen_at(at);

@@ -41,5 +41,38 @@ TEST(Interfaces, LoopbackIsThereWhenNamed) {
       << address->to_string();
 }
 
+TEST(Loopback, IsWhatTheTextItselfSays) {
+  for (const char* text : {"localhost", "LOCALHOST", "ip6-localhost", "127.0.0.1", "127.8.7.6", "::1"})
+    EXPECT_TRUE(net::means_loopback(text)) << text;
+  for (const char* text : {"node0", "localhost.example.org", "10.0.0.127", "128.0.0.1", "::", "fd00::1"})
+    EXPECT_FALSE(net::means_loopback(text)) << text;
+}
+
+TEST(Loopback, NamesAreNotLiterals) {
+  for (const char* text : {"10.0.0.1", "::1", "fd00::1"}) EXPECT_TRUE(net::is_literal(text)) << text;
+  for (const char* text : {"localhost", "node0"}) EXPECT_FALSE(net::is_literal(text)) << text;
+}
+
+TEST(Listening, AtAnyAddressTakesBothFamilies) {
+  net::Endpoint any;
+  const auto listener = net::listen_at(any);
+  if (!listener.ok()) GTEST_SKIP() << "no IPv6: " << listener.status().message();
+  for (const char* address : {"127.0.0.1", "::1"}) {
+    const auto there = net::connect_to(net::resolve(address, any.port)->front(), patience);
+    EXPECT_TRUE(there.ok()) << there.status().message();
+  }
+}
+
+TEST(Listening, WhoseSocketItIsIsKnown) {
+  net::Endpoint at = net::resolve("127.0.0.1", 0)->front();
+  auto listener = net::listen_at(at);
+  ASSERT_TRUE(listener.ok());
+  EXPECT_TRUE(net::bound_by_this_process(at));
+  net::Endpoint elsewhere = net::resolve("127.0.0.2", at.port)->front();
+  EXPECT_FALSE(net::bound_by_this_process(elsewhere));
+  *listener = UniqueFd();
+  EXPECT_FALSE(net::bound_by_this_process(at));
+}
+
 }  // namespace
 }  // namespace epccl::test

@@ -223,6 +223,22 @@ TEST_F(ShareId, CallerWithAnotherKeyGetsNothingAndHarmsNobody) {
   EXPECT_EQ(taken->bytes, id.bytes);
 }
 
+TEST_F(ShareId, RankZeroThatIsKnownByNameIsReachedAtAnyOfItsAddresses) {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  if (!net::resolve(name, 0).ok()) GTEST_SKIP() << "this machine does not know its own name, " << name;
+  const std::string address =
+      net::local_address("")->to_string();  // whatever the hosts file says of the name
+  const uint16_t port = quiet_port();
+  const UniqueId id = fresh_id();
+  std::jthread giving([&] {
+    const Status given = IdHandOut{name, {port}, "our job"}.give(id, 2, patience);
+    EXPECT_TRUE(given.ok()) << given.message();
+  });
+  const auto taken = IdHandOut{net::parse_host_port(address)->host, {port}, "our job"}.take(1, patience);
+  EXPECT_TRUE(taken.ok()) << taken.status().message();
+}
+
 TEST_F(ShareId, WhyNobodyAnsweredIsTold) {
   const IdHandOut nobody{"127.0.0.1", {static_cast<uint16_t>(quiet_port())}, "our job"};
   const auto taken = nobody.take(1, 0.1);

@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include "../base/environment.hpp"
 #include "ranks.hpp"
 #include "runtime/bootstrap/rendezvous.hpp"
 
@@ -47,6 +50,62 @@ TEST(UniqueIds, FollowCommId) {
   EXPECT_CONTAINS(wrong.status().message(), "EPCCL_COMM_ID");
   const auto ranks = join_all(*id, 2);
   EXPECT_TRUE(ranks[0] && ranks[1]);
+}
+
+/// A port that was free a moment ago.
+uint16_t free_port() {
+  net::Endpoint at = net::resolve("127.0.0.1", 0)->front();
+  return net::listen_at(at).ok() ? at.port : uint16_t{0};
+}
+
+TEST(UniqueIds, FixedPortIsForTheFirstAndTheSecondTellsItsOwn) {
+  const std::string fixed = fmt::format("127.0.0.1:{}", free_port());
+  Environment environment;
+  environment.set("EPCCL_COMM_ID", fixed);
+  const auto first = create_unique_id(), second = create_unique_id();
+  ASSERT_TRUE(first.ok()) << first.status().message();
+  ASSERT_TRUE(second.ok()) << second.status().message();
+  EXPECT_EQ(decode(*first)->endpoint.to_string(), fixed);
+  EXPECT_TRUE(decode(*second)->endpoint.to_string().starts_with("127.0.0.1:"));
+  EXPECT_NE(decode(*second)->endpoint.port, decode(*first)->endpoint.port);
+  for (const UniqueId& id : {*first, *second}) {
+    const auto ranks = join_all(id, 2);
+    EXPECT_TRUE(ranks[0] && ranks[1]);
+  }
+}
+
+TEST(UniqueIds, FixedPortThatAnotherProcessHasIsAnError) {
+  net::Endpoint at = net::resolve("127.0.0.1", 0)->front();
+  const Child other([&](Child& parent) {
+    const auto taken = net::listen_at(at);
+    parent.put(at.port);
+    pause();
+  });
+  at.port = other.get<uint16_t>();
+  Environment environment;
+  environment.set("EPCCL_COMM_ID", at.to_string());
+  const auto id = create_unique_id();
+  ASSERT_FALSE(id.ok());
+  EXPECT_CONTAINS(id.status().message(), at.to_string());
+}
+
+TEST(UniqueIds, NameThatIsLoopbackHereOnlyIsNotAdvertisedAsSuch) {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  const auto addresses = net::resolve(name, 0);
+  if (!addresses.ok() ||
+      !std::ranges::all_of(*addresses, [](const net::Endpoint& at) { return at.is_loopback(); }))
+    GTEST_SKIP() << name
+                 << " is not a loopback address here (the cluster test own_name_is_loopback makes it one)";
+  Environment environment;
+  environment.unset("EPCCL_SOCKET_IFNAME");
+  const uint16_t port = free_port();
+  environment.set("EPCCL_COMM_ID", fmt::format("{}:{}", name, port));
+  net::Endpoint wanted = *net::local_address("");
+  wanted.port = port;
+  const auto id = create_unique_id();
+  ASSERT_TRUE(id.ok()) << id.status().message();
+  EXPECT_EQ(decode(*id)->endpoint, wanted);
 }
 
 TEST(UniqueIds, UnknownInterfaceIsAnErrorThatListsThem) {
