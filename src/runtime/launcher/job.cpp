@@ -42,8 +42,7 @@ std::string signal_name(int number) {
 
 }  // namespace
 
-Job::Job(const Options& options, std::string store, pid_t warden)
-    : options_(options), store_(std::move(store)), warden_(warden) {}
+Job::Job(const Options& options, std::string store) : options_(options), store_(std::move(store)) {}
 
 int Job::run() {
   Status status = prepare();
@@ -64,7 +63,10 @@ int Job::run() {
 Status Job::prepare() {
   // Orphans of the ranks come to this process, so that they can be found and ended.
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return system_error(errno, "becoming the reaper of orphans");
+  not_of_the_job_ = children();
   signal(SIGPIPE, SIG_IGN);
+  // Where whoever started this process ignores it, the kernel would reap the ranks, and tell nobody.
+  signal(SIGCHLD, SIG_DFL);
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGCHLD);
@@ -174,6 +176,7 @@ void Job::reap() {
     const auto rank =
         std::find_if(ranks_.begin(), ranks_.end(), [pid](const Rank& each) { return each.pid == pid; });
     if (rank != ranks_.end()) rank_ended(*rank, status);
+    std::erase(not_of_the_job_, pid);  // another process may get that number
   }
 }
 
@@ -229,7 +232,7 @@ void Job::escalate(double now) {
 void Job::end_leftovers() {
   const double deadline = now_seconds() + term_patience;
   // Once by TERM, then, after the patience, by KILL until nothing is left, or what is left cannot be killed.
-  int left = signal_job_processes(store_, warden_, SIGTERM);
+  int left = signal_job_processes(store_, not_of_the_job_, SIGTERM);
   while (left > 0) {
     const double now = now_seconds();
     const bool patient = now < deadline;
@@ -239,8 +242,8 @@ void Job::end_leftovers() {
       break;
     }
     reap();
-    left = patient ? static_cast<int>(job_processes(store_, warden_).size())
-                   : signal_job_processes(store_, warden_, SIGKILL);
+    left = patient ? static_cast<int>(job_processes(store_, not_of_the_job_).size())
+                   : signal_job_processes(store_, not_of_the_job_, SIGKILL);
     if (left > 0) usleep(10'000);
   }
   reap();

@@ -20,8 +20,9 @@ namespace epccl::launcher {
 
 class Job {
  public:
-  /// `store` is the directory the ranks meet in; `warden` is left alone.
-  Job(const Options& options, std::string store, pid_t warden);
+  /// `store` is the directory the ranks meet in. Children that this process has before run() are left alone: the warden, and
+  /// what a shell had started that then became epccl-run.
+  Job(const Options& options, std::string store);
 
   /// Runs to the end; the exit code of epccl-run.
   int run();
@@ -53,7 +54,7 @@ class Job {
 
   const Options& options_;
   std::string store_;
-  pid_t warden_;
+  std::vector<pid_t> not_of_the_job_;
   UniqueFd epoll_, signals_;
   std::vector<Rank> ranks_;
   std::map<int, LineForwarder> forwarders_;  // by descriptor

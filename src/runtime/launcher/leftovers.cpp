@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <filesystem>
@@ -57,9 +58,8 @@ bool belongs(pid_t pid, const std::string& store) {
   return is_live_child(pid) || has_store(pid, store);
 }
 
-}  // namespace
-
-std::vector<pid_t> job_processes(const std::string& store, pid_t except) {
+template <typename Predicate>
+std::vector<pid_t> processes(const Predicate& wanted) {
   std::vector<pid_t> found;
   std::error_code failed;
   for (fs::directory_iterator entry("/proc", failed), end_of_all; !failed && entry != end_of_all;
@@ -68,12 +68,24 @@ std::vector<pid_t> job_processes(const std::string& store, pid_t except) {
     pid_t pid = 0;
     const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), pid);
     if (code != std::errc() || end != name.data() + name.size()) continue;
-    if (pid != getpid() && pid != except && belongs(pid, store)) found.push_back(pid);
+    if (wanted(pid)) found.push_back(pid);
   }
   return found;
 }
 
-int signal_job_processes(const std::string& store, pid_t except, int signal) {
+}  // namespace
+
+std::vector<pid_t> children() {
+  return processes(is_live_child);
+}
+
+std::vector<pid_t> job_processes(const std::string& store, std::span<const pid_t> except) {
+  return processes([&](pid_t pid) {
+    return pid != getpid() && std::ranges::find(except, pid) == except.end() && belongs(pid, store);
+  });
+}
+
+int signal_job_processes(const std::string& store, std::span<const pid_t> except, int signal) {
   int count = 0;
   for (const pid_t pid : job_processes(store, except)) {
     // The number may have changed hands; the handle cannot.

@@ -38,7 +38,7 @@ class Store {
 Result<int> run(const Options& options) {
   EPCCL_ASSIGN(const Store store, Store::make());
   EPCCL_ASSIGN(const Warden warden, Warden::start(store.path()));
-  return Job(options, store.path(), warden.pid()).run();
+  return Job(options, store.path()).run();
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ constexpr int sweeps = 100;  // a process may start another one while it is bein
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, fd);
   char relieved = 0;
   if (::read(line, &relieved, 1) == 1) _exit(0);
-  for (int sweep = 0; sweep < sweeps && signal_job_processes(store, 0, SIGKILL) > 0; ++sweep)
+  for (int sweep = 0; sweep < sweeps && signal_job_processes(store, {}, SIGKILL) > 0; ++sweep)
     poll(nullptr, 0, 10);
   std::error_code ignored;
   std::filesystem::remove_all(store, ignored);

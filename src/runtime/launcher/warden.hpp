@@ -20,8 +20,6 @@ class Warden {
   /// Relieves it: nothing is left to clean up.
   ~Warden();
 
-  pid_t pid() const { return pid_; }
-
  private:
   Warden(UniqueFd line, pid_t pid) : line_(std::move(line)), pid_(pid) {}
 

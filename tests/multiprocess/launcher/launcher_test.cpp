@@ -147,6 +147,26 @@ TEST_F(Launcher, OrphanThatIgnoresTermAndHidesItsEnvironmentIsKilled) {
   EXPECT_FALSE(alive(pid_from("child")));
 }
 
+TEST_F(Launcher, ChildrenOfTheShellThatBecameTheLauncherAreLeftAlone) {
+  const pid_t launcher = start_program(
+      {"sh", "-c",
+       "sh -c 'echo $$ > $D/server; exec sleep 300' & until test -s $D/server; do sleep 0.01; done; "
+       "exec " EPCCL_RUN " -n 2 true"});
+  EXPECT_EQ(wait(launcher), 0);
+  const pid_t server = pid_from("server");
+  EXPECT_TRUE(alive(server));
+  kill(server, SIGKILL);
+}
+
+TEST_F(Launcher, EndOfTheRanksIsSeenWhereTheCallerIgnoresIt) {
+  struct sigaction before {};
+  sigaction(SIGCHLD, nullptr, &before);
+  signal(SIGCHLD, SIG_IGN);
+  const pid_t launcher = start({"-n", "2", "--timeout", "10", "sh", "-c", "exit 3"});
+  sigaction(SIGCHLD, &before, nullptr);
+  EXPECT_EQ(wait(launcher), 3);
+}
+
 TEST_F(Launcher, SignalsArePassedOnToEveryRanksGroup) {
   const pid_t launcher = start({"-n", "2", "sh", "-c",
                                 "trap 'echo got; exit 0' USR1; echo $$ > $D/rank.$EPCCL_RANK; "

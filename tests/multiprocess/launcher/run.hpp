@@ -67,6 +67,10 @@ class Launcher : public testing::Test {
   /// Starts epccl-run in the background; output goes to files.
   pid_t start(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), EPCCL_RUN);
+    return start_program(std::move(arguments));
+  }
+  /// Starts any program likewise.
+  pid_t start_program(std::vector<std::string> arguments) {
     const pid_t pid = fork();
     if (pid == 0) {
       setenv("TMPDIR", (directory_ + "/tmp").c_str(), 1);
@@ -78,7 +82,7 @@ class Launcher : public testing::Test {
       std::vector<char*> raw;
       for (std::string& argument : arguments) raw.push_back(argument.data());
       raw.push_back(nullptr);
-      execv(raw[0], raw.data());
+      execvp(raw[0], raw.data());
       _exit(99);
     }
     started_.push_back(pid);
