@@ -24,6 +24,7 @@ namespace {
 using namespace epccl;
 
 constexpr int max_ranks = 1 << 20;
+constexpr int exit_unusable = 2;  // the command line, or for --check the machine
 
 struct Options {
   std::string xml;
@@ -55,7 +56,7 @@ void declare(CLI::App& app, Options& options) {
   app.add_flag("--check", options.check,
                "What a run here would use, what is missing, which limits will hurt, and what to do about it. "
                "Exit code: 0 "
-               "fine, 1 something will hurt, 2 a run cannot work")
+               "fine, 1 something will hurt, 2 a run cannot work (or this command line)")
       ->excludes("--xml")
       ->excludes("--tree")
       ->excludes("--matrix")
@@ -182,8 +183,8 @@ Result<int> check_machine(const Options& options, const topology::Machine& machi
   EPCCL_ASSIGN(const auto cluster, make_cluster(meant, machine));
   const auto facts = tools::gather_facts(machine, cluster.nodes(), cluster.max_local_size());
   const auto findings = tools::judge(facts);
-  EPCCL_TRY(print(options.json ? tools::findings_json(findings).dump(2) + "\n"
-                               : tools::format_findings(facts, findings)));
+  EPCCL_TRY(
+      print(options.json ? dump(tools::findings_json(findings)) : tools::format_findings(facts, findings)));
   return tools::exit_code(findings);
 }
 
@@ -217,10 +218,10 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {
-    return app.exit(failure) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return app.exit(failure) == 0 ? EXIT_SUCCESS : exit_unusable;
   }
   const auto code = run(options);
   if (code.ok()) return *code;
   fmt::print(stderr, "epccl-topo: {}\n", code.status().message());
-  return options.check ? 2 : EXIT_FAILURE;
+  return options.check ? exit_unusable : EXIT_FAILURE;
 }

@@ -56,17 +56,6 @@ bool may_lock_all() {
   return capabilities >= 0 && (capabilities >> cap_ipc_lock & 1) != 0;
 }
 
-uint64_t memory_left() {
-  const int64_t available = number_in("/proc/meminfo", "MemAvailable:");
-  uint64_t left = available > 0 ? static_cast<uint64_t>(available) * 1024 : 0;
-  std::ifstream limit_file("/sys/fs/cgroup/memory.max");
-  uint64_t limit = 0;
-  const int64_t used = number_in("/sys/fs/cgroup/memory.current");
-  if (limit_file >> limit && used >= 0)
-    left = std::min(left, limit - std::min(limit, static_cast<uint64_t>(used)));
-  return left;
-}
-
 Status shared_memory() {
   const UniqueFd fd(memfd_create("epccl-check", MFD_CLOEXEC));
   if (!fd) return system_error(errno, "memfd_create");
@@ -142,6 +131,18 @@ double cpu_quota(const std::string& cgroup) {
                                          : 0;
 }
 
+uint64_t memory_left(const std::string& cgroup) {
+  const int64_t available = number_in("/proc/meminfo", "MemAvailable:");
+  const uint64_t left = available > 0 ? static_cast<uint64_t>(available) * 1024 : 0;
+  std::ifstream limit_file(cgroup + "/memory.max");
+  uint64_t limit = 0;
+  const int64_t used = number_in(cgroup + "/memory.current");
+  if (!(limit_file >> limit) || used < 0) return left;
+  // Cached files count as used, but give way to whoever needs the memory.
+  const int64_t cached = std::clamp<int64_t>(number_in(cgroup + "/memory.stat", "inactive_file "), 0, used);
+  return std::min(left, limit - std::min(limit, static_cast<uint64_t>(used - cached)));
+}
+
 PreflightFacts gather_facts(const topology::Machine& machine, int nodes, int ranks_per_node) {
   PreflightFacts facts;
   facts.nodes = nodes;
@@ -153,7 +154,7 @@ PreflightFacts gather_facts(const topology::Machine& machine, int nodes, int ran
   if (struct statvfs shm{}; statvfs("/dev/shm", &shm) == 0)
     facts.shm_directory = {static_cast<uint64_t>(shm.f_bavail) * shm.f_frsize,
                            static_cast<uint64_t>(shm.f_blocks) * shm.f_frsize};
-  facts.memory_bytes = memory_left();
+  facts.memory_bytes = memory_left("/sys/fs/cgroup");
   facts.gpus_seen = static_cast<int>(machine.gpus.size());
   facts.device_host = settings::get("EPCCL_DEVICE") == "host";
   facts.cuda_gpus = device::cuda_device_count();

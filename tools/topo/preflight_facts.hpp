@@ -14,4 +14,7 @@ PreflightFacts gather_facts(const topology::Machine& machine, int nodes, int ran
 /// How many cores' worth of time the control group at `cgroup` allows, version 1 or 2; 0 = no quota.
 double cpu_quota(const std::string& cgroup);
 
+/// Bytes that a process may still take: of the machine's, and of what the control group (version 2) at `cgroup` is limited to.
+uint64_t memory_left(const std::string& cgroup);
+
 }  // namespace epccl::tools

@@ -231,6 +231,22 @@ TEST(PreflightFacts, QuotasOfBothKindsOfControlGroups) {
   fs::remove_all(root);
 }
 
+TEST(PreflightFacts, CachedFilesAreMemoryThatIsLeft) {
+  namespace fs = std::filesystem;
+  const fs::path root = fs::path(::testing::TempDir()) / ("epccl-memory-" + std::to_string(getpid()));
+  fs::create_directories(root);
+  const uint64_t machine = memory_left(root.string());  // no files: all that the machine has
+  EXPECT_GT(machine, 8 * mib);
+  std::ofstream(root / "memory.max") << "8388608\n";
+  std::ofstream(root / "memory.current") << "8388608\n";
+  EXPECT_EQ(memory_left(root.string()), 0u);
+  std::ofstream(root / "memory.stat") << "anon 1048576\nfile 7340032\ninactive_file 6291456\n";
+  EXPECT_EQ(memory_left(root.string()), 6 * mib);
+  std::ofstream(root / "memory.max") << "max\n";
+  EXPECT_GT(memory_left(root.string()), 8 * mib) << "no limit";
+  fs::remove_all(root);
+}
+
 TEST(PreflightFacts, AreGatheredFromThisMachine) {
   const PreflightFacts facts = gather_facts({}, 2, 1);
   EXPECT_GE(facts.cores, 1);
@@ -261,6 +277,14 @@ TEST(CheckOption, ASettingThatCannotWorkEndsWith2AndIsNamed) {
   expect_says(none.output, "-> unset EPCCL_NET\n");
   EXPECT_EQ(wrong.exit_code, 2) << wrong.output;
   expect_says(wrong.output, "carrier-pigeon");
+}
+
+TEST(CheckOption, ASettingThatIsNotEvenTextIsNamedInJsonToo) {
+  setenv("EPCCL_NET", "\xff", 1);
+  const Outcome outcome = run_tool("--check --json");
+  unsetenv("EPCCL_NET");
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  expect_says(outcome.output, "EPCCL_NET");
 }
 
 }  // namespace

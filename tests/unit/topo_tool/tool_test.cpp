@@ -56,12 +56,20 @@ TEST(TopoTool, UnequalNodesAndJson) {
   EXPECT_EQ(json["cluster"]["rails"][4], std::vector<int>{7});
 }
 
-TEST(TopoTool, ErrorsGoToStderrWithCode1) {
-  for (const std::string arguments :
-       {"--xml /nonexistent.xml", "--ranks 3,-5", "--ranks 0", "--ranks x", "--cluster 0",
-        "--cluster 2 --ranks 3,5", "--cluster 1000000 --ranks-per-node 1000000", "--ranks-per-node 4",
-        "--rails", "--no-such-option", "stray"}) {
-    EXPECT_EQ(run_tool(arguments).exit_code, 1) << arguments;
+TEST(TopoTool, ErrorsGoToStderrWithCode1AndWrongUsageWithCode2) {
+  for (const auto& [arguments, code] : {std::pair<std::string, int>("--xml /nonexistent.xml", 1),
+                                        {"--cluster 1000000 --ranks-per-node 1000000", 1},
+                                        {"--ranks 3,-5", 2},
+                                        {"--ranks 0", 2},
+                                        {"--ranks x", 2},
+                                        {"--cluster 0", 2},
+                                        {"--cluster 2 --ranks 3,5", 2},
+                                        {"--ranks-per-node 4", 2},
+                                        {"--rails", 2},
+                                        {"--no-such-option", 2},
+                                        {"--check --xml machine.xml", 2},
+                                        {"stray", 2}}) {
+    EXPECT_EQ(run_tool(arguments).exit_code, code) << arguments;
     EXPECT_EQ(run_tool(arguments).output, "") << arguments;
     EXPECT_FALSE(run_tool(arguments, true).output.empty()) << arguments;
   }
