@@ -57,12 +57,13 @@ int measure_and_report(Job& job, Output& output) {
 /// Everything that can be wrong before other ranks are involved. `done`: there is nothing to measure.
 template <class Job>
 Status prepare(Job& job, int argc, char** argv, bool& done) {
-  EPCCL_ASSIGN(const std::optional<runtime::LaunchEnv> environment, runtime::launch_environment());
-  if (environment) job.environment = *environment;
+  const Result<std::optional<runtime::LaunchEnv>> environment = runtime::launch_environment();
+  if (environment.ok() && *environment) job.environment = **environment;
   EPCCL_ASSIGN(std::string help, job.read(argc, argv));
   done = !help.empty();
   if (done && job.environment.rank == 0) fmt::print("{}\n", help);
   if (done) return {};
+  EPCCL_TRY(environment.status());  // only now: --help needs none
   EPCCL_ASSIGN(done, job.load());
   if (done) return {};
   EPCCL_ASSIGN(static_cast<RunFacts&>(job.info), facts_before_joining(argc, argv));

@@ -82,6 +82,8 @@ Result<LaunchEnv> read(const Launcher& launcher) {
 bool present(const Launcher& launcher) {
   if (launcher.also && !variable(launcher.also)) return false;
   const bool rank = variable(launcher.rank), ranks = variable(launcher.ranks);
+  // Inside of an allocation (salloc -n 4) the number of tasks is set for every process, also for one that srun did not start.
+  if (std::string_view(launcher.name) == "slurm") return rank;
   // PMIx servers need not put the size into the environment, and PMI_SIZE alone says nothing; a rank alone is
   // a contradiction only where the launcher is known to set both.
   return std::string_view(launcher.name).starts_with("pmi") ? rank && ranks : rank || ranks;

@@ -107,6 +107,13 @@ TEST_F(Launch, MpirunInsideASlurmAllocationIsNotTakenForSrun) {
   EXPECT_EQ(read().rank, 5);
 }
 
+TEST_F(Launch, ProcessOfASlurmAllocationThatSrunDidNotStartIsAlone) {
+  set({{"SLURM_NTASKS", "4"}});
+  const auto env = launch_environment();
+  ASSERT_TRUE(env.ok()) << env.status().message();
+  EXPECT_FALSE(env->has_value());
+}
+
 TEST_F(Launch, EpcclRunGoesBeforeAllOthers) {
   set({{"EPCCL_RANK", "1"}, {"EPCCL_WORLD_SIZE", "2"}, {"PMI_RANK", "5"}, {"PMI_SIZE", "8"}});
   EXPECT_EQ(read().launcher, "epccl-run");
