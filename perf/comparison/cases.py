@@ -58,7 +58,10 @@ _OTHER_SIZES = (KIB, MIB)
 def sizes_of(case, smallest=None, largest=None, default=None):
     """In steps of four, as every contestant makes them."""
     default = default or DEFAULT_SIZES.get(case.name, _OTHER_SIZES)
-    size, last = smallest or default[0], largest or default[1]
+    size = default[0] if smallest is None else smallest
+    last = default[1] if largest is None else largest
+    if size < 1:
+        raise ValueError(f"{case.name}: the smallest size, {size}, is less than a byte")
     if size > last:
         raise ValueError(f"{case.name}: the smallest size, {size}, is larger than the largest, {last}")
     sizes = []

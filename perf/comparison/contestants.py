@@ -145,47 +145,52 @@ def run_peer(machine, peer, sweep):
 
 
 def run_peer_collectives(machine, peer, sweep):
-    """All sizes are those of the whole buffer: alltoall's too, which the peers' programs take for each pair."""
+    """All sizes are those of the whole buffer: alltoall's too, which the peers' programs take for each pair. A pair's
+    may be rounded down, and is at least a byte."""
     ranks = machine.case.ranks
     others = dataclasses.replace(sweep, operations=[each for each in sweep.operations if each != "alltoall"])
-    pairs = dataclasses.replace(sweep, operations=["alltoall"], sizes=[size // ranks for size in sweep.sizes])
     samples, trouble = run_peer(machine, peer, others)
+    sizes_of_pairs = [size // ranks for size in sweep.sizes if size >= ranks]
+    if not sizes_of_pairs:
+        return samples, trouble
+    pairs = dataclasses.replace(sweep, operations=["alltoall"], sizes=sizes_of_pairs)
     of_pairs, more_trouble = run_peer(machine, peer, pairs)
-    samples += [dataclasses.replace(each, size=each.size * ranks) for each in of_pairs]
+    samples += [dataclasses.replace(each, size=_nearest(sweep.sizes, each.size * ranks)) for each in of_pairs]
     return samples, "; ".join(filter(None, [trouble, more_trouble]))
 
 
 def run_epccl(machine, algorithm, operation, sweep):
     """`algorithm` may be "all"."""
-    command = ["alltoallv" if operation.startswith("alltoallv") else "alltoall"]
-    command += ["--per-pair", "-b", str(sweep.sizes[0]), "-e", str(sweep.sizes[-1]), "-f", "4"]
-    command += ["--budget", str(sweep.seconds), "--algo", algorithm, "-R", str(int(machine.case.registered))]
+    command = ["alltoallv" if operation.startswith("alltoallv") else "alltoall", "--per-pair"]
     command += ["--pattern", f"zipf:{_ZIPF_EXPONENT}"] if operation == "alltoallv_zipf" else []
-    results, trouble = epccl_results(machine, command, sweep.timeout * 3)
-    samples = []
-    for row in results:
-        size = min(sweep.sizes, key=lambda wanted: abs(wanted - row["bytes_per_pair"]))
-        sample = Sample(row["algo"], operation, size, row["time_us"], row["p99_us"], row["wrong"] or 0)
-        sample.wire_fraction = row.get("wire_fraction")
-        samples.append(sample)
-    missing = len(sweep.sizes) * (3 if algorithm == "all" else 1) - len(samples)
-    return samples, f"{missing} results are missing: {trouble}" if missing else ""
+    return _run_perf(machine, algorithm, operation, sweep, command, "bytes_per_pair")
 
 
 def run_epccl_collective(machine, algorithm, operation, sweep):
     """Sums of floats; `algorithm` may be "all". broadcast is in place, as MPI's is."""
-    command = [operation, "-b", str(sweep.sizes[0]), "-e", str(sweep.sizes[-1]), "-f", "4", "-d", "float"]
+    command = [operation, "-d", "float", "--in-a-row", str(sweep.in_a_row)]
+    command += ["--placement", "in" if operation == "broadcast" else "out"]
+    return _run_perf(machine, algorithm, operation, sweep, command, "size")
+
+
+def _run_perf(machine, algorithm, operation, sweep, command, size_field):
+    """A sweep of epccl-perf, whose results tell their size as `size_field`."""
+    command = [*command, "-b", str(sweep.sizes[0]), "-e", str(sweep.sizes[-1]), "-f", "4"]
     command += ["--budget", str(sweep.seconds), "--algo", algorithm, "-R", str(int(machine.case.registered))]
-    command += ["--placement", "in" if operation == "broadcast" else "out", "--in-a-row", str(sweep.in_a_row)]
     results, trouble = epccl_results(machine, command, sweep.timeout * 3)
     samples = []
     for row in results:
-        size = min(sweep.sizes, key=lambda wanted: abs(wanted - row["size"]))
+        size = _nearest(sweep.sizes, row[size_field])
         sample = Sample(row["algo"], operation, size, row["time_us"], row["p99_us"], row["wrong"] or 0)
         sample.wire_fraction = row.get("wire_fraction")
         samples.append(sample)
     missing = len(sweep.sizes) * (3 if algorithm == "all" else 1) - len(samples)
     return samples, f"{missing} results are missing: {trouble}" if missing else ""
+
+
+def _nearest(sizes, measured):
+    """The size that was asked for: whole elements may make it a little smaller."""
+    return min(sizes, key=lambda wanted: abs(wanted - measured))
 
 
 def epccl_results(machine, arguments, timeout):

@@ -153,7 +153,7 @@ def _collectives_jobs(arguments):
 
 
 def _moe_jobs(arguments):
-    if arguments.min or arguments.max:
+    if arguments.min is not None or arguments.max is not None:
         raise ValueError("--min and --max are not for moe: its cases have their sizes")
     return [MoeJob(moe_cases.parse_case(name)) for name in arguments.case or moe_cases.DEFAULT_CASES]
 

@@ -20,7 +20,7 @@ Json config(const RunInfo& info) {
   json["aggregated_iterations"] = 1;
   json["calls_in_a_row"] = o.in_a_row;
   json["validation"] = o.check ? 1 : 0;
-  json["graph"] = 0;
+  json["graph"] = o.graph_launches;
   json["blocking_collectives"] = truth(o.blocking);
   json["parallel_init"] = truth(false);
   json["operation"] = to_string(o.operation);

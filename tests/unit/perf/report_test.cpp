@@ -193,6 +193,12 @@ TEST(Json, LeavesOutOrNullsWhatIsNotKnownAndKeepsErrors) {
   EXPECT_EQ(json["errors"][0], "rank 3 died");
 }
 
+TEST(Json, TellsHowOftenAGraphWasLaunched) {
+  RunInfo info = run_info();
+  info.options.graph_launches = 7;
+  EXPECT_EQ(json_report(info, {row()}, {})["config"]["graph"], 7);
+}
+
 TEST(Json, SaysWhenDataWereWrong) {
   Row bad = row();
   bad.out_of_place->wrong = 3;
