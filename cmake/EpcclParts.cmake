@@ -16,9 +16,9 @@ epccl_part("hwloc" ON "${HWLOC_VERSION}: live topology, hwloc XML")
 
 pkg_check_modules(UCX IMPORTED_TARGET ucx)
 if(UCX_FOUND)
-  epccl_part("UCX" ON "${UCX_VERSION}: network transport")
+  epccl_part("UCX" ON "${UCX_VERSION}: ucx transport, for RDMA devices")
 else()
-  epccl_part("UCX" OFF "no network transport: one node only")
+  epccl_part("UCX" OFF "no ucx transport: verbs and tcp are there")
 endif()
 
 find_path(IBVERBS_INCLUDE infiniband/verbs.h)

@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "base/clock.hpp"
 
@@ -202,32 +203,47 @@ bool means_loopback(const std::string& host) {
   return false;
 }
 
-bool interface_selected(const std::string& selection, const std::string& name) {
-  if (selection.empty()) return true;
+namespace {
+
+/// The place in `selection` of the first word that means the interface; nothing when it is not meant. What the selection does
+/// not list (it is empty, or means all but some) has place 0.
+std::optional<size_t> place_in(const std::string& selection, const std::string& name) {
+  if (selection.empty()) return 0;
   std::string_view rest = selection;
   const bool inverted = rest.starts_with('^');
   if (inverted) rest.remove_prefix(1);
   const bool exact = rest.starts_with('=');
   if (exact) rest.remove_prefix(1);
-  bool matched = false;
-  while (!rest.empty()) {
+  std::optional<size_t> matched;
+  for (size_t place = 0; !rest.empty() && !matched; ++place) {
     const auto comma = rest.find(',');
     const std::string_view word = rest.substr(0, comma);
     rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
-    if (!word.empty() && (exact ? name == word : name.starts_with(word))) matched = true;
+    if (!word.empty() && (exact ? name == word : name.starts_with(word))) matched = place;
   }
-  return matched != inverted;
+  if (inverted) return matched ? std::nullopt : std::optional<size_t>(0);
+  return matched;
+}
+
+}  // namespace
+
+bool interface_selected(const std::string& selection, const std::string& name) {
+  return place_in(selection, name).has_value();
 }
 
 Result<Endpoint> local_address(const std::string& selection) {
   EPCCL_ASSIGN(const std::vector<Interface> all, interfaces());
   const Interface* best = nullptr;
+  std::pair<size_t, int> best_order;  // the first match, and what others reach before what they do not
   std::string names;
   for (const Interface& candidate : all) {
     names += (names.empty() ? "" : ", ") + candidate.name;
-    if (!interface_selected(selection, candidate.name)) continue;
-    // What the user names is taken as it comes; among the rest the reachable ones go first.
-    if (!best || (remoteness(candidate) < remoteness(*best))) best = &candidate;
+    const auto place = place_in(selection, candidate.name);
+    if (!place) continue;
+    const std::pair order(*place, remoteness(candidate));
+    if (best && order >= best_order) continue;
+    best = &candidate;
+    best_order = order;
   }
   if (!best && !selection.empty())
     return error(Code::invalid_usage,

@@ -45,9 +45,9 @@ bool is_literal(const std::string& host);
 /// hosts file gives a loopback address is not such a text: to other machines it is another address.
 bool means_loopback(const std::string& host);
 
-/// The address this machine should be reached at: of the interfaces `selection` (EPCCL_SOCKET_IFNAME's
-/// language; "" = any) the first that is up and not loopback nor a container bridge, IPv4 before IPv6; else
-/// loopback. Port 0. An error that lists the interfaces when `selection` matches none.
+/// The address this machine should be reached at: of the interfaces that are up those that the first word of `selection`
+/// (EPCCL_SOCKET_IFNAME's language; "" = any) means that means any, and of these the first that is not loopback nor a
+/// container bridge, IPv4 before IPv6; else a bridge, else loopback. Port 0. An error that lists the interfaces when `selection` matches none.
 Result<Endpoint> local_address(const std::string& selection);
 
 /// Whether an interface name is meant by `selection`: "eth,ib" by prefix, "=eth0" exactly, "^docker" all but.

@@ -41,6 +41,14 @@ TEST(Interfaces, LoopbackIsThereWhenNamed) {
       << address->to_string();
 }
 
+TEST(Interfaces, TheFirstWordThatMeansOneWins) {
+  const auto all = net::local_address("nosuch,lo,e,w,d,b,v"), others = net::local_address("^lo");
+  ASSERT_TRUE(all.ok()) << all.status().message();
+  EXPECT_TRUE(all->is_loopback()) << all->to_string();
+  if (!others.ok()) return;  // there is nothing else here
+  EXPECT_FALSE(net::local_address("e,w,d,b,v,lo")->is_loopback());
+}
+
 TEST(Loopback, IsWhatTheTextItselfSays) {
   for (const char* text : {"localhost", "LOCALHOST", "ip6-localhost", "127.0.0.1", "127.8.7.6", "::1"})
     EXPECT_TRUE(net::means_loopback(text)) << text;
