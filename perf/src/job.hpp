@@ -8,6 +8,7 @@
 
 #include "perf/src/output.hpp"
 #include "perf/src/session.hpp"
+#include "topology/host_id.hpp"
 
 namespace epccl::perf {
 
@@ -31,8 +32,8 @@ bool write_report(Job& job, Output& output, const std::vector<std::string>& erro
 /// Runs the job on all ranks and reports it on rank 0.
 template <class Job>
 int measure_and_report(Job& job, Output& output) {
-  auto session =
-      Session::join(job.environment, {job.options.timeout, job.algorithms()}, hash_text(job.identity()));
+  auto session = Session::join(job.environment, {job.options.timeout, job.algorithms()},
+                               topology::fnv1a64(job.identity()));
   Status status;
   if (session.ok()) {
     job.info.ranks = (*session)->ranks();

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "perf/src/communicator.hpp"
-#include "perf/src/session.hpp"
+#include "topology/host_id.hpp"
 
 extern char** environ;
 
@@ -69,7 +69,7 @@ Result<RunFacts> facts_before_joining(int argc, char** argv) {
 }
 
 void complain(int rank, const Status& status) {
-  fmt::print(stderr, "epccl-perf: rank {} on {}: {}\n", rank, host_name(), status.message());
+  fmt::print(stderr, "epccl-perf: rank {} on {}: {}\n", rank, topology::host_name(), status.message());
 }
 
 }  // namespace epccl::perf

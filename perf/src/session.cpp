@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <fstream>
 
 #include "base/settings.hpp"
+#include "topology/host_id.hpp"
 
 namespace epccl::perf {
 namespace {
@@ -73,25 +73,6 @@ Result<epcclUniqueId> first_id(const runtime::LaunchEnv& environment, double tim
 
 }  // namespace
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-  return name.data();
-}
-
-std::string host_id() {
-  if (auto id = settings::get_explicit("EPCCL_HOSTID")) return *id;
-  std::string boot_id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
-  return host_name() + "/" + boot_id;
-}
-
-uint64_t hash_text(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
-
 Result<std::unique_ptr<Session>> Session::join(const runtime::LaunchEnv& environment,
                                                const SessionSettings& settings, uint64_t fingerprint) {
   const double timeout = join_timeout(settings);
@@ -108,9 +89,10 @@ Result<std::unique_ptr<Session>> Session::join(const runtime::LaunchEnv& environ
 }
 
 Status Session::introduce(uint64_t fingerprint) {
-  Introduction mine{hash_text(host_id()), fingerprint, static_cast<int32_t>(getpid()), {}};
-  const std::string host = host_name();
-  std::copy_n(host.begin(), std::min(host.size(), mine.host.size() - 1), mine.host.begin());
+  // The library's own: what is a node there is one here.
+  EPCCL_ASSIGN(const topology::HostId here, topology::this_host_id());
+  Introduction mine{here.hash, fingerprint, static_cast<int32_t>(getpid()), {}};
+  std::copy_n(here.host.begin(), std::min(here.host.size(), mine.host.size() - 1), mine.host.begin());
   EPCCL_ASSIGN(const std::vector<Introduction> all,
                coordinator_->gather(std::span<const Introduction>(&mine, 1)));
   std::vector<uint64_t> hosts;

@@ -52,11 +52,4 @@ class Session {
   int nodes_ = 0;
 };
 
-/// EPCCL_HOSTID, or else host name and boot id: equal for ranks on one node.
-std::string host_id();
-std::string host_name();
-
-/// FNV-1a.
-uint64_t hash_text(const std::string& text);
-
 }  // namespace epccl::perf
