@@ -128,7 +128,8 @@ Status MeasuringFlags::check_numbers() const {
 Status MeasuringFlags::read_link_rate(const std::string& environment_rate, MeasuringOptions& options) const {
   const bool typed = !link_rate_.empty();
   const std::string& rate = typed ? link_rate_ : environment_rate;
-  if (rate.empty() || rate == "none") return {};
+  if (rate.empty() || (typed && rate == "none"))
+    return {};  // the library, too, wants a rate of EPCCL_LINK_RATE
   auto parsed = settings::parse_rate(rate);
   if (!parsed.ok()) {
     return std::move(parsed).take_status().with_context(typed ? "--link-rate" : "EPCCL_LINK_RATE");

@@ -171,6 +171,7 @@ TEST(Options, LinkRateComesFromTheCommandLineOrElseTheEnvironment) {
   EXPECT_EQ(parse({"alltoall", "--link-rate", "4gbit"}, "1gbit")->options.link_rate, 4e9);
   EXPECT_EQ(parse({"alltoall"}, "1gbit")->options.link_rate, 1e9);
   EXPECT_EQ(parse({"alltoall", "--link-rate", "none"}, "1gbit")->options.link_rate, std::nullopt);
+  EXPECT_FALSE(parse({"alltoall"}, "none").ok()) << "the library refuses it";
 }
 
 TEST(Options, HelpExplainsEveryOptionAndIsNoError) {
