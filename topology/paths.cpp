@@ -214,9 +214,8 @@ std::vector<LocalPlace> place_ranks(const Machine& machine, int ranks) {
   const auto nics = gpus.empty() ? deal_nics(fastest_nics(machine), count) : share_nics(machine, gpus);
   std::vector<LocalPlace> places(count);
   for (size_t local = 0; local < count; ++local) {
-    const auto& own = nics[local % nics.size()];
     if (!gpus.empty()) places[local].gpu = gpus[local % gpus.size()];
-    if (!own.empty()) places[local].nic = own.front();
+    places[local].nics = nics[local % nics.size()];
   }
   return places;
 }

@@ -63,14 +63,16 @@ std::vector<std::vector<int>> share_nics(const Machine& machine, const std::vect
 /// switch with two NICs use both.
 std::vector<int> assign_nics(const Machine& machine);
 
-/// What a rank at a local position uses; -1 = none.
+/// What a rank at a local position uses.
 struct LocalPlace {
-  int gpu = -1;
-  int nic = -1;
+  int gpu = -1;  // -1: none
+  std::vector<int> nics;
+
+  int nic() const { return nics.empty() ? -1 : nics.front(); }
 };
 
 /// Local position l takes GPU l; more ranks than GPUs share them in turn. On a machine without GPUs ranks
-/// have the fastest NICs dealt out. Of several NICs of a rank the first; rail_plan.hpp has all.
+/// have the fastest NICs dealt out.
 std::vector<LocalPlace> place_ranks(const Machine& machine, int ranks);
 
 }  // namespace epccl::topology

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <set>
 #include <span>
 #include <tuple>
@@ -151,15 +150,11 @@ Result<RailPlan> plan_rails(const Machine& machine, int nodes, int ranks_per_nod
     return error(Code::invalid_argument, "a rail plan for {} nodes of {} ranks", nodes, ranks_per_node);
   RailPlan plan;
   plan.nodes = nodes;
-  const auto count = static_cast<size_t>(ranks_per_node);
-  std::vector<int> gpus(std::min(count, machine.gpus.size()));
-  std::iota(gpus.begin(), gpus.end(), 0);
-  const auto nics = gpus.empty() ? deal_nics(fastest_nics(machine), count) : share_nics(machine, gpus);
-  for (size_t local = 0; local < count; ++local) {
+  for (LocalPlace& own : place_ranks(machine, ranks_per_node)) {
     RailPlace place;
-    place.local = static_cast<int>(local);
-    place.nics = nics[local % nics.size()];
-    if (!gpus.empty()) place.gpu = gpus[local % gpus.size()];
+    place.local = static_cast<int>(plan.places.size());
+    place.gpu = own.gpu;
+    place.nics = std::move(own.nics);
     if (place.gpu >= 0 && !place.nics.empty())
       place.path = gpu_nic_path(machine, place.gpu, place.nics.front());
     place.through_cpu = place.nics.empty() || crosses_cpu(place.path);

@@ -103,7 +103,7 @@ ordered_json cluster_json(const Cluster& cluster, const Machine& machine) {
                              {"node", cluster.node_of(rank)},
                              {"local", local},
                              {"gpu", place.gpu},
-                             {"nic", place.nic}});
+                             {"nic", place.nic()}});
   }
   for (int local = 0; local < cluster.max_local_size(); ++local) json["rails"].push_back(cluster.rail(local));
   return json;

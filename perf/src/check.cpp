@@ -6,23 +6,15 @@
 #include <array>
 #include <cstring>
 
+#include "perf/src/random.hpp"
+
 namespace epccl::perf {
 namespace {
 
-constexpr uint64_t golden = 0x9E3779B97F4A7C15;
 constexpr uint64_t no_zero_byte = 0x0101010101010101;
 
-/// A full-avalanche finalizer: the seeds of neighbouring blocks have nothing in common.
-uint64_t avalanche(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
-  return x ^ (x >> 31);
-}
-
 uint64_t seed_of(const BlockId& id) {
-  uint64_t seed = avalanche(golden + static_cast<uint64_t>(id.source));
-  seed = avalanche(seed ^ (golden * 3 + static_cast<uint64_t>(id.destination)));
-  return avalanche(seed ^ (golden * 5 + id.exchange));
+  return mix(static_cast<uint64_t>(id.source), static_cast<uint64_t>(id.destination), id.exchange);
 }
 
 /// Word `index` of a block. One multiplication: this runs at memory speed.
@@ -30,13 +22,6 @@ inline uint64_t word_at(uint64_t seed, uint64_t index) {
   uint64_t x = seed + index * golden;
   x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93;
   return (x ^ (x >> 32)) | no_zero_byte;
-}
-
-std::string hexadecimal(const std::byte* element, size_t bytes) {
-  std::string text = "0x";
-  for (size_t i = bytes; i-- > 0;)
-    text += fmt::format("{:02x}", static_cast<unsigned>(element[i]));  // little endian
-  return text;
 }
 
 /// Wrong elements among `bytes` (at most a word) of a block; the first of a block is described.
@@ -55,6 +40,13 @@ void compare_word(const std::byte* got, uint64_t want, size_t bytes, uint64_t fi
 }
 
 }  // namespace
+
+std::string hexadecimal(const std::byte* element, size_t bytes) {
+  std::string text = "0x";
+  for (size_t i = bytes; i-- > 0;)
+    text += fmt::format("{:02x}", static_cast<unsigned>(element[i]));  // little endian
+  return text;
+}
 
 void fill_block(std::span<std::byte> block, const BlockId& id) {
   const uint64_t seed = seed_of(id);

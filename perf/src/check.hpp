@@ -37,6 +37,9 @@ struct BlockCheck {
 /// bytes.
 BlockCheck check_block(std::span<const std::byte> block, const BlockId& id, size_t element);
 
+/// The number that is an element's bytes, lowest first: "0x3f80".
+std::string hexadecimal(const std::byte* element, size_t bytes);
+
 /// Bytes that are no longer poison.
 uint64_t count_unpoisoned(std::span<const std::byte> bytes);
 

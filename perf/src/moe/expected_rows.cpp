@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "perf/src/moe/random.hpp"
+#include "perf/src/random.hpp"
 
 namespace epccl::perf::moe {
 namespace {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "perf/src/moe/random.hpp"
+#include "perf/src/random.hpp"
 
 namespace epccl::perf::moe {
 namespace {

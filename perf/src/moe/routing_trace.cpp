@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "epccl/ep.h"
-#include "perf/src/moe/random.hpp"
+#include "perf/src/random.hpp"
 
 namespace epccl::perf::moe {
 namespace {

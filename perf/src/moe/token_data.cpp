@@ -6,7 +6,8 @@
 
 #include "device/host/fp16.hpp"
 #include "device/host/fp8.hpp"
-#include "perf/src/moe/random.hpp"
+#include "perf/src/check.hpp"
+#include "perf/src/random.hpp"
 
 namespace epccl::perf::moe {
 namespace {
@@ -45,13 +46,6 @@ void for_each_quantisable(const TokenId& id, size_t hidden, Use use) {
     const float limit = value < 0 ? -device::e4m3_max : device::e4m3_max;
     use(i, first ? limit : static_cast<float>(value), scale);
   });
-}
-
-std::string hexadecimal(const std::byte* element, size_t bytes) {
-  std::string text = "0x";
-  for (size_t i = bytes; i-- > 0;)
-    text += fmt::format("{:02x}", static_cast<unsigned>(element[i]));  // little endian
-  return text;
 }
 
 }  // namespace

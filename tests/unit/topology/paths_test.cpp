@@ -122,7 +122,7 @@ TEST(PlaceRanks, MoreRanksThanGpusShareThem) {
   Ints gpus, nics;
   for (const LocalPlace& place : places) {
     gpus.push_back(place.gpu);
-    nics.push_back(place.nic);
+    nics.push_back(place.nic());
   }
   EXPECT_EQ(gpus, (Ints{0, 1, 0, 1, 0}));
   EXPECT_EQ(nics, (Ints{0, 1, 0, 1, 0}));
@@ -135,10 +135,10 @@ TEST(PlaceRanks, WithoutGpusTheFastestNicsAreShared) {
   Ints nics;
   for (const LocalPlace& place : places) {
     EXPECT_EQ(place.gpu, -1);
-    nics.push_back(place.nic);
+    nics.push_back(place.nic());
   }
   EXPECT_EQ(nics, (Ints{0, 2, 0}));
-  EXPECT_EQ(place_ranks(Machine{}, 2).at(1).nic, -1) << "nothing to place on";
+  EXPECT_EQ(place_ranks(Machine{}, 2).at(1).nic(), -1) << "nothing to place on";
 }
 
 }  // namespace

@@ -261,9 +261,9 @@ TEST(RailPlan, AgreesWithPlacesAndAssignments) {
       for (size_t local = 0; local < places.size(); ++local) {
         const auto& nics = plan.places[local].nics;
         EXPECT_EQ(places[local].gpu, plan.places[local].gpu) << name;
-        EXPECT_EQ(places[local].nic, nics.empty() ? -1 : nics.front()) << name;
+        EXPECT_EQ(places[local].nic(), nics.empty() ? -1 : nics.front()) << name;
         const bool all_used = ranks >= gpus;
-        EXPECT_TRUE(!all_used || places[local].nic == assigned[local % assigned.size()]) << name;
+        EXPECT_TRUE(!all_used || places[local].nic() == assigned[local % assigned.size()]) << name;
       }
     }
   }

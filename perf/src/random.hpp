@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace epccl::perf::moe {
+namespace epccl::perf {
 
 /// A full-avalanche finalizer: neighbouring inputs have nothing in common.
 constexpr uint64_t avalanche(uint64_t x) {
@@ -12,9 +12,10 @@ constexpr uint64_t avalanche(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+inline constexpr uint64_t golden = 0x9E3779B97F4A7C15;  // 2^64 over the golden ratio
+
 /// A number that depends on all three.
 constexpr uint64_t mix(uint64_t a, uint64_t b, uint64_t c) {
-  constexpr uint64_t golden = 0x9E3779B97F4A7C15;
   return avalanche(avalanche(avalanche(a + golden) ^ (b + golden * 3)) ^ (c + golden * 5));
 }
 
@@ -23,7 +24,7 @@ class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
 
-  uint64_t next() { return avalanche(state_ += 0x9E3779B97F4A7C15); }
+  uint64_t next() { return avalanche(state_ += golden); }
   /// 0 .. limit - 1.
   uint64_t below(uint64_t limit) {
     __extension__ typedef unsigned __int128 Wide;
@@ -34,4 +35,4 @@ class Random {
   uint64_t state_;
 };
 
-}  // namespace epccl::perf::moe
+}  // namespace epccl::perf
