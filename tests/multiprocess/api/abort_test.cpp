@@ -1,10 +1,12 @@
 // epcclCommAbort from another thread, whatever it is that blocks.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
 #include <thread>
 
+#include "asleep.hpp"
 #include "exchange.hpp"
 #include "polling.hpp"
 #include "ranks.hpp"
@@ -12,19 +14,14 @@
 namespace epccl::tests {
 namespace {
 
-// Long enough for a blocking call to be inside.
-void let_it_block() {
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-}
-
-/// Aborts `comm` from another thread as soon as its handle is there, and the call that it blocks in has begun.
+/// Aborts `comm` from another thread as soon as its handle is there, and the caller blocks in its next call.
 class Aborter {
  public:
   explicit Aborter(epcclComm_t* comm)
-      : thread_([comm] {
+      : thread_([comm, caller = gettid()] {
           epcclComm_t handle = nullptr;
           while (handle == nullptr) handle = __atomic_load_n(comm, __ATOMIC_ACQUIRE);
-          let_it_block();
+          wait_until_asleep(caller);
           EXPECT_EQ(epcclCommAbort(handle), epcclSuccess) << epcclGetLastError(nullptr);
         }) {}
   Aborter(const Aborter&) = delete;

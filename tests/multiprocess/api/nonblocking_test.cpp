@@ -148,6 +148,7 @@ TEST(NonblockingSplit, CanBeAbortedThroughTheParentAndTheChild) {
   run_ranks({{2}, long_timeout, {}}, [](const RankContext& context) {
     epcclComm_t comm = join(context), child = nullptr;
     ASSERT_EQ(settled(comm), epcclSuccess);
+    context.meet();
     if (context.rank == 1) {
       epcclResult_t state = epcclSuccess;
       while (state == epcclSuccess) ASSERT_EQ(epcclCommGetAsyncError(comm, &state), epcclSuccess);
@@ -155,7 +156,6 @@ TEST(NonblockingSplit, CanBeAbortedThroughTheParentAndTheChild) {
       EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
       return;
     }
-    let_the_others_through();
     EXPECT_EQ(epcclCommSplit(comm, 0, 0, &child, nullptr), epcclInProgress);
     epcclResult_t state = epcclSuccess;
     EXPECT_EQ(epcclCommGetAsyncError(comm, &state), epcclSuccess);
@@ -171,10 +171,8 @@ TEST(NonblockingShrink, AfterAKill) {
     epcclComm_t comm = join(context);
     ASSERT_EQ(settled(comm), epcclSuccess);
     ASSERT_EQ(Exchange(context.rank, 4, 10).start(comm), epcclSuccess);
-    if (context.rank == 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
-      kill(getpid(), SIGKILL);
-    }
+    context.meet();
+    if (context.rank == 0) kill(getpid(), SIGKILL);
     epcclResult_t state = epcclSuccess;
     while (state == epcclSuccess) ASSERT_EQ(epcclCommGetAsyncError(comm, &state), epcclSuccess);
     EXPECT_EQ(state, epcclRemoteError);

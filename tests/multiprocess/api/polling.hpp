@@ -29,11 +29,6 @@ inline epcclConfig_t nonblocking_config() {
   return config;
 }
 
-/// A rank that has its communicator may be ahead of the others, whose making an abort or revoke would still stop.
-inline void let_the_others_through() {
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-}
-
 /// What ends in tests with this timeout was ended by an abort or revoke: nobody waits that long, the test least of all.
 inline const std::vector<std::pair<std::string, std::string>> long_timeout{{"EPCCL_TIMEOUT", "600"}};
 

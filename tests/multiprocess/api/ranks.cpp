@@ -22,12 +22,12 @@ int node_of(const std::vector<int>& ranks_per_node, int rank) {
 
 // The id goes from rank 0 through a socket pair that every rank inherits: one message for each other rank.
 [[noreturn]] void run_rank(const RunOptions& options, int rank, int ranks, const int* channel,
-                           const std::function<void(const RankContext&)>& body) {
+                           const Meeting& meeting, const std::function<void(const RankContext&)>& body) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (const auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
   if (options.ranks_per_node.size() > 1)
     setenv("EPCCL_HOSTID", std::to_string(node_of(options.ranks_per_node, rank)).c_str(), 1);
-  RankContext context{rank, ranks, {}};
+  RankContext context{rank, ranks, {}, &meeting};
   if (rank == 0) {
     EXPECT_EQ(epcclGetUniqueId(&context.id), epcclSuccess) << epcclGetLastError(nullptr);
     for (int peer = 1; peer < ranks; ++peer) {
@@ -46,12 +46,13 @@ void run_ranks(const RunOptions& options, const std::function<void(const RankCon
   const int ranks = std::accumulate(options.ranks_per_node.begin(), options.ranks_per_node.end(), 0);
   int channel[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel), 0);
+  const Meeting meeting;
   std::vector<pid_t> pids;
   fflush(nullptr);
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t pid = fork();
     ASSERT_GE(pid, 0);
-    if (pid == 0) run_rank(options, rank, ranks, channel, body);
+    if (pid == 0) run_rank(options, rank, ranks, channel, meeting, body);
     pids.push_back(pid);
   }
   for (int rank = 0; rank < ranks; ++rank) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "epccl/epccl.h"
+#include "meeting.hpp"
 
 namespace epccl::tests {
 
@@ -18,6 +19,10 @@ struct RankContext {
   int rank = 0;
   int ranks = 1;
   epcclUniqueId id{};
+  const Meeting* meeting = nullptr;
+
+  /// Returns when all ranks have come, without the library's help.
+  void meet() const { meeting->come(ranks); }
 };
 
 struct RunOptions {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 
+#include "asleep.hpp"
 #include "exchange.hpp"
 #include "polling.hpp"
 #include "ranks.hpp"
@@ -23,8 +24,8 @@ TEST_P(Revoke, EndsWorkInFlightAndLeavesACommunicatorToSplitAndShrink) {
     if (context.rank < context.ranks - 1) {
       std::thread revoker;
       if (context.rank == 0)
-        revoker = std::thread([&comm] {
-          std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        revoker = std::thread([&comm, caller = gettid()] {
+          wait_until_asleep(caller);
           EXPECT_EQ(epcclCommRevoke(comm, EPCCL_REVOKE_DEFAULT), epcclSuccess);
         });
       EXPECT_EQ(Exchange(context.rank, context.ranks, 10).start(comm), epcclRemoteError);
@@ -63,10 +64,8 @@ TEST_P(Revoke, AfterAKillLetsTheSurvivorsShrink) {
   run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "20"}}, {0}}, [](const RankContext& context) {
     const Comm comm(context);
     ASSERT_EQ(Exchange(context.rank, context.ranks, 10).start(comm), epcclSuccess);
-    if (context.rank == 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
-      kill(getpid(), SIGKILL);
-    }
+    context.meet();
+    if (context.rank == 0) kill(getpid(), SIGKILL);
     while (Exchange(context.rank, context.ranks, 10).start(comm) == epcclSuccess) continue;
     EXPECT_EQ(epcclCommRevoke(comm, EPCCL_REVOKE_DEFAULT), epcclSuccess);
     int dead = 0;
@@ -84,7 +83,7 @@ TEST(RevokeNonblocking, IsPolled) {
     epcclComm_t comm = nullptr;
     ASSERT_EQ(epcclCommInitRankConfig(&comm, 2, context.id, context.rank, &config), epcclInProgress);
     ASSERT_EQ(settled(comm), epcclSuccess) << epcclGetLastError(comm);
-    let_the_others_through();
+    context.meet();
     epcclStream_t stream = nullptr;
     ASSERT_EQ(epcclStreamCreate(&stream), epcclSuccess);
     Exchange exchange(context.rank, 2, 10);

@@ -50,10 +50,8 @@ TEST_P(Shrink, AfterAKillGivesTheSurvivorsANewCommunicator) {
     const Comm comm(context);
     Exchange before(context.rank, context.ranks, 100);
     ASSERT_EQ(before.start(comm), epcclSuccess);
-    if (contains(dead, context.rank)) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
-      kill(getpid(), SIGKILL);
-    }
+    context.meet();
+    if (contains(dead, context.rank)) kill(getpid(), SIGKILL);
     epcclResult_t result = epcclSuccess;
     while (result == epcclSuccess) result = Exchange(context.rank, context.ranks, 100).start(comm);
     EXPECT_EQ(result, epcclRemoteError) << epcclGetLastError(comm);
@@ -102,10 +100,8 @@ TEST(ShrinkDefault, IsRefusedWhereTheParentHasFailed) {
   run_ranks({{3}, {{"EPCCL_TIMEOUT", "20"}}, {2}}, [](const RankContext& context) {
     const Comm comm(context);
     ASSERT_EQ(Exchange(context.rank, 3, 10).start(comm), epcclSuccess);
-    if (context.rank == 2) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
-      kill(getpid(), SIGKILL);
-    }
+    context.meet();
+    if (context.rank == 2) kill(getpid(), SIGKILL);
     while (Exchange(context.rank, 3, 10).start(comm) == epcclSuccess) continue;
     int dead = 2;
     epcclComm_t rest = nullptr;
@@ -126,6 +122,7 @@ TEST(ShrinkAbort, EndsWhatIsInFlightOnTheParent) {
     const Comm comm(context);
     if (context.rank == 2) {
       // Lives, and is excluded.
+      context.meet();
       epcclResult_t failure = epcclSuccess;
       while (failure == epcclSuccess) {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -140,7 +137,7 @@ TEST(ShrinkAbort, EndsWhatIsInFlightOnTheParent) {
     if (context.rank == 0) {
       EXPECT_EQ(exchange.start(comm, stream), epcclSuccess);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    context.meet();
     int excluded = 2;
     epcclComm_t rest = nullptr;
     ASSERT_EQ(epcclCommShrink(comm, &excluded, 1, &rest, nullptr, EPCCL_SHRINK_ABORT), epcclSuccess)
@@ -155,21 +152,21 @@ TEST(ShrinkAbort, EndsWhatIsInFlightOnTheParent) {
 
 // Not all the dead were excluded: an error within the timeout that names who is missing, then a better list.
 TEST(ShrinkAgain, WithAnotherListAfterAFailure) {
-  run_ranks({{4}, {{"EPCCL_TIMEOUT", "2"}}, {0, 2}}, [](const RankContext& context) {
+  run_ranks({{4}, {{"EPCCL_TIMEOUT", "60"}}, {0, 2}}, [](const RankContext& context) {
     const Comm comm(context);
     ASSERT_EQ(Exchange(context.rank, 4, 10).start(comm), epcclSuccess);
-    if (context.rank % 2 == 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
-      kill(getpid(), SIGKILL);
-    }
+    context.meet();
+    if (context.rank % 2 == 0) kill(getpid(), SIGKILL);
     while (Exchange(context.rank, 4, 10).start(comm) == epcclSuccess) continue;
     int dead[] = {0, 2};
     epcclComm_t rest = nullptr;
+    epcclConfig_t impatient = EPCCL_CONFIG_INITIALIZER;
+    impatient.timeout = 2;
     // Without rank 0 only: rank 1 waits for rank 2.
-    EXPECT_EQ(epcclCommShrink(comm, dead, 1, &rest, nullptr, EPCCL_SHRINK_ABORT), epcclRemoteError);
+    EXPECT_EQ(epcclCommShrink(comm, dead, 1, &rest, &impatient, EPCCL_SHRINK_ABORT), epcclRemoteError);
     EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "missing: 1"), nullptr) << epcclGetLastError(nullptr);
     // Without rank 2 only: the place to meet would be rank 0's.
-    EXPECT_EQ(epcclCommShrink(comm, dead + 1, 1, &rest, nullptr, EPCCL_SHRINK_ABORT), epcclRemoteError);
+    EXPECT_EQ(epcclCommShrink(comm, dead + 1, 1, &rest, &impatient, EPCCL_SHRINK_ABORT), epcclRemoteError);
     EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "meeting at rank 0 of the parent"), nullptr)
         << epcclGetLastError(nullptr);
     EXPECT_EQ(rest, nullptr);
