@@ -16,8 +16,9 @@ void expect_timeout(const std::vector<int>& ranks_per_node, bool in_update) {
   run_ranks({ranks_per_node, {{"EPCCL_TIMEOUT", "50"}}, {}}, [&](const RankContext& context) {
     Comm comm(context);
     Setting setting(context, comm);
-    setting.config.timeout_ms = 300;
+    setting.config.timeout_ms = 5000;  // with which all come to an update, however busy the machine is
     setting.make_group();
+    context.meet();
     if (!in_update) {
       ASSERT_EQ(setting.make_handle(4, 2), epcclSuccess) << epcclGetLastError(nullptr);
     }
@@ -56,11 +57,12 @@ TEST(EpGroupTimeout, IsNotThatOfOtherCalls) {
   run_ranks({{2}, {{"EPCCL_TIMEOUT", "50"}}, {}}, [&](const RankContext& context) {
     Comm comm(context);
     Setting setting(context, comm);
-    setting.config.timeout_ms = 100;
+    setting.config.timeout_ms = 3000;
     setting.make_group();
+    context.meet();
     ASSERT_EQ(setting.make_handle(4, 2), epcclSuccess);
     ASSERT_EQ(setting.dispatch(100, 8), epcclSuccess);
-    if (context.rank == 1) usleep(400'000);
+    if (context.rank == 1) usleep(4'000'000);
     std::vector<int> in(2), out(2);
     EXPECT_EQ(epcclAlltoall(in.data(), out.data(), 1, epcclInt32, comm, nullptr), epcclSuccess)
         << epcclGetLastError(comm);
