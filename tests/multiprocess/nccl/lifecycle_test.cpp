@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "../api/asleep.hpp"
 #include "ranks.hpp"
 
 namespace nccl_programs {
@@ -150,6 +152,7 @@ TEST(LostRanks, ARankThatDiedIsShrunkAway) {
   run_ranks(job, [](const RankContext& context) {
     Comm comm(context);
     tell_all(comm, context.rank);
+    context.meet();
     if (context.rank == 2) raise(SIGKILL);
     std::array<int, 4> in{}, out{};
     EXPECT_EQ(ncclAlltoAll(in.data(), out.data(), 1, ncclInt32, comm, nullptr), ncclRemoteError);
@@ -168,9 +171,9 @@ TEST(LostRanks, AbortFromAnotherThreadEndsABlockedCall) {
   run_ranks({As::processes, 2}, [](const RankContext& context) {
     Comm comm(context);
     tell_all(comm, 1);
+    context.meet();
     if (context.rank == 1) {
       // It never sends; that the other gave up is an error here.
-      EXPECT_EQ(settled(comm), ncclSuccess);
       ncclResult_t state = ncclSuccess;
       while (state == ncclSuccess) NCCL_OK(ncclCommGetAsyncError(comm, &state));
       EXPECT_EQ(state, ncclRemoteError);
@@ -178,8 +181,13 @@ TEST(LostRanks, AbortFromAnotherThreadEndsABlockedCall) {
     }
     int number = 0;
     ncclResult_t received = ncclSuccess;
-    std::thread blocked([&] { received = ncclRecv(&number, 1, ncclInt32, 1, comm, nullptr); });
-    usleep(50'000);
+    std::atomic<pid_t> caller = 0;
+    std::thread blocked([&] {
+      caller = gettid();
+      received = ncclRecv(&number, 1, ncclInt32, 1, comm, nullptr);
+    });
+    while (caller == 0) usleep(100);
+    epccl::tests::wait_until_asleep(caller);
     NCCL_OK(ncclCommAbort(comm));
     blocked.join();
     EXPECT_EQ(received, ncclRemoteError);

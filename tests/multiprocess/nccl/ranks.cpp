@@ -29,11 +29,12 @@ const testing::Environment* const on_epccl = testing::AddGlobalTestEnvironment(n
 // The id goes from rank 0 through a socket pair that every rank inherits: one message for each other rank. The process that
 // made it stays until the others are through: `others` ends with the last of them.
 [[noreturn]] void run_process(const Job& job, int rank, const int* channel, const int* others,
+                              const epccl::tests::Meeting& meeting,
                               const std::function<void(const RankContext&)>& body) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (job.ranks_per_node > 0) setenv("EPCCL_HOSTID", std::to_string(rank / job.ranks_per_node).c_str(), 1);
   for (const auto& [name, value] : job.environment) setenv(name.c_str(), value.c_str(), 1);
-  RankContext context{rank, job.ranks, {}};
+  RankContext context{rank, job.ranks, {}, &meeting};
   if (rank == 0) {
     NCCL_OK(ncclGetUniqueId(&context.id));
     for (int peer = 1; peer < job.ranks; ++peer)
@@ -52,12 +53,13 @@ void run_processes(const Job& job, const std::function<void(const RankContext&)>
   int channel[2], others[2];
   ASSERT_EQ(pipe2(others, O_CLOEXEC), 0);
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel), 0);
+  const epccl::tests::Meeting meeting;
   std::vector<pid_t> pids;
   fflush(nullptr);
   for (int rank = 0; rank < job.ranks; ++rank) {
     const pid_t pid = fork();
     ASSERT_GE(pid, 0);
-    if (pid == 0) run_process(job, rank, channel, others, body);
+    if (pid == 0) run_process(job, rank, channel, others, meeting, body);
     pids.push_back(pid);
   }
   close(others[1]);
@@ -74,9 +76,10 @@ void run_processes(const Job& job, const std::function<void(const RankContext&)>
 void run_threads(const Job& job, const std::function<void(const RankContext&)>& body) {
   ncclUniqueId id;
   ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
+  const epccl::tests::Meeting meeting;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < job.ranks; ++rank)
-    threads.emplace_back([&body, context = RankContext{rank, job.ranks, id}] { body(context); });
+    threads.emplace_back([&body, context = RankContext{rank, job.ranks, id, &meeting}] { body(context); });
   for (std::thread& thread : threads) thread.join();
 }
 

@@ -10,12 +10,18 @@
 #include <utility>
 #include <vector>
 
+#include "../api/meeting.hpp"
+
 namespace nccl_programs {
 
 struct RankContext {
   int rank = 0;
   int ranks = 1;
   ncclUniqueId id{};
+  const epccl::tests::Meeting* meeting = nullptr;
+
+  /// Returns when all ranks have come, without the library's help.
+  void meet() const { meeting->come(ranks); }
 };
 
 enum class As { threads, processes };
