@@ -142,6 +142,7 @@ TEST(GpuGroups, EndWhereAPeerDies) {
     const std::vector<Letter> letters{
         {0, 1, 8000, plain, plain}, {1, 2, 8000, plain, plain}, {2, 0, 70'000, plain, plain}};
     Half(context.rank, letters, gpu, gpu, 1).run(comm);
+    context.meet();
     if (context.rank == 1) raise(SIGKILL);
     Half half(context.rank, letters, gpu, gpu, 2);
     ASSERT_EQ(epcclGroupStart(), epcclSuccess);

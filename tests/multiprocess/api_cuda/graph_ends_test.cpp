@@ -75,11 +75,12 @@ TEST_P(CudaGraphEnds, LeaveNothingBehindWhateverEndsFirst) {
 
 // A thread is in the driver and waits for the GPU, whose graph waits for a call of the host; and that needs the driver.
 TEST_F(CudaGraphs, AreLetGoWhenAThreadKeepsTheirCallOutOfTheDriver) {
-  const std::vector<std::pair<std::string, std::string>> environment{
-      {"EPCCL_COPY_ENGINE", "never"}, {"EPCCL_TIMEOUT", "0.3"}, {"FAKE_CUDA_CONTEXT_LOCK", "1"}};
+  const std::vector<std::pair<std::string, std::string>> environment{{"EPCCL_COPY_ENGINE", "never"},
+                                                                     {"FAKE_CUDA_CONTEXT_LOCK", "1"}};
   run_gpu_ranks(RanksAre::processes, 1, environment, [](const RankContext& context) {
     const GpuRank gpu;
     Comm comm(context);
+    ASSERT_EQ(epcclCommSetTimeout(comm, 0.3), epcclSuccess);
     const Exchanged exchanged(context, gpu, 10);
     const Gate gate;
     const Graph graph(gpu, [&] { expect_captured(exchanged.call(comm, gpu.as_epccl())); });

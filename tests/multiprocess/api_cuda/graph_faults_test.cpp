@@ -85,6 +85,7 @@ void expect_a_replay_to_end(const RunOptions& options, const char* said,
       exchanged.fill(0);
       graph.launch();
       exchanged.expect(0);
+      context.meet();
       if (context.rank == 1) {
         fail(comm);
       } else {
@@ -113,7 +114,7 @@ TEST_F(CudaGraphFaults, EndWhenAPeerRevokes) {
 }
 
 TEST_F(CudaGraphFaults, EndWhenAPeerDoesNotRunThemAndNameIt) {
-  expect_a_replay_to_end({{2}, {{"EPCCL_TIMEOUT", "2"}}, {}}, "for rank 1 (same node) to run it as well",
+  expect_a_replay_to_end({{2}, {{"EPCCL_TIMEOUT", "6"}}, {}}, "for rank 1 (same node) to run it as well",
                          [](epcclComm_t comm) { EXPECT_NE(wait_for_failure(comm), epcclSuccess); });
 }
 
@@ -133,7 +134,7 @@ TEST_F(CudaGraphFaults, EndWhenAPeerOfAnotherNodeRevokes) {
 }
 
 TEST_F(CudaGraphFaults, EndWhenAPeerOfAnotherNodeDoesNotRunThemAndNameIt) {
-  expect_a_replay_to_end({{1, 1}, {{"EPCCL_TIMEOUT", "2"}}, {}}, "rank 1",
+  expect_a_replay_to_end({{1, 1}, {{"EPCCL_TIMEOUT", "6"}}, {}}, "rank 1",
                          [](epcclComm_t comm) { EXPECT_NE(wait_for_failure(comm), epcclSuccess); });
 }
 

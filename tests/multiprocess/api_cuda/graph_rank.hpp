@@ -32,7 +32,7 @@ inline void run_gpu_ranks(RanksAre ranks_are, int ranks,
     for (int rank = 0; rank < ranks; ++rank)
       threads.emplace_back([&, rank] {
         ranks_of_this_process = &all;
-        body({rank, ranks, process.id});
+        body({rank, ranks, process.id, process.meeting});
         all.arrive_and_drop();  // a rank that has failed keeps nobody waiting
       });
     for (std::thread& thread : threads) thread.join();

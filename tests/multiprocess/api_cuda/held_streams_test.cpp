@@ -33,9 +33,10 @@ struct Call {
 
 // The stream has work for longer than the timeout before it comes to the call: that alone is no failure.
 TEST(HeldStreams, AreLetGoWhenAThreadKeepsTheCallOutOfTheDriver) {
-  run_locked(1, {{"EPCCL_TIMEOUT", "0.3"}}, [](const RankContext& context) {
+  run_locked(1, {}, [](const RankContext& context) {
     const GpuRank gpu;
     Comm comm(context);
+    ASSERT_EQ(epcclCommSetTimeout(comm, 0.3), epcclSuccess);
     const Call call(gpu);
     const Gate gate;
     gate.close(gpu);

@@ -173,6 +173,7 @@ inline void expect_a_replay_to_end(const RunOptions& options, const char* said,
       step.fill(0);
       graph.launch();
       gpu.wait();
+      context.meet();
       if (context.rank == 1) {
         fail(comm);
       } else {

@@ -212,7 +212,7 @@ TEST_F(ReplayedEpFaults, AReplayEndsWhenAPeerRevokes) {
 }
 
 TEST_F(ReplayedEpFaults, AReplayEndsWhenAPeerDoesNotRunItAndNamesIt) {
-  expect_a_replay_to_end({{1, 1}, {{"EPCCL_TIMEOUT", "2"}}, {}}, "rank 1",
+  expect_a_replay_to_end({{1, 1}, {{"EPCCL_TIMEOUT", "6"}}, {}}, "rank 1",
                          [](epcclComm_t comm) { EXPECT_NE(wait_for_failure(comm), epcclSuccess); });
 }
 
