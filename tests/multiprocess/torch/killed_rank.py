@@ -10,10 +10,13 @@ import torch.distributed as dist
 from harness import RANK, SIZE, expect_error, join
 
 join("epccl")
+store = dist.distributed_c10d._get_default_store()
 got = torch.zeros(SIZE)
 dist.all_to_all_single(got, torch.ones(SIZE))
 anyone = dist.irecv(torch.zeros(1))  # (no rank has sent a message yet)
+store.set(f"{RANK} is through", "")
 if RANK == SIZE - 1:
+    store.wait([f"{rank} is through" for rank in range(SIZE)])
     os.kill(os.getpid(), signal.SIGKILL)
 begin = time.monotonic()
 try:

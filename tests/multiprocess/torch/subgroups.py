@@ -62,6 +62,7 @@ def test_calls_on_two_groups_do_not_wait_for_each_other(group):
 def test_a_silent_rank_is_named_within_the_timeout(_):
     group = dist.new_group(backend="epccl", timeout=timedelta(seconds=2))
     send = torch.zeros(SIZE)
+    dist.barrier()
     begin = time.monotonic()
     if RANK != SIZE - 1:
         failure = expect_error(
@@ -70,10 +71,11 @@ def test_a_silent_rank_is_named_within_the_timeout(_):
         assert "all_to_all_single" in str(failure) and time.monotonic() - begin < 30, failure
     dist.barrier()
     # What failed once stays failed, at once.
+    dist.set_timeout(timedelta(seconds=60), group)
     if RANK == 0:
         begin = time.monotonic()
         expect_error(dist.DistBackendError, "", lambda: dist.barrier(group=group))
-        assert time.monotonic() - begin < 2
+        assert time.monotonic() - begin < 20
 
 
 def test_the_timeout_of_a_group_can_be_changed(_):
@@ -101,12 +103,13 @@ def test_the_timeout_of_a_group_can_be_changed(_):
 
 def test_a_wait_has_its_own_timeout(group):
     if RANK == 0:
-        time.sleep(1.5)
+        dist.recv(torch.zeros(1), 1)  # over gloo, when rank 1 has seen that the call is not complete
     send, got = values(torch.float32, (SIZE,), RANK), torch.zeros(SIZE)
     work = dist.all_to_all_single(got, send, group=group, async_op=True)
     if RANK == 1:
         expect_error(dist.DistBackendError, "not complete after 200 ms", lambda: work.wait(timedelta(milliseconds=200)))
         assert not work.is_completed()
+        dist.send(torch.zeros(1), 0)
     work.wait()  # it went on
     same(got, torch.stack([values(torch.float32, (SIZE,), s)[RANK] for s in range(SIZE)]), "late")
 
