@@ -1,4 +1,7 @@
 // Joining a communicator.
+#include <netinet/in.h>
+
+#include <array>
 #include <atomic>
 
 #include "ranks.hpp"
@@ -35,10 +38,10 @@ TEST(Join, MissingRanksAreNamedAfterTheTimeout) {
   std::atomic<int> named = 0;
   on_ranks(3, [&](int index) {
     const int rank = index * 2;  // 0, 2, 4 of 6
-    const auto joined = Bootstrap::join(id, rank, 6, rank == 0 ? 1 : patience);
+    const auto joined = Bootstrap::join(id, rank, 6, rank == 0 ? 3 : patience);
     ASSERT_FALSE(joined.ok());
     EXPECT_EQ(joined.status().code(), Code::remote_error);
-    EXPECT_CONTAINS(joined.status().message(), "3 of 6 ranks had joined after 1 s; missing: 1, 3, 5");
+    EXPECT_CONTAINS(joined.status().message(), "3 of 6 ranks had joined after 3 s; missing: 1, 3, 5");
     ++named;
   });
   EXPECT_EQ(named, 3) << "those that would have waited longer hear of it too";
@@ -46,7 +49,7 @@ TEST(Join, MissingRanksAreNamedAfterTheTimeout) {
 
 TEST(Join, LateRankIsToldThatTheOthersGaveUp) {
   const UniqueId id = fresh_id();
-  ASSERT_FALSE(Bootstrap::join(id, 0, 2, 0.5).ok());
+  ASSERT_FALSE(Bootstrap::join(id, 0, 2, 3).ok());
   const auto late = Bootstrap::join(id, 1, 2, patience);
   ASSERT_FALSE(late.ok());
   EXPECT_CONTAINS(late.status().message(), "rank 0");
@@ -55,25 +58,30 @@ TEST(Join, LateRankIsToldThatTheOthersGaveUp) {
 
 TEST(Join, RankTakenTwiceIsRefusedAndTheOthersGoOn) {
   const UniqueId id = fresh_id();
-  std::unique_ptr<Bootstrap> first;
-  std::jthread waiting([&] {
-    auto joined = Bootstrap::join(id, 0, 2, patience);
-    ASSERT_TRUE(joined.ok()) << joined.status().message();
-    first = std::move(joined).value();
+  std::array<std::unique_ptr<Bootstrap>, 2> lines;
+  std::array<Status, 2> statuses;
+  std::atomic<int> ended = 0;
+  std::jthread twins([&] {
+    on_ranks(2, [&](int twin) {
+      auto joined = Bootstrap::join(id, 0, 2, patience);
+      const auto at = static_cast<size_t>(twin);
+      if (joined.ok()) {
+        lines[at] = std::move(joined).value();
+      } else {
+        statuses[at] = joined.status();
+      }
+      ++ended;
+    });
   });
   // One of the two rank 0 is first; with rank 1 absent, the other one is refused while the first still waits.
-  Status refused;
-  std::jthread twin([&] {
-    usleep(100'000);
-    auto joined = Bootstrap::join(id, 0, 2, patience);
-    ASSERT_FALSE(joined.ok());
-    refused = joined.status();
-  });
-  twin.join();
-  EXPECT_EQ(refused.code(), Code::invalid_usage);
-  EXPECT_CONTAINS(refused.message(), "rank 0 is taken: rank 0 (host ");
+  while (ended == 0) usleep(1000);
   const auto second = Bootstrap::join(id, 1, 2, patience);
   EXPECT_TRUE(second.ok());
+  twins.join();
+  const Status& refused = statuses[lines[0] == nullptr ? 0 : 1];
+  EXPECT_NE(lines[0] == nullptr, lines[1] == nullptr) << "one of the two goes on";
+  EXPECT_EQ(refused.code(), Code::invalid_usage);
+  EXPECT_CONTAINS(refused.message(), "rank 0 is taken: rank 0 (host ");
 }
 
 TEST(Join, DifferentRankCountsAreAnErrorForAll) {
@@ -99,7 +107,7 @@ TEST(Join, DeathWhileOthersWaitIsNamed) {
   id = fresh_id();
   child.put(id);
   std::jthread killer([&] {
-    usleep(300'000);
+    sleep(2);  // and it has joined
     child.kill();
   });
   const auto joined = Bootstrap::join(id, 0, 3, patience);
@@ -109,12 +117,34 @@ TEST(Join, DeathWhileOthersWaitIsNamed) {
   EXPECT_CONTAINS(joined.status().message(), "died");
 }
 
+/// A port at which nobody listens, nor anybody else can while it is kept.
+class TakenPort {
+ public:
+  TakenPort() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    EXPECT_EQ(bind(fd_.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
+    EXPECT_EQ(getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+    endpoint_ = net::resolve("127.0.0.1", ntohs(address.sin_port))->front();
+  }
+  const net::Endpoint& endpoint() const { return endpoint_; }
+  /// From now on somebody does.
+  int listens() const {
+    EXPECT_EQ(listen(fd_.get(), 8), 0);
+    return fd_.get();
+  }
+
+ private:
+  UniqueFd fd_;
+  net::Endpoint endpoint_;
+};
+
 TEST(Join, NobodyListeningIsAnErrorWithTheAddress) {
+  const TakenPort port;
   runtime::Rendezvous nowhere;
-  nowhere.endpoint = net::resolve("127.0.0.1", 0)->front();
-  auto closed = net::listen_at(nowhere.endpoint);  // finds a free port
-  ASSERT_TRUE(closed.ok());
-  closed->reset();
+  nowhere.endpoint = port.endpoint();
   const auto joined = Bootstrap::join(encode(nowhere), 0, 1, 0.3);
   ASSERT_FALSE(joined.ok());
   EXPECT_CONTAINS(joined.status().message(), nowhere.endpoint.to_string());
@@ -125,15 +155,13 @@ TEST(Join, WaitsForARendezvousThatOpensLate) {
   const UniqueId id = fresh_id();
   auto elsewhere = *runtime::decode(id);
   // Forwards nothing: it only shows that the connection is retried until somebody listens there.
-  auto listener = net::listen_at((elsewhere.endpoint.port = 0, elsewhere.endpoint));
-  ASSERT_TRUE(listener.ok());
-  listener->reset();
-  std::jthread late([at = elsewhere.endpoint]() mutable {
+  const TakenPort port;
+  elsewhere.endpoint = port.endpoint();
+  std::jthread late([&port] {
     usleep(200'000);
-    auto again = net::listen_at(at);
-    ASSERT_TRUE(again.ok()) << again.status().message();
-    ASSERT_TRUE(net::wait_for(again->get(), POLLIN, now_seconds() + patience));
-    const UniqueFd caller(accept(again->get(), nullptr, nullptr));
+    const int listener = port.listens();
+    ASSERT_TRUE(net::wait_for(listener, POLLIN, now_seconds() + patience));
+    const UniqueFd caller(accept(listener, nullptr, nullptr));
     std::byte rubbish[8] = {};
     rubbish[0] = std::byte{4};
     rubbish[4] = std::byte{16};

@@ -108,11 +108,13 @@ TEST(UniqueId, ThatWasGivenUpEndsAfterTheTimeout) {
   EXPECT_EQ(threads(), before);
 }
 
+using std::chrono_literals::operator""s, std::chrono_literals::operator""ms;
+
 class Interruption : public testing::Test {
  protected:
-  void interrupt_soon(const std::shared_ptr<Interrupt>& interrupt) {
-    thread_ = std::jthread([interrupt] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  void interrupt_in(std::chrono::milliseconds time, const std::shared_ptr<Interrupt>& interrupt) {
+    thread_ = std::jthread([time, interrupt] {
+      std::this_thread::sleep_for(time);
       interrupt->fire();
     });
   }
@@ -130,7 +132,7 @@ TEST_F(Interruption, EndsJoiningAndTellsTheOthers) {
     EXPECT_CONTAINS(joined.status().message(), "left before all had joined");
   });
   const auto interrupt = Interrupt::create().value();
-  interrupt_soon(interrupt);
+  interrupt_in(2s, interrupt);
   const auto joined = Bootstrap::join(id, 0, 3, 1000, {0, interrupt});
   ASSERT_FALSE(joined.ok());
   EXPECT_CONTAINS(joined.status().message(), "aborted");
@@ -140,7 +142,7 @@ TEST_F(Interruption, EndsWaitingForARendezvousThatIsNotThere) {
   const UniqueId id = fresh_id();
   runtime::discard_unique_id(id);
   const auto interrupt = Interrupt::create().value();
-  interrupt_soon(interrupt);
+  interrupt_in(100ms, interrupt);
   const auto joined = Bootstrap::join(id, 0, 3, 1000, {0, interrupt});
   ASSERT_FALSE(joined.ok());
   EXPECT_CONTAINS(joined.status().message(), "aborted");
@@ -153,7 +155,7 @@ TEST_F(Interruption, EndsABlockedAllgatherAndStays) {
   on_ranks(2, [&](int rank) {
     lines[static_cast<size_t>(rank)] = Bootstrap::join(id, rank, 2, 1000, {0, interrupt}).value();
   });
-  interrupt_soon(interrupt);
+  interrupt_in(100ms, interrupt);
   EXPECT_FALSE(lines[0]->allgather({}).ok());
   EXPECT_FALSE(lines[0]->barrier().ok());
   for (const auto& line : lines) line->leave(Bootstrap::any_call);  // a goodbye is possible all the same
