@@ -47,8 +47,6 @@ class Runner:
 
     def run(self, words, seconds, more_environment=None, silence=float("inf")):
         """One that is late, or silent for that long, is ended with all the ranks that it has started: they would spoil what follows."""
-        begin = time.monotonic()
-        until = max(min(begin + seconds, self.ends_at), begin + 1)
         words = [str(word) for word in words]
         try:
             program = subprocess.Popen(words, env={**machine.environment(), **(more_environment or {})}, start_new_session=True,
@@ -56,7 +54,8 @@ class Runner:
         except OSError as why:
             ended = Ended(127, str(why), 0.0)
         else:
-            ended = self._watch(program, begin, until, silence)
+            begin = time.monotonic()
+            ended = self._watch(program, begin, max(min(begin + seconds, self.ends_at), begin + 1), silence)
         self.log.append(f"\n== {' '.join(words)}\n{ended.output}")
         return ended
 
@@ -64,11 +63,14 @@ class Runner:
     def _watch(program, begin, until, silence):
         said, heard_at, open_ = bytearray(), begin, True
         try:
-            while open_ and (now := time.monotonic()) < min(until, heard_at + silence):
-                if select.select([program.stdout], [], [], min(until, heard_at + silence) - now)[0]:
+            while open_ and (now := time.monotonic()) < until:
+                # Also when that time has passed while this process did not run: something may have been said meanwhile.
+                if select.select([program.stdout], [], [], max(min(until, heard_at + silence) - now, 0))[0]:
                     piece = os.read(program.stdout.fileno(), 1 << 16)
                     said += piece
                     heard_at, open_ = time.monotonic(), bool(piece)
+                elif time.monotonic() >= heard_at + silence:
+                    break
             if not open_:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     program.wait(max(until - time.monotonic(), 1))

@@ -67,7 +67,7 @@ class Programs(unittest.TestCase):
         self.assertEqual((report["passed"], report["skipped"], report["failed"]), (2, 1, 2))
 
     def test_a_test_that_hangs_is_named_and_ended(self):
-        silence, programs.SECONDS_OF_SILENCE = programs.SECONDS_OF_SILENCE, 3
+        silence, programs.SECONDS_OF_SILENCE = programs.SECONDS_OF_SILENCE, 5
         self.addCleanup(setattr, programs, "SECONDS_OF_SILENCE", silence)
         report = self.report_of("hang")
         self.assertEqual(report["failures"], {"Ranks.Move/1": "failed", "Ranks.Move/3": "hung"})
@@ -89,14 +89,14 @@ class Programs(unittest.TestCase):
     def test_what_the_end_of_the_time_cuts_short_has_not_failed(self):
         slow = "#!/bin/bash\necho '[ RUN      ] A.B'; sleep 1000\n"
         runner = programs.Runner(minutes=1)
-        runner.ends_at = time.monotonic() + 3
+        runner.ends_at = time.monotonic() + 5
         report = programs.run_test(runner, self.program(slow))
         self.assertEqual((report["state"], report["why"]), ("cut short", "its time was over in A.B"))
 
     def test_all_that_a_late_program_has_started_ends_with_it(self):
         started = self.folder / "pid"
         program = self.program(f"#!/bin/bash\nsleep 1000 & echo $! >{started}; echo started; wait\n")
-        ended = programs.Runner().run([program], 600, silence=3)
+        ended = programs.Runner().run([program], 600, silence=5)
         self.assertTrue(ended.is_silent)
         self.assertEqual(ended.code, 124)
         # What was killed takes a moment to end, and may be there until somebody asks how it did.
@@ -125,7 +125,7 @@ class Programs(unittest.TestCase):
         self.assertEqual(said("========= Target application terminated before first instrumented API call"), "skipped")
 
     def test_a_sanitizer_that_says_nothing_any_more_is_ended_and_the_test_named(self):
-        silence, programs.SECONDS_OF_SILENCE = programs.SECONDS_OF_SILENCE, 3
+        silence, programs.SECONDS_OF_SILENCE = programs.SECONDS_OF_SILENCE, 5
         self.addCleanup(setattr, programs, "SECONDS_OF_SILENCE", silence)
         self.put_tool("compute-sanitizer", "echo '[ RUN      ] Ranks.Move'; sleep 1000")
         report = programs.run_sanitizer(programs.Runner(), self.program(""), "*")
@@ -169,7 +169,7 @@ class Mps(unittest.TestCase):
         self.addCleanup(made.cleanup)
         self.bin = Path(made.name)
         path = mock.patch.dict(os.environ, PATH=f"{self.bin}:{os.environ['PATH']}")
-        for patch in (mock.patch.object(mps, "SECONDS_TO_END", 2), mock.patch.object(mps, "SECONDS_TO_START", 5), path):
+        for patch in (mock.patch.object(mps, "SECONDS_TO_END", 2), mock.patch.object(mps, "SECONDS_TO_START", 20), path):
             patch.start()
             self.addCleanup(patch.stop)
 
