@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <optional>
 #include <thread>
 
@@ -46,18 +47,27 @@ TEST(HeldStreams, AreNotHeldWhileSomethingIsFreed) {
 }
 
 TEST(HeldStreams, AreNotHeldWhileSomethingIsMade) {
-  std::atomic<bool> made{false};
-  std::optional<Hold> before(std::in_place);
-  std::thread other([&] { before.reset(); });
-  std::optional<HeldStreams::Quiet> quiet(std::in_place);
-  std::thread holds([&] {
-    const Hold hold;
-    EXPECT_TRUE(made);
-  });
-  HeldStreams::when_none([&] { made = true; });
-  quiet.reset();
-  holds.join();
-  other.join();
+  using Clock = std::chrono::steady_clock;
+  // It waits for a moment only: where the other thread does not run in that time, this shows nothing.
+  bool is_shown = false;
+  for (int attempt = 0; attempt < 50 && !is_shown; ++attempt) {
+    std::atomic<bool> made{false}, held_before{false};
+    std::optional<Hold> before(std::in_place);
+    std::thread other([&] { before.reset(); });
+    const auto begin = Clock::now();
+    std::optional<HeldStreams::Quiet> quiet(std::in_place);
+    is_shown = Clock::now() - begin < std::chrono::milliseconds(150);
+    std::thread holds([&] {
+      const Hold hold;
+      held_before = !made;
+    });
+    HeldStreams::when_none([&] { made = true; });
+    quiet.reset();
+    holds.join();
+    other.join();
+    EXPECT_FALSE(is_shown && held_before);
+  }
+  EXPECT_TRUE(is_shown);
 }
 
 TEST(HeldStreams, AreWaitedForForAMomentOnlyAndThenNobodyIsKeptFromHoldingMore) {
