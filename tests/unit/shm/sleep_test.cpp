@@ -75,9 +75,16 @@ TEST_P(Sleep, EndsWhenAnotherThreadOfTheRankSaysSo) {
   Node node(2);
   SleepFor reason{0, 1, {}};
   reason.add(1);
-  std::thread sleeper([&] { EXPECT_TRUE(sleep_for(node[0], reason, node.ranks())); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  node[0].wake_self();
+  std::atomic<bool> woken = false;
+  std::thread sleeper([&] {
+    EXPECT_TRUE(sleep_for(node[0], reason, node.ranks()));
+    woken = true;
+  });
+  // Who does not sleep yet does not hear it.
+  while (!woken) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    node[0].wake_self();
+  }
   sleeper.join();
 }
 
