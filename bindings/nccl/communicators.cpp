@@ -22,14 +22,6 @@ epcclUniqueId native_id(const ncclUniqueId& id) {
   return out;
 }
 
-bool under_way(ncclResult_t result) {
-  return result == ncclSuccess || result == ncclInProgress;
-}
-
-ncclResult_t first_failure(ncclResult_t a, ncclResult_t b) {
-  return under_way(a) ? b : a;
-}
-
 epcclConfig_t* pointer_to(std::optional<epcclConfig_t>& config) {
   return config ? &*config : nullptr;
 }
@@ -42,15 +34,21 @@ ncclResult_t join(const char* name, ncclComm_t* comm, int nranks, int rank, bool
   if (!config.ok()) return refuse_call(Status(config.status()).with_context(name));
   auto mine = config->native();
   const ncclResult_t made = note_call(from_native(make(pointer_to(mine))));
-  if (!under_way(made) || !marked) return made;
+  if (is_failure(made) || !marked) return made;
   const auto make_real = [nranks, rank, kept = config.value()](const RealNccl& real, const ncclUniqueId& id,
                                                                ncclComm_t* out) {
     if (real.CommInitRankConfig == nullptr) return real.CommInitRank(out, nranks, id, rank);
     return kept.with([&](ncclConfig_t* its) { return real.CommInitRankConfig(out, nranks, id, rank, its); });
   };
   const bool blocking = config->blocking_or(true);
-  return first_failure(made,
-                       make_or_keep({{comm, current_context(), true, blocking, blocking, {}, make_real}}));
+  return worse(made,
+               make_or_keep({{comm, current_context(), true, blocking, blocking, {}, nullptr, make_real}}));
+}
+
+// The parent's side has a part in what is made of it.
+Status check_parent(const char* name, ncclComm_t parent) {
+  const CudaSidePtr side = find_cuda_side(parent);
+  return side == nullptr ? Status{} : check_at_rest(name, *side);
 }
 
 // A communicator made from another one has a CUDA side if that has one. `make_real` is called by every rank that calls this.
@@ -58,12 +56,12 @@ template <typename MakeReal>
 ncclResult_t follow(ncclResult_t made, ncclComm_t parent, ncclComm_t* newcomm, const KeptConfig& config,
                     MakeReal make_real) {
   const CudaSidePtr side = find_cuda_side(parent);
-  if (!under_way(made) || side == nullptr) return made;
+  if (is_failure(made) || side == nullptr) return made;
   const auto make = [side, make_real](const RealNccl& real, const ncclUniqueId&, ncclComm_t* out) {
     return make_real(real, side->real, out);
   };
-  return first_failure(made, make_or_keep({{newcomm, current_context(), false, side->blocking,
-                                            config.blocking_or(side->blocking), side->why_not, make}}));
+  return worse(made, make_or_keep({{newcomm, current_context(), false, side->blocking,
+                                    config.blocking_or(side->blocking), side->why_not, side, make}}));
 }
 
 ncclResult_t init(const char* name, ncclComm_t* comm, int nranks, const ncclUniqueId& id, int rank,
@@ -120,9 +118,18 @@ ncclResult_t CommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commI
 }
 
 ncclResult_t CommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
-  const ncclResult_t made = from_native(epcclCommInitAll(native(comm), ndev, devlist));
-  if (made == ncclSuccess && gpu_present()) init_all_real(comm, ndev, devlist);
-  return made;
+  const ncclResult_t made = note_call(from_native(epcclCommInitAll(native(comm), ndev, devlist)));
+  if (made != ncclSuccess || !gpu_present()) return made;
+  if (!in_group()) {
+    init_all_real(comm, ndev, devlist);
+    return made;
+  }
+  std::vector<int> devices;
+  for (int i = 0; i < ndev; ++i) devices.push_back(devlist != nullptr ? devlist[i] : i);
+  return now_or_at_end(Late::if_group_ran, [comm, ndev, devices] {
+    init_all_real(comm, ndev, devices.data());
+    return ncclSuccess;
+  });
 }
 
 ncclResult_t CommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId, ncclUniqueId* commIds,
@@ -141,6 +148,7 @@ ncclResult_t CommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, i
 ncclResult_t CommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config) {
   const Result<KeptConfig> kept = KeptConfig::read(config);
   if (!kept.ok()) return refuse_call(Status(kept.status()).with_context("ncclCommSplit"));
+  if (const Status ready = check_parent("ncclCommSplit", comm); !ready.ok()) return refuse_call(ready);
   auto mine = kept->native();
   const epcclResult_t made = epcclCommSplit(native(comm), color, key, native(newcomm), pointer_to(mine));
   return follow(note_call(from_native(made)), comm, newcomm, kept.value(),
@@ -156,11 +164,13 @@ ncclResult_t CommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanks
                         ncclConfig_t* config, int shrinkFlags) {
   const Result<KeptConfig> kept = KeptConfig::read(config);
   if (!kept.ok()) return refuse_call(Status(kept.status()).with_context("ncclCommShrink"));
+  if (const Status ready = check_parent("ncclCommShrink", comm); !ready.ok()) return refuse_call(ready);
   auto mine = kept->native();
   const epcclResult_t made = epcclCommShrink(native(comm), excludeRanksList, excludeRanksCount,
                                              native(newcomm), pointer_to(mine), shrinkFlags);
   std::vector<int> excluded;
-  if (under_way(from_native(made))) excluded.assign(excludeRanksList, excludeRanksList + excludeRanksCount);
+  if (!is_failure(static_cast<ncclResult_t>(made)))
+    excluded.assign(excludeRanksList, excludeRanksList + excludeRanksCount);
   return follow(
       note_call(from_native(made)), comm, newcomm, kept.value(),
       [excluded, shrinkFlags, its = kept.value()](const RealNccl& real, ncclComm_t parent, ncclComm_t* out) {

@@ -106,8 +106,9 @@ std::optional<epcclConfig_t> KeptConfig::native() const {
   return native;
 }
 
-bool KeptConfig::blocking_or(bool otherwise) const {
-  return given_ && given_->blocking != nccl_undefined_int ? given_->blocking != 0 : otherwise;
+bool KeptConfig::blocking_or(bool without_config) const {
+  if (!given_) return without_config;
+  return given_->blocking == nccl_undefined_int || given_->blocking != 0;
 }
 
 Status check_sim_info(const ncclSimInfo_t* given) {

@@ -30,8 +30,8 @@ class KeptConfig {
     return use(given_ ? &copy : nullptr);
   }
 
-  /// `blocking`, or what it is where that is not set.
-  bool blocking_or(bool otherwise) const;
+  /// `blocking`, which is 1 where it is not set; `without_config` where there was no config.
+  bool blocking_or(bool without_config) const;
 
  private:
   ncclConfig_t config() const;

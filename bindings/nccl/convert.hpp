@@ -28,6 +28,15 @@ inline epcclStream_t native_cuda(cudaStream_t stream) {
   return reinterpret_cast<epcclStream_t>(stream == nullptr ? legacy : reinterpret_cast<uintptr_t>(stream));
 }
 
+inline bool is_failure(ncclResult_t result) {
+  return result != ncclSuccess && result != ncclInProgress;
+}
+/// A failure before what is in progress, and that before success; of two failures the first.
+inline ncclResult_t worse(ncclResult_t a, ncclResult_t b) {
+  if (is_failure(a)) return a;
+  return b != ncclSuccess ? b : a;
+}
+
 /// With the text of a failure.
 inline Status status_of(epcclResult_t result) {
   if (result == epcclSuccess) return {};

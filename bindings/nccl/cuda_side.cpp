@@ -51,4 +51,21 @@ CudaSidePtr find_real_side(ncclComm_t comm) {
   return side != nullptr && side->ready && side->real != nullptr ? side : nullptr;
 }
 
+Status check_at_rest(const char* name, CudaSide& side) {
+  if (!side.ready)
+    return error(Code::invalid_argument, "{}: the communicator is still being made: poll, or abort", name);
+  bool in_progress = side.children.in_making();
+  if (!in_progress && side.children.has_left_behind()) {
+    ncclResult_t state = ncclInProgress;
+    (void)side.library->CommGetAsyncError(side.real, &state);
+    in_progress = state == ncclInProgress;
+  }
+  if (in_progress)
+    return error(Code::invalid_argument,
+                 "{}: a split or shrink of the communicator is in progress: poll, or abort", name);
+  if (side.children.has_left_behind())
+    for (ncclComm_t unwanted : side.children.take_left_behind()) (void)side.library->CommAbort(unwanted);
+  return {};
+}
+
 }  // namespace epccl::nccl

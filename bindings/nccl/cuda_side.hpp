@@ -12,6 +12,7 @@
 #include "abi.hpp"
 #include "base/status.hpp"
 #include "epccl/epccl.h"
+#include "real_children.hpp"
 #include "real_library.hpp"
 
 namespace epccl::nccl {
@@ -46,6 +47,7 @@ struct CudaSide {
   std::atomic<bool> ready{false};  // what follows is set
   ncclComm_t real = nullptr;
   Status why_not;                     // not ok: there is no `real`
+  Status failure;                     // not ok: making it failed, and with it the communicator
   const RealNccl* library = nullptr;  // with `real`
   // With CUDA memory EPCCL runs; on all ranks alike:
   bool native_alltoall = false;  // ncclAlltoAll
@@ -53,6 +55,7 @@ struct CudaSide {
 
   bool blocking = true;          // the communicator
   std::shared_ptr<Maker> maker;  // set where it was made in the background
+  RealChildren children;         // of `real`
 
   std::mutex mutex;            // of what follows
   std::map<int, BothOps> ops;  // by the number that the program was given
@@ -67,5 +70,8 @@ CudaSidePtr take_cuda_side(ncclComm_t comm);
 
 /// The side of a communicator that has a real communicator (and it is ready), else null.
 CudaSidePtr find_real_side(ncclComm_t comm);
+
+/// Error, for the call `name`: the communicator is being made, or another is of it, in the background.
+Status check_at_rest(const char* name, CudaSide& side);
 
 }  // namespace epccl::nccl

@@ -13,7 +13,7 @@ ncclResult_t of_real(const CudaSidePtr& side, const char* name, Function RealNcc
   if (side == nullptr || side->real == nullptr) return ncclSuccess;
   const Function function = side->library->*entry;
   if (Status has = check_has(*side->library, function != nullptr, name); !has.ok()) return refuse(has);
-  return from_real(invoke(function, side->real), side->real);
+  return from_real(invoke(function, side->real));
 }
 
 template <typename Function>
@@ -21,29 +21,43 @@ ncclResult_t of_real(const CudaSidePtr& side, const char* name, Function RealNcc
   return of_real(side, name, entry, [](Function function, ncclComm_t real) { return function(real); });
 }
 
-// The worse of two.
-ncclResult_t both(ncclResult_t a, ncclResult_t b) {
-  return a != ncclSuccess && a != ncclInProgress ? a : (b != ncclSuccess ? b : a);
+// An end of the real communicator. Those of a group are one group there: NVIDIA's library may wait in one for what runs on another.
+template <typename Function>
+ncclResult_t end_real(Late late, const CudaSidePtr& side, const char* name, Function RealNccl::*entry) {
+  if (side == nullptr || side->real == nullptr) return ncclSuccess;
+  return now_or_at_end(late, [=] {
+    const ncclResult_t result = of_real(side, name, entry);
+    // What was being made of it is there now, and nobody's.
+    if (late == Late::always)
+      for (ncclComm_t unwanted : side->children.take_left_behind()) (void)side->library->CommAbort(unwanted);
+    return result;
+  });
 }
 
 bool refused(ncclResult_t result) {
   return result == ncclInvalidArgument || result == ncclInvalidUsage;
 }
 
+Status check_at_rest(const char* name, const CudaSidePtr& side) {
+  return side == nullptr ? Status{} : check_at_rest(name, *side);
+}
+
 }  // namespace
 
 ncclResult_t CommFinalize(ncclComm_t comm) {
-  const ncclResult_t result = from_native(epcclCommFinalize(native(comm)));
+  if (comm == nullptr) return ncclSuccess;
+  const CudaSidePtr side = find_cuda_side(comm);
+  if (const Status ready = check_at_rest("ncclCommFinalize", side); !ready.ok()) return refuse_call(ready);
+  const ncclResult_t result = note_call(from_native(epcclCommFinalize(native(comm))));
   if (refused(result)) return result;
-  return both(result, of_real(find_real_side(comm), "ncclCommFinalize", &RealNccl::CommFinalize));
+  return worse(result, end_real(Late::together, side, "ncclCommFinalize", &RealNccl::CommFinalize));
 }
 
 ncclResult_t CommDestroy(ncclComm_t comm) {
-  const CudaSidePtr unready = find_cuda_side(comm);
-  if (unready != nullptr && !unready->ready)
-    return refuse(
-        {Code::invalid_argument, "ncclCommDestroy: the communicator is still being made: poll, or abort"});
-  // Taken first: the handle's number may be another communicator's as soon as this one is gone.
+  if (comm == nullptr) return ncclSuccess;
+  if (const Status ready = check_at_rest("ncclCommDestroy", find_cuda_side(comm)); !ready.ok())
+    return refuse(ready);
+  // Taken first: who asks for it must not find half of it.
   const CudaSidePtr side = take_cuda_side(comm);
   const ncclResult_t result = from_native(epcclCommDestroy(native(comm)));
   if (refused(result)) {
@@ -51,35 +65,45 @@ ncclResult_t CommDestroy(ncclComm_t comm) {
     return result;
   }
   if (side != nullptr && side->maker != nullptr) side->maker->join();
-  return both(result, of_real(side, "ncclCommDestroy", &RealNccl::CommDestroy));
+  return worse(result, end_real(Late::always, side, "ncclCommDestroy", &RealNccl::CommDestroy));
 }
 
 ncclResult_t CommAbort(ncclComm_t comm) {
+  if (comm == nullptr) return ncclSuccess;
   const CudaSidePtr side = take_cuda_side(comm);
   if (side != nullptr && side->maker != nullptr) side->maker->stop = true;
-  const ncclResult_t result = from_native(epcclCommAbort(native(comm)));
+  if (side != nullptr) side->children.close();
+  const ncclResult_t result = note_call(from_native(epcclCommAbort(native(comm))));
   if (side != nullptr && side->maker != nullptr) side->maker->join();
-  return both(result, of_real(side, "ncclCommAbort", &RealNccl::CommAbort));
+  return worse(result, end_real(Late::always, side, "ncclCommAbort", &RealNccl::CommAbort));
 }
 
 ncclResult_t CommRevoke(ncclComm_t comm, int revokeFlags) {
+  if (comm == nullptr) return ncclSuccess;
+  const CudaSidePtr side = find_cuda_side(comm);
+  if (const Status ready = check_at_rest("ncclCommRevoke", side); !ready.ok()) return refuse(ready);
   const ncclResult_t result = from_native(epcclCommRevoke(native(comm), revokeFlags));
   if (refused(result)) return result;
-  return both(result, of_real(find_real_side(comm), "ncclCommRevoke", &RealNccl::CommRevoke,
-                              [&](auto function, ncclComm_t real) { return function(real, revokeFlags); }));
+  return worse(result, of_real(side, "ncclCommRevoke", &RealNccl::CommRevoke,
+                               [&](auto function, ncclComm_t real) { return function(real, revokeFlags); }));
 }
 
 ncclResult_t CommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
   const ncclResult_t asked =
       from_native(epcclCommGetAsyncError(native(comm), reinterpret_cast<epcclResult_t*>(asyncError)));
+  if (asked != ncclSuccess) return asked;
   const CudaSidePtr side = find_cuda_side(comm);
-  if (asked != ncclSuccess || *asyncError != ncclSuccess || side == nullptr) return asked;
-  if (!side->ready) {
+  if (*asyncError != ncclSuccess) {
+    (void)from_native(static_cast<epcclResult_t>(*asyncError));
+  } else if (side != nullptr && (!side->ready || side->children.in_making())) {
     *asyncError = ncclInProgress;
-    return ncclSuccess;
+  } else if (side != nullptr && !side->failure.ok()) {
+    *asyncError = refuse(side->failure);
+  } else {
+    return of_real(side, "ncclCommGetAsyncError", &RealNccl::CommGetAsyncError,
+                   [&](auto function, ncclComm_t real) { return function(real, asyncError); });
   }
-  return of_real(side, "ncclCommGetAsyncError", &RealNccl::CommGetAsyncError,
-                 [&](auto function, ncclComm_t real) { return function(real, asyncError); });
+  return ncclSuccess;
 }
 
 }  // namespace epccl::nccl

@@ -19,8 +19,7 @@ enum class Source { none, shim, native, real };
 
 struct LastError {
   Source source = Source::none;
-  std::string text;           // Source::shim
-  ncclComm_t real = nullptr;  // Source::real
+  std::string text;  // Source::shim
 };
 
 LastError& last() {
@@ -65,7 +64,7 @@ std::string_view text_of_last(ncclComm_t comm) {
     translated = with_nccl_names(epcclGetLastError(native(comm)));
     return translated;
   }
-  return real->GetLastError != nullptr ? real->GetLastError(last().real) : "";
+  return real->GetLastError != nullptr ? real->GetLastError(nullptr) : "";
 }
 
 }  // namespace
@@ -77,16 +76,19 @@ ncclResult_t refuse(const Status& status) {
   return static_cast<ncclResult_t>(status.code());
 }
 
+void keep_last_error() {
+  if (last().source != Source::none && last().source != Source::native) return;
+  last().text = with_nccl_names(epcclGetLastError(nullptr));
+  last().source = Source::shim;
+}
+
 ncclResult_t from_native(epcclResult_t result) {
   if (result != epcclSuccess && result != epcclInProgress) last().source = Source::native;
   return static_cast<ncclResult_t>(result);
 }
 
-ncclResult_t from_real(ncclResult_t result, ncclComm_t real) {
-  if (result != ncclSuccess && result != ncclInProgress) {
-    last().source = Source::real;
-    last().real = real;
-  }
+ncclResult_t from_real(ncclResult_t result) {
+  if (is_failure(result)) last().source = Source::real;
   return result;
 }
 

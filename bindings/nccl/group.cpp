@@ -14,14 +14,19 @@
 namespace epccl::nccl {
 namespace {
 
+struct LateCall {
+  Late late;
+  std::function<ncclResult_t()> call;
+};
+
 struct Group {
   int depth = 0;
-  const RealNccl* real = nullptr;     // whose group is open too
-  size_t passed_on = 0;               // calls in that
-  ncclResult_t failed = ncclSuccess;  // the first failed call's
-  Status refused;                     // its text, if this library refused it
-  bool has_cuda_calls = false;        // EPCCL's, on CUDA memory
+  const RealNccl* real = nullptr;  // whose group is open too
+  size_t passed_on = 0;            // calls in that
+  Status refused;                  // the first failed call's
+  bool has_cuda_calls = false;     // EPCCL's, on CUDA memory
   std::vector<NewSide> new_sides;
+  std::vector<LateCall> late_calls;
 };
 
 // NVIDIA's group, too, ends with its thread, and its calls with it. EPCCL tells of its own.
@@ -64,7 +69,7 @@ struct RealEnd {
   ncclResult_t result = ncclSuccess;
 
   void end() {
-    if (real != nullptr && !is_over) result = from_real(real->GroupEnd(), nullptr);
+    if (real != nullptr && !is_over) result = from_real(real->GroupEnd());
     is_over = true;
   }
 };
@@ -74,26 +79,51 @@ struct RealEnd {
 epcclResult_t end_beside_each_other(RealEnd& real) {
   const epcclResult_t native =
       epcclGroupEndBeside([](void* its) { static_cast<RealEnd*>(its)->end(); }, &real);
-  if (!real.is_over) spoil_real(real.real);  // EPCCL's group does nothing
+  if (real.is_over) return native;
+  spoil_real(real.real);  // EPCCL's group does nothing, and has said why
   real.end();
+  real.result = ncclSuccess;
   return native;
 }
 
 // The outermost end. Who ends first must not wait for the other: the real library's calls go on by themselves, and EPCCL's on host
 // memory may be waited for here.
-ncclResult_t end_both(Group mine) {
-  if (mine.failed != ncclSuccess) spoil(mine.real);
-  RealEnd real_end{mine.real};
-  if (!mine.has_cuda_calls) real_end.end();
-  const epcclResult_t native = mine.has_cuda_calls ? end_beside_each_other(real_end) : epcclGroupEnd();
-  const ncclResult_t real = real_end.result;
+ncclResult_t end_calls(const Group& mine) {
+  if (!mine.refused.ok()) spoil(mine.real);
+  RealEnd real{mine.real};
+  if (!mine.has_cuda_calls) real.end();
+  const epcclResult_t native = mine.has_cuda_calls ? end_beside_each_other(real) : epcclGroupEnd();
+  // Both have failed then, and neither by itself.
   if (!mine.refused.ok())
-    return refuse(std::move(mine.refused).with_context("a call of this group was refused"));
-  if (mine.failed != ncclSuccess && real == ncclSuccess) return from_native(native);
-  if (real != ncclSuccess) return real;
-  const ncclResult_t result = from_native(native);
-  if (mine.new_sides.empty() || (result != ncclSuccess && result != ncclInProgress)) return result;
-  return make_or_keep(std::move(mine.new_sides));
+    return refuse(Status(mine.refused).with_context("a call of this group was refused"));
+  return is_failure(real.result) ? real.result : worse(from_native(native), real.result);
+}
+
+ncclResult_t make_late_calls(const std::vector<LateCall>& calls, bool group_ran) {
+  ncclResult_t result = ncclSuccess;
+  const RealNccl* const real = opened_real_nccl();
+  bool grouped = false;
+  for (const LateCall& each : calls) {
+    if (each.late != Late::always && !group_ran) continue;
+    if (each.late != Late::if_group_ran && !grouped && real != nullptr)
+      grouped = real->GroupStart() == ncclSuccess;
+    result = worse(result, each.call());
+  }
+  return grouped ? worse(result, from_real(real->GroupEnd())) : result;
+}
+
+// Of who failed, the text is told, too.
+ncclResult_t end_both(Group mine) {
+  ncclResult_t result = end_calls(mine);
+  const bool ran = !is_failure(result);
+  std::ranges::stable_sort(mine.late_calls, {}, &LateCall::late);
+  if (!ran) {
+    Status failure{static_cast<Code>(result), GetLastError(nullptr)};
+    (void)make_late_calls(mine.late_calls, false);
+    return refuse(failure);
+  }
+  if (!mine.new_sides.empty()) result = worse(result, make_cuda_sides(std::move(mine.new_sides)));
+  return worse(result, make_late_calls(mine.late_calls, true));
 }
 
 }  // namespace
@@ -103,16 +133,13 @@ bool in_group() {
 }
 
 ncclResult_t refuse_call(const Status& status) {
-  if (in_group() && group().failed == ncclSuccess && !status.ok()) {
-    group().failed = static_cast<ncclResult_t>(status.code());
-    group().refused = status;
-  }
+  if (in_group() && group().refused.ok()) group().refused = status;
   return refuse(status);
 }
 
 ncclResult_t note_call(ncclResult_t result) {
-  const bool failed = result != ncclSuccess && result != ncclInProgress;
-  if (in_group() && failed && group().failed == ncclSuccess) group().failed = result;
+  if (in_group() && is_failure(result) && group().refused.ok())
+    group().refused = Status(static_cast<Code>(result), GetLastError(nullptr));
   return result;
 }
 
@@ -139,6 +166,12 @@ ncclResult_t make_or_keep(std::vector<NewSide> sides) {
   return make_cuda_sides(std::move(sides));
 }
 
+ncclResult_t now_or_at_end(Late late, std::function<ncclResult_t()> call) {
+  if (!in_group()) return call();
+  group().late_calls.push_back({late, std::move(call)});
+  return ncclSuccess;
+}
+
 ncclResult_t GroupStart() {
   const ncclResult_t result = from_native(epcclGroupStart());
   if (result == ncclSuccess) ++group().depth;
@@ -152,30 +185,47 @@ ncclResult_t GroupEnd() {
   return from_native(epcclGroupEnd());
 }
 
+namespace {
+
+// The group is closed in any case. (Who refused it then, a real library that cannot simulate among them, has spoiled it.)
+ncclResult_t simulate_end(const Group& mine, float& estimated_time) {
+  if (!mine.refused.ok()) spoil(mine.real);
+  epcclSimInfo_t here = EPCCL_SIM_INFO_INITIALIZER;
+  ncclSimInfo_t there{sizeof there, nccl_sim_info_magic, nccl_version, nccl_undefined_float};
+  ncclResult_t real = ncclSuccess;
+  if (mine.real != nullptr && mine.real->GroupSimulateEnd != nullptr) {
+    real = from_real(mine.real->GroupSimulateEnd(&there));
+  } else if (mine.real != nullptr) {
+    (void)mine.real->GroupEnd();
+  }
+  const epcclResult_t native = epcclGroupSimulateEnd(&here);
+  if (!mine.refused.ok())
+    return refuse(Status(mine.refused).with_context("a call of this group was refused"));
+  estimated_time = std::max(here.estimatedTime, there.estimatedTime);
+  return is_failure(real) ? real : from_native(native);
+}
+
+}  // namespace
+
 // NCCL's struct is EPCCL's, with another magic. Where calls go to the real library too, they overlap.
 ncclResult_t GroupSimulateEnd(ncclSimInfo_t* simInfo) {
-  if (Status checked = check_sim_info(simInfo); !checked.ok()) return refuse_call(checked);
   if (!in_group()) return refuse({Code::invalid_usage, "ncclGroupSimulateEnd without ncclGroupStart"});
-  const bool outermost = group().depth == 1;
-  const RealNccl* const real = outermost ? group().real : nullptr;
-  if (outermost && group().failed != ncclSuccess) spoil(real);
-  const Status refused = group().refused;
-  if (outermost)
-    group() = {};
-  else
+  if (group().depth > 1) {
     --group().depth;
-  epcclSimInfo_t mine = EPCCL_SIM_INFO_INITIALIZER;
-  const ncclResult_t result = from_native(epcclGroupSimulateEnd(&mine));
-  ncclSimInfo_t its{sizeof its, nccl_sim_info_magic, nccl_version, nccl_undefined_float};
-  if (real != nullptr) {
-    if (Status has = check_has(*real, real->GroupSimulateEnd != nullptr, "ncclGroupSimulateEnd"); !has.ok())
-      return refuse(has);
-    if (const ncclResult_t theirs = from_real(real->GroupSimulateEnd(&its), nullptr); theirs != ncclSuccess)
-      return theirs;
+    epcclSimInfo_t unused = EPCCL_SIM_INFO_INITIALIZER;
+    return from_native(epcclGroupSimulateEnd(&unused));
   }
-  if (!refused.ok()) return refuse(refused);
-  if (result == ncclSuccess && outermost && simInfo != nullptr && simInfo->size >= sizeof *simInfo)
-    simInfo->estimatedTime = std::max(mine.estimatedTime, its.estimatedTime);
+  if (const Status checked = check_sim_info(simInfo); !checked.ok()) (void)refuse_call(checked);
+  if (const RealNccl* const real = group().real; real != nullptr)
+    if (const Status has = check_has(*real, real->GroupSimulateEnd != nullptr, "ncclGroupSimulateEnd");
+        !has.ok())
+      (void)refuse_call(has);
+  const Group mine = std::exchange(group(), {});
+  float estimated_time = nccl_undefined_float;
+  const ncclResult_t result = simulate_end(mine, estimated_time);
+  (void)make_late_calls(mine.late_calls, false);
+  if (result == ncclSuccess && simInfo != nullptr && simInfo->size >= sizeof *simInfo)
+    simInfo->estimatedTime = estimated_time;
   return result;
 }
 

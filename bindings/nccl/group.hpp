@@ -2,6 +2,7 @@
 // goes there.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "abi.hpp"
@@ -15,7 +16,7 @@ bool in_group();
 
 /// Refuses a call that belongs into a group: the open group, if there is one, will do nothing and say this.
 ncclResult_t refuse_call(const Status& status);
-/// As refuse_call() for one of the libraries' own refusals. Returns `result`.
+/// As refuse_call() for one of the libraries' own refusals, whose text is the calling thread's last. Returns `result`.
 ncclResult_t note_call(ncclResult_t result);
 
 /// note_call() for EPCCL's calls on CUDA memory: their group is then ended first.
@@ -26,5 +27,14 @@ Status join_group(const RealNccl& real);
 
 /// Makes the CUDA side of communicators that were just made: now, or at the end of the open group.
 ncclResult_t make_or_keep(std::vector<NewSide> sides);
+
+/// Which calls go to the real library after the open group's.
+enum class Late {
+  if_group_ran,  // nothing else of it was wrong
+  together,  // as that, in one group of the real library: what waits for other ranks, which may be this thread's
+  always,  // together, and also where the group did nothing
+};
+/// Makes the call now, or at the end of the open group.
+ncclResult_t now_or_at_end(Late late, std::function<ncclResult_t()> call);
 
 }  // namespace epccl::nccl

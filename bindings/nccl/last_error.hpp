@@ -10,10 +10,13 @@ namespace epccl::nccl {
 /// A refusal by this library: keeps its text.
 ncclResult_t refuse(const Status& status);
 
+/// To be called before a call into EPCCL whose failure is only an answer: keeps the text of the calling thread's last failure.
+void keep_last_error();
+
 /// The result of a call into EPCCL, which keeps its own text.
 ncclResult_t from_native(epcclResult_t result);
 
-/// The result of a call into the real NCCL about `real` (may be NULL), which keeps its own text.
-ncclResult_t from_real(ncclResult_t result, ncclComm_t real);
+/// The result of a call into the real NCCL, which keeps its own text.
+ncclResult_t from_real(ncclResult_t result);
 
 }  // namespace epccl::nccl

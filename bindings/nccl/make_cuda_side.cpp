@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "cuda_side.hpp"
 #include "last_error.hpp"
 #include "native_choice.hpp"
+#include "native_group.hpp"
 #include "runtime/bootstrap/unique_id.hpp"
 
 namespace epccl::nccl {
@@ -32,7 +34,7 @@ struct Making {
   int rank = 0, ranks = 1;
   Note mine;                 // then what was agreed
   std::vector<Note> others;  // on rank 0
-  ncclComm_t real = nullptr;
+  RealChildren::Slot real = std::make_shared<ncclComm_t>(nullptr);
 };
 
 void note_failure(Making& one, const Status& status) {
@@ -51,14 +53,6 @@ Status settle(ncclComm_t comm) {
   return state == epcclSuccess ? Status{} : Status(static_cast<Code>(state), epcclGetLastError(native(comm)));
 }
 
-// One group for all communicators of this thread: their other ranks may be this thread's too.
-template <typename Calls>
-Status exchange(std::vector<Making*>& all, Calls calls) {
-  EPCCL_TRY(status_of(epcclGroupStart()));
-  for (Making* one : all) calls(*one);
-  return status_of(epcclGroupEnd());
-}
-
 void send(const Note& note, int peer, ncclComm_t comm) {
   (void)epcclSend(&note, sizeof note, epcclInt8, peer, native(comm), nullptr);  // the group's end tells
 }
@@ -70,7 +64,8 @@ void receive(Note& note, int peer, ncclComm_t comm) {
 /// Afterwards `mine` is the same on all ranks: the first rank's failure, or rank 0's note.
 Status agree(std::vector<Making*> all) {
   std::erase_if(all, [](const Making* one) { return one->comm == nullptr; });
-  EPCCL_TRY(exchange(all, [](Making& one) {
+  EPCCL_TRY(in_one_native_group(all.size(), [&](size_t i) {
+    Making& one = *all[i];
     if (one.rank > 0) return send(one.mine, 0, one.comm);
     one.others.assign(static_cast<size_t>(one.ranks), Note{});
     for (int peer = 1; peer < one.ranks; ++peer)
@@ -81,14 +76,15 @@ Status agree(std::vector<Making*> all) {
         std::ranges::find_if(one->others, [](const Note& note) { return note.failed_rank >= 0; });
     if (one->rank == 0 && one->mine.failed_rank < 0 && failed != one->others.end()) one->mine = *failed;
   }
-  return exchange(all, [](Making& one) {
+  return in_one_native_group(all.size(), [&](size_t i) {
+    Making& one = *all[i];
     if (one.rank > 0) return receive(one.mine, 0, one.comm);
     for (int peer = 1; peer < one.ranks; ++peer) send(one.mine, peer, one.comm);
   });
 }
 
 Status find_real_here() {
-  if (!gpu_present()) return {Code::invalid_usage, "it has no usable GPU (or EPCCL_DEVICE=host)"};
+  if (!gpu_present()) return {Code::invalid_usage, "it has no usable GPU (or EPCCL_DEVICE=host or cuda)"};
   return real_nccl().status();
 }
 
@@ -106,16 +102,36 @@ Status prepare(Making& one) {
   return {};
 }
 
-// A nonblocking one is made in the real library's background.
-ncclResult_t settle_real(const Making& one, const RealNccl& real, ncclResult_t result) {
-  const auto stopped = [&one] { return one.side->maker != nullptr && one.side->maker->stop; };
-  while (result == ncclInProgress && one.real != nullptr && !stopped()) {
-    usleep(50);
-    if (const ncclResult_t asked = real.CommGetAsyncError(one.real, &result); asked != ncclSuccess)
-      return asked;
+bool in_background(const Making& one) {
+  return one.side->maker != nullptr;
+}
+
+bool is_given_up(const Making& one) {
+  return in_background(one) &&
+         (one.side->maker->stop || (one.what.parent != nullptr && one.what.parent->children.is_closing()));
+}
+
+// Of a nonblocking communicator the real library makes it in its background. How far it is a new one tells itself, but a split or
+// shrink, whose handle is written at the end, on its parent.
+Status settle_real(Making& one, const RealNccl& real, ncclResult_t result) {
+  const auto failed = [&](ncclResult_t code) {
+    return error(Code::device_error, "the real NCCL: {}", real.GetErrorString(code));
+  };
+  if (is_failure(result)) return failed(result);  // nothing is under way
+  const CudaSide* const parent = one.what.parent.get();
+  ncclComm_t const telling = parent != nullptr ? parent->real : *one.real;
+  if (real.CommGetAsyncError == nullptr) return {};  // a version without nonblocking communicators
+  bool was_under_way = result == ncclInProgress || !one.what.wait;
+  for (ncclResult_t state = ncclInProgress;; usleep(50)) {
+    const ncclResult_t asked = real.CommGetAsyncError(telling, &state);
+    if (asked == ncclSuccess && state != ncclInProgress)
+      return was_under_way && state != ncclSuccess ? failed(state) : Status{};
+    was_under_way = true;
+    if (asked == ncclSuccess && !is_given_up(one)) continue;
+    if (parent != nullptr) one.what.parent->children.leave_behind(std::exchange(one.real, {}));
+    return asked != ncclSuccess ? failed(asked)
+                                : Status{Code::remote_error, "it was aborted while the real NCCL made it"};
   }
-  // A rank that gets none has nothing to wait for.
-  return result == ncclInProgress && one.comm == nullptr ? ncclSuccess : result;
 }
 
 // EPCCL's part needs no real communicator.
@@ -133,40 +149,63 @@ Status agree_on_native(std::vector<Making>& all) {
   return {};
 }
 
+// Another thread may be ending the parent.
+bool enter_real(Making& one) {
+  if (one.what.parent == nullptr || !in_background(one) || one.what.parent->children.enter()) return true;
+  note_failure(one, {Code::remote_error, "the communicator it is made of was aborted"});
+  return false;
+}
+
+void leave_real(const Making& one) {
+  if (one.what.parent != nullptr && in_background(one)) one.what.parent->children.leave();
+}
+
 // In one group of the real library, each with its device current.
-void make_real(const std::vector<Making*>& all, const RealNccl& real) {
+void make_real(std::vector<Making*> all, const RealNccl& real) {
+  std::erase_if(all, [](Making* one) { return !enter_real(*one); });
   void* const before = current_context();
   const bool grouped = all.size() > 1;
   std::vector<ncclResult_t> results;
   if (grouped) (void)real.GroupStart();
   for (Making* one : all) {
     if (one->what.context != nullptr) make_current(one->what.context);
-    results.push_back(one->what.make(real, one->mine.id, &one->real));
+    results.push_back(one->what.make(real, one->mine.id, one->real.get()));
   }
   const ncclResult_t ended = grouped ? real.GroupEnd() : ncclSuccess;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (results[i] == ncclSuccess) results[i] = ended;
-    results[i] = settle_real(*all[i], real, results[i]);
-    if (results[i] != ncclSuccess)
-      note_failure(*all[i], error(Code::device_error, "the real NCCL: {}", real.GetErrorString(results[i])));
+    note_failure(*all[i], settle_real(*all[i], real, worse(results[i], ended)));
+    leave_real(*all[i]);
   }
   make_current(before);
 }
 
-void conclude(const Making& one, const RealNccl* real) {
+// What was begun, also where that failed, is the program's to end.
+void give_up_real(Making& one, const RealNccl& real) {
+  if (one.real != nullptr && *one.real != nullptr && real.CommAbort != nullptr)
+    (void)real.CommAbort(std::exchange(*one.real, nullptr));
+}
+
+void conclude_without_real(const Making& one) {
   if (one.comm == nullptr) return;
   if (one.mine.failed_rank >= 0) {
     one.side->why_not =
         error(Code::invalid_usage, "rank {} could not make one: {}", one.mine.failed_rank, one.mine.reason);
     log::warn(log::init, one.rank, "no real NCCL communicator for CUDA memory: {}",
               one.side->why_not.message());
-    if (one.real != nullptr && real != nullptr && real->CommAbort != nullptr) (void)real->CommAbort(one.real);
-  } else if (!one.what.why_not.ok()) {
-    one.side->why_not = one.what.why_not;
   } else {
-    one.side->real = one.real;
-    one.side->library = real;
+    one.side->why_not = one.what.why_not;
   }
+  one.side->ready = true;
+}
+
+void conclude(Making& one, const RealNccl& real) {
+  if (one.mine.failed_rank >= 0) {
+    give_up_real(one, real);
+    return conclude_without_real(one);
+  }
+  if (one.comm == nullptr) return;
+  one.side->real = *one.real;
+  one.side->library = &real;
   one.side->ready = true;
 }
 
@@ -182,12 +221,16 @@ Status make_all(std::vector<Making>& all) {
     if (one.mine.failed_rank < 0 && one.what.why_not.ok())
       possible.push_back(&one);
     else
-      conclude(one, nullptr);
+      conclude_without_real(one);
   if (possible.empty()) return {};
   EPCCL_TRY(Status(real_nccl().status()));
-  make_real(possible, real_nccl().value());
-  EPCCL_TRY(agree(possible));
-  for (const Making* one : possible) conclude(*one, &real_nccl().value());
+  const RealNccl& real = real_nccl().value();
+  make_real(possible, real);
+  if (Status agreed = agree(possible); !agreed.ok()) {
+    for (Making* one : possible) give_up_real(*one, real);
+    return agreed;
+  }
+  for (Making* one : possible) conclude(*one, real);
   return {};
 }
 
@@ -205,24 +248,47 @@ ncclResult_t make_now(std::vector<Making> all) {
   return refuse(made);
 }
 
+// The communicator is the program's, which will ask it; its other ranks may be waiting for what this one will not say.
+void fail_in_background(const Making& one, const Status& why) {
+  if (one.comm == nullptr || one.side->ready) return;
+  if (!one.side->maker->stop) (void)epcclCommRevoke(native(one.comm), EPCCL_REVOKE_DEFAULT);
+  one.side->why_not = why;
+  one.side->failure = why;
+  one.side->ready = true;
+}
+
 // The communicators are the program's already, and in progress until this is over.
-ncclResult_t make_in_background(std::vector<Making> all) {
+void start_maker(std::vector<Making> all) {
   const auto maker = std::make_shared<Maker>();
   std::vector<std::pair<ncclComm_t, CudaSidePtr>> sides;
   for (const Making& one : all) {
     one.side->maker = maker;
     if (one.comm != nullptr) sides.emplace_back(one.comm, one.side);
+    if (one.what.parent != nullptr) one.what.parent->children.begin();
   }
   maker->thread = std::thread([all = std::move(all)]() mutable {
     const Status made = make_all(all);
-    for (const Making& one : all) {
-      if (one.side->ready) continue;
-      one.side->why_not = made;
-      one.side->ready = true;
-    }
+    for (const Making& one : all)
+      if (!made.ok()) fail_in_background(one, made);
+    for (const Making& one : all)
+      if (one.what.parent != nullptr) one.what.parent->children.end();
   });
   // Not before there is a thread to wait for: another thread may abort at once.
   for (auto& [comm, side] : sides) add_cuda_side(comm, std::move(side));
+}
+
+// Each by itself, so that one can be aborted and the others go on; but those of one parent together, which NVIDIA's library makes in
+// one go or not at all.
+ncclResult_t make_in_background(std::vector<Making> all) {
+  while (!all.empty()) {
+    const CudaSidePtr parent = all.front().what.parent;
+    const auto others = std::stable_partition(all.begin() + 1, all.end(), [&](const Making& one) {
+      return parent != nullptr && one.what.parent == parent;
+    });
+    std::vector<Making> together(std::move_iterator(all.begin()), std::move_iterator(others));
+    all.erase(all.begin(), others);
+    start_maker(std::move(together));
+  }
   return ncclInProgress;
 }
 

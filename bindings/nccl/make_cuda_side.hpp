@@ -6,7 +6,7 @@
 
 #include "abi.hpp"
 #include "base/status.hpp"
-#include "real_library.hpp"
+#include "cuda_side.hpp"
 
 namespace epccl::nccl {
 
@@ -18,13 +18,15 @@ struct NewSide {
   bool wait = true;              // else it is made in the background
   bool blocking = true;          // the communicator's setting
   Status why_not;                // not ok: there will be no real communicator, which all ranks know
+  CudaSidePtr parent;            // of a split or shrink
   /// Makes the real communicator. It must be called also where this rank will have none.
   std::function<ncclResult_t(const RealNccl& real, const ncclUniqueId& id, ncclComm_t* out)> make;
 };
 
 /// Makes them, all of the calling thread's together; those of nonblocking communicators in the background. Every rank of each of
 /// the communicators must come here. Afterwards each has a CUDA side: a real communicator on all of its ranks, or the reason, on
-/// all of its ranks, why there is none. Error: the ranks could not agree, since a communicator itself failed; it is gone then.
+/// all of its ranks, why there is none. Error: the ranks could not agree, since a communicator itself failed; it is gone then. (One
+/// that was made in the background stays, and tells of the failure.)
 ncclResult_t make_cuda_sides(std::vector<NewSide> sides);
 
 /// The unique id of a job that may have GPUs carries a mark: whoever joins with it makes a CUDA side. So ranks that see

@@ -1,6 +1,7 @@
 // Memory, registrations and windows.
 #include <utility>
 
+#include "base/settings.hpp"
 #include "entry_points.hpp"
 #include "route.hpp"
 
@@ -15,7 +16,7 @@ ncclResult_t call_real_library(const char* name, Function RealNccl::*entry, Invo
                         real.status().message()));
   const Function function = real.value().*entry;
   if (Status has = check_has(real.value(), function != nullptr, name); !has.ok()) return refuse(has);
-  return from_real(invoke(function), nullptr);
+  return from_real(invoke(function));
 }
 
 // Null: host memory.
@@ -25,16 +26,26 @@ Result<CudaSidePtr> side_of_buffer(const char* name, ncclComm_t comm, const void
   return std::move(found.side);
 }
 
+ncclResult_t check_comm(ncclComm_t comm) {
+  int rank = 0;
+  return from_native(epcclCommUserRank(native(comm), &rank));
+}
+
 }  // namespace
 
-// Where there is a GPU a program means its memory.
+// Where there is a GPU a program means its memory. EPCCL's own of a GPU no call here would take.
 ncclResult_t MemAlloc(void** ptr, size_t size) {
+  if (settings::get("EPCCL_DEVICE") == "cuda")
+    return refuse({Code::invalid_usage,
+                   "ncclMemAlloc with EPCCL_DEVICE=cuda: calls take host memory only (auto: both; host: this "
+                   "gives host memory)"});
   if (!gpu_present()) return from_native(epcclMemAlloc(ptr, size));
   return call_real_library("ncclMemAlloc", &RealNccl::MemAlloc,
                            [&](auto function) { return function(ptr, size); });
 }
 
 ncclResult_t MemFree(void* ptr) {
+  keep_last_error();
   const epcclResult_t result = epcclMemFree(ptr);  // which knows its own
   if (result == epcclSuccess || !cuda_possible() || memory_of(ptr) == Memory::ordinary)
     return from_native(result);
@@ -51,6 +62,8 @@ ncclResult_t CommRegister(const ncclComm_t comm, void* buff, size_t size, void**
 
 // A handle says nothing of who made it, but EPCCL knows its own.
 ncclResult_t CommDeregister(const ncclComm_t comm, void* handle) {
+  if (handle == nullptr) return check_comm(comm);
+  keep_last_error();
   const epcclResult_t result = epcclCommDeregister(native(comm), handle);
   const CudaSidePtr side = find_real_side(comm);
   if (result != epcclInvalidArgument || side == nullptr) return from_native(result);
@@ -69,6 +82,8 @@ ncclResult_t CommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWi
 }
 
 ncclResult_t CommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
+  if (win == nullptr) return ncclSuccess;
+  keep_last_error();
   const epcclResult_t result = epcclCommWindowDeregister(native(comm), reinterpret_cast<epcclWindow_t>(win));
   const CudaSidePtr side = find_real_side(comm);
   if (result != epcclInvalidArgument || side == nullptr) return note_call(from_native(result));

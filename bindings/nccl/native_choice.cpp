@@ -5,8 +5,8 @@
 
 #include "base/log.hpp"
 #include "base/settings.hpp"
-#include "convert.hpp"
 #include "cuda_driver.hpp"
+#include "native_group.hpp"
 
 namespace epccl::nccl {
 namespace {
@@ -46,14 +46,6 @@ struct Vote {
   std::array<int, choices.size()> mine{}, everybody{};
 };
 
-// One group for all communicators of this thread: their other ranks may be this thread's too.
-template <typename Call>
-Status in_one_group(std::vector<NativeQuestion>& all, std::vector<Vote>& votes, Call call) {
-  EPCCL_TRY(status_of(epcclGroupStart()));
-  for (size_t i = 0; i < all.size(); ++i) (void)call(all[i], votes[i]);  // the group's end tells
-  return status_of(epcclGroupEnd());
-}
-
 void tell(const NativeQuestion& question, const Vote& vote, const Choice& choice, Wish wish) {
   int rank = -1;
   (void)epcclCommUserRank(native(question.comm), &rank);
@@ -78,20 +70,21 @@ Status choose_native(std::vector<NativeQuestion>& all) {
   const bool has_gpu = gpu_present();
   std::vector<Vote> votes(all.size());
   void* const before = current_context();
-  Status status = in_one_group(all, votes, [&](const NativeQuestion& question, Vote& vote) {
-    if (question.context != nullptr) make_current(question.context);
-    return epcclCommCheckCopyEngines(native(question.comm), has_gpu ? question.device : EPCCL_NO_GPU,
-                                     &vote.engines, vote.why_not, sizeof vote.why_not);
+  Status status = in_one_native_group(all.size(), [&](size_t i) {
+    if (all[i].context != nullptr) make_current(all[i].context);
+    return epcclCommCheckCopyEngines(native(all[i].comm), has_gpu ? all[i].device : EPCCL_NO_GPU,
+                                     &votes[i].engines, votes[i].why_not, sizeof votes[i].why_not);
   });
   make_current(before);
   EPCCL_TRY(std::move(status));
-  EPCCL_TRY(in_one_group(all, votes, [&](const NativeQuestion& question, Vote& vote) {
+  EPCCL_TRY(in_one_native_group(all.size(), [&](size_t one) {
+    Vote& vote = votes[one];
     for (size_t i = 0; i < choices.size(); ++i)
       vote.mine[i] = wishes[i] == Wish::native ? static_cast<int>(has_gpu)
                      : wishes[i] == Wish::real ? 0
                                                : vote.engines;
     return epcclAllReduce(vote.mine.data(), vote.everybody.data(), vote.mine.size(), epcclInt32, epcclMin,
-                          native(question.comm), nullptr);
+                          native(all[one].comm), nullptr);
   }));
   for (size_t one = 0; one < all.size(); ++one)
     for (size_t i = 0; i < choices.size(); ++i) {

@@ -24,6 +24,7 @@ Seen look_at(const Call& call, bool pinned_is_cuda) {
 
 bool is_epccl_stream(cudaStream_t stream) {
   if (native(stream) == nullptr) return false;
+  keep_last_error();
   const epcclResult_t state = epcclStreamQuery(native(stream));
   return state == epcclSuccess || state == epcclInProgress;
 }
@@ -31,7 +32,7 @@ bool is_epccl_stream(cudaStream_t stream) {
 Status without_real(const Call& call, const Buffer& buffer, const CudaSide* side) {
   const std::string why = side != nullptr
                               ? side->why_not.message()
-                              : "it was made by a process without a GPU, or with EPCCL_DEVICE=host";
+                              : "it was made by a process without a GPU, or with EPCCL_DEVICE=host or cuda";
   return error(
       Code::invalid_usage,
       "{}: {} {} is CUDA memory, which needs a communicator of the real NCCL, and this one has none: {}",

@@ -44,10 +44,11 @@ Result<Route> route(const Call& call);
 
 /// Calls an entry point of the real library about one of its communicators, within its group where one is open.
 template <typename Function, typename Invoke>
-ncclResult_t call_real(const CudaSide& side, const char* name, Function function, Invoke invoke) {
+ncclResult_t call_real(CudaSide& side, const char* name, Function function, Invoke invoke) {
+  if (Status at_rest = check_at_rest(name, side); !at_rest.ok()) return refuse_call(at_rest);
   if (Status has = check_has(*side.library, function != nullptr, name); !has.ok()) return refuse_call(has);
   if (Status joined = join_group(*side.library); !joined.ok()) return refuse_call(joined);
-  return note_call(from_real(invoke(function, side.real), side.real));
+  return note_call(from_real(invoke(function, side.real)));
 }
 
 /// Runs `run_native(stream)`, or `run_real(entry point, real communicator)`.

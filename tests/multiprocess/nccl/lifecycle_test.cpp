@@ -250,10 +250,12 @@ TEST(OneThread, WindowsAndTheTimeOfAGroup) {
   NCCL_OK(ncclAlltoAll(memory, static_cast<char*>(memory) + 4096, 4096, ncclInt8, comm, nullptr));
   NCCL_OK(ncclGroupSimulateEnd(&info));
   EXPECT_GE(info.estimatedTime, 0.0F);
-  info.magic = 3;
-  NCCL_FAILS(ncclGroupSimulateEnd(&info), ncclInvalidArgument, "simInfo.magic is 0x3");
-  info = NCCL_SIM_INFO_INITIALIZER;
   NCCL_FAILS(ncclGroupSimulateEnd(&info), ncclInvalidUsage, "without ncclGroupStart");
+  // The group is closed in any case.
+  info.magic = 3;
+  NCCL_OK(ncclGroupStart());
+  NCCL_FAILS(ncclGroupSimulateEnd(&info), ncclInvalidArgument, "simInfo.magic is 0x3");
+  NCCL_FAILS(ncclGroupEnd(), ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
   NCCL_OK(ncclMemFree(memory));
   NCCL_OK(ncclCommDestroy(comm));
 }

@@ -190,6 +190,17 @@ TEST_F(Misuse, CallsOnFreedAndAbortedCommunicatorsAreRefused) {
   NCCL_FAILS(ncclCommGetAsyncError(comm, &state), ncclInvalidArgument, "was destroyed");
 }
 
+TEST_F(Misuse, EndingNothingIsNoMistake) {
+  NCCL_OK(ncclCommFinalize(nullptr));
+  NCCL_OK(ncclCommDestroy(nullptr));
+  NCCL_OK(ncclCommAbort(nullptr));
+  NCCL_OK(ncclCommRevoke(nullptr, 77));
+  NCCL_OK(ncclCommDeregister(comm_, nullptr));
+  NCCL_OK(ncclCommWindowDeregister(comm_, nullptr));
+  NCCL_OK(ncclCommWindowDeregister(nullptr, nullptr));
+  NCCL_FAILS(ncclCommDeregister(nullptr, nullptr), ncclInvalidArgument, "the communicator is NULL");
+}
+
 TEST_F(Misuse, QueriesAnswerAndRefuseNull) {
   int number = -1;
   ncclResult_t state = ncclInternalError;

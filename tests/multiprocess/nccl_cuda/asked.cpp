@@ -1,15 +1,21 @@
 #include "asked.hpp"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <iterator>
 #include <sstream>
+#include <string_view>
 
 namespace nccl_programs {
 namespace {
 
 template <typename Function>
 Function of_double(const char* name) {
-  void* library = dlopen(FAKE_NCCL, RTLD_NOW | RTLD_NOLOAD);
+  void* library = dlopen(std::getenv("EPCCL_NCCL_LIB"), RTLD_NOW | RTLD_NOLOAD);
   return library == nullptr ? nullptr : reinterpret_cast<Function>(dlsym(library, name));
 }
 
@@ -42,15 +48,42 @@ ncclConfig_t initial_config() {
           unset};
 }
 
+ncclConfig_t nonblocking_config() {
+  ncclConfig_t config = initial_config();
+  config.blocking = 0;
+  return config;
+}
+
+ncclResult_t settled(ncclComm_t comm) {
+  ncclResult_t state = ncclInProgress;
+  while (state == ncclInProgress) {
+    NCCL_OK(ncclCommGetAsyncError(comm, &state));
+    usleep(50);
+  }
+  return state;
+}
+
 std::vector<std::string> asked_of_real() {
   std::vector<std::string> lines;
   const auto calls = of_double<const char* (*)()>("fake_nccl_calls");
   if (calls == nullptr) return lines;
   std::istringstream text(calls());
+  constexpr std::array<std::string_view, 4> questions{"GetVersion", "GetErrorString", "GetLastError",
+                                                      "CommGetAsyncError"};
   for (std::string line; std::getline(text, line);)
-    if (!line.starts_with("GetVersion") && !line.starts_with("GetErrorString")) lines.push_back(line);
-  of_double<void (*)()>("fake_nccl_forget_calls")();
+    if (std::ranges::none_of(questions, [&](std::string_view its) { return line.starts_with(its); }))
+      lines.push_back(line);
   return lines;
+}
+
+std::vector<std::string> asked_of_real_until(const std::string& call) {
+  std::vector<std::string> all;
+  const auto is_it = [&](const std::string& line) { return line.starts_with(call + " "); };
+  while (std::ranges::none_of(all, is_it)) {
+    std::ranges::move(asked_of_real(), std::back_inserter(all));
+    usleep(50);
+  }
+  return all;
 }
 
 std::string text_of(const void* pointer) {

@@ -6,6 +6,14 @@
 
 namespace nccl_programs {
 
+// Of nccl.h, as its stand-in has no constants.
+constexpr int NCCL_SPLIT_NOCOLOR = -1, NCCL_SHRINK_DEFAULT = 0;
+
+/// The double asks it for nothing.
+inline cudaStream_t cuda_stream() {
+  return reinterpret_cast<cudaStream_t>(0xabc0);
+}
+
 /// Memory of the double's GPU.
 class DeviceMemory {
  public:

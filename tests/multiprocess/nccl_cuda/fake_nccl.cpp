@@ -1,13 +1,19 @@
 #include "fake_nccl.hpp"
 
 #include <atomic>
+#include <climits>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <mutex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "fake_cuda.hpp"
 
@@ -22,13 +28,18 @@ __attribute__((weak)) int cuStreamSynchronize(cudaStream_t stream);
 
 struct ncclComm {
   int ranks, rank;
+  bool blocking = true;
+  int in_progress = 0;                        // how often it still says so
+  std::vector<std::function<void()>> at_end;  // of that
 };
 
 namespace {
 
-std::mutex mutex;
+std::mutex mutex;  // of all that follows
 std::string calls;
+std::set<const void*> live;  // communicators
 std::atomic<int> next_op{100};
+std::atomic<const char*> last_error{"the double's last error"};
 
 template <typename T>
 void print(std::ostream& out, const T& value) {
@@ -44,6 +55,16 @@ void print(std::ostream& out, const T& value) {
     out << value;
 }
 
+// What the real one would do with a communicator that is gone nobody knows; here the rank ends.
+template <typename T>
+void check_live(const char* name, const T& value) {
+  if constexpr (std::is_same_v<T, ncclComm_t>) {
+    if (value == nullptr || live.contains(value)) return;
+    std::fprintf(stderr, "nccl%s: %p is not a communicator\n", name, static_cast<void*>(value));
+    std::abort();
+  }
+}
+
 struct Recorder {
   const char* name;
   template <typename... Arguments>
@@ -52,11 +73,81 @@ struct Recorder {
     line << name;
     ((line << ' ', print(line, arguments)), ...);
     const std::lock_guard lock(mutex);
+    if (*name != '(') (check_live(name, arguments), ...);
     calls += line.str() + '\n';
     const char* failing = std::getenv("FAKE_NCCL_FAILS");
     return failing == nullptr || std::string_view(failing).substr(4) != name;
   }
 };
+
+// FAKE_NCCL_POLLS: how often a nonblocking communicator says that it is in progress; "never" ends by itself what it is at.
+int polls() {
+  const char* value = std::getenv("FAKE_NCCL_POLLS");
+  if (value == nullptr) return 3;
+  return std::string_view(value) == "never" ? INT_MAX : std::atoi(value);
+}
+
+/// What waits for the end of the calling thread's group: who says how far it is, and what is done.
+struct Pending {
+  ncclComm_t comm;
+  std::function<void()> work;
+};
+thread_local struct {
+  int depth = 0;
+  ncclResult_t failed = ncclSuccess;
+  std::vector<Pending> pending;
+} open_group;
+
+ncclComm_t make(int ranks, int rank, bool blocking) {
+  auto* const made = new ncclComm{ranks, rank, blocking, 0, {}};
+  const std::lock_guard lock(mutex);
+  live.insert(made);
+  return made;
+}
+
+void end_progress(ncclComm_t comm) {
+  std::unique_lock lock(mutex);
+  comm->in_progress = 0;
+  const auto at_end = std::exchange(comm->at_end, {});
+  lock.unlock();
+  for (const auto& work : at_end) work();
+}
+
+void remove(ncclComm_t comm) {
+  end_progress(comm);
+  const std::lock_guard lock(mutex);
+  live.erase(comm);
+  delete comm;
+}
+
+// A nonblocking communicator's goes on in the background: here it is done when one has asked often enough.
+ncclResult_t begin(Pending job) {
+  if (job.comm->blocking) {
+    job.work();
+    return ncclSuccess;
+  }
+  const std::lock_guard lock(mutex);
+  job.comm->in_progress = polls();
+  job.comm->at_end.push_back(std::move(job.work));
+  return ncclInProgress;
+}
+
+ncclResult_t begin_or_keep(Pending job) {
+  if (open_group.depth == 0) return begin(std::move(job));
+  open_group.pending.push_back(std::move(job));
+  return ncclSuccess;
+}
+
+ncclResult_t fail(ncclResult_t result, const char* text) {
+  last_error = text;
+  if (open_group.depth > 0) open_group.failed = result;
+  return result;
+}
+
+bool is_ready(ncclComm_t comm) {
+  const std::lock_guard lock(mutex);
+  return comm->in_progress == 0;
+}
 
 // What a call does beyond being remembered.
 namespace effect {
@@ -74,31 +165,51 @@ void GetUniqueId(ncclUniqueId* id) {
   std::strcpy(id->internal, "id-of-the-double");
 }
 
-void CommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId, int rank, ncclConfig_t*) {
+ncclResult_t CommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId, int rank, ncclConfig_t* config) {
   void* context = nullptr;
   cuCtxGetCurrent(&context);
-  *comm = new ncclComm{nranks, rank};
+  *comm = make(nranks, rank, config == nullptr || config->blocking != 0);
   Recorder{"(made)"}(*comm, context);
+  return begin_or_keep({*comm, [] {}});
 }
 void CommInitAll(ncclComm_t* comms, int ndev, const int*) {
-  for (int rank = 0; rank < ndev; ++rank) comms[rank] = new ncclComm{ndev, rank};
+  for (int rank = 0; rank < ndev; ++rank) comms[rank] = make(ndev, rank, true);
 }
-void CommSplit(ncclComm_t comm, int color, int, ncclComm_t* out, ncclConfig_t*) {
-  *out = color < 0 ? nullptr : new ncclComm{comm->ranks, comm->rank};
-  Recorder{"(made)"}(*out);
+
+// The parent tells how far it is; the handle is there at the end.
+ncclResult_t make_child(ncclComm_t parent, ncclComm_t* out, int ranks, const ncclConfig_t* config) {
+  if (!is_ready(parent)) return fail(ncclInvalidArgument, "the parent is in progress");
+  *out = nullptr;
+  const bool blocking = config == nullptr ? parent->blocking : config->blocking != 0;
+  begin_or_keep({parent, [out, ranks, rank = parent->rank, blocking] {
+                   *out = ranks == 0 ? nullptr : make(ranks, rank, blocking);
+                   Recorder{"(made)"}(*out);
+                 }});
+  return ncclSuccess;
 }
-void CommShrink(ncclComm_t comm, int*, int excluded, ncclComm_t* out, ncclConfig_t*, int) {
-  *out = new ncclComm{comm->ranks - excluded, comm->rank};
-  Recorder{"(made)"}(*out);
+ncclResult_t CommSplit(ncclComm_t comm, int color, int, ncclComm_t* out, ncclConfig_t* config) {
+  return make_child(comm, out, color < 0 ? 0 : comm->ranks, config);
 }
-void CommDestroy(ncclComm_t comm) {
-  delete comm;
+ncclResult_t CommShrink(ncclComm_t comm, int*, int excluded, ncclComm_t* out, ncclConfig_t* config, int) {
+  return make_child(comm, out, comm->ranks - excluded, config);
 }
+ncclResult_t CommDestroy(ncclComm_t comm) {
+  if (!is_ready(comm)) return fail(ncclInvalidArgument, "the communicator is in progress");
+  comm->blocking = true;
+  return begin_or_keep({comm, [comm] { remove(comm); }});
+}
+// It waits for what is in progress, which ends at once. What a group ends is gone with that.
 void CommAbort(ncclComm_t comm) {
-  delete comm;
+  end_progress(comm);
+  comm->blocking = true;
+  begin_or_keep({comm, [comm] { remove(comm); }});
 }
-void CommGetAsyncError(ncclComm_t, ncclResult_t* state) {
-  *state = ncclSuccess;
+void CommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  std::unique_lock lock(mutex);
+  *state = comm->in_progress > 0 ? ncclInProgress : ncclSuccess;
+  if (comm->in_progress == 0 || comm->in_progress == INT_MAX || --comm->in_progress > 0) return;
+  lock.unlock();
+  end_progress(comm);
 }
 void CommCuDevice(ncclComm_t, int* device) {
   *device = 5;
@@ -112,24 +223,48 @@ void CommWindowRegister(ncclComm_t, void* buff, size_t, ncclWindow_t* window, in
 void RedOpCreatePreMulSum(ncclRedOp_t* op, void*, ncclDataType_t, ncclScalarResidence_t, ncclComm_t) {
   *op = static_cast<ncclRedOp_t>(next_op++);
 }
-void GroupSimulateEnd(ncclSimInfo_t* info) {
+
+ncclResult_t Send(const void*, size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t) {
+  return comm != nullptr ? ncclSuccess : fail(ncclInvalidArgument, "Send: comm argument is NULL");
+}
+
+void GroupStart() {
+  ++open_group.depth;
+}
+
+// A group of which a call failed does nothing.
+ncclResult_t close_group() {
+  if (--open_group.depth > 0) return ncclSuccess;
+  auto group = std::exchange(open_group, {});
+  if (group.failed != ncclSuccess) return group.failed;
+  ncclResult_t result = ncclSuccess;
+  for (Pending& job : group.pending)
+    if (begin(std::move(job)) == ncclInProgress) result = ncclInProgress;
+  return result;
+}
+
+ncclResult_t GroupSimulateEnd(ncclSimInfo_t* info) {
   info->estimatedTime = 1e6F;
+  return close_group();
 }
 
 thread_local cudaStream_t used_in_group = nullptr;
 
-// Where there are streams: that of one rank, of 4-byte elements.
-void AllReduce(const void* from, void* to, size_t count, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+// Where there are streams: that of one rank, of 4-byte elements. A group of a nonblocking communicator's calls goes on in the
+// background.
+void AllReduce(const void* from, void* to, size_t count, ncclDataType_t, ncclRedOp_t, ncclComm_t comm,
                cudaStream_t stream) {
   used_in_group = stream;
+  if (open_group.depth > 0 && !comm->blocking) open_group.pending.push_back({comm, [] {}});
   if (cuMemcpyAsync != nullptr)
     cuMemcpyAsync(reinterpret_cast<uintptr_t>(to), reinterpret_cast<uintptr_t>(from), 4 * count, stream);
 }
 
 // As the real one may when it connects.
-void GroupEnd() {
+ncclResult_t GroupEnd() {
   if (cuStreamSynchronize != nullptr && used_in_group != nullptr) cuStreamSynchronize(used_in_group);
   used_in_group = nullptr;
+  return close_group();
 }
 
 ncclTeam_t TeamLsa(ncclComm_t comm) {
@@ -139,7 +274,7 @@ const char* GetErrorString(ncclResult_t) {
   return "an error of the double";
 }
 const char* GetLastError(ncclComm_t) {
-  return "the double's last error";
+  return last_error;
 }
 
 /// Everything else: nothing.
@@ -149,18 +284,22 @@ struct Nothing {
 };
 const Nothing CommInitRank, CommInitRankScalable, CommFinalize, CommRevoke, CommCount, CommUserRank,
     CommDeregister, CommWindowDeregister, RedOpDestroy, Reduce, Bcast, Broadcast, ReduceScatter, AllGather,
-    AlltoAll, Gather, Scatter, Send, Recv, GroupStart, DevCommCreate, DevCommDestroy,
-    LsaBarrierCreateRequirement, GinBarrierCreateRequirement, LLA2ACreateRequirement, ResetDebugInit,
-    LLA2ACalcSlots, TeamWorld, TeamRail, TeamRankToWorld, TeamRankToLsa;
+    AlltoAll, Gather, Scatter, Recv, DevCommCreate, DevCommDestroy, LsaBarrierCreateRequirement,
+    GinBarrierCreateRequirement, LLA2ACreateRequirement, ResetDebugInit, LLA2ACalcSlots, TeamWorld, TeamRail,
+    TeamRankToWorld, TeamRankToLsa;
 
 }  // namespace effect
 
 template <typename Result, typename Effect>
 Result perform(bool succeeds, Effect run) {
   if constexpr (std::is_same_v<Result, ncclResult_t>) {
-    if (!succeeds) return ncclSystemError;
-    run();
-    return ncclSuccess;
+    if (!succeeds) return fail(ncclSystemError, "the double's last error");
+    if constexpr (std::is_same_v<decltype(run()), ncclResult_t>) {
+      return run();
+    } else {
+      run();
+      return ncclSuccess;
+    }
   } else if constexpr (std::is_void_v<Result>) {
     run();
   } else if constexpr (std::is_void_v<decltype(run())>) {
@@ -180,15 +319,9 @@ Result perform(bool succeeds, Effect run) {
 #include "nccl/entry_points.inc"
 #undef ROW
 
-extern "C" {
-__attribute__((visibility("default"))) const char* fake_nccl_calls() {
-  thread_local std::string copy;
+extern "C" __attribute__((visibility("default"))) const char* fake_nccl_calls() {
+  thread_local std::string taken;
   const std::lock_guard lock(mutex);
-  copy = calls;
-  return copy.c_str();
-}
-__attribute__((visibility("default"))) void fake_nccl_forget_calls() {
-  const std::lock_guard lock(mutex);
-  calls.clear();
-}
+  taken = std::exchange(calls, {});
+  return taken.c_str();
 }

@@ -18,12 +18,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr int NCCL_SPLIT_NOCOLOR = -1, NCCL_SHRINK_DEFAULT = 0;
-
-cudaStream_t cuda_stream() {
-  return reinterpret_cast<cudaStream_t>(0xabc0);
-}
-
 TEST(Passing, EveryRankHasARealCommunicatorOfOneIdBesideItsOwn) {
   run_ranks(with_gpus(3), [](const RankContext& context) {
     cuCtxSetCurrent(reinterpret_cast<void*>(0xd00 + context.rank));

@@ -69,6 +69,20 @@ TEST(WithoutReal, TheHostDeviceForced) {
   });
 }
 
+// As with the host's: but EPCCL's own memory is the GPU's then, which no call would take.
+TEST(WithoutReal, TheCudaDeviceForced) {
+  Job job = with_gpus(2);
+  job.environment.emplace_back("EPCCL_DEVICE", "cuda");
+  run_ranks(job, [](const RankContext& context) {
+    Comm comm(context);
+    host_memory_works(context, comm);
+    cuda_memory_is_refused(comm, "EPCCL_DEVICE=host or cuda");
+    void* memory = nullptr;
+    NCCL_FAILS(ncclMemAlloc(&memory, 64), ncclInvalidUsage, "EPCCL_DEVICE=cuda");
+    EXPECT_THAT(asked_of_real(), IsEmpty());
+  });
+}
+
 TEST(WithoutReal, OneRankWithoutAGpuDecidesForAll) {
   run_ranks(with_gpus(3), [](const RankContext& context) {
     if (context.rank == 1) setenv("FAKE_CUDA_DEVICES", "0", 1);
