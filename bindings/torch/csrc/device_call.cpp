@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "errors.hpp"
+
 namespace epccl_torch {
 namespace {
 
@@ -60,8 +62,7 @@ void DeviceCall::failed(const std::exception_ptr& why) {
 std::exception_ptr DeviceCall::failure() const {
   const std::string why = communicator_->failure();
   if (why.empty()) return nullptr;
-  return std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                                                       std::string("epccl: ") + what_.name + ": " + why));
+  return backend_error(what_.name, ": ", why);
 }
 
 // What happened to the communicator after this call is none of its business: it is asked once.

@@ -1,19 +1,13 @@
 #include "inbox.hpp"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "errors.hpp"
+
 namespace epccl_torch {
 namespace {
-
-template <typename... Words>
-std::exception_ptr failure(Words&&... words) {
-  return std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                                                       c10::str(std::forward<Words>(words)...)));
-}
 
 std::string name_of(int source) {
   return source == Inbox::any ? "any rank" : "rank " + std::to_string(source);
@@ -70,9 +64,9 @@ std::shared_ptr<Inbox::Early> Inbox::take_early(const Receive& receive) {
 
 void Inbox::deliver(const Receive& receive, const Early& early) const {
   if (early.bytes.size() != receive.bytes) {
-    receive.call->fail(failure("epccl: recv from ", name_of(early.source), ", tag ", early.tag, ": ",
-                               early.bytes.size(), " bytes came, ", receive.bytes, " were expected (", where_,
-                               ")"));
+    receive.call->fail(backend_error("recv from ", name_of(early.source), ", tag ", early.tag, ": ",
+                                     early.bytes.size(), " bytes came, ", receive.bytes, " were expected (",
+                                     where_, ")"));
     return;
   }
   if (receive.bytes > 0) std::memcpy(receive.data, early.bytes.data(), receive.bytes);
@@ -259,9 +253,9 @@ void Inbox::fail_any(const std::exception_ptr& why) {
 }
 
 std::exception_ptr Inbox::too_late(const Receive& receive) const {
-  return failure("epccl: recv from ", name_of(receive.source), ", tag ", receive.tag,
-                 ": timeout: nothing came from ", receive.source == any ? "anybody" : "it", " within ",
-                 receive.timeout.count(), " ms (", where_, ")");
+  return backend_error("recv from ", name_of(receive.source), ", tag ", receive.tag,
+                       ": timeout: nothing came from ", receive.source == any ? "anybody" : "it", " within ",
+                       receive.timeout.count(), " ms (", where_, ")");
 }
 
 std::vector<int> Inbox::expire() {

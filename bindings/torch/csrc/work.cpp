@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "errors.hpp"
+
 namespace epccl_torch {
 namespace {
 
@@ -120,10 +122,7 @@ void Queue::clear(const std::string& why) {
     const std::lock_guard lock(mutex_);
     dropped.swap(waiting_);
   }
-  for (const CallPtr& call : dropped)
-    call->fail(
-        std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                                                      std::string("epccl: ") + call->name() + ": " + why)));
+  for (const CallPtr& call : dropped) call->fail(backend_error(call->name(), ": ", why));
 }
 
 bool Queue::idle() {
