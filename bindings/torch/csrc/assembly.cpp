@@ -194,7 +194,8 @@ std::shared_ptr<Communicator> assemble(c10::intrusive_ptr<c10d::Store>& store, i
   std::jthread meanwhile;
   if (answering && ranks > 1)
     meanwhile = std::jthread([&answering](const std::stop_token& stop) { answering->go_on(stop); });
-  auto communicator = std::make_shared<Communicator>(*answer.id, ranks, rank, in_seconds(*timeout), name);
+  auto communicator =
+      std::make_shared<Communicator>(*answer.id, ranks, rank, in_seconds(*timeout), name, [] {});
   meanwhile = {};
   store = c10::make_intrusive<c10d::PrefixStore>(room_named(answer.room), std::move(store));
   return communicator;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "assembly.hpp"
+#include "errors.hpp"
 #include "program_end.hpp"
 #include "tensors.hpp"
 
@@ -42,8 +43,7 @@ class OtherTimeout {
 };
 
 std::exception_ptr gone(const char* how) {
-  return std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                                                       std::string("epccl: this process group was ") + how));
+  return backend_error("this process group was ", how);
 }
 
 }  // namespace
@@ -104,17 +104,40 @@ void EpcclBackend::abort() {
   for (const auto& entry : receive_channels_) entry.second->abort();
 }
 
+std::string EpcclBackend::left_key(int rank) {
+  return "epccl/left/" + std::to_string(rank);
+}
+
+// What it waits for it waits for without the lock: abort() must reach the channels meanwhile.
+void EpcclBackend::leave_channels() {
+  const auto copy_of = [this](const auto& channels) {
+    const std::lock_guard lock(channels_mutex_);
+    return channels;
+  };
+  for (const auto& entry : copy_of(send_channels_)) entry.second->leave();
+  for (const auto& entry : copy_of(receive_channels_)) entry.second->leave();
+  decltype(send_channels_) sends;  // which end after the lock
+  decltype(receive_channels_) receives;
+  const std::lock_guard lock(channels_mutex_);
+  sends.swap(send_channels_);
+  receives.swap(receive_channels_);
+}
+
+// Ranks that come later with a first message hear it.
+void EpcclBackend::tell_that_this_rank_left() {
+  try {
+    store_->set(left_key(rank_), std::vector<uint8_t>{1});
+  } catch (const std::exception&) {
+    // The store is gone, with whoever held it: nobody looks there any more.
+  }
+}
+
 void EpcclBackend::shutdown() {
   queue_.drain();
   any_source_.stop();
   inbox_.end(gone("destroyed"));
-  {
-    const std::lock_guard lock(channels_mutex_);
-    for (const auto& entry : send_channels_) entry.second->leave();
-    for (const auto& entry : receive_channels_) entry.second->leave();
-    send_channels_.clear();
-    receive_channels_.clear();
-  }
+  leave_channels();
+  if (!left_.exchange(true)) tell_that_this_rank_left();
   for (DeviceLine* line : device_lines()) line->communicator()->leave();
   communicator_->leave();
 }
@@ -148,7 +171,11 @@ void EpcclBackend::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 c10d::ErrorType EpcclBackend::getError() {
-  return failed_ ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
+  const auto failed = [](const Communicator& communicator) { return !communicator.failure().empty(); };
+  const bool any =
+      failed_ || failed(*communicator_) ||
+      std::ranges::any_of(device_lines(), [&](DeviceLine* line) { return failed(*line->communicator()); });
+  return any ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
 }
 
 EpcclBackend::WorkPtr EpcclBackend::issue(Call::What what, Body body) {
@@ -175,6 +202,12 @@ EpcclBackend::WorkPtr EpcclBackend::issue_on_host(Call::What what, Body body) {
 void EpcclBackend::ok(epcclResult_t result, const char* what) const {
   if (result == epcclSuccess) return;
   check(result, what + other_names_);
+}
+
+void EpcclBackend::check_others(const char* what) const {
+  epcclResult_t failure = epcclSuccess;
+  ok(epcclCommGetAsyncError(communicator_->handle(), &failure), what);
+  ok(failure, what);
 }
 
 void EpcclBackend::check_root(const char* what, int64_t root) const {

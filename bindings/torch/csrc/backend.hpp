@@ -105,9 +105,15 @@ class EpcclBackend : public c10d::Backend {
   /// Blocks until the GPUs that this group has used, and those that the barrier names, have done what their current streams have now.
   std::function<void()> rest_of_current_streams(const c10d::BarrierOptions& opts);
   void check_peer(const char* name, int peer) const;
+  /// Throws where a rank has died, or the group has failed otherwise, or is over here.
+  void check_others(const char* what) const;
   Meeting meeting_of_pair(int from, int to) const;
   SendChannel& send_channel(int receiver);
   ReceiveChannel& receive_channel(int source);
+  void leave_channels();
+  /// Where in the store the mark of a rank is that has left the group in order.
+  static std::string left_key(int rank);
+  void tell_that_this_rank_left();
   CallPtr send_message(const at::Tensor& tensor, int to, int tag);
   CallPtr receive_message(const at::Tensor& tensor, int source, int tag);
   WorkPtr receive(const at::Tensor& tensor, int source, int tag);
@@ -136,11 +142,11 @@ class EpcclBackend : public c10d::Backend {
   std::optional<Batch> batch_;
   std::atomic<uint64_t> sequence_{0};
   uint64_t monitored_ = 0;
-  std::atomic<bool> failed_{false};
+  std::atomic<bool> failed_{false}, left_{false};
   std::mutex channels_mutex_;
-  std::map<int, std::unique_ptr<SendChannel>> send_channels_;  // by receiver
+  std::map<int, std::shared_ptr<SendChannel>> send_channels_;  // by receiver
   Inbox inbox_;
-  std::map<int, std::unique_ptr<ReceiveChannel>> receive_channels_;  // by source
+  std::map<int, std::shared_ptr<ReceiveChannel>> receive_channels_;  // by source
   AnySource any_source_;
 };
 

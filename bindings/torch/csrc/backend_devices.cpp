@@ -31,7 +31,8 @@ DeviceLine& EpcclBackend::device_line(c10::Device device) {
   }
   auto made =
       std::make_unique<DeviceLine>(Meeting{store_, "epccl/gpus/" + std::to_string(number), size_, rank_,
-                                           timeout_, "GPU tensors of process group " + name_ + other_names_},
+                                           timeout_, "GPU tensors of process group " + name_ + other_names_,
+                                           [this] { check_others("GPU tensors"); }},
                                    device);
   communicator_->handle();
   const std::lock_guard lock(devices_mutex_);

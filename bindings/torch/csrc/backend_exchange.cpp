@@ -121,14 +121,16 @@ Meeting EpcclBackend::meeting_of_pair(int from, int to) const {
           rank_ == from ? 0 : 1,
           timeout_,
           "messages from rank " + std::to_string(from) + " (0 of this pair) to rank " + std::to_string(to) +
-              " (1 of this pair) of process group " + name_ + other_names_};
+              " (1 of this pair) of process group " + name_ + other_names_,
+          [this] { check_others("messages"); },
+          left_key(rank_ == from ? to : from)};
 }
 
 SendChannel& EpcclBackend::send_channel(int receiver) {
   const std::lock_guard lock(channels_mutex_);
   auto& entry = send_channels_[receiver];
   if (!entry)
-    entry = std::make_unique<SendChannel>(
+    entry = std::make_shared<SendChannel>(
         meeting_of_pair(rank_, receiver),
         [store = store_, receiver, rank = rank_] { announce_sender(*store, receiver, rank); });
   return *entry;
@@ -137,7 +139,7 @@ SendChannel& EpcclBackend::send_channel(int receiver) {
 ReceiveChannel& EpcclBackend::receive_channel(int source) {
   const std::lock_guard lock(channels_mutex_);
   auto& entry = receive_channels_[source];
-  if (!entry) entry = std::make_unique<ReceiveChannel>(meeting_of_pair(source, rank_), inbox_, source);
+  if (!entry) entry = std::make_shared<ReceiveChannel>(meeting_of_pair(source, rank_), inbox_, source);
   return *entry;
 }
 
@@ -145,11 +147,7 @@ AnySource::Group EpcclBackend::any_source_group() {
   return {store_, rank_, size_, [this](int source) { receive_channel(source); },
           [this](int source) { receive_channel(source).abort(); },
           // Ranks that have not sent yet have no channel here, whose end would tell.
-          [this] {
-            epcclResult_t failure = epcclSuccess;
-            ok(epcclCommGetAsyncError(communicator_->handle(), &failure), "recv from any rank");
-            ok(failure, "recv from any rank");
-          }};
+          [this] { check_others("recv from any rank"); }};
 }
 
 void EpcclBackend::check_peer(const char* name, int peer) const {

@@ -2,6 +2,9 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <thread>
+
 namespace epccl_torch {
 
 void check(epcclResult_t result, const std::string& what) {
@@ -10,13 +13,35 @@ void check(epcclResult_t result, const std::string& what) {
 }
 
 Communicator::Communicator(const epcclUniqueId& id, int ranks, int rank, double timeout,
-                           const std::string& name) {
+                           const std::string& name, const std::function<void()>& go_on) {
   epcclConfig_t config = EPCCL_CONFIG_INITIALIZER;
   config.timeout = timeout;
   config.commName = name.c_str();
+  config.blocking = 0;  // as the others may never come: see go_on
   epcclComm_t made = nullptr;
-  check(epcclCommInitRankConfig(&made, ranks, id, rank, &config), "joining " + name);
+  const epcclResult_t begun = epcclCommInitRankConfig(&made, ranks, id, rank, &config);
+  if (begun != epcclInProgress) check(begun, "joining " + name);
   handle_ = made;
+  try {
+    join(name, go_on);
+  } catch (...) {
+    abort();
+    throw;
+  }
+}
+
+void Communicator::join(const std::string& name, const std::function<void()>& go_on) {
+  constexpr std::chrono::microseconds first_look{50}, last_look{10'000};
+  for (auto pause = first_look;; pause = std::min(2 * pause, last_look)) {
+    epcclResult_t state = epcclSuccess;
+    check(epcclCommGetAsyncError(handle_, &state), "joining " + name);
+    if (state != epcclInProgress) break;
+    go_on();
+    std::this_thread::sleep_for(pause);
+  }
+  // There is one, whatever has become of it since: that its calls tell.
+  int joined = 0;
+  check(epcclCommCount(handle_, &joined), "joining " + name);
 }
 
 Communicator::~Communicator() {

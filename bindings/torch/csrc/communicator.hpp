@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -33,8 +34,10 @@ struct Line {
 
 class Communicator {
  public:
-  /// Blocks until all have joined. `timeout`: seconds a rank waits for a silent peer, here and in every call.
-  Communicator(const epcclUniqueId& id, int ranks, int rank, double timeout, const std::string& name);
+  /// Blocks until all have joined. `timeout`: seconds a rank waits for a silent peer, here and in every call. `go_on` is called again and
+  /// again meanwhile: what it throws ends the wait.
+  Communicator(const epcclUniqueId& id, int ranks, int rank, double timeout, const std::string& name,
+               const std::function<void()>& go_on);
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
   ~Communicator();
@@ -49,6 +52,8 @@ class Communicator {
   void leave() noexcept;
 
  private:
+  void join(const std::string& name, const std::function<void()>& go_on);
+
   std::atomic<epcclComm_t> handle_{nullptr};
   std::atomic<bool> aborted_{false};
 };

@@ -32,12 +32,24 @@ epcclUniqueId give(const Meeting& meeting) {
   return id;
 }
 
+bool of_two(const Meeting& meeting) {
+  return !meeting.other_left.empty();
+}
+
+void check_not_left(const Meeting& meeting, bool left) {
+  TORCH_CHECK_WITH(DistBackendError, !left, "epccl: ", meeting.name, ": rank ", 1 - meeting.rank,
+                   " of this pair has left the process group");
+}
+
 void wait_for(const Meeting& meeting, const std::string& key, int whom) {
   const milliseconds timeout = *meeting.timeout;
   const auto end = steady_clock::now() + timeout;
-  for (milliseconds pause{1}; !meeting.store->check({key}); pause = std::min(2 * pause, milliseconds(20))) {
-    TORCH_CHECK_WITH(DistBackendError, !meeting.give_up || !*meeting.give_up, "epccl: ", meeting.name,
-                     ": this process group was aborted or destroyed");
+  for (milliseconds pause{1};; pause = std::min(2 * pause, milliseconds(20))) {
+    // Asked first: who left may have come before.
+    const bool left = of_two(meeting) && meeting.store->check({meeting.other_left});
+    if (meeting.store->check({key})) return;
+    check_not_left(meeting, left);
+    meeting.go_on();
     TORCH_CHECK_WITH(DistBackendError, steady_clock::now() < end, "epccl: ", meeting.name, ": rank ", whom,
                      " of ", meeting.ranks, " has not come within ", timeout.count(), " ms (rank ",
                      meeting.rank, " waits for it)");
@@ -59,12 +71,18 @@ epcclUniqueId take(const Meeting& meeting) {
 }  // namespace
 
 std::shared_ptr<Communicator> meet(const Meeting& meeting) {
-  if (meeting.give_up && meeting.rank == 0) wait_for(meeting, meeting.key + "/here", 1);
-  if (meeting.give_up && meeting.rank == 1)
+  if (of_two(meeting) && meeting.rank == 0) wait_for(meeting, meeting.key + "/here", 1);
+  if (of_two(meeting) && meeting.rank == 1)
     meeting.store->set(meeting.key + "/here", std::vector<uint8_t>{1});
   const epcclUniqueId id = meeting.rank == 0 ? give(meeting) : take(meeting);
+  const auto go_on = [&meeting] {
+    meeting.go_on();
+    // Only rank 0, which sends: what came from one that has left since is received.
+    if (of_two(meeting) && meeting.rank == 0)
+      check_not_left(meeting, meeting.store->check({meeting.other_left}));
+  };
   return std::make_shared<Communicator>(id, meeting.ranks, meeting.rank, in_seconds(*meeting.timeout),
-                                        meeting.name);
+                                        meeting.name, go_on);
 }
 
 }  // namespace epccl_torch

@@ -1,7 +1,7 @@
 // How ranks that share a torch Store find each other.
 #pragma once
 
-#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -16,8 +16,11 @@ struct Meeting {
   int ranks = 0, rank = 0;
   SharedTimeout timeout;
   std::string name;
-  // Where set, rank 0 too waits in the store for the other one (of two) before it joins, and the wait ends when this becomes true.
-  std::shared_ptr<std::atomic<bool>> give_up = nullptr;
+  std::function<void()>
+      go_on;  // called again and again while others are waited for: what it throws ends the wait
+  // Set where it is two ranks, which exchange messages: rank 0 too waits in the store for the other one before it joins. Where in the
+  // store the other one's mark is once it has left the group in order, which is no error of the group's communicator.
+  std::string other_left = "";
 };
 
 /// Rank 0 makes the unique id and puts it into the store, the others take it; then all join. Never blocks inside the store, which

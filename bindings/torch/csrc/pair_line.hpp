@@ -15,10 +15,12 @@ class PairLine {
  public:
   /// What both ends agree on; `meeting.rank` 0 sends, 1 receives.
   explicit PairLine(Meeting meeting);
+  PairLine(const PairLine&) = delete;
+  PairLine& operator=(const PairLine&) = delete;
 
   /// Blocks until both are there. Of one thread. Throws when that failed, or this was aborted.
   epcclComm_t open();
-  /// Ends what is under way, with an error. Any thread.
+  /// Ends what is under way, with an error, also a wait for the other rank (which looks here now and then). Any thread.
   void abort() noexcept;
   const std::string& name() const { return meeting_.name; }
   /// Of calls that begin now.
@@ -26,7 +28,7 @@ class PairLine {
 
  private:
   Meeting meeting_;
-  const std::shared_ptr<std::atomic<bool>> aborted_ = std::make_shared<std::atomic<bool>>(false);
+  std::atomic<bool> aborted_{false};
   std::mutex mutex_;
   std::shared_ptr<Communicator> communicator_;
 };
