@@ -29,6 +29,19 @@ def id_struct(what: str, given: bytes) -> UniqueIdStruct:
     return UniqueIdStruct.from_buffer_copy(given)
 
 
+_BITS_OF = {ctypes.c_int: -31, _uint: 32, _size: 64, _u64: 64}  # negative: signed
+
+
+def check_range(name: str, value: object, kind: type) -> None:
+    """ValueError where a C number of this kind does not have the value: ctypes would take the value's low bits."""
+    bits = _BITS_OF.get(kind)
+    if bits is None or not isinstance(value, int):
+        return
+    lowest, limit = (-(2**-bits), 2**-bits) if bits < 0 else (0, 2**bits)
+    if not lowest <= value < limit:
+        raise ValueError(f"{name} is {value}: not in {lowest}..{limit - 1}")
+
+
 class Config(ctypes.Structure):
     _fields_ = [
         ("size", _size),
@@ -94,6 +107,9 @@ class _Ep(ctypes.Structure):
     """Sets size and magic, and version where there is one."""
 
     def __init__(self, **fields):
+        kinds = dict(self._fields_)
+        for name, value in fields.items():
+            check_range(name, value, kinds[name])
         super().__init__(**fields)
         self.size, self.magic = ctypes.sizeof(self), _EP_MAGIC
         if hasattr(self, "version"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Mapping, TypedDict
 
-from ._structs import Config
+from ._structs import Config, check_range
 
 
 class Settings(TypedDict, total=False):
@@ -44,7 +44,9 @@ def config_of(settings: Mapping[str, object]) -> Config:
             setattr(config, _TEXTS[name], str(value).encode())
         else:
             field, kind = _NUMBERS[name]
-            setattr(config, field, kind(value))
+            number = kind(value)
+            check_range(name, number, dict(Config._fields_)[field])
+            setattr(config, field, number)
     return config
 
 

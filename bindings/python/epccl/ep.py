@@ -5,14 +5,16 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import enum
+import math
 from typing import Sequence
 
+from . import _library
 from . import _structs as c
 from ._library import call
 from .buffers import Buffer, View
 from .communicator import Communicator
 from .datatypes import DataType
-from .errors import InvalidUsage, Result
+from .errors import EpcclError, InvalidUsage, Result
 from .streams import Stream, pointer
 
 #: Elements that share one FP8 scale.
@@ -113,6 +115,8 @@ class EpGroup:
         owners = [e * comm.size // max(1, num_experts) for e in range(num_experts)]
         if expert_to_rank is not None:
             owners = [int(rank) for rank in expert_to_rank]
+            for expert, rank in enumerate(owners):
+                c.check_range(f"expert_to_rank[{expert}]", rank, ctypes.c_int)
             if len(owners) != num_experts:
                 raise ValueError(f"expert_to_rank has {len(owners)} entries: {num_experts} are needed")
             config.expert_to_rank = (ctypes.c_int * num_experts)(*owners)
@@ -154,6 +158,12 @@ class _Tensors:
         if value is None:
             return None
         view = View(what, value, writable, datatype)
+        elements = math.prod(view.shape)
+        if elements * view.datatype.itemsize != view.nbytes:
+            raise ValueError(
+                f"{what}: its {elements} elements have {view.nbytes} bytes: as {view.datatype.name.lower()} "
+                f"they would have {elements * view.datatype.itemsize}"
+            )
         sizes = (ctypes.c_size_t * len(view.shape))(*view.shape)
         tensor = c.EpTensor(ndim=len(view.shape), datatype=view.datatype, data=view.address, sizes=sizes)
         self.alive += [view, sizes, tensor]
@@ -252,7 +262,10 @@ class EpHandle:
         weighted: EXPERT_MAJOR: each row is multiplied with its weight.
         send_only: return once started; see :meth:`complete`. Not with a stream.
         """
-        out = self._new_like(tokens, self._rows() if out is None else 0) if out is None else out
+        if out is None:
+            out = self._new_like(tokens, self._rows())
+            if out_datatype is not None and DataType(out_datatype).itemsize != out.itemsize:
+                raise ValueError(f"out is needed: rows of {DataType(out_datatype).name.lower()} do not go into an array like tokens")
         tensors = _Tensors()
         inputs = c.EpDispatchInputs(
             tokens=tensors.make("tokens", tokens, False, datatype),
@@ -303,9 +316,17 @@ class EpHandle:
         """Waits until all started calls are past ``stage``: 1, the network; 2, over: all buffers are the caller's again."""
         try:
             call("epcclEpCompleteStage", self._pointer(), stage, comm=self.group.comm._handle)
-        finally:
-            if stage == 2:
-                self._started.clear()
+        except EpcclError as failure:
+            # One of these may mean that nothing was waited for; then destroy() waits.
+            if failure.code in (Result.INVALID_ARGUMENT, Result.INVALID_USAGE):
+                raise
+            self._let_go(stage)
+            raise
+        self._let_go(stage)
+
+    def _let_go(self, stage: int) -> None:
+        if stage == 2:
+            self._started.clear()
 
     def progress(self) -> Progress:
         """How far the started calls are. Never blocks; any thread."""
@@ -325,10 +346,11 @@ class EpHandle:
         call("epcclEpStreamWaitStage", pointer(stream), self._pointer(), stage)
 
     def destroy(self) -> None:
-        """Frees the handle once its work is complete. A second call does nothing."""
-        handle, self._handle = self._handle, None
+        """Waits until the calls that it has started are over, and frees the handle. A second call does nothing."""
+        handle = self._handle
         if handle:
             call("epcclEpHandleDestroy", handle)
+            self._handle = None
             self._started.clear()
 
     def __enter__(self) -> "EpHandle":
@@ -336,6 +358,12 @@ class EpHandle:
 
     def __exit__(self, *_) -> None:
         self.destroy()
+
+    def __del__(self) -> None:
+        # Calls that were started use their buffers until this returns.
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle:
+            _library.code_of("epcclEpHandleDestroy", handle)
 
     # ---- inside
 

@@ -197,6 +197,16 @@ def test_started_calls_and_streams(comm):
             np.testing.assert_array_equal(home, problem.combined(lambda table: np.ones_like(table)))
 
 
+def test_a_handle_that_is_forgotten_waits_for_the_calls_that_it_has_started(comm):
+    problem = Problem(comm, 95)
+    with make_group(comm) as group:  # whose end refuses, while it has a handle
+        handle = group.handle(Layout.EXPERT_MAJOR)
+        handle.update(problem.topk[comm.rank])
+        got = handle.dispatch(problem.x[comm.rank].copy(), send_only=True)
+        del handle
+        np.testing.assert_array_equal(got, problem.rows_by_expert()[0])
+
+
 def test_static_mode(comm):
     problem = Problem(comm, 100)
     with make_group(comm) as group, group.handle(Layout.EXPERT_MAJOR, static_topk=TOPK, max_tokens_per_expert=TOKENS * comm.size) as handle:
@@ -216,10 +226,20 @@ def test_what_is_wrong_is_said(comm):
         if comm.rank == 0:
             table[0, 0] = EXPERTS + 5
         expect_error(epccl.EpcclError, f"{EXPERTS + 5}", lambda: handle.update(table))  # on every rank
+        half = np.zeros((2, 8), np.float16)
+        wide = lambda **which: handle.dispatch(**{"tokens": half, "out": half.copy(), **which})
+        expect_error(ValueError, "tokens: its 16 elements have 32 bytes: as float32 they", lambda: wide(datatype=DataType.FLOAT32))
+        expect_error(ValueError, "out: its 16 elements have 32 bytes", lambda: wide(out_datatype=DataType.FLOAT8E4M3))
+        with group.handle(Layout.FLAT) as routed:
+            routed.update(Problem(comm, 1).topk[comm.rank])
+            expect_error(ValueError, "out is needed", lambda: routed.dispatch(half, out_datatype=DataType.FLOAT8E4M3))
+        expect_error(ValueError, "max_tokens_per_expert is 4294967296", lambda: group.handle(Layout.FLAT, max_tokens_per_expert=2**32))
         expect_error(epccl.InvalidUsage, "", group.destroy)  # its handle is still there
         handle.destroy()
         expect_error(epccl.InvalidUsage, "destroyed", lambda: handle.update(table))
     expect_error(ValueError, "entries", lambda: make_group(comm, expert_to_rank=[0]))
+    expect_error(ValueError, "expert_to_rank[9] is 4294967296", lambda: make_group(comm, expert_to_rank=[0] * 9 + [2**32]))
+    expect_error(ValueError, "num_experts is -1", lambda: EpGroup(comm, num_experts=-1, max_send_tokens_per_rank=1, max_token_bytes=4))
     expect_error(epccl.InvalidArgument, "num_experts", lambda: EpGroup(comm, num_experts=0, max_send_tokens_per_rank=1, max_token_bytes=4))
 
 
