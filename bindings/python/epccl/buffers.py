@@ -41,11 +41,12 @@ _WRITABLE, _FORMAT, _C_CONTIGUOUS = 0x1, 0x4, 0x38
 class View:
     """A C-contiguous piece of memory, held until the view is gone."""
 
-    __slots__ = ("address", "nbytes", "datatype", "shape", "_held", "_object")
+    __slots__ = ("address", "nbytes", "datatype", "truths", "shape", "_held", "_object")
 
     def __init__(self, what: str, value: Buffer, writable: bool, datatype: DataType | None = None):
         self._held = None
         self._object = value
+        self.truths = False  # its elements are bool, and no other datatype was said
         name = getattr(getattr(value, "dtype", None), "name", "")
         special = datatypes.of_name(name) if isinstance(name, str) else None
         if special is not None:
@@ -58,6 +59,7 @@ class View:
                 raise TypeError(f"{what}: the library has no datatype for its elements; say datatype=DataType.UINT8 to send bytes")
             self.datatype = found
         else:
+            self.truths = False
             self.datatype = DataType(datatype)
             if self.nbytes % self.datatype.itemsize:
                 raise ValueError(f"{what}: {self.nbytes} bytes are no whole number of {self.datatype.name.lower()}")
@@ -74,7 +76,9 @@ class View:
         self._held = held
         self.address, self.nbytes = held.buf, held.len
         self.shape = tuple(held.shape[i] for i in range(held.ndim))
-        return datatypes.of_format((held.format or b"B").decode(), held.itemsize)
+        code = (held.format or b"B").decode()
+        self.truths = datatypes.are_truths(code)
+        return datatypes.of_format(code, held.itemsize)
 
     def _from_array_interface(self, what: str, value: Buffer, writable: bool) -> None:
         if not value.flags["C_CONTIGUOUS"]:

@@ -15,6 +15,7 @@ from .config import Settings, config_of, config_of_child
 from .datatypes import DataType
 from .errors import InvalidUsage, Result
 from .exchanges import Exchanges
+from .groups import keep_in_use
 from .registrations import Registration, Window
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Communicator(Exchanges):
         self._handle = ctypes.c_void_p()
         given, config = id_struct("unique_id", unique_id), config_of(settings)
         begin("epcclCommInitRankConfig", ctypes.byref(self._handle), nranks, given, rank, config)
+        keep_in_use([self._handle])
         self._learn()
 
     @classmethod
@@ -59,6 +61,7 @@ class Communicator(Exchanges):
         made = cls.__new__(cls)
         made._handle = ctypes.c_void_p()
         begin("epcclCommInitLauncher", ctypes.byref(made._handle), config_of(settings))
+        keep_in_use([made._handle])
         made._learn()
         return made
 
@@ -78,6 +81,7 @@ class Communicator(Exchanges):
         given = (UniqueIdStruct * max(len(ids), 1))(*ids)
         config = config_of(settings)
         begin("epcclCommInitRankScalable", ctypes.byref(made._handle), nranks, rank, len(ids), given, config)
+        keep_in_use([made._handle])
         made._learn()
         return made
 
@@ -91,6 +95,7 @@ class Communicator(Exchanges):
         handles = (ctypes.c_void_p * max(nranks, 1))()
         numbers = None if devices is None else (ctypes.c_int * nranks)(*devices)
         call("epcclCommInitAll", handles, nranks, numbers)
+        keep_in_use([handles])
         return [cls._of(ctypes.c_void_p(handle)) for handle in handles]
 
     def split(
@@ -106,6 +111,7 @@ class Communicator(Exchanges):
         number = -1 if color is None else color
         config = config_of_child(settings)
         begin("epcclCommSplit", self._pointer(), number, key, ctypes.byref(handle), config, comm=self._handle)
+        keep_in_use([handle])
         return self._of(handle) if handle else None
 
     def shrink(
@@ -122,6 +128,7 @@ class Communicator(Exchanges):
         handle = ctypes.c_void_p()
         config = config_of_child(settings)
         begin("epcclCommShrink", self._pointer(), ranks, len(exclude), ctypes.byref(handle), config, int(abort), comm=self._handle)
+        keep_in_use([handle])
         return self._of(handle)
 
     @classmethod
@@ -181,9 +188,10 @@ class Communicator(Exchanges):
 
     def destroy(self) -> None:
         """Finalizes and frees. Returns within the timeout also when peers are gone. A second call does nothing."""
-        handle, self._handle = self._handle, None
+        handle = self._handle
         if handle:
             call("epcclCommDestroy", handle)
+            self._handle = None
 
     def abort(self) -> None:
         """Ends all work with an error, here and on the other ranks, and frees. Any thread may call it while another one blocks

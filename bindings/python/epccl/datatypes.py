@@ -75,11 +75,30 @@ _OF_NAME = {
 }
 
 
+# What a reduction of truth values is, as in PyTorch: of their bytes, which are 0 or 1, a sum is "any", a product "all".
+_OF_TRUTHS = {RedOp.SUM: RedOp.MAX, RedOp.PROD: RedOp.MIN, RedOp.MAX: RedOp.MAX, RedOp.MIN: RedOp.MIN}
+
+
+def _kind(code: str) -> str:
+    return _KIND_OF_CODE.get(code[1:] if code[:1] in ("@", "=", "<") else code, "")
+
+
 def of_format(code: str, itemsize: int) -> DataType | None:
     """Datatype of a buffer's format string, or None where the library has none (16-bit integers, complex numbers, ...)."""
-    if code[:1] in ("@", "=", "<"):
-        code = code[1:]
-    return _OF_KIND.get((_KIND_OF_CODE.get(code, ""), itemsize))
+    return _OF_KIND.get((_kind(code), itemsize))
+
+
+def are_truths(code: str) -> bool:
+    """Whether a buffer's format string is that of truth values."""
+    return _kind(code) == "b"
+
+
+def op_of_truths(op: int) -> int:
+    """The reduction of bytes that is `op` of truth values."""
+    if op not in _OF_TRUTHS:
+        name = RedOp(op).name.lower() if op in list(RedOp) else f"operation {op}"
+        raise ValueError(f"{name} of truth values (bool): there are sum (any), product (all), maximum and minimum")
+    return _OF_TRUTHS[RedOp(op)]
 
 
 def of_name(name: str) -> DataType | None:

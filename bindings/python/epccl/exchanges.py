@@ -7,8 +7,8 @@ from typing import Sequence
 
 from ._library import call
 from .buffers import Buffer, View, same_datatype, views
-from .datatypes import DataType, RedOp
-from .groups import keep_while_open
+from .datatypes import DataType, RedOp, op_of_truths
+from .groups import keep_in_use
 from .streams import Stream, pointer
 
 
@@ -30,6 +30,12 @@ def _running(counts: Sequence[int]) -> list[int]:
     return out
 
 
+def _op_of(op: int, source: View, target: View) -> int:
+    if source.truths != target.truths:
+        raise ValueError("of send and recv one holds truth values (bool), the other does not")
+    return op_of_truths(op) if source.truths else op
+
+
 class Exchanges:
     """The calls of a :class:`Communicator` that move data."""
 
@@ -42,11 +48,7 @@ class Exchanges:
     def _issue(self, name: str, views: Sequence[View], stream: Stream | None, *arguments) -> None:
         handle = self._pointer()
         call(name, *arguments, handle, pointer(stream), comm=handle)
-        # The library has the buffers until the work is complete.
-        if stream is not None:
-            stream._keep(*views)
-        else:
-            keep_while_open(views)
+        keep_in_use(views, stream)
 
     # ---- sends and receives
 
@@ -138,7 +140,7 @@ class Exchanges:
         """``recv`` is block ``rank`` of the element-wise reduction of all ranks' ``send``. In place where ``recv`` is this rank's
         block of ``send``."""
         source, target = View("send", send, False, datatype), View("recv", recv, True, datatype)
-        self._blocks("epcclReduceScatter", source, target, source, stream, op)
+        self._blocks("epcclReduceScatter", source, target, source, stream, _op_of(op, source, target))
 
     def allreduce(
         self,
@@ -149,10 +151,11 @@ class Exchanges:
         datatype: DataType | None = None,
         stream: Stream | None = None,
     ) -> None:
-        """``recv`` is the element-wise reduction of all ranks' ``send``; without ``recv``, in place."""
+        """``recv`` is the element-wise reduction of all ranks' ``send``; without ``recv``, in place. Of truth values (bool) a sum is
+        "any", a product "all"."""
         source = View("send", send, recv is None, datatype)
         target = source if recv is None else View("recv", recv, True, datatype)
-        self._same("epcclAllReduce", source, target, stream, op)
+        self._same("epcclAllReduce", source, target, stream, _op_of(op, source, target))
 
     def broadcast(
         self, buffer: Buffer, root: int = 0, *, datatype: DataType | None = None, stream: Stream | None = None
@@ -175,7 +178,7 @@ class Exchanges:
         need none."""
         source = View("send", send, recv is None and self.rank == root, datatype)
         target = source if recv is None else View("recv", recv, True, datatype)
-        self._same("epcclReduce", source, target, stream, op, root)
+        self._same("epcclReduce", source, target, stream, _op_of(op, source, target), root)
 
     def gather(
         self,

@@ -5,16 +5,33 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
-from typing import Iterator
+from typing import Iterator, Sequence
 
 from . import _library
 from ._library import begin, call
 from ._structs import SimInfo
+from .streams import Stream
 
 
 class _Open(threading.local):
-    depth = 0
-    held: list = []
+    """The thread's outermost group."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.held: list[tuple[Sequence[object], Stream | None]] = []
+
+    def enter(self) -> None:
+        call("epcclGroupStart")
+        self.depth += 1
+
+    def leave(self, issued: bool) -> None:
+        self.depth -= 1
+        if self.depth > 0:
+            return
+        held, self.held = self.held, []
+        for objects, stream in held:
+            if issued and stream is not None:
+                stream._keep(*objects)
 
 
 _open = _Open()
@@ -24,10 +41,7 @@ _open = _Open()
 def group() -> Iterator[None]:
     """Sends and receives inside ``with group():`` start together at its end, and cannot deadlock whatever their order. Groups nest.
     When the block raises, nothing of the group is run."""
-    call("epcclGroupStart")
-    if _open.depth == 0:
-        _open.held = []
-    _open.depth += 1
+    _open.enter()
     try:
         yield
     except BaseException:
@@ -41,8 +55,7 @@ def simulated_group() -> Iterator[list[float]]:
     """As :func:`group`, but its calls are not run: afterwards the list holds one number, the microseconds that the cost model
     expects of them."""
     result: list[float] = []
-    call("epcclGroupStart")
-    _open.depth += 1
+    _open.enter()
     try:
         yield result
     except BaseException:
@@ -52,18 +65,20 @@ def simulated_group() -> Iterator[list[float]]:
     try:
         call("epcclGroupSimulateEnd", ctypes.byref(info))
     finally:
-        _open.depth -= 1
+        _open.leave(issued=False)
     result.append(info.estimatedTime)
 
 
-def keep_while_open(held: object) -> None:
-    """Keeps what a call uses until the thread's outermost group has ended, if one is open."""
+def keep_in_use(objects: Sequence[object], stream: Stream | None = None) -> None:
+    """Keeps what a call uses until the library is done with it: until the thread's group has ended, if one is open, and from then on,
+    with a stream, until that is past the call."""
     if _open.depth > 0:
-        _open.held.append(held)
+        _open.held.append((objects, stream))
+    elif stream is not None:
+        stream._keep(*objects)
 
 
 def _leave_group(raising: bool) -> None:
-    _open.depth -= 1
     try:
         if raising:
             # A group of which one call was refused does nothing at all.
@@ -72,5 +87,4 @@ def _leave_group(raising: bool) -> None:
         else:
             begin("epcclGroupEnd")
     finally:
-        if _open.depth == 0:
-            _open.held = []
+        _open.leave(issued=not raising)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
+import threading
+import weakref
+from typing import Callable
 
 from . import _library
 from ._library import call
@@ -11,24 +15,31 @@ from .errors import Result
 
 class Stream:
     """An ordered queue of background work. A call with ``stream=`` returns at once; :meth:`synchronize` waits and raises the
-    first error. The stream keeps the calls' buffers alive until then; do not touch them before."""
+    first error. The stream keeps the calls' buffers alive until the program knows that they are over, by that, by :meth:`query` or by an
+    :class:`Event`; do not touch them before."""
 
     def __init__(self) -> None:
         self._handle = ctypes.c_void_p()
-        self._held: list = []
+        self._lock = threading.Lock()
+        self._held: collections.deque = collections.deque()
+        self._kept = 0  # how many so far, with those that are not held any more
         call("epcclStreamCreate", ctypes.byref(self._handle))
 
     def synchronize(self) -> None:
         """Waits for all work of the stream; raises and forgets its first error."""
-        held, self._held = self._held, []
+        place = self._place()
         try:
             call("epcclStreamSynchronize", self._pointer())
         finally:
-            held.clear()
+            self._is_past(place)
 
     def query(self) -> bool:
         """Whether all work is complete. Never blocks."""
-        return _is_complete("epcclStreamQuery", self._pointer())
+        place = self._place()
+        complete = _is_complete("epcclStreamQuery", self._pointer())
+        if complete:
+            self._is_past(place)
+        return complete
 
     def wait_event(self, event: "Event") -> None:
         """What is given to the stream from now on waits until the event, as recorded last, is complete."""
@@ -47,7 +58,29 @@ class Stream:
         return self._handle
 
     def _keep(self, *objects) -> None:
-        self._held.append(objects)
+        with self._lock:
+            self._kept += 1
+            self._held.append((self._kept, objects))
+
+    def _place(self) -> int:
+        return self._kept
+
+    def _marker(self) -> Callable[[], None]:
+        """To be called once the work is over that the stream has now."""
+        place, itself = self._place(), weakref.ref(self)
+
+        def passed() -> None:
+            stream = itself()
+            if stream is not None:
+                stream._is_past(place)
+
+        return passed
+
+    def _is_past(self, place: int) -> None:
+        """All calls are over that were given to the stream before this was its place."""
+        with self._lock:
+            while self._held and self._held[0][0] <= place:
+                self._held.popleft()
 
     def __enter__(self) -> "Stream":
         return self
@@ -65,19 +98,27 @@ class Event:
 
     def __init__(self) -> None:
         self._handle = ctypes.c_void_p()
+        self._marked: Callable[[], None] = lambda: None  # what its completion says of a stream
         call("epcclEventCreate", ctypes.byref(self._handle))
 
     def record(self, stream: Stream | None = None) -> None:
         """Marks the end of the work that `stream` has now. None: inline calls are over, and so the event is complete."""
         call("epcclEventRecord", self._pointer(), pointer(stream))
+        self._marked = (lambda: None) if stream is None else stream._marker()
 
     def query(self) -> bool:
         """Whether the event is complete; one that was never recorded is. Never blocks."""
-        return _is_complete("epcclEventQuery", self._pointer())
+        marked = self._marked
+        complete = _is_complete("epcclEventQuery", self._pointer())
+        if complete:
+            marked()
+        return complete
 
     def synchronize(self) -> None:
         """Waits until the event, as recorded last, is complete."""
+        marked = self._marked
         call("epcclEventSynchronize", self._pointer())
+        marked()
 
     def destroy(self) -> None:
         """Forgets the event; whoever waits for it is served."""

@@ -1,6 +1,8 @@
 """All-to-all, sends and receives on NumPy arrays and plain buffers: every bit against what NumPy says."""
 
 import array
+import time
+import weakref
 
 import epccl
 import numpy as np
@@ -123,6 +125,41 @@ def test_a_stream_keeps_buffers_that_nobody_else_has(comm):
     stream.synchronize()
     want = np.stack([values("float32", (comm.size, 5000), s, 7)[comm.rank] for s in range(comm.size)])
     np.testing.assert_array_equal(recv, want)
+
+
+def kept(comm, issue):
+    """A call whose send buffer nobody has but the library, once it is issued; and how that is seen."""
+    send = values("float32", (comm.size, 10), comm.rank)
+    issue(send)
+    return weakref.ref(send)
+
+
+def test_buffers_are_kept_until_a_call_is_known_to_be_over(comm):
+    stream, event, recv = epccl.Stream(), epccl.Event(), np.zeros((comm.size, 10), np.float32)
+    first = kept(comm, lambda send: comm.alltoall(send, recv, stream=stream))
+    event.record(stream)
+    second = kept(comm, lambda send: comm.alltoall(send, recv, stream=stream))
+    assert first() is not None and second() is not None
+    event.synchronize()
+    assert first() is None and second() is not None
+    while not stream.query():
+        time.sleep(0.001)
+    assert second() is None
+
+
+def test_buffers_of_a_group_are_kept_until_its_calls_are_over(comm):
+    stream, recv = epccl.Stream(), np.zeros((comm.size, 10), np.float32)
+    with epccl.group():
+        inline = kept(comm, lambda send: comm.alltoall(send, recv.copy()))
+        queued = kept(comm, lambda send: comm.alltoall(send, recv, stream=stream))
+        stream.synchronize()  # nothing has been given to it yet
+        assert inline() is not None and queued() is not None
+    assert inline() is None and queued() is not None
+    stream.synchronize()
+    assert queued() is None
+    with epccl.simulated_group():
+        simulated = kept(comm, lambda send: comm.alltoall(send, recv))
+    assert simulated() is None
 
 
 def test_memory_that_peers_map(comm):

@@ -85,6 +85,8 @@ def test_a_communicator_in_the_making_says_so_and_can_be_aborted(comm):
         assert alone.in_progress and "in the making" in repr(alone)
         expect_error(TimeoutError, "still in progress", lambda: alone.wait(0.05))
         expect_error(epccl.InvalidArgument, "epcclInProgress", lambda: alone.rank)
+        expect_error(epccl.InvalidArgument, "", alone.destroy)  # which changes nothing
+        assert alone.in_progress
         alone.abort()
     comm.allreduce(np.zeros(1, np.int32), np.zeros(1, np.int32))  # rank 0 stays: the id is of its process
 
@@ -106,6 +108,7 @@ def test_settings_are_named_when_they_are_wrong(comm):
     made_id = epccl.get_unique_id()
     expect_error(TypeError, "'algoritm' is not a setting", lambda: epccl.Communicator(1, made_id, 0, algoritm="flat"))
     expect_error(epccl.InvalidArgument, "maxCTAs", lambda: epccl.Communicator(1, made_id, 0, max_ctas=0))
+    expect_error(ValueError, "max_ctas is 4294967297", lambda: epccl.Communicator(1, made_id, 0, max_ctas=2**32 + 1))
     expect_error(epccl.InvalidArgument, "none such", lambda: epccl.Communicator(1, made_id, 0, network="none such"))
     with epccl.Communicator(1, made_id, 0, network="tcp", copy_engine="never", max_ctas=3, blocking=True) as one:
         exchange([one])

@@ -30,6 +30,19 @@ def test_allreduce_of_every_datatype_and_operation(comm):
                 np.testing.assert_array_equal(send, recv)
 
 
+def test_reductions_of_truth_values(comm):
+    mine = np.array([comm.rank == 0, True, False])
+    for op, want in ((RedOp.SUM, [1, 1, 0]), (RedOp.PROD, [0, 1, 0]), (RedOp.MAX, [1, 1, 0]), (RedOp.MIN, [0, 1, 0])):
+        got = np.zeros(3, bool)
+        comm.allreduce(mine, got, op)
+        assert got.view(np.uint8).tolist() == want, (op, got.view(np.uint8))
+    expect_error(ValueError, "avg of truth values", lambda: comm.allreduce(mine, op=RedOp.AVG))
+    expect_error(ValueError, "the other does not", lambda: comm.allreduce(mine, np.zeros(3, np.uint8)))
+    counts = mine.copy()
+    comm.allreduce(counts, datatype=epccl.DataType.UINT8)  # the bytes, as said
+    assert counts.view(np.uint8).tolist() == [1, comm.size, 0]
+
+
 def test_averages_and_pre_multiplied_sums(comm):
     value = np.full(9, 2.0 * comm.rank)
     comm.allreduce(value, op=RedOp.AVG)
