@@ -32,6 +32,8 @@ using Number = std::array<uint8_t, 16>;
 
 constexpr char answer_key[] = "epccl/answer";
 constexpr milliseconds first_look{1};
+// Rank 0 says who is missing once its time is over: the others give it as much longer.
+constexpr milliseconds time_to_answer{1000};
 
 /// The longest pause between two looks: all ranks ask one store, which shall not have more to do the more there are.
 milliseconds last_look(int ranks) {
@@ -95,14 +97,15 @@ struct Answer {
 Answer ask(c10d::Store& store, int ranks, int rank, milliseconds timeout, const std::string& name) {
   const Number number = draw_number();
   store.set(ask_key(rank), Bytes(number.begin(), number.end()));
-  const auto end = steady_clock::now() + timeout;
+  const auto end = steady_clock::now() + timeout + time_to_answer;
   for (milliseconds pause = first_look;; pause = std::min(2 * pause, last_look(ranks))) {
     if (store.check({answer_key})) {
       auto answer = Answer::unpack(store.get(answer_key), static_cast<size_t>(ranks));
       if (answer && answer->numbers[static_cast<size_t>(rank)] == number) return *std::move(answer);
     }
     TORCH_CHECK_WITH(DistBackendError, steady_clock::now() < end, "epccl: ", name, ": rank 0 of ", ranks,
-                     " has not come within ", timeout.count(), " ms (rank ", rank, " waits for it)");
+                     " has not answered within ", timeout.count(), " ms (rank ", rank,
+                     " waits for it): it has not come, or still waits for others");
     std::this_thread::sleep_for(pause);
   }
 }
@@ -117,18 +120,17 @@ class Answering {
     if (epcclGetUniqueId(&id) == epcclSuccess)
       answer_.id = id;
     else
-      answer_.why_none = epcclGetLastError(nullptr);
+      answer_.why_none = std::string("could not make an id: ") + epcclGetLastError(nullptr);
   }
 
   const Answer& answer() const { return answer_; }
 
-  void wait_for_all(milliseconds timeout, const std::string& name) {
+  /// Answers: also, after the timeout, who has not come.
+  void wait_for_all(milliseconds timeout) {
     const auto end = steady_clock::now() + timeout;
     for (milliseconds pause = first_look; !keys_.empty() && !store_.check(keys_);
          pause = std::min(2 * pause, pause_at_most_)) {
-      TORCH_CHECK_WITH(DistBackendError, steady_clock::now() < end, "epccl: ", name, ": rank 0: of ",
-                       keys_.size() + 1, " ranks these have not come within ", timeout.count(),
-                       " ms: ", missing());
+      if (steady_clock::now() >= end) return give_up(timeout);
       std::this_thread::sleep_for(pause);
     }
     look();
@@ -151,11 +153,30 @@ class Answering {
   }
 
  private:
+  void give_up(milliseconds timeout) {
+    std::vector<Number> numbers(1 + keys_.size());
+    std::string missing;
+    for (size_t i = 0; i < keys_.size(); ++i) {
+      if (store_.check({keys_[i]}))
+        copy(store_.get(keys_[i]), numbers[i + 1]);
+      else
+        missing += (missing.empty() ? "" : ", ") + std::to_string(i + 1);
+    }
+    answer_.numbers = std::move(numbers);
+    answer_.id.reset();
+    answer_.why_none = c10::str("has waited for ", timeout.count(), " ms: of ", keys_.size() + 1,
+                                " ranks these have not come: ", missing);
+    store_.set(answer_key, answer_.packed());
+  }
+
+  static void copy(const Bytes& asked, Number& number) {
+    std::copy_n(asked.begin(), std::min(asked.size(), sizeof(Number)), number.begin());
+  }
+
   void look() {
     std::vector<Number> numbers(1 + keys_.size());
     const std::vector<Bytes> asked = values();
-    for (size_t i = 0; i < asked.size(); ++i)
-      std::copy_n(asked[i].begin(), std::min(asked[i].size(), sizeof(Number)), numbers[i + 1].begin());
+    for (size_t i = 0; i < asked.size(); ++i) copy(asked[i], numbers[i + 1]);
     if (numbers == answer_.numbers) return;
     answer_.numbers = std::move(numbers);
     store_.set(answer_key, answer_.packed());
@@ -169,13 +190,6 @@ class Answering {
     return all;
   }
 
-  std::string missing() {
-    std::string text;
-    for (size_t i = 0; i < keys_.size(); ++i)
-      if (!store_.check({keys_[i]})) text += (text.empty() ? "" : ", ") + std::to_string(i + 1);
-    return text;
-  }
-
   c10d::Store& store_;
   const milliseconds pause_at_most_;
   std::vector<std::string> keys_;  // of ranks 1, 2, ...
@@ -187,10 +201,9 @@ class Answering {
 std::shared_ptr<Communicator> assemble(c10::intrusive_ptr<c10d::Store>& store, int ranks, int rank,
                                        const SharedTimeout& timeout, const std::string& name) {
   std::optional<Answering> answering;
-  if (rank == 0) answering.emplace(*store, ranks).wait_for_all(*timeout, name);
+  if (rank == 0) answering.emplace(*store, ranks).wait_for_all(*timeout);
   const Answer answer = rank == 0 ? answering->answer() : ask(*store, ranks, rank, *timeout, name);
-  TORCH_CHECK_WITH(DistBackendError, answer.id.has_value(), "epccl: ", name,
-                   ": rank 0 could not make an id: ", answer.why_none);
+  TORCH_CHECK_WITH(DistBackendError, answer.id.has_value(), "epccl: ", name, ": rank 0 ", answer.why_none);
   std::jthread meanwhile;
   if (answering && ranks > 1)
     meanwhile = std::jthread([&answering](const std::stop_token& stop) { answering->go_on(stop); });
