@@ -162,11 +162,12 @@ c10::intrusive_ptr<c10d::Backend> EpcclBackend::split(const c10::intrusive_ptr<c
 void EpcclBackend::setTimeout(std::chrono::milliseconds timeout) {
   TORCH_CHECK(timeout.count() > 0, "epccl: set_timeout: ", timeout.count(),
               " ms: it must be at least a millisecond");
+  // First: a call with a timeout of its own that ends just now sets the communicator back to this. Pairs of ranks that exchange messages
+  // take it with their next one.
+  *timeout_ = timeout;
   ok(epcclCommSetTimeout(communicator_->handle(), in_seconds(timeout)), "set_timeout");
   for (DeviceLine* line : device_lines())
     ok(epcclCommSetTimeout(line->communicator()->handle(), in_seconds(timeout)), "set_timeout");
-  // Pairs of ranks that exchange messages take it with their next one.
-  *timeout_ = timeout;
   options_->timeout = timeout;
 }
 

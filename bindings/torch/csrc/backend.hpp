@@ -135,6 +135,7 @@ class EpcclBackend : public c10d::Backend {
   std::mutex making_line_, devices_mutex_;
   std::map<c10::Device, std::unique_ptr<DeviceLine>, bool (*)(const c10::Device&, const c10::Device&)>
       device_lines_;
+  std::exception_ptr no_more_lines_;  // why there could not be one
   struct Batch {
     std::vector<WorkPtr> works;
     std::unique_ptr<MessageBatch> messages;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend.hpp"
+#include "errors.hpp"
 #include "tensors.hpp"
 
 namespace epccl_torch {
@@ -29,11 +30,19 @@ DeviceLine& EpcclBackend::device_line(c10::Device device) {
     if (found != device_lines_.end()) return *found->second;
     number = device_lines_.size();
   }
-  auto made =
-      std::make_unique<DeviceLine>(Meeting{store_, "epccl/gpus/" + std::to_string(number), size_, rank_,
-                                           timeout_, "GPU tensors of process group " + name_ + other_names_,
-                                           [this] { check_others("GPU tensors"); }},
-                                   device);
+  // Once is enough: what the failed meeting has written is still in the store.
+  if (no_more_lines_) std::rethrow_exception(no_more_lines_);
+  std::unique_ptr<DeviceLine> made;
+  try {
+    made =
+        std::make_unique<DeviceLine>(Meeting{store_, "epccl/gpus/" + std::to_string(number), size_, rank_,
+                                             timeout_, "GPU tensors of process group " + name_ + other_names_,
+                                             [this] { check_others("GPU tensors"); }},
+                                     device);
+  } catch (...) {
+    no_more_lines_ = std::current_exception();
+    throw;
+  }
   communicator_->handle();
   const std::lock_guard lock(devices_mutex_);
   return *device_lines_.emplace(device, std::move(made)).first->second;
@@ -66,8 +75,10 @@ bool EpcclBackend::supportsCoalescing() const {
   return there_are_gpus();
 }
 
+// One that is open still was left by an exception: PyTorch ends no batch in which a call raised.
 void EpcclBackend::startCoalescing() {
-  TORCH_CHECK(!batch_, "epccl: a batch has begun already");
+  if (batch_ && batch_->messages)
+    batch_->messages->drop(backend_error("this message's batch has not ended, as one of its calls failed"));
   batch_.emplace();
 }
 

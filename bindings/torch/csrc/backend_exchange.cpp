@@ -3,7 +3,6 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
-#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -14,23 +13,6 @@
 namespace epccl_torch {
 namespace {
 
-/// Counts and displacements of alltoallv, in elements.
-struct Parts {
-  std::vector<size_t> counts, places;
-
-  void scale(size_t by) {
-    for (size_t& value : counts) value *= by;
-    for (size_t& value : places) value *= by;
-  }
-};
-
-Parts one_after_the_other(std::vector<size_t> counts) {
-  Parts parts{std::move(counts), {}};
-  parts.places.resize(parts.counts.size());
-  std::exclusive_scan(parts.counts.begin(), parts.counts.end(), parts.places.begin(), size_t{0});
-  return parts;
-}
-
 Parts split_up(const char* what, const at::Tensor& tensor, const std::vector<int64_t>& sizes, int ranks) {
   TORCH_CHECK(tensor.dim() > 0, "epccl: all_to_all_single: the ", what,
               " has no dimension 0 to split: pass a tensor of at least one dimension, as tensor.view(1) is");
@@ -39,8 +21,7 @@ Parts split_up(const char* what, const at::Tensor& tensor, const std::vector<int
   if (sizes.empty()) {
     TORCH_CHECK(rows % ranks == 0, "epccl: all_to_all_single: dimension 0 of the ", what, " is ", rows,
                 ", not a multiple of ", ranks, " ranks");
-    return one_after_the_other(
-        std::vector<size_t>(static_cast<size_t>(ranks), static_cast<size_t>(rows / ranks * width)));
+    return Parts(std::vector<size_t>(static_cast<size_t>(ranks), static_cast<size_t>(rows / ranks * width)));
   }
   TORCH_CHECK(sizes.size() == static_cast<size_t>(ranks), "epccl: all_to_all_single: ", sizes.size(),
               " split sizes of the ", what, " for ", ranks, " ranks");
@@ -53,7 +34,7 @@ Parts split_up(const char* what, const at::Tensor& tensor, const std::vector<int
   }
   TORCH_CHECK(sum == rows, "epccl: all_to_all_single: the split sizes of the ", what, " add up to ", sum,
               ", its dimension 0 is ", rows);
-  return one_after_the_other(std::move(counts));
+  return Parts(std::move(counts));
 }
 
 }  // namespace
@@ -101,11 +82,13 @@ EpcclBackend::WorkPtr EpcclBackend::alltoall(Tensors& outputs, Tensors& inputs,
   check_same_dtype("all_to_all", outputs[0], inputs[0]);
   Blocks from_here(inputs), to_here(outputs);
   const auto body = [this, from_here, to_here, unit = unit_of(inputs[0])](const Line& line) mutable {
-    Parts from = one_after_the_other(from_here.counts()), to = one_after_the_other(to_here.counts());
+    Parts from(from_here.counts()), to(to_here.counts());
     from.scale(unit.count);
     to.scale(unit.count);
     from_here.load();
-    ok(epcclAlltoallv(line.place(from_here.data()), from.counts.data(), from.places.data(),
+    at::Tensor source = from_here.flat();
+    if (overlap(source, to_here.flat())) source = source.clone();
+    ok(epcclAlltoallv(line.place(source.const_data_ptr()), from.counts.data(), from.places.data(),
                       line.place(to_here.data()), to.counts.data(), to.places.data(), unit.datatype,
                       line.comm, line.stream),
        "all_to_all");

@@ -1,7 +1,6 @@
 // Broadcast, allgather, gather, scatter.
 #include <c10/util/Exception.h>
 
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -38,7 +37,7 @@ EpcclBackend::WorkPtr EpcclBackend::allgather(Lists& outputs, Tensors& inputs,
               blocks.counts()[static_cast<size_t>(rank_)]);
   const auto body = [this, input, blocks](const Line& line) mutable {
     const Unit unit = unit_of(input);
-    const at::Tensor source = input.contiguous();
+    at::Tensor source = input.contiguous();
     const auto count = static_cast<size_t>(input.numel()) * unit.count;
     if (blocks.equal()) {
       ok(epcclAllGather(line.place(source.const_data_ptr()), line.place(blocks.data()), count, unit.datatype,
@@ -47,12 +46,12 @@ EpcclBackend::WorkPtr EpcclBackend::allgather(Lists& outputs, Tensors& inputs,
     } else {  // tensors of different sizes: everybody sends the same to everybody
       const std::vector<size_t> mine(static_cast<size_t>(size_), count),
           at_zero(static_cast<size_t>(size_), 0);
-      std::vector<size_t> counts = blocks.counts(), places(counts.size());
-      for (size_t& value : counts) value *= unit.count;
-      std::exclusive_scan(counts.begin(), counts.end(), places.begin(), size_t{0});
+      Parts to_here(blocks.counts());
+      to_here.scale(unit.count);
+      if (overlap(source, blocks.flat())) source = source.clone();
       ok(epcclAlltoallv(line.place(source.const_data_ptr()), mine.data(), at_zero.data(),
-                        line.place(blocks.data()), counts.data(), places.data(), unit.datatype, line.comm,
-                        line.stream),
+                        line.place(blocks.data()), to_here.counts.data(), to_here.places.data(),
+                        unit.datatype, line.comm, line.stream),
          "all_gather");
     }
     blocks.store();

@@ -40,15 +40,13 @@ at::Tensor gather_rows(const at::Tensor& mine, const std::vector<int64_t>& rows,
   const size_t of_row =
       static_cast<size_t>(std::accumulate(sizes.begin() + 1, sizes.end(), int64_t{1}, std::multiplies<>())) *
       unit.count;
-  std::vector<size_t> received, places;
-  for (const int64_t count : rows) received.push_back(static_cast<size_t>(count) * of_row);
-  places.resize(received.size());
-  std::exclusive_scan(received.begin(), received.end(), places.begin(), size_t{0});
-  const std::vector<size_t> sent(rows.size(), received[static_cast<size_t>(rank)]),
+  Parts received(std::vector<size_t>(rows.begin(), rows.end()));
+  received.scale(of_row);
+  const std::vector<size_t> sent(rows.size(), received.counts[static_cast<size_t>(rank)]),
       from_begin(rows.size(), 0);
   check(epcclAlltoallv(line.place(mine.const_data_ptr()), sent.data(), from_begin.data(),
-                       line.place(all.mutable_data_ptr()), received.data(), places.data(), unit.datatype,
-                       line.comm, line.stream),
+                       line.place(all.mutable_data_ptr()), received.counts.data(), received.places.data(),
+                       unit.datatype, line.comm, line.stream),
         "all_reduce of sparse tensors");
   return all;
 }

@@ -32,6 +32,8 @@ class MessageBatch {
   /// It is all one call, which begins when the batch ends.
   DeviceLine::CallPtr add(bool is_send, const at::Tensor& tensor, int peer);
   DeviceLine::CallPtr launch();
+  /// Instead of launch(): its call fails.
+  void drop(const std::exception_ptr& why) { call_->failed(why); }
 
  private:
   struct Message {

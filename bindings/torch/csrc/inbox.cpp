@@ -113,20 +113,19 @@ Inbox::Landing Inbox::land(int source, const MessageHeader& header) {
     return posted.tag == header.tag && (posted.source == any || posted.source == source);
   });
   Landing landing;
+  const bool fits = receive != posted_.end() && receive->bytes == header.bytes;
+  if (!fits) {  // what may throw comes first: the receive must not be lost
+    landing.early = std::make_shared<Early>();
+    landing.early->source = source;
+    landing.early->tag = static_cast<int>(header.tag);
+    landing.early->bytes.resize(header.bytes);
+    if (receive == posted_.end()) early_[landing.early->tag].push_back(landing.early);
+  }
   if (receive != posted_.end()) {
     landing.receive = std::move(*receive);
     posted_.erase(receive);
-    if (landing.receive.bytes == header.bytes) {
-      landing.data = landing.receive.data;
-      return landing;
-    }
   }
-  landing.early = std::make_shared<Early>();
-  landing.early->source = source;
-  landing.early->tag = static_cast<int>(header.tag);
-  landing.early->bytes.resize(header.bytes);
-  landing.data = landing.early->bytes.data();
-  if (!landing.receive.call) early_[landing.early->tag].push_back(landing.early);
+  landing.data = fits ? landing.receive.data : landing.early->bytes.data();
   return landing;
 }
 
@@ -170,6 +169,7 @@ void Inbox::fail_posted(std::unique_lock<std::mutex>& lock, Which which, const s
   }
   lock.unlock();
   for (const Receive& receive : failed) receive.call->fail(why);
+  failed.clear();  // perhaps the last ones who have the calls: not with the mutex
   lock.lock();
 }
 

@@ -5,6 +5,8 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 namespace epccl_torch {
 
@@ -51,6 +53,15 @@ at::Tensor& single(const char* what, std::vector<at::Tensor>& tensors) {
   TORCH_CHECK(tensors.size() == 1, "epccl: ", what, " takes one tensor, not ", tensors.size());
   check_tensor(what, tensors[0]);
   return tensors[0];
+}
+
+Parts::Parts(std::vector<size_t> given) : counts(std::move(given)), places(counts.size()) {
+  std::exclusive_scan(counts.begin(), counts.end(), places.begin(), size_t{0});
+}
+
+void Parts::scale(size_t by) {
+  for (size_t& value : counts) value *= by;
+  for (size_t& value : places) value *= by;
 }
 
 bool overlap(const at::Tensor& one, const at::Tensor& other) {

@@ -28,6 +28,15 @@ std::optional<c10::Device> common_device(const char* what,
 /// The only tensor of a list that c10d hands over for one device.
 at::Tensor& single(const char* what, std::vector<at::Tensor>& tensors);
 
+/// Counts and displacements of alltoallv: parts that lie one after the other.
+struct Parts {
+  explicit Parts(std::vector<size_t> counts);
+  /// From elements to units of the library's datatype.
+  void scale(size_t by);
+
+  std::vector<size_t> counts, places;
+};
+
 bool overlap(const at::Tensor& one, const at::Tensor& other);
 
 /// A tensor to be written: itself where it is contiguous, else memory that finish() copies into it.

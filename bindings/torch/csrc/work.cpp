@@ -100,11 +100,12 @@ void Queue::serve() {
   while (true) {
     changed_.wait(lock, [this] { return over_ || (!busy_ && !waiting_.empty()); });
     if (busy_ || waiting_.empty()) return;  // over
-    const CallPtr call = std::move(waiting_.front());
+    CallPtr call = std::move(waiting_.front());
     waiting_.pop_front();
     busy_ = true;
     lock.unlock();
     call->run();
+    call.reset();  // perhaps the last one who has it: not with the mutex
     lock.lock();
     busy_ = false;
     changed_.notify_all();

@@ -56,7 +56,8 @@ using CallPtr = c10::intrusive_ptr<Call>;
 
 /// Runs calls one after the other: in a thread of its own, or in the caller's where the call is synchronous and nothing is before it.
 /// Callbacks of a call's future are run before the next call begins, and calls that they issue are run at once: so they may wait for
-/// them (as PowerSGD's do), and the calls of all ranks keep one order.
+/// them (as PowerSGD's do), and the calls of all ranks keep one order. For that a callback must be attached before the next call is
+/// issued: to a call that is complete already it is attached too late, and runs wherever the program is by then.
 class Queue {
  public:
   Queue() = default;

@@ -157,6 +157,20 @@ def test_all_gather(group):
         same(uneven[source], values(torch.int32, (source,), source), "uneven")
 
 
+def test_lists_of_one_buffer_that_are_input_and_output_at_once(group):
+    ends = torch.arange(SIZE + 1).cumsum(0).tolist()  # rank r has r + 1 elements
+    memory = torch.zeros(ends[-1], dtype=torch.int32)
+    uneven = [memory[begin:end] for begin, end in zip(ends, ends[1:])]
+    uneven[RANK].copy_(values(torch.int32, (RANK + 1,), RANK))
+    dist.all_gather(uneven, uneven[RANK], group)
+    for source in range(SIZE):
+        same(uneven[source], values(torch.int32, (source + 1,), source), f"gathered from {source}")
+    blocks = list(torch.cat([values(torch.int32, (3,), RANK, to) for to in range(SIZE)]).split(3))
+    dist.all_to_all(blocks, blocks, group=group)
+    for source in range(SIZE):
+        same(blocks[source], values(torch.int32, (3,), source, RANK), f"exchanged with {source}")
+
+
 def test_all_gather_coalesced(group):
     shapes = (3, 20)
     outs = [torch.zeros(SIZE * n) for n in shapes]
