@@ -9,8 +9,9 @@
 // that asks for nothing is bounded, and a message it does ask for always gets through. A sender that has had no advert for a
 // while asks for one; so it hears, too, that its message is longer than the receive.
 //
-// Memory of GPUs goes the second way whatever its size, so no processor touches it; where the other end has host memory, and sent a
-// small message without asking, the GPU copies that out of host memory (landing.cpp).
+// What is sent from a GPU's memory goes the second way whatever its size, so no processor touches it: of a small message the sender
+// asks for the advert at once. A small message out of host memory comes without asking; into a GPU's memory the GPU copies it
+// (landing.cpp).
 #pragma once
 
 #include <cstdint>
@@ -141,9 +142,9 @@ class Conversation {
   bool may_be_eager(const Send& send) const {
     return send.region == nullptr && send.bytes <= shared_.eager_limit;
   }
-  bool needs_advert(const Receive& receive) const {
-    return receive.capacity > shared_.eager_limit || receive.device != nullptr;
-  }
+  /// Whether the sender is told without asking. Of a small receive it is not, also where that is in a GPU's memory: from host memory
+  /// its message may come without asking, and then this advert would have to be taken back, which needs the sender to look again.
+  bool needs_advert(const Receive& receive) const { return receive.capacity > shared_.eager_limit; }
   void finish(Send& send, Status status);
   void finish(Receive& receive, size_t bytes);
   void finish(Receive& receive, Status status);

@@ -222,6 +222,24 @@ TEST_F(VerbsDevice, MovesBetweenGpuAndHostWhicheverEndIsWhichAndComesFirst) {
   traffic.finish_and_expect_all_arrived();
 }
 
+TEST_F(VerbsDevice, ASmallMessageFromHostMemoryNeedsItsSenderNoMoreOnceItIsSent) {
+  Traffic<VerbsOfGpus> traffic(1 << 20);
+  Moved& first = traffic.add(0, 100, In::host, In::gpu);  // connects
+  Moved& second = traffic.add(0, 4000, In::host, In::gpu);
+  traffic.ready();
+  traffic.recv(first);
+  traffic.send(first);
+  ASSERT_TRUE(traffic.fabric().drive_until([&] { return first.finished(); }));
+  traffic.recv(second);
+  traffic.fabric().settle();  // what the receiver has to say of it the sender has heard
+  traffic.send(second);
+  ASSERT_EQ(second.sending.state, Completion::State::done);
+  const double deadline = now_seconds() + patience_seconds;
+  while (!second.receiving.finished() && now_seconds() < deadline) traffic.fabric()[1].progress();
+  ASSERT_TRUE(second.receiving.finished()) << "it waits for the sender to look again";
+  traffic.finish_and_expect_all_arrived();
+}
+
 /// What comes in random order, of random sizes and kinds of memory.
 template <typename Maker>
 void fill(Traffic<Maker>& traffic, std::mt19937_64& random, size_t count) {
