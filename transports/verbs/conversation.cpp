@@ -20,8 +20,11 @@ void Conversation::open(std::vector<std::unique_ptr<QueuePair>> pairs) {
   for (const auto& pair : pairs_) pair->set_usable();
   open_ = true;
   ++shared_.messages.connections;
-  for (Receive& receive : receives_)
+  // A receive whose advert cannot be made is over, and one that cannot be sent ends them all.
+  for (auto next = receives_.begin(); next != receives_.end() && failure_.ok();) {
+    Receive& receive = *next++;
     if (needs_advert(receive) && receive.advert == 0) advertise(receive);
+  }
   flush();
 }
 

@@ -142,6 +142,23 @@ TEST_F(VerbsBadInput, ARegistrationThatFailsFailsItsMessageAndNoOther) {
   next.expect_arrived();
 }
 
+TEST_F(VerbsBadInput, ARegistrationThatFailsOnceTheConnectionIsThereFailsItsMessageAndNoOther) {
+  Fabric<Verbs> fabric(2);
+  void* nowhere = reinterpret_cast<void*>(uintptr_t{1} << 40);
+  Message before(0, 1, 1, 1 << 20), after(0, 1, 3, 1 << 20);
+  Completion receiving;
+  ASSERT_TRUE(before.recv(fabric).ok());
+  ASSERT_TRUE(fabric[1].recv(0, 2, nowhere, 1 << 20, receiving).ok());
+  ASSERT_TRUE(after.recv(fabric).ok());
+  EXPECT_EQ(receiving.state, Completion::State::pending);
+  for (Message* message : {&before, &after}) ASSERT_TRUE(message->send(fabric).ok());
+  ASSERT_TRUE(fabric.drive_until([&] { return before.finished() && after.finished(); }));
+  ASSERT_EQ(receiving.state, Completion::State::failed);
+  expect_said(receiving.status, {"registering 1048576 bytes with n1r0 port 1"});
+  before.expect_arrived();
+  after.expect_arrived();
+}
+
 /// libibverbs, for a device that runs out of queue pairs.
 struct FewPairs : Verbs {
   static inline int limited_rank = 0, left = 0, made = 0, destroyed = 0;
