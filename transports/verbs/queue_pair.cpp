@@ -146,7 +146,9 @@ Status QueuePair::submit(const WorkRequest& request) {
     waiting_.push_back(request);
     return {};
   }
-  return post(request);
+  EPCCL_ASSIGN(const bool posted, post(request));
+  if (!posted) waiting_.push_back(request);
+  return {};
 }
 
 Result<bool> QueuePair::flush() {
@@ -154,13 +156,18 @@ Result<bool> QueuePair::flush() {
   while (!waiting_.empty() && has_room()) {
     const WorkRequest request = waiting_.front();
     waiting_.pop_front();
-    EPCCL_TRY(post(request));
+    EPCCL_ASSIGN(const bool posted, post(request));
+    if (!posted) {
+      waiting_.push_front(request);
+      break;
+    }
     moved = true;
   }
   return moved;
 }
 
-Status QueuePair::post(const WorkRequest& request) {
+/// False: it needs a slot, and none is free.
+Result<bool> QueuePair::post(const WorkRequest& request) {
   using Kind = WorkRequest::Kind;
   posted_.push_back({request, false, sent_});
   Posted& entry = posted_.back();
@@ -170,10 +177,9 @@ Status QueuePair::post(const WorkRequest& request) {
     if (kept.slot < 0) piece = {reinterpret_cast<uint64_t>(kept.small.data()), kept.small_bytes, 0};
     if (kept.slot < 0 && max_inline_ < kept.small_bytes) {
       kept.slot = rail_.take_slot();
-      if (kept.slot < 0) {  // until one is free
+      if (kept.slot < 0) {
         posted_.pop_back();
-        waiting_.push_front(request);
-        return {};
+        return false;
       }
       std::memcpy(rail_.slot(kept.slot), kept.small.data(), kept.small_bytes);
     }
@@ -212,7 +218,7 @@ Status QueuePair::post(const WorkRequest& request) {
                                 : counters_.signals);
   if (entry.signalled) ++counters_.signalled;
   if (inlined) ++counters_.inlined;
-  return {};
+  return true;
 }
 
 void QueuePair::retire(const Posted& entry) {

@@ -108,7 +108,7 @@ class QueuePair {
   QueuePair(Rail& rail, size_t rail_index, uint32_t id, int peer, WorkCounters& counters);
   Status create();
   bool has_room() const;
-  Status post(const WorkRequest& request);
+  Result<bool> post(const WorkRequest& request);
   void retire(const Posted& entry);
 
   static constexpr size_t depth = 128;

@@ -211,5 +211,47 @@ TEST_F(VerbsBadInput, ADeviceWithoutMoreQueuePairsFailsTheMessagesOfBothRanksAnd
   }
 }
 
+/// libibverbs, for a device that takes no bytes with a request: small messages need slots, too.
+struct WithoutInline : Verbs {
+  static ibv_qp* create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
+    ibv_qp* pair = (*verbs::Library::get())->create_qp(domain, attributes);
+    attributes->cap.max_inline_data = 0;
+    return pair;
+  }
+  static Result<std::unique_ptr<Transport>> create(int rank, int ranks, AddressLookup lookup) {
+    static verbs::Library library;
+    library = **verbs::Library::get();
+    library.create_qp = create_qp;
+    VerbsOptions options = Verbs::options(rank);
+    options.ports.most = 1;
+    options.library = &library;
+    EPCCL_ASSIGN(const net::Endpoint loopback, net::local_address("lo"));
+    return VerbsTransport::create(rank, ranks, loopback, std::move(lookup), options);
+  }
+};
+
+TEST_F(VerbsBadInput, ADeviceThatTakesNoBytesWithARequestMakesThemWaitForASlot) {
+  Fabric<WithoutInline> fabric(3);
+  std::deque<Message> messages;
+  const auto post = [&](int destination, size_t bytes) {
+    messages.emplace_back(0, destination, messages.size(), bytes);
+    ASSERT_TRUE(messages.back().recv(fabric).ok());
+    ASSERT_TRUE(messages.back().send(fabric).ok());
+  };
+  for (const int destination : {1, 2}) post(destination, 10);  // connects
+  ASSERT_TRUE(fabric.drive_until([&] { return std::ranges::all_of(messages, &Message::finished); }));
+  for (int i = 0; i < 300; ++i) post(1, 3000);  // takes all slots of the rail
+  ASSERT_FALSE(messages.back().sending.finished());
+  // What rank 0 says now (where it wants a message) needs one, and the next send looks whether it can go.
+  Message large(2, 0, 1000, 1 << 20);
+  ASSERT_TRUE(large.recv(fabric).ok());
+  ASSERT_TRUE(large.send(fabric).ok());
+  post(2, 1 << 20);
+  ASSERT_TRUE(fabric.drive_until(
+      [&] { return large.finished() && std::ranges::all_of(messages, &Message::finished); }));
+  large.expect_arrived();
+  for (const Message& message : messages) message.expect_arrived();
+}
+
 }  // namespace
 }  // namespace epccl::transports
