@@ -194,7 +194,7 @@ Result<bool> QueuePair::post(const WorkRequest& request) {
   work.num_sge = piece.length > 0 ? 1 : 0;
   const bool inlined = kept.kind == Kind::message && piece.length <= max_inline_;
   entry.signalled = kept.kind == Kind::signal || ++unsignalled_ >= rail_.acknowledge_every() ||
-                    (kept.slot >= 0 && rail_.slots_are_scarce());
+                    rail_.room_is_scarce() || (kept.slot >= 0 && rail_.slots_are_scarce());
   if (entry.signalled) unsignalled_ = 0;
   work.send_flags = 0;
   if (entry.signalled) work.send_flags |= IBV_SEND_SIGNALED;

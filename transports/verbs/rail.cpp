@@ -75,7 +75,7 @@ Status Rail::create() {
   if (queue_ == nullptr)
     return system_error(errno, fmt::format("creating a completion queue for {}", completions));
   const int receives = std::min({options_.receive_buffers, port_.max_receives, completions / 2});
-  room_ = completions - receives;
+  room_ = all_room_ = completions - receives;
   ibv_srq_init_attr about{};
   about.attr.max_wr = static_cast<uint32_t>(receives);
   about.attr.max_sge = 1;

@@ -65,6 +65,8 @@ class Rail {
 
   /// Work requests that may still be posted without the completion queue running over.
   int room() const { return room_; }
+  /// So little is left that every request should say when it is over: many queue pairs, each with a few that do not, would use it up.
+  bool room_is_scarce() const { return room_ < all_room_ / 2; }
   void take_room() { --room_; }
   void give_room(int count) { room_ += count; }
 
@@ -101,7 +103,7 @@ class Rail {
   Owned<ibv_srq> receives_;
   std::vector<int> free_slots_;
   std::vector<uint32_t> given_back_;
-  int room_ = 0;
+  int room_ = 0, all_room_ = 0;
   unsigned unacknowledged_ = 0;
 };
 

@@ -253,5 +253,38 @@ TEST_F(VerbsBadInput, ADeviceThatTakesNoBytesWithARequestMakesThemWaitForASlot) 
   for (const Message& message : messages) message.expect_arrived();
 }
 
+/// libibverbs, for a device with completion queues of 64.
+struct FewCompletions : Verbs {
+  static int query_device(ibv_context* context, ibv_device_attr* attributes) {
+    const int failed = (*verbs::Library::get())->query_device(context, attributes);
+    attributes->max_cqe = 64;
+    return failed;
+  }
+  static Result<std::unique_ptr<Transport>> create(int rank, int ranks, AddressLookup lookup) {
+    static verbs::Library library;
+    library = **verbs::Library::get();
+    library.query_device = query_device;
+    VerbsOptions options = Verbs::options(rank);
+    options.ports.most = 1;
+    options.library = &library;
+    EPCCL_ASSIGN(const net::Endpoint loopback, net::local_address("lo"));
+    return VerbsTransport::create(rank, ranks, loopback, std::move(lookup), options);
+  }
+};
+
+TEST_F(VerbsBadInput, ADeviceWithSmallCompletionQueuesServesManyPeers) {
+  // More requests than the queue has room for, and of no queue pair so many that one asked for its completion for that alone.
+  Fabric<FewCompletions> fabric(5);
+  std::deque<Message> messages;
+  for (int destination = 1; destination < 5; ++destination)
+    for (int i = 0; i < 20; ++i) messages.emplace_back(0, destination, messages.size(), 10);
+  for (Message& message : messages) {
+    ASSERT_TRUE(message.recv(fabric).ok());
+    ASSERT_TRUE(message.send(fabric).ok());
+  }
+  ASSERT_TRUE(fabric.drive_until([&] { return std::ranges::all_of(messages, &Message::finished); }));
+  for (const Message& message : messages) message.expect_arrived();
+}
+
 }  // namespace
 }  // namespace epccl::transports
