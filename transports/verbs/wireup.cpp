@@ -36,6 +36,8 @@ Status Wireup::open(const net::Endpoint& at, int epoll) {
 Status Wireup::watch(int fd, uint64_t tag, bool also_writable) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET | (also_writable ? EPOLLOUT : 0U);
+  // Who could not be let in for want of a descriptor is told of again.
+  if (tag == listener_tag) event.events = EPOLLIN;
   event.data.u64 = tag;
   if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0) return {};
   return system_error(errno, "watching a socket");

@@ -2,6 +2,7 @@
 // says why.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <functional>
@@ -220,6 +221,21 @@ TEST_F(VerbsConnecting, APeerThatIsReadyAndEnds) {
   EXPECT_FALSE(receiving_.finished());
   socket.reset();
   expect_failed(receiving_, "its process has ended");
+}
+
+TEST_F(VerbsConnecting, APeerThatCameWhenNoDescriptorWasLeftIsLetInWhenThereIsOne) {
+  const UniqueFd socket = dial();
+  write(socket, hello());
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  rlimit none_left = limit;
+  none_left.rlim_cur = static_cast<rlim_t>(UniqueFd(::dup(socket.get())).get());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none_left), 0);
+  drive_a_while();
+  char byte = 0;
+  EXPECT_LT(::recv(socket.get(), &byte, 1, MSG_DONTWAIT), 0) << "there was one: the test shows nothing";
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(read<Answer>(socket).verdict, Verdict::welcome);
 }
 
 TEST_F(VerbsConnecting, APeerWithoutTheRightCookieIsSentAwayAndChangesNothing) {
