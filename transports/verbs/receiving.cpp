@@ -41,11 +41,13 @@ void Conversation::recv(MessageKey key, void* data, size_t bytes, Completion& co
     const Early message = std::move(*early);
     early_.erase(early);
     if (message.asked && !failure_.ok()) return finish(receive, describe(false, bytes, failure_));
-    if (message.bytes > bytes) {
-      if (message.asked) (void)control({.kind = Kind::refused, .key = key});
-      if (!message.asked) count_taken(sizeof(Header) + message.bytes);
-      if (failure_.ok() || !message.asked) finish(receive, too_long(message.bytes, bytes));
+    if (message.bytes > bytes && message.asked) {
+      if (control({.kind = Kind::refused, .key = key}).ok()) finish(receive, too_long(message.bytes, bytes));
       return;
+    }
+    if (message.bytes > bytes) {
+      finish(receive, too_long(message.bytes, bytes));
+      return count_taken(sizeof(Header) + message.bytes);
     }
     if (!message.asked) return deliver(receive, message.data.get(), message.bytes);
     return advertise(receive);
@@ -136,8 +138,8 @@ Status Conversation::on_eager(const Header& header, std::span<const std::byte> d
     return {};
   }
   if (header.bytes > posted->capacity) {
-    count_taken(sizeof header + header.bytes);
     finish(*posted, too_long(header.bytes, posted->capacity));
+    count_taken(sizeof header + header.bytes);
     return {};
   }
   deliver(*posted, data.data(), header.bytes);
@@ -154,9 +156,11 @@ void Conversation::deliver(Receive& receive, const std::byte* data, size_t bytes
   receive.delivered = true;
   // The sender was told to write there: only when it has put that out of its mind may the buffer be used.
   receive.withdrawing = receive.advert != 0;
+  if (!receive.withdrawing)
+    finish_delivered(receive);
+  else if (failure_.ok())
+    (void)control({.kind = Kind::withdraw, .id = receive.advert, .key = receive.key});
   count_taken(sizeof(Header) + bytes);
-  if (!receive.withdrawing) return finish_delivered(receive);
-  if (failure_.ok()) (void)control({.kind = Kind::withdraw, .id = receive.advert, .key = receive.key});
 }
 
 void Conversation::finish_delivered(Receive& receive) {
@@ -164,6 +168,7 @@ void Conversation::finish_delivered(Receive& receive) {
   finish(receive, receive.bytes);
 }
 
+/// May end the conversation, and all receives with it: the last thing that is done for one.
 void Conversation::count_taken(size_t bytes) {
   taken_ += bytes;
   if (open_ && taken_ - told_taken_ > shared_.window / 2) (void)control({.kind = Kind::taken});

@@ -6,7 +6,9 @@
 #include <sys/wait.h>
 
 #include <array>
+#include <deque>
 #include <functional>
+#include <utility>
 
 #include "soft_roce.hpp"
 
@@ -251,6 +253,65 @@ TEST_F(VerbsBadInput, ADeviceThatTakesNoBytesWithARequestMakesThemWaitForASlot) 
       [&] { return large.finished() && std::ranges::all_of(messages, &Message::finished); }));
   large.expect_arrived();
   for (const Message& message : messages) message.expect_arrived();
+}
+
+/// libibverbs, for a device that takes nothing more from rank 1 once `refuses` is set.
+struct Refusing : Verbs {
+  static inline bool refuses = false;
+  static inline int (*post)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;
+
+  static int post_send(ibv_qp* pair, ibv_send_wr* work, ibv_send_wr** refused) {
+    return refuses ? ENOMEM : post(pair, work, refused);
+  }
+  static ibv_qp* create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
+    ibv_qp* pair = (*verbs::Library::get())->create_qp(domain, attributes);
+    auto*& post_of_device = pair->context->ops.post_send;
+    if (post_of_device != post_send) post = std::exchange(post_of_device, post_send);
+    return pair;
+  }
+  static Result<std::unique_ptr<Transport>> create(int rank, int ranks, AddressLookup lookup) {
+    static verbs::Library library;
+    library = **verbs::Library::get();
+    library.create_qp = create_qp;
+    VerbsOptions options = Verbs::options(rank);
+    if (rank == 1) options.library = &library;
+    EPCCL_ASSIGN(const net::Endpoint loopback, net::local_address("lo"));
+    return VerbsTransport::create(rank, ranks, loopback, std::move(lookup), options);
+  }
+};
+
+TEST_F(VerbsBadInput, ADeviceThatRefusesTheWordOfWhatWasTakenEndsEachReceiveOnce) {
+  constexpr size_t bytes = 8000;
+  for (const size_t room : {bytes, bytes / 2})  // the messages fit, or are too long
+    for (const bool posted_first : {true, false}) {
+      SCOPED_TRACE(testing::Message() << "room for " << room << ", posted first: " << posted_first);
+      Fabric<Refusing> fabric(2);
+      Message hello(0, 1, 1000, 1);
+      ASSERT_TRUE(hello.recv(fabric).ok());
+      ASSERT_TRUE(hello.send(fabric).ok());
+      ASSERT_TRUE(fabric.finish(hello.receiving));
+      Refusing::refuses = true;
+      std::deque<Message>
+          messages;  // more than half of what may wait at a receiver, which has to say so then
+      for (MessageKey key = 0; key < 100; ++key) messages.emplace_back(0, 1, key, bytes);
+      const auto receive = [&](Message& it) {
+        (void)fabric[1].recv(0, it.key, it.received.data(), room, it.receiving);
+      };
+      if (posted_first) std::ranges::for_each(messages, receive);
+      for (Message& message : messages) ASSERT_TRUE(message.send(fabric).ok());
+      fabric.settle();
+      if (!posted_first) std::ranges::for_each(messages, receive);
+      ASSERT_TRUE(fabric.drive_until([&] {
+        return std::ranges::all_of(messages, [](const Message& it) { return it.receiving.finished(); });
+      }));
+      const auto done = std::ranges::count_if(
+          messages, [](const Message& it) { return it.receiving.state == Completion::State::done; });
+      EXPECT_EQ(done > 50, room == bytes);
+      EXPECT_EQ(fabric[1].counters().messages_received, static_cast<uint64_t>(done) + 1);
+      Completion later;
+      EXPECT_EQ(fabric[1].recv(0, 2000, nullptr, 0, later).code(), Code::system_error);
+      Refusing::refuses = false;
+    }
 }
 
 /// libibverbs, for a device with completion queues of 64.
