@@ -85,8 +85,8 @@ class Conversation {
     return rail < pairs_.size() && pairs_[rail] != nullptr && pairs_[rail]->usable();
   }
   bool has_rail_beside(size_t rail) const;
-  /// The rail is lost: its queue pair stops. False: it was already.
-  bool lose_rail(size_t rail);
+  /// The rail is lost: its queue pair stops.
+  void lose_rail(size_t rail);
   /// The peer has had `received` messages and signals over the lost rail: the others go over another.
   void move_from_rail(size_t rail, uint64_t received);
   /// Whether a lost rail can come back: all that went over it has been settled.

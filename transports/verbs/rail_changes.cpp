@@ -16,11 +16,10 @@ bool Conversation::has_rail_beside(size_t rail) const {
   return false;
 }
 
-bool Conversation::lose_rail(size_t rail) {
-  if (rail >= pairs_.size() || pairs_[rail]->stopped()) return false;
+void Conversation::lose_rail(size_t rail) {
+  if (rail >= pairs_.size() || pairs_[rail]->stopped()) return;
   pairs_[rail]->stop();
   ++shared_.work.rails_lost;
-  return true;
 }
 
 void Conversation::move_from_rail(size_t rail, uint64_t received) {

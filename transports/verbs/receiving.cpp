@@ -81,7 +81,8 @@ Status Conversation::arrived(std::span<const std::byte> message) {
     return error(Code::remote_error, "a message of {} bytes is no message", message.size());
   std::memcpy(&header, message.data(), sizeof header);
   const std::span<const std::byte> rest = message.subspan(sizeof header);
-  eager_taken_ = header.taken;
+  eager_taken_ =
+      std::max(eager_taken_, header.taken);  // what is sent again over another rail says what was so before
   Receive* const told = shared_.adverts.find(header.id);
   const bool own = told != nullptr && told->conversation == this;
   switch (header.kind) {

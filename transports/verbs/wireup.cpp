@@ -25,6 +25,20 @@ bool under_way(auto state) {
          state == State::answered;
 }
 
+const char* purpose(Notice::Kind kind) {
+  switch (kind) {
+    case Notice::Kind::ready:
+      return "telling it to begin";
+    case Notice::Kind::rail_lost:
+      return "telling it of a lost rail";
+    case Notice::Kind::rail_offer:
+      return "offering it a new queue pair for a lost rail";
+    case Notice::Kind::rail_ready:
+      return "telling it that a lost rail is back";
+  }
+  return "telling it something";
+}
+
 }  // namespace
 
 Status Wireup::open(const net::Endpoint& at, int epoll) {
@@ -145,7 +159,8 @@ void Wireup::on_answer(int peer, Line& line) {
   }
   if (Status status = connector_.connect(peer, answer.ends); !status.ok())
     return fail(peer, std::move(status));
-  if (!write(line.socket.get(), Notice{})) return fail(peer, system_error(errno, "telling it to begin"));
+  if (!write(line.socket.get(), Notice{}))
+    return fail(peer, system_error(errno, purpose(Notice::Kind::ready)));
   set(line, State::open);
   line.declined.reset();
   connector_.opened(peer);
@@ -184,8 +199,7 @@ void Wireup::on_notice(int peer, Line& line) {
 void Wireup::notify(int peer, const Notice& notice) {
   const auto known = lines_.find(peer);
   if (known == lines_.end() || !known->second.socket) return;
-  if (!write(known->second.socket.get(), notice))
-    fail(peer, system_error(errno, "telling it of a lost rail"));
+  if (!write(known->second.socket.get(), notice)) fail(peer, system_error(errno, purpose(notice.kind)));
 }
 
 void Wireup::fail(int peer, Status why) {
