@@ -37,6 +37,8 @@ class Strangers {
     double since = 0;
   };
 
+  explicit Strangers(int ranks) : most_(static_cast<size_t>(ranks) + beside_ranks) {}
+
   /// Takes in all that wait at `listener`, whose sockets do not block. `prepare(fd, number)` sets options and has the socket
   /// watched; false: it is closed again. `greeted` as for read().
   template <typename Prepare, typename Greeted>
@@ -87,18 +89,20 @@ class Strangers {
     ::usleep(1000);
   }
 
-  // Who says nothing must not keep others out.
-  static constexpr size_t most = 128;
+  // Who says nothing must not keep others out; nor may a rank be sent away, which it would take for this one's end: all others may dial
+  // in the same moment, and say who they are when they next look.
+  static constexpr size_t beside_ranks = 128;
   static constexpr double patience_seconds = 5;
 
   bool has_room() {
-    if (waiting_.size() < most) return true;
+    if (waiting_.size() < most_) return true;
     const double now = now_seconds();
     std::erase_if(waiting_,
                   [now](const Stranger& stranger) { return now - stranger.since > patience_seconds; });
-    return waiting_.size() < most;
+    return waiting_.size() < most_;
   }
 
+  const size_t most_;
   std::list<Stranger> waiting_;
   uint64_t next_ = 0;
   bool told_of_descriptors_ = false;

@@ -122,7 +122,7 @@ class TcpTransport final : public MessageTransport, private Lanes {
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: not used so far
   std::vector<Peer*> busy_;                   // those whose stream may move without news
   bool arms_rarely_ = false;  // some streams may have a low-water mark, and send buffers are large
-  Strangers<tcp::Hello> strangers_;
+  Strangers<tcp::Hello> strangers_{ranks_};
   std::unordered_map<int, tcp::OutLane> out_lanes_;     // by destination
   std::unordered_map<uint64_t, tcp::InLane> in_lanes_;  // by the number their strangers had
   Status cancelled_;

@@ -94,7 +94,7 @@ class Wireup {
   UniqueFd listener_;
   int epoll_ = -1;
   std::unordered_map<int, Line> lines_;
-  Strangers<Hello> strangers_;
+  Strangers<Hello> strangers_{ranks_};
   int under_way_ = 0;
 };
 

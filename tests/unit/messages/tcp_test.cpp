@@ -116,6 +116,35 @@ TEST(TcpStrangers, AreRefusedWithoutEffect) {
   message.expect_arrived();
 }
 
+TEST(TcpStrangers, AreKeptUntilTheySayWhoTheyAreIfAllOtherRanksCallAtOnce) {
+  constexpr int ranks = 200;
+  const auto unused = [](int) -> Result<std::vector<std::byte>> {
+    return error(Code::internal_error, "unused");
+  };
+  auto made = Tcp::create(0, ranks, unused);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  TcpTransport& rank_0 = **made;
+  const auto drive_a_while = [&] {
+    for (int quiet = 0; quiet < 1000; ++quiet)
+      if (rank_0.progress()) quiet = 0;
+  };
+  tcp::Address address;
+  std::deque<UniqueFd> others;
+  for (int rank = 1; rank < ranks; ++rank) others.push_back(connect_like_a_stranger(rank_0, address));
+  drive_a_while();
+  tcp::Hello hello;
+  hello.cookie = address.cookie;
+  hello.to = 0;
+  for (int rank = 1; rank < ranks; ++rank) {
+    hello.from = rank;
+    const UniqueFd& socket = others[static_cast<size_t>(rank - 1)];
+    ASSERT_EQ(::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof hello))
+        << "rank " << rank << " was sent away";
+  }
+  drive_a_while();
+  EXPECT_EQ(rank_0.counters().connections, ranks - 1U);
+}
+
 TEST(TcpStreams, StopASenderWhoseMessagesNobodyAsksFor) {
   Fabric<Tcp> fabric(2);
   Message hello(0, 1, 0, 1);
