@@ -237,7 +237,7 @@ void ShmMessages::take_fragment(Peer& peer, const RingSlot& slot) {
     if (last) deliver_early(static_cast<int>(&peer - peers_.data()), peer, slot.key);
   }
   if (!last) return;
-  partial.active = false;
+  partial = {};  // the completion is its owner's again
   ++counters_.messages_received;
   counters_.bytes_received += slot.bytes;
 }
