@@ -281,13 +281,14 @@ bool UcxTransport::progress() {
 // again. Little data needs none: less than a socket's smallest buffer finds room. What was sent before the peer's last
 // message came counts as taken: ranks of a collective answer each other.
 bool UcxTransport::drained() {
-  for (Peer* peer : dirty_) {
-    peer->dirty = false;
-    if (peer->endpoint != nullptr && peer->marker == nullptr) mark(*peer);
-  }
-  dirty_.clear();
   std::erase_if(marked_, [this](Peer* peer) { return marker_left(*peer); });
-  return marked_.empty();
+  std::erase_if(dirty_, [this](Peer* peer) {
+    if (peer->marker != nullptr) return false;  // what was sent behind it needs one of its own
+    peer->dirty = false;
+    if (peer->endpoint != nullptr) mark(*peer);
+    return true;
+  });
+  return marked_.empty() && dirty_.empty();
 }
 
 void UcxTransport::mark(Peer& peer) {
