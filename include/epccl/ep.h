@@ -159,7 +159,8 @@ typedef struct {
   epcclEpTensor_t* topk_weights; /**< float32, optional. FLAT, RANK_MAJOR: [N,K], 0 where the expert is elsewhere.
                                       EXPERT_MAJOR: [N], 0 in rows that only pad */
   epcclEpTensor_t* topk_idx;     /**< int32 or int64 [N,K], optional: local expert ids, -1 where the expert is elsewhere */
-  epcclEpTensor_t* scales;       /**< [N,ceil(H/128)] float32, with float8e4m3: element = value * scale of its 128 elements */
+  epcclEpTensor_t* scales;       /**< [N,ceil(H/128)] float32, required with float8e4m3 (element = value * scale of its 128
+                                      elements), refused without */
 } epcclEpDispatchOutputs_t;
 #define EPCCL_EP_DISPATCH_OUTPUTS_INIT { sizeof(epcclEpDispatchOutputs_t), EPCCL_EP_MAGIC, NULL, NULL, NULL, NULL }
 

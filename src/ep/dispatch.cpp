@@ -26,7 +26,8 @@ class Dispatch {
     if (bounce_ != nullptr) std::memcpy(call_.received, bounce_, handle_.slots() * token_bytes());
     handle_.dispatch_row_bytes = rows_.format.bytes;
     handle_.set_has_weights(call_.weights.given());
-    clear_padding();
+    if (call_.received_scales.given()) give_scales();
+    if (by_expert()) clear_padding();
     if (call_.received_topk.given()) write_topk();
     if (call_.received_weights.given()) write_weights();
     if (call_.weighted) multiply();
@@ -91,12 +92,13 @@ class Dispatch {
     return {};
   }
 
+  void give_scales() const {
+    std::memcpy(call_.received_scales.data, handle_.staging(scales_staging).as<void>(),
+                handle_.slots() * scale_bytes());
+  }
+
   // Rows that only fill up an expert's zone are zero.
   void clear_padding() const {
-    if (call_.received_scales.given())
-      std::memcpy(call_.received_scales.data, handle_.staging(scales_staging).as<void>(),
-                  handle_.slots() * scale_bytes());
-    if (!by_expert()) return;
     for_each_padding(handle_, [this](uint32_t slot) {
       std::memset(static_cast<std::byte*>(call_.received) + slot * token_bytes(), 0, token_bytes());
       if (call_.received_scales.given())

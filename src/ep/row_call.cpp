@@ -63,6 +63,11 @@ Status check_dispatch(const CallShape& shape, const DispatchCall& call) {
                  to_string(call.received_type));
   if (call.type == Element::float8_e4m3 && !call.scales.given())
     return {Code::invalid_argument, "float8 tokens need scales"};
+  if (to_float8 && !call.received_scales.given())
+    return {Code::invalid_argument, "a float8 output needs outputs.scales: its numbers mean nothing without"};
+  if (!to_float8 && call.received_scales.given())
+    return error(Code::invalid_argument, "outputs.scales go with a float8 output, but this one is {}",
+                 to_string(call.received_type));
   if (call.weighted && (!shape.by_expert || call.received_type == Element::float8_e4m3))
     return {Code::invalid_argument, "a weighted dispatch needs the expert-major layout, and no float8"};
   if ((call.received_weights.given() || call.weighted) && !call.weights.given())

@@ -116,6 +116,13 @@ TEST(EpMisuse, AnOutputThatIsTooSmallIsToldToAll) {
                 [](Setting& setting) { return setting.dispatch(setting.context.rank == 2 ? 3 : 100, 8); });
 }
 
+TEST(EpMisuse, ScalesGoWithAFloat8Output) {
+  expect_broken("outputs.scales go with a float8 output, but this one is float32",
+                [](Setting& setting) { return setting.dispatch_with_scales(epcclFloat32, true); });
+  expect_broken("a float8 output needs outputs.scales",
+                [](Setting& setting) { return setting.dispatch_with_scales(epcclFloat8e4m3, false); });
+}
+
 TEST(EpMisuse, RanksThatDisagreeOnStaticModeAreToldByAll) {
   expect_broken("ep static layout of 4 tokens top-2", [](Setting& setting) {
     if (setting.context.rank != 3) setting.handle_config.static_topk = 2;

@@ -54,6 +54,17 @@ struct Setting {
     how.send_only = send_only ? 1 : 0;
     return epcclEpDispatch(handle, &inputs, &outputs, &how, stream);
   }
+  /// To an output of `type`, of which nothing is read.
+  epcclResult_t dispatch_with_scales(epcclDataType_t type, bool with_scales) {
+    Tensor in(epcclFloat32, input.data(), {4, 8}), out(type, output.data(), {16, 8});
+    Tensor scales_out(epcclFloat32, scales.data(), {16, 1});
+    epcclEpDispatchInputs_t inputs = EPCCL_EP_DISPATCH_INPUTS_INIT;
+    inputs.tokens = in;
+    epcclEpDispatchOutputs_t outputs = EPCCL_EP_DISPATCH_OUTPUTS_INIT;
+    outputs.tokens = out;
+    if (with_scales) outputs.scales = scales_out;
+    return epcclEpDispatch(handle, &inputs, &outputs, nullptr, nullptr);
+  }
   void destroy() {
     if (handle != nullptr) {
       EXPECT_EQ(epcclEpHandleDestroy(handle), epcclSuccess);
@@ -69,7 +80,8 @@ struct Setting {
   epcclEpHandle_t handle = nullptr;
   std::vector<int64_t> table{0, 1, 2, 3, 0, 2, 1, 3, 0, 0, 0, 0, 0, 0, 0, 0};
   std::vector<float> input = std::vector<float>(1000, 1), output = std::vector<float>(1000),
-                     combined = std::vector<float>(32), weights = std::vector<float>(8, 1);
+                     combined = std::vector<float>(32), weights = std::vector<float>(8, 1),
+                     scales = std::vector<float>(16);
 };
 
 inline void expect_error(const RankContext& context, epcclResult_t result, const std::string& part) {
