@@ -40,7 +40,9 @@ Status check(const GroupOptions& options, int ranks) {
   if (options.max_tokens == 0 || options.max_tokens > max_tokens)
     return error(Code::invalid_argument, "max_send_tokens_per_rank {} is not between 1 and {}",
                  options.max_tokens, max_tokens);
-  if (options.max_token_bytes == 0) return {Code::invalid_argument, "max_token_bytes is 0"};
+  if (options.max_token_bytes == 0 || options.max_token_bytes > most_token_bytes)
+    return error(Code::invalid_argument, "max_token_bytes {} is not between 1 and {}",
+                 options.max_token_bytes, most_token_bytes);
   if (uint64_t{options.max_tokens} * static_cast<uint64_t>(ranks) > UINT32_MAX / max_topk)
     return error(Code::invalid_argument, "max_send_tokens_per_rank {} is too large for {} ranks",
                  options.max_tokens, ranks);

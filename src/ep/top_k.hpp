@@ -8,6 +8,8 @@ namespace epccl::ep {
 
 inline constexpr uint32_t max_topk = 64;
 inline constexpr uint32_t max_tokens = 1U << 26;
+/// Of one token. Times max_tokens and max_topk it is still a number of 64 bits.
+inline constexpr uint64_t most_token_bytes = uint64_t{1} << 30;
 
 /// A top-k table [tokens, k] of expert ids; -1: unused.
 struct TopK {

@@ -148,6 +148,13 @@ TEST(EpMisuse, ArgumentsThatOneRankSeesAloneAreRefusedAtOnce) {
     expect_error(context, epcclEpCreateGroup(&setting.group, comm, &setting.config),
                  "max_send_tokens_per_rank 0");
     setting.config.max_send_tokens_per_rank = 4;
+    // 8 bytes of weights more, and they would be few again.
+    for (const size_t bytes : {size_t{0}, (size_t{1} << 30) + 1, SIZE_MAX - 3}) {
+      setting.config.max_token_bytes = bytes;
+      expect_error(context, epcclEpCreateGroup(&setting.group, comm, &setting.config),
+                   "max_token_bytes " + std::to_string(bytes));
+    }
+    setting.config.max_token_bytes = 32;
     const std::vector<int> map{0, 0, 1, 0};
     setting.config.expert_to_rank = map.data();
     expect_error(context, epcclEpCreateGroup(&setting.group, comm, &setting.config),
