@@ -16,7 +16,7 @@ class Combine {
     EPCCL_TRY(check_combine(shape_of(handle_), call_, handle_.has_weights()));
     EPCCL_TRY(describe_rows());
     EPCCL_TRY(handle_.communicator().run_rows(handle_.plans().combine_plan(rows_.format.bytes), rows_,
-                                              combine_text(call_), call_.progress));
+                                              combine_text(handle_, call_), call_.progress));
     handle_.combine_row_bytes = rows_.format.bytes;
     return {};
   }

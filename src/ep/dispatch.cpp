@@ -22,7 +22,7 @@ class Dispatch {
     EPCCL_TRY(describe_rows());
     EPCCL_TRY(handle_.communicator().run_rows(
         handle_.plans().dispatch_plan(rows_.format.bytes, rows_.format.count == 1), rows_,
-        dispatch_text(call_), call_.progress));
+        dispatch_text(handle_, call_), call_.progress));
     if (bounce_ != nullptr) std::memcpy(call_.received, bounce_, handle_.slots() * token_bytes());
     handle_.dispatch_row_bytes = rows_.format.bytes;
     handle_.set_has_weights(call_.weights.given());

@@ -42,6 +42,12 @@ SourceHeader Handle::describe(const TopK& topk) const {
   return header;
 }
 
+std::string Handle::layout_text() const {
+  if (!static_) return fmt::format("ep layout, handle {}", number());
+  return fmt::format("ep static layout of {} tokens top-{}, handle {}", rules_.max_tokens, rules_.max_topk,
+                     number());
+}
+
 Status Handle::exchange(SourceHeader header, const TopK& topk) {
   if (header.problem == SourceHeader::none) {
     routing_.read(topk);
@@ -53,7 +59,7 @@ Status Handle::exchange(SourceHeader header, const TopK& topk) {
     }
   }
   if (static_) {
-    EPCCL_TRY(static_->gather(header, topk));
+    EPCCL_TRY(static_->gather(header, topk, layout_text()));
     EPCCL_ASSIGN(sources_, static_->layouts());
     return {};
   }
@@ -74,7 +80,7 @@ Status Handle::exchange_messages(const SourceHeader& header) {
     bytes[rank] = own_messages_.begin[rank + 1] * sizeof(uint32_t) - at[rank];
   }
   sources_.clear();
-  EPCCL_TRY(communicator().alltoallv_unknown("ep layout", own_messages_.words.data(), bytes, at, messages_,
+  EPCCL_TRY(communicator().alltoallv_unknown(layout_text(), own_messages_.words.data(), bytes, at, messages_,
                                              offsets));
   for (size_t source = 0; source < ranks; ++source) {
     const std::span words(reinterpret_cast<const uint32_t*>(messages_.data() + offsets[source]),
@@ -138,9 +144,9 @@ Result<std::vector<uint32_t>> Handle::entries_before() {
   }
   std::vector<std::byte> received;
   std::vector<uint64_t> offsets;
-  EPCCL_TRY(communicator().alltoallv_unknown("ep dropped entries", mine.data(),
-                                             std::vector<uint64_t>(ranks, count * sizeof(uint32_t)), at,
-                                             received, offsets));
+  EPCCL_TRY(communicator().alltoallv_unknown(
+      fmt::format("ep dropped entries, handle {}", number()), mine.data(),
+      std::vector<uint64_t>(ranks, count * sizeof(uint32_t)), at, received, offsets));
   std::vector<uint32_t> before(experts.experts());
   for (uint32_t expert = 0; expert < experts.experts(); ++expert) {
     const ExpertMap::Place& place = experts.place(expert);
@@ -184,6 +190,7 @@ Status Handle::update(const TopK& topk, bool on_device) {
 }
 
 Status Handle::update_as(const SourceHeader& header, const TopK& topk) {
+  if (!number_) number_ = communicator().next_number();
   failure_ = {};
   set_has_weights(false);
   kernel_tables_ = nullptr;
@@ -217,7 +224,8 @@ Status Handle::agree_on(const TopK& sizes, const std::string& text, Status& agre
   if (!agreed.ok()) return {};
   const SourceHeader mine = describe(sizes);
   std::vector<SourceHeader> headers(static_cast<size_t>(group_->cluster().ranks()));
-  EPCCL_TRY(communicator().tell_all(&mine, sizeof mine, reinterpret_cast<std::byte*>(headers.data()), text));
+  EPCCL_TRY(communicator().tell_all(&mine, sizeof mine, reinterpret_cast<std::byte*>(headers.data()),
+                                    layout_text() + text));
   agreed = check(headers);
   return {};
 }

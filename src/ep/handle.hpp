@@ -51,7 +51,7 @@ class Handle {
   /// Collective: what the ranks' handles must agree on, and what follows from maxima, once; then it does nothing. Later failure().
   Status agree();
   /// Collective: the same, and what is wrong with tables of these sizes, whatever they hold. `text` as of
-  /// Communicator::run_plan(). `agreed`: what all ranks found alike.
+  /// Communicator::run_plan(), added to layout_text(). `agreed`: what all ranks found alike.
   Status agree_on(const TopK& sizes, const std::string& text, Status& agreed);
   /// As update(), but an entry that names no expert counts as unused. `wrong`: the first of them, alike on every rank; ok: none.
   Status update_again(const TopK& topk, bool on_device, Status& wrong);
@@ -71,6 +71,12 @@ class Handle {
   /// Before the host moves rows or counts them: where the layout was made by kernels, makes the lists of it that update() would
   /// have made. Without a word to other ranks.
   Status need_lists();
+
+  /// Which of the communicator's handles this is, in the order of their first updates: of two that are alike in all else ranks have
+  /// to take the same one. After the first update.
+  uint32_t number() const { return number_.value_or(0); }
+  /// What an update is called; equal on ranks that agree.
+  std::string layout_text() const;
 
   const Group& group() const { return *group_; }
   runtime::Communicator& communicator() const { return group_->communicator(); }
@@ -149,6 +155,7 @@ class Handle {
 
   const std::shared_ptr<Group> group_;
   const SlotRules rules_;
+  std::optional<uint32_t> number_;
   std::optional<StaticTables> static_;  // in static mode
   Status failure_ = no_routing();
   uint32_t tokens_ = 0, k_ = 0;

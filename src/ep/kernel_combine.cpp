@@ -22,7 +22,7 @@ class KernelCombine {
 
   Status run(runtime::KernelCalls& kernels) {
     if (!copies_.empty()) EPCCL_TRY(kernels.copy(copies_));
-    return kernels.run(rows_, combine_text(call_), call_.progress, across(), nullptr);
+    return kernels.run(rows_, combine_text(routing_.handle, call_), call_.progress, across(), nullptr);
   }
   /// The host's plan: a partial sum for each token and node crosses.
   Status run_across(Handle& handle, runtime::KernelCalls& kernels) {
@@ -37,12 +37,13 @@ class KernelCombine {
     }
     EPCCL_ASSIGN(const DevicePlans::Ready plan,
                  handle.plans().combine_on_device(row_bytes(), rooms_.plan_tables, kernels));
-    return kernels.run_plan({*plan.program, plan.tables, all, rows_}, combine_text(call_), call_.progress);
+    return kernels.run_plan({*plan.program, plan.tables, all, rows_}, combine_text(routing_.handle, call_),
+                            call_.progress);
   }
   Status capture(runtime::KernelCalls& kernels, const runtime::KernelCalls::IntoGraph& graph) {
     std::function<Status(device::Queue&)> before;
     if (!copies_.empty()) before = [this](device::Queue& queue) { return queue.copy(copies_); };
-    return kernels.capture(graph, rows_, combine_text(call_), before, across(), nullptr);
+    return kernels.capture(graph, rows_, combine_text(routing_.handle, call_), before, across(), nullptr);
   }
 
  private:

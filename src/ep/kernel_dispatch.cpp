@@ -32,7 +32,7 @@ class KernelDispatch {
 
   Status run(runtime::KernelCalls& kernels) {
     if (keeps_rows()) EPCCL_TRY(kernels.run_alone(before()));
-    return kernels.run(rows_, dispatch_text(call_), call_.progress, across(), after());
+    return kernels.run(rows_, dispatch_text(routing_.handle, call_), call_.progress, across(), after());
   }
   Status run_across(Handle& handle, runtime::KernelCalls& kernels) {
     if (keeps_rows()) EPCCL_TRY(kernels.run_alone(before()));
@@ -44,13 +44,13 @@ class KernelDispatch {
         handle.plans().dispatch_on_device(row_bytes(), rows_.format.count == 1, rooms_.plan_tables, kernels));
     const runtime::Spread own{shape_.tokens > 0 ? tables_->targets() : nullptr,
                               static_cast<uint32_t>(shape_.tokens), shape_.k};
-    EPCCL_TRY(kernels.run_plan({*plan.program, plan.tables, all, rows_, own}, dispatch_text(call_),
-                               call_.progress));
+    EPCCL_TRY(kernels.run_plan({*plan.program, plan.tables, all, rows_, own},
+                               dispatch_text(routing_.handle, call_), call_.progress));
     return kernels.run_alone([this](device::Queue& queue) { return finish(queue); });
   }
   Status capture(runtime::KernelCalls& kernels, const runtime::KernelCalls::IntoGraph& graph) {
-    return kernels.capture(graph, rows_, dispatch_text(call_), keeps_rows() ? before() : nullptr, across(),
-                           after());
+    return kernels.capture(graph, rows_, dispatch_text(routing_.handle, call_),
+                           keeps_rows() ? before() : nullptr, across(), after());
   }
 
  private:

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ep/captured_routing.hpp"
 #include "ep/kernel_transfer.hpp"
 #include "ep/row_call.hpp"
@@ -9,11 +7,6 @@ namespace epccl::ep {
 using runtime::PeerRows;
 
 namespace {
-
-std::string text_of(const Handle& handle) {
-  return fmt::format("ep static layout of {} tokens top-{}", handle.rules().max_tokens,
-                     handle.rules().max_topk);
-}
 
 /// The records of the layout, which peers write.
 runtime::RowBuffers rows_of(const DeviceLayout& layout) {
@@ -31,7 +24,7 @@ Status update_by_kernels(Handle& handle, const RoutingOnDevice& routing,
   if (!handle.failure().ok() && !handle.agreed()) return {};
   const SourceHeader header = handle.describe({nullptr, routing.wide, routing.tokens, routing.k});
   EPCCL_TRY(kernels.run(
-      rows_of(*layout), text_of(handle), nullptr,
+      rows_of(*layout), handle.layout_text(), nullptr,
       [&](device::Queue& queue, std::span<const PeerRows> peers) {
         return layout->send(queue, peers, header, routing);
       },
@@ -47,14 +40,14 @@ Status capture_update(Handle& handle, const RoutingOnDevice& given, const Captur
   CapturedRouting& captured = *into.routing;
   DeviceLayout& layout = captured.layout();
   const TopK sizes{nullptr, given.wide, given.tokens, given.k};
-  EPCCL_TRY(handle.agree_on(sizes, text_of(handle) + ", captured into a graph", agreed));
+  EPCCL_TRY(handle.agree_on(sizes, ", captured into a graph", agreed));
   if (!agreed.ok()) return {};
   EPCCL_TRY(layout.make_sure(kernels));
   const SourceHeader header = handle.describe(sizes);
   EPCCL_ASSIGN(const KernelRooms::Room head, layout.make_head(header, given));
   const runtime::KernelCalls::IntoGraph graph{into.stream, keep(into.routing, {}, head)};
   EPCCL_TRY(kernels.capture(
-      graph, rows_of(layout), text_of(handle), nullptr,
+      graph, rows_of(layout), handle.layout_text(), nullptr,
       [&](device::Queue& queue, std::span<const PeerRows> peers) {
         return layout.send_again(queue, peers, head->data(), given);
       },

@@ -1,17 +1,11 @@
 #include "ep/replayed_routing.hpp"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 namespace epccl::ep {
 
 Status ReplayedRouting::check_update(const TopK& sizes, Status& agreed) {
-  const SlotRules& rules = handle_->rules();
-  return handle_->agree_on(
-      sizes,
-      fmt::format("ep layout of {} tokens top-{}, captured into a graph", rules.max_tokens, rules.max_topk),
-      agreed);
+  return handle_->agree_on(sizes, ", captured for the host to replay", agreed);
 }
 
 CallShape ReplayedRouting::shape() const {

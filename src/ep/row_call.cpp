@@ -28,15 +28,16 @@ device::RowType row_type(Element element) {
   return element == Element::float16 ? device::RowType::float16 : device::RowType::float32;
 }
 
-std::string dispatch_text(const DispatchCall& call) {
-  return fmt::format("ep dispatch hidden {} {} to {}{}{}", call.hidden, to_string(call.type),
+std::string dispatch_text(const Handle& handle, const DispatchCall& call) {
+  return fmt::format("ep dispatch hidden {} {} to {}{}{}, handle {}", call.hidden, to_string(call.type),
                      to_string(call.received_type), call.weights.given() ? " weights" : "",
-                     call.weighted ? " weighted" : "");
+                     call.weighted ? " weighted" : "", handle.number());
 }
 
-std::string combine_text(const CombineCall& call) {
-  return fmt::format("ep combine hidden {} {}{}{}", call.hidden, to_string(call.type),
-                     returns_weights(call) ? " weights" : "", call.weighted ? " weighted" : "");
+std::string combine_text(const Handle& handle, const CombineCall& call) {
+  return fmt::format("ep combine hidden {} {}{}{}, handle {}", call.hidden, to_string(call.type),
+                     returns_weights(call) ? " weights" : "", call.weighted ? " weighted" : "",
+                     handle.number());
 }
 
 CallShape shape_of(const Handle& handle) {

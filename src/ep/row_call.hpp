@@ -47,8 +47,8 @@ inline bool returns_weights(const CombineCall& call) {
 }
 
 /// Equal on ranks that agree.
-std::string dispatch_text(const DispatchCall& call);
-std::string combine_text(const CombineCall& call);
+std::string dispatch_text(const Handle& handle, const DispatchCall& call);
+std::string combine_text(const Handle& handle, const CombineCall& call);
 
 void set_part(runtime::RowArrays& side, size_t part, const void* data, uint64_t bytes);
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ep/group.hpp"
@@ -18,8 +19,9 @@ class StaticTables {
  public:
   StaticTables(const Group& group, const SlotRules& rules);
 
-  /// Collective, from work of the communicator. `topk` is not read where the header names a problem.
-  Status gather(const SourceHeader& header, const TopK& topk);
+  /// Collective, from work of the communicator. `topk` is not read where the header names a problem. `text` as of
+  /// Communicator::run_plan().
+  Status gather(const SourceHeader& header, const TopK& topk, const std::string& text);
 
   /// In place of gather(), for each source: what it says, and its table, which came in another way.
   void take(int source, const SourceHeader& header, std::span<const int64_t> ids);

@@ -173,7 +173,7 @@ Status AlltoallRunner::alltoallv(const AlltoallvCall& call) {
   return run_gathered(text, gathered, call.input, call.output, call.engines);
 }
 
-Status AlltoallRunner::alltoallv_unknown(const char* what, const void* input,
+Status AlltoallRunner::alltoallv_unknown(const std::string& what, const void* input,
                                          const std::vector<uint64_t>& send_bytes,
                                          const std::vector<uint64_t>& send_offsets,
                                          std::vector<std::byte>& received, std::vector<uint64_t>& offsets) {

@@ -47,9 +47,9 @@ class AlltoallRunner {
   Status alltoallv(const AlltoallvCall& call);
   /// As alltoallv where receivers do not know what comes: blocks of `received` lie packed in rank order, rank s's at
   /// [offsets[s], offsets[s + 1]). `what` is for messages.
-  Status alltoallv_unknown(const char* what, const void* input, const std::vector<uint64_t>& send_bytes,
-                           const std::vector<uint64_t>& send_offsets, std::vector<std::byte>& received,
-                           std::vector<uint64_t>& offsets);
+  Status alltoallv_unknown(const std::string& what, const void* input,
+                           const std::vector<uint64_t>& send_bytes, const std::vector<uint64_t>& send_offsets,
+                           std::vector<std::byte>& received, std::vector<uint64_t>& offsets);
 
  private:
   struct Planned {

@@ -102,9 +102,9 @@ class Communicator {
   Status alltoall(const AlltoallCall& call) { return alltoall_.alltoall(call); }
   Status collective(const CollectiveCall& call) { return collectives_.run(call); }
   Status alltoallv(const AlltoallvCall& call) { return alltoall_.alltoallv(call); }
-  Status alltoallv_unknown(const char* what, const void* input, const std::vector<uint64_t>& send_bytes,
-                           const std::vector<uint64_t>& send_offsets, std::vector<std::byte>& received,
-                           std::vector<uint64_t>& offsets) {
+  Status alltoallv_unknown(const std::string& what, const void* input,
+                           const std::vector<uint64_t>& send_bytes, const std::vector<uint64_t>& send_offsets,
+                           std::vector<std::byte>& received, std::vector<uint64_t>& offsets) {
     return alltoall_.alltoallv_unknown(what, input, send_bytes, send_offsets, received, offsets);
   }
   /// Runs a plan on plain bytes; `text` must be equal on ranks that agree.
@@ -116,6 +116,8 @@ class Communicator {
     const EngineChoice choice = engines_.choose(engine_use(), 1);
     return choice.engines || choice.copies;
   }
+  /// 0, 1, 2, ...: the same on every rank, since their work is in the same order. For what ranks are to know apart by number.
+  uint32_t next_number() { return next_number_++; }
   /// Tells every rank `mine`, of which each rank has as many bytes: `by_rank` gets all, rank by rank. `text` as of run_plan().
   /// To be called from work passed to run().
   Status tell_all(const void* mine, uint64_t bytes, std::byte* by_rank, const std::string& text);
@@ -185,6 +187,7 @@ class Communicator {
   Regroup regroup_;
   std::atomic<EngineUse> engine_use_;
   CallTimes times_;
+  uint32_t next_number_ = 0;
 
   std::mutex on_device_mutex_;
   std::unique_ptr<OnDevice> on_device_;

@@ -46,15 +46,35 @@ Result<RowSteps::Strip> RowSteps::strip(const plan::Location& location, int loca
   EPCCL_ASSIGN(strip.base, node_.address_of(local, theirs));
   if (strip.base != nullptr) strip.base += offset;
   strip.address = theirs.address + offset;
+  strip.bytes = theirs.bytes > offset ? theirs.bytes - offset : 0;
   return strip;
+}
+
+Status RowSteps::check_room(const Strip& strip, uint32_t list, uint32_t first, uint32_t rows) const {
+  if (strip.bytes == UINT64_MAX) return {};
+  uint32_t end = 0;
+  for (uint32_t i = 0; i < rows; ++i) end = std::max(end, row_of(list, first, i) - first + 1);
+  if (end * strip.stride <= strip.bytes) return {};
+  return error(Code::internal_error,
+               "call {}: rank {} is to move {} rows of {} bytes of local rank {}, which has {} bytes there",
+               sequence_, rank_, end, strip.stride, strip.local, strip.bytes);
+}
+
+/// Where the rows come from, and where they go.
+Result<std::array<RowSteps::Strip, 2>> RowSteps::ends_of(const CompiledStep& compiled, size_t part) {
+  const plan::Step& step = compiled.step;
+  EPCCL_ASSIGN(const Strip source, strip(step.source, compiled.source_local, part));
+  EPCCL_ASSIGN(const Strip destination, strip(step.destination, compiled.destination_local, part));
+  EPCCL_TRY(check_room(source, step.source_list, step.source_first_row, step.rows));
+  EPCCL_TRY(check_room(destination, step.destination_list, step.destination_first_row, step.rows));
+  return std::array{source, destination};
 }
 
 Status RowSteps::move(const CompiledStep& compiled, bool streaming) {
   const plan::Step& step = compiled.step;
   for (size_t part = 0; part < buffers_->format.count; ++part) {
-    EPCCL_ASSIGN(const Strip source, strip(step.source, compiled.source_local, part));
-    EPCCL_ASSIGN(const Strip destination, strip(step.destination, compiled.destination_local, part));
-    EPCCL_TRY(move_part(step, source, destination, buffers_->format.parts[part].bytes, streaming));
+    EPCCL_ASSIGN(const auto ends, ends_of(compiled, part));
+    EPCCL_TRY(move_part(step, ends[0], ends[1], buffers_->format.parts[part].bytes, streaming));
   }
   return {};
 }
@@ -63,8 +83,8 @@ Result<bool> RowSteps::find_copies(const CompiledStep& compiled, std::vector<dev
   const plan::Step& step = compiled.step;
   copies.clear();
   for (size_t part = 0; part < buffers_->format.count; ++part) {
-    EPCCL_ASSIGN(const Strip source, strip(step.source, compiled.source_local, part));
-    EPCCL_ASSIGN(const Strip destination, strip(step.destination, compiled.destination_local, part));
+    EPCCL_ASSIGN(const auto ends, ends_of(compiled, part));
+    const auto& [source, destination] = ends;
     if (source.base == nullptr || destination.base == nullptr) return false;
     const uint64_t bytes = buffers_->format.parts[part].bytes;
     const bool packed = source.stride == bytes && destination.stride == bytes;

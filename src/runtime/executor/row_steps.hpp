@@ -32,10 +32,14 @@ class RowSteps {
     std::byte* base = nullptr;
     uint64_t address = 0;
     uint64_t stride = 0;
+    uint64_t bytes = UINT64_MAX;  // from there on, of a peer's memory
     int local = 0;
   };
 
+  Result<std::array<Strip, 2>> ends_of(const CompiledStep& compiled, size_t part);
   Result<Strip> strip(const plan::Location& location, int local, size_t part);
+  /// Whether a peer's array has the rows: one that made another plan of the call must not be written beyond its end.
+  Status check_room(const Strip& strip, uint32_t list, uint32_t first, uint32_t rows) const;
   uint32_t row_of(uint32_t list, uint32_t first, uint32_t i) const {
     return list == plan::Step::no_list ? first + i : plan_->tables->rows[list + i];
   }

@@ -135,6 +135,25 @@ TEST(EpMisuse, RanksThatDisagreeOnTheRowsAreToldByAll) {
                 [](Setting& setting) { return setting.dispatch(100, setting.context.rank == 3 ? 7 : 8); });
 }
 
+// They know the same routing, so all that could be amiss is where rows go.
+TEST(EpMisuse, RanksThatTakeDifferentHandlesAreToldByAll) {
+  const auto with_two = [](bool other_update, bool other_dispatch) {
+    return [=](Setting& setting) {
+      const epcclEpHandle_t first = setting.handle;
+      epcclResult_t result = setting.make_handle(4, 2);
+      if (result != epcclSuccess) return result;
+      const bool is_other = setting.context.rank == 3;
+      if (is_other && other_update) setting.handle = first;
+      result = setting.update(4, 2);
+      if (result != epcclSuccess) return result;
+      if (is_other && other_dispatch) setting.handle = first;
+      return setting.dispatch(100, 8);
+    };
+  };
+  expect_broken("rank 3 calls ep layout, handle 0", with_two(true, true));
+  expect_broken("rank 3 calls ep dispatch hidden 8 float32 to float32, handle 0", with_two(false, true));
+}
+
 TEST(EpMisuse, ArgumentsThatOneRankSeesAloneAreRefusedAtOnce) {
   run_ranks({{1}, {}, {}}, [](const RankContext& context) {
     Comm comm(context);

@@ -24,6 +24,10 @@ struct Setting {
     Tensor topk(epcclInt64, table.data(), {tokens, k});
     return epcclEpCreateHandle(&handle, group, layout, topk, nullptr, &handle_config, nullptr);
   }
+  epcclResult_t update(size_t tokens, size_t k) {
+    Tensor topk(epcclInt64, table.data(), {tokens, k});
+    return epcclEpUpdateHandle(handle, topk, nullptr, nullptr);
+  }
   epcclResult_t dispatch(size_t rows, size_t hidden, bool with_weights = false) {
     return dispatch(rows, hidden, with_weights, false, nullptr);
   }
