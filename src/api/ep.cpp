@@ -130,7 +130,7 @@ Status create_handle(epcclEpHandle_t* out, epcclEpGroup_t group, epcclEpLayout_t
 }
 
 Status get_stats(epcclEpHandle_t handle, epcclEpStats_t* out) {
-  EPCCL_ASSIGN(const EpHandlePtr target, find_ep_handle(handle));
+  EPCCL_ASSIGN(const EpHandlePtr target, find_usable_ep_handle(handle));
   if (out == nullptr) return {Code::invalid_argument, "stats is NULL"};
   const epcclEpStats_t defaults = EPCCL_EP_STATS_INIT;
   EPCCL_ASSIGN(epcclEpStats_t stats, read_struct("stats", out, defaults));
@@ -176,7 +176,7 @@ epcclResult_t epcclEpCreateHandle(epcclEpHandle_t* handle, epcclEpGroup_t group,
 epcclResult_t epcclEpUpdateHandle(epcclEpHandle_t handle, const epcclEpTensor_t* topk_idx,
                                   const epcclEpLayoutInfo_t* layout_info, epcclStream_t stream) {
   return guarded([&]() -> epccl::Status {
-    EPCCL_ASSIGN(const EpHandlePtr target, find_ep_handle(handle));
+    EPCCL_ASSIGN(const EpHandlePtr target, find_usable_ep_handle(handle));
     return update(*target, topk_idx, layout_info, stream);
   });
 }

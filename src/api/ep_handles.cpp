@@ -106,7 +106,11 @@ epcclEpHandle_t add_ep_handle(EpHandlePtr handle) {
 }
 
 Result<EpHandlePtr> find_ep_handle(epcclEpHandle_t handle) {
-  EPCCL_ASSIGN(EpHandlePtr found, ep_handles().find(handle, a_handle));
+  return ep_handles().find(handle, a_handle);
+}
+
+Result<EpHandlePtr> find_usable_ep_handle(epcclEpHandle_t handle) {
+  EPCCL_ASSIGN(EpHandlePtr found, find_ep_handle(handle));
   EPCCL_TRY(find_usable_communicator(found->group->comm).take_status());
   return found;
 }

@@ -62,8 +62,10 @@ Result<EpGroupPtr> find_ep_group(epcclEpGroup_t group);
 Status remove_ep_group(epcclEpGroup_t group);
 
 epcclEpHandle_t add_ep_handle(EpHandlePtr handle);
-/// One whose communicator may still run collectives.
+/// Any handle that is there, whatever became of its communicator.
 Result<EpHandlePtr> find_ep_handle(epcclEpHandle_t handle);
+/// One whose communicator may still run collectives.
+Result<EpHandlePtr> find_usable_ep_handle(epcclEpHandle_t handle);
 Result<EpHandlePtr> remove_ep_handle(epcclEpHandle_t handle);
 
 }  // namespace epccl::api

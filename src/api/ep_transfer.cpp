@@ -218,7 +218,7 @@ T* data_of(const Tensor& tensor) {
 Status dispatch(epcclEpHandle_t handle, const epcclEpDispatchInputs_t* inputs,
                 const epcclEpDispatchOutputs_t* outputs, const epcclEpDispatchConfig_t* config,
                 epcclStream_t stream) {
-  EPCCL_ASSIGN(const EpHandlePtr target, find_ep_handle(handle));
+  EPCCL_ASSIGN(const EpHandlePtr target, find_usable_ep_handle(handle));
   const epcclEpDispatchInputs_t no_inputs = EPCCL_EP_DISPATCH_INPUTS_INIT;
   const epcclEpDispatchOutputs_t no_outputs = EPCCL_EP_DISPATCH_OUTPUTS_INIT;
   const epcclEpDispatchConfig_t defaults = EPCCL_EP_DISPATCH_CONFIG_INIT;
@@ -270,7 +270,7 @@ Status dispatch(epcclEpHandle_t handle, const epcclEpDispatchInputs_t* inputs,
 Status combine(epcclEpHandle_t handle, const epcclEpCombineInputs_t* inputs,
                const epcclEpCombineOutputs_t* outputs, const epcclEpCombineConfig_t* config,
                epcclStream_t stream) {
-  EPCCL_ASSIGN(const EpHandlePtr target, find_ep_handle(handle));
+  EPCCL_ASSIGN(const EpHandlePtr target, find_usable_ep_handle(handle));
   const epcclEpCombineInputs_t no_inputs = EPCCL_EP_COMBINE_INPUTS_INIT;
   const epcclEpCombineOutputs_t no_outputs = EPCCL_EP_COMBINE_OUTPUTS_INIT;
   const epcclEpCombineConfig_t defaults = EPCCL_EP_COMBINE_CONFIG_INIT;

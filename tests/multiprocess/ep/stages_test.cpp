@@ -256,6 +256,50 @@ TEST(EpStages, AFailureReleasesAllWhoWait) {
   });
 }
 
+// An abort only tells the call to end: the buffers are the caller's when it has.
+TEST(EpStages, WhatAnAbortEndsIsStillWaitedFor) {
+  const Gate gate;
+  run_ranks({{2}, {{"EPCCL_TIMEOUT", "30"}}, {}}, [&](const RankContext& context) {
+    Comm comm(context);
+    Setting setting(context, comm);
+    setting.make_group();
+    ASSERT_EQ(setting.make_handle(4, 2), epcclSuccess);
+    if (context.rank == 1) gate.wait();
+    if (context.rank == 0) {
+      ASSERT_EQ(setting.start_dispatch(), epcclSuccess);
+      EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+      epcclStream_t stream = nullptr;
+      ASSERT_EQ(epcclStreamCreate(&stream), epcclSuccess);
+      EXPECT_EQ(epcclEpStreamWaitStage(stream, setting.handle, 2), epcclSuccess);
+      EXPECT_EQ(epcclStreamSynchronize(stream), epcclSuccess);
+      expect_error(context, epcclEpComplete(setting.handle), "the communicator was aborted");
+      expect_calls(setting.handle, 1, 1, 1);
+      EXPECT_EQ(epcclStreamDestroy(stream), epcclSuccess);
+      gate.open();
+    } else {
+      EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+    }
+    comm.forget();
+    setting.destroy();
+  });
+}
+
+TEST(EpStages, ErrorsOfStartedCallsAreToldAfterTheEndOfTheCommunicator) {
+  run_ranks({{1}, {}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    Setting setting(context, comm);
+    setting.make_group();
+    ASSERT_EQ(epcclEpCreateHandle(&setting.handle, setting.group, EPCCL_EP_LAYOUT_FLAT, nullptr, nullptr,
+                                  nullptr, nullptr),
+              epcclSuccess);
+    ASSERT_EQ(setting.start_dispatch(), epcclSuccess);
+    EXPECT_EQ(epcclCommFinalize(comm), epcclSuccess);
+    expect_error(context, epcclEpComplete(setting.handle), "no routing yet");
+    expect_error(context, setting.start_dispatch(), "has been finalized");
+    setting.destroy();
+  });
+}
+
 TEST(EpStages, AnErrorThatAllRanksFindIsToldByBothHandleAndStream) {
   run_ranks({{1, 1}, {{"EPCCL_TIMEOUT", "30"}}, {}}, [](const RankContext& context) {
     Comm comm(context);
