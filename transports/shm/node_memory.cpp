@@ -51,10 +51,15 @@ Result<std::byte*> NodeMemory::address_of(int local, const BufferRef& buffer) {
     return reinterpret_cast<std::byte*>(buffer.address);  // NOLINT(performance-no-int-to-ptr)
   if (buffer.has_window == 0) return static_cast<std::byte*>(nullptr);
   auto& known = mappings_[static_cast<size_t>(local)];
-  for (const Mapping& mapping : known)
-    if (mapping.inode == buffer.window.inode && mapping.fd == buffer.window.fd &&
-        mapping.size == buffer.window.size)
-      return mapping.address + buffer.window.offset;
+  const auto found = std::ranges::find_if(known, [&](const Mapping& mapping) {
+    return mapping.inode == buffer.window.inode && mapping.fd == buffer.window.fd &&
+           mapping.size == buffer.window.size;
+  });
+  if (found != known.end()) {
+    // The one that was used last goes last: a step of which it is part may still ask for others.
+    std::rotate(found, found + 1, known.end());
+    return known.back().address + buffer.window.offset;
+  }
   EPCCL_ASSIGN(std::byte * address, device::map_window(buffer.window, device::Pages::all));
   if (known.size() >= mappings_kept) {
     munmap(known.front().address, known.front().size);
