@@ -23,10 +23,11 @@ class Dispatch {
     EPCCL_TRY(handle_.communicator().run_rows(
         handle_.plans().dispatch_plan(rows_.format.bytes, rows_.format.count == 1), rows_,
         dispatch_text(handle_, call_), call_.progress));
-    if (bounce_ != nullptr) std::memcpy(call_.received, bounce_, handle_.slots() * token_bytes());
+    if (bounce_ != nullptr) copy_rows(call_.received, bounce_, token_bytes());
     handle_.dispatch_row_bytes = rows_.format.bytes;
     handle_.set_has_weights(call_.weights.given());
-    if (call_.received_scales.given()) give_scales();
+    if (call_.received_scales.given())
+      copy_rows(call_.received_scales.data, handle_.staging(scales_staging).as<void>(), scale_bytes());
     if (by_expert()) clear_padding();
     if (call_.received_topk.given()) write_topk();
     if (call_.received_weights.given()) write_weights();
@@ -92,9 +93,11 @@ class Dispatch {
     return {};
   }
 
-  void give_scales() const {
-    std::memcpy(call_.received_scales.data, handle_.staging(scales_staging).as<void>(),
-                handle_.slots() * scale_bytes());
+  // From what stood in for it.
+  void copy_rows(void* to, const void* from, uint64_t row_bytes) const {
+    for (const RowRange& range : rows_written(handle_))
+      std::memcpy(static_cast<std::byte*>(to) + range.first * row_bytes,
+                  static_cast<const std::byte*>(from) + range.first * row_bytes, range.count * row_bytes);
   }
 
   // Rows that only fill up an expert's zone are zero.

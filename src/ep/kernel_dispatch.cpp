@@ -55,14 +55,18 @@ class KernelDispatch {
 
  private:
   using Submit = runtime::KernelCalls::Submit;
-  /// Rows without a token keep what they held, so what stands in for them has to hold it, too.
+  /// Rows without a token keep what they held, so what stands in for them has to hold it, too. (Which rows those are the host may not
+  /// know.)
   bool keeps_rows() const {
-    return rooms_.rows != nullptr && shape_.slots > 0 &&
-           routing_.handle.rules().layout == SlotLayout::rank_major;
+    return (rooms_.rows != nullptr || call_.received_scales.given()) && shape_.slots > 0 &&
+           leaves_rows(routing_.handle.rules());
   }
   std::function<Status(device::Queue&)> before() {
-    return [this](device::Queue& queue) {
-      return copy(queue, rooms_.rows->data(), call_.received, shape_.slots * token_bytes());
+    return [this](device::Queue& queue) -> Status {
+      if (rooms_.rows != nullptr)
+        EPCCL_TRY(copy(queue, rooms_.rows->data(), call_.received, shape_.slots * token_bytes()));
+      if (!call_.received_scales.given()) return {};
+      return copy(queue, rooms_.scales->data(), call_.received_scales.data, shape_.slots * scale_bytes());
     };
   }
   Submit across() {

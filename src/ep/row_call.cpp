@@ -104,6 +104,15 @@ Status check_combine(const CallShape& shape, const CombineCall& call, bool has_w
   return check_shape("outputs.topk_weights", call.combined_weights, shape.tokens, shape.k);
 }
 
+std::vector<RowRange> rows_written(const Handle& handle) {
+  if (!leaves_rows(handle.rules())) return {{0, handle.slots()}};
+  std::vector<RowRange> ranges;
+  for (size_t source = 0; source < handle.sources().size(); ++source)
+    ranges.push_back({handle.node_slots().first_row(static_cast<int>(source), handle.local()),
+                      handle.sources()[source].rank_tokens[handle.local()]});
+  return ranges;
+}
+
 void set_part(runtime::RowArrays& side, size_t part, const void* data, uint64_t bytes) {
   side.data[part] =
       const_cast<void*>(data);  // inputs are only read: the plan's verifier holds builders to that

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "base/status.hpp"
 #include "device/host/row_type.hpp"
@@ -55,6 +56,18 @@ void set_part(runtime::RowArrays& side, size_t part, const void* data, uint64_t 
 /// Where ranks may not touch each other's ordinary memory: a window to receive into (or give from) instead of `user`; null
 /// where `user` will do.
 Result<void*> reachable_output(Handle& handle, const void* user, uint64_t bytes);
+
+/// Whether a dispatch leaves rows of its output as they are: the places of a source that has fewer tokens. What stands in for the
+/// output must not be copied there as a whole, unless it held the same before.
+inline bool leaves_rows(const SlotRules& rules) {
+  return rules.layout == SlotLayout::rank_major;
+}
+
+struct RowRange {
+  uint64_t first = 0, count = 0;
+};
+/// The others, where the host has made the layout.
+std::vector<RowRange> rows_written(const Handle& handle);
 
 /// use(slot) for each row of this rank's output that belongs to an expert's zone but to no entry.
 template <typename Use>

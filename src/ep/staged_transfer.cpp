@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ep/call_arrays.hpp"
+#include "ep/row_call.hpp"
 
 namespace epccl::ep {
 namespace {
@@ -10,10 +11,6 @@ namespace {
 using Piece = runtime::StagedCalls::Piece;
 
 constexpr uint64_t piece_alignment = 256;
-
-struct RowRange {
-  uint64_t first = 0, count = 0;
-};
 
 uint64_t padded(uint64_t bytes) {
   return (bytes + piece_alignment - 1) / piece_alignment * piece_alignment;
@@ -26,16 +23,6 @@ uint64_t bytes_needed(Call call) {
     bytes += padded(rows * row_bytes);
   });
   return bytes;
-}
-
-/// Rows of this rank's output that a dispatch writes: all but the places of a source that it does not use.
-std::vector<RowRange> rows_written(const Handle& handle) {
-  if (handle.rules().layout != SlotLayout::rank_major) return {{0, handle.slots()}};
-  std::vector<RowRange> ranges;
-  for (size_t source = 0; source < handle.sources().size(); ++source)
-    ranges.push_back({handle.node_slots().first_row(static_cast<int>(source), handle.local()),
-                      handle.sources()[source].rank_tokens[handle.local()]});
-  return ranges;
 }
 
 /// A call's arrays, with their places in pinned memory.

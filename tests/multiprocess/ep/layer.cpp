@@ -7,6 +7,11 @@
 #include <numeric>
 
 namespace epccl::tests {
+namespace {
+
+constexpr float held_before = -96;  // what no token is, in rows that a dispatch has not written
+
+}  // namespace
 
 Layer::Layer(const RankContext& context, epcclComm_t comm, const Problem& problem, epcclStream_t stream,
              OtherMemory* memory)
@@ -120,6 +125,7 @@ void Layer::update() {
 }
 
 void Layer::dispatch(bool weighted, bool send_only) {
+  for (size_t i = 0; i < size_t{rows()} * problem_.hidden; ++i) received_.set(i, held_before);
   auto weights = problem_.weights[static_cast<size_t>(context_.rank)];
   Tensor tokens_in = tensor(problem_.type, input_.data(), {tokens(), problem_.hidden});
   Tensor weights_in = tensor(epcclFloat32, weights.data(), {tokens(), problem_.k});
@@ -147,11 +153,12 @@ void Layer::check_received(bool weighted) {
   size_t wrong = 0;
   for (uint32_t row = 0; row < rows(); ++row) {
     const auto origin = expected_->origins(context_.rank)[row];
-    if (origin.source < 0 && problem_.layout == EPCCL_EP_LAYOUT_RANK_MAJOR)
-      continue;  // a fixed slot that is not used
+    const bool is_left = origin.source < 0 && problem_.layout == EPCCL_EP_LAYOUT_RANK_MAJOR;
     for (uint32_t h = 0; h < problem_.hidden; ++h) {
-      float value = origin.source < 0 ? 0 : token_value(origin.source, origin.token, h);
-      if (weighted) value = rounded(problem_.type, value * weight_of_row(row)) + 0.0F;
+      float value = is_left             ? held_before
+                    : origin.source < 0 ? 0
+                                        : token_value(origin.source, origin.token, h);
+      if (weighted && !is_left) value = rounded(problem_.type, value * weight_of_row(row)) + 0.0F;
       const float got = received_.at(size_t{row} * problem_.hidden + h);
       if (got == value) continue;
       if (wrong++ == 0)

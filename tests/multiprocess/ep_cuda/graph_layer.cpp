@@ -205,23 +205,9 @@ void StaticStep::combine_rows(epcclEpHandle_t handle, const GpuBytes& from, cons
 std::string StaticStep::difference(const StaticStep& other) const {
   std::string names;
   for (size_t i = 0; i < results_.size(); ++i)
-    if (bytes_of_result(i) != other.bytes_of_result(i))
+    if (results_[i].bytes->get() != other.results_[i].bytes->get())
       names += (names.empty() ? "" : ", ") + std::string(results_[i].name);
   return names;
-}
-
-// Scales of rows without a token are anything.
-std::vector<std::byte> StaticStep::bytes_of_result(size_t index) const {
-  std::vector<std::byte> bytes = results_[index].bytes->get();
-  if (results_[index].bytes.get() != &scales_ || problem_.by_expert()) return bytes;
-  const std::vector<std::byte> topk = received_topk_.get();
-  const size_t row_bytes = scales_of(problem_) * sizeof(float);
-  for (size_t row = 0; row < rows_; ++row) {
-    const auto* experts = reinterpret_cast<const int64_t*>(topk.data()) + row * problem_.k;
-    if (std::all_of(experts, experts + problem_.k, [](int64_t expert) { return expert == -1; }))
-      std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(row * row_bytes), row_bytes, std::byte{0});
-  }
-  return bytes;
 }
 
 std::vector<int32_t> StaticStep::expert_counters() const {

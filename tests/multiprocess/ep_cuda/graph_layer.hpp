@@ -98,7 +98,6 @@ class StaticStep {
   Tensor tensor(const GpuBytes& bytes, epcclDataType_t type, std::vector<size_t> shape) const {
     return Tensor(type, bytes.data(), std::move(shape));
   }
-  std::vector<std::byte> bytes_of_result(size_t index) const;
   void put(const GpuBytes& to, std::vector<std::byte> bytes);
   void put_inputs(uint64_t round, int bad_token, int64_t bad);
   void dispatch_rows(epcclEpHandle_t handle, const GpuBytes& from, const GpuBytes& to, bool weighted);
