@@ -215,8 +215,8 @@ Result<Network> open_network(Bootstrap& bootstrap, const topology::Cluster& clus
       return kind == NetworkKind::verbs ? open_verbs(bootstrap, cluster, rank, key)
                                         : open_ucx(bootstrap, cluster, rank, key);
     };
-    EPCCL_ASSIGN(choice,
-                 measure_networks(bootstrap, rank, cluster.rank_at(0, 0), cluster.rank_at(1, 0), open));
+    EPCCL_ASSIGN(choice, measure_networks(bootstrap, rank, cluster.rank_at(0, 0), cluster.rank_at(1, 0),
+                                          config.wait.timeout_seconds, open));
   }
   if (choice.kind == NetworkKind::none)
     return error(Code::invalid_usage, "the ranks are on {} nodes, and EPCCL_NET=none allows no network",

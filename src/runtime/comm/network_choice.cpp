@@ -18,8 +18,9 @@ using transports::Completion;
 using transports::MessageTransport;
 
 constexpr size_t small_bytes = 64, large_bytes = 1 << 20;
-// For each transport. What works takes milliseconds, on machines that emulate their NICs seconds; what does not work costs all of it.
-constexpr double patience_seconds = 10;
+// For each transport. What works takes milliseconds, on machines that emulate their NICs seconds; what does not work costs all of it,
+// while the other ranks wait for the outcome: both transports together have half of the time for which they do.
+constexpr double longest_patience = 10, part_of_timeout = 0.25;
 
 double median_of(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
@@ -101,7 +102,7 @@ Status hear(Bootstrap& bootstrap, int rank, const std::string& key) {
                std::string(reinterpret_cast<const char*>(text.data()), text.size()));
 }
 
-Result<MessageTimes> measure(Bootstrap& bootstrap, NetworkKind kind, int peer, bool leads,
+Result<MessageTimes> measure(Bootstrap& bootstrap, NetworkKind kind, int peer, bool leads, double patience,
                              const NetworkOpener& open) {
   const std::string key = fmt::format("{} measured", to_string(kind));
   auto opened = open(kind, key);
@@ -109,7 +110,7 @@ Result<MessageTimes> measure(Bootstrap& bootstrap, NetworkKind kind, int peer, b
   const Status there = hear(bootstrap, peer, key + ": opened");
   if (!opened.ok()) return std::move(opened).take_status();
   EPCCL_TRY(there);
-  auto times = time_messages(**opened, peer, leads, patience_seconds);
+  auto times = time_messages(**opened, peer, leads, patience);
   // Neither closes while the other may need it.
   EPCCL_TRY(tell(bootstrap, key + ": done", {}));
   EPCCL_TRY(hear(bootstrap, peer, key + ": done"));
@@ -159,13 +160,14 @@ NetworkChoice compare_networks(const Result<MessageTimes>& verbs, const Result<M
   return {ratio > margin ? NetworkKind::ucx : NetworkKind::verbs, both};
 }
 
-Result<NetworkChoice> measure_networks(Bootstrap& bootstrap, int rank, int first, int second,
+Result<NetworkChoice> measure_networks(Bootstrap& bootstrap, int rank, int first, int second, double timeout,
                                        const NetworkOpener& open) {
   constexpr const char* key = "measured network";
   if (rank == first || rank == second) {
     const int peer = rank == first ? second : first;
-    const auto verbs = measure(bootstrap, NetworkKind::verbs, peer, rank == first, open);
-    const auto ucx = measure(bootstrap, NetworkKind::ucx, peer, rank == first, open);
+    const double patience = std::min(longest_patience, part_of_timeout * timeout);
+    const auto verbs = measure(bootstrap, NetworkKind::verbs, peer, rank == first, patience, open);
+    const auto ucx = measure(bootstrap, NetworkKind::ucx, peer, rank == first, patience, open);
     if (rank == first) {
       const NetworkChoice choice = compare_networks(verbs, ucx);
       Verdict verdict;

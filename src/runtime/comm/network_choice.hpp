@@ -44,8 +44,8 @@ using NetworkOpener =
     std::function<Result<std::unique_ptr<transports::MessageTransport>>(NetworkKind, const std::string& key)>;
 
 /// Collective. The ranks `first` and `second`, of different nodes, exchange some messages over verbs and over ucx, each opened
-/// for that and closed again; every rank gets the same choice.
-Result<NetworkChoice> measure_networks(Bootstrap& bootstrap, int rank, int first, int second,
+/// for that and closed again; every rank gets the same choice. `timeout`: for how long ranks wait for each other, in seconds.
+Result<NetworkChoice> measure_networks(Bootstrap& bootstrap, int rank, int first, int second, double timeout,
                                        const NetworkOpener& open);
 
 }  // namespace epccl::runtime

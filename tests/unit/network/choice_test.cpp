@@ -62,13 +62,14 @@ Result<std::unique_ptr<MessageTransport>> open_tcp(Bootstrap& bootstrap, int ran
 }
 
 /// Three ranks choose; 0 and 2 measure. `can_open(rank, kind)`.
-std::vector<NetworkChoice> measure(const std::function<bool(int, NetworkKind)>& can_open) {
+std::vector<NetworkChoice> measure(const std::function<bool(int, NetworkKind)>& can_open,
+                                   double timeout = 40) {
   auto lines = test::join_all(test::fresh_id(), 3);
   std::vector<NetworkChoice> choices(3);
   test::on_ranks(3, [&](int rank) {
     Bootstrap& line = *lines[static_cast<size_t>(rank)];
     auto choice = measure_networks(
-        line, rank, 0, 2,
+        line, rank, 0, 2, timeout,
         [&](NetworkKind kind, const std::string& key) -> Result<std::unique_ptr<MessageTransport>> {
           EXPECT_NE(rank, 1) << "it only has to know the outcome";
           if (!can_open(rank, kind)) return error(Code::system_error, "no device");
@@ -100,6 +101,12 @@ TEST(NetworkMeasurement, OfWhatOneRankCannotOpenTakesTheOther) {
     EXPECT_CONTAINS(choices[1].why, "verbs failed (");
     EXPECT_CONTAINS(choices[1].why, "no device");
   }
+}
+
+TEST(NetworkMeasurement, ThatTheOthersWaitForTooShortlyGoesOnWithoutNumbers) {
+  const auto choices = measure([](int, NetworkKind) { return true; }, 0);
+  for (const NetworkChoice& choice : choices) EXPECT_EQ(choice.kind, NetworkKind::verbs);
+  EXPECT_CONTAINS(choices[1].why, "did not answer in time");
 }
 
 TEST(NetworkMeasurement, EndsWhenThePeerDoesNotAnswer) {
