@@ -205,7 +205,7 @@ typedef struct {
   uint64_t tokens_local;           /**< rows to its own output */
   uint64_t tokens_node;            /**< rows to other ranks of its node, its own and those it relays */
   uint64_t tokens_network;         /**< rows to other nodes */
-  uint64_t dispatch_bytes_local, dispatch_bytes_node, dispatch_bytes_network; /**< of the last dispatch; 0 before one */
+  uint64_t dispatch_bytes_local, dispatch_bytes_node, dispatch_bytes_network; /**< of the last dispatch since the update; 0 before one */
   uint64_t combine_bytes_network;  /**< of the last combine, sent by this rank */
 } epcclEpStats_t;
 #define EPCCL_EP_STATS_INIT { sizeof(epcclEpStats_t), EPCCL_EP_MAGIC, EPCCL_EP_STRATEGY_AUTO, 0, 0, 0, 0, 0, 0, 0 }

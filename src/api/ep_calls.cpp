@@ -15,11 +15,12 @@ std::vector<NamedBuffer> buffers_of(std::span<const Tensor* const> tensors) {
   return buffers;
 }
 
-// A rank with nothing to give or take, on a NULL stream: the GPU is that of the calls before.
+// A rank that gives no memory at all, on a NULL stream: the GPU is that of the calls before.
 Result<device::Device*> device_without_tensors(const EpHandle& handle, std::span<const NamedBuffer> buffers,
                                                epcclStream_t stream) {
   EPCCL_ASSIGN(device::Device * device, device_of(buffers, stream));
-  const bool any = std::ranges::any_of(buffers, [](const NamedBuffer& one) { return one.bytes > 0; });
+  const bool any =
+      std::ranges::any_of(buffers, [](const NamedBuffer& one) { return one.address != nullptr; });
   if (device == nullptr && !any && stream == nullptr) device = handle.communicator()->device_in_use();
   return device;
 }

@@ -78,8 +78,16 @@ void EpHandle::set_replayed(std::shared_ptr<ep::ReplayedRouting> routing) {
 }
 
 device::HostStream* EpHandle::background_stream() {
-  if (background == nullptr) background = std::make_unique<device::HostStream>();
-  return background.get();
+  const std::lock_guard lock(mutex_);
+  if (background_ == nullptr) background_ = std::make_unique<device::HostStream>();
+  return background_.get();
+}
+
+device::HostStream* EpHandle::stage_stream(ep::StartedCalls::State end) {
+  const std::lock_guard lock(mutex_);
+  auto& stream = stages_[end];
+  if (stream == nullptr) stream = std::make_unique<device::HostStream>();
+  return stream.get();
 }
 
 epcclEpGroup_t add_ep_group(EpGroupPtr group) {

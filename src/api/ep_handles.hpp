@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -27,9 +28,8 @@ struct EpHandle {
   std::shared_ptr<EpGroup> group;
   std::shared_ptr<ep::Handle> handle;
   ep::StartedCalls started;
-  std::unique_ptr<device::HostStream> background;  // runs what was started with send_only
-  std::atomic<uint32_t> topk_width = 0;            // K of the last update, at most
-  std::atomic<device::Device*> device = nullptr;   // of the calls on a GPU's memory
+  std::atomic<uint32_t> topk_width = 0;           // K of the last update, at most
+  std::atomic<device::Device*> device = nullptr;  // of the calls on a GPU's memory
 
   std::shared_ptr<ep::DeviceLayout> layout;      // of updates that kernels make; made by the first
   std::atomic<bool> by_kernels = false;          // the last update that was not captured is one of those
@@ -44,11 +44,15 @@ struct EpHandle {
   void set_replayed(std::shared_ptr<ep::ReplayedRouting> routing);
 
   CommPtr communicator() const { return group->communicator; }
-  /// The stream of send_only calls, made when first needed.
+  /// The stream of send_only calls, made when first needed. Any thread.
   device::HostStream* background_stream();
+  /// The stream on which a GPU's streams wait until calls are as far as `end`: who waits for less is not behind who waits for more.
+  device::HostStream* stage_stream(ep::StartedCalls::State end);
 
  private:
   mutable std::mutex mutex_;
+  std::unique_ptr<device::HostStream> background_;
+  std::map<ep::StartedCalls::State, std::unique_ptr<device::HostStream>> stages_;
   std::shared_ptr<ep::CapturedRouting> captured_;
   std::shared_ptr<ep::ReplayedRouting> replayed_;
 };

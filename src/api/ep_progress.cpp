@@ -55,9 +55,9 @@ Status hold_back_on(device::Device& device, void* stream, EpHandle& target, Star
   EPCCL_ASSIGN(std::shared_ptr<runtime::StreamHold> hold, runtime::StreamHold::make(device));
   hold->waits_for(on->staged->watched_worker());
   EPCCL_TRY(hold->begin(*queue));
-  device::HostStream* background = target.background_stream();
-  target.started.hold_back(background, end);
-  background->enqueue([hold = std::move(hold)]() mutable -> Status {
+  device::HostStream* waiting = target.stage_stream(end);
+  target.started.hold_back(waiting, end);
+  waiting->enqueue([hold = std::move(hold)]() mutable -> Status {
     hold.reset();
     return {};
   });

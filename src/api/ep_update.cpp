@@ -355,8 +355,9 @@ Status update(EpHandle& target, const epcclEpTensor_t* topk_idx, const epcclEpLa
   std::vector<const Tensor*> tensors{&update.table};
   for (const Tensor* tensor : update.counters.all()) tensors.push_back(tensor);
   EPCCL_ASSIGN(device::Device * device, device_of_any(tensors, stream));
-  // A rank that has nothing to give or take does what the others do.
-  const bool any = std::ranges::any_of(tensors, [](const Tensor* tensor) { return tensor->bytes > 0; });
+  // A rank that gives no memory at all does what the others do.
+  const bool any =
+      std::ranges::any_of(tensors, [](const Tensor* tensor) { return tensor->address != nullptr; });
   if (device == nullptr && !any && stream == nullptr) device = target.communicator()->device_in_use();
   if (device != nullptr) return update_on_device(*device, target, std::move(update), stream);
   const ep::TopK topk = update.topk;

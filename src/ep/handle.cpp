@@ -192,6 +192,7 @@ Status Handle::update(const TopK& topk, bool on_device) {
 Status Handle::update_as(const SourceHeader& header, const TopK& topk) {
   if (!number_) number_ = communicator().next_number();
   failure_ = {};
+  dispatch_row_bytes = combine_row_bytes = 0;
   set_has_weights(false);
   kernel_tables_ = nullptr;
   device_layout_ = nullptr;
@@ -203,7 +204,9 @@ Status Handle::update_as(const SourceHeader& header, const TopK& topk) {
   if (failure_.ok()) failure_ = choose();
   if (!failure_.ok()) return {};
   agreed_ = true;
-  k_ = topk.k;  // unless this rank has no tokens, and others know better
+  if (topk.k > 0)
+    k_ =
+        topk.k;  // unless this rank has no tokens, and others know better; where nobody does, it is as before
   for (const SourceLayout& source : sources_)
     if (source.header.tokens > 0) k_ = source.header.k;
   if (static_) k_ = rules_.max_topk;
@@ -254,6 +257,7 @@ Status Handle::update_again(const TopK& topk, bool on_device, Status& wrong) {
 
 void Handle::take_layout(std::shared_ptr<DeviceLayout> layout, uint32_t tokens,
                          std::span<const SourceHeader> headers) {
+  dispatch_row_bytes = combine_row_bytes = 0;
   set_has_weights(false);
   tokens_ = tokens;
   kernel_tables_ = layout->tables();

@@ -47,6 +47,18 @@ bool HostStream::idle() const {
   return queue_.empty() && !busy_;
 }
 
+namespace {
+
+Status result_of(const std::function<Status()>& work) {
+  try {
+    return work();
+  } catch (const std::exception& thrown) {
+    return Status(Code::system_error, thrown.what());
+  }
+}
+
+}  // namespace
+
 void HostStream::run() {
   current = this;
   std::unique_lock lock(mutex_);
@@ -57,7 +69,7 @@ void HostStream::run() {
     queue_.pop_front();
     busy_ = true;
     lock.unlock();
-    Status status = work();
+    Status status = result_of(work);
     work = nullptr;  // what it holds is released before anybody sees the stream idle
     lock.lock();
     busy_ = false;

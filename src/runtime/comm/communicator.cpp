@@ -169,16 +169,21 @@ Status Communicator::run(uint64_t ticket, const std::function<Status()>& work, d
   return status;
 }
 
-Status Communicator::do_work(const std::function<Status()>& work) {
-  Status status;
-  if (times_.is_on()) {
-    status = times_.run(work, [this] {
+// What it throws (memory that it did not get, a thread that did not start) is its failure: its turn must end, and others be told.
+Status Communicator::try_work(const std::function<Status()>& work) {
+  try {
+    if (!times_.is_on()) return work();
+    return times_.run(work, [this] {
       executor_.waiter().moved();
       waiter_.moved();
     });
-  } else {
-    status = work();
+  } catch (const std::exception& thrown) {
+    return error(Code::system_error, "rank {}: {}", rank(), thrown.what());
   }
+}
+
+Status Communicator::do_work(const std::function<Status()>& work) {
+  Status status = try_work(work);
   if (status.code() == Code::remote_error) status = monitor_.explain(std::move(status));
   if (!status.ok()) keep(status);
   return status;

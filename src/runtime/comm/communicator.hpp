@@ -164,6 +164,7 @@ class Communicator {
   Status poll_failure() { return order_.poll(); }
 
  private:
+  Status try_work(const std::function<Status()>& work);
   Status do_work(const std::function<Status()>& work);
   void keep(const Status& status);
   void interrupt_work(const char* why);
