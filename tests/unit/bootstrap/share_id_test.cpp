@@ -11,6 +11,7 @@
 #include "runtime/bootstrap/launch_env.hpp"
 #include "runtime/bootstrap/launcher_job.hpp"
 #include "runtime/bootstrap/rendezvous.hpp"
+#include "taken_port.hpp"
 
 namespace epccl::test {
 namespace {
@@ -54,6 +55,14 @@ class ShareId : public testing::Test {
   static uint16_t quiet_port() {
     net::Endpoint at = net::resolve("127.0.0.1", 0)->front();
     return net::listen_at(at).ok() ? static_cast<uint16_t>((at.port - 9) | 1) : uint16_t{40001};
+  }
+
+  /// Somebody else may take one of them meanwhile.
+  static std::vector<uint16_t> quiet_ports() {
+    std::vector<uint16_t> ports;
+    for (uint16_t port = quiet_port(); ports.size() < 5; port = static_cast<uint16_t>(port + 2))
+      ports.push_back(port);
+    return ports;
   }
 
   /// Listens at a port that is free, `distance` behind a quiet one.
@@ -206,14 +215,14 @@ TEST_F(ShareId, PortThatIsTakenForAMomentIsWaitedFor) {
 }
 
 TEST_F(ShareId, CallerWithAnotherKeyGetsNothingAndHarmsNobody) {
-  const auto port = static_cast<uint16_t>(quiet_port());
-  const IdHandOut ours{"127.0.0.1", {port}, "our job"}, theirs{"127.0.0.1", {port}, "their job"};
+  const std::vector<uint16_t> ports = quiet_ports();
+  const IdHandOut ours{"127.0.0.1", ports, "our job"}, theirs{"127.0.0.1", ports, "their job"};
   const UniqueId id = fresh_id();
   std::jthread giving([&] {
     const Status given = ours.give(id, 2, patience);
     EXPECT_TRUE(given.ok()) << given.message();
   });
-  const std::string why = fmt::format("another job listens at 127.0.0.1:{}", port);
+  const std::string why = "another job listens at 127.0.0.1:";
   std::string said;  // at first perhaps that nobody listens there yet
   for (int attempt = 0; attempt < 40 && said.find(why) == std::string::npos; ++attempt) {
     const auto taken = theirs.take(1, 0.5);
@@ -232,18 +241,19 @@ TEST_F(ShareId, RankZeroThatIsKnownByNameIsReachedAtAnyOfItsAddresses) {
   if (!net::resolve(name, 0).ok()) GTEST_SKIP() << "this machine does not know its own name, " << name;
   const std::string address =
       net::local_address("")->to_string();  // whatever the hosts file says of the name
-  const uint16_t port = quiet_port();
+  const std::vector<uint16_t> ports = quiet_ports();
   const UniqueId id = fresh_id();
   std::jthread giving([&] {
-    const Status given = IdHandOut{name, {port}, "our job"}.give(id, 2, patience);
+    const Status given = IdHandOut{name, ports, "our job"}.give(id, 2, patience);
     EXPECT_TRUE(given.ok()) << given.message();
   });
-  const auto taken = IdHandOut{net::parse_host_port(address)->host, {port}, "our job"}.take(1, patience);
+  const auto taken = IdHandOut{net::parse_host_port(address)->host, ports, "our job"}.take(1, patience);
   EXPECT_TRUE(taken.ok()) << taken.status().message();
 }
 
 TEST_F(ShareId, WhyNobodyAnsweredIsTold) {
-  const IdHandOut nobody{"127.0.0.1", {static_cast<uint16_t>(quiet_port())}, "our job"};
+  const TakenPort silent;
+  const IdHandOut nobody{"127.0.0.1", {silent.endpoint().port}, "our job"};
   const auto taken = nobody.take(1, 0.1);
   ASSERT_FALSE(taken.ok());
   EXPECT_CONTAINS(taken.status().message(), "Connection refused");
