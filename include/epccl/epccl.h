@@ -252,8 +252,8 @@ EPCCL_API epcclResult_t epcclCommGetAsyncError(epcclComm_t comm, epcclResult_t* 
 
 /** Calls on `comm` that begin from now on wait `seconds` for a silent rank (infinity: as long as it takes; a dead rank ends them all
  *  the same), instead of config.timeout; <= 0: that again. Of this rank alone, ranks may differ. Never blocks; any thread may call
- *  it, and a call that is in progress keeps what it began with. Making communicators of `comm` and ending it is not affected.
- *  epcclInvalidArgument: `seconds` is not a number. */
+ *  it, and a call that is in progress keeps what it began with. Making communicators of `comm` and ending it is not affected, nor
+ *  are replays of graphs whose kernels make the call: those keep config.timeout. epcclInvalidArgument: `seconds` is not a number. */
 EPCCL_API epcclResult_t epcclCommSetTimeout(epcclComm_t comm, double seconds);
 
 EPCCL_API epcclResult_t epcclCommCount(epcclComm_t comm, int* count);
