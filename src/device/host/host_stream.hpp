@@ -24,7 +24,7 @@ class HostStream {
   /// Runs what is queued, then ends the thread.
   ~HostStream();
 
-  /// Queues work; it runs after all work queued before, in the stream's thread.
+  /// Queues work; it runs after all work queued before, in the stream's thread. What it throws counts as its error.
   void enqueue(Work work);
   /// Waits until the queue is empty and idle; returns and forgets the first error since the last call.
   Status synchronize();
