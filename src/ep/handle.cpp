@@ -204,9 +204,8 @@ Status Handle::update_as(const SourceHeader& header, const TopK& topk) {
   if (failure_.ok()) failure_ = choose();
   if (!failure_.ok()) return {};
   agreed_ = true;
-  if (topk.k > 0)
-    k_ =
-        topk.k;  // unless this rank has no tokens, and others know better; where nobody does, it is as before
+  // Unless this rank has no tokens, and others know better; where nobody does it stays.
+  if (topk.k > 0) k_ = topk.k;
   for (const SourceLayout& source : sources_)
     if (source.header.tokens > 0) k_ = source.header.k;
   if (static_) k_ = rules_.max_topk;

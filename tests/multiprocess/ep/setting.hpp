@@ -24,6 +24,9 @@ struct Setting {
     Tensor topk(epcclInt64, table.data(), {tokens, k});
     return epcclEpCreateHandle(&handle, group, layout, topk, nullptr, &handle_config, nullptr);
   }
+  epcclResult_t make_handle_without_routing() {
+    return epcclEpCreateHandle(&handle, group, EPCCL_EP_LAYOUT_FLAT, nullptr, nullptr, nullptr, nullptr);
+  }
   epcclResult_t update(size_t tokens, size_t k) {
     Tensor topk(epcclInt64, table.data(), {tokens, k});
     return epcclEpUpdateHandle(handle, topk, nullptr, nullptr);

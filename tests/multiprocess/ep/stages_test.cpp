@@ -289,9 +289,7 @@ TEST(EpStages, ErrorsOfStartedCallsAreToldAfterTheEndOfTheCommunicator) {
     Comm comm(context);
     Setting setting(context, comm);
     setting.make_group();
-    ASSERT_EQ(epcclEpCreateHandle(&setting.handle, setting.group, EPCCL_EP_LAYOUT_FLAT, nullptr, nullptr,
-                                  nullptr, nullptr),
-              epcclSuccess);
+    ASSERT_EQ(setting.make_handle_without_routing(), epcclSuccess);
     ASSERT_EQ(setting.start_dispatch(), epcclSuccess);
     EXPECT_EQ(epcclCommFinalize(comm), epcclSuccess);
     expect_error(context, epcclEpComplete(setting.handle), "no routing yet");
@@ -305,9 +303,7 @@ TEST(EpStages, AnErrorThatAllRanksFindIsToldByBothHandleAndStream) {
     Comm comm(context);
     Setting setting(context, comm);
     setting.make_group();
-    ASSERT_EQ(epcclEpCreateHandle(&setting.handle, setting.group, EPCCL_EP_LAYOUT_FLAT, nullptr, nullptr,
-                                  nullptr, nullptr),
-              epcclSuccess);
+    ASSERT_EQ(setting.make_handle_without_routing(), epcclSuccess);
     epcclStream_t stream = nullptr;
     ASSERT_EQ(epcclStreamCreate(&stream), epcclSuccess);
     ASSERT_EQ(setting.start_dispatch(stream), epcclSuccess);

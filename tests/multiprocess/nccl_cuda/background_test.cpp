@@ -36,6 +36,24 @@ void hold_the_double() {
   setenv("FAKE_NCCL_POLLS", "never", 1);
 }
 
+/// A split that the real NCCL has begun, and goes on with for ever. Returns the name of its real parent.
+std::string begin_an_endless_split(const RankContext& context, ncclComm_t& comm, ncclComm_t& part) {
+  comm = nonblocking(context);
+  std::string real = made_in(asked_of_real());
+  hold_the_double();
+  EXPECT_EQ(ncclCommSplit(comm, 0, 0, &part, nullptr), ncclInProgress);
+  asked_of_real_until("CommSplit");
+  return real;
+}
+
+/// NVIDIA's library writes the new handle as it ends the parent; nobody else has that.
+void expect_parent_and_child_were_aborted(const std::string& real) {
+  const auto asked = asked_of_real();
+  ASSERT_EQ(asked.size(), 3U);
+  EXPECT_EQ(asked[0], "CommAbort " + real);
+  EXPECT_EQ(asked[2], "CommAbort " + made_in(asked));
+}
+
 // The group's end will tell more.
 void expect_begun(ncclResult_t result) {
   EXPECT_TRUE(result == ncclSuccess || result == ncclInProgress) << result;
@@ -137,17 +155,10 @@ TEST(Background, TheParentIsInProgressAndRefusesCallsWhileTheRealOneIsSplit) {
 
 TEST(Background, AnAbortOfTheParentEndsWhatTheRealOneMakesOfIt) {
   run_ranks(with_gpus(2), [](const RankContext& context) {
-    ncclComm_t comm = nonblocking(context), part = nullptr;
-    const std::string real = made_in(asked_of_real());
-    hold_the_double();
-    EXPECT_EQ(ncclCommSplit(comm, 0, 0, &part, nullptr), ncclInProgress);
-    asked_of_real_until("CommSplit");
+    ncclComm_t comm = nullptr, part = nullptr;
+    const std::string real = begin_an_endless_split(context, comm, part);
     NCCL_OK(ncclCommAbort(comm));
-    const auto asked = asked_of_real();
-    // NVIDIA's library writes the new handle as it ends the parent; nobody else has that.
-    ASSERT_EQ(asked.size(), 3U);
-    EXPECT_EQ(asked[0], "CommAbort " + real);
-    EXPECT_EQ(asked[2], "CommAbort " + made_in(asked));
+    expect_parent_and_child_were_aborted(real);
     // The new communicator has no real one, and all its ranks know.
     EXPECT_EQ(settled(part), ncclSuccess);
     meet(part);
@@ -160,11 +171,8 @@ TEST(Background, AnAbortOfTheParentEndsWhatTheRealOneMakesOfIt) {
 
 TEST(Background, AnAbortOfTheNewCommunicatorLeavesWhatTheRealOneMakesToTheParent) {
   run_ranks(with_gpus(2), [](const RankContext& context) {
-    ncclComm_t comm = nonblocking(context), part = nullptr;
-    const std::string real = made_in(asked_of_real());
-    hold_the_double();
-    EXPECT_EQ(ncclCommSplit(comm, 0, 0, &part, nullptr), ncclInProgress);
-    asked_of_real_until("CommSplit");
+    ncclComm_t comm = nullptr, part = nullptr;
+    const std::string real = begin_an_endless_split(context, comm, part);
     meet(comm);
     NCCL_OK(ncclCommAbort(part));
     ncclResult_t state = ncclSuccess;
@@ -173,10 +181,7 @@ TEST(Background, AnAbortOfTheNewCommunicatorLeavesWhatTheRealOneMakesToTheParent
     NCCL_FAILS(ncclCommDestroy(comm), ncclInvalidArgument, "in progress");
     meet(comm);
     NCCL_OK(ncclCommAbort(comm));
-    const auto asked = asked_of_real();
-    ASSERT_EQ(asked.size(), 3U);
-    EXPECT_EQ(asked[0], "CommAbort " + real);
-    EXPECT_EQ(asked[2], "CommAbort " + made_in(asked));
+    expect_parent_and_child_were_aborted(real);
   });
 }
 

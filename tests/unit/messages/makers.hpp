@@ -65,8 +65,12 @@ struct Verbs {
     return options;
   }
   static Result<std::unique_ptr<Transport>> create(int rank, int ranks, AddressLookup lookup) {
+    return create_with(options(rank), rank, ranks, std::move(lookup));
+  }
+  static Result<std::unique_ptr<Transport>> create_with(const VerbsOptions& options, int rank, int ranks,
+                                                        AddressLookup lookup) {
     EPCCL_ASSIGN(const net::Endpoint loopback, net::local_address("lo"));
-    return VerbsTransport::create(rank, ranks, loopback, std::move(lookup), options(rank));
+    return VerbsTransport::create(rank, ranks, loopback, std::move(lookup), options);
   }
 };
 #endif

@@ -184,8 +184,7 @@ struct FewPairs : Verbs {
     few.destroy_qp = destroy_qp;
     VerbsOptions limited = options(rank);
     if (rank == limited_rank) limited.library = &few;
-    EPCCL_ASSIGN(const net::Endpoint loopback, net::local_address("lo"));
-    return VerbsTransport::create(rank, ranks, loopback, std::move(lookup), limited);
+    return create_with(limited, rank, ranks, std::move(lookup));
   }
 };
 
@@ -227,8 +226,7 @@ struct WithoutInline : Verbs {
     VerbsOptions options = Verbs::options(rank);
     options.ports.most = 1;
     options.library = &library;
-    EPCCL_ASSIGN(const net::Endpoint loopback, net::local_address("lo"));
-    return VerbsTransport::create(rank, ranks, loopback, std::move(lookup), options);
+    return create_with(options, rank, ranks, std::move(lookup));
   }
 };
 
@@ -275,8 +273,7 @@ struct Refusing : Verbs {
     library.create_qp = create_qp;
     VerbsOptions options = Verbs::options(rank);
     if (rank == 1) options.library = &library;
-    EPCCL_ASSIGN(const net::Endpoint loopback, net::local_address("lo"));
-    return VerbsTransport::create(rank, ranks, loopback, std::move(lookup), options);
+    return create_with(options, rank, ranks, std::move(lookup));
   }
 };
 
@@ -328,8 +325,7 @@ struct FewCompletions : Verbs {
     VerbsOptions options = Verbs::options(rank);
     options.ports.most = 1;
     options.library = &library;
-    EPCCL_ASSIGN(const net::Endpoint loopback, net::local_address("lo"));
-    return VerbsTransport::create(rank, ranks, loopback, std::move(lookup), options);
+    return create_with(options, rank, ranks, std::move(lookup));
   }
 };
 
