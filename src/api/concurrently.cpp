@@ -1,7 +1,5 @@
 #include "api/concurrently.hpp"
 
-#include <unistd.h>
-
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -10,7 +8,7 @@
 #include <utility>
 
 #include "base/log.hpp"
-#include "base/never_destroyed.hpp"
+#include "base/per_process.hpp"
 #include "base/thread.hpp"
 #include "device/host/host_stream.hpp"
 
@@ -25,7 +23,6 @@ class Pool {
   Helper take() {
     {
       const std::lock_guard lock(mutex_);
-      forget_those_of_parent();
       if (!idle_.empty()) {
         Helper helper = std::move(idle_.back());
         idle_.pop_back();
@@ -41,20 +38,13 @@ class Pool {
   }
 
  private:
-  // A forked child has the objects, not the threads, and cannot even end them.
-  void forget_those_of_parent() {
-    if (std::exchange(process_, getpid()) == getpid()) return;
-    for (Helper& helper : idle_) static_cast<void>(helper.release());
-    idle_.clear();
-  }
-
   std::mutex mutex_;
-  pid_t process_ = getpid();
   std::vector<Helper> idle_;
 };
 
+// A forked child has the objects, not the threads, and cannot even end them.
 Pool& pool() {
-  static NeverDestroyed<Pool> instance;
+  static PerProcess<Pool> instance;
   return *instance;
 }
 

@@ -1,25 +1,24 @@
 #include "api/ep_handles.hpp"
 
+#include <atomic>
 #include <unordered_map>
 #include <utility>
 
-#include "base/never_destroyed.hpp"
+#include "base/per_process.hpp"
 
 namespace epccl::api {
 namespace {
 
-template <typename Object>
+template <typename Object, uintptr_t first>
 struct EpTable {
   std::mutex mutex;
   std::unordered_map<uintptr_t, std::shared_ptr<Object>> objects;
-  uintptr_t next;  // never used twice, as for communicators (handles.cpp)
-
-  explicit EpTable(uintptr_t first) : next(first) {}
+  static inline std::atomic<uintptr_t> next = first;  // never used twice, as for communicators (handles.cpp)
 
   void* add(std::shared_ptr<Object> object) {
     constexpr uintptr_t step = 16;
     const std::lock_guard lock(mutex);
-    const uintptr_t key = std::exchange(next, next + step);
+    const uintptr_t key = next.fetch_add(step);
     objects.emplace(key, std::move(object));
     return reinterpret_cast<void*>(key);  // NOLINT(performance-no-int-to-ptr): an opaque number
   }
@@ -38,17 +37,19 @@ struct EpTable {
 
  private:
   static Status unknown(void* key, const char* what) {
-    return error(Code::invalid_argument, "{} is not {}, or was destroyed", key, what);
+    return error(Code::invalid_argument, "{} is not {} of this process, or was destroyed", key, what);
   }
 };
 
-// Never destroyed, as communicators (handles.cpp).
-EpTable<EpGroup>& ep_groups() {
-  static NeverDestroyed<EpTable<EpGroup>> instance(0xec2'0000'0000U);
+// Neither destroyed nor a forked child's, as communicators (handles.cpp).
+using EpGroups = EpTable<EpGroup, 0xec2'0000'0000U>;
+EpGroups& ep_groups() {
+  static PerProcess<EpGroups> instance;
   return *instance;
 }
-EpTable<EpHandle>& ep_handles() {
-  static NeverDestroyed<EpTable<EpHandle>> instance(0xec3'0000'0000U);
+using EpHandles = EpTable<EpHandle, 0xec3'0000'0000U>;
+EpHandles& ep_handles() {
+  static PerProcess<EpHandles> instance;
   return *instance;
 }
 

@@ -1,9 +1,10 @@
 #include "api/handles.hpp"
 
+#include <atomic>
 #include <map>
 #include <mutex>
 
-#include "base/never_destroyed.hpp"
+#include "base/per_process.hpp"
 
 namespace epccl::api {
 namespace {
@@ -15,13 +16,15 @@ struct Handles {
   std::mutex mutex;
   std::map<uintptr_t, HandlePtr> by_value;
   std::map<uintptr_t, End> ended;
-  // Far from the numbers that programs pass by mistake, and never used twice: an old handle is not a new communicator.
-  uintptr_t next = 0xec1'0000'0000;
 };
+// Far from the numbers that programs pass by mistake, and never used twice, in a child of this process neither: an old handle
+// is not a new communicator.
+std::atomic<uintptr_t> next_handle = 0xec1'0000'0000;
 
-// Never destroyed: communicators that the program forgot must not be torn down by static destructors, in unknown order.
+// Never destroyed: communicators that the program forgot must not be torn down by static destructors, in unknown order. Nor by
+// a forked child, whose end would be told to the other ranks as this rank's.
 Handles& handles() {
-  static NeverDestroyed<Handles> instance;
+  static PerProcess<Handles> instance;
   return *instance;
 }
 
@@ -44,7 +47,7 @@ Status unknown(epcclComm_t comm) {
   if (ended != handles().ended.end())
     return error(Code::invalid_argument, "communicator {} {}", static_cast<void*>(comm),
                  to_text(ended->second));
-  return error(Code::invalid_argument, "{} is not a communicator, or was destroyed",
+  return error(Code::invalid_argument, "{} is not a communicator of this process, or was destroyed",
                static_cast<void*>(comm));
 }
 
@@ -53,8 +56,7 @@ Status unknown(epcclComm_t comm) {
 epcclComm_t add_handle(HandlePtr handle) {
   constexpr uintptr_t step = 16;
   const std::lock_guard lock(handles().mutex);
-  const uintptr_t value = handles().next;
-  handles().next += step;
+  const uintptr_t value = next_handle.fetch_add(step);
   handles().by_value.emplace(value, std::move(handle));
   return reinterpret_cast<epcclComm_t>(value);  // NOLINT(performance-no-int-to-ptr): an opaque number
 }

@@ -5,7 +5,7 @@
 #include "api/arguments.hpp"
 #include "api/handles.hpp"
 #include "api/last_error.hpp"
-#include "base/never_destroyed.hpp"
+#include "base/per_process.hpp"
 #include "base/settings.hpp"
 #include "device/cuda/cuda_device.hpp"
 #include "device/host/host_memory.hpp"
@@ -21,7 +21,7 @@ struct Registrations {
 };
 
 Registrations& registrations() {
-  static NeverDestroyed<Registrations> instance;
+  static PerProcess<Registrations> instance;
   return *instance;
 }
 

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "api/arguments.hpp"
-#include "base/never_destroyed.hpp"
+#include "base/per_process.hpp"
 
 namespace epccl::api {
 namespace {
@@ -28,7 +28,7 @@ struct Table {
 };
 
 Table& table() {
-  static NeverDestroyed<Table> it;
+  static PerProcess<Table> it;
   return *it;
 }
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/never_destroyed.hpp"
+#include "base/per_process.hpp"
 
 namespace epccl::device {
 namespace {
@@ -22,7 +22,7 @@ struct State {
   Work put_off;
 };
 State& state() {
-  static NeverDestroyed<State> instance;
+  static PerProcess<State> instance;
   return *instance;
 }
 

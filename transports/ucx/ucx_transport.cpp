@@ -85,10 +85,8 @@ UcxTransport::~UcxTransport() {
   if (cancelled_.ok()) {
     flush();
     cut_everything(error(Code::remote_error, "the transport was closed"));
+    let_go_of_buffers();
   }
-  // Sockets of dead peers close at once; this bound only matters should UCX not agree.
-  constexpr double close_seconds = 0.2;
-  wait_until(closing_, now_seconds() + close_seconds);
   for (void* request : closing_) ucp_request_free(request);
   for (Peer* peer : marked_) ucp_request_free(peer->marker);
   ucp_worker_destroy(worker_);
@@ -267,6 +265,7 @@ void UcxTransport::on_called_back(void* request, ucs_status_t status, size_t byt
 // ---- progress and waiting -----------------------------------------------------------------------------------------------
 
 bool UcxTransport::progress() {
+  if (abandoned_) return false;
   bool moved = ucp_worker_progress(worker_) != 0;
   if (!broken_peers_.empty()) {
     handle_broken_peers();
@@ -310,22 +309,34 @@ bool UcxTransport::marker_left(Peer& peer) {
 }
 
 bool UcxTransport::arm(bool /*rarely*/) {
+  if (abandoned_) return true;
   return broken_peers_.empty() && ucp_worker_arm(worker_) == UCS_OK;
 }
 
-/// Progresses until the deadline or until all requests are complete; the complete ones are freed and removed.
-bool UcxTransport::wait_until(std::vector<void*>& requests, double deadline) {
+namespace {
+
+/// Frees and removes those that are complete; whether that was all.
+bool all_complete(std::vector<void*>& requests) {
+  std::erase_if(requests, [](void* request) {
+    if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
+    ucp_request_free(request);
+    return true;
+  });
+  return requests.empty();
+}
+
+}  // namespace
+
+/// Progresses until `done()`, which it returns, or until the deadline.
+template <typename Predicate>
+bool UcxTransport::wait_until(double deadline, Predicate done) {
   for (;;) {
     constexpr int steps = 64;  // between two looks at the clock, however much keeps arriving
     for (int i = 0; i < steps && progress(); ++i) {
     }
-    std::erase_if(requests, [](void* request) {
-      if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
-      ucp_request_free(request);
-      return true;
-    });
+    if (done()) return true;
     const double left = deadline - now_seconds();
-    if (requests.empty() || left <= 0) return requests.empty();
+    if (left <= 0) return false;
     if (arm(false)) {
       pollfd event{event_fd_, POLLIN, 0};
       ::poll(&event, 1, std::max(1, static_cast<int>(1e3 * left)));
@@ -354,6 +365,16 @@ void UcxTransport::cancel_all() {
   if (!cancelled_.ok()) return;
   cancelled_ = error(Code::remote_error, "rank {} gave up communicating", rank_);
   cut_everything(cancelled_);
+  let_go_of_buffers();
+}
+
+// The buffers go back to the caller. Until its connections are closed and its requests have called back, UCX may still move data
+// from and to them: RDMA by itself, the rest in progress(). A receive that is half filled and whose peer is silent never calls
+// back; no connection is left for RDMA then, and without progress() nothing else moves.
+void UcxTransport::let_go_of_buffers() {
+  constexpr double patience = 0.5;  // far above what a connection takes to close
+  abandoned_ =
+      !wait_until(now_seconds() + patience, [this] { return all_complete(closing_) && detached_.empty(); });
 }
 
 void UcxTransport::cut_everything(const Status& reason) {
@@ -373,7 +394,7 @@ void UcxTransport::flush() {
     void* request = ucp_ep_flush_nbx(peer.endpoint, &parameters);
     if (UCS_PTR_IS_PTR(request)) flushing.push_back(request);
   }
-  if (!wait_until(flushing, now_seconds() + options_.close_timeout)) {
+  if (!wait_until(now_seconds() + options_.close_timeout, [&] { return all_complete(flushing); })) {
     log::warn(log::net, rank_, "closed after {} s although {} peers had not confirmed what was sent to them",
               options_.close_timeout, flushing.size());
   }

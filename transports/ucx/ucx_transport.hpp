@@ -118,7 +118,9 @@ class UcxTransport final : public MessageTransport {
   bool marker_left(Peer& peer);
   void cut_everything(const Status& reason);
   void flush();
-  bool wait_until(std::vector<void*>& requests, double deadline);
+  template <typename Predicate>
+  bool wait_until(double deadline, Predicate done);
+  void let_go_of_buffers();
 
   static void on_sent(void* request, ucs_status_t status, void* operation);
   static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
@@ -149,6 +151,7 @@ class UcxTransport final : public MessageTransport {
   std::vector<Peer*> marked_;   // those with `marker` set
   std::vector<void*> closing_;  // UCX's requests of endpoints being closed
   Status cancelled_;            // set by cancel_all()
+  bool abandoned_ = false;      // UCX holds buffers that are no longer its: the worker may not move any more
   MessageCounters counters_;
 };
 

@@ -2,6 +2,9 @@
 
 #include "program_end.hpp"
 
+#include <c10/util/intrusive_ptr.h>
+#include <pthread.h>
+
 #include <atomic>
 #include <chrono>
 #include <mutex>
@@ -21,8 +24,22 @@ struct LiveGroups {
   std::atomic<bool> over{false};
 };
 
+LiveGroups& live();
+
+// A forked child has the groups, but not their threads, and its end is not that of this rank: it never ends them.
+LiveGroups* forked() {
+  for (EpcclBackend* group : live().groups) c10::raw::intrusive_ptr::incref(group);
+  auto* const none = new LiveGroups;
+  live().mutex.unlock();
+  return none;
+}
+
 LiveGroups& live() {
-  static auto* const instance = new LiveGroups;
+  static auto* instance = new LiveGroups;
+  static const int installed = pthread_atfork([] { instance->mutex.lock(); },    //
+                                              [] { instance->mutex.unlock(); },  //
+                                              [] { instance = forked(); });
+  static_cast<void>(installed);
   return *instance;
 }
 

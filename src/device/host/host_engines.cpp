@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "base/clock.hpp"
-#include "base/never_destroyed.hpp"
+#include "base/per_process.hpp"
 #include "base/settings.hpp"
 #include "base/thread.hpp"
 #include "device/host/host_copy.hpp"
@@ -108,7 +108,7 @@ Result<std::shared_ptr<HostEngines>> HostEngines::shared() {
     std::mutex mutex;
     std::weak_ptr<HostEngines> engines;
   };
-  static NeverDestroyed<Known> known;
+  static PerProcess<Known> known;
   const std::lock_guard lock(known->mutex);
   if (auto engines = known->engines.lock()) return engines;
   EPCCL_ASSIGN(const Limits limits, configured());

@@ -2,7 +2,7 @@
 
 #include <unordered_map>
 
-#include "base/never_destroyed.hpp"
+#include "base/per_process.hpp"
 
 namespace epccl::device {
 
@@ -58,7 +58,7 @@ struct Events {
 };
 
 Events& events() {
-  static NeverDestroyed<Events> instance;
+  static PerProcess<Events> instance;
   return *instance;
 }
 

@@ -2,7 +2,7 @@
 
 #include <unordered_map>
 
-#include "base/never_destroyed.hpp"
+#include "base/per_process.hpp"
 #include "base/thread.hpp"
 
 namespace epccl::device {
@@ -87,7 +87,7 @@ struct Streams {
 
 Streams& streams() {
   // Never destroyed: a stream that the program forgot may have calls that wait for other ranks.
-  static NeverDestroyed<Streams> instance;
+  static PerProcess<Streams> instance;
   return *instance;
 }
 

@@ -48,8 +48,6 @@ class Hub {
   ~Hub() { stop(); }
 
   const Rendezvous& rendezvous() const { return rendezvous_; }
-  /// Process that started it.
-  pid_t owner() const { return owner_; }
   /// The thread has ended.
   bool finished() const { return finished_.load(std::memory_order_acquire); }
 

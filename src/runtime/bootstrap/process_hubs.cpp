@@ -1,26 +1,23 @@
 #include "runtime/bootstrap/process_hubs.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <mutex>
 #include <vector>
 
-#include "base/never_destroyed.hpp"
+#include "base/per_process.hpp"
 #include "runtime/bootstrap/unique_id.hpp"
 
 namespace epccl::runtime {
 namespace {
 
-/// The hubs of this process, and, in a forked child, those of its parent: they are never touched there, for
-/// the fork may have come in the middle of their threads' work.
+/// Those of a parent are never touched in its forked child, for the fork may have come in the middle of their threads' work.
 struct Registry {
   std::mutex mutex;
   std::vector<std::shared_ptr<Hub>> hubs;
 };
 
 Registry& registry() {
-  static NeverDestroyed<Registry> instance;
+  static PerProcess<Registry> instance;
   return *instance;
 }
 
@@ -28,10 +25,8 @@ Registry& registry() {
 struct StopAtExit {
   ~StopAtExit() {
     const std::lock_guard lock(registry().mutex);
-    for (const auto& each : registry().hubs)
-      if (each->owner() == getpid()) each->let_the_others_end();
-    for (const auto& each : registry().hubs)
-      if (each->owner() == getpid()) each->stop_after_the_others();
+    for (const auto& each : registry().hubs) each->let_the_others_end();
+    for (const auto& each : registry().hubs) each->stop_after_the_others();
   }
 };
 
@@ -40,8 +35,7 @@ struct StopAtExit {
 void keep_serving(std::shared_ptr<Hub> hub) {
   static const StopAtExit stop_at_exit;
   const std::lock_guard lock(registry().mutex);
-  std::erase_if(registry().hubs,
-                [](const auto& each) { return each->owner() == getpid() && each->finished(); });
+  std::erase_if(registry().hubs, [](const auto& each) { return each->finished(); });
   registry().hubs.push_back(std::move(hub));
 }
 
@@ -57,9 +51,8 @@ void discard_unique_id(const UniqueId& id) {
   std::shared_ptr<Hub> hub;
   {
     const std::lock_guard lock(registry().mutex);
-    const auto found = std::ranges::find_if(registry().hubs, [&](const auto& each) {
-      return each->owner() == getpid() && encode(each->rendezvous()).bytes == id.bytes;
-    });
+    const auto found = std::ranges::find_if(
+        registry().hubs, [&](const auto& each) { return encode(each->rendezvous()).bytes == id.bytes; });
     if (found == registry().hubs.end()) return;
     hub = std::move(*found);
     registry().hubs.erase(found);

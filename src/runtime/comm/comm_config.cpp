@@ -95,6 +95,8 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
   }
   EPCCL_ASSIGN(config.aggregate, parse_aggregate(settings::get("EPCCL_GROUP_AGGREGATE")));
   EPCCL_ASSIGN(config.network, parse_network(options.network.value_or(settings::get("EPCCL_NET"))));
+  EPCCL_ASSIGN(config.verbs_eager_limit, settings::get_bytes("EPCCL_VERBS_EAGER_LIMIT"));
+  EPCCL_ASSIGN(config.rail_failover, settings::get_bool("EPCCL_RAIL_FAILOVER"));
   EPCCL_ASSIGN(config.engines.use, parse_engine_use(settings::get("EPCCL_COPY_ENGINE")));
   if (options.engines) config.engines.use = *options.engines;
   EPCCL_ASSIGN(const int64_t blocks, settings::get_integer("EPCCL_MAX_CTAS"));
@@ -113,10 +115,11 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
 
 std::string CommConfig::agreement() const {
   return fmt::format(
-      "algo={} carriers={} chunk={} engine_chunk={} scratch={} eager={} cma={} net={} engines={} stage={}",
+      "algo={} carriers={} chunk={} engine_chunk={} scratch={} eager={} cma={} net={} verbs_eager={} "
+      "failover={} engines={} stage={}",
       algorithm ? algorithms::to_string(*algorithm) : "auto", carriers, parameters.chunk_bytes,
       engine_chunk_bytes, parameters.scratch_bytes, parameters.eager_limit, allow_direct ? 1 : 0,
-      to_string(network), to_string(engines.use), stage_bytes);
+      to_string(network), verbs_eager_limit, rail_failover ? 1 : 0, to_string(engines.use), stage_bytes);
 }
 
 }  // namespace epccl::runtime

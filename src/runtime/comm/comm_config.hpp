@@ -40,6 +40,8 @@ struct CommConfig {
   bool spin_is_set = false;
   Aggregate aggregate = Aggregate::automatic;
   NetworkKind network = NetworkKind::automatic;
+  uint64_t verbs_eager_limit = 0;  // EPCCL_VERBS_EAGER_LIMIT
+  bool rail_failover = false;      // EPCCL_RAIL_FAILOVER
   uint64_t streaming_bytes = 0;
   EngineConfig engines;
   uint64_t stage_bytes = 0;  // EPCCL_STAGE_SIZE

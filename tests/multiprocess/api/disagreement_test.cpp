@@ -97,6 +97,17 @@ TEST(DisagreementOnSettings, IsFoundWhenJoining) {
   });
 }
 
+// Rails that are taken over by one end only, or messages that one end alone sends unasked, would end in a wait.
+TEST(DisagreementOnSettings, OfRdmaIsFoundWhenJoining) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    if (context.rank == 1) setenv("EPCCL_RAIL_FAILOVER", "1", 1), setenv("EPCCL_VERBS_EAGER_LIMIT", "4K", 1);
+    epcclComm_t comm = nullptr;
+    EXPECT_NE(epcclCommInitRank(&comm, 2, context.id, context.rank), epcclSuccess);
+    expect_words(nullptr,
+                 {"rank 0", "verbs_eager=8192", "failover=0", "rank 1", "verbs_eager=4096", "failover=1"});
+  });
+}
+
 // Who says what the others have by default cuts the calls of copy engines otherwise than they do.
 TEST(DisagreementOnSettings, IsFoundInWhatFollowsFromThem) {
   run_ranks({{2}, {}, {}}, [](const RankContext& context) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 
 #include "fabric.hpp"
@@ -90,6 +91,23 @@ TYPED_TEST(Failures, CancelEndsWhatIsPending) {
   EXPECT_EQ(fabric[0].recv(2, 1, buffer.data(), 1, later).code(), Code::remote_error);
   fabric[0].cancel_all();
   fabric[0].progress();
+}
+
+TYPED_TEST(Failures, CancelledReceivesLeaveTheirBuffersAlone) {
+  Fabric<TypeParam> fabric(2);
+  Message message(1, 0, 7, 64 << 20);
+  ASSERT_TRUE(message.recv(fabric).ok());
+  ASSERT_TRUE(message.send(fabric).ok());
+  ASSERT_TRUE(fabric.drive_until([&] { return message.received.front() != 0xee; }));
+  if (message.receiving.finished()) GTEST_SKIP() << "64 MiB came at once";
+
+  fabric[0].cancel_all();
+  ASSERT_EQ(message.receiving.state, Completion::State::failed);
+  std::ranges::fill(message.received, 0x5a);
+  fabric.settle();
+  fabric.destroy(0);
+  fabric.settle();
+  EXPECT_EQ(std::ranges::count(message.received, 0x5a), std::ssize(message.received));
 }
 
 TYPED_TEST(Failures, DestructionEndsWhatIsPending) {
