@@ -93,7 +93,13 @@ void EpcclBackend::leave_at_end() noexcept {
   for (DeviceLine* line : device_lines()) end(*line->communicator());
 }
 
+void EpcclBackend::stay_of_parent() noexcept {
+  of_parent_ = true;
+  c10::raw::intrusive_ptr::incref(this);
+}
+
 void EpcclBackend::abort() {
+  if (of_parent_) return;
   failed_ = true;
   queue_.clear("the process group was aborted");
   communicator_->abort();
@@ -133,6 +139,7 @@ void EpcclBackend::tell_that_this_rank_left() {
 }
 
 void EpcclBackend::shutdown() {
+  if (of_parent_) return;
   queue_.drain();
   any_source_.stop();
   inbox_.end(gone("destroyed"));

@@ -43,6 +43,8 @@ class EpcclBackend : public c10d::Backend {
   /// The program ends: the others hear that this rank makes no more calls, or, if one is under way, that it will not end. Takes no lock
   /// of the interpreter. Messages end with the process.
   void leave_at_end() noexcept;
+  /// In a forked child, which has the group but not its threads: from now on nobody ends it, and abort() and shutdown() do nothing.
+  void stay_of_parent() noexcept;
   /// A group of some of the ranks (of this group), in the order given; null for those that are not among them. They meet anew, over the store.
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::vector<int>& ranks,
@@ -143,7 +145,7 @@ class EpcclBackend : public c10d::Backend {
   std::optional<Batch> batch_;
   std::atomic<uint64_t> sequence_{0};
   uint64_t monitored_ = 0;
-  std::atomic<bool> failed_{false}, left_{false};
+  std::atomic<bool> failed_{false}, left_{false}, of_parent_{false};
   std::mutex channels_mutex_;
   std::map<int, std::shared_ptr<SendChannel>> send_channels_;  // by receiver
   Inbox inbox_;

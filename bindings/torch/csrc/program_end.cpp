@@ -2,7 +2,6 @@
 
 #include "program_end.hpp"
 
-#include <c10/util/intrusive_ptr.h>
 #include <pthread.h>
 
 #include <atomic>
@@ -26,9 +25,9 @@ struct LiveGroups {
 
 LiveGroups& live();
 
-// A forked child has the groups, but not their threads, and its end is not that of this rank: it never ends them.
+// A forked child has the groups, but not their threads, and its end is not that of this rank.
 LiveGroups* forked() {
-  for (EpcclBackend* group : live().groups) c10::raw::intrusive_ptr::incref(group);
+  for (EpcclBackend* group : live().groups) group->stay_of_parent();
   auto* const none = new LiveGroups;
   live().mutex.unlock();
   return none;
