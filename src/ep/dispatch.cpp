@@ -2,6 +2,8 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <span>
+#include <vector>
 
 #include "device/host/fp8.hpp"
 #include "device/host/row_sum.hpp"
@@ -43,10 +45,30 @@ class Dispatch {
 
   Status check_weights() const {
     if (!call_.weights.given()) return {};
-    for (size_t i = 0; i < size_t{handle_.tokens()} * handle_.k(); ++i)
-      if (std::isnan(call_.weights.data[i]))
-        return error(Code::invalid_argument, "topk_weights[{}][{}] is NaN", i / handle_.k(), i % handle_.k());
-    return {};
+    const std::span all(call_.weights.data, size_t{handle_.tokens()} * handle_.k());
+    const auto is_nan = [](float weight) { return std::isnan(weight); };
+    auto found = std::ranges::find_if(all, is_nan);
+    if (found == all.end()) return {};
+    const std::vector<bool> used = used_entries();
+    while (found != all.end() && !used[static_cast<size_t>(found - all.begin())])
+      found = std::find_if(found + 1, all.end(), is_nan);
+    if (found == all.end()) return {};
+    const auto at = static_cast<size_t>(found - all.begin());
+    return error(Code::invalid_argument, "topk_weights[{}][{}] is NaN", at / handle_.k(), at % handle_.k());
+  }
+
+  /// [tokens, k]: whether an entry names an expert. A weight of one that does not may be anything, as a softmax over nothing makes it.
+  std::vector<bool> used_entries() const {
+    std::vector<bool> used(size_t{handle_.tokens()} * handle_.k());
+    for (int rank = 0; rank < handle_.group().cluster().ranks(); ++rank) {
+      const RankRows rows = handle_.routing().to_rank(rank);
+      size_t row = SIZE_MAX;  // + 1 at the first entry
+      for (const uint32_t word : rows.entries) {
+        row += word & 1;
+        used[size_t{rows.tokens[row]} * handle_.k() + Entry{word}.k()] = true;
+      }
+    }
+    return used;
   }
 
   Status describe_rows() {

@@ -111,6 +111,25 @@ TEST(EpMisuse, AWeightThatIsNoNumberIsToldToAll) {
   });
 }
 
+// A softmax over experts of which none is left makes such weights.
+TEST(EpMisuse, AWeightOfAnEntryThatNamesNoExpertMayBeAnything) {
+  run_ranks(two_nodes, [&](const RankContext& context) {
+    Comm comm(context);
+    Setting setting(context, comm);
+    setting.make_group();
+    setting.table = {0, 1, -1, -1, -1, 2, 3, -1};
+    for (const size_t unused : {2, 3, 4, 7}) setting.weights[unused] = std::nanf("");
+    ASSERT_EQ(setting.make_handle(4, 2), epcclSuccess) << epcclGetLastError(nullptr);
+    EXPECT_EQ(setting.dispatch(16, 8, true), epcclSuccess) << epcclGetLastError(nullptr);
+    setting.destroy();
+  });
+  expect_broken("topk_weights[2][1] is NaN", [](Setting& setting) {
+    setting.table = {0, 1, -1, -1, -1, 2, 3, -1};
+    for (const size_t i : {2, 5}) setting.weights[i] = std::nanf("");
+    return setting.make_handle(4, 2) == epcclSuccess ? setting.dispatch(16, 8, true) : epcclInternalError;
+  });
+}
+
 TEST(EpMisuse, AnOutputThatIsTooSmallIsToldToAll) {
   expect_broken("the output has 3 rows, but",
                 [](Setting& setting) { return setting.dispatch(setting.context.rank == 2 ? 3 : 100, 8); });
