@@ -204,17 +204,17 @@ TEST(ShrinkAgain, AfterARankWaitedAlone) {
 // The new communicators' first ranks differ or not; a rank that agrees with one of the two hears of it all the same. The time-out is
 // that of a test that hangs.
 TEST(ShrinkDisagreement, IsAnErrorThatNamesTheListsOnEveryRank) {
-  struct Case {
+  struct Lists {
     std::array<std::vector<int>, 3> excluded;
     const char* text;
   };
-  const std::array<Case, 3> cases{Case{{{{3}, {2, 3}, {3}}}, "rank 1 excludes 2, 3"},
-                                  Case{{{{3}, {3}, {0, 3}}}, "rank 2 excludes 0, 3"},
-                                  Case{{{{1, 3}, {2, 3}, {0, 3}}}, "rank 0 excludes 1, 3"}};
+  const std::array<Lists, 3> cases{Lists{{{{3}, {2, 3}, {3}}}, "rank 1 excludes 2, 3"},
+                                   Lists{{{{3}, {3}, {0, 3}}}, "rank 2 excludes 0, 3"},
+                                   Lists{{{{1, 3}, {2, 3}, {0, 3}}}, "rank 0 excludes 1, 3"}};
   for (const int flags : {EPCCL_SHRINK_DEFAULT, EPCCL_SHRINK_ABORT})
     run_ranks({{4}, {{"EPCCL_TIMEOUT", "100"}}, {}}, [&](const RankContext& context) {
       const Comm comm(context);
-      for (const Case& one : cases) {
+      for (const Lists& one : cases) {
         if (context.rank == 3) break;
         std::vector<int> excluded = one.excluded[static_cast<size_t>(context.rank)];
         epcclComm_t rest = nullptr;
