@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "transports/message_check.hpp"
 #include "transports/tcp/event_tag.hpp"
 
 namespace epccl::transports {
@@ -60,21 +61,9 @@ TcpTransport::~TcpTransport() {
 
 // ---- messages -----------------------------------------------------------------------------------------------------------
 
-Status TcpTransport::check(int peer, MessageKey key, const Completion& completion, const char* verb) const {
-  if (peer < 0 || peer >= ranks_ || peer == rank_)
-    return error(Code::invalid_argument, "{} rank {}: rank {} of {} has no such peer", verb, peer, rank_,
-                 ranks_);
-  if (key >> message_key_bits != 0)
-    return error(Code::invalid_argument, "{} rank {}: message key {:#x} has more than {} bits", verb, peer,
-                 key, message_key_bits);
-  if (completion.state == Completion::State::pending)
-    return error(Code::invalid_usage, "{} rank {}: the completion belongs to a pending message", verb, peer);
-  return {};
-}
-
 Status TcpTransport::send(int peer_rank, MessageKey key, const void* data, size_t bytes,
                           Completion& completion) {
-  EPCCL_TRY(check(peer_rank, key, completion, "send to"));
+  EPCCL_TRY(check_message({rank_, ranks_}, peer_rank, key, completion, "send to"));
   Peer& peer = peer_at(peer_rank);
   if (peer.state == State::unconnected && peer.stream.failure().ok())
     if (Status status = dial(peer); !status.ok()) fail(peer, std::move(status));
@@ -83,7 +72,7 @@ Status TcpTransport::send(int peer_rank, MessageKey key, const void* data, size_
 }
 
 Status TcpTransport::recv(int peer_rank, MessageKey key, void* data, size_t bytes, Completion& completion) {
-  EPCCL_TRY(check(peer_rank, key, completion, "receive from"));
+  EPCCL_TRY(check_message({rank_, ranks_}, peer_rank, key, completion, "receive from"));
   Peer& peer = peer_at(peer_rank);
   peer.stream.recv(key, data, bytes, completion);
   return outcome(peer, completion);

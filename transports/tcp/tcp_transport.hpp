@@ -80,7 +80,6 @@ class TcpTransport final : public MessageTransport, private Lanes {
 
   TcpTransport(int rank, int ranks, AddressLookup lookup, const TcpOptions& options);
   Status open(const net::Endpoint& at);
-  Status check(int peer, MessageKey key, const Completion& completion, const char* verb) const;
   Peer& peer_at(int rank);
   Status dial(Peer& peer);
   void set_stream_options(int fd) const;

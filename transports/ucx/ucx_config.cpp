@@ -29,8 +29,8 @@ std::vector<std::string_view> comma_separated(std::string_view text) {
   return items;
 }
 
-/// Does UCX see any device of a network faster than sockets? Listing the devices opens none of them.
-bool has_rdma_devices() {
+/// Any device of a network faster than sockets. Listing the devices opens none of them.
+bool ucx_sees_rdma_devices() {
   uct_component_h* components = nullptr;
   unsigned count = 0;
   if (uct_query_components(&components, &count) != UCS_OK) return false;
@@ -114,7 +114,7 @@ std::vector<Setting> preferred_settings(bool tcp_only) {
 }
 
 bool tcp_is_the_only_network() {
-  return user_excludes_rdma() || !has_rdma_devices();
+  return user_excludes_rdma() || !ucx_sees_rdma_devices();
 }
 
 void restore_signal_handlers() {

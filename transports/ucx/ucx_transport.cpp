@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "device/device.hpp"
+#include "transports/message_check.hpp"
 #include "transports/ucx/ucx_tag.hpp"
 
 namespace epccl::transports {
@@ -94,20 +95,6 @@ UcxTransport::~UcxTransport() {
 
 // ---- starting messages --------------------------------------------------------------------------------------------------
 
-Status UcxTransport::check(int peer, MessageKey key, const Completion& completion, const char* verb) const {
-  if (peer < 0 || peer >= ranks_) {
-    return error(Code::invalid_argument, "{} rank {}: there are {} ranks", verb, peer, ranks_);
-  }
-  if ((key & ~ucx::tag_key_mask) != 0) {
-    return error(Code::invalid_argument, "{} rank {}: message key {:#x} has more than {} bits", verb, peer,
-                 key, message_key_bits);
-  }
-  if (completion.state == Completion::State::pending) {
-    return error(Code::invalid_usage, "{} rank {}: the completion belongs to a pending message", verb, peer);
-  }
-  return {};
-}
-
 Status UcxTransport::send(int peer_rank, MessageKey key, const void* data, size_t bytes,
                           Completion& completion) {
   return start_send(peer_rank, key, data, bytes, completion, false);
@@ -119,7 +106,7 @@ Status UcxTransport::recv(int peer_rank, MessageKey key, void* data, size_t byte
 
 Status UcxTransport::start_send(int peer_rank, MessageKey key, const void* data, size_t bytes,
                                 Completion& completion, bool of_gpu) {
-  EPCCL_TRY(check(peer_rank, key, completion, "send to"));
+  EPCCL_TRY(check_message({rank_, ranks_, true}, peer_rank, key, completion, "send to"));
   Peer& peer = peer_at(peer_rank);
   Operation& operation = begin(peer, completion, bytes, true);
   if (Status status = connect(peer); !status.ok()) {
@@ -147,7 +134,7 @@ Status UcxTransport::start_send(int peer_rank, MessageKey key, const void* data,
 
 Status UcxTransport::start_recv(int peer_rank, MessageKey key, void* data, size_t bytes,
                                 Completion& completion, device::Device* device) {
-  EPCCL_TRY(check(peer_rank, key, completion, "receive from"));
+  EPCCL_TRY(check_message({rank_, ranks_, true}, peer_rank, key, completion, "receive from"));
   Peer& peer = peer_at(peer_rank);
   Operation& operation = begin(peer, completion, bytes, false);
   operation.device = device;

@@ -102,7 +102,6 @@ class UcxTransport final : public MessageTransport {
   UcxTransport(int rank, int ranks, AddressLookup lookup, Options options,
                std::shared_ptr<ucx::Context> context);
   Status open();
-  Status check(int peer, MessageKey key, const Completion& completion, const char* verb) const;
   Peer& peer_at(int rank);
   Status start_send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion,
                     bool of_gpu);

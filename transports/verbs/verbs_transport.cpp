@@ -7,6 +7,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "transports/message_check.hpp"
 
 namespace epccl::transports {
 
@@ -92,18 +93,6 @@ std::vector<std::string> VerbsTransport::rails() const {
 
 // ---- messages -----------------------------------------------------------------------------------------------------------
 
-Status VerbsTransport::check(int peer, MessageKey key, const Completion& completion, const char* verb) const {
-  if (peer < 0 || peer >= ranks_ || peer == rank_)
-    return error(Code::invalid_argument, "{} rank {}: rank {} of {} has no such peer", verb, peer, rank_,
-                 ranks_);
-  if (key >> message_key_bits != 0)
-    return error(Code::invalid_argument, "{} rank {}: message key {:#x} has more than {} bits", verb, peer,
-                 key, message_key_bits);
-  if (completion.state == Completion::State::pending)
-    return error(Code::invalid_usage, "{} rank {}: the completion belongs to a pending message", verb, peer);
-  return {};
-}
-
 VerbsTransport::Peer& VerbsTransport::peer_at(int rank) {
   const auto [entry, is_new] = peers_.try_emplace(rank);
   Peer& peer = entry->second;
@@ -121,7 +110,7 @@ Status VerbsTransport::send(int peer_rank, MessageKey key, const void* data, siz
 
 Status VerbsTransport::start_send(int peer_rank, MessageKey key, const void* data, size_t bytes,
                                   Completion& completion, const verbs::DeviceRegion* memory) {
-  EPCCL_TRY(check(peer_rank, key, completion, "send to"));
+  EPCCL_TRY(check_message({rank_, ranks_}, peer_rank, key, completion, "send to"));
   Conversation& conversation = *peer_at(peer_rank).conversation;
   if (!conversation.is_open() && conversation.failure().ok())
     if (Status status = wireup_.dial(peer_rank); !status.ok()) failed(peer_rank, std::move(status));
@@ -135,7 +124,7 @@ Status VerbsTransport::recv(int peer_rank, MessageKey key, void* data, size_t by
 
 Status VerbsTransport::start_recv(int peer_rank, MessageKey key, void* data, size_t bytes,
                                   Completion& completion, const verbs::DeviceRegion* memory) {
-  EPCCL_TRY(check(peer_rank, key, completion, "receive from"));
+  EPCCL_TRY(check_message({rank_, ranks_}, peer_rank, key, completion, "receive from"));
   peer_at(peer_rank).conversation->recv(key, data, bytes, completion, memory);
   return completion.state == Completion::State::failed ? completion.status : Status();
 }

@@ -99,7 +99,6 @@ class VerbsTransport final : public MessageTransport, private verbs::Connector {
 
   VerbsTransport(int rank, int ranks, AddressLookup lookup, Options options);
   Status open(const net::Endpoint& at);
-  Status check(int peer, MessageKey key, const Completion& completion, const char* verb) const;
   Status start_send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion,
                     const verbs::DeviceRegion* memory);
   Status start_recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion,
