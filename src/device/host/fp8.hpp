@@ -49,7 +49,7 @@ constexpr float float_of_e4m3(uint8_t code) {
 ///   value = e4m3_of(x / scale)
 /// An infinity becomes ±448 of its block's scale, a NaN stays NaN; neither counts for amax. (DeepEP
 /// multiplies by 448 / amax and does not let amax fall below 1e-4; the division here rounds once less, and
-/// cannot overflow.)
+/// cannot overflow.) Every path gives the same bits (simd.hpp), in every thread (ieee_floats.hpp).
 void quantise_e4m3(RowType type, const std::byte* source, size_t elements, std::byte* values,
                    std::byte* scales);
 

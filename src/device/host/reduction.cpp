@@ -7,6 +7,7 @@
 #include "device/host/e5m2.hpp"
 #include "device/host/fp16.hpp"
 #include "device/host/fp8.hpp"
+#include "device/host/ieee_floats.hpp"
 #include "device/host/simd/kernels.hpp"
 
 namespace epccl::device {
@@ -59,6 +60,7 @@ uint64_t inverse_bits(Element element, int ranks) {
 void reduce(const Reduction& reduction, std::span<const ReduceSource> sources, bool final,
             std::byte* destination, size_t elements, std::span<std::byte* const> also) {
   assert(!sources.empty());
+  const IeeeFloats floats;
   ReduceCall call{.element = reduction.element,
                   .join = join_of(reduction.op),
                   .sources = sources.data(),

@@ -75,7 +75,7 @@ struct ReduceSource {
 /// by 1 / ranks, as NCCL's: the partial results of float16 cannot overflow where the average does not.
 /// max and min return one of the operands: numbers are preferred to NaNs, as by fmax, and -0 is less than +0; so the result
 /// depends on neither order nor grouping.
-/// A NaN comes out as the one positive quiet NaN (float8: 0x7f). Every path gives the same bits (simd.hpp).
+/// A NaN comes out as the one positive quiet NaN (float8: 0x7f). Every path gives the same bits (simd.hpp), in every thread (ieee_floats.hpp).
 /// `also`: places that get the same result; each may be exactly one of the sources.
 void reduce(const Reduction& reduction, std::span<const ReduceSource> sources, bool final,
             std::byte* destination, size_t elements, std::span<std::byte* const> also = {});

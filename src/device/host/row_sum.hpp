@@ -28,7 +28,7 @@ struct SumTerm {
 /// These are real additions, also of the first term to +0: so a sum of nothing but -0 is +0. Terms after the
 /// last that ends a node, and ranks after the last that does, are lost. No terms make a row of zeros. What
 /// overflows `type` becomes an infinity; a NaN comes out as the one positive quiet NaN. Every path gives the
-/// same bits (simd.hpp).
+/// same bits (simd.hpp), in every thread (ieee_floats.hpp).
 ///
 /// `destination` may be one of the rows; else it must not overlap them.
 void sum_row(RowType type, std::byte* destination, std::span<const SumTerm> terms, size_t elements);

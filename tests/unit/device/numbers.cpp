@@ -83,6 +83,7 @@ uint32_t random_element(const Format& format, Kind kind, std::mt19937_64& random
   };
   if (kind == Kind::any_bits) return with_exponent(random() % exponents);
   if (kind == Kind::wide) return with_exponent(random() % (exponents - 1));
+  if (kind == Kind::tiny) return with_exponent(random() % 2);
   if (random() % 16 == 0) return sign;
   return with_exponent(static_cast<uint32_t>(bias_of(format)) - 4 + random() % 9);
 }

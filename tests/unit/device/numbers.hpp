@@ -45,6 +45,7 @@ enum class Kind : uint8_t {
   ordinary,  // near 1 in size, zeros among them
   wide,      // any finite number
   any_bits,  // infinities and NaNs too
+  tiny,      // subnormals, and what is as small
 };
 uint32_t random_element(const Format& format, Kind kind, std::mt19937_64& random);
 
