@@ -41,11 +41,6 @@ else()
   epccl_part("BLAS" OFF "no epccl-perf moe --overlap, no example of it")
 endif()
 
-find_program(EPCCL_NVCC nvcc HINTS /usr/local/cuda/bin)
-# Sanitizers do not see what runs on a GPU; the host's run of the kernels is what they look at.
-if(EPCCL_SANITIZE)
-  set(EPCCL_NVCC "")
-endif()
 find_path(EPCCL_CUDA_INCLUDE cuda.h HINTS /usr/local/cuda/include $ENV{CUDA_HOME}/include)
 set(EPCCL_CUDA OFF)
 if(EPCCL_CUDA_INCLUDE)
@@ -60,10 +55,29 @@ if(EPCCL_CUDA_INCLUDE)
 else()
   epccl_part("CUDA" OFF "no cuda.h: host device only")
 endif()
-if(EPCCL_NVCC)
-  epccl_part("nvcc" ON "${EPCCL_NVCC}: CUDA kernels for sm_80, sm_90 and sm_100")
+
+include(TryNvcc)
+find_program(EPCCL_NVCC nvcc HINTS /usr/local/cuda/bin)
+set(EPCCL_NVCC_COMPILES ${EPCCL_NVCC} -fatbin -std=c++20 --expt-relaxed-constexpr
+  # A product is rounded before it is added, as on the host.
+  -fmad=false
+  -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
+  -gencode arch=compute_100,code=[sm_100,compute_100])
+if(NOT EPCCL_CUDA)
+  set(missing "no CUDA device that would run them")
+elseif(EPCCL_SANITIZE)
+  # Sanitizers do not see what runs on a GPU; the host's run of the kernels is what they look at.
+  set(missing "a build with sanitizers")
+elseif(NOT EPCCL_NVCC)
+  set(missing "not found")
 else()
-  epccl_part("nvcc" OFF "not found, or a build with sanitizers: no kernels for GPUs")
+  epccl_try_nvcc(missing ${EPCCL_NVCC_COMPILES})
+endif()
+if(missing)
+  set(EPCCL_NVCC "")
+  epccl_part("nvcc" OFF "no kernels for GPUs: ${missing}")
+else()
+  epccl_part("nvcc" ON "${EPCCL_NVCC}: CUDA kernels for sm_80, sm_90 and sm_100")
 endif()
 epccl_part("NVML" ON "opened at run time where a driver is installed")
 

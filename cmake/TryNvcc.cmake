@@ -1,0 +1,27 @@
+# Sets `missing` to why this nvcc cannot compile the kernels: it may be older than what it is asked for, or than the compiler it calls.
+# What can is tried once, what cannot whenever the build is configured.
+#   epccl_try_nvcc(missing NVCC ARGS...)
+function(epccl_try_nvcc missing)
+  set(${missing} "" PARENT_SCOPE)
+  if("${EPCCL_NVCC_TRIED}" STREQUAL "${ARGN}")
+    return()
+  endif()
+  set(probe ${CMAKE_BINARY_DIR}/CMakeFiles/nvcc_probe)
+  file(WRITE ${probe}.cu "#include <bit>\n#include <cstdint>\n__global__ void probe(const __grid_constant__ uint32_t) {}\n")
+  execute_process(COMMAND ${ARGN} -o ${probe}.fatbin ${probe}.cu
+    RESULT_VARIABLE result OUTPUT_VARIABLE said ERROR_VARIABLE said)
+  if(result EQUAL 0)
+    set(EPCCL_NVCC_TRIED "${ARGN}" CACHE INTERNAL "")
+    return()
+  endif()
+  string(REGEX MATCH "[^\n]*(error|fatal)[^\n]*" why "${said}")
+  if(NOT why)
+    string(REGEX MATCH "[^\n]+" why "${said}")
+  endif()
+  if(NOT why)
+    set(why "it ended with ${result}")
+  endif()
+  # What separates the parts' fields, and lists.
+  string(REGEX REPLACE "[|;]" "," why "${why}")
+  set(${missing} "${ARGV1} cannot compile them: ${why}" PARENT_SCOPE)
+endfunction()
