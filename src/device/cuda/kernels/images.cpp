@@ -3,8 +3,14 @@
 
 #ifdef EPCCL_CUDA_KERNELS
 
+// With -flto this text is assembled apart from the code that names its labels, so they are known beyond their file; not beyond
+// the library.
 #define EPCCL_IMAGE(name)                                                                \
   asm(".section .rodata, \"a\"\n"                                                        \
+      ".globl epccl_image_" #name ", epccl_image_" #name                                 \
+      "_end\n"                                                                           \
+      ".hidden epccl_image_" #name ", epccl_image_" #name                                \
+      "_end\n"                                                                           \
       ".balign 16\n"                                                                     \
       "epccl_image_" #name                                                               \
       ":\n"                                                                              \
