@@ -9,7 +9,8 @@
 //
 // Each kind but stage and compute (which has two for token rows) has up to `width` queues: peers at distance 1, 2, ... take turns, and since every rank begins
 // with another peer, engines do not crowd one rank's memory. A post goes where the last step before it is. Waits belong to no
-// queue: each queue that needs one waits by itself. in_queue_order() is what the verifier proves.
+// queue: each queue that needs one waits by itself. The verifier proves in_queue_order(), and in_list_order() of copy_lists.hpp, since
+// copies that follow each other in a queue have no order.
 //
 // In a graph (Signals::chained) posts and waits all are steps of one queue more, `signal`: who runs a graph may run what does not
 // depend on each other in any order, one after the other too, so nothing but one chain may wait for other ranks. Such plans are

@@ -7,6 +7,7 @@
 
 #include "algorithms/alltoall/alltoall.hpp"
 #include "algorithms/collectives/collective.hpp"
+#include "plan/copy_lists.hpp"
 #include "plan/fewer_kernels.hpp"
 #include "plan/verifier.hpp"
 #include "shapes.hpp"
@@ -29,12 +30,15 @@ Status check_number(const plan::Queues& queues, int width, plan::Signals signals
   return {};
 }
 
-Result<plan::Plan> queued(plan::Plan plan, int width, plan::Makers makers = plan::Makers::engines) {
+using Order = plan::RankPlan (*)(const plan::RankPlan&, const plan::Queues&);
+
+Result<plan::Plan> queued(plan::Plan plan, int width, plan::Makers makers = plan::Makers::engines,
+                          Order order = plan::in_queue_order) {
   for (plan::RankPlan& rank : plan.ranks) {
     EPCCL_ASSIGN(const plan::QueuedPlan made,
                  plan::queued_plan(rank, plan.cluster, width, plan::Signals::spread, makers));
     EPCCL_TRY(check_number(made.queues, width, plan::Signals::spread));
-    rank = plan::in_queue_order(made.plan, made.queues);
+    rank = order(made.plan, made.queues);
   }
   return plan;
 }
@@ -97,9 +101,12 @@ void expect_right_when_queued(const OneNode& of, int width, plan::Makers makers)
     const Status copies = check_copies(plan);
     ASSERT_TRUE(copies.ok()) << copies.message();
   }
-  const auto ordered = queued(plan, width, makers);
-  ASSERT_TRUE(ordered.ok()) << ordered.status().message();
-  expect_right(*ordered, of.call);
+  for (const Order order : {plan::in_queue_order, plan::in_list_order}) {
+    SCOPED_TRACE(order == plan::in_list_order ? "lists" : "queues");
+    const auto ordered = queued(plan, width, makers, order);
+    ASSERT_TRUE(ordered.ok()) << ordered.status().message();
+    expect_right(*ordered, of.call);
+  }
 }
 
 class QueuedCollective : public testing::TestWithParam<Collective> {};
@@ -142,12 +149,14 @@ TEST(QueuedAlltoall, IsRightInTheOrderOfItsQueues) {
           parameters.eager_limit = 0;
           SCOPED_TRACE(
               fmt::format("{} ranks, direct {}, width {}, uniform {}", ranks, direct, width, uniform));
-          const auto ordered =
-              queued(build_alltoall_everywhere(Algorithm::flat, cluster, exchange, parameters), width,
-                     width == by_cores ? plan::Makers::cores : plan::Makers::engines);
-          ASSERT_TRUE(ordered.ok()) << ordered.status().message();
-          const Status status = plan::verify(*ordered, exchange.transfers());
-          ASSERT_TRUE(status.ok()) << status.message();
+          for (const Order order : {plan::in_queue_order, plan::in_list_order}) {
+            const auto ordered =
+                queued(build_alltoall_everywhere(Algorithm::flat, cluster, exchange, parameters), width,
+                       width == by_cores ? plan::Makers::cores : plan::Makers::engines, order);
+            ASSERT_TRUE(ordered.ok()) << ordered.status().message();
+            const Status status = plan::verify(*ordered, exchange.transfers());
+            ASSERT_TRUE(status.ok()) << status.message();
+          }
         }
 }
 
@@ -261,6 +270,60 @@ TEST(FewerKernels, ASumDoesNotWriteWhereItStillReads) {
   EXPECT_TRUE(sum_can_write(built(0, false)));
   EXPECT_FALSE(sum_can_write(built(4, false))) << "in place the copy's bytes are read for another element";
   EXPECT_FALSE(sum_can_write(built(0, true))) << "the copy waits for what the sum does not wait for";
+}
+
+/// Rank 1 of two: own input -> `first` -> its output, both by the queue that pulls.
+plan::RankPlan chained_copies(std::span<const uint32_t> between = {}) {
+  plan::Builder builder(1);
+  const std::array copied{builder.copy(0, {0, plan::Buffer::input, 0}, builder.output(0), 8)};
+  std::vector<uint32_t> after(copied.begin(), copied.end());
+  for (const uint32_t value : between) after = {builder.wait(0, 0, 0, value, after)};
+  builder.copy(0, builder.output(0), builder.output(8), 8, after);
+  return std::move(builder).take();
+}
+
+std::vector<bool> begins_in_one_queue(const plan::RankPlan& plan) {
+  plan::Queues one{std::vector<uint16_t>(plan.steps.size(), 0), {plan::Lane::pull}, {}};
+  for (size_t step = 0; step < plan.steps.size(); ++step)
+    if (plan.steps[step].kind == plan::Kind::wait) one.of_step[step] = plan::Queues::none;
+  return plan::begins_of_lists(plan, one);
+}
+
+TEST(CopyLists, ACopyThatDependsOnAnotherOfItsQueueBeginsAList) {
+  using Begins = std::vector<bool>;
+  EXPECT_EQ(begins_in_one_queue(chained_copies()), (Begins{false, true}));
+  const std::array waits{1U, 2U};
+  EXPECT_EQ(begins_in_one_queue(chained_copies(waits)), (Begins{false, false, false, true}))
+      << "a queue that is past the counter's value does not wait again";
+
+  plan::Builder builder(0);
+  const std::array first{builder.copy(0, builder.input(0), builder.output(0), 8)};
+  builder.copy(0, builder.input(8), builder.output(8), 8);
+  const std::array post{builder.post(0, 0, 1, first)};
+  builder.copy(0, builder.output(0), builder.output(16), 8, post);
+  const std::array behind{builder.copy(0, builder.output(0), builder.output(24), 8, first)};
+  builder.copy(0, builder.output(24), builder.output(32), 8, behind);
+  builder.copy(0, builder.output(24), builder.output(40), 8, behind);
+  EXPECT_EQ(begins_in_one_queue(std::move(builder).take()),
+            (Begins{false, false, false, false, true, false}));
+}
+
+// What is proved of lists: copies of one have no order.
+TEST(CopyLists, CopiesThatOnlyTheirQueueOrdersAreFound) {
+  const topology::Cluster cluster = topology::Cluster::uniform(1, 1);
+  for (const bool depends : {true, false}) {
+    plan::Plan plan{cluster, "read after written", {}};
+    plan::Builder builder(0);
+    const std::array first{builder.copy(0, builder.input(0), builder.output(0), 8)};
+    builder.copy(0, builder.output(0), builder.output(8), 8,
+                 depends ? std::span<const uint32_t>(first) : std::span<const uint32_t>());
+    plan.ranks.push_back(std::move(builder).take());
+    const std::vector<plan::Transfer> expected{{0, 0, 0, 0, 8}, {0, 0, 0, 8, 8}};
+    EXPECT_TRUE(plan::verify(*queued(plan, 1), expected).ok());
+    const Status status =
+        plan::verify(*queued(plan, 1, plan::Makers::engines, plan::in_list_order), expected);
+    EXPECT_EQ(status.ok(), depends) << status.message();
+  }
 }
 
 TEST(Queues, RefuseMessages) {

@@ -74,7 +74,7 @@ Status DeviceLanes::wait_for(uint32_t step, uint16_t number) {
 }
 
 Status DeviceLanes::feed(uint16_t number, const plan::Step& step) {
-  if (step.kind == Kind::copy) return feed_.copy(number, step);
+  if (step.kind == Kind::copy) return feed_.copy(number, step, false);
   EPCCL_TRY(feed_.flush(number));
   return step.kind == Kind::reduce ? feed_.reduce(number, step) : rows_.start(*lines_[number].queue, step);
 }

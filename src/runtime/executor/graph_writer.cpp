@@ -152,7 +152,7 @@ Status GraphWriter::write_operation(const QueueProgram& program, const QueueOper
   const uint32_t queue = operation.queue;
   if (operation.kind == Operation::step) {
     const plan::Step& step = program.steps[operation.index];
-    if (step.kind == Kind::copy) return feed_.copy(queue, step);
+    if (step.kind == Kind::copy) return feed_.copy(queue, step, operation.begins_list);
     if (step.kind != Kind::reduce) return add_signal(step);
     EPCCL_TRY(feed_.flush(queue));
     return feed_.reduce(queue, step, {&step + 1, operation.also});

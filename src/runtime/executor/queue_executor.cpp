@@ -187,7 +187,7 @@ Status QueueExecutor::submit_one(const Submission& now, const QueueOperation& op
   const bool is_step = operation.kind == Operation::step;
   const plan::Step* step = nullptr;
   if (is_step || operation.kind == Operation::wait) step = &now.program.steps[operation.index];
-  if (is_step && step->kind == Kind::copy) return feed_.copy(operation.queue, *step);
+  if (is_step && step->kind == Kind::copy) return feed_.copy(operation.queue, *step, operation.begins_list);
   EPCCL_TRY(feed_.flush(operation.queue));
   if (operation.kind == Operation::record || operation.kind == Operation::join) {
     EPCCL_ASSIGN(device::QueueEvent * place, event(1 + operation.index));

@@ -31,7 +31,8 @@ bool QueueFeed::may_use_cores(const plan::Step& copy) const {
   return !by_local.empty() && may(copy.source) && may(copy.destination);
 }
 
-Status QueueFeed::copy(uint32_t queue, const plan::Step& step) {
+Status QueueFeed::copy(uint32_t queue, const plan::Step& step, bool begins_list) {
+  if (begins_list) EPCCL_TRY(flush(queue));
   add_copy(queue, step);
   const bool is_full = !by_cores() && gathered_[queue].size() >= limits_.copies;
   return is_full ? flush(queue) : Status{};

@@ -50,8 +50,8 @@ class QueueFeed {
 
   /// `program`, `call` and the queues, one for each of the program's, stay until all is fed.
   void begin(const QueueProgram& program, const QueueCall& call, const std::vector<device::Queue*>& queues);
-  /// The queue gets it now, or with others before its next flush().
-  Status copy(uint32_t queue, const plan::Step& step);
+  /// The queue gets it now, or with others before its next flush(). `begins_list`: with none of those before it.
+  Status copy(uint32_t queue, const plan::Step& step, bool begins_list);
   /// `also`: copies of the result, which the sum makes as well.
   Status reduce(uint32_t queue, const plan::Step& step, std::span<const plan::Step> also = {});
   Status flush(uint32_t queue);

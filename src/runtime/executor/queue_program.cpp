@@ -4,6 +4,8 @@
 #include <map>
 #include <tuple>
 
+#include "plan/copy_lists.hpp"
+
 namespace epccl::runtime {
 namespace {
 
@@ -17,6 +19,7 @@ class Programmer {
       : plan_(plan),
         cluster_(cluster),
         queues_(std::move(queues)),
+        begins_list_(plan::begins_of_lists(plan, queues_)),
         waited_(queues_.count()),
         joined_(queues_.count(), std::vector<int64_t>(queues_.count(), -1)),
         after_(plan.steps.size()),
@@ -34,7 +37,7 @@ class Programmer {
       }
       wait_for_dependencies(index, queue);
       operation_of_[index] = operations_.size();
-      operations_.push_back({Operation::Kind::step, queue, index});
+      operations_.push_back({Operation::Kind::step, queue, index, 0, begins_list_[index]});
     }
     return finish();
   }
@@ -96,6 +99,7 @@ class Programmer {
   const plan::RankPlan& plan_;
   const topology::Cluster& cluster_;
   Queues queues_;
+  std::vector<bool> begins_list_;  // by step
   std::vector<Operation> operations_;
   std::vector<std::map<std::tuple<int32_t, uint16_t>, uint32_t>> waited_;  // by queue: counter, value
   std::vector<std::vector<int64_t>>

@@ -24,6 +24,8 @@ struct QueueOperation {
   uint16_t queue = 0;
   uint32_t index = 0;
   uint32_t also = 0;  // of a sum: so many copies of its result, the steps behind it, are made by it
+  bool begins_list =
+      false;  // of a copy: it comes after those right before it in the queue (plan/copy_lists.hpp)
 };
 
 using BufferUses = std::array<bool, 3>;  // by plan::Buffer
