@@ -1,4 +1,4 @@
-// What the compiler said about the kernels: all are there, for all devices, and none keeps registers in memory.
+// What the compiler said about the kernels: all are there, for all devices, none keeps registers in memory, and those that wait take few.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -56,7 +56,11 @@ TEST_P(CompiledKernels, AreThereForEveryDeviceAndSpillNothing) {
       EXPECT_EQ(found->second.stack, 0);
       EXPECT_EQ(found->second.spill_stores, 0);
       EXPECT_EQ(found->second.spill_loads, 0);
-      EXPECT_LE(found->second.registers, 128) << "half of the threads of a multiprocessor";
+      EXPECT_GT(found->second.registers, 0);
+      if (kernel.image == Image::signals)
+        EXPECT_LE(found->second.registers, 32) << "a warp beside a product that leaves 1024";
+      else
+        EXPECT_LE(found->second.registers, 128) << "half of the threads of a multiprocessor";
     }
   }
   EXPECT_EQ(report.size(), 3 * kernels) << "every kernel has a name that can be launched";

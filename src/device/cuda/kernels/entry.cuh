@@ -11,3 +11,9 @@
       name(const __grid_constant__ Parameters parameters) {           \
     EPCCL_BARE body(DeviceWarp(), parameters);                        \
   }
+// One that waits for others beside whatever else runs: its warp fits into the registers that products leave, which take all but 1024 of
+// a multiprocessor.
+#define EPCCL_WAITING_KERNEL(name, Parameters, body)                                               \
+  extern "C" __global__ void __maxnreg__(32) name(const __grid_constant__ Parameters parameters) { \
+    EPCCL_BARE body(DeviceWarp(), parameters);                                                     \
+  }

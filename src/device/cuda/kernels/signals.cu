@@ -5,9 +5,9 @@
 
 namespace epccl::device::cuda {
 
-#define EPCCL_SIGNALS(name, body) EPCCL_KERNEL(name, SignalParameters, 2, body)
+#define EPCCL_SIGNALS(name, body) EPCCL_WAITING_KERNEL(name, SignalParameters, body)
 EPCCL_SIGNALS_KERNELS(EPCCL_SIGNALS)
-#define EPCCL_HOST_CALL(name, body) EPCCL_KERNEL(name, HostCallParameters, 2, body)
+#define EPCCL_HOST_CALL(name, body) EPCCL_WAITING_KERNEL(name, HostCallParameters, body)
 EPCCL_HOST_CALL_KERNELS(EPCCL_HOST_CALL)
 
 }  // namespace epccl::device::cuda
