@@ -15,8 +15,9 @@ class OpenList {
   bool is_reached_by(const Step& step) const {
     if (steps.empty()) return false;
     return std::ranges::any_of(plan_.dependencies_of(step), [&](uint32_t it) {
-      if (queues_.of_step[it] == Queues::none) return is_reached_by(plan_.steps[it]);
-      return queues_.of_step[it] == queue_ && it >= steps.front();
+      if (it < steps.front()) return false;  // nor does what that one depends on
+      return queues_.of_step[it] == queue_ ||
+             (queues_.of_step[it] == Queues::none && is_reached_by(plan_.steps[it]));
     });
   }
 
