@@ -1,12 +1,17 @@
 // Static mode captured into CUDA graphs: update, dispatch, combine and their way back, replayed with new tables, tokens and weights in
 // the same buffers. What comes is what the same calls give that are not captured, bit for bit. On the double of the driver a graph's
 // branches run in a random order.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+
+#include <span>
+#include <vector>
 
 #include "captured_steps.hpp"
 
 namespace epccl::tests {
 namespace {
+
+using ::testing::Each;
 
 class CapturedEp : public CudaGraphs, public ::testing::WithParamInterface<RanksAre> {};
 INSTANTIATE_TEST_SUITE_P(Are, CapturedEp, ::testing::Values(RanksAre::processes, RanksAre::threads),
@@ -81,6 +86,35 @@ TEST_F(CudaGraphs, UseTheRoutingOfTheLastUpdateOnTheGpu) {
       graph.launch();
       calls.all(called);
       ASSERT_EQ(step.difference(calls), "") << "round " << round;
+    }
+  });
+}
+
+// A combine goes over the tokens that it was captured with, whatever the routing has.
+TEST_F(CudaGraphs, BringNoWeightsHomeForTokensThatTheRoutingDoesNotHave) {
+  run_gpu_ranks(RanksAre::processes, 2, {}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    for (const auto layout : {EPCCL_EP_LAYOUT_RANK_MAJOR, EPCCL_EP_LAYOUT_EXPERT_MAJOR}) {
+      const Problem problem = small_problem(context.ranks, layout);
+      const StepHandle handle(problem, comm);
+      StaticStep step(context, gpu, problem, 9), fewer(context, gpu, problem, 4);
+      const Graph update(gpu, [&] { step.update(handle); });
+      const Graph rest(gpu, [&] {
+        step.dispatch(handle);
+        step.combine(handle);
+      });
+      step.fill(1);
+      rest.launch();
+      EXPECT_THAT(step.home_weights(), Each(0)) << "before the first update";
+      step.fill(2);
+      update.launch();
+      fewer.fill(3);
+      fewer.update(handle);
+      rest.launch();
+      const std::vector<float> home = step.home_weights();
+      EXPECT_THAT(std::span(home).subspan(4 * problem.k), Each(0)) << "of four tokens";
+      EXPECT_EQ(epcclEpComplete(handle), epcclSuccess) << epcclGetLastError(nullptr);
     }
   });
 }

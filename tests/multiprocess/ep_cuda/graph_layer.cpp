@@ -47,6 +47,14 @@ std::vector<std::byte> bytes_of_all(const std::vector<T>& values) {
   return bytes;
 }
 
+template <typename T>
+std::vector<T> numbers_in(const GpuBytes& memory) {
+  const std::vector<std::byte> bytes = memory.get();
+  std::vector<T> numbers(bytes.size() / sizeof(T));
+  if (!bytes.empty()) std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  return numbers;
+}
+
 }  // namespace
 
 StaticStep::StaticStep(const RankContext& context, const GpuRank& gpu, const Problem& problem,
@@ -211,10 +219,11 @@ std::string StaticStep::difference(const StaticStep& other) const {
 }
 
 std::vector<int32_t> StaticStep::expert_counters() const {
-  const std::vector<std::byte> bytes = counters_.get();
-  std::vector<int32_t> counters(experts_);
-  if (!bytes.empty()) std::memcpy(counters.data(), bytes.data(), bytes.size());
-  return counters;
+  return numbers_in<int32_t>(counters_);
+}
+
+std::vector<float> StaticStep::home_weights() const {
+  return numbers_in<float>(home_weights_);
 }
 
 }  // namespace epccl::tests

@@ -86,6 +86,8 @@ class StaticStep {
   std::string difference(const StaticStep& other) const;
   /// Counters of this rank's experts.
   std::vector<int32_t> expert_counters() const;
+  /// Of [tokens, k].
+  std::vector<float> home_weights() const;
 
  private:
   struct Named {

@@ -165,6 +165,9 @@ void expect_homes(const Known& known, const DeviceLayout& made, int rank) {
       ASSERT_EQ(home.weight, Term::unweighted);
       ASSERT_EQ(home.ends, alone);
     }
+  // A combine in a graph walks over as many tokens as it was captured with.
+  for (size_t at = size_t{known.what.tokens(rank)} * known.what.k; at < made.home_counts.size(); ++at)
+    ASSERT_EQ(made.home_counts[at], 0U) << "entry " << at << ", which the table does not have";
   if (!by_expert) return;
   for (uint32_t row = 0; row < made.row_entries.size(); ++row) {
     const uint32_t entry = made.row_entries[row];

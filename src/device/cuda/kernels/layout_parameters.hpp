@@ -92,7 +92,8 @@ struct LayoutParameters {
       nullptr;  // [max_tokens, k]: where each entry's row goes; by token, the row is its first entry's for a rank
   uint8_t* dropped = nullptr;  // [max_tokens, k]: 1 where an expert has no room for the entry
   // [max_tokens, k]: where the weight of each entry is at the peer that has its expert, as a sum of one float: there row r has its
-  // weights from r * k on, or by expert one weight a row; and 1, or 0 where there is none.
+  // weights from r * k on, or by expert one weight a row; and 1, or 0 where there is none, as in the lines of tokens that
+  // the table does not have: `count` makes all of them 0.
   Term* homes = nullptr;
   uint32_t* home_counts = nullptr;
   // What each rank and node gets from `rank`, ascending; there are as many as totals say. An entry is ep::Entry's word.

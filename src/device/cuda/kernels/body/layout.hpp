@@ -16,9 +16,12 @@ EPCCL_DEVICE uint32_t* counts_of(const LayoutParameters& parameters, uint32_t so
   return parameters.counts + (uint64_t{source} * parameters.shape.chunks() + chunk) * parameters.shape.keys();
 }
 
-/// All rows belong to nothing yet.
+/// All rows belong to nothing yet, and no entry has a weight anywhere: fill passes over those of tokens that the table does not have.
 template <class Warp>
-EPCCL_DEVICE void clear_rows(const Warp& warp, const LayoutParameters& parameters) {
+EPCCL_DEVICE void clear_results(const Warp& warp, const LayoutParameters& parameters) {
+  if (parameters.home_counts != nullptr)
+    for_each_number(warp, uint64_t{parameters.shape.max_tokens} * parameters.shape.k,
+                    [&](uint64_t i) { parameters.home_counts[i] = 0; });
   for_each_number(warp, parameters.most_rows, [&](uint64_t row) {
     if (parameters.row_entries != nullptr) parameters.row_entries[row] = no_row;
     if (parameters.row_counts != nullptr) parameters.row_counts[row] = 0;
@@ -31,7 +34,7 @@ EPCCL_DEVICE void clear_rows(const Warp& warp, const LayoutParameters& parameter
 template <class Warp>
 EPCCL_DEVICE void count_body(const Warp& warp, const LayoutParameters& parameters) {
   const LayoutShape& shape = parameters.shape;
-  clear_rows(warp, parameters);
+  clear_results(warp, parameters);
   for (Tiles tiles(warp.index(), warp.count(), shape.chunks()); tiles.row() < shape.sources; tiles.next()) {
     const auto source = static_cast<uint32_t>(tiles.row());
     uint32_t* const counts = counts_of(parameters, source, tiles.tile());
