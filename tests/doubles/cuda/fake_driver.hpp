@@ -1,7 +1,7 @@
 // A test double of the CUDA driver, libcuda.so.1: memory is the host's, streams are threads, processes share memory as with a
 // GPU. It is strict: what the driver's documentation forbids fails here, with the code it names; GPU memory cannot be touched
-// by the host (its addresses are reserved, the bytes lie elsewhere); freed memory stays dead; copies of a list run in a random
-// order. No code of CUDA runs.
+// by the host (its addresses are reserved, the bytes lie elsewhere); it is not zero when it is given out; freed memory stays dead; copies
+// of a list run in a random order. No code of CUDA runs.
 //
 // Environment, read once: FAKE_CUDA_DEVICES (1), FAKE_CUDA_VERSION (13000), FAKE_CUDA_OPEN=1 (the host may touch GPU memory:
 // for kernels that run on the host), FAKE_CUDA_CHANNELS=n (streams of one priority share n hardware queues, in the order in which they

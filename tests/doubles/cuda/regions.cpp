@@ -4,12 +4,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <string>
+
 #include "fake_driver.hpp"
 
 namespace fake_cuda {
 namespace {
 
 constexpr long memory_of_a_gpu = 4L << 30;  // pages come with use
+
+// Of larger memory the rest stays zero, and takes no pages.
+constexpr uint64_t most_left_over = uint64_t{256} << 10;
+
+// A GPU's memory is not cleared for who gets it.
+bool leave_something(int fd, uint64_t bytes) {
+  const std::string bits(std::min(bytes, most_left_over), '\xa5');
+  return pwrite(fd, bits.data(), bits.size(), 0) == static_cast<ssize_t>(bits.size());
+}
 
 }  // namespace
 
@@ -59,11 +71,10 @@ uint64_t inode_of(int fd) {
 
 int make_memory(uint64_t bytes) {
   const int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
-  if (fd >= 0 && ftruncate(fd, static_cast<off_t>(round_up(bytes, page))) != 0) {
-    close(fd);
-    return -1;
-  }
-  return fd;
+  if (fd < 0) return -1;
+  if (ftruncate(fd, static_cast<off_t>(round_up(bytes, page))) == 0 && leave_something(fd, bytes)) return fd;
+  close(fd);
+  return -1;
 }
 
 void add_region(Region region) {
