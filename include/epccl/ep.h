@@ -46,8 +46,10 @@
  * tensors of results are written when the stream has passed the call; counts on the host are what a program reads to go on).
  * What is wrong with a table is found when the stream has come to the update: epcclEpComplete() returns it. In static mode on one
  * node kernels make the layout on the GPU, and the host does not see the table; then the stream of an update is the GPU's on all
- * ranks or on none. Kernels move and add up rows, also where there are several nodes (docs/cuda.md says where they cannot, and
- * pinned host memory stages whole calls).
+ * ranks or on none. A call with a NULL stream and nothing to move (as of a rank with T = 0) is made where the handle's last one was
+ * that had something: on the GPU, or on the host. A handle's first calls have none before them: there, name the GPU's stream. Kernels
+ * move and add up rows, also where there are several nodes (docs/cuda.md says where they cannot, and pinned host memory stages
+ * whole calls).
  *
  * CUDA graphs: while the stream is captured, updates, dispatches and combines of static mode become part of the graph; all their
  * tensors are the GPU's, on all ranks. Such a call may block until all ranks are in it. A dispatch or combine of a graph has the

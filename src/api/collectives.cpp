@@ -22,8 +22,9 @@ Status alltoall(const void* sendbuff, void* recvbuff, size_t count, epcclDataTyp
   EPCCL_TRY(check_disjoint(sendbuff, bytes, recvbuff, bytes));
   const runtime::AlltoallCall call{
       sendbuff, recvbuff, count * element, count, datatype_name(datatype), communicator->engine_use()};
-  EPCCL_ASSIGN(device::Device * gpu,
-               device_of({{"sendbuff", sendbuff, bytes}, {"recvbuff", recvbuff, bytes}}, stream));
+  EPCCL_ASSIGN(
+      device::Device * gpu,
+      device_of(*communicator, {{"sendbuff", sendbuff, bytes}, {"recvbuff", recvbuff, bytes}}, stream));
   if (gpu != nullptr) return submit_on_device(*gpu, std::move(communicator), call, stream);
   EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   runtime::Communicator* target = communicator.get();
@@ -102,7 +103,8 @@ Status alltoallv(const void* sendbuff, const size_t* sendcounts, const size_t* s
                               datatype_name(datatype),
                               communicator->engine_use()};
   EPCCL_ASSIGN(device::Device * gpu,
-               device_of({{"sendbuff", sendbuff, send.extent}, {"recvbuff", recvbuff, recv.extent}}, stream));
+               device_of(*communicator,
+                         {{"sendbuff", sendbuff, send.extent}, {"recvbuff", recvbuff, recv.extent}}, stream));
   if (gpu != nullptr) return submit_on_device(*gpu, std::move(communicator), std::move(call), stream);
   EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   runtime::Communicator* target = communicator.get();

@@ -94,7 +94,8 @@ std::string kind_of(const std::optional<device::MemoryInfo>& memory) {
 
 }  // namespace
 
-Result<device::Device*> device_of(std::span<const NamedBuffer> buffers, epcclStream_t stream) {
+Result<device::Device*> device_of(runtime::Communicator& communicator, std::span<const NamedBuffer> buffers,
+                                  epcclStream_t stream) {
   if (!device::cuda_possible()) return static_cast<device::Device*>(nullptr);
   const NamedBuffer* first = nullptr;
   std::optional<device::MemoryInfo> found;
@@ -112,9 +113,16 @@ Result<device::Device*> device_of(std::span<const NamedBuffer> buffers, epcclStr
   }
   if (found) return device::cuda_device(found->ordinal);
   // With nothing to move the stream alone tells.
-  if (first == nullptr && stream != nullptr && device::find_stream(stream) == nullptr)
-    if (const auto current = device::current_cuda_device()) return device::cuda_device(*current);
+  if (first == nullptr) return device_of_stream(communicator, stream);
   return static_cast<device::Device*>(nullptr);
+}
+
+Result<device::Device*> device_of_stream(runtime::Communicator& communicator, epcclStream_t stream) {
+  device::Device* const none = nullptr;
+  if (stream == nullptr || !device::cuda_possible() || device::find_stream(stream) != nullptr) return none;
+  if (device::Device* known = communicator.device_in_use(); known != nullptr) return known;
+  const auto current = device::current_cuda_device();
+  return current ? device::cuda_device(*current) : none;
 }
 
 bool is_gpu_memory(const void* address) {

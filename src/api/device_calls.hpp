@@ -18,11 +18,17 @@ struct NamedBuffer {
 };
 
 /// The GPU whose memory the buffers are; null: host memory, pinned too. Error: of several kinds, or of several GPUs. Empty buffers
-/// only count where all are; without any address the stream tells, if it is not the host's.
-Result<device::Device*> device_of(std::span<const NamedBuffer> buffers, epcclStream_t stream);
-inline Result<device::Device*> device_of(std::initializer_list<NamedBuffer> buffers, epcclStream_t stream) {
-  return device_of(std::span(buffers.begin(), buffers.size()), stream);
+/// only count where all are; without any address the stream tells, as device_of_stream() has it.
+Result<device::Device*> device_of(runtime::Communicator& communicator, std::span<const NamedBuffer> buffers,
+                                  epcclStream_t stream);
+inline Result<device::Device*> device_of(runtime::Communicator& communicator,
+                                         std::initializer_list<NamedBuffer> buffers, epcclStream_t stream) {
+  return device_of(communicator, std::span(buffers.begin(), buffers.size()), stream);
 }
+
+/// The GPU of a stream that is none of the host's: the communicator's, or before that has one the calling thread's. null: there is none,
+/// or the stream is the host's, or NULL.
+Result<device::Device*> device_of_stream(runtime::Communicator& communicator, epcclStream_t stream);
 
 /// As device_of(), of a send or receive: pinned host memory, and nothing at all wherever it points, can be sent in the order of a
 /// GPU's stream, too. That is one which is none of the host's.

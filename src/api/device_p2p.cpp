@@ -5,21 +5,16 @@
 #include "api/device_calls.hpp"
 #include "api/device_place.hpp"
 #include "device/cuda/cuda_device.hpp"
-#include "device/host/host_stream.hpp"
 
 namespace epccl::api {
 
 Result<device::Device*> device_of_message(runtime::Communicator& communicator, const void* buffer,
                                           uint64_t bytes, epcclStream_t stream) {
-  device::Device* const hosts = nullptr;
   if (bytes > 0) {
-    EPCCL_ASSIGN(device::Device * gpu, device_of({{"buffer", buffer, bytes}}, stream));
+    EPCCL_ASSIGN(device::Device * gpu, device_of(communicator, {{"buffer", buffer, bytes}}, stream));
     if (gpu != nullptr || !device::is_pinned_memory(buffer)) return gpu;
   }
-  if (stream == nullptr || !device::cuda_possible() || device::find_stream(stream) != nullptr) return hosts;
-  if (device::Device* known = communicator.device_in_use(); known != nullptr) return known;
-  const auto current = device::current_cuda_device();
-  return current ? device::cuda_device(*current) : hosts;
+  return device_of_stream(communicator, stream);
 }
 
 // An item among the group's others, made by the communicator's thread for calls on this GPU.

@@ -1,5 +1,7 @@
 #include "api/ep_calls.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "api/device_calls.hpp"
@@ -15,14 +17,17 @@ std::vector<NamedBuffer> buffers_of(std::span<const Tensor* const> tensors) {
   return buffers;
 }
 
-// A rank that gives no memory at all, on a NULL stream: the GPU is that of the calls before.
-Result<device::Device*> device_without_tensors(const EpHandle& handle, std::span<const NamedBuffer> buffers,
-                                               epcclStream_t stream) {
-  EPCCL_ASSIGN(device::Device * device, device_of(buffers, stream));
+/// `tells`: the call's tensors, or its stream, say that it is made on `named`.
+device::Device* place(EpHandle& handle, EpHandle::Kind kind, bool tells, device::Device* named,
+                      std::span<const NamedBuffer> buffers) {
+  if (tells) {
+    handle.set_place(kind, named);
+    return named;
+  }
+  if (const auto last = handle.place(kind)) return *last;
   const bool any =
       std::ranges::any_of(buffers, [](const NamedBuffer& one) { return one.address != nullptr; });
-  if (device == nullptr && !any && stream == nullptr) device = handle.communicator()->device_in_use();
-  return device;
+  return any ? nullptr : handle.communicator()->device_in_use();
 }
 
 }  // namespace
@@ -44,18 +49,25 @@ Status run_ep(CommPtr communicator, device::HostStream* stream, uint32_t timeout
                  conclude});
 }
 
-Result<device::Device*> device_of(const EpHandle& handle, std::span<const Tensor* const> tensors,
-                                  epcclStream_t stream) {
-  return device_without_tensors(handle, buffers_of(tensors), stream);
+Result<device::Device*> device_of_transfer(EpHandle& handle, std::span<const Tensor* const> tensors,
+                                           epcclStream_t stream) {
+  const std::vector<NamedBuffer> buffers = buffers_of(tensors);
+  EPCCL_ASSIGN(device::Device * named, device_of(*handle.communicator(), buffers, stream));
+  const bool moves = std::ranges::any_of(buffers, [](const NamedBuffer& one) { return one.bytes > 0; });
+  return place(handle, EpHandle::Kind::transfer, moves || stream != nullptr || named != nullptr, named,
+               buffers);
 }
 
-Result<device::Device*> device_of_any(std::span<const Tensor* const> tensors, epcclStream_t stream) {
-  std::vector<NamedBuffer> buffers = buffers_of(tensors), of_gpus;
-  for (const NamedBuffer& buffer : buffers)
-    if (is_gpu_memory(buffer.address)) of_gpus.push_back(buffer);
-  if (!of_gpus.empty()) return device_of(of_gpus, stream);
-  // Host tensors in the order of a GPU's stream.
-  return device_of(std::span<const NamedBuffer>(), stream);
+Result<device::Device*> device_of_update(EpHandle& handle, const Tensor& table,
+                                         std::span<const Tensor* const> results, epcclStream_t stream) {
+  std::vector<NamedBuffer> buffers = buffers_of(results), of_gpus;
+  buffers.push_back({table.name, table.address, table.bytes});
+  std::ranges::copy_if(buffers, std::back_inserter(of_gpus),
+                       [](const NamedBuffer& one) { return is_gpu_memory(one.address); });
+  // Host tensors may be in the order of a GPU's stream.
+  EPCCL_ASSIGN(device::Device * named, device_of(*handle.communicator(), of_gpus, stream));
+  return place(handle, EpHandle::Kind::update, table.bytes > 0 || stream != nullptr || named != nullptr,
+               named, buffers);
 }
 
 }  // namespace epccl::api

@@ -23,11 +23,13 @@ Status check_no_ep_in_group();
 Status run_ep(CommPtr communicator, device::HostStream* stream, uint32_t timeout_ms, const EpWork& work,
               std::shared_ptr<runtime::CallProgress> progress = nullptr);
 
-/// The GPU that a dispatch's or combine's tensors lie on; null: all are host memory. Error: of several kinds, or of several GPUs.
-Result<device::Device*> device_of(const EpHandle& handle, std::span<const Tensor* const> tensors,
-                                  epcclStream_t stream);
-/// The same of tensors that may be partly host memory.
-Result<device::Device*> device_of_any(std::span<const Tensor* const> tensors, epcclStream_t stream);
+// On which GPU a call is made; null: on the host. The handle remembers it: with nothing to move and no stream a call is made where the
+// last one was. Error: tensors of several kinds, or of several GPUs.
+Result<device::Device*> device_of_transfer(EpHandle& handle, std::span<const Tensor* const> tensors,
+                                           epcclStream_t stream);
+/// Some of whose tensors may be host memory.
+Result<device::Device*> device_of_update(EpHandle& handle, const Tensor& table,
+                                         std::span<const Tensor* const> results, epcclStream_t stream);
 
 // The calls of ep.h.
 Status update(EpHandle& target, const epcclEpTensor_t* topk_idx, const epcclEpLayoutInfo_t* info,

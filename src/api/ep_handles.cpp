@@ -78,6 +78,17 @@ void EpHandle::set_replayed(std::shared_ptr<ep::ReplayedRouting> routing) {
   replayed_ = std::move(routing);
 }
 
+void EpHandle::set_place(Kind kind, device::Device* where) {
+  const std::lock_guard lock(mutex_);
+  places_[static_cast<size_t>(kind)] = where;
+}
+
+std::optional<device::Device*> EpHandle::place(Kind kind) const {
+  const std::lock_guard lock(mutex_);
+  const auto i = static_cast<size_t>(kind);
+  return places_[i] ? places_[i] : places_[1 - i];
+}
+
 device::HostStream* EpHandle::background_stream() {
   const std::lock_guard lock(mutex_);
   if (background_ == nullptr) background_ = std::make_unique<device::HostStream>();

@@ -1,10 +1,13 @@
 // Groups and handles behind ep.h's opaque pointers: looked up, never dereferenced.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "api/handles.hpp"
 #include "ep/handle.hpp"
@@ -43,6 +46,12 @@ struct EpHandle {
   std::shared_ptr<ep::ReplayedRouting> replayed() const;
   void set_replayed(std::shared_ptr<ep::ReplayedRouting> routing);
 
+  /// Where calls of a kind are made: on a GPU, or on the host (null).
+  enum class Kind : uint8_t { update, transfer };
+  void set_place(Kind kind, device::Device* where);
+  /// Of the last of that kind, or else of the other. No value: there was none. Any thread.
+  std::optional<device::Device*> place(Kind kind) const;
+
   CommPtr communicator() const { return group->communicator; }
   /// The stream of send_only calls, made when first needed. Any thread.
   device::HostStream* background_stream();
@@ -55,6 +64,7 @@ struct EpHandle {
   std::map<ep::StartedCalls::State, std::unique_ptr<device::HostStream>> stages_;
   std::shared_ptr<ep::CapturedRouting> captured_;
   std::shared_ptr<ep::ReplayedRouting> replayed_;
+  std::array<std::optional<device::Device*>, 2> places_;  // by Kind
 };
 
 using EpGroupPtr = std::shared_ptr<EpGroup>;

@@ -260,7 +260,7 @@ Status dispatch(epcclEpHandle_t handle, const epcclEpDispatchInputs_t* inputs,
   call.weighted = options.weighted != 0;
   const std::array tensors{&tokens,        &weights,         &scales,          &received,
                            &received_topk, &received_scales, &received_weights};
-  EPCCL_ASSIGN(device::Device * device, device_of(*target, tensors, stream));
+  EPCCL_ASSIGN(device::Device * device, device_of_transfer(*target, tensors, stream));
   const bool send_only = options.send_only != 0;
   if (device != nullptr) return transfer_or_capture(*device, *target, stream, send_only, call, "a dispatch");
   EPCCL_ASSIGN(device::HostStream * queue, stream_of(*target, stream, send_only));
@@ -302,7 +302,7 @@ Status combine(epcclEpHandle_t handle, const epcclEpCombineInputs_t* inputs,
                            combined_weights.columns()};
   call.weighted = options.weighted != 0;
   const std::array tensors{&tokens, &weights, &combined, &combined_weights};
-  EPCCL_ASSIGN(device::Device * device, device_of(*target, tensors, stream));
+  EPCCL_ASSIGN(device::Device * device, device_of_transfer(*target, tensors, stream));
   const bool send_only = options.send_only != 0;
   if (device != nullptr) return transfer_or_capture(*device, *target, stream, send_only, call, "a combine");
   EPCCL_ASSIGN(device::HostStream * queue, stream_of(*target, stream, send_only));

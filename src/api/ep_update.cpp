@@ -352,13 +352,9 @@ Status update_on_device(device::Device& device, EpHandle& target, Update update,
 Status update(EpHandle& target, const epcclEpTensor_t* topk_idx, const epcclEpLayoutInfo_t* info,
               epcclStream_t stream) {
   EPCCL_ASSIGN(Update update, read_update(target, topk_idx, info));
-  std::vector<const Tensor*> tensors{&update.table};
-  for (const Tensor* tensor : update.counters.all()) tensors.push_back(tensor);
-  EPCCL_ASSIGN(device::Device * device, device_of_any(tensors, stream));
-  // A rank that gives no memory at all does what the others do.
-  const bool any =
-      std::ranges::any_of(tensors, [](const Tensor* tensor) { return tensor->address != nullptr; });
-  if (device == nullptr && !any && stream == nullptr) device = target.communicator()->device_in_use();
+  std::vector<const Tensor*> results;
+  for (const Tensor* tensor : update.counters.all()) results.push_back(tensor);
+  EPCCL_ASSIGN(device::Device * device, device_of_update(target, update.table, results, stream));
   if (device != nullptr) return update_on_device(*device, target, std::move(update), stream);
   const ep::TopK topk = update.topk;
   EPCCL_TRY(update_on_host(target, std::move(update), stream));

@@ -69,6 +69,7 @@ Status run(const Arguments& args) {
   EPCCL_ASSIGN(
       device::Device * gpu,
       device_of(
+          *communicator,
           {{"sendbuff", args.sendbuff,
             bytes_of(algorithms::input_blocks(communicator->cluster(), call.what, communicator->rank()))},
            {"recvbuff", args.recvbuff,

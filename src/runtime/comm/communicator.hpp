@@ -134,7 +134,7 @@ class Communicator {
   Result<OnDevice*> on_device(device::Device& device);
   /// Makes what calls need that are captured into graphs. To be asked for before such a call, not in run().
   Status prepare_captures(OnDevice& on);
-  /// That of on_device(); null before the first call.
+  /// That of on_device(): of the first call on a GPU's memory, or the one that was current when the communicator was made. null: neither.
   device::Device* device_in_use();
   /// Every rank's choice, by rank; all are told all.
   Result<std::vector<SplitChoice>> exchange_choices(const SplitChoice& mine);

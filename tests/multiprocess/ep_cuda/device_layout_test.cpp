@@ -2,6 +2,8 @@
 // the bits that the host's own static mode gives. On the double of the driver the kernels' code runs on the host.
 #include <gmock/gmock.h>
 
+#include <thread>
+
 #include "device/cuda/kernels/launch.hpp"
 #include "gpu_copies.hpp"
 
@@ -286,6 +288,80 @@ TEST_F(DeviceLayout, ARankWithoutTokensDoesAsTheOthers) {
     EXPECT_EQ(epcclEpGetStats(handle.handle(), &stats), epcclSuccess) << epcclGetLastError(nullptr);
     EXPECT_EQ(stats.tokens_local, context.rank == 0 ? 2U : 0U);
     EXPECT_EQ(stats.tokens_node, context.rank == 0 ? 3U : 0U);
+    // Counters are the host's on either kind of update.
+    std::vector<int32_t> rows(1, -1);
+    Tensor total(epcclInt32, rows.data(), {1});
+    epcclEpLayoutInfo_t info = EPCCL_EP_LAYOUT_INFO_INIT;
+    info.recv_total_counter = total;
+    expect_complete(context.rank == 1 ? epcclEpUpdateHandle(handle.handle(), none, &info, nullptr)
+                                      : handle.update(table, 3, 2));
+    EXPECT_EQ(rows[0], context.rank == 1 ? 6 : -1);
+    // A thread that has made nothing current names the stream.
+    if (context.rank == 0) {
+      expect_complete(handle.update(table, 3, 2));
+    } else {
+      std::thread other(
+          [&] { expect_complete(epcclEpUpdateHandle(handle.handle(), none, nullptr, gpu.as_epccl())); });
+      other.join();
+    }
+    gpu.wait();
+  });
+}
+
+/// The test's own memory, on the host.
+struct NothingIsNull : OtherMemory {
+  void* place(void* data, size_t bytes) override { return bytes == 0 ? nullptr : data; }
+  void take_back() override {}
+};
+
+// The communicator knows a GPU, but these calls have nothing to do with it.
+TEST_F(DeviceLayout, ARankWithoutTokensStaysOnTheHostWhereItsCallsWere) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    Problem problem;
+    problem.layout = EPCCL_EP_LAYOUT_EXPERT_MAJOR;
+    problem.experts = 2;
+    problem.k = 1;
+    problem.max_tokens = problem.capacity = 3;
+    problem.hidden = 4;
+    problem.owner = {0, 1};
+    StaticHandle handle(context, comm, gpu, problem);
+    const auto expect_complete = [&](epcclResult_t result) {
+      EXPECT_EQ(result, epcclSuccess) << epcclGetLastError(nullptr);
+      EXPECT_EQ(epcclEpComplete(handle.handle()), epcclSuccess) << epcclGetLastError(nullptr);
+    };
+    std::vector<int64_t> table{0, 1, 1};
+    Tensor three(epcclInt64, table.data(), {3, 1}), none(epcclInt64, nullptr, {0, 1});
+    expect_complete(epcclEpUpdateHandle(handle.handle(), three, nullptr, nullptr));
+    expect_complete(epcclEpUpdateHandle(handle.handle(), context.rank == 1 ? none : three, nullptr, nullptr));
+  });
+}
+
+TEST_F(DeviceLayout, ARankWithoutRowsStaysOnTheHostWhereItsCallsWere) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    Problem problem;
+    problem.ranks_per_node = {2};
+    problem.experts = 2;
+    problem.max_tokens = 3;
+    problem.hidden = 4;
+    problem.owner = {0, 1};
+    problem.tokens = {3, 3};
+    problem.topk = {{0, 1, 1}, {1, 0, 0}};
+    problem.weights.assign(2, std::vector<float>(3, 1));
+    NothingIsNull memory;
+    Layer layer(context, comm, problem, nullptr, &memory);
+    layer.update();
+    layer.forward(false);
+    // Rank 1 sends nothing, and gets nothing.
+    problem.tokens = {3, 0};
+    problem.topk = {{0, 0, 0}, {}};
+    problem.weights[1].clear();
+    layer.take(problem);
+    layer.update();
+    layer.forward(false);
   });
 }
 
