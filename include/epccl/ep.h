@@ -38,8 +38,13 @@
  * tensors present (a rank with T = 0 passes tensors of size 0). They are not allowed between epcclGroupStart() and
  * epcclGroupEnd(). Streams, buffers and threads are as in epccl.h. What is wrong with a routing (an expert that does not
  * exist, too many tokens, ranks that disagree on K or on the layout) is an error on every rank, by name, and the
- * communicator stays usable. What is wrong with the tensors of a dispatch or combine breaks the communicator, since the
- * other ranks may already be waiting: they get an error that names the rank and the values.
+ * communicator stays usable. What is wrong with the tensors of a dispatch or combine in themselves is an invalid argument on that
+ * rank, before anything begins: one that is required is missing, or has no data; a datatype or a number of dimensions that it may not
+ * have; tokens in and out of unequal length, of a combine also of unequal datatype; memory of several kinds. The communicator stays
+ * usable, and the other ranks wait until this one makes the call as it should be. What does not fit the routing, the group or the
+ * other tensors breaks the communicator, since the other ranks may already be waiting: they get an error that names the rank and the
+ * values. That is the number of rows or columns, max_token_bytes, weights or scales that are missing or not wanted, of a dispatch
+ * datatypes that do not go together, `weighted` where it cannot be, and a weight that is NaN, where the host sees it.
  *
  * Memory of a GPU: all tensors of a dispatch or combine, on all ranks, and `stream` is a cudaStream_t of that GPU (cast), in
  * whose order they are used; no call waits. Those of an update may lie on the GPU or on the host, each as it likes (host
