@@ -7,8 +7,9 @@ namespace {
 
 using plan::Kind;
 
+// One without rows, as plans of maxima have them, is none.
 bool is_message(const plan::Step& step) {
-  return step.kind == Kind::send || step.kind == Kind::recv;
+  return (step.kind == Kind::send || step.kind == Kind::recv) && step.rows > 0;
 }
 
 bool is_inside_node(const plan::Step& step) {
