@@ -5,6 +5,7 @@
 #include "api/ep_calls.hpp"
 #include "api/last_error.hpp"
 #include "base/settings.hpp"
+#include "ep/device_plans.hpp"
 
 namespace epccl::api {
 namespace {
@@ -109,7 +110,10 @@ Result<ep::SlotRules> read_rules(epcclEpLayout_t layout, const epcclEpHandleConf
                   "an alignment or a capacity of experts needs the expert-major layout");
   if (rules.pad && rules.capacity == 0)
     return Status(Code::invalid_argument, "pad_to_capacity without max_tokens_per_expert");
-  if (rules.max_topk > 0) EPCCL_TRY(make_static(rules));
+  if (rules.max_topk > 0) {
+    EPCCL_TRY(make_static(rules));
+    EPCCL_TRY(ep::check_table_sizes(group.cluster(), rules, group.options().strategy));
+  }
   EPCCL_TRY(check_zones(rules, group));
   return rules;
 }

@@ -69,6 +69,23 @@ TableSizes most_table_bytes(const topology::Cluster& cluster, int rank, const Sl
           whole_vectors(sums * k * sizeof(Term)) + whole_vectors((sums + 1) * sizeof(uint32_t))};
 }
 
+// The first rank of a node relays for as many sources as any other there.
+Status check_table_sizes(const topology::Cluster& cluster, const SlotRules& rules,
+                         std::optional<Strategy> forced) {
+  for (int node = 0; node < cluster.nodes(); ++node) {
+    const TableSizes most =
+        most_table_bytes(cluster, cluster.rank_at(node, 0), rules, rules.max_tokens, rules.max_topk, forced);
+    if (const uint64_t places = std::max(most.dispatch / sizeof(uint32_t), most.combine / sizeof(Term));
+        places > UINT32_MAX)
+      return error(
+          Code::invalid_argument,
+          "static_topk {} with max_send_tokens_per_rank {} on {} ranks: tables of a rank have up to {} "
+          "places, of which {} can be numbered",
+          rules.max_topk, rules.max_tokens, cluster.ranks(), places, UINT32_MAX);
+  }
+  return {};
+}
+
 void DevicePlans::forget(bool keep_plans) {
   if (!keep_plans) programs_.clear();
   of_dispatch_ = of_combine_ = {};

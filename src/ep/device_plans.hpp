@@ -29,6 +29,10 @@ struct TableSizes {
 /// For any routing of at most `tokens` a rank and top-`k` that a handle of these rules can be given. `forced`: no other strategy is used.
 TableSizes most_table_bytes(const topology::Cluster& cluster, int rank, const SlotRules& rules,
                             uint64_t tokens, uint64_t k, std::optional<Strategy> forced);
+/// Of static mode, where tables are as large as they can become, on the host too. Error, the same on every rank: some rank's would have
+/// places that 32 bits cannot number.
+Status check_table_sizes(const topology::Cluster& cluster, const SlotRules& rules,
+                         std::optional<Strategy> forced);
 
 class DevicePlans {
  public:
