@@ -115,6 +115,8 @@ Result<std::function<Status(ep::Handle&, const Call&)>> mover_of(runtime::Commun
     }};
   }
   EPCCL_ASSIGN(StagedCalls::Borrowed pinned, staged->borrow(ep::staging_bytes(call)));
+  // Then the host makes its own lists from the tables that kernels have read.
+  if (target.by_kernels) EPCCL_TRY(target.layout->prepare_reading());
   if (replays != nullptr) replays->share(pinned);
   return {[staged, pinned](ep::Handle& handle, const Call& each) {
     return run_staged(handle, each, *staged, pinned->data());

@@ -117,13 +117,12 @@ Result<std::unique_ptr<DeviceLayout>> DeviceLayout::make(const Group& group, con
 }
 
 Status DeviceLayout::borrow() {
-  const auto ranks = static_cast<uint64_t>(group_.cluster().ranks());
   EPCCL_ASSIGN(records_, from_.borrow(records_bytes(), MemoryKind::shareable));
   parameters_.records = records_->data();
   EPCCL_ASSIGN(numbers_, from_.borrow(place_numbers(parameters_, nullptr), MemoryKind::plain));
   place_numbers(parameters_, numbers_->data());
   EPCCL_ASSIGN(head_, from_.borrow(sizeof(Head)));
-  EPCCL_ASSIGN(told_, from_.borrow(ranks * (sizeof(Head) + sizeof(uint32_t))));
+  EPCCL_ASSIGN(told_, from_.borrow(entry_at() + sizeof(int64_t)));
   const uint64_t experts = whole_arrays(experts_.size() * sizeof(ExpertPlace));
   EPCCL_ASSIGN(places_, from_.borrow(experts + ranks_.size() * sizeof(RankPlace)));
   std::memcpy(places_->data(), experts_.data(), experts_.size() * sizeof(ExpertPlace));
@@ -272,21 +271,33 @@ Result<std::vector<SourceHeader>> DeviceLayout::headers() {
 }
 
 Result<int64_t> DeviceLayout::entry(int source, uint32_t at, bool wide) {
-  EPCCL_ASSIGN(const runtime::StagedCalls::Borrowed pinned, from_.borrow(sizeof(int64_t)));
   const uint64_t size = wide ? sizeof(int64_t) : sizeof(int32_t);
   std::byte* const from =
       records() + record_bytes_ * static_cast<uint64_t>(source) + sizeof(Head) + at * size;
-  EPCCL_TRY(from_.copy_pieces_in({{from, 0, size}}, pinned->data()));
-  if (wide) return *reinterpret_cast<const int64_t*>(pinned->data());
-  return int64_t{*reinterpret_cast<const int32_t*>(pinned->data())};
+  std::byte* const told = told_->data() + entry_at();
+  EPCCL_TRY(from_.copy_pieces_in({{from, 0, size}}, told));
+  if (wide) return *reinterpret_cast<const int64_t*>(told);
+  return int64_t{*reinterpret_cast<const int32_t*>(told)};
+}
+
+uint64_t DeviceLayout::entry_at() const {
+  return whole_arrays(ranks_.size() * (sizeof(Head) + sizeof(uint32_t)));
+}
+
+Status DeviceLayout::prepare_reading() {
+  const std::lock_guard lock(reading_mutex_);
+  if (read_ == nullptr) {
+    EPCCL_ASSIGN(read_, from_.borrow(records_bytes()));
+  }
+  return {};
 }
 
 Result<std::vector<DeviceLayout::Table>> DeviceLayout::read_tables() {
-  EPCCL_ASSIGN(const runtime::StagedCalls::Borrowed pinned, from_.borrow(records_bytes()));
-  EPCCL_TRY(from_.copy_pieces_in({{records(), 0, records_bytes()}}, pinned->data()));
+  EPCCL_TRY(prepare_reading());
+  EPCCL_TRY(from_.copy_pieces_in({{records(), 0, records_bytes()}}, read_->data()));
   std::vector<Table> tables(ranks_.size());
   for (size_t source = 0; source < tables.size(); ++source) {
-    const std::byte* const record = pinned->data() + source * record_bytes_;
+    const std::byte* const record = read_->data() + source * record_bytes_;
     Head head;
     std::memcpy(static_cast<void*>(&head), record, sizeof head);
     tables[source].header = head.header;

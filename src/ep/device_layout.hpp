@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -71,6 +72,8 @@ class DeviceLayout {
     std::vector<int64_t> ids;  // [tokens, k]
   };
   Result<std::vector<Table>> read_tables();
+  /// Borrows what that needs: before the turn of a call that may read them.
+  Status prepare_reading();
 
   const std::shared_ptr<KernelTables>& tables() const { return tables_; }
   /// How many tokens this rank has in the layout, in the device's memory.
@@ -93,6 +96,8 @@ class DeviceLayout {
   Status queue_layout(device::Queue& queue, const RoutingOnDevice& routing,
                       device::cuda::WrongEntry* wrong_entries);
   Result<int64_t> entry(int source, uint32_t at, bool wide);
+  /// In told_.
+  uint64_t entry_at() const;
 
   const Group& group_;
   const SlotRules rules_;
@@ -105,8 +110,10 @@ class DeviceLayout {
   runtime::StagedCalls::Borrowed records_;  // that peers can map
   runtime::StagedCalls::Borrowed numbers_;  // of the layout
   runtime::StagedCalls::Borrowed head_;     // pinned: this rank's Head
-  runtime::StagedCalls::Borrowed told_;     // pinned: all ranks' Heads, then where tables are wrong
+  runtime::StagedCalls::Borrowed told_;     // pinned: all ranks' Heads, where tables are wrong, an entry
   runtime::StagedCalls::Borrowed places_;   // pinned: experts_ and ranks_, on their way
+  std::mutex reading_mutex_;
+  runtime::StagedCalls::Borrowed read_;  // pinned: records_, as the host reads them; null: nobody has yet
   std::shared_ptr<KernelTables> tables_;
   bool has_places_ = false, is_made_ = false;
 };

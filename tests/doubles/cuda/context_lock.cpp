@@ -16,9 +16,12 @@ std::shared_mutex& lock() {
   return *instance;
 }
 
-bool is_on() {
-  static const bool value = environment("FAKE_CUDA_CONTEXT_LOCK", 0) != 0;
+int level() {
+  static const int value = environment("FAKE_CUDA_CONTEXT_LOCK", 0);
   return value;
+}
+bool is_on() {
+  return level() > 0;
 }
 
 bool is_through(CUstream_st* stream) {
@@ -42,11 +45,12 @@ bool all_through() {
 
 }  // namespace
 
-ContextLock::ContextLock(Kind kind) : kind_(kind) {
+ContextLock::ContextLock(Kind kind)
+    : is_alone_(kind == Kind::alone || (kind == Kind::allocating && level() > 1)) {
   if (!is_on()) return;
   is_outermost_ = depth++ == 0;
   if (!is_outermost_) return;
-  if (kind == Kind::shared) {
+  if (!is_alone_) {
     lock().lock_shared();
     return;
   }
@@ -58,10 +62,10 @@ ContextLock::~ContextLock() {
   if (!is_on()) return;
   --depth;
   if (!is_outermost_) return;
-  if (kind_ == Kind::shared)
-    lock().unlock_shared();
-  else
+  if (is_alone_)
     lock().unlock();
+  else
+    lock().unlock_shared();
 }
 
 }  // namespace fake_cuda

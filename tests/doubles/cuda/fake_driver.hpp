@@ -7,7 +7,7 @@
 // for kernels that run on the host), FAKE_CUDA_CHANNELS=n (streams of one priority share n hardware queues, in the order in which they
 // were made; each does what it was given one after the other, so a stream that waits holds back all that came behind it.
 // Otherwise each stream has one of its own), FAKE_CUDA_CONTEXT_LOCK=1 (calls that may wait for the GPU do, and no other call gets in
-// meanwhile: context_lock.hpp), CUDA_MODULE_LOADING=EAGER (with that: kernels are loaded with their module, not when first used).
+// meanwhile; 2: more of them: context_lock.hpp), CUDA_MODULE_LOADING=EAGER (with that: kernels are loaded with their module, not when first used).
 #pragma once
 
 #include <cstddef>

@@ -60,7 +60,7 @@ CUresult cuMemGetInfo(size_t* free, size_t* total) {
 }
 
 CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned) {
-  FAKE_CONTEXT(context);
+  FAKE_CONTEXT_TO_ALLOCATE(context);
   if (const CUresult result = unsafe_while_capturing(); result != CUDA_SUCCESS) return result;
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   void* memory =

@@ -97,6 +97,9 @@ void called(const char* function);
 #define FAKE_CALLED_ALONE()      \
   ::fake_cuda::called(__func__); \
   const ::fake_cuda::ContextLock context_lock_(::fake_cuda::ContextLock::Kind::alone)
+#define FAKE_CALLED_TO_ALLOCATE() \
+  ::fake_cuda::called(__func__);  \
+  const ::fake_cuda::ContextLock context_lock_(::fake_cuda::ContextLock::Kind::allocating)
 /// Begins one that then waits without it.
 #define FAKE_CALLED_TO_WAIT()    \
   ::fake_cuda::called(__func__); \
@@ -111,6 +114,9 @@ CUctx_st* current_context();
   if (const CUresult result_ = ::fake_cuda::need_context(&name); result_ != CUDA_SUCCESS) return result_
 #define FAKE_CONTEXT(name) \
   FAKE_CALLED();           \
+  FAKE_NEED_CONTEXT(name)
+#define FAKE_CONTEXT_TO_ALLOCATE(name) \
+  FAKE_CALLED_TO_ALLOCATE();           \
   FAKE_NEED_CONTEXT(name)
 #define FAKE_CONTEXT_ALONE(name) \
   FAKE_CALLED_ALONE();           \

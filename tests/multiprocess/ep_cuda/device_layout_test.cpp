@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "device/cuda/kernels/launch.hpp"
+#include "dispatch_tokens.hpp"
 #include "gpu_copies.hpp"
 
 namespace epccl::tests {
@@ -260,6 +261,34 @@ TEST_F(DeviceLayout, WhatIsWrongWithATableIsNamedOnEveryRankAndTheHandleGoesOn) 
     EXPECT_EQ(epcclEpComplete(handle.handle()), epcclSuccess) << epcclGetLastError(nullptr);
     gpu.wait();
   });
+}
+
+// The double lets nobody allocate while a stream waits for a call.
+TEST_F(DeviceLayout, ACallAllocatesNothingWhileItsStreamWaits) {
+  run_ranks({{2}, {{"FAKE_CUDA_CONTEXT_LOCK", "2"}, {"EPCCL_TIMEOUT", "10"}}, {}},
+            [](const RankContext& context) {
+              const Comm comm(context);  // which does not know the GPU, so that `never` is the host
+              GpuRank gpu;
+              Problem problem;
+              problem.layout = EPCCL_EP_LAYOUT_RANK_MAJOR;
+              problem.experts = 2;
+              problem.hidden = 4;
+              problem.max_tokens = 4000;  // tables that fit into nothing that was used before
+              problem.owner = {0, 1};
+              StaticHandle handle(context, comm, gpu, problem);
+              const GpuArray<int64_t> bad(gpu, std::vector<int64_t>{5}), good(gpu, std::vector<int64_t>{1});
+              EXPECT_EQ(handle.update(context.rank == 1 ? bad : good, 1, 1), epcclSuccess);
+              EXPECT_EQ(epcclEpComplete(handle.handle()), epcclInvalidArgument);
+              EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr("rank 1: topk_idx[0][0] is expert 5"));
+              // The host reads the tables of a layout that kernels have made.
+              EXPECT_EQ(handle.update(good, 1, 1), epcclSuccess);
+              gpu.wait();
+              ASSERT_EQ(epcclCommSetCopyEngine(comm, "never"), epcclSuccess);
+              const GpuArray<float> token(gpu, 4), rows(gpu, 8000 * 4);
+              Tensor in(epcclFloat32, token.data(), {1, 4}), out(epcclFloat32, rows.data(), {8000, 4});
+              EXPECT_EQ(dispatch_tokens(handle.handle(), in, out, false, gpu.as_epccl()), epcclSuccess);
+              EXPECT_EQ(epcclEpComplete(handle.handle()), epcclSuccess) << epcclGetLastError(nullptr);
+            });
 }
 
 // It has no address and no stream that would tell on which GPU the others are.
