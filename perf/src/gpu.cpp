@@ -7,18 +7,24 @@
 
 namespace epccl::perf {
 
-Result<std::unique_ptr<Gpu>> Gpu::of_rank(const MeasuringOptions& options, const std::vector<RankInfo>& ranks,
+Result<device::Device*> Gpu::make_current(const MeasuringOptions& options, const std::vector<RankInfo>& ranks,
                                           int rank) {
-  if (options.device != "cuda") return std::unique_ptr<Gpu>();
+  if (options.device != "cuda") return nullptr;
   const int ordinal = gpu_of_rank(ranks, rank, options.ranks_per_gpu);
   EPCCL_ASSIGN(const int count, device::cuda_device_count());
   if (ordinal >= count)
     return error(Code::invalid_usage,
                  "rank {} needs GPU {}, but {} has {}: --ranks-per-gpu lets ranks share them", rank, ordinal,
                  ranks[static_cast<size_t>(rank)].host, count);
-  EPCCL_ASSIGN(device::Device * device, device::cuda_device(ordinal));
   EPCCL_TRY(device::set_current_cuda_device(ordinal));
   setenv("EPCCL_DEVICE", "cuda", 1);
+  return device::cuda_device(ordinal);
+}
+
+Result<std::unique_ptr<Gpu>> Gpu::of_rank(const MeasuringOptions& options, const std::vector<RankInfo>& ranks,
+                                          int rank) {
+  EPCCL_ASSIGN(device::Device * device, make_current(options, ranks, rank));
+  if (device == nullptr) return std::unique_ptr<Gpu>();
   EPCCL_ASSIGN(std::unique_ptr<device::Queue> queue, device->borrow_stream(nullptr));
   return std::unique_ptr<Gpu>(new Gpu(*device, std::move(queue)));  // private constructor
 }

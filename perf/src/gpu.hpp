@@ -15,8 +15,11 @@ namespace epccl::perf {
 
 class Gpu {
  public:
-  /// Of rank `rank`, which becomes the calling thread's GPU, and the one of epcclMemAlloc; null: the host. Error: there is none, or
-  /// not so many.
+  /// Makes the GPU of rank `rank` the calling thread's, and the one of epcclMemAlloc: before communicators, which are told then that
+  /// the rank has one. Null: the host. Error: there is none, or not so many.
+  static Result<device::Device*> make_current(const MeasuringOptions& options,
+                                              const std::vector<RankInfo>& ranks, int rank);
+  /// The same GPU, with a queue for the rank's own copies; null: the host.
   static Result<std::unique_ptr<Gpu>> of_rank(const MeasuringOptions& options,
                                               const std::vector<RankInfo>& ranks, int rank);
 

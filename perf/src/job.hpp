@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "perf/src/gpu.hpp"
 #include "perf/src/output.hpp"
 #include "perf/src/session.hpp"
 #include "topology/host_id.hpp"
@@ -32,7 +33,10 @@ bool write_report(Job& job, Output& output, const std::vector<std::string>& erro
 /// Runs the job on all ranks and reports it on rank 0.
 template <class Job>
 int measure_and_report(Job& job, Output& output) {
-  auto session = Session::join(job.environment, {job.options.timeout, job.algorithms()},
+  const auto make_gpu_current = [&job](const std::vector<RankInfo>& ranks, int rank) {
+    return Gpu::make_current(job.options, ranks, rank).take_status();
+  };
+  auto session = Session::join(job.environment, {job.options.timeout, job.algorithms(), make_gpu_current},
                                topology::fnv1a64(job.identity()));
   Status status;
   if (session.ok()) {

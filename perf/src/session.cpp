@@ -84,6 +84,8 @@ Result<std::unique_ptr<Session>> Session::join(const runtime::LaunchEnv& environ
   session->coordinator_ = std::make_unique<CommunicatorCoordinator>(session->control_->get(),
                                                                     environment.rank, environment.ranks);
   EPCCL_TRY(session->introduce(fingerprint));
+  if (settings.before_communicators)
+    EPCCL_TRY(settings.before_communicators(session->ranks_, environment.rank));
   EPCCL_TRY(session->create_communicators(settings));
   return session;
 }

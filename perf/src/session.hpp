@@ -2,6 +2,7 @@
 // algorithm.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,9 @@ namespace epccl::perf {
 struct SessionSettings {
   double timeout = 0;                   // seconds; 0: EPCCL_TIMEOUT
   std::vector<std::string> algorithms;  // a communicator for each
+  // What a communicator learns of the calling thread as it is made (which GPU is current) is seen to here, once it is known who and
+  // where the ranks are; may be empty.
+  std::function<Status(const std::vector<RankInfo>& ranks, int rank)> before_communicators;
 };
 
 class Session {

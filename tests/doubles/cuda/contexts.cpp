@@ -1,5 +1,6 @@
 // Devices, contexts, names of errors.
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <cstring>
 
@@ -24,9 +25,14 @@ State& state() {
 }
 
 long setting(const std::string& name, long otherwise) {
-  const std::lock_guard lock(state().mutex);
-  const auto it = state().settings.find(name);
-  return it == state().settings.end() ? otherwise : it->second;
+  {
+    const std::lock_guard lock(state().mutex);
+    if (const auto it = state().settings.find(name); it != state().settings.end()) return it->second;
+  }
+  std::string variable = "FAKE_CUDA_";
+  for (const char letter : name) variable += static_cast<char>(std::toupper(letter));
+  const char* value = std::getenv(variable.c_str());
+  return value == nullptr ? otherwise : std::atol(value);
 }
 
 int environment(const char* name, int otherwise) {
