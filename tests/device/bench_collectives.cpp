@@ -1,28 +1,29 @@
 // What collectives of the C API reach between ranks that share one GPU, as threads and as processes, against that GPU's own large
 // device-to-device copy. The floor of a call is the bytes that have to be read and written at least, at the rate of that copy (which
 // reads and writes each byte). Needs a GPU.
-//   bench_collectives [FILE] [MEGABYTES A RANK] [RANKS] [processes]     prints a table, and writes FILE as JSON;
-//                                                                           `processes`: only what ranks as processes reach
-// Exit codes: 0 measured; 77 there is no GPU; 1 something failed.
+//   bench_collectives [FILE] [MEGABYTES A RANK,...] [RANKS] [processes]     prints a table, and writes FILE as JSON after each case;
+//                                                                               `processes`: only what ranks as processes reach
+// Exit codes: 0 measured; 77 there is no GPU; 1 something failed: what did is named in FILE, beside what was measured.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <span>
 
 #include "../multiprocess/api_cuda/gpu_rank.hpp"
+#include "bench_main.hpp"
+#include "bench_report.hpp"
 #include "copy_ceiling.hpp"
+#include "floors.hpp"
 #include "measured.hpp"
 
 namespace epccl::device::test {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = BenchReport::Json;
 using tests::GpuRank;
-constexpr int rounds = 10;
-constexpr uint64_t mebibyte = uint64_t{1} << 20;
+constexpr int rounds = 30;
 
 /// What a measurement's processes share.
 struct Board {
@@ -52,15 +53,6 @@ class Buffer {
   void* data_ = nullptr;
 };
 
-enum class Collective { alltoall, allgather, reduce_scatter, allreduce };
-const char* text_of(Collective which) {
-  constexpr const char* names[] = {"alltoall", "allgather", "reduce_scatter", "allreduce"};
-  return names[static_cast<int>(which)];
-}
-bool adds(Collective which) {
-  return which == Collective::reduce_scatter || which == Collective::allreduce;
-}
-
 /// Elements of small whole numbers: exact in every datatype here.
 template <typename T>
 struct Kind;
@@ -81,25 +73,17 @@ struct Kind<uint16_t> {
 };
 
 struct Case {
-  Collective which;
   As as;
-  int ranks;
-  uint64_t bytes;  // of the larger buffer of a rank
+  Amount amount;
   int blocks = 0;  // maxCTAs; 0: the library's choice
-
-  /// Bytes that a copy of the least time would copy.
-  double floor_bytes() const {
-    const double each = static_cast<double>(bytes), all = each * ranks;
-    return which == Collective::reduce_scatter ? (all + each) / 2 : all;
-  }
 };
 
 template <typename T>
 void call(const Case& what, const Buffer& input, const Buffer& output, epcclComm_t comm,
           epcclStream_t stream) {
-  const size_t count = what.bytes / sizeof(T), block = count / static_cast<size_t>(what.ranks);
+  const size_t count = what.amount.bytes / sizeof(T), block = count / static_cast<size_t>(what.amount.ranks);
   constexpr epcclDataType_t type = Kind<T>::type;
-  switch (what.which) {
+  switch (what.amount.which) {
     case Collective::alltoall:
       return call_ok(epcclAlltoall(input.data(), output.data(), block, type, comm, stream));
     case Collective::allgather:
@@ -114,14 +98,17 @@ void call(const Case& what, const Buffer& input, const Buffer& output, epcclComm
 /// The first and the last element of the last rank's block, or of all.
 template <typename T>
 void check(const Case& what, const GpuRank& gpu, const Buffer& output) {
-  const uint64_t bytes =
-      what.which == Collective::reduce_scatter ? what.bytes / static_cast<uint64_t>(what.ranks) : what.bytes;
+  const uint64_t bytes = what.amount.which == Collective::reduce_scatter
+                             ? what.amount.bytes / static_cast<uint64_t>(what.amount.ranks)
+                             : what.amount.bytes;
   T last{};
   driver_ok(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(&last), output.address(bytes - sizeof(T)), sizeof(T),
                           gpu.stream()));
   driver_ok(cuStreamSynchronize(gpu.stream()));
-  const T expected = Kind<T>::of(adds(what.which) ? what.ranks * (what.ranks + 1) / 2 : what.ranks);
-  if (last != expected) throw std::runtime_error(fmt::format("{}: a wrong result", text_of(what.which)));
+  const T expected = Kind<T>::of(adds(what.amount.which) ? what.amount.ranks * (what.amount.ranks + 1) / 2
+                                                         : what.amount.ranks);
+  if (last != expected)
+    throw std::runtime_error(fmt::format("{}: a wrong result", text_of(what.amount.which)));
 }
 
 template <typename T>
@@ -135,10 +122,11 @@ double seconds_of(const Case& what) {
     if (what.blocks > 0) config.maxCTAs = what.blocks;
     call_ok(epcclCommInitRankConfig(&comm, rank.count(), board.id, rank.number(), &config));
     {
-      const Buffer input(what.bytes), output(what.bytes);
-      const std::vector<T> values(what.bytes / sizeof(T), Kind<T>::of(rank.number() + 1));
-      driver_ok(cuMemcpyAsync(input.address(), reinterpret_cast<CUdeviceptr>(values.data()), what.bytes,
-                              gpu.stream()));
+      raise_clocks(rank.device(), what.amount.bytes);
+      const Buffer input(what.amount.bytes), output(what.amount.bytes);
+      const std::vector<T> values(what.amount.bytes / sizeof(T), Kind<T>::of(rank.number() + 1));
+      driver_ok(cuMemcpyAsync(input.address(), reinterpret_cast<CUdeviceptr>(values.data()),
+                              what.amount.bytes, gpu.stream()));
       driver_ok(cuStreamSynchronize(gpu.stream()));
       std::vector<double> seconds;
       for (int round = -3; round < rounds; ++round) {
@@ -154,80 +142,75 @@ double seconds_of(const Case& what) {
     }
     call_ok(epcclCommDestroy(comm));
   };
-  return measured<Board>(what.as, what.ranks, work).result;
+  return measured<Board>(what.as, what.amount.ranks, work).result;
 }
 
 /// What sums take with fewer and more blocks than the library chooses.
-void measure_blocks(uint64_t bytes, int ranks, double ceiling, Json& report) {
+void measure_blocks(const BenchArguments& asked, double ceiling, BenchReport& report) {
+  const int ranks = asked.ranks;
   const int chosen = measured<int>(As::threads, 1, [ranks](Rank& rank, int& blocks) {
     blocks = rank.device().fewest_blocks({Demand::From::here, ranks, ranks});
   });
-  report["blocks_of_a_rank"] = chosen;
+  report.facts()["blocks_of_a_rank"] = chosen;
   for (const Collective which : {Collective::reduce_scatter, Collective::allreduce})
-    for (const int blocks : {std::max(chosen / 4, 1), std::max(chosen / 2, 1), chosen, 2 * chosen}) {
-      const Case what{which, As::threads, ranks, bytes, blocks};
-      const double seconds = seconds_of<float>(what), fraction = what.floor_bytes() / ceiling / seconds;
-      report["sums_by_blocks"].push_back({{"collective", text_of(which)},
-                                          {"blocks", blocks},
-                                          {"microseconds", seconds * 1e6},
-                                          {"fraction_of_floor", fraction}});
-      fmt::print("{:56} {:10.1f} us, {:5.1f} % of the floor\n",
-                 fmt::format("{} float32, {} blocks a rank", text_of(which), blocks), seconds * 1e6,
-                 100 * fraction);
-    }
+    for (const int blocks : {std::max(chosen / 4, 1), std::max(chosen / 2, 1), chosen, 2 * chosen})
+      report.add("sums_by_blocks", {{"collective", text_of(which)}, {"blocks", blocks}}, [&]() -> Json {
+        const Case what{As::threads, {which, ranks, asked.sizes.front()}, blocks};
+        const double seconds = seconds_of<float>(what),
+                     fraction = what.amount.floor_bytes() / ceiling / seconds;
+        fmt::print("{:56} {:10.1f} us, {:5.1f} % of the floor\n",
+                   fmt::format("{} float32, {} blocks a rank", text_of(which), blocks), seconds * 1e6,
+                   100 * fraction);
+        return {{"microseconds", seconds * 1e6}, {"fraction_of_floor", fraction}};
+      });
 }
 
-/// `only_processes`: of ranks that are processes, nothing else.
-Json measure(uint64_t bytes, int ranks, bool only_processes) {
-  Json report;
+/// `wide`: of float32; else of bfloat16.
+void measure_collective(const Case& what, bool wide, double ceiling, BenchReport& report) {
+  const Amount& amount = what.amount;
+  const double goal = amount.goal(what.as == As::processes);
+  const std::string name =
+      fmt::format("{} {}, {} ranks as {}, {} MiB a rank", text_of(amount.which),
+                  wide ? "float32" : "bfloat16", amount.ranks, text_of(what.as), amount.bytes / mebibyte);
+  report.add("cases", {{"case", name}, {"goal", goal}}, [&]() -> Json {
+    const double seconds = wide ? seconds_of<float>(what) : seconds_of<uint16_t>(what),
+                 fraction = amount.floor_bytes() / ceiling / seconds;
+    fmt::print("{:56} {:10.1f} us, {:5.1f} % of the floor (goal {:.0f} %)\n", name, seconds * 1e6,
+               100 * fraction, 100 * goal);
+    return {{"microseconds", seconds * 1e6}, {"fraction_of_floor", fraction}};
+  });
+}
+
+/// The first size; others, of float32 alone, follow the rest.
+void measure(const BenchArguments& asked, BenchReport& report) {
+  const uint64_t bytes = asked.sizes.front();
   const auto copy = measured<CopyRates>(As::threads, 1, [bytes](Rank& rank, CopyRates& rates) {
     rates = measure_copy_rates(rank.device(), std::min(16 * bytes, 1024 * mebibyte));
   });
-  copy.tell(report);
+  copy.tell(report.facts());
   const double ceiling = copy.ceiling();
-  for (const As as : {As::threads, As::processes}) {
-    if (only_processes && as == As::threads) continue;
-    for (const Collective which :
-         {Collective::alltoall, Collective::allgather, Collective::reduce_scatter, Collective::allreduce})
-      for (const bool wide : {true, false}) {
-        if (!adds(which) && !wide) continue;
-        const Case what{which, as, ranks, bytes};
-        const double seconds = wide ? seconds_of<float>(what) : seconds_of<uint16_t>(what);
-        const double goal = adds(which) ? 0.80 : as == As::threads ? 0.90 : 0.85;
-        const double fraction = what.floor_bytes() / ceiling / seconds;
-        const std::string name =
-            fmt::format("{} {}, {} ranks as {}, {} MiB a rank", text_of(which), wide ? "float32" : "bfloat16",
-                        ranks, text_of(as), bytes / mebibyte);
-        report["cases"].push_back({{"case", name},
-                                   {"microseconds", seconds * 1e6},
-                                   {"fraction_of_floor", fraction},
-                                   {"goal", goal}});
-        fmt::print("{:56} {:10.1f} us, {:5.1f} % of the floor (goal {:.0f} %)\n", name, seconds * 1e6,
-                   100 * fraction, 100 * goal);
+  const auto measure_collectives = [&](uint64_t size, bool also_narrow) {
+    for (const As as : {As::threads, As::processes}) {
+      if (asked.only_processes && as == As::threads) continue;
+      for (const Collective which :
+           {Collective::alltoall, Collective::allgather, Collective::reduce_scatter, Collective::allreduce}) {
+        const Case what{as, {which, asked.ranks, size}};
+        measure_collective(what, true, ceiling, report);
+        if (adds(which) && also_narrow) measure_collective(what, false, ceiling, report);
       }
-  }
-  if (only_processes) return report;
-  measure_blocks(bytes, ranks, ceiling, report);
-  return report;
+    }
+  };
+  measure_collectives(bytes, true);
+  if (!asked.only_processes) measure_blocks(asked, ceiling, report);
+  for (const uint64_t size : std::span(asked.sizes).subspan(1))
+    if (has_room(asked.ranks, size)) measure_collectives(size, false);
 }
 
 }  // namespace
 }  // namespace epccl::device::test
 
 int main(int argc, char** argv) {
-  using namespace epccl::device::test;
   ::testing::InitGoogleTest(&argc, argv);
   setenv("EPCCL_DEVICE", "cuda", 1);
-  if (const int code = ask_for_gpu(); code != 0) return code;
-  try {
-    const uint64_t bytes = (argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 64) * mebibyte;
-    const int ranks = argc > 3 ? std::atoi(argv[3]) : most_ranks;
-    const bool only_processes = argc > 4 && std::strcmp(argv[4], text_of(As::processes)) == 0;
-    const auto report = measure(bytes, std::clamp(ranks, 1, most_ranks), only_processes);
-    if (argc > 1) std::ofstream(argv[1]) << report.dump(2) << '\n';
-  } catch (const std::exception& failure) {
-    fmt::print(stderr, "bench_collectives: {}\n", failure.what());
-    return 1;
-  }
-  return 0;
+  return epccl::device::test::bench_main("bench_collectives", argc, argv, epccl::device::test::measure);
 }

@@ -1,29 +1,28 @@
 // What ranks that share one GPU reach with its copy engines, against that GPU's own large device-to-device copy: alltoall and allgather
 // as threads and as processes, reductions, how long a signal takes, and whether copies within a GPU need its compute cores. Needs a GPU.
 // Engines are measured with the driver's hint to overlap with compute, and with its default flag.
-//   bench_copies [FILE] [MEGABYTES A RANK] [RANKS] [processes]     prints a table, and writes FILE as JSON; reductions from 8 megabytes on;
-//                                                                      `processes`: only what ranks as processes reach
-// Exit codes: 0 measured; 77 there is no GPU; 1 something failed.
+//   bench_copies [FILE] [MEGABYTES A RANK,...] [RANKS] [processes]     prints a table, and writes FILE as JSON after each case; reductions
+//                                                                          from 8 megabytes on; `processes`: only what ranks as processes reach
+// Exit codes: 0 measured; 77 there is no GPU; 1 something failed: what did is named in FILE, beside what was measured.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <span>
 
+#include "bench_main.hpp"
+#include "bench_report.hpp"
 #include "copy_ceiling.hpp"
+#include "floors.hpp"
 #include "measured.hpp"
 #include "transports/cuda_ipc/peer_memory.hpp"
 
 namespace epccl::device::test {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = BenchReport::Json;
 using transports::SharedBuffers;
-constexpr int rounds = 10;
-constexpr uint64_t mebibyte = uint64_t{1} << 20;
+constexpr int rounds = 30;
 
 /// Seconds of each of `rounds` repetitions of `work`, which queues something; the first ones warm up.
 template <typename Work>
@@ -44,24 +43,25 @@ const char* text_of(Flag flag) {
   return flag == Flag::by_choice ? "default flag" : "hint to overlap";
 }
 
-/// An alltoall (or an allgather) of `bytes` a rank.
+/// An alltoall or an allgather.
 struct Exchange {
   As as;
-  int ranks;
-  uint64_t bytes;
-  bool gathers;
+  Amount amount;
   Flag flag;
 };
 
-/// Bytes a second that all ranks together copy; rank 0 times rounds that begin together.
+/// Bytes a second, of those that have to be copied at least; rank 0 times rounds that begin together.
 double exchange_rate(const Exchange& what) {
+  const uint64_t bytes = what.amount.bytes;
+  const bool gathers = what.amount.which == Collective::allgather;
   const auto work = [&](Rank& rank, double& out) {
     Device& device = rank.device();
     const int me = rank.number(), count = rank.count();
-    const uint64_t block = what.bytes / static_cast<uint64_t>(count), in = what.gathers ? block : what.bytes;
-    ShareableBuffer input(device, in), output(device, what.bytes);
+    const uint64_t block = bytes / static_cast<uint64_t>(count), in = gathers ? block : bytes;
+    raise_clocks(device, bytes);
+    ShareableBuffer input(device, in), output(device, bytes);
     must(device.make_words_visible(&rank.shared(), sizeof(Shared)));
-    rank.shared().handles[me][0] = take(device.export_memory(output.data, what.bytes));
+    rank.shared().handles[me][0] = take(device.export_memory(output.data, bytes));
     rank.barrier();
     std::vector<MemoryHandle> theirs;
     for (int peer = 0; peer < count; ++peer) theirs.push_back(rank.shared().handles[peer][0]);
@@ -75,7 +75,7 @@ double exchange_rate(const Exchange& what) {
         std::vector<CopyWork> copies;
         for (int step = 1; step <= count; ++step) {
           const int peer = (me + step) % count;
-          const uint64_t from = what.gathers ? 0 : static_cast<uint64_t>(peer) * block;
+          const uint64_t from = gathers ? 0 : static_cast<uint64_t>(peer) * block;
           copies.push_back(
               {outputs.address(peer) + static_cast<uint64_t>(me) * block, input.data + from, block});
           copies.back().may_use_cores = what.flag == Flag::by_choice;
@@ -90,9 +90,9 @@ double exchange_rate(const Exchange& what) {
     }
     rank.barrier();
     device.hide_words(&rank.shared());
-    if (me == 0) out = static_cast<double>(what.bytes) * count / median_of(std::move(seconds));
+    if (me == 0) out = what.amount.floor_bytes() / median_of(std::move(seconds));
   };
-  return measured<double>(what.as, what.ranks, work);
+  return measured<double>(what.as, what.amount.ranks, work);
 }
 
 struct SignalTimes {
@@ -100,10 +100,11 @@ struct SignalTimes {
 };
 
 /// Seconds from one rank's post to another's answer, halved, submission included.
-SignalTimes signal_seconds(As as) {
-  return measured<SignalTimes>(as, 2, [](Rank& rank, SignalTimes& out) {
+SignalTimes signal_seconds(As as, uint64_t bytes) {
+  return measured<SignalTimes>(as, 2, [bytes](Rank& rank, SignalTimes& out) {
     constexpr int times = 2000;
     Device& device = rank.device();
+    raise_clocks(device, bytes);
     must(device.make_words_visible(&rank.shared(), sizeof(Shared)));
     const auto queue = take(device.make_queue(QueueKind::copy_engine));
     const int me = rank.number();
@@ -163,6 +164,7 @@ double rate_beside_full_cores(QueueKind kind, Flag flag, uint64_t bytes) {
   return measured<double>(As::threads, 1, [&](Rank& rank, double& out) {
     constexpr double patience = 2, time_to_fill = 0.05;
     Device& device = rank.device();
+    raise_clocks(device, bytes);
     ShareableBuffer from(device, bytes), to(device, bytes);
     const auto queue = take(device.make_queue(kind));
     const auto copied = take(device.make_event());
@@ -188,6 +190,7 @@ double reduction_fraction(Element element, double ceiling, int blocks) {
   return measured<double>(As::threads, 1, [&](Rank& rank, double& out) {
     constexpr uint64_t bytes = 64 * mebibyte;
     constexpr int sources = 8;
+    raise_clocks(rank.device(), bytes);
     ShareableBuffer memory(rank.device(), bytes * (sources + 1));
     std::vector<ReduceSource> from;
     for (int i = 0; i < sources; ++i) from.push_back({memory.data + static_cast<uint64_t>(i) * bytes, true});
@@ -205,32 +208,33 @@ double reduction_fraction(Element element, double ceiling, int blocks) {
 }
 
 /// With the default flag, which is what calls have with `auto`, there is a goal.
-void measure_exchanges(As as, int ranks, uint64_t bytes, const CopyRates& copy, Json& report) {
-  const double goal = as == As::threads ? 0.90 : 0.85;
-  for (const bool gathers : {false, true})
-    for (const Flag flag : {Flag::by_choice, Flag::overlap}) {
-      const double rate = exchange_rate({as, ranks, bytes, gathers, flag}), fraction = rate / copy.ceiling();
-      const std::string name =
-          fmt::format("{}, {} ranks as {}, {} MiB a rank, {}", gathers ? "allgather" : "alltoall", ranks,
-                      text_of(as), bytes / mebibyte, text_of(flag));
-      Json& told = report["cases"].emplace_back(Json{{"case", name}, {"fraction_of_ceiling", fraction}});
-      if (flag == Flag::by_choice) told["goal"] = goal;
-      fmt::print("{:56} {:10.1f} GB/s, {:5.1f} % of the ceiling{} ({})\n", name, rate / 1e9, 100 * fraction,
-                 flag == Flag::by_choice ? fmt::format(" (goal {:.0f} %)", 100 * goal) : "",
-                 copy.driver_text());
-    }
+void measure_exchange(const Exchange& what, const CopyRates& copy, BenchReport& report) {
+  const auto& [as, amount, flag] = what;
+  const double goal = amount.goal(as == As::processes);
+  const std::string name = fmt::format("{}, {} ranks as {}, {} MiB a rank, {}", text_of(amount.which),
+                                       amount.ranks, text_of(as), amount.bytes / mebibyte, text_of(flag));
+  Json naming{{"case", name}};
+  if (flag == Flag::by_choice) naming["goal"] = goal;
+  report.add("cases", naming, [&]() -> Json {
+    const double rate = exchange_rate(what), fraction = rate / copy.ceiling();
+    fmt::print("{:56} {:10.1f} GB/s, {:5.1f} % of the ceiling{} ({})\n", name, rate / 1e9, 100 * fraction,
+               flag == Flag::by_choice ? fmt::format(" (goal {:.0f} %)", 100 * goal) : "",
+               copy.driver_text());
+    return {{"fraction_of_ceiling", fraction}};
+  });
 }
 
-void measure_signals(As as, Json& report) {
-  const SignalTimes times = signal_seconds(as);
+void measure_signals(As as, uint64_t bytes, BenchReport& report) {
   const std::string name = fmt::format("signal and wait, ranks as {}", text_of(as));
-  report["cases"].push_back(
-      {{"case", name}, {"p50_microseconds", times.median * 1e6}, {"p99_microseconds", times.p99 * 1e6}});
-  fmt::print("{:56} {:10.1f} us p50, {:.1f} us p99\n", name, times.median * 1e6, times.p99 * 1e6);
+  report.add("cases", {{"case", name}}, [&]() -> Json {
+    const SignalTimes times = signal_seconds(as, bytes);
+    fmt::print("{:56} {:10.1f} us p50, {:.1f} us p99\n", name, times.median * 1e6, times.p99 * 1e6);
+    return {{"p50_microseconds", times.median * 1e6}, {"p99_microseconds", times.p99 * 1e6}};
+  });
 }
 
 /// Who makes a copy inside the GPU.
-void measure_makers(uint64_t bytes, const CopyRates& copy, Json& report) {
+void measure_makers(uint64_t bytes, const CopyRates& copy, BenchReport& report) {
   const struct {
     QueueKind kind;
     Flag flag;
@@ -240,62 +244,61 @@ void measure_makers(uint64_t bytes, const CopyRates& copy, Json& report) {
   for (const auto& [kind, flag] : cases) {
     const std::string name = fmt::format("a copy beside full compute cores, {} queue, {}",
                                          kind == QueueKind::compute ? "compute" : "engine", text_of(flag));
-    const double rate = rate_beside_full_cores(kind, flag, bytes);
-    const char* by = rate > 0 ? "copy engines" : "compute cores";
-    report["cases"].push_back({{"case", name},
-                               {"made_by", by},
-                               {"bytes_per_second", rate},
-                               {"fraction_of_ceiling", rate / copy.ceiling()}});
-    fmt::print("{:56} by {}: {:.1f} GB/s ({})\n", name, by, rate / 1e9, copy.driver_text());
+    report.add("cases", {{"case", name}}, [&, kind = kind, flag = flag]() -> Json {
+      const double rate = rate_beside_full_cores(kind, flag, bytes);
+      const char* by = rate > 0 ? "copy engines" : "compute cores";
+      fmt::print("{:56} by {}: {:.1f} GB/s ({})\n", name, by, rate / 1e9, copy.driver_text());
+      return {{"made_by", by}, {"bytes_per_second", rate}, {"fraction_of_ceiling", rate / copy.ceiling()}};
+    });
   }
 }
 
-void measure_sums(double ceiling, Json& report) {
+void measure_sums(double ceiling, BenchReport& report) {
   for (const Element element : {Element::float32, Element::bfloat16})
     for (const int blocks : {0, 8, 16, 32}) {
       const std::string name =
           fmt::format("sum of 8, {}, {} blocks", element == Element::float32 ? "float32" : "bfloat16",
                       blocks == 0 ? "all" : std::to_string(blocks));
-      const double fraction = reduction_fraction(element, ceiling, blocks);
-      report["cases"].push_back({{"case", name}, {"fraction_of_floor", fraction}});
-      fmt::print("{:56} {:10.1f} % of the floor\n", name, 100 * fraction);
+      report.add("cases", {{"case", name}}, [&, element = element, blocks = blocks]() -> Json {
+        const double fraction = reduction_fraction(element, ceiling, blocks);
+        fmt::print("{:56} {:10.1f} % of the floor\n", name, 100 * fraction);
+        return {{"fraction_of_floor", fraction}};
+      });
     }
 }
 
-/// `only_processes`: of ranks that are processes, nothing else.
-Json measure(uint64_t bytes, int ranks, bool only_processes) {
-  Json report;
+/// The first size; others follow the rest.
+void measure(const BenchArguments& asked, BenchReport& report) {
+  const uint64_t bytes = asked.sizes.front();
   const auto copy = measured<CopyRates>(As::threads, 1, [bytes](Rank& rank, CopyRates& rates) {
     rates = measure_copy_rates(rank.device(), std::min(16 * bytes, 1024 * mebibyte));
   });
-  copy.tell(report);
-  for (const As as : {As::threads, As::processes}) {
-    if (only_processes && as == As::threads) continue;
-    measure_exchanges(as, ranks, bytes, copy, report);
-    measure_signals(as, report);
+  copy.tell(report.facts());
+  const auto measure_exchanges = [&](As as, uint64_t size) {
+    for (const Collective which : {Collective::alltoall, Collective::allgather})
+      for (const Flag flag : {Flag::by_choice, Flag::overlap})
+        measure_exchange({as, {which, asked.ranks, size}, flag}, copy, report);
+  };
+  const std::vector<As> kinds =
+      asked.only_processes ? std::vector{As::processes} : std::vector{As::threads, As::processes};
+  for (const As as : kinds) {
+    measure_exchanges(as, bytes);
+    measure_signals(as, bytes, report);
   }
-  if (only_processes) return report;
-  measure_makers(std::min(256 * mebibyte, 4 * bytes), copy, report);
-  if (bytes >= 8 * mebibyte) measure_sums(copy.ceiling(), report);
-  return report;
+  if (!asked.only_processes) {
+    measure_makers(std::min(256 * mebibyte, 4 * bytes), copy, report);
+    if (bytes >= least_to_believe) measure_sums(copy.ceiling(), report);
+  }
+  for (const uint64_t size : std::span(asked.sizes).subspan(1)) {
+    if (!has_room(asked.ranks, size)) continue;
+    for (const As as : kinds) measure_exchanges(as, size);
+  }
 }
 
 }  // namespace
 }  // namespace epccl::device::test
 
 int main(int argc, char** argv) {
-  using namespace epccl::device::test;
   ::testing::InitGoogleTest(&argc, argv);
-  if (const int code = ask_for_gpu(); code != 0) return code;
-  try {
-    const uint64_t bytes = (argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 64) * mebibyte;
-    const int ranks = argc > 3 ? std::atoi(argv[3]) : most_ranks;
-    const bool only_processes = argc > 4 && std::strcmp(argv[4], text_of(As::processes)) == 0;
-    const auto report = measure(bytes, std::clamp(ranks, 2, most_ranks), only_processes);
-    if (argc > 1) std::ofstream(argv[1]) << report.dump(2) << '\n';
-  } catch (const std::exception& failure) {
-    fmt::print(stderr, "bench_copies: {}\n", failure.what());
-    return 1;
-  }
-  return 0;
+  return epccl::device::test::bench_main("bench_copies", argc, argv, epccl::device::test::measure);
 }

@@ -1,20 +1,19 @@
 // How fast the CUDA kernels are, against what the same GPU's own copies reach: the bytes that a kernel has to move at least, over its
 // time, as a fraction of the rate of a large device-to-device copy (which reads and writes every byte). Needs a GPU.
-//   bench_kernels [FILE]      prints a table, and writes FILE as JSON
-// Exit codes: 0 measured; 77 there is no GPU; 1 something failed.
+//   bench_kernels [FILE]      prints a table, and writes FILE as JSON after each case
+// Exit codes: 0 measured; 77 there is no GPU; 1 something failed: what did is named in FILE, beside what was measured.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 #include <stdexcept>
 #include <vector>
 
+#include "bench_report.hpp"
 #include "copy_ceiling.hpp"
 #include "device/host/fp8.hpp"
 
@@ -52,8 +51,9 @@ class Memory {
 
 class Bench {
  public:
-  explicit Bench(Device& device)
+  Bench(Device& device, const char* file)
       : device_(device),
+        report_(file),
         queue_(take(device.make_queue(QueueKind::compute))),
         grid_(take(grid_of(*queue_))),
         tokens_(device, tokens * row_bytes),
@@ -71,11 +71,11 @@ class Bench {
     make_routing();
   }
 
-  int run(const char* file) {
+  int run() {
     fmt::print("{}\n\n{:<34}{:>10}{:>10}{:>9}  {}\n", device_.description(), "", "us", "GB/s", "of copy",
                "blocks");
     const test::CopyRates copy = test::measure_copy_rates(device_, uint64_t{1} << 30);
-    copy.tell(report_);
+    copy.tell(report_.facts());
     ceiling_ = 2 * copy.ceiling() / 1e9;  // a copy reads each byte and writes it
     permute();
     combine();
@@ -83,8 +83,7 @@ class Bench {
     reductions();
     layouts();
     small_copies();
-    if (file != nullptr) std::ofstream(file) << report_.dump(2) << "\n";
-    return 0;
+    return report_.has_failures() ? 1 : 0;
   }
 
  private:
@@ -167,19 +166,23 @@ class Bench {
     return best;
   }
 
-  void note(const std::string& name, double microseconds, uint64_t bytes, uint32_t blocks) {
-    const double rate = static_cast<double>(bytes) / microseconds / 1e3;
-    fmt::print("{:<34}{:>10.1f}{:>10.0f}{:>8.1f}%  {}\n", name, microseconds, rate, 100 * rate / ceiling_,
-               blocks);
-    report_[name] = {{"us", microseconds},
-                     {"bytes", bytes},
-                     {"GBps", rate},
-                     {"of_copy", rate / ceiling_},
-                     {"blocks", blocks}};
+  /// `work` moves so many bytes at least, with so many blocks; 0: it is no kernel.
+  void measure(const std::string& name, const std::function<void()>& work, uint64_t bytes, uint32_t blocks) {
+    report_.set(name, [&]() -> test::BenchReport::Json {
+      const double microseconds = time_of(work), rate = static_cast<double>(bytes) / microseconds / 1e3;
+      fmt::print("{:<34}{:>10.1f}{:>10.0f}{:>8.1f}%  {}\n", name, microseconds, rate, 100 * rate / ceiling_,
+                 blocks);
+      return {{"us", microseconds},
+              {"bytes", bytes},
+              {"GBps", rate},
+              {"of_copy", rate / ceiling_},
+              {"blocks", blocks}};
+    });
   }
   template <class Parameters>
   void measure(const std::string& name, const Launch<Parameters>& launch) {
-    note(name, time_of([&] { must(queue_kernel(*queue_, launch)); }), launch.least_bytes, launch.blocks);
+    measure(
+        name, [&] { must(queue_kernel(*queue_, launch)); }, launch.least_bytes, launch.blocks);
   }
 
   // --- what is measured ---
@@ -260,8 +263,9 @@ class Bench {
       slices.push_back(quantise_launch(RowType::bfloat16, quantise, grid_));
     }
     uint32_t next = 0;
-    const double time = time_of([&] { must(queue_kernel(*queue_, slices[next++ % topk])); });
-    note("FP8 quantise", time, slices[0].least_bytes, slices[0].blocks);
+    measure(
+        "FP8 quantise", [&] { must(queue_kernel(*queue_, slices[next++ % topk])); }, slices[0].least_bytes,
+        slices[0].blocks);
     MoveParameters back;
     back.parts[0] = {{quantised_.data(), hidden}, {received_.data(), row_bytes}, hidden};
     back.parts[1] = {{scales_.data(), scale_bytes}, {}, scale_bytes};
@@ -336,12 +340,12 @@ class Bench {
     parameters.rows = rows.as<uint32_t>();
     parameters.targets = targets.as<Target>();
     const auto launches = layout_launches(parameters, grid_);
-    const double all = time_of([&] {
+    const auto all = [&] {
       for (const auto& launch : launches) must(queue_kernel(*queue_, launch));
-    });
+    };
     uint64_t bytes = 0;
     for (const auto& launch : launches) bytes += launch.least_bytes;
-    note(fmt::format("layout, {} x {} tokens", sources, count), all, bytes, launches[0].blocks);
+    measure(fmt::format("layout, {} x {} tokens", sources, count), all, bytes, launches[0].blocks);
   }
 
   void small_copies() {
@@ -354,17 +358,18 @@ class Bench {
       same.push_back({copies[i].destination, copies[i].source, 1024});
     }
     measure("64 copies of 1 KiB, kernel", copies_launch(copies, {}, arrived.as<uint32_t>(), grid_));
-    note("64 of 1 KiB, as a batch of copies", time_of([&] { must(queue_->copy(same)); }), 64 * 2048, 0);
+    measure(
+        "64 of 1 KiB, as a batch of copies", [&] { must(queue_->copy(same)); }, 64 * 2048, 0);
   }
 
   Device& device_;
+  test::BenchReport report_;
   const std::unique_ptr<Queue> queue_;
   const Grid grid_;
   const Memory tokens_, received_, quantised_, scales_, weights_, targets_, terms_, counts_;
   std::vector<int64_t> table_;
   std::vector<uint32_t> first_row_;
   double ceiling_ = 0;  // GB/s, read and written together
-  nlohmann::ordered_json report_;
 };
 
 int bench(const char* file) {
@@ -373,7 +378,7 @@ int bench(const char* file) {
     fmt::print("skipped: {}\n", device.status().message());
     return skipped;
   }
-  return Bench(*device.value()).run(file);
+  return Bench(*device.value(), file).run();
 }
 
 }  // namespace

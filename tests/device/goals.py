@@ -10,7 +10,7 @@ KERNELS = (
 
 def judge(benchmarks):
     """Of the reports of tests/device/run: [{case, goal, measured, reached}]. What was not measured has `reached` None. What ranks that are
-    processes reach is told with how the GPU serves them: "time-sliced" (one after the other) or "MPS"."""
+    processes reach is told with how the GPU serves them: "time-sliced" (one after the other) or "MPS". A case that failed says why."""
     highest = ceiling(part.get("results") for part in benchmarks)
     found = [_told("the ceiling: the fastest large copy inside the GPU, bytes/s", highest)]
     by_mps = [part for part in benchmarks if part.get("processes") == "MPS"]
@@ -26,8 +26,9 @@ def judge(benchmarks):
 def _judge_kernels(kernels, highest):
     scale = _scale(kernels, highest)
     for name in KERNELS:
-        of_copy = kernels.get(name, {}).get("of_copy")
-        yield _at_least(f"{name}, of the copy's bandwidth", 0.85, None if of_copy is None else of_copy * scale)
+        kernel = kernels.get(name, {})
+        of_copy = kernel.get("of_copy")
+        yield _at_least(f"{name}, of the copy's bandwidth", 0.85, None if of_copy is None else of_copy * scale, kernel.get("failed"))
 
 
 def _judge_ranks(benchmarks, how, highest):
@@ -45,7 +46,7 @@ def _judge_ranks(benchmarks, how, highest):
             name = f"{case['case']} ({how})" if "as processes" in case["case"] else case["case"]
             if "goal" in case:
                 measured = case.get("fraction_of_ceiling", case.get("fraction_of_floor"))
-                found.append(_at_least(name, case["goal"], measured * scale))
+                found.append(_at_least(name, case["goal"], None if measured is None else measured * scale, case.get("failed")))
             if "made_by" in case:
                 found.append(_told(f"{name}: by {case['made_by']}", case["bytes_per_second"]))
     for row in perf.get("moe-deepseek-v3", []):
@@ -90,13 +91,16 @@ def table(goals):
     return [
         f"{words[goal['reached']]:<13}{goal['case']}: goal {goal['goal']}, measured "
         + ("-" if goal["measured"] is None else f"{goal['measured']:.3g}")
+        + (f" (failed: {goal['failed']})" if goal.get("failed") else "")
         for goal in goals
     ]
 
 
-def _at_least(case, goal, measured):
+def _at_least(case, goal, measured, failed=None):
+    """`failed`: why it was not measured, where that is known."""
     reached = None if measured is None else measured >= goal
-    return {"case": case, "goal": f">= {goal}", "measured": measured, "reached": reached}
+    found = {"case": case, "goal": f">= {goal:.3g}", "measured": measured, "reached": reached}
+    return {**found, "failed": failed} if failed else found
 
 
 def _at_most(case, goal, measured):

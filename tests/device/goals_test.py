@@ -33,6 +33,16 @@ class Judging(unittest.TestCase):
         self.assertFalse(found["slow"]["reached"])
         self.assertNotIn("without a goal", found)
 
+    def test_a_case_that_failed_was_not_measured_and_says_why(self):
+        cases = [{"case": "broken", "goal": 0.9, "failed": "rank 1: no memory"}, {"case": "fast", "goal": 0.9, "fraction_of_ceiling": 0.91}]
+        found = judged([{"program": "bench_copies", "state": "failed", "results": {"cases": cases}},
+                        {"program": "bench_kernels", "state": "failed", "results": {"FP8 quantise": {"failed": "no kernel"}}}])
+        self.assertIsNone(found["broken"]["reached"])
+        self.assertTrue(found["fast"]["reached"])
+        line, = goals.table([found["broken"]])
+        self.assertTrue(line.startswith("not measured") and line.endswith("(failed: rank 1: no memory)"), line)
+        self.assertEqual(found["FP8 quantise, of the copy's bandwidth"]["failed"], "no kernel")
+
     def test_the_highest_ceiling_of_the_run_is_everybodys(self):
         def measured(program, ceiling, **results):
             return {"program": program, "results": {"copy_ceiling_bytes_per_second": ceiling, **results}}

@@ -2,15 +2,18 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <barrier>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <functional>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -80,13 +83,20 @@ class Rank {
   Device& device() const { return *take(cuda_device(0)); }
   Shared& shared() const { return shared_; }
   SignalWord& word(int rank, int which) const { return shared_.words[rank][which]; }
-  /// All ranks come here before any goes on.
+  /// All ranks come here before any goes on. They look again and again at first: who sleeps wakes up when a call that is timed from
+  /// here may be half over.
   void barrier() {
+    using Clock = std::chrono::steady_clock;
+    constexpr std::chrono::milliseconds patience{5};
     const int target = count_ * ++barriers_;
     shared_.arrived.fetch_add(1);
+    const auto begin = Clock::now();
     while (shared_.arrived.load() < target) {
       if (shared_.failed.load() != 0) throw std::runtime_error("another rank failed");
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      if (Clock::now() - begin < patience)
+        std::this_thread::yield();
+      else
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
 
@@ -96,11 +106,16 @@ class Rank {
   int barriers_ = 0;
 };
 
-/// Runs `work` as every rank; an exception of one fails the test. Always in other processes than this one, which must not have
-/// used a GPU: what it forks could not use one then.
-inline void run_ranks(As as, int count, const std::function<void(Rank&)>& work) {
+/// What this process was forked by may be killed: then it ends, too, and with it what it does on the GPU.
+inline void end_with_parent() {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+/// Runs `work` as every rank; what the first exception of one says, or empty. Always in other processes than this one, which must
+/// not have used a GPU: what it forked could not use one then.
+inline std::string failure_of_ranks(As as, int count, const std::function<void(Rank&)>& work) {
   void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(memory, MAP_FAILED);
+  if (memory == MAP_FAILED) return "no memory to share";
   auto& shared = *new (memory) Shared{};
   // So that no queue hangs.
   const auto let_all_through = [&] {
@@ -126,6 +141,7 @@ inline void run_ranks(As as, int count, const std::function<void(Rank&)>& work) 
   const int children = as == As::threads ? 1 : count;
   for (int child = 0; child < children; ++child) {
     if (fork() != 0) continue;
+    end_with_parent();
     if (as == As::threads) {
       run_threads();
     } else {
@@ -143,8 +159,14 @@ inline void run_ranks(As as, int count, const std::function<void(Rank&)>& work) 
       std::snprintf(shared.why, sizeof shared.why, "a rank's process died of signal %d", WTERMSIG(status));
     let_all_through();
   }
-  EXPECT_EQ(shared.failed.load(), 0) << shared.why;
+  const std::string why = shared.failed.load() != 0 ? shared.why : "";
   munmap(memory, sizeof(Shared));
+  return why;
+}
+
+/// The same; a failure is the test's.
+inline void run_ranks(As as, int count, const std::function<void(Rank&)>& work) {
+  EXPECT_EQ(failure_of_ranks(as, count, work), "");
 }
 
 }  // namespace epccl::device::test
