@@ -160,6 +160,13 @@ def _asked(words):
     return (done.stdout or done.stderr).strip()
 
 
+def sm_clocks():
+    """Of each GPU, in words; None: nothing here tells them."""
+    if shutil.which("nvidia-smi") is None:
+        return None
+    return _asked(["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader"])
+
+
 def _loads(library):
     code = f"import ctypes; ctypes.CDLL({library!r})"
     return subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True).returncode == 0

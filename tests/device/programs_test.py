@@ -142,6 +142,13 @@ class Programs(unittest.TestCase):
         report = programs.run_probe(programs.Runner(), self.program("#!/bin/bash\nexit 1\n"), self.folder)
         self.assertEqual((report["state"], report["says"]), ("failed", []))
 
+    def test_a_benchmark_has_the_clocks_of_before_and_after(self):
+        program = self.program(f"#!/bin/bash\necho 1980 MHz >{self.folder}/clock; echo '{{}}' >$1\n")
+        (self.folder / "clock").write_text("345 MHz")
+        self.put_tool("nvidia-smi", f"cat {self.folder}/clock")
+        report = programs.run_benchmark(programs.Runner(), program, [], self.folder)
+        self.assertEqual(report["sm_clocks"], ["345 MHz", "1980 MHz"])
+
     def test_half_of_a_file_of_results_is_none(self):
         program = self.program('#!/bin/bash\necho \'{"cases": [\' >"$1"; echo measuring; exit 1\n')
         report = programs.run_benchmark(programs.Runner(), program, [], self.folder)
