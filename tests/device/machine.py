@@ -15,6 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 #: Of an archive of tests/device/bundle: programs and libraries. There nothing is built.
 PREBUILT = ROOT / "prebuilt"
+#: A server of MPS has so many for all of its clients together that eight with the usual number would exhaust them.
+CONNECTIONS_OF_A_CLIENT = "8"
 
 
 def find_gpus():
@@ -145,7 +147,8 @@ def environment():
     if folders:
         env["LD_LIBRARY_PATH"] = _search_path(folders)
     # Ranks that are threads share a context; a queue that waits must not hold another's work back.
-    env.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    beneath_mps = "CUDA_MPS_PIPE_DIRECTORY" in env or Path("/tmp/nvidia-mps/control").exists()
+    env.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", CONNECTIONS_OF_A_CLIENT if beneath_mps else "32")
     # A kernel that is loaded by its first launch waits for the GPU, behind a call for one that needs the driver.
     env.setdefault("CUDA_MODULE_LOADING", "EAGER")
     return env

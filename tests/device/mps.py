@@ -29,9 +29,11 @@ class Server:
         # Short, since there are sockets in it.
         self._folder = Path(tempfile.mkdtemp(prefix="mps", dir="/tmp"))
         self._control = control
-        self.environment = {"CUDA_MPS_PIPE_DIRECTORY": str(self._folder / "pipe"), "CUDA_MPS_LOG_DIRECTORY": str(self._folder / "log")}
-        for made in self.environment.values():
-            Path(made).mkdir()
+        pipe, log = self._folder / "pipe", self._folder / "log"
+        pipe.mkdir()
+        log.mkdir()
+        self.environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipe), "CUDA_MPS_LOG_DIRECTORY": str(log),
+                            "CUDA_DEVICE_MAX_CONNECTIONS": machine.CONNECTIONS_OF_A_CLIENT}
         with open(self._folder / "says", "w") as says:
             self._daemon = subprocess.Popen([control, "-f"], env=self._env(), stdin=subprocess.DEVNULL, stdout=says, stderr=says,
                                             preexec_fn=_end_with_parent)

@@ -200,20 +200,21 @@ def _take_results(file, report, output):
     return report
 
 
-def _run_between_clocks(runner, words, more_environment):
-    """With what the GPU's clocks were before it and after: they explain figures that are low."""
+def _run_and_describe(runner, words, more_environment):
+    """With what explains figures that are low: the GPU's clocks before it and after, and how many connections a process had."""
     before = machine.sm_clocks()
     ended = runner.run(words, SECONDS_PER_BENCHMARK, more_environment)
-    return ended, {"sm_clocks": [before, machine.sm_clocks()]}
+    connections = {**machine.environment(), **(more_environment or {})}["CUDA_DEVICE_MAX_CONNECTIONS"]
+    return ended, {"sm_clocks": [before, machine.sm_clocks()], "connections": connections}
 
 
 def run_benchmark(runner, program, arguments, out, more_environment=None):
     if not program.exists():
         return missing(program)
     results = out / f"{program.name}.json"
-    ended, clocks = _run_between_clocks(runner, [program, results, *arguments], more_environment)
+    ended, described = _run_and_describe(runner, [program, results, *arguments], more_environment)
     state = "measured" if ended.code == 0 else "skipped" if ended.code == SKIPPED else "failed"
-    report = {"program": program.name, "exit_code": ended.code, "seconds": ended.seconds, "state": state, **clocks}
+    report = {"program": program.name, "exit_code": ended.code, "seconds": ended.seconds, "state": state, **described}
     return _take_results(results, report, ended.output)
 
 
@@ -235,9 +236,9 @@ def run_collective(runner, folder, name, ranks, arguments, out, more_environment
     results = out / f"perf-{name}.json"
     words = [folder / "epccl-run", "-n", ranks, folder / "epccl-perf", *arguments, "-n", "30", "--device", "cuda", "--ranks-per-gpu", ranks,
              "-J", results]
-    ended, clocks = _run_between_clocks(runner, words, more_environment)
+    ended, described = _run_and_describe(runner, words, more_environment)
     report = {"program": f"epccl-perf {name}", "exit_code": ended.code, "seconds": ended.seconds,
-              "state": "measured" if ended.code == 0 else "failed", **clocks}
+              "state": "measured" if ended.code == 0 else "failed", **described}
     if "matrix products need cuBLAS" in ended.output:
         report |= {"state": "skipped", "why": "no cuBLAS"}
     return _take_results(results, report, ended.output)

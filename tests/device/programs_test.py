@@ -149,6 +149,11 @@ class Programs(unittest.TestCase):
         report = programs.run_benchmark(programs.Runner(), program, [], self.folder)
         self.assertEqual(report["sm_clocks"], ["345 MHz", "1980 MHz"])
 
+    def test_a_benchmark_says_how_many_connections_it_had(self):
+        program = self.program("#!/bin/bash\necho \"{\\\"had\\\": $CUDA_DEVICE_MAX_CONNECTIONS}\" >$1\n")
+        report = programs.run_benchmark(programs.Runner(), program, [], self.folder, {"CUDA_DEVICE_MAX_CONNECTIONS": "8"})
+        self.assertEqual((report["results"], report["connections"]), ({"had": 8}, "8"))
+
     def test_half_of_a_file_of_results_is_none(self):
         program = self.program('#!/bin/bash\necho \'{"cases": [\' >"$1"; echo measuring; exit 1\n')
         report = programs.run_benchmark(programs.Runner(), program, [], self.folder)
@@ -192,6 +197,8 @@ class Mps(unittest.TestCase):
     def expect_a_server_that_ends(self):
         server, why = self.started()
         self.assertEqual(why, "")
+        # 32 each would be more than a server has for all of its clients.
+        self.assertEqual(server.environment["CUDA_DEVICE_MAX_CONNECTIONS"], "8")
         pipe = Path(server.environment["CUDA_MPS_PIPE_DIRECTORY"])
         daemon = int((pipe / "pid").read_text())
         server.stop()

@@ -80,9 +80,16 @@ bool possible() {
   return false;
 }
 
+// A server of MPS, of which this process becomes a client.
+bool mps_is_there() {
+  return std::getenv("CUDA_MPS_PIPE_DIRECTORY") != nullptr || access("/tmp/nvidia-mps/control", F_OK) == 0;
+}
+
 // Streams share as many hardware queues as this says, 8 by default; what waits in one holds back all that is behind it, of
-// whichever stream. Read by the driver when it is initialised, so it is too late where the program has done that.
+// whichever stream. Read by the driver when it is initialised, so it is too late where the program has done that. A server of MPS has
+// a limit for all of its clients together, which a few that ask for many exhaust (CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED).
 void ask_for_many_connections(const Driver& driver) {
+  if (mps_is_there()) return;
   CUcontext context = nullptr;
   if (driver.context_current(&context) == CUDA_ERROR_NOT_INITIALIZED)
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

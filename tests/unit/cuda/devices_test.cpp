@@ -1,6 +1,10 @@
 #include <cuda.h>
 #include <gmock/gmock.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <string>
 #include <thread>
 
 #include "fake_driver.hpp"
@@ -84,6 +88,31 @@ TEST(CudaDevices, RefuseAStreamOfAnotherGpu) {
   EXPECT_TRUE(gpu(1).borrow_stream(stream).ok());
   cuStreamDestroy(stream);
   cuCtxPopCurrent(&context);
+}
+
+// In a process of its own, whose driver nobody has initialised: what that asks for.
+void expect_connections(const char* mps_pipe, const char* expected) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+        unsetenv("CUDA_MPS_PIPE_DIRECTORY");
+        if (mps_pipe != nullptr) setenv("CUDA_MPS_PIPE_DIRECTORY", mps_pipe, 1);
+        static_cast<void>(cuda_device_count());
+        const char* asked_for = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+        std::fprintf(stderr, "asks for %s", asked_for != nullptr ? asked_for : "none");
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), std::string("asks for ") + expected);
+}
+
+TEST(CudaDevices, AreAskedForManyConnections) {
+  if (access("/tmp/nvidia-mps/control", F_OK) == 0) GTEST_SKIP() << "MPS serves this machine";
+  expect_connections(nullptr, "32");
+}
+
+TEST(CudaDevices, AreAskedForNoConnectionsOfAServerOfMpsThatOthersShare) {
+  expect_connections("/tmp/some-mps/pipe", "none");
 }
 
 }  // namespace
