@@ -44,7 +44,8 @@ Copy engines and overlap
   compute of the same iteration (the median of these), also in % of comm; `dilation` by how much the products beneath the call are slower than alone; `cpu` the core time
   of the process's other threads, in % of comm (emulated engines are such threads); `ideal` (comm + compute - overlapped) /
   (the shorter of comm and compute). With --device cuda the products are cuBLAS's, bfloat16 on the same GPU in a stream of their
-  own (--gemm-size), and the calls are made in the NULL stream. --overlap-copies adds a row: as many bytes copied by a thread of each rank that
+  own (--gemm-size), and the calls are made in the NULL stream; where one product takes longer than --compute-ratio asks
+  for, as many calls are queued as go on for as long (`calls` in the JSON; comm is the time of all of them). --overlap-copies adds a row: as many bytes copied by a thread of each rank that
   does nothing else (on EPCCL_HOST_ENGINE_CORES), in the same iterations beneath the same products; in the JSON overlap_copies.
 
 Data

@@ -120,6 +120,7 @@ class Meter::Calls : public Overlapped {
   Status call() override { return meter_.issue(subject_); }
   Status start() override { return meter_.start(subject_, meter_.stream_.get()); }
   Status finish() override { return meter_.stream_.wait(subject_.communicator.get()); }
+  bool queues() const override { return meter_.stream_.gpu() != nullptr; }
 
  private:
   Meter& meter_;

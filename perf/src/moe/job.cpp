@@ -111,6 +111,7 @@ class OverlappedExchange : public Overlapped {
   Status call() override { return issue(Until::complete); }
   Status start() override { return issue(Until::started); }
   Status finish() override { return handle_.complete(); }
+  bool queues() const override { return handle_.gpu() != nullptr; }
 
  private:
   Status issue(Until until) {

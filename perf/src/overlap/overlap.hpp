@@ -15,6 +15,7 @@ struct Overlap {
   Summary lost, slower;
   Summary background;  // of `overlapped`: core time of the process's other threads
   int products = 0;    // matrix products in the compute
+  int calls = 1;       // how many times the calls are made, one behind the other
   int iterations = 0;  // of each
 
   /// One after the other.

@@ -15,6 +15,7 @@ nlohmann::ordered_json overlap_json(const Overlap& o) {
           {"background_fraction", o.background_fraction()},
           {"fraction_of_ideal", o.fraction_of_ideal()},
           {"products", o.products},
+          {"calls", o.calls},
           {"iterations", o.iterations}};
 }
 

@@ -36,13 +36,15 @@ Result<double> OverlapMeter::time_products(int products) {
   return largest_of(coordinator_, summarize(seconds).median);
 }
 
-/// First roughly, then by the very number that the rough answer asks for: a core is slower after a while.
-Status OverlapMeter::calibrate(double communication) {
+/// First roughly, then by the very number that the rough answer asks for: a core is slower after a while. Beneath a product that goes on
+/// for much longer than the calls not even those that stop it altogether would be seen.
+Status OverlapMeter::calibrate(double communication, bool queues) {
   products_ = 16;
   for (int round = 0; round < 2; ++round) {
     EPCCL_ASSIGN(const double one, time_products(products_));
     const double wanted = options_.overlap->compute_ratio * communication;
     products_ = std::max(1, static_cast<int>(std::lround(wanted / one)));
+    calls_ = queues && wanted < one ? std::max(1, static_cast<int>(std::ceil(one / communication))) : 1;
   }
   return {};
 }
@@ -50,7 +52,12 @@ Status OverlapMeter::calibrate(double communication) {
 Status OverlapMeter::communicate(Overlapped& calls, Times& times) {
   EPCCL_TRY(coordinator_.barrier());
   const double start = now_seconds();
-  EPCCL_TRY(calls.call());
+  if (calls_ == 1) {
+    EPCCL_TRY(calls.call());
+  } else {
+    for (int i = 0; i < calls_; ++i) EPCCL_TRY(calls.start());
+    EPCCL_TRY(calls.finish());
+  }
   times.communication.push_back(now_seconds() - start);
   return {};
 }
@@ -63,11 +70,11 @@ Status OverlapMeter::compute() {
   return {};
 }
 
-Status OverlapMeter::overlap(Overlapped& calls, Times& times) {
+Status OverlapMeter::overlap(Overlapped& calls, int times_to_start, Times& times) {
   EPCCL_TRY(coordinator_.barrier());
   const double background = background_cpu_seconds();
   const double start = now_seconds();
-  EPCCL_TRY(calls.start());
+  for (int i = 0; i < times_to_start; ++i) EPCCL_TRY(calls.start());
   const double computes = now_seconds();
   EPCCL_TRY(matrix_products_.run(products_));
   const double computed = now_seconds();
@@ -91,14 +98,14 @@ Status OverlapMeter::iterate(std::span<Overlapped* const> subjects, int iteratio
     if (part % 2 == 1)
       EPCCL_TRY(communicate(*subjects[subject], times[subject]));
     else
-      EPCCL_TRY(overlap(*subjects[subject], times[subject]));
+      EPCCL_TRY(overlap(*subjects[subject], calls_, times[subject]));
   }
   return {};
 }
 
 Status OverlapMeter::run_once(Overlapped& calls) {
   Times unused;
-  return overlap(calls, unused);
+  return overlap(calls, 1, unused);  // a second sum in place would be another one
 }
 
 Result<std::vector<double>> OverlapMeter::by_iteration(const std::vector<double>& mine) {
@@ -113,6 +120,7 @@ Result<Overlap> OverlapMeter::result_of(const Times& times, std::span<const doub
   };
   Overlap result;
   result.products = products_;
+  result.calls = calls_;
   result.iterations = static_cast<int>(compute.size());
   result.compute = summarize({compute.begin(), compute.end()});
   EPCCL_ASSIGN(result.communication, summary_of(coordinator_, options_, times.communication));
@@ -127,13 +135,14 @@ Result<Overlap> OverlapMeter::result_of(const Times& times, std::span<const doub
 }
 
 Result<std::vector<Overlap>> OverlapMeter::run(std::span<Overlapped* const> subjects, double communication) {
-  EPCCL_TRY(calibrate(communication));
+  const bool queues = std::ranges::all_of(subjects, [](const Overlapped* each) { return each->queues(); });
+  EPCCL_TRY(calibrate(communication, queues));
   std::vector<Times> times(subjects.size());
   for (int i = 0; i < options_.warmup; ++i) EPCCL_TRY(iterate(subjects, i, times));
   times.assign(subjects.size(), {});
   compute_.clear();
   const double ratio = options_.overlap->compute_ratio;
-  const double one = communication * (ratio + static_cast<double>(subjects.size()) * (1 + ratio));
+  const double one = calls_ * communication * (ratio + static_cast<double>(subjects.size()) * (1 + ratio));
   EPCCL_ASSIGN(const int iterations, choose_iterations(coordinator_, options_, one));
   for (int i = 0; i < iterations; ++i) EPCCL_TRY(iterate(subjects, i, times));
 

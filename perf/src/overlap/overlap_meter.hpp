@@ -1,6 +1,7 @@
 // Times communication and compute, each alone and the one beneath the other.
 //
-//   calibrate   how many matrix products take as long as asked for
+//   calibrate   how many matrix products take as long as asked for; where one takes longer than the calls, how many times those have to be
+//               made to go on for as long as it does
 //   iteration   barrier, |compute|;  for each subject: barrier, |calls|; barrier, |start calls, compute, wait for them|
 //
 // The parts of an iteration take turns at being the first, so that a machine's moods meet all of them.
@@ -21,7 +22,10 @@ class Overlapped {
   /// Makes the calls, each waited for.
   virtual Status call() = 0;
   virtual Status start() = 0;
+  /// Waits for all that was started.
   virtual Status finish() = 0;
+  /// Whether more can be started before finish(), one behind the other.
+  virtual bool queues() const { return false; }
 };
 
 class OverlapMeter {
@@ -41,11 +45,11 @@ class OverlapMeter {
   };
 
   Result<double> time_products(int products);
-  Status calibrate(double communication);
+  Status calibrate(double communication, bool queues);
   Status iterate(std::span<Overlapped* const> subjects, int iteration, std::vector<Times>& times);
   Status communicate(Overlapped& calls, Times& times);
   Status compute();
-  Status overlap(Overlapped& calls, Times& times);
+  Status overlap(Overlapped& calls, int times_to_start, Times& times);
   Result<std::vector<double>> by_iteration(const std::vector<double>& mine);
   Result<Overlap> result_of(const Times& times, std::span<const double> compute);
 
@@ -53,6 +57,7 @@ class OverlapMeter {
   const MeasuringOptions& options_;
   MatrixProducts& matrix_products_;
   int products_ = 0;
+  int calls_ = 1;
   std::vector<double> compute_;  // alone, by iteration
 };
 
