@@ -72,12 +72,13 @@ JSON
   nccl-tests' document; each of `results` has op, algo (strategy as asked), strategy (as used), tokens (of a rank),
   total_tokens, hidden, topk, experts, routing, type, fp8, weights, layout, static, bytes_per_rank (size), us (median), p95_us,
   p99_us, min_us, dispatch_us, combine_us, layout_us, fresh_us (of the first operation after an update, which has its
-  schedule to make), iterations, tokens_per_s, algbw (GB/s), network_bytes, expected_network_bytes, the dispatch's
+  schedule to make), in_a_row_us (with --static on a GPU: of one of `iterations` that are queued behind each other, with one wait
+  at the end, as a graph has them), iterations, tokens_per_s, algbw (GB/s), network_bytes, expected_network_bytes, the dispatch's
   bytes inside nodes and to a rank itself (dispatch_node_bytes, dispatch_local_bytes, and both expected), imbalance,
   wire_fraction and wrong (null where not known). With --split also split: time_us, and of that kernel_us, copy_us, signal_us and
   host_us, and iterations. With --overlap also overlap: communication_us, compute_us,
   overlapped_us, compute_beneath_us (of the products while the calls go on), exposed_us, exposed_fraction, dilation,
-  background_us and background_fraction (cpu), fraction_of_ideal, products and iterations; and overlap_sockets, the same
+  background_us and background_fraction (cpu), fraction_of_ideal, products, calls and iterations; and overlap_sockets, the same
   of bare sockets, with --overlap-sockets.
 
 Matrix

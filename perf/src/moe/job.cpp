@@ -92,6 +92,7 @@ Row row_of(const Options& options, const Case& of, const Placement& placement, e
   row.combine = measured.combine;
   row.update = measured.update;
   row.fresh = measured.fresh;
+  row.in_a_row = measured.in_a_row;
   row.iterations = measured.iterations;
   row.bytes = measured_bytes(options, measured.stats);
   row.expected = expected_bytes(options, of, placement, row.used);

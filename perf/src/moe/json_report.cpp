@@ -63,6 +63,7 @@ void add_times(const Options& o, const Row& row, Json& json) {
   json["combine_us"] = o.combines() ? Json(row.combine.median * us) : Json(nullptr);
   json["layout_us"] = row.update.median * us;
   json["fresh_us"] = row.fresh.median * us;
+  if (row.in_a_row) json["in_a_row_us"] = row.in_a_row->median * us;
   json["iterations"] = row.iterations;
 }
 

@@ -5,6 +5,7 @@
 //   warm-up   barrier, call
 //   timed     barrier, |call|  ... the last one with fresh data, compared afterwards
 //   layouts   barrier, |update|, barrier, |call|: what a step pays that has a new routing
+//   in a row  with --static on a GPU: barrier, |calls, queued one behind the other, and waited for at their end|: what graphs are held against
 //             with --graph N: barrier, |a launch of a graph of all iterations|  ... N of them, of the call, of its parts, of updates
 //   gather    the ranks' times and wrong elements, after the loops and never within
 #pragma once
@@ -21,10 +22,11 @@
 namespace epccl::perf::moe {
 
 struct Measurement {
-  Summary seconds;            // of the operation
-  Summary dispatch, combine;  // of its parts
-  Summary update;             // of epcclEpUpdateHandle
-  Summary fresh;              // of the first operation after one
+  Summary seconds;                  // of the operation
+  Summary dispatch, combine;        // of its parts
+  Summary update;                   // of epcclEpUpdateHandle
+  Summary fresh;                    // of the first operation after one
+  std::optional<Summary> in_a_row;  // of one of many operations that are queued behind each other
   int iterations = 0;
   std::optional<uint64_t> wrong;  // elements, of all ranks; empty: not checked
   epcclEpStats_t stats{};         // bytes and tokens of all ranks
@@ -56,6 +58,7 @@ class Meter {
                    uint64_t& wrong);
   Status call(EpHandle& handle, const Exchange& exchange, Times* times = nullptr);
   Status call_in_step(EpHandle& handle, const Exchange& exchange, Times* times = nullptr);
+  Result<Summary> time_in_a_row(EpHandle& handle, const Exchange& exchange, int count);
   Status update(EpHandle& handle, const Exchange& exchange, std::vector<double>* times = nullptr);
   Status time_updates(EpHandle& handle, const Exchange& exchange, int count, Measurement& measured);
   Result<double> probe(EpHandle& handle, const Exchange& exchange);

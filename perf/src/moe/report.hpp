@@ -31,6 +31,7 @@ struct Row {
   uint64_t total_tokens = 0;    // of all ranks
   uint64_t bytes_per_rank = 0;  // as if each (token, expert) were a copy; mean over ranks
   Summary seconds, dispatch, combine, update, fresh;
+  std::optional<Summary> in_a_row;  // --static on a GPU: of one of many that are queued behind each other
   int iterations = 0;
   LinkBytes bytes, expected;
   double imbalance = 1;
