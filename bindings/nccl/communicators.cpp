@@ -32,8 +32,8 @@ ncclResult_t join(const char* name, ncclComm_t* comm, int nranks, int rank, bool
                   const ncclConfig_t* given, Make make) {
   const Result<KeptConfig> config = KeptConfig::read(given);
   if (!config.ok()) return refuse_call(Status(config.status()).with_context(name));
-  auto mine = config->native();
-  const ncclResult_t made = note_call(from_native(make(pointer_to(mine))));
+  epcclConfig_t mine = config->native_of_new();
+  const ncclResult_t made = note_call(from_native(make(&mine)));
   if (is_failure(made) || !marked) return made;
   const auto make_real = [nranks, rank, kept = config.value()](const RealNccl& real, const ncclUniqueId& id,
                                                                ncclComm_t* out) {
@@ -100,6 +100,13 @@ void init_all_real(const ncclComm_t* comms, int ndev, const int* devlist) {
   }
 }
 
+// Of ncclCommInitAll, which takes no config.
+void complete_all(const ncclComm_t* comms, int ndev, const int* devlist) {
+  for (int rank = 0; rank < ndev; ++rank)
+    (void)epcclCommSetTimeout(native(comms[rank]), timeout_of_programs());
+  if (gpu_present()) init_all_real(comms, ndev, devlist);
+}
+
 }  // namespace
 
 ncclResult_t GetUniqueId(ncclUniqueId* uniqueId) {
@@ -119,15 +126,15 @@ ncclResult_t CommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commI
 
 ncclResult_t CommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
   const ncclResult_t made = note_call(from_native(epcclCommInitAll(native(comm), ndev, devlist)));
-  if (made != ncclSuccess || !gpu_present()) return made;
+  if (made != ncclSuccess) return made;
   if (!in_group()) {
-    init_all_real(comm, ndev, devlist);
+    complete_all(comm, ndev, devlist);
     return made;
   }
   std::vector<int> devices;
   for (int i = 0; i < ndev; ++i) devices.push_back(devlist != nullptr ? devlist[i] : i);
   return now_or_at_end(Late::if_group_ran, [comm, ndev, devices] {
-    init_all_real(comm, ndev, devices.data());
+    complete_all(comm, ndev, devices.data());
     return ncclSuccess;
   });
 }

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "base/settings.hpp"
+
 namespace epccl::nccl {
 namespace {
 
@@ -97,6 +99,7 @@ ncclConfig_t KeptConfig::config() const {
 std::optional<epcclConfig_t> KeptConfig::native() const {
   if (!given_) return std::nullopt;
   epcclConfig_t native = EPCCL_CONFIG_INITIALIZER;
+  native.timeout = timeout_of_programs();
   native.commName = comm_name_.empty() ? nullptr : comm_name_.c_str();
   native.blocking = given_->blocking;
   native.splitShare = given_->splitShare;
@@ -106,9 +109,23 @@ std::optional<epcclConfig_t> KeptConfig::native() const {
   return native;
 }
 
+epcclConfig_t KeptConfig::native_of_new() const {
+  epcclConfig_t plain = EPCCL_CONFIG_INITIALIZER;
+  plain.timeout = timeout_of_programs();
+  return native().value_or(plain);
+}
+
 bool KeptConfig::blocking_or(bool without_config) const {
   if (!given_) return without_config;
   return given_->blocking == nccl_undefined_int || given_->blocking != 0;
+}
+
+// A value that is no number of seconds is refused when a communicator is made.
+double timeout_of_programs() {
+  const bool is_set = settings::get_explicit("EPCCL_NCCL_TIMEOUT").has_value();
+  if (!is_set && settings::get_explicit("EPCCL_TIMEOUT")) return 0;
+  const Result<double> seconds = settings::get_seconds("EPCCL_NCCL_TIMEOUT");
+  return seconds.ok() ? *seconds : 0;
 }
 
 Status check_sim_info(const ncclSimInfo_t* given) {

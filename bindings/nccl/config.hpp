@@ -22,6 +22,8 @@ class KeptConfig {
 
   /// What of it EPCCL acts on; the rest are hints for NVIDIA's hardware. Points into this object. Empty: NULL.
   std::optional<epcclConfig_t> native() const;
+  /// The same, of a communicator that has no parent.
+  epcclConfig_t native_of_new() const;
 
   /// Calls `use(ncclConfig_t*)`.
   template <typename Use>
@@ -39,6 +41,9 @@ class KeptConfig {
   std::optional<ncclConfig_t> given_;
   std::string net_name_, comm_name_;
 };
+
+/// Seconds that a rank of an NCCL program waits for a silent one; 0: as one of any program.
+double timeout_of_programs();
 
 /// Checks size and magic. Error: not made with NCCL_SIM_INFO_INITIALIZER.
 Status check_sim_info(const ncclSimInfo_t* given);

@@ -65,6 +65,11 @@ const std::vector<Entry>& table() {
        "NVIDIA's libnccl.so.2, for the calls that libepccl-nccl passes on. Unset: the first of the dynamic "
        "linker's that is not "
        "EPCCL's own."},
+      {"EPCCL_NCCL_TIMEOUT", "1800", "seconds",
+       "EPCCL_TIMEOUT of NCCL programs (libnccl.so.2 of EPCCL), where that is not set itself: NCCL waits "
+       "without a limit for "
+       "ranks that come late, because they load weights first, say. A rank that has died is told of at "
+       "once."},
       {"EPCCL_NCCL_ALLTOALL", "auto", "auto|native|real",
        "Who runs ncclAlltoAll with CUDA memory in libepccl-nccl. `auto`: EPCCL, where copy engines can "
        "(every "

@@ -146,6 +146,52 @@ INSTANTIATE_TEST_SUITE_P(Jobs, Lifecycle,
                                          Job{As::processes, 6, 3}),
                          testing::PrintToStringParamName());
 
+Job waiting_for(int ranks, const char* nccl_timeout, const char* timeout) {
+  Job job{As::processes, ranks};
+  if (nccl_timeout != nullptr) job.environment.emplace_back("EPCCL_NCCL_TIMEOUT", nccl_timeout);
+  if (timeout != nullptr) job.environment.emplace_back("EPCCL_TIMEOUT", timeout);
+  return job;
+}
+
+/// Joins as the first of two ranks of which the other never comes.
+void expect_to_give_up(ncclConfig_t* config, const char* text) {
+  ncclUniqueId id{};
+  NCCL_OK(ncclGetUniqueId(&id));
+  ncclComm_t comm = nullptr;
+  EXPECT_NE(ncclCommInitRankConfig(&comm, 2, id, 0, config), ncclSuccess);
+  EXPECT_THAT(ncclGetLastError(nullptr), testing::HasSubstr(text));
+}
+
+TEST(LateRanks, AreWaitedForAsLongAsNcclProgramsAreToldTo) {
+  for (const char* of_any_program : {static_cast<const char*>(nullptr), "1000"})
+    run_ranks(waiting_for(1, "0.25", of_any_program), [](const RankContext&) {
+      expect_to_give_up(nullptr, "0.25 s");
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      expect_to_give_up(&config, "0.25 s");
+    });
+}
+
+TEST(LateRanks, AreWaitedForAsLongAsOfAnyProgramWhereThatAloneIsSet) {
+  run_ranks(waiting_for(1, nullptr, "0.25"),
+            [](const RankContext&) { expect_to_give_up(nullptr, "0.25 s"); });
+}
+
+// Long enough for the ranks to come together.
+TEST(LateRanks, OfASplitAreWaitedForAsLong) {
+  run_ranks(waiting_for(2, "2.5", nullptr), [](const RankContext& context) {
+    Comm comm(context);
+    ncclComm_t part = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    NCCL_OK(ncclCommSplit(comm, 0, 0, &part, &config));
+    int number = 1;
+    if (context.rank == 0)
+      NCCL_FAILS(ncclAllReduce(&number, &number, 1, ncclInt32, ncclSum, part, nullptr), ncclRemoteError,
+                 "2.5 s");
+    context.meet();
+    NCCL_OK(ncclCommAbort(part));
+  });
+}
+
 TEST(LostRanks, ARankThatDiedIsShrunkAway) {
   Job job{As::processes, 4};
   job.may_die = {2};
