@@ -95,6 +95,7 @@ void init_all_real(const ncclComm_t* comms, int ndev, const int* devlist) {
       side->real = real[static_cast<size_t>(rank)];
       side->library = &real_nccl().value();
     }
+    side->context = current_context();
     side->ready = true;
     add_cuda_side(comms[rank], std::move(side));
   }

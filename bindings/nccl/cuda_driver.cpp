@@ -16,6 +16,7 @@ using CuResult = int;
 constexpr CuResult cuda_success = 0;
 constexpr int memory_type_attribute = 2;
 constexpr unsigned memory_type_host = 1;
+constexpr CuResult invalid_context = 201;
 constexpr CuResult capture_implicit = 906;
 
 struct Driver {
@@ -79,12 +80,19 @@ bool gpu_present() {
   return driver()->init(0) == cuda_success && driver()->device_count(&devices) == cuda_success && devices > 0;
 }
 
-Memory memory_of(const void* pointer) {
+Memory memory_of(const void* pointer, void* context) {
   if (pointer == nullptr || !driver()) return Memory::ordinary;
   unsigned type = 0;
   const auto address = static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(pointer));
-  if (driver()->pointer_attribute(&type, memory_type_attribute, address) != cuda_success)
-    return Memory::ordinary;
+  CuResult asked = driver()->pointer_attribute(&type, memory_type_attribute, address);
+  if (asked == invalid_context && context != nullptr) {
+    void* const before = current_context();
+    make_current(context);
+    asked = driver()->pointer_attribute(&type, memory_type_attribute, address);
+    make_current(before);
+    if (asked == invalid_context) return Memory::device;
+  }
+  if (asked != cuda_success) return Memory::ordinary;
   return type == memory_type_host ? Memory::pinned : Memory::device;
 }
 

@@ -16,8 +16,9 @@ bool cuda_wanted();
 /// Whether a GPU can be used here and EPCCL_DEVICE does not forbid it. Initialises the driver.
 bool gpu_present();
 
-/// Whose memory it is. `ordinary`: CUDA does not know it.
-Memory memory_of(const void* pointer);
+/// Whose memory it is. `ordinary`: CUDA does not know it. `context`: to ask with on a thread that has none, of which the driver tells
+/// nothing; null: there is none. Where it is not told even so, `device`: ranks whose threads have one must not choose otherwise.
+Memory memory_of(const void* pointer, void* context);
 
 /// Whether the stream, a CUDA one or NULL, is being captured into a graph. (The NULL stream counts as captured while it cannot be used
 /// for the sake of another's capture.)

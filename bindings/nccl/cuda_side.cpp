@@ -46,6 +46,14 @@ CudaSidePtr take_cuda_side(ncclComm_t comm) {
   return side;
 }
 
+void* context_of_any_side() {
+  if (sides().count.load(std::memory_order_acquire) == 0) return nullptr;
+  const std::shared_lock lock(sides().mutex);
+  for (const auto& [comm, side] : sides().by_comm)
+    if (side->ready && side->context != nullptr) return side->context;
+  return nullptr;
+}
+
 CudaSidePtr find_real_side(ncclComm_t comm) {
   CudaSidePtr side = find_cuda_side(comm);
   return side != nullptr && side->ready && side->real != nullptr ? side : nullptr;

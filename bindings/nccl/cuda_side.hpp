@@ -49,6 +49,7 @@ struct CudaSide {
   Status why_not;                     // not ok: there is no `real`
   Status failure;                     // not ok: making it failed, and with it the communicator
   const RealNccl* library = nullptr;  // with `real`
+  void* context = nullptr;            // of the device it is for; null: none was current when it was made
   // With CUDA memory EPCCL runs; on all ranks alike:
   bool native_alltoall = false;  // ncclAlltoAll
   bool native_groups = false;    // ncclSend and ncclRecv
@@ -67,6 +68,9 @@ void add_cuda_side(ncclComm_t comm, CudaSidePtr side);
 /// Null: the communicator has none.
 CudaSidePtr find_cuda_side(ncclComm_t comm);
 CudaSidePtr take_cuda_side(ncclComm_t comm);
+
+/// The context of some side, null where none has one: what the driver can be asked with about memory of whichever.
+void* context_of_any_side();
 
 /// The side of a communicator that has a real communicator (and it is ready), else null.
 CudaSidePtr find_real_side(ncclComm_t comm);

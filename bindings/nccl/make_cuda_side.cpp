@@ -170,6 +170,7 @@ void make_real(std::vector<Making*> all, const RealNccl& real) {
   for (Making* one : all) {
     if (one->what.context != nullptr) make_current(one->what.context);
     results.push_back(one->what.make(real, one->mine.id, one->real.get()));
+    if (one->side->context == nullptr) one->side->context = current_context();
   }
   const ncclResult_t ended = grouped ? real.GroupEnd() : ncclSuccess;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -301,6 +302,7 @@ ncclResult_t make_cuda_sides(std::vector<NewSide> sides) {
     Making one;
     one.comm = *side.handle;
     one.side->blocking = side.blocking;
+    one.side->context = side.context;
     wait = wait && side.wait;
     one.what = std::move(side);
     all.push_back(std::move(one));

@@ -47,7 +47,7 @@ ncclResult_t MemAlloc(void** ptr, size_t size) {
 ncclResult_t MemFree(void* ptr) {
   keep_last_error();
   const epcclResult_t result = epcclMemFree(ptr);  // which knows its own
-  if (result == epcclSuccess || !cuda_possible() || memory_of(ptr) == Memory::ordinary)
+  if (result == epcclSuccess || !cuda_possible() || memory_of(ptr, context_of_any_side()) == Memory::ordinary)
     return from_native(result);
   return call_real_library("ncclMemFree", &RealNccl::MemFree, [&](auto function) { return function(ptr); });
 }

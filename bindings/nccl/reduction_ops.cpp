@@ -43,7 +43,7 @@ ncclResult_t create_both(CudaSide& side, ncclRedOp_t* op, void* scalar, ncclData
   if (result != ncclSuccess) return result;
   made.real = real;
   epcclRedOp_t mine{};
-  if (memory_of(scalar) != Memory::device &&
+  if (memory_of(scalar, side.context) != Memory::device &&
       epcclRedOpCreatePreMulSum(&mine, scalar, native(datatype),
                                 static_cast<epcclScalarResidence_t>(residence), native(comm)) == epcclSuccess)
     made.native = mine;

@@ -10,11 +10,11 @@ struct Seen {
 };
 
 // Pinned memory is of both worlds. Where the communicator can, it goes with CUDA's, since the stream may be CUDA's too.
-Seen look_at(const Call& call, bool pinned_is_cuda) {
+Seen look_at(const Call& call, bool pinned_is_cuda, void* context) {
   Seen seen;
   for (const Buffer& buffer : call.buffers) {
     if (buffer.pointer == nullptr) continue;
-    const Memory memory = memory_of(buffer.pointer);
+    const Memory memory = memory_of(buffer.pointer, context);
     const bool cuda = memory == Memory::device || (memory == Memory::pinned && pinned_is_cuda);
     (cuda ? seen.cuda : seen.ordinary) = &buffer;
     seen.pinned = seen.pinned || memory == Memory::pinned;
@@ -68,7 +68,8 @@ Result<Route> route(const Call& call) {
     return error(Code::invalid_argument, "{}: the communicator is still being made", call.name);
   const bool has_real = side != nullptr && side->real != nullptr;
   const bool is_message = call.what == What::message && agreed_native(call, side.get());
-  const Seen seen = look_at(call, has_real || (is_message && !is_epccl_stream(call.stream)));
+  const Seen seen = look_at(call, has_real || (is_message && !is_epccl_stream(call.stream)),
+                            side != nullptr ? side->context : nullptr);
   if (seen.cuda != nullptr && seen.ordinary != nullptr)
     return error(Code::invalid_argument, "{}: {} {} is CUDA memory, {} {} is not: both must be of one kind",
                  call.name, seen.cuda->name, seen.cuda->pointer, seen.ordinary->name, seen.ordinary->pointer);

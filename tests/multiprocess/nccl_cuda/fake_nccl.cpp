@@ -156,7 +156,7 @@ void MemAlloc(void** ptr, size_t size) {
   *ptr = fake_cuda_allocate(size, false);
 }
 void MemFree(void* ptr) {
-  fake_cuda_free(ptr);
+  if (fake_cuda_free != nullptr) fake_cuda_free(ptr);
 }
 void GetVersion(int* version) {
   *version = 22809;

@@ -2,7 +2,9 @@
 // driver has streams that run; the real NCCL's double copies in them.
 #include <array>
 #include <cstdlib>
+#include <functional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -68,6 +70,53 @@ void expect_passed_on(const RankContext& context, const GpuRank& gpu, ncclComm_t
   asked_of_real();
   NCCL_OK(alltoall(buffers.in, buffers.out, comm, gpu.stream()));
   EXPECT_THAT(asked_of_real(), ElementsAre(StartsWith("AlltoAll " + text_of(buffers.in.data()))));
+}
+
+/// As a program's background thread, that has never used the GPU itself.
+void on_a_thread_without_context(const std::function<void()>& work) {
+  std::thread([&] {
+    CUcontext current = nullptr;
+    EXPECT_EQ(cuCtxGetCurrent(&current), CUDA_SUCCESS);
+    EXPECT_EQ(current, nullptr);
+    work();
+    EXPECT_EQ(cuCtxGetCurrent(&current), CUDA_SUCCESS);
+    EXPECT_EQ(current, nullptr);
+  }).join();
+}
+
+TEST(Native, GpuMemoryIsKnownOnThreadsWithoutAContextToo) {
+  run_ranks(job_of(2), [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    const Buffers buffers(gpu, context);
+    asked_of_real();
+    const auto sum = [&] {
+      NCCL_OK(
+          ncclAllReduce(buffers.in.data(), buffers.out.data(), 2, ncclInt32, ncclSum, comm, gpu.stream()));
+    };
+    // The other rank's thread has one.
+    if (context.rank == 0)
+      on_a_thread_without_context(sum);
+    else
+      sum();
+    EXPECT_THAT(asked_of_real(), ElementsAre(StartsWith("AllReduce " + text_of(buffers.in.data()))));
+    const std::vector<int> ordinary = sent_by(context);
+    std::vector<int> received(2);
+    on_a_thread_without_context(
+        [&] { NCCL_OK(ncclAlltoAll(ordinary.data(), received.data(), 1, ncclInt32, comm, nullptr)); });
+    EXPECT_EQ(received, expected_at(context));
+  });
+}
+
+TEST(Native, MemoryOfTheRealLibraryIsFreedOnThreadsWithoutAContextToo) {
+  run_ranks(job_of(2), [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    const GpuArray<int> memory(gpu, 4);
+    asked_of_real();
+    on_a_thread_without_context([&] { NCCL_OK(ncclMemFree(memory.data())); });
+    EXPECT_THAT(asked_of_real(), ElementsAre(StartsWith("MemFree " + text_of(memory.data()))));
+  });
 }
 
 TEST(Native, AlltoAllKeepsItsPlaceBetweenPassedOnCallsOfTheStream) {
