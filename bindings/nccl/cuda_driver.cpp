@@ -1,11 +1,13 @@
 #include "cuda_driver.hpp"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 
+#include "base/nvidia_driver.hpp"
 #include "base/settings.hpp"
 
 namespace epccl::nccl {
@@ -28,16 +30,10 @@ struct Driver {
   CuResult (*is_capturing)(void*, int*) = nullptr;
 };
 
-bool device_node_exists() {
-  for (const char* node : {"/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu"})
-    if (access(node, F_OK) == 0) return true;
-  return false;
-}
-
 void* open_driver() {
   constexpr const char* name = "libcuda.so.1";
   if (void* loaded = dlopen(name, RTLD_NOW | RTLD_NOLOAD); loaded != nullptr) return loaded;
-  return device_node_exists() ? dlopen(name, RTLD_NOW) : nullptr;
+  return nvidia_driver_is_there() ? dlopen(name, RTLD_NOW) : nullptr;
 }
 
 template <typename Function>
@@ -59,19 +55,30 @@ std::optional<Driver> load() {
   return driver;
 }
 
-const std::optional<Driver>& driver() {
-  static const std::optional<Driver> instance = load();
-  return instance;
+/// Null: there is none. `again`: looked for once more where there was none, since a program may load it later, or a machine; what every
+/// call asks does without.
+const Driver* driver(bool again = false) {
+  static std::mutex mutex;
+  static std::atomic<bool> was_looked_for{false};
+  static std::atomic<const Driver*> found{nullptr};
+  const Driver* known = found.load(std::memory_order_acquire);
+  if (known != nullptr || (!again && was_looked_for.load(std::memory_order_acquire))) return known;
+  const std::lock_guard lock(mutex);
+  if (found.load() == nullptr) {
+    if (const auto loaded = load()) found = new Driver(*loaded);  // NOLINT: for the process's life
+    was_looked_for = true;
+  }
+  return found.load();
 }
 
 }  // namespace
 
 bool cuda_possible() {
-  return driver().has_value();
+  return driver(true) != nullptr;
 }
 
 bool cuda_wanted() {
-  return driver().has_value() && settings::get("EPCCL_DEVICE") == "auto";
+  return driver(true) != nullptr && settings::get("EPCCL_DEVICE") == "auto";
 }
 
 bool gpu_present() {

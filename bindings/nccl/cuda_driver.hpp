@@ -7,7 +7,7 @@ namespace epccl::nccl {
 enum class Memory { ordinary, pinned, device };
 
 /// Whether CUDA pointers can appear in this process at all: the driver is loaded, or there is a device and the driver can be
-/// loaded. Found out at the first call; starts nothing.
+/// loaded. Asked anew until it is so; starts nothing.
 bool cuda_possible();
 
 /// cuda_possible(), and EPCCL_DEVICE does not forbid it.

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "base/log.hpp"
+#include "base/nvidia_driver.hpp"
 #include "base/settings.hpp"
 
 namespace epccl::device::cuda {
@@ -73,11 +74,7 @@ bool possible() {
     dlclose(loaded);
     return true;
   }
-  // The device files may be made by the first program that initialises the driver; the kernel's module tells before.
-  for (const char* node :
-       {"/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg", "/dev/nvhost-ctrl-gpu"})
-    if (access(node, F_OK) == 0) return true;
-  return false;
+  return nvidia_driver_is_there();
 }
 
 // A server of MPS, of which this process becomes a client.
