@@ -122,12 +122,12 @@ double seconds_of(const Case& what) {
     if (what.blocks > 0) config.maxCTAs = what.blocks;
     call_ok(epcclCommInitRankConfig(&comm, rank.count(), board.id, rank.number(), &config));
     {
-      raise_clocks(rank.device(), what.amount.bytes);
       const Buffer input(what.amount.bytes), output(what.amount.bytes);
       const std::vector<T> values(what.amount.bytes / sizeof(T), Kind<T>::of(rank.number() + 1));
       driver_ok(cuMemcpyAsync(input.address(), reinterpret_cast<CUdeviceptr>(values.data()),
                               what.amount.bytes, gpu.stream()));
       driver_ok(cuStreamSynchronize(gpu.stream()));
+      raise_clocks(rank.device(), what.amount.bytes);
       std::vector<double> seconds;
       for (int round = -3; round < rounds; ++round) {
         rank.barrier();

@@ -58,7 +58,6 @@ double exchange_rate(const Exchange& what) {
     Device& device = rank.device();
     const int me = rank.number(), count = rank.count();
     const uint64_t block = bytes / static_cast<uint64_t>(count), in = gathers ? block : bytes;
-    raise_clocks(device, bytes);
     ShareableBuffer input(device, in), output(device, bytes);
     must(device.make_words_visible(&rank.shared(), sizeof(Shared)));
     rank.shared().handles[me][0] = take(device.export_memory(output.data, bytes));
@@ -69,6 +68,7 @@ double exchange_rate(const Exchange& what) {
     {
       const SharedBuffers outputs = take(SharedBuffers::map(device, theirs));
       const auto engine = take(device.make_queue(QueueKind::copy_engine));
+      raise_clocks(device, bytes);
       for (int round = -3; round < rounds; ++round) {
         rank.barrier();
         const double begin = now_seconds();
