@@ -170,9 +170,18 @@ TEST(MoeJson, HasAnOverlapOnlyWhereItWasMeasured) {
                                                             {"background_us", 2000},
                                                             {"background_fraction", 0.02},
                                                             {"products", 500},
+                                                            {"calls", 1},
                                                             {"iterations", 9}};
   EXPECT_EQ(found.size(), want.size());
   for (const auto& [name, value] : want) EXPECT_NEAR(found[name].get<double>(), value, 1e-6) << name;
+}
+
+TEST(MoeJson, HasCallsInARowOnlyWhereTheyWereMeasured) {
+  EXPECT_FALSE(json_report(run_info(), {row()}, {})["results"][0].contains("in_a_row_us"));
+  Row measured = row();
+  measured.in_a_row = Summary{};
+  measured.in_a_row->median = 25e-6;
+  EXPECT_NEAR(json_report(run_info(), {measured}, {})["results"][0]["in_a_row_us"].get<double>(), 25, 1e-9);
 }
 
 TEST(MoeJson, NullsWhatIsNotKnownAndKeepsErrors) {
