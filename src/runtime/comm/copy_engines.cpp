@@ -10,6 +10,7 @@
 #include "device/held_streams.hpp"
 #include "plan/common_order.hpp"
 #include "runtime/comm/across_nodes.hpp"
+#include "runtime/comm/hold_watch.hpp"
 #include "runtime/executor/node_words.hpp"
 
 namespace epccl::runtime {
@@ -50,7 +51,7 @@ CopyEngines::CopyEngines(device::Device& device, const topology::Cluster& cluste
       config_(config),
       on_{&device},
       peers_(device, node.local_size()),
-      queues_(device, cluster, node, monitor, {}) {}
+      queues_(device, cluster, node, monitor, {}, HoldWatch::let_go_of_this_thread) {}
 
 CopyEngines::~CopyEngines() {
   if (scratch_ == nullptr) return;

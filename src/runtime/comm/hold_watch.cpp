@@ -67,6 +67,24 @@ void HoldWatch::forget(uint64_t ticket) {
   holds_.erase(ticket);
 }
 
+// Communicators fail first: who finds the stream through finds out why.
+void HoldWatch::let_go_of_this_thread(const Status& why) {
+  const device::DriverCall::Trace* const mine = &device::DriverCall::of_this_thread();
+  HoldWatch& watch = of_process();
+  const std::lock_guard lock(watch.mutex_);
+  for (auto& [ticket, watched] : watch.holds_) {
+    const auto& workers = watched.hold.workers;
+    const auto runs_here = [mine](const WorkerPtr& worker) { return worker->trace_.load() == mine; };
+    if (std::ranges::none_of(workers, runs_here)) continue;
+    for (const WorkerPtr& worker : workers)
+      worker->fail(
+          fmt::format("{} (what it had queued did not run out: a stream that waits for the call seems "
+                      "to stand before it in a hardware queue)",
+                      why.message()));
+    watched.hold.let_go();
+  }
+}
+
 void HoldWatch::run() {
   std::unique_lock lock(mutex_);
   for (int idle = 0;; idle = holds_.empty() ? idle + 1 : 0) {

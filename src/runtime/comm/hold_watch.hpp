@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.hpp"
 #include "device/driver_call.hpp"
 
 namespace epccl::runtime {
@@ -68,6 +69,10 @@ class HoldWatch {
     std::function<bool()> has_come;  // the GPU
     std::function<void()> let_go;    // called again until the threads go on
   };
+  /// Lets go what waits for the calling thread, whose call has failed: what it has queued may stand behind such a stream in a hardware queue.
+  /// The communicators of all that it waits for fail.
+  static void let_go_of_this_thread(const Status& why);
+
   /// It is watched while this lives.
   class Ticket {
    public:

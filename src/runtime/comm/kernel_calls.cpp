@@ -76,7 +76,7 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
   queue_waits_ = false;
   Status status = run_call(call, across, after);
   // Buffers go back to the user.
-  if (!status.ok() && queue_waits_) engines_.give_up(*queue_);
+  if (!status.ok() && queue_waits_) engines_.give_up(status, *queue_);
   if (!status.ok()) static_cast<void>(queue_->synchronize());
   engines_.peers().calls_over(call.sequence);
   if (progress != nullptr && status.ok()) progress->completed_on_node();

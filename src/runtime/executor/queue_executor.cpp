@@ -18,15 +18,19 @@ namespace {
 
 // Most programs have fewer.
 constexpr size_t events_at_first = 64;
+// By then queues that are let through have run out, if nothing stands before them.
+constexpr double run_out_seconds = 1;
 
 }  // namespace
 
 QueueExecutor::QueueExecutor(device::Device& device, const topology::Cluster& cluster,
-                             transports::NodeMemory& node, FailureMonitor& monitor, const Limits& limits)
+                             transports::NodeMemory& node, FailureMonitor& monitor, const Limits& limits,
+                             LetGo let_go)
     : device_(device),
       cluster_(cluster),
       node_(node),
       monitor_(monitor),
+      let_go_(std::move(let_go)),
       in_order_(device.kind() != device::DeviceKind::host),
       feed_(device, cluster, limits),
       lanes_(device) {}
@@ -37,7 +41,8 @@ QueueExecutor::~QueueExecutor() {
 
 void QueueExecutor::stop() {
   if (control_ == nullptr) return;
-  if (node_.done(node_.local()) < sequence_) give_up();
+  if (node_.done(node_.local()) < sequence_)
+    give_up({Code::invalid_usage, "the communicator ends while the call is under way"});
   lanes_.clear();
   control_.reset();
   hide_words(device_, node_);
@@ -92,7 +97,7 @@ Status QueueExecutor::submit(const QueueProgram& program, const QueueCall& call,
   used_events_ = 0;
   waiter.moved();
   Status status = submit_all({program, call, *control_, waiter});
-  if (!status.ok()) give_up();
+  if (!status.ok()) give_up(status);
   return status;
 }
 
@@ -235,7 +240,7 @@ Status QueueExecutor::finish(Waiter& waiter) {
                                    [this] { return describe(); }, Waiter::For::own_queues)
                      : waiter.nap([this] { return describe(); });
     if (status.ok()) continue;
-    give_up();
+    give_up(status);
     return status;
   }
   if (!wakes) node_.posted(done_counter);
@@ -243,7 +248,7 @@ Status QueueExecutor::finish(Waiter& waiter) {
   // Then it is not this rank's queues that say that they are through: some may still move.
   if (status.ok() && node_.done(node_.local()) >= device::released)
     status = Status(Code::remote_error, "a rank of this node gave up");
-  if (!status.ok()) give_up();
+  if (!status.ok()) give_up(status);
   return status;
 }
 
@@ -262,8 +267,9 @@ Status QueueExecutor::failure() const {
   return control_ != nullptr ? control_->failure() : Status{};
 }
 
-// Others may still store lower values: until everything is through, words are raised again and again.
-void QueueExecutor::give_up(device::Queue* another) {
+// Others may still store lower values: until everything is through, words are raised again and again. What holds a user's stream is no
+// word of the node.
+void QueueExecutor::give_up(const Status& why, device::Queue* another) {
   if (control_ == nullptr) return;
   const auto idle = [](device::Queue& queue) {
     const auto result = queue.idle();
@@ -274,8 +280,10 @@ void QueueExecutor::give_up(device::Queue* another) {
       if (!idle(*queue)) return false;
     return idle(*control_) && (another == nullptr || idle(*another));
   };
+  const double patience_ends = now_seconds() + run_out_seconds;
   do {
     release_words(node_);
+    if (now_seconds() >= patience_ends) let_go_(why);
     usleep(200);
   } while (!all_idle());
   for (int slot = 0; slot < transports::node_counters; ++slot) node_.posted(slot);

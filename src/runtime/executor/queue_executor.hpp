@@ -17,6 +17,7 @@
 // Then everything that is queued waits for what was queued before it, and no sharing can make a circle.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,8 +37,11 @@ class QueueExecutor {
  public:
   using Limits = QueueFeed::Limits;
 
+  /// Lets streams of users go on that wait for a call of this thread, which has failed for the reason given.
+  using LetGo = std::function<void(const Status& why)>;
+
   QueueExecutor(device::Device& device, const topology::Cluster& cluster, transports::NodeMemory& node,
-                FailureMonitor& monitor, const Limits& limits);
+                FailureMonitor& monitor, const Limits& limits, LetGo let_go);
   QueueExecutor(const QueueExecutor&) = delete;
   QueueExecutor& operator=(const QueueExecutor&) = delete;
   /// Lets through what still runs, and waits for it.
@@ -59,8 +63,9 @@ class QueueExecutor {
   /// goes wrong lets the queues of all ranks of the node through: nothing runs when this returns.
   Status finish(Waiter& waiter);
 
-  /// Lets all queues of the node's ranks through and waits until this rank's have run out, `another` of its too (null: there is none).
-  void give_up(device::Queue* another = nullptr);
+  /// After a failure: lets all queues of the node's ranks through and waits until this rank's have run out, `another` of its too (null:
+  /// there is none). Where they do not, streams that wait for the call may stand before them in a hardware queue: these are let go.
+  void give_up(const Status& why, device::Queue* another = nullptr);
 
   /// As at its end: nothing of this rank's runs any more.
   void stop();
@@ -96,6 +101,7 @@ class QueueExecutor {
   const topology::Cluster& cluster_;
   transports::NodeMemory& node_;
   FailureMonitor& monitor_;
+  const LetGo let_go_;
   const bool in_order_;  // waits are queued after what ends them
   QueueFeed feed_;
   LaneQueues lanes_;

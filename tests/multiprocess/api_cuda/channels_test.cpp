@@ -82,5 +82,45 @@ TEST(SharedChannel, IsEnoughForAllStreamsOfARank) {
                 [](const RankContext& context) { expect_gathers(context, 99); });
 }
 
+/// A stream of the priority of the library's, so in the same hardware queue where there is one only.
+class StreamBesideTheLibrarys {
+ public:
+  StreamBesideTheLibrarys() {
+    int least = 0, greatest = 0;
+    EXPECT_EQ(cuCtxGetStreamPriorityRange(&least, &greatest), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, greatest), CUDA_SUCCESS);
+  }
+  StreamBesideTheLibrarys(const StreamBesideTheLibrarys&) = delete;
+  StreamBesideTheLibrarys& operator=(const StreamBesideTheLibrarys&) = delete;
+  ~StreamBesideTheLibrarys() {
+    wait();
+    EXPECT_EQ(cuStreamDestroy(stream_), CUDA_SUCCESS);
+  }
+  epcclStream_t as_epccl() const { return reinterpret_cast<epcclStream_t>(stream_); }
+  void wait() const { EXPECT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS); }
+
+ private:
+  CUstream stream_ = nullptr;
+};
+
+// The call's queues stand behind the stream that waits for the call: nothing of it can run. It fails, and all go on.
+TEST(SharedChannel, WithAStreamThatWaitsForTheCallEndsByTheTimeout) {
+  run_gpu_ranks(RanksAre::processes, 2, {{"FAKE_CUDA_CHANNELS", "1"}, {"EPCCL_TIMEOUT", "2"}},
+                [](const RankContext& context) {
+                  const GpuRank gpu;
+                  const StreamBesideTheLibrarys stream;
+                  Comm comm(context);
+                  const Exchanged exchanged(context, gpu, 100);
+                  ASSERT_EQ(exchanged.call(comm, stream.as_epccl()), epcclSuccess);
+                  stream.wait();
+                  epcclResult_t state = epcclSuccess;
+                  EXPECT_EQ(epcclCommGetAsyncError(comm, &state), epcclSuccess);
+                  EXPECT_EQ(state, epcclRemoteError) << "known when the stream goes on";
+                  EXPECT_THAT(epcclGetLastError(comm), ::testing::HasSubstr("timeout"));
+                  EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+                  comm.forget();
+                });
+}
+
 }  // namespace
 }  // namespace epccl::tests
