@@ -25,7 +25,8 @@ class CudaDevice : public Device {
         words_(context_),
         copier_(context_),
         lending_(context_),
-        kernels_(context_) {
+        kernels_(context_),
+        priorities_(context_) {
     std::array<char, 128> name{};
     context_.driver().device_name(name.data(), static_cast<int>(name.size()) - 1, context_.device());
     name_ = name.data();
@@ -83,7 +84,7 @@ class CudaDevice : public Device {
   void let_go() override { objects_.let_go(); }
 
  private:
-  QueueParts queue_parts() { return {context_, copier_, words_, kernels_, objects_}; }
+  QueueParts queue_parts() { return {context_, copier_, words_, kernels_, objects_, priorities_}; }
 
   const Context context_;
   std::string name_;
@@ -94,6 +95,7 @@ class CudaDevice : public Device {
   Copier copier_;
   const Lending lending_;
   const KernelTable kernels_;
+  const Priorities priorities_;
   GraphObjects objects_;
 };
 

@@ -25,13 +25,10 @@ bool is_special(CUstream stream) {
 Result<std::unique_ptr<Queue>> StreamQueue::make(const QueueParts& parts, QueueKind kind) {
   const Context& context = parts.context;
   EPCCL_CURRENT(context);
-  // Of the highest priority: streams of different priorities do not share a hardware queue, in which one that waits would hold
-  // back the other's work.
-  int least = 0, greatest = 0;
-  EPCCL_TRY(context.call(context.driver().stream_priorities, &least, &greatest));
+  EPCCL_ASSIGN(const int priority, parts.priorities.own());
   CUstream stream = nullptr;
   EPCCL_TRY(context.call(context.driver().stream_create, &stream,
-                         static_cast<unsigned>(CU_STREAM_NON_BLOCKING), greatest));
+                         static_cast<unsigned>(CU_STREAM_NON_BLOCKING), priority));
   return std::unique_ptr<Queue>(new StreamQueue(parts, kind, stream, true));  // private constructor
 }
 
@@ -45,6 +42,7 @@ Result<std::unique_ptr<Queue>> StreamQueue::borrow(const QueueParts& parts, CUst
       return error(Code::invalid_argument,
                    "stream {} is of another context (another GPU?) than GPU {}'s primary one",
                    static_cast<const void*>(stream), context.ordinal());
+    parts.priorities.look_at(stream);
   }
   return std::unique_ptr<Queue>(new StreamQueue(parts, QueueKind::compute, stream, false));
 }

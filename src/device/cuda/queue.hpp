@@ -4,6 +4,7 @@
 #include "device/cuda/copies.hpp"
 #include "device/cuda/graph_objects.hpp"
 #include "device/cuda/kernel_table.hpp"
+#include "device/cuda/priorities.hpp"
 #include "device/cuda/signal_words.hpp"
 #include "device/device.hpp"
 
@@ -16,6 +17,7 @@ struct QueueParts {
   SignalWords& words;
   const KernelTable& kernels;
   GraphObjects& objects;
+  const Priorities& priorities;
 };
 
 class StreamQueue : public Queue {

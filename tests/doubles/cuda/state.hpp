@@ -198,6 +198,7 @@ struct CUevent_st {
 struct CUstream_st {
   CUctx_st* context = nullptr;
   bool waits_for_null = true;
+  int priority = 0;
   std::shared_ptr<fake_cuda::Session> session;
   std::mutex mutex;
   std::condition_variable changed;

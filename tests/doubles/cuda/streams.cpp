@@ -6,6 +6,12 @@
 namespace fake_cuda {
 namespace {
 
+constexpr int lowest_priority = 0;
+
+int highest_priority() {
+  return static_cast<int>(setting("highest_priority", -5));  // as of the GPUs of today
+}
+
 /// A channel of its own, or, with FAKE_CUDA_CHANNELS, the next of those that streams of its priority share.
 std::shared_ptr<Channel> channel_for(CUctx_st* context, int priority) {
   static const int count = environment("FAKE_CUDA_CHANNELS", 0);
@@ -18,11 +24,13 @@ std::shared_ptr<Channel> channel_for(CUctx_st* context, int priority) {
   return next;
 }
 
-CUstream make_stream(CUctx_st* context, bool waits_for_null, std::shared_ptr<Channel> channel) {
+CUstream make_stream(CUctx_st* context, bool waits_for_null, std::shared_ptr<Channel> channel,
+                     int priority = lowest_priority) {
   auto* stream = new CUstream_st;  // NOLINT: as the driver's
   stream->context = context;
   stream->waits_for_null = waits_for_null;
   stream->channel = std::move(channel);
+  stream->priority = priority;
   return stream;
 }
 
@@ -159,8 +167,8 @@ extern "C" {
 
 CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
   FAKE_CONTEXT_ALONE(context);
-  if (priority < -1 || priority > 0) return CUDA_ERROR_INVALID_VALUE;
-  *stream = make_stream(context, flags != CU_STREAM_NON_BLOCKING, channel_for(context, priority));
+  if (priority < highest_priority() || priority > lowest_priority) return CUDA_ERROR_INVALID_VALUE;
+  *stream = make_stream(context, flags != CU_STREAM_NON_BLOCKING, channel_for(context, priority), priority);
   const std::lock_guard lock(state().mutex);
   state().streams.insert(*stream);
   return CUDA_SUCCESS;
@@ -173,8 +181,15 @@ CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
 
 CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   FAKE_CONTEXT(context);
-  *least = 0;
-  *greatest = -1;
+  *least = lowest_priority;
+  *greatest = highest_priority();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetPriority(CUstream stream, int* priority) {
+  FAKE_CALLED();
+  if (const CUresult result = resolve(stream); result != CUDA_SUCCESS) return result;
+  *priority = stream->priority;
   return CUDA_SUCCESS;
 }
 

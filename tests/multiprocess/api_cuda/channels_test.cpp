@@ -5,12 +5,15 @@
 
 #include <numeric>
 
+#include "fake_driver.hpp"
 #include "graph_rank.hpp"
 #include "numbered_alltoalls.hpp"
+#include "rank_log.hpp"
 
 namespace epccl::tests {
 namespace {
 
+using ::testing::HasSubstr;
 using Numbers = std::vector<int32_t>;
 
 void expect_alltoalls(const RankContext& context) {
@@ -82,17 +85,18 @@ TEST(SharedChannel, IsEnoughForAllStreamsOfARank) {
                 [](const RankContext& context) { expect_gathers(context, 99); });
 }
 
-/// A stream of the priority of the library's, so in the same hardware queue where there is one only.
-class StreamBesideTheLibrarys {
+// Priorities of the double's streams, and that of the library's.
+constexpr int highest = -5, librarys = -4;
+
+/// A stream of a priority of its own.
+class PriorityStream {
  public:
-  StreamBesideTheLibrarys() {
-    int least = 0, greatest = 0;
-    EXPECT_EQ(cuCtxGetStreamPriorityRange(&least, &greatest), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, greatest), CUDA_SUCCESS);
+  explicit PriorityStream(int priority) {
+    EXPECT_EQ(cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, priority), CUDA_SUCCESS);
   }
-  StreamBesideTheLibrarys(const StreamBesideTheLibrarys&) = delete;
-  StreamBesideTheLibrarys& operator=(const StreamBesideTheLibrarys&) = delete;
-  ~StreamBesideTheLibrarys() {
+  PriorityStream(const PriorityStream&) = delete;
+  PriorityStream& operator=(const PriorityStream&) = delete;
+  ~PriorityStream() {
     wait();
     EXPECT_EQ(cuStreamDestroy(stream_), CUDA_SUCCESS);
   }
@@ -105,20 +109,56 @@ class StreamBesideTheLibrarys {
 
 // The call's queues stand behind the stream that waits for the call: nothing of it can run. It fails, and all go on.
 TEST(SharedChannel, WithAStreamThatWaitsForTheCallEndsByTheTimeout) {
-  run_gpu_ranks(RanksAre::processes, 2, {{"FAKE_CUDA_CHANNELS", "1"}, {"EPCCL_TIMEOUT", "2"}},
+  run_gpu_ranks(
+      RanksAre::processes, 2,
+      {{"FAKE_CUDA_CHANNELS", "1"}, {"EPCCL_TIMEOUT", "2"}, {"EPCCL_DEBUG", "WARN"}, Log::setting()},
+      [](const RankContext& context) {
+        const Log log;
+        const GpuRank gpu;
+        const PriorityStream stream(librarys);
+        Comm comm(context);
+        const Exchanged exchanged(context, gpu, 100);
+        ASSERT_EQ(exchanged.call(comm, stream.as_epccl()), epcclSuccess);
+        EXPECT_THAT(log.text(), HasSubstr("has priority -4, as the library's own streams"));
+        stream.wait();
+        epcclResult_t state = epcclSuccess;
+        EXPECT_EQ(epcclCommGetAsyncError(comm, &state), epcclSuccess);
+        EXPECT_EQ(state, epcclRemoteError) << "known when the stream goes on";
+        EXPECT_THAT(epcclGetLastError(comm), HasSubstr("timeout"));
+        EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+        comm.forget();
+      });
+}
+
+// Programs give their communication the highest priority.
+TEST(SharedChannel, IsNotSharedWithStreamsOfTheHighestPriority) {
+  run_gpu_ranks(RanksAre::processes, 2, {{"FAKE_CUDA_CHANNELS", "1"}, {"EPCCL_TIMEOUT", "10"}},
                 [](const RankContext& context) {
                   const GpuRank gpu;
-                  const StreamBesideTheLibrarys stream;
-                  Comm comm(context);
-                  const Exchanged exchanged(context, gpu, 100);
+                  const PriorityStream stream(highest);
+                  const Comm comm(context);
+                  Exchanged exchanged(context, gpu, 100);
+                  exchanged.fill(0);
+                  gpu.wait();
                   ASSERT_EQ(exchanged.call(comm, stream.as_epccl()), epcclSuccess);
                   stream.wait();
                   epcclResult_t state = epcclSuccess;
                   EXPECT_EQ(epcclCommGetAsyncError(comm, &state), epcclSuccess);
-                  EXPECT_EQ(state, epcclRemoteError) << "known when the stream goes on";
-                  EXPECT_THAT(epcclGetLastError(comm), ::testing::HasSubstr("timeout"));
-                  EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
-                  comm.forget();
+                  EXPECT_EQ(state, epcclSuccess) << epcclGetLastError(comm);
+                  exchanged.expect(0);
+                });
+}
+
+TEST(SharedChannel, IsWarnedAboutWhereAllStreamsHaveOnePriority) {
+  run_gpu_ranks(RanksAre::processes, 1, {{"EPCCL_DEBUG", "WARN"}, Log::setting()},
+                [](const RankContext& context) {
+                  const Log log;
+                  fake_cuda_set("highest_priority", 0);
+                  const GpuRank gpu;
+                  const Comm comm(context);
+                  EXPECT_THAT(log.text(), HasSubstr("GPU 0 has streams of one priority only"));
+                  expect_numbered_alltoalls(context, comm, gpu, 10, 1);
+                  EXPECT_THAT(log.text(), ::testing::Not(HasSubstr("as the library's own"))) << "said before";
                 });
 }
 

@@ -1,0 +1,32 @@
+// Streams of one priority share a GPU's hardware queues, and one that waits for a call holds back what stands behind it in its queue. So the
+// library's streams have a priority that a program's seldom have: not the lowest four, which PyTorch uses, nor the highest, which others
+// give their communication; but the highest where there are no more.
+#pragma once
+
+#include <atomic>
+
+#include "device/cuda/context.hpp"
+
+namespace epccl::device::cuda {
+
+class Priorities {
+ public:
+  explicit Priorities(const Context& context);
+  Priorities(const Priorities&) = delete;
+  Priorities& operator=(const Priorities&) = delete;
+
+  /// Of the library's streams.
+  Result<int> own() const;
+  /// Warns, once, where a stream that the program has made has it, too. The context is current.
+  void look_at(CUstream users) const;
+
+ private:
+  Status find();
+
+  const Context& context_;
+  int own_ = 0;
+  mutable std::atomic<bool> has_warned_{false};
+  const Status status_;  // last: to find the priority uses the rest
+};
+
+}  // namespace epccl::device::cuda
