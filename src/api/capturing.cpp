@@ -34,12 +34,12 @@ Status capture_replayed(device::Device& device, CommPtr communicator, const std:
   EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
   EPCCL_ASSIGN(Replaying replaying, prepare_replays(device, *communicator, *on, text, stream));
   Item item;
+  item.captured = {&device, stream, text, false};
   item.communicator = std::move(communicator);
   item.what = [replaying = std::move(replaying), text, work = std::move(work)] {
     return replaying.calls->add(text, work, *replaying.stream);
   };
   item.predict = [] { return 0.0; };
-  item.is_captured = true;
   return submit(std::move(item));
 }
 

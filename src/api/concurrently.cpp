@@ -62,16 +62,17 @@ std::vector<Helper> take_helpers(size_t wanted) {
 
 }  // namespace
 
-Status run_concurrently(std::vector<std::function<Status()>> parts) {
+Status run_concurrently(std::vector<std::function<Status()>> parts, const std::function<void()>& meanwhile) {
   if (parts.empty()) return {};
-  std::vector<Helper> helpers = take_helpers(parts.size() - 1);
+  std::vector<Helper> helpers = take_helpers(meanwhile ? parts.size() : parts.size() - 1);
   std::deque<device::HostStream::Watch> watches;  // this thread waits for all of them, from the start
   for (const Helper& helper : helpers) watches.emplace_back(helper->watchers());
   const size_t own = parts.size() - helpers.size();
   for (size_t i = 0; i < helpers.size(); ++i) helpers[i]->enqueue(std::move(parts[own + i]));
-  Status first = parts.front()();
-  for (size_t i = 1; i < own; ++i)
+  Status first;
+  for (size_t i = 0; i < own; ++i)
     if (Status status = parts[i](); first.ok()) first = std::move(status);
+  if (meanwhile) meanwhile();
   for (Helper& helper : helpers) {
     Status status = helper->synchronize();
     if (first.ok()) first = std::move(status);

@@ -8,8 +8,10 @@
 
 namespace epccl::api {
 
-/// Runs all at the same time, one of them on the calling thread, and waits for all. The first error in their order.
-Status run_concurrently(std::vector<std::function<Status()>> parts);
+/// Runs all at the same time, one of them on the calling thread, which does `meanwhile` instead where that is given, and waits for all. The
+/// first error in their order.
+Status run_concurrently(std::vector<std::function<Status()>> parts,
+                        const std::function<void()>& meanwhile = {});
 
 /// Starts a thread that nobody waits for here.
 void run_in_background(std::function<void()> work);

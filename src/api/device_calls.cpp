@@ -79,6 +79,7 @@ Status capture(device::Device& device, CommPtr communicator, CallType call, cons
   EPCCL_TRY(communicator->prepare_captures(*on));
   log::info(log::coll, communicator->rank(), "{} on GPU {}: captured, copy engines", text, device.ordinal());
   Item item;
+  item.captured = {&device, stream, text};
   item.communicator = std::move(communicator);
   item.what = [on, users, call, add]() mutable {
     call.capture = users.get();

@@ -6,6 +6,7 @@
 #include <deque>
 #include <future>
 #include <memory>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "api/simulate.hpp"
 #include "api/stream_work.hpp"
 #include "base/clock.hpp"
+#include "runtime/comm/graph_writes.hpp"
 
 namespace epccl::api {
 namespace {
@@ -188,39 +190,75 @@ void enqueue(std::vector<StreamWork>& streams) {
       });
   for (StreamWork& work : streams)
     if (work.stream != nullptr)
-      for (auto& collective : work.collectives) work.stream->enqueue(std::move(collective));
+      for (Collective& collective : work.collectives) work.stream->enqueue(std::move(collective.run));
 }
 
-// The calling thread may drive several ranks, whose collectives wait for each other: each communicator's run on a thread of
-// their own.
-Status run_beside_each_other(StreamWork work) {
-  struct Lane {
-    CommPtr communicator;
-    std::vector<Batch> batches;
-    std::vector<std::function<Status()>> collectives;
-  };
+/// What a group does of one communicator on the calling thread's behalf.
+struct Lane {
+  CommPtr communicator;
+  std::vector<Batch> batches;
+  std::vector<Collective> collectives;
+
+  Status run(runtime::GraphWrites& writes, size_t number) {
+    runtime::GraphWrites::Lane here(writes, number);
+    Status first = batches.empty() ? Status{} : run_all(batches);
+    for (Collective& collective : collectives) {
+      if (Status status = collective.run(); first.ok()) first = std::move(status);
+      if (collective.is_captured) here.call_over();
+    }
+    return first;
+  }
+};
+
+std::vector<Lane> lanes_of(StreamWork work) {
   std::vector<Lane> lanes;
   const auto of = [&lanes](const CommPtr& communicator) -> Lane& {
     auto found = std::ranges::find(lanes, communicator, &Lane::communicator);
     return found != lanes.end() ? *found : lanes.emplace_back(Lane{communicator, {}, {}});
   };
   for (Batch& batch : work.batches) of(batch.communicator).batches.push_back(std::move(batch));
-  for (size_t i = 0; i < work.collectives.size(); ++i)
-    of(work.communicators[i]).collectives.push_back(std::move(work.collectives[i]));
+  for (Collective& collective : work.collectives)
+    of(collective.communicator).collectives.push_back(std::move(collective));
+  return lanes;
+}
+
+// Of each call that is captured, its lane: by communicator, those of one as each of its ranks has issued them, so that two ranks have the
+// calls that they share in one order, and of several ranks that this thread drives none waits for a call that another has yet to write.
+std::vector<size_t> order_of_writes(const std::vector<Lane>& lanes) {
+  struct Write {
+    const runtime::CommKey* key;
+    size_t call, lane;
+  };
+  std::vector<Write> writes;
+  for (size_t lane = 0; lane < lanes.size(); ++lane) {
+    const auto calls = std::ranges::count_if(lanes[lane].collectives, &Collective::is_captured);
+    for (size_t call = 0; call < static_cast<size_t>(calls); ++call)
+      writes.push_back({&lanes[lane].communicator->key(), call, lane});
+  }
+  std::ranges::sort(writes, {},
+                    [](const Write& write) { return std::tuple(*write.key, write.call, write.lane); });
+  std::vector<size_t> order;
+  for (const Write& write : writes) order.push_back(write.lane);
+  return order;
+}
+
+// The calling thread may drive several ranks, whose collectives wait for each other: each communicator's run on a thread of
+// their own.
+Status run_beside_each_other(StreamWork work) {
+  std::vector<Lane> lanes = lanes_of(std::move(work));
+  runtime::GraphWrites writes(lanes.size());
+  const std::vector<size_t> order = order_of_writes(lanes);
   std::vector<std::function<Status()>> parts;
-  for (Lane& lane : lanes)
-    parts.emplace_back([&lane] {
-      Status first = lane.batches.empty() ? Status{} : run_all(lane.batches);
-      for (auto& collective : lane.collectives)
-        if (Status status = collective(); first.ok()) first = std::move(status);
-      return first;
-    });
-  return run_concurrently(std::move(parts));
+  for (size_t lane = 0; lane < lanes.size(); ++lane)
+    parts.emplace_back([&, lane] { return lanes[lane].run(writes, lane); });
+  // A lane alone runs on this thread.
+  if (order.empty() || lanes.size() == 1) return run_concurrently(std::move(parts));
+  return run_concurrently(std::move(parts), [&] { writes.serve(order); });
 }
 
 Status run_inline(StreamWork work) {
   if (work.collectives.empty()) return run_all(work.batches);
-  if (work.batches.empty() && work.collectives.size() == 1) return work.collectives.front()();
+  if (work.batches.empty() && work.collectives.size() == 1) return work.collectives.front().run();
   return run_beside_each_other(std::move(work));
 }
 

@@ -3,12 +3,23 @@
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <string>
 #include <variant>
 
 #include "api/handles.hpp"
 #include "base/status.hpp"
 
 namespace epccl::api {
+
+/// A call that becomes part of a graph.
+struct CapturedOn {
+  const device::Device* device = nullptr;
+  void* stream = nullptr;  // that is being captured
+  std::string text;        // of the call
+  // Whether its ranks meet for that. Else it only writes, and needs no place in the communicator's order.
+  bool meets = true;
+};
 
 /// One call, checked and ready: a collective's work, or a send or receive.
 struct Item {
@@ -21,8 +32,7 @@ struct Item {
   std::function<Status(Status)> conclude = {};
   // Seconds that the cost model expects of it; empty: it does not know the call.
   std::function<double()> predict = {};
-  // Only writes into a graph: it needs no place in the communicator's order.
-  bool is_captured = false;
+  std::optional<CapturedOn> captured = {};
 };
 
 /// A call that makes or ends communicators: it waits for other ranks, and so, maybe, for other calls of its group.

@@ -37,7 +37,7 @@ class Sorter {
 
   StreamWork& of(device::HostStream* stream) {
     auto found = std::ranges::find(streams_, stream, &StreamWork::stream);
-    return found != streams_.end() ? *found : streams_.emplace_back(StreamWork{stream, {}, {}, {}});
+    return found != streams_.end() ? *found : streams_.emplace_back(StreamWork{stream, {}, {}});
   }
 
   Batch& batch_of(const Runner& runner) {
@@ -80,7 +80,7 @@ class Sorter {
 
 std::function<Status()> collective_work(Item item) {
   auto work = std::get<std::function<Status()>>(std::move(item.what));
-  if (item.is_captured) return work;
+  if (item.captured && !item.captured->meets) return work;
   const uint64_t ticket = item.communicator->take_ticket();
   return [communicator = std::move(item.communicator), ticket, work = std::move(work),
           timeout = item.timeout_seconds, conclude = std::move(item.conclude)]() mutable {
@@ -110,9 +110,10 @@ std::vector<StreamWork> sort_by_stream(std::vector<Item>& items) {
     for (Batch& batch : work.batches) batch.ticket = batch.communicator->take_ticket();
   for (Item& item : items) {
     if (std::holds_alternative<runtime::P2pOperation>(item.what)) continue;
+    Collective collective{item.communicator, {}, item.captured.has_value()};
     StreamWork& work = sorter.of(item.stream);
-    work.communicators.push_back(item.communicator);
-    work.collectives.push_back(collective_work(std::move(item)));
+    collective.run = collective_work(std::move(item));
+    work.collectives.push_back(std::move(collective));
   }
   items.clear();
   return sorter.take();

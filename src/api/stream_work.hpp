@@ -20,12 +20,17 @@ struct Batch {
   std::shared_ptr<std::promise<Status>> end = {};  // these wait for it
 };
 
+struct Collective {
+  CommPtr communicator;
+  std::function<Status()> run;
+  bool is_captured = false;
+};
+
 /// What a group does on one stream.
 struct StreamWork {
   device::HostStream* stream = nullptr;
   std::vector<Batch> batches;
-  std::vector<std::function<Status()>> collectives;           // after them
-  std::vector<CommPtr> communicators;                         // of the collectives
+  std::vector<Collective> collectives;                        // after them
   std::shared_ptr<std::promise<Status>> end_of_batches = {};  // where the group's end waits for them
   /// This stream's part in a batch that another one runs.
   struct Part {

@@ -1,5 +1,7 @@
 #include "runtime/comm/captured_calls.hpp"
 
+#include "runtime/comm/graph_writes.hpp"
+
 namespace epccl::runtime {
 
 Result<std::unique_ptr<CapturedCalls>> CapturedCalls::open(device::Device& device,
@@ -29,23 +31,21 @@ Status CapturedCalls::add(const Call& call, const QueueProgram& program, const M
   EPCCL_ASSIGN(const std::vector<std::byte*> rooms, find_rooms(call));
   EPCCL_ASSIGN(QueueCall queued, find_buffers(call, program, rooms));
   queued.movers = movers;
-  const std::lock_guard lock(mutex_);
-  return writer_.write(program, queued, rooms, rooms_here_, *call.capture);
+  return GraphWrites::run([&] { return writer_.write(program, queued, rooms, rooms_here_, *call.capture); });
 }
 
 Status CapturedCalls::add(const Call& call, const ChainWork& work, std::shared_ptr<const void> kept) {
   EPCCL_ASSIGN(const std::vector<std::byte*> rooms, find_rooms(call));
   using All = std::pair<decltype(rooms_here_), std::shared_ptr<const void>>;
-  const std::lock_guard lock(mutex_);
-  return writer_.write(work, call.sequence, rooms, std::make_shared<All>(rooms_here_, std::move(kept)),
-                       *call.capture);
+  const auto all = std::make_shared<All>(rooms_here_, std::move(kept));
+  return GraphWrites::run([&] { return writer_.write(work, call.sequence, rooms, all, *call.capture); });
 }
 
 Status CapturedCalls::add(uint64_t number, GraphWriter::Half half, std::shared_ptr<const void> kept,
                           device::Queue& stream) {
   using All = std::pair<std::shared_ptr<GraphRoom>, std::shared_ptr<const void>>;
-  const std::lock_guard lock(mutex_);
-  return writer_.write(number, half, std::make_shared<All>(room_, std::move(kept)), stream);
+  const auto all = std::make_shared<All>(room_, std::move(kept));
+  return GraphWrites::run([&] { return writer_.write(number, half, all, stream); });
 }
 
 // Of all ranks of the node; from now on reports know the call.

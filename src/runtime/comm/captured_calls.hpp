@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/status.hpp"
@@ -51,7 +50,6 @@ class CapturedCalls {
   const std::shared_ptr<GraphRoom> room_;
   transports::NodeMemory& node_;
   const CallDevice on_;
-  std::mutex mutex_;  // of the writer
   GraphWriter writer_;
   /// Of this process's ranks, as far as they are known.
   std::shared_ptr<std::vector<std::shared_ptr<GraphRoom>>> rooms_here_;

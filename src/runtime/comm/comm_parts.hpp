@@ -1,6 +1,10 @@
 // What a communicator is made of when its ranks have met.
 #pragma once
 
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,10 +21,18 @@
 
 namespace epccl::runtime {
 
+/// Alike on all ranks of a communicator; others have another.
+struct CommKey {
+  std::array<std::byte, 128> id{};  // through which its ranks met
+  uint64_t session = 0;
+  friend auto operator<=>(const CommKey&, const CommKey&) = default;
+};
+
 /// What is made once, in this order, when ranks join (comm_setup.cpp).
 struct CommParts {
   CommConfig config;
   int rank = 0;
+  CommKey key;
   std::shared_ptr<Interrupt> interrupt;
   std::unique_ptr<MeetingPoint> meeting_point;  // null: this machine has no address
   std::unique_ptr<Bootstrap> bootstrap;

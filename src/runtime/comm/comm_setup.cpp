@@ -208,6 +208,7 @@ Result<CommParts> set_up(const Gathering& gathering, const CommOptions& options,
   CommParts parts;
   parts.began = now_seconds();
   parts.rank = gathering.rank;
+  parts.key = {gathering.id.bytes, gathering.session};
   parts.interrupt = std::move(interrupt);
   const Result<RankInfo> mine = come_together(parts, gathering, options);
   if (!mine.ok()) {

@@ -40,6 +40,7 @@ class Communicator {
 
   int rank() const { return parts_.rank; }
   int ranks() const { return parts_.cluster.ranks(); }
+  const CommKey& key() const { return parts_.key; }
   const topology::Cluster& cluster() const { return parts_.cluster; }
   const CommConfig& config() const { return parts_.config; }
   const algorithms::CostParameters& cost() const { return parts_.cost; }

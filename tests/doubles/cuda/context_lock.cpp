@@ -36,10 +36,12 @@ bool all_through() {
   const std::lock_guard lock(state().mutex);
   for (CUstream_st* stream : state().streams)
     if ((mine == nullptr || stream->context == mine) && !is_through(stream)) return false;
-  for (const auto& context : state().contexts)
-    if (context != nullptr && (mine == nullptr || context.get() == mine) &&
-        !(is_through(context->null_stream) && is_through(context->thread_stream)))
-      return false;
+  for (const auto& context : state().contexts) {
+    if (context == nullptr || (mine != nullptr && context.get() != mine)) continue;
+    if (!is_through(context->null_stream)) return false;
+    for (const auto& [thread, stream] : context->thread_streams)
+      if (!is_through(stream)) return false;
+  }
   return true;
 }
 

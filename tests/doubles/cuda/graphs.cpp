@@ -1,5 +1,7 @@
 // Captures and graphs.
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <random>
 
 #include "state.hpp"
@@ -83,6 +85,7 @@ struct CUgraph_st {
   ~CUgraph_st() { count_graphs(-1); }
   std::vector<Node> nodes;
   Kept objects;
+  std::atomic<bool> is_written{false};
 };
 
 struct CUgraphExec_st {
@@ -102,6 +105,21 @@ struct CUgraphExec_st {
 namespace fake_cuda {
 namespace {
 
+/// A graph is no object of several threads: who writes into it while another one does ends the process.
+class Writing {
+ public:
+  explicit Writing(CUgraph_st& graph) : graph_(graph) {
+    if (!graph_.is_written.exchange(true)) return;
+    std::fputs("the double of the CUDA driver: two threads write into one graph\n", stderr);
+    std::abort();
+  }
+  Writing(const Writing&) = delete;
+  ~Writing() { graph_.is_written = false; }
+
+ private:
+  CUgraph_st& graph_;
+};
+
 size_t add_node(Session& session, CUstream stream, Node node) {
   session.graph->nodes.push_back(std::move(node));
   const size_t index = session.graph->nodes.size() - 1;
@@ -112,8 +130,13 @@ size_t add_node(Session& session, CUstream stream, Node node) {
 void end_session(Session& session) {
   const std::lock_guard lock(state().mutex);
   state().captures.erase(&session);
-  for (CUstream stream : state().streams)
+  const auto leave = [&session](CUstream stream) {
     if (stream->session.get() == &session) stream->session.reset();
+  };
+  for (CUstream stream : state().streams) leave(stream);
+  for (const auto& context : state().contexts)
+    if (context != nullptr)
+      for (const auto& [thread, stream] : context->thread_streams) leave(stream);
 }
 
 /// Whether all steps come before what the stream would do next.
@@ -135,6 +158,7 @@ bool all_joined(const std::vector<Node>& nodes, const std::vector<size_t>& behin
 CUresult record(CUstream stream, std::function<CUresult()> run) {
   Session& session = *stream->session;
   if (session.is_invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  const Writing here(*session.graph);
   const std::lock_guard lock(session.mutex);
   add_node(session, stream, {std::move(run), session.behind[stream]});
   return CUDA_SUCCESS;
@@ -144,6 +168,7 @@ CUresult record(CUstream stream, std::function<CUresult()> run) {
 CUresult join(CUstream stream, const std::vector<size_t>& behind) {
   Session& session = *stream->session;
   if (session.is_invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  const Writing here(*session.graph);
   const std::lock_guard lock(session.mutex);
   std::vector<size_t> after = session.behind[stream];
   for (const size_t node : behind)
@@ -226,6 +251,7 @@ CUresult cuUserObjectRelease(CUuserObject object, unsigned count) {
 CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned count, unsigned flags) {
   FAKE_CALLED();
   if (flags != 0 && flags != CU_GRAPH_USER_OBJECT_MOVE) return CUDA_ERROR_INVALID_VALUE;
+  const Writing here(*graph);
   if (flags == 0) object->uses += count;
   graph->objects.add(object, count);
   return CUDA_SUCCESS;

@@ -182,7 +182,8 @@ struct CUctx_st {
   int ordinal = 0;
   int uses = 0;
   std::atomic<CUresult> error{CUDA_SUCCESS};  // stays
-  CUstream null_stream = nullptr, thread_stream = nullptr;
+  CUstream null_stream = nullptr;
+  std::map<std::thread::id, CUstream> thread_streams;
   std::set<int> peers;  // GPUs whose memory it may use
   // Where streams share channels: by priority, and how many streams of it were made.
   std::map<int, std::vector<std::shared_ptr<fake_cuda::Channel>>> channels;

@@ -1,4 +1,5 @@
 // Streams and events, captured ones too.
+#include <algorithm>
 #include <chrono>
 
 #include "state.hpp"
@@ -120,6 +121,11 @@ void Channel::run() {
   }
 }
 
+/// The state is locked by the caller.
+static bool is_of_a_thread(const CUctx_st& context, CUstream stream) {
+  return std::ranges::any_of(context.thread_streams, [=](const auto& it) { return it.second == stream; });
+}
+
 CUresult resolve(CUstream& stream) {
   CUctx_st* context = nullptr;
   if (const CUresult result = need_context(&context); result != CUDA_SUCCESS) return result;
@@ -129,10 +135,10 @@ CUresult resolve(CUstream& stream) {
       context->null_stream = make_stream(context, false, std::make_shared<Channel>());
     stream = context->null_stream;
   } else if (stream == CU_STREAM_PER_THREAD) {
-    if (context->thread_stream == nullptr)
-      context->thread_stream = make_stream(context, true, std::make_shared<Channel>());
-    stream = context->thread_stream;
-  } else if (stream == context->null_stream || stream == context->thread_stream) {
+    CUstream& mine = context->thread_streams[std::this_thread::get_id()];
+    if (mine == nullptr) mine = make_stream(context, true, std::make_shared<Channel>());
+    stream = mine;
+  } else if (stream == context->null_stream || is_of_a_thread(*context, stream)) {
     return CUDA_SUCCESS;  // resolved before
   } else if (!state().streams.contains(stream)) {
     return CUDA_ERROR_INVALID_HANDLE;

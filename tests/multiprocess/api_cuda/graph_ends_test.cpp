@@ -13,21 +13,6 @@ class CudaGraphEnds : public CudaGraphs, public ::testing::WithParamInterface<co
 INSTANTIATE_TEST_SUITE_P(CopyEngines, CudaGraphEnds, ::testing::Values("auto", "never"),
                          [](const auto& it) { return it.param; });
 
-/// Another communicator of the same ranks.
-class Twin {
- public:
-  explicit Twin(epcclComm_t parent) {
-    EXPECT_EQ(epcclCommSplit(parent, 0, 0, &comm_, nullptr), epcclSuccess) << epcclGetLastError(nullptr);
-  }
-  Twin(const Twin&) = delete;
-  Twin& operator=(const Twin&) = delete;
-  ~Twin() { EXPECT_EQ(epcclCommDestroy(comm_), epcclSuccess); }
-  operator epcclComm_t() const { return comm_; }  // NOLINT: reads like the handle it is
-
- private:
-  epcclComm_t comm_ = nullptr;
-};
-
 TEST_P(CudaGraphEnds, LeaveNothingBehindWhateverEndsFirst) {
   run_gpu_ranks(RanksAre::processes, 2, {{"EPCCL_COPY_ENGINE", GetParam()}}, [](const RankContext& context) {
     GpuRank gpu;

@@ -145,6 +145,21 @@ class Exchanged {
   std::vector<int32_t> values_;
 };
 
+/// Another communicator of the same ranks.
+class Twin {
+ public:
+  explicit Twin(epcclComm_t parent) {
+    EXPECT_EQ(epcclCommSplit(parent, 0, 0, &comm_, nullptr), epcclSuccess) << epcclGetLastError(nullptr);
+  }
+  Twin(const Twin&) = delete;
+  Twin& operator=(const Twin&) = delete;
+  ~Twin() { EXPECT_EQ(epcclCommDestroy(comm_), epcclSuccess); }
+  operator epcclComm_t() const { return comm_; }  // NOLINT: reads like the handle it is
+
+ private:
+  epcclComm_t comm_ = nullptr;
+};
+
 inline void expect_captured(epcclResult_t result) {
   EXPECT_EQ(result, epcclSuccess) << epcclGetLastError(nullptr);
 }

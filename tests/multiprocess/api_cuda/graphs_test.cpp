@@ -211,5 +211,62 @@ TEST_F(CudaGraphs, OfSeveralRanksOfOneThreadAreCapturedInAGroup) {
   });
 }
 
+/// An alltoall of each of two communicators in one group, which ranks issue in different orders.
+void expect_captured_in_a_group(const RankContext& context, epcclComm_t first, epcclComm_t second,
+                                const Exchanged& of_first, const Exchanged& of_second, epcclStream_t stream) {
+  EXPECT_EQ(epcclGroupStart(), epcclSuccess);
+  if (context.rank == 0) expect_captured(of_first.call(first, stream));
+  expect_captured(of_second.call(second, stream));
+  if (context.rank != 0) expect_captured(of_first.call(first, stream));
+  expect_captured(epcclGroupEnd());
+}
+
+// In a graph they are one after the other: in other orders a rank would wait in one for another rank that waits in the other.
+TEST_P(CudaGraphsOfRanks, OfSeveralCommunicatorsHaveTheCallsOfAGroupInOneOrder) {
+  run_gpu_ranks(GetParam(), 3, {{"EPCCL_TIMEOUT", "10"}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const Twin twin(comm);
+    Exchanged one(context, gpu, 20), other(context, gpu, 30);
+    for (int capture = 0; capture < 10; ++capture) {
+      const Graph graph(gpu,
+                        [&] { expect_captured_in_a_group(context, comm, twin, one, other, gpu.as_epccl()); });
+      for (int round = 0; round < 2; ++round) {
+        one.fill(round);
+        other.fill(round);
+        graph.launch();
+        one.expect(round);
+        other.expect(round);
+      }
+    }
+  });
+}
+
+// Other threads have other streams by this name.
+TEST_F(CudaGraphs, OfTheThreadsOwnStreamHoldTheCallsOfSeveralCommunicators) {
+  run_gpu_ranks(RanksAre::processes, 2, {}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const Twin twin(comm);
+    Exchanged one(context, gpu, 20), other(context, gpu, 30);
+    MUST(cuStreamBeginCapture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    expect_captured_in_a_group(context, comm, twin, one, other,
+                               reinterpret_cast<epcclStream_t>(CU_STREAM_PER_THREAD));
+    CUgraph graph = nullptr;
+    CUgraphExec executable = nullptr;
+    MUST(cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph));
+    MUST(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    MUST(cuGraphDestroy(graph));
+    one.fill(1);
+    other.fill(1);
+    gpu.wait();
+    MUST(cuGraphLaunch(executable, CU_STREAM_PER_THREAD));
+    MUST(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+    one.expect(1);
+    other.expect(1);
+    MUST(cuGraphExecDestroy(executable));
+  });
+}
+
 }  // namespace
 }  // namespace epccl::tests
