@@ -43,4 +43,23 @@ Status capture_replayed(device::Device& device, CommPtr communicator, const std:
   return submit(std::move(item));
 }
 
+// Each would wait for the others, which come behind it in the stream.
+Status check_captured_streams(const std::vector<Item>& items) {
+  for (auto item = items.begin(); item != items.end(); ++item) {
+    if (!item->captured) continue;
+    const auto is_another_rank = [&](const Item& earlier) {
+      return earlier.captured && earlier.communicator != item->communicator &&
+             earlier.communicator->key() == item->communicator->key() &&
+             earlier.captured->device == item->captured->device &&
+             earlier.captured->stream == item->captured->stream;
+    };
+    if (std::any_of(items.begin(), item, is_another_rank))
+      return not_capturable(
+          item->captured->text,
+          "another rank of the communicator has a call on the stream, and ranks that one thread "
+          "drives need a stream each while they are captured");
+  }
+  return {};
+}
+
 }  // namespace epccl::api

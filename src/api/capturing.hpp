@@ -31,6 +31,9 @@ Result<Replaying> prepare_replays(device::Device& device, runtime::Communicator&
 Status capture_replayed(device::Device& device, CommPtr communicator, const std::string& text,
                         std::function<Status()> work, void* stream);
 
+/// Error: ranks of one communicator have collectives on one stream that is being captured.
+Status check_captured_streams(const std::vector<Item>& items);
+
 /// Takes the sends and receives of streams that are being captured out of a group's calls, and puts them into the graph: those of a
 /// communicator are one call there, and calls of several communicators begin before the graph waits for any.
 Status capture_messages(std::vector<Item>& items);

@@ -293,7 +293,8 @@ Status hold(const StreamTurns& turns) {
 
 // What goes to streams goes first: what runs here may wait for it.
 Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::function<void()>& beside = {}) {
-  Status begun = capture_messages(items);
+  Status begun = check_captured_streams(items);
+  if (begun.ok()) begun = capture_messages(items);
   if (begun.ok()) begun = mark(turns);
   if (!begun.ok()) {
     items.clear();

@@ -47,6 +47,26 @@ TEST_F(CudaGraphFaults, AreRefusedGroupsOfWhichTheyCannotHoldAll) {
   });
 }
 
+// A replay would wait in one rank's call for the other's, which comes behind it.
+TEST_F(CudaGraphFaults, AreRefusedRanksOfOneThreadOnOneStream) {
+  run_gpu_ranks(RanksAre::processes, 1, {}, [](const RankContext&) {
+    const GpuRank gpu;
+    epcclComm_t comms[2] = {};
+    ASSERT_EQ(epcclCommInitAll(comms, 2, nullptr), epcclSuccess);
+    const Exchanged first({0, 2, {}}, gpu, 30), second({1, 2, {}}, gpu, 30);
+    for (const char* engine : {"auto", "never"}) {
+      for (epcclComm_t comm : comms) ASSERT_EQ(epcclCommSetCopyEngine(comm, engine), epcclSuccess);
+      const Capture capture(gpu, CU_STREAM_CAPTURE_MODE_RELAXED);
+      EXPECT_EQ(epcclGroupStart(), epcclSuccess);
+      expect_captured(first.call(comms[0], gpu.as_epccl()));
+      expect_captured(second.call(comms[1], gpu.as_epccl()));
+      EXPECT_EQ(epcclGroupEnd(), epcclInvalidUsage);
+      EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr("need a stream each while they are captured"));
+    }
+    for (epcclComm_t comm : comms) EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
+  });
+}
+
 TEST_F(CudaGraphFaults, ThatOneRankCapturesAndAnotherDoesNotAreAnError) {
   run_gpu_ranks(RanksAre::processes, 2, {}, [](const RankContext& context) {
     GpuRank gpu;
