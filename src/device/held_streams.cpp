@@ -1,12 +1,16 @@
 #include "device/held_streams.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <set>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/per_process.hpp"
+#include "base/thread.hpp"
 
 namespace epccl::device {
 namespace {
@@ -20,6 +24,7 @@ struct State {
   std::condition_variable changed;
   int held = 0, freeing = 0;  // one of them is 0, if nothing was impatient
   Work put_off;
+  std::set<const HeldStreams::Waiting*> waiting;
 };
 State& state() {
   static PerProcess<State> instance;
@@ -39,6 +44,43 @@ void free_all(Work work, std::unique_lock<std::mutex> lock) {
 
 }  // namespace
 
+HeldStreams::Waiting::Waiting(std::function<bool()> waits) : waits_(std::move(waits)) {
+  const std::lock_guard lock(state().mutex);
+  state().waiting.insert(this);
+}
+
+HeldStreams::Waiting::~Waiting() {
+  {
+    const std::lock_guard lock(state().mutex);
+    state().waiting.erase(this);
+  }
+  retry();
+}
+
+// Under the state's mutex.
+bool HeldStreams::must_put_off() {
+  return state().held > 0 ||
+         std::ranges::any_of(state().waiting, [](const Waiting* each) { return each->waits_(); });
+}
+
+void HeldStreams::retry() {
+  std::unique_lock lock(state().mutex);
+  if (state().put_off.empty() || must_put_off()) return;
+  free_all(std::exchange(state().put_off, {}), std::move(lock));
+}
+
+void HeldStreams::retry_beside() {
+  {
+    const std::lock_guard lock(state().mutex);
+    if (state().put_off.empty() || must_put_off()) return;
+  }
+  try {
+    start_thread([] { retry(); }).detach();
+  } catch (const std::system_error&) {
+    // Without a thread for it now: it is asked for again.
+  }
+}
+
 HeldStreams::Hold::Hold(Begins begins) {
   std::unique_lock lock(state().mutex);
   if (begins == Begins::after_frees) state().changed.wait(lock, [] { return state().freeing == 0; });
@@ -46,10 +88,12 @@ HeldStreams::Hold::Hold(Begins begins) {
 }
 
 HeldStreams::Hold::~Hold() {
-  std::unique_lock lock(state().mutex);
-  if (--state().held > 0) return;
-  state().changed.notify_all();
-  if (!state().put_off.empty()) free_all(std::exchange(state().put_off, {}), std::move(lock));
+  {
+    const std::lock_guard lock(state().mutex);
+    if (--state().held > 0) return;
+    state().changed.notify_all();
+  }
+  retry();
 }
 
 HeldStreams::Quiet::Quiet() {
@@ -67,7 +111,7 @@ HeldStreams::Quiet::~Quiet() {
 
 void HeldStreams::when_none(std::function<void()> work) {
   std::unique_lock lock(state().mutex);
-  if (state().held > 0) {
+  if (must_put_off()) {
     state().put_off.push_back(std::move(work));
     return;
   }

@@ -26,6 +26,24 @@ class HeldStreams {
     ~Hold();
   };
 
+  /// Work of a GPU that no stream is held for, but that waits for other ranks now and then: while `waits` says that it does, what may wait for
+  /// the GPU is put off, too. `waits` only reads memory. Whoever sees that it does not any more calls retry() or retry_beside().
+  class Waiting {
+   public:
+    explicit Waiting(std::function<bool()> waits);
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+    ~Waiting();
+
+   private:
+    friend class HeldStreams;
+    const std::function<bool()> waits_;
+  };
+  /// Does what was put off, unless it still has to be.
+  static void retry();
+  /// The same in another thread: for who must not wait for the GPU.
+  static void retry_beside();
+
   /// What may wait for the GPU and cannot be put off: making queues, and memory. Where none was held, no stream
   /// of the process becomes so while it lives.
   class Quiet {
@@ -41,10 +59,13 @@ class HeldStreams {
     bool keeps_out_ = false;
   };
 
-  /// Does `work` now where no stream is held, else later. It holds nothing.
+  /// Does `work` now where no stream is held, and nothing waits, else later. It holds nothing.
   static void when_none(std::function<void()> work);
   /// Waits until nothing is put off, at most so long. Whether anything was.
   static bool settle(double seconds);
+
+ private:
+  static bool must_put_off();
 };
 
 }  // namespace epccl::device

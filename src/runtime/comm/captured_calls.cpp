@@ -1,5 +1,6 @@
 #include "runtime/comm/captured_calls.hpp"
 
+#include "device/held_streams.hpp"
 #include "runtime/comm/graph_writes.hpp"
 
 namespace epccl::runtime {
@@ -24,6 +25,7 @@ CapturedCalls::CapturedCalls(std::shared_ptr<GraphRoom> room, const topology::Cl
 
 CapturedCalls::~CapturedCalls() {
   room_->give_up();
+  device::HeldStreams::retry();
   room_->device().let_go();
 }
 

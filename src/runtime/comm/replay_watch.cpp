@@ -7,6 +7,7 @@
 
 #include "base/clock.hpp"
 #include "base/thread.hpp"
+#include "device/held_streams.hpp"
 #include "transports/shm/node_segment.hpp"
 
 namespace epccl::runtime {
@@ -54,6 +55,7 @@ void ReplayWatch::watch() {
       room_->give_up();
       owner_.failed(status);
     }
+    if (!room_->is_replaying()) device::HeldStreams::retry_beside();
     lock.lock();
     if (status.ok()) continue;
     // Nothing is left to look after.

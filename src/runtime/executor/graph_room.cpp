@@ -55,6 +55,7 @@ Status GraphRoom::allocate(int local_size, uint64_t scratch_bytes) {
   EPCCL_TRY(clear(scratch_offset_));
   report_ = new (pinned_) device::cuda::ReplayReport{};
   host_calls_ = new (pinned_ + host_calls_offset) device::cuda::HostCallReport{};
+  replays_.emplace([this] { return is_replaying(); });
   return {};
 }
 
@@ -71,10 +72,16 @@ GraphRoom::~GraphRoom() {
     const std::lock_guard lock(all().mutex);
     all().rooms.erase(memory_);
   }
+  replays_.reset();  // it reads what is freed here
   queues_.clear();
   mappings_.clear();
   if (memory_ != nullptr) static_cast<void>(device_.free(memory_));
   if (pinned_ != nullptr) static_cast<void>(device_.free(pinned_));
+}
+
+bool GraphRoom::is_replaying() const {
+  const auto read = [](uint64_t& word) { return std::atomic_ref(word).load(std::memory_order_acquire); };
+  return read(report_->given_up) == 0 && read(report_->over) != read(report_->begun);
 }
 
 void GraphRoom::give_up() {

@@ -12,12 +12,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.hpp"
 #include "device/cuda/kernels/signal_parameters.hpp"
 #include "device/device.hpp"
+#include "device/held_streams.hpp"
 #include "plan/queues.hpp"
 #include "transports/shm/node_segment.hpp"
 
@@ -51,6 +53,8 @@ class GraphRoom {
   /// Of the calls that the host makes in replays.
   device::cuda::HostCallReport& host_calls() const { return *host_calls_; }
   uint64_t* host_call_count() const { return reinterpret_cast<uint64_t*>(memory_ + host_calls_offset); }
+  /// Whether a replay of copies and kernels has begun, and may be waiting for another rank. Any thread.
+  bool is_replaying() const;
   /// Lets all replays through, now and later. Any thread.
   void give_up();
 
@@ -89,6 +93,7 @@ class GraphRoom {
   std::byte* pinned_ = nullptr;
   device::cuda::ReplayReport* report_ = nullptr;
   device::cuda::HostCallReport* host_calls_ = nullptr;
+  std::optional<device::HeldStreams::Waiting> replays_;
   std::vector<Mapping> mappings_;
   std::vector<std::unique_ptr<Queues>> queues_;
   std::vector<std::unique_ptr<device::QueueEvent>> events_;

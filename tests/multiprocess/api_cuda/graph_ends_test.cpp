@@ -84,5 +84,40 @@ TEST_F(CudaGraphs, AreLetGoWhenAThreadKeepsTheirCallOutOfTheDriver) {
   });
 }
 
+// To free waits for the GPU inside the driver, which would not let in the rank for which the other one's replay waits.
+TEST_F(CudaGraphs, OfRanksThatAreThreadsAreNotKeptApartByMemoryThatIsFreed) {
+  const std::vector<std::pair<std::string, std::string>> environment{
+      {"EPCCL_TIMEOUT", "6"}, {"EPCCL_DEVICE", "cuda"}, {"FAKE_CUDA_CONTEXT_LOCK", "1"}};
+  run_gpu_ranks(RanksAre::threads, 2, environment, [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    Exchanged exchanged(context, gpu, 10);
+    void* memory = nullptr;
+    ASSERT_EQ(epcclMemAlloc(&memory, 4096), epcclSuccess);
+    const Graph graph(gpu, [&] { expect_captured(exchanged.call(comm, gpu.as_epccl())); });
+    exchanged.fill(0);
+    gpu.wait();
+    ranks_of_this_process->arrive_and_wait();
+    const long allocations = fake_cuda_live("allocations");
+    if (context.rank == 0) {
+      graph.launch();
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it begins
+      EXPECT_EQ(epcclMemFree(memory), epcclSuccess);
+      EXPECT_EQ(fake_cuda_live("allocations"), allocations) << "put off";
+    }
+    ranks_of_this_process->arrive_and_wait();
+    if (context.rank == 1) graph.launch();
+    exchanged.expect(0);
+    epcclResult_t state = epcclSuccess;
+    EXPECT_EQ(epcclCommGetAsyncError(comm, &state), epcclSuccess);
+    EXPECT_EQ(state, epcclSuccess) << epcclGetLastError(comm);
+    while (fake_cuda_live("allocations") == allocations) std::this_thread::yield();
+    ranks_of_this_process->arrive_and_wait();
+    if (context.rank == 1) {
+      EXPECT_EQ(epcclMemFree(memory), epcclSuccess);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace epccl::tests

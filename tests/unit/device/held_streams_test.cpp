@@ -27,6 +27,32 @@ TEST(HeldStreams, PutOffWhatWouldWaitForThem) {
   EXPECT_EQ(freed, 3);
 }
 
+TEST(HeldStreams, PutOffWhatWouldWaitForOtherWorkThatWaits) {
+  std::atomic<bool> waits{true};
+  std::atomic<int> freed{0};
+  const auto free = [&] { ++freed; };
+  {
+    const HeldStreams::Waiting work([&] { return waits.load(); });
+    HeldStreams::when_none(free);
+    { const Hold hold; }
+    HeldStreams::retry();
+    EXPECT_EQ(freed, 0);
+    waits = false;
+    HeldStreams::retry();
+    EXPECT_EQ(freed, 1);
+    waits = true;
+    HeldStreams::when_none(free);
+    HeldStreams::retry_beside();
+    waits = false;
+    HeldStreams::retry_beside();
+    while (freed == 1) std::this_thread::yield();
+    waits = true;
+    HeldStreams::when_none(free);
+    EXPECT_EQ(freed, 2);
+  }
+  EXPECT_EQ(freed, 3) << "it has ended";
+}
+
 TEST(HeldStreams, AreNotHeldWhileSomethingIsFreed) {
   std::atomic<bool> frees{false}, held{false};
   std::thread other;
