@@ -20,6 +20,16 @@ bool is_special(CUstream stream) {
   return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
 
+/// Of a stream of a green context: the primary one. Older drivers that have green contexts do not tell it.
+Result<CUcontext> context_of(const Context& context, CUstream stream) {
+  CUcontext owner = nullptr;
+  CUgreenCtx green = nullptr;
+  const Driver& driver = context.driver();
+  EPCCL_TRY(driver.stream_contexts ? context.call(driver.stream_contexts, stream, &owner, &green)
+                                   : context.call(driver.stream_context, stream, &owner));
+  return owner;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Queue>> StreamQueue::make(const QueueParts& parts, QueueKind kind) {
@@ -36,12 +46,14 @@ Result<std::unique_ptr<Queue>> StreamQueue::borrow(const QueueParts& parts, CUst
   const Context& context = parts.context;
   EPCCL_CURRENT(context);
   if (!is_special(stream)) {
-    CUcontext owner = nullptr;
-    EPCCL_TRY(context.call(context.driver().stream_context, stream, &owner));
+    EPCCL_ASSIGN(const CUcontext owner, context_of(context, stream));
     if (owner != context.handle())
-      return error(Code::invalid_argument,
-                   "stream {} is of another context (another GPU?) than GPU {}'s primary one",
-                   static_cast<const void*>(stream), context.ordinal());
+      return error(Code::invalid_argument, "stream {} is of another context ({}) than GPU {}'s primary one",
+                   static_cast<const void*>(stream),
+                   context.driver().stream_contexts
+                       ? "another GPU?"
+                       : "another GPU, or a green context, for which the driver is too old?",
+                   context.ordinal());
     parts.priorities.look_at(stream);
   }
   return std::unique_ptr<Queue>(new StreamQueue(parts, QueueKind::compute, stream, false));

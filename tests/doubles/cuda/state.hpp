@@ -200,6 +200,7 @@ struct CUstream_st {
   CUctx_st* context = nullptr;
   bool waits_for_null = true;
   int priority = 0;
+  CUgreenCtx green = nullptr;  // that it was made in
   std::shared_ptr<fake_cuda::Session> session;
   std::mutex mutex;
   std::condition_variable changed;

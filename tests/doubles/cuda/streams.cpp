@@ -185,6 +185,14 @@ CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
   return cuStreamCreateWithPriority(stream, flags, 0);
 }
 
+// Of the current context's GPU, whatever the green context is.
+CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx green, unsigned flags, int priority) {
+  if (green == nullptr || flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = cuStreamCreateWithPriority(stream, flags, priority);
+  if (result == CUDA_SUCCESS) (*stream)->green = green;
+  return result;
+}
+
 CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   FAKE_CONTEXT(context);
   *least = lowest_priority;
@@ -231,7 +239,17 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   FAKE_CALLED();
   const std::lock_guard lock(state().mutex);
   if (!state().streams.contains(stream)) return CUDA_ERROR_INVALID_HANDLE;
+  static CUctx_st of_green;  // what cuCtxFromGreenCtx() would make
+  *context = stream->green == nullptr ? stream->context : &of_green;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext* context, CUgreenCtx* green) {
+  FAKE_CALLED();
+  const std::lock_guard lock(state().mutex);
+  if (!state().streams.contains(stream)) return CUDA_ERROR_INVALID_HANDLE;
   *context = stream->context;
+  *green = stream->green;
   return CUDA_SUCCESS;
 }
 

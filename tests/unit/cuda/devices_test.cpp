@@ -9,6 +9,7 @@
 
 #include "fake_driver.hpp"
 #include "gpu.hpp"
+#include "green_stream.hpp"
 
 namespace epccl::device::test {
 namespace {
@@ -88,6 +89,13 @@ TEST(CudaDevices, RefuseAStreamOfAnotherGpu) {
   EXPECT_TRUE(gpu(1).borrow_stream(stream).ok());
   cuStreamDestroy(stream);
   cuCtxPopCurrent(&context);
+}
+
+TEST(CudaDevices, TakeAStreamOfAGreenContextOfTheGpu) {
+  gpu(0);
+  const GreenStream stream;
+  EXPECT_OK(gpu(0).borrow_stream(stream.get()).status());
+  EXPECT_THAT(gpu(1).borrow_stream(stream.get()).status().message(), HasSubstr("(another GPU?)"));
 }
 
 // In a process of its own, whose driver nobody has initialised: what that asks for.

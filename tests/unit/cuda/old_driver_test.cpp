@@ -5,6 +5,7 @@
 
 #include "fake_driver.hpp"
 #include "gpu.hpp"
+#include "green_stream.hpp"
 
 namespace epccl::device::test {
 namespace {
@@ -37,6 +38,13 @@ TEST(CudaOldDriver, WithoutDescriptorsLendsNothingThatItCannotFlush) {
   } else {
     EXPECT_TRUE(lent.ok() && lent->descriptor) << lent.status().message();
   }
+}
+
+TEST(CudaOldDriver, WithoutAWayToTellRefusesStreamsOfGreenContexts) {
+  gpu();
+  const GreenStream stream;
+  EXPECT_THAT(gpu().borrow_stream(stream.get()).status().message(),
+              HasSubstr("a green context, for which the driver is too old"));
 }
 
 TEST(CudaOldDriver, WithoutSignalsSaysSo) {
