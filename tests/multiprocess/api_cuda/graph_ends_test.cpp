@@ -84,6 +84,29 @@ TEST_F(CudaGraphs, AreLetGoWhenAThreadKeepsTheirCallOutOfTheDriver) {
   });
 }
 
+// The second communicator has no memory for what captured calls need: the first one's part of the group must not be there alone.
+TEST_F(CudaGraphs, HoldNothingOfAGroupOfWhichACallCannotBeCaptured) {
+  run_gpu_ranks(RanksAre::processes, 2, {}, [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    const Twin twin(comm);
+    const Exchanged exchanged(context, gpu, 10);
+    const Graph prepares(gpu, [&] { expect_captured(exchanged.call(comm, gpu.as_epccl())); });
+    const GpuArray<int> in(gpu, 10), out(gpu, 10);
+    const int peer = 1 - context.rank;
+    Capture capture(gpu, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    fake_cuda_set("memory", fake_cuda_live("memory"));
+    fake_cuda_forget_calls();
+    EXPECT_EQ(epcclGroupStart(), epcclSuccess);
+    for (epcclComm_t each : {epcclComm_t(comm), epcclComm_t(twin)}) {
+      EXPECT_EQ(epcclSend(in.data(), 10, epcclInt32, peer, each, gpu.as_epccl()), epcclSuccess);
+      EXPECT_EQ(epcclRecv(out.data(), 10, epcclInt32, peer, each, gpu.as_epccl()), epcclSuccess);
+    }
+    EXPECT_EQ(epcclGroupEnd(), epcclUnhandledDeviceError) << epcclGetLastError(nullptr);
+    EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), 0);
+  });
+}
+
 // To free waits for the GPU inside the driver, which would not let in the rank for which the other one's replay waits.
 TEST_F(CudaGraphs, OfRanksThatAreThreadsAreNotKeptApartByMemoryThatIsFreed) {
   const std::vector<std::pair<std::string, std::string>> environment{
