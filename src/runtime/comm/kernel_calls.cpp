@@ -245,15 +245,23 @@ Result<std::vector<PeerRows>> KernelCalls::find_rows(const Call& call, const Fin
   return peers;
 }
 
-// The queue raises a word; but what goes wrong on the GPU ends it without one.
 Status KernelCalls::wait_for_queue(const Call& call) {
   TurnWords& words = TurnWords::of(device_);
   EPCCL_ASSIGN(const TurnWords::Word through, words.take());
-  EPCCL_TRY(queue_->post(*through.come, through.value));
+  Status status = queue_->post(*through.come, through.value);
+  const bool is_coming = status.ok();
+  if (status.ok()) status = wait_for_word(call, *through.come, through.value);
+  words.end(through, is_coming);
+  executor_.waiter().moved();
+  return status.ok() ? queue_->failure() : status;
+}
+
+// The queue raises the word; but what goes wrong on the GPU ends it without one.
+Status KernelCalls::wait_for_word(const Call& call, const device::SignalWord& word, uint64_t value) {
   Waiter& waiter = executor_.waiter();
   waiter.moved();
   double next_look = now_seconds() + driver_look_period;
-  while (through.come->load(std::memory_order_acquire) < through.value) {
+  while (word.load(std::memory_order_acquire) < value) {
     if (const double now = now_seconds(); now >= next_look) {
       next_look = now + driver_look_period;
       EPCCL_ASSIGN(const bool is_idle, queue_->idle());
@@ -261,9 +269,7 @@ Status KernelCalls::wait_for_queue(const Call& call) {
     }
     EPCCL_TRY(waiter.nap([&] { return describe(call); }));
   }
-  words.end(through, true);
-  waiter.moved();
-  return queue_->failure();
+  return {};
 }
 
 }  // namespace epccl::runtime

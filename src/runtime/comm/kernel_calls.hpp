@@ -101,6 +101,7 @@ class KernelCalls {
   Result<std::vector<PeerRows>> find_rows(const Call& call, const FindBuffer& find_mapped);
   Status queue_parting(const Call& call);
   Status wait_for_queue(const Call& call);
+  Status wait_for_word(const Call& call, const device::SignalWord& word, uint64_t value);
   Waiter::Situation describe(const Call& call) const;
   Waiter::Situation waiting_for(const Call& call, int local) const;
   int rank_at(int local) const { return cluster_.rank_at(cluster_.node_of(rank_), local); }
