@@ -17,29 +17,36 @@ Result<std::byte*> PeerMemory::address_of(int local, const device::MemoryHandle&
     return error(Code::remote_error, "local rank {} offers {} bytes at {} of an allocation of {}", local,
                  bytes, handle.offset, handle.size);
   Mappings& known = by_peer_[static_cast<size_t>(local)];
+  retire_what_was_there(known, handle);
   auto found = std::ranges::find(known, handle.base, &Mapping::base);
-  if (found != known.end() && found->generation != handle.generation) {
-    retire(known, found);
-    found = known.end();
-  }
   if (found == known.end()) {
     auto mapped = device_.import_memory(handle);
     if (!mapped.ok())
       return std::move(mapped).take_status().with_context(fmt::format("memory of local rank {}", local));
     make_room(known);
-    known.push_back({handle.base, handle.generation, std::move(mapped).value(), handle.offset, call});
+    known.push_back(
+        {handle.base, handle.size, handle.generation, std::move(mapped).value(), handle.offset, call});
     found = std::prev(known.end());
   }
   found->last_call = call;
   return found->memory->data() - found->offset + handle.offset;
 }
 
-void PeerMemory::retire(Mappings& of_peer, Mappings::iterator mapping) {
+// An allocation begins where it likes in the addresses of those that were freed.
+void PeerMemory::retire_what_was_there(Mappings& of_peer, const device::MemoryHandle& handle) {
+  for (auto it = of_peer.begin(); it != of_peer.end();) {
+    const bool is_same = it->base == handle.base && it->generation == handle.generation;
+    const bool overlaps = it->base < handle.base + handle.size && handle.base < it->base + it->size;
+    it = overlaps && !is_same ? retire(of_peer, it) : std::next(it);
+  }
+}
+
+PeerMemory::Mappings::iterator PeerMemory::retire(Mappings& of_peer, Mappings::iterator mapping) {
   if (mapping->last_call > over_)
     retired_.push_back(std::move(*mapping));
   else
     let_go(*mapping);
-  of_peer.erase(mapping);
+  return of_peer.erase(mapping);
 }
 
 void PeerMemory::make_room(Mappings& of_peer) {

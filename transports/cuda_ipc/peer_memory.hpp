@@ -43,14 +43,16 @@ class PeerMemory {
 
  private:
   struct Mapping {
-    uint64_t base, generation;
+    uint64_t base, size, generation;
     std::unique_ptr<device::MappedMemory> memory;
     uint64_t offset;  // of memory->data() in the allocation
     uint64_t last_call;
   };
   using Mappings = std::vector<Mapping>;
 
-  void retire(Mappings& of_peer, Mappings::iterator mapping);
+  void retire_what_was_there(Mappings& of_peer, const device::MemoryHandle& handle);
+  /// The one after it.
+  Mappings::iterator retire(Mappings& of_peer, Mappings::iterator mapping);
   void let_go(Mapping& mapping) { unmapper_.end(std::move(mapping.memory)); }
   void make_room(Mappings& of_peer);
 

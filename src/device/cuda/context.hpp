@@ -20,10 +20,17 @@ class Context {
   /// Calls a function of the driver; the context must be current where that function wants it.
   template <typename Function, typename... Args>
   Status call(const Symbol<Function>& symbol, Args... args) const {
+    CUresult result = CUDA_SUCCESS;
+    return call_for(result, symbol, args...);
+  }
+  /// The same, for callers who know what to do about some results.
+  template <typename Function, typename... Args>
+  Status call_for(CUresult& result, const Symbol<Function>& symbol, Args... args) const {
+    result = CUDA_ERROR_NOT_FOUND;
     if (!symbol)
       return error(Code::device_error, "the CUDA driver (CUDA {}) is too old, it lacks {}",
                    version_text(driver_->version), symbol.name);
-    const CUresult result = symbol(args...);
+    result = symbol(args...);
     if (result == CUDA_SUCCESS) return {};
     return driver_error(*driver_, symbol.name, result, ordinal_);
   }

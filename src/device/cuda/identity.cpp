@@ -34,8 +34,12 @@ uint64_t make_generation(uint64_t number) {
   return process_number() << number_bits | (number & ((uint64_t{1} << number_bits) - 1));
 }
 
+uint64_t process_of(uint64_t generation) {
+  return generation >> number_bits;
+}
+
 bool is_of_this_process(uint64_t generation) {
-  return generation >> number_bits == process_number();
+  return process_of(generation) == process_number();
 }
 
 }  // namespace epccl::device::cuda

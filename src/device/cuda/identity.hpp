@@ -13,7 +13,10 @@ void fill_random(std::span<std::byte> bytes);
 /// A generation for allocation number `number` of this process.
 uint64_t make_generation(uint64_t number);
 
-/// Whether make_generation() of this process made it.
+/// Of the process whose make_generation() made it.
+uint64_t process_of(uint64_t generation);
+
+/// Whether that is this process.
 bool is_of_this_process(uint64_t generation);
 
 }  // namespace epccl::device::cuda

@@ -193,16 +193,13 @@ IpcExport& Memory::export_of(const PointerFacts& facts) const {
 /// A peer's allocation, mapped once for all of this process that use it.
 class Memory::Import {
  public:
-  explicit Import(const Context& context) : context_(context) {}
+  Import(const Context& context, IpcMappings& ipc_mappings)
+      : context_(context), ipc_mappings_(ipc_mappings) {}
   Import(const Import&) = delete;
   Import& operator=(const Import&) = delete;
   // That no stream is held then is all that is needed: what is closed has no users any more.
   ~Import() {
-    if (opened_ != 0)
-      HeldStreams::when_none([&context = context_, opened = opened_] {
-        const CurrentContext current(context);
-        context.driver().ipc_close(opened);
-      });
+    if (opened_ != nullptr) ipc_mappings_.end(std::move(opened_));
     if (range_ != nullptr) HeldStreams::when_none([range = std::move(range_)]() mutable { range.reset(); });
   }
 
@@ -216,7 +213,7 @@ class Memory::Import {
     if (base() == 0) EPCCL_TRY(open_now(handle));
     return {};
   }
-  uint64_t base() const { return range_ ? range_->base() : opened_; }
+  uint64_t base() const { return range_ ? range_->base() : opened_ ? opened_->at : 0; }
 
  private:
   Status open_now(const MemoryHandle& handle) {
@@ -230,10 +227,8 @@ class Memory::Import {
     return error(Code::invalid_argument, "a memory handle of unknown form {}", handle.form);
   }
   Status open_ipc(const MemoryHandle& handle) {
-    CUipcMemHandle ipc{};
-    std::memcpy(&ipc, handle.opaque.data(), sizeof ipc);
-    return context_.call(context_.driver().ipc_open, &opened_, ipc,
-                         static_cast<unsigned>(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    EPCCL_ASSIGN(opened_, ipc_mappings_.open(handle));
+    return {};
   }
   Status open_descriptor(const MemoryHandle& handle) {
     SharedDescriptor shared;
@@ -250,9 +245,10 @@ class Memory::Import {
   }
 
   const Context& context_;
+  IpcMappings& ipc_mappings_;
   std::mutex mutex_;  // while it is being opened
   std::shared_ptr<MappedRange> range_;
-  CUdeviceptr opened_ = 0;
+  std::shared_ptr<const IpcMappings::Mapping> opened_;
 };
 
 class Memory::ImportedRange : public MappedMemory {
@@ -274,7 +270,7 @@ Result<std::shared_ptr<Memory::Import>> Memory::import(const MemoryHandle& handl
     std::erase_if(imports_, [](const auto& entry) { return entry.second.expired(); });
     std::weak_ptr<Import>& known = imports_[{handle.base, handle.generation}];
     import = known.lock();
-    if (import == nullptr) known = import = std::make_shared<Import>(context_);
+    if (import == nullptr) known = import = std::make_shared<Import>(context_, ipc_mappings_);
   }
   if (Status status = import->open(handle); !status.ok())
     return std::move(status).with_context(

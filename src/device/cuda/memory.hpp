@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "device/cuda/allocation.hpp"
+#include "device/cuda/ipc_mappings.hpp"
 #include "device/device.hpp"
 
 namespace epccl::device::cuda {
@@ -69,6 +70,7 @@ class Memory {
   std::atomic<uint64_t> frees_ = 0;
   std::atomic<bool> shares_by_descriptor_ = true;  // until the platform refused it
 
+  IpcMappings ipc_mappings_{context_};
   std::mutex imports_mutex_;
   std::map<ImportKey, std::weak_ptr<Import>> imports_;
 };

@@ -13,10 +13,20 @@ namespace fake_cuda {
 namespace {
 
 struct IpcHandle {
-  uint64_t magic, inode, bytes;
+  uint64_t magic, inode, base, bytes;
   int32_t pid, fd, ordinal;
 };
 constexpr uint64_t ipc_magic = 0x66616b65'69706321;
+
+/// What is open of the exporter's addresses that the handle is of; the state is locked by the caller.
+Region* open_import(const IpcHandle& theirs) {
+  for (auto& [base, region] : state().regions)
+    if (region.is_import && !region.is_mapped_memory && region.exporter == theirs.pid &&
+        region.exporter_base < theirs.base + theirs.bytes &&
+        theirs.base < region.exporter_base + region.bytes)
+      return &region;
+  return nullptr;
+}
 
 }  // namespace
 }  // namespace fake_cuda
@@ -189,7 +199,8 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   const Region* region = region_at(address);
   if (region == nullptr || region->where != Where::device || region->is_mapped_memory || region->is_import)
     return CUDA_ERROR_INVALID_VALUE;
-  const IpcHandle mine{ipc_magic, region->inode, region->bytes, getpid(), region->fd, region->ordinal};
+  const IpcHandle mine{ipc_magic, region->inode, region->base,   region->bytes,
+                       getpid(),  region->fd,    region->ordinal};
   std::memset(handle, 0, sizeof *handle);
   std::memcpy(handle, &mine, sizeof mine);
   return CUDA_SUCCESS;
@@ -206,12 +217,12 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigne
     return refused;
   {
     const std::lock_guard lock(state().mutex);
-    for (auto& [base, region] : state().regions)
-      if (region.is_import && !region.is_mapped_memory && region.inode == theirs.inode) {
-        ++region.uses;
-        *address = base;
-        return CUDA_SUCCESS;
-      }
+    if (Region* const known = open_import(theirs)) {
+      if (known->inode != theirs.inode) return CUDA_ERROR_ALREADY_MAPPED;
+      ++known->uses;
+      *address = known->base;
+      return CUDA_SUCCESS;
+    }
   }
   const std::string path = "/proc/" + std::to_string(theirs.pid) + "/fd/" + std::to_string(theirs.fd);
   Region region;
@@ -222,9 +233,11 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigne
   }
   region.inode = theirs.inode;
   region.bytes = theirs.bytes;
-  region.base = reserve(round_up(theirs.bytes, page));
+  region.base = addresses_for(theirs.bytes);
   region.ordinal = context->ordinal;
   region.is_import = true;
+  region.exporter = theirs.pid;
+  region.exporter_base = theirs.base;
   if (!attach(region)) return CUDA_ERROR_MAP_FAILED;
   add_region(region);
   *address = region.base;

@@ -63,6 +63,8 @@ struct Region {
   bool is_mapped_memory = false;  // VMM
   bool is_accessible = true;
   bool is_import = false;
+  int exporter = 0;            // CUDA IPC: the process
+  uint64_t exporter_base = 0;  // and where it has the memory
   int uses = 1;
 };
 

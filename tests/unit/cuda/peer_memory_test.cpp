@@ -109,6 +109,21 @@ TEST(PeerMemory, MapsAnewWhatWasAllocatedAnewAndKeepsTheOldUntilItsCallsAreOver)
   EXPECT_EQ(at(peers, handle_of(4096, 2), 7), after);
 }
 
+// What a driver may have to unmap before it maps the new.
+TEST(PeerMemory, LetsGoOfAllThatLayWhereAnAllocationIsNow) {
+  CountingDevice device;
+  PeerMemory peers(device, 1);
+  at(peers, handle_of(4000, 1), 1);
+  at(peers, handle_of(5000, 2), 1);
+  at(peers, handle_of(7000, 3), 1);
+  peers.calls_over(1);
+  at(peers, handle_of(4500, 4), 2);  // up to 5500
+  EXPECT_EQ(peers.mappings(), 2U);
+  expect_live(device, 2);
+  at(peers, handle_of(7000, 3), 2);
+  EXPECT_EQ(device.imported, 4) << "what lies beside it stays";
+}
+
 // As a driver that waits for the GPU, where a stream waits for this call.
 TEST(PeerMemory, UnmappingHoldsUpNoCall) {
   CountingDevice device;

@@ -3,7 +3,10 @@
 #include <signal.h>
 #include <sys/time.h>
 
+#include <optional>
+
 #include "../base/environment.hpp"
+#include "device/held_streams.hpp"
 #include "fake_driver.hpp"
 #include "gpu.hpp"
 #include "peer.hpp"
@@ -104,9 +107,23 @@ TEST_P(CudaProcesses, KnowANewAllocationAtAnOldAddress) {
   const MemoryHandle old_handle = peer.allocate(1000, 3);
   const auto old_mapping = map(old_handle);
   peer.free();
-  MemoryHandle handle = peer.allocate(1000, 4);
-  handle.base = old_handle.base;  // as an allocator would give it
+  const MemoryHandle handle = peer.allocate(1000, 4);
+  EXPECT_EQ(handle.base, old_handle.base);
   EXPECT_EQ(get(map(handle)->data(), 1000), numbers(1000, 4));
+}
+
+TEST_P(CudaProcesses, KnowANewAllocationWhereTheMappingOfTheOldOneHasNotEndedYet) {
+  fake_cuda_set("reuse", 1);
+  Peer peer;
+  std::optional<HeldStreams::Hold> held(std::in_place);
+  { const auto old_mapping = map(peer.allocate(1000, 3)); }
+  peer.free();
+  const auto mapping = map(peer.allocate(1000, 4));
+  EXPECT_EQ(get(mapping->data(), 1000), numbers(1000, 4));
+  held.reset();
+  EXPECT_EQ(fake_cuda_live("imports"), 1) << "what ends late is the old one alone";
+  EXPECT_EQ(get(mapping->data(), 1000), numbers(1000, 4));
+  fake_cuda_set("reuse", 0);
 }
 
 TEST_P(CudaProcesses, RefuseNonsense) {
