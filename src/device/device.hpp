@@ -204,8 +204,8 @@ class Device {
   /// The pages around `bytes` at `address`, for network cards to read and write. They stay this device's, and what has been made of
   /// the descriptor keeps them alive. Error: why these cannot be lent.
   virtual Result<LentMemory> lend(const void* address, uint64_t bytes) const;
-  /// What other devices had written into lent memory before the call is seen by all work that queues are given after it. May take some
-  /// microseconds.
+  /// What other devices had written into lent memory before the call is seen by all work that queues are given after it, those of
+  /// the node's other devices too. May take some microseconds.
   virtual Status admit_foreign_writes() const { return {}; }
   /// Counts calls of free(): as long as it stays, what allocate() gave is what it was.
   virtual uint64_t frees() const { return 0; }

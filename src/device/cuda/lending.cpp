@@ -17,9 +17,10 @@ Lending::Lending(const Context& context)
   const int flushes = context.attribute_or_zero(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS);
   const bool can_flush =
       context.driver().flush_remote_writes && (flushes & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST) != 0;
-  order_ = order >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER ? Order::by_itself
-           : can_flush                                       ? Order::by_flush
-                                                             : Order::never;
+  // Other GPUs of the node read what a card has written, too: peers fetch parts out of scratch.
+  order_ = order >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_ALL_DEVICES ? Order::by_itself
+           : can_flush                                             ? Order::by_flush
+                                                                   : Order::never;
 }
 
 Status Lending::check(const void* address) const {
@@ -32,7 +33,7 @@ Status Lending::check(const void* address) const {
                  context_.ordinal(), version_text(context_.driver().version));
   if (order_ == Order::never)
     return error(Code::invalid_usage,
-                 "work of GPU {} may not see what other devices write into its memory, and its driver "
+                 "GPUs may not see what other devices write into memory of GPU {}, and its driver "
                  "(CUDA {}) cannot flush that",
                  context_.ordinal(), version_text(context_.driver().version));
   // Its pages wander between host and GPU. A card that was given those on the host would go on using them.
@@ -83,7 +84,7 @@ Status Lending::admit_writes() const {
   EPCCL_CURRENT(context_);
   return context_.call(context_.driver().flush_remote_writes,
                        CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
-                       CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
+                       CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES);
 }
 
 }  // namespace epccl::device::cuda

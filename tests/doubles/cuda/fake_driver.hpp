@@ -28,7 +28,8 @@ long fake_cuda_live(const char* what);
 /// How often a function was called: "cuMemcpyAsync". "copies to the host", "bytes to the host", "copies from the host", "bytes from the
 /// host": what was copied between a GPU's memory and other. "copies inside", "bytes inside": between GPU memory. "copies beside
 /// compute", "bytes beside compute": of lists, with the hint to leave compute cores alone. "bytes of kernels": read
-/// and written by sums and copies of kernels, each byte once, where their code is there (kernels_of_double.cpp).
+/// and written by sums and copies of kernels, each byte once, where their code is there (kernels_of_double.cpp). "flushes to all devices": of what cards
+/// have written.
 long fake_cuda_calls(const char* function);
 void fake_cuda_count(const char* what, long more);
 void fake_cuda_forget_calls();

@@ -37,6 +37,7 @@ CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target,
                                     CUflushGPUDirectRDMAWritesScope scope) {
   FAKE_CONTEXT(context);
   if (setting("rdma_flush", 1) == 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if (scope == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES) fake_cuda_count("flushes to all devices", 1);
   const bool known = scope == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER ||
                      scope == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES;
   return target == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX && known ? CUDA_SUCCESS

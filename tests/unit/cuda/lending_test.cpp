@@ -86,16 +86,17 @@ TEST(CudaLending, WithoutDescriptorsIsByAddress) {
               HasSubstr("lets no other device reach its memory"));
 }
 
-TEST(CudaLending, FlushesWritesWhereTheGpuDoesNotOrderThem) {
+// Peers on other GPUs read what a card has written, too.
+TEST(CudaLending, FlushesWritesToAllGpusWhereTheGpuDoesNotOrderThemForAll) {
   const GpuMemory memory(100);
   fake_cuda_forget_calls();
-  EXPECT_OK(Found().lending.admit_writes());
-  EXPECT_EQ(fake_cuda_calls("cuFlushGPUDirectRDMAWrites"), 1);
-  {
-    const Faked ordered("rdma_order", 100, 0);
+  for (const long order : {CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE, CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER,
+                           CU_GPU_DIRECT_RDMA_WRITES_ORDERING_ALL_DEVICES}) {
+    const Faked ordered("rdma_order", order, 0);
     EXPECT_OK(Found().lending.admit_writes());
-    EXPECT_EQ(fake_cuda_calls("cuFlushGPUDirectRDMAWrites"), 1);
   }
+  EXPECT_EQ(fake_cuda_calls("flushes to all devices"), 2);
+  EXPECT_EQ(fake_cuda_calls("cuFlushGPUDirectRDMAWrites"), 2) << "not where they are ordered for all";
   const Faked no_flush("rdma_flush", 0, 1);
   EXPECT_THAT(Found().lending.lend(memory.data(), 100).status().message(), HasSubstr("cannot flush"));
 }
