@@ -1,5 +1,8 @@
 #include "runtime/comm/captured_calls.hpp"
 
+#include <tuple>
+#include <utility>
+
 #include "device/held_streams.hpp"
 #include "runtime/comm/graph_writes.hpp"
 
@@ -29,18 +32,23 @@ CapturedCalls::~CapturedCalls() {
   room_->device().let_go();
 }
 
+// What graphs have kept that are gone ends first: a program may capture again and again.
 Status CapturedCalls::add(const Call& call, const QueueProgram& program, const Movers& movers) {
-  EPCCL_ASSIGN(const std::vector<std::byte*> rooms, find_rooms(call));
-  EPCCL_ASSIGN(QueueCall queued, find_buffers(call, program, rooms));
+  room_->device().let_go();
+  EPCCL_ASSIGN(const auto rooms, find_rooms(call));
+  EPCCL_ASSIGN(QueueCall queued, find_buffers(call, program, rooms->addresses));
   queued.movers = movers;
-  return GraphWrites::run([&] { return writer_.write(program, queued, rooms, rooms_here_, *call.capture); });
+  const auto kept = kept_by_graph(nullptr);
+  return GraphWrites::run(
+      [&] { return writer_.write(program, queued, rooms->addresses, kept, *call.capture); });
 }
 
 Status CapturedCalls::add(const Call& call, const ChainWork& work, std::shared_ptr<const void> kept) {
-  EPCCL_ASSIGN(const std::vector<std::byte*> rooms, find_rooms(call));
-  using All = std::pair<decltype(rooms_here_), std::shared_ptr<const void>>;
-  const auto all = std::make_shared<All>(rooms_here_, std::move(kept));
-  return GraphWrites::run([&] { return writer_.write(work, call.sequence, rooms, all, *call.capture); });
+  room_->device().let_go();
+  EPCCL_ASSIGN(const auto rooms, find_rooms(call));
+  const auto all = kept_by_graph(std::move(kept));
+  return GraphWrites::run(
+      [&] { return writer_.write(work, call.sequence, rooms->addresses, all, *call.capture); });
 }
 
 Status CapturedCalls::add(uint64_t number, GraphWriter::Half half, std::shared_ptr<const void> kept,
@@ -50,38 +58,48 @@ Status CapturedCalls::add(uint64_t number, GraphWriter::Half half, std::shared_p
   return GraphWrites::run([&] { return writer_.write(number, half, all, stream); });
 }
 
-// Of all ranks of the node; from now on reports know the call.
-Result<std::vector<std::byte*>> CapturedCalls::find_rooms(const Call& call) {
-  if (rooms_here_ == nullptr) EPCCL_TRY(find_rooms_here(call));
-  std::vector<std::byte*> rooms;
-  for (int local = 0; local < node_.local_size(); ++local) {
-    const transports::BufferRef& room = node_.call(local, call.sequence).scratch;
-    EPCCL_ASSIGN(std::byte * address, address_of(local, room));
-    rooms.push_back(address);
+std::shared_ptr<const void> CapturedCalls::kept_by_graph(std::shared_ptr<const void> kept) {
+  using All = std::tuple<std::shared_ptr<const Rooms>, decltype(peers_memory_), std::shared_ptr<const void>>;
+  return std::make_shared<All>(rooms_, std::exchange(peers_memory_, {}), std::move(kept));
+}
+
+// They are found at the first call, and the same ever after; from now on reports know this one.
+Result<std::shared_ptr<const CapturedCalls::Rooms>> CapturedCalls::find_rooms(const Call& call) {
+  if (rooms_ == nullptr) {
+    EPCCL_ASSIGN(Rooms found, find_rooms_anew(call));
+    rooms_ = std::make_shared<const Rooms>(std::move(found));
   }
   room_->name_call(call.sequence & device::cuda::pass_value_mask, call.text);
+  return rooms_;
+}
+
+Result<CapturedCalls::Rooms> CapturedCalls::find_rooms_anew(const Call& call) {
+  Rooms rooms;
+  for (int local = 0; local < node_.local_size(); ++local) {
+    const transports::BufferRef& buffer = node_.call(local, call.sequence).scratch;
+    if (node_.pid(local) == node_.pid(node_.local())) {
+      auto room = GraphRoom::at(reinterpret_cast<const void*>(buffer.address));
+      if (room == nullptr)
+        return error(Code::remote_error, "the memory of a rank of this process for captured calls is gone");
+      rooms.kept.push_back(std::move(room));
+    }
+    EPCCL_ASSIGN(const GraphRoom::Found found, find(local, buffer));
+    rooms.addresses.push_back(found.address);
+    rooms.kept.push_back(found.mapping);
+  }
   return rooms;
 }
 
-// At the first call: they are the same ever after.
-Status CapturedCalls::find_rooms_here(const Call& call) {
-  auto found = std::make_shared<std::vector<std::shared_ptr<GraphRoom>>>();
-  for (int local = 0; local < node_.local_size(); ++local) {
-    if (node_.pid(local) != node_.pid(node_.local())) continue;
-    const auto* memory = reinterpret_cast<const void*>(node_.call(local, call.sequence).scratch.address);
-    auto room = GraphRoom::at(memory);
-    if (room == nullptr)
-      return error(Code::remote_error, "the memory of a rank of this process for captured calls is gone");
-    found->push_back(std::move(room));
-  }
-  rooms_here_ = std::move(found);
-  return {};
+Result<GraphRoom::Found> CapturedCalls::find(int local, const transports::BufferRef& buffer) {
+  if (local == node_.local() || buffer.has_memory == 0)
+    return GraphRoom::Found{reinterpret_cast<std::byte*>(buffer.address), nullptr};  // of this process
+  return room_->find(local, buffer.memory, buffer.bytes);
 }
 
 Result<std::byte*> CapturedCalls::address_of(int local, const transports::BufferRef& buffer) {
-  if (local == node_.local() || buffer.has_memory == 0)
-    return reinterpret_cast<std::byte*>(buffer.address);  // of this process
-  return room_->address_of(local, buffer.memory, buffer.bytes);
+  EPCCL_ASSIGN(GraphRoom::Found found, find(local, buffer));
+  peers_memory_.push_back(std::move(found.mapping));
+  return found.address;
 }
 
 Result<QueueCall> CapturedCalls::find_buffers(const Call& call, const QueueProgram& program,

@@ -36,14 +36,21 @@ class CapturedCalls {
   Status add(uint64_t number, GraphWriter::Half half, std::shared_ptr<const void> kept,
              device::Queue& stream);
 
-  /// Where this process finds a buffer of another rank, for as long as graphs may use it.
+  /// Where this process finds a buffer of another rank, for as long as the graph that the next add() writes into may use it.
   Result<std::byte*> address_of(int local, const transports::BufferRef& buffer);
 
  private:
   CapturedCalls(std::shared_ptr<GraphRoom> room, const topology::Cluster& cluster,
                 transports::NodeMemory& node);
-  Result<std::vector<std::byte*>> find_rooms(const Call& call);
-  Status find_rooms_here(const Call& call);
+  /// Of all ranks of the node, by local position, and what keeps them.
+  struct Rooms {
+    std::vector<std::byte*> addresses;
+    std::vector<std::shared_ptr<const void>> kept;
+  };
+  Result<std::shared_ptr<const Rooms>> find_rooms(const Call& call);
+  Result<Rooms> find_rooms_anew(const Call& call);
+  Result<GraphRoom::Found> find(int local, const transports::BufferRef& buffer);
+  std::shared_ptr<const void> kept_by_graph(std::shared_ptr<const void> kept);
   Result<QueueCall> find_buffers(const Call& call, const QueueProgram& program,
                                  const std::vector<std::byte*>& rooms);
 
@@ -51,8 +58,8 @@ class CapturedCalls {
   transports::NodeMemory& node_;
   const CallDevice on_;
   GraphWriter writer_;
-  /// Of this process's ranks, as far as they are known.
-  std::shared_ptr<std::vector<std::shared_ptr<GraphRoom>>> rooms_here_;
+  std::shared_ptr<const Rooms> rooms_;                     // null: not known yet
+  std::vector<std::shared_ptr<const void>> peers_memory_;  // of the call that is to be added
 };
 
 }  // namespace epccl::runtime

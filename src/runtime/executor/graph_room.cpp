@@ -74,7 +74,6 @@ GraphRoom::~GraphRoom() {
   }
   replays_.reset();  // it reads what is freed here
   queues_.clear();
-  mappings_.clear();
   if (memory_ != nullptr) static_cast<void>(device_.free(memory_));
   if (pinned_ != nullptr) static_cast<void>(device_.free(pinned_));
 }
@@ -88,21 +87,26 @@ void GraphRoom::give_up() {
   std::atomic_ref(report_->given_up).store(1, std::memory_order_release);
 }
 
-Result<std::byte*> GraphRoom::address_of(int local, const device::MemoryHandle& handle, uint64_t bytes) {
-  auto known = std::ranges::find_if(mappings_, [&](const Mapping& it) {
+Result<GraphRoom::Found> GraphRoom::find(int local, const device::MemoryHandle& handle, uint64_t bytes) {
+  std::erase_if(mappings_, [](const Mapping& it) { return it.memory.expired(); });
+  const auto known = std::ranges::find_if(mappings_, [&](const Mapping& it) {
     return it.local == local && it.base == handle.base && it.generation == handle.generation &&
            it.offset <= handle.offset;
   });
-  if (known == mappings_.end()) {
-    EPCCL_ASSIGN(auto memory, device_.import_memory(handle));
-    mappings_.push_back({local, handle.base, handle.generation, handle.offset, std::move(memory)});
-    known = mappings_.end() - 1;
+  uint64_t mapped_from = handle.offset;
+  std::shared_ptr<const device::MappedMemory> memory;
+  if (known != mappings_.end()) memory = known->memory.lock();
+  if (memory != nullptr) {
+    mapped_from = known->offset;
+  } else {
+    EPCCL_ASSIGN(memory, device_.import_memory(handle));
+    mappings_.push_back({local, handle.base, handle.generation, handle.offset, memory});
   }
-  const uint64_t offset = handle.offset - known->offset;
-  if (offset + bytes > known->memory->bytes())
+  const uint64_t offset = handle.offset - mapped_from;
+  if (offset + bytes > memory->bytes())
     return error(Code::internal_error, "{} bytes of a peer's memory, of which {} are mapped", offset + bytes,
-                 known->memory->bytes());
-  return known->memory->data() + offset;
+                 memory->bytes());
+  return Found{memory->data() + offset, memory};
 }
 
 // Queues of a capture that is over do not capture any more; those of one that failed still do, until the program has ended it.

@@ -58,8 +58,12 @@ class GraphRoom {
   /// Lets all replays through, now and later. Any thread.
   void give_up();
 
-  /// Where this process finds a peer's memory, for as long as the room is there.
-  Result<std::byte*> address_of(int local, const device::MemoryHandle& handle, uint64_t bytes);
+  /// Where this process finds a peer's memory, for as long as somebody holds the mapping.
+  struct Found {
+    std::byte* address;
+    std::shared_ptr<const device::MappedMemory> mapping;
+  };
+  Result<Found> find(int local, const device::MemoryHandle& handle, uint64_t bytes);
 
   /// The queues of one capture, so that its calls follow each other. They are another's when it is over.
   struct Queues {
@@ -84,7 +88,7 @@ class GraphRoom {
   struct Mapping {
     int local;
     uint64_t base, generation, offset;
-    std::unique_ptr<device::MappedMemory> memory;
+    std::weak_ptr<const device::MappedMemory> memory;  // graphs hold it
   };
 
   device::Device& device_;

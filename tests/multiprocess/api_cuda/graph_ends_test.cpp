@@ -1,6 +1,8 @@
 // What graphs leave behind, which only the double of the driver shows.
 #include <gmock/gmock.h>
 
+#include <array>
+
 #include "fake_driver.hpp"
 #include "gate.hpp"
 #include "graph_rank.hpp"
@@ -55,6 +57,29 @@ TEST_P(CudaGraphEnds, LeaveNothingBehindWhateverEndsFirst) {
     EXPECT_EQ(count("allocations"), allocations) << "what graphs had kept ended with the next communicator";
     EXPECT_EQ(count("streams"), streams);
     EXPECT_EQ(count("imports"), imports);
+  });
+}
+
+// As a program that captures anew for each shape of its buffers.
+TEST_F(CudaGraphs, LeaveNothingBehindWhereOneCommunicatorCapturesAgainAndAgain) {
+  run_gpu_ranks(RanksAre::processes, 2, {}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const auto round = [&] {
+      Exchanged exchanged(context, gpu, 64);
+      const Graph graph(gpu, [&] { expect_captured(exchanged.call(comm, gpu.as_epccl())); });
+      exchanged.fill(1);
+      graph.launch();
+      exchanged.expect(1);
+      context.meet();  // the other reads this buffer
+    };
+    const auto live = [] {
+      return std::array{fake_cuda_live("imports"), fake_cuda_live("memory"), fake_cuda_live("pinned")};
+    };
+    for (int warm_up = 0; warm_up < 2; ++warm_up) round();
+    const auto before = live();
+    for (int i = 0; i < 5; ++i) round();
+    EXPECT_EQ(live(), before);
   });
 }
 
