@@ -58,7 +58,10 @@ std::optional<PointerFacts> find_pointer(const Context& context, const void* add
   return facts;
 }
 
+// Of virtual memory, which CUDA IPC does not share, the driver tells the range that was reserved, of which parts may be mapped, by and by,
+// one allocation each.
 MemoryInfo info_of(const PointerFacts& facts) {
+  if (!facts.has_ipc) return {DeviceKind::cuda, facts.ordinal, false};
   return {DeviceKind::cuda, facts.ordinal, facts.has_ipc,
           facts.base,       facts.bytes,   facts.id == 0 ? 0 : make_generation(drivers_number(facts.id))};
 }

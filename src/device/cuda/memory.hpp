@@ -16,8 +16,8 @@ namespace epccl::device::cuda {
 
 /// What the driver says of an address of a GPU.
 struct PointerFacts {
-  uint64_t base = 0, bytes = 0;
-  uint64_t id = 0;  // of the allocation, in this process
+  uint64_t base = 0, bytes = 0;  // virtual memory: of what was reserved, mapped or not
+  uint64_t id = 0;               // of the allocation, in this process
   int ordinal = 0;
   bool has_ipc = false;  // CUDA IPC can export it
 };

@@ -151,6 +151,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
   const std::lock_guard lock(state().mutex);
   const Region* region = region_at(address);
   const bool is_device = region != nullptr && region->where == Where::device;
+  const bool is_reserved = region != nullptr && region->is_mapped_memory;
   for (unsigned i = 0; i < count; ++i) {
     switch (attributes[i]) {
       case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -159,10 +160,14 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
                                                                : CU_MEMORYTYPE_HOST;
         break;
       case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *static_cast<CUdeviceptr*>(values[i]) = region == nullptr ? 0 : region->base;
+        *static_cast<CUdeviceptr*>(values[i]) = region == nullptr ? 0
+                                                : is_reserved     ? region->reserved_base
+                                                                  : region->base;
         break;
       case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        *static_cast<size_t*>(values[i]) = region == nullptr ? 0 : region->bytes;
+        *static_cast<size_t*>(values[i]) = region == nullptr ? 0
+                                           : is_reserved     ? region->reserved_bytes
+                                                             : region->bytes;
         break;
       case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         *static_cast<unsigned long long*>(values[i]) = region == nullptr ? 0 : region->id;

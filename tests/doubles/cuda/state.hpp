@@ -60,7 +60,8 @@ struct Region {
   uint64_t id = 0;
   int fd = -1;
   uint64_t inode = 0;
-  bool is_mapped_memory = false;  // VMM
+  bool is_mapped_memory = false;                   // VMM
+  uint64_t reserved_base = 0, reserved_bytes = 0;  // of that: what it is a part of
   bool is_accessible = true;
   bool is_import = false;
   int exporter = 0;            // CUDA IPC: the process

@@ -14,7 +14,7 @@ struct Physical {
   uint64_t bytes = 0, inode = 0;
   int uses = 1;
   int ordinal = 0;
-  bool can_export = false;
+  bool can_export = false, is_import = false;
 };
 std::map<CUmemGenericAllocationHandle, Physical> physical;  // under the state's mutex
 std::map<uint64_t, uint64_t> reserved;                      // base -> bytes
@@ -27,6 +27,19 @@ void release_physical(CUmemGenericAllocationHandle handle) {
   physical.erase(handle);
 }
 std::map<uint64_t, CUmemGenericAllocationHandle> mapped_of;  // base -> what is mapped there
+
+bool is_mapped(uint64_t address, uint64_t bytes) {
+  const auto next = mapped_of.lower_bound(address);
+  return next != mapped_of.end() && next->first < address + bytes;
+}
+
+/// The reserved range that all of this lies in.
+std::map<uint64_t, uint64_t>::iterator reserved_around(uint64_t address, uint64_t bytes) {
+  auto it = reserved.upper_bound(address);
+  if (it == reserved.begin()) return reserved.end();
+  --it;
+  return address + bytes <= it->first + it->second ? it : reserved.end();
+}
 
 }  // namespace
 }  // namespace fake_cuda
@@ -85,7 +98,7 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
   FAKE_CALLED();
   const std::lock_guard lock(state().mutex);
   const auto it = reserved.find(address);
-  if (it == reserved.end() || it->second != bytes || mapped_of.contains(address))
+  if (it == reserved.end() || it->second != bytes || is_mapped(address, bytes))
     return CUDA_ERROR_INVALID_VALUE;
   reserved.erase(it);
   if (state().settings["reuse"] != 0) state().reusable[bytes].push_back(address);
@@ -98,11 +111,13 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
   Region region;
   {
     const std::lock_guard lock(state().mutex);
-    const auto it = reserved.find(address);
+    const auto it = reserved_around(address, bytes);
     const auto memory = physical.find(handle);
-    if (it == reserved.end() || it->second != bytes || memory == physical.end() || offset != 0 ||
+    if (it == reserved.end() || is_mapped(address, bytes) || memory == physical.end() || offset != 0 ||
         flags != 0 || memory->second.bytes != bytes)
       return CUDA_ERROR_INVALID_VALUE;
+    region.reserved_base = it->first;
+    region.reserved_bytes = it->second;
     region.base = address;
     region.bytes = bytes;
     region.fd = memory->second.fd;
@@ -110,7 +125,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
     region.ordinal = memory->second.ordinal;
     region.is_mapped_memory = true;
     region.is_accessible = false;
-    region.is_import = !memory->second.can_export;
+    region.is_import = memory->second.is_import;
     ++memory->second.uses;
     mapped_of[address] = handle;
   }
@@ -177,6 +192,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   memory.fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   memory.bytes = static_cast<uint64_t>(info.st_size);
   memory.inode = info.st_ino;
+  memory.is_import = true;
   const std::lock_guard lock(state().mutex);
   for (const auto& [known, own] : physical)  // of this process, maybe of another GPU
     if (own.inode == memory.inode) memory.ordinal = own.ordinal;

@@ -75,6 +75,50 @@ TEST(CudaLending, BeyondAnAllocationIsLentByAddressAloneAndSaysWhy) {
   EXPECT_THAT(lent.without_descriptor, HasSubstr("cuMemGetHandleForAddressRange"));
 }
 
+/// Virtual memory of which the first part is there, as allocators have it whose segments grow.
+class GrowingSegment {
+ public:
+  GrowingSegment() {
+    gpu();
+    CUmemAllocationProp wanted{};
+    wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    const CUmemAccessDesc access{wanted.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    EXPECT_EQ(cuMemAddressReserve(&address_, reserved, 0, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemCreate(&memory_, mapped, &wanted, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemMap(address_, mapped, 0, memory_, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemSetAccess(address_, mapped, &access, 1), CUDA_SUCCESS);
+  }
+  GrowingSegment(const GrowingSegment&) = delete;
+  GrowingSegment& operator=(const GrowingSegment&) = delete;
+  ~GrowingSegment() {
+    EXPECT_EQ(cuMemUnmap(address_, mapped), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemRelease(memory_), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemAddressFree(address_, reserved), CUDA_SUCCESS);
+  }
+  std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
+
+  static constexpr size_t reserved = 64 << 20, mapped = 2 << 20;
+
+ private:
+  CUdeviceptr address_ = 0;
+  CUmemGenericAllocationHandle memory_ = 0;
+};
+
+// Whoever took what was reserved for an allocation would ask for more than is there.
+TEST(CudaLending, OfVirtualMemoryOfOthersIsOfThePagesThatAreAskedFor) {
+  const Faked no_peer_memory("gpu_direct", 0, 1);
+  const GrowingSegment segment;
+  const auto info = gpu().info(segment.data() + 5000);
+  ASSERT_TRUE(info);
+  EXPECT_FALSE(info->shareable);
+  EXPECT_EQ(info->base, 0u);
+  EXPECT_EQ(info->size, 0u);
+  EXPECT_EQ(info->generation, 0u);
+  EXPECT_TRUE(take(Found().lending.lend(segment.data() + 5000, 1000)).descriptor);
+  EXPECT_FALSE(Found().lending.lend(segment.data(), GrowingSegment::reserved).ok());
+}
+
 TEST(CudaLending, WithoutDescriptorsIsByAddress) {
   const GpuMemory memory(100);
   const Faked no_descriptors("dma_buf", 0, 1);
