@@ -7,6 +7,13 @@
 #include "runtime/comm/graph_writes.hpp"
 
 namespace epccl::runtime {
+namespace {
+
+std::string cannot_map(int local) {
+  return fmt::format("memory of local rank {} on a GPU cannot be mapped by other processes", local);
+}
+
+}  // namespace
 
 Result<std::unique_ptr<CapturedCalls>> CapturedCalls::open(device::Device& device,
                                                            const topology::Cluster& cluster,
@@ -77,7 +84,8 @@ Result<CapturedCalls::Rooms> CapturedCalls::find_rooms_anew(const Call& call) {
   Rooms rooms;
   for (int local = 0; local < node_.local_size(); ++local) {
     const transports::BufferRef& buffer = node_.call(local, call.sequence).scratch;
-    if (node_.pid(local) == node_.pid(node_.local())) {
+    if (local == node_.local()) EPCCL_TRY(check_shared(buffer));
+    if (is_here(local)) {
       auto room = GraphRoom::at(reinterpret_cast<const void*>(buffer.address));
       if (room == nullptr)
         return error(Code::remote_error, "the memory of a rank of this process for captured calls is gone");
@@ -90,7 +98,24 @@ Result<CapturedCalls::Rooms> CapturedCalls::find_rooms_anew(const Call& call) {
   return rooms;
 }
 
+bool CapturedCalls::is_here(int local) const {
+  return node_.pid(local) == node_.pid(node_.local());
+}
+
+// Peers find that they cannot map it. This rank's call fails as theirs, and only here it can be said why.
+Status CapturedCalls::check_shared(const transports::BufferRef& room) const {
+  if (room.has_memory != 0) return {};
+  for (int local = 0; local < node_.local_size(); ++local)
+    if (!is_here(local))
+      return room_->device()
+          .export_memory(room_->memory(), room_->bytes())
+          .take_status()
+          .with_context(cannot_map(node_.local()));
+  return {};
+}
+
 Result<GraphRoom::Found> CapturedCalls::find(int local, const transports::BufferRef& buffer) {
+  if (buffer.has_memory == 0 && !is_here(local)) return Status(Code::device_error, cannot_map(local));
   if (local == node_.local() || buffer.has_memory == 0)
     return GraphRoom::Found{reinterpret_cast<std::byte*>(buffer.address), nullptr};  // of this process
   return room_->find(local, buffer.memory, buffer.bytes);

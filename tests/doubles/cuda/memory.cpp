@@ -200,6 +200,8 @@ CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdev
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   FAKE_CONTEXT(context);
+  if (const auto refused = static_cast<CUresult>(setting("export_error", 0)); refused != CUDA_SUCCESS)
+    return refused;
   const std::lock_guard lock(state().mutex);
   const Region* region = region_at(address);
   if (region == nullptr || region->where != Where::device || region->is_mapped_memory || region->is_import)

@@ -170,6 +170,8 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
 CUresult cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type, unsigned long long flags) {
   FAKE_CALLED();
+  if (const auto refused = static_cast<CUresult>(setting("export_error", 0)); refused != CUDA_SUCCESS)
+    return refused;
   const std::lock_guard lock(state().mutex);
   const auto it = physical.find(handle);
   if (it == physical.end() || !it->second.can_export || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||

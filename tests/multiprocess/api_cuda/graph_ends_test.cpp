@@ -83,6 +83,25 @@ TEST_F(CudaGraphs, LeaveNothingBehindWhereOneCommunicatorCapturesAgainAndAgain) 
   });
 }
 
+// Nobody writes into what another process has at that address.
+TEST_F(CudaGraphs, AreAnErrorOfAllRanksWhereOneCannotShareItsMemory) {
+  run_gpu_ranks(RanksAre::processes, 2, {}, [](const RankContext& context) {
+    GpuRank gpu;
+    Comm comm(context);
+    const Exchanged exchanged(context, gpu, 64);
+    if (context.rank == 1) fake_cuda_set("export_error", CUDA_ERROR_OPERATING_SYSTEM);
+    {
+      const Capture capture(gpu, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+      EXPECT_NE(exchanged.call(comm, gpu.as_epccl()), epcclSuccess);
+      EXPECT_THAT(
+          epcclGetLastError(comm),
+          ::testing::HasSubstr("memory of local rank 1 on a GPU cannot be mapped by other processes"));
+    }
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+    comm.forget();
+  });
+}
+
 // A thread is in the driver and waits for the GPU, whose graph waits for a call of the host; and that needs the driver.
 TEST_F(CudaGraphs, AreLetGoWhenAThreadKeepsTheirCallOutOfTheDriver) {
   const std::vector<std::pair<std::string, std::string>> environment{{"EPCCL_COPY_ENGINE", "never"},
