@@ -64,10 +64,10 @@ class Mapped : public Allocation {
     range_.reset();
     if (memory_ != 0) context_.driver().mem_release(memory_);
   }
-  Status allocate() {
+  Status allocate(CUresult& created) {
     EPCCL_ASSIGN(pages_, whole_pages(context_, bytes_));
     const CUmemAllocationProp wanted = properties(context_);
-    EPCCL_TRY(context_.call(context_.driver().mem_create, &memory_, pages_, &wanted, 0ULL));
+    EPCCL_TRY(context_.call_for(created, context_.driver().mem_create, &memory_, pages_, &wanted, 0ULL));
     EPCCL_ASSIGN(range_, MappedRange::map(context_, memory_, pages_));
     return {};
   }
@@ -128,11 +128,12 @@ Status with_free_memory(const Context& context, Status status, uint64_t bytes) {
       fmt::format("allocating {} bytes where {} of {} are free", bytes, free, total));
 }
 
-template <typename Kind, typename... Args>
-Result<std::unique_ptr<Allocation>> make(const Context& context, uint64_t bytes, Args... args) {
+template <typename Kind, typename... Results>
+Result<std::unique_ptr<Allocation>> make(const Context& context, std::unique_ptr<Kind> allocation,
+                                         Results&... results) {
+  const uint64_t bytes = allocation->bytes();
   EPCCL_CURRENT(context);
-  auto allocation = std::make_unique<Kind>(context, args..., bytes);
-  if (Status status = allocation->allocate(); !status.ok())
+  if (Status status = allocation->allocate(results...); !status.ok())
     return with_free_memory(context, std::move(status), bytes);
   return std::unique_ptr<Allocation>(std::move(allocation));
 }
@@ -140,15 +141,17 @@ Result<std::unique_ptr<Allocation>> make(const Context& context, uint64_t bytes,
 }  // namespace
 
 Result<std::unique_ptr<Allocation>> allocate_plain(const Context& context, MemoryKind kind, uint64_t bytes) {
-  return make<Plain>(context, bytes, kind);
+  return make(context, std::make_unique<Plain>(context, kind, bytes));
 }
 
-Result<std::unique_ptr<Allocation>> allocate_mapped(const Context& context, uint64_t bytes) {
-  return make<Mapped>(context, bytes);
+Result<std::unique_ptr<Allocation>> allocate_mapped(const Context& context, uint64_t bytes,
+                                                    CUresult& created) {
+  created = CUDA_SUCCESS;
+  return make(context, std::make_unique<Mapped>(context, bytes), created);
 }
 
 Result<std::unique_ptr<Allocation>> allocate_pinned(const Context& context, uint64_t bytes) {
-  return make<Pinned>(context, bytes);
+  return make(context, std::make_unique<Pinned>(context, bytes));
 }
 
 Status IpcExport::describe(const Context& context, uint64_t base, MemoryHandle& handle) {

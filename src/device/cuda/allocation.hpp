@@ -37,8 +37,9 @@ class Allocation {
 /// cuMemAlloc: plain, or shareable by CUDA IPC.
 Result<std::unique_ptr<Allocation>> allocate_plain(const Context& context, MemoryKind kind, uint64_t bytes);
 
-/// Physical memory mapped at a reserved address, shareable by descriptor.
-Result<std::unique_ptr<Allocation>> allocate_mapped(const Context& context, uint64_t bytes);
+/// Physical memory mapped at a reserved address, shareable by descriptor. `created`: what the driver said to making the memory.
+Result<std::unique_ptr<Allocation>> allocate_mapped(const Context& context, uint64_t bytes,
+                                                    CUresult& created);
 
 /// Host memory that the GPU reads and writes directly.
 Result<std::unique_ptr<Allocation>> allocate_pinned(const Context& context, uint64_t bytes);

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "../base/environment.hpp"
+#include "device/cuda/allocation.hpp"
 #include "fake_driver.hpp"
 #include "gpu.hpp"
 #include "peer.hpp"
@@ -72,6 +73,17 @@ TEST(CudaMemory, ThatRunsOutNamesSizesAndTheGpuGoesOn) {
   }
   fake_cuda_set("memory", 4L << 30);
   EXPECT_EQ(fake_cuda_live("allocations"), 0);
+}
+
+TEST(CudaMemory, ThatRunsOutForAMomentIsSharedByDescriptorAgainLater) {
+  const auto form = [] {
+    const GpuMemory memory(1000, MemoryKind::shareable);
+    return gpu().export_memory(memory.data(), 1)->form;
+  };
+  fake_cuda_set("create_error", CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(form(), static_cast<uint8_t>(cuda::HandleForm::cuda_ipc));
+  fake_cuda_set("create_error", 0);
+  EXPECT_EQ(form(), static_cast<uint8_t>(cuda::HandleForm::descriptor));
 }
 
 TEST(CudaMemory, OfThisProcessIsUsedAsItIs) {
