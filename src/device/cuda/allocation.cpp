@@ -1,5 +1,7 @@
 #include "device/cuda/allocation.hpp"
 
+#include <fcntl.h>
+
 #include <cstring>
 
 namespace epccl::device::cuda {
@@ -79,6 +81,7 @@ class Mapped : public Allocation {
       int fd = -1;
       EPCCL_TRY(context_.call(context_.driver().mem_export, &fd, memory_,
                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0ULL));
+      static_cast<void>(fcntl(fd, F_SETFD, FD_CLOEXEC));  // CUDA does not say whether it is
       EPCCL_ASSIGN(ticket_, offer_descriptor(UniqueFd(fd)));
     }
     const SharedDescriptor shared{*ticket_, pages_};

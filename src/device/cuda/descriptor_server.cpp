@@ -10,7 +10,8 @@
 #include <map>
 #include <mutex>
 
-#include "base/never_destroyed.hpp"
+#include "base/fork_guard.hpp"
+#include "base/per_process.hpp"
 #include "base/thread.hpp"
 #include "device/cuda/identity.hpp"
 
@@ -81,7 +82,7 @@ class Server {
     const std::lock_guard lock(mutex_);
     if (!listener_) EPCCL_TRY(start());
     DescriptorTicket ticket{name_, secret_, next_++};
-    offers_.emplace(ticket.number, std::move(descriptor));
+    offers_.emplace(ticket.number, GuardedFd(std::move(descriptor)));
     return ticket;
   }
 
@@ -102,14 +103,14 @@ class Server {
       return system_error(errno, "bind of the socket for handing out descriptors");
     if (listen(listener.get(), backlog) != 0)
       return system_error(errno, "listen for those who ask for descriptors");
-    listener_ = std::move(listener);
+    listener_ = GuardedFd(std::move(listener));
     start_thread([this] { serve(); }).detach();  // ends with the process
     return {};
   }
 
   void serve() {
     for (;;) {
-      const UniqueFd client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      const GuardedFd client(UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
       if (client) {
         answer(client.get());
       } else if (errno != EINTR && errno != ECONNABORTED) {
@@ -130,14 +131,15 @@ class Server {
   }
 
   std::mutex mutex_;
-  UniqueFd listener_;
+  // A child that held them would keep freed memory, and clients of a parent that is gone waiting.
+  GuardedFd listener_;
   std::array<std::byte, 16> name_{}, secret_{};
-  std::map<uint64_t, UniqueFd> offers_;
+  std::map<uint64_t, GuardedFd> offers_;
   uint64_t next_ = 1;
 };
 
 Server& server() {
-  static NeverDestroyed<Server> instance;
+  static PerProcess<Server> instance;
   return *instance;
 }
 

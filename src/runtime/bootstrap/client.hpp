@@ -12,8 +12,8 @@
 #include <optional>
 #include <string>
 
+#include "base/fork_guard.hpp"
 #include "runtime/bootstrap/bootstrap.hpp"
-#include "runtime/bootstrap/fork_guard.hpp"
 #include "runtime/bootstrap/rendezvous.hpp"
 #include "runtime/bootstrap/wire.hpp"
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "runtime/bootstrap/fork_guard.hpp"
+#include "base/fork_guard.hpp"
 #include "runtime/bootstrap/group.hpp"
 #include "runtime/bootstrap/handshake.hpp"
 #include "runtime/bootstrap/wire.hpp"

@@ -1,11 +1,17 @@
 // Memory of a GPU shared by two processes.
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <optional>
 
 #include "../base/environment.hpp"
+#include "device/cuda/allocation.hpp"
 #include "device/held_streams.hpp"
 #include "fake_driver.hpp"
 #include "gpu.hpp"
@@ -124,6 +130,45 @@ TEST_P(CudaProcesses, KnowANewAllocationWhereTheMappingOfTheOldOneHasNotEndedYet
   EXPECT_EQ(fake_cuda_live("imports"), 1) << "what ends late is the old one alone";
   EXPECT_EQ(get(mapping->data(), 1000), numbers(1000, 4));
   fake_cuda_set("reuse", 0);
+}
+
+/// Descriptors of this process that `is_meant`.
+template <typename IsMeant>
+int count_descriptors(const IsMeant& is_meant) {
+  constexpr int most = 1024;
+  int count = 0;
+  for (int fd = 0; fd < most; ++fd)
+    if (is_meant(fd)) ++count;
+  return count;
+}
+
+// Else what the parent frees would stay until its last child, a worker that loads data, ends.
+TEST(CudaForkedChild, HoldsNothingThatItsParentSharesAndDoesNotAnswerForIt) {
+  const GpuMemory memory(5000, MemoryKind::shareable);
+  const MemoryHandle handle = *gpu().export_memory(memory.data(), 1);
+  cuda::SharedDescriptor shared;
+  std::memcpy(&shared, handle.opaque.data(), sizeof shared);
+  const auto inode_of = [](int fd) {
+    struct stat info {};
+    return ::fstat(fd, &info) == 0 ? info.st_ino : 0;
+  };
+  const auto inode = inode_of(take(cuda::fetch_descriptor(shared.ticket)).get());
+  const auto of_memory = [&] { return count_descriptors([&](int fd) { return inode_of(fd) == inode; }); };
+  const auto listening = [] {
+    return count_descriptors([](int fd) {
+      int accepts = 0;
+      socklen_t size = sizeof accepts;
+      return ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &size) == 0 && accepts != 0;
+    });
+  };
+  const int here = of_memory();
+  EXPECT_EQ(here, 2) << "what is shared, and the double's own";
+  EXPECT_EQ(listening(), 1);
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(of_memory() == here - 1 && listening() == 0 ? 0 : 1);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_P(CudaProcesses, RefuseNonsense) {

@@ -1,4 +1,4 @@
-#include "runtime/bootstrap/fork_guard.hpp"
+#include "base/fork_guard.hpp"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -8,7 +8,7 @@
 
 #include "base/never_destroyed.hpp"
 
-namespace epccl::runtime {
+namespace epccl {
 namespace {
 
 struct Guarded {
@@ -67,4 +67,4 @@ void GuardedFd::reset() {
   fd_.reset();
 }
 
-}  // namespace epccl::runtime
+}  // namespace epccl

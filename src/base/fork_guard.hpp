@@ -1,12 +1,12 @@
-// Sockets that a forked child must not keep. A connection closes for its peer only when the last process that
-// holds it is gone; a worker process forked by a rank (a data loader, say) would hide the rank's death.
-// Close-on-exec helps only where exec follows, so in a forked child these descriptors are turned into
+// Descriptors that a forked child must not keep. A connection closes for its peer only when the last process that
+// holds it is gone; a worker process forked by a rank (a data loader, say) would hide the rank's death. And memory
+// is there for as long as a descriptor of it is. Close-on-exec helps only where exec follows, so in a forked child these descriptors are turned into
 // /dev/null.
 #pragma once
 
 #include "base/unique_fd.hpp"
 
-namespace epccl::runtime {
+namespace epccl {
 
 /// A descriptor that is guarded from construction until it is reset or destroyed. Any thread.
 class GuardedFd {
@@ -27,4 +27,4 @@ class GuardedFd {
   UniqueFd fd_;
 };
 
-}  // namespace epccl::runtime
+}  // namespace epccl
