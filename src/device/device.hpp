@@ -65,6 +65,8 @@ struct MemoryHandle {
   uint64_t offset = 0;          // of the address that was exported
   uint64_t generation = 0;      // differs for two allocations that had the same address one after the other
   uint64_t place = 0;           // of the device in the machine: the same in all processes; 0: not known
+  uint64_t frees =
+      0;  // of shareable memory of the exporter so far: with more of them peers' mappings may be all that is left of some
   std::array<std::byte, 64> opaque{};
 };
 

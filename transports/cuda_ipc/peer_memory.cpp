@@ -5,7 +5,7 @@
 namespace epccl::transports {
 
 PeerMemory::PeerMemory(device::Device& device, int local_size, size_t kept)
-    : device_(device), kept_(std::max<size_t>(kept, 1)), by_peer_(static_cast<size_t>(local_size)) {}
+    : device_(device), kept_(std::max<size_t>(kept, 1)), peers_(static_cast<size_t>(local_size)) {}
 
 Result<device::MemoryHandle> PeerMemory::offer(const void* buffer, uint64_t bytes) const {
   return device_.export_memory(buffer, bytes);
@@ -16,8 +16,9 @@ Result<std::byte*> PeerMemory::address_of(int local, const device::MemoryHandle&
   if (handle.offset > handle.size || bytes > handle.size - handle.offset)
     return error(Code::remote_error, "local rank {} offers {} bytes at {} of an allocation of {}", local,
                  bytes, handle.offset, handle.size);
-  Mappings& known = by_peer_[static_cast<size_t>(local)];
-  retire_what_was_there(known, handle);
+  Peer& peer = peers_[static_cast<size_t>(local)];
+  retire_what_is_gone(peer, handle);
+  Mappings& known = peer.mappings;
   auto found = std::ranges::find(known, handle.base, &Mapping::base);
   if (found == known.end()) {
     auto mapped = device_.import_memory(handle);
@@ -32,12 +33,15 @@ Result<std::byte*> PeerMemory::address_of(int local, const device::MemoryHandle&
   return found->memory->data() - found->offset + handle.offset;
 }
 
-// An allocation begins where it likes in the addresses of those that were freed.
-void PeerMemory::retire_what_was_there(Mappings& of_peer, const device::MemoryHandle& handle) {
-  for (auto it = of_peer.begin(); it != of_peer.end();) {
+// An allocation begins where it likes in the addresses of those that were freed. What a peer has freed since its last handle is told by
+// none: all of it goes, and what is still used is mapped again. Handles that were made early are used late, so frees may seem to shrink.
+void PeerMemory::retire_what_is_gone(Peer& peer, const device::MemoryHandle& handle) {
+  const bool has_freed = handle.frees > peer.frees;
+  peer.frees = std::max(peer.frees, handle.frees);
+  for (auto it = peer.mappings.begin(); it != peer.mappings.end();) {
     const bool is_same = it->base == handle.base && it->generation == handle.generation;
     const bool overlaps = it->base < handle.base + handle.size && handle.base < it->base + it->size;
-    it = overlaps && !is_same ? retire(of_peer, it) : std::next(it);
+    it = (has_freed || overlaps) && !is_same ? retire(peer.mappings, it) : std::next(it);
   }
 }
 
@@ -64,7 +68,7 @@ void PeerMemory::calls_over(uint64_t call) {
 
 size_t PeerMemory::mappings() const {
   size_t count = retired_.size();
-  for (const Mappings& of_peer : by_peer_) count += of_peer.size();
+  for (const Peer& peer : peers_) count += peer.mappings.size();
   return count;
 }
 

@@ -49,8 +49,12 @@ class PeerMemory {
     uint64_t last_call;
   };
   using Mappings = std::vector<Mapping>;
+  struct Peer {
+    Mappings mappings;
+    uint64_t frees = 0;  // of its, as far as it has told
+  };
 
-  void retire_what_was_there(Mappings& of_peer, const device::MemoryHandle& handle);
+  void retire_what_is_gone(Peer& peer, const device::MemoryHandle& handle);
   /// The one after it.
   Mappings::iterator retire(Mappings& of_peer, Mappings::iterator mapping);
   void let_go(Mapping& mapping) { unmapper_.end(std::move(mapping.memory)); }
@@ -58,7 +62,7 @@ class PeerMemory {
 
   device::Device& device_;
   const size_t kept_;
-  std::vector<Mappings> by_peer_;
+  std::vector<Peer> peers_;
   Mappings retired_;
   uint64_t over_ = 0;
   Unmapper unmapper_;

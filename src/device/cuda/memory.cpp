@@ -118,6 +118,8 @@ Status Memory::free(void* address) {
     owned_.erase(it);
   }
   frees_.fetch_add(1, std::memory_order_release);
+  if (gone.allocation->kind() == MemoryKind::shareable)
+    shareable_frees_.fetch_add(1, std::memory_order_relaxed);
   HeldStreams::when_none([freed = std::move(gone.allocation)]() mutable { freed.reset(); });
   return {};
 }
@@ -151,6 +153,7 @@ Result<MemoryHandle> Memory::describe(const void* address, uint64_t bytes) const
   handle.ordinal = context_.ordinal();
   handle.pid = getpid();
   handle.place = place_;
+  handle.frees = shareable_frees_.load(std::memory_order_relaxed);
   const auto start = reinterpret_cast<uint64_t>(address);
   {
     const std::lock_guard lock(mutex_);  // describing makes a descriptor, the first time

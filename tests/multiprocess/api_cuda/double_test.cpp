@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <thread>
 
 #include "../api/ranks.hpp"
 #include "fake_driver.hpp"
@@ -98,6 +99,32 @@ TEST(GpuCalls, TellPeersOfTheSameMemoryWithoutAskingTheDriverAgain) {
       if (round == 0) continue;
       EXPECT_EQ(fake_cuda_calls("cuIpcGetMemHandle"), 0) << "of input, output and scratch";
     }
+  });
+}
+
+// Whose sizes change, so that no two of them are at one address.
+TEST(GpuCalls, KeepNoMemoryOfPeersThatWasFreed) {
+  run_ranks({{2}, {{"EPCCL_DEVICE", "cuda"}}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    constexpr int rounds = 20;
+    for (int round = 0; round < rounds; ++round) {
+      void *in = nullptr, *out = nullptr;
+      ASSERT_EQ(epcclMemAlloc(&in, static_cast<size_t>(4 + round) << 20), epcclSuccess);
+      ASSERT_EQ(epcclMemAlloc(&out, static_cast<size_t>(4 + round) << 20), epcclSuccess);
+      ASSERT_EQ(epcclAlltoall(in, out, 1000, epcclInt32, comm, gpu.as_epccl()), epcclSuccess);
+      gpu.wait();
+      context.meet();
+      EXPECT_EQ(epcclMemFree(in), epcclSuccess);
+      EXPECT_EQ(epcclMemFree(out), epcclSuccess);
+    }
+    const GpuArray<int> in(gpu, 2), out(gpu, 2);
+    ASSERT_EQ(epcclAlltoall(in.data(), out.data(), 1, epcclInt32, comm, gpu.as_epccl()), epcclSuccess);
+    gpu.wait();
+    constexpr int of_one_call = 3;  // input, output, scratch
+    // A thread of its own unmaps; the test's timeout ends this.
+    while (fake_cuda_live("imports") > of_one_call) std::this_thread::yield();
+    context.meet();
   });
 }
 

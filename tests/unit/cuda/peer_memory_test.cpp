@@ -124,6 +124,29 @@ TEST(PeerMemory, LetsGoOfAllThatLayWhereAnAllocationIsNow) {
   EXPECT_EQ(device.imported, 4) << "what lies beside it stays";
 }
 
+// A mapping keeps freed memory from being given to anybody else.
+TEST(PeerMemory, LetsGoOfWhatThePeerMayHaveFreed) {
+  CountingDevice device;
+  PeerMemory peers(device, 2);
+  const MemoryHandle early = handle_of(1000, 1);
+  at(peers, early, 1);
+  at(peers, handle_of(2000, 2), 1);
+  at(peers, handle_of(3000, 3), 1);
+  at(peers, handle_of(1000, 1), 1, 1);  // of another peer
+  peers.calls_over(1);
+  MemoryHandle handle = handle_of(3000, 3);
+  handle.frees = 1;
+  at(peers, handle, 2);
+  EXPECT_EQ(peers.mappings(), 2U);
+  expect_live(device, 2);
+  EXPECT_EQ(device.imported, 4) << "nobody freed what the handle is of";
+  for (int again = 0; again < 2; ++again) {
+    at(peers, early, 3);  // scratch, say, which is told of as it was at the beginning
+    at(peers, handle, 3);
+  }
+  EXPECT_EQ(device.imported, 5);
+}
+
 // As a driver that waits for the GPU, where a stream waits for this call.
 TEST(PeerMemory, UnmappingHoldsUpNoCall) {
   CountingDevice device;
