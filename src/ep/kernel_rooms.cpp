@@ -38,9 +38,7 @@ Status borrow_plan_tables(KernelRooms& rooms, const RoutingToCome& routing, bool
 }  // namespace
 
 bool is_reachable(const device::Device& device, const void* address, uint64_t bytes) {
-  if (bytes == 0) return true;
-  const auto memory = device.info(address);
-  return memory && memory->shareable;
+  return bytes == 0 || device.export_memory(address, bytes).ok();
 }
 
 Result<KernelRooms> borrow_rooms(const DispatchCall& call, const RoutingToCome& routing,

@@ -18,7 +18,8 @@ extern "C" {
 /// "copy_pause": microseconds before each copy. "dma_buf_error": what asking for a descriptor returns.
 /// "batch_error": what lists of copies return. "copy_error": a CUresult that the next copy ends with when it runs.
 /// "peer_access": 0: GPUs of this process do not reach each other. "image_error": what loading kernels returns.
-/// "export_error": what sharing memory with other processes returns. "import_error": what mapping the memory of another process returns. "mps": 1: the GPU serves several processes at once.
+/// "export_error": what sharing memory with other processes returns; "ipc_export_error": by CUDA IPC. "import_error": what mapping the memory
+/// of another process returns. "mps": 1: the GPU serves several processes at once.
 /// "highest_priority": of streams (-5; the lowest is 0).
 /// Of a program that does not know of the double, FAKE_CUDA_IMPORT_ERROR (and so on) in its environment sets the same.
 void fake_cuda_set(const char* what, long value);

@@ -200,8 +200,9 @@ CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdev
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   FAKE_CONTEXT(context);
-  if (const auto refused = static_cast<CUresult>(setting("export_error", 0)); refused != CUDA_SUCCESS)
-    return refused;
+  for (const char* refusing : {"export_error", "ipc_export_error"})
+    if (const auto refused = static_cast<CUresult>(setting(refusing, 0)); refused != CUDA_SUCCESS)
+      return refused;
   const std::lock_guard lock(state().mutex);
   const Region* region = region_at(address);
   if (region == nullptr || region->where != Where::device || region->is_mapped_memory || region->is_import)

@@ -7,6 +7,7 @@
 #include "device/cuda/kernels/launch.hpp"
 #include "fake_driver.hpp"
 #include "gpu_copies.hpp"
+#include "gpu_layers.hpp"
 
 namespace epccl::tests {
 namespace {
@@ -195,6 +196,16 @@ TEST_P(FullGpu, IsNamedWithSizesAndTheCommunicatorStaysUsable) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, FullGpu, ::testing::Values("static", "dynamic"));
+
+// It said that it could. Rows then pass through memory of the library.
+TEST(RefusingDriver, LeavesLayersAsTheyAreWhereItDoesNotShareMemoryByCudaIpc) {
+  if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "built without CUDA kernels";
+  fake_cuda_set("ipc_export_error",
+                CUDA_ERROR_NOT_SUPPORTED);  // of the ranks, too, which begin as this process is
+  run_random_layers({{{2}, {}, {}}});
+  run_static_layers({{{2}, {}, {}}});
+  fake_cuda_set("ipc_export_error", CUDA_SUCCESS);
+}
 
 }  // namespace
 }  // namespace epccl::tests
