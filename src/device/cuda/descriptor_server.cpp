@@ -155,6 +155,9 @@ Result<UniqueFd> receive(int connection) {
   const ssize_t got = uninterrupted([&] { return recvmsg(connection, &message, MSG_CMSG_CLOEXEC); });
   if (got < 0) return system_error(errno, "the exporting process did not answer");
   if (got == 0) return error(Code::remote_error, "the exporting process refused the ticket, or is gone");
+  if ((message.msg_flags & MSG_CTRUNC) != 0)
+    return error(Code::system_error,
+                 "no descriptor is left for the memory: this process has as many as it may (ulimit -n)");
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (answer == 0 || header == nullptr || header->cmsg_type != SCM_RIGHTS)
     return error(Code::remote_error, "the memory was freed by its owner");

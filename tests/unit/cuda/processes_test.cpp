@@ -1,6 +1,7 @@
 // Memory of a GPU shared by two processes.
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -106,6 +107,31 @@ TEST_P(CudaProcesses, SayThatMemoryWasFreed) {
   const MemoryHandle handle = peer.allocate(1000, 3);
   peer.free();
   EXPECT_FALSE(gpu().import_memory(handle).ok());
+}
+
+/// As many descriptors as this process has, and `more`; for the length of a scope.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(int more) {
+    const UniqueFd next(::dup(STDIN_FILENO));
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit few{static_cast<rlim_t>(next.get() + more), before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+  }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(CudaDescriptors, ThatThisProcessHasNoRoomForAreSaidToBeTooMany) {
+  Peer peer;
+  const MemoryHandle handle = peer.allocate(1000, 3);
+  gpu();
+  const FewDescriptors for_the_socket(1);
+  EXPECT_THAT(gpu().import_memory(handle).status().message(), HasSubstr("as many as it may (ulimit -n)"));
 }
 
 TEST_P(CudaProcesses, KnowANewAllocationAtAnOldAddress) {
