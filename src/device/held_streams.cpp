@@ -1,7 +1,6 @@
 #include "device/held_streams.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <set>
@@ -15,6 +14,8 @@
 namespace epccl::device {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr std::chrono::milliseconds patience{200};
 
 using Work = std::vector<std::function<void()>>;
@@ -25,6 +26,8 @@ struct State {
   int held = 0, freeing = 0;  // one of them is 0, if nothing was impatient
   Work put_off;
   std::set<const HeldStreams::Waiting*> waiting;
+  Clock::time_point put_off_since, pause_ends;  // since: also since the last pause
+  HeldStreams::Pauses pauses;
 };
 State& state() {
   static PerProcess<State> instance;
@@ -40,6 +43,20 @@ void free_all(Work work, std::unique_lock<std::mutex> lock) {
   lock.lock();
   --state().freeing;
   state().changed.notify_all();
+}
+
+/// A program that is always ahead of the GPU holds a stream at any time, and nothing that is put off would ever be done: now and then
+/// all that begin wait for those who hold. Not long, since these may be waiting for them. `lock` is of the state.
+void pause(std::unique_lock<std::mutex>& lock) {
+  const auto now = Clock::now();
+  const HeldStreams::Pauses& pauses = state().pauses;
+  if (!state().put_off.empty() && now - state().put_off_since > pauses.after) {
+    state().pause_ends = now + pauses.longest;
+    state().put_off_since = state().pause_ends;
+  }
+  if (now < state().pause_ends)
+    state().changed.wait_until(lock, state().pause_ends,
+                               [] { return state().held == 0 || state().put_off.empty(); });
 }
 
 }  // namespace
@@ -83,7 +100,10 @@ void HeldStreams::retry_beside() {
 
 HeldStreams::Hold::Hold(Begins begins) {
   std::unique_lock lock(state().mutex);
-  if (begins == Begins::after_frees) state().changed.wait(lock, [] { return state().freeing == 0; });
+  if (begins == Begins::after_frees) {
+    pause(lock);
+    state().changed.wait(lock, [] { return state().freeing == 0; });
+  }
   ++state().held;
 }
 
@@ -112,12 +132,18 @@ HeldStreams::Quiet::~Quiet() {
 void HeldStreams::when_none(std::function<void()> work) {
   std::unique_lock lock(state().mutex);
   if (must_put_off()) {
+    if (state().put_off.empty()) state().put_off_since = Clock::now();
     state().put_off.push_back(std::move(work));
     return;
   }
   Work now;
   now.push_back(std::move(work));
   free_all(std::move(now), std::move(lock));
+}
+
+HeldStreams::Pauses HeldStreams::set_pauses(const Pauses& pauses) {
+  const std::lock_guard lock(state().mutex);
+  return std::exchange(state().pauses, pauses);
 }
 
 bool HeldStreams::settle(double seconds) {

@@ -6,6 +6,7 @@
 //   thread C                                          holds a stream: only when that is freed
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 
@@ -17,8 +18,8 @@ class HeldStreams {
   class Hold {
    public:
     enum class Begins : uint8_t {
-      after_frees,  // when nothing is being freed, nor made
-      at_once,      // of a stream that waits already
+      after_frees,  // when nothing is being freed, nor made; after a pause, where something has been put off for long
+      at_once,  // of a stream that waits already
     };
     explicit Hold(Begins begins = Begins::after_frees);
     Hold(const Hold&) = delete;
@@ -63,6 +64,13 @@ class HeldStreams {
   static void when_none(std::function<void()> work);
   /// Waits until nothing is put off, at most so long. Whether anything was.
   static bool settle(double seconds);
+
+  /// Where something has been put off for so long, holds that begin wait for all others to end.
+  struct Pauses {
+    std::chrono::milliseconds after{5000}, longest{50};
+  };
+  /// For tests. What was set before.
+  static Pauses set_pauses(const Pauses& pauses);
 
  private:
   static bool must_put_off();

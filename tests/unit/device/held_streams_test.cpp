@@ -4,6 +4,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -100,6 +104,65 @@ TEST(HeldStreams, AreWaitedForForAMomentOnlyAndThenNobodyIsKeptFromHoldingMore) 
   const Hold waits_for_the_caller;
   const HeldStreams::Quiet quiet;
   const Hold another_of_its_group;
+}
+
+/// Calls that a GPU makes one after the other, which hold their streams until they are made. It begins the last only when no other comes.
+class Gpu {
+ public:
+  Gpu() : thread_([this] { run(); }) {}
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+  ~Gpu() {
+    {
+      const std::lock_guard lock(mutex_);
+      ends_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  /// Waits while there are many.
+  void issue() {
+    auto hold = std::make_unique<Hold>();
+    std::unique_lock lock(mutex_);
+    calls_.push_back(std::move(hold));
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return calls_.size() < 4; });
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (!ends_ || !calls_.empty()) {
+      changed_.wait_for(lock, std::chrono::milliseconds(100), [&] { return ends_ || calls_.size() > 1; });
+      if (calls_.empty()) continue;
+      auto made = std::move(calls_.front());
+      calls_.pop_front();
+      lock.unlock();
+      made.reset();
+      lock.lock();
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::unique_ptr<Hold>> calls_;
+  bool ends_ = false;
+  std::thread thread_;  // last: it uses the rest
+};
+
+TEST(HeldStreams, ArePausedForWhatWasPutOffForLongWhereTheProgramIsAlwaysAheadOfTheGpu) {
+  using std::chrono::milliseconds;
+  const auto before = HeldStreams::set_pauses({milliseconds(1), milliseconds(20'000)});
+  std::atomic<bool> freed{false};
+  {
+    Gpu gpu;
+    for (int calls = 0; calls < 2; ++calls) gpu.issue();
+    HeldStreams::when_none([&] { freed = true; });
+    for (int calls = 0; calls < 5000 && !freed; ++calls) gpu.issue();
+    EXPECT_TRUE(freed);
+  }
+  HeldStreams::set_pauses(before);
 }
 
 TEST(HeldStreams, TellWhenNothingIsPutOffAnyMore) {
