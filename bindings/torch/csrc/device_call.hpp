@@ -33,6 +33,8 @@ class DeviceCall : public c10d::Work {
   void launched();
   /// Nothing was given to the stream, or not all.
   void failed(const std::exception_ptr& why);
+  /// What ended calls of the communicator: null while nothing has.
+  std::exception_ptr failure() const;
 
   bool isCompleted() override;
   bool isSuccess() const override;
@@ -48,7 +50,6 @@ class DeviceCall : public c10d::Work {
   bool is_over();
   void wait_on_host(std::chrono::milliseconds timeout);
   void keep_memory_from_reuse() const;
-  std::exception_ptr failure() const;
 
   Call::What
       what_;  // with its tensors: their memory must not be used for anything else before the call is over

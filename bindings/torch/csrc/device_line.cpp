@@ -46,6 +46,8 @@ void DeviceLine::launch(const CallPtr& call, const Body& body) {
   const c10::StreamGuard stream(on);
   const at::NoGradGuard no_grad;
   try {
+    // The library takes the call, and lets the stream through with undefined results: who waits for the future alone would never hear.
+    if (const std::exception_ptr why = call->failure()) std::rethrow_exception(why);
     body({communicator_->handle(), on.native_handle(), somewhere_.mutable_data_ptr()});
   } catch (...) {
     call->failed(std::current_exception());

@@ -300,6 +300,33 @@ def test_calls_of_a_batch_are_one_piece_of_work(group):
         same(tensor.cpu(), SUM_OF_ALL(), "all_reduce")
 
 
+def test_a_group_bound_to_a_gpu_has_met_there_before_a_batch_of_some_ranks(group):
+    bound = dist.new_group(backend="epccl", timeout=timedelta(seconds=10))
+    bound._get_backend(torch.device("cuda", 0)).eager_connect_single_device(torch.device("cuda", 0))  # as init_process_group(device_id=...)
+    if RANK < 2:
+        got = gpu.to_gpu(torch.zeros(9))
+        works = dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, gpu.to_gpu(values(torch.float32, (9,), RANK)), 1 - RANK, bound),
+            dist.P2POp(dist.irecv, got, 1 - RANK, bound),
+        ])  # fmt: skip
+        works[0].wait()
+        same(got.cpu(), values(torch.float32, (9,), 1 - RANK), "from the other")
+    dist.barrier()
+    dist.destroy_process_group(bound)
+
+
+def test_a_batch_ends_with_a_call_that_was_refused(group):
+    given, got = gpu.to_gpu(values(torch.float32, (9,), RANK)), gpu.to_gpu(torch.zeros(9))
+    refused = [dist.P2POp(dist.isend, given, NEXT, group), dist.P2POp(dist.isend, given, NEXT, group)]
+    refused[1].group_peer = SIZE
+    expect_error(RuntimeError, f"rank {SIZE} is not in 0..{SIZE - 1}", lambda: dist.batch_isend_irecv(refused))
+    # What comes next is no part of it.
+    sent = dist.isend(given, NEXT, group)
+    dist.recv(got, BEFORE, group)
+    sent.wait()
+    same(got.cpu(), values(torch.float32, (9,), BEFORE), "recv")
+
+
 # ---- groups, barriers and errors
 
 
@@ -355,6 +382,8 @@ def test_a_silent_rank_ends_a_call_after_the_timeout(group):
         expect_error(dist.DistBackendError, "rank ", lambda: work.wait(timedelta(seconds=60)))
         assert not work.is_success() and work.exception()
         gpu.synchronize()  # streams go on
+        # DistributedDataParallel waits for futures alone: a call that could not reduce must not begin.
+        expect_error(dist.DistBackendError, "rank ", lambda: dist.all_reduce(tensor, group=group, async_op=True))
     dist.barrier()
 
 
