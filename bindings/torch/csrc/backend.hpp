@@ -49,6 +49,8 @@ class EpcclBackend : public c10d::Backend {
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& opts) override;
+  /// Of a group that is bound to a device: all ranks meet there, before calls that not all of them make.
+  void eagerConnectSingleDevice(at::Device device) override;
   /// Where there are GPUs, whose sends and receives of a batch are one call.
   bool supportsCoalescing() const override;
   void startCoalescing() override;

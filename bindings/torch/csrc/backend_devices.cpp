@@ -48,6 +48,10 @@ DeviceLine& EpcclBackend::device_line(c10::Device device) {
   return *device_lines_.emplace(device, std::move(made)).first->second;
 }
 
+void EpcclBackend::eagerConnectSingleDevice(at::Device device) {
+  if (device.is_cuda()) (void)device_line(device);
+}
+
 std::vector<DeviceLine*> EpcclBackend::device_lines() {
   const std::lock_guard lock(devices_mutex_);
   std::vector<DeviceLine*> lines;
