@@ -187,10 +187,12 @@ c10d::ErrorType EpcclBackend::getError() {
 }
 
 EpcclBackend::WorkPtr EpcclBackend::issue(Call::What what, Body body) {
-  what.sequence = sequence_++;
-  const std::optional<c10::Device> device = common_device(what.name, {&what.inputs, &what.outputs});
-  if (!device || device->is_cpu()) return note(issue_on_host(std::move(what), std::move(body)));
-  return note(device_line(*device).issue(rank_, std::move(what), body));
+  return in_batch([&] {
+    what.sequence = sequence_++;
+    const std::optional<c10::Device> device = common_device(what.name, {&what.inputs, &what.outputs});
+    if (!device || device->is_cpu()) return note(issue_on_host(std::move(what), std::move(body)));
+    return note(device_line(*device).issue(rank_, std::move(what), body));
+  });
 }
 
 EpcclBackend::WorkPtr EpcclBackend::issue_on_host(Call::What what, Body body) {

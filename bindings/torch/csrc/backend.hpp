@@ -103,6 +103,9 @@ class EpcclBackend : public c10d::Backend {
   // backend_devices.cpp
   DeviceLine& device_line(c10::Device device);
   std::vector<DeviceLine*> device_lines();
+  /// What the call throws ends the open batch, if there is one: PyTorch does not end a batch in which a call raised.
+  WorkPtr in_batch(const std::function<WorkPtr()>& call);
+  void drop_batch(const std::exception_ptr& why);
   /// One more of an open batch.
   WorkPtr note(WorkPtr work);
   WorkPtr add_to_batch(bool is_send, const at::Tensor& tensor, int peer);

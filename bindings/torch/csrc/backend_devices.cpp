@@ -79,11 +79,24 @@ bool EpcclBackend::supportsCoalescing() const {
   return there_are_gpus();
 }
 
-// One that is open still was left by an exception: PyTorch ends no batch in which a call raised.
+// One that is open still was left by an exception of the program's own.
 void EpcclBackend::startCoalescing() {
-  if (batch_ && batch_->messages)
-    batch_->messages->drop(backend_error("this message's batch has not ended, as one of its calls failed"));
+  if (batch_) drop_batch(backend_error("this message's batch has not ended, as the program left it"));
   batch_.emplace();
+}
+
+void EpcclBackend::drop_batch(const std::exception_ptr& why) {
+  if (batch_->messages) batch_->messages->drop(why);
+  batch_.reset();
+}
+
+EpcclBackend::WorkPtr EpcclBackend::in_batch(const std::function<WorkPtr()>& call) {
+  try {
+    return call();
+  } catch (...) {
+    if (batch_) drop_batch(std::current_exception());
+    throw;
+  }
 }
 
 EpcclBackend::WorkPtr EpcclBackend::note(WorkPtr work) {

@@ -168,28 +168,34 @@ EpcclBackend::WorkPtr EpcclBackend::receive(const at::Tensor& tensor, int source
 }
 
 EpcclBackend::WorkPtr EpcclBackend::send(Tensors& tensors, int to, int tag) {
-  const at::Tensor& tensor = single("send", tensors);
-  check_peer("epccl:send", to);
-  if (tensor.is_cpu()) return note(send_message(tensor, to, tag));
-  if (batch_) return add_to_batch(true, tensor, to);
-  const at::NoGradGuard no_grad;
-  return send_message(tensor.to(at::kCPU), to, tag);
+  return in_batch([&]() -> WorkPtr {
+    const at::Tensor& tensor = single("send", tensors);
+    check_peer("epccl:send", to);
+    if (tensor.is_cpu()) return note(send_message(tensor, to, tag));
+    if (batch_) return add_to_batch(true, tensor, to);
+    const at::NoGradGuard no_grad;
+    return send_message(tensor.to(at::kCPU), to, tag);
+  });
 }
 
 EpcclBackend::WorkPtr EpcclBackend::recv(Tensors& tensors, int from, int tag) {
-  const at::Tensor& tensor = single("recv", tensors);
-  check_peer("epccl:recv", from);
-  if (batch_ && !tensor.is_cpu()) return add_to_batch(false, tensor, from);
-  receive_channel(from);
-  return note(receive(tensor, from, tag));
+  return in_batch([&]() -> WorkPtr {
+    const at::Tensor& tensor = single("recv", tensors);
+    check_peer("epccl:recv", from);
+    if (batch_ && !tensor.is_cpu()) return add_to_batch(false, tensor, from);
+    receive_channel(from);
+    return note(receive(tensor, from, tag));
+  });
 }
 
 EpcclBackend::WorkPtr EpcclBackend::recvAnysource(Tensors& tensors, int tag) {
-  const at::Tensor& tensor = single("recv", tensors);
-  communicator_->handle();
-  TORCH_CHECK(size_ > 1, "epccl:recv: from any rank: there is none but this one");
-  any_source_.start();
-  return note(receive(tensor, Inbox::any, tag));
+  return in_batch([&] {
+    const at::Tensor& tensor = single("recv", tensors);
+    communicator_->handle();
+    TORCH_CHECK(size_ > 1, "epccl:recv: from any rank: there is none but this one");
+    any_source_.start();
+    return note(receive(tensor, Inbox::any, tag));
+  });
 }
 
 EpcclBackend::WorkPtr EpcclBackend::barrier(const c10d::BarrierOptions& opts) {
