@@ -73,7 +73,7 @@ EpcclBackend::~EpcclBackend() {
   const bool locked = Py_IsInitialized() && PyGILState_Check();
   PyThreadState* const state = locked ? PyEval_SaveThread() : nullptr;
   // With calls still under way the others may never come: they are told instead of waited for.
-  if (queue_.idle())
+  if (queue_.idle() && gpus_come_to_rest())
     shutdown();
   else
     abort();
@@ -87,10 +87,7 @@ EpcclBackend::~EpcclBackend() {
 }
 
 void EpcclBackend::leave_at_end() noexcept {
-  const bool idle = queue_.idle();
-  const auto end = [idle](Communicator& communicator) { idle ? communicator.leave() : communicator.abort(); };
-  end(*communicator_);
-  for (DeviceLine* line : device_lines()) end(*line->communicator());
+  queue_.idle() ? communicator_->leave() : communicator_->abort();
 }
 
 void EpcclBackend::stay_of_parent() noexcept {

@@ -41,8 +41,12 @@ class EpcclBackend : public c10d::Backend {
   c10d::ErrorType getError() override;
   bool supportsSplitting() const override { return true; }
   /// The program ends: the others hear that this rank makes no more calls, or, if one is under way, that it will not end. Takes no lock
-  /// of the interpreter. Messages end with the process.
+  /// of the interpreter. Messages end with the process. Calls of GPUs are for leave_gpus_at_end().
   void leave_at_end() noexcept;
+  /// The same of GPUs. `waits`: for calls that are under way: false is returned while there are any, and the others hear nothing of those.
+  bool leave_gpus_at_end(bool waits) noexcept;
+  /// So long.
+  static constexpr std::chrono::seconds gpus_time_to_end{5};
   /// In a forked child, which has the group but not its threads: from now on nobody ends it, and abort() and shutdown() do nothing.
   void stay_of_parent() noexcept;
   /// A group of some of the ranks (of this group), in the order given; null for those that are not among them. They meet anew, over the store.
@@ -103,6 +107,8 @@ class EpcclBackend : public c10d::Backend {
   // backend_devices.cpp
   DeviceLine& device_line(c10::Device device);
   std::vector<DeviceLine*> device_lines();
+  /// Waits a while for what is under way there: false if it is not over then.
+  bool gpus_come_to_rest();
   /// What the call throws ends the open batch, if there is one: PyTorch does not end a batch in which a call raised.
   WorkPtr in_batch(const std::function<WorkPtr()>& call);
   void drop_batch(const std::exception_ptr& why);

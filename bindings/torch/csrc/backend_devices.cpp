@@ -2,6 +2,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "backend.hpp"
@@ -57,6 +59,30 @@ std::vector<DeviceLine*> EpcclBackend::device_lines() {
   std::vector<DeviceLine*> lines;
   for (const auto& entry : device_lines_) lines.push_back(entry.second.get());
   return lines;
+}
+
+// A communicator that is left waits for its calls, of which the others may never make theirs.
+bool EpcclBackend::leave_gpus_at_end(bool waits) noexcept {
+  bool all = true;
+  for (DeviceLine* line : device_lines()) {
+    if (line->idle())
+      line->communicator()->leave();
+    else if (!waits)
+      line->communicator()->abort();
+    else
+      all = false;
+  }
+  return all;
+}
+
+bool EpcclBackend::gpus_come_to_rest() {
+  if (left_) return true;  // shutdown() has waited
+  const auto end = std::chrono::steady_clock::now() + gpus_time_to_end;
+  while (!std::ranges::all_of(device_lines(), &DeviceLine::idle)) {
+    if (std::chrono::steady_clock::now() >= end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
 }
 
 std::function<void()> EpcclBackend::rest_of_current_streams(const c10d::BarrierOptions& opts) {

@@ -25,7 +25,7 @@ DeviceCall::DeviceCall(int rank, Call::What what, std::shared_ptr<Communicator> 
       communicator_(std::move(communicator)),
       from_(from),
       on_(on),
-      over_(on.device_type()),
+      over_(std::make_shared<c10::Event>(on.device_type())),
       awaited_(from == on),
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                        std::vector<c10::Device>{on.device()})) {}
@@ -46,12 +46,13 @@ void DeviceCall::keep_memory_from_reuse() const {
       device_of(on_).recordDataPtrOnStream(tensor.storage().data_ptr(), on_);
 }
 
-void DeviceCall::launched() {
+std::shared_ptr<const c10::Event> DeviceCall::launched() {
   const std::lock_guard lock(mutex_);
-  over_.record(on_);
+  over_->record(on_);
   launched_ = true;
   future_->markCompleted(c10::IValue(what_.outputs));
   if (recordFunctionEndCallback_) std::exchange(recordFunctionEndCallback_, nullptr)();
+  return over_;
 }
 
 void DeviceCall::failed(const std::exception_ptr& why) {
@@ -68,7 +69,7 @@ std::exception_ptr DeviceCall::failure() const {
 // What happened to the communicator after this call is none of its business: it is asked once.
 bool DeviceCall::is_over() {
   if (completed_) return true;
-  if (!launched_ || !over_.query()) return false;
+  if (!launched_ || !over_->query()) return false;
   exception_ = failure();
   completed_ = true;
   return true;
@@ -108,7 +109,7 @@ void DeviceCall::synchronize() {
   if (exception_) std::rethrow_exception(exception_);
   TORCH_CHECK_WITH(DistBackendError, launched_, "epccl: ", what_.name, ": its batch has not ended yet");
   const c10::Stream current = device_of(on_).getStream(on_.device());
-  if (current != on_) over_.block(current);
+  if (current != on_) over_->block(current);
   if (!awaited_) {
     if (current != from_) keep_memory_from_reuse();
     awaited_ = true;

@@ -29,8 +29,8 @@ class DeviceCall : public c10d::Work {
   c10::Stream on() const { return on_; }
   /// One more that it reads or writes; before it is launched.
   void add(const at::Tensor& tensor) { what_.outputs.push_back(tensor); }
-  /// All of it is in its stream, which is the current one.
-  void launched();
+  /// All of it is in its stream, which is the current one. Returns what tells when the stream is through with it.
+  std::shared_ptr<const c10::Event> launched();
   /// Nothing was given to the stream, or not all.
   void failed(const std::exception_ptr& why);
   /// What ended calls of the communicator: null while nothing has.
@@ -55,7 +55,7 @@ class DeviceCall : public c10d::Work {
       what_;  // with its tensors: their memory must not be used for anything else before the call is over
   const std::shared_ptr<Communicator> communicator_;
   const c10::Stream from_, on_;
-  c10::Event over_;
+  const std::shared_ptr<c10::Event> over_;
   bool launched_ = false;
   bool awaited_ = false;  // by the stream in which the tensors' memory will be used again
   c10::intrusive_ptr<c10::ivalue::Future> future_;

@@ -53,7 +53,17 @@ void DeviceLine::launch(const CallPtr& call, const Body& body) {
     call->failed(std::current_exception());
     throw;
   }
-  call->launched();
+  last_over_ = call->launched();
+}
+
+bool DeviceLine::idle() noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;  // a call is being launched
+  try {
+    return last_over_ == nullptr || last_over_->query();
+  } catch (const std::exception&) {
+    return true;  // the GPU's context is lost, or the call is of a graph
+  }
 }
 
 DeviceLine::CallPtr DeviceLine::issue(int rank, Call::What what, const Body& body) {

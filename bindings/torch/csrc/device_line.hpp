@@ -32,6 +32,9 @@ class DeviceLine {
   CallPtr prepare(int rank, Call::What what);
   void launch(const CallPtr& call, const Body& body);
 
+  /// Whether the GPU is through with all calls, or can do none any more. Any thread.
+  bool idle() noexcept;
+
   c10::Device device() const { return device_; }
   c10::Stream current_stream() const;
   const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
@@ -42,6 +45,7 @@ class DeviceLine {
   at::Tensor somewhere_;  // memory of the GPU
   std::optional<c10::Stream> stream_;
   std::shared_ptr<Communicator> communicator_;
+  std::shared_ptr<const c10::Event> last_over_;  // of the last call: those before it are over then, too
 };
 
 }  // namespace epccl_torch

@@ -58,6 +58,13 @@ void leave_once_finalizing() {
   }
   const std::lock_guard lock(live().mutex);
   for (EpcclBackend* group : live().groups) group->leave_at_end();
+  // All groups at once: whom one waits for may wait for this rank in another.
+  const auto end = std::chrono::steady_clock::now() + EpcclBackend::gpus_time_to_end;
+  for (bool all = false, waits = true; !all; waits = std::chrono::steady_clock::now() < end) {
+    all = true;
+    for (EpcclBackend* group : live().groups) all &= group->leave_gpus_at_end(waits);
+    if (!all) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 }  // namespace
