@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -207,8 +208,11 @@ std::shared_ptr<Communicator> assemble(c10::intrusive_ptr<c10d::Store>& store, i
   std::jthread meanwhile;
   if (answering && ranks > 1)
     meanwhile = std::jthread([&answering](const std::stop_token& stop) { answering->go_on(stop); });
-  auto communicator =
-      std::make_shared<Communicator>(*answer.id, ranks, rank, in_seconds(*timeout), name, [] {});
+  // For host memory. Where a GPU is current, as it is in some ranks' threads and not in others', the library would prepare all for that.
+  const auto without_gpu = [&] {
+    return std::make_shared<Communicator>(*answer.id, ranks, rank, in_seconds(*timeout), name, [] {});
+  };
+  auto communicator = std::async(std::launch::async, without_gpu).get();
   meanwhile = {};
   store = c10::make_intrusive<c10d::PrefixStore>(room_named(answer.room), std::move(store));
   return communicator;

@@ -300,6 +300,15 @@ def test_calls_of_a_batch_are_one_piece_of_work(group):
         same(tensor.cpu(), SUM_OF_ALL(), "all_reduce")
 
 
+def test_a_group_takes_nothing_of_the_gpu_before_its_first_call_there(group):
+    gpu.to_gpu(torch.ones(1))  # this thread has a GPU
+    before = gpu.live("streams"), gpu.live("pinned")
+    unused = dist.new_group(backend="epccl")
+    dist.all_reduce(torch.ones(1), group=unused)
+    assert (gpu.live("streams"), gpu.live("pinned")) == before
+    dist.destroy_process_group(unused)
+
+
 def test_a_group_bound_to_a_gpu_has_met_there_before_a_batch_of_some_ranks(group):
     bound = dist.new_group(backend="epccl", timeout=timedelta(seconds=10))
     bound._get_backend(torch.device("cuda", 0)).eager_connect_single_device(torch.device("cuda", 0))  # as init_process_group(device_id=...)

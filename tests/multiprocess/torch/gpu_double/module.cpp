@@ -321,4 +321,5 @@ PYBIND11_MODULE(gpu_double, module) {
   module.def(
       "lists_of_copies", [] { return fake_cuda_calls("cuMemcpyBatchAsync_v2"); },
       "How many the driver was given.");
+  module.def("live", &fake_cuda_live, "Of the process, in the driver: \"streams\", \"pinned\" (bytes).");
 }
