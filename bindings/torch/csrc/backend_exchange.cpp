@@ -1,6 +1,4 @@
 // All-to-all, sends and receives, barriers.
-#include <ATen/Functions.h>
-#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
 #include <thread>
@@ -163,7 +161,7 @@ CallPtr EpcclBackend::receive_message(const at::Tensor& tensor, int source, int 
 // Of a GPU's tensor: see DeviceReceive.
 EpcclBackend::WorkPtr EpcclBackend::receive(const at::Tensor& tensor, int source, int tag) {
   if (tensor.is_cpu()) return receive_message(tensor, source, tag);
-  const at::Tensor host = at::empty(tensor.sizes(), at::dtype(tensor.scalar_type()));
+  const at::Tensor host = pinned_room(tensor);
   return c10::make_intrusive<DeviceReceive>(rank_, receive_message(host, source, tag), host, tensor);
 }
 
@@ -173,8 +171,7 @@ EpcclBackend::WorkPtr EpcclBackend::send(Tensors& tensors, int to, int tag) {
     check_peer("epccl:send", to);
     if (tensor.is_cpu()) return note(send_message(tensor, to, tag));
     if (batch_) return add_to_batch(true, tensor, to);
-    const at::NoGradGuard no_grad;
-    return send_message(tensor.to(at::kCPU), to, tag);
+    return send_message(fetched(tensor), to, tag);
   });
 }
 

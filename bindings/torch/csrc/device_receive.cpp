@@ -24,7 +24,7 @@ void DeviceReceive::synchronize() {
   if (!host_.defined() || !message_->isCompleted() || !message_->isSuccess()) return;
   const at::NoGradGuard no_grad;
   const c10::DeviceGuard device(tensor_.device());
-  tensor_.copy_(host_);
+  tensor_.copy_(host_, true);
   host_.reset();
 }
 

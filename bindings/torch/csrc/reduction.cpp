@@ -1,11 +1,13 @@
 #include "reduction.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <optional>
 
 #include "communicator.hpp"
+#include "tensors.hpp"
 
 namespace epccl_torch {
 namespace {
@@ -68,6 +70,13 @@ epcclRedOp_t operation_of(const char* what, at::ScalarType type, ReduceOp::RedOp
   }
 }
 
+// The call reads the copy, whose memory the allocator uses again behind the call; the factor itself may be gone before.
+at::Tensor copied_in_stream(const at::Tensor& factor, at::ScalarType type) {
+  const c10::impl::VirtualGuardImpl device(factor.device().type());
+  device.recordDataPtrOnStream(factor.storage().data_ptr(), device.getStream(factor.device()));
+  return factor.to(factor.options().dtype(type), /*non_blocking=*/true, /*copy=*/true).contiguous();
+}
+
 }  // namespace
 
 bool is_bitwise(const ReduceOp& op) {
@@ -106,12 +115,15 @@ Reduction::Reduction(const char* what, const at::Tensor& tensor, const ReduceOp&
     : datatype(datatype_of(tensor.scalar_type()).value()),
       op(operation_of(what, tensor.scalar_type(), reduce.op_)) {
   if (reduce.op_ != ReduceOp::PREMUL_SUM) return;
-  const auto& factor = static_cast<const c10d::PreMulSumSupplement&>(*reduce.supplement_);
-  const at::Tensor scalar = (factor.tensor_factor.defined()
-                                 ? factor.tensor_factor.to(at::kCPU, tensor.scalar_type())
-                                 : at::scalar_tensor(factor.double_factor, at::dtype(tensor.scalar_type())))
-                                .contiguous();
-  check(epcclRedOpCreatePreMulSum(&op, scalar.mutable_data_ptr(), datatype, epcclScalarHostImmediate, comm),
+  const auto& supplement = static_cast<const c10d::PreMulSumSupplement&>(*reduce.supplement_);
+  const at::Tensor& factor = supplement.tensor_factor;
+  const at::ScalarType type = tensor.scalar_type();
+  const bool stays = factor.defined() && tensor.is_cuda() && factor.device() == tensor.device();
+  scalar_ = stays              ? copied_in_stream(factor, type)
+            : factor.defined() ? (factor.is_cuda() ? fetched(factor) : factor).to(type).contiguous()
+                               : at::scalar_tensor(supplement.double_factor, at::dtype(type));
+  check(epcclRedOpCreatePreMulSum(&op, scalar_.mutable_data_ptr(), datatype,
+                                  stays ? epcclScalarDevice : epcclScalarHostImmediate, comm),
         what);
   comm_ = comm;
 }

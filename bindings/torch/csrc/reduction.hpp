@@ -1,6 +1,7 @@
 // Reductions of torch.distributed in the library's terms.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <epccl/epccl.h>
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -22,6 +23,7 @@ struct Reduction {
 
  private:
   epcclComm_t comm_ = nullptr;  // where the operation was made for it
+  at::Tensor scalar_;           // that the call reads
 };
 
 /// Whether the operation is of bits, which the library does not have: those are gathered and folded here.

@@ -1,11 +1,19 @@
 #include "tensors.hpp"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/Functions.h>
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 namespace epccl_torch {
@@ -62,6 +70,25 @@ Parts::Parts(std::vector<size_t> given) : counts(std::move(given)), places(count
 void Parts::scale(size_t by) {
   for (size_t& value : counts) value *= by;
   for (size_t& value : places) value *= by;
+}
+
+at::Tensor pinned_room(const at::Tensor& tensor) {
+  return at::Tensor(at::detail::empty_generic(tensor.sizes(), at::getHostAllocator(tensor.device().type()),
+                                              c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                              tensor.scalar_type(), std::nullopt));
+}
+
+at::Tensor fetched(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  const c10::DeviceGuard current(tensor.device());
+  at::Tensor host = pinned_room(tensor);
+  host.copy_(tensor, true);
+  c10::Event copied(tensor.device().type());
+  copied.record(c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device()));
+  for (std::chrono::microseconds pause{10}; !copied.query();
+       pause = std::min(2 * pause, std::chrono::microseconds(500)))
+    std::this_thread::sleep_for(pause);
+  return host;
 }
 
 bool overlap(const at::Tensor& one, const at::Tensor& other) {

@@ -37,6 +37,12 @@ struct Parts {
   std::vector<size_t> counts, places;
 };
 
+/// Memory of the host for a GPU's tensor, contiguous. Copies to and from it are the stream's business: with memory that is not pinned the
+/// driver waits for the stream, and may let nobody in meanwhile, also those whom the stream waits for.
+at::Tensor pinned_room(const at::Tensor& tensor);
+/// The tensor's elements there. Blocks until the current stream has come to it.
+at::Tensor fetched(const at::Tensor& tensor);
+
 bool overlap(const at::Tensor& one, const at::Tensor& other);
 
 /// A tensor to be written: itself where it is contiguous, else memory that finish() copies into it.

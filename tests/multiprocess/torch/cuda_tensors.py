@@ -7,6 +7,7 @@ import contextlib
 import functools
 import os
 import sys
+import time
 from datetime import timedelta
 
 import torch
@@ -334,6 +335,43 @@ def test_a_batch_ends_with_a_call_that_was_refused(group):
     dist.recv(got, BEFORE, group)
     sent.wait()
     same(got.cpu(), values(torch.float32, (9,), BEFORE), "recv")
+
+
+def test_messages_behind_a_call_keep_nobody_out_of_the_driver(group):
+    """With FAKE_CUDA_CONTEXT_LOCK a copy of memory that is not pinned does, also the thread of the call that it waits for."""
+    tensor, other = (gpu.to_gpu(values(torch.float32, (LARGE,), RANK)) for _ in range(2))
+    group = dist.new_group(backend="epccl", timeout=timedelta(seconds=20))
+    dist.all_reduce(other, group=group)
+    gpu.synchronize()
+    if RANK == 0:
+        dist.all_reduce(tensor, group=group)
+        dist.send(tensor, 1, group=group)
+    else:
+        time.sleep(0.2)  # rank 0 waits in its call by then
+        dist.all_reduce(tensor, group=group)
+    if RANK == 1:
+        dist.recv(other, 0, group=group)
+    gpu.synchronize()
+    dist.barrier()
+    for each in (tensor, other)[: 1 + (RANK == 1)]:
+        same(each.cpu(), SUM_OF_ALL(), "all_reduce, and what was sent of it")
+    dist.destroy_process_group(group)
+
+
+def test_the_factor_of_a_premultiplied_sum_may_be_a_gpu_s(group):
+    factor, fill = on_gpu_later(torch.tensor([0.5], dtype=torch.float64))
+    for asynchronous in (False, True):
+        tensor = gpu.to_gpu(values(torch.float32, (LARGE,), RANK))
+        with Stream() as stream:
+            gate = gpu.Gate()
+            fill()
+            operation = dist._make_nccl_premul_sum(factor)
+            work = dist.all_reduce(tensor, operation, group, async_op=asynchronous)
+            assert not gpu.idle(stream.number), "the stream waits, not the host"
+            gate.open()
+            if asynchronous:
+                work.wait()
+            same(tensor.cpu(), SUM_OF_ALL() * 0.5, "all_reduce")
 
 
 # ---- groups, barriers and errors

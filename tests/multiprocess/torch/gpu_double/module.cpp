@@ -5,6 +5,7 @@
 // what PyTorch's does: memory of a tensor that is gone is used again by the same stream at once, whatever other streams do with it,
 // unless these were recorded. Here it is poisoned first, so that who has it still sees that.
 #include <ATen/ATen.h>
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/native/Resize.h>
 #include <c10/core/StreamGuard.h>
@@ -196,6 +197,29 @@ void Guard::recordDataPtrOnStream(const c10::DataPtr& memory, const c10::Stream&
   if (stream.id() != block->stream) block->recorded.insert(stream.id());
 }
 
+void unpin(void* address) {
+  MUST(cuCtxSetCurrent(context()));
+  MUST(cuMemFreeHost(address));
+}
+
+/// Pinned memory. Copies keep what they use, so nothing has to be recorded.
+class Pinned final : public at::HostAllocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    if (bytes == 0) return {nullptr, c10::kCPU};
+    void* made = nullptr;
+    MUST(cuCtxSetCurrent(context()));
+    MUST(cuMemHostAlloc(&made, bytes, 0));
+    return {made, made, &unpin, c10::kCPU};
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+  bool record_event(void*, void*, c10::Stream) override { return true; }
+  void empty_cache() override {}
+  at::HostStats get_stats() override { return {}; }
+  void reset_accumulated_stats() override {}
+  void reset_peak_stats() override {}
+};
+
 // ---- operations
 
 at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
@@ -229,9 +253,19 @@ at::Tensor on_host(const at::Tensor& tensor) {
                        at::dtype(tensor.scalar_type()));
 }
 
+/// A driver may do so for memory that is not pinned: with FAKE_CUDA_CONTEXT_LOCK nobody else gets in until all streams are through.
+void wait_in_the_driver() {
+  CUdeviceptr some = 0;
+  MUST(cuCtxSetCurrent(context()));
+  MUST(cuMemAlloc(&some, 1));
+  MUST(cuMemFree(some));
+}
+
 at::Tensor& copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   if (to.numel() == 0) return to;
   const bool both = to.is_cuda() && from.is_cuda();
+  const at::Tensor& other = to.is_cuda() ? from : to;
+  if (!both && other.storage().data_ptr().get_deleter() != &unpin) wait_in_the_driver();
   // As with CUDA, the memory is not kept: only its address.
   const at::Tensor target = on_host(to), source = on_host(from.expand_as(to));
   enqueue(current, [target, source]() mutable {
@@ -306,6 +340,8 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
 PYBIND11_MODULE(gpu_double, module) {
   static const Guard guard;
   static const c10::impl::DeviceGuardImplRegistrar registered(gpu, &guard);
+  static Pinned pinned;
+  at::setHostAllocator(gpu, &pinned, 1);
   (void)cuCtxSetCurrent(context());
   module.def("to_gpu", &to_gpu, "A tensor in the GPU's memory.");
   module.def("new_stream", [] { return guard.getStreamFromGlobalPool({gpu, 0}, false).id(); });
