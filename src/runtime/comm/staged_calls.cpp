@@ -15,6 +15,8 @@ using device::CopyWork;
 using device::QueueKind;
 
 constexpr double call_check_period = 1e-3;
+// The driver is asked so often where a word tells when the stream has come: for what the word does not tell, errors above all.
+constexpr double event_look_period = 10e-3;
 constexpr uint64_t most_fetched = 64;
 
 }  // namespace
@@ -120,11 +122,15 @@ Result<std::shared_ptr<StagedCalls::Turn>> StagedCalls::take_turn(void* stream, 
   return turn;
 }
 
-Status StagedCalls::wait_for(const device::QueueEvent& event, bool checks) {
-  double next_check = now_seconds() + call_check_period;
+Status StagedCalls::wait_for(const device::QueueEvent& event, bool checks, const StreamHold* behind) {
+  double next_check = now_seconds() + call_check_period, next_look = 0;
   for (int round = 0;; ++round) {
-    EPCCL_ASSIGN(const bool is_complete, event.complete());
-    if (is_complete) return {};
+    if (behind != nullptr && behind->has_come()) return {};
+    if (const double now = now_seconds(); behind == nullptr || now >= next_look) {
+      next_look = now + event_look_period;
+      EPCCL_ASSIGN(const bool is_complete, event.complete());
+      if (is_complete) return {};
+    }
     if (round < 100) {
       std::this_thread::yield();
     } else {
@@ -142,7 +148,7 @@ Status StagedCalls::begun(const Turn& turn, bool inside) {
   EPCCL_ASSIGN(const bool is_complete, turn.before_->complete());
   if (is_complete) return {};
   const bool gives_way = owner_.give_way();
-  Status status = wait_for(*turn.before_, inside);
+  Status status = wait_for(*turn.before_, inside, turn.hold_.get());
   if (!gives_way) return status;
   Status failure = owner_.take_back();
   return status.ok() ? failure : status;

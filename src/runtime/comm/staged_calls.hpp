@@ -145,7 +145,8 @@ class StagedCalls {
 
   StagedCalls(device::Device& device, uint64_t slice_bytes, Owner owner);
   Status prepare(uint64_t slot_bytes);
-  Status wait_for(const device::QueueEvent& event, bool checks = true);
+  /// `behind`: begun just behind the event, so that it comes no earlier; null: there is none.
+  Status wait_for(const device::QueueEvent& event, bool checks = true, const StreamHold* behind = nullptr);
   Status copy_in(const Blocks& call, uint64_t first, uint64_t bytes, Slot& slot);
   Status copy_out(const Blocks& call, uint64_t first, uint64_t bytes, Slot& slot);
   Status run_slices(const Blocks& call, const RunSlice& run_slice);

@@ -25,9 +25,8 @@ void StreamHold::waits_for(HoldWatch::WorkerPtr worker) {
 Status StreamHold::begin(device::Queue& stream) {
   held_.emplace();
   const TurnWords::Word word = word_;
-  watched_.emplace(
-      HoldWatch::Hold{workers_, [word] { return word.come->load(std::memory_order_acquire) >= word.value; },
-                      [word] { word.word->store(word.value, std::memory_order_release); }});
+  watched_.emplace(HoldWatch::Hold{workers_, [word] { return has_come(word); },
+                                   [word] { word.word->store(word.value, std::memory_order_release); }});
   is_coming_ = true;
   EPCCL_TRY(stream.post(*word_.come, word_.value));
   return stream.wait(*word_.word, word_.value);

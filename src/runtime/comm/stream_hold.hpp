@@ -28,9 +28,14 @@ class StreamHold {
   void waits_for(HoldWatch::WorkerPtr worker);
   /// What the stream is given from now on waits.
   Status begin(device::Queue& stream);
+  /// Whether the stream has come to it: all that it had before is through. Reads memory.
+  bool has_come() const { return has_come(word_); }
 
  private:
   StreamHold(TurnWords& words, const TurnWords::Word& word) : words_(words), word_(word) {}
+  static bool has_come(const TurnWords::Word& word) {
+    return word.come->load(std::memory_order_acquire) >= word.value;
+  }
 
   TurnWords& words_;
   const TurnWords::Word word_;

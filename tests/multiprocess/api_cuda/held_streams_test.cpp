@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <barrier>
+#include <chrono>
 #include <string>
 #include <thread>
 
@@ -55,6 +56,25 @@ TEST(HeldStreams, AreLetGoWhenAThreadKeepsTheCallOutOfTheDriver) {
                 HasSubstr("a stream of the GPU waits for a call whose thread has been in cuEventQuery"));
     EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
     comm.forget();
+  });
+}
+
+// What says that the stream has come is a word in host memory: the driver, which others need too, is asked now and then for what the word
+// cannot tell.
+TEST(HeldStreams, AreWaitedForWithoutAskingTheDriverAllTheTime) {
+  run_gpu_ranks(RanksAre::threads, 1, {}, [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    const Call call(gpu);
+    const Gate gate;
+    gate.close(gpu);
+    fake_cuda_forget_calls();
+    call.issue(comm, gpu);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    EXPECT_LT(fake_cuda_calls("cuEventQuery"), 200);
+    gate.open();
+    gpu.wait();
+    EXPECT_EQ(call.output.get(), std::vector<int>{7});
   });
 }
 
