@@ -3,7 +3,7 @@
 //   user's stream     ... -> waits for a word -------------------------------------> goes on: the call has failed
 //   thread of the call       copies, asks, ... cuEventQuery --[not let in]---------> returns, finds the failure
 //   another thread                   cudaFree --[in the driver, waits for the GPU]-> returns
-//   the watch                                        both wait: for the timeout ---> stores the word
+//   the watch                                        both wait: for too long  ---> stores the word
 //
 // No timeout of the call itself can fire then, since its thread is in the driver. The watch's thread never calls the driver, and takes no
 // lock under which others do.
@@ -31,7 +31,7 @@ class HoldWatch {
   class Worker {
    public:
     struct Owner {
-      std::function<double()> timeout;  // seconds
+      std::function<double()> timeout;  // seconds, of one call of the driver
       /// The communicator fails, on all ranks, and what its queues wait for is let through. Called again until the thread goes on.
       std::function<void(const std::string& why)> fail;
     };

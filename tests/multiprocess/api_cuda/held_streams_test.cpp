@@ -59,6 +59,26 @@ TEST(HeldStreams, AreLetGoWhenAThreadKeepsTheCallOutOfTheDriver) {
   });
 }
 
+// A communicator may wait for its peers for half an hour; no call of a driver takes so long.
+TEST(HeldStreams, AreLetGoLongBeforeTheCommunicatorsTimeout) {
+  run_locked(1, {{"EPCCL_CUDA_STUCK", "0.2"}}, [](const RankContext& context) {
+    const GpuRank gpu;
+    Comm comm(context);
+    ASSERT_EQ(epcclCommSetTimeout(comm, 1800), epcclSuccess);
+    const Call call(gpu);
+    const Gate gate;
+    gate.close(gpu);
+    call.issue(comm, gpu);
+    {
+      const Freeing other_thread;
+      gate.open();
+    }
+    EXPECT_EQ(wait_for_failure(comm), epcclRemoteError);
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+    comm.forget();
+  });
+}
+
 // What says that the stream has come is a word in host memory: the driver, which others need too, is asked now and then for what the word
 // cannot tell.
 TEST(HeldStreams, AreWaitedForWithoutAskingTheDriverAllTheTime) {
