@@ -47,6 +47,10 @@ class View:
         self._held = None
         self._object = value
         self.truths = False  # its elements are bool, and no other datatype was said
+        if hasattr(value, "__cuda_array_interface__"):
+            raise TypeError(
+                f"{what}: memory of a GPU ({type(value).__name__}), and this package is for host memory; epccl_torch takes CUDA tensors"
+            )
         name = getattr(getattr(value, "dtype", None), "name", "")
         special = datatypes.of_name(name) if isinstance(name, str) else None
         if special is not None:

@@ -3,24 +3,50 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import os
 import weakref
 
 from ._library import call
+from .errors import InvalidUsage, Result
 
 
 def _free(address: int) -> None:
     call("epcclMemFree", address)
 
 
+def _is_of_host(address: int) -> bool:
+    """Asks the system, which says so where a program would crash."""
+    reader, writer = os.pipe()
+    try:
+        os.write(writer, ctypes.c_ubyte.from_address(address))
+        return True
+    except OSError as failure:
+        if failure.errno != errno.EFAULT:
+            raise
+        return False
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
 def mem_alloc(nbytes: int) -> memoryview:
     """Memory of ``epcclMemAlloc``: transfers inside the node become one copy. Page aligned, writable bytes; freed when nothing
-    refers to it any more (an array made from it does)."""
+    refers to it any more (an array made from it does). :class:`InvalidUsage` where EPCCL_DEVICE makes it memory of a GPU, which
+    the host cannot touch."""
     if nbytes < 0:
         raise ValueError(f"nbytes {nbytes} is negative")
     address = ctypes.c_void_p()
     call("epcclMemAlloc", ctypes.byref(address), nbytes)
     if not address.value:
         return memoryview(bytearray())
+    if not _is_of_host(address.value):
+        _free(address.value)
+        raise InvalidUsage(
+            Result.INVALID_USAGE,
+            "with EPCCL_DEVICE=cuda this is memory of a GPU, and this package is for host memory (epccl_torch takes CUDA tensors)",
+            "epcclMemAlloc",
+        )
     block = (ctypes.c_ubyte * nbytes).from_address(address.value)
     weakref.finalize(block, _free, address.value).atexit = False  # at exit the system takes it, and work may still use it
     return memoryview(block).cast("B")
