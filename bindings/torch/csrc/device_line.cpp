@@ -14,7 +14,10 @@ namespace epccl_torch {
 DeviceLine::DeviceLine(const Meeting& meeting, c10::Device device) : device_(device) {
   const c10::DeviceGuard current(device_);
   somewhere_ = at::empty({64}, at::dtype(at::kByte).device(device_));
-  stream_ = c10::impl::VirtualGuardImpl(device_.type()).getStreamFromGlobalPool(device_);
+  // Of another priority than the program's: streams of one priority share hardware queues, in which one that waits for other ranks holds back
+  // the rest.
+  stream_ =
+      c10::impl::VirtualGuardImpl(device_.type()).getStreamFromGlobalPool(device_, /*isHighPriority=*/true);
   communicator_ = meet(meeting);
   // Nothing moves here. But a library that knows nothing of GPUs would take their addresses for the host's.
   const epcclResult_t known =

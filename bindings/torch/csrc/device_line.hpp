@@ -17,7 +17,7 @@ namespace epccl_torch {
 
 using Body = std::function<void(const Line&)>;
 
-/// A communicator of all ranks of the group, and a stream beside the program's, for calls that are asynchronous.
+/// A communicator of all ranks of the group, and a stream of high priority beside the program's, for calls that are asynchronous.
 class DeviceLine {
  public:
   /// Blocks until all ranks have come, each with a GPU of its own choice.

@@ -192,6 +192,26 @@ def test_an_asynchronous_call_runs_beside_the_stream(group):
         same(tensor.cpu(), SUM_OF_ALL(), "all_reduce")
 
 
+def test_a_call_that_waits_holds_back_none_of_the_program_s_streams(group):
+    """With FAKE_CUDA_CHANNELS=1 those of one priority share a hardware queue, as with CUDA_DEVICE_MAX_CONNECTIONS=1."""
+    tensor, copied = (gpu.to_gpu(values(torch.float32, (LARGE,), RANK)) for _ in range(2))
+    short = dist.new_group(backend="epccl", timeout=timedelta(seconds=10))
+    dist.all_reduce(copied, group=short)
+    gpu.synchronize()
+    with Stream():
+        if RANK == 0:
+            work = dist.all_reduce(tensor, group=short, async_op=True)
+            copied.copy_(copied)
+            gpu.synchronize()
+            assert not work.is_completed(), "the copy came behind the call"
+        dist.barrier()
+        if RANK != 0:
+            work = dist.all_reduce(tensor, group=short, async_op=True)
+        work.wait(timedelta(seconds=60))
+        same(tensor.cpu(), SUM_OF_ALL(), "all_reduce")
+    dist.destroy_process_group(short)
+
+
 def test_another_stream_than_that_of_the_call_may_wait_for_it(group):
     with Stream():
         tensor, fill = on_gpu_later(values(torch.float32, (LARGE,), RANK))

@@ -14,6 +14,8 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
 
+#include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <functional>
@@ -44,16 +46,18 @@ CUcontext context() {
   return made;
 }
 
-// ---- streams: 0 is the NULL stream; further ones are PyTorch's pool
+// ---- streams: 0 is the NULL stream; further ones are PyTorch's pool, then its pool of high priority
 
 constexpr int pool_size = 32;
+constexpr int high_priority = -3;  // PyTorch has four priorities, a GPU more
 thread_local c10::StreamId current = 0;
 
 CUstream stream_of(c10::StreamId id) {
   static const std::vector<CUstream> pool = [] {
-    std::vector<CUstream> made(pool_size + 1, nullptr);
-    for (int i = 1; i <= pool_size; ++i)
-      MUST(cuStreamCreate(&made[static_cast<size_t>(i)], CU_STREAM_NON_BLOCKING));
+    std::vector<CUstream> made(2 * pool_size + 1, nullptr);
+    for (int i = 1; i <= 2 * pool_size; ++i)
+      MUST(cuStreamCreateWithPriority(&made[static_cast<size_t>(i)], CU_STREAM_NON_BLOCKING,
+                                      i > pool_size ? high_priority : 0));
     return made;
   }();
   return pool.at(static_cast<size_t>(id));
@@ -96,9 +100,9 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
   c10::Stream getStream(c10::Device) const override { return named(current); }
   c10::Stream getDefaultStream(c10::Device) const override { return named(0); }
-  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override {
-    static std::atomic<int> next{0};
-    return named(1 + next++ % pool_size);
+  c10::Stream getStreamFromGlobalPool(c10::Device, bool is_high_priority) const override {
+    static std::array<std::atomic<int>, 2> next{};
+    return named(1 + next[is_high_priority]++ % pool_size + (is_high_priority ? pool_size : 0));
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
     return named(std::exchange(current, stream.id()));
