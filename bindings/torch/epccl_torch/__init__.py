@@ -8,6 +8,8 @@ Where the package is installed, torch.distributed finds it by the name; ``import
 from __future__ import annotations
 
 import atexit
+import os
+import warnings
 
 import torch
 import torch.distributed
@@ -48,7 +50,23 @@ def register() -> None:
         torch.distributed.Backend.register_backend("epccl", _create, extended_api=True, devices=["cpu", "cuda"])
 
 
+def _load_kernels_eagerly() -> None:
+    """A kernel that is loaded when first launched waits in the driver for the GPU, which may be waiting for a call: the thread that makes the
+    call may then get into the driver no more."""
+    if torch.version.cuda is None:
+        return
+    if not torch.cuda.is_initialized():
+        os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
+    if os.environ.get("CUDA_MODULE_LOADING") != "EAGER":
+        warnings.warn(
+            "epccl_torch: CUDA loads kernels when they are first launched, which may wait for a call of EPCCL that waits for it: set "
+            "CUDA_MODULE_LOADING=EAGER, or import epccl_torch before CUDA is initialised (docs/pytorch.md)",
+            stacklevel=2,
+        )
+
+
 register()
+_load_kernels_eagerly()
 atexit.register(_C.program_ends)
 
 __all__ = ["register", "__version__"]
