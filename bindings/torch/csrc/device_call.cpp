@@ -3,11 +3,10 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
-#include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "errors.hpp"
+#include "pause.hpp"
 
 namespace epccl_torch {
 namespace {
@@ -94,13 +93,14 @@ bool DeviceCall::wait(std::chrono::milliseconds timeout) {
 
 void DeviceCall::wait_on_host(std::chrono::milliseconds timeout) {
   const auto end = std::chrono::steady_clock::now() + timeout;
-  for (std::chrono::microseconds pause{10}; !isCompleted();
-       pause = std::min(2 * pause, std::chrono::microseconds(1000))) {
+  for (Pause pause; !isCompleted(); pause.sleep())
     TORCH_CHECK_WITH(DistBackendError, std::chrono::steady_clock::now() < end, "epccl: ", what_.name,
                      " (number ", what_.sequence, " of its process group) is not complete after ",
                      timeout.count(), " ms; it goes on");
-    std::this_thread::sleep_for(pause);
-  }
+}
+
+void DeviceCall::wait_until_over() {
+  for (Pause pause; !isCompleted();) pause.sleep();
 }
 
 // No event is asked here: the program may be capturing a graph.

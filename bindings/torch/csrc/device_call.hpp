@@ -36,6 +36,9 @@ class DeviceCall : public c10d::Work {
   /// What ended calls of the communicator: null while nothing has.
   std::exception_ptr failure() const;
 
+  /// In the calling thread, however long it takes.
+  void wait_until_over();
+
   bool isCompleted() override;
   bool isSuccess() const override;
   /// Makes the current stream wait. With a timeout the calling thread waits before, and is told what has failed.

@@ -7,9 +7,22 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 namespace epccl_torch {
+namespace {
+
+bool blocks() {
+  static const bool value = [] {
+    const char* const text = std::getenv("EPCCL_TORCH_BLOCKING");
+    return text != nullptr && std::string_view(text) == "1";
+  }();
+  return value;
+}
+
+}  // namespace
 
 DeviceLine::DeviceLine(const Meeting& meeting, c10::Device device) : device_(device) {
   const c10::DeviceGuard current(device_);
@@ -38,6 +51,11 @@ DeviceLine::CallPtr DeviceLine::prepare(int rank, Call::What what) {
 }
 
 void DeviceLine::launch(const CallPtr& call, const Body& body) {
+  put_into_stream(call, body);
+  if (blocks()) call->wait_until_over();
+}
+
+void DeviceLine::put_into_stream(const CallPtr& call, const Body& body) {
   const std::lock_guard lock(mutex_);
   const c10::Stream from = call->from(), on = call->on();
   if (on != from) {

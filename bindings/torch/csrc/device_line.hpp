@@ -30,6 +30,7 @@ class DeviceLine {
   CallPtr issue(int rank, Call::What what, const Body& body);
   /// The same in two steps: the body may not be known yet.
   CallPtr prepare(int rank, Call::What what);
+  /// With EPCCL_TORCH_BLOCKING=1 it is over then.
   void launch(const CallPtr& call, const Body& body);
 
   /// Whether the GPU is through with all calls, or can do none any more. Any thread.
@@ -40,6 +41,8 @@ class DeviceLine {
   const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
 
  private:
+  void put_into_stream(const CallPtr& call, const Body& body);
+
   const c10::Device device_;
   std::mutex mutex_;
   at::Tensor somewhere_;  // memory of the GPU

@@ -11,10 +11,10 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
-#include <thread>
 #include <utility>
+
+#include "pause.hpp"
 
 namespace epccl_torch {
 
@@ -85,9 +85,7 @@ at::Tensor fetched(const at::Tensor& tensor) {
   host.copy_(tensor, true);
   c10::Event copied(tensor.device().type());
   copied.record(c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device()));
-  for (std::chrono::microseconds pause{10}; !copied.query();
-       pause = std::min(2 * pause, std::chrono::microseconds(500)))
-    std::this_thread::sleep_for(pause);
+  for (Pause pause; !copied.query();) pause.sleep();
   return host;
 }
 

@@ -212,6 +212,16 @@ def test_a_call_that_waits_holds_back_none_of_the_program_s_streams(group):
     dist.destroy_process_group(short)
 
 
+def test_with_epccl_torch_blocking_a_call_is_over_when_it_returns(group):
+    tensor = gpu.to_gpu(values(torch.float32, (LARGE,), RANK))
+    if RANK != 0:
+        time.sleep(0.2)
+    work = dist.all_reduce(tensor, group=group, async_op=True)
+    assert work.is_completed() or os.environ.get("EPCCL_TORCH_BLOCKING") != "1"
+    work.wait()
+    same(tensor.cpu(), SUM_OF_ALL(), "all_reduce")
+
+
 def test_another_stream_than_that_of_the_call_may_wait_for_it(group):
     with Stream():
         tensor, fill = on_gpu_later(values(torch.float32, (LARGE,), RANK))
