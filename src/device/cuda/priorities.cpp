@@ -5,7 +5,7 @@
 namespace epccl::device::cuda {
 namespace {
 
-constexpr int seldom_used_from = 4;  // levels above the lowest
+constexpr int levels_of_others = 5;  // the lowest four, and the highest
 
 }  // namespace
 
@@ -16,7 +16,7 @@ Status Priorities::find() {
   EPCCL_CURRENT(context_);
   int least = 0, greatest = 0;
   EPCCL_TRY(context_.call(context_.driver().stream_priorities, &least, &greatest));
-  own_ = least - greatest >= seldom_used_from ? greatest + 1 : greatest;
+  own_ = least - greatest >= levels_of_others ? greatest + 1 : greatest;
   if (least != greatest) return {};
   has_warned_ = true;
   log::warn(

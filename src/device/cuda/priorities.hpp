@@ -1,6 +1,6 @@
 // Streams of one priority share a GPU's hardware queues, and one that waits for a call holds back what stands behind it in its queue. So the
 // library's streams have a priority that a program's seldom have: not the lowest four, which PyTorch uses, nor the highest, which others
-// give their communication; but the highest where there are no more.
+// give their communication; but the highest where there are no others.
 #pragma once
 
 #include <atomic>
