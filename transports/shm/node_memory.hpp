@@ -74,6 +74,11 @@ class NodeMemory {
   void set_done(uint64_t sequence) { post(done_counter, sequence); }
   uint64_t done(int local) const { return counter(local, done_counter); }
 
+  // A rank lets all queues of the node through. It says so before it raises their counters: whose queue went on because of that finds it
+  // said, also where queues have set the counters back since.
+  void say_gave_up() { segment_.header().gave_up.store(1, std::memory_order_seq_cst); }
+  bool gave_up() const { return segment_.header().gave_up.load(std::memory_order_seq_cst) != 0; }
+
   // Call records: this rank's, before its first post of a call; a peer's, after a post of that call was seen.
   CallRecord& my_call(uint64_t sequence) { return segment_.control(local_).calls[sequence % calls_ahead]; }
   const CallRecord& call(int local, uint64_t sequence) const {

@@ -79,6 +79,8 @@ struct alignas(64) Sleeper {
 
 struct alignas(64) SegmentHeader {
   std::atomic<uint32_t> sleepers;  // how many ranks sleep: posts look here before anything else
+  std::atomic<uint32_t>
+      gave_up;  // a rank has let all queues through; unlike the counters, no queue writes it
   std::array<Sleeper, node_max_ranks> sleeper;
 };
 

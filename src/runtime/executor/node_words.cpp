@@ -25,6 +25,7 @@ int queues_each(const device::Device& device, const transports::NodeMemory& node
 }
 
 void release_words(transports::NodeMemory& node) {
+  node.say_gave_up();
   for (device::SignalWord& each : node.segment().counters())
     if (each.load(std::memory_order_relaxed) < device::released)
       each.store(device::released, std::memory_order_release);

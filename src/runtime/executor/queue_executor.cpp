@@ -245,9 +245,8 @@ Status QueueExecutor::finish(Waiter& waiter) {
   }
   if (!wakes) node_.posted(done_counter);
   Status status = failure();
-  // Then it is not this rank's queues that say that they are through: some may still move.
-  if (status.ok() && node_.done(node_.local()) >= device::released)
-    status = Status(Code::remote_error, "a rank of this node gave up");
+  // Then queues went on that nobody had posted for, and it may not be this rank's that say that they are through.
+  if (status.ok() && node_.gave_up()) status = Status(Code::remote_error, "a rank of this node gave up");
   if (!status.ok()) give_up(status);
   return status;
 }

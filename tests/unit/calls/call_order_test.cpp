@@ -2,9 +2,10 @@
 
 #include <gmock/gmock.h>
 
-#include <deque>
 #include <future>
 #include <vector>
+
+#include "control_line.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -14,31 +15,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr milliseconds a_moment{50};  // in which what has to wait would have gone on
-
-/// A control line on which only notices come.
-class Line : public Bootstrap {
- public:
-  std::deque<Notice> notices;
-  int looks = 0;
-
-  std::optional<Notice> poll_notice() override {
-    ++looks;
-    if (notices.empty()) return std::nullopt;
-    Notice first = std::move(notices.front());
-    notices.pop_front();
-    return first;
-  }
-  int fd() const override { return -1; }
-  Result<std::vector<Blob>> allgather(std::span<const std::byte>) override { return std::vector<Blob>(); }
-  Status barrier() override { return {}; }
-  Status publish(const std::string&, std::span<const std::byte>) override { return {}; }
-  Result<Blob> lookup(int, const std::string&) override { return Blob(); }
-  void report_failure(const std::string&) override {}
-  void report_stall(const StallReport&) override {}
-  uint32_t announce_shrink(std::span<const int>) override { return 0; }
-  std::optional<ShrinkVerdict> shrink_verdict(uint32_t, bool) override { return std::nullopt; }
-  void leave(uint64_t) override {}
-};
 
 class CallOrderTest : public testing::Test {
  protected:
@@ -56,7 +32,7 @@ class CallOrderTest : public testing::Test {
     order_.end();
   }
 
-  Line line_;
+  ControlLine line_;
   FailureMonitor monitor_{line_};
   CallOrder order_{monitor_};
 };
