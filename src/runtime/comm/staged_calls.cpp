@@ -19,6 +19,14 @@ constexpr double call_check_period = 1e-3;
 constexpr double event_look_period = 10e-3;
 constexpr uint64_t most_fetched = 64;
 
+/// What is allocated for a call that borrows so many bytes: calls that need a little more or less can use it, too, and it costs little more.
+uint64_t room_for(uint64_t bytes) {
+  constexpr uint64_t least = 4096, doubled_below = 1 << 20;
+  if (bytes <= doubled_below) return std::bit_ceil(std::max(bytes, least));
+  const uint64_t unit = std::bit_floor(bytes) / 8;
+  return (bytes + unit - 1) / unit * unit;
+}
+
 }  // namespace
 
 DeviceRoom::DeviceRoom(DeviceRoom&& other) noexcept
@@ -204,22 +212,30 @@ Status StagedCalls::run(const Turn& turn, const Blocks& call, const RunSlice& ru
   return status;
 }
 
+// One that is not much larger; else the largest that is not much smaller, which is to grow: sizes that vary from call to call leave one room.
+std::unique_ptr<DeviceRoom> StagedCalls::Kept::take(uint64_t bytes, device::MemoryKind kind) {
+  const std::lock_guard lock(mutex);
+  const auto fits = [bytes](const DeviceRoom& room) { return room.bytes() >= bytes; };
+  const auto is_better = [&](const DeviceRoom& one, const DeviceRoom& other) {
+    if (fits(one) != fits(other)) return fits(one);
+    return fits(one) ? one.bytes() < other.bytes() : one.bytes() > other.bytes();
+  };
+  auto best = memory.end();
+  for (auto it = memory.begin(); it != memory.end(); ++it) {
+    const DeviceRoom& room = **it;
+    if (room.kind() != kind || room.bytes() > 2 * room_for(bytes) || room.bytes() < bytes / 2) continue;
+    if (best == memory.end() || is_better(room, **best)) best = it;
+  }
+  if (best == memory.end()) return nullptr;
+  std::unique_ptr<DeviceRoom> found = std::move(*best);
+  memory.erase(best);
+  return found;
+}
+
 Result<StagedCalls::Borrowed> StagedCalls::borrow(uint64_t bytes, device::MemoryKind kind) {
-  std::unique_ptr<DeviceRoom> found;
-  {
-    const std::lock_guard lock(kept_->mutex);
-    auto& memory = kept_->memory;
-    const auto fits = std::ranges::find_if(
-        memory, [&](const auto& one) { return one->kind() == kind && one->bytes() >= bytes; });
-    if (fits != memory.end()) {
-      found = std::move(*fits);
-      memory.erase(fits);
-    }
-  }
-  if (found == nullptr) {
-    found = std::make_unique<DeviceRoom>(device_, kind);
-    EPCCL_TRY(found->reserve(std::bit_ceil(std::max<uint64_t>(bytes, 4096))));
-  }
+  std::unique_ptr<DeviceRoom> found = kept_->take(bytes, kind);
+  if (found == nullptr) found = std::make_unique<DeviceRoom>(device_, kind);
+  if (found->bytes() < bytes || found->data() == nullptr) EPCCL_TRY(found->reserve(room_for(bytes)));
   return Borrowed(found.release(), [kept = kept_](DeviceRoom* memory) {
     const std::lock_guard lock(kept->mutex);
     kept->memory.emplace_back(memory);

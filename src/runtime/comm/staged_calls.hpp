@@ -160,6 +160,8 @@ class StagedCalls {
   struct Kept {
     std::mutex mutex;
     std::vector<std::unique_ptr<DeviceRoom>> memory;
+    /// What suits a call that borrows so many bytes, or comes close; null: nothing.
+    std::unique_ptr<DeviceRoom> take(uint64_t bytes, device::MemoryKind kind);
   };
   const std::shared_ptr<Kept> kept_ = std::make_shared<Kept>();
   std::unique_ptr<device::Queue> in_, out_;
