@@ -16,6 +16,7 @@
 #include "api/simulate.hpp"
 #include "api/stream_work.hpp"
 #include "base/clock.hpp"
+#include "device/host/host_stream.hpp"
 #include "runtime/comm/graph_writes.hpp"
 
 namespace epccl::api {
@@ -291,6 +292,13 @@ Status hold(const StreamTurns& turns) {
   return first;
 }
 
+// Calls that threads of the library make run although their streams do not wait for them. Streams of the program have errors of their own.
+void wait_for_workers(const std::vector<StreamWork>& streams) {
+  for (const StreamWork& work : streams)
+    if (work.stream != nullptr && device::find_stream(work.stream) == nullptr)
+      static_cast<void>(work.stream->synchronize());
+}
+
 // What goes to streams goes first: what runs here may wait for it.
 Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::function<void()>& beside = {}) {
   Status begun = check_captured_streams(items);
@@ -306,13 +314,16 @@ Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::funct
     if (work.end_of_batches != nullptr) waited_for.push_back(work.end_of_batches->get_future());
   enqueue(streams);
   if (beside != nullptr) beside();
-  Status first = hold(turns);
+  const Status held = hold(turns);
   turns.clear();
+  Status first = held;
   for (StreamWork& work : streams)
     if (work.stream == nullptr)
       if (Status status = run_inline(std::move(work)); first.ok()) first = std::move(status);
   for (std::future<Status>& end : waited_for)
     if (Status status = end.get(); first.ok()) first = std::move(status);
+  // The caller has the buffers back.
+  if (!held.ok()) wait_for_workers(streams);
   return first;
 }
 

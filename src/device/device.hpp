@@ -162,6 +162,11 @@ class Queue {
 
   /// Blocks until everything queued has run. Returns failure().
   virtual Status synchronize() = 0;
+  /// Blocks also where `given`, how it was given its last work, is an error: part of that may be queued. Returns the first error.
+  Status run_out(Status given) {
+    Status ended = synchronize();
+    return given.ok() ? ended : given;
+  }
   virtual Result<bool> idle() = 0;
   /// The first thing that went wrong; stays.
   virtual Status failure() const = 0;

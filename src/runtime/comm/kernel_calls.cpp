@@ -48,13 +48,11 @@ EngineChoice KernelCalls::choose(EngineUse use) const {
 }
 
 Status KernelCalls::copy(std::span<const device::CopyWork> copies) {
-  EPCCL_TRY(queue_->copy(copies));
-  return queue_->synchronize();
+  return queue_->run_out(queue_->copy(copies));
 }
 
 Status KernelCalls::run_alone(const std::function<Status(device::Queue& queue)>& work) {
-  EPCCL_TRY(work(*queue_));
-  return queue_->synchronize();
+  return queue_->run_out(work(*queue_));
 }
 
 Call KernelCalls::call_on(const RowBuffers& rows, const std::string& text, const CallDevice& on) {

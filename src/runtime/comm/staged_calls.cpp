@@ -207,8 +207,7 @@ Status StagedCalls::run(const Turn& turn, const Blocks& call, const RunSlice& ru
   EPCCL_TRY(begun(turn));
   Status status = run_slices(call, run_slice);
   // Nothing of this call moves any more, whatever became of it.
-  for (device::Queue* queue : {in_.get(), out_.get()})
-    if (Status ended = queue->synchronize(); status.ok()) status = std::move(ended);
+  for (device::Queue* queue : {in_.get(), out_.get()}) status = queue->run_out(std::move(status));
   return status;
 }
 
@@ -254,15 +253,13 @@ Status StagedCalls::run_whole(const Turn& turn, const std::vector<Piece>& inputs
 Status StagedCalls::copy_pieces_in(const std::vector<Piece>& pieces, std::byte* host) {
   std::vector<CopyWork> copies;
   for (const Piece& piece : pieces) copies.push_back({host + piece.offset, piece.device, piece.bytes});
-  EPCCL_TRY(in_->copy(copies));
-  return in_->synchronize();
+  return in_->run_out(in_->copy(copies));
 }
 
 Status StagedCalls::copy_pieces_out(const std::vector<Piece>& pieces, const std::byte* host) {
   std::vector<CopyWork> copies;
   for (const Piece& piece : pieces) copies.push_back({piece.device, host + piece.offset, piece.bytes});
-  EPCCL_TRY(out_->copy(copies));
-  return out_->synchronize();
+  return out_->run_out(out_->copy(copies));
 }
 
 // Through pinned memory: with other memory the driver itself would wait for the copy, whoever it keeps meanwhile.
@@ -271,8 +268,7 @@ Status StagedCalls::fetch(const Turn& turn, void* to, const std::byte* from, uin
     return error(Code::internal_error, "{} bytes where {} can be fetched", bytes, few_bytes_.bytes());
   EPCCL_TRY(begun(turn));
   const CopyWork work{few_bytes_.data(), from, bytes};
-  EPCCL_TRY(in_->copy({&work, 1}));
-  EPCCL_TRY(in_->synchronize());
+  EPCCL_TRY(in_->run_out(in_->copy({&work, 1})));
   std::memcpy(to, few_bytes_.data(), bytes);
   return {};
 }

@@ -97,6 +97,13 @@ CUresult word_at(CUdeviceptr address, std::atomic<uint64_t>*& word) {
   return result;
 }
 
+/// Whether this is the call of its kind that the setting counts down to.
+bool is_refused(const char* what) {
+  const std::lock_guard lock(state().mutex);
+  const auto left = state().settings.find(what);
+  return left != state().settings.end() && left->second > 0 && --left->second == 0;
+}
+
 }  // namespace
 
 void add_kernel(const char* name, size_t bytes, void (*run)(const void*, unsigned, unsigned)) {
@@ -122,6 +129,7 @@ extern "C" {
 
 CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) {
   FAKE_CONTEXT(context);
+  if (is_refused("refused_copy")) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   return submit(stream, [=] { return copy_now(context, destination, source, bytes); });
 }
 
@@ -170,6 +178,7 @@ CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t v
 CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags) {
   FAKE_CONTEXT(context);
   if (flags != CU_STREAM_WAIT_VALUE_GEQ) return CUDA_ERROR_INVALID_VALUE;
+  if (is_refused("refused_wait")) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   std::atomic<uint64_t>* word = nullptr;
   if (const CUresult result = word_at(address, word); result != CUDA_SUCCESS) return result;
   return submit(stream, [word, value] {

@@ -132,6 +132,24 @@ TEST(HeldStreams, AreHeldByCallsThatWaitForTheGpuNowhereInTheDriver) {
     });
 }
 
+TEST(HeldStreams, ThatCannotBeHeldAreToldWhenTheirCallsAreThrough) {
+  run_locked(1, {}, [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    const Call first(gpu), call(gpu);
+    first.issue(comm, gpu);
+    gpu.wait();
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    call.issue(comm, gpu);
+    fake_cuda_forget_calls();
+    fake_cuda_set("copy_pause", 100'000);
+    fake_cuda_set("refused_wait", 1);
+    EXPECT_EQ(epcclGroupEnd(), epcclUnhandledDeviceError);
+    EXPECT_EQ(fake_cuda_calls("bytes inside"), static_cast<long>(sizeof(int)));
+    fake_cuda_set("copy_pause", 0);
+  });
+}
+
 // Each frees, unregisters and unmaps while others may still be in their last call.
 TEST(HeldStreams, OfRanksThatComeAndGoAreLetGo) {
   constexpr int ranks = 3;

@@ -3,11 +3,8 @@
 
 #include <thread>
 
-#include "../cuda/gpu.hpp"
-#include "../shm/node.hpp"
-#include "control_line.hpp"
 #include "fake_driver.hpp"
-#include "runtime/comm/kernel_calls.hpp"
+#include "rank_with_gpu.hpp"
 #include "runtime/executor/node_words.hpp"
 #include "runtime/executor/queue_executor.hpp"
 
@@ -40,14 +37,8 @@ QueueProgram wait_and_copy() {
   return program;
 }
 
-/// Rank 0 of two, the other one is the test's.
-class GivenUp : public ::testing::Test {
- protected:
-  const topology::Cluster cluster_ = topology::Cluster::uniform(1, 2);
-  transports::Node node_{2};
-  ControlLine line_;
-  FailureMonitor monitor_{line_};
-};
+using GivenUp = RankWithGpu;
+using KernelsGivenUp = RankWithKernels;
 
 TEST_F(GivenUp, IsAFailureAlsoWhereTheQueuesHaveGoneOnAndSaidThatTheyAreThrough) {
   const device::test::GpuMemory input(bytes), output(bytes);
@@ -66,12 +57,7 @@ TEST_F(GivenUp, IsAFailureAlsoWhereTheQueuesHaveGoneOnAndSaidThatTheyAreThrough)
 }
 
 // As if the queues of both had set back their counters before either looks.
-TEST_F(GivenUp, IsAFailureOfKernelsAlsoWhereBothRanksQueuesHaveSaidThatTheyAreThrough) {
-  Executor executor(cluster_, 0, node_[0], nullptr, monitor_, {}, 0);
-  CopyEngines engines(gpu(), cluster_, 0, node_[0], monitor_, executor, {});
-  EXPECT_OK(engines.prepare());
-  KernelCalls calls(gpu(), cluster_, 0, node_[0], monitor_, executor, engines);
-  EXPECT_OK(calls.prepare());
+TEST_F(KernelsGivenUp, AreAFailureAlsoWhereBothRanksQueuesHaveSaidThatTheyAreThrough) {
   const uint64_t sequence = 1;
   node_[1].post(transports::meeting_counter, counter_value(sequence, 0));
   node_[1].segment().queued(1, done_counter).store(sequence);
@@ -82,7 +68,7 @@ TEST_F(GivenUp, IsAFailureOfKernelsAlsoWhereBothRanksQueuesHaveSaidThatTheyAreTh
     return status;
   };
   const auto nothing = [](device::Queue&, std::span<const PeerRows>) { return Status(); };
-  EXPECT_THAT(calls.run({}, "a call", nullptr, nothing, give_up).message(),
+  EXPECT_THAT(calls_.run({}, "a call", nullptr, nothing, give_up).message(),
               HasSubstr("a rank of this node gave up"));
 }
 

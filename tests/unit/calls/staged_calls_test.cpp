@@ -1,23 +1,12 @@
-#include "runtime/comm/staged_calls.hpp"
-
 #include <gtest/gtest.h>
 
-#include "../cuda/gpu.hpp"
 #include "fake_driver.hpp"
+#include "staged.hpp"
 
 namespace epccl::runtime {
 namespace {
 
-using device::test::gpu;
 using device::test::take;
-
-constexpr uint64_t KiB = 1 << 10, MiB = 1 << 20;
-
-std::unique_ptr<StagedCalls> staged_calls() {
-  return take(StagedCalls::open(
-      gpu(), 4 * KiB, 16,
-      {[] { return Status(); }, [] { return false; }, [] { return Status(); }, {[] { return 1.0; }, {}}}));
-}
 
 class BorrowedMemory : public ::testing::Test {
  protected:
