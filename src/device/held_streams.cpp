@@ -24,6 +24,8 @@ struct State {
   std::mutex mutex;
   std::condition_variable changed;
   int held = 0, freeing = 0;  // one of them is 0, if nothing was impatient
+  uint64_t ended = 0,
+           waited_in_vain = UINT64_MAX;  // holds that have; how many had when somebody was impatient last
   Work put_off;
   std::set<const HeldStreams::Waiting*> waiting;
   Clock::time_point put_off_since, pause_ends;  // since: also since the last pause
@@ -33,6 +35,9 @@ State& state() {
   static PerProcess<State> instance;
   return *instance;
 }
+
+/// Of the calling thread, that keep others out.
+thread_local int own_quiets = 0;
 
 /// `lock` is of the state.
 void free_all(Work work, std::unique_lock<std::mutex> lock) {
@@ -110,6 +115,7 @@ HeldStreams::Hold::Hold(Begins begins) {
 HeldStreams::Hold::~Hold() {
   {
     const std::lock_guard lock(state().mutex);
+    ++state().ended;
     if (--state().held > 0) return;
     state().changed.notify_all();
   }
@@ -118,14 +124,23 @@ HeldStreams::Hold::~Hold() {
 
 HeldStreams::Quiet::Quiet() {
   std::unique_lock lock(state().mutex);
-  keeps_out_ = state().changed.wait_for(lock, patience, [] { return state().held == 0; });
-  if (keeps_out_) ++state().freeing;
+  // Streams that one has waited for in vain wait for the caller again, if it is one thread that calls for several ranks.
+  const bool is_in_vain = state().waited_in_vain == state().ended;
+  const auto longest = is_in_vain ? std::chrono::milliseconds(0) : patience;
+  keeps_out_ = state().changed.wait_for(lock, longest, [] { return state().held == 0; });
+  if (!keeps_out_) {
+    state().waited_in_vain = state().ended;
+    return;
+  }
+  ++state().freeing;
+  ++own_quiets;
 }
 
 HeldStreams::Quiet::~Quiet() {
   if (!keeps_out_) return;
   const std::lock_guard lock(state().mutex);
   --state().freeing;
+  --own_quiets;
   state().changed.notify_all();
 }
 
@@ -148,9 +163,9 @@ HeldStreams::Pauses HeldStreams::set_pauses(const Pauses& pauses) {
 
 bool HeldStreams::settle(double seconds) {
   std::unique_lock lock(state().mutex);
-  const bool was_put_off = !state().put_off.empty() || state().freeing > 0;
-  state().changed.wait_for(lock, std::chrono::duration<double>(seconds),
-                           [] { return state().put_off.empty() && state().freeing == 0; });
+  const auto is_settled = [] { return state().put_off.empty() && state().freeing == own_quiets; };
+  const bool was_put_off = !is_settled();
+  state().changed.wait_for(lock, std::chrono::duration<double>(seconds), is_settled);
   return was_put_off;
 }
 

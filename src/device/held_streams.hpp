@@ -50,7 +50,8 @@ class HeldStreams {
   class Quiet {
    public:
     /// Waits until none is held, but not long: those may be waiting for the caller. After that it keeps nobody from holding more, for which
-    /// those may be waiting, too.
+    /// those may be waiting, too. For streams that one has waited for in vain it does not wait again, until one of them is let go. To end in
+    /// its thread.
     Quiet();
     Quiet(const Quiet&) = delete;
     Quiet& operator=(const Quiet&) = delete;
@@ -62,7 +63,7 @@ class HeldStreams {
 
   /// Does `work` now where no stream is held, and nothing waits, else later. It holds nothing.
   static void when_none(std::function<void()> work);
-  /// Waits until nothing is put off, at most so long. Whether anything was.
+  /// Waits until nothing is put off, at most so long. Whether anything was. What the calling thread itself keeps quiet for does not count.
   static bool settle(double seconds);
 
   /// Where something has been put off for so long, holds that begin wait for all others to end.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "device/held_streams.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -234,7 +235,10 @@ std::unique_ptr<DeviceRoom> StagedCalls::Kept::take(uint64_t bytes, device::Memo
 Result<StagedCalls::Borrowed> StagedCalls::borrow(uint64_t bytes, device::MemoryKind kind) {
   std::unique_ptr<DeviceRoom> found = kept_->take(bytes, kind);
   if (found == nullptr) found = std::make_unique<DeviceRoom>(device_, kind);
-  if (found->bytes() < bytes || found->data() == nullptr) EPCCL_TRY(found->reserve(room_for(bytes)));
+  if (found->bytes() < bytes || found->data() == nullptr) {
+    const device::HeldStreams::Quiet quiet;
+    EPCCL_TRY(found->reserve(room_for(bytes)));
+  }
   return Borrowed(found.release(), [kept = kept_](DeviceRoom* memory) {
     const std::lock_guard lock(kept->mutex);
     kept->memory.emplace_back(memory);

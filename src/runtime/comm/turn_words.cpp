@@ -6,11 +6,13 @@
 #include <map>
 
 #include "base/never_destroyed.hpp"
+#include "device/held_streams.hpp"
 
 namespace epccl::runtime {
 namespace {
 
-constexpr size_t page_bytes = 4096;
+// More than programs have calls under way: the device is told of them once, before streams wait for any.
+constexpr size_t bytes_at_once = 16 * 4096;
 
 struct All {
   std::mutex mutex;
@@ -25,22 +27,22 @@ TurnWords& TurnWords::of(device::Device& device) {
   return all->by_device.try_emplace(&device, device).first->second;
 }
 
-// Shared, not private: a process that forks would have the page copied under the device's feet.
-Result<std::vector<TurnWords::Word>> TurnWords::make_page() {
-  void* memory = mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return system_error(errno, "mmap of a page of signal words");
-  if (Status status = device_.make_words_visible(memory, page_bytes); !status.ok()) {
-    munmap(memory, page_bytes);
+// Shared, not private: a process that forks would have the pages copied under the device's feet.
+Result<std::vector<TurnWords::Word>> TurnWords::make_words() {
+  void* memory = mmap(nullptr, bytes_at_once, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return system_error(errno, "mmap of signal words");
+  if (Status status = device_.make_words_visible(memory, bytes_at_once); !status.ok()) {
+    munmap(memory, bytes_at_once);
     return status;
   }
   auto* words = static_cast<device::SignalWord*>(memory);
   std::vector<Word> made;
-  for (size_t i = 0; i < page_bytes / sizeof(device::SignalWord); i += 2)
+  for (size_t i = 0; i < bytes_at_once / sizeof(device::SignalWord); i += 2)
     made.push_back({words + i, words + i + 1, 1});
   return made;
 }
 
-// The device is told of a page without the lock: that may wait for what the device does, and end() must not.
+// The device is told of them without the lock: that may wait for what the device does, and end() must not.
 Result<TurnWords::Word> TurnWords::take() {
   std::unique_lock lock(mutex_);
   std::erase_if(coming_, [this](const Word& word) {
@@ -50,7 +52,8 @@ Result<TurnWords::Word> TurnWords::take() {
   });
   if (free_.empty()) {
     lock.unlock();
-    EPCCL_ASSIGN(const std::vector<Word> made, make_page());
+    const device::HeldStreams::Quiet quiet;
+    EPCCL_ASSIGN(const std::vector<Word> made, make_words());
     lock.lock();
     free_.insert(free_.end(), made.begin(), made.end());
   }

@@ -28,7 +28,7 @@ class TurnWords {
   explicit TurnWords(device::Device& device) : device_(device) {}
 
  private:
-  Result<std::vector<Word>> make_page();
+  Result<std::vector<Word>> make_words();
 
   device::Device& device_;
   std::mutex mutex_;

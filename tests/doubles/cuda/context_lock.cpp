@@ -16,12 +16,9 @@ std::shared_mutex& lock() {
   return *instance;
 }
 
-int level() {
-  static const int value = environment("FAKE_CUDA_CONTEXT_LOCK", 0);
-  return value;
-}
 bool is_on() {
-  return level() > 0;
+  static const bool value = environment("FAKE_CUDA_CONTEXT_LOCK", 0) != 0;
+  return value;
 }
 
 bool is_through(CUstream_st* stream) {
@@ -47,8 +44,7 @@ bool all_through() {
 
 }  // namespace
 
-ContextLock::ContextLock(Kind kind)
-    : is_alone_(kind == Kind::alone || (kind == Kind::allocating && level() > 1)) {
+ContextLock::ContextLock(Kind kind) : is_alone_(kind == Kind::alone) {
   if (!is_on()) return;
   is_outermost_ = depth++ == 0;
   if (!is_outermost_) return;

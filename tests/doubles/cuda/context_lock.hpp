@@ -3,8 +3,8 @@
 //   most calls            share it, for as long as they take
 //   to free, to unmap, to unregister, to make a stream, to load a module, the first launch of a kernel that is not loaded
 //                         have it alone, and wait meanwhile until all that the context's streams were given is through
-//   to allocate pinned memory
-//                         share it; with FAKE_CUDA_CONTEXT_LOCK=2 as those before
+//   to allocate and to register memory
+//                         share it; as those before where "alone_allocations" is set
 //   to wait for a stream or the context
 //                         wait without it
 //
@@ -19,7 +19,7 @@ namespace fake_cuda {
 
 class ContextLock {
  public:
-  enum class Kind : uint8_t { shared, alone, allocating };
+  enum class Kind : uint8_t { shared, alone };
   explicit ContextLock(Kind kind);
   ContextLock(const ContextLock&) = delete;
   ContextLock& operator=(const ContextLock&) = delete;

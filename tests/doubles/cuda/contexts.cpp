@@ -35,6 +35,10 @@ long setting(const std::string& name, long otherwise) {
   return value == nullptr ? otherwise : std::atol(value);
 }
 
+ContextLock::Kind lock_to_allocate() {
+  return setting("alone_allocations", 0) != 0 ? ContextLock::Kind::alone : ContextLock::Kind::shared;
+}
+
 int environment(const char* name, int otherwise) {
   const char* value = std::getenv(name);
   return value == nullptr ? otherwise : std::atoi(value);

@@ -36,7 +36,7 @@ using namespace fake_cuda;
 extern "C" {
 
 CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
-  FAKE_CONTEXT(context);
+  FAKE_CONTEXT_TO_ALLOCATE(context);
   if (const CUresult result = unsafe_while_capturing(); result != CUDA_SUCCESS) return result;
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (!fits(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -97,7 +97,7 @@ CUresult cuMemFreeHost(void* address) {
 
 // The GPU's address of registered memory is another one than the host's.
 CUresult cuMemHostRegister(void* address, size_t bytes, unsigned flags) {
-  FAKE_CONTEXT(context);
+  FAKE_CONTEXT_TO_ALLOCATE(context);
   if (const CUresult result = unsafe_while_capturing(); result != CUDA_SUCCESS) return result;
   const auto start = reinterpret_cast<uint64_t>(address);
   if (bytes == 0 || start % page != 0 || (flags & CU_MEMHOSTREGISTER_DEVICEMAP) == 0)

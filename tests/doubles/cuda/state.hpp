@@ -100,13 +100,17 @@ void called(const char* function);
 #define FAKE_CALLED_ALONE()      \
   ::fake_cuda::called(__func__); \
   const ::fake_cuda::ContextLock context_lock_(::fake_cuda::ContextLock::Kind::alone)
+/// Begins one that allocates: the one or the other.
 #define FAKE_CALLED_TO_ALLOCATE() \
   ::fake_cuda::called(__func__);  \
-  const ::fake_cuda::ContextLock context_lock_(::fake_cuda::ContextLock::Kind::allocating)
+  const ::fake_cuda::ContextLock context_lock_(::fake_cuda::lock_to_allocate())
 /// Begins one that then waits without it.
 #define FAKE_CALLED_TO_WAIT()    \
   ::fake_cuda::called(__func__); \
   { const ::fake_cuda::ContextLock context_lock_(::fake_cuda::ContextLock::Kind::shared); }
+
+/// What calls take that allocate or register memory: as "alone_allocations" is set.
+ContextLock::Kind lock_to_allocate();
 
 /// The calling thread's context, or the error of a call that needs one.
 CUresult need_context(CUctx_st** context);
@@ -123,6 +127,9 @@ CUctx_st* current_context();
   FAKE_NEED_CONTEXT(name)
 #define FAKE_CONTEXT_ALONE(name) \
   FAKE_CALLED_ALONE();           \
+  FAKE_NEED_CONTEXT(name)
+#define FAKE_CONTEXT_TO_ALLOCATE(name) \
+  FAKE_CALLED_TO_ALLOCATE();           \
   FAKE_NEED_CONTEXT(name)
 
 /// CUDA_SUCCESS, or what a call gets that a capture forbids: one in global mode, or any but a relaxed one of this thread, unless

@@ -56,7 +56,7 @@ CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp*
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* prop,
                      unsigned long long flags) {
-  FAKE_CALLED();
+  FAKE_CALLED_TO_ALLOCATE();
   if (setting("vmm", 1) == 0) return CUDA_ERROR_NOT_SUPPORTED;
   if (const CUresult result = static_cast<CUresult>(setting("create_error", 0)); result != CUDA_SUCCESS)
     return result;

@@ -150,6 +150,25 @@ TEST(HeldStreams, ThatCannotBeHeldAreToldWhenTheirCallsAreThrough) {
   });
 }
 
+// What calls need of the device is there, however many are under way.
+TEST(HeldStreams, AreHeldByManyCallsWhereToAllocateWaitsForTheGpu) {
+  run_locked(1, {}, [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    const Call call(gpu);
+    call.issue(comm, gpu);
+    gpu.wait();
+    const Gate gate;
+    fake_cuda_set("alone_allocations", 1);
+    gate.close(gpu);
+    for (int i = 0; i < 300; ++i) call.issue(comm, gpu);
+    gate.open();
+    gpu.wait();
+    fake_cuda_set("alone_allocations", 0);
+    EXPECT_EQ(call.output.get(), std::vector<int>{7});
+  });
+}
+
 // Each frees, unregisters and unmaps while others may still be in their last call.
 TEST(HeldStreams, OfRanksThatComeAndGoAreLetGo) {
   constexpr int ranks = 3;

@@ -265,7 +265,9 @@ TEST_F(DeviceLayout, WhatIsWrongWithATableIsNamedOnEveryRankAndTheHandleGoesOn) 
 
 // The double lets nobody allocate while a stream waits for a call.
 TEST_F(DeviceLayout, ACallAllocatesNothingWhileItsStreamWaits) {
-  run_ranks({{2}, {{"FAKE_CUDA_CONTEXT_LOCK", "2"}, {"EPCCL_TIMEOUT", "10"}}, {}},
+  run_ranks({{2},
+             {{"FAKE_CUDA_CONTEXT_LOCK", "1"}, {"FAKE_CUDA_ALONE_ALLOCATIONS", "1"}, {"EPCCL_TIMEOUT", "10"}},
+             {}},
             [](const RankContext& context) {
               const Comm comm(context);  // which does not know the GPU, so that `never` is the host
               GpuRank gpu;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -163,6 +164,13 @@ TEST(HeldStreams, ArePausedForWhatWasPutOffForLongWhereTheProgramIsAlwaysAheadOf
     EXPECT_TRUE(freed);
   }
   HeldStreams::set_pauses(before);
+}
+
+// To allocate settles when memory runs out, and keeps quiet meanwhile.
+TEST(HeldStreams, AreSettledForWhoKeepsThemQuiet) {
+  const HeldStreams::Quiet quiet;
+  EXPECT_FALSE(HeldStreams::settle(0));
+  EXPECT_TRUE(std::async(std::launch::async, [] { return HeldStreams::settle(0); }).get()) << "for others";
 }
 
 TEST(HeldStreams, TellWhenNothingIsPutOffAnyMore) {
