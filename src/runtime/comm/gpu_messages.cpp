@@ -124,8 +124,9 @@ Status GpuMessages::copy(GpuFlight& flight, std::byte* to, const std::byte* from
   return mark_copied(flight, queue);
 }
 
-// Of memory that it does not know the driver would wait for the copy, whoever it keeps meanwhile. So this does, piece by piece: it is the
-// way of messages of which one end is the host's and the other did not know.
+// Of memory that it does not know the driver would wait for the copy, whoever it keeps meanwhile; it may also know the memory at another
+// address only. So this waits, piece by piece: it is the way of messages of which one end is the host's and the other did not know, and of
+// those of a rank to itself.
 Status GpuMessages::copy_to_host(GpuFlight& flight, std::byte* to, const std::byte* from) {
   device::Queue& queue = *queues_.front();
   for (uint64_t at = 0; at < flight.bytes; at += bounce_.bytes()) {
@@ -174,8 +175,9 @@ Status GpuMessages::start(GpuFlight& flight, Completion& completion) {
 
 Status GpuMessages::start_own(GpuFlight& receive, const std::byte* source) {
   receive.step = Step::copying_out;
-  const bool is_on_gpu = receive.end != nullptr && receive.other_end != nullptr;
-  return copy(receive, receive.data, source, is_on_gpu && receive.end->may_use_cores);
+  if (receive.end == nullptr) return copy_to_host(receive, receive.data, source);
+  if (receive.other_end == nullptr) return copy_from_host(receive, receive.data, source);
+  return copy(receive, receive.data, source, receive.end->may_use_cores);
 }
 
 Result<bool> GpuMessages::step(GpuFlight& flight, Completion& completion) {

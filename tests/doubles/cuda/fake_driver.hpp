@@ -19,6 +19,8 @@ extern "C" {
 /// "batch_error": what lists of copies return. "copy_error": a CUresult that the next copy ends with when it runs.
 /// "refused_copy", "refused_wait": n: the n-th cuMemcpyAsync or cuStreamWaitValue64 from now on is refused, and nothing queued.
 /// "alone_allocations": 1: with FAKE_CUDA_CONTEXT_LOCK, to allocate and to register memory waits for the GPU, as to free does.
+/// "strict_lists": 1: lists of copies take addresses of GPU and pinned memory only, not pageable memory, nor the host's address of
+/// registered memory.
 /// "peer_access": 0: GPUs of this process do not reach each other. "image_error": what loading kernels returns.
 /// "export_error": what sharing memory with other processes returns; "ipc_export_error": by CUDA IPC. "import_error": what mapping the memory
 /// of another process returns. "mps": 1: the GPU serves several processes at once.

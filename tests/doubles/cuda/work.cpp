@@ -51,6 +51,11 @@ CUresult copy_now(CUctx_st* context, CUdeviceptr destination, CUdeviceptr source
   return CUDA_SUCCESS;
 }
 
+bool is_known(CUdeviceptr address) {
+  const std::lock_guard lock(state().mutex);
+  return region_at(address) != nullptr;
+}
+
 CUresult copy_list(const CUdeviceptr* destinations, const CUdeviceptr* sources, const size_t* bytes,
                    size_t count, const CUmemcpyAttributes* attributes, const size_t* firsts, size_t kinds,
                    CUctx_st* context, CUstream stream) {
@@ -71,6 +76,8 @@ CUresult copy_list(const CUdeviceptr* destinations, const CUdeviceptr* sources, 
   std::vector<Copy> copies;
   for (size_t i = 0, kind = 0; i < count; ++i) {
     if (bytes[i] == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (setting("strict_lists", 0) != 0 && !(is_known(destinations[i]) && is_known(sources[i])))
+      return CUDA_ERROR_ILLEGAL_ADDRESS;
     copies.push_back({destinations[i], sources[i], bytes[i]});
     if (kind + 1 < kinds && firsts[kind + 1] == i) ++kind;
     if (attributes[kind].flags != CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE) continue;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <numeric>
 #include <thread>
 
 #include "../api/ranks.hpp"
@@ -190,6 +191,29 @@ TEST(GpuMessages, GoFromGpuMemoryToGpuMemory) {
       EXPECT_EQ(fake_cuda_calls("copies beside compute"), is_hinted ? 1 : 0);
       EXPECT_EQ(out.get(), std::vector<int>(count, peer));
     }
+  });
+}
+
+TEST(GpuMessages, OfARankToItselfReachHostMemoryThatTheDriverDoesNotKnow) {
+  run_ranks({{1}, {}, {}}, [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    std::vector<int> sent(50'000), received(sent.size());
+    std::iota(sent.begin(), sent.end(), 1);
+    const GpuArray<int> there(gpu, sent.size());
+    fake_cuda_set("strict_lists", 1);
+    const auto message = [&](const int* from, epcclStream_t sender, int* to, epcclStream_t receiver) {
+      ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+      ASSERT_EQ(epcclSend(from, sent.size(), epcclInt32, 0, comm, sender), epcclSuccess);
+      ASSERT_EQ(epcclRecv(to, sent.size(), epcclInt32, 0, comm, receiver), epcclSuccess);
+      ASSERT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(comm);
+      gpu.wait();
+    };
+    message(sent.data(), nullptr, there.data(), gpu.as_epccl());
+    EXPECT_EQ(there.get(), sent);
+    message(there.data(), gpu.as_epccl(), received.data(), nullptr);
+    EXPECT_EQ(received, sent);
+    fake_cuda_set("strict_lists", 0);
   });
 }
 
