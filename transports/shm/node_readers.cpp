@@ -1,5 +1,5 @@
 // Who copies from memory that a rank has offered to its node. A reader says so before it looks whether the offer still holds, and an
-// owner ends its offers before it looks for readers: so one of them sees the other.
+// owner ends its offers before it looks for readers: so one of them sees the other. And whose queues use the buffers of a call.
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -42,6 +42,23 @@ int NodeMemory::reader() const {
     const auto& reading = segment_.control(peer).reading[static_cast<size_t>(local_)];
     if (reading.load(std::memory_order_seq_cst) > 0 && lives(pid(peer))) return peer;
   }
+  return -1;
+}
+
+bool NodeMemory::begin_queues(uint64_t sequence) {
+  segment_.control(local_).in_queues.store(sequence, std::memory_order_seq_cst);
+  return !gave_up();
+}
+
+void NodeMemory::end_queues() {
+  segment_.control(local_).in_queues.store(0, std::memory_order_release);
+}
+
+int NodeMemory::peer_in_queues(uint64_t sequence) const {
+  for (int peer = 0; peer < local_size(); ++peer)
+    if (peer != local_ && segment_.control(peer).in_queues.load(std::memory_order_seq_cst) == sequence &&
+        lives(pid(peer)))
+      return peer;
   return -1;
 }
 

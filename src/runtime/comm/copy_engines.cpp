@@ -185,7 +185,11 @@ int CopyEngines::blocks_of(const Call& call, bool by_cores) {
 Status CopyEngines::run_queues(const Call& call, const QueueProgram& program, const Movers& movers) {
   auto queued = find_buffers(call, program, movers);
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
-  if (!queued.ok()) return monitor_.explain(std::move(queued).take_status());
+  if (!queued.ok()) {
+    Status status = monitor_.explain(std::move(queued).take_status());
+    queues_.give_up(status, call.sequence, executor_.waiter().timeout());
+    return status;
+  }
   EPCCL_TRY(queues_.submit(program, *queued, executor_.waiter()));
   Status status = queues_.finish(executor_.waiter());
   peers_.calls_over(call.sequence);

@@ -82,8 +82,10 @@ class CopyEngines {
   // For who makes calls in another way than this: peers' memory is mapped once.
   transports::PeerMemory& peers() { return peers_; }
   AcrossNodes* across() const { return across_.get(); }  // null on one node, and on the host
-  /// After a failure: lets all queues of the node's ranks through, and waits until this one has run out.
-  void give_up(const Status& why, device::Queue& queue) { queues_.give_up(why, &queue); }
+  /// Of a call that failed: QueueExecutor::give_up().
+  void give_up(const Status& why, uint64_t sequence, device::Queue& queue) {
+    queues_.give_up(why, sequence, executor_.waiter().timeout(), &queue);
+  }
   /// What its messages pass through: free whenever none of its calls runs. Null without across().
   PinnedStage* stage() const;
   /// What a call has of this rank's scratch on a device.

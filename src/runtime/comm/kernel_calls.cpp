@@ -71,10 +71,11 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
   const CallDevice on{&device_};
   const Call call = call_on(rows, text, on);
   executor_.waiter().begin(false);
-  queue_waits_ = false;
+  peers_have_buffers_ = false;
   Status status = run_call(call, across, after);
   // Buffers go back to the user.
-  if (!status.ok() && queue_waits_) engines_.give_up(status, *queue_);
+  if (status.ok()) node_.end_queues();
+  if (!status.ok() && peers_have_buffers_) engines_.give_up(status, call.sequence, *queue_);
   if (!status.ok()) static_cast<void>(queue_->synchronize());
   engines_.peers().calls_over(call.sequence);
   if (progress != nullptr && status.ok()) progress->completed_on_node();
@@ -85,6 +86,8 @@ Status KernelCalls::run_call(const Call& call, const Submit& across, const Submi
   NodeCalls& calls = executor_.calls();
   EPCCL_TRY(calls.begin(call, 0, 0));
   EPCCL_TRY(calls.meet());
+  peers_have_buffers_ = true;
+  if (!node_.begin_queues(call.sequence)) return {Code::remote_error, "a rank of this node gave up"};
   auto peers = find_peers(call);
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!peers.ok()) return monitor_.explain(std::move(peers).take_status());
@@ -102,7 +105,6 @@ Status KernelCalls::run_call(const Call& call, const Submit& across, const Submi
 Status KernelCalls::queue_parting(const Call& call) {
   constexpr int slot = transports::done_counter;
   transports::NodeSegment& segment = node_.segment();
-  queue_waits_ = true;
   EPCCL_TRY(queue_->post(segment.counter(node_.local(), slot), call.sequence));
   segment.queued(node_.local(), slot).store(call.sequence, std::memory_order_release);
   Waiter& waiter = executor_.waiter();

@@ -117,7 +117,7 @@ class KernelCalls {
   std::unique_ptr<device::Queue> engine_, cores_;
   device::Queue* queue_ = nullptr;  // one of them
   bool by_cores_ = false;
-  bool queue_waits_ = false;  // for other ranks
+  bool peers_have_buffers_ = false;  // of the current call: its ranks have met
 };
 
 }  // namespace epccl::runtime

@@ -4,6 +4,7 @@
 
 #include "base/log.hpp"
 #include "runtime/executor/node_calls.hpp"
+#include "runtime/executor/node_words.hpp"
 
 namespace epccl::runtime {
 
@@ -28,8 +29,8 @@ Status DeviceExecutor::prepare(int width) {
 Status DeviceExecutor::run(const DeviceProgram& program, const QueueCall& call, Waiter& waiter) {
   program_ = &program;
   call_ = &call;
-  EPCCL_TRY(monitor_.check());
   failure_ = begin();
+  if (failure_.ok()) failure_ = monitor_.check();
   waiter.moved();
   while (failure_.ok() && !through()) {
     if (sweep()) {
@@ -40,10 +41,14 @@ Status DeviceExecutor::run(const DeviceProgram& program, const QueueCall& call, 
     if (Status status = idle(waiter); !status.ok()) fail(std::move(status));
   }
   if (failure_.ok()) {
+    node_.end_queues();
     node_.set_done(call.sequence);
   } else {
     lanes_.stop();
     messages_.stop();
+    // What peers begin from now on does not get to this rank's buffers.
+    node_.say_gave_up();
+    end_queues_with_peers(node_, call.sequence, waiter.timeout());
   }
   return std::move(failure_);
 }
@@ -93,6 +98,8 @@ void DeviceExecutor::start(uint32_t index) {
     case Kind::reduce:
     case Kind::move_rows:
     case Kind::reduce_rows:
+      if (!node_.begin_queues(call_->sequence))
+        return fail({Code::remote_error, "a rank of this node gave up"});
       if (Status status = lanes_.start(index); !status.ok()) return fail(std::move(status));
       return given(index);
     case Kind::send:
@@ -168,6 +175,7 @@ bool DeviceExecutor::poll_device() {
   through_.clear();
   if (Status status = lanes_.poll(through_); !status.ok()) fail(std::move(status));
   for (const uint32_t index : through_) complete(index);
+  if (!lanes_.busy()) node_.end_queues();
   return !through_.empty();
 }
 

@@ -1,7 +1,11 @@
 #include "runtime/executor/node_words.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 
+#include "base/clock.hpp"
+#include "base/log.hpp"
 #include "device/host/host_device.hpp"
 
 namespace epccl::runtime {
@@ -29,6 +33,21 @@ void release_words(transports::NodeMemory& node) {
   for (device::SignalWord& each : node.segment().counters())
     if (each.load(std::memory_order_relaxed) < device::released)
       each.store(device::released, std::memory_order_release);
+}
+
+void end_queues_with_peers(transports::NodeMemory& node, uint64_t sequence, double seconds,
+                           const std::function<void()>& meanwhile) {
+  node.end_queues();
+  const double until = now_seconds() + seconds;
+  int peer = node.peer_in_queues(sequence);
+  for (; peer >= 0 && now_seconds() < until; peer = node.peer_in_queues(sequence)) {
+    meanwhile();
+    usleep(200);
+  }
+  if (peer >= 0)
+    log::warn(log::coll, -1,
+              "call {} has failed, and queues of local rank {} (pid {}) still have its buffers after {} s",
+              sequence, peer, node.pid(peer), seconds);
 }
 
 void hide_words(device::Device& device, transports::NodeMemory& node) {

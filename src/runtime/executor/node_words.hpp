@@ -1,6 +1,9 @@
 // The node's counters as words that a device's queues post and wait for.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+
 #include "base/status.hpp"
 #include "device/device.hpp"
 #include "transports/shm/node_memory.hpp"
@@ -14,6 +17,11 @@ Status show_words(device::Device& device, transports::NodeMemory& node);
 int queues_each(const device::Device& device, const transports::NodeMemory& node, int most);
 /// Lets all queues of the node's ranks through that wait for them now.
 void release_words(transports::NodeMemory& node);
+/// This rank's queues have run out of a call that failed: waits until its peers' have, too, at most so long, and does `meanwhile` again and
+/// again.
+void end_queues_with_peers(
+    transports::NodeMemory& node, uint64_t sequence, double seconds,
+    const std::function<void()>& meanwhile = [] {});
 /// When no queue of this rank uses them any more.
 void hide_words(device::Device& device, transports::NodeMemory& node);
 

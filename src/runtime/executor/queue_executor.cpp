@@ -95,8 +95,10 @@ Status QueueExecutor::submit(const QueueProgram& program, const QueueCall& call,
   sequence_ = call.sequence;
   text_ = call.text;
   used_events_ = 0;
+  timeout_ = waiter.timeout();
   waiter.moved();
-  Status status = submit_all({program, call, *control_, waiter});
+  Status status = node_.begin_queues(sequence_) ? submit_all({program, call, *control_, waiter})
+                                                : Status(Code::remote_error, "a rank of this node gave up");
   if (!status.ok()) give_up(status);
   return status;
 }
@@ -247,6 +249,7 @@ Status QueueExecutor::finish(Waiter& waiter) {
   Status status = failure();
   // Then queues went on that nobody had posted for, and it may not be this rank's that say that they are through.
   if (status.ok() && node_.gave_up()) status = Status(Code::remote_error, "a rank of this node gave up");
+  if (status.ok()) node_.end_queues();
   if (!status.ok()) give_up(status);
   return status;
 }
@@ -268,7 +271,7 @@ Status QueueExecutor::failure() const {
 
 // Others may still store lower values: until everything is through, words are raised again and again. What holds a user's stream is no
 // word of the node.
-void QueueExecutor::give_up(const Status& why, device::Queue* another) {
+void QueueExecutor::give_up(const Status& why, uint64_t sequence, double seconds, device::Queue* another) {
   if (control_ == nullptr) return;
   const auto idle = [](device::Queue& queue) {
     const auto result = queue.idle();
@@ -286,6 +289,7 @@ void QueueExecutor::give_up(const Status& why, device::Queue* another) {
     usleep(200);
   } while (!all_idle());
   for (int slot = 0; slot < transports::node_counters; ++slot) node_.posted(slot);
+  end_queues_with_peers(node_, sequence, seconds, [this] { release_words(node_); });
 }
 
 Waiter::Situation QueueExecutor::describe() const {

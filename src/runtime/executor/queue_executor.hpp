@@ -63,9 +63,10 @@ class QueueExecutor {
   /// goes wrong lets the queues of all ranks of the node through: nothing runs when this returns.
   Status finish(Waiter& waiter);
 
-  /// After a failure: lets all queues of the node's ranks through and waits until this rank's have run out, `another` of its too (null:
-  /// there is none). Where they do not, streams that wait for the call may stand before them in a hardware queue: these are let go.
-  void give_up(const Status& why, device::Queue* another = nullptr);
+  /// A call has failed, as `why` says, that its ranks had met for: lets all queues of the node's ranks through and waits until this rank's
+  /// have run out, `another` of its too (null: there is none). Where they do not, streams that wait for the call may stand before them in a
+  /// hardware queue: these are let go. Then waits for its peers' queues that may use its buffers, `seconds` at most.
+  void give_up(const Status& why, uint64_t sequence, double seconds, device::Queue* another = nullptr);
 
   /// As at its end: nothing of this rank's runs any more.
   void stop();
@@ -93,6 +94,7 @@ class QueueExecutor {
   device::SignalWord& word(int local, int slot) const { return node_.segment().counter(local, slot); }
   int local_of(int rank) const { return cluster_.local_of(rank); }
   Result<device::QueueEvent*> event(size_t index);
+  void give_up(const Status& why) { give_up(why, sequence_, timeout_); }
   Status failure() const;
   Waiter::Situation describe() const;
   Status look(size_t& passed, Waiter& waiter);
@@ -111,6 +113,7 @@ class QueueExecutor {
   // The last call.
   const QueueProgram* program_ = nullptr;
   uint64_t sequence_ = 0;
+  double timeout_ = 0;
   size_t used_events_ = 0;
   std::string text_;
   Turns turns_;

@@ -68,6 +68,7 @@ class Waiter {
 
   /// Calls from now on give up after this much silence; 0: the communicator's timeout.
   void set_timeout(double seconds) { timeout_seconds_ = seconds > 0 ? seconds : policy_.timeout_seconds; }
+  double timeout() const { return timeout_seconds_; }
   /// A call begins. `has_messages`: this rank sends to other nodes in it, or receives.
   void begin(bool has_messages);
   /// Starts counting idle time anew. Call whenever something moved.

@@ -1,10 +1,15 @@
 // A rank lets all queues of its node through: others then copy what nobody has sent, and their queues say that they are through.
 #include <gmock/gmock.h>
 
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <thread>
 
+#include "../device_messages/wire.hpp"
 #include "fake_driver.hpp"
 #include "rank_with_gpu.hpp"
+#include "runtime/executor/device_executor.hpp"
 #include "runtime/executor/node_words.hpp"
 #include "runtime/executor/queue_executor.hpp"
 
@@ -16,7 +21,7 @@ using ::testing::HasSubstr;
 using transports::done_counter;
 
 constexpr int slot = 3;
-constexpr uint64_t bytes = 64;
+constexpr uint64_t bytes = 64, stage_bytes = 64 << 10;
 
 /// Waits for rank 1, then copies.
 QueueProgram wait_and_copy() {
@@ -37,23 +42,76 @@ QueueProgram wait_and_copy() {
   return program;
 }
 
-using GivenUp = RankWithGpu;
+class GivenUp : public RankWithGpu {
+ protected:
+  const device::test::GpuMemory input_{bytes}, output_{bytes};
+  const QueueProgram program_ = wait_and_copy();
+  const QueueCall call_{1, "a call", {{input_.data(), output_.data(), nullptr}, {}}, nullptr, {}};
+  Waiter waiter_{node_[0], nullptr, monitor_, {}};
+  QueueExecutor queues_{gpu(), cluster_, node_[0], monitor_, {}};
+};
 using KernelsGivenUp = RankWithKernels;
 
+/// Rank 1's queues are in the call, and run out a moment after rank 0 has given up.
+class PeerInQueues {
+ public:
+  PeerInQueues(transports::Node& node, uint64_t sequence) : node_(node) {
+    EXPECT_TRUE(node[1].begin_queues(sequence));
+    thread_ = std::thread([this] {
+      while (!node_[1].gave_up()) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      is_out_ = true;
+      node_[1].end_queues();
+    });
+  }
+  PeerInQueues(const PeerInQueues&) = delete;
+  PeerInQueues& operator=(const PeerInQueues&) = delete;
+  ~PeerInQueues() { thread_.join(); }
+  bool is_out() const { return is_out_; }
+
+ private:
+  transports::Node& node_;
+  std::atomic<bool> is_out_{false};
+  std::thread thread_;
+};
+
+TEST_F(GivenUp, IsToldWhenPeersQueuesHaveRunOutOfTheCall) {
+  node_[1].segment().queued(1, slot).store(counter_value(1, 1));
+  EXPECT_OK(queues_.submit(program_, call_, waiter_));
+  monitor_.abort("aborted");
+  const PeerInQueues peer(node_, call_.sequence);
+  EXPECT_THAT(queues_.finish(waiter_).message(), HasSubstr("aborted"));
+  EXPECT_TRUE(peer.is_out());
+}
+
+// Its buffers may be the user's again.
+TEST_F(GivenUp, ByAPeerACallQueuesNothing) {
+  release_words(node_[1]);
+  fake_cuda_forget_calls();
+  EXPECT_THAT(queues_.submit(program_, call_, waiter_).message(), HasSubstr("a rank of this node gave up"));
+  EXPECT_EQ(fake_cuda_calls("copies inside"), 0);
+}
+
 TEST_F(GivenUp, IsAFailureAlsoWhereTheQueuesHaveGoneOnAndSaidThatTheyAreThrough) {
-  const device::test::GpuMemory input(bytes), output(bytes);
-  const QueueProgram program = wait_and_copy();
-  QueueCall call{1, "a call", {{input.data(), output.data(), nullptr}, {}}, nullptr, {}};
-  Waiter waiter(node_[0], nullptr, monitor_, {});
-  QueueExecutor queues(gpu(), cluster_, node_[0], monitor_, {});
   node_[1].segment().queued(1, slot).store(counter_value(1, 1));
   fake_cuda_set("copy_pause",
                 100'000);  // so that all counters are raised before this rank's queue sets its own
-  EXPECT_OK(queues.submit(program, call, waiter));
+  EXPECT_OK(queues_.submit(program_, call_, waiter_));
   release_words(node_[1]);
-  while (node_[0].done(0) != call.sequence) std::this_thread::yield();
+  while (node_[0].done(0) != call_.sequence) std::this_thread::yield();
   fake_cuda_set("copy_pause", 0);
-  EXPECT_THAT(queues.finish(waiter).message(), HasSubstr("a rank of this node gave up"));
+  EXPECT_THAT(queues_.finish(waiter_).message(), HasSubstr("a rank of this node gave up"));
+}
+
+TEST_F(KernelsGivenUp, AreToldWhenPeersQueuesHaveRunOutOfTheCall) {
+  const uint64_t sequence = 1;
+  node_[1].post(transports::meeting_counter, counter_value(sequence, 0));
+  const PeerInQueues peer(node_, sequence);
+  const auto fail = [](device::Queue&, std::span<const PeerRows>) {
+    return Status(Code::device_error, "refused");
+  };
+  EXPECT_THAT(calls_.run({}, "a call", nullptr, fail, nullptr).message(), HasSubstr("refused"));
+  EXPECT_TRUE(peer.is_out());
 }
 
 // As if the queues of both had set back their counters before either looks.
@@ -70,6 +128,50 @@ TEST_F(KernelsGivenUp, AreAFailureAlsoWhereBothRanksQueuesHaveSaidThatTheyAreThr
   const auto nothing = [](device::Queue&, std::span<const PeerRows>) { return Status(); };
   EXPECT_THAT(calls_.run({}, "a call", nullptr, nothing, give_up).message(),
               HasSubstr("a rank of this node gave up"));
+}
+
+/// Of two nodes, where this rank's thread drives the queues; it copies as soon as rank 1 says so.
+class GivenUpAcrossNodes : public RankWithGpu {
+ protected:
+  GivenUpAcrossNodes() {
+    plan::Builder builder(0);
+    const uint32_t wait = builder.wait(0, 1, slot, 1);
+    builder.copy(0, builder.input(0), builder.output(0), bytes, std::array{wait});
+    program_ = device::test::take(make_device_program(std::move(builder).take(), nodes_, 1, stage_bytes));
+    EXPECT_OK(executor_.prepare(1));
+  }
+  Status run() { return executor_.run(program_, call_, waiter_); }
+
+  const topology::Cluster nodes_ = topology::Cluster::from_sizes({2, 1});
+  Wire wire_{1};
+  WireEnd network_{wire_, 0, false};
+  const device::test::GpuMemory input_{bytes}, output_{bytes};
+  const QueueCall call_{1, "a call", {{input_.data(), output_.data(), nullptr}, {}}, nullptr, {}};
+  Waiter waiter_{node_[0], &network_, monitor_, {}};
+  DeviceExecutor executor_{gpu(), nodes_, 0, node_[0], network_, monitor_, stage_bytes};
+  DeviceProgram program_;
+};
+
+TEST_F(GivenUpAcrossNodes, IsToldWhenPeersQueuesHaveRunOutOfTheCall) {
+  monitor_.abort("aborted");
+  const PeerInQueues peer(node_, call_.sequence);
+  EXPECT_THAT(run().message(), HasSubstr("aborted"));
+  EXPECT_TRUE(peer.is_out());
+}
+
+TEST_F(GivenUpAcrossNodes, ByAPeerACallQueuesNothing) {
+  node_[1].post(slot, counter_value(call_.sequence, 1));
+  node_[1].say_gave_up();
+  fake_cuda_forget_calls();
+  EXPECT_THAT(run().message(), HasSubstr("a rank of this node gave up"));
+  EXPECT_EQ(fake_cuda_calls("copies inside"), 0);
+}
+
+// A rank that gives up waits for those that are, so it must not be said of those that are not.
+TEST_F(GivenUpAcrossNodes, FindsNobodyInTheQueuesOfACallThatIsOver) {
+  node_[1].post(slot, counter_value(call_.sequence, 1));
+  EXPECT_OK(run());
+  EXPECT_EQ(node_[1].peer_in_queues(call_.sequence), -1);
 }
 
 }  // namespace
