@@ -48,7 +48,7 @@ class GivenUp : public RankWithGpu {
   const QueueProgram program_ = wait_and_copy();
   const QueueCall call_{1, "a call", {{input_.data(), output_.data(), nullptr}, {}}, nullptr, {}};
   Waiter waiter_{node_[0], nullptr, monitor_, {}};
-  QueueExecutor queues_{gpu(), cluster_, node_[0], monitor_, {}};
+  QueueExecutor queues_{gpu(), cluster_, node_[0], monitor_, {}, [](const Status&) {}};
 };
 using KernelsGivenUp = RankWithKernels;
 
