@@ -201,20 +201,42 @@ void Guard::recordDataPtrOnStream(const c10::DataPtr& memory, const c10::Stream&
   if (stream.id() != block->stream) block->recorded.insert(stream.id());
 }
 
-void unpin(void* address) {
-  MUST(cuCtxSetCurrent(context()));
-  MUST(cuMemFreeHost(address));
+struct PinnedBlock {
+  void* address;
+  size_t bytes;
+};
+struct PinnedBlocks {
+  std::mutex mutex;
+  std::multimap<size_t, PinnedBlock*> idle;
+};
+PinnedBlocks& pinned_blocks() {
+  static auto* const instance = new PinnedBlocks;
+  return *instance;
 }
 
-/// Pinned memory. Copies keep what they use, so nothing has to be recorded.
+void unpin(void* block) {
+  auto* const given_back = static_cast<PinnedBlock*>(block);
+  const std::lock_guard lock(pinned_blocks().mutex);
+  pinned_blocks().idle.emplace(given_back->bytes, given_back);
+}
+
+PinnedBlock* pin(size_t bytes) {
+  const std::lock_guard lock(pinned_blocks().mutex);
+  if (auto idle = pinned_blocks().idle.extract(bytes)) return idle.mapped();
+  void* made = nullptr;
+  MUST(cuCtxSetCurrent(context()));
+  MUST(cuMemHostAlloc(&made, bytes, 0));
+  return new PinnedBlock{made, bytes};
+}
+
+/// Pinned memory, never freed, as PyTorch's is not: a stream's thread may be the last to use it. Copies keep what they use, so nothing
+/// has to be recorded.
 class Pinned final : public at::HostAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return {nullptr, c10::kCPU};
-    void* made = nullptr;
-    MUST(cuCtxSetCurrent(context()));
-    MUST(cuMemHostAlloc(&made, bytes, 0));
-    return {made, made, &unpin, c10::kCPU};
+    PinnedBlock* const block = pin(bytes);
+    return {block->address, block, &unpin, c10::kCPU};
   }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
   bool record_event(void*, void*, c10::Stream) override { return true; }
