@@ -55,8 +55,8 @@ std::optional<Driver> load() {
   return driver;
 }
 
-/// Null: there is none. `again`: looked for once more where there was none, since a program may load it later, or a machine; what every
-/// call asks does without.
+/// Null: there is none. `again`: looked for once more where there was none, since a program may load it later, and the first to ask for it
+/// may load the kernel's module. That takes some microseconds, so what every call asks does without.
 const Driver* driver(bool again = false) {
   static std::mutex mutex;
   static std::atomic<bool> was_looked_for{false};
@@ -74,7 +74,7 @@ const Driver* driver(bool again = false) {
 }  // namespace
 
 bool cuda_possible() {
-  return driver(true) != nullptr;
+  return driver() != nullptr;
 }
 
 bool cuda_wanted() {

@@ -7,10 +7,10 @@ namespace epccl::nccl {
 enum class Memory { ordinary, pinned, device };
 
 /// Whether CUDA pointers can appear in this process at all: the driver is loaded, or there is a device and the driver can be
-/// loaded. Asked anew until it is so; starts nothing.
+/// loaded. Starts nothing.
 bool cuda_possible();
 
-/// cuda_possible(), and EPCCL_DEVICE does not forbid it.
+/// The same, looked for anew until it is so, and EPCCL_DEVICE does not forbid it.
 bool cuda_wanted();
 
 /// Whether a GPU can be used here and EPCCL_DEVICE does not forbid it. Initialises the driver.

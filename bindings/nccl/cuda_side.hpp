@@ -49,7 +49,7 @@ struct CudaSide {
   Status why_not;                     // not ok: there is no `real`
   Status failure;                     // not ok: making it failed, and with it the communicator
   const RealNccl* library = nullptr;  // with `real`
-  void* context = nullptr;            // of the device it is for; null: none was current when it was made
+  void* context = nullptr;            // that was current when it was made; null: none
   // With CUDA memory EPCCL runs; on all ranks alike:
   bool native_alltoall = false;  // ncclAlltoAll
   bool native_groups = false;    // ncclSend and ncclRecv

@@ -67,8 +67,7 @@ const std::vector<Entry>& table() {
        "is handed over, or by "
        "CUDA IPC. `auto`: by descriptor where GPU and driver can."},
       {"EPCCL_TORCH_BLOCKING", "0", "0|1",
-       "`1`: a call of torch.distributed on CUDA tensors returns when it is over, as with "
-       "TORCH_NCCL_BLOCKING_WAIT, so "
+       "`1`: a call of torch.distributed on CUDA tensors returns when it is over, asynchronous ones too, so "
        "that the program queues nothing behind a stream that waits. Only from the environment."},
       {"EPCCL_NCCL_LIB", "", "path",
        "NVIDIA's libnccl.so.2, for the calls that libepccl-nccl passes on. Unset: the first of the dynamic "

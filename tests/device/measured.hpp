@@ -46,10 +46,10 @@ Board measured(As as, int ranks, const std::function<void(Rank&, Board&)>& work,
   if (memory == MAP_FAILED) throw std::runtime_error("no memory to share");
   auto* page = new (memory) Page{};
   std::fflush(nullptr);  // or the child prints it again
-  const pid_t child = fork();
+  const pid_t parent = getpid(), child = fork();
   if (child < 0) throw std::runtime_error("no process to measure in");
   if (child == 0) {
-    end_with_parent();
+    end_with_parent(parent);
     const std::string why = failure_of_ranks(as, ranks, [&](Rank& rank) { work(rank, page->board); });
     std::snprintf(page->why, sizeof page->why, "%s", why.c_str());
     std::fflush(nullptr);

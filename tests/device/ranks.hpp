@@ -106,9 +106,10 @@ class Rank {
   int barriers_ = 0;
 };
 
-/// What this process was forked by may be killed: then it ends, too, and with it what it does on the GPU.
-inline void end_with_parent() {
+/// `parent`, which forked this process, may be killed: then it ends, too, and with it what it does on the GPU.
+inline void end_with_parent(pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // killed before
 }
 
 /// Runs `work` as every rank; what the first exception of one says, or empty. Always in other processes than this one, which must
@@ -139,9 +140,10 @@ inline std::string failure_of_ranks(As as, int count, const std::function<void(R
   };
   std::fflush(nullptr);  // or children print it again
   const int children = as == As::threads ? 1 : count;
+  const pid_t parent = getpid();
   for (int child = 0; child < children; ++child) {
     if (fork() != 0) continue;
-    end_with_parent();
+    end_with_parent(parent);
     if (as == As::threads) {
       run_threads();
     } else {

@@ -134,7 +134,9 @@ Result<Measurement> Meter::run(EpHandle& handle, Exchange& exchange, const std::
     constexpr int most_updates = 20;
     EPCCL_TRY(time_updates(handle, exchange, std::min(measured.iterations, most_updates), measured));
     if (options_.fixed && handle.gpu() != nullptr) {
-      EPCCL_ASSIGN(measured.in_a_row, time_in_a_row(handle, exchange, measured.iterations));
+      constexpr int most_in_a_row = 30;
+      EPCCL_ASSIGN(measured.in_a_row,
+                   time_in_a_row(handle, exchange, std::min(measured.iterations, most_in_a_row)));
     }
     if (options_.split) {
       EPCCL_ASSIGN(measured.split, measure_split(coordinator_, handle.comm(), measured.iterations,

@@ -6,7 +6,7 @@
 //   timed     barrier, |call|  ... the last one with fresh data, compared afterwards
 //   layouts   barrier, |update|, barrier, |call|: what a step pays that has a new routing
 //   in a row  with --static on a GPU: barrier, |calls, queued one behind the other, and waited for at their end|: what graphs are held against
-//             with --graph N: barrier, |a launch of a graph of all iterations|  ... N of them, of the call, of its parts, of updates
+//   graphs    with --graph N: barrier, |a launch of a graph of all iterations|  ... N of them, of the call, of its parts, of updates
 //   gather    the ranks' times and wrong elements, after the loops and never within
 #pragma once
 

@@ -1,6 +1,7 @@
 #include "perf/src/overlap/overlap.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace epccl::perf {
 namespace {
@@ -26,6 +27,13 @@ double Overlap::dilation() const {
 double Overlap::fraction_of_ideal() const {
   const double ideal = std::max(compute.median, communication.median);
   return over(communication.median - exposed(), serial() - ideal);
+}
+
+std::pair<int, int> balance(double product, double call, double ratio, bool queues) {
+  const double wanted = ratio * call;
+  const auto products = std::max(1, static_cast<int>(std::lround(wanted / product)));
+  const bool is_too_short = queues && wanted < product;
+  return {products, is_too_short ? std::max(1, static_cast<int>(std::ceil(product / call))) : 1};
 }
 
 }  // namespace epccl::perf

@@ -1,6 +1,8 @@
 // What computing while tokens travel is worth: arithmetic over three times of the same work.
 #pragma once
 
+#include <utility>
+
 #include "perf/src/statistics.hpp"
 
 namespace epccl::perf {
@@ -31,5 +33,9 @@ struct Overlap {
   /// Of the time that can be saved at all, the part that is saved. 1: all of it.
   double fraction_of_ideal() const;
 };
+
+/// How many products to compute beneath how many calls, of the seconds that one of each takes, so that the products take `ratio` times as
+/// long as the calls. A product that takes longer than that has several calls above it, where calls can be started one behind the other.
+std::pair<int, int> balance(double product, double call, double ratio, bool queues);
 
 }  // namespace epccl::perf

@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include <algorithm>
-#include <cmath>
+#include <tuple>
 
 #include "base/clock.hpp"
 
@@ -42,9 +42,7 @@ Status OverlapMeter::calibrate(double communication, bool queues) {
   products_ = 16;
   for (int round = 0; round < 2; ++round) {
     EPCCL_ASSIGN(const double one, time_products(products_));
-    const double wanted = options_.overlap->compute_ratio * communication;
-    products_ = std::max(1, static_cast<int>(std::lround(wanted / one)));
-    calls_ = queues && wanted < one ? std::max(1, static_cast<int>(std::ceil(one / communication))) : 1;
+    std::tie(products_, calls_) = balance(one, communication, options_.overlap->compute_ratio, queues);
   }
   return {};
 }

@@ -178,7 +178,7 @@ TEST(LateRanks, AreWaitedForAsLongAsOfAnyProgramWhereThatAloneIsSet) {
 
 // Long enough for the ranks to come together.
 TEST(LateRanks, OfASplitAreWaitedForAsLong) {
-  run_ranks(waiting_for(2, "2.5", nullptr), [](const RankContext& context) {
+  run_ranks(waiting_for(2, "6", nullptr), [](const RankContext& context) {
     Comm comm(context);
     ncclComm_t part = nullptr;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -186,7 +186,7 @@ TEST(LateRanks, OfASplitAreWaitedForAsLong) {
     int number = 1;
     if (context.rank == 0)
       NCCL_FAILS(ncclAllReduce(&number, &number, 1, ncclInt32, ncclSum, part, nullptr), ncclRemoteError,
-                 "2.5 s");
+                 "6.0 s");
     context.meet();
     NCCL_OK(ncclCommAbort(part));
   });

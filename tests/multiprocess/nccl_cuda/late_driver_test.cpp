@@ -3,15 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
-#include <unistd.h>
 
 #include <cstdlib>
+
+#include "base/nvidia_driver.hpp"
 
 namespace nccl_programs {
 namespace {
 
 TEST(LateDriver, IsFoundWhenItHasCome) {
-  if (access("/proc/driver/nvidia/version", F_OK) == 0) GTEST_SKIP() << "this machine has NVIDIA's own";
+  if (epccl::nvidia_driver_is_there()) GTEST_SKIP() << "this machine has NVIDIA's own";
   setenv("EPCCL_NCCL_LIB", "/nowhere/libnccl.so.2", 1);
   void* memory = nullptr;
   ASSERT_EQ(ncclMemAlloc(&memory, 64), ncclSuccess);

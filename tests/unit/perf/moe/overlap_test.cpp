@@ -59,5 +59,18 @@ TEST(Overlap, OfNothingIsNothing) {
   EXPECT_EQ(Overlap().fraction_of_ideal(), 0);
 }
 
+TEST(Overlap, HasAsManyProductsBeneathACallAsTakeAskedForTime) {
+  using Balance = std::pair<int, int>;  // products, calls
+  EXPECT_EQ(balance(1, 10, 1.2, true), Balance(12, 1));
+  EXPECT_EQ(balance(1, 10, 1.2, false), Balance(12, 1));
+  EXPECT_EQ(balance(12, 10, 1.2, true), Balance(1, 1));
+}
+
+TEST(Overlap, HasCallsForAsLongAsOneProductTakesWhereTheyQueue) {
+  using Balance = std::pair<int, int>;
+  EXPECT_EQ(balance(25, 10, 1.2, true), Balance(1, 3));
+  EXPECT_EQ(balance(25, 10, 1.2, false), Balance(1, 1));
+}
+
 }  // namespace
 }  // namespace epccl::perf::moe
