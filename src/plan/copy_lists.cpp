@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "plan/added_dependencies.hpp"
+
 namespace epccl::plan {
 namespace {
 
@@ -54,27 +56,16 @@ std::vector<bool> begins_of_lists(const RankPlan& plan, const Queues& queues) {
 
 RankPlan in_list_order(const RankPlan& plan, const Queues& queues) {
   const std::vector<bool> begins = begins_of_lists(plan, queues);
-  RankPlan ordered = plan;
-  ordered.dependencies.clear();
   std::vector<std::vector<uint32_t>> before(queues.count()), open(queues.count());
-  for (uint32_t index = 0; index < plan.steps.size(); ++index) {
-    Step& step = ordered.steps[index];
-    const auto asked = plan.dependencies_of(plan.steps[index]);
-    step.first_dependency = static_cast<uint32_t>(ordered.dependencies.size());
-    ordered.dependencies.insert(ordered.dependencies.end(), asked.begin(), asked.end());
-    if (const uint16_t queue = queues.of_step[index]; queue != Queues::none) {
-      const bool is_copy = step.kind == Kind::copy;
-      if ((!is_copy || begins[index]) && !open[queue].empty()) before[queue] = std::exchange(open[queue], {});
-      for (const uint32_t each : before[queue])
-        if (std::ranges::find(asked, each) == asked.end()) ordered.dependencies.push_back(each);
-      if (is_copy)
-        open[queue].push_back(index);
-      else
-        before[queue] = {index};
-    }
-    step.dependency_count = static_cast<uint32_t>(ordered.dependencies.size()) - step.first_dependency;
-  }
-  return ordered;
+  return add_dependencies(plan, [&](uint32_t index) -> std::vector<uint32_t> {
+    const uint16_t queue = queues.of_step[index];
+    if (queue == Queues::none) return {};
+    const bool is_copy = plan.steps[index].kind == Kind::copy;
+    if ((!is_copy || begins[index]) && !open[queue].empty()) before[queue] = std::exchange(open[queue], {});
+    if (!is_copy) return std::exchange(before[queue], {index});
+    open[queue].push_back(index);
+    return before[queue];
+  });
 }
 
 }  // namespace epccl::plan

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
+#include <vector>
 
+#include "plan/added_dependencies.hpp"
 #include "plan/fewer_kernels.hpp"
 
 namespace epccl::plan {
@@ -142,22 +145,11 @@ Result<Queues> assign_queues(const RankPlan& plan, const topology::Cluster& clus
 }
 
 RankPlan in_queue_order(const RankPlan& plan, const Queues& queues) {
-  RankPlan ordered = plan;
-  ordered.dependencies.clear();
-  std::vector<uint32_t> last(queues.count(), Builder::none);
-  for (uint32_t index = 0; index < plan.steps.size(); ++index) {
-    Step& step = ordered.steps[index];
-    const auto asked = plan.dependencies_of(plan.steps[index]);
-    step.first_dependency = static_cast<uint32_t>(ordered.dependencies.size());
-    ordered.dependencies.insert(ordered.dependencies.end(), asked.begin(), asked.end());
-    if (const uint16_t queue = queues.of_step[index]; queue != Queues::none) {
-      if (last[queue] != Builder::none && std::ranges::find(asked, last[queue]) == asked.end())
-        ordered.dependencies.push_back(last[queue]);
-      last[queue] = index;
-    }
-    step.dependency_count = static_cast<uint32_t>(ordered.dependencies.size()) - step.first_dependency;
-  }
-  return ordered;
+  std::vector<std::vector<uint32_t>> last(queues.count());
+  return add_dependencies(plan, [&](uint32_t index) {
+    const uint16_t queue = queues.of_step[index];
+    return queue == Queues::none ? std::vector<uint32_t>() : std::exchange(last[queue], {index});
+  });
 }
 
 }  // namespace epccl::plan
