@@ -122,14 +122,15 @@ HeldStreams::Hold::~Hold() {
   retry();
 }
 
-HeldStreams::Quiet::Quiet() {
+HeldStreams::Quiet::Quiet(Waits waits) {
   std::unique_lock lock(state().mutex);
   // Streams that one has waited for in vain wait for the caller again, if it is one thread that calls for several ranks.
   const bool is_in_vain = state().waited_in_vain == state().ended;
-  const auto longest = is_in_vain ? std::chrono::milliseconds(0) : patience;
+  const bool is_patient = waits == Waits::for_a_moment && !is_in_vain;
+  const auto longest = is_patient ? patience : std::chrono::milliseconds(0);
   keeps_out_ = state().changed.wait_for(lock, longest, [] { return state().held == 0; });
   if (!keeps_out_) {
-    state().waited_in_vain = state().ended;
+    if (is_patient) state().waited_in_vain = state().ended;
     return;
   }
   ++state().freeing;

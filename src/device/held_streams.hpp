@@ -49,10 +49,13 @@ class HeldStreams {
   /// of the process becomes so while it lives.
   class Quiet {
    public:
-    /// Waits until none is held, but not long: those may be waiting for the caller. After that it keeps nobody from holding more, for which
-    /// those may be waiting, too. For streams that one has waited for in vain it does not wait again, until one of them is let go. To end in
-    /// its thread.
-    Quiet();
+    enum class Waits : uint8_t {
+      for_a_moment,  // not long: those that hold may be waiting for the caller
+      not_at_all,    // of a call that holds its stream itself
+    };
+    /// Waits until none is held. After that it keeps nobody from holding more, for which those that hold may be waiting, too. For streams that
+    /// one has waited for in vain it does not wait again, until one of them is let go. To end in its thread.
+    explicit Quiet(Waits waits = Waits::for_a_moment);
     Quiet(const Quiet&) = delete;
     Quiet& operator=(const Quiet&) = delete;
     ~Quiet();

@@ -59,9 +59,9 @@ void IpcMappings::end(std::shared_ptr<const Mapping> ended) {
   });
 }
 
-/// The mutex is held.
+/// The mutex is held, and as a rule the stream of the call that needs the room.
 void IpcMappings::close_all(const IsMeant& is_meant) {
-  const HeldStreams::Quiet quiet;
+  const HeldStreams::Quiet quiet(HeldStreams::Quiet::Waits::not_at_all);
   std::erase_if(open_, [&](const std::shared_ptr<Mapping>& mapping) {
     if (!is_meant(*mapping)) return false;
     close(*mapping);

@@ -107,6 +107,23 @@ TEST(HeldStreams, AreWaitedForForAMomentOnlyAndThenNobodyIsKeptFromHoldingMore) 
   const Hold another_of_its_group;
 }
 
+TEST(HeldStreams, AreWaitedForAlsoWhereACallThatHoldsOneCouldNot) {
+  // Where the other thread does not run in the moment that it waits, this shows nothing.
+  bool is_quiet = false;
+  for (int attempt = 0; attempt < 20 && !is_quiet; ++attempt) {
+    std::optional<Hold> hold(std::in_place);
+    { const HeldStreams::Quiet of_that_call(HeldStreams::Quiet::Waits::not_at_all); }
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      hold.reset();
+    });
+    const HeldStreams::Quiet quiet;
+    is_quiet = std::async(std::launch::async, [] { return HeldStreams::settle(0); }).get();
+    other.join();
+  }
+  EXPECT_TRUE(is_quiet);
+}
+
 /// Calls that a GPU makes one after the other, which hold their streams until they are made. It begins the last only when no other comes.
 class Gpu {
  public:
