@@ -60,14 +60,17 @@ struct MemoryHandle {
   DeviceKind device = DeviceKind::host;
   uint8_t form =
       0;  // the backend's: a descriptor of a process, an IPC handle, an address of this process, ...
-  int32_t ordinal = 0;  // of the device that holds it
+  bool is_counted = false;  // `frees` will have it; else the user frees it, and tells nobody
+  int32_t ordinal = 0;      // of the device that holds it
   int32_t pid = 0;
   uint64_t base = 0, size = 0;  // of the allocation, in the exporting process
   uint64_t offset = 0;          // of the address that was exported
   uint64_t generation = 0;      // differs for two allocations that had the same address one after the other
   uint64_t place = 0;           // of the device in the machine: the same in all processes; 0: not known
-  uint64_t frees =
-      0;  // of shareable memory of the exporter so far: with more of them peers' mappings may be all that is left of some
+  /// Of shareable memory of the exporter so far, and the generations of the last of them: the n-th, from 0, is freed[n % freed.size()].
+  /// Peers' mappings are all that is left of it.
+  uint64_t frees = 0;
+  std::array<uint64_t, 4> freed{};
   std::array<std::byte, 64> opaque{};
 };
 

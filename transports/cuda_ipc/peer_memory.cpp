@@ -3,6 +3,17 @@
 #include <algorithm>
 
 namespace epccl::transports {
+namespace {
+
+/// Whether the last `count` frees that the handle tells of may be the end of what has this generation.
+bool may_have_freed(const device::MemoryHandle& handle, uint64_t count, uint64_t generation) {
+  if (count > handle.freed.size()) return true;
+  for (uint64_t n = handle.frees - count; n < handle.frees; ++n)
+    if (handle.freed[n % handle.freed.size()] == generation) return true;
+  return false;
+}
+
+}  // namespace
 
 PeerMemory::PeerMemory(device::Device& device, int local_size, size_t kept)
     : device_(device), kept_(std::max<size_t>(kept, 1)), peers_(static_cast<size_t>(local_size)) {}
@@ -25,23 +36,25 @@ Result<std::byte*> PeerMemory::address_of(int local, const device::MemoryHandle&
     if (!mapped.ok())
       return std::move(mapped).take_status().with_context(fmt::format("memory of local rank {}", local));
     make_room(known);
-    known.push_back(
-        {handle.base, handle.size, handle.generation, std::move(mapped).value(), handle.offset, call});
+    known.push_back({handle.base, handle.size, handle.generation, handle.is_counted,
+                     std::move(mapped).value(), handle.offset, call});
     found = std::prev(known.end());
   }
   found->last_call = call;
   return found->memory->data() - found->offset + handle.offset;
 }
 
-// An allocation begins where it likes in the addresses of those that were freed. What a peer has freed since its last handle is told by
-// none: all of it goes, and what is still used is mapped again. Handles that were made early are used late, so frees may seem to shrink.
+// An allocation begins where it likes in the addresses of those that were freed. Where a peer has freed more since its last handle than
+// one names, all that it can have been goes, and what is still used is mapped again. Handles that were made early are used late, so frees
+// may seem to shrink.
 void PeerMemory::retire_what_is_gone(Peer& peer, const device::MemoryHandle& handle) {
-  const bool has_freed = handle.frees > peer.frees;
-  peer.frees = std::max(peer.frees, handle.frees);
+  const uint64_t frees = handle.frees - std::min(peer.frees, handle.frees);
+  peer.frees += frees;
   for (auto it = peer.mappings.begin(); it != peer.mappings.end();) {
     const bool is_same = it->base == handle.base && it->generation == handle.generation;
     const bool overlaps = it->base < handle.base + handle.size && handle.base < it->base + it->size;
-    it = (has_freed || overlaps) && !is_same ? retire(peer.mappings, it) : std::next(it);
+    const bool is_gone = overlaps || (it->is_counted && may_have_freed(handle, frees, it->generation));
+    it = is_gone && !is_same ? retire(peer.mappings, it) : std::next(it);
   }
 }
 

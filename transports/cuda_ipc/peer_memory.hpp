@@ -44,6 +44,7 @@ class PeerMemory {
  private:
   struct Mapping {
     uint64_t base, size, generation;
+    bool is_counted;  // among its owner's frees, once it is freed
     std::unique_ptr<device::MappedMemory> memory;
     uint64_t offset;  // of memory->data() in the allocation
     uint64_t last_call;

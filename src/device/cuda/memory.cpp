@@ -116,10 +116,10 @@ Status Memory::free(void* address) {
                    context_.ordinal());
     gone = std::move(it->second);
     owned_.erase(it);
+    if (gone.allocation->kind() == MemoryKind::shareable)
+      freed_[shareable_frees_++ % freed_.size()] = gone.generation;
   }
   frees_.fetch_add(1, std::memory_order_release);
-  if (gone.allocation->kind() == MemoryKind::shareable)
-    shareable_frees_.fetch_add(1, std::memory_order_relaxed);
   HeldStreams::when_none([freed = std::move(gone.allocation)]() mutable { freed.reset(); });
   return {};
 }
@@ -153,15 +153,17 @@ Result<MemoryHandle> Memory::describe(const void* address, uint64_t bytes) const
   handle.ordinal = context_.ordinal();
   handle.pid = getpid();
   handle.place = place_;
-  handle.frees = shareable_frees_.load(std::memory_order_relaxed);
   const auto start = reinterpret_cast<uint64_t>(address);
   {
     const std::lock_guard lock(mutex_);  // describing makes a descriptor, the first time
+    handle.frees = shareable_frees_;
+    handle.freed = freed_;
     if (const Owned* owned = find(start, bytes)) {
       handle.base = owned->allocation->base();
       handle.size = owned->allocation->bytes();
       handle.offset = start - handle.base;
       handle.generation = owned->generation;
+      handle.is_counted = true;
       EPCCL_TRY(owned->allocation->describe(handle));
       return handle;
     }

@@ -66,8 +66,9 @@ class Memory {
   mutable std::shared_mutex mutex_;
   std::map<uint64_t, Owned> owned_;               // by base
   mutable std::map<uint64_t, Exported> exports_;  // by base: of what was there when it was last asked for
-  uint64_t allocations_ = 0;
-  std::atomic<uint64_t> frees_ = 0, shareable_frees_ = 0;
+  uint64_t allocations_ = 0, shareable_frees_ = 0;
+  decltype(MemoryHandle::freed) freed_{};
+  std::atomic<uint64_t> frees_ = 0;
   std::atomic<bool> shares_by_descriptor_ = true;  // until the platform refused it
 
   IpcMappings ipc_mappings_{context_};

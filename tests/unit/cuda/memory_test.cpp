@@ -86,6 +86,20 @@ TEST(CudaMemory, ThatRunsOutForAMomentIsSharedByDescriptorAgainLater) {
   EXPECT_EQ(form(), static_cast<uint8_t>(cuda::HandleForm::descriptor));
 }
 
+TEST(CudaMemory, TellsWhichWasFreedBefore) {
+  const GpuMemory memory(1000, MemoryKind::shareable);
+  const auto handle_of = [](const GpuMemory& of) { return take(gpu().export_memory(of.data(), 1)); };
+  const uint64_t before = handle_of(memory).frees;
+  GpuMemory gone(1000, MemoryKind::shareable), nobody_elses(1000);
+  const MemoryHandle early = handle_of(gone);
+  gone.free_now();
+  nobody_elses.free_now();
+  const MemoryHandle late = handle_of(memory);
+  EXPECT_TRUE(late.is_counted);
+  EXPECT_EQ(late.frees, before + 1);
+  EXPECT_EQ(late.freed[before % late.freed.size()], early.generation);
+}
+
 TEST(CudaMemory, OfThisProcessIsUsedAsItIs) {
   for (const char* share : {"descriptor", "ipc"}) {
     epccl::test::Environment environment;

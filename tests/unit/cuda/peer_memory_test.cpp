@@ -124,27 +124,48 @@ TEST(PeerMemory, LetsGoOfAllThatLayWhereAnAllocationIsNow) {
   EXPECT_EQ(device.imported, 4) << "what lies beside it stays";
 }
 
+/// Of memory that its owner says the end of.
+MemoryHandle counted(uint64_t base, uint64_t generation) {
+  MemoryHandle handle = handle_of(base, generation);
+  handle.is_counted = true;
+  return handle;
+}
+
 // A mapping keeps freed memory from being given to anybody else.
-TEST(PeerMemory, LetsGoOfWhatThePeerMayHaveFreed) {
+TEST(PeerMemory, LetsGoOfWhatThePeerHasFreedAndKeepsTheRest) {
   CountingDevice device;
   PeerMemory peers(device, 2);
-  const MemoryHandle early = handle_of(1000, 1);
-  at(peers, early, 1);
-  at(peers, handle_of(2000, 2), 1);
-  at(peers, handle_of(3000, 3), 1);
-  at(peers, handle_of(1000, 1), 1, 1);  // of another peer
+  const MemoryHandle early = counted(1000, 1);
+  for (uint64_t each = 1; each <= 4; ++each) at(peers, counted(each * 1000, each), 1);
+  at(peers, counted(2000, 2), 1, 1);  // of another peer
   peers.calls_over(1);
-  MemoryHandle handle = handle_of(3000, 3);
-  handle.frees = 1;
+  MemoryHandle handle = counted(4000, 4);
+  handle.frees = 2;
+  handle.freed = {2, 3};
   at(peers, handle, 2);
-  EXPECT_EQ(peers.mappings(), 2U);
-  expect_live(device, 2);
-  EXPECT_EQ(device.imported, 4) << "nobody freed what the handle is of";
+  EXPECT_EQ(peers.mappings(), 3U);
+  expect_live(device, 3);
   for (int again = 0; again < 2; ++again) {
     at(peers, early, 3);  // scratch, say, which is told of as it was at the beginning
     at(peers, handle, 3);
   }
-  EXPECT_EQ(device.imported, 5);
+  EXPECT_EQ(device.imported, 5) << "what was not freed is not mapped again";
+}
+
+TEST(PeerMemory, LetsGoOfAllThatThePeerMayHaveFreedWhereAHandleDoesNotNameIt) {
+  CountingDevice device;
+  PeerMemory peers(device, 1);
+  at(peers, counted(1000, 1), 1);
+  at(peers, counted(2000, 2), 1);
+  at(peers, handle_of(3000, 3), 1);
+  peers.calls_over(1);
+  MemoryHandle handle = counted(2000, 2);
+  handle.frees = handle.freed.size() + 1;
+  at(peers, handle, 2);
+  EXPECT_EQ(peers.mappings(), 2U);
+  at(peers, handle, 3);
+  at(peers, handle_of(3000, 3), 3);
+  EXPECT_EQ(device.imported, 3) << "neither what the handle is of, nor what is not counted";
 }
 
 // As a driver that waits for the GPU, where a stream waits for this call.
