@@ -28,9 +28,16 @@ Result<std::byte*> PeerMemory::address_of(int local, const device::MemoryHandle&
     return error(Code::remote_error, "local rank {} offers {} bytes at {} of an allocation of {}", local,
                  bytes, handle.offset, handle.size);
   Peer& peer = peers_[static_cast<size_t>(local)];
-  retire_what_is_gone(peer, handle);
   Mappings& known = peer.mappings;
-  auto found = std::ranges::find(known, handle.base, &Mapping::base);
+  const auto find = [&] {
+    return std::ranges::find_if(known, [&](const Mapping& mapping) { return is_of(mapping, handle); });
+  };
+  auto found = find();
+  // As a rule it is there, and tells nothing new.
+  if (found == known.end() || handle.frees > peer.frees) {
+    retire_what_is_gone(peer, handle);
+    found = find();
+  }
   if (found == known.end()) {
     auto mapped = device_.import_memory(handle);
     if (!mapped.ok())
@@ -51,10 +58,9 @@ void PeerMemory::retire_what_is_gone(Peer& peer, const device::MemoryHandle& han
   const uint64_t frees = handle.frees - std::min(peer.frees, handle.frees);
   peer.frees += frees;
   for (auto it = peer.mappings.begin(); it != peer.mappings.end();) {
-    const bool is_same = it->base == handle.base && it->generation == handle.generation;
     const bool overlaps = it->base < handle.base + handle.size && handle.base < it->base + it->size;
     const bool is_gone = overlaps || (it->is_counted && may_have_freed(handle, frees, it->generation));
-    it = is_gone && !is_same ? retire(peer.mappings, it) : std::next(it);
+    it = is_gone && !is_of(*it, handle) ? retire(peer.mappings, it) : std::next(it);
   }
 }
 

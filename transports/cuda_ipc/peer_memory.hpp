@@ -8,6 +8,7 @@
 //   handle = offer(...)            ------------->   address_of(owner, handle, call)   another generation: what had that address
 //                                                                                     before is let go when its calls are over, by a
 //                                                                                     thread that holds up nobody
+//   handle = offer(any buffer)     ------------->   address_of(owner, handle, call)   names what was freed last: let go in the same way
 #pragma once
 
 #include <cstdint>
@@ -55,6 +56,9 @@ class PeerMemory {
     uint64_t frees = 0;  // of its, as far as it has told
   };
 
+  static bool is_of(const Mapping& mapping, const device::MemoryHandle& handle) {
+    return mapping.base == handle.base && mapping.generation == handle.generation;
+  }
   void retire_what_is_gone(Peer& peer, const device::MemoryHandle& handle);
   /// The one after it.
   Mappings::iterator retire(Mappings& of_peer, Mappings::iterator mapping);
