@@ -36,6 +36,8 @@ Result<int> Priorities::own() const {
 void Priorities::look_at(CUstream users) const {
   const auto& ask = context_.driver().stream_priority;
   if (!ask || has_warned_.load(std::memory_order_relaxed)) return;
+  if (last_seen_.load(std::memory_order_relaxed) == users) return;
+  last_seen_.store(users, std::memory_order_relaxed);
   int priority = 0;
   if (ask(users, &priority) != CUDA_SUCCESS || priority != own_ || has_warned_.exchange(true)) return;
   log::warn(

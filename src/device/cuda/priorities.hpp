@@ -26,6 +26,8 @@ class Priorities {
   const Context& context_;
   int own_ = 0;
   mutable std::atomic<bool> has_warned_{false};
+  // Most programs give their calls one stream. Another that gets its handle later is not looked at; it would be warned about only.
+  mutable std::atomic<CUstream> last_seen_{nullptr};
   const Status status_;  // last: to find the priority uses the rest
 };
 

@@ -245,6 +245,19 @@ TEST_F(CudaQueue, OfTheWrongContextIsRefused) {
   EXPECT_FALSE(gpu().borrow_stream(stream_of_nobody).ok());
 }
 
+TEST_F(CudaQueue, OfOneStreamAgainAndAgainLooksAtItsPriorityOnce) {
+  CUcontext context = nullptr;
+  ASSERT_EQ(cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxPushCurrent(context), CUDA_SUCCESS);
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  for (int call = 0; call < 3; ++call) EXPECT_OK(gpu().borrow_stream(stream).status());
+  EXPECT_LE(fake_cuda_calls("cuStreamGetPriority"),
+            1);  // none, where the last one before had the same handle
+  cuStreamDestroy(stream);
+  cuCtxPopCurrent(&context);
+}
+
 TEST_F(CudaQueue, ManyThreadsHaveQueuesAtOnce) {
   std::vector<std::thread> threads;
   for (size_t t = 0; t < 4; ++t)
