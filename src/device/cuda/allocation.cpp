@@ -49,11 +49,11 @@ CUmemAllocationProp properties(const Context& context) {
 }
 
 /// `bytes` in whole pages of shareable memory.
-Result<uint64_t> whole_pages(const Context& context, uint64_t bytes) {
+Result<uint64_t> whole_pages(const Context& context, uint64_t bytes, CUresult& result) {
   const CUmemAllocationProp wanted = properties(context);
   size_t page = 0;
-  EPCCL_TRY(
-      context.call(context.driver().mem_granularity, &page, &wanted, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+  EPCCL_TRY(context.call_for(result, context.driver().mem_granularity, &page, &wanted,
+                             CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
   return (bytes + page - 1) / page * page;
 }
 
@@ -66,11 +66,11 @@ class Mapped : public Allocation {
     range_.reset();
     if (memory_ != 0) context_.driver().mem_release(memory_);
   }
-  Status allocate(CUresult& created) {
-    EPCCL_ASSIGN(pages_, whole_pages(context_, bytes_));
+  Status allocate(CUresult& result) {
+    EPCCL_ASSIGN(pages_, whole_pages(context_, bytes_, result));
     const CUmemAllocationProp wanted = properties(context_);
-    EPCCL_TRY(context_.call_for(created, context_.driver().mem_create, &memory_, pages_, &wanted, 0ULL));
-    EPCCL_ASSIGN(range_, MappedRange::map(context_, memory_, pages_));
+    EPCCL_TRY(context_.call_for(result, context_.driver().mem_create, &memory_, pages_, &wanted, 0ULL));
+    EPCCL_ASSIGN(range_, MappedRange::map(context_, memory_, pages_, result));
     return {};
   }
   uint64_t base() const override { return range_->base(); }
@@ -148,9 +148,9 @@ Result<std::unique_ptr<Allocation>> allocate_plain(const Context& context, Memor
 }
 
 Result<std::unique_ptr<Allocation>> allocate_mapped(const Context& context, uint64_t bytes,
-                                                    CUresult& created) {
-  created = CUDA_SUCCESS;
-  return make(context, std::make_unique<Mapped>(context, bytes), created);
+                                                    CUresult& result) {
+  result = CUDA_SUCCESS;
+  return make(context, std::make_unique<Mapped>(context, bytes), result);
 }
 
 Result<std::unique_ptr<Allocation>> allocate_pinned(const Context& context, uint64_t bytes) {
@@ -171,18 +171,20 @@ Status IpcExport::describe(const Context& context, uint64_t base, MemoryHandle& 
 }
 
 Result<std::unique_ptr<MappedRange>> MappedRange::map(const Context& context,
-                                                      CUmemGenericAllocationHandle memory, uint64_t bytes) {
+                                                      CUmemGenericAllocationHandle memory, uint64_t bytes,
+                                                      CUresult& result) {
   const Driver& driver = context.driver();
   std::unique_ptr<MappedRange> range(new MappedRange(context, bytes));  // private constructor
-  EPCCL_TRY(context.call(driver.mem_address_reserve, &range->base_, bytes, size_t{0}, CUdeviceptr{0}, 0ULL));
-  EPCCL_TRY(context.call(driver.mem_map, range->base_, bytes, size_t{0}, memory, 0ULL));
+  EPCCL_TRY(context.call_for(result, driver.mem_address_reserve, &range->base_, bytes, size_t{0},
+                             CUdeviceptr{0}, 0ULL));
+  EPCCL_TRY(context.call_for(result, driver.mem_map, range->base_, bytes, size_t{0}, memory, 0ULL));
   range->is_mapped_ = true;
   CUmemAccessDesc access{};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   access.location.id = context.device();
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  EPCCL_TRY(context.call(driver.mem_set_access, range->base_, bytes,
-                         static_cast<const CUmemAccessDesc*>(&access), size_t{1}));
+  EPCCL_TRY(context.call_for(result, driver.mem_set_access, range->base_, bytes,
+                             static_cast<const CUmemAccessDesc*>(&access), size_t{1}));
   return range;
 }
 

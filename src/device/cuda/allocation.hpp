@@ -37,9 +37,8 @@ class Allocation {
 /// cuMemAlloc: plain, or shareable by CUDA IPC.
 Result<std::unique_ptr<Allocation>> allocate_plain(const Context& context, MemoryKind kind, uint64_t bytes);
 
-/// Physical memory mapped at a reserved address, shareable by descriptor. `created`: what the driver said to making the memory.
-Result<std::unique_ptr<Allocation>> allocate_mapped(const Context& context, uint64_t bytes,
-                                                    CUresult& created);
+/// Physical memory mapped at a reserved address, shareable by descriptor. `result`: what the driver said last, which is why where it fails.
+Result<std::unique_ptr<Allocation>> allocate_mapped(const Context& context, uint64_t bytes, CUresult& result);
 
 /// Host memory that the GPU reads and writes directly.
 Result<std::unique_ptr<Allocation>> allocate_pinned(const Context& context, uint64_t bytes);
@@ -58,8 +57,9 @@ class IpcExport {
 /// A descriptor's memory, reserved and mapped for this GPU.
 class MappedRange {
  public:
+  /// `result`: as of allocate_mapped().
   static Result<std::unique_ptr<MappedRange>> map(const Context& context, CUmemGenericAllocationHandle memory,
-                                                  uint64_t bytes);
+                                                  uint64_t bytes, CUresult& result);
   MappedRange(const MappedRange&) = delete;
   MappedRange& operator=(const MappedRange&) = delete;
   ~MappedRange();

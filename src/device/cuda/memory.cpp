@@ -71,12 +71,12 @@ Result<std::unique_ptr<Allocation>> Memory::make_shareable(uint64_t bytes) {
   if (wish != "ipc" && shares_by_descriptor_ && context_.driver().has_vmm() &&
       context_.attribute_or_zero(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0 &&
       context_.attribute_or_zero(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0) {
-    CUresult created = CUDA_SUCCESS;
-    auto mapped = allocate_mapped(context_, bytes, created);
+    CUresult result = CUDA_SUCCESS;
+    auto mapped = allocate_mapped(context_, bytes, result);
     if (mapped.ok() || wish == "descriptor") return mapped;
     auto plain = allocate_plain(context_, MemoryKind::shareable, bytes);
     if (!plain.ok()) return std::move(mapped).take_status();  // no memory, rather than no such feature
-    if (created == CUDA_ERROR_OUT_OF_MEMORY) return plain;    // some has come free since
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) return plain;     // some has come free since
     log::info(log::shm, -1, "GPU {}: memory is shared by CUDA IPC, since sharing by descriptor failed: {}",
               context_.ordinal(), mapped.status().message());
     shares_by_descriptor_ = false;
@@ -248,7 +248,8 @@ class Memory::Import {
     EPCCL_TRY(context_.call(context_.driver().mem_import, &memory,
                             reinterpret_cast<void*>(static_cast<intptr_t>(fd.get())),  // NOLINT
                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-    auto range = MappedRange::map(context_, memory, shared.bytes);
+    CUresult result = CUDA_SUCCESS;
+    auto range = MappedRange::map(context_, memory, shared.bytes, result);
     if (range.ok()) range_ = std::move(*range);
     context_.driver().mem_release(memory);  // the mapping holds it
     return range.status();

@@ -22,6 +22,7 @@ extern "C" {
 /// "strict_lists": 1: lists of copies take addresses of GPU and pinned memory only, not pageable memory, nor the host's address of
 /// registered memory.
 /// "peer_access": 0: GPUs of this process do not reach each other. "image_error": what loading kernels returns.
+/// "create_error", "map_error": what making memory that can be shared by descriptor returns, and mapping it.
 /// "export_error": what sharing memory with other processes returns; "ipc_export_error": by CUDA IPC. "import_error": what mapping the memory
 /// of another process returns. "mps": 1: the GPU serves several processes at once.
 /// "highest_priority": of streams (-5; the lowest is 0).

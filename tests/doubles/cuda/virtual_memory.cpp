@@ -108,6 +108,8 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
   FAKE_CALLED();
+  if (const auto refused = static_cast<CUresult>(setting("map_error", 0)); refused != CUDA_SUCCESS)
+    return refused;
   Region region;
   {
     const std::lock_guard lock(state().mutex);

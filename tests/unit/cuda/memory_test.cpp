@@ -80,10 +80,12 @@ TEST(CudaMemory, ThatRunsOutForAMomentIsSharedByDescriptorAgainLater) {
     const GpuMemory memory(1000, MemoryKind::shareable);
     return gpu().export_memory(memory.data(), 1)->form;
   };
-  fake_cuda_set("create_error", CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(form(), static_cast<uint8_t>(cuda::HandleForm::cuda_ipc));
-  fake_cuda_set("create_error", 0);
-  EXPECT_EQ(form(), static_cast<uint8_t>(cuda::HandleForm::descriptor));
+  for (const char* step : {"create_error", "map_error"}) {
+    fake_cuda_set(step, CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(form(), static_cast<uint8_t>(cuda::HandleForm::cuda_ipc));
+    fake_cuda_set(step, 0);
+    EXPECT_EQ(form(), static_cast<uint8_t>(cuda::HandleForm::descriptor)) << step;
+  }
 }
 
 TEST(CudaMemory, TellsWhichWasFreedBefore) {
