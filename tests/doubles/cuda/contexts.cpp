@@ -13,6 +13,13 @@ namespace {
 thread_local std::vector<CUctx_st*> stack;
 thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
+std::optional<long> from_environment(std::string_view name) {
+  std::string variable = "FAKE_CUDA_";
+  for (const char letter : name) variable += static_cast<char>(std::toupper(letter));
+  const char* value = std::getenv(variable.c_str());
+  return value == nullptr ? std::nullopt : std::optional(std::atol(value));
+}
+
 CUresult need_driver() {
   return state().is_initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
@@ -24,15 +31,13 @@ State& state() {
   return *instance;
 }
 
-long setting(const std::string& name, long otherwise) {
-  {
-    const std::lock_guard lock(state().mutex);
-    if (const auto it = state().settings.find(name); it != state().settings.end()) return it->second;
-  }
-  std::string variable = "FAKE_CUDA_";
-  for (const char letter : name) variable += static_cast<char>(std::toupper(letter));
-  const char* value = std::getenv(variable.c_str());
-  return value == nullptr ? otherwise : std::atol(value);
+long setting(std::string_view name, long otherwise) {
+  const std::lock_guard lock(state().mutex);
+  if (const auto it = state().settings.find(name); it != state().settings.end()) return it->second;
+  auto& environment = state().environment;
+  auto known = environment.find(name);
+  if (known == environment.end()) known = environment.emplace(name, from_environment(name)).first;
+  return known->second.value_or(otherwise);
 }
 
 ContextLock::Kind lock_to_allocate() {

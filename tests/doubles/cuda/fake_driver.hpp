@@ -7,7 +7,7 @@
 // for kernels that run on the host), FAKE_CUDA_CHANNELS=n (streams of one priority share n hardware queues, in the order in which they
 // were made; each does what it was given one after the other, so a stream that waits holds back all that came behind it.
 // Otherwise each stream has one of its own), FAKE_CUDA_CONTEXT_LOCK=1 (calls that may wait for the GPU do, and no other call gets in
-// meanwhile; 2: more of them: context_lock.hpp), CUDA_MODULE_LOADING=EAGER (with that: kernels are loaded with their module, not when first used).
+// meanwhile: context_lock.hpp), CUDA_MODULE_LOADING=EAGER (with that: kernels are loaded with their module, not when first used).
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,8 @@ extern "C" {
 /// "export_error": what sharing memory with other processes returns; "ipc_export_error": by CUDA IPC. "import_error": what mapping the memory
 /// of another process returns. "mps": 1: the GPU serves several processes at once.
 /// "highest_priority": of streams (-5; the lowest is 0).
-/// Of a program that does not know of the double, FAKE_CUDA_IMPORT_ERROR (and so on) in its environment sets the same.
+/// Of a program that does not know of the double, FAKE_CUDA_IMPORT_ERROR (and so on) in its environment sets the same; it is read when the driver first
+/// looks for the setting.
 void fake_cuda_set(const char* what, long value);
 /// "memory" and "pinned" (bytes), "allocations", "streams", "events", "imports", "registered", "graphs" (executables too): how many
 /// live now.

@@ -15,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -74,7 +75,9 @@ struct State {
   std::map<uint64_t, Region> regions;                  // by base
   std::map<uint64_t, uint64_t> freed;                  // base -> bytes: never to be touched again
   std::map<uint64_t, std::vector<uint64_t>> reusable;  // by bytes
-  std::map<std::string, long> settings, calls;
+  std::map<std::string, long, std::less<>> settings;
+  std::map<std::string, std::optional<long>, std::less<>> environment;  // of settings, as it was found
+  std::map<std::string, long> calls;
   std::vector<std::unique_ptr<CUctx_st>> contexts;
   std::set<CUstream_st*> streams;
   std::set<CUevent_st*> events;
@@ -85,7 +88,7 @@ struct State {
 };
 State& state();
 
-long setting(const std::string& name, long otherwise);
+long setting(std::string_view name, long otherwise);
 int environment(const char* name, int otherwise);
 int device_count();
 int driver_version();
@@ -127,9 +130,6 @@ CUctx_st* current_context();
   FAKE_NEED_CONTEXT(name)
 #define FAKE_CONTEXT_ALONE(name) \
   FAKE_CALLED_ALONE();           \
-  FAKE_NEED_CONTEXT(name)
-#define FAKE_CONTEXT_TO_ALLOCATE(name) \
-  FAKE_CALLED_TO_ALLOCATE();           \
   FAKE_NEED_CONTEXT(name)
 
 /// CUDA_SUCCESS, or what a call gets that a capture forbids: one in global mode, or any but a relaxed one of this thread, unless
