@@ -17,7 +17,7 @@ TEST(OutstandingEpCalls, AreIssuedInOneGoWhereToAllocateWaitsForTheGpu) {
         ToTheNext layer(context, comm, gpu);
         gpu.wait();
         fake_cuda_set("alone_allocations", 1);
-        fake_cuda_set("copy_pause", 20'000);
+        fake_cuda_set("copy_pause", 2'000);
         for (int i = 0; i < 2; ++i)
           EXPECT_EQ(layer.dispatch(layer.input.data(), layer.output.data(), gpu.as_epccl()), epcclSuccess)
               << epcclGetLastError(nullptr);
