@@ -17,7 +17,7 @@ struct Handles {
   std::map<uintptr_t, HandlePtr> by_value;
   std::map<uintptr_t, End> ended;
 };
-// Far from the numbers that programs pass by mistake, and never used twice, in a child of this process neither: an old handle
+// Far from the numbers that programs pass by mistake, and never used twice, nor in a child of this process: an old handle
 // is not a new communicator.
 std::atomic<uintptr_t> next_handle = 0xec1'0000'0000;
 

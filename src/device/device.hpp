@@ -54,8 +54,8 @@ struct LentMemory {
   uint64_t address = 0, bytes = 0;
 };
 
-/// What another process needs to map an allocation: plain bytes, of use to peers of the same node and for nobody outside of the
-/// job.
+/// What another process needs to map an allocation: plain bytes, of use to peers of the same node, and for nobody outside of the
+/// job to see.
 struct MemoryHandle {
   DeviceKind device = DeviceKind::host;
   uint8_t form =
