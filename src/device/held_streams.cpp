@@ -86,7 +86,11 @@ bool HeldStreams::must_put_off() {
 }
 
 void HeldStreams::retry() {
-  std::unique_lock lock(state().mutex);
+  retry(std::unique_lock(state().mutex));
+}
+
+// `lock` is of the state.
+void HeldStreams::retry(std::unique_lock<std::mutex> lock) {
   if (state().put_off.empty() || must_put_off()) return;
   free_all(std::exchange(state().put_off, {}), std::move(lock));
 }
@@ -112,14 +116,13 @@ HeldStreams::Hold::Hold(Begins begins) {
   ++state().held;
 }
 
+// In one step: who has waited for this in a pause would hold again before anything is freed.
 HeldStreams::Hold::~Hold() {
-  {
-    const std::lock_guard lock(state().mutex);
-    ++state().ended;
-    if (--state().held > 0) return;
-    state().changed.notify_all();
-  }
-  retry();
+  std::unique_lock lock(state().mutex);
+  ++state().ended;
+  if (--state().held > 0) return;
+  state().changed.notify_all();
+  retry(std::move(lock));
 }
 
 HeldStreams::Quiet::Quiet(Waits waits) {

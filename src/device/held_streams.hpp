@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 
 namespace epccl::device {
 
@@ -78,6 +79,7 @@ class HeldStreams {
 
  private:
   static bool must_put_off();
+  static void retry(std::unique_lock<std::mutex> lock);
 };
 
 }  // namespace epccl::device

@@ -183,6 +183,24 @@ TEST(HeldStreams, ArePausedForWhatWasPutOffForLongWhereTheProgramIsAlwaysAheadOf
   HeldStreams::set_pauses(before);
 }
 
+TEST(HeldStreams, ThatAPauseHasKeptBackBeginWhenWhatWasPutOffIsDone) {
+  using std::chrono::milliseconds;
+  const auto before = HeldStreams::set_pauses({milliseconds(0), milliseconds(20'000)});
+  for (int attempt = 0; attempt < 200; ++attempt) {
+    std::atomic<bool> freed{false};
+    std::optional<Hold> first(std::in_place);
+    HeldStreams::when_none([&] { freed = true; });
+    std::thread next([&] {
+      const Hold hold;
+      EXPECT_TRUE(freed);
+    });
+    std::this_thread::sleep_for(std::chrono::microseconds(200));  // it waits, most times
+    first.reset();
+    next.join();
+  }
+  HeldStreams::set_pauses(before);
+}
+
 // To allocate settles when memory runs out, and keeps quiet meanwhile.
 TEST(HeldStreams, AreSettledForWhoKeepsThemQuiet) {
   const HeldStreams::Quiet quiet;
