@@ -19,7 +19,7 @@ void RenewedByFork::renew_all() {
   for (RenewedByFork* each = all(); each != nullptr; each = each->next_) each->renew();
 }
 
-RenewedByFork::RenewedByFork() {
+void RenewedByFork::publish() {
   static const int installed = pthread_atfork(nullptr, nullptr, renew_all);
   static_cast<void>(installed);
   next_ = all();

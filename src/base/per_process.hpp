@@ -12,7 +12,9 @@ namespace epccl {
 
 class RenewedByFork {
  protected:
-  RenewedByFork();
+  RenewedByFork() = default;
+  /// From now on forks renew it: the last that it does while it is made, since another thread may fork meanwhile.
+  void publish();
   ~RenewedByFork() = default;  // of static objects that are never destroyed
 
  private:
@@ -30,7 +32,9 @@ class PerProcess final : private RenewedByFork {
       : make_([=](Generation* before) {
           return new Generation{T(arguments...), before};
         }),
-        now_(make_(nullptr)) {}
+        now_(make_(nullptr)) {
+    publish();
+  }
   PerProcess(const PerProcess&) = delete;
   PerProcess& operator=(const PerProcess&) = delete;
 
