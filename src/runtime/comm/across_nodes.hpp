@@ -39,6 +39,8 @@ class AcrossNodes {
   Status run(const DeviceProgram& program, const QueueCall& call, Waiter& waiter) {
     return executor_.run(program, call, waiter);
   }
+  /// Of a call that failed before it could run: as DeviceExecutor::give_up().
+  void give_up(uint64_t sequence, const Waiter& waiter) { executor_.give_up(sequence, waiter); }
 
  private:
   const topology::Cluster& cluster_;

@@ -212,7 +212,11 @@ Status CopyEngines::run_across(const Call& call, const EngineChoice& choice, con
   auto queued =
       find_buffers(call, program->queues, {blocks_of(call, choice.by_cores), who_may_use_cores(choice)});
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
-  if (!queued.ok()) return monitor_.explain(std::move(queued).take_status());
+  if (!queued.ok()) {
+    Status status = monitor_.explain(std::move(queued).take_status());
+    across_->give_up(call.sequence, executor_.waiter());
+    return status;
+  }
   queued->by_cores = choice.by_cores;
   Status status = across_->run(*program, *queued, executor_.waiter());
   peers_.calls_over(call.sequence);

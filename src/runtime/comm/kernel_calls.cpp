@@ -159,7 +159,11 @@ Status KernelCalls::run_planned(const Call& call, const PlannedCall& planned) {
   EPCCL_TRY(executor_.calls().begin(call, 0, 0));
   EPCCL_TRY(executor_.calls().meet());
   auto peers = find_peers(call);
-  if (!peers.ok()) return monitor_.explain(std::move(peers).take_status());
+  if (!peers.ok()) {
+    Status status = monitor_.explain(std::move(peers).take_status());
+    engines_.across()->give_up(call.sequence, executor_.waiter());
+    return status;
+  }
   const RowBuffers& own = planned.rows;
   RowCall rows{own.format,          std::move(peers).value(), engines_.own_scratch(call.sequence),
                own.weights_per_row, planned.tables,           planned.spread};

@@ -46,11 +46,15 @@ Status DeviceExecutor::run(const DeviceProgram& program, const QueueCall& call, 
   } else {
     lanes_.stop();
     messages_.stop();
-    // What peers begin from now on does not get to this rank's buffers.
-    node_.say_gave_up();
-    end_queues_with_peers(node_, call.sequence, waiter.timeout());
+    give_up(call.sequence, waiter);
   }
   return std::move(failure_);
+}
+
+// What peers begin from now on does not get to this rank's buffers.
+void DeviceExecutor::give_up(uint64_t sequence, const Waiter& waiter) {
+  node_.say_gave_up();
+  end_queues_with_peers(node_, sequence, waiter.timeout());
 }
 
 Status DeviceExecutor::begin() {

@@ -48,6 +48,8 @@ class DeviceExecutor {
   /// Blocks until the plan is complete on this rank, or failed: then no copy of this rank moves any more, and the caller must cancel
   /// the network's messages before buffers go away. All ranks of the node have met in this call.
   Status run(const DeviceProgram& program, const QueueCall& call, Waiter& waiter);
+  /// A call has failed that its ranks had met for, and nothing of this rank's runs: waits for its peers' queues that may use its buffers.
+  void give_up(uint64_t sequence, const Waiter& waiter);
 
  private:
   Status begin();

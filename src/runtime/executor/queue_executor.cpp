@@ -89,21 +89,23 @@ struct QueueExecutor::Submission {
 };
 
 Status QueueExecutor::submit(const QueueProgram& program, const QueueCall& call, Waiter& waiter) {
-  EPCCL_TRY(monitor_.check());
-  EPCCL_TRY(make_queues(program));
   program_ = &program;
   sequence_ = call.sequence;
   text_ = call.text;
   used_events_ = 0;
   timeout_ = waiter.timeout();
   waiter.moved();
-  Status status = node_.begin_queues(sequence_) ? submit_all({program, call, *control_, waiter})
-                                                : Status(Code::remote_error, "a rank of this node gave up");
+  Status status = try_submit(program, call, waiter);
   if (!status.ok()) give_up(status);
   return status;
 }
 
-Status QueueExecutor::submit_all(const Submission& now) {
+// Peers have its buffers already, whatever is wrong here.
+Status QueueExecutor::try_submit(const QueueProgram& program, const QueueCall& call, Waiter& waiter) {
+  EPCCL_TRY(monitor_.check());
+  EPCCL_TRY(make_queues(program));
+  if (!node_.begin_queues(sequence_)) return {Code::remote_error, "a rank of this node gave up"};
+  const Submission now{program, call, *control_, waiter};
   EPCCL_TRY(begin(now));
   feed_.begin(now.program, now.call, queues_);
   EPCCL_TRY(submit_in_turns(now));
@@ -272,7 +274,6 @@ Status QueueExecutor::failure() const {
 // Others may still store lower values: until everything is through, words are raised again and again. What holds a user's stream is no
 // word of the node.
 void QueueExecutor::give_up(const Status& why, uint64_t sequence, double seconds, device::Queue* another) {
-  if (control_ == nullptr) return;
   const auto idle = [](device::Queue& queue) {
     const auto result = queue.idle();
     return !result.ok() || *result;
@@ -280,7 +281,7 @@ void QueueExecutor::give_up(const Status& why, uint64_t sequence, double seconds
   const auto all_idle = [&] {
     for (device::Queue* queue : lanes_.all())
       if (!idle(*queue)) return false;
-    return idle(*control_) && (another == nullptr || idle(*another));
+    return (control_ == nullptr || idle(*control_)) && (another == nullptr || idle(*another));
   };
   const double patience_ends = now_seconds() + run_out_seconds;
   do {

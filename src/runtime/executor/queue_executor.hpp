@@ -55,8 +55,8 @@ class QueueExecutor {
   /// The same of the queues that compute cores copy in, only. Any thread.
   Status prepare_cores(int width) { return lanes_.prepare(width, plan::Signals::spread, true); }
 
-  /// Waits for no queue; on a GPU for the node's ranks, which all are to submit the call. On error nothing was submitted, or
-  /// everything is let through and the communicator is broken.
+  /// Waits for no queue; on a GPU for the node's ranks, which all are to submit the call. On error everything is let
+  /// through and the communicator is broken.
   Status submit(const QueueProgram& program, const QueueCall& call, Waiter& waiter);
 
   /// Waits until the last submitted call is over: sleeps, looks for failures, gives up after the timeout of `waiter`. What
@@ -87,7 +87,7 @@ class QueueExecutor {
   Status submit_one(const Submission& now, const QueueOperation& operation);
   bool can_follow(const Submission& now, const QueueOperation& operation) const;
   Status end(const Submission& now);
-  Status submit_all(const Submission& now);
+  Status try_submit(const QueueProgram& program, const QueueCall& call, Waiter& waiter);
   bool is_queued(int local, int slot, uint64_t value) const;
   Status await_queued(const Submission& now, int local, int slot, uint64_t value);
   Status post(device::Queue& queue, int slot, uint64_t value);

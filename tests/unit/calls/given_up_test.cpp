@@ -84,6 +84,14 @@ TEST_F(GivenUp, IsToldWhenPeersQueuesHaveRunOutOfTheCall) {
   EXPECT_TRUE(peer.is_out());
 }
 
+// Before it has made a queue, too.
+TEST_F(GivenUp, IsToldWhenPeersQueuesHaveRunOutOfACallThatThisRankCannotSubmit) {
+  monitor_.abort("aborted");
+  const PeerInQueues peer(node_, call_.sequence);
+  EXPECT_THAT(queues_.submit(program_, call_, waiter_).message(), HasSubstr("aborted"));
+  EXPECT_TRUE(peer.is_out());
+}
+
 // Its buffers may be the user's again.
 TEST_F(GivenUp, ByAPeerACallQueuesNothing) {
   release_words(node_[1]);
@@ -172,6 +180,35 @@ TEST_F(GivenUpAcrossNodes, FindsNobodyInTheQueuesOfACallThatIsOver) {
   node_[1].post(slot, counter_value(call_.sequence, 1));
   EXPECT_OK(run());
   EXPECT_EQ(node_[1].peer_in_queues(call_.sequence), -1);
+}
+
+class KernelsGivenUpAcrossNodes : public RankWithGpu {
+ protected:
+  KernelsGivenUpAcrossNodes() {
+    EXPECT_OK(engines_.prepare());
+    EXPECT_OK(calls_.prepare());
+  }
+
+  const topology::Cluster nodes_ = topology::Cluster::from_sizes({2, 1});
+  Wire wire_{1};
+  WireEnd network_{wire_, 0, false};
+  Executor executor_{nodes_, 0, node_[0], &network_, monitor_, {}, 0};
+  CopyEngines engines_{
+      gpu(), nodes_, 0, node_[0], monitor_, executor_, {EngineUse::automatic, 0, stage_bytes, false}};
+  KernelCalls calls_{gpu(), nodes_, 0, node_[0], monitor_, executor_, engines_};
+};
+
+TEST_F(KernelsGivenUpAcrossNodes, AreToldWhenPeersQueuesHaveRunOutOfACallWhosePeersMemoryCannotBeMapped) {
+  const uint64_t sequence = 1;
+  transports::BufferRef& gone = node_[1].my_call(sequence).outputs[0];
+  gone.bytes = bytes;
+  gone.has_memory = 1;
+  node_[1].post(transports::meeting_counter, counter_value(sequence, 0));
+  const PeerInQueues peer(node_, sequence);
+  const DeviceProgram program;
+  const RowBuffers rows;
+  EXPECT_FALSE(calls_.run_plan({program, {}, rows, rows}, "a call", nullptr).ok());
+  EXPECT_TRUE(peer.is_out());
 }
 
 }  // namespace
