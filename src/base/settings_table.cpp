@@ -60,7 +60,9 @@ const std::vector<Entry>& table() {
       {"EPCCL_CUDA_STUCK", "20", "seconds",
        "How long, at most, a thread of the library may be inside one call of the driver while a stream of "
        "the "
-       "GPU waits for it, before the stream is let go and the communicator fails; less where the "
+       "GPU waits for it, before the stream is let go and the communicator fails; and how long a call that "
+       "fails waits for "
+       "queues of the node's other ranks that use its buffers. Less where the "
        "communicator's timeout is less."},
       {"EPCCL_CUDA_SHARE", "auto", "auto|descriptor|ipc",
        "How GPU memory of epcclMemAlloc is shared with other processes: as virtual memory whose descriptor "

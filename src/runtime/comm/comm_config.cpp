@@ -109,7 +109,7 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
   config.wait.spin_seconds = spin.value_or(50e-6);
   config.wait.yield_seconds = yield.value_or(config.wait.yield_seconds);
   EPCCL_ASSIGN(config.wait.timeout_seconds, settings::get_seconds("EPCCL_TIMEOUT"));
-  EPCCL_ASSIGN(config.most_in_driver, settings::get_seconds("EPCCL_CUDA_STUCK"));
+  EPCCL_ASSIGN(config.wait.most_in_driver, settings::get_seconds("EPCCL_CUDA_STUCK"));
   if (options.timeout_seconds > 0) config.wait.timeout_seconds = options.timeout_seconds;
   return config;
 }

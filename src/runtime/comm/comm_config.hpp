@@ -44,8 +44,7 @@ struct CommConfig {
   bool rail_failover = false;      // EPCCL_RAIL_FAILOVER
   uint64_t streaming_bytes = 0;
   EngineConfig engines;
-  uint64_t stage_bytes = 0;   // EPCCL_STAGE_SIZE
-  double most_in_driver = 0;  // EPCCL_CUDA_STUCK, seconds
+  uint64_t stage_bytes = 0;  // EPCCL_STAGE_SIZE
   std::optional<int> gpu;
   std::string name;
 

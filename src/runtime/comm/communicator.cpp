@@ -143,7 +143,7 @@ void Communicator::fail_beside(const Status& status, const char* why) {
 }
 
 HoldWatch::Worker::Owner Communicator::watched() {
-  return {[this] { return std::min(work_timeout(), parts_.config.most_in_driver); },
+  return {[this] { return std::min(work_timeout(), parts_.config.wait.most_in_driver); },
           [this](const std::string& why) {
             fail_beside(error(Code::remote_error, "rank {}: {}", rank(), why),
                         "a stream waited too long for a thread that the CUDA driver kept");

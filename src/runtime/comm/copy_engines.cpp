@@ -187,7 +187,7 @@ Status CopyEngines::run_queues(const Call& call, const QueueProgram& program, co
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!queued.ok()) {
     Status status = monitor_.explain(std::move(queued).take_status());
-    queues_.give_up(status, call.sequence, executor_.waiter().timeout());
+    queues_.give_up(status, call.sequence, executor_.waiter().peers_timeout());
     return status;
   }
   EPCCL_TRY(queues_.submit(program, *queued, executor_.waiter()));

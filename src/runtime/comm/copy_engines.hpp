@@ -84,7 +84,7 @@ class CopyEngines {
   AcrossNodes* across() const { return across_.get(); }  // null on one node, and on the host
   /// Of a call that failed: QueueExecutor::give_up().
   void give_up(const Status& why, uint64_t sequence, device::Queue& queue) {
-    queues_.give_up(why, sequence, executor_.waiter().timeout(), &queue);
+    queues_.give_up(why, sequence, executor_.waiter().peers_timeout(), &queue);
   }
   /// What its messages pass through: free whenever none of its calls runs. Null without across().
   PinnedStage* stage() const;

@@ -54,7 +54,7 @@ Status DeviceExecutor::run(const DeviceProgram& program, const QueueCall& call, 
 // What peers begin from now on does not get to this rank's buffers.
 void DeviceExecutor::give_up(uint64_t sequence, const Waiter& waiter) {
   node_.say_gave_up();
-  end_queues_with_peers(node_, sequence, waiter.timeout());
+  end_queues_with_peers(node_, sequence, waiter.peers_timeout());
 }
 
 Status DeviceExecutor::begin() {

@@ -93,7 +93,7 @@ Status QueueExecutor::submit(const QueueProgram& program, const QueueCall& call,
   sequence_ = call.sequence;
   text_ = call.text;
   used_events_ = 0;
-  timeout_ = waiter.timeout();
+  peers_timeout_ = waiter.peers_timeout();
   waiter.moved();
   Status status = try_submit(program, call, waiter);
   if (!status.ok()) give_up(status);

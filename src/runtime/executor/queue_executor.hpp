@@ -94,7 +94,7 @@ class QueueExecutor {
   device::SignalWord& word(int local, int slot) const { return node_.segment().counter(local, slot); }
   int local_of(int rank) const { return cluster_.local_of(rank); }
   Result<device::QueueEvent*> event(size_t index);
-  void give_up(const Status& why) { give_up(why, sequence_, timeout_); }
+  void give_up(const Status& why) { give_up(why, sequence_, peers_timeout_); }
   Status failure() const;
   Waiter::Situation describe() const;
   Status look(size_t& passed, Waiter& waiter);
@@ -113,7 +113,7 @@ class QueueExecutor {
   // The last call.
   const QueueProgram* program_ = nullptr;
   uint64_t sequence_ = 0;
-  double timeout_ = 0;
+  double peers_timeout_ = 0;
   size_t used_events_ = 0;
   std::string text_;
   Turns turns_;

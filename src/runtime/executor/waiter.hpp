@@ -3,6 +3,7 @@
 // or nothing has moved for the timeout.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <string>
@@ -23,7 +24,8 @@ struct WaitPolicy {
   double spin_seconds = 0;    // 0 where ranks outnumber cores
   double yield_seconds = -1;  // < 0: by what is waited for
   double timeout_seconds = 30;
-  bool share_cores = false;  // ranks of the node outnumber its cores
+  double most_in_driver = 20;  // EPCCL_CUDA_STUCK, seconds
+  bool share_cores = false;    // ranks of the node outnumber its cores
   // Where this rank goes when it begins a call, if it shares cores, and else when it meets another one on its core; -1: it stays.
   int home_core = -1;
 };
@@ -69,6 +71,8 @@ class Waiter {
   /// Calls from now on give up after this much silence; 0: the communicator's timeout.
   void set_timeout(double seconds) { timeout_seconds_ = seconds > 0 ? seconds : policy_.timeout_seconds; }
   double timeout() const { return timeout_seconds_; }
+  /// How long, at most, a call that fails waits for peers' queues that use its buffers: a peer may live, and not go on.
+  double peers_timeout() const { return std::min(timeout_seconds_, policy_.most_in_driver); }
   /// A call begins. `has_messages`: this rank sends to other nodes in it, or receives.
   void begin(bool has_messages);
   /// Starts counting idle time anew. Call whenever something moved.

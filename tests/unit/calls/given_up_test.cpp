@@ -92,6 +92,17 @@ TEST_F(GivenUp, IsToldWhenPeersQueuesHaveRunOutOfACallThatThisRankCannotSubmit) 
   EXPECT_TRUE(peer.is_out());
 }
 
+TEST_F(GivenUp, IsToldAfterAWhileWherePeersQueuesDoNotRunOut) {
+  WaitPolicy policy;
+  policy.timeout_seconds = 1000;
+  policy.most_in_driver = 0.1;
+  Waiter waiter(node_[0], nullptr, monitor_, policy);
+  EXPECT_TRUE(node_[1].begin_queues(call_.sequence));
+  monitor_.abort("aborted");
+  EXPECT_THAT(queues_.submit(program_, call_, waiter).message(), HasSubstr("aborted"));
+  EXPECT_EQ(node_[0].peer_in_queues(call_.sequence), 1);
+}
+
 // Its buffers may be the user's again.
 TEST_F(GivenUp, ByAPeerACallQueuesNothing) {
   release_words(node_[1]);
