@@ -20,6 +20,7 @@ namespace {
 constexpr size_t events_at_first = 64;
 // By then queues that are let through have run out, if nothing stands before them.
 constexpr double run_out_seconds = 1;
+constexpr double let_go_period = 0.05;  // to look for streams that wait takes a lock of the process
 
 }  // namespace
 
@@ -283,10 +284,13 @@ void QueueExecutor::give_up(const Status& why, uint64_t sequence, double seconds
       if (!idle(*queue)) return false;
     return (control_ == nullptr || idle(*control_)) && (another == nullptr || idle(*another));
   };
-  const double patience_ends = now_seconds() + run_out_seconds;
+  double next_let_go = now_seconds() + run_out_seconds;
   do {
     release_words(node_);
-    if (now_seconds() >= patience_ends) let_go_(why);
+    if (const double now = now_seconds(); now >= next_let_go) {
+      next_let_go = now + let_go_period;
+      let_go_(why);
+    }
     usleep(200);
   } while (!all_idle());
   for (int slot = 0; slot < transports::node_counters; ++slot) node_.posted(slot);
