@@ -24,6 +24,12 @@ void HoldWatch::Worker::close() {
   is_closed_ = true;
 }
 
+// Of one that is closed the thread may have ended, and its trace be another's.
+bool HoldWatch::Worker::runs_on(const device::DriverCall::Trace& thread) {
+  const std::lock_guard lock(mutex_);
+  return !is_closed_ && trace_.load(std::memory_order_acquire) == &thread;
+}
+
 HoldWatch::Worker::Call HoldWatch::Worker::look(double now) {
   {
     const std::lock_guard lock(mutex_);
@@ -69,12 +75,12 @@ void HoldWatch::forget(uint64_t ticket) {
 
 // Communicators fail first: who finds the stream through finds out why.
 void HoldWatch::let_go_of_this_thread(const Status& why) {
-  const device::DriverCall::Trace* const mine = &device::DriverCall::of_this_thread();
+  const device::DriverCall::Trace& mine = device::DriverCall::of_this_thread();
   HoldWatch& watch = of_process();
   const std::lock_guard lock(watch.mutex_);
   for (auto& [ticket, watched] : watch.holds_) {
     const auto& workers = watched.hold.workers;
-    const auto runs_here = [mine](const WorkerPtr& worker) { return worker->trace_.load() == mine; };
+    const auto runs_here = [&mine](const WorkerPtr& worker) { return worker->runs_on(mine); };
     if (std::ranges::none_of(workers, runs_here)) continue;
     for (const WorkerPtr& worker : workers)
       worker->fail(

@@ -50,6 +50,7 @@ class HoldWatch {
       const char* name = nullptr;  // of the driver's function; null: it is in none
       double since = 0;
     };
+    bool runs_on(const device::DriverCall::Trace& thread);
     Call look(double now);
     double timeout();
     void fail(const std::string& why);
