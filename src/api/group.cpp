@@ -191,19 +191,19 @@ void enqueue(std::vector<StreamWork>& streams) {
       });
   for (StreamWork& work : streams)
     if (work.stream != nullptr)
-      for (Collective& collective : work.collectives) work.stream->enqueue(std::move(collective.run));
+      for (CollectiveCall& collective : work.collectives) work.stream->enqueue(std::move(collective.run));
 }
 
 /// What a group does of one communicator on the calling thread's behalf.
 struct Lane {
   CommPtr communicator;
   std::vector<Batch> batches;
-  std::vector<Collective> collectives;
+  std::vector<CollectiveCall> collectives;
 
   Status run(runtime::GraphWrites& writes, size_t number) {
     runtime::GraphWrites::Lane here(writes, number);
     Status first = batches.empty() ? Status{} : run_all(batches);
-    for (Collective& collective : collectives) {
+    for (CollectiveCall& collective : collectives) {
       if (Status status = collective.run(); first.ok()) first = std::move(status);
       if (collective.is_captured) here.call_over();
     }
@@ -218,7 +218,7 @@ std::vector<Lane> lanes_of(StreamWork work) {
     return found != lanes.end() ? *found : lanes.emplace_back(Lane{communicator, {}, {}});
   };
   for (Batch& batch : work.batches) of(batch.communicator).batches.push_back(std::move(batch));
-  for (Collective& collective : work.collectives)
+  for (CollectiveCall& collective : work.collectives)
     of(collective.communicator).collectives.push_back(std::move(collective));
   return lanes;
 }
@@ -232,7 +232,7 @@ std::vector<size_t> order_of_writes(const std::vector<Lane>& lanes) {
   };
   std::vector<Write> writes;
   for (size_t lane = 0; lane < lanes.size(); ++lane) {
-    const auto calls = std::ranges::count_if(lanes[lane].collectives, &Collective::is_captured);
+    const auto calls = std::ranges::count_if(lanes[lane].collectives, &CollectiveCall::is_captured);
     for (size_t call = 0; call < static_cast<size_t>(calls); ++call)
       writes.push_back({&lanes[lane].communicator->key(), call, lane});
   }

@@ -110,7 +110,7 @@ std::vector<StreamWork> sort_by_stream(std::vector<Item>& items) {
     for (Batch& batch : work.batches) batch.ticket = batch.communicator->take_ticket();
   for (Item& item : items) {
     if (std::holds_alternative<runtime::P2pOperation>(item.what)) continue;
-    Collective collective{item.communicator, {}, item.captured.has_value()};
+    CollectiveCall collective{item.communicator, {}, item.captured.has_value()};
     StreamWork& work = sorter.of(item.stream);
     collective.run = collective_work(std::move(item));
     work.collectives.push_back(std::move(collective));

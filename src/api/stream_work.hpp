@@ -20,7 +20,7 @@ struct Batch {
   std::shared_ptr<std::promise<Status>> end = {};  // these wait for it
 };
 
-struct Collective {
+struct CollectiveCall {
   CommPtr communicator;
   std::function<Status()> run;
   bool is_captured = false;
@@ -30,7 +30,7 @@ struct Collective {
 struct StreamWork {
   device::HostStream* stream = nullptr;
   std::vector<Batch> batches;
-  std::vector<Collective> collectives;                        // after them
+  std::vector<CollectiveCall> collectives;                    // after them
   std::shared_ptr<std::promise<Status>> end_of_batches = {};  // where the group's end waits for them
   /// This stream's part in a batch that another one runs.
   struct Part {

@@ -34,7 +34,7 @@ void fake_cuda_set(const char* what, long value);
 long fake_cuda_live(const char* what);
 /// How often a function was called: "cuMemcpyAsync". "copies to the host", "bytes to the host", "copies from the host", "bytes from the
 /// host": what was copied between a GPU's memory and other. "copies inside", "bytes inside": between GPU memory. "copies beside
-/// compute", "bytes beside compute": of lists, with the hint to leave compute cores alone. "bytes of kernels": read
+/// compute", "bytes beside compute": of lists, with the hint to leave compute cores alone. "kernels begun": on a stream. "bytes of kernels": read
 /// and written by sums and copies of kernels, each byte once, where their code is there (kernels_of_double.cpp). "flushes to all devices": of what cards
 /// have written.
 long fake_cuda_calls(const char* function);

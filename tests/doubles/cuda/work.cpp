@@ -242,6 +242,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
   }
   const auto* bytes = static_cast<const std::byte*>(parameters[0]);
   return submit(stream, [kernel, x, threads, copy = std::vector<std::byte>(bytes, bytes + kernel.bytes)] {
+    called("kernels begun");
     kernel.run(copy.data(), x, threads);
     return CUDA_SUCCESS;
   });

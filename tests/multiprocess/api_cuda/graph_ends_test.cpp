@@ -167,8 +167,10 @@ TEST_F(CudaGraphs, OfRanksThatAreThreadsAreNotKeptApartByMemoryThatIsFreed) {
     ranks_of_this_process->arrive_and_wait();
     const long allocations = fake_cuda_live("allocations");
     if (context.rank == 0) {
+      const long begun = fake_cuda_calls("kernels begun");
       graph.launch();
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it begins
+      while (fake_cuda_calls("kernels begun") == begun) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the kernel says so first of all
       EXPECT_EQ(epcclMemFree(memory), epcclSuccess);
       EXPECT_EQ(fake_cuda_live("allocations"), allocations) << "put off";
     }
