@@ -136,6 +136,7 @@ TEST_F(CudaGraphs, HoldNothingOfAGroupOfWhichACallCannotBeCaptured) {
     const Twin twin(comm);
     const Exchanged exchanged(context, gpu, 10);
     const Graph prepares(gpu, [&] { expect_captured(exchanged.call(comm, gpu.as_epccl())); });
+    context.meet();  // the other one has mapped what the call moves
     const GpuArray<int> in(gpu, 10), out(gpu, 10);
     const int peer = 1 - context.rank;
     Capture capture(gpu, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
