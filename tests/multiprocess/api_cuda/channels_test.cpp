@@ -124,7 +124,9 @@ TEST(SharedChannel, WithAStreamThatWaitsForTheCallEndsByTheTimeout) {
         epcclResult_t state = epcclSuccess;
         EXPECT_EQ(epcclCommGetAsyncError(comm, &state), epcclSuccess);
         EXPECT_EQ(state, epcclRemoteError) << "known when the stream goes on";
-        EXPECT_THAT(epcclGetLastError(comm), HasSubstr("timeout"));
+        // Of two that time out at once the later hears that the other has.
+        EXPECT_THAT(epcclGetLastError(comm),
+                    testing::AnyOf(HasSubstr("timeout"), HasSubstr("a rank of this node gave up")));
         EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
         comm.forget();
       });
