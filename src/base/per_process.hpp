@@ -4,9 +4,7 @@
 //   static PerProcess<Table> table; table->...
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <utility>
+#include <type_traits>
 
 namespace epccl {
 
@@ -26,13 +24,9 @@ class RenewedByFork {
 template <typename T>
 class PerProcess final : private RenewedByFork {
  public:
-  /// `arguments` are kept, and make the object of each child too.
-  template <typename... Args>
-  explicit PerProcess(Args... arguments)
-      : make_([=](Generation* before) {
-          return new Generation{T(arguments...), before};
-        }),
-        now_(make_(nullptr)) {
+  PerProcess() : now_(new Generation{T(), nullptr}) {
+    // Or what ends with the process, after this, would find it destroyed.
+    static_assert(std::is_trivially_destructible_v<PerProcess>);
     publish();
   }
   PerProcess(const PerProcess&) = delete;
@@ -47,9 +41,8 @@ class PerProcess final : private RenewedByFork {
     T object;
     Generation* before;
   };
-  void renew() override { now_ = make_(now_); }
+  void renew() override { now_ = new Generation{T(), now_}; }
 
-  const std::function<Generation*(Generation*)> make_;
   Generation* now_;
 };
 

@@ -27,14 +27,17 @@ TEST(PerProcess, IsNotRenewedByAForkBeforeItIsMade) {
 }
 
 TEST(PerProcess, IsAnotherInEachChild) {
-  static PerProcess<int> number(1);
-  *number = 2;
+  struct Number {
+    int value = 1;
+  };
+  static PerProcess<Number> number;
+  number->value = 2;
   const pid_t child = fork();
-  if (child == 0) _exit(*number);
+  if (child == 0) _exit(number->value);
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(WEXITSTATUS(status), 1);
-  EXPECT_EQ(*number, 2);
+  EXPECT_EQ(number->value, 2);
 }
 
 }  // namespace
