@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "plan/added_dependencies.hpp"
 #include "plan/reordered.hpp"
 
 namespace epccl::plan {
@@ -84,19 +85,10 @@ class Runs {
 
 /// Every copy waits for all that the others of its run wait for.
 RankPlan with_common_waits(const RankPlan& plan, const Runs& runs) {
-  RankPlan made = plan;
-  made.dependencies.clear();
-  for (uint32_t index = 0; index < plan.steps.size(); ++index) {
-    Step& step = made.steps[index];
-    const auto asked = plan.dependencies_of(plan.steps[index]);
-    step.first_dependency = static_cast<uint32_t>(made.dependencies.size());
-    made.dependencies.insert(made.dependencies.end(), asked.begin(), asked.end());
-    if (const Run* run = runs.of(index))
-      for (const uint32_t wait : run->waits)
-        if (!contains(asked, wait)) made.dependencies.push_back(wait);
-    step.dependency_count = static_cast<uint32_t>(made.dependencies.size()) - step.first_dependency;
-  }
-  return made;
+  return add_dependencies(plan, [&](uint32_t index) {
+    const Run* run = runs.of(index);
+    return run != nullptr ? run->waits : std::vector<uint32_t>();
+  });
 }
 
 }  // namespace
