@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
 #include "assembly.hpp"
@@ -146,6 +147,11 @@ void EpcclBackend::shutdown() {
   communicator_->leave();
 }
 
+int64_t EpcclBackend::global_rank(int rank) const {
+  const auto& here = options_->global_ranks_in_group;
+  return here.empty() ? rank : static_cast<int64_t>(here[static_cast<size_t>(rank)]);
+}
+
 c10::intrusive_ptr<c10d::Backend> EpcclBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
                                                       const std::vector<int>& ranks,
                                                       const c10::intrusive_ptr<Options>& opts) {
@@ -154,13 +160,44 @@ c10::intrusive_ptr<c10d::Backend> EpcclBackend::split(const c10::intrusive_ptr<c
   std::vector<int64_t> global_ranks;
   for (const int rank : ranks) {
     TORCH_CHECK(rank >= 0 && rank < size_, "epccl: split_group: rank ", rank, " is not in 0..", size_ - 1);
-    const auto& here = options_->global_ranks_in_group;
-    global_ranks.push_back(here.empty() ? rank : static_cast<int64_t>(here[static_cast<size_t>(rank)]));
+    global_ranks.push_back(global_rank(rank));
   }
   return c10::make_intrusive<EpcclBackend>(
       store->clone(), static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()),
       opts ? opts->timeout : options_->timeout, std::move(global_ranks),
       opts && !opts->group_name.empty() ? opts->group_name : name_ + " split");
+}
+
+c10::intrusive_ptr<c10d::Backend> EpcclBackend::shrink(const std::vector<int64_t>& excluded, int shrink_flags,
+                                                       const c10::intrusive_ptr<Options>& opts) {
+  constexpr int abort_first = 1;
+  std::vector<int64_t> global_ranks;
+  std::string key = "epccl/without";
+  int rank = -1, size = 0;
+  for (int each = 0; each < size_; ++each) {
+    if (std::ranges::find(excluded, each) != excluded.end()) {
+      key += "-" + std::to_string(each);
+      continue;
+    }
+    if (each == rank_) rank = size;
+    global_ranks.push_back(global_rank(each));
+    ++size;
+  }
+  TORCH_CHECK(rank >= 0, "epccl: shrink: rank ", rank_, " is excluded, so it must not call this");
+  if (shrink_flags & abort_first) abort();
+  auto store = c10::make_intrusive<c10d::PrefixStore>(key, store_->clone());
+  return c10::make_intrusive<EpcclBackend>(std::move(store), rank, size,
+                                           opts ? opts->timeout : options_->timeout, std::move(global_ranks),
+                                           name_ + " shrunk");
+}
+
+c10::intrusive_ptr<c10d::Backend> EpcclBackend::merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                                      const c10::intrusive_ptr<Options>& opts,
+                                                      const int& rank, const int& size) {
+  // What the ranks are globally only the caller knows.
+  return c10::make_intrusive<EpcclBackend>(
+      store->clone(), rank, size, opts ? opts->timeout : options_->timeout, std::vector<int64_t>(),
+      opts && !opts->group_name.empty() ? opts->group_name : name_ + " merged");
 }
 
 void EpcclBackend::setTimeout(std::chrono::milliseconds timeout) {

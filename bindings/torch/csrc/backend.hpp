@@ -53,6 +53,15 @@ class EpcclBackend : public c10d::Backend {
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& opts) override;
+  bool supportsShrinking() const override { return true; }
+  /// A group of the ranks that are not excluded, in their order, which all call this. They meet anew, over the store, so excluded ranks may
+  /// be dead. `shrink_flags`: 1 aborts this group first, for ranks that may still be in a call.
+  c10::intrusive_ptr<Backend> shrink(const std::vector<int64_t>& excluded, int shrink_flags,
+                                     const c10::intrusive_ptr<Options>& opts) override;
+  /// A group of `size` ranks, this one `rank` of it, of any groups: they meet over `store`.
+  c10::intrusive_ptr<Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                    const c10::intrusive_ptr<Options>& opts, const int& rank,
+                                    const int& size) override;
   /// Of a group that is bound to a device: all ranks meet there, before calls that not all of them make.
   void eagerConnectSingleDevice(at::Device device) override;
   /// Where there are GPUs, whose sends and receives of a batch are one call.
@@ -126,6 +135,8 @@ class EpcclBackend : public c10d::Backend {
   void leave_channels();
   /// Where in the store the mark of a rank is that has left the group in order.
   static std::string left_key(int rank);
+  /// What a rank of this group is globally.
+  int64_t global_rank(int rank) const;
   void tell_that_this_rank_left();
   CallPtr send_message(const at::Tensor& tensor, int to, int tag);
   CallPtr receive_message(const at::Tensor& tensor, int source, int tag);

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from harness import RANK, SIZE, expect_error, join, main, same, values
+from harness import RANK, SIZE, TIMEOUT, expect_error, join, main, same, values
 
 
 def test_groups_of_some_ranks(_):
@@ -46,6 +46,19 @@ def test_a_group_is_split(group):
         dist.broadcast(got, src=1, group=first)
         assert got.tolist() == [1, 1] and dist.get_rank(first) == 1 - RANK
     dist.barrier(group=group)
+
+
+def test_groups_are_merged(group):
+    half = dist.split_group(parent_pg=group, split_ranks=[list(range(0, SIZE, 2)), list(range(1, SIZE, 2))])
+    store = dist.PrefixStore("merged", dist.distributed_c10d._get_default_store())
+    # PyTorch gives the ranks of the new group, in the order in which they come.
+    whole = half.merge_remote_group(store, SIZE, TIMEOUT, "whole")
+    assert whole.size() == SIZE
+    everyone = [torch.zeros(2, dtype=torch.int64) for _ in range(SIZE)]
+    whole.allgather([everyone], [torch.tensor([whole.rank(), RANK])]).wait()
+    places, ranks = torch.stack(everyone).T.tolist()
+    assert places == list(range(SIZE)) and sorted(ranks) == list(range(SIZE)), everyone
+    whole.shutdown()
 
 
 def test_calls_on_two_groups_do_not_wait_for_each_other(group):
