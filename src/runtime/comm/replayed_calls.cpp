@@ -116,6 +116,7 @@ void ReplayedCalls::watch() {
     }
     made_ = come;
     std::atomic_ref(report.over).store(come, std::memory_order_release);
+    device::HeldStreams::retry_beside();  // what the end of the call's hold has found to be put off still
     since = now_seconds();
   }
 }

@@ -80,7 +80,8 @@ GraphRoom::~GraphRoom() {
 
 bool GraphRoom::is_replaying() const {
   const auto read = [](uint64_t& word) { return std::atomic_ref(word).load(std::memory_order_acquire); };
-  return read(report_->given_up) == 0 && read(report_->over) != read(report_->begun);
+  if (read(report_->given_up) != 0) return false;
+  return read(report_->over) != read(report_->begun) || read(host_calls_->over) != read(host_calls_->come);
 }
 
 void GraphRoom::give_up() {

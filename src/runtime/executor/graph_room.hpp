@@ -53,7 +53,7 @@ class GraphRoom {
   /// Of the calls that the host makes in replays.
   device::cuda::HostCallReport& host_calls() const { return *host_calls_; }
   uint64_t* host_call_count() const { return reinterpret_cast<uint64_t*>(memory_ + host_calls_offset); }
-  /// Whether a replay of copies and kernels has begun, and may be waiting for another rank. Any thread.
+  /// Whether a replay has begun, and may be waiting for another rank, or for a call that the host makes. Any thread.
   bool is_replaying() const;
   /// Lets all replays through, now and later. Any thread.
   void give_up();
