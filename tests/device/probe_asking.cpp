@@ -127,9 +127,8 @@ class Others {
   }
   void make_round() {
     const double begin = now_seconds();
-    timed("cuMemcpyAsync",
-          [&] { return cuMemcpyAsync(lab_.also_pinned, lab_.to, Lab::small, lab_.highest); });
-    timed("cuEventRecord", [&] { return cuEventRecord(copied_, lab_.highest); });
+    timed("cuMemcpyAsync", [&] { return cuMemcpyAsync(lab_.also_pinned, lab_.to, Lab::small, lab_.own); });
+    timed("cuEventRecord", [&] { return cuEventRecord(copied_, lab_.own); });
     CUresult complete = CUDA_ERROR_NOT_READY;
     while (complete == CUDA_ERROR_NOT_READY) {
       timed("cuEventQuery", [&] {
@@ -140,7 +139,7 @@ class Others {
       std::this_thread::sleep_for(glance);
     }
     timed("cuStreamWriteValue64", [&] {
-      lab_.post(lab_.highest);
+      lab_.post(lab_.own);
       return CUDA_SUCCESS;
     });
   }
@@ -175,7 +174,7 @@ void make_call(const Question& question, Board& board) {
   }
   if (question.of_a_peer) lab.lent = lent_memory(board);
   if (question.before) question.before(lab);
-  for (CUstream stream : {lab.held, lab.other, lab.highest}) EPCCL_PROBE(cuStreamSynchronize(stream));
+  for (CUstream stream : {lab.held, lab.other, lab.own}) EPCCL_PROBE(cuStreamSynchronize(stream));
   lab.hold(lab.held);
   Watchdog dog(lab, board, longest_hold);
   const Others others(lab, board, dog);
@@ -262,11 +261,19 @@ int count_stuck(const Lab& lab, size_t kind, const std::vector<CUstream>& stream
       through, [](CUevent event) { return cuEventQuery(event) == CUDA_ERROR_NOT_READY; }));
 }
 
+int priority_of(Priority which, const Lab& lab) {
+  if (which == Priority::of_held) return lab.lowest_priority;
+  return which == Priority::of_library ? lab.own_priority : lab.highest_priority;
+}
+
 void look_at_channels(const ChannelQuestion& question, Board& board) {
   const Lab lab;
-  const int priority = question.same_priority ? lab.lowest_priority : lab.highest_priority;
+  const int priority = priority_of(question.others, lab);
   std::vector<CUstream> held, others;
-  for (int i = 0; i < question.held; ++i) held.push_back(lab.make_stream(lab.lowest_priority));
+  if (question.holds_null)
+    held.push_back(nullptr);
+  else
+    for (int i = 0; i < question.held; ++i) held.push_back(lab.make_stream(lab.lowest_priority));
   for (size_t i = 0; i < others_each * kinds_of_work.size(); ++i) others.push_back(lab.make_stream(priority));
   constexpr double longest = 5;
   for (CUstream stream : held) lab.hold(stream);

@@ -42,17 +42,19 @@ struct Answer {
   State state = State::asked;
   bool was_ended = false;  // the call, or another thread's, did not return after the stream went on either
   double seconds = 0;      // until the call returned
-  // Of a thread that goes on copying on a stream of its own, of the highest priority: its longest call, and what its work took at most.
+  // Of a thread that goes on copying on a stream of its own, of the library's priority: its longest call, and what its work took at most.
   double others_call = 0, others_work = 0;
   std::string others_name, text;
 };
 Answer ask(const Question& question);
 
 /// `held` streams are held, each with a copy behind; how many of `others` other streams stand still as well, by what they do.
+enum class Priority { of_held, of_library, highest };
 struct ChannelQuestion {
   int held = 1;
-  bool same_priority = true;
-  int connections = 0;  // CUDA_DEVICE_MAX_CONNECTIONS; 0: not set
+  Priority others = Priority::of_held;
+  int connections = 0;      // CUDA_DEVICE_MAX_CONNECTIONS; 0: not set
+  bool holds_null = false;  // the NULL stream is the one that is held
 };
 inline constexpr int others_each = 16;
 inline constexpr std::array kinds_of_work{"kernels", "copies inside the GPU", "copies to the host", "posts"};

@@ -73,7 +73,7 @@ void register_memory(Lab& lab) {
 }
 
 void make_stream(Lab& lab) {
-  stream = lab.make_stream(lab.highest_priority);
+  stream = lab.make_stream(lab.own_priority);
 }
 void capture_graph(Lab& lab) {
   make_stream(lab);
@@ -254,25 +254,32 @@ void ask_all(const std::vector<Question>& questions, Report& report) {
   for (const Question& question : questions) report.add("calls", in_json(question, ask(question)));
 }
 
+const char* text_of(Priority priority) {
+  if (priority == Priority::of_held) return "the same";
+  return priority == Priority::of_library ? "the library's" : "the highest";
+}
+
 void ask_channels(const ChannelQuestion& question, Report& report) {
   const ChannelAnswer answer = ask(question);
   const std::string connections = question.connections == 0
                                       ? "CUDA_DEVICE_MAX_CONNECTIONS not set"
                                       : fmt::format("CUDA_DEVICE_MAX_CONNECTIONS={}", question.connections);
-  const char* const priority = question.same_priority ? "the same" : "the highest";
+  const char* const priority = text_of(question.others);
+  const std::string held = question.holds_null ? "the NULL stream" : fmt::format("{}", question.held);
   Json fact{{"held", question.held},
+            {"null_stream", question.holds_null},
             {"connections", question.connections},
             {"priority", priority},
             {"others", others_each}};
-  std::string says = fmt::format("{} held, {}: of {} other streams of {} priority stand still with",
-                                 question.held, connections, others_each, priority);
+  std::string says = fmt::format("{} held, {}: of {} other streams of {} priority stand still with", held,
+                                 connections, others_each, priority);
   for (size_t kind = 0; kind < kinds_of_work.size(); ++kind) {
     says += fmt::format("{} {}: {}", kind == 0 ? "" : ",", kinds_of_work[kind], answer.stuck[kind]);
     fact["stuck"][kinds_of_work[kind]] = answer.stuck[kind];
   }
   if (!answer.text.empty()) {
-    says = fmt::format("{} held, {}, others of {} priority: no answer: {}", question.held, connections,
-                       priority, answer.text);
+    says = fmt::format("{} held, {}, others of {} priority: no answer: {}", held, connections, priority,
+                       answer.text);
     fact["no_answer"] = answer.text;
   }
   fact["says"] = says;
@@ -290,10 +297,12 @@ void ask_everything(Report& report) {
   ask_all({control()}, report);
   for (const auto& questions : {of_streams(), of_kernels(), of_memory(), of_peers(), of_pageable_copies()})
     ask_all(questions, report);
-  for (const bool same_priority : {true, false}) {
-    for (const int held : {1, 7, 16}) ask_channels({held, same_priority, 0}, report);
-    for (const int held : {8, 31, 64}) ask_channels({held, same_priority, 32}, report);
+  for (const Priority others : {Priority::of_held, Priority::of_library}) {
+    for (const int held : {1, 7, 16}) ask_channels({held, others, 0}, report);
+    for (const int held : {8, 31, 64}) ask_channels({held, others, 32}, report);
+    ask_channels({1, others, 0, true}, report);
   }
+  ask_channels({31, Priority::highest, 32}, report);
 }
 
 void check_limits(Report& report) {

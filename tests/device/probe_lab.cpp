@@ -5,6 +5,8 @@
 
 #include <stdexcept>
 
+#include "device/cuda/priorities.hpp"
+
 namespace epccl::device::probe {
 namespace {
 
@@ -41,9 +43,10 @@ Lab::Lab() {
   EPCCL_PROBE(cuDevicePrimaryCtxRetain(&context_, gpu));
   enter();
   EPCCL_PROBE(cuCtxGetStreamPriorityRange(&lowest_priority, &highest_priority));
+  own_priority = cuda::own_priority(lowest_priority, highest_priority);
   held = make_stream(lowest_priority);
   other = make_stream(lowest_priority);
-  highest = make_stream(highest_priority);
+  own = make_stream(own_priority);
   make_memory();
   make_word();
   load_kernels();
@@ -88,7 +91,7 @@ void Lab::load_kernels() {
 }
 
 void Lab::use_all() const {
-  for (CUstream stream : {held, other, highest}) {
+  for (CUstream stream : {held, other, own}) {
     EPCCL_PROBE(cuMemcpyAsync(to, from, large, stream));
     EPCCL_PROBE(cuMemcpyAsync(pinned, from, small, stream));
     EPCCL_PROBE(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(pageable), from, small, stream));

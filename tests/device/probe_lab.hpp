@@ -46,8 +46,8 @@ class Lab {
   void launch_unused(CUfunction kernel, CUstream stream) const;
 
   CUstream held = nullptr, other = nullptr;  // of the lowest priority
-  CUstream highest = nullptr;
-  int lowest_priority = 0, highest_priority = 0;
+  CUstream own = nullptr;                    // of the priority of the library's streams
+  int lowest_priority = 0, own_priority = 0, highest_priority = 0;
   CUdeviceptr from = 0, to = 0;  // `large` bytes of the GPU each
   CUdeviceptr pinned = 0, also_pinned = 0;
   std::byte* pageable = nullptr;

@@ -40,10 +40,16 @@ class Probe(unittest.TestCase):
         self.assertEqual([fact for fact in found["calls"] + found["channels"] if "no_answer" in fact], [])
         self.assertIn("WAITS", found["calls"][0]["says"])
         # With as many held streams as there are channels nothing of their priority goes on.
-        full = [fact for fact in found["channels"] if fact["priority"] == "the same" and fact["held"] >= 8]
+        channels = found["channels"]
+        full = [fact for fact in channels if fact["priority"] == "the same" and fact["held"] >= 8]
         self.assertEqual(len(full), 4)
         for fact in full:
             self.assertEqual(set(fact["stuck"].values()), {fact["others"]}, fact["says"])
+        # Those of the library's priority all do, whichever stream is held.
+        apart = [fact for fact in channels if fact["priority"] == "the library's"]
+        self.assertEqual(len([fact for fact in apart if fact["null_stream"]]), 1)
+        for fact in apart:
+            self.assertEqual(set(fact["stuck"].values()), {0}, fact["says"])
 
 
 if __name__ == "__main__":

@@ -3,20 +3,14 @@
 #include "base/log.hpp"
 
 namespace epccl::device::cuda {
-namespace {
-
-constexpr int levels_of_others = 5;  // the lowest four, and the highest
-
-}  // namespace
 
 Priorities::Priorities(const Context& context) : context_(context), status_(find()) {}
 
-// Lower numbers are higher priorities.
 Status Priorities::find() {
   EPCCL_CURRENT(context_);
   int least = 0, greatest = 0;
   EPCCL_TRY(context_.call(context_.driver().stream_priorities, &least, &greatest));
-  own_ = least - greatest >= levels_of_others ? greatest + 1 : greatest;
+  own_ = own_priority(least, greatest);
   if (least != greatest) return {};
   has_warned_ = true;
   log::warn(

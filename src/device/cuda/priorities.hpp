@@ -9,6 +9,12 @@
 
 namespace epccl::device::cuda {
 
+/// Of the library's streams, on a GPU with priorities from `least` to `greatest`. Lower numbers are higher priorities.
+constexpr int own_priority(int least, int greatest) {
+  constexpr int levels_of_others = 5;  // the lowest four, and the highest
+  return least - greatest >= levels_of_others ? greatest + 1 : greatest;
+}
+
 class Priorities {
  public:
   explicit Priorities(const Context& context);
