@@ -15,6 +15,16 @@ namespace epccl::device::test {
 
 /// In which a measurement has to end: one that hangs is not to take the others' time.
 inline constexpr double most_seconds = 60;
+/// After so many that hung no more are tried of such ranks.
+inline constexpr int most_hangs = 2;
+
+inline constexpr const char* not_over = "it was not over";
+
+/// Measurements of this process that hung.
+inline int& hangs_of(As as) {
+  static int hangs[2] = {};
+  return hangs[as == As::threads ? 0 : 1];
+}
 
 /// How `child` ended, once it has or its time is over, when it is killed (its ranks die with it: ranks.hpp); empty: well.
 inline std::string why_not_over(pid_t child, double seconds) {
@@ -24,7 +34,7 @@ inline std::string why_not_over(pid_t child, double seconds) {
     if (now_seconds() >= until) {
       kill(child, SIGKILL);
       waitpid(child, &status, 0);
-      return fmt::format("it was not over after {:.0f} s", seconds);
+      return fmt::format("{} after {:.0f} s", not_over, seconds);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -38,6 +48,10 @@ template <class Board>
 Board measured(As as, int ranks, const std::function<void(Rank&, Board&)>& work,
                double seconds = most_seconds) {
   static_assert(std::is_trivially_copyable_v<Board>);
+  int& hangs = hangs_of(as);
+  if (hangs >= most_hangs)
+    throw std::runtime_error(
+        fmt::format("not tried: {} before it with ranks as {} hung", hangs, text_of(as)));
   struct Page {
     Board board;
     char why[256];
@@ -59,6 +73,7 @@ Board measured(As as, int ranks, const std::function<void(Rank&, Board&)>& work,
   const Page result = *page;
   munmap(memory, sizeof(Page));
   if (result.why[0] != '\0') throw std::runtime_error(result.why);
+  if (how.starts_with(not_over)) ++hangs;
   if (!how.empty()) throw std::runtime_error(how);
   return result.board;
 }

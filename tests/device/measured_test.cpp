@@ -39,5 +39,15 @@ TEST(Measurements, ThatHangAreEndedWithTheirRanks) {
   close(ends[0]);
 }
 
+TEST(Measurements, AreNotTriedAfterTwoThatHungWithSuchRanks) {
+  const auto hangs = [](Rank&, int&) { pause(); };
+  hangs_of(As::threads) = hangs_of(As::processes) = 0;
+  for (int i = 0; i < most_hangs; ++i)
+    EXPECT_THAT(failure_of(As::threads, hangs, 0.1), HasSubstr("not over"));
+  EXPECT_THAT(failure_of(As::threads, [](Rank&, int&) {}),
+              HasSubstr("not tried: 2 before it with ranks as threads hung"));
+  EXPECT_EQ(failure_of(As::processes, [](Rank&, int&) {}), "");
+}
+
 }  // namespace
 }  // namespace epccl::device::test
