@@ -8,6 +8,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PREBUILT = ROOT / "prebuilt"
 #: A server of MPS has so many for all of its clients together that eight with the usual number would exhaust them.
 CONNECTIONS_OF_A_CLIENT = "8"
+
+
+def end_with_parent(by=signal.SIGKILL):
+    """In a child, before it becomes another program: it ends when the thread that made it does, however that happens."""
+    set_parent_death_signal = 1  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(set_parent_death_signal, by)
 
 
 def find_gpus():

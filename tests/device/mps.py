@@ -2,7 +2,6 @@
 for pipes and logs, so nothing of the machine changes."""
 
 import contextlib
-import ctypes
 import os
 import shutil
 import signal
@@ -15,11 +14,6 @@ import machine
 
 CONTROL = "nvidia-cuda-mps-control"
 SECONDS_TO_START, SECONDS_TO_END = 20, 20
-
-
-def _end_with_parent():
-    set_parent_death_signal = 1  # PR_SET_PDEATHSIG
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
 class Server:
@@ -36,7 +30,7 @@ class Server:
                             "CUDA_DEVICE_MAX_CONNECTIONS": machine.CONNECTIONS_OF_A_CLIENT}
         with open(self._folder / "says", "w") as says:
             self._daemon = subprocess.Popen([control, "-f"], env=self._env(), stdin=subprocess.DEVNULL, stdout=says, stderr=says,
-                                            preexec_fn=_end_with_parent)
+                                            preexec_fn=lambda: machine.end_with_parent(signal.SIGTERM))
 
     def why_not(self):
         """Waits until it serves; empty, or why it does not."""

@@ -32,11 +32,16 @@ class Ended:
     is_silent: bool = False  # or it said nothing for too long
 
 
+class _EndsNow(BaseException):
+    """In the main thread, where a program is waited for."""
+
+
 class Runner:
     """Runs programs within the time that a machine is there for."""
 
     def __init__(self, minutes=None):
         self.log = []
+        self._waits = False
         self.ends_at = time.monotonic() + 60 * minutes if minutes else float("inf")
 
     def is_limited(self):
@@ -45,12 +50,19 @@ class Runner:
     def time_is_over(self, margin=2):
         return time.monotonic() >= self.ends_at - margin
 
+    def end_now(self):
+        """In a handler of a signal: the time is over, also of the program that runs."""
+        self.ends_at = time.monotonic()
+        if self._waits:
+            raise _EndsNow
+
     def run(self, words, seconds, more_environment=None, silence=float("inf")):
         """One that is late, or silent for that long, is ended with all the ranks that it has started: they would spoil what follows."""
         words = [str(word) for word in words]
         try:
             program = subprocess.Popen(words, env={**machine.environment(), **(more_environment or {})}, start_new_session=True,
-                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                                       preexec_fn=machine.end_with_parent, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         except OSError as why:
             ended = Ended(127, str(why), 0.0)
         else:
@@ -59,10 +71,10 @@ class Runner:
         self.log.append(f"\n== {' '.join(words)}\n{ended.output}")
         return ended
 
-    @staticmethod
-    def _watch(program, begin, until, silence):
+    def _watch(self, program, begin, until, silence):
         said, heard_at, open_ = bytearray(), begin, True
         try:
+            self._waits = True
             while open_ and (now := time.monotonic()) < until:
                 # Also when that time has passed while this process did not run: something may have been said meanwhile.
                 if select.select([program.stdout], [], [], max(min(until, heard_at + silence) - now, 0))[0]:
@@ -74,7 +86,11 @@ class Runner:
             if not open_:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     program.wait(max(until - time.monotonic(), 1))
+            self._waits = False
+        except _EndsNow:
+            until = self.ends_at
         finally:  # also where this program is ended itself
+            self._waits = False
             was_over = program.poll() is not None
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGKILL)
@@ -200,8 +216,9 @@ def _take_results(file, report, output):
     return report
 
 
-def _run_and_describe(runner, words, more_environment):
+def _run_and_describe(runner, words, results, more_environment):
     """With what explains figures that are low: the GPU's clocks before it and after, and how many connections a process had."""
+    results.unlink(missing_ok=True)  # those of a run that was ended
     before = machine.sm_clocks()
     ended = runner.run(words, SECONDS_PER_BENCHMARK, more_environment)
     connections = {**machine.environment(), **(more_environment or {})}["CUDA_DEVICE_MAX_CONNECTIONS"]
@@ -212,7 +229,7 @@ def run_benchmark(runner, program, arguments, out, more_environment=None):
     if not program.exists():
         return missing(program)
     results = out / f"{program.name}.json"
-    ended, described = _run_and_describe(runner, [program, results, *arguments], more_environment)
+    ended, described = _run_and_describe(runner, [program, results, *arguments], results, more_environment)
     state = "measured" if ended.code == 0 else "skipped" if ended.code == SKIPPED else "failed"
     report = {"program": program.name, "exit_code": ended.code, "seconds": ended.seconds, "state": state, **described}
     return _take_results(results, report, ended.output)
@@ -234,9 +251,10 @@ def _is_notable(fact):
 def run_collective(runner, folder, name, ranks, arguments, out, more_environment=None):
     """Of epccl-perf, which checks its results itself."""
     results = out / f"perf-{name}.json"
-    words = [folder / "epccl-run", "-n", ranks, folder / "epccl-perf", *arguments, "-n", "30", "--device", "cuda", "--ranks-per-gpu", ranks,
+    calls = [] if "-n" in arguments else ["-n", "30"]
+    words = [folder / "epccl-run", "-n", ranks, folder / "epccl-perf", *arguments, *calls, "--device", "cuda", "--ranks-per-gpu", ranks,
              "-J", results]
-    ended, described = _run_and_describe(runner, words, more_environment)
+    ended, described = _run_and_describe(runner, words, results, more_environment)
     report = {"program": f"epccl-perf {name}", "exit_code": ended.code, "seconds": ended.seconds,
               "state": "measured" if ended.code == 0 else "failed", **described}
     if "matrix products need cuBLAS" in ended.output:

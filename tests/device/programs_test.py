@@ -2,7 +2,11 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import tempfile
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -57,6 +61,21 @@ class Programs(unittest.TestCase):
             os.environ["PATH"] = f"{tools}:{before}"
         self.program(f"#!/bin/bash\n{script}\n", f"bin/{name}")
 
+    def wait_until_over(self, pid):
+        """What was killed takes a moment to end, and may be there until somebody asks how it did."""
+        state = Path(f"/proc/{pid}/stat")
+
+        def is_over():
+            try:
+                return state.read_text().split(") ")[1][0] in "ZX"
+            except OSError:
+                return True
+
+        until = time.monotonic() + 10
+        while not is_over() and time.monotonic() < until:
+            time.sleep(0.05)
+        self.assertTrue(is_over())
+
     def report_of(self, harm, minutes=None):
         return programs.run_test(programs.Runner(minutes), self.program(GTEST.replace("HARM", harm)))
 
@@ -99,19 +118,42 @@ class Programs(unittest.TestCase):
         ended = programs.Runner().run([program], 600, silence=5)
         self.assertTrue(ended.is_silent)
         self.assertEqual(ended.code, 124)
-        # What was killed takes a moment to end, and may be there until somebody asks how it did.
-        state = Path(f"/proc/{int(started.read_text())}/stat")
+        self.wait_until_over(int(started.read_text()))
 
-        def is_over():
-            try:
-                return state.read_text().split(") ")[1][0] in "ZX"
-            except OSError:
-                return True
+    def test_a_signal_ends_the_program_that_runs_and_keeps_what_it_has_measured(self):
+        begun, out = self.folder / "begun", self.folder
+        program = self.program(f'#!/bin/bash\necho \'{{"cases": [1]}}\' >$1; touch {begun}; sleep 1000\n')
+        runner = programs.Runner()
+        before = signal.signal(signal.SIGTERM, lambda *_: runner.end_now())
+        self.addCleanup(signal.signal, signal.SIGTERM, before)
 
-        until = time.monotonic() + 10
-        while not is_over() and time.monotonic() < until:
-            time.sleep(0.05)
-        self.assertTrue(is_over())
+        def end_when_begun():
+            while not begun.exists():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        sender = threading.Thread(target=end_when_begun)
+        sender.start()
+        report = programs.run_benchmark(runner, program, [], out)
+        sender.join()
+        self.assertEqual((report["state"], report["exit_code"], report["results"]), ("failed", 124, {"cases": [1]}))
+        self.assertTrue(runner.time_is_over())
+
+    def test_a_program_ends_with_whoever_runs_it(self):
+        started = self.folder / "pid"
+        program = self.program(f"#!/bin/bash\necho $$ >{started}; echo started; sleep 1000\n")
+        run = f"import programs; programs.Runner().run([{str(program)!r}], 600)"
+        runs = subprocess.Popen([sys.executable, "-c", run], cwd=Path(__file__).parent)
+        while not started.exists() or not started.read_text().strip():
+            time.sleep(0.01)
+        runs.kill()
+        runs.wait()
+        self.wait_until_over(int(started.read_text()))
+
+    def test_results_of_an_earlier_run_are_not_this_one_s(self):
+        (self.folder / "program.json").write_text('{"cases": [1]}')
+        report = programs.run_benchmark(programs.Runner(), self.program("#!/bin/bash\nexit 1\n"), [], self.folder)
+        self.assertEqual((report["state"], "results" in report), ("failed", False))
 
     def test_a_sanitizer_that_saw_nothing_has_not_passed(self):
         tested = self.program("")

@@ -1,5 +1,5 @@
-// Dispatch and combine of GPU memory by way of host memory, on the double of the driver: nothing of the library touches GPU memory
-// but by copies. What comes is what comes on the host, bit for bit.
+// Dispatch and combine of GPU memory by way of host memory: nothing of the library touches GPU memory but by copies. What comes is what
+// comes on the host, bit for bit.
 #include <gtest/gtest.h>
 
 #include "gpu_layers.hpp"
