@@ -33,6 +33,7 @@ class ClusterError(Exception):
 
 
 UNABLE = 3  # exit code: this machine, or this user, cannot have an emulated cluster
+MARK = ".epccl-cluster"  # the file by which a directory is known for a cluster's state
 
 
 class Cluster:
@@ -82,6 +83,33 @@ class Cluster:
             "pids": [int(name.partition(":")[0]) for name in state["nodes"]],
         }
 
+    def _make_directory(self):
+        self.remove_directory()  # of a cluster that died
+        try:
+            self.directory.mkdir(mode=0o700)
+            (self.directory / MARK).touch()
+        except OSError as error:
+            raise ClusterError(f"cannot make {self.directory}: {error.strerror}", UNABLE) from None
+
+    def remove_directory(self):
+        """Only one that has the mark, which goes last, or is empty: a directory that is somebody's own stays."""
+        mark = self.directory / MARK
+        try:
+            if mark.exists():
+                for entry in os.scandir(self.directory):
+                    if entry.is_dir(follow_symlinks=False):
+                        shutil.rmtree(entry.path, ignore_errors=True)
+                    elif entry.name != MARK:
+                        Path(entry.path).unlink(missing_ok=True)
+                if os.listdir(self.directory) == [MARK]:
+                    mark.unlink(missing_ok=True)
+            self.directory.rmdir()
+        except FileNotFoundError:
+            pass  # never there, or the holder has removed it meanwhile
+        except OSError as error:
+            why = "" if mark.exists() else f"; it has no {MARK}, so it may not be a cluster's"
+            raise ClusterError(f"cannot remove {self.directory}: {error.strerror}{why}") from None
+
     @contextlib.contextmanager
     def _locked(self):
         """One up, rate or down at a time."""
@@ -103,14 +131,14 @@ class Cluster:
     def up(self, nodes, rate, until=None):
         """Returns when every node answers. With `until`, the cluster goes down by itself when that process ends."""
         check_ability()
+        try:
+            self.directory.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ClusterError(f"cannot make {self.directory.parent}: {error.strerror}", UNABLE) from None
         with self._locked():
             if self.holder():
                 raise ClusterError(f"cluster '{self.name}' is already up: perf/cluster down first")
-            shutil.rmtree(self.directory, ignore_errors=True)  # of a cluster that died
-            try:
-                self.directory.mkdir(mode=0o700, parents=True)
-            except OSError as error:
-                raise ClusterError(f"cannot make {self.directory}: {error.strerror}", UNABLE) from None
+            self._make_directory()
             self.hosts.write_text(network.hosts_file(nodes))
             for node in range(nodes):
                 self.temporary(node).mkdir(parents=True)
@@ -137,7 +165,8 @@ class Cluster:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-            shutil.rmtree(self.directory, ignore_errors=True)
+            with contextlib.suppress(ClusterError):
+                self.remove_directory()
             raise
 
     # ---- what a cluster that is up can do -------------------------------------------------------------------------
@@ -158,6 +187,8 @@ class Cluster:
 
     def down(self):
         """Idempotent; also after an `up` that was interrupted."""
+        if not self.directory.parent.exists():
+            return  # nothing was ever up below it
         with self._locked():
             saved = json.loads(self._read("state.json") or '{"nodes": []}')
             holder = self.holder()
@@ -173,7 +204,7 @@ class Cluster:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(holder, signal.SIGKILL)
             gone = processes.wait_gone(waiting)
-            shutil.rmtree(self.directory, ignore_errors=True)
+            self.remove_directory()
             if not gone:
                 raise ClusterError(
                     f"cluster '{self.name}': some of its processes ({', '.join(waiting)}) do not end"
@@ -274,7 +305,7 @@ def _hold(cluster, nodes, rate, until, ready):
         while True:
             signal.pause()
     select.select([watched], [], [])
-    shutil.rmtree(cluster.directory, ignore_errors=True)
+    cluster.remove_directory()
     os._exit(0)
 
 
