@@ -24,6 +24,7 @@ PROGRAMS = {
     "mpich": "alltoall_mpich",
     "gloo": "alltoall_gloo",
 }
+_PRELOADED = {"mpich": "yieldshim.so"}  # without which a peer would be compared unfairly
 _ZIPF_EXPONENT = 0.8  # that of perf/peers/layout.hpp
 
 
@@ -49,8 +50,23 @@ def binaries():
     return Path(os.environ.get("EPCCL_BIN") or ROOT / "build" / "bin")
 
 
+def commit():
+    """The checkout's; of programs that are not its own it is not known."""
+    if os.environ.get("EPCCL_BIN"):
+        return f"unknown (EPCCL_BIN={binaries()})"
+
+    def git(*arguments):
+        return subprocess.run(
+            ["git", "-C", ROOT, *arguments], capture_output=True, text=True, check=False
+        ).stdout.strip()
+
+    name = git("rev-parse", "--short=12", "HEAD")
+    return (name or "unknown") + ("-modified" if git("status", "--porcelain", "--untracked-files=no") else "")
+
+
 def available_peers():
-    return [peer for peer, program in PROGRAMS.items() if (PEERS / program).exists()]
+    needed = {peer: [program, _PRELOADED.get(peer, program)] for peer, program in PROGRAMS.items()}
+    return [peer for peer, files in needed.items() if all((PEERS / file).exists() for file in files)]
 
 
 def has_twostage(peer):
@@ -141,7 +157,10 @@ def run_peer(machine, peer, sweep):
             bad = int(words[9] == "BAD")
             samples.append(Sample(peer, words[1], int(words[3]), float(words[5]), float(words[8]), bad))
     missing = len(sweep.sizes) * len(operations) - len(samples)
-    return samples, f"{missing} results are missing: {trouble}" if missing else ""
+    wrong = sum(sample.wrong for sample in samples)
+    troubles = [f"{missing} results are missing: {trouble}"] if missing else []
+    troubles += [f"{wrong} of {len(samples)} results have WRONG data and do not count"] if wrong else []
+    return samples, "; ".join(troubles)
 
 
 def run_peer_collectives(machine, peer, sweep):

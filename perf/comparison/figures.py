@@ -67,3 +67,9 @@ def verdict(reached, text):
 def wrong_data(rows):
     wrong = sum(row["wrong"] for row in rows)
     return f"wrong data: {wrong} elements" if wrong else "no wrong data"
+
+
+def wrong_peers(samples, peers):
+    """A line that names those which medians() leaves out; empty where there are none."""
+    wrong = [peer for peer in peers if any(sample.wrong for sample in samples if sample.contestant == peer)]
+    return f"Peers with WRONG data, which do not count there: {', '.join(wrong)}\n" if wrong else ""
