@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
-#include <string_view>
 
 #include "perf/src/communicator.hpp"
 #include "topology/host_id.hpp"
@@ -13,19 +12,6 @@
 extern char** environ;
 
 namespace epccl::perf {
-namespace {
-
-/// The variables that can have an influence on the result; the whole environment is nobody's business.
-std::vector<std::string> relevant_environment() {
-  std::vector<std::string> variables;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view variable = *entry;
-    if (variable.starts_with("EPCCL_") || variable.starts_with("UCX_")) variables.emplace_back(variable);
-  }
-  return variables;
-}
-
-}  // namespace
 
 Result<Output> Output::open(int rank, const std::string& json_file) {
   Output output;
@@ -62,7 +48,7 @@ std::string time_of_day() {
 Result<RunFacts> facts_before_joining(int argc, char** argv) {
   RunFacts facts;
   facts.arguments.assign(argv, argv + argc);
-  facts.environment = relevant_environment();
+  facts.environment = relevant_environment(environ);
   facts.start_time = time_of_day();
   EPCCL_TRY(api_status("epcclGetVersion", epcclGetVersion(&facts.library_version)));
   return facts;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "epccl/epccl.h"
 
 namespace epccl::perf {
@@ -20,6 +22,20 @@ int gpu_of_rank(const std::vector<RankInfo>& ranks, int rank, int per_gpu) {
   int before = 0;  // on the node
   for (size_t other = 0; other < mine; ++other) before += ranks[other].node == ranks[mine].node ? 1 : 0;
   return before / per_gpu;
+}
+
+std::vector<std::string> relevant_environment(const char* const* variables) {
+  constexpr std::string_view secret = "EPCCL_JOB_KEY=";
+  std::vector<std::string> relevant;
+  for (; *variables != nullptr; ++variables) {
+    const std::string_view variable = *variables;
+    if (variable.starts_with(secret)) {
+      relevant.push_back(std::string(secret) + "(set)");
+    } else if (variable.starts_with("EPCCL_") || variable.starts_with("UCX_")) {
+      relevant.emplace_back(variable);
+    }
+  }
+  return relevant;
 }
 
 std::string opening_lines(const RunFacts& facts, const char* operation) {

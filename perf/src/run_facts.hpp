@@ -29,6 +29,10 @@ struct RunFacts {
   std::string start_time, end_time;
 };
 
+/// Of "NAME=value" those that can have an influence on the result; the whole environment is nobody's business, and
+/// of a secret nothing but that it was set.
+std::vector<std::string> relevant_environment(const char* const* variables);
+
 // Lines of a table; every text ends with a newline.
 
 /// "# epccl-perf version ..." and "# Collective test starting: ...".

@@ -193,6 +193,14 @@ TEST(Json, LeavesOutOrNullsWhatIsNotKnownAndKeepsErrors) {
   EXPECT_EQ(json["errors"][0], "rank 3 died");
 }
 
+TEST(Json, HasTheEnvironmentThatMattersAndNoSecret) {
+  const char* variables[] = {"HOME=/root", "EPCCL_NET=tcp", "EPCCL_JOB_KEY=sesame", "UCX_TLS=tcp", nullptr};
+  RunInfo info = run_info();
+  info.environment = relevant_environment(variables);
+  const std::vector<std::string> want = {"EPCCL_NET=tcp", "EPCCL_JOB_KEY=(set)", "UCX_TLS=tcp"};
+  EXPECT_EQ(json_report(info, {row()}, {})["env"].get<std::vector<std::string>>(), want);
+}
+
 TEST(Json, TellsHowOftenAGraphWasLaunched) {
   RunInfo info = run_info();
   info.options.graph_launches = 7;
