@@ -47,7 +47,8 @@ class UcxPuts : public PutPair {
     EPCCL_TRY(put(from, &from.word, word_bytes, 0));
     // The word is the first of the other's mapped memory.
     std::atomic_ref<uint64_t> seen(*reinterpret_cast<uint64_t*>(to.memory.data()));
-    while (seen.load(std::memory_order_acquire) != number_ || from.pending > 0) {
+    // A put that failed brings no word.
+    while (from.pending > 0 || (from.status.ok() && seen.load(std::memory_order_acquire) != number_)) {
       ucp_worker_progress(to.worker);
       ucp_worker_progress(from.worker);
     }
