@@ -20,6 +20,8 @@ class MoeSample(contestants.Sample):
     layout_us: float | None = None
     fp8: bool = False
     overlap: dict | None = None  # epccl-perf's, of --overlap
+    network_bytes: int | None = None  # between nodes, as the library counts them
+    expected_network_bytes: int | None = None  # and as the routing has them
     sockets: dict | None = None  # the same bytes by a bare socket, beneath the same compute
 
 
@@ -44,6 +46,7 @@ def run_epccl(machine, workload, strategy, seconds, timeout):
         sample.wire_fraction = row.get("wire_fraction")
         sample.dispatch_us, sample.combine_us = row["dispatch_us"], row["combine_us"]
         sample.layout_us, sample.fp8 = row["layout_us"], workload.fp8
+        sample.network_bytes, sample.expected_network_bytes = row["network_bytes"], row["expected_network_bytes"]
         sample.overlap, sample.sockets = row.get("overlap"), row.get("overlap_sockets")
         samples.append(sample)
     missing = (len(STRATEGIES) if strategy == "all" else 1) - len(samples)

@@ -34,6 +34,7 @@ def rows_of(case, samples):
                 "ratio": rounded(ratio, 3),
                 "hand_made_us": None,
                 "wire_fraction": rounded(_median_of(own, "wire_fraction"), 4),
+                "network_bytes_as_routed": all(s.network_bytes == s.expected_network_bytes for s in own),
                 "wrong": sum(s.wrong for s in own),
             }
         )
@@ -143,6 +144,20 @@ def _bfloat16_table(samples):
 
 
 def verdicts(rows):
+    return byte_verdicts(rows) + goal_verdicts(rows)
+
+
+def byte_verdicts(rows):
+    """A line for each case: do the network's bytes, as the library counts them, follow from the routing in every run?"""
+    lines = []
+    for case in dict.fromkeys(row["case"] for row in rows):
+        others = [row["algo"] for row in rows if row["case"] == case and not row["network_bytes_as_routed"]]
+        but = f", not so with {', '.join(others)}" if others else ""
+        lines.append(verdict(not others, f"{case}: network bytes are those of the routing{but}"))
+    return lines
+
+
+def goal_verdicts(rows):
     """A line per goal for which there are rows."""
     lines = []
     for row in [row for row in rows if row["algo"] == "auto"]:
