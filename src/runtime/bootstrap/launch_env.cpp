@@ -27,7 +27,9 @@ constexpr Launcher launchers[] = {
     {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE", nullptr, nullptr},
     {"mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, "MPI_LOCALRANKID"},
-    {"slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, "SLURM_STEP_NUM_NODES", nullptr},
+    // Of a batch script Slurm says that it is task 0 of SLURM_NTASKS, too; the size of a step is told to what srun started.
+    {"slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr, "SLURM_STEP_NUM_NODES",
+     nullptr},
     {"pmi", "PMI_RANK", "PMI_SIZE", nullptr, nullptr, nullptr, nullptr},
     {"pmix", "PMIX_RANK", "PMIX_SIZE", "PMIX_LOCAL_RANK", "PMIX_LOCAL_SIZE", nullptr, nullptr},
 };
@@ -82,11 +84,10 @@ Result<LaunchEnv> read(const Launcher& launcher) {
 bool present(const Launcher& launcher) {
   if (launcher.also && !variable(launcher.also)) return false;
   const bool rank = variable(launcher.rank), ranks = variable(launcher.ranks);
-  // Inside of an allocation (salloc -n 4) the number of tasks is set for every process, also for one that srun did not start.
-  if (std::string_view(launcher.name) == "slurm") return rank;
-  // PMIx servers need not put the size into the environment, and PMI_SIZE alone says nothing; a rank alone is
-  // a contradiction only where the launcher is known to set both.
-  return std::string_view(launcher.name).starts_with("pmi") ? rank && ranks : rank || ranks;
+  // A batch script of Slurm's has a rank. PMIx servers need not put the size into the environment, and PMI_SIZE alone says
+  // nothing; one of the two is a contradiction only where the launcher is known to set both, and nobody else either.
+  const std::string_view name = launcher.name;
+  return name == "slurm" || name.starts_with("pmi") ? rank && ranks : rank || ranks;
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ class Launch : public testing::Test {
                              "SLURM_PROCID",
                              "SLURM_NTASKS",
                              "SLURM_LOCALID",
+                             "SLURM_STEP_NUM_TASKS",
                              "SLURM_STEP_NUM_NODES",
                              "PMIX_RANK",
                              "PMIX_SIZE",
@@ -48,6 +49,11 @@ class Launch : public testing::Test {
     EXPECT_TRUE(env.ok() && env->has_value()) << "no launcher seen";
     return env.ok() && env->has_value() ? **env : LaunchEnv{};
   }
+  static bool is_alone() {
+    const auto env = launch_environment();
+    EXPECT_TRUE(env.ok()) << env.status().message();
+    return env.ok() && !env->has_value();
+  }
   void expect_error(const std::string& part) {
     const auto env = launch_environment();
     ASSERT_FALSE(env.ok());
@@ -58,9 +64,7 @@ class Launch : public testing::Test {
 };
 
 TEST_F(Launch, NothingWithoutALauncher) {
-  const auto env = launch_environment();
-  ASSERT_TRUE(env.ok());
-  EXPECT_FALSE(env->has_value());
+  EXPECT_TRUE(is_alone());
 }
 
 struct Case {
@@ -83,7 +87,7 @@ TEST_F(Launch, EveryLauncherIsRead) {
        {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}},
        1},
       {"mpich", {{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}, {"MPI_LOCALRANKID", "1"}}, 1},
-      {"slurm", {{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "1"}}, 1},
+      {"slurm", {{"SLURM_PROCID", "3"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_LOCALID", "1"}}, 1},
       {"pmi", {{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}}, -1},
       {"pmix", {{"PMIX_RANK", "3"}, {"PMIX_SIZE", "8"}}, -1},
   };
@@ -100,18 +104,26 @@ TEST_F(Launch, EveryLauncherIsRead) {
 
 TEST_F(Launch, MpirunInsideASlurmAllocationIsNotTakenForSrun) {
   set({{"SLURM_PROCID", "0"},
-       {"SLURM_NTASKS", "2"},
+       {"SLURM_STEP_NUM_TASKS", "2"},
        {"OMPI_COMM_WORLD_RANK", "5"},
        {"OMPI_COMM_WORLD_SIZE", "8"}});
   EXPECT_EQ(read().launcher, "openmpi");
   EXPECT_EQ(read().rank, 5);
 }
 
+// As salloc -n 4 sets it for a shell, and sbatch -n 4 for a script.
 TEST_F(Launch, ProcessOfASlurmAllocationThatSrunDidNotStartIsAlone) {
   set({{"SLURM_NTASKS", "4"}});
-  const auto env = launch_environment();
-  ASSERT_TRUE(env.ok()) << env.status().message();
-  EXPECT_FALSE(env->has_value());
+  EXPECT_TRUE(is_alone());
+  set({{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}});
+  EXPECT_TRUE(is_alone());
+}
+
+// srun -n 2 within sbatch -n 8, with --preserve-env: the allocation's number of tasks stays what it was.
+TEST_F(Launch, StepOfASlurmAllocationHasTheRanksOfTheStep) {
+  set({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}});
+  EXPECT_EQ(read().launcher, "slurm");
+  EXPECT_EQ(read().ranks, 2);
 }
 
 TEST_F(Launch, EpcclRunGoesBeforeAllOthers) {
@@ -130,8 +142,7 @@ TEST_F(Launch, RanksThatNameNoMasterAreNotJobsOfOne) {
   set({{"RANK", "1"}, {"WORLD_SIZE", "2"}});
   expect_error("RANK=1 and WORLD_SIZE=2 are set, but MASTER_ADDR is not");
   set({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
-  const auto alone = launch_environment();
-  EXPECT_TRUE(alone.ok() && !alone->has_value());
+  EXPECT_TRUE(is_alone());
 }
 
 TEST_F(Launch, RankWithoutSizeIsAContradiction) {
