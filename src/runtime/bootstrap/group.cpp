@@ -57,7 +57,7 @@ void Group::complete() {
   log::info(log::init, -1, "rendezvous complete: {} ranks", ranks());
   broadcast(wire::Writer(wire::Type::joined)
                 .i32(hub_rank)
-                .text(fmt::format("host {}, pid {}", host_, pid_))
+                .text(fmt::format("host {}, pid {}", hub_.host, hub_.pid))
                 .take());
 }
 

@@ -29,8 +29,8 @@ class Group {
   using Frame = std::shared_ptr<const wire::Bytes>;  // one frame, shared by all queues it stands in
   using Send = std::function<void(int rank, const Frame&)>;
 
-  /// `host` and `pid` are those of the hub's own process.
-  Group(std::string host, int pid, Send send) : host_(std::move(host)), pid_(pid), send_(std::move(send)) {}
+  /// `hub`: the hub's own process, which is no rank.
+  Group(Member hub, Send send) : hub_(std::move(hub)), send_(std::move(send)) {}
 
   /// Takes a rank in, or says why not. The last one to come completes the group.
   Status admit(const Member& member, int ranks);
@@ -72,7 +72,7 @@ class Group {
 
   Slot& slot(int rank) { return slots_[static_cast<size_t>(rank)]; }
   int ranks() const { return static_cast<int>(slots_.size()); }
-  bool holds_hub(const Member& member) const { return member.pid == pid_ && member.host == host_; }
+  bool holds_hub(const Member& member) const { return member.process == hub_.process; }
 
   void complete();
   Status gather(int rank, wire::Reader& body);
@@ -91,8 +91,7 @@ class Group {
   void broadcast(wire::Bytes frame, int except = -1);
   void notify(Notice::Kind kind, int rank, const std::string& text, int except = -1);
 
-  std::string host_;
-  int pid_ = 0;
+  const Member hub_;
   Send send_;
   std::vector<Slot> slots_;
   int joined_ = 0;   // ever

@@ -109,7 +109,7 @@ Hub::Session& Hub::session(uint64_t number) {
   Session& found = sessions_[number];
   if (found.group == nullptr)
     found.group = std::make_unique<Group>(
-        this_host(), owner_,
+        Member{-1, owner_, this_host(), this_process()},
         [this, &found](int rank, const Group::Frame& frame) { send_to_rank(found, rank, frame); });
   return found;
 }
@@ -316,6 +316,7 @@ Status Hub::admit(HubConnection& connection, const wire::Frame& frame) {
   member.pid = body.i32();
   member.host = body.text();
   const uint64_t number = body.u64();
+  member.process = body.u64();
   if (frame.type != wire::Type::join || !body.complete())
     return error(Code::remote_error, "it does not speak the rendezvous protocol");
   if (!same_proof(proof, rank_proof(rendezvous_.secret, connection.rank_nonce, connection.hub_nonce, claims)))

@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "runtime/bootstrap/client.hpp"
+#include "runtime/bootstrap/member.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -143,7 +144,7 @@ Status Client::prove(const Rendezvous& rendezvous, double deadline, bool& retry)
                  rank_, hub_);
 
   wire::Writer claims(wire::Type::join);
-  claims.i32(rank_).i32(ranks_).i32(getpid()).text(this_host()).u64(options_.session);
+  claims.i32(rank_).i32(ranks_).i32(getpid()).text(this_host()).u64(options_.session).u64(this_process());
   const Proof own = rank_proof(rendezvous.secret, mine, of_hub, claims.body());
   queue(wire::Writer(wire::Type::join).raw(own).raw(claims.body()).take());
   return {};

@@ -20,7 +20,7 @@ namespace epccl::runtime::wire {
 
 using Bytes = std::vector<std::byte>;
 
-inline constexpr uint32_t protocol_version = 4;
+inline constexpr uint32_t protocol_version = 5;
 inline constexpr size_t max_frame_of_stranger = 512;           // until a connection has proved itself
 inline constexpr size_t max_frame_of_rank = size_t{64} << 20;  // what a rank may send at once
 inline constexpr size_t max_gathered = size_t{512} << 20;      // all ranks' blobs of one allgather
@@ -31,7 +31,7 @@ inline constexpr int max_ranks = 1 << 20;
 enum class Type : uint8_t {
   // rank to hub
   hello = 1,         // version u32, nonce
-  join = 2,          // proof, rank i32, ranks i32, pid i32, host text, session u64
+  join = 2,          // proof, rank i32, ranks i32, pid i32, host text, session u64, process u64
   gather = 3,        // number u32, kind u8 (GatherKind), blob
   publish = 4,       // key text, blob
   lookup = 5,        // request u32, rank i32, key text

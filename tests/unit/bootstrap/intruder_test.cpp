@@ -5,6 +5,7 @@
 
 #include "ranks.hpp"
 #include "runtime/bootstrap/handshake.hpp"
+#include "runtime/bootstrap/member.hpp"
 #include "runtime/bootstrap/rendezvous.hpp"
 #include "runtime/bootstrap/wire.hpp"
 
@@ -46,6 +47,26 @@ class Intruder : public testing::Test {
       if (got <= 0) return {};
       splitter.append(std::span(chunk).first(static_cast<size_t>(got)));
     }
+  }
+  /// A rank of its own making: proves itself, and is there.
+  void join(const UniqueFd& fd, int ranks, const Member& member) const {
+    Nonce mine{}, of_hub;
+    say(fd, wire::Writer(wire::Type::hello).u32(wire::protocol_version).raw(mine).take());
+    const wire::Frame frame = hear(fd);
+    ASSERT_EQ(frame.type, wire::Type::challenge);
+    wire::Reader body(frame.body);
+    body.raw(of_hub);
+    wire::Writer claims(wire::Type::join);
+    claims.i32(member.rank).i32(ranks).i32(member.pid).text(member.host).u64(0).u64(member.process);
+    const Proof proof = rank_proof(rendezvous_.secret, mine, of_hub, claims.body());
+    say(fd, wire::Writer(wire::Type::join).raw(proof).raw(claims.body()).take());
+  }
+  /// The rank that the hub takes for one of its own process, as it tells all when the last has joined; -1: none.
+  static int hub_rank_told(const UniqueFd& fd) {
+    const wire::Frame frame = hear(fd);
+    EXPECT_EQ(frame.type, wire::Type::joined);
+    wire::Reader body(frame.body);
+    return body.i32();
   }
   void expect_unharmed() const {
     auto lines = join_all(id_, 3);
@@ -117,7 +138,7 @@ TEST(AnotherVersion, EndsTheJoinAtOnce) {
 TEST_F(Intruder, ClaimToBeARankWithoutTheSecretIsHungUpOn) {
   const UniqueFd fd = connect();
   wire::Writer claims(wire::Type::join);
-  claims.i32(1).i32(3).i32(4242).text("elsewhere").u64(0);
+  claims.i32(1).i32(3).i32(4242).text("elsewhere").u64(0).u64(99);
   say(fd, wire::Writer(wire::Type::hello).u32(wire::protocol_version).raw(Nonce{}).take());
   say(fd, wire::Writer(wire::Type::join).raw(Proof{}).raw(claims.body()).take());
   EXPECT_TRUE(hung_up(fd));
@@ -137,18 +158,8 @@ TEST_F(Intruder, ManyConnectionsHoldUpNobody) {
 }
 
 TEST_F(Intruder, RankThatBreaksTheProtocolCountsAsDead) {
-  // A rank of its own making: proves itself, then sends rubbish.
   const UniqueFd fd = connect();
-  Nonce mine{}, of_hub;
-  say(fd, wire::Writer(wire::Type::hello).u32(wire::protocol_version).raw(mine).take());
-  const wire::Frame frame = hear(fd);
-  ASSERT_EQ(frame.type, wire::Type::challenge);
-  wire::Reader body(frame.body);
-  body.raw(of_hub);
-  wire::Writer claims(wire::Type::join);
-  claims.i32(1).i32(2).i32(4242).text("elsewhere").u64(0);
-  const Proof proof = rank_proof(rendezvous_.secret, mine, of_hub, claims.body());
-  say(fd, wire::Writer(wire::Type::join).raw(proof).raw(claims.body()).take());
+  join(fd, 2, {1, 4242, "elsewhere", 99});
   const auto line = Bootstrap::join(id_, 0, 2, patience);
   ASSERT_TRUE(line.ok()) << line.status().message();
 
@@ -157,6 +168,19 @@ TEST_F(Intruder, RankThatBreaksTheProtocolCountsAsDead) {
   ASSERT_TRUE(notice);
   EXPECT_EQ(notice->kind, Notice::Kind::died);
   EXPECT_CONTAINS(notice->text, "rank 1 (host elsewhere, pid 4242) died: breach of protocol");
+}
+
+// Containers that share their host's network have its name, and in each the first process is process 1.
+TEST_F(Intruder, RankOfAContainerWithTheHubsHostAndPidIsOfAnotherProcess) {
+  const UniqueFd fd = connect();
+  join(fd, 1, {0, getpid(), this_host(), this_process() + 1});
+  EXPECT_EQ(hub_rank_told(fd), -1);
+}
+
+TEST_F(Intruder, RankOfTheHubsProcessIsKnownAsSuch) {
+  const UniqueFd fd = connect();
+  join(fd, 1, {0, getpid(), this_host(), this_process()});
+  EXPECT_EQ(hub_rank_told(fd), 0);
 }
 
 }  // namespace
