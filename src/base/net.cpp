@@ -82,7 +82,7 @@ struct Interface {
   bool loopback = false;
 };
 
-/// Interfaces that are up, best first within each name's group: IPv4 before IPv6; link-local addresses are
+/// Interfaces that are up, best first within each name's group: IPv4 before IPv6; IPv6's link-local addresses are
 /// left out because their scope means nothing on another machine.
 Result<std::vector<Interface>> interfaces() {
   ifaddrs* raw = nullptr;
@@ -103,16 +103,6 @@ Result<std::vector<Interface>> interfaces() {
   return found;
 }
 
-/// 0 for what others can probably reach, 1 for bridges that containers and virtual machines use, 2 for
-/// loopback.
-int remoteness(const Interface& candidate) {
-  if (candidate.loopback) return 2;
-  for (const char* bridge : {"docker", "br-", "virbr", "cni", "podman", "lxc"}) {
-    if (candidate.name.starts_with(bridge)) return 1;
-  }
-  return 0;
-}
-
 }  // namespace
 
 bool Endpoint::is_ipv4() const {
@@ -123,6 +113,10 @@ bool Endpoint::is_loopback() const {
   if (is_ipv4()) return address[ipv4_prefix.size()] == 127;
   return address.back() == 1 &&
          std::all_of(address.begin(), address.end() - 1, [](uint8_t b) { return b == 0; });
+}
+
+bool Endpoint::is_ipv4_link_local() const {
+  return is_ipv4() && address[ipv4_prefix.size()] == 169 && address[ipv4_prefix.size() + 1] == 254;
 }
 
 std::string Endpoint::to_string() const {
@@ -231,6 +225,14 @@ bool interface_selected(const std::string& selection, const std::string& name) {
   return place_in(selection, name).has_value();
 }
 
+int remoteness(const std::string& interface, const Endpoint& at, bool is_loopback) {
+  if (is_loopback) return 3;
+  for (const char* bridge : {"docker", "br-", "virbr", "cni", "podman", "lxc", "lxd"}) {
+    if (interface.starts_with(bridge)) return 2;
+  }
+  return at.is_ipv4_link_local() ? 1 : 0;
+}
+
 Result<Endpoint> local_address(const std::string& selection) {
   EPCCL_ASSIGN(const std::vector<Interface> all, interfaces());
   const Interface* best = nullptr;
@@ -240,7 +242,7 @@ Result<Endpoint> local_address(const std::string& selection) {
     names += (names.empty() ? "" : ", ") + candidate.name;
     const auto place = place_in(selection, candidate.name);
     if (!place) continue;
-    const std::pair order(*place, remoteness(candidate));
+    const std::pair order(*place, remoteness(candidate.name, candidate.endpoint, candidate.loopback));
     if (best && order >= best_order) continue;
     best = &candidate;
     best_order = order;

@@ -24,7 +24,8 @@ struct Endpoint {
 
   bool is_ipv4() const;
   bool is_loopback() const;
-  std::string to_string() const;  // "10.0.0.1:4242", "[fe80::1]:4242"
+  bool is_ipv4_link_local() const;  // 169.254.0.0/16
+  std::string to_string() const;    // "10.0.0.1:4242", "[fe80::1]:4242"
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
@@ -46,12 +47,17 @@ bool is_literal(const std::string& host);
 bool means_loopback(const std::string& host);
 
 /// The address this machine should be reached at: of the interfaces that are up those that the first word of `selection`
-/// (EPCCL_SOCKET_IFNAME's language; "" = any) means that means any, and of these the first that is not loopback nor a
-/// container bridge, IPv4 before IPv6; else a bridge, else loopback. Port 0. An error that lists the interfaces when `selection` matches none.
+/// (EPCCL_SOCKET_IFNAME's language; "" = any) means that means any, and of these the first with the least remoteness(), IPv4
+/// before IPv6. Port 0. An error that lists the interfaces when `selection` matches none.
 Result<Endpoint> local_address(const std::string& selection);
 
 /// Whether an interface name is meant by `selection`: "eth,ib" by prefix, "=eth0" exactly, "^docker" all but.
 bool interface_selected(const std::string& selection, const std::string& name);
+
+/// How little use an address is to other machines: 0 for what they can probably reach, 1 for one of 169.254.0.0/16 (most often
+/// the port of a management controller, with the same address on every machine), 2 for bridges that containers and virtual
+/// machines use, 3 for the loopback interface.
+int remoteness(const std::string& interface, const Endpoint& at, bool is_loopback);
 
 /// A listening socket; `at.port` is filled in when it was 0. At [::] it takes IPv4 too. Close-on-exec, non-blocking.
 Result<UniqueFd> listen_at(Endpoint& at);

@@ -44,7 +44,9 @@ const std::vector<Entry>& table() {
        "Network interfaces for the rendezvous and the tcp transport, first match wins: `eth,ib` by prefix, "
        "`=eth0` exactly, "
        "`^docker,lo` all "
-       "but these. Unset: the first interface that is up and not loopback."},
+       "but these. Unset: the first interface that is up, while there are others not one with an address of "
+       "169.254.0.0/16, a bridge of "
+       "containers or loopback."},
 
       {"EPCCL_DEVICE", "auto", "auto|host|cuda",
        "`cuda`: epcclMemAlloc gives memory of the current GPU. To libepccl-nccl, `auto`: it makes "

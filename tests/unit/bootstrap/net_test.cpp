@@ -49,6 +49,21 @@ TEST(Interfaces, TheFirstWordThatMeansOneWins) {
   EXPECT_FALSE(net::local_address("e,w,d,b,v,lo")->is_loopback());
 }
 
+TEST(Interfaces, WhatOthersReachGoesBeforeWhatAMachineHasForItself) {
+  const auto remoteness = [](const char* interface, const char* address, bool is_loopback = false) {
+    return net::remoteness(interface, net::resolve(address, 0)->front(), is_loopback);
+  };
+  for (const char* address : {"10.0.0.1", "192.168.254.1", "169.253.0.1", "fd00::1"})
+    EXPECT_EQ(remoteness("eth0", address), 0) << address;
+  const int of_controller = remoteness("enx0a1b2c3d4e5f", "169.254.3.1");
+  EXPECT_GT(of_controller, 0);
+  for (const char* bridge : {"docker0", "br-12ab", "virbr0", "cni0", "podman1", "lxcbr0", "lxdbr0"})
+    EXPECT_GT(remoteness(bridge, "10.0.0.1"), of_controller) << bridge;
+  EXPECT_GT(remoteness("lo", "127.0.0.1", true), remoteness("docker0", "172.17.0.1"));
+  EXPECT_GT(remoteness("lo", "10.0.0.1", true), remoteness("docker0", "172.17.0.1"))
+      << "whatever it is called";
+}
+
 TEST(Loopback, IsWhatTheTextItselfSays) {
   for (const char* text : {"localhost", "LOCALHOST", "ip6-localhost", "127.0.0.1", "127.8.7.6", "::1"})
     EXPECT_TRUE(net::means_loopback(text)) << text;
