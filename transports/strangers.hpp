@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/descriptor_limit.hpp"
 #include "base/log.hpp"
 #include "base/net.hpp"
 #include "base/unique_fd.hpp"
@@ -47,9 +48,11 @@ class Strangers {
       UniqueFd socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!socket) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
+        if (errno == EMFILE && raise_descriptor_limit()) continue;
         if (errno == EMFILE || errno == ENFILE) out_of_descriptors(rank);
         return;
       }
+      make_room_above(socket.get());
       if (!has_room()) continue;  // closed again
       const uint64_t number = next_++;
       if (!prepare(socket.get(), number)) continue;
@@ -85,7 +88,7 @@ class Strangers {
   // The listener stays readable: without a pause whoever watches it would spin until a descriptor is free.
   void out_of_descriptors(int rank) {
     if (!std::exchange(told_of_descriptors_, true))
-      log::warn(log::net, rank, "no descriptor is left for a connection that waits (see ulimit -n)");
+      log::warn(log::net, rank, "no descriptor is left for a connection that waits (see ulimit -Hn)");
     ::usleep(1000);
   }
 

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/descriptor_limit.hpp"
 
 namespace epccl::net {
 namespace {
@@ -101,6 +102,15 @@ Result<std::vector<Interface>> interfaces() {
     return a.endpoint.is_ipv4() > b.endpoint.is_ipv4();
   });
   return found;
+}
+
+Result<UniqueFd> open_socket(int family) {
+  constexpr int type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+  UniqueFd fd(socket(family, type, 0));
+  if (!fd && errno == EMFILE && raise_descriptor_limit()) fd = UniqueFd(socket(family, type, 0));
+  if (!fd) return system_error(errno, "opening a socket");
+  make_room_above(fd.get());
+  return fd;
 }
 
 }  // namespace
@@ -259,8 +269,7 @@ Result<Endpoint> local_address(const std::string& selection) {
 
 Result<UniqueFd> listen_at(Endpoint& at) {
   SocketAddress address = to_socket_address(at);
-  UniqueFd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return system_error(errno, "opening a socket");
+  EPCCL_ASSIGN(UniqueFd fd, open_socket(address.storage.ss_family));
   const int on = 1;
   if (at.port != 0) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   const int off = 0;  // whatever net.ipv6.bindv6only says
@@ -290,8 +299,7 @@ bool bound_by_this_process(const Endpoint& at) {
 
 Result<UniqueFd> start_connect(const Endpoint& to) {
   SocketAddress address = to_socket_address(to);
-  UniqueFd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return system_error(errno, "opening a socket");
+  EPCCL_ASSIGN(UniqueFd fd, open_socket(address.storage.ss_family));
   if (connect(fd.get(), address.get(), address.length) != 0 && errno != EINPROGRESS && errno != EINTR)
     return system_error(errno, fmt::format("connecting to {}", to.to_string()));
   return fd;

@@ -174,24 +174,24 @@ Finding locked_memory(const PreflightFacts& facts) {
 }
 
 Finding open_files(const PreflightFacts& facts) {
-  const uint64_t soft = facts.open_files.soft;
-  const auto peers = static_cast<uint64_t>(facts.nodes - 1) * static_cast<uint64_t>(facts.ranks_per_node);
-  const uint64_t wanted = own_descriptors + peers;
-  std::string found = fmt::format("open files (RLIMIT_NOFILE): {}",
-                                  soft == Limit::unlimited ? "unlimited" : fmt::format("{}", soft));
-  if (facts.network != "tcp" || facts.nodes == 1) {
-    if (soft >= own_descriptors) return fine("open files", found);
-  } else {
-    found += fmt::format("; sockets to {} ranks of other nodes need about {}", peers, wanted);
-    if (soft >= wanted) return fine("open files", found);
-  }
-  const bool may_raise = facts.open_files.hard >= wanted;
+  const auto ranks = static_cast<uint64_t>(facts.nodes) * static_cast<uint64_t>(facts.ranks_per_node);
+  const bool over_sockets = facts.network == "tcp" && facts.nodes > 1;
+  const uint64_t peers = over_sockets ? ranks - static_cast<uint64_t>(facts.ranks_per_node) : 0;
+  const uint64_t wanted = own_descriptors + peers + ranks;
+  const Limit& limit = facts.open_files;
+  const auto text = [](uint64_t of) { return of == Limit::unlimited ? "unlimited" : fmt::format("{}", of); };
+  std::string found = "open files (RLIMIT_NOFILE): " + text(limit.soft);
+  if (limit.hard > limit.soft)
+    found += fmt::format(", and the library raises it to {} at most", text(limit.hard));
+  found += fmt::format("; rank 0 needs about {}: ", wanted);
+  if (over_sockets) found += fmt::format("sockets to {} ranks of other nodes and ", peers);
+  found += fmt::format("a rendezvous of {}", ranks);
+  if (limit.hard >= wanted) return fine("open files", found);
+  const uint64_t enough = std::max<uint64_t>(wanted, 65536);
   return {Verdict::stops, "open files", found,
-          fmt::format("ulimit -n {}{}", std::max<uint64_t>(wanted, 4096),
-                      may_raise ? ""
-                                : fmt::format(", after raising the hard limit of {} (\"* - nofile 65536\" in "
-                                              "/etc/security/limits.conf)",
-                                              facts.open_files.hard))};
+          fmt::format("raise the hard limit of {}: \"* - nofile {}\" in /etc/security/limits.conf, "
+                      "LimitNOFILE={} for a service, docker run --ulimit nofile={}",
+                      limit.hard, enough, enough, enough)};
 }
 
 }  // namespace

@@ -308,6 +308,13 @@ bool Group::has_left(int rank) const {
   return slots_[static_cast<size_t>(rank)].state == State::left;
 }
 
+void Group::give_up(const std::string& why) {
+  if (complete_ || slots_.empty()) return;
+  notify(Notice::Kind::failed, -1,
+         fmt::format("the rendezvous (host {}, pid {}) cannot let in more than {} of {} ranks: {}", hub_.host,
+                     hub_.pid, joined_, ranks(), why));
+}
+
 void Group::disconnected(int rank, const std::string& why) {
   Slot& mine = slot(rank);
   if (mine.state != State::present) return;

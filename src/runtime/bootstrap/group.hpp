@@ -36,6 +36,8 @@ class Group {
   Status admit(const Member& member, int ranks);
   /// A frame from a present rank. An error is a breach of the protocol: the caller drops the connection.
   Status receive(int rank, wire::Type type, wire::Reader& body);
+  /// Not all can come, and why. Without effect on a complete group, and on one that nobody has come to.
+  void give_up(const std::string& why);
   /// The connection of a rank is gone; a death unless it has left.
   void disconnected(int rank, const std::string& why);
   /// The hub's process ends: ranks in this process die with it, the others are told that the hub may go.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/descriptor_limit.hpp"
 #include "base/log.hpp"
 #include "base/settings.hpp"
 #include "base/thread.hpp"
@@ -23,6 +24,8 @@ constexpr double stranger_patience = 5;  // seconds in which a connection has to
 constexpr double closing_patience = 5;   // seconds in which a refused one may read why
 constexpr double goodbye_patience = 1;   // seconds that the end of the process may take
 constexpr double others_patience = 10;   // seconds that it waits for others to end their last call
+constexpr double accept_pause = 0.2;  // seconds until it is tried again where no connection can be accepted
+constexpr double crowd_patience = 5;  // seconds for which that is tried before the ranks are told
 constexpr int max_strangers = 1024;
 
 Result<net::Endpoint> address_of_interfaces() {
@@ -227,12 +230,11 @@ void Hub::accept_all() {
     if (!fd) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-      // Out of descriptors, most likely. The listener would stay readable, so it rests a while.
-      log::warn(log::init, -1, "{}", system_error(errno, "rendezvous: accepting a connection").message());
-      watch(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), 0);
-      accept_again_at_ = now_seconds() + 0.2;
-      return;
+      if (errno == EMFILE && raise_descriptor_limit()) continue;
+      return rest_from_accepting(errno);
     }
+    crowded_since_ = 0;
+    make_room_above(fd.get());
     std::string peer = net::peer_name(fd.get());
     if (strangers_ >= max_strangers) {
       log::warn(log::init, -1, "rendezvous: {} connections prove nothing; {} is turned away", strangers_,
@@ -245,6 +247,24 @@ void Hub::accept_all() {
     connections_.try_emplace(key, std::move(fd), std::move(peer), now_seconds() + stranger_patience);
     ++strangers_;
   }
+}
+
+// Out of descriptors, most likely. The listener would stay readable, so it rests a while. Who cannot be accepted hears why when
+// those who have come have given up, and left their descriptors.
+void Hub::rest_from_accepting(int reason) {
+  const double now = now_seconds();
+  watch(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), 0);
+  accept_again_at_ = now + accept_pause;
+  std::string why = system_error(reason, "accepting a connection").message();
+  if (reason == EMFILE)
+    why += fmt::format(" (RLIMIT_NOFILE of that process is {}, also its hard limit: ulimit -Hn)",
+                       descriptor_limit().highest);
+  if (crowded_since_ == 0) {
+    crowded_since_ = now;
+    log::warn(log::init, -1, "rendezvous: {}", why);
+  }
+  if (now - crowded_since_ < std::min(crowd_patience, timeout_ / 4)) return;
+  for (const auto& [number, each] : sessions_) each.group->give_up(why);
 }
 
 /// False when the connection was dropped.

@@ -69,6 +69,7 @@ class Hub {
   void set_aside(uint64_t number);
   void handle(int fd, uint32_t events);
   void accept_all();
+  void rest_from_accepting(int reason);
   bool handle_frames(HubConnection& connection);
   Status handle_stranger(HubConnection& connection, const wire::Frame& frame);
   Status challenge(HubConnection& connection, const wire::Frame& frame);
@@ -94,6 +95,7 @@ class Hub {
   double forgotten_at_ = 0;          // when an id that was given up ends; 0: it was not
   int strangers_ = 0;
   double accept_again_at_ = 0;
+  double crowded_since_ = 0;  // no connection could be accepted since; 0: it could
   bool standing_ = false;
   std::atomic<bool> stop_{false}, retired_{false}, finished_{false};
   std::atomic<double> stop_at_{0};  // 0: not yet

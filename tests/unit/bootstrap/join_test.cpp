@@ -1,4 +1,6 @@
 // Joining a communicator.
+#include <sys/resource.h>
+
 #include <array>
 #include <atomic>
 
@@ -30,6 +32,48 @@ TEST(Join, CommunicatorsOfOneProcessAreIndependent) {
   first[0].reset();  // a death, in the first only
   ASSERT_TRUE(wait_for_notice(*first[1]));
   on_ranks(3, [&](int rank) { EXPECT_TRUE(second[static_cast<size_t>(rank)]->barrier().ok()); });
+}
+
+/// A process that has the rendezvous, and so many descriptors above those that this one has open.
+class SmallRendezvous {
+ public:
+  SmallRendezvous(rlim_t soft, rlim_t hard)
+      : process_([=](Child& self) {
+          const auto open = static_cast<rlim_t>(UniqueFd(dup(STDIN_FILENO)).get());
+          const rlimit limit{open + soft, open + hard};
+          self.put(setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_max : 0);
+          setenv("EPCCL_TIMEOUT", "2", 1);  // by which it is told how long to wait for descriptors
+          self.put(fresh_id());
+          pause();
+        }) {
+    most = process_.get<rlim_t>();
+    EXPECT_GT(most, 0u);
+    id = process_.get<UniqueId>();
+  }
+  rlim_t most = 0;
+  UniqueId id;
+
+ private:
+  Child process_;
+};
+
+TEST(Join, MoreRanksThanTheRendezvousHasDescriptorsAtFirst) {
+  const SmallRendezvous rendezvous(24, 256);
+  for (const auto& rank : join_all(rendezvous.id, 64)) EXPECT_TRUE(rank);
+}
+
+TEST(Join, MoreRanksThanTheRendezvousMayHaveDescriptorsAllHearSo) {
+  const SmallRendezvous rendezvous(16, 24);
+  std::atomic<int> told = 0;
+  on_ranks(40, [&](int rank) {
+    const auto joined = Bootstrap::join(rendezvous.id, rank, 40, patience);
+    ASSERT_FALSE(joined.ok());
+    EXPECT_CONTAINS(joined.status().message(), "of 40 ranks: accepting a connection: Too many open files");
+    EXPECT_CONTAINS(joined.status().message(),
+                    fmt::format("RLIMIT_NOFILE of that process is {},", rendezvous.most));
+    ++told;
+  });
+  EXPECT_EQ(told, 40);
 }
 
 TEST(Join, MissingRanksAreNamedAfterTheTimeout) {

@@ -230,6 +230,7 @@ TEST_F(VerbsConnecting, APeerThatCameWhenNoDescriptorWasLeftIsLetInWhenThereIsOn
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
   rlimit none_left = limit;
   none_left.rlim_cur = static_cast<rlim_t>(UniqueFd(::dup(socket.get())).get());
+  none_left.rlim_max = none_left.rlim_cur;  // or it would be raised
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none_left), 0);
   drive_a_while();
   char byte = 0;

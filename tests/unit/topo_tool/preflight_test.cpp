@@ -81,19 +81,31 @@ TEST(Preflight, LockedMemoryMattersToRdmaOnly) {
   EXPECT_EQ(about(facts, "locked memory").verdict, Verdict::fine);
 }
 
-TEST(Preflight, SocketsToAllRanksMustFitTheDescriptors) {
+TEST(Preflight, SocketsAndTheRendezvousMustFitTheDescriptorsThatCanBeHad) {
   PreflightFacts facts = good();
   facts.nodes = 200;
   facts.open_files = {1024, 4096};
-  expect_finding(facts, "open files", Verdict::stops,
-                 "1024; sockets to 1592 ranks of other nodes need about 1656", "ulimit -n 4096");
-  facts.open_files = {1024, 1024};
-  expect_finding(facts, "open files", Verdict::stops, "1024", "after raising the hard limit of 1024");
+  expect_finding(facts, "open files", Verdict::fine,
+                 "1024, and the library raises it to 4096 at most; rank 0 needs about 3256: sockets to 1592 "
+                 "ranks of other nodes "
+                 "and a rendezvous of 1600",
+                 "");
+  facts.open_files = {1024, 2048};
+  expect_finding(facts, "open files", Verdict::stops, "to 2048 at most",
+                 "raise the hard limit of 2048: \"* - nofile 65536\"");
   facts.open_files = {4096, 4096};
   EXPECT_EQ(about(facts, "open files").verdict, Verdict::fine);
-  PreflightFacts rdma = over_rdma();
-  rdma.nodes = 200;
-  EXPECT_EQ(about(rdma, "open files").verdict, Verdict::fine) << "queue pairs are no descriptors";
+  facts.nodes = 1000;
+  expect_finding(facts, "open files", Verdict::stops, "4096; rank 0 needs about 16056", "hard limit of 4096");
+}
+
+TEST(Preflight, OverRdmaTheRendezvousNeedsDescriptors) {
+  PreflightFacts facts = over_rdma();
+  facts.nodes = 200;
+  facts.open_files = {1024, 2048};
+  expect_finding(facts, "open files", Verdict::fine, "rank 0 needs about 1664: a rendezvous of 1600", "");
+  facts.open_files = {1024, 1024};
+  expect_finding(facts, "open files", Verdict::stops, "1024; rank 0 needs about 1664", "hard limit of 1024");
 }
 
 TEST(Preflight, PeersMemoryThatMayNotBeReadNamesTheSwitch) {

@@ -1,0 +1,28 @@
+#include "base/descriptor_limit.hpp"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+namespace epccl {
+
+DescriptorLimit descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
+  static_assert(RLIM_INFINITY == UINT64_MAX);
+  return {limit.rlim_cur, limit.rlim_max};
+}
+
+bool raise_descriptor_limit() {
+  const DescriptorLimit limit = descriptor_limit();
+  if (limit.now >= limit.highest) return false;
+  const rlimit raised{limit.now > limit.highest / 2 ? limit.highest : std::max<rlim_t>(2 * limit.now, 1),
+                      limit.highest};
+  return setrlimit(RLIMIT_NOFILE, &raised) == 0;
+}
+
+void make_room_above(int descriptor) {
+  if (static_cast<uint64_t>(descriptor) >= descriptor_limit().now / 2) raise_descriptor_limit();
+}
+
+}  // namespace epccl

@@ -1,0 +1,23 @@
+// How many descriptors this process may have open (RLIMIT_NOFILE).
+//
+// The soft limit is 1024 almost everywhere, as programs that call select() want it, and far below the hard one. It is raised
+// only as descriptors come near it: a rendezvous, or sockets to as many ranks, need more, and most jobs do not.
+#pragma once
+
+#include <cstdint>
+
+namespace epccl {
+
+/// The limit as it is now, and the highest to which raise_descriptor_limit() goes; UINT64_MAX: none.
+struct DescriptorLimit {
+  uint64_t now = 0, highest = 0;
+};
+DescriptorLimit descriptor_limit();
+
+/// Doubles the limit, or takes the highest. False: it cannot be raised.
+bool raise_descriptor_limit();
+
+/// After `descriptor` was opened: raises the limit where half of it is in use (numbers are given from the lowest on that is free).
+void make_room_above(int descriptor);
+
+}  // namespace epccl

@@ -1,0 +1,40 @@
+#include "base/descriptor_limit.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+
+namespace epccl {
+namespace {
+
+/// The soft limit after `what`, in a process that begins with these limits.
+uint64_t limit_after(rlimit begin, const std::function<void()>& what) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool is_set = setrlimit(RLIMIT_NOFILE, &begin) == 0;
+    what();
+    _exit(is_set ? static_cast<int>(descriptor_limit().now) : 255);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  return static_cast<uint64_t>(WEXITSTATUS(status));
+}
+
+TEST(DescriptorLimit, IsLeftAloneUntilHalfOfItIsInUse) {
+  EXPECT_EQ(limit_after({32, 200}, [] { make_room_above(15); }), 32u);
+  EXPECT_EQ(limit_after({32, 200}, [] { make_room_above(16); }), 64u);
+  EXPECT_EQ(limit_after({0, 200}, [] { make_room_above(16); }), 1u);
+}
+
+TEST(DescriptorLimit, GoesNoFurtherThanTheHardLimit) {
+  EXPECT_EQ(limit_after({32, 50}, [] { raise_descriptor_limit(); }), 50u);
+  EXPECT_EQ(limit_after({50, 50}, [] { raise_descriptor_limit(); }), 50u);
+  EXPECT_EQ(limit_after({50, 50}, [] { make_room_above(49); }), 50u);
+}
+
+}  // namespace
+}  // namespace epccl
