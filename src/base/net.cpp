@@ -285,6 +285,13 @@ Result<UniqueFd> listen_at(Endpoint& at) {
   return fd;
 }
 
+bool is_of_this_machine(Endpoint at) {
+  at.port = 0;
+  SocketAddress address = to_socket_address(at);
+  const auto fd = open_socket(address.storage.ss_family);
+  return !fd.ok() || bind(fd->get(), address.get(), address.length) == 0 || errno != EADDRNOTAVAIL;
+}
+
 bool bound_by_this_process(const Endpoint& at) {
   std::error_code ended;
   for (std::filesystem::directory_iterator each("/proc/self/fd", ended), end; !ended && each != end;

@@ -62,6 +62,9 @@ int remoteness(const std::string& interface, const Endpoint& at, bool is_loopbac
 /// A listening socket; `at.port` is filled in when it was 0. At [::] it takes IPv4 too. Close-on-exec, non-blocking.
 Result<UniqueFd> listen_at(Endpoint& at);
 
+/// Whether it is one of this machine's own addresses; true as well where that cannot be found out.
+bool is_of_this_machine(Endpoint at);
+
 /// Whether a socket of this process is bound to that address and port, whatever part of the process made it.
 bool bound_by_this_process(const Endpoint& at);
 

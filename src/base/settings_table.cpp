@@ -37,7 +37,10 @@ const std::vector<Entry>& table() {
        "machine's "
        "own hosts file gives a loopback address (not `localhost`) means the address of EPCCL_SOCKET_IFNAME. "
        "Without a port the system chooses one; a fixed port serves one communicator at a time, and what the "
-       "process makes meanwhile gets one from the system. Ranks of several nodes that share no other means "
+       "process makes meanwhile gets one from the system. It is rank 0's, so all ranks may have it: an id "
+       "that "
+       "another rank makes (as its launcher tells, or where that address is not of its machine) is at the "
+       "address of EPCCL_SOCKET_IFNAME. Ranks of several nodes that share no other means "
        "of "
        "meeting also use it to find rank 0, at one of the eight ports after it."},
       {"EPCCL_SOCKET_IFNAME", "", "list of interface name prefixes",

@@ -16,6 +16,7 @@
 #include "base/log.hpp"
 #include "base/settings.hpp"
 #include "base/thread.hpp"
+#include "runtime/bootstrap/launch_env.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -32,11 +33,9 @@ Result<net::Endpoint> address_of_interfaces() {
   return net::local_address(settings::get("EPCCL_SOCKET_IFNAME"));
 }
 
-/// Where the rendezvous is: EPCCL_COMM_ID's address, or the one that interfaces give. The latter also where the machine's own
-/// hosts file gives that name a loopback address only: the id is for other machines.
-Result<net::Endpoint> chosen_endpoint() {
-  const std::string fixed = settings::get("EPCCL_COMM_ID");
-  if (fixed.empty()) return address_of_interfaces();
+/// EPCCL_COMM_ID's address. Where the machine's own hosts file gives that name a loopback address only, the one that interfaces
+/// give: the id is for other machines.
+Result<net::Endpoint> fixed_endpoint(const std::string& fixed) {
   auto parsed = net::parse_host_port(fixed);
   if (!parsed.ok()) return std::move(parsed).take_status().with_context("EPCCL_COMM_ID");
   auto addresses = net::resolve(parsed->host, parsed->port);
@@ -47,6 +46,24 @@ Result<net::Endpoint> chosen_endpoint() {
   EPCCL_ASSIGN(net::Endpoint at, address_of_interfaces());
   at.port = parsed->port;
   return at;
+}
+
+/// -1: no launcher tells.
+int rank_told() {
+  const auto env = launch_environment();
+  return env.ok() && env->has_value() ? (*env)->rank : -1;
+}
+
+/// Where the rendezvous is: EPCCL_COMM_ID's address, or the one that interfaces give. That setting is for the rank 0 of all, and
+/// the same everywhere: another rank that makes an id, for a group of which it is the first, is not there, or would take its port.
+Result<net::Endpoint> chosen_endpoint() {
+  const std::string fixed = settings::get("EPCCL_COMM_ID");
+  if (fixed.empty()) return address_of_interfaces();
+  EPCCL_ASSIGN(const net::Endpoint at, fixed_endpoint(fixed));
+  const int rank = rank_told();
+  if (rank == 0 || (rank < 0 && net::is_of_this_machine(at))) return at;
+  log::info(log::init, rank, "EPCCL_COMM_ID={} is where rank 0 is: this id has an address of its own", fixed);
+  return address_of_interfaces();
 }
 
 void watch(int epoll, int operation, int fd, uint32_t events) {

@@ -86,6 +86,12 @@ TEST(Listening, AtAnyAddressTakesBothFamilies) {
   }
 }
 
+TEST(Addresses, OfThisMachineAreKnown) {
+  EXPECT_TRUE(net::is_of_this_machine(net::resolve("127.0.0.1", 4242)->front()));
+  EXPECT_TRUE(net::is_of_this_machine(*net::local_address("")));
+  EXPECT_FALSE(net::is_of_this_machine(net::resolve("192.0.2.1", 4242)->front())) << "a documentation's";
+}
+
 TEST(Listening, WhoseSocketItIsIsKnown) {
   net::Endpoint at = net::resolve("127.0.0.1", 0)->front();
   auto listener = net::listen_at(at);

@@ -80,19 +80,76 @@ TEST(UniqueIds, FixedPortIsForTheFirstAndTheSecondTellsItsOwn) {
   }
 }
 
-TEST(UniqueIds, FixedPortThatAnotherProcessHasIsAnError) {
-  net::Endpoint at = net::resolve("127.0.0.1", 0)->front();
-  const Child other([&](Child& parent) {
-    const auto taken = net::listen_at(at);
-    parent.put(at.port);
-    pause();
-  });
-  at.port = other.get<uint16_t>();
-  Environment environment;
-  environment.set("EPCCL_COMM_ID", at.to_string());
+/// A port of this machine that another process has, as EPCCL_COMM_ID.
+class PortOfAnotherProcess : public testing::Test {
+ protected:
+  PortOfAnotherProcess()
+      : other_([](Child& parent) {
+          net::Endpoint at = net::resolve("127.0.0.1", 0)->front();
+          const auto taken = net::listen_at(at);
+          parent.put(at.port);
+          pause();
+        }),
+        at_(net::resolve("127.0.0.1", other_.get<uint16_t>())->front()) {
+    environment_.set("EPCCL_COMM_ID", at_.to_string());
+    environment_.set("EPCCL_SOCKET_IFNAME", "lo");
+  }
+  void be_rank(const char* rank) {
+    environment_.set("EPCCL_RANK", rank);
+    environment_.set("EPCCL_WORLD_SIZE", "4");
+  }
+
+  Environment environment_;
+  const Child other_;
+  const net::Endpoint at_;
+};
+
+TEST_F(PortOfAnotherProcess, IsAnError) {
   const auto id = create_unique_id();
   ASSERT_FALSE(id.ok());
-  EXPECT_CONTAINS(id.status().message(), at.to_string());
+  EXPECT_CONTAINS(id.status().message(), at_.to_string());
+}
+
+TEST_F(PortOfAnotherProcess, IsAnErrorToRank0) {
+  be_rank("0");
+  const auto id = create_unique_id();
+  ASSERT_FALSE(id.ok());
+  EXPECT_CONTAINS(id.status().message(), at_.to_string());
+}
+
+TEST_F(PortOfAnotherProcess, IsRank0sToAnotherRankBesideIt) {
+  be_rank("3");
+  const auto id = create_unique_id();
+  ASSERT_TRUE(id.ok()) << id.status().message();
+  EXPECT_NE(decode(*id)->endpoint.port, at_.port);
+  const auto ranks = join_all(*id, 2);
+  EXPECT_TRUE(ranks[0] && ranks[1]);
+}
+
+TEST(UniqueIds, OfOtherRanksLeaveTheFixedPortToRank0) {
+  Environment environment;
+  net::Endpoint fixed = net::resolve("127.0.0.1", 0)->front();
+  environment.set("EPCCL_SOCKET_IFNAME", "lo");
+  environment.set("EPCCL_RANK", "2");
+  environment.set("EPCCL_WORLD_SIZE", "4");
+  const auto id = id_at_fixed_port(environment, "127.0.0.1", fixed);
+  ASSERT_TRUE(id.ok()) << id.status().message();
+  EXPECT_NE(decode(*id)->endpoint.port, fixed.port);
+}
+
+// Of a network that is for documentation (RFC 5737): nobody's address, so that of a rank 0 elsewhere as well as any.
+TEST(UniqueIds, AddressOfAnotherMachineIsRank0s) {
+  Environment environment;
+  environment.set("EPCCL_SOCKET_IFNAME", "lo");
+  environment.set("EPCCL_COMM_ID", "192.0.2.1:4242");
+  const auto id = create_unique_id();
+  ASSERT_TRUE(id.ok()) << id.status().message();
+  EXPECT_TRUE(decode(*id)->endpoint.is_loopback());
+  environment.set("EPCCL_RANK", "0");
+  environment.set("EPCCL_WORLD_SIZE", "4");
+  const auto of_rank0 = create_unique_id();
+  ASSERT_FALSE(of_rank0.ok());
+  EXPECT_CONTAINS(of_rank0.status().message(), "192.0.2.1:4242");
 }
 
 TEST(UniqueIds, NameThatIsLoopbackHereOnlyIsNotAdvertisedAsSuch) {
