@@ -135,8 +135,7 @@ const std::vector<Entry>& table() {
        "it."},
       {"EPCCL_LINK_RATE", "", "bits per second",
        "Rate of a node's network link for the cost model and for %wire: `4gbit`, `100mbit`, `25e9`. Unset: "
-       "as the "
-       "network device says."},
+       "the cost model takes 10 GB/s, whatever the network device says, and there is no %wire."},
 
       {"EPCCL_CHUNK_SIZE", "128K", "bytes",
        "Pipeline chunk: the second hop of one chunk runs under the first hop of the next."},
