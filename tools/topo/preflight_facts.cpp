@@ -15,6 +15,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/control_groups.hpp"
 #include "base/net.hpp"
 #include "base/settings.hpp"
 #include "base/unique_fd.hpp"
@@ -115,32 +116,33 @@ void gather_network(PreflightFacts& facts) {
   facts.address = text.substr(0, text.rfind(':'));
 }
 
-}  // namespace
+/// What a control group's memory is limited to, and counted in: the names are those of one version.
+struct MemoryFiles {
+  const char *limit, *used, *cached;
+};
 
-double cpu_quota(const std::string& cgroup) {
-  // cgroup 2: "max 100000" or "150000 100000".
-  std::ifstream unified(cgroup + "/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (unified >> quota >> period && period > 0)
-    return quota == "max" ? 0 : std::strtod(quota.c_str(), nullptr) / period;
-  // cgroup 1: two files, and -1 is no quota.
-  const int64_t old_quota = number_in(cgroup + "/cpu/cpu.cfs_quota_us");
-  const int64_t old_period = number_in(cgroup + "/cpu/cpu.cfs_period_us");
-  return old_quota > 0 && old_period > 0 ? static_cast<double>(old_quota) / static_cast<double>(old_period)
-                                         : 0;
+/// Bytes up to its limit; no limit is as much as there can be.
+uint64_t memory_left_of(const std::string& group) {
+  constexpr MemoryFiles versions[] = {
+      {"/memory.max", "/memory.current", "inactive_file "},
+      {"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file "}};
+  for (const MemoryFiles& files : versions) {
+    const int64_t limit = number_in(group + files.limit), used = number_in(group + files.used);
+    if (limit < 0 || used < 0) continue;
+    // Cached files count as used, but give way to whoever needs the memory.
+    const int64_t cached = std::clamp<int64_t>(number_in(group + "/memory.stat", files.cached), 0, used);
+    return static_cast<uint64_t>(limit - std::min(limit, used - cached));
+  }
+  return UINT64_MAX;
 }
 
-uint64_t memory_left(const std::string& cgroup) {
+}  // namespace
+
+uint64_t memory_left(const std::vector<std::string>& groups) {
   const int64_t available = number_in("/proc/meminfo", "MemAvailable:");
-  const uint64_t left = available > 0 ? static_cast<uint64_t>(available) * 1024 : 0;
-  std::ifstream limit_file(cgroup + "/memory.max");
-  uint64_t limit = 0;
-  const int64_t used = number_in(cgroup + "/memory.current");
-  if (!(limit_file >> limit) || used < 0) return left;
-  // Cached files count as used, but give way to whoever needs the memory.
-  const int64_t cached = std::clamp<int64_t>(number_in(cgroup + "/memory.stat", "inactive_file "), 0, used);
-  return std::min(left, limit - std::min(limit, static_cast<uint64_t>(used - cached)));
+  uint64_t left = available > 0 ? static_cast<uint64_t>(available) * 1024 : 0;
+  for (const std::string& group : groups) left = std::min(left, memory_left_of(group));
+  return left;
 }
 
 PreflightFacts gather_facts(const topology::Machine& machine, int nodes, int ranks_per_node) {
@@ -154,7 +156,7 @@ PreflightFacts gather_facts(const topology::Machine& machine, int nodes, int ran
   if (struct statvfs shm{}; statvfs("/dev/shm", &shm) == 0)
     facts.shm_directory = {static_cast<uint64_t>(shm.f_bavail) * shm.f_frsize,
                            static_cast<uint64_t>(shm.f_blocks) * shm.f_frsize};
-  facts.memory_bytes = memory_left("/sys/fs/cgroup");
+  facts.memory_bytes = memory_left(control_groups("memory"));
   facts.gpus_seen = static_cast<int>(machine.gpus.size());
   facts.device_host = settings::get("EPCCL_DEVICE") == "host";
   facts.cuda_gpus = device::cuda_device_count();
@@ -165,7 +167,7 @@ PreflightFacts gather_facts(const topology::Machine& machine, int nodes, int ran
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0) facts.cores = std::max(1, CPU_COUNT(&set));
-  facts.cpu_quota = cpu_quota("/sys/fs/cgroup");
+  facts.cpu_quota = cpu_quota().cores;
   facts.locked_bytes = limit_of(RLIMIT_MEMLOCK);
   facts.may_lock_all = may_lock_all();
   facts.open_files = limit_of(RLIMIT_NOFILE);

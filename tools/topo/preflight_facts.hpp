@@ -1,6 +1,9 @@
 // The facts of this machine and this process that a preflight is judged by.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "topo/preflight.hpp"
 #include "topology/machine.hpp"
 
@@ -11,10 +14,7 @@ namespace epccl::tools {
 /// are GPUs, whose driver is initialised).
 PreflightFacts gather_facts(const topology::Machine& machine, int nodes, int ranks_per_node);
 
-/// How many cores' worth of time the control group at `cgroup` allows, version 1 or 2; 0 = no quota.
-double cpu_quota(const std::string& cgroup);
-
-/// Bytes that a process may still take: of the machine's, and of what the control group (version 2) at `cgroup` is limited to.
-uint64_t memory_left(const std::string& cgroup);
+/// Bytes that a process may still take: of the machine's, and of what each of its control groups (version 1 or 2) is limited to.
+uint64_t memory_left(const std::vector<std::string>& groups);
 
 }  // namespace epccl::tools

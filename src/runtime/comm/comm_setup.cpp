@@ -136,10 +136,9 @@ Sharing find_sharing(const CommParts& parts, const std::vector<RankInfo>& infos)
 
 void set_wait_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
   // Spinning pays only while every rank has a core of its own; virtual nodes and containers of one machine share its cores, and
-  // ranks that are bound to different ones do not.
+  // ranks that are bound to different ones do not. What is spun away of a quota the whole group is kept waiting for.
   const Sharing sharing = find_sharing(parts, infos);
-  parts.config.wait.share_cores =
-      sharing.ranks > static_cast<size_t>(infos[static_cast<size_t>(parts.rank)].cores);
+  parts.config.wait.share_cores = outnumber_cores(infos, parts.rank);
   if (parts.config.wait.share_cores && !parts.config.spin_is_set) parts.config.wait.spin_seconds = 0;
   parts.config.wait.home_core =
       home_core(sharing.position, sharing.ranks, static_cast<size_t>(sharing.first_node));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/control_groups.hpp"
 #include "device/cuda/cuda_device.hpp"
 #include "runtime/comm/network.hpp"
 #include "topology/host_id.hpp"
@@ -43,6 +44,10 @@ Result<RankInfo> describe_this_rank(const CommConfig& config) {
   const UsableCores cores = usable_cores(host.kernel);
   info.core_set = cores.set;
   info.cores = cores.count;
+  const CpuQuota quota = cpu_quota();
+  info.quota = quota.cores;
+  info.quota_of =
+      topology::fnv1a64({reinterpret_cast<const char*>(&quota.group), sizeof quota.group}, host.kernel);
   info.rdma = static_cast<int32_t>(rdma_drivers(config));
   info.cuda = device::cuda_possible() ? 1 : 0;
   info.gpu = config.gpu.value_or(-1);
@@ -86,6 +91,15 @@ Result<topology::Cluster> make_cluster(const std::vector<RankInfo>& infos) {
   return topology::Cluster::from_host_ids(host_ids);
 }
 
+bool outnumber_cores(const std::vector<RankInfo>& infos, int rank) {
+  const RankInfo& mine = infos[static_cast<size_t>(rank)];
+  const auto with_mine = [&](auto RankInfo::*what) {
+    return static_cast<double>(std::ranges::count(infos, mine.*what, what));
+  };
+  return with_mine(&RankInfo::core_set) > mine.cores ||
+         (mine.quota > 0 && with_mine(&RankInfo::quota_of) > mine.quota);
+}
+
 algorithms::CostParameters cost_parameters(const std::vector<RankInfo>& infos,
                                            const topology::Cluster& cluster) {
   algorithms::CostParameters cost;
@@ -95,7 +109,8 @@ algorithms::CostParameters cost_parameters(const std::vector<RankInfo>& infos,
     const RankInfo& info = infos[static_cast<size_t>(rank)];
     if (info.link_rate > 0)
       cost.link_rate = cost.link_rate > 0 ? std::min(cost.link_rate, info.link_rate) : info.link_rate;
-    cores = std::min(cores, std::min<double>(info.cores, cluster.local_size(cluster.node_of(rank))));
+    cores = std::min({cores, static_cast<double>(info.cores), info.quota > 0 ? info.quota : cores,
+                      static_cast<double>(cluster.local_size(cluster.node_of(rank)))});
   }
   cost.cores_per_node = cores;
   return cost;

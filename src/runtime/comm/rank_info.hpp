@@ -18,6 +18,8 @@ struct RankInfo {
   uint64_t core_set = 0;  // the same for ranks that run on the same cores, of whatever node or container
   int32_t pid = 0;
   int32_t cores = 1;       // this process may use
+  double quota = 0;        // cores' worth of time, by control group; 0: all
+  uint64_t quota_of = 0;   // the same for ranks that have one quota together, of whatever node or container
   int32_t rdma = 0;        // RdmaDrivers: what of this build can drive an RDMA device of this machine
   int32_t cuda = 0;        // whether memory of GPUs can appear in this process
   int32_t gpu = -1;        // this rank's; -1: not known yet
@@ -34,6 +36,10 @@ Result<RankInfo> describe_this_rank(const CommConfig& config);
 Result<std::vector<RankInfo>> exchange_rank_infos(Bootstrap& bootstrap, const RankInfo& mine);
 
 Result<topology::Cluster> make_cluster(const std::vector<RankInfo>& infos);
+
+/// Whether ranks outnumber the cores that this one runs on, of whatever node or container they are; or those that its control
+/// group's quota makes of them.
+bool outnumber_cores(const std::vector<RankInfo>& infos, int rank);
 
 /// The cost model's view of this cluster: the same on every rank.
 algorithms::CostParameters cost_parameters(const std::vector<RankInfo>& infos,

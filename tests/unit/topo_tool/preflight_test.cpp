@@ -226,36 +226,26 @@ TEST(Preflight, TheTextSumsUp) {
   EXPECT_EQ(findings_json(judge(facts))[1]["verdict"], "stops");
 }
 
-TEST(PreflightFacts, QuotasOfBothKindsOfControlGroups) {
-  namespace fs = std::filesystem;
-  const fs::path root = fs::path(::testing::TempDir()) / ("epccl-cgroup-" + std::to_string(getpid()));
-  fs::create_directories(root / "cpu");
-  EXPECT_EQ(cpu_quota(root.string()), 0) << "no files";
-  std::ofstream(root / "cpu/cpu.cfs_quota_us") << "-1\n";
-  std::ofstream(root / "cpu/cpu.cfs_period_us") << "100000\n";
-  EXPECT_EQ(cpu_quota(root.string()), 0) << "-1 is no quota";
-  std::ofstream(root / "cpu/cpu.cfs_quota_us") << "50000\n";
-  EXPECT_DOUBLE_EQ(cpu_quota(root.string()), 0.5);
-  std::ofstream(root / "cpu.max") << "max 100000\n";
-  EXPECT_EQ(cpu_quota(root.string()), 0);
-  std::ofstream(root / "cpu.max") << "250000 100000\n";
-  EXPECT_DOUBLE_EQ(cpu_quota(root.string()), 2.5);
-  fs::remove_all(root);
-}
-
 TEST(PreflightFacts, CachedFilesAreMemoryThatIsLeft) {
   namespace fs = std::filesystem;
   const fs::path root = fs::path(::testing::TempDir()) / ("epccl-memory-" + std::to_string(getpid()));
-  fs::create_directories(root);
-  const uint64_t machine = memory_left(root.string());  // no files: all that the machine has
+  fs::create_directories(root / "inner");
+  const std::vector<std::string> groups = {root / "inner", root};
+  const uint64_t machine = memory_left(groups);  // no files: all that the machine has
   EXPECT_GT(machine, 8 * mib);
   std::ofstream(root / "memory.max") << "8388608\n";
   std::ofstream(root / "memory.current") << "8388608\n";
-  EXPECT_EQ(memory_left(root.string()), 0u);
+  EXPECT_EQ(memory_left(groups), 0u) << "also of the group above";
   std::ofstream(root / "memory.stat") << "anon 1048576\nfile 7340032\ninactive_file 6291456\n";
-  EXPECT_EQ(memory_left(root.string()), 6 * mib);
+  EXPECT_EQ(memory_left(groups), 6 * mib);
   std::ofstream(root / "memory.max") << "max\n";
-  EXPECT_GT(memory_left(root.string()), 8 * mib) << "no limit";
+  EXPECT_GT(memory_left(groups), 8 * mib) << "no limit";
+  std::ofstream(root / "inner/memory.limit_in_bytes") << "9223372036854771712\n";
+  std::ofstream(root / "inner/memory.usage_in_bytes") << "4194304\n";
+  EXPECT_GT(memory_left(groups), 8 * mib) << "version 1's way to say so";
+  std::ofstream(root / "inner/memory.limit_in_bytes") << "8388608\n";
+  std::ofstream(root / "inner/memory.stat") << "inactive_file 1\ntotal_inactive_file 1048576\n";
+  EXPECT_EQ(memory_left(groups), 5 * mib);
   fs::remove_all(root);
 }
 
