@@ -12,6 +12,7 @@
 #include <span>
 
 #include "base/clock.hpp"
+#include "base/descriptor_limit.hpp"
 #include "base/log.hpp"
 #include "runtime/bootstrap/handshake.hpp"
 #include "runtime/bootstrap/id_exchange.hpp"
@@ -138,7 +139,9 @@ class Counter {
   void accept_all(int listener) {
     while (callers_.size() < max_callers) {
       UniqueFd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!fd && errno == EMFILE && raise_descriptor_limit()) continue;
       if (!fd) return;
+      make_room_above(fd.get());
       // A fresh socket takes this much at once, or it is not worth serving.
       if (send(fd.get(), &offer_, sizeof offer_, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof offer_))
         continue;
