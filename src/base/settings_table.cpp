@@ -202,7 +202,9 @@ const std::vector<Entry>& table() {
       {"EPCCL_STORE", "", "directory",
        "Private directory, shared by all ranks of one job and by no other, through which they find rank 0. "
        "Set by "
-       "epccl-run; on several machines a directory of a shared file system."},
+       "epccl-run; on several machines a directory of a shared file system, which is asked four times a "
+       "second "
+       "what has changed, past what a machine remembers of it (NFS's acdirmin)."},
       {"EPCCL_MASTER_PORT", "", "port",
        "Port at MASTER_ADDR on which rank 0 hands out the id of the rendezvous under torchrun. Unset: the "
        "first free "

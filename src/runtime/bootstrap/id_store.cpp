@@ -19,6 +19,7 @@ namespace epccl::runtime {
 namespace {
 
 constexpr double first_pause = 0.001, longest_pause = 0.02;  // seconds between looks
+constexpr double renewal_pause = 0.25;                       // seconds between looks past what is cached
 
 using Ask = Nonce;
 struct Reply {
@@ -94,6 +95,21 @@ bool exists(int directory, const std::string& name) {
   return faccessat(directory, name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+/// A network file system remembers what a directory has and has not, NFS for 30 seconds and more (acdirmin): as long as ranks look.
+/// Who asks for the directory's attributes as the server has them now has those memories dropped, if it has changed.
+class Renewal {
+ public:
+  void renew(int directory) {
+    if (now_seconds() < next_) return;
+    next_ = now_seconds() + renewal_pause;
+    struct statx about {};
+    static_cast<void>(statx(directory, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &about));
+  }
+
+ private:
+  double next_ = 0;
+};
+
 void pause(double& seconds) {
   poll(nullptr, 0, static_cast<int>(std::ceil(seconds * 1e3)));
   seconds = std::min(longest_pause, seconds * 1.5);
@@ -126,7 +142,9 @@ Status IdStore::give(const UniqueId& id, int ranks, int attempt, double timeout)
   std::vector<Served> served(static_cast<size_t>(ranks));
   served[0].taken = true;
   int left = ranks - 1;
+  Renewal renewal;
   for (double wait = first_pause; left > 0;) {
+    renewal.renew(fd.get());
     for (int rank = 1; rank < ranks; ++rank) {
       Served& each = served[static_cast<size_t>(rank)];
       if (each.taken) continue;
@@ -157,6 +175,7 @@ Result<UniqueId> IdStore::take(int rank, int attempt, double timeout) const {
   Nonce nonce;
   randomize(nonce);
   Status asked;
+  Renewal renewal;
   for (double wait = first_pause; now_seconds() < deadline; pause(wait)) {
     // Rank 0 removes a directory it has finished with, perhaps just before this rank comes for the next id:
     // hence the loop, and the question that is written again when it is gone.
@@ -165,6 +184,7 @@ Result<UniqueId> IdStore::take(int rank, int attempt, double timeout) const {
                 .with_context(fmt::format("rank {}: {}", rank, directory));
     if (!asked.ok() && !create) return asked;
     for (; now_seconds() < deadline && exists(fd.get(), ask); pause(wait)) {
+      renewal.renew(fd.get());
       const auto reply = read_file<Reply>(fd.get(), answer);
       if (!reply || reply->nonce != nonce) continue;
       unlinkat(fd.get(), ask.c_str(), 0);
