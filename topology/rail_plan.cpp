@@ -167,6 +167,18 @@ Result<RailPlan> plan_rails(const Machine& machine, int nodes, int ranks_per_nod
   return plan;
 }
 
+Result<RailPlace> place_of_rank(const Machine& machine, int nodes, int ranks_per_node, int local,
+                                const std::optional<BusId>& gpu) {
+  const auto used = gpu ? std::ranges::find(machine.gpus, *gpu, &Gpu::bus_id) : machine.gpus.end();
+  const bool by_gpu = used != machine.gpus.end();
+  const int ranks = by_gpu ? static_cast<int>(machine.gpus.size()) : ranks_per_node;
+  const auto position = by_gpu ? used - machine.gpus.begin() : local;
+  EPCCL_ASSIGN(RailPlan plan, plan_rails(machine, nodes, ranks));
+  if (position < 0 || position >= ranks)
+    return error(Code::invalid_argument, "a rail for position {} of {} ranks on a node", position, ranks);
+  return std::move(plan.places[static_cast<size_t>(position)]);
+}
+
 std::vector<RailGroup> rail_groups(const RailPlan& plan) {
   std::vector<RailGroup> groups;
   for (const RailPlace& place : plan.places) {

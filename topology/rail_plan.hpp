@@ -4,6 +4,7 @@
 // (Cluster::rail) meets its like at the other end: in a network with one switch a NIC position it never leaves that switch.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,12 @@ struct RailPlan {
 /// GPUs share them in turn; each GPU has the nearest NICs, dealt out by share_nics(). Rates are max-min fair shares of
 /// NICs and of the PCI links on the way, in one direction. Error: a number below 1.
 Result<RailPlan> plan_rails(const Machine& machine, int nodes, int ranks_per_node);
+
+/// Where a rank of one communicator sends: `local` is its position among `ranks_per_node`. A rank whose GPU is known and one of this
+/// machine's has the place that GPU has when all GPUs are used: others may be in use by other communicators, and each of these
+/// counts its ranks from 0. Any other rank has that of its position.
+Result<RailPlace> place_of_rank(const Machine& machine, int nodes, int ranks_per_node, int local,
+                                const std::optional<BusId>& gpu);
 
 /// NICs that share users, directly or through others, taken together: the network links of a node. `gb_per_s` is what
 /// all of them carry when all of their users send (0 = unknown). Positions without NICs share one link without any.

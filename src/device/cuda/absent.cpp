@@ -18,6 +18,9 @@ Result<Device*> cuda_device(int) {
 Result<int> cuda_device_count() {
   return not_built();
 }
+Result<PciPlace> cuda_pci_place(int) {
+  return not_built();
+}
 int cuda_driver_version() {
   return 0;
 }

@@ -131,6 +131,14 @@ const Context* any_context(const Driver& driver) {
   return nullptr;
 }
 
+/// As cuda_device_count(); an error where there is no GPU of that number.
+Result<int> count_with(int ordinal) {
+  EPCCL_ASSIGN(const int count, cuda_device_count());
+  if (ordinal < 0 || ordinal >= count)
+    return error(Code::device_error, "there is no GPU {}: the CUDA driver knows {}", ordinal, count);
+  return count;
+}
+
 }  // namespace
 
 Result<int> cuda_device_count() {
@@ -141,10 +149,27 @@ Result<int> cuda_device_count() {
   return count;
 }
 
+Result<PciPlace> cuda_pci_place(int ordinal) {
+  EPCCL_TRY(count_with(ordinal).status());
+  EPCCL_ASSIGN(const Driver* driver, cuda::driver());
+  CUresult result = CUDA_SUCCESS;
+  CUdevice gpu = 0;
+  const auto part = [&](CUdevice_attribute which) {
+    int value = 0;
+    if (result == CUDA_SUCCESS) result = driver->device_attribute(&value, which, gpu);
+    return value;
+  };
+  result = driver->device_get(&gpu, ordinal);
+  PciPlace place;
+  place.domain = static_cast<uint32_t>(part(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID));
+  place.bus = static_cast<uint8_t>(part(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID));
+  place.device = static_cast<uint8_t>(part(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
+  if (result != CUDA_SUCCESS) return driver_error(*driver, driver->device_attribute.name, result, ordinal);
+  return place;
+}
+
 Result<Device*> cuda_device(int ordinal) {
-  EPCCL_ASSIGN(const int count, cuda_device_count());
-  if (ordinal < 0 || ordinal >= count)
-    return error(Code::device_error, "there is no GPU {}: the CUDA driver knows {}", ordinal, count);
+  EPCCL_ASSIGN(const int count, count_with(ordinal));
   const std::lock_guard lock(devices().mutex);
   auto& known = devices().by_ordinal;
   if (known.size() < static_cast<size_t>(count)) known.resize(static_cast<size_t>(count));

@@ -2,6 +2,7 @@
 // toolkit has the same functions, which say so.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "base/status.hpp"
@@ -15,6 +16,14 @@ Result<Device*> cuda_device(int ordinal);
 
 /// How many GPUs there are; the error says why there can be none.
 Result<int> cuda_device_count();
+
+/// Where a GPU is on the PCI bus.
+struct PciPlace {
+  uint32_t domain = 0;
+  uint8_t bus = 0, device = 0;
+};
+/// That of GPU `ordinal` of this process. Opens no context there.
+Result<PciPlace> cuda_pci_place(int ordinal);
 
 /// CUDA's version that the driver has, 13000 for 13.0; 0: there is none. Does not initialise the driver.
 int cuda_driver_version();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "base/log.hpp"
 #include "base/net.hpp"
@@ -105,22 +106,38 @@ Result<transports::VerbsOptions> verbs_options() {
 #endif
 
 #ifdef EPCCL_WITH_VERBS
-/// The devices that the rail plan of machines like this gives to a rank: the same positions on every node.
-void prefer_planned_devices(const topology::Cluster& cluster, int rank, transports::VerbsOptions& options) {
+/// The GPU that a rank will use, as machines name it; nothing where that is not known.
+std::optional<topology::BusId> bus_id_of(std::optional<int> gpu, int rank) {
+  if (!gpu) return std::nullopt;
+  const auto place = device::cuda_pci_place(*gpu);
+  if (place.ok()) return topology::BusId{place->domain, place->bus, place->device, 0};
+  log::info(log::net, rank, "rail plan: where GPU {} is on the bus is not known: {}", *gpu,
+            place.status().message());
+  return std::nullopt;
+}
+
+/// The devices that the rail plan of machines like this gives to a rank: those of its GPU, or else of its position, the same on
+/// every node.
+void prefer_planned_devices(const topology::Cluster& cluster, int rank, std::optional<int> gpu,
+                            transports::VerbsOptions& options) {
   if (!options.ports.devices.empty()) return;
   // Looking at a machine takes long; it stays what it is.
   static const Result<topology::Machine>& machine =
       *new Result<topology::Machine>(topology::discover_machine());
   if (!machine.ok()) return;
-  const auto plan =
-      topology::plan_rails(*machine, cluster.nodes(), cluster.local_size(cluster.node_of(rank)));
-  if (!plan.ok()) return;
-  const topology::RailPlace& place = plan->places[static_cast<size_t>(cluster.local_of(rank))];
-  for (const int nic : place.nics) {
+  const int local = cluster.local_of(rank), ranks = cluster.local_size(cluster.node_of(rank));
+  const auto bus_id = bus_id_of(gpu, rank);
+  const auto place = topology::place_of_rank(*machine, cluster.nodes(), ranks, local, bus_id);
+  if (!place.ok()) return;
+  const bool by_gpu =
+      bus_id && place->gpu >= 0 && machine->gpus[static_cast<size_t>(place->gpu)].bus_id == *bus_id;
+  for (const int nic : place->nics) {
     const std::string& device = machine->nics[static_cast<size_t>(nic)].rdma_device;
     if (!device.empty()) options.ports.preferred.push_back(device);
   }
-  log::info(log::net, rank, "rail plan: {} ({})", fmt::join(options.ports.preferred, ", "), place.why);
+  log::info(log::net, rank, "rail plan: {} for {} ({})", fmt::join(options.ports.preferred, ", "),
+            by_gpu ? fmt::format("GPU {}", place->gpu) : fmt::format("position {} of {}", local, ranks),
+            place->why);
   if (settings::get("EPCCL_RAILS") != "auto" || options.ports.preferred.empty()) return;
   // One more than planned where there must be something to go over to.
   options.ports.most = std::max(static_cast<int>(options.ports.preferred.size()), options.failover ? 2 : 1);
@@ -129,12 +146,13 @@ void prefer_planned_devices(const topology::Cluster& cluster, int rank, transpor
 
 Result<Network> open_verbs([[maybe_unused]] Bootstrap& bootstrap,
                            [[maybe_unused]] const topology::Cluster& cluster, int rank,
+                           [[maybe_unused]] std::optional<int> gpu,
                            [[maybe_unused]] const std::string& key = "verbs") {
 #ifdef EPCCL_WITH_VERBS
   EPCCL_ASSIGN(const net::Endpoint here, net::local_address(settings::get("EPCCL_SOCKET_IFNAME")));
   const auto lookup = [&bootstrap, key](int peer) { return bootstrap.lookup(peer, key); };
   EPCCL_ASSIGN(auto options, verbs_options());
-  prefer_planned_devices(cluster, rank, options);
+  prefer_planned_devices(cluster, rank, gpu, options);
   auto opened = transports::VerbsTransport::create(rank, cluster.ranks(), here, lookup, std::move(options));
   if (!opened.ok()) return std::move(opened).take_status().with_context(fmt::format("rank {}", rank));
   std::unique_ptr<transports::VerbsTransport> verbs = std::move(opened).value();
@@ -212,7 +230,7 @@ Result<Network> open_network(Bootstrap& bootstrap, const topology::Cluster& clus
   NetworkChoice choice = choose_network(config.network, drivers);
   if (config.network == NetworkKind::measured && drivers == all_rdma_drivers) {
     const auto open = [&](NetworkKind kind, const std::string& key) {
-      return kind == NetworkKind::verbs ? open_verbs(bootstrap, cluster, rank, key)
+      return kind == NetworkKind::verbs ? open_verbs(bootstrap, cluster, rank, config.gpu, key)
                                         : open_ucx(bootstrap, cluster, rank, key);
     };
     EPCCL_ASSIGN(choice, measure_networks(bootstrap, rank, cluster.rank_at(0, 0), cluster.rank_at(1, 0),
@@ -221,10 +239,10 @@ Result<Network> open_network(Bootstrap& bootstrap, const topology::Cluster& clus
   if (choice.kind == NetworkKind::none)
     return error(Code::invalid_usage, "the ranks are on {} nodes, and EPCCL_NET=none allows no network",
                  cluster.nodes());
-  EPCCL_ASSIGN(Network network, choice.kind == NetworkKind::verbs ? open_verbs(bootstrap, cluster, rank)
-                                : choice.kind == NetworkKind::ucx
-                                    ? open_ucx(bootstrap, cluster, rank)
-                                    : open_tcp(bootstrap, cluster, rank, config.link_rate));
+  EPCCL_ASSIGN(Network network,
+               choice.kind == NetworkKind::verbs ? open_verbs(bootstrap, cluster, rank, config.gpu)
+               : choice.kind == NetworkKind::ucx ? open_ucx(bootstrap, cluster, rank)
+                                                 : open_tcp(bootstrap, cluster, rank, config.link_rate));
   log::info(log::net, rank, "network transport {}: {}", network->name(), choice.why);
   return network;
 }

@@ -27,6 +27,15 @@ TEST(CudaDevices, AreCountedAndDescribed) {
   EXPECT_FALSE(cuda_device(-1).ok());
 }
 
+TEST(CudaDevices, TellWhereTheyAreOnTheBus) {
+  const auto place = cuda_pci_place(1);
+  ASSERT_TRUE(place.ok()) << place.status().message();
+  EXPECT_EQ(place->domain, 0u);
+  EXPECT_EQ(place->bus, 2) << "as the double says";
+  EXPECT_EQ(place->device, 0);
+  EXPECT_THAT(cuda_pci_place(2).status().message(), HasSubstr("there is no GPU 2: the CUDA driver knows 2"));
+}
+
 TEST(CudaDevices, LeaveTheCallersContextAlone) {
   EXPECT_FALSE(current_cuda_device());
   CUcontext context = nullptr, now = nullptr;

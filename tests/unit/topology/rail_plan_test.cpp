@@ -151,6 +151,38 @@ TEST(RailPlan, MoreRanksThanGpusShareTheGpuAndItsNics) {
   EXPECT_DOUBLE_EQ(plan.places[2].gb_per_s, 6.25);
 }
 
+/// What a rank of a communicator uses that has `ranks` on this node.
+Ints nics_of_rank(const Machine& machine, int ranks, int local, std::optional<BusId> gpu = std::nullopt) {
+  const auto place = place_of_rank(machine, 2, ranks, local, gpu);
+  EXPECT_TRUE(place.ok()) << place.status().message();
+  return place.ok() ? place->nics : Ints{};
+}
+
+// As data parallelism has them beside expert parallelism: eight communicators, each with the same GPU of every node.
+TEST(PlaceOfRank, CommunicatorsOfOneRankANodeUseTheNicsOfTheirGpus) {
+  for (const char* name : {"nccl-oci-h100.xml", "nccl-azure-ndv4.xml"}) {
+    const Machine machine = load(name);
+    const Lists all = nics_of(plan_of(machine, static_cast<int>(machine.gpus.size())));
+    for (size_t gpu = 0; gpu < all.size(); ++gpu)
+      EXPECT_EQ(nics_of_rank(machine, 1, 0, machine.gpus[gpu].bus_id), all[gpu]) << name << ", GPU " << gpu;
+  }
+}
+
+TEST(PlaceOfRank, PositionsDoNotMatterWhereTheGpuIsKnown) {
+  const Machine machine = one_switch(4, 4);
+  for (const int local : {0, 1}) EXPECT_EQ(nics_of_rank(machine, 2, local, machine.gpus[3].bus_id), Ints{3});
+  EXPECT_EQ(place_of_rank(machine, 2, 2, 1, machine.gpus[3].bus_id)->gpu, 3);
+}
+
+TEST(PlaceOfRank, ARankWhoseGpuIsNotKnownHasThatOfItsPosition) {
+  const Machine machine = one_switch(4, 4);
+  EXPECT_EQ(nics_of_rank(machine, 4, 2), Ints{2});
+  EXPECT_EQ(nics_of_rank(machine, 2, 1), (Ints{2, 3}));
+  EXPECT_EQ(nics_of_rank(machine, 4, 2, BusId{7, 7, 7, 0}), Ints{2})
+      << "a GPU that the machine does not show";
+  EXPECT_EQ(place_of_rank(machine, 2, 2, 2, std::nullopt).status().code(), Code::invalid_argument);
+}
+
 TEST(RailPlan, WithoutNicsEverythingGoesThroughTheHost) {
   const RailPlan plan = plan_of(one_switch(2, 0), 2);
   EXPECT_EQ(reasons_of(plan), (std::vector{RailReason::no_nic, RailReason::no_nic}));
