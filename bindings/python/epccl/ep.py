@@ -82,6 +82,15 @@ class Progress:
     stage2_bytes: int
 
 
+def _milliseconds(timeout: float | None) -> int:
+    """What the C API takes; 0: the communicator's."""
+    if timeout is None or timeout <= 0:
+        return 0
+    if math.isnan(timeout):
+        raise ValueError("timeout is not a number")
+    return max(1, round(min(timeout * 1000, 2**32 - 1)))
+
+
 class EpGroup:
     """Knows the experts, on a communicator that outlives it. Making one is collective, with the same arguments on every rank."""
 
@@ -100,7 +109,7 @@ class EpGroup:
         max_send_tokens_per_rank: most tokens (T) of one rank in one call.
         max_token_bytes: most bytes of one token; FP8: with its scales.
         expert_to_rank: the rank of each expert; None: contiguous blocks, as equal as possible.
-        timeout: seconds a call waits for a silent rank; None: the communicator's.
+        timeout: seconds a call waits for a silent rank, at most 49 days (infinity is that); None or <= 0: the communicator's.
         """
         self._handle = ctypes.c_void_p()
         self.comm = comm
@@ -110,7 +119,7 @@ class EpGroup:
             max_send_tokens_per_rank=max_send_tokens_per_rank,
             max_token_bytes=max_token_bytes,
             strategy=strategy,
-            timeout_ms=0 if timeout is None else max(1, round(timeout * 1000)),
+            timeout_ms=_milliseconds(timeout),
         )
         owners = [e * comm.size // max(1, num_experts) for e in range(num_experts)]
         if expert_to_rank is not None:

@@ -211,10 +211,15 @@ class Exchanges:
         until :meth:`destroy_op`."""
         import numpy
 
-        names = {DataType.FLOAT16: "float16", DataType.FLOAT32: "float32", DataType.FLOAT64: "float64"}
-        if datatype not in names and datatype > DataType.UINT64:
-            raise ValueError(f"factor of {datatype.name.lower()} is not supported from Python")
-        scalar = numpy.array([factor], names.get(datatype, datatype.name.lower()))
+        name = datatype.name.lower()
+        if datatype > DataType.FLOAT64:
+            raise ValueError(f"factor of {name} is not supported from Python")
+        if datatype <= DataType.UINT64:
+            bounds = numpy.iinfo(name)
+            if not bounds.min <= factor <= bounds.max or int(factor) != factor:
+                raise ValueError(f"factor is {factor}: of {name} it is an integer in {bounds.min}..{bounds.max}")
+            factor = int(factor)
+        scalar = numpy.array([factor], name)
         op = ctypes.c_int()
         # 1: the factor is in host memory, and is read now.
         call("epcclRedOpCreatePreMulSum", ctypes.byref(op), scalar.ctypes.data, datatype, 1, self._pointer())

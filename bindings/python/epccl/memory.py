@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import operator
 import os
 import weakref
 
@@ -57,7 +58,10 @@ def empty(shape, dtype="float32"):
     import numpy
 
     dtype = numpy.dtype(dtype)
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    try:
+        shape = (operator.index(shape),)
+    except TypeError:
+        shape = tuple(operator.index(size) for size in shape)
     count = 1
     for size in shape:
         count *= size

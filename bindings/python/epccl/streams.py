@@ -103,8 +103,10 @@ class Event:
 
     def record(self, stream: Stream | None = None) -> None:
         """Marks the end of the work that `stream` has now. None: inline calls are over, and so the event is complete."""
+        # Before: what another thread gives the stream meanwhile may lie behind the mark.
+        marked = (lambda: None) if stream is None else stream._marker()
         call("epcclEventRecord", self._pointer(), pointer(stream))
-        self._marked = (lambda: None) if stream is None else stream._marker()
+        self._marked = marked
 
     def query(self) -> bool:
         """Whether the event is complete; one that was never recorded is. Never blocks."""

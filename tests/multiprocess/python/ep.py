@@ -1,8 +1,11 @@
 """Dispatch and combine against a NumPy oracle: every row at its place, every sum."""
 
+import math
+
 import epccl
 import numpy as np
 from epccl import DataType, EpGroup, Layout, Strategy
+from epccl.ep import _milliseconds as milliseconds
 from harness import expect_error, main, seed
 
 EXPERTS, TOKENS, TOPK, HIDDEN = 10, 23, 3, 130
@@ -218,6 +221,12 @@ def test_static_mode(comm):
             np.testing.assert_array_equal(got[begin : begin + count], rows[want : want + count])
 
 
+def test_the_timeout_of_a_group_is_the_communicators_unless_it_is_above_0(_):
+    assert [milliseconds(seconds) for seconds in (None, 0, 0.0, -1, -math.inf)] == [0] * 5
+    assert [milliseconds(seconds) for seconds in (0.00001, 0.25, 20)] == [1, 250, 20000]
+    assert milliseconds(math.inf) == milliseconds(1e9) == 2**32 - 1
+
+
 def test_what_is_wrong_is_said(comm):
     with make_group(comm) as group:
         handle = group.handle(Layout.FLAT)
@@ -237,6 +246,9 @@ def test_what_is_wrong_is_said(comm):
         expect_error(epccl.InvalidUsage, "", group.destroy)  # its handle is still there
         handle.destroy()
         expect_error(epccl.InvalidUsage, "destroyed", lambda: handle.update(table))
+    for timeout in (math.inf, 0, -1):
+        make_group(comm, timeout=timeout).destroy()
+    expect_error(ValueError, "timeout is not a number", lambda: make_group(comm, timeout=math.nan))
     expect_error(ValueError, "entries", lambda: make_group(comm, expert_to_rank=[0]))
     expect_error(ValueError, "expert_to_rank[9] is 4294967296", lambda: make_group(comm, expert_to_rank=[0] * 9 + [2**32]))
     expect_error(ValueError, "num_experts is -1", lambda: EpGroup(comm, num_experts=-1, max_send_tokens_per_rank=1, max_token_bytes=4))

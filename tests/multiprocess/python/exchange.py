@@ -6,6 +6,7 @@ import weakref
 
 import epccl
 import numpy as np
+from epccl import streams
 from harness import expect_error, main, seed, values
 
 DTYPES = ["int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]
@@ -147,6 +148,26 @@ def test_buffers_are_kept_until_a_call_is_known_to_be_over(comm):
     assert second() is None
 
 
+def test_an_event_does_not_tell_of_what_another_thread_gives_the_stream_behind_it(comm):
+    stream, event, recv = epccl.Stream(), epccl.Event(), np.zeros((comm.size, 10), np.float32)
+    behind = []
+
+    def record_and_issue(name, *arguments):
+        call(name, *arguments)
+        if name == "epcclEventRecord":
+            behind.append(kept(comm, lambda send: comm.alltoall(send, recv, stream=stream)))
+
+    call, streams.call = streams.call, record_and_issue
+    try:
+        event.record(stream)
+    finally:
+        streams.call = call
+    event.synchronize()
+    assert behind[0]() is not None
+    stream.synchronize()
+    assert behind[0]() is None
+
+
 def test_buffers_of_a_group_are_kept_until_its_calls_are_over(comm):
     stream, recv = epccl.Stream(), np.zeros((comm.size, 10), np.float32)
     with epccl.group():
@@ -174,6 +195,8 @@ def test_memory_that_peers_map(comm):
     part = send[1:2]
     del send
     assert part[0, 0] == want.dtype.type(values("int32", (comm.size, 30000), comm.rank)[1, 0]), "a slice keeps the memory"
+    assert epccl.empty(np.int64(3)).shape == (3,) and epccl.empty((np.int32(2), 0)).shape == (2, 0)
+    expect_error(TypeError, "float", lambda: epccl.empty(2.5))
     assert len(epccl.mem_alloc(0)) == 0 and epccl.mem_alloc(10).nbytes == 10
 
 

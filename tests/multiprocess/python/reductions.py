@@ -52,6 +52,18 @@ def test_averages_and_pre_multiplied_sums(comm):
     comm.allreduce(value, op=op)
     np.testing.assert_array_equal(value, np.full(9, comm.size, np.float32))
     comm.destroy_op(op)
+    for factor in (3, -1.0, np.float32(2)):
+        op = comm.pre_mul_sum(factor, epccl.DataType.INT32)
+        value = np.full(9, 2, np.int32)
+        comm.allreduce(value, op=op)
+        np.testing.assert_array_equal(value, np.full(9, 2 * int(factor) * comm.size, np.int32))
+        comm.destroy_op(op)
+
+
+def test_a_factor_that_its_datatype_cannot_hold_is_refused(comm):
+    for factor, datatype in ((0.5, "INT32"), (2**31, "INT32"), (-1, "UINT8"), (np.inf, "INT64"), (np.nan, "UINT64"), (2**2000, "INT64")):
+        expect_error(ValueError, f"factor is {factor}", lambda: comm.pre_mul_sum(factor, epccl.DataType[datatype]))
+    expect_error(ValueError, "bfloat16 is not supported", lambda: comm.pre_mul_sum(0.5, epccl.DataType.BFLOAT16))
 
 
 def test_reduce_and_broadcast(comm):
