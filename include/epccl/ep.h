@@ -51,10 +51,10 @@
  * tensors of results are written when the stream has passed the call; counts on the host are what a program reads to go on).
  * What is wrong with a table is found when the stream has come to the update: epcclEpComplete() returns it. In static mode on one
  * node kernels make the layout on the GPU, and the host does not see the table; then the stream of an update is the GPU's on all
- * ranks or on none. A call with a NULL stream and nothing to move (as of a rank with T = 0) is made where the handle's last one was
- * that had something: on the GPU, or on the host. A handle's first calls have none before them: there, name the GPU's stream. Kernels
- * move and add up rows, also where there are several nodes (docs/cuda.md says where they cannot, and pinned host memory stages
- * whole calls).
+ * ranks or on none. A call with a NULL stream and no data (T = 0) runs where the handle's last call with data ran: GPU or host. (Updates
+ * go by the last update, dispatches and combines by the last of those.) Before the first one with data, pass the GPU's stream. Kernels
+ * move and add up rows, also where there are several nodes (docs/cuda.md says where they cannot, and pinned host memory stages whole
+ * calls).
  *
  * CUDA graphs: while the stream is captured, updates, dispatches and combines of static mode become part of the graph; all their
  * tensors are the GPU's, on all ranks. Such a call may block until all ranks are in it. A dispatch or combine of a graph has the
@@ -282,8 +282,8 @@ EPCCL_API epcclResult_t epcclEpGetProgress(epcclEpHandle_t handle, epcclEpProgre
  *  error of the handle's started calls; stage 2 also forgets it. (A stream returns the errors of its calls as well.) */
 EPCCL_API epcclResult_t epcclEpCompleteStage(epcclEpHandle_t handle, int stage);
 
-/** epcclEpCompleteStage(handle, 2): all calls are over, and all buffers are the caller's again. Then also returns, and forgets, the
- *  first wrong entry of a table that a replay of a graph has found, or that it had no routing; it does not wait for replays. */
+/** epcclEpCompleteStage(handle, 2): all calls are over, and all buffers are the caller's again. Also returns, once, the first error
+ *  found by a graph replay: an invalid table entry, or a replay without a routing. Does not wait for replays. */
 EPCCL_API epcclResult_t epcclEpComplete(epcclEpHandle_t handle);
 
 /** What is given to `stream` from now on waits until all calls that were started on the handle before are past `stage`, well or

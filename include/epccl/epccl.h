@@ -13,9 +13,13 @@
  *
  * CUDA memory: all buffers of a call may lie in the memory of one GPU, which a communicator keeps to; the stream is then a
  * cudaStream_t of that GPU (NULL: its NULL stream), in whose order the call runs. It returns at once, and a failure shows in
- * epcclCommGetAsyncError(). All ranks pass CUDA memory, or none. In collectives copy engines move the data inside a node; messages to
- * other nodes, sends and receives, and all where EPCCL_COPY_ENGINE is never, go by way of pinned host memory (messages of
- * collectives directly, where the network can). Host buffers, pinned ones too, are for host streams.
+ * epcclCommGetAsyncError(). Copy engines move the data inside a node; between nodes it goes directly where the network reaches GPU
+ * memory (GPUDirect), else in pieces through pinned host memory. With EPCCL_COPY_ENGINE=never compute cores move the data of collectives
+ * where they can; elsewhere it passes pinned host memory. docs/cuda.md.
+ *   Collectives: all ranks pass CUDA memory, or none. Host buffers, pinned ones too, need a host stream.
+ *   Sends and receives: the two ends may differ, and pinned host memory may be sent and received in the order of a cudaStream_t, too.
+ *   Inside a node the receiver's copy engines copy from GPU memory to GPU memory. By way of pinned host memory go messages of up to
+ *   4 KiB, those whose other end is host memory, those of memory that peers cannot map, and all with EPCCL_COPY_ENGINE=never.
  *
  * CUDA graphs: a call on CUDA memory may be issued to a stream that is being captured (in any mode); it becomes part of the graph,
  * and runs with every launch, with the sizes and counts of the capture. All ranks capture the same calls in the same order;
@@ -164,8 +168,8 @@ EPCCL_API const char* epcclGetLastError(epcclComm_t comm);
 
 /** Makes an id and opens the rendezvous it names in this process; call it on one rank (or in a process that lives as long
  *  as the communicator) and send the id to all. The address is EPCCL_COMM_ID's, or that of EPCCL_SOCKET_IFNAME, or of the
- *  first interface that is up and not loopback. The port is the one that EPCCL_COMM_ID may name, while no earlier id of this process has
- *  it, else chosen by the system. */
+ *  first interface that is up and not loopback. The port is EPCCL_COMM_ID's if it names one and no earlier id of this process uses it;
+ *  otherwise the system chooses. */
 EPCCL_API epcclResult_t epcclGetUniqueId(epcclUniqueId* uniqueId);
 
 /** Joins a communicator of `nranks` ranks as `rank` (0 <= rank < nranks). Blocks until all have joined, at most the
@@ -185,9 +189,9 @@ EPCCL_API epcclResult_t epcclCommInitRankConfig(epcclComm_t* comm, int nranks, e
  *  be NULL. Collective over these processes: each makes as many calls of this function as every other. `*comm` is NULL on error. */
 EPCCL_API epcclResult_t epcclCommInitLauncher(epcclComm_t* comm, epcclConfig_t* config);
 
-/** As epcclCommInitRankConfig with `nId` ids (1 <= nId <= nranks), the same ones in the same order on every rank, and no two alike:
- *  epcclInvalidArgument names the one that is none or occurs twice, epcclInvalidUsage (on all ranks) a rank that was given others. All
- *  ranks meet at the first; a process that made another one closes it. `config` may be NULL. */
+/** As epcclCommInitRankConfig with `nId` ids (1 <= nId <= nranks), the same ones in the same order on every rank. All ranks meet at the
+ *  first; a process that made another one closes it. `config` may be NULL. epcclInvalidArgument: an entry is not a valid id, or occurs
+ *  twice; the text names it. epcclInvalidUsage, on all ranks: a rank was given other ids. */
 EPCCL_API epcclResult_t epcclCommInitRankScalable(epcclComm_t* newcomm, int nranks, int myrank, int nId,
                                                   epcclUniqueId* commIds, epcclConfig_t* config);
 
@@ -251,12 +255,15 @@ EPCCL_API epcclResult_t epcclCommShrink(epcclComm_t comm, int* excludeRanksList,
 EPCCL_API epcclResult_t epcclCommGetAsyncError(epcclComm_t comm, epcclResult_t* asyncError);
 
 /** Calls on `comm` that begin from now on wait `seconds` for a silent rank (infinity: as long as it takes; a dead rank ends them all
- *  the same), instead of config.timeout; <= 0: that again. Of this rank alone, ranks may differ. Never blocks; any thread may call
- *  it, and a call that is in progress keeps what it began with. Making communicators of `comm` and ending it is not affected, nor
- *  are replays of graphs whose kernels make the call: those keep config.timeout. epcclInvalidArgument: `seconds` is not a number. */
+ *  the same), instead of config.timeout; <= 0 restores config.timeout. For this rank alone: ranks may differ. Never blocks; any
+ *  thread may call it, and a call that is in progress keeps what it began with. Making communicators of `comm` and ending it is not
+ *  affected, nor are replays of graphs whose kernels make the call: those keep config.timeout. epcclInvalidArgument: `seconds` is not a
+ *  number. */
 EPCCL_API epcclResult_t epcclCommSetTimeout(epcclComm_t comm, double seconds);
 
+/** Number of ranks. */
 EPCCL_API epcclResult_t epcclCommCount(epcclComm_t comm, int* count);
+/** This rank: 0 <= rank < number of ranks. */
 EPCCL_API epcclResult_t epcclCommUserRank(epcclComm_t comm, int* rank);
 /** The device number given to epcclCommInitAll; 0 for other communicators; of a split or shrink, the parent's. The host device
  *  makes nothing of it. */
@@ -272,6 +279,7 @@ EPCCL_API epcclResult_t epcclMemFree(void* ptr);
 /** Announces a buffer that will be used often. Memory of epcclMemAlloc is mapped by peers at first use in any case; other
  *  memory gains nothing on the host device. `*handle` goes to epcclCommDeregister. */
 EPCCL_API epcclResult_t epcclCommRegister(epcclComm_t comm, void* buff, size_t size, void** handle);
+/** Ends a registration of epcclCommRegister(); the buffer stays. Not collective. */
 EPCCL_API epcclResult_t epcclCommDeregister(epcclComm_t comm, void* handle);
 
 /** A window of epcclCommWindowRegister(). */
@@ -282,6 +290,7 @@ typedef struct epcclWindow* epcclWindow_t;
  *  own; it does not wait for them. `winFlags`: EPCCL_WIN_DEFAULT or EPCCL_WIN_COLL_SYMMETRIC, which asks for the same offsets on
  *  all ranks and changes nothing here. */
 EPCCL_API epcclResult_t epcclCommWindowRegister(epcclComm_t comm, void* buff, size_t size, epcclWindow_t* win, int winFlags);
+/** Ends a window; the buffer stays. Not collective. */
 EPCCL_API epcclResult_t epcclCommWindowDeregister(epcclComm_t comm, epcclWindow_t win);
 
 /** Who moves the data of the collectives that are issued on `comm` from now on: copy engines ("always"), compute cores ("never"),
@@ -331,8 +340,8 @@ EPCCL_API epcclResult_t epcclCommGetStatistics(epcclComm_t comm, epcclStatistics
  *  whatever their order. So are calls of several communicators: one thread may drive many ranks. Groups nest. Per thread.
  *  A call in a group is issued by the group's end, and not before. A thread that ends with its group open has dropped the group's
  *  calls: a WARN counts them, and a communicator that was to be made there has failed (epcclInvalidUsage). epcclCommDestroy() of a
- *  communicator with calls in the open group is epcclInvalidUsage and changes nothing; epcclCommAbort() takes them out, of which the
- *  group's end tells (epcclInvalidUsage), and does nothing. */
+ *  communicator with calls in the open group is epcclInvalidUsage and changes nothing. epcclCommAbort() removes the communicator's calls
+ *  from the group; epcclGroupEnd() then returns epcclInvalidUsage and runs nothing. */
 EPCCL_API epcclResult_t epcclGroupStart(void);
 /** Closes a group; the outermost one runs it: first what makes or ends communicators, then sends and receives, then collectives
  *  in order. Returns the first error of the group's calls; where one of them was refused, nothing is run. epcclInProgress: of
@@ -362,6 +371,8 @@ EPCCL_API epcclResult_t epcclGroupSimulateEnd(epcclSimInfo_t* simInfo);
  *  this rank, inside a group. */
 EPCCL_API epcclResult_t epcclSend(const void* sendbuff, size_t count, epcclDataType_t datatype, int peer, epcclComm_t comm,
                                   epcclStream_t stream);
+/** Receives `count` elements from `peer`, matched in order with its epcclSend of the same count and datatype. `peer` may be this rank,
+ *  inside a group. */
 EPCCL_API epcclResult_t epcclRecv(void* recvbuff, size_t count, epcclDataType_t datatype, int peer, epcclComm_t comm,
                                   epcclStream_t stream);
 
@@ -421,6 +432,8 @@ EPCCL_API epcclResult_t epcclStreamCreate(epcclStream_t* stream);
 EPCCL_API epcclResult_t epcclStreamSynchronize(epcclStream_t stream);
 /** epcclSuccess when all work is complete, epcclInProgress otherwise. */
 EPCCL_API epcclResult_t epcclStreamQuery(epcclStream_t stream);
+/** Waits for all work of the stream, and frees it. An error that epcclStreamSynchronize() has not returned is lost. NULL is an invalid
+ *  argument. */
 EPCCL_API epcclResult_t epcclStreamDestroy(epcclStream_t stream);
 
 /* Events, as CUDA's: an event marks a place in a stream, for other streams and for threads to wait for. Any thread may use
