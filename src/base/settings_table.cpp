@@ -63,12 +63,11 @@ const std::vector<Entry>& table() {
        "of which are under way. Must be equal on all ranks."},
       {"EPCCL_CUDA_LIB", "", "path", "The CUDA driver. Unset: the dynamic linker's `libcuda.so.1`."},
       {"EPCCL_CUDA_STUCK", "20", "seconds",
-       "How long, at most, a thread of the library may be inside one call of the driver while a stream of "
-       "the "
-       "GPU waits for it, before the stream is let go and the communicator fails; and how long a call that "
-       "fails waits for "
-       "queues of the node's other ranks that use its buffers. Less where the "
-       "communicator's timeout is less."},
+       "Longest time a library thread may block inside one driver call while a GPU stream waits for it. Then "
+       "the stream is released and the communicator fails. Also how long, at most, a call that fails waits "
+       "for "
+       "queues of the node's other ranks that use its buffers. Less where the communicator's timeout is "
+       "less."},
       {"EPCCL_CUDA_SHARE", "auto", "auto|descriptor|ipc",
        "How GPU memory of epcclMemAlloc is shared with other processes: as virtual memory whose descriptor "
        "is handed over, or by "
