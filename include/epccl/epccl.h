@@ -254,6 +254,10 @@ EPCCL_API epcclResult_t epcclCommShrink(epcclComm_t comm, int* excludeRanksList,
  *  blocks. */
 EPCCL_API epcclResult_t epcclCommGetAsyncError(epcclComm_t comm, epcclResult_t* asyncError);
 
+/** epcclSuccess when no call on `comm` is under way, epcclInProgress otherwise: calls in other threads, in streams and in the
+ *  background count, and started ones (ep.h), but not those of a group that is still open. Never blocks; any thread may call it. */
+EPCCL_API epcclResult_t epcclCommQuery(epcclComm_t comm);
+
 /** Calls on `comm` that begin from now on wait `seconds` for a silent rank (infinity: as long as it takes; a dead rank ends them all
  *  the same), instead of config.timeout; <= 0 restores config.timeout. For this rank alone: ranks may differ. Never blocks; any
  *  thread may call it, and a call that is in progress keeps what it began with. Making communicators of `comm` and ending it is not

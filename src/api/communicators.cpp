@@ -171,6 +171,18 @@ epcclResult_t epcclCommGetAsyncError(epcclComm_t comm, epcclResult_t* asyncError
   });
 }
 
+epcclResult_t epcclCommQuery(epcclComm_t comm) {
+  epcclResult_t result = epcclSuccess;
+  const epcclResult_t checked = guarded([&]() -> Status {
+    EPCCL_ASSIGN(const HandlePtr handle, find_handle(comm));
+    const CommPtr communicator = handle->made();
+    const bool is_quiet = communicator == nullptr || communicator->is_quiet();
+    if (!is_quiet || handle->async_error().code() == epccl::Code::in_progress) result = epcclInProgress;
+    return {};
+  });
+  return checked == epcclSuccess ? result : checked;
+}
+
 epcclResult_t epcclCommSetTimeout(epcclComm_t comm, double seconds) {
   return guarded([&]() -> Status {
     EPCCL_ASSIGN(const CommPtr communicator, find_usable_communicator(comm));

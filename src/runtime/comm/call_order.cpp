@@ -104,20 +104,25 @@ Status CallOrder::failure() const {
 Status CallOrder::poll() {
   const std::lock_guard lock(mutex_);
   if (revoked_) return running_ || replaying_ ? Status(Code::in_progress, "") : Status{};
-  if (!failure_.ok() || finalized_ || !is_quiet()) return failure_;
+  if (!failure_.ok() || finalized_ || !nothing_runs()) return failure_;
   return monitor_.check();
 }
 
 Status CallOrder::poll_for_replays() {
   const std::lock_guard lock(mutex_);
   if (revoked_) return {Code::remote_error, "the communicator was revoked"};
-  if (!failure_.ok() || finalized_ || !is_quiet()) return failure_;
+  if (!failure_.ok() || finalized_ || !nothing_runs()) return failure_;
   return monitor_.check();
 }
 
 Status CallOrder::poll_while_waiting() {
   const std::lock_guard lock(mutex_);
   return replaying_ ? failure_ : monitor_.check();
+}
+
+bool CallOrder::is_quiet() const {
+  const std::lock_guard lock(mutex_);
+  return nothing_runs();
 }
 
 void CallOrder::finalize() {

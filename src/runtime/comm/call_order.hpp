@@ -59,11 +59,13 @@ class CallOrder {
   /// For work that waits: what is replayed meanwhile looks for failures itself.
   Status poll_while_waiting();
 
+  /// Whether all tickets are through, and nothing is replayed.
+  bool is_quiet() const;
   /// What `look` returns, when all tickets are through, before another one's turn comes.
   template <typename Look>
   auto when_quiet(Look look) {
     std::unique_lock lock(mutex_);
-    turn_.wait(lock, [this] { return is_quiet(); });
+    turn_.wait(lock, [this] { return nothing_runs(); });
     return look();
   }
   /// Waits for all tickets. Afterwards no replay begins.
@@ -76,7 +78,7 @@ class CallOrder {
 
  private:
   double default_timeout() const { return timeout_seconds_.load(std::memory_order_relaxed); }
-  bool is_quiet() const { return !running_ && !replaying_ && now_serving_ == next_ticket_; }
+  bool nothing_runs() const { return !running_ && !replaying_ && now_serving_ == next_ticket_; }
 
   FailureMonitor& monitor_;
   std::atomic<double> timeout_seconds_{0};

@@ -163,6 +163,8 @@ class Communicator {
   Status failure() const { return order_.failure(); }
   /// Looks for failures of other ranks as well, if no call is running. Of a revoked communicator: ok once it is quiet.
   Status poll_failure() { return order_.poll(); }
+  /// Whether no call is under way, issued or replayed. Any thread.
+  bool is_quiet() const { return order_.is_quiet(); }
 
  private:
   Status try_work(const std::function<Status()>& work);

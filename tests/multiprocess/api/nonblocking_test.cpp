@@ -90,6 +90,7 @@ TEST(NonblockingInit, ThatIsNotDoneRefusesCallsAndCanBeAborted) {
     epcclResult_t state = epcclSuccess;
     EXPECT_EQ(epcclCommGetAsyncError(comm, &state), epcclSuccess);
     EXPECT_EQ(state, epcclInProgress);
+    EXPECT_EQ(epcclCommQuery(comm), epcclInProgress);
     int value = 0, list[] = {1};
     void* registration = nullptr;
     EXPECT_EQ(Exchange(0, 2, 1).start(comm), epcclInvalidArgument);
@@ -105,6 +106,7 @@ TEST(NonblockingInit, ThatIsNotDoneRefusesCallsAndCanBeAborted) {
     EXPECT_EQ(epcclCommRevoke(comm, EPCCL_REVOKE_DEFAULT), epcclInvalidArgument);
     EXPECT_EQ(epcclCommDestroy(comm), epcclInvalidArgument);
     EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+    EXPECT_EQ(epcclCommQuery(comm), epcclInvalidArgument);
     EXPECT_EQ(epcclCommGetAsyncError(comm, &state), epcclInvalidArgument);
     EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "was aborted"), nullptr) << epcclGetLastError(nullptr);
   });

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "meeting.hpp"
 #include "ranks.hpp"
 
 namespace epccl::tests {
@@ -55,6 +56,28 @@ TEST(Streams, OfOneCommunicatorKeepTheOrderOfIssue) {
     for (int i = 0; i < 20; ++i)
       for (int peer = 0; peer < 2; ++peer)
         EXPECT_EQ(out[static_cast<size_t>(i)][static_cast<size_t>(peer)], i * 10 + peer + 5 * context.rank);
+  });
+}
+
+TEST(Streams, AreNotThroughUntilTheirCommunicatorIsQuiet) {
+  const Meeting issued;
+  run_ranks({{2}, {}, {}}, [&issued](const RankContext& context) {
+    Comm comm(context);
+    EXPECT_EQ(epcclCommQuery(comm), epcclSuccess);
+    int value = 7;
+    if (context.rank == 1) {
+      issued.come(2);
+      EXPECT_EQ(epcclSend(&value, 1, epcclInt32, 0, comm, nullptr), epcclSuccess);
+      return;
+    }
+    epcclStream_t stream = nullptr;
+    ASSERT_EQ(epcclStreamCreate(&stream), epcclSuccess);
+    ASSERT_EQ(epcclRecv(&value, 1, epcclInt32, 1, comm, stream), epcclSuccess);
+    EXPECT_EQ(epcclCommQuery(comm), epcclInProgress);  // nothing has been sent yet
+    issued.come(2);
+    EXPECT_EQ(epcclStreamSynchronize(stream), epcclSuccess) << epcclGetLastError(comm);
+    EXPECT_EQ(epcclCommQuery(comm), epcclSuccess);
+    EXPECT_EQ(epcclStreamDestroy(stream), epcclSuccess);
   });
 }
 
