@@ -55,6 +55,7 @@ _SIGNATURES = {
     "epcclCommFinalize": [_c],
     "epcclCommDestroy": [_c],
     "epcclCommAbort": [_c],
+    "epcclCommQuery": [_c],
     "epcclCommGetAsyncError": [_c, _p(_int)],
     "epcclCommSetTimeout": [_c, ctypes.c_double],
     "epcclCommSetCopyEngine": [_c, ctypes.c_char_p],

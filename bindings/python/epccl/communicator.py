@@ -7,7 +7,7 @@ import functools
 import time
 from typing import TYPE_CHECKING, Sequence
 
-from . import _library
+from . import _library, program_end
 from ._library import begin, call
 from ._structs import CallTimesStruct, StatisticsStruct, UniqueIdStruct, id_struct
 from .buffers import Buffer, View
@@ -36,7 +36,12 @@ class Communicator(Exchanges):
     Buffers are anything with the buffer protocol, C-contiguous, NumPy arrays above all; the datatype follows from them, or is
     said with ``datatype=`` (``DataType.BFLOAT16`` over a uint16 array, for example). With ``stream=None`` a call returns when the
     result is in place; with a :class:`Stream` it returns at once. Calls on one communicator must not overlap, except
-    :meth:`abort` and :meth:`async_error`."""
+    :meth:`abort` and :meth:`async_error`.
+
+    It ends with :meth:`destroy`, or with its ``with`` block: destroyed, or aborted where the block raises (``sys.exit(0)`` is no
+    error). One that nothing refers to any more is destroyed, or aborted if a call is under way. Those that are left when the
+    program ends are destroyed by an exit function; calls that are under way then get 5 seconds, and what is not over is aborted.
+    After an exception that nothing has caught all are aborted."""
 
     def __init__(
         self,
@@ -139,7 +144,8 @@ class Communicator(Exchanges):
         return made
 
     def _learn(self) -> None:
-        """What is kept beyond the end of the communicator, if it is made already."""
+        """What is kept beyond the end of the communicator, if it is made already. From now on the program's end is this one's, too."""
+        program_end.begins(self)
         if not self.in_progress:
             _ = self.size, self.rank
 
@@ -250,15 +256,26 @@ class Communicator(Exchanges):
 
     def __exit__(self, kind, value, traceback) -> None:
         # After an error the others may never come to the end: they are told instead of waited for.
-        if kind is None:
+        if kind is None or (isinstance(value, SystemExit) and value.code in (None, 0)):
             self.destroy()
         else:
             self.abort()
 
     def __del__(self) -> None:
-        handle, self._handle = getattr(self, "_handle", None), None
+        if hasattr(self, "_handle"):
+            self._leave(patient=False)
+
+    def _leave(self, patient: bool) -> bool:
+        """Ends it, for who does not look after it any more. With a call under way, which the others may never come to, it is aborted; if
+        `patient`, it stays, and this returns False."""
+        handle = self._handle
+        busy = bool(handle) and _library.code_of("epcclCommQuery", handle) == Result.IN_PROGRESS
+        if busy and patient:
+            return False
+        self._handle = None
         if handle:
-            _library.code_of("epcclCommAbort", handle)
+            _library.code_of("epcclCommAbort" if busy else "epcclCommDestroy", handle)
+        return True
 
     def __repr__(self) -> str:
         state = "destroyed"

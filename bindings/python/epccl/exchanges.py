@@ -48,7 +48,7 @@ class Exchanges:
     def _issue(self, name: str, views: Sequence[View], stream: Stream | None, *arguments) -> None:
         handle = self._pointer()
         call(name, *arguments, handle, pointer(stream), comm=handle)
-        keep_in_use(views, stream)
+        keep_in_use([*views, self], stream)
 
     # ---- sends and receives
 
