@@ -197,6 +197,64 @@ TEST_P(QueuedCollective, OfSeveralNodesIsRightWhereTheHostPostsAndSends) {
         }
 }
 
+/// Which nodes' ranks use one GPU each, so that their sums read and write peers' memory.
+enum class Sharing : uint8_t { all, every_second };
+
+bool shares(Sharing sharing, int node) {
+  return sharing == Sharing::all || node % 2 == 0;
+}
+
+/// What comes of a call of several nodes: each node's ranks know for themselves what their GPUs are.
+plan::Plan made_by_nodes(const topology::Cluster& cluster, const CollectiveCall& call,
+                         CollectiveParameters parameters, Sharing sharing) {
+  plan::Plan plan{cluster, "by nodes", {}};
+  parameters.room_to_fetch = true;
+  for (int rank = 0; rank < cluster.ranks(); ++rank) {
+    const bool is_shared = shares(sharing, cluster.node_of(rank));
+    parameters.fetch = !is_shared;
+    auto made = plan::queued_plan(build_collective(cluster, call, rank, parameters), cluster, 2,
+                                  plan::Signals::by_host,
+                                  is_shared ? plan::Makers::engines_and_sums : plan::Makers::engines);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    plan.ranks.push_back(std::move(made->plan));
+  }
+  return plan;
+}
+
+class QueuedSum : public testing::TestWithParam<Collective> {};
+INSTANTIATE_TEST_SUITE_P(All, QueuedSum,
+                         testing::Values(Collective::reduce_scatter, Collective::allreduce,
+                                         Collective::reduce),
+                         [](const auto& it) { return to_string(it.param); });
+
+// Also scaled, which goes through scratch, in rounds.
+TEST_P(QueuedSum, OfSeveralNodesIsRightWhereRanksOfSomeNodesShareAGpu) {
+  for (const std::vector<int>& sizes : {std::vector{2, 2}, std::vector{3, 3}, std::vector{1, 3, 2}})
+    for (const Form form : {Form::two_level, Form::flat})
+      for (const int carriers : {0, 1})
+        for (const bool other : {false, true})
+          for (const bool scaled : {false, true})
+            for (const Sharing sharing : {Sharing::all, Sharing::every_second}) {
+              if (scaled && form == Form::flat) continue;
+              const topology::Cluster cluster = topology::Cluster::from_sizes(sizes);
+              const CollectiveCall call{GetParam(), 4 * 37, cluster.ranks() / 2, 4};
+              CollectiveParameters parameters;
+              parameters.form = form;
+              parameters.carriers = carriers;
+              parameters.relay = parameters.split = other;
+              parameters.scaled = scaled;
+              parameters.stage_bytes = 0;
+              parameters.chunk_bytes = 24;
+              parameters.scratch_bytes = scaled ? 1024 : 4096;
+              SCOPED_TRACE(fmt::format("{} nodes, form {}, carriers {}, relay and split {}, scaled {}, {}",
+                                       sizes.size(), to_string(form), carriers, other, scaled,
+                                       sharing == Sharing::all ? "all share" : "some share"));
+              ASSERT_TRUE(check(cluster, call, parameters).ok());
+              expect_right(made_by_nodes(cluster, call, parameters, sharing), call);
+              if (HasFailure()) return;
+            }
+}
+
 /// What a rank's queues get: sums, copies that are no part of a sum, and lists of copies.
 struct Work {
   size_t sums = 0, results = 0, copies = 0, lists = 0;
@@ -241,6 +299,27 @@ TEST(FewerKernels, AnAllreduceIsOneSumThatWritesAllOutputs) {
     EXPECT_EQ(work.copies, 0U);
   }
   EXPECT_EQ(work_of(made_for(call, 5, plan::Makers::engines)).results, 0U);
+}
+
+// Of its share of a piece; what other nodes have finished comes as messages, and is copied.
+TEST(FewerKernels, AnAllreduceOfSeveralNodesWritesItsShareEverywhere) {
+  const topology::Cluster cluster = topology::Cluster::uniform(2, 4);
+  for (const bool split : {false, true}) {
+    CollectiveParameters parameters;
+    parameters.stage_bytes = 0;
+    parameters.carriers = 0;
+    parameters.split = split;
+    parameters.chunk_bytes = 1 << 20;
+    parameters.room_to_fetch = true;
+    const auto made =
+        plan::queued_plan(build_collective(cluster, {Collective::allreduce, 4096, 0, 4}, 1, parameters),
+                          cluster, 3, plan::Signals::by_host, plan::Makers::engines_and_sums);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    const Work work = work_of(*made);
+    EXPECT_EQ(work.sums, 2U) << "of the node, and of the nodes";
+    EXPECT_EQ(work.results, 3U);
+    EXPECT_EQ(work.copies, split ? 3U : 0U);
+  }
 }
 
 TEST(FewerKernels, CoresGetTheCopiesOfACallAsOneList) {

@@ -27,7 +27,8 @@ Carriers::Carriers(const RoundBuilder& b, int first)
 }
 
 PartCounts part_counts(const topology::Cluster& cluster, const CollectiveParameters& parameters) {
-  const size_t fetched = parameters.fetch ? static_cast<size_t>(cluster.max_local_size() - 1) : 0;
+  const bool has_room = parameters.fetch || parameters.room_to_fetch;
+  const size_t fetched = has_room ? static_cast<size_t>(cluster.max_local_size() - 1) : 0;
   if (cluster.nodes() == 1) return {1, 1, fetched};
   if (parameters.form == Form::flat) return {1, static_cast<size_t>(cluster.ranks() - 1), fetched};
   return {1, static_cast<size_t>(cluster.nodes() - 1), fetched};

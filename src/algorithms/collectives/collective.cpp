@@ -120,7 +120,8 @@ class Rounds {
 bool is_together(const topology::Cluster& cluster, const CollectiveCall& call,
                  const CollectiveParameters& parameters) {
   const bool wanted = parameters.together && call.kind == Collective::reduce_scatter &&
-                      parameters.form == Form::two_level && cluster.nodes() > 1 && !parameters.fetch;
+                      parameters.form == Form::two_level && cluster.nodes() > 1 && !parameters.fetch &&
+                      !parameters.room_to_fetch;
   const bool staged = !parameters.direct || parameters.scaled || call.bytes <= parameters.stage_bytes;
   const uint64_t blocks = static_cast<uint64_t>(cluster.ranks()) + blocks_together(cluster);
   return wanted && staged && 2 * blocks * call.bytes <= parameters.scratch_bytes;

@@ -48,12 +48,14 @@ struct CollectiveParameters {
   bool split = false;  // allreduce: each node finishes a part of each piece, and sends that to the others
   bool together =
       false;  // reduce_scatter, two_level, where all is staged at once: one rank of a node adds up what the node has
-              // for another, and sends it in one message; not with `fetch`
+              // for another, and sends it in one message; not with `fetch` or room for that
   bool scaled =
       false;  // each rank's input has to be scaled by that rank, before others see it; two_level only, always staged
   bool fetch =
       false;  // what others of the node put in is copied into the own scratch before it is added up: then
               // copies are all that crosses between ranks, and copy engines can make them; not `alone`
+  bool room_to_fetch =
+      false;  // without `fetch`: scratch is divided as with it, so messages are as long as those of nodes that fetch
   uint64_t chunk_bytes = 128 << 10;  // a network message, at most; with `fetch` also a piece that is copied
   uint64_t stage_bytes = 8 << 10;    // blocks up to this size are staged
   // And those of collectives with a root, where all of them take no more scratch than this: some ranks wait for nobody there,

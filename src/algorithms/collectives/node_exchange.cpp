@@ -114,6 +114,14 @@ void NodeExchange::deliver(int block, const Range& range, uint32_t made) {
   for (size_t i = 1; i <= size(); ++i) deliver_to((local_ + i) % size(), block, range, made);
 }
 
+std::vector<uint32_t> NodeExchange::ready_to_deliver() {
+  std::vector<uint32_t> waits;
+  if (!round_.staged)
+    for (size_t local = 0; local < size(); ++local)
+      if (local != local_) waits.push_back(ready(local));
+  return waits;
+}
+
 void NodeExchange::deliver_to(size_t local, int block, const Range& range, uint32_t made) {
   if (made == Builder::none || size() == 1) return;
   if (!round_.staged) {

@@ -82,6 +82,8 @@ class NodeExchange {
   void give(const std::vector<uint32_t>& steps);
   /// The step after which a rank's scratch may be read so.
   uint32_t given(size_t local) { return made(local); }
+  /// What deliver() waits for before anything is written: a result that waits for that as well can be written everywhere at once.
+  std::vector<uint32_t> ready_to_deliver();
   /// All of deliver() is said.
   void publish();
   /// Takes from `local` what it has made for this rank.

@@ -12,15 +12,15 @@ Status AcrossNodes::prepare(int width) {
   return executor_.prepare(width);
 }
 
-Result<DeviceProgram> AcrossNodes::make(const plan::RankPlan& plan) const {
-  return make_device_program(plan, cluster_, width_, piece_bytes());
+Result<DeviceProgram> AcrossNodes::make(const plan::RankPlan& plan, plan::Makers makers) const {
+  return make_device_program(plan, cluster_, width_, piece_bytes(), makers);
 }
 
 Result<const DeviceProgram*> AcrossNodes::program(const std::string& text, const Build& build,
-                                                  bool remember) {
+                                                  plan::Makers makers, bool remember) {
   const auto made_anew = [&]() -> Result<DeviceProgram> {
     EPCCL_ASSIGN(const plan::RankPlan plan, build());
-    return make(plan);
+    return make(plan, makers);
   };
   EPCCL_ASSIGN(const DeviceProgram* const known, programs_.get(text, remember, made_anew));
   return known;

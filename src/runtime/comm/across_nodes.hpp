@@ -27,10 +27,11 @@ class AcrossNodes {
 
   using Build = std::function<Result<plan::RankPlan>()>;
   /// `remember`: `text` names the plan, which is kept for the next such call. The program stays until the next call of this.
-  Result<const DeviceProgram*> program(const std::string& text, const Build& build, bool remember);
+  Result<const DeviceProgram*> program(const std::string& text, const Build& build, plan::Makers makers,
+                                       bool remember);
 
   /// Of a plan that its caller keeps.
-  Result<DeviceProgram> make(const plan::RankPlan& plan) const;
+  Result<DeviceProgram> make(const plan::RankPlan& plan, plan::Makers makers) const;
   uint64_t piece_bytes() const { return executor_.piece_bytes(); }
   /// What messages pass through; free between calls.
   PinnedStage* stage() const { return executor_.stage(); }

@@ -134,7 +134,7 @@ Status CopyEngines::run(Call call, const EngineChoice& choice, const PeersUse& u
   EPCCL_TRY(executor_.calls().begin(call, 0, 0));
   EPCCL_TRY(executor_.calls().meet());
   if (across_ != nullptr) return run_across(call, choice, plan_text, build, remember);
-  const bool one_gpu = sharing().ranks == node_.local_size();
+  const bool one_gpu = is_on_one_gpu();
   const Reach reach{all_mapped(use), one_gpu || choice.by_cores};
   const plan::Makers makers = choice.by_cores ? plan::Makers::cores
                               : one_gpu       ? plan::Makers::engines_and_sums
@@ -166,6 +166,10 @@ const GpuSharing& CopyEngines::sharing() {
   }
   sharing_ = find_sharing(places, node_.local(), device_.serves_processes_at_once());
   return sharing_;
+}
+
+bool CopyEngines::is_on_one_gpu() {
+  return sharing().ranks == node_.local_size();
 }
 
 std::vector<bool> CopyEngines::who_may_use_cores(const EngineChoice& choice) {
@@ -200,17 +204,17 @@ PinnedStage* CopyEngines::stage() const {
   return across_ == nullptr ? nullptr : across_->stage();
 }
 
-// Peers map all buffers: what they cannot map has been replaced before.
+// Peers map all buffers: what they cannot map has been replaced before. Where its ranks' memory lies each node knows for itself.
 Status CopyEngines::run_across(const Call& call, const EngineChoice& choice, const std::string& plan_text,
                                const Build& build, bool remember) {
-  EPCCL_ASSIGN(const DeviceProgram* program, across_->program(
-                                                 plan_text,
-                                                 [&] {
-                                                   return build({true, false}, rank_);
-                                                 },
-                                                 remember));
-  auto queued =
-      find_buffers(call, program->queues, {blocks_of(call, choice.by_cores), who_may_use_cores(choice)});
+  const Reach reach{true, is_on_one_gpu()};
+  const auto makers = reach.sums_read_peers ? plan::Makers::engines_and_sums : plan::Makers::engines;
+  EPCCL_ASSIGN(const DeviceProgram* program,
+               across_->program(
+                   plan_text, [&] { return build(reach, rank_); }, makers, remember));
+  const Movers movers{blocks_of(call, choice.by_cores), who_may_use_cores(choice)};
+  if (log::enabled(log::Level::info, log::coll)) log_how(call, choice, reach, movers.blocks);
+  auto queued = find_buffers(call, program->queues, movers);
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!queued.ok()) {
     Status status = monitor_.explain(std::move(queued).take_status());

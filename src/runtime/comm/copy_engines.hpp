@@ -102,6 +102,7 @@ class CopyEngines {
   bool all_mapped(const PeersUse& use) const;
   bool mapped(int local, const transports::BufferRef& buffer) const;
   const GpuSharing& sharing();
+  bool is_on_one_gpu();  // all ranks of the node
   std::vector<bool> who_may_use_cores(const EngineChoice& choice);
   void log_how(const Call& call, const EngineChoice& choice, const Reach& reach, int blocks) const;
   int blocks_of(const Call& call, bool by_cores);

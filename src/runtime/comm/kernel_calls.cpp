@@ -137,7 +137,7 @@ Result<std::vector<PeerRows>> KernelCalls::find_peers(const Call& call) {
 }
 
 Result<DeviceProgram> KernelCalls::make_program(const plan::RankPlan& plan) const {
-  return engines_.across()->make(plan);
+  return engines_.across()->make(plan, plan::Makers::engines);
 }
 
 Status KernelCalls::use_tables(DeviceProgram& program, std::shared_ptr<const plan::RowTables> tables) const {

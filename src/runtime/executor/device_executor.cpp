@@ -63,10 +63,8 @@ Status DeviceExecutor::begin() {
   steps_.begin(plan);
   pending_waits_.clear();
   messages_.begin(call_->sequence, *program_, own_buffers(), call_->by_cores);
-  log::info(
-      log::coll, rank_, "{}, GPU {}: messages over {} {}{}", call_->text, device_.ordinal(), network_.name(),
-      messages_.way(),
-      call_->reduction != nullptr ? fmt::format(", {} blocks at most for sums", call_->movers.blocks) : "");
+  log::info(log::coll, rank_, "{}, GPU {}: messages over {} {}", call_->text, device_.ordinal(),
+            network_.name(), messages_.way());
   return lanes_.begin(*program_, *call_);
 }
 

@@ -73,10 +73,22 @@ Status DeviceLanes::wait_for(uint32_t step, uint16_t number) {
   return {};
 }
 
-Status DeviceLanes::feed(uint16_t number, const plan::Step& step) {
+// The copies that a sum makes as well stand right behind it in the plan.
+std::vector<plan::Step> DeviceLanes::results_of(uint32_t sum) const {
+  std::vector<plan::Step> copies;
+  for (uint32_t next = sum + 1; next < program_->sum_of.size() && program_->sum_of[next] == sum; ++next)
+    copies.push_back(program_->plan.steps[next].step);
+  return copies;
+}
+
+// A copy of a sum waits for nothing that the sum does not wait for: where it is started its sum was given to the queue, and it with that.
+Status DeviceLanes::feed(uint16_t number, uint32_t index) {
+  const plan::Step& step = program_->plan.steps[index].step;
+  if (program_->sum_of[index] != plan::Builder::none) return {};
   if (step.kind == Kind::copy) return feed_.copy(number, step, false);
   EPCCL_TRY(feed_.flush(number));
-  return step.kind == Kind::reduce ? feed_.reduce(number, step) : rows_.start(*lines_[number].queue, step);
+  return step.kind == Kind::reduce ? feed_.reduce(number, step, results_of(index))
+                                   : rows_.start(*lines_[number].queue, step);
 }
 
 Status DeviceLanes::start(uint32_t index) {
@@ -84,7 +96,7 @@ Status DeviceLanes::start(uint32_t index) {
   const uint16_t number = program_->queue_of[index];
   for (uint32_t i = 0; i < step.dependency_count; ++i)
     EPCCL_TRY(wait_for(program_->dependencies[step.first_dependency + i], number));
-  EPCCL_TRY(feed(number, step));
+  EPCCL_TRY(feed(number, index));
   lines_[number].open.push_back(index);
   batch_[index] = lines_[number].closed + 1;
   ++under_way_;

@@ -57,7 +57,8 @@ class DeviceLanes {
 
   Status make_queues(const DeviceProgram& program, bool by_cores);
   Status wait_for(uint32_t step, uint16_t line);
-  Status feed(uint16_t line, const plan::Step& step);
+  Status feed(uint16_t line, uint32_t step);
+  std::vector<plan::Step> results_of(uint32_t sum) const;
   Status close(uint16_t line);
   Result<std::unique_ptr<device::QueueEvent>> take_event();
 

@@ -50,14 +50,17 @@ Status DeviceProgram::use_tables(std::shared_ptr<const plan::RowTables> tables, 
   return number_pieces(*this, piece_bytes);
 }
 
-Result<DeviceProgram> make_device_program(const plan::RankPlan& plan, const topology::Cluster& cluster,
-                                          int width, uint64_t piece_bytes) {
-  EPCCL_ASSIGN(plan::Queues queues, plan::assign_queues(plan, cluster, width, plan::Signals::by_host));
+Result<DeviceProgram> make_device_program(const plan::RankPlan& given, const topology::Cluster& cluster,
+                                          int width, uint64_t piece_bytes, plan::Makers makers) {
+  EPCCL_ASSIGN(plan::QueuedPlan queued,
+               plan::queued_plan(given, cluster, width, plan::Signals::by_host, makers));
+  const plan::RankPlan& plan = queued.plan;
   DeviceProgram program;
   program.plan = compile(plan, cluster);
   program.dependencies = plan.dependencies;
-  program.queue_of = std::move(queues.of_step);
-  program.queues.queues = std::move(queues.lane);
+  program.queue_of = std::move(queued.queues.of_step);
+  program.sum_of = std::move(queued.queues.sum_of);
+  program.queues.queues = std::move(queued.queues.lane);
   program.queues.row_sources = plan.row_sources;
   program.queues.uses = find_uses(plan, cluster);
   EPCCL_TRY(number_pieces(program, piece_bytes));

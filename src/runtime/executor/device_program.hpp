@@ -16,7 +16,8 @@ struct DeviceProgram {
   CompiledPlan plan;
   std::vector<uint32_t> dependencies;  // as of the plan it was made of
   std::vector<uint16_t> queue_of;      // by step; plan::Queues::none: the host does it
-  QueueProgram queues;                 // what feeding them takes; no steps and no operations
+  std::vector<uint32_t> sum_of;  // by step: the sum that does this copy as well; plan::Builder::none: none
+  QueueProgram queues;           // what feeding them takes; no steps and no operations
   // Messages travel in pieces. By step: the number of its first one, among those between the two ranks in that direction.
   std::vector<uint32_t> first_piece;
   uint64_t largest_piece = 0;
@@ -30,7 +31,8 @@ struct DeviceProgram {
 
 /// `piece_bytes`: of a message, sent at once at most; the same on every rank.
 Result<DeviceProgram> make_device_program(const plan::RankPlan& plan, const topology::Cluster& cluster,
-                                          int width, uint64_t piece_bytes);
+                                          int width, uint64_t piece_bytes,
+                                          plan::Makers makers = plan::Makers::engines);
 
 /// Pieces of a message; one at least.
 constexpr uint32_t pieces_of(uint64_t bytes, uint64_t piece_bytes) {

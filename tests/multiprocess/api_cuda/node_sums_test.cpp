@@ -8,6 +8,7 @@
 #include "fake_driver.hpp"
 #include "graph_rank.hpp"
 #include "rank_log.hpp"
+#include "traffic.hpp"
 
 namespace epccl::tests {
 namespace {
@@ -59,78 +60,16 @@ TEST_P(CudaMakers, MoveThemBetweenTwoGpus) {
 
 INSTANTIATE_TEST_SUITE_P(CopyEngines, CudaMakers, ::testing::Values("auto", "always", "never"));
 
-/// What one rank's device did in a call.
-struct Moved {
-  long kernels = 0;  // bytes that they read and wrote
-  long copied = 0;   // bytes, by engines; each is read and written
-  long launches = 0;
-  friend bool operator==(const Moved&, const Moved&) = default;
-};
-void PrintTo(const Moved& moved, std::ostream* out) {
-  *out << fmt::format("{} bytes of kernels in {} launches, {} bytes copied", moved.kernels, moved.launches,
-                      moved.copied);
-}
+constexpr long bytes = Traffic::bytes;
 
-constexpr long mebibyte = 1 << 20;
-
-class CudaTraffic : public CudaOfOneNode {
- protected:
-  /// Of each call of this rank, on buffers of 4 MiB.
-  static constexpr long bytes = 4 * mebibyte;
-  class Calls {
-   public:
-    Calls(const RankContext& context, epcclComm_t comm, const GpuRank& gpu)
-        : ranks_(static_cast<size_t>(context.ranks)),
-          comm_(comm),
-          gpu_(gpu),
-          input_(gpu, count),
-          output_(gpu, count) {}
-
-    Moved allreduce() {
-      return moved_by([&] {
-        return epcclAllReduce(input_.data(), output_.data(), count, epcclFloat32, epcclSum, comm_,
-                              gpu_.as_epccl());
-      });
-    }
-    Moved reduce_scatter() {
-      return moved_by([&] {
-        return epcclReduceScatter(input_.data(), output_.data(), count / ranks_, epcclFloat32, epcclSum,
-                                  comm_, gpu_.as_epccl());
-      });
-    }
-    Moved alltoall() {
-      return moved_by([&] {
-        return epcclAlltoall(input_.data(), output_.data(), count / ranks_, epcclFloat32, comm_,
-                             gpu_.as_epccl());
-      });
-    }
-
-   private:
-    static constexpr size_t count = bytes / sizeof(float);
-    template <typename Call>
-    Moved moved_by(Call call) {
-      EXPECT_EQ(call(), epcclSuccess) << epcclGetLastError(nullptr);  // plans, mappings
-      gpu_.wait();
-      fake_cuda_forget_calls();
-      EXPECT_EQ(call(), epcclSuccess) << epcclGetLastError(nullptr);
-      gpu_.wait();
-      return {fake_cuda_calls("bytes of kernels"), fake_cuda_calls("bytes inside"),
-              fake_cuda_calls("cuLaunchKernel")};
-    }
-
-    const size_t ranks_;
-    epcclComm_t comm_;
-    const GpuRank& gpu_;
-    GpuArray<float> input_, output_;
-  };
-};
+using CudaTraffic = CudaOfOneNode;
 
 // On one GPU: each byte that has to be read once, each that has to be written once, in one kernel.
 TEST_F(CudaTraffic, OfSumsIsTheLeastOnOneGpu) {
   run_ranks({{4}, {}, {}}, [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
-    Calls calls(context, comm, gpu);
+    Traffic calls(context, comm, gpu);
     EXPECT_EQ(calls.allreduce(), (Moved{2 * bytes, 0, 1}));
     EXPECT_EQ(calls.reduce_scatter(), (Moved{bytes + bytes / 4, 0, 1}));
     EXPECT_EQ(calls.alltoall(), (Moved{0, bytes, 0}));
@@ -142,7 +81,7 @@ TEST_F(CudaTraffic, OfSumsLeavesLinksToCopyEnginesBetweenGpus) {
   run_ranks({{4}, {{"FAKE_CUDA_DEVICES", "2"}}, {}}, [](const RankContext& context) {
     const GpuRank gpu(context.rank % 2);
     const Comm comm(context);
-    Calls calls(context, comm, gpu);
+    Traffic calls(context, comm, gpu);
     const Moved all = calls.allreduce(), scattered = calls.reduce_scatter();
     EXPECT_EQ(all.kernels, 5 * bytes / 4);
     EXPECT_EQ(all.copied, 6 * bytes / 4) << "3 parts fetched, the sum sent to 3";
@@ -156,7 +95,7 @@ TEST_F(CudaTraffic, OfComputeCoresIsOneKernelACall) {
   run_ranks({{4}, {{"EPCCL_COPY_ENGINE", "never"}}, {}}, [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
-    Calls calls(context, comm, gpu);
+    Traffic calls(context, comm, gpu);
     EXPECT_EQ(calls.alltoall(), (Moved{2 * bytes, 0, 1}));
     EXPECT_EQ(calls.allreduce(), (Moved{2 * bytes, 0, 1}));
     EXPECT_EQ(calls.reduce_scatter(), (Moved{bytes + bytes / 4, 0, 1}));
@@ -196,7 +135,7 @@ TEST_F(CudaTraffic, OfNeverPassesTheHostWhereMappingWasNotTried) {
   run_ranks({{2}, {{"EPCCL_COPY_ENGINE", "never"}}, {}}, [](const RankContext& context) {
     const Comm comm(context);
     const GpuRank gpu;
-    Calls calls(context, comm, gpu);
+    Traffic calls(context, comm, gpu);
     EXPECT_EQ(calls.alltoall(), (Moved{0, 0, 0}));
     EXPECT_EQ(fake_cuda_calls("bytes to the host"), bytes);
     EXPECT_EQ(fake_cuda_calls("bytes from the host"), bytes);
