@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 namespace epccl::ep {
 namespace {
 
+using device::cuda::Target;
 using device::cuda::Term;
 using plan::RowTerm;
 
@@ -35,8 +37,8 @@ uint64_t sources_of_relay(const topology::Cluster& cluster, int rank) {
 
 }  // namespace
 
-uint64_t table_bytes(const plan::RowTables& tables) {
-  return whole_vectors(tables.rows.size() * sizeof(uint32_t)) +
+uint64_t table_bytes(const plan::RowTables& tables, uint64_t targets) {
+  return whole_vectors(targets * sizeof(Target)) + whole_vectors(tables.rows.size() * sizeof(uint32_t)) +
          whole_vectors(tables.terms.size() * sizeof(Term)) +
          whole_vectors(tables.sum_begin.size() * sizeof(uint32_t));
 }
@@ -54,10 +56,12 @@ TableSizes most_table_bytes(const topology::Cluster& cluster, int rank, const Sl
     return 2 * tokens * places;
   };
   const uint64_t relayed = sources_of_relay(cluster, rank);
-  uint64_t rows = 0, streams = 0;
+  uint64_t rows = 0, streams = 0, targets = 0;
   if (!forced || *forced != Strategy::flat) {
     rows = other_nodes * tokens + relayed * delivered(here);
     streams = relayed;
+    // As many of each row as it has places.
+    if (here > 1) targets = relayed * tokens * (by_expert ? k : std::min(here, k));
   }
   if (!forced || *forced == Strategy::flat) {
     rows = std::max(rows, elsewhere * (tokens + delivered(1)));
@@ -65,7 +69,7 @@ TableSizes most_table_bytes(const topology::Cluster& cluster, int rank, const Sl
   }
   // Sums: of each stream, of the own tokens inside the node, and of all that comes back. Each has a term for an entry at most.
   const uint64_t sums = (streams + 2) * tokens;
-  return {whole_vectors((rows + delivered(here)) * sizeof(uint32_t)),
+  return {whole_vectors((rows + delivered(here)) * sizeof(uint32_t)), whole_vectors(targets * sizeof(Target)),
           whole_vectors(sums * k * sizeof(Term)) + whole_vectors((sums + 1) * sizeof(uint32_t))};
 }
 
@@ -75,7 +79,7 @@ Status check_table_sizes(const topology::Cluster& cluster, const SlotRules& rule
   for (int node = 0; node < cluster.nodes(); ++node) {
     const TableSizes most =
         most_table_bytes(cluster, cluster.rank_at(node, 0), rules, rules.max_tokens, rules.max_topk, forced);
-    if (const uint64_t places = std::max(most.dispatch / sizeof(uint32_t), most.combine / sizeof(Term));
+    if (const uint64_t places = std::max(most.lists / sizeof(uint32_t), most.combine / sizeof(Term));
         places > UINT32_MAX)
       return error(
           Code::invalid_argument,
@@ -103,18 +107,24 @@ Result<DevicePlans::Ready> DevicePlans::prepare(const Key& key,
   EPCCL_TRY(kernels.use_tables(known->second, tables));
   Uploaded& uploaded = key.combine ? of_combine_ : of_dispatch_;
   if (uploaded.tables != tables) {
-    EPCCL_ASSIGN(uploaded, upload(tables, room, kernels));
+    EPCCL_ASSIGN(uploaded, upload(known->second, tables, room, kernels));
   }
-  return Ready{&known->second, uploaded.there};
+  Ready ready{&known->second, uploaded.there};
+  ready.tables.hand_outs = uploaded.hand_outs;
+  return ready;
 }
 
-Result<DevicePlans::Uploaded> DevicePlans::upload(const std::shared_ptr<const plan::RowTables>& tables,
+// Programs of all lengths of rows hand out the same.
+Result<DevicePlans::Uploaded> DevicePlans::upload(const runtime::DeviceProgram& program,
+                                                  const std::shared_ptr<const plan::RowTables>& tables,
                                                   const TablesRoom& room, runtime::KernelCalls& kernels) {
-  if (const uint64_t bytes = table_bytes(*tables), most = std::min(room.there->bytes(), room.here->bytes());
-      bytes > most)
-    return error(Code::internal_error, "tables of {} rows and {} terms take {} bytes, but have room for {}",
-                 tables->rows.size(), tables->terms.size(), bytes, most);
-  Uploaded made{tables, room, {}};
+  runtime::HandOutTable handed = kernels.hand_out_table(program);
+  const uint64_t total = table_bytes(*tables, handed.targets.size());
+  if (const uint64_t most = std::min(room.there->bytes(), room.here->bytes()); total > most)
+    return error(Code::internal_error,
+                 "tables of {} rows, {} terms and {} targets take {} bytes, but have room for {}",
+                 tables->rows.size(), tables->terms.size(), handed.targets.size(), total, most);
+  Uploaded made{tables, room, {}, std::move(handed.hand_outs)};
   uint64_t at = 0;
   std::vector<device::CopyWork> copies;
   const auto place = [&](const auto& list, auto*& there) {
@@ -128,6 +138,7 @@ Result<DevicePlans::Uploaded> DevicePlans::upload(const std::shared_ptr<const pl
   place(tables->rows, made.there.rows);
   place(tables->terms, made.there.terms);
   place(tables->sum_begin, made.there.sum_begin);
+  place(handed.targets, made.there.targets);
   if (!copies.empty()) EPCCL_TRY(kernels.copy(copies));
   return made;
 }

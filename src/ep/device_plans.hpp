@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/status.hpp"
 #include "ep/layout.hpp"
@@ -21,10 +22,12 @@ struct TablesRoom {
   runtime::StagedCalls::Borrowed there, here;
 };
 
-/// What tables take there.
-uint64_t table_bytes(const plan::RowTables& tables);
+/// What tables take there, and with them so many targets of what relays hand out.
+uint64_t table_bytes(const plan::RowTables& tables, uint64_t targets = 0);
 struct TableSizes {
-  uint64_t dispatch = 0, combine = 0;
+  uint64_t lists = 0, targets = 0;  // of a dispatch
+  uint64_t combine = 0;
+  uint64_t dispatch() const { return lists + targets; }
 };
 /// For any routing of at most `tokens` a rank and top-`k` that a handle of these rules can be given. `forced`: no other strategy is used.
 TableSizes most_table_bytes(const topology::Cluster& cluster, int rank, const SlotRules& rules,
@@ -59,8 +62,10 @@ class DevicePlans {
     std::shared_ptr<const plan::RowTables> tables;
     TablesRoom room;
     runtime::TablesThere there;
+    std::vector<runtime::HandOutRows> hand_outs;
   };
-  static Result<Uploaded> upload(const std::shared_ptr<const plan::RowTables>& tables, const TablesRoom& room,
+  static Result<Uploaded> upload(const runtime::DeviceProgram& program,
+                                 const std::shared_ptr<const plan::RowTables>& tables, const TablesRoom& room,
                                  runtime::KernelCalls& kernels);
 
   std::map<Key, runtime::DeviceProgram> programs_;

@@ -29,7 +29,7 @@ Status borrow_plan_tables(KernelRooms& rooms, const RoutingToCome& routing, bool
   const Group& group = routing.handle.group();
   const TableSizes most = most_table_bytes(group.cluster(), group.rank(), routing.handle.rules(),
                                            group.options().max_tokens, routing.k, group.options().strategy);
-  const uint64_t bytes = combine ? most.combine : most.dispatch;
+  const uint64_t bytes = combine ? most.combine : most.dispatch();
   EPCCL_ASSIGN(rooms.plan_tables.there, from.borrow(bytes, MemoryKind::plain));
   EPCCL_ASSIGN(rooms.plan_tables.here, from.borrow(bytes));
   return {};

@@ -12,7 +12,9 @@
 #include "ep/device_plans.hpp"
 #include "ep/source_header.hpp"
 #include "ep_case.hpp"
+#include "plan/hand_outs.hpp"
 #include "plan/verifier.hpp"
+#include "runtime/executor/hand_outs.hpp"
 #include "shapes.hpp"
 
 namespace epccl::algorithms {
@@ -31,15 +33,31 @@ struct Plans {
   plan::Plan dispatch, combine;
 };
 
+// What a GPU's relay hands on in one kernel it hands on in the plan's steps.
+uint64_t targets_of(const EpCase& what, const plan::RankPlan& dispatch) {
+  const auto program = runtime::make_device_program(dispatch, what.cluster, 1, 1 << 20).value();
+  uint64_t rows = 0;
+  for (const plan::HandOut& hand_out : program.hand_outs)
+    for (uint32_t step = hand_out.first; step < hand_out.first + hand_out.count; ++step)
+      rows += program.plan.steps[step].step.rows;
+  const runtime::HandOutTable table = make_hand_out_table(program, what.cluster);
+  EXPECT_EQ(table.hand_outs.size(), program.hand_outs.size());
+  EXPECT_EQ(
+      std::ranges::count_if(table.targets, [](const auto& to) { return to.row != device::cuda::no_row; }),
+      static_cast<std::ptrdiff_t>(rows));
+  return table.targets.size();
+}
+
 // A GPU's memory for tables is borrowed before the routing is known.
 void expect_room(const EpCase& what, int rank, Strategy strategy, ep::Sizes sizes,
-                 const TokenExchange& exchange) {
+                 const TokenExchange& exchange, const plan::RankPlan& dispatch) {
+  const uint64_t targets = targets_of(what, dispatch);
   ep::SlotRules rules = what.rules;
   if (sizes == ep::Sizes::from_routing) rules.max_topk = 0;
   for (const std::optional<Strategy> forced : {std::optional(strategy), std::optional<Strategy>()}) {
     const ep::TableSizes most =
         most_table_bytes(what.cluster, rank, rules, what.rules.max_tokens, what.k, forced);
-    EXPECT_LE(ep::table_bytes(*exchange.tables), most.dispatch);
+    EXPECT_LE(ep::table_bytes(*exchange.tables, targets), most.dispatch());
     EXPECT_LE(ep::table_bytes(*exchange.sums), most.combine);
   }
 }
@@ -67,8 +85,8 @@ Plans build(const EpCase& what, const ep::ExpertMap& experts, const tests::EpVie
                                 sizes};
     TokenExchange exchange = make_exchange(layout).value();
     add_sums(layout, exchange);
-    expect_room(what, rank, strategy, sizes, exchange);
     plans.dispatch.ranks.push_back(build_dispatch(what.cluster, exchange, rank, parameters));
+    expect_room(what, rank, strategy, sizes, exchange, plans.dispatch.ranks.back());
     plans.combine.ranks.push_back(build_combine(what.cluster, exchange, rank, parameters));
   }
   return plans;
@@ -97,6 +115,10 @@ void prove(const EpCase& what, const EpOracle& oracle, Strategy strategy, const 
   for (int rank = 0; rank < what.cluster.ranks(); ++rank) inputs.push_back(what.tokens(rank) * ep_row);
   const Status dispatched = plan::verify(plans.dispatch, oracle.dispatch(), {}, inputs, &there);
   ASSERT_TRUE(dispatched.ok()) << dispatched.message();
+  plan::Plan handed = plans.dispatch;
+  for (plan::RankPlan& rank : handed.ranks) rank = plan::with_hand_outs(rank).plan;
+  const Status handed_out = plan::verify(handed, oracle.dispatch(), {}, inputs);
+  ASSERT_TRUE(handed_out.ok()) << "blocks handed out at once: " << handed_out.message();
   const auto sums = oracle.combine();
   const Status combined = plan::verify(plans.combine, {}, sums, {}, &back);
   ASSERT_TRUE(combined.ok()) << combined.message();

@@ -23,6 +23,7 @@
 #include "runtime/comm/copy_engines.hpp"
 #include "runtime/executor/device_program.hpp"
 #include "runtime/executor/executor.hpp"
+#include "runtime/executor/hand_outs.hpp"
 #include "runtime/executor/row_buffers.hpp"
 #include "runtime/executor/row_feed.hpp"
 
@@ -69,6 +70,10 @@ class KernelCalls {
   Result<DeviceProgram> make_program(const plan::RankPlan& plan) const;
   /// Goes on with other tables.
   Status use_tables(DeviceProgram& program, std::shared_ptr<const plan::RowTables> tables) const;
+  /// Where relayed rows go, by the program's present tables.
+  HandOutTable hand_out_table(const DeviceProgram& program) const {
+    return make_hand_out_table(program, cluster_);
+  }
   struct PlannedCall {
     const DeviceProgram& program;
     TablesThere tables;

@@ -88,7 +88,7 @@ Status DeviceLanes::feed(uint16_t number, uint32_t index) {
   if (step.kind == Kind::copy) return feed_.copy(number, step, false);
   EPCCL_TRY(feed_.flush(number));
   return step.kind == Kind::reduce ? feed_.reduce(number, step, results_of(index))
-                                   : rows_.start(*lines_[number].queue, step);
+                                   : rows_.start(*lines_[number].queue, step, program_->hand_out_of[index]);
 }
 
 Status DeviceLanes::start(uint32_t index) {

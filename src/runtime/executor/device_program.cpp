@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/executor/message_key.hpp"
+#include "runtime/executor/row_feed.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -52,14 +53,21 @@ Status DeviceProgram::use_tables(std::shared_ptr<const plan::RowTables> tables, 
 
 Result<DeviceProgram> make_device_program(const plan::RankPlan& given, const topology::Cluster& cluster,
                                           int width, uint64_t piece_bytes, plan::Makers makers) {
+  plan::HandedOut handed = plan::with_hand_outs(given);
+  // That leaves steps on rows where they are.
   EPCCL_ASSIGN(plan::QueuedPlan queued,
-               plan::queued_plan(given, cluster, width, plan::Signals::by_host, makers));
+               plan::queued_plan(handed.plan, cluster, width, plan::Signals::by_host, makers));
   const plan::RankPlan& plan = queued.plan;
   DeviceProgram program;
   program.plan = compile(plan, cluster);
   program.dependencies = plan.dependencies;
   program.queue_of = std::move(queued.queues.of_step);
   program.sum_of = std::move(queued.queues.sum_of);
+  program.hand_outs = std::move(handed.hand_outs);
+  program.hand_out_of.assign(plan.steps.size(), RowFeed::no_hand_out);
+  for (uint32_t number = 0; number < program.hand_outs.size(); ++number)
+    std::fill_n(program.hand_out_of.begin() + program.hand_outs[number].first,
+                program.hand_outs[number].count, number);
   program.queues.queues = std::move(queued.queues.lane);
   program.queues.row_sources = plan.row_sources;
   program.queues.uses = find_uses(plan, cluster);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "plan/hand_outs.hpp"
 #include "runtime/executor/compiled_plan.hpp"
 #include "runtime/executor/queue_program.hpp"
 
@@ -17,7 +18,10 @@ struct DeviceProgram {
   std::vector<uint32_t> dependencies;  // as of the plan it was made of
   std::vector<uint16_t> queue_of;      // by step; plan::Queues::none: the host does it
   std::vector<uint32_t> sum_of;  // by step: the sum that does this copy as well; plan::Builder::none: none
-  QueueProgram queues;           // what feeding them takes; no steps and no operations
+  // Rows that one kernel hands to several ranks of the node; by step: which of them it belongs to, or RowFeed::no_hand_out.
+  std::vector<plan::HandOut> hand_outs;
+  std::vector<uint32_t> hand_out_of;
+  QueueProgram queues;  // what feeding them takes; no steps and no operations
   // Messages travel in pieces. By step: the number of its first one, among those between the two ranks in that direction.
   std::vector<uint32_t> first_piece;
   uint64_t largest_piece = 0;

@@ -10,14 +10,22 @@ using namespace device::cuda;
 using plan::Buffer;
 using plan::Kind;
 
-Status RowFeed::start(device::Queue& queue, const plan::Step& step) {
+// One step of several that are one kernel launches it; the others of them stand behind it in the queue.
+Status RowFeed::start(device::Queue& queue, const plan::Step& step, uint32_t hand_out) {
   if (rows_ == nullptr) return {Code::internal_error, "a plan moves token rows in a call that has none"};
-  if (step.rows == 0) return {};
   queue.set_blocks(0);
+  if (hand_out != no_hand_out) {
+    if (hand_out >= is_handed_out_.size())
+      return error(Code::internal_error, "hand-out {} of a call whose tables have {}", hand_out,
+                   is_handed_out_.size());
+    if (is_handed_out_[hand_out]) return {};
+    is_handed_out_[hand_out] = true;
+    return this->hand_out(queue, step, rows_->tables.hand_outs[hand_out]);
+  }
+  if (step.rows == 0) return {};
   if (step.kind == Kind::move_rows && step.stage == 1 && rows_->spread.targets != nullptr) {
-    // The others of them stand behind it in the queue.
     if (std::exchange(is_spread_, true)) return {};
-    return spread(queue, cluster_.local_of(step.source.rank));
+    return spread(queue, step);
   }
   if (step.kind == Kind::move_rows) return move(queue, step);
   for (size_t part = 0; part < rows_->format.count; ++part) EPCCL_TRY(reduce(queue, step, part));
@@ -40,20 +48,36 @@ RowList RowFeed::list(uint32_t list, uint32_t first) const {
   return {rows_->tables.rows + list, first};
 }
 
-Status RowFeed::spread(device::Queue& queue, int own) const {
+// Rows that lie one behind the other, to the outputs of all ranks of the node.
+SpreadParameters RowFeed::to_ranks(const plan::Location& from) const {
   SpreadParameters parameters;
   for (size_t part = 0; part < rows_->format.count; ++part) {
-    const uint64_t bytes = rows_->format.parts[part].bytes;
+    const Strip source = strip(from, part);
     SpreadParameters::Part& to = parameters.parts[part];
-    to.source = {rows_->ranks[static_cast<size_t>(own)].inputs[part], bytes};
-    to.bytes = to.destination_stride = bytes;
+    to.source = {source.base, source.stride};
+    to.bytes = to.destination_stride = rows_->format.parts[part].bytes;
     for (size_t rank = 0; rank < rows_->ranks.size(); ++rank)
       to.destinations[rank] = rows_->ranks[rank].outputs[part];
   }
   parameters.part_count = static_cast<uint32_t>(rows_->format.count);
+  return parameters;
+}
+
+Status RowFeed::spread(device::Queue& queue, const plan::Step& step) const {
+  SpreadParameters parameters = to_ranks({step.source.rank, Buffer::input, 0});
   parameters.targets = rows_->spread.targets;
   parameters.width = rows_->spread.width;
   parameters.rows.most = rows_->spread.rows;
+  EPCCL_ASSIGN(const Grid grid, grid_of(queue));
+  return queue_kernel(queue, spread_launch(parameters, grid));
+}
+
+Status RowFeed::hand_out(device::Queue& queue, const plan::Step& step, const HandOutRows& to) const {
+  if (to.rows == 0) return {};
+  SpreadParameters parameters = to_ranks(step.source);
+  parameters.targets = rows_->tables.targets + to.first;
+  parameters.width = to.width;
+  parameters.rows.most = to.rows;
   EPCCL_ASSIGN(const Grid grid, grid_of(queue));
   return queue_kernel(queue, spread_launch(parameters, grid));
 }

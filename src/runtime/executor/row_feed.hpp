@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/status.hpp"
@@ -21,11 +22,20 @@ struct PeerRows {
   const float* weights = nullptr;
 };
 
+/// Rows that one kernel hands to several ranks of the node (plan/hand_outs.hpp), in one routing: row i of the block goes to the targets
+/// [first + i * width, + width) of all, whose peers are local positions.
+struct HandOutRows {
+  uint64_t first = 0;
+  uint32_t rows = 0, width = 0;
+};
+
 /// plan::RowTables in the memory of a device: what the steps of a plan use of it.
 struct TablesThere {
   const uint32_t* rows = nullptr;
   const device::cuda::Term* terms = nullptr;
   const uint32_t* sum_begin = nullptr;
+  const device::cuda::Target* targets = nullptr;
+  std::span<const HandOutRows> hand_outs;  // on the host; as the program's
 };
 
 /// Where the rows of this rank's input go in its own node, if that is known: then one kernel makes all steps of stage 1 that move rows,
@@ -54,9 +64,11 @@ class RowFeed {
     rows_ = rows;
     row_sources_ = &row_sources;
     is_spread_ = false;
+    is_handed_out_.assign(rows == nullptr ? 0 : rows->tables.hand_outs.size(), false);
   }
-  /// A step on rows. Those of one stage and kind go to one queue.
-  Status start(device::Queue& queue, const plan::Step& step);
+  static constexpr uint32_t no_hand_out = UINT32_MAX;
+  /// A step on rows. Those of one stage and kind go to one queue. `hand_out`: of the program's, the one that it belongs to.
+  Status start(device::Queue& queue, const plan::Step& step, uint32_t hand_out);
 
  private:
   /// One part of the rows of a location: the first one, and how far it is to the next.
@@ -66,7 +78,9 @@ class RowFeed {
   };
   Strip strip(const plan::Location& at, size_t part) const;
   device::cuda::RowList list(uint32_t list, uint32_t first) const;
-  Status spread(device::Queue& queue, int own) const;
+  device::cuda::SpreadParameters to_ranks(const plan::Location& from) const;
+  Status spread(device::Queue& queue, const plan::Step& step) const;
+  Status hand_out(device::Queue& queue, const plan::Step& step, const HandOutRows& to) const;
   Status move(device::Queue& queue, const plan::Step& step) const;
   Status reduce(device::Queue& queue, const plan::Step& step, size_t part) const;
 
@@ -74,6 +88,7 @@ class RowFeed {
   const RowCall* rows_ = nullptr;
   const std::vector<plan::RowSource>* row_sources_ = nullptr;
   bool is_spread_ = false;
+  std::vector<bool> is_handed_out_;
 };
 
 }  // namespace epccl::runtime

@@ -1,4 +1,5 @@
 // The double of the driver has the code of all kernels: it runs them on the host.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <random>
@@ -22,6 +23,29 @@ uint64_t bytes_of(const Parameters&) {
 }
 uint64_t bytes_of(const ReduceParameters& sum) {
   return sum.bytes * (sum.source_count + 1 + sum.also_count);
+}
+uint32_t count_of(const RowCount& rows) {
+  return rows.counted == nullptr ? rows.most : std::min(rows.most, *rows.counted);
+}
+/// Rows are read once, however many places they are written to.
+uint64_t bytes_of(const MoveParameters& move) {
+  const auto row_of = [](const RowList& list, uint32_t i) { return list.list == nullptr ? i : list.list[i]; };
+  const bool clears = move.parts[0].source.data == nullptr;
+  uint64_t rows = 0, bytes = 0;
+  for (uint32_t i = 0; i < count_of(move.rows); ++i)
+    rows += (row_of(move.sources, i) == no_row) == clears && row_of(move.destinations, i) != no_row ? 1 : 0;
+  for (uint32_t part = 0; part < move.part_count; ++part)
+    bytes += (clears ? 1 : 2) * rows * move.parts[part].bytes;
+  return bytes;
+}
+uint64_t bytes_of(const SpreadParameters& spread) {
+  const uint64_t rows = count_of(spread.rows);
+  uint64_t places = 0, bytes = 0;
+  for (uint64_t i = 0; i < rows * spread.width; ++i)
+    places += spread.targets == nullptr || spread.targets[i].row != no_row ? 1 : 0;
+  for (uint32_t part = 0; part < spread.part_count; ++part)
+    bytes += rows * spread.parts[part].bytes + places * spread.parts[part].destination_stride;
+  return bytes;
 }
 uint64_t bytes_of(const CopiesParameters& copies) {
   uint64_t bytes = 0;
