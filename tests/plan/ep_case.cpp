@@ -99,6 +99,19 @@ EpViews exchange_layouts(const EpCase& what, const ep::ExpertMap& experts) {
   return views;
 }
 
+EpViews exchange_static_layouts(const EpCase& what, const ep::ExpertMap& experts) {
+  EpViews views = exchange_layouts(what, experts);
+  for (int source = 0; source < what.cluster.ranks(); ++source) {
+    ep::SourceHeader maxima;
+    describe_maxima(what.cluster, experts, source, what.rules.max_tokens, what.k,
+                    {ep_row, what.chunk_bytes, what.scratch_bytes}, maxima);
+    for (auto& of_rank : views.sources)
+      of_rank[static_cast<size_t>(source)].header.block_tokens = maxima.block_tokens;
+    views.headers[static_cast<size_t>(source)] = maxima;
+  }
+  return views;
+}
+
 EpOracle::EpOracle(const EpCase& what) : case_(what), rows_(static_cast<size_t>(what.cluster.ranks())) {
   for (uint32_t expert = 0; expert < what.experts; ++expert)
     owner_.push_back(

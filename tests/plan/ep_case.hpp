@@ -47,6 +47,8 @@ struct EpViews {
   std::vector<ep::SourceHeader> headers;
 };
 EpViews exchange_layouts(const EpCase& what, const ep::ExpertMap& experts);
+/// The same in static mode: blocks are cut by the maxima.
+EpViews exchange_static_layouts(const EpCase& what, const ep::ExpertMap& experts);
 
 ep::ExpertMap experts_of(const EpCase& what);
 

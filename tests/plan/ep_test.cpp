@@ -10,7 +10,6 @@
 
 #include "algorithms/ep/dispatch.hpp"
 #include "ep/device_plans.hpp"
-#include "ep/source_header.hpp"
 #include "ep_case.hpp"
 #include "plan/hand_outs.hpp"
 #include "plan/verifier.hpp"
@@ -145,20 +144,6 @@ void prove(const EpCase& what) {
   }
 }
 
-// What the ranks know in static mode: blocks are cut by the maxima.
-tests::EpViews static_views(const EpCase& what, const ep::ExpertMap& experts) {
-  auto views = tests::exchange_layouts(what, experts);
-  for (int source = 0; source < what.cluster.ranks(); ++source) {
-    ep::SourceHeader maxima;
-    describe_maxima(what.cluster, experts, source, what.rules.max_tokens, what.k,
-                    {ep_row, what.chunk_bytes, what.scratch_bytes}, maxima);
-    for (auto& of_rank : views.sources)
-      of_rank[static_cast<size_t>(source)].header.block_tokens = maxima.block_tokens;
-    views.headers[static_cast<size_t>(source)] = maxima;
-  }
-  return views;
-}
-
 void use_tables_of(plan::Plan& plan, const plan::Plan& other) {
   for (size_t rank = 0; rank < plan.ranks.size(); ++rank) {
     plan.ranks[rank].tables = other.ranks[rank].tables;
@@ -170,7 +155,8 @@ void use_tables_of(plan::Plan& plan, const plan::Plan& other) {
 void prove_reuse(const EpCase& first, const EpCase& second) {
   SCOPED_TRACE(second.text());
   const ep::ExpertMap experts = tests::experts_of(first);
-  const auto views = static_views(first, experts), other_views = static_views(second, experts);
+  const auto views = tests::exchange_static_layouts(first, experts),
+             other_views = tests::exchange_static_layouts(second, experts);
   const EpOracle oracle(second);
   for (const Strategy strategy : ep::strategies) {
     SCOPED_TRACE(to_string(strategy));

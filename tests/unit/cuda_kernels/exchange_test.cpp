@@ -121,12 +121,7 @@ class Exchange {
     Rank(const EpCase& what, const ep::ExpertMap& experts, int rank, bool wide)
         : layout(what, experts, rank, wide) {}
     size_t row_count() const { return layout.rows[layout.parameters.rank]; }
-    RowCount tokens_there() const {
-      const LayoutParameters& made = layout.parameters;
-      return {
-          reinterpret_cast<const uint32_t*>(made.records + made.rank * made.record_bytes + made.tokens_at),
-          made.shape.max_tokens};
-    }
+    RowCount tokens_there() const { return {layout.own_tokens(), layout.shape().max_tokens}; }
 
     DeviceLayout layout;
     Bytes tokens, rows, scales, results, combined;

@@ -1,6 +1,6 @@
 #include "device/cuda/kernels/body/copies.hpp"
-#include "device/cuda/kernels/body/layout_results.hpp"
 #include "device/cuda/kernels/body/signals.hpp"
+#include "device/cuda/kernels/body/streams.hpp"
 #include "device/cuda/kernels/kernel_list.hpp"
 #include "host_warp.hpp"
 #include "launched.hpp"
@@ -15,6 +15,11 @@ void run_on_host(const Launch<LayoutParameters>& launch, std::mt19937_64& random
 
 void run_on_host(const Launch<TermsParameters>& launch, std::mt19937_64& random) {
   EPCCL_TERMS_KERNELS(EPCCL_RUN)
+  no_kernel(launch.kernel.name);
+}
+
+void run_on_host(const Launch<StreamsParameters>& launch, std::mt19937_64& random) {
+  EPCCL_STREAMS_KERNELS(EPCCL_RUN)
   no_kernel(launch.kernel.name);
 }
 

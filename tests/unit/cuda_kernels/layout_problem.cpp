@@ -27,10 +27,14 @@ DeviceLayout::DeviceLayout(const tests::EpCase& what, const ep::ExpertMap& exper
 void DeviceLayout::set_tables(const tests::EpCase& what, bool wide) {
   // Whether ids are wide, tokens, then the table. Every other source has the other width, if records say so.
   const bool each_says = what.k % 2 == 0;
+  // Now and then records are not in the order of sources.
+  for (uint32_t source = 0; source < parameters.shape.sources; ++source)
+    record_of_.push_back(what.k % 3 == 0 ? parameters.shape.sources - 1 - source : source);
+  if (what.k % 3 == 0) parameters.record_of = record_of_.data();
   const uint64_t words = 2 + uint64_t{what.rules.max_tokens} * what.k;
   records_.assign(words * parameters.shape.sources, 0);
   for (uint32_t source = 0; source < parameters.shape.sources; ++source) {
-    auto* record = reinterpret_cast<std::byte*>(records_.data() + source * words);
+    auto* record = reinterpret_cast<std::byte*>(records_.data() + record_of_[source] * words);
     const uint32_t tokens = what.tokens(static_cast<int>(source));
     std::memcpy(record + 4, &tokens, sizeof tokens);
     const uint32_t is_wide = each_says ? (wide ? 1 : 0) ^ (source & 1) : wide ? 1 : 0;
@@ -50,6 +54,11 @@ void DeviceLayout::set_tables(const tests::EpCase& what, bool wide) {
   parameters.table_at = 8;
   parameters.wide = wide;
   if (each_says) parameters.wide_at = 0;
+}
+
+const uint32_t* DeviceLayout::own_tokens() const {
+  return reinterpret_cast<const uint32_t*>(
+      parameters.records + record_of_[parameters.rank] * parameters.record_bytes + parameters.tokens_at);
 }
 
 void DeviceLayout::set_places(const tests::EpCase& what, const ep::ExpertMap& experts) {
@@ -118,9 +127,7 @@ void DeviceLayout::make(std::mt19937_64& random) {
     run(launch, random);
   TermsParameters to_terms;
   to_terms.targets = targets.data();
-  to_terms.rows = {
-      reinterpret_cast<const uint32_t*>(parameters.records + parameters.rank * parameters.record_bytes + 4),
-      shape().max_tokens};
+  to_terms.rows = {own_tokens(), shape().max_tokens};
   to_terms.width = shape().k;
   to_terms.by_expert = parameters.rules.by_expert;
   to_terms.terms = terms.data();

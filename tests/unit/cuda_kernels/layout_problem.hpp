@@ -18,6 +18,8 @@ class DeviceLayout {
 
   void make(std::mt19937_64& random);
 
+  /// How many tokens the rank has, as kernels find it.
+  const uint32_t* own_tokens() const;
   const LayoutShape& shape() const { return parameters.shape; }
   uint32_t total(int source, uint32_t key) const {
     return totals[static_cast<size_t>(source) * shape().keys() + key];
@@ -40,6 +42,7 @@ class DeviceLayout {
   void set_results();
 
   std::vector<uint64_t> records_;
+  std::vector<uint32_t> record_of_;
   std::vector<ExpertPlace> expert_places_;
   std::vector<RankPlace> rank_places_;
   std::vector<uint32_t> counts_;

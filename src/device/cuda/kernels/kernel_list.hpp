@@ -64,6 +64,10 @@
 
 #define EPCCL_TERMS_KERNELS(X) X(epccl_layout_terms, (terms_body))
 
+#define EPCCL_STREAMS_KERNELS(X)      \
+  X(epccl_layout_lists, (lists_body)) \
+  X(epccl_layout_sums, (final_sums_body))
+
 #define EPCCL_WEIGHTS_KERNELS(X) X(epccl_layout_weights, (weights_body))
 
 #define EPCCL_COUNTERS_KERNELS(X) X(epccl_layout_counters, (counters_body))

@@ -21,6 +21,7 @@
 #include "device/cuda/kernels/layout_parameters.hpp"
 #include "device/cuda/kernels/parameters.hpp"
 #include "device/cuda/kernels/signal_parameters.hpp"
+#include "device/cuda/kernels/stream_parameters.hpp"
 #include "device/host/reduction.hpp"
 #include "device/host/row_type.hpp"
 
@@ -114,6 +115,9 @@ Launch<SumParameters> sum_launch(RowType type, Operands operands, const SumParam
 /// of single entries; where only totals are wanted it can be left out.
 std::array<Launch<LayoutParameters>, 4> layout_launches(const LayoutParameters& parameters, const Grid& grid);
 Launch<TermsParameters> terms_launch(const TermsParameters& parameters, const Grid& grid);
+/// The lists of plans of several nodes; then, behind terms_launch(), the sums of what comes back.
+Launch<StreamsParameters> lists_launch(const StreamsParameters& parameters, const Grid& grid);
+Launch<StreamsParameters> final_sums_launch(const StreamsParameters& parameters, const Grid& grid);
 Launch<WeightsParameters> weights_launch(const WeightsParameters& parameters, const Grid& grid);
 Launch<CountersParameters> counters_launch(const CountersParameters& parameters, const Grid& grid);
 Launch<TopkParameters> topk_launch(const TopkParameters& parameters, const Grid& grid);

@@ -25,7 +25,8 @@ std::array<Launch<LayoutParameters>, 4> layout_launches(const LayoutParameters& 
                                                         const Grid& grid) {
   const LayoutShape& shape = parameters.shape;
   const uint64_t chunks = uint64_t{shape.sources} * shape.chunks();
-  const bool receives = parameters.row_entries != nullptr || parameters.row_topk != nullptr;
+  const bool receives =
+      parameters.row_entries != nullptr || parameters.row_topk != nullptr || parameters.relays != nullptr;
   const uint64_t counting = std::max(chunks, (uint64_t{parameters.most_rows} + 31) / 32);
   const uint64_t filled = receives ? chunks : shape.chunks(), counted = 4 * shape.count_words();
   const uint64_t tables = table_bytes(parameters);
@@ -42,6 +43,28 @@ Launch<TermsParameters> terms_launch(const TermsParameters& parameters, const Gr
           .blocks = grid.blocks((rows + block_threads - 1) / block_threads),
           .parameters = parameters,
           .least_bytes = rows * (parameters.width * (sizeof(Target) + sizeof(Term)) + sizeof(uint32_t))};
+}
+
+Launch<StreamsParameters> lists_launch(const StreamsParameters& parameters, const Grid& grid) {
+  const LayoutShape& shape = parameters.layout.shape;
+  const uint64_t lists =
+      uint64_t{parameters.sent_count} + parameters.received_count + parameters.delivery_count;
+  const uint64_t warps = lists * parameters.most_blocks;
+  const uint64_t entries = uint64_t{shape.max_tokens} * shape.k;
+  return {
+      .kernel = {"epccl_layout_lists", Image::layout},
+      .blocks = grid.blocks((warps + warps_of_block - 1) / warps_of_block),
+      .parameters = parameters,
+      .least_bytes = table_bytes(parameters.layout) + parameters.received_count * entries * sizeof(Target)};
+}
+
+Launch<StreamsParameters> final_sums_launch(const StreamsParameters& parameters, const Grid& grid) {
+  const LayoutShape& shape = parameters.layout.shape;
+  const uint64_t tokens = shape.max_tokens, entries = tokens * shape.k;
+  return {.kernel = {"epccl_layout_sums", Image::layout},
+          .blocks = grid.blocks((tokens + block_threads - 1) / block_threads),
+          .parameters = parameters,
+          .least_bytes = entries * sizeof(Term) + tokens * parameters.sent_count * sizeof(uint32_t)};
 }
 
 Launch<WeightsParameters> weights_launch(const WeightsParameters& parameters, const Grid& grid) {

@@ -62,6 +62,7 @@ struct LayoutParameters {
   // Source s has a record at records + s * record_bytes: how many tokens it has, an uint32 at tokens_at (no_row: it has max_tokens);
   // and at table_at its table [tokens, k] of expert ids, int32, or int64 where `wide`. Ids that are not experts count as unused.
   const std::byte* records = nullptr;
+  const uint32_t* record_of = nullptr;  // not null: source s has record record_of[s]
   uint64_t record_bytes = 0;
   uint32_t tokens_at = no_row;
   uint32_t table_at = 0;
@@ -110,6 +111,15 @@ struct LayoutParameters {
   // [rows]: by expert, the row itself, weighted, and 1; 0 where it only pads.
   Term* row_terms = nullptr;
   uint32_t* row_counts = nullptr;
+  // [rows, k]: which of the weights that the caller gives back for the row is each of its k, as a sum of one float; and 1, or 0 where
+  // there is none. With most_rows.
+  Term* given = nullptr;
+  uint32_t* given_counts = nullptr;
+  // Of sources whose rows this rank hands on in its node: which of the tables below is theirs; no_row: it is another rank that does.
+  const uint32_t* relays = nullptr;  // [sources]; null: not wanted
+  Target* relayed =
+      nullptr;  // [tables, max_tokens, k]: as targets; peer: no_row where this rank does not hand the entry on
+  uint32_t relays_for_itself = 0;  // it hands on what goes to itself, not what goes to any rank of its node
 };
 
 /// The first entry of a table that is neither an expert nor -1, for the host: in memory that both write. The GPU writes where nothing is

@@ -26,9 +26,11 @@ EPCCL_DEVICE void clear_results(const Warp& warp, const LayoutParameters& parame
     if (parameters.row_entries != nullptr) parameters.row_entries[row] = no_row;
     if (parameters.row_counts != nullptr) parameters.row_counts[row] = 0;
   });
-  if (parameters.row_topk == nullptr) return;
-  for_each_number(warp, uint64_t{parameters.most_rows} * parameters.shape.k,
-                  [&](uint64_t i) { put_number(parameters.row_topk, parameters.topk_wide, i, -1); });
+  if (parameters.row_topk == nullptr && parameters.given_counts == nullptr) return;
+  for_each_number(warp, uint64_t{parameters.most_rows} * parameters.shape.k, [&](uint64_t i) {
+    if (parameters.row_topk != nullptr) put_number(parameters.row_topk, parameters.topk_wide, i, -1);
+    if (parameters.given_counts != nullptr) parameters.given_counts[i] = 0;
+  });
 }
 
 template <class Warp>
@@ -186,6 +188,7 @@ class EntryFill {
   EPCCL_DEVICE void operator()(uint32_t, const LaneEntry& entry, const LanePositions& at) const {
     const uint32_t row = entry.used != 0 ? row_of(entry, at) : no_row;
     if (source_ == parameters_.rank) send(entry, at, row);
+    if (parameters_.relays != nullptr && parameters_.relays[source_] != no_row) relay(entry, row);
     if (entry.used != 0 && entry.place.rank == parameters_.rank && row != no_row) receive(entry, row);
   }
 
@@ -243,8 +246,30 @@ class EntryFill {
     parameters_.homes[i] = home;
   }
 
+  EPCCL_DEVICE void relay(const LaneEntry& entry, uint32_t row) const {
+    const LayoutShape& shape = parameters_.shape;
+    Target there{no_row, no_row};
+    if (entry.used != 0 && (parameters_.relays_for_itself == 0 || entry.place.rank == parameters_.rank))
+      there.peer = parameters_.ranks[entry.place.rank].peer;
+    if (there.peer != no_row && (parameters_.rules.by_expert != 0 || entry.first_on_rank != 0))
+      there.row = row;
+    const uint64_t table = parameters_.relays[source_];
+    parameters_.relayed[(table * shape.max_tokens + entry.token) * shape.k + entry.position] = there;
+  }
+
+  /// The weight is alone in its row by expert, else among the k of the row's token.
+  EPCCL_DEVICE void give_back(const LaneEntry& entry, uint32_t row) const {
+    const uint64_t i = uint64_t{row} * parameters_.shape.k + entry.position;
+    Term own;
+    own.row = parameters_.rules.by_expert != 0 ? row : static_cast<uint32_t>(i);
+    own.ends = alone;
+    parameters_.given[i] = own;
+    parameters_.given_counts[i] = 1;
+  }
+
   EPCCL_DEVICE void receive(const LaneEntry& entry, uint32_t row) const {
     if (parameters_.most_rows > 0 && row >= parameters_.most_rows) return;
+    if (parameters_.given != nullptr) give_back(entry, row);
     if (parameters_.rules.by_expert != 0) {
       if (parameters_.row_entries != nullptr) parameters_.row_entries[row] = word(entry);
       if (parameters_.row_terms != nullptr) {
@@ -265,11 +290,15 @@ class EntryFill {
   const uint32_t source_;
 };
 
+/// Others' entries matter only to who receives them, or hands them on.
+EPCCL_DEVICE bool needs_others(const LayoutParameters& parameters) {
+  return parameters.row_entries != nullptr || parameters.row_topk != nullptr || parameters.relays != nullptr;
+}
+
 template <class Warp>
 EPCCL_DEVICE void fill_body(const Warp& warp, const LayoutParameters& parameters) {
   const LayoutShape& shape = parameters.shape;
-  // Others' entries matter only to a receiver.
-  const bool receives = parameters.row_entries != nullptr || parameters.row_topk != nullptr;
+  const bool receives = needs_others(parameters);
   const uint32_t first = receives ? 0 : parameters.rank, count = receives ? shape.sources : 1;
   for (Tiles tiles(warp.index(), warp.count(), shape.chunks()); tiles.row() < count; tiles.next()) {
     const uint32_t source = first + static_cast<uint32_t>(tiles.row());

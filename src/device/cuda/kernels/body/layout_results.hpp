@@ -6,10 +6,8 @@
 
 namespace epccl::device::cuda {
 
-/// The terms of one token.
-EPCCL_DEVICE void make_terms(const TermsParameters& parameters, uint64_t token) {
-  const uint32_t width = parameters.width;
-  const Target* const targets = parameters.targets + token * width;
+/// The terms of one token's sum inside the node, from its `width` targets. Returns how many there are.
+EPCCL_DEVICE uint32_t put_terms(const Target* targets, uint32_t width, bool by_expert, Term* terms) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < width; ++i) {
     const Target own = load_eight(targets + i);
@@ -28,11 +26,17 @@ EPCCL_DEVICE void make_terms(const TermsParameters& parameters, uint64_t token) 
     Term term;
     term.row = own.row;
     term.source = static_cast<uint16_t>(own.peer);
-    if (parameters.by_expert != 0) term.weight = static_cast<uint8_t>(i);
+    if (by_expert) term.weight = static_cast<uint8_t>(i);
     term.ends = static_cast<uint8_t>((last_of_rank ? Term::rank_sum : 0) | (last ? Term::node_sum : 0));
-    parameters.terms[token * width + place] = term;
+    terms[place] = term;
   }
-  parameters.counts[token] = kept;
+  return kept;
+}
+
+EPCCL_DEVICE void make_terms(const TermsParameters& parameters, uint64_t token) {
+  const uint64_t at = token * parameters.width;
+  parameters.counts[token] =
+      put_terms(parameters.targets + at, parameters.width, parameters.by_expert != 0, parameters.terms + at);
 }
 
 template <class Warp>

@@ -22,7 +22,9 @@ class Table {
  public:
   EPCCL_DEVICE Table(const LayoutParameters& parameters, uint32_t source)
       : parameters_(parameters),
-        record_(parameters.records + source * parameters.record_bytes),
+        record_(parameters.records +
+                (parameters.record_of == nullptr ? source : parameters.record_of[source]) *
+                    parameters.record_bytes),
         wide_(parameters.wide_at == no_row
                   ? parameters.wide != 0
                   : *reinterpret_cast<const uint32_t*>(record_ + parameters.wide_at) != 0) {}
