@@ -49,9 +49,9 @@
  * Memory of a GPU: all tensors of a dispatch or combine, on all ranks, and `stream` is a cudaStream_t of that GPU (cast), in
  * whose order they are used; no call waits. Those of an update may lie on the GPU or on the host, each as it likes (host
  * tensors of results are written when the stream has passed the call; counts on the host are what a program reads to go on).
- * What is wrong with a table is found when the stream has come to the update: epcclEpComplete() returns it. In static mode on one
- * node kernels make the layout on the GPU, and the host does not see the table; then the stream of an update is the GPU's on all
- * ranks or on none. A call with a NULL stream and no data (T = 0) runs where the handle's last call with data ran: GPU or host. (Updates
+ * What is wrong with a table is found when the stream has come to the update: epcclEpComplete() returns it. In static mode kernels
+ * make the layout on the GPU, and the host does not see the table; then the stream of an update is the GPU's on all ranks or on
+ * none. A call with a NULL stream and no data (T = 0) runs where the handle's last call with data ran: GPU or host. (Updates
  * go by the last update, dispatches and combines by the last of those.) Before the first one with data, pass the GPU's stream. Kernels
  * move and add up rows, also where there are several nodes (docs/cuda.md says where they cannot, and pinned host memory stages whole
  * calls).

@@ -70,4 +70,20 @@ Result<device::Device*> device_of_update(EpHandle& handle, const Tensor& table,
                named, buffers);
 }
 
+// In a combine with strategy FLAT each rank of other nodes has a part in a sum; so it may be with AUTO.
+Result<runtime::EngineChoice> choose_maker(const runtime::Communicator::OnDevice& on, const ep::Group& group,
+                                           bool replays) {
+  EPCCL_ASSIGN(const runtime::EngineUse use, group.communicator().gpu_engine_use());
+  const runtime::EngineChoice choice = on.kernels->choose(use);
+  EPCCL_TRY(on.engines->prepare_for(choice));
+  const bool may_be_flat = group.options().strategy.value_or(ep::Strategy::flat) == ep::Strategy::flat;
+  const auto ranks = static_cast<uint32_t>(group.cluster().ranks());
+  if (choice.engines && may_be_flat && ranks > device::cuda::max_peers)
+    return runtime::EngineChoice{false, false, "more ranks than a kernel can name, if the strategy is FLAT"};
+  // On one node the host makes the layouts of these runs, and what is made of them.
+  if (choice.by_cores && replays && group.cluster().nodes() == 1)
+    return runtime::EngineChoice{false, false, "never, in a graph of one node"};
+  return choice;
+}
+
 }  // namespace epccl::api

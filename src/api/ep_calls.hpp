@@ -31,6 +31,11 @@ Result<device::Device*> device_of_transfer(EpHandle& handle, std::span<const Ten
 Result<device::Device*> device_of_update(EpHandle& handle, const Tensor& table,
                                          std::span<const Tensor* const> results, epcclStream_t stream);
 
+/// Who makes calls on a GPU's memory, and, in static mode, their layout; the same on every rank. Before the call's turn: makes what those
+/// need. `replays`: of a call that the host makes at each run of a graph.
+Result<runtime::EngineChoice> choose_maker(const runtime::Communicator::OnDevice& on, const ep::Group& group,
+                                           bool replays);
+
 // The calls of ep.h.
 Status update(EpHandle& target, const epcclEpTensor_t* topk_idx, const epcclEpLayoutInfo_t* info,
               epcclStream_t stream);

@@ -64,22 +64,6 @@ Status run_kernels(ep::Handle& handle, const ep::CombineCall& call, runtime::Ker
   return ep::combine_by_kernels(handle, call, kernels, rooms);
 }
 
-// In a combine with strategy FLAT each rank of other nodes has a part in a sum; so it may be with AUTO.
-Result<runtime::EngineChoice> choose_maker(const runtime::Communicator::OnDevice& on, const ep::Group& group,
-                                           bool replays) {
-  EPCCL_ASSIGN(const runtime::EngineUse use, group.communicator().gpu_engine_use());
-  const runtime::EngineChoice choice = on.kernels->choose(use);
-  EPCCL_TRY(on.engines->prepare_for(choice));
-  const bool may_be_flat = group.options().strategy.value_or(ep::Strategy::flat) == ep::Strategy::flat;
-  const auto ranks = static_cast<uint32_t>(group.cluster().ranks());
-  if (choice.engines && may_be_flat && ranks > device::cuda::max_peers)
-    return runtime::EngineChoice{false, false, "more ranks than a kernel can name, if the strategy is FLAT"};
-  // On one node the host makes the layouts of these runs, and what is made of them.
-  if (choice.by_cores && replays && group.cluster().nodes() == 1)
-    return runtime::EngineChoice{false, false, "never, in a graph of one node"};
-  return choice;
-}
-
 constexpr ep::ReplayedRouting::Kind kind_of(const ep::DispatchCall&) {
   return ep::ReplayedRouting::Kind::dispatch;
 }
@@ -88,7 +72,7 @@ constexpr ep::ReplayedRouting::Kind kind_of(const ep::CombineCall&) {
 }
 
 // How a call on a GPU's memory is made: all that has to be allocated is, before the stream waits for it. `replays`: of a call that is
-// captured; else null.
+// captured; else null. Where graphs replay updates of the handle, any of them may have been the last when the call runs, and the host's.
 template <typename Call>
 Result<std::function<Status(ep::Handle&, const Call&)>> mover_of(runtime::Communicator::OnDevice& on,
                                                                  const EpHandle& target, const Call& call,
@@ -104,10 +88,11 @@ Result<std::function<Status(ep::Handle&, const Call&)>> mover_of(runtime::Commun
             choice.why);
   if (choice.engines) {
     const uint32_t fixed = target.handle->rules().max_topk;
-    EPCCL_ASSIGN(ep::KernelRooms rooms,
-                 ep::borrow_rooms(
-                     call, {*target.handle, fixed > 0 ? fixed : target.topk_width.load(), target.by_kernels},
-                     staged->device(), *staged));
+    const bool has_tables = target.by_kernels && replays == nullptr && target.replayed() == nullptr;
+    EPCCL_ASSIGN(
+        ep::KernelRooms rooms,
+        ep::borrow_rooms(call, {*target.handle, fixed > 0 ? fixed : target.topk_width.load(), has_tables},
+                         staged->device(), *staged));
     if (replays != nullptr) replays->share(rooms, kind_of(call));
     return {[kernels = on.kernels.get(), rooms, choice](ep::Handle& handle, const Call& each) {
       kernels->begin(choice);

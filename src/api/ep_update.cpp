@@ -251,7 +251,7 @@ struct UpdateOnDevice {
   }
 };
 
-// Static mode on one node: the layout is made where the table is, and stays there.
+// Static mode: the layout is made where the table is, and stays there.
 Status update_by_kernels(runtime::Communicator::OnDevice& on, EpHandle& target, Update update,
                          const runtime::EngineChoice& choice, epcclStream_t stream) {
   StagedCalls* staged = on.staged.get();
@@ -332,14 +332,10 @@ Status update_on_device(device::Device& device, EpHandle& target, Update update,
   EPCCL_ASSIGN(auto* on, communicator->on_device(device));
   target.device = &device;
   const bool is_static = target.handle->rules().max_topk > 0, is_across = communicator->cluster().nodes() > 1;
-  EPCCL_ASSIGN(const runtime::EngineUse use, communicator->gpu_engine_use());
-  const runtime::EngineChoice choice = on->kernels->choose(use);
-  const bool by_kernels = is_static && !is_across && choice.engines;
+  EPCCL_ASSIGN(const runtime::EngineChoice choice, choose_maker(*on, *target.group->group, false));
+  const bool by_kernels = is_static && choice.engines;
   log::info(log::coll, communicator->rank(), "ep layout on GPU {}: made by {} ({})", device.ordinal(),
-            by_kernels ? "kernels" : "the host",
-            !is_static                    ? "not static mode"
-            : is_across && choice.engines ? "several nodes"
-                                          : choice.why);
+            by_kernels ? "kernels" : "the host", is_static ? choice.why : "not static mode");
   EPCCL_TRY(by_kernels ? update_by_kernels(*on, target, std::move(update), choice, stream)
                        : update_staged(on->staged.get(), target, std::move(update),
                                        is_across && choice.engines, stream));

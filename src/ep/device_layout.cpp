@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "algorithms/allgather/allgather.hpp"
 #include "device/cuda/kernel_queue.hpp"
+#include "ep/array_pieces.hpp"
 
 namespace epccl::ep {
 
@@ -14,19 +16,15 @@ using runtime::PeerRows;
 
 namespace {
 
-constexpr uint64_t array_alignment = 16;
-
-constexpr uint64_t whole_arrays(uint64_t bytes) {
-  return (bytes + array_alignment - 1) / array_alignment * array_alignment;
-}
-
 uint64_t table_room(const SlotRules& rules) {
   return whole_arrays(uint64_t{rules.max_tokens} * rules.max_topk * sizeof(int64_t));
 }
 
 LayoutShape shape_of(const Group& group, const SlotRules& rules) {
   const auto ranks = static_cast<uint32_t>(group.cluster().ranks());
-  return {ranks, rules.max_tokens, rules.max_topk, group.experts().experts(), ranks, 1};
+  return {ranks,          rules.max_tokens,
+          rules.max_topk, group.experts().experts(),
+          ranks,          static_cast<uint32_t>(group.cluster().nodes())};
 }
 
 /// Rows that a rank receives, whatever the routing is.
@@ -36,22 +34,6 @@ uint64_t rows_of(const Group& group, const SlotRules& rules) {
   const uint64_t alignment = std::max(rules.alignment, 1U);
   return (rules.capacity + alignment - 1) / alignment * alignment * group.experts().count(group.rank());
 }
-
-/// Gives out a piece of memory to each of the layout's arrays; with a null beginning it only counts.
-class Pieces {
- public:
-  explicit Pieces(std::byte* begin) : begin_(begin) {}
-  template <typename T>
-  void take(T*& pointer, uint64_t count) {
-    if (begin_ != nullptr) pointer = reinterpret_cast<T*>(begin_ + bytes_);
-    bytes_ += whole_arrays(count * sizeof(T));
-  }
-  uint64_t bytes() const { return bytes_; }
-
- private:
-  std::byte* begin_;
-  uint64_t bytes_ = 0;
-};
 
 uint64_t place_numbers(LayoutParameters& parameters, std::byte* memory) {
   const LayoutShape& shape = parameters.shape;
@@ -67,6 +49,7 @@ uint64_t place_numbers(LayoutParameters& parameters, std::byte* memory) {
   pieces.take(parameters.rows, shape.ranks);
   pieces.take(parameters.experts, shape.experts);
   pieces.take(parameters.ranks, shape.ranks);
+  pieces.take(parameters.record_of, shape.sources);
   return pieces.bytes();
 }
 
@@ -91,14 +74,28 @@ DeviceLayout::DeviceLayout(const Group& group, const SlotRules& rules, runtime::
   parameters_.tokens_at = offsetof(Head, tokens);
   parameters_.wide_at = offsetof(Head, wide);
   parameters_.table_at = sizeof(Head);
-  const ExpertMap& experts = group.experts();
+  number_places();
+}
+
+// Experts of all nodes are counted, node by node; rows can be written to the ranks of this one.
+void DeviceLayout::number_places() {
+  const topology::Cluster& cluster = group_.cluster();
+  const ExpertMap& experts = group_.experts();
+  std::vector<uint32_t> node_begin{0};
+  for (int node = 0; node < cluster.nodes(); ++node)
+    node_begin.push_back(node_begin.back() + experts.node_size(node));
   for (uint32_t expert = 0; expert < experts.experts(); ++expert) {
     const ExpertMap::Place& place = experts.place(expert);
-    experts_.push_back({place.node_index, static_cast<uint32_t>(place.rank), 0});
+    experts_.push_back({node_begin[static_cast<size_t>(place.node)] + place.node_index,
+                        static_cast<uint32_t>(place.rank), static_cast<uint32_t>(place.node)});
   }
-  for (int rank = 0; rank < group.cluster().ranks(); ++rank)
-    ranks_.push_back(
-        {experts.first(rank), experts.count(rank), static_cast<uint32_t>(group.cluster().local_of(rank))});
+  const int own = cluster.node_of(group_.rank());
+  for (int rank = 0; rank < cluster.ranks(); ++rank) {
+    const int node = cluster.node_of(rank);
+    ranks_.push_back({node_begin[static_cast<size_t>(node)] + experts.first(rank), experts.count(rank),
+                      node == own ? static_cast<uint32_t>(cluster.local_of(rank)) : no_row});
+    record_of_.push_back(static_cast<uint32_t>(algorithms::allgather_offset(cluster, rank, 1)));
+  }
 }
 
 Result<std::unique_ptr<DeviceLayout>> DeviceLayout::make(const Group& group, const SlotRules& rules,
@@ -108,7 +105,12 @@ Result<std::unique_ptr<DeviceLayout>> DeviceLayout::make(const Group& group, con
     return error(Code::invalid_argument, "{} rows, top-{}: kernels can number {} entries", rows, k, no_row);
   std::unique_ptr<DeviceLayout> made(new DeviceLayout(group, rules, from));  // private constructor
   EPCCL_TRY(made->borrow());
-  const KernelTables::Limits limits{rules.max_tokens, k, rows};
+  const bool across = group.cluster().nodes() > 1;
+  if (across) {
+    EPCCL_ASSIGN(made->streams_, DeviceStreams::make(group, rules, from));
+    EPCCL_ASSIGN(made->own_, from.borrow(made->record_bytes_, MemoryKind::plain));
+  }
+  const KernelTables::Limits limits{rules.max_tokens, k, rows, across ? rows * k : 0};
   EPCCL_ASSIGN(runtime::StagedCalls::Borrowed there,
                from.borrow(KernelTables::bytes(limits), MemoryKind::plain));
   made->tables_ = std::make_shared<KernelTables>(limits, std::move(there));
@@ -123,23 +125,34 @@ Status DeviceLayout::borrow() {
   place_numbers(parameters_, numbers_->data());
   EPCCL_ASSIGN(head_, from_.borrow(sizeof(Head)));
   EPCCL_ASSIGN(told_, from_.borrow(entry_at() + sizeof(int64_t)));
-  const uint64_t experts = whole_arrays(experts_.size() * sizeof(ExpertPlace));
-  EPCCL_ASSIGN(places_, from_.borrow(experts + ranks_.size() * sizeof(RankPlace)));
+  const Places at = places();
+  EPCCL_ASSIGN(places_, from_.borrow(at.bytes));
   std::memcpy(places_->data(), experts_.data(), experts_.size() * sizeof(ExpertPlace));
-  std::memcpy(places_->data() + experts, ranks_.data(), ranks_.size() * sizeof(RankPlace));
+  std::memcpy(places_->data() + at.ranks, ranks_.data(), ranks_.size() * sizeof(RankPlace));
+  std::memcpy(places_->data() + at.records, record_of_.data(), record_of_.size() * sizeof(uint32_t));
   return {};
+}
+
+DeviceLayout::Places DeviceLayout::places() const {
+  Places at;
+  at.ranks = whole_arrays(experts_.size() * sizeof(ExpertPlace));
+  at.records = at.ranks + whole_arrays(ranks_.size() * sizeof(RankPlace));
+  at.bytes = at.records + record_of_.size() * sizeof(uint32_t);
+  return at;
 }
 
 // Once: they do not follow the routing.
 Status DeviceLayout::upload_places(device::Queue& queue) {
   if (has_places_) return {};
-  const uint64_t experts = experts_.size() * sizeof(ExpertPlace);
   const auto there = [](const void* place) {
     return static_cast<std::byte*>(const_cast<void*>(place));  // NOLINT: kernels only read it
   };
-  const std::array copies{CopyWork{there(parameters_.experts), places_->data(), experts},
-                          CopyWork{there(parameters_.ranks), places_->data() + whole_arrays(experts),
-                                   ranks_.size() * sizeof(RankPlace)}};
+  const Places at = places();
+  const std::array copies{
+      CopyWork{there(parameters_.experts), places_->data(), experts_.size() * sizeof(ExpertPlace)},
+      CopyWork{there(parameters_.ranks), places_->data() + at.ranks, ranks_.size() * sizeof(RankPlace)},
+      CopyWork{there(parameters_.record_of), places_->data() + at.records,
+               record_of_.size() * sizeof(uint32_t)}};
   EPCCL_TRY(queue.copy(copies));
   has_places_ = true;
   return {};
@@ -171,19 +184,34 @@ Result<runtime::StagedCalls::Borrowed> DeviceLayout::make_head(const SourceHeade
 
 Status DeviceLayout::send_again(device::Queue& queue, std::span<const PeerRows> peers, const std::byte* head,
                                 const RoutingOnDevice& routing) {
-  uint32_t tokens = 0;
-  std::memcpy(&tokens, head + offsetof(Head, tokens), sizeof tokens);
   const uint64_t at = record_bytes_ * parameters_.rank;
-  const uint64_t bytes = uint64_t{tokens} * routing.k * (routing.wide ? sizeof(int64_t) : sizeof(int32_t));
   std::vector<SmallCopy> copies;
-  for (const PeerRows& peer : peers) {
-    copies.push_back({head, peer.outputs[0] + at, sizeof(Head)});
-    if (bytes > 0) copies.push_back({routing.table, peer.outputs[0] + at + sizeof(Head), bytes});
-  }
+  for (const PeerRows& peer : peers)
+    for (const SmallCopy& copy : record_copies(head, routing, peer.outputs[0] + at)) copies.push_back(copy);
   return queue_copies(queue, copies);
 }
 
-Status DeviceLayout::make(device::Queue& queue, const RoutingOnDevice& routing) {
+std::vector<SmallCopy> DeviceLayout::record_copies(const std::byte* head, const RoutingOnDevice& routing,
+                                                   std::byte* record) {
+  uint32_t tokens = 0;
+  std::memcpy(&tokens, head + offsetof(Head, tokens), sizeof tokens);
+  const uint64_t bytes = uint64_t{tokens} * routing.k * (routing.wide ? sizeof(int64_t) : sizeof(int32_t));
+  std::vector<SmallCopy> copies{{head, record, sizeof(Head)}};
+  if (bytes > 0) copies.push_back({routing.table, record + sizeof(Head), bytes});
+  return copies;
+}
+
+Status DeviceLayout::write_own(device::Queue& queue, const SourceHeader& header,
+                               const RoutingOnDevice& routing) {
+  EPCCL_TRY(upload_places(queue));
+  const Head head = head_of(header, routing);
+  std::memcpy(head_->data(), &head, sizeof head);
+  return queue_copies(queue, record_copies(head_->data(), routing, own_->data()));
+}
+
+Status DeviceLayout::make(device::Queue& queue, const RoutingOnDevice& routing,
+                          const std::shared_ptr<const StreamFrame>& frame) {
+  if (streams_ != nullptr) EPCCL_TRY(streams_->use(queue, frame));
   EPCCL_TRY(queue_layout(queue, routing, nullptr));
   is_made_ = true;
   const auto sources = static_cast<uint32_t>(ranks_.size());
@@ -219,12 +247,14 @@ Status DeviceLayout::queue_layout(device::Queue& queue, const RoutingOnDevice& r
   EPCCL_ASSIGN(const Grid grid, grid_of(queue));
   LayoutParameters layout = parameters_;
   layout.dropped = routing.dropped;
+  if (streams_ != nullptr) streams_->relay_by(layout);
   for (const auto& launch : layout_launches(layout, grid)) EPCCL_TRY(queue_kernel(queue, launch));
   TermsParameters terms = terms_;
   terms.rows = {tokens_there(), rules_.max_tokens};
   terms.width = layout.shape.k;
   terms.by_expert = layout.rules.by_expert;
   EPCCL_TRY(queue_kernel(queue, terms_launch(terms, grid)));
+  if (streams_ != nullptr) EPCCL_TRY(streams_->queue_lists(queue, layout, terms));
   CountersParameters counters = routing.counters;
   counters.shape = layout.shape;
   counters.rank = layout.rank;
@@ -249,7 +279,7 @@ Result<std::vector<SourceHeader>> DeviceLayout::headers() {
   const std::byte* const wrong = told_->data() + ranks_.size() * sizeof(Head);
   for (size_t source = 0; source < ranks_.size(); ++source) {
     Head head;
-    std::memcpy(static_cast<void*>(&head), told_->data() + source * sizeof(Head), sizeof head);
+    std::memcpy(static_cast<void*>(&head), told_->data() + record_of_[source] * sizeof(Head), sizeof head);
     uint32_t at = no_row;
     std::memcpy(&at, wrong + source * sizeof at, sizeof at);
     SourceHeader& header = head.header;
@@ -273,7 +303,7 @@ Result<std::vector<SourceHeader>> DeviceLayout::headers() {
 Result<int64_t> DeviceLayout::entry(int source, uint32_t at, bool wide) {
   const uint64_t size = wide ? sizeof(int64_t) : sizeof(int32_t);
   std::byte* const from =
-      records() + record_bytes_ * static_cast<uint64_t>(source) + sizeof(Head) + at * size;
+      records() + record_bytes_ * record_of_[static_cast<size_t>(source)] + sizeof(Head) + at * size;
   std::byte* const told = told_->data() + entry_at();
   EPCCL_TRY(from_.copy_pieces_in({{from, 0, size}}, told));
   if (wide) return *reinterpret_cast<const int64_t*>(told);
@@ -297,7 +327,7 @@ Result<std::vector<DeviceLayout::Table>> DeviceLayout::read_tables() {
   EPCCL_TRY(from_.copy_pieces_in({{records(), 0, records_bytes()}}, read_->data()));
   std::vector<Table> tables(ranks_.size());
   for (size_t source = 0; source < tables.size(); ++source) {
-    const std::byte* const record = read_->data() + source * record_bytes_;
+    const std::byte* const record = read_->data() + record_of_[source] * record_bytes_;
     Head head;
     std::memcpy(static_cast<void*>(&head), record, sizeof head);
     tables[source].header = head.header;

@@ -1,5 +1,6 @@
-// A layout that kernels make from the tables of all ranks (static mode, one node): the host knows the sizes, which follow from maxima,
-// and learns nothing else. Its memory is a handle's, for one routing after the other.
+// A layout that kernels make from the tables of all ranks (static mode): the host knows the sizes, which follow from maxima, and on one
+// node learns nothing else; on several (device_streams.hpp) how long each message is. Its memory is a handle's, for one routing after the
+// other.
 //
 //   rank     its record: how many tokens it has, what it says of itself, its table ----> the same place at every rank
 //   ranks    epccl_layout_*: places of rows, terms of sums, counters; and what is wrong with a table
@@ -15,6 +16,7 @@
 #include "base/status.hpp"
 #include "device/cuda/kernels/layout_parameters.hpp"
 #include "device/device.hpp"
+#include "ep/device_streams.hpp"
 #include "ep/group.hpp"
 #include "ep/kernel_tables.hpp"
 #include "ep/layout.hpp"
@@ -47,8 +49,17 @@ class DeviceLayout {
   /// Sends this rank's record to all ranks of the node. `header` names a problem: without the table.
   Status send(device::Queue& queue, std::span<const runtime::PeerRows> peers, const SourceHeader& header,
               const RoutingOnDevice& routing);
-  /// Makes the layout.
-  Status make(device::Queue& queue, const RoutingOnDevice& routing);
+  /// Makes the layout. `frame`: of its streams, where there are several nodes.
+  Status make(device::Queue& queue, const RoutingOnDevice& routing,
+              const std::shared_ptr<const StreamFrame>& frame = nullptr);
+
+  // Of several nodes, in place of send():
+  /// Queues what writes this rank's record, to own_record().
+  Status write_own(device::Queue& queue, const SourceHeader& header, const RoutingOnDevice& routing);
+  const std::byte* own_record() const { return own_->data(); }
+  uint64_t record_bytes() const { return record_bytes_; }
+  /// Null on one node.
+  const DeviceStreams* streams() const { return streams_.get(); }
 
   // The same where the work runs again and again, in a graph. Of this rank's record all but the table stays as it is:
   /// A header without a problem, and how many tokens there are, in pinned memory that must stay.
@@ -78,7 +89,8 @@ class DeviceLayout {
   const std::shared_ptr<KernelTables>& tables() const { return tables_; }
   /// How many tokens this rank has in the layout, in the device's memory.
   const uint32_t* tokens_there() const {
-    return reinterpret_cast<const uint32_t*>(parameters_.records + record_bytes_ * parameters_.rank);
+    return reinterpret_cast<const uint32_t*>(parameters_.records +
+                                             record_bytes_ * record_of_[parameters_.rank]);
   }
 
  private:
@@ -89,10 +101,21 @@ class DeviceLayout {
     SourceHeader header;
   };
 
+  /// In places_: where each array begins, and their end.
+  struct Places {
+    uint64_t ranks = 0, records = 0, bytes = 0;
+  };
+
   DeviceLayout(const Group& group, const SlotRules& rules, runtime::StagedCalls& from);
+  void number_places();
   Status borrow();
+  Places places() const;
   Status upload_places(device::Queue& queue);
   Head head_of(const SourceHeader& header, const RoutingOnDevice& routing) const;
+  /// What brings a record to `record`.
+  static std::vector<device::cuda::SmallCopy> record_copies(const std::byte* head,
+                                                            const RoutingOnDevice& routing,
+                                                            std::byte* record);
   Status queue_layout(device::Queue& queue, const RoutingOnDevice& routing,
                       device::cuda::WrongEntry* wrong_entries);
   Result<int64_t> entry(int source, uint32_t at, bool wide);
@@ -107,14 +130,17 @@ class DeviceLayout {
   device::cuda::TermsParameters terms_;
   std::vector<device::cuda::ExpertPlace> experts_;
   std::vector<device::cuda::RankPlace> ranks_;
+  std::vector<uint32_t> record_of_;         // by rank: which of the records is its
   runtime::StagedCalls::Borrowed records_;  // that peers can map
   runtime::StagedCalls::Borrowed numbers_;  // of the layout
   runtime::StagedCalls::Borrowed head_;     // pinned: this rank's Head
   runtime::StagedCalls::Borrowed told_;     // pinned: all ranks' Heads, where tables are wrong, an entry
-  runtime::StagedCalls::Borrowed places_;   // pinned: experts_ and ranks_, on their way
+  runtime::StagedCalls::Borrowed places_;   // pinned: experts_, ranks_ and record_of_, on their way
+  runtime::StagedCalls::Borrowed own_;      // this rank's record, on its way to other nodes; null on one
   std::mutex reading_mutex_;
   runtime::StagedCalls::Borrowed read_;  // pinned: records_, as the host reads them; null: nobody has yet
   std::shared_ptr<KernelTables> tables_;
+  std::unique_ptr<DeviceStreams> streams_;
   bool has_places_ = false, is_made_ = false;
 };
 

@@ -93,6 +93,7 @@ Status check_table_sizes(const topology::Cluster& cluster, const SlotRules& rule
 void DevicePlans::forget(bool keep_plans) {
   if (!keep_plans) programs_.clear();
   of_dispatch_ = of_combine_ = {};
+  made_.reset();
 }
 
 Result<DevicePlans::Ready> DevicePlans::prepare(const Key& key,
@@ -105,6 +106,7 @@ Result<DevicePlans::Ready> DevicePlans::prepare(const Key& key,
     known = programs_.emplace(key, std::move(made)).first;
   }
   EPCCL_TRY(kernels.use_tables(known->second, tables));
+  if (made_) return Ready{&known->second, *made_};
   Uploaded& uploaded = key.combine ? of_combine_ : of_dispatch_;
   if (uploaded.tables != tables) {
     EPCCL_ASSIGN(uploaded, upload(known->second, tables, room, kernels));

@@ -56,6 +56,8 @@ class DevicePlans {
 
   /// The routing is another. `keep_plans`: they serve all routings.
   void forget(bool keep_plans);
+  /// Kernels have made the tables of this routing, all but their counts: they are there.
+  void tables_are(const runtime::TablesThere& there) { made_ = there; }
 
  private:
   struct Uploaded {
@@ -70,6 +72,7 @@ class DevicePlans {
 
   std::map<Key, runtime::DeviceProgram> programs_;
   Uploaded of_dispatch_, of_combine_;
+  std::optional<runtime::TablesThere> made_;  // by kernels
 };
 
 }  // namespace epccl::ep

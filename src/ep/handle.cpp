@@ -170,11 +170,16 @@ Status Handle::find_dropped(const TopK& topk) {
   return {};
 }
 
-// A plan of maxima serves all routings whose tokens are cut alike.
-Status Handle::make_plans() {
+std::vector<Handle::Cut> Handle::cuts() const {
   std::vector<Cut> cuts;
   for (const SourceLayout& source : sources_)
     cuts.push_back({source.header.block_tokens, source.header.turn_blocks});
+  return cuts;
+}
+
+// A plan of maxima serves all routings whose tokens are cut alike.
+Status Handle::make_plans() {
+  std::vector<Cut> cuts = this->cuts();
   const bool keep = static_ && cuts == cuts_;
   cuts_ = std::move(cuts);
   node_slots_.emplace(group_->cluster(), group_->experts(), group_->cluster().node_of(group_->rank()), rules_,
@@ -217,6 +222,25 @@ Status Handle::agree() {
   if (agreed_) return {};
   EPCCL_TRY(update({}));
   if (failure_.ok()) failure_ = no_routing();
+  return {};
+}
+
+// What has been agreed on may have been so for calls of the host, whose messages are shorter.
+Status Handle::agree_across() {
+  on_device_ = true;
+  if (frame_ != nullptr) return {};
+  EPCCL_TRY(update({}, true));
+  if (!failure_.ok()) return {};
+  auto frame = std::make_shared<StreamFrame>();
+  frame->exchange = plans_.exchange();
+  add_sums(layout(), frame->exchange);
+  frame->places = places_of_streams(layout(), frame->exchange);
+  frame->exchange.tables = frame->exchange.sums = nullptr;
+  frame_ = std::move(frame);
+  frame_cuts_ = cuts_;
+  frame_strategy_ = strategy_;
+  frame_turn_blocks_ = turn_blocks_;
+  failure_ = no_routing();
   return {};
 }
 
@@ -264,6 +288,16 @@ void Handle::take_layout(std::shared_ptr<DeviceLayout> layout, uint32_t tokens,
   has_lists_ = false;
   for (size_t source = 0; source < sources_.size(); ++source) sources_[source].header = headers[source];
   failure_ = check(headers);
+  if (failure_.ok() && device_layout_->streams() != nullptr) take_streams();
+}
+
+void Handle::take_streams() {
+  const bool keep = cuts_ == frame_cuts_;
+  cuts_ = frame_cuts_;
+  strategy_ = frame_strategy_;
+  turn_blocks_ = frame_turn_blocks_;
+  plans_.use(device_layout_->streams()->exchange(), turn_blocks_, keep);
+  plans_.tables_are(device_layout_->streams()->tables());
 }
 
 Status Handle::need_lists() {
@@ -282,6 +316,8 @@ Status Handle::need_lists() {
   routing_.read(topk);
   EPCCL_ASSIGN(sources_, static_->layouts());
   EPCCL_TRY(make_plans());
+  // What kernels have made is still there.
+  if (device_layout_->streams() != nullptr) plans_.tables_are(device_layout_->streams()->tables());
   EPCCL_TRY(find_dropped(topk));
   has_lists_ = true;
   return {};

@@ -56,7 +56,10 @@ class Handle {
   /// As update(), but an entry that names no expert counts as unused. `wrong`: the first of them, alike on every rank; ok: none.
   Status update_again(const TopK& topk, bool on_device, Status& wrong);
 
-  // Where kernels make the layout, of static mode on one node:
+  // Where kernels make the layout, of static mode:
+  /// Of several nodes, in place of agree(): the same, with the streams of a device's calls: frame(). Where it is null failure() tells why.
+  Status agree_across();
+  const std::shared_ptr<const StreamFrame>& frame() const { return frame_; }
   /// As failure(), of what ranks have said of themselves; the same on every rank.
   Status check(std::span<const SourceHeader> headers) const {
     return check_headers(headers, group_->options(), rules_.max_topk);
@@ -152,6 +155,8 @@ class Handle {
   Result<std::vector<uint32_t>> entries_before();
   LayoutView layout() const;
   Status make_plans();
+  std::vector<Cut> cuts() const;
+  void take_streams();
 
   const std::shared_ptr<Group> group_;
   const SlotRules rules_;
@@ -171,6 +176,11 @@ class Handle {
   std::vector<uint8_t> dropped_;
   bool on_device_ = false;
   std::vector<Cut> cuts_;  // of the plans, by source
+  // Of layouts of several nodes that kernels make, with the plans' parameters; null before the first.
+  std::shared_ptr<const StreamFrame> frame_;
+  std::vector<Cut> frame_cuts_;
+  Strategy frame_strategy_ = Strategy::dedup;
+  uint32_t frame_turn_blocks_ = 1;
   Window weights_;
   bool has_weights_ = false;
   std::array<Window, 4> staging_;

@@ -26,6 +26,7 @@ Status borrow_tables(KernelRooms& rooms, const RoutingToCome& routing, StagedCal
 
 /// Of a plan of several nodes.
 Status borrow_plan_tables(KernelRooms& rooms, const RoutingToCome& routing, bool combine, StagedCalls& from) {
+  if (routing.has_tables) return {};
   const Group& group = routing.handle.group();
   const TableSizes most = most_table_bytes(group.cluster(), group.rank(), routing.handle.rules(),
                                            group.options().max_tokens, routing.k, group.options().strategy);

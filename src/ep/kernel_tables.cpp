@@ -69,6 +69,7 @@ KernelTables::KernelTables(const Limits& limits, runtime::StagedCalls::Borrowed 
     : limits_(limits), there_(std::move(there)) {
   place_sections();
   has_targets_ = has_terms_ = has_rows_ = has_homes_ = true;
+  has_given_ = limits.given > 0;
 }
 
 void KernelTables::place_sections() {
@@ -94,6 +95,10 @@ void KernelTables::make_by(device::cuda::LayoutParameters& layout,
     layout.row_counts = row_counts_.there;
   } else {
     layout.row_topk = row_topk_.there;
+  }
+  if (limits_.given > 0) {
+    layout.given = given_.there;
+    layout.given_counts = given_counts_.there;
   }
   terms.targets = targets_.there;
   terms.terms = terms_.there;

@@ -1,6 +1,6 @@
 // Dispatch and combine of a device's memory by its kernels: inside a node rows go straight from one rank's memory to another's. Where
-// there are several nodes the plan is the host's (algorithms/ep), which the device's queues and the network carry out; so are the
-// layout and the order of sums.
+// there are several nodes the plan is the host's (algorithms/ep), which the device's queues and the network carry out; so is the order of
+// sums, and, but in static mode, the layout.
 #pragma once
 
 #include <memory>
@@ -27,9 +27,9 @@ struct KernelRooms {
   Room scales;   // of a dispatch of float8
   Room weights;  // of a dispatch with weights; of a combine in place of those that peers cannot map
   // Of several nodes:
-  TablesRoom plan_tables;
-  Room quantised;  // of a dispatch that quantises: this rank's tokens, then their scales
-  Room home;       // of a combine that brings weights nobody asked for
+  TablesRoom plan_tables;  // null: has_tables
+  Room quantised;          // of a dispatch that quantises: this rank's tokens, then their scales
+  Room home;               // of a combine that brings weights nobody asked for
 };
 /// Whether peers can map it.
 bool is_reachable(const device::Device& device, const void* address, uint64_t bytes);

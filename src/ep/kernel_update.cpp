@@ -16,10 +16,28 @@ runtime::RowBuffers rows_of(const DeviceLayout& layout) {
   return rows;
 }
 
+// Records travel as those of an allgather do, from GPU to GPU.
+Status update_across(Handle& handle, const RoutingOnDevice& routing,
+                     const std::shared_ptr<DeviceLayout>& layout, runtime::KernelCalls& kernels) {
+  EPCCL_TRY(handle.agree_across());
+  const std::shared_ptr<const StreamFrame> frame = handle.frame();
+  if (frame == nullptr) return {};
+  const SourceHeader header = handle.describe({nullptr, routing.wide, routing.tokens, routing.k});
+  EPCCL_TRY(
+      kernels.run_alone([&](device::Queue& queue) { return layout->write_own(queue, header, routing); }));
+  EPCCL_TRY(kernels.gather(layout->own_record(), layout->records(), layout->record_bytes(),
+                           header.chunk_bytes, handle.layout_text()));
+  EPCCL_TRY(kernels.run_alone([&](device::Queue& queue) { return layout->make(queue, routing, frame); }));
+  EPCCL_ASSIGN(const std::vector<SourceHeader> headers, layout->headers());
+  handle.take_layout(layout, routing.tokens, headers);
+  return {};
+}
+
 }  // namespace
 
 Status update_by_kernels(Handle& handle, const RoutingOnDevice& routing,
                          const std::shared_ptr<DeviceLayout>& layout, runtime::KernelCalls& kernels) {
+  if (kernels.across_nodes()) return update_across(handle, routing, layout, kernels);
   EPCCL_TRY(handle.agree());
   if (!handle.failure().ok() && !handle.agreed()) return {};
   const SourceHeader header = handle.describe({nullptr, routing.wide, routing.tokens, routing.k});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "algorithms/allgather/allgather.hpp"
 #include "base/clock.hpp"
 #include "device/cuda/kernel_queue.hpp"
 #include "runtime/comm/across_nodes.hpp"
@@ -134,6 +135,18 @@ Result<std::vector<PeerRows>> KernelCalls::find_peers(const Call& call) {
   return find_rows(call, [&](int local, const transports::BufferRef& buffer) {
     return engines_.address_of(local, buffer, call.sequence);
   });
+}
+
+Status KernelCalls::gather(const std::byte* own, std::byte* all, uint64_t bytes, uint64_t chunk_bytes,
+                           const std::string& text) {
+  EPCCL_TRY(monitor_.check_lightly());
+  Call call{executor_.next_sequence(), own, all, text};
+  call.input_bytes = bytes;
+  call.output_bytes = bytes * static_cast<uint64_t>(cluster_.ranks());
+  return engines_.run(std::move(call), {true, false, "", by_cores_}, {false, true},
+                      [&](const CopyEngines::Reach&, int rank) -> Result<plan::RankPlan> {
+                        return algorithms::build_allgather(cluster_, rank, bytes, chunk_bytes);
+                      });
 }
 
 Result<DeviceProgram> KernelCalls::make_program(const plan::RankPlan& plan) const {

@@ -98,6 +98,18 @@ Status RowFeed::move(device::Queue& queue, const plan::Step& step) const {
   return queue_kernel(queue, move_launch(parameters, grid));
 }
 
+void RowFeed::name_terms(SumParameters& parameters, uint32_t first_sum) const {
+  const TablesThere& tables = rows_->tables;
+  if (tables.sum_begin != nullptr) {
+    parameters.terms = tables.terms;
+    parameters.begin = tables.sum_begin + first_sum;
+    return;
+  }
+  parameters.terms = tables.terms + uint64_t{first_sum} * tables.width;
+  parameters.counts = tables.term_counts + first_sum;
+  parameters.width = tables.width;
+}
+
 // Terms number rows from 0 on: a source whose first row is another begins that much earlier.
 Status RowFeed::reduce(device::Queue& queue, const plan::Step& step, size_t part) const {
   if (step.source_count > max_peers)
@@ -118,8 +130,7 @@ Status RowFeed::reduce(device::Queue& queue, const plan::Step& step, size_t part
   const Strip destination = strip(step.destination, part);
   parameters.destination = {destination.base, destination.stride};
   parameters.destinations = list(step.destination_list, step.destination_first_row);
-  parameters.terms = rows_->tables.terms;
-  parameters.begin = rows_->tables.sum_begin + step.first_sum;
+  name_terms(parameters, step.first_sum);
   parameters.weights_per_row = rows_->weights_per_row;
   parameters.elements = static_cast<uint32_t>(piece.elements);
   parameters.rows.most = step.rows;

@@ -34,6 +34,9 @@ struct TablesThere {
   const uint32_t* rows = nullptr;
   const device::cuda::Term* terms = nullptr;
   const uint32_t* sum_begin = nullptr;
+  // Where there is no sum_begin: sum i has the first term_counts[i] terms from i * width on.
+  const uint32_t* term_counts = nullptr;
+  uint32_t width = 0;
   const device::cuda::Target* targets = nullptr;
   std::span<const HandOutRows> hand_outs;  // on the host; as the program's
 };
@@ -83,6 +86,7 @@ class RowFeed {
   Status hand_out(device::Queue& queue, const plan::Step& step, const HandOutRows& to) const;
   Status move(device::Queue& queue, const plan::Step& step) const;
   Status reduce(device::Queue& queue, const plan::Step& step, size_t part) const;
+  void name_terms(device::cuda::SumParameters& parameters, uint32_t first_sum) const;
 
   const topology::Cluster& cluster_;
   const RowCall* rows_ = nullptr;

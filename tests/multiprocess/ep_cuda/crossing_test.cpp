@@ -3,6 +3,7 @@
 
 #include "device/cuda/kernels/launch.hpp"
 #include "fake_driver.hpp"
+#include "static_handle.hpp"
 #include "to_the_next.hpp"
 
 namespace epccl::tests {
@@ -27,6 +28,42 @@ TEST(EpOnGpu, OnlyWhatCrossesNodesPassesTheHost) {
       EXPECT_EQ(fake_cuda_calls("bytes to the host"), expected);
     }
     EXPECT_EQ(layer.output.get(), layer.expected());
+  });
+}
+
+// Kernels have made them there. All tokens go to the other node, and their sums come back.
+TEST(EpOnGpu, ListsOfStaticModeDoNotPassTheHost) {
+  if (device::cuda::bytes_of(device::cuda::Image::layout).empty())
+    GTEST_SKIP() << "built without CUDA kernels";
+  run_ranks({{1, 1}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    Problem problem;
+    problem.layout = EPCCL_EP_LAYOUT_RANK_MAJOR;
+    problem.experts = 2;
+    problem.max_tokens = 4;
+    problem.hidden = 8;
+    problem.owner = {0, 1};
+    StaticHandle handle(context, comm, gpu, problem);
+    const GpuArray<int64_t> table(gpu, std::vector<int64_t>(4, 1 - context.rank));
+    const GpuArray<float> tokens(gpu, 4 * 8), rows(gpu, 8 * 8), sums(gpu, 4 * 8);
+    constexpr long message = 4 * 8 * sizeof(float);
+    Tensor in(epcclFloat32, tokens.data(), {4, 8}), out(epcclFloat32, rows.data(), {8, 8}),
+        back(epcclFloat32, sums.data(), {4, 8});
+    for (int routing = 0; routing < 2; ++routing) {
+      ASSERT_EQ(handle.update(table, 4, 1), epcclSuccess) << epcclGetLastError(nullptr);
+      ASSERT_EQ(epcclEpComplete(handle.handle()), epcclSuccess) << epcclGetLastError(nullptr);
+      fake_cuda_forget_calls();
+      ASSERT_EQ(dispatch_tokens(handle.handle(), in, out, false, gpu.as_epccl()), epcclSuccess);
+      epcclEpCombineInputs_t given = EPCCL_EP_COMBINE_INPUTS_INIT;
+      given.tokens = out;
+      epcclEpCombineOutputs_t taken = EPCCL_EP_COMBINE_OUTPUTS_INIT;
+      taken.tokens = back;
+      ASSERT_EQ(epcclEpCombine(handle.handle(), &given, &taken, nullptr, gpu.as_epccl()), epcclSuccess);
+      ASSERT_EQ(epcclEpComplete(handle.handle()), epcclSuccess) << epcclGetLastError(nullptr);
+      EXPECT_EQ(fake_cuda_calls("bytes to the host"), 2 * message);
+      EXPECT_EQ(fake_cuda_calls("bytes from the host"), 2 * message);
+    }
   });
 }
 

@@ -106,6 +106,33 @@ TEST_F(CudaGraphs, OverNodesUseTheRoutingOfTheLastUpdateOfTheStream) {
   });
 }
 
+// Kernels have made the layout of the update that was called last, the host that of the replay after it.
+TEST_F(CudaGraphs, OverNodesGiveTheirRoutingToCallsThatAreNotCaptured) {
+  run_ranks({{2, 1}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const Problem problem = small_problem(context.ranks, EPCCL_EP_LAYOUT_EXPERT_MAJOR);
+    const StepHandle both(problem, comm), called(problem, comm);
+    StaticStep step(context, gpu, problem, 7), calls(context, gpu, problem, 7);
+    step.fill(0);
+    step.update(both);
+    const Graph update(gpu, [&] { step.update(both); });
+    for (uint64_t round = 1; round < 4; ++round) {
+      step.fill(round);
+      calls.fill(round);
+      if (round != 2)
+        update.launch();
+      else
+        step.update(both);
+      step.dispatch(both);
+      step.combine(both);
+      calls.all(called);
+      ASSERT_EQ(step.difference(calls), "") << "round " << round;
+    }
+    EXPECT_EQ(epcclEpComplete(both), epcclSuccess) << epcclGetLastError(nullptr);
+  });
+}
+
 // To capture makes no routing for calls that are not captured, and takes none away.
 TEST_F(CudaGraphs, OverNodesLeaveOtherCallsOfTheHandleAlone) {
   run_ranks({{1, 2}, {}, {}}, [](const RankContext& context) {
