@@ -141,7 +141,7 @@ TEST(UniqueIds, OfOtherRanksLeaveTheFixedPortToRank0) {
 TEST(UniqueIds, AddressOfAnotherMachineIsRank0s) {
   Environment environment;
   environment.set("EPCCL_SOCKET_IFNAME", "lo");
-  environment.set("EPCCL_COMM_ID", "192.0.2.1:4242");
+  environment.set("EPCCL_COMM_ID", "203.0.113.77:4242");
   const auto id = create_unique_id();
   ASSERT_TRUE(id.ok()) << id.status().message();
   EXPECT_TRUE(decode(*id)->endpoint.is_loopback());
@@ -149,7 +149,7 @@ TEST(UniqueIds, AddressOfAnotherMachineIsRank0s) {
   environment.set("EPCCL_WORLD_SIZE", "4");
   const auto of_rank0 = create_unique_id();
   ASSERT_FALSE(of_rank0.ok());
-  EXPECT_CONTAINS(of_rank0.status().message(), "192.0.2.1:4242");
+  EXPECT_CONTAINS(of_rank0.status().message(), "203.0.113.77:4242");
 }
 
 TEST(UniqueIds, NameThatIsLoopbackHereOnlyIsNotAdvertisedAsSuch) {
