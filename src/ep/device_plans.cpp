@@ -106,7 +106,15 @@ Result<DevicePlans::Ready> DevicePlans::prepare(const Key& key,
     known = programs_.emplace(key, std::move(made)).first;
   }
   EPCCL_TRY(kernels.use_tables(known->second, tables));
-  if (made_) return Ready{&known->second, *made_};
+  if (made_) {
+    Ready ready{&known->second, made_->there};
+    if (key.combine) return ready;
+    if (of_dispatch_.tables != tables)
+      of_dispatch_ = {
+          .tables = tables, .room = {}, .there = {}, .hand_outs = made_->hand_outs(known->second)};
+    ready.tables.hand_outs = of_dispatch_.hand_outs;
+    return ready;
+  }
   Uploaded& uploaded = key.combine ? of_combine_ : of_dispatch_;
   if (uploaded.tables != tables) {
     EPCCL_ASSIGN(uploaded, upload(known->second, tables, room, kernels));

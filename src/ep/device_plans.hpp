@@ -57,7 +57,10 @@ class DevicePlans {
   /// The routing is another. `keep_plans`: they serve all routings.
   void forget(bool keep_plans);
   /// Kernels have made the tables of this routing, all but their counts: they are there.
-  void tables_are(const runtime::TablesThere& there) { made_ = there; }
+  using HandOutsOf = std::function<std::vector<runtime::HandOutRows>(const runtime::DeviceProgram&)>;
+  void tables_are(const runtime::TablesThere& there, HandOutsOf hand_outs) {
+    made_ = {there, std::move(hand_outs)};
+  }
 
  private:
   struct Uploaded {
@@ -72,7 +75,11 @@ class DevicePlans {
 
   std::map<Key, runtime::DeviceProgram> programs_;
   Uploaded of_dispatch_, of_combine_;
-  std::optional<runtime::TablesThere> made_;  // by kernels
+  struct Made {
+    runtime::TablesThere there;
+    HandOutsOf hand_outs;  // of dispatches
+  };
+  std::optional<Made> made_;  // by kernels
 };
 
 }  // namespace epccl::ep

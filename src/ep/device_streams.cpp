@@ -53,6 +53,7 @@ uint64_t DeviceStreams::lay_out(std::byte* memory) {
   pieces.take(parameters_.terms, sums * entries);
   pieces.take(parameters_.term_counts, sums * tokens);
   pieces.take(relayed_, (most_.received - 1) * entries);
+  pieces.take(parameters_.handed, (most_.received - 1) * entries);
   return pieces.bytes();
 }
 
@@ -120,7 +121,12 @@ algorithms::TokenExchange DeviceStreams::exchange() const {
 }
 
 runtime::TablesThere DeviceStreams::tables() const {
-  return {parameters_.rows, parameters_.terms, nullptr, parameters_.term_counts, rules_.max_topk};
+  return {parameters_.rows, parameters_.terms,  nullptr, parameters_.term_counts,
+          rules_.max_topk,  parameters_.handed, {}};
+}
+
+std::vector<runtime::HandOutRows> DeviceStreams::hand_outs(const runtime::DeviceProgram& program) const {
+  return hand_outs_of(program, frame_->places, rules_);
 }
 
 }  // namespace epccl::ep

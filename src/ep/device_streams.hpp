@@ -43,6 +43,8 @@ class DeviceStreams {
   algorithms::TokenExchange exchange() const;
   /// The rest of them, there.
   runtime::TablesThere tables() const;
+  /// Of a dispatch of it.
+  std::vector<runtime::HandOutRows> hand_outs(const runtime::DeviceProgram& program) const;
 
  private:
   DeviceStreams(const Group& group, const SlotRules& rules);

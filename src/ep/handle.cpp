@@ -297,7 +297,13 @@ void Handle::take_streams() {
   strategy_ = frame_strategy_;
   turn_blocks_ = frame_turn_blocks_;
   plans_.use(device_layout_->streams()->exchange(), turn_blocks_, keep);
-  plans_.tables_are(device_layout_->streams()->tables());
+  use_lists_of_kernels();
+}
+
+void Handle::use_lists_of_kernels() {
+  const DeviceStreams& streams = *device_layout_->streams();
+  plans_.tables_are(streams.tables(),
+                    [&streams](const runtime::DeviceProgram& program) { return streams.hand_outs(program); });
 }
 
 Status Handle::need_lists() {
@@ -317,7 +323,7 @@ Status Handle::need_lists() {
   EPCCL_ASSIGN(sources_, static_->layouts());
   EPCCL_TRY(make_plans());
   // What kernels have made is still there.
-  if (device_layout_->streams() != nullptr) plans_.tables_are(device_layout_->streams()->tables());
+  if (device_layout_->streams() != nullptr) use_lists_of_kernels();
   EPCCL_TRY(find_dropped(topk));
   has_lists_ = true;
   return {};

@@ -157,6 +157,8 @@ class Handle {
   Status make_plans();
   std::vector<Cut> cuts() const;
   void take_streams();
+  /// Those of several nodes, of device_layout_.
+  void use_lists_of_kernels();
 
   const std::shared_ptr<Group> group_;
   const SlotRules rules_;

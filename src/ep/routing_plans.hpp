@@ -24,7 +24,9 @@ class RoutingPlans {
   /// The routing is another. `keep`: plans that were made serve it as well.
   void use(algorithms::TokenExchange exchange, uint32_t turn_blocks, bool keep);
   /// On a device, kernels have made its tables, all but their counts.
-  void tables_are(const runtime::TablesThere& there) { device_plans_.tables_are(there); }
+  void tables_are(const runtime::TablesThere& there, DevicePlans::HandOutsOf hand_outs) {
+    device_plans_.tables_are(there, std::move(hand_outs));
+  }
   /// Of the routing; empty before there is one.
   const algorithms::TokenExchange& exchange() const { return exchange_; }
 

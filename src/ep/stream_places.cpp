@@ -82,6 +82,26 @@ StreamPlaces places_of_streams(const LayoutView& layout, const TokenExchange& ex
   return Places(layout, exchange).make();
 }
 
+// A step's list is a block's part of the list of what goes on to its rank. Lists of slots lie between those.
+std::vector<runtime::HandOutRows> hand_outs_of(const runtime::DeviceProgram& program,
+                                               const StreamPlaces& places, const SlotRules& rules) {
+  std::vector<device::cuda::DeliveredList> lists = places.deliveries;
+  std::ranges::sort(lists, {}, &device::cuda::DeliveredList::rows);
+  const std::vector<uint32_t>& counts = program.plan.tables->counts;
+  std::vector<runtime::HandOutRows> hand_outs;
+  for (const plan::HandOut& each : program.hand_outs) {
+    const plan::Step& step = program.plan.steps[each.first].step;
+    const auto list =
+        std::ranges::upper_bound(lists, step.source_list, {}, &device::cuda::DeliveredList::rows) - 1;
+    const StreamRows& stream = places.received[list->stream].rows;
+    const uint64_t first = uint64_t{list->stream} * rules.max_tokens + step.source_first_row;
+    hand_outs.push_back({first * rules.max_topk,
+                         counts[stream.counts + step.source_first_row / stream.block_tokens],
+                         rules.max_topk});
+  }
+  return hand_outs;
+}
+
 StreamLimits most_streams(const topology::Cluster& cluster, int rank, std::optional<Strategy> forced) {
   const int node = cluster.node_of(rank);
   const auto here = static_cast<uint64_t>(cluster.local_size(node));

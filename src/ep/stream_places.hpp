@@ -8,6 +8,8 @@
 #include "algorithms/ep/token_streams.hpp"
 #include "device/cuda/kernels/stream_parameters.hpp"
 #include "ep/layout.hpp"
+#include "runtime/executor/device_program.hpp"
+#include "runtime/executor/row_feed.hpp"
 
 namespace epccl::ep {
 
@@ -25,6 +27,11 @@ struct StreamPlaces {
 };
 /// `exchange`: of `layout`, whose sizes are those of maxima, with its sums.
 StreamPlaces places_of_streams(const LayoutView& layout, const algorithms::TokenExchange& exchange);
+
+/// The rows that a program with the tables' counts hands to several ranks, where kernels have said to whom
+/// (StreamsParameters::handed).
+std::vector<runtime::HandOutRows> hand_outs_of(const runtime::DeviceProgram& program,
+                                               const StreamPlaces& places, const SlotRules& rules);
 
 /// The most that the streams of a rank can have, whatever strategy they follow.
 struct StreamLimits {

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "ep/stream_places.hpp"
 #include "launched.hpp"
@@ -71,6 +74,7 @@ class ByKernels {
 
   std::vector<uint32_t> counts, rows, term_counts;
   std::vector<Term> terms, given;
+  std::vector<Target> handed;
   std::vector<uint32_t> given_counts;
   const DeviceLayout& layout() const { return layout_; }
 
@@ -81,6 +85,7 @@ class ByKernels {
     rows.assign(places_.rows, poison);
     terms.assign(places_.sums * shape.k, {poison});
     term_counts.assign(places_.sums, poison);
+    handed.assign((places_.received.size() - 1) * shape.max_tokens * shape.k, {poison, poison});
     std::vector<uint32_t> sent_rows(places_.sent.size() * shape.max_tokens, poison);
     StreamsParameters streams;
     streams.layout = layout_.parameters;
@@ -97,6 +102,7 @@ class ByKernels {
     streams.counts = counts.data();
     streams.rows = rows.data();
     streams.sent_rows = sent_rows.data();
+    streams.handed = handed.data();
     streams.terms = terms.data();
     streams.term_counts = term_counts.data();
     streams.first_final_sum = places_.first_final_sum;
@@ -138,6 +144,45 @@ void expect_lists(const OnHost& host, const ByKernels& made) {
   for (const TokenStream& stream : host.exchange.incoming) take_deliveries(stream);
   take_deliveries(host.exchange.own);
   EXPECT_EQ(made.rows, rows);
+}
+
+using RowsAndRanks = std::multiset<std::pair<uint32_t, uint32_t>>;
+
+/// Where each row of a stream goes in the node, by its lists.
+std::map<uint32_t, RowsAndRanks> handed_on(const OnHost& host, const TokenStream& stream) {
+  const plan::RowTables& tables = *host.exchange.tables;
+  std::map<uint32_t, RowsAndRanks> places;
+  for (const algorithms::Delivery& delivery : stream.deliveries)
+    for_each_taken(delivery.blocks, tables, [&](uint32_t place) {
+      places[tables.rows[delivery.rows + place]].emplace(
+          tables.rows[delivery.slots + place],
+          static_cast<uint32_t>(host.layout.cluster.local_of(delivery.rank)));
+    });
+  return places;
+}
+
+// For one kernel that hands out a block what the lists say for a kernel each.
+void expect_handed(const OnHost& host, const ByKernels& made) {
+  const LayoutShape& shape = made.layout().shape();
+  const uint64_t table = uint64_t{shape.max_tokens} * shape.k;
+  for (size_t i = 0; i < host.exchange.incoming.size(); ++i) {
+    const TokenStream& stream = host.exchange.incoming[i];
+    const std::map<uint32_t, RowsAndRanks> expected = handed_on(host, stream);
+    std::vector<bool> taken(shape.max_tokens, false);
+    for_each_taken(stream.blocks, *host.exchange.tables, [&](uint32_t row) {
+      taken[row] = true;
+      RowsAndRanks found;
+      for (uint32_t k = 0; k < shape.k; ++k)
+        if (const Target& target = made.handed[i * table + uint64_t{row} * shape.k + k]; target.row != no_row)
+          found.emplace(target.row, target.peer);
+      const auto goes = expected.find(row);
+      ASSERT_EQ(found, goes == expected.end() ? RowsAndRanks() : goes->second)
+          << "stream " << i << ", row " << row;
+    });
+    for (uint64_t at = 0; at < table; ++at)
+      if (!taken[at / shape.k])
+        ASSERT_EQ(made.handed[i * table + at].row, poison) << "stream " << i << ", place " << at;
+  }
 }
 
 void expect_sums(const OnHost& host, const ByKernels& made) {
@@ -216,6 +261,7 @@ TEST_P(StreamKernels, MakeTheListsThatEpMakes) {
       const OnHost host(what, experts, rank, strategy);
       const ByKernels made(what, experts, rank, places, random);
       expect_lists(host, made);
+      ASSERT_NO_FATAL_FAILURE(expect_handed(host, made));
       ASSERT_NO_FATAL_FAILURE(expect_sums(host, made));
       ASSERT_NO_FATAL_FAILURE(expect_given(host, made, rank));
       ASSERT_FALSE(HasFailure());

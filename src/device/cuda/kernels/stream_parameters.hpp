@@ -55,6 +55,9 @@ struct StreamsParameters {
   uint32_t* rows = nullptr;  // all lists
   uint32_t* sent_rows =
       nullptr;  // [sent, max_tokens]: the row of each token that goes there; no_row: it does not
+  // Where rows go on, for a kernel that hands out a block of them: row r of the i-th stream received to the targets [(i * max_tokens + r) *
+  // k, + k). Of all but the last one; null: nobody asks.
+  Target* handed = nullptr;
   // Sums are terms [s * k, + term_counts[s]).
   Term* terms = nullptr;
   uint32_t* term_counts = nullptr;

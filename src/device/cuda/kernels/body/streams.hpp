@@ -125,6 +125,13 @@ class StreamLists {
       here = here || load_eight(targets + position).peer != no_row;
     return here;
   }
+  EPCCL_DEVICE void hand_on(uint32_t number, uint32_t token, uint64_t row) const {
+    if (parameters_.handed == nullptr || number + 1 == parameters_.received_count) return;
+    const Target* const targets = targets_of(number, token);
+    Target* const handed = parameters_.handed + (uint64_t{number} * shape_.max_tokens + row) * shape_.k;
+    for (uint32_t position = 0; position < shape_.k; ++position)
+      handed[position] = load_eight(targets + position);
+  }
   EPCCL_DEVICE void make_received(uint32_t number, uint32_t block) const {
     const ReceivedStream& stream = parameters_.received[number];
     if (!has_block(stream.rows, block)) return;
@@ -135,7 +142,9 @@ class StreamLists {
           return Taken{has_row(number, token) ? 1U : 0U, 0};
         },
         [&](uint32_t token, const Taken& taken, const Taken& before) {
-          if (taken.rows == 0 || stream.first_sum == no_row) return;
+          if (taken.rows == 0) return;
+          hand_on(number, token, walk.first() + before.rows);
+          if (stream.first_sum == no_row) return;
           const uint64_t sum = stream.first_sum + walk.first() + before.rows;
           parameters_.term_counts[sum] =
               put_terms(targets_of(number, token), shape_.k, by_expert, parameters_.terms + sum * shape_.k);
