@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <numeric>
 
 #include "base/control_groups.hpp"
 #include "device/cuda/cuda_device.hpp"
@@ -32,6 +34,28 @@ UsableCores usable_cores(uint64_t kernel) {
   if (sched_getaffinity(0, sizeof set, &set) != 0) return {1, kernel};
   return {std::max(1, CPU_COUNT(&set)),
           topology::fnv1a64({reinterpret_cast<const char*>(&set), sizeof set}, kernel)};
+}
+
+/// Cores that the ranks of a node keep busy: those of all their sets, since a launcher may have dealt them out, but not more than
+/// there are ranks, nor than the quotas of their control groups give. Of sets that overlap only the numbers of cores are known: what
+/// they share counts twice.
+double cores_of_node(const std::vector<RankInfo>& infos, const topology::Cluster& cluster, int node) {
+  std::map<uint64_t, double> sets, quotas;
+  double without_quota = 0;
+  for (const int rank : cluster.members(node)) {
+    const RankInfo& info = infos[static_cast<size_t>(rank)];
+    double& cores = sets.try_emplace(info.core_set, info.cores).first->second;
+    cores = std::min<double>(cores, info.cores);
+    if (info.quota > 0)
+      quotas[info.quota_of] = info.quota;
+    else
+      ++without_quota;
+  }
+  const auto sum = [](const std::map<uint64_t, double>& all) {
+    return std::accumulate(all.begin(), all.end(), 0.0,
+                           [](double so_far, const auto& each) { return so_far + each.second; });
+  };
+  return std::min({sum(sets), sum(quotas) + without_quota, static_cast<double>(cluster.local_size(node))});
 }
 
 }  // namespace
@@ -103,16 +127,13 @@ bool outnumber_cores(const std::vector<RankInfo>& infos, int rank) {
 algorithms::CostParameters cost_parameters(const std::vector<RankInfo>& infos,
                                            const topology::Cluster& cluster) {
   algorithms::CostParameters cost;
-  // The slowest link and the fewest cores decide; ranks of one node share its cores.
-  double cores = 1e9;
-  for (int rank = 0; rank < cluster.ranks(); ++rank) {
-    const RankInfo& info = infos[static_cast<size_t>(rank)];
+  // The slowest link and the node with the fewest cores decide.
+  for (const RankInfo& info : infos)
     if (info.link_rate > 0)
       cost.link_rate = cost.link_rate > 0 ? std::min(cost.link_rate, info.link_rate) : info.link_rate;
-    cores = std::min({cores, static_cast<double>(info.cores), info.quota > 0 ? info.quota : cores,
-                      static_cast<double>(cluster.local_size(cluster.node_of(rank)))});
-  }
-  cost.cores_per_node = cores;
+  cost.cores_per_node = cores_of_node(infos, cluster, 0);
+  for (int node = 1; node < cluster.nodes(); ++node)
+    cost.cores_per_node = std::min(cost.cores_per_node, cores_of_node(infos, cluster, node));
   return cost;
 }
 
