@@ -13,7 +13,8 @@ struct CostParameters {
   double copy_rate = 6e9;           // of one core, between processes
   double signal_latency = 2e-6;     // until a rank of the node sees another's post, a context switch included
   double cores_per_node = 1;        // cores a node's ranks have
-  double parcel_overhead = 1e-6;  // CPU time of handing one message to a carrier and of taking it off a lane
+  // CPU time of handing something to another rank of the node: a message to a carrier, which takes it off a lane, or a part of a result.
+  double parcel_overhead = 1e-6;
 
   double known_link_rate() const { return link_rate > 0 ? link_rate : 10e9; }
 };

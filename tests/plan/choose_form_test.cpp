@@ -53,6 +53,49 @@ TEST(ChooseForm, RelaysWhatIsLargeFromNodeToNode) {
   EXPECT_FALSE(choose(8, 2, Collective::broadcast, 64).parameters.relay);
 }
 
+CostParameters eight_cores() {
+  CostParameters cost;
+  cost.cores_per_node = 8;
+  return cost;
+}
+
+// A carrier also writes what it has made into the outputs of its node, and its messages are made on its core.
+TEST(ChooseForm, LetsAllRanksCarryLargeSums) {
+  for (const int nodes : {1, 2, 4, 8, 16, 32, 64, 128})
+    for (const Collective kind : {Collective::allreduce, Collective::reduce})
+      EXPECT_EQ(choose_form(topology::Cluster::uniform(nodes, 8), {kind, 1 << 30, 0, 4}, eight_cores(), {},
+                            Form::two_level)
+                    .parameters.carriers,
+                8)
+          << to_string(kind) << " of " << nodes << " nodes";
+}
+
+TEST(ChooseForm, LetsOneRankOfANodeCarrySmallSums) {
+  for (const CostParameters& cost : {slow_network(), eight_cores()})
+    for (const int nodes : {1, 4, 16})
+      EXPECT_EQ(
+          choose_form(topology::Cluster::uniform(nodes, 8), {Collective::allreduce, 64, 0, 4}, cost, {}, {})
+              .parameters.carriers,
+          1)
+          << nodes << " nodes";
+}
+
+TEST(ChooseForm, LetsNoMoreRanksCarryThanTheSmallestNodeHas) {
+  const auto cluster = topology::Cluster::from_sizes({8, 1});
+  const CollectiveCall call{Collective::allreduce, 1 << 30, 0, 4};
+  EXPECT_EQ(choose_form(cluster, call, eight_cores(), {}, Form::two_level).parameters.carriers, 1);
+}
+
+TEST(ChooseForm, FeedsAllRailsThatGetAChunkEach) {
+  const auto cluster = topology::Cluster::uniform(4, 8);
+  const auto carriers = [&](uint64_t bytes, int least) {
+    return carriers_of_rails(cluster, {Collective::allreduce, bytes, 0, 4}, 1 << 20, least);
+  };
+  EXPECT_EQ(carriers(1 << 30, 2), 8);
+  EXPECT_EQ(carriers(3 << 20, 1), 3);
+  EXPECT_EQ(carriers(4096, 2), 2) << "as cores would";
+}
+
 TEST(ChooseForm, KeepsScaledInputsInTheirNodes) {
   CollectiveParameters scaled;
   scaled.scaled = true;

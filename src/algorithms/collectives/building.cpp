@@ -16,14 +16,17 @@ std::vector<RankRun> runs_of(const topology::Cluster& cluster, int node) {
   return runs;
 }
 
+int most_carriers(const topology::Cluster& cluster) {
+  int most = cluster.local_size(0);
+  for (int node = 1; node < cluster.nodes(); ++node) most = std::min(most, cluster.local_size(node));
+  return most;
+}
+
 Carriers::Carriers(const RoundBuilder& b, int first)
     : cluster_(b.cluster), first_(first), piece_(b.piece()), unit_(b.call.unit) {
-  int smallest = cluster_.local_size(0);
-  for (int node = 1; node < cluster_.nodes(); ++node)
-    smallest = std::min(smallest, cluster_.local_size(node));
-  const int wanted = b.parameters.carriers;
-  count_ = wanted < 1 ? smallest : std::min(wanted, smallest);
-  distance_ = smallest / count_;
+  const int most = most_carriers(cluster_), wanted = b.parameters.carriers;
+  count_ = wanted < 1 ? most : std::min(wanted, most);
+  distance_ = most / count_;
 }
 
 PartCounts part_counts(const topology::Cluster& cluster, const CollectiveParameters& parameters) {

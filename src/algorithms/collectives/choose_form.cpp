@@ -13,18 +13,21 @@ struct Work {
   double messages = 0;  // of the node, sent or received, whichever are more
   double moved = 0;     // bytes copied and added up by all ranks of the node
   double alone = 0;     // the part of `moved` that one rank has to do by itself
+  double speakers = 1;  // ranks of the node that send and receive
   double hops = 0;      // messages one after the other
   double turns = 0;     // how often ranks of a node wait for each other
+  double parts = 0;     // of the result, that one rank takes from others of its node
 };
 
 /// Sizes that every estimate needs.
 struct Shape {
-  double nodes, local, ranks, remote, bytes, chunk;
+  double nodes, local, smallest, ranks, remote, bytes, chunk;
   bool staged, together;
 
   Shape(const topology::Cluster& cluster, const CollectiveCall& call, const CollectiveParameters& p)
       : nodes(cluster.nodes()),
         local(cluster.max_local_size()),
+        smallest(most_carriers(cluster)),
         ranks(cluster.ranks()),
         remote(ranks - local),
         bytes(static_cast<double>(call.bytes)),
@@ -41,6 +44,7 @@ Work work_of_allgather(const Shape& s, const CollectiveParameters& p) {
   work.moved = s.local * s.ranks * s.bytes + (s.staged ? s.local * s.bytes : 0);
   if (s.nodes == 1) return work;
   work.hops = 1;
+  work.speakers = s.staged && p.form == Form::two_level ? std::min(s.local, s.nodes - 1) : s.local;
   if (p.form == Form::flat) {
     work.wire = s.local * s.remote * s.bytes;
     work.messages = s.local * s.remote;
@@ -83,6 +87,7 @@ Work work_of_broadcast(const Shape& s, const CollectiveParameters& p) {
   work.hops = p.relay ? s.nodes - 1 : 1;
   work.wire = sends * s.bytes + (p.relay ? (s.nodes - 2) * std::min(s.bytes, s.chunk) : 0);
   work.messages = sends * s.chunks(s.bytes);
+  work.alone = s.staged ? 0 : (s.local - 1) * s.bytes;
   work.turns = 2;
   return work;
 }
@@ -94,6 +99,7 @@ Work work_of_reduce_scatter(const Shape& s, const CollectiveParameters& p) {
   if (s.nodes == 1) return work;
   work.hops = 1;
   const bool flat = p.form == Form::flat;
+  work.speakers = s.together ? 1 : s.local;
   if (s.together) {
     work.wire = s.remote * s.bytes;
     work.messages = s.nodes - 1;
@@ -109,19 +115,23 @@ Work work_of_reduce_scatter(const Shape& s, const CollectiveParameters& p) {
 /// allreduce and reduce where carriers add up slices.
 Work work_of_sum(const Shape& s, const CollectiveParameters& p, bool to_all) {
   Work work;
-  const double smallest = s.local,
-               carriers = p.carriers == 0 ? smallest : std::min<double>(p.carriers, smallest);
+  const double carriers = p.carriers == 0 ? s.smallest : std::min<double>(p.carriers, s.smallest);
   work.turns = 2;
   work.moved = s.local * s.bytes * (s.staged ? 2 : 1) + (to_all ? s.local : 1) * s.bytes;
-  work.alone = s.local * s.bytes / carriers;
+  // Where nothing is staged a carrier also writes its sums into the others' outputs.
+  const double handed_out = s.staged ? 0 : to_all ? s.local - 1 : 1;
+  work.alone = (s.local + handed_out) * s.bytes / carriers;
+  work.parts = s.staged ? carriers : 0;
   if (p.alone) {
     work.turns = 1;
     work.moved = (s.local * s.local + s.local) * s.bytes;
     work.alone = s.local * s.bytes;
+    work.parts = 0;
   }
   if (s.nodes == 1) return work;
   const double slice = s.bytes / carriers;
   if (p.form == Form::flat) {
+    work.speakers = to_all ? s.local : 1;
     work.hops = to_all ? 2 : 1;
     work.wire = to_all ? 2 * s.local * s.remote / s.ranks * s.bytes : s.remote * s.bytes;
     work.messages =
@@ -129,11 +139,14 @@ Work work_of_sum(const Shape& s, const CollectiveParameters& p, bool to_all) {
     return work;
   }
   const bool once = to_all ? p.split : p.relay;
+  work.speakers = carriers;
   work.hops = to_all ? (p.split ? 2 : 1) : (p.relay ? s.nodes - 1 : 1);
   work.wire = !once ? (s.nodes - 1) * s.bytes : to_all ? 2 * (s.nodes - 1) / s.nodes * s.bytes : s.bytes;
   work.messages =
       carriers * s.chunks(slice) * (to_all && p.split ? 2 : 1) * (to_all || !p.relay ? s.nodes - 1 : 1);
-  work.moved += (s.nodes - 1) * s.bytes;
+  const double added = (to_all && p.split ? (s.nodes - 1) / s.nodes : once ? 1 : s.nodes - 1) * s.bytes;
+  work.moved += added;
+  work.alone += added / carriers;
   work.turns += 1;
   return work;
 }
@@ -158,19 +171,27 @@ Work work_of(const topology::Cluster& cluster, const CollectiveCall& call, const
   return {};
 }
 
+/// Of those that cost the same the first is taken. Of many carriers more cores and NICs are at work, which the model does not know
+/// all of; but where blocks are staged every rank waits for each of them.
+std::vector<int> carrier_counts(const topology::Cluster& cluster, const CollectiveCall& call,
+                                const CollectiveParameters& base) {
+  if (call.kind != Collective::allreduce && call.kind != Collective::reduce) return {1};
+  const int most = most_carriers(cluster);
+  std::vector<int> counts;
+  for (int carriers = 1; carriers < most; carriers *= 2) counts.push_back(carriers);
+  counts.push_back(most);
+  if (!staging_of(cluster, call, base).staged) std::ranges::reverse(counts);
+  return counts;
+}
+
 /// All ways to run a call that are worth a look.
 std::vector<CollectiveParameters> candidates(const topology::Cluster& cluster, const CollectiveCall& call,
                                              CollectiveParameters base) {
   std::vector<CollectiveParameters> all;
   const bool several = cluster.nodes() > 1;
   base.form = Form::two_level;
-  const bool sums = call.kind == Collective::allreduce || call.kind == Collective::reduce;
-  for (int carriers = 1; carriers <= (sums ? cluster.max_local_size() : 1); carriers *= 2) {
+  for (const int carriers : carrier_counts(cluster, call, base)) {
     base.carriers = carriers;
-    all.push_back(base);
-  }
-  if (sums) {
-    base.carriers = 0;
     all.push_back(base);
   }
   const bool rows = call.kind == Collective::broadcast || call.kind == Collective::reduce;
@@ -184,6 +205,7 @@ std::vector<CollectiveParameters> candidates(const topology::Cluster& cluster, c
   if (!several && !base.fetch && !base.scaled && call.kind == Collective::allreduce &&
       (call.bytes <= base.stage_bytes || !base.direct)) {
     base.alone = true;
+    base.carriers = 1;
     all.push_back(base);
     base.alone = false;
   }
@@ -202,14 +224,22 @@ std::vector<CollectiveParameters> candidates(const topology::Cluster& cluster, c
 double predict(const topology::Cluster& cluster, const CollectiveCall& call,
                const CollectiveParameters& parameters, const CostParameters& cost) {
   const Work work = work_of(cluster, call, parameters);
-  const double cores = std::max(cost.cores_per_node, 0.01), local = cluster.max_local_size();
+  const double local = cluster.max_local_size(), cores = std::min(std::max(cost.cores_per_node, 0.01), local);
   const double wire = work.wire / cost.known_link_rate();
-  // Sockets copy in and out once more.
-  const double moving = (work.moved + work.wire) / cost.copy_rate / std::min(cores, local);
-  const double core = std::max(moving, work.alone / cost.copy_rate) +
-                      work.messages * cost.message_overhead / cores +
-                      2 * work.turns * local * cost.signal_latency / cores;
+  // Sockets copy in and out once more, on the cores of those who use them.
+  const double moving = (work.moved + work.wire) / cost.copy_rate / cores;
+  const double alone = (work.alone + work.wire / work.speakers) / cost.copy_rate;
+  const double core =
+      std::max(moving, alone) + work.messages * cost.message_overhead / std::min(work.speakers, cores) +
+      2 * work.turns * local * cost.signal_latency / cores + work.parts * cost.parcel_overhead;
   return overlapped(wire, core) + work.hops * cost.network_latency + work.turns * cost.signal_latency;
+}
+
+int carriers_of_rails(const topology::Cluster& cluster, const CollectiveCall& call, uint64_t chunk_bytes,
+                      int least) {
+  const auto most = static_cast<uint64_t>(most_carriers(cluster));
+  const uint64_t fed = std::min(most, call.bytes / std::max(chunk_bytes, uint64_t{1}));
+  return std::max(least, static_cast<int>(fed));
 }
 
 FormChoice choose_form(const topology::Cluster& cluster, const CollectiveCall& call,

@@ -18,6 +18,10 @@ struct FormChoice {
 double predict(const topology::Cluster& cluster, const CollectiveCall& call,
                const CollectiveParameters& parameters, const CostParameters& cost);
 
+/// Carriers of a sum where each rank of a node has a NIC of its own: all that get a chunk each, but no fewer than `least`.
+int carriers_of_rails(const topology::Cluster& cluster, const CollectiveCall& call, uint64_t chunk_bytes,
+                      int least);
+
 /// The best: `base` with form, carriers, alone, relay and split set. `forced` restricts the form.
 FormChoice choose_form(const topology::Cluster& cluster, const CollectiveCall& call,
                        const CostParameters& cost, const CollectiveParameters& base,

@@ -38,11 +38,13 @@ struct CollectiveCall {
 int input_blocks(const topology::Cluster& cluster, const CollectiveCall& call, int rank);
 int output_blocks(const topology::Cluster& cluster, const CollectiveCall& call, int rank);
 
+/// So many ranks of each node can share what is added up and sent: as many as the smallest node has.
+int most_carriers(const topology::Cluster& cluster);
+
 /// Constants of a build. Every rank must use the same.
 struct CollectiveParameters {
   Form form = Form::two_level;
-  int carriers =
-      1;  // ranks of a node that share what it adds up and sends; 0: as many as the smallest node has
+  int carriers = 1;  // ranks of a node that share what it adds up and sends; 0, or too many: most_carriers()
   bool alone = false;  // one node: each rank that wants a sum makes all of it by itself
   bool relay = false;  // broadcast, reduce: from node to node, not between the root's node and every other
   bool split = false;  // allreduce: each node finishes a part of each piece, and sends that to the others

@@ -130,8 +130,8 @@ bool CollectiveRunner::kernels_name_all(const CollectiveCall& call) const {
 
 // Where sums do not read peers' memory copies are all that crosses between ranks; pieces are larger, since each of them is signalled, and
 // largest where nothing is gained by making them one beside the other. Several nodes: in the form that
-// cores would use, so that sums have the same bits; whether sums read peers' memory each node knows for itself, so messages must not depend on
-// it.
+// cores would use, so that sums have the same bits; who carries does not matter to these, and a GPU has a NIC of its own to feed. Whether
+// sums read peers' memory each node knows for itself, so messages must not depend on it.
 Result<plan::RankPlan> CollectiveRunner::engine_plan(const CollectiveCall& call,
                                                      const algorithms::FormChoice& choice,
                                                      const CopyEngines::Reach& reach, int rank) const {
@@ -141,11 +141,12 @@ Result<plan::RankPlan> CollectiveRunner::engine_plan(const CollectiveCall& call,
   parameters.chunk_bytes = std::max<uint64_t>(parameters.chunk_bytes, piece);
   if (cluster_.nodes() > 1) {
     parameters.form = choice.parameters.form;
-    parameters.carriers = choice.parameters.carriers;
     parameters.relay = choice.parameters.relay;
     parameters.split = choice.parameters.split;
     parameters.chunk_bytes = config_.engine_chunk_bytes;
     parameters.room_to_fetch = true;
+    parameters.carriers = algorithms::carriers_of_rails(cluster_, call.what, parameters.chunk_bytes,
+                                                        choice.parameters.carriers);
   }
   parameters.fetch = !reach.sums_read_peers;
   parameters.direct = reach.direct;
