@@ -59,6 +59,10 @@ CostParameters eight_cores() {
   return cost;
 }
 
+TEST(ChooseForm, HasAnAnswerForNothing) {
+  EXPECT_LT(choose(4, 2, Collective::allreduce, 0).seconds, 1e-3);
+}
+
 // A carrier also writes what it has made into the outputs of its node, and its messages are made on its core.
 TEST(ChooseForm, LetsAllRanksCarryLargeSums) {
   for (const int nodes : {1, 2, 4, 8, 16, 32, 64, 128})

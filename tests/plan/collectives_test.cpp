@@ -209,6 +209,42 @@ TEST(CollectiveBytes, TwoLevelSendsOnceBetweenNodes) {
   EXPECT_EQ(network(Collective::allreduce, true), 2 * (nodes - 1) * block);
 }
 
+uint64_t largest_message(const plan::RankPlan& rank) {
+  uint64_t most = 0;
+  for (const plan::Step& step : rank.steps)
+    if (step.kind == plan::Kind::send) most = std::max(most, step.total_bytes());
+  return most;
+}
+
+// A chunk is as large as all nodes' shares together, and what comes for one is as large as a chunk, however many nodes send it.
+TEST(CollectiveMessages, OfASplitAllreduceAreAsLargeAsScratchAllows) {
+  for (const auto& [nodes, bytes] :
+       {std::pair(2, 128), {4, 128}, {8, 128}, {16, 128}, {32, 64}, {64, 32}, {128, 16}}) {
+    CollectiveParameters parameters;
+    parameters.split = true;
+    parameters.carriers = 0;
+    const CollectiveCall call{Collective::allreduce, uint64_t{1} << 30, 0, 4};
+    const topology::Cluster cluster = topology::Cluster::uniform(nodes, 8);
+    const plan::RankPlan rank = build_collective(cluster, call, 0, parameters);
+    EXPECT_GE(largest_message(rank), static_cast<uint64_t>(bytes) << 10) << nodes << " nodes";
+    EXPECT_LE(largest_message(rank), parameters.chunk_bytes) << nodes << " nodes";
+    EXPECT_LE(rank.scratch_bytes, parameters.scratch_bytes) << nodes << " nodes";
+  }
+}
+
+TEST(CollectiveMessages, AreAsLargeAsTheCostModelIsTold) {
+  const topology::Cluster cluster = topology::Cluster::uniform(16, 4);
+  for (const Form form : {Form::flat, Form::two_level})
+    for (const Collective kind : {Collective::allreduce, Collective::reduce, Collective::reduce_scatter}) {
+      CollectiveParameters parameters;
+      parameters.form = form;
+      const CollectiveCall call{kind, uint64_t{16} << 20, 0, 4};
+      EXPECT_EQ(largest_message(build_collective(cluster, call, 4, parameters)),
+                chunk_of(cluster, call, parameters))
+          << to_string(kind) << " " << to_string(form);
+    }
+}
+
 // A small reduce_scatter: not one for each rank of the other node.
 TEST(CollectiveMessages, TogetherAreOneForEachPairOfNodes) {
   for (const topology::Cluster& cluster :

@@ -29,12 +29,36 @@ Carriers::Carriers(const RoundBuilder& b, int first)
   distance_ = most / count_;
 }
 
-PartCounts part_counts(const topology::Cluster& cluster, const CollectiveParameters& parameters) {
+PartCounts part_counts(const topology::Cluster& cluster, const CollectiveCall& call,
+                       const CollectiveParameters& parameters) {
   const bool has_room = parameters.fetch || parameters.room_to_fetch;
-  const size_t fetched = has_room ? static_cast<size_t>(cluster.max_local_size() - 1) : 0;
-  if (cluster.nodes() == 1) return {1, 1, fetched};
-  if (parameters.form == Form::flat) return {1, static_cast<size_t>(cluster.ranks() - 1), fetched};
-  return {1, static_cast<size_t>(cluster.nodes() - 1), fetched};
+  PartCounts counts{1, 1, has_room ? static_cast<size_t>(cluster.max_local_size() - 1) : 0};
+  if (cluster.nodes() == 1) return counts;
+  const auto nodes = static_cast<size_t>(cluster.nodes());
+  const bool flat = parameters.form == Form::flat;
+  counts.received = flat ? static_cast<size_t>(cluster.ranks() - 1) : nodes - 1;
+  if (flat) return counts;
+  if (call.kind == Collective::allreduce && parameters.split) counts.shares = nodes;
+  if (call.kind == Collective::reduce && parameters.relay) counts.received = 1;
+  return counts;
+}
+
+// Chunks are as large as messages may be, or as all shares of one together, but so that two are under way at least; up to four where
+// there is room: one is added up while others travel.
+SumPlaces sum_places(const PartCounts& counts, uint64_t unit, uint64_t message_bytes, uint64_t room) {
+  constexpr uint64_t most = 4;
+  const uint64_t units = room / unit, whole = counts.sent + counts.fetched;
+  const uint64_t of_one = counts.shares * whole + counts.received;  // with a unit for each share
+  const uint64_t fitting = std::max(units / 2 / of_one, std::min(units / of_one, uint64_t{1}));
+  const uint64_t share = std::min(fitting, std::max(message_bytes / unit, uint64_t{1}));
+  // Little room: not even a unit for each.
+  const uint64_t few = units > counts.received ? (units - counts.received) / whole : 0;
+  const uint64_t chunk = share > 0 ? share * counts.shares : std::max(few, uint64_t{1});
+  const uint64_t received = std::max(share, uint64_t{1});
+  const uint64_t under_way =
+      std::clamp(units / (whole * chunk + counts.received * received), uint64_t{1}, most);
+  return {chunk * unit, received * unit, counts.sent * under_way, counts.received * under_way,
+          std::max(counts.fetched * under_way, uint64_t{1})};  // none is no ring; nobody takes it
 }
 
 }  // namespace epccl::algorithms

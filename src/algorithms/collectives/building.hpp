@@ -109,9 +109,21 @@ class Carriers {
 /// Parts of one chunk of a result that a rank has to keep in scratch: to send, as received, and as copied from its node.
 struct PartCounts {
   size_t sent = 0, received = 0, fetched = 0;
-  size_t all() const { return sent + received + fetched; }
+  size_t shares = 1;  // what is received is so large a part of a chunk
+  /// All of them together, of a chunk: so many times its units, and so many units more at most, since none is cut.
+  uint64_t chunks() const { return sent + fetched + (received + shares - 1) / shares; }
+  uint64_t units() const { return shares > 1 ? received : 0; }
 };
-PartCounts part_counts(const topology::Cluster& cluster, const CollectiveParameters& parameters);
+PartCounts part_counts(const topology::Cluster& cluster, const CollectiveCall& call,
+                       const CollectiveParameters& parameters);
+
+/// How scratch is divided among the parts of chunks that are under way.
+struct SumPlaces {
+  uint64_t chunk = 0;     // bytes that are added up at once
+  uint64_t received = 0;  // bytes of a message that comes for that, at most
+  size_t sending = 1, receiving = 1, fetching = 1;
+};
+SumPlaces sum_places(const PartCounts& counts, uint64_t unit, uint64_t message_bytes, uint64_t room);
 
 /// Where a node stands in the row that begins with the root's.
 inline int place_of(const RoundBuilder& b, int node) {

@@ -31,7 +31,7 @@ struct Shape {
         ranks(cluster.ranks()),
         remote(ranks - local),
         bytes(static_cast<double>(call.bytes)),
-        chunk(static_cast<double>(p.chunk_bytes)),
+        chunk(static_cast<double>(chunk_of(cluster, call, p))),
         staged(staging_of(cluster, call, p).staged),
         together(is_together(cluster, call, p)) {}
 

@@ -10,7 +10,9 @@ namespace {
 /// Blocks that a staged round needs places for in scratch.
 struct StagedBlocks {
   uint64_t inputs = 0, results = 0, network = 0;
+  uint64_t units = 0;  // and so many units more, however large the blocks
   uint64_t all() const { return inputs + results + network; }
+  uint64_t bytes(uint64_t block, uint64_t unit) const { return all() * block + units * unit; }
 };
 
 /// Of a rank that sends and receives for its node.
@@ -23,7 +25,7 @@ StagedBlocks staged_blocks(const topology::Cluster& cluster, const CollectiveCal
   const auto ranks = static_cast<uint64_t>(cluster.ranks());
   const auto local = static_cast<uint64_t>(cluster.max_local_size());
   const bool alone = cluster.nodes() == 1;
-  const uint64_t parts = part_counts(cluster, parameters).all();
+  const PartCounts parts = part_counts(cluster, call, parameters);
   switch (call.kind) {
     case Collective::allgather:
       if (alone) return {1, 0, 0};
@@ -35,19 +37,20 @@ StagedBlocks staged_blocks(const topology::Cluster& cluster, const CollectiveCal
     case Collective::broadcast:
       return {1, 1, 0};
     case Collective::reduce_scatter:
-      return {ranks, 0, is_together(cluster, call, parameters) ? blocks_together(cluster) : parts};
+      return {ranks, 0, is_together(cluster, call, parameters) ? blocks_together(cluster) : parts.chunks()};
     case Collective::allreduce:
     case Collective::reduce:
-      return {1, 1, parts};
+      return {1, 1, parts.chunks(), parts.units()};
   }
   return {};
 }
 
 uint64_t least_scratch(const topology::Cluster& cluster, const CollectiveCall& call,
                        const CollectiveParameters& parameters) {
-  const uint64_t blocks = staged_blocks(cluster, call, parameters).all();
-  if (!parameters.direct || parameters.scaled) return 2 * blocks * call.unit;
-  return reduces(call.kind) ? part_counts(cluster, parameters).all() * call.unit : 0;
+  const StagedBlocks blocks = staged_blocks(cluster, call, parameters);
+  if (!parameters.direct || parameters.scaled) return 2 * blocks.bytes(call.unit, call.unit);
+  const PartCounts parts = part_counts(cluster, call, parameters);
+  return reduces(call.kind) ? (parts.chunks() + parts.units()) * call.unit : 0;
 }
 
 RoundEnd append_round(RoundBuilder& b) {
@@ -82,7 +85,8 @@ class Rounds {
     if (!staged_ || staging.bytes <= parameters.scratch_bytes) return;
     // Two halves of scratch in turn.
     area_ /= 2;
-    piece_ = std::max(area_ / blocks_.all() / call.unit, uint64_t{1}) * call.unit;
+    const uint64_t for_blocks = area_ - std::min(area_, blocks_.units * call.unit);
+    piece_ = std::max(for_blocks / blocks_.all() / call.unit, uint64_t{1}) * call.unit;
   }
 
   uint32_t count() const { return static_cast<uint32_t>((call_.bytes + piece_ - 1) / piece_); }
@@ -125,6 +129,15 @@ bool is_together(const topology::Cluster& cluster, const CollectiveCall& call,
   const bool staged = !parameters.direct || parameters.scaled || call.bytes <= parameters.stage_bytes;
   const uint64_t blocks = static_cast<uint64_t>(cluster.ranks()) + blocks_together(cluster);
   return wanted && staged && 2 * blocks * call.bytes <= parameters.scratch_bytes;
+}
+
+uint64_t chunk_of(const topology::Cluster& cluster, const CollectiveCall& call,
+                  const CollectiveParameters& parameters) {
+  if (!reduces(call.kind) || call.bytes == 0) return parameters.chunk_bytes;
+  const Round round = Rounds(cluster, call, parameters)[0];
+  const SumPlaces places = sum_places(part_counts(cluster, call, parameters), call.unit,
+                                      parameters.chunk_bytes, round.network_bytes);
+  return std::min(places.chunk, std::max(round.piece.bytes(), call.unit));
 }
 
 const char* to_string(Form form) {
@@ -186,7 +199,7 @@ Status check(const topology::Cluster& cluster, const CollectiveCall& call,
 
 Staging staging_of(const topology::Cluster& cluster, const CollectiveCall& call,
                    const CollectiveParameters& parameters) {
-  const uint64_t bytes = staged_blocks(cluster, call, parameters).all() * call.bytes;
+  const uint64_t bytes = staged_blocks(cluster, call, parameters).bytes(call.bytes, call.unit);
   const bool is_small =
       call.bytes <= parameters.stage_bytes || (has_root(call.kind) && bytes <= parameters.ahead_bytes);
   return {!parameters.direct || parameters.scaled || (is_small && bytes <= parameters.scratch_bytes), bytes};

@@ -58,8 +58,10 @@ struct CollectiveParameters {
               // copies are all that crosses between ranks, and copy engines can make them; not `alone`
   bool room_to_fetch =
       false;  // without `fetch`: scratch is divided as with it, so messages are as long as those of nodes that fetch
-  uint64_t chunk_bytes = 128 << 10;  // a network message, at most; with `fetch` also a piece that is copied
-  uint64_t stage_bytes = 8 << 10;    // blocks up to this size are staged
+  uint64_t chunk_bytes =
+      128 << 10;  // a network message, at most; with `fetch` a piece that is copied is as large, or with
+                  // `split` as large as all nodes' shares
+  uint64_t stage_bytes = 8 << 10;  // blocks up to this size are staged
   // And those of collectives with a root, where all of them take no more scratch than this: some ranks wait for nobody there,
   // and run ahead of the others by as many calls as there is scratch for.
   uint64_t ahead_bytes = 0;
@@ -78,6 +80,11 @@ struct Staging {
 };
 Staging staging_of(const topology::Cluster& cluster, const CollectiveCall& call,
                    const CollectiveParameters& parameters);
+
+/// Bytes of a result that are added up at once by those that reduce: as much as fits into scratch, and as makes messages of
+/// `chunk_bytes`. Others: `chunk_bytes`.
+uint64_t chunk_of(const topology::Cluster& cluster, const CollectiveCall& call,
+                  const CollectiveParameters& parameters);
 
 /// Whether a reduce_scatter is made `together`, as its parameters wish.
 bool is_together(const topology::Cluster& cluster, const CollectiveCall& call,

@@ -1,43 +1,23 @@
 #include "algorithms/collectives/reducer.hpp"
 
-#include <algorithm>
-
 namespace epccl::algorithms {
 
 using plan::Builder;
 using plan::Location;
 
-/// How the network's part of scratch is divided.
-struct Reducer::Places {
-  uint64_t chunk = 0;
-  size_t sending = 1, receiving = 1, fetching = 1;  // chunks
+Reducer::Reducer(RoundBuilder& round)
+    : Reducer(round, sum_places(part_counts(round.cluster, round.call, round.parameters), round.call.unit,
+                                round.parameters.chunk_bytes, round.round.network_bytes)) {}
 
-  explicit Places(const RoundBuilder& b) {
-    // So many chunks are under way at once where there is room: one is added up while others travel.
-    constexpr uint64_t most = 4;
-    const PartCounts counts = part_counts(b.cluster, b.parameters);
-    const uint64_t slots = counts.all(), unit = b.call.unit;
-    const uint64_t room = b.round.network_bytes / slots;
-    const uint64_t wanted = std::min(room / 2 < unit ? room : room / 2, b.parameters.chunk_bytes);
-    chunk = std::max(wanted / unit, uint64_t{1}) * unit;
-    const size_t under_way = std::clamp(room / chunk, uint64_t{1}, most);
-    sending = counts.sent * under_way;
-    receiving = counts.received * under_way;
-    fetching = std::max(counts.fetched * under_way, size_t{1});  // none is no ring; nobody takes it
-  }
-};
-
-Reducer::Reducer(RoundBuilder& round) : Reducer(round, Places(round)) {}
-
-Reducer::Reducer(RoundBuilder& round, const Places& places)
+Reducer::Reducer(RoundBuilder& round, const SumPlaces& places)
     : b_(round),
       chunk_(places.chunk),
       sending_(round.builder.scratch(round.round.network), places.chunk, places.sending),
-      receiving_(round.builder.scratch(round.round.network + places.sending * places.chunk), places.chunk,
+      receiving_(round.builder.scratch(round.round.network + places.sending * places.chunk), places.received,
                  places.receiving),
-      fetching_(
-          round.builder.scratch(round.round.network + (places.sending + places.receiving) * places.chunk),
-          places.chunk, places.fetching) {}
+      fetching_(round.builder.scratch(round.round.network + places.sending * places.chunk +
+                                      places.receiving * places.received),
+                places.chunk, places.fetching) {}
 
 std::vector<Part> Reducer::inputs(int block, const Range& range) {
   const size_t size = b_.exchange.size(), own = b_.exchange.local();

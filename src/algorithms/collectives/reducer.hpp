@@ -49,9 +49,8 @@ class Reducer {
                   std::vector<uint32_t> after = {});
 
  private:
-  struct Places;
   Part fetched(const NodeExchange::Readable& from, uint64_t bytes);
-  Reducer(RoundBuilder& round, const Places& places);
+  Reducer(RoundBuilder& round, const SumPlaces& places);
 
   RoundBuilder& b_;
   uint64_t chunk_;
