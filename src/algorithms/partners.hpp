@@ -1,6 +1,7 @@
-// In which order a rank turns to those of other nodes.
+// Which ranks of other nodes a rank turns to, and in which order.
 #pragma once
 
+#include <bit>
 #include <vector>
 
 #include "topology/cluster.hpp"
@@ -21,5 +22,19 @@ inline std::vector<int> remote_partners(const topology::Cluster& cluster, int ra
   }
   return order;
 }
+
+/// How nodes that double what they have stand: the first power of two in steps, each of the others beside one of them.
+struct Doubling {
+  explicit Doubling(int nodes)
+      : inner(static_cast<int>(std::bit_floor(static_cast<unsigned>(nodes)))),
+        steps(std::bit_width(static_cast<unsigned>(inner)) - 1),
+        has_others(inner < nodes) {}
+  int inner, steps;
+  bool has_others;
+  /// That come to one node, and leave it, at most.
+  int messages() const { return steps + (has_others ? 1 : 0); }
+  /// One after the other.
+  int hops() const { return steps + (has_others ? 2 : 0); }
+};
 
 }  // namespace epccl::algorithms

@@ -100,6 +100,18 @@ TEST(ChooseForm, FeedsAllRailsThatGetAChunkEach) {
   EXPECT_EQ(carriers(4096, 2), 2) << "as cores would";
 }
 
+// In log2(nodes) steps, not in a message for each node.
+TEST(ChooseForm, TakesTreesForWhatIsSmallOnManyNodes) {
+  for (const Collective kind : {Collective::allreduce, Collective::reduce, Collective::broadcast}) {
+    const auto many =
+        choose_form(topology::Cluster::uniform(128, 8), {kind, 64, 0, 4}, eight_cores(), {}, {});
+    EXPECT_TRUE(many.parameters.tree) << to_string(kind);
+    EXPECT_LT(many.seconds, 500e-6) << to_string(kind);
+    EXPECT_FALSE(choose(2, 8, kind, 64).parameters.tree) << to_string(kind);
+    EXPECT_FALSE(choose(128, 8, kind, 1 << 28).parameters.tree) << to_string(kind);
+  }
+}
+
 TEST(ChooseForm, KeepsScaledInputsInTheirNodes) {
   CollectiveParameters scaled;
   scaled.scaled = true;

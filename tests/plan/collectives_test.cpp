@@ -20,9 +20,10 @@ constexpr std::array all_kinds{Collective::allgather, Collective::reduce_scatter
 std::string text_of(const topology::Cluster& cluster, const CollectiveCall& call,
                     const CollectiveParameters& parameters) {
   return fmt::format(
-      "{} {} on {}: {} bytes, unit {}, root {}; carriers {}{}{}{}, chunk {}, stage {}, scratch {}{}",
+      "{} {} on {}: {} bytes, unit {}, root {}; carriers {}{}{}{}{}, chunk {}, stage {}, scratch {}{}",
       to_string(call.kind), to_string(parameters.form), tests::shape_text(cluster), call.bytes, call.unit,
       call.root, parameters.carriers, parameters.alone ? ", alone" : "", parameters.relay ? ", relay" : "",
+      parameters.tree ? ", tree" : "",
       parameters.split    ? ", split"
       : parameters.scaled ? ", scaled"
       : parameters.fetch  ? ", fetch"
@@ -104,8 +105,16 @@ std::vector<CollectiveParameters> variants(const CollectiveCall& call, const Col
       it.scratch_bytes += 2 * call.unit * static_cast<uint64_t>(ranks);
     });
   }
-  if (call.kind == Collective::broadcast || call.kind == Collective::reduce)
+  if (call.kind == Collective::broadcast || call.kind == Collective::reduce) {
     add([](auto& it) { it.relay = true; });
+  }
+  const bool has_tree = call.kind == Collective::broadcast || call.kind == Collective::reduce ||
+                        call.kind == Collective::allreduce;
+  for (size_t i = 0, count = all.size(); i < count && has_tree; ++i) {
+    if (all[i].form == Form::flat || all[i].alone || all[i].split || all[i].relay) continue;
+    all.push_back(all[i]);
+    all.back().tree = true;
+  }
   return all;
 }
 

@@ -165,19 +165,20 @@ TEST_P(QueuedCollective, OfSeveralNodesIsRightWhereTheHostPostsAndSends) {
   for (const std::vector<int>& sizes : {std::vector{1, 1}, std::vector{2, 2}, std::vector{1, 3, 2}})
     for (const Form form : {Form::two_level, Form::flat})
       for (const int carriers : {0, 1})
-        for (const bool other : {false, true}) {
+        for (const std::string_view other : {"", "relay and split", "tree"}) {
           const topology::Cluster cluster = topology::Cluster::from_sizes(sizes);
           const CollectiveCall call{GetParam(), 4 * 37, cluster.ranks() / 2, 4};
           CollectiveParameters parameters;
           parameters.form = form;
           parameters.carriers = carriers;
-          parameters.relay = parameters.split = other;
+          parameters.relay = parameters.split = other == "relay and split";
+          parameters.tree = other == "tree";
           parameters.fetch = parameters.direct = true;
           parameters.stage_bytes = 0;
           parameters.chunk_bytes = 24;
           parameters.scratch_bytes = 4096;
-          SCOPED_TRACE(fmt::format("{} nodes, form {}, carriers {}, relay and split {}", sizes.size(),
-                                   to_string(form), carriers, other));
+          SCOPED_TRACE(fmt::format("{} nodes, form {}, carriers {}, {}", sizes.size(), to_string(form),
+                                   carriers, other));
           ASSERT_TRUE(check(cluster, call, parameters).ok());
           const plan::Plan plan = build_collective_everywhere(cluster, call, parameters);
           const Status copies = check_copies(plan);

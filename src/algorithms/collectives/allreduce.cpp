@@ -2,9 +2,9 @@
 //
 //   two_level   each carrier adds up its slice of what its node has. Along the rails carriers exchange these partial results and
 //               each adds them up; with `split` each finishes one node's share of a piece, and sends that to the others. Then it
-//               gives the slice to its node.
+//               gives the slice to its node. With `tree` they exchange sums in log2(nodes) steps instead (doubling.hpp).
 //   flat        each rank finishes a slice of its own: what it gets for that from ranks of other nodes is their inputs
-#include "algorithms/collectives/reducer.hpp"
+#include "algorithms/collectives/doubling.hpp"
 #include "algorithms/partners.hpp"
 
 namespace epccl::algorithms {
@@ -104,6 +104,8 @@ RoundEnd append_two_level(RoundBuilder& b, Reducer& reducer) {
     reducer.for_each_piece(carriers.range(slice), [&](const Range& chunk) {
       if (b.cluster.nodes() == 1)
         finish_on_node(b, reducer, chunk);
+      else if (b.parameters.tree)
+        finish_by_doubling(b, reducer, carriers.position(slice), chunk);
       else if (b.parameters.split)
         finish_share(b, reducer, carriers.position(slice), chunk);
       else

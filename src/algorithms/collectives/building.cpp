@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "algorithms/partners.hpp"
+
 namespace epccl::algorithms {
 
 std::vector<RankRun> runs_of(const topology::Cluster& cluster, int node) {
@@ -29,6 +31,24 @@ Carriers::Carriers(const RoundBuilder& b, int first)
   distance_ = most / count_;
 }
 
+// In the tree a place gets from the one without its lowest bit, and gives to those with one bit below that.
+Branch branch_of(int nodes, const CollectiveParameters& parameters, int place) {
+  Branch branch;
+  if (parameters.tree) {
+    if (place > 0) branch.before = place & (place - 1);
+    for (int bit = 1; place + bit < nodes && (place & bit) == 0; bit *= 2)
+      branch.after.push_back(place + bit);
+    std::ranges::reverse(branch.after);
+  } else if (parameters.relay) {
+    branch.before = place - 1;
+    if (place + 1 < nodes) branch.after.push_back(place + 1);
+  } else {
+    if (place > 0) branch.before = 0;
+    for (int other = 1; place == 0 && other < nodes; ++other) branch.after.push_back(other);
+  }
+  return branch;
+}
+
 PartCounts part_counts(const topology::Cluster& cluster, const CollectiveCall& call,
                        const CollectiveParameters& parameters) {
   const bool has_room = parameters.fetch || parameters.room_to_fetch;
@@ -38,8 +58,15 @@ PartCounts part_counts(const topology::Cluster& cluster, const CollectiveCall& c
   const bool flat = parameters.form == Form::flat;
   counts.received = flat ? static_cast<size_t>(cluster.ranks() - 1) : nodes - 1;
   if (flat) return counts;
-  if (call.kind == Collective::allreduce && parameters.split) counts.shares = nodes;
-  if (call.kind == Collective::reduce && parameters.relay) counts.received = 1;
+  if (call.kind == Collective::reduce)
+    counts.received = branch_of(cluster.nodes(), parameters, 0).after.size();
+  if (call.kind != Collective::allreduce) return counts;
+  if (parameters.tree) {
+    counts.sent = 2;  // a sum is made while the one before is sent
+    counts.received = static_cast<size_t>(Doubling(cluster.nodes()).messages());
+  } else if (parameters.split) {
+    counts.shares = nodes;
+  }
   return counts;
 }
 

@@ -125,6 +125,13 @@ struct SumPlaces {
 };
 SumPlaces sum_places(const PartCounts& counts, uint64_t unit, uint64_t message_bytes, uint64_t room);
 
+/// What nodes at a place (place_of) give to and get from each other in a call with a root: the places of those next to it.
+struct Branch {
+  int before = -1;         // towards the root
+  std::vector<int> after;  // away from it, those with most behind them first
+};
+Branch branch_of(int nodes, const CollectiveParameters& parameters, int place);
+
 /// Where a node stands in the row that begins with the root's.
 inline int place_of(const RoundBuilder& b, int node) {
   const int nodes = b.cluster.nodes();

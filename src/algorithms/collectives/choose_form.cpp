@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "algorithms/partners.hpp"
+
 namespace epccl::algorithms {
 namespace {
 
@@ -14,6 +16,7 @@ struct Work {
   double moved = 0;     // bytes copied and added up by all ranks of the node
   double alone = 0;     // the part of `moved` that one rank has to do by itself
   double speakers = 1;  // ranks of the node that send and receive
+  double ends = 1;      // of a message, at that node: half of one where it only sends, or only receives
   double hops = 0;      // messages one after the other
   double turns = 0;     // how often ranks of a node wait for each other
   double parts = 0;     // of the result, that one rank takes from others of its node
@@ -65,6 +68,7 @@ Work work_of_rooted_blocks(const Shape& s, const CollectiveParameters& p, bool i
   work.alone = s.staged ? s.local * s.bytes : s.bytes;
   if (s.nodes == 1) return work;
   work.hops = 1;
+  work.ends = 0.5;
   work.wire = s.remote * s.bytes;
   const bool together = p.form == Form::two_level && s.staged;
   work.messages = together ? s.nodes - 1 : s.remote * (is_gather ? s.chunks(s.bytes) : 1);
@@ -72,21 +76,28 @@ Work work_of_rooted_blocks(const Shape& s, const CollectiveParameters& p, bool i
   return work;
 }
 
+/// Nodes that a piece passes on its way along the row before the last one gets it: each of them has to send it first.
+double sends_on(const Shape& s, const CollectiveParameters& p) {
+  return p.relay && !p.tree ? s.nodes - 2 : 0;
+}
+
 Work work_of_broadcast(const Shape& s, const CollectiveParameters& p) {
   Work work;
   work.turns = 1;
   work.moved = s.local * s.bytes;
   if (s.nodes == 1) return work;
+  work.ends = 0.5;
   if (p.form == Form::flat) {
     work.hops = 1;
     work.wire = s.remote * s.bytes;
     work.messages = s.remote * s.chunks(s.bytes);
     return work;
   }
-  const double sends = p.relay ? 1 : s.nodes - 1;
-  work.hops = p.relay ? s.nodes - 1 : 1;
-  work.wire = sends * s.bytes + (p.relay ? (s.nodes - 2) * std::min(s.bytes, s.chunk) : 0);
-  work.messages = sends * s.chunks(s.bytes);
+  const double depth = std::ceil(std::log2(s.nodes));
+  const double sends = p.tree ? depth : p.relay ? 1 : s.nodes - 1;
+  work.hops = p.tree ? depth : sends_on(s, p) + 1;
+  work.wire = sends * s.bytes + sends_on(s, p) * std::min(s.bytes, s.chunk);
+  work.messages = sends * s.chunks(s.bytes) + sends_on(s, p);
   work.alone = s.staged ? 0 : (s.local - 1) * s.bytes;
   work.turns = 2;
   return work;
@@ -112,6 +123,33 @@ Work work_of_reduce_scatter(const Shape& s, const CollectiveParameters& p) {
   return work;
 }
 
+/// What the busiest node does of a sum, between nodes.
+struct Passing {
+  double hops = 1;      // one after the other
+  double messages = 1;  // for each chunk
+  double sent = 1;      // times what is added up; or received, if that is more
+  double added = 1;
+};
+
+Passing passing_to_root(const Shape& s, const CollectiveParameters& p) {
+  const double depth = std::ceil(std::log2(s.nodes)), others = s.nodes - 1;
+  if (p.tree) return {depth, depth, depth, depth};
+  if (p.relay) return {others, 1, 1, 1};
+  return {1, others, others, others};
+}
+
+Passing passing_to_all(const Shape& s, const CollectiveParameters& p) {
+  const double others = s.nodes - 1, share = others / s.nodes;
+  if (p.tree) {
+    const Doubling doubling(static_cast<int>(s.nodes));
+    const double messages = doubling.messages();
+    // Each sum reads what was there as well.
+    return {static_cast<double>(doubling.hops()), messages, messages, 2 * messages};
+  }
+  if (p.split) return {2, 2 * others, 2 * share, share};
+  return {1, others, others, others};
+}
+
 /// allreduce and reduce where carriers add up slices.
 Work work_of_sum(const Shape& s, const CollectiveParameters& p, bool to_all) {
   Work work;
@@ -130,6 +168,7 @@ Work work_of_sum(const Shape& s, const CollectiveParameters& p, bool to_all) {
   }
   if (s.nodes == 1) return work;
   const double slice = s.bytes / carriers;
+  work.ends = to_all ? 1 : 0.5;
   if (p.form == Form::flat) {
     work.speakers = to_all ? s.local : 1;
     work.hops = to_all ? 2 : 1;
@@ -138,15 +177,13 @@ Work work_of_sum(const Shape& s, const CollectiveParameters& p, bool to_all) {
         to_all ? 2 * s.local * s.remote * s.chunks(s.bytes / s.ranks) : s.remote * s.chunks(s.bytes);
     return work;
   }
-  const bool once = to_all ? p.split : p.relay;
+  const Passing passing = to_all ? passing_to_all(s, p) : passing_to_root(s, p);
   work.speakers = carriers;
-  work.hops = to_all ? (p.split ? 2 : 1) : (p.relay ? s.nodes - 1 : 1);
-  work.wire = !once ? (s.nodes - 1) * s.bytes : to_all ? 2 * (s.nodes - 1) / s.nodes * s.bytes : s.bytes;
-  work.messages =
-      carriers * s.chunks(slice) * (to_all && p.split ? 2 : 1) * (to_all || !p.relay ? s.nodes - 1 : 1);
-  const double added = (to_all && p.split ? (s.nodes - 1) / s.nodes : once ? 1 : s.nodes - 1) * s.bytes;
-  work.moved += added;
-  work.alone += added / carriers;
+  work.hops = passing.hops;
+  work.wire = passing.sent * s.bytes + sends_on(s, p) * std::min(s.bytes, s.chunk);
+  work.messages = carriers * (passing.messages * s.chunks(slice) + sends_on(s, p));
+  work.moved += passing.added * s.bytes;
+  work.alone += passing.added * s.bytes / carriers;
   work.turns += 1;
   return work;
 }
@@ -195,11 +232,14 @@ std::vector<CollectiveParameters> candidates(const topology::Cluster& cluster, c
     all.push_back(base);
   }
   const bool rows = call.kind == Collective::broadcast || call.kind == Collective::reduce;
-  for (size_t i = 0, count = all.size(); i < count; ++i) {
+  const bool spread = cluster.nodes() > 2 && (rows || call.kind == Collective::allreduce);
+  for (size_t i = 0, count = all.size(); spread && i < count; ++i) {
     CollectiveParameters other = all[i];
-    if (cluster.nodes() > 2 && rows) other.relay = true;
-    if (cluster.nodes() > 2 && call.kind == Collective::allreduce) other.split = true;
-    if (other.relay || other.split) all.push_back(other);
+    other.tree = true;
+    all.push_back(other);
+    other.tree = false;
+    (rows ? other.relay : other.split) = true;
+    all.push_back(other);
   }
   // A rank's own input is scaled and added in one step, others' come rounded: alone, each rank would get bits of its own.
   if (!several && !base.fetch && !base.scaled && call.kind == Collective::allreduce &&
@@ -229,10 +269,13 @@ double predict(const topology::Cluster& cluster, const CollectiveCall& call,
   // Sockets copy in and out once more, on the cores of those who use them.
   const double moving = (work.moved + work.wire) / cost.copy_rate / cores;
   const double alone = (work.alone + work.wire / work.speakers) / cost.copy_rate;
-  const double core =
-      std::max(moving, alone) + work.messages * cost.message_overhead / std::min(work.speakers, cores) +
-      2 * work.turns * local * cost.signal_latency / cores + work.parts * cost.parcel_overhead;
-  return overlapped(wire, core) + work.hops * cost.network_latency + work.turns * cost.signal_latency;
+  const double core = std::max(moving, alone) +
+                      work.ends * work.messages * cost.message_overhead / std::min(work.speakers, cores) +
+                      2 * work.turns * local * cost.signal_latency / cores +
+                      work.parts * cost.parcel_overhead;
+  const double other_end = (1 - work.ends) * cost.message_overhead;
+  return overlapped(wire, core) + work.hops * (cost.network_latency + other_end) +
+         work.turns * cost.signal_latency;
 }
 
 int carriers_of_rails(const topology::Cluster& cluster, const CollectiveCall& call, uint64_t chunk_bytes,

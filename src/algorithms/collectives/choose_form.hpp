@@ -22,7 +22,7 @@ double predict(const topology::Cluster& cluster, const CollectiveCall& call,
 int carriers_of_rails(const topology::Cluster& cluster, const CollectiveCall& call, uint64_t chunk_bytes,
                       int least);
 
-/// The best: `base` with form, carriers, alone, relay and split set. `forced` restricts the form.
+/// The best: `base` with form, carriers, alone, tree, relay, split and together set. `forced` restricts the form.
 FormChoice choose_form(const topology::Cluster& cluster, const CollectiveCall& call,
                        const CostParameters& cost, const CollectiveParameters& base,
                        std::optional<Form> forced);

@@ -46,6 +46,9 @@ struct CollectiveParameters {
   Form form = Form::two_level;
   int carriers = 1;  // ranks of a node that share what it adds up and sends; 0, or too many: most_carriers()
   bool alone = false;  // one node: each rank that wants a sum makes all of it by itself
+  // Between more than two nodes, in two_level. broadcast, reduce: along a binomial tree of nodes; allreduce: by recursive doubling.
+  // Before `relay` and `split`.
+  bool tree = false;
   bool relay = false;  // broadcast, reduce: from node to node, not between the root's node and every other
   bool split = false;  // allreduce: each node finishes a part of each piece, and sends that to the others
   bool together =

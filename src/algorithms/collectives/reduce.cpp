@@ -1,44 +1,43 @@
 // reduce: everything is added up for one rank.
 //
 //   two_level   each carrier adds up its slice of what its node has, and sends that to the carrier of the root's node, which
-//               finishes it and gives it to the root. With `relay` it goes from node to node instead, and each adds its own.
+//               finishes it and gives it to the root. With `relay` it goes from node to node instead, with `tree` along a binomial
+//               tree of nodes, and each adds its own.
 //   flat        every rank of another node sends all to the root
 #include "algorithms/collectives/reducer.hpp"
 
 namespace epccl::algorithms {
 namespace {
 
-/// What comes to this rank for a chunk of its slice: from the node behind it in the row, or at the root's from all.
+/// The node at a place in the row that begins with the root's.
+int node_at(const RoundBuilder& b, int place) {
+  return (b.cluster.node_of(b.call.root) + place) % b.cluster.nodes();
+}
+
+/// What comes to this rank for a chunk of its slice, from the nodes behind it.
 void receive_parts(RoundBuilder& b, Reducer& reducer, int position, uint64_t bytes,
                    std::vector<Part>& parts) {
-  const int nodes = b.cluster.nodes(), place = place_of(b, b.node()),
-            root_node = b.cluster.node_of(b.call.root);
-  const auto from = [&](int at, bool raw) {
-    const int node = (root_node + at) % nodes;
-    parts.push_back(reducer.received(rank_at(b.cluster, node, position), bytes, raw && reducer.is_raw(node)));
-  };
-  if (b.parameters.relay && place + 1 < nodes) from(place + 1, place + 2 == nodes);
-  if (!b.parameters.relay && place == 0)
-    for (int at = 1; at < nodes; ++at) from(at, true);
+  const int nodes = b.cluster.nodes();
+  for (const int place : branch_of(nodes, b.parameters, place_of(b, b.node())).after) {
+    const int node = node_at(b, place);
+    const bool is_last = branch_of(nodes, b.parameters, place).after.empty();
+    parts.push_back(
+        reducer.received(rank_at(b.cluster, node, position), bytes, is_last && reducer.is_raw(node)));
+  }
 }
 
 void send_part(RoundBuilder& b, Reducer& reducer, int position, const Range& chunk) {
-  const int nodes = b.cluster.nodes(), place = place_of(b, b.node()),
-            root_node = b.cluster.node_of(b.call.root);
-  const int to_node = b.parameters.relay ? (root_node + place - 1) % nodes : root_node;
-  const int to = rank_at(b.cluster, to_node, position);
-  std::vector<Part> parts;
-  receive_parts(b, reducer, position, chunk.bytes(), parts);
-  if (parts.empty()) {
+  const Branch branch = branch_of(b.cluster.nodes(), b.parameters, place_of(b, b.node()));
+  const int to = rank_at(b.cluster, node_at(b, branch.before), position);
+  if (branch.after.empty()) {
     reducer.send(to, reducer.node_part(0, chunk), 0, chunk.bytes());
     return;
   }
-  const std::vector<Part> own = reducer.inputs(0, chunk);
-  parts.insert(parts.begin(), own.begin(), own.end());
-  SlotRing::Slot slot = reducer.place();
-  const plan::Location at = slot.at;
-  const uint32_t made = reducer.add_up(parts, at, chunk.bytes(), false, std::move(slot.after));
-  reducer.send(to, {at, made, false, std::move(slot)}, 0, chunk.bytes());
+  std::vector<Part> received;
+  receive_parts(b, reducer, position, chunk.bytes(), received);
+  std::vector<Part> parts = reducer.inputs(0, chunk);
+  parts.insert(parts.end(), received.begin(), received.end());
+  reducer.send(to, reducer.partial(parts, chunk.bytes()), 0, chunk.bytes());
 }
 
 /// On the root's node: finishes a chunk, and gives it to the root.

@@ -43,9 +43,13 @@ Part Reducer::fetched(const NodeExchange::Readable& from, uint64_t bytes) {
 Part Reducer::node_part(int block, const Range& range) {
   std::vector<Part> own = inputs(block, range);
   if (is_raw(b_.node())) return own.front();
+  return partial(own, range.bytes());
+}
+
+Part Reducer::partial(const std::vector<Part>& parts, uint64_t bytes) {
   SlotRing::Slot slot = sending_.take();
   const Location at = slot.at;
-  const uint32_t made = add_up(own, at, range.bytes(), false, std::move(slot.after));
+  const uint32_t made = add_up(parts, at, bytes, false, std::move(slot.after));
   return {at, made, false, std::move(slot)};
 }
 

@@ -37,6 +37,8 @@ class Reducer {
   Part received(int from, uint64_t bytes, bool raw);
   /// Sends bytes [from, from + bytes) of a part.
   uint32_t send(int to, const Part& part, uint64_t from, uint64_t bytes);
+  /// `parts` added up by this rank, in scratch, for others to go on with.
+  Part partial(const std::vector<Part>& parts, uint64_t bytes);
   /// A place in scratch, for a result that goes elsewhere from there.
   SlotRing::Slot place() { return sending_.take(); }
   void used_by(const SlotRing::Slot& slot, uint32_t step) {

@@ -1,7 +1,8 @@
 // scatter and broadcast: what one rank has goes to the others.
 //
 //   scatter, two_level    staged: a node's blocks in one message to one of its ranks; direct: as flat
-//   broadcast, two_level  one rank of every other node receives, and gives to its node; from the root, or from node to node
+//   broadcast, two_level  one rank of every other node receives, and gives to its node; from the root, with `relay` from node to
+//                         node, with `tree` along a binomial tree of nodes
 #include "algorithms/collectives/building.hpp"
 
 namespace epccl::algorithms {
@@ -51,14 +52,13 @@ struct Neighbours {
 };
 Neighbours neighbours(const RoundBuilder& b) {
   Neighbours result;
-  const int nodes = b.cluster.nodes(), root = b.call.root, place = place_of(b, b.node());
-  const auto node_at = [&](int at) { return (b.cluster.node_of(root) + at) % nodes; };
-  const auto speaks = [&](int node) { return node == b.cluster.node_of(root) ? root : receiver(b, node); };
+  const int nodes = b.cluster.nodes(), root = b.call.root, root_node = b.cluster.node_of(root);
+  const auto speaks = [&](int node) { return node == root_node ? root : receiver(b, node); };
   if (speaks(b.node()) != b.rank()) return result;
-  if (place > 0) result.before = b.parameters.relay ? speaks(node_at(place - 1)) : root;
-  if (b.parameters.relay && place + 1 < nodes) result.after.push_back(speaks(node_at(place + 1)));
-  for (int at = 1; !b.parameters.relay && place == 0 && at < nodes; ++at)
-    result.after.push_back(speaks(node_at(at)));
+  const Branch branch = branch_of(nodes, b.parameters, place_of(b, b.node()));
+  const auto at = [&](int place) { return speaks((root_node + place) % nodes); };
+  if (branch.before >= 0) result.before = at(branch.before);
+  for (const int place : branch.after) result.after.push_back(at(place));
   return result;
 }
 

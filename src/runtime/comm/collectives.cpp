@@ -63,13 +63,14 @@ void CollectiveRunner::log_choice(const std::string& text, const algorithms::For
                                   const EngineChoice& engines) const {
   if (!log::enabled(log::Level::info, log::coll)) return;
   log::info(log::coll, rank_,
-            "{} algo={} carriers={}{}{}{}{} transport=shm{} predicted_us={:.1f} flat_us={:.1f} "
+            "{} algo={} carriers={}{}{}{}{}{} transport=shm{} predicted_us={:.1f} flat_us={:.1f} "
             "two_level_us={:.1f}{} by={} ({})",
             text, to_string(choice.parameters.form), choice.parameters.carriers,
-            choice.parameters.alone ? " alone" : "", choice.parameters.relay ? " relay" : "",
-            choice.parameters.split ? " split" : "", choice.parameters.together ? " together" : "",
-            executor_.network_suffix(), choice.seconds * 1e6, choice.flat_seconds * 1e6,
-            choice.two_level_seconds * 1e6, config_.algorithm ? " (forced)" : "", engines.who(), engines.why);
+            choice.parameters.alone ? " alone" : "", choice.parameters.tree ? " tree" : "",
+            choice.parameters.relay ? " relay" : "", choice.parameters.split ? " split" : "",
+            choice.parameters.together ? " together" : "", executor_.network_suffix(), choice.seconds * 1e6,
+            choice.flat_seconds * 1e6, choice.two_level_seconds * 1e6, config_.algorithm ? " (forced)" : "",
+            engines.who(), engines.why);
 }
 
 bool CollectiveRunner::fits_small_place(const algorithms::CollectiveCall& call,
@@ -141,6 +142,7 @@ Result<plan::RankPlan> CollectiveRunner::engine_plan(const CollectiveCall& call,
   parameters.chunk_bytes = std::max<uint64_t>(parameters.chunk_bytes, piece);
   if (cluster_.nodes() > 1) {
     parameters.form = choice.parameters.form;
+    parameters.tree = choice.parameters.tree;
     parameters.relay = choice.parameters.relay;
     parameters.split = choice.parameters.split;
     parameters.chunk_bytes = config_.engine_chunk_bytes;
