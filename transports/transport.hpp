@@ -26,6 +26,20 @@ class Device;
 
 namespace epccl::transports {
 
+struct Completion;
+
+/// Messages that have finished, in that order: for who has thousands under way, and would else look at each of them again and again.
+class FinishedMessages {
+ public:
+  void add(Completion& message);
+  /// The one that has waited longest here; null: there is none.
+  Completion* take();
+  void clear() { first_ = last_ = nullptr; }
+
+ private:
+  Completion *first_ = nullptr, *last_ = nullptr;
+};
+
 /// State of one message, owned by the caller, at a stable address until done. Never reused while pending.
 struct Completion {
   enum class State : uint8_t { idle, pending, done, failed, declined };  // declined: only what was offered
@@ -34,7 +48,40 @@ struct Completion {
   Status status;       // when failed
 
   bool finished() const { return state >= State::done; }
+
+  // For who moves the message:
+  /// The last that it does with it.
+  void finish(State how) {
+    state = how;
+    if (told_ != nullptr) told_->add(*this);
+  }
+
+  // For who asked for it:
+  /// Once it is finished, or has been already, `list` has it, which must stay.
+  void tell(FinishedMessages& list) {
+    told_ = &list;
+    if (finished()) list.add(*this);
+  }
+
+ private:
+  friend FinishedMessages;
+  FinishedMessages* told_ = nullptr;
+  Completion* next_ = nullptr;  // in the list
 };
+
+inline void FinishedMessages::add(Completion& message) {
+  message.next_ = nullptr;
+  (last_ != nullptr ? last_->next_ : first_) = &message;
+  last_ = &message;
+}
+
+inline Completion* FinishedMessages::take() {
+  Completion* const message = first_;
+  if (message == nullptr) return nullptr;
+  first_ = message->next_;
+  if (first_ == nullptr) last_ = nullptr;
+  return message;
+}
 
 /// Names a message between two ranks of one communicator: unique among messages in flight between the two.
 /// 47 bits are the caller's.

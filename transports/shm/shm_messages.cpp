@@ -19,7 +19,7 @@ MessageRing& ShmMessages::ring(int from, int to) const {
 
 void ShmMessages::finish(Completion& completion, uint64_t bytes) {
   completion.bytes = bytes;
-  completion.state = Completion::State::done;
+  completion.finish(Completion::State::done);
 }
 
 Status ShmMessages::send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion) {
@@ -170,8 +170,8 @@ bool ShmMessages::drain(int from) {
 void ShmMessages::hear(const RingSlot& slot) {
   const auto it = waiting_for_taken_.find(slot.operation);
   if (it == waiting_for_taken_.end()) return;
-  finish(*it->second, 0);
-  if (slot.kind == Kind::declined) it->second->state = Completion::State::declined;
+  it->second->bytes = 0;
+  it->second->finish(slot.kind == Kind::declined ? Completion::State::declined : Completion::State::done);
   waiting_for_taken_.erase(it);
 }
 
@@ -185,7 +185,7 @@ bool ShmMessages::make_room(Receive& receive, uint64_t bytes, int from) {
   }
   receive.completion->status = error(Code::invalid_usage, "local rank {} sent {} bytes where {} are expected",
                                      from, bytes, receive.bytes);
-  receive.completion->state = Completion::State::failed;
+  receive.completion->finish(Completion::State::failed);
   return false;
 }
 
@@ -290,7 +290,7 @@ void ShmMessages::copy_from_sender(int from, const BufferRef& buffer, uint64_t b
       finish(*receive.completion, bytes);
     } else {
       receive.completion->status = std::move(status);
-      receive.completion->state = Completion::State::failed;
+      receive.completion->finish(Completion::State::failed);
     }
   }
   // Also after a failure: the sender's buffer is not needed any more.
@@ -319,7 +319,7 @@ void ShmMessages::cancel_all() {
   const auto fail = [](Completion* completion) {
     if (completion == nullptr || completion->finished()) return;
     completion->status = error(Code::remote_error, "given up: the communicator failed or was aborted");
-    completion->state = Completion::State::failed;
+    completion->finish(Completion::State::failed);
   };
   for (Peer& peer : peers_) {
     for (Outgoing& message : peer.outgoing) fail(message.completion);

@@ -112,7 +112,7 @@ void MessageStream::written(size_t bytes) {
     if (bytes < left) return;
     bytes -= left;
     message.completion->bytes = message.header.bytes;
-    message.completion->state = Completion::State::done;
+    message.completion->finish(Completion::State::done);
     outgoing_.pop_front();
   }
 }
@@ -284,7 +284,7 @@ void MessageStream::deliver(const Posted& posted, size_t bytes) {
   ++counters_.messages_received;
   counters_.bytes_received += bytes;
   posted.completion->bytes = bytes;
-  posted.completion->state = Completion::State::done;
+  posted.completion->finish(Completion::State::done);
 }
 
 bool MessageStream::fits(const Posted& posted, size_t bytes) const {
@@ -304,7 +304,7 @@ Status MessageStream::describe(bool sending, size_t bytes) const {
 
 void MessageStream::fail(Completion& completion, Status status) {
   completion.status = std::move(status);
-  completion.state = Completion::State::failed;
+  completion.finish(Completion::State::failed);
 }
 
 /// The connection is at its end, but the peer's messages need not be.

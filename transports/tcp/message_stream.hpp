@@ -15,7 +15,6 @@
 #include <deque>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "base/status.hpp"
 #include "base/unique_fd.hpp"
@@ -142,7 +141,7 @@ class MessageStream {
   Header header_;  // being read
   size_t header_filled_ = 0;
   Incoming incoming_;
-  std::vector<Posted> posted_;
+  std::deque<Posted> posted_;  // the first is what comes next, mostly, however many follow
   std::deque<Early> early_;
   size_t early_bytes_ = 0;  // of those that came on this stream
   Carried carried_;

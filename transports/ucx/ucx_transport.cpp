@@ -196,10 +196,10 @@ void UcxTransport::finish(Operation& operation, ucs_status_t status, size_t byte
   const bool of_device = status == UCS_OK && operation.device != nullptr;
   if (Status seen = of_device ? operation.device->admit_foreign_writes() : Status(); !seen.ok()) {
     completion.status = std::move(seen);
-    completion.state = Completion::State::failed;
+    completion.finish(Completion::State::failed);
   } else if (status == UCS_OK) {
     completion.bytes = bytes;
-    completion.state = Completion::State::done;
+    completion.finish(Completion::State::done);
     if (!operation.is_send) {
       ++counters_.messages_received;
       counters_.bytes_received += bytes;
@@ -207,7 +207,7 @@ void UcxTransport::finish(Operation& operation, ucs_status_t status, size_t byte
     }
   } else {
     completion.status = describe(operation, status, bytes);
-    completion.state = Completion::State::failed;
+    completion.finish(Completion::State::failed);
   }
   recycle(operation, operation.peer->pending);
 }
@@ -341,7 +341,7 @@ void UcxTransport::fail_pending(Peer& peer) {
     Operation& operation = peer.pending.front();
     Completion& completion = *operation.completion;
     completion.status = describe(operation, UCS_ERR_CANCELED, 0);
-    completion.state = Completion::State::failed;
+    completion.finish(Completion::State::failed);
     operation.completion = nullptr;
     detached_.splice(detached_.end(), peer.pending, operation.self);
     if (!operation.is_send) ucp_request_cancel(worker_, operation.request);

@@ -70,7 +70,7 @@ void Conversation::send(MessageKey key, const void* data, size_t bytes, Completi
   completion.bytes = 0;
   if (!failure_.ok()) {
     completion.status = describe(true, bytes, failure_);
-    completion.state = Completion::State::failed;
+    completion.finish(Completion::State::failed);
     return;
   }
   ++shared_.messages.messages_sent;
@@ -80,7 +80,7 @@ void Conversation::send(MessageKey key, const void* data, size_t bytes, Completi
   if (open_ && fresh_ == 0 && !of_device && bytes <= shared_.eager_limit && in_window(bytes) &&
       send_eager(key, from, bytes)) {
     completion.status = failure_.ok() ? Status() : describe(true, bytes, failure_);
-    completion.state = failure_.ok() ? Completion::State::done : Completion::State::failed;
+    completion.finish(failure_.ok() ? Completion::State::done : Completion::State::failed);
     return;
   }
   Send& send = sends_.emplace_back();
@@ -252,7 +252,7 @@ void Conversation::finish(Send& send, Status status) {
   Completion& completion = *send.completion;
   const bool ok = status.ok();
   completion.status = std::move(status);
-  completion.state = ok ? Completion::State::done : Completion::State::failed;
+  completion.finish(ok ? Completion::State::done : Completion::State::failed);
   sends_.erase(send.self);
 }
 

@@ -21,7 +21,7 @@ void Conversation::recv(MessageKey key, void* data, size_t bytes, Completion& co
       std::find_if(early_.begin(), early_.end(), [key](const Early& message) { return message.key == key; });
   if (!failure_.ok() && early == early_.end()) {
     completion.status = describe(false, bytes, failure_);
-    completion.state = Completion::State::failed;
+    completion.finish(Completion::State::failed);
     return;
   }
   if (spare_.empty()) spare_.emplace_back();
@@ -197,7 +197,7 @@ void Conversation::finish(Receive& receive, size_t bytes) {
   Completion& completion = *receive.completion;
   completion.bytes = bytes;
   remove(receive);
-  completion.state = Completion::State::done;
+  completion.finish(Completion::State::done);
 }
 
 void Conversation::finish(Receive& receive, Status status) {
@@ -205,7 +205,7 @@ void Conversation::finish(Receive& receive, Status status) {
   Completion& completion = *receive.completion;
   remove(receive);
   completion.status = std::move(status);
-  completion.state = Completion::State::failed;
+  completion.finish(Completion::State::failed);
 }
 
 void Conversation::remove(Receive& receive) {

@@ -157,7 +157,7 @@ Result<bool> Carrying::conclude(Parcel& parcel, double now) {
         const Item& item = items_[i];
         ++counters_.carried;
         item.completion->bytes = item.bytes;
-        item.completion->state = Completion::State::done;
+        item.completion->finish(Completion::State::done);
       }
       ParcelBoard::put_down(slot, ParcelSlot::empty);
       return true;
@@ -180,7 +180,7 @@ Status Carrying::send_rest(const Parcel& parcel, size_t from) {
     const Item& item = items_[i];
     if (item.end <= from) {
       item.completion->bytes = item.bytes;
-      item.completion->state = Completion::State::done;
+      item.completion->finish(Completion::State::done);
       continue;
     }
     lanes_->unframe(parcel.destination, Lanes::framed(item.bytes));

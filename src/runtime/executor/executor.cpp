@@ -70,6 +70,7 @@ Status Executor::begin() {
   steps_.begin(*plan_);
   pending_waits_.clear();
   messages_.clear();
+  finished_.clear();
   pending_messages_ = 0;
   drained_ = true;
   engine_.begin(call_->sequence);
@@ -252,21 +253,21 @@ void Executor::start_message(uint32_t index) {
   const plan::Step& step = compiled.step;
   if (network_ == nullptr)
     return fail(Status(Code::internal_error, "a plan uses the network of a one-node communicator"));
-  messages_.push_back({index, {}});
-  Completion& completion = messages_.back().completion;
+  Message& message = messages_.emplace_back(index);
   const auto key = message_key(call_->sequence, step.tag);
   Status status =
       step.kind == Kind::send
           ? network_->send(step.peer, key, address_of(compiled.source_local, step.source), step.total_bytes(),
-                           completion)
+                           message)
           : network_->recv(step.peer, key, address_of(compiled.destination_local, step.destination),
-                           step.total_bytes(), completion);
+                           step.total_bytes(), message);
   if (!status.ok()) return fail_message(std::move(status));
   drained_ = drained_ && step.kind == Kind::recv;
-  if (step.kind == Kind::send && completion.state == Completion::State::done) {
+  if (step.kind == Kind::send && message.state == Completion::State::done) {
     messages_.pop_back();
     return complete(index);
   }
+  message.tell(finished_);
   ++pending_messages_;
 }
 
@@ -286,29 +287,30 @@ bool Executor::poll_waits() {
 
 bool Executor::poll_messages() {
   bool moved = network_->progress();
-  for (PendingMessage& message : messages_) {
-    Completion& completion = message.completion;
-    if (completion.state == Completion::State::failed) {
-      fail_message(completion.status);
-      return true;
-    }
-    if (completion.state != Completion::State::done) continue;
-    const plan::Step& step = plan_->steps[message.step].step;
-    if (step.kind == Kind::recv && completion.bytes != step.total_bytes()) {
-      fail_message(error(Code::invalid_usage, "call {} ({}): rank {} sent {} bytes where rank {} expects {}",
-                         call_->sequence, call_->text, step.peer, completion.bytes, rank_,
-                         step.total_bytes()));
-      return true;
-    }
-    completion.state = Completion::State::idle;  // seen
-    --pending_messages_;
-    complete(message.step);
+  while (const Completion* const finished = finished_.take()) {
+    if (!finish_message(static_cast<const Message&>(*finished))) return true;
     moved = true;
   }
   if (pending_messages_ == 0) messages_.clear();
   if (!drained_) moved |= drained_ = network_->drained();
   if (drained_ && call_->progress != nullptr) call_->progress->drained();
   return moved;
+}
+
+bool Executor::finish_message(const Message& message) {
+  if (message.state == Completion::State::failed) {
+    fail_message(message.status);
+    return false;
+  }
+  const plan::Step& step = plan_->steps[message.step].step;
+  if (step.kind == Kind::recv && message.bytes != step.total_bytes()) {
+    fail_message(error(Code::invalid_usage, "call {} ({}): rank {} sent {} bytes where rank {} expects {}",
+                       call_->sequence, call_->text, step.peer, message.bytes, rank_, step.total_bytes()));
+    return false;
+  }
+  --pending_messages_;
+  complete(message.step);
+  return true;
 }
 
 void Executor::fail(Status status) {
@@ -359,8 +361,8 @@ std::string Executor::waiting_text() const {
                        step.slot, step.value);
   }
   if (engine_.pending()) return "its copy engine";
-  for (const PendingMessage& message : messages_) {
-    if (message.completion.state != Completion::State::pending) continue;
+  for (const Message& message : messages_) {
+    if (message.state != Completion::State::pending) continue;
     const plan::Step& step = plan_->steps[message.step].step;
     return fmt::format("rank {} (node {}): step {} {} of {} bytes over {}", step.peer,
                        cluster_.node_of(step.peer), message.step, to_string(step.kind), step.total_bytes(),

@@ -50,9 +50,9 @@ class Executor {
   }
 
  private:
-  struct PendingMessage {
+  struct Message : transports::Completion {
+    explicit Message(uint32_t number) : step(number) {}
     uint32_t step;
-    transports::Completion completion;
   };
 
   Status begin();
@@ -72,6 +72,7 @@ class Executor {
   void start_reduce(uint32_t index);
   void copy_unmapped(uint32_t index, int peer, const transports::BufferRef& theirs, std::byte* mine);
   void start_message(uint32_t index);
+  bool finish_message(const Message& message);
   bool satisfied(const CompiledStep& step);
   transports::CallScratch scratch() const { return call_->scratch(); }
   std::byte* address_of(int local, const plan::Location& location) const;
@@ -105,7 +106,8 @@ class Executor {
   unsigned idle_visits_ = 0;
   ReadySteps steps_;
   std::vector<uint32_t> pending_waits_;
-  std::deque<PendingMessage> messages_;  // stable addresses: transports hold pointers to the completions
+  std::deque<Message> messages_;  // stable addresses: transports hold pointers
+  transports::FinishedMessages finished_;
   size_t pending_messages_ = 0;
   bool drained_ = true;  // nothing that was sent still needs this rank to drive the network
 };

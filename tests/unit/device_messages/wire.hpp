@@ -37,15 +37,15 @@ class Wire {
       const auto posted = std::ranges::find_if(
           posted_, [&](const Half& half) { return half.from == sent->from && half.key == sent->key; });
       if (posted == posted_.end()) continue;
-      sent->completion->state = Completion::State::done;
+      sent->completion->finish(Completion::State::done);
       if (sent->bytes > posted->bytes) {
         posted->completion->status =
             error(Code::invalid_usage, "{} bytes for {}", sent->bytes, posted->bytes);
-        posted->completion->state = Completion::State::failed;
+        posted->completion->finish(Completion::State::failed);
       } else {
         if (sent->bytes > 0) std::memcpy(posted->data, sent->data, sent->bytes);
         posted->completion->bytes = sent->bytes;
-        posted->completion->state = Completion::State::done;
+        posted->completion->finish(Completion::State::done);
       }
       posted_.erase(posted);
       sent_.erase(sent);

@@ -75,8 +75,12 @@ TYPED_TEST(Failures, CancelEndsWhatIsPending) {
     sends.emplace_back();
     ASSERT_TRUE(fabric[0].send(1, 100 + sends.size(), buffer.data(), buffer.size(), sends.back()).ok());
   } while (sends.back().finished());
+  FinishedMessages told;
+  for (Completion* completion : {&never_sent, &connected, &sends.back()}) completion->tell(told);
 
   fabric[0].cancel_all();
+  for (int failed = 0; failed < 3; ++failed) EXPECT_NE(told.take(), nullptr);
+  EXPECT_EQ(told.take(), nullptr);
   for (const Completion* completion : {&never_sent, &connected, &sends.back()}) {
     ASSERT_EQ(completion->state, Completion::State::failed);
     EXPECT_EQ(completion->status.code(), Code::remote_error);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <set>
 
 #include "device/device.hpp"
 #include "fabric.hpp"
@@ -36,6 +37,30 @@ TYPED_TEST(Messages, ArriveWholeAtEverySize) {
     ASSERT_TRUE(one[0].send(fabric).ok());
     run(fabric, one);
   }
+}
+
+// Who has thousands under way does not look at each of them.
+TYPED_TEST(Messages, AreToldOnceEachWhenTheyHaveFinished) {
+  Fabric<TypeParam> fabric(2);
+  FinishedMessages finished;
+  std::deque<Message> messages;
+  for (const size_t bytes : {size_t{0}, size_t{64}, size_t{9000}, size_t{100000}, size_t{3} << 20})
+    for (const bool early : {true, false}) {
+      Message& message = messages.emplace_back(0, 1, messages.size(), bytes);
+      if (early) {
+        ASSERT_TRUE(message.send(fabric).ok());
+        fabric.settle();
+      }
+      ASSERT_TRUE(message.recv(fabric).ok());
+      if (!early) ASSERT_TRUE(message.send(fabric).ok());
+      message.sending.tell(finished);
+      message.receiving.tell(finished);
+    }
+  run(fabric, messages);
+  std::multiset<const Completion*> expected, told;
+  for (const Message& message : messages) expected.insert({&message.sending, &message.receiving});
+  while (const Completion* const one = finished.take()) told.insert(one);
+  EXPECT_EQ(told, expected);
 }
 
 TYPED_TEST(Messages, OfNoBytesNeedNoBuffer) {
