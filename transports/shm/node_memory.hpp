@@ -10,6 +10,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -32,6 +33,24 @@ struct SleepFor {
   LocalMask locals{};
 
   void add(int local) { locals[static_cast<size_t>(local) / 64] |= uint64_t{1} << (local % 64); }
+};
+
+/// Reasons of which any ends a sleep.
+class SleepReasons {
+ public:
+  static constexpr size_t most = most_sleep_reasons;
+
+  SleepReasons() = default;
+  SleepReasons(const SleepFor& only) : reasons_{only}, count_(1) {}  // NOLINT: one is some
+
+  /// Until the counter `slot` of the rank at `local` has reached `value`. Of one counter's values only the lowest counts: who gets there
+  /// looks at the others. Of more counters than `most` the last are left out.
+  void add(int slot, uint64_t value, int local);
+  std::span<const SleepFor> all() const { return {reasons_.data(), count_}; }
+
+ private:
+  std::array<SleepFor, most> reasons_;
+  size_t count_ = 0;
 };
 
 /// Which scratch a call has: alike on all ranks of the node. A call that needs no more than `small_place` bytes on any of them may
@@ -122,12 +141,12 @@ class NodeMemory {
   pid_t pid(int local) const { return segment_.control(local).pid.load(std::memory_order_relaxed); }
 
   // Sleeping: announce what for, look again at everything waited for, then sleep. Only what was announced wakes: a rank
-  // that waits for many things announces one of them and looks at the rest when it wakes.
+  // that waits for many things announces some of them and looks at the rest when it wakes.
   enum class Bed : uint8_t {
     futex,     // sleep() sleeps; only for peers of the node
     doorbell,  // poll() on doorbell_fd(), beside other descriptors
   };
-  void announce_sleep(const SleepFor& reason, Bed bed);
+  void announce_sleep(const SleepReasons& reasons, Bed bed);
   /// After announce_sleep(.., Bed::futex): until woken, or `seconds` at most.
   void sleep(double seconds);
   void finish_sleep();
@@ -150,7 +169,8 @@ class NodeMemory {
   Status transfer(int local, bool is_write, std::byte* mine, uint64_t theirs, uint64_t bytes) const;
   Status access_error(int local, bool is_write, const std::string& what, int cause) const;
   void wake_waiting_for(int slot);
-  bool came_true(const Sleeper& sleeper) const;
+  bool came_true(const Sleeper& sleeper, int slot) const;
+  bool came_true(const Sleeper::Reason& reason) const;
   void wake(int local);
   void ring(int local) const;
 

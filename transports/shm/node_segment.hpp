@@ -70,13 +70,20 @@ struct alignas(64) RankControl {
 /// Local positions, as a set.
 using LocalMask = std::array<uint64_t, (node_max_ranks + 63) / 64>;
 
-/// What a sleeping rank waits for: that the counter `slot` of all ranks in `locals` has reached `value`.
+/// A rank may wait for so many counters at once: a two-stage exchange has that many of which others wait for what follows.
+inline constexpr size_t most_sleep_reasons = 6;
+
+/// What a sleeping rank waits for: for one of its reasons, that the counter `slot` of all ranks in `locals` has reached `value`.
 struct alignas(64) Sleeper {
   enum State : uint32_t { awake = 0, on_futex = 1, on_doorbell = 2 };
+  struct Reason {
+    std::atomic<uint32_t> slot;
+    std::atomic<uint64_t> value;
+    std::array<std::atomic<uint64_t>, std::tuple_size_v<LocalMask>> locals;
+  };
   std::atomic<uint32_t> state;  // the futex
-  std::atomic<uint32_t> slot;
-  std::atomic<uint64_t> value;
-  std::array<std::atomic<uint64_t>, std::tuple_size_v<LocalMask>> locals;
+  std::atomic<uint32_t> reasons;
+  std::array<Reason, most_sleep_reasons> reason;
 };
 
 struct alignas(64) SegmentHeader {

@@ -1,10 +1,10 @@
 // Posting, and waking those who sleep for it.
 //
 //   poster                                    sleeper
-//   counter = value                           sleeper.slot, value, locals; state = on_futex
+//   counter = value                           sleeper.reason[..].slot, value, locals; state = on_futex
 //   fence                                     ++sleepers; fence
-//   sleepers > 0: for each that waits         looks again at everything it waits for
-//     for this slot and now has all:          futex(state == on_futex)
+//   sleepers > 0: for each that has a         looks again at everything it waits for
+//     reason with this slot, which now holds: futex(state == on_futex)
 //     state -> awake, wake it                 state = awake; --sleepers
 //
 // The fences pair: either the sleeper sees the post, or the poster sees the sleeper. Of several posters that complete a
@@ -16,6 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -67,16 +68,22 @@ void NodeMemory::wake_waiting_for(int slot) {
   for (int local = 0; local < local_size(); ++local) {
     const Sleeper& sleeper = segment_.header().sleeper[static_cast<size_t>(local)];
     if (sleeper.state.load(std::memory_order_acquire) == Sleeper::awake) continue;
-    if (sleeper.slot.load(std::memory_order_relaxed) != static_cast<uint32_t>(slot)) continue;
-    if (came_true(sleeper)) wake(local);
+    if (came_true(sleeper, slot)) wake(local);
   }
 }
 
-bool NodeMemory::came_true(const Sleeper& sleeper) const {
-  const uint64_t value = sleeper.value.load(std::memory_order_relaxed);
-  const auto slot = static_cast<int>(sleeper.slot.load(std::memory_order_relaxed));
-  for (size_t word = 0; word < sleeper.locals.size(); ++word)
-    for (uint64_t left = sleeper.locals[word].load(std::memory_order_relaxed); left != 0; left &= left - 1)
+bool NodeMemory::came_true(const Sleeper& sleeper, int slot) const {
+  const uint32_t count = sleeper.reasons.load(std::memory_order_relaxed);
+  return std::any_of(sleeper.reason.begin(), sleeper.reason.begin() + count, [&](const auto& reason) {
+    return reason.slot.load(std::memory_order_relaxed) == static_cast<uint32_t>(slot) && came_true(reason);
+  });
+}
+
+bool NodeMemory::came_true(const Sleeper::Reason& reason) const {
+  const uint64_t value = reason.value.load(std::memory_order_relaxed);
+  const auto slot = static_cast<int>(reason.slot.load(std::memory_order_relaxed));
+  for (size_t word = 0; word < reason.locals.size(); ++word)
+    for (uint64_t left = reason.locals[word].load(std::memory_order_relaxed); left != 0; left &= left - 1)
       if (counter(static_cast<int>(word * 64) + __builtin_ctzll(left), slot) < value) return false;
   return true;
 }
@@ -85,8 +92,9 @@ void NodeMemory::notify_message(int local) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (segment_.header().sleepers.load(std::memory_order_relaxed) == 0) return;
   const Sleeper& sleeper = segment_.header().sleeper[static_cast<size_t>(local)];
+  // Alone: nobody waits for messages and a counter.
   if (sleeper.state.load(std::memory_order_acquire) != Sleeper::awake &&
-      sleeper.slot.load(std::memory_order_relaxed) == SleepFor::any_message)
+      sleeper.reason[0].slot.load(std::memory_order_relaxed) == SleepFor::any_message)
     wake(local);
 }
 
@@ -117,13 +125,31 @@ void NodeMemory::ring(int local) const {
   (void)sendto(doorbell_.get(), &byte, 1, MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&address), length);
 }
 
-void NodeMemory::announce_sleep(const SleepFor& reason, Bed bed) {
+void SleepReasons::add(int slot, uint64_t value, int local) {
+  SleepFor* const end = reasons_.data() + count_;
+  SleepFor* reason =
+      std::find_if(reasons_.data(), end, [slot](const SleepFor& it) { return it.slot == slot; });
+  if (reason == end) {
+    if (count_ == most) return;
+    *reason = {slot, value, {}};
+    ++count_;
+  }
+  if (value < reason->value) *reason = {slot, value, {}};
+  if (value == reason->value) reason->add(local);
+}
+
+void NodeMemory::announce_sleep(const SleepReasons& reasons, Bed bed) {
   bed_ = bed;
   Sleeper& sleeper = segment_.header().sleeper[static_cast<size_t>(local_)];
-  sleeper.slot.store(static_cast<uint32_t>(reason.slot), std::memory_order_relaxed);
-  sleeper.value.store(reason.value, std::memory_order_relaxed);
-  for (size_t word = 0; word < reason.locals.size(); ++word)
-    sleeper.locals[word].store(reason.locals[word], std::memory_order_relaxed);
+  uint32_t count = 0;
+  for (const SleepFor& reason : reasons.all()) {
+    Sleeper::Reason& told = sleeper.reason[count++];
+    told.slot.store(static_cast<uint32_t>(reason.slot), std::memory_order_relaxed);
+    told.value.store(reason.value, std::memory_order_relaxed);
+    for (size_t word = 0; word < reason.locals.size(); ++word)
+      told.locals[word].store(reason.locals[word], std::memory_order_relaxed);
+  }
+  sleeper.reasons.store(count, std::memory_order_relaxed);
   sleeper.state.store(bed == Bed::futex ? Sleeper::on_futex : Sleeper::on_doorbell,
                       std::memory_order_release);
   segment_.header().sleepers.fetch_add(1, std::memory_order_relaxed);

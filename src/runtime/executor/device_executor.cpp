@@ -19,7 +19,8 @@ DeviceExecutor::DeviceExecutor(device::Device& device, const topology::Cluster& 
       network_(network),
       monitor_(monitor),
       lanes_(device, cluster),
-      messages_(device, network, stage_bytes, cluster.ranks()) {}
+      messages_(device, network, stage_bytes, cluster.ranks()),
+      waits_(node.local_size()) {}
 
 Status DeviceExecutor::prepare(int width) {
   EPCCL_TRY(lanes_.prepare(width, false));
@@ -61,7 +62,7 @@ Status DeviceExecutor::begin() {
   const CompiledPlan& plan = program_->plan;
   if (call_->progress != nullptr) call_->progress->begin(plan);
   steps_.begin(plan);
-  pending_waits_.clear();
+  waits_.begin();
   messages_.begin(call_->sequence, *program_, own_buffers(), call_->by_cores);
   log::info(log::coll, rank_, "{}, GPU {}: messages over {} {}", call_->text, device_.ordinal(),
             network_.name(), messages_.way());
@@ -71,8 +72,8 @@ Status DeviceExecutor::begin() {
 // What the device does wakes nobody.
 Status DeviceExecutor::idle(Waiter& waiter) {
   if (lanes_.busy() || messages_.copying()) return waiter.nap([this] { return describe(); });
-  return waiter.idle([this] { return reason_to_sleep(); }, messages_.on_network(), [this] { return sweep(); },
-                     [this] { return describe(); });
+  return waiter.idle([this] { return waits_.reasons(call_->sequence); }, messages_.on_network(),
+                     [this] { return sweep(); }, [this] { return describe(); });
 }
 
 // Everything that can move now, moved once.
@@ -112,9 +113,8 @@ void DeviceExecutor::start(uint32_t index) {
       node_.post(step.step.slot, counter_value(call_->sequence, step.step.value));
       return complete(index);
     case Kind::wait:
-      if (satisfied(step)) return complete(index);
-      pending_waits_.push_back(index);
-      return;
+      if (satisfied(step.peer_local, step.step.slot, step.step.value)) return complete(index);
+      return waits_.add(index, step);
     default:
       return fail(error(Code::internal_error, "step {}: {} of GPU memory", index, to_string(step.step.kind)));
   }
@@ -156,21 +156,17 @@ void DeviceExecutor::complete(uint32_t index) {
       steps_.release(successor);
 }
 
-bool DeviceExecutor::satisfied(const CompiledStep& step) {
-  const uint64_t value = node_.counter(step.peer_local, step.step.slot);
-  if (value < counter_value(call_->sequence, step.step.value)) return false;
-  if (value >= device::released) fail({Code::remote_error, "a rank of this node gave up"});
+bool DeviceExecutor::satisfied(int local, int slot, uint32_t value) {
+  const uint64_t reached = node_.counter(local, slot);
+  if (reached < counter_value(call_->sequence, value)) return false;
+  if (reached >= device::released) fail({Code::remote_error, "a rank of this node gave up"});
   return true;
 }
 
 bool DeviceExecutor::poll_waits() {
-  const size_t before = pending_waits_.size();
-  std::erase_if(pending_waits_, [this](uint32_t index) {
-    if (!satisfied(program_->plan.steps[index])) return false;
-    complete(index);
-    return true;
-  });
-  return pending_waits_.size() != before;
+  return waits_.poll(
+      [this](const PendingWaits::Wait& wait) { return satisfied(wait.local, wait.slot, wait.value); },
+      [this](uint32_t index) { complete(index); });
 }
 
 bool DeviceExecutor::poll_device() {
@@ -203,29 +199,13 @@ void DeviceExecutor::fail_message(const Status& status) {
       Status(status).with_context(fmt::format("call {} ({})", call_->sequence, call_->text))));
 }
 
-// The first of the pending waits, and those of the same kind.
-transports::SleepFor DeviceExecutor::reason_to_sleep() const {
-  // The network alone: no counter gets that far.
-  if (pending_waits_.empty()) {
-    transports::SleepFor never{transports::done_counter, UINT64_MAX, {}};
-    never.add(node_.local());
-    return never;
-  }
-  const plan::Step& kind = program_->plan.steps[pending_waits_.front()].step;
-  transports::SleepFor reason{kind.slot, counter_value(call_->sequence, kind.value), {}};
-  for (const uint32_t index : pending_waits_) {
-    const CompiledStep& step = program_->plan.steps[index];
-    if (step.step.slot == kind.slot && step.step.value == kind.value) reason.add(step.peer_local);
-  }
-  return reason;
-}
-
 Waiter::Situation DeviceExecutor::describe() const {
   return {call_->sequence, call_->text, waiting_text()};
 }
 
 std::string DeviceExecutor::waiting_text() const {
-  for (const uint32_t index : pending_waits_) {
+  if (!waits_.empty()) {
+    const uint32_t index = waits_.front().step;
     const plan::Step& step = program_->plan.steps[index].step;
     return fmt::format("rank {} (same node): step {} wait for its counter {} to reach {}", step.peer, index,
                        step.slot, step.value);

@@ -24,6 +24,7 @@
 #include "runtime/executor/device_lanes.hpp"
 #include "runtime/executor/device_messages.hpp"
 #include "runtime/executor/device_program.hpp"
+#include "runtime/executor/pending_waits.hpp"
 #include "runtime/executor/ready_steps.hpp"
 #include "runtime/executor/waiter.hpp"
 #include "topology/cluster.hpp"
@@ -62,7 +63,7 @@ class DeviceExecutor {
   void start_message(uint32_t index);
   void given(uint32_t index);
   void complete(uint32_t index);
-  bool satisfied(const CompiledStep& step);
+  bool satisfied(int local, int slot, uint32_t value);
   const DeviceMessages::Buffers& own_buffers() const {
     return call_->buffers[static_cast<size_t>(node_.local())];
   }
@@ -70,7 +71,6 @@ class DeviceExecutor {
   Status idle(Waiter& waiter);
   void fail(Status status);
   void fail_message(const Status& status);
-  transports::SleepFor reason_to_sleep() const;
   Waiter::Situation describe() const;
   std::string waiting_text() const;
 
@@ -87,7 +87,8 @@ class DeviceExecutor {
   const QueueCall* call_ = nullptr;
   Status failure_;
   ReadySteps steps_;
-  std::vector<uint32_t> pending_waits_, through_;
+  PendingWaits waits_;
+  std::vector<uint32_t> through_;
 };
 
 }  // namespace epccl::runtime

@@ -38,7 +38,8 @@ Executor::Executor(const topology::Cluster& cluster, int rank, transports::NodeM
       reduce_steps_(rank, node),
       engine_(device::host_device(), node),
       take_turns_(policy.share_cores && cluster.nodes() > 1),
-      streaming_bytes_(streaming_bytes) {}
+      streaming_bytes_(streaming_bytes),
+      waits_(node.local_size()) {}
 
 Status Executor::run(const CompiledPlan& plan, const Call& call) {
   plan_ = &plan;
@@ -54,7 +55,7 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
     }
     ++idle_visits_;
     if ((steps_.all_complete() && drained_) || !failure_.ok()) break;
-    Status idle = waiter_.idle([this] { return reason_to_sleep(); }, network_busy(),
+    Status idle = waiter_.idle([this] { return reasons_to_sleep(); }, network_busy(),
                                [this] { return sweep(); }, [this] { return describe(); });
     if (!idle.ok()) fail(std::move(idle));
   }
@@ -68,7 +69,7 @@ Status Executor::begin() {
   waiter_.begin(plan_->uses_network);
   idle_visits_ = 0;
   steps_.begin(*plan_);
-  pending_waits_.clear();
+  waits_.begin();
   messages_.clear();
   finished_.clear();
   pending_messages_ = 0;
@@ -98,7 +99,7 @@ bool Executor::sweep() {
 // Where ranks outnumber cores, most visits to a waiting rank find nothing: they should cost next to nothing. One wait
 // stands for all of them; sweep() looks at the others now and then, since that one may depend on them.
 bool Executor::glance() {
-  if (!pending_waits_.empty() && satisfied(plan_->steps[pending_waits_.front()])) return sweep();
+  if (!waits_.empty() && satisfied(waits_.front())) return sweep();
   if (engine_.ready()) return sweep();
   return network_busy() && poll_messages();
 }
@@ -131,9 +132,8 @@ void Executor::start(uint32_t index) {
       node_.post(step.step.slot, counter_value(call_->sequence, step.step.value));
       return complete(index);
     case Kind::wait:
-      if (satisfied(step)) return complete(index);
-      pending_waits_.push_back(index);
-      return;
+      if (satisfied(step.peer_local, step.step.slot, step.step.value)) return complete(index);
+      return waits_.add(index, step);
   }
 }
 
@@ -144,12 +144,12 @@ void Executor::complete(uint32_t index) {
   for (uint32_t s = step.first_successor; s < step.last_successor; ++s) steps_.release(plan_->successors[s]);
 }
 
-bool Executor::satisfied(const CompiledStep& step) {
-  const uint64_t value = node_.counter(step.peer_local, step.step.slot);
-  if (value < counter_value(call_->sequence, step.step.value)) return false;
-  if (value >= device::released)
+bool Executor::satisfied(int local, int slot, uint32_t value) {
+  const uint64_t reached = node_.counter(local, slot);
+  if (reached < counter_value(call_->sequence, value)) return false;
+  if (reached >= device::released)
     fail({Code::remote_error, "a rank of this node gave up"});
-  else if (Status status = calls_.check(step.peer_local); !status.ok())
+  else if (Status status = calls_.check(local); !status.ok())
     fail(std::move(status));
   return true;
 }
@@ -272,17 +272,8 @@ void Executor::start_message(uint32_t index) {
 }
 
 bool Executor::poll_waits() {
-  size_t kept = 0;
-  for (size_t i = 0; i < pending_waits_.size(); ++i) {
-    const uint32_t index = pending_waits_[i];
-    if (satisfied(plan_->steps[index]))
-      complete(index);
-    else
-      pending_waits_[kept++] = index;
-  }
-  const bool moved = kept != pending_waits_.size();
-  pending_waits_.resize(kept);
-  return moved;
+  return waits_.poll([this](const PendingWaits::Wait& wait) { return satisfied(wait); },
+                     [this](uint32_t index) { complete(index); });
 }
 
 bool Executor::poll_messages() {
@@ -328,26 +319,8 @@ void Executor::fail_message(Status status) {
   fail(monitor_.explain(std::move(status)));
 }
 
-// One kind of the pending waits wakes this rank, once all its peers have posted it: the first that others wait behind, or
-// else, where this rank only collects what is its own, the last: by then the others are most likely over.
-transports::SleepFor Executor::reason_to_sleep() const {
-  if (engine_.pending()) return engine_.reason();
-  // The network alone: no counter gets that far.
-  if (pending_waits_.empty()) {
-    transports::SleepFor never{transports::done_counter, UINT64_MAX, {}};
-    never.add(node_.local());
-    return never;
-  }
-  const auto urgent = std::ranges::find_if(
-      pending_waits_, [this](uint32_t index) { return plan_->steps[index].others_wait; });
-  const plan::Step& kind =
-      plan_->steps[urgent != pending_waits_.end() ? *urgent : pending_waits_.back()].step;
-  transports::SleepFor reason{kind.slot, counter_value(call_->sequence, kind.value), {}};
-  for (const uint32_t index : pending_waits_) {
-    const CompiledStep& step = plan_->steps[index];
-    if (step.step.slot == kind.slot && step.step.value == kind.value) reason.add(step.peer_local);
-  }
-  return reason;
+transports::SleepReasons Executor::reasons_to_sleep() const {
+  return engine_.pending() ? engine_.reason() : waits_.reasons(call_->sequence);
 }
 
 Waiter::Situation Executor::describe() const {
@@ -355,7 +328,8 @@ Waiter::Situation Executor::describe() const {
 }
 
 std::string Executor::waiting_text() const {
-  for (const uint32_t index : pending_waits_) {
+  if (!waits_.empty()) {
+    const uint32_t index = waits_.front().step;
     const plan::Step& step = plan_->steps[index].step;
     return fmt::format("rank {} (same node): step {} wait for its counter {} to reach {}", step.peer, index,
                        step.slot, step.value);

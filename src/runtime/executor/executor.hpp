@@ -11,6 +11,7 @@
 #include "runtime/executor/compiled_plan.hpp"
 #include "runtime/executor/copy_offload.hpp"
 #include "runtime/executor/node_calls.hpp"
+#include "runtime/executor/pending_waits.hpp"
 #include "runtime/executor/ready_steps.hpp"
 #include "runtime/executor/reduce_steps.hpp"
 #include "runtime/executor/row_steps.hpp"
@@ -73,13 +74,14 @@ class Executor {
   void copy_unmapped(uint32_t index, int peer, const transports::BufferRef& theirs, std::byte* mine);
   void start_message(uint32_t index);
   bool finish_message(const Message& message);
-  bool satisfied(const CompiledStep& step);
+  bool satisfied(int local, int slot, uint32_t value);
+  bool satisfied(const PendingWaits::Wait& wait) { return satisfied(wait.local, wait.slot, wait.value); }
   transports::CallScratch scratch() const { return call_->scratch(); }
   std::byte* address_of(int local, const plan::Location& location) const;
   void fail(Status status);
   void fail_at_peer(Status status);
   void fail_message(Status status);
-  transports::SleepFor reason_to_sleep() const;
+  transports::SleepReasons reasons_to_sleep() const;
   Waiter::Situation describe() const;
   std::string waiting_text() const;
 
@@ -105,7 +107,7 @@ class Executor {
   bool streaming_ = false;
   unsigned idle_visits_ = 0;
   ReadySteps steps_;
-  std::vector<uint32_t> pending_waits_;
+  PendingWaits waits_;
   std::deque<Message> messages_;  // stable addresses: transports hold pointers
   transports::FinishedMessages finished_;
   size_t pending_messages_ = 0;

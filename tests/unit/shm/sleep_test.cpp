@@ -1,6 +1,7 @@
 // Sleeping for what peers of the node post.
 #include <poll.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -25,10 +26,12 @@ class Sleep : public testing::TestWithParam<Bed> {
     return true;
   }
   /// Sleeps once, as a waiting rank does; true when it was woken, false when it slept to the end.
-  static bool sleep_for(NodeMemory& node, const SleepFor& reason, int ranks, double seconds = for_ever) {
+  static bool sleep_for(NodeMemory& node, const SleepReasons& reasons, int ranks, double seconds = for_ever) {
     const double begin = now_seconds();
-    node.announce_sleep(reason, GetParam());
-    if (reason.slot == SleepFor::any_message || !holds(node, reason, ranks)) {
+    node.announce_sleep(reasons, GetParam());
+    if (std::ranges::none_of(reasons.all(), [&](const SleepFor& reason) {
+          return reason.slot != SleepFor::any_message && holds(node, reason, ranks);
+        })) {
       if (GetParam() == Bed::futex) {
         node.sleep(seconds);
       } else {
@@ -61,6 +64,39 @@ TEST_P(Sleep, EndsWhenTheLastOfThoseWaitedForHasPosted) {
   EXPECT_FALSE(woken);
   node[3].post(5, 7);
   sleeper.join();
+}
+
+TEST(SleepReasons, AreTheLowestValueOfEachCounterAndAllWhoHaveToReachIt) {
+  SleepReasons reasons;
+  reasons.add(5, 2, 1);
+  reasons.add(4, 9, 1);
+  reasons.add(5, 3, 2);
+  reasons.add(5, 2, 3);
+  reasons.add(4, 8, 2);
+  ASSERT_EQ(reasons.all().size(), 2U);
+  EXPECT_EQ(reasons.all()[0].slot, 5);
+  EXPECT_EQ(reasons.all()[0].value, 2U);
+  EXPECT_EQ(reasons.all()[0].locals[0], 0b1010U);
+  EXPECT_EQ(reasons.all()[1].slot, 4);
+  EXPECT_EQ(reasons.all()[1].value, 8U);
+  EXPECT_EQ(reasons.all()[1].locals[0], 0b100U);
+}
+
+TEST_P(Sleep, EndsWithTheFirstOfSeveralReasons) {
+  for (const int first : {0, 1}) {
+    Node node(3);
+    SleepReasons reasons;
+    for (const int slot : {5, 6})
+      for (const int local : {1, 2}) reasons.add(slot, 7, local);
+    std::thread sleeper([&] {
+      EXPECT_TRUE(sleep_for(node[0], reasons, node.ranks()));
+      EXPECT_TRUE(holds(node[0], reasons.all()[static_cast<size_t>(first)], node.ranks()));
+    });
+    node[1].post(5, 7);
+    node[2].post(6, 7);
+    node[first == 0 ? 2 : 1].post(first == 0 ? 5 : 6, 7);
+    sleeper.join();
+  }
 }
 
 TEST_P(Sleep, DoesNotBeginWhenEverythingIsThereAlready) {
