@@ -5,12 +5,6 @@
 #include "base/log.hpp"
 
 namespace epccl::runtime {
-namespace {
-
-// Plans of fixed sizes that are remembered. Programs use few sizes; a sweep uses some dozens.
-constexpr size_t alltoall_plans_kept = 128;
-
-}  // namespace
 
 AlltoallRunner::AlltoallRunner(const topology::Cluster& cluster, int rank, const CommConfig& config,
                                const algorithms::CostParameters& cost, Executor& executor,
@@ -48,26 +42,28 @@ void AlltoallRunner::log_choice(const std::string& text, const algorithms::Choic
             config_.algorithm ? " (forced)" : "", engines.who(), engines.why);
 }
 
-const AlltoallRunner::Planned& AlltoallRunner::planned(const AlltoallCall& call) {
-  const std::pair name{call.count, call.datatype};
-  if (const auto it = plans_.find(name); it != plans_.end()) return it->second;
-  if (plans_.size() >= alltoall_plans_kept) plans_.clear();
-  Planned made;
-  made.choice = choose(call.block_bytes);
-  made.plan = build(made.choice, algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
-  made.text = fmt::format("alltoall count {} {}", call.count, call.datatype);
-  return plans_.emplace(name, std::move(made)).first->second;
+Result<const AlltoallRunner::Planned*> AlltoallRunner::planned(const AlltoallCall& call) {
+  const auto made_anew = [&]() -> Result<Planned> {
+    Planned made;
+    made.choice = choose(call.block_bytes);
+    made.plan = build(made.choice, algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
+    made.text = fmt::format("alltoall count {} {}", call.count, call.datatype);
+    return made;
+  };
+  const Name name{call.count, call.datatype};
+  EPCCL_ASSIGN(const Planned* const known, plans_.get(name, true, made_anew));
+  return known;
 }
 
 Status AlltoallRunner::alltoall(const AlltoallCall& call) {
-  const Planned& known = planned(call);
+  EPCCL_ASSIGN(const Planned* const known, planned(call));
   const EngineChoice engines = engines_.choose(call.engines, call.block_bytes);
-  log_choice(known.text, known.choice, engines);
-  Call run{executor_.next_sequence(), call.input, call.output, known.text, nullptr};
+  log_choice(known->text, known->choice, engines);
+  Call run{executor_.next_sequence(), call.input, call.output, known->text, nullptr};
   run.offload = engines.copies;
   run.capture = call.capture;
-  if (!engines.engines) return executor_.run(known.plan, run);
-  return run_on_engines(run, engines, known.choice,
+  if (!engines.engines) return executor_.run(known->plan, run);
+  return run_on_engines(run, engines, known->choice,
                         algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
 }
 

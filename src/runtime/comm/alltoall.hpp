@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "algorithms/alltoall/choose.hpp"
@@ -13,6 +13,7 @@
 #include "runtime/comm/comm_config.hpp"
 #include "runtime/comm/copy_engines.hpp"
 #include "runtime/comm/node_alltoallv.hpp"
+#include "runtime/comm/program_cache.hpp"
 #include "runtime/executor/executor.hpp"
 
 namespace epccl::runtime {
@@ -52,13 +53,22 @@ class AlltoallRunner {
                            std::vector<std::byte>& received, std::vector<uint64_t>& offsets);
 
  private:
+  struct Name {
+    uint64_t count;
+    const char* datatype;
+    friend bool operator==(const Name&, const Name&) = default;
+  };
+  struct NameHash {
+    size_t operator()(const Name& name) const { return std::hash<uint64_t>{}(name.count); }
+  };
   struct Planned {
     algorithms::Choice choice;
     CompiledPlan plan;
     std::string text;
+    size_t steps() const { return plan.steps.size(); }
   };
 
-  const Planned& planned(const AlltoallCall& call);
+  Result<const Planned*> planned(const AlltoallCall& call);
   algorithms::Choice choose(uint64_t bytes_per_pair) const;
   CompiledPlan build(const algorithms::Choice& choice, const algorithms::Exchange& exchange) const;
   void log_choice(const std::string& text, const algorithms::Choice& choice,
@@ -81,7 +91,7 @@ class AlltoallRunner {
   Executor& executor_;
   CopyEngines& engines_;
   NodeAlltoallv on_node_;
-  std::map<std::pair<uint64_t, const char*>, Planned> plans_;  // by count and datatype
+  ProgramCache<Planned, Name, NameHash> plans_;
   CompiledPlan counts_plan_;
   std::vector<algorithms::CountEntry> counts_in_, counts_out_;
 };

@@ -10,9 +10,6 @@
 namespace epccl::runtime {
 namespace {
 
-// Plans that are remembered. Programs use few sizes; a sweep uses some dozens.
-constexpr size_t collective_plans_kept = 128;
-
 constexpr uint64_t engine_piece = 1 << 20, kernel_piece = 8 << 20;
 
 }  // namespace
@@ -84,8 +81,11 @@ bool CollectiveRunner::fits_small_place(const algorithms::CollectiveCall& call,
 
 Result<const CollectiveRunner::Planned*> CollectiveRunner::planned(const CollectiveCall& call) {
   const Name name{call.what.kind, call.what.root, call.count, call.datatype, call.operation, call.part};
-  if (const auto it = plans_.find(name); it != plans_.end()) return &it->second;
-  if (plans_.size() >= collective_plans_kept) plans_.clear();
+  EPCCL_ASSIGN(const Planned* const known, plans_.get(name, true, [&] { return make_plan(call); }));
+  return known;
+}
+
+Result<CollectiveRunner::Planned> CollectiveRunner::make_plan(const CollectiveCall& call) const {
   Planned made;
   made.text = call.text();
   made.choice = choose(call);
@@ -94,7 +94,7 @@ Result<const CollectiveRunner::Planned*> CollectiveRunner::planned(const Collect
   if (made.is_small) parameters.scratch_bytes = transports::small_place;
   EPCCL_TRY(algorithms::check(cluster_, call.what, parameters));
   made.plan = compile(algorithms::build_collective(cluster_, call.what, rank_, parameters), cluster_);
-  return &plans_.emplace(name, std::move(made)).first->second;
+  return made;
 }
 
 Status CollectiveRunner::run(const CollectiveCall& call) {

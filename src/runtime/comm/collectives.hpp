@@ -3,13 +3,13 @@
 
 #include <optional>
 #include <string>
-#include <unordered_map>
 
 #include "algorithms/collectives/choose_form.hpp"
 #include "base/status.hpp"
 #include "device/host/reduction.hpp"
 #include "runtime/comm/comm_config.hpp"
 #include "runtime/comm/copy_engines.hpp"
+#include "runtime/comm/program_cache.hpp"
 #include "runtime/executor/executor.hpp"
 
 namespace epccl::runtime {
@@ -67,6 +67,7 @@ class CollectiveRunner {
     algorithms::FormChoice choice;
     CompiledPlan plan;
     bool is_small = false;  // alike on all ranks
+    size_t steps() const { return plan.steps.size(); }
   };
 
   /// Whether all of it is staged in one round, in no more scratch than small calls have.
@@ -74,6 +75,7 @@ class CollectiveRunner {
                         algorithms::CollectiveParameters parameters) const;
   algorithms::CollectiveParameters base_parameters(const CollectiveCall& call) const;
   Result<const Planned*> planned(const CollectiveCall& call);
+  Result<Planned> make_plan(const CollectiveCall& call) const;
   Result<plan::RankPlan> engine_plan(const CollectiveCall& call, const algorithms::FormChoice& choice,
                                      const CopyEngines::Reach& reach, int rank) const;
   Status run_on_engines(const CollectiveCall& call, const EngineChoice& engines,
@@ -87,7 +89,7 @@ class CollectiveRunner {
   const algorithms::CostParameters cost_;
   Executor& executor_;
   CopyEngines& engines_;
-  std::unordered_map<Name, Planned, NameHash> plans_;
+  ProgramCache<Planned, Name, NameHash> plans_;
 };
 
 }  // namespace epccl::runtime

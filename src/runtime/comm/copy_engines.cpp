@@ -251,6 +251,12 @@ bool CopyEngines::mapped(int local, const transports::BufferRef& buffer) const {
   return true;
 }
 
+size_t CopyEngines::Named::steps() const {
+  size_t count = 0;
+  for (const auto& program : programs) count += program != nullptr ? program->steps.size() : 0;
+  return count;
+}
+
 // Ranks that disagree about engines, or about a graph, are told.
 Result<CopyEngines::Named*> CopyEngines::named(const std::string& text, const EngineChoice& choice,
                                                bool captured, bool remember) {

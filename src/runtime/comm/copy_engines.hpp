@@ -110,6 +110,7 @@ class CopyEngines {
   struct Named {
     std::string text;  // which ranks compare: with who moves the data, or that it is captured
     std::array<std::unique_ptr<QueueProgram>, 6> programs;  // by what is reached, and who makes them
+    size_t steps() const;
   };
   Result<Named*> named(const std::string& text, const EngineChoice& choice, bool captured, bool remember);
   Result<const QueueProgram*> program_of(Named& call, const Reach& reach, plan::Makers makers, bool captured,

@@ -1,7 +1,9 @@
-// What was made of plans for a device's queues, by a text that names the call.
+// What was made of plans, by what names the call: those used last.
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <list>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -10,28 +12,69 @@
 
 namespace epccl::runtime {
 
-template <typename Program>
+/// What is kept, at most. Programs use few sizes, but some have one for each length of a text; a step takes some 150 bytes.
+struct CacheLimits {
+  size_t programs = 1024;
+  size_t steps = 128 << 10;
+};
+
+/// A Program has steps(), how many it keeps; they may become more after the get() that gave it, and before the next.
+template <typename Program, typename Name = std::string, typename Hash = std::hash<Name>>
 class ProgramCache {
  public:
+  explicit ProgramCache(const CacheLimits& limits = {}) : limits_(limits) {}
+
   /// The one that was kept under `name`, or what `make` makes, a Result<Program>. It stays until the next call of this. `keep`: for the
   /// next such call, else it is made anew.
   template <typename Make>
-  Result<Program*> get(const std::string& name, bool keep, const Make& make) {
+  Result<Program*> get(const Name& name, bool keep, const Make& make) {
     if (!keep) {
       EPCCL_ASSIGN(last_, make());
       return &last_;
     }
-    if (const auto known = programs_.find(name); known != programs_.end()) return &known->second;
+    if (!kept_.empty() && kept_.front().name == name) return &kept_.front().program;
+    count_first();
+    if (const auto known = places_.find(name); known != places_.end()) {
+      kept_.splice(kept_.begin(), kept_, known->second);
+      return &kept_.front().program;
+    }
     EPCCL_ASSIGN(Program made, make());
-    if (programs_.size() >= most_kept) programs_.clear();
-    return &programs_.emplace(name, std::move(made)).first->second;
+    kept_.push_front({name, std::move(made)});
+    places_.emplace(name, kept_.begin());
+    count_first();
+    make_room();
+    return &kept_.front().program;
   }
 
  private:
-  static constexpr size_t most_kept = 128;  // programs use few sizes; a sweep uses some dozens
+  struct Kept {
+    Name name;
+    Program program;
+    size_t steps = 0;  // when they were last counted
+  };
 
-  std::unordered_map<std::string, Program> programs_;
-  Program last_;  // that is not to be kept
+  // Only what was given last may have grown.
+  void count_first() {
+    if (kept_.empty()) return;
+    Kept& first = kept_.front();
+    steps_ -= std::exchange(first.steps, first.program.steps());
+    steps_ += first.steps;
+  }
+
+  // Whatever it takes, the first stays.
+  void make_room() {
+    while (kept_.size() > 1 && (kept_.size() > limits_.programs || steps_ > limits_.steps)) {
+      steps_ -= kept_.back().steps;
+      places_.erase(kept_.back().name);
+      kept_.pop_back();
+    }
+  }
+
+  const CacheLimits limits_;
+  std::list<Kept> kept_;  // what was used last comes first
+  std::unordered_map<Name, typename std::list<Kept>::iterator, Hash> places_;
+  size_t steps_ = 0;  // of all
+  Program last_;      // that is not to be kept
 };
 
 }  // namespace epccl::runtime
