@@ -35,6 +35,18 @@ TEST(ChooseForm, LetsEveryRankAddUpAloneWhereLittleIsAddedUp) {
   EXPECT_FALSE(choose(1, 8, Collective::allreduce, 1 << 20).parameters.alone);
 }
 
+// One rank alone would add up everything, and write it into the buffers of all others.
+TEST(ChooseForm, SharesLargeSumsAmongTheRanksOfANode) {
+  CostParameters cost;
+  cost.cores_per_node = 2;
+  for (const Collective kind : {Collective::allreduce, Collective::reduce})
+    for (const int ranks : {3, 4, 8})
+      EXPECT_NE(choose_form(topology::Cluster::uniform(1, ranks), {kind, 1 << 24, 0, 4}, cost, {}, {})
+                    .parameters.carriers,
+                1)
+          << to_string(kind) << " of " << ranks << " ranks";
+}
+
 // Over two nodes there is nothing to gain: whole sums take one message less.
 TEST(ChooseForm, SplitsLargeSumsAmongMoreThanTwoNodes) {
   EXPECT_TRUE(choose(4, 4, Collective::allreduce, 1 << 24).parameters.split);

@@ -8,8 +8,13 @@ using plan::Buffer;
 
 namespace {
 
-// What is read from a peer's unmapped memory at once: it should still be in the cache when it is added up.
-constexpr uint64_t fetched_at_once = 64 << 10;
+// What is read from peers' unmapped memory at once should still be in the cache when it is added up. But each read costs, and where
+// several ranks read from one the more: pieces of 128 KiB from two peers take a fifth less than those of 64 KiB.
+constexpr uint64_t fetched_in_all = 512 << 10, fetched_at_least = 64 << 10, page = 4 << 10;
+
+uint64_t fetched_at_once(size_t peers) {
+  return std::max(fetched_at_least, fetched_in_all / peers / page * page);
+}
 
 }  // namespace
 
@@ -54,13 +59,13 @@ Status ReduceSteps::find_sources(const plan::Step& step) {
 }
 
 Status ReduceSteps::fetch_unmapped(const plan::Step& step, uint64_t offset, uint64_t bytes) {
-  fetched_.resize(std::max<size_t>(fetched_.size(), unmapped_.size() * fetched_at_once));
+  fetched_.resize(std::max<size_t>(fetched_.size(), unmapped_.size() * bytes));
   for (size_t i = 0; i < unmapped_.size(); ++i) {
     const size_t source = step.first_source + unmapped_[i];
     const plan::Location& at = plan_->row_sources[source].at;
     const int local = plan_->row_source_locals[source];
     const transports::CallRecord& record = node_.call(local, scratch_.sequence);
-    std::byte* to = fetched_.data() + i * fetched_at_once;
+    std::byte* to = fetched_.data() + i * bytes;
     EPCCL_TRY(node_.read(local, (at.buffer == Buffer::input ? record.inputs : record.outputs)[0],
                          at.offset + offset, to, bytes));
     sources_[unmapped_[i]].data = to;
@@ -76,12 +81,13 @@ Status ReduceSteps::run(const plan::Step& step) {
     device::reduce(*reduction_, sources_, step.finishes, destination, step.bytes / element);
     return {};
   }
-  for (uint64_t offset = 0; offset < step.bytes; offset += fetched_at_once) {
-    const uint64_t bytes = std::min(fetched_at_once, step.bytes - offset);
+  const uint64_t at_once = fetched_at_once(unmapped_.size());
+  for (uint64_t offset = 0; offset < step.bytes; offset += at_once) {
+    const uint64_t bytes = std::min(at_once, step.bytes - offset);
     EPCCL_TRY(fetch_unmapped(step, offset, bytes));
     device::reduce(*reduction_, sources_, step.finishes, destination + offset, bytes / element);
     for (size_t i = 0; i < sources_.size(); ++i)
-      if (std::ranges::find(unmapped_, i) == unmapped_.end()) sources_[i].data += fetched_at_once;
+      if (std::ranges::find(unmapped_, i) == unmapped_.end()) sources_[i].data += at_once;
   }
   return {};
 }
