@@ -255,6 +255,31 @@ TEST(CollectiveMessages, AreAsLargeAsTheCostModelIsTold) {
 }
 
 // A small reduce_scatter: not one for each rank of the other node.
+/// The ranks of one node that add up a large allreduce.
+std::vector<int> adders(int ranks, int carriers) {
+  CollectiveParameters parameters;
+  parameters.carriers = carriers;
+  const plan::Plan built = build_collective_everywhere(topology::Cluster::uniform(1, ranks),
+                                                       {Collective::allreduce, 1 << 20, 0, 4}, parameters);
+  std::vector<int> adding;
+  for (const plan::RankPlan& rank : built.ranks)
+    if (std::ranges::find(rank.steps, plan::Kind::reduce, &plan::Step::kind) != rank.steps.end())
+      adding.push_back(rank.rank);
+  return adding;
+}
+
+// As many of them as there are cores have a core each, where rank r of R lies on core r * cores / R.
+TEST(Carriers, AreSpreadAsRanksAreOverCores) {
+  for (const int cores : {2, 3, 4})
+    for (int ranks = cores; ranks <= 9; ++ranks) {
+      std::vector<int> of_carriers;
+      for (const int rank : adders(ranks, cores)) of_carriers.push_back(rank * cores / ranks);
+      std::vector<int> all;
+      for (int core = 0; core < cores; ++core) all.push_back(core);
+      EXPECT_EQ(of_carriers, all) << ranks << " ranks on " << cores << " cores";
+    }
+}
+
 TEST(CollectiveMessages, TogetherAreOneForEachPairOfNodes) {
   for (const topology::Cluster& cluster :
        {topology::Cluster::uniform(2, 4), topology::Cluster::uniform(5, 8)}) {

@@ -26,9 +26,9 @@ int most_carriers(const topology::Cluster& cluster) {
 
 Carriers::Carriers(const RoundBuilder& b, int first)
     : cluster_(b.cluster), first_(first), piece_(b.piece()), unit_(b.call.unit) {
-  const int most = most_carriers(cluster_), wanted = b.parameters.carriers;
-  count_ = wanted < 1 ? most : std::min(wanted, most);
-  distance_ = most / count_;
+  const int wanted = b.parameters.carriers;
+  smallest_ = most_carriers(cluster_);
+  count_ = wanted < 1 ? smallest_ : std::min(wanted, smallest_);
 }
 
 // In the tree a place gets from the one without its lowest bit, and gives to those with one bit below that.

@@ -94,7 +94,8 @@ class Carriers {
   Carriers(const RoundBuilder& b, int first);
 
   int count() const { return count_; }
-  int position(int slice) const { return first_ + slice * distance_; }
+  /// Spread as ranks are over cores: of 3 ranks on 2 cores the first two have one core.
+  int position(int slice) const { return first_ + (slice * smallest_ + count_ - 1) / count_; }
   int rank(int node, int slice) const { return rank_at(cluster_, node, position(slice)); }
   Range range(int slice) const { return part_of(piece_, slice, count_, unit_); }
 
@@ -103,7 +104,7 @@ class Carriers {
   const int first_;
   const Range piece_;
   const uint64_t unit_;
-  int count_ = 1, distance_ = 1;
+  int count_ = 1, smallest_ = 1;  // of these; ranks of the smallest node
 };
 
 /// Parts of one chunk of a result that a rank has to keep in scratch: to send, as received, and as copied from its node.

@@ -156,9 +156,10 @@ Work work_of_sum(const Shape& s, const CollectiveParameters& p, bool to_all) {
   const double carriers = p.carriers == 0 ? s.smallest : std::min<double>(p.carriers, s.smallest);
   work.turns = 2;
   work.moved = s.local * s.bytes * (s.staged ? 2 : 1) + (to_all ? s.local : 1) * s.bytes;
-  // Where nothing is staged a carrier also writes its sums into the others' outputs.
-  const double handed_out = s.staged ? 0 : to_all ? s.local - 1 : 1;
-  work.alone = (s.local + handed_out) * s.bytes / carriers;
+  // Where nothing is staged a carrier also writes its sums into the others' outputs: from its cache, in about half the time of adding
+  // up as many.
+  const double handed_out = s.staged ? 0 : to_all ? s.local - 1 : std::min(s.local - 1, 1.0);
+  work.alone = (s.local + handed_out / 2) * s.bytes / carriers;
   work.parts = s.staged ? carriers : 0;
   if (p.alone) {
     work.turns = 1;
