@@ -95,8 +95,9 @@ TEST(Notices, OnlyTheFirstFailureIsTold) {
 
 TEST(Notices, FailureReportedFromAnotherThreadEndsABlockedCallElsewhere) {
   auto lines = join_all(fresh_id(), 2);
-  std::jthread blocked([&] { EXPECT_FALSE(lines[1]->barrier().ok()); });
-  std::jthread own([&] { EXPECT_FALSE(lines[0]->lookup(1, "never").ok()); });
+  std::jthread blocked([&] { EXPECT_CONTAINS(lines[1]->barrier().message(), "aborted"); });
+  std::jthread own(
+      [&] { EXPECT_CONTAINS(lines[0]->lookup(1, "never").status().message(), "rank 1 (host "); });
   usleep(50'000);
   lines[0]->report_failure("aborted");
   blocked.join();
