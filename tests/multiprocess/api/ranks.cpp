@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "ending.hpp"
+
 namespace epccl::tests {
 namespace {
 
@@ -21,8 +23,8 @@ int node_of(const std::vector<int>& ranks_per_node, int rank) {
 }
 
 // The id goes from rank 0 through a socket pair that every rank inherits: one message for each other rank.
-[[noreturn]] void run_rank(const RunOptions& options, int rank, int ranks, const int* channel,
-                           const Meeting& meeting, const std::function<void(const RankContext&)>& body) {
+void run_rank(const RunOptions& options, int rank, int ranks, const int* channel, const Meeting& meeting,
+              const std::function<void(const RankContext&)>& body) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (const auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
   if (options.ranks_per_node.size() > 1)
@@ -37,7 +39,6 @@ int node_of(const std::vector<int>& ranks_per_node, int rank) {
     EXPECT_EQ(read(channel[1], &context.id, sizeof context.id), static_cast<ssize_t>(sizeof context.id));
   }
   body(context);
-  _exit(testing::Test::HasFailure() ? 1 : 0);
 }
 
 }  // namespace
@@ -47,14 +48,19 @@ void run_ranks(const RunOptions& options, const std::function<void(const RankCon
   int channel[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel), 0);
   const Meeting meeting;
+  Ending ending;
   std::vector<pid_t> pids;
   fflush(nullptr);
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t pid = fork();
     ASSERT_GE(pid, 0);
-    if (pid == 0) run_rank(options, rank, ranks, channel, meeting, body);
+    if (pid == 0) {
+      run_rank(options, rank, ranks, channel, meeting, body);
+      ending.end(rank);
+    }
     pids.push_back(pid);
   }
+  ending.all_have_begun();
   for (int rank = 0; rank < ranks; ++rank) {
     int status = 0;
     ASSERT_EQ(waitpid(pids[static_cast<size_t>(rank)], &status, 0), pids[static_cast<size_t>(rank)]);

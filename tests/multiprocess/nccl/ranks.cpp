@@ -1,7 +1,6 @@
 #include "ranks.hpp"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -13,6 +12,8 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+
+#include "../api/ending.hpp"
 
 namespace nccl_programs {
 namespace {
@@ -26,11 +27,9 @@ class OnEpccl : public testing::Environment {
 };
 const testing::Environment* const on_epccl = testing::AddGlobalTestEnvironment(new OnEpccl);
 
-// The id goes from rank 0 through a socket pair that every rank inherits: one message for each other rank. The process that
-// made it stays until the others are through: `others` ends with the last of them.
-[[noreturn]] void run_process(const Job& job, int rank, const int* channel, const int* others,
-                              const epccl::tests::Meeting& meeting,
-                              const std::function<void(const RankContext&)>& body) {
+// The id goes from rank 0 through a socket pair that every rank inherits: one message for each other rank.
+void run_process(const Job& job, int rank, const int* channel, const epccl::tests::Meeting& meeting,
+                 const std::function<void(const RankContext&)>& body) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (job.ranks_per_node > 0) setenv("EPCCL_HOSTID", std::to_string(rank / job.ranks_per_node).c_str(), 1);
   for (const auto& [name, value] : job.environment) setenv(name.c_str(), value.c_str(), 1);
@@ -43,26 +42,25 @@ const testing::Environment* const on_epccl = testing::AddGlobalTestEnvironment(n
     _exit(1);
   }
   body(context);
-  char nothing = 0;
-  close(others[1]);
-  if (rank == 0 && read(others[0], &nothing, 1) != 0) _exit(1);
-  _exit(testing::Test::HasFailure() ? 1 : 0);
 }
 
 void run_processes(const Job& job, const std::function<void(const RankContext&)>& body) {
-  int channel[2], others[2];
-  ASSERT_EQ(pipe2(others, O_CLOEXEC), 0);
+  int channel[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel), 0);
   const epccl::tests::Meeting meeting;
+  epccl::tests::Ending ending;
   std::vector<pid_t> pids;
   fflush(nullptr);
   for (int rank = 0; rank < job.ranks; ++rank) {
     const pid_t pid = fork();
     ASSERT_GE(pid, 0);
-    if (pid == 0) run_process(job, rank, channel, others, meeting, body);
+    if (pid == 0) {
+      run_process(job, rank, channel, meeting, body);
+      ending.end(rank);
+    }
     pids.push_back(pid);
   }
-  close(others[1]);
+  ending.all_have_begun();
   for (int rank = 0; rank < job.ranks; ++rank) {
     int status = 0;
     ASSERT_EQ(waitpid(pids[static_cast<size_t>(rank)], &status, 0), pids[static_cast<size_t>(rank)]);
@@ -70,7 +68,8 @@ void run_processes(const Job& job, const std::function<void(const RankContext&)>
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
         << "rank " << rank << ": wait status " << status;
   }
-  for (const int fd : {channel[0], channel[1], others[0]}) close(fd);
+  close(channel[0]);
+  close(channel[1]);
 }
 
 void run_threads(const Job& job, const std::function<void(const RankContext&)>& body) {
