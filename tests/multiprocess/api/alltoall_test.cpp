@@ -72,10 +72,13 @@ TEST_P(Alltoall, MovesEveryByte) {
             [](const RankContext& context) { sweep(context, GetParam().algorithm); });
 }
 
-// Chunks of 64 bytes and staging rings of a few of them: every wrap of every ring.
+// Chunks of 64 bytes and staging rings of a few of them: every wrap of every ring. Outputs are written past the cache.
 TEST_P(Alltoall, MovesEveryByteWithTinyConstants) {
   run_ranks({GetParam().ranks_per_node,
-             {{"EPCCL_CHUNK_SIZE", "64"}, {"EPCCL_EAGER_LIMIT", "32"}, {"EPCCL_SCRATCH_SIZE", "4K"}},
+             {{"EPCCL_CHUNK_SIZE", "64"},
+              {"EPCCL_EAGER_LIMIT", "32"},
+              {"EPCCL_SCRATCH_SIZE", "4K"},
+              {"EPCCL_STREAMING_SIZE", "1"}},
              {}},
             [](const RankContext& context) {
               Comm comm(context, GetParam().algorithm);

@@ -186,10 +186,13 @@ TEST_P(Collectives, GiveWhatNcclDefines) {
             [](const RankContext& context) { sweep(context, GetParam().algorithm); });
 }
 
-// Every ring wraps, and every staged call takes many rounds.
+// Every ring wraps, every staged call takes many rounds, and outputs are written past the cache.
 TEST_P(Collectives, GiveTheSameWithTinyConstants) {
   run_ranks({GetParam().ranks_per_node,
-             {{"EPCCL_CHUNK_SIZE", "2K"}, {"EPCCL_EAGER_LIMIT", "64"}, {"EPCCL_SCRATCH_SIZE", "16K"}},
+             {{"EPCCL_CHUNK_SIZE", "2K"},
+              {"EPCCL_EAGER_LIMIT", "64"},
+              {"EPCCL_SCRATCH_SIZE", "16K"},
+              {"EPCCL_STREAMING_SIZE", "1"}},
              {}},
             [](const RankContext& context) { sweep(context, GetParam().algorithm); });
 }

@@ -1,8 +1,10 @@
 // epcclConfig_t of other versions and with wrong values; group simulation; windows; the device number.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "exchange.hpp"
@@ -64,6 +66,18 @@ TEST(Config, WithWrongValuesIsRefusedByNameAndValue) {
     refused("\"pigeons\"", [](epcclConfig_t& config) { config.netName = "pigeons"; });
     refused("config.magic", [](epcclConfig_t& config) { config.magic = 0xcafebeef; });
   });
+}
+
+TEST(Config, OfTheEnvironmentIsRefusedByNameAndValue) {
+  for (const char* blocks : {"-1", "1000000000"})
+    run_ranks({{1}, {{"EPCCL_MAX_CTAS", blocks}}, {}}, [blocks](const RankContext& context) {
+      epcclComm_t comm = nullptr;
+      EXPECT_EQ(join(context, nullptr, &comm), epcclInvalidArgument);
+      const std::string words = fmt::format("EPCCL_MAX_CTAS={} is not in 0..", blocks);
+      EXPECT_NE(std::strstr(epcclGetLastError(nullptr), words.c_str()), nullptr)
+          << epcclGetLastError(nullptr);
+      EXPECT_EQ(comm, nullptr);
+    });
 }
 
 TEST(Config, CanForbidTheNetwork) {

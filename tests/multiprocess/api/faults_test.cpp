@@ -1,6 +1,7 @@
 // A rank dies or gives up: every survivor returns an error that names it, and can destroy its communicator.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -13,6 +14,7 @@
 
 #include "asleep.hpp"
 #include "ranks.hpp"
+#include "refused_calls.hpp"
 
 namespace epccl::tests {
 namespace {
@@ -168,15 +170,30 @@ TEST(Abort, FromAnotherThreadEndsABlockedCallHereAndOnTheOthers) {
 }
 
 TEST(Joining, WithoutARankEndsAfterTheTimeoutAndNamesTheMissing) {
-  run_ranks({{3}, {{"EPCCL_TIMEOUT", "2"}}, {}}, [](const RankContext& context) {
+  run_ranks({{3}, {{"EPCCL_TIMEOUT", "3"}}, {}}, [](const RankContext& context) {
     if (context.rank != 2) {
       epcclComm_t comm = nullptr;
       EXPECT_NE(epcclCommInitRank(&comm, 3, context.id, context.rank), epcclSuccess);
-      EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "2"), nullptr) << epcclGetLastError(nullptr);
+      EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "2 of 3 ranks had joined after 3 s; missing: 2"),
+                nullptr)
+          << epcclGetLastError(nullptr);
       EXPECT_EQ(comm, nullptr);
     }
-    // The hub is in rank 0's process: it stays until rank 1 has asked it who is missing.
-    context.meet();
+  });
+}
+
+// Rank 2 is to make the shared memory of the second node.
+TEST(Joining, WhereANodesMemoryCannotBeMadeEndsForAllAndNamesWhoCouldNot) {
+  run_ranks({{2, 2}, {{"EPCCL_TIMEOUT", "90"}}, {}}, [](const RankContext& context) {
+    if (context.rank == 2) refuse_calls({SYS_memfd_create});
+    epcclComm_t comm = nullptr;
+    EXPECT_EQ(epcclCommInitRank(&comm, 4, context.id, context.rank), epcclRemoteError);
+    EXPECT_NE(
+        std::strstr(epcclGetLastError(nullptr),
+                    "rank 2 could not make its node's shared memory: memfd_create of the node segment: "),
+        nullptr)
+        << epcclGetLastError(nullptr);
+    EXPECT_EQ(comm, nullptr);
   });
 }
 

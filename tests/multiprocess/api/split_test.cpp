@@ -1,17 +1,12 @@
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 
-#include <array>
-#include <cerrno>
-#include <cstddef>
 #include <cstring>
 #include <vector>
 
 #include "exchange.hpp"
 #include "ranks.hpp"
+#include "refused_calls.hpp"
 
 namespace epccl::tests {
 namespace {
@@ -61,23 +56,9 @@ TEST_P(Split, LeavesOutRanksWithoutColor) {
 }
 
 // As containers and kernels with Yama do, whatever EPCCL_CMA says.
-void refuse_access_to_other_processes() {
-  const auto refuse = [](uint32_t call) {
-    return std::array{sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
-                      sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)};
-  };
-  std::vector<sock_filter> filter{sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
-  for (const uint32_t call : {SYS_process_vm_readv, SYS_process_vm_writev})
-    for (const sock_filter& each : refuse(call)) filter.push_back(each);
-  filter.push_back(sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-  const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
-  ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-  ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0) << std::strerror(errno);
-}
-
 TEST_P(Split, WorksWhereRanksMayNotReachEachOthersMemory) {
   run_ranks({GetParam(), {}, {}}, [](const RankContext& context) {
-    refuse_access_to_other_processes();
+    refuse_calls({SYS_process_vm_readv, SYS_process_vm_writev});
     const Comm comm(context);
     epcclComm_t half = nullptr;
     ASSERT_EQ(epcclCommSplit(comm, context.rank % 2, 0, &half, nullptr), epcclSuccess)
@@ -143,6 +124,7 @@ TEST(SplitDisagreement, WithAnotherCallIsNamed) {
     }
     EXPECT_NE(std::strstr(epcclGetLastError(comm), "split"), nullptr) << epcclGetLastError(comm);
     EXPECT_NE(std::strstr(epcclGetLastError(comm), "alltoall"), nullptr) << epcclGetLastError(comm);
+    EXPECT_EQ(std::strstr(epcclGetLastError(comm), "timeout"), nullptr) << epcclGetLastError(comm);
   });
 }
 
