@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "../api/names_the_dead.hpp"
 #include "drawn_calls.hpp"
 
 namespace epccl::tests {
@@ -83,6 +84,7 @@ TEST(CudaSeveralNodes, ADeadRankOfAnotherNodeLetsTheStreamGo) {
     if (context.rank == 3) raise(SIGKILL);
     call.start();
     call.expect_failure();
+    EXPECT_THAT(epcclGetLastError(call.comm()), names_the_dead(3));
     call.end();
   });
 }
@@ -94,6 +96,8 @@ TEST(CudaSeveralNodes, ARankThatStaysAwayEndsTheCallAfterTheTimeout) {
     if (context.rank == 0) {
       call.start();
       call.expect_failure();
+      EXPECT_THAT(epcclGetLastError(call.comm()),
+                  ::testing::AllOf(::testing::HasSubstr("timeout: "), ::testing::HasSubstr("rank 1")));
     } else {
       epcclResult_t failure = epcclSuccess;
       while (failure == epcclSuccess) {
