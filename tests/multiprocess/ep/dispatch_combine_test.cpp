@@ -38,7 +38,10 @@ TEST_P(DispatchCombine, GivesWhatTheRoutingSays) {
 
 TEST_P(DispatchCombine, WorksWithTinyConstants) {
   run_problems({GetParam(),
-                {{"EPCCL_CHUNK_SIZE", "1"}, {"EPCCL_SCRATCH_SIZE", "1M"}, {"EPCCL_EAGER_LIMIT", "16"}},
+                {{"EPCCL_CHUNK_SIZE", "1"},
+                 {"EPCCL_SCRATCH_SIZE", "1M"},
+                 {"EPCCL_EAGER_LIMIT", "16"},
+                 {"EPCCL_STREAMING_SIZE", "1"}},
                 {}},
                6);
 }
@@ -56,6 +59,34 @@ INSTANTIATE_TEST_SUITE_P(Shapes, DispatchCombine,
                            for (const int ranks : shape.param) name += std::to_string(ranks);
                            return name;
                          });
+
+// In which way tokens crossed the network their numbers show, too.
+void expect_strategy(const RunOptions& options, epcclEpStrategy_t asked, epcclEpStrategy_t used) {
+  const uint64_t seed = seed_of_this_test();
+  run_ranks(options, [&](const RankContext& context) {
+    Comm comm(context);
+    std::mt19937_64 random(seed);
+    Problem problem = random_problem(options.ranks_per_node, random);
+    problem.strategy = asked;
+    Layer layer(context, comm, problem);
+    layer.update();
+    layer.forward(false);
+    layer.check_stats();
+    epcclEpStats_t stats = EPCCL_EP_STATS_INIT;
+    EXPECT_EQ(epcclEpGetStats(layer.handle(), &stats), epcclSuccess) << epcclGetLastError(nullptr);
+    EXPECT_EQ(stats.strategy, used);
+  });
+}
+
+TEST(EpStrategy, IsThatOfTheEnvironmentWhereTheGroupDoesNotSay) {
+  for (const auto& [name, strategy] :
+       {std::pair("flat", EPCCL_EP_STRATEGY_FLAT), std::pair("gather", EPCCL_EP_STRATEGY_GATHER),
+        std::pair("dedup", EPCCL_EP_STRATEGY_DEDUP)}) {
+    const RunOptions options{{2, 2}, {{"EPCCL_EP_STRATEGY", name}}, {}};
+    expect_strategy(options, EPCCL_EP_STRATEGY_AUTO, strategy);
+    expect_strategy(options, EPCCL_EP_STRATEGY_GATHER, EPCCL_EP_STRATEGY_GATHER);
+  }
+}
 
 // A handle that is updated again forgets the old routing.
 TEST(EpHandle, IsReusedForTheNextRouting) {

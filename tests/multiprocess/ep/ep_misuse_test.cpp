@@ -29,6 +29,15 @@ TEST(EpMisuse, RanksThatDisagreeOnTheGroupAreToldByAll) {
   });
 }
 
+TEST(EpMisuse, AStrategyOfTheEnvironmentThatDoesNotExistIsRefusedWhenJoining) {
+  run_ranks({{1}, {{"EPCCL_EP_STRATEGY", "dedupe"}}, {}}, [](const RankContext& context) {
+    epcclComm_t comm = nullptr;
+    expect_error(context, epcclCommInitRank(&comm, 1, context.id, 0),
+                 "EPCCL_EP_STRATEGY=\"dedupe\": want auto|flat|gather|dedup");
+    EXPECT_EQ(comm, nullptr);
+  });
+}
+
 TEST(EpMisuse, AnExpertThatDoesNotExistIsNamedOnEveryRank) {
   run_ranks(two_nodes, [](const RankContext& context) {
     Comm comm(context);
