@@ -1,5 +1,7 @@
 // Collectives of one node by kernels of the double: sums that read peers' memory where it lies, and copies by compute cores. They have the
 // bits of the host, and move no more bytes than they must.
+#include <gmock/gmock.h>
+
 #include <array>
 #include <optional>
 
@@ -127,6 +129,28 @@ TEST_F(CudaOfOneNode, SumsHaveBlocksForTheRanksThatTheGpuServesAtOnce) {
       EXPECT_EQ(out.get(), std::vector<float>{2});
       const std::string said = log ? log->text() : blocks;
       EXPECT_NE(said.find(blocks), std::string::npos) << blocks << " in " << said;
+    });
+}
+
+TEST_F(CudaOfOneNode, SumsHaveAsManyBlocksAsTheEnvironmentOrTheConfigurationSays) {
+  const std::pair<std::string, std::string> three{"EPCCL_MAX_CTAS", "3"};
+  for (const auto& [configured, blocks] :
+       {std::pair(EPCCL_CONFIG_UNDEF_INT, ", 3 blocks at most"), std::pair(7, ", 7 blocks at most")})
+    run_ranks({{2}, {three, {"EPCCL_DEBUG", "INFO"}, Log::setting()}, {}}, [&](const RankContext& context) {
+      const Log log;
+      const GpuRank gpu;
+      epcclConfig_t config = EPCCL_CONFIG_INITIALIZER;
+      config.maxCTAs = configured;
+      epcclComm_t comm = nullptr;
+      ASSERT_EQ(epcclCommInitRankConfig(&comm, 2, context.id, context.rank, &config), epcclSuccess)
+          << epcclGetLastError(nullptr);
+      const GpuArray<float> in(gpu, std::vector<float>{1}), out(gpu, 1);
+      ASSERT_EQ(epcclAllReduce(in.data(), out.data(), 1, epcclFloat32, epcclSum, comm, gpu.as_epccl()),
+                epcclSuccess)
+          << epcclGetLastError(comm);
+      EXPECT_EQ(out.get(), std::vector<float>{2});
+      EXPECT_THAT(log.text(), ::testing::HasSubstr(blocks));
+      EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
     });
 }
 
