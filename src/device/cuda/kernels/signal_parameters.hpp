@@ -23,7 +23,7 @@ struct ReplayReport {
   uint64_t over;
   uint64_t step;     // pass << 24 | launches of it that have begun
   uint64_t call;     // of the pass that has begun
-  uint64_t awaited;  // 1 + (rank << 16 | slot) of a word that was waited for when `given_up` was seen
+  uint64_t awaited;  // 1 + (rank << 16 | slot) of the first word that was waited for when `given_up` was seen
   uint64_t other;    // 1 + rank that has begun another call
   uint64_t their_call;
 };

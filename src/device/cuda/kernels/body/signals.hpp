@@ -27,7 +27,9 @@ EPCCL_DEVICE uint64_t await_word(const SignalParameters& parameters, const Graph
     const uint64_t value = load_acquire(word);
     if (value >= least) return value;
     if (round % looks_at_host == looks_at_host - 1 && load_acquire(&parameters.report->given_up) != 0) {
-      store_release(&parameters.report->awaited, 1 + (uint64_t{wait.rank} << 16 | wait.slot));
+      // Later steps do not wait either: only what the first did not get is why.
+      if (load_acquire(&parameters.report->awaited) == 0)
+        store_release(&parameters.report->awaited, 1 + (uint64_t{wait.rank} << 16 | wait.slot));
       return 0;
     }
     pause_a_little();
