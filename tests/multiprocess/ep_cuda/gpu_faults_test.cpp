@@ -8,6 +8,7 @@
 #include "fake_driver.hpp"
 #include "gpu_copies.hpp"
 #include "gpu_layers.hpp"
+#include "names_the_dead.hpp"
 
 namespace epccl::tests {
 namespace {
@@ -133,7 +134,7 @@ void expect_a_death_to_be_told(const std::vector<int>& ranks_per_node, const std
       static_cast<void>(layer.combine());
       gpu.wait();  // not for ever
       EXPECT_EQ(epcclEpComplete(layer.handle()), epcclRemoteError);
-      EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr("rank 1"));
+      EXPECT_THAT(epcclGetLastError(nullptr), names_the_dead(1));
       epcclResult_t failure = epcclSuccess;
       EXPECT_EQ(epcclCommGetAsyncError(comm, &failure), epcclSuccess);
       EXPECT_EQ(failure, epcclRemoteError);
