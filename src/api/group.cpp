@@ -6,6 +6,7 @@
 #include <deque>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -263,19 +264,48 @@ Status run_inline(StreamWork work) {
   return run_beside_each_other(std::move(work));
 }
 
+/// Jobs that the group's end waits for. The first that fails ends the others that can be interrupted: what they wait for may be the one
+/// that failed.
+class BlockingJobs {
+ public:
+  void add(Job job) { jobs_.push_back(std::move(job)); }
+  /// What failed first.
+  Status run() {
+    std::vector<std::function<Status()>> parts;
+    for (Job& job : jobs_) parts.emplace_back([this, &job] { return run(job); });
+    static_cast<void>(run_concurrently(std::move(parts)));
+    return std::move(first_failure_);
+  }
+
+ private:
+  Status run(Job& job) {
+    Status status = job.run();
+    if (status.ok()) return status;
+    const std::lock_guard lock(mutex_);
+    if (!first_failure_.ok()) return status;
+    first_failure_ = status;
+    for (const Job& each : jobs_) each.interrupt();
+    return status;
+  }
+
+  std::vector<Job> jobs_;
+  std::mutex mutex_;
+  Status first_failure_;
+};
+
 Status run_jobs(std::vector<Job> jobs) {
-  std::vector<std::function<Status()>> blocking;
+  BlockingJobs blocking;
   Status progress;
   for (Job& job : jobs) job.begin();
   for (Job& job : jobs) {
     if (job.blocking) {
-      blocking.push_back(std::move(job.run));
+      blocking.add(std::move(job));
     } else {
       run_in_background([run = std::move(job.run)] { static_cast<void>(run()); });
       progress = Status(Code::in_progress, "");
     }
   }
-  Status status = run_concurrently(std::move(blocking));
+  Status status = blocking.run();
   return status.ok() ? progress : status;
 }
 

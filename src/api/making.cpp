@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <span>
 
@@ -48,6 +49,7 @@ class Making {
   }
 
   bool blocking() const { return blocking_; }
+  bool has_parent() const { return parent_ != nullptr; }
   const std::shared_ptr<Interrupt>& interrupt() const { return interrupt_; }
   const HandlePtr& handle() const { return handle_; }
   const runtime::CommOptions& options() const { return handle_->options(); }
@@ -73,10 +75,20 @@ class Making {
     handle_->fail(why);
   }
 
+  /// Ends join(), unless all have come. Any thread.
+  void stop_waiting() {
+    const std::lock_guard lock(mutex_);
+    if (!has_met_) interrupt_->fire();
+  }
+
   /// Joins the others where `gathering` says. Nowhere: this rank is in no new communicator.
   Status join(const std::optional<Gathering>& gathering) {
     if (!gathering) return {};
     EPCCL_ASSIGN(runtime::CommParts parts, runtime::set_up(*gathering, options(), interrupt_));
+    {
+      const std::lock_guard lock(mutex_);
+      has_met_ = true;
+    }
     auto communicator = std::make_shared<runtime::Communicator>(std::move(parts));
     EPCCL_TRY(communicator->begin());
     if (handle_->complete(std::move(communicator))) return {};
@@ -112,6 +124,8 @@ class Making {
   CommPtr parent_communicator_;
   std::shared_ptr<Interrupt> interrupt_;
   bool blocking_ = true;
+  std::mutex mutex_;
+  bool has_met_ = false;  // from then on the interrupt is the communicator's
 };
 
 using MakingPtr = std::shared_ptr<Making>;
@@ -129,6 +143,7 @@ Status submit_making(const MakingPtr& making, const std::function<void()>& begin
   job.blocking = making->blocking();
   job.drop = [making](const Status& why) { making->drop(why); };
   job.handle = making->handle();
+  if (!making->has_parent()) job.interrupt = [making] { making->stop_waiting(); };
   return submit(std::move(job));
 }
 

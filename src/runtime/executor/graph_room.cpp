@@ -9,7 +9,7 @@
 namespace epccl::runtime {
 namespace {
 
-constexpr uint64_t page = 4096;
+constexpr uint64_t page_bytes = 4096;
 constexpr size_t names_kept = 4096;
 
 /// Of this process, by where their memory begins.
@@ -23,7 +23,7 @@ Rooms& all() {
 }
 
 uint64_t whole_pages(uint64_t bytes) {
-  return (bytes + page - 1) / page * page;
+  return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
 
 }  // namespace
