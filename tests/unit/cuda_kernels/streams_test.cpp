@@ -179,9 +179,10 @@ void expect_handed(const OnHost& host, const ByKernels& made) {
       ASSERT_EQ(found, goes == expected.end() ? RowsAndRanks() : goes->second)
           << "stream " << i << ", row " << row;
     });
-    for (uint64_t at = 0; at < table; ++at)
-      if (!taken[at / shape.k])
-        ASSERT_EQ(made.handed[i * table + at].row, poison) << "stream " << i << ", place " << at;
+    for (uint64_t at = 0; at < table; ++at) {
+      if (taken[at / shape.k]) continue;
+      ASSERT_EQ(made.handed[i * table + at].row, poison) << "stream " << i << ", place " << at;
+    }
   }
 }
 
