@@ -167,9 +167,9 @@ EPCCL_API const char* epcclGetErrorString(epcclResult_t result);
 EPCCL_API const char* epcclGetLastError(epcclComm_t comm);
 
 /** Makes an id and opens the rendezvous it names in this process; call it on one rank (or in a process that lives as long
- *  as the communicator) and send the id to all. The address is EPCCL_COMM_ID's, or that of EPCCL_SOCKET_IFNAME, or of the
- *  first interface that is up and not loopback. The port is EPCCL_COMM_ID's if it names one and no earlier id of this process uses it;
- *  otherwise the system chooses. */
+ *  as the communicator) and send the id to all. The address is EPCCL_COMM_ID's in rank 0's process; elsewhere, or without that
+ *  setting, that of EPCCL_SOCKET_IFNAME, or of the interface that others can best reach. The port is EPCCL_COMM_ID's if the address is,
+ *  it names one and no earlier id of this process uses it; otherwise the system chooses. */
 EPCCL_API epcclResult_t epcclGetUniqueId(epcclUniqueId* uniqueId);
 
 /** Joins a communicator of `nranks` ranks as `rank` (0 <= rank < nranks). Blocks until all have joined, at most the

@@ -293,8 +293,8 @@ Status capture_replays(device::Device& device, runtime::Communicator::OnDevice& 
   const CommPtr communicator = target.communicator();
   EPCCL_TRY(run_ep(communicator, nullptr, target.handle->group().options().timeout_ms,
                    [&](Status& agreed) { return routing->check_update(update.topk, agreed); }));
-  EPCCL_ASSIGN(const runtime::EngineUse use, communicator->gpu_engine_use());
-  const bool by_queues = communicator->cluster().nodes() > 1 && on.kernels->choose(use).engines;
+  EPCCL_ASSIGN(const runtime::EngineChoice choice, choose_maker(on, *target.group->group, true));
+  const bool by_queues = communicator->cluster().nodes() > 1 && choice.engines;
   auto work = [routing, staged, placed = std::move(placed), by_queues] {
     return placed.run(*staged, [&](const ep::TopK& topk) -> Result<bool> {
       EPCCL_ASSIGN(const bool made, routing->update(topk, by_queues));

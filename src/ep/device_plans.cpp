@@ -117,6 +117,8 @@ Result<DevicePlans::Ready> DevicePlans::prepare(const Key& key,
   }
   Uploaded& uploaded = key.combine ? of_combine_ : of_dispatch_;
   if (uploaded.tables != tables) {
+    if (room.there == nullptr || room.here == nullptr)
+      return Status(Code::invalid_usage, "the handle was updated on the host after this call had been made");
     EPCCL_ASSIGN(uploaded, upload(known->second, tables, room, kernels));
   }
   Ready ready{&known->second, uploaded.there};

@@ -30,6 +30,7 @@ Result<std::unique_ptr<DeviceStreams>> DeviceStreams::make(const Group& group, c
 DeviceStreams::DeviceStreams(const Group& group, const SlotRules& rules)
     : rules_(rules), most_(most_streams(group.cluster(), group.rank(), group.options().strategy)) {
   sources_ = static_cast<uint64_t>(group.cluster().ranks());
+  most_handed_ = most_handed_out(group.cluster(), group.rank(), group.options().strategy);
 }
 
 uint64_t DeviceStreams::most_counts() const {
@@ -53,7 +54,7 @@ uint64_t DeviceStreams::lay_out(std::byte* memory) {
   pieces.take(parameters_.terms, sums * entries);
   pieces.take(parameters_.term_counts, sums * tokens);
   pieces.take(relayed_, (most_.received - 1) * entries);
-  pieces.take(parameters_.handed, (most_.received - 1) * entries);
+  pieces.take(handed_, most_handed_ * entries);
   return pieces.bytes();
 }
 
@@ -84,6 +85,7 @@ Status DeviceStreams::use(device::Queue& queue, const std::shared_ptr<const Stre
   parameters_.delivery_count = static_cast<uint32_t>(places.deliveries.size());
   parameters_.part_count = static_cast<uint32_t>(places.parts.size());
   parameters_.to_ranks = places.to_ranks ? 1 : 0;
+  parameters_.handed = places.to_ranks || most_handed_ == 0 ? nullptr : handed_;
   parameters_.most_blocks = places.most_blocks;
   parameters_.first_final_sum = places.first_final_sum;
   frame_ = frame;

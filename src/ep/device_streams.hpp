@@ -57,11 +57,11 @@ class DeviceStreams {
 
   const SlotRules rules_;
   const StreamLimits most_;
-  uint64_t sources_ = 0, most_rows_ = 0, places_bytes_ = 0;
+  uint64_t sources_ = 0, most_handed_ = 0, most_rows_ = 0, places_bytes_ = 0;
   std::shared_ptr<const StreamFrame> frame_;
   device::cuda::StreamsParameters parameters_;
   const uint32_t* relays_ = nullptr;
-  device::cuda::Target* relayed_ = nullptr;
+  device::cuda::Target *relayed_ = nullptr, *handed_ = nullptr;
   runtime::StagedCalls::Borrowed there_;   // of the device
   runtime::StagedCalls::Borrowed places_;  // pinned: of frame_, on their way
   runtime::StagedCalls::Borrowed counts_;  // pinned: of the routing

@@ -301,9 +301,10 @@ void Handle::take_streams() {
 }
 
 void Handle::use_lists_of_kernels() {
-  const DeviceStreams& streams = *device_layout_->streams();
-  plans_.tables_are(streams.tables(),
-                    [&streams](const runtime::DeviceProgram& program) { return streams.hand_outs(program); });
+  plans_.tables_are(device_layout_->streams()->tables(),
+                    [layout = device_layout_](const runtime::DeviceProgram& program) {
+                      return layout->streams()->hand_outs(program);
+                    });
 }
 
 Status Handle::need_lists() {

@@ -76,6 +76,15 @@ class Places {
   StreamPlaces made_;
 };
 
+/// Sources of other nodes whose rows this rank hands on.
+uint64_t relayed_for(const topology::Cluster& cluster, int rank) {
+  const int node = cluster.node_of(rank);
+  uint64_t sources = 0;
+  for (int source = 0; source < cluster.ranks(); ++source)
+    sources += cluster.node_of(source) != node && relay_of(cluster, source, node) == rank ? 1 : 0;
+  return sources;
+}
+
 }  // namespace
 
 StreamPlaces places_of_streams(const LayoutView& layout, const TokenExchange& exchange) {
@@ -102,15 +111,18 @@ std::vector<runtime::HandOutRows> hand_outs_of(const runtime::DeviceProgram& pro
   return hand_outs;
 }
 
+uint64_t most_handed_out(const topology::Cluster& cluster, int rank, std::optional<Strategy> forced) {
+  const bool is_relay = !forced || *forced != Strategy::flat;
+  return is_relay && cluster.local_size(cluster.node_of(rank)) > 1 ? relayed_for(cluster, rank) : 0;
+}
+
 StreamLimits most_streams(const topology::Cluster& cluster, int rank, std::optional<Strategy> forced) {
   const int node = cluster.node_of(rank);
   const auto here = static_cast<uint64_t>(cluster.local_size(node));
   const uint64_t elsewhere = static_cast<uint64_t>(cluster.ranks()) - here;
   StreamLimits most;
   if (!forced || *forced != Strategy::flat) {
-    uint64_t relayed = 0;
-    for (int source = 0; source < cluster.ranks(); ++source)
-      relayed += cluster.node_of(source) != node && relay_of(cluster, source, node) == rank ? 1 : 0;
+    const uint64_t relayed = relayed_for(cluster, rank);
     most = {static_cast<uint64_t>(cluster.nodes()) - 1, relayed, relayed * here};
   }
   if (!forced || *forced == Strategy::flat)

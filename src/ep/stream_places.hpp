@@ -37,6 +37,9 @@ std::vector<runtime::HandOutRows> hand_outs_of(const runtime::DeviceProgram& pro
 struct StreamLimits {
   uint64_t sent = 0, received = 0, deliveries = 0;
 };
+/// Of how many of the streams that a rank receives a kernel hands blocks to several ranks, at most: of none where the strategy is FLAT, or
+/// the rank is alone on its node.
+uint64_t most_handed_out(const topology::Cluster& cluster, int rank, std::optional<Strategy> forced);
 StreamLimits most_streams(const topology::Cluster& cluster, int rank, std::optional<Strategy> forced);
 
 }  // namespace epccl::ep

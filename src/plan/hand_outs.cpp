@@ -92,6 +92,10 @@ HandedOut with_hand_outs(const RankPlan& plan) {
     }
     place(index);
   }
+  if (made.hand_outs.empty()) {
+    made.plan = plan;
+    return made;
+  }
   const RankPlan together = add_dependencies(plan, [&](uint32_t index) {
     const Group* group = groups.of(index);
     return group != nullptr ? group->dependencies : std::vector<uint32_t>();

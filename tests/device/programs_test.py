@@ -61,6 +61,12 @@ class Programs(unittest.TestCase):
             os.environ["PATH"] = f"{tools}:{before}"
         self.program(f"#!/bin/bash\n{script}\n", f"bin/{name}")
 
+    def wait_for(self, fact):
+        until = time.monotonic() + 60
+        while not fact():
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.01)
+
     def wait_until_over(self, pid):
         """What was killed takes a moment to end, and may be there until somebody asks how it did."""
         state = Path(f"/proc/{pid}/stat")
@@ -128,8 +134,7 @@ class Programs(unittest.TestCase):
         self.addCleanup(signal.signal, signal.SIGTERM, before)
 
         def end_when_begun():
-            while not begun.exists():
-                time.sleep(0.01)
+            self.wait_for(begun.exists)
             os.kill(os.getpid(), signal.SIGTERM)
 
         sender = threading.Thread(target=end_when_begun)
@@ -144,8 +149,7 @@ class Programs(unittest.TestCase):
         program = self.program(f"#!/bin/bash\necho $$ >{started}; echo started; sleep 1000\n")
         run = f"import programs; programs.Runner().run([{str(program)!r}], 600)"
         runs = subprocess.Popen([sys.executable, "-c", run], cwd=Path(__file__).parent)
-        while not started.exists() or not started.read_text().strip():
-            time.sleep(0.01)
+        self.wait_for(lambda: started.exists() and started.read_text().strip())
         runs.kill()
         runs.wait()
         self.wait_until_over(int(started.read_text()))

@@ -254,7 +254,6 @@ TEST(CollectiveMessages, AreAsLargeAsTheCostModelIsTold) {
     }
 }
 
-// A small reduce_scatter: not one for each rank of the other node.
 /// The ranks of one node that add up a large allreduce.
 std::vector<int> adders(int ranks, int carriers) {
   CollectiveParameters parameters;
@@ -280,6 +279,7 @@ TEST(Carriers, AreSpreadAsRanksAreOverCores) {
     }
 }
 
+// A small reduce_scatter: not one for each rank of the other node.
 TEST(CollectiveMessages, TogetherAreOneForEachPairOfNodes) {
   for (const topology::Cluster& cluster :
        {topology::Cluster::uniform(2, 4), topology::Cluster::uniform(5, 8)}) {

@@ -233,7 +233,7 @@ TEST_P(QueuedSum, OfSeveralNodesIsRightWhereRanksOfSomeNodesShareAGpu) {
   for (const std::vector<int>& sizes : {std::vector{2, 2}, std::vector{3, 3}, std::vector{1, 3, 2}})
     for (const Form form : {Form::two_level, Form::flat})
       for (const int carriers : {0, 1})
-        for (const bool other : {false, true})
+        for (const std::string_view other : {"", "relay and split", "tree"})
           for (const bool scaled : {false, true})
             for (const Sharing sharing : {Sharing::all, Sharing::every_second}) {
               if (scaled && form == Form::flat) continue;
@@ -242,13 +242,14 @@ TEST_P(QueuedSum, OfSeveralNodesIsRightWhereRanksOfSomeNodesShareAGpu) {
               CollectiveParameters parameters;
               parameters.form = form;
               parameters.carriers = carriers;
-              parameters.relay = parameters.split = other;
+              parameters.relay = parameters.split = other == "relay and split";
+              parameters.tree = other == "tree";
               parameters.scaled = scaled;
               parameters.stage_bytes = 0;
               parameters.chunk_bytes = 24;
               parameters.scratch_bytes = scaled ? 1024 : 4096;
-              SCOPED_TRACE(fmt::format("{} nodes, form {}, carriers {}, relay and split {}, scaled {}, {}",
-                                       sizes.size(), to_string(form), carriers, other, scaled,
+              SCOPED_TRACE(fmt::format("{} nodes, form {}, carriers {}, {}, scaled {}, {}", sizes.size(),
+                                       to_string(form), carriers, other, scaled,
                                        sharing == Sharing::all ? "all share" : "some share"));
               ASSERT_TRUE(check(cluster, call, parameters).ok());
               expect_right(made_by_nodes(cluster, call, parameters, sharing), call);

@@ -2,6 +2,7 @@
 // them. Plans are run with the text of what is added up in place of numbers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -27,6 +28,10 @@ class Expressions {
     }
   }
 
+  bool all_done() const {
+    return std::ranges::all_of(
+        done_, [](const std::vector<bool>& rank) { return std::ranges::find(rank, false) == rank.end(); });
+  }
   const std::string& output(int rank, uint64_t at) { return memory_[{rank, plan::Buffer::output, at}]; }
 
  private:
@@ -93,6 +98,7 @@ TEST(SumOrder, IsTheSameOnAllRanksInEveryForm) {
       for (const char* form : {"flat", "whole", "split", "tree"}) {
         CollectiveParameters parameters;
         parameters.direct = direct;
+        if (direct) parameters.stage_bytes = 0;
         parameters.form = form == std::string_view("flat") ? Form::flat : Form::two_level;
         parameters.split = form == std::string_view("split");
         parameters.tree = form == std::string_view("tree");
@@ -102,11 +108,17 @@ TEST(SumOrder, IsTheSameOnAllRanksInEveryForm) {
         const plan::Plan plan =
             build_collective_everywhere(cluster, {Collective::allreduce, bytes, 0, 1}, parameters);
         Expressions ran(plan);
+        ASSERT_TRUE(ran.all_done()) << form << " on " << tests::shape_text(cluster);
+        ASSERT_NE(ran.output(0, 0), "");
         for (int rank = 1; rank < cluster.ranks(); ++rank)
           for (uint64_t byte = 0; byte < bytes; ++byte)
             ASSERT_EQ(ran.output(rank, byte), ran.output(0, byte))
                 << form << " on " << tests::shape_text(cluster) << ", rank " << rank << ", byte " << byte;
       }
+}
+
+TEST(SumOrder, PutsNodesOfOneRankFirst) {
+  EXPECT_EQ(text_of_sum(topology::Cluster::from_sizes({2, 1, 1}), {}), "(2+3+(0+1))");
 }
 
 // Who carries, and who finishes what, is not seen in a result: a GPU's plan has other carriers than cores have.

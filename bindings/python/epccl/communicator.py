@@ -116,7 +116,7 @@ class Communicator(Exchanges):
         number = -1 if color is None else color
         config = config_of_child(settings)
         begin("epcclCommSplit", self._pointer(), number, key, ctypes.byref(handle), config, comm=self._handle)
-        keep_in_use([handle])
+        keep_in_use([handle, self])
         return self._of(handle) if handle else None
 
     def shrink(
@@ -133,7 +133,7 @@ class Communicator(Exchanges):
         handle = ctypes.c_void_p()
         config = config_of_child(settings)
         begin("epcclCommShrink", self._pointer(), ranks, len(exclude), ctypes.byref(handle), config, int(abort), comm=self._handle)
-        keep_in_use([handle])
+        keep_in_use([handle, self])
         return self._of(handle)
 
     @classmethod
@@ -191,6 +191,7 @@ class Communicator(Exchanges):
     def finalize(self) -> None:
         """Completes all work; afterwards only error queries, destroy and abort are allowed."""
         begin("epcclCommFinalize", self._pointer())
+        keep_in_use([self])
 
     def destroy(self) -> None:
         """Finalizes and frees. Returns within the timeout also when peers are gone. A second call does nothing."""
@@ -273,8 +274,9 @@ class Communicator(Exchanges):
         if busy and patient:
             return False
         self._handle = None
-        if handle:
-            _library.code_of("epcclCommAbort" if busy else "epcclCommDestroy", handle)
+        # Calls of a group that is open keep it from being destroyed.
+        if handle and (busy or _library.code_of("epcclCommDestroy", handle) == Result.INVALID_USAGE):
+            _library.code_of("epcclCommAbort", handle)
         return True
 
     def __repr__(self) -> str:

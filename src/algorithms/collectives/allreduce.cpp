@@ -43,24 +43,12 @@ NodeParts exchange_parts(RoundBuilder& b, Reducer& reducer, int position, const 
   return parts;
 }
 
-/// Finishes a part of the result, and gives it to the node. It comes after all that handing it out waits for, so the sum may write peers'
-/// outputs itself (plan/fewer_kernels.hpp).
-uint32_t finish_for_node(RoundBuilder& b, Reducer& reducer, const std::vector<Part>& parts,
-                         const Range& range, std::vector<uint32_t> after) {
-  const std::vector<uint32_t> ready = b.exchange.ready_to_deliver();
-  after.insert(after.end(), ready.begin(), ready.end());
-  const uint32_t made =
-      reducer.add_up(parts, b.exchange.result(0, range.begin), range.bytes(), true, std::move(after));
-  b.exchange.deliver(0, range, made);
-  return made;
-}
-
 /// Every carrier of the rail gets all partial results, and makes the same of them.
 void finish_everywhere(RoundBuilder& b, Reducer& reducer, int position, const Range& chunk) {
   NodeParts parts = exchange_parts(b, reducer, position, chunk, [&](int) { return Range{0, chunk.bytes()}; });
   // In place, an input that is sent must not be overwritten.
   if (!parts.own.raw) parts.sent.clear();
-  finish_for_node(b, reducer, parts.all, chunk, std::move(parts.sent));
+  reducer.finish_for_node(parts.all, chunk, std::move(parts.sent));
 }
 
 /// Each node's carrier finishes that node's share of the chunk, and sends it to the others of the rail.
@@ -75,7 +63,7 @@ void finish_share(RoundBuilder& b, Reducer& reducer, int position, const Range& 
   if (parts.own.made != Builder::none) read.push_back(parts.own.made);
   uint32_t made = Builder::none;
   const Range mine = in_piece(share(node));
-  if (mine.bytes() > 0) made = finish_for_node(b, reducer, parts.all, mine, {});
+  if (mine.bytes() > 0) made = reducer.finish_for_node(parts.all, mine, {});
   for (int distance = 1; distance < nodes; ++distance) {
     const int to = (node + distance) % nodes, from = (node + nodes - distance) % nodes;
     const Range theirs = in_piece(share(from));

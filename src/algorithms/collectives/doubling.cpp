@@ -48,8 +48,7 @@ void finish_by_doubling(RoundBuilder& b, Reducer& reducer, int position, const R
       continue;
     }
     const plan::Location result = b.exchange.result(0, chunk.begin);
-    const uint32_t made = reducer.add_up(both, result, chunk.bytes(), true, std::move(read));
-    b.exchange.deliver(0, chunk, made);
+    const uint32_t made = reducer.finish_for_node(both, chunk, std::move(read));
     if (has_other(node))
       b.exchange.uses_scratch(
           b.messages.send(rank_of(node + doubling.inner), result, chunk.bytes(), std::array{made}));

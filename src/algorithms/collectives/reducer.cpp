@@ -83,4 +83,14 @@ uint32_t Reducer::add_up(const std::vector<Part>& parts, const Location& to, uin
   return made;
 }
 
+uint32_t Reducer::finish_for_node(const std::vector<Part>& parts, const Range& range,
+                                  std::vector<uint32_t> after) {
+  const std::vector<uint32_t> ready = b_.exchange.ready_to_deliver();
+  after.insert(after.end(), ready.begin(), ready.end());
+  const uint32_t made =
+      add_up(parts, b_.exchange.result(0, range.begin), range.bytes(), true, std::move(after));
+  b_.exchange.deliver(0, range, made);
+  return made;
+}
+
 }  // namespace epccl::algorithms

@@ -50,6 +50,10 @@ class Reducer {
   uint32_t add_up(const std::vector<Part>& parts, const plan::Location& to, uint64_t bytes, bool finishes,
                   std::vector<uint32_t> after = {});
 
+  /// Finishes `range` of an allreduce's result, and gives it to the node. It comes after all that handing it out waits for, so the sum may
+  /// write peers' outputs itself (plan/fewer_kernels.hpp).
+  uint32_t finish_for_node(const std::vector<Part>& parts, const Range& range, std::vector<uint32_t> after);
+
  private:
   Part fetched(const NodeExchange::Readable& from, uint64_t bytes);
   Reducer(RoundBuilder& round, const SumPlaces& places);

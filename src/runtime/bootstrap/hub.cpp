@@ -59,9 +59,11 @@ int rank_told() {
 Result<net::Endpoint> chosen_endpoint() {
   const std::string fixed = settings::get("EPCCL_COMM_ID");
   if (fixed.empty()) return address_of_interfaces();
-  EPCCL_ASSIGN(const net::Endpoint at, fixed_endpoint(fixed));
   const int rank = rank_told();
-  if (rank == 0 || (rank < 0 && net::is_of_this_machine(at))) return at;
+  if (rank <= 0) {
+    EPCCL_ASSIGN(const net::Endpoint at, fixed_endpoint(fixed));
+    if (rank == 0 || net::is_of_this_machine(at)) return at;
+  }
   log::info(log::init, rank, "EPCCL_COMM_ID={} is where rank 0 is: this id has an address of its own", fixed);
   return address_of_interfaces();
 }

@@ -100,7 +100,7 @@ Result<CollectiveRunner::Planned> CollectiveRunner::make_plan(const CollectiveCa
 Status CollectiveRunner::run(const CollectiveCall& call) {
   EPCCL_ASSIGN(const Planned* known, planned(call));
   const auto total = [&](int blocks) { return static_cast<uint64_t>(blocks) * call.what.bytes; };
-  const EngineChoice engines = choose_engines(call);
+  const EngineChoice engines = choose_engines(call, &known->choice);
   log_choice(known->text, known->choice, engines);
   Call run{executor_.next_sequence(), call.input, call.output, known->text};
   run.is_small = known->is_small;
@@ -114,17 +114,20 @@ Status CollectiveRunner::run(const CollectiveCall& call) {
 }
 
 // Where the host could make it as well, it does what a kernel cannot.
-EngineChoice CollectiveRunner::choose_engines(const CollectiveCall& call) const {
+EngineChoice CollectiveRunner::choose_engines(const CollectiveCall& call,
+                                              const algorithms::FormChoice* known) const {
   const EngineChoice choice = engines_.choose(call.engines, call.what.bytes);
   if (!choice.engines || !algorithms::reduces(call.what.kind)) return choice;
   if (!engines_.can_add()) return {false, false, "there are no kernels to add up with"};
-  if (!kernels_name_all(call)) return {false, false, "sums of more parts than a kernel can name"};
+  if (!kernels_name_all(call, known)) return {false, false, "sums of more parts than a kernel can name"};
   return choice;
 }
 
-bool CollectiveRunner::kernels_name_all(const CollectiveCall& call) const {
+bool CollectiveRunner::kernels_name_all(const CollectiveCall& call,
+                                        const algorithms::FormChoice* known) const {
   if (!algorithms::reduces(call.what.kind)) return true;
-  const bool flat = cluster_.nodes() == 1 || choose(call).parameters.form == algorithms::Form::flat;
+  const auto form = [&] { return (known != nullptr ? *known : choose(call)).parameters.form; };
+  const bool flat = cluster_.nodes() == 1 || form() == algorithms::Form::flat;
   const int parts = flat ? cluster_.ranks() : cluster_.max_local_size() + cluster_.nodes();
   return parts <= engines_.device().max_reduce_sources();
 }

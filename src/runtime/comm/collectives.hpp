@@ -46,9 +46,10 @@ class CollectiveRunner {
   /// How this communicator would run it.
   algorithms::FormChoice choose(const CollectiveCall& call) const;
   /// Who moves its data; the same on every rank.
-  EngineChoice choose_engines(const CollectiveCall& call) const;
+  EngineChoice choose_engines(const CollectiveCall& call,
+                              const algorithms::FormChoice* known = nullptr) const;
   /// Whether one launch of a kernel can add up as many parts as the sums of this call have.
-  bool kernels_name_all(const CollectiveCall& call) const;
+  bool kernels_name_all(const CollectiveCall& call, const algorithms::FormChoice* known = nullptr) const;
 
  private:
   struct Name {

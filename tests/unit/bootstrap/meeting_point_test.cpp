@@ -81,7 +81,7 @@ TEST(MeetingPoint, ThatIsGoneStaysForThoseWhoAreThere) {
 
 TEST(UniqueId, HasOneSession) {
   const UniqueId id = fresh_id();
-  const auto refused = Bootstrap::join(id, 0, 1, 0.5, {1, nullptr});
+  const auto refused = Bootstrap::join(id, 0, 1, patience, {1, nullptr});
   EXPECT_CONTAINS(refused.status().message(), "its connection closed");
   EXPECT_TRUE(Bootstrap::join(id, 0, 1, patience).ok());
 }

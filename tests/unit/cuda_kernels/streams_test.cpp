@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "ep/device_plans.hpp"
 #include "ep/stream_places.hpp"
 #include "launched.hpp"
 #include "layout_problem.hpp"
@@ -299,6 +300,10 @@ TEST(StreamPlaces, AreNoMoreThanWasBorrowedFor) {
           EXPECT_LE(places.deliveries.size(), most.deliveries);
           EXPECT_LE(places.parts.size(), most.sent + 1);
           EXPECT_LE(places.counts, (most.sent + most.received + most.deliveries) * what.rules.max_tokens);
+          EXPECT_LE(places.rows, ep::most_table_bytes(cluster, rank, what.rules, what.rules.max_tokens,
+                                                      what.rules.max_topk, forced)
+                                         .lists /
+                                     sizeof(uint32_t));
           EXPECT_LE(places.sums, (most.received + 1) * what.rules.max_tokens);
         }
       }

@@ -234,20 +234,30 @@ TEST(RanksThatSleep, EndAnAlltoallOfEveryShapeWithEveryConstant) {
 
 /// Direct and staged, with tiny constants and with the default ones, in all ways to do it.
 std::vector<CollectiveParameters> ways_of(const Cluster& cluster, const CollectiveCall& call) {
+  const bool sums = reduces(call.kind);
+  const bool has_trees = call.kind == Collective::allreduce || call.kind == Collective::broadcast ||
+                         call.kind == Collective::reduce;
   std::vector<CollectiveParameters> ways;
-  for (unsigned bits = 0; bits < 1 << 7; ++bits) {
+  for (unsigned bits = 0; bits < 1 << 8; ++bits) {
+    const auto is = [&](unsigned bit) { return (bits & bit) != 0; };
+    const bool flat = is(1), alone = is(32), fetches = is(64), tree = is(128);
+    // What some do not know, or do not do together.
+    if ((is(8) && !sums) || (alone && flat) || (fetches && (alone || !sums)) ||
+        (tree && (flat || is(16) || !has_trees)))
+      continue;
     CollectiveParameters it;
-    it.form = (bits & 1) != 0 ? Form::flat : Form::two_level;
-    it.direct = (bits & 2) != 0;
+    it.form = flat ? Form::flat : Form::two_level;
+    it.direct = is(2);
     it.stage_bytes = 64;
-    if ((bits & 4) != 0) {
+    if (is(4)) {
       it.chunk_bytes = 3;
       it.scratch_bytes = 2 * call.unit * (3 * static_cast<uint64_t>(cluster.ranks()) + 2);
     }
-    it.carriers = (bits & 8) != 0 ? 0 : 1;
-    it.split = it.relay = (bits & 16) != 0;
-    it.alone = it.together = (bits & 32) != 0 && it.form == Form::two_level;
-    it.fetch = (bits & 64) != 0 && !it.alone && reduces(call.kind);
+    it.carriers = is(8) ? 0 : 1;
+    it.split = it.relay = is(16);
+    it.alone = it.together = alone;
+    it.fetch = fetches;
+    it.tree = tree;
     ways.push_back(it);
   }
   return ways;
@@ -262,10 +272,10 @@ TEST(RanksThatSleep, EndEveryCollectiveOfEveryShape) {
       const CollectiveCall call{kind, 132, cluster.ranks() / 2, 4};
       for (const CollectiveParameters& way : ways_of(cluster, call)) {
         if (!check(cluster, call, way).ok()) continue;
-        SCOPED_TRACE(
-            fmt::format("{} {} on {}: carriers {} split {} alone {} fetch {}, chunk {} scratch {} direct {}",
-                        to_string(kind), to_string(way.form), tests::shape_text(cluster), way.carriers,
-                        way.split, way.alone, way.fetch, way.chunk_bytes, way.scratch_bytes, way.direct));
+        SCOPED_TRACE(fmt::format(
+            "{} {} on {}: carriers {} split {} tree {} alone {} fetch {}, chunk {} scratch {} direct {}",
+            to_string(kind), to_string(way.form), tests::shape_text(cluster), way.carriers, way.split,
+            way.tree, way.alone, way.fetch, way.chunk_bytes, way.scratch_bytes, way.direct));
         expect_an_end(build_collective_everywhere(cluster, call, way), random);
         if (HasFatalFailure()) return;
       }
