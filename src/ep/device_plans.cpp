@@ -6,6 +6,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "ep/array_pieces.hpp"
+
 namespace epccl::ep {
 namespace {
 
@@ -22,25 +24,12 @@ static_assert(offsetof(Term, row) == offsetof(RowTerm, row) &&
 static_assert(Term::unweighted == RowTerm::unweighted && int{Term::rank_sum} == int{RowTerm::rank_sum} &&
               int{Term::node_sum} == int{RowTerm::node_sum});
 
-constexpr uint64_t whole_vectors(uint64_t bytes) {
-  return (bytes + 15) / 16 * 16;
-}
-
-/// Sources of other nodes whose rows this rank hands on.
-uint64_t sources_of_relay(const topology::Cluster& cluster, int rank) {
-  const int node = cluster.node_of(rank);
-  uint64_t sources = 0;
-  for (int source = 0; source < cluster.ranks(); ++source)
-    sources += cluster.node_of(source) != node && relay_of(cluster, source, node) == rank ? 1 : 0;
-  return sources;
-}
-
 }  // namespace
 
 uint64_t table_bytes(const plan::RowTables& tables, uint64_t targets) {
-  return whole_vectors(targets * sizeof(Target)) + whole_vectors(tables.rows.size() * sizeof(uint32_t)) +
-         whole_vectors(tables.terms.size() * sizeof(Term)) +
-         whole_vectors(tables.sum_begin.size() * sizeof(uint32_t));
+  return whole_arrays(targets * sizeof(Target)) + whole_arrays(tables.rows.size() * sizeof(uint32_t)) +
+         whole_arrays(tables.terms.size() * sizeof(Term)) +
+         whole_arrays(tables.sum_begin.size() * sizeof(uint32_t));
 }
 
 TableSizes most_table_bytes(const topology::Cluster& cluster, int rank, const SlotRules& rules,
@@ -69,8 +58,8 @@ TableSizes most_table_bytes(const topology::Cluster& cluster, int rank, const Sl
   }
   // Sums: of each stream, of the own tokens inside the node, and of all that comes back. Each has a term for an entry at most.
   const uint64_t sums = (streams + 2) * tokens;
-  return {whole_vectors((rows + delivered(here)) * sizeof(uint32_t)), whole_vectors(targets * sizeof(Target)),
-          whole_vectors(sums * k * sizeof(Term)) + whole_vectors((sums + 1) * sizeof(uint32_t))};
+  return {whole_arrays((rows + delivered(here)) * sizeof(uint32_t)), whole_arrays(targets * sizeof(Target)),
+          whole_arrays(sums * k * sizeof(Term)) + whole_arrays((sums + 1) * sizeof(uint32_t))};
 }
 
 // The first rank of a node relays for as many sources as any other there.
@@ -145,7 +134,7 @@ Result<DevicePlans::Uploaded> DevicePlans::upload(const runtime::DeviceProgram& 
     if (bytes == 0) return;
     std::memcpy(room.here->data() + at, list.data(), bytes);
     copies.push_back({room.there->data() + at, room.here->data() + at, bytes});
-    at += whole_vectors(bytes);
+    at += whole_arrays(bytes);
   };
   place(tables->rows, made.there.rows);
   place(tables->terms, made.there.terms);

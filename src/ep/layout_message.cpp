@@ -87,6 +87,14 @@ int relay_of(const topology::Cluster& cluster, int source, int node) {
   return cluster.rank_at(node, cluster.local_of(source) % cluster.local_size(node));
 }
 
+uint64_t sources_of_relay(const topology::Cluster& cluster, int rank) {
+  const int node = cluster.node_of(rank);
+  uint64_t sources = 0;
+  for (int source = 0; source < cluster.ranks(); ++source)
+    sources += cluster.node_of(source) != node && relay_of(cluster, source, node) == rank ? 1 : 0;
+  return sources;
+}
+
 SourceMessages make_messages(const topology::Cluster& cluster, int source, const SourceHeader& header,
                              const Routing& routing, SourceMessages before) {
   SourceMessages messages = std::move(before);

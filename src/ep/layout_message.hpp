@@ -24,6 +24,8 @@ inline constexpr std::array strategies{Strategy::flat, Strategy::gather, Strateg
 
 /// The rank of `node` that relays what `source` sends there.
 int relay_of(const topology::Cluster& cluster, int source, int node);
+/// Sources of other nodes whose rows this rank hands on in its own.
+uint64_t sources_of_relay(const topology::Cluster& cluster, int rank);
 
 /// Of one source; every rank gets them from every source, so all can decide alike.
 struct SourceHeader {

@@ -76,15 +76,6 @@ class Places {
   StreamPlaces made_;
 };
 
-/// Sources of other nodes whose rows this rank hands on.
-uint64_t relayed_for(const topology::Cluster& cluster, int rank) {
-  const int node = cluster.node_of(rank);
-  uint64_t sources = 0;
-  for (int source = 0; source < cluster.ranks(); ++source)
-    sources += cluster.node_of(source) != node && relay_of(cluster, source, node) == rank ? 1 : 0;
-  return sources;
-}
-
 }  // namespace
 
 StreamPlaces places_of_streams(const LayoutView& layout, const TokenExchange& exchange) {
@@ -113,7 +104,7 @@ std::vector<runtime::HandOutRows> hand_outs_of(const runtime::DeviceProgram& pro
 
 uint64_t most_handed_out(const topology::Cluster& cluster, int rank, std::optional<Strategy> forced) {
   const bool is_relay = !forced || *forced != Strategy::flat;
-  return is_relay && cluster.local_size(cluster.node_of(rank)) > 1 ? relayed_for(cluster, rank) : 0;
+  return is_relay && cluster.local_size(cluster.node_of(rank)) > 1 ? sources_of_relay(cluster, rank) : 0;
 }
 
 StreamLimits most_streams(const topology::Cluster& cluster, int rank, std::optional<Strategy> forced) {
@@ -122,7 +113,7 @@ StreamLimits most_streams(const topology::Cluster& cluster, int rank, std::optio
   const uint64_t elsewhere = static_cast<uint64_t>(cluster.ranks()) - here;
   StreamLimits most;
   if (!forced || *forced != Strategy::flat) {
-    const uint64_t relayed = relayed_for(cluster, rank);
+    const uint64_t relayed = sources_of_relay(cluster, rank);
     most = {static_cast<uint64_t>(cluster.nodes()) - 1, relayed, relayed * here};
   }
   if (!forced || *forced == Strategy::flat)
