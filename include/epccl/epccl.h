@@ -348,8 +348,9 @@ EPCCL_API epcclResult_t epcclCommGetStatistics(epcclComm_t comm, epcclStatistics
  *  from the group; epcclGroupEnd() then returns epcclInvalidUsage and runs nothing. */
 EPCCL_API epcclResult_t epcclGroupStart(void);
 /** Closes a group; the outermost one runs it: first what makes or ends communicators, then sends and receives, then collectives
- *  in order. Returns the first error of the group's calls; where one of them was refused, nothing is run. epcclInProgress: of
- *  nonblocking communicators something goes on in the background. */
+ *  in order. Returns the first error of the group's calls; where one of them was refused, nothing is run. Of blocking communicators
+ *  that are joined in one group, the first that fails ends the waiting of those that not all ranks have come to, as in NCCL.
+ *  epcclInProgress: of nonblocking communicators something goes on in the background. */
 EPCCL_API epcclResult_t epcclGroupEnd(void);
 
 /** As epcclGroupEnd(). `beside` (may be NULL) is called with `argument` when the group's calls on streams are under way, and before
