@@ -38,6 +38,12 @@ const char* to_string(Buffer buffer) {
   return "?";
 }
 
+void Extent::include(uint64_t first, uint64_t bytes) {
+  if (bytes == 0) return;
+  begin = empty() ? first : std::min(begin, first);
+  end = std::max(end, first + bytes);
+}
+
 void Builder::touch(const Location& location, uint64_t end) {
   if (location.rank != plan_.rank) return;
   auto grow = [end](uint64_t& size) { size = std::max(size, end); };

@@ -125,6 +125,13 @@ struct Step {
   uint64_t total_bytes() const { return bytes * rows; }
 };
 
+/// Bytes [begin, end) of a buffer.
+struct Extent {
+  uint64_t begin = 0, end = 0;
+  bool empty() const { return begin >= end; }
+  void include(uint64_t first, uint64_t bytes);
+};
+
 /// What one rank does. Buffer sizes are what the plan touches.
 struct RankPlan {
   int rank = 0;
@@ -135,6 +142,7 @@ struct RankPlan {
   uint64_t input_bytes = 0;
   uint64_t output_bytes = 0;
   uint64_t scratch_bytes = 0;
+  Extent offered;  // of the input: what copies and reductions of peers read there
 
   std::span<const uint32_t> dependencies_of(const Step& step) const {
     return {dependencies.data() + step.first_dependency, step.dependency_count};
@@ -232,6 +240,8 @@ class Builder {
   uint32_t reduce(int stage, std::span<const Location> raw, std::span<const Location> partial,
                   Location destination, uint64_t bytes, bool finishes, Dependencies after = {});
   void use_tables(std::shared_ptr<const RowTables> tables) { plan_.tables = std::move(tables); }
+  /// Peers read these bytes of this rank's input, as their plans say.
+  void offer(uint64_t offset, uint64_t bytes) { plan_.offered.include(offset, bytes); }
 
   int rank() const { return plan_.rank; }
   Location input(uint64_t offset) const { return {plan_.rank, Buffer::input, offset}; }

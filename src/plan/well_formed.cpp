@@ -120,6 +120,16 @@ class StepChecker {
     return {};
   }
 
+  /// A peer's input may be read where it is offered only: of nothing else need there be a copy that peers can map.
+  Status check_offered(const Location& at, uint64_t bytes, uint32_t rows, uint64_t stride) const {
+    if (at.rank == rank_ || at.buffer != Buffer::input) return {};
+    const Extent& offered = plan_.ranks[static_cast<size_t>(at.rank)].offered;
+    const uint64_t end = at.offset + (rows - 1) * stride + bytes;
+    if (offered.empty() || (at.offset >= offered.begin && end <= offered.end)) return {};
+    return fail("reads bytes [{}, {}) of the input of rank {}, which offers [{}, {})", at.offset, end,
+                at.rank, offered.begin, offered.end);
+  }
+
   Status check_destination(const Location& at) const {
     if (at.buffer != Buffer::input) return {};
     return fail("writes the input of rank {}, which is read-only", at.rank);
@@ -131,6 +141,7 @@ class StepChecker {
       return fail("copies nothing: {} rows of {} bytes", step.rows, step.bytes);
     EPCCL_TRY(check_destination(step.destination));
     EPCCL_TRY(check_region(step.source, step.bytes, step.rows, step.source_stride, "reads"));
+    EPCCL_TRY(check_offered(step.source, step.bytes, step.rows, step.source_stride));
     EPCCL_TRY(check_region(step.destination, step.bytes, step.rows, step.destination_stride, "writes"));
     if (step.rows > 1 && step.destination_stride < step.bytes)
       return fail("has rows that overlap in the destination: rows of {} bytes, {} bytes apart", step.bytes,
@@ -211,8 +222,10 @@ class StepChecker {
     if (step.raw_count > step.source_count)
       return fail("has {} raw sources among {}", step.raw_count, step.source_count);
     EPCCL_TRY(check_sources(own, step));
-    for (const RowSource& source : sources_of(own, step))
+    for (const RowSource& source : sources_of(own, step)) {
       EPCCL_TRY(check_region(source.at, step.bytes, 1, 0, "reads"));
+      EPCCL_TRY(check_offered(source.at, step.bytes, 1, 0));
+    }
     if (step.destination.rank != own.rank)
       return fail("makes a reduction in memory of rank {}", step.destination.rank);
     EPCCL_TRY(check_destination(step.destination));

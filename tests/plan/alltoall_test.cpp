@@ -24,6 +24,7 @@ plan::VerifyReport prove(Algorithm algorithm, const Cluster& cluster, const Exch
   const Status status = plan::verify(built, transfers, &report);
   EXPECT_TRUE(status.ok()) << status.message();
   for (const auto& rank : built.ranks) EXPECT_LE(rank.scratch_bytes, parameters.scratch_bytes);
+  EXPECT_TRUE(tests::every_input_read_is_offered(built));
   for (int source = 0; source < cluster.nodes() && status.ok(); ++source)
     for (int destination = 0; destination < cluster.nodes(); ++destination) {
       const uint64_t expected =

@@ -50,6 +50,8 @@ Status prove(const topology::Cluster& cluster, const CollectiveCall& call,
       for (int i = 0; parameters.scaled && i < step.raw_count; ++i)
         if (rank.row_sources[step.first_source + static_cast<uint32_t>(i)].at.rank != rank.rank)
           return error(Code::internal_error, "rank {} adds up what another should have scaled", rank.rank);
+  if (!tests::every_input_read_is_offered(plan))
+    return {Code::internal_error, "peers read the input of a rank that offers none"};
   const CollectiveResult expected = expected_result(cluster, call);
   EPCCL_TRY(plan::verify(plan, expected.transfers, expected.sums, {}));
   return plan::verify_in_place(plan, expected.transfers, expected.sums, expected.in_place);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace epccl::tests {
@@ -57,6 +58,24 @@ uint64_t bytes_between(const Cluster& cluster, const algorithms::Exchange& excha
   for (const int s : cluster.members(source))
     for (const int d : cluster.members(destination)) bytes += exchange.bytes(s, d);
   return bytes;
+}
+
+bool every_input_read_is_offered(const plan::Plan& plan) {
+  std::vector<bool> is_read(plan.ranks.size(), false);
+  for (const plan::RankPlan& reader : plan.ranks) {
+    const auto reads = [&](const plan::Location& at) {
+      if (at.rank >= 0 && at.rank != reader.rank && at.buffer == plan::Buffer::input)
+        is_read[static_cast<size_t>(at.rank)] = true;
+    };
+    for (const plan::Step& step : reader.steps) {
+      if (step.kind == plan::Kind::copy) reads(step.source);
+      if (step.kind != plan::Kind::reduce) continue;
+      for (uint32_t i = 0; i < step.source_count; ++i) reads(reader.row_sources[step.first_source + i].at);
+    }
+  }
+  return std::ranges::all_of(plan.ranks, [&](const plan::RankPlan& rank) {
+    return !rank.offered.empty() || !is_read[static_cast<size_t>(rank.rank)];
+  });
 }
 
 std::vector<Parameters> parameter_choices() {

@@ -27,6 +27,9 @@ std::vector<uint64_t> random_counts(int ranks, uint64_t most, std::mt19937_64& r
 uint64_t bytes_between(const topology::Cluster& cluster, const algorithms::Exchange& exchange, int source,
                        int destination);
 
+/// Whether every rank whose input peers read offers some of it. (That they read nothing else is the verifier's to say.)
+bool every_input_read_is_offered(const plan::Plan& plan);
+
 /// Tiny constants (a chunk of one element, a scratch of little more than nothing) and the default ones.
 std::vector<algorithms::Parameters> parameter_choices();
 

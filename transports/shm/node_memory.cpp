@@ -46,7 +46,16 @@ BufferRef NodeMemory::describe(const void* buffer, uint64_t bytes) {
   return ref;
 }
 
+BufferRef NodeMemory::describe_in_segment(const std::byte* part, uint64_t bytes) const {
+  BufferRef ref;
+  ref.address = reinterpret_cast<uint64_t>(part);
+  ref.bytes = bytes;
+  ref.in_segment = segment_.offset_of(part);
+  return ref;
+}
+
 Result<std::byte*> NodeMemory::address_of(int local, const BufferRef& buffer) {
+  if (buffer.in_segment != 0) return segment_.at(buffer.in_segment);
   if (pid(local) == getpid())
     return reinterpret_cast<std::byte*>(buffer.address);  // NOLINT(performance-no-int-to-ptr)
   if (buffer.has_window == 0) return static_cast<std::byte*>(nullptr);

@@ -82,6 +82,9 @@ class NodeMemory {
     return call.is_small ? segment_.place(local, static_cast<int>(call.sequence % calls_ahead))
                          : segment_.scratch(local, static_cast<int>(call.sequence % call_halves));
   }
+  uint64_t scratch_bytes(CallScratch call) const {
+    return call.is_small ? small_place : segment_.spec().scratch_bytes;
+  }
 
   // Counters: they only grow.
   void post(int slot, uint64_t value);
@@ -99,13 +102,17 @@ class NodeMemory {
   bool gave_up() const { return segment_.header().gave_up.load(std::memory_order_seq_cst) != 0; }
 
   // Call records: this rank's, before its first post of a call; a peer's, after a post of that call was seen.
-  CallRecord& my_call(uint64_t sequence) { return segment_.control(local_).calls[sequence % calls_ahead]; }
+  CallRecord& my_call(uint64_t sequence) const {
+    return segment_.control(local_).calls[sequence % calls_ahead];
+  }
   const CallRecord& call(int local, uint64_t sequence) const {
     return segment_.control(local).calls[sequence % calls_ahead];
   }
 
   /// A description of a buffer of this rank.
   static BufferRef describe(const void* buffer, uint64_t bytes);
+  /// The same of a part of the segment, this rank's scratch for instance: peers need no window for that.
+  BufferRef describe_in_segment(const std::byte* part, uint64_t bytes) const;
   /// Address of a peer's buffer in this process; nullptr when it is in no window (then read() is the way).
   Result<std::byte*> address_of(int local, const BufferRef& buffer);
   /// Copies from a peer's buffer that has no address here (process_vm_readv).

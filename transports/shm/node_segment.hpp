@@ -39,6 +39,7 @@ struct BufferRef {
   uint64_t bytes = 0;
   uint32_t has_window = 0;
   uint32_t has_memory = 0;  // of a device that peers map by its handle
+  uint64_t in_segment = 0;  // where it lies in the node's own segment, which all have mapped; 0: elsewhere
   device::WindowRef window;
   device::MemoryHandle memory;
 };
@@ -142,6 +143,9 @@ class NodeSegment {
   std::atomic<uint64_t>& queued(int local, int slot) const {
     return reinterpret_cast<std::atomic<uint64_t>*>(base_ + queued_offset_)[slot * counter_stride_ + local];
   }
+  /// Of an address in this segment; and back.
+  uint64_t offset_of(const std::byte* address) const { return static_cast<uint64_t>(address - base_); }
+  std::byte* at(uint64_t offset) const { return base_ + offset; }
   std::byte* rings() const { return base_ + rings_offset_; }
   std::byte* parcels() const { return base_ + parcels_offset_; }
   std::byte* place(int local, int number) const {

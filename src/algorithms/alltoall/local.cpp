@@ -136,8 +136,10 @@ class LocalExchange {
     }
     if (copies.size() > 1) builder_.post(2, local_done_slot, 1, copies);
     for (int distance = 1; distance < size_; ++distance)
-      if (is_direct(exchange_.bytes(rank_, peer(distance))))
+      if (const uint64_t bytes = exchange_.bytes(rank_, peer(distance)); is_direct(bytes)) {
+        builder_.offer(exchange_.input_offset(rank_, peer(distance)), bytes);
         builder_.wait(2, peer(distance), local_done_slot, 1);
+      }
   }
 
   Builder& builder_;

@@ -33,8 +33,12 @@ Location NodeExchange::staged(int rank, uint64_t area, int block, uint64_t at) c
 void NodeExchange::open(std::span<const int> blocks) {
   if (size() == 1) return;
   std::vector<uint32_t> copies(after_);
-  if (round_.staged)
-    for (const int block : blocks) copies.push_back(stage(block));
+  for (const int block : blocks) {
+    if (round_.staged)
+      copies.push_back(stage(block));
+    else
+      builder_.offer(in_block(block, 0), round_.piece.bytes());
+  }
   open_received(copies);
 }
 

@@ -67,6 +67,10 @@ void NodeAlltoallv::fit_large(const Blocks& blocks) {
   }
   large_.input_bytes = extent(blocks.send_bytes, blocks.send_offsets);
   large_.output_bytes = extent(blocks.recv_bytes, blocks.recv_offsets);
+  large_.offered = {};
+  for (size_t peer = 0; peer < blocks.send_bytes.size(); ++peer)
+    if (static_cast<int>(peer) != rank_)
+      large_.offered.include(blocks.send_offsets[peer], left(blocks.send_bytes[peer]));
 }
 
 Result<uint64_t> NodeAlltoallv::check_heard() const {

@@ -10,6 +10,7 @@ CompiledPlan compile(const plan::RankPlan& plan, const topology::Cluster& cluste
   compiled.input_bytes = plan.input_bytes;
   compiled.output_bytes = plan.output_bytes;
   compiled.scratch_bytes = plan.scratch_bytes;
+  compiled.offered = plan.offered;
   compiled.dependency_counts.reserve(count);
   std::vector<uint32_t> successor_counts(count, 0);
   for (const uint32_t dependency : plan.dependencies) ++successor_counts[dependency];

@@ -26,6 +26,7 @@ struct CompiledPlan {
   std::vector<int16_t> row_source_locals;
   std::shared_ptr<const plan::RowTables> tables;
   uint64_t input_bytes = 0, output_bytes = 0, scratch_bytes = 0;
+  plan::Extent offered;
   bool uses_network = false;
 
   /// Goes on with other tables: see plan::count_rows().

@@ -9,6 +9,7 @@
 #include "device/device.hpp"
 #include "device/host/host_copy.hpp"
 #include "runtime/executor/message_key.hpp"
+#include "runtime/executor/staged_input.hpp"
 
 namespace epccl::runtime {
 
@@ -83,7 +84,10 @@ Status Executor::begin() {
   }
   if (call_->reduction != nullptr)
     reduce_steps_.begin(scratch(), *plan_, {call_->input, call_->output}, *call_->reduction);
-  return calls_.begin(*call_, plan_->input_bytes, plan_->output_bytes);
+  EPCCL_TRY(calls_.begin(*call_, plan_->input_bytes, plan_->output_bytes));
+  if (const auto staged = stage_input(node_, *plan_, *call_))
+    node_.my_call(call_->sequence).inputs[0] = *staged;
+  return {};
 }
 
 // Everything that can move now, moved once.

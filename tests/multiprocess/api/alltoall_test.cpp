@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 
 #include <vector>
 
 #include "ranks.hpp"
+#include "refused_calls.hpp"
 
 namespace epccl::tests {
 namespace {
@@ -84,7 +86,8 @@ TEST_P(Alltoall, MovesEveryByteWithTinyConstants) {
               Comm comm(context, GetParam().algorithm);
               int iteration = 0;
               for (const size_t block : {1, 31, 33, 100, 1000, 5000})
-                alltoall_once(comm, context, block, ++iteration, true);
+                for (const bool registered : {false, true})
+                  alltoall_once(comm, context, block, ++iteration, registered);
             });
 }
 
@@ -93,6 +96,20 @@ TEST_P(Alltoall, MovesEveryByteWherePeersCannotBeRead) {
     Comm comm(context, GetParam().algorithm);
     int iteration = 0;
     for (const size_t block : {7, 70'000, 300'000}) alltoall_once(comm, context, block, ++iteration, false);
+  });
+}
+
+// What peers cannot map lies in scratch for them, as far as there is room.
+TEST(AlltoallOfPlainMemory, ReadsOfPeersWhatDoesNotFitIntoScratchOnly) {
+  run_ranks({{3}, {{"EPCCL_SCRATCH_SIZE", "1M"}}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    alltoall_once(comm, context, 400'000, 1, false);
+    refuse_calls({SYS_process_vm_readv});
+    alltoall_once(comm, context, 300'000, 2, false);
+    alltoall_once(comm, context, 8193, 3, false);
+    std::vector<uint8_t> plain(6 * 400'000);
+    EXPECT_NE(epcclAlltoall(plain.data(), plain.data() + 3 * 400'000, 400'000, epcclUint8, comm, nullptr),
+              epcclSuccess);
   });
 }
 

@@ -276,5 +276,45 @@ TEST(Deadlock, OneRankThatSendsFirstBreaksTheCycle) {
   EXPECT_TRUE(accepted(plan.take(), {{0, 0, 1, 0, 8}, {1, 0, 0, 0, 8}}));
 }
 
+/// Rank 1 copies bytes [8, 16) of rank 0's input.
+class OfferedInput : public ::testing::Test {
+ protected:
+  Plan read_where_offered(uint64_t offset, uint64_t bytes) {
+    SmallPlan plan({2});
+    plan[0].offer(offset, bytes);
+    plan[0].post(0, 0, 1);
+    const After ready{plan[1].wait(0, 0, 0, 1)};
+    plan[1].copy(0, {0, Buffer::input, 8}, plan[1].output(0), 8, ready);
+    plan[1].post(0, 0, 1);
+    plan[0].wait(0, 1, 0, 1);
+    return plan.take();
+  }
+  const std::vector<Transfer> expected_{{0, 8, 1, 0, 8}};
+};
+
+TEST_F(OfferedInput, IsReadWithin) {
+  EXPECT_TRUE(accepted(read_where_offered(8, 8), expected_));
+  EXPECT_TRUE(accepted(read_where_offered(0, 100), expected_));
+}
+
+// Of nothing else is there a copy, where peers cannot map the input itself.
+TEST_F(OfferedInput, IsReadOutside) {
+  EXPECT_TRUE(refused(read_where_offered(9, 8), expected_,
+                      {"rank 1 step 1", "reads bytes [8, 16) of the input of rank 0, which offers [9, 17)"}));
+  EXPECT_TRUE(refused(read_where_offered(8, 7), expected_, {"which offers [8, 15)"}));
+}
+
+TEST(Extent, GrowsToHoldAllThatItIncludes) {
+  Extent extent;
+  EXPECT_TRUE(extent.empty());
+  extent.include(40, 0);
+  EXPECT_TRUE(extent.empty());
+  extent.include(40, 2);
+  extent.include(16, 8);
+  extent.include(20, 4);
+  EXPECT_EQ(extent.begin, 16u);
+  EXPECT_EQ(extent.end, 42u);
+}
+
 }  // namespace
 }  // namespace epccl::plan::testing

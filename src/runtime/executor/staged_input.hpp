@@ -1,0 +1,24 @@
+// An input that peers cannot map, copied to where they can.
+//
+//   input (malloc'ed)        own scratch                        peer
+//   [  offered  ]  --copy->  | the plan's | [  offered  ] |  -> reads it as from a mapped buffer
+//
+// To read such memory where it lies takes a system call a block (process_vm_readv), in which the kernel looks up every page. Two
+// copies by the processors themselves cost less (docs/performance.md, "Memory that is not registered").
+#pragma once
+
+#include <optional>
+
+#include "runtime/executor/compiled_plan.hpp"
+#include "runtime/executor/node_calls.hpp"
+#include "transports/shm/node_memory.hpp"
+
+namespace epccl::runtime {
+
+/// Copies what the plan offers of the call's input into this rank's scratch of the call, behind what the plan uses, and describes
+/// that copy as peers need to know it. Nothing where peers can map the input, where they read none of it, or where it does not fit.
+/// After NodeCalls::begin(), before the call's first post.
+std::optional<transports::BufferRef> stage_input(const transports::NodeMemory& node, const CompiledPlan& plan,
+                                                 const Call& call);
+
+}  // namespace epccl::runtime
