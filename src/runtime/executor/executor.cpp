@@ -9,7 +9,6 @@
 #include "device/device.hpp"
 #include "device/host/host_copy.hpp"
 #include "runtime/executor/message_key.hpp"
-#include "runtime/executor/staged_input.hpp"
 
 namespace epccl::runtime {
 
@@ -38,6 +37,7 @@ Executor::Executor(const topology::Cluster& cluster, int rank, transports::NodeM
       row_steps_(rank, node),
       reduce_steps_(rank, node),
       engine_(device::host_device(), node),
+      staged_input_(node),
       take_turns_(policy.share_cores && cluster.nodes() > 1),
       streaming_bytes_(streaming_bytes),
       waits_(node.local_size()) {}
@@ -85,7 +85,7 @@ Status Executor::begin() {
   if (call_->reduction != nullptr)
     reduce_steps_.begin(scratch(), *plan_, {call_->input, call_->output}, *call_->reduction);
   EPCCL_TRY(calls_.begin(*call_, plan_->input_bytes, plan_->output_bytes));
-  if (const auto staged = stage_input(node_, *plan_, *call_))
+  if (const auto staged = staged_input_.stage(*plan_, *call_))
     node_.my_call(call_->sequence).inputs[0] = *staged;
   return {};
 }
@@ -188,7 +188,9 @@ void Executor::start_copy(uint32_t index) {
                                 step.source_stride};
     return offload(index, {&work, 1});
   }
-  if (source != destination)
+  if (source != destination && step.rows == 1 && step.destination.buffer == Buffer::scratch)
+    staging_.copy(destination, source, step.bytes);
+  else if (source != destination)
     device::copy_rows(destination, step.destination_stride, source, step.source_stride, step.bytes, step.rows,
                       streaming);
   complete(index);

@@ -15,6 +15,7 @@
 #include "runtime/executor/ready_steps.hpp"
 #include "runtime/executor/reduce_steps.hpp"
 #include "runtime/executor/row_steps.hpp"
+#include "runtime/executor/staged_input.hpp"
 #include "runtime/executor/waiter.hpp"
 #include "topology/cluster.hpp"
 #include "transports/shm/node_memory.hpp"
@@ -95,6 +96,8 @@ class Executor {
   RowSteps row_steps_;
   ReduceSteps reduce_steps_;
   CopyOffload engine_;
+  StagedInput staged_input_;
+  device::SharedCopy staging_;            // of blocks into scratch
   std::vector<device::CopyWork> copies_;  // of a step that goes there
   uint64_t last_sequence_ = 0;
   const bool take_turns_;  // with the core, so that what others have to send is on the wire soon

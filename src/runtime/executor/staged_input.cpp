@@ -2,12 +2,17 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "device/host/host_copy.hpp"
 
 namespace epccl::runtime {
 namespace {
 
 constexpr uint64_t page = 4 << 10;
+constexpr uint64_t piece = 32 << 10;
+// Of so much a rank not all is left in the caches when peers come to read it.
+constexpr uint64_t kept_in_cache = 512 << 10;
 
 // Ranks that are threads of one process have the same addresses.
 bool peers_share_addresses(const transports::NodeMemory& node) {
@@ -18,19 +23,21 @@ bool peers_share_addresses(const transports::NodeMemory& node) {
 
 }  // namespace
 
-std::optional<transports::BufferRef> stage_input(const transports::NodeMemory& node, const CompiledPlan& plan,
-                                                 const Call& call) {
+std::optional<transports::BufferRef> StagedInput::stage(const CompiledPlan& plan, const Call& call) {
   const plan::Extent& offered = plan.offered;
-  if (offered.empty() || node.my_call(call.sequence).inputs[0].has_window != 0) return std::nullopt;
+  if (offered.empty() || node_.my_call(call.sequence).inputs[0].has_window != 0) return std::nullopt;
   const uint64_t begin = (plan.scratch_bytes + page - 1) / page * page;
-  const uint64_t room = node.scratch_bytes(call.scratch());
-  if (begin > room || offered.end > room - begin || peers_share_addresses(node)) return std::nullopt;
-  std::byte* const staged = node.scratch(node.local(), call.scratch()) + begin;
-  // Past the cache: a core that writes what another one has read waits for each line to become its own, 2 to 9 GB/s where stores
-  // past the cache make 30.
-  device::copy_bytes(staged + offered.begin, static_cast<const std::byte*>(call.input) + offered.begin,
-                     offered.end - offered.begin, true);
-  return node.describe_in_segment(staged, offered.end);
+  const uint64_t room = node_.scratch_bytes(call.scratch());
+  if (begin > room || offered.end > room - begin || peers_share_addresses(node_)) return std::nullopt;
+  std::byte* const staged = node_.scratch(node_.local(), call.scratch()) + begin;
+  copy(staged + offered.begin, static_cast<const std::byte*>(call.input) + offered.begin,
+       offered.end - offered.begin);
+  return node_.describe_in_segment(staged, offered.end);
+}
+
+void StagedInput::copy(std::byte* to, const std::byte* from, uint64_t bytes) {
+  if (bytes > kept_in_cache) return device::copy_bytes(to, from, bytes, true);
+  for (uint64_t at = 0; at < bytes; at += piece) copy_.copy(to + at, from + at, std::min(piece, bytes - at));
 }
 
 }  // namespace epccl::runtime

@@ -9,16 +9,27 @@
 
 #include <optional>
 
+#include "device/host/shared_copy.hpp"
 #include "runtime/executor/compiled_plan.hpp"
 #include "runtime/executor/node_calls.hpp"
 #include "transports/shm/node_memory.hpp"
 
 namespace epccl::runtime {
 
-/// Copies what the plan offers of the call's input into this rank's scratch of the call, behind what the plan uses, and describes
-/// that copy as peers need to know it. Nothing where peers can map the input, where they read none of it, or where it does not fit.
-/// After NodeCalls::begin(), before the call's first post.
-std::optional<transports::BufferRef> stage_input(const transports::NodeMemory& node, const CompiledPlan& plan,
-                                                 const Call& call);
+class StagedInput {
+ public:
+  explicit StagedInput(const transports::NodeMemory& node) : node_(node) {}
+
+  /// Copies what the plan offers of the call's input into this rank's scratch of the call, behind what the plan uses, and describes
+  /// that copy as peers need to know it. Nothing where peers can map the input, where they read none of it, or where it does not fit.
+  /// After NodeCalls::begin(), before the call's first post.
+  std::optional<transports::BufferRef> stage(const CompiledPlan& plan, const Call& call);
+
+ private:
+  void copy(std::byte* to, const std::byte* from, uint64_t bytes);
+
+  const transports::NodeMemory& node_;
+  device::SharedCopy copy_;
+};
 
 }  // namespace epccl::runtime
