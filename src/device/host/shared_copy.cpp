@@ -1,5 +1,6 @@
 #include "device/host/shared_copy.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/clock.hpp"
@@ -8,10 +9,10 @@
 namespace epccl::device {
 namespace {
 
-// Slower than this a core waits for lines that are far away: with lines of its own it makes 40 GB/s, with those of a neighbour 9 to 20.
-constexpr double lines_at_hand = 9e9;
-// Slower than this the thread has lost its core.
-constexpr double lost_core = 0.5e9;
+// Slower than this a core waits for lines that are far away: with lines of its own it makes 40 GB/s, with those of a neighbour 8 to 20.
+constexpr double lines_at_hand = 7e9;
+// Slower than this something else took the time: the thread lost its core, or the kernel had to find pages.
+constexpr double interrupted = 1.5e9;
 constexpr double weight = 1.0 / 16;  // of one sample
 
 }  // namespace
@@ -19,15 +20,16 @@ constexpr double weight = 1.0 / 16;  // of one sample
 void SharedCopy::copy(void* destination, const void* source, size_t bytes) {
   if (bytes < least_past_cache) {
     std::memcpy(destination, source, bytes);
-  } else if (++since_sample_ > copies_between_samples) {
+  } else if (until_sample_ == 0) {
     time_one(destination, source, bytes);
   } else {
+    --until_sample_;
     copy_bytes(destination, source, bytes, past_cache_);
   }
 }
 
 void SharedCopy::time_one(void* destination, const void* source, size_t bytes) {
-  since_sample_ = 0;
+  until_sample_ = between_samples_ = std::min(between_samples_ + 1, most_between_samples);
   const double start = now_seconds();
   std::memcpy(destination, source, bytes);
   took(bytes, now_seconds() - start);
@@ -35,7 +37,7 @@ void SharedCopy::time_one(void* destination, const void* source, size_t bytes) {
 
 void SharedCopy::took(size_t bytes, double seconds) {
   const double taken = seconds / static_cast<double>(bytes);
-  if (taken > 1 / lost_core) return;
+  if (taken > 1 / interrupted) return;
   seconds_per_byte_ += weight * (taken - seconds_per_byte_);
   past_cache_ = seconds_per_byte_ > 1 / lines_at_hand;
 }

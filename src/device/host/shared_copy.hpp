@@ -25,8 +25,9 @@ class SharedCopy {
  private:
   void time_one(void* destination, const void* source, size_t bytes);
 
-  static constexpr unsigned copies_between_samples = 16;
-  unsigned since_sample_ = copies_between_samples;
+  // The first copies find pages that nobody has touched. After them samples are many, until the average stands on some.
+  static constexpr unsigned untimed = 32, most_between_samples = 16;
+  unsigned between_samples_ = 0, until_sample_ = untimed;
   double seconds_per_byte_ = 0;  // through the cache, on average: each copy may be for another reader
   bool past_cache_ = false;
 };
