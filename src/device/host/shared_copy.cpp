@@ -13,7 +13,7 @@ namespace {
 constexpr double lines_at_hand = 7e9;
 // Slower than this something else took the time: the thread lost its core, or the kernel had to find pages.
 constexpr double interrupted = 1.5e9;
-constexpr double weight = 1.0 / 16;  // of one sample
+constexpr unsigned most_samples = 16;  // that the average stands on
 
 }  // namespace
 
@@ -38,7 +38,8 @@ void SharedCopy::time_one(void* destination, const void* source, size_t bytes) {
 void SharedCopy::took(size_t bytes, double seconds) {
   const double taken = seconds / static_cast<double>(bytes);
   if (taken > 1 / interrupted) return;
-  seconds_per_byte_ += weight * (taken - seconds_per_byte_);
+  samples_ = std::min(samples_ + 1, most_samples);
+  seconds_per_byte_ += (taken - seconds_per_byte_) / samples_;
   past_cache_ = seconds_per_byte_ > 1 / lines_at_hand;
 }
 

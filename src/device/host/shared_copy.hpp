@@ -1,9 +1,9 @@
 // Copies to memory that other cores have read, and will read again.
 //
-// A core that writes to a line which another one has read first waits for the line to become its own. Between cores of one last-level
-// cache that makes a copy 9 GB/s, between others 2 (AMD EPYC, 64 KiB); stores past the cache, 30, after which the reader gets 17
-// instead of 42. Where readers run on the writer's own core, or soon will, there is nothing to wait for. Which of these it is no topology
-// tells, since ranks move and virtual machines do not say; so now and then a copy is timed.
+// A core that writes to a line which another one has read waits for the line to become its own. Between cores of one last-level cache
+// that makes a copy 9 GB/s, between others 2.3 (AMD EPYC, 64 KiB). Stores past the cache make 30, after which the reader gets 17 instead
+// of 42. Where the reader runs on the writer's own core there is nothing to wait for. No topology tells which it is, since ranks move
+// and virtual machines do not say; so now and then a copy is timed.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,9 @@ class SharedCopy {
   void time_one(void* destination, const void* source, size_t bytes);
 
   // The first copies find pages that nobody has touched. After them samples are many, until the average stands on some.
-  static constexpr unsigned untimed = 32, most_between_samples = 16;
+  static constexpr unsigned untimed = 8, most_between_samples = 16;
   unsigned between_samples_ = 0, until_sample_ = untimed;
+  unsigned samples_ = 0;
   double seconds_per_byte_ = 0;  // through the cache, on average: each copy may be for another reader
   bool past_cache_ = false;
 };
