@@ -107,7 +107,7 @@ Result<std::unique_ptr<DeviceLayout>> DeviceLayout::make(const Group& group, con
   EPCCL_TRY(made->borrow());
   const bool across = group.cluster().nodes() > 1;
   if (across) {
-    EPCCL_ASSIGN(made->streams_, DeviceStreams::make(group, rules, from));
+    EPCCL_ASSIGN(made->streams_, DeviceTokenStreams::make(group, rules, from));
     EPCCL_ASSIGN(made->own_, from.borrow(made->record_bytes_, MemoryKind::plain));
   }
   const KernelTables::Limits limits{rules.max_tokens, k, rows, across ? rows * k : 0};

@@ -1,5 +1,5 @@
 // A layout that kernels make from the tables of all ranks (static mode): the host knows the sizes, which follow from maxima, and on one
-// node learns nothing else; on several (device_streams.hpp) how long each message is. Its memory is a handle's, for one routing after the
+// node learns nothing else; on several (device_token_streams.hpp) how long each message is. Its memory is a handle's, for one routing after the
 // other.
 //
 //   rank     its record: how many tokens it has, what it says of itself, its table ----> the same place at every rank
@@ -16,7 +16,7 @@
 #include "base/status.hpp"
 #include "device/cuda/kernels/layout_parameters.hpp"
 #include "device/device.hpp"
-#include "ep/device_streams.hpp"
+#include "ep/device_token_streams.hpp"
 #include "ep/group.hpp"
 #include "ep/kernel_tables.hpp"
 #include "ep/layout.hpp"
@@ -59,7 +59,7 @@ class DeviceLayout {
   const std::byte* own_record() const { return own_->data(); }
   uint64_t record_bytes() const { return record_bytes_; }
   /// Null on one node.
-  const DeviceStreams* streams() const { return streams_.get(); }
+  const DeviceTokenStreams* streams() const { return streams_.get(); }
 
   // The same where the work runs again and again, in a graph. Of this rank's record all but the table stays as it is:
   /// A header without a problem, and how many tokens there are, in pinned memory that must stay.
@@ -140,7 +140,7 @@ class DeviceLayout {
   std::mutex reading_mutex_;
   runtime::StagedCalls::Borrowed read_;  // pinned: records_, as the host reads them; null: nobody has yet
   std::shared_ptr<KernelTables> tables_;
-  std::unique_ptr<DeviceStreams> streams_;
+  std::unique_ptr<DeviceTokenStreams> streams_;
   bool has_places_ = false, is_made_ = false;
 };
 

@@ -181,7 +181,7 @@ void run(const Launch<LayoutParameters>& launch, std::mt19937_64&) {
 void run(const Launch<TermsParameters>& launch, std::mt19937_64&) {
   run_on_gpu(launch);
 }
-void run(const Launch<StreamsParameters>& launch, std::mt19937_64&) {
+void run(const Launch<TokenStreamParameters>& launch, std::mt19937_64&) {
   run_on_gpu(launch);
 }
 void run(const Launch<WeightsParameters>& launch, std::mt19937_64&) {

@@ -20,7 +20,7 @@ void run_on_host(const Launch<SpreadParameters>& launch, std::mt19937_64& random
 void run_on_host(const Launch<SumParameters>& launch, std::mt19937_64& random);
 void run_on_host(const Launch<LayoutParameters>& launch, std::mt19937_64& random);
 void run_on_host(const Launch<TermsParameters>& launch, std::mt19937_64& random);
-void run_on_host(const Launch<StreamsParameters>& launch, std::mt19937_64& random);
+void run_on_host(const Launch<TokenStreamParameters>& launch, std::mt19937_64& random);
 void run_on_host(const Launch<WeightsParameters>& launch, std::mt19937_64& random);
 void run_on_host(const Launch<CountersParameters>& launch, std::mt19937_64& random);
 void run_on_host(const Launch<TopkParameters>& launch, std::mt19937_64& random);
@@ -36,7 +36,7 @@ void run(const Launch<SpreadParameters>& launch, std::mt19937_64& random);
 void run(const Launch<SumParameters>& launch, std::mt19937_64& random);
 void run(const Launch<LayoutParameters>& launch, std::mt19937_64& random);
 void run(const Launch<TermsParameters>& launch, std::mt19937_64& random);
-void run(const Launch<StreamsParameters>& launch, std::mt19937_64& random);
+void run(const Launch<TokenStreamParameters>& launch, std::mt19937_64& random);
 void run(const Launch<WeightsParameters>& launch, std::mt19937_64& random);
 void run(const Launch<CountersParameters>& launch, std::mt19937_64& random);
 void run(const Launch<TopkParameters>& launch, std::mt19937_64& random);

@@ -1,6 +1,6 @@
 #include "device/cuda/kernels/body/copies.hpp"
 #include "device/cuda/kernels/body/signals.hpp"
-#include "device/cuda/kernels/body/streams.hpp"
+#include "device/cuda/kernels/body/token_streams.hpp"
 #include "device/cuda/kernels/kernel_list.hpp"
 #include "host_warp.hpp"
 #include "launched.hpp"
@@ -18,8 +18,8 @@ void run_on_host(const Launch<TermsParameters>& launch, std::mt19937_64& random)
   no_kernel(launch.kernel.name);
 }
 
-void run_on_host(const Launch<StreamsParameters>& launch, std::mt19937_64& random) {
-  EPCCL_STREAMS_KERNELS(EPCCL_RUN)
+void run_on_host(const Launch<TokenStreamParameters>& launch, std::mt19937_64& random) {
+  EPCCL_TOKEN_STREAMS_KERNELS(EPCCL_RUN)
   no_kernel(launch.kernel.name);
 }
 

@@ -21,7 +21,7 @@ void run(const Launch<LayoutParameters>& launch, std::mt19937_64& random) {
 void run(const Launch<TermsParameters>& launch, std::mt19937_64& random) {
   run_on_host(launch, random);
 }
-void run(const Launch<StreamsParameters>& launch, std::mt19937_64& random) {
+void run(const Launch<TokenStreamParameters>& launch, std::mt19937_64& random) {
   run_on_host(launch, random);
 }
 void run(const Launch<WeightsParameters>& launch, std::mt19937_64& random) {

@@ -64,8 +64,8 @@
 
 #define EPCCL_TERMS_KERNELS(X) X(epccl_layout_terms, (terms_body))
 
-#define EPCCL_STREAMS_KERNELS(X)      \
-  X(epccl_layout_lists, (lists_body)) \
+#define EPCCL_TOKEN_STREAMS_KERNELS(X) \
+  X(epccl_layout_lists, (lists_body))  \
   X(epccl_layout_sums, (final_sums_body))
 
 #define EPCCL_WEIGHTS_KERNELS(X) X(epccl_layout_weights, (weights_body))

@@ -21,7 +21,7 @@
 #include "device/cuda/kernels/layout_parameters.hpp"
 #include "device/cuda/kernels/parameters.hpp"
 #include "device/cuda/kernels/signal_parameters.hpp"
-#include "device/cuda/kernels/stream_parameters.hpp"
+#include "device/cuda/kernels/token_stream_parameters.hpp"
 #include "device/host/reduction.hpp"
 #include "device/host/row_type.hpp"
 
@@ -116,8 +116,8 @@ Launch<SumParameters> sum_launch(RowType type, Operands operands, const SumParam
 std::array<Launch<LayoutParameters>, 4> layout_launches(const LayoutParameters& parameters, const Grid& grid);
 Launch<TermsParameters> terms_launch(const TermsParameters& parameters, const Grid& grid);
 /// The lists of plans of several nodes; then, behind terms_launch(), the sums of what comes back.
-Launch<StreamsParameters> lists_launch(const StreamsParameters& parameters, const Grid& grid);
-Launch<StreamsParameters> final_sums_launch(const StreamsParameters& parameters, const Grid& grid);
+Launch<TokenStreamParameters> lists_launch(const TokenStreamParameters& parameters, const Grid& grid);
+Launch<TokenStreamParameters> final_sums_launch(const TokenStreamParameters& parameters, const Grid& grid);
 Launch<WeightsParameters> weights_launch(const WeightsParameters& parameters, const Grid& grid);
 Launch<CountersParameters> counters_launch(const CountersParameters& parameters, const Grid& grid);
 Launch<TopkParameters> topk_launch(const TopkParameters& parameters, const Grid& grid);

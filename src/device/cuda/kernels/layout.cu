@@ -1,5 +1,5 @@
 // Layouts from routing tables, as kernels.
-#include "device/cuda/kernels/body/streams.hpp"
+#include "device/cuda/kernels/body/token_streams.hpp"
 #include "device/cuda/kernels/entry.cuh"
 #include "device/cuda/kernels/kernel_list.hpp"
 
@@ -7,13 +7,13 @@ namespace epccl::device::cuda {
 
 #define EPCCL_LAYOUT(name, body) EPCCL_KERNEL(name, LayoutParameters, 2, body)
 #define EPCCL_TERMS(name, body) EPCCL_KERNEL(name, TermsParameters, 2, body)
-#define EPCCL_STREAMS(name, body) EPCCL_KERNEL(name, StreamsParameters, 2, body)
+#define EPCCL_TOKEN_STREAMS(name, body) EPCCL_KERNEL(name, TokenStreamParameters, 2, body)
 #define EPCCL_WEIGHTS(name, body) EPCCL_KERNEL(name, WeightsParameters, 2, body)
 #define EPCCL_COUNTERS(name, body) EPCCL_KERNEL(name, CountersParameters, 2, body)
 #define EPCCL_TOPK(name, body) EPCCL_KERNEL(name, TopkParameters, 2, body)
 EPCCL_LAYOUT_KERNELS(EPCCL_LAYOUT)
 EPCCL_TERMS_KERNELS(EPCCL_TERMS)
-EPCCL_STREAMS_KERNELS(EPCCL_STREAMS)
+EPCCL_TOKEN_STREAMS_KERNELS(EPCCL_TOKEN_STREAMS)
 EPCCL_WEIGHTS_KERNELS(EPCCL_WEIGHTS)
 EPCCL_COUNTERS_KERNELS(EPCCL_COUNTERS)
 EPCCL_TOPK_KERNELS(EPCCL_TOPK)

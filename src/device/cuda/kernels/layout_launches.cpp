@@ -45,7 +45,7 @@ Launch<TermsParameters> terms_launch(const TermsParameters& parameters, const Gr
           .least_bytes = rows * (parameters.width * (sizeof(Target) + sizeof(Term)) + sizeof(uint32_t))};
 }
 
-Launch<StreamsParameters> lists_launch(const StreamsParameters& parameters, const Grid& grid) {
+Launch<TokenStreamParameters> lists_launch(const TokenStreamParameters& parameters, const Grid& grid) {
   const LayoutShape& shape = parameters.layout.shape;
   const uint64_t lists =
       uint64_t{parameters.sent_count} + parameters.received_count + parameters.delivery_count;
@@ -58,7 +58,7 @@ Launch<StreamsParameters> lists_launch(const StreamsParameters& parameters, cons
       .least_bytes = table_bytes(parameters.layout) + parameters.received_count * entries * sizeof(Target)};
 }
 
-Launch<StreamsParameters> final_sums_launch(const StreamsParameters& parameters, const Grid& grid) {
+Launch<TokenStreamParameters> final_sums_launch(const TokenStreamParameters& parameters, const Grid& grid) {
   const LayoutShape& shape = parameters.layout.shape;
   const uint64_t tokens = shape.max_tokens, entries = tokens * shape.k;
   return {.kernel = {"epccl_layout_sums", Image::layout},

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "algorithms/ep/token_streams.hpp"
-#include "device/cuda/kernels/stream_parameters.hpp"
+#include "device/cuda/kernels/token_stream_parameters.hpp"
 #include "ep/layout.hpp"
 #include "runtime/executor/device_program.hpp"
 #include "runtime/executor/row_feed.hpp"
@@ -14,7 +14,7 @@
 namespace epccl::ep {
 
 /// As kernels are told.
-struct StreamPlaces {
+struct TokenStreamPlaces {
   std::vector<device::cuda::SentStream> sent;
   std::vector<device::cuda::ReceivedStream> received;  // this rank's own is the last
   std::vector<device::cuda::DeliveredList> deliveries;
@@ -26,12 +26,12 @@ struct StreamPlaces {
   uint64_t counts = 0, rows = 0, sums = 0;  // all together
 };
 /// `exchange`: of `layout`, whose sizes are those of maxima, with its sums.
-StreamPlaces places_of_streams(const LayoutView& layout, const algorithms::TokenExchange& exchange);
+TokenStreamPlaces places_of_streams(const LayoutView& layout, const algorithms::TokenExchange& exchange);
 
 /// The rows that a program with the tables' counts hands to several ranks, where kernels have said to whom
-/// (StreamsParameters::handed).
+/// (TokenStreamParameters::handed).
 std::vector<runtime::HandOutRows> hand_outs_of(const runtime::DeviceProgram& program,
-                                               const StreamPlaces& places, const SlotRules& rules);
+                                               const TokenStreamPlaces& places, const SlotRules& rules);
 
 /// The most that the streams of a rank can have, whatever strategy they follow.
 struct StreamLimits {

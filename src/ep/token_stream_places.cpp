@@ -1,4 +1,4 @@
-#include "ep/stream_places.hpp"
+#include "ep/token_stream_places.hpp"
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ class Places {
  public:
   Places(const LayoutView& layout, const TokenExchange& exchange) : layout_(layout), exchange_(exchange) {}
 
-  StreamPlaces make() && {
+  TokenStreamPlaces make() && {
     made_.to_ranks = layout_.strategy == Strategy::flat;
     made_.relays.assign(layout_.sources.size(), no_row);
     for (const TokenStream& stream : exchange_.outgoing) add_sent(stream);
@@ -73,18 +73,18 @@ class Places {
 
   const LayoutView& layout_;
   const TokenExchange& exchange_;
-  StreamPlaces made_;
+  TokenStreamPlaces made_;
 };
 
 }  // namespace
 
-StreamPlaces places_of_streams(const LayoutView& layout, const TokenExchange& exchange) {
+TokenStreamPlaces places_of_streams(const LayoutView& layout, const TokenExchange& exchange) {
   return Places(layout, exchange).make();
 }
 
 // A step's list is a block's part of the list of what goes on to its rank. Lists of slots lie between those.
 std::vector<runtime::HandOutRows> hand_outs_of(const runtime::DeviceProgram& program,
-                                               const StreamPlaces& places, const SlotRules& rules) {
+                                               const TokenStreamPlaces& places, const SlotRules& rules) {
   std::vector<device::cuda::DeliveredList> lists = places.deliveries;
   std::ranges::sort(lists, {}, &device::cuda::DeliveredList::rows);
   const std::vector<uint32_t>& counts = program.plan.tables->counts;

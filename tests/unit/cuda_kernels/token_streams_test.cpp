@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "ep/device_plans.hpp"
-#include "ep/stream_places.hpp"
+#include "ep/token_stream_places.hpp"
 #include "launched.hpp"
 #include "layout_problem.hpp"
 #include "plan/rows.hpp"
@@ -55,7 +55,7 @@ struct OnHost {
 /// The same by kernels, where `places` says.
 class ByKernels {
  public:
-  ByKernels(const EpCase& what, const ep::ExpertMap& experts, int rank, const ep::StreamPlaces& places,
+  ByKernels(const EpCase& what, const ep::ExpertMap& experts, int rank, const ep::TokenStreamPlaces& places,
             std::mt19937_64& random)
       : places_(places), layout_(what, experts, rank, random() % 2 == 0) {
     const uint64_t table = uint64_t{layout_.shape().max_tokens} * layout_.shape().k;
@@ -88,7 +88,7 @@ class ByKernels {
     term_counts.assign(places_.sums, poison);
     handed.assign((places_.received.size() - 1) * shape.max_tokens * shape.k, {poison, poison});
     std::vector<uint32_t> sent_rows(places_.sent.size() * shape.max_tokens, poison);
-    StreamsParameters streams;
+    TokenStreamParameters streams;
     streams.layout = layout_.parameters;
     streams.to_ranks = places_.to_ranks ? 1 : 0;
     streams.most_blocks = places_.most_blocks;
@@ -114,7 +114,7 @@ class ByKernels {
     run(final_sums_launch(streams, grid), random);
   }
 
-  const ep::StreamPlaces& places_;
+  const ep::TokenStreamPlaces& places_;
   DeviceLayout layout_;
   std::vector<Target> relayed_;
 };
@@ -259,7 +259,7 @@ TEST_P(StreamKernels, MakeTheListsThatEpMakes) {
       const EpCase other = tests::other_routing(what, random);
       const OnHost before(other, experts, rank, strategy);
       if (!before.fits()) continue;
-      const ep::StreamPlaces places = places_of_streams(before.layout, before.exchange);
+      const ep::TokenStreamPlaces places = places_of_streams(before.layout, before.exchange);
       const OnHost host(what, experts, rank, strategy);
       const ByKernels made(what, experts, rank, places, random);
       expect_lists(host, made);
@@ -282,7 +282,7 @@ INSTANTIATE_TEST_SUITE_P(CudaKernels, StreamKernels,
                          });
 
 // Memory for them is borrowed before anybody knows the strategy.
-TEST(StreamPlaces, AreNoMoreThanWasBorrowedFor) {
+TEST(TokenStreamPlaces, AreNoMoreThanWasBorrowedFor) {
   std::mt19937_64 random = tests::seeded_generator("stream places");
   for (const topology::Cluster& cluster : tests::small_shapes())
     for (const ep::Strategy strategy : ep::strategies) {
@@ -291,7 +291,7 @@ TEST(StreamPlaces, AreNoMoreThanWasBorrowedFor) {
       const ep::ExpertMap experts = tests::experts_of(what);
       for (int rank = 0; rank < cluster.ranks(); ++rank) {
         const OnHost host(what, experts, rank, strategy);
-        const ep::StreamPlaces places = places_of_streams(host.layout, host.exchange);
+        const ep::TokenStreamPlaces places = places_of_streams(host.layout, host.exchange);
         for (const std::optional<ep::Strategy> forced :
              {std::optional(strategy), std::optional<ep::Strategy>()}) {
           const ep::StreamLimits most = ep::most_streams(cluster, rank, forced);

@@ -20,7 +20,7 @@ struct StreamRows {
 };
 struct SentStream {
   StreamRows rows;
-  uint32_t to = 0;           // a node, or a rank (StreamsParameters::to_ranks)
+  uint32_t to = 0;           // a node, or a rank (TokenStreamParameters::to_ranks)
   uint32_t tokens = no_row;  // list: of each row its token; no_row: none
 };
 struct ReceivedStream {
@@ -40,7 +40,7 @@ struct SumPart {
   uint32_t ends_node = 0;    // the next is another node's
 };
 
-struct StreamsParameters {
+struct TokenStreamParameters {
   LayoutParameters layout;
   uint32_t to_ranks = 0;     // streams go to single ranks, and are relayed for nobody else
   uint32_t most_blocks = 0;  // of a stream
@@ -67,6 +67,6 @@ struct StreamsParameters {
   const uint32_t* own_counts = nullptr;
 };
 
-static_assert(sizeof(StreamsParameters) <= most_parameter_bytes);
+static_assert(sizeof(TokenStreamParameters) <= most_parameter_bytes);
 
 }  // namespace epccl::device::cuda

@@ -1,8 +1,8 @@
-// The lists of plans of several nodes (stream_parameters.hpp).
+// The lists of plans of several nodes (token_stream_parameters.hpp).
 #pragma once
 
 #include "device/cuda/kernels/body/layout_results.hpp"
-#include "device/cuda/kernels/stream_parameters.hpp"
+#include "device/cuda/kernels/token_stream_parameters.hpp"
 
 namespace epccl::device::cuda {
 
@@ -52,7 +52,7 @@ class BlockWalk {
 template <class Warp>
 class StreamLists {
  public:
-  EPCCL_DEVICE StreamLists(const Warp& warp, const StreamsParameters& parameters)
+  EPCCL_DEVICE StreamLists(const Warp& warp, const TokenStreamParameters& parameters)
       : warp_(warp), parameters_(parameters), shape_(parameters.layout.shape) {}
 
   /// One block of the i-th list: those of what is sent come first, then what is received, then what goes on.
@@ -183,12 +183,12 @@ class StreamLists {
   }
 
   const Warp& warp_;
-  const StreamsParameters& parameters_;
+  const TokenStreamParameters& parameters_;
   const LayoutShape& shape_;
 };
 
 template <class Warp>
-EPCCL_DEVICE void lists_body(const Warp& warp, const StreamsParameters& parameters) {
+EPCCL_DEVICE void lists_body(const Warp& warp, const TokenStreamParameters& parameters) {
   const uint64_t lists =
       uint64_t{parameters.sent_count} + parameters.received_count + parameters.delivery_count;
   const StreamLists<Warp> made(warp, parameters);
@@ -197,7 +197,7 @@ EPCCL_DEVICE void lists_body(const Warp& warp, const StreamsParameters& paramete
 }
 
 /// The terms of what comes back for one token.
-EPCCL_DEVICE void add_final_sum(const StreamsParameters& parameters, uint64_t token) {
+EPCCL_DEVICE void add_final_sum(const TokenStreamParameters& parameters, uint64_t token) {
   const LayoutShape& shape = parameters.layout.shape;
   const uint64_t sum = parameters.first_final_sum + token;
   Term* const terms = parameters.terms + sum * shape.k;
@@ -224,7 +224,7 @@ EPCCL_DEVICE void add_final_sum(const StreamsParameters& parameters, uint64_t to
 }
 
 template <class Warp>
-EPCCL_DEVICE void final_sums_body(const Warp& warp, const StreamsParameters& parameters) {
+EPCCL_DEVICE void final_sums_body(const Warp& warp, const TokenStreamParameters& parameters) {
   const uint32_t tokens = Table(parameters.layout, parameters.layout.rank).tokens();
   for_each_number(warp, tokens, [&](uint64_t token) { add_final_sum(parameters, token); });
 }

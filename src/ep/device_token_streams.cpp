@@ -1,4 +1,4 @@
-#include "ep/device_streams.hpp"
+#include "ep/device_token_streams.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -14,9 +14,10 @@ using namespace device::cuda;
 using device::CopyWork;
 using device::MemoryKind;
 
-Result<std::unique_ptr<DeviceStreams>> DeviceStreams::make(const Group& group, const SlotRules& rules,
-                                                           runtime::StagedCalls& from) {
-  std::unique_ptr<DeviceStreams> made(new DeviceStreams(group, rules));  // private constructor
+Result<std::unique_ptr<DeviceTokenStreams>> DeviceTokenStreams::make(const Group& group,
+                                                                     const SlotRules& rules,
+                                                                     runtime::StagedCalls& from) {
+  std::unique_ptr<DeviceTokenStreams> made(new DeviceTokenStreams(group, rules));  // private constructor
   const TableSizes most = most_table_bytes(group.cluster(), group.rank(), rules, rules.max_tokens,
                                            rules.max_topk, group.options().strategy);
   made->most_rows_ = most.lists / sizeof(uint32_t);
@@ -27,18 +28,18 @@ Result<std::unique_ptr<DeviceStreams>> DeviceStreams::make(const Group& group, c
   return made;
 }
 
-DeviceStreams::DeviceStreams(const Group& group, const SlotRules& rules)
+DeviceTokenStreams::DeviceTokenStreams(const Group& group, const SlotRules& rules)
     : rules_(rules), most_(most_streams(group.cluster(), group.rank(), group.options().strategy)) {
   sources_ = static_cast<uint64_t>(group.cluster().ranks());
   most_handed_ = most_handed_out(group.cluster(), group.rank(), group.options().strategy);
 }
 
-uint64_t DeviceStreams::most_counts() const {
+uint64_t DeviceTokenStreams::most_counts() const {
   return (most_.sent + most_.received + most_.deliveries) * rules_.max_tokens;
 }
 
 // What the host brings comes first.
-uint64_t DeviceStreams::lay_out(std::byte* memory) {
+uint64_t DeviceTokenStreams::lay_out(std::byte* memory) {
   const uint64_t tokens = rules_.max_tokens, entries = tokens * rules_.max_topk;
   const uint64_t sums = most_.received + 1;  // streams: but for its own, which has two
   Pieces pieces(memory);
@@ -59,15 +60,15 @@ uint64_t DeviceStreams::lay_out(std::byte* memory) {
 }
 
 template <typename T>
-void DeviceStreams::bring(const std::vector<T>& list, const T* there) {
+void DeviceTokenStreams::bring(const std::vector<T>& list, const T* there) {
   if (list.empty()) return;
   std::memcpy(places_->data() + (reinterpret_cast<const std::byte*>(there) - there_->data()), list.data(),
               list.size() * sizeof(T));
 }
 
-Status DeviceStreams::use(device::Queue& queue, const std::shared_ptr<const StreamFrame>& frame) {
+Status DeviceTokenStreams::use(device::Queue& queue, const std::shared_ptr<const StreamFrame>& frame) {
   if (frame_ == frame) return {};
-  const StreamPlaces& places = frame->places;
+  const TokenStreamPlaces& places = frame->places;
   if (places.sent.size() > most_.sent || places.received.size() > most_.received ||
       places.deliveries.size() > most_.deliveries || places.counts > most_counts() ||
       places.rows > most_rows_ || places.sums > (most_.received + 1) * rules_.max_tokens)
@@ -93,15 +94,15 @@ Status DeviceStreams::use(device::Queue& queue, const std::shared_ptr<const Stre
   return queue.copy({&copy, 1});
 }
 
-void DeviceStreams::relay_by(LayoutParameters& layout) const {
+void DeviceTokenStreams::relay_by(LayoutParameters& layout) const {
   layout.relays = relays_;
   layout.relayed = relayed_;
   layout.relays_for_itself = parameters_.to_ranks;
 }
 
-Status DeviceStreams::queue_lists(device::Queue& queue, const LayoutParameters& layout,
-                                  const TermsParameters& own) const {
-  StreamsParameters streams = parameters_;
+Status DeviceTokenStreams::queue_lists(device::Queue& queue, const LayoutParameters& layout,
+                                       const TermsParameters& own) const {
+  TokenStreamParameters streams = parameters_;
   streams.layout = layout;
   streams.own_terms = own.terms;
   streams.own_counts = own.counts;
@@ -113,7 +114,7 @@ Status DeviceStreams::queue_lists(device::Queue& queue, const LayoutParameters& 
   return queue.copy({&counts, 1});
 }
 
-algorithms::TokenExchange DeviceStreams::exchange() const {
+algorithms::TokenExchange DeviceTokenStreams::exchange() const {
   const auto* const counts = reinterpret_cast<const uint32_t*>(counts_->data());
   auto tables = std::make_shared<plan::RowTables>();
   tables->counts.assign(counts, counts + frame_->places.counts);
@@ -122,12 +123,12 @@ algorithms::TokenExchange DeviceStreams::exchange() const {
   return exchange;
 }
 
-runtime::TablesThere DeviceStreams::tables() const {
+runtime::TablesThere DeviceTokenStreams::tables() const {
   return {parameters_.rows, parameters_.terms,  nullptr, parameters_.term_counts,
           rules_.max_topk,  parameters_.handed, {}};
 }
 
-std::vector<runtime::HandOutRows> DeviceStreams::hand_outs(const runtime::DeviceProgram& program) const {
+std::vector<runtime::HandOutRows> DeviceTokenStreams::hand_outs(const runtime::DeviceProgram& program) const {
   return hand_outs_of(program, frame_->places, rules_);
 }
 

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "base/status.hpp"
-#include "device/cuda/kernels/stream_parameters.hpp"
+#include "device/cuda/kernels/token_stream_parameters.hpp"
 #include "device/device.hpp"
 #include "ep/group.hpp"
 #include "ep/layout.hpp"
-#include "ep/stream_places.hpp"
+#include "ep/token_stream_places.hpp"
 #include "runtime/comm/staged_calls.hpp"
 #include "runtime/executor/row_feed.hpp"
 
@@ -21,14 +21,14 @@ namespace epccl::ep {
 /// What the streams of a handle have in common, whatever the routing.
 struct StreamFrame {
   algorithms::TokenExchange exchange;  // without its tables
-  StreamPlaces places;
+  TokenStreamPlaces places;
 };
 
-class DeviceStreams {
+class DeviceTokenStreams {
  public:
   /// Allocates: to be called before the turn of a call (StagedCalls::borrow()). `rules`: of static mode.
-  static Result<std::unique_ptr<DeviceStreams>> make(const Group& group, const SlotRules& rules,
-                                                     runtime::StagedCalls& from);
+  static Result<std::unique_ptr<DeviceTokenStreams>> make(const Group& group, const SlotRules& rules,
+                                                          runtime::StagedCalls& from);
 
   /// Queues what brings it to the device, unless it is there.
   Status use(device::Queue& queue, const std::shared_ptr<const StreamFrame>& frame);
@@ -47,7 +47,7 @@ class DeviceStreams {
   std::vector<runtime::HandOutRows> hand_outs(const runtime::DeviceProgram& program) const;
 
  private:
-  DeviceStreams(const Group& group, const SlotRules& rules);
+  DeviceTokenStreams(const Group& group, const SlotRules& rules);
   /// Numbers of a routing's blocks, whatever the strategy, and however short they are.
   uint64_t most_counts() const;
   /// Where each array is; returns their bytes.
@@ -59,7 +59,7 @@ class DeviceStreams {
   const StreamLimits most_;
   uint64_t sources_ = 0, most_handed_ = 0, most_rows_ = 0, places_bytes_ = 0;
   std::shared_ptr<const StreamFrame> frame_;
-  device::cuda::StreamsParameters parameters_;
+  device::cuda::TokenStreamParameters parameters_;
   const uint32_t* relays_ = nullptr;
   device::cuda::Target *relayed_ = nullptr, *handed_ = nullptr;
   runtime::StagedCalls::Borrowed there_;   // of the device
