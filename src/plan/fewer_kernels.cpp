@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "plan/added_dependencies.hpp"
 #include "plan/reordered.hpp"
+#include "plan/step_runs.hpp"
 
 namespace epccl::plan {
 namespace {
@@ -29,66 +29,20 @@ uint32_t sum_that_can_write(const RankPlan& plan, const Step& copy) {
   return none;
 }
 
-/// Copies of one queue that begin together.
-struct Run {
-  uint16_t queue = 0;
-  std::vector<uint32_t> steps, waits;
-};
-
-/// Finds runs, in the order of their first steps.
-class Runs {
- public:
-  Runs(const RankPlan& plan, const Queues& queues)
-      : plan_(plan), queues_(queues), open_(queues.count(), none), of_step_(plan.steps.size(), none) {
-    for (uint32_t index = 0; index < plan.steps.size(); ++index) {
-      const uint16_t queue = queues.of_step[index];
-      if (queue == Queues::none) continue;
-      if (plan.steps[index].kind == Kind::copy && queues.sum_of[index] == none)
-        add(index, queue);
-      else
-        open_[queue] = none;
-    }
+/// Copies of one queue that can begin together.
+StepRuns find_copies(const RankPlan& plan, const Queues& queues) {
+  StepRuns runs(plan, StepRuns::Shared::lone_waits);
+  std::vector<uint32_t> open(queues.count(), none);  // by queue: the run that goes on
+  for (uint32_t index = 0; index < plan.steps.size(); ++index) {
+    const uint16_t queue = queues.of_step[index];
+    if (queue == Queues::none) continue;
+    uint32_t& run = open[queue];
+    if (plan.steps[index].kind == Kind::copy && queues.sum_of[index] == none)
+      run = runs.add(index, run != none && runs.can_join(index, run) ? run : none);
+    else
+      run = none;
   }
-
-  /// The run that a step begins; null: none.
-  const Run* begun_by(uint32_t index) const {
-    const uint32_t run = of_step_[index];
-    return run != none && runs_[run].steps.front() == index ? &runs_[run] : nullptr;
-  }
-  const Run* of(uint32_t index) const { return of_step_[index] == none ? nullptr : &runs_[of_step_[index]]; }
-
- private:
-  bool waits_alone(uint32_t step) const {
-    return plan_.steps[step].kind == Kind::wait && plan_.steps[step].dependency_count == 0;
-  }
-  void add(uint32_t index, uint16_t queue) {
-    const auto after = plan_.dependencies_of(plan_.steps[index]);
-    const uint32_t first = open_[queue] == none ? index : runs_[open_[queue]].steps.front();
-    const bool joins = std::ranges::all_of(after, [&](uint32_t it) { return it < first || waits_alone(it); });
-    if (open_[queue] == none || !joins) {
-      open_[queue] = static_cast<uint32_t>(runs_.size());
-      runs_.push_back({queue, {}, {}});
-    }
-    Run& run = runs_[open_[queue]];
-    run.steps.push_back(index);
-    for (const uint32_t it : after)
-      if (waits_alone(it) && !contains(run.waits, it)) run.waits.push_back(it);
-    of_step_[index] = open_[queue];
-  }
-
-  const RankPlan& plan_;
-  const Queues& queues_;
-  std::vector<uint32_t> open_;     // by queue: the run that goes on
-  std::vector<uint32_t> of_step_;  // its run
-  std::vector<Run> runs_;
-};
-
-/// Every copy waits for all that the others of its run wait for.
-RankPlan with_common_waits(const RankPlan& plan, const Runs& runs) {
-  return add_dependencies(plan, [&](uint32_t index) {
-    const Run* run = runs.of(index);
-    return run != nullptr ? run->waits : std::vector<uint32_t>();
-  });
+  return runs;
 }
 
 }  // namespace
@@ -127,22 +81,8 @@ RankPlan results_behind_sums(const RankPlan& plan) {
 }
 
 RankPlan copies_together(const RankPlan& plan, const Queues& queues) {
-  const Runs runs(plan, queues);
-  std::vector<uint32_t> order;
-  std::vector<bool> placed(plan.steps.size(), false);
-  const auto place = [&](uint32_t index) {
-    if (placed[index]) return;
-    placed[index] = true;
-    order.push_back(index);
-  };
-  for (uint32_t index = 0; index < plan.steps.size(); ++index) {
-    if (const Run* run = runs.begun_by(index)) {
-      for (const uint32_t wait : run->waits) place(wait);
-      for (const uint32_t copy : run->steps) place(copy);
-    }
-    place(index);
-  }
-  return reordered(with_common_waits(plan, runs), order);
+  const StepRuns runs = find_copies(plan, queues);
+  return runs.reordered_by(runs.order());
 }
 
 Result<QueuedPlan> queued_plan(const RankPlan& plan, const topology::Cluster& cluster, int width,

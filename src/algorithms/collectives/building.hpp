@@ -138,6 +138,10 @@ inline int place_of(const RoundBuilder& b, int node) {
   const int nodes = b.cluster.nodes();
   return (node + nodes - b.cluster.node_of(b.call.root)) % nodes;
 }
+/// The node that stands there.
+inline int node_at(const RoundBuilder& b, int place) {
+  return (b.cluster.node_of(b.call.root) + place) % b.cluster.nodes();
+}
 
 using RoundEnd = std::vector<uint32_t>;  // what the next but one round has to wait for
 

@@ -9,11 +9,6 @@
 namespace epccl::algorithms {
 namespace {
 
-/// The node at a place in the row that begins with the root's.
-int node_at(const RoundBuilder& b, int place) {
-  return (b.cluster.node_of(b.call.root) + place) % b.cluster.nodes();
-}
-
 /// What comes to this rank for a chunk of its slice, from the nodes behind it.
 void receive_parts(RoundBuilder& b, Reducer& reducer, int position, uint64_t bytes,
                    std::vector<Part>& parts) {

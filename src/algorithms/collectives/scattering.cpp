@@ -56,7 +56,7 @@ Neighbours neighbours(const RoundBuilder& b) {
   const auto speaks = [&](int node) { return node == root_node ? root : receiver(b, node); };
   if (speaks(b.node()) != b.rank()) return result;
   const Branch branch = branch_of(nodes, b.parameters, place_of(b, b.node()));
-  const auto at = [&](int place) { return speaks((root_node + place) % nodes); };
+  const auto at = [&](int place) { return speaks(node_at(b, place)); };
   if (branch.before >= 0) result.before = at(branch.before);
   for (const int place : branch.after) result.after.push_back(at(place));
   return result;
