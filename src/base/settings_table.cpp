@@ -130,8 +130,8 @@ const std::vector<Entry>& table() {
        "nvidia_peermem. `auto`: the "
        "first of both that works, else through host memory. `0`: always through host memory."},
       {"EPCCL_CMA", "auto", "0|1|auto",
-       "Whether memory that peers cannot map is read with process_vm_readv. `auto`: where the kernel permits "
-       "it."},
+       "Whether memory that peers cannot map is read with process_vm_readv, where it does not fit into "
+       "staging memory. `auto`: where the kernel permits it."},
       {"EPCCL_LINK_RATE", "", "bits per second",
        "Rate of a node's network link for the cost model and for %wire: `4gbit`, `100mbit`, `25e9`. Unset: "
        "the cost model takes 10 GB/s, whatever the network device says, and there is no %wire."},
@@ -139,7 +139,8 @@ const std::vector<Entry>& table() {
       {"EPCCL_CHUNK_SIZE", "128K", "bytes",
        "Pipeline chunk: the second hop of one chunk runs under the first hop of the next."},
       {"EPCCL_SCRATCH_SIZE", "8M", "bytes",
-       "Staging memory of a rank for one call half; calls that need more are cut into rounds."},
+       "Staging memory of a rank for one call half; calls that need more are cut into rounds. Inputs that "
+       "peers cannot map (not of epcclMemAlloc) are copied there for them, as far as they fit."},
       {"EPCCL_EAGER_LIMIT", "8K", "bytes", "Blocks up to this size go through staging memory inside a node."},
       {"EPCCL_CARRIERS", "0", "integer",
        "Ranks of a node that carry the traffic of one node pair in `two_stage`. 0: the cost model decides."},
