@@ -1,7 +1,6 @@
 #include "device/host/shared_copy.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/clock.hpp"
 #include "device/host/host_copy.hpp"
@@ -18,20 +17,16 @@ constexpr unsigned most_samples = 16;  // that the average stands on
 }  // namespace
 
 void SharedCopy::copy(void* destination, const void* source, size_t bytes) {
-  if (bytes < least_past_cache) {
-    std::memcpy(destination, source, bytes);
-  } else if (until_sample_ == 0) {
-    time_one(destination, source, bytes);
-  } else {
-    --until_sample_;
-    copy_bytes(destination, source, bytes, past_cache_);
-  }
+  const bool is_small = bytes < least_past_cache;
+  if (!is_small && until_sample_ == 0) return time_one(destination, source, bytes);
+  if (!is_small) --until_sample_;
+  copy_bytes(destination, source, bytes, past_cache_ && !is_small);
 }
 
 void SharedCopy::time_one(void* destination, const void* source, size_t bytes) {
   until_sample_ = between_samples_ = std::min(between_samples_ + 1, most_between_samples);
   const double start = now_seconds();
-  std::memcpy(destination, source, bytes);
+  copy_bytes(destination, source, bytes, false);
   took(bytes, now_seconds() - start);
 }
 

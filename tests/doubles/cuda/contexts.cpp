@@ -282,8 +282,10 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   auto& contexts = state().contexts;
   contexts.resize(std::max<size_t>(contexts.size(), static_cast<size_t>(device_count())));
   auto& mine = contexts[static_cast<size_t>(device)];
-  if (mine == nullptr) mine = std::make_unique<CUctx_st>();
-  mine->ordinal = device;
+  if (mine == nullptr) {
+    mine = std::make_unique<CUctx_st>();
+    mine->ordinal = device;
+  }
   ++mine->uses;
   *context = mine.get();
   return CUDA_SUCCESS;

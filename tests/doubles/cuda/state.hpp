@@ -84,7 +84,7 @@ struct State {
   std::set<Session*> captures;
   uint64_t next_id = 1;
   long graphs = 0;  // and executables
-  bool is_initialised = false;
+  std::atomic<bool> is_initialised = false;
 };
 State& state();
 
