@@ -9,8 +9,8 @@
 namespace epccl::runtime {
 namespace {
 
-constexpr uint64_t page = 4 << 10;
-constexpr uint64_t piece = 32 << 10;
+constexpr uint64_t alignment = 4 << 10;
+constexpr uint64_t copied_at_once = 32 << 10;
 // Of so much a rank not all is left in the caches when peers come to read it.
 constexpr uint64_t kept_in_cache = 512 << 10;
 
@@ -26,7 +26,7 @@ bool peers_share_addresses(const transports::NodeMemory& node) {
 std::optional<transports::BufferRef> StagedInput::stage(const CompiledPlan& plan, const Call& call) {
   const plan::Extent& offered = plan.offered;
   if (offered.empty() || node_.my_call(call.sequence).inputs[0].has_window != 0) return std::nullopt;
-  const uint64_t begin = (plan.scratch_bytes + page - 1) / page * page;
+  const uint64_t begin = (plan.scratch_bytes + alignment - 1) / alignment * alignment;
   const uint64_t room = node_.scratch_bytes(call.scratch());
   if (begin > room || offered.end > room - begin || peers_share_addresses(node_)) return std::nullopt;
   std::byte* const staged = node_.scratch(node_.local(), call.scratch()) + begin;
@@ -37,7 +37,8 @@ std::optional<transports::BufferRef> StagedInput::stage(const CompiledPlan& plan
 
 void StagedInput::copy(std::byte* to, const std::byte* from, uint64_t bytes) {
   if (bytes > kept_in_cache) return device::copy_bytes(to, from, bytes, true);
-  for (uint64_t at = 0; at < bytes; at += piece) copy_.copy(to + at, from + at, std::min(piece, bytes - at));
+  for (uint64_t at = 0; at < bytes; at += copied_at_once)
+    copy_.copy(to + at, from + at, std::min(copied_at_once, bytes - at));
 }
 
 }  // namespace epccl::runtime
