@@ -182,7 +182,13 @@ Status repeat(const std::string& transport, size_t bytes, int messages) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  constexpr const char* usage =
+      "epccl-message-perf time|put [ROUNDS] | count|repeat verbs|ucx BYTES MESSAGES\n";
   const std::string what = argc > 1 ? argv[1] : "";
+  if (what == "--help" || what == "-h") {
+    fmt::print("{}", usage);
+    return 0;
+  }
   Status status;
   if (what == "time") {
     status = compare_messages(argc > 2 ? std::atoi(argv[2]) : 25);
@@ -193,7 +199,7 @@ int main(int argc, char** argv) {
   } else if (what == "repeat" && argc == 5) {
     status = repeat(argv[2], std::strtoul(argv[3], nullptr, 10), std::atoi(argv[4]));
   } else {
-    fmt::print(stderr, "epccl-message-perf time|put [ROUNDS] | count|repeat verbs|ucx BYTES MESSAGES\n");
+    fmt::print(stderr, "{}", usage);
     return 2;
   }
   if (status.ok()) return 0;
