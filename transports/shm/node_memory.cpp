@@ -1,6 +1,5 @@
 #include "transports/shm/node_memory.hpp"
 
-#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -11,8 +10,10 @@
 namespace epccl::transports {
 namespace {
 
-// Mappings of one peer's windows that are kept; more are possible, the oldest gives way.
-constexpr size_t mappings_kept = 64;
+// A layer's handle has two windows, so a model has hundreds. A process may have 65530 mappings in all, and several communicators.
+size_t windows_kept(int peers) {
+  return std::clamp<size_t>(8192 / static_cast<size_t>(peers), 64, 1024);
+}
 
 // What peers read to find out whether they may read this process at all.
 constexpr uint64_t probe_value = 0x65706363'6c70726fULL;
@@ -23,15 +24,11 @@ const uint64_t probe = probe_value;
 Result<std::unique_ptr<NodeMemory>> NodeMemory::open(NodeSegment segment, int local) {
   std::unique_ptr<NodeMemory> memory(new NodeMemory(std::move(segment), local));  // private constructor
   EPCCL_TRY(memory->open_doorbell());
-  memory->mappings_.resize(static_cast<size_t>(memory->local_size()));
+  for (int peer = 0; peer < memory->local_size(); ++peer)
+    memory->windows_.emplace_back(windows_kept(memory->local_size()));
   memory->segment_.control(local).pid.store(getpid(), std::memory_order_relaxed);
   memory->segment_.control(local).probe.store(reinterpret_cast<uint64_t>(&probe), std::memory_order_relaxed);
   return memory;
-}
-
-NodeMemory::~NodeMemory() {
-  for (const auto& of_peer : mappings_)
-    for (const Mapping& mapping : of_peer) munmap(mapping.address, mapping.size);
 }
 
 BufferRef NodeMemory::describe(const void* buffer, uint64_t bytes) {
@@ -59,23 +56,7 @@ Result<std::byte*> NodeMemory::address_of(int local, const BufferRef& buffer) {
   if (pid(local) == getpid())
     return reinterpret_cast<std::byte*>(buffer.address);  // NOLINT(performance-no-int-to-ptr)
   if (buffer.has_window == 0) return static_cast<std::byte*>(nullptr);
-  auto& known = mappings_[static_cast<size_t>(local)];
-  const auto found = std::ranges::find_if(known, [&](const Mapping& mapping) {
-    return mapping.inode == buffer.window.inode && mapping.fd == buffer.window.fd &&
-           mapping.size == buffer.window.size;
-  });
-  if (found != known.end()) {
-    // The one that was used last goes last: a step of which it is part may still ask for others.
-    std::rotate(found, found + 1, known.end());
-    return known.back().address + buffer.window.offset;
-  }
-  EPCCL_ASSIGN(std::byte * address, device::map_window(buffer.window, device::Pages::all));
-  if (known.size() >= mappings_kept) {
-    munmap(known.front().address, known.front().size);
-    known.erase(known.begin());
-  }
-  known.push_back({buffer.window.inode, buffer.window.fd, address, buffer.window.size});
-  return address + buffer.window.offset;
+  return windows_[static_cast<size_t>(local)].address_of(buffer.window, buffer.bytes);
 }
 
 Status NodeMemory::read(int local, const BufferRef& buffer, uint64_t offset, void* destination,

@@ -21,6 +21,7 @@
 #include "base/status.hpp"
 #include "base/unique_fd.hpp"
 #include "transports/shm/node_segment.hpp"
+#include "transports/shm/peer_windows.hpp"
 
 namespace epccl::transports {
 
@@ -73,7 +74,6 @@ class NodeMemory {
 
   NodeMemory(const NodeMemory&) = delete;
   NodeMemory& operator=(const NodeMemory&) = delete;
-  ~NodeMemory();
 
   int local() const { return local_; }
   int local_size() const { return segment_.spec().local_size; }
@@ -124,12 +124,14 @@ class NodeMemory {
   /// Whether read() and write() are permitted for every peer of the node; tries it, once all have opened.
   bool can_read_peers() const;
 
-  // Devices that copy from memory which a peer has offered: nobody frees what is still read.
+  // Who copies from memory which a peer has offered: nobody frees what is still read.
   /// To be asked before such a copy. False: the peer's offers hold no more.
   bool begin_reading(int local);
   void end_reading(int local);
   /// Afterwards no peer begins to read what this rank has offered; reader() tells who is still at it.
   void end_offers();
+  /// That, and waits until nobody reads any more, `seconds` at most. Who still does; -1: nobody.
+  int end_offers_and_wait(double seconds);
   /// A rank of the node that reads what this rank has offered, and whose process lives; -1: none.
   int reader() const;
 
@@ -145,6 +147,11 @@ class NodeMemory {
   /// This rank waits on `core`, and nothing moves. Whether another one said so last of the same: they may be in each other's way.
   bool meets_on_core(int core);
 
+  bool is_one_process() const {
+    for (int local = 0; local < local_size(); ++local)
+      if (pid(local) != pid(this->local())) return false;
+    return true;
+  }
   pid_t pid(int local) const { return segment_.control(local).pid.load(std::memory_order_relaxed); }
 
   // Sleeping: announce what for, look again at everything waited for, then sleep. Only what was announced wakes: a rank
@@ -164,13 +171,6 @@ class NodeMemory {
   void wake_self();
 
  private:
-  struct Mapping {
-    uint64_t inode;
-    int32_t fd;
-    std::byte* address;
-    uint64_t size;
-  };
-
   NodeMemory(NodeSegment segment, int local) : segment_(std::move(segment)), local_(local) {}
   Status open_doorbell();
   Status transfer(int local, bool is_write, std::byte* mine, uint64_t theirs, uint64_t bytes) const;
@@ -184,8 +184,8 @@ class NodeMemory {
   NodeSegment segment_;
   const int local_;
   UniqueFd doorbell_;
-  Bed bed_ = Bed::futex;                        // of the sleep that was announced last
-  std::vector<std::vector<Mapping>> mappings_;  // by local rank
+  Bed bed_ = Bed::futex;              // of the sleep that was announced last
+  std::vector<PeerWindows> windows_;  // by local rank
 };
 
 }  // namespace epccl::transports

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "base/clock.hpp"
 #include "base/unique_fd.hpp"
 #include "transports/shm/node_memory.hpp"
 
@@ -35,6 +36,14 @@ void NodeMemory::end_reading(int local) {
 
 void NodeMemory::end_offers() {
   segment_.control(local_).offers_are_over.store(1, std::memory_order_seq_cst);
+}
+
+int NodeMemory::end_offers_and_wait(double seconds) {
+  end_offers();
+  const double until = now_seconds() + seconds;
+  int still = reader();
+  for (; still >= 0 && now_seconds() < until; still = reader()) usleep(100);
+  return still;
 }
 
 int NodeMemory::reader() const {

@@ -20,6 +20,7 @@ struct Window {
   UniqueFd fd;
   uint64_t inode = 0;
   size_t size = 0;
+  pid_t owner = getpid();  // a forked child shares the memory
 };
 
 struct Registry {
@@ -57,6 +58,10 @@ Status free_window(void* address) {
   if (it == registry().windows.end())
     return error(Code::invalid_argument, "{} was not returned by epcclMemAlloc, or is freed already",
                  address);
+  // Peers may keep it mapped, but not its memory: whoever still uses it finds zeros.
+  if (it->second.owner == getpid())
+    fallocate(it->second.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+              static_cast<off_t>(it->second.size));
   munmap(address, it->second.size);
   registry().windows.erase(it);
   registry().freed.fetch_add(1, std::memory_order_release);

@@ -24,7 +24,7 @@ struct WindowRef {
 /// Page-aligned, zeroed, `size` > 0 bytes, mappable by peers.
 Result<void*> allocate_window(size_t size);
 
-/// Frees what allocate_window() returned; anything else is an error and is left alone.
+/// Frees what allocate_window() returned, also where peers still map it; anything else is an error and is left alone.
 Status free_window(void* address);
 
 /// The window that holds all of [address, address + size), if one does. Any thread.

@@ -1,0 +1,41 @@
+// The windows of one peer that this rank has mapped.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+
+#include "base/status.hpp"
+#include "device/host/host_memory.hpp"
+
+namespace epccl::transports {
+
+/// One thread at a time.
+class PeerWindows {
+ public:
+  /// Keeps so many, at least one; where there are more, that which was used least recently gives way.
+  explicit PeerWindows(size_t most) : most_(most) {}
+  PeerWindows(PeerWindows&&) = default;
+  PeerWindows(const PeerWindows&) = delete;
+  PeerWindows& operator=(const PeerWindows&) = delete;
+  PeerWindows& operator=(PeerWindows&&) = delete;
+  ~PeerWindows();
+
+  /// Where `bytes` that begin at `place` lie here. Stays until `most` others were asked for.
+  Result<std::byte*> address_of(const device::WindowRef& place, uint64_t bytes);
+
+ private:
+  struct Mapping {
+    int32_t fd = -1;
+    std::byte* address = nullptr;
+    uint64_t size = 0;
+    uint64_t last_use = 0;
+  };
+  void drop_oldest();
+
+  const size_t most_;
+  uint64_t uses_ = 0;
+  std::unordered_map<uint64_t, Mapping> by_inode_;
+};
+
+}  // namespace epccl::transports
