@@ -7,6 +7,13 @@ namespace epccl::transports {
 
 using Kind = RingSlot::Kind;
 
+namespace {
+
+// A copy takes less; one whose process was stopped may take for ever.
+constexpr double patience_with_readers = 2;
+
+}  // namespace
+
 ShmMessages::ShmMessages(NodeMemory& node, bool can_read)
     : node_(node),
       can_read_(can_read),
@@ -280,12 +287,7 @@ void ShmMessages::copy_from_sender(int from, const BufferRef& buffer, uint64_t b
   ++counters_.messages_received;
   counters_.bytes_received += bytes;
   if (make_room(receive, bytes, from)) {
-    auto address = node_.address_of(from, buffer);
-    Status status = std::move(address).take_status();
-    if (address.ok() && *address != nullptr)
-      std::memcpy(receive.data, *address, bytes);
-    else if (address.ok())
-      status = node_.read(from, buffer, 0, receive.data, bytes);
+    Status status = read_sent(from, buffer, receive.data, bytes);
     if (status.ok()) {
       finish(*receive.completion, bytes);
     } else {
@@ -295,6 +297,20 @@ void ShmMessages::copy_from_sender(int from, const BufferRef& buffer, uint64_t b
   }
   // Also after a failure: the sender's buffer is not needed any more.
   say(from, Kind::taken, operation);
+}
+
+// A sender that has given up has given its buffer back, maybe to be used for something else.
+Status ShmMessages::read_sent(int from, const BufferRef& buffer, std::byte* into, uint64_t bytes) {
+  if (!node_.begin_reading(from))
+    return error(Code::remote_error, "local rank {} has given up what it sent", from);
+  auto address = node_.address_of(from, buffer);
+  Status status = std::move(address).take_status();
+  if (address.ok() && *address != nullptr)
+    std::memcpy(into, *address, bytes);
+  else if (address.ok())
+    status = node_.read(from, buffer, 0, into, bytes);
+  node_.end_reading(from);
+  return status;
 }
 
 void ShmMessages::deliver_early(int from, Peer& peer, MessageKey key) {
@@ -329,6 +345,7 @@ void ShmMessages::cancel_all() {
     peer.receives.clear();
     peer.partial = {};
   }
+  if (!waiting_for_taken_.empty()) static_cast<void>(node_.end_offers_and_wait(patience_with_readers));
   for (auto& [operation, completion] : waiting_for_taken_) fail(completion);
   waiting_for_taken_.clear();
   answers_ = 0;

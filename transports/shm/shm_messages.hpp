@@ -102,6 +102,7 @@ class ShmMessages final : public MessageTransport {
   void take_buffer(int from, Peer& peer, const RingSlot& slot);
   void copy_from_sender(int from, const BufferRef& buffer, uint64_t bytes, uint64_t operation,
                         Receive receive);
+  Status read_sent(int from, const BufferRef& buffer, std::byte* into, uint64_t bytes);
   void deliver_early(int from, Peer& peer, MessageKey key);
   void take_offer(int from, Peer& peer, const RingSlot& slot);
   void deliver_offer(int from, Peer& peer, const Receive& receive, const BufferRef& buffer,

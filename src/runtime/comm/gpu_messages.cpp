@@ -1,12 +1,9 @@
 #include "runtime/comm/gpu_messages.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "runtime/executor/node_words.hpp"
 
@@ -261,11 +258,7 @@ void GpuMessages::give_up(double seconds) {
   for (size_t local = 0; local < reading_.size(); ++local)
     for (; reading_[local] > 0; --reading_[local]) node_.end_reading(static_cast<int>(local));
   copies_ = 0;
-  node_.end_offers();
-  const double until = now_seconds() + seconds;
-  int reader = node_.reader();
-  for (; reader >= 0 && now_seconds() < until; reader = node_.reader()) usleep(100);
-  if (reader >= 0)
+  if (const int reader = node_.end_offers_and_wait(seconds); reader >= 0)
     log::warn(log::coll, rank_, "local rank {} (pid {}) still reads memory that was sent from, after {} s",
               reader, node_.pid(reader), seconds);
 }

@@ -69,6 +69,22 @@ TEST_F(Offers, AreDeclinedByAReceiveIntoHostMemoryWhichThenGetsTheMessage) {
   }
 }
 
+// A large message lies in its sender's buffer until it is asked for.
+TEST_F(Offers, AndMessagesOfASenderThatGaveUpAreNotRead) {
+  const std::string text(100'000, 'x');
+  std::string got(text.size(), '-');
+  ASSERT_TRUE(sender_.send(1, 3, text.data(), text.size(), sent_).ok());
+  move();
+  sender_.cancel_all();
+  EXPECT_EQ(sent_.state, State::failed);
+  ASSERT_TRUE(receiver_.recv(0, 3, got.data(), got.size(), received_).ok());
+  move();
+  EXPECT_EQ(received_.state, State::failed);
+  EXPECT_NE(received_.status.message().find("local rank 0 has given up"), std::string::npos)
+      << received_.status.message();
+  EXPECT_EQ(got, std::string(text.size(), '-'));
+}
+
 TEST(ShmMessagesInFragments, AreForgottenWithTheirLast) {
   Node node(2);
   ShmMessages sender(node[0], false), receiver(node[1], false);
