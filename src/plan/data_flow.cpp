@@ -35,7 +35,7 @@ Status DataFlow::execute(uint32_t id) {
   current_ = id;
   data_.clear();
   reliances_.clear();
-  if (step.rows == 0) return {};
+  if (step.rows == 0 || is_fetched(graph_.plan(), step)) return {};
   switch (step.kind) {
     case Kind::copy:
       if (in_place_ && step.source == step.destination) return {};  // it is there already

@@ -77,6 +77,7 @@ LinkBytes count_link_bytes(const Plan& plan) {
     const auto node = static_cast<size_t>(plan.cluster.node_of(rank.rank));
     of_source.clear();
     for (const Step& step : rank.steps) {
+      if (is_fetched(plan, step)) continue;
       if (step.kind == Kind::send) {
         if (step.rows == 0) continue;
         of_source.push_back({rank.rank, step.peer, step.total_bytes(), 1});

@@ -119,6 +119,8 @@ struct Step {
   // be none: such a step does nothing but wait for what it depends on. Not of copies.
   static constexpr uint32_t no_count = UINT32_MAX;
   uint32_t count = no_count;
+  // move_rows to a peer: left out where that rank's plan `fetches`.
+  bool unless_fetched = false;
   uint32_t first_dependency = 0;  // into RankPlan::dependencies
   uint32_t dependency_count = 0;
 
@@ -143,6 +145,9 @@ struct RankPlan {
   uint64_t output_bytes = 0;
   uint64_t scratch_bytes = 0;
   Extent offered;  // of the input: what copies and reductions of peers read there
+  // This rank reads for itself, from the inputs of its node's ranks, what their steps `unless_fetched` would bring. Each rank chooses for
+  // itself: the others learn it from the call.
+  bool fetches = false;
 
   std::span<const uint32_t> dependencies_of(const Step& step) const {
     return {dependencies.data() + step.first_dependency, step.dependency_count};
@@ -161,6 +166,11 @@ struct Plan {
   std::string algorithm;  // "flat", "two_stage"
   std::vector<RankPlan> ranks;
 };
+
+/// Whether `step` is left out since the rank that it moves rows to fetches them.
+inline bool is_fetched(const Plan& plan, const Step& step) {
+  return step.unless_fetched && plan.ranks[static_cast<size_t>(step.destination.rank)].fetches;
+}
 
 /// One piece of what a collective must do: these output bytes are those input bytes.
 struct Transfer {
@@ -232,6 +242,10 @@ class Builder {
   /// Moves `count` rows of `bytes`; none when there are none.
   uint32_t move_rows(int stage, const Rows& source, const Rows& destination, RowCount count, uint64_t bytes,
                      Dependencies after = {});
+  /// The move `step` is left out where the peer it goes to fetches.
+  void unless_fetched(uint32_t step) { plan_.steps[step].unless_fetched = true; }
+  /// This rank fetches what peers' moves that are `unless_fetched` would bring.
+  void fetch() { plan_.fetches = true; }
   /// Makes `count` rows, sums `first_sum`... over `sources`.
   uint32_t reduce_rows(int stage, uint32_t first_sum, std::span<const RowSource> sources,
                        const Rows& destination, RowCount count, uint64_t bytes, Dependencies after = {});

@@ -70,10 +70,10 @@ std::string to_text(const Step& step) {
     case Kind::wait:
       return fmt::format("wait peer={} slot={} value={}", step.peer, step.slot, step.value);
     case Kind::move_rows:
-      return fmt::format("move_rows {} -> {} rows={} bytes={}",
+      return fmt::format("move_rows {} -> {} rows={} bytes={}{}",
                          to_text(step.source, step.source_list, step.source_first_row),
                          to_text(step.destination, step.destination_list, step.destination_first_row),
-                         step.rows, step.bytes);
+                         step.rows, step.bytes, step.unless_fetched ? " unless fetched" : "");
     case Kind::reduce_rows:
       return fmt::format("reduce_rows first_sum={} sources={} -> {} rows={} bytes={}", step.first_sum,
                          step.source_count,
@@ -100,8 +100,9 @@ std::string to_text(const RankPlan& plan, uint32_t index) {
 }
 
 std::string to_text(const RankPlan& plan) {
-  std::string text = fmt::format("rank {}: {} steps, input {} B, output {} B, scratch {} B\n", plan.rank,
-                                 plan.steps.size(), plan.input_bytes, plan.output_bytes, plan.scratch_bytes);
+  std::string text = fmt::format("rank {}: {} steps, input {} B, output {} B, scratch {} B{}\n", plan.rank,
+                                 plan.steps.size(), plan.input_bytes, plan.output_bytes, plan.scratch_bytes,
+                                 plan.fetches ? ", fetches" : "");
   for (uint32_t index = 0; index < plan.steps.size(); ++index) {
     text += to_text(plan, index);
     text += '\n';

@@ -157,14 +157,14 @@ class Simulation {
 
   /// All dependencies of the step are complete.
   void ready(uint32_t id) {
-    const Kind kind = graph_.step(id).kind;
-    if (graph_.step(id).rows == 0) {
+    const Step& step = graph_.step(id);
+    if (step.rows == 0 || is_fetched(graph_.plan(), step)) {
       start_[id] = now_;
       return complete(id);
     }
-    if (kind == Kind::send || work_of(id).rows > 0) return enqueue(id);
+    if (step.kind == Kind::send || work_of(id).rows > 0) return enqueue(id);
     start_[id] = now_;
-    if (kind == Kind::post) return complete(id);
+    if (step.kind == Kind::post) return complete(id);
     if (signalled_[id]) proceed(id);
   }
 

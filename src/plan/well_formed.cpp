@@ -28,6 +28,7 @@ class StepChecker {
     const Step& step = own.steps[index];
     EPCCL_TRY(check_dependencies(own, step));
     EPCCL_TRY(check_count(own, step));
+    EPCCL_TRY(check_left_out(step));
     if (step.rows == 0 && step.count != Step::no_count) return {};  // it touches nothing
     switch (step.kind) {
       case Kind::copy:
@@ -89,6 +90,15 @@ class StepChecker {
     if (step.rows == own.tables->counts[step.count]) return {};
     return fail("has {} rows, but count {} of the tables is {}", step.rows, step.count,
                 own.tables->counts[step.count]);
+  }
+
+  // Of such steps alone does the executor ask whether to leave them out.
+  Status check_left_out(const Step& step) const {
+    if (!step.unless_fetched) return {};
+    const Location& to = step.destination;
+    if (step.kind != Kind::move_rows || to.buffer != Buffer::output || to.rank == rank_)
+      return fail("is left out where it is fetched, but moves no rows to the output of a peer");
+    return check_place(to, "writes");
   }
 
   /// Where a step reads or writes: rank on this node, buffer known.

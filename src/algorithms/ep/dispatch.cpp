@@ -25,7 +25,7 @@ class Dispatch {
         send_ring_(0, parameters.scratch_bytes / 2),
         recv_ring_(parameters.scratch_bytes / 2, parameters.scratch_bytes / 2),
         window_(parameters.send_window, bytes_to_send()) {
-    builder_.use_tables(exchange.tables);
+    builder_.use_tables(parameters.fetch ? exchange.fetched_tables : exchange.tables);
   }
 
   plan::RankPlan build() && {
@@ -37,6 +37,7 @@ class Dispatch {
     // Block by block, so that the network is looked after in between.
     for (size_t block = 0; block < exchange_.own.blocks.size(); ++block)
       deliver(1, exchange_.own, block, {builder_.input(0), 0}, Builder::none, gate);
+    if (parameters_.fetch) fetch(gate);
     gate.leave(delivered_);
     return std::move(builder_).take();
   }
@@ -106,6 +107,20 @@ class Dispatch {
                                  0,
                                  listed ? delivery.slots + first : plan::Step::no_list};
       delivered_.push_back(builder_.move_rows(stage, source, target, count, parameters_.row_bytes, after));
+      const bool straight = stream.source == builder_.rank() && delivery.rank != builder_.rank();
+      if (straight) builder_.unless_fetched(delivered_.back());
+    }
+  }
+
+  // What the node's ranks would bring. Every rank begins with another, so that not all read from one.
+  void fetch(NodeGate& gate) {
+    builder_.fetch();
+    const auto start = static_cast<size_t>(cluster_.local_of(builder_.rank()));
+    for (size_t i = 0; i < exchange_.fetched.size(); ++i) {
+      const TokenStream& stream = exchange_.fetched[(start + i) % exchange_.fetched.size()];
+      for (size_t block = 0; block < stream.blocks.size(); ++block)
+        deliver(1, stream, block, {{stream.source, plan::Buffer::input, 0}, 0},
+                gate.ready(static_cast<size_t>(cluster_.local_of(stream.source))), gate);
     }
   }
 

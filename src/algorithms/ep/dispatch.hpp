@@ -6,7 +6,8 @@
 //              output <--sum-- ring <--send-- ring <--sum of rows----- input
 //
 // Relays do all the work inside their node; the others only say that their buffers are ready, and wait until everybody is
-// through with them. The second hop of one block runs under the first hop of the next.
+// through with them. The second hop of one block runs under the first hop of the next. Inside the source's node a rank whose output
+// the others cannot map fetches its rows from their inputs.
 #pragma once
 
 #include "algorithms/ep/token_streams.hpp"

@@ -79,10 +79,14 @@ struct TokenExchange {
   TokenStream own;  // to this rank's node; rows are tokens, its blocks cut the tokens
   // The order of streams: by distance from the source's node to the relay's, then from the source's local position to the
   // relay's. The same on both ends.
-  std::vector<TokenStream> outgoing;              // this rank is the source
-  std::vector<TokenStream> incoming;              // this rank is the relay
+  std::vector<TokenStream> outgoing;  // this rank is the source
+  std::vector<TokenStream> incoming;  // this rank is the relay
+  // Of each other rank of the node: its own stream, with this rank's delivery alone. Empty until a dispatch fetches.
+  std::vector<TokenStream> fetched;
   uint32_t first_final_sum = 0;                   // sum first_final_sum + t belongs to token t
   std::shared_ptr<const plan::RowTables> tables;  // lists and counts
+  std::shared_ptr<const plan::RowTables>
+      fetched_tables;  // tables, and the lists of `fetched`; null until a dispatch fetches
   std::shared_ptr<const plan::RowTables> sums;  // sums, and the same counts; null until a combine needs them
 };
 
@@ -96,6 +100,8 @@ struct TokenParameters {
       1;  // of a combine: the half of scratch must hold as many blocks of any source, twice
   // A row's parts lie together in the input: all tokens can be sent from there.
   bool contiguous_input = false;
+  // Of a dispatch: this rank fetches what ranks of its node have for it. It does where they cannot map its output. Ranks may differ.
+  bool fetch = false;
 };
 
 }  // namespace epccl::algorithms

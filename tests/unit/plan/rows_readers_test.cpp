@@ -69,6 +69,42 @@ TEST(RowsBytes, SumsWrittenToAPeerCrossOnce) {
   EXPECT_EQ(count_link_bytes(plan.take()).copied_to_peers, (std::vector<uint64_t>{10}));
 }
 
+/// Ranks 0 and 1 have a row of 100 bytes each for rank 2, which may fetch that of rank 1.
+Plan two_rows(bool fetches) {
+  SmallPlan plan({3});
+  for (const int rank : {0, 1}) {
+    const uint32_t move = plan[rank].move_rows(
+        1, {plan[rank].input(0)}, {{2, Buffer::output, 100 * static_cast<uint64_t>(rank)}}, 1, 100);
+    if (rank == 1) plan[rank].unless_fetched(move);
+  }
+  if (!fetches) return plan.take();
+  plan[2].fetch();
+  plan[2].move_rows(1, {{1, Buffer::input, 0}}, {plan[2].output(100)}, 1, 100);
+  return plan.take();
+}
+
+TEST(RowsText, NamesWhoFetchesAndWhatIsThenLeftOut) {
+  EXPECT_EQ(to_text(two_rows(true)),
+            "plan small: 3 ranks on 1 nodes\n"
+            "rank 0: 1 steps, input 100 B, output 0 B, scratch 0 B\n"
+            "rank 0 step 0 stage 1 move_rows 0.input+0 -> 2.output+0 rows=1 bytes=100\n"
+            "rank 1: 1 steps, input 100 B, output 0 B, scratch 0 B\n"
+            "rank 1 step 0 stage 1 move_rows 1.input+0 -> 2.output+100 rows=1 bytes=100 unless fetched\n"
+            "rank 2: 1 steps, input 0 B, output 200 B, scratch 0 B, fetches\n"
+            "rank 2 step 0 stage 1 move_rows 1.input+0 -> 2.output+100 rows=1 bytes=100\n");
+}
+
+TEST(RowsBytes, OfWhatIsFetchedCountOnce) {
+  for (const bool fetches : {false, true}) {
+    const Plan plan = two_rows(fetches);
+    EXPECT_TRUE(accepted(plan, {{0, 0, 2, 0, 100}, {1, 0, 2, 100, 100}}));
+    const LinkBytes links = count_link_bytes(plan);
+    EXPECT_EQ(links.copied_bytes, 200u);
+    EXPECT_EQ(links.copied_in_node, std::vector<uint64_t>{200});
+    EXPECT_EQ(links.copied_to_peers, std::vector<uint64_t>{200});
+  }
+}
+
 /// A byte takes a nanosecond, a copy 1 us, a row after the first 10 ns, a signal nothing.
 SimulationModel slow_memory() {
   SimulationModel model;
@@ -89,6 +125,19 @@ TEST(RowsTimes, MovesCostTheirRowsAndSumsWhatTheyRead) {
   EXPECT_NEAR(second_move.end - second_move.start, 1e-6 + 1e-8 + 200e-9, 1e-12);
   EXPECT_NEAR(sum.end - sum.start, 1e-6 + 4e-8 + 500e-9, 1e-12) << "five terms";
   EXPECT_EQ(timeline->memory[0].bytes, 1000u);
+}
+
+TEST(RowsTimes, WhatIsFetchedTakesWhoBringsItNoTime) {
+  const double moved = 1e-6 + 100e-9;
+  const auto brought = simulate(two_rows(false), slow_memory());
+  ASSERT_TRUE(brought.ok()) << brought.status().message();
+  EXPECT_NEAR(brought->ranks[1][0].end, moved, 1e-12);
+  const auto fetched = simulate(two_rows(true), slow_memory());
+  ASSERT_TRUE(fetched.ok()) << fetched.status().message();
+  EXPECT_NEAR(fetched->ranks[0][0].end, moved, 1e-12);
+  EXPECT_EQ(fetched->ranks[1][0].end, 0.0);
+  EXPECT_NEAR(fetched->ranks[2][0].end, moved, 1e-12);
+  EXPECT_EQ(fetched->memory[0].bytes, 200u);
 }
 
 TEST(RowsTimes, SumsOfNothingCostTheirRows) {

@@ -263,6 +263,24 @@ TEST_F(RowsForm, InputsAreReadOnly) {
   EXPECT_TRUE(broken({"rank 0 step 1", "writes the input of rank 1, which is read-only"}));
 }
 
+TEST_F(RowsForm, OnlyMovesToTheOutputOfAPeerAreLeftOut) {
+  move().unless_fetched = true;
+  for (const Location& to : {Location{0, Buffer::output, 0}, Location{1, Buffer::scratch, 0}}) {
+    move().destination = to;
+    EXPECT_TRUE(
+        broken({"rank 0 step 0", "is left out where it is fetched, but moves no rows to the output"}));
+  }
+  move().destination = {2, Buffer::output, 0};
+  EXPECT_TRUE(broken({"rank 0 step 0", "writes the output of rank 2, which is on node 1, not on node 0"}));
+  move().destination.rank = 3;
+  EXPECT_TRUE(broken({"rank 0 step 0", "writes rank 3, but there are 3 ranks"}));
+  move().unless_fetched = false;
+  move().destination = {0, Buffer::scratch, 0};
+  plan_.ranks[1].steps[0].destination.rank = 0;
+  plan_.ranks[1].steps[0].unless_fetched = true;
+  EXPECT_TRUE(broken({"rank 1 step 0 (copy", "is left out where it is fetched, but moves no rows"}));
+}
+
 TEST_F(RowsForm, DestinationRowsDiffer) {
   tables_.rows[3] = 2;
   EXPECT_TRUE(broken({"rank 0 step 0", "writes row 2 twice"}));
