@@ -37,6 +37,9 @@ struct Notice {
     died,      // `rank`'s connection closed without leave()
     failed,    // `rank` reported an error or aborted
     mismatch,  // ranks disagree; `text` names both and both values
+    // `rank`'s process ended regularly without leave(): a failure to who is in a call, or begins one. Blocking calls here go on
+    // unless they need that rank.
+    ended,
     hub_lost,  // the hub's process died
   };
   Kind kind = Kind::died;
@@ -60,8 +63,8 @@ struct JoinOptions {
 };
 
 /// One thread at a time, except report_failure(), report_stall(), publish() and leave(), which any thread may call while
-/// another one blocks. A blocking call fails at once when a notice arrives, with the notice's text; the notice itself is
-/// still there for poll_notice().
+/// another one blocks. A blocking call fails at once when a notice arrives (but `ended`), with the notice's text; the notice itself
+/// is still there for poll_notice().
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;
@@ -102,7 +105,7 @@ class Bootstrap {
   /// error of a rank that has waited too long. Asks the hub, for a second at most; "" when nothing is known.
   virtual std::string describe_others() { return ""; }
 
-  /// A regular goodbye: no Notice::died for this rank. The destructor without it counts as a death. `last_call`: the number of
+  /// A regular goodbye: no Notice::died for this rank. The destructor without it counts as a death, unless the process ends regularly. `last_call`: the number of
   /// this rank's last collective (StallReport::sequence); whoever waits in a later one then, or comes to wait in one, cannot end it,
   /// so all get a Notice::mismatch. any_call: nobody does.
   virtual void leave(uint64_t last_call) = 0;

@@ -12,6 +12,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "runtime/bootstrap/process_hubs.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -23,6 +24,7 @@ constexpr double check_period = 0.02;
 }  // namespace
 
 Client::~Client() {
+  forget_line(*this);
   const std::scoped_lock locks(reading_, writing_);
   line_.reset();
 }
@@ -198,6 +200,29 @@ void Client::hang_up(uint64_t last_call) {
       now_seconds() + seconds_to_leave, [&] { return state_ != Line::open; }, timed_out, false));
 }
 
+void Client::tell_end() {
+  // A program may exit in a handler of a signal, which came while this very thread wrote: nothing is told then, nor awaited.
+  if (const std::unique_lock lock(writing_, std::try_to_lock); !lock.owns_lock()) return;
+  {
+    const std::unique_lock lock(reading_, std::try_to_lock);
+    if (lock.owns_lock()) {
+      if (left_ || state_ != Line::open) return;
+      left_ = has_ended_ = true;
+    }
+  }
+  queue(wire::Writer(wire::Type::end).take());
+  flush();
+}
+
+// A thread that blocks in a call reads for itself.
+void Client::await_end(double deadline) {
+  const std::unique_lock lock(reading_, std::try_to_lock);
+  bool timed_out = false;
+  if (lock.owns_lock() && has_ended_)
+    static_cast<void>(pump(
+        deadline, [&] { return state_ != Line::open; }, timed_out, false));
+}
+
 Client::Answer Client::ask(double patience) {
   const uint32_t request = ++requests_;
   queue(wire::Writer(wire::Type::question).u32(request).take());
@@ -323,7 +348,8 @@ void Client::line_ended(const std::string& why) {
 
 void Client::add_notice(Notice notice) {
   log::info(log::init, rank_, "notice: {}", notice.text);
-  if (!first_notice_) first_notice_ = notice;
+  // What needs the rank that ended the hub answers so.
+  if (!first_notice_ && notice.kind != Notice::Kind::ended) first_notice_ = notice;
   notices_.push_back(std::move(notice));
   eventfd_write(notice_event_.get(), 1);
 }

@@ -41,6 +41,11 @@ class Client final : public Bootstrap {
   std::optional<ShrinkVerdict> shrink_verdict(uint32_t number, bool ask) override;
   void leave(uint64_t last_call) override;
 
+  /// The process ends regularly, and nobody will leave() any more. Any thread.
+  void tell_end();
+  /// Waits until the hub knows. After tell_end().
+  void await_end(double deadline);
+
  private:
   struct Answer {
     int joined = 0;
@@ -93,7 +98,7 @@ class Client final : public Bootstrap {
   std::mutex reading_;
   Line state_ = Line::broken;
   wire::Splitter splitter_;
-  bool joined_ = false, hub_may_close_ = false, left_ = false;
+  bool joined_ = false, hub_may_close_ = false, left_ = false, has_ended_ = false;
   std::optional<std::string> refused_;
   std::optional<wire::Bytes> challenge_, gathered_;
   std::map<uint32_t, Found> found_;

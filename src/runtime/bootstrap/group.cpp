@@ -8,8 +8,8 @@
 namespace epccl::runtime {
 namespace {
 
-constexpr int max_deaths_told =
-    8;  // notices of further deaths say nothing new, and there may be ranks squared of them
+// Notices of further deaths, or ends, say nothing new, and there may be ranks squared of them.
+constexpr int max_deaths_told = 8;
 constexpr size_t max_key = 256;
 
 const char* name_of(wire::GatherKind kind) {
@@ -81,6 +81,8 @@ Status Group::receive(int rank, wire::Type type, wire::Reader& body) {
       return shrink_over(rank, body);
     case wire::Type::leave:
       return leave(rank, body);
+    case wire::Type::end:
+      return end(rank, body);
     default:
       return breach("a frame of a type that ranks do not send");
   }
@@ -265,8 +267,29 @@ std::string Group::missing() const {
 Status Group::leave(int rank, wire::Reader& body) {
   const uint64_t last_call = body.u64();
   if (!body.complete()) return breach("a malformed goodbye");
+  if (slot(rank).state == State::present) depart(rank, last_call);
+  return {};
+}
+
+// As it is no failure by itself, others that are to be told of one still are.
+Status Group::end(int rank, wire::Reader& body) {
+  if (!body.complete()) return breach("a malformed end");
+  if (slot(rank).state != State::present) return {};
+  depart(rank, Bootstrap::any_call);
+  if (first_notice_ || ++ends_told_ > max_deaths_told) return {};
+  const std::string text = fmt::format("{} is gone: its process ended without leaving the communicator",
+                                       describe(slot(rank).member));
+  log::info(log::init, -1, "{}", text);
+  broadcast(wire::Writer(wire::Type::notice)
+                .u8(static_cast<uint8_t>(Notice::Kind::ended))
+                .i32(rank)
+                .text(text)
+                .take());
+  return {};
+}
+
+void Group::depart(int rank, uint64_t last_call) {
   Slot& mine = slot(rank);
-  if (mine.state != State::present) return {};
   mine.state = State::left;
   --present_;
   ++left_;
@@ -274,7 +297,7 @@ Status Group::leave(int rank, wire::Reader& body) {
   if (!complete_) {
     notify(Notice::Kind::failed, rank, fmt::format("{} left before all had joined", describe(mine.member)),
            rank);
-    return {};
+    return;
   }
   if (gathering_ > 0 && !first_notice_) {
     notify(Notice::Kind::mismatch, rank,
@@ -288,7 +311,6 @@ Status Group::leave(int rank, wire::Reader& body) {
                              return each.state == State::present && holds_hub(each.member);
                            });
   if (last_of_hub) broadcast(wire::Writer(wire::Type::may_close).take());
-  return {};
 }
 
 bool Group::is_of_hub(int rank) const {

@@ -1,7 +1,7 @@
 // What the hub knows of one communicator: who has joined, what was exchanged, who is gone. No sockets and no
 // clock in here: frames come in, frames go out through `send`.
 //
-//   absent --admit--> present --leave--> left
+//   absent --admit--> present --leave, end--> left
 //                        |--disconnected--> dead         (everybody hears of it)
 //
 // Used by the hub's thread only.
@@ -87,6 +87,8 @@ class Group {
   Status shrink(int rank, wire::Reader& body);
   Status shrink_over(int rank, wire::Reader& body);
   Status leave(int rank, wire::Reader& body);
+  Status end(int rank, wire::Reader& body);
+  void depart(int rank, uint64_t last_call);
   void answer_lookups_of(int publisher);
 
   std::string missing() const;
@@ -108,7 +110,7 @@ class Group {
   CallReports calls_;
   std::optional<Notice> first_notice_;
   std::optional<ShrinkLists> shrinks_;  // from the first on
-  int deaths_told_ = 0;
+  int deaths_told_ = 0, ends_told_ = 0;
 };
 
 }  // namespace epccl::runtime

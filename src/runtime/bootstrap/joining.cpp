@@ -10,6 +10,7 @@
 #include "base/log.hpp"
 #include "runtime/bootstrap/client.hpp"
 #include "runtime/bootstrap/member.hpp"
+#include "runtime/bootstrap/process_hubs.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -41,6 +42,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const UniqueId& id, int rank,
     log::warn(log::init, rank, "joining failed: {}", joined.message());
     return joined;
   }
+  keep_line(*client);
   return std::unique_ptr<Bootstrap>(std::move(client));
 }
 

@@ -4,16 +4,22 @@
 #include <mutex>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/per_process.hpp"
+#include "runtime/bootstrap/client.hpp"
 #include "runtime/bootstrap/unique_id.hpp"
 
 namespace epccl::runtime {
 namespace {
 
+constexpr double hubs_patience = 1;  // seconds that the end of the process waits for hubs to read it
+
 /// Those of a parent are never touched in its forked child, for the fork may have come in the middle of their threads' work.
 struct Registry {
   std::mutex mutex;
   std::vector<std::shared_ptr<Hub>> hubs;
+  std::mutex lines_mutex;
+  std::vector<Client*> lines;
 };
 
 Registry& registry() {
@@ -21,22 +27,47 @@ Registry& registry() {
   return *instance;
 }
 
-/// Stops this process's hubs when the process ends regularly. They wait for others at the same time, not one after the other.
-struct StopAtExit {
-  ~StopAtExit() {
+/// When the process ends regularly its ranks say so, and then its hubs stop. Each does it at the same time as the others, since they
+/// wait: for hubs that read it, and, ten seconds at most, for ranks of other processes, which may be in their last call.
+struct EndWithProcess {
+  ~EndWithProcess() {
+    end_lines();
     const std::lock_guard lock(registry().mutex);
     for (const auto& each : registry().hubs) each->let_the_others_end();
     for (const auto& each : registry().hubs) each->stop_after_the_others();
   }
+
+  static void end_lines() {
+    const std::lock_guard lock(registry().lines_mutex);
+    for (Client* each : registry().lines) each->tell_end();
+    const double deadline = now_seconds() + hubs_patience;
+    for (Client* each : registry().lines) each->await_end(deadline);
+  }
 };
+
+// One for both, whichever comes first: a line may be to a hub of this process.
+void end_with_process() {
+  static const EndWithProcess at_exit;
+}
 
 }  // namespace
 
 void keep_serving(std::shared_ptr<Hub> hub) {
-  static const StopAtExit stop_at_exit;
+  end_with_process();
   const std::lock_guard lock(registry().mutex);
   std::erase_if(registry().hubs, [](const auto& each) { return each->finished(); });
   registry().hubs.push_back(std::move(hub));
+}
+
+void keep_line(Client& line) {
+  end_with_process();
+  const std::lock_guard lock(registry().lines_mutex);
+  registry().lines.push_back(&line);
+}
+
+void forget_line(Client& line) {
+  const std::lock_guard lock(registry().lines_mutex);
+  std::erase(registry().lines, &line);
 }
 
 Result<UniqueId> create_unique_id() {

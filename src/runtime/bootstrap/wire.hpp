@@ -20,7 +20,7 @@ namespace epccl::runtime::wire {
 
 using Bytes = std::vector<std::byte>;
 
-inline constexpr uint32_t protocol_version = 5;
+inline constexpr uint32_t protocol_version = 6;
 inline constexpr size_t max_frame_of_stranger = 512;           // until a connection has proved itself
 inline constexpr size_t max_frame_of_rank = size_t{64} << 20;  // what a rank may send at once
 inline constexpr size_t max_gathered = size_t{512} << 20;      // all ranks' blobs of one allgather
@@ -41,6 +41,7 @@ enum class Type : uint8_t {
   question = 9,      // request u32
   shrink = 10,       // number u32, count u32, excluded ranks i32
   shrink_over = 11,  // number u32: waited for no more
+  end = 12,          // its process ends, and it has not left
   // hub to rank
   challenge = 16,  // nonce, proof
   refused = 17,    // text

@@ -25,6 +25,15 @@ void CallOrder::pass(uint64_t ticket) {
 
 Result<double> CallOrder::begin(uint64_t ticket, double timeout_seconds) {
   std::unique_lock lock(mutex_);
+  return begin(lock, ticket, timeout_seconds);
+}
+
+Result<double> CallOrder::begin_next() {
+  std::unique_lock lock(mutex_);
+  return begin(lock, next_ticket_++, 0);
+}
+
+Result<double> CallOrder::begin(std::unique_lock<std::mutex>& lock, uint64_t ticket, double timeout_seconds) {
   turn_.wait(lock, [&] { return now_serving_ == ticket && !replaying_; });
   if (revoked_) return error(Code::invalid_usage, "the communicator has been revoked");
   EPCCL_TRY(failure_);
@@ -100,12 +109,12 @@ Status CallOrder::failure() const {
 }
 
 // The monitor is asked under the lock: then no work begins that asks it, too. Who has finalized needs nobody any more: that others are
-// gone is no failure.
+// gone is no failure. Nor is it to who is idle that their processes have ended regularly; the next call that needs them fails.
 Status CallOrder::poll() {
   const std::lock_guard lock(mutex_);
   if (revoked_) return running_ || replaying_ ? Status(Code::in_progress, "") : Status{};
   if (!failure_.ok() || finalized_ || !nothing_runs()) return failure_;
-  return monitor_.check();
+  return monitor_.check_while_idle();
 }
 
 Status CallOrder::poll_for_replays() {

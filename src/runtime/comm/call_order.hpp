@@ -37,6 +37,8 @@ class CallOrder {
   /// Waits for the ticket's turn; how long the work waits for a silent peer: `timeout_seconds` if it is above 0. Error: why the work must
   /// not run. end() follows either way.
   Result<double> begin(uint64_t ticket, double timeout_seconds);
+  /// take_ticket() and begin() at once.
+  Result<double> begin_next();
   void end();
   /// As begin(); but after an error end_replay() does not follow.
   Result<double> begin_replay();
@@ -78,6 +80,7 @@ class CallOrder {
 
  private:
   double default_timeout() const { return timeout_seconds_.load(std::memory_order_relaxed); }
+  Result<double> begin(std::unique_lock<std::mutex>& lock, uint64_t ticket, double timeout_seconds);
   bool nothing_runs() const { return !running_ && !replaying_ && now_serving_ == next_ticket_; }
 
   FailureMonitor& monitor_;

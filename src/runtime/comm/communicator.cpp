@@ -68,7 +68,7 @@ Communicator::~Communicator() {
 
 // A communicator that failed has told the others; one that ends well says goodbye.
 void Communicator::leave() {
-  if (std::exchange(left_, true)) return;
+  if (left_.exchange(true)) return;
   parts_.bootstrap->leave(executor_.last_sequence());
 }
 
@@ -162,7 +162,15 @@ device::Device* Communicator::device_in_use() {
 }
 
 Status Communicator::run(uint64_t ticket, const std::function<Status()>& work, double timeout_seconds) {
-  Result<double> timeout = order_.begin(ticket, timeout_seconds);
+  return run_begun(order_.begin(ticket, timeout_seconds), work);
+}
+
+Status Communicator::run_next(const std::function<Status()>& work) {
+  return run_begun(order_.begin_next(), work);
+}
+
+// Where `timeout` is an error, it says why the work must not run.
+Status Communicator::run_begun(Result<double> timeout, const std::function<Status()>& work) {
   if (timeout.ok()) set_work_timeout(*timeout);
   Status status = timeout.ok() ? do_work(work) : std::move(timeout).take_status();
   order_.end();
@@ -221,6 +229,8 @@ Status Communicator::finalize() {
     const std::lock_guard lock(on_device_mutex_);
     if (on_device_ != nullptr) static_cast<void>(on_device_->staged->worker().synchronize());
   }
+  // It makes no more calls, so its end is nothing to the others, however it comes.
+  leave();
   return failure();
 }
 

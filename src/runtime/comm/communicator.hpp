@@ -66,6 +66,8 @@ class Communicator {
   std::string network_suffix() const { return executor_.network_suffix(); }
   /// Whether ranks of a node can read and write each other's memory without a window.
   bool direct() const { return parts_.direct; }
+  /// Whether all ranks of this node are threads of one process (or there is but this one): their addresses mean the same to all.
+  bool node_is_one_process() const { return parts_.node->is_one_process(); }
 
   double predict_alltoall(uint64_t bytes_per_pair) const { return alltoall_.predict(bytes_per_pair); }
   double predict_collective(const CollectiveCall& call) const { return collectives_.choose(call).seconds; }
@@ -75,6 +77,8 @@ class Communicator {
   /// Runs `work` when all work with earlier tickets is through. The first failure is kept: it tells the other ranks, and
   /// all later work fails with it. `timeout_seconds`: how long this work waits for a silent peer; 0: as set_timeout() says.
   Status run(uint64_t ticket, const std::function<Status()>& work, double timeout_seconds = 0);
+  /// As run(), with a ticket that is taken now.
+  Status run_next(const std::function<Status()>& work);
 
   /// Gives a place in the order back, when its turn has come.
   void pass(uint64_t ticket) { order_.pass(ticket); }
@@ -147,7 +151,7 @@ class Communicator {
   /// Where ranks of this communicator meet to make another one.
   Regroup& regroup() { return regroup_; }
 
-  /// Waits for all issued work. Afterwards run() refuses.
+  /// Waits for all issued work, and leaves. Afterwards run() refuses.
   Status finalize();
   bool finalized() const { return order_.finalized(); }
   /// Ends everything with an error, here and on the other ranks. Any thread.
@@ -157,7 +161,7 @@ class Communicator {
   /// As end_work(). Afterwards new communicators can be made of this one's ranks, and nothing else.
   void revoke();
   bool revoked() const { return order_.revoked(); }
-  /// Tells the other ranks that this one makes no more calls. Once; who has failed has told them. After finalize().
+  /// Tells the other ranks that this one makes no more calls. Once; who has failed has told them.
   void leave();
   /// The first failure of this communicator, ok before.
   Status failure() const { return order_.failure(); }
@@ -167,6 +171,7 @@ class Communicator {
   bool is_quiet() const { return order_.is_quiet(); }
 
  private:
+  Status run_begun(Result<double> timeout, const std::function<Status()>& work);
   Status try_work(const std::function<Status()>& work);
   Status do_work(const std::function<Status()>& work);
   void keep(const Status& status);
@@ -195,7 +200,7 @@ class Communicator {
 
   std::mutex on_device_mutex_;
   std::unique_ptr<OnDevice> on_device_;
-  bool left_ = false;
+  std::atomic<bool> left_ = false;
 };
 
 }  // namespace epccl::runtime

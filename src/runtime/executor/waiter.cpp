@@ -36,17 +36,29 @@ inline void relax() {
 
 Status FailureMonitor::check() {
   if (const char* why = aborted_.load(std::memory_order_acquire)) return {Code::remote_error, why};
-  if (!failure_.ok()) return failure_;
+  hear();
+  return failure_.ok() ? ended_ : failure_;
+}
+
+Status FailureMonitor::check_while_idle() {
+  if (const char* why = aborted_.load(std::memory_order_acquire)) return {Code::remote_error, why};
+  hear();
+  return failure_;
+}
+
+void FailureMonitor::hear() {
+  if (!failure_.ok()) return;
   while (auto notice = bootstrap_.poll_notice()) {
     const Code code = notice->kind == Notice::Kind::mismatch ? Code::invalid_usage : Code::remote_error;
-    if (failure_.ok()) failure_ = Status(code, notice->text);
+    Status& its = notice->kind == Notice::Kind::ended ? ended_ : failure_;
+    if (its.ok()) its = Status(code, notice->text);
   }
-  return failure_;
 }
 
 Status FailureMonitor::check_lightly() {
   const double now = now_seconds();
-  if (now < next_look_ && aborted_.load(std::memory_order_acquire) == nullptr) return failure_;
+  if (now < next_look_ && aborted_.load(std::memory_order_acquire) == nullptr)
+    return failure_.ok() ? ended_ : failure_;
   next_look_ = now + check_period;
   return check();
 }

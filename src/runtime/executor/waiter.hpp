@@ -39,6 +39,8 @@ class FailureMonitor {
   void abort(const char* why) { aborted_.store(why, std::memory_order_release); }
   /// The failure, once there is one; ok before. Reads the control line's notices without blocking.
   Status check();
+  /// As check(), for who needs nobody now: that a rank's process has ended regularly is no failure to that one.
+  Status check_while_idle();
   /// As check(), for where a call costs less than a look at the control line: that is read once a millisecond at most.
   Status check_lightly();
   /// A broken connection or a wrong length is often the echo of something that another rank has found out first. Waits a
@@ -48,9 +50,12 @@ class FailureMonitor {
   Bootstrap& bootstrap() { return bootstrap_; }
 
  private:
+  void hear();
+
   Bootstrap& bootstrap_;
   std::atomic<const char*> aborted_ = nullptr;
   Status failure_;
+  Status ended_;          // the first rank that did
   double next_look_ = 0;  // of check_lightly()
 };
 

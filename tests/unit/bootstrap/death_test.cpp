@@ -136,8 +136,10 @@ TEST(Death, RegularEndOfAProcessThatOnlyHoldsTheRendezvousIsNone) {
   EXPECT_EQ(wait_for_notice(*lines[1], 0.3), std::nullopt);
 }
 
-TEST(Death, RegularEndOfTheRendezvousProcessWhoseRankHasNotLeftIsADeathOfThatRank) {
+// A program that does not destroy its communicators: who needs its rank must know, who is idle must not take it for a death.
+TEST(Death, RegularEndOfTheRendezvousProcessWhoseRankHasNotLeftIsToldAsSuch) {
   Child child([](Child& self) {
+    setenv("EPCCL_TIMEOUT", "0.2", 1);  // how long it stays for the other
     const UniqueId id = fresh_id();
     self.put(id);
     const auto joined = Bootstrap::join(id, 0, 2, patience);
@@ -145,12 +147,34 @@ TEST(Death, RegularEndOfTheRendezvousProcessWhoseRankHasNotLeftIsADeathOfThatRan
   });
   const UniqueId id = child.get<UniqueId>();
   auto lines = join_all(id, 2, 1);
-  EXPECT_EQ(child.wait(), 0);
   const auto notice = wait_for_notice(*lines[1], soon);
+  EXPECT_EQ(child.wait(), 0);
   ASSERT_TRUE(notice);
-  EXPECT_EQ(notice->kind, Notice::Kind::died);
+  EXPECT_EQ(notice->kind, Notice::Kind::ended);
   EXPECT_EQ(notice->rank, 0);
   EXPECT_CONTAINS(notice->text, "ended without leaving");
+  EXPECT_EQ(wait_for_notice(*lines[1], 0.3), std::nullopt) << "nothing else is wrong";
+}
+
+TEST(Death, RegularEndOfARankThatHasNotLeftIsToldAsSuch) {
+  Child child([](Child& self) {
+    const auto joined = Bootstrap::join(self.get<UniqueId>(), 1, 3, patience);
+    exit(joined.ok() ? 0 : 1);  // without destroying `joined`
+  });
+  const UniqueId id = fresh_id();
+  child.put(id);
+  std::vector<std::unique_ptr<Bootstrap>> lines(3);
+  on_ranks(2, [&](int index) {
+    lines[2 * static_cast<size_t>(index)] = Bootstrap::join(id, 2 * index, 3, patience).value();
+  });
+  for (const size_t rank : {0u, 2u}) {
+    const auto notice = wait_for_notice(*lines[rank], soon);
+    ASSERT_TRUE(notice);
+    EXPECT_EQ(notice->kind, Notice::Kind::ended);
+    EXPECT_EQ(notice->rank, 1);
+  }
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_CONTAINS(lines[0]->barrier().message(), "has left");
 }
 
 TEST(Death, ForkedChildOfTheRendezvousProcessMayEndRegularly) {

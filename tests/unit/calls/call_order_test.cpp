@@ -123,6 +123,13 @@ TEST_F(CallOrderTest, FailuresOfOthersAreLookedForOnlyWhereNoWorkDoes) {
   EXPECT_THAT(order_.poll().message(), HasSubstr("rank 3 has died"));
 }
 
+TEST_F(CallOrderTest, ARegularEndOfAnotherIsAFailureToWhoNeedsItOnly) {
+  line_.notices.push_back({Notice::Kind::ended, 3, "rank 3 is gone"});
+  EXPECT_TRUE(order_.poll().ok());
+  EXPECT_TRUE(order_.poll().ok());
+  EXPECT_THAT(order_.poll_while_waiting().message(), HasSubstr("rank 3 is gone"));
+}
+
 TEST_F(CallOrderTest, WhoHasFinalizedNeedsNobodyAndRunsNoReplay) {
   run_one();
   order_.finalize();
