@@ -52,7 +52,8 @@ struct CallRecord {
   // A call on plain bytes has one of each; one on token rows an array for each part of a row.
   std::array<BufferRef, call_parts> inputs, outputs;
   BufferRef weights;
-  BufferRef scratch;  // of a call on a device's memory; the host's is in the segment
+  uint32_t fetches = 0;  // of a call on token rows: the rank's plan fetches
+  BufferRef scratch;     // of a call on a device's memory; the host's is in the segment
 };
 
 struct alignas(64) RankControl {

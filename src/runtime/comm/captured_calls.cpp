@@ -76,7 +76,7 @@ Result<std::shared_ptr<const CapturedCalls::Rooms>> CapturedCalls::find_rooms(co
     EPCCL_ASSIGN(Rooms found, find_rooms_anew(call));
     rooms_ = std::make_shared<const Rooms>(std::move(found));
   }
-  room_->name_call(call.sequence & device::cuda::pass_value_mask, call.text);
+  room_->name_call(call.sequence & device::cuda::pass_value_mask, std::string(call.text));
   return rooms_;
 }
 
@@ -129,7 +129,7 @@ Result<std::byte*> CapturedCalls::address_of(int local, const transports::Buffer
 
 Result<QueueCall> CapturedCalls::find_buffers(const Call& call, const QueueProgram& program,
                                               const std::vector<std::byte*>& rooms) {
-  QueueCall queued{call.sequence, call.text, {}, call.reduction, {}};
+  QueueCall queued{call.sequence, std::string(call.text), {}, call.reduction, {}};
   for (int local = 0; local < node_.local_size(); ++local) {
     const transports::CallRecord& record = node_.call(local, call.sequence);
     const auto& used = program.uses[static_cast<size_t>(local)];

@@ -126,8 +126,9 @@ bool CopyEngines::must_be_replaced(const void* buffer, uint64_t bytes) const {
 Status CopyEngines::run(Call call, const EngineChoice& choice, const PeersUse& use, const Build& build,
                         bool remember) {
   const bool captured = call.capture != nullptr;
-  EPCCL_ASSIGN(Named* const known, named(call.text, choice, captured, remember));
-  const std::string plan_text = std::exchange(call.text, known->text);
+  const std::string plan_text(call.text);
+  EPCCL_ASSIGN(Named* const known, named(plan_text, choice, captured, remember));
+  call.text = known->text;
   call.is_small = false;  // peers are told where its buffers lie
   if (!on_host()) call.on = captured ? &captured_->on() : &on_;
   executor_.waiter().begin(false);
@@ -322,7 +323,7 @@ Result<std::byte*> CopyEngines::scratch_of(int local, const Call& call) {
 // A peer that this rank's plan does not touch may be through with the call already, and its memory gone.
 Result<QueueCall> CopyEngines::find_buffers(const Call& call, const QueueProgram& program,
                                             const Movers& movers) {
-  QueueCall queued{call.sequence, call.text, {}, call.reduction, movers};
+  QueueCall queued{call.sequence, std::string(call.text), {}, call.reduction, movers};
   for (int local = 0; local < node_.local_size(); ++local) {
     const auto& used = program.uses[static_cast<size_t>(local)];
     std::byte* scratch = nullptr;

@@ -57,8 +57,8 @@ Status KernelCalls::run_alone(const std::function<Status(device::Queue& queue)>&
 }
 
 Call KernelCalls::call_on(const RowBuffers& rows, const std::string& text, const CallDevice& on) {
-  Call call{
-      executor_.next_sequence(), rows.input.data[0], rows.output.data[0], text + ", kernels", &rows, nullptr};
+  text_ = text + ", kernels";
+  Call call{executor_.next_sequence(), rows.input.data[0], rows.output.data[0], text_, &rows, nullptr};
   call.on = &on;
   return call;
 }
@@ -124,11 +124,11 @@ Status KernelCalls::queue_parting(const Call& call) {
 Waiter::Situation KernelCalls::describe(const Call& call) const {
   for (int local = 0; local < node_.local_size() && node_.done(node_.local()) >= call.sequence; ++local)
     if (node_.done(local) < call.sequence) return waiting_for(call, local);
-  return {call.sequence, call.text, "its kernels"};
+  return {call.sequence, std::string(call.text), "its kernels"};
 }
 
 Waiter::Situation KernelCalls::waiting_for(const Call& call, int local) const {
-  return {call.sequence, call.text, fmt::format("rank {} to finish this call", rank_at(local))};
+  return {call.sequence, std::string(call.text), fmt::format("rank {} to finish this call", rank_at(local))};
 }
 
 Result<std::vector<PeerRows>> KernelCalls::find_peers(const Call& call) {
@@ -185,7 +185,7 @@ Status KernelCalls::run_planned(const Call& call, const PlannedCall& planned) {
     rows.ranks[local].inputs[part] = static_cast<std::byte*>(own.input.data[part]);
     rows.ranks[local].outputs[part] = static_cast<std::byte*>(own.output.data[part]);
   }
-  QueueCall queued{call.sequence, call.text, {}, nullptr, {}, &rows, call.progress, by_cores_};
+  QueueCall queued{call.sequence, std::string(call.text), {}, nullptr, {}, &rows, call.progress, by_cores_};
   queued.buffers.resize(rows.ranks.size());
   queued.buffers[local] = {rows.ranks[local].inputs[0], rows.ranks[local].outputs[0], rows.scratch};
   return engines_.across()->run(planned.program, queued, executor_.waiter());
@@ -198,7 +198,8 @@ Status KernelCalls::capture(const IntoGraph& graph, const RowBuffers& rows, cons
   CapturedCalls& captured = *engines_.captures();
   Call call = call_on(rows, text, captured.on());
   // Ranks that disagree about the graph are told.
-  call.text += ", captured into a graph";
+  text_ += ", captured into a graph";
+  call.text = text_;
   call.capture = graph.stream;
   executor_.waiter().begin(false);
   EPCCL_TRY(executor_.calls().begin(call, 0, 0));

@@ -126,6 +126,7 @@ class KernelCalls {
   std::unique_ptr<device::Queue> engine_, cores_;
   device::Queue* queue_ = nullptr;  // one of them
   bool by_cores_ = false;
+  std::string text_;                 // of the current call
   bool peers_have_buffers_ = false;  // of the current call: its ranks have met
 };
 

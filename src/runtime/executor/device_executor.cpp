@@ -194,13 +194,13 @@ void DeviceExecutor::fail(Status status) {
 
 void DeviceExecutor::fail_message(const Status& status) {
   // The hub compares what the ranks say they call: it may know better what is wrong.
-  monitor_.bootstrap().report_stall({call_->sequence, call_->text, status.message()});
+  monitor_.bootstrap().report_stall({call_->sequence, std::string(call_->text), status.message()});
   fail(monitor_.explain(
       Status(status).with_context(fmt::format("call {} ({})", call_->sequence, call_->text))));
 }
 
 Waiter::Situation DeviceExecutor::describe() const {
-  return {call_->sequence, call_->text, waiting_text()};
+  return {call_->sequence, std::string(call_->text), waiting_text()};
 }
 
 std::string DeviceExecutor::waiting_text() const {

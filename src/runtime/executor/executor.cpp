@@ -71,7 +71,7 @@ Status Executor::begin() {
   idle_visits_ = 0;
   steps_.begin(*plan_);
   waits_.begin();
-  messages_.clear();
+  if (!messages_.empty()) messages_.clear();
   finished_.clear();
   pending_messages_ = 0;
   drained_ = true;
@@ -234,6 +234,8 @@ void Executor::start_rows(uint32_t index) {
   const CompiledStep& step = plan_->steps[index];
   if (call_->rows == nullptr)
     return fail(Status(Code::internal_error, "a plan moves token rows in a call that has none"));
+  if (step.step.unless_fetched && node_.call(step.destination_local, call_->sequence).fetches != 0)
+    return complete(index);
   if (step.step.kind == Kind::move_rows && offloads(step.step)) {
     auto found = row_steps_.find_copies(step, copies_);
     if (!found.ok()) return fail_at_peer(std::move(found).take_status());
@@ -321,7 +323,7 @@ void Executor::fail_at_peer(Status status) {
 
 void Executor::fail_message(Status status) {
   // The hub compares what the ranks say they call: it may know better what is wrong.
-  monitor_.bootstrap().report_stall({call_->sequence, call_->text, status.message()});
+  monitor_.bootstrap().report_stall({call_->sequence, std::string(call_->text), status.message()});
   fail(monitor_.explain(std::move(status)));
 }
 
@@ -330,7 +332,7 @@ transports::SleepReasons Executor::reasons_to_sleep() const {
 }
 
 Waiter::Situation Executor::describe() const {
-  return {call_->sequence, call_->text, waiting_text()};
+  return {call_->sequence, std::string(call_->text), waiting_text()};
 }
 
 std::string Executor::waiting_text() const {

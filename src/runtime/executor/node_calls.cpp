@@ -27,12 +27,13 @@ Status NodeCalls::begin(const Call& call, uint64_t input_bytes, uint64_t output_
   checked_.assign(static_cast<size_t>(node_.local_size()), false);
   EPCCL_TRY(wait_for_scratch());
   transports::CallRecord& record = node_.my_call(call.sequence);
-  signature_ = std::hash<std::string>{}(call.text);
+  signature_ = std::hash<std::string_view>{}(call.text);
   record.sequence = call.sequence;
   record.signature = signature_;
   const size_t length = std::min(call.text.size(), record.text.size() - 1);
   std::memcpy(record.text.data(), call.text.data(), length);
   record.text[length] = 0;
+  record.fetches = 0;
   if (!call.is_small) publish_buffers(record, input_bytes, output_bytes);  // else all is staged
   std::ranges::copy(call.tells, node_.scratch(node_.local(), call.scratch()));
   return {};
@@ -63,6 +64,7 @@ void NodeCalls::publish_buffers(transports::CallRecord& record, uint64_t input_b
     record.outputs[part] = NodeMemory::describe(rows.output.data[part], rows.output.bytes[part]);
   }
   record.weights = NodeMemory::describe(rows.weights, rows.weights_bytes);
+  record.fetches = rows.fetches ? 1 : 0;
 }
 
 void NodeCalls::publish_on_device(transports::CallRecord& record) const {
@@ -122,7 +124,7 @@ Status NodeCalls::wait_for(int slot, uint64_t value, const char* what) {
       if (other != node_.local()) reason.add(other);
     EPCCL_TRY(waiter_.idle([&] { return reason; }, false, [&] { return behind(slot, value) < 0; },
                            [&] {
-                             return Waiter::Situation{call_->sequence, call_->text,
+                             return Waiter::Situation{call_->sequence, std::string(call_->text),
                                                       fmt::format(fmt::runtime(what), rank_at(local), value)};
                            }));
   }

@@ -45,6 +45,7 @@ struct RowBuffers {
   const float* weights = nullptr;
   uint32_t weights_per_row = 0;
   uint64_t weights_bytes = 0;
+  bool fetches = false;  // as RankPlan::fetches: peers hear of it from here
 };
 
 }  // namespace epccl::runtime
