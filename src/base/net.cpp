@@ -23,6 +23,7 @@
 
 #include "base/clock.hpp"
 #include "base/descriptor_limit.hpp"
+#include "base/settings.hpp"
 
 namespace epccl::net {
 namespace {
@@ -243,6 +244,25 @@ int remoteness(const std::string& interface, const Endpoint& at, bool is_loopbac
   return at.is_ipv4_link_local() ? 1 : 0;
 }
 
+namespace {
+
+struct Selection {
+  const char* setting;
+  std::string interfaces;
+};
+Selection find_selection() {
+  const char* const of_nccl = std::getenv("NCCL_SOCKET_IFNAME");
+  if (of_nccl == nullptr || *of_nccl == 0 || settings::get_explicit("EPCCL_SOCKET_IFNAME"))
+    return {"EPCCL_SOCKET_IFNAME", settings::get("EPCCL_SOCKET_IFNAME")};
+  return {"NCCL_SOCKET_IFNAME", of_nccl};
+}
+
+}  // namespace
+
+std::string selected_interfaces() {
+  return find_selection().interfaces;
+}
+
 Result<Endpoint> local_address(const std::string& selection) {
   EPCCL_ASSIGN(const std::vector<Interface> all, interfaces());
   const Interface* best = nullptr;
@@ -258,9 +278,8 @@ Result<Endpoint> local_address(const std::string& selection) {
     best_order = order;
   }
   if (!best && !selection.empty())
-    return error(Code::invalid_usage,
-                 "EPCCL_SOCKET_IFNAME=\"{}\" matches no interface that is up; there are: {}", selection,
-                 names);
+    return error(Code::invalid_usage, "{}=\"{}\" matches no interface that is up; there are: {}",
+                 find_selection().setting, selection, names);
   if (!best) return error(Code::system_error, "no network interface is up, not even loopback");
   Endpoint endpoint = best->endpoint;
   endpoint.port = 0;

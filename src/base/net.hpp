@@ -46,6 +46,9 @@ bool is_literal(const std::string& host);
 /// hosts file gives a loopback address is not such a text: to other machines it is another address.
 bool means_loopback(const std::string& host);
 
+/// What EPCCL_SOCKET_IFNAME selects, or where that is unset NCCL_SOCKET_IFNAME, whose language it has; "" = any.
+std::string selected_interfaces();
+
 /// The address this machine should be reached at: of the interfaces that are up those that the first word of `selection`
 /// (EPCCL_SOCKET_IFNAME's language; "" = any) means that means any, and of these the first with the least remoteness(), IPv4
 /// before IPv6. Port 0. An error that lists the interfaces when `selection` matches none.

@@ -1,5 +1,7 @@
 #include "base/settings.hpp"
 
+#include <sched.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +16,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/net.hpp"
 #include "base/never_destroyed.hpp"
 
 extern char** environ;
@@ -37,15 +40,35 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-/// Adds what `path` sets and earlier files do not. A file that is not there is no error: none of them has to
-/// be.
-void read_file(const std::string& path, FileValues& values) {
+bool is_name(std::string_view text) {
+  return !text.empty() &&
+         text.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") ==
+             std::string_view::npos;
+}
+
+/// What a message can show of a line that may be anything.
+std::string shown(std::string_view line) {
+  constexpr size_t most = 60;
+  std::string text(line.substr(0, most));
+  for (char& c : text)
+    if (c < ' ' || c > '~') c = '?';
+  return text + (line.size() > most ? "..." : "");
+}
+
+/// Adds what `path` sets and earlier files do not, and to `wrong` the first line that sets nothing. A file that is not there is no
+/// error: none of them has to be.
+void read_file(const std::string& path, FileValues& values, std::string& wrong) {
   std::ifstream file(path);
   std::string line;
-  while (std::getline(file, line)) {
+  for (int number = 1; std::getline(file, line); ++number) {
     const std::string_view text = trim(line);
     const auto equals = text.find('=');
-    if (text.empty() || text.front() == '#' || equals == std::string_view::npos) continue;
+    if (text.empty() || text.front() == '#') continue;
+    if (equals == std::string_view::npos || !is_name(trim(text.substr(0, equals)))) {
+      if (wrong.empty())
+        wrong = fmt::format("{}, line {}: \"{}\": want KEY=VALUE", path, number, shown(text));
+      continue;
+    }
     std::string_view value = trim(text.substr(equals + 1));
     if (value.size() >= 2 && value.front() == '"' && value.back() == '"')
       value = value.substr(1, value.size() - 2);
@@ -57,6 +80,7 @@ struct Files {
   std::mutex mutex;
   bool loaded = false;
   FileValues values;
+  std::string wrong;  // the first line that sets nothing, or ""
 };
 
 Files& files() {
@@ -64,21 +88,21 @@ Files& files() {
   return *instance;
 }
 
-/// Calls f with the files' values, reading them at first use.
+/// Calls f with what the files say, reading them at first use.
 template <typename F>
-auto with_file_values(F&& f) {
+auto with_files(F&& f) {
   Files& all = files();
   const std::lock_guard lock(all.mutex);
   if (!all.loaded) {
     all.loaded = true;
     if (const char* named = std::getenv("EPCCL_CONF_FILE"); named && *named) {
-      read_file(named, all.values);
+      read_file(named, all.values, all.wrong);
     } else if (const char* home = std::getenv("HOME"); home && *home) {
-      read_file(std::string(home) + "/.epccl.conf", all.values);
+      read_file(std::string(home) + "/.epccl.conf", all.values, all.wrong);
     }
-    read_file("/etc/epccl.conf", all.values);
+    read_file("/etc/epccl.conf", all.values, all.wrong);
   }
-  return f(std::as_const(all.values));
+  return f(std::as_const(all));
 }
 
 const Entry* find(std::string_view name) {
@@ -100,19 +124,31 @@ std::optional<std::pair<double, std::string_view>> number_and_rest(std::string_v
   return std::pair(number, trim(text.substr(static_cast<size_t>(end - text.data()))));
 }
 
-bool is_integer(std::string_view text) {
+std::optional<int64_t> integer_of(std::string_view text) {
   text = trim(text);
   int64_t number = 0;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return code == std::errc() && end == text.data() + text.size();
+  if (code != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
 }
 
-/// One of `a|b|c`; "integer" and "microseconds" among them stand for any number.
+/// Whether it is what the word asks for: "integer", "integer 1..4", or "microseconds", which are not negative.
+bool is_integer(std::string_view word, std::string_view value) {
+  const auto number = integer_of(value);
+  if (!number) return false;
+  if (word == "microseconds") return *number >= 0;
+  if (word == "integer") return true;
+  word.remove_prefix(std::string_view("integer ").size());
+  const auto dots = word.find("..");
+  return *number >= integer_of(word.substr(0, dots)) && *number <= integer_of(word.substr(dots + 2));
+}
+
+/// One of `a|b|c`, where integers and microseconds may be among them.
 bool is_one_of(std::string_view words, std::string_view value) {
   while (!words.empty()) {
     const std::string_view word = words.substr(0, words.find('|'));
     if (value == word) return true;
-    if ((word == "integer" || word == "microseconds") && is_integer(value)) return true;
+    if ((word.starts_with("integer") || word == "microseconds") && is_integer(word, value)) return true;
     words.remove_prefix(std::min(words.size(), word.size() + 1));
   }
   return false;
@@ -124,23 +160,62 @@ Status check_port(const char* name, const std::string& value) {
   return wrong_value(name, value, "a port: 1 to 65535");
 }
 
+/// "eth,ib", "^a,b", "2,3": a word that is missing is a mistake, or an expansion that came to nothing.
+Status check_list(const Entry& entry, const std::string& value) {
+  const bool of_cores = std::string_view(entry.values) == "list of cores";
+  std::string_view rest = value;
+  if (!of_cores && rest.starts_with('^')) rest.remove_prefix(1);
+  if (!of_cores && rest.starts_with('=')) rest.remove_prefix(1);
+  for (bool more = true; more;) {
+    const auto comma = rest.find(',');
+    const std::string_view word = rest.substr(0, comma);
+    const auto core = integer_of(word);
+    if (of_cores && (!core || *core < 0 || *core >= CPU_SETSIZE))
+      return wrong_value(entry.name, value, "a list of cores, as 2,3");
+    if (word.empty() || word.find_first_of(" \t") != std::string_view::npos)
+      return wrong_value(entry.name, value,
+                         fmt::format("a {} without blanks or empty entries", entry.values));
+    more = comma != std::string_view::npos;
+    if (more) rest.remove_prefix(comma + 1);
+  }
+  return {};
+}
+
 Status check_value(const Entry& entry, const std::string& value) {
   const std::string_view kind = entry.values;
-  if (kind == "bytes") return get_bytes(entry.name).take_status();
-  if (kind == "seconds") return get_seconds(entry.name).take_status();
-  if (kind == "integer") return get_integer(entry.name).take_status();
+  if (kind.starts_with("bytes")) return get_bytes(entry.name).take_status();
+  if (kind.starts_with("seconds")) return get_seconds(entry.name).take_status();
   if (kind == "port") return check_port(entry.name, value);
+  if (kind == "host:port")
+    return net::parse_host_port(value).ok()
+               ? Status{}
+               : wrong_value(entry.name, value, "host, host:port or [address]:port");
+  if (kind == "10^9 bytes per second above 0") {
+    const auto number = number_and_rest(trim(value));
+    const bool positive = number && number->first > 0 && number->second.empty();
+    return positive ? Status{} : wrong_value(entry.name, value, kind);
+  }
+  if (kind.starts_with("list of")) return check_list(entry, value);
+  if (kind.starts_with("integer") && kind.find('|') == std::string_view::npos)
+    return get_integer(entry.name).take_status();
   if (kind == "bits per second") return get_rate(entry.name).take_status();
   if (kind == "0|1") return get_bool(entry.name).take_status();
   if (kind.find('|') == std::string_view::npos || is_one_of(kind, value)) return {};
   return wrong_value(entry.name, value, kind);
 }
 
-/// A file that is named must be there; it may lack any setting.
-Status check_named_file() {
-  const char* named = std::getenv("EPCCL_CONF_FILE");
-  if (!named || !*named || access(named, R_OK) == 0) return {};
-  return system_error(errno, fmt::format("reading EPCCL_CONF_FILE=\"{}\"", named));
+/// A file that is named must be there, and all files must be made of settings; which, is theirs.
+Status check_files() {
+  if (const char* named = std::getenv("EPCCL_CONF_FILE"); named && *named) {
+    struct stat found {};
+    const bool readable = access(named, R_OK) == 0 && stat(named, &found) == 0;
+    if (!readable || S_ISDIR(found.st_mode))
+      return system_error(readable ? EISDIR : errno, fmt::format("reading EPCCL_CONF_FILE=\"{}\"", named));
+  }
+  return with_files([](const Files& files) -> Status {
+    if (files.wrong.empty()) return {};
+    return error(Code::invalid_argument, "{}", files.wrong);
+  });
 }
 
 std::string escape_cell(std::string_view text) {
@@ -158,9 +233,9 @@ std::optional<std::string> get_explicit(std::string_view name) {
   assert(find(name) && "a setting that is not in the table");
   // An empty variable counts as unset, so that `EPCCL_X= command` takes a setting back.
   if (const char* value = std::getenv(std::string(name).c_str()); value && *value) return std::string(value);
-  return with_file_values([&](const FileValues& values) -> std::optional<std::string> {
-    const auto found = values.find(name);
-    if (found == values.end() || found->second.empty()) return std::nullopt;
+  return with_files([&](const Files& files) -> std::optional<std::string> {
+    const auto found = files.values.find(name);
+    if (found == files.values.end() || found->second.empty()) return std::nullopt;
     return found->second;
   });
 }
@@ -199,7 +274,7 @@ Result<double> parse_rate(std::string_view text) {
   if (const auto parts = number_and_rest(trim(text)); parts && parts->first > 0) {
     const std::string unit = lower(parts->second);
     for (const auto& [name, factor] : units) {
-      if (unit == name) return parts->first * factor;
+      if (unit == name && std::isfinite(parts->first * factor)) return parts->first * factor;
     }
   }
   return error(Code::invalid_argument, "\"{}\" is not a rate: want bits per second as 4gbit, 100mbit or 25e9",
@@ -210,6 +285,12 @@ Result<uint64_t> get_bytes(std::string_view name) {
   const std::string value = get(name);
   auto bytes = parse_bytes(value);
   if (!bytes.ok()) return wrong_value(name, value, "bytes: 64, 4K, 8M or 1G");
+  const Entry* entry = find(name);
+  const std::string_view kind = entry ? entry->values : "", up_to = "bytes up to ";
+  if (*bytes == 0 && kind == "bytes above 0")
+    return wrong_value(name, value, "bytes above 0: 64, 4K, 8M or 1G");
+  if (kind.starts_with(up_to) && *bytes > *parse_bytes(kind.substr(up_to.size())))
+    return wrong_value(name, value, kind);
   return bytes;
 }
 
@@ -223,6 +304,9 @@ Result<double> get_rate(std::string_view name) {
 Result<double> get_seconds(std::string_view name) {
   const std::string value = get(name);
   const auto parts = number_and_rest(trim(value));
+  const Entry* entry = find(name);
+  if (parts && parts->first == 0 && entry && std::string_view(entry->values) == "seconds above 0")
+    return wrong_value(name, value, "seconds above 0: 30, 0.5 or 200ms");
   if (parts && (parts->second.empty() || parts->second == "s")) return parts->first;
   if (parts && parts->second == "ms") return parts->first * 1e-3;
   return wrong_value(name, value, "seconds: 30, 0.5 or 200ms");
@@ -230,11 +314,12 @@ Result<double> get_seconds(std::string_view name) {
 
 Result<int64_t> get_integer(std::string_view name) {
   const std::string value = get(name);
-  const std::string_view text = trim(value);
-  int64_t number = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (code != std::errc() || end != text.data() + text.size()) return wrong_value(name, value, "an integer");
-  return number;
+  const auto number = integer_of(value);
+  if (!number) return wrong_value(name, value, "an integer");
+  const Entry* entry = find(name);
+  const std::string_view kind = entry ? entry->values : "integer";
+  if (!is_one_of(kind, value) && kind.starts_with("integer ")) return wrong_value(name, value, kind);
+  return *number;
 }
 
 Result<bool> get_bool(std::string_view name) {
@@ -254,8 +339,8 @@ std::vector<std::string> unknown_names() {
     const char* equals = std::strchr(*entry, '=');
     consider(equals ? std::string(*entry, static_cast<size_t>(equals - *entry)) : std::string(*entry));
   }
-  with_file_values([&](const FileValues& values) {
-    for (const auto& [name, value] : values) consider(name);
+  with_files([&](const Files& files) {
+    for (const auto& [name, value] : files.values) consider(name);
   });
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
@@ -263,9 +348,10 @@ std::vector<std::string> unknown_names() {
 }
 
 Status check() {
-  EPCCL_TRY(check_named_file());
+  EPCCL_TRY(check_files());
   for (const Entry& entry : table()) {
-    if (std::string_view(entry.name) == "EPCCL_DEBUG") continue;
+    if (const std::string_view name = entry.name; name == "EPCCL_DEBUG" || name == "EPCCL_DEBUG_SUBSYS")
+      continue;
     if (const auto value = get_explicit(entry.name)) EPCCL_TRY(check_value(entry, *value));
   }
   return {};
@@ -280,8 +366,8 @@ std::string documentation() {
       "The first\n"
       "that has it wins. Lines that start with `#` are comments. An `EPCCL_*` name that is not in this table "
       "is warned\n"
-      "about; a value that is not allowed, and a file that is named and missing, are errors when a "
-      "communicator "
+      "about; a value that is not allowed, a line of a file that is no `KEY=VALUE`, and a file that is named "
+      "and missing, are errors when a communicator "
       "is made. Sizes are powers of two: `64`, `4K`, `8M`, `1G`.\n\n"
       "This page is generated from the table in `src/base/settings_table.cpp`.\n\n"
       "| setting | default | values | meaning |\n"
@@ -300,6 +386,7 @@ void reload() {
   const std::lock_guard lock(all.mutex);
   all.loaded = false;
   all.values.clear();
+  all.wrong.clear();
 }
 
 }  // namespace epccl::settings

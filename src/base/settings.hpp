@@ -48,8 +48,9 @@ Result<double> parse_rate(std::string_view text);
 std::vector<std::string> unknown_names();
 
 /// Whether every value that is set is one that the table allows, as far as the table says it in words (`flat|auto`) or by a unit
-/// (`bytes`, `seconds`, `integer`): a typing error shall not be taken for the default, nor be found only by the part that reads it.
-/// EPCCL_DEBUG, which must not keep a program from running, is left out: what is wrong there is warned about.
+/// (`bytes up to 64K`, `seconds above 0`, `integer 1..4`) or as a list, and whether every line of the files sets something: a typing
+/// error shall not be taken for the default, nor be found only by the part that reads it. EPCCL_DEBUG and EPCCL_DEBUG_SUBSYS, which
+/// must not keep a program from running, are left out: what is wrong there is warned about.
 Status check();
 
 /// docs/configuration.md, generated.

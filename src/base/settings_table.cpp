@@ -10,7 +10,7 @@ const std::vector<Entry>& table() {
        "Algorithm of the all-to-all family. `auto` chooses by cost model, the same on every rank. Must be "
        "equal on all "
        "ranks."},
-      {"EPCCL_TIMEOUT", "30", "seconds",
+      {"EPCCL_TIMEOUT", "30", "seconds above 0",
        "How long a rank waits for a peer that shows no sign of life, in joining and in collectives, before "
        "it gives up "
        "with an error that names the peer."},
@@ -47,7 +47,8 @@ const std::vector<Entry>& table() {
        "Network interfaces for the rendezvous and the tcp transport, first match wins: `eth,ib` by prefix, "
        "`=eth0` exactly, "
        "`^docker,lo` all "
-       "but these. Unset: the first interface that is up, while there are others not one with an address of "
+       "but these. Unset: NCCL_SOCKET_IFNAME, which is written alike; and without that the first interface "
+       "that is up, while there are others not one with an address of "
        "169.254.0.0/16, a bridge of "
        "containers or loopback."},
 
@@ -57,7 +58,7 @@ const std::vector<Entry>& table() {
        "every rank has a GPU, and passes CUDA memory on to them; `host` and `cuda`: it makes none, and takes "
        "host memory only. Must be "
        "equal on all ranks."},
-      {"EPCCL_STAGE_SIZE", "8M", "bytes",
+      {"EPCCL_STAGE_SIZE", "8M", "bytes above 0",
        "Pinned host memory through which a call on GPU memory goes where nothing moves that directly: a "
        "slice of one buffer, two "
        "of which are under way. Must be equal on all ranks."},
@@ -76,10 +77,11 @@ const std::vector<Entry>& table() {
        "`1`: a call of torch.distributed on CUDA tensors returns when it is over, asynchronous ones too, so "
        "that the program queues nothing behind a stream that waits. Only from the environment."},
       {"EPCCL_NCCL_LIB", "", "path",
-       "NVIDIA's libnccl.so.2, for the calls that libepccl-nccl passes on. Unset: the first of the dynamic "
-       "linker's that is not "
-       "EPCCL's own."},
-      {"EPCCL_NCCL_TIMEOUT", "1800", "seconds",
+       "NVIDIA's libnccl.so.2, or its folder, for the calls that libepccl-nccl passes on. Unset: the first "
+       "that "
+       "is not EPCCL's own of LD_LIBRARY_PATH, of loaded Python packages, of the dynamic linker and of the "
+       "usual folders."},
+      {"EPCCL_NCCL_TIMEOUT", "1800", "seconds above 0",
        "EPCCL_TIMEOUT of NCCL programs (libnccl.so.2 of EPCCL), where that is not set itself: NCCL waits "
        "without a limit for "
        "ranks that come late, because they load weights first, say. A rank that has died is told of at "
@@ -109,17 +111,17 @@ const std::vector<Entry>& table() {
        "these. `%n` is the number that EPCCL_HOSTID ends with: virtual nodes can have devices of their own. "
        "Unset: "
        "every port that is up."},
-      {"EPCCL_VERBS_GID_INDEX", "auto", "integer|auto",
+      {"EPCCL_VERBS_GID_INDEX", "auto", "integer 0..255|auto",
        "Which address of a port `verbs` uses. `auto`: RoCE v2, IPv4 before IPv6 before link-local; "
        "InfiniBand's first."},
-      {"EPCCL_VERBS_EAGER_LIMIT", "8K", "bytes",
+      {"EPCCL_VERBS_EAGER_LIMIT", "8K", "bytes up to 64K",
        "Messages up to this size are sent without asking, with a copy at each end; larger ones are written "
        "straight "
-       "into the receiver's memory. At most 64K."},
-      {"EPCCL_VERBS_TIMEOUT", "5", "seconds",
+       "into the receiver's memory."},
+      {"EPCCL_VERBS_TIMEOUT", "5", "seconds above 0",
        "How long a connection of `verbs` tries without an answer, at least, before it counts as broken."},
-      {"EPCCL_RAILS", "auto", "integer|auto",
-       "RDMA ports that a rank uses at once with `verbs`, 1 to 4. `auto`: those that the rail plan gives it "
+      {"EPCCL_RAILS", "auto", "integer 1..4|auto",
+       "RDMA ports that a rank uses at once with `verbs`. `auto`: those that the rail plan gives it "
        "(`epccl-topo --cluster`), 2 where EPCCL_VERBS_DEVICES names the devices."},
       {"EPCCL_RAIL_FAILOVER", "0", "0|1",
        "`1`: what goes over an RDMA port that fails goes over the rank's others, and nothing is lost. `0`: "
@@ -136,7 +138,7 @@ const std::vector<Entry>& table() {
        "Rate of a node's network link for the cost model and for %wire: `4gbit`, `100mbit`, `25e9`. Unset: "
        "the cost model takes 10 GB/s, whatever the network device says, and there is no %wire."},
 
-      {"EPCCL_CHUNK_SIZE", "128K", "bytes",
+      {"EPCCL_CHUNK_SIZE", "128K", "bytes above 0",
        "Pipeline chunk: the second hop of one chunk runs under the first hop of the next."},
       {"EPCCL_SCRATCH_SIZE", "8M", "bytes",
        "Staging memory of a rank for one call half; calls that need more are cut into rounds. Inputs that "
@@ -167,7 +169,7 @@ const std::vector<Entry>& table() {
        "that should keep up with the GPU's memory, or with the link to other GPUs (docs/copy-engines.md). "
        "The "
        "host has one."},
-      {"EPCCL_HOST_ENGINES", "2", "integer",
+      {"EPCCL_HOST_ENGINES", "2", "integer 1..64",
        "Copy engines that the host device emulates in a process, each by a thread, where collectives use "
        "them."},
       {"EPCCL_HOST_ENGINE_CORES", "", "list of cores",
@@ -177,7 +179,7 @@ const std::vector<Entry>& table() {
       {"EPCCL_HOST_REDUCTION_CORES", "", "list of cores",
        "Cores for the worker that adds up beside emulated copy engines, as `1`: they stand for the part of a "
        "GPU that EPCCL_MAX_CTAS sets aside. Unset: wherever the program runs."},
-      {"EPCCL_HOST_ENGINE_GBPS", "", "10^9 bytes per second",
+      {"EPCCL_HOST_ENGINE_GBPS", "", "10^9 bytes per second above 0",
        "Bandwidth that each emulated copy engine keeps to. Unset: as fast as it can. See "
        "docs/copy-engines.md."},
       {"EPCCL_STREAMING_SIZE", "8M", "bytes",

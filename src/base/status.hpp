@@ -48,6 +48,9 @@ Status error(Code code, fmt::format_string<Args...> format, Args&&... args) {
   return {code, fmt::format(format, std::forward<Args>(args)...)};
 }
 
+/// What strerror() says, for any thread.
+std::string text_of_error(int errno_value);
+
 /// As error(), with ": <strerror(errno_value)>" appended; the code is system_error.
 Status system_error(int errno_value, const std::string& what);
 

@@ -106,7 +106,7 @@ void gather_network(PreflightFacts& facts) {
     facts.scratch_bytes = config->parameters.scratch_bytes;
     facts.peer_memory_wanted = config->allow_direct;
   }
-  const auto here = net::local_address(settings::get("EPCCL_SOCKET_IFNAME"));
+  const auto here = net::local_address(net::selected_interfaces());
   if (!here.ok()) {
     facts.address = here.status();
     return;

@@ -15,7 +15,6 @@
 
 #include "base/clock.hpp"
 #include "base/net.hpp"
-#include "base/settings.hpp"
 
 namespace epccl::perf {
 namespace {
@@ -29,7 +28,7 @@ Status broken(const char* what) {
 
 /// Rank 0 listens, rank 1 connects. Collective.
 Result<UniqueFd> connect_pair(Coordinator& coordinator) {
-  EPCCL_ASSIGN(net::Endpoint here, net::local_address(settings::get("EPCCL_SOCKET_IFNAME")));
+  EPCCL_ASSIGN(net::Endpoint here, net::local_address(net::selected_interfaces()));
   EPCCL_ASSIGN(const UniqueFd listener, net::listen_at(here));
   EPCCL_ASSIGN(const std::vector<net::Endpoint> all,
                coordinator.gather(std::span<const net::Endpoint>(&here, 1)));

@@ -88,9 +88,6 @@ bool can_go_on(const WorkItem& item) {
 Result<HostEngines::Limits> HostEngines::configured() {
   Limits limits;
   EPCCL_ASSIGN(const int64_t engines, settings::get_integer("EPCCL_HOST_ENGINES"));
-  constexpr int64_t most = 64;
-  if (engines < 1 || engines > most)
-    return error(Code::invalid_argument, "EPCCL_HOST_ENGINES={} is not in 1..{}", engines, most);
   limits.copy_engines = static_cast<int>(engines);
   EPCCL_ASSIGN(limits.engine_cores, cores_of("EPCCL_HOST_ENGINE_CORES"));
   EPCCL_ASSIGN(limits.reduction_cores, cores_of("EPCCL_HOST_REDUCTION_CORES"));

@@ -30,7 +30,7 @@ constexpr double crowd_patience = 5;  // seconds for which that is tried before 
 constexpr int max_strangers = 1024;
 
 Result<net::Endpoint> address_of_interfaces() {
-  return net::local_address(settings::get("EPCCL_SOCKET_IFNAME"));
+  return net::local_address(net::selected_interfaces());
 }
 
 /// EPCCL_COMM_ID's address. Where the machine's own hosts file gives that name a loopback address only, the one that interfaces

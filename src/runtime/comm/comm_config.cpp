@@ -51,7 +51,6 @@ Status read_parameters(CommConfig& config) {
   EPCCL_ASSIGN(config.parameters.eager_limit, settings::get_bytes("EPCCL_EAGER_LIMIT"));
   EPCCL_ASSIGN(config.streaming_bytes, settings::get_bytes("EPCCL_STREAMING_SIZE"));
   EPCCL_ASSIGN(config.stage_bytes, settings::get_bytes("EPCCL_STAGE_SIZE"));
-  if (config.stage_bytes == 0) return {Code::invalid_argument, "EPCCL_STAGE_SIZE is 0"};
   config.engines.stage_bytes = config.stage_bytes;
   EPCCL_ASSIGN(const int64_t carriers, settings::get_integer("EPCCL_CARRIERS"));
   if (carriers < 0 || carriers > transports::node_max_ranks)
@@ -116,9 +115,9 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
 
 std::string CommConfig::agreement() const {
   return fmt::format(
-      "algo={} carriers={} chunk={} engine_chunk={} scratch={} eager={} cma={} net={} verbs_eager={} "
-      "failover={} engines={} stage={}",
-      algorithm ? algorithms::to_string(*algorithm) : "auto", carriers, parameters.chunk_bytes,
+      "ALGO={} CARRIERS={} CHUNK_SIZE={} CHUNK_SIZE(engines)={} SCRATCH_SIZE={} EAGER_LIMIT={} CMA={} NET={} "
+      "VERBS_EAGER_LIMIT={} RAIL_FAILOVER={} COPY_ENGINE={} STAGE_SIZE={}",
+      algorithm ? algorithms::to_string(*algorithm) : "auto", std::max(carriers, 0), parameters.chunk_bytes,
       engine_chunk_bytes, parameters.scratch_bytes, parameters.eager_limit, allow_direct ? 1 : 0,
       to_string(network), verbs_eager_limit, rail_failover ? 1 : 0, to_string(engines.use), stage_bytes);
 }

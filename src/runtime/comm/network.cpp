@@ -27,7 +27,7 @@ using Network = std::unique_ptr<transports::MessageTransport>;
 namespace {
 
 Result<Network> open_tcp(Bootstrap& bootstrap, const topology::Cluster& cluster, int rank, double link_rate) {
-  EPCCL_ASSIGN(const net::Endpoint here, net::local_address(settings::get("EPCCL_SOCKET_IFNAME")));
+  EPCCL_ASSIGN(const net::Endpoint here, net::local_address(net::selected_interfaces()));
   const auto lookup = [&bootstrap](int peer) { return bootstrap.lookup(peer, "tcp"); };
   transports::TcpOptions options;
   options.link_rate = link_rate;
@@ -80,8 +80,6 @@ Result<transports::VerbsOptions> verbs_options() {
   options.ports.devices = device_selection();
   if (settings::get("EPCCL_VERBS_GID_INDEX") != "auto") {
     EPCCL_ASSIGN(const int64_t index, settings::get_integer("EPCCL_VERBS_GID_INDEX"));
-    if (index < 0 || index > 255)
-      return error(Code::invalid_argument, "EPCCL_VERBS_GID_INDEX={} is not in 0..255", index);
     options.ports.gid_index = static_cast<int>(index);
   }
   EPCCL_ASSIGN(options.failover, settings::get_bool("EPCCL_RAIL_FAILOVER"));
@@ -89,18 +87,11 @@ Result<transports::VerbsOptions> verbs_options() {
   options.ports.most = rails_without_plan;
   if (settings::get("EPCCL_RAILS") != "auto") {
     EPCCL_ASSIGN(const int64_t rails, settings::get_integer("EPCCL_RAILS"));
-    if (rails < 1 || rails > transports::verbs::max_rails)
-      return error(Code::invalid_argument, "EPCCL_RAILS={} is not in 1..{}", rails,
-                   transports::verbs::max_rails);
     options.ports.most = static_cast<int>(rails);
   }
   EPCCL_ASSIGN(options.eager_limit, settings::get_bytes("EPCCL_VERBS_EAGER_LIMIT"));
   EPCCL_ASSIGN(options.device_memory, device_memory_ways());
   EPCCL_ASSIGN(options.silence, settings::get_seconds("EPCCL_VERBS_TIMEOUT"));
-  constexpr size_t largest_eager = 64 << 10;
-  if (options.eager_limit > largest_eager)
-    return error(Code::invalid_argument, "EPCCL_VERBS_EAGER_LIMIT={} is more than {}", options.eager_limit,
-                 largest_eager);
   return options;
 }
 #endif
@@ -149,7 +140,7 @@ Result<Network> open_verbs([[maybe_unused]] Bootstrap& bootstrap,
                            [[maybe_unused]] std::optional<int> gpu,
                            [[maybe_unused]] const std::string& key = "verbs") {
 #ifdef EPCCL_WITH_VERBS
-  EPCCL_ASSIGN(const net::Endpoint here, net::local_address(settings::get("EPCCL_SOCKET_IFNAME")));
+  EPCCL_ASSIGN(const net::Endpoint here, net::local_address(net::selected_interfaces()));
   const auto lookup = [&bootstrap, key](int peer) { return bootstrap.lookup(peer, key); };
   EPCCL_ASSIGN(auto options, verbs_options());
   prefer_planned_devices(cluster, rank, gpu, options);

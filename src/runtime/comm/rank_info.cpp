@@ -36,6 +36,26 @@ UsableCores usable_cores(uint64_t kernel) {
           topology::fnv1a64({reinterpret_cast<const char*>(&set), sizeof set}, kernel)};
 }
 
+/// Takes a word off the text.
+std::string_view next_word(std::string_view& text) {
+  const std::string_view word = text.substr(0, text.find(' '));
+  text.remove_prefix(std::min(text.size(), word.size() + 1));
+  return word;
+}
+
+/// Of two agreements, of rank 0 and of `rank`, the settings that are not equal.
+std::string differences(std::string_view first, std::string_view other, size_t rank) {
+  std::string text;
+  while (!first.empty() || !other.empty()) {
+    const std::string_view mine = next_word(first), theirs = next_word(other);
+    if (mine == theirs) continue;
+    const auto value = [](std::string_view word) { return word.substr(word.find('=') + 1); };
+    text += fmt::format("{}EPCCL_{} is {} on rank 0, {} on rank {}", text.empty() ? "" : "; ",
+                        mine.substr(0, mine.find('=')), value(mine), value(theirs), rank);
+  }
+  return text;
+}
+
 /// Cores that the ranks of a node keep busy: those of all their sets, since a launcher may have dealt them out, but not more than
 /// there are ranks, nor than the quotas of their control groups give. Of sets that overlap only the numbers of cores are known: what
 /// they share counts twice.
@@ -96,11 +116,9 @@ Result<std::vector<RankInfo>> exchange_rank_infos(Bootstrap& bootstrap, const Ra
     RankInfo info;
     std::memcpy(&info, blobs[rank].data(), sizeof info);
     info.host.back() = info.agreement.back() = 0;
-    if (std::strcmp(info.agreement.data(), blobs.empty() || infos.empty()
-                                               ? info.agreement.data()
-                                               : infos.front().agreement.data()) != 0)
-      return error(Code::invalid_usage, "settings differ: rank 0 has {}; rank {} has {}",
-                   infos.front().agreement.data(), rank, info.agreement.data());
+    if (!infos.empty() && std::strcmp(info.agreement.data(), infos.front().agreement.data()) != 0)
+      return error(Code::invalid_usage, "settings differ (environment, file or epcclConfig_t): {}",
+                   differences(infos.front().agreement.data(), info.agreement.data(), rank));
     if (!infos.empty() && infos.front().ids != info.ids)
       return error(Code::invalid_usage,
                    "rank 0 and rank {} were given different unique ids, or the same in another order", rank);

@@ -177,5 +177,23 @@ TEST(UniqueIds, UnknownInterfaceIsAnErrorThatListsThem) {
   EXPECT_CONTAINS(id.status().message(), "lo");
 }
 
+// What a cluster's administrators have set for NCCL holds where nothing else is set.
+TEST(UniqueIds, NcclsInterfacesAreTakenWhereThereIsNoOtherSetting) {
+  Environment environment;
+  environment.unset("EPCCL_SOCKET_IFNAME");
+  for (const char* selection : {"=lo", "lo", "nosuch,lo"}) {
+    environment.set("NCCL_SOCKET_IFNAME", selection);
+    const auto id = create_unique_id();
+    ASSERT_TRUE(id.ok()) << selection << ": " << id.status().message();
+    EXPECT_TRUE(decode(*id)->endpoint.is_loopback()) << selection;
+  }
+  environment.set("NCCL_SOCKET_IFNAME", "=l");
+  const auto none = create_unique_id();
+  ASSERT_FALSE(none.ok());
+  EXPECT_CONTAINS(none.status().message(), "NCCL_SOCKET_IFNAME=\"=l\" matches no interface");
+  environment.set("EPCCL_SOCKET_IFNAME", "lo");
+  EXPECT_TRUE(create_unique_id().ok());
+}
+
 }  // namespace
 }  // namespace epccl::test
