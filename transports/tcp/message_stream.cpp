@@ -92,8 +92,10 @@ bool MessageStream::write_some() {
     if (sent < 0) {
       if (errno == EINTR) continue;
       may_write_ = false;
+      if (errno == EAGAIN) return moved;
       // A peer that is gone may have left messages that are still to be read: reading finds the end.
-      if (errno != EAGAIN) hung_up();
+      write_error_ = errno;  // the kernel tells it once: a read finds nothing but the end
+      hung_up();
       return moved;
     }
     moved = true;
@@ -198,8 +200,7 @@ bool MessageStream::read_some() {
       break;
     }
     if (got <= 0) {
-      lost(got == 0 ? Status(Code::remote_error, "it closed the connection")
-                    : system_error(errno, "connection lost"));
+      lost(got < 0 ? system_error(errno, "connection lost") : ended());
       return true;
     }
     const auto bytes = static_cast<size_t>(got), here = std::min(bytes, direct_bytes);
@@ -216,6 +217,14 @@ bool MessageStream::read_some() {
   // What comes next may be less than what this message was waited for with, and who reads it need not arm() before.
   if (low_water_ > 1 && (!incoming_.active || incoming_.missing() < low_water_)) change_low_water(1);
   return total > 0;
+}
+
+/// What a read that finds the end means.
+Status MessageStream::ended() const {
+  if (write_error_ == 0 || write_error_ == EPIPE || write_error_ == ECONNRESET)
+    return {Code::remote_error, "it closed the connection"};
+  return error(Code::remote_error, "connection lost: {} (errno {})", text_of_error(write_error_),
+               write_error_);
 }
 
 /// Receives are posted in the order in which their messages come, as a rule.

@@ -104,9 +104,10 @@ class MessageStream {
     size_t missing() const { return header.bytes - received; }
   };
 
-  /// Enough is here that nobody asked for, and nobody asks for anything that may lie behind.
+  /// Enough is here that nobody asked for, and nobody asks for anything that may lie behind. But of a peer that is gone all is read: its end
+  /// lies behind it.
   bool paused() const {
-    return early_bytes_ >= early_limit && posted_.empty() && incoming_.completion == nullptr;
+    return !hung_up_ && early_bytes_ >= early_limit && posted_.empty() && incoming_.completion == nullptr;
   }
   bool write_some();
   void written(size_t bytes);
@@ -120,6 +121,7 @@ class MessageStream {
   bool fits(const Posted& posted, size_t bytes) const;
   void take_early(const Posted& posted);
   void take_kept(const Posted& posted, const Early& message);
+  Status ended() const;
   void lost(Status why);
   bool departed() const { return !departure_.ok(); }
   Status describe(bool sending, size_t bytes) const;
@@ -135,6 +137,7 @@ class MessageStream {
   Status failure_, departure_;  // departure: the peer has left, and some of its messages are still on lanes
   size_t low_water_ = 1;
   bool may_read_ = false, may_write_ = false, hung_up_ = false;
+  int write_error_ = 0;
 
   std::deque<Outgoing> outgoing_;
 

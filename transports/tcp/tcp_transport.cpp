@@ -177,6 +177,8 @@ void TcpTransport::on_verdict(Peer& peer) {
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got == 1 && verdict == static_cast<char>(Verdict::welcome))
     return open_stream(peer, std::move(peer.dialled));
+  if (got < 0 && errno != ECONNRESET)
+    return fail(peer, system_error(errno, "connection lost before it had accepted it"));
   if (got != 1)
     return fail(peer, error(Code::remote_error, "it closed the connection before it had accepted it"));
   peer.dialled.reset();

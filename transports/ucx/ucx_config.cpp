@@ -54,10 +54,20 @@ bool names_rdma(std::string_view transport) {
                      [&](auto prefix) { return transport.starts_with(prefix); });
 }
 
+/// Of the list behind the ^ in UCX_TLS: ib stands for all that an HCA has, else each has to be there.
+bool leaves_rdma_out(const std::vector<std::string_view>& items) {
+  const auto has = [&](std::string_view transport) {
+    return std::ranges::find(items, transport) != items.end();
+  };
+  return has("ib") || (has("rc") && has("ud") && has("dc"));
+}
+
 bool user_excludes_rdma() {
-  if (const char* transports = std::getenv("UCX_TLS"); transports != nullptr && transports[0] != '^') {
-    const auto items = comma_separated(transports);
-    if (std::none_of(items.begin(), items.end(), names_rdma)) return true;
+  if (const char* transports = std::getenv("UCX_TLS"); transports != nullptr) {
+    const bool is_inverted = transports[0] == '^';
+    const auto items = comma_separated(transports + (is_inverted ? 1 : 0));
+    if (is_inverted ? leaves_rdma_out(items) : std::none_of(items.begin(), items.end(), names_rdma))
+      return true;
   }
   if (const char* devices = std::getenv("UCX_NET_DEVICES");
       devices != nullptr && std::strcmp(devices, "all") != 0) {

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "base/log.hpp"
 
@@ -64,6 +65,7 @@ Wireup::Read Wireup::read(int fd, Inbox& inbox, T& into) {
     const ssize_t got = ::recv(fd, inbox.data.data() + inbox.filled, sizeof(T) - inbox.filled, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return Read::partly;
+    if (got < 0) inbox.error = errno;
     if (got <= 0) return Read::closed;
     inbox.filled += static_cast<size_t>(got);
   }
@@ -139,13 +141,20 @@ void Wireup::on_dialled(int peer, Line& line) {
   on_answer(peer, line);
 }
 
+/// Why nothing more comes: what the kernel says of the way there; else `text`.
+Status Wireup::ended(const Line& line, const char* text) {
+  const int cause = line.inbox.error;
+  if (cause == 0 || cause == ECONNRESET) return {Code::remote_error, text};
+  return error(Code::remote_error, "connection lost: {} (errno {})", text_of_error(cause), cause);
+}
+
 void Wireup::on_answer(int peer, Line& line) {
   Answer answer;
   switch (read(line.socket.get(), line.inbox, answer)) {
     case Read::partly:
       return;
     case Read::closed:
-      return fail(peer, error(Code::remote_error, "it closed the connection before it had accepted it"));
+      return fail(peer, ended(line, "it closed the connection before it had accepted it"));
     case Read::whole:
       break;
   }
@@ -181,8 +190,8 @@ void Wireup::on_notice(int peer, Line& line) {
       case Read::partly:
         return;
       case Read::closed:
-        return fail(peer, error(Code::remote_error, "{}",
-                                line.state == State::open ? "its process has ended or closed the connection"
+        return fail(peer,
+                    ended(line, line.state == State::open ? "its process has ended or closed the connection"
                                                           : "it closed the connection before it was ready"));
       case Read::whole:
         break;

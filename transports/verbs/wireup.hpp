@@ -59,6 +59,7 @@ class Wireup {
   struct Inbox {
     std::array<char, 512> data;
     size_t filled = 0;
+    int error = 0;  // of the connection, where that has ended by one
   };
   struct Line {
     State state = State::unconnected;
@@ -81,6 +82,7 @@ class Wireup {
   void on_dialled(int peer, Line& line);
   void on_answer(int peer, Line& line);
   void on_notice(int peer, Line& line);
+  static Status ended(const Line& line, const char* text);
   void fail(int peer, Status why);
   void on_declined(int peer, Line& line);
   void accept();

@@ -167,5 +167,23 @@ TEST(TcpStreams, StopASenderWhoseMessagesNobodyAsksFor) {
   }
 }
 
+// Its end lies behind what this rank does not read.
+TEST(TcpStreams, ThatAreStoppedFailTheirSendsWhenThePeerEnds) {
+  Fabric<Tcp> fabric(2);
+  std::deque<Message> unasked;
+  for (MessageKey key = 1; key <= 64; ++key) {
+    unasked.emplace_back(0, 1, key, 1 << 20);
+    ASSERT_TRUE(unasked.back().send(fabric).ok());
+  }
+  fabric.settle();
+  fabric.destroy(0);
+  std::vector<char> data(16 << 20);
+  Completion sending;
+  ASSERT_TRUE(fabric[1].send(0, 100, data.data(), data.size(), sending).ok());
+  ASSERT_TRUE(fabric.finish(sending));
+  EXPECT_EQ(sending.state, Completion::State::failed);
+  EXPECT_NE(sending.status.message().find("rank 0"), std::string::npos) << sending.status.message();
+}
+
 }  // namespace
 }  // namespace epccl::transports

@@ -65,7 +65,7 @@ TEST_F(UcxConfig, LeavesWhatTheUserSet) {
 }
 
 TEST_F(UcxConfig, TakesTheUsersListOfTransportsOrDevicesForTcpOnly) {
-  for (const char* list : {"tcp", "tcp,self,cuda_copy", "sm,tcp"}) {
+  for (const char* list : {"tcp", "tcp,self,cuda_copy", "sm,tcp", "^ib", "^rc,ud,dc", "^sm,dc,ud,rc"}) {
     const Variable transports("UCX_TLS", list);
     EXPECT_TRUE(tcp_is_the_only_network()) << list;
   }
