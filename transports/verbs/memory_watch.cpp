@@ -8,8 +8,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <mutex>
 #include <thread>
 
+#include "base/per_process.hpp"
 #include "base/thread.hpp"
 
 #ifndef UFFD_USER_MODE_ONLY
@@ -19,9 +21,15 @@
 namespace epccl::transports::verbs {
 
 MemoryWatch* MemoryWatch::get() {
-  // For ever: memory is unmapped until the very end of the process, and waits for its report to be read.
-  static MemoryWatch* const watch = start();
-  return watch;
+  struct Started {
+    std::once_flag once;
+    MemoryWatch* watch = nullptr;
+  };
+  // For ever: memory is unmapped until the very end of the process, and waits for its report to be read. In a forked child the
+  // parent's would watch the parent's memory.
+  static PerProcess<Started> started;
+  std::call_once(started->once, [&] { started->watch = start(); });
+  return started->watch;
 }
 
 MemoryWatch* MemoryWatch::start() {

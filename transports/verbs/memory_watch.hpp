@@ -5,6 +5,8 @@
 // that makes one return before the report has been read; nothing in the C library has to be replaced for that.
 #pragma once
 
+#include <sched.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -34,8 +36,7 @@ class MemoryWatch {
   template <typename Forget>
   bool catch_up(uint64_t& position, Forget forget) const {
     // A report that has been read and not yet noted: its reader needs no lock and no memory for that.
-    while (reading_.load(std::memory_order_seq_cst)) {
-    }
+    while (reading_.load(std::memory_order_seq_cst)) sched_yield();
     const uint64_t end = written_.load(std::memory_order_acquire);
     const bool all = end - position < changes_.size() / 2;
     for (uint64_t i = all ? position : end; i < end; ++i) forget(changes_[i % changes_.size()]);

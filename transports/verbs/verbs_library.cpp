@@ -1,5 +1,8 @@
 #include "transports/verbs/verbs_library.hpp"
 
+#include <cstring>
+
+#include "base/log.hpp"
 #include "base/settings.hpp"
 #include "topology/dynamic_library.hpp"
 
@@ -10,6 +13,19 @@ struct Opened {
   Status status;
   Library functions;
 };
+
+// Where a child of fork() does not get copies of its own of what devices read and write (Linux before 5.12), the parent would: what it
+// writes after a fork() would go to pages of which the device knows nothing.
+void protect_from_forks(const topology::DynamicLibrary& library) {
+  constexpr int unprotected = 0;    // IBV_FORK_DISABLED, which headers before rdma-core 35 lack
+  int (*is_protected)() = nullptr;  // since rdma-core 35, too
+  int (*protect)() = nullptr;
+  if (!library.find("ibv_fork_init", protect)) return;
+  if (library.find("ibv_is_fork_initialized", is_protected) && is_protected() != unprotected) return;
+  if (const int cause = protect(); cause != 0)
+    log::warn(log::net, -1, "ibv_fork_init: {}: programs that fork() may send wrong data over verbs",
+              text_of_error(cause));
+}
 
 Opened open_library() {
   Opened opened;
@@ -55,6 +71,7 @@ Opened open_library() {
   find("ibv_destroy_qp", f.destroy_qp);
   find("ibv_wc_status_str", f.wc_status_str);
   find("ibv_event_type_str", f.event_type_str);
+  if (opened.status.ok()) protect_from_forks(*kept);
   return opened;
 }
 
