@@ -78,6 +78,7 @@ void declare(CLI::App& app, Options& options) {
       ->delimiter(',')
       ->excludes(cluster)
       ->check(CLI::Range(1, max_ranks));
+  app.set_version_flag("--version", "epccl-topo " EPCCL_VERSION_STRING);
   app.footer(
       "Without --xml the machine is this one.\n\n"
       "  epccl-topo                            this machine\n"
@@ -218,7 +219,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {
-    return app.exit(failure) == 0 ? EXIT_SUCCESS : exit_unusable;
+    if (failure.get_exit_code() == 0) return app.exit(failure);  // --help, --version
+    fmt::print(stderr, "epccl-topo: {} (--help lists what there is)\n", failure.what());
+    return exit_unusable;
   }
   const auto code = run(options);
   if (code.ok()) return *code;

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <iostream>
+#include <cmath>
+#include <cstdio>
 #include <numeric>
 
 namespace epccl::launcher {
@@ -21,6 +22,38 @@ it, or 124 after --timeout.
   epccl-run -n 8 ./program             8 ranks on this machine
   epccl-run -n 8 --nodes 2 ./program   as if on two nodes of four ranks
   epccl-run --ranks-per-node 3,5 ...   as if on two unequal nodes)";
+
+/// A sentence on standard error; the exit code.
+int refuse(std::string_view wrong) {
+  fmt::print(stderr, "epccl-run: {} (--help lists what there is)\n", wrong);
+  return usage_error;
+}
+
+/// The first word that is no option of ours is the program; one that looks like an option only behind `--`. A text that says what
+/// is wrong, or "".
+std::string take_command(std::vector<std::string> words, std::vector<std::string>& command) {
+  if (!words.empty() && words.front() == "--") {
+    words.erase(words.begin());
+  } else if (!words.empty() && words.front().starts_with('-')) {
+    return fmt::format("unknown option {}", words.front());
+  }
+  command = std::move(words);
+  return command.empty() ? "no program to run" : "";
+}
+
+std::string not_seconds(const char* option, double seconds) {
+  return seconds >= 0 && std::isfinite(seconds) ? "" : fmt::format("{} {}: want seconds", option, seconds);
+}
+
+/// NAME=VALUE, each. A text that says what is wrong, or "".
+std::string read_variables(const std::vector<std::string>& variables, Options& options) {
+  for (const std::string& variable : variables) {
+    const auto equals = variable.find('=');
+    if (equals == std::string::npos || equals == 0) return fmt::format("--env {}: want NAME=VALUE", variable);
+    options.environment.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));
+  }
+  return "";
+}
 
 /// Fills in ranks_per_node. A text that says what is wrong, or "".
 std::string place(Options& options, int ranks, int nodes, const std::vector<int>& per_node) {
@@ -73,36 +106,26 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
       ->allow_extra_args(false)
       ->check(CLI::Range(1, max_ranks));
   app.add_flag("--tag-output", out.options.tag_output, "Put \"[rank] \" in front of every line");
-  app.add_option("--timeout", out.options.timeout, "Seconds after which the job is ended")
-      ->check(CLI::NonNegativeNumber);
+  app.add_option("--timeout", out.options.timeout, "Seconds after which the job is ended");
   app.add_option("--grace", out.options.grace, "Seconds the other ranks have to end after one has failed")
-      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--env", variables, "NAME=VALUE for all ranks; may be repeated")->allow_extra_args(false);
-  // The first word that is no option of ours is the program; what follows is its own.
+  // What follows the program's name is its own.
   app.prefix_command();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& problem) {
-    out.exit_code = app.exit(problem) == 0 ? 0 : usage_error;
+    const bool asked = problem.get_exit_code() == 0;  // for --help or --version
+    out.exit_code = asked ? app.exit(problem) : refuse(problem.what());
     return out;
   }
-  out.options.command = app.remaining();
-  if (!out.options.command.empty() && out.options.command.front() == "--")
-    out.options.command.erase(out.options.command.begin());
-  std::string wrong = place(out.options, ranks, nodes, per_node);
-  for (const std::string& variable : variables) {
-    const auto equals = variable.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      wrong = fmt::format("--env {}: want NAME=VALUE", variable);
-    } else {
-      out.options.environment.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));
-    }
-  }
-  if (out.options.command.empty()) wrong = "no program to run";
-  if (!wrong.empty()) {
-    std::cerr << "epccl-run: " << wrong << "\nRun with --help for more information.\n";
-    out.exit_code = usage_error;
+  for (const std::string& wrong :
+       {take_command(app.remaining(), out.options.command), not_seconds("--timeout", out.options.timeout),
+        not_seconds("--grace", out.options.grace), read_variables(variables, out.options),
+        place(out.options, ranks, nodes, per_node)}) {
+    if (wrong.empty()) continue;
+    out.exit_code = refuse(wrong);
+    break;
   }
   return out;
 }

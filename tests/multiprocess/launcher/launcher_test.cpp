@@ -231,12 +231,23 @@ TEST_F(Launcher, MistakesAreExplained) {
       {{"-n", "2", "--ranks-per-node", "1,3", "true"}, "adds up to 4, not to -n 2"},
       {{"--nodes", "3", "--ranks-per-node", "1,3", "true"}, "lists 2 nodes, --nodes says 3"},
       {{"-n", "1", "--env", "novalue", "true"}, "want NAME=VALUE"},
-      {{"--nosuchoption", "-n", "1", "true"}, "nosuchoption"},
+      {{"--nosuchoption", "-n", "1", "true"}, "unknown option --nosuchoption"},
+      {{"-n", "1", "--nosuchoption", "true"}, "unknown option --nosuchoption"},
+      {{"--nosuchoption"}, "unknown option --nosuchoption"},
+      {{"-n", "1", "--timeout", "nan", "true"}, "--timeout nan: want seconds"},
+      {{"-n", "1", "--grace", "-1", "true"}, "--grace -1: want seconds"},
   };
   for (const auto& [arguments, part] : cases) {
-    EXPECT_NE(run(arguments), 0) << part;
+    EXPECT_EQ(run(arguments), 2) << part;
     EXPECT_NE(err().find(part), std::string::npos) << err();
+    EXPECT_EQ(err().find("epccl-run: "), 0U) << err();
+    EXPECT_EQ(err().find('\n'), err().size() - 1) << "more than a line: " << err();
   }
+}
+
+TEST_F(Launcher, ProgramWhoseNameLooksLikeAnOptionComesBehindTwoDashes) {
+  EXPECT_EQ(run({"-n", "1", "--", "-nosuchprogram"}), 127);
+  EXPECT_NE(err().find("running -nosuchprogram"), std::string::npos) << err();
 }
 
 }  // namespace

@@ -77,6 +77,13 @@ TEST(TopoTool, ErrorsGoToStderrWithCode1AndWrongUsageWithCode2) {
             std::string::npos);
 }
 
+TEST(TopoTool, WrongUsageIsALineThatNamesTheOption) {
+  EXPECT_EQ(run_tool("--no-such-option", true).output,
+            "epccl-topo: The following argument was not expected: --no-such-option (--help lists what there "
+            "is)\n");
+  EXPECT_EQ(run_tool("--version").output, "epccl-topo " EPCCL_VERSION_STRING "\n");
+}
+
 TEST(TopoTool, HelpExplainsItself) {
   const Outcome outcome = run_tool("--help");
   EXPECT_EQ(outcome.exit_code, 0);
