@@ -26,19 +26,44 @@ GpuSpeeds find_speeds(const Context& context) {
 KernelTable::KernelTable(const Context& context)
     : context_(context), speeds_(find_speeds(context)), status_(load()) {
   if (!status_.ok())
-    log::warn(log::init, -1, "GPU {} has no kernels, so nothing that adds up: {}", context.ordinal(),
-              status_.message());
+    log::warn(log::init, -1,
+              "GPU {} has no kernels: copies work as ever, the host makes sums, dispatch and combine, and "
+              "nothing is captured: {}",
+              context.ordinal(), status_.message());
 }
 
 // A driver runs code of toolkits of its own major version, and of older ones.
 Status KernelTable::refused(Image image, Status why) const {
+  constexpr int per_major = 1000, major = CUDA_VERSION / per_major * per_major;
+  const std::string needed =
+      context_.driver().version / per_major < CUDA_VERSION / per_major
+          ? fmt::format(" (they need one of CUDA {} or newer, or a build with an older nvcc)",
+                        version_text(major))
+          : "";
   return std::move(why).with_context(
       fmt::format("loading the {} kernels, which CUDA {} compiled for sm_80, sm_90, sm_100 and what follows, "
-                  "on sm_{}{} with a driver of CUDA {}",
+                  "on sm_{}{} with a driver of CUDA {}{}",
                   to_string(image), version_text(CUDA_VERSION),
                   context_.attribute_or_zero(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
                   context_.attribute_or_zero(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
-                  version_text(context_.driver().version)));
+                  version_text(context_.driver().version), needed));
+}
+
+// A driver that loads functions late may refuse them as late.
+Status KernelTable::load(const Kernel& kernel, CUmodule module) {
+  const Driver& driver = context_.driver();
+  CUfunction function = nullptr;
+  EPCCL_TRY(context_.call(driver.module_function, &function, module, kernel.name));
+  // Where the driver loads functions when they are first used, that is now. Older ones do so when they are asked about.
+  if (driver.function_load) EPCCL_TRY(context_.call(driver.function_load, function));
+  int registers = 0;
+  EPCCL_TRY(context_.call(driver.function_attribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function));
+  int resident = 0;
+  EPCCL_TRY(
+      context_.call(driver.resident_blocks, &resident, function, static_cast<int>(block_threads), size_t{0}));
+  functions_[kernel.name] = function;
+  residency_.set(kernel, static_cast<uint32_t>(std::max(resident, 0)));
+  return {};
 }
 
 Status KernelTable::load() {
@@ -54,23 +79,9 @@ Status KernelTable::load() {
         !status.ok())
       return refused(image, std::move(status));
   }
-  for (const Kernel& kernel : all_kernels()) {
-    CUfunction function = nullptr;
-    EPCCL_TRY(
-        context_
-            .call(driver.module_function, &function, modules[static_cast<size_t>(kernel.image)], kernel.name)
-            .with_context(kernel.name));
-    // Where the driver loads functions when they are first used, that is now.
-    int registers = 0;
-    EPCCL_TRY(context_.call(driver.function_attribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function)
-                  .with_context(kernel.name));
-    functions_[kernel.name] = function;
-    int resident = 0;
-    EPCCL_TRY(
-        context_.call(driver.resident_blocks, &resident, function, static_cast<int>(block_threads), size_t{0})
-            .with_context(kernel.name));
-    residency_.set(kernel, static_cast<uint32_t>(std::max(resident, 0)));
-  }
+  for (const Kernel& kernel : all_kernels())
+    if (Status status = load(kernel, modules[static_cast<size_t>(kernel.image)]); !status.ok())
+      return refused(kernel.image, std::move(status).with_context(kernel.name));
   return {};
 }
 

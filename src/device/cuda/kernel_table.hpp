@@ -34,6 +34,7 @@ class KernelTable {
 
  private:
   Status load();
+  Status load(const Kernel& kernel, CUmodule module);
   Status refused(Image image, Status why) const;
 
   const Context& context_;

@@ -68,7 +68,8 @@ CUresult copy_list(const CUdeviceptr* destinations, const CUdeviceptr* sources, 
         attributes[i].flags > CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE || firsts[i] >= count ||
         (i > 0 && firsts[i] <= firsts[i - 1]))
       return CUDA_ERROR_INVALID_VALUE;
-  if (is_capturing(stream) && driver_version() < captures_lists) return refuse_in_capture(stream);
+  if (is_capturing(stream) && (driver_version() < captures_lists || setting("captured_lists", 1) == 0))
+    return refuse_in_capture(stream);
   struct Copy {
     CUdeviceptr to, from;
     size_t bytes;
@@ -211,8 +212,18 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction function) {
+CUresult cuFuncLoad(CUfunction function) {
+  called(__func__);
+  if (const long refused = setting("function_error", 0); refused != 0) return static_cast<CUresult>(refused);
   const ContextLock context_lock(lock_to_use(*function));
+  FAKE_NEED_CONTEXT(context);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction function) {
+  if (const long refused = setting("function_error", 0); refused != 0) return static_cast<CUresult>(refused);
+  const ContextLock context_lock(setting("attributes_load", 1) != 0 ? lock_to_use(*function)
+                                                                    : ContextLock::Kind::shared);
   *value = 32;
   return CUDA_SUCCESS;
 }
@@ -228,6 +239,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
                         unsigned threads_y, unsigned threads_z, unsigned, CUstream stream, void** parameters,
                         void** extra) {
   called(__func__);
+  if (!function->is_loaded) called("loads by launches");
   const ContextLock context_lock(lock_to_use(*function));
   FAKE_NEED_CONTEXT(context);
   if (x == 0 || y != 1 || z != 1 || threads == 0 || threads > 1024 || threads_y != 1 || threads_z != 1 ||

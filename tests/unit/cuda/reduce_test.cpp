@@ -95,6 +95,28 @@ TEST_F(CudaReduce, WritesAllPlacesByOneKernel) {
   EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), 1);
 }
 
+// That would wait for the GPU, and for what a stream of it waits for.
+TEST_F(CudaReduce, LoadsNoKernelByItsFirstLaunch) {
+  unsetenv("CUDA_MODULE_LOADING");
+  fake_cuda_set("attributes_load", 0);
+  Device& device = gpu(1);  // which nobody has opened
+  EXPECT_EQ(fake_cuda_calls("cuFuncLoad"), static_cast<long>(cuda::all_kernels().size()));
+  constexpr size_t count = 100;
+  const GpuMemory memory(2 * count * sizeof(float), MemoryKind::plain, device);
+  const std::array one{ReduceSource{memory.data(), true}};
+  const auto queue = take(device.make_queue(QueueKind::compute));
+  EXPECT_OK(queue->reduce({{Element::float32, ReduceOp::sum, 0, 1},
+                           one,
+                           true,
+                           memory.data() + count * sizeof(float),
+                           count,
+                           {}}));
+  EXPECT_OK(queue->synchronize());
+  EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), 1);
+  EXPECT_EQ(fake_cuda_calls("loads by launches"), 0);
+  fake_cuda_set("attributes_load", 1);
+}
+
 TEST_F(CudaReduce, UsesTheFewestBlocksThatKeepUpUnlessItIsToldOthers) {
   constexpr size_t count = 1 << 20;
   const GpuMemory memory(count * sizeof(float));
