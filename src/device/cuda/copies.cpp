@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "base/log.hpp"
+#include "device/held_streams.hpp"
 
 namespace epccl::device::cuda {
 namespace {
 
-// The first CUDA that can capture a list of copies into a graph.
-constexpr int captures_lists = 13050;
+// No CUDA before this one can capture a list of copies into a graph.
+constexpr int may_capture_lists = 13050;
 // A few rows are a list; many are one copy with a pitch.
 constexpr uint32_t rows_in_a_list = 16;
 // Inside a GPU engines begin sooner, compute cores copy faster: above this they are through sooner, too (NVIDIA/cudf#23675).
@@ -29,12 +30,69 @@ CUmemcpyFlags flag_of(const CopyWork& work, uint64_t bytes, const CopyTarget& ta
                                             : CU_MEMCPY_FLAG_DEFAULT;
 }
 
+/// A stream that is captured, and some pinned memory.
+class TrialCapture {
+ public:
+  explicit TrialCapture(const Driver& driver) : driver_(driver) {}
+  TrialCapture(const TrialCapture&) = delete;
+  TrialCapture& operator=(const TrialCapture&) = delete;
+  ~TrialCapture() {
+    if (is_capturing_) end();
+    if (stream_ != nullptr) driver_.stream_destroy(stream_);
+    if (memory_ == nullptr) return;
+    HeldStreams::when_none([free = driver_.host_free, memory = memory_] { free(memory); });
+  }
+  bool begin(size_t bytes) {
+    is_capturing_ =
+        driver_.host_alloc(&memory_, bytes, 0U) == CUDA_SUCCESS &&
+        driver_.stream_create(&stream_, static_cast<unsigned>(CU_STREAM_NON_BLOCKING), 0) == CUDA_SUCCESS &&
+        driver_.begin_capture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS;
+    return is_capturing_;
+  }
+  /// Whether there was a graph.
+  bool end() {
+    is_capturing_ = false;
+    CUgraph graph = nullptr;
+    const CUresult result = driver_.end_capture(stream_, &graph);
+    if (graph != nullptr) driver_.graph_destroy(graph);
+    return result == CUDA_SUCCESS && graph != nullptr;
+  }
+  CUstream stream() const { return stream_; }
+  std::byte* memory() const { return static_cast<std::byte*>(memory_); }
+
+ private:
+  const Driver& driver_;
+  void* memory_ = nullptr;
+  CUstream stream_ = nullptr;
+  bool is_capturing_ = false;
+};
+
 }  // namespace
 
 Copier::Copier(const Context& context)
     : context_(context),
       max_pitch_(static_cast<uint64_t>(context.attribute_or_zero(CU_DEVICE_ATTRIBUTE_MAX_PITCH))),
-      batches_(context.driver().has_batch_copies()) {}
+      batches_(context.driver().has_batch_copies()),
+      captures_lists_(can_capture_lists()) {}
+
+// Tried in a graph that nobody wants: where a list is refused in the middle of a program's, that is spoilt.
+bool Copier::can_capture_lists() const {
+  const Driver& driver = context_.driver();
+  if (driver.version < may_capture_lists || !batches_ || !driver.begin_capture || !driver.end_capture ||
+      !driver.graph_destroy)
+    return false;
+  const CurrentContext current(context_);
+  constexpr size_t bytes = 16;
+  TrialCapture trial(driver);
+  if (!current.status().ok() || !trial.begin(4 * bytes)) return false;
+  // Those with the hint, and those without.
+  Runs runs;
+  runs.add(trial.memory(), trial.memory() + bytes, bytes, CU_MEMCPY_FLAG_DEFAULT);
+  runs.add(trial.memory() + 2 * bytes, trial.memory() + 3 * bytes, bytes,
+           CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE);
+  const bool is_queued = batch(runs, {trial.stream(), true, false}) == CUDA_SUCCESS;
+  return trial.end() && is_queued;
+}
 
 void Copier::Runs::add(const std::byte* destination, const std::byte* source, uint64_t size,
                        CUmemcpyFlags flag) {
@@ -46,8 +104,7 @@ void Copier::Runs::add(const std::byte* destination, const std::byte* source, ui
 
 bool Copier::can_batch(const CopyTarget& target) const {
   return batches_.load(std::memory_order_relaxed) && target.stream != nullptr &&
-         target.stream != CU_STREAM_LEGACY &&
-         (!target.is_capturing || context_.driver().version >= captures_lists);
+         target.stream != CU_STREAM_LEGACY && (!target.is_capturing || captures_lists_);
 }
 
 Status Copier::copy(std::span<const CopyWork> copies, const CopyTarget& target) {

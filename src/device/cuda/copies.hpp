@@ -37,6 +37,7 @@ class Copier {
   };
 
   bool can_batch(const CopyTarget& target) const;
+  bool can_capture_lists() const;
   Status copy_rows(const CopyWork& work, CUstream stream) const;
   Status copy_runs(Runs& runs, const CopyTarget& target);
   Status copy_each(const Runs& runs, CUstream stream) const;
@@ -45,6 +46,7 @@ class Copier {
   const Context& context_;
   const uint64_t max_pitch_;
   std::atomic<bool> batches_;  // until the platform refused a list
+  const bool captures_lists_;
 };
 
 }  // namespace epccl::device::cuda

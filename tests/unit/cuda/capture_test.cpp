@@ -78,6 +78,42 @@ TEST_F(CudaCapture, RunsWhatWasCapturedAtEveryReplay) {
   cuGraphExecDestroy(graph);
 }
 
+/// Lists of copies captured by a driver that says it is of CUDA 13.5: of GPU 1, which nobody has opened.
+void capture_a_list(bool can) {
+  setenv("FAKE_CUDA_VERSION", "13050", 1);
+  fake_cuda_set("captured_lists", can ? 1 : 0);
+  Device& device = gpu(1);
+  for (const char* what : {"streams", "pinned", "graphs"})
+    EXPECT_EQ(fake_cuda_live(what), 0) << "what it was tried with";
+  const GpuMemory from(200, MemoryKind::plain, device), to(200, MemoryKind::plain, device);
+  const std::array works{CopyWork{to.data(), from.data(), 100},
+                         CopyWork{to.data() + 100, from.data() + 100, 100}};
+  CUcontext context = nullptr;
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuDevicePrimaryCtxRetain(&context, 1), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxPushCurrent(context), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const auto queue = take(device.borrow_stream(stream));
+  ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  fake_cuda_forget_calls();
+  EXPECT_OK(queue->copy(works));
+  EXPECT_EQ(fake_cuda_calls("cuMemcpyBatchAsync_v2"), can ? 1 : 0);
+  EXPECT_EQ(fake_cuda_calls("cuMemcpyAsync"), can ? 0 : 2);
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS) << "the capture was spoilt";
+  cuGraphDestroy(graph);
+  cuStreamDestroy(stream);
+  cuCtxPopCurrent(&context);
+}
+
+// Each in a process of its own, which has not loaded the driver.
+TEST(CudaCaptureOfLists, IsOneCallOfANewDriver) {
+  capture_a_list(true);
+}
+TEST(CudaCaptureOfLists, IsNotAskedOfADriverThatIsNewAndCannot) {
+  capture_a_list(false);
+}
+
 TEST_F(CudaCapture, WaitingAndAskingAreRefusedAndSpoilNothing) {
   begin();
   EXPECT_THAT(user_->synchronize().message(),
