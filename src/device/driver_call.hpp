@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 
 namespace epccl::device {
 
@@ -27,5 +28,11 @@ class DriverCall {
  private:
   Trace& trace_;
 };
+
+/// Locks what another thread keeps while it is in a call of the driver. `name`, a static text: what this one waits for meanwhile.
+inline std::unique_lock<std::mutex> lock_as_a_call(std::mutex& mutex, const char* name) {
+  const DriverCall waiting(name);
+  return std::unique_lock(mutex);
+}
 
 }  // namespace epccl::device

@@ -7,6 +7,8 @@
 namespace epccl::device::cuda {
 namespace {
 
+constexpr const char* sharing = "the sharing of the same memory by another thread";
+
 Status not_shared(MemoryKind kind) {
   return error(Code::invalid_usage, "{} memory of a GPU cannot be shared with other processes",
                kind == MemoryKind::pinned ? "pinned" : "plain");
@@ -37,20 +39,19 @@ class Plain : public Allocation {
   IpcExport exported_;
 };
 
-CUmemAllocationProp properties(const Context& context) {
+CUmemAllocationProp properties(const Context& context, bool is_for_cards) {
   CUmemAllocationProp wanted{};
   wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   wanted.location.id = context.device();
   wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  wanted.allocFlags.gpuDirectRDMACapable =
-      context.attribute_or_zero(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0 ? 1 : 0;
+  wanted.allocFlags.gpuDirectRDMACapable = is_for_cards ? 1 : 0;
   return wanted;
 }
 
-/// `bytes` in whole pages of shareable memory.
-Result<uint64_t> whole_pages(const Context& context, uint64_t bytes, CUresult& result) {
-  const CUmemAllocationProp wanted = properties(context);
+/// `bytes` in whole pages of such memory.
+Result<uint64_t> whole_pages(const Context& context, const CUmemAllocationProp& wanted, uint64_t bytes,
+                             CUresult& result) {
   size_t page = 0;
   EPCCL_TRY(context.call_for(result, context.driver().mem_granularity, &page, &wanted,
                              CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
@@ -59,7 +60,8 @@ Result<uint64_t> whole_pages(const Context& context, uint64_t bytes, CUresult& r
 
 class Mapped : public Allocation {
  public:
-  Mapped(const Context& context, uint64_t bytes) : context_(context), bytes_(bytes) {}
+  Mapped(const Context& context, uint64_t bytes, bool is_for_cards)
+      : context_(context), bytes_(bytes), is_for_cards_(is_for_cards) {}
   ~Mapped() override {
     if (ticket_) withdraw_descriptor(*ticket_);
     const CurrentContext current(context_);
@@ -67,8 +69,8 @@ class Mapped : public Allocation {
     if (memory_ != 0) context_.driver().mem_release(memory_);
   }
   Status allocate(CUresult& result) {
-    EPCCL_ASSIGN(pages_, whole_pages(context_, bytes_, result));
-    const CUmemAllocationProp wanted = properties(context_);
+    const CUmemAllocationProp wanted = properties(context_, is_for_cards_);
+    EPCCL_ASSIGN(pages_, whole_pages(context_, wanted, bytes_, result));
     EPCCL_TRY(context_.call_for(result, context_.driver().mem_create, &memory_, pages_, &wanted, 0ULL));
     EPCCL_ASSIGN(range_, MappedRange::map(context_, memory_, pages_, result));
     return {};
@@ -77,6 +79,7 @@ class Mapped : public Allocation {
   uint64_t bytes() const override { return bytes_; }
   MemoryKind kind() const override { return MemoryKind::shareable; }
   Status describe(MemoryHandle& handle) override {
+    const auto lock = lock_as_a_call(mutex_, sharing);
     if (!ticket_) {
       int fd = -1;
       EPCCL_TRY(context_.call(context_.driver().mem_export, &fd, memory_,
@@ -94,9 +97,11 @@ class Mapped : public Allocation {
  private:
   const Context& context_;
   const uint64_t bytes_;
+  const bool is_for_cards_;
   uint64_t pages_ = 0;
   CUmemGenericAllocationHandle memory_ = 0;
   std::unique_ptr<MappedRange> range_;
+  std::mutex mutex_;  // of the ticket, while the driver is asked
   std::optional<DescriptorTicket> ticket_;
 };
 
@@ -147,10 +152,10 @@ Result<std::unique_ptr<Allocation>> allocate_plain(const Context& context, Memor
   return make(context, std::make_unique<Plain>(context, kind, bytes));
 }
 
-Result<std::unique_ptr<Allocation>> allocate_mapped(const Context& context, uint64_t bytes,
+Result<std::unique_ptr<Allocation>> allocate_mapped(const Context& context, uint64_t bytes, bool is_for_cards,
                                                     CUresult& result) {
   result = CUDA_SUCCESS;
-  return make(context, std::make_unique<Mapped>(context, bytes), result);
+  return make(context, std::make_unique<Mapped>(context, bytes, is_for_cards), result);
 }
 
 Result<std::unique_ptr<Allocation>> allocate_pinned(const Context& context, uint64_t bytes) {
@@ -158,6 +163,7 @@ Result<std::unique_ptr<Allocation>> allocate_pinned(const Context& context, uint
 }
 
 Status IpcExport::describe(const Context& context, uint64_t base, MemoryHandle& handle) {
+  const auto lock = lock_as_a_call(mutex_, sharing);
   if (!known_) {
     EPCCL_CURRENT(context);
     CUipcMemHandle ipc{};
@@ -168,6 +174,17 @@ Status IpcExport::describe(const Context& context, uint64_t base, MemoryHandle& 
   static_assert(sizeof *known_ == sizeof handle.opaque);
   std::memcpy(handle.opaque.data(), &*known_, sizeof *known_);
   return {};
+}
+
+Result<CUmemGenericAllocationHandle> import_descriptor(const Context& context,
+                                                       const SharedDescriptor& shared) {
+  EPCCL_CURRENT(context);
+  EPCCL_ASSIGN(const UniqueFd fd, fetch_descriptor(shared.ticket));
+  CUmemGenericAllocationHandle memory = 0;
+  EPCCL_TRY(context.call(context.driver().mem_import, &memory,
+                         reinterpret_cast<void*>(static_cast<intptr_t>(fd.get())),  // NOLINT
+                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  return memory;
 }
 
 Result<std::unique_ptr<MappedRange>> MappedRange::map(const Context& context,

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "device/cuda/context.hpp"
@@ -30,15 +31,17 @@ class Allocation {
   virtual uint64_t base() const = 0;
   virtual uint64_t bytes() const = 0;  // as asked for
   virtual MemoryKind kind() const = 0;
-  /// Fills form and opaque.
+  /// Fills form and opaque. Any thread, several at once.
   virtual Status describe(MemoryHandle& handle) = 0;
 };
 
 /// cuMemAlloc: plain, or shareable by CUDA IPC.
 Result<std::unique_ptr<Allocation>> allocate_plain(const Context& context, MemoryKind kind, uint64_t bytes);
 
-/// Physical memory mapped at a reserved address, shareable by descriptor. `result`: what the driver said last, which is why where it fails.
-Result<std::unique_ptr<Allocation>> allocate_mapped(const Context& context, uint64_t bytes, CUresult& result);
+/// Physical memory mapped at a reserved address, shareable by descriptor. `is_for_cards`: network cards are to reach it, too (GPUDirect).
+/// `result`: what the driver said last, which is why where it fails.
+Result<std::unique_ptr<Allocation>> allocate_mapped(const Context& context, uint64_t bytes, bool is_for_cards,
+                                                    CUresult& result);
 
 /// Host memory that the GPU reads and writes directly.
 Result<std::unique_ptr<Allocation>> allocate_pinned(const Context& context, uint64_t bytes);
@@ -47,12 +50,17 @@ Result<std::unique_ptr<Allocation>> allocate_pinned(const Context& context, uint
 /// long as the allocation lives.
 class IpcExport {
  public:
-  /// Fills form and opaque. `base`: of the allocation.
+  /// Fills form and opaque. `base`: of the allocation. Any thread, several at once.
   Status describe(const Context& context, uint64_t base, MemoryHandle& handle);
 
  private:
+  std::mutex mutex_;  // while the driver is asked
   std::optional<CUipcMemHandle> known_;
 };
+
+/// The memory that a process has offered by descriptor, this one too. To be released.
+Result<CUmemGenericAllocationHandle> import_descriptor(const Context& context,
+                                                       const SharedDescriptor& shared);
 
 /// A descriptor's memory, reserved and mapped for this GPU.
 class MappedRange {

@@ -23,11 +23,7 @@ Result<std::shared_ptr<const IpcMappings::Mapping>> IpcMappings::open(const Memo
       },
       [&](const Mapping& it) { return it.process == mapping.process && !it.is_used; }};
   EPCCL_CURRENT(context_);
-  std::unique_lock lock(mutex_, std::defer_lock);
-  {
-    const DriverCall waiting("the opening or closing of other memory by another thread");
-    lock.lock();
-  }
+  const auto lock = lock_as_a_call(mutex_, "the opening or closing of other memory by another thread");
   CUresult result = CUDA_SUCCESS;
   const auto attempt = [&] {
     return context_.call_for(result, context_.driver().ipc_open, &mapping.at, ipc,

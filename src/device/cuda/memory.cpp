@@ -66,20 +66,74 @@ MemoryInfo info_of(const PointerFacts& facts) {
           facts.base,       facts.bytes,   facts.id == 0 ? 0 : make_generation(drivers_number(facts.id))};
 }
 
+Memory::Memory(const Context& context)
+    : context_(context),
+      place_(context.place()),
+      is_for_cards_(context.attribute_or_zero(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) !=
+                    0) {}
+
+// Some platforms say that network cards can reach such memory, and then refuse to make it.
+Result<std::unique_ptr<Allocation>> Memory::make_mapped(uint64_t bytes, CUresult& result) {
+  const bool is_for_cards = is_for_cards_;
+  auto mapped = allocate_mapped(context_, bytes, is_for_cards, result);
+  if (mapped.ok() || !is_for_cards || result == CUDA_ERROR_OUT_OF_MEMORY) return mapped;
+  CUresult ignored = CUDA_SUCCESS;
+  auto without = allocate_mapped(context_, bytes, false, ignored);
+  if (!without.ok() && ignored == CUDA_ERROR_OUT_OF_MEMORY) {
+    result = ignored;
+    return without;
+  }
+  if (!without.ok()) return mapped;
+  if (is_for_cards_.exchange(false))
+    log::info(log::shm, -1,
+              "GPU {}: memory that is shared by descriptor is made without GPUDirect RDMA, with which it "
+              "failed: {}",
+              context_.ordinal(), mapped.status().message());
+  return without;
+}
+
+// That it can be made does not say that it can be shared: an export or an import may be refused, or the way of a descriptor from
+// process to process (old drivers, MPS, containers).
+Status Memory::try_sharing(Allocation& mapped) const {
+  MemoryHandle handle;
+  EPCCL_TRY(mapped.describe(handle));
+  SharedDescriptor shared;
+  std::memcpy(&shared, handle.opaque.data(), sizeof shared);
+  EPCCL_ASSIGN(const CUmemGenericAllocationHandle memory, import_descriptor(context_, shared));
+  context_.driver().mem_release(memory);
+  return {};
+}
+
+// For good, also after a failure that may pass: peers can map either kind.
+void Memory::share_by_ipc(const Status& refusal) {
+  if (shares_by_descriptor_.exchange(false))
+    log::info(log::shm, -1, "GPU {}: memory is shared by CUDA IPC, since sharing by descriptor failed: {}",
+              context_.ordinal(), refusal.message());
+}
+
 Result<std::unique_ptr<Allocation>> Memory::make_shareable(uint64_t bytes) {
   const std::string wish = settings::get("EPCCL_CUDA_SHARE");
   if (wish != "ipc" && shares_by_descriptor_ && context_.driver().has_vmm() &&
       context_.attribute_or_zero(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0 &&
       context_.attribute_or_zero(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0) {
     CUresult result = CUDA_SUCCESS;
-    auto mapped = allocate_mapped(context_, bytes, result);
-    if (mapped.ok() || wish == "descriptor") return mapped;
+    auto mapped = make_mapped(bytes, result);
+    if (wish == "descriptor" || (mapped.ok() && has_tried_sharing_)) return mapped;
+    const Status refusal = mapped.ok() ? try_sharing(**mapped) : mapped.status();
+    if (refusal.ok()) {
+      has_tried_sharing_ = true;
+      return mapped;
+    }
+    if (mapped.ok()) {
+      share_by_ipc(refusal);
+      // What cannot be shared makes room for what can. To unmap it may wait for the GPU: allocate() then settles, and tries again.
+      HeldStreams::when_none(
+          [gone = std::shared_ptr<Allocation>(std::move(*mapped))]() mutable { gone.reset(); });
+      return allocate_plain(context_, MemoryKind::shareable, bytes);
+    }
     auto plain = allocate_plain(context_, MemoryKind::shareable, bytes);
-    if (!plain.ok()) return std::move(mapped).take_status();  // no memory, rather than no such feature
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) return plain;     // some has come free since
-    log::info(log::shm, -1, "GPU {}: memory is shared by CUDA IPC, since sharing by descriptor failed: {}",
-              context_.ordinal(), mapped.status().message());
-    shares_by_descriptor_ = false;
+    if (!plain.ok()) return mapped;                                 // no memory, rather than no such feature
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) share_by_ipc(refusal);  // else some has come free since
     return plain;
   }
   if (wish == "descriptor")
@@ -100,9 +154,13 @@ Result<void*> Memory::allocate(MemoryKind kind, uint64_t bytes) {
   // What was freed while a stream was held may not be free yet.
   if (!made.ok() && HeldStreams::settle(longest_settling)) made = make(kind, bytes);
   if (!made.ok()) return std::move(made).take_status();
-  const std::lock_guard lock(mutex_);
   const uint64_t base = (*made)->base();
-  owned_[base] = Owned{std::move(*made), make_generation(own_number(++allocations_))};
+  // Freed by whoever lets go of it last: one thread may be sharing what another frees.
+  std::shared_ptr<Allocation> allocation(made->release(), [](Allocation* gone) {
+    HeldStreams::when_none([freed = std::shared_ptr<Allocation>(gone)]() mutable { freed.reset(); });
+  });
+  const std::lock_guard lock(mutex_);
+  owned_[base] = Owned{std::move(allocation), make_generation(own_number(++allocations_))};
   return static_cast<void*>(pointer(base));
 }
 
@@ -120,7 +178,6 @@ Status Memory::free(void* address) {
       freed_[shareable_frees_++ % freed_.size()] = gone.generation;
   }
   frees_.fetch_add(1, std::memory_order_release);
-  HeldStreams::when_none([freed = std::move(gone.allocation)]() mutable { freed.reset(); });
   return {};
 }
 
@@ -154,8 +211,9 @@ Result<MemoryHandle> Memory::describe(const void* address, uint64_t bytes) const
   handle.pid = getpid();
   handle.place = place_;
   const auto start = reinterpret_cast<uint64_t>(address);
+  std::shared_ptr<Allocation> own;
   {
-    const std::lock_guard lock(mutex_);  // describing makes a descriptor, the first time
+    const std::shared_lock lock(mutex_);
     handle.frees = shareable_frees_;
     handle.freed = freed_;
     if (const Owned* owned = find(start, bytes)) {
@@ -164,9 +222,12 @@ Result<MemoryHandle> Memory::describe(const void* address, uint64_t bytes) const
       handle.offset = start - handle.base;
       handle.generation = owned->generation;
       handle.is_counted = true;
-      EPCCL_TRY(owned->allocation->describe(handle));
-      return handle;
+      own = owned->allocation;
     }
+  }
+  if (own != nullptr) {
+    EPCCL_TRY(own->describe(handle));
+    return handle;
   }
   const auto facts = find_pointer(context_, address);
   if (!facts || facts->ordinal != context_.ordinal())
@@ -185,16 +246,16 @@ Result<MemoryHandle> Memory::describe(const void* address, uint64_t bytes) const
                  "{} bytes at {} on GPU {} exceed their allocation of {} bytes at {:#x}", bytes, address,
                  context_.ordinal(), handle.size, handle.base);
   handle.generation = make_generation(drivers_number(facts->id));
-  const std::lock_guard lock(mutex_);
-  EPCCL_TRY(export_of(*facts).describe(context_, handle.base, handle));
+  EPCCL_TRY(export_of(*facts)->describe(context_, handle.base, handle));
   return handle;
 }
 
 // Nobody tells when the user frees memory: another allocation at the same address has another id.
-IpcExport& Memory::export_of(const PointerFacts& facts) const {
+std::shared_ptr<IpcExport> Memory::export_of(const PointerFacts& facts) const {
+  const std::lock_guard lock(mutex_);
   if (exports_.size() >= exports_kept && !exports_.contains(facts.base)) exports_.clear();
   Exported& known = exports_[facts.base];
-  if (known.id != facts.id || facts.id == 0) known = {facts.id, {}};
+  if (known.id != facts.id || facts.id == 0) known = {facts.id, std::make_shared<IpcExport>()};
   return known.as;
 }
 
@@ -215,11 +276,7 @@ class Memory::Import {
 
   /// Once, whichever thread is first.
   Status open(const MemoryHandle& handle) {
-    std::unique_lock lock(mutex_, std::defer_lock);
-    {
-      const DriverCall waiting("the mapping of the same memory by another thread");
-      lock.lock();
-    }
+    const auto lock = lock_as_a_call(mutex_, "the mapping of the same memory by another thread");
     if (base() == 0) EPCCL_TRY(open_now(handle));
     return {};
   }
@@ -243,11 +300,7 @@ class Memory::Import {
   Status open_descriptor(const MemoryHandle& handle) {
     SharedDescriptor shared;
     std::memcpy(&shared, handle.opaque.data(), sizeof shared);
-    EPCCL_ASSIGN(const UniqueFd fd, fetch_descriptor(shared.ticket));
-    CUmemGenericAllocationHandle memory = 0;
-    EPCCL_TRY(context_.call(context_.driver().mem_import, &memory,
-                            reinterpret_cast<void*>(static_cast<intptr_t>(fd.get())),  // NOLINT
-                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    EPCCL_ASSIGN(const CUmemGenericAllocationHandle memory, import_descriptor(context_, shared));
     CUresult result = CUDA_SUCCESS;
     auto range = MappedRange::map(context_, memory, shared.bytes, result);
     if (range.ok()) range_ = std::move(*range);

@@ -28,7 +28,7 @@ MemoryInfo info_of(const PointerFacts& facts);
 
 class Memory {
  public:
-  explicit Memory(const Context& context) : context_(context), place_(context.place()) {}
+  explicit Memory(const Context& context);
 
   Result<void*> allocate(MemoryKind kind, uint64_t bytes);
   Status free(void* address);
@@ -47,7 +47,7 @@ class Memory {
   /// An allocation of the user's that was exported.
   struct Exported {
     uint64_t id = 0;  // the driver's
-    IpcExport as;
+    std::shared_ptr<IpcExport> as;
   };
   class Import;
   class ImportedRange;
@@ -55,14 +55,17 @@ class Memory {
 
   Result<std::unique_ptr<Allocation>> make(MemoryKind kind, uint64_t bytes);
   Result<std::unique_ptr<Allocation>> make_shareable(uint64_t bytes);
+  Result<std::unique_ptr<Allocation>> make_mapped(uint64_t bytes, CUresult& result);
+  Status try_sharing(Allocation& mapped) const;
+  void share_by_ipc(const Status& refusal);
   const Owned* find(uint64_t address, uint64_t bytes) const;
-  IpcExport& export_of(const PointerFacts& facts) const;
+  std::shared_ptr<IpcExport> export_of(const PointerFacts& facts) const;
   Result<std::shared_ptr<Import>> import(const MemoryHandle& handle);
   Status reach(int ordinal);
 
   const Context& context_;
   const uint64_t place_;
-  // Not held while the driver allocates, frees or maps, which may wait for what others need this for.
+  // Not held while the driver allocates, frees, maps or shares, which may wait for what others need this for.
   mutable std::shared_mutex mutex_;
   std::map<uint64_t, Owned> owned_;               // by base
   mutable std::map<uint64_t, Exported> exports_;  // by base: of what was there when it was last asked for
@@ -70,6 +73,8 @@ class Memory {
   decltype(MemoryHandle::freed) freed_{};
   std::atomic<uint64_t> frees_ = 0;
   std::atomic<bool> shares_by_descriptor_ = true;  // until the platform refused it
+  std::atomic<bool> has_tried_sharing_ = false;    // and this process could
+  std::atomic<bool> is_for_cards_;                 // what is shared so; until that is refused
 
   IpcMappings ipc_mappings_{context_};
   std::mutex imports_mutex_;

@@ -60,6 +60,10 @@ bool memory_is_open() {
   return is_open;
 }
 
+void wait_to_export() {
+  while (setting("export_waits", 0) != 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
 void called(const char* function) {
   const std::lock_guard lock(state().mutex);
   ++state().calls[function];
@@ -257,6 +261,9 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
       return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
       *value = static_cast<int>(setting("gpu_direct", 1));
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+      *value = static_cast<int>(setting("mapped_rdma", 1));
       return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS:
       *value = setting("rdma_flush", 1) != 0 ? CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST : 0;

@@ -24,7 +24,7 @@ CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address, size_t
   const std::lock_guard lock(state().mutex);
   const Region* region = region_at(address);
   if (region == nullptr || region->where != Where::device || region->is_import || !region->is_accessible ||
-      address - region->base + bytes > round_up(region->bytes, page))
+      !region->is_for_cards || address - region->base + bytes > round_up(region->bytes, page))
     return CUDA_ERROR_INVALID_VALUE;
   const int fd = open(("/proc/self/fd/" + std::to_string(region->fd)).c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0 || lseek(fd, static_cast<off_t>(address - region->base), SEEK_SET) < 0)

@@ -76,6 +76,7 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned) {
   void* memory =
       mmap(nullptr, round_up(bytes, page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  leave_something(memory, bytes);
   Region region;
   region.base = reinterpret_cast<uint64_t>(memory);
   region.bytes = bytes;
@@ -200,6 +201,7 @@ CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdev
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   FAKE_CONTEXT(context);
+  wait_to_export();
   for (const char* refusing : {"export_error", "ipc_export_error"})
     if (const auto refused = static_cast<CUresult>(setting(refusing, 0)); refused != CUDA_SUCCESS)
       return refused;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "fake_driver.hpp"
@@ -17,13 +18,19 @@ constexpr long memory_of_a_gpu = 4L << 30;  // pages come with use
 // Of larger memory the rest stays zero, and takes no pages.
 constexpr uint64_t most_left_over = uint64_t{256} << 10;
 
+constexpr char left_over = '\xa5';
+
 // A GPU's memory is not cleared for who gets it.
-bool leave_something(int fd, uint64_t bytes) {
-  const std::string bits(std::min(bytes, most_left_over), '\xa5');
+bool leave_something_in(int fd, uint64_t bytes) {
+  const std::string bits(std::min(bytes, most_left_over), left_over);
   return pwrite(fd, bits.data(), bits.size(), 0) == static_cast<ssize_t>(bits.size());
 }
 
 }  // namespace
+
+void leave_something(void* memory, uint64_t bytes) {
+  std::memset(memory, left_over, std::min(bytes, most_left_over));
+}
 
 uint64_t round_up(uint64_t bytes, uint64_t unit) {
   return (bytes + unit - 1) / unit * unit;
@@ -72,7 +79,8 @@ uint64_t inode_of(int fd) {
 int make_memory(uint64_t bytes) {
   const int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
   if (fd < 0) return -1;
-  if (ftruncate(fd, static_cast<off_t>(round_up(bytes, page))) == 0 && leave_something(fd, bytes)) return fd;
+  if (ftruncate(fd, static_cast<off_t>(round_up(bytes, page))) == 0 && leave_something_in(fd, bytes))
+    return fd;
   close(fd);
   return -1;
 }

@@ -22,6 +22,9 @@ bool fits(uint64_t bytes);
 int make_memory(uint64_t bytes);
 uint64_t inode_of(int fd);
 
+/// Fills memory of so many bytes, or its beginning, as memory is that is not cleared for who gets it.
+void leave_something(void* memory, uint64_t bytes);
+
 /// Maps the descriptor's bytes behind the reserved addresses (or right there).
 bool attach(Region& region);
 void detach(const Region& region);

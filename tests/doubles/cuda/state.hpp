@@ -64,6 +64,7 @@ struct Region {
   bool is_mapped_memory = false;                   // VMM
   uint64_t reserved_base = 0, reserved_bytes = 0;  // of that: what it is a part of
   bool is_accessible = true;
+  bool is_for_cards = true;
   bool is_import = false;
   int exporter = 0;            // CUDA IPC: the process
   uint64_t exporter_base = 0;  // and where it has the memory
@@ -93,6 +94,8 @@ int environment(const char* name, int otherwise);
 int device_count();
 int driver_version();
 bool memory_is_open();
+/// While "export_waits" is set.
+void wait_to_export();
 
 /// Counts the call.
 void called(const char* function);

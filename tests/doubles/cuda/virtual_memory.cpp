@@ -14,7 +14,7 @@ struct Physical {
   uint64_t bytes = 0, inode = 0;
   int uses = 1;
   int ordinal = 0;
-  bool can_export = false, is_import = false;
+  bool can_export = false, is_import = false, is_for_cards = false;
 };
 std::map<CUmemGenericAllocationHandle, Physical> physical;  // under the state's mutex
 std::map<uint64_t, uint64_t> reserved;                      // base -> bytes
@@ -63,12 +63,18 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const C
   if (bytes == 0 || bytes % big_page != 0 || flags != 0 || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
       prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
     return CUDA_ERROR_INVALID_VALUE;
+  if (prop->allocFlags.gpuDirectRDMACapable != 0) {
+    if (setting("mapped_rdma", 1) == 0) return CUDA_ERROR_NOT_SUPPORTED;
+    if (const long refused = setting("rdma_create_error", 0); refused != 0)
+      return static_cast<CUresult>(refused);
+  }
   if (!fits(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   Physical memory;
   memory.fd = make_memory(bytes);
   memory.bytes = bytes;
   memory.inode = inode_of(memory.fd);
   memory.ordinal = prop->location.id;
+  memory.is_for_cards = prop->allocFlags.gpuDirectRDMACapable != 0;
   memory.can_export = prop->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   const std::lock_guard lock(state().mutex);
   *handle = next_physical++;
@@ -128,6 +134,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
     region.is_mapped_memory = true;
     region.is_accessible = false;
     region.is_import = memory->second.is_import;
+    region.is_for_cards = memory->second.is_for_cards;
     ++memory->second.uses;
     mapped_of[address] = handle;
   }
@@ -172,8 +179,10 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
 CUresult cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type, unsigned long long flags) {
   FAKE_CALLED();
-  if (const auto refused = static_cast<CUresult>(setting("export_error", 0)); refused != CUDA_SUCCESS)
-    return refused;
+  wait_to_export();
+  for (const char* refusing : {"export_error", "descriptor_export_error"})
+    if (const auto refused = static_cast<CUresult>(setting(refusing, 0)); refused != CUDA_SUCCESS)
+      return refused;
   const std::lock_guard lock(state().mutex);
   const auto it = physical.find(handle);
   if (it == physical.end() || !it->second.can_export || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
@@ -190,8 +199,9 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   struct stat info {};
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fstat(fd, &info) != 0)
     return CUDA_ERROR_INVALID_VALUE;
-  if (const auto refused = static_cast<CUresult>(setting("import_error", 0)); refused != CUDA_SUCCESS)
-    return refused;
+  for (const char* refusing : {"import_error", "descriptor_import_error"})
+    if (const auto refused = static_cast<CUresult>(setting(refusing, 0)); refused != CUDA_SUCCESS)
+      return refused;
   Physical memory;
   memory.fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   memory.bytes = static_cast<uint64_t>(info.st_size);

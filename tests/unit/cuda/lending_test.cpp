@@ -83,6 +83,7 @@ class GrowingSegment {
     CUmemAllocationProp wanted{};
     wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    wanted.allocFlags.gpuDirectRDMACapable = 1;
     const CUmemAccessDesc access{wanted.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     EXPECT_EQ(cuMemAddressReserve(&address_, reserved, 0, 0, 0), CUDA_SUCCESS);
     EXPECT_EQ(cuMemCreate(&memory_, mapped, &wanted, 0), CUDA_SUCCESS);

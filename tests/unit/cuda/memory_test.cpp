@@ -1,7 +1,10 @@
 #include <cuda.h>
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <future>
 #include <memory>
+#include <thread>
 
 #include "../base/environment.hpp"
 #include "device/cuda/allocation.hpp"
@@ -22,6 +25,14 @@ TEST(CudaMemory, OfEveryKindHoldsBytes) {
     EXPECT_EQ(get(memory.data(), bytes.size()), bytes);
   }
   EXPECT_EQ(fake_cuda_live("allocations"), 0);
+}
+
+// Of the double: a real one is not, either.
+TEST(CudaMemory, OfNoKindIsZeroWhenItIsGivenOut) {
+  for (const MemoryKind kind : {MemoryKind::plain, MemoryKind::shareable, MemoryKind::pinned}) {
+    const GpuMemory memory(1000, kind);
+    for (const std::byte each : get(memory.data(), 1000)) ASSERT_NE(each, std::byte{0});
+  }
 }
 
 TEST(CudaMemory, SaysWhoseAnAddressIs) {
@@ -172,6 +183,47 @@ TEST(CudaMemory, SharedByCudaIpcIsAskedForOnce) {
     EXPECT_EQ(again.opaque, first.opaque);
     EXPECT_EQ(again.generation, first.generation);
   }
+}
+
+// A driver may keep that call for as long as the GPU works.
+TEST(CudaMemory, OfOthersIsThereWhileTheDriverTakesItsTimeToShareOne) {
+  const UsersMemory theirs(3000);
+  for (const char* share : {"descriptor", "ipc", "user's"}) {
+    epccl::test::Environment environment;
+    if (share[0] != 'u') environment.set("EPCCL_CUDA_SHARE", share);
+    const GpuMemory known(1000, MemoryKind::shareable), own(3000, MemoryKind::shareable);
+    EXPECT_OK(gpu().export_memory(known.data(), 1).status());
+    const std::byte* const slow = share[0] == 'u' ? theirs.data() : own.data();
+    fake_cuda_forget_calls();
+    fake_cuda_set("export_waits", 1);
+    auto shared = std::async(std::launch::async, [slow] { return gpu().export_memory(slow, 1).ok(); });
+    while (fake_cuda_calls("cuMemExportToShareableHandle") + fake_cuda_calls("cuIpcGetMemHandle") == 0)
+      std::this_thread::yield();
+    auto others = std::async(std::launch::async, [&known] {
+      const GpuMemory another(100);
+      return gpu().info(another.data()) && gpu().info(known.data()) &&
+             gpu().export_memory(known.data(), 1).ok();
+    });
+    EXPECT_EQ(others.wait_for(std::chrono::seconds(30)), std::future_status::ready) << share;
+    fake_cuda_set("export_waits", 0);
+    EXPECT_TRUE(others.get()) << share;
+    EXPECT_TRUE(shared.get()) << share;
+  }
+}
+
+TEST(CudaMemory, FreedWhileItIsSharedIsGoneAfterwards) {
+  const long before = fake_cuda_live("allocations");
+  GpuMemory first(1000, MemoryKind::shareable), memory(1000, MemoryKind::shareable);
+  EXPECT_OK(gpu().export_memory(first.data(), 1).status());
+  fake_cuda_forget_calls();
+  fake_cuda_set("export_waits", 1);
+  auto shared = std::async(std::launch::async, [&] { return gpu().export_memory(memory.data(), 1).ok(); });
+  while (fake_cuda_calls("cuMemExportToShareableHandle") == 0) std::this_thread::yield();
+  memory.free_now();
+  fake_cuda_set("export_waits", 0);
+  EXPECT_TRUE(shared.get());
+  first.free_now();
+  EXPECT_EQ(fake_cuda_live("allocations"), before);
 }
 
 // What was known of the address must not be told of the memory that is there now.
