@@ -182,6 +182,9 @@ class Queue {
   /// While capturing: `object` lives as long as the graph and what is made of it. It ends in Device::let_go(), since nothing of the
   /// device may be called where a graph ends.
   virtual Status keep_in_graph(std::shared_ptr<const void> object);
+
+  /// To be kept while the queue waits for a thread of this process: some devices can keep only so many such queues apart, and warn.
+  virtual std::shared_ptr<const void> hold() { return nullptr; }
 };
 
 class Device {

@@ -84,7 +84,7 @@ class CudaDevice : public Device {
   void let_go() override { objects_.let_go(); }
 
  private:
-  QueueParts queue_parts() { return {context_, copier_, words_, kernels_, objects_, priorities_}; }
+  QueueParts queue_parts() { return {context_, copier_, words_, kernels_, objects_, priorities_, held_}; }
 
   const Context context_;
   std::string name_;
@@ -96,6 +96,7 @@ class CudaDevice : public Device {
   const Lending lending_;
   const KernelTable kernels_;
   const Priorities priorities_;
+  HeldQueues held_{context_.ordinal()};
   GraphObjects objects_;
 };
 

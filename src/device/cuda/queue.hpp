@@ -3,6 +3,7 @@
 
 #include "device/cuda/copies.hpp"
 #include "device/cuda/graph_objects.hpp"
+#include "device/cuda/held_queues.hpp"
 #include "device/cuda/kernel_table.hpp"
 #include "device/cuda/priorities.hpp"
 #include "device/cuda/signal_words.hpp"
@@ -18,6 +19,7 @@ struct QueueParts {
   const KernelTable& kernels;
   GraphObjects& objects;
   const Priorities& priorities;
+  HeldQueues& held;
 };
 
 class StreamQueue : public Queue {
@@ -43,6 +45,7 @@ class StreamQueue : public Queue {
   bool capturing() const override;
   Result<uint64_t> capture() const override;
   Status keep_in_graph(std::shared_ptr<const void> object) override;
+  std::shared_ptr<const void> hold() override { return parts_.held.hold(stream_); }
 
   Grid grid() const {
     return {static_cast<uint32_t>(blocks_), parts_.kernels.multiprocessors(), &parts_.kernels.residency()};

@@ -24,6 +24,7 @@ void StreamHold::waits_for(HoldWatch::WorkerPtr worker) {
 
 Status StreamHold::begin(device::Queue& stream) {
   held_.emplace();
+  counted_ = stream.hold();
   const TurnWords::Word word = word_;
   watched_.emplace(HoldWatch::Hold{workers_, [word] { return has_come(word); },
                                    [word] { word.word->store(word.value, std::memory_order_release); }});

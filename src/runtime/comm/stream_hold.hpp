@@ -41,6 +41,7 @@ class StreamHold {
   const TurnWords::Word word_;
   std::vector<HoldWatch::WorkerPtr> workers_;
   std::optional<device::HeldStreams::Hold> held_;
+  std::shared_ptr<const void> counted_;  // among the streams that wait (device::Queue::hold)
   std::optional<HoldWatch::Ticket> watched_;
   bool is_coming_ = false;  // the stream was given the word that says so
 };

@@ -272,5 +272,34 @@ TEST_F(CudaQueue, ManyThreadsHaveQueuesAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// In a process of its own, which has not opened the GPU.
+TEST(CudaHeldQueues, AreWarnedAboutOnceWhereTheyAreMoreThanTheGpuKeepsApart) {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "2", 1);
+  setenv("EPCCL_DEBUG", "WARN", 1);
+  gpu();
+  CUcontext context = nullptr;
+  ASSERT_EQ(cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxPushCurrent(context), CUDA_SUCCESS);
+  std::array<CUstream, 3> streams{};
+  std::vector<std::unique_ptr<Queue>> users;
+  for (CUstream& stream : streams) {
+    ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    users.push_back(take(gpu().borrow_stream(stream)));
+  }
+  const auto said = [](const auto& hold) {
+    testing::internal::CaptureStderr();
+    const auto held = hold();
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said([&] { return std::array{users[0]->hold(), users[1]->hold(), users[1]->hold()}; }), "");
+  const auto one = users[0]->hold(), again = users[0]->hold(), another = users[1]->hold();
+  EXPECT_THAT(said([&] { return users[2]->hold(); }),
+              HasSubstr("3 streams of GPU 0 wait for calls at once, and it has 2 hardware queues"));
+  EXPECT_EQ(said([&] { return users[2]->hold(); }), "");
+  users.clear();
+  for (CUstream stream : streams) cuStreamDestroy(stream);
+  cuCtxPopCurrent(&context);
+}
+
 }  // namespace
 }  // namespace epccl::device::test
