@@ -4,6 +4,7 @@
 //   probe_driver [FILE]            prints a line for each fact, and writes FILE as JSON
 //   probe_driver --limits [FILE]   asks three questions whose answers are known: calls that wait, never return, and end the process
 // Exit codes: 0 asked, whatever the answers are; 77 there is no GPU; 1 something failed.
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -86,6 +87,18 @@ void instantiate_graph(Lab& lab) {
   EPCCL_PROBE(cuGraphInstantiateWithFlags(&executable, graph, 0));
 }
 
+/// A function that older drivers lack: without it there is no answer to its question.
+template <typename Function>
+Function* newer(const char* name) {
+  auto* const found = reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+  if (found == nullptr) throw std::runtime_error(fmt::format("the driver lacks {}", name));
+  return found;
+}
+using BatchCopy = CUresult CUDAAPI(CUdeviceptr*, CUdeviceptr*, size_t*, size_t, CUmemcpyAttributes*, size_t*,
+                                   size_t, CUstream);
+using LoadFunction = CUresult CUDAAPI(CUfunction);
+using RangeHandle = CUresult CUDAAPI(void*, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long);
+
 // --- the questions
 
 std::vector<Question> of_memory() {
@@ -167,6 +180,17 @@ std::vector<Question> of_kernels() {
        ask_for_registers,
        launch_kernel,
        {{"CUDA_MODULE_LOADING", "LAZY"}}},
+      {"cuFuncLoad, LAZY",
+       find_kernel,
+       [](Lab&) { check(newer<LoadFunction>("cuFuncLoad")(kernel), "cuFuncLoad"); },
+       {{"CUDA_MODULE_LOADING", "LAZY"}}},
+      {"a kernel's first launch, LAZY, after cuFuncLoad",
+       [](Lab& lab) {
+         find_kernel(lab);
+         check(newer<LoadFunction>("cuFuncLoad")(kernel), "cuFuncLoad");
+       },
+       launch_kernel,
+       {{"CUDA_MODULE_LOADING", "LAZY"}}},
       {"a kernel's first launch, CUDA_MODULE_LOADING=EAGER",
        find_kernel,
        launch_kernel,
@@ -175,6 +199,125 @@ std::vector<Question> of_kernels() {
   };
   for (Question& question : questions) question.with_kernels = true;
   return questions;
+}
+
+// --- what the library itself calls while a stream is held, of its own or of the program's
+
+void copy_a_list(Lab& lab) {
+  CUdeviceptr to[] = {lab.to, lab.to + Lab::small}, from[] = {lab.from, lab.from + Lab::small};
+  size_t bytes[] = {Lab::small, Lab::small}, first = 0;
+  CUmemcpyAttributes attributes{};
+  attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  attributes.flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
+  check(newer<BatchCopy>("cuMemcpyBatchAsync_v2")(to, from, bytes, 2, &attributes, &first, 1, lab.own),
+        "cuMemcpyBatchAsync");
+}
+void copy_rows(Lab& lab) {
+  CUDA_MEMCPY2D rows{};
+  rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+  rows.srcDevice = lab.from;
+  rows.dstDevice = lab.to;
+  rows.srcPitch = rows.dstPitch = 2 * Lab::small;
+  rows.WidthInBytes = Lab::small;
+  rows.Height = 100;
+  EPCCL_PROBE(cuMemcpy2DAsync(&rows, lab.own));
+}
+void make_event(Lab&) {
+  EPCCL_PROBE(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+}
+void record_behind(Lab& lab) {
+  EPCCL_PROBE(cuEventRecord(event, lab.held));
+}
+void wait_behind(Lab& lab) {
+  record_behind(lab);
+  EPCCL_PROBE(cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT));
+}
+void make_stream_and_event(Lab& lab) {
+  make_stream(lab);
+  make_event(lab);
+}
+void look_at_held(Lab& lab) {
+  CUcontext context = nullptr;
+  CUstreamCaptureStatus capture{};
+  int priority = 0;
+  EPCCL_PROBE(cuStreamGetCtx(lab.held, &context));
+  EPCCL_PROBE(cuStreamGetPriority(lab.held, &priority));
+  EPCCL_PROBE(cuStreamIsCapturing(lab.held, &capture));
+}
+void ask_about_memory(Lab& lab) {
+  CUmemorytype type{};
+  int ordinal = 0;
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  void* values[] = {&type, &ordinal};
+  EPCCL_PROBE(cuPointerGetAttributes(2, attributes, values, lab.from));
+}
+void share_pages(Lab&) {
+  int fd = -1;
+  CUmemGenericAllocationHandle again = 0;
+  EPCCL_PROBE(cuMemExportToShareableHandle(&fd, pages, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  EPCCL_PROBE(cuMemImportFromShareableHandle(&again,
+                                             reinterpret_cast<void*>(static_cast<intptr_t>(fd)),  // NOLINT
+                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  EPCCL_PROBE(cuMemRelease(again));
+}
+void share_by_ipc(Lab& lab) {
+  CUipcMemHandle shared{};
+  EPCCL_PROBE(cuIpcGetMemHandle(&shared, lab.from));
+}
+void lend_to_cards(Lab& lab) {
+  int fd = -1;
+  check(newer<RangeHandle>("cuMemGetHandleForAddressRange")(&fd, lab.from, Lab::large,
+                                                            CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+        "cuMemGetHandleForAddressRange");
+}
+void capture_copies(Lab& lab) {
+  EPCCL_PROBE(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  EPCCL_PROBE(cuMemcpyAsync(lab.to, lab.from, Lab::small, stream));
+  EPCCL_PROBE(cuStreamEndCapture(stream, &graph));
+  EPCCL_PROBE(cuGraphDestroy(graph));
+}
+
+std::vector<Question> of_the_librarys_calls() {
+  return {
+      {"cuMemcpyBatchAsync, on the library's stream", {}, copy_a_list},
+      {"cuMemcpy2DAsync, on the library's stream", {}, copy_rows},
+      {"cuMemcpyAsync, on the held stream",
+       {},
+       [](Lab& lab) { EPCCL_PROBE(cuMemcpyAsync(lab.pinned, lab.from, Lab::small, lab.held)); }},
+      {"cuStreamWriteValue64, on the held stream", {}, [](Lab& lab) { lab.post(lab.held); }},
+      {"cuStreamWaitValue64, on another stream", make_stream, [](Lab& lab) { lab.hold(stream); }},
+      {"cuEventRecord, on the held stream", make_event, record_behind},
+      {"cuStreamWaitEvent, for an event of the held stream", make_stream_and_event, wait_behind},
+      {"cuEventDestroy of an event of the held stream", make_event,
+       [](Lab& lab) {
+         record_behind(lab);
+         EPCCL_PROBE(cuEventDestroy(event));
+       }},
+      {"cuStreamQuery of the held stream",
+       {},
+       [](Lab& lab) {
+         const CUresult result = cuStreamQuery(lab.held);
+         check(result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result, "cuStreamQuery");
+       }},
+      {"cuStreamGetCtx, cuStreamGetPriority, cuStreamIsCapturing of the held stream", {}, look_at_held},
+      {"cuPointerGetAttributes", {}, ask_about_memory},
+      {"cuMemGetInfo",
+       {},
+       [](Lab&) {
+         size_t free = 0, total = 0;
+         EPCCL_PROBE(cuMemGetInfo(&free, &total));
+       }},
+      {"cuMemExportToShareableHandle, cuMemImportFromShareableHandle", map_pages, share_pages},
+      {"cuIpcGetMemHandle", {}, share_by_ipc},
+      {"cuMemGetHandleForAddressRange", {}, lend_to_cards},
+      {"cuFlushGPUDirectRDMAWrites",
+       {},
+       [](Lab&) {
+         EPCCL_PROBE(cuFlushGPUDirectRDMAWrites(CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
+                                                CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES));
+       }},
+      {"cuStreamBeginCapture to cuGraphDestroy, on another stream", make_stream, capture_copies},
+  };
 }
 
 /// The host's memory is pageable.
@@ -295,7 +438,8 @@ Question control() {
 
 void ask_everything(Report& report) {
   ask_all({control()}, report);
-  for (const auto& questions : {of_streams(), of_kernels(), of_memory(), of_peers(), of_pageable_copies()})
+  for (const auto& questions :
+       {of_streams(), of_kernels(), of_memory(), of_peers(), of_the_librarys_calls(), of_pageable_copies()})
     ask_all(questions, report);
   for (const Priority others : {Priority::of_held, Priority::of_library}) {
     for (const int held : {1, 7, 16}) ask_channels({held, others, 0}, report);
