@@ -127,17 +127,25 @@ SignalTimes signal_seconds(As as, uint64_t bytes) {
   });
 }
 
-/// Fills all compute cores with warps that wait, so that no block of another kernel finds a place; until release().
+/// Fills all compute cores with warps that wait, so that no block of another kernel finds a place; until release(). What they look at all the
+/// time is the GPU's memory, so that they leave the link to the host alone; at the host's they look at every sixteenth time.
 class FullCores {
  public:
   explicit FullCores(Device& device) : device_(device), queue_(take(device.make_queue(QueueKind::compute))) {
-    memory_ = take(device.allocate(MemoryKind::pinned, 4096));
-    auto* calls = new (memory_) cuda::HostCallReport{};
-    auto* count = new (static_cast<std::byte*>(memory_) + 1024) uint64_t{1};
-    auto* replays = new (static_cast<std::byte*>(memory_) + 2048) cuda::ReplayReport{};
-    over_ = &calls->over;
-    auto kernel =
-        cuda::host_call_launch({count, calls, replays, 1, 0, 1});  // waits for the first call to be over
+    constexpr uint64_t bytes = 4096, at_count = 1024;
+    memory_ = take(device.allocate(MemoryKind::pinned, 2 * bytes));
+    of_gpu_ = take(device.allocate(MemoryKind::plain, bytes));
+    auto* const host = static_cast<std::byte*>(memory_);
+    auto* const gpu = static_cast<std::byte*>(of_gpu_);
+    new (host) cuda::HostCallReport{};
+    new (host + at_count) uint64_t{1};
+    auto* replays = new (host + bytes) cuda::ReplayReport{};
+    given_up_ = &replays->given_up;
+    const CopyWork words{gpu, host, bytes};
+    must(queue_->copy({&words, 1}));
+    // Waits for the first call, which is never over.
+    auto kernel = cuda::host_call_launch({reinterpret_cast<uint64_t*>(gpu + at_count),
+                                          reinterpret_cast<cuda::HostCallReport*>(gpu), replays, 1, 0, 1});
     constexpr uint32_t threads_of_a_multiprocessor = 2048;
     kernel.threads = cuda::block_threads;
     kernel.blocks =
@@ -149,15 +157,17 @@ class FullCores {
   ~FullCores() {
     release();
     static_cast<void>(queue_->synchronize());
+    static_cast<void>(device_.free(of_gpu_));
     static_cast<void>(device_.free(memory_));
   }
-  void release() { std::atomic_ref(*over_).store(1); }
+  void release() { std::atomic_ref(*given_up_).store(1); }
 
  private:
   Device& device_;
   const std::unique_ptr<Queue> queue_;
   void* memory_ = nullptr;
-  uint64_t* over_ = nullptr;
+  void* of_gpu_ = nullptr;
+  uint64_t* given_up_ = nullptr;
 };
 
 /// Bytes a second of a copy of `bytes` while all compute cores are full; 0: it did not end before they were free again, so it needs

@@ -156,7 +156,7 @@ def environment():
     # Ranks that are threads share a context; a queue that waits must not hold another's work back.
     beneath_mps = "CUDA_MPS_PIPE_DIRECTORY" in env or Path("/tmp/nvidia-mps/control").exists()
     env.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", CONNECTIONS_OF_A_CLIENT if beneath_mps else "32")
-    # A kernel that is loaded by its first launch waits for the GPU, behind a call for one that needs the driver.
+    # A kernel that is loaded by its first launch waits for the GPU, behind a call for one that needs the driver. `run` has parts with LAZY.
     env.setdefault("CUDA_MODULE_LOADING", "EAGER")
     return env
 

@@ -130,7 +130,7 @@ def read_cases(output):
     return states, running
 
 
-def run_test(runner, program):
+def run_test(runner, program, more_environment=None):
     """A test that crashes or hangs has failed, and the program goes on behind it: there may be no second time on such a machine."""
     if not program.exists():
         return missing(program)
@@ -139,7 +139,7 @@ def run_test(runner, program):
         # What hangs takes at most half of the time that is left.
         share = min(SECONDS_PER_TEST - seconds, max((runner.ends_at - time.monotonic()) / 2, LEAST_SECONDS))
         rest = [f"--gtest_filter=-{':'.join(cases)}"] if cases else []
-        ended = runner.run([program, "--gtest_color=no", *rest], share, silence=SECONDS_OF_SILENCE)
+        ended = runner.run([program, "--gtest_color=no", *rest], share, more_environment, silence=SECONDS_OF_SILENCE)
         seconds, output = seconds + ended.seconds, output + ended.output
         found, running = read_cases(ended.output)
         cases |= found

@@ -106,6 +106,17 @@ class Programs(unittest.TestCase):
         self.assertEqual(programs.run_test(programs.Runner(), self.program("#!/bin/bash\n"))["state"], "skipped")
         self.assertEqual(programs.run_test(programs.Runner(), self.folder / "none")["why"], "it was not built")
 
+    def test_a_program_is_run_with_kernels_that_are_loaded_late_too(self):
+        lazy = {"CUDA_MODULE_LOADING": "LAZY"}
+        says = "#!/bin/bash\necho \"[ RUN      ] It.${CUDA_MODULE_LOADING}_is_set\"; echo \"[       OK ] It.${CUDA_MODULE_LOADING}_is_set (0 ms)\"\n"
+        for wish, expected in ((lazy, "LAZY"), (None, "EAGER")):
+            runner = programs.Runner()
+            with mock.patch.dict(os.environ):
+                os.environ.pop("CUDA_MODULE_LOADING", None)
+                report = programs.run_test(runner, self.program(says), wish)
+            self.assertEqual(report["passed"], 1)
+            self.assertIn(f"It.{expected}_is_set", runner.log[0])
+
     def test_a_program_that_cannot_start_has_failed(self):
         report = programs.run_test(programs.Runner(), self.program("#!/bin/bash\necho 'version not found' >&2; exit 127\n"))
         self.assertEqual((report["state"], report["failures"]), ("failed", {}))
