@@ -61,7 +61,7 @@ static int layer(int rank, epcclUniqueId id) {
   info.recv_total_counter = &rows_out;
   CHECK(epcclEpCreateHandle(&handle, group, EPCCL_EP_LAYOUT_EXPERT_MAJOR, &idx, &info, NULL, NULL));
 
-  /* Memory of epcclMemAlloc is written by the node's other ranks directly; any other works, too. */
+  /* Memory of epcclMemAlloc the node's other ranks can map; any other works, with one more copy. */
   float* received;
   const size_t tokens_size[] = {TOKENS, HIDDEN}, rows_size[] = {(size_t)rows, HIDDEN};
   CHECK(epcclMemAlloc((void**)&received, ((size_t)rows + 1) * HIDDEN * sizeof(float)));

@@ -19,7 +19,8 @@
  *   EPCCL_EP_LAYOUT_RANK_MAJOR    as FLAT, but the rows of source s begin at s * max_send_tokens_per_rank: N is fixed, and
  *                                 rows without a token keep what they held
  *   EPCCL_EP_LAYOUT_EXPERT_MAJOR  one row for each (token, expert); by expert, then source rank, then token; each expert's
- *                                 rows begin at a multiple of the alignment, rows in between are zero
+ *                                 rows begin at a multiple of the alignment, rows in between are zero, or anything with
+ *                                 epcclEpHandleConfig_t.undefined_padding
  *
  * Static mode (epcclEpHandleConfig_t.static_topk) is for small T and low latency, and for work that is recorded once and
  * replayed: every size follows from max_send_tokens_per_rank, K and max_tokens_per_expert. An update is one small exchange of
@@ -52,7 +53,8 @@
  * What is wrong with a table is found when the stream has come to the update: epcclEpComplete() returns it. In static mode kernels
  * make the layout on the GPU, and the host does not see the table; then the stream of an update is the GPU's on all ranks or on
  * none. A call with a NULL stream and no data (T = 0) runs where the handle's last call with data ran: GPU or host. (Updates
- * go by the last update, dispatches and combines by the last of those.) Before the first one with data, pass the GPU's stream. Kernels
+ * go by the last update, dispatches and combines by the last of those.) Before the first one with data, pass the GPU's stream; for host
+ * memory in a program that has a GPU, as the tensors' data any pointer to host memory that is not NULL. Kernels
  * move and add up rows, also where there are several nodes (docs/cuda.md says where they cannot, and pinned host memory stages whole
  * calls).
  *
@@ -99,7 +101,7 @@ typedef EPCCL_ENUM {
 typedef struct {
   size_t size;             /**< do not touch */
   unsigned int magic;      /**< do not touch */
-  unsigned int ndim;       /**< 1 to 3 */
+  unsigned int ndim;       /**< 1 or 2, as each tensor says */
   epcclDataType_t datatype;
   void* data;              /**< may be NULL where a dimension is 0 */
   const size_t* sizes;     /**< ndim entries, outermost first; read before the call returns */
@@ -132,9 +134,11 @@ typedef struct {
                                            the highest source rank, and there of the last token */
   unsigned int pad_to_capacity;       /**< not 0: every expert has max_tokens_per_expert rows (before alignment) */
   unsigned int static_topk;           /**< not 0: static mode, for tables with this K */
+  unsigned int undefined_padding;     /**< not 0: after a dispatch, tokens and scales of rows that only pad are anything (NaN
+                                           included), which spares their clearing: for who looks at the counters. 0: zeros */
 } epcclEpHandleConfig_t;
 #define EPCCL_EP_HANDLE_CONFIG_INIT \
-  { sizeof(epcclEpHandleConfig_t), EPCCL_EP_MAGIC, EPCCL_EP_API_VERSION, 0, 0, 0, 0 }
+  { sizeof(epcclEpHandleConfig_t), EPCCL_EP_MAGIC, EPCCL_EP_API_VERSION, 0, 0, 0, 0, 0 }
 
 /** Where a handle's counters go; every field may be NULL. int32 or int64, written when the update is complete. */
 typedef struct {
@@ -167,7 +171,9 @@ typedef struct {
                                       EXPERT_MAJOR: [N], 0 in rows that only pad */
   epcclEpTensor_t* topk_idx;     /**< int32 or int64 [N,K], optional: local expert ids, -1 where the expert is elsewhere */
   epcclEpTensor_t* scales;       /**< [N,ceil(H/128)] float32, required with float8e4m3 (element = value * scale of its 128
-                                      elements), refused without */
+                                      elements), refused without. Scales are the block's largest finite magnitude / 448, at
+                                      least 2^-126, 1 for a block of zeros; rows as they lie here: no powers of two, no
+                                      other order */
 } epcclEpDispatchOutputs_t;
 #define EPCCL_EP_DISPATCH_OUTPUTS_INIT { sizeof(epcclEpDispatchOutputs_t), EPCCL_EP_MAGIC, NULL, NULL, NULL, NULL }
 
@@ -217,13 +223,16 @@ typedef struct {
 } epcclEpStats_t;
 #define EPCCL_EP_STATS_INIT { sizeof(epcclEpStats_t), EPCCL_EP_MAGIC, EPCCL_EP_STRATEGY_AUTO, 0, 0, 0, 0, 0, 0, 0 }
 
-/** Makes a group on `comm`, which must outlive it. Collective, blocking. `*group` is NULL on error. */
+/** Makes a group on `comm`, which must outlive it. Collective, blocking. `*group` is NULL on error. epcclInvalidArgument: `config` is
+ *  NULL, was not set up, or has a value that cannot be. epcclInvalidUsage, on all ranks: they differ in it. */
 EPCCL_API epcclResult_t epcclEpCreateGroup(epcclEpGroup_t* group, epcclComm_t comm, const epcclEpGroupConfig_t* config);
 
 /** Frees a group; its handles must be destroyed first (invalid usage otherwise). Local. */
 EPCCL_API epcclResult_t epcclEpGroupDestroy(epcclEpGroup_t group);
 
-/** Makes a handle and, unless `topk_idx` is NULL, updates it. `config` may be NULL. `*handle` is NULL on error. */
+/** Makes a handle and, unless `topk_idx` is NULL, updates it: then it is collective, as epcclEpUpdateHandle(), else local. `config`
+ *  may be NULL. `*handle` is NULL on error. epcclInvalidArgument: `layout` is unknown, or an option does not go with it or with
+ *  another. */
 EPCCL_API epcclResult_t epcclEpCreateHandle(epcclEpHandle_t* handle, epcclEpGroup_t group, epcclEpLayout_t layout,
                                             const epcclEpTensor_t* topk_idx, const epcclEpLayoutInfo_t* layout_info,
                                             const epcclEpHandleConfig_t* config, epcclStream_t stream);
@@ -235,7 +244,9 @@ EPCCL_API epcclResult_t epcclEpCreateHandle(epcclEpHandle_t* handle, epcclEpGrou
 EPCCL_API epcclResult_t epcclEpUpdateHandle(epcclEpHandle_t handle, const epcclEpTensor_t* topk_idx,
                                             const epcclEpLayoutInfo_t* layout_info, epcclStream_t stream);
 
-/** Frees a handle once its work is complete. Local. */
+/** Frees a handle; calls on host memory that were started with send_only are waited for. (Such calls on a GPU's memory are not, and no
+ *  stream waits for them: epcclEpComplete() first.) Calls that are still in a stream end as they would have: their buffers are the
+ *  caller's when the stream is past them, not when this returns. Local. */
 EPCCL_API epcclResult_t epcclEpHandleDestroy(epcclEpHandle_t handle);
 
 /** Brings every token to the ranks that own its experts. `config` may be NULL. */
@@ -271,15 +282,17 @@ typedef struct {
   uint64_t calls_over;        /**< of these */
   /* Of the call that runs, that is the first that is not over; 0 while there is none or it waits for its turn. */
   uint64_t stage1_bytes_done, stage1_bytes; /**< of messages, sent and received */
-  uint64_t stage2_bytes_done, stage2_bytes; /**< of rows that this rank writes (its own output's and others') */
+  uint64_t stage2_bytes_done, stage2_bytes; /**< of rows that this rank writes: its own output's, and
+                                                  others', also those that they turn out to fetch */
 } epcclEpProgress_t;
 #define EPCCL_EP_PROGRESS_INIT { sizeof(epcclEpProgress_t), EPCCL_EP_MAGIC, 0, 0, 0, 0, 0, 0, 0 }
 
-/** Never blocks. Whether a call failed is not told here. */
+/** Never blocks. Whether a call failed is not told here. epcclInvalidArgument: `progress` was not set up. */
 EPCCL_API epcclResult_t epcclEpGetProgress(epcclEpHandle_t handle, epcclEpProgress_t* progress);
 
 /** Waits until all calls that were started on the handle before are past `stage` (1 or 2: over), or have failed. Returns the first
- *  error of the handle's started calls; stage 2 also forgets it. (A stream returns the errors of its calls as well.) */
+ *  error of the handle's started calls; stage 2 also forgets it. (A stream returns the errors of its calls as well.)
+ *  epcclInvalidArgument: `stage` is neither 1 nor 2. */
 EPCCL_API epcclResult_t epcclEpCompleteStage(epcclEpHandle_t handle, int stage);
 
 /** epcclEpCompleteStage(handle, 2): all calls are over, and all buffers are the caller's again. Also returns, once, the first error
@@ -288,10 +301,12 @@ EPCCL_API epcclResult_t epcclEpComplete(epcclEpHandle_t handle);
 
 /** What is given to `stream` from now on waits until all calls that were started on the handle before are past `stage`, well or
  *  with an error; an event recorded next tells when. Returns at once; with a NULL stream when they are. `stream` may be a
- *  GPU's, whose memory the handle's calls are on. */
+ *  GPU's, whose memory the handle's calls are on. epcclInvalidArgument: `stage` is neither 1 nor 2. epcclInvalidUsage: the stream is
+ *  being captured. */
 EPCCL_API epcclResult_t epcclEpStreamWaitStage(epcclStream_t stream, epcclEpHandle_t handle, int stage);
 
-/** Counts of the handle's routing and last calls. No call may be in progress. */
+/** Counts of the handle's routing and last calls. No call may be in progress. Local. epcclInvalidArgument: `stats` was not set up.
+ *  Where the last update failed, its error. */
 EPCCL_API epcclResult_t epcclEpGetStats(epcclEpHandle_t handle, epcclEpStats_t* stats);
 
 #ifdef __cplusplus

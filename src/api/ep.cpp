@@ -105,9 +105,11 @@ Result<ep::SlotRules> read_rules(epcclEpLayout_t layout, const epcclEpHandleConf
   rules.capacity = config.max_tokens_per_expert;
   rules.pad = config.pad_to_capacity != 0;
   rules.max_topk = config.static_topk;
-  if (rules.layout != ep::SlotLayout::expert_major && (rules.alignment > 1 || rules.capacity > 0))
+  rules.undefined_padding = config.undefined_padding != 0;
+  if (rules.layout != ep::SlotLayout::expert_major &&
+      (rules.alignment > 1 || rules.capacity > 0 || rules.undefined_padding))
     return Status(Code::invalid_argument,
-                  "an alignment or a capacity of experts needs the expert-major layout");
+                  "an alignment, a capacity of experts or undefined padding needs the expert-major layout");
   if (rules.pad && rules.capacity == 0)
     return Status(Code::invalid_argument, "pad_to_capacity without max_tokens_per_expert");
   if (rules.max_topk > 0) {

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <cstring>
 
 #include "ep/row_call.hpp"
+#include "ep/stand_ins.hpp"
 #include "ep/transfer.hpp"
 
 namespace epccl::ep {
@@ -9,7 +9,7 @@ namespace {
 
 class Combine {
  public:
-  Combine(Handle& handle, const CombineCall& call) : handle_(handle), call_(call) {}
+  Combine(Handle& handle, const CombineCall& call) : handle_(handle), call_(call), stand_ins_(handle) {}
 
   Status run() {
     EPCCL_TRY(handle_.need_lists());
@@ -28,9 +28,9 @@ class Combine {
   Status describe_rows() {
     const uint64_t tokens = handle_.tokens(), slots = handle_.slots();
     rows_.format.add(token_bytes(), row_type(call_.type), call_.hidden);
-    EPCCL_ASSIGN(void* const bounce, reachable_output(handle_, call_.tokens, slots * token_bytes()));
-    if (bounce != nullptr) std::memcpy(bounce, call_.tokens, slots * token_bytes());
-    set_part(rows_.input, 0, bounce != nullptr ? bounce : call_.tokens, slots * token_bytes());
+    EPCCL_ASSIGN(const void* const given,
+                 stand_ins_.input(call_.tokens, slots, token_bytes(), rows_used(handle_)));
+    set_part(rows_.input, 0, given, slots * token_bytes());
     set_part(rows_.output, 0, call_.combined, tokens * token_bytes());
     if (returns_weights(call_)) EPCCL_TRY(describe_weights());
     if (call_.weighted) {
@@ -44,9 +44,8 @@ class Combine {
   // Every weight goes home from the one rank that has its expert: the others have zeros there.
   Status describe_weights() {
     const uint64_t tokens = handle_.tokens(), slots = handle_.slots();
-    Window& window = handle_.staging(weights_staging);
-    EPCCL_TRY(window.reserve(std::max<uint64_t>(slots * weight_bytes(), 1)));
-    auto* rows = window.as<float>();
+    EPCCL_ASSIGN(void* const window, stand_ins_.lend(slots * weight_bytes()));
+    auto* const rows = static_cast<float*>(window);
     std::fill_n(rows, slots * handle_.k(), 0.0F);
     const bool by_expert = handle_.node_slots().by_expert();
     if (call_.weights.given())
@@ -62,10 +61,9 @@ class Combine {
     return {};
   }
 
-  static constexpr size_t weights_staging = 3;
-
   Handle& handle_;
   const CombineCall& call_;
+  StandIns stand_ins_;
   runtime::RowBuffers rows_;
   std::vector<float> home_;  // where nobody asked for them
 };

@@ -8,6 +8,7 @@
 #include "device/host/fp8.hpp"
 #include "device/host/row_sum.hpp"
 #include "ep/row_call.hpp"
+#include "ep/stand_ins.hpp"
 #include "ep/transfer.hpp"
 
 namespace epccl::ep {
@@ -15,7 +16,7 @@ namespace {
 
 class Dispatch {
  public:
-  Dispatch(Handle& handle, const DispatchCall& call) : handle_(handle), call_(call) {}
+  Dispatch(Handle& handle, const DispatchCall& call) : handle_(handle), call_(call), stand_ins_(handle) {}
 
   Status run() {
     EPCCL_TRY(handle_.need_lists());
@@ -23,14 +24,14 @@ class Dispatch {
     EPCCL_TRY(check_weights());
     EPCCL_TRY(describe_rows());
     EPCCL_TRY(handle_.communicator().run_rows(
-        handle_.plans().dispatch_plan(rows_.format.bytes, rows_.format.count == 1), rows_,
+        handle_.plans().dispatch_plan({rows_.format.bytes, rows_.format.count == 1, rows_.fetches}), rows_,
         dispatch_text(handle_, call_), call_.progress));
     if (bounce_ != nullptr) copy_rows(call_.received, bounce_, token_bytes());
     handle_.dispatch_row_bytes = rows_.format.bytes;
     handle_.set_has_weights(call_.weights.given());
     if (call_.received_scales.given())
-      copy_rows(call_.received_scales.data, handle_.staging(scales_staging).as<void>(), scale_bytes());
-    if (by_expert()) clear_padding();
+      copy_rows(call_.received_scales.data, rows_.output.data[1], scale_bytes());
+    if (by_expert() && !handle_.node_slots().rules().undefined_padding) clear_padding();
     if (call_.received_topk.given()) write_topk();
     if (call_.received_weights.given()) write_weights();
     if (call_.weighted) multiply();
@@ -72,52 +73,70 @@ class Dispatch {
   }
 
   Status describe_rows() {
-    const uint64_t tokens = handle_.tokens(), slots = handle_.slots();
-    rows_.format.add(token_bytes());
-    set_part(rows_.input, 0, call_.tokens, tokens * token_bytes());
-    EPCCL_ASSIGN(bounce_, reachable_output(handle_, call_.received, slots * token_bytes()));
-    set_part(rows_.output, 0, bounce_ != nullptr ? bounce_ : call_.received, slots * token_bytes());
-    if (call_.received_type == Element::float8_e4m3) {
-      rows_.format.add(scale_bytes());
-      set_part(rows_.input, 1, call_.scales.data, tokens * scale_bytes());
-      if (quantises(call_)) EPCCL_TRY(quantise_tokens());
-      EPCCL_TRY(receive_scales(slots));
+    const uint64_t slots = handle_.slots();
+    EPCCL_TRY(receive_tokens(slots * token_bytes()));
+    if (call_.received_type != Element::float8_e4m3) {
+      EPCCL_TRY(give(call_.tokens, token_bytes()));
+    } else {
+      EPCCL_TRY(quantises(call_) ? give_quantised() : give_with_scales());
+      // User's arrays may be out of the peers' reach, and there may be none.
+      EPCCL_ASSIGN(void* const scales, stand_ins_.lend(slots * scale_bytes()));
+      set_part(rows_.output, 1, scales, slots * scale_bytes());
     }
     if (call_.weights.given()) {
       const size_t part = rows_.format.count;
-      rows_.format.add(weight_bytes());
-      set_part(rows_.input, part, call_.weights.data, tokens * weight_bytes());
+      EPCCL_TRY(give(call_.weights.data, weight_bytes()));
       EPCCL_TRY(handle_.weights().reserve(std::max<uint64_t>(slots * weight_bytes(), 1)));
       set_part(rows_.output, part, handle_.weights().as<void>(), slots * weight_bytes());
     }
     return {};
   }
 
-  Status receive_scales(uint64_t slots) {
-    // Scales come into the library's memory: user's arrays may be out of the peers' reach, and there may be none.
-    EPCCL_TRY(handle_.staging(scales_staging).reserve(std::max<uint64_t>(slots * scale_bytes(), 1)));
-    set_part(rows_.output, 1, handle_.staging(scales_staging).as<void>(), slots * scale_bytes());
+  // Rows that come from the own node this rank can fetch, others are brought: to where they cannot be, something stands in.
+  Status receive_tokens(uint64_t bytes) {
+    const bool is_reached = stand_ins_.reaches(call_.received, bytes);
+    if (!is_reached && handle_.group().cluster().nodes() > 1 && !handle_.communicator().direct()) {
+      EPCCL_ASSIGN(bounce_, stand_ins_.lend(bytes));
+    } else {
+      rows_.fetches = !is_reached;
+    }
+    set_part(rows_.output, 0, bounce_ != nullptr ? bounce_ : call_.received, bytes);
     return {};
   }
 
-  Status quantise_tokens() {
+  /// One more part of the rows: `data` has it of every token.
+  Status give(const void* data, uint64_t bytes) {
+    const RowRange all{0, handle_.tokens()};
+    EPCCL_ASSIGN(const void* const given, stand_ins_.input(data, all.count, bytes, {&all, 1}));
+    set_part(rows_.input, rows_.format.count, given, all.count * bytes);
+    rows_.format.add(bytes);
+    return {};
+  }
+
+  Status give_with_scales() {
+    EPCCL_TRY(give(call_.tokens, token_bytes()));
+    return give(call_.scales.data, scale_bytes());
+  }
+
+  Status give_quantised() {
     const uint64_t tokens = handle_.tokens();
-    Window& values = handle_.staging(values_staging);
-    EPCCL_TRY(values.reserve(std::max<uint64_t>(tokens * (token_bytes() + scale_bytes()), 1)));
-    auto* scales = values.as<std::byte>() + tokens * token_bytes();
+    EPCCL_ASSIGN(void* const window, stand_ins_.lend(tokens * (token_bytes() + scale_bytes())));
+    auto* const values = static_cast<std::byte*>(window);
+    auto* const scales = values + tokens * token_bytes();
     const auto* source = static_cast<const std::byte*>(call_.tokens);
     for (uint64_t token = 0; token < tokens; ++token)
       device::quantise_e4m3(row_type(call_.type), source + token * call_.hidden * bytes_of(call_.type),
-                            call_.hidden, values.as<std::byte>() + token * token_bytes(),
-                            scales + token * scale_bytes());
-    set_part(rows_.input, 0, values.as<void>(), tokens * token_bytes());
+                            call_.hidden, values + token * token_bytes(), scales + token * scale_bytes());
+    rows_.format.add(token_bytes());
+    rows_.format.add(scale_bytes());
+    set_part(rows_.input, 0, values, tokens * token_bytes());
     set_part(rows_.input, 1, scales, tokens * scale_bytes());
     return {};
   }
 
-  // From what stood in for it.
+  // From what stood in for it. Not padding: that is cleared where it lies, or nobody looks at it.
   void copy_rows(void* to, const void* from, uint64_t row_bytes) const {
-    for (const RowRange& range : rows_written(handle_))
+    for (const RowRange& range : rows_used(handle_))
       std::memcpy(static_cast<std::byte*>(to) + range.first * row_bytes,
                   static_cast<const std::byte*>(from) + range.first * row_bytes, range.count * row_bytes);
   }
@@ -165,10 +184,9 @@ class Dispatch {
     });
   }
 
-  static constexpr size_t values_staging = 0, scales_staging = 1;
-
   Handle& handle_;
   const DispatchCall& call_;
+  StandIns stand_ins_;
   runtime::RowBuffers rows_;
   void* bounce_ = nullptr;
 };

@@ -38,8 +38,8 @@ class FixedList {
 
 class ExchangeBuilder {
  public:
-  explicit ExchangeBuilder(const LayoutView& layout)
-      : layout_(layout), cluster_(layout.cluster), slots_(layout.slots) {}
+  ExchangeBuilder(const LayoutView& layout, std::shared_ptr<plan::RowTables> tables)
+      : layout_(layout), cluster_(layout.cluster), slots_(layout.slots), tables_(std::move(tables)) {}
 
   Result<TokenExchange> build() && {
     if (!layout_.fixed()) tables_->rows.reserve(most_rows());
@@ -53,6 +53,14 @@ class ExchangeBuilder {
           *damaged_);
     exchange_.tables = tables_;
     return std::move(exchange_);
+  }
+
+  /// The streams of the node's other ranks to this one.
+  std::vector<TokenStream> fetched() && {
+    std::vector<TokenStream> streams;
+    for (const int member : layout_.members())
+      if (member != layout_.rank) streams.push_back(relayed(layout_.fetched(member)));
+    return streams;
   }
 
  private:
@@ -289,7 +297,7 @@ class ExchangeBuilder {
   const topology::Cluster& cluster_;
   const NodeSlots& slots_;
   TokenExchange exchange_;
-  std::shared_ptr<plan::RowTables> tables_ = std::make_shared<plan::RowTables>();
+  const std::shared_ptr<plan::RowTables> tables_;
   std::vector<Place> places_;   // by token
   std::optional<int> damaged_;  // a source that contradicts itself
   std::vector<uint32_t> listed_, slots_listed_;
@@ -311,8 +319,19 @@ LayoutView::Relayed LayoutView::own() const {
   return own;
 }
 
+LayoutView::Relayed LayoutView::fetched(int source) const {
+  const auto local = static_cast<size_t>(cluster.local_of(rank));
+  return {source, {sources[static_cast<size_t>(source)].rows_of(local)}, local, {}, true};
+}
+
 Result<TokenExchange> make_exchange(const LayoutView& layout) {
-  return ExchangeBuilder(layout).build();
+  return ExchangeBuilder(layout, std::make_shared<plan::RowTables>()).build();
+}
+
+void add_fetched(const LayoutView& layout, TokenExchange& exchange) {
+  auto tables = std::make_shared<plan::RowTables>(*exchange.tables);
+  exchange.fetched = ExchangeBuilder(layout, tables).fetched();
+  exchange.fetched_tables = std::move(tables);
 }
 
 }  // namespace epccl::ep

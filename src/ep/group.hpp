@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "device/host/shared_copy.hpp"
 #include "ep/expert_map.hpp"
 #include "ep/layout_message.hpp"
+#include "ep/window_pool.hpp"
 #include "runtime/comm/communicator.hpp"
 
 namespace epccl::ep {
@@ -39,6 +41,9 @@ class Group {
   int rank() const { return communicator_.rank(); }
   const ExpertMap& experts() const { return experts_; }
   const GroupOptions& options() const { return options_; }
+  WindowPool& windows() { return windows_; }
+  /// For work of the communicator.
+  device::SharedCopy& shared_copy() { return shared_copy_; }
 
  private:
   Group(runtime::Communicator& communicator, const GroupOptions& options, ExpertMap experts)
@@ -47,6 +52,8 @@ class Group {
   runtime::Communicator& communicator_;
   const GroupOptions options_;
   const ExpertMap experts_;
+  WindowPool windows_;
+  device::SharedCopy shared_copy_;
 };
 
 }  // namespace epccl::ep

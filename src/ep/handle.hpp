@@ -36,7 +36,9 @@ class Handle {
       : group_(std::move(group)),
         rules_(rules),
         routing_(group_->cluster(), group_->experts()),
-        plans_(*group_, [this](algorithms::TokenExchange& exchange) { add_sums(layout(), exchange); }) {
+        plans_(
+            *group_, [this](algorithms::TokenExchange& exchange) { add_sums(layout(), exchange); },
+            [this](algorithms::TokenExchange& exchange) { add_fetched(layout(), exchange); }) {
     if (rules.max_topk > 0) static_.emplace(*group_, rules);
   }
   Handle(const Handle&) = delete;
@@ -81,7 +83,7 @@ class Handle {
   /// What an update is called; equal on ranks that agree.
   std::string layout_text() const;
 
-  const Group& group() const { return *group_; }
+  Group& group() const { return *group_; }
   runtime::Communicator& communicator() const { return group_->communicator(); }
   const SlotRules& rules() const { return rules_; }
 
@@ -135,7 +137,6 @@ class Handle {
                                       const runtime::StagedCalls::Borrowed& here);
   /// Bytes of a row in the last dispatch and combine, 0 before one.
   uint64_t dispatch_row_bytes = 0, combine_row_bytes = 0;
-  Window& staging(size_t index) { return staging_[index]; }
 
   size_t local() const { return static_cast<size_t>(group_->cluster().local_of(group_->rank())); }
 
@@ -185,7 +186,6 @@ class Handle {
   uint32_t frame_turn_blocks_ = 1;
   Window weights_;
   bool has_weights_ = false;
-  std::array<Window, 4> staging_;
   std::shared_ptr<KernelTables> kernel_tables_;
   bool agreed_ = false;  // in static mode: an update has found nothing that ranks disagree on
   std::shared_ptr<DeviceLayout> device_layout_;

@@ -164,9 +164,10 @@ class KernelDispatch {
     const uint64_t slots = shape_.slots;
     if (slots == 0) return {};
     const bool weights = call_.received_weights.given();
-    if (by_expert() || weights || call_.received_topk.given())
+    const bool clears = by_expert() && shape_.clears_padding;
+    if (clears || call_.weighted || weights || call_.received_topk.given())
       EPCCL_TRY(tables_->need_rows(routing_.handle, queue));
-    if (by_expert()) EPCCL_TRY(clear_padding(queue));
+    if (clears) EPCCL_TRY(clear_padding(queue));
     if (call_.weighted) EPCCL_TRY(multiply(queue));
     if (rooms_.rows != nullptr)
       EPCCL_TRY(copy(queue, call_.received, rooms_.rows->data(), slots * token_bytes()));

@@ -32,6 +32,7 @@ struct SlotRules {
   bool pad = false;
   // Static mode: all sizes come from maxima, tables have this many columns. 0: sizes follow the routing.
   uint32_t max_topk = 0;
+  bool undefined_padding = false;  // what rows hold that only pad is nobody's business
 };
 
 /// Row numbers of all ranks of one node: what each rank can compute alike from the sources' counts.
@@ -120,7 +121,7 @@ struct LayoutView {
             header(source).block_tokens[static_cast<size_t>(strategy)]};
   }
 
-  /// A stream that this rank relays, or its own: whose rows, and what the ranks from `first_local` on get.
+  /// A stream that this rank relays or fetches, or its own: whose rows, and what the ranks from `first_local` on get.
   struct Relayed {
     int source = 0;
     std::vector<RankRows> served;
@@ -130,6 +131,8 @@ struct LayoutView {
   };
   Relayed incoming(int source) const;
   Relayed own() const;
+  /// What this rank gets straight from `source`, of its node.
+  Relayed fetched(int source) const;
 
   /// use(token, row) for each row of a stream of `source` that has one for each of `tokens`.
   template <typename Use>
@@ -150,6 +153,9 @@ struct LayoutView {
 /// The streams of a dispatch, with their tables.
 /// Error: a source's message contradicts itself.
 Result<algorithms::TokenExchange> make_exchange(const LayoutView& layout);
+
+/// Adds what a dispatch that fetches needs to the exchange of this layout.
+void add_fetched(const LayoutView& layout, algorithms::TokenExchange& exchange);
 
 /// Adds what a combine needs to the exchange of this layout.
 void add_sums(const LayoutView& layout, algorithms::TokenExchange& exchange);

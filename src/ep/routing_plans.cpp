@@ -21,9 +21,10 @@ algorithms::TokenParameters RoutingPlans::parameters(uint64_t row_bytes) const {
   return parameters;
 }
 
-plan::RankPlan RoutingPlans::build_dispatch(uint64_t row_bytes, bool contiguous_input) const {
-  algorithms::TokenParameters with = parameters(row_bytes);
-  with.contiguous_input = contiguous_input;
+plan::RankPlan RoutingPlans::build_dispatch(const DispatchKind& kind) const {
+  algorithms::TokenParameters with = parameters(kind.row_bytes);
+  with.contiguous_input = kind.contiguous_input;
+  with.fetch = kind.fetch;
   return algorithms::build_dispatch(group_.cluster(), exchange_, group_.rank(), with);
 }
 
@@ -35,14 +36,15 @@ void RoutingPlans::need_sums() {
   if (exchange_.sums == nullptr) add_sums_(exchange_);
 }
 
-const runtime::CompiledPlan& RoutingPlans::dispatch_plan(uint64_t row_bytes, bool contiguous_input) {
-  const std::pair key{row_bytes, contiguous_input};
-  if (const auto it = dispatch_plans_.find(key); it != dispatch_plans_.end()) {
-    it->second.use_tables(exchange_.tables);  // in static mode a plan outlives its routing
+const runtime::CompiledPlan& RoutingPlans::dispatch_plan(const DispatchKind& kind) {
+  if (kind.fetch && exchange_.fetched_tables == nullptr) add_fetched_(exchange_);
+  if (const auto it = dispatch_plans_.find(kind); it != dispatch_plans_.end()) {
+    // In static mode a plan outlives its routing.
+    it->second.use_tables(kind.fetch ? exchange_.fetched_tables : exchange_.tables);
     return it->second;
   }
-  const auto plan = build_dispatch(row_bytes, contiguous_input);
-  return dispatch_plans_.emplace(key, runtime::compile(plan, group_.cluster())).first->second;
+  const auto plan = build_dispatch(kind);
+  return dispatch_plans_.emplace(kind, runtime::compile(plan, group_.cluster())).first->second;
 }
 
 const runtime::CompiledPlan& RoutingPlans::combine_plan(uint64_t row_bytes) {
@@ -58,8 +60,9 @@ const runtime::CompiledPlan& RoutingPlans::combine_plan(uint64_t row_bytes) {
 Result<DevicePlans::Ready> RoutingPlans::dispatch_on_device(uint64_t row_bytes, bool contiguous_input,
                                                             const TablesRoom& room,
                                                             runtime::KernelCalls& kernels) {
-  return device_plans_.prepare({false, row_bytes, contiguous_input}, exchange_.tables, room, kernels,
-                               [&] { return build_dispatch(row_bytes, contiguous_input); });
+  return device_plans_.prepare({false, row_bytes, contiguous_input}, exchange_.tables, room, kernels, [&] {
+    return build_dispatch({row_bytes, contiguous_input});
+  });
 }
 
 Result<DevicePlans::Ready> RoutingPlans::combine_on_device(uint64_t row_bytes, const TablesRoom& room,

@@ -17,9 +17,10 @@ namespace epccl::ep {
 
 class RoutingPlans {
  public:
-  /// Adds to an exchange what only combines need.
-  using AddSums = std::function<void(algorithms::TokenExchange&)>;
-  RoutingPlans(const Group& group, AddSums add_sums) : group_(group), add_sums_(std::move(add_sums)) {}
+  using Add = std::function<void(algorithms::TokenExchange&)>;
+  /// They add to an exchange what only combines need, and what dispatches need that fetch.
+  RoutingPlans(const Group& group, Add add_sums, Add add_fetched)
+      : group_(group), add_sums_(std::move(add_sums)), add_fetched_(std::move(add_fetched)) {}
 
   /// The routing is another. `keep`: plans that were made serve it as well.
   void use(algorithms::TokenExchange exchange, uint32_t turn_blocks, bool keep);
@@ -30,7 +31,14 @@ class RoutingPlans {
   /// Of the routing; empty before there is one.
   const algorithms::TokenExchange& exchange() const { return exchange_; }
 
-  const runtime::CompiledPlan& dispatch_plan(uint64_t row_bytes, bool contiguous_input);
+  /// What tells dispatches of one routing apart.
+  struct DispatchKind {
+    uint64_t row_bytes = 0;
+    bool contiguous_input = false;
+    bool fetch = false;  // see TokenParameters
+    friend auto operator<=>(const DispatchKind&, const DispatchKind&) = default;
+  };
+  const runtime::CompiledPlan& dispatch_plan(const DispatchKind& kind);
   const runtime::CompiledPlan& combine_plan(uint64_t row_bytes);
 
   /// The same for a device's queues, with their tables in `room`.
@@ -41,16 +49,16 @@ class RoutingPlans {
 
  private:
   algorithms::TokenParameters parameters(uint64_t row_bytes) const;
-  plan::RankPlan build_dispatch(uint64_t row_bytes, bool contiguous_input) const;
+  plan::RankPlan build_dispatch(const DispatchKind& kind) const;
   plan::RankPlan build_combine(uint64_t row_bytes) const;
   /// Not before a combine asks: a dispatch need not wait for them.
   void need_sums();
 
   const Group& group_;
-  const AddSums add_sums_;
+  const Add add_sums_, add_fetched_;
   algorithms::TokenExchange exchange_;
   uint32_t turn_blocks_ = 1;
-  std::map<std::pair<uint64_t, bool>, runtime::CompiledPlan> dispatch_plans_;
+  std::map<DispatchKind, runtime::CompiledPlan> dispatch_plans_;
   std::map<uint64_t, runtime::CompiledPlan> combine_plans_;
   DevicePlans device_plans_;
 };

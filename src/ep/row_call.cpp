@@ -41,8 +41,12 @@ std::string combine_text(const Handle& handle, const CombineCall& call) {
 }
 
 CallShape shape_of(const Handle& handle) {
-  return {handle.tokens(), handle.slots(), handle.k(), handle.node_slots().by_expert(),
-          handle.group().options().max_token_bytes};
+  return {handle.tokens(),
+          handle.slots(),
+          handle.k(),
+          handle.node_slots().by_expert(),
+          handle.group().options().max_token_bytes,
+          !handle.node_slots().rules().undefined_padding};
 }
 
 Status check_dispatch(const CallShape& shape, const DispatchCall& call) {
@@ -113,20 +117,19 @@ std::vector<RowRange> rows_written(const Handle& handle) {
   return ranges;
 }
 
+std::vector<RowRange> rows_used(const Handle& handle) {
+  if (!handle.node_slots().by_expert()) return rows_written(handle);
+  std::vector<RowRange> ranges;
+  for_each_own_expert(handle, [&](uint32_t expert) {
+    ranges.push_back({handle.node_slots().zone_begin(expert), rows_kept(handle, expert)});
+  });
+  return ranges;
+}
+
 void set_part(runtime::RowArrays& side, size_t part, const void* data, uint64_t bytes) {
   side.data[part] =
       const_cast<void*>(data);  // inputs are only read: the plan's verifier holds builders to that
   side.bytes[part] = bytes;
-}
-
-Result<void*> reachable_output(Handle& handle, const void* user, uint64_t bytes) {
-  const bool alone =
-      handle.group().cluster().local_size(handle.group().cluster().node_of(handle.group().rank())) == 1;
-  if (alone || bytes == 0 || handle.communicator().direct() || device::find_window(user, bytes))
-    return static_cast<void*>(nullptr);
-  Window& window = handle.staging(bounce_staging);
-  EPCCL_TRY(window.reserve(bytes));
-  return window.as<void>();
 }
 
 }  // namespace epccl::ep

@@ -12,8 +12,6 @@
 
 namespace epccl::ep {
 
-inline constexpr size_t bounce_staging = 2;
-
 device::RowType row_type(Element element);
 
 /// Error: `matrix` is there, but has fewer than `rows` rows or not `columns` columns.
@@ -30,6 +28,7 @@ struct CallShape {
   uint32_t k = 0;
   bool by_expert = false;
   uint64_t max_token_bytes = 0;
+  bool clears_padding = true;  // rows that only pad become zeros
 };
 CallShape shape_of(const Handle& handle);
 
@@ -53,10 +52,6 @@ std::string combine_text(const Handle& handle, const CombineCall& call);
 
 void set_part(runtime::RowArrays& side, size_t part, const void* data, uint64_t bytes);
 
-/// Where ranks may not touch each other's ordinary memory: a window to receive into (or give from) instead of `user`; null
-/// where `user` will do.
-Result<void*> reachable_output(Handle& handle, const void* user, uint64_t bytes);
-
 /// Whether a dispatch leaves rows of its output as they are: the places of a source that has fewer tokens. What stands in for the
 /// output must not be copied there as a whole, unless it held the same before.
 inline bool leaves_rows(const SlotRules& rules) {
@@ -68,18 +63,31 @@ struct RowRange {
 };
 /// The others, where the host has made the layout.
 std::vector<RowRange> rows_written(const Handle& handle);
+/// Rows of this rank's output that belong to an entry.
+std::vector<RowRange> rows_used(const Handle& handle);
+
+/// Rows of an expert of this rank that belong to an entry; the rest of its zone only fills up.
+inline uint32_t rows_kept(const Handle& handle, uint32_t expert) {
+  const uint32_t capacity = handle.rules().capacity, entries = handle.node_slots().entries(expert);
+  return capacity > 0 ? std::min(capacity, entries) : entries;
+}
+
+/// use(expert) for each expert of this rank, by node index.
+template <typename Use>
+void for_each_own_expert(const Handle& handle, Use use) {
+  const ExpertMap& experts = handle.group().experts();
+  const uint32_t first = experts.first(handle.group().rank()), count = experts.count(handle.group().rank());
+  for (uint32_t expert = first; expert < first + count; ++expert) use(expert);
+}
 
 /// use(slot) for each row of this rank's output that belongs to an expert's zone but to no entry.
 template <typename Use>
 void for_each_padding(const Handle& handle, Use use) {
   const NodeSlots& slots = handle.node_slots();
-  const uint32_t capacity = handle.rules().capacity;
-  const uint32_t first = handle.group().experts().first(handle.group().rank());
-  for (uint32_t expert = first; expert < first + handle.group().experts().count(handle.group().rank());
-       ++expert) {
-    const uint32_t kept = capacity > 0 ? std::min(capacity, slots.entries(expert)) : slots.entries(expert);
-    for (uint32_t row = kept; row < slots.zone_rows(expert); ++row) use(slots.zone_begin(expert) + row);
-  }
+  for_each_own_expert(handle, [&](uint32_t expert) {
+    for (uint32_t row = rows_kept(handle, expert); row < slots.zone_rows(expert); ++row)
+      use(slots.zone_begin(expert) + row);
+  });
 }
 
 }  // namespace epccl::ep

@@ -103,10 +103,23 @@ void StaticTables::sort(int rank, const SourceHeader& header, bool relayed, Sour
   }
 }
 
+void StaticTables::add_maxima(int rank, SourceHeader& header) {
+  SourceHeader& known = sources_[static_cast<size_t>(rank)].maxima;
+  if (known.chunk_bytes != header.chunk_bytes) {
+    const uint64_t row_bytes = group_.options().max_token_bytes + rules_.max_topk * sizeof(float);
+    const uint64_t scratch = group_.communicator().config().parameters.scratch_bytes;
+    known.chunk_bytes = header.chunk_bytes;
+    describe_maxima(group_.cluster(), group_.experts(), rank, rules_.max_tokens, rules_.max_topk,
+                    {row_bytes, header.chunk_bytes, scratch}, known);
+  }
+  header.block_tokens = known.block_tokens;
+  header.turn_blocks = known.turn_blocks;
+  header.network_rows = known.network_rows;
+  header.network_streams = known.network_streams;
+}
+
 Result<std::vector<SourceLayout>> StaticTables::layouts() {
   const topology::Cluster& cluster = group_.cluster();
-  const auto& parameters = group_.communicator().config().parameters;
-  const uint64_t row_bytes = group_.options().max_token_bytes + rules_.max_topk * sizeof(float);
   std::vector<SourceLayout> layouts(sources_.size());
   bool good = true;
   for (size_t rank = 0; rank < layouts.size(); ++rank) {
@@ -125,8 +138,7 @@ Result<std::vector<SourceLayout>> StaticTables::layouts() {
     for (size_t local = 0; local < source.of_local.size(); ++local)
       if (layout.relayed || cluster.rank_at(node_, static_cast<int>(local)) == group_.rank())
         layout.rows.push_back({source.of_local[local].tokens, source.of_local[local].entries});
-    describe_maxima(cluster, group_.experts(), static_cast<int>(rank), rules_.max_tokens, rules_.max_topk,
-                    {row_bytes, layout.header.chunk_bytes, parameters.scratch_bytes}, layout.header);
+    add_maxima(static_cast<int>(rank), layout.header);
   }
   return layouts;
 }

@@ -42,6 +42,7 @@ class StaticTables {
   struct Source {
     std::vector<Lists> of_local;
     std::vector<uint32_t> node_tokens, rank_tokens, expert_entries;
+    SourceHeader maxima;  // what maxima decide, with chunks of this length: the same in every update
   };
 
   uint64_t record_bytes() const {
@@ -53,6 +54,7 @@ class StaticTables {
     return reinterpret_cast<const int32_t*>(record(source) + sizeof(SourceHeader));
   }
   Status check(int rank, const SourceHeader& header) const;
+  void add_maxima(int rank, SourceHeader& header);
   void sort(int rank, const SourceHeader& header, bool relayed, Source& source) const;
 
   const Group& group_;

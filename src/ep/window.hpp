@@ -35,6 +35,7 @@ class Window {
     return {};
   }
 
+  size_t size() const { return size_; }
   template <typename T>
   T* as() const {
     return static_cast<T*>(data_);

@@ -30,7 +30,12 @@ constexpr std::array layouts{SlotLayout::flat, SlotLayout::rank_major, SlotLayou
 /// The plans of all ranks.
 struct Plans {
   plan::Plan dispatch, combine;
+  plan::Plan all_fetch, some_fetch;  // dispatches
 };
+
+bool fetches_among_others(int rank) {
+  return rank % 3 != 1;
+}
 
 // What a GPU's relay hands on in one kernel it hands on in the plan's steps.
 uint64_t targets_of(const EpCase& what, const plan::RankPlan& dispatch) {
@@ -72,7 +77,9 @@ Plans build(const EpCase& what, const ep::ExpertMap& experts, const tests::EpVie
     parameters.turn_blocks =
         std::min(parameters.turn_blocks, header.turn_blocks[static_cast<size_t>(strategy)]);
   Plans plans{{what.cluster, fmt::format("dispatch {}", to_string(strategy)), {}},
-              {what.cluster, fmt::format("combine {}", to_string(strategy)), {}}};
+              {what.cluster, fmt::format("combine {}", to_string(strategy)), {}},
+              {what.cluster, fmt::format("fetching dispatch {}", to_string(strategy)), {}},
+              {what.cluster, fmt::format("dispatch {}, some fetch", to_string(strategy)), {}}};
   for (int rank = 0; rank < what.cluster.ranks(); ++rank) {
     const ep::LayoutView layout{what.cluster,
                                 experts,
@@ -87,6 +94,12 @@ Plans build(const EpCase& what, const ep::ExpertMap& experts, const tests::EpVie
     plans.dispatch.ranks.push_back(build_dispatch(what.cluster, exchange, rank, parameters));
     expect_room(what, rank, strategy, sizes, exchange, plans.dispatch.ranks.back());
     plans.combine.ranks.push_back(build_combine(what.cluster, exchange, rank, parameters));
+    add_fetched(layout, exchange);
+    TokenParameters fetching = parameters;
+    fetching.fetch = true;
+    plans.all_fetch.ranks.push_back(build_dispatch(what.cluster, exchange, rank, fetching));
+    plans.some_fetch.ranks.push_back(fetches_among_others(rank) ? plans.all_fetch.ranks.back()
+                                                                : plans.dispatch.ranks.back());
   }
   return plans;
 }
@@ -108,12 +121,29 @@ bool fits(const tests::EpViews& views, Strategy strategy) {
   });
 }
 
+// Whoever fetches, each row comes from its source and is moved once, and no network sees more of it.
+void prove_fetching(const EpOracle& oracle, const std::vector<uint64_t>& inputs, const plan::Plan& plan,
+                    const plan::VerifyReport& brought) {
+  plan::VerifyReport fetched;
+  const Status status = plan::verify(plan, oracle.dispatch(), {}, inputs, &fetched);
+  ASSERT_TRUE(status.ok()) << plan.algorithm << ": " << status.message();
+  ASSERT_EQ(fetched.links.copied_in_node, brought.links.copied_in_node);
+  ASSERT_EQ(fetched.links.copied_to_peers, brought.links.copied_to_peers);
+  for (int from = 0; from < plan.cluster.nodes(); ++from)
+    for (int to = 0; to < plan.cluster.nodes(); ++to) {
+      if (from == to) continue;
+      ASSERT_EQ(fetched.links.between_nodes(from, to), brought.links.between_nodes(from, to));
+    }
+}
+
 void prove(const EpCase& what, const EpOracle& oracle, Strategy strategy, const Plans& plans) {
   plan::VerifyReport there, back;
   std::vector<uint64_t> inputs;
   for (int rank = 0; rank < what.cluster.ranks(); ++rank) inputs.push_back(what.tokens(rank) * ep_row);
   const Status dispatched = plan::verify(plans.dispatch, oracle.dispatch(), {}, inputs, &there);
   ASSERT_TRUE(dispatched.ok()) << dispatched.message();
+  prove_fetching(oracle, inputs, plans.all_fetch, there);
+  prove_fetching(oracle, inputs, plans.some_fetch, there);
   plan::Plan handed = plans.dispatch;
   for (plan::RankPlan& rank : handed.ranks) rank = plan::with_hand_outs(rank).plan;
   const Status handed_out = plan::verify(handed, oracle.dispatch(), {}, inputs);
@@ -165,6 +195,8 @@ void prove_reuse(const EpCase& first, const EpCase& second) {
     const Plans others = build(second, experts, other_views, strategy, ep::Sizes::from_maxima);
     use_tables_of(plans.dispatch, others.dispatch);
     use_tables_of(plans.combine, others.combine);
+    use_tables_of(plans.all_fetch, others.all_fetch);
+    use_tables_of(plans.some_fetch, others.some_fetch);
     prove(second, oracle, strategy, plans);
     if (testing::Test::HasFatalFailure()) return;
   }

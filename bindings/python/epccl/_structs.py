@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import operator
+from typing import Sequence
 
 _VERSION_CODE = 100  # 0.1.0, the header these structs were written from
 _CONFIG_MAGIC = 0xEC1CAFE
@@ -33,13 +35,25 @@ _BITS_OF = {ctypes.c_int: -31, _uint: 32, _size: 64, _u64: 64}  # negative: sign
 
 
 def check_range(name: str, value: object, kind: type) -> None:
-    """ValueError where a C number of this kind does not have the value: ctypes would take the value's low bits."""
+    """ValueError where a C number of this kind does not have the value: ctypes would take the value's low bits. It takes all that
+    has __index__, NumPy's integers among them."""
     bits = _BITS_OF.get(kind)
-    if bits is None or not isinstance(value, int):
+    if bits is None:
         return
+    try:
+        value = operator.index(value)
+    except TypeError:
+        return  # ctypes refuses it
     lowest, limit = (-(2**-bits), 2**-bits) if bits < 0 else (0, 2**bits)
     if not lowest <= value < limit:
         raise ValueError(f"{name} is {value}: not in {lowest}..{limit - 1}")
+
+
+def number_array(name: str, values: Sequence[int], kind: type):
+    """C's array of them. ValueError: one is none of this kind."""
+    for at, value in enumerate(values):
+        check_range(f"{name}[{at}]", value, kind)
+    return (kind * len(values))(*values)
 
 
 class Config(ctypes.Structure):
@@ -150,6 +164,7 @@ class EpHandleConfig(_Ep):
         ("max_tokens_per_expert", _uint),
         ("pad_to_capacity", _uint),
         ("static_topk", _uint),
+        ("undefined_padding", _uint),
     ]
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Sequence
 
 from . import _library, program_end
 from ._library import begin, call
-from ._structs import CallTimesStruct, StatisticsStruct, UniqueIdStruct, id_struct
+from ._structs import CallTimesStruct, StatisticsStruct, UniqueIdStruct, check_range, id_struct, number_array
 from .buffers import Buffer, View
 from .config import Settings, config_of, config_of_child
 from .datatypes import DataType
@@ -21,6 +23,8 @@ from .registrations import Registration, Window
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from .ep import EpGroup, EpHandle
+
 
 def get_unique_id() -> bytes:
     """Makes an id and opens the rendezvous it names in this process. Call it on one rank and send the bytes to all by any means;
@@ -30,13 +34,31 @@ def get_unique_id() -> bytes:
     return bytes(made)
 
 
+class Dependents:
+    """What ends with its owner, for as long as something else refers to it. One thread may add to it while another one ends them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all: weakref.WeakSet[EpGroup | EpHandle] = weakref.WeakSet()
+
+    def add(self, one: EpGroup | EpHandle) -> None:
+        with self._lock:
+            self._all.add(one)
+
+    def leave(self) -> None:
+        with self._lock:
+            left = list(self._all)
+        for one in left:
+            one._leave()
+
+
 class Communicator(Exchanges):
     """One rank's end of a communicator. Calls are ordered as issued, and every rank issues the same collectives in the same order.
 
-    Buffers are anything with the buffer protocol, C-contiguous, NumPy arrays above all; the datatype follows from them, or is
-    said with ``datatype=`` (``DataType.BFLOAT16`` over a uint16 array, for example). With ``stream=None`` a call returns when the
-    result is in place; with a :class:`Stream` it returns at once. Calls on one communicator must not overlap, except
-    :meth:`abort` and :meth:`async_error`.
+    Buffers are anything with the buffer protocol, C-contiguous, NumPy arrays above all, or PyTorch's CPU tensors; the datatype follows
+    from them, or is said with ``datatype=`` (``DataType.BFLOAT16`` over a uint16 array, for example). With ``stream=None`` a call
+    returns when the result is in place; with a :class:`Stream` it returns at once. Calls on one communicator must not overlap,
+    except :meth:`abort` and :meth:`async_error`.
 
     It ends with :meth:`destroy`, or with its ``with`` block: destroyed, or aborted where the block raises (``sys.exit(0)`` is no
     error). One that nothing refers to any more is destroyed, or aborted if a call is under way. Those that are left when the
@@ -97,9 +119,10 @@ class Communicator(Exchanges):
         ..."""
         if devices is not None and len(devices) != nranks:
             raise ValueError(f"devices has {len(devices)} entries: {nranks} are needed, one a rank")
+        check_range("nranks", nranks, ctypes.c_int)
+        given = None if devices is None else number_array("devices", devices, ctypes.c_int)
         handles = (ctypes.c_void_p * max(nranks, 1))()
-        numbers = None if devices is None else (ctypes.c_int * nranks)(*devices)
-        call("epcclCommInitAll", handles, nranks, numbers)
+        call("epcclCommInitAll", handles, nranks, given)
         keep_in_use([handles])
         return [cls._of(ctypes.c_void_p(handle)) for handle in handles]
 
@@ -129,7 +152,7 @@ class Communicator(Exchanges):
         """Makes a communicator of the ranks that are not in ``exclude``, in their old order; exactly those call it, and the others
         may be dead. ``abort``: first ends all work of this one with an error; needed where it has failed already. The rest is as for
         :meth:`split`."""
-        ranks = (ctypes.c_int * len(exclude))(*exclude)
+        ranks = number_array("exclude", exclude, ctypes.c_int)
         handle = ctypes.c_void_p()
         config = config_of_child(settings)
         begin("epcclCommShrink", self._pointer(), ranks, len(exclude), ctypes.byref(handle), config, int(abort), comm=self._handle)
@@ -145,6 +168,7 @@ class Communicator(Exchanges):
 
     def _learn(self) -> None:
         """What is kept beyond the end of the communicator, if it is made already. From now on the program's end is this one's, too."""
+        self._groups = Dependents()  # until they are freed the library keeps what it has of the communicator
         program_end.begins(self)
         if not self.in_progress:
             _ = self.size, self.rank
@@ -199,6 +223,7 @@ class Communicator(Exchanges):
         if handle:
             call("epcclCommDestroy", handle)
             self._handle = None
+            self._groups.leave()
 
     def abort(self) -> None:
         """Ends all work with an error, here and on the other ranks, and frees. Any thread may call it while another one blocks
@@ -206,6 +231,7 @@ class Communicator(Exchanges):
         handle, self._handle = self._handle, None
         if handle:
             call("epcclCommAbort", handle)
+            self._groups.leave()
 
     def revoke(self) -> None:
         """As :meth:`abort`, but the communicator stays, to be split or shrunk, and destroyed."""

@@ -11,8 +11,8 @@ from typing import Sequence
 from . import _library
 from . import _structs as c
 from ._library import call
-from .buffers import Buffer, View
-from .communicator import Communicator
+from .buffers import Buffer, View, is_tensor
+from .communicator import Communicator, Dependents
 from .datatypes import DataType
 from .errors import EpcclError, InvalidUsage, Result
 from .streams import Stream, pointer
@@ -40,7 +40,8 @@ class Layout(enum.IntEnum):
 
 @dataclasses.dataclass
 class Counters:
-    """What a routing means for this rank; NumPy arrays of int64 (``dropped``: uint8). Valid once the update is complete."""
+    """What a routing means for this rank; NumPy arrays of int64 (``dropped``: uint8), or tensors of PyTorch where the table of the
+    routing is one. Valid once the update is complete."""
 
     expert_counters: "object"  #: [local experts]: entries for each expert; with a capacity, those kept
     expert_offsets: "object"  #: [local experts]: EXPERT_MAJOR: its first row
@@ -92,7 +93,10 @@ def _milliseconds(timeout: float | None) -> int:
 
 
 class EpGroup:
-    """Knows the experts, on a communicator that outlives it. Making one is collective, with the same arguments on every rank."""
+    """Knows the experts, on a communicator. Making one is collective, with the same arguments on every rank.
+
+    It ends with :meth:`destroy`, with its ``with`` block, when nothing refers to it or to a handle of it any more, or with its
+    communicator, and its handles with it."""
 
     def __init__(
         self,
@@ -112,6 +116,8 @@ class EpGroup:
         timeout: seconds a call waits for a silent rank, at most 49 days (infinity is that); None or <= 0: the communicator's.
         """
         self._handle = ctypes.c_void_p()
+        self._handles = Dependents()
+        self._forgotten = False
         self.comm = comm
         self.num_experts = num_experts
         config = c.EpGroupConfig(
@@ -124,14 +130,14 @@ class EpGroup:
         owners = [e * comm.size // max(1, num_experts) for e in range(num_experts)]
         if expert_to_rank is not None:
             owners = [int(rank) for rank in expert_to_rank]
-            for expert, rank in enumerate(owners):
-                c.check_range(f"expert_to_rank[{expert}]", rank, ctypes.c_int)
+            given = c.number_array("expert_to_rank", owners, ctypes.c_int)
             if len(owners) != num_experts:
                 raise ValueError(f"expert_to_rank has {len(owners)} entries: {num_experts} are needed")
-            config.expert_to_rank = (ctypes.c_int * num_experts)(*owners)
+            config.expert_to_rank = given
         #: Ids of this rank's experts, ascending: local expert i is ``local_experts[i]``.
         self.local_experts: list[int] = [expert for expert, rank in enumerate(owners) if rank == comm.rank]
         call("epcclEpCreateGroup", ctypes.byref(self._handle), comm._pointer(), ctypes.addressof(config))
+        comm._groups.add(self)
 
     def handle(self, layout: Layout, **options) -> "EpHandle":
         """Makes an :class:`EpHandle` of this group."""
@@ -149,11 +155,28 @@ class EpGroup:
             raise InvalidUsage(Result.INVALID_USAGE, "the group was destroyed", "EpGroup")
         return self._handle
 
+    def _leave(self) -> None:
+        """Frees it with its handles, as far as no other thread is in a call of them."""
+        self._handles.leave()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._handle and _library.code_of("epcclEpGroupDestroy", self._handle) == Result.SUCCESS:
+            self._handle = None
+
     def __enter__(self) -> "EpGroup":
         return self
 
-    def __exit__(self, *_) -> None:
-        self.destroy()
+    def __exit__(self, kind, value, traceback) -> None:
+        if kind is None:
+            self.destroy()
+        else:
+            self._let_go()  # what is wrong is said already; handles that are left end with the communicator
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._forgotten = True
+            self._let_go()  # with handles that are forgotten together with it: when the last of them is gone
 
 
 class _Tensors:
@@ -191,11 +214,13 @@ class EpHandle:
         max_tokens_per_expert: int = 0,
         pad_to_capacity: bool = False,
         static_topk: int = 0,
+        undefined_padding: bool = False,
     ) -> None:
         """alignment: EXPERT_MAJOR: each expert's rows begin at a multiple of it.
         max_tokens_per_expert: EXPERT_MAJOR: capacity, 0 for none; entries beyond it are dropped and reported.
         pad_to_capacity: every expert has ``max_tokens_per_expert`` rows.
         static_topk: not 0: static mode, for tables with this K.
+        undefined_padding: rows that only pad hold anything after a dispatch, which then need not clear them.
         """
         self._handle = ctypes.c_void_p()
         self._counters: Counters | None = None
@@ -203,11 +228,13 @@ class EpHandle:
         self._tokens = 0
         self._started: list = []
         self.group, self.layout = group, Layout(layout)
+        group._handles.add(self)
         config = c.EpHandleConfig(
             dispatch_output_per_expert_alignment=alignment,
             max_tokens_per_expert=max_tokens_per_expert,
             pad_to_capacity=int(pad_to_capacity),
             static_topk=static_topk,
+            undefined_padding=int(undefined_padding),
         )
         call(
             "epcclEpCreateHandle",
@@ -223,19 +250,25 @@ class EpHandle:
     def update(self, topk_idx: Buffer, *, stream: Stream | None = None) -> Counters:
         """Gives the handle a new routing: ``topk_idx`` [T,K], int32 or int64, expert ids or -1 for unused. Returns the counters,
         which with a stream are valid once it was synchronized."""
-        import numpy
-
         tensors = _Tensors()
         table = tensors.make("topk_idx", topk_idx, False)
         shape = tensors.alive[0].shape
         experts, ranks = len(self.group.local_experts), self.group.comm.size
+        if is_tensor(topk_idx):
+            import torch as arrays
+
+            zeros = topk_idx.new_zeros  # where the table is: PyTorch's default device may be another one
+        else:
+            import numpy as arrays
+
+            zeros = arrays.zeros
         counters = Counters(
-            expert_counters=numpy.zeros(experts, numpy.int64),
-            expert_offsets=numpy.zeros(experts, numpy.int64),
-            src_rank_counters=numpy.zeros(ranks, numpy.int64),
-            recv_total_counter=numpy.zeros(1, numpy.int64),
-            dropped_counters=numpy.zeros(experts, numpy.int64),
-            dropped=numpy.zeros(shape, numpy.uint8),
+            expert_counters=zeros(experts, dtype=arrays.int64),
+            expert_offsets=zeros(experts, dtype=arrays.int64),
+            src_rank_counters=zeros(ranks, dtype=arrays.int64),
+            recv_total_counter=zeros(1, dtype=arrays.int64),
+            dropped_counters=zeros(experts, dtype=arrays.int64),
+            dropped=zeros(shape, dtype=arrays.uint8),
         )
         info = c.EpLayoutInfo(
             **{field.name: tensors.make(field.name, getattr(counters, field.name), True) for field in dataclasses.fields(counters)}
@@ -324,38 +357,39 @@ class EpHandle:
     def complete(self, stage: int = 2) -> None:
         """Waits until all started calls are past ``stage``: 1, the network; 2, over: all buffers are the caller's again."""
         try:
-            call("epcclEpCompleteStage", self._pointer(), stage, comm=self.group.comm._handle)
+            self._call("epcclEpCompleteStage", self._pointer(), stage)
         except EpcclError as failure:
             # One of these may mean that nothing was waited for; then destroy() waits.
             if failure.code in (Result.INVALID_ARGUMENT, Result.INVALID_USAGE):
                 raise
-            self._let_go(stage)
+            self._release_started(stage)
             raise
-        self._let_go(stage)
+        self._release_started(stage)
 
-    def _let_go(self, stage: int) -> None:
+    def _release_started(self, stage: int) -> None:
         if stage == 2:
             self._started.clear()
 
     def progress(self) -> Progress:
         """How far the started calls are. Never blocks; any thread."""
         struct = c.EpProgressStruct()
-        call("epcclEpGetProgress", self._pointer(), ctypes.addressof(struct))
+        self._call("epcclEpGetProgress", self._pointer(), ctypes.addressof(struct))
         return Progress(**{field.name: getattr(struct, field.name) for field in dataclasses.fields(Progress)})
 
     def stats(self) -> Stats:
         """Counts of the routing and the last calls. No call may be in progress."""
         struct = c.EpStatsStruct()
-        call("epcclEpGetStats", self._pointer(), ctypes.addressof(struct))
+        self._call("epcclEpGetStats", self._pointer(), ctypes.addressof(struct))
         values = {field.name: getattr(struct, field.name) for field in dataclasses.fields(Stats)}
         return Stats(**{**values, "strategy": Strategy(values["strategy"])})
 
     def make_wait(self, stream: Stream, stage: int = 2) -> None:
         """What is given to ``stream`` from now on waits until all calls started before are past ``stage``."""
-        call("epcclEpStreamWaitStage", pointer(stream), self._pointer(), stage)
+        self._call("epcclEpStreamWaitStage", pointer(stream), self._pointer(), stage)
 
     def destroy(self) -> None:
-        """Waits until the calls that it has started are over, and frees the handle. A second call does nothing."""
+        """Waits until the calls that it has started with ``send_only`` are over, and frees the handle; calls in a stream end as they
+        would have. A second call does nothing."""
         handle = self._handle
         if handle:
             call("epcclEpHandleDestroy", handle)
@@ -369,10 +403,16 @@ class EpHandle:
         self.destroy()
 
     def __del__(self) -> None:
-        # Calls that were started use their buffers until this returns.
-        handle, self._handle = getattr(self, "_handle", None), None
+        if getattr(self, "_handle", None):
+            self._leave()  # calls that were started use their buffers until this returns
+            if self.group._forgotten:
+                self.group._let_go()
+
+    def _leave(self) -> None:
+        handle, self._handle = self._handle, None
         if handle:
             _library.code_of("epcclEpHandleDestroy", handle)
+            self._started.clear()
 
     # ---- inside
 
@@ -390,6 +430,8 @@ class EpHandle:
 
     @staticmethod
     def _new_like(like: Buffer, rows: int):
+        if is_tensor(like):
+            return like.new_zeros((rows, *like.shape[1:]))
         import numpy
 
         array = numpy.asarray(like)
@@ -404,6 +446,14 @@ class EpHandle:
         )
 
     def _issue(self, name, stream, alive, *arguments) -> None:
-        call(name, self._pointer(), *arguments, pointer(stream), comm=self.group.comm._handle)
+        self._call(name, self._pointer(), *arguments, pointer(stream))
         if stream is not None:
-            stream._keep(*alive)
+            stream._keep(*alive, self)  # with the communicator, which would be aborted if nothing referred to it
+
+    def _call(self, name, *arguments) -> None:
+        # Where abort() in another thread frees the handle meanwhile, the library waits for what was started when this returns.
+        started = list(self._started)
+        try:
+            call(name, *arguments, comm=self.group.comm._handle)
+        finally:
+            del started

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "layer.hpp"
+#include "setting.hpp"
 
 namespace epccl::tests {
 namespace {
@@ -105,6 +106,33 @@ TEST(EpHandle, IsReusedForTheNextRouting) {
   });
 }
 
+// Of a padded layout most rows only pad: who does not need them zero does not pay for that.
+void expect_padding_left_alone(const RunOptions& options) {
+  const uint64_t seed = seed_of_this_test();
+  run_ranks(options, [&, seed](const RankContext& context) {
+    Comm comm(context);
+    std::mt19937_64 random(seed);
+    Problem problem = padded_problem(options.ranks_per_node, random);
+    Layer layer(context, comm, problem);
+    for (int step = 0; step < 3; ++step) {
+      layer.update();
+      layer.forward(true);
+      EXPECT_EQ(layer.padding_changed(), 0U) << "step " << step << ": " << problem.text();
+      layer.backward();
+      reroute(problem, random);
+      layer.take(problem);
+    }
+  });
+}
+
+TEST(EpHandle, LeavesPaddingAloneWhereItMayBeAnything) {
+  expect_padding_left_alone({{3}, {}, {}});
+}
+
+TEST(EpHandle, LeavesPaddingAloneWhereSomethingStandsInForTheOutput) {
+  expect_padding_left_alone({{2, 1}, {{"EPCCL_CMA", "0"}}, {}});
+}
+
 // One handle in static mode, one that is not, and what is expected: all the same, routing after routing.
 TEST_P(DispatchCombine, IsTheSameInStaticMode) {
   const uint64_t seed = seed_of_this_test();
@@ -148,6 +176,28 @@ TEST(EpHandle, TwoAreInUseAtOnce) {
     two.forward(false);
     one.forward(first.by_expert());
     two.forward(second.by_expert());
+  });
+}
+
+// Scales always come by way of the library's memory.
+TEST(Fp8, LeavesScalesOfPaddingAloneWhereTheyMayBeAnything) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    Setting setting(context, comm);
+    setting.make_group();
+    setting.handle_config.max_tokens_per_expert = 8;
+    setting.handle_config.pad_to_capacity = setting.handle_config.undefined_padding = 1;
+    ASSERT_EQ(setting.make_handle(4, 2, EPCCL_EP_LAYOUT_EXPERT_MAJOR), epcclSuccess)
+        << epcclGetLastError(nullptr);
+    const float held_before = -7;  // what no scale is
+    std::ranges::fill(setting.scales, held_before);
+    EXPECT_EQ(setting.dispatch_with_scales(epcclFloat8e4m3, true), epcclSuccess)
+        << epcclGetLastError(nullptr);
+    // Two experts a rank, each of which has two of four tokens of either rank.
+    for (size_t row = 0; row < 16; ++row)
+      EXPECT_EQ(setting.scales[row] == held_before, row % 8 >= 4)
+          << "row " << row << ": " << setting.scales[row];
+    setting.destroy();
   });
 }
 

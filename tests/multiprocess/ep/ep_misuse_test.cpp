@@ -212,6 +212,11 @@ TEST(EpMisuse, ArgumentsThatOneRankSeesAloneAreRefusedAtOnce) {
     setting.handle_config.dispatch_output_per_expert_alignment = UINT32_MAX;
     expect_error(context, setting.make_handle(4, 2, EPCCL_EP_LAYOUT_EXPERT_MAJOR), "alignment 4294967295");
     setting.handle_config.dispatch_output_per_expert_alignment = 0;
+    setting.handle_config.undefined_padding = 1;
+    for (const epcclEpLayout_t layout : {EPCCL_EP_LAYOUT_FLAT, EPCCL_EP_LAYOUT_RANK_MAJOR})
+      expect_error(context, setting.make_handle(4, 2, layout),
+                   "undefined padding needs the expert-major layout");
+    setting.handle_config.undefined_padding = 0;
     ASSERT_EQ(setting.make_handle(4, 2), epcclSuccess);
     expect_error(context, epcclEpGroupDestroy(setting.group), "1 handles");
     expect_error(context, epcclEpDispatch(setting.handle, nullptr, nullptr, nullptr, nullptr),

@@ -27,6 +27,7 @@ Layer::Layer(const RankContext& context, epcclComm_t comm, const Problem& proble
   config.dispatch_output_per_expert_alignment = problem.alignment;
   config.max_tokens_per_expert = problem.capacity;
   config.pad_to_capacity = problem.pad ? 1 : 0;
+  config.undefined_padding = problem.undefined_padding ? 1 : 0;
   config.static_topk = problem.is_static ? problem.k : 0;
   expect_ok(epcclEpCreateHandle(&handle_, group_, problem.layout, nullptr, nullptr, &config, stream_));
   take(problem);
@@ -151,8 +152,14 @@ void Layer::dispatch(bool weighted, bool send_only) {
 
 void Layer::check_received(bool weighted) {
   size_t wrong = 0;
+  padding_changed_ = 0;
   for (uint32_t row = 0; row < rows(); ++row) {
     const auto origin = expected_->origins(context_.rank)[row];
+    if (origin.source < 0 && problem_.by_expert() && problem_.undefined_padding) {
+      for (uint32_t h = 0; h < problem_.hidden; ++h)
+        padding_changed_ += received_.at(size_t{row} * problem_.hidden + h) != held_before ? 1 : 0;
+      continue;
+    }
     const bool is_left = origin.source < 0 && problem_.layout == EPCCL_EP_LAYOUT_RANK_MAJOR;
     for (uint32_t h = 0; h < problem_.hidden; ++h) {
       float value = is_left             ? held_before

@@ -62,6 +62,8 @@ class Layer {
   /// Backward of a weighted combine: the weighted dispatch of gradients, and weights that go home.
   void backward();
   void check_stats();
+  /// Elements of the last dispatch's rows that only pad, where they may be anything.
+  size_t padding_changed() const { return padding_changed_; }
 
  private:
   uint32_t tokens() const { return problem_.tokens[static_cast<size_t>(context_.rank)]; }
@@ -88,6 +90,7 @@ class Layer {
   std::vector<int64_t> row_expert_;  // expert-major
   std::vector<float> row_weight_;
   Numbers input_, received_, combined_;
+  size_t padding_changed_ = 0;
   std::vector<float> received_weights_, home_weights_;
   std::vector<int32_t> received_topk_;
 };

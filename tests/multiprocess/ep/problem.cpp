@@ -32,10 +32,10 @@ std::vector<uint32_t> Problem::experts_of(int rank) const {
 std::string Problem::text() const {
   return fmt::format(
       "nodes [{}] layout {} strategy {} type {} experts {} k {} hidden {} alignment {} capacity {} pad {} "
-      "static {} tokens [{}]",
+      "{}static {} tokens [{}]",
       fmt::join(ranks_per_node, " "), static_cast<int>(layout), static_cast<int>(strategy),
-      static_cast<int>(type), experts, k, hidden, alignment, capacity, pad, is_static,
-      fmt::join(tokens, " "));
+      static_cast<int>(type), experts, k, hidden, alignment, capacity, pad,
+      undefined_padding ? "undefined " : "", is_static, fmt::join(tokens, " "));
 }
 
 namespace {
@@ -81,6 +81,7 @@ Problem random_problem(const std::vector<int>& ranks_per_node, std::mt19937_64& 
     made.alignment = 1 + below(4);
     if (below(3) == 0) made.capacity = 1 + below(30);
     made.pad = made.capacity > 0 && below(2) == 0;
+    made.undefined_padding = below(4) == 0;
   }
   return made;
 }
@@ -91,6 +92,14 @@ Problem random_problem_of_fixed_size(const std::vector<int>& ranks_per_node, std
   if (!made.by_expert()) return made;
   if (made.capacity == 0) made.capacity = 1 + static_cast<uint32_t>(random() % 30);
   made.pad = true;
+  return made;
+}
+
+Problem padded_problem(const std::vector<int>& ranks_per_node, std::mt19937_64& random) {
+  Problem made = random_problem_of_fixed_size(ranks_per_node, random);
+  made.layout = EPCCL_EP_LAYOUT_EXPERT_MAJOR;
+  made.is_static = made.pad = made.undefined_padding = true;
+  made.capacity = made.max_tokens + 1;
   return made;
 }
 

@@ -17,7 +17,7 @@ struct Problem {
   epcclDataType_t type = epcclFloat32;
   uint32_t experts = 1, k = 1, hidden = 1, max_tokens = 1;
   uint32_t alignment = 1, capacity = 0;
-  bool pad = false;
+  bool pad = false, undefined_padding = false;
   bool is_static = false;                   // sizes from maxima
   std::vector<int> owner;                   // of an expert
   std::vector<uint32_t> tokens;             // of a rank
@@ -38,6 +38,8 @@ uint64_t seed_of_this_test();
 Problem random_problem(const std::vector<int>& ranks_per_node, std::mt19937_64& random);
 /// One that static mode allows, and that stays the same in it.
 Problem random_problem_of_fixed_size(const std::vector<int>& ranks_per_node, std::mt19937_64& random);
+/// One of static mode, expert-major, with rows that only pad and may be anything.
+Problem padded_problem(const std::vector<int>& ranks_per_node, std::mt19937_64& random);
 /// The same but for the tables: each rank has up to max_tokens tokens, routed anew.
 void reroute(Problem& problem, std::mt19937_64& random);
 

@@ -78,7 +78,8 @@ TEST(EpStages, TheFirstIsOverWhileARankOfTheNodeIsNotThere) {
       const epcclEpProgress_t progress = progress_of(ranks.handle);
       EXPECT_EQ(progress.stage1_bytes, (3 + 3) * row);  // its own tokens, and rank 2's
       EXPECT_EQ(progress.stage1_bytes_done, progress.stage1_bytes);
-      EXPECT_EQ(progress.stage2_bytes, 2 * (2 + 2) * row);
+      // Its tokens and rank 2's, and rank 1's for itself, which it fetches: rank 1 cannot map its output.
+      EXPECT_EQ(progress.stage2_bytes, (2 * (2 + 2) + 2) * row);
       EXPECT_LE(progress.stage2_bytes_done, 2 * 2 * row);  // what rank 1 is to get has to wait for it
       gate.open();
     }
@@ -219,7 +220,8 @@ TEST(EpStages, OnOneNodeThereIsNoFirst) {
       expect_calls(setting.handle, 1, 1, 0);
       const epcclEpProgress_t progress = progress_of(setting.handle);
       EXPECT_EQ(progress.stage1_bytes, 0U);
-      EXPECT_EQ(progress.stage2_bytes, (3 + 3) * row);  // three of its tokens have experts on either rank
+      // Three of its tokens have experts on either rank; and it fetches as many.
+      EXPECT_EQ(progress.stage2_bytes, (3 + 3 + 3) * row);
       gate.open();
     }
     EXPECT_EQ(epcclEpComplete(setting.handle), epcclSuccess);

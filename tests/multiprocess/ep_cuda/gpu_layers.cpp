@@ -122,4 +122,22 @@ void run_static_layers_by_turns(const GpuRun& run) {
   });
 }
 
+void run_padded_layers(const GpuRun& run) {
+  run_layer_ranks(run, [&run](const LayerRank& rank) {
+    Problem problem = padded_problem(run.options.ranks_per_node, rank.random);
+    SCOPED_TRACE(problem.text());
+    GpuCopies copies(rank.gpu, run.memory);
+    Layer layer(rank.context, rank.comm, problem, rank.gpu.as_epccl(), &copies);
+    for (int step = 0; step < 2; ++step) {
+      layer.update();
+      layer.forward(true);
+      EXPECT_EQ(layer.padding_changed(), 0U) << "step " << step;
+      reroute(problem, rank.random);
+      layer.take(problem);
+    }
+    rank.gpu.wait();
+    rank.meet();
+  });
+}
+
 }  // namespace epccl::tests

@@ -31,5 +31,7 @@ void run_random_layers(const GpuRun& run);
 void run_static_layers(const GpuRun& run);
 /// The same, made by turns of the GPU and of the host, whose messages are shorter.
 void run_static_layers_by_turns(const GpuRun& run);
+/// One whose rows that only pad may be anything: they are left as they were.
+void run_padded_layers(const GpuRun& run);
 
 }  // namespace epccl::tests

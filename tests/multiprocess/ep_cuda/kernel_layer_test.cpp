@@ -24,6 +24,10 @@ TEST_P(KernelEp, IsTheSameInStaticMode) {
   run_static_layers({{GetParam(), {}, {}}});
 }
 
+TEST_P(KernelEp, LeavesPaddingAloneWhereItMayBeAnything) {
+  run_padded_layers({{GetParam(), {}, {}}});
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, KernelEp,
                          ::testing::Values(std::vector<int>{1}, std::vector<int>{2}, std::vector<int>{4}));
 
