@@ -6,11 +6,12 @@ import ctypes
 import os
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
-from ._structs import CallTimesStruct, Config, EpDispatchConfig, SimInfo, StatisticsStruct, UniqueIdStruct
+from ._structs import CallTimesStruct, Config, EpDispatchConfig, SimInfo, StatisticsStruct, UniqueIdStruct, check_range
 from .errors import LibraryNotFound, Result, make_error
 
-SONAME = "libepccl.so.0"
+SONAME = "libepccl.so.0.1"
 
 
 def candidates():
@@ -42,14 +43,24 @@ def _load() -> tuple[ctypes.CDLL, str]:
 
 _c, _int, _size, _p = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.POINTER
 
+
+class _Number(NamedTuple):
+    """An argument that is the program's own number, by the name that it has in Python."""
+
+    name: str
+    kind: type = _int
+
+
+_nranks, _rank, _peer, _root, _op, _stage = (_Number(name) for name in ("nranks", "rank", "peer", "root", "op", "stage"))
+
 _SIGNATURES = {
     "epcclGetVersion": [_p(_int)],
     "epcclGetUniqueId": [_p(UniqueIdStruct)],
-    "epcclCommInitRankConfig": [_p(_c), _int, UniqueIdStruct, _int, _p(Config)],
+    "epcclCommInitRankConfig": [_p(_c), _nranks, UniqueIdStruct, _rank, _p(Config)],
     "epcclCommInitLauncher": [_p(_c), _p(Config)],
-    "epcclCommInitRankScalable": [_p(_c), _int, _int, _int, _p(UniqueIdStruct), _p(Config)],
+    "epcclCommInitRankScalable": [_p(_c), _nranks, _rank, _int, _p(UniqueIdStruct), _p(Config)],
     "epcclCommInitAll": [_p(_c), _int, _p(_int)],
-    "epcclCommSplit": [_c, _int, _int, _p(_c), _p(Config)],
+    "epcclCommSplit": [_c, _Number("color"), _Number("key"), _p(_c), _p(Config)],
     "epcclCommShrink": [_c, _p(_int), _int, _p(_c), _p(Config), _int],
     "epcclCommRevoke": [_c, _int],
     "epcclCommFinalize": [_c],
@@ -66,7 +77,7 @@ _SIGNATURES = {
     "epcclCommCount": [_c, _p(_int)],
     "epcclCommUserRank": [_c, _p(_int)],
     "epcclCommDevice": [_c, _p(_int)],
-    "epcclMemAlloc": [_p(_c), _size],
+    "epcclMemAlloc": [_p(_c), _Number("nbytes", _size)],
     "epcclMemFree": [_c],
     "epcclCommRegister": [_c, _c, _size, _p(_c)],
     "epcclCommDeregister": [_c, _c],
@@ -75,19 +86,19 @@ _SIGNATURES = {
     "epcclGroupStart": [],
     "epcclGroupEnd": [],
     "epcclGroupSimulateEnd": [_p(SimInfo)],
-    "epcclSend": [_c, _size, _int, _int, _c, _c],
-    "epcclRecv": [_c, _size, _int, _int, _c, _c],
+    "epcclSend": [_c, _size, _int, _peer, _c, _c],
+    "epcclRecv": [_c, _size, _int, _peer, _c, _c],
     "epcclAlltoall": [_c, _c, _size, _int, _c, _c],
     "epcclAlltoallv": [_c, _p(_size), _p(_size), _c, _p(_size), _p(_size), _int, _c, _c],
     "epcclAllGather": [_c, _c, _size, _int, _c, _c],
-    "epcclReduceScatter": [_c, _c, _size, _int, _int, _c, _c],
-    "epcclAllReduce": [_c, _c, _size, _int, _int, _c, _c],
-    "epcclBroadcast": [_c, _c, _size, _int, _int, _c, _c],
-    "epcclReduce": [_c, _c, _size, _int, _int, _int, _c, _c],
-    "epcclGather": [_c, _c, _size, _int, _int, _c, _c],
-    "epcclScatter": [_c, _c, _size, _int, _int, _c, _c],
+    "epcclReduceScatter": [_c, _c, _size, _int, _op, _c, _c],
+    "epcclAllReduce": [_c, _c, _size, _int, _op, _c, _c],
+    "epcclBroadcast": [_c, _c, _size, _int, _root, _c, _c],
+    "epcclReduce": [_c, _c, _size, _int, _op, _root, _c, _c],
+    "epcclGather": [_c, _c, _size, _int, _root, _c, _c],
+    "epcclScatter": [_c, _c, _size, _int, _root, _c, _c],
     "epcclRedOpCreatePreMulSum": [_p(_int), _c, _int, _int, _c],
-    "epcclRedOpDestroy": [_int, _c],
+    "epcclRedOpDestroy": [_op, _c],
     "epcclStreamCreate": [_p(_c)],
     "epcclStreamSynchronize": [_c],
     "epcclStreamQuery": [_c],
@@ -106,12 +117,14 @@ _SIGNATURES = {
     "epcclEpDispatch": [_c, _c, _c, _p(EpDispatchConfig), _c],
     "epcclEpCombine": [_c, _c, _c, _p(EpDispatchConfig), _c],
     "epcclEpGetProgress": [_c, _c],
-    "epcclEpCompleteStage": [_c, _int],
-    "epcclEpStreamWaitStage": [_c, _c, _int],
+    "epcclEpCompleteStage": [_c, _stage],
+    "epcclEpStreamWaitStage": [_c, _c, _stage],
     "epcclEpGetStats": [_c, _c],
 }
 
 _library, path = _load()
+# Of a function: where its numbers are.
+_numbers: dict[str, list[tuple[int, _Number]]] = {}
 
 
 def _declare() -> None:
@@ -120,7 +133,9 @@ def _declare() -> None:
             function = getattr(_library, name)
         except AttributeError:
             raise LibraryNotFound(f"{path} has no {name}: it is older than this package") from None
-        function.argtypes, function.restype = arguments, _int
+        function.argtypes = [given.kind if isinstance(given, _Number) else given for given in arguments]
+        function.restype = _int
+        _numbers[name] = [(at, given) for at, given in enumerate(arguments) if isinstance(given, _Number)]
     for name in ("epcclGetErrorString", "epcclGetLastError"):
         getattr(_library, name).restype = ctypes.c_char_p
     _library.epcclGetErrorString.argtypes = [_int]
@@ -132,20 +147,22 @@ _declare()
 
 def call(name: str, *arguments, comm=None) -> None:
     """Calls a function of the library; a code that is not success becomes an exception. `comm` tells background errors."""
-    code = getattr(_library, name)(*arguments)
+    code = code_of(name, *arguments)
     if code != Result.SUCCESS:
         raise failure(name, code, comm)
 
 
 def begin(name: str, *arguments, comm=None) -> None:
     """As call(), of what may go on in the background (Result.IN_PROGRESS)."""
-    code = getattr(_library, name)(*arguments)
+    code = code_of(name, *arguments)
     if code not in (Result.SUCCESS, Result.IN_PROGRESS):
         raise failure(name, code, comm)
 
 
 def code_of(name: str, *arguments) -> int:
-    """Calls a function of the library and returns its code."""
+    """Calls a function of the library and returns its code. ValueError: a number that C does not have there."""
+    for at, number in _numbers[name]:
+        check_range(number.name, arguments[at], number.kind)
     return getattr(_library, name)(*arguments)
 
 
