@@ -5,6 +5,14 @@
  * elements of the datatype. Every function returns a code; epcclGetLastError() says what was wrong, with names and
  * numbers. The library never exits, and prints nothing unless EPCCL_DEBUG asks for it (docs/configuration.md).
  *
+ * Errors that any function may return, and that are not said again below: epcclInvalidArgument, before anything begins, where a
+ * communicator, event, group or handle is NULL, was destroyed or was never one, where a host stream was destroyed or never was one,
+ * where a pointer for a result is NULL, a datatype, operation or flag is unknown, a rank is not in 0..nranks-1, or a buffer is NULL
+ * with bytes to move. epcclInvalidUsage for what moves data or waits for other ranks on a communicator that was finalized or revoked
+ * (on a created stream the stream tells of it).
+ * epcclRemoteError where another rank failed or kept this one waiting longer than the timeout; the communicator has failed then, and
+ * is to be destroyed, aborted or shrunk.
+ *
  * Streams: with the host device a NULL stream runs the call inline: it returns when the result is in place. A stream
  * made by epcclStreamCreate() is asynchronous: the call returns at once, work of one stream runs in order in the
  * background, and epcclStreamSynchronize() waits for it and returns the first error of the work since the last wait.
@@ -169,11 +177,17 @@ EPCCL_API const char* epcclGetLastError(epcclComm_t comm);
 /** Makes an id and opens the rendezvous it names in this process; call it on one rank (or in a process that lives as long
  *  as the communicator) and send the id to all. The address is EPCCL_COMM_ID's in rank 0's process; elsewhere, or without that
  *  setting, that of EPCCL_SOCKET_IFNAME, or of the interface that others can best reach. The port is EPCCL_COMM_ID's if the address is,
- *  it names one and no earlier id of this process uses it; otherwise the system chooses. */
+ *  it names one and no earlier id of this process uses it; otherwise the system chooses. epcclInvalidArgument or epcclSystemError: that
+ *  address is none, or cannot be bound. epcclInvalidUsage: EPCCL_SOCKET_IFNAME (or, where that is unset, NCCL_SOCKET_IFNAME) names no
+ *  interface that is up. Local; not part of a group. */
 EPCCL_API epcclResult_t epcclGetUniqueId(epcclUniqueId* uniqueId);
 
 /** Joins a communicator of `nranks` ranks as `rank` (0 <= rank < nranks). Blocks until all have joined, at most the
  *  timeout. `*comm` is NULL on error. It is written before the call blocks, so that another thread can abort.
+ *  epcclInvalidArgument also: a setting of the environment or of a file is not allowed, whether this communicator needs it or not.
+ *  epcclSystemError also: the file that EPCCL_CONF_FILE names cannot be read.
+ *  epcclInvalidUsage: ranks' settings differ where they must not, or two processes came as one rank. epcclRemoteError: not all ranks
+ *  came within the timeout; the text says which did not.
  *
  *  Ranks may be processes, and threads of one process. One thread may be several ranks: then epcclCommInitRank (and split,
  *  shrink, finalize, and every collective) of all of them goes into one group, whose end runs them side by side. */
@@ -197,7 +211,7 @@ EPCCL_API epcclResult_t epcclCommInitRankScalable(epcclComm_t* newcomm, int nran
 
 /** Makes a communicator whose `ndev` ranks are all in this process, and stores them in `comms` (ndev entries) in rank order;
  *  all are NULL on error. `devlist` (ndev device numbers, or NULL: 0, 1, ...) is what epcclCommDevice tells; a number may
- *  occur twice. */
+ *  occur twice. epcclInvalidArgument: `ndev` is less than 1, or a number is negative. */
 EPCCL_API epcclResult_t epcclCommInitAll(epcclComm_t* comms, int ndev, const int* devlist);
 
 /* Nonblocking communicators (config.blocking = 0). What waits for other ranks to be made or ended (init, split, shrink, finalize)
@@ -209,7 +223,9 @@ EPCCL_API epcclResult_t epcclCommInitAll(epcclComm_t* comms, int ndev, const int
  * they return epcclSuccess when the result is in place (there is nothing else to wait on), never epcclInProgress. A program that
  * polls epcclCommGetAsyncError() after each call is right with both. */
 
-/** Completes all work issued on `comm`; afterwards only count, rank, error queries, destroy and abort are allowed. */
+/** Completes all work issued on `comm`, and leaves it: that this process then ends, however it does, is no failure to the other
+ *  ranks. Afterwards only what asks (count, rank, device, errors, statistics, times), frees (operations, registrations, EP handles and groups),
+ *  destroy and abort are allowed; a second finalize is epcclInvalidArgument. Collective. */
 EPCCL_API epcclResult_t epcclCommFinalize(epcclComm_t comm);
 
 /** Finalizes if that has not been done, and frees. Returns within the timeout also when peers are gone. A nonblocking
@@ -222,23 +238,34 @@ EPCCL_API epcclResult_t epcclCommDestroy(epcclComm_t comm);
  *  that call then returns epcclRemoteError. Other ranks' calls fail, too. Not through a group. */
 EPCCL_API epcclResult_t epcclCommAbort(epcclComm_t comm);
 
+/** What is left of a communicator whose work was ended. */
+typedef struct epcclRemains* epcclRemains_t;
+/** As epcclCommAbort(), but the memory of `comm` stays until epcclRemainsFree(*remains). A driver frees a GPU's only when all that
+ *  runs there is through: what may be stuck, another library's calls that stand beside those of `comm`, say, is to be ended
+ *  before. `*remains` is NULL on error. */
+EPCCL_API epcclResult_t epcclCommAbortBeside(epcclComm_t comm, epcclRemains_t* remains);
+/** Once. NULL: nothing is done. Any thread. */
+EPCCL_API epcclResult_t epcclRemainsFree(epcclRemains_t remains);
+
 /** As epcclCommAbort it ends all work of `comm` with an error, here and on its other ranks, but `comm` stays: once it is quiet
  *  (at the return, or, of a nonblocking communicator, when epcclCommGetAsyncError no longer says epcclInProgress) it can be
- *  split, shrunk, destroyed or aborted; anything else, finalize included, returns epcclInvalidUsage. Every rank that goes on to
- *  split or shrink must call it. `revokeFlags`: EPCCL_REVOKE_DEFAULT. */
+ *  split, shrunk, destroyed or aborted; what moves data returns epcclInvalidUsage, finalize and another revoke (which a finalized
+ *  communicator refuses, too) epcclInvalidArgument. Every rank that goes on to split or shrink must call it, once. `revokeFlags`:
+ *  EPCCL_REVOKE_DEFAULT. epcclInvalidUsage inside a group. */
 EPCCL_API epcclResult_t epcclCommRevoke(epcclComm_t comm, int revokeFlags);
 #define EPCCL_REVOKE_DEFAULT 0x00
 
 /** Makes new communicators out of the ranks of `comm`, all of which call it: those with the same `color` (>= 0) form one, ordered
  *  by `key`, then by old rank. EPCCL_SPLIT_NOCOLOR: in none, `*newcomm` is NULL. `config` NULL: the parent's. It comes after the
- *  work issued on `comm` before. An error leaves `*newcomm` NULL, and `comm` as it was, unless the ranks could not even tell
- *  each other their colours. */
+ *  work issued on `comm` before. epcclInvalidArgument: `color` is negative and not EPCCL_SPLIT_NOCOLOR. An error leaves
+ *  `*newcomm` NULL, and `comm` as it was, unless the ranks could not even tell each other their colours. */
 EPCCL_API epcclResult_t epcclCommSplit(epcclComm_t comm, int color, int key, epcclComm_t* newcomm, epcclConfig_t* config);
-#define EPCCL_SPLIT_NOCOLOR -1
+#define EPCCL_SPLIT_NOCOLOR (-1)
 
 /** Makes a communicator of the ranks of `comm` that are not in `excludeRanksList` (`excludeRanksCount` >= 1 entries, the same on
  *  all who call), in their old order. Exactly those ranks call it; the others may be dead, also the one whose process made the id.
  *  `config` NULL: the parent's. `*newcomm` is NULL on error; it may be tried again, with another list, say.
+ *  epcclInvalidArgument: the list is NULL or empty, has what is no rank of `comm`, or has this rank.
  *  epcclInvalidUsage, on all ranks that wait for them: two ranks keep each other and exclude different ranks, or several
  *  wait for each other in a circle, each for one whose list excludes it.
  *  EPCCL_SHRINK_DEFAULT: comes after the work issued on `comm` before; refused where that failed. The parent stays usable.
@@ -249,9 +276,15 @@ EPCCL_API epcclResult_t epcclCommShrink(epcclComm_t comm, int* excludeRanksList,
 #define EPCCL_SHRINK_DEFAULT 0x00
 #define EPCCL_SHRINK_ABORT 0x01
 
-/** epcclInProgress while something is under way on a nonblocking communicator, or `comm` is still being made; then the first
- *  error of `comm`'s background or remote work (epcclGetLastError(comm) has its text), epcclSuccess while there is none. Never
- *  blocks. */
+/** As epcclCommShrink(). With EPCCL_SHRINK_ABORT `beside` (may be NULL) is called with `comm` when the work of that has been ended, and
+ *  before anything is made, on a thread of the library or the caller's: where another library's work beside it is to be ended, too.
+ *  (To make and free memory of a GPU may wait for all that runs there.) It must not open groups. */
+EPCCL_API epcclResult_t epcclCommShrinkBeside(epcclComm_t comm, int* excludeRanksList, int excludeRanksCount,
+                                              epcclComm_t* newcomm, epcclConfig_t* config, int shrinkFlags,
+                                              void (*beside)(epcclComm_t comm));
+
+/** epcclInProgress while something is under way on a nonblocking communicator, or `comm` is still being made; then the first error of
+ *  `comm`'s background or remote work (epcclGetLastError(comm) has its text), epcclSuccess while there is none. Never blocks. */
 EPCCL_API epcclResult_t epcclCommGetAsyncError(epcclComm_t comm, epcclResult_t* asyncError);
 
 /** epcclSuccess when no call on `comm` is under way, epcclInProgress otherwise: calls in other threads, in streams and in the
@@ -265,7 +298,8 @@ EPCCL_API epcclResult_t epcclCommQuery(epcclComm_t comm);
  *  number. */
 EPCCL_API epcclResult_t epcclCommSetTimeout(epcclComm_t comm, double seconds);
 
-/** Number of ranks. */
+/** Number of ranks. As the two below it is local, never blocks, and may be asked of a communicator that was
+ *  finalized, or has failed since it was made. */
 EPCCL_API epcclResult_t epcclCommCount(epcclComm_t comm, int* count);
 /** This rank: 0 <= rank < number of ranks. */
 EPCCL_API epcclResult_t epcclCommUserRank(epcclComm_t comm, int* rank);
@@ -275,15 +309,19 @@ EPCCL_API epcclResult_t epcclCommDevice(epcclComm_t comm, int* device);
 
 /** Memory that every rank of a node can map: transfers inside the node become one copy. Page aligned. Ordinary memory
  *  works too, a little slower. Not tied to a communicator. With EPCCL_DEVICE=cuda it is memory of the calling thread's current
- *  GPU (the first, where there is none). */
+ *  GPU (the first, where there is none). Local. `*ptr` is NULL on error, and where `size` is 0, which is none. epcclSystemError or
+ *  epcclUnhandledDeviceError: there is no such memory left. */
 EPCCL_API epcclResult_t epcclMemAlloc(void** ptr, size_t size);
-/** Frees memory of epcclMemAlloc; no work may be using it. NULL is allowed. */
+/** Frees memory of epcclMemAlloc; no work may be using it. NULL is allowed. epcclInvalidArgument: `ptr` is not what epcclMemAlloc
+ *  gave, or is freed already. */
 EPCCL_API epcclResult_t epcclMemFree(void* ptr);
 
 /** Announces a buffer that will be used often. Memory of epcclMemAlloc is mapped by peers at first use in any case; other
- *  memory gains nothing on the host device. `*handle` goes to epcclCommDeregister. */
+ *  memory gains nothing on the host device. `*handle` goes to epcclCommDeregister, and is NULL on error. Local. A buffer may be
+ *  registered more than once; each registration has a handle of its own. */
 EPCCL_API epcclResult_t epcclCommRegister(epcclComm_t comm, void* buff, size_t size, void** handle);
-/** Ends a registration of epcclCommRegister(); the buffer stays. Not collective. */
+/** Ends a registration of epcclCommRegister(); the buffer stays. Not collective. epcclInvalidArgument: `handle` is none of `comm`'s,
+ *  or was ended. */
 EPCCL_API epcclResult_t epcclCommDeregister(epcclComm_t comm, void* handle);
 
 /** A window of epcclCommWindowRegister(). */
@@ -294,7 +332,7 @@ typedef struct epcclWindow* epcclWindow_t;
  *  own; it does not wait for them. `winFlags`: EPCCL_WIN_DEFAULT or EPCCL_WIN_COLL_SYMMETRIC, which asks for the same offsets on
  *  all ranks and changes nothing here. */
 EPCCL_API epcclResult_t epcclCommWindowRegister(epcclComm_t comm, void* buff, size_t size, epcclWindow_t* win, int winFlags);
-/** Ends a window; the buffer stays. Not collective. */
+/** Ends a window; the buffer stays. Not collective. epcclInvalidArgument as of epcclCommDeregister(). */
 EPCCL_API epcclResult_t epcclCommWindowDeregister(epcclComm_t comm, epcclWindow_t win);
 
 /** Who moves the data of the collectives that are issued on `comm` from now on: copy engines ("always"), compute cores ("never"),
@@ -350,7 +388,7 @@ EPCCL_API epcclResult_t epcclGroupStart(void);
 /** Closes a group; the outermost one runs it: first what makes or ends communicators, then sends and receives, then collectives
  *  in order. Returns the first error of the group's calls; where one of them was refused, nothing is run. Of blocking communicators
  *  that are joined in one group, the first that fails ends the waiting of those that not all ranks have come to, as in NCCL.
- *  epcclInProgress: of nonblocking communicators something goes on in the background. */
+ *  epcclInProgress: of nonblocking communicators something goes on in the background. epcclInvalidUsage: there is no group to end. */
 EPCCL_API epcclResult_t epcclGroupEnd(void);
 
 /** As epcclGroupEnd(). `beside` (may be NULL) is called with `argument` when the group's calls on streams are under way, and before
@@ -382,13 +420,12 @@ EPCCL_API epcclResult_t epcclRecv(void* recvbuff, size_t count, epcclDataType_t 
                                   epcclStream_t stream);
 
 /** Every rank sends `count` elements to every rank: block d of `sendbuff` goes to rank d, block s of `recvbuff` comes
- *  from rank s. Both buffers hold nranks * count elements. They must not overlap. */
+ *  from rank s. Both buffers hold nranks * count elements. They must not overlap (epcclInvalidArgument). */
 EPCCL_API epcclResult_t epcclAlltoall(const void* sendbuff, void* recvbuff, size_t count, epcclDataType_t datatype,
                                       epcclComm_t comm, epcclStream_t stream);
 
-/** As epcclAlltoall with counts and displacements of each block, in elements: arrays of nranks entries, read before the
- *  call returns. sendcounts[d] here must equal recvcounts[this rank] on rank d. Blocks of `recvbuff` must not overlap
- *  each other. */
+/** As epcclAlltoall with counts and displacements of each block, in elements: arrays of nranks entries, read before the call returns.
+ *  sendcounts[d] here must equal recvcounts[this rank] on rank d. Blocks of `recvbuff` must not overlap each other. */
 EPCCL_API epcclResult_t epcclAlltoallv(const void* sendbuff, const size_t sendcounts[], const size_t sdispls[],
                                        void* recvbuff, const size_t recvcounts[], const size_t rdispls[],
                                        epcclDataType_t datatype, epcclComm_t comm, epcclStream_t stream);
@@ -425,20 +462,23 @@ EPCCL_API epcclResult_t epcclScatter(const void* sendbuff, void* recvbuff, size_
                                      int root, epcclComm_t comm, epcclStream_t stream);
 
 /** Makes an operation that multiplies this rank's input by a scalar of type `datatype`, then adds. Ranks may have different
- *  scalars. For collectives of `comm` and `datatype` only. Device scalars must stay until these are complete. */
+ *  scalars. For collectives of `comm` and `datatype` only (epcclInvalidArgument otherwise). Device scalars must stay until these are
+ *  complete. Local. epcclInvalidArgument: `scalar` is NULL, or `residence` unknown. */
 EPCCL_API epcclResult_t epcclRedOpCreatePreMulSum(epcclRedOp_t* op, void* scalar, epcclDataType_t datatype,
                                                   epcclScalarResidence_t residence, epcclComm_t comm);
-/** Forgets the operation; collectives that were called with it still run. */
+/** Forgets the operation; collectives that were called with it still run. epcclInvalidArgument: `op` is one of those that are always
+ *  there, or was made for another communicator. */
 EPCCL_API epcclResult_t epcclRedOpDestroy(epcclRedOp_t op, epcclComm_t comm);
 
 /** Host streams: ordered queues of background work, one thread each. */
 EPCCL_API epcclResult_t epcclStreamCreate(epcclStream_t* stream);
 /** Waits for all work of the stream; returns and forgets its first error. NULL: nothing to wait for. */
 EPCCL_API epcclResult_t epcclStreamSynchronize(epcclStream_t stream);
-/** epcclSuccess when all work is complete, epcclInProgress otherwise. */
+/** epcclSuccess when all work is complete, well or with an error, epcclInProgress otherwise; a NULL stream is always complete. Never
+ *  blocks. */
 EPCCL_API epcclResult_t epcclStreamQuery(epcclStream_t stream);
 /** Waits for all work of the stream, and frees it. An error that epcclStreamSynchronize() has not returned is lost. NULL is an invalid
- *  argument. */
+ *  argument; epcclInvalidUsage while a group that the calling thread has open holds calls on it. */
 EPCCL_API epcclResult_t epcclStreamDestroy(epcclStream_t stream);
 
 /* Events, as CUDA's: an event marks a place in a stream, for other streams and for threads to wait for. Any thread may use

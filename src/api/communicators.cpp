@@ -8,6 +8,10 @@
 #include "api/last_error.hpp"
 #include "runtime/bootstrap/unique_id.hpp"
 
+struct epcclRemains {
+  epccl::api::HandlePtr handle;
+};
+
 namespace epccl::api {
 namespace {
 
@@ -20,11 +24,18 @@ Status get_unique_id(epcclUniqueId* out) {
   return {};
 }
 
+// The code is NCCL's for a communicator that is brought to an end once more.
+Result<CommPtr> find_going_communicator(epcclComm_t comm) {
+  EPCCL_ASSIGN(CommPtr communicator, find_communicator(comm));
+  if (communicator->finalized() || communicator->revoked())
+    return error(Code::invalid_argument, "rank {}: the communicator has been {}", communicator->rank(),
+                 communicator->finalized() ? "finalized" : "revoked");
+  return communicator;
+}
+
 Status finalize(epcclComm_t comm) {
   EPCCL_ASSIGN(const HandlePtr handle, find_handle(comm));
-  EPCCL_ASSIGN(const CommPtr communicator, find_usable_communicator(comm));
-  if (communicator->revoked())
-    return error(Code::invalid_usage, "rank {}: the communicator has been revoked", communicator->rank());
+  EPCCL_ASSIGN(const CommPtr communicator, find_going_communicator(comm));
   Job job;
   job.blocking = handle->blocking();
   job.begin = [handle] {
@@ -43,7 +54,7 @@ Status finalize(epcclComm_t comm) {
 
 Status revoke(epcclComm_t comm, int flags) {
   EPCCL_ASSIGN(const HandlePtr handle, find_handle(comm));
-  EPCCL_ASSIGN(const CommPtr communicator, find_usable_communicator(comm));
+  EPCCL_ASSIGN(const CommPtr communicator, find_going_communicator(comm));
   if (flags != EPCCL_REVOKE_DEFAULT)
     return error(Code::invalid_argument, "revokeFlags {} is not EPCCL_REVOKE_DEFAULT", flags);
   if (in_group()) return {Code::invalid_usage, "epcclCommRevoke cannot be part of a group"};
@@ -73,17 +84,23 @@ Status destroy(epcclComm_t comm) {
   // Failures were reported where they happened; what is left to say here is that the handle is gone. Work that ended in the
   // background a moment ago may still have the handle, so the communicator is taken out, and an EP group keeps it for as long
   // as it lives: the other ranks are told here, and the process may end when this returns.
-  if (const CommPtr communicator = handle->take()) {
-    (void)communicator->finalize();
-    communicator->leave();
-  }
+  if (const CommPtr communicator = handle->take()) (void)communicator->finalize();
   return {};
 }
 
-Status abort(epcclComm_t comm) {
-  EPCCL_ASSIGN(const HandlePtr handle, remove_handle(comm, End::aborted));
+/// What is left of it: its memory, which goes with the last that has it.
+Result<HandlePtr> abort(epcclComm_t comm) {
+  EPCCL_ASSIGN(HandlePtr handle, remove_handle(comm, End::aborted));
   drop_from_group(handle);
   handle->abort();
+  return handle;
+}
+
+Status abort_beside(epcclComm_t comm, epcclRemains_t* remains) {
+  if (remains == nullptr) return {Code::invalid_argument, "remains is NULL"};
+  *remains = nullptr;
+  EPCCL_ASSIGN(HandlePtr handle, abort(comm));
+  *remains = new epcclRemains{std::move(handle)};  // NOLINT: it is the caller's
   return {};
 }
 
@@ -158,7 +175,18 @@ epcclResult_t epcclCommDestroy(epcclComm_t comm) {
 }
 
 epcclResult_t epcclCommAbort(epcclComm_t comm) {
-  return guarded([&] { return abort(comm); });
+  return guarded([&] { return abort(comm).status(); });
+}
+
+epcclResult_t epcclCommAbortBeside(epcclComm_t comm, epcclRemains_t* remains) {
+  return guarded([&] { return abort_beside(comm, remains); });
+}
+
+epcclResult_t epcclRemainsFree(epcclRemains_t remains) {
+  return guarded([&]() -> Status {
+    delete remains;  // NOLINT: of epcclCommAbortBeside()
+    return {};
+  });
 }
 
 epcclResult_t epcclCommGetAsyncError(epcclComm_t comm, epcclResult_t* asyncError) {

@@ -1,6 +1,7 @@
 // What makes communicators: init, split, shrink. Each is a job: it waits for other ranks.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -204,6 +205,7 @@ Status init_scalable(epcclComm_t* comm, int nranks, int rank, int count, const e
 Status init_all(epcclComm_t* comms, int ndev, const int* devlist) {
   if (comms == nullptr) return {Code::invalid_argument, "comms is NULL"};
   if (ndev < 1) return error(Code::invalid_argument, "ndev {} is not positive", ndev);
+  std::fill_n(comms, ndev, nullptr);
   for (int rank = 0; devlist != nullptr && rank < ndev; ++rank)
     if (devlist[rank] < 0)
       return error(Code::invalid_argument, "devlist[{}] is {}: not a device", rank, devlist[rank]);
@@ -311,9 +313,13 @@ Status check_excluded(std::span<const int> excluded, const runtime::Communicator
   return {};
 }
 
+/// What a shrink that aborts calls when it has ended the parent's work.
+using WorkEnded = std::function<void()>;
+
 Status run_shrink(const MakingPtr& making, runtime::Communicator& parent, bool abort, uint64_t ticket,
-                  const std::vector<int>& excluded) {
+                  const std::vector<int>& excluded, const WorkEnded& ended) {
   if (abort) parent.end_work("in-flight work was ended by a shrink with EPCCL_SHRINK_ABORT");
+  if (abort && ended) ended();
   Result<Gathering> gathering = Gathering{};
   if (abort || parent.revoked()) {
     if (!abort) parent.pass(ticket);
@@ -333,7 +339,7 @@ Status run_shrink(const MakingPtr& making, runtime::Communicator& parent, bool a
 }
 
 Status shrink(epcclComm_t comm, const int* list, int count, epcclComm_t* newcomm, const epcclConfig_t* config,
-              int flags) {
+              int flags, const WorkEnded& ended) {
   if (newcomm == nullptr) return {Code::invalid_argument, "newcomm is NULL"};
   store(newcomm, nullptr);
   EPCCL_ASSIGN(const Parent parent, find_parent(comm));
@@ -353,8 +359,8 @@ Status shrink(epcclComm_t comm, const int* list, int count, epcclComm_t* newcomm
       [making, ticket, abort] {
         if (!abort) *ticket = making->parent().take_ticket();
       },
-      [making, abort, ticket, list = std::vector<int>(excluded.begin(), excluded.end())] {
-        return run_shrink(making, making->parent(), abort, *ticket, list);
+      [making, abort, ticket, list = std::vector<int>(excluded.begin(), excluded.end()), ended] {
+        return run_shrink(making, making->parent(), abort, *ticket, list, ended);
       });
 }
 
@@ -393,6 +399,16 @@ epcclResult_t epcclCommSplit(epcclComm_t comm, int color, int key, epcclComm_t* 
 epcclResult_t epcclCommShrink(epcclComm_t comm, int* excludeRanksList, int excludeRanksCount,
                               epcclComm_t* newcomm, epcclConfig_t* config, int shrinkFlags) {
   return guarded([&] {
-    return refuse(shrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
+    return refuse(shrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags, {}));
+  });
+}
+
+epcclResult_t epcclCommShrinkBeside(epcclComm_t comm, int* excludeRanksList, int excludeRanksCount,
+                                    epcclComm_t* newcomm, epcclConfig_t* config, int shrinkFlags,
+                                    void (*beside)(epcclComm_t comm)) {
+  return guarded([&] {
+    WorkEnded ended;
+    if (beside != nullptr) ended = [beside, comm] { beside(comm); };
+    return refuse(shrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags, ended));
   });
 }

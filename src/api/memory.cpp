@@ -51,9 +51,9 @@ Status release(void* ptr) {
 }
 
 Status add_registration(epcclComm_t comm, const void* buffer, size_t size, const char* what, void** handle) {
+  if (handle != nullptr) *handle = nullptr;
   EPCCL_ASSIGN(const CommPtr communicator, find_usable_communicator(comm));
   if (handle == nullptr) return error(Code::invalid_argument, "{} is NULL", what);
-  *handle = nullptr;
   EPCCL_TRY(check_buffer("buff", buffer, size));
   const std::lock_guard lock(registrations().mutex);
   const uintptr_t key = registrations().next++;
@@ -74,6 +74,7 @@ Status remove_registration(epcclComm_t comm, const void* handle) {
 }
 
 Status add_window(epcclComm_t comm, const void* buffer, size_t size, epcclWindow_t* window, int flags) {
+  if (window != nullptr) *window = nullptr;
   if (flags != EPCCL_WIN_DEFAULT && flags != EPCCL_WIN_COLL_SYMMETRIC)
     return error(Code::invalid_argument,
                  "winFlags {} is neither EPCCL_WIN_DEFAULT nor EPCCL_WIN_COLL_SYMMETRIC", flags);

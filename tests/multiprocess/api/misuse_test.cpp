@@ -199,6 +199,81 @@ TEST(Misuse, ACommunicatorThatIsAbortedTakesItsCallsOutOfTheOpenGroup) {
   });
 }
 
+// What the headers say of functions that move no data.
+TEST(Misuse, OfWhatMovesNoData) {
+  with_comm([](epcclComm_t comm) {
+    epcclComm_t other = comm;
+    const int no_device = -1;
+    EXPECT_REFUSED(epcclCommInitAll(&other, 1, &no_device), epcclInvalidArgument, "devlist[0] is -1");
+    EXPECT_EQ(other, nullptr);
+    EXPECT_REFUSED(epcclCommInitAll(&other, 0, nullptr), epcclInvalidArgument, "ndev 0");
+    EXPECT_REFUSED(epcclCommSplit(comm, EPCCL_SPLIT_NOCOLOR - 1, 0, &other, nullptr), epcclInvalidArgument,
+                   "color -2");
+    int self = 0;
+    EXPECT_REFUSED(epcclCommShrink(comm, &self, 1, &other, nullptr, EPCCL_SHRINK_DEFAULT),
+                   epcclInvalidArgument, "which is this one");
+    EXPECT_REFUSED(epcclCommRevoke(comm, 3), epcclInvalidArgument, "revokeFlags 3");
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    EXPECT_REFUSED(epcclCommRevoke(comm, EPCCL_REVOKE_DEFAULT), epcclInvalidUsage, "part of a group");
+    ASSERT_EQ(epcclGroupEnd(), epcclSuccess);
+    epcclRedOp_t op = epcclSum;
+    EXPECT_REFUSED(epcclRedOpDestroy(epcclSum, comm), epcclInvalidArgument, "op 0 (sum)");
+    EXPECT_REFUSED(epcclRedOpCreatePreMulSum(&op, nullptr, epcclFloat32, epcclScalarHostImmediate, comm),
+                   epcclInvalidArgument, "scalar is NULL");
+    EXPECT_EQ(epcclStreamQuery(nullptr), epcclSuccess);
+  });
+}
+
+// For libraries that stand beside this one.
+TEST(Misuse, OfEndingBesideAnotherLibrary) {
+  with_comm([](epcclComm_t comm) {
+    EXPECT_REFUSED(epcclCommAbortBeside(comm, nullptr), epcclInvalidArgument, "remains");
+    int self = 0;
+    epcclComm_t rest = comm;
+    const auto never = [](epcclComm_t) { ADD_FAILURE() << "nothing was ended"; };
+    EXPECT_REFUSED(epcclCommShrinkBeside(comm, &self, 1, &rest, nullptr, EPCCL_SHRINK_ABORT, never),
+                   epcclInvalidArgument, "which is this one");
+    EXPECT_EQ(rest, nullptr);
+    int in = 7, out = 0;
+    EXPECT_EQ(epcclAlltoall(&in, &out, 1, epcclInt32, comm, nullptr), epcclSuccess);
+    EXPECT_EQ(out, 7);
+    EXPECT_EQ(epcclRemainsFree(nullptr), epcclSuccess);
+    auto remains = reinterpret_cast<epcclRemains_t>(&self);
+    EXPECT_REFUSED(epcclCommAbortBeside(nullptr, &remains), epcclInvalidArgument, "NULL");
+    EXPECT_EQ(remains, nullptr);
+  });
+}
+
+TEST(Misuse, OfMemory) {
+  run_ranks({{1}, {}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    int value = 0;
+    void* memory = &value;
+    EXPECT_EQ(epcclMemAlloc(&memory, 0), epcclSuccess);
+    EXPECT_EQ(memory, nullptr);
+    EXPECT_REFUSED(epcclMemFree(&value), epcclInvalidArgument, "not returned by epcclMemAlloc");
+    void *first = &value, *second = nullptr;
+    EXPECT_REFUSED(epcclCommRegister(comm, nullptr, 8, &first), epcclInvalidArgument, "buff is NULL");
+    EXPECT_EQ(first, nullptr);
+    first = &value;
+    EXPECT_REFUSED(epcclCommRegister(nullptr, &value, sizeof value, &first), epcclInvalidArgument, "NULL");
+    EXPECT_EQ(first, nullptr);
+    auto window = reinterpret_cast<epcclWindow_t>(&value);
+    EXPECT_REFUSED(epcclCommWindowRegister(comm, &value, sizeof value, &window, 77), epcclInvalidArgument,
+                   "winFlags 77");
+    EXPECT_EQ(window, nullptr);
+    ASSERT_EQ(epcclCommRegister(comm, &value, sizeof value, &first), epcclSuccess);
+    ASSERT_EQ(epcclCommRegister(comm, &value, sizeof value, &second), epcclSuccess);
+    EXPECT_NE(first, second);
+    EXPECT_EQ(epcclCommDeregister(comm, first), epcclSuccess);
+    EXPECT_REFUSED(epcclCommDeregister(comm, first), epcclInvalidArgument, "not a registration");
+    ASSERT_EQ(epcclCommFinalize(comm), epcclSuccess);
+    EXPECT_EQ(epcclCommDeregister(comm, second), epcclSuccess);
+    EXPECT_REFUSED(epcclCommFinalize(comm), epcclInvalidArgument, "finalized");
+    EXPECT_EQ(epcclCommDevice(comm, &value), epcclSuccess);
+  });
+}
+
 TEST(Misuse, AfterFinalize) {
   run_ranks({{2}, {}, {}}, [](const RankContext& context) {
     Comm comm(context);

@@ -38,7 +38,8 @@ TEST_P(Revoke, EndsWorkInFlightAndLeavesACommunicatorToSplitAndShrink) {
     EXPECT_EQ(settled(comm), epcclSuccess);
     EXPECT_EQ(Exchange(context.rank, context.ranks, 10).start(comm), epcclInvalidUsage);
     EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "revoked"), nullptr) << epcclGetLastError(nullptr);
-    EXPECT_EQ(epcclCommFinalize(comm), epcclInvalidUsage);
+    EXPECT_EQ(epcclCommFinalize(comm), epcclInvalidArgument);
+    EXPECT_EQ(epcclCommRevoke(comm, EPCCL_REVOKE_DEFAULT), epcclInvalidArgument);
     int ranks = 0;
     EXPECT_EQ(epcclCommCount(comm, &ranks), epcclSuccess);
 

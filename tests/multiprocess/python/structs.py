@@ -60,7 +60,10 @@ assert len(functions) > 40
 # In Python by another name, or of no use there.
 others = {
     "epcclCommInitRank",  # epcclCommInitRankConfig with no config
-    "epcclGroupEndBeside",  # for libraries that stand beside this one
+    "epcclCommAbortBeside",  # for libraries that stand beside this one, as the next three
+    "epcclRemainsFree",
+    "epcclCommShrinkBeside",
+    "epcclGroupEndBeside",
     "epcclEpComplete",  # epcclEpCompleteStage
 }
 missing = set(functions) - set(_library._SIGNATURES) - others
