@@ -365,10 +365,6 @@ void keep_capacity(Group& group, std::vector<Item> emptied) {
 
 }  // namespace
 
-Status run_now(runtime::Communicator& communicator, const std::function<Status()>& work) {
-  return communicator.run(communicator.take_ticket(), work);
-}
-
 Status run_messages(runtime::Communicator& communicator, std::vector<runtime::P2pOperation> operations) {
   Status status = communicator.p2p().start(std::move(operations));
   if (status.ok()) status = progress({&communicator});
@@ -411,6 +407,10 @@ bool in_group() {
 
 size_t calls_in_group(const HandlePtr& handle) {
   return count_calls(group().jobs, group().items, handle);
+}
+
+bool group_uses(const device::HostStream* stream) {
+  return std::ranges::any_of(group().items, [&](const Item& item) { return item.stream == stream; });
 }
 
 void drop_from_group(const HandlePtr& handle) {

@@ -49,7 +49,10 @@ struct Job {
 };
 
 /// A collective of host memory in the NULL stream, outside a group: runs here and now, as cheap as it can be.
-Status run_now(runtime::Communicator& communicator, const std::function<Status()>& work);
+template <typename Work>
+Status run_now(runtime::Communicator& communicator, const Work& work) {
+  return communicator.run_next(std::cref(work));
+}
 /// Runs the item now, or keeps it when the calling thread has a group open.
 Status submit(Item item);
 /// in_progress where the job goes on in the background.
@@ -61,6 +64,8 @@ Status refuse(Status status);
 bool in_group();
 /// How many calls of the communicator the calling thread's open group holds.
 size_t calls_in_group(const HandlePtr& handle);
+/// Whether the calling thread's open group holds a call on the stream.
+bool group_uses(const device::HostStream* stream);
 /// The communicator was aborted: takes its calls out of the calling thread's open group, whose end will say so and do nothing.
 void drop_from_group(const HandlePtr& handle);
 

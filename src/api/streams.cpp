@@ -1,4 +1,5 @@
 // Host streams.
+#include "api/group.hpp"
 #include "api/handles.hpp"
 #include "api/last_error.hpp"
 
@@ -35,6 +36,8 @@ epcclResult_t epcclStreamDestroy(epcclStream_t stream) {
   return guarded([&]() -> Status {
     EPCCL_ASSIGN(const epccl::device::HostStream* queue, find_stream(stream));
     if (queue == nullptr) return {Code::invalid_argument, "stream is NULL"};
+    if (group_uses(queue))
+      return {Code::invalid_usage, "the open group has calls on the stream, which begin at epcclGroupEnd()"};
     epccl::device::destroy_stream(stream);
     return {};
   });

@@ -187,5 +187,22 @@ TEST(Streams, ReportWhatFailedInTheBackground) {
   });
 }
 
+TEST(Streams, WithCallsOfAnOpenGroupAreNotDestroyed) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    epcclStream_t stream = nullptr;
+    ASSERT_EQ(epcclStreamCreate(&stream), epcclSuccess);
+    const float in = static_cast<float>(context.rank + 1);
+    float out = 0;
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    ASSERT_EQ(epcclAllReduce(&in, &out, 1, epcclFloat32, epcclSum, comm, stream), epcclSuccess);
+    EXPECT_EQ(epcclStreamDestroy(stream), epcclInvalidUsage);
+    EXPECT_NE(std::string(epcclGetLastError(nullptr)).find("open group"), std::string::npos);
+    ASSERT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(comm);
+    EXPECT_EQ(epcclStreamDestroy(stream), epcclSuccess);
+    EXPECT_EQ(out, 3);
+  });
+}
+
 }  // namespace
 }  // namespace epccl::tests
