@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 
 #include <cstdlib>
 #include <random>
 #include <vector>
 
 #include "ranks.hpp"
+#include "refused_calls.hpp"
 
 namespace epccl::tests {
 namespace {
@@ -89,6 +91,18 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Alltoallv,
                                          std::pair(std::vector{3, 2}, "two_stage"),
                                          std::pair(std::vector{1, 3}, "auto"),
                                          std::pair(std::vector{2, 2, 2}, "two_stage")));
+
+// What peers read lies in scratch for them, gaps between blocks included.
+TEST(AlltoallvOfPlainMemory, ReadsNothingOfPeersWhereInputsFitIntoScratch) {
+  run_ranks({{3}, {}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    constexpr size_t pairs = 9;
+    alltoallv_once(comm, context, std::vector<size_t>(pairs, 60'000), 1);
+    refuse_calls({SYS_process_vm_readv});  // the library has already found that it may read
+    alltoallv_once(comm, context, std::vector<size_t>(pairs, 60'000), 2);
+    alltoallv_once(comm, context, {0, 1, 5000, 300'000, 0, 0, 7, 100'000, 9}, 3);
+  });
+}
 
 }  // namespace
 }  // namespace epccl::tests

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,6 +14,7 @@
 #include "base/unique_fd.hpp"
 
 #include "ranks.hpp"
+#include "refused_calls.hpp"
 
 namespace epccl::tests {
 namespace {
@@ -211,6 +213,24 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Collectives,
                            for (const int count : it.param.ranks_per_node) name += fmt::format("_{}", count);
                            return name;
                          });
+
+// What peers read lies in scratch for them: of each other's memory they need to read nothing, whatever the call.
+TEST(CollectivesOfPlainMemory, ReadNothingOfPeersWhereInputsFitIntoScratch) {
+  run_ranks({{4}, {}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    int iteration = 0;
+    for (const bool refused : {false, true}) {
+      if (refused) refuse_calls({SYS_process_vm_readv});  // the library has already found that it may read
+      for (const Kind kind : all_kinds)
+        for (const size_t count : {1000, 20'000, 300'001})
+          for (const bool in_place : {false, true}) {
+            const int root = iteration % context.ranks;
+            Trial<float>{kind, count, epcclFloat32, epcclSum, root, in_place, false, ++iteration}.run(
+                comm, context);
+          }
+    }
+  });
+}
 
 // Who waits for nobody does not wait for those who have not even called.
 TEST(RootOfSmallCalls, RunsAheadOfTheOthers) {
