@@ -123,7 +123,8 @@ Result<Memory> allocate(const Options& options, const Calls& calls, Session& ses
 
 struct CollectiveJob : JobState<Options, RunInfo, Row> {
   Result<std::string> read(int argc, char** argv) {
-    EPCCL_ASSIGN(CommandLine line, parse_command_line(argc, argv, settings::get("EPCCL_LINK_RATE")));
+    EPCCL_ASSIGN(CommandLine line, parse_command_line(argc, argv, settings::get("EPCCL_LINK_RATE"),
+                                                      settings::get("EPCCL_ALGO")));
     options = std::move(line.options);
     return line.help;
   }

@@ -31,6 +31,8 @@ Result<std::string> parse_arguments(CLI::App& app, int argc, const char* const* 
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     return app.help();
+  } catch (const CLI::CallForVersion& version) {
+    return std::string(version.what());
   } catch (const CLI::ParseError& parse_error) {
     return error(Code::invalid_argument, "{} ({} lists what there is)", parse_error.what(), hint);
   }

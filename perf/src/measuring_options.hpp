@@ -48,7 +48,7 @@ std::string describe(const MeasuringOptions& options);
 /// Error: `option` `value` is not in lowest..highest.
 Status check_range(const char* option, long value, long lowest, long highest);
 
-/// Parses the command line into what `app` was told of. The text to print if --help was given, else nothing. `hint`: what to
+/// Parses the command line into what `app` was told of. The text to print if --help or --version was given, else nothing. `hint`: what to
 /// type for the list of options.
 Result<std::string> parse_arguments(CLI::App& app, int argc, const char* const* argv,
                                     const std::string& hint);

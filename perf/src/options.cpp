@@ -13,7 +13,7 @@ constexpr long largest_factor = 1'000'000;
 
 /// What is typed, before it means anything.
 struct Typed {
-  std::string operation, first, last, step, datatypes = "float", algorithm = "auto", pattern = "uniform",
+  std::string operation, first, last, step, datatypes = "float", algorithm, pattern = "uniform",
                                             redops = "sum", root = "0", placement = "both";
   long factor = 0;
   bool per_pair = false, grouped = false, copies = false;
@@ -47,7 +47,7 @@ void add_size_options(CLI::App& app, Typed& typed) {
 
 void add_choice_options(CLI::App& app, Typed& typed) {
   app.add_option("--algo", typed.algorithm,
-                 "flat, two_stage, auto, or all: one row of each per size (default auto)")
+                 "flat, two_stage, auto, or all: one row of each per size (default: EPCCL_ALGO, else auto)")
       ->option_text("NAME");
   app.add_flag(
       "--overlap-copies", typed.copies,
@@ -117,6 +117,25 @@ Status set_placement(const Typed& typed, Options& options) {
   return {};
 }
 
+/// The library is given an algorithm by name in any case, and would not look into the environment itself.
+Status set_algorithms(const Typed& typed, const std::string& environment_algorithm, Options& options) {
+  const bool is_typed = !typed.algorithm.empty();
+  if (options.grouped && is_typed && typed.algorithm != "auto")
+    return error(Code::invalid_argument, "--grouped: without --algo");
+  if (typed.algorithm == "all") {
+    options.algorithms = {"flat", "two_stage", "auto"};
+    return {};
+  }
+  const std::string& algorithm = is_typed ? typed.algorithm : environment_algorithm;
+  if (algorithm != "flat" && algorithm != "two_stage" && algorithm != "auto") {
+    if (is_typed)
+      return error(Code::invalid_argument, "--algo {}: want flat, two_stage, auto or all", algorithm);
+    return error(Code::invalid_argument, "EPCCL_ALGO=\"{}\": want flat, two_stage or auto", algorithm);
+  }
+  options.algorithms = {algorithm};
+  return {};
+}
+
 Status set_choices(const Typed& typed, Options& options) {
   EPCCL_ASSIGN(options.operation, parse_operation(typed.operation));
   EPCCL_ASSIGN(options.datatypes, parse_datatypes(typed.datatypes));
@@ -137,15 +156,8 @@ Status set_choices(const Typed& typed, Options& options) {
   if (options.beside_copies && (!options.overlap || options.device != "host" || !only_copies))
     return error(Code::invalid_argument,
                  "--overlap-copies: with --overlap, of host memory, for alltoall, alltoallv and allgather");
-  if (options.grouped && (!is_alltoall(options.operation) || typed.algorithm != "auto"))
-    return error(Code::invalid_argument, "--grouped: only alltoall and alltoallv, and without --algo");
-  if (typed.algorithm == "all") {
-    options.algorithms = {"flat", "two_stage", "auto"};
-  } else if (typed.algorithm == "flat" || typed.algorithm == "two_stage" || typed.algorithm == "auto") {
-    options.algorithms = {typed.algorithm};
-  } else {
-    return error(Code::invalid_argument, "--algo {}: want flat, two_stage, auto or all", typed.algorithm);
-  }
+  if (options.grouped && !is_alltoall(options.operation))
+    return error(Code::invalid_argument, "--grouped: only alltoall and alltoallv");
   return {};
 }
 
@@ -165,8 +177,8 @@ std::string describe(const Options& o) {
   return text;
 }
 
-Result<CommandLine> parse_command_line(int argc, const char* const* argv,
-                                       const std::string& environment_rate) {
+Result<CommandLine> parse_command_line(int argc, const char* const* argv, const std::string& environment_rate,
+                                       const std::string& environment_algorithm) {
   CommandLine line;
   Typed typed;
   MeasuringFlags measuring(false);
@@ -179,16 +191,20 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv,
          "operation", typed.operation,
          "alltoall, alltoallv, allgather, reduce_scatter, allreduce, broadcast, reduce, gather, scatter or "
          "sendrecv; dispatch, combine and moe have options of their own: moe --help")
-      ->required()
       ->option_text("OPERATION");
   add_size_options(app, typed);
   measuring.add_to(app);
   add_choice_options(app, typed);
+  app.set_version_flag("--version", "epccl-perf " EPCCL_VERSION_STRING);
   app.footer(help_footer());
   EPCCL_ASSIGN(line.help, parse_arguments(app, argc, argv, "--help"));
   if (!line.help.empty()) return line;
+  // Not CLI11's to require: it would say so before it names an option that is unknown.
+  if (typed.operation.empty())
+    return error(Code::invalid_argument, "which operation? (--help lists what there is)");
   EPCCL_TRY(measuring.read(environment_rate, line.options));
   EPCCL_TRY(set_choices(typed, line.options));
+  EPCCL_TRY(set_algorithms(typed, environment_algorithm, line.options));
   EPCCL_TRY(set_sweep(typed, line.options));
   return line;
 }

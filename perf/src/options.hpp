@@ -39,9 +39,10 @@ struct CommandLine {
   std::string help;  // not empty: --help was given, this is to be printed
 };
 
-/// Errors are invalid_argument, one sentence or two. `environment_rate` is EPCCL_LINK_RATE, or empty.
-Result<CommandLine> parse_command_line(int argc, const char* const* argv,
-                                       const std::string& environment_rate);
+/// Errors are invalid_argument, one sentence or two. `environment_rate` is EPCCL_LINK_RATE, or empty;
+/// `environment_algorithm` EPCCL_ALGO, which --algo overrides.
+Result<CommandLine> parse_command_line(int argc, const char* const* argv, const std::string& environment_rate,
+                                       const std::string& environment_algorithm);
 
 /// What --help says after the list of options.
 const char* help_footer();

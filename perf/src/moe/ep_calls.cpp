@@ -46,9 +46,8 @@ EpGroup::~EpGroup() {
   if (group_ != nullptr) static_cast<void>(epcclEpGroupDestroy(group_));
 }
 
-Result<EpHandle> EpHandle::create(EpGroup& group, Layout layout, uint32_t static_topk, const Stream& stream) {
-  epcclEpHandleConfig_t config = EPCCL_EP_HANDLE_CONFIG_INIT;
-  config.static_topk = static_topk;
+Result<EpHandle> EpHandle::create(EpGroup& group, Layout layout, const epcclEpHandleConfig_t& config,
+                                  const Stream& stream) {
   epcclEpHandle_t handle = nullptr;
   EPCCL_TRY(api_status("epcclEpCreateHandle",
                        epcclEpCreateHandle(&handle, group.get(), library_layout(layout), nullptr, nullptr,

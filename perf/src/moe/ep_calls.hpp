@@ -59,8 +59,8 @@ enum class Until : uint8_t { complete, started };
 /// Owns an epcclEpHandle_t; `group` and `stream` must live longer.
 class EpHandle {
  public:
-  /// `static_topk` as in epcclEpHandleConfig_t.
-  static Result<EpHandle> create(EpGroup& group, Layout layout, uint32_t static_topk, const Stream& stream);
+  static Result<EpHandle> create(EpGroup& group, Layout layout, const epcclEpHandleConfig_t& config,
+                                 const Stream& stream);
 
   EpHandle(EpHandle&& other) noexcept
       : group_(other.group_),

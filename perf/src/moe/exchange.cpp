@@ -26,7 +26,8 @@ Case Case::make(const Options& options, const Routing& routing, const Placement&
   Case made;
   made.tokens = tokens;
   made.tables = all_tables(routing, placement.ranks(), tokens);
-  made.received = received_rows(made.tables, placement, rank, options.layout, max_tokens);
+  made.received = received_rows(made.tables, placement, rank, options.layout, max_tokens,
+                                options.capacity(max_tokens, placement.ranks()));
   made.copies = token_copies(made.tables, placement, copies_of(options.layout));
   return made;
 }
@@ -222,11 +223,18 @@ void Exchange::check_weights(const ReceivedRow& row, Findings& findings) const {
 /// Rows that are no token's, and what is behind the last.
 void Exchange::check_gaps(Findings& findings) const {
   const size_t row_bytes = received_row_bytes();
+  // Rank-major leaves them alone, expert-major clears them, if anybody cares.
+  const auto count_wrong = [this](std::span<const std::byte> gap) -> uint64_t {
+    if (options_.undefined_padding) return 0;
+    return options_.layout == Layout::expert_major
+               ? gap.size() - static_cast<uint64_t>(std::ranges::count(gap, std::byte{0}))
+               : count_unpoisoned(gap);
+  };
   uint64_t next = 0;
   const auto skip_to = [&](uint64_t slot) {
     const auto gap = memory_.received.bytes().subspan(next * row_bytes, (slot - next) * row_bytes);
     if (slot > next) {
-      findings.add_written(count_unpoisoned(gap), value_bytes(),
+      findings.add_written(count_wrong(gap), value_bytes(),
                            fmt::format("dispatched rows {} to {}, which are no token's", next, slot - 1));
     }
     next = slot + 1;

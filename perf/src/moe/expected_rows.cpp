@@ -25,7 +25,8 @@ ReceivedRows rows_by_source(const std::vector<TopkTable>& tables, const Placemen
   return received;
 }
 
-ReceivedRows rows_by_expert(const std::vector<TopkTable>& tables, const Placement& placement, int rank) {
+ReceivedRows rows_by_expert(const std::vector<TopkTable>& tables, const Placement& placement, int rank,
+                            uint32_t capacity) {
   using Place =
       std::tuple<int64_t, int, uint32_t, uint32_t>;  // expert, source, token, k: in the order of the rows
   std::vector<Place> places;
@@ -40,16 +41,22 @@ ReceivedRows rows_by_expert(const std::vector<TopkTable>& tables, const Placemen
   }
   std::sort(places.begin(), places.end());
   ReceivedRows received;
-  for (const auto& [expert, source, token, k] : places)
-    received.rows.push_back({received.slots++, source, token, k});
+  auto next = places.begin();
+  for (int64_t expert = 0; expert < placement.experts(); ++expert) {
+    if (placement.owner(expert) != rank) continue;
+    const uint64_t zone = received.slots;
+    for (; next != places.end() && std::get<0>(*next) == expert; ++next)
+      received.rows.push_back({received.slots++, std::get<1>(*next), std::get<2>(*next), std::get<3>(*next)});
+    if (capacity > 0) received.slots = zone + capacity;
+  }
   return received;
 }
 
 }  // namespace
 
 ReceivedRows received_rows(const std::vector<TopkTable>& tables, const Placement& placement, int rank,
-                           Layout layout, uint32_t max_tokens) {
-  if (layout == Layout::expert_major) return rows_by_expert(tables, placement, rank);
+                           Layout layout, uint32_t max_tokens, uint32_t capacity) {
+  if (layout == Layout::expert_major) return rows_by_expert(tables, placement, rank, capacity);
   return rows_by_source(tables, placement, rank, layout, max_tokens);
 }
 

@@ -24,9 +24,10 @@ struct ReceivedRows {
   std::vector<ReceivedRow> rows;
 };
 
-/// `max_tokens`: the group's max_send_tokens_per_rank, where each source's rows begin in rank-major.
+/// `max_tokens`: the group's max_send_tokens_per_rank, where each source's rows begin in rank-major. `capacity`: rows of each expert in
+/// expert-major, enough for all; 0: as many as it has.
 ReceivedRows received_rows(const std::vector<TopkTable>& tables, const Placement& placement, int rank,
-                           Layout layout, uint32_t max_tokens);
+                           Layout layout, uint32_t max_tokens, uint32_t capacity = 0);
 
 /// How many rows of a token come back to be added up.
 uint32_t returned_rows(std::span<const int64_t> experts, const Placement& placement, Layout layout);

@@ -22,7 +22,8 @@ uint32_t most_tokens(const Options& options) {
 /// A group and its handle for each strategy, in the options' order.
 class Strategies {
  public:
-  static Result<Strategies> create(const Options& options, Communicator& communicator, const Stream& stream) {
+  static Result<Strategies> create(const Options& options, int ranks, Communicator& communicator,
+                                   const Stream& stream) {
     Strategies made;
     for (const epcclEpStrategy_t strategy : options.strategies) {
       epcclEpGroupConfig_t config = EPCCL_EP_GROUP_CONFIG_INIT;
@@ -32,8 +33,8 @@ class Strategies {
       config.strategy = strategy;
       EPCCL_ASSIGN(EpGroup group, EpGroup::create(communicator, config));
       made.groups_.push_back(std::make_unique<EpGroup>(std::move(group)));
-      EPCCL_ASSIGN(EpHandle handle, EpHandle::create(*made.groups_.back(), options.layout,
-                                                     options.fixed ? options.shape.topk : 0, stream));
+      EPCCL_ASSIGN(EpHandle handle,
+                   EpHandle::create(*made.groups_.back(), options.layout, how(options, ranks), stream));
       made.handles_.push_back(std::move(handle));
     }
     return made;
@@ -42,6 +43,14 @@ class Strategies {
   EpHandle& handle(size_t index) { return handles_[index]; }
 
  private:
+  static epcclEpHandleConfig_t how(const Options& options, int ranks) {
+    epcclEpHandleConfig_t config = EPCCL_EP_HANDLE_CONFIG_INIT;
+    config.static_topk = options.fixed ? options.shape.topk : 0;
+    config.max_tokens_per_expert = options.capacity(most_tokens(options), ranks);
+    config.undefined_padding = options.undefined_padding ? 1 : 0;
+    return config;
+  }
+
   std::vector<std::unique_ptr<EpGroup>> groups_;  // handles keep their addresses
   std::vector<EpHandle> handles_;                 // destroyed before their groups
 };
@@ -156,7 +165,8 @@ class Measuring {
 
   Status measure(Memory& memory, const Stream& stream, const Output& output, std::vector<Row>& rows) {
     EPCCL_TRY(communicator().use_engine(options_.engines.front()));
-    EPCCL_ASSIGN(Strategies strategies, Strategies::create(options_, communicator(), stream));
+    EPCCL_ASSIGN(Strategies strategies,
+                 Strategies::create(options_, placement_.ranks(), communicator(), stream));
     Meter meter(session_.coordinator(), options_);
     for (const Case& each : cases_) {
       Exchange exchange(options_, placement_, each, memory, session_.rank());

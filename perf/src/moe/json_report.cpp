@@ -52,6 +52,7 @@ void add_what(const Options& o, const Row& row, Json& json) {
   json["weights"] = o.weights;
   json["layout"] = to_string(o.layout);
   json["static"] = o.fixed;
+  json["undefined_padding"] = o.undefined_padding;
 }
 
 void add_times(const Options& o, const Row& row, Json& json) {

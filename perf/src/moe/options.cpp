@@ -21,7 +21,7 @@ struct Typed {
   long hidden = 0, experts = 0, topk = 0, ranks = 0;
   uint64_t seed = 1;
   int64_t step = 0, layer = 0;
-  bool fp8 = false, fixed = false, weights = false, sockets = false;
+  bool fp8 = false, fixed = false, undefined_padding = false, weights = false, sockets = false;
   CLI::Option *hidden_option = nullptr, *experts_option = nullptr, *topk_option = nullptr,
               *ranks_option = nullptr, *copies_option = nullptr, *step_option = nullptr,
               *layer_option = nullptr;
@@ -65,7 +65,10 @@ void add_call_options(CLI::App& app, Typed& typed) {
                  "Of the received rows: flat, expert-major or rank-major (default flat)")
       ->option_text("NAME");
   app.add_flag("--static", typed.fixed,
-               "Static mode: all sizes from the largest of --tokens; with --layout rank-major");
+               "Static mode: all sizes from the largest of --tokens; with --layout rank-major, or "
+               "expert-major, where every expert has room for all tokens of all ranks");
+  app.add_flag("--undefined-padding", typed.undefined_padding,
+               "With --static and expert-major: rows that only pad are not cleared");
   app.add_option("--ep-strategy", typed.strategy,
                  "flat, gather, dedup, auto, several of them separated by commas, or all (default auto)")
       ->option_text("NAMES");
@@ -147,8 +150,12 @@ Status set_calls(const Typed& typed, Options& options) {
   EPCCL_ASSIGN(options.layout, find_name("--layout", typed.layout,
                                          {Layout::flat, Layout::expert_major, Layout::rank_major}, name_of));
   options.fixed = typed.fixed;
-  if (options.fixed && options.layout != Layout::rank_major)
-    return Status(Code::invalid_argument, "--static needs --layout rank-major, whose size is fixed");
+  if (options.fixed && options.layout == Layout::flat)
+    return Status(Code::invalid_argument,
+                  "--static needs --layout rank-major or expert-major, whose sizes are fixed");
+  options.undefined_padding = typed.undefined_padding;
+  if (options.undefined_padding && (!options.fixed || options.layout != Layout::expert_major))
+    return Status(Code::invalid_argument, "--undefined-padding is for --static --layout expert-major");
   const auto strategies = {EPCCL_EP_STRATEGY_FLAT, EPCCL_EP_STRATEGY_GATHER, EPCCL_EP_STRATEGY_DEDUP,
                            EPCCL_EP_STRATEGY_AUTO};
   EPCCL_ASSIGN(options.strategies,
@@ -237,10 +244,10 @@ const char* type_name(const DataType& type) {
 std::string describe(const Options& o) {
   const bool traced = o.shape.routing.kind == RoutingRule::Kind::trace;  // its path may differ
   std::string text = fmt::format(
-      "{} hidden {} experts {} topk {} routing {} seed {} type {} fp8 {} weights {} layout {} static {} ",
+      "{} hidden {} experts {} topk {} routing {} seed {} type {} fp8 {} weights {} layout {} static {}{} ",
       to_string(o.operation), o.shape.hidden, o.shape.experts, o.shape.topk,
       traced ? "trace" : to_string(o.shape.routing), o.seed, type_name(o.type), o.fp8, o.weights,
-      to_string(o.layout), o.fixed);
+      to_string(o.layout), o.fixed, o.undefined_padding ? " undefined padding" : "");
   text += perf::describe(static_cast<const MeasuringOptions&>(o));
   if (o.beside_sockets) text += " sockets";
   for (const uint32_t tokens : o.tokens) text += fmt::format(" {}", tokens);
@@ -265,6 +272,7 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv,
   add_call_options(app, typed);
   measuring.add_to(app);
   add_matrix_options(app, typed);
+  app.set_version_flag("--version", "epccl-perf " EPCCL_VERSION_STRING);
   app.footer(help_footer());
   EPCCL_ASSIGN(line.help,
                parse_arguments(app, argc, argv, std::string(argc > 1 ? argv[1] : "moe") + " --help"));

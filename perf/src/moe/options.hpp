@@ -38,6 +38,7 @@ struct Options : MeasuringOptions {
   Layout layout = Layout::flat;
   bool beside_sockets = false;  // --overlap-sockets
   bool fixed = false;           // --static: all sizes from the largest of `tokens`
+  bool undefined_padding = false;
   std::vector<epcclEpStrategy_t> strategies;
   uint64_t seed = 1;
   TraceChoice trace;
@@ -45,6 +46,10 @@ struct Options : MeasuringOptions {
 
   bool dispatches() const { return operation != Operation::combine; }
   bool combines() const { return operation != Operation::dispatch; }
+  /// Rows of an expert, in expert-major of static mode: each of the most tokens of each rank may have it. Else 0.
+  uint32_t capacity(uint32_t max_tokens, int ranks) const {
+    return fixed && layout == Layout::expert_major ? max_tokens * static_cast<uint32_t>(ranks) : 0;
+  }
   /// Bytes of a token as a dispatch and as a combine carries it, without weights.
   uint64_t dispatched_token_bytes() const;
   uint64_t combined_token_bytes() const { return uint64_t{shape.hidden} * type.bytes; }

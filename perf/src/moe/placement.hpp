@@ -14,6 +14,7 @@ class Placement {
 
   int ranks() const { return static_cast<int>(node_of_.size()); }
   int nodes() const { return static_cast<int>(members_.size()); }
+  uint32_t experts() const { return experts_; }
   const std::vector<int>& node_of() const { return node_of_; }
   int node_of(int rank) const { return node_of_[static_cast<size_t>(rank)]; }
   int owner(int64_t expert) const {

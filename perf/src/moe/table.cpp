@@ -29,11 +29,12 @@ std::string column_titles() {
 std::string own_settings(const RunInfo& info) {
   const Options& o = info.options;
   const Shape& shape = o.shape;
-  std::string text = fmt::format(
-      "# {}hidden {} experts {} topk {} routing: {} seed: {} type: {}{} layout: {}{}{}\n",
-      o.shape_name.empty() ? "" : "shape: " + o.shape_name + " ", shape.hidden, shape.experts, shape.topk,
-      to_string(shape.routing), o.seed, type_name(o.type), o.fp8 ? ", dispatched as fp8" : "",
-      to_string(o.layout), o.fixed ? " static" : "", o.weights ? " weights" : "");
+  std::string text =
+      fmt::format("# {}hidden {} experts {} topk {} routing: {} seed: {} type: {}{} layout: {}{}{}{}\n",
+                  o.shape_name.empty() ? "" : "shape: " + o.shape_name + " ", shape.hidden, shape.experts,
+                  shape.topk, to_string(shape.routing), o.seed, type_name(o.type),
+                  o.fp8 ? ", dispatched as fp8" : "", to_string(o.layout), o.fixed ? " static" : "",
+                  o.undefined_padding ? " undefined padding" : "", o.weights ? " weights" : "");
   if (o.trace.step && o.trace.layer)
     text += fmt::format("# trace step {} layer {}\n", *o.trace.step, *o.trace.layer);
   text += fmt::format("# nRanks {} nNodes {} memory: {} stream: {} warmup iters: {} iters: {} validation: {}",

@@ -5,11 +5,11 @@
 namespace epccl::perf {
 namespace {
 
-Result<CommandLine> parse(const std::vector<const char*>& arguments,
-                          const std::string& environment_rate = "") {
+Result<CommandLine> parse(const std::vector<const char*>& arguments, const std::string& environment_rate = "",
+                          const std::string& algorithm = "auto") {
   std::vector<const char*> argv = {"epccl-perf"};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
-  return parse_command_line(static_cast<int>(argv.size()), argv.data(), environment_rate);
+  return parse_command_line(static_cast<int>(argv.size()), argv.data(), environment_rate, algorithm);
 }
 
 Options options_of(const std::vector<const char*>& arguments) {
@@ -41,6 +41,26 @@ TEST(Options, HaveTheDefaultsOfNcclTests) {
   EXPECT_EQ(o.algorithms, std::vector<std::string>{"auto"});
   EXPECT_EQ(o.average, Average::maximum);
   EXPECT_FALSE(o.link_rate);
+}
+
+TEST(Options, AlgorithmIsTheEnvironmentsUnlessTyped) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(parse({"alltoall"}, "", "two_stage")->options.algorithms, Names{"two_stage"});
+  EXPECT_EQ(parse({"alltoall", "--algo", "flat"}, "", "two_stage")->options.algorithms, Names{"flat"});
+  EXPECT_EQ(parse({"alltoall", "--algo", "auto"}, "", "two_stage")->options.algorithms, Names{"auto"});
+  EXPECT_EQ(parse({"alltoall", "--grouped"}, "", "flat")->options.algorithms, Names{"flat"});
+  const auto wrong = parse({"alltoall"}, "", "threestage");
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_NE(wrong.status().message().find("EPCCL_ALGO=\"threestage\""), std::string::npos);
+}
+
+TEST(Options, UnknownOnesAreNamedWhateverElseIsMissing) {
+  for (const std::vector<const char*>& arguments :
+       {std::vector{"--bogus"}, std::vector{"alltoall", "--bogus"}})
+    EXPECT_NE(error_of(arguments).find("--bogus"), std::string::npos) << error_of(arguments);
+  EXPECT_NE(error_of({}).find("which operation"), std::string::npos) << error_of({});
+  EXPECT_NE(error_of({"--minbytes"}).find("--minbytes"), std::string::npos);
+  EXPECT_EQ(parse({"--version"})->help, "epccl-perf " EPCCL_VERSION_STRING);
 }
 
 TEST(Options, NameWhoMovesTheData) {

@@ -35,6 +35,13 @@ TEST(ReceivedRows, OfExpertMajorAreByExpertThenSourceThenToken) {
             (Rows{{0, 0, 0, 0}, {1, 1, 1, 0}, {2, 0, 0, 1}, {3, 0, 2, 0}, {4, 1, 0, 0}, {5, 1, 0, 1}}));
 }
 
+TEST(ReceivedRows, OfExpertMajorBeginAtTheExpertsPlaceWhereEachHasRoomForAll) {
+  const ReceivedRows received = received_rows(tables(), placement, 1, Layout::expert_major, 3, 6);
+  EXPECT_EQ(received.slots, 12u);
+  EXPECT_EQ(received.rows,
+            (Rows{{0, 0, 0, 0}, {1, 1, 1, 0}, {6, 0, 0, 1}, {7, 0, 2, 0}, {8, 1, 0, 0}, {9, 1, 0, 1}}));
+}
+
 TEST(ReturnedRows, AreOneForEachRankOrExpert) {
   const std::vector<int64_t> experts = {3, 2, -1, 0};
   EXPECT_EQ(returned_rows(experts, placement, Layout::flat), 2u);

@@ -204,6 +204,12 @@ TEST(MoeOptions, HelpExplainsEveryOption) {
   }
 }
 
+TEST(MoeOptions, KnowTheVersion) {
+  const auto line = parse({"moe", "--version"});
+  ASSERT_TRUE(line.ok()) << line.status().message();
+  EXPECT_EQ(line->help, "epccl-perf " EPCCL_VERSION_STRING);
+}
+
 struct Bad {
   std::vector<const char*> arguments;
   const char* says;
@@ -229,6 +235,10 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"moe", "--shape", "deepseek-v3", "--experts", "100"}, "100 experts are not 8 groups"},
         Bad{{"moe", "--shape", "gpt"}, "--shape gpt: want one of deepseek-v3,"},
         Bad{{"moe", "--static"}, "--static needs --layout rank-major"},
+        Bad{{"moe", "--layout", "expert-major", "--undefined-padding"},
+            "--undefined-padding is for --static --layout expert-major"},
+        Bad{{"moe", "--static", "--layout", "rank-major", "--undefined-padding"},
+            "--undefined-padding is for --static --layout expert-major"},
         Bad{{"moe", "--layout", "rank"}, "--layout rank: want one of flat, expert-major, rank-major"},
         Bad{{"moe", "--ep-strategy", "ring"}, "--ep-strategy ring"},
         Bad{{"moe", "--ep-strategy", "flat,"}, "--ep-strategy"},
@@ -259,6 +269,8 @@ TEST(MoeOptions, DescriptionsDifferWhereRanksWouldDisagree) {
                                              {"moe", "-n", "9"}}) {
     EXPECT_NE(describe(options_of(other)), plain);
   }
+  EXPECT_NE(describe(options_of({"moe", "--layout", "expert-major", "--static"})),
+            describe(options_of({"moe", "--layout", "expert-major", "--static", "--undefined-padding"})));
   EXPECT_EQ(describe(options_of({"moe", "-J", "x.json"})), plain);
   EXPECT_EQ(describe(options_of({"moe", "--routing", "trace:a"})),
             describe(options_of({"moe", "--routing", "trace:b"})));

@@ -96,6 +96,7 @@ TEST(MoeJson, ResultsHaveTheirFields) {
   const auto want = nlohmann::ordered_json::parse(R"({
     "op": "moe", "algo": "auto", "strategy": "dedup", "tokens": 64, "total_tokens": 128, "hidden": 2048, "topk": 8,
     "experts": 64, "routing": "uniform", "type": "bfloat16", "fp8": false, "weights": false, "layout": "flat", "static": false,
+    "undefined_padding": false,
     "bytes_per_rank": 4000000, "us": 1000.0, "p95_us": 2000.0, "p99_us": 2500.0, "min_us": 500.0,
     "dispatch_us": 400.0, "combine_us": 600.0, "layout_us": 100.0, "fresh_us": 1500.0, "iterations": 20,
     "tokens_per_s": 128000.0, "algbw": 4.0, "network_bytes": 3000, "expected_network_bytes": 3000,
