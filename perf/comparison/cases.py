@@ -32,7 +32,7 @@ class Case:
 
 
 def parse_case(name):
-    cluster = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)@(\S+)", name)
+    cluster = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)@([^\s:]+)", name)
     if cluster:
         return Case(name, int(cluster[1]), int(cluster[2]), cluster[3], registered=False)
     local = re.fullmatch(r"local@([1-9]\d*)(:unregistered)?", name)

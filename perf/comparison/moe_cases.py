@@ -58,6 +58,7 @@ DEFAULT_CASES = (
     "4x2@1gbit/fp8",
     "4x8@4gbit/decode",
     "local@8/uniform",
+    "local@8:unregistered/uniform",
     "2x1@200mbit/overlap",
     "2x1@1gbit/overlap",
 )
@@ -65,9 +66,9 @@ DEFAULT_CASES = (
 
 def parse_case(name):
     machine, _, workload = name.partition("/")
-    if workload not in WORKLOADS or ":" in machine:
+    if workload not in WORKLOADS:
         raise ValueError(
-            f"'{name}' is not a case of moe: write NODESxRANKS@RATE or local@RANKS, then /{', /'.join(WORKLOADS)}"
+            f"'{name}' is not a case of moe: write NODESxRANKS@RATE, local@RANKS or local@RANKS:unregistered, then /{', /'.join(WORKLOADS)}"
         )
     return MoeCase(name, cases.parse_case(machine), WORKLOADS[workload])
 
@@ -79,6 +80,7 @@ RATIO_GOALS = {
     "4x2@1gbit/fp8": 1.8,
     "4x8@4gbit/decode": 2.5,
     "local@8/uniform": 1.2,
+    "local@8:unregistered/uniform": 1.0,
 }
 # Most of the communication's time that may stay exposed, and most that it may slow the compute down, of auto.
 OVERLAP_GOALS = {"2x1@200mbit/overlap": {"exposed_fraction": 0.02, "dilation": 0.03}}

@@ -32,9 +32,10 @@ def _workload_options(workload):
 
 
 def run_epccl(machine, workload, strategy, seconds, timeout):
-    """`strategy` may be "all". Buffers are epccl-perf's default for tokens: of epcclMemAlloc."""
+    """`strategy` may be "all". Buffers are of epcclMemAlloc, but where one machine is to have ordinary ones."""
     command = ["moe", *_workload_options(workload), "--type", "bfloat16", "--layout", "flat"]
     command += ["--fp8"] if workload.fp8 else []
+    command += ["-R", "0"] if machine.case.local and not machine.case.registered else []
     if workload.overlap:
         pair = machine.case.nodes == 2 and machine.case.ranks == 2
         command += ["--overlap", "--overlap-sockets"] if pair else ["--overlap"]
