@@ -59,7 +59,7 @@ TEST(NcclSymbols, EveryEntryPointIsExportedWeakAndStrong) {
   Symbols exported = symbols_of(EPCCL_NCCL_SHIM);
   if (exported.empty()) GTEST_SKIP() << "nm (binutils) is not installed";
   EXPECT_EQ(exported.erase("epccl_nccl_shim"), 1U);
-  EXPECT_EQ(erase_newer(exported), 22U);
+  EXPECT_EQ(erase_newer(exported), 60U);
   EXPECT_EQ(exported, tabled_symbols());
 }
 
@@ -93,6 +93,11 @@ TEST(NcclSymbols, ThoseOfNewerVersionsRefuse) {
   ASSERT_NE(resume, nullptr);
   EXPECT_EQ(resume(nullptr), ncclInvalidUsage);
   EXPECT_STREQ(text(nullptr), "ncclCommResume is newer than NCCL 2.28.9, whose interface this library has");
+  const auto get = reinterpret_cast<ncclResult_t (*)(void*, int64_t*)>(dlsym(library, "ncclParamGetI64"));
+  ASSERT_NE(get, nullptr);
+  int64_t value = 0;
+  EXPECT_EQ(get(nullptr, &value), ncclInvalidUsage);
+  EXPECT_NE(dlsym(library, "ncclParamDumpAll"), nullptr);
 }
 
 #ifdef NVIDIA_NCCL_LIBRARY
