@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "base/never_destroyed.hpp"
 #include "base/settings.hpp"
+#include "own_symbols.hpp"
 #include "real_library_path.hpp"
 
 namespace epccl::nccl {
@@ -14,12 +16,18 @@ namespace {
 
 std::atomic<const RealNccl*> opened{nullptr};
 
-// Its own calls to nccl* must find itself, not this library, which may be preloaded. A sanitizer's runtime refuses that.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int open_flags = RTLD_NOW | RTLD_LOCAL;
-#else
-constexpr int open_flags = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
-#endif
+// Its own calls to nccl* must find itself, not this library, which may be preloaded. RTLD_DEEPBIND does that, but it would find the C
+// library's malloc, too, where the process has another one.
+Result<void*> open_bound_to_itself(const std::string& path) {
+  const bool bind_first = malloc_is_libc_s();
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | (bind_first ? RTLD_DEEPBIND : 0));
+  if (library == nullptr) return error(Code::system_error, "{}", dlerror());
+  if (bind_first) return library;
+  log::info(log::init, -1, "{} is opened without RTLD_DEEPBIND: malloc is not the C library's", path);
+  if (const Status bound = bind_to_itself(library); !bound.ok())
+    return error(Code::system_error, "{}: {}", path, bound.message());
+  return library;
+}
 
 template <typename Function>
 void fill_in(void* library, const char* name, Function& function) {
@@ -29,11 +37,12 @@ void fill_in(void* library, const char* name, Function& function) {
 Result<RealNccl> open_library(const std::string& path) {
   if (same_file(path, own_path()))
     return error(Code::invalid_usage, "{} is EPCCL's own library, not NVIDIA's", path);
-  void* library = dlopen(path.c_str(), open_flags);
-  if (library == nullptr) return error(Code::system_error, "{}", dlerror());
-  // A copy of this library is another file. (It stays open: its threads, if any, run its code.)
+  EPCCL_ASSIGN(void* const library, open_bound_to_itself(path));
+  // A copy of this library is another file, and a name without a folder is this library, which is loaded under it. (It stays open: its
+  // threads, if any, run its code.)
   if (dlsym(library, "epccl_nccl_shim") != nullptr)
-    return error(Code::invalid_usage, "{} is a copy of EPCCL's own library, not NVIDIA's", path);
+    return error(Code::invalid_usage, "{} is EPCCL's own library (by its name, or a copy), not NVIDIA's",
+                 path);
   RealNccl real;
   real.path = path;
 #define ROW(result, name, parameters, arguments) fill_in(library, "nccl" #name, real.name);
@@ -47,7 +56,7 @@ Result<RealNccl> open_library(const std::string& path) {
 Result<RealNccl> find_and_open() {
   const std::string chosen = settings::get("EPCCL_NCCL_LIB");
   const std::vector<std::string> paths =
-      chosen.empty() ? candidates_for_real_nccl() : std::vector<std::string>{chosen};
+      chosen.empty() ? candidates_for_real_nccl() : std::vector<std::string>{library_of_setting(chosen)};
   std::string failures;
   for (const std::string& path : paths) {
     Result<RealNccl> real = open_library(path);
@@ -73,9 +82,10 @@ Result<RealNccl> open_and_tell() {
 }  // namespace
 
 const Result<RealNccl>& real_nccl() {
-  static const Result<RealNccl> library = open_and_tell();
-  if (library.ok()) opened.store(&library.value(), std::memory_order_release);
-  return library;
+  // Threads may make communicators with it until the process has ended.
+  static NeverDestroyed<Result<RealNccl>> library(open_and_tell());
+  if (library->ok()) opened.store(&library->value(), std::memory_order_release);
+  return *library;
 }
 
 Status check_has(const RealNccl& real, bool there, std::string_view name) {

@@ -1,6 +1,7 @@
 #include "real_library_path.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -25,6 +26,17 @@ void add_library_path(std::vector<std::string>& paths) {
     if (!folder.empty()) paths.push_back(folder.append(file_name));
 }
 
+// Python's packages bring NVIDIA's library, and frameworks among them name its folder in their own files: what such a program would
+// have loaded is beside a package that it has loaded.
+int add_beside_package(dl_phdr_info* info, size_t, void* paths) {
+  const std::string_view loaded = info->dlpi_name != nullptr ? info->dlpi_name : "";
+  for (const std::string_view folder : {"/site-packages/", "/dist-packages/"})
+    if (const size_t at = loaded.find(folder); at != std::string_view::npos)
+      static_cast<std::vector<std::string>*>(paths)->push_back(
+          std::string(loaded.substr(0, at + folder.size())).append("nvidia/nccl/lib").append(file_name));
+  return 0;
+}
+
 // The linker's cache is binary, but the paths in it are plain strings that end in a zero byte.
 void add_linker_cache(std::vector<std::string>& paths) {
   std::ifstream file("/etc/ld.so.cache", std::ios::binary);
@@ -38,6 +50,11 @@ void add_linker_cache(std::vector<std::string>& paths) {
 }
 
 }  // namespace
+
+std::string library_of_setting(const std::string& value) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(value, ignored) ? std::string(value).append(file_name) : value;
+}
 
 bool same_file(const std::string& a, const std::string& b) {
   std::error_code ignored;
@@ -53,16 +70,20 @@ std::string own_path() {
 std::vector<std::string> candidates_for_real_nccl() {
   std::vector<std::string> paths;
   add_library_path(paths);
+  dl_iterate_phdr(add_beside_package, &paths);
   add_linker_cache(paths);
   for (const char* folder : {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64",
                              "/usr/lib", "/usr/local/lib", "/usr/local/cuda/lib64", "/usr/local/cuda/lib"})
     paths.push_back(std::string(folder).append(file_name));
   const std::string self = own_path();
-  std::erase_if(paths, [&self](const std::string& path) {
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
     std::error_code ignored;
-    return !std::filesystem::exists(path, ignored) || same_file(path, self);
-  });
-  return paths;
+    const auto is_it = [&path](const std::string& other) { return same_file(path, other); };
+    if (std::filesystem::is_regular_file(path, ignored) && !is_it(self) && std::ranges::none_of(files, is_it))
+      files.push_back(path);
+  }
+  return files;
 }
 
 }  // namespace epccl::nccl

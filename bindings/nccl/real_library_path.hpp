@@ -6,9 +6,12 @@
 
 namespace epccl::nccl {
 
-/// Existing files called libnccl.so.2 that are not this library, in the order in which the dynamic linker would look, then
-/// CUDA's usual folders.
+/// Existing files called libnccl.so.2 that are not this library, each once: of LD_LIBRARY_PATH, of the Python packages beside those
+/// that the process has loaded libraries of, of the linker's cache, of CUDA's usual folders.
 std::vector<std::string> candidates_for_real_nccl();
+
+/// What EPCCL_NCCL_LIB means: a file, or the libnccl.so.2 of a folder.
+std::string library_of_setting(const std::string& value);
 
 /// Whether both paths name one file (links followed).
 bool same_file(const std::string& a, const std::string& b);
