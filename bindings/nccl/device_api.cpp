@@ -26,6 +26,7 @@ Place place_of(ncclComm_t comm) {
 constexpr int reachable = 1;
 
 ncclResult_t needs_real(const char* name, ncclComm_t comm) {
+  if (const ncclResult_t checked = check_comm(comm); checked != ncclSuccess) return checked;
   const CudaSidePtr side = find_cuda_side(comm);
   return refuse(error(Code::invalid_usage,
                       "{} needs a communicator of the real NCCL, and this one has none: {}", name,

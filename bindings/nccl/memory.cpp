@@ -26,11 +26,6 @@ Result<CudaSidePtr> side_of_buffer(const char* name, ncclComm_t comm, const void
   return std::move(found.side);
 }
 
-ncclResult_t check_comm(ncclComm_t comm) {
-  int rank = 0;
-  return from_native(epcclCommUserRank(native(comm), &rank));
-}
-
 }  // namespace
 
 // Where there is a GPU a program means its memory. EPCCL's own of a GPU no call here would take.

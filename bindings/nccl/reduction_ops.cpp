@@ -1,11 +1,17 @@
 #include "reduction_ops.hpp"
 
+#include <atomic>
+
 #include "cuda_driver.hpp"
 #include "entry_points.hpp"
 #include "route.hpp"
 
 namespace epccl::nccl {
 namespace {
+
+// Numbers of operations with a part in each library. They are unlike EPCCL's own, which count up from the predefined ones, and are
+// never used again: one that was destroyed, or is another communicator's, is unknown to both libraries.
+std::atomic<int> next_op{1 << 30};
 
 std::optional<BothOps> find_op(ncclRedOp_t op, ncclComm_t comm) {
   if (op < ncclNumOps) return std::nullopt;
@@ -48,7 +54,7 @@ ncclResult_t create_both(CudaSide& side, ncclRedOp_t* op, void* scalar, ncclData
                                 static_cast<epcclScalarResidence_t>(residence), native(comm)) == epcclSuccess)
     made.native = mine;
   const std::lock_guard lock(side.mutex);
-  *op = static_cast<ncclRedOp_t>(side.next_op++);
+  *op = static_cast<ncclRedOp_t>(next_op++);
   side.ops[*op] = made;
   return ncclSuccess;
 }
@@ -58,13 +64,14 @@ ncclResult_t destroy_both(CudaSide& side, ncclRedOp_t op, ncclComm_t comm) {
   if (!known)
     return refuse(error(Code::invalid_argument, "ncclRedOpDestroy: op {} is not one of this communicator's",
                         static_cast<int>(op)));
-  {
-    const std::lock_guard lock(side.mutex);
-    side.ops.erase(op);
-  }
+  const ncclResult_t result =
+      call_real(side, "ncclRedOpDestroy", side.library->RedOpDestroy,
+                [&](auto function, ncclComm_t its) { return function(*known->real, its); });
+  if (result != ncclSuccess) return result;
   if (known->native) (void)epcclRedOpDestroy(*known->native, native(comm));
-  return call_real(side, "ncclRedOpDestroy", side.library->RedOpDestroy,
-                   [&](auto function, ncclComm_t its) { return function(*known->real, its); });
+  const std::lock_guard lock(side.mutex);
+  side.ops.erase(op);
+  return ncclSuccess;
 }
 
 }  // namespace

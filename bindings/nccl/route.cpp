@@ -60,12 +60,21 @@ Route route_of_nothing(const Call& call, const CudaSidePtr& side) {
   return side->real != nullptr ? Route{Runner::real, side} : Route{};
 }
 
+// NCCL drops collectives that move nothing, whatever their pointers and streams are. These may differ between ranks then (NULL here,
+// CUDA memory there), while EPCCL counts calls: so all ranks of a communicator with a side drop them, or the real library does.
+Route route_of_empty_collective(const Call& call, const CudaSidePtr& side) {
+  const bool to_real = side->real != nullptr && !is_epccl_stream(call.stream);
+  return to_real ? Route{Runner::real, side} : Route{Runner::nobody, nullptr};
+}
+
 }  // namespace
 
 Result<Route> route(const Call& call) {
   const CudaSidePtr side = find_cuda_side(call.comm);
   if (side != nullptr && !side->ready)
     return error(Code::invalid_argument, "{}: the communicator is still being made", call.name);
+  if (side != nullptr && call.count == 0 && call.what != What::message)
+    return route_of_empty_collective(call, side);
   const bool has_real = side != nullptr && side->real != nullptr;
   const bool is_message = call.what == What::message && agreed_native(call, side.get());
   const Seen seen = look_at(call, has_real || (is_message && !is_epccl_stream(call.stream)),
@@ -75,6 +84,8 @@ Result<Route> route(const Call& call) {
                  call.name, seen.cuda->name, seen.cuda->pointer, seen.ordinary->name, seen.ordinary->pointer);
   if (seen.cuda != nullptr && runs_here(call, seen.pinned, side.get()))
     return Route{Runner::epccl_on_cuda, nullptr};
+  if (seen.cuda != nullptr && side == nullptr && check_comm(call.comm) != ncclSuccess)
+    return Route{};  // EPCCL refuses it
   if (seen.cuda != nullptr && !has_real) return without_real(call, *seen.cuda, side.get());
   if (seen.cuda != nullptr) return Route{Runner::real, side};
   if (call.count != 0 || is_epccl_stream(call.stream)) return Route{};

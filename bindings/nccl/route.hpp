@@ -32,6 +32,7 @@ enum class Runner {
   epccl,          // on host memory
   epccl_on_cuda,  // on CUDA memory
   real,
+  nobody,  // a collective that moves nothing
 };
 
 struct Route {
@@ -51,6 +52,12 @@ ncclResult_t call_real(CudaSide& side, const char* name, Function function, Invo
   return note_call(from_real(invoke(function, side.real)));
 }
 
+/// An error where there is no such communicator.
+inline ncclResult_t check_comm(ncclComm_t comm) {
+  int rank = 0;
+  return from_native(epcclCommUserRank(native(comm), &rank));
+}
+
 /// Runs `run_native(stream)`, or `run_real(entry point, real communicator)`.
 template <typename Native, typename Function, typename Real>
 ncclResult_t run(const Call& call, Native run_native, Function RealNccl::*entry, Real run_real) {
@@ -65,6 +72,8 @@ ncclResult_t run(const Call& call, Native run_native, Function RealNccl::*entry,
       return note_cuda_call(from_native(run_native(native_cuda(call.stream))));
     case Runner::real:
       return call_real(*side, call.name, side->library->*entry, run_real);
+    case Runner::nobody:
+      return note_call(check_comm(call.comm));
   }
   return note_call(from_native(run_native(native(call.stream))));
 }
