@@ -1,6 +1,11 @@
 // Making communicators, and what they are.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -26,6 +31,14 @@ epcclConfig_t* pointer_to(std::optional<epcclConfig_t>& config) {
   return config ? &*config : nullptr;
 }
 
+// EPCCL takes memory of the current GPU for its calls when it makes a communicator; not where it will have none there.
+template <typename Make>
+ncclResult_t make_native(Make make) {
+  if (!cuda_possible() || !wants_nothing_native()) return note_call(from_native(make()));
+  const WithContext none(nullptr);
+  return note_call(from_native(make()));
+}
+
 // A rank that joins by unique ids: `make` makes EPCCL's communicator. The ids' maker decided whether there is a CUDA side.
 template <typename Make>
 ncclResult_t join(const char* name, ncclComm_t* comm, int nranks, int rank, bool marked,
@@ -33,7 +46,7 @@ ncclResult_t join(const char* name, ncclComm_t* comm, int nranks, int rank, bool
   const Result<KeptConfig> config = KeptConfig::read(given);
   if (!config.ok()) return refuse_call(Status(config.status()).with_context(name));
   epcclConfig_t mine = config->native_of_new();
-  const ncclResult_t made = note_call(from_native(make(&mine)));
+  const ncclResult_t made = make_native([&] { return make(&mine); });
   if (is_failure(made) || !marked) return made;
   const auto make_real = [nranks, rank, kept = config.value()](const RealNccl& real, const ncclUniqueId& id,
                                                                ncclComm_t* out) {
@@ -52,16 +65,37 @@ Status check_parent(const char* name, ncclComm_t parent) {
 }
 
 // A communicator made from another one has a CUDA side if that has one. `make_real` is called by every rank that calls this.
-template <typename MakeReal>
+template <typename Function, typename MakeReal>
 ncclResult_t follow(ncclResult_t made, ncclComm_t parent, ncclComm_t* newcomm, const KeptConfig& config,
-                    MakeReal make_real) {
+                    const char* name, Function RealNccl::*entry, MakeReal make_real) {
   const CudaSidePtr side = find_cuda_side(parent);
   if (is_failure(made) || side == nullptr) return made;
+  Status why_not = side->why_not;
+  if (side->real != nullptr) why_not = check_has(*side->library, side->library->*entry != nullptr, name);
   const auto make = [side, make_real](const RealNccl& real, const ncclUniqueId&, ncclComm_t* out) {
     return make_real(real, side->real, out);
   };
   return worse(made, make_or_keep({{newcomm, current_context(), false, side->blocking,
-                                    config.blocking_or(side->blocking), side->why_not, side, make}}));
+                                    config.blocking_or(side->blocking), std::move(why_not), side, make}}));
+}
+
+// Of a shrink that aborts: the real parent's work ends before anything is made or tried out. Its kernels may be stuck, and the driver
+// keeps who frees memory until they are through. (A real library that cannot revoke ends them later, when it shrinks.)
+void end_real_work(epcclComm_t comm) {
+  const CudaSidePtr side = find_real_side(reinterpret_cast<ncclComm_t>(comm));
+  if (side == nullptr || side->library->CommRevoke == nullptr || !side->children.enter()) return;
+  const bool was_revoked = side->real_revoked.exchange(true);
+  const RealNccl& real = *side->library;
+  ncclResult_t state = was_revoked ? ncclSuccess : real.CommRevoke(side->real, 0);
+  if (is_failure(state))
+    log::warn(log::init, -1, "a shrink that aborts: the real ncclCommRevoke: {}", real.GetErrorString(state));
+  // Of a nonblocking communicator in its background.
+  while (state == ncclInProgress && !side->children.is_closing()) {
+    if (real.CommGetAsyncError(side->real, &state) != ncclSuccess) break;
+    if (state == ncclInProgress) usleep(50);
+  }
+  if (is_failure(state)) side->real_revoked = false;
+  side->children.leave();
 }
 
 ncclResult_t init(const char* name, ncclComm_t* comm, int nranks, const ncclUniqueId& id, int rank,
@@ -71,21 +105,25 @@ ncclResult_t init(const char* name, ncclComm_t* comm, int nranks, const ncclUniq
   });
 }
 
-// All ranks are here: the real library makes them at once, and nobody has to be asked.
-void init_all_real(const ncclComm_t* comms, int ndev, const int* devlist) {
+// All ranks are here: the real library makes them at once, and nobody has to be asked. Error: it failed, and is needed.
+Status init_all_real(const ncclComm_t* comms, int ndev, const int* devlist) {
   std::vector<ncclComm_t> real(static_cast<size_t>(ndev));
   Status failed = real_nccl().status();
-  if (failed.ok()) {
+  const bool is_there = failed.ok();
+  if (is_there) {
     const RealNccl& library = real_nccl().value();
     const ncclResult_t result = library.CommInitAll(real.data(), ndev, devlist);
     if (result != ncclSuccess)
-      failed = error(Code::device_error, "the real ncclCommInitAll: {}", library.GetErrorString(result));
+      failed =
+          error(static_cast<Code>(result), "the real ncclCommInitAll: {}", library.GetErrorString(result));
   }
   std::vector<NativeQuestion> questions;
   for (int rank = 0; rank < ndev; ++rank)
     questions.push_back({comms[rank], nullptr, devlist != nullptr ? devlist[rank] : rank});
   if (const Status chosen = choose_native(questions); !chosen.ok())
     log::warn(log::init, -1, "CUDA memory is left to the real NCCL: {}", chosen.message());
+  const auto is_native = [](const NativeQuestion& one) { return one.alltoall || one.groups; };
+  if (is_there && !failed.ok() && std::ranges::none_of(questions, is_native)) return failed;
   for (int rank = 0; rank < ndev; ++rank) {
     auto side = std::make_shared<CudaSide>();
     side->why_not = failed;
@@ -99,18 +137,37 @@ void init_all_real(const ncclComm_t* comms, int ndev, const int* devlist) {
     side->ready = true;
     add_cuda_side(comms[rank], std::move(side));
   }
+  return {};
 }
 
-// Of ncclCommInitAll, which takes no config.
-void complete_all(const ncclComm_t* comms, int ndev, const int* devlist) {
+// Of ncclCommInitAll, which takes no config. All or none.
+ncclResult_t complete_all(ncclComm_t* comms, int ndev, const int* devlist) {
   for (int rank = 0; rank < ndev; ++rank)
     (void)epcclCommSetTimeout(native(comms[rank]), timeout_of_programs());
-  if (gpu_present()) init_all_real(comms, ndev, devlist);
+  const Status made = gpu_present() ? init_all_real(comms, ndev, devlist) : Status{};
+  for (int rank = 0; !made.ok() && rank < ndev; ++rank)
+    (void)epcclCommDestroy(native(std::exchange(comms[rank], nullptr)));
+  return refuse(made);
+}
+
+// Programs that trust in that variable give every rank an id of its own, which NCCL reads only the address of.
+void tell_of_comm_id() {
+  static std::once_flag told;
+  const char* const value = std::getenv("NCCL_COMM_ID");
+  if (value == nullptr || *value == 0) return;
+  std::call_once(told, [value] {
+    log::warn(
+        log::init, -1,
+        "NCCL_COMM_ID={} has no effect: all ranks need the id that one of them gets (EPCCL_COMM_ID: the "
+        "address that it names)",
+        value);
+  });
 }
 
 }  // namespace
 
 ncclResult_t GetUniqueId(ncclUniqueId* uniqueId) {
+  tell_of_comm_id();
   const ncclResult_t result = from_native(epcclGetUniqueId(reinterpret_cast<epcclUniqueId*>(uniqueId)));
   if (result == ncclSuccess && cuda_wanted()) mark_for_cuda(*uniqueId);
   return result;
@@ -126,18 +183,13 @@ ncclResult_t CommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commI
 }
 
 ncclResult_t CommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
-  const ncclResult_t made = note_call(from_native(epcclCommInitAll(native(comm), ndev, devlist)));
+  const ncclResult_t made = make_native([&] { return epcclCommInitAll(native(comm), ndev, devlist); });
   if (made != ncclSuccess) return made;
-  if (!in_group()) {
-    complete_all(comm, ndev, devlist);
-    return made;
-  }
+  if (!in_group()) return complete_all(comm, ndev, devlist);
   std::vector<int> devices;
   for (int i = 0; i < ndev; ++i) devices.push_back(devlist != nullptr ? devlist[i] : i);
-  return now_or_at_end(Late::if_group_ran, [comm, ndev, devices] {
-    complete_all(comm, ndev, devices.data());
-    return ncclSuccess;
-  });
+  return now_or_at_end(Late::if_group_ran,
+                       [comm, ndev, devices] { return complete_all(comm, ndev, devices.data()); });
 }
 
 ncclResult_t CommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId, ncclUniqueId* commIds,
@@ -158,14 +210,13 @@ ncclResult_t CommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
   if (!kept.ok()) return refuse_call(Status(kept.status()).with_context("ncclCommSplit"));
   if (const Status ready = check_parent("ncclCommSplit", comm); !ready.ok()) return refuse_call(ready);
   auto mine = kept->native();
-  const epcclResult_t made = epcclCommSplit(native(comm), color, key, native(newcomm), pointer_to(mine));
-  return follow(note_call(from_native(made)), comm, newcomm, kept.value(),
-                [color, key, its = kept.value()](const RealNccl& real, ncclComm_t parent, ncclComm_t* out) {
-                  return its.with([&](ncclConfig_t* given) {
-                    return real.CommSplit != nullptr ? real.CommSplit(parent, color, key, out, given)
-                                                     : ncclInvalidUsage;
-                  });
-                });
+  const ncclResult_t made = make_native(
+      [&] { return epcclCommSplit(native(comm), color, key, native(newcomm), pointer_to(mine)); });
+  return follow(
+      made, comm, newcomm, kept.value(), "ncclCommSplit", &RealNccl::CommSplit,
+      [color, key, its = kept.value()](const RealNccl& real, ncclComm_t parent, ncclComm_t* out) {
+        return its.with([&](ncclConfig_t* given) { return real.CommSplit(parent, color, key, out, given); });
+      });
 }
 
 ncclResult_t CommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount, ncclComm_t* newcomm,
@@ -174,19 +225,17 @@ ncclResult_t CommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanks
   if (!kept.ok()) return refuse_call(Status(kept.status()).with_context("ncclCommShrink"));
   if (const Status ready = check_parent("ncclCommShrink", comm); !ready.ok()) return refuse_call(ready);
   auto mine = kept->native();
-  const epcclResult_t made = epcclCommShrink(native(comm), excludeRanksList, excludeRanksCount,
-                                             native(newcomm), pointer_to(mine), shrinkFlags);
+  const ncclResult_t made = make_native([&] {
+    return epcclCommShrinkBeside(native(comm), excludeRanksList, excludeRanksCount, native(newcomm),
+                                 pointer_to(mine), shrinkFlags, end_real_work);
+  });
   std::vector<int> excluded;
-  if (!is_failure(static_cast<ncclResult_t>(made)))
-    excluded.assign(excludeRanksList, excludeRanksList + excludeRanksCount);
+  if (!is_failure(made)) excluded.assign(excludeRanksList, excludeRanksList + excludeRanksCount);
   return follow(
-      note_call(from_native(made)), comm, newcomm, kept.value(),
+      made, comm, newcomm, kept.value(), "ncclCommShrink", &RealNccl::CommShrink,
       [excluded, shrinkFlags, its = kept.value()](const RealNccl& real, ncclComm_t parent, ncclComm_t* out) {
         return its.with([&, list = excluded](ncclConfig_t* given) mutable {
-          return real.CommShrink != nullptr
-                     ? real.CommShrink(parent, list.data(), static_cast<int>(list.size()), out, given,
-                                       shrinkFlags)
-                     : ncclInvalidUsage;
+          return real.CommShrink(parent, list.data(), static_cast<int>(list.size()), out, given, shrinkFlags);
         });
       });
 }

@@ -26,7 +26,8 @@ struct Driver {
   CuResult (*device_count)(int*) = nullptr;
   CuResult (*pointer_attribute)(void*, int, unsigned long long) = nullptr;
   CuResult (*get_context)(void**) = nullptr;
-  CuResult (*set_context)(void*) = nullptr;
+  CuResult (*push_context)(void*) = nullptr;
+  CuResult (*pop_context)(void**) = nullptr;
   CuResult (*is_capturing)(void*, int*) = nullptr;
 };
 
@@ -49,7 +50,8 @@ std::optional<Driver> load() {
       !look_up(library, "cuDeviceGetCount", driver.device_count) ||
       !look_up(library, "cuPointerGetAttribute", driver.pointer_attribute) ||
       !look_up(library, "cuCtxGetCurrent", driver.get_context) ||
-      !look_up(library, "cuCtxSetCurrent", driver.set_context))
+      !look_up(library, "cuCtxPushCurrent_v2", driver.push_context) ||
+      !look_up(library, "cuCtxPopCurrent_v2", driver.pop_context))
     return std::nullopt;
   look_up(library, "cuStreamIsCapturing", driver.is_capturing);  // a driver without it captures nothing
   return driver;
@@ -93,10 +95,8 @@ Memory memory_of(const void* pointer, void* context) {
   const auto address = static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(pointer));
   CuResult asked = driver()->pointer_attribute(&type, memory_type_attribute, address);
   if (asked == invalid_context && context != nullptr) {
-    void* const before = current_context();
-    make_current(context);
+    const WithContext current(context);
     asked = driver()->pointer_attribute(&type, memory_type_attribute, address);
-    make_current(before);
     if (asked == invalid_context) return Memory::device;
   }
   if (asked != cuda_success) return Memory::ordinary;
@@ -116,8 +116,23 @@ void* current_context() {
   return context;
 }
 
-void make_current(void* context) {
-  if (driver()) driver()->set_context(context);
+// cuCtxSetCurrent(NULL) would pop one, and leave current what is below it.
+void WithContext::drop_all(std::vector<void*>* dropped) {
+  void* context = nullptr;
+  while (current_context() != nullptr && driver()->pop_context(&context) == cuda_success)
+    if (dropped != nullptr) dropped->push_back(context);
+}
+
+WithContext::WithContext(void* context) {
+  if (!driver()) return;
+  drop_all(&before_);
+  if (context != nullptr) driver()->push_context(context);
+}
+
+WithContext::~WithContext() {
+  if (!driver()) return;
+  drop_all(nullptr);
+  for (auto it = before_.rbegin(); it != before_.rend(); ++it) driver()->push_context(*it);
 }
 
 }  // namespace epccl::nccl

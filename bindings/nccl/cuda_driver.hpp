@@ -2,6 +2,8 @@
 // context is current.
 #pragma once
 
+#include <vector>
+
 namespace epccl::nccl {
 
 enum class Memory { ordinary, pinned, device };
@@ -26,6 +28,19 @@ bool is_captured(void* stream);
 
 /// The calling thread's context (its device); null without a driver.
 void* current_context();
-void make_current(void* context);
+
+/// Makes a context current in the calling thread, for as long as it lives; null: none is. Afterwards those that were are again, also
+/// under the current one, where a program has pushed several.
+class WithContext {
+ public:
+  explicit WithContext(void* context);
+  WithContext(const WithContext&) = delete;
+  WithContext& operator=(const WithContext&) = delete;
+  ~WithContext();
+
+ private:
+  void drop_all(std::vector<void*>* dropped);
+  std::vector<void*> before_;  // the top first
+};
 
 }  // namespace epccl::nccl

@@ -5,6 +5,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/per_process.hpp"
+
 namespace epccl::nccl {
 namespace {
 
@@ -14,9 +16,10 @@ struct Sides {
   std::atomic<size_t> count{0};
 };
 
-// Never destroyed: other static destructors may still end communicators.
+// Never destroyed: other static destructors may still end communicators. A forked child has none: the threads that make them, and the real
+// library's communicators, are its parent's.
 Sides& sides() {
-  static auto* instance = new Sides;  // NOLINT(cppcoreguidelines-owning-memory)
+  static PerProcess<Sides> instance;
   return *instance;
 }
 
@@ -52,6 +55,14 @@ void* context_of_any_side() {
   for (const auto& [comm, side] : sides().by_comm)
     if (side->ready && side->context != nullptr) return side->context;
   return nullptr;
+}
+
+std::vector<std::pair<ncclComm_t, CudaSidePtr>> sides_in_making() {
+  std::vector<std::pair<ncclComm_t, CudaSidePtr>> found;
+  const std::shared_lock lock(sides().mutex);
+  for (const auto& [comm, side] : sides().by_comm)
+    if (side->maker != nullptr && !side->maker->is_over) found.emplace_back(comm, side);
+  return found;
 }
 
 CudaSidePtr find_real_side(ncclComm_t comm) {

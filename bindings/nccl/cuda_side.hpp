@@ -8,6 +8,8 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "abi.hpp"
 #include "base/status.hpp"
@@ -28,6 +30,7 @@ struct Maker {
   std::thread thread;
   std::once_flag joined;
   std::atomic<bool> stop{false};
+  std::atomic<bool> is_over{false};  // it uses nothing any more
 
   Maker() = default;
   Maker(const Maker&) = delete;
@@ -57,10 +60,10 @@ struct CudaSide {
   bool blocking = true;          // the communicator
   std::shared_ptr<Maker> maker;  // set where it was made in the background
   RealChildren children;         // of `real`
+  std::atomic<bool> real_revoked{false};
 
   std::mutex mutex;            // of what follows
   std::map<int, BothOps> ops;  // by the number that the program was given
-  int next_op = ncclNumOps;
 };
 using CudaSidePtr = std::shared_ptr<CudaSide>;
 
@@ -71,6 +74,9 @@ CudaSidePtr take_cuda_side(ncclComm_t comm);
 
 /// The context of some side, null where none has one: what the driver can be asked with about memory of whichever.
 void* context_of_any_side();
+
+/// Those that are made in the background now, by communicator.
+std::vector<std::pair<ncclComm_t, CudaSidePtr>> sides_in_making();
 
 /// The side of a communicator that has a real communicator (and it is ready), else null.
 CudaSidePtr find_real_side(ncclComm_t comm);

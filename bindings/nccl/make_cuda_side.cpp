@@ -6,9 +6,12 @@
 #include <cstring>
 #include <iterator>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/per_process.hpp"
+#include "base/thread.hpp"
 #include "convert.hpp"
 #include "cuda_driver.hpp"
 #include "cuda_side.hpp"
@@ -18,11 +21,11 @@
 #include "runtime/bootstrap/unique_id.hpp"
 
 namespace epccl::nccl {
-namespace {
 
 /// What a rank tells the first, and the first tells all.
 struct Note {
   int failed_rank = -1;
+  int code = 0;  // of the real library, where it was that which failed; 0: it was not asked, or not to go on
   char reason[380] = {};
   ncclUniqueId id{};
 };
@@ -37,18 +40,22 @@ struct Making {
   RealChildren::Slot real = std::make_shared<ncclComm_t>(nullptr);
 };
 
-void note_failure(Making& one, const Status& status) {
+namespace {
+
+void note_failure(Making& one, const Status& status, ncclResult_t code = ncclSuccess) {
   if (status.ok()) return;
   one.mine.failed_rank = one.rank;
+  one.mine.code = code;
   status.message().copy(one.mine.reason, sizeof one.mine.reason - 1);
 }
 
-// A nonblocking communicator's calls go on in the background.
+// A nonblocking communicator's calls go on in the background, and what a group makes is there at some time of its end.
 Status settle(ncclComm_t comm) {
+  constexpr useconds_t longest_nap = 1000;  // it may take until the last rank has loaded its weights
   epcclResult_t state = epcclInProgress;
-  while (state == epcclInProgress) {
+  for (useconds_t nap = 50; state == epcclInProgress; nap = std::min(2 * nap, longest_nap)) {
     EPCCL_TRY(status_of(epcclCommGetAsyncError(native(comm), &state)));
-    if (state == epcclInProgress) usleep(50);
+    if (state == epcclInProgress) usleep(nap);
   }
   return state == epcclSuccess ? Status{} : Status(static_cast<Code>(state), epcclGetLastError(native(comm)));
 }
@@ -96,9 +103,11 @@ Status prepare(Making& one) {
   EPCCL_TRY(status_of(epcclCommCount(native(one.comm), &one.ranks)));
   if (!one.what.needs_id) return {};
   note_failure(one, find_real_here());
-  if (one.rank == 0 && one.mine.failed_rank < 0 &&
-      real_nccl().value().GetUniqueId(&one.mine.id) != ncclSuccess)
-    note_failure(one, {Code::system_error, "the real ncclGetUniqueId failed"});
+  if (one.rank != 0 || one.mine.failed_rank >= 0) return {};
+  const RealNccl& real = real_nccl().value();
+  if (const ncclResult_t result = real.GetUniqueId(&one.mine.id); result != ncclSuccess)
+    note_failure(one, error(Code::system_error, "the real ncclGetUniqueId: {}", real.GetErrorString(result)),
+                 result);
   return {};
 }
 
@@ -113,24 +122,24 @@ bool is_given_up(const Making& one) {
 
 // Of a nonblocking communicator the real library makes it in its background. How far it is a new one tells itself, but a split or
 // shrink, whose handle is written at the end, on its parent.
-Status settle_real(Making& one, const RealNccl& real, ncclResult_t result) {
+void settle_real(Making& one, const RealNccl& real, ncclResult_t result) {
   const auto failed = [&](ncclResult_t code) {
-    return error(Code::device_error, "the real NCCL: {}", real.GetErrorString(code));
+    note_failure(one, error(Code::device_error, "the real NCCL: {}", real.GetErrorString(code)), code);
   };
   if (is_failure(result)) return failed(result);  // nothing is under way
   const CudaSide* const parent = one.what.parent.get();
   ncclComm_t const telling = parent != nullptr ? parent->real : *one.real;
-  if (real.CommGetAsyncError == nullptr) return {};  // a version without nonblocking communicators
+  if (real.CommGetAsyncError == nullptr) return;  // a version without nonblocking communicators
   bool was_under_way = result == ncclInProgress || !one.what.wait;
   for (ncclResult_t state = ncclInProgress;; usleep(50)) {
     const ncclResult_t asked = real.CommGetAsyncError(telling, &state);
     if (asked == ncclSuccess && state != ncclInProgress)
-      return was_under_way && state != ncclSuccess ? failed(state) : Status{};
+      return was_under_way && state != ncclSuccess ? failed(state) : void();
     was_under_way = true;
     if (asked == ncclSuccess && !is_given_up(one)) continue;
     if (parent != nullptr) one.what.parent->children.leave_behind(std::exchange(one.real, {}));
-    return asked != ncclSuccess ? failed(asked)
-                                : Status{Code::remote_error, "it was aborted while the real NCCL made it"};
+    if (asked != ncclSuccess) return failed(asked);
+    return note_failure(one, {Code::remote_error, "it was aborted while the real NCCL made it"});
   }
 }
 
@@ -163,21 +172,20 @@ void leave_real(const Making& one) {
 // In one group of the real library, each with its device current.
 void make_real(std::vector<Making*> all, const RealNccl& real) {
   std::erase_if(all, [](Making* one) { return !enter_real(*one); });
-  void* const before = current_context();
   const bool grouped = all.size() > 1;
   std::vector<ncclResult_t> results;
   if (grouped) (void)real.GroupStart();
   for (Making* one : all) {
-    if (one->what.context != nullptr) make_current(one->what.context);
+    const WithContext current(
+        one->what.context);  // none: the real library takes GPU 0 then, whichever came before
     results.push_back(one->what.make(real, one->mine.id, one->real.get()));
     if (one->side->context == nullptr) one->side->context = current_context();
   }
   const ncclResult_t ended = grouped ? real.GroupEnd() : ncclSuccess;
   for (size_t i = 0; i < all.size(); ++i) {
-    note_failure(*all[i], settle_real(*all[i], real, worse(results[i], ended)));
+    settle_real(*all[i], real, worse(results[i], ended));
     leave_real(*all[i]);
   }
-  make_current(before);
 }
 
 // What was begun, also where that failed, is the program's to end.
@@ -186,11 +194,25 @@ void give_up_real(Making& one, const RealNccl& real) {
     (void)real.CommAbort(std::exchange(*one.real, nullptr));
 }
 
+// A real library that is missing, or is not for all ranks, is no failure: nobody may need it. One that all ranks have and that fails is,
+// as in NCCL, unless EPCCL runs calls with CUDA memory without it. All ranks have the same note.
+Status failure_of(const Making& one) {
+  const Note& note = one.mine;
+  if (note.code == 0 || one.side->native_alltoall || one.side->native_groups) return {};
+  const Code code = note.failed_rank == one.rank ? static_cast<Code>(note.code) : Code::remote_error;
+  return error(
+      code,
+      "a communicator of the real NCCL is needed for CUDA memory (EPCCL_DEVICE=host does without), and "
+      "rank {} could not make one: {}",
+      note.failed_rank, note.reason);
+}
+
 void conclude_without_real(const Making& one) {
   if (one.comm == nullptr) return;
   if (one.mine.failed_rank >= 0) {
     one.side->why_not =
         error(Code::invalid_usage, "rank {} could not make one: {}", one.mine.failed_rank, one.mine.reason);
+    one.side->failure = failure_of(one);
     log::warn(log::init, one.rank, "no real NCCL communicator for CUDA memory: {}",
               one.side->why_not.message());
   } else {
@@ -235,18 +257,22 @@ Status make_all(std::vector<Making>& all) {
   return {};
 }
 
-ncclResult_t make_now(std::vector<Making> all) {
+// Where all ranks know that it failed none waits for another.
+Status make_now(std::vector<Making> all) {
   const Status made = make_all(all);
+  Status first = made;
   for (const Making& one : all) {
     if (one.comm == nullptr) continue;
-    if (made.ok()) {
+    const Status& failure = one.side->failure;
+    if (made.ok() && failure.ok()) {
       add_cuda_side(one.comm, one.side);
-    } else {
-      (void)epcclCommAbort(native(one.comm));
-      *one.what.handle = nullptr;
+      continue;
     }
+    (void)(made.ok() ? epcclCommDestroy(native(one.comm)) : epcclCommAbort(native(one.comm)));
+    __atomic_store_n(one.what.handle, nullptr, __ATOMIC_RELEASE);  // as EPCCL's part does where it fails
+    if (first.ok()) first = failure;
   }
-  return refuse(made);
+  return first;
 }
 
 // The communicator is the program's, which will ask it; its other ranks may be waiting for what this one will not say.
@@ -258,56 +284,186 @@ void fail_in_background(const Making& one, const Status& why) {
   one.side->ready = true;
 }
 
+/// Those of ranks that get no communicator, too.
+class Makers {
+ public:
+  void add(const std::shared_ptr<Maker>& maker) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(all_, [](const std::weak_ptr<Maker>& each) { return each.expired(); });
+    all_.push_back(maker);
+  }
+  std::vector<std::shared_ptr<Maker>> under_way() {
+    std::vector<std::shared_ptr<Maker>> found;
+    const std::lock_guard lock(mutex_);
+    for (const std::weak_ptr<Maker>& each : all_)
+      if (auto maker = each.lock(); maker != nullptr && !maker->is_over) found.push_back(std::move(maker));
+    return found;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<Maker>> all_;
+};
+
+// A forked child has none: the threads are its parent's.
+Makers& makers() {
+  static PerProcess<Makers> instance;
+  return *instance;
+}
+
+/// When the process ends regularly, threads that still make communicators give up, for what they use ends with it. One that the real
+/// library keeps is waited for in vain; the process ends all the same.
+struct GiveUpAtExit {
+  ~GiveUpAtExit() {
+    constexpr int patience = 1000;  // milliseconds
+    const auto under_way = makers().under_way();
+    for (const auto& maker : under_way) maker->stop = true;
+    for (const auto& [comm, side] : sides_in_making()) (void)epcclCommAbort(native(comm));
+    const auto are_over = [&] {
+      return std::ranges::all_of(under_way, [](const auto& maker) { return maker->is_over.load(); });
+    };
+    for (int waited = 0; waited < patience && !are_over(); ++waited) usleep(1000);
+  }
+};
+
+/// The parent has a child in making while it lives.
+class OfParent {
+ public:
+  explicit OfParent(CudaSidePtr parent) : parent_(std::move(parent)) { parent_->children.begin(); }
+  OfParent(OfParent&& other) noexcept = default;
+  OfParent(const OfParent&) = delete;
+  OfParent& operator=(const OfParent&) = delete;
+  OfParent& operator=(OfParent&&) = delete;
+  ~OfParent() {
+    if (parent_ != nullptr) parent_->children.end();
+  }
+
+ private:
+  CudaSidePtr parent_;
+};
+
 // The communicators are the program's already, and in progress until this is over.
 void start_maker(std::vector<Making> all) {
+  // First the real library, so that its own end comes after that.
+  if (gpu_present()) (void)real_nccl();
+  static const GiveUpAtExit at_exit;
   const auto maker = std::make_shared<Maker>();
+  makers().add(maker);
   std::vector<std::pair<ncclComm_t, CudaSidePtr>> sides;
+  std::vector<OfParent> of_parents;
   for (const Making& one : all) {
     one.side->maker = maker;
     if (one.comm != nullptr) sides.emplace_back(one.comm, one.side);
-    if (one.what.parent != nullptr) one.what.parent->children.begin();
+    if (one.what.parent != nullptr) of_parents.emplace_back(one.what.parent);
   }
-  maker->thread = std::thread([all = std::move(all)]() mutable {
-    const Status made = make_all(all);
-    for (const Making& one : all)
+  struct Kept {
+    std::vector<Making> all;
+    std::vector<OfParent> of_parents;
+  };
+  const auto kept = std::make_shared<Kept>(Kept{std::move(all), std::move(of_parents)});
+  maker->thread = start_thread([kept, its = maker.get()] {
+    const Status made = make_all(kept->all);
+    for (const Making& one : kept->all)
       if (!made.ok()) fail_in_background(one, made);
-    for (const Making& one : all)
-      if (one.what.parent != nullptr) one.what.parent->children.end();
+    kept->of_parents.clear();
+    its->is_over = true;
   });
   // Not before there is a thread to wait for: another thread may abort at once.
   for (auto& [comm, side] : sides) add_cuda_side(comm, std::move(side));
 }
 
-// Each by itself, so that one can be aborted and the others go on; but those of one parent together, which NVIDIA's library makes in
-// one go or not at all.
-ncclResult_t make_in_background(std::vector<Making> all) {
+// Each by itself, so that one can be aborted, or be late, and the others go on; but those of one parent together, which NVIDIA's library
+// makes in one go or not at all.
+std::vector<std::vector<Making>> in_bunches(std::vector<Making> all) {
+  std::vector<std::vector<Making>> bunches;
   while (!all.empty()) {
     const CudaSidePtr parent = all.front().what.parent;
     const auto others = std::stable_partition(all.begin() + 1, all.end(), [&](const Making& one) {
       return parent != nullptr && one.what.parent == parent;
     });
-    std::vector<Making> together(std::move_iterator(all.begin()), std::move_iterator(others));
+    bunches.emplace_back(std::move_iterator(all.begin()), std::move_iterator(others));
     all.erase(all.begin(), others);
-    start_maker(std::move(together));
   }
+  return bunches;
+}
+
+ncclResult_t make_in_background(std::vector<Making> all) {
+  for (std::vector<Making>& bunch : in_bunches(std::move(all))) start_maker(std::move(bunch));
   return ncclInProgress;
 }
 
-}  // namespace
-
-ncclResult_t make_cuda_sides(std::vector<NewSide> sides) {
+std::vector<Making> to_be_made(std::vector<NewSide> sides) {
   std::vector<Making> all;
-  bool wait = true;
   for (NewSide& side : sides) {
     Making one;
     one.comm = *side.handle;
     one.side->blocking = side.blocking;
     one.side->context = side.context;
-    wait = wait && side.wait;
     one.what = std::move(side);
     all.push_back(std::move(one));
   }
-  return wait ? make_now(std::move(all)) : make_in_background(std::move(all));
+  return all;
+}
+
+bool all_wait(const std::vector<NewSide>& sides) {
+  return std::ranges::all_of(sides, &NewSide::wait);
+}
+
+}  // namespace
+
+ncclResult_t make_cuda_sides(std::vector<NewSide> sides) {
+  const bool wait = all_wait(sides);
+  std::vector<Making> all = to_be_made(std::move(sides));
+  return wait ? refuse(make_now(std::move(all))) : make_in_background(std::move(all));
+}
+
+SidesOfGroup::SidesOfGroup(std::vector<NewSide> sides, bool may_begin) {
+  const bool wait = all_wait(sides);
+  if (!wait || sides.size() < 2 || !may_begin) {
+    later_ = std::move(sides);
+    return;
+  }
+  for (std::vector<Making>& bunch : in_bunches(to_be_made(std::move(sides)))) begin(std::move(bunch));
+}
+
+void SidesOfGroup::begin(std::vector<Making> bunch) {
+  const auto put_off = [this](std::vector<Making>& all) {
+    for (Making& one : all) later_.push_back(std::move(one.what));
+  };
+  // Without a communicator of its own (NCCL_SPLIT_NOCOLOR) there is nothing by which a maker knows that EPCCL's part went well.
+  if (std::ranges::all_of(bunch, [](const Making& one) { return one.comm == nullptr; }))
+    return put_off(bunch);
+  const auto kept = std::make_shared<std::vector<Making>>(std::move(bunch));
+  const auto make =
+      std::make_shared<std::packaged_task<Status()>>([kept] { return make_now(std::move(*kept)); });
+  for (const Making& one : *kept)
+    if (one.comm != nullptr) comms_.push_back(one.comm);
+  threads_.reserve(threads_.size() + 1);
+  under_way_.reserve(under_way_.size() + 1);
+  try {
+    threads_.push_back(start_thread([make] { (*make)(); }));
+    under_way_.push_back(make->get_future());
+  } catch (const std::system_error&) {  // the system has no more threads
+    put_off(*kept);
+  }
+}
+
+// What was put off may be other ranks' part of what the threads make, who wait for it.
+ncclResult_t SidesOfGroup::finish(bool group_ran) {
+  const ncclResult_t late =
+      group_ran && !later_.empty() ? make_cuda_sides(std::exchange(later_, {})) : ncclSuccess;
+  for (std::thread& each : std::exchange(threads_, {})) each.join();
+  Status first;
+  for (std::future<Status>& each : under_way_)
+    if (Status made = each.get(); first.ok()) first = std::move(made);
+  return worse(refuse(first), late);
+}
+
+// Only where memory ran out before finish(): nobody tells the threads of a group that did not run.
+SidesOfGroup::~SidesOfGroup() {
+  if (threads_.empty()) return;
+  for (ncclComm_t each : comms_) (void)epcclCommAbort(native(each));
+  for (std::thread& each : threads_) each.join();
 }
 
 void mark_for_cuda(ncclUniqueId& id) {

@@ -1,5 +1,6 @@
 #include "native_choice.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -63,19 +64,22 @@ void tell(const NativeQuestion& question, const Vote& vote, const Choice& choice
 
 }  // namespace
 
+bool wants_nothing_native() {
+  const Result<Wishes> wishes = read_wishes();
+  return wishes.ok() && std::ranges::all_of(*wishes, [](Wish wish) { return wish == Wish::real; });
+}
+
 // Every rank asks, whatever its own wish: others may wish something else.
 Status choose_native(std::vector<NativeQuestion>& all) {
   if (all.empty()) return {};
   EPCCL_ASSIGN(const Wishes wishes, read_wishes());
   const bool has_gpu = gpu_present();
   std::vector<Vote> votes(all.size());
-  void* const before = current_context();
   Status status = in_one_native_group(all.size(), [&](size_t i) {
-    if (all[i].context != nullptr) make_current(all[i].context);
+    const WithContext current(all[i].context);
     return epcclCommCheckCopyEngines(native(all[i].comm), has_gpu ? all[i].device : EPCCL_NO_GPU,
                                      &votes[i].engines, votes[i].why_not, sizeof votes[i].why_not);
   });
-  make_current(before);
   EPCCL_TRY(std::move(status));
   EPCCL_TRY(in_one_native_group(all.size(), [&](size_t one) {
     Vote& vote = votes[one];

@@ -12,12 +12,15 @@ namespace epccl::nccl {
 /// A communicator of this thread's, about which all its ranks ask.
 struct NativeQuestion {
   ncclComm_t comm = nullptr;
-  void* context = nullptr;         // whose device is the rank's
+  void* context = nullptr;         // whose device is the rank's; none: GPU 0
   int device = EPCCL_CURRENT_GPU;  // that of `context`, or by number
   // The answers, the same on all ranks: whether EPCCL runs ...
   bool alltoall = false;  // ncclAlltoAll
   bool groups = false;    // ncclSend and ncclRecv
 };
+
+/// Whether this rank's settings alone leave all CUDA memory to the real NCCL.
+bool wants_nothing_native();
 
 /// Answers, by EPCCL_NCCL_ALLTOALL and EPCCL_NCCL_GROUPS of all ranks: `real` on one means all, `native` on all too; else EPCCL where
 /// copy engines can. Not in a group. Error: a communicator failed, or a setting is wrong.

@@ -1,7 +1,13 @@
 // Nonblocking communicators: what the real NCCL does in its background, and what becomes of it when the program gives up.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cuda_rank.hpp"
@@ -198,6 +204,62 @@ TEST(Background, ACommunicatorThatTheRealOneHasBegunIsAbortedThere) {
     meet(comm);
     NCCL_OK(ncclCommAbort(unmade));
     EXPECT_THAT(asked_of_real(), ElementsAre("CommAbort " + begun));
+  });
+}
+
+bool is_nothing_here(ncclComm_t comm) {
+  ncclResult_t state = ncclSuccess;
+  return ncclCommGetAsyncError(comm, &state) == ncclInvalidArgument &&
+         ncclCommAbort(comm) == ncclInvalidArgument && asked_of_real().empty();
+}
+
+// They are its parent's, with the threads that make them and what the real one has of them.
+TEST(Background, AForkedChildHasNoneOfTheCommunicators) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP()
+      << "AddressSanitizer's allocator stays locked in a child that is forked while a maker allocates";
+#endif
+  run_ranks(with_gpus(1), [](const RankContext& context) {
+    const Comm comm(context);
+    const ncclUniqueId id = another_id(context, comm);
+    ncclConfig_t config = nonblocking_config();
+    ncclComm_t unmade = nullptr;
+    EXPECT_EQ(ncclCommInitRankConfig(&unmade, 2, id, 0, &config), ncclInProgress);
+    asked_of_real();
+    fflush(nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(60);
+      exit(is_nothing_here(comm) && is_nothing_here(unmade) ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    NCCL_OK(ncclCommAbort(unmade));
+  });
+}
+
+std::string begun_at_exit;
+
+// What is registered before the first nonblocking communicator is made runs after what the library does at the end.
+TEST(Background, AtTheEndOfTheProgramWhatTheRealOneHasBegunIsAborted) {
+  run_ranks(with_gpus(1), [](const RankContext& context) {
+    const Comm comm(context);  // the double is there
+    atexit([] {
+      std::thread([] {  // whose objects of the thread live yet
+        const auto asked = asked_of_real();
+        if (std::ranges::find(asked, "CommAbort " + begun_at_exit) == asked.end()) _exit(3);
+      })
+          .join();
+    });
+    const ncclUniqueId id = another_id(context, comm);
+    ncclConfig_t config = nonblocking_config();
+    ncclComm_t unmade = nullptr;
+    asked_of_real();
+    hold_the_double();
+    EXPECT_EQ(ncclCommInitRankConfig(&unmade, 1, id, 0, &config), ncclInProgress);
+    begun_at_exit = made_in(asked_of_real_until("(made)"));
+    exit(testing::Test::HasFailure() ? 1 : 0);
   });
 }
 

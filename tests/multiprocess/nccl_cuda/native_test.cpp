@@ -84,6 +84,14 @@ void on_a_thread_without_context(const std::function<void()>& work) {
   }).join();
 }
 
+TEST(Native, NeedsNoRealOneThatWorks) {
+  run_ranks(job_of(2, {{"FAKE_NCCL_FAILS", "ncclCommInitRankConfig"}}), [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    expect_native(context, gpu, comm);
+  });
+}
+
 TEST(Native, GpuMemoryIsKnownOnThreadsWithoutAContextToo) {
   run_ranks(job_of(2), [](const RankContext& context) {
     const GpuRank gpu;
@@ -286,6 +294,61 @@ TEST(Native, AGroupHoldsCallsOfBothLibrariesAndOfBothMemories) {
     EXPECT_THAT(asked_of_real(),
                 ElementsAre("GroupStart", StartsWith("Broadcast "), StartsWith("AllReduce "), "GroupEnd"));
   });
+}
+
+// One rank has CUDA memory, the other none: they must go the same way, or wait for each other.
+TEST(Native, AnEmptyAllToAllIsDroppedOnEveryRank) {
+  for (const char* library : {FAKE_NCCL, "/nowhere/libnccl.so.2"})
+    run_ranks(job_of(2, {{"EPCCL_NCCL_LIB", library}}), [](const RankContext& context) {
+      const GpuRank gpu;
+      const Comm comm(context);
+      const GpuArray<int> data(gpu, 1);
+      void* const mine = context.rank == 0 ? data.data() : nullptr;
+      NCCL_OK(ncclAlltoAll(mine, mine, 0, ncclInt32, comm, context.rank == 0 ? gpu.stream() : nullptr));
+      gpu.wait();
+      expect_native(context, gpu, comm);
+    });
+}
+
+// Neither what is in front of the call in its stream, nor the call's own copies, are a driver call that is stuck.
+TEST(Native, AStreamThatIsLateIsWaitedFor) {
+  run_ranks(job_of(2, {{"EPCCL_CUDA_STUCK", "0.1"}}), [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    expect_native(context, gpu, comm);
+    const Buffers buffers(gpu, context);
+    GpuArray<int> before(gpu, 1);
+    const std::vector<int> value{1};
+    if (context.rank == 0) fake_cuda_set("copy_pause", 500'000);
+    before.put(value);
+    NCCL_OK(alltoall(buffers.in, buffers.out, comm, gpu.stream()));
+    gpu.wait();
+    fake_cuda_set("copy_pause", 0);
+    EXPECT_EQ(buffers.out.get(), expected_at(context));
+    expect_native(context, gpu, comm);
+  });
+}
+
+TEST(Native, CommunicatorsTakeNoGpuMemoryWhereEverythingIsPassedOn) {
+  for (const char* who : {"auto", "real"})
+    run_ranks(job_of(2, {{"EPCCL_NCCL_ALLTOALL", who}, {"EPCCL_NCCL_GROUPS", who}}),
+              [&](const RankContext& context) {
+                const GpuRank gpu;
+                const long before = fake_cuda_live("memory");
+                const Comm comm(context);
+                CUcontext current = nullptr;
+                EXPECT_EQ(cuCtxGetCurrent(&current), CUDA_SUCCESS);
+                EXPECT_NE(current, nullptr);
+                ncclComm_t part = nullptr;
+                NCCL_OK(ncclCommSplit(comm, 0, context.rank, &part, nullptr));
+                const long taken = fake_cuda_live("memory") - before;
+                NCCL_OK(ncclCommDestroy(part));
+                if (std::string(who) == "real")
+                  EXPECT_EQ(taken, 0);
+                else
+                  EXPECT_GE(taken, 16 << 20);
+                if (std::string(who) == "real") expect_passed_on(context, gpu, comm);
+              });
 }
 
 TEST(Native, AGroupThatIsSpoiltHoldsNoStream) {

@@ -1,5 +1,14 @@
 // Jobs that have no real NCCL for their CUDA memory: communicators work for host memory, and a call with CUDA memory says why it
 // cannot be.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
 #include "cuda_rank.hpp"
 
 namespace nccl_programs {
@@ -55,6 +64,88 @@ TEST(WithoutReal, ThisLibraryItselfIsNotIt) {
   });
 }
 
+// EPCCL's own folder, a folder of the library's name and a copy of this one are passed by.
+TEST(Looking, PassesByWhatIsNotNvidiaS) {
+  namespace fs = std::filesystem;
+  const fs::path scratch = fs::path(testing::TempDir()) / ("looking." + std::to_string(getpid()));
+  const fs::path own = scratch / "own", folder = scratch / "folder", copy = scratch / "copy",
+                 real = scratch / "real";
+  for (const fs::path& one : {own, folder / "libnccl.so.2", copy, real}) fs::create_directories(one);
+  fs::create_symlink(fs::canonical(EPCCL_NCCL_SHIM), own / "libnccl.so.2");
+  fs::copy_file(EPCCL_NCCL_SHIM, copy / "libnccl.so.2");
+  fs::create_symlink(FAKE_NCCL, real / "libnccl.so.2");
+  Job job{As::processes, 1};
+  job.environment = {
+      {"LD_LIBRARY_PATH", own.string() + ":" + folder.string() + ":" + copy.string() + ":" + real.string()}};
+  run_ranks(job, [](const RankContext& context) {
+    Comm comm(context);
+    const DeviceMemory memory(64);
+    NCCL_OK(ncclAllReduce(memory.get(), memory.get(), 1, ncclInt32, ncclSum, comm, nullptr));
+  });
+  job.environment = {{"EPCCL_NCCL_LIB", real.string()}};  // a folder is enough
+  run_ranks(job, [](const RankContext& context) {
+    Comm comm(context);
+    const DeviceMemory memory(64);
+    NCCL_OK(ncclAllReduce(memory.get(), memory.get(), 1, ncclInt32, ncclSum, comm, nullptr));
+  });
+  fs::remove_all(scratch);
+}
+
+// A program whose Python packages bring NVIDIA's library: one of these packages is loaded.
+TEST(Looking, FindsTheOneBesideALoadedPythonPackage) {
+  namespace fs = std::filesystem;
+  const fs::path scratch = fs::path(testing::TempDir()) / ("packages." + std::to_string(getpid()));
+  const fs::path packages = scratch / "lib/python3/site-packages";
+  fs::create_directories(packages / "torch/lib");
+  fs::create_directories(packages / "nvidia/nccl/lib");
+  fs::copy_file(FAKE_NCCL, packages / "torch/lib/libtorch.so");  // any library
+  fs::create_symlink(FAKE_NCCL, packages / "nvidia/nccl/lib/libnccl.so.2");
+  run_ranks({As::processes, 1}, [&](const RankContext& context) {
+    unsetenv("LD_LIBRARY_PATH");
+    EXPECT_NE(dlopen((packages / "torch/lib/libtorch.so").c_str(), RTLD_NOW | RTLD_LOCAL), nullptr)
+        << dlerror();
+    Comm comm(context);
+    const DeviceMemory memory(64);
+    NCCL_OK(ncclAllReduce(memory.get(), memory.get(), 1, ncclInt32, ncclSum, comm, nullptr));
+  });
+  fs::remove_all(scratch);
+}
+
+TEST(WithoutReal, NcclsAddressOfRank0IsWarnedAbout) {
+  const std::string log = testing::TempDir() + "comm_id." + std::to_string(getpid());
+  Job job = with_gpus(1);
+  job.environment = {{"NCCL_COMM_ID", "127.0.0.1:29999"}, {"EPCCL_DEBUG", "WARN"}, {"EPCCL_DEBUG_FILE", log}};
+  run_ranks(job, [&](const RankContext&) {
+    std::ifstream file(log);
+    const std::string said{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_THAT(said, HasSubstr("NCCL_COMM_ID=127.0.0.1:29999 has no effect"));
+  });
+  std::filesystem::remove(log);
+}
+
+// Its name is that of this library, which is loaded.
+TEST(WithoutReal, ANameWithoutAFolderIsThisLibrary) {
+  run_ranks(with_library("libnccl.so.2"), [](const RankContext& context) {
+    Comm comm(context);
+    cuda_memory_is_refused(comm, "libnccl.so.2 is EPCCL's own library (by its name, or a copy)");
+  });
+}
+
+TEST(WithoutReal, EmptyCollectivesTakeAnyPointers) {
+  run_ranks(with_library("/nowhere/libnccl.so.2"), [](const RankContext& context) {
+    Comm comm(context);
+    const DeviceMemory memory(64);
+    int ordinary = 0;
+    void* const mine = context.rank == 0 ? memory.get() : nullptr;
+    NCCL_OK(ncclAlltoAll(mine, &ordinary, 0, ncclInt32, comm, cuda_stream()));
+    NCCL_OK(ncclAllReduce(mine, mine, 0, ncclInt32, ncclSum, comm, cuda_stream()));
+    NCCL_OK(ncclAlltoAll(mine, mine, 0, ncclInt32, comm, nullptr));
+    NCCL_FAILS(ncclAlltoAll(memory.get(), nullptr, 0, ncclInt32, nullptr, cuda_stream()), ncclInvalidArgument,
+               "the communicator is NULL");
+    host_memory_works(context, comm);
+  });
+}
+
 TEST(WithoutReal, TheHostDeviceForced) {
   Job job = with_gpus(2);
   job.environment.emplace_back("EPCCL_DEVICE", "host");
@@ -92,14 +183,56 @@ TEST(WithoutReal, OneRankWithoutAGpuDecidesForAll) {
   });
 }
 
-TEST(WithoutReal, OneRankWhoseNcclFailsDecidesForAll) {
+/// On the rank whose real NCCL failed, and on the others.
+ncclResult_t expected_on(const RankContext& context, int failed) {
+  return context.rank == failed ? ncclSystemError : ncclRemoteError;
+}
+
+// One that is missing may not be needed; one that is there and fails is a failure, as the program's NCCL alone would have told.
+TEST(WithoutReal, OneRankWhoseNcclFailsFailsAll) {
   run_ranks(with_gpus(3), [](const RankContext& context) {
     if (context.rank == 2) setenv("FAKE_NCCL_FAILS", "ncclCommInitRankConfig", 1);
-    Comm comm(context);
-    host_memory_works(context, comm);
-    cuda_memory_is_refused(comm, "rank 2 could not make one: the real NCCL: an error of the double");
+    ncclComm_t comm = nullptr;
+    NCCL_FAILS(ncclCommInitRank(&comm, 3, context.id, context.rank), expected_on(context, 2),
+               "rank 2 could not make one: the real NCCL: an error of the double");
+    EXPECT_EQ(comm, nullptr);
     const auto asked = asked_of_real();
     EXPECT_EQ(asked.back(), context.rank == 2 ? asked.front() : "CommAbort " + made_in(asked));
+  });
+}
+
+TEST(WithoutReal, OneThatFailsInTheBackgroundIsTheCommunicatorsFailure) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
+    if (context.rank == 1) setenv("FAKE_NCCL_FAILS", "ncclCommInitRankConfig", 1);
+    ncclConfig_t config = nonblocking_config();
+    ncclComm_t comm = nullptr;
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 2, context.id, context.rank, &config), ncclInProgress);
+    EXPECT_EQ(settled(comm), expected_on(context, 1));
+    EXPECT_THAT(ncclGetLastError(comm), HasSubstr("rank 1 could not make one"));
+    context.meet();  // an abort is told to the other rank, which is to have its own reason
+    NCCL_OK(ncclCommAbort(comm));
+  });
+}
+
+TEST(WithoutReal, OneThatFailsFailsSplitsAndAllRanksOfAThread) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
+    Comm comm(context);
+    ncclComm_t part = nullptr;
+    if (context.rank == 0) setenv("FAKE_NCCL_FAILS", "ncclCommSplit", 1);
+    NCCL_FAILS(ncclCommSplit(comm, 0, 0, &part, nullptr), expected_on(context, 0),
+               "rank 0 could not make one");
+    EXPECT_EQ(part, nullptr);
+    host_memory_works(context, comm);
+    setenv("FAKE_NCCL_FAILS", "ncclCommInitAll", 1);
+    for (const bool grouped : {false, true}) {
+      std::array<ncclComm_t, 2> comms{};
+      if (grouped) NCCL_OK(ncclGroupStart());
+      ncclResult_t made = ncclCommInitAll(comms.data(), 2, nullptr);
+      if (grouped) made = ncclGroupEnd();
+      EXPECT_EQ(made, ncclSystemError);
+      EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("the real ncclCommInitAll"));
+      EXPECT_THAT(comms, testing::Each(nullptr));
+    }
   });
 }
 
@@ -112,6 +245,9 @@ TEST(WithoutReal, TheInterfaceForDeviceCodeIsRefusedAndTeamsAreOneRank) {
                "ncclDevCommCreate needs a communicator of the real NCCL");
     NCCL_FAILS(ncclDevCommDestroy(comm, nullptr), ncclInvalidUsage,
                "ncclDevCommDestroy needs a communicator of the real NCCL");
+    NCCL_FAILS(ncclDevCommCreate(nullptr, nullptr, nullptr), ncclInvalidArgument, "the communicator is NULL");
+    NCCL_FAILS(ncclLsaBarrierCreateRequirement(ncclTeam_t{2, 0, 1}, 1, nullptr, nullptr), ncclInvalidArgument,
+               "ncclLsaBarrierCreateRequirement: outHandle is NULL");
     const ncclTeam_t world = ncclTeamWorld(comm), inner = ncclTeamLsa(comm), rail = ncclTeamRail(comm);
     EXPECT_EQ(world.nRanks, 2);
     EXPECT_EQ(world.rank, context.rank);
