@@ -1,4 +1,5 @@
 // Finalize, destroy, abort, revoke: EPCCL's communicator and the real one beside it.
+#include <memory>
 #include <utility>
 
 #include "entry_points.hpp"
@@ -21,14 +22,19 @@ ncclResult_t of_real(const CudaSidePtr& side, const char* name, Function RealNcc
   return of_real(side, name, entry, [](Function function, ncclComm_t real) { return function(real); });
 }
 
+// What EPCCL has of an aborted communicator, freed with the last that holds it.
+using Remains = std::shared_ptr<epcclRemains>;
+
 // An end of the real communicator. Those of a group are one group there: NVIDIA's library may wait in one for what runs on another.
+// `after` goes when all of them are over.
 template <typename Function>
-ncclResult_t end_real(Late late, const CudaSidePtr& side, const char* name, Function RealNccl::*entry) {
-  if (side == nullptr || side->real == nullptr) return ncclSuccess;
-  return now_or_at_end(late, [=] {
+ncclResult_t end_real(Late late, const CudaSidePtr& side, const char* name, Function RealNccl::*entry,
+                      const Remains& after = nullptr) {
+  if (side == nullptr || (side->real == nullptr && after == nullptr)) return ncclSuccess;
+  return now_or_at_end(late, [late, side, name, entry, after] {
     const ncclResult_t result = of_real(side, name, entry);
     // What was being made of it is there now, and nobody's.
-    if (late == Late::always)
+    if (late >= Late::always)
       for (ncclComm_t unwanted : side->children.take_left_behind()) (void)side->library->CommAbort(unwanted);
     return result;
   });
@@ -68,14 +74,19 @@ ncclResult_t CommDestroy(ncclComm_t comm) {
   return worse(result, end_real(Late::always, side, "ncclCommDestroy", &RealNccl::CommDestroy));
 }
 
+// EPCCL's work ends first, as what the real one has in a stream may be behind it. Its memory goes last: the driver waits for all kernels
+// before it frees any, also for those of the real one, which may be stuck until that is told.
 ncclResult_t CommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   const CudaSidePtr side = take_cuda_side(comm);
-  if (side != nullptr && side->maker != nullptr) side->maker->stop = true;
-  if (side != nullptr) side->children.close();
-  const ncclResult_t result = note_call(from_native(epcclCommAbort(native(comm))));
-  if (side != nullptr && side->maker != nullptr) side->maker->join();
-  return worse(result, end_real(Late::always, side, "ncclCommAbort", &RealNccl::CommAbort));
+  if (side == nullptr) return note_call(from_native(epcclCommAbort(native(comm))));
+  if (side->maker != nullptr) side->maker->stop = true;
+  side->children.close();
+  epcclRemains_t left = nullptr;
+  const ncclResult_t result = note_call(from_native(epcclCommAbortBeside(native(comm), &left)));
+  const Remains remains(left, [](epcclRemains_t its) { (void)epcclRemainsFree(its); });
+  if (side->maker != nullptr) side->maker->join();
+  return worse(result, end_real(Late::abort, side, "ncclCommAbort", &RealNccl::CommAbort, remains));
 }
 
 ncclResult_t CommRevoke(ncclComm_t comm, int revokeFlags) {
@@ -84,6 +95,7 @@ ncclResult_t CommRevoke(ncclComm_t comm, int revokeFlags) {
   if (const Status ready = check_at_rest("ncclCommRevoke", side); !ready.ok()) return refuse(ready);
   const ncclResult_t result = from_native(epcclCommRevoke(native(comm), revokeFlags));
   if (refused(result)) return result;
+  if (side != nullptr && side->real_revoked.exchange(true)) return result;  // by a shrink that aborts
   return worse(result, of_real(side, "ncclCommRevoke", &RealNccl::CommRevoke,
                                [&](auto function, ncclComm_t real) { return function(real, revokeFlags); }));
 }

@@ -104,7 +104,7 @@ ncclResult_t make_late_calls(const std::vector<LateCall>& calls, bool group_ran)
   const RealNccl* const real = opened_real_nccl();
   bool grouped = false;
   for (const LateCall& each : calls) {
-    if (each.late != Late::always && !group_ran) continue;
+    if (each.late < Late::always && !group_ran) continue;
     if (each.late != Late::if_group_ran && !grouped && real != nullptr)
       grouped = real->GroupStart() == ncclSuccess;
     result = worse(result, each.call());
@@ -112,18 +112,32 @@ ncclResult_t make_late_calls(const std::vector<LateCall>& calls, bool group_ran)
   return grouped ? worse(result, from_real(real->GroupEnd())) : result;
 }
 
+// Those that can be made before all else, taken out.
+std::vector<LateCall> take_aborts(Group& mine) {
+  if (mine.real != nullptr) return {};
+  const auto others = std::ranges::stable_partition(
+      mine.late_calls, [](const LateCall& each) { return each.late != Late::abort; });
+  std::vector<LateCall> aborts(std::move_iterator(others.begin()), std::move_iterator(others.end()));
+  mine.late_calls.erase(others.begin(), others.end());
+  return aborts;
+}
+
 // Of who failed, the text is told, too.
 ncclResult_t end_both(Group mine) {
+  const ncclResult_t aborted = make_late_calls(take_aborts(mine), false);
+  SidesOfGroup sides(mine.refused.ok() ? std::move(mine.new_sides) : std::vector<NewSide>{},
+                     mine.real == nullptr);
   ncclResult_t result = end_calls(mine);
   const bool ran = !is_failure(result);
   std::ranges::stable_sort(mine.late_calls, {}, &LateCall::late);
   if (!ran) {
     Status failure{static_cast<Code>(result), GetLastError(nullptr)};
+    (void)sides.finish(false);
     (void)make_late_calls(mine.late_calls, false);
     return refuse(failure);
   }
-  if (!mine.new_sides.empty()) result = worse(result, make_cuda_sides(std::move(mine.new_sides)));
-  return worse(result, make_late_calls(mine.late_calls, true));
+  result = worse(result, sides.finish(true));
+  return worse(worse(result, aborted), make_late_calls(mine.late_calls, true));
 }
 
 }  // namespace

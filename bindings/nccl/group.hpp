@@ -33,6 +33,7 @@ enum class Late {
   if_group_ran,  // nothing else of it was wrong
   together,  // as that, in one group of the real library: what waits for other ranks, which may be this thread's
   always,  // together, and also where the group did nothing
+  abort,  // as that, but before the group's calls, which may wait for what it ends, unless some of them are the real library's
 };
 /// Makes the call now, or at the end of the open group.
 ncclResult_t now_or_at_end(Late late, std::function<ncclResult_t()> call);

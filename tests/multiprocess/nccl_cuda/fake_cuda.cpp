@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <vector>
 
 namespace {
 
@@ -14,9 +15,9 @@ struct Block {
 
 std::mutex mutex;
 std::map<uintptr_t, Block> blocks;
-thread_local void* current = nullptr;
+thread_local std::vector<void*> contexts;  // the last is current
 
-constexpr int success = 0, invalid_value = 1, no_device = 100;
+constexpr int success = 0, invalid_value = 1, no_device = 100, invalid_context = 201;
 
 /// FAKE_CUDA_DEVICES: 1 unless set.
 int devices() {
@@ -61,12 +62,25 @@ int cuPointerGetAttribute(void* data, int, unsigned long long pointer) {
 }
 
 int cuCtxGetCurrent(void** context) {
-  *context = current;
+  *context = contexts.empty() ? nullptr : contexts.back();
+  return success;
+}
+
+int cuCtxPushCurrent_v2(void* context) {
+  contexts.push_back(context);
+  return success;
+}
+
+int cuCtxPopCurrent_v2(void** context) {
+  if (contexts.empty()) return invalid_context;
+  *context = contexts.back();
+  contexts.pop_back();
   return success;
 }
 
 int cuCtxSetCurrent(void* context) {
-  current = context;
+  if (!contexts.empty()) contexts.pop_back();
+  if (context != nullptr) contexts.push_back(context);
   return success;
 }
 }

@@ -12,4 +12,6 @@ void fake_cuda_free(void* memory);
 // Of the driver itself.
 int cuCtxGetCurrent(void** context);
 int cuCtxSetCurrent(void* context);
+int cuCtxPushCurrent_v2(void* context);
+int cuCtxPopCurrent_v2(void** context);
 }

@@ -1,7 +1,10 @@
 #include "fake_nccl.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <climits>
+#include <condition_variable>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,6 +27,9 @@ __attribute__((weak)) void fake_cuda_free(void* memory);
 __attribute__((weak)) int cuMemcpyAsync(unsigned long long to, unsigned long long from, size_t bytes,
                                         cudaStream_t stream);
 __attribute__((weak)) int cuStreamSynchronize(cudaStream_t stream);
+__attribute__((weak)) int cuMemHostAlloc(void** memory, size_t bytes, unsigned flags);
+__attribute__((weak)) int cuStreamWaitValue64_v2(cudaStream_t stream, unsigned long long address,
+                                                 unsigned long long value, unsigned flags);
 }
 
 struct ncclComm {
@@ -31,6 +37,7 @@ struct ncclComm {
   bool blocking = true;
   int in_progress = 0;                        // how often it still says so
   std::vector<std::function<void()>> at_end;  // of that
+  std::atomic<uint64_t>* ended = nullptr;     // pinned: what is stuck waits for it
 };
 
 namespace {
@@ -99,7 +106,7 @@ thread_local struct {
 } open_group;
 
 ncclComm_t make(int ranks, int rank, bool blocking) {
-  auto* const made = new ncclComm{ranks, rank, blocking, 0, {}};
+  auto* const made = new ncclComm{ranks, rank, blocking, 0, {}, nullptr};
   const std::lock_guard lock(mutex);
   live.insert(made);
   return made;
@@ -149,6 +156,20 @@ bool is_ready(ncclComm_t comm) {
   return comm->in_progress == 0;
 }
 
+// FAKE_NCCL_STUCK: what is queued waits as for a rank that is dead, until the communicator's work is ended.
+void stick(ncclComm_t comm, cudaStream_t stream) {
+  if (std::getenv("FAKE_NCCL_STUCK") == nullptr || cuStreamWaitValue64_v2 == nullptr) return;
+  void* memory = comm->ended;
+  if (memory == nullptr) cuMemHostAlloc(&memory, sizeof *comm->ended, 0);
+  comm->ended = new (memory) std::atomic<uint64_t>(0);
+  cuStreamWaitValue64_v2(stream, reinterpret_cast<uintptr_t>(memory), 1, 0);
+}
+
+// At the call, also in a group. The pinned memory stays, since to free it waits for all streams.
+void end_what_is_stuck(ncclComm_t comm) {
+  if (comm->ended != nullptr) *comm->ended = 1;
+}
+
 // What a call does beyond being remembered.
 namespace effect {
 
@@ -158,7 +179,9 @@ void MemAlloc(void** ptr, size_t size) {
 void MemFree(void* ptr) {
   if (fake_cuda_free != nullptr) fake_cuda_free(ptr);
 }
+// As the real one, it frees what the C library has got from malloc.
 void GetVersion(int* version) {
+  std::free(strdup("22809"));  // NOLINT(cppcoreguidelines-no-malloc)
   *version = 22809;
 }
 void GetUniqueId(ncclUniqueId* id) {
@@ -187,10 +210,24 @@ ncclResult_t make_child(ncclComm_t parent, ncclComm_t* out, int ranks, const ncc
                  }});
   return ncclSuccess;
 }
+// FAKE_NCCL_SPLITS_MEET: as the real one a split waits for all ranks of the parent, which are this process's here. A group's does so at
+// its end.
+bool splits_meet(int ranks) {
+  static std::condition_variable came;
+  static int splits = 0;
+  if (std::getenv("FAKE_NCCL_SPLITS_MEET") == nullptr) return true;
+  std::unique_lock lock(mutex);
+  const int all = (splits++ / ranks + 1) * ranks;
+  came.notify_all();
+  return open_group.depth > 0 || came.wait_for(lock, std::chrono::seconds(20), [&] { return splits >= all; });
+}
 ncclResult_t CommSplit(ncclComm_t comm, int color, int, ncclComm_t* out, ncclConfig_t* config) {
+  if (!splits_meet(comm->ranks)) return fail(ncclSystemError, "the other ranks of a split have not come");
   return make_child(comm, out, color < 0 ? 0 : comm->ranks, config);
 }
-ncclResult_t CommShrink(ncclComm_t comm, int*, int excluded, ncclComm_t* out, ncclConfig_t* config, int) {
+ncclResult_t CommShrink(ncclComm_t comm, int*, int excluded, ncclComm_t* out, ncclConfig_t* config,
+                        int flags) {
+  if (flags != 0) end_what_is_stuck(comm);
   return make_child(comm, out, comm->ranks - excluded, config);
 }
 ncclResult_t CommDestroy(ncclComm_t comm) {
@@ -200,9 +237,14 @@ ncclResult_t CommDestroy(ncclComm_t comm) {
 }
 // It waits for what is in progress, which ends at once. What a group ends is gone with that.
 void CommAbort(ncclComm_t comm) {
+  end_what_is_stuck(comm);
   end_progress(comm);
   comm->blocking = true;
   begin_or_keep({comm, [comm] { remove(comm); }});
+}
+ncclResult_t CommRevoke(ncclComm_t comm, int) {
+  end_what_is_stuck(comm);
+  return begin_or_keep({comm, [] {}});
 }
 void CommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   std::unique_lock lock(mutex);
@@ -254,6 +296,7 @@ thread_local cudaStream_t used_in_group = nullptr;
 // background.
 void AllReduce(const void* from, void* to, size_t count, ncclDataType_t, ncclRedOp_t, ncclComm_t comm,
                cudaStream_t stream) {
+  stick(comm, stream);
   used_in_group = stream;
   if (open_group.depth > 0 && !comm->blocking) open_group.pending.push_back({comm, [] {}});
   if (cuMemcpyAsync != nullptr)
@@ -262,7 +305,9 @@ void AllReduce(const void* from, void* to, size_t count, ncclDataType_t, ncclRed
 
 // As the real one may when it connects.
 ncclResult_t GroupEnd() {
-  if (cuStreamSynchronize != nullptr && used_in_group != nullptr) cuStreamSynchronize(used_in_group);
+  const bool connects = std::getenv("FAKE_NCCL_STUCK") == nullptr;
+  if (connects && cuStreamSynchronize != nullptr && used_in_group != nullptr)
+    cuStreamSynchronize(used_in_group);
   used_in_group = nullptr;
   return close_group();
 }
@@ -282,11 +327,17 @@ struct Nothing {
   template <typename... Arguments>
   void operator()(Arguments&&...) const {}
 };
-const Nothing CommInitRank, CommInitRankScalable, CommFinalize, CommRevoke, CommCount, CommUserRank,
-    CommDeregister, CommWindowDeregister, RedOpDestroy, Reduce, Bcast, Broadcast, ReduceScatter, AllGather,
-    AlltoAll, Gather, Scatter, Recv, DevCommCreate, DevCommDestroy, LsaBarrierCreateRequirement,
-    GinBarrierCreateRequirement, LLA2ACreateRequirement, ResetDebugInit, LLA2ACalcSlots, TeamWorld, TeamRail,
-    TeamRankToWorld, TeamRankToLsa;
+
+// The real one calls a function that it exports, too.
+ncclResult_t Bcast(void* buff, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                   cudaStream_t stream) {
+  return ncclBroadcast(buff, buff, count, type, root, comm, stream);
+}
+const Nothing CommInitRank, CommInitRankScalable, CommFinalize, CommCount, CommUserRank, CommDeregister,
+    CommWindowDeregister, RedOpDestroy, Reduce, Broadcast, ReduceScatter, AllGather, AlltoAll, Gather,
+    Scatter, Recv, DevCommCreate, DevCommDestroy, LsaBarrierCreateRequirement, GinBarrierCreateRequirement,
+    LLA2ACreateRequirement, ResetDebugInit, LLA2ACalcSlots, TeamWorld, TeamRail, TeamRankToWorld,
+    TeamRankToLsa;
 
 }  // namespace effect
 

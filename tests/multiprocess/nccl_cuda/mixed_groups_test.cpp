@@ -170,7 +170,71 @@ TEST(MixedGroups, AreClosedThoughTheirTimeCannotBeTold) {
   });
 }
 
+std::array<ncclUniqueId, 2> two_ids(const RankContext& context, ncclComm_t comm) {
+  std::array<ncclUniqueId, 2> ids{};
+  if (context.rank == 0)
+    for (ncclUniqueId& id : ids) NCCL_OK(ncclGetUniqueId(&id));
+  NCCL_OK(ncclBroadcast(ids.data(), ids.data(), sizeof ids, ncclUint8, 0, comm, nullptr));
+  return ids;
+}
+
+// A rank that makes its communicators one by one waits for each until it is whole.
+TEST(MixedGroups, MakeCommunicatorsThatOtherRanksMakeOneByOne) {
+  Job job = with_gpus(3);
+  job.environment.emplace_back("EPCCL_NCCL_TIMEOUT", "20");
+  run_ranks(job, [](const RankContext& context) {
+    const Comm comm(context);
+    const auto ids = two_ids(context, comm);
+    const bool grouped = context.rank == 1;
+    std::array<ncclComm_t, 2> comms{}, parts{};
+    if (grouped) NCCL_OK(ncclGroupStart());
+    for (const size_t i : {1U, 0U}) NCCL_OK(ncclCommInitRank(&comms[i], context.ranks, ids[i], context.rank));
+    if (grouped) NCCL_OK(ncclGroupEnd());
+    if (grouped) NCCL_OK(ncclGroupStart());
+    for (const size_t i : {0U, 1U}) NCCL_OK(ncclCommSplit(comms[i], 0, context.rank, &parts[i], nullptr));
+    if (grouped) NCCL_OK(ncclGroupEnd());
+    const DeviceMemory memory(64);
+    for (ncclComm_t one : {parts[0], parts[1], comms[0], comms[1]}) {
+      NCCL_OK(passed_on(memory, one));
+      NCCL_OK(ncclCommDestroy(one));
+    }
+  });
+}
+
 // ncclGetLastError() tells of failures; that EPCCL was asked first whose a handle is was none.
+// NVIDIA's split waits for all ranks of the parent: for those too that get no communicator.
+TEST(MixedGroups, SplitOffRanksThatGetNoCommunicator) {
+  run_ranks(with_gpus(1), [](const RankContext&) {
+    std::array<ncclComm_t, 2> comms{}, parts{};
+    NCCL_OK(ncclCommInitAll(comms.data(), 2, nullptr));
+    setenv("FAKE_NCCL_SPLITS_MEET", "1", 1);
+    NCCL_OK(ncclGroupStart());
+    NCCL_OK(ncclCommSplit(comms[0], 0, 0, &parts[0], nullptr));
+    NCCL_OK(ncclCommSplit(comms[1], NCCL_SPLIT_NOCOLOR, 0, &parts[1], nullptr));
+    NCCL_OK(ncclGroupEnd());
+    EXPECT_NE(parts[0], nullptr);
+    EXPECT_EQ(parts[1], nullptr);
+    for (ncclComm_t each : {parts[0], comms[0], comms[1]}) NCCL_OK(ncclCommDestroy(each));
+  });
+}
+
+// A program that pushes contexts finds the same ones afterwards.
+TEST(MixedGroups, LeaveAllContextsWhereTheyWere) {
+  run_ranks(with_gpus(1), [](const RankContext&) {
+    void *const below = reinterpret_cast<void*>(0xa1), *const top = reinterpret_cast<void*>(0xa2);
+    cuCtxSetCurrent(below);
+    cuCtxPushCurrent_v2(top);
+    std::array<ncclComm_t, 2> comms{};
+    NCCL_OK(ncclCommInitAll(comms.data(), 2, nullptr));
+    void* context = nullptr;
+    EXPECT_EQ(cuCtxPopCurrent_v2(&context), 0);
+    EXPECT_EQ(context, top);
+    EXPECT_EQ(cuCtxPopCurrent_v2(&context), 0);
+    EXPECT_EQ(context, below);
+    for (ncclComm_t each : comms) NCCL_OK(ncclCommDestroy(each));
+  });
+}
+
 TEST(LastError, StaysThroughCallsThatSucceed) {
   run_ranks(with_gpus(1), [](const RankContext& context) {
     Comm comm(context);

@@ -58,13 +58,15 @@ TEST(Passing, EveryDataCallArrivesWithItsArguments) {
     NCCL_OK(ncclSend(i, 19, ncclFloat8e4m3, 1, comm, stream));
     NCCL_OK(ncclRecv(o, 20, ncclFloat8e5m2, 1, comm, stream));
     const std::string both = " " + text_of(i) + " " + text_of(o) + " ", tail = " " + real + " 0xabc0";
-    EXPECT_THAT(asked_of_real(),
-                ElementsAre("AllReduce" + both + "10 7 2" + tail, "ReduceScatter" + both + "11 8 4" + tail,
-                            "Reduce" + both + "12 0 1 1" + tail, "Broadcast" + both + "13 2 1" + tail,
-                            "Bcast " + text_of(i) + " 14 4 1" + tail, "AllGather" + both + "15 9" + tail,
-                            "AlltoAll" + both + "16 6" + tail, "Gather" + both + "17 1 1" + tail,
-                            "Scatter" + both + "18 3 1" + tail, "Send " + text_of(i) + " 19 10 1" + tail,
-                            "Recv " + text_of(o) + " 20 11 1" + tail));
+    EXPECT_THAT(
+        asked_of_real(),
+        ElementsAre("AllReduce" + both + "10 7 2" + tail, "ReduceScatter" + both + "11 8 4" + tail,
+                    "Reduce" + both + "12 0 1 1" + tail, "Broadcast" + both + "13 2 1" + tail,
+                    "Bcast " + text_of(i) + " 14 4 1" + tail,
+                    "Broadcast " + text_of(i) + " " + text_of(i) + " 14 4 1" + tail,
+                    "AllGather" + both + "15 9" + tail, "AlltoAll" + both + "16 6" + tail,
+                    "Gather" + both + "17 1 1" + tail, "Scatter" + both + "18 3 1" + tail,
+                    "Send " + text_of(i) + " 19 10 1" + tail, "Recv " + text_of(o) + " 20 11 1" + tail));
   });
 }
 
@@ -110,6 +112,22 @@ TEST(Passing, NothingToMoveGoesTheSameWayOnEveryRank) {
     const std::string real = made_in(asked_of_real());
     NCCL_OK(ncclSend(nullptr, 0, ncclInt8, 1, comm, cuda_stream()));
     EXPECT_THAT(asked_of_real(), ElementsAre("Send 0 0 0 1 " + real + " 0xabc0"));
+  });
+}
+
+// NCCL drops such collectives, whatever their pointers are.
+TEST(Passing, EmptyCollectivesTakeAnyPointers) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
+    Comm comm(context);
+    asked_of_real();
+    const DeviceMemory memory(64);
+    int ordinary = 0;
+    void *const mine = context.rank == 0 ? memory.get() : nullptr, *const mixed = &ordinary;
+    NCCL_OK(ncclAlltoAll(mine, mixed, 0, ncclInt32, comm, cuda_stream()));
+    NCCL_OK(ncclAlltoAll(mine, mixed, 0, ncclInt32, comm, nullptr));
+    NCCL_OK(ncclAllReduce(mixed, mine, 0, ncclInt32, ncclSum, comm, cuda_stream()));
+    NCCL_OK(ncclAllGather(mixed, mixed, 0, ncclInt32, comm, cuda_stream()));
+    EXPECT_EQ(asked_of_real().size(), 4U);
   });
 }
 
@@ -232,25 +250,6 @@ TEST(Passing, MemoryRegistrationsAndWindows) {
   });
 }
 
-TEST(Passing, APremultipliedSumHasANumberInEachLibrary) {
-  run_ranks(with_gpus(2), [](const RankContext& context) {
-    Comm comm(context);
-    const std::string real = made_in(asked_of_real());
-    const DeviceMemory memory(64);
-    float scalar = 0.5F;
-    ncclRedOp_t op{};
-    NCCL_OK(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, comm));
-    EXPECT_GE(static_cast<int>(op), static_cast<int>(ncclNumOps));
-    asked_of_real();
-    NCCL_OK(ncclAllReduce(memory.get(), memory.get(), 1, ncclFloat32, op, comm, nullptr));
-    NCCL_OK(ncclRedOpDestroy(op, comm));
-    const std::string text = text_of(memory.get());
-    EXPECT_THAT(asked_of_real(), ElementsAre("AllReduce " + text + " " + text + " 1 7 100 " + real + " 0",
-                                             "RedOpDestroy 100 " + real));
-    NCCL_FAILS(ncclRedOpDestroy(op, comm), ncclInvalidArgument, "op 5 is not one of this communicator's");
-  });
-}
-
 TEST(Passing, TheInterfaceForDeviceCode) {
   run_ranks(with_gpus(2), [](const RankContext& context) {
     Comm comm(context);
@@ -287,6 +286,25 @@ TEST(Passing, OneThreadMakesSeveralCommunicatorsInAGroup) {
     void* context_after = nullptr;
     cuCtxGetCurrent(&context_after);
     EXPECT_EQ(context_after, reinterpret_cast<void*>(0xc1));
+    for (ncclComm_t comm : comms) NCCL_OK(ncclCommDestroy(comm));
+  });
+}
+
+// cudaGetDevice says 0 where no context is current: not the device of another communicator of the group.
+TEST(Passing, ACommunicatorMadeWithoutAContextHasNoOthers) {
+  run_ranks(with_gpus(1), [](const RankContext& context) {
+    std::array<ncclComm_t, 2> comms{};
+    NCCL_OK(ncclGroupStart());
+    cuCtxSetCurrent(nullptr);
+    NCCL_OK(ncclCommInitRank(&comms[0], 2, context.id, 0));
+    cuCtxSetCurrent(reinterpret_cast<void*>(0xc1));
+    NCCL_OK(ncclCommInitRank(&comms[1], 2, context.id, 1));
+    NCCL_OK(ncclGroupEnd());
+    const auto asked = asked_of_real();
+    EXPECT_THAT(asked,
+                testing::Contains(testing::AllOf(testing::StartsWith("(made)"), testing::EndsWith(" 0"))));
+    EXPECT_THAT(asked,
+                testing::Contains(testing::AllOf(testing::StartsWith("(made)"), testing::EndsWith(" 0xc1"))));
     for (ncclComm_t comm : comms) NCCL_OK(ncclCommDestroy(comm));
   });
 }
