@@ -221,6 +221,21 @@ TEST_F(Misuse, AFinalizedCommunicatorMovesNothing) {
              "finalized");
 }
 
+// As NCCL: what has been brought to an end is a wrong argument to what would do so again.
+TEST_F(Misuse, AFinalizedCommunicatorIsNeitherFinalizedNorRevokedAgain) {
+  NCCL_OK(ncclCommFinalize(comm_));
+  NCCL_FAILS(ncclCommFinalize(comm_), ncclInvalidArgument, "has been finalized");
+  NCCL_FAILS(ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT), ncclInvalidArgument, "has been finalized");
+}
+
+TEST_F(Misuse, ARevokedCommunicatorIsNeitherRevokedNorFinalizedAgain) {
+  NCCL_FAILS(ncclCommRevoke(comm_, 1), ncclInvalidArgument, "revokeFlags 1 is not NCCL_REVOKE_DEFAULT");
+  NCCL_OK(ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT));
+  NCCL_FAILS(ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT), ncclInvalidArgument, "has been revoked");
+  NCCL_FAILS(ncclCommFinalize(comm_), ncclInvalidArgument, "has been revoked");
+  NCCL_FAILS(ncclAlltoAll(in_.data(), out_.data(), 1, ncclInt, comm_, nullptr), ncclInvalidUsage, "revoked");
+}
+
 TEST_F(Misuse, MemoryIsAllocatedRegisteredAndFreed) {
   void *memory = nullptr, *handle = nullptr;
   NCCL_OK(ncclMemAlloc(&memory, 1 << 20));
