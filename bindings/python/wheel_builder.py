@@ -14,6 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TREE = HERE.parent.parent
+LICENSE = TREE / "LICENSE"  # not where somebody has copied this folder alone
 
 
 def _version() -> str:
@@ -31,13 +32,15 @@ def _library():
 
 
 def _metadata() -> str:
+    license_file = "License-File: LICENSE\n" if LICENSE.is_file() else ""
     return (
         "Metadata-Version: 2.1\n"
         "Name: epccl\n"
         f"Version: {_version()}\n"
-        "Summary: EPCCL: collective communication for expert parallelism, on buffers and NumPy arrays\n"
+        "Summary: EPCCL: collective communication for expert parallelism, on buffers, NumPy arrays and PyTorch's CPU tensors\n"
         "License: BSD-3-Clause\n"
-        "Requires-Python: >=3.9\n"
+        + license_file
+        + "Requires-Python: >=3.9\n"
         "Provides-Extra: numpy\n"
         "Requires-Dist: numpy; extra == 'numpy'\n"
         "Description-Content-Type: text/markdown\n"
@@ -51,6 +54,8 @@ def _write(directory: str, files: dict, pure: bool) -> str:
     info = f"{name}.dist-info"
     files = dict(files)
     files[f"{info}/METADATA"] = _metadata().encode()
+    if LICENSE.is_file():
+        files[f"{info}/LICENSE"] = LICENSE.read_bytes()
     files[f"{info}/WHEEL"] = (
         f"Wheel-Version: 1.0\nGenerator: epccl\nRoot-Is-Purelib: {str(pure).lower()}\nTag: {tag}\n".encode()
     )

@@ -1,4 +1,4 @@
-"""EPCCL: collective communication for expert parallelism, on buffers and NumPy arrays.
+"""EPCCL: collective communication for expert parallelism, on buffers, NumPy arrays and PyTorch's CPU tensors.
 
     import epccl, numpy as np
 

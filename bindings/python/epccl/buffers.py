@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any, Sequence, Union
 
 from . import datatypes
 from .datatypes import DataType
 
-#: Anything with the buffer protocol (bytearray, memoryview, array.array, ctypes arrays, NumPy arrays), or an array of an
-#: ml_dtypes type.
+#: Anything with the buffer protocol (bytearray, memoryview, array.array, ctypes arrays, NumPy arrays), an array of an
+#: ml_dtypes type, or a tensor of PyTorch on the CPU.
 Buffer = Any
 Shape = Sequence[int]
 
@@ -38,6 +39,12 @@ _release.argtypes, _release.restype = [ctypes.POINTER(_PyBuffer)], None
 _WRITABLE, _FORMAT, _C_CONTIGUOUS = 0x1, 0x4, 0x38
 
 
+def is_tensor(value: object) -> bool:
+    """Whether it is a tensor of PyTorch. Where nobody has imported that, there is none."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
+
+
 class View:
     """A C-contiguous piece of memory, held until the view is gone."""
 
@@ -47,17 +54,7 @@ class View:
         self._held = None
         self._object = value
         self.truths = False  # its elements are bool, and no other datatype was said
-        if hasattr(value, "__cuda_array_interface__"):
-            raise TypeError(
-                f"{what}: memory of a GPU ({type(value).__name__}), and this package is for host memory; epccl_torch takes CUDA tensors"
-            )
-        name = getattr(getattr(value, "dtype", None), "name", "")
-        special = datatypes.of_name(name) if isinstance(name, str) else None
-        if special is not None:
-            self._from_array_interface(what, value, writable)
-            found: DataType | None = special
-        else:
-            found = self._from_buffer(what, value, writable)
+        found = self._from_tensor(what, value, writable) if is_tensor(value) else self._from_array(what, value, writable)
         if datatype is None:
             if found is None:
                 raise TypeError(f"{what}: the library has no datatype for its elements; say datatype=DataType.UINT8 to send bytes")
@@ -67,6 +64,18 @@ class View:
             self.datatype = DataType(datatype)
             if self.nbytes % self.datatype.itemsize:
                 raise ValueError(f"{what}: {self.nbytes} bytes are no whole number of {self.datatype.name.lower()}")
+
+    def _from_array(self, what: str, value: Buffer, writable: bool) -> DataType | None:
+        if hasattr(value, "__cuda_array_interface__"):
+            raise TypeError(
+                f"{what}: memory of a GPU ({type(value).__name__}), and this package is for host memory; epccl_torch takes CUDA tensors"
+            )
+        name = getattr(getattr(value, "dtype", None), "name", "")
+        special = datatypes.of_name(name) if isinstance(name, str) else None
+        if special is None:
+            return self._from_buffer(what, value, writable)
+        self._from_array_interface(what, value, writable)
+        return special
 
     def _from_buffer(self, what: str, value: Buffer, writable: bool) -> DataType | None:
         held = _PyBuffer()
@@ -91,6 +100,26 @@ class View:
             raise ValueError(f"{what}: must be writable")
         self.address, self.nbytes = value.__array_interface__["data"][0], value.nbytes
         self.shape = tuple(value.shape)
+
+    def _from_tensor(self, what: str, value: Any, writable: bool) -> DataType | None:
+        if value.device.type != "cpu":
+            elsewhere = "; epccl_torch takes CUDA tensors" if value.device.type == "cuda" else ""
+            raise TypeError(f"{what}: a tensor on {value.device}, and this package is for host memory{elsewhere}")
+        if str(value.layout) != "torch.strided":
+            raise TypeError(f"{what}: must be dense, not {value.layout}")
+        if not value.is_contiguous():
+            raise ValueError(f"{what}: must be C-contiguous: pass tensor.contiguous()")
+        if value.is_conj() or value.is_neg():
+            raise ValueError(f"{what}: a conjugated or negated view, not what its memory holds: resolve_conj(), resolve_neg()")
+        if writable and value.requires_grad:
+            raise ValueError(f"{what}: is written, and requires gradients, which would know nothing of it: pass tensor.detach()")
+        # With its memory, which the tensor may come to exchange.
+        self._object = value, value.untyped_storage()
+        self.address, self.nbytes = value.data_ptr(), value.numel() * value.element_size()
+        self.shape = tuple(value.shape)
+        name = str(value.dtype).rpartition(".")[2]
+        self.truths = name == "bool"
+        return datatypes.of_tensor(name)
 
     @property
     def count(self) -> int:

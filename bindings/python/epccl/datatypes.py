@@ -101,6 +101,13 @@ def op_of_truths(op: int) -> int:
     return _OF_TRUTHS[RedOp(op)]
 
 
+def of_tensor(name: str) -> DataType | None:
+    """Datatype of a dtype of PyTorch, by its name."""
+    if name == "bool":
+        return DataType.UINT8
+    return of_name(name) if name in _OF_NAME else DataType.__members__.get(name.upper())
+
+
 def of_name(name: str) -> DataType | None:
     """Datatype of an ml_dtypes name."""
     return _OF_NAME.get(name)

@@ -28,6 +28,10 @@ class EpcclError(RuntimeError):
         self.call = call
         super().__init__(f"{call}: {text}" if call else text)
 
+    def __reduce__(self):
+        # As it was made: pickle and copy would make it from its text alone.
+        return type(self), (self.code, self.text, self.call), self.__dict__
+
 
 class InvalidArgument(EpcclError, ValueError):
     """An argument is wrong by itself."""

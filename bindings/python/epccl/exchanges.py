@@ -6,6 +6,7 @@ import ctypes
 from typing import Sequence
 
 from ._library import call
+from ._structs import number_array
 from .buffers import Buffer, View, same_datatype, views
 from .datatypes import DataType, RedOp, op_of_truths
 from .groups import keep_in_use
@@ -19,7 +20,7 @@ def _size_array(name: str, values: Sequence[int], ranks: int):
     for at, value in enumerate(values):
         if value < 0:
             raise ValueError(f"{name}[{at}] is {value}: negative")
-    return (ctypes.c_size_t * ranks)(*values)
+    return number_array(name, values, ctypes.c_size_t)
 
 
 def _running(counts: Sequence[int]) -> list[int]:

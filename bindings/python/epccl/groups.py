@@ -32,6 +32,9 @@ class _Open(threading.local):
         for objects, stream in held:
             if issued and stream is not None:
                 stream._keep(*objects)
+        for _, stream in held:
+            if stream is not None:
+                stream._awaits(-1)
 
 
 _open = _Open()
@@ -39,8 +42,9 @@ _open = _Open()
 
 @contextlib.contextmanager
 def group() -> Iterator[None]:
-    """Sends and receives inside ``with group():`` start together at its end, and cannot deadlock whatever their order. Groups nest.
-    When the block raises, nothing of the group is run."""
+    """Sends and receives inside ``with group():`` start together at its end, and cannot deadlock whatever their order. Groups nest: all
+    is done at the end of the outermost one, also where an inner block is that of a stream. When the block raises, nothing of the group is
+    run, nor of those around it."""
     _open.enter()
     try:
         yield
@@ -53,7 +57,7 @@ def group() -> Iterator[None]:
 @contextlib.contextmanager
 def simulated_group() -> Iterator[list[float]]:
     """As :func:`group`, but its calls are not run: afterwards the list holds one number, the microseconds that the cost model
-    expects of them."""
+    expects of them. Inside another group it holds -1: what becomes of the calls is the outermost group's business."""
     result: list[float] = []
     _open.enter()
     try:
@@ -74,6 +78,8 @@ def keep_in_use(objects: Sequence[object], stream: Stream | None = None) -> None
     with a stream, until that is past the call."""
     if _open.depth > 0:
         _open.held.append((objects, stream))
+        if stream is not None:
+            stream._awaits(1)
     elif stream is not None:
         stream._keep(*objects)
 

@@ -23,13 +23,15 @@ class Stream:
         self._lock = threading.Lock()
         self._held: collections.deque = collections.deque()
         self._kept = 0  # how many so far, with those that are not held any more
+        self._to_come = 0  # calls of groups that have not ended
+        self._over = False  # destroyed, once they have
         call("epcclStreamCreate", ctypes.byref(self._handle))
 
     def synchronize(self) -> None:
         """Waits for all work of the stream; raises and forgets its first error."""
-        place = self._place()
+        place, handle = self._place(), self._pointer()  # what is refused has waited for nothing
         try:
-            call("epcclStreamSynchronize", self._pointer())
+            call("epcclStreamSynchronize", handle)
         finally:
             self._is_past(place)
 
@@ -46,14 +48,18 @@ class Stream:
         call("epcclStreamWaitEvent", self._pointer(), event._pointer())
 
     def destroy(self) -> None:
-        """Frees the stream once its work is complete."""
-        handle, self._handle = self._handle, None
+        """Frees the stream once its work is complete. Inside a group that has calls of it: at the group's end."""
+        with self._lock:
+            self._over = True
+            if self._to_come > 0:
+                return
+            handle, self._handle = self._handle, None
         if handle:
             _library.code_of("epcclStreamDestroy", handle)
             self._held.clear()
 
     def _pointer(self):
-        if not self._handle:
+        if self._over or not self._handle:
             raise ValueError("the stream was destroyed")
         return self._handle
 
@@ -61,6 +67,14 @@ class Stream:
         with self._lock:
             self._kept += 1
             self._held.append((self._kept, objects))
+
+    def _awaits(self, calls: int) -> None:
+        """As many more, or less, of groups that have not ended."""
+        with self._lock:
+            self._to_come += calls
+            ends = self._over and self._to_come == 0
+        if ends:
+            self.destroy()
 
     def _place(self) -> int:
         return self._kept
@@ -78,9 +92,12 @@ class Stream:
 
     def _is_past(self, place: int) -> None:
         """All calls are over that were given to the stream before this was its place."""
+        over = []
         with self._lock:
             while self._held and self._held[0][0] <= place:
-                self._held.popleft()
+                over.append(self._held.popleft())
+        # Without the lock: what nothing else refers to ends now, and the end of a communicator may take a while.
+        over.clear()
 
     def __enter__(self) -> "Stream":
         return self

@@ -1,10 +1,12 @@
 """Dispatch and combine against a NumPy oracle: every row at its place, every sum."""
 
+import gc
 import math
+import weakref
 
 import epccl
 import numpy as np
-from epccl import DataType, EpGroup, Layout, Strategy
+from epccl import DataType, EpGroup, Layout, Strategy, _library
 from epccl.ep import _milliseconds as milliseconds
 from harness import expect_error, main, seed
 
@@ -208,6 +210,57 @@ def test_a_handle_that_is_forgotten_waits_for_the_calls_that_it_has_started(comm
         got = handle.dispatch(problem.x[comm.rank].copy(), send_only=True)
         del handle
         np.testing.assert_array_equal(got, problem.rows_by_expert()[0])
+
+
+def is_freed(kind, pointer):
+    return _library.code_of(f"epcclEp{kind}Destroy", pointer) == epccl.Result.INVALID_ARGUMENT
+
+
+def test_a_group_that_is_forgotten_is_freed_with_its_handles(comm):
+    for cycle in (False, True):
+        group = make_group(comm)
+        handle = group.handle(Layout.FLAT)
+        if cycle:
+            group.mine, handle.mine = handle, group
+        pointers = group._handle, handle._handle
+        del group
+        gc.collect()
+        assert handle.group._handle, "a handle keeps its group"
+        del handle
+        gc.collect()
+        assert is_freed("Handle", pointers[1]) and is_freed("Group", pointers[0])
+
+
+def test_groups_and_handles_end_with_their_communicator(comm):
+    for end in (epccl.Communicator.destroy, epccl.Communicator.abort):
+        mine = comm.split(comm.rank)
+        groups = [make_group(mine) for _ in range(2)]
+        handle = groups[0].handle(Layout.FLAT)
+        pointers = [group._handle for group in groups], handle._handle
+        handle.update(np.zeros((1, 1), np.int64))
+        token = np.ones((1, HIDDEN), np.float32)
+        memory = weakref.ref(token)
+        handle.dispatch(token, send_only=True)
+        del token
+        end(mine)
+        assert memory() is None, "what was started is over"
+        assert is_freed("Handle", pointers[1]) and all(is_freed("Group", each) for each in pointers[0])
+        expect_error(epccl.InvalidUsage, "destroyed", lambda: handle.update(np.zeros((1, 1), np.int32)))
+        expect_error(epccl.InvalidUsage, "destroyed", lambda: groups[1].handle(Layout.FLAT))
+        # As a program may that does not know.
+        handle.destroy()
+        groups[0].destroy()
+
+
+def test_a_block_that_raises_says_its_own_error(comm):
+    def body():
+        with comm.split(comm.rank) as mine, make_group(mine) as group:
+            kept.append(group.handle(Layout.FLAT))
+            raise KeyError("mine")
+
+    kept = []
+    expect_error(KeyError, "mine", body)
+    assert kept[0]._handle is None
 
 
 def test_static_mode(comm):

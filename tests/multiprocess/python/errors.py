@@ -25,6 +25,46 @@ def test_arguments_that_are_wrong_by_themselves(comm):
     comm.alltoall(ok, ok.copy())  # none of these broke it
 
 
+def test_numbers_that_c_does_not_have_are_refused_by_name(comm):
+    """They would lose their high bits, and be another rank's."""
+    over, data, made_id = 2**32, np.zeros(comm.size, np.int32), epccl.get_unique_id()
+    for sign in (1, -1):
+        expect_error(ValueError, f"peer is {sign * over}: not in", lambda: comm.send(data, sign * over))
+    expect_error(ValueError, "peer is", lambda: comm.recv(data, over))
+    for call in (comm.broadcast, comm.reduce, comm.gather, comm.scatter):
+        arguments = [data, data.copy()] if call in (comm.gather, comm.scatter) else [data]
+        expect_error(ValueError, f"root is {over}", lambda: call(*arguments, root=over))
+    for call in (comm.allreduce, comm.reduce):
+        expect_error(ValueError, f"op is {over}", lambda: call(data, op=over))
+    expect_error(ValueError, f"op is {over}", lambda: comm.reduce_scatter(data, data[:1].copy(), over))
+    expect_error(ValueError, "op is", lambda: comm.destroy_op(over))
+    expect_error(ValueError, "color is", lambda: comm.split(over))
+    expect_error(ValueError, "key is", lambda: comm.split(0, over))
+    expect_error(ValueError, "exclude[1] is", lambda: comm.shrink([0, over]))
+    expect_error(ValueError, "nranks is", lambda: epccl.Communicator(over + 1, made_id, 0))
+    expect_error(ValueError, "rank is", lambda: epccl.Communicator(1, made_id, over))
+    expect_error(ValueError, "nranks is", lambda: epccl.Communicator.from_ids(over + 1, [made_id], 0))
+    expect_error(ValueError, "nranks is", lambda: epccl.Communicator.init_all(2**31))
+    expect_error(ValueError, "devices[0] is", lambda: epccl.Communicator.init_all(1, [over]))
+    expect_error(ValueError, "nbytes is", lambda: epccl.mem_alloc(2**64 + 8))
+    zeros, high = [0] * comm.size, [2**64] + [0] * (comm.size - 1)
+    expect_error(ValueError, "sendcounts[0] is", lambda: comm.alltoallv(data, high, data.copy(), zeros))
+    expect_error(ValueError, "rdispls[0] is", lambda: comm.alltoallv(data, zeros, data.copy(), zeros, rdispls=high))
+    with epccl.EpGroup(comm, num_experts=comm.size, max_send_tokens_per_rank=1, max_token_bytes=4) as group:
+        with group.handle(epccl.Layout.FLAT) as handle, epccl.Stream() as stream:
+            expect_error(ValueError, "stage is", lambda: handle.complete(over + 2))
+            expect_error(ValueError, "stage is", lambda: handle.make_wait(stream, over + 2))
+    # What is no int, but taken for one.
+    for big in (np.int64(over), np.array(over)):
+        expect_error(ValueError, f"peer is {over}: not in", lambda: comm.send(data, big))
+        expect_error(ValueError, f"op is {over}", lambda: comm.allreduce(data, op=big))
+        expect_error(ValueError, f"exclude[1] is {over}", lambda: comm.shrink([0, big]))
+        few = {"num_experts": comm.size, "max_token_bytes": 4}
+        expect_error(ValueError, "max_send_tokens_per_rank is", lambda: epccl.EpGroup(comm, max_send_tokens_per_rank=big, **few))
+    comm.broadcast(data, root=np.int64(comm.size - 1))
+    comm.allreduce(data, data.copy())  # none of these broke it
+
+
 def test_a_group_that_raises_runs_nothing(comm):
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     got = np.full(3, 5, np.int32)

@@ -1,5 +1,7 @@
 """Communicators that are made in other ways than by a launcher, what is set for those of a split, and windows."""
 
+import weakref
+
 import epccl
 import numpy as np
 from harness import expect_error, main
@@ -53,6 +55,47 @@ def test_the_settings_of_a_split_and_of_a_shrink(comm):
         rest = comm.shrink([0], timeout=20, name="rest")
         exchange([rest])
         rest.destroy()
+
+
+def test_groups_inside_a_group_act_at_its_end(_):
+    comms = epccl.Communicator.init_all(2)
+    sent, received = np.arange(4, dtype=np.int32).reshape(2, 2), np.zeros((2, 2), np.int32)
+    with epccl.group():
+        for comm in comms:
+            with epccl.group():
+                comm.alltoall(sent[comm.rank], received[comm.rank])
+            with epccl.simulated_group() as expected:
+                pass
+            assert expected == [-1] and not received.any()
+    assert (received == sent.T).all()
+    for fails in (False, True):
+        received[:] = 0
+        streams, before, kept = [epccl.Stream() for _ in comms], [], []
+        with epccl.group():
+            for comm, stream in zip(comms, streams):
+                data = sent[comm.rank].copy()
+                before.append(weakref.ref(data))
+                comm.alltoall(data, np.zeros(2, np.int32), stream=stream)
+        del data
+        try:
+            with epccl.group():
+                for comm, stream in zip(comms, streams):
+                    with stream:  # of which one call is to come when its block ends
+                        comm.alltoall(sent[comm.rank], received[comm.rank], stream=stream)
+                    kept.append(stream)
+                    expect_error(ValueError, "destroyed", stream.synchronize)
+                    # Which has waited for nothing: the calls before the group may be under way.
+                    assert all(buffer() is not None for buffer in before)
+                    if fails:
+                        raise KeyError("mine")
+        except KeyError:
+            assert fails
+        assert (received == (0 if fails else sent.T)).all() and all(stream._handle is None for stream in kept)
+        for stream in streams:
+            stream.destroy()
+        assert all(buffer() is None for buffer in before)
+    for comm in comms:
+        comm.destroy()
 
 
 def id_of_rank_0(comm):
