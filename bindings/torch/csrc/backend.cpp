@@ -32,7 +32,8 @@ class OtherTimeout {
   OtherTimeout(epcclComm_t comm, std::chrono::milliseconds timeout,
                std::atomic<std::chrono::milliseconds>& of_group)
       : comm_(comm), of_group_(of_group) {
-    check(epcclCommSetTimeout(comm_, in_seconds(std::max(timeout, std::chrono::milliseconds(1)))), "timeout");
+    check(epcclCommSetTimeout(comm_, in_seconds(std::max(bounded(timeout), std::chrono::milliseconds(1)))),
+          "timeout");
   }
   OtherTimeout(const OtherTimeout&) = delete;
   OtherTimeout& operator=(const OtherTimeout&) = delete;
@@ -55,7 +56,7 @@ EpcclBackend::EpcclBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int 
     : Backend(rank, size),
       store_(std::move(store)),
       options_(c10::make_intrusive<Options>("epccl", timeout)),
-      timeout_(std::make_shared<SharedTimeout::element_type>(timeout)),
+      timeout_(std::make_shared<SharedTimeout::element_type>(bounded(timeout))),
       name_(std::move(name)),
       other_names_(describe_ranks(global_ranks)),
       communicator_(assemble(store_, size, rank, timeout_, "process group " + name_ + other_names_)),
@@ -205,10 +206,10 @@ void EpcclBackend::setTimeout(std::chrono::milliseconds timeout) {
               " ms: it must be at least a millisecond");
   // First: a call with a timeout of its own that ends just now sets the communicator back to this. Pairs of ranks that exchange messages
   // take it with their next one.
-  *timeout_ = timeout;
-  ok(epcclCommSetTimeout(communicator_->handle(), in_seconds(timeout)), "set_timeout");
+  *timeout_ = bounded(timeout);
+  ok(epcclCommSetTimeout(communicator_->handle(), in_seconds(bounded(timeout))), "set_timeout");
   for (DeviceLine* line : device_lines())
-    ok(epcclCommSetTimeout(line->communicator()->handle(), in_seconds(timeout)), "set_timeout");
+    ok(epcclCommSetTimeout(line->communicator()->handle(), in_seconds(bounded(timeout))), "set_timeout");
   options_->timeout = timeout;
 }
 

@@ -126,6 +126,8 @@ class EpcclBackend : public c10d::Backend {
   WorkPtr add_to_batch(bool is_send, const at::Tensor& tensor, int peer);
   /// Blocks until the GPUs that this group has used, and those that the barrier names, have done what their current streams have now.
   std::function<void()> rest_of_current_streams(const c10d::BarrierOptions& opts);
+  /// Deletes them from the store.
+  void forget(const std::vector<std::string>& keys);
   void check_peer(const char* name, int peer) const;
   /// Throws where a rank has died, or the group has failed otherwise, or is over here.
   void check_others(const char* what) const;
@@ -167,6 +169,7 @@ class EpcclBackend : public c10d::Backend {
   std::optional<Batch> batch_;
   std::atomic<uint64_t> sequence_{0};
   uint64_t monitored_ = 0;
+  std::vector<std::string> monitored_answers_;  // rank 0: keys of those that may not have been read yet
   std::atomic<bool> failed_{false}, left_{false}, of_parent_{false};
   std::mutex channels_mutex_;
   std::map<int, std::shared_ptr<SendChannel>> send_channels_;  // by receiver

@@ -53,7 +53,7 @@ EpcclBackend::WorkPtr EpcclBackend::alltoall_base(at::Tensor& output, at::Tensor
                      even](const Line& line) mutable {
     const Unit unit = unit_of(input);
     Target target(output);
-    at::Tensor source = input.contiguous();
+    at::Tensor source = packed(input);
     if (overlap(source, target.memory())) source = source.clone();
     if (even) {
       ok(epcclAlltoall(line.place(source.const_data_ptr()), line.place(target.data()),
@@ -205,9 +205,18 @@ EpcclBackend::WorkPtr EpcclBackend::barrier(const c10d::BarrierOptions& opts) {
   return issue(c10d::OpType::BARRIER, "epccl:barrier", {}, {}, opts, body);
 }
 
+void EpcclBackend::forget(const std::vector<std::string>& keys) {
+  try {
+    for (const std::string& key : keys) (void)store_->deleteKey(key);
+  } catch (const std::exception&) {
+    // Not every store can; then they stay there.
+  }
+}
+
 // Through the store, not the communicator: who is missing is known by name, and the group stays usable.
 void EpcclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
-  const std::chrono::milliseconds timeout = opts.timeout.count() >= 0 ? opts.timeout : timeout_->load();
+  const std::chrono::milliseconds timeout =
+      opts.timeout.count() >= 0 ? bounded(opts.timeout) : timeout_->load();
   const auto end = std::chrono::steady_clock::now() + timeout;
   const std::string place = "epccl/monitored/" + std::to_string(monitored_++) + "/";
   const auto comes = [&](const std::string& key, std::chrono::milliseconds more) {
@@ -219,11 +228,13 @@ void EpcclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_
   };
   if (rank_ != 0) {
     store_->set(place + std::to_string(rank_), std::vector<uint8_t>{1});
-    // Rank 0 may have begun later, and says who is missing: it is given time for that.
+    // Rank 0 may have begun later, and says who is missing: it is given time for that. Who gives it up leaves its own mark in the
+    // store: rank 0 may come yet, and look for it.
     TORCH_CHECK_WITH(DistBackendError, comes("answer", timeout + std::chrono::seconds(1)),
                      "epccl: monitored_barrier: rank 0 has not come within ", timeout.count(), " ms (rank ",
                      rank_, " waits for it)", other_names_);
     const std::vector<uint8_t> answer = store_->get(place + "answer");
+    forget({place + std::to_string(rank_)});  // rank 0 looks for it no more
     TORCH_CHECK_WITH(DistBackendError, answer.size() == 1,
                      "epccl: ", std::string(answer.begin(), answer.end()));
     return;
@@ -238,6 +249,9 @@ void EpcclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_
     text = std::string(count == 1 ? "Rank " : "Ranks ") + missing + " failed to pass monitoredBarrier in " +
            std::to_string(timeout.count()) + " ms" + other_names_;
   store_->set(place + "answer", std::vector<uint8_t>(text.begin(), text.end()));
+  // Who has come to this barrier has read the answers of those before.
+  if (count == 0) forget(std::exchange(monitored_answers_, {}));
+  monitored_answers_.push_back(place + "answer");
   TORCH_CHECK_WITH(DistBackendError, missing.empty(), "epccl: ", text);
 }
 

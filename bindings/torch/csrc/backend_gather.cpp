@@ -37,9 +37,10 @@ EpcclBackend::WorkPtr EpcclBackend::allgather(Lists& outputs, Tensors& inputs,
               blocks.counts()[static_cast<size_t>(rank_)]);
   const auto body = [this, input, blocks](const Line& line) mutable {
     const Unit unit = unit_of(input);
-    at::Tensor source = input.contiguous();
+    at::Tensor source = packed(input);
     const auto count = static_cast<size_t>(input.numel()) * unit.count;
     if (blocks.equal()) {
+      source = apart(source, blocks.flat(), static_cast<size_t>(rank_ * input.numel()));
       ok(epcclAllGather(line.place(source.const_data_ptr()), line.place(blocks.data()), count, unit.datatype,
                         line.comm, line.stream),
          "all_gather");
@@ -79,8 +80,9 @@ EpcclBackend::WorkPtr EpcclBackend::allgather_into_tensor_coalesced(Tensors& out
   const auto body = [this, outputs, inputs](const Line& line) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Unit unit = unit_of(inputs[i]);
-      const at::Tensor source = inputs[i].contiguous();
       Target target(outputs[i]);
+      const at::Tensor source =
+          apart(packed(inputs[i]), target.memory(), static_cast<size_t>(rank_ * inputs[i].numel()));
       const auto count = static_cast<size_t>(source.numel()) * unit.count;
       ok(epcclAllGather(line.place(source.const_data_ptr()), line.place(target.data()), count, unit.datatype,
                         line.comm, line.stream),
@@ -117,7 +119,8 @@ EpcclBackend::WorkPtr EpcclBackend::allgather_coalesced(Lists& outputs, Tensors&
   const auto body = [this, inputs, blocks](const Line& line) mutable {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Unit unit = unit_of(inputs[i]);
-      const at::Tensor source = inputs[i].contiguous();
+      const at::Tensor source =
+          apart(packed(inputs[i]), blocks[i].flat(), static_cast<size_t>(rank_ * inputs[i].numel()));
       const auto count = static_cast<size_t>(source.numel()) * unit.count;
       ok(epcclAllGather(line.place(source.const_data_ptr()), line.place(blocks[i].data()), count,
                         unit.datatype, line.comm, line.stream),
@@ -145,7 +148,8 @@ EpcclBackend::WorkPtr EpcclBackend::gather(Lists& outputs, Tensors& inputs, cons
   }
   const auto body = [this, input, blocks, to = static_cast<int>(opts.rootRank)](const Line& line) mutable {
     const Unit unit = unit_of(input);
-    const at::Tensor source = input.contiguous();
+    at::Tensor source = packed(input);
+    if (!blocks.empty()) source = apart(source, blocks[0].flat(), static_cast<size_t>(rank_ * input.numel()));
     const auto count = static_cast<size_t>(input.numel()) * unit.count;
     ok(epcclGather(line.place(source.const_data_ptr()),
                    blocks.empty() ? nullptr : line.place(blocks[0].data()), count, unit.datatype, to,
@@ -169,10 +173,11 @@ EpcclBackend::WorkPtr EpcclBackend::gather_single(at::Tensor& output, at::Tensor
   }
   const auto body = [this, input, output, root, to = static_cast<int>(opts.rootRank)](const Line& line) {
     const Unit unit = unit_of(input);
-    const at::Tensor source = input.contiguous();
+    at::Tensor source = packed(input);
     const auto count = static_cast<size_t>(source.numel()) * unit.count;
     std::optional<Target> target;
     if (root) target.emplace(output);
+    if (root) source = apart(source, target->memory(), static_cast<size_t>(rank_ * source.numel()));
     ok(epcclGather(line.place(source.const_data_ptr()), root ? line.place(target->data()) : nullptr, count,
                    unit.datatype, to, line.comm, line.stream),
        "gather_single");
@@ -201,10 +206,15 @@ EpcclBackend::WorkPtr EpcclBackend::scatter(Tensors& outputs, Lists& inputs,
   const auto body = [this, output, blocks, from = static_cast<int>(opts.rootRank)](const Line& line) mutable {
     const Unit unit = unit_of(output);
     Target target(output);
-    if (!blocks.empty()) blocks[0].load();
+    at::Tensor parts;
+    if (!blocks.empty()) {
+      blocks[0].load();
+      parts = blocks[0].flat();
+      if (clash(target.memory(), parts, static_cast<size_t>(rank_ * output.numel()))) parts = parts.clone();
+    }
     const auto count = static_cast<size_t>(output.numel()) * unit.count;
-    ok(epcclScatter(blocks.empty() ? nullptr : line.place(blocks[0].data()), line.place(target.data()), count,
-                    unit.datatype, from, line.comm, line.stream),
+    ok(epcclScatter(blocks.empty() ? nullptr : line.place(parts.const_data_ptr()), line.place(target.data()),
+                    count, unit.datatype, from, line.comm, line.stream),
        "scatter");
     target.finish();
   };

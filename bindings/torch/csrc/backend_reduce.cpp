@@ -121,15 +121,16 @@ void EpcclBackend::scatter_reduced(const at::Tensor& input, const std::vector<si
                                    const Line& line) const {
   const auto mine = static_cast<size_t>(rank_);
   const auto element = static_cast<size_t>(output.element_size());
+  const auto before = std::accumulate(counts.begin(), counts.begin() + rank_, size_t{0});
   if (is_bitwise(op)) {
     const at::Tensor all = input.clone();
     reduce_bits(all, op, size_, line);
-    const auto before = std::accumulate(counts.begin(), counts.begin() + rank_, size_t{0});
     output.view({-1}).copy_(all.view({-1}).narrow(0, static_cast<int64_t>(before), output.numel()));
     return;
   }
   const Reduction reduction("reduce_scatter", output, op, line.comm);
-  const void* const whole = line.place(input.const_data_ptr());
+  const at::Tensor source = clash(output, input, before) ? input.clone() : input;
+  const void* const whole = line.place(source.const_data_ptr());
   void* const to = line.place(output.mutable_data_ptr());
   if (std::ranges::adjacent_find(counts, std::not_equal_to<>()) == counts.end()) {
     ok(epcclReduceScatter(whole, to, counts[mine], reduction.datatype, reduction.op, line.comm, line.stream),
@@ -170,7 +171,7 @@ EpcclBackend::WorkPtr EpcclBackend::reduce_scatter_tensor_coalesced(Tensors& out
                      from = as_reals("reduce_scatter_tensor", inputs, opts.reduceOp),
                      op = opts.reduceOp](const Line& line) {
     for (size_t i = 0; i < from.size(); ++i) {
-      const at::Tensor source = from[i].contiguous();
+      const at::Tensor source = packed(from[i]);
       Target target(to[i]);
       const std::vector<size_t> counts(static_cast<size_t>(size_), static_cast<size_t>(to[i].numel()));
       scatter_reduced(source, counts, target.memory(), op, line);

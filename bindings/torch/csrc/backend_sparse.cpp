@@ -83,7 +83,7 @@ EpcclBackend::WorkPtr EpcclBackend::allreduce_sparse(Tensors& tensors, const c10
     const std::vector<int64_t> entries = entries_of_all(given, given._nnz(), line);
     // Rows of indices, so that what ranks have lies one behind the other.
     const at::Tensor indices = gather_rows(given.indices().t().contiguous(), entries, rank_, line);
-    const at::Tensor values = gather_rows(given.values().contiguous(), entries, rank_, line);
+    const at::Tensor values = gather_rows(packed(given.values()), entries, rank_, line);
     tensor.copy_(at::_sparse_coo_tensor_unsafe(indices.t(), values, given.sizes()).coalesce());
   };
   return issue(c10d::OpType::_ALLREDUCE_SPARSE, "epccl:all_reduce_sparse", tensors, tensors, opts, body);

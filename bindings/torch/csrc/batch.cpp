@@ -1,6 +1,11 @@
 #include "batch.hpp"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -27,8 +32,24 @@ std::exception_ptr Together::exception() const {
   return nullptr;
 }
 
+// The time is that of all together.
 bool Together::wait(std::chrono::milliseconds timeout) {
-  return std::ranges::all_of(parts_, [=](const WorkPtr& part) { return part->wait(timeout); });
+  if (timeout == kNoTimeout)
+    return std::ranges::all_of(parts_, [](const WorkPtr& part) { return part->wait(kNoTimeout); });
+  const auto end = std::chrono::steady_clock::now() + bounded(timeout);
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    try {
+      // 1: none at all would be no limit.
+      if (!parts_[i]->wait(std::max(left, std::chrono::milliseconds(1)))) return false;
+    } catch (const c10::DistBackendError&) {
+      if (parts_[i]->isCompleted()) throw;
+      // The part tells of the time that was left for it.
+      TORCH_CHECK_WITH(DistBackendError, false, "epccl: call ", i + 1, " of the ", parts_.size(),
+                       " of a batch is not complete after ", timeout.count(), " ms; it goes on");
+    }
+  }
+  return true;
 }
 
 void Together::synchronize() {
@@ -38,6 +59,39 @@ void Together::synchronize() {
 std::vector<at::Tensor> Together::result() {
   std::vector<at::Tensor> all;
   for (const WorkPtr& part : parts_) std::ranges::copy(part->result(), std::back_inserter(all));
+  return all;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Together::getFuture() {
+  using c10::ivalue::Future;
+  struct Parts {
+    std::vector<c10::intrusive_ptr<Future>> futures;
+    std::atomic<size_t> left;
+  };
+  const auto parts = std::make_shared<Parts>();
+  std::vector<c10::Device> devices;
+  for (const WorkPtr& part : parts_) {
+    parts->futures.push_back(part->getFuture());
+    for (const c10::Device& device : parts->futures.back()->devices())
+      if (std::ranges::find(devices, device) == devices.end()) devices.push_back(device);
+  }
+  auto all = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices);
+  // A plain pointer: whoever calls this has the parts.
+  const auto complete = [parts = parts.get(), all] {
+    std::vector<at::Tensor> results;
+    for (const auto& future : parts->futures) {
+      if (future->hasError()) return all->setError(future->exception_ptr());
+      future->wait();  // which it is over with: the current streams wait
+      std::ranges::copy(future->constValue().toTensorVector(), std::back_inserter(results));
+    }
+    all->markCompleted(c10::IValue(results));
+  };
+  parts->left = parts->futures.size();
+  if (parts->futures.empty()) complete();
+  for (const auto& future : parts->futures)
+    future->addCallback([parts, complete](Future&) {
+      if (--parts->left == 0) complete();
+    });
   return all;
 }
 

@@ -19,6 +19,8 @@ class Together : public c10d::Work {
   void synchronize() override;
   void blockCurrentStream() override { synchronize(); }
   std::vector<at::Tensor> result() override;
+  /// Of all results, once all parts' futures are complete; with the first error. Throws where a part has none: DeviceReceive.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:
   const std::vector<c10::intrusive_ptr<c10d::Work>> parts_;

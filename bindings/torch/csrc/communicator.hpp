@@ -3,6 +3,7 @@
 
 #include <epccl/epccl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -16,6 +17,11 @@ void check(epcclResult_t result, const std::string& what);
 
 /// How long a group's calls wait for a silent rank; setTimeout() changes it while others read it.
 using SharedTimeout = std::shared_ptr<std::atomic<std::chrono::milliseconds>>;
+
+/// At most a hundred years: clocks count nanoseconds, in which the time after 292 years would lie in the past.
+inline std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) {
+  return std::min<std::chrono::milliseconds>(timeout, std::chrono::years(100));
+}
 
 inline double in_seconds(std::chrono::milliseconds timeout) {
   return static_cast<double>(timeout.count()) / 1000;

@@ -92,7 +92,7 @@ bool DeviceCall::wait(std::chrono::milliseconds timeout) {
 }
 
 void DeviceCall::wait_on_host(std::chrono::milliseconds timeout) {
-  const auto end = std::chrono::steady_clock::now() + timeout;
+  const auto end = std::chrono::steady_clock::now() + bounded(timeout);
   for (Pause pause; !isCompleted(); pause.sleep())
     TORCH_CHECK_WITH(DistBackendError, std::chrono::steady_clock::now() < end, "epccl: ", what_.name,
                      " (number ", what_.sequence, " of its process group) is not complete after ",

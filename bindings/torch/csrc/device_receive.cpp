@@ -2,16 +2,29 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 
 #include <utility>
 
 namespace epccl_torch {
+namespace {
+
+c10::Stream current_stream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+}  // namespace
 
 DeviceReceive::DeviceReceive(int rank, CallPtr message, at::Tensor host, at::Tensor tensor)
     : Work(rank, message->retrieveOpType()),
       message_(std::move(message)),
       host_(std::move(host)),
-      tensor_(std::move(tensor)) {}
+      tensor_(std::move(tensor)),
+      from_(current_stream(tensor_.device())),
+      issued_(from_.device_type()) {
+  issued_.record(from_);
+}
 
 bool DeviceReceive::wait(std::chrono::milliseconds timeout) {
   message_->wait(timeout);
@@ -19,11 +32,22 @@ bool DeviceReceive::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
+c10::intrusive_ptr<c10::ivalue::Future> DeviceReceive::getFuture() {
+  TORCH_CHECK(
+      false, "epccl: a message that is received by itself into a tensor of a GPU has no future: call wait()");
+}
+
 void DeviceReceive::synchronize() {
   const std::lock_guard lock(mutex_);
   if (!host_.defined() || !message_->isCompleted() || !message_->isSuccess()) return;
   const at::NoGradGuard no_grad;
   const c10::DeviceGuard device(tensor_.device());
+  const c10::Stream current = current_stream(tensor_.device());
+  if (current != from_) {  // where the tensor may still be read, and its memory is used again
+    issued_.block(current);
+    c10::impl::VirtualGuardImpl(from_.device_type())
+        .recordDataPtrOnStream(tensor_.storage().data_ptr(), current);
+  }
   tensor_.copy_(host_, true);
   host_.reset();
 }

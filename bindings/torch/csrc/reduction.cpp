@@ -74,7 +74,7 @@ epcclRedOp_t operation_of(const char* what, at::ScalarType type, ReduceOp::RedOp
 at::Tensor copied_in_stream(const at::Tensor& factor, at::ScalarType type) {
   const c10::impl::VirtualGuardImpl device(factor.device().type());
   device.recordDataPtrOnStream(factor.storage().data_ptr(), device.getStream(factor.device()));
-  return factor.to(factor.options().dtype(type), /*non_blocking=*/true, /*copy=*/true).contiguous();
+  return packed(factor.to(factor.options().dtype(type), /*non_blocking=*/true, /*copy=*/true));
 }
 
 }  // namespace
@@ -87,6 +87,8 @@ at::Tensor as_reals(const char* what, const at::Tensor& tensor, const ReduceOp& 
   if (!tensor.is_complex()) return tensor;
   TORCH_CHECK(op.op_ == ReduceOp::SUM || op.op_ == ReduceOp::AVG || op.op_ == ReduceOp::PREMUL_SUM,
               "epccl: ", what, ": of ", tensor.scalar_type(), " there are sums and averages");
+  TORCH_CHECK(!tensor.is_conj(), "epccl: ", what,
+              ": a conjugated view of a complex tensor: call resolve_conj() first");
   return at::view_as_real(tensor);
 }
 
@@ -120,7 +122,7 @@ Reduction::Reduction(const char* what, const at::Tensor& tensor, const ReduceOp&
   const at::ScalarType type = tensor.scalar_type();
   const bool stays = factor.defined() && tensor.is_cuda() && factor.device() == tensor.device();
   scalar_ = stays              ? copied_in_stream(factor, type)
-            : factor.defined() ? (factor.is_cuda() ? fetched(factor) : factor).to(type).contiguous()
+            : factor.defined() ? packed((factor.is_cuda() ? fetched(factor) : factor).to(type))
                                : at::scalar_tensor(supplement.double_factor, at::dtype(type));
   check(epcclRedOpCreatePreMulSum(&op, scalar_.mutable_data_ptr(), datatype,
                                   stays ? epcclScalarDevice : epcclScalarHostImmediate, comm),

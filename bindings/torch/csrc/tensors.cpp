@@ -82,11 +82,21 @@ at::Tensor fetched(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   const c10::DeviceGuard current(tensor.device());
   at::Tensor host = pinned_room(tensor);
-  host.copy_(tensor, true);
+  // Of a conjugated or negated view copy_() would bring the memory, and change the sign here before it has come.
+  const at::Tensor there = packed(tensor);
+  host.copy_(there, true);
   c10::Event copied(tensor.device().type());
   copied.record(c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device()));
   for (Pause pause; !copied.query();) pause.sleep();
   return host;
+}
+
+bool is_plain(const at::Tensor& tensor) {
+  return !tensor.is_conj() && !tensor.is_neg();
+}
+
+at::Tensor packed(const at::Tensor& tensor) {
+  return is_plain(tensor) ? tensor.contiguous() : tensor.resolve_conj().resolve_neg().contiguous();
 }
 
 bool overlap(const at::Tensor& one, const at::Tensor& other) {
@@ -95,11 +105,21 @@ bool overlap(const at::Tensor& one, const at::Tensor& other) {
   return one.nbytes() > 0 && other.nbytes() > 0 && a < b + other.nbytes() && b < a + one.nbytes();
 }
 
+bool clash(const at::Tensor& part, const at::Tensor& whole, size_t own) {
+  if (!overlap(part, whole)) return false;
+  const size_t place = own * static_cast<size_t>(whole.element_size());
+  return part.const_data_ptr() != static_cast<const char*>(whole.const_data_ptr()) + place;
+}
+
+at::Tensor apart(const at::Tensor& source, const at::Tensor& whole, size_t own) {
+  return clash(source, whole, own) ? source.clone() : source;
+}
+
 Target::Target(const at::Tensor& tensor, bool load)
     : tensor_(tensor),
-      memory_(tensor.is_contiguous() ? tensor
-              : load                 ? tensor.contiguous()
-                                     : at::empty(tensor.sizes(), tensor.options())) {}
+      memory_(is_plain(tensor) && tensor.is_contiguous() ? tensor
+              : load                                     ? packed(tensor)
+                                                         : at::empty(tensor.sizes(), tensor.options())) {}
 
 void Target::finish() {
   if (!memory_.is_same(tensor_)) tensor_.copy_(memory_);
@@ -115,7 +135,7 @@ Blocks::Blocks(const std::vector<at::Tensor>& tensors) : tensors_(tensors) {
     check_same_dtype("list of tensors", tensors_[0], tensor);
     counts_.push_back(static_cast<size_t>(tensor.numel()));
     total_ += tensor.numel();
-    in_place_ &= tensor.is_contiguous();
+    in_place_ &= is_plain(tensor) && tensor.is_contiguous();
     if (tensor.numel() == 0) continue;
     const auto* at = static_cast<const char*>(tensor.const_data_ptr());
     // Allocations of a GPU that lie side by side by chance are not one buffer: each is mapped by peers on its own.

@@ -43,9 +43,19 @@ at::Tensor pinned_room(const at::Tensor& tensor);
 /// The tensor's elements there. Blocks until the current stream has come to it.
 at::Tensor fetched(const at::Tensor& tensor);
 
-bool overlap(const at::Tensor& one, const at::Tensor& other);
+/// Whether the tensor's memory is what it holds, and not that conjugated or negated, as of x.conj() and x.conj().imag.
+bool is_plain(const at::Tensor& tensor);
+/// What the tensor holds, one element after the other: itself where it is so already.
+at::Tensor packed(const at::Tensor& tensor);
 
-/// A tensor to be written: itself where it is contiguous, else memory that finish() copies into it.
+bool overlap(const at::Tensor& one, const at::Tensor& other);
+/// Whether a call that reads one of them and writes the other would read what it has written: they overlap, and `part` is not what of
+/// `whole` begins at element `own`, which is this rank's. Both are packed.
+bool clash(const at::Tensor& part, const at::Tensor& whole, size_t own);
+/// `source`, or a copy of it where it clashes with what is written.
+at::Tensor apart(const at::Tensor& source, const at::Tensor& whole, size_t own);
+
+/// A tensor to be written: itself where it is packed, else memory that finish() copies into it.
 class Target {
  public:
   /// `load`: the memory begins with what the tensor holds.

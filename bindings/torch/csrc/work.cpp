@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "communicator.hpp"
 #include "errors.hpp"
 
 namespace epccl_torch {
@@ -54,7 +55,7 @@ bool Call::wait(std::chrono::milliseconds timeout) {
   if (timeout == kNoTimeout) {
     cv_.wait(lock, [this] { return completed_; });
   } else {
-    const bool done = cv_.wait_for(lock, timeout, [this] { return completed_; });
+    const bool done = cv_.wait_for(lock, bounded(timeout), [this] { return completed_; });
     TORCH_CHECK_WITH(DistBackendError, done, "epccl: ", what_.name, " (number ", what_.sequence,
                      " of its process group) is not complete after ", timeout.count(), " ms; it goes on");
   }

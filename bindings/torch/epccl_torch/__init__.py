@@ -50,10 +50,20 @@ def register() -> None:
         torch.distributed.Backend.register_backend("epccl", _create, extended_api=True, devices=["cpu", "cuda"])
 
 
+#: One of these is there where a driver of NVIDIA's is: of Linux, of WSL, of a Jetson.
+_DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")
+
+
+def _may_use_gpus() -> bool:
+    """Whether the program can come to use a GPU. Asks no driver, which would then be this process's and not its children's."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
+    return torch.version.cuda is not None and not hidden and any(map(os.path.exists, _DRIVER_FILES))
+
+
 def _load_kernels_eagerly() -> None:
     """A kernel that is loaded when first launched waits in the driver for the GPU, which may be waiting for a call: the thread that makes the
     call may then get into the driver no more."""
-    if torch.version.cuda is None:
+    if not _may_use_gpus():
         return
     if not torch.cuda.is_initialized():
         os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")

@@ -2,6 +2,7 @@
 
 import torch
 import torch.distributed as dist
+import torch._C._distributed_c10d as c10d
 from harness import RANK, SIZE, expect_error, main, same, values
 
 MOVED = [torch.bool, torch.uint8, torch.int16, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.complex128]
@@ -171,6 +172,45 @@ def test_lists_of_one_buffer_that_are_input_and_output_at_once(group):
         same(blocks[source], values(torch.int32, (3,), source, RANK), f"exchanged with {source}")
 
 
+def test_outputs_that_overlap_inputs_elsewhere_than_in_the_rank_s_own_part(group):
+    def mine_of(rank):
+        return values(torch.int32, (3,), rank, 2)
+
+    everybody = torch.cat([mine_of(rank) for rank in range(SIZE)])
+    other, parts = (RANK + 1) % SIZE, [values(torch.int32, (3,), RANK, to) for to in range(SIZE)]
+    total = reduced(torch.int32, (3,), Op.SUM, RANK)
+
+    def memory_with(tensor):  # in the part of another rank, and not where that begins
+        memory = torch.zeros(3 * SIZE + 1, dtype=torch.int32)
+        memory[3 * other + 1 : 3 * other + 4] = tensor
+        return memory, memory[: 3 * SIZE], memory[3 * other + 1 : 3 * other + 4]
+
+    memory, whole, part = memory_with(mine_of(RANK))
+    dist.all_gather_into_tensor(whole, part, group)
+    same(whole, everybody, "all_gather_into_tensor")
+    memory, whole, part = memory_with(mine_of(RANK))
+    dist.all_gather(list(whole.split(3)), part, group)
+    same(whole, everybody, "all_gather")
+    for listed in (True, False):
+        memory, whole, part = memory_with(mine_of(RANK))
+        if listed:
+            dist.gather(part, list(whole.split(3)) if RANK == 0 else None, 0, group)
+        else:
+            dist.gather_single(part, whole if RANK == 0 else None, 0, group)
+        if RANK == 0:
+            same(whole, everybody, f"gather {listed}")
+    memory = torch.cat([*parts, torch.zeros(1, dtype=torch.int32)])
+    whole, part = memory[: 3 * SIZE], memory[3 * other + 1 : 3 * other + 4]
+    dist.reduce_scatter_tensor(part, whole, group=group)
+    same(part, total, "reduce_scatter_tensor")
+    memory[: 3 * SIZE] = torch.cat(parts)
+    dist.reduce_scatter(part, list(whole.split(3)), group=group)
+    same(part, total, "reduce_scatter")
+    memory[: 3 * SIZE] = torch.cat(parts)
+    dist.scatter(part, list(whole.split(3)) if RANK == 0 else None, 0, group)
+    same(part, values(torch.int32, (3,), 0, RANK), "scatter")
+
+
 def test_all_gather_coalesced(group):
     shapes = (3, 20)
     outs = [torch.zeros(SIZE * n) for n in shapes]
@@ -326,6 +366,67 @@ def test_a_pre_multiplied_sum(group):
         got = values(dtype, (8,), RANK)
         dist.all_reduce(got, dist._make_nccl_premul_sum(0.5), group)
         same(got, (reduced(torch.float32, (8,), Op.SUM) * 0.5).to(dtype), f"premul of {dtype}")
+
+
+def conjugated(source, salt=0):
+    """A view of other memory than it holds."""
+    real, imaginary = (values(torch.float32, (SIZE,), source, salt + more) for more in (0, 7))
+    return torch.complex(real, -imaginary).conj()
+
+
+def negated(source, salt=0):
+    view = conjugated(source, salt).imag
+    assert view.is_neg() and not view.requires_grad
+    return view
+
+
+def test_conjugated_and_negated_views_are_what_they_hold(group):
+    """PyTorch resolves them before it calls a backend, but not in lists of lists, nor where a program calls the backend itself."""
+    backend, right, left = group._get_backend(torch.device("cpu")), (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    for view in (negated, conjugated):
+
+        def plain(*of):
+            return view(*of).resolve_conj().resolve_neg()
+
+        def check(got, want, what):
+            for each, wanted in zip(got, want, strict=True):
+                same(each.resolve_conj().resolve_neg(), wanted, f"{what}, {view.__name__}")
+
+        every = [plain(source) for source in range(SIZE)]
+        got = view(RANK)
+        backend.broadcast(got, SIZE - 1).wait()
+        check([got], every[-1:], "broadcast")
+        got = view(RANK, 2)
+        backend.alltoall_base(got, view(RANK), [], []).wait()
+        check([got], [torch.stack([one[RANK] for one in every])], "all_to_all_single")
+        got = [view(RANK, 1) for _ in range(SIZE)]
+        group.allgather([got], [view(RANK)]).wait()
+        check(got, every, "all_gather")
+        flat = torch.zeros(SIZE * SIZE, dtype=every[0].dtype)
+        backend._allgather_base(flat, view(RANK)).wait()
+        check([flat], [torch.cat(every)], "all_gather_into_tensor")
+        got = plain(RANK, 1)
+        group.scatter([got], [[view(RANK, to) for to in range(SIZE)]] if RANK == 0 else [], c10d.ScatterOptions()).wait()
+        check([got], [plain(0, RANK)], "scatter")
+        got = [view(RANK, 1) for _ in range(SIZE)]
+        group.gather([got] if RANK == 0 else [], [view(RANK)], c10d.GatherOptions()).wait()
+        if RANK == 0:
+            check(got, every, "gather")
+        got = view(RANK, 1)
+        sent = backend.send([view(RANK)], right, 5)
+        backend.recv([got], left, 5).wait()
+        sent.wait()
+        check([got], [plain(left)], "recv")
+    total = sum(negated(source).resolve_neg() for source in range(SIZE))
+    several, part = [negated(RANK), conjugated(RANK, 1).real], negated(RANK, 1)[:1]
+    backend.allreduce_coalesced(several, c10d.AllreduceCoalescedOptions()).wait()
+    same(several[0].resolve_neg(), total, "all_reduce of several")
+    backend._reduce_scatter_base(part, negated(RANK)).wait()
+    same(part.resolve_neg(), total[RANK : RANK + 1], "reduce_scatter_tensor")
+    part = torch.zeros(1)
+    dist.reduce_scatter(part, list(negated(RANK).split(1)), group=group)
+    same(part, total[RANK : RANK + 1], "reduce_scatter")
+    expect_error(RuntimeError, "call resolve_conj", lambda: backend.allreduce([conjugated(RANK)]))
 
 
 def test_what_is_wrong_is_said(group):

@@ -4,6 +4,7 @@ import random
 import time
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -282,6 +283,48 @@ def test_a_monitored_barrier_names_all_who_are_missing(group):
     dist.barrier(group=group)  # the group is as good as before
 
 
+def test_monitored_barriers_leave_nothing_in_the_store(group):
+    store, counts, last = dist.distributed_c10d._get_default_store(), [], SIZE - 1
+    for late in (True, False, False, False):
+        call = partial(dist.monitored_barrier, group, timedelta(seconds=5 if late else 20))
+        dist.barrier()
+        if not late:
+            call()
+        elif RANK == last:
+            dist.barrier()  # the others have given it up by then
+            expect_error(RuntimeError, f"Rank {last} failed", call)
+        else:
+            expect_error(RuntimeError, f"Rank {last} failed", call)
+            dist.barrier()
+        dist.barrier()
+        counts.append(store.num_keys())
+        dist.barrier()
+    assert counts == counts[:1] * 4, counts
+
+
+def test_timeouts_that_a_clock_does_not_hold_are_long(group):
+    ever = timedelta(days=300 * 365)
+    patient = dist.new_group(backend="epccl", timeout=ever)
+    for one in (group, patient):
+        dist.barrier()
+        if RANK == 1:
+            time.sleep(0.3)
+        tensor = torch.ones(3)
+        work = dist.all_reduce(tensor, group=one, async_op=True)
+        work.wait(ever)
+        same(tensor, torch.full((3,), float(SIZE)), "all_reduce")
+        dist.monitored_barrier(one, ever)
+        got = torch.zeros(1)
+        if RANK == 0:
+            dist.recv(got, group=one)
+        elif RANK == 1:
+            time.sleep(0.3)
+            dist.send(got, 0, group=one)
+        dist.set_timeout(ever, one)
+        dist.barrier(one)
+    dist.destroy_process_group(patient)
+
+
 def test_what_is_wrong_is_said(group):
     ok = torch.zeros(SIZE)
     expect_error(RuntimeError, "multiple of", lambda: dist.all_to_all_single(torch.zeros(SIZE + 1), torch.zeros(SIZE + 1), group=group))
@@ -291,6 +334,28 @@ def test_what_is_wrong_is_said(group):
     scalar = torch.tensor(1.0)
     expect_error(RuntimeError, "no dimension 0", lambda: dist.all_to_all_single(torch.tensor(0.0), scalar, group=group))
     dist.barrier(group=group)
+
+
+def test_what_there_is_not_is_refused(group):
+    backend = group._get_backend(torch.device("cpu"))
+    absent = ["suspend", "resume", "memory_stats", "get_reconfigure_handle", "_wait_for_pending_works"]
+    absent += ["_enable_collectives_timing", "_start_time_estimate", "_end_time_estimate"]
+    calls = [lambda name=name: getattr(backend, name)() for name in absent]
+    calls += [lambda: backend.mem_allocator, lambda: backend.allocate_tensor(8, dtype=torch.float32, device=torch.device("cpu"))]
+    calls += [backend.new_window, lambda: backend.register_abort_hook(0, print), lambda: backend._register_on_completion_hook(print)]
+    for call in calls:
+        said = str(expect_error(RuntimeError, "epccl", call))
+        assert "Backend epccl " in said or "epccl backend" in said, said
+    dist.all_reduce(torch.ones(1), group=group)  # none of these broke it
+
+
+def test_split_sizes_of_some_ranks_are_told_at_once(group):
+    splits = () if RANK == 0 else ([2] * SIZE, [2] * SIZE)
+    began = time.monotonic()
+    sent, got = torch.ones(2 * SIZE), torch.zeros(2 * SIZE)
+    call = partial(dist.all_to_all_single, got, sent, *splits, group=group)
+    failure = expect_error(dist.DistBackendError, "calls alltoallv", call)
+    assert "rank 0 calls alltoall " in str(failure) and time.monotonic() - began < 30
 
 
 def test_ranks_that_disagree_are_named(group):
