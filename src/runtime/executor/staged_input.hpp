@@ -4,7 +4,7 @@
 //   [  offered  ]  --copy->  | the plan's | [  offered  ] |  -> reads it as from a mapped buffer
 //
 // To read such memory where it lies takes a system call a block (process_vm_readv), in which the kernel looks up every page. Two
-// copies by the processors themselves cost less (docs/performance.md, "Memory that is not registered").
+// copies by the processors themselves cost less (docs/performance-history.md, "Memory that is not registered").
 #pragma once
 
 #include <optional>
