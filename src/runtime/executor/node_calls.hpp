@@ -33,7 +33,8 @@ struct Call {
   uint64_t sequence = 0;  // 1, 2, ...: the same on every rank
   const void* input = nullptr;
   void* output = nullptr;
-  std::string_view text;  // "alltoall count 4 float32": equal on ranks that agree; stays until the call is over
+  std::string_view
+      text;  // "alltoall count 4 float32": equal on ranks that agree; stays until the call is over
   const RowBuffers* rows =
       nullptr;  // where the plan moves token rows; then input and output are its first part's
   CallProgress* progress = nullptr;              // who is told how far the call is; null: nobody asks
