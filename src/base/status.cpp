@@ -2,7 +2,22 @@
 
 #include <cstring>
 
+#include "base/never_destroyed.hpp"
+
 namespace epccl {
+
+void SparseText::Free::operator()(const std::string* text) const {
+  std::default_delete<const std::string>()(text);
+}
+
+SparseText::Text SparseText::make(std::string text) {
+  return Text(std::make_unique<const std::string>(std::move(text)).release());
+}
+
+const std::string& SparseText::nothing() {
+  static NeverDestroyed<const std::string> empty;
+  return *empty;
+}
 
 std::string text_of_error(int errno_value) {
   char text[128];

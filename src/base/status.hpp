@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,6 +22,31 @@ enum class Code : int {
   in_progress = 7,
 };
 
+/// A text that most often is empty, and then no more than a null pointer: a short call passes some dozens.
+class SparseText {
+ public:
+  SparseText() = default;
+  explicit SparseText(std::string text) : text_(text.empty() ? nullptr : make(std::move(text))) {}
+  SparseText(const SparseText& other) : text_(other.text_ == nullptr ? nullptr : make(*other.text_)) {}
+  SparseText(SparseText&&) noexcept = default;
+  SparseText& operator=(const SparseText& other) { return *this = SparseText(other); }
+  SparseText& operator=(SparseText&&) noexcept = default;
+  ~SparseText() = default;
+
+  const std::string& get() const { return text_ == nullptr ? nothing() : *text_; }
+
+ private:
+  // Not inline: these are rare.
+  struct Free {
+    void operator()(const std::string* text) const;
+  };
+  using Text = std::unique_ptr<const std::string, Free>;
+  static Text make(std::string text);
+  static const std::string& nothing();
+
+  Text text_;
+};
+
 /// A result without a value. Empty message when ok. Cheap to return when ok.
 class [[nodiscard]] Status {
  public:
@@ -29,17 +55,17 @@ class [[nodiscard]] Status {
 
   bool ok() const { return code_ == Code::success; }
   Code code() const { return code_; }
-  const std::string& message() const { return message_; }
+  const std::string& message() const { return message_.get(); }
 
   /// Puts "context: " in front of the message; a Status that is ok stays ok.
   Status with_context(const std::string& context) && {
-    if (!ok()) message_ = context + ": " + message_;
+    if (!ok()) message_ = SparseText(context + ": " + message());
     return std::move(*this);
   }
 
  private:
   Code code_ = Code::success;
-  std::string message_;
+  SparseText message_;
 };
 
 /// Makes an error with a formatted message:  return error(Code::invalid_argument, "count {} ...", count);
