@@ -1,6 +1,22 @@
 #include "api/comm_handle.hpp"
 
+#include <atomic>
+
 namespace epccl::api {
+namespace {
+
+std::atomic<uint64_t> changes_made = 0;
+
+// Before the mutex is given back.
+void note_change() {
+  changes_made.fetch_add(1, std::memory_order_release);
+}
+
+}  // namespace
+
+uint64_t CommHandle::changes() {
+  return changes_made.load(std::memory_order_acquire);
+}
 
 // The code is NCCL's for a communicator that is used before it is ready.
 Status CommHandle::usable() const {
@@ -46,28 +62,33 @@ bool CommHandle::complete(CommPtr communicator) {
     return false;
   }
   communicator_ = std::move(communicator);
+  note_change();
   return true;
 }
 
 CommPtr CommHandle::take() {
   const std::lock_guard lock(mutex_);
+  note_change();
   return std::move(communicator_);
 }
 
 void CommHandle::fail(const Status& status) {
   const std::lock_guard lock(mutex_);
   if (failure_.ok()) failure_ = status;
+  note_change();
 }
 
 void CommHandle::begin_background() {
   const std::lock_guard lock(mutex_);
   if (background_++ == 0) background_failure_ = {};
+  note_change();
 }
 
 void CommHandle::end_background(const Status& status) {
   const std::lock_guard lock(mutex_);
   if (!status.ok() && background_failure_.ok()) background_failure_ = status;
   --background_;
+  note_change();
   quiet_.notify_all();
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -36,6 +37,9 @@ class CommHandle {
   Result<CommPtr> communicator() const;
   /// The communicator as far as there is one, whatever is going on; else null.
   CommPtr made() const;
+
+  /// Changes whenever what communicator() returns may have, of any handle of the process: what it returned before stands until then.
+  static uint64_t changes();
 
   /// What epcclCommGetAsyncError tells: in_progress, the failure, or ok.
   Status async_error() const;

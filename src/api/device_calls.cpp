@@ -131,7 +131,7 @@ bool is_gpu_memory(const void* address) {
 }
 
 Status need_host_memory(const char* what, const void* address) {
-  if (!device::cuda_possible() || address == nullptr) return {};
+  if (address == nullptr || !device::cuda_possible()) return {};
   const auto memory = device::cuda_memory_at(address);
   if (!memory) return {};
   return error(Code::invalid_argument, "{} {} is memory of GPU {}: only host memory is possible there", what,

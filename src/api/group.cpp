@@ -31,8 +31,10 @@ struct StreamTurn {
 };
 using StreamTurns = std::vector<StreamTurn>;
 
+// By itself, since every call looks at it: it has no destructor, and so needs no look whether it is there.
+thread_local constinit int group_depth = 0;
+
 struct Group {
-  int depth = 0;
   std::vector<Job> jobs;
   std::vector<Item> items;
   StreamTurns turns;
@@ -43,7 +45,7 @@ struct Group {
   Group& operator=(const Group&) = delete;
   // The thread ends.
   ~Group() {
-    if (depth > 0) drop_unended(jobs, items);
+    if (group_depth > 0) drop_unended(jobs, items);
   }
 };
 
@@ -373,7 +375,7 @@ Status run_messages(runtime::Communicator& communicator, std::vector<runtime::P2
 }
 
 Status submit(Item item) {
-  if (group().depth > 0) {
+  if (group_depth > 0) {
     group().items.push_back(std::move(item));
     return {};
   }
@@ -387,7 +389,7 @@ Status submit(Item item) {
 
 Status submit(Job job) {
   std::vector<Job> jobs;
-  if (group().depth > 0) {
+  if (group_depth > 0) {
     group().jobs.push_back(std::move(job));
     return {};
   }
@@ -396,13 +398,12 @@ Status submit(Job job) {
 }
 
 Status refuse(Status status) {
-  if (group().depth > 0 && group().refused.ok() && status.code() != Code::in_progress)
-    group().refused = status;
+  if (group_depth > 0 && group().refused.ok() && status.code() != Code::in_progress) group().refused = status;
   return status;
 }
 
 bool in_group() {
-  return group().depth > 0;
+  return group_depth > 0;
 }
 
 size_t calls_in_group(const HandlePtr& handle) {
@@ -434,14 +435,15 @@ Result<TurnPtr> turn_of_call(runtime::StagedCalls& staged, void* stream) {
 }
 
 Status group_start() {
-  ++group().depth;
+  static_cast<void>(group());  // its end tells of a group that the thread leaves open
+  ++group_depth;
   return {};
 }
 
 Status group_simulate_end(float& microseconds) {
   Group& mine = group();
-  if (mine.depth == 0) return error(Code::invalid_usage, "epcclGroupSimulateEnd without epcclGroupStart");
-  if (--mine.depth > 0) return {};
+  if (group_depth == 0) return error(Code::invalid_usage, "epcclGroupSimulateEnd without epcclGroupStart");
+  if (--group_depth > 0) return {};
   std::vector<Job> jobs = std::exchange(mine.jobs, {});
   const std::vector<Item> items = std::exchange(mine.items, {});
   mine.turns.clear();
@@ -457,8 +459,8 @@ Status group_simulate_end(float& microseconds) {
 
 Status group_end(const std::function<void()>& beside) {
   Group& mine = group();
-  if (mine.depth == 0) return error(Code::invalid_usage, "epcclGroupEnd without epcclGroupStart");
-  if (--mine.depth > 0) return {};
+  if (group_depth == 0) return error(Code::invalid_usage, "epcclGroupEnd without epcclGroupStart");
+  if (--group_depth > 0) return {};
   std::vector<Job> jobs = std::exchange(mine.jobs, {});
   std::vector<Item> items = std::exchange(mine.items, {});
   StreamTurns turns = std::exchange(mine.turns, {});

@@ -16,6 +16,7 @@ struct Handles {
   std::mutex mutex;
   std::map<uintptr_t, HandlePtr> by_value;
   std::map<uintptr_t, End> ended;
+  std::atomic<uint64_t> removed = 0;
 };
 // Far from the numbers that programs pass by mistake, and never used twice, nor in a child of this process: an old handle
 // is not a new communicator.
@@ -27,6 +28,24 @@ Handles& handles() {
   static PerProcess<Handles> instance;
   return *instance;
 }
+
+/// As long as it stays the same, so does what a look-up finds.
+struct Moment {
+  const Handles* of = nullptr;  // a forked child has others
+  uint64_t removed = 0, changes = 0;
+  friend bool operator==(const Moment&, const Moment&) = default;
+
+  static Moment now() {
+    const Handles& all = handles();
+    return {&all, all.removed.load(std::memory_order_acquire), CommHandle::changes()};
+  }
+};
+
+struct LastFound {
+  epcclComm_t comm = nullptr;
+  Moment moment;
+  std::weak_ptr<runtime::Communicator> communicator;
+};
 
 const char* to_text(End end) {
   switch (end) {
@@ -76,6 +95,7 @@ Result<HandlePtr> remove_handle(epcclComm_t comm, End end) {
   if (handles().ended.size() >= ends_kept) handles().ended.erase(handles().ended.begin());
   handles().ended.emplace(it->first, end);
   handles().by_value.erase(it);
+  handles().removed.fetch_add(1, std::memory_order_release);
   return handle;
 }
 
@@ -84,8 +104,15 @@ Result<CommPtr> find_communicator(epcclComm_t comm) {
   return handle->communicator();
 }
 
+// Most calls of a thread are on the communicator of its last one, which the two locks of a look-up would make a good deal slower.
 Result<CommPtr> find_usable_communicator(epcclComm_t comm) {
-  EPCCL_ASSIGN(CommPtr communicator, find_communicator(comm));
+  thread_local LastFound last;
+  const Moment now = Moment::now();
+  CommPtr communicator = last.comm == comm && last.moment == now ? last.communicator.lock() : nullptr;
+  if (communicator == nullptr) {
+    EPCCL_ASSIGN(communicator, find_communicator(comm));
+    last = {comm, now, communicator};
+  }
   if (communicator->finalized())
     return error(Code::invalid_usage, "rank {}: the communicator has been finalized", communicator->rank());
   return communicator;

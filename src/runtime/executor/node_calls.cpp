@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <utility>
 
 #include "device/device.hpp"
 
@@ -24,10 +25,12 @@ transports::BufferRef describe_on(device::Device& device, const void* buffer, ui
 
 Status NodeCalls::begin(const Call& call, uint64_t input_bytes, uint64_t output_bytes) {
   call_ = &call;
-  checked_.assign(static_cast<size_t>(node_.local_size()), false);
   EPCCL_TRY(wait_for_scratch());
   transports::CallRecord& record = node_.my_call(call.sequence);
-  signature_ = std::hash<std::string_view>{}(call.text);
+  if (call.text != text_) {
+    text_ = call.text;
+    signature_ = std::hash<std::string_view>{}(call.text);
+  }
   record.sequence = call.sequence;
   record.signature = signature_;
   const size_t length = std::min(call.text.size(), record.text.size() - 1);
@@ -84,8 +87,7 @@ void NodeCalls::publish_on_device(transports::CallRecord& record) const {
 }
 
 Status NodeCalls::check(int local) {
-  if (checked_[static_cast<size_t>(local)]) return {};
-  checked_[static_cast<size_t>(local)] = true;
+  if (std::exchange(checked_[static_cast<size_t>(local)], call_->sequence) == call_->sequence) return {};
   const transports::CallRecord& theirs = node_.call(local, call_->sequence);
   if (theirs.sequence == call_->sequence && theirs.signature != signature_)
     return error(Code::invalid_usage, "call {}: rank {} calls {}, rank {} calls {}", call_->sequence, rank_,

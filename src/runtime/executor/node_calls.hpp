@@ -61,7 +61,11 @@ constexpr uint64_t counter_value(uint64_t sequence, uint32_t value) {
 class NodeCalls {
  public:
   NodeCalls(const topology::Cluster& cluster, int rank, transports::NodeMemory& node, Waiter& waiter)
-      : cluster_(cluster), rank_(rank), node_(node), waiter_(waiter) {}
+      : cluster_(cluster),
+        rank_(rank),
+        node_(node),
+        waiter_(waiter),
+        checked_(static_cast<size_t>(node.local_size())) {}
 
   /// Waits until this call's place in scratch is free, and publishes its record. `call` must stay. The
   /// bytes are what this rank's plan touches.
@@ -87,9 +91,10 @@ class NodeCalls {
   transports::NodeMemory& node_;
   Waiter& waiter_;
   const Call* call_ = nullptr;
-  uint64_t signature_ = 0;
-  std::vector<bool> checked_;
-  uint64_t all_done_ = 0;  // the others were through with this call when they were last looked at
+  std::string text_;               // of the last call: most are like it
+  uint64_t signature_ = 0;         // of that
+  std::vector<uint64_t> checked_;  // by local position: in which call it was last
+  uint64_t all_done_ = 0;          // the others were through with this call when they were last looked at
 };
 
 }  // namespace epccl::runtime
