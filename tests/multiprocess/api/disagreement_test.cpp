@@ -80,8 +80,8 @@ TEST_P(Disagreement, OfARankWithItselfOnTheCountsOfAlltoallv) {
     if (context.rank == 1) receives[1] = 1;
     const epcclResult_t result = epcclAlltoallv(nullptr, sends.data(), displs.data(), out.data(),
                                                 receives.data(), displs.data(), epcclFloat32, comm, nullptr);
-    if (context.rank != 1) return;  // others may be through with theirs
-    EXPECT_EQ(result, epcclInvalidUsage);
+    if (context.rank != 1) return;    // others may be through with theirs
+    EXPECT_NE(result, epcclSuccess);  // on one node all find it out, and who does so first tells the others
     expect_words(comm, {"rank 1 sends 0 bytes to rank 1, which expects 4"});
   });
 }
