@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/threads_own.hpp"
 #include "convert.hpp"
 #include "entry_points.hpp"
 #include "last_error.hpp"
@@ -22,9 +23,12 @@ struct LastError {
   std::string text;  // Source::shim
 };
 
+struct Translated {
+  std::string text;
+};
+
 LastError& last() {
-  thread_local LastError value;
-  return value;
+  return threads_own<LastError>();
 }
 
 // EPCCL's texts name its own functions and constants; programs of NCCL know them by NCCL's names. What NCCL has not keeps its own, as
@@ -60,7 +64,7 @@ std::string_view text_of_last(ncclComm_t comm) {
   const RealNccl* real = opened_real_nccl();
   if (last().source == Source::shim) return last().text;
   if (last().source != Source::real || real == nullptr) {
-    thread_local std::string translated;
+    std::string& translated = threads_own<Translated>().text;
     translated = with_nccl_names(epcclGetLastError(native(comm)));
     return translated;
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/threads_own.hpp"
 #include "config.hpp"
 #include "convert.hpp"
 #include "entry_points.hpp"
@@ -49,8 +50,7 @@ struct OfThread {
 };
 
 Group& group() {
-  thread_local OfThread own;
-  return own.group;
+  return threads_own<OfThread>().group;
 }
 
 // Neither library can drop an open group; but each drops one of which a call was wrong.

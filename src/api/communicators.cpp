@@ -6,6 +6,7 @@
 #include "api/group.hpp"
 #include "api/handles.hpp"
 #include "api/last_error.hpp"
+#include "base/threads_own.hpp"
 #include "runtime/bootstrap/unique_id.hpp"
 
 struct epcclRemains {
@@ -14,6 +15,11 @@ struct epcclRemains {
 
 namespace epccl::api {
 namespace {
+
+/// Of epcclGetLastError(comm), until the thread's next.
+struct BackgroundText {
+  std::string value;
+};
 
 static_assert(sizeof(epcclUniqueId) == sizeof(runtime::UniqueId));
 
@@ -36,6 +42,9 @@ Result<CommPtr> find_going_communicator(epcclComm_t comm) {
 Status finalize(epcclComm_t comm) {
   EPCCL_ASSIGN(const HandlePtr handle, find_handle(comm));
   EPCCL_ASSIGN(const CommPtr communicator, find_going_communicator(comm));
+  if (const size_t calls = calls_in_group(handle); calls > 0)
+    return error(Code::invalid_usage,
+                 "the communicator has {} calls in this thread's open group: end the group first", calls);
   Job job;
   job.blocking = handle->blocking();
   job.begin = [handle] {
@@ -150,7 +159,7 @@ const char* epcclGetErrorString(epcclResult_t result) {
 }
 
 const char* epcclGetLastError(epcclComm_t comm) {
-  thread_local std::string background;
+  std::string& background = epccl::threads_own<BackgroundText>().value;
   if (*last_error() != 0 || comm == nullptr) return last_error();
   const auto handle = find_handle(comm);
   if (!handle.ok()) return last_error();

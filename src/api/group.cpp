@@ -17,6 +17,7 @@
 #include "api/simulate.hpp"
 #include "api/stream_work.hpp"
 #include "base/clock.hpp"
+#include "base/threads_own.hpp"
 #include "device/host/host_stream.hpp"
 #include "runtime/comm/graph_writes.hpp"
 
@@ -31,7 +32,7 @@ struct StreamTurn {
 };
 using StreamTurns = std::vector<StreamTurn>;
 
-// By itself, since every call looks at it: it has no destructor, and so needs no look whether it is there.
+// By itself, since every call looks at it.
 thread_local constinit int group_depth = 0;
 
 struct Group {
@@ -50,8 +51,7 @@ struct Group {
 };
 
 Group& group() {
-  thread_local Group value;
-  return value;
+  return threads_own<Group>();
 }
 
 // Progresses several communicators' batches side by side: ranks may have issued them in different orders, so none may
@@ -71,6 +71,8 @@ Status progress(std::vector<runtime::Communicator*> open) {
   double next_check = 0;
   constexpr useconds_t shortest_nap = 20, longest_nap = 500;  // microseconds
   useconds_t nap = shortest_nap;
+  constexpr double awake = 200e-6;
+  double moved_at = now_seconds();
   while (!open.empty()) {
     // The wait below hears only of the first one's failures.
     constexpr double check_period = 1e-3;
@@ -80,6 +82,7 @@ Status progress(std::vector<runtime::Communicator*> open) {
     }
     EPCCL_ASSIGN(const bool moved, sweep());
     if (moved) nap = shortest_nap;
+    if (moved && open.size() > 1) moved_at = now_seconds();
     if (moved || open.empty()) continue;
     runtime::Communicator& first = *open.front();
     runtime::P2p& p2p = first.p2p();
@@ -91,9 +94,11 @@ Status progress(std::vector<runtime::Communicator*> open) {
       continue;
     }
     if (open.size() > 1) {
-      // Nobody can sleep on several communicators' bells at once, and a bell of the others would go unheard.
-      usleep(nap);
-      nap = std::min(2 * nap, longest_nap);
+      // Nobody can sleep on several communicators' bells at once, and a bell of the others would go unheard. At first it only yields.
+      if (now_seconds() - moved_at > awake) {
+        usleep(nap);
+        nap = std::min(2 * nap, longest_nap);
+      }
       EPCCL_TRY(first.waiter().nap(situation, runtime::Waiter::For::others));
       continue;
     }

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "base/per_process.hpp"
+#include "base/threads_own.hpp"
 
 namespace epccl::api {
 namespace {
@@ -106,7 +107,7 @@ Result<CommPtr> find_communicator(epcclComm_t comm) {
 
 // Most calls of a thread are on the communicator of its last one, which the two locks of a look-up would make a good deal slower.
 Result<CommPtr> find_usable_communicator(epcclComm_t comm) {
-  thread_local LastFound last;
+  LastFound& last = threads_own<LastFound>();
   const Moment now = Moment::now();
   CommPtr communicator = last.comm == comm && last.moment == now ? last.communicator.lock() : nullptr;
   if (communicator == nullptr) {

@@ -2,12 +2,17 @@
 
 #include <string>
 
+#include "base/threads_own.hpp"
+
 namespace epccl::api {
 namespace {
 
+struct Text {
+  std::string value;
+};
+
 std::string& text() {
-  thread_local std::string value;
-  return value;
+  return threads_own<Text>().value;
 }
 
 }  // namespace
