@@ -1,5 +1,7 @@
 #include "runtime/comm/call_order.hpp"
 
+#include <exception>
+
 #include "runtime/comm/call_times.hpp"
 
 namespace epccl::runtime {
@@ -23,6 +25,21 @@ void CallOrder::pass(uint64_t ticket) {
   turn_.notify_all();
 }
 
+Status CallOrder::pass(uint64_t ticket, const std::function<Status()>& work) {
+  {
+    std::unique_lock lock(mutex_);
+    turn_.wait(lock, [&] { return now_serving_ == ticket; });
+  }
+  Status status;
+  try {
+    status = work();
+  } catch (const std::exception& thrown) {  // the turn must end
+    status = {Code::system_error, thrown.what()};
+  }
+  pass(ticket);
+  return status;
+}
+
 Result<double> CallOrder::begin(uint64_t ticket, double timeout_seconds) {
   std::unique_lock lock(mutex_);
   return begin(lock, ticket, timeout_seconds);
@@ -36,7 +53,8 @@ Result<double> CallOrder::begin_next() {
 Result<double> CallOrder::begin(std::unique_lock<std::mutex>& lock, uint64_t ticket, double timeout_seconds) {
   turn_.wait(lock, [&] { return now_serving_ == ticket && !replaying_; });
   if (revoked_) return error(Code::invalid_usage, "the communicator has been revoked");
-  EPCCL_TRY(failure_);
+  if (finalized_) return error(Code::invalid_usage, "the communicator has been finalized");
+  if (!failure_.ok()) return Status(failure_).with_context("the communicator has failed before");
   running_ = true;
   runner_ = std::this_thread::get_id();
   runner_timeout_ = timeout_seconds > 0 ? timeout_seconds : default_timeout();

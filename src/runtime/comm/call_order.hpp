@@ -10,6 +10,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -34,6 +35,8 @@ class CallOrder {
   uint64_t take_ticket();
   /// Gives a ticket back, when its turn has come.
   void pass(uint64_t ticket);
+  /// The same after `work`, which a communicator that runs nothing any more may do in its turn.
+  Status pass(uint64_t ticket, const std::function<Status()>& work);
   /// Waits for the ticket's turn; how long the work waits for a silent peer: `timeout_seconds` if it is above 0. Error: why the work must
   /// not run. end() follows either way.
   Result<double> begin(uint64_t ticket, double timeout_seconds);

@@ -220,6 +220,7 @@ void Communicator::keep(const Status& status) {
   }
   shm_messages_.cancel_all();
   if (parts_.network != nullptr) parts_.network->cancel_all();
+  executor_.wait_for_peers();  // who hear of the failure now
 }
 
 Status Communicator::finalize() {

@@ -82,6 +82,7 @@ class Communicator {
 
   /// Gives a place in the order back, when its turn has come.
   void pass(uint64_t ticket) { order_.pass(ticket); }
+  Status pass(uint64_t ticket, const std::function<Status()>& work) { return order_.pass(ticket, work); }
 
   /// Runs a call of a graph's run, which has no place in the order: as soon as no other runs, or that has not begun yet but waits for
   /// its stream, which may be this graph's. Otherwise as run().

@@ -9,6 +9,7 @@
 #include "device/device.hpp"
 #include "device/host/host_copy.hpp"
 #include "runtime/executor/message_key.hpp"
+#include "runtime/executor/node_words.hpp"
 
 namespace epccl::runtime {
 
@@ -19,6 +20,10 @@ using transports::Completion;
 namespace {
 
 constexpr uint64_t large_step = 32 << 10;
+
+Status gave_up() {
+  return {Code::remote_error, "a rank of this node gave up"};
+}
 
 static_assert(plan::max_slots <= transports::meeting_counter);
 
@@ -48,6 +53,7 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
   EPCCL_TRY(monitor_.check_lightly());
   if (call.progress != nullptr) call.progress->begin(plan);
   EPCCL_TRY(begin());
+  if (uses_peers_buffers() && !node_.begin_queues(call.sequence)) fail(gave_up());
   while ((!steps_.all_complete() || !drained_) && failure_.ok()) {
     if (idle_visits_ % 4 == 0 ? sweep() : glance()) {
       waiter_.moved();
@@ -60,9 +66,29 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
                                [this] { return sweep(); }, [this] { return describe(); });
     if (!idle.ok()) fail(std::move(idle));
   }
-  if (!failure_.ok()) engine_.drain();  // buffers go back to the user
-  if (failure_.ok()) node_.set_done(call.sequence);
+  end();
   return std::move(failure_);
+}
+
+// Small calls are staged: nobody has a buffer of another rank's then.
+bool Executor::uses_peers_buffers() const {
+  return !call_->is_small && node_.local_size() > 1;
+}
+
+// Ranks that come to the call later find out before they use a buffer that this one has given up.
+void Executor::end() {
+  if (failure_.ok()) {
+    node_.set_done(call_->sequence);
+  } else {
+    engine_.drain();
+    node_.say_gave_up();
+  }
+  if (uses_peers_buffers()) node_.end_queues();
+}
+
+void Executor::wait_for_peers() {
+  constexpr double longest_copy = 2.0;  // seconds
+  end_queues_with_peers(node_, last_sequence_, std::min(waiter_.peers_timeout(), longest_copy));
 }
 
 Status Executor::begin() {
@@ -152,7 +178,7 @@ bool Executor::satisfied(int local, int slot, uint32_t value) {
   const uint64_t reached = node_.counter(local, slot);
   if (reached < counter_value(call_->sequence, value)) return false;
   if (reached >= device::released)
-    fail({Code::remote_error, "a rank of this node gave up"});
+    fail(gave_up());
   else if (Status status = calls_.check(local); !status.ok())
     fail(std::move(status));
   return true;
@@ -206,7 +232,7 @@ void Executor::offload(uint32_t index, std::span<const device::CopyWork> copies)
 
 bool Executor::poll_engine() {
   if (node_.counter(node_.local(), transports::meeting_counter) >= device::released) {
-    fail({Code::remote_error, "a rank of this node gave up"});
+    fail(gave_up());
     return true;
   }
   bool moved = false;

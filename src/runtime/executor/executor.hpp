@@ -34,6 +34,10 @@ class Executor {
   /// must cancel the network's before buffers go away.
   Status run(const CompiledPlan& plan, const Call& call);
 
+  /// After a failure that the others have been told of: buffers go back to the user when no peer copies from or into them any more, or
+  /// after a while.
+  void wait_for_peers();
+
   /// How long calls from now on wait for a silent peer; 0: the communicator's timeout.
   void set_timeout(double seconds) { waiter_.set_timeout(seconds); }
 
@@ -58,6 +62,8 @@ class Executor {
   };
 
   Status begin();
+  void end();
+  bool uses_peers_buffers() const;
   bool sweep();
   bool glance();
   bool run_ready();

@@ -46,8 +46,8 @@ void end_queues_with_peers(transports::NodeMemory& node, uint64_t sequence, doub
   }
   if (peer >= 0)
     log::warn(log::coll, -1,
-              "call {} has failed, and queues of local rank {} (pid {}) still have its buffers after {} s",
-              sequence, peer, node.pid(peer), seconds);
+              "call {} has failed, and local rank {} (pid {}) may still use its buffers after {} s", sequence,
+              peer, node.pid(peer), seconds);
 }
 
 void hide_words(device::Device& device, transports::NodeMemory& node) {

@@ -1,7 +1,5 @@
 #include "runtime/executor/staged_input.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "device/host/host_copy.hpp"
@@ -14,13 +12,6 @@ constexpr uint64_t copied_at_once = 32 << 10;
 // Of so much a rank not all is left in the caches when peers come to read it.
 constexpr uint64_t kept_in_cache = 512 << 10;
 
-// Ranks that are threads of one process have the same addresses.
-bool peers_share_addresses(const transports::NodeMemory& node) {
-  for (int local = 0; local < node.local_size(); ++local)
-    if (node.pid(local) != getpid()) return false;
-  return true;
-}
-
 }  // namespace
 
 std::optional<transports::BufferRef> StagedInput::stage(const CompiledPlan& plan, const Call& call) {
@@ -28,7 +19,8 @@ std::optional<transports::BufferRef> StagedInput::stage(const CompiledPlan& plan
   if (offered.empty() || node_.my_call(call.sequence).inputs[0].has_window != 0) return std::nullopt;
   const uint64_t begin = (plan.scratch_bytes + alignment - 1) / alignment * alignment;
   const uint64_t room = node_.scratch_bytes(call.scratch());
-  if (begin > room || offered.end > room - begin || peers_share_addresses(node_)) return std::nullopt;
+  // Ranks that are threads of one process have the same addresses.
+  if (begin > room || offered.end > room - begin || node_.is_one_process()) return std::nullopt;
   std::byte* const staged = node_.scratch(node_.local(), call.scratch()) + begin;
   copy(staged + offered.begin, static_cast<const std::byte*>(call.input) + offered.begin,
        offered.end - offered.begin);

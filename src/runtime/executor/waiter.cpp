@@ -55,14 +55,10 @@ void FailureMonitor::hear() {
   }
 }
 
-// The clock, too, takes a while to read, beside a call of half a microsecond.
 Status FailureMonitor::check_lightly() {
-  constexpr unsigned calls_a_look = 8;
-  const bool is_aborted = aborted_.load(std::memory_order_acquire) != nullptr;
-  const auto known = [this] { return failure_.ok() ? ended_ : failure_; };
-  if (!is_aborted && ++light_checks_ % calls_a_look != 0) return known();
-  const double now = now_seconds();
-  if (!is_aborted && now < next_look_) return known();
+  const double now = coarse_now_seconds();
+  if (now < next_look_ && aborted_.load(std::memory_order_acquire) == nullptr)
+    return failure_.ok() ? ended_ : failure_;
   next_look_ = now + check_period;
   return check();
 }

@@ -41,8 +41,8 @@ class FailureMonitor {
   Status check();
   /// As check(), for who needs nobody now: that a rank's process has ended regularly is no failure to that one.
   Status check_while_idle();
-  /// As check(), for where a call costs less than a look at the control line: that is read once a millisecond at most, and
-  /// by every eighth call.
+  /// As check(), for where a call costs less than a look at the control line: that is read once a millisecond at most, but
+  /// always where some milliseconds have passed since: a rank that comes late must not use what others have back.
   Status check_lightly();
   /// A broken connection or a wrong length is often the echo of something that another rank has found out first. Waits a
   /// moment for the control line to tell; returns its failure, or else `status`.
@@ -58,7 +58,6 @@ class FailureMonitor {
   Status failure_;
   Status ended_;          // the first rank that did
   double next_look_ = 0;  // of check_lightly()
-  unsigned light_checks_ = 0;
 };
 
 class Waiter {

@@ -46,6 +46,26 @@ TEST_P(Death, OfARankByKillIsSeenByAllAtOnce) {
   });
 }
 
+// Its peer has its buffers back: a rank that comes late must not use them, however many calls came before.
+TEST(LateRank, HearsThatItsPeerHasGivenUpBeforeItBegins) {
+  for (const int before : {0, 1, 7, 8})
+    run_ranks({{2}, {{"EPCCL_TIMEOUT", "1"}}, {}}, [before](const RankContext& context) {
+      Comm comm(context);
+      constexpr size_t count = 64 << 10;
+      for (int call = 0; call < before; ++call)
+        ASSERT_EQ(exchange(comm, context.ranks, 1), epcclSuccess) << epcclGetLastError(comm);
+      context.meet();
+      if (context.rank == 0) {
+        EXPECT_EQ(exchange(comm, context.ranks, count), epcclRemoteError);
+      }
+      context.meet();
+      if (context.rank == 1) {
+        EXPECT_EQ(exchange(comm, context.ranks, count), epcclRemoteError);
+        EXPECT_NE(std::strstr(epcclGetLastError(comm), "rank 0"), nullptr) << epcclGetLastError(comm);
+      }
+    });
+}
+
 // To destroy a communicator is no failure; that others go on to call is one, of the program.
 TEST_P(Death, IsNotNeededForTheOthersToHearThatARankHasLeft) {
   run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "90"}}, {}}, [](const RankContext& context) {

@@ -1,10 +1,16 @@
 // One process with several ranks: driven by a thread each, or all by one thread, whose calls for all ranks go into one group.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <numeric>
 #include <thread>
+#include <vector>
 
 #include "exchange.hpp"
 #include "ranks.hpp"
@@ -72,6 +78,66 @@ TEST_P(OneThread, JoinsAsAllRanksInOneGroup) {
     for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(place_in(comms[static_cast<size_t>(rank)]).rank, rank);
     for (epcclComm_t comm : comms) EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
   });
+}
+
+// An aborted call keeps its buffers until its peers have stopped copying from them.
+TEST(AbortedCall, HasItsBuffersBackWhenNoPeerReadsThem) {
+  in_one_process([] {
+    constexpr size_t bytes = 96 << 20;
+    for (int round = 1; round <= 4; ++round) {
+      std::array<epcclComm_t, 2> comms{};
+      ASSERT_EQ(epcclCommInitAll(comms.data(), 2, nullptr), epcclSuccess);
+      std::vector<char> out(bytes);
+      const auto call = [&](size_t rank) {
+        // Its memory is gone when the call has returned.
+        std::vector<char> in(rank == 0 ? bytes : 1, 1);
+        const std::array<size_t, 2> sends{0, rank == 0 ? bytes : 0}, receives{rank == 1 ? bytes : 0, 0},
+            displs{};
+        static_cast<void>(epcclAlltoallv(in.data(), sends.data(), displs.data(), out.data(), receives.data(),
+                                         displs.data(), epcclInt8, comms[rank], nullptr));
+      };
+      std::thread first(call, 0), second(call, 1);
+      usleep(static_cast<useconds_t>(round) * 6000);  // whenever: in the middle of the copy, most often
+      EXPECT_EQ(epcclCommAbort(comms[0]), epcclSuccess);
+      first.join();
+      second.join();
+      EXPECT_EQ(epcclCommAbort(comms[1]), epcclSuccess);
+    }
+  });
+}
+
+// Destructors of static objects run when the main thread's own objects have ended.
+TEST(OneThread, CallsWhenTheProgramEnds) {
+  struct AtExit {
+    std::array<epcclComm_t, 2> comms{};
+    static bool sum(epcclComm_t comm) {
+      const int in = 5;
+      int out = 0;
+      return epcclGroupStart() == epcclSuccess &&
+             epcclAllReduce(&in, &out, 1, epcclInt32, epcclSum, comm, nullptr) == epcclSuccess &&
+             epcclGroupEnd() == epcclSuccess &&
+             epcclAllReduce(&in, &out, 1, epcclInt32, epcclSum, comm, nullptr) == epcclSuccess && out == 5;
+    }
+    ~AtExit() {
+      const bool fine = sum(comms[1]) && sum(comms[0]) && epcclGetUniqueId(nullptr) == epcclInvalidArgument &&
+                        std::strstr(epcclGetLastError(nullptr), "NULL") != nullptr;
+      for (epcclComm_t comm : comms) epcclCommDestroy(comm);
+      if (!fine) _exit(1);
+    }
+  };
+  fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    static AtExit at_exit;
+    bool fine = true;
+    for (epcclComm_t& comm : at_exit.comms)
+      fine = fine && epcclCommInitAll(&comm, 1, nullptr) == epcclSuccess;
+    fine = fine && AtExit::sum(at_exit.comms[0]) && epcclGetUniqueId(nullptr) == epcclInvalidArgument;
+    exit(fine ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 // Each rank on a stream of its own, and some ranks on none: what is inline must not keep the rest from being started.
