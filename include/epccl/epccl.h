@@ -224,8 +224,9 @@ EPCCL_API epcclResult_t epcclCommInitAll(epcclComm_t* comms, int ndev, const int
  * polls epcclCommGetAsyncError() after each call is right with both. */
 
 /** Completes all work issued on `comm`, and leaves it: that this process then ends, however it does, is no failure to the other
- *  ranks. Afterwards only what asks (count, rank, device, errors, statistics, times), frees (operations, registrations, EP handles and groups),
- *  destroy and abort are allowed; a second finalize is epcclInvalidArgument. Collective. */
+ *  ranks. Afterwards only what asks (count, rank, device, errors, statistics, times), frees (operations, registrations, EP handles and
+ *  groups), destroy and abort are allowed; a second finalize is epcclInvalidArgument. epcclInvalidUsage: the calling thread's open
+ *  group has calls on it. Collective. */
 EPCCL_API epcclResult_t epcclCommFinalize(epcclComm_t comm);
 
 /** Finalizes if that has not been done, and frees. Returns within the timeout also when peers are gone. A nonblocking
@@ -411,7 +412,7 @@ typedef struct {
 EPCCL_API epcclResult_t epcclGroupSimulateEnd(epcclSimInfo_t* simInfo);
 
 /** Sends `count` elements to `peer`, matched in order with its epcclRecv of the same count and datatype. `peer` may be
- *  this rank, inside a group. */
+ *  this rank, inside a group (else epcclInvalidUsage). */
 EPCCL_API epcclResult_t epcclSend(const void* sendbuff, size_t count, epcclDataType_t datatype, int peer, epcclComm_t comm,
                                   epcclStream_t stream);
 /** Receives `count` elements from `peer`, matched in order with its epcclSend of the same count and datatype. `peer` may be this rank,

@@ -125,6 +125,9 @@ Status point_to_point(bool is_send, const void* source, void* destination, size_
   EPCCL_ASSIGN(const uint64_t bytes, checked_bytes("count", count, element, 1));
   EPCCL_TRY(check_buffer(is_send ? "sendbuff" : "recvbuff", is_send ? source : destination, bytes));
   EPCCL_TRY(check_rank("peer", peer, communicator->ranks()));
+  if (peer == communicator->rank() && !in_group() && !communicator->revoked() && communicator->failure().ok())
+    return error(Code::invalid_usage,
+                 "rank {}: a message to itself that is not in a group, where its other end would be", peer);
   const runtime::P2pOperation operation{
       is_send, source, destination, bytes, peer, count, datatype_name(datatype)};
   EPCCL_ASSIGN(device::Device * gpu,

@@ -111,7 +111,8 @@ void CommHandle::abort() {
   lock.unlock();
   if (communicator != nullptr) communicator->abort();
   lock.lock();
-  if (!derived_) quiet_.wait(lock, [this] { return background_ == 0; });
+  const bool is_in_making = derived_ && communicator == nullptr;
+  if (!is_in_making) quiet_.wait(lock, [this] { return background_ == 0; });
 }
 
 }  // namespace epccl::api

@@ -35,13 +35,19 @@ std::string what_was_dropped(const std::vector<Job>& jobs, const std::vector<Ite
   return text;
 }
 
+// Also what is made of it.
+bool is_of(const Job& job, const HandlePtr& handle) {
+  return job.handle == handle || job.parent == handle;
+}
+
 }  // namespace
 
 size_t count_calls(const std::vector<Job>& jobs, const std::vector<Item>& items, const HandlePtr& handle) {
   const CommPtr made = handle->made();
   const auto of_items = std::ranges::count_if(
       items, [&](const Item& item) { return made != nullptr && item.communicator == made; });
-  return static_cast<size_t>(of_items + std::ranges::count(jobs, handle, &Job::handle));
+  const auto of_jobs = std::ranges::count_if(jobs, [&](const Job& job) { return is_of(job, handle); });
+  return static_cast<size_t>(of_items + of_jobs);
 }
 
 Status drop_calls(std::vector<Job>& jobs, std::vector<Item>& items, const HandlePtr& handle) {
@@ -50,9 +56,11 @@ Status drop_calls(std::vector<Job>& jobs, std::vector<Item>& items, const Handle
   Status dropped =
       error(Code::invalid_usage,
             "a communicator was aborted that has {} calls in this group: they were never issued", calls);
-  for (const Job& job : jobs)
+  for (const Job& job : jobs) {
     if (job.handle == handle) job.drop(dropped);
-  std::erase_if(jobs, [&](const Job& job) { return job.handle == handle; });
+    if (job.parent == handle) job.cancel();
+  }
+  std::erase_if(jobs, [&](const Job& job) { return is_of(job, handle); });
   const CommPtr made = handle->made();
   std::erase_if(items, [&](const Item& item) { return item.communicator == made; });
   return dropped;

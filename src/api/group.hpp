@@ -44,6 +44,7 @@ struct Job {
   // Instead of all three, where the group will never end: memory of the caller may be gone.
   std::function<void(const Status&)> drop = [](const Status&) {};
   HandlePtr handle = {};  // of the communicator that is made or ended
+  HandlePtr parent = {};  // of a split or shrink
   // Ends a run that waits for others, where another of the group's has failed. Any thread.
   std::function<void()> interrupt = [] {};
 };

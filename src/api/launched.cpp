@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "api/group.hpp"
 #include "api/last_error.hpp"
 #include "base/settings.hpp"
 #include "runtime/bootstrap/launch_env.hpp"
@@ -35,12 +36,13 @@ using namespace epccl::api;
 
 epcclResult_t epcclCommInitLauncher(epcclComm_t* comm, epcclConfig_t* config) {
   LaunchPlace place;
-  const epcclResult_t found = guarded([&]() -> epccl::Status {
+  const auto find = [&]() -> epccl::Status {
     if (comm == nullptr) return {epccl::Code::invalid_argument, "comm is NULL"};
     *comm = nullptr;
     EPCCL_ASSIGN(place, find_place());
     return {};
-  });
+  };
+  const epcclResult_t found = guarded([&] { return refuse(find()); });
   return found == epcclSuccess ? epcclCommInitRankConfig(comm, place.ranks, place.id, place.rank, config)
                                : found;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -51,6 +52,7 @@ class Making {
 
   bool blocking() const { return blocking_; }
   bool has_parent() const { return parent_ != nullptr; }
+  const HandlePtr& parent_handle() const { return parent_; }
   const std::shared_ptr<Interrupt>& interrupt() const { return interrupt_; }
   const HandlePtr& handle() const { return handle_; }
   const runtime::CommOptions& options() const { return handle_->options(); }
@@ -131,6 +133,15 @@ class Making {
 
 using MakingPtr = std::shared_ptr<Making>;
 
+/// What the work throws (no memory, no thread) is its failure: how it ended must be told.
+Status caught(const std::function<Status()>& work) {
+  try {
+    return work();
+  } catch (const std::exception& thrown) {
+    return {Code::system_error, thrown.what()};
+  }
+}
+
 /// `begin` may be empty. `run` does the work.
 Status submit_making(const MakingPtr& making, const std::function<void()>& begin,
                      const std::function<Status()>& run) {
@@ -139,11 +150,12 @@ Status submit_making(const MakingPtr& making, const std::function<void()>& begin
     making->begin();
     if (begin) begin();
   };
-  job.run = [making, run] { return making->end(run()); };
+  job.run = [making, run] { return making->end(caught(run)); };
   job.cancel = [making] { making->cancel(); };
   job.blocking = making->blocking();
   job.drop = [making](const Status& why) { making->drop(why); };
   job.handle = making->handle();
+  job.parent = making->parent_handle();
   if (!making->has_parent()) job.interrupt = [making] { making->stop_waiting(); };
   return submit(std::move(job));
 }
@@ -272,12 +284,14 @@ Result<std::optional<Gathering>> gather_split(runtime::Communicator& parent,
 Status run_split(const MakingPtr& making, runtime::Communicator& parent, uint64_t ticket,
                  const runtime::SplitChoice& mine) {
   Result<std::optional<Gathering>> gathering = std::optional<Gathering>{};
+  // In turn: members count their gatherings, all in the same order.
   if (parent.revoked()) {
-    parent.pass(ticket);
-    EPCCL_ASSIGN(const auto choices, parent.regroup().exchange_choices_anew(mine, making->interrupt()));
-    gathering = gather_split(parent, choices);
+    EPCCL_TRY(parent.pass(ticket, [&]() -> Status {
+      EPCCL_ASSIGN(const auto choices, parent.regroup().exchange_choices_anew(mine, making->interrupt()));
+      gathering = gather_split(parent, choices);
+      return {};
+    }));
   } else {
-    // In turn: members count their gatherings, all in the same order.
     EPCCL_TRY(parent.run(ticket, [&]() -> Status {
       EPCCL_ASSIGN(const auto choices, parent.exchange_choices(mine));
       gathering = gather_split(parent, choices);
@@ -316,16 +330,16 @@ Status check_excluded(std::span<const int> excluded, const runtime::Communicator
 /// What a shrink that aborts calls when it has ended the parent's work.
 using WorkEnded = std::function<void()>;
 
-Status run_shrink(const MakingPtr& making, runtime::Communicator& parent, bool abort, uint64_t ticket,
-                  const std::vector<int>& excluded, const WorkEnded& ended) {
-  if (abort) parent.end_work("in-flight work was ended by a shrink with EPCCL_SHRINK_ABORT");
-  if (abort && ended) ended();
+// Of one that does not abort: in turn, since members count their gatherings, all in the same order.
+Result<Gathering> gather_in_turn(runtime::Communicator& parent, uint64_t ticket,
+                                 const std::vector<int>& excluded) {
   Result<Gathering> gathering = Gathering{};
-  if (abort || parent.revoked()) {
-    if (!abort) parent.pass(ticket);
-    gathering = parent.regroup().gather_shrunk(excluded);
+  if (parent.revoked()) {
+    EPCCL_TRY(parent.pass(ticket, [&]() -> Status {
+      gathering = parent.regroup().gather_shrunk(excluded);
+      return {};
+    }));
   } else {
-    // In turn: members count their gatherings, all in the same order.
     Status healthy = parent.run(ticket, [&]() -> Status {
       EPCCL_TRY(parent.check());
       gathering = parent.regroup().gather_shrunk(excluded);
@@ -334,9 +348,34 @@ Status run_shrink(const MakingPtr& making, runtime::Communicator& parent, bool a
     EPCCL_TRY(std::move(healthy).with_context(
         "this communicator has failed (EPCCL_SHRINK_ABORT shrinks it all the same)"));
   }
-  EPCCL_TRY(gathering.status());
-  return making->join(*gathering);
+  return gathering;
 }
+
+/// A shrink under way.
+struct Shrink {
+  bool aborts = false;
+  std::vector<int> excluded;
+  WorkEnded ended;
+  uint64_t ticket = 0;
+  Result<Gathering> gathering = Gathering{};
+
+  // One that aborts takes no turn: jobs begin in the order of their calls.
+  void begin(runtime::Communicator& parent) {
+    if (aborts)
+      gathering = parent.regroup().gather_shrunk(excluded);
+    else
+      ticket = parent.take_ticket();
+  }
+
+  Status run(Making& making) {
+    runtime::Communicator& parent = making.parent();
+    if (aborts) parent.end_work("in-flight work was ended by a shrink with EPCCL_SHRINK_ABORT");
+    if (aborts && ended) ended();
+    if (!aborts) gathering = gather_in_turn(parent, ticket, excluded);
+    EPCCL_TRY(gathering.status());
+    return making.join(*gathering);
+  }
+};
 
 Status shrink(epcclComm_t comm, const int* list, int count, epcclComm_t* newcomm, const epcclConfig_t* config,
               int flags, const WorkEnded& ended) {
@@ -352,16 +391,12 @@ Status shrink(epcclComm_t comm, const int* list, int count, epcclComm_t* newcomm
   EPCCL_TRY(check_excluded(excluded, *parent.communicator));
   EPCCL_ASSIGN(const MakingPtr making, start_child(parent, newcomm, config));
   making->show();
-  const bool abort = flags == EPCCL_SHRINK_ABORT;
-  const auto ticket = std::make_shared<uint64_t>();
+  const auto its = std::make_shared<Shrink>();
+  its->aborts = flags == EPCCL_SHRINK_ABORT;
+  its->excluded.assign(excluded.begin(), excluded.end());
+  its->ended = ended;
   return submit_making(
-      making,
-      [making, ticket, abort] {
-        if (!abort) *ticket = making->parent().take_ticket();
-      },
-      [making, abort, ticket, list = std::vector<int>(excluded.begin(), excluded.end()), ended] {
-        return run_shrink(making, making->parent(), abort, *ticket, list, ended);
-      });
+      making, [making, its] { its->begin(making->parent()); }, [making, its] { return its->run(*making); });
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cmath>
+#include <system_error>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -112,7 +113,11 @@ Status Hub::start_thread() {
   if (!epoll_ || !stop_event_) return system_error(errno, "opening the rendezvous");
   watch(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), EPOLLIN);
   watch(epoll_.get(), EPOLL_CTL_ADD, stop_event_.get(), EPOLLIN);
-  thread_ = epccl::start_thread([this] { run(); });
+  try {
+    thread_ = epccl::start_thread([this] { run(); });
+  } catch (const std::system_error& none) {
+    return error(Code::system_error, "no thread for the rendezvous: {}", none.what());
+  }
   return {};
 }
 

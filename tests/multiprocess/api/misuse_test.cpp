@@ -185,6 +185,47 @@ TEST(Misuse, ACommunicatorWithCallsInTheOpenGroupIsNotDestroyed) {
   });
 }
 
+// The parent of a split or shrink, and one that is to be finalized, have calls in it, too.
+TEST(Misuse, ACommunicatorThatTheOpenGroupSplitsIsNotDestroyed) {
+  with_comm([](epcclComm_t comm) {
+    epcclComm_t child = nullptr;
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    ASSERT_EQ(epcclCommSplit(comm, 0, 0, &child, nullptr), epcclSuccess);
+    EXPECT_REFUSED(epcclCommDestroy(comm), epcclInvalidUsage, "has 1 calls in this thread's open group");
+    EXPECT_EQ(epcclGroupEnd(), epcclSuccess);
+    EXPECT_EQ(epcclCommDestroy(child), epcclSuccess);
+    int in = 1, out = 0;
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    ASSERT_EQ(epcclAlltoall(&in, &out, 1, epcclInt32, comm, nullptr), epcclSuccess);
+    EXPECT_REFUSED(epcclCommFinalize(comm), epcclInvalidUsage, "has 1 calls in this thread's open group");
+    EXPECT_REFUSED(epcclGroupEnd(), epcclInvalidUsage, "a call of this group was refused");
+    EXPECT_EQ(out, 0);
+  });
+}
+
+TEST(Misuse, ASplitIsTakenOutOfTheOpenGroupWithItsParent) {
+  run_ranks({{1}, {}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    epcclComm_t child = comm;
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    ASSERT_EQ(epcclCommSplit(comm, 0, 0, &child, nullptr), epcclSuccess);
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+    comm.forget();
+    EXPECT_REFUSED(epcclGroupEnd(), epcclInvalidUsage, "a communicator was aborted");
+    EXPECT_EQ(child, nullptr);
+  });
+}
+
+TEST(Misuse, AMessageToItselfOutsideAGroupLeavesTheCommunicatorWell) {
+  with_comm([](epcclComm_t comm) {
+    int in = 3, out = 0, rank = -1;
+    ASSERT_EQ(epcclCommUserRank(comm, &rank), epcclSuccess);
+    EXPECT_REFUSED(epcclSend(&in, 1, epcclInt32, rank, comm, nullptr), epcclInvalidUsage,
+                   "a message to itself that is not in a group");
+    EXPECT_EQ(epcclAlltoall(&in, &out, 1, epcclInt32, comm, nullptr), epcclSuccess);
+  });
+}
+
 TEST(Misuse, ACommunicatorThatIsAbortedTakesItsCallsOutOfTheOpenGroup) {
   run_ranks({{1}, {}, {}}, [](const RankContext& context) {
     Comm comm(context);

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <thread>
 
@@ -76,6 +77,41 @@ TEST_P(Revoke, AfterAKillLetsTheSurvivorsShrink) {
     expect_works(rest, context.rank - 1, context.ranks - 1);
     EXPECT_EQ(epcclCommDestroy(rest), epcclSuccess);
   });
+}
+
+/// Two splits, or shrinks without rank 0, of a revoked communicator in one group. Each is told from the other by its order of ranks.
+void divide_twice(const RankContext& context, bool shrinks) {
+  Comm comm(context);
+  ASSERT_EQ(epcclCommRevoke(comm, EPCCL_REVOKE_DEFAULT), epcclSuccess);
+  if (shrinks && context.rank == 0) return;
+  std::array<epcclComm_t, 2> parts{};
+  int excluded = 0;
+  ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+  for (int i = 0; i < 2; ++i) {
+    epcclComm_t* const part = &parts[static_cast<size_t>(i)];
+    ASSERT_EQ(shrinks ? epcclCommShrink(comm, &excluded, 1, part, nullptr, EPCCL_SHRINK_ABORT)
+                      : epcclCommSplit(comm, 0, i == 0 ? context.rank : -context.rank, part, nullptr),
+              epcclSuccess);
+  }
+  ASSERT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(nullptr);
+  int rank = -1;
+  EXPECT_EQ(epcclCommUserRank(parts[1], &rank), epcclSuccess);
+  EXPECT_EQ(rank, shrinks ? context.rank - 1 : context.ranks - 1 - context.rank);
+  for (size_t i = 0; i < 2; ++i) {
+    const int number = static_cast<int>(i) + 1;
+    int largest = 0;
+    EXPECT_EQ(epcclAllReduce(&number, &largest, 1, epcclInt32, epcclMax, parts[i], nullptr), epcclSuccess);
+    EXPECT_EQ(largest, number);
+    EXPECT_EQ(epcclCommDestroy(parts[i]), epcclSuccess);
+  }
+}
+
+// Members count how often they met: in the order of the calls, though the group's jobs run side by side.
+TEST_P(Revoke, TwoSplitsOrShrinksInOneGroupAreNotTakenForEachOther) {
+  for (int round = 0; round < 10; ++round)
+    for (const bool shrinks : {false, true})
+      run_ranks({GetParam(), {}, {}},
+                [shrinks](const RankContext& context) { divide_twice(context, shrinks); });
 }
 
 TEST(RevokeNonblocking, IsPolled) {
