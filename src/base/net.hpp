@@ -21,6 +21,7 @@ struct Endpoint {
   std::array<uint8_t, 16> address{};
   uint32_t scope = 0;  // IPv6 link-local only
   uint16_t port = 0;
+  uint16_t unused = 0;  // it is sent as it lies in memory
 
   bool is_ipv4() const;
   bool is_loopback() const;

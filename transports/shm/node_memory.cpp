@@ -53,7 +53,7 @@ BufferRef NodeMemory::describe_in_segment(const std::byte* part, uint64_t bytes)
 
 Result<std::byte*> NodeMemory::address_of(int local, const BufferRef& buffer) {
   if (buffer.in_segment != 0) return segment_.at(buffer.in_segment);
-  if (pid(local) == getpid())
+  if (pid(local) == pid_)
     return reinterpret_cast<std::byte*>(buffer.address);  // NOLINT(performance-no-int-to-ptr)
   if (buffer.has_window == 0) return static_cast<std::byte*>(nullptr);
   return windows_[static_cast<size_t>(local)].address_of(buffer.window, buffer.bytes);

@@ -9,6 +9,7 @@
 
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstddef>
@@ -183,6 +184,7 @@ class NodeMemory {
 
   NodeSegment segment_;
   const int local_;
+  const pid_t pid_ = getpid();  // asked once: that is a system call
   UniqueFd doorbell_;
   Bed bed_ = Bed::futex;              // of the sleep that was announced last
   std::vector<PeerWindows> windows_;  // by local rank

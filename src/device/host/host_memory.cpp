@@ -11,6 +11,7 @@
 #include <mutex>
 #include <shared_mutex>
 
+#include "base/per_process.hpp"
 #include "base/unique_fd.hpp"
 
 namespace epccl::device {
@@ -33,6 +34,16 @@ struct Registry {
 Registry& registry() {
   static auto* instance = new Registry;  // NOLINT(cppcoreguidelines-owning-memory)
   return *instance;
+}
+
+struct ThisProcess {
+  pid_t id = getpid();
+};
+
+// A system call less. In a forked child it is another one.
+pid_t this_process() {
+  static PerProcess<ThisProcess> instance;
+  return instance->id;
 }
 
 }  // namespace
@@ -81,7 +92,7 @@ std::optional<WindowRef> find_window(const void* address, size_t size) {
   const auto& [base, window] = *it;
   const uint64_t offset = start - base;
   if (offset > window.size || size > window.size - offset) return std::nullopt;
-  return WindowRef{getpid(), window.fd.get(), window.inode, window.size, offset};
+  return WindowRef{this_process(), window.fd.get(), window.inode, window.size, offset};
 }
 
 Result<std::byte*> map_window(const WindowRef& ref, Pages pages) {
