@@ -135,4 +135,12 @@ void restore_signal_handlers() {
   }
 }
 
+namespace {
+
+// libucs takes these signals as soon as it is loaded, which it is with this library, also where nobody makes a context of it.
+__attribute__((constructor)) void restore_signal_handlers_at_load() {
+  restore_signal_handlers();
+}
+
+}  // namespace
 }  // namespace epccl::transports::ucx
