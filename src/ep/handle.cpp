@@ -189,9 +189,23 @@ Status Handle::make_plans() {
   return {};
 }
 
+// A rank without tokens may not know k: those with tokens do, else those whose tables say so. Where none does it stays.
+uint32_t Handle::k_of_routing(const TopK& topk) const {
+  if (static_) return rules_.max_topk;
+  uint32_t largest = 0;
+  for (const SourceLayout& source : sources_) {
+    if (source.header.tokens > 0) return source.header.k;
+    largest = std::max(largest, source.header.k);
+  }
+  if (topk.k > 0) return topk.k;
+  return largest > 0 ? largest : k_;
+}
+
 Status Handle::update(const TopK& topk, bool on_device) {
   on_device_ = on_device;
-  return update_as(describe(topk), topk);
+  Status status = update_as(describe(topk), topk);
+  if (!status.ok()) failure_ = status;  // what was known is of the routing before
+  return status;
 }
 
 Status Handle::update_as(const SourceHeader& header, const TopK& topk) {
@@ -209,11 +223,7 @@ Status Handle::update_as(const SourceHeader& header, const TopK& topk) {
   if (failure_.ok()) failure_ = choose();
   if (!failure_.ok()) return {};
   agreed_ = true;
-  // Unless this rank has no tokens, and others know better; where nobody does it stays.
-  if (topk.k > 0) k_ = topk.k;
-  for (const SourceLayout& source : sources_)
-    if (source.header.tokens > 0) k_ = source.header.k;
-  if (static_) k_ = rules_.max_topk;
+  k_ = k_of_routing(topk);
   EPCCL_TRY(make_plans());
   return find_dropped(topk);
 }

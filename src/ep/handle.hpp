@@ -149,6 +149,7 @@ class Handle {
 
   static Status no_routing();
   Status update_as(const SourceHeader& header, const TopK& topk);
+  uint32_t k_of_routing(const TopK& topk) const;
   Status exchange(SourceHeader header, const TopK& topk);
   Status exchange_messages(const SourceHeader& header);
   Status choose();

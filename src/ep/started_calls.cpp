@@ -29,10 +29,13 @@ StartedCalls::Counts StartedCalls::counts() {
   Counts counts;
   counts.started = started_;
   counts.over = counts.past_network = over_;
+  bool has_bytes =
+      false;  // of the first that runs: the next one may have begun before it is known that this is over
   for (const Started& started : calls_) {
     const State state = started.call->state();
     if (state == State::queued || started.counted == Counted::no) continue;
     if (state >= State::node) ++counts.past_network;
+    if (state == State::over || std::exchange(has_bytes, true)) continue;
     const auto network = started.call->network(), node = started.call->node();
     counts.network.done += network.done;
     counts.network.total += network.total;

@@ -25,7 +25,7 @@ class StartedCalls {
 
   struct Counts {
     uint64_t started = 0, past_network = 0, over = 0;  // calls, ever
-    runtime::CallProgress::Bytes network, node;        // of those that have begun and are not over
+    runtime::CallProgress::Bytes network, node;        // of the first that has begun and is not over
   };
   Counts counts();
 

@@ -139,6 +139,22 @@ TEST(StartedCalls, KeepTheFirstErrorUntilTheEndIsWaitedFor) {
   EXPECT_TRUE(calls.wait(State::over).ok());
 }
 
+// A call lets the next one begin before it is told that it is over itself.
+TEST(StartedCalls, OfTwoThatRunTheFirstsBytesAreTold) {
+  StartedCalls calls;
+  device::HostStream stream;
+  const auto first = calls.add(stream), second = calls.add(stream);
+  const runtime::CompiledPlan plan = plan_of(two_stages);
+  first->begin(plan);
+  second->begin(plan);
+  second->completed(two_stages[2]);
+  const StartedCalls::Counts counts = calls.counts();
+  expect_bytes(counts.network, 0, 40);
+  expect_bytes(counts.node, 0, 48);
+  first->finish({});
+  second->finish({});
+}
+
 TEST(StartedCalls, ThatNeverBeganReleaseWhoWaits) {
   StartedCalls calls;
   device::HostStream stream;
