@@ -143,7 +143,8 @@ const std::vector<Entry>& table() {
       {"EPCCL_SCRATCH_SIZE", "8M", "bytes",
        "Staging memory of a rank for one call half; calls that need more are cut into rounds. Inputs that "
        "peers cannot map (not of epcclMemAlloc) are copied there for them, as far as they fit."},
-      {"EPCCL_EAGER_LIMIT", "8K", "bytes", "Blocks up to this size go through staging memory inside a node."},
+      {"EPCCL_EAGER_LIMIT", "8K", "bytes up to 1T",
+       "Blocks up to this size go through staging memory inside a node."},
       {"EPCCL_CARRIERS", "0", "integer",
        "Ranks of a node that carry the traffic of one node pair in `two_stage`. 0: the cost model decides."},
       {"EPCCL_GROUP_AGGREGATE", "auto", "0|1|auto",

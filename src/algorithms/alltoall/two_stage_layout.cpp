@@ -110,7 +110,8 @@ void TwoStageLayout::cut(Schedule& schedule, uint64_t ring_begin) const {
           // A round is never cut by the ring's end.
           if (position % ring_bytes_ + 2 * chunk_bytes_ > ring_bytes_)
             position += ring_bytes_ - position % ring_bytes_;
-          schedule.rounds.push_back({schedule.items.size(), schedule.items.size(), -1});
+          const int reused_before = schedule.rounds.empty() ? -1 : schedule.rounds.back().reuses;
+          schedule.rounds.push_back({schedule.items.size(), schedule.items.size(), reused_before});
           round_begin.push_back(position);
           round_bytes = 0;
         }
