@@ -100,13 +100,16 @@ void EpcclBackend::stay_of_parent() noexcept {
 void EpcclBackend::abort() {
   if (of_parent_) return;
   failed_ = true;
-  queue_.clear("the process group was aborted");
   communicator_->abort();
   for (DeviceLine* line : device_lines()) line->communicator()->abort();
+  {
+    const std::lock_guard lock(channels_mutex_);
+    for (const auto& entry : send_channels_) entry.second->abort();
+    for (const auto& entry : receive_channels_) entry.second->abort();
+  }
+  // Last: that runs callbacks here, which may issue calls and wait for them.
   inbox_.end(gone("aborted"));
-  const std::lock_guard lock(channels_mutex_);
-  for (const auto& entry : send_channels_) entry.second->abort();
-  for (const auto& entry : receive_channels_) entry.second->abort();
+  queue_.clear("the process group was aborted");
 }
 
 std::string EpcclBackend::left_key(int rank) {

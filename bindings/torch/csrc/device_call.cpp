@@ -105,6 +105,7 @@ void DeviceCall::wait_until_over() {
 
 // No event is asked here: the program may be capturing a graph.
 void DeviceCall::synchronize() {
+  decltype(what_.inputs) gone;  // after the lock: the last reference to a tensor may wait for the interpreter
   const std::lock_guard lock(mutex_);
   if (exception_) std::rethrow_exception(exception_);
   TORCH_CHECK_WITH(DistBackendError, launched_, "epccl: ", what_.name, ": its batch has not ended yet");
@@ -113,7 +114,7 @@ void DeviceCall::synchronize() {
   if (!awaited_) {
     if (current != from_) keep_memory_from_reuse();
     awaited_ = true;
-    what_.inputs.clear();
+    gone.swap(what_.inputs);
   }
   if (completed_) return;
   if (const std::exception_ptr why = failure()) std::rethrow_exception(why);
