@@ -134,7 +134,12 @@ void EpcclBackend::leave_channels() {
 // Ranks that come later with a first message hear it.
 void EpcclBackend::tell_that_this_rank_left() {
   try {
-    store_->set(left_key(rank_), std::vector<uint8_t>{1});
+    c10::intrusive_ptr<c10d::Store> store = store_;
+    {
+      const std::lock_guard lock(message_store_mutex_);
+      if (message_store_) store = message_store_;
+    }
+    store->set(left_key(rank_), std::vector<uint8_t>{1});
   } catch (const std::exception&) {
     // The store is gone, with whoever held it: nobody looks there any more.
   }

@@ -151,7 +151,12 @@ class EpcclBackend : public c10d::Backend {
   void ok(epcclResult_t result, const char* what) const;
   void check_root(const char* what, int64_t root) const;
 
+  /// A connection of its own, made with the first message: the program's is taken while it waits in the store.
+  c10::intrusive_ptr<c10d::Store> message_store() const;
+
   c10::intrusive_ptr<c10d::Store> store_;  // of this group alone, once its communicator is made
+  mutable std::mutex message_store_mutex_;
+  mutable c10::intrusive_ptr<c10d::Store> message_store_;
   const c10::intrusive_ptr<Options> options_;
   const SharedTimeout timeout_;
   const std::string name_;

@@ -95,8 +95,19 @@ EpcclBackend::WorkPtr EpcclBackend::alltoall(Tensors& outputs, Tensors& inputs,
   return issue(c10d::OpType::ALLTOALL, "epccl:all_to_all", inputs, outputs, opts, body);
 }
 
+c10::intrusive_ptr<c10d::Store> EpcclBackend::message_store() const {
+  const std::lock_guard lock(message_store_mutex_);
+  if (message_store_) return message_store_;
+  try {
+    message_store_ = store_->clone();
+  } catch (const std::exception&) {
+    message_store_ = store_;  // a store of a kind that cannot
+  }
+  return message_store_;
+}
+
 Meeting EpcclBackend::meeting_of_pair(int from, int to) const {
-  return {store_,
+  return {message_store(),
           "epccl/messages/" + std::to_string(from) + ">" + std::to_string(to),
           2,
           rank_ == from ? 0 : 1,
@@ -109,23 +120,23 @@ Meeting EpcclBackend::meeting_of_pair(int from, int to) const {
 
 SendChannel& EpcclBackend::send_channel(int receiver) {
   const std::lock_guard lock(channels_mutex_);
-  auto& entry = send_channels_[receiver];
-  if (!entry)
-    entry = std::make_shared<SendChannel>(
-        meeting_of_pair(rank_, receiver),
-        [store = store_, receiver, rank = rank_] { announce_sender(*store, receiver, rank); });
-  return *entry;
+  if (const auto known = send_channels_.find(receiver); known != send_channels_.end()) return *known->second;
+  auto made = std::make_shared<SendChannel>(
+      meeting_of_pair(rank_, receiver),
+      [store = message_store(), receiver, rank = rank_] { announce_sender(*store, receiver, rank); });
+  return *send_channels_.emplace(receiver, std::move(made)).first->second;
 }
 
 ReceiveChannel& EpcclBackend::receive_channel(int source) {
   const std::lock_guard lock(channels_mutex_);
-  auto& entry = receive_channels_[source];
-  if (!entry) entry = std::make_shared<ReceiveChannel>(meeting_of_pair(source, rank_), inbox_, source);
-  return *entry;
+  if (const auto known = receive_channels_.find(source); known != receive_channels_.end())
+    return *known->second;
+  auto made = std::make_shared<ReceiveChannel>(meeting_of_pair(source, rank_), inbox_, source);
+  return *receive_channels_.emplace(source, std::move(made)).first->second;
 }
 
 AnySource::Group EpcclBackend::any_source_group() {
-  return {store_, rank_, size_, [this](int source) { receive_channel(source); },
+  return {message_store(), rank_, size_, [this](int source) { receive_channel(source); },
           [this](int source) { receive_channel(source).abort(); },
           // Ranks that have not sent yet have no channel here, whose end would tell.
           [this] { check_others("recv from any rank"); }};

@@ -1,7 +1,7 @@
 #include "device_line.hpp"
 
 #include <ATen/Functions.h>
-#include <ATen/core/grad_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -65,7 +65,7 @@ void DeviceLine::put_into_stream(const CallPtr& call, const Body& body) {
   }
   // What the body allocates, it allocates for this stream.
   const c10::StreamGuard stream(on);
-  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView as_the_program;  // also where tensors are of inference mode
   try {
     // The library takes the call, and lets the stream through with undefined results: who waits for the future alone would never hear.
     if (const std::exception_ptr why = call->failure()) std::rethrow_exception(why);

@@ -1,6 +1,6 @@
 #include "device_receive.hpp"
 
-#include <ATen/core/grad_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
@@ -22,7 +22,8 @@ DeviceReceive::DeviceReceive(int rank, CallPtr message, at::Tensor host, at::Ten
       host_(std::move(host)),
       tensor_(std::move(tensor)),
       from_(current_stream(tensor_.device())),
-      issued_(from_.device_type()) {
+      issued_(from_.device_type()),
+      copied_(from_.device_type()) {
   issued_.record(from_);
 }
 
@@ -39,10 +40,12 @@ c10::intrusive_ptr<c10::ivalue::Future> DeviceReceive::getFuture() {
 
 void DeviceReceive::synchronize() {
   const std::lock_guard lock(mutex_);
-  if (!host_.defined() || !message_->isCompleted() || !message_->isSuccess()) return;
-  const at::NoGradGuard no_grad;
+  if (!message_->isCompleted() || !message_->isSuccess()) return;
+  const at::AutoDispatchBelowADInplaceOrView
+      as_the_program;  // also where the tensor is one of inference mode
   const c10::DeviceGuard device(tensor_.device());
   const c10::Stream current = current_stream(tensor_.device());
+  if (!host_.defined()) return copied_.block(current);
   if (current != from_) {  // where the tensor may still be read, and its memory is used again
     issued_.block(current);
     c10::impl::VirtualGuardImpl(from_.device_type())
@@ -50,6 +53,7 @@ void DeviceReceive::synchronize() {
   }
   tensor_.copy_(host_, true);
   host_.reset();
+  copied_.record(current);
 }
 
 }  // namespace epccl_torch

@@ -32,7 +32,7 @@ class DeviceReceive : public c10d::Work {
   at::Tensor host_;  // undefined once it was put into the tensor
   at::Tensor tensor_;
   const c10::Stream from_;
-  c10::Event issued_;
+  c10::Event issued_, copied_;
 };
 
 }  // namespace epccl_torch

@@ -89,8 +89,8 @@ void Queue::issue(const CallPtr& call) {
     changed_.notify_all();
     return;
   }
+  if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });  // first: there may be none to be had
   waiting_.push_back(call);
-  if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
   lock.unlock();
   changed_.notify_all();
 }
