@@ -29,6 +29,10 @@ Finding fine(std::string topic, std::string found) {
 }
 
 Finding settings(const PreflightFacts& facts) {
+  if (facts.settings.ok() && !facts.unknown_settings.empty())
+    return {Verdict::hurts, "settings",
+            fmt::format("{} is set, which is no setting: misspelt?", fmt::join(facts.unknown_settings, ", ")),
+            "docs/configuration.md has their names"};
   if (facts.settings.ok()) return fine("settings", "EPCCL_* settings can be read");
   return {Verdict::stops, "settings", facts.settings.message(),
           "mend or unset that variable (docs/configuration.md)"};

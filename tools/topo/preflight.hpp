@@ -19,8 +19,9 @@ struct Limit {
 };
 
 struct PreflightFacts {
-  int nodes = 1, ranks_per_node = 1;  // of the run that is meant
-  Status settings;                    // of EPCCL_*: what is wrong with them
+  int nodes = 1, ranks_per_node = 1;          // of the run that is meant
+  Status settings;                            // of EPCCL_*: what is wrong with them
+  std::vector<std::string> unknown_settings;  // names in EPCCL_* that are none
 
   // Between nodes.
   std::string network;      // what the library would take: "tcp", "ucx", "verbs", "none"

@@ -97,6 +97,7 @@ Status peer_memory() {
 void gather_network(PreflightFacts& facts) {
   const auto config = runtime::read_comm_config({});
   facts.settings = config.ok() ? Status() : config.status();
+  facts.unknown_settings = settings::unknown_names();
   facts.rdma_devices = runtime::has_rdma_devices();
   facts.verbs = runtime::verbs_usable();
   if (config.ok()) {
