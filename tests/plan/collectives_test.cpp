@@ -192,6 +192,38 @@ TEST_P(EveryCollective, WithARootIsStagedWhereItFitsIntoTheScratchOfSmallCalls) 
     }
 }
 
+// So small calls may have a small place in it each.
+TEST_P(EveryCollective, KeepsToTheScratchThatItsStagingSays) {
+  for (const topology::Cluster& cluster : small_shapes())
+    for (const uint64_t bytes : {4, 8, 128, 1024}) {
+      const CollectiveCall call{GetParam(), bytes, cluster.ranks() - 1, 4};
+      for (CollectiveParameters base : parameter_choices(cluster, call)) {
+        base.stage_bytes = base.ahead_bytes = base.scratch_bytes = 64 << 10;
+        for (CollectiveParameters parameters : variants(call, base, cluster.ranks())) {
+          const Staging staging = staging_of(cluster, call, parameters);
+          if (!staging.staged || staging.bytes > parameters.scratch_bytes) continue;
+          parameters.scratch_bytes = staging.bytes;
+          if (!check(cluster, call, parameters).ok()) continue;
+          const plan::Plan plan = build_collective_everywhere(cluster, call, parameters);
+          for (const plan::RankPlan& rank : plan.ranks)
+            ASSERT_LE(rank.scratch_bytes, staging.bytes) << text_of(cluster, call, parameters);
+          const Status status = prove(cluster, call, parameters);
+          ASSERT_TRUE(status.ok()) << text_of(cluster, call, parameters) << "\n" << status.message();
+        }
+      }
+    }
+}
+
+// Where scratch has room for one chunk, it isn't halved for the sake of two.
+TEST(CollectiveMessages, OfASumAreNotCutWhereItFitsAtOnce) {
+  const topology::Cluster cluster = topology::Cluster::uniform(4, 8);
+  const CollectiveCall call{Collective::allreduce, 8 << 10, 0, 4};
+  CollectiveParameters parameters;
+  parameters.stage_bytes = 64 << 10;
+  parameters.scratch_bytes = staging_of(cluster, call, parameters).bytes;
+  EXPECT_EQ(chunk_of(cluster, call, parameters), call.bytes);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, EveryCollective, testing::ValuesIn(all_kinds),
                          [](const auto& it) { return to_string(it.param); });
 

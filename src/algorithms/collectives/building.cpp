@@ -70,13 +70,17 @@ PartCounts part_counts(const topology::Cluster& cluster, const CollectiveCall& c
   return counts;
 }
 
-// Chunks are as large as messages may be, or as all shares of one together, but so that two are under way at least; up to four where
-// there is room: one is added up while others travel.
-SumPlaces sum_places(const PartCounts& counts, uint64_t unit, uint64_t message_bytes, uint64_t room) {
+// Chunks are as large as messages may be, or as all shares of one together. Of a piece that makes several two are under way at least; up
+// to four where there is room: one is added up while others travel.
+SumPlaces sum_places(const PartCounts& counts, uint64_t piece, uint64_t unit, uint64_t message_bytes,
+                     uint64_t room) {
   constexpr uint64_t most = 4;
   const uint64_t units = room / unit, whole = counts.sent + counts.fetched;
   const uint64_t of_one = counts.shares * whole + counts.received;  // with a unit for each share
-  const uint64_t fitting = std::max(units / 2 / of_one, std::min(units / of_one, uint64_t{1}));
+  const uint64_t in_one_chunk = std::max((piece / unit + counts.shares - 1) / counts.shares, uint64_t{1});
+  const uint64_t fitting = units / of_one >= in_one_chunk
+                               ? in_one_chunk
+                               : std::max(units / 2 / of_one, std::min(units / of_one, uint64_t{1}));
   const uint64_t share = std::min(fitting, std::max(message_bytes / unit, uint64_t{1}));
   // Little room: not even a unit for each.
   const uint64_t few = units > counts.received ? (units - counts.received) / whole : 0;

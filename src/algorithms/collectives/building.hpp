@@ -124,7 +124,9 @@ struct SumPlaces {
   uint64_t received = 0;  // bytes of a message that comes for that, at most
   size_t sending = 1, receiving = 1, fetching = 1;
 };
-SumPlaces sum_places(const PartCounts& counts, uint64_t unit, uint64_t message_bytes, uint64_t room);
+/// For results of `piece` bytes.
+SumPlaces sum_places(const PartCounts& counts, uint64_t piece, uint64_t unit, uint64_t message_bytes,
+                     uint64_t room);
 
 /// What nodes at a place (place_of) give to and get from each other in a call with a root: the places of those next to it.
 struct Branch {

@@ -135,7 +135,7 @@ uint64_t chunk_of(const topology::Cluster& cluster, const CollectiveCall& call,
                   const CollectiveParameters& parameters) {
   if (!reduces(call.kind) || call.bytes == 0) return parameters.chunk_bytes;
   const Round round = Rounds(cluster, call, parameters)[0];
-  const SumPlaces places = sum_places(part_counts(cluster, call, parameters), call.unit,
+  const SumPlaces places = sum_places(part_counts(cluster, call, parameters), round.piece.bytes(), call.unit,
                                       parameters.chunk_bytes, round.network_bytes);
   return std::min(places.chunk, std::max(round.piece.bytes(), call.unit));
 }

@@ -6,8 +6,9 @@ using plan::Builder;
 using plan::Location;
 
 Reducer::Reducer(RoundBuilder& round)
-    : Reducer(round, sum_places(part_counts(round.cluster, round.call, round.parameters), round.call.unit,
-                                round.parameters.chunk_bytes, round.round.network_bytes)) {}
+    : Reducer(round,
+              sum_places(part_counts(round.cluster, round.call, round.parameters), round.round.piece.bytes(),
+                         round.call.unit, round.parameters.chunk_bytes, round.round.network_bytes)) {}
 
 Reducer::Reducer(RoundBuilder& round, const SumPlaces& places)
     : b_(round),

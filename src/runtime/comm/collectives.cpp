@@ -74,12 +74,15 @@ bool CollectiveRunner::fits_small_place(const algorithms::CollectiveCall& call,
                                         algorithms::CollectiveParameters parameters) const {
   if (parameters.scratch_bytes < transports::small_place) return false;
   const bool was_together = algorithms::is_together(cluster_, call, parameters);
+  const uint64_t chunk = algorithms::chunk_of(cluster_, call, parameters);
   parameters.scratch_bytes = transports::small_place;
-  // There it would be made of other messages than those that were chosen.
-  if (algorithms::is_together(cluster_, call, parameters) != was_together) return false;
   const algorithms::Staging staging = algorithms::staging_of(cluster_, call, parameters);
-  return staging.staged && staging.bytes <= transports::small_place &&
-         algorithms::check(cluster_, call, parameters).ok();
+  if (!staging.staged || staging.bytes > transports::small_place ||
+      !algorithms::check(cluster_, call, parameters).ok())
+    return false;
+  // It has to be made of the messages that were chosen.
+  return algorithms::is_together(cluster_, call, parameters) == was_together &&
+         algorithms::chunk_of(cluster_, call, parameters) == chunk;
 }
 
 Result<const CollectiveRunner::Planned*> CollectiveRunner::planned(const CollectiveCall& call) {
