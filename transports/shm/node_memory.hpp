@@ -87,6 +87,9 @@ class NodeMemory {
     return call.is_small ? small_place : segment_.spec().scratch_bytes;
   }
 
+  /// Before this rank's first small call.
+  void touch_places() const { segment_.touch_places(local_); }
+
   // Counters: they only grow.
   void post(int slot, uint64_t value);
   /// A counter was raised by other means: wakes who sleeps for it. Any thread.

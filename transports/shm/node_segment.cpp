@@ -16,6 +16,14 @@ uint64_t to_page(uint64_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
+// Linux before 5.14 does not know the advice; then each page is made when it is first written.
+void populate([[maybe_unused]] std::byte* begin, [[maybe_unused]] uint64_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+  const uint64_t skipped = reinterpret_cast<uintptr_t>(begin) % page;
+  madvise(begin - skipped, to_page(bytes + skipped), MADV_POPULATE_WRITE);
+#endif
+}
+
 }  // namespace
 
 NodeSegment::NodeSegment(const SegmentSpec& spec) : spec_(spec) {
@@ -31,6 +39,11 @@ NodeSegment::NodeSegment(const SegmentSpec& spec) : spec_(spec) {
   places_offset_ = parcels_offset_ + to_page(spec.parcel_bytes);
   scratch_offset_ = places_offset_ + to_page(ranks * calls_ahead * place_stride);
   bytes_ = scratch_offset_ + ranks * call_halves * spec_.scratch_bytes;
+}
+
+void NodeSegment::touch_places(int local) const {
+  populate(reinterpret_cast<std::byte*>(&control(local)), sizeof(RankControl));
+  for (int number = 0; number < calls_ahead; ++number) populate(place(local, number), page);
 }
 
 void NodeSegment::take(void* base) {

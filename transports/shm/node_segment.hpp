@@ -48,6 +48,7 @@ struct BufferRef {
 struct CallRecord {
   uint64_t sequence = 0;
   uint64_t signature = 0;        // equal on ranks whose calls agree
+  uint64_t history = 0;          // of the signatures of all calls up to this one
   std::array<char, 104> text{};  // for people: "alltoall count 4 float32"
   // A call on plain bytes has one of each; one on token rows an array for each part of a row.
   std::array<BufferRef, call_parts> inputs, outputs;
@@ -152,6 +153,8 @@ class NodeSegment {
   std::byte* place(int local, int number) const {
     return base_ + places_offset_ + static_cast<uint64_t>(local * calls_ahead + number) * place_stride;
   }
+  /// Has the pages of a rank's call records and the first ones of its places made at once, where each would hold up a call of its own.
+  void touch_places(int local) const;
   std::byte* scratch(int local, int half) const {
     return base_ + scratch_offset_ + static_cast<uint64_t>(local * call_halves + half) * spec_.scratch_bytes;
   }

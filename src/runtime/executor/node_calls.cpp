@@ -26,6 +26,7 @@ transports::BufferRef describe_on(device::Device& device, const void* buffer, ui
 Status NodeCalls::begin(const Call& call, uint64_t input_bytes, uint64_t output_bytes) {
   call_ = &call;
   EPCCL_TRY(wait_for_scratch());
+  if (call.is_small && !std::exchange(touched_, true)) node_.touch_places();
   transports::CallRecord& record = node_.my_call(call.sequence);
   if (call.text != text_) {
     text_ = call.text;
@@ -33,6 +34,8 @@ Status NodeCalls::begin(const Call& call, uint64_t input_bytes, uint64_t output_
   }
   record.sequence = call.sequence;
   record.signature = signature_;
+  add_to_history();
+  record.history = history_;
   const size_t length = std::min(call.text.size(), record.text.size() - 1);
   std::memcpy(record.text.data(), call.text.data(), length);
   record.text[length] = 0;
@@ -40,6 +43,27 @@ Status NodeCalls::begin(const Call& call, uint64_t input_bytes, uint64_t output_
   if (!call.is_small) publish_buffers(record, input_bytes, output_bytes);  // else all is staged
   std::ranges::copy(call.tells, node_.scratch(node_.local(), call.scratch()));
   return {};
+}
+
+// Ranks that wait for nobody in a call, as the root of a small broadcast, find out in a later one that others meant another call.
+void NodeCalls::add_to_history() {
+  if (std::exchange(told_, call_->sequence) == call_->sequence)
+    return;  // a call may begin again, by other means
+  history_ = (history_ ^ signature_) * 0x9e3779b97f4a7c15;
+}
+
+// The first that is still on record. A peer that is ahead may be writing others there meanwhile.
+Status NodeCalls::earlier_disagreement(int local) const {
+  const uint64_t now = call_->sequence, kept = transports::calls_ahead;
+  for (uint64_t sequence = now > kept ? now - kept + 1 : 1; sequence < now; ++sequence) {
+    const transports::CallRecord &mine = node_.my_call(sequence), &theirs = node_.call(local, sequence);
+    if (mine.sequence != sequence || theirs.sequence != sequence || mine.signature == theirs.signature)
+      continue;
+    return error(Code::invalid_usage, "call {}: rank {} called {}, rank {} called {}", sequence, rank_,
+                 mine.text.data(), rank_at(local), theirs.text.data());
+  }
+  return error(Code::invalid_usage, "rank {} and rank {} have made different calls before call {} ({})",
+               rank_, rank_at(local), now, call_->text);
 }
 
 // Everybody must be through with the call that used this one's scratch last. Who is that far ahead waits until they have come
@@ -92,6 +116,7 @@ Status NodeCalls::check(int local) {
   if (theirs.sequence == call_->sequence && theirs.signature != signature_)
     return error(Code::invalid_usage, "call {}: rank {} calls {}, rank {} calls {}", call_->sequence, rank_,
                  call_->text, rank_at(local), theirs.text.data());
+  if (theirs.sequence == call_->sequence && theirs.history != history_) return earlier_disagreement(local);
   const size_t told = call_->tells.size();
   std::copy_n(node_.scratch(local, call_->scratch()), told, call_->heard + static_cast<size_t>(local) * told);
   return {};

@@ -78,6 +78,8 @@ class NodeCalls {
   Status meet();
 
  private:
+  void add_to_history();
+  Status earlier_disagreement(int local) const;
   Status wait_for_scratch();
   int behind(int slot, uint64_t value) const;
   uint64_t lowest(int slot) const;
@@ -91,9 +93,12 @@ class NodeCalls {
   transports::NodeMemory& node_;
   Waiter& waiter_;
   const Call* call_ = nullptr;
-  std::string text_;               // of the last call: most are like it
-  uint64_t signature_ = 0;         // of that
+  std::string text_;        // of the last call: most are like it
+  uint64_t signature_ = 0;  // of that
+  uint64_t history_ = 0;    // of the signatures of all calls up to and with number `told_`
+  uint64_t told_ = 0;
   std::vector<uint64_t> checked_;  // by local position: in which call it was last
+  bool touched_ = false;           // the places of small calls
   uint64_t all_done_ = 0;          // the others were through with this call when they were last looked at
 };
 

@@ -89,6 +89,24 @@ TEST_P(Disagreement, OfARankWithItselfOnTheCountsOfAlltoallv) {
 INSTANTIATE_TEST_SUITE_P(Shapes, Disagreement,
                          testing::Values(std::vector{3}, std::vector{1, 1}, std::vector{2, 2}));
 
+class DisagreementOnTheRoot : public testing::TestWithParam<std::vector<int>> {};
+// Each of the two has a rank of its node to whom it comes out.
+INSTANTIATE_TEST_SUITE_P(Shapes, DisagreementOnTheRoot, testing::Values(std::vector{3}, std::vector{2, 2}));
+
+// A root waits for nobody, and who reads from the right one does not look at the other: all may be through before it comes out.
+TEST_P(DisagreementOnTheRoot, OfASmallBroadcastComesOutInTheNextCall) {
+  run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "10"}}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    float part[4] = {};
+    std::vector<float> all(4 * static_cast<size_t>(context.ranks));
+    const int root = context.rank == 1 ? 1 : 0;
+    epcclResult_t result = epcclBroadcast(part, part, 4, epcclFloat32, root, comm, nullptr);
+    if (result == epcclSuccess) result = epcclAllGather(part, all.data(), 4, epcclFloat32, comm, nullptr);
+    EXPECT_NE(result, epcclSuccess);
+    expect_words(comm, {"rank 1", "broadcast count 4 float32 root 0", "broadcast count 4 float32 root 1"});
+  });
+}
+
 TEST(DisagreementOnSettings, IsFoundWhenJoining) {
   run_ranks({{2}, {}, {}}, [](const RankContext& context) {
     if (context.rank == 1) setenv("EPCCL_CHUNK_SIZE", "64K", 1);
