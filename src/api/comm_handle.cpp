@@ -103,6 +103,11 @@ void CommHandle::remove_interrupt(const std::shared_ptr<Interrupt>& interrupt) {
   std::erase(interrupts_, interrupt);
 }
 
+void CommHandle::interrupt() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& each : interrupts_) each->fire();
+}
+
 void CommHandle::abort() {
   std::unique_lock lock(mutex_);
   aborted_ = true;

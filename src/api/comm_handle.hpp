@@ -60,6 +60,8 @@ class CommHandle {
   /// Work that epcclCommAbort() must be able to end, beside that of the communicator itself.
   void add_interrupt(const std::shared_ptr<Interrupt>& interrupt);
   void remove_interrupt(const std::shared_ptr<Interrupt>& interrupt);
+  /// Ends what splits and shrinks of it are making.
+  void interrupt();
   /// Ends everything, and waits until nothing of it is in the background any more. What a split or shrink is making it does not
   /// wait for: that may still wait for the parent's ranks.
   void abort();

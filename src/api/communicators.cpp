@@ -67,6 +67,8 @@ Status revoke(epcclComm_t comm, int flags) {
   if (flags != EPCCL_REVOKE_DEFAULT)
     return error(Code::invalid_argument, "revokeFlags {} is not EPCCL_REVOKE_DEFAULT", flags);
   if (in_group()) return {Code::invalid_usage, "epcclCommRevoke cannot be part of a group"};
+  // What is being made of it was begun when it was whole.
+  handle->interrupt();
   if (handle->blocking()) {
     communicator->revoke();
     return {};

@@ -274,10 +274,11 @@ Result<MakingPtr> start_child(const Parent& parent, epcclComm_t* newcomm, const 
 
 // Those of one colour, once all have said theirs.
 Result<std::optional<Gathering>> gather_split(runtime::Communicator& parent,
-                                              const std::vector<runtime::SplitChoice>& choices) {
+                                              const std::vector<runtime::SplitChoice>& choices,
+                                              runtime::Absence absence) {
   const std::vector<int> members = runtime::split_members(choices, parent.rank());
   if (members.empty()) return std::optional<Gathering>{};
-  EPCCL_ASSIGN(const Gathering gathering, parent.regroup().gather(members));
+  EPCCL_ASSIGN(const Gathering gathering, parent.regroup().gather(members, absence));
   return std::optional(gathering);
 }
 
@@ -288,13 +289,13 @@ Status run_split(const MakingPtr& making, runtime::Communicator& parent, uint64_
   if (parent.revoked()) {
     EPCCL_TRY(parent.pass(ticket, [&]() -> Status {
       EPCCL_ASSIGN(const auto choices, parent.regroup().exchange_choices_anew(mine, making->interrupt()));
-      gathering = gather_split(parent, choices);
+      gathering = gather_split(parent, choices, runtime::Absence::gone);
       return {};
     }));
   } else {
     EPCCL_TRY(parent.run(ticket, [&]() -> Status {
       EPCCL_ASSIGN(const auto choices, parent.exchange_choices(mine));
-      gathering = gather_split(parent, choices);
+      gathering = gather_split(parent, choices, runtime::Absence::or_failed);
       return {};
     }));
   }
@@ -336,13 +337,13 @@ Result<Gathering> gather_in_turn(runtime::Communicator& parent, uint64_t ticket,
   Result<Gathering> gathering = Gathering{};
   if (parent.revoked()) {
     EPCCL_TRY(parent.pass(ticket, [&]() -> Status {
-      gathering = parent.regroup().gather_shrunk(excluded);
+      gathering = parent.regroup().gather_shrunk(excluded, runtime::Absence::gone);
       return {};
     }));
   } else {
     Status healthy = parent.run(ticket, [&]() -> Status {
       EPCCL_TRY(parent.check());
-      gathering = parent.regroup().gather_shrunk(excluded);
+      gathering = parent.regroup().gather_shrunk(excluded, runtime::Absence::or_failed);
       return {};
     });
     EPCCL_TRY(std::move(healthy).with_context(
@@ -362,7 +363,7 @@ struct Shrink {
   // One that aborts takes no turn: jobs begin in the order of their calls.
   void begin(runtime::Communicator& parent) {
     if (aborts)
-      gathering = parent.regroup().gather_shrunk(excluded);
+      gathering = parent.regroup().gather_shrunk(excluded, runtime::Absence::gone);
     else
       ticket = parent.take_ticket();
   }

@@ -29,6 +29,9 @@ struct StallReport {
   uint64_t sequence = 0;  // number of the collective on this communicator
   std::string call;       // "alltoall count 4 float32": equal text on every rank that makes the same call
   std::string waiting;    // for people: "rank 3 to send 4096 bytes"
+  /// Of messages: the ranks that have yet to send or take one. None of them can have left; a message that is still on its way may be of one
+  /// that has, so they are named only when nothing has come for long.
+  std::vector<int> peers = {};
 };
 
 /// Something every rank must hear of.

@@ -15,7 +15,15 @@ std::optional<std::string> CallReports::waits(const Member& by, StallReport repo
   auto wrong = compare_texts(mine);
   for (auto left = left_.begin(); left != left_.end() && !wrong; ++left)
     wrong = compare_ends(left->second, mine);
-  return wrong;
+  return wrong ? wrong : missing_peer(mine);
+}
+
+std::optional<std::string> CallReports::missing_peer(const Waiting& mine) const {
+  for (const int peer : mine.report.peers)
+    if (const auto left = left_.find(peer); left != left_.end())
+      return fmt::format("{} has left, while {} waits for it in a {} ({})", describe(left->second.member),
+                         describe(mine.member), mine.report.call, mine.report.waiting);
+  return std::nullopt;
 }
 
 std::optional<std::string> CallReports::left(const Member& by, uint64_t last_call) {

@@ -36,6 +36,7 @@ class CallReports {
     uint64_t last_call = 0;
   };
   std::optional<std::string> compare_texts(const Waiting& mine);
+  std::optional<std::string> missing_peer(const Waiting& mine) const;
   static std::optional<std::string> compare_ends(const Left& left, const Waiting& waiting);
 
   std::map<int, Waiting> waiting_;  // by rank

@@ -130,7 +130,11 @@ void Client::report_failure(const std::string& text) {
 }
 
 void Client::report_stall(const StallReport& report) {
-  queue(wire::Writer(wire::Type::stall).u64(report.sequence).text(report.call).text(report.waiting).take());
+  wire::Writer frame(wire::Type::stall);
+  frame.u64(report.sequence).text(report.call).text(report.waiting);
+  frame.u32(static_cast<uint32_t>(report.peers.size()));
+  for (const int peer : report.peers) frame.i32(peer);
+  queue(frame.take());
   flush();
 }
 

@@ -196,6 +196,8 @@ Status Group::stall(int rank, wire::Reader& body) {
   report.sequence = body.u64();
   report.call = body.text();
   report.waiting = body.text();
+  const uint32_t peers = body.u32();
+  for (uint32_t i = 0; i < peers && i < slots_.size(); ++i) report.peers.push_back(body.i32());
   if (!body.complete()) return breach("a malformed stall report");
   if (const auto wrong = calls_.waits(slot(rank).member, std::move(report)))
     notify(Notice::Kind::mismatch, rank, *wrong);

@@ -142,6 +142,11 @@ Status CallOrder::poll_for_replays() {
   return monitor_.check();
 }
 
+void CallOrder::listen() {
+  const std::lock_guard lock(mutex_);
+  if (!running_ && !replaying_) monitor_.hear();
+}
+
 Status CallOrder::poll_while_waiting() {
   const std::lock_guard lock(mutex_);
   return replaying_ ? failure_ : monitor_.check();

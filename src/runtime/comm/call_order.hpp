@@ -61,6 +61,8 @@ class CallOrder {
   Status poll();
   /// As poll(), for who looks after replays; a revoked communicator has failed.
   Status poll_for_replays();
+  /// Has the monitor hear of other ranks, where nothing runs that does.
+  void listen();
   /// For work that waits: what is replayed meanwhile looks for failures itself.
   Status poll_while_waiting();
 

@@ -40,8 +40,13 @@ Communicator::Communicator(CommParts parts)
       p2p_(parts_.cluster, parts_.rank, shm_messages_, parts_.network.get(), carrying_,
            parts_.config.message_piece_bytes),
       waiter_(*parts_.node, parts_.network.get(), monitor_, parts_.config.wait),
-      regroup_(parts_.rank, parts_.meeting_point.get(), parts_.meeting_points, *parts_.bootstrap,
-               parts_.config.wait.timeout_seconds),
+      regroup_(
+          parts_.rank, parts_.meeting_point.get(), parts_.meeting_points, *parts_.bootstrap,
+          [this](const std::vector<int>& members, Absence absence) {
+            order_.listen();
+            return monitor_.lost(members, absence == Absence::or_failed);
+          },
+          parts_.config.wait.timeout_seconds),
       engine_use_(parts_.config.engines.use) {}
 
 Communicator::~Communicator() {

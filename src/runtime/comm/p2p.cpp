@@ -320,6 +320,14 @@ bool P2p::network_pending() const {
   return !drained_ || over_network_ > 0 || (pieces_ && !pieces_->drained()) || carrying_.pending();
 }
 
+std::vector<int> P2p::waited_for() const {
+  std::vector<int> peers;
+  for (const InFlight* each : pending_) peers.push_back(each->operation.peer);
+  std::ranges::sort(peers);
+  peers.erase(std::ranges::unique(peers).begin(), peers.end());
+  return peers;
+}
+
 std::string P2p::waiting_text() const {
   if (pending_.empty())
     return shm_.drained() ? "nothing" : "room for an answer in the ring of a rank of its node";

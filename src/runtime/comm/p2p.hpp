@@ -65,6 +65,8 @@ class P2p {
     return (gpu_ != nullptr && gpu_->copies() > 0) || (pieces_ && pieces_->copying());
   }
   std::string waiting_text() const;
+  /// The ranks that have yet to send or take a message; ascending.
+  std::vector<int> waited_for() const;
 
  private:
   /// A message that goes in pieces.

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "base/clock.hpp"
 #include "runtime/bootstrap/allgather.hpp"
 
 namespace epccl::runtime {
@@ -45,7 +46,21 @@ uint64_t Regroup::Numbers::take() {
   return in_vain.extract(in_vain.begin()).value();
 }
 
-Result<Gathering> Regroup::gather(const std::vector<int>& members) {
+// All may have come before one of them was lost, and this rank hear of that first.
+std::function<Status(bool last)> Regroup::until_lost(const std::vector<int>& members, Absence absence) {
+  constexpr double patience = 1.0;
+  return [this, members, absence, known_since = 0.0](bool last) mutable -> Status {
+    const std::string why = lost_(members, absence);
+    if (why.empty()) return {};
+    const double now = now_seconds();
+    if (known_since == 0) known_since = now;
+    if (!last && now - known_since < patience) return {};
+    return error(Code::remote_error, "rank {}: one of the {} ranks that are to meet will not come: {}", rank_,
+                 members.size(), why);
+  };
+}
+
+Result<Gathering> Regroup::gather(const std::vector<int>& members, Absence absence) {
   const std::lock_guard lock(mutex_);
   const int host = members.front();
   const UniqueId& id = meeting_points_[static_cast<size_t>(host)];
@@ -69,6 +84,7 @@ Result<Gathering> Regroup::gather(const std::vector<int>& members) {
   gathering.rank = static_cast<int>(position - members.begin());
   gathering.ranks = static_cast<int>(members.size());
   gathering.where = fmt::format("meeting at rank {} of the parent", host);
+  gathering.check = until_lost(members, absence);
   gathering.in_vain = [this, members, number] {
     const std::lock_guard again(mutex_);
     gatherings_[members].in_vain.insert(number);
@@ -81,14 +97,14 @@ void Regroup::disagreed(std::vector<int> kept) {
   disagreements_.push_back(std::move(kept));
 }
 
-Result<Gathering> Regroup::gather_shrunk(std::span<const int> excluded) {
+Result<Gathering> Regroup::gather_shrunk(std::span<const int> excluded, Absence absence) {
   const std::vector<int> members = shrink_members(ranks_, excluded);
-  EPCCL_ASSIGN(Gathering gathering, gather(members));
+  EPCCL_ASSIGN(Gathering gathering, gather(members, absence));
   const std::set<int> once(excluded.begin(), excluded.end());
   const uint32_t number = line_.announce_shrink(std::vector<int>(once.begin(), once.end()));
-  gathering.check = [this, number](bool last) -> Status {
+  gathering.check = [this, number, until = std::move(gathering.check)](bool last) -> Status {
     auto verdict = line_.shrink_verdict(number, last);
-    if (!verdict) return {};
+    if (!verdict) return until(last);
     if (last) disagreed(std::move(verdict->kept));
     return error(Code::invalid_usage, "rank {}: ranks exclude different ranks in a shrink: {}", rank_,
                  verdict->text);
@@ -100,9 +116,9 @@ Result<std::vector<SplitChoice>> Regroup::exchange_choices_anew(const SplitChoic
                                                                 const std::shared_ptr<Interrupt>& interrupt) {
   std::vector<int> everybody(static_cast<size_t>(ranks_));
   std::iota(everybody.begin(), everybody.end(), 0);
-  EPCCL_ASSIGN(const Gathering gathering, gather(everybody));
+  EPCCL_ASSIGN(const Gathering gathering, gather(everybody, Absence::gone));
   auto joined = Bootstrap::join(gathering.id, gathering.rank, gathering.ranks, timeout_seconds_,
-                                {gathering.session, interrupt});
+                                {gathering.session, interrupt, gathering.check});
   if (!joined.ok()) {
     gathering.in_vain();
     return std::move(joined).take_status();

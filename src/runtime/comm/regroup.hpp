@@ -48,25 +48,36 @@ struct Gathering {
   std::function<void()> in_vain = {};
 };
 
+/// What keeps ranks of the old communicator from a meeting.
+enum class Absence : uint8_t {
+  gone,       // their process has ended
+  or_failed,  // or they have given the old communicator up
+};
+
 /// Any thread.
 class Regroup {
  public:
+  /// Why one of `members` (old ranks) will not come; "": nothing is known.
+  using Lost = std::function<std::string(const std::vector<int>& members, Absence absence)>;
+
   /// `own` may be null: then nobody can meet here. `line`: of the old communicator.
   Regroup(int rank, MeetingPoint* own, const std::vector<UniqueId>& meeting_points, Bootstrap& line,
-          double timeout_seconds)
+          Lost lost, double timeout_seconds)
       : rank_(rank),
         ranks_(static_cast<int>(meeting_points.size())),
         own_(own),
         meeting_points_(meeting_points),
         line_(line),
+        lost_(std::move(lost)),
         timeout_seconds_(timeout_seconds) {}
 
   /// Where `members` meet, this rank among them; opens the door where it is here. Every member asks equally often for the
-  /// same members, beside the times when they did not come together: each time is another gathering. It must not outlive this.
-  Result<Gathering> gather(const std::vector<int>& members);
+  /// same members, beside the times when they did not come together: each time is another gathering. It must not outlive this. It ends
+  /// when a member is known not to come.
+  Result<Gathering> gather(const std::vector<int>& members, Absence absence);
   /// As gather(), of the ranks that are not excluded. Ranks that exclude others learn so while they wait, where the process that
   /// holds the old communicator's control line lives.
-  Result<Gathering> gather_shrunk(std::span<const int> excluded);
+  Result<Gathering> gather_shrunk(std::span<const int> excluded, Absence absence);
   /// Every rank's choice, by rank, where the old communicator can run nothing any more: its ranks meet anew for it.
   Result<std::vector<SplitChoice>> exchange_choices_anew(const SplitChoice& mine,
                                                          const std::shared_ptr<Interrupt>& interrupt);
@@ -83,11 +94,13 @@ class Regroup {
   /// Ranks disagreed who the members of a gathering are. Those that any of them kept will all hear so before they meet again among
   /// themselves: they count such disagreements, not what each of them asked for.
   void disagreed(std::vector<int> kept);
+  std::function<Status(bool last)> until_lost(const std::vector<int>& members, Absence absence);
 
   const int rank_, ranks_;
   MeetingPoint* const own_;
   const std::vector<UniqueId>& meeting_points_;  // by rank
   Bootstrap& line_;
+  const Lost lost_;
   const double timeout_seconds_;
   std::mutex mutex_;
   std::map<std::vector<int>, Numbers> gatherings_;  // by members

@@ -47,12 +47,31 @@ Status FailureMonitor::check_while_idle() {
 }
 
 void FailureMonitor::hear() {
-  if (!failure_.ok()) return;
   while (auto notice = bootstrap_.poll_notice()) {
+    note(*notice);
     const Code code = notice->kind == Notice::Kind::mismatch ? Code::invalid_usage : Code::remote_error;
     Status& its = notice->kind == Notice::Kind::ended ? ended_ : failure_;
     if (its.ok()) its = Status(code, notice->text);
   }
+}
+
+void FailureMonitor::note(const Notice& notice) {
+  if (notice.kind == Notice::Kind::mismatch) return;
+  const std::lock_guard lock(mutex_);
+  const bool is_known = std::ranges::any_of(
+      lost_, [&](const Notice& known) { return known.kind == notice.kind && known.rank == notice.rank; });
+  if (!is_known) lost_.push_back(notice);
+}
+
+std::string FailureMonitor::lost(std::span<const int> ranks, bool or_failed) const {
+  const std::lock_guard lock(mutex_);
+  for (const Notice& notice : lost_) {
+    const bool is_member = std::ranges::find(ranks, notice.rank) != ranks.end();
+    const bool is_gone = notice.kind == Notice::Kind::died || notice.kind == Notice::Kind::ended;
+    if (is_gone ? is_member : or_failed && (is_member || notice.kind == Notice::Kind::hub_lost))
+      return notice.text;
+  }
+  return "";
 }
 
 Status FailureMonitor::check_lightly() {
@@ -157,7 +176,8 @@ Status Waiter::report(double now, const Situation& situation) {
   }
   next_report_ = now + report_period;
   next_report_ = std::min(next_report_, idle_since_ + timeout_seconds_ + 1e-3);
-  monitor_.bootstrap().report_stall({situation.sequence, situation.call, situation.waiting});
+  monitor_.bootstrap().report_stall({situation.sequence, situation.call, situation.waiting,
+                                     waited < report_period ? std::vector<int>{} : situation.peers});
   return {};
 }
 

@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <mutex>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/status.hpp"
 #include "device/host/host_stream.hpp"
@@ -47,17 +50,24 @@ class FailureMonitor {
   /// A broken connection or a wrong length is often the echo of something that another rank has found out first. Waits a
   /// moment for the control line to tell; returns its failure, or else `status`.
   Status explain(Status status);
+  /// Reads the control line's notices without blocking.
+  void hear();
+  /// Why one of `ranks` will not come to anything any more, as far as was heard: its process has ended, or (`or_failed`) it has given up,
+  /// or the control line is lost. "": nothing is known. Any thread.
+  std::string lost(std::span<const int> ranks, bool or_failed) const;
   int fd() const { return bootstrap_.fd(); }
   Bootstrap& bootstrap() { return bootstrap_; }
 
  private:
-  void hear();
+  void note(const Notice& notice);
 
   Bootstrap& bootstrap_;
   std::atomic<const char*> aborted_ = nullptr;
   Status failure_;
   Status ended_;          // the first rank that did
   double next_look_ = 0;  // of check_lightly()
+  mutable std::mutex mutex_;
+  std::vector<Notice> lost_;  // one at most of a rank and kind
 };
 
 class Waiter {
@@ -72,6 +82,7 @@ class Waiter {
     uint64_t sequence = 0;
     std::string call;
     std::string waiting;
+    std::vector<int> peers = {};  // StallReport's
   };
 
   /// Calls from now on give up after this much silence; 0: the communicator's timeout.

@@ -1,10 +1,13 @@
 // epcclCommAbort from another thread, whatever it is that blocks.
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstring>
 #include <thread>
+
+#include "base/unique_fd.hpp"
 
 #include "asleep.hpp"
 #include "exchange.hpp"
@@ -95,6 +98,34 @@ TEST(AbortOf, TheParentEndsABlockedShrink) {
     const Aborter aborter(&comm);
     EXPECT_EQ(epcclCommShrink(comm, &excluded, 1, &rest, nullptr, EPCCL_SHRINK_DEFAULT), epcclRemoteError);
     EXPECT_EQ(rest, nullptr);
+  });
+}
+
+// Ranks 0 and 1 are to meet, and 1 gives the parent up instead.
+TEST(AbortOf, TheParentElsewhereEndsABlockedShrink) {
+  const UniqueFd waiting(eventfd(0, EFD_CLOEXEC));
+  run_ranks({{3}, long_timeout, {}}, [&](const RankContext& context) {
+    epcclComm_t comm = join(context), rest = nullptr;
+    if (context.rank == 1) {
+      eventfd_t once = 0;
+      ASSERT_EQ(eventfd_read(waiting.get(), &once), 0);
+      EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+      return;
+    }
+    if (context.rank == 2) {
+      wait_for_failure(comm);
+      return;
+    }
+    std::thread teller([&waiting, caller = gettid()] {
+      wait_until_asleep(caller);
+      EXPECT_EQ(eventfd_write(waiting.get(), 1), 0);
+    });
+    int excluded = 2;
+    EXPECT_EQ(epcclCommShrink(comm, &excluded, 1, &rest, nullptr, EPCCL_SHRINK_DEFAULT), epcclRemoteError);
+    EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "aborted by rank 1"), nullptr)
+        << epcclGetLastError(nullptr);
+    teller.join();
+    EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
   });
 }
 

@@ -140,6 +140,22 @@ TEST(Silence, OfARankThatHasLeftIsToldAsSuch) {
   });
 }
 
+TEST_P(Death, IsNotNeededToEndAReceiveFromARankThatHasLeft) {
+  run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "90"}}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    char byte = 0;
+    const auto start = std::chrono::steady_clock::now();
+    if (context.rank == 1) return;
+    const int from = context.rank == 0 ? 1 : 0;
+    EXPECT_EQ(epcclRecv(&byte, 1, epcclInt8, from, comm, nullptr), epcclInvalidUsage);
+    EXPECT_LT(seconds_since(start), 30);  // far from the timeout
+    EXPECT_NE(std::strstr(epcclGetLastError(comm), "has left, while rank 0 (host "), nullptr)
+        << epcclGetLastError(comm);
+    EXPECT_NE(std::strstr(epcclGetLastError(comm), "recv of 1 int8 from rank 1"), nullptr)
+        << epcclGetLastError(comm);
+  });
+}
+
 // The first message comes later than the first of its limits allows, the second does not come at all.
 TEST(Silence, LastsAsLongAsTheRankSaysFromCallToCall) {
   run_ranks({{2}, {}, {}}, [](const RankContext& context) {

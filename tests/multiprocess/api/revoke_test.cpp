@@ -114,6 +114,26 @@ TEST_P(Revoke, TwoSplitsOrShrinksInOneGroupAreNotTakenForEachOther) {
                 [shrinks](const RankContext& context) { divide_twice(context, shrinks); });
 }
 
+// Rank 1 does not come to the shrink; another thread of rank 0, which waits for it there, revokes.
+TEST(RevokeOf, TheParentEndsABlockedShrink) {
+  run_ranks({{3}, long_timeout, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    if (context.rank != 0) {
+      while (settled(comm) == epcclSuccess) continue;
+      return;
+    }
+    std::thread revoker([&comm, caller = gettid()] {
+      wait_until_asleep(caller);
+      EXPECT_EQ(epcclCommRevoke(comm, EPCCL_REVOKE_DEFAULT), epcclSuccess);
+    });
+    int excluded = 2;
+    epcclComm_t rest = nullptr;
+    EXPECT_EQ(epcclCommShrink(comm, &excluded, 1, &rest, nullptr, EPCCL_SHRINK_DEFAULT), epcclRemoteError);
+    EXPECT_EQ(rest, nullptr);
+    revoker.join();
+  });
+}
+
 TEST(RevokeNonblocking, IsPolled) {
   run_ranks({{2}, long_timeout, {}}, [](const RankContext& context) {
     epcclConfig_t config = nonblocking_config();

@@ -131,6 +131,22 @@ TEST(Mismatch, RankThatHasGoneOnIsStillCompared) {
   EXPECT_EQ(notice->kind, Notice::Kind::mismatch);
 }
 
+TEST(Mismatch, RankThatHasLeftSendsAndTakesNothingAnyMore) {
+  auto lines = join_all(fresh_id(), 3);
+  lines[1]->leave(Bootstrap::any_call);
+  lines[0]->report_stall({0, "send/recv group", "rank 2: recv 8 bytes", {2}});
+  lines[0]->describe_others();  // what the hub had to say to that has come
+  EXPECT_FALSE(lines[0]->poll_notice());
+  lines[0]->report_stall({0, "send/recv group", "rank 2: recv 8 bytes", {1, 2}});
+  for (const int rank : {0, 2}) {
+    const auto notice = wait_for_notice(*lines[static_cast<size_t>(rank)]);
+    ASSERT_TRUE(notice);
+    EXPECT_EQ(notice->kind, Notice::Kind::mismatch);
+    EXPECT_CONTAINS(notice->text, "rank 1 (host ");
+    EXPECT_CONTAINS(notice->text, "has left, while rank 0 (host ");
+  }
+}
+
 TEST(Mismatch, EqualCallsAndDifferentNumbersAreNone) {
   auto lines = join_all(fresh_id(), 3);
   lines[0]->report_stall({7, "alltoall count 4", "rank 1"});
