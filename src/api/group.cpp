@@ -1,7 +1,5 @@
 #include "api/group.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <deque>
 #include <future>
@@ -14,9 +12,9 @@
 #include "api/capturing.hpp"
 #include "api/concurrently.hpp"
 #include "api/dropped_calls.hpp"
+#include "api/message_moves.hpp"
 #include "api/simulate.hpp"
 #include "api/stream_work.hpp"
-#include "base/clock.hpp"
 #include "base/threads_own.hpp"
 #include "device/host/host_stream.hpp"
 #include "runtime/comm/graph_writes.hpp"
@@ -54,68 +52,6 @@ Group& group() {
   return threads_own<Group>();
 }
 
-// Progresses several communicators' batches side by side: ranks may have issued them in different orders, so none may
-// wait for another.
-Status progress(std::vector<runtime::Communicator*> open) {
-  for (auto* communicator : open) communicator->waiter().begin(communicator->cluster().nodes() > 1);
-  const auto sweep = [&]() -> Result<bool> {
-    bool moved = false;
-    for (auto* communicator : open) {
-      EPCCL_ASSIGN(const bool one, communicator->p2p().progress());
-      if (one) communicator->waiter().moved();
-      moved |= one;
-    }
-    std::erase_if(open, [](auto* communicator) { return communicator->p2p().done(); });
-    return moved;
-  };
-  double next_check = 0;
-  constexpr useconds_t shortest_nap = 20, longest_nap = 500;  // microseconds
-  useconds_t nap = shortest_nap;
-  constexpr double awake = 200e-6;
-  double moved_at = now_seconds();
-  while (!open.empty()) {
-    // The wait below hears only of the first one's failures.
-    constexpr double check_period = 1e-3;
-    if (open.size() > 1 && now_seconds() >= next_check) {
-      next_check = now_seconds() + check_period;
-      for (auto* communicator : open) EPCCL_TRY(communicator->check());
-    }
-    EPCCL_ASSIGN(const bool moved, sweep());
-    if (moved) nap = shortest_nap;
-    if (moved && open.size() > 1) moved_at = now_seconds();
-    if (moved || open.empty()) continue;
-    runtime::Communicator& first = *open.front();
-    runtime::P2p& p2p = first.p2p();
-    const auto situation = [&p2p] {
-      return runtime::Waiter::Situation{0, "send/recv group", p2p.waiting_text()};
-    };
-    if (open.size() == 1 && p2p.copies_pending()) {
-      EPCCL_TRY(first.waiter().nap(situation));
-      continue;
-    }
-    if (open.size() > 1) {
-      // Nobody can sleep on several communicators' bells at once, and a bell of the others would go unheard. At first it only yields.
-      if (now_seconds() - moved_at > awake) {
-        usleep(nap);
-        nap = std::min(2 * nap, longest_nap);
-      }
-      EPCCL_TRY(first.waiter().nap(situation, runtime::Waiter::For::others));
-      continue;
-    }
-    Status swept;
-    const auto again = [&] {
-      auto result = sweep();
-      const bool value = !result.ok() || *result;
-      swept = std::move(result).take_status();
-      return value;
-    };
-    EPCCL_TRY(
-        first.waiter().idle([] { return transports::SleepFor{}; }, p2p.network_pending(), again, situation));
-    EPCCL_TRY(std::move(swept));
-  }
-  return {};
-}
-
 // Until all streams of a group have come, calls of graphs go first, which these streams may be waiting for.
 using Ways = std::deque<runtime::Communicator::GivingWay>;
 
@@ -136,7 +72,7 @@ Status start_and_finish(std::vector<Batch>& batches, Ways& ways) {
     if (status.ok()) status = batch.communicator->p2p().start(std::move(batch.operations));
     communicators.push_back(batch.communicator.get());
   }
-  if (status.ok()) status = progress(std::move(communicators));
+  if (status.ok()) status = move_messages(std::move(communicators));
   for (const Batch& batch : batches)
     if (!status.ok()) batch.communicator->p2p().give_up(batch.communicator->config().wait.timeout_seconds);
   return status;
@@ -172,34 +108,6 @@ Status run_all(std::vector<Batch>& batches) {
   if (status.ok()) status = std::move(skipped);
   for (const auto& end : ends) end->set_value(status);
   return status;
-}
-
-// Streams wait for nothing but what other streams were given before: so groups of several threads on the same streams never wait for
-// each other in a circle.
-void enqueue(std::vector<StreamWork>& streams) {
-  for (StreamWork& work : streams)
-    for (StreamWork::Part& part : work.parts)
-      work.stream->enqueue([arrival = std::make_shared<std::promise<void>>(std::move(part.arrival))] {
-        arrival->set_value();
-        return Status{};
-      });
-  for (StreamWork& work : streams)
-    if (work.stream != nullptr && !work.batches.empty())
-      work.stream->enqueue([shared = std::make_shared<std::vector<Batch>>(std::move(work.batches)),
-                            told = std::move(work.end_of_batches)] {
-        Status status = run_all(*shared);
-        if (told != nullptr) told->set_value(status);
-        return status;
-      });
-  for (StreamWork& work : streams)
-    for (StreamWork::Part& part : work.parts)
-      work.stream->enqueue([end = std::move(part.end), watchers = std::move(part.watchers)] {
-        const device::HostStream::Watch watch(device::HostStream::runs_unwatched() ? nullptr : watchers);
-        return end.get();
-      });
-  for (StreamWork& work : streams)
-    if (work.stream != nullptr)
-      for (CollectiveCall& collective : work.collectives) work.stream->enqueue(std::move(collective.run));
 }
 
 /// What a group does of one communicator on the calling thread's behalf.
@@ -263,6 +171,49 @@ Status run_beside_each_other(StreamWork work) {
   // A lane alone runs on this thread.
   if (order.empty() || lanes.size() == 1) return run_concurrently(std::move(parts));
   return run_concurrently(std::move(parts), [&] { writes.serve(order); });
+}
+
+// Ranks of one thread may have one stream, too: their calls wait for each other, not for their turns in it.
+void enqueue_collectives(device::HostStream& stream, std::vector<CollectiveCall> collectives) {
+  const auto is_the_firsts = [&](const CollectiveCall& call) {
+    return call.communicator == collectives.front().communicator;
+  };
+  if (std::ranges::all_of(collectives, is_the_firsts)) {
+    for (CollectiveCall& collective : collectives) stream.enqueue(std::move(collective.run));
+    return;
+  }
+  StreamWork beside;
+  beside.collectives = std::move(collectives);
+  stream.enqueue([shared = std::make_shared<StreamWork>(std::move(beside))] {
+    return run_beside_each_other(std::move(*shared));
+  });
+}
+
+// Streams wait for nothing but what other streams were given before: so groups of several threads on the same streams never wait for
+// each other in a circle.
+void enqueue(std::vector<StreamWork>& streams) {
+  for (StreamWork& work : streams)
+    for (StreamWork::Part& part : work.parts)
+      work.stream->enqueue([arrival = std::make_shared<std::promise<void>>(std::move(part.arrival))] {
+        arrival->set_value();
+        return Status{};
+      });
+  for (StreamWork& work : streams)
+    if (work.stream != nullptr && !work.batches.empty())
+      work.stream->enqueue([shared = std::make_shared<std::vector<Batch>>(std::move(work.batches)),
+                            told = std::move(work.end_of_batches)] {
+        Status status = run_all(*shared);
+        if (told != nullptr) told->set_value(status);
+        return status;
+      });
+  for (StreamWork& work : streams)
+    for (StreamWork::Part& part : work.parts)
+      work.stream->enqueue([end = std::move(part.end), watchers = std::move(part.watchers)] {
+        const device::HostStream::Watch watch(device::HostStream::runs_unwatched() ? nullptr : watchers);
+        return end.get();
+      });
+  for (StreamWork& work : streams)
+    if (work.stream != nullptr) enqueue_collectives(*work.stream, std::move(work.collectives));
 }
 
 Status run_inline(StreamWork work) {
@@ -374,7 +325,7 @@ void keep_capacity(Group& group, std::vector<Item> emptied) {
 
 Status run_messages(runtime::Communicator& communicator, std::vector<runtime::P2pOperation> operations) {
   Status status = communicator.p2p().start(std::move(operations));
-  if (status.ok()) status = progress({&communicator});
+  if (status.ok()) status = move_messages({&communicator});
   if (!status.ok()) communicator.p2p().give_up(communicator.config().wait.timeout_seconds);
   return status;
 }

@@ -174,6 +174,27 @@ TEST_P(OneThread, MixesStreamsAndInlineCallsInOneGroup) {
   });
 }
 
+// As on none: they do not wait for their turns in it, but for each other.
+TEST_P(OneThread, DrivesAllRanksOnOneStream) {
+  in_one_process([ranks = GetParam()] {
+    const AllRanks comms(ranks);
+    epcclStream_t stream = nullptr;
+    ASSERT_EQ(epcclStreamCreate(&stream), epcclSuccess);
+    std::vector<std::deque<Exchange>> rounds;
+    for (int round = 0; round < 3; ++round)
+      rounds.push_back(exchanges(ranks, 100 * (static_cast<size_t>(round) + 1), round));
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    for (int rank = ranks - 1; rank >= 0; --rank)
+      for (auto& round : rounds)
+        EXPECT_EQ(round[static_cast<size_t>(rank)].start(comms[rank], stream), epcclSuccess);
+    ASSERT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(nullptr);
+    EXPECT_EQ(epcclStreamSynchronize(stream), epcclSuccess);
+    for (const auto& round : rounds)
+      for (const Exchange& exchange : round) EXPECT_EQ(exchange.wrong(), 0U);
+    EXPECT_EQ(epcclStreamDestroy(stream), epcclSuccess);
+  });
+}
+
 TEST_P(OneThread, SplitsAllRanksInOneGroup) {
   in_one_process([ranks = GetParam()] {
     const AllRanks comms(ranks);
