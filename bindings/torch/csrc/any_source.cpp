@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "group_thread.hpp"
+
 namespace epccl_torch {
 namespace {
 
@@ -26,7 +28,7 @@ void announce_sender(c10d::Store& store, int receiver, int sender) {
 
 void AnySource::start() {
   const std::lock_guard lock(mutex_);
-  if (!stopped_ && !thread_.joinable()) thread_ = std::thread([this] { serve(); });
+  if (!stopped_ && !thread_.joinable()) thread_ = start_group_thread([this] { serve(); });
 }
 
 void AnySource::stop() {

@@ -88,6 +88,19 @@ EpcclBackend::~EpcclBackend() {
   if (locked) PyEval_RestoreThread(state);
 }
 
+void EpcclBackend::operator delete(EpcclBackend* group, std::destroying_delete_t) noexcept {
+  const auto end = [group] {
+    group->~EpcclBackend();
+    ::operator delete(group);
+  };
+  if (!on_group_thread) return end();
+  // What it is of the others' and of the program's end goes on for as long as it takes. Without a thread it is never over.
+  try {
+    std::thread(end).detach();
+  } catch (const std::exception&) {
+  }
+}
+
 void EpcclBackend::leave_at_end() noexcept {
   queue_.idle() ? communicator_->leave() : communicator_->abort();
 }
@@ -95,6 +108,11 @@ void EpcclBackend::leave_at_end() noexcept {
 void EpcclBackend::stay_of_parent() noexcept {
   of_parent_ = true;
   c10::raw::intrusive_ptr::incref(this);
+}
+
+void EpcclBackend::check_process() const {
+  TORCH_CHECK_WITH(DistBackendError, !of_parent_, "epccl: process group ", name_,
+                   " was made before this process was forked, and is its parent's");
 }
 
 void EpcclBackend::abort() {

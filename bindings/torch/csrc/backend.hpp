@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -30,6 +31,9 @@ class EpcclBackend : public c10d::Backend {
   EpcclBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout,
                std::vector<int64_t> global_ranks, std::string name);
   ~EpcclBackend() override;
+  /// A callback may have had the last reference: then the group ends in a thread of its own.
+  static void operator delete(EpcclBackend* group, std::destroying_delete_t) noexcept;
+  static void operator delete(void* memory) noexcept { ::operator delete(memory); }
 
   const std::string getBackendName() const override { return "epccl"; }
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
@@ -47,7 +51,8 @@ class EpcclBackend : public c10d::Backend {
   bool leave_gpus_at_end(bool waits) noexcept;
   /// So long.
   static constexpr std::chrono::seconds gpus_time_to_end{5};
-  /// In a forked child, which has the group but not its threads: from now on nobody ends it, and abort() and shutdown() do nothing.
+  /// In a forked child, which has the group but not its threads: from now on nobody ends it, abort() and shutdown() do nothing, and calls
+  /// are refused.
   void stay_of_parent() noexcept;
   /// A group of some of the ranks (of this group), in the order given; null for those that are not among them. They meet anew, over the store.
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
@@ -121,6 +126,8 @@ class EpcclBackend : public c10d::Backend {
   /// What the call throws ends the open batch, if there is one: PyTorch does not end a batch in which a call raised.
   WorkPtr in_batch(const std::function<WorkPtr()>& call);
   void drop_batch(const std::exception_ptr& why);
+  /// Throws in a forked child.
+  void check_process() const;
   /// One more of an open batch.
   WorkPtr note(WorkPtr work);
   WorkPtr add_to_batch(bool is_send, const at::Tensor& tensor, int peer);

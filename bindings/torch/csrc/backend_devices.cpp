@@ -118,6 +118,7 @@ void EpcclBackend::drop_batch(const std::exception_ptr& why) {
 
 EpcclBackend::WorkPtr EpcclBackend::in_batch(const std::function<WorkPtr()>& call) {
   try {
+    check_process();
     return call();
   } catch (...) {
     if (batch_) drop_batch(std::current_exception());

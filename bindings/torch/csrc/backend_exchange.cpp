@@ -226,6 +226,7 @@ void EpcclBackend::forget(const std::vector<std::string>& keys) {
 
 // Through the store, not the communicator: who is missing is known by name, and the group stays usable.
 void EpcclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
+  check_process();
   const std::chrono::milliseconds timeout =
       opts.timeout.count() >= 0 ? bounded(opts.timeout) : timeout_->load();
   const auto end = std::chrono::steady_clock::now() + timeout;

@@ -3,11 +3,13 @@
 #include <limits>
 #include <utility>
 
+#include "group_thread.hpp"
+
 namespace epccl_torch {
 
 ReceiveChannel::ReceiveChannel(Meeting meeting, Inbox& inbox, int source)
     : inbox_(inbox), source_(source), line_(std::move(meeting)) {
-  thread_ = std::thread([this] { serve(); });
+  thread_ = start_group_thread([this] { serve(); });
 }
 
 ReceiveChannel::~ReceiveChannel() {

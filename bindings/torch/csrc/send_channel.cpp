@@ -2,11 +2,13 @@
 
 #include <utility>
 
+#include "group_thread.hpp"
+
 namespace epccl_torch {
 
 SendChannel::SendChannel(Meeting meeting, std::function<void()> announce)
     : line_(std::move(meeting)), announce_(std::move(announce)) {
-  thread_ = std::thread([this] { serve(); });
+  thread_ = start_group_thread([this] { serve(); });
 }
 
 SendChannel::~SendChannel() {

@@ -7,6 +7,7 @@
 
 #include "communicator.hpp"
 #include "errors.hpp"
+#include "group_thread.hpp"
 
 namespace epccl_torch {
 namespace {
@@ -40,8 +41,9 @@ void Call::fail(std::exception_ptr why) {
 }
 
 void Call::complete(std::exception_ptr failure) {
-  body_ = nullptr;  // what it holds is released before anybody is told
-  what_.inputs.clear();
+  // What it holds is released before anybody is told. Inputs stay as long as this: the last reference to a tensor may wait for the
+  // interpreter, and this thread has calls to make.
+  body_ = nullptr;
   if (failure)
     future_->setError(failure);
   else
@@ -89,7 +91,8 @@ void Queue::issue(const CallPtr& call) {
     changed_.notify_all();
     return;
   }
-  if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });  // first: there may be none to be had
+  if (!thread_.joinable())
+    thread_ = start_group_thread([this] { serve(); });  // first: there may be none to be had
   waiting_.push_back(call);
   lock.unlock();
   changed_.notify_all();

@@ -1,5 +1,8 @@
 """Every collective that moves or adds up, for every dtype, with gloo's answer beside it where gloo has one."""
 
+import threading
+
+import epccl_torch
 import torch
 import torch.distributed as dist
 import torch._C._distributed_c10d as c10d
@@ -277,6 +280,31 @@ def test_a_callback_may_issue_calls_and_wait_for_them(group):
     futures = [dist.all_reduce(tensor, group=group, async_op=True).get_future().then(again) for tensor in ours]
     for salt, future in enumerate(futures):
         same(future.wait(), SIZE * SIZE * reduced(torch.float32, (4,), Op.SUM, salt), f"call {salt}")
+
+
+def test_a_callback_may_have_the_last_reference_to_the_group(group):
+    store = dist.PrefixStore("last reference", dist.distributed_c10d._get_default_store())
+    kept = [epccl_torch._C.create(store, RANK, SIZE, 60.0, [], "last reference")]
+    total, forgotten = torch.ones(3), threading.Event()
+    options = c10d.AllreduceOptions()
+    options.asyncOp = True
+
+    def end(future):
+        forgotten.wait()
+        kept.clear()
+
+    if RANK == 0:  # comes last, so that the others' calls are not over before they have callbacks
+        store.wait([f"rank {other}" for other in range(1, SIZE)])
+        kept[0].allreduce([total], options).wait()
+    else:
+        done = kept[0].allreduce([total], options).get_future().then(end)
+        store.set(f"rank {RANK}", "")
+        forgotten.set()
+        done.wait()
+    same(total, torch.full((3,), float(SIZE)), "its call")
+    # What comes after it goes on.
+    dist.all_reduce(total, group=group, async_op=True).wait()
+    same(total, torch.full((3,), float(SIZE * SIZE)), "another group's call")
 
 
 def test_asynchronous_calls_in_inference_mode(group):

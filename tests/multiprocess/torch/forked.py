@@ -1,12 +1,12 @@
-"""A process that forks beside its groups: a child that ends as Python programs do, its interpreter taken apart and all, ends nothing of the
-parent's."""
+"""A process that forks beside its groups: a child is refused calls of them, and one that ends as Python programs do, its interpreter taken
+apart and all, ends nothing of the parent's."""
 
 import os
 import sys
 
 import torch
 import torch.distributed as dist
-from harness import RANK, SIZE, join, same
+from harness import RANK, SIZE, expect_error, join, same
 
 join("epccl")
 total = torch.ones(3)
@@ -19,6 +19,12 @@ else:
 
 child = os.fork()
 if child == 0:
+    for call in (
+        lambda: dist.all_reduce(total, async_op=True).wait(),
+        lambda: dist.isend(total, (RANK + 1) % SIZE).wait(),
+        dist.monitored_barrier,
+    ):
+        expect_error(RuntimeError, "forked", call)
     if RANK < 2:
         dist.destroy_process_group()
     sys.exit(7)
