@@ -27,6 +27,10 @@ Status check_range(const char* option, long value, long lowest, long highest) {
 
 Result<std::string> parse_arguments(CLI::App& app, int argc, const char* const* argv,
                                     const std::string& hint) {
+  // As nccl-tests: what comes later counts.
+  for (CLI::Option* option : app.get_options())
+    if (option->get_items_expected_max() == 1 && !option->get_positional())
+      option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -41,9 +45,9 @@ Result<std::string> parse_arguments(CLI::App& app, int argc, const char* const* 
 
 void MeasuringFlags::add_to(CLI::App& app) {
   app.add_option("-n,--iters", iterations_, "Timed iterations of a size (default 20)")->option_text("N");
-  app.add_option("-w,--warmup_iters", warmup_,
-                 "Iterations before them, not timed (default 5; 1 with --budget)")
-      ->option_text("N");
+  warmup_option_ = app.add_option("-w,--warmup_iters", warmup_,
+                                  "Iterations before them, not timed (default 5; 1 with --budget)");
+  warmup_option_->option_text("N");
   budget_option_ = app.add_option(
       "--budget", budget_, "Seconds of timed iterations per size: runs 7 to 400 of them instead of -n");
   budget_option_->option_text("S");
@@ -111,7 +115,7 @@ void MeasuringFlags::add_to(CLI::App& app) {
 Status MeasuringFlags::check_numbers() const {
   constexpr int many = 1'000'000;
   EPCCL_TRY(check_range("--iters", iterations_, 1, many));
-  if (warmup_ != -1) EPCCL_TRY(check_range("--warmup_iters", warmup_, 0, many));
+  if (warmup_option_->count() > 0) EPCCL_TRY(check_range("--warmup_iters", warmup_, 0, many));
   EPCCL_TRY(check_range("--check", check_, 0, 1));
   EPCCL_TRY(check_range("--average", average_, 0, 3));
   EPCCL_TRY(check_range("--blocking", blocking_, 0, 1));
@@ -200,7 +204,7 @@ Status MeasuringFlags::read(const std::string& environment_rate, MeasuringOption
   EPCCL_TRY(check_numbers());
   options.iterations = iterations_;
   if (budget_option_->count() > 0) options.budget = budget_;
-  options.warmup = warmup_ != -1 ? warmup_ : options.budget ? 1 : 5;
+  options.warmup = warmup_option_->count() > 0 ? warmup_ : options.budget ? 1 : 5;
   options.check = check_ != 0;
   options.average = static_cast<Average>(average_);
   options.blocking = blocking_ != 0;

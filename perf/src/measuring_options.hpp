@@ -72,15 +72,15 @@ class MeasuringFlags {
   Status read_engines(MeasuringOptions& options) const;
   Status read_link_rate(const std::string& environment_rate, MeasuringOptions& options) const;
 
-  int iterations_ = 20, warmup_ = -1, check_ = 1, average_ = 3, blocking_ = 0, registered_, threads_ = 1,
+  int iterations_ = 20, warmup_ = 5, check_ = 1, average_ = 3, blocking_ = 0, registered_, threads_ = 1,
       devices_ = 1, ranks_per_gpu_ = 1, graph_launches_ = 0;
   double budget_ = 0, timeout_ = 0;
   bool stream_ = false, split_ = false;
   double compute_ratio_ = OverlapRequest{}.compute_ratio;
   int gemm_size_ = OverlapRequest{}.gemm_size;
   std::string link_rate_, output_file_, overlap_ = "gemm", engine_, device_ = "host";
-  CLI::Option *budget_option_ = nullptr, *overlap_option_ = nullptr, *sharing_option_ = nullptr,
-              *compute_ratio_option_ = nullptr, *gemm_size_option_ = nullptr;
+  CLI::Option *warmup_option_ = nullptr, *budget_option_ = nullptr, *overlap_option_ = nullptr,
+              *sharing_option_ = nullptr, *compute_ratio_option_ = nullptr, *gemm_size_option_ = nullptr;
 };
 
 }  // namespace epccl::perf

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/log.hpp"
 #include "base/threads_own.hpp"
 
 namespace epccl::api {
@@ -20,6 +21,8 @@ std::string& text() {
 epcclResult_t finish(const Status& status) {
   // "In progress" is no failure; the text of one stays.
   if (!status.ok() && status.code() != Code::in_progress) text() = status.message();
+  // Other failures have been logged where they were found out.
+  if (status.code() == Code::invalid_argument) log::warn(log::coll, -1, "refused: {}", status.message());
   return static_cast<epcclResult_t>(status.code());
 }
 

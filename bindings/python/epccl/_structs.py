@@ -35,15 +35,15 @@ _BITS_OF = {ctypes.c_int: -31, _uint: 32, _size: 64, _u64: 64}  # negative: sign
 
 
 def check_range(name: str, value: object, kind: type) -> None:
-    """ValueError where a C number of this kind does not have the value: ctypes would take the value's low bits. It takes all that
-    has __index__, NumPy's integers among them."""
+    """ValueError where a C number of this kind does not have the value: ctypes would take the value's low bits. All that has __index__
+    is taken, NumPy's integers among them; TypeError where something else is given."""
     bits = _BITS_OF.get(kind)
     if bits is None:
         return
     try:
         value = operator.index(value)
     except TypeError:
-        return  # ctypes refuses it
+        raise TypeError(f"{name} is {value!r}: not an integer") from None
     lowest, limit = (-(2**-bits), 2**-bits) if bits < 0 else (0, 2**bits)
     if not lowest <= value < limit:
         raise ValueError(f"{name} is {value}: not in {lowest}..{limit - 1}")

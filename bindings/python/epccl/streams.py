@@ -157,7 +157,11 @@ class Event:
 
 def pointer(stream: Stream | None):
     """The C handle; None is the NULL stream, whose calls run inline."""
-    return None if stream is None else stream._pointer()
+    if stream is None:
+        return None
+    if not isinstance(stream, Stream):
+        raise TypeError(f"stream is {stream!r}: not a Stream")
+    return stream._pointer()
 
 
 def _is_complete(name: str, handle) -> bool:

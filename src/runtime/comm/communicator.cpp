@@ -1,6 +1,7 @@
 #include "runtime/comm/communicator.hpp"
 
 #include <algorithm>
+#include <mutex>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
@@ -21,6 +22,15 @@ CarryPolicy carry_policy(const CommParts& parts) {
     policy.patience_seconds = 8e-3;
   }
   return policy;
+}
+
+// By one rank, as its first line.
+void log_version(int rank) {
+  static std::once_flag once;
+  if (rank == 0 && log::enabled(log::Level::version, log::init))
+    std::call_once(once, [rank] {
+      log::write(log::Level::version, log::init, rank, "EPCCL version " EPCCL_VERSION_STRING);
+    });
 }
 
 }  // namespace
@@ -79,6 +89,7 @@ void Communicator::leave() {
 
 // While no stream of the process can wait for a call of this communicator. A GPU that cannot be used is for the first call to tell.
 Status Communicator::begin() {
+  log_version(rank());
   if (parts_.config.gpu) {
     auto gpu = device::cuda_device(*parts_.config.gpu);
     Status made = gpu.ok() ? on_device(**gpu).status() : std::move(gpu).take_status();

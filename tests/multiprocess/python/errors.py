@@ -18,6 +18,9 @@ def test_arguments_that_are_wrong_by_themselves(comm):
     expect_error(ValueError, "reach to", lambda: comm.alltoallv(ok, [9] * comm.size, ok.copy(), [0] * comm.size))
     expect_error(ValueError, "entries", lambda: comm.alltoallv(ok, [0], ok.copy(), [0] * comm.size))
     expect_error(ValueError, "negative", lambda: comm.alltoallv(ok, [-1] * comm.size, ok.copy(), [0] * comm.size))
+    expect_error(TypeError, "op is 'sum': not an integer", lambda: comm.allreduce(ok, ok.copy(), "sum"))
+    expect_error(TypeError, "root is '0': not an integer", lambda: comm.broadcast(ok, root="0"))
+    expect_error(TypeError, "stream is 5: not a Stream", lambda: comm.send(ok, 0, stream=5))
     expect_error(ValueError, "128", lambda: epccl.Communicator(2, b"short", 0))
     failure = expect_error(epccl.InvalidArgument, "peer 77", lambda: comm.send(ok, 77))
     assert failure.code == epccl.Result.INVALID_ARGUMENT and failure.call == "epcclSend"

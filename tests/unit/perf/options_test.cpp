@@ -63,6 +63,12 @@ TEST(Options, UnknownOnesAreNamedWhateverElseIsMissing) {
   EXPECT_EQ(parse({"--version"})->help, "epccl-perf " EPCCL_VERSION_STRING);
 }
 
+TEST(Options, ThatComeLaterCount) {
+  EXPECT_EQ(options_of({"alltoall", "-b", "8", "-b", "16"}).sweep.first, 16U);
+  EXPECT_EQ(options_of({"alltoall", "-n", "5", "--iters", "7"}).iterations, 7);
+  EXPECT_NE(error_of({"alltoall", "allreduce"}).find("allreduce"), std::string::npos);
+}
+
 TEST(Options, NameWhoMovesTheData) {
   EXPECT_EQ(options_of({"alltoall"}).engines, std::vector<std::string>{""});
   EXPECT_EQ(options_of({"alltoall", "--copy-engine", "always"}).engines, std::vector<std::string>{"always"});
@@ -239,7 +245,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"alltoall", "-f", "1"}, "--stepfactor 1"}, Bad{{"reduce", "--in-a-row", "0"}, "--in-a-row 0"},
         Bad{{"alltoall", "-i", "0"}, "--stepbytes 0"}, Bad{{"alltoall", "-f", "2", "-i", "4"}, "-"},
         Bad{{"alltoall", "-n", "0"}, "--iters 0"}, Bad{{"alltoall", "-n", "x"}, "iters"},
-        Bad{{"alltoall", "-w", "-2"}, "warmup"}, Bad{{"alltoall", "-c", "2"}, "--check 2"},
+        Bad{{"alltoall", "-w", "-1"}, "warmup"}, Bad{{"alltoall", "-c", "2"}, "--check 2"},
         Bad{{"alltoall", "-a", "4"}, "--average 4"}, Bad{{"alltoall", "-t", "2"}, "--nthreads 2: only 1"},
         Bad{{"alltoall", "-g", "8"}, "--ngpus 8: only 1"}, Bad{{"alltoall", "-R", "2"}, "--local_register 2"},
         Bad{{"alltoall", "-d", "float7"}, "float7"}, Bad{{"alltoall", "-d", ""}, "datatype"},
