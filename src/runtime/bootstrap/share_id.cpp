@@ -2,6 +2,7 @@
 #include <sodium.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <optional>
@@ -69,6 +70,10 @@ Result<Way> choose(const LaunchEnv& env, int attempt) {
                      true});
 }
 
+// What rank 0 gives that has none.
+constexpr UniqueId no_id{};
+constexpr double longest_bad_news = 5;  // seconds that it waits for others to come for that
+
 }  // namespace
 
 Result<UniqueId> share_unique_id(const LaunchEnv& env, double timeout, int attempt) {
@@ -79,13 +84,24 @@ Result<UniqueId> share_unique_id(const LaunchEnv& env, double timeout, int attem
   const auto* hand_out = std::get_if<IdHandOut>(&way);
   log::info(log::init, env.rank, "rank {} of {} by {}: id through {}", env.rank, env.ranks, env.launcher,
             store ? store->directory : hand_out->host);
-  if (env.rank != 0)
-    return store ? store->take(env.rank, attempt, timeout) : hand_out->take(env.rank, timeout);
-  EPCCL_ASSIGN(const UniqueId id, create_unique_id());
-  const Status given =
-      store ? store->give(id, env.ranks, attempt, timeout) : hand_out->give(id, env.ranks, timeout);
+  if (env.rank != 0) {
+    EPCCL_ASSIGN(const UniqueId taken,
+                 store ? store->take(env.rank, attempt, timeout) : hand_out->take(env.rank, timeout));
+    if (taken.bytes != no_id.bytes) return taken;
+    return error(Code::remote_error, "rank {}: rank 0 could not make an id for the communicator", env.rank);
+  }
+  const auto give = [&](const UniqueId& id, double patience) {
+    return store ? store->give(id, env.ranks, attempt, patience) : hand_out->give(id, env.ranks, patience);
+  };
+  const Result<UniqueId> id = create_unique_id();
+  if (!id.ok()) {
+    // The others need not wait until their time is up.
+    static_cast<void>(give(no_id, std::min(timeout, longest_bad_news)));
+    return id;
+  }
+  const Status given = give(*id, timeout);
   if (given.ok()) return id;
-  discard_unique_id(id);
+  discard_unique_id(*id);
   return given;
 }
 

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "../base/environment.hpp"
+#include "base/clock.hpp"
 #include "ranks.hpp"
 #include "runtime/bootstrap/id_exchange.hpp"
 #include "runtime/bootstrap/launch_env.hpp"
@@ -169,6 +170,20 @@ TEST_F(ShareId, MissingRanksAreNamed) {
   ASSERT_FALSE(id.ok());
   EXPECT_CONTAINS(id.status().message(), "1 of 3 ranks came");
   EXPECT_CONTAINS(id.status().message(), "missing: 1, 2");
+}
+
+TEST_F(ShareId, ThatRankZeroCannotMakeIsToldToTheOthersBeforeTheirTimeIsUp) {
+  environment_.set("EPCCL_SOCKET_IFNAME", "=nosuch0");
+  environment_.set("EPCCL_STORE", directory_);
+  constexpr double long_patience = 60;
+  on_ranks(3, [&](int rank) {
+    const double began = now_seconds();
+    const auto id = share_unique_id(env(rank, 3), long_patience, 0);
+    ASSERT_FALSE(id.ok());
+    EXPECT_LT(now_seconds() - began, 30) << rank;
+    EXPECT_CONTAINS(id.status().message(), rank == 0 ? "nosuch0" : "rank 0 could not make an id");
+  });
+  EXPECT_TRUE(fs::is_empty(directory_));
 }
 
 TEST_F(ShareId, ThroughMasterAddress) {
