@@ -230,8 +230,8 @@ EPCCL_API epcclResult_t epcclCommInitAll(epcclComm_t* comms, int ndev, const int
 EPCCL_API epcclResult_t epcclCommFinalize(epcclComm_t comm);
 
 /** Finalizes if that has not been done, and frees. Returns within the timeout also when peers are gone. A nonblocking
- *  communicator with something in progress is refused: poll, or abort. Not collective; ranks that are in, or come to, a collective
- *  that this rank has not called get epcclInvalidUsage within a second. */
+ *  communicator with something in progress is refused: poll, or abort. Not collective; ranks that wait in a collective that this
+ *  rank has not called get epcclInvalidUsage within a second, those that wait for its message within some. */
 EPCCL_API epcclResult_t epcclCommDestroy(epcclComm_t comm);
 
 /** Ends all work of `comm` with an error, here and on its other ranks, and frees it once no thread is inside a call on
@@ -265,7 +265,8 @@ EPCCL_API epcclResult_t epcclCommSplit(epcclComm_t comm, int color, int key, epc
 
 /** Makes a communicator of the ranks of `comm` that are not in `excludeRanksList` (`excludeRanksCount` >= 1 entries, the same on
  *  all who call), in their old order. Exactly those ranks call it; the others may be dead, also the one whose process made the id.
- *  `config` NULL: the parent's. `*newcomm` is NULL on error; it may be tried again, with another list, say.
+ *  `config` NULL: the parent's. `*newcomm` is NULL on error; it may be tried again, with another list, say. epcclRemoteError within
+ *  some seconds: a rank that is to come has died.
  *  epcclInvalidArgument: the list is NULL or empty, has what is no rank of `comm`, or has this rank.
  *  epcclInvalidUsage, on all ranks that wait for them: two ranks keep each other and exclude different ranks, or several
  *  wait for each other in a circle, each for one whose list excludes it.

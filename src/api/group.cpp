@@ -173,12 +173,21 @@ Status run_beside_each_other(StreamWork work) {
   return run_concurrently(std::move(parts), [&] { writes.serve(order); });
 }
 
-// Ranks of one thread may have one stream, too: their calls wait for each other, not for their turns in it.
+/// Whether there are calls of several ranks of one communicator.
+bool has_ranks_of_one(const std::vector<CollectiveCall>& collectives) {
+  for (auto call = collectives.begin(); call != collectives.end(); ++call)
+    if (std::any_of(collectives.begin(), call, [&](const CollectiveCall& earlier) {
+          return earlier.communicator != call->communicator &&
+                 earlier.communicator->key() == call->communicator->key();
+        }))
+      return true;
+  return false;
+}
+
+// What is on one stream runs in order. But ranks of one thread may have one stream, too: their calls wait for each other, not for their
+// turns in it.
 void enqueue_collectives(device::HostStream& stream, std::vector<CollectiveCall> collectives) {
-  const auto is_the_firsts = [&](const CollectiveCall& call) {
-    return call.communicator == collectives.front().communicator;
-  };
-  if (std::ranges::all_of(collectives, is_the_firsts)) {
+  if (!has_ranks_of_one(collectives)) {
     for (CollectiveCall& collective : collectives) stream.enqueue(std::move(collective.run));
     return;
   }

@@ -94,6 +94,13 @@ class Making {
     }
     auto communicator = std::make_shared<runtime::Communicator>(std::move(parts));
     EPCCL_TRY(communicator->begin());
+    // From here on the parent's end is nothing to it: what fires the interrupt would end calls of the new communicator.
+    if (parent_ != nullptr) parent_->remove_interrupt(interrupt_);
+    if (interrupt_->fired()) {
+      communicator->abort();
+      return {Code::remote_error,
+              "the communicator was aborted, or its parent revoked, while it was being made"};
+    }
     if (handle_->complete(std::move(communicator))) return {};
     return {Code::remote_error, "the communicator was aborted while it was being made"};
   }

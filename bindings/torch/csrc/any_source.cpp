@@ -32,17 +32,23 @@ void AnySource::start() {
 }
 
 void AnySource::stop() {
-  const std::lock_guard lock(mutex_);
-  stopped_ = true;
+  std::thread watching;
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    watching.swap(thread_);
+  }
   inbox_.stop_watching();
-  if (thread_.joinable()) thread_.join();
+  if (watching.joinable()) watching.join();  // its callbacks may call start()
 }
 
 // True: one was found.
 bool AnySource::look_for_senders() {
   const std::string key = sender_key(group_.rank, seen_ + 1);
-  if (seen_ + 1 == group_.ranks || !group_.store->check({key})) return false;
-  const std::vector<uint8_t> text = group_.store->get(key);
+  if (seen_ + 1 == group_.ranks) return false;
+  const auto store = group_.store();
+  if (!store->check({key})) return false;
+  const std::vector<uint8_t> text = store->get(key);
   ++seen_;
   group_.open(std::stoi(std::string(text.begin(), text.end())));
   return true;

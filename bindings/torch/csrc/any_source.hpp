@@ -18,7 +18,7 @@ void announce_sender(c10d::Store& store, int receiver, int sender);
 class AnySource {
  public:
   struct Group {
-    c10::intrusive_ptr<c10d::Store> store;
+    std::function<c10::intrusive_ptr<c10d::Store>()> store;  // asked when receives wait for any rank
     int rank, ranks;
     std::function<void(int source)> open;   // the channel of a sender
     std::function<void(int source)> abort;  // that of one that was silent for too long

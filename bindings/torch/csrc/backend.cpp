@@ -94,10 +94,13 @@ void EpcclBackend::operator delete(EpcclBackend* group, std::destroying_delete_t
     ::operator delete(group);
   };
   if (!on_group_thread) return end();
-  // What it is of the others' and of the program's end goes on for as long as it takes. Without a thread it is never over.
   try {
-    std::thread(end).detach();
+    std::thread([group, end] {
+      group->queue_.rest(gpus_time_to_end);  // the call whose callback that was: others may still be in it
+      end();
+    }).detach();
   } catch (const std::exception&) {
+    // Without a thread it is never over.
   }
 }
 
@@ -165,6 +168,12 @@ void EpcclBackend::tell_that_this_rank_left() {
 
 void EpcclBackend::shutdown() {
   if (of_parent_) return;
+  if (on_group_thread) {  // of a callback, which it would wait for
+    std::thread([self = c10::intrusive_ptr<EpcclBackend>::unsafe_reclaim_from_nonowning(this)] {
+      self->shutdown();
+    }).detach();
+    return;
+  }
   queue_.drain();
   any_source_.stop();
   inbox_.end(gone("destroyed"));
@@ -182,6 +191,7 @@ int64_t EpcclBackend::global_rank(int rank) const {
 c10::intrusive_ptr<c10d::Backend> EpcclBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
                                                       const std::vector<int>& ranks,
                                                       const c10::intrusive_ptr<Options>& opts) {
+  check_process();
   const auto mine = std::ranges::find(ranks, rank_);
   if (mine == ranks.end()) return nullptr;
   std::vector<int64_t> global_ranks;
@@ -197,6 +207,7 @@ c10::intrusive_ptr<c10d::Backend> EpcclBackend::split(const c10::intrusive_ptr<c
 
 c10::intrusive_ptr<c10d::Backend> EpcclBackend::shrink(const std::vector<int64_t>& excluded, int shrink_flags,
                                                        const c10::intrusive_ptr<Options>& opts) {
+  check_process();
   constexpr int abort_first = 1;
   std::vector<int64_t> global_ranks;
   std::string key = "epccl/without";

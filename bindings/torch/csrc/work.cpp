@@ -41,7 +41,7 @@ void Call::fail(std::exception_ptr why) {
 }
 
 void Call::complete(std::exception_ptr failure) {
-  // What it holds is released before anybody is told. Inputs stay as long as this: the last reference to a tensor may wait for the
+  // What it holds is released before anybody is told. Inputs are for who waits: the last reference to a tensor may wait for the
   // interpreter, and this thread has calls to make.
   body_ = nullptr;
   if (failure)
@@ -53,6 +53,7 @@ void Call::complete(std::exception_ptr failure) {
 
 bool Call::wait(std::chrono::milliseconds timeout) {
   if (timeout == kNoTimeout && what_.timeout.count() >= 0) timeout = what_.timeout;
+  decltype(what_.inputs) gone;  // after the lock
   std::unique_lock<std::mutex> lock(mutex_);
   if (timeout == kNoTimeout) {
     cv_.wait(lock, [this] { return completed_; });
@@ -61,6 +62,7 @@ bool Call::wait(std::chrono::milliseconds timeout) {
     TORCH_CHECK_WITH(DistBackendError, done, "epccl: ", what_.name, " (number ", what_.sequence,
                      " of its process group) is not complete after ", timeout.count(), " ms; it goes on");
   }
+  gone.swap(what_.inputs);
   if (exception_) std::rethrow_exception(exception_);
   return true;
 }
@@ -128,6 +130,11 @@ void Queue::clear(const std::string& why) {
     dropped.swap(waiting_);
   }
   for (const CallPtr& call : dropped) call->fail(backend_error(call->name(), ": ", why));
+}
+
+void Queue::rest(std::chrono::milliseconds at_most) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, at_most, [this] { return !busy_; });
 }
 
 bool Queue::idle() {

@@ -71,6 +71,8 @@ class Queue {
   /// Fails what has not begun.
   void clear(const std::string& why);
   bool idle();
+  /// Waits until no call is under way, at most so long.
+  void rest(std::chrono::milliseconds at_most);
   /// Ends the thread once nothing is left.
   void stop();
 

@@ -78,10 +78,11 @@ SumPlaces sum_places(const PartCounts& counts, uint64_t piece, uint64_t unit, ui
   const uint64_t units = room / unit, whole = counts.sent + counts.fetched;
   const uint64_t of_one = counts.shares * whole + counts.received;  // with a unit for each share
   const uint64_t in_one_chunk = std::max((piece / unit + counts.shares - 1) / counts.shares, uint64_t{1});
-  const uint64_t fitting = units / of_one >= in_one_chunk
+  const uint64_t largest = std::max(message_bytes / unit, uint64_t{1});
+  const uint64_t fitting = in_one_chunk <= std::min(units / of_one, largest)
                                ? in_one_chunk
                                : std::max(units / 2 / of_one, std::min(units / of_one, uint64_t{1}));
-  const uint64_t share = std::min(fitting, std::max(message_bytes / unit, uint64_t{1}));
+  const uint64_t share = std::min(fitting, largest);
   // Little room: not even a unit for each.
   const uint64_t few = units > counts.received ? (units - counts.received) / whole : 0;
   const uint64_t chunk = share > 0 ? share * counts.shares : std::max(few, uint64_t{1});

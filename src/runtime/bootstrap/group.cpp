@@ -9,8 +9,12 @@ namespace epccl::runtime {
 namespace {
 
 // Notices of further deaths, or ends, say nothing new, and there may be ranks squared of them.
-constexpr int max_deaths_told = 8;
+constexpr int max_deaths_told = 8, max_failures_told = 8;
 constexpr size_t max_key = 256;
+
+wire::Bytes notice_of(Notice::Kind kind, int rank, const std::string& text) {
+  return wire::Writer(wire::Type::notice).u8(static_cast<uint8_t>(kind)).i32(rank).text(text).take();
+}
 
 const char* name_of(wire::GatherKind kind) {
   return kind == wire::GatherKind::barrier ? "barrier" : "allgather";
@@ -207,8 +211,15 @@ Status Group::stall(int rank, wire::Reader& body) {
 Status Group::failure(int rank, wire::Reader& body) {
   const std::string text = body.text();
   if (!body.complete()) return breach("a malformed failure report");
-  // Most failures are consequences of the first one, which everybody knows.
-  if (first_notice_) return {};
+  // Most failures are consequences of the first one, which everybody knows. But that a rank has failed, too, is news to whoever waits for
+  // it in a split or shrink.
+  if (first_notice_) {
+    if (++failures_told_ <= max_failures_told)
+      broadcast(notice_of(Notice::Kind::failed, rank,
+                          fmt::format("{} failed: {}", describe(slot(rank).member), text)),
+                rank);
+    return {};
+  }
   std::string others = calls_.others(rank);
   if (text.find(others) != std::string::npos) others.clear();  // it has asked
   notify(Notice::Kind::failed, rank,
@@ -278,15 +289,11 @@ Status Group::end(int rank, wire::Reader& body) {
   if (!body.complete()) return breach("a malformed end");
   if (slot(rank).state != State::present) return {};
   depart(rank, Bootstrap::any_call);
-  if (first_notice_ || ++ends_told_ > max_deaths_told) return {};
+  if (++ends_told_ > max_deaths_told) return {};
   const std::string text = fmt::format("{} is gone: its process ended without leaving the communicator",
                                        describe(slot(rank).member));
   log::info(log::init, -1, "{}", text);
-  broadcast(wire::Writer(wire::Type::notice)
-                .u8(static_cast<uint8_t>(Notice::Kind::ended))
-                .i32(rank)
-                .text(text)
-                .take());
+  broadcast(notice_of(Notice::Kind::ended, rank, text));
   return {};
 }
 
@@ -371,8 +378,7 @@ void Group::notify(Notice::Kind kind, int rank, const std::string& text, int exc
   if (first_notice_ && kind != Notice::Kind::died) return;
   log::warn(log::init, -1, "{}", text);
   if (!first_notice_) first_notice_ = Notice{kind, rank, text};
-  broadcast(wire::Writer(wire::Type::notice).u8(static_cast<uint8_t>(kind)).i32(rank).text(text).take(),
-            except);
+  broadcast(notice_of(kind, rank, text), except);
 }
 
 }  // namespace epccl::runtime

@@ -110,7 +110,7 @@ class Group {
   CallReports calls_;
   std::optional<Notice> first_notice_;
   std::optional<ShrinkLists> shrinks_;  // from the first on
-  int deaths_told_ = 0, ends_told_ = 0;
+  int deaths_told_ = 0, ends_told_ = 0, failures_told_ = 0;
 };
 
 }  // namespace epccl::runtime

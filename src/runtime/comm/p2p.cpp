@@ -322,6 +322,7 @@ bool P2p::network_pending() const {
 
 std::vector<int> P2p::waited_for() const {
   std::vector<int> peers;
+  if (copies_pending()) return peers;  // all of a message may have come
   for (const InFlight* each : pending_) peers.push_back(each->operation.peer);
   std::ranges::sort(peers);
   peers.erase(std::ranges::unique(peers).begin(), peers.end());

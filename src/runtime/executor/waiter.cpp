@@ -67,9 +67,9 @@ std::string FailureMonitor::lost(std::span<const int> ranks, bool or_failed) con
   const std::lock_guard lock(mutex_);
   for (const Notice& notice : lost_) {
     const bool is_member = std::ranges::find(ranks, notice.rank) != ranks.end();
-    const bool is_gone = notice.kind == Notice::Kind::died || notice.kind == Notice::Kind::ended;
-    if (is_gone ? is_member : or_failed && (is_member || notice.kind == Notice::Kind::hub_lost))
-      return notice.text;
+    const bool is_hub = notice.kind == Notice::Kind::hub_lost;  // and the death of its rank
+    const bool is_gone = is_hub || notice.kind == Notice::Kind::died || notice.kind == Notice::Kind::ended;
+    if ((is_gone && is_member) || (or_failed && (is_member || is_hub))) return notice.text;
   }
   return "";
 }

@@ -195,6 +195,30 @@ TEST_P(OneThread, DrivesAllRanksOnOneStream) {
   });
 }
 
+// Communicators of one rank are no ranks of each other: what is on the stream runs in order.
+TEST(OneThreadOrder, OfCommunicatorsOfOneRankOnOneStreamIsThatOfTheStream) {
+  run_ranks({{2}, {{"EPCCL_TIMEOUT", "20"}}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    epcclComm_t other = nullptr;
+    ASSERT_EQ(epcclCommSplit(comm, 0, context.rank, &other, nullptr), epcclSuccess);
+    epcclStream_t stream = nullptr;
+    ASSERT_EQ(epcclStreamCreate(&stream), epcclSuccess);
+    for (int time = 0; time < 20; ++time) {
+      std::vector<float> values(100'000, 1);
+      ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+      for (epcclComm_t each : {epcclComm_t(comm), other, epcclComm_t(comm), other})
+        EXPECT_EQ(
+            epcclAllReduce(values.data(), values.data(), values.size(), epcclFloat32, epcclSum, each, stream),
+            epcclSuccess);
+      ASSERT_EQ(epcclGroupEnd(), epcclSuccess);
+      ASSERT_EQ(epcclStreamSynchronize(stream), epcclSuccess);
+      EXPECT_EQ(values, std::vector<float>(values.size(), 16));
+    }
+    EXPECT_EQ(epcclStreamDestroy(stream), epcclSuccess);
+    EXPECT_EQ(epcclCommDestroy(other), epcclSuccess);
+  });
+}
+
 TEST_P(OneThread, SplitsAllRanksInOneGroup) {
   in_one_process([ranks = GetParam()] {
     const AllRanks comms(ranks);

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <tuple>
 
 #include "base/unique_fd.hpp"
 
@@ -181,17 +182,21 @@ TEST(ShrinkAgain, WithAnotherListAfterAFailure) {
   });
 }
 
-class ShrinkInVain : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Flags, ShrinkInVain, testing::Values(EPCCL_SHRINK_DEFAULT, EPCCL_SHRINK_ABORT));
+class ShrinkInVain : public testing::TestWithParam<std::tuple<int, int>> {};
+// Rank 0's process tells of other ranks' deaths.
+INSTANTIATE_TEST_SUITE_P(FlagsAndTheDead, ShrinkInVain,
+                         testing::Combine(testing::Values(EPCCL_SHRINK_DEFAULT, EPCCL_SHRINK_ABORT),
+                                          testing::Values(0, 2)));
 
 // Of four ranks three are to meet, and one of those dies: the others hear of it long before the time is up.
 TEST_P(ShrinkInVain, EndsWhenARankDiesThatIsToCome) {
   const UniqueFd waiting(eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE));
-  run_ranks({{4}, long_timeout, {2}}, [&](const RankContext& context) {
+  const auto [flags, dead] = GetParam();
+  run_ranks({{4}, long_timeout, {dead}}, [&, flags = flags, dead = dead](const RankContext& context) {
     const Comm comm(context);
     ASSERT_EQ(Exchange(context.rank, 4, 10).start(comm), epcclSuccess);
     if (context.rank == 3) return;
-    if (context.rank == 2) {
+    if (context.rank == dead) {
       for (eventfd_t one = 0, time = 0; time < 2; ++time) ASSERT_EQ(eventfd_read(waiting.get(), &one), 0);
       kill(getpid(), SIGKILL);
     }
@@ -201,14 +206,15 @@ TEST_P(ShrinkInVain, EndsWhenARankDiesThatIsToCome) {
     });
     int excluded = 3;
     epcclComm_t rest = nullptr;
-    EXPECT_EQ(epcclCommShrink(comm, &excluded, 1, &rest, nullptr, GetParam()), epcclRemoteError);
-    EXPECT_THAT(epcclGetLastError(nullptr), testing::HasSubstr("will not come: rank 2 "));
+    EXPECT_EQ(epcclCommShrink(comm, &excluded, 1, &rest, nullptr, flags), epcclRemoteError);
+    EXPECT_THAT(epcclGetLastError(nullptr), testing::HasSubstr("will not come: "));
+    EXPECT_THAT(epcclGetLastError(nullptr), testing::HasSubstr("rank " + std::to_string(dead) + " "));
     teller.join();
-    if (GetParam() == EPCCL_SHRINK_DEFAULT) return;
-    int both[] = {2, 3};
-    ASSERT_EQ(epcclCommShrink(comm, both, 2, &rest, nullptr, GetParam()), epcclSuccess)
+    if (flags == EPCCL_SHRINK_DEFAULT) return;
+    int both[] = {dead, 3};
+    ASSERT_EQ(epcclCommShrink(comm, both, 2, &rest, nullptr, flags), epcclSuccess)
         << epcclGetLastError(nullptr);
-    expect_works(rest, context.rank, 2);
+    expect_works(rest, new_rank({dead, 3}, context.rank), 2);
     EXPECT_EQ(epcclCommDestroy(rest), epcclSuccess);
   });
 }

@@ -307,6 +307,21 @@ def test_a_callback_may_have_the_last_reference_to_the_group(group):
     same(total, torch.full((3,), float(SIZE * SIZE)), "another group's call")
 
 
+def test_a_callback_may_destroy_the_group(group):
+    last = dist.new_group(backend="epccl")
+    total = torch.ones(3)
+
+    def end(future):
+        dist.destroy_process_group(last)
+        return future.value()[0]
+
+    got = dist.all_reduce(total, group=last, async_op=True).get_future().then(end).wait()
+    same(got.cpu(), torch.full((3,), float(SIZE)), "its call")
+    again = torch.ones(3)
+    dist.all_reduce(again, group=group, async_op=True).wait()
+    same(again, torch.full((3,), float(SIZE)), "another group's call")
+
+
 def test_asynchronous_calls_in_inference_mode(group):
     with torch.inference_mode():
         mine, gathered = values(torch.float32, (3,), RANK), [torch.zeros(3) for _ in range(SIZE)]
