@@ -173,28 +173,47 @@ Status run_beside_each_other(StreamWork work) {
   return run_concurrently(std::move(parts), [&] { writes.serve(order); });
 }
 
-/// Whether there are calls of several ranks of one communicator.
-bool has_ranks_of_one(const std::vector<CollectiveCall>& collectives) {
-  for (auto call = collectives.begin(); call != collectives.end(); ++call)
-    if (std::any_of(collectives.begin(), call, [&](const CollectiveCall& earlier) {
-          return earlier.communicator != call->communicator &&
-                 earlier.communicator->key() == call->communicator->key();
-        }))
+/// What one rank has on a stream: with its own communicator, and with those that were split or shrunk of it.
+struct RankCalls {
+  runtime::CommOrigin rank;
+  std::vector<std::function<Status()>> calls;
+};
+
+// Whether the calls of some wait for those of others.
+bool are_of_one(const std::vector<RankCalls>& ranks) {
+  for (auto rank = ranks.begin(); rank != ranks.end(); ++rank)
+    if (std::any_of(ranks.begin(), rank,
+                    [&](const RankCalls& earlier) { return earlier.rank.key == rank->rank.key; }))
       return true;
   return false;
 }
 
 // What is on one stream runs in order. But ranks of one thread may have one stream, too: their calls wait for each other, not for their
-// turns in it.
+// turns in it, and each rank's run in order.
 void enqueue_collectives(device::HostStream& stream, std::vector<CollectiveCall> collectives) {
-  if (!has_ranks_of_one(collectives)) {
+  std::vector<RankCalls> ranks;
+  std::vector<size_t> rank_of;
+  for (const CollectiveCall& call : collectives) {
+    auto found = std::ranges::find(ranks, call.communicator->origin(), &RankCalls::rank);
+    if (found == ranks.end()) found = ranks.insert(found, {call.communicator->origin(), {}});
+    rank_of.push_back(static_cast<size_t>(found - ranks.begin()));
+  }
+  if (!are_of_one(ranks)) {
     for (CollectiveCall& collective : collectives) stream.enqueue(std::move(collective.run));
     return;
   }
-  StreamWork beside;
-  beside.collectives = std::move(collectives);
-  stream.enqueue([shared = std::make_shared<StreamWork>(std::move(beside))] {
-    return run_beside_each_other(std::move(*shared));
+  for (size_t i = 0; i < collectives.size(); ++i)
+    ranks[rank_of[i]].calls.push_back(std::move(collectives[i].run));
+  stream.enqueue([shared = std::make_shared<std::vector<RankCalls>>(std::move(ranks))] {
+    std::vector<std::function<Status()>> parts;
+    for (RankCalls& each : *shared)
+      parts.emplace_back([&each] {
+        Status first;
+        for (const auto& call : each.calls)
+          if (Status status = call(); first.ok()) first = std::move(status);
+        return first;
+      });
+    return run_concurrently(std::move(parts));
   });
 }
 

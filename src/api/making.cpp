@@ -92,6 +92,7 @@ class Making {
       const std::lock_guard lock(mutex_);
       has_met_ = true;
     }
+    if (parent_communicator_ != nullptr) parts.origin = parent_communicator_->origin();
     auto communicator = std::make_shared<runtime::Communicator>(std::move(parts));
     EPCCL_TRY(communicator->begin());
     // From here on the parent's end is nothing to it: what fires the interrupt would end calls of the new communicator.

@@ -27,12 +27,21 @@ struct Arguments {
   epcclStream_t stream;
 };
 
-/// Buffers are there, and do not overlap, or lie as in a call in place.
-Status check_buffers(const Arguments& args, const topology::Cluster& cluster,
-                     const algorithms::CollectiveCall& call, int rank) {
+/// Bytes of a rank's buffers.
+struct Extents {
+  uint64_t send, recv;
+};
+
+Extents extents_of(const runtime::Communicator& communicator, const algorithms::CollectiveCall& call) {
   const auto bytes = [&](int blocks) { return static_cast<uint64_t>(blocks) * call.bytes; };
-  const uint64_t send = bytes(algorithms::input_blocks(cluster, call, rank));
-  const uint64_t recv = bytes(algorithms::output_blocks(cluster, call, rank));
+  return {bytes(algorithms::input_blocks(communicator.cluster(), call, communicator.rank())),
+          bytes(algorithms::output_blocks(communicator.cluster(), call, communicator.rank()))};
+}
+
+/// Buffers are there, and do not overlap, or lie as in a call in place.
+Status check_buffers(const Arguments& args, const Extents& bytes, const algorithms::CollectiveCall& call,
+                     int rank) {
+  const auto [send, recv] = bytes;
   EPCCL_TRY(check_buffer("sendbuff", args.sendbuff, send));
   EPCCL_TRY(check_buffer("recvbuff", args.recvbuff, recv));
   if (send == 0 || recv == 0) return {};
@@ -58,23 +67,18 @@ Status run(const Arguments& args) {
     EPCCL_ASSIGN(operation, find_operation(args.op, args.datatype, args.comm, communicator->ranks()));
     call.reduction = operation.reduction;
   }
-  EPCCL_TRY(check_buffers(args, communicator->cluster(), call.what, communicator->rank()));
+  const Extents bytes = extents_of(*communicator, call.what);
+  EPCCL_TRY(check_buffers(args, bytes, call.what, communicator->rank()));
   call.input = args.sendbuff;
   call.output = args.recvbuff;
   call.engines = communicator->engine_use();
   call.count = args.count;
   call.datatype = datatype_name(args.datatype);
   call.operation = operation.name;
-  const auto bytes_of = [&](int blocks) { return static_cast<uint64_t>(blocks) * call.what.bytes; };
-  EPCCL_ASSIGN(
-      device::Device * gpu,
-      device_of(
-          *communicator,
-          {{"sendbuff", args.sendbuff,
-            bytes_of(algorithms::input_blocks(communicator->cluster(), call.what, communicator->rank()))},
-           {"recvbuff", args.recvbuff,
-            bytes_of(algorithms::output_blocks(communicator->cluster(), call.what, communicator->rank()))}},
-          args.stream));
+  EPCCL_ASSIGN(device::Device * gpu,
+               device_of(*communicator,
+                         {{"sendbuff", args.sendbuff, bytes.send}, {"recvbuff", args.recvbuff, bytes.recv}},
+                         args.stream));
   if (gpu != nullptr)
     return submit_on_device(*gpu, std::move(communicator), std::move(call), operation.device_scalar,
                             args.stream);

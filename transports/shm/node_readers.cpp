@@ -54,18 +54,18 @@ int NodeMemory::reader() const {
   return -1;
 }
 
-bool NodeMemory::begin_queues(uint64_t sequence) {
-  segment_.control(local_).in_queues.store(sequence, std::memory_order_seq_cst);
+bool NodeMemory::begin_use(uint64_t sequence) {
+  segment_.control(local_).uses_peers.store(sequence, std::memory_order_seq_cst);
   return !gave_up();
 }
 
-void NodeMemory::end_queues() {
-  segment_.control(local_).in_queues.store(0, std::memory_order_release);
+void NodeMemory::end_use() {
+  segment_.control(local_).uses_peers.store(0, std::memory_order_release);
 }
 
-int NodeMemory::peer_in_queues(uint64_t sequence) const {
+int NodeMemory::peer_that_uses(uint64_t sequence) const {
   for (int peer = 0; peer < local_size(); ++peer)
-    if (peer != local_ && segment_.control(peer).in_queues.load(std::memory_order_seq_cst) == sequence &&
+    if (peer != local_ && segment_.control(peer).uses_peers.load(std::memory_order_seq_cst) == sequence &&
         lives(pid(peer)))
       return peer;
   return -1;

@@ -65,8 +65,7 @@ struct alignas(64) RankControl {
   // rank has under way from that of each other.
   std::atomic<uint32_t> offers_are_over;
   std::array<std::atomic<uint32_t>, node_max_ranks> reading;
-  std::atomic<uint64_t>
-      in_queues;  // the call whose work this rank's queues have, and with it peers' buffers; 0: none
+  std::atomic<uint64_t> uses_peers;  // the call in which this rank uses peers' buffers; 0: none
   alignas(64) std::array<CallRecord, calls_ahead> calls;
 };
 

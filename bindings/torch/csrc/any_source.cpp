@@ -45,10 +45,8 @@ void AnySource::stop() {
 // True: one was found.
 bool AnySource::look_for_senders() {
   const std::string key = sender_key(group_.rank, seen_ + 1);
-  if (seen_ + 1 == group_.ranks) return false;
-  const auto store = group_.store();
-  if (!store->check({key})) return false;
-  const std::vector<uint8_t> text = store->get(key);
+  if (seen_ + 1 == group_.ranks || !group_.store->check({key})) return false;
+  const std::vector<uint8_t> text = group_.store->get(key);
   ++seen_;
   group_.open(std::stoi(std::string(text.begin(), text.end())));
   return true;

@@ -18,7 +18,7 @@ void announce_sender(c10d::Store& store, int receiver, int sender);
 class AnySource {
  public:
   struct Group {
-    std::function<c10::intrusive_ptr<c10d::Store>()> store;  // asked when receives wait for any rank
+    c10::intrusive_ptr<c10d::Store> store;
     int rank, ranks;
     std::function<void(int source)> open;   // the channel of a sender
     std::function<void(int source)> abort;  // that of one that was silent for too long
@@ -31,7 +31,7 @@ class AnySource {
 
   /// Begins to watch, if that has not been done.
   void start();
-  /// Waits for the thread. Afterwards nothing is watched any more.
+  /// Waits for the thread, if nobody else does. Afterwards nothing is watched any more.
   void stop();
 
  private:

@@ -136,7 +136,7 @@ ReceiveChannel& EpcclBackend::receive_channel(int source) {
 }
 
 AnySource::Group EpcclBackend::any_source_group() {
-  return {[this] { return message_store(); }, rank_, size_, [this](int source) { receive_channel(source); },
+  return {message_store(), rank_, size_, [this](int source) { receive_channel(source); },
           [this](int source) { receive_channel(source).abort(); },
           // Ranks that have not sent yet have no channel here, whose end would tell.
           [this] { check_others("recv from any rank"); }};

@@ -374,7 +374,7 @@ void Group::broadcast(wire::Bytes frame, int except) {
 }
 
 void Group::notify(Notice::Kind kind, int rank, const std::string& text, int except) {
-  // Of what is not a death, the first says it all.
+  // Of what is not a death, the first says it all; but see failure() and end().
   if (first_notice_ && kind != Notice::Kind::died) return;
   log::warn(log::init, -1, "{}", text);
   if (!first_notice_) first_notice_ = Notice{kind, rank, text};

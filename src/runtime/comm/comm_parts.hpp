@@ -28,11 +28,20 @@ struct CommKey {
   friend auto operator<=>(const CommKey&, const CommKey&) = default;
 };
 
+/// Where a communicator comes from: the one of which it was split or shrunk, and that one of which other, up to one that was not. Alike for
+/// all communicators that a rank of that one has come to be in.
+struct CommOrigin {
+  CommKey key;
+  int rank = 0;
+  friend bool operator==(const CommOrigin&, const CommOrigin&) = default;
+};
+
 /// What is made once, in this order, when ranks join (comm_setup.cpp).
 struct CommParts {
   CommConfig config;
   int rank = 0;
   CommKey key;
+  CommOrigin origin;  // itself; of a split or shrink whoever makes it sets the parent's
   std::shared_ptr<Interrupt> interrupt;
   std::unique_ptr<MeetingPoint> meeting_point;  // null: this machine has no address
   std::unique_ptr<Bootstrap> bootstrap;

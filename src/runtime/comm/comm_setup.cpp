@@ -208,6 +208,7 @@ Result<CommParts> set_up(const Gathering& gathering, const CommOptions& options,
   parts.began = now_seconds();
   parts.rank = gathering.rank;
   parts.key = {gathering.id.bytes, gathering.session};
+  parts.origin = {parts.key, parts.rank};
   parts.interrupt = std::move(interrupt);
   const Result<RankInfo> mine = come_together(parts, gathering, options);
   if (!mine.ok()) {

@@ -41,6 +41,7 @@ class Communicator {
   int rank() const { return parts_.rank; }
   int ranks() const { return parts_.cluster.ranks(); }
   const CommKey& key() const { return parts_.key; }
+  const CommOrigin& origin() const { return parts_.origin; }
   const topology::Cluster& cluster() const { return parts_.cluster; }
   const CommConfig& config() const { return parts_.config; }
   const algorithms::CostParameters& cost() const { return parts_.cost; }

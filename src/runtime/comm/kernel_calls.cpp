@@ -75,7 +75,7 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
   peers_have_buffers_ = false;
   Status status = run_call(call, across, after);
   // Buffers go back to the user.
-  if (status.ok()) node_.end_queues();
+  if (status.ok()) node_.end_use();
   if (!status.ok() && peers_have_buffers_) engines_.give_up(status, call.sequence, *queue_);
   if (!status.ok()) static_cast<void>(queue_->synchronize());
   engines_.peers().calls_over(call.sequence);
@@ -88,7 +88,7 @@ Status KernelCalls::run_call(const Call& call, const Submit& across, const Submi
   EPCCL_TRY(calls.begin(call, 0, 0));
   EPCCL_TRY(calls.meet());
   peers_have_buffers_ = true;
-  if (!node_.begin_queues(call.sequence)) return {Code::remote_error, "a rank of this node gave up"};
+  if (!node_.begin_use(call.sequence)) return {Code::remote_error, "a rank of this node gave up"};
   auto peers = find_peers(call);
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!peers.ok()) return monitor_.explain(std::move(peers).take_status());

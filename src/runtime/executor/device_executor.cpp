@@ -42,7 +42,7 @@ Status DeviceExecutor::run(const DeviceProgram& program, const QueueCall& call, 
     if (Status status = idle(waiter); !status.ok()) fail(std::move(status));
   }
   if (failure_.ok()) {
-    node_.end_queues();
+    node_.end_use();
     node_.set_done(call.sequence);
   } else {
     lanes_.stop();
@@ -55,7 +55,7 @@ Status DeviceExecutor::run(const DeviceProgram& program, const QueueCall& call, 
 // What peers begin from now on does not get to this rank's buffers.
 void DeviceExecutor::give_up(uint64_t sequence, const Waiter& waiter) {
   node_.say_gave_up();
-  end_queues_with_peers(node_, sequence, waiter.peers_timeout());
+  end_use_with_peers(node_, sequence, waiter.peers_timeout());
 }
 
 Status DeviceExecutor::begin() {
@@ -101,8 +101,7 @@ void DeviceExecutor::start(uint32_t index) {
     case Kind::reduce:
     case Kind::move_rows:
     case Kind::reduce_rows:
-      if (!node_.begin_queues(call_->sequence))
-        return fail({Code::remote_error, "a rank of this node gave up"});
+      if (!node_.begin_use(call_->sequence)) return fail({Code::remote_error, "a rank of this node gave up"});
       if (Status status = lanes_.start(index); !status.ok()) return fail(std::move(status));
       return given(index);
     case Kind::send:
@@ -173,7 +172,7 @@ bool DeviceExecutor::poll_device() {
   through_.clear();
   if (Status status = lanes_.poll(through_); !status.ok()) fail(std::move(status));
   for (const uint32_t index : through_) complete(index);
-  if (!lanes_.busy()) node_.end_queues();
+  if (!lanes_.busy()) node_.end_use();
   return !through_.empty();
 }
 

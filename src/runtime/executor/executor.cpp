@@ -53,7 +53,7 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
   EPCCL_TRY(monitor_.check_lightly());
   if (call.progress != nullptr) call.progress->begin(plan);
   EPCCL_TRY(begin());
-  if (uses_peers_buffers() && !node_.begin_queues(call.sequence)) fail(gave_up());
+  if (uses_peers_buffers() && !node_.begin_use(call.sequence)) fail(gave_up());
   while ((!steps_.all_complete() || !drained_) && failure_.ok()) {
     if (idle_visits_ % 4 == 0 ? sweep() : glance()) {
       waiter_.moved();
@@ -83,12 +83,12 @@ void Executor::end() {
     engine_.drain();
     node_.say_gave_up();
   }
-  if (uses_peers_buffers()) node_.end_queues();
+  if (uses_peers_buffers()) node_.end_use();
 }
 
 void Executor::wait_for_peers() {
   constexpr double longest_copy = 2.0;  // seconds
-  end_queues_with_peers(node_, last_sequence_, std::min(waiter_.peers_timeout(), longest_copy));
+  end_use_with_peers(node_, last_sequence_, std::min(waiter_.peers_timeout(), longest_copy));
 }
 
 Status Executor::begin() {

@@ -35,12 +35,12 @@ void release_words(transports::NodeMemory& node) {
       each.store(device::released, std::memory_order_release);
 }
 
-void end_queues_with_peers(transports::NodeMemory& node, uint64_t sequence, double seconds,
-                           const std::function<void()>& meanwhile) {
-  node.end_queues();
+void end_use_with_peers(transports::NodeMemory& node, uint64_t sequence, double seconds,
+                        const std::function<void()>& meanwhile) {
+  node.end_use();
   const double until = now_seconds() + seconds;
-  int peer = node.peer_in_queues(sequence);
-  for (; peer >= 0 && now_seconds() < until; peer = node.peer_in_queues(sequence)) {
+  int peer = node.peer_that_uses(sequence);
+  for (; peer >= 0 && now_seconds() < until; peer = node.peer_that_uses(sequence)) {
     meanwhile();
     usleep(200);
   }

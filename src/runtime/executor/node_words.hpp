@@ -17,9 +17,9 @@ Status show_words(device::Device& device, transports::NodeMemory& node);
 int queues_each(const device::Device& device, const transports::NodeMemory& node, int most);
 /// Lets all queues of the node's ranks through that wait for them now.
 void release_words(transports::NodeMemory& node);
-/// This rank's queues have run out of a call that failed: waits until its peers' have, too, at most so long, and does `meanwhile` again and
-/// again.
-void end_queues_with_peers(
+/// This rank uses no buffers of peers any more in a call that failed: waits until no peer uses any, at most so long, and does `meanwhile`
+/// again and again.
+void end_use_with_peers(
     transports::NodeMemory& node, uint64_t sequence, double seconds,
     const std::function<void()>& meanwhile = [] {});
 /// When no queue of this rank uses them any more.

@@ -105,7 +105,7 @@ Status QueueExecutor::submit(const QueueProgram& program, const QueueCall& call,
 Status QueueExecutor::try_submit(const QueueProgram& program, const QueueCall& call, Waiter& waiter) {
   EPCCL_TRY(monitor_.check());
   EPCCL_TRY(make_queues(program));
-  if (!node_.begin_queues(sequence_)) return {Code::remote_error, "a rank of this node gave up"};
+  if (!node_.begin_use(sequence_)) return {Code::remote_error, "a rank of this node gave up"};
   const Submission now{program, call, *control_, waiter};
   EPCCL_TRY(begin(now));
   feed_.begin(now.program, now.call, queues_);
@@ -252,7 +252,7 @@ Status QueueExecutor::finish(Waiter& waiter) {
   Status status = failure();
   // Then queues went on that nobody had posted for, and it may not be this rank's that say that they are through.
   if (status.ok() && node_.gave_up()) status = Status(Code::remote_error, "a rank of this node gave up");
-  if (status.ok()) node_.end_queues();
+  if (status.ok()) node_.end_use();
   if (!status.ok()) give_up(status);
   return status;
 }
@@ -294,7 +294,7 @@ void QueueExecutor::give_up(const Status& why, uint64_t sequence, double seconds
     usleep(200);
   } while (!all_idle());
   for (int slot = 0; slot < transports::node_counters; ++slot) node_.posted(slot);
-  end_queues_with_peers(node_, sequence, seconds, [this] { release_words(node_); });
+  end_use_with_peers(node_, sequence, seconds, [this] { release_words(node_); });
 }
 
 Waiter::Situation QueueExecutor::describe() const {

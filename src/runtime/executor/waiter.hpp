@@ -53,7 +53,7 @@ class FailureMonitor {
   /// Reads the control line's notices without blocking.
   void hear();
   /// Why one of `ranks` will not come to anything any more, as far as was heard: its process has ended, or (`or_failed`) it has given up,
-  /// or the control line is lost. "": nothing is known. Any thread.
+  /// or the control line is lost, whose end is the death of a rank. "": nothing is known. Any thread.
   std::string lost(std::span<const int> ranks, bool or_failed) const;
   int fd() const { return bootstrap_.fd(); }
   Bootstrap& bootstrap() { return bootstrap_; }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -191,6 +192,35 @@ TEST_P(OneThread, DrivesAllRanksOnOneStream) {
     EXPECT_EQ(epcclStreamSynchronize(stream), epcclSuccess);
     for (const auto& round : rounds)
       for (const Exchange& exchange : round) EXPECT_EQ(exchange.wrong(), 0U);
+    EXPECT_EQ(epcclStreamDestroy(stream), epcclSuccess);
+  });
+}
+
+// A rank's calls on it run in order, whichever of its communicators they are of.
+TEST_P(OneThread, DrivesAllRanksAndTheirSplitsOnOneStream) {
+  in_one_process([ranks = GetParam()] {
+    const AllRanks comms(ranks);
+    std::vector<epcclComm_t> split(static_cast<size_t>(ranks));
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    for (int rank = 0; rank < ranks; ++rank)
+      EXPECT_EQ(epcclCommSplit(comms[rank], 0, rank, &split[static_cast<size_t>(rank)], nullptr),
+                epcclSuccess);
+    ASSERT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(nullptr);
+    epcclStream_t stream = nullptr;
+    ASSERT_EQ(epcclStreamCreate(&stream), epcclSuccess);
+    std::vector<std::vector<double>> values(static_cast<size_t>(ranks), std::vector<double>(20'000, 1));
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    for (int round = 0; round < 2; ++round)
+      for (size_t rank = 0; rank < values.size(); ++rank)
+        for (epcclComm_t comm : {comms[static_cast<int>(rank)], split[rank]})
+          EXPECT_EQ(epcclAllReduce(values[rank].data(), values[rank].data(), values[rank].size(),
+                                   epcclFloat64, epcclSum, comm, stream),
+                    epcclSuccess);
+    ASSERT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(nullptr);
+    EXPECT_EQ(epcclStreamSynchronize(stream), epcclSuccess);
+    for (const auto& each : values)
+      EXPECT_EQ(each, std::vector<double>(each.size(), std::pow(ranks, 4))) << ranks;
+    for (epcclComm_t comm : split) EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
     EXPECT_EQ(epcclStreamDestroy(stream), epcclSuccess);
   });
 }

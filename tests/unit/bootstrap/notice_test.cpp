@@ -81,16 +81,27 @@ TEST(Notices, FailureIsToldToTheOthersOnly) {
   EXPECT_EQ(lines[0]->poll_notice(), std::nullopt);
 }
 
-TEST(Notices, OnlyTheFirstFailureIsTold) {
+// Who waits for a rank in a split or shrink is to hear that that one has failed, too. But there may be ranks squared of such notices.
+TEST(Notices, FailuresAfterTheFirstAreToldAFewTimes) {
   auto lines = join_all(fresh_id(), 3);
   lines[0]->report_failure("the cause");
   ASSERT_TRUE(wait_for_notice(*lines[1]));
   ASSERT_TRUE(wait_for_notice(*lines[2]));
-  lines[1]->report_failure("a consequence");
-  lines[1]->describe_others();
-  lines[2]->describe_others();
-  EXPECT_EQ(lines[0]->poll_notice(), std::nullopt);
-  EXPECT_EQ(lines[2]->poll_notice(), std::nullopt);
+  for (int time = 0; time < 20; ++time) lines[1]->report_failure("a consequence");
+  lines[1].reset();  // its end comes last
+  for (const int other : {0, 2}) {
+    int told = 0;
+    auto notice = wait_for_notice(*lines[static_cast<size_t>(other)]);
+    for (; notice && notice->kind == Notice::Kind::failed;
+         notice = wait_for_notice(*lines[static_cast<size_t>(other)])) {
+      EXPECT_EQ(notice->rank, 1);
+      EXPECT_CONTAINS(notice->text, "failed: a consequence");
+      ++told;
+    }
+    EXPECT_EQ(told, 8);
+    ASSERT_TRUE(notice);
+    EXPECT_EQ(notice->kind, Notice::Kind::died);
+  }
 }
 
 TEST(Notices, FailureReportedFromAnotherThreadEndsABlockedCallElsewhere) {

@@ -56,12 +56,12 @@ using KernelsGivenUp = RankWithKernels;
 class PeerInQueues {
  public:
   PeerInQueues(transports::Node& node, uint64_t sequence) : node_(node) {
-    EXPECT_TRUE(node[1].begin_queues(sequence));
+    EXPECT_TRUE(node[1].begin_use(sequence));
     thread_ = std::thread([this] {
       while (!node_[1].gave_up()) std::this_thread::yield();
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       is_out_ = true;
-      node_[1].end_queues();
+      node_[1].end_use();
     });
   }
   PeerInQueues(const PeerInQueues&) = delete;
@@ -97,10 +97,10 @@ TEST_F(GivenUp, IsToldAfterAWhileWherePeersQueuesDoNotRunOut) {
   policy.timeout_seconds = 1000;
   policy.most_in_driver = 0.1;
   Waiter waiter(node_[0], nullptr, monitor_, policy);
-  EXPECT_TRUE(node_[1].begin_queues(call_.sequence));
+  EXPECT_TRUE(node_[1].begin_use(call_.sequence));
   monitor_.abort("aborted");
   EXPECT_THAT(queues_.submit(program_, call_, waiter).message(), HasSubstr("aborted"));
-  EXPECT_EQ(node_[0].peer_in_queues(call_.sequence), 1);
+  EXPECT_EQ(node_[0].peer_that_uses(call_.sequence), 1);
 }
 
 // Its buffers may be the user's again.
@@ -190,7 +190,7 @@ TEST_F(GivenUpAcrossNodes, ByAPeerACallQueuesNothing) {
 TEST_F(GivenUpAcrossNodes, FindsNobodyInTheQueuesOfACallThatIsOver) {
   node_[1].post(slot, counter_value(call_.sequence, 1));
   EXPECT_OK(run());
-  EXPECT_EQ(node_[1].peer_in_queues(call_.sequence), -1);
+  EXPECT_EQ(node_[1].peer_that_uses(call_.sequence), -1);
 }
 
 class KernelsGivenUpAcrossNodes : public RankWithGpu {
