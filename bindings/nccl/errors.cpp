@@ -77,6 +77,8 @@ ncclResult_t refuse(const Status& status) {
   if (status.ok()) return ncclSuccess;
   last().source = Source::shim;
   last().text = status.message();
+  if (status.code() == Code::invalid_argument || status.code() == Code::invalid_usage)
+    log::warn(log::coll, -1, "refused: {}", status.message());
   return static_cast<ncclResult_t>(status.code());
 }
 

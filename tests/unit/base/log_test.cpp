@@ -19,6 +19,7 @@ class Log : public testing::Test {
     std::string pattern = testing::TempDir() + "logXXXXXX";
     directory_ = mkdtemp(pattern.data());
     environment_.unset("EPCCL_CONF_FILE");
+    environment_.unset("NCCL_DEBUG");
     environment_.set("HOME", directory_);
     environment_.unset("EPCCL_DEBUG_SUBSYS");
     environment_.set("EPCCL_DEBUG_FILE", directory_ + "/log");
@@ -44,6 +45,18 @@ TEST_F(Log, WritesNothingUnlessAsked) {
   environment_.unset("EPCCL_DEBUG");
   log::warn(log::init, 0, "unheard");
   EXPECT_FALSE(std::filesystem::exists(directory_ + "/log"));
+}
+
+TEST_F(Log, AsksNcclsVariableWhereItsOwnIsNotSet) {
+  environment_.unset("EPCCL_DEBUG");
+  environment_.set("NCCL_DEBUG", "WARN");
+  log::warn(log::init, -1, "heard");
+  environment_.set("EPCCL_DEBUG", "NONE");
+  log::warn(log::init, -1, "unheard");
+  environment_.unset("EPCCL_DEBUG");
+  environment_.set("NCCL_DEBUG", "ABORT");  // which is none of ours
+  log::warn(log::init, -1, "unheard");
+  EXPECT_EQ(lines(), (std::vector<std::string>{start() + "WARN INIT heard"}));
 }
 
 TEST_F(Log, LineHasHostProcessRankLevelAndSubsystem) {
