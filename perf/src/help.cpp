@@ -19,7 +19,7 @@ Sizes
 Timing
   Every iteration: a barrier, then the call is timed on every rank; -a makes one time of the ranks'. With --in-a-row N an
   iteration is N calls and a barrier, divided by N, and begins where the one before ended: ranks that need not wait for
-  others run ahead, as in nccl-tests. `time` is the median over the iterations, p50 the same, p99 the 99th percentile (nearest
+  others run ahead, as in nccl-tests. With -m N each of these calls is a group of N, and times are divided by N. `time` is the median over the iterations, p50 the same, p99 the 99th percentile (nearest
   rank). algbw = size / time, in 1e9 bytes a second. busbw = algbw x (ranks - 1) / ranks; allreduce: twice that; broadcast, reduce and
   sendrecv: algbw.
   %wire is the time that the bytes on the busiest link need at least, over the time measured: of all nodes'
@@ -50,7 +50,7 @@ Copy engines and overlap
 
 Data
   With -c 1 outputs are poisoned, data differ by source, destination, position and exchange, and are
-  compared on every rank: for a first call of every size, and for its last timed iteration (--in-a-row: one more, not timed). #wrong counts
+  compared on every rank: for a first call of every size, and for its last timed iteration (--in-a-row and --agg_iters: one more, not timed). #wrong counts
   elements of all ranks. Reductions are compared with sums of their own making, of numbers that do not have to be rounded
   (an average of floats over ranks that are no power of two may be off by the roundings of its partial sums). alltoall,
   alltoallv and sendrecv are never in place: N/A.
@@ -61,7 +61,7 @@ JSON
   wire_fraction where the link rate is known and bytes cross nodes.
 
 Not supported
-  nccl-tests' -m -N -p -y -C -S -x -D -V -M -u -I -K are errors: they are about CUDA, or ways of timing that
+  nccl-tests' -N -p -y -C -S -x -D -V -M -u -I -K are errors: they are about CUDA, or ways of timing that
   do not apply. -t and -g only take 1, -R only 0 and 1.
 
 Exit status: 0; 1 where a call failed or data were wrong; 2 for wrong arguments.)";

@@ -15,6 +15,18 @@ Status Meter::issue(const Subject& subject) {
   return stream_.wait(subject.communicator.get());
 }
 
+Status Meter::issue_group(const Subject& subject) {
+  if (options_.aggregated == 1) return issue(subject);
+  const epcclComm_t comm = subject.communicator.get();
+  EPCCL_TRY(api_status("epcclGroupStart", epcclGroupStart(), comm));
+  Status started;
+  for (int i = 0; i < options_.aggregated && started.ok(); ++i) started = start(subject, stream_.get());
+  const Status ended = api_status("epcclGroupEnd", epcclGroupEnd(), comm);
+  EPCCL_TRY(std::move(started));
+  EPCCL_TRY(ended);
+  return stream_.wait(comm);
+}
+
 Status Meter::start(const Subject& subject, epcclStream_t stream) {
   Operands given = subject.operands;
   const auto contains = [](const Buffer& buffer, const std::byte* place) {
@@ -41,8 +53,8 @@ Result<uint64_t> Meter::check(const Subject& subject, const std::string& when) {
 Status Meter::issue_in_step(const Subject& subject, double* seconds) {
   EPCCL_TRY(coordinator_.barrier());
   const double start = now_seconds();
-  EPCCL_TRY(issue(subject));
-  if (seconds != nullptr) *seconds = now_seconds() - start;
+  EPCCL_TRY(issue_group(subject));
+  if (seconds != nullptr) *seconds = (now_seconds() - start) / options_.aggregated;
   return {};
 }
 
@@ -51,11 +63,11 @@ Status Meter::issue_in_a_row(const Subject& subject, int calls, std::span<double
   EPCCL_TRY(coordinator_.barrier());
   double start = now_seconds();
   for (double& of_one : seconds) {
-    for (int i = 0; i < calls; ++i) EPCCL_TRY(issue(subject));
+    for (int i = 0; i < calls; ++i) EPCCL_TRY(issue_group(subject));
     // Who sends may be through before anybody has received, and who comes late finds all there.
     EPCCL_TRY(coordinator_.barrier());
     const double end = now_seconds();
-    of_one = (end - std::exchange(start, end)) / calls;
+    of_one = (end - std::exchange(start, end)) / calls / options_.aggregated;
   }
   return {};
 }
@@ -63,17 +75,20 @@ Status Meter::issue_in_a_row(const Subject& subject, int calls, std::span<double
 /// A call with fresh data; the number of wrong elements.
 Result<uint64_t> Meter::compare(const Subject& subject, const std::string& when, double* seconds) {
   EPCCL_TRY(prepare(subject));
-  EPCCL_TRY(issue_in_step(subject, seconds));
+  EPCCL_TRY(coordinator_.barrier());
+  const double start = now_seconds();
+  EPCCL_TRY(issue(subject));
+  if (seconds != nullptr) *seconds = now_seconds() - start;
   return check(subject, when);
 }
 
-/// Seconds of one call, with those of all ranks.
+/// Seconds of one iteration's calls, with those of all ranks.
 Result<double> Meter::probe(const Subject& subject) {
   if (!options_.budget) return 0;
   constexpr int probes = 3;
   EPCCL_TRY(coordinator_.barrier());
   const double start = now_seconds();
-  for (int i = 0; i < probes; ++i) EPCCL_TRY(issue(subject));
+  for (int i = 0; i < probes; ++i) EPCCL_TRY(issue_group(subject));
   EPCCL_TRY(coordinator_.barrier());
   return (now_seconds() - start) / probes;
 }
@@ -94,10 +109,11 @@ Result<Measurement> Meter::run(Communicator& communicator, const Call& call, boo
   EPCCL_ASSIGN(measured.iterations, choose_iterations(coordinator_, options_, probed * options_.in_a_row));
 
   std::vector<double> seconds(static_cast<size_t>(measured.iterations));
-  const bool alone = options_.in_a_row == 1;  // then the last one is compared, too
+  const bool in_a_row = options_.in_a_row > 1;
+  const bool alone = !in_a_row && options_.aggregated == 1;  // then the last one is compared, too
   const int timed = measured.iterations - (options_.check && alone ? 1 : 0);
-  if (!alone) EPCCL_TRY(issue_in_a_row(subject, options_.in_a_row, seconds));
-  for (int i = 0; alone && i < timed; ++i)
+  if (in_a_row) EPCCL_TRY(issue_in_a_row(subject, options_.in_a_row, seconds));
+  for (int i = 0; !in_a_row && i < timed; ++i)
     EPCCL_TRY(issue_in_step(subject, &seconds[static_cast<size_t>(i)]));
   if (options_.check) {
     EPCCL_ASSIGN(const uint64_t last, compare(subject, fmt::format("{}, iteration {}", title, timed),

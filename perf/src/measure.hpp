@@ -4,6 +4,7 @@
 //   warm-up   barrier, call
 //   timed     barrier, |call|  ... the last one with fresh data, compared afterwards
 //             with --in-a-row: barrier, |calls, barrier|calls, barrier|  ... and a call more for the comparison, not timed
+//             with --agg_iters: the same, and a call stands for a group of them
 //             with --graph N: barrier, |a launch of a graph of all iterations|  ... N of them
 //   gather    the ranks' times and wrong elements, after the loop and never within
 #pragma once
@@ -48,9 +49,11 @@ class Meter {
   Result<Measurement> run_graph(const Subject& subject, const std::string& title);
   Result<uint64_t> compare_replay(const Subject& subject, const Replay& replay, const std::string& when);
   Status issue(const Subject& subject);
-  /// A call after a barrier. `seconds` may be null.
+  /// As many calls as a group has.
+  Status issue_group(const Subject& subject);
+  /// A group of calls after a barrier. `seconds` of one of them, on average; may be null.
   Status issue_in_step(const Subject& subject, double* seconds = nullptr);
-  /// Iterations of `calls`, one behind the other. `seconds`: for each, of one of its calls, on average.
+  /// Iterations of `calls` groups, one behind the other. `seconds`: for each, of one of its calls, on average.
   Status issue_in_a_row(const Subject& subject, int calls, std::span<double> seconds);
   // Between this program's data and what calls are given, where they are not the same.
   Status prepare(const Subject& subject);

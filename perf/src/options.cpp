@@ -17,9 +17,8 @@ struct Typed {
                                             redops = "sum", root = "0", placement = "both";
   long factor = 0;
   bool per_pair = false, grouped = false, copies = false;
-  int in_a_row = 1;
+  int in_a_row = 1, aggregated = 1;
   CLI::Option* factor_option = nullptr;
-  CLI::Option* step_option = nullptr;
 };
 
 void add_size_options(CLI::App& app, Typed& typed) {
@@ -28,8 +27,8 @@ void add_size_options(CLI::App& app, Typed& typed) {
   app.add_option("-e,--maxbytes", typed.last, "Size to end at (default 32M)")->option_text("SIZE");
   typed.factor_option =
       app.add_option("-f,--stepfactor", typed.factor, "Multiply sizes by this")->option_text("N");
-  typed.step_option = app.add_option("-i,--stepbytes", typed.step, "Or add this to them (default 1M)");
-  typed.step_option->option_text("SIZE")->excludes(typed.factor_option);
+  app.add_option("-i,--stepbytes", typed.step, "Without -f: add this to them (default 1M)")
+      ->option_text("SIZE");
   app.add_flag("--per-pair", typed.per_pair, "Sizes are bytes per rank pair instead of bytes per rank");
   app.add_option("-d,--datatype", typed.datatypes, "all, or names separated by commas (default float)")
       ->option_text("TYPES");
@@ -56,6 +55,11 @@ void add_choice_options(CLI::App& app, Typed& typed) {
                "Issue alltoall or alltoallv as a group of sends and receives, as PyTorch does with NCCL");
   app.add_option("--in-a-row", typed.in_a_row,
                  "Calls of a timed iteration, one behind the other; times are those of one call (default 1)")
+      ->option_text("N");
+  app.add_option(
+         "-m,--agg_iters", typed.aggregated,
+         "Calls of a group: an iteration issues so many between epcclGroupStart and epcclGroupEnd; times "
+         "are those of one call (default 1: no group)")
       ->option_text("N");
   app.add_option("--pattern", typed.pattern,
                  "Counts of alltoallv: uniform, zipf:<exponent>, file:<matrix of counts> (default uniform)")
@@ -148,10 +152,14 @@ Status set_choices(const Typed& typed, Options& options) {
   }
   EPCCL_TRY(check_range("--in-a-row", typed.in_a_row, 1, 1'000'000));
   options.in_a_row = typed.in_a_row;
+  EPCCL_TRY(check_range("--agg_iters", typed.aggregated, 1, 1'000'000));
+  options.aggregated = typed.aggregated;
   options.grouped = typed.grouped;
   options.beside_copies = typed.copies;
-  if (options.graph_launches > 0 && options.in_a_row > 1)
-    return error(Code::invalid_argument, "--graph: its calls are -n, so not with --in-a-row");
+  if (options.graph_launches > 0 && (options.in_a_row > 1 || options.aggregated > 1))
+    return error(Code::invalid_argument, "--graph: its calls are -n, so not with --in-a-row or --agg_iters");
+  if (options.aggregated > 1 && options.overlap)
+    return error(Code::invalid_argument, "--agg_iters: not with --overlap, which is about one call");
   const bool only_copies = is_alltoall(options.operation) || options.operation == Operation::allgather;
   if (options.beside_copies && (!options.overlap || options.device != "host" || !only_copies))
     return error(Code::invalid_argument,
@@ -164,10 +172,10 @@ Status set_choices(const Typed& typed, Options& options) {
 }  // namespace
 
 std::string describe(const Options& o) {
-  std::string text =
-      fmt::format("{} {}..{} step {} factor {} pair {} given {} grouped {} in a row {} copies {} ",
-                  to_string(o.operation), o.sweep.first, o.sweep.last, o.sweep.step, o.sweep.factor,
-                  o.per_pair, o.sizes_given, o.grouped, o.in_a_row, o.beside_copies);
+  std::string text = fmt::format(
+      "{} {}..{} step {} factor {} pair {} given {} grouped {} in a row {} together {} copies {} ",
+      to_string(o.operation), o.sweep.first, o.sweep.last, o.sweep.step, o.sweep.factor, o.per_pair,
+      o.sizes_given, o.grouped, o.in_a_row, o.aggregated, o.beside_copies);
   text += describe(static_cast<const MeasuringOptions&>(o));
   text += fmt::format(" pattern {} {}", static_cast<int>(o.pattern.kind), o.pattern.exponent);
   text += fmt::format(" root {} place {} {}", o.root, o.out_of_place, o.in_place);

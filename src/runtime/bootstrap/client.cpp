@@ -123,7 +123,7 @@ void Client::send_failure(const std::string& text) {
 
 void Client::report_failure(const std::string& text) {
   send_failure(text);
-  if (rank_ != hub_rank_) return;
+  if (std::ranges::find(hub_ranks_, rank_) == hub_ranks_.end()) return;
   // The rendezvous may end with this process: an answer to what is asked behind the report says that the others have the news.
   const std::unique_lock lock(reading_, std::try_to_lock);
   if (lock.owns_lock()) static_cast<void>(ask(report_patience));
@@ -293,8 +293,9 @@ void Client::handle(const wire::Frame& frame) {
       return;
     case wire::Type::joined:
       joined_ = true;
-      hub_rank_ = body.i32();
       hub_ = fmt::format("{} at {}", body.text(), hub_);
+      for (uint32_t left = body.u32(); left > 0 && left <= static_cast<uint32_t>(ranks_); --left)
+        hub_ranks_.push_back(body.i32());
       return;
     case wire::Type::gathered:
       gathered_ = frame.body;
@@ -344,10 +345,17 @@ void Client::line_ended(const std::string& why) {
   // The descriptor stays, so that nothing else gets its number, but it must not keep fd() readable.
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, line_.get(), nullptr);
   if (state_ == Line::closed_regularly || refused_) return;
-  const std::string who = hub_rank_ >= 0
-                              ? fmt::format("rank {}, which holds the rendezvous ({}),", hub_rank_, hub_)
-                              : fmt::format("the process of the rendezvous ({})", hub_);
-  add_notice({Notice::Kind::hub_lost, hub_rank_, fmt::format("{} died: {}", who, why)});
+  if (hub_ranks_.empty()) {
+    add_notice(
+        {Notice::Kind::hub_lost, -1, fmt::format("the process of the rendezvous ({}) died: {}", hub_, why)});
+    return;
+  }
+  Notice::Kind kind = Notice::Kind::hub_lost;
+  for (const int rank : hub_ranks_) {
+    add_notice(
+        {kind, rank, fmt::format("rank {}, which holds the rendezvous ({}), died: {}", rank, hub_, why)});
+    kind = Notice::Kind::died;
+  }
 }
 
 void Client::add_notice(Notice notice) {

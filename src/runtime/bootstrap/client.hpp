@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/fork_guard.hpp"
 #include "runtime/bootstrap/bootstrap.hpp"
@@ -90,7 +91,7 @@ class Client final : public Bootstrap {
   const double timeout_;
   JoinOptions options_;
   std::string hub_;  // "host a, pid 7 at 10.0.0.1:4242"
-  int hub_rank_ = -1;
+  std::vector<int> hub_ranks_;  // that live in the hub's process
 
   GuardedFd line_;
   UniqueFd epoll_, notice_event_;

@@ -54,15 +54,14 @@ Status Group::admit(const Member& member, int ranks_claimed) {
 
 void Group::complete() {
   complete_ = true;
-  int hub_rank = -1;
-  for (const Slot& each : slots_) {
-    if (hub_rank < 0 && holds_hub(each.member)) hub_rank = each.member.rank;
-  }
   log::info(log::init, -1, "rendezvous complete: {} ranks", ranks());
-  broadcast(wire::Writer(wire::Type::joined)
-                .i32(hub_rank)
-                .text(fmt::format("host {}, pid {}", hub_.host, hub_.pid))
-                .take());
+  std::vector<int> of_hub;
+  for (const Slot& each : slots_)
+    if (holds_hub(each.member)) of_hub.push_back(each.member.rank);
+  wire::Writer frame(wire::Type::joined);
+  frame.text(fmt::format("host {}, pid {}", hub_.host, hub_.pid)).u32(static_cast<uint32_t>(of_hub.size()));
+  for (const int rank : of_hub) frame.i32(rank);
+  broadcast(frame.take());
 }
 
 Status Group::receive(int rank, wire::Type type, wire::Reader& body) {

@@ -20,7 +20,7 @@ namespace epccl::runtime::wire {
 
 using Bytes = std::vector<std::byte>;
 
-inline constexpr uint32_t protocol_version = 7;
+inline constexpr uint32_t protocol_version = 8;
 inline constexpr size_t max_frame_of_stranger = 512;           // until a connection has proved itself
 inline constexpr size_t max_frame_of_rank = size_t{64} << 20;  // what a rank may send at once
 inline constexpr size_t max_gathered = size_t{512} << 20;      // all ranks' blobs of one allgather
@@ -45,7 +45,7 @@ enum class Type : uint8_t {
   // hub to rank
   challenge = 16,  // nonce, proof
   refused = 17,    // text
-  joined = 18,     // rank that shares the hub's process i32 (-1: none), the hub's process text
+  joined = 18,     // the hub's process text, count u32, ranks i32 (ascending) that live in it
   gathered = 19,   // number u32, count u32, blobs
   found = 20,      // request u32, success u8, blob (or the reason as bytes)
   notice = 21,     // kind u8, rank i32, text

@@ -78,6 +78,33 @@ TEST(Death, OfTheRendezvousProcessNamesItsRank) {
   }
 }
 
+TEST(Death, OfTheRendezvousProcessIsToldOfEachOfItsRanks) {
+  Child child([](Child& self) {
+    const UniqueId id = fresh_id();
+    self.put(id);
+    std::vector<std::unique_ptr<Bootstrap>> lines(2);
+    on_ranks(2, [&](int rank) {
+      lines[static_cast<size_t>(rank)] = Bootstrap::join(id, rank, 4, patience).value();
+    });
+    self.put(true);
+    pause();
+  });
+  const UniqueId id = child.get<UniqueId>();
+  auto lines = join_all(id, 4, 2);
+  ASSERT_TRUE(child.get<bool>());
+  child.kill();
+  for (const size_t rank : {2u, 3u}) {
+    const auto lost = wait_for_notice(*lines[rank], soon), also = wait_for_notice(*lines[rank], soon);
+    ASSERT_TRUE(lost && also);
+    EXPECT_EQ(lost->kind, Notice::Kind::hub_lost);
+    EXPECT_EQ(lost->rank, 0);
+    EXPECT_EQ(also->kind, Notice::Kind::died);
+    EXPECT_EQ(also->rank, 1);
+    EXPECT_CONTAINS(also->text, "rank 1, which holds the rendezvous (host ");
+    lines[rank]->leave(Bootstrap::any_call);
+  }
+}
+
 TEST(Death, RegularEndOfTheRendezvousProcessAfterItsRankLeftIsNone) {
   Child child([](Child& self) {
     setenv("EPCCL_TIMEOUT", "0.2", 1);  // how long it stays for the other
