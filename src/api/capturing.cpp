@@ -24,8 +24,9 @@ Result<Replaying> prepare_replays(device::Device& device, runtime::Communicator&
   EPCCL_ASSIGN(std::shared_ptr<device::Queue> users, device.borrow_stream(stream));
   if (!device::cuda::has_kernels(*users)) return not_capturable(text, "this build has no CUDA kernels");
   EPCCL_TRY(communicator.prepare_captures(on));
-  log::info(log::coll, communicator.rank(),
-            "{} on GPU {}: captured, a thread of the library makes it at each run", text, device.ordinal());
+  log::info_once(log::coll, communicator.rank(),
+                 "{} on GPU {}: captured, a thread of the library makes it at each run", text,
+                 device.ordinal());
   return Replaying{on.replayed.get(), std::move(users)};
 }
 

@@ -19,8 +19,9 @@ using runtime::StagedCalls;
 /// Whether the GPU's queues make the call; else it goes by way of host memory. Both are a line of the log.
 bool engines_make_it(const Place& place, const runtime::Communicator& communicator, const std::string& text,
                      const runtime::EngineChoice& choice) {
-  log::info(log::coll, communicator.rank(), "{} on GPU {}: {} ({})", text, place.staged->device().ordinal(),
-            choice.engines ? choice.movers() : "staged through pinned host memory", choice.why);
+  log::info_once(log::coll, communicator.rank(), "{} on GPU {}: {} ({})", text,
+                 place.staged->device().ordinal(),
+                 choice.engines ? choice.movers() : "staged through pinned host memory", choice.why);
   return choice.engines;
 }
 
@@ -77,7 +78,8 @@ Status capture(device::Device& device, CommPtr communicator, CallType call, cons
   EPCCL_ASSIGN(std::shared_ptr<device::Queue> users, device.borrow_stream(stream));
   if (!device::cuda::has_kernels(*users)) return not_capturable(text, "this build has no CUDA kernels");
   EPCCL_TRY(communicator->prepare_captures(*on));
-  log::info(log::coll, communicator->rank(), "{} on GPU {}: captured, copy engines", text, device.ordinal());
+  log::info_once(log::coll, communicator->rank(), "{} on GPU {}: captured, copy engines", text,
+                 device.ordinal());
   Item item;
   item.captured = {&device, stream, text};
   item.communicator = std::move(communicator);

@@ -45,7 +45,7 @@ Result<CaptureOn> prepare_capture(device::Device& device, EpHandle& target, cons
   }
   target.device = &device;
   capture.into = {capture.stream.get(), std::move(captured)};
-  log::info(log::coll, communicator->rank(), "{} on GPU {}: captured, kernels", text, device.ordinal());
+  log::info_once(log::coll, communicator->rank(), "{} on GPU {}: captured, kernels", text, device.ordinal());
   return capture;
 }
 

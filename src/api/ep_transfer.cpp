@@ -81,11 +81,11 @@ Result<std::function<Status(ep::Handle&, const Call&)>> mover_of(runtime::Commun
   const CommPtr communicator = target.communicator();
   EPCCL_ASSIGN(const runtime::EngineChoice choice,
                choose_maker(on, *target.group->group, replays != nullptr));
-  log::info(log::coll, communicator->rank(), "ep on GPU {}: {} ({})", staged->device().ordinal(),
-            choice.by_cores  ? "kernels, which make all copies, too"
-            : choice.engines ? "kernels"
-                             : "staged through pinned host memory",
-            choice.why);
+  log::info_once(log::coll, communicator->rank(), "ep on GPU {}: {} ({})", staged->device().ordinal(),
+                 choice.by_cores  ? "kernels, which make all copies, too"
+                 : choice.engines ? "kernels"
+                                  : "staged through pinned host memory",
+                 choice.why);
   if (choice.engines) {
     const uint32_t fixed = target.handle->rules().max_topk;
     const bool has_tables = target.by_kernels && replays == nullptr && target.replayed() == nullptr;

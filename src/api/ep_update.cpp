@@ -334,8 +334,8 @@ Status update_on_device(device::Device& device, EpHandle& target, Update update,
   const bool is_static = target.handle->rules().max_topk > 0, is_across = communicator->cluster().nodes() > 1;
   EPCCL_ASSIGN(const runtime::EngineChoice choice, choose_maker(*on, *target.group->group, false));
   const bool by_kernels = is_static && choice.engines;
-  log::info(log::coll, communicator->rank(), "ep layout on GPU {}: made by {} ({})", device.ordinal(),
-            by_kernels ? "kernels" : "the host", is_static ? choice.why : "not static mode");
+  log::info_once(log::coll, communicator->rank(), "ep layout on GPU {}: made by {} ({})", device.ordinal(),
+                 by_kernels ? "kernels" : "the host", is_static ? choice.why : "not static mode");
   EPCCL_TRY(by_kernels ? update_by_kernels(*on, target, std::move(update), choice, stream)
                        : update_staged(on->staged.get(), target, std::move(update),
                                        is_across && choice.engines, stream));

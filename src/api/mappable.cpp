@@ -11,8 +11,8 @@ Result<MappableBuffer> MappableBuffer::make(const runtime::Communicator::OnDevic
   MappableBuffer made;
   made.buffer_ = static_cast<std::byte*>(const_cast<void*>(buffer));  // NOLINT: inputs and outputs are alike
   if (bytes == 0 || !on.engines->must_be_replaced(buffer, bytes)) return made;
-  log::info(log::coll, -1, "{} bytes at {} travel through memory of the library: peers cannot map them",
-            bytes, buffer);
+  log::info_once(log::coll, -1, "{} bytes at {} travel through memory of the library: peers cannot map them",
+                 bytes, buffer);
   made.pieces_ = std::move(pieces);
   EPCCL_ASSIGN(made.replacement_, on.staged->borrow(bytes, device::MemoryKind::shareable));
   return made;

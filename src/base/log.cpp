@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -20,12 +22,10 @@ constexpr std::pair<const char*, Subsys> subsystems[] = {{"INIT", init}, {"TOPO"
                                                          {"ENV", env},   {"P2P", p2p},   {"ALL", all}};
 constexpr const char* level_names[] = {"NONE", "VERSION", "WARN", "INFO", "TRACE"};
 
-// Level in the upper half, subsystems in the lower; `unread` until the settings have been read. Nothing here
-// has a destructor: threads may log while the process is ending.
-constexpr uint64_t unread = ~uint64_t{0};
-constinit std::atomic<uint64_t> filter{unread};
+// Nothing here has a destructor: threads may log while the process is ending.
 constinit std::atomic<int> output{-1};  // -1: standard error
 constinit std::mutex reading;
+constinit std::array<std::atomic<uint64_t>, 4096> said{};  // hashes of lines
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
   return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) {
@@ -104,24 +104,6 @@ void open_output(Level level, std::string& problem) {
   output.store(fd, std::memory_order_relaxed);
 }
 
-uint64_t read_settings() {
-  const std::lock_guard lock(reading);
-  if (const uint64_t present = filter.load(std::memory_order_acquire); present != unread) return present;
-  std::string wrong_level, wrong_subsystem, problem;
-  const Level level = wanted_level(wrong_level);
-  const uint32_t bits = parse_subsystems(settings::get("EPCCL_DEBUG_SUBSYS"), wrong_subsystem);
-  open_output(level, problem);
-  const uint64_t fresh = (static_cast<uint64_t>(level) << 32) | bits;
-  filter.store(fresh, std::memory_order_release);
-  if (!wrong_level.empty())
-    write(Level::warn, env, -1, fmt::format("EPCCL_DEBUG=\"{}\" is not a level: WARN is used", wrong_level));
-  if (level != Level::none && !wrong_subsystem.empty())
-    write(Level::warn, env, -1,
-          fmt::format("EPCCL_DEBUG_SUBSYS: \"{}\" is not a subsystem", wrong_subsystem));
-  if (!problem.empty()) write(Level::warn, env, -1, problem);
-  return fresh;
-}
-
 const char* name_of(Subsys subsys) {
   for (const auto& [name, bit] : subsystems) {
     if (bit == subsys) return name;
@@ -131,11 +113,24 @@ const char* name_of(Subsys subsys) {
 
 }  // namespace
 
-bool enabled(Level level, Subsys subsys) {
-  uint64_t now = filter.load(std::memory_order_relaxed);
-  if (now == unread) now = read_settings();
-  if (level == Level::none || static_cast<uint64_t>(level) > (now >> 32)) return false;
-  return level <= Level::warn || (static_cast<uint32_t>(now) & subsys) != 0;
+constinit std::atomic<uint64_t> Filter::value{Filter::unread};
+
+uint64_t Filter::read() {
+  const std::lock_guard lock(reading);
+  if (const uint64_t present = value.load(std::memory_order_acquire); present != unread) return present;
+  std::string wrong_level, wrong_subsystem, problem;
+  const Level level = wanted_level(wrong_level);
+  const uint32_t bits = parse_subsystems(settings::get("EPCCL_DEBUG_SUBSYS"), wrong_subsystem);
+  open_output(level, problem);
+  const uint64_t fresh = (static_cast<uint64_t>(level) << 32) | bits;
+  value.store(fresh, std::memory_order_release);
+  if (!wrong_level.empty())
+    write(Level::warn, env, -1, fmt::format("EPCCL_DEBUG=\"{}\" is not a level: WARN is used", wrong_level));
+  if (level != Level::none && !wrong_subsystem.empty())
+    write(Level::warn, env, -1,
+          fmt::format("EPCCL_DEBUG_SUBSYS: \"{}\" is not a subsystem", wrong_subsystem));
+  if (!problem.empty()) write(Level::warn, env, -1, problem);
+  return fresh;
 }
 
 void write(Level level, Subsys subsys, int rank, std::string_view message) {
@@ -157,9 +152,18 @@ void write(Level level, Subsys subsys, int rank, std::string_view message) {
   }
 }
 
+// Two lines in one place push each other out: they are written again then.
+bool is_new(int rank, std::string_view message) {
+  const uint64_t of_rank = static_cast<uint64_t>(rank + 1) << 40;
+  const uint64_t line =
+      (std::hash<std::string_view>{}(message) ^ of_rank) | 1;  // no place is 0 that holds one
+  return said[line / 2 % said.size()].exchange(line, std::memory_order_relaxed) != line;
+}
+
 void reload() {
   const std::lock_guard lock(reading);
-  filter.store(unread, std::memory_order_release);
+  for (std::atomic<uint64_t>& line : said) line.store(0, std::memory_order_relaxed);
+  Filter::value.store(Filter::unread, std::memory_order_release);
   if (const int fd = output.exchange(-1); fd >= 0) ::close(fd);
 }
 

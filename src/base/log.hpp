@@ -6,7 +6,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <utility>
 
 namespace epccl::log {
 
@@ -25,11 +27,27 @@ enum Subsys : uint32_t {
   all = 0xffffffffu
 };
 
+/// The settings: level in the upper half, subsystems in the lower; `unread` until they have been read.
+struct Filter {
+  static constexpr uint64_t unread = ~uint64_t{0};
+  static std::atomic<uint64_t> value;
+  static uint64_t read();
+};
+
 /// True when a message of this level and subsystem would be written. A relaxed load: cheap on hot paths.
-bool enabled(Level level, Subsys subsys);
+inline bool enabled(Level level, Subsys subsys) {
+  uint64_t now = Filter::value.load(std::memory_order_relaxed);
+  if (now == Filter::unread) [[unlikely]]
+    now = Filter::read();
+  if (level == Level::none || static_cast<uint64_t>(level) > (now >> 32)) return false;
+  return level <= Level::warn || (static_cast<uint32_t>(now) & subsys) != 0;
+}
 
 /// Writes one line: "host:pid [rank] LEVEL SUBSYS message". `rank` < 0 leaves the rank out.
 void write(Level level, Subsys subsys, int rank, std::string_view message);
+
+/// Whether a line of this rank was asked for before. Remembers some thousands.
+bool is_new(int rank, std::string_view message);
 
 /// Reads the settings again (they are read at first use); for tests.
 void reload();
@@ -38,6 +56,14 @@ template <typename... Args>
 void info(Subsys subsys, int rank, fmt::format_string<Args...> format, Args&&... args) {
   if (enabled(Level::info, subsys))
     write(Level::info, subsys, rank, fmt::format(format, std::forward<Args>(args)...));
+}
+/// What each call says of itself: INFO the first time that this process writes the line, and TRACE when it does again.
+template <typename... Args>
+void info_once(Subsys subsys, int rank, fmt::format_string<Args...> format, Args&&... args) {
+  if (!enabled(Level::info, subsys)) return;
+  const std::string message = fmt::format(format, std::forward<Args>(args)...);
+  const Level level = is_new(rank, message) ? Level::info : Level::trace;
+  if (enabled(level, subsys)) write(level, subsys, rank, message);
 }
 template <typename... Args>
 void warn(Subsys subsys, int rank, fmt::format_string<Args...> format, Args&&... args) {

@@ -116,7 +116,7 @@ Status Handle::choose() {
   turn_blocks_ = UINT32_MAX;
   for (const SourceLayout& source : sources_)
     turn_blocks_ = std::min(turn_blocks_, source.header.turn_blocks[static_cast<size_t>(strategy_)]);
-  log::info(
+  log::info_once(
       log::coll, group_->rank(),
       "ep layout strategy={}{} layout={} transport=shm{} predicted_us flat={:.1f} gather={:.1f} dedup={:.1f} "
       "rows inside the node by={}",

@@ -45,16 +45,17 @@ struct BufferRef {
 };
 
 /// What a rank tells its node about the call it is in, before its first post.
-struct CallRecord {
+/// What a small call writes is in one cache line.
+struct alignas(64) CallRecord {
   uint64_t sequence = 0;
   uint64_t signature = 0;        // equal on ranks whose calls agree
   uint64_t history = 0;          // of the signatures of all calls up to this one
+  uint32_t fetches = 0;          // of a call on token rows: the rank's plan fetches
   std::array<char, 104> text{};  // for people: "alltoall count 4 float32"
   // A call on plain bytes has one of each; one on token rows an array for each part of a row.
   std::array<BufferRef, call_parts> inputs, outputs;
   BufferRef weights;
-  uint32_t fetches = 0;  // of a call on token rows: the rank's plan fetches
-  BufferRef scratch;     // of a call on a device's memory; the host's is in the segment
+  BufferRef scratch;  // of a call on a device's memory; the host's is in the segment
 };
 
 struct alignas(64) RankControl {

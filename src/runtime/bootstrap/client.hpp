@@ -90,7 +90,7 @@ class Client final : public Bootstrap {
   const int ranks_;
   const double timeout_;
   JoinOptions options_;
-  std::string hub_;  // "host a, pid 7 at 10.0.0.1:4242"
+  std::string hub_;             // "host a, pid 7 at 10.0.0.1:4242"
   std::vector<int> hub_ranks_;  // that live in the hub's process
 
   GuardedFd line_;

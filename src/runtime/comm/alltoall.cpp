@@ -34,12 +34,13 @@ CompiledPlan AlltoallRunner::build(const algorithms::Choice& choice,
 void AlltoallRunner::log_choice(const std::string& text, const algorithms::Choice& choice,
                                 const EngineChoice& engines) const {
   if (!log::enabled(log::Level::info, log::coll)) return;
-  log::info(log::coll, rank_,
-            "{} algo={} carriers={} transport=shm{} predicted_us={:.1f} flat_us={:.1f} two_stage_us={:.1f}{} "
-            "by={} ({})",
-            text, to_string(choice.algorithm), choice.carriers, executor_.network_suffix(),
-            choice.seconds * 1e6, choice.flat_seconds * 1e6, choice.two_stage_seconds * 1e6,
-            config_.algorithm ? " (forced)" : "", engines.who(), engines.why);
+  log::info_once(
+      log::coll, rank_,
+      "{} algo={} carriers={} transport=shm{} predicted_us={:.1f} flat_us={:.1f} two_stage_us={:.1f}{} "
+      "by={} ({})",
+      text, to_string(choice.algorithm), choice.carriers, executor_.network_suffix(), choice.seconds * 1e6,
+      choice.flat_seconds * 1e6, choice.two_stage_seconds * 1e6, config_.algorithm ? " (forced)" : "",
+      engines.who(), engines.why);
 }
 
 Result<const AlltoallRunner::Planned*> AlltoallRunner::planned(const AlltoallCall& call) {
@@ -48,6 +49,7 @@ Result<const AlltoallRunner::Planned*> AlltoallRunner::planned(const AlltoallCal
     made.choice = choose(call.block_bytes);
     made.plan = build(made.choice, algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
     made.text = fmt::format("alltoall count {} {}", call.count, call.datatype);
+    made.signature = signature_of(made.text);
     return made;
   };
   const Name name{call.count, call.datatype};
@@ -60,6 +62,7 @@ Status AlltoallRunner::alltoall(const AlltoallCall& call) {
   const EngineChoice engines = engines_.choose(call.engines, call.block_bytes);
   log_choice(known->text, known->choice, engines);
   Call run{executor_.next_sequence(), call.input, call.output, known->text, nullptr};
+  run.signature = known->signature;
   run.offload = engines.copies;
   run.capture = call.capture;
   if (!engines.engines) return executor_.run(known->plan, run);
@@ -148,8 +151,8 @@ void AlltoallRunner::log_on_node(const std::string& text, const AlltoallvCall& c
   if (!log::enabled(log::Level::info, log::coll)) return;
   const EngineChoice engines = engines_.choose(call.engines, 1);
   const uint64_t sent = std::accumulate(call.send_bytes.begin(), call.send_bytes.end(), uint64_t{0});
-  log::info(log::coll, rank_, "{}, {} bytes of this rank: inside the node transport=shm by={} ({})", text,
-            sent, engines.who(), engines.why);
+  log::info_once(log::coll, rank_, "{}, {} bytes of this rank: inside the node transport=shm by={} ({})",
+                 text, sent, engines.who(), engines.why);
 }
 
 // Ranks that disagree about engines would not run the same plan: their texts tell them.

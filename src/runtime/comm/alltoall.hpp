@@ -65,6 +65,7 @@ class AlltoallRunner {
     algorithms::Choice choice;
     CompiledPlan plan;
     std::string text;
+    uint64_t signature = 0;  // of that
     size_t steps() const { return plan.steps.size(); }
   };
 

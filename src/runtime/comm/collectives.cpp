@@ -59,15 +59,15 @@ algorithms::FormChoice CollectiveRunner::choose(const CollectiveCall& call) cons
 void CollectiveRunner::log_choice(const std::string& text, const algorithms::FormChoice& choice,
                                   const EngineChoice& engines) const {
   if (!log::enabled(log::Level::info, log::coll)) return;
-  log::info(log::coll, rank_,
-            "{} algo={} carriers={}{}{}{}{}{} transport=shm{} predicted_us={:.1f} flat_us={:.1f} "
-            "two_level_us={:.1f}{} by={} ({})",
-            text, to_string(choice.parameters.form), choice.parameters.carriers,
-            choice.parameters.alone ? " alone" : "", choice.parameters.tree ? " tree" : "",
-            choice.parameters.relay ? " relay" : "", choice.parameters.split ? " split" : "",
-            choice.parameters.together ? " together" : "", executor_.network_suffix(), choice.seconds * 1e6,
-            choice.flat_seconds * 1e6, choice.two_level_seconds * 1e6, config_.algorithm ? " (forced)" : "",
-            engines.who(), engines.why);
+  log::info_once(log::coll, rank_,
+                 "{} algo={} carriers={}{}{}{}{}{} transport=shm{} predicted_us={:.1f} flat_us={:.1f} "
+                 "two_level_us={:.1f}{} by={} ({})",
+                 text, to_string(choice.parameters.form), choice.parameters.carriers,
+                 choice.parameters.alone ? " alone" : "", choice.parameters.tree ? " tree" : "",
+                 choice.parameters.relay ? " relay" : "", choice.parameters.split ? " split" : "",
+                 choice.parameters.together ? " together" : "", executor_.network_suffix(),
+                 choice.seconds * 1e6, choice.flat_seconds * 1e6, choice.two_level_seconds * 1e6,
+                 config_.algorithm ? " (forced)" : "", engines.who(), engines.why);
 }
 
 bool CollectiveRunner::fits_small_place(const algorithms::CollectiveCall& call,
@@ -94,6 +94,10 @@ Result<const CollectiveRunner::Planned*> CollectiveRunner::planned(const Collect
 Result<CollectiveRunner::Planned> CollectiveRunner::make_plan(const CollectiveCall& call) const {
   Planned made;
   made.text = call.text();
+  made.signature = signature_of(made.text);
+  const auto total = [&](int blocks) { return static_cast<uint64_t>(blocks) * call.what.bytes; };
+  made.input_bytes = total(algorithms::input_blocks(cluster_, call.what, rank_));
+  made.output_bytes = total(algorithms::output_blocks(cluster_, call.what, rank_));
   made.choice = choose(call);
   algorithms::CollectiveParameters& parameters = made.choice.parameters;
   made.is_small = fits_small_place(call.what, parameters);
@@ -105,16 +109,16 @@ Result<CollectiveRunner::Planned> CollectiveRunner::make_plan(const CollectiveCa
 
 Status CollectiveRunner::run(const CollectiveCall& call) {
   EPCCL_ASSIGN(const Planned* known, planned(call));
-  const auto total = [&](int blocks) { return static_cast<uint64_t>(blocks) * call.what.bytes; };
   const EngineChoice engines = choose_engines(call, &known->choice);
   log_choice(known->text, known->choice, engines);
   Call run{executor_.next_sequence(), call.input, call.output, known->text};
+  run.signature = known->signature;
   run.is_small = known->is_small;
   run.offload = engines.copies;
   run.capture = call.capture;
   if (call.reduction) run.reduction = &*call.reduction;
-  run.input_bytes = total(algorithms::input_blocks(cluster_, call.what, rank_));
-  run.output_bytes = total(algorithms::output_blocks(cluster_, call.what, rank_));
+  run.input_bytes = known->input_bytes;
+  run.output_bytes = known->output_bytes;
   return engines.engines ? run_on_engines(call, engines, known->choice, std::move(run))
                          : executor_.run(known->plan, run);
 }

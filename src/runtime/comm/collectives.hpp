@@ -65,9 +65,11 @@ class CollectiveRunner {
   };
   struct Planned {
     std::string text;
+    uint64_t signature = 0;  // of that
     algorithms::FormChoice choice;
     CompiledPlan plan;
-    bool is_small = false;  // alike on all ranks
+    bool is_small = false;                       // alike on all ranks
+    uint64_t input_bytes = 0, output_bytes = 0;  // of the rank's buffers
     size_t steps() const { return plan.steps.size(); }
   };
 

@@ -49,7 +49,7 @@ Communicator::Communicator(CommParts parts)
       carrying_(parts_.cluster, parts_.rank, *parts_.node, parts_.network.get(), carry_policy(parts_)),
       p2p_(parts_.cluster, parts_.rank, shm_messages_, parts_.network.get(), carrying_,
            parts_.config.message_piece_bytes),
-      waiter_(*parts_.node, parts_.network.get(), monitor_, parts_.config.wait),
+      waiter_(rank(), *parts_.node, parts_.network.get(), monitor_, parts_.config.wait),
       regroup_(
           parts_.rank, parts_.meeting_point.get(), parts_.meeting_points, *parts_.bootstrap,
           [this](const std::vector<int>& members, Absence absence) {

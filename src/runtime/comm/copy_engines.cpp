@@ -129,6 +129,7 @@ Status CopyEngines::run(Call call, const EngineChoice& choice, const PeersUse& u
   const std::string plan_text(call.text);
   EPCCL_ASSIGN(Named* const known, named(plan_text, choice, captured, remember));
   call.text = known->text;
+  call.signature = 0;
   call.is_small = false;  // peers are told where its buffers lie
   if (!on_host()) call.on = captured ? &captured_->on() : &on_;
   executor_.waiter().begin(false);
@@ -153,8 +154,8 @@ void CopyEngines::log_how(const Call& call, const EngineChoice& choice, const Re
   if (call.reduction != nullptr)
     how += reach.sums_read_peers ? ", sums read them" : ", sums read what was fetched";
   if (call.reduction != nullptr || choice.by_cores) how += fmt::format(", {} blocks at most", blocks);
-  log::info(log::coll, rank_, "{}, {}: {}", call.text,
-            on_host() ? "host" : fmt::format("GPU {}", device_.ordinal()), how);
+  log::info_once(log::coll, rank_, "{}, {}: {}", call.text,
+                 on_host() ? "host" : fmt::format("GPU {}", device_.ordinal()), how);
 }
 
 // By where their scratch lies, which every call on a GPU tells, and which stays.

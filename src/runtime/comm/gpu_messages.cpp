@@ -67,8 +67,8 @@ Status GpuMessages::plan(GpuEnd& end, const Wish& wish, EngineUse use) {
   else if (wish.is_send && wish.peer != rank_)
     possible = find_offer(wish, end.buffer);
   end.direct = possible.ok();
-  log::info(log::coll, rank_, "{} on GPU {}: {}{}", wish.text, device_.ordinal(),
-            end.direct ? "copy engines" : "through pinned host memory: ", possible.message());
+  log::info_once(log::coll, rank_, "{} on GPU {}: {}{}", wish.text, device_.ordinal(),
+                 end.direct ? "copy engines" : "through pinned host memory: ", possible.message());
   if (end.direct) return {};
   EPCCL_ASSIGN(end.pinned, end.staged->borrow(wish.bytes));
   return {};
@@ -93,16 +93,16 @@ Status GpuMessages::find_offer(const Wish& wish, transports::BufferRef& buffer) 
 std::shared_ptr<const transports::DeviceMemory> GpuMessages::lies_in(const GpuEnd& end, const Wish& wish,
                                                                      transports::MessageTransport& network) {
   const auto through_stage = [&](const std::string& why) {
-    log::info(log::coll, rank_,
-              "{} on GPU {}, over {}: through pinned host memory, {} bytes at once at most: {}", wish.text,
-              device_.ordinal(), network.name(), piece_bytes_, why);
+    log::info_once(log::coll, rank_,
+                   "{} on GPU {}, over {}: through pinned host memory, {} bytes at once at most: {}",
+                   wish.text, device_.ordinal(), network.name(), piece_bytes_, why);
     return nullptr;
   };
   if (end.why_staged != nullptr) return through_stage(end.why_staged);
   auto memory = network.device_memory(device_, wish.buffer, wish.bytes);
   if (!memory.ok()) return through_stage(memory.status().message());
-  log::info(log::coll, rank_, "{} on GPU {}, over {}: as it lies in GPU memory", wish.text, device_.ordinal(),
-            network.name());
+  log::info_once(log::coll, rank_, "{} on GPU {}, over {}: as it lies in GPU memory", wish.text,
+                 device_.ordinal(), network.name());
   return std::move(memory).value();
 }
 
@@ -206,10 +206,11 @@ Result<bool> GpuMessages::step(GpuFlight& flight, Completion& completion) {
 Result<bool> GpuMessages::sent(GpuFlight& flight, Completion& completion) {
   if (completion.state != Completion::State::declined) return true;
   if (!told_declined_.exchange(true))
-    log::info(log::coll, rank_,
-              "a message of {} bytes goes through host memory: local rank {} does not receive it into memory "
-              "of a GPU, or cannot map this one",
-              flight.bytes, flight.local);
+    log::info_once(
+        log::coll, rank_,
+        "a message of {} bytes goes through host memory: local rank {} does not receive it into memory "
+        "of a GPU, or cannot map this one",
+        flight.bytes, flight.local);
   flight.host = std::make_unique_for_overwrite<std::byte[]>(flight.bytes);
   flight.step = Step::copying_in;
   EPCCL_TRY(copy_to_host(flight, flight.host.get(), flight.data));
@@ -243,8 +244,8 @@ Status GpuMessages::take(GpuFlight& flight, Completion& completion) {
   }
   node_.end_reading(flight.local);
   if (!told_unmapped_.exchange(true))
-    log::info(log::coll, rank_, "a message of {} bytes goes through host memory: {}", flight.bytes,
-              source.status().message());
+    log::info_once(log::coll, rank_, "a message of {} bytes goes through host memory: {}", flight.bytes,
+                   source.status().message());
   const transports::Arrival offer = {true, flight.arrival.buffer, flight.arrival.operation, nullptr};
   EPCCL_TRY(shm_.recv_any(flight.local, flight.key, flight.bytes, flight.arrival, completion));
   shm_.answer(flight.local, offer, false);

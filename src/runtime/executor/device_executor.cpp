@@ -64,8 +64,8 @@ Status DeviceExecutor::begin() {
   steps_.begin(plan);
   waits_.begin();
   messages_.begin(call_->sequence, *program_, own_buffers(), call_->by_cores);
-  log::info(log::coll, rank_, "{}, GPU {}: messages over {} {}", call_->text, device_.ordinal(),
-            network_.name(), messages_.way());
+  log::info_once(log::coll, rank_, "{}, GPU {}: messages over {} {}", call_->text, device_.ordinal(),
+                 network_.name(), messages_.way());
   return lanes_.begin(*program_, *call_);
 }
 

@@ -37,7 +37,7 @@ Executor::Executor(const topology::Cluster& cluster, int rank, transports::NodeM
       node_(node),
       network_(network),
       monitor_(monitor),
-      waiter_(node, network, monitor, policy),
+      waiter_(rank, node, network, monitor, policy),
       calls_(cluster, rank, node, waiter_),
       row_steps_(rank, node),
       reduce_steps_(rank, node),

@@ -23,23 +23,25 @@ transports::BufferRef describe_on(device::Device& device, const void* buffer, ui
   return ref;
 }
 
+uint64_t signature_of(std::string_view text) {
+  return std::hash<std::string_view>{}(text) | 1;
+}
+
 Status NodeCalls::begin(const Call& call, uint64_t input_bytes, uint64_t output_bytes) {
   call_ = &call;
   EPCCL_TRY(wait_for_scratch());
   if (call.is_small && !std::exchange(touched_, true)) node_.touch_places();
   transports::CallRecord& record = node_.my_call(call.sequence);
-  if (call.text != text_) {
-    text_ = call.text;
-    signature_ = std::hash<std::string_view>{}(call.text);
-  }
+  signature_ = call.signature != 0 ? call.signature : signature_of(call.text);
   record.sequence = call.sequence;
-  record.signature = signature_;
   add_to_history();
   record.history = history_;
-  const size_t length = std::min(call.text.size(), record.text.size() - 1);
-  std::memcpy(record.text.data(), call.text.data(), length);
-  record.text[length] = 0;
   record.fetches = 0;
+  if (std::exchange(record.signature, signature_) != signature_) {
+    const size_t length = std::min(call.text.size(), record.text.size() - 1);
+    std::memcpy(record.text.data(), call.text.data(), length);
+    record.text[length] = 0;
+  }
   if (!call.is_small) publish_buffers(record, input_bytes, output_bytes);  // else all is staged
   std::ranges::copy(call.tells, node_.scratch(node_.local(), call.scratch()));
   return {};
@@ -118,6 +120,7 @@ Status NodeCalls::check(int local) {
                  call_->text, rank_at(local), theirs.text.data());
   if (theirs.sequence == call_->sequence && theirs.history != history_) return earlier_disagreement(local);
   const size_t told = call_->tells.size();
+  if (told == 0) return {};
   std::copy_n(node_.scratch(local, call_->scratch()), told, call_->heard + static_cast<size_t>(local) * told);
   return {};
 }
@@ -131,12 +134,6 @@ Status NodeCalls::meet() {
   return {};
 }
 
-int NodeCalls::behind(int slot, uint64_t value) const {
-  for (int local = 0; local < node_.local_size(); ++local)
-    if (local != node_.local() && node_.counter(local, slot) < value) return local;
-  return -1;
-}
-
 uint64_t NodeCalls::lowest(int slot) const {
   uint64_t least = UINT64_MAX;
   for (int local = 0; local < node_.local_size(); ++local)
@@ -145,15 +142,24 @@ uint64_t NodeCalls::lowest(int slot) const {
 }
 
 Status NodeCalls::wait_for(int slot, uint64_t value, const char* what) {
-  for (int local = behind(slot, value); local >= 0; local = behind(slot, value)) {
-    transports::SleepFor reason{slot, value, {}};
-    for (int other = 0; other < node_.local_size(); ++other)
-      if (other != node_.local()) reason.add(other);
-    EPCCL_TRY(waiter_.idle([&] { return reason; }, false, [&] { return behind(slot, value) < 0; },
-                           [&] {
-                             return Waiter::Situation{call_->sequence, std::string(call_->text),
-                                                      fmt::format(fmt::runtime(what), rank_at(local), value)};
-                           }));
+  const auto is_behind = [&](int local) {
+    return local != node_.local() && node_.counter(local, slot) < value;
+  };
+  for (int local = 0; local < node_.local_size(); ++local) {
+    while (is_behind(local)) {
+      const auto all_behind = [&] {
+        transports::SleepFor reason{slot, value, {}};
+        for (int other = local; other < node_.local_size(); ++other)
+          if (other != node_.local()) reason.add(other);
+        return reason;
+      };
+      EPCCL_TRY(waiter_.idle(
+          all_behind, false, [&] { return !is_behind(local); },
+          [&] {
+            return Waiter::Situation{call_->sequence, std::string(call_->text),
+                                     fmt::format(fmt::runtime(what), rank_at(local), value)};
+          }));
+    }
   }
   waiter_.moved();
   for (int local = 0; local < node_.local_size(); ++local)

@@ -28,6 +28,9 @@ struct CallDevice {
 /// What peers are told of a buffer on a device. What they cannot map has no handle: they must do without.
 transports::BufferRef describe_on(device::Device& device, const void* buffer, uint64_t bytes);
 
+/// What ranks compare instead of the text; never 0.
+uint64_t signature_of(std::string_view text);
+
 /// One run of a plan.
 struct Call {
   uint64_t sequence = 0;  // 1, 2, ...: the same on every rank
@@ -48,7 +51,8 @@ struct Call {
   // the others tell is put, by local position, each as long as this rank's. A rank has told before its first post.
   std::span<const std::byte> tells = {};
   std::byte* heard = nullptr;
-  bool is_small = false;  // of scratch, no rank of the node uses more than transports::small_place
+  uint64_t signature = 0;  // signature_of(text), where that is known; 0: it is made
+  bool is_small = false;   // of scratch, no rank of the node uses more than transports::small_place
 
   transports::CallScratch scratch() const { return {sequence, is_small}; }
 };
@@ -81,7 +85,6 @@ class NodeCalls {
   void add_to_history();
   Status earlier_disagreement(int local) const;
   Status wait_for_scratch();
-  int behind(int slot, uint64_t value) const;
   uint64_t lowest(int slot) const;
   Status wait_for(int slot, uint64_t value, const char* what);
   void publish_on_device(transports::CallRecord& record) const;
@@ -93,8 +96,7 @@ class NodeCalls {
   transports::NodeMemory& node_;
   Waiter& waiter_;
   const Call* call_ = nullptr;
-  std::string text_;        // of the last call: most are like it
-  uint64_t signature_ = 0;  // of that
+  uint64_t signature_ = 0;  // of the call
   uint64_t history_ = 0;    // of the signatures of all calls up to and with number `told_`
   uint64_t told_ = 0;
   std::vector<uint64_t> checked_;  // by local position: in which call it was last

@@ -76,8 +76,10 @@ std::string FailureMonitor::lost(std::span<const int> ranks, bool or_failed) con
 
 Status FailureMonitor::check_lightly() {
   const double now = coarse_now_seconds();
-  if (now < next_look_ && aborted_.load(std::memory_order_acquire) == nullptr)
+  if (now < next_look_ && aborted_.load(std::memory_order_acquire) == nullptr) {
+    if (failure_.ok() && ended_.ok()) return {};
     return failure_.ok() ? ended_ : failure_;
+  }
   next_look_ = now + check_period;
   return check();
 }
@@ -171,8 +173,9 @@ Status Waiter::report(double now, const Situation& situation) {
   const double waited = now - idle_since_;
   if (waited > timeout_seconds_) {
     const std::string others = monitor_.bootstrap().describe_others();
-    return error(Code::remote_error, "timeout: {} (call {}) waited {:.1f} s for {}{}{}", situation.call,
-                 situation.sequence, waited, situation.waiting, others.empty() ? "" : "; ", others);
+    return error(Code::remote_error, "rank {}: timeout: {} (call {}) waited {:.1f} s for {}{}{}", rank_,
+                 situation.call, situation.sequence, waited, situation.waiting, others.empty() ? "" : "; ",
+                 others);
   }
   next_report_ = now + report_period;
   next_report_ = std::min(next_report_, idle_since_ + timeout_seconds_ + 1e-3);

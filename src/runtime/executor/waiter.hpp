@@ -73,9 +73,9 @@ class FailureMonitor {
 class Waiter {
  public:
   /// `network` may be null (one node).
-  Waiter(transports::NodeMemory& node, transports::MessageTransport* network, FailureMonitor& monitor,
-         const WaitPolicy& policy)
-      : node_(node), network_(network), monitor_(monitor), policy_(policy) {}
+  Waiter(int rank, transports::NodeMemory& node, transports::MessageTransport* network,
+         FailureMonitor& monitor, const WaitPolicy& policy)
+      : rank_(rank), node_(node), network_(network), monitor_(monitor), policy_(policy) {}
 
   /// What the caller is doing, for reports.
   struct Situation {
@@ -146,6 +146,7 @@ class Waiter {
   // A lost wake-up costs no more than this; failures that only the control line tells are heard of as late.
   static constexpr double longest_sleep = 50e-3;
 
+  const int rank_;
   transports::NodeMemory& node_;
   transports::MessageTransport* network_;
   FailureMonitor& monitor_;

@@ -75,6 +75,26 @@ TEST_F(Log, LevelIsAThreshold) {
   EXPECT_EQ(lines().size(), 1u);
 }
 
+// Of a loop of millions of calls.
+TEST_F(Log, WhatEachCallSaysIsWrittenOnceAndWithTraceEveryTime) {
+  const auto call = [](int rank, int count) { log::info_once(log::coll, rank, "alltoall count {}", count); };
+  environment_.set("EPCCL_DEBUG", "INFO");
+  for (const int count : {4, 4, 8, 4}) call(0, count);
+  call(1, 4);
+  EXPECT_EQ(lines(), (std::vector<std::string>{start() + "[0] INFO COLL alltoall count 4",
+                                               start() + "[0] INFO COLL alltoall count 8",
+                                               start() + "[1] INFO COLL alltoall count 4"}));
+  environment_.set("EPCCL_DEBUG", "TRACE");
+  environment_.set("EPCCL_DEBUG_FILE", directory_ + "/trace");
+  for (const int count : {4, 4}) call(0, count);
+  EXPECT_EQ(lines("trace"), (std::vector<std::string>{start() + "[0] INFO COLL alltoall count 4",
+                                                      start() + "[0] TRACE COLL alltoall count 4"}));
+  environment_.set("EPCCL_DEBUG", "WARN");
+  environment_.set("EPCCL_DEBUG_FILE", directory_ + "/warn");
+  call(0, 16);
+  EXPECT_TRUE(lines("warn").empty());
+}
+
 TEST_F(Log, SubsystemsFilterAllButWarnings) {
   environment_.set("EPCCL_DEBUG", "TRACE");
   environment_.set("EPCCL_DEBUG_SUBSYS", "init,COLL");

@@ -61,12 +61,16 @@ class Intruder : public testing::Test {
     const Proof proof = rank_proof(rendezvous_.secret, mine, of_hub, claims.body());
     say(fd, wire::Writer(wire::Type::join).raw(proof).raw(claims.body()).take());
   }
-  /// The rank that the hub takes for one of its own process, as it tells all when the last has joined; -1: none.
-  static int hub_rank_told(const UniqueFd& fd) {
+  /// The ranks that the hub takes for those of its own process, as it tells all when the last has joined.
+  static std::vector<int> hub_ranks_told(const UniqueFd& fd) {
     const wire::Frame frame = hear(fd);
     EXPECT_EQ(frame.type, wire::Type::joined);
     wire::Reader body(frame.body);
-    return body.i32();
+    body.text();
+    std::vector<int> ranks(body.u32());
+    for (int& rank : ranks) rank = body.i32();
+    EXPECT_TRUE(body.complete());
+    return ranks;
   }
   void expect_unharmed() const {
     auto lines = join_all(id_, 3);
@@ -174,13 +178,13 @@ TEST_F(Intruder, RankThatBreaksTheProtocolCountsAsDead) {
 TEST_F(Intruder, RankOfAContainerWithTheHubsHostAndPidIsOfAnotherProcess) {
   const UniqueFd fd = connect();
   join(fd, 1, {0, getpid(), this_host(), this_process() + 1});
-  EXPECT_EQ(hub_rank_told(fd), -1);
+  EXPECT_EQ(hub_ranks_told(fd), std::vector<int>{});
 }
 
 TEST_F(Intruder, RankOfTheHubsProcessIsKnownAsSuch) {
   const UniqueFd fd = connect();
   join(fd, 1, {0, getpid(), this_host(), this_process()});
-  EXPECT_EQ(hub_rank_told(fd), 0);
+  EXPECT_EQ(hub_ranks_told(fd), std::vector{0});
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ class GivenUp : public RankWithGpu {
   const device::test::GpuMemory input_{bytes}, output_{bytes};
   const QueueProgram program_ = wait_and_copy();
   const QueueCall call_{1, "a call", {{input_.data(), output_.data(), nullptr}, {}}, nullptr, {}};
-  Waiter waiter_{node_[0], nullptr, monitor_, {}};
+  Waiter waiter_{0, node_[0], nullptr, monitor_, {}};
   QueueExecutor queues_{gpu(), cluster_, node_[0], monitor_, {}, [](const Status&) {}};
 };
 using KernelsGivenUp = RankWithKernels;
@@ -96,7 +96,7 @@ TEST_F(GivenUp, IsToldAfterAWhileWherePeersQueuesDoNotRunOut) {
   WaitPolicy policy;
   policy.timeout_seconds = 1000;
   policy.most_in_driver = 0.1;
-  Waiter waiter(node_[0], nullptr, monitor_, policy);
+  Waiter waiter(0, node_[0], nullptr, monitor_, policy);
   EXPECT_TRUE(node_[1].begin_use(call_.sequence));
   monitor_.abort("aborted");
   EXPECT_THAT(queues_.submit(program_, call_, waiter).message(), HasSubstr("aborted"));
@@ -166,7 +166,7 @@ class GivenUpAcrossNodes : public RankWithGpu {
   WireEnd network_{wire_, 0, false};
   const device::test::GpuMemory input_{bytes}, output_{bytes};
   const QueueCall call_{1, "a call", {{input_.data(), output_.data(), nullptr}, {}}, nullptr, {}};
-  Waiter waiter_{node_[0], &network_, monitor_, {}};
+  Waiter waiter_{0, node_[0], &network_, monitor_, {}};
   DeviceExecutor executor_{gpu(), nodes_, 0, node_[0], network_, monitor_, stage_bytes};
   DeviceProgram program_;
 };
