@@ -37,10 +37,10 @@ Status capture_replayed(device::Device& device, CommPtr communicator, const std:
   Item item;
   item.captured = {&device, stream, text, false};
   item.communicator = std::move(communicator);
-  item.what = [replaying = std::move(replaying), text, work = std::move(work)] {
-    return replaying.calls->add(text, work, *replaying.stream);
-  };
-  item.predict = [] { return 0.0; };
+  item.what = CollectiveWork{[replaying = std::move(replaying), text, work = std::move(work)] {
+                               return replaying.calls->add(text, work, *replaying.stream);
+                             },
+                             [] { return 0.0; }};
   return submit(std::move(item));
 }
 

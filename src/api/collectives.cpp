@@ -29,9 +29,10 @@ Status alltoall(const void* sendbuff, void* recvbuff, size_t count, epcclDataTyp
   EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   runtime::Communicator* target = communicator.get();
   if (queue == nullptr && !in_group()) return run_now(*target, [&] { return target->alltoall(call); });
-  Item item{std::move(communicator), queue, [target, call] { return target->alltoall(call); }};
-  item.predict = [target, block = call.block_bytes] { return target->predict_alltoall(block); };
-  return submit(std::move(item));
+  return submit(
+      {std::move(communicator), queue,
+       CollectiveWork{[target, call] { return target->alltoall(call); },
+                      [target, block = call.block_bytes] { return target->predict_alltoall(block); }}});
 }
 
 // Bytes and offsets of every block, and the extent of the buffer they lie in.
@@ -112,10 +113,9 @@ Status alltoallv(const void* sendbuff, const size_t* sendcounts, const size_t* s
   // The cost model wants the mean over all pairs; this rank knows its own.
   const uint64_t sent = std::accumulate(call.send_bytes.begin(), call.send_bytes.end(), uint64_t{0});
   const uint64_t mean = sent / call.send_bytes.size();
-  Item item{std::move(communicator), queue,
-            [target, call = std::move(call)] { return target->alltoallv(call); }};
-  item.predict = [target, mean] { return target->predict_alltoall(mean); };
-  return submit(std::move(item));
+  return submit({std::move(communicator), queue,
+                 CollectiveWork{[target, call = std::move(call)] { return target->alltoallv(call); },
+                                [target, mean] { return target->predict_alltoall(mean); }}});
 }
 
 Status point_to_point(bool is_send, const void* source, void* destination, size_t count,
@@ -128,13 +128,12 @@ Status point_to_point(bool is_send, const void* source, void* destination, size_
   if (peer == communicator->rank() && !in_group() && !communicator->revoked() && communicator->failure().ok())
     return error(Code::invalid_usage,
                  "rank {}: a message to itself that is not in a group, where its other end would be", peer);
-  const runtime::P2pOperation operation{
-      is_send, source, destination, bytes, peer, count, datatype_name(datatype)};
+  runtime::P2pOperation operation{is_send, source, destination, bytes, peer, count, datatype_name(datatype)};
   EPCCL_ASSIGN(device::Device * gpu,
                device_of_message(*communicator, is_send ? source : destination, bytes, stream));
-  if (gpu != nullptr) return submit_on_device(*gpu, std::move(communicator), operation, stream);
+  if (gpu != nullptr) return submit_on_device(*gpu, std::move(communicator), std::move(operation), stream);
   EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
-  return submit({std::move(communicator), queue, operation});
+  return submit({std::move(communicator), queue, std::move(operation)});
 }
 
 }  // namespace

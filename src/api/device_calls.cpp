@@ -25,12 +25,10 @@ bool engines_make_it(const Place& place, const runtime::Communicator& communicat
   return choice.engines;
 }
 
-Item item_at(const Place& place, CommPtr communicator, std::function<Status()> work) {
-  Item item;
-  item.communicator = std::move(communicator);
-  item.stream = &place.staged->worker();
-  item.what = std::move(work);
-  return item;
+Status submit_at(Place place, CommPtr communicator, CollectiveWork work) {
+  Item item{std::move(communicator), &place.staged->worker(), std::move(work)};
+  place = {};  // the item holds the turn
+  return submit(std::move(item));
 }
 
 /// Of a block, as much as a slice of all blocks has room for: whole units.
@@ -83,11 +81,11 @@ Status capture(device::Device& device, CommPtr communicator, CallType call, cons
   Item item;
   item.captured = {&device, stream, text};
   item.communicator = std::move(communicator);
-  item.what = [on, users, call, add]() mutable {
-    call.capture = users.get();
-    return add(*on, call);
-  };
-  item.predict = [] { return 0.0; };
+  item.what = CollectiveWork{[on, users, call, add]() mutable {
+                               call.capture = users.get();
+                               return add(*on, call);
+                             },
+                             [] { return 0.0; }};
   return submit(std::move(item));
 }
 
@@ -181,10 +179,9 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
         });
   };
   if (captured) return capture_replayed(device, std::move(communicator), text, std::move(work), stream);
-  Item item = item_at(place, std::move(communicator), std::move(work));
-  item.predict = [target, block = call.block_bytes] { return target->predict_alltoall(block); };
-  place = {};  // the item holds the turn
-  return submit(std::move(item));
+  return submit_at(
+      std::move(place), std::move(communicator),
+      {std::move(work), [target, block = call.block_bytes] { return target->predict_alltoall(block); }});
 }
 
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::AlltoallvCall call,
@@ -229,9 +226,7 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
                                    });
   };
   if (captured) return capture_replayed(device, std::move(communicator), text, std::move(work), stream);
-  Item item = item_at(place, std::move(communicator), std::move(work));
-  place = {};
-  return submit(std::move(item));
+  return submit_at(std::move(place), std::move(communicator), {std::move(work)});
 }
 
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::CollectiveCall call,
@@ -298,10 +293,9 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
   };
   if (captured)
     return capture_replayed(device, std::move(communicator), call.text(), std::move(work), stream);
-  Item item = item_at(place, communicator, std::move(work));
-  item.predict = [target, call = std::move(call)] { return target->predict_collective(call); };
-  place = {};
-  return submit(std::move(item));
+  return submit_at(std::move(place), communicator, {std::move(work), [target, call = std::move(call)] {
+                                                      return target->predict_collective(call);
+                                                    }});
 }
 
 }  // namespace epccl::api

@@ -35,14 +35,13 @@ Status check_copy_engines(epcclComm_t comm, int device, int* usable, char* why, 
   runtime::Communicator* target = communicator.get();
   // The context is the caller's now, not when the group ends.
   const auto gpu = std::make_shared<const Result<device::Device*>>(gpu_of(device));
-  Item item{std::move(communicator), nullptr, [=]() -> Status {
-              EPCCL_ASSIGN(const runtime::EngineReach reach, runtime::find_engine_reach(*target, *gpu));
-              *usable = reach.is_enough ? 1 : 0;
-              if (why_size > 0) why[reach.why_not.copy(why, why_size - 1)] = 0;
-              return {};
-            }};
-  item.predict = [] { return 0.0; };
-  return submit(std::move(item));
+  const auto find = [=]() -> Status {
+    EPCCL_ASSIGN(const runtime::EngineReach reach, runtime::find_engine_reach(*target, *gpu));
+    *usable = reach.is_enough ? 1 : 0;
+    if (why_size > 0) why[reach.why_not.copy(why, why_size - 1)] = 0;
+    return {};
+  };
+  return submit({std::move(communicator), nullptr, CollectiveWork{find, [] { return 0.0; }}});
 }
 
 }  // namespace

@@ -45,8 +45,8 @@ Status run_ep(CommPtr communicator, device::HostStream* stream, uint32_t timeout
     if (progress != nullptr) progress->finish(status);
     return status;
   };
-  return submit({std::move(communicator), stream, [agreed, work] { return work(*agreed); }, timeout_ms * 1e-3,
-                 conclude});
+  return submit({std::move(communicator), stream,
+                 CollectiveWork{[agreed, work] { return work(*agreed); }, {}, timeout_ms * 1e-3, conclude}});
 }
 
 Result<device::Device*> device_of_transfer(EpHandle& handle, std::span<const Tensor* const> tensors,

@@ -364,7 +364,7 @@ Status submit(Item item) {
     return {};
   }
   // Without a stream a call runs here and now, as cheap as it can be.
-  if (item.stream == nullptr && std::holds_alternative<std::function<Status()>>(item.what))
+  if (item.stream == nullptr && std::holds_alternative<CollectiveWork>(item.what))
     return collective_work(std::move(item))();
   std::vector<Item> items;
   items.push_back(std::move(item));
@@ -382,7 +382,8 @@ Status submit(Job job) {
 }
 
 Status refuse(Status status) {
-  if (group_depth > 0 && group().refused.ok() && status.code() != Code::in_progress) group().refused = status;
+  if (status.ok() || status.code() == Code::in_progress || group_depth == 0) return status;
+  if (group().refused.ok()) group().refused = status;
   return status;
 }
 

@@ -21,17 +21,20 @@ struct CapturedOn {
   bool meets = true;
 };
 
-/// One call, checked and ready: a collective's work, or a send or receive.
-struct Item {
-  CommPtr communicator;
-  device::HostStream* stream = nullptr;
-  std::variant<std::function<Status()>, runtime::P2pOperation> what;
-  // Of a collective:
+struct CollectiveWork {
+  std::function<Status()> run;
+  // Seconds that the cost model expects of it; empty: it does not know the call.
+  std::function<double()> predict = {};
   double timeout_seconds = 0;  // of silence; 0: the communicator's
   // Last: makes what the caller or the stream is told from how the work ended.
   std::function<Status(Status)> conclude = {};
-  // Seconds that the cost model expects of it; empty: it does not know the call.
-  std::function<double()> predict = {};
+};
+
+/// One call, checked and ready.
+struct Item {
+  CommPtr communicator;
+  device::HostStream* stream = nullptr;
+  std::variant<CollectiveWork, runtime::P2pOperation> what;
   std::optional<CapturedOn> captured = {};
 };
 

@@ -54,9 +54,10 @@ Result<double> predict_group(std::span<const Item> items) {
     if (const auto* operation = std::get_if<runtime::P2pOperation>(&item.what)) {
       add_message(estimate, *item.communicator, *operation);
     } else {
-      if (!item.predict)
+      const auto& predict = std::get<CollectiveWork>(item.what).predict;
+      if (!predict)
         return Status(Code::invalid_usage, "the group has a call that the cost model cannot predict");
-      estimate.collectives += item.predict();
+      estimate.collectives += predict();
     }
   }
   double longest = 0;

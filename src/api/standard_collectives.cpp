@@ -91,12 +91,12 @@ Status run(const Arguments& args) {
   runtime::Communicator* target = communicator.get();
   if (queue == nullptr && !in_group())
     return run_now(*target, [&] { return work(*target, call, operation.device_scalar); });
-  Item item{std::move(communicator), queue, std::function<Status()>()};
-  if (in_group()) item.predict = [target, call] { return target->predict_collective(call); };
-  item.what = [target, work, call = std::move(call), scalar = operation.device_scalar]() mutable {
+  CollectiveWork ready;
+  if (in_group()) ready.predict = [target, call] { return target->predict_collective(call); };
+  ready.run = [target, work, call = std::move(call), scalar = operation.device_scalar]() mutable {
     return work(*target, call, scalar);
   };
-  return submit(std::move(item));
+  return submit({std::move(communicator), queue, std::move(ready)});
 }
 
 epcclResult_t checked(const Arguments& args) {

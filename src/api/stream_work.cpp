@@ -79,16 +79,15 @@ class Sorter {
 }  // namespace
 
 std::function<Status()> collective_work(Item item) {
-  auto work = std::get<std::function<Status()>>(std::move(item.what));
-  if (item.captured && !item.captured->meets) return work;
+  auto work = std::get<CollectiveWork>(std::move(item.what));
+  if (item.captured && !item.captured->meets) return std::move(work.run);
   const uint64_t ticket = item.communicator->take_ticket();
-  return [communicator = std::move(item.communicator), ticket, work = std::move(work),
-          timeout = item.timeout_seconds, conclude = std::move(item.conclude)]() mutable {
-    Status status = communicator->run(ticket, work, timeout);
+  return [communicator = std::move(item.communicator), ticket, work = std::move(work)]() mutable {
+    Status status = communicator->run(ticket, work.run, work.timeout_seconds);
     // What the work holds is released before anybody is told that it is over.
-    work = nullptr;
+    work.run = nullptr;
     communicator.reset();
-    return conclude ? conclude(std::move(status)) : status;
+    return work.conclude ? work.conclude(std::move(status)) : status;
   };
 }
 

@@ -50,6 +50,10 @@ struct MessageRing {
     const uint32_t at = read.load(std::memory_order_relaxed);
     return at == written.load(std::memory_order_acquire) ? nullptr : &slot[at % slots];
   }
+  /// For the reader: how many slots are taken, at least.
+  uint32_t taken() const {
+    return written.load(std::memory_order_acquire) - read.load(std::memory_order_relaxed);
+  }
   void pop() { read.store(read.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
 };
 

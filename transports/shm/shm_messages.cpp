@@ -37,20 +37,46 @@ Status ShmMessages::send(int peer, MessageKey key, const void* data, size_t byte
     message.kind = can_read_ ? Kind::buffer : Kind::fragment;
     message.operation = next_operation_++;
   }
-  peers_[static_cast<size_t>(peer)].outgoing.push_back(message);
   ++counters_.messages_sent;
   counters_.bytes_sent += bytes;
+  if (send_at_once(peer, message)) return {};
+  peers_[static_cast<size_t>(peer)].outgoing.push_back(message);
   push(peer);
   return {};
+}
+
+// What needs one slot, where there is one.
+bool ShmMessages::send_at_once(int peer, Outgoing& message) {
+  if (message.kind != Kind::whole || !peers_[static_cast<size_t>(peer)].outgoing.empty()) return false;
+  MessageRing& to = ring(node_.local(), peer);
+  RingSlot* const slot = to.free_slot();
+  if (slot == nullptr) return false;
+  write_slot(message, *slot);
+  to.publish();
+  node_.notify_message(peer);
+  return true;
 }
 
 Status ShmMessages::recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion) {
   if (cancelled_) return error(Code::remote_error, "the communicator was aborted");
   completion.state = Completion::State::pending;
+  Receive receive{key, static_cast<std::byte*>(data), bytes, &completion};
+  if (receive_at_once(peer, receive)) return {};
   Peer& from = peers_[static_cast<size_t>(peer)];
-  from.receives.push_back({key, static_cast<std::byte*>(data), bytes, &completion});
+  from.receives.push_back(receive);
   deliver_early(peer, from, key);
   return {};
+}
+
+// What is next in the ring.
+bool ShmMessages::receive_at_once(int from, Receive& receive) {
+  MessageRing& incoming = ring(from, node_.local());
+  const RingSlot* const slot = incoming.front();
+  if (slot == nullptr || slot->kind != Kind::whole || slot->key != receive.key) return false;
+  take_whole(from, receive, *slot);
+  incoming.pop();
+  node_.notify_message(from);  // room in the ring
+  return true;
 }
 
 Status ShmMessages::offer(int peer, MessageKey key, const BufferRef& buffer, Completion& completion) {
@@ -147,7 +173,8 @@ bool ShmMessages::drain(int from) {
   MessageRing& incoming = ring(from, node_.local());
   Peer& peer = peers_[static_cast<size_t>(from)];
   bool moved = false;
-  for (RingSlot* slot = incoming.front(); slot != nullptr; slot = incoming.front()) {
+  for (RingSlot* slot = incoming.front(); slot != nullptr && !can_wait(peer, incoming, *slot);
+       slot = incoming.front()) {
     switch (slot->kind) {
       case Kind::whole:
         take_whole(peer, *slot);
@@ -171,6 +198,13 @@ bool ShmMessages::drain(int from) {
   }
   if (moved) node_.notify_message(from);  // room in the ring
   return moved;
+}
+
+// A message that nobody asked for yet lies best where it is: its receive finds it there. Unless something may come behind it that is
+// waited for, or its sender might have to wait for room.
+bool ShmMessages::can_wait(const Peer& peer, const MessageRing& ring, const RingSlot& slot) const {
+  return slot.kind == Kind::whole && peer.receives.empty() && !peer.partial.active &&
+         waiting_for_taken_.empty() && ring.taken() < MessageRing::slots / 2;
 }
 
 /// The receiver's answer to a description.
@@ -206,16 +240,20 @@ ShmMessages::Receive ShmMessages::take_posted(Peer& peer, MessageKey key) {
 }
 
 void ShmMessages::take_whole(Peer& peer, const RingSlot& slot) {
+  Receive receive = take_posted(peer, slot.key);
+  if (receive.completion != nullptr)
+    return take_whole(static_cast<int>(&peer - peers_.data()), receive, slot);
   ++counters_.messages_received;
   counters_.bytes_received += slot.bytes;
-  Receive receive = take_posted(peer, slot.key);
-  if (receive.completion == nullptr) {
-    Early& early = peer.early[slot.key];
-    early.data.assign(slot.payload.begin(), slot.payload.begin() + slot.length);
-    early.received = early.bytes = slot.bytes;
-    return;
-  }
-  if (!make_room(receive, slot.bytes, static_cast<int>(&peer - peers_.data()))) return;
+  Early& early = peer.early[slot.key];
+  early.data.assign(slot.payload.begin(), slot.payload.begin() + slot.length);
+  early.received = early.bytes = slot.bytes;
+}
+
+void ShmMessages::take_whole(int from, Receive& receive, const RingSlot& slot) {
+  ++counters_.messages_received;
+  counters_.bytes_received += slot.bytes;
+  if (!make_room(receive, slot.bytes, from)) return;
   if (slot.length > 0) std::memcpy(receive.data, slot.payload.data(), slot.length);
   finish(*receive.completion, slot.bytes);
 }

@@ -96,8 +96,12 @@ class ShmMessages final : public MessageTransport {
   MessageRing& ring(int from, int to) const;
   bool push(int peer);
   bool write_slot(Outgoing& message, RingSlot& slot);
+  bool send_at_once(int peer, Outgoing& message);
+  bool receive_at_once(int from, Receive& receive);
   bool drain(int peer);
+  bool can_wait(const Peer& peer, const MessageRing& ring, const RingSlot& slot) const;
   void take_whole(Peer& peer, const RingSlot& slot);
+  void take_whole(int from, Receive& receive, const RingSlot& slot);
   void take_fragment(Peer& peer, const RingSlot& slot);
   void take_buffer(int from, Peer& peer, const RingSlot& slot);
   void copy_from_sender(int from, const BufferRef& buffer, uint64_t bytes, uint64_t operation,

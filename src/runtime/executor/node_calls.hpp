@@ -77,6 +77,12 @@ class NodeCalls {
 
   /// After a post of a peer in this call was seen: whether it calls the same. Looks once.
   Status check(int local);
+  /// True: it does, and check() would say so, which costs more. False: ask that.
+  bool agrees(int local) {
+    const transports::CallRecord& theirs = node_.call(local, call_->sequence);
+    return theirs.sequence == call_->sequence && theirs.signature == signature_ &&
+           theirs.history == history_ && call_->tells.empty();
+  }
 
   /// Waits until all ranks of the node are in this call and checks them: then all records can be read.
   Status meet();
