@@ -19,9 +19,10 @@ Sizes
 Timing
   Every iteration: a barrier, then the call is timed on every rank; -a makes one time of the ranks'. With --in-a-row N an
   iteration is N calls and a barrier, divided by N, and begins where the one before ended: ranks that need not wait for
-  others run ahead, as in nccl-tests. With -m N each of these calls is a group of N, and times are divided by N. `time` is the median over the iterations, p50 the same, p99 the 99th percentile (nearest
-  rank). algbw = size / time, in 1e9 bytes a second. busbw = algbw x (ranks - 1) / ranks; allreduce: twice that; broadcast, reduce and
-  sendrecv: algbw.
+  others run ahead, as in nccl-tests. With -m M every call here is a group of M calls, made between epcclGroupStart and
+  epcclGroupEnd; times are those of one of them, on average. `time` is the median over the iterations, p50 the same, p99 the
+  99th percentile (nearest rank). algbw = size / time, in 1e9 bytes a second. busbw = algbw x (ranks - 1) / ranks; allreduce:
+  twice that; broadcast, reduce and sendrecv: algbw.
   %wire is the time that the bytes on the busiest link need at least, over the time measured: of all nodes'
   egress and ingress, bytes between nodes only, at 95.4 % of --link-rate (what TCP over Ethernet leaves for
   payload). For alltoall the bytes are what has to cross; for the others what no algorithm can do without (allreduce: 2
@@ -50,9 +51,9 @@ Copy engines and overlap
 
 Data
   With -c 1 outputs are poisoned, data differ by source, destination, position and exchange, and are
-  compared on every rank: for a first call of every size, and for its last timed iteration (--in-a-row and --agg_iters: one more, not timed). #wrong counts
-  elements of all ranks. Reductions are compared with sums of their own making, of numbers that do not have to be rounded
-  (an average of floats over ranks that are no power of two may be off by the roundings of its partial sums). alltoall,
+  compared on every rank: for a first call of every size, and for its last timed iteration; with --in-a-row or -m for one
+  call more, by itself, not timed. #wrong counts elements of all ranks. Reductions are compared with sums of their own making, of
+  numbers that do not have to be rounded (an average of floats over ranks that are no power of two may be off by the roundings of its partial sums). alltoall,
   alltoallv and sendrecv are never in place: N/A.
 
 JSON

@@ -17,7 +17,7 @@ Json config(const RunInfo& info) {
   }
   json["warmup_iters"] = o.warmup;
   json["iterations"] = o.iterations;
-  json["aggregated_iterations"] = o.aggregated;
+  json["aggregated_iterations"] = o.group_calls;
   json["calls_in_a_row"] = o.in_a_row;
   json["validation"] = o.check ? 1 : 0;
   json["graph"] = o.graph_launches;

@@ -16,11 +16,11 @@ Status Meter::issue(const Subject& subject) {
 }
 
 Status Meter::issue_group(const Subject& subject) {
-  if (options_.aggregated == 1) return issue(subject);
+  if (options_.group_calls == 1) return issue(subject);
   const epcclComm_t comm = subject.communicator.get();
   EPCCL_TRY(api_status("epcclGroupStart", epcclGroupStart(), comm));
   Status started;
-  for (int i = 0; i < options_.aggregated && started.ok(); ++i) started = start(subject, stream_.get());
+  for (int i = 0; i < options_.group_calls && started.ok(); ++i) started = start(subject, stream_.get());
   const Status ended = api_status("epcclGroupEnd", epcclGroupEnd(), comm);
   EPCCL_TRY(std::move(started));
   EPCCL_TRY(ended);
@@ -50,11 +50,18 @@ Result<uint64_t> Meter::check(const Subject& subject, const std::string& when) {
   return subject.call.check(subject.operands, exchanges_, when);
 }
 
-Status Meter::issue_in_step(const Subject& subject, double* seconds) {
+template <typename Work>
+Status Meter::time_in_step(const Work& work, double* seconds) {
   EPCCL_TRY(coordinator_.barrier());
   const double start = now_seconds();
-  EPCCL_TRY(issue_group(subject));
-  if (seconds != nullptr) *seconds = (now_seconds() - start) / options_.aggregated;
+  EPCCL_TRY(work());
+  if (seconds != nullptr) *seconds = now_seconds() - start;
+  return {};
+}
+
+Status Meter::issue_in_step(const Subject& subject, double* seconds) {
+  EPCCL_TRY(time_in_step([&] { return issue_group(subject); }, seconds));
+  if (seconds != nullptr) *seconds /= options_.group_calls;
   return {};
 }
 
@@ -67,7 +74,7 @@ Status Meter::issue_in_a_row(const Subject& subject, int calls, std::span<double
     // Who sends may be through before anybody has received, and who comes late finds all there.
     EPCCL_TRY(coordinator_.barrier());
     const double end = now_seconds();
-    of_one = (end - std::exchange(start, end)) / calls / options_.aggregated;
+    of_one = (end - std::exchange(start, end)) / calls / options_.group_calls;
   }
   return {};
 }
@@ -75,14 +82,11 @@ Status Meter::issue_in_a_row(const Subject& subject, int calls, std::span<double
 /// A call with fresh data; the number of wrong elements.
 Result<uint64_t> Meter::compare(const Subject& subject, const std::string& when, double* seconds) {
   EPCCL_TRY(prepare(subject));
-  EPCCL_TRY(coordinator_.barrier());
-  const double start = now_seconds();
-  EPCCL_TRY(issue(subject));
-  if (seconds != nullptr) *seconds = now_seconds() - start;
+  EPCCL_TRY(time_in_step([&] { return issue(subject); }, seconds));
   return check(subject, when);
 }
 
-/// Seconds of one iteration's calls, with those of all ranks.
+/// Seconds of one group (without -m: of one call), with those of all ranks.
 Result<double> Meter::probe(const Subject& subject) {
   if (!options_.budget) return 0;
   constexpr int probes = 3;
@@ -110,7 +114,7 @@ Result<Measurement> Meter::run(Communicator& communicator, const Call& call, boo
 
   std::vector<double> seconds(static_cast<size_t>(measured.iterations));
   const bool in_a_row = options_.in_a_row > 1;
-  const bool alone = !in_a_row && options_.aggregated == 1;  // then the last one is compared, too
+  const bool alone = !in_a_row && options_.group_calls == 1;  // then the last one is compared, too
   const int timed = measured.iterations - (options_.check && alone ? 1 : 0);
   if (in_a_row) EPCCL_TRY(issue_in_a_row(subject, options_.in_a_row, seconds));
   for (int i = 0; !in_a_row && i < timed; ++i)

@@ -4,7 +4,7 @@
 //   warm-up   barrier, call
 //   timed     barrier, |call|  ... the last one with fresh data, compared afterwards
 //             with --in-a-row: barrier, |calls, barrier|calls, barrier|  ... and a call more for the comparison, not timed
-//             with --agg_iters: the same, and a call stands for a group of them
+//             with --agg_iters: each call of these is a group of calls; and a call by itself more for the comparison, not timed
 //             with --graph N: barrier, |a launch of a graph of all iterations|  ... N of them
 //   gather    the ranks' times and wrong elements, after the loop and never within
 #pragma once
@@ -51,6 +51,9 @@ class Meter {
   Status issue(const Subject& subject);
   /// As many calls as a group has.
   Status issue_group(const Subject& subject);
+  /// Work after a barrier. `seconds` may be null.
+  template <typename Work>
+  Status time_in_step(const Work& work, double* seconds);
   /// A group of calls after a barrier. `seconds` of one of them, on average; may be null.
   Status issue_in_step(const Subject& subject, double* seconds = nullptr);
   /// Iterations of `calls` groups, one behind the other. `seconds`: for each, of one of its calls, on average.

@@ -17,7 +17,7 @@ struct Typed {
                                             redops = "sum", root = "0", placement = "both";
   long factor = 0;
   bool per_pair = false, grouped = false, copies = false;
-  int in_a_row = 1, aggregated = 1;
+  int in_a_row = 1, group_calls = 1;
   CLI::Option* factor_option = nullptr;
 };
 
@@ -57,7 +57,7 @@ void add_choice_options(CLI::App& app, Typed& typed) {
                  "Calls of a timed iteration, one behind the other; times are those of one call (default 1)")
       ->option_text("N");
   app.add_option(
-         "-m,--agg_iters", typed.aggregated,
+         "-m,--agg_iters", typed.group_calls,
          "Calls of a group: an iteration issues so many between epcclGroupStart and epcclGroupEnd; times "
          "are those of one call (default 1: no group)")
       ->option_text("N");
@@ -82,7 +82,8 @@ Status set_sweep(const Typed& typed, Options& options) {
   if (!typed.first.empty()) EPCCL_TRY(parse_size("--minbytes", typed.first, sweep.first));
   if (!typed.last.empty()) EPCCL_TRY(parse_size("--maxbytes", typed.last, sweep.last));
   if (!typed.step.empty()) EPCCL_TRY(parse_size("--stepbytes", typed.step, sweep.step));
-  if (sweep.step == 0) return error(Code::invalid_argument, "--stepbytes 0: sizes would never grow");
+  if (sweep.step == 0 && typed.factor < 2)
+    return error(Code::invalid_argument, "--stepbytes 0: sizes would never grow");
   if (typed.per_pair && !is_alltoall(options.operation)) {
     return error(Code::invalid_argument, "--per-pair: only alltoall and alltoallv have sizes of rank pairs");
   }
@@ -96,7 +97,7 @@ Status set_sweep(const Typed& typed, Options& options) {
     return error(Code::invalid_argument, "--minbytes {} is more than --maxbytes {}", typed.first, typed.last);
   }
   if (typed.factor_option->count() > 0)
-    EPCCL_TRY(check_range("--stepfactor", typed.factor, 2, largest_factor));
+    EPCCL_TRY(check_range("--stepfactor", typed.factor, 1, largest_factor));
   sweep.factor = static_cast<uint64_t>(typed.factor);
   return {};
 }
@@ -152,14 +153,15 @@ Status set_choices(const Typed& typed, Options& options) {
   }
   EPCCL_TRY(check_range("--in-a-row", typed.in_a_row, 1, 1'000'000));
   options.in_a_row = typed.in_a_row;
-  EPCCL_TRY(check_range("--agg_iters", typed.aggregated, 1, 1'000'000));
-  options.aggregated = typed.aggregated;
+  EPCCL_TRY(check_range("--agg_iters", typed.group_calls, 1, 1'000'000));
+  options.group_calls = typed.group_calls;
   options.grouped = typed.grouped;
   options.beside_copies = typed.copies;
-  if (options.graph_launches > 0 && (options.in_a_row > 1 || options.aggregated > 1))
+  if (options.graph_launches > 0 && (options.in_a_row > 1 || options.group_calls > 1))
     return error(Code::invalid_argument, "--graph: its calls are -n, so not with --in-a-row or --agg_iters");
-  if (options.aggregated > 1 && options.overlap)
-    return error(Code::invalid_argument, "--agg_iters: not with --overlap, which is about one call");
+  if (options.group_calls > 1 && (options.overlap || options.split))
+    return error(Code::invalid_argument,
+                 "--agg_iters: not with --overlap or --split, which are about one call");
   const bool only_copies = is_alltoall(options.operation) || options.operation == Operation::allgather;
   if (options.beside_copies && (!options.overlap || options.device != "host" || !only_copies))
     return error(Code::invalid_argument,
@@ -173,9 +175,9 @@ Status set_choices(const Typed& typed, Options& options) {
 
 std::string describe(const Options& o) {
   std::string text = fmt::format(
-      "{} {}..{} step {} factor {} pair {} given {} grouped {} in a row {} together {} copies {} ",
+      "{} {}..{} step {} factor {} pair {} given {} grouped {} in a row {} calls of a group {} copies {} ",
       to_string(o.operation), o.sweep.first, o.sweep.last, o.sweep.step, o.sweep.factor, o.per_pair,
-      o.sizes_given, o.grouped, o.in_a_row, o.aggregated, o.beside_copies);
+      o.sizes_given, o.grouped, o.in_a_row, o.group_calls, o.beside_copies);
   text += describe(static_cast<const MeasuringOptions&>(o));
   text += fmt::format(" pattern {} {}", static_cast<int>(o.pattern.kind), o.pattern.exponent);
   text += fmt::format(" root {} place {} {}", o.root, o.out_of_place, o.in_place);

@@ -21,7 +21,7 @@ struct Options : MeasuringOptions {
   bool beside_copies = false;  // --overlap-copies
   bool grouped = false;        // a group of sends and receives instead of the collective
   int in_a_row = 1;            // calls of a timed iteration, or groups of them
-  int aggregated = 1;          // calls of a group; 1: no group
+  int group_calls = 1;         // calls of a group; 1: no group
   bool per_pair = false;       // sizes are bytes per rank pair
   std::vector<DataType> datatypes;
   std::vector<RedOp> redops;

@@ -133,7 +133,7 @@ Status point_to_point(bool is_send, const void* source, void* destination, size_
                device_of_message(*communicator, is_send ? source : destination, bytes, stream));
   if (gpu != nullptr) return submit_on_device(*gpu, std::move(communicator), std::move(operation), stream);
   EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
-  return submit({std::move(communicator), queue, std::move(operation)});
+  return submit(std::move(communicator), queue, std::move(operation));
 }
 
 }  // namespace

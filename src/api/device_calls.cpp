@@ -25,6 +25,7 @@ bool engines_make_it(const Place& place, const runtime::Communicator& communicat
   return choice.engines;
 }
 
+/// On the worker of the place's GPU, in the turn that `work` holds.
 Status submit_at(Place place, CommPtr communicator, CollectiveWork work) {
   Item item{std::move(communicator), &place.staged->worker(), std::move(work)};
   place = {};  // the item holds the turn
@@ -293,9 +294,9 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
   };
   if (captured)
     return capture_replayed(device, std::move(communicator), call.text(), std::move(work), stream);
-  return submit_at(std::move(place), communicator, {std::move(work), [target, call = std::move(call)] {
-                                                      return target->predict_collective(call);
-                                                    }});
+  return submit_at(
+      std::move(place), std::move(communicator),
+      {std::move(work), [target, call = std::move(call)] { return target->predict_collective(call); }});
 }
 
 }  // namespace epccl::api

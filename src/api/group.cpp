@@ -11,8 +11,8 @@
 
 #include "api/capturing.hpp"
 #include "api/concurrently.hpp"
-#include "api/dropped_calls.hpp"
 #include "api/message_moves.hpp"
+#include "api/open_group.hpp"
 #include "api/simulate.hpp"
 #include "api/stream_work.hpp"
 #include "base/threads_own.hpp"
@@ -21,32 +21,6 @@
 
 namespace epccl::api {
 namespace {
-
-/// A group's place in a stream of a GPU.
-struct StreamTurn {
-  const device::Device* device = nullptr;
-  void* stream = nullptr;
-  TurnPtr turn;
-};
-using StreamTurns = std::vector<StreamTurn>;
-
-// By itself, since every call looks at it.
-thread_local constinit int group_depth = 0;
-
-struct Group {
-  std::vector<Job> jobs;
-  std::vector<Item> items;
-  StreamTurns turns;
-  Status refused;
-
-  Group() = default;
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
-  // The thread ends.
-  ~Group() {
-    if (group_depth > 0) drop_unended(jobs, items);
-  }
-};
 
 Group& group() {
   return threads_own<Group>();
@@ -343,10 +317,17 @@ Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::funct
   return first;
 }
 
+Status run_plain(PlainMessages messages) {
+  const uint64_t ticket = messages.communicator->take_ticket();
+  std::vector<Batch> batches;
+  batches.push_back({std::move(messages.communicator), ticket, std::move(messages.operations)});
+  return run_all(batches);
+}
+
 // The next group of this thread is often like this one.
 void keep_capacity(Group& group, std::vector<Item> emptied) {
   constexpr size_t most = 4096;
-  if (group.items.empty() && emptied.capacity() <= most) group.items = std::move(emptied);
+  if (group.items().empty() && emptied.capacity() <= most) group.items() = std::move(emptied);
 }
 
 }  // namespace
@@ -360,7 +341,7 @@ Status run_messages(runtime::Communicator& communicator, std::vector<runtime::P2
 
 Status submit(Item item) {
   if (group_depth > 0) {
-    group().items.push_back(std::move(item));
+    group().items().push_back(std::move(item));
     return {};
   }
   // Without a stream a call runs here and now, as cheap as it can be.
@@ -369,6 +350,13 @@ Status submit(Item item) {
   std::vector<Item> items;
   items.push_back(std::move(item));
   return launch(items);
+}
+
+Status submit(CommPtr communicator, device::HostStream* stream, runtime::P2pOperation operation) {
+  if (group_depth == 0 || stream != nullptr)
+    return submit({std::move(communicator), stream, std::move(operation)});
+  group().add(std::move(communicator), std::move(operation));
+  return {};
 }
 
 Status submit(Job job) {
@@ -392,15 +380,15 @@ bool in_group() {
 }
 
 size_t calls_in_group(const HandlePtr& handle) {
-  return count_calls(group().jobs, group().items, handle);
+  return count_calls(group().jobs, group().items(), handle);
 }
 
 bool group_uses(const device::HostStream* stream) {
-  return std::ranges::any_of(group().items, [&](const Item& item) { return item.stream == stream; });
+  return std::ranges::any_of(group().items(), [&](const Item& item) { return item.stream == stream; });
 }
 
 void drop_from_group(const HandlePtr& handle) {
-  if (Status dropped = drop_calls(group().jobs, group().items, handle); !dropped.ok())
+  if (Status dropped = drop_calls(group().jobs, group().items(), handle); !dropped.ok())
     static_cast<void>(refuse(std::move(dropped)));
 }
 
@@ -430,7 +418,7 @@ Status group_simulate_end(float& microseconds) {
   if (group_depth == 0) return error(Code::invalid_usage, "epcclGroupSimulateEnd without epcclGroupStart");
   if (--group_depth > 0) return {};
   std::vector<Job> jobs = std::exchange(mine.jobs, {});
-  const std::vector<Item> items = std::exchange(mine.items, {});
+  const std::vector<Item> items = std::exchange(mine.items(), {});
   mine.turns.clear();
   Status refused = std::exchange(mine.refused, {});
   for (Job& job : jobs) job.cancel();
@@ -446,8 +434,9 @@ Status group_end(const std::function<void()>& beside) {
   Group& mine = group();
   if (group_depth == 0) return error(Code::invalid_usage, "epcclGroupEnd without epcclGroupStart");
   if (--group_depth > 0) return {};
+  if (mine.is_plain() && beside == nullptr) return run_plain(mine.take_plain());
   std::vector<Job> jobs = std::exchange(mine.jobs, {});
-  std::vector<Item> items = std::exchange(mine.items, {});
+  std::vector<Item> items = std::exchange(mine.items(), {});
   StreamTurns turns = std::exchange(mine.turns, {});
   Status refused = std::exchange(mine.refused, {});
   // A group of which one call is wrong does nothing at all.

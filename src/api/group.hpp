@@ -21,6 +21,7 @@ struct CapturedOn {
   bool meets = true;
 };
 
+/// A call that is no send or receive (a collective, a dispatch, a capture): what runs in its turn, and what is known of it.
 struct CollectiveWork {
   std::function<Status()> run;
   // Seconds that the cost model expects of it; empty: it does not know the call.
@@ -59,6 +60,8 @@ Status run_now(runtime::Communicator& communicator, const Work& work) {
 }
 /// Runs the item now, or keeps it when the calling thread has a group open.
 Status submit(Item item);
+/// The same of a message of host memory.
+Status submit(CommPtr communicator, device::HostStream* stream, runtime::P2pOperation operation);
 /// in_progress where the job goes on in the background.
 Status submit(Job job);
 /// Notes that a call of the open group was refused: epcclGroupEnd() will say so. Returns `status`.

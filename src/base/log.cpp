@@ -25,7 +25,7 @@ constexpr const char* level_names[] = {"NONE", "VERSION", "WARN", "INFO", "TRACE
 // Nothing here has a destructor: threads may log while the process is ending.
 constinit std::atomic<int> output{-1};  // -1: standard error
 constinit std::mutex reading;
-constinit std::array<std::atomic<uint64_t>, 4096> said{};  // hashes of lines
+constinit std::array<std::atomic<uint64_t>, 8192> said{};  // hashes of lines
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
   return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) {
@@ -152,12 +152,22 @@ void write(Level level, Subsys subsys, int rank, std::string_view message) {
   }
 }
 
-// Two lines in one place push each other out: they are written again then.
-bool is_new(int rank, std::string_view message) {
-  const uint64_t of_rank = static_cast<uint64_t>(rank + 1) << 40;
+// A line has a few places to be in; where others have them all, one of these is forgotten. Ranks of a process say the same, and a forked
+// child says for itself what its parent has said.
+bool remember_line(int rank, std::string_view message) {
+  constexpr uint64_t golden = 0x9e3779b97f4a7c15;
+  constexpr size_t neighbours = 8;
+  const uint64_t speaker = static_cast<uint64_t>(getpid()) << 32 | static_cast<uint32_t>(rank);
   const uint64_t line =
-      (std::hash<std::string_view>{}(message) ^ of_rank) | 1;  // no place is 0 that holds one
-  return said[line / 2 % said.size()].exchange(line, std::memory_order_relaxed) != line;
+      (std::hash<std::string_view>{}(message) ^ speaker * golden) | 1;  // 0 is an empty place
+  std::atomic<uint64_t>* const first = &said[line / 2 % (said.size() / neighbours) * neighbours];
+  for (size_t i = 0; i < neighbours; ++i) {
+    uint64_t there = 0;
+    if (first[i].compare_exchange_strong(there, line, std::memory_order_relaxed)) return true;
+    if (there == line) return false;
+  }
+  first[line >> 60 & (neighbours - 1)].store(line, std::memory_order_relaxed);
+  return true;
 }
 
 void reload() {

@@ -46,10 +46,10 @@ inline bool enabled(Level level, Subsys subsys) {
 /// Writes one line: "host:pid [rank] LEVEL SUBSYS message". `rank` < 0 leaves the rank out.
 void write(Level level, Subsys subsys, int rank, std::string_view message);
 
-/// Whether a line of this rank was asked for before. Remembers some thousands.
-bool is_new(int rank, std::string_view message);
+/// True: this rank of this process has not said the line yet, or so many others since that it was forgotten (some thousands are kept).
+bool remember_line(int rank, std::string_view message);
 
-/// Reads the settings again (they are read at first use); for tests.
+/// Reads the settings again (they are read at first use), and forgets what was said; for tests.
 void reload();
 
 template <typename... Args>
@@ -57,12 +57,12 @@ void info(Subsys subsys, int rank, fmt::format_string<Args...> format, Args&&...
   if (enabled(Level::info, subsys))
     write(Level::info, subsys, rank, fmt::format(format, std::forward<Args>(args)...));
 }
-/// What each call says of itself: INFO the first time that this process writes the line, and TRACE when it does again.
+/// What each call says of itself: INFO the first time that a rank of this process says it, TRACE from then on.
 template <typename... Args>
 void info_once(Subsys subsys, int rank, fmt::format_string<Args...> format, Args&&... args) {
   if (!enabled(Level::info, subsys)) return;
   const std::string message = fmt::format(format, std::forward<Args>(args)...);
-  const Level level = is_new(rank, message) ? Level::info : Level::trace;
+  const Level level = remember_line(rank, message) ? Level::info : Level::trace;
   if (enabled(level, subsys)) write(level, subsys, rank, message);
 }
 template <typename... Args>

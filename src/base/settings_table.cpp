@@ -17,7 +17,9 @@ const std::vector<Entry>& table() {
 
       {"EPCCL_DEBUG", "NONE", "NONE|VERSION|WARN|INFO|TRACE",
        "What is logged. Nothing is printed unless this asks for it, or, where it is not set, NCCL_DEBUG. "
-       "What each call says of itself INFO has once, TRACE for every call."},
+       "INFO has what a call says of itself (its algorithm, who moves its data) once for each rank of a "
+       "process, and "
+       "not again for an equal call, on another communicator neither; TRACE has it for every call."},
       {"EPCCL_DEBUG_SUBSYS", "ALL", "list of INIT,TOPO,COLL,NET,SHM,PLAN,ENV,P2P,ALL",
        "Which parts log at INFO and TRACE. A leading `^` means all but these. Warnings always show."},
       {"EPCCL_DEBUG_FILE", "", "path",

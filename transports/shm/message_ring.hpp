@@ -50,8 +50,8 @@ struct MessageRing {
     const uint32_t at = read.load(std::memory_order_relaxed);
     return at == written.load(std::memory_order_acquire) ? nullptr : &slot[at % slots];
   }
-  /// For the reader: how many slots are taken, at least.
-  uint32_t taken() const {
+  /// For the reader: how many slots hold something, at least.
+  uint32_t filled() const {
     return written.load(std::memory_order_acquire) - read.load(std::memory_order_relaxed);
   }
   void pop() { read.store(read.load(std::memory_order_relaxed) + 1, std::memory_order_release); }

@@ -45,7 +45,7 @@ struct BufferRef {
 };
 
 /// What a rank tells its node about the call it is in, before its first post.
-/// What a small call writes is in one cache line.
+/// A small call like the one before it in the record writes the first cache line alone; `text`, when the call is another.
 struct alignas(64) CallRecord {
   uint64_t sequence = 0;
   uint64_t signature = 0;        // equal on ranks whose calls agree

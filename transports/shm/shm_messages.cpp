@@ -45,7 +45,7 @@ Status ShmMessages::send(int peer, MessageKey key, const void* data, size_t byte
   return {};
 }
 
-// What needs one slot, where there is one.
+// A small message, where a slot is free and nothing is queued before it. False: nothing was done.
 bool ShmMessages::send_at_once(int peer, Outgoing& message) {
   if (message.kind != Kind::whole || !peers_[static_cast<size_t>(peer)].outgoing.empty()) return false;
   MessageRing& to = ring(node_.local(), peer);
@@ -68,12 +68,12 @@ Status ShmMessages::recv(int peer, MessageKey key, void* data, size_t bytes, Com
   return {};
 }
 
-// What is next in the ring.
+// Where what it wants is the oldest in the ring. False: nothing was done.
 bool ShmMessages::receive_at_once(int from, Receive& receive) {
   MessageRing& incoming = ring(from, node_.local());
   const RingSlot* const slot = incoming.front();
   if (slot == nullptr || slot->kind != Kind::whole || slot->key != receive.key) return false;
-  take_whole(from, receive, *slot);
+  deliver_whole(from, receive, *slot);
   incoming.pop();
   node_.notify_message(from);  // room in the ring
   return true;
@@ -200,11 +200,11 @@ bool ShmMessages::drain(int from) {
   return moved;
 }
 
-// A message that nobody asked for yet lies best where it is: its receive finds it there. Unless something may come behind it that is
-// waited for, or its sender might have to wait for room.
+// A message without a receive stays in the ring, where its receive will find it, unless this rank waits for something that may lie
+// behind it, or the ring gets full.
 bool ShmMessages::can_wait(const Peer& peer, const MessageRing& ring, const RingSlot& slot) const {
   return slot.kind == Kind::whole && peer.receives.empty() && !peer.partial.active &&
-         waiting_for_taken_.empty() && ring.taken() < MessageRing::slots / 2;
+         waiting_for_taken_.empty() && ring.filled() < MessageRing::slots / 2;
 }
 
 /// The receiver's answer to a description.
@@ -242,7 +242,7 @@ ShmMessages::Receive ShmMessages::take_posted(Peer& peer, MessageKey key) {
 void ShmMessages::take_whole(Peer& peer, const RingSlot& slot) {
   Receive receive = take_posted(peer, slot.key);
   if (receive.completion != nullptr)
-    return take_whole(static_cast<int>(&peer - peers_.data()), receive, slot);
+    return deliver_whole(static_cast<int>(&peer - peers_.data()), receive, slot);
   ++counters_.messages_received;
   counters_.bytes_received += slot.bytes;
   Early& early = peer.early[slot.key];
@@ -250,7 +250,7 @@ void ShmMessages::take_whole(Peer& peer, const RingSlot& slot) {
   early.received = early.bytes = slot.bytes;
 }
 
-void ShmMessages::take_whole(int from, Receive& receive, const RingSlot& slot) {
+void ShmMessages::deliver_whole(int from, Receive& receive, const RingSlot& slot) {
   ++counters_.messages_received;
   counters_.bytes_received += slot.bytes;
   if (!make_room(receive, slot.bytes, from)) return;

@@ -5,6 +5,8 @@
 //                           process_vm_readv) and tells the sender
 //   larger, not readable    in fragments through the ring
 //   a device's memory       offered: its description travels, and the receiver has its own device copy
+//
+// What comes before its receive stays in the ring where it holds up nothing, else it is kept aside.
 #pragma once
 
 #include <deque>
@@ -71,7 +73,7 @@ class ShmMessages final : public MessageTransport {
     Completion* completion = nullptr;
     Arrival* arrival = nullptr;  // of a receive that takes offers
   };
-  /// A message that came before its receive was posted.
+  /// A message that was taken out of the ring before its receive was posted.
   struct Early {
     std::vector<std::byte> data;  // complete when data.size() == received
     size_t received = 0;
@@ -101,7 +103,7 @@ class ShmMessages final : public MessageTransport {
   bool drain(int peer);
   bool can_wait(const Peer& peer, const MessageRing& ring, const RingSlot& slot) const;
   void take_whole(Peer& peer, const RingSlot& slot);
-  void take_whole(int from, Receive& receive, const RingSlot& slot);
+  void deliver_whole(int from, Receive& receive, const RingSlot& slot);
   void take_fragment(Peer& peer, const RingSlot& slot);
   void take_buffer(int from, Peer& peer, const RingSlot& slot);
   void copy_from_sender(int from, const BufferRef& buffer, uint64_t bytes, uint64_t operation,

@@ -43,7 +43,8 @@ struct Notice {
     // `rank`'s process ended regularly without leave(): a failure to who is in a call, or begins one. Blocking calls here go on
     // unless they need that rank.
     ended,
-    hub_lost,  // the hub's process died; `rank`: the first that lived in it. The others of it have died, each by a notice of its own
+    // The hub's process died. `rank`: the first rank that lived in it, -1: none did. A notice `died` for each of its other ranks follows.
+    hub_lost,
   };
   Kind kind = Kind::died;
   int rank = -1;

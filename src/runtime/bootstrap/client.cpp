@@ -123,7 +123,7 @@ void Client::send_failure(const std::string& text) {
 
 void Client::report_failure(const std::string& text) {
   send_failure(text);
-  if (std::ranges::find(hub_ranks_, rank_) == hub_ranks_.end()) return;
+  if (!lives_with_hub_) return;
   // The rendezvous may end with this process: an answer to what is asked behind the report says that the others have the news.
   const std::unique_lock lock(reading_, std::try_to_lock);
   if (lock.owns_lock()) static_cast<void>(ask(report_patience));
@@ -296,6 +296,10 @@ void Client::handle(const wire::Frame& frame) {
       hub_ = fmt::format("{} at {}", body.text(), hub_);
       for (uint32_t left = body.u32(); left > 0 && left <= static_cast<uint32_t>(ranks_); --left)
         hub_ranks_.push_back(body.i32());
+      lives_with_hub_ = std::ranges::find(hub_ranks_, rank_) != hub_ranks_.end();
+      return;
+    case wire::Type::hub_left:
+      std::erase(hub_ranks_, body.i32());
       return;
     case wire::Type::gathered:
       gathered_ = frame.body;
@@ -350,7 +354,7 @@ void Client::line_ended(const std::string& why) {
         {Notice::Kind::hub_lost, -1, fmt::format("the process of the rendezvous ({}) died: {}", hub_, why)});
     return;
   }
-  Notice::Kind kind = Notice::Kind::hub_lost;
+  Notice::Kind kind = Notice::Kind::hub_lost;  // the first stands for the rendezvous, too
   for (const int rank : hub_ranks_) {
     add_notice(
         {kind, rank, fmt::format("rank {}, which holds the rendezvous ({}), died: {}", rank, hub_, why)});

@@ -90,8 +90,8 @@ class Client final : public Bootstrap {
   const int ranks_;
   const double timeout_;
   JoinOptions options_;
-  std::string hub_;             // "host a, pid 7 at 10.0.0.1:4242"
-  std::vector<int> hub_ranks_;  // that live in the hub's process
+  std::string hub_;              // "host a, pid 7 at 10.0.0.1:4242"
+  bool lives_with_hub_ = false;  // in its process; known when all have joined
 
   GuardedFd line_;
   UniqueFd epoll_, notice_event_;
@@ -100,6 +100,7 @@ class Client final : public Bootstrap {
   Line state_ = Line::broken;
   wire::Splitter splitter_;
   bool joined_ = false, hub_may_close_ = false, left_ = false, has_ended_ = false;
+  std::vector<int> hub_ranks_;  // that live in the hub's process, and have not left
   std::optional<std::string> refused_;
   std::optional<wire::Bytes> challenge_, gathered_;
   std::map<uint32_t, Found> found_;

@@ -315,10 +315,11 @@ void Group::depart(int rank, uint64_t last_call) {
   if (const auto wrong = calls_.left(mine.member, last_call)) notify(Notice::Kind::mismatch, rank, *wrong);
   answer_lookups_of(rank);
   // Other ranks of the hub's process may be left: while they are, its end is their death.
-  const bool last_of_hub = holds_hub(mine.member) && std::ranges::none_of(slots_, [this](const Slot& each) {
-                             return each.state == State::present && holds_hub(each.member);
-                           });
-  if (last_of_hub) broadcast(wire::Writer(wire::Type::may_close).take());
+  if (!holds_hub(mine.member)) return;
+  const bool is_last = std::ranges::none_of(
+      slots_, [this](const Slot& each) { return each.state == State::present && holds_hub(each.member); });
+  broadcast(is_last ? wire::Writer(wire::Type::may_close).take()
+                    : wire::Writer(wire::Type::hub_left).i32(rank).take());
 }
 
 bool Group::is_of_hub(int rank) const {

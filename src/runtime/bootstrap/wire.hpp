@@ -53,6 +53,7 @@ enum class Type : uint8_t {
   answer = 23,     // request u32, joined i32, missing text, doing text
   verdict =
       24,  // number u32 of the rank's shrinks, why it cannot be text, count u32, ranks that are kept i32
+  hub_left = 25,  // rank i32: it has left, and others of the hub's process have not
 };
 
 enum class GatherKind : uint8_t { allgather = 0, barrier = 1 };

@@ -129,7 +129,7 @@ Status CopyEngines::run(Call call, const EngineChoice& choice, const PeersUse& u
   const std::string plan_text(call.text);
   EPCCL_ASSIGN(Named* const known, named(plan_text, choice, captured, remember));
   call.text = known->text;
-  call.signature = 0;
+  call.signature = 0;     // it was that of the other text
   call.is_small = false;  // peers are told where its buffers lie
   if (!on_host()) call.on = captured ? &captured_->on() : &on_;
   executor_.waiter().begin(false);

@@ -206,11 +206,10 @@ Result<bool> GpuMessages::step(GpuFlight& flight, Completion& completion) {
 Result<bool> GpuMessages::sent(GpuFlight& flight, Completion& completion) {
   if (completion.state != Completion::State::declined) return true;
   if (!told_declined_.exchange(true))
-    log::info_once(
-        log::coll, rank_,
-        "a message of {} bytes goes through host memory: local rank {} does not receive it into memory "
-        "of a GPU, or cannot map this one",
-        flight.bytes, flight.local);
+    log::info(log::coll, rank_,
+              "a message of {} bytes goes through host memory: local rank {} does not receive it into memory "
+              "of a GPU, or cannot map this one",
+              flight.bytes, flight.local);
   flight.host = std::make_unique_for_overwrite<std::byte[]>(flight.bytes);
   flight.step = Step::copying_in;
   EPCCL_TRY(copy_to_host(flight, flight.host.get(), flight.data));
@@ -244,8 +243,8 @@ Status GpuMessages::take(GpuFlight& flight, Completion& completion) {
   }
   node_.end_reading(flight.local);
   if (!told_unmapped_.exchange(true))
-    log::info_once(log::coll, rank_, "a message of {} bytes goes through host memory: {}", flight.bytes,
-                   source.status().message());
+    log::info(log::coll, rank_, "a message of {} bytes goes through host memory: {}", flight.bytes,
+              source.status().message());
   const transports::Arrival offer = {true, flight.arrival.buffer, flight.arrival.operation, nullptr};
   EPCCL_TRY(shm_.recv_any(flight.local, flight.key, flight.bytes, flight.arrival, completion));
   shm_.answer(flight.local, offer, false);

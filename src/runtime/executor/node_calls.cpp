@@ -37,6 +37,7 @@ Status NodeCalls::begin(const Call& call, uint64_t input_bytes, uint64_t output_
   add_to_history();
   record.history = history_;
   record.fetches = 0;
+  // Else the text is there from the record's last call.
   if (std::exchange(record.signature, signature_) != signature_) {
     const size_t length = std::min(call.text.size(), record.text.size() - 1);
     std::memcpy(record.text.data(), call.text.data(), length);
@@ -120,7 +121,6 @@ Status NodeCalls::check(int local) {
                  call_->text, rank_at(local), theirs.text.data());
   if (theirs.sequence == call_->sequence && theirs.history != history_) return earlier_disagreement(local);
   const size_t told = call_->tells.size();
-  if (told == 0) return {};
   std::copy_n(node_.scratch(local, call_->scratch()), told, call_->heard + static_cast<size_t>(local) * told);
   return {};
 }
@@ -147,14 +147,15 @@ Status NodeCalls::wait_for(int slot, uint64_t value, const char* what) {
   };
   for (int local = 0; local < node_.local_size(); ++local) {
     while (is_behind(local)) {
-      const auto all_behind = [&] {
+      // One wake-up, by the last of them; those before `local` have come.
+      const auto until_all_are_here = [&] {
         transports::SleepFor reason{slot, value, {}};
         for (int other = local; other < node_.local_size(); ++other)
           if (other != node_.local()) reason.add(other);
         return reason;
       };
       EPCCL_TRY(waiter_.idle(
-          all_behind, false, [&] { return !is_behind(local); },
+          until_all_are_here, false, [&] { return !is_behind(local); },
           [&] {
             return Waiter::Situation{call_->sequence, std::string(call_->text),
                                      fmt::format(fmt::runtime(what), rank_at(local), value)};

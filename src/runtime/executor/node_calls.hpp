@@ -28,7 +28,7 @@ struct CallDevice {
 /// What peers are told of a buffer on a device. What they cannot map has no handle: they must do without.
 transports::BufferRef describe_on(device::Device& device, const void* buffer, uint64_t bytes);
 
-/// What ranks compare instead of the text; never 0.
+/// What ranks compare instead of texts. Never 0, which is that of a record without a text.
 uint64_t signature_of(std::string_view text);
 
 /// One run of a plan.
@@ -51,7 +51,7 @@ struct Call {
   // the others tell is put, by local position, each as long as this rank's. A rank has told before its first post.
   std::span<const std::byte> tells = {};
   std::byte* heard = nullptr;
-  uint64_t signature = 0;  // signature_of(text), where that is known; 0: it is made
+  uint64_t signature = 0;  // signature_of(text); 0: begin() makes it. Who changes `text` sets 0.
   bool is_small = false;   // of scratch, no rank of the node uses more than transports::small_place
 
   transports::CallScratch scratch() const { return {sequence, is_small}; }
@@ -77,8 +77,8 @@ class NodeCalls {
 
   /// After a post of a peer in this call was seen: whether it calls the same. Looks once.
   Status check(int local);
-  /// True: it does, and check() would say so, which costs more. False: ask that.
-  bool agrees(int local) {
+  /// The short way of check(): true where the peer makes the same call and tells nothing with it. False says nothing yet: ask check().
+  bool agrees(int local) const {
     const transports::CallRecord& theirs = node_.call(local, call_->sequence);
     return theirs.sequence == call_->sequence && theirs.signature == signature_ &&
            theirs.history == history_ && call_->tells.empty();

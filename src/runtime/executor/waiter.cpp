@@ -67,7 +67,7 @@ std::string FailureMonitor::lost(std::span<const int> ranks, bool or_failed) con
   const std::lock_guard lock(mutex_);
   for (const Notice& notice : lost_) {
     const bool is_member = std::ranges::find(ranks, notice.rank) != ranks.end();
-    const bool is_hub = notice.kind == Notice::Kind::hub_lost;  // and the death of its rank
+    const bool is_hub = notice.kind == Notice::Kind::hub_lost;  // and the death of its first rank
     const bool is_gone = is_hub || notice.kind == Notice::Kind::died || notice.kind == Notice::Kind::ended;
     if ((is_gone && is_member) || (or_failed && (is_member || is_hub))) return notice.text;
   }
@@ -77,7 +77,7 @@ std::string FailureMonitor::lost(std::span<const int> ranks, bool or_failed) con
 Status FailureMonitor::check_lightly() {
   const double now = coarse_now_seconds();
   if (now < next_look_ && aborted_.load(std::memory_order_acquire) == nullptr) {
-    if (failure_.ok() && ended_.ok()) return {};
+    if (failure_.ok() && ended_.ok()) return {};  // as a rule; without copying a Status
     return failure_.ok() ? ended_ : failure_;
   }
   next_look_ = now + check_period;

@@ -82,15 +82,21 @@ TEST(Death, OfTheRendezvousProcessIsToldOfEachOfItsRanks) {
   Child child([](Child& self) {
     const UniqueId id = fresh_id();
     self.put(id);
-    std::vector<std::unique_ptr<Bootstrap>> lines(2);
-    on_ranks(2, [&](int rank) {
-      lines[static_cast<size_t>(rank)] = Bootstrap::join(id, rank, 4, patience).value();
+    std::vector<std::unique_ptr<Bootstrap>> lines(4);
+    on_ranks(3, [&](int index) {
+      const int rank = index == 2 ? 4 : index;
+      lines[static_cast<size_t>(index)] = Bootstrap::join(id, rank, 5, patience).value();
     });
+    lines[2]->leave(Bootstrap::any_call);  // of which nothing is told then
     self.put(true);
     pause();
   });
   const UniqueId id = child.get<UniqueId>();
-  auto lines = join_all(id, 4, 2);
+  std::vector<std::unique_ptr<Bootstrap>> lines(5);
+  on_ranks(2, [&](int index) {
+    const auto rank = static_cast<size_t>(index + 2);
+    lines[rank] = Bootstrap::join(id, index + 2, 5, patience).value();
+  });
   ASSERT_TRUE(child.get<bool>());
   child.kill();
   for (const size_t rank : {2u, 3u}) {
@@ -101,6 +107,7 @@ TEST(Death, OfTheRendezvousProcessIsToldOfEachOfItsRanks) {
     EXPECT_EQ(also->kind, Notice::Kind::died);
     EXPECT_EQ(also->rank, 1);
     EXPECT_CONTAINS(also->text, "rank 1, which holds the rendezvous (host ");
+    EXPECT_EQ(wait_for_notice(*lines[rank], 0.2), std::nullopt);
     lines[rank]->leave(Bootstrap::any_call);
   }
 }

@@ -41,7 +41,7 @@ TEST(Options, HaveTheDefaultsOfNcclTests) {
   EXPECT_EQ(o.algorithms, std::vector<std::string>{"auto"});
   EXPECT_EQ(o.average, Average::maximum);
   EXPECT_FALSE(o.link_rate);
-  EXPECT_EQ(o.aggregated, 1);
+  EXPECT_EQ(o.group_calls, 1);
 }
 
 TEST(Options, AlgorithmIsTheEnvironmentsUnlessTyped) {
@@ -64,10 +64,13 @@ TEST(Options, UnknownOnesAreNamedWhateverElseIsMissing) {
   EXPECT_EQ(parse({"--version"})->help, "epccl-perf " EPCCL_VERSION_STRING);
 }
 
-// A script that gives both means what nccl-tests does.
-TEST(Options, AStepFactorCountsBeforeStepBytes) {
+// As in nccl-tests, of whose scripts some give both.
+TEST(Options, TheStepFactorWinsOverStepBytes) {
   const Options both = options_of({"alltoall", "-b", "8", "-e", "64", "-i", "8", "-f", "2"});
   EXPECT_EQ(sweep_sizes(both.sweep), (std::vector<uint64_t>{8, 16, 32, 64}));
+  const Options one = options_of({"alltoall", "-b", "8", "-e", "24", "-i", "8", "-f", "1"});
+  EXPECT_EQ(sweep_sizes(one.sweep), (std::vector<uint64_t>{8, 16, 24}));
+  EXPECT_EQ(options_of({"alltoall", "-i", "0", "-f", "2"}).sweep.factor, 2U);
 }
 
 TEST(Options, ThatComeLaterCount) {
@@ -247,12 +250,13 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"alltoall", "-G", "1", "--device", "cuda", "--budget", "1"}, "--budget"},
         Bad{{"alltoall", "--agg_iters", "0"}, "--agg_iters 0"},
         Bad{{"alltoall", "-m", "2", "--overlap"}, "--agg_iters"},
+        Bad{{"alltoall", "-m", "2", "--split"}, "--agg_iters"},
         Bad{{"alltoall", "-G", "1", "--device", "cuda", "-m", "2"}, "--agg_iters"},
         Bad{{"alltoall", "-N", "2"}, "-N"}, Bad{{"alltoall", "alltoallv"}, "alltoallv"},
         Bad{{"alltoall", "-b", "4Q"}, "--minbytes"}, Bad{{"alltoall", "-e", "-5"}, "-"},
         Bad{{"alltoall", "-b", "17T"}, "more than 16T"},
         Bad{{"alltoall", "-b", "2M", "-e", "1M"}, "--minbytes 2M is more than --maxbytes 1M"},
-        Bad{{"alltoall", "-f", "1"}, "--stepfactor 1"}, Bad{{"reduce", "--in-a-row", "0"}, "--in-a-row 0"},
+        Bad{{"alltoall", "-f", "0"}, "--stepfactor 0"}, Bad{{"reduce", "--in-a-row", "0"}, "--in-a-row 0"},
         Bad{{"alltoall", "-i", "0"}, "--stepbytes 0"}, Bad{{"alltoall", "-n", "0"}, "--iters 0"},
         Bad{{"alltoall", "-n", "x"}, "iters"}, Bad{{"alltoall", "-w", "-1"}, "warmup"},
         Bad{{"alltoall", "-c", "2"}, "--check 2"}, Bad{{"alltoall", "-a", "4"}, "--average 4"},

@@ -1,4 +1,4 @@
-// Messages that came before anybody asked for them: few lie in the ring until their receive is posted, and hold up nothing there.
+// Messages that come before their receives: a few wait in the ring, the rest are copied aside; none holds up what comes behind it.
 #include <deque>
 #include <string>
 
