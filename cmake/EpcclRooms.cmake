@@ -48,8 +48,9 @@ function(epccl_optimise_across_files library)
   if(NOT EPCCL_LTO OR EPCCL_SANITIZE OR several_configurations OR NOT CMAKE_BUILD_TYPE STREQUAL "Release")
     return()
   endif()
-  # Who asks for it himself has it everywhere.
-  if(CMAKE_INTERPROCEDURAL_OPTIMIZATION OR "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_RELEASE}" MATCHES "-flto")
+  # Who asks for it himself has it everywhere, or nowhere.
+  if(CMAKE_INTERPROCEDURAL_OPTIMIZATION OR CMAKE_INTERPROCEDURAL_OPTIMIZATION_RELEASE
+     OR "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_RELEASE}" MATCHES "-f(no-)?lto")
     return()
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -27,7 +27,7 @@ void add_size_options(CLI::App& app, Typed& typed) {
   app.add_option("-e,--maxbytes", typed.last, "Size to end at (default 32M)")->option_text("SIZE");
   typed.factor_option =
       app.add_option("-f,--stepfactor", typed.factor, "Multiply sizes by this")->option_text("N");
-  app.add_option("-i,--stepbytes", typed.step, "Without -f: add this to them (default 1M)")
+  app.add_option("-i,--stepbytes", typed.step, "Without -f, or with -f 1: add this to them (default 1M)")
       ->option_text("SIZE");
   app.add_flag("--per-pair", typed.per_pair, "Sizes are bytes per rank pair instead of bytes per rank");
   app.add_option("-d,--datatype", typed.datatypes, "all, or names separated by commas (default float)")

@@ -6,7 +6,7 @@
 
 namespace epccl::perf {
 
-/// nccl-tests' -b -e -f -i, in bytes. `factor` 0: add `step` instead of multiplying.
+/// nccl-tests' -b -e -f -i, in bytes. `factor` below 2: add `step` instead of multiplying.
 struct Sweep {
   uint64_t first = uint64_t{32} << 20;
   uint64_t last = uint64_t{32} << 20;
@@ -14,7 +14,7 @@ struct Sweep {
   uint64_t factor = 0;
 };
 
-/// `first`, and on by factor or step, up to `last`. A first size of 0 with a factor is one size (it would
+/// `first`, and on by factor or step, up to `last`. A first size of 0 with such a factor is one size (it would
 /// never grow).
 std::vector<uint64_t> sweep_sizes(const Sweep& sweep);
 

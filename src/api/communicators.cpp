@@ -101,8 +101,9 @@ Status destroy(epcclComm_t comm) {
 
 /// What is left of it: its memory, which goes with the last that has it.
 Result<HandlePtr> abort(epcclComm_t comm) {
-  EPCCL_ASSIGN(HandlePtr handle, remove_handle(comm, End::aborted));
+  EPCCL_ASSIGN(HandlePtr handle, find_handle(comm));
   drop_from_group(handle);
+  EPCCL_TRY(remove_handle(comm, End::aborted).status());
   handle->abort();
   return handle;
 }

@@ -318,16 +318,10 @@ Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::funct
 }
 
 Status run_plain(PlainMessages messages) {
-  const uint64_t ticket = messages.communicator->take_ticket();
   std::vector<Batch> batches;
-  batches.push_back({std::move(messages.communicator), ticket, std::move(messages.operations)});
+  batches.push_back({std::move(messages.communicator), 0, std::move(messages.operations)});
+  batches.front().ticket = batches.front().communicator->take_ticket();
   return run_all(batches);
-}
-
-// The next group of this thread is often like this one.
-void keep_capacity(Group& group, std::vector<Item> emptied) {
-  constexpr size_t most = 4096;
-  if (group.items().empty() && emptied.capacity() <= most) group.items() = std::move(emptied);
 }
 
 }  // namespace
@@ -417,15 +411,12 @@ Status group_simulate_end(float& microseconds) {
   Group& mine = group();
   if (group_depth == 0) return error(Code::invalid_usage, "epcclGroupSimulateEnd without epcclGroupStart");
   if (--group_depth > 0) return {};
-  std::vector<Job> jobs = std::exchange(mine.jobs, {});
-  const std::vector<Item> items = std::exchange(mine.items(), {});
-  mine.turns.clear();
-  Status refused = std::exchange(mine.refused, {});
-  for (Job& job : jobs) job.cancel();
-  if (!refused.ok()) return std::move(refused).with_context("a call of this group was refused");
-  if (!jobs.empty())
+  EndedGroup ended = mine.take();
+  for (Job& job : ended.jobs) job.cancel();
+  if (!ended.refused.ok()) return std::move(ended.refused).with_context("a call of this group was refused");
+  if (!ended.jobs.empty())
     return {Code::invalid_usage, "the group makes or ends communicators: that cannot be simulated"};
-  EPCCL_ASSIGN(const double seconds, predict_group(items));
+  EPCCL_ASSIGN(const double seconds, predict_group(ended.items));
   microseconds = static_cast<float>(seconds * 1e6);
   return {};
 }
@@ -435,18 +426,15 @@ Status group_end(const std::function<void()>& beside) {
   if (group_depth == 0) return error(Code::invalid_usage, "epcclGroupEnd without epcclGroupStart");
   if (--group_depth > 0) return {};
   if (mine.is_plain() && beside == nullptr) return run_plain(mine.take_plain());
-  std::vector<Job> jobs = std::exchange(mine.jobs, {});
-  std::vector<Item> items = std::exchange(mine.items(), {});
-  StreamTurns turns = std::exchange(mine.turns, {});
-  Status refused = std::exchange(mine.refused, {});
+  EndedGroup ended = mine.take();
   // A group of which one call is wrong does nothing at all.
-  if (!refused.ok()) {
-    for (Job& job : jobs) job.cancel();
-    return std::move(refused).with_context("a call of this group was refused");
+  if (!ended.refused.ok()) {
+    for (Job& job : ended.jobs) job.cancel();
+    return std::move(ended.refused).with_context("a call of this group was refused");
   }
-  Status status = run_jobs(std::move(jobs));
-  Status launched = launch(items, std::move(turns), beside);
-  keep_capacity(mine, std::move(items));
+  Status status = run_jobs(std::move(ended.jobs));
+  Status launched = launch(ended.items, std::move(ended.turns), beside);
+  mine.keep_capacity(std::move(ended.items));
   return status.ok() || (status.code() == Code::in_progress && !launched.ok()) ? launched : status;
 }
 

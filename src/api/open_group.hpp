@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,14 @@ struct PlainMessages {
   std::vector<runtime::P2pOperation> operations;
 };
 
+/// What a group has held, at its end.
+struct EndedGroup {
+  std::vector<Job> jobs;
+  std::vector<Item> items;
+  StreamTurns turns;
+  Status refused;
+};
+
 class Group {
  public:
   std::vector<Job> jobs;
@@ -43,6 +52,7 @@ class Group {
 
   /// All calls but jobs.
   std::vector<Item>& items() {
+    items_.reserve(items_.size() + plain_.operations.size());  // all of them move, or none
     for (runtime::P2pOperation& operation : plain_.operations)
       items_.push_back({plain_.communicator, nullptr, std::move(operation)});
     plain_ = {};
@@ -62,12 +72,33 @@ class Group {
     plain_.operations.push_back(std::move(operation));
   }
   bool is_plain() const {
-    return plain_.communicator != nullptr && jobs.empty() && turns.empty() && refused.ok();
+    return plain_.communicator != nullptr && items_.empty() && jobs.empty() && turns.empty() && refused.ok();
   }
   PlainMessages take_plain() {
     constexpr size_t most = 4096;
     usual_ = std::min(plain_.operations.size(), most);
     return std::exchange(plain_, {});
+  }
+
+  /// All that it holds: the next group begins empty. Where there is no memory for that, the group counts as refused.
+  EndedGroup take() {
+    EndedGroup ended;
+    try {
+      ended.items = std::exchange(items(), {});
+    } catch (const std::bad_alloc& none) {
+      items_.clear();
+      plain_ = {};
+      if (refused.ok()) refused = {Code::system_error, none.what()};
+    }
+    ended.jobs = std::exchange(jobs, {});
+    ended.turns = std::exchange(turns, {});
+    ended.refused = std::exchange(refused, {});
+    return ended;
+  }
+  /// Where the next group of this thread, which is often like this one, finds room.
+  void keep_capacity(std::vector<Item> emptied) {
+    constexpr size_t most = 4096;
+    if (items_.empty() && emptied.capacity() <= most) items_ = std::move(emptied);
   }
 
  private:

@@ -43,7 +43,8 @@ struct Notice {
     // `rank`'s process ended regularly without leave(): a failure to who is in a call, or begins one. Blocking calls here go on
     // unless they need that rank.
     ended,
-    // The hub's process died. `rank`: the first rank that lived in it, -1: none did. A notice `died` for each of its other ranks follows.
+    // The hub's process died. `rank`: the first of its ranks that had not left, -1: there was none. A notice `died` for each other of these
+    // follows.
     hub_lost,
   };
   Kind kind = Kind::died;
