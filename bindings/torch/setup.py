@@ -18,8 +18,8 @@ from torch.utils import cpp_extension  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 TREE = HERE.parent.parent
-# The C++ interface of backends differs between versions; these are the ones that the tests run with.
-TESTED = ("2.15",)
+# The C++ interface of backends differs between versions (csrc/versions.hpp): these build, and the tests run with the last one.
+KNOWN = ("2.11", "2.12", "2.13", "2.14", "2.15")
 
 
 def pkg_config(variable: str) -> str:
@@ -43,9 +43,9 @@ def include_directory() -> str:
     return str(own) if (own / "epccl" / "epccl.h").exists() else pkg_config("includedir")
 
 
-if not torch_version.startswith(tuple(f"{version}." for version in TESTED)):
+if not torch_version.startswith(tuple(f"{version}." for version in KNOWN)):
     raise SystemExit(
-        f"epccl_torch: this is PyTorch {torch_version}; tested, and known to build, are {', '.join(TESTED)}. "
+        f"epccl_torch: this is PyTorch {torch_version}; known to build are {', '.join(KNOWN)}. "
         "The interface of backends changes with PyTorch's versions."
     )
 
@@ -82,7 +82,7 @@ extension = cpp_extension.CppExtension(
 version = (TREE / "bindings/python/epccl/_version.py").read_text().split('"')[1]
 setup(
     version=version,
-    install_requires=[f"epccl=={version}", f"torch=={TESTED[-1]}.*"],
+    install_requires=[f"epccl=={version}", f"torch=={'.'.join(torch_version.split('.')[:2])}.*"],
     packages=["epccl_torch"],
     package_data={"epccl_torch": ["py.typed"]},
     ext_modules=[extension],

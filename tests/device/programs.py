@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import machine
+import stacks
 
 SKIPPED = 77
 SECONDS_PER_TEST, SECONDS_PER_BENCHMARK = 600, 360  # a program each
-SECONDS_OF_SILENCE = 120  # in which a program of tests hangs
+SECONDS_OF_SILENCE = 120  # in which a program of tests hangs,
+SECONDS_WHERE_TIME_IS_SHORT = 45  # with --minutes: more than the library's own time-outs
 MOST_STARTS = 8  # of a program of tests that crashes or hangs again and again
 LEAST_SECONDS = 20  # with less left nothing begins
 
@@ -46,6 +48,14 @@ class Runner:
 
     def is_limited(self):
         return self.ends_at != float("inf")
+
+    def patience(self):
+        """How long a program of tests may say nothing."""
+        return SECONDS_WHERE_TIME_IS_SHORT if self.is_limited() else SECONDS_OF_SILENCE
+
+    def share(self, seconds):
+        """Of a program that may take so long: what hangs takes at most half of the time that is left."""
+        return min(seconds, max((self.ends_at - time.monotonic()) / 2, LEAST_SECONDS))
 
     def time_is_over(self, margin=2):
         return time.monotonic() >= self.ends_at - margin
@@ -82,6 +92,7 @@ class Runner:
                     said += piece
                     heard_at, open_ = time.monotonic(), bool(piece)
                 elif time.monotonic() >= heard_at + silence:
+                    said += stacks.of_group(program.pid).encode()
                     break
             if not open_:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -110,7 +121,7 @@ def missing(program):
     return {"program": program.name, "state": "skipped", "why": "it was not built"}
 
 
-def _end_of(output):
+def end_of(output):
     return output[-2000:]
 
 
@@ -136,10 +147,9 @@ def run_test(runner, program, more_environment=None):
         return missing(program)
     cases, seconds, output, why = {}, 0.0, "", ""
     for _ in range(MOST_STARTS):
-        # What hangs takes at most half of the time that is left.
-        share = min(SECONDS_PER_TEST - seconds, max((runner.ends_at - time.monotonic()) / 2, LEAST_SECONDS))
+        share = runner.share(SECONDS_PER_TEST - seconds)
         rest = [f"--gtest_filter=-{':'.join(cases)}"] if cases else []
-        ended = runner.run([program, "--gtest_color=no", *rest], share, more_environment, silence=SECONDS_OF_SILENCE)
+        ended = runner.run([program, "--gtest_color=no", *rest], share, more_environment, silence=runner.patience())
         seconds, output = seconds + ended.seconds, output + ended.output
         found, running = read_cases(ended.output)
         cases |= found
@@ -155,7 +165,7 @@ def run_test(runner, program, more_environment=None):
     is_cut_short = ended.is_late and runner.is_limited() and not failures
     state = "cut short" if is_cut_short else "failed" if failures or ended.code != 0 else "passed" if counts["passed"] else "skipped"
     report = {"program": program.name, "state": state, "exit_code": ended.code, "seconds": round(seconds, 2), **counts,
-              "failed": len(failures), "failures": failures, "end_of_output": _end_of(output) if state == "failed" else ""}
+              "failed": len(failures), "failures": failures, "end_of_output": end_of(output) if state == "failed" else ""}
     return {**report, "why": why} if why else report
 
 
@@ -168,42 +178,14 @@ def run_sanitizer(runner, program, tests):
         return {**missing(program), "program": name}
     # Ranks are processes that the program forks.
     ended = runner.run([sanitizer, "--tool", "memcheck", "--target-processes", "all", "--error-exitcode", "9", program,
-                        f"--gtest_filter={tests}"], SECONDS_PER_TEST, silence=SECONDS_OF_SILENCE)
+                        f"--gtest_filter={tests}"], SECONDS_PER_TEST, silence=runner.patience())
     if "Device not supported" in ended.output or "not supported on" in ended.output:
         return {"program": name, "state": "skipped", "why": "it does not support this machine"}
     if ended.code == 0 and "ERROR SUMMARY: 0 errors" not in ended.output:
         return {"program": name, "state": "skipped", "why": "it saw nothing of the GPU's work"}
     why = {"why": f"it hung in {read_cases(ended.output)[1]}"} if ended.is_silent else {}
     return {**why, "program": name, "state": "passed" if ended.code == 0 else "failed", "exit_code": ended.code,
-            "seconds": ended.seconds, "end_of_output": _end_of(ended.output) if ended.code else ""}
-
-
-def _find_torch(folder):
-    """The Python that has the tests' PyTorch, with the backend built for it; or None, and why."""
-    if machine.PREBUILT.is_dir():
-        return None, "an archive has no PyTorch"
-    asked = subprocess.run([machine.ROOT / "bindings/torch/get_pytorch", "--find"], capture_output=True, text=True)
-    if asked.returncode != 0:
-        return None, asked.stderr.strip()
-    if not (folder / "bindings" / "torch" / "epccl_torch").is_dir():
-        return None, "bindings/torch was not built"
-    return asked.stdout.strip(), ""
-
-
-def run_torch(runner, folder, name, variables):
-    """`folder`: of the build."""
-    python, why = _find_torch(folder)
-    report = {"program": f"torch {name}"}
-    if python is None:
-        return {**report, "state": "skipped", "why": why}
-    tests = machine.ROOT / "tests" / "multiprocess" / "torch"
-    variables = {**variables, "EPCCL_LIB": str(folder / "lib" / "libepccl.so"),
-                 "PYTHONPATH": f"{machine.ROOT / 'bindings/python'}:{folder / 'bindings/torch'}"}
-    ended = runner.run([tests / "with_store", folder / "bin" / "epccl-run", "-n", 4, python, tests / f"{name}.py"],
-                       SECONDS_PER_TEST, variables)
-    state = "failed" if ended.code else "passed"
-    return {**report, "state": state, "exit_code": ended.code, "seconds": ended.seconds,
-            "end_of_output": _end_of(ended.output) if ended.code else ""}
+            "seconds": ended.seconds, "end_of_output": end_of(ended.output) if ended.code else ""}
 
 
 def _take_results(file, report, output):
@@ -212,7 +194,7 @@ def _take_results(file, report, output):
         report["results"] = json.loads(file.read_text())
     file.unlink(missing_ok=True)
     if report["state"] == "failed" or "results" not in report:
-        report["end_of_output"] = _end_of(output)
+        report["end_of_output"] = end_of(output)
     return report
 
 

@@ -17,6 +17,7 @@
 #include "device_line.hpp"
 #include "receive_channel.hpp"
 #include "send_channel.hpp"
+#include "versions.hpp"
 #include "work.hpp"
 
 namespace epccl_torch {
@@ -92,7 +93,8 @@ class EpcclBackend : public c10d::Backend {
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& opts) override;
   WorkPtr gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override;
-  WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& opts) override;
+  WorkPtr gather_single(at::Tensor& output, at::Tensor& input,
+                        const c10d::GatherOptions& opts) EPCCL_OVERRIDES_SINCE_2_14;
   WorkPtr scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) override;
 
   // backend_reduce.cpp: what is added up.

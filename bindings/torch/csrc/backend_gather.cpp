@@ -91,7 +91,7 @@ EpcclBackend::WorkPtr EpcclBackend::allgather_into_tensor_coalesced(Tensors& out
     }
   };
   const bool one = inputs.size() == 1;
-  return issue(one ? c10d::OpType::_ALLGATHER_BASE : c10d::OpType::ALLGATHER_INTO_TENSOR_COALESCED,
+  return issue(one ? c10d::OpType::_ALLGATHER_BASE : gather_of_tensors,
                "epccl:all_gather_into_tensor", inputs, outputs, opts, body);
 }
 

@@ -179,7 +179,7 @@ EpcclBackend::WorkPtr EpcclBackend::reduce_scatter_tensor_coalesced(Tensors& out
     }
   };
   const bool one = inputs.size() == 1;
-  return issue(one ? c10d::OpType::_REDUCE_SCATTER_BASE : c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED,
+  return issue(one ? c10d::OpType::_REDUCE_SCATTER_BASE : reduce_scatter_of_tensors,
                "epccl:reduce_scatter_tensor", inputs, outputs, opts, body);
 }
 

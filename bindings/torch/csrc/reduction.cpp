@@ -8,6 +8,7 @@
 
 #include "communicator.hpp"
 #include "tensors.hpp"
+#include "versions.hpp"
 
 namespace epccl_torch {
 namespace {
@@ -117,7 +118,7 @@ Reduction::Reduction(const char* what, const at::Tensor& tensor, const ReduceOp&
     : datatype(datatype_of(tensor.scalar_type()).value()),
       op(operation_of(what, tensor.scalar_type(), reduce.op_)) {
   if (reduce.op_ != ReduceOp::PREMUL_SUM) return;
-  const auto& supplement = static_cast<const c10d::PreMulSumSupplement&>(*reduce.supplement_);
+  const auto& supplement = static_cast<const PreMulSumSupplement&>(*reduce.supplement_);
   const at::Tensor& factor = supplement.tensor_factor;
   const at::ScalarType type = tensor.scalar_type();
   const bool stays = factor.defined() && tensor.is_cuda() && factor.device() == tensor.device();

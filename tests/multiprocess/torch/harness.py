@@ -1,5 +1,6 @@
 """Ranks of torch.distributed for a test: of epccl-run (a file as store) or of torchrun, with EPCCL and gloo side by side."""
 
+import inspect
 import os
 import sys
 from datetime import timedelta
@@ -20,6 +21,7 @@ torch.set_num_threads(1)
 RANK = int(os.environ.get("EPCCL_RANK", os.environ.get("RANK", "0")))
 SIZE = int(os.environ.get("EPCCL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "1")))
 DEVICE = os.environ.get("TEST_DEVICE", "cpu")
+BACKEND = os.environ.get("TEST_BACKEND", "epccl")
 TIMEOUT = timedelta(seconds=60)
 
 
@@ -49,10 +51,28 @@ def same(got, want, what):
     assert torch.equal(got, want), f"{what}: rank {RANK}\n got {got}\nwant {want}"
 
 
+def lacks():
+    """Functions that this version of PyTorch has not, or has for other backends only."""
+    if not hasattr(dist, "gather_single"):
+        yield "gather_single"
+    if "only implemented for GLOO" in inspect.getsource(dist.monitored_barrier):
+        yield "monitored_barrier"
+
+
+def names_in(code):
+    """All that a function, and those inside it, name."""
+    return set(code.co_names).union(*(names_in(part) for part in code.co_consts if inspect.iscode(part)))
+
+
 def main(module):
     """Runs the test_* functions of a module in order, each with a group of EPCCL; the default group is gloo's."""
     join("gloo")
+    missing = set(lacks())
     names = [name for name in module if name.startswith("test_")]
+    skipped = {name for name in names if missing & names_in(inspect.unwrap(module[name]).__code__)}
+    if RANK == 0 and skipped:
+        print(f"skipped, since this PyTorch lacks {', '.join(sorted(missing))}: {', '.join(sorted(skipped))}", flush=True)
+    names = [name for name in names if name not in skipped]
     for name in names:
         group = dist.new_group(backend="epccl", timeout=TIMEOUT)
         try:
@@ -62,6 +82,8 @@ def main(module):
             raise
         dist.destroy_process_group(group)
         dist.barrier()
+        if RANK == 0:
+            print(f"passed: {name}", flush=True)
     dist.destroy_process_group()
     if RANK == 0:
         print(f"{len(names)} passed on {SIZE} ranks, PyTorch {torch.__version__}: {', '.join(names)}")

@@ -1,7 +1,7 @@
 """An MoE layer written for torch.distributed, as people write it: it trains on EPCCL to the same loss as on gloo, bit by bit.
 
 Under epccl-run, or: torchrun --nproc-per-node 4 moe.py
-TEST_DEVICE=cuda: with EPCCL on a GPU that all ranks share.
+TEST_DEVICE=cuda: with EPCCL on a GPU that all ranks share. TEST_BACKEND=nccl: by PyTorch's backend of that name, with libepccl-nccl preloaded.
 """
 
 from functools import partial
@@ -9,7 +9,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from harness import DEVICE, RANK, SIZE, join
+from harness import BACKEND, DEVICE, RANK, SIZE, join
 
 EXPERTS, HIDDEN, TOKENS, TOPK, STEPS = 2 * SIZE, 16, 24, 2, 2
 
@@ -85,7 +85,7 @@ def run(backend, device="cpu"):
 
 
 if __name__ == "__main__":
-    (with_gloo, gloo_weights), (with_epccl, epccl_weights) = run("gloo"), run("epccl", DEVICE)
+    (with_gloo, gloo_weights), (with_epccl, epccl_weights) = run("gloo"), run(BACKEND, DEVICE)
     assert with_gloo[0] != with_gloo[1], "it learns nothing"
     for mine, other in zip(with_epccl + epccl_weights, with_gloo + gloo_weights):
         alike = torch.equal if DEVICE == "cpu" else partial(torch.allclose, rtol=1e-3, atol=1e-5)  # another device rounds otherwise

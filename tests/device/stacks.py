@@ -1,0 +1,50 @@
+"""Where the processes of a program stand that says nothing any more."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+SECONDS_EACH, MOST_PROCESSES = 15, 3  # time on such a machine is short
+
+
+def _debugger():
+    """CUDA's reads programs without GPU code, too."""
+    found = [shutil.which("gdb"), shutil.which("cuda-gdb"), "/usr/local/cuda/bin/cuda-gdb"]
+    return next((path for path in found if path and Path(path).exists()), None)
+
+
+def _group(leader):
+    """Its processes, the last ones first: those that were started by others are the ranks."""
+    pids = sorted((int(entry) for entry in os.listdir("/proc") if entry.isdigit()), reverse=True)
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            if os.getpgid(pid) == leader:
+                yield pid
+
+
+def of_group(leader):
+    """In words: of its last processes, the stack of each thread; or why there is none."""
+    said = []
+    for pid in list(_group(leader))[:MOST_PROCESSES]:
+        said.append(f"\n==== process {pid}: {_words(pid)}\n{_stack(pid)}\n")
+    return "".join(said)
+
+
+def _words(pid):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:200]
+    return "(gone)"
+
+
+def _stack(pid):
+    debugger = _debugger()
+    if debugger is None:
+        return "no stack: there is no gdb"
+    try:
+        done = subprocess.run([debugger, "-nx", "-batch", "-p", str(pid), "-ex", "thread apply all bt"], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, errors="replace", timeout=SECONDS_EACH)
+    except (OSError, subprocess.SubprocessError) as why:
+        return f"no stack: {why}"
+    return done.stdout
