@@ -16,15 +16,15 @@ class NodeGate {
 
   NodeGate(plan::Builder& builder, const topology::Cluster& cluster, int rank)
       : builder_(builder), rank_(rank), members_(cluster.members(cluster.node_of(rank))) {
-    if (members_.size() > 1) builder_.post(0, ready_slot, 1);
+    if (members_.size() > 1) builder_.enter(ready_slot);
     ready_.assign(members_.size(), not_asked);
   }
 
   /// The step after which the buffers of the rank at `local` may be used.
   uint32_t ready(size_t local) {
     if (ready_[local] == not_asked)
-      ready_[local] =
-          members_[local] == rank_ ? plan::Builder::none : builder_.wait(0, members_[local], ready_slot, 1);
+      ready_[local] = members_[local] == rank_ ? plan::Builder::none
+                                               : builder_.wait_for_entry(0, members_[local], ready_slot);
     return ready_[local];
   }
 

@@ -142,6 +142,12 @@ enum class QueueKind : uint8_t {
 
 /// An ordered queue of work. Every call returns at once; the work runs after all work queued before. What goes wrong while it
 /// runs is returned by failure(), and what comes after it in the queue does not run, but posts and waits do: no peer hangs.
+/// What a wait is for.
+struct WordValue {
+  const SignalWord* word;
+  uint64_t at_least;
+};
+
 class Queue {
  public:
   /// Waits for its work.
@@ -154,6 +160,9 @@ class Queue {
   virtual Status post(SignalWord& word, uint64_t value) = 0;
   /// Holds what comes after back until `word` is at least `value`.
   virtual Status wait(const SignalWord& word, uint64_t value) = 0;
+
+  /// wait() for each of these, then post().
+  virtual Status post_after(std::span<const WordValue> waits, SignalWord& word, uint64_t value);
 
   virtual Status record(QueueEvent& event) = 0;
   /// Holds what comes after back until `event`'s queue has come to where it was recorded last before this call.

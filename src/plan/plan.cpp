@@ -194,6 +194,18 @@ uint32_t Builder::wait(int stage, int peer, uint16_t slot, uint32_t value, Depen
   return append(step, after);
 }
 
+uint32_t Builder::enter(uint16_t slot) {
+  const uint32_t posted = post(0, slot, 1);
+  plan_.steps[posted].at_entry = true;
+  return posted;
+}
+
+uint32_t Builder::wait_for_entry(int stage, int peer, uint16_t slot) {
+  const uint32_t waited = wait(stage, peer, slot, 1);
+  plan_.steps[waited].at_entry = true;
+  return waited;
+}
+
 uint32_t Builder::move_rows(int stage, const Rows& source, const Rows& destination, RowCount count,
                             uint64_t bytes, Dependencies after) {
   if (count.nothing() || bytes == 0) return none;

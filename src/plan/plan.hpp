@@ -89,10 +89,12 @@ struct Step {
   Kind kind = Kind::copy;
   uint8_t stage =
       0;  // for people: 0 = inside the node before the network, 1 = network, 2 = inside the node after
-  uint16_t slot = 0;     // post, wait: the counter
-  int32_t peer = -1;     // send, recv, wait: the other rank
-  uint32_t tag = 0;      // send, recv: unique per (source, destination) within the plan
-  uint32_t value = 0;    // post, wait: counters start at 0 for every call and only grow
+  uint16_t slot = 0;   // post, wait: the counter
+  int32_t peer = -1;   // send, recv, wait: the other rank
+  uint32_t tag = 0;    // send, recv: unique per (source, destination) within the plan
+  uint32_t value = 0;  // post, wait: counters start at 0 for every call and only grow
+  bool at_entry =
+      false;  // post: nothing comes before it; wait: for such a post. Both say nothing to ranks that have met in the call.
   Location source;       // copy, send, move_rows
   Location destination;  // copy, recv, move_rows, reduce_rows
   uint64_t bytes = 0;    // of one row
@@ -232,6 +234,10 @@ class Builder {
                 Dependencies after = {});
   uint32_t post(int stage, uint16_t slot, uint32_t value, Dependencies after = {});
   uint32_t wait(int stage, int peer, uint16_t slot, uint32_t value, Dependencies after = {});
+  /// Posts 1 before anything else: this rank is in the call.
+  uint32_t enter(uint16_t slot);
+  /// Waits for the enter() of `peer`.
+  uint32_t wait_for_entry(int stage, int peer, uint16_t slot);
 
   /// Rows of one side of a move: a list in the tables, or consecutive rows.
   struct Rows {

@@ -168,6 +168,12 @@ Status StepGraph::match_signals() {
           fmt::format("waits for a value that is never posted: rank {} posts at most {} to slot {}",
                       step.peer, peer.highest(step.slot), step.slot));
     partner_[id] = this->id(step.peer, index);
+    if (step.at_entry != this->step(partner_[id]).at_entry)
+      return id_error(
+          *this, id,
+          fmt::format("waits {} for a post that is {} (rank {}, step {})",
+                      step.at_entry ? "at entry" : "within the call",
+                      step.at_entry ? "made within the call" : "that of its entry", step.peer, index));
   }
   return {};
 }

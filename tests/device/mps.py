@@ -13,6 +13,8 @@ from pathlib import Path
 import machine
 
 CONTROL = "nvidia-cuda-mps-control"
+#: For a program that no daemon is to serve: there is none in that folder.
+NONE = {"CUDA_MPS_PIPE_DIRECTORY": "/nonexistent", "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
 SECONDS_TO_START, SECONDS_TO_END = 20, 20
 
 

@@ -141,15 +141,17 @@ def read_cases(output):
     return states, running
 
 
-def run_test(runner, program, more_environment=None):
-    """A test that crashes or hangs has failed, and the program goes on behind it: there may be no second time on such a machine."""
+def run_test(runner, program, more_environment=None, only="", without=""):
+    """A test that crashes or hangs has failed, and the program goes on behind it: there may be no second time on such a machine.
+    `only`, `without`: patterns of GoogleTest, with colons between them."""
     if not program.exists():
         return missing(program)
     cases, seconds, output, why = {}, 0.0, "", ""
     for _ in range(MOST_STARTS):
         share = runner.share(SECONDS_PER_TEST - seconds)
-        rest = [f"--gtest_filter=-{':'.join(cases)}"] if cases else []
-        ended = runner.run([program, "--gtest_color=no", *rest], share, more_environment, silence=runner.patience())
+        but = ":".join(filter(None, [without, *cases]))
+        which = [f"--gtest_filter={only}{'-' if but else ''}{but}"] if only or but else []
+        ended = runner.run([program, "--gtest_color=no", *which], share, more_environment, silence=runner.patience())
         seconds, output = seconds + ended.seconds, output + ended.output
         found, running = read_cases(ended.output)
         cases |= found

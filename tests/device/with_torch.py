@@ -57,7 +57,7 @@ class Torch:
                 self._python, self.why = None, f"bindings/torch could not be built: {self._says.read()[-1500:]}"
         return self._python
 
-    def run(self, runner, program, variables, preloaded):
+    def run(self, runner, program, variables, preloaded, more_environment):
         report = {"program": name_of(program, variables, preloaded)}
         python = self.python()
         if python is None:
@@ -65,7 +65,7 @@ class Torch:
         shim = self._library("libepccl-nccl.so")
         if preloaded and not shim.exists():
             return {**report, "state": "skipped", "why": "libepccl-nccl was not built"}
-        variables = {**variables, "EPCCL_LIB": str(self._library("libepccl.so")),
+        variables = {**more_environment, **variables, "EPCCL_LIB": str(self._library("libepccl.so")),
                      "PYTHONPATH": f"{machine.ROOT / 'bindings/python'}:{self._package}"}
         in_front = ["env", f"LD_PRELOAD={shim}"] if preloaded else []
         ended = runner.run([TESTS / "with_store", self._folder / "bin" / "epccl-run", "-n", RANKS, *in_front, python, TESTS / f"{program}.py"],

@@ -86,6 +86,18 @@ class LocalExchange {
     return is_direct(bytes) || bytes <= round * slot_ ? 0 : std::min(slot_, bytes - round * slot_);
   }
 
+  /// Then that rank's only post says that its input may be read.
+  bool stages_nothing(int source) const {
+    return std::ranges::all_of(members_, [&](int destination) {
+      return destination == source || piece(exchange_.bytes(source, destination), 0) == 0;
+    });
+  }
+
+  uint32_t wait_for_input(int source) {
+    return stages_nothing(source) ? builder_.wait_for_entry(2, source, local_ready_slot)
+                                  : builder_.wait(2, source, local_ready_slot, 1);
+  }
+
   void stage(uint64_t round) {
     std::vector<uint32_t> after;  // the half is free when its readers have consumed it
     for (int distance = 1; distance < size_ && round >= halves; ++distance)
@@ -102,7 +114,9 @@ class LocalExchange {
                         builder_.scratch(staged_offset(position, round)), piece(bytes, round), after));
     }
     deduplicate(posted_after);
-    last_ready_ = builder_.post(0, local_ready_slot, static_cast<uint32_t>(round + 1), posted_after);
+    last_ready_ = stages_nothing(rank_)
+                      ? builder_.enter(local_ready_slot)
+                      : builder_.post(0, local_ready_slot, static_cast<uint32_t>(round + 1), posted_after);
   }
 
   static void deduplicate(std::vector<uint32_t>& steps) {
@@ -130,7 +144,7 @@ class LocalExchange {
       const int source = peer(size_ - distance);
       const uint64_t bytes = exchange_.bytes(source, rank_);
       if (!is_direct(bytes)) continue;
-      const std::array ready{builder_.wait(2, source, local_ready_slot, 1)};
+      const std::array ready{wait_for_input(source)};
       copies.push_back(builder_.copy(2, {source, Buffer::input, exchange_.input_offset(source, rank_)},
                                      builder_.output(exchange_.output_offset(rank_, source)), bytes, ready));
     }

@@ -64,11 +64,11 @@ FittedPlan build_large_blocks(const topology::Cluster& cluster, int rank) {
   const int ranks = cluster.ranks();
   FittedPlan made = without_steps(ranks);
   const auto peer = [&](int distance) { return (rank + distance) % ranks; };
-  builder.post(0, ready_slot, 1);
+  builder.enter(ready_slot);
   std::vector<uint32_t> read;
   for (int distance = 1; distance < ranks; ++distance) {
     const int from = peer(ranks - distance);
-    const std::array after{builder.wait(2, from, ready_slot, 1)};
+    const std::array after{builder.wait_for_entry(2, from, ready_slot)};
     read.push_back(builder.copy(2, {from, Buffer::input, 0}, builder.output(0), any_bytes, after));
     made.received[static_cast<size_t>(from)] = read.back();
   }

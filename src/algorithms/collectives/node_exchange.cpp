@@ -59,7 +59,7 @@ void NodeExchange::open_received(std::span<const uint32_t> received) {
   // Copies that lie one behind the other have become one step.
   std::vector<uint32_t> steps(received.begin(), received.end());
   steps.erase(std::ranges::unique(steps).begin(), steps.end());
-  opened_ = post(0, ready_slot, std::move(steps));
+  opened_ = opens_at_entry() ? builder_.enter(ready_slot) : post(0, ready_slot, std::move(steps));
 }
 
 Location NodeExchange::staged_input(int block, uint64_t at) const {
@@ -71,11 +71,19 @@ uint32_t NodeExchange::post(int stage, uint16_t slot, std::vector<uint32_t> afte
   return posts_[slot] = builder_.post(stage, slot, value(), after);
 }
 
+// Alike on all ranks of the node.
+bool NodeExchange::opens_at_entry() const {
+  return !round_.staged && round_.number == 0 && cluster_.nodes() == 1 && after_.empty();
+}
+
 uint32_t NodeExchange::ask(std::vector<uint32_t>& known, size_t local, uint16_t slot) {
-  if (known[local] == not_asked)
-    known[local] = local == local_
-                       ? Builder::none
-                       : builder_.wait(slot == ready_slot ? 0 : 2, members_[local], slot, value());
+  if (known[local] != not_asked) return known[local];
+  if (local == local_)
+    known[local] = Builder::none;
+  else if (slot == ready_slot && opens_at_entry())
+    known[local] = builder_.wait_for_entry(0, members_[local], slot);
+  else
+    known[local] = builder_.wait(slot == ready_slot ? 0 : 2, members_[local], slot, value());
   return known[local];
 }
 

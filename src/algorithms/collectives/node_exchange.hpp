@@ -111,6 +111,8 @@ class NodeExchange {
   uint32_t value() const { return round_.number + 1; }
   uint32_t stage(int block);
   uint32_t post(int stage, uint16_t slot, std::vector<uint32_t> after);
+  /// Whether a rank's ready says no more than that it is in the call.
+  bool opens_at_entry() const;
   uint32_t ready(size_t local);
   uint32_t made(size_t local);
   uint32_t ask(std::vector<uint32_t>& known, size_t local, uint16_t slot);

@@ -205,6 +205,29 @@ Status StreamQueue::wait(const SignalWord& word, uint64_t value) {
                                   static_cast<unsigned>(CU_STREAM_WAIT_VALUE_GEQ)));
 }
 
+// By one call of the driver, whose lock all threads of a process share.
+Status StreamQueue::post_after(std::span<const WordValue> waits, SignalWord& word, uint64_t value) {
+  const Driver& driver = parts_.context.driver();
+  if (!driver.batch_values) return Queue::post_after(waits, word, value);
+  std::vector<CUstreamBatchMemOpParams> operations(waits.size() + 1);
+  for (size_t i = 0; i < waits.size(); ++i) {
+    auto& wait = operations[i].waitValue;
+    EPCCL_ASSIGN(wait.address, parts_.words.find(waits[i].word));
+    wait.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+    wait.value64 = waits[i].at_least;
+    wait.flags = CU_STREAM_WAIT_VALUE_GEQ;
+  }
+  auto& write = operations.back().writeValue;
+  EPCCL_ASSIGN(write.address, parts_.words.find(&word));
+  write.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+  write.value64 = value;
+  write.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+  const TimedOperation timed(parts_.context, stream_, WorkKind::signal);
+  EPCCL_CURRENT(parts_.context);
+  return keep(parts_.context.call(driver.batch_values, stream_, static_cast<unsigned>(operations.size()),
+                                  operations.data(), 0U));
+}
+
 Status StreamQueue::record(QueueEvent& event) {
   EPCCL_ASSIGN(const CUevent handle, event_of(event, parts_.context.ordinal()));
   EPCCL_CURRENT(parts_.context);

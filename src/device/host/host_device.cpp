@@ -174,6 +174,11 @@ Device& host_device() {
   return the_host();
 }
 
+Status Queue::post_after(std::span<const WordValue> waits, SignalWord& word, uint64_t value) {
+  for (const WordValue& each : waits) EPCCL_TRY(wait(*each.word, each.at_least));
+  return post(word, value);
+}
+
 Status Queue::keep_in_graph(std::shared_ptr<const void> /*object*/) {
   return {Code::invalid_usage, "this queue's work is not being captured into a graph"};
 }

@@ -128,8 +128,12 @@ Status QueueExecutor::await_queued(const Submission& now, int local, int slot, u
 
 Status QueueExecutor::post(device::Queue& queue, int slot, uint64_t value) {
   EPCCL_TRY(queue.post(word(node_.local(), slot), value));
-  if (in_order_) node_.segment().queued(node_.local(), slot).store(value, std::memory_order_release);
+  tell_queued(slot, value);
   return {};
+}
+
+void QueueExecutor::tell_queued(int slot, uint64_t value) {
+  if (in_order_) node_.segment().queued(node_.local(), slot).store(value, std::memory_order_release);
 }
 
 // Scratch of this call was last used two calls ago.
@@ -211,18 +215,22 @@ Status QueueExecutor::submit_one(const Submission& now, const QueueOperation& op
 
 Status QueueExecutor::end(const Submission& now) {
   const uint64_t sequence = now.call.sequence;
-  for (size_t queue = 0; queue < queues_.size(); ++queue) {
+  for (const uint16_t queue : now.program.ends) {
     EPCCL_ASSIGN(device::QueueEvent * over, event(1 + now.program.events + queue));
     EPCCL_TRY(queues_[queue]->record(*over));
     EPCCL_TRY(now.control.wait(*over));
   }
+  last_waits_.clear();
   for (const uint32_t index : now.program.last_waits) {
     const plan::Step& step = now.program.steps[index];
     const int peer = local_of(step.peer);
-    EPCCL_TRY(await_queued(now, peer, step.slot, counter_value(sequence, step.value)));
-    EPCCL_TRY(now.control.wait(word(peer, step.slot), counter_value(sequence, step.value)));
+    const uint64_t value = counter_value(sequence, step.value);
+    EPCCL_TRY(await_queued(now, peer, step.slot, value));
+    last_waits_.push_back({&word(peer, step.slot), value});
   }
-  return post(now.control, done_counter, sequence);
+  EPCCL_TRY(now.control.post_after(last_waits_, word(node_.local(), done_counter), sequence));
+  tell_queued(done_counter, sequence);
+  return {};
 }
 
 Status QueueExecutor::finish(Waiter& waiter) {
@@ -300,7 +308,7 @@ void QueueExecutor::give_up(const Status& why, uint64_t sequence, double seconds
 Waiter::Situation QueueExecutor::describe() const {
   std::string waiting = "its copy engines";
   for (const plan::Step& step : program_->steps) {
-    if (step.kind != Kind::wait) continue;
+    if (step.kind != Kind::wait || step.at_entry) continue;
     if (node_.counter(local_of(step.peer), step.slot) >= counter_value(sequence_, step.value)) continue;
     waiting =
         fmt::format("rank {} (same node): its counter {} to reach {}", step.peer, step.slot, step.value);

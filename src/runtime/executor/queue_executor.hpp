@@ -91,6 +91,8 @@ class QueueExecutor {
   bool is_queued(int local, int slot, uint64_t value) const;
   Status await_queued(const Submission& now, int local, int slot, uint64_t value);
   Status post(device::Queue& queue, int slot, uint64_t value);
+  /// The node, that this post is in its queue.
+  void tell_queued(int slot, uint64_t value);
   device::SignalWord& word(int local, int slot) const { return node_.segment().counter(local, slot); }
   int local_of(int rank) const { return cluster_.local_of(rank); }
   Result<device::QueueEvent*> event(size_t index);
@@ -117,6 +119,7 @@ class QueueExecutor {
   size_t used_events_ = 0;
   std::string text_;
   Turns turns_;
+  std::vector<device::WordValue> last_waits_;
 };
 
 }  // namespace epccl::runtime

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 #include <tuple>
 
 #include "plan/copy_lists.hpp"
@@ -15,9 +16,10 @@ using Operation = QueueOperation;
 
 class Programmer {
  public:
-  Programmer(const plan::RankPlan& plan, const topology::Cluster& cluster, Queues queues)
+  Programmer(const plan::RankPlan& plan, const topology::Cluster& cluster, Queues queues, bool ranks_have_met)
       : plan_(plan),
         cluster_(cluster),
+        ranks_have_met_(ranks_have_met),
         queues_(std::move(queues)),
         begins_list_(plan::begins_of_lists(plan, queues_)),
         waited_(queues_.count()),
@@ -31,6 +33,7 @@ class Programmer {
       const uint16_t queue = queues_.of_step[index];
       if (queue == Queues::none) continue;
       if (plan_.steps[index].kind == Kind::wait) used_[index] = true;
+      if (is_left_out(plan_.steps[index])) continue;
       if (queues_.sum_of[index] != plan::Builder::none) {
         ++operations_[operation_of_[queues_.sum_of[index]]].also;
         continue;
@@ -43,11 +46,15 @@ class Programmer {
   }
 
  private:
+  /// What it would say the meeting has said.
+  bool is_left_out(const plan::Step& step) const { return ranks_have_met_ && step.at_entry; }
+
   void wait_for_dependencies(uint32_t index, uint16_t queue) {
-    for (const uint32_t asked : plan_.dependencies_of(plan_.steps[index])) {
+    // The last first: who has waited for it has waited for what comes before it in its queue.
+    for (const uint32_t asked : std::views::reverse(plan_.dependencies_of(plan_.steps[index]))) {
       const uint32_t sum = queues_.sum_of[asked], dependency = sum != plan::Builder::none ? sum : asked;
       const uint16_t other = queues_.of_step[dependency];
-      if (other == Queues::none) {
+      if (other == Queues::none || is_left_out(plan_.steps[dependency])) {
         // A wait starts when what it depends on is over, so whoever waits for it waits for that, too.
         wait_for_dependencies(dependency, queue);
         wait(dependency, queue);
@@ -60,6 +67,7 @@ class Programmer {
   void wait(uint32_t index, uint16_t queue) {
     used_[index] = true;
     const plan::Step& step = plan_.steps[index];
+    if (is_left_out(step)) return;
     uint32_t& known = waited_[queue][{step.peer, step.slot}];
     if (known >= step.value) return;
     known = step.value;
@@ -91,13 +99,26 @@ class Programmer {
     program.of_queue.resize(program.queues.size());
     for (uint32_t index = 0; index < program.operations.size(); ++index)
       program.of_queue[program.operations[index].queue].push_back(index);
+    for (uint16_t queue = 0; queue < program.queues.size(); ++queue)
+      if (!program.of_queue[queue].empty() && !is_waited_for(queue)) program.ends.push_back(queue);
     for (uint32_t index = 0; index < plan_.steps.size(); ++index)
-      if (plan_.steps[index].kind == Kind::wait && !used_[index]) program.last_waits.push_back(index);
+      if (plan_.steps[index].kind == Kind::wait && !used_[index] && !is_left_out(plan_.steps[index]))
+        program.last_waits.push_back(index);
     return program;
+  }
+
+  /// By another queue, to the end.
+  bool is_waited_for(uint16_t queue) const {
+    int64_t last = -1;
+    for (const Operation& operation : operations_)
+      if (operation.queue == queue)
+        last = operation.kind == Operation::Kind::step ? operation.index : INT64_MAX;
+    return std::ranges::any_of(joined_, [&](const auto& known) { return known[queue] >= last; });
   }
 
   const plan::RankPlan& plan_;
   const topology::Cluster& cluster_;
+  const bool ranks_have_met_;
   Queues queues_;
   std::vector<bool> begins_list_;  // by step
   std::vector<Operation> operations_;
@@ -129,7 +150,8 @@ std::vector<BufferUses> find_uses(const plan::RankPlan& plan, const topology::Cl
 Result<QueueProgram> make_queue_program(const plan::RankPlan& plan, const topology::Cluster& cluster,
                                         int width, plan::Signals signals, plan::Makers makers) {
   EPCCL_ASSIGN(plan::QueuedPlan queued, plan::queued_plan(plan, cluster, width, signals, makers));
-  QueueProgram program = Programmer(queued.plan, cluster, std::move(queued.queues)).make();
+  const bool ranks_have_met = signals == plan::Signals::spread;
+  QueueProgram program = Programmer(queued.plan, cluster, std::move(queued.queues), ranks_have_met).make();
   program.by_cores = makers == plan::Makers::cores;
   return program;
 }

@@ -39,6 +39,7 @@ struct QueueProgram {
   std::vector<plan::Lane> queues;
   bool by_cores = false;  // copies are kernels
   uint32_t events = 0;
+  std::vector<uint16_t> ends;        // queues that no other waits for to their end: the call does
   std::vector<uint32_t> last_waits;  // wait steps that nothing of the plan waits for: the call does
   std::vector<BufferUses> uses;      // by local position: what this rank reads or writes
 };

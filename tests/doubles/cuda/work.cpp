@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <span>
 
 #include "fake_driver.hpp"
 #include "state.hpp"
@@ -192,6 +193,41 @@ CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t va
   return submit(stream, [word, value] {
     while (static_cast<int64_t>(word->load() - value) < 0)
       std::this_thread::sleep_for(std::chrono::microseconds(20));
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations,
+                            unsigned flags) {
+  FAKE_CONTEXT(context);
+  constexpr unsigned most = 256;
+  if (count == 0 || count > most || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (is_capturing(stream)) return refuse_in_capture(stream);
+  struct Operation {
+    std::atomic<uint64_t>* word;
+    uint64_t value;
+    bool waits;
+  };
+  std::vector<Operation> list;
+  for (const CUstreamBatchMemOpParams& each : std::span(operations, count)) {
+    const bool waits = each.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+    if (!waits && each.operation != CU_STREAM_MEM_OP_WRITE_VALUE_64) return CUDA_ERROR_INVALID_VALUE;
+    const auto& wait = each.waitValue;
+    const auto& write = each.writeValue;
+    if (waits ? wait.flags != CU_STREAM_WAIT_VALUE_GEQ : write.flags != CU_STREAM_WRITE_VALUE_DEFAULT)
+      return CUDA_ERROR_INVALID_VALUE;
+    if (waits && is_refused("refused_wait")) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    Operation& operation = list.emplace_back(nullptr, waits ? wait.value64 : write.value64, waits);
+    if (const CUresult result = word_at(waits ? wait.address : write.address, operation.word);
+        result != CUDA_SUCCESS)
+      return result;
+  }
+  return submit(stream, [list] {
+    for (const Operation& each : list) {
+      if (!each.waits) each.word->store(each.value);
+      while (each.waits && static_cast<int64_t>(each.word->load() - each.value) < 0)
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
     return CUDA_SUCCESS;
   });
 }

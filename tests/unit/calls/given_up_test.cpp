@@ -38,6 +38,7 @@ QueueProgram wait_and_copy() {
   using Operation = QueueOperation::Kind;
   program.operations = {{Operation::wait, 0, 0}, {Operation::step, 0, 1}};
   program.of_queue = {{0, 1}};
+  program.ends = {0};
   program.queues = {plan::Lane::pull};
   return program;
 }

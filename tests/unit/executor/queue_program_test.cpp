@@ -73,5 +73,73 @@ TEST(QueueProgram, CopiesThatDependOnNothingAreOneList) {
   }
 }
 
+/// Of rank 0 of four on a node, for two queues of a purpose.
+QueueProgram program_of(plan::Builder builder, plan::Signals signals = plan::Signals::spread) {
+  auto program = make_queue_program(std::move(builder).take(), topology::Cluster::uniform(1, 4), 2, signals,
+                                    plan::Makers::engines);
+  EXPECT_TRUE(program.ok()) << program.status().message();
+  return *std::move(program);
+}
+
+using Operation = QueueOperation::Kind;
+
+size_t count(const QueueProgram& program, Operation kind) {
+  return static_cast<size_t>(std::ranges::count(program.operations, kind, &QueueOperation::kind));
+}
+
+/// Takes a block from each peer as soon as it is in the call, says so, and waits for those who take its own.
+plan::Builder takes_from_all(bool at_entry) {
+  constexpr uint16_t here = 0, taken = 1;
+  plan::Builder builder(0);
+  if (at_entry)
+    builder.enter(here);
+  else
+    builder.post(0, here, 1);
+  std::vector<uint32_t> copies;
+  for (int peer = 1; peer < 4; ++peer) {
+    const std::array ready{at_entry ? builder.wait_for_entry(2, peer, here) : builder.wait(2, peer, here, 1)};
+    copies.push_back(builder.copy(2, {peer, plan::Buffer::input, 0},
+                                  builder.output(static_cast<uint64_t>(peer) * 16), 8, ready));
+  }
+  builder.post(2, taken, 1, copies);
+  for (int peer = 1; peer < 4; ++peer) builder.wait(2, peer, taken, 1);
+  return builder;
+}
+
+// Ranks have met in the call before anything is put into queues.
+TEST(QueueProgram, LeavesOutWhatSaysThatARankIsInTheCall) {
+  const QueueProgram entering = program_of(takes_from_all(true)), asking = program_of(takes_from_all(false));
+  EXPECT_EQ(count(asking, Operation::wait), 3U);
+  EXPECT_EQ(count(entering, Operation::wait), 0U);
+  EXPECT_EQ(count(asking, Operation::step), 5U);  // three copies and two posts
+  EXPECT_EQ(count(entering, Operation::step), 4U);
+  EXPECT_EQ(entering.last_waits.size(), 3U);
+  EXPECT_EQ(asking.last_waits.size(), 3U);
+}
+
+// A graph's runs meet on the GPU.
+TEST(QueueProgram, OfAGraphSaysThatARankIsInTheCall) {
+  const QueueProgram program = program_of(takes_from_all(true), plan::Signals::chained);
+  EXPECT_EQ(count(program, Operation::step), 4U + 1 + 6);  // waits are steps of the chain
+}
+
+TEST(QueueProgram, WaitsForTheLastCopyOfAnotherQueueAlone) {
+  const QueueProgram program = program_of(takes_from_all(true));
+  EXPECT_EQ(program.events, 1U);
+  EXPECT_EQ(count(program, Operation::join), 1U);
+}
+
+TEST(QueueProgram, EndsWhereNoOtherQueueWaits) {
+  const QueueProgram program = program_of(takes_from_all(true));
+  const auto post = std::ranges::find_if(program.operations, [&](const QueueOperation& operation) {
+    return operation.kind == Operation::step && program.steps[operation.index].kind == plan::Kind::post;
+  });
+  ASSERT_NE(post, program.operations.end());
+  EXPECT_THAT(program.ends, ElementsAre(post->queue));
+  plan::Builder apart(0);
+  for (const int peer : {1, 2}) apart.copy(0, apart.input(0), {peer, plan::Buffer::output, 0}, 8);
+  EXPECT_THAT(program_of(std::move(apart)).ends, ElementsAre(0, 1));
+}
+
 }  // namespace
 }  // namespace epccl::runtime
