@@ -1,6 +1,6 @@
 // How fast the CUDA kernels are, against what the same GPU's own copies reach: the bytes that a kernel has to move at least, over its
 // time, as a fraction of the rate of a large device-to-device copy (which reads and writes every byte). Needs a GPU.
-//   bench_kernels [FILE]      prints a table, and writes FILE as JSON after each case
+//   bench_kernels [FILE] [blocks]      prints a table, and writes FILE as JSON after each case; `blocks`: with other numbers of blocks, too
 // Exit codes: 0 measured; 77 there is no GPU; 1 something failed: what did is named in FILE, beside what was measured.
 #include <fmt/format.h>
 
@@ -51,8 +51,9 @@ class Memory {
 
 class Bench {
  public:
-  Bench(Device& device, const char* file)
+  Bench(Device& device, const char* file, bool explores)
       : device_(device),
+        explores_(explores),
         report_(file),
         queue_(take(device.make_queue(QueueKind::compute))),
         grid_(take(grid_of(*queue_))),
@@ -183,6 +184,14 @@ class Bench {
   void measure(const std::string& name, const Launch<Parameters>& launch) {
     measure(
         name, [&] { must(queue_kernel(*queue_, launch)); }, launch.least_bytes, launch.blocks);
+    if (!explores_) return;
+    for (const uint32_t of_multiprocessor : {2U, 3U, 4U, 6U, 8U, 16U, 32U, 64U}) {
+      Launch<Parameters> other = launch;
+      other.blocks = of_multiprocessor * grid_.multiprocessors;
+      measure(
+          fmt::format("{}, {} a multiprocessor", name, of_multiprocessor),
+          [&] { must(queue_kernel(*queue_, other)); }, other.least_bytes, other.blocks);
+    }
   }
 
   // --- what is measured ---
@@ -263,9 +272,17 @@ class Bench {
       slices.push_back(quantise_launch(RowType::bfloat16, quantise, grid_));
     }
     uint32_t next = 0;
-    measure(
-        "FP8 quantise", [&] { must(queue_kernel(*queue_, slices[next++ % topk])); }, slices[0].least_bytes,
-        slices[0].blocks);
+    const auto measure_slices = [&](const std::string& name) {
+      measure(
+          name, [&] { must(queue_kernel(*queue_, slices[next++ % topk])); }, slices[0].least_bytes,
+          slices[0].blocks);
+    };
+    measure_slices("FP8 quantise");
+    for (const uint32_t of_multiprocessor : {2U, 3U, 4U, 6U, 8U, 16U, 32U, 64U}) {
+      if (!explores_) break;
+      for (auto& slice : slices) slice.blocks = of_multiprocessor * grid_.multiprocessors;
+      measure_slices(fmt::format("FP8 quantise, {} a multiprocessor", of_multiprocessor));
+    }
     MoveParameters back;
     back.parts[0] = {{quantised_.data(), hidden}, {received_.data(), row_bytes}, hidden};
     back.parts[1] = {{scales_.data(), scale_bytes}, {}, scale_bytes};
@@ -363,6 +380,7 @@ class Bench {
   }
 
   Device& device_;
+  const bool explores_;
   test::BenchReport report_;
   const std::unique_ptr<Queue> queue_;
   const Grid grid_;
@@ -372,13 +390,13 @@ class Bench {
   double ceiling_ = 0;  // GB/s, read and written together
 };
 
-int bench(const char* file) {
+int bench(const char* file, bool explores) {
   auto device = cuda_device(0);
   if (!device.ok()) {
     fmt::print("skipped: {}\n", device.status().message());
     return skipped;
   }
-  return Bench(*device.value(), file).run();
+  return Bench(*device.value(), file, explores).run();
 }
 
 }  // namespace
@@ -386,7 +404,8 @@ int bench(const char* file) {
 
 int main(int count, char** arguments) {
   try {
-    return epccl::device::cuda::bench(count > 1 ? arguments[1] : nullptr);
+    return epccl::device::cuda::bench(count > 1 ? arguments[1] : nullptr,
+                                      count > 2 && std::strcmp(arguments[2], "blocks") == 0);
   } catch (const std::exception& failure) {
     fmt::print(stderr, "bench_kernels: {}\n", failure.what());
     return 1;
