@@ -1,8 +1,8 @@
 // What collectives of the C API reach between ranks that share one GPU, as threads and as processes, against that GPU's own large
 // device-to-device copy. The floor of a call is the bytes that have to be read and written at least, at the rate of that copy (which
 // reads and writes each byte). Needs a GPU.
-//   bench_collectives [FILE] [MEGABYTES A RANK,...] [RANKS] [processes]     prints a table, and writes FILE as JSON after each case;
-//                                                                               `processes`: only what ranks as processes reach
+//   bench_collectives [FILE] [MEGABYTES A RANK,...] [RANKS] [processes|threads]     prints a table, and writes FILE as JSON after each case;
+//                                                                               the last word: only what ranks reach that are such
 // Exit codes: 0 measured; 77 there is no GPU; 1 something failed: what did is named in FILE, beside what was measured.
 #include <fmt/format.h>
 
@@ -191,7 +191,7 @@ void measure(const BenchArguments& asked, BenchReport& report) {
   const double ceiling = copy.ceiling();
   const auto measure_collectives = [&](uint64_t size, bool also_narrow) {
     for (const As as : {As::threads, As::processes}) {
-      if (asked.only_processes && as == As::threads) continue;
+      if (as == As::threads ? asked.only_processes : asked.only_threads) continue;
       for (const Collective which :
            {Collective::alltoall, Collective::allgather, Collective::reduce_scatter, Collective::allreduce}) {
         const Case what{as, {which, asked.ranks, size}};
@@ -201,7 +201,7 @@ void measure(const BenchArguments& asked, BenchReport& report) {
     }
   };
   measure_collectives(bytes, true);
-  if (!asked.only_processes) measure_blocks(asked, ceiling, report);
+  if (!asked.only_processes && !asked.only_threads) measure_blocks(asked, ceiling, report);
   for (const uint64_t size : std::span(asked.sizes).subspan(1))
     if (has_room(asked.ranks, size)) measure_collectives(size, false);
 }

@@ -171,16 +171,17 @@ class FullCores {
 };
 
 /// Bytes a second of a copy of `bytes` while all compute cores are full; 0: it did not end before they were free again, so it needs
-/// them. `kind`: the copies of which queues.
-double rate_beside_full_cores(QueueKind kind, Flag flag, uint64_t bytes) {
+/// them. `kind`: the copies of which queues. `from_host`: to the GPU, by which one knows that this can find a copy by an engine.
+double rate_beside_full_cores(QueueKind kind, Flag flag, bool from_host, uint64_t bytes) {
   return measured<double>(As::threads, 1, [&](Rank& rank, double& out) {
     constexpr double patience = 2, time_to_fill = 0.05;
     Device& device = rank.device();
     raise_clocks(device, bytes);
-    ShareableBuffer from(device, bytes), to(device, bytes);
+    ShareableBuffer on_gpu(device, bytes), to(device, bytes);
+    const PinnedBuffer on_host(device, from_host ? bytes : 1);
     const auto queue = take(device.make_queue(kind));
     const auto copied = take(device.make_event());
-    CopyWork work{to.data, from.data, bytes};
+    CopyWork work{to.data, from_host ? on_host.data : on_gpu.data, bytes};
     work.may_use_cores = flag == Flag::by_choice;
     must(queue->copy({&work, 1}));
     must(queue->synchronize());
@@ -250,14 +251,17 @@ void measure_makers(uint64_t bytes, const CopyRates& copy, BenchReport& report) 
   const struct {
     QueueKind kind;
     Flag flag;
-  } cases[] = {{QueueKind::copy_engine, Flag::overlap},
-               {QueueKind::copy_engine, Flag::by_choice},
-               {QueueKind::compute, Flag::by_choice}};
-  for (const auto& [kind, flag] : cases) {
-    const std::string name = fmt::format("a copy beside full compute cores, {} queue, {}",
-                                         kind == QueueKind::compute ? "compute" : "engine", text_of(flag));
-    report.add("cases", {{"case", name}}, [&, kind = kind, flag = flag]() -> Json {
-      const double rate = rate_beside_full_cores(kind, flag, bytes);
+    bool from_host;
+  } cases[] = {{QueueKind::copy_engine, Flag::overlap, false},
+               {QueueKind::copy_engine, Flag::by_choice, false},
+               {QueueKind::compute, Flag::by_choice, false},
+               {QueueKind::copy_engine, Flag::overlap, true}};
+  for (const auto& [kind, flag, from_host] : cases) {
+    const std::string name =
+        fmt::format("a copy {}beside full compute cores, {} queue, {}", from_host ? "from the host " : "",
+                    kind == QueueKind::compute ? "compute" : "engine", text_of(flag));
+    report.add("cases", {{"case", name}}, [&, kind = kind, flag = flag, from_host = from_host]() -> Json {
+      const double rate = rate_beside_full_cores(kind, flag, from_host, bytes);
       const char* by = rate > 0 ? "copy engines" : "compute cores";
       fmt::print("{:56} by {}: {:.1f} GB/s ({})\n", name, by, rate / 1e9, copy.driver_text());
       return {{"made_by", by}, {"bytes_per_second", rate}, {"fraction_of_ceiling", rate / copy.ceiling()}};
@@ -291,8 +295,9 @@ void measure(const BenchArguments& asked, BenchReport& report) {
       for (const Flag flag : {Flag::by_choice, Flag::overlap})
         measure_exchange({as, {which, asked.ranks, size}, flag}, copy, report);
   };
-  const std::vector<As> kinds =
-      asked.only_processes ? std::vector{As::processes} : std::vector{As::threads, As::processes};
+  const std::vector<As> kinds = asked.only_processes ? std::vector{As::processes}
+                                : asked.only_threads ? std::vector{As::threads}
+                                                     : std::vector{As::threads, As::processes};
   for (const As as : kinds) {
     measure_exchanges(as, bytes);
     measure_signals(as, bytes, report);

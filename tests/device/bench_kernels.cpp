@@ -283,6 +283,18 @@ class Bench {
       for (auto& slice : slices) slice.blocks = of_multiprocessor * grid_.multiprocessors;
       measure_slices(fmt::format("FP8 quantise, {} a multiprocessor", of_multiprocessor));
     }
+    // What short copies reach that read and write as much: the ceiling is that of long ones.
+    const uint64_t half = slices[0].least_bytes / 2 / 16 * 16;
+    std::vector<CopyWork> copies;
+    for (uint32_t slice = 0; slice < topk; ++slice)
+      copies.push_back({quantised_.data() + uint64_t{slice} * tokens * hidden / 2,
+                        received_.data() + uint64_t{slice} * tokens * row_bytes, half});
+    measure(
+        "a copy of as much",
+        [&] {
+          must(queue_->copy({&copies[next++ % topk], 1}));
+        },
+        2 * half, 0);
     MoveParameters back;
     back.parts[0] = {{quantised_.data(), hidden}, {received_.data(), row_bytes}, hidden};
     back.parts[1] = {{scales_.data(), scale_bytes}, {}, scale_bytes};

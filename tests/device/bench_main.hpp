@@ -19,10 +19,10 @@ struct BenchArguments {
   const char* file = nullptr;
   std::vector<uint64_t> sizes;  // bytes a rank, at least one; each call's fixed cost shows in the difference
   int ranks = most_ranks;
-  bool only_processes = false;
+  bool only_processes = false, only_threads = false;
 };
 
-/// [FILE] [MEGABYTES A RANK,...] [RANKS] [processes]
+/// [FILE] [MEGABYTES A RANK,...] [RANKS] [processes|threads]
 inline BenchArguments bench_arguments(int argc, char** argv) {
   BenchArguments arguments;
   if (argc > 1) arguments.file = argv[1];
@@ -34,6 +34,7 @@ inline BenchArguments bench_arguments(int argc, char** argv) {
   }
   if (argc > 3) arguments.ranks = std::clamp(std::atoi(argv[3]), 2, most_ranks);
   arguments.only_processes = argc > 4 && std::strcmp(argv[4], text_of(As::processes)) == 0;
+  arguments.only_threads = argc > 4 && std::strcmp(argv[4], text_of(As::threads)) == 0;
   return arguments;
 }
 

@@ -65,6 +65,17 @@ struct ShareableBuffer {
   std::byte* const data;
 };
 
+/// Host memory that the GPU copies itself, freed at the end.
+struct PinnedBuffer {
+  PinnedBuffer(Device& of, uint64_t size)
+      : device(of), data(static_cast<std::byte*>(take(of.allocate(MemoryKind::pinned, size)))) {}
+  PinnedBuffer(const PinnedBuffer&) = delete;
+  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
+  ~PinnedBuffer() { static_cast<void>(device.free(data)); }
+  Device& device;
+  std::byte* const data;
+};
+
 inline constexpr int most_ranks = 8, most_words = 512, most_handles = 4;
 
 struct Shared {

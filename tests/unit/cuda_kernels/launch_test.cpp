@@ -27,6 +27,19 @@ TEST(Grid, HasTwiceWhatRunsAtOnceWhereWarpsTakeTilesInTurn) {
   EXPECT_EQ(SmallGpu().grid().blocks_in_turn(move, 1'000'000), 60U);
 }
 
+// For each of which there is enough to move.
+TEST(Grid, HasMoreBlocksWhereMuchIsCopied) {
+  constexpr uint64_t of_block = 40 << 10;
+  EXPECT_EQ(SmallGpu().grid().blocks_in_turn(move, 1'000'000, 10 * of_block), 60U);
+  EXPECT_EQ(SmallGpu().grid().blocks_in_turn(move, 1'000'000, 100 * of_block), 100U);
+  EXPECT_EQ(SmallGpu().grid().blocks_in_turn(move, 1'000'000, 1'000'000 * of_block), 240U);
+  EXPECT_EQ(SmallGpu().grid().blocks_in_turn(move, 70, 1'000'000 * of_block), 70U);
+  SmallGpu gpu;
+  const Kernel sum = {"epccl_sum_float32", Image::sums};
+  gpu.residency.set(sum, 3);
+  EXPECT_EQ(gpu.grid().blocks_in_turn(sum, 1'000'000, 1'000'000 * of_block), 60U);
+}
+
 TEST(Grid, HasNoMoreBlocksThanItIsTold) {
   EXPECT_EQ(SmallGpu().grid(8).blocks_in_turn(move, 1'000'000), 8U);
   EXPECT_EQ(SmallGpu().grid(100).blocks_in_turn(move, 1'000'000), 60U);

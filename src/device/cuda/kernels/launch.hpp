@@ -64,8 +64,8 @@ struct Grid {
 
   /// As many as there is work for, within these bounds.
   uint32_t blocks(uint64_t wanted) const;
-  /// The same for a kernel whose warps take pieces of work in turn: few enough that a warp prepares once for several of them.
-  uint32_t blocks_in_turn(const Kernel& kernel, uint64_t wanted) const;
+  /// The same for a kernel whose warps take pieces of work in turn: few enough that a warp prepares once for several of them. `least_bytes`: of the launch.
+  uint32_t blocks_in_turn(const Kernel& kernel, uint64_t wanted, uint64_t least_bytes = 0) const;
 };
 
 template <class Parameters>

@@ -14,7 +14,7 @@ template <class Parameters>
 Launch<Parameters> tiled_launch(const Kernel& kernel, const Parameters& parameters, uint64_t tiles,
                                 uint64_t least_bytes, const Grid& grid) {
   return {.kernel = kernel,
-          .blocks = grid.blocks_in_turn(kernel, (tiles + block_warps - 1) / block_warps),
+          .blocks = grid.blocks_in_turn(kernel, (tiles + block_warps - 1) / block_warps, least_bytes),
           .parameters = parameters,
           .least_bytes = least_bytes};
 }
