@@ -67,8 +67,8 @@ struct MemoryHandle {
   uint64_t offset = 0;          // of the address that was exported
   uint64_t generation = 0;      // differs for two allocations that had the same address one after the other
   uint64_t place = 0;           // of the device in the machine: the same in all processes; 0: not known
-  /// Of shareable memory of the exporter so far, and the generations of the last of them: the n-th, from 0, is freed[n % freed.size()].
-  /// Peers' mappings are all that is left of it.
+  /// Of the exporter so far, as far as it knows of them, and the generations of the last: the n-th, from 0, is freed[n % freed.size()].
+  /// Peers' mappings are all that is left of it. What the user frees it learns of when it finds other memory there.
   uint64_t frees = 0;
   std::array<uint64_t, 4> freed{};
   std::array<std::byte, 64> opaque{};

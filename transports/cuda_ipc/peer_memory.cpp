@@ -5,11 +5,14 @@
 namespace epccl::transports {
 namespace {
 
-/// Whether the last `count` frees that the handle tells of may be the end of what has this generation.
-bool may_have_freed(const device::MemoryHandle& handle, uint64_t count, uint64_t generation) {
-  if (count > handle.freed.size()) return true;
-  for (uint64_t n = handle.frees - count; n < handle.frees; ++n)
-    if (handle.freed[n % handle.freed.size()] == generation) return true;
+/// Whether the last `count` frees that the handle tells of may be the end of what has this generation. Of more than it can name only
+/// what is counted is taken to be gone.
+bool may_have_freed(const device::MemoryHandle& handle, uint64_t count, uint64_t generation,
+                    bool is_counted) {
+  const uint64_t most = handle.freed.size();
+  if (count > most && is_counted) return true;
+  for (uint64_t n = handle.frees - std::min(count, most); n < handle.frees; ++n)
+    if (handle.freed[n % most] == generation) return true;
   return false;
 }
 
@@ -59,7 +62,7 @@ void PeerMemory::retire_what_is_gone(Peer& peer, const device::MemoryHandle& han
   peer.frees += frees;
   for (auto it = peer.mappings.begin(); it != peer.mappings.end();) {
     const bool overlaps = it->base < handle.base + handle.size && handle.base < it->base + it->size;
-    const bool is_gone = overlaps || (it->is_counted && may_have_freed(handle, frees, it->generation));
+    const bool is_gone = overlaps || may_have_freed(handle, frees, it->generation, it->is_counted);
     it = is_gone && !is_of(*it, handle) ? retire(peer.mappings, it) : std::next(it);
   }
 }

@@ -36,6 +36,7 @@ class LocalExchange {
         exchange_(exchange),
         parameters_(parameters),
         rank_(rank),
+        is_one_node_(cluster.nodes() == 1),
         slot_(slot_bytes(parameters, cluster, exchange)) {
     members_ = cluster.members(cluster.node_of(rank));
     local_ = cluster.local_of(rank);
@@ -86,16 +87,16 @@ class LocalExchange {
     return is_direct(bytes) || bytes <= round * slot_ ? 0 : std::min(slot_, bytes - round * slot_);
   }
 
-  /// Then that rank's only post says that its input may be read.
-  bool stages_nothing(int source) const {
-    return std::ranges::all_of(members_, [&](int destination) {
-      return destination == source || piece(exchange_.bytes(source, destination), 0) == 0;
-    });
+  /// Whether all that this rank's first post says is that it is in the call. (On several nodes two_stage.cpp waits for that post, too, and need not know.)
+  bool enters_only(int source) const {
+    return is_one_node_ && std::ranges::all_of(members_, [&](int destination) {
+             return destination == source || piece(exchange_.bytes(source, destination), 0) == 0;
+           });
   }
 
   uint32_t wait_for_input(int source) {
-    return stages_nothing(source) ? builder_.wait_for_entry(2, source, local_ready_slot)
-                                  : builder_.wait(2, source, local_ready_slot, 1);
+    return enters_only(source) ? builder_.wait_for_entry(2, source, local_ready_slot)
+                               : builder_.wait(2, source, local_ready_slot, 1);
   }
 
   void stage(uint64_t round) {
@@ -114,7 +115,7 @@ class LocalExchange {
                         builder_.scratch(staged_offset(position, round)), piece(bytes, round), after));
     }
     deduplicate(posted_after);
-    last_ready_ = stages_nothing(rank_)
+    last_ready_ = enters_only(rank_)
                       ? builder_.enter(local_ready_slot)
                       : builder_.post(0, local_ready_slot, static_cast<uint32_t>(round + 1), posted_after);
   }
@@ -160,6 +161,7 @@ class LocalExchange {
   const Exchange& exchange_;
   const Parameters& parameters_;
   const int rank_;
+  const bool is_one_node_;
   const uint64_t slot_;
   std::vector<int> members_;
   int local_ = 0, size_ = 1;

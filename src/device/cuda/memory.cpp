@@ -175,7 +175,7 @@ Status Memory::free(void* address) {
     gone = std::move(it->second);
     owned_.erase(it);
     if (gone.allocation->kind() == MemoryKind::shareable)
-      freed_[shareable_frees_++ % freed_.size()] = gone.generation;
+      freed_[told_frees_++ % freed_.size()] = gone.generation;
   }
   frees_.fetch_add(1, std::memory_order_release);
   return {};
@@ -214,7 +214,7 @@ Result<MemoryHandle> Memory::describe(const void* address, uint64_t bytes) const
   std::shared_ptr<Allocation> own;
   {
     const std::shared_lock lock(mutex_);
-    handle.frees = shareable_frees_;
+    handle.frees = told_frees_;
     handle.freed = freed_;
     if (const Owned* owned = find(start, bytes)) {
       handle.base = owned->allocation->base();
@@ -246,17 +246,40 @@ Result<MemoryHandle> Memory::describe(const void* address, uint64_t bytes) const
                  "{} bytes at {} on GPU {} exceed their allocation of {} bytes at {:#x}", bytes, address,
                  context_.ordinal(), handle.size, handle.base);
   handle.generation = make_generation(drivers_number(facts->id));
-  EPCCL_TRY(export_of(*facts)->describe(context_, handle.base, handle));
+  EPCCL_ASSIGN(const std::shared_ptr<IpcExport> exported, export_of(*facts));
+  EPCCL_TRY(exported->describe(context_, handle.base, handle));
   return handle;
 }
 
 // Nobody tells when the user frees memory: another allocation at the same address has another id.
-std::shared_ptr<IpcExport> Memory::export_of(const PointerFacts& facts) const {
+//
+// Other processes have what was there before open, and the driver opens nothing where something is open. To close that in the call that finds
+// it out would be too late: to close waits for all streams, also for the one that waits for the call. So such memory is not shared.
+Result<std::shared_ptr<IpcExport>> Memory::export_of(const PointerFacts& facts) const {
   const std::lock_guard lock(mutex_);
-  if (exports_.size() >= exports_kept && !exports_.contains(facts.base)) exports_.clear();
-  Exported& known = exports_[facts.base];
-  if (known.id != facts.id || facts.id == 0) known = {facts.id, std::make_shared<IpcExport>()};
-  return known.as;
+  if (const auto known = exports_.find(facts.base);
+      known != exports_.end() && known->second.id == facts.id && facts.id != 0 && !known->second.is_gone)
+    return known->second.as;
+  if (is_where_another_was_exported(facts))
+    return error(
+        Code::invalid_usage,
+        "memory at {:#x} on GPU {} was allocated where other memory was, which other processes have open",
+        facts.base, context_.ordinal());
+  if (exports_.size() >= exports_kept) exports_.clear();
+  Exported& made = exports_[facts.base] = {facts.id, facts.bytes, std::make_shared<IpcExport>()};
+  return made.as;
+}
+
+/// The mutex is held. Peers hear of what is gone by the next handle, and close it when nothing waits.
+bool Memory::is_where_another_was_exported(const PointerFacts& facts) const {
+  bool is_there = false;
+  for (auto& [base, other] : exports_) {
+    if (other.id == facts.id || base >= facts.base + facts.bytes || facts.base >= base + other.size) continue;
+    is_there = true;
+    if (std::exchange(other.is_gone, true)) continue;
+    freed_[told_frees_++ % freed_.size()] = make_generation(drivers_number(other.id));
+  }
+  return is_there;
 }
 
 // ---- of others

@@ -47,7 +47,9 @@ class Memory {
   /// An allocation of the user's that was exported.
   struct Exported {
     uint64_t id = 0;  // the driver's
+    uint64_t size = 0;
     std::shared_ptr<IpcExport> as;
+    bool is_gone = false;  // another one was found there since
   };
   class Import;
   class ImportedRange;
@@ -59,7 +61,8 @@ class Memory {
   Status try_sharing(Allocation& mapped) const;
   void share_by_ipc(const Status& refusal);
   const Owned* find(uint64_t address, uint64_t bytes) const;
-  std::shared_ptr<IpcExport> export_of(const PointerFacts& facts) const;
+  Result<std::shared_ptr<IpcExport>> export_of(const PointerFacts& facts) const;
+  bool is_where_another_was_exported(const PointerFacts& facts) const;
   Result<std::shared_ptr<Import>> import(const MemoryHandle& handle);
   Status reach(int ordinal);
 
@@ -69,8 +72,9 @@ class Memory {
   mutable std::shared_mutex mutex_;
   std::map<uint64_t, Owned> owned_;               // by base
   mutable std::map<uint64_t, Exported> exports_;  // by base: of what was there when it was last asked for
-  uint64_t allocations_ = 0, shareable_frees_ = 0;
-  decltype(MemoryHandle::freed) freed_{};
+  uint64_t allocations_ = 0;
+  mutable uint64_t told_frees_ = 0;  // as MemoryHandle::frees
+  mutable decltype(MemoryHandle::freed) freed_{};
   std::atomic<uint64_t> frees_ = 0;
   std::atomic<bool> shares_by_descriptor_ = true;  // until the platform refused it
   std::atomic<bool> has_tried_sharing_ = false;    // and this process could

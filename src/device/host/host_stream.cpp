@@ -1,11 +1,9 @@
 #include "device/host/host_stream.hpp"
 
-#include <sched.h>
 #include <sys/prctl.h>
 
 #include <unordered_map>
 
-#include "base/clock.hpp"
 #include "base/per_process.hpp"
 #include "base/thread.hpp"
 
@@ -26,7 +24,6 @@ HostStream::~HostStream() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
-    is_called_.store(true, std::memory_order_relaxed);
   }
   wake_.notify_all();
   thread_.join();
@@ -36,7 +33,6 @@ void HostStream::enqueue(Work work) {
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(work));
-    is_called_.store(true, std::memory_order_relaxed);
   }
   wake_.notify_one();
 }
@@ -65,22 +61,11 @@ Status result_of(const std::function<Status()>& work) {
 
 }  // namespace
 
-void HostStream::linger(std::unique_lock<std::mutex>& lock) {
-  const double seconds = awake_seconds_.load(std::memory_order_relaxed);
-  if (seconds <= 0 || !queue_.empty()) return;
-  is_called_.store(stop_, std::memory_order_relaxed);
-  lock.unlock();
-  const double until = now_seconds() + seconds;
-  while (!is_called_.load(std::memory_order_relaxed) && now_seconds() < until) sched_yield();
-  lock.lock();
-}
-
 void HostStream::run() {
   current = this;
   prctl(PR_SET_TIMERSLACK, 1000UL);  // nanoseconds: its sleeps are short
   std::unique_lock lock(mutex_);
-  for (bool has_worked = false;; has_worked = true) {
-    if (has_worked) linger(lock);
+  for (;;) {
     wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
     if (queue_.empty()) return;
     Work work = std::move(queue_.front());

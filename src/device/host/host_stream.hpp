@@ -29,9 +29,6 @@ class HostStream {
   /// Waits until the queue is empty and idle; returns and forgets the first error since the last call.
   Status synchronize();
   bool idle() const;
-  /// From now on the thread looks for more work for so long before it sleeps, and gives its core to whoever wants it meanwhile: to wake it up can take
-  /// longer than a short call does. For where there are cores to spare.
-  void stay_awake(double seconds) { awake_seconds_.store(seconds, std::memory_order_relaxed); }
 
   /// Says, while it lives, that a thread waits for work of a stream. May outlive the stream.
   class Watch;
@@ -44,14 +41,11 @@ class HostStream {
 
  private:
   void run();
-  void linger(std::unique_lock<std::mutex>& lock);
 
   mutable std::mutex mutex_;
   std::condition_variable wake_, drained_;
   std::deque<Work> queue_;
   bool busy_ = false, stop_ = false;
-  std::atomic<double> awake_seconds_ = 0;
-  std::atomic<bool> is_called_ = false;  // of a thread that lingers: there is something to do
   const Watchers watchers_ = std::make_shared<std::atomic<int>>(0);
   Status first_error_;
   std::thread thread_;

@@ -5,11 +5,6 @@
 #include "device/held_streams.hpp"
 
 namespace epccl::runtime {
-namespace {
-
-constexpr double awake_between_calls = 200e-6;
-
-}  // namespace
 
 Result<std::unique_ptr<OnDevice>> OnDevice::make(device::Device& device, CommParts& parts,
                                                  FailureMonitor& monitor, Executor& executor,
@@ -32,7 +27,6 @@ Result<std::unique_ptr<OnDevice>> OnDevice::make(device::Device& device, CommPar
   EPCCL_ASSIGN(made->staged,
                StagedCalls::open(device, parts.config.stage_bytes,
                                  16 * static_cast<uint64_t>(parts.cluster.ranks()), std::move(owner)));
-  if (!parts.config.wait.share_cores) made->staged->worker().stay_awake(awake_between_calls);
   return made;
 }
 

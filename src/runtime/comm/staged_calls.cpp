@@ -80,7 +80,6 @@ Status StagedCalls::prepare(uint64_t slot_bytes) {
     EPCCL_ASSIGN(slot.copied_out, device_.make_event());
   }
   worker_ = std::make_unique<device::HostStream>();
-  waited_for_.emplace(worker_->watchers());
   worker_->enqueue([this]() -> Status {
     worker_id_ = std::this_thread::get_id();
     watched_->runs_here();

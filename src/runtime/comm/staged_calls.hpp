@@ -15,7 +15,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -167,8 +166,7 @@ class StagedCalls {
   const std::shared_ptr<Kept> kept_ = std::make_shared<Kept>();
   std::unique_ptr<device::Queue> in_, out_;
   std::atomic<std::thread::id> worker_id_;
-  std::optional<device::HostStream::Watch> waited_for_;  // by streams of the GPU, always
-  std::unique_ptr<device::HostStream> worker_;           // last: it uses the rest
+  std::unique_ptr<device::HostStream> worker_;  // last: it uses the rest
 };
 
 }  // namespace epccl::runtime

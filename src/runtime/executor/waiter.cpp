@@ -156,7 +156,7 @@ Status Waiter::pause(double now) {
 }
 
 Status Waiter::rest(double now) {
-  const double awake = policy_.share_cores ? 50e-6 : 1e-3;
+  constexpr double awake = 50e-6;
   constexpr useconds_t nap_microseconds = 20;
   if (now - idle_since_ < awake) {
     sched_yield();

@@ -15,6 +15,7 @@
 namespace epccl::tests {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
@@ -31,6 +32,25 @@ struct Call {
   }
   const GpuArray<int> input, output;
 };
+
+// Peers have open what was there. To close it waits for the GPU, whose stream waits for the call.
+TEST(HeldStreams, WaitForNoMemoryThatWasAllocatedWhereOtherWas) {
+  const Environment environment{{"FAKE_CUDA_CONTEXT_LOCK", "1"}, {"EPCCL_CUDA_STUCK", "3"}};
+  run_gpu_ranks(RanksAre::processes, 2, environment, [](const RankContext& context) {
+    fake_cuda_set("reuse", 1);
+    const GpuRank gpu;
+    const Comm comm(context);
+    for (int round = 0; round < 4; ++round) {
+      const std::vector<int> mine{100 * context.rank + round, 100 * context.rank + 10 + round};
+      const GpuArray<int> input(gpu, mine), output(gpu, 2);
+      ASSERT_EQ(epcclAlltoall(input.data(), output.data(), 1, epcclInt32, comm, gpu.as_epccl()),
+                epcclSuccess);
+      EXPECT_THAT(output.get(), ElementsAre(10 * context.rank + round, 100 + 10 * context.rank + round));
+      context.meet();
+    }
+    fake_cuda_set("reuse", 0);
+  });
+}
 
 // The stream has work for longer than the timeout before it comes to the call: that alone is no failure.
 TEST(HeldStreams, AreLetGoWhenAThreadKeepsTheCallOutOfTheDriver) {

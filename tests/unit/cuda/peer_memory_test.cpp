@@ -131,6 +131,23 @@ MemoryHandle counted(uint64_t base, uint64_t generation) {
   return handle;
 }
 
+// Of what the user frees the peer learns when it finds other memory there.
+TEST(PeerMemory, LetsGoOfWhatThePeersUserHasFreedWhereThatIsNamed) {
+  CountingDevice device;
+  PeerMemory peers(device, 2);
+  for (uint64_t each = 1; each <= 3; ++each) at(peers, handle_of(each * 1000, each), 1);
+  peers.calls_over(1);
+  MemoryHandle handle = handle_of(3000, 3);
+  handle.frees = 1;
+  handle.freed = {1};
+  at(peers, handle, 2);
+  EXPECT_EQ(peers.mappings(), 2U);
+  handle.frees = 11;  // more than it names: what is counted is gone, no other
+  at(peers, handle, 3);
+  EXPECT_EQ(peers.mappings(), 2U);
+  expect_live(device, 2);
+}
+
 // A mapping keeps freed memory from being given to anybody else.
 TEST(PeerMemory, LetsGoOfWhatThePeerHasFreedAndKeepsTheRest) {
   CountingDevice device;

@@ -135,15 +135,17 @@ TEST_F(CudaReduce, UsesTheFewestBlocksThatKeepUpUnlessItIsToldOthers) {
   EXPECT_EQ(blocks(3), 3U);
 }
 
-TEST_F(CudaReduce, KernelsThatTakeRowsInTurnHaveTwiceWhatTheGpuSaysItRunsAtOnce) {
+TEST_F(CudaReduce, KernelsThatTakeRowsInTurnHaveSeveralTimesWhatTheGpuSaysItRunsAtOnce) {
   const auto queue = take(gpu().make_queue(QueueKind::compute));
   cuda::MoveParameters rows;
   rows.parts[0].bytes = 4096;
   rows.part_count = 1;
-  rows.rows.most = 1'000'000;
+  rows.rows.most = 150;
   const auto blocks = [&] { return cuda::move_launch(rows, take(cuda::grid_of(*queue))).blocks; };
   // The double has 4 multiprocessors, with 1024 threads each.
   EXPECT_EQ(blocks(), 2U * 4 * 4);
+  rows.rows.most = 1'000'000;
+  EXPECT_EQ(blocks(), 8U * 4 * 4);
   queue->set_blocks(5);
   EXPECT_EQ(blocks(), 5U);
 }
