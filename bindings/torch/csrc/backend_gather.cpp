@@ -91,8 +91,8 @@ EpcclBackend::WorkPtr EpcclBackend::allgather_into_tensor_coalesced(Tensors& out
     }
   };
   const bool one = inputs.size() == 1;
-  return issue(one ? c10d::OpType::_ALLGATHER_BASE : gather_of_tensors,
-               "epccl:all_gather_into_tensor", inputs, outputs, opts, body);
+  return issue(one ? c10d::OpType::_ALLGATHER_BASE : gather_of_tensors, "epccl:all_gather_into_tensor",
+               inputs, outputs, opts, body);
 }
 
 EpcclBackend::WorkPtr EpcclBackend::allgather_coalesced(Lists& outputs, Tensors& inputs,

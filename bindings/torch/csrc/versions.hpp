@@ -1,9 +1,9 @@
 // What differs between the versions of PyTorch that this builds with: what later ones name, earlier ones have under another name or lack.
 #pragma once
 
+#include <torch/version.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
-#include <torch/version.h>
 
 #define EPCCL_PYTORCH_AT_LEAST(minor) (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= (minor))
 
