@@ -82,7 +82,7 @@ class Runner:
         return ended
 
     def _watch(self, program, begin, until, silence):
-        said, heard_at, open_ = bytearray(), begin, True
+        said, heard_at, open_, is_silent = bytearray(), begin, True, False
         try:
             self._waits = True
             while open_ and (now := time.monotonic()) < until:
@@ -92,7 +92,8 @@ class Runner:
                     said += piece
                     heard_at, open_ = time.monotonic(), bool(piece)
                 elif time.monotonic() >= heard_at + silence:
-                    said += stacks.of_group(program.pid).encode()
+                    is_silent = True
+                    said += stacks.of_group(program.pid, self.ends_at).encode()
                     break
             if not open_:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -107,11 +108,9 @@ class Runner:
                 os.killpg(program.pid, signal.SIGKILL)
             program.wait()
             program.stdout.close()
-        now = time.monotonic()
-        ended = Ended(program.returncode, said.decode(errors="replace"), round(now - begin, 2))
+        ended = Ended(program.returncode, said.decode(errors="replace"), round(time.monotonic() - begin, 2))
         if not was_over:
-            ended.code, ended.is_late = 124, now >= until
-            ended.is_silent = not ended.is_late
+            ended.code, ended.is_late, ended.is_silent = 124, not is_silent, is_silent
             what = "it said nothing any more" if ended.is_silent else "its time was over"
             ended.output += f"\n(ended after {ended.seconds:.0f} s: {what})\n"
         return ended
@@ -169,6 +168,18 @@ def run_test(runner, program, more_environment=None, only="", without=""):
     report = {"program": program.name, "state": state, "exit_code": ended.code, "seconds": round(seconds, 2), **counts,
               "failed": len(failures), "failures": failures, "end_of_output": end_of(output) if state == "failed" else ""}
     return {**report, "why": why} if why else report
+
+
+def joined(first, second):
+    """Of one program's tests in two runs."""
+    states = [part["state"] for part in (first, second)]
+    order = ("failed", "cut short", "passed", "skipped")
+    report = {**second, **first, "state": min(states, key=order.index), "seconds": round(first.get("seconds", 0) + second.get("seconds", 0), 2)}
+    for count in ("passed", "skipped", "failed"):
+        report[count] = first.get(count, 0) + second.get(count, 0)
+    report["failures"] = {**first.get("failures", {}), **second.get("failures", {})}
+    report["end_of_output"] = "\n".join(filter(None, (part.get("end_of_output") for part in (first, second))))
+    return report
 
 
 def run_sanitizer(runner, program, tests):

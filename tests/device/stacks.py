@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 SECONDS_EACH, MOST_PROCESSES = 15, 3  # time on such a machine is short
@@ -24,10 +25,12 @@ def _group(leader):
                 yield pid
 
 
-def of_group(leader):
-    """In words: of its last processes, the stack of each thread; or why there is none."""
+def of_group(leader, ends_at=float("inf")):
+    """In words: of its last processes, the stack of each thread; or why there is none. Not of all of them where the time is over before."""
     said = []
     for pid in list(_group(leader))[:MOST_PROCESSES]:
+        if time.monotonic() + SECONDS_EACH > ends_at:
+            break
         said.append(f"\n==== process {pid}: {_words(pid)}\n{_stack(pid)}\n")
     return "".join(said)
 

@@ -23,6 +23,10 @@ SIZE = int(os.environ.get("EPCCL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "1"))
 DEVICE = os.environ.get("TEST_DEVICE", "cpu")
 BACKEND = os.environ.get("TEST_BACKEND", "epccl")
 TIMEOUT = timedelta(seconds=60)
+if BACKEND == "nccl":
+    # NVIDIA's library refuses ranks that share a GPU, unless it takes them to be on different hosts: then they reach each other by sockets.
+    for name, value in (("NCCL_HOSTID", f"rank{RANK}"), ("NCCL_SOCKET_IFNAME", "lo"), ("NCCL_NET", "Socket")):
+        os.environ.setdefault(name, value)
 
 
 def join(backend, timeout=TIMEOUT, name="store", **options):

@@ -7,15 +7,12 @@ to be on different hosts: then they reach each other by sockets.
 import os
 import time
 
-RANK = int(os.environ["EPCCL_RANK"])
-os.environ.setdefault("NCCL_HOSTID", f"rank{RANK}")
-os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
-os.environ.setdefault("NCCL_NET", "Socket")
+os.environ["TEST_BACKEND"] = "nccl"
 
 import torch
 import torch.distributed as dist
 
-from harness import SIZE, join
+from harness import RANK, SIZE, join
 
 ROUNDS = 5
 
