@@ -41,7 +41,7 @@ enum class MemoryKind : uint8_t {
 struct MemoryInfo {
   DeviceKind device = DeviceKind::host;
   int ordinal = 0;         // of the device, where there are several
-  bool shareable = false;  // export_memory() works
+  bool shareable = false;  // export_memory() works, unless other memory was exported there before
   uint64_t base = 0;       // of the allocation; 0: not known
   uint64_t size = 0;
   uint64_t generation = 0;  // as MemoryHandle's; 0: not known
@@ -140,14 +140,14 @@ enum class QueueKind : uint8_t {
   cores,  // as compute, and a list of copies is one kernel, on as many blocks; only where Device::can_copy_by_cores()
 };
 
-/// An ordered queue of work. Every call returns at once; the work runs after all work queued before. What goes wrong while it
-/// runs is returned by failure(), and what comes after it in the queue does not run, but posts and waits do: no peer hangs.
 /// What a wait is for.
 struct WordValue {
   const SignalWord* word;
   uint64_t at_least;
 };
 
+/// An ordered queue of work. Every call returns at once; the work runs after all work queued before. What goes wrong while it
+/// runs is returned by failure(), and what comes after it in the queue does not run, but posts and waits do: no peer hangs.
 class Queue {
  public:
   /// Waits for its work.

@@ -59,7 +59,8 @@ void NodeExchange::open_received(std::span<const uint32_t> received) {
   // Copies that lie one behind the other have become one step.
   std::vector<uint32_t> steps(received.begin(), received.end());
   steps.erase(std::ranges::unique(steps).begin(), steps.end());
-  opened_ = opens_at_entry() ? builder_.enter(ready_slot) : post(0, ready_slot, std::move(steps));
+  opened_ = opens_at_entry() ? posts_[ready_slot] = builder_.enter(ready_slot)
+                             : post(0, ready_slot, std::move(steps));
 }
 
 Location NodeExchange::staged_input(int block, uint64_t at) const {

@@ -21,7 +21,7 @@ constexpr uint64_t drivers_number(uint64_t id) {
   return id * 2 + 1;
 }
 
-constexpr size_t exports_kept = 1024;
+constexpr size_t exports_kept = 1 << 16;
 
 constexpr double longest_settling = 1;  // seconds
 

@@ -224,8 +224,12 @@ Status StreamQueue::post_after(std::span<const WordValue> waits, SignalWord& wor
   write.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
   const TimedOperation timed(parts_.context, stream_, WorkKind::signal);
   EPCCL_CURRENT(parts_.context);
-  return keep(parts_.context.call(driver.batch_values, stream_, static_cast<unsigned>(operations.size()),
-                                  operations.data(), 0U));
+  constexpr size_t most_at_once = 255;  // the driver's limit
+  for (size_t first = 0; first < operations.size(); first += most_at_once) {
+    const auto count = static_cast<unsigned>(std::min(most_at_once, operations.size() - first));
+    EPCCL_TRY(keep(parts_.context.call(driver.batch_values, stream_, count, operations.data() + first, 0U)));
+  }
+  return {};
 }
 
 Status StreamQueue::record(QueueEvent& event) {

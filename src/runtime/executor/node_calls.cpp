@@ -23,6 +23,16 @@ transports::BufferRef describe_on(device::Device& device, const void* buffer, ui
   return ref;
 }
 
+namespace {
+
+device::MemoryHandle described_anew(device::Device& device, const transports::BufferRef& known) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): as it was described
+  const auto handle = device.export_memory(reinterpret_cast<const void*>(known.address), known.bytes);
+  return handle.ok() ? *handle : known.memory;
+}
+
+}  // namespace
+
 uint64_t signature_of(std::string_view text) {
   return std::hash<std::string_view>{}(text) | 1;
 }
@@ -103,6 +113,10 @@ void NodeCalls::publish_on_device(transports::CallRecord& record) const {
   if (call_->rows == nullptr) {
     record.inputs[0] = describe_on(device, call_->input, call_->input_bytes);
     record.outputs[0] = describe_on(device, call_->output, call_->output_bytes);
+    // Peers use nothing but scratch then: its handle tells them what is gone.
+    const bool is_staged = record.inputs[0].has_memory == 0 || record.outputs[0].has_memory == 0;
+    if (is_staged && record.scratch.has_memory != 0)
+      record.scratch.memory = described_anew(device, record.scratch);
     return;
   }
   const RowBuffers& rows = *call_->rows;

@@ -101,10 +101,22 @@ class Programmer {
       program.of_queue[program.operations[index].queue].push_back(index);
     for (uint16_t queue = 0; queue < program.queues.size(); ++queue)
       if (!program.of_queue[queue].empty() && !is_waited_for(queue)) program.ends.push_back(queue);
-    for (uint32_t index = 0; index < plan_.steps.size(); ++index)
-      if (plan_.steps[index].kind == Kind::wait && !used_[index] && !is_left_out(plan_.steps[index]))
-        program.last_waits.push_back(index);
+    program.last_waits = last_waits();
     return program;
+  }
+
+  /// Of each counter the one for the highest value: they only grow.
+  std::vector<uint32_t> last_waits() const {
+    std::map<std::tuple<int32_t, uint16_t>, uint32_t> highest;
+    for (uint32_t index = 0; index < plan_.steps.size(); ++index) {
+      const plan::Step& step = plan_.steps[index];
+      if (step.kind != Kind::wait || used_[index] || is_left_out(step)) continue;
+      const auto [known, is_new] = highest.try_emplace({step.peer, step.slot}, index);
+      if (!is_new && plan_.steps[known->second].value < step.value) known->second = index;
+    }
+    std::vector<uint32_t> waits;
+    for (const auto& [counter, index] : highest) waits.push_back(index);
+    return waits;
   }
 
   /// By another queue, to the end.

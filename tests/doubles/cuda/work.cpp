@@ -200,7 +200,7 @@ CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t va
 CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations,
                             unsigned flags) {
   FAKE_CONTEXT(context);
-  constexpr unsigned most = 256;
+  constexpr unsigned most = 255;
   if (count == 0 || count > most || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (is_capturing(stream)) return refuse_in_capture(stream);
   struct Operation {

@@ -226,7 +226,6 @@ TEST(CudaMemory, FreedWhileItIsSharedIsGoneAfterwards) {
   EXPECT_EQ(fake_cuda_live("allocations"), before);
 }
 
-// What was known of the address must not be told of the memory that is there now.
 // Others have open what was there, and to close it in a call would wait for the stream that waits for the call.
 TEST(CudaMemory, OfTheUserAtTheSameAddressIsNotSharedAndWhatWasThereIsSaidToBeGone) {
   fake_cuda_set("reuse", 1);

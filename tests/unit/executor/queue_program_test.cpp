@@ -129,6 +129,17 @@ TEST(QueueProgram, WaitsForTheLastCopyOfAnotherQueueAlone) {
   EXPECT_EQ(count(program, Operation::join), 1U);
 }
 
+// Of many rounds, say: as many waits as there are counters are enough.
+TEST(QueueProgram, WaitsAtItsEndForTheHighestValueOfEachCounter) {
+  constexpr uint16_t through = 1;
+  plan::Builder builder(0);
+  for (uint32_t round = 1; round <= 300; ++round)
+    for (int peer = 1; peer < 4; ++peer) builder.wait(2, peer, through, round);
+  const QueueProgram program = program_of(std::move(builder));
+  ASSERT_EQ(program.last_waits.size(), 3U);
+  for (const uint32_t wait : program.last_waits) EXPECT_EQ(program.steps[wait].value, 300U);
+}
+
 TEST(QueueProgram, EndsWhereNoOtherQueueWaits) {
   const QueueProgram program = program_of(takes_from_all(true));
   const auto post = std::ranges::find_if(program.operations, [&](const QueueOperation& operation) {
