@@ -419,7 +419,9 @@ void Hub::flush_others_before(const HubConnection& connection) {
 void Hub::flush_or_watch(HubConnection& connection) {
   if (connection.has_unsent()) flush_others_before(connection);
   if (!connection.flush()) {
-    drop(connection.fd(), connection.end_reason());
+    const std::string why = connection.end_reason();
+    connection.receive();  // its last words may have come with its end
+    if (handle_frames(connection)) drop(connection.fd(), why);
     return;
   }
   if (connection.has_unsent() == connection.watched_for_writing) return;
