@@ -60,8 +60,7 @@ struct MemoryHandle {
   DeviceKind device = DeviceKind::host;
   uint8_t form =
       0;  // the backend's: a descriptor of a process, an IPC handle, an address of this process, ...
-  bool is_counted = false;  // `frees` will have it; else the user frees it, and tells nobody
-  int32_t ordinal = 0;      // of the device that holds it
+  int32_t ordinal = 0;  // of the device that holds it
   int32_t pid = 0;
   uint64_t base = 0, size = 0;  // of the allocation, in the exporting process
   uint64_t offset = 0;          // of the address that was exported
@@ -72,6 +71,13 @@ struct MemoryHandle {
   uint64_t frees = 0;
   std::array<uint64_t, 4> freed{};
   std::array<std::byte, 64> opaque{};
+};
+
+/// Those whom one exporter gives its handles: the ranks of a node, of one communicator. Other memory at the place of some that was freed is
+/// shared only when they have closed that; whose communicator has ended has.
+struct MemoryReaders {
+  static constexpr uint64_t open_nothing = UINT64_MAX;  // they are threads of this process
+  std::atomic<uint64_t> closed = 0;  // so many of the exporter's frees (MemoryHandle::frees), from the first
 };
 
 /// A peer's allocation in this process; unmapped when it ends. Work that uses it must be through by then.
@@ -220,7 +226,19 @@ class Device {
   virtual Status free(void* address) = 0;
   /// Nothing where the address is not this device's (or, for the host, CUDA's).
   virtual std::optional<MemoryInfo> info(const void* address) const = 0;
-  virtual Result<MemoryHandle> export_memory(const void* address, uint64_t bytes) const = 0;
+  /// `readers`: who is given the handle.
+  virtual Result<MemoryHandle> export_memory(const void* address, uint64_t bytes,
+                                             const std::shared_ptr<MemoryReaders>& readers) const = 0;
+  /// To be given to whom one likes, who keep it open for as long as they like.
+  Result<MemoryHandle> export_memory(const void* address, uint64_t bytes) const {
+    return export_memory(address, bytes, nullptr);
+  }
+  /// Whether export_memory() works now, for who gives nobody a handle.
+  virtual Status can_export(const void* address, uint64_t bytes) const {
+    return export_memory(address, bytes).take_status();
+  }
+  /// Whether imports that have ended are still to be closed.
+  virtual bool is_closing() const { return false; }
   /// Of another process of this node, or of this one (whose addresses are used as they are).
   virtual Result<std::unique_ptr<MappedMemory>> import_memory(const MemoryHandle& handle) = 0;
 

@@ -39,7 +39,7 @@ Status borrow_plan_tables(KernelRooms& rooms, const RoutingToCome& routing, bool
 }  // namespace
 
 bool is_reachable(const device::Device& device, const void* address, uint64_t bytes) {
-  return bytes == 0 || device.export_memory(address, bytes).ok();
+  return bytes == 0 || device.can_export(address, bytes).ok();
 }
 
 Result<KernelRooms> borrow_rooms(const DispatchCall& call, const RoutingToCome& routing,

@@ -5,13 +5,11 @@
 namespace epccl::transports {
 namespace {
 
-/// Whether the last `count` frees that the handle tells of may be the end of what has this generation. Of more than it can name only
-/// what is counted is taken to be gone.
-bool may_have_freed(const device::MemoryHandle& handle, uint64_t count, uint64_t generation,
-                    bool is_counted) {
+/// Whether the last `count` frees that the handle tells of may be the end of what has this generation.
+bool may_have_freed(const device::MemoryHandle& handle, uint64_t count, uint64_t generation) {
   const uint64_t most = handle.freed.size();
-  if (count > most && is_counted) return true;
-  for (uint64_t n = handle.frees - std::min(count, most); n < handle.frees; ++n)
+  if (count > most) return true;  // more than it can name
+  for (uint64_t n = handle.frees - count; n < handle.frees; ++n)
     if (handle.freed[n % most] == generation) return true;
   return false;
 }
@@ -22,7 +20,29 @@ PeerMemory::PeerMemory(device::Device& device, int local_size, size_t kept)
     : device_(device), kept_(std::max<size_t>(kept, 1)), peers_(static_cast<size_t>(local_size)) {}
 
 Result<device::MemoryHandle> PeerMemory::offer(const void* buffer, uint64_t bytes) const {
-  return device_.export_memory(buffer, bytes);
+  return device_.export_memory(buffer, bytes, readers_);
+}
+
+// One thing at a time is waited for: what is freed meanwhile is told when that is through.
+void PeerMemory::told(uint64_t call, uint64_t frees) {
+  const uint64_t closed = readers_->closed.load(std::memory_order_relaxed);
+  if (told_.frees <= closed && frees > closed) told_ = {call, frees};
+}
+
+void PeerMemory::readers_closed(uint64_t call) {
+  if (told_.call == 0 || call < told_.call || told_.frees <= readers_->closed.load(std::memory_order_relaxed))
+    return;
+  readers_->closed.store(told_.frees, std::memory_order_release);
+}
+
+void PeerMemory::hear(int local, const device::MemoryHandle& handle) {
+  Peer& peer = peers_[static_cast<size_t>(local)];
+  if (handle.frees > peer.frees) retire_what_is_gone(peer, handle);
+}
+
+uint64_t PeerMemory::closed() {
+  if (retired_.empty() && unmapper_.is_idle() && !device_.is_closing()) closed_ = heard_;
+  return closed_;
 }
 
 Result<std::byte*> PeerMemory::address_of(int local, const device::MemoryHandle& handle, uint64_t bytes,
@@ -46,8 +66,8 @@ Result<std::byte*> PeerMemory::address_of(int local, const device::MemoryHandle&
     if (!mapped.ok())
       return std::move(mapped).take_status().with_context(fmt::format("memory of local rank {}", local));
     make_room(known);
-    known.push_back({handle.base, handle.size, handle.generation, handle.is_counted,
-                     std::move(mapped).value(), handle.offset, call});
+    known.push_back(
+        {handle.base, handle.size, handle.generation, std::move(mapped).value(), handle.offset, call});
     found = std::prev(known.end());
   }
   found->last_call = call;
@@ -62,7 +82,7 @@ void PeerMemory::retire_what_is_gone(Peer& peer, const device::MemoryHandle& han
   peer.frees += frees;
   for (auto it = peer.mappings.begin(); it != peer.mappings.end();) {
     const bool overlaps = it->base < handle.base + handle.size && handle.base < it->base + it->size;
-    const bool is_gone = overlaps || may_have_freed(handle, frees, it->generation, it->is_counted);
+    const bool is_gone = overlaps || may_have_freed(handle, frees, it->generation);
     it = is_gone && !is_of(*it, handle) ? retire(peer.mappings, it) : std::next(it);
   }
 }

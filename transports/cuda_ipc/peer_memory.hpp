@@ -8,9 +8,12 @@
 //   handle = offer(...)            ------------->   address_of(owner, handle, call)   another generation: what had that address
 //                                                                                     before is let go when its calls are over, by a
 //                                                                                     thread that holds up nobody
-//   handle = offer(any buffer)     ------------->   address_of(owner, handle, call)   names what was freed last: let go in the same way
+//   handle = offer(any buffer)     ------------->   hear(owner, handle)               names what was freed last: let go in the same way
+//   told(call, frees)                               heard(call)
+//   readers_closed(call)           <-------------   closed()                          of what it had heard of by then nothing is open now
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -32,6 +35,25 @@ class PeerMemory {
   /// What the peers need. Plain bytes.
   Result<device::MemoryHandle> offer(const void* buffer, uint64_t bytes) const;
 
+  // As owner: what peers have closed, so that what lies there now can be offered. Where nobody says, it cannot.
+
+  /// All ranks are threads of this process: nobody maps what is offered.
+  void is_of_one_process() { readers_->closed = device::MemoryReaders::open_nothing; }
+  /// Peers hear in this call of so many frees.
+  void told(uint64_t call, uint64_t frees);
+  /// All of them have closed what they had heard of by that call.
+  void readers_closed(uint64_t call);
+
+  // As reader.
+
+  uint64_t frees_heard(int local) const { return peers_[static_cast<size_t>(local)].frees; }
+  /// What a handle tells of frees, where the memory itself is not asked for.
+  void hear(int local, const device::MemoryHandle& handle);
+  /// What handles of this call tell has been heard, of all peers.
+  void heard(uint64_t call) { heard_ = std::max(heard_, call); }
+  /// The last call of which all is closed that had been heard of by then; 0: none.
+  uint64_t closed();
+
   /// Where this process finds `bytes` bytes of a peer's buffer. `call` counts this rank's calls: the address holds until
   /// calls_over() says that this call is through.
   Result<std::byte*> address_of(int local, const device::MemoryHandle& handle, uint64_t bytes, uint64_t call);
@@ -45,7 +67,6 @@ class PeerMemory {
  private:
   struct Mapping {
     uint64_t base, size, generation;
-    bool is_counted;  // among its owner's frees, once it is freed
     std::unique_ptr<device::MappedMemory> memory;
     uint64_t offset;  // of memory->data() in the allocation
     uint64_t last_call;
@@ -70,6 +91,12 @@ class PeerMemory {
   std::vector<Peer> peers_;
   Mappings retired_;
   uint64_t over_ = 0;
+  uint64_t heard_ = 0, closed_ = 0;
+  struct Told {
+    uint64_t call = 0, frees = 0;
+  };
+  Told told_;  // what peers are to close next; none: as much as they have
+  const std::shared_ptr<device::MemoryReaders> readers_ = std::make_shared<device::MemoryReaders>();
   Unmapper unmapper_;
 };
 

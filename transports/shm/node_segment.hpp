@@ -48,9 +48,11 @@ struct BufferRef {
 /// A small call like the one before it in the record writes the first cache line alone; `text`, when the call is another.
 struct alignas(64) CallRecord {
   uint64_t sequence = 0;
-  uint64_t signature = 0;        // equal on ranks whose calls agree
-  uint64_t history = 0;          // of the signatures of all calls up to this one
-  uint32_t fetches = 0;          // of a call on token rows: the rank's plan fetches
+  uint64_t signature = 0;  // equal on ranks whose calls agree
+  uint64_t history = 0;    // of the signatures of all calls up to this one
+  uint32_t fetches = 0;    // of a call on token rows: the rank's plan fetches
+  // Of a call on a device's memory (cuda_ipc/peer_memory.hpp): the most that its handles have of MemoryHandle::frees, and PeerMemory::closed().
+  uint64_t frees = 0, closed = 0;
   std::array<char, 104> text{};  // for people: "alltoall count 4 float32"
   // A call on plain bytes has one of each; one on token rows an array for each part of a row.
   std::array<BufferRef, call_parts> inputs, outputs;

@@ -55,9 +55,15 @@ class CudaDevice : public Device {
   Result<void*> allocate(MemoryKind kind, uint64_t bytes) override { return memory_.allocate(kind, bytes); }
   Status free(void* address) override { return memory_.free(address); }
   std::optional<MemoryInfo> info(const void* address) const override { return memory_.info(address); }
-  Result<MemoryHandle> export_memory(const void* address, uint64_t bytes) const override {
-    return memory_.describe(address, bytes);
+  using Device::export_memory;
+  Result<MemoryHandle> export_memory(const void* address, uint64_t bytes,
+                                     const std::shared_ptr<MemoryReaders>& readers) const override {
+    return memory_.describe(address, bytes, readers);
   }
+  Status can_export(const void* address, uint64_t bytes) const override {
+    return memory_.can_describe(address, bytes);
+  }
+  bool is_closing() const override { return memory_.is_closing(); }
   Result<std::unique_ptr<MappedMemory>> import_memory(const MemoryHandle& handle) override {
     return memory_.map(handle);
   }

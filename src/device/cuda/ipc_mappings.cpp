@@ -47,11 +47,13 @@ void IpcMappings::end(std::shared_ptr<const Mapping> ended) {
     if (found == open_.end()) return;  // closed to make room for another
     mapping = *found;
     mapping->is_used = false;
+    closing_.fetch_add(1, std::memory_order_relaxed);
   }
   HeldStreams::when_none([this, mapping = std::move(mapping)] {
     const std::lock_guard lock(mutex_);
     if (!mapping->is_closed) close(*mapping);
     std::erase(open_, mapping);
+    closing_.fetch_sub(1, std::memory_order_release);
   });
 }
 

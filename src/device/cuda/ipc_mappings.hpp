@@ -7,6 +7,7 @@
 //   allocation B at 0x1000  ------->  opens B: already mapped.  Closes A, opens B
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,6 +34,8 @@ class IpcMappings {
   Result<std::shared_ptr<const Mapping>> open(const MemoryHandle& handle);
   /// Nobody uses it any more: it is closed as soon as no stream is held.
   void end(std::shared_ptr<const Mapping> mapping);
+  /// Whether one that has ended is still open.
+  bool is_closing() const { return closing_.load(std::memory_order_acquire) > 0; }
 
  private:
   using IsMeant = std::function<bool(const Mapping&)>;
@@ -42,6 +45,7 @@ class IpcMappings {
   const Context& context_;
   std::mutex mutex_;  // of all of the following, and while the driver opens and closes
   std::vector<std::shared_ptr<Mapping>> open_;
+  std::atomic<int> closing_ = 0;
 };
 
 }  // namespace epccl::device::cuda

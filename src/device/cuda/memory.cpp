@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -204,7 +205,7 @@ std::optional<MemoryInfo> Memory::info(const void* address) const {
   return info_of(*facts);
 }
 
-Result<MemoryHandle> Memory::describe(const void* address, uint64_t bytes) const {
+Result<MemoryHandle> Memory::describe(const void* address, uint64_t bytes, const Offer& offer) const {
   MemoryHandle handle;
   handle.device = DeviceKind::cuda;
   handle.ordinal = context_.ordinal();
@@ -221,7 +222,6 @@ Result<MemoryHandle> Memory::describe(const void* address, uint64_t bytes) const
       handle.size = owned->allocation->bytes();
       handle.offset = start - handle.base;
       handle.generation = owned->generation;
-      handle.is_counted = true;
       own = owned->allocation;
     }
   }
@@ -246,7 +246,7 @@ Result<MemoryHandle> Memory::describe(const void* address, uint64_t bytes) const
                  "{} bytes at {} on GPU {} exceed their allocation of {} bytes at {:#x}", bytes, address,
                  context_.ordinal(), handle.size, handle.base);
   handle.generation = make_generation(drivers_number(facts->id));
-  EPCCL_ASSIGN(const std::shared_ptr<IpcExport> exported, export_of(*facts));
+  EPCCL_ASSIGN(const std::shared_ptr<IpcExport> exported, export_of(*facts, offer));
   EPCCL_TRY(exported->describe(context_, handle.base, handle));
   return handle;
 }
@@ -254,32 +254,73 @@ Result<MemoryHandle> Memory::describe(const void* address, uint64_t bytes) const
 // Nobody tells when the user frees memory: another allocation at the same address has another id.
 //
 // Other processes have what was there before open, and the driver opens nothing where something is open. To close that in the call that finds
-// it out would be too late: to close waits for all streams, also for the one that waits for the call. So such memory is not shared.
-Result<std::shared_ptr<IpcExport>> Memory::export_of(const PointerFacts& facts) const {
+// it out would be too late: to close waits for all streams, also for the one that waits for the call. So such memory is not shared until
+// they have said that they have closed it:
+//
+//   owner                                             readers
+//   handle of B, at A's place: refused
+//   any other handle: A is gone       ------------->  let go of A, close it when no stream waits
+//                                     <-------------  what was gone by then is closed (MemoryReaders)
+//   handle of B                       ------------->  open B
+Result<std::shared_ptr<IpcExport>> Memory::export_of(const PointerFacts& facts, const Offer& offer) const {
   const std::lock_guard lock(mutex_);
   if (const auto known = exports_.find(facts.base);
-      known != exports_.end() && known->second.id == facts.id && facts.id != 0 && !known->second.is_gone)
+      known != exports_.end() && known->second.id == facts.id && facts.id != 0 && known->second.gone == 0) {
+    known->second.give(offer);
     return known->second.as;
-  if (is_where_another_was_exported(facts))
+  }
+  if (is_where_another_is_open(facts))
     return error(
         Code::invalid_usage,
         "memory at {:#x} on GPU {} was allocated where other memory was, which other processes have open",
         facts.base, context_.ordinal());
   if (exports_.size() >= exports_kept) exports_.clear();
+  if (!offer.is_given) return std::make_shared<IpcExport>();
   Exported& made = exports_[facts.base] = {facts.id, facts.bytes, std::make_shared<IpcExport>()};
+  made.give(offer);
   return made.as;
 }
 
-/// The mutex is held. Peers hear of what is gone by the next handle, and close it when nothing waits.
-bool Memory::is_where_another_was_exported(const PointerFacts& facts) const {
-  bool is_there = false;
-  for (auto& [base, other] : exports_) {
-    if (other.id == facts.id || base >= facts.base + facts.bytes || facts.base >= base + other.size) continue;
-    is_there = true;
-    if (std::exchange(other.is_gone, true)) continue;
-    freed_[told_frees_++ % freed_.size()] = make_generation(drivers_number(other.id));
+void Memory::Exported::give(const Offer& offer) {
+  if (!offer.is_given) return;
+  if (offer.readers == nullptr) {
+    has_unknown_readers = true;
+    return;
   }
-  return is_there;
+  const auto is_known = [&](const std::weak_ptr<MemoryReaders>& known) {
+    return !known.owner_before(offer.readers) && !offer.readers.owner_before(known);
+  };
+  if (std::ranges::any_of(readers, is_known)) return;
+  std::erase_if(readers, [](const auto& known) { return known.expired(); });
+  readers.push_back(offer.readers);
+}
+
+bool Memory::Exported::is_closed() const {
+  return !has_unknown_readers && std::ranges::all_of(readers, [this](const auto& known) {
+    const auto reader = known.lock();
+    return reader == nullptr || reader->closed.load(std::memory_order_acquire) >= gone;
+  });
+}
+
+/// The mutex is held. Peers hear of what is gone by the next handle, and close it when nothing waits.
+bool Memory::is_where_another_is_open(const PointerFacts& facts) const {
+  bool is_open = false;
+  for (auto it = exports_.begin(); it != exports_.end() && it->first < facts.base + facts.bytes;) {
+    Exported& other = it->second;
+    const bool is_same = other.id == facts.id && other.gone == 0;
+    if (is_same || facts.base >= it->first + other.size) {
+      ++it;
+      continue;
+    }
+    if (other.gone == 0) {
+      freed_[told_frees_++ % freed_.size()] = make_generation(drivers_number(other.id));
+      other.gone = told_frees_;
+    }
+    const bool is_closed = other.is_closed();
+    is_open |= !is_closed;
+    it = is_closed ? exports_.erase(it) : std::next(it);
+  }
+  return is_open;
 }
 
 // ---- of others

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <shared_mutex>
 #include <tuple>
+#include <vector>
 
 #include "device/cuda/allocation.hpp"
 #include "device/cuda/ipc_mappings.hpp"
@@ -33,10 +34,19 @@ class Memory {
   Result<void*> allocate(MemoryKind kind, uint64_t bytes);
   Status free(void* address);
   std::optional<MemoryInfo> info(const void* address) const;
-  Result<MemoryHandle> describe(const void* address, uint64_t bytes) const;
+  /// As Device::export_memory().
+  Result<MemoryHandle> describe(const void* address, uint64_t bytes,
+                                const std::shared_ptr<MemoryReaders>& readers) const {
+    return describe(address, bytes, Offer{true, readers});
+  }
+  Status can_describe(const void* address, uint64_t bytes) const {
+    return describe(address, bytes, Offer{}).take_status();
+  }
   Result<std::unique_ptr<MappedMemory>> map(const MemoryHandle& handle);
   /// Of the GPU, as MemoryHandle::place.
   uint64_t place() const { return place_; }
+  /// As Device::is_closing().
+  bool is_closing() const { return ipc_mappings_.is_closing(); }
   uint64_t frees() const { return frees_.load(std::memory_order_acquire); }
 
  private:
@@ -44,12 +54,23 @@ class Memory {
     std::shared_ptr<Allocation> allocation;
     uint64_t generation;
   };
+  /// What a description is for.
+  struct Offer {
+    bool is_given = false;                   // else it is only asked for
+    std::shared_ptr<MemoryReaders> readers;  // whom; null: unknown ones
+  };
   /// An allocation of the user's that was exported.
   struct Exported {
     uint64_t id = 0;  // the driver's
     uint64_t size = 0;
     std::shared_ptr<IpcExport> as;
-    bool is_gone = false;  // another one was found there since
+    uint64_t gone =
+        0;  // the how manieth free that was, as is known since another was found there; 0: it may be there
+    std::vector<std::weak_ptr<MemoryReaders>> readers = {};
+    bool has_unknown_readers = false;
+
+    void give(const Offer& offer);
+    bool is_closed() const;
   };
   class Import;
   class ImportedRange;
@@ -61,8 +82,9 @@ class Memory {
   Status try_sharing(Allocation& mapped) const;
   void share_by_ipc(const Status& refusal);
   const Owned* find(uint64_t address, uint64_t bytes) const;
-  Result<std::shared_ptr<IpcExport>> export_of(const PointerFacts& facts) const;
-  bool is_where_another_was_exported(const PointerFacts& facts) const;
+  Result<MemoryHandle> describe(const void* address, uint64_t bytes, const Offer& offer) const;
+  Result<std::shared_ptr<IpcExport>> export_of(const PointerFacts& facts, const Offer& offer) const;
+  bool is_where_another_is_open(const PointerFacts& facts) const;
   Result<std::shared_ptr<Import>> import(const MemoryHandle& handle);
   Status reach(int ordinal);
 

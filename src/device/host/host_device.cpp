@@ -90,7 +90,8 @@ std::optional<MemoryInfo> HostDevice::info(const void* address) const {
   return info;
 }
 
-Result<MemoryHandle> HostDevice::export_memory(const void* address, uint64_t bytes) const {
+Result<MemoryHandle> HostDevice::export_memory(const void* address, uint64_t bytes,
+                                               const std::shared_ptr<MemoryReaders>& /*readers*/) const {
   MemoryHandle handle;
   handle.pid = getpid();
   if (const auto found = find_window(address, bytes)) {

@@ -24,7 +24,9 @@ class HostDevice : public Device {
   Result<void*> allocate(MemoryKind kind, uint64_t bytes) override;
   Status free(void* address) override;
   std::optional<MemoryInfo> info(const void* address) const override;
-  Result<MemoryHandle> export_memory(const void* address, uint64_t bytes) const override;
+  using Device::export_memory;
+  Result<MemoryHandle> export_memory(const void* address, uint64_t bytes,
+                                     const std::shared_ptr<MemoryReaders>& readers) const override;
   Result<std::unique_ptr<MappedMemory>> import_memory(const MemoryHandle& handle) override;
 
   /// Nothing to do: all memory is the host's.

@@ -108,8 +108,7 @@ Status CapturedCalls::check_shared(const transports::BufferRef& room) const {
   for (int local = 0; local < node_.local_size(); ++local)
     if (!is_here(local))
       return room_->device()
-          .export_memory(room_->memory(), room_->bytes())
-          .take_status()
+          .can_export(room_->memory(), room_->bytes())
           .with_context(cannot_map(node_.local()));
   return {};
 }

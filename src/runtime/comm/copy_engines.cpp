@@ -49,8 +49,8 @@ CopyEngines::CopyEngines(device::Device& device, const topology::Cluster& cluste
       monitor_(monitor),
       executor_(executor),
       config_(config),
-      on_{&device},
       peers_(device, node.local_size()),
+      on_{&device, {}, &peers_},
       queues_(device, cluster, node, monitor, {}, HoldWatch::let_go_of_this_thread) {}
 
 CopyEngines::~CopyEngines() {
@@ -65,6 +65,7 @@ Status CopyEngines::prepare() {
   const uint64_t bytes = transports::call_halves * node_.segment().spec().scratch_bytes;
   EPCCL_ASSIGN(scratch_, device_.allocate(device::MemoryKind::shareable, bytes));
   on_.scratch = describe_on(device_, scratch_, bytes);
+  if (node_.is_one_process()) peers_.is_of_one_process();
   EPCCL_ASSIGN(const auto queue, device_.make_queue(device::QueueKind::compute));
   has_kernels_ = device::cuda::has_kernels(*queue);
   if (cluster_.nodes() == 1) EPCCL_TRY(queues_.prepare(width()));
@@ -119,7 +120,7 @@ EngineChoice CopyEngines::choose(EngineUse use, uint64_t bytes) const {
 bool CopyEngines::must_be_replaced(const void* buffer, uint64_t bytes) const {
   if (across_ == nullptr) return false;
   for (int local = 0; local < node_.local_size(); ++local)
-    if (node_.pid(local) != node_.pid(node_.local())) return !device_.export_memory(buffer, bytes).ok();
+    if (node_.pid(local) != node_.pid(node_.local())) return !device_.can_export(buffer, bytes).ok();
   return false;
 }
 

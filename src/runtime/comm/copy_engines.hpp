@@ -133,8 +133,8 @@ class CopyEngines {
   bool has_kernels_ = false;
   std::atomic<bool> has_core_queues_ = false;
   void* scratch_ = nullptr;  // not of the host: one for each of the calls that may be under way
-  CallDevice on_;
   transports::PeerMemory peers_;
+  CallDevice on_;
   QueueExecutor queues_;
   std::unique_ptr<CapturedCalls> captured_;
   std::array<ProgramCache<Named>, 3> named_;  // by engines, by cores, captured

@@ -15,6 +15,7 @@
 #include "runtime/executor/row_buffers.hpp"
 #include "runtime/executor/waiter.hpp"
 #include "topology/cluster.hpp"
+#include "transports/cuda_ipc/peer_memory.hpp"
 #include "transports/shm/node_memory.hpp"
 
 namespace epccl::runtime {
@@ -23,10 +24,13 @@ namespace epccl::runtime {
 struct CallDevice {
   device::Device* device = nullptr;
   transports::BufferRef scratch = {};  // as describe_on() says: the same in all calls
+  transports::PeerMemory* peers =
+      nullptr;  // what maps peers' buffers; null: they are kept open for as long as it takes
 };
 
-/// What peers are told of a buffer on a device. What they cannot map has no handle: they must do without.
-transports::BufferRef describe_on(device::Device& device, const void* buffer, uint64_t bytes);
+/// What peers are told of a buffer on a device. What they cannot map has no handle: they must do without. `peers` as above.
+transports::BufferRef describe_on(device::Device& device, const void* buffer, uint64_t bytes,
+                                  const transports::PeerMemory* peers = nullptr);
 
 /// What ranks compare instead of texts. Never 0, which is that of a record without a text.
 uint64_t signature_of(std::string_view text);
@@ -94,6 +98,8 @@ class NodeCalls {
   uint64_t lowest(int slot) const;
   Status wait_for(int slot, uint64_t value, const char* what);
   void publish_on_device(transports::CallRecord& record) const;
+  void describe_buffers(transports::CallRecord& record) const;
+  void hear_of_frees(transports::PeerMemory& peers) const;
   void publish_buffers(transports::CallRecord& record, uint64_t input_bytes, uint64_t output_bytes) const;
   int rank_at(int local) const { return cluster_.rank_at(cluster_.node_of(rank_), local); }
 

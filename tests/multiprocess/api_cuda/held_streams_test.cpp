@@ -52,6 +52,37 @@ TEST(HeldStreams, WaitForNoMemoryThatWasAllocatedWhereOtherWas) {
   });
 }
 
+// Once they have closed what was there, which they do when nothing waits, they open what is there now.
+TEST(HeldStreams, LeaveMemoryThatWasAllocatedWhereOtherWasStagedForAWhileOnly) {
+  const Environment environment{{"FAKE_CUDA_CONTEXT_LOCK", "1"}, {"EPCCL_CUDA_STUCK", "12"}};
+  run_gpu_ranks(RanksAre::processes, 2, environment, [](const RankContext& context) {
+    fake_cuda_set("reuse", 1);
+    const GpuRank gpu;
+    const Comm comm(context);
+    const auto exchange = [&](int value) {
+      const GpuArray<int> input(gpu, std::vector<int>(2, value)), output(gpu, 2);
+      EXPECT_EQ(epcclAlltoall(input.data(), output.data(), 1, epcclInt32, comm, gpu.as_epccl()),
+                epcclSuccess);
+      return output.get();
+    };
+    EXPECT_THAT(exchange(context.rank), ElementsAre(0, 1));
+    context.meet();
+    GpuArray<int> input(gpu, 2);
+    const GpuArray<int> output(gpu, 2);
+    const auto opened = [] { return fake_cuda_calls("cuIpcOpenMemHandle_v2"); };
+    const long before = opened();
+    ASSERT_GT(before, 0);
+    // Each tells both whether it has opened anything: they end together. The test's timeout ends what does not.
+    for (std::vector<int> have{0, 0}; have != std::vector<int>{1, 1}; have = output.get()) {
+      const std::vector<int> mine(2, opened() > before ? 1 : 0);
+      input.put(mine);
+      ASSERT_EQ(epcclAlltoall(input.data(), output.data(), 1, epcclInt32, comm, gpu.as_epccl()),
+                epcclSuccess);
+    }
+    fake_cuda_set("reuse", 0);
+  });
+}
+
 // The stream has work for longer than the timeout before it comes to the call: that alone is no failure.
 TEST(HeldStreams, AreLetGoWhenAThreadKeepsTheCallOutOfTheDriver) {
   run_locked(1, {}, [](const RankContext& context) {

@@ -108,7 +108,6 @@ TEST(CudaMemory, TellsWhichWasFreedBefore) {
   gone.free_now();
   nobody_elses.free_now();
   const MemoryHandle late = handle_of(memory);
-  EXPECT_TRUE(late.is_counted);
   EXPECT_EQ(late.frees, before + 1);
   EXPECT_EQ(late.freed[before % late.freed.size()], early.generation);
 }
@@ -242,6 +241,61 @@ TEST(CudaMemory, OfTheUserAtTheSameAddressIsNotSharedAndWhatWasThereIsSaidToBeGo
   const auto after = *gpu().export_memory(elsewhere.data(), 4096);
   EXPECT_EQ(after.frees, before.frees + 1);
   EXPECT_EQ(after.freed[before.frees % after.freed.size()], before.generation);
+}
+
+/// Where memory was that `readers` had a handle of, and what is there now.
+struct Replaced {
+  explicit Replaced(const std::vector<std::shared_ptr<MemoryReaders>>& readers) {
+    fake_cuda_set("reuse", 1);
+    auto first = std::make_unique<UsersMemory>(4096);
+    for (const auto& each : readers) before = *gpu().export_memory(first->data(), 1, each);
+    first.reset();
+    now = std::make_unique<UsersMemory>(4096);
+    EXPECT_EQ(now->data(), reinterpret_cast<std::byte*>(before.base));
+  }
+  ~Replaced() { fake_cuda_set("reuse", 0); }
+  bool can_be_shared() const { return gpu().can_export(now->data(), 1).ok(); }
+  MemoryHandle before;
+  std::unique_ptr<UsersMemory> now;
+};
+
+TEST(CudaMemory, OfTheUserAtTheSameAddressIsSharedWhenAllReadersHaveClosedWhatWasThere) {
+  const auto one = std::make_shared<MemoryReaders>(), other = std::make_shared<MemoryReaders>();
+  const Replaced memory({one, other});
+  EXPECT_FALSE(memory.can_be_shared());
+  one->closed = memory.before.frees + 1;
+  EXPECT_FALSE(memory.can_be_shared()) << "the other has it open";
+  other->closed = memory.before.frees;
+  EXPECT_FALSE(memory.can_be_shared()) << "the other has closed what went before it";
+  other->closed = memory.before.frees + 1;
+  EXPECT_TRUE(memory.can_be_shared());
+  const auto after = gpu().export_memory(memory.now->data(), 1, one);
+  ASSERT_TRUE(after.ok()) << after.status().message();
+  EXPECT_NE(after->generation, memory.before.generation);
+}
+
+TEST(CudaMemory, OfTheUserAtTheSameAddressIsSharedWhenItsReadersHaveEnded) {
+  auto readers = std::make_shared<MemoryReaders>();
+  const Replaced memory({readers});
+  EXPECT_FALSE(memory.can_be_shared());
+  readers.reset();
+  EXPECT_TRUE(memory.can_be_shared());
+}
+
+TEST(CudaMemory, OfTheUserAtTheSameAddressIsSharedWhereReadersOpenNothing) {
+  const auto readers = std::make_shared<MemoryReaders>();
+  readers->closed = MemoryReaders::open_nothing;
+  EXPECT_TRUE(Replaced({readers}).can_be_shared());
+}
+
+TEST(CudaMemory, OfTheUserThatWasOnlyAskedForIsInNobodysWay) {
+  fake_cuda_set("reuse", 1);
+  auto first = std::make_unique<UsersMemory>(4096);
+  EXPECT_OK(gpu().can_export(first->data(), 1));
+  first.reset();
+  const UsersMemory second(4096);
+  EXPECT_OK(gpu().export_memory(second.data(), 1).status());
+  fake_cuda_set("reuse", 0);
 }
 
 TEST(CudaMemory, OfTheSameAddressIsAnotherAllocation) {

@@ -33,7 +33,9 @@ class CountingDevice : public Device {
   };
   std::atomic<int> live{0};
   int imported = 0;
-  std::shared_future<void> may_unmap;  // invalid: at any time
+  bool closes_later = false;
+  mutable std::shared_ptr<device::MemoryReaders> readers;  // of what was exported last
+  std::shared_future<void> may_unmap;                      // invalid: at any time
 
   Result<std::unique_ptr<device::MappedMemory>> import_memory(const MemoryHandle& handle) override {
     if (handle.base == 0) return error(Code::device_error, "cannot be mapped");
@@ -52,7 +54,13 @@ class CountingDevice : public Device {
   Result<void*> allocate(device::MemoryKind, uint64_t) override { return no(); }
   Status free(void*) override { return no(); }
   std::optional<device::MemoryInfo> info(const void*) const override { return std::nullopt; }
-  Result<MemoryHandle> export_memory(const void*, uint64_t) const override { return no(); }
+  using Device::export_memory;
+  Result<MemoryHandle> export_memory(const void*, uint64_t,
+                                     const std::shared_ptr<device::MemoryReaders>& given) const override {
+    readers = given;
+    return no();
+  }
+  bool is_closing() const override { return closes_later; }
   Status make_words_visible(void*, uint64_t) override { return no(); }
   void hide_words(void*, std::shared_ptr<const void>) override {}
   Result<std::unique_ptr<device::Queue>> make_queue(device::QueueKind) override { return no(); }
@@ -124,15 +132,7 @@ TEST(PeerMemory, LetsGoOfAllThatLayWhereAnAllocationIsNow) {
   EXPECT_EQ(device.imported, 4) << "what lies beside it stays";
 }
 
-/// Of memory that its owner says the end of.
-MemoryHandle counted(uint64_t base, uint64_t generation) {
-  MemoryHandle handle = handle_of(base, generation);
-  handle.is_counted = true;
-  return handle;
-}
-
-// Of what the user frees the peer learns when it finds other memory there.
-TEST(PeerMemory, LetsGoOfWhatThePeersUserHasFreedWhereThatIsNamed) {
+TEST(PeerMemory, LetsGoOfAllThatThePeerCanHaveFreed) {
   CountingDevice device;
   PeerMemory peers(device, 2);
   for (uint64_t each = 1; each <= 3; ++each) at(peers, handle_of(each * 1000, each), 1);
@@ -142,21 +142,68 @@ TEST(PeerMemory, LetsGoOfWhatThePeersUserHasFreedWhereThatIsNamed) {
   handle.freed = {1};
   at(peers, handle, 2);
   EXPECT_EQ(peers.mappings(), 2U);
-  handle.frees = 11;  // more than it names: what is counted is gone, no other
+  handle.frees = 11;  // more than it names
   at(peers, handle, 3);
-  EXPECT_EQ(peers.mappings(), 2U);
-  expect_live(device, 2);
+  EXPECT_EQ(peers.mappings(), 1U);
+  expect_live(device, 1);
+}
+
+// Other memory at the place is offered only then.
+TEST(PeerMemory, SaysThatItHasClosedWhatThePeerHasFreedWhenItHas) {
+  CountingDevice device;
+  PeerMemory peers(device, 2);
+  std::promise<void> may_unmap;
+  device.may_unmap = may_unmap.get_future().share();
+  at(peers, handle_of(1000, 1), 1);
+  EXPECT_EQ(peers.closed(), 0U) << "nothing was heard of yet";
+  MemoryHandle news = handle_of(9000, 2);
+  news.frees = 1;
+  news.freed = {1};
+  peers.hear(0, news);
+  peers.heard(2);
+  EXPECT_EQ(peers.closed(), 0U) << "call 1 may still run";
+  peers.calls_over(2);
+  EXPECT_EQ(peers.closed(), 0U) << "it is being unmapped";
+  device.closes_later = true;
+  may_unmap.set_value();
+  expect_live(device, 0);
+  for (int times = 0; times < 100; ++times) EXPECT_EQ(peers.closed(), 0U) << "the driver still has it open";
+  device.closes_later = false;
+  while (peers.closed() == 0) std::this_thread::yield();  // the test's timeout ends it
+  EXPECT_EQ(peers.closed(), 2U);
+}
+
+TEST(PeerMemory, TellsTheDeviceWhatItsReadersHaveClosed) {
+  CountingDevice device;
+  PeerMemory peers(device, 2);
+  EXPECT_FALSE(peers.offer(nullptr, 1).ok());
+  const device::MemoryReaders& readers = *device.readers;
+  peers.told(5, 3);
+  peers.told(6, 4);  // waits for its turn
+  peers.readers_closed(4);
+  EXPECT_EQ(readers.closed, 0U) << "call 5 is the first that tells";
+  peers.readers_closed(5);
+  EXPECT_EQ(readers.closed, 3U);
+  peers.readers_closed(6);
+  EXPECT_EQ(readers.closed, 3U) << "told in the next call again";
+  peers.told(7, 4);
+  peers.readers_closed(7);
+  EXPECT_EQ(readers.closed, 4U);
+  peers.is_of_one_process();
+  peers.told(8, 9);
+  peers.readers_closed(8);
+  EXPECT_EQ(readers.closed, device::MemoryReaders::open_nothing);
 }
 
 // A mapping keeps freed memory from being given to anybody else.
 TEST(PeerMemory, LetsGoOfWhatThePeerHasFreedAndKeepsTheRest) {
   CountingDevice device;
   PeerMemory peers(device, 2);
-  const MemoryHandle early = counted(1000, 1);
-  for (uint64_t each = 1; each <= 4; ++each) at(peers, counted(each * 1000, each), 1);
-  at(peers, counted(2000, 2), 1, 1);  // of another peer
+  const MemoryHandle early = handle_of(1000, 1);
+  for (uint64_t each = 1; each <= 4; ++each) at(peers, handle_of(each * 1000, each), 1);
+  at(peers, handle_of(2000, 2), 1, 1);  // of another peer
   peers.calls_over(1);
-  MemoryHandle handle = counted(4000, 4);
+  MemoryHandle handle = handle_of(4000, 4);
   handle.frees = 2;
   handle.freed = {2, 3};
   at(peers, handle, 2);
@@ -172,17 +219,16 @@ TEST(PeerMemory, LetsGoOfWhatThePeerHasFreedAndKeepsTheRest) {
 TEST(PeerMemory, LetsGoOfAllThatThePeerMayHaveFreedWhereAHandleDoesNotNameIt) {
   CountingDevice device;
   PeerMemory peers(device, 1);
-  at(peers, counted(1000, 1), 1);
-  at(peers, counted(2000, 2), 1);
+  at(peers, handle_of(1000, 1), 1);
+  at(peers, handle_of(2000, 2), 1);
   at(peers, handle_of(3000, 3), 1);
   peers.calls_over(1);
-  MemoryHandle handle = counted(2000, 2);
+  MemoryHandle handle = handle_of(2000, 2);
   handle.frees = handle.freed.size() + 1;
   at(peers, handle, 2);
-  EXPECT_EQ(peers.mappings(), 2U);
+  EXPECT_EQ(peers.mappings(), 1U);
   at(peers, handle, 3);
-  at(peers, handle_of(3000, 3), 3);
-  EXPECT_EQ(device.imported, 3) << "neither what the handle is of, nor what is not counted";
+  EXPECT_EQ(device.imported, 3) << "not what the handle is of";
 }
 
 // As a driver that waits for the GPU, where a stream waits for this call.
