@@ -92,7 +92,7 @@ class Programs(unittest.TestCase):
         self.assertEqual((report["passed"], report["skipped"], report["failed"]), (2, 1, 2))
 
     def test_a_test_that_hangs_is_named_and_ended(self):
-        silence, programs.SECONDS_OF_SILENCE = programs.SECONDS_OF_SILENCE, 5
+        silence, programs.SECONDS_OF_SILENCE = programs.SECONDS_OF_SILENCE, 15
         self.addCleanup(setattr, programs, "SECONDS_OF_SILENCE", silence)
         report = self.report_of("hang")
         self.assertEqual(report["failures"], {"Ranks.Move/1": "failed", "Ranks.Move/3": "hung"})
@@ -125,14 +125,14 @@ class Programs(unittest.TestCase):
     def test_what_the_end_of_the_time_cuts_short_has_not_failed(self):
         slow = "#!/bin/bash\necho '[ RUN      ] A.B'; sleep 1000\n"
         runner = programs.Runner(minutes=1)
-        runner.ends_at = time.monotonic() + 5
+        runner.ends_at = time.monotonic() + 15
         report = programs.run_test(runner, self.program(slow))
         self.assertEqual((report["state"], report["why"]), ("cut short", "its time was over in A.B"))
 
     def test_all_that_a_late_program_has_started_ends_with_it(self):
         started = self.folder / "pid"
         program = self.program(f"#!/bin/bash\nsleep 1000 & echo $! >{started}; echo started; wait\n")
-        ended = programs.Runner().run([program], 600, silence=5)
+        ended = programs.Runner().run([program], 600, silence=15)
         self.assertTrue(ended.is_silent)
         self.assertEqual(ended.code, 124)
         self.wait_until_over(int(started.read_text()))
@@ -182,7 +182,7 @@ class Programs(unittest.TestCase):
         self.assertEqual(said("========= Target application terminated before first instrumented API call"), "skipped")
 
     def test_a_sanitizer_that_says_nothing_any_more_is_ended_and_the_test_named(self):
-        silence, programs.SECONDS_OF_SILENCE = programs.SECONDS_OF_SILENCE, 5
+        silence, programs.SECONDS_OF_SILENCE = programs.SECONDS_OF_SILENCE, 15
         self.addCleanup(setattr, programs, "SECONDS_OF_SILENCE", silence)
         self.put_tool("compute-sanitizer", "echo '[ RUN      ] Ranks.Move'; sleep 1000")
         report = programs.run_sanitizer(programs.Runner(), self.program(""), "*")

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "base/fork_guard.hpp"
 #include "base/per_process.hpp"
@@ -21,6 +22,7 @@ namespace {
 constexpr timeval patience{10, 0};
 constexpr timeval patience_with_clients{1, 0};
 constexpr int backlog = 128;
+constexpr int attempts = 5;
 
 struct Request {
   std::array<std::byte, 16> secret;
@@ -143,7 +145,8 @@ Server& server() {
   return *instance;
 }
 
-Result<UniqueFd> receive(int connection) {
+/// Nothing: the server has hung up without an answer.
+Result<std::optional<UniqueFd>> receive(int connection) {
   char answer = 0;
   iovec data{&answer, 1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -153,8 +156,8 @@ Result<UniqueFd> receive(int connection) {
   message.msg_control = control;
   message.msg_controllen = sizeof control;
   const ssize_t got = uninterrupted([&] { return recvmsg(connection, &message, MSG_CMSG_CLOEXEC); });
+  if (got == 0 || (got < 0 && errno == ECONNRESET)) return std::optional<UniqueFd>();
   if (got < 0) return system_error(errno, "the exporting process did not answer");
-  if (got == 0) return error(Code::remote_error, "the exporting process refused the ticket, or is gone");
   if ((message.msg_flags & MSG_CTRUNC) != 0)
     return error(Code::system_error,
                  "no descriptor is left for the memory: this process has as many as it may (ulimit -n)");
@@ -163,7 +166,25 @@ Result<UniqueFd> receive(int connection) {
     return error(Code::remote_error, "the memory was freed by its owner");
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  return UniqueFd(fd);
+  return std::optional(UniqueFd(fd));
+}
+
+Result<std::optional<UniqueFd>> ask_once(const DescriptorTicket& ticket) {
+  const UniqueFd connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!connection) return system_error(errno, "socket for asking for a descriptor");
+  setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  socklen_t length = 0;
+  const sockaddr_un address = address_of(ticket.socket, length);
+  const auto* name = reinterpret_cast<const sockaddr*>(&address);
+  if (uninterrupted([&] { return connect(connection.get(), name, length); }) != 0)
+    return system_error(errno, "the process that exported the memory cannot be reached");
+  const Request request{ticket.secret, ticket.number};
+  const ssize_t sent =
+      uninterrupted([&] { return send(connection.get(), &request, sizeof request, MSG_NOSIGNAL); });
+  if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) return std::optional<UniqueFd>();
+  if (sent != sizeof request) return system_error(errno, "asking the process that exported the memory");
+  return receive(connection.get());
 }
 
 }  // namespace
@@ -176,21 +197,13 @@ void withdraw_descriptor(const DescriptorTicket& ticket) {
   server().withdraw(ticket.number);
 }
 
+// Who is off its core for a moment before it asks has lost the server's patience, which serves one after the other, and asks again.
 Result<UniqueFd> fetch_descriptor(const DescriptorTicket& ticket) {
-  const UniqueFd connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!connection) return system_error(errno, "socket for asking for a descriptor");
-  setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-  socklen_t length = 0;
-  const sockaddr_un address = address_of(ticket.socket, length);
-  const auto* name = reinterpret_cast<const sockaddr*>(&address);
-  if (uninterrupted([&] { return connect(connection.get(), name, length); }) != 0)
-    return system_error(errno, "the process that exported the memory cannot be reached");
-  const Request request{ticket.secret, ticket.number};
-  if (uninterrupted([&] { return send(connection.get(), &request, sizeof request, MSG_NOSIGNAL); }) !=
-      sizeof request)
-    return system_error(errno, "asking the process that exported the memory");
-  return receive(connection.get());
+  for (int attempt = 0; attempt < attempts; ++attempt) {
+    EPCCL_ASSIGN(auto fetched, ask_once(ticket));
+    if (fetched) return std::move(*fetched);
+  }
+  return error(Code::remote_error, "the exporting process refused the ticket, or is gone");
 }
 
 }  // namespace epccl::device::cuda

@@ -75,7 +75,7 @@ class Client final : public Bootstrap {
   void handle(const wire::Frame& frame);
   void line_ended(const std::string& why);
   void add_notice(Notice notice);
-  static constexpr double question_patience = 3;  // seconds
+  static constexpr double question_patience = 10;  // seconds
   Answer ask(double patience);
   void hear_all();
   void hang_up(uint64_t last_call);

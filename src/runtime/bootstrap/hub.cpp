@@ -22,10 +22,10 @@
 namespace epccl::runtime {
 namespace {
 
-constexpr double stranger_patience = 5;  // seconds in which a connection has to prove itself
-constexpr double closing_patience = 5;   // seconds in which a refused one may read why
-constexpr double goodbye_patience = 1;   // seconds that the end of the process may take
-constexpr double others_patience = 10;   // seconds that it waits for others to end their last call
+constexpr double stranger_patience = 15;  // seconds in which a connection has to prove itself
+constexpr double closing_patience = 5;    // seconds in which a refused one may read why
+constexpr double goodbye_patience = 1;    // seconds that the end of the process may take
+constexpr double others_patience = 10;    // seconds that it waits for others to end their last call
 constexpr double accept_pause = 0.2;  // seconds until it is tried again where no connection can be accepted
 constexpr double crowd_patience = 5;  // seconds for which that is tried before the ranks are told
 constexpr int max_strangers = 1024;
@@ -208,30 +208,33 @@ bool Hub::is_forgotten() {
 
 void Hub::run() {
   pthread_setname_np(pthread_self(), "epccl-hub");
-  std::array<epoll_event, 64> events;
   while (!done()) {
-    const int ready = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                                 milliseconds_to_next_deadline(now_seconds()));
-    for (int i = 0; i < ready; ++i) {
-      const auto& event = events[static_cast<size_t>(i)];
-      if (event.data.fd == stop_event_.get()) {
-        eventfd_t drained = 0;
-        eventfd_read(stop_event_.get(), &drained);
-        continue;
-      }
-      if (event.data.fd == listener_.get()) {
-        accept_all();
-      } else {
-        handle(event.data.fd, event.events);
-      }
-    }
+    serve_round(milliseconds_to_next_deadline(now_seconds()));
     drop_overdue(now_seconds());
   }
+  serve_round(0);  // what ranks have said by now counts: this thread may have been off its core
   say_goodbye();
   connections_.clear();
   listener_.reset();
   sessions_.clear();
   finished_.store(true, std::memory_order_release);
+}
+
+void Hub::serve_round(int patience_milliseconds) {
+  std::array<epoll_event, 64> events;
+  const int ready =
+      epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), patience_milliseconds);
+  for (int i = 0; i < ready; ++i) {
+    const auto& event = events[static_cast<size_t>(i)];
+    if (event.data.fd == stop_event_.get()) {
+      eventfd_t drained = 0;
+      eventfd_read(stop_event_.get(), &drained);
+    } else if (event.data.fd == listener_.get()) {
+      accept_all();
+    } else {
+      handle(event.data.fd, event.events);
+    }
+  }
 }
 
 void Hub::handle(int fd, uint32_t events) {

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 
@@ -17,6 +18,7 @@ using std::chrono::milliseconds;
 
 // How late a failure is heard of while a replay runs, and while none does.
 constexpr milliseconds busy_period{2}, idle_period{20};
+constexpr double longest_answer = 5;  // seconds in which a kernel that goes on says what it waited for
 
 /// What a replay waits for another rank to do, which has posted to `slot` then.
 std::string awaited_text(uint64_t slot) {
@@ -90,7 +92,8 @@ Status ReplayWatch::mismatch(uint64_t other) const {
 Status ReplayWatch::timed_out() {
   device::cuda::ReplayReport& report = room_->report();
   room_->give_up();
-  for (int round = 0; round < 500 && read(report.awaited) == 0; ++round) usleep(1000);
+  const double until = now_seconds() + std::min(owner_.timeout_seconds, longest_answer);
+  while (read(report.awaited) == 0 && now_seconds() < until) usleep(1000);
   std::string what = "its copies";
   if (const uint64_t awaited = read(report.awaited); awaited != 0) {
     const uint64_t slot = (awaited - 1) & 0xffff;

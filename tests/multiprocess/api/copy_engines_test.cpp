@@ -277,7 +277,7 @@ TEST_P(Loss, OfARankInTheMiddleOfCopiesIsSeenByAll) {
 TEST(OnCopyEnginesASilentRank, EndsTheCallAfterTheTimeout) {
   run_ranks({{3}, {{"EPCCL_COPY_ENGINE", "always"}}, {}}, [](const RankContext& context) {
     Comm comm(context);
-    ASSERT_EQ(epcclCommSetTimeout(comm, 5), epcclSuccess);
+    ASSERT_EQ(epcclCommSetTimeout(comm, 10), epcclSuccess);
     const Memory memory(4000, true);
     if (context.rank != 2) {
       EXPECT_EQ(gather_much(comm, memory, 1000), epcclRemoteError);

@@ -49,13 +49,14 @@ TEST_P(Death, OfARankByKillIsSeenByAllAtOnce) {
 // Its peer has its buffers back: a rank that comes late must not use them, however many calls came before.
 TEST(LateRank, HearsThatItsPeerHasGivenUpBeforeItBegins) {
   for (const int before : {0, 1, 7, 8})
-    run_ranks({{2}, {{"EPCCL_TIMEOUT", "1"}}, {}}, [before](const RankContext& context) {
+    run_ranks({{2}, {}, {}}, [before](const RankContext& context) {
       Comm comm(context);
       constexpr size_t count = 64 << 10;
       for (int call = 0; call < before; ++call)
         ASSERT_EQ(exchange(comm, context.ranks, 1), epcclSuccess) << epcclGetLastError(comm);
       context.meet();
       if (context.rank == 0) {
+        ASSERT_EQ(epcclCommSetTimeout(comm, 1), epcclSuccess);
         EXPECT_EQ(exchange(comm, context.ranks, count), epcclRemoteError);
       }
       context.meet();
@@ -104,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Death, testing::Values(std::vector{3}, std::vec
 TEST(Silence, EndsAfterTheTimeoutAndNamesTheSilentRank) {
   run_ranks({{3}, {}, {}}, [](const RankContext& context) {
     Comm comm(context);
-    ASSERT_EQ(epcclCommSetTimeout(comm, 5), epcclSuccess);
+    ASSERT_EQ(epcclCommSetTimeout(comm, 10), epcclSuccess);
     if (context.rank != 2) {
       EXPECT_EQ(exchange(comm, context.ranks, 10), epcclRemoteError);
       EXPECT_NE(std::strstr(epcclGetLastError(comm), "rank 2"), nullptr) << epcclGetLastError(comm);
@@ -206,11 +207,11 @@ TEST(Abort, FromAnotherThreadEndsABlockedCallHereAndOnTheOthers) {
 }
 
 TEST(Joining, WithoutARankEndsAfterTheTimeoutAndNamesTheMissing) {
-  run_ranks({{3}, {{"EPCCL_TIMEOUT", "3"}}, {}}, [](const RankContext& context) {
+  run_ranks({{3}, {{"EPCCL_TIMEOUT", "10"}}, {}}, [](const RankContext& context) {
     if (context.rank != 2) {
       epcclComm_t comm = nullptr;
       EXPECT_NE(epcclCommInitRank(&comm, 3, context.id, context.rank), epcclSuccess);
-      EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "2 of 3 ranks had joined after 3 s; missing: 2"),
+      EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "2 of 3 ranks had joined after 10 s; missing: 2"),
                 nullptr)
           << epcclGetLastError(nullptr);
       EXPECT_EQ(comm, nullptr);

@@ -31,7 +31,7 @@ class Gate {
   void* memory_ = nullptr;
 };
 
-/// Frees memory in a thread of its own, which first waits for the whole GPU.
+/// Frees memory in a thread of its own, which first waits for the whole GPU (FAKE_CUDA_CONTEXT_LOCK).
 class Freeing {
  public:
   Freeing() {
@@ -42,7 +42,7 @@ class Freeing {
       MUST(cuCtxSetCurrent(context_));
       MUST(cuMemFree(memory_));
     });
-    while (fake_cuda_calls("cuMemFree_v2") == 0) std::this_thread::yield();
+    while (fake_cuda_calls("alone") == 0) std::this_thread::yield();
   }
   Freeing(const Freeing&) = delete;
   Freeing& operator=(const Freeing&) = delete;

@@ -155,7 +155,7 @@ TEST_F(CudaGraphs, HoldNothingOfAGroupOfWhichACallCannotBeCaptured) {
 // To free waits for the GPU inside the driver, which would not let in the rank for which the other one's replay waits.
 TEST_F(CudaGraphs, OfRanksThatAreThreadsAreNotKeptApartByMemoryThatIsFreed) {
   const std::vector<std::pair<std::string, std::string>> environment{
-      {"EPCCL_TIMEOUT", "6"}, {"EPCCL_DEVICE", "cuda"}, {"FAKE_CUDA_CONTEXT_LOCK", "1"}};
+      {"EPCCL_TIMEOUT", "12"}, {"EPCCL_DEVICE", "cuda"}, {"FAKE_CUDA_CONTEXT_LOCK", "1"}};
   run_gpu_ranks(RanksAre::threads, 2, environment, [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);

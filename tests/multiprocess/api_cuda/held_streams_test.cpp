@@ -35,7 +35,7 @@ struct Call {
 
 // Peers have open what was there. To close it waits for the GPU, whose stream waits for the call.
 TEST(HeldStreams, WaitForNoMemoryThatWasAllocatedWhereOtherWas) {
-  const Environment environment{{"FAKE_CUDA_CONTEXT_LOCK", "1"}, {"EPCCL_CUDA_STUCK", "3"}};
+  const Environment environment{{"FAKE_CUDA_CONTEXT_LOCK", "1"}, {"EPCCL_CUDA_STUCK", "12"}};
   run_gpu_ranks(RanksAre::processes, 2, environment, [](const RankContext& context) {
     fake_cuda_set("reuse", 1);
     const GpuRank gpu;
@@ -104,7 +104,7 @@ TEST(HeldStreams, AreLetGoWhenAThreadKeepsTheCallOutOfTheDriver) {
     gpu.wait();
     EXPECT_EQ(wait_for_failure(comm), epcclRemoteError);
     EXPECT_THAT(epcclGetLastError(comm),
-                HasSubstr("a stream of the GPU waits for a call whose thread has been in cuEventQuery"));
+                HasSubstr("a stream of the GPU waits for a call whose thread has been in cu"));
     EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
     comm.forget();
   });
@@ -140,9 +140,12 @@ TEST(HeldStreams, AreWaitedForWithoutAskingTheDriverAllTheTime) {
     const Gate gate;
     gate.close(gpu);
     fake_cuda_forget_calls();
+    const auto began = std::chrono::steady_clock::now();
     call.issue(comm, gpu);
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    EXPECT_LT(fake_cuda_calls("cuEventQuery"), 200);
+    const long asked = fake_cuda_calls("cuEventQuery");
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - began;
+    EXPECT_LT(static_cast<double>(asked), 100 + 200 * passed.count());
     gate.open();
     gpu.wait();
     EXPECT_EQ(call.output.get(), std::vector<int>{7});

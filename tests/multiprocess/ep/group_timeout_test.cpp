@@ -57,12 +57,12 @@ TEST(EpGroupTimeout, IsNotThatOfOtherCalls) {
   run_ranks({{2}, {{"EPCCL_TIMEOUT", "50"}}, {}}, [&](const RankContext& context) {
     Comm comm(context);
     Setting setting(context, comm);
-    setting.config.timeout_ms = 3000;
+    setting.config.timeout_ms = 10'000;
     setting.make_group();
     context.meet();
     ASSERT_EQ(setting.make_handle(4, 2), epcclSuccess);
     ASSERT_EQ(setting.dispatch(100, 8), epcclSuccess);
-    if (context.rank == 1) usleep(4'000'000);
+    if (context.rank == 1) usleep(11'000'000);
     std::vector<int> in(2), out(2);
     EXPECT_EQ(epcclAlltoall(in.data(), out.data(), 1, epcclInt32, comm, nullptr), epcclSuccess)
         << epcclGetLastError(comm);

@@ -213,7 +213,7 @@ TEST_F(ReplayedEpFaults, AReplayEndsWhenAPeerRevokes) {
 }
 
 TEST_F(ReplayedEpFaults, AReplayEndsWhenAPeerDoesNotRunItAndNamesIt) {
-  expect_a_replay_to_end({{1, 1}, {{"EPCCL_TIMEOUT", "6"}}, {}},
+  expect_a_replay_to_end({{1, 1}, {{"EPCCL_TIMEOUT", "12"}}, {}},
                          AllOf(HasSubstr("timeout: "), HasSubstr("rank 1")),
                          [](epcclComm_t comm) { EXPECT_NE(wait_for_failure(comm), epcclSuccess); });
 }

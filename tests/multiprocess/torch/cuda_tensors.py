@@ -245,7 +245,7 @@ def test_calls_of_a_batch_are_one_piece_of_work(group):
 def test_a_batch_of_several_calls_has_one_future_and_one_timeout(group):
     """Calls that PyTorch does not make one, of both devices."""
     there, here = gpu.to_gpu(values(torch.float32, (LARGE,), RANK)), values(torch.float32, (LARGE,), RANK)
-    short = dist.new_group(backend="epccl", timeout=timedelta(seconds=20))
+    short = dist.new_group(backend="epccl", timeout=timedelta(seconds=60))
     dist.all_reduce(gpu.to_gpu(torch.ones(1)), group=short)
     backend = short._get_backend(torch.device("cuda", 0))
     with Stream():
@@ -264,18 +264,18 @@ def test_a_batch_of_several_calls_has_one_future_and_one_timeout(group):
             same(tensor.cpu(), values(torch.float32, (LARGE,), 0), "broadcast")
     if RANK == 0:
         backend._start_coalescing()
-        for _ in range(10):
+        for _ in range(20):
             dist.irecv(torch.zeros(1), 1, short)
         work = backend._end_coalescing()
     dist.barrier()
     if RANK == 1:
-        for _ in range(10):  # each comes within a second of the one before
+        for _ in range(20):  # each comes within a second of the one before
             time.sleep(0.7)
             dist.send(torch.zeros(1), 0, short)
     elif RANK == 0:
         began = time.monotonic()
         expect_error(dist.DistBackendError, "is not complete after 1000 ms", lambda: work.wait(timedelta(seconds=1)))
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 10
         work.wait()
     dist.barrier()
     dist.destroy_process_group(short)
@@ -339,7 +339,7 @@ def test_a_batch_ends_with_a_call_that_was_refused(group):
 def test_messages_behind_a_call_keep_nobody_out_of_the_driver(group):
     """With FAKE_CUDA_CONTEXT_LOCK a copy of memory that is not pinned does, also the thread of the call that it waits for."""
     tensor, other = (gpu.to_gpu(values(torch.float32, (LARGE,), RANK)) for _ in range(2))
-    group = dist.new_group(backend="epccl", timeout=timedelta(seconds=20))
+    group = dist.new_group(backend="epccl", timeout=timedelta(seconds=60))
     dist.all_reduce(other, group=group)
     gpu.synchronize()
     if RANK == 0:

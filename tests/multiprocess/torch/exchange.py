@@ -231,16 +231,18 @@ def test_a_message_of_another_size_ends_a_receive_from_any_rank_alone(group):
 
 
 def test_a_receive_from_any_rank_ends_after_the_timeout(group):
-    brief = dist.new_group(backend="epccl", timeout=timedelta(seconds=3))
+    brief = dist.new_group(backend="epccl", timeout=TIMEOUT)
     dist.barrier()
     if RANK == 0:
         # Rank 1 has a channel here from now on, which waits for as long as it takes.
         assert dist.recv(torch.zeros(1), group=brief, tag=1) == 1
+        dist.set_timeout(timedelta(seconds=3), brief)
         anyone, one = dist.irecv(torch.zeros(1), group=brief, tag=2), None
         time.sleep(0.3)
         one = dist.irecv(torch.zeros(1), 1, group=brief, tag=3)
         expect_error(dist.DistBackendError, "any rank, tag 2: timeout", anyone.wait)
         expect_error(dist.DistBackendError, "rank 1, tag 3: timeout", one.wait)
+        dist.set_timeout(TIMEOUT, brief)
     elif RANK == 1:
         dist.send(torch.zeros(1), 0, group=brief, tag=1)
     dist.barrier()
@@ -277,8 +279,8 @@ def test_a_monitored_barrier_names_all_who_are_missing(group):
     dist.barrier()
     if RANK in (0, 1):
         missing = ", ".join(str(rank) for rank in range(2, SIZE))
-        said = f"Ranks {missing} failed to pass monitoredBarrier in 3000 ms" if SIZE > 3 else f"Rank {missing} failed"
-        expect_error(RuntimeError, said, lambda: dist.monitored_barrier(group, timedelta(seconds=3), wait_all_ranks=True))
+        said = f"Ranks {missing} failed to pass monitoredBarrier in 10000 ms" if SIZE > 3 else f"Rank {missing} failed"
+        expect_error(RuntimeError, said, lambda: dist.monitored_barrier(group, timedelta(seconds=10), wait_all_ranks=True))
     dist.barrier()
     dist.barrier(group=group)  # the group is as good as before
 
@@ -286,7 +288,7 @@ def test_a_monitored_barrier_names_all_who_are_missing(group):
 def test_monitored_barriers_leave_nothing_in_the_store(group):
     store, counts, last = dist.distributed_c10d._get_default_store(), [], SIZE - 1
     for late in (True, False, False, False):
-        call = partial(dist.monitored_barrier, group, timedelta(seconds=5 if late else 20))
+        call = partial(dist.monitored_barrier, group, timedelta(seconds=10 if late else 20))
         dist.barrier()
         if not late:
             call()

@@ -73,7 +73,7 @@ def test_calls_on_two_groups_do_not_wait_for_each_other(group):
 
 
 def test_a_silent_rank_is_named_within_the_timeout(_):
-    group = dist.new_group(backend="epccl", timeout=timedelta(seconds=2))
+    group = dist.new_group(backend="epccl", timeout=timedelta(seconds=10))
     send = torch.zeros(SIZE)
     dist.barrier()
     begin = time.monotonic()
@@ -102,9 +102,10 @@ def test_the_timeout_of_a_group_can_be_changed(_):
         warnings.simplefilter("always")
         dist.set_timeout(timedelta(seconds=2), group)
     assert not said, [str(one.message) for one in said]
-    if RANK == 0:
+    if RANK == 0:  # alone: nothing that others must do in time
         expect_error(dist.DistBackendError, "timeout", lambda: dist.recv(torch.zeros(1), 1, group, tag=5))
         expect_error(dist.DistBackendError, "within 2000 ms", lambda: dist.recv(torch.zeros(1), group=group, tag=6))
+    dist.set_timeout(timedelta(seconds=10), group)
     dist.barrier()
     send = torch.zeros(SIZE)
     if RANK != SIZE - 1:
@@ -133,7 +134,7 @@ def test_a_barrier_has_its_own_timeout(_):
     dist.barrier(group=group)
     if RANK != SIZE - 1:
         expect_error(
-            dist.DistBackendError, f"rank {SIZE - 1}", lambda: dist.barrier(group=group, timeout=timedelta(seconds=2))
+            dist.DistBackendError, f"rank {SIZE - 1}", lambda: dist.barrier(group=group, timeout=timedelta(seconds=10))
         )
     dist.barrier()
 

@@ -87,7 +87,8 @@ TEST(Death, OfTheRendezvousProcessIsToldOfEachOfItsRanks) {
       const int rank = index == 2 ? 4 : index;
       lines[static_cast<size_t>(index)] = Bootstrap::join(id, rank, 5, patience).value();
     });
-    lines[2]->leave(Bootstrap::any_call);  // of which nothing is told then
+    lines[2]->leave(Bootstrap::any_call);                       // of which nothing is told then
+    while (lines[0]->describe_others() != "left: 4") continue;  // and which the others have heard of
     self.put(true);
     pause();
   });

@@ -65,11 +65,10 @@ TEST(Exchange, RanksInDifferentCallsAreToldWhoIsWhere) {
 TEST(Exchange, SilentRankIsNamedAfterTheTimeout) {
   const UniqueId id = fresh_id();
   std::vector<std::unique_ptr<Bootstrap>> lines(3);
-  on_ranks(3,
-           [&](int rank) { lines[static_cast<size_t>(rank)] = Bootstrap::join(id, rank, 3, 3.0).value(); });
+  on_ranks(3, [&](int rank) { lines[static_cast<size_t>(rank)] = Bootstrap::join(id, rank, 3, 10).value(); });
   on_ranks(2, [&](int rank) {
     const Status status = lines[static_cast<size_t>(rank)]->barrier();
-    EXPECT_CONTAINS(status.message(), "barrier #1 incomplete after 3 s; missing ranks: 2");
+    EXPECT_CONTAINS(status.message(), "barrier #1 incomplete after 10 s; missing ranks: 2");
   });
 }
 

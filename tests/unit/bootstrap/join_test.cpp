@@ -42,7 +42,7 @@ class SmallRendezvous {
           const auto open = static_cast<rlim_t>(UniqueFd(dup(STDIN_FILENO)).get());
           const rlimit limit{open + soft, open + hard};
           self.put(setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_max : 0);
-          setenv("EPCCL_TIMEOUT", "2", 1);  // by which it is told how long to wait for descriptors
+          setenv("EPCCL_TIMEOUT", "12", 1);  // by which it is told how long to wait for descriptors
           self.put(fresh_id());
           pause();
         }) {
@@ -84,10 +84,10 @@ TEST(Join, MissingRanksAreNamedAfterTheTimeout) {
   std::atomic<int> named = 0;
   on_ranks(3, [&](int index) {
     const int rank = index * 2;  // 0, 2, 4 of 6
-    const auto joined = Bootstrap::join(id, rank, 6, rank == 0 ? 3 : patience);
+    const auto joined = Bootstrap::join(id, rank, 6, rank == 0 ? 10 : patience);
     ASSERT_FALSE(joined.ok());
     EXPECT_EQ(joined.status().code(), Code::remote_error);
-    EXPECT_CONTAINS(joined.status().message(), "3 of 6 ranks had joined after 3 s; missing: 1, 3, 5");
+    EXPECT_CONTAINS(joined.status().message(), "3 of 6 ranks had joined after 10 s; missing: 1, 3, 5");
     ++named;
   });
   EXPECT_EQ(named, 3) << "those that would have waited longer hear of it too";
@@ -95,7 +95,7 @@ TEST(Join, MissingRanksAreNamedAfterTheTimeout) {
 
 TEST(Join, LateRankIsToldThatTheOthersGaveUp) {
   const UniqueId id = fresh_id();
-  ASSERT_FALSE(Bootstrap::join(id, 0, 2, 3).ok());
+  ASSERT_FALSE(Bootstrap::join(id, 0, 2, 5).ok());
   const auto late = Bootstrap::join(id, 1, 2, patience);
   ASSERT_FALSE(late.ok());
   EXPECT_CONTAINS(late.status().message(), "rank 0");

@@ -60,8 +60,8 @@ TEST(MeetingPoint, TakesTheSameGroupAnewAfterARankGaveItUp) {
     EXPECT_CONTAINS(Bootstrap::join(point->id(), 1, 3, patience, options).status().message(), "missing: 2");
     EXPECT_TRUE(Bootstrap::join(point->id(), 1, 3, patience, options).ok());
   });
-  EXPECT_CONTAINS(Bootstrap::join(point->id(), 0, 3, 3, options).status().message(),
-                  "2 of 3 ranks had joined after 3 s; missing: 2");
+  EXPECT_CONTAINS(Bootstrap::join(point->id(), 0, 3, 10, options).status().message(),
+                  "2 of 3 ranks had joined after 10 s; missing: 2");
   std::jthread late([&] { EXPECT_TRUE(Bootstrap::join(point->id(), 2, 3, patience, options).ok()); });
   EXPECT_TRUE(Bootstrap::join(point->id(), 0, 3, patience, options).ok());
 }
@@ -102,8 +102,13 @@ TEST(UniqueId, ThatWasGivenUpEndsAfterTheTimeout) {
   setenv("EPCCL_TIMEOUT", "2", 1);
   const UniqueId id = fresh_id();
   unsetenv("EPCCL_TIMEOUT");
-  EXPECT_FALSE(Bootstrap::join(id, 0, 2, 1).ok());
-  EXPECT_GT(threads(), before);  // who comes now is told why
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_CONTAINS(Bootstrap::join(id, 0, 2, 1).status().message(), "had joined");
+  const int after = threads();
+  // Who comes now is told why. It takes a second until rank 0 gives up, and two more until it is forgotten.
+  if (std::chrono::steady_clock::now() < began + std::chrono::seconds(3)) {
+    EXPECT_GT(after, before);
+  }
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (threads() > before && std::chrono::steady_clock::now() < deadline) usleep(10'000);
   EXPECT_EQ(threads(), before);
@@ -133,7 +138,7 @@ TEST_F(Interruption, EndsJoiningAndTellsTheOthers) {
     EXPECT_CONTAINS(joined.status().message(), "left before all had joined");
   });
   const auto interrupt = Interrupt::create().value();
-  interrupt_in(2s, interrupt);
+  interrupt_in(10s, interrupt);
   const auto joined = Bootstrap::join(id, 0, 3, 1000, {0, interrupt});
   ASSERT_FALSE(joined.ok());
   EXPECT_CONTAINS(joined.status().message(), "aborted");

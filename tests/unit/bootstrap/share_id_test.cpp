@@ -138,7 +138,7 @@ TEST_F(ShareId, StoreThatIsNotThereIsAnError) {
 
 TEST_F(ShareId, FilesAreForTheUserOnly) {
   environment_.set("EPCCL_STORE", directory_);
-  std::jthread asking([&] { EXPECT_FALSE(share_unique_id(env(1, 2), 3).ok()); });
+  std::jthread asking([&] { EXPECT_FALSE(share_unique_id(env(1, 2), 10).ok()); });
   const double deadline = now_seconds() + patience;
   const fs::path ask = directory_ + "/ask.0.1";
   while (!fs::exists(ask) && now_seconds() < deadline) usleep(1000);
@@ -215,18 +215,25 @@ TEST_F(ShareId, JobsAtOneAddressDoNotMeet) {
 }
 
 TEST_F(ShareId, PortThatIsTakenForAMomentIsWaitedFor) {
-  net::Endpoint at;
-  auto taken = take_a_port(at, 0);
-  ASSERT_TRUE(taken.ok()) << taken.status().message();
-  const IdHandOut hand_out{"127.0.0.1", {at.port}, "our job"};
-  const UniqueId id = fresh_id();
-  std::jthread giving([&] {
-    const Status given = hand_out.give(id, 2, patience);
+  // On a busy machine the moment may be longer than rank 0 waits.
+  constexpr double moment = 1.5;
+  for (double taken_for = moment; taken_for >= moment;) {
+    net::Endpoint at;
+    auto taken = take_a_port(at, 0);
+    ASSERT_TRUE(taken.ok()) << taken.status().message();
+    const IdHandOut hand_out{"127.0.0.1", {at.port}, "our job"};
+    const UniqueId id = fresh_id();
+    const double began = now_seconds();
+    Status given;
+    std::jthread giving([&] { given = hand_out.give(id, 2, patience); });
+    usleep(100'000);
+    *taken = UniqueFd();
+    taken_for = now_seconds() - began;
+    if (taken_for >= moment) continue;
+    EXPECT_TRUE(hand_out.take(1, patience).ok());
+    giving.join();
     EXPECT_TRUE(given.ok()) << given.message();
-  });
-  usleep(100'000);
-  *taken = UniqueFd();
-  EXPECT_TRUE(hand_out.take(1, patience).ok());
+  }
 }
 
 TEST_F(ShareId, CallerWithAnotherKeyGetsNothingAndHarmsNobody) {

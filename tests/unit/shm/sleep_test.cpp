@@ -158,7 +158,7 @@ TEST_P(Sleep, LosesNoWakeUp) {
         for (int other = 0; other < node.ranks(); ++other)
           if (other != local) others.add(other);
         while (!holds(node[local], others, node.ranks()) && slept_to_the_end == 0)
-          if (!sleep_for(node[local], others, node.ranks(), 5)) ++slept_to_the_end;
+          if (!sleep_for(node[local], others, node.ranks())) ++slept_to_the_end;
       }
     });
   }
