@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -20,6 +21,10 @@ namespace {
 constexpr std::pair<const char*, Subsys> subsystems[] = {{"INIT", init}, {"TOPO", topo}, {"COLL", coll},
                                                          {"NET", net},   {"SHM", shm},   {"PLAN", plan},
                                                          {"ENV", env},   {"P2P", p2p},   {"ALL", all}};
+/// What NCCL calls otherwise, and what only it has something to say of.
+constexpr std::pair<const char*, uint32_t> subsystems_of_nccl[] = {
+    {"BOOTSTRAP", init}, {"GRAPH", topo}, {"TUNING", plan}, {"CALL", coll}, {"PROXY", net}, {"RAS", init},
+    {"ALLOC", 0},        {"NVLS", 0},     {"REG", 0},       {"PROFILE", 0}, {"VERSION", 0}};
 constexpr const char* level_names[] = {"NONE", "VERSION", "WARN", "INFO", "TRACE"};
 
 // Nothing here has a destructor: threads may log while the process is ending.
@@ -56,8 +61,17 @@ std::string expand(std::string_view pattern) {
   return path;
 }
 
+/// Nothing: it is none. `of_nccl`: NCCL's names, too.
+std::optional<uint32_t> bits_of(std::string_view word, bool of_nccl) {
+  for (const auto& [name, bit] : subsystems)
+    if (equal_ignoring_case(word, name)) return bit;
+  for (const auto& [name, bits] : subsystems_of_nccl)
+    if (of_nccl && equal_ignoring_case(word, name)) return bits;
+  return std::nullopt;
+}
+
 /// Bits for "INIT,COLL" or "^NET". Sets `wrong` to a word that is no subsystem.
-uint32_t parse_subsystems(std::string_view text, std::string& wrong) {
+uint32_t parse_subsystems(std::string_view text, bool of_nccl, std::string& wrong) {
   const bool inverted = text.starts_with('^');
   if (inverted) text.remove_prefix(1);
   uint32_t bits = 0;
@@ -65,10 +79,9 @@ uint32_t parse_subsystems(std::string_view text, std::string& wrong) {
     const auto comma = text.find(',');
     const std::string_view word = text.substr(0, comma);
     text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
-    bool known = word.empty();
-    for (const auto& [name, bit] : subsystems) {
-      if (equal_ignoring_case(word, name)) known = true, bits |= bit;
-    }
+    if (word.empty()) continue;
+    const auto known = bits_of(word, of_nccl);
+    bits |= known.value_or(0);
     if (!known) wrong = word;
   }
   return inverted ? ~bits : bits;
@@ -90,6 +103,17 @@ Level wanted_level(std::string& wrong) {
   std::string unknown;
   const Level level = of_nccl != nullptr ? parse_level(of_nccl, unknown) : Level::none;
   return unknown.empty() ? level : Level::none;
+}
+
+/// That of EPCCL_DEBUG_SUBSYS; where neither it nor EPCCL_DEBUG is set, of NCCL_DEBUG_SUBSYS. Its file is none for us: NVIDIA's library,
+/// where calls are passed on to it, writes that from the beginning, at places of its own.
+uint32_t wanted_subsystems(std::string& wrong) {
+  const char* const of_nccl = std::getenv("NCCL_DEBUG_SUBSYS");
+  if (of_nccl == nullptr || settings::get_explicit("EPCCL_DEBUG") ||
+      settings::get_explicit("EPCCL_DEBUG_SUBSYS"))
+    return parse_subsystems(settings::get("EPCCL_DEBUG_SUBSYS"), false, wrong);
+  std::string ignored;
+  return parse_subsystems(of_nccl, true, ignored);
 }
 
 void open_output(Level level, std::string& problem) {
@@ -120,7 +144,7 @@ uint64_t Filter::read() {
   if (const uint64_t present = value.load(std::memory_order_acquire); present != unread) return present;
   std::string wrong_level, wrong_subsystem, problem;
   const Level level = wanted_level(wrong_level);
-  const uint32_t bits = parse_subsystems(settings::get("EPCCL_DEBUG_SUBSYS"), wrong_subsystem);
+  const uint32_t bits = wanted_subsystems(wrong_subsystem);
   open_output(level, problem);
   const uint64_t fresh = (static_cast<uint64_t>(level) << 32) | bits;
   value.store(fresh, std::memory_order_release);

@@ -1,4 +1,4 @@
-// Logging: EPCCL_DEBUG=NONE|VERSION|WARN|INFO|TRACE (unset: NCCL_DEBUG), EPCCL_DEBUG_SUBSYS=INIT,NET,..., EPCCL_DEBUG_FILE=path with
+// Logging: EPCCL_DEBUG=NONE|VERSION|WARN|INFO|TRACE (unset: NCCL_DEBUG, with NCCL_DEBUG_SUBSYS), EPCCL_DEBUG_SUBSYS=INIT,NET,..., EPCCL_DEBUG_FILE=path with
 // %h (host) and %p (pid). Nothing is printed unless asked for; one line per message, written in one call.
 #pragma once
 

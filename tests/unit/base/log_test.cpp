@@ -20,6 +20,7 @@ class Log : public testing::Test {
     directory_ = mkdtemp(pattern.data());
     environment_.unset("EPCCL_CONF_FILE");
     environment_.unset("NCCL_DEBUG");
+    environment_.unset("NCCL_DEBUG_SUBSYS");
     environment_.set("HOME", directory_);
     environment_.unset("EPCCL_DEBUG_SUBSYS");
     environment_.set("EPCCL_DEBUG_FILE", directory_ + "/log");
@@ -57,6 +58,27 @@ TEST_F(Log, AsksNcclsVariableWhereItsOwnIsNotSet) {
   environment_.set("NCCL_DEBUG", "ABORT");  // which is none of ours
   log::warn(log::init, -1, "unheard");
   EXPECT_EQ(lines(), (std::vector<std::string>{start() + "WARN INIT heard"}));
+}
+
+TEST_F(Log, TakesNcclsSubsystemsWithNcclsLevel) {
+  environment_.unset("EPCCL_DEBUG");
+  environment_.set("NCCL_DEBUG", "INFO");
+  environment_.set("NCCL_DEBUG_SUBSYS", "GRAPH,NVLS,call");
+  log::info(log::topo, -1, "graph");
+  log::info(log::coll, -1, "call");
+  log::info(log::init, -1, "unheard");
+  environment_.set("NCCL_DEBUG_SUBSYS", "^BOOTSTRAP");
+  log::info(log::init, -1, "unheard");
+  log::info(log::net, -1, "net");
+  environment_.set("EPCCL_DEBUG_SUBSYS", "INIT");  // comes first
+  log::info(log::net, -1, "unheard");
+  log::info(log::init, -1, "init");
+  environment_.unset("EPCCL_DEBUG_SUBSYS");
+  environment_.set("EPCCL_DEBUG", "INFO");  // with which NCCL's is not asked
+  log::info(log::init, -1, "own");
+  EXPECT_EQ(lines(), (std::vector<std::string>{start() + "INFO TOPO graph", start() + "INFO COLL call",
+                                               start() + "INFO NET net", start() + "INFO INIT init",
+                                               start() + "INFO INIT own"}));
 }
 
 TEST_F(Log, LineHasHostProcessRankLevelAndSubsystem) {
