@@ -6,6 +6,9 @@
 #include <cmath>
 #include <cstdio>
 #include <numeric>
+#include <span>
+#include <string>
+#include <vector>
 
 namespace epccl::launcher {
 namespace {
@@ -75,6 +78,19 @@ std::string place(Options& options, int ranks, int nodes, const std::vector<int>
   return "";
 }
 
+/// With mpirun's -np as -n, as far as the program's name.
+std::vector<std::string> with_our_names(std::span<const char* const> arguments) {
+  std::vector<std::string> out(arguments.begin(), arguments.end());
+  for (size_t i = 1; i < out.size() && out[i].starts_with('-'); ++i) {
+    if (out[i] == "-np") out[i] = "-n";
+    const bool is_long = out[i].starts_with("--");
+    const bool has_value =
+        is_long ? out[i] != "--tag-output" && out[i].find('=') == std::string::npos : out[i] == "-n";
+    if (has_value) ++i;  // stands behind it
+  }
+  return out;
+}
+
 }  // namespace
 
 int Options::ranks() const {
@@ -98,7 +114,7 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
       "epccl-run");
   app.footer(footer);
   app.set_version_flag("--version", "epccl-run " EPCCL_VERSION_STRING);
-  app.add_option("-n,--ranks", ranks, "Number of ranks")->check(CLI::Range(1, max_ranks));
+  app.add_option("-n,--ranks", ranks, "Number of ranks; -np is the same")->check(CLI::Range(1, max_ranks));
   app.add_option("--nodes", nodes, "Virtual nodes, by EPCCL_HOSTID, in contiguous blocks")
       ->check(CLI::Range(1, max_ranks));
   app.add_option("--ranks-per-node", per_node, "Ranks of each virtual node, as 3,5")
@@ -113,7 +129,10 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
   // What follows the program's name is its own.
   app.prefix_command();
   try {
-    app.parse(argc, argv);
+    const auto arguments = with_our_names({argv, static_cast<size_t>(argc)});
+    std::vector<const char*> texts;
+    for (const std::string& each : arguments) texts.push_back(each.c_str());
+    app.parse(argc, texts.data());
   } catch (const CLI::ParseError& problem) {
     const bool asked = problem.get_exit_code() == 0;  // for --help or --version
     out.exit_code = asked ? app.exit(problem) : refuse(problem.what());

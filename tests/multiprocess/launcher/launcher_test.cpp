@@ -227,6 +227,13 @@ TEST_F(Launcher, ProgramThatIsNotThereIsNamed) {
   EXPECT_NE(err().find("running /no/such/program: No such file or directory"), std::string::npos) << err();
 }
 
+TEST_F(Launcher, TakesMpirunsNameForTheNumberOfRanksAndLeavesTheProgramsOwn) {
+  EXPECT_EQ(run({"--tag-output", "--timeout", "60", "-np", "1", "sh", "-c", "echo $EPCCL_WORLD_SIZE $0 $1",
+                 "-np", "7"}),
+            0);
+  EXPECT_EQ(out(), "[0] 1 -np 7\n");
+}
+
 TEST_F(Launcher, MistakesAreExplained) {
   const std::vector<std::pair<Lines, std::string>> cases = {
       {{"true"}, "how many ranks"},
