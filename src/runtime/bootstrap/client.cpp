@@ -292,56 +292,70 @@ void Client::handle(const wire::Frame& frame) {
       refused_ = body.text();
       return;
     case wire::Type::joined:
-      joined_ = true;
-      hub_ = fmt::format("{} at {}", body.text(), hub_);
-      for (uint32_t left = body.u32(); left > 0 && left <= static_cast<uint32_t>(ranks_); --left)
-        hub_ranks_.push_back(body.i32());
-      lives_with_hub_ = std::ranges::find(hub_ranks_, rank_) != hub_ranks_.end();
-      return;
+      return have_joined(body);
     case wire::Type::hub_left:
       std::erase(hub_ranks_, body.i32());
       return;
     case wire::Type::gathered:
       gathered_ = frame.body;
       return;
-    case wire::Type::found: {
-      const uint32_t request = body.u32();
-      const bool success = body.u8() != 0;
-      const auto blob = body.blob();
-      found_[request] = {success, Blob(blob.begin(), blob.end())};
-      return;
-    }
-    case wire::Type::answer: {
-      const uint32_t request = body.u32();
-      Answer& answer = answers_[request];
-      answer.joined = body.i32();
-      answer.missing = body.text();
-      answer.doing = body.text();
-      return;
-    }
-    case wire::Type::notice: {
-      Notice notice;
-      notice.kind = static_cast<Notice::Kind>(
-          std::min<uint8_t>(body.u8(), static_cast<uint8_t>(Notice::Kind::hub_lost)));
-      notice.rank = body.i32();
-      notice.text = body.text();
-      add_notice(std::move(notice));
-      return;
-    }
+    case wire::Type::found:
+      return take_found(body);
+    case wire::Type::answer:
+      return take_answer(body);
+    case wire::Type::notice:
+      return take_notice(body);
     case wire::Type::may_close:
       hub_may_close_ = true;
       return;
-    case wire::Type::verdict: {
-      const uint32_t number = body.u32();
-      ShrinkVerdict& verdict = verdicts_[number];
-      verdict.text = body.text();
-      for (uint32_t left = body.u32(); left > 0 && left <= static_cast<uint32_t>(ranks_); --left)
-        verdict.kept.push_back(body.i32());
-      return;
-    }
+    case wire::Type::verdict:
+      return take_verdict(body);
     default:
       return;  // a newer hub may say more
   }
+}
+
+std::vector<int> Client::ranks_in(wire::Reader& body) const {
+  std::vector<int> ranks;
+  for (uint32_t left = body.u32(); left > 0 && left <= static_cast<uint32_t>(ranks_); --left)
+    ranks.push_back(body.i32());
+  return ranks;
+}
+
+void Client::have_joined(wire::Reader& body) {
+  joined_ = true;
+  hub_ = fmt::format("{} at {}", body.text(), hub_);
+  hub_ranks_ = ranks_in(body);
+  lives_with_hub_ = std::ranges::find(hub_ranks_, rank_) != hub_ranks_.end();
+}
+
+void Client::take_found(wire::Reader& body) {
+  const uint32_t request = body.u32();
+  const bool success = body.u8() != 0;
+  const auto blob = body.blob();
+  found_[request] = {success, Blob(blob.begin(), blob.end())};
+}
+
+void Client::take_answer(wire::Reader& body) {
+  Answer& answer = answers_[body.u32()];
+  answer.joined = body.i32();
+  answer.missing = body.text();
+  answer.doing = body.text();
+}
+
+void Client::take_notice(wire::Reader& body) {
+  Notice notice;
+  notice.kind =
+      static_cast<Notice::Kind>(std::min<uint8_t>(body.u8(), static_cast<uint8_t>(Notice::Kind::hub_lost)));
+  notice.rank = body.i32();
+  notice.text = body.text();
+  add_notice(std::move(notice));
+}
+
+void Client::take_verdict(wire::Reader& body) {
+  ShrinkVerdict& verdict = verdicts_[body.u32()];
+  verdict.text = body.text();
+  verdict.kept = ranks_in(body);
 }
 
 void Client::line_ended(const std::string& why) {

@@ -73,6 +73,12 @@ class Client final : public Bootstrap {
   Status pump(double deadline, const std::function<bool()>& done, bool& timed_out, bool interruptible = true);
   void read_line();
   void handle(const wire::Frame& frame);
+  std::vector<int> ranks_in(wire::Reader& body) const;
+  void have_joined(wire::Reader& body);
+  void take_found(wire::Reader& body);
+  void take_answer(wire::Reader& body);
+  void take_notice(wire::Reader& body);
+  void take_verdict(wire::Reader& body);
   void line_ended(const std::string& why);
   void add_notice(Notice notice);
   static constexpr double question_patience = 10;  // seconds
