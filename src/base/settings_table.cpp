@@ -16,7 +16,8 @@ const std::vector<Entry>& table() {
        "with an error that names the peer."},
 
       {"EPCCL_DEBUG", "NONE", "NONE|VERSION|WARN|INFO|TRACE",
-       "What is logged. Nothing is printed unless this asks for it, or, where it is not set, NCCL_DEBUG (with NCCL_DEBUG_SUBSYS). "
+       "What is logged. Nothing is printed unless this asks for it, or, where it is not set, NCCL_DEBUG "
+       "(with NCCL_DEBUG_SUBSYS). "
        "INFO has what a call says of itself (its algorithm, who moves its data) once for each rank of a "
        "process, and "
        "not again for an equal call, on another communicator neither; TRACE has it for every call."},

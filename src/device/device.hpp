@@ -13,6 +13,8 @@
 // Threading: a queue, an event and a captured graph are used by one thread at a time; a Device by any.
 #pragma once
 
+#include <sys/types.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -21,6 +23,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/status.hpp"
 #include "base/unique_fd.hpp"
@@ -41,7 +44,7 @@ enum class MemoryKind : uint8_t {
 struct MemoryInfo {
   DeviceKind device = DeviceKind::host;
   int ordinal = 0;         // of the device, where there are several
-  bool shareable = false;  // export_memory() works, unless other memory was exported there before
+  bool shareable = false;  // export_memory() works, unless peers have other memory open that was there before
   uint64_t base = 0;       // of the allocation; 0: not known
   uint64_t size = 0;
   uint64_t generation = 0;  // as MemoryHandle's; 0: not known
@@ -71,13 +74,6 @@ struct MemoryHandle {
   uint64_t frees = 0;
   std::array<uint64_t, 4> freed{};
   std::array<std::byte, 64> opaque{};
-};
-
-/// Those whom one exporter gives its handles: the ranks of a node, of one communicator. Other memory at the place of some that was freed is
-/// shared only when they have closed that; whose communicator has ended has.
-struct MemoryReaders {
-  static constexpr uint64_t open_nothing = UINT64_MAX;  // they are threads of this process
-  std::atomic<uint64_t> closed = 0;  // so many of the exporter's frees (MemoryHandle::frees), from the first
 };
 
 /// A peer's allocation in this process; unmapped when it ends. Work that uses it must be through by then.
@@ -226,10 +222,10 @@ class Device {
   virtual Status free(void* address) = 0;
   /// Nothing where the address is not this device's (or, for the host, CUDA's).
   virtual std::optional<MemoryInfo> info(const void* address) const = 0;
-  /// `readers`: who is given the handle.
+  /// `readers`: the other processes that are given the handle; null: whoever, who keep it open for as long as they like. Fails where other
+  /// memory was before that was exported, until all who were given that have closed it.
   virtual Result<MemoryHandle> export_memory(const void* address, uint64_t bytes,
-                                             const std::shared_ptr<MemoryReaders>& readers) const = 0;
-  /// To be given to whom one likes, who keep it open for as long as they like.
+                                             const std::vector<pid_t>* readers) const = 0;
   Result<MemoryHandle> export_memory(const void* address, uint64_t bytes) const {
     return export_memory(address, bytes, nullptr);
   }
@@ -237,8 +233,12 @@ class Device {
   virtual Status can_export(const void* address, uint64_t bytes) const {
     return export_memory(address, bytes).take_status();
   }
-  /// Whether imports that have ended are still to be closed.
-  virtual bool is_closing() const { return false; }
+  /// That process has nothing open any more of the first so many of this device's frees (MemoryHandle::frees).
+  virtual void closed_by(pid_t /*reader*/, uint64_t /*frees*/) {}
+  /// Notes what the handle of another process tells of frees; and whether this process has closed, on all devices, what was noted. Neither
+  /// waits.
+  virtual void hear_of_frees(const MemoryHandle& /*handle*/) {}
+  virtual bool has_closed_what_was_freed() const { return true; }
   /// Of another process of this node, or of this one (whose addresses are used as they are).
   virtual Result<std::unique_ptr<MappedMemory>> import_memory(const MemoryHandle& handle) = 0;
 

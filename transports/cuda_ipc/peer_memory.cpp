@@ -20,28 +20,27 @@ PeerMemory::PeerMemory(device::Device& device, int local_size, size_t kept)
     : device_(device), kept_(std::max<size_t>(kept, 1)), peers_(static_cast<size_t>(local_size)) {}
 
 Result<device::MemoryHandle> PeerMemory::offer(const void* buffer, uint64_t bytes) const {
-  return device_.export_memory(buffer, bytes, readers_);
+  return device_.export_memory(buffer, bytes, readers_ ? &*readers_ : nullptr);
 }
 
-// One thing at a time is waited for: what is freed meanwhile is told when that is through.
+// One thing at a time is waited for: what is freed meanwhile is told when that is through. In a call that does not tell it nobody hears it.
 void PeerMemory::told(uint64_t call, uint64_t frees) {
-  const uint64_t closed = readers_->closed.load(std::memory_order_relaxed);
-  if (told_.frees <= closed && frees > closed) told_ = {call, frees};
+  if (frees < told_.frees) told_ = {};
+  if (told_.frees <= closed_by_readers_ && frees > closed_by_readers_) told_ = {call, frees};
 }
 
 void PeerMemory::readers_closed(uint64_t call) {
-  if (told_.call == 0 || call < told_.call || told_.frees <= readers_->closed.load(std::memory_order_relaxed))
-    return;
-  readers_->closed.store(told_.frees, std::memory_order_release);
+  if (call < told_.call || told_.frees <= closed_by_readers_ || !readers_) return;
+  closed_by_readers_ = told_.frees;
+  for (const pid_t reader : *readers_) device_.closed_by(reader, told_.frees);
 }
 
-void PeerMemory::hear(int local, const device::MemoryHandle& handle) {
-  Peer& peer = peers_[static_cast<size_t>(local)];
-  if (handle.frees > peer.frees) retire_what_is_gone(peer, handle);
+void PeerMemory::hear(int local, Handles handles) {
+  retire_what_is_gone(peers_[static_cast<size_t>(local)], handles);
 }
 
 uint64_t PeerMemory::closed() {
-  if (retired_.empty() && unmapper_.is_idle() && !device_.is_closing()) closed_ = heard_;
+  if (device_.has_closed_what_was_freed()) closed_ = heard_;
   return closed_;
 }
 
@@ -58,7 +57,8 @@ Result<std::byte*> PeerMemory::address_of(int local, const device::MemoryHandle&
   auto found = find();
   // As a rule it is there, and tells nothing new.
   if (found == known.end() || handle.frees > peer.frees) {
-    retire_what_is_gone(peer, handle);
+    const device::MemoryHandle* const handles[] = {&handle};
+    retire_what_is_gone(peer, handles);
     found = find();
   }
   if (found == known.end()) {
@@ -77,14 +77,22 @@ Result<std::byte*> PeerMemory::address_of(int local, const device::MemoryHandle&
 // An allocation begins where it likes in the addresses of those that were freed. Where a peer has freed more since its last handle than
 // one names, all that it can have been goes, and what is still used is mapped again. Handles that were made early are used late, so frees
 // may seem to shrink.
-void PeerMemory::retire_what_is_gone(Peer& peer, const device::MemoryHandle& handle) {
-  const uint64_t frees = handle.frees - std::min(peer.frees, handle.frees);
+void PeerMemory::retire_what_is_gone(Peer& peer, Handles handles) {
+  const auto* const latest =
+      *std::ranges::max_element(handles, {}, [](const auto* handle) { return handle->frees; });
+  const uint64_t frees = latest->frees - std::min(peer.frees, latest->frees);
+  if (frees > 0) device_.hear_of_frees(*latest);
   peer.frees += frees;
-  for (auto it = peer.mappings.begin(); it != peer.mappings.end();) {
-    const bool overlaps = it->base < handle.base + handle.size && handle.base < it->base + it->size;
-    const bool is_gone = overlaps || may_have_freed(handle, frees, it->generation);
-    it = is_gone && !is_of(*it, handle) ? retire(peer.mappings, it) : std::next(it);
-  }
+  const auto is_gone = [&](const Mapping& mapping) {
+    if (std::ranges::any_of(handles, [&](const auto* handle) { return is_of(mapping, *handle); }))
+      return false;
+    return may_have_freed(*latest, frees, mapping.generation) ||
+           std::ranges::any_of(handles, [&](const auto* handle) {
+             return mapping.base < handle->base + handle->size && handle->base < mapping.base + mapping.size;
+           });
+  };
+  for (auto it = peer.mappings.begin(); it != peer.mappings.end();)
+    it = is_gone(*it) ? retire(peer.mappings, it) : std::next(it);
 }
 
 PeerMemory::Mappings::iterator PeerMemory::retire(Mappings& of_peer, Mappings::iterator mapping) {

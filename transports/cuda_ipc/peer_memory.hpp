@@ -4,18 +4,24 @@
 //   owner                                         peer
 //   handle = offer(buffer, bytes)  --- any way -->  address_of(owner, handle, call)   mapped once, then looked up
 //                                                   ... queues use the address in `call` ...
-//   frees the buffer, allocates anew
-//   handle = offer(...)            ------------->   address_of(owner, handle, call)   another generation: what had that address
-//                                                                                     before is let go when its calls are over, by a
-//                                                                                     thread that holds up nobody
-//   handle = offer(any buffer)     ------------->   hear(owner, handle)               names what was freed last: let go in the same way
+//   frees the buffer
+//   handle = offer(any buffer)     ------------->   hear(owner, handles)              names what was freed last: let go when its calls are
+//                                                                                     over, by a thread that holds up nobody
 //   told(call, frees)                               heard(call)
 //   readers_closed(call)           <-------------   closed()                          of what it had heard of by then nothing is open now
+//   handle = offer(what lies there now)
+//
+// Where that cannot be offered before (memory of the user's, that CUDA IPC shares) offer() fails until then; else address_of() finds that
+// the old is gone.
 #pragma once
+
+#include <sys/types.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -37,8 +43,8 @@ class PeerMemory {
 
   // As owner: what peers have closed, so that what lies there now can be offered. Where nobody says, it cannot.
 
-  /// All ranks are threads of this process: nobody maps what is offered.
-  void is_of_one_process() { readers_->closed = device::MemoryReaders::open_nothing; }
+  /// The other processes that are given what is offered; before, it is whoever.
+  void set_readers(std::vector<pid_t> processes) { readers_ = std::move(processes); }
   /// Peers hear in this call of so many frees.
   void told(uint64_t call, uint64_t frees);
   /// All of them have closed what they had heard of by that call.
@@ -47,11 +53,11 @@ class PeerMemory {
   // As reader.
 
   uint64_t frees_heard(int local) const { return peers_[static_cast<size_t>(local)].frees; }
-  /// What a handle tells of frees, where the memory itself is not asked for.
-  void hear(int local, const device::MemoryHandle& handle);
+  /// What a peer's handles of one call tell of frees.
+  void hear(int local, std::span<const device::MemoryHandle* const> handles);
   /// What handles of this call tell has been heard, of all peers.
   void heard(uint64_t call) { heard_ = std::max(heard_, call); }
-  /// The last call of which all is closed that had been heard of by then; 0: none.
+  /// The last call of which all is closed, in the whole process, that had been heard of by then; 0: none.
   uint64_t closed();
 
   /// Where this process finds `bytes` bytes of a peer's buffer. `call` counts this rank's calls: the address holds until
@@ -80,7 +86,8 @@ class PeerMemory {
   static bool is_of(const Mapping& mapping, const device::MemoryHandle& handle) {
     return mapping.base == handle.base && mapping.generation == handle.generation;
   }
-  void retire_what_is_gone(Peer& peer, const device::MemoryHandle& handle);
+  using Handles = std::span<const device::MemoryHandle* const>;
+  void retire_what_is_gone(Peer& peer, Handles handles);
   /// The one after it.
   Mappings::iterator retire(Mappings& of_peer, Mappings::iterator mapping);
   void let_go(Mapping& mapping) { unmapper_.end(std::move(mapping.memory)); }
@@ -95,8 +102,9 @@ class PeerMemory {
   struct Told {
     uint64_t call = 0, frees = 0;
   };
-  Told told_;  // what peers are to close next; none: as much as they have
-  const std::shared_ptr<device::MemoryReaders> readers_ = std::make_shared<device::MemoryReaders>();
+  Told told_;  // what peers are to close next; none: no more than they have
+  uint64_t closed_by_readers_ = 0;
+  std::optional<std::vector<pid_t>> readers_;
   Unmapper unmapper_;
 };
 

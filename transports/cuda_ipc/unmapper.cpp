@@ -19,7 +19,6 @@ void Unmapper::end(std::unique_ptr<device::MappedMemory> mapping) {
   {
     const std::lock_guard lock(mutex_);
     ending_.push_back(std::move(mapping));
-    left_.fetch_add(1, std::memory_order_relaxed);
     if (!thread_.joinable()) thread_ = start_thread([this] { serve(); });
   }
   changed_.notify_all();
@@ -32,9 +31,7 @@ void Unmapper::serve() {
     if (ending_.empty()) return;
     auto now = std::exchange(ending_, {});
     lock.unlock();
-    const size_t count = now.size();
     now.clear();
-    left_.fetch_sub(count, std::memory_order_release);
     lock.lock();
   }
 }

@@ -2,9 +2,7 @@
 // (CUDA does not say what cuIpcCloseMemHandle does), and there a stream may be waiting for the very call that notices.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
-#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -24,8 +22,6 @@ class Unmapper {
 
   /// No work uses it any more. Returns at once. The thread is made with the first.
   void end(std::unique_ptr<device::MappedMemory> mapping);
-  /// Whether nothing is left to be ended.
-  bool is_idle() const { return left_.load(std::memory_order_acquire) == 0; }
 
  private:
   void serve();
@@ -33,7 +29,6 @@ class Unmapper {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<device::MappedMemory>> ending_;
-  std::atomic<size_t> left_ = 0;
   bool stops_ = false;
   std::thread thread_;
 };

@@ -95,6 +95,14 @@ Status NodeMemory::transfer(int local, bool is_write, std::byte* mine, uint64_t 
   return {};
 }
 
+std::vector<pid_t> NodeMemory::other_processes() const {
+  std::vector<pid_t> others;
+  for (int local = 0; local < local_size(); ++local)
+    if (pid(local) != pid(this->local()) && std::ranges::find(others, pid(local)) == others.end())
+      others.push_back(pid(local));
+  return others;
+}
+
 // A transfer that was cut short is taken up again where it stopped.
 Status NodeMemory::transfer_pieces(int local, bool is_write, std::span<iovec> mine,
                                    std::span<iovec> theirs) const {

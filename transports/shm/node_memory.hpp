@@ -157,6 +157,8 @@ class NodeMemory {
       if (pid(local) != pid(this->local())) return false;
     return true;
   }
+  /// Of ranks of the node, each once.
+  std::vector<pid_t> other_processes() const;
   pid_t pid(int local) const { return segment_.control(local).pid.load(std::memory_order_relaxed); }
 
   // Sleeping: announce what for, look again at everything waited for, then sleep. Only what was announced wakes: a rank

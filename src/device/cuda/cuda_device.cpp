@@ -57,13 +57,15 @@ class CudaDevice : public Device {
   std::optional<MemoryInfo> info(const void* address) const override { return memory_.info(address); }
   using Device::export_memory;
   Result<MemoryHandle> export_memory(const void* address, uint64_t bytes,
-                                     const std::shared_ptr<MemoryReaders>& readers) const override {
+                                     const std::vector<pid_t>* readers) const override {
     return memory_.describe(address, bytes, readers);
   }
   Status can_export(const void* address, uint64_t bytes) const override {
     return memory_.can_describe(address, bytes);
   }
-  bool is_closing() const override { return memory_.is_closing(); }
+  void closed_by(pid_t reader, uint64_t frees) override { memory_.closed_by(reader, frees); }
+  void hear_of_frees(const MemoryHandle& handle) override { cuda::hear_of_frees(handle); }
+  bool has_closed_what_was_freed() const override { return cuda::has_closed_what_was_freed(); }
   Result<std::unique_ptr<MappedMemory>> import_memory(const MemoryHandle& handle) override {
     return memory_.map(handle);
   }

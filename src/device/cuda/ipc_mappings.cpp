@@ -3,12 +3,69 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "device/cuda/identity.hpp"
 #include "device/held_streams.hpp"
 
 namespace epccl::device::cuda {
+namespace {
+
+/// What the driver may have open, of all GPUs of this process, and what of it was freed.
+class Openings {
+ public:
+  static Openings& of_process() {
+    static auto* const instance = new Openings;  // NOLINT: mappings may end after static objects
+    return *instance;
+  }
+  uint64_t begin(const MemoryHandle& handle) {
+    const std::lock_guard lock(mutex_);
+    all_.push_back({++last_, exporter_of(handle), handle.generation, false});
+    return last_;
+  }
+  void end(uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(all_, [number](const Opening& each) { return each.number == number; });
+  }
+  void hear_of_frees(const MemoryHandle& handle) {
+    const std::lock_guard lock(mutex_);
+    const Exporter exporter = exporter_of(handle);
+    uint64_t& heard = heard_[exporter];
+    if (handle.frees <= heard) return;
+    const uint64_t count = handle.frees - std::exchange(heard, handle.frees), named = handle.freed.size();
+    for (Opening& each : all_) {
+      if (each.exporter != exporter) continue;
+      bool is_freed = count > named;  // which, is not told
+      for (uint64_t n = handle.frees - std::min(count, named); n < handle.frees; ++n)
+        is_freed |= handle.freed[n % named] == each.generation;
+      each.is_freed |= is_freed;
+    }
+  }
+  bool has_closed_what_was_freed() const {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::none_of(all_, &Opening::is_freed);
+  }
+
+ private:
+  using Exporter = std::pair<uint64_t, int>;  // process, GPU
+  struct Opening {
+    uint64_t number;
+    Exporter exporter;
+    uint64_t generation;
+    bool is_freed;
+  };
+  static Exporter exporter_of(const MemoryHandle& handle) {
+    return {process_of(handle.generation), handle.ordinal};
+  }
+
+  mutable std::mutex mutex_;
+  std::vector<Opening> all_;
+  std::map<Exporter, uint64_t> heard_;  // MemoryHandle::frees
+  uint64_t last_ = 0;
+};
+
+}  // namespace
 
 Result<std::shared_ptr<const IpcMappings::Mapping>> IpcMappings::open(const MemoryHandle& handle) {
   Mapping mapping{process_of(handle.generation), handle.base, handle.size, handle.generation};
@@ -24,6 +81,7 @@ Result<std::shared_ptr<const IpcMappings::Mapping>> IpcMappings::open(const Memo
       [&](const Mapping& it) { return it.process == mapping.process && !it.is_used; }};
   EPCCL_CURRENT(context_);
   const auto lock = lock_as_a_call(mutex_, "the opening or closing of other memory by another thread");
+  mapping.opening = Openings::of_process().begin(handle);
   CUresult result = CUDA_SUCCESS;
   const auto attempt = [&] {
     return context_.call_for(result, context_.driver().ipc_open, &mapping.at, ipc,
@@ -35,7 +93,10 @@ Result<std::shared_ptr<const IpcMappings::Mapping>> IpcMappings::open(const Memo
     close_all(is_meant);
     status = attempt();
   }
-  EPCCL_TRY(std::move(status));
+  if (!status.ok()) {
+    Openings::of_process().end(mapping.opening);
+    return status;
+  }
   return std::shared_ptr<const Mapping>(open_.emplace_back(std::make_shared<Mapping>(mapping)));
 }
 
@@ -47,13 +108,11 @@ void IpcMappings::end(std::shared_ptr<const Mapping> ended) {
     if (found == open_.end()) return;  // closed to make room for another
     mapping = *found;
     mapping->is_used = false;
-    closing_.fetch_add(1, std::memory_order_relaxed);
   }
   HeldStreams::when_none([this, mapping = std::move(mapping)] {
     const std::lock_guard lock(mutex_);
     if (!mapping->is_closed) close(*mapping);
     std::erase(open_, mapping);
-    closing_.fetch_sub(1, std::memory_order_release);
   });
 }
 
@@ -72,6 +131,15 @@ void IpcMappings::close(Mapping& mapping) {
   const CurrentContext current(context_);
   context_.driver().ipc_close(mapping.at);
   mapping.is_closed = true;
+  Openings::of_process().end(mapping.opening);
+}
+
+void hear_of_frees(const MemoryHandle& handle) {
+  Openings::of_process().hear_of_frees(handle);
+}
+
+bool has_closed_what_was_freed() {
+  return Openings::of_process().has_closed_what_was_freed();
 }
 
 }  // namespace epccl::device::cuda

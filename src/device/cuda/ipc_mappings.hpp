@@ -5,9 +5,11 @@
 //   allocation A at 0x1000  ------->  opens A
 //   frees A
 //   allocation B at 0x1000  ------->  opens B: already mapped.  Closes A, opens B
+//
+// To close in a call may wait for the call. So, as a rule, nobody is offered B as long as A is open (memory.cpp), which
+// has_closed_what_was_freed() tells.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -25,6 +27,7 @@ class IpcMappings {
   struct Mapping {
     uint64_t process = 0, base = 0, size = 0, generation = 0;  // in the exporter
     CUdeviceptr at = 0;
+    uint64_t opening = 0;
     bool is_used = true;
     bool is_closed = false;
   };
@@ -34,8 +37,6 @@ class IpcMappings {
   Result<std::shared_ptr<const Mapping>> open(const MemoryHandle& handle);
   /// Nobody uses it any more: it is closed as soon as no stream is held.
   void end(std::shared_ptr<const Mapping> mapping);
-  /// Whether one that has ended is still open.
-  bool is_closing() const { return closing_.load(std::memory_order_acquire) > 0; }
 
  private:
   using IsMeant = std::function<bool(const Mapping&)>;
@@ -45,7 +46,10 @@ class IpcMappings {
   const Context& context_;
   std::mutex mutex_;  // of all of the following, and while the driver opens and closes
   std::vector<std::shared_ptr<Mapping>> open_;
-  std::atomic<int> closing_ = 0;
 };
+
+// As of Device: for all GPUs of the process.
+void hear_of_frees(const MemoryHandle& handle);
+bool has_closed_what_was_freed();
 
 }  // namespace epccl::device::cuda

@@ -22,8 +22,6 @@ constexpr uint64_t drivers_number(uint64_t id) {
   return id * 2 + 1;
 }
 
-constexpr size_t exports_kept = 1 << 16;
-
 constexpr double longest_settling = 1;  // seconds
 
 std::byte* pointer(uint64_t address) {
@@ -260,7 +258,7 @@ Result<MemoryHandle> Memory::describe(const void* address, uint64_t bytes, const
 //   owner                                             readers
 //   handle of B, at A's place: refused
 //   any other handle: A is gone       ------------->  let go of A, close it when no stream waits
-//                                     <-------------  what was gone by then is closed (MemoryReaders)
+//                                     <-------------  what was gone by then is closed (closed_by())
 //   handle of B                       ------------->  open B
 Result<std::shared_ptr<IpcExport>> Memory::export_of(const PointerFacts& facts, const Offer& offer) const {
   const std::lock_guard lock(mutex_);
@@ -274,7 +272,6 @@ Result<std::shared_ptr<IpcExport>> Memory::export_of(const PointerFacts& facts, 
         Code::invalid_usage,
         "memory at {:#x} on GPU {} was allocated where other memory was, which other processes have open",
         facts.base, context_.ordinal());
-  if (exports_.size() >= exports_kept) exports_.clear();
   if (!offer.is_given) return std::make_shared<IpcExport>();
   Exported& made = exports_[facts.base] = {facts.id, facts.bytes, std::make_shared<IpcExport>()};
   made.give(offer);
@@ -287,18 +284,21 @@ void Memory::Exported::give(const Offer& offer) {
     has_unknown_readers = true;
     return;
   }
-  const auto is_known = [&](const std::weak_ptr<MemoryReaders>& known) {
-    return !known.owner_before(offer.readers) && !offer.readers.owner_before(known);
-  };
-  if (std::ranges::any_of(readers, is_known)) return;
-  std::erase_if(readers, [](const auto& known) { return known.expired(); });
-  readers.push_back(offer.readers);
+  for (const pid_t reader : *offer.readers)
+    if (std::ranges::find(readers, reader) == readers.end()) readers.push_back(reader);
 }
 
-bool Memory::Exported::is_closed() const {
-  return !has_unknown_readers && std::ranges::all_of(readers, [this](const auto& known) {
-    const auto reader = known.lock();
-    return reader == nullptr || reader->closed.load(std::memory_order_acquire) >= gone;
+void Memory::closed_by(pid_t reader, uint64_t frees) {
+  const std::lock_guard lock(mutex_);
+  uint64_t& known = closed_[reader];
+  known = std::max(known, frees);
+}
+
+/// The mutex is held.
+bool Memory::is_closed(const Exported& exported) const {
+  return !exported.has_unknown_readers && std::ranges::all_of(exported.readers, [&](pid_t reader) {
+    const auto known = closed_.find(reader);
+    return known != closed_.end() && known->second >= exported.gone;
   });
 }
 
@@ -316,9 +316,9 @@ bool Memory::is_where_another_is_open(const PointerFacts& facts) const {
       freed_[told_frees_++ % freed_.size()] = make_generation(drivers_number(other.id));
       other.gone = told_frees_;
     }
-    const bool is_closed = other.is_closed();
-    is_open |= !is_closed;
-    it = is_closed ? exports_.erase(it) : std::next(it);
+    const bool is_over = is_closed(other);
+    is_open |= !is_over;
+    it = is_over ? exports_.erase(it) : std::next(it);
   }
   return is_open;
 }

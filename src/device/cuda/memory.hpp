@@ -1,6 +1,8 @@
 // All memory that one GPU gives and that it maps of others.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <map>
 #include <memory>
@@ -34,19 +36,18 @@ class Memory {
   Result<void*> allocate(MemoryKind kind, uint64_t bytes);
   Status free(void* address);
   std::optional<MemoryInfo> info(const void* address) const;
-  /// As Device::export_memory().
+  // As Device::export_memory() and so on.
   Result<MemoryHandle> describe(const void* address, uint64_t bytes,
-                                const std::shared_ptr<MemoryReaders>& readers) const {
+                                const std::vector<pid_t>* readers) const {
     return describe(address, bytes, Offer{true, readers});
   }
   Status can_describe(const void* address, uint64_t bytes) const {
     return describe(address, bytes, Offer{}).take_status();
   }
+  void closed_by(pid_t reader, uint64_t frees);
   Result<std::unique_ptr<MappedMemory>> map(const MemoryHandle& handle);
   /// Of the GPU, as MemoryHandle::place.
   uint64_t place() const { return place_; }
-  /// As Device::is_closing().
-  bool is_closing() const { return ipc_mappings_.is_closing(); }
   uint64_t frees() const { return frees_.load(std::memory_order_acquire); }
 
  private:
@@ -56,21 +57,20 @@ class Memory {
   };
   /// What a description is for.
   struct Offer {
-    bool is_given = false;                   // else it is only asked for
-    std::shared_ptr<MemoryReaders> readers;  // whom; null: unknown ones
+    bool is_given = false;                        // else it is only asked for
+    const std::vector<pid_t>* readers = nullptr;  // whom; null: whoever
   };
   /// An allocation of the user's that was exported.
   struct Exported {
     uint64_t id = 0;  // the driver's
     uint64_t size = 0;
     std::shared_ptr<IpcExport> as;
-    uint64_t gone =
-        0;  // the how manieth free that was, as is known since another was found there; 0: it may be there
-    std::vector<std::weak_ptr<MemoryReaders>> readers = {};
+    // Which of told_frees_ it was, counted from 1, once other memory was found there; 0: it may be there.
+    uint64_t gone = 0;
+    std::vector<pid_t> readers = {};
     bool has_unknown_readers = false;
 
     void give(const Offer& offer);
-    bool is_closed() const;
   };
   class Import;
   class ImportedRange;
@@ -84,6 +84,7 @@ class Memory {
   const Owned* find(uint64_t address, uint64_t bytes) const;
   Result<MemoryHandle> describe(const void* address, uint64_t bytes, const Offer& offer) const;
   Result<std::shared_ptr<IpcExport>> export_of(const PointerFacts& facts, const Offer& offer) const;
+  bool is_closed(const Exported& exported) const;
   bool is_where_another_is_open(const PointerFacts& facts) const;
   Result<std::shared_ptr<Import>> import(const MemoryHandle& handle);
   Status reach(int ordinal);
@@ -93,7 +94,8 @@ class Memory {
   // Not held while the driver allocates, frees, maps or shares, which may wait for what others need this for.
   mutable std::shared_mutex mutex_;
   std::map<uint64_t, Owned> owned_;               // by base
-  mutable std::map<uint64_t, Exported> exports_;  // by base: of what was there when it was last asked for
+  mutable std::map<uint64_t, Exported> exports_;  // by base: of what was there when it was last given away
+  std::map<pid_t, uint64_t> closed_;              // by reader: as closed_by()
   uint64_t allocations_ = 0;
   mutable uint64_t told_frees_ = 0;  // as MemoryHandle::frees
   mutable decltype(MemoryHandle::freed) freed_{};

@@ -91,7 +91,7 @@ std::optional<MemoryInfo> HostDevice::info(const void* address) const {
 }
 
 Result<MemoryHandle> HostDevice::export_memory(const void* address, uint64_t bytes,
-                                               const std::shared_ptr<MemoryReaders>& /*readers*/) const {
+                                               const std::vector<pid_t>* /*readers*/) const {
   MemoryHandle handle;
   handle.pid = getpid();
   if (const auto found = find_window(address, bytes)) {

@@ -26,7 +26,7 @@ class HostDevice : public Device {
   std::optional<MemoryInfo> info(const void* address) const override;
   using Device::export_memory;
   Result<MemoryHandle> export_memory(const void* address, uint64_t bytes,
-                                     const std::shared_ptr<MemoryReaders>& readers) const override;
+                                     const std::vector<pid_t>* readers) const override;
   Result<std::unique_ptr<MappedMemory>> import_memory(const MemoryHandle& handle) override;
 
   /// Nothing to do: all memory is the host's.

@@ -29,6 +29,8 @@ constexpr double others_patience = 10;    // seconds that it waits for others to
 constexpr double accept_pause = 0.2;  // seconds until it is tried again where no connection can be accepted
 constexpr double crowd_patience = 5;  // seconds for which that is tried before the ranks are told
 constexpr int max_strangers = 1024;
+constexpr size_t events_of_a_round = 64;
+constexpr int last_rounds = 100;
 
 Result<net::Endpoint> address_of_interfaces() {
   return net::local_address(net::selected_interfaces());
@@ -212,7 +214,9 @@ void Hub::run() {
     serve_round(milliseconds_to_next_deadline(now_seconds()));
     drop_overdue(now_seconds());
   }
-  serve_round(0);  // what ranks have said by now counts: this thread may have been off its core
+  // What ranks have said by now counts: this thread may have been off its core.
+  for (int round = 0; round < last_rounds && serve_round(0) == static_cast<int>(events_of_a_round); ++round) {
+  }
   say_goodbye();
   connections_.clear();
   listener_.reset();
@@ -220,8 +224,8 @@ void Hub::run() {
   finished_.store(true, std::memory_order_release);
 }
 
-void Hub::serve_round(int patience_milliseconds) {
-  std::array<epoll_event, 64> events;
+int Hub::serve_round(int patience_milliseconds) {
+  std::array<epoll_event, events_of_a_round> events;
   const int ready =
       epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), patience_milliseconds);
   for (int i = 0; i < ready; ++i) {
@@ -235,6 +239,7 @@ void Hub::serve_round(int patience_milliseconds) {
       handle(event.data.fd, event.events);
     }
   }
+  return ready;
 }
 
 void Hub::handle(int fd, uint32_t events) {

@@ -17,20 +17,21 @@ std::string cannot_map(int local) {
 
 Result<std::unique_ptr<CapturedCalls>> CapturedCalls::open(device::Device& device,
                                                            const topology::Cluster& cluster,
-                                                           transports::NodeMemory& node) {
+                                                           transports::NodeMemory& node,
+                                                           transports::PeerMemory& peers) {
   // Over several nodes the host makes all calls.
   const bool one_node = cluster.nodes() == 1;
   EPCCL_ASSIGN(auto room, GraphRoom::make(device, node.local_size(),
                                           one_node ? node.segment().spec().scratch_bytes : 0));
   return std::unique_ptr<CapturedCalls>(
-      new CapturedCalls(std::move(room), cluster, node));  // private constructor
+      new CapturedCalls(std::move(room), cluster, node, peers));  // private constructor
 }
 
 CapturedCalls::CapturedCalls(std::shared_ptr<GraphRoom> room, const topology::Cluster& cluster,
-                             transports::NodeMemory& node)
+                             transports::NodeMemory& node, transports::PeerMemory& peers)
     : room_(std::move(room)),
       node_(node),
-      on_{&room_->device(), describe_on(room_->device(), room_->memory(), room_->bytes())},
+      on_{&room_->device(), &peers, describe_on(peers, room_->memory(), room_->bytes())},
       writer_(room_, cluster, node.local(), node.local_size()) {}
 
 CapturedCalls::~CapturedCalls() {

@@ -17,7 +17,8 @@ class CapturedCalls {
  public:
   /// Allocates.
   static Result<std::unique_ptr<CapturedCalls>> open(device::Device& device, const topology::Cluster& cluster,
-                                                     transports::NodeMemory& node);
+                                                     transports::NodeMemory& node,
+                                                     transports::PeerMemory& peers);
   CapturedCalls(const CapturedCalls&) = delete;
   CapturedCalls& operator=(const CapturedCalls&) = delete;
   /// Replays that come yet do not wait. Graphs keep what they use.
@@ -41,7 +42,7 @@ class CapturedCalls {
 
  private:
   CapturedCalls(std::shared_ptr<GraphRoom> room, const topology::Cluster& cluster,
-                transports::NodeMemory& node);
+                transports::NodeMemory& node, transports::PeerMemory& peers);
   /// Of all ranks of the node, by local position, and what keeps them.
   struct Rooms {
     std::vector<std::byte*> addresses;

@@ -50,7 +50,7 @@ CopyEngines::CopyEngines(device::Device& device, const topology::Cluster& cluste
       executor_(executor),
       config_(config),
       peers_(device, node.local_size()),
-      on_{&device, {}, &peers_},
+      on_{&device, &peers_},
       queues_(device, cluster, node, monitor, {}, HoldWatch::let_go_of_this_thread) {}
 
 CopyEngines::~CopyEngines() {
@@ -64,8 +64,8 @@ Status CopyEngines::prepare() {
   if (on_host()) return {};
   const uint64_t bytes = transports::call_halves * node_.segment().spec().scratch_bytes;
   EPCCL_ASSIGN(scratch_, device_.allocate(device::MemoryKind::shareable, bytes));
-  on_.scratch = describe_on(device_, scratch_, bytes);
-  if (node_.is_one_process()) peers_.is_of_one_process();
+  peers_.set_readers(node_.other_processes());
+  on_.scratch = describe_on(peers_, scratch_, bytes);
   EPCCL_ASSIGN(const auto queue, device_.make_queue(device::QueueKind::compute));
   has_kernels_ = device::cuda::has_kernels(*queue);
   if (cluster_.nodes() == 1) EPCCL_TRY(queues_.prepare(width()));
@@ -90,7 +90,7 @@ Status CopyEngines::prepare_for(const EngineChoice& choice) {
 
 Status CopyEngines::prepare_captures() {
   if (captured_ != nullptr) return {};
-  EPCCL_ASSIGN(captured_, CapturedCalls::open(device_, cluster_, node_));
+  EPCCL_ASSIGN(captured_, CapturedCalls::open(device_, cluster_, node_, peers_));
   return {};
 }
 

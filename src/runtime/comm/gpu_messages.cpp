@@ -43,7 +43,7 @@ Status GpuMessages::prepare() {
     EPCCL_ASSIGN(auto queue, device_.make_queue(device::QueueKind::copy_engine));
     queues_.push_back(std::move(queue));
   }
-  if (node_.is_one_process()) peers_.is_of_one_process();
+  peers_.set_readers(node_.other_processes());
   return bounce_.reserve(bounce_bytes);
 }
 

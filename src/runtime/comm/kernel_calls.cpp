@@ -69,7 +69,7 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
   uint64_t bytes = 0;
   for (size_t part = 0; part < rows.format.count; ++part) bytes += rows.output.bytes[part];
   if (progress != nullptr) progress->begin_on_node(bytes);
-  const CallDevice on{&device_, {}, &engines_.peers()};
+  const CallDevice on{&device_, &engines_.peers()};
   const Call call = call_on(rows, text, on);
   executor_.waiter().begin(false);
   peers_have_buffers_ = false;
@@ -159,7 +159,7 @@ Status KernelCalls::use_tables(DeviceProgram& program, std::shared_ptr<const pla
 
 Status KernelCalls::run_plan(const PlannedCall& planned, const std::string& text, CallProgress* progress) {
   EPCCL_TRY(monitor_.check_lightly());
-  const CallDevice on{&device_, {}, &engines_.peers()};
+  const CallDevice on{&device_, &engines_.peers()};
   Call call = call_on(planned.shown, text, on);
   call.progress = progress;
   executor_.waiter().begin(false);

@@ -93,7 +93,11 @@ Status ReplayWatch::timed_out() {
   device::cuda::ReplayReport& report = room_->report();
   room_->give_up();
   const double until = now_seconds() + std::min(owner_.timeout_seconds, longest_answer);
-  while (read(report.awaited) == 0 && now_seconds() < until) usleep(1000);
+  const auto has_ended = [this] {
+    const Seen now = see();
+    return now.begun == now.over;
+  };
+  while (read(report.awaited) == 0 && !has_ended() && now_seconds() < until) usleep(1000);
   std::string what = "its copies";
   if (const uint64_t awaited = read(report.awaited); awaited != 0) {
     const uint64_t slot = (awaited - 1) & 0xffff;

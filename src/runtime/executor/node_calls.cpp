@@ -11,13 +11,12 @@ namespace epccl::runtime {
 
 using transports::NodeMemory;
 
-transports::BufferRef describe_on(device::Device& device, const void* buffer, uint64_t bytes,
-                                  const transports::PeerMemory* peers) {
+transports::BufferRef describe_on(const transports::PeerMemory& peers, const void* buffer, uint64_t bytes) {
   transports::BufferRef ref;
   ref.address = reinterpret_cast<uint64_t>(buffer);
   ref.bytes = bytes;
   if (bytes == 0) return ref;
-  const auto handle = peers != nullptr ? peers->offer(buffer, bytes) : device.export_memory(buffer, bytes);
+  const auto handle = peers.offer(buffer, bytes);
   if (!handle.ok()) return ref;
   ref.has_memory = 1;
   ref.memory = *handle;
@@ -25,12 +24,6 @@ transports::BufferRef describe_on(device::Device& device, const void* buffer, ui
 }
 
 namespace {
-
-device::MemoryHandle described_anew(device::Device& device, const transports::BufferRef& known) {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): as it was described
-  const auto handle = device.export_memory(reinterpret_cast<const void*>(known.address), known.bytes);
-  return handle.ok() ? *handle : known.memory;
-}
 
 /// With whatever has a handle in a call on a device's memory.
 template <typename Do>
@@ -123,37 +116,39 @@ void NodeCalls::publish_buffers(transports::CallRecord& record, uint64_t input_b
 }
 
 void NodeCalls::publish_on_device(transports::CallRecord& record) const {
-  transports::PeerMemory* const peers = call_->on->peers;
+  transports::PeerMemory& peers = *call_->on->peers;
   describe_buffers(record);
   record.frees = 0;
   for_each_handle(record, call_->rows != nullptr, [&](const device::MemoryHandle& handle) {
     record.frees = std::max(record.frees, handle.frees);
   });
-  record.closed = peers != nullptr ? peers->closed() : 0;
-  if (peers != nullptr) peers->told(call_->sequence, record.frees);
+  record.closed = peers.closed();
+  peers.told(call_->sequence, record.frees);
 }
 
 void NodeCalls::describe_buffers(transports::CallRecord& record) const {
-  device::Device& device = *call_->on->device;
   const auto describe = [&](const void* buffer, uint64_t bytes) {
-    return describe_on(device, buffer, bytes, call_->on->peers);
+    return describe_on(*call_->on->peers, buffer, bytes);
   };
   record.scratch = call_->on->scratch;
-  if (call_->rows == nullptr) {
-    record.inputs[0] = describe(call_->input, call_->input_bytes);
-    record.outputs[0] = describe(call_->output, call_->output_bytes);
-    // Peers use nothing but scratch then: its handle tells them what is gone.
-    const bool is_staged = record.inputs[0].has_memory == 0 || record.outputs[0].has_memory == 0;
-    if (is_staged && record.scratch.has_memory != 0)
-      record.scratch.memory = described_anew(device, record.scratch);
+  if (call_->rows != nullptr) {
+    const RowBuffers& rows = *call_->rows;
+    for (size_t part = 0; part < transports::call_parts; ++part) {
+      record.inputs[part] = describe(rows.input.data[part], rows.input.bytes[part]);
+      record.outputs[part] = describe(rows.output.data[part], rows.output.bytes[part]);
+    }
+    record.weights = describe(rows.weights, rows.weights_bytes);
     return;
   }
-  const RowBuffers& rows = *call_->rows;
-  for (size_t part = 0; part < transports::call_parts; ++part) {
-    record.inputs[part] = describe(rows.input.data[part], rows.input.bytes[part]);
-    record.outputs[part] = describe(rows.output.data[part], rows.output.bytes[part]);
-  }
-  record.weights = describe(rows.weights, rows.weights_bytes);
+  record.inputs[0] = describe(call_->input, call_->input_bytes);
+  record.outputs[0] = describe(call_->output, call_->output_bytes);
+  if (record.inputs[0].has_memory != 0 && record.outputs[0].has_memory != 0) return;
+  // Peers use nothing but scratch then: its handle tells them what is gone.
+  const transports::BufferRef& scratch = call_->on->scratch;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): as it was described
+  if (const auto now = describe(reinterpret_cast<const void*>(scratch.address), scratch.bytes);
+      now.has_memory != 0)
+    record.scratch = now;
 }
 
 Status NodeCalls::check(int local) {
@@ -174,7 +169,7 @@ Status NodeCalls::meet() {
   EPCCL_TRY(wait_for(transports::meeting_counter, here, "rank {} to begin this call"));
   for (int local = 0; local < node_.local_size(); ++local)
     if (local != node_.local()) EPCCL_TRY(check(local));
-  if (call_->on != nullptr && call_->on->peers != nullptr) hear_of_frees(*call_->on->peers);
+  if (call_->on != nullptr) hear_of_frees(*call_->on->peers);
   return {};
 }
 
@@ -185,9 +180,11 @@ void NodeCalls::hear_of_frees(transports::PeerMemory& peers) const {
     if (local == node_.local()) continue;
     const transports::CallRecord& theirs = node_.call(local, call_->sequence);
     if (node_.pid(local) != node_.pid(node_.local())) closed = std::min(closed, theirs.closed);
-    if (theirs.frees > peers.frees_heard(local))
-      for_each_handle(theirs, call_->rows != nullptr,
-                      [&](const device::MemoryHandle& handle) { peers.hear(local, handle); });
+    if (theirs.frees <= peers.frees_heard(local)) continue;
+    std::vector<const device::MemoryHandle*> handles;
+    for_each_handle(theirs, call_->rows != nullptr,
+                    [&](const device::MemoryHandle& handle) { handles.push_back(&handle); });
+    peers.hear(local, handles);
   }
   peers.heard(call_->sequence);
   peers.readers_closed(closed);

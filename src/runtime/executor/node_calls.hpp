@@ -23,14 +23,13 @@ namespace epccl::runtime {
 /// A call whose buffers are memory of a device other than the host.
 struct CallDevice {
   device::Device* device = nullptr;
-  transports::BufferRef scratch = {};  // as describe_on() says: the same in all calls
   transports::PeerMemory* peers =
-      nullptr;  // what maps peers' buffers; null: they are kept open for as long as it takes
+      nullptr;                         // by which buffers are offered, and what peers have freed is heard
+  transports::BufferRef scratch = {};  // as describe_on() says: the same in all calls
 };
 
-/// What peers are told of a buffer on a device. What they cannot map has no handle: they must do without. `peers` as above.
-transports::BufferRef describe_on(device::Device& device, const void* buffer, uint64_t bytes,
-                                  const transports::PeerMemory* peers = nullptr);
+/// What peers are told of a buffer on a device. What they cannot map has no handle: they must do without.
+transports::BufferRef describe_on(const transports::PeerMemory& peers, const void* buffer, uint64_t bytes);
 
 /// What ranks compare instead of texts. Never 0, which is that of a record without a text.
 uint64_t signature_of(std::string_view text);

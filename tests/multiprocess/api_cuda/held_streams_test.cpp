@@ -83,6 +83,31 @@ TEST(HeldStreams, LeaveMemoryThatWasAllocatedWhereOtherWasStagedForAWhileOnly) {
   });
 }
 
+// The rank that owns the memory has left the communicator, its peer has not, and has it open.
+TEST(HeldStreams, WaitForNoMemoryThatWasAllocatedWhereOtherWasThatAnotherCommunicatorHasOpen) {
+  const Environment environment{{"FAKE_CUDA_CONTEXT_LOCK", "1"}, {"EPCCL_CUDA_STUCK", "12"}};
+  run_gpu_ranks(RanksAre::processes, 2, environment, [](const RankContext& context) {
+    fake_cuda_set("reuse", 1);
+    const GpuRank gpu;
+    auto other = std::make_unique<Comm>(context);
+    epcclComm_t split = nullptr;
+    ASSERT_EQ(epcclCommSplit(*other, 0, context.rank, &split, nullptr), epcclSuccess);
+    const auto exchange = [&](epcclComm_t comm) {
+      const GpuArray<int> input(gpu, std::vector<int>(2, context.rank)), output(gpu, 2);
+      EXPECT_EQ(epcclAlltoall(input.data(), output.data(), 1, epcclInt32, comm, gpu.as_epccl()),
+                epcclSuccess);
+      EXPECT_THAT(output.get(), ElementsAre(0, 1));
+    };
+    exchange(*other);
+    context.meet();
+    if (context.rank == 0) other.reset();
+    for (int round = 0; round < 10; ++round) exchange(split);
+    context.meet();
+    EXPECT_EQ(epcclCommDestroy(split), epcclSuccess);
+    fake_cuda_set("reuse", 0);
+  });
+}
+
 // The stream has work for longer than the timeout before it comes to the call: that alone is no failure.
 TEST(HeldStreams, AreLetGoWhenAThreadKeepsTheCallOutOfTheDriver) {
   run_locked(1, {}, [](const RankContext& context) {

@@ -243,12 +243,12 @@ TEST(CudaMemory, OfTheUserAtTheSameAddressIsNotSharedAndWhatWasThereIsSaidToBeGo
   EXPECT_EQ(after.freed[before.frees % after.freed.size()], before.generation);
 }
 
-/// Where memory was that `readers` had a handle of, and what is there now.
+/// Where memory was that `readers` were given, and what is there now.
 struct Replaced {
-  explicit Replaced(const std::vector<std::shared_ptr<MemoryReaders>>& readers) {
+  explicit Replaced(const std::vector<std::vector<pid_t>>& readers) {
     fake_cuda_set("reuse", 1);
     auto first = std::make_unique<UsersMemory>(4096);
-    for (const auto& each : readers) before = *gpu().export_memory(first->data(), 1, each);
+    for (const auto& each : readers) before = *gpu().export_memory(first->data(), 1, &each);
     first.reset();
     now = std::make_unique<UsersMemory>(4096);
     EXPECT_EQ(now->data(), reinterpret_cast<std::byte*>(before.base));
@@ -260,32 +260,25 @@ struct Replaced {
 };
 
 TEST(CudaMemory, OfTheUserAtTheSameAddressIsSharedWhenAllReadersHaveClosedWhatWasThere) {
-  const auto one = std::make_shared<MemoryReaders>(), other = std::make_shared<MemoryReaders>();
-  const Replaced memory({one, other});
+  const Replaced memory({{7}, {7, 9}});
+  const uint64_t gone = memory.before.frees + 1;
   EXPECT_FALSE(memory.can_be_shared());
-  one->closed = memory.before.frees + 1;
-  EXPECT_FALSE(memory.can_be_shared()) << "the other has it open";
-  other->closed = memory.before.frees;
-  EXPECT_FALSE(memory.can_be_shared()) << "the other has closed what went before it";
-  other->closed = memory.before.frees + 1;
+  gpu().closed_by(7, gone);
+  EXPECT_FALSE(memory.can_be_shared()) << "9 has it open";
+  gpu().closed_by(9, gone - 1);
+  EXPECT_FALSE(memory.can_be_shared()) << "9 has closed what went before it";
+  gpu().closed_by(9, gone);
+  gpu().closed_by(9, gone - 1);  // of another communicator that is behind
   EXPECT_TRUE(memory.can_be_shared());
-  const auto after = gpu().export_memory(memory.now->data(), 1, one);
+  const std::vector<pid_t> readers{7};
+  const auto after = gpu().export_memory(memory.now->data(), 1, &readers);
   ASSERT_TRUE(after.ok()) << after.status().message();
   EXPECT_NE(after->generation, memory.before.generation);
 }
 
-TEST(CudaMemory, OfTheUserAtTheSameAddressIsSharedWhenItsReadersHaveEnded) {
-  auto readers = std::make_shared<MemoryReaders>();
-  const Replaced memory({readers});
-  EXPECT_FALSE(memory.can_be_shared());
-  readers.reset();
-  EXPECT_TRUE(memory.can_be_shared());
-}
-
-TEST(CudaMemory, OfTheUserAtTheSameAddressIsSharedWhereReadersOpenNothing) {
-  const auto readers = std::make_shared<MemoryReaders>();
-  readers->closed = MemoryReaders::open_nothing;
-  EXPECT_TRUE(Replaced({readers}).can_be_shared());
+TEST(CudaMemory, OfTheUserAtTheSameAddressIsSharedWhereNoOtherProcessWasGivenWhatWasThere) {
+  const std::vector<std::vector<pid_t>> nobody(1);
+  EXPECT_TRUE(Replaced(nobody).can_be_shared());
 }
 
 TEST(CudaMemory, OfTheUserThatWasOnlyAskedForIsInNobodysWay) {

@@ -3,9 +3,13 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <atomic>
 #include <future>
+#include <map>
+#include <optional>
 #include <thread>
+#include <vector>
 
 namespace epccl::transports {
 namespace {
@@ -33,9 +37,11 @@ class CountingDevice : public Device {
   };
   std::atomic<int> live{0};
   int imported = 0;
-  bool closes_later = false;
-  mutable std::shared_ptr<device::MemoryReaders> readers;  // of what was exported last
-  std::shared_future<void> may_unmap;                      // invalid: at any time
+  mutable std::optional<std::vector<pid_t>> given_to;  // what was exported last
+  std::map<pid_t, uint64_t> closed;
+  uint64_t heard = 0;
+  bool has_closed = true;              // what was freed
+  std::shared_future<void> may_unmap;  // invalid: at any time
 
   Result<std::unique_ptr<device::MappedMemory>> import_memory(const MemoryHandle& handle) override {
     if (handle.base == 0) return error(Code::device_error, "cannot be mapped");
@@ -56,11 +62,13 @@ class CountingDevice : public Device {
   std::optional<device::MemoryInfo> info(const void*) const override { return std::nullopt; }
   using Device::export_memory;
   Result<MemoryHandle> export_memory(const void*, uint64_t,
-                                     const std::shared_ptr<device::MemoryReaders>& given) const override {
-    readers = given;
+                                     const std::vector<pid_t>* readers) const override {
+    given_to = readers != nullptr ? std::optional(*readers) : std::nullopt;
     return no();
   }
-  bool is_closing() const override { return closes_later; }
+  void closed_by(pid_t reader, uint64_t frees) override { closed[reader] = frees; }
+  void hear_of_frees(const MemoryHandle& handle) override { heard = std::max(heard, handle.frees); }
+  bool has_closed_what_was_freed() const override { return has_closed; }
   Status make_words_visible(void*, uint64_t) override { return no(); }
   void hide_words(void*, std::shared_ptr<const void>) override {}
   Result<std::unique_ptr<device::Queue>> make_queue(device::QueueKind) override { return no(); }
@@ -149,50 +157,82 @@ TEST(PeerMemory, LetsGoOfAllThatThePeerCanHaveFreed) {
 }
 
 // Other memory at the place is offered only then.
-TEST(PeerMemory, SaysThatItHasClosedWhatThePeerHasFreedWhenItHas) {
+TEST(PeerMemory, SaysOfWhichCallsAllIsClosedThatWasHeardToBeFreed) {
   CountingDevice device;
   PeerMemory peers(device, 2);
-  std::promise<void> may_unmap;
-  device.may_unmap = may_unmap.get_future().share();
   at(peers, handle_of(1000, 1), 1);
-  EXPECT_EQ(peers.closed(), 0U) << "nothing was heard of yet";
+  peers.heard(1);
+  EXPECT_EQ(peers.closed(), 1U) << "nothing was freed";
   MemoryHandle news = handle_of(9000, 2);
   news.frees = 1;
   news.freed = {1};
-  peers.hear(0, news);
+  const MemoryHandle* const told[] = {&news};
+  device.has_closed = false;
+  peers.hear(0, told);
+  EXPECT_EQ(device.heard, 1U);
+  EXPECT_EQ(peers.frees_heard(0), 1U);
+  EXPECT_EQ(peers.frees_heard(1), 0U);
   peers.heard(2);
-  EXPECT_EQ(peers.closed(), 0U) << "call 1 may still run";
+  EXPECT_EQ(peers.closed(), 1U);
   peers.calls_over(2);
-  EXPECT_EQ(peers.closed(), 0U) << "it is being unmapped";
-  device.closes_later = true;
-  may_unmap.set_value();
   expect_live(device, 0);
-  for (int times = 0; times < 100; ++times) EXPECT_EQ(peers.closed(), 0U) << "the driver still has it open";
-  device.closes_later = false;
-  while (peers.closed() == 0) std::this_thread::yield();  // the test's timeout ends it
+  EXPECT_EQ(peers.closed(), 1U) << "another communicator may have it open";
+  device.has_closed = true;
   EXPECT_EQ(peers.closed(), 2U);
+}
+
+TEST(PeerMemory, KeepsAllThatACallBringsHoweverMuchWasFreed) {
+  CountingDevice device;
+  PeerMemory peers(device, 1);
+  MemoryHandle first = handle_of(1000, 1), second = handle_of(3000, 2);
+  at(peers, first, 1);
+  at(peers, second, 1);
+  at(peers, handle_of(5000, 3), 1);
+  peers.calls_over(1);
+  first.frees = second.frees = first.freed.size() + 1;
+  const MemoryHandle* const told[] = {&first, &second};
+  peers.hear(0, told);
+  EXPECT_EQ(peers.mappings(), 2U);
+  at(peers, first, 2);
+  at(peers, second, 2);
+  EXPECT_EQ(device.imported, 3);
 }
 
 TEST(PeerMemory, TellsTheDeviceWhatItsReadersHaveClosed) {
   CountingDevice device;
   PeerMemory peers(device, 2);
   EXPECT_FALSE(peers.offer(nullptr, 1).ok());
-  const device::MemoryReaders& readers = *device.readers;
+  EXPECT_EQ(device.given_to, std::nullopt) << "to whoever";
+  peers.set_readers({7, 9});
+  EXPECT_FALSE(peers.offer(nullptr, 1).ok());
+  EXPECT_EQ(device.given_to, (std::vector<pid_t>{7, 9}));
   peers.told(5, 3);
   peers.told(6, 4);  // waits for its turn
   peers.readers_closed(4);
-  EXPECT_EQ(readers.closed, 0U) << "call 5 is the first that tells";
+  EXPECT_TRUE(device.closed.empty()) << "call 5 is the first that tells";
   peers.readers_closed(5);
-  EXPECT_EQ(readers.closed, 3U);
+  EXPECT_EQ(device.closed, (std::map<pid_t, uint64_t>{{7, 3}, {9, 3}}));
   peers.readers_closed(6);
-  EXPECT_EQ(readers.closed, 3U) << "told in the next call again";
+  EXPECT_EQ(device.closed[7], 3U) << "told in the next call again";
   peers.told(7, 4);
   peers.readers_closed(7);
-  EXPECT_EQ(readers.closed, 4U);
-  peers.is_of_one_process();
-  peers.told(8, 9);
-  peers.readers_closed(8);
-  EXPECT_EQ(readers.closed, device::MemoryReaders::open_nothing);
+  EXPECT_EQ(device.closed, (std::map<pid_t, uint64_t>{{7, 4}, {9, 4}}));
+}
+
+// A call that fails before its ranks have met is heard by nobody, and the next one need not tell the same.
+TEST(PeerMemory, CountsNoCallThatDoesNotTell) {
+  CountingDevice device;
+  PeerMemory peers(device, 2);
+  peers.set_readers({7});
+  peers.told(5, 3);
+  peers.told(6, 0);
+  peers.readers_closed(6);
+  EXPECT_TRUE(device.closed.empty());
+  peers.told(7, 3);
+  peers.readers_closed(6);
+  EXPECT_TRUE(device.closed.empty());
+  peers.readers_closed(7);
+  EXPECT_EQ(device.closed[7], 3U);
 }
 
 // A mapping keeps freed memory from being given to anybody else.

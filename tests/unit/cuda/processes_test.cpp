@@ -161,6 +161,53 @@ TEST_P(CudaProcesses, KnowANewAllocationWhereTheMappingOfTheOldOneHasNotEndedYet
   fake_cuda_set("reuse", 0);
 }
 
+/// As the next handle that its owner gives, of whatever memory, would say that this one's memory was freed.
+MemoryHandle news_of_the_end(const MemoryHandle& handle, uint64_t frees_beside = 0) {
+  MemoryHandle news = handle;
+  if (frees_beside == 0) news.freed[news.frees % news.freed.size()] = handle.generation;
+  news.frees += 1 + frees_beside;
+  return news;
+}
+
+class CudaFrees : public CudaProcesses {};
+INSTANTIATE_TEST_SUITE_P(By, CudaFrees, ::testing::Values("ipc"),
+                         [](const auto& share) { return share.param; });
+
+TEST_P(CudaFrees, AreClosedWhenTheDriverHasClosedThem) {
+  Peer peer;
+  const MemoryHandle handle = peer.allocate(1000, 1);
+  auto mapped = map(handle), again = map(handle);
+  EXPECT_TRUE(gpu().has_closed_what_was_freed());
+  gpu().hear_of_frees(news_of_the_end(handle));
+  EXPECT_FALSE(gpu().has_closed_what_was_freed());
+  std::optional<HeldStreams::Hold> held(std::in_place);
+  mapped.reset();
+  again.reset();
+  EXPECT_FALSE(gpu().has_closed_what_was_freed()) << "put off";
+  held.reset();
+  EXPECT_TRUE(gpu().has_closed_what_was_freed());
+}
+
+TEST_P(CudaFrees, OfOthersKeepNobodyWaiting) {
+  Peer peer, other;
+  const MemoryHandle handle = peer.allocate(1000, 1), beside = peer.allocate(1000, 2);
+  const auto mapped = map(handle), of_other = map(other.allocate(1000, 3));
+  gpu().hear_of_frees(news_of_the_end(beside));
+  EXPECT_TRUE(gpu().has_closed_what_was_freed());
+}
+
+TEST_P(CudaFrees, ThatHandlesDoNotNameMayBeOfAllThatIsOpen) {
+  Peer peer;
+  const MemoryHandle handle = peer.allocate(1000, 1);
+  auto mapped = map(handle);
+  gpu().hear_of_frees(news_of_the_end(handle, handle.freed.size()));
+  EXPECT_FALSE(gpu().has_closed_what_was_freed());
+  mapped.reset();
+  EXPECT_TRUE(gpu().has_closed_what_was_freed());
+  mapped = map(handle);
+  EXPECT_TRUE(gpu().has_closed_what_was_freed()) << "of what is opened now nobody has said that it was freed";
+}
+
 /// Descriptors of this process that `is_meant`.
 template <typename IsMeant>
 int count_descriptors(const IsMeant& is_meant) {
