@@ -235,10 +235,12 @@ class Device {
   }
   /// That process has nothing open any more of the first so many of this device's frees (MemoryHandle::frees).
   virtual void closed_by(pid_t /*reader*/, uint64_t /*frees*/) {}
-  /// Notes what the handle of another process tells of frees; and whether this process has closed, on all devices, what was noted. Neither
-  /// waits.
-  virtual void hear_of_frees(const MemoryHandle& /*handle*/) {}
-  virtual bool has_closed_what_was_freed() const { return true; }
+  /// Notes what the handle of another process tells of frees. Where these are more than it names, all may be freed that is open but for
+  /// `alive`, which were given with it.
+  virtual void hear_of_frees(const MemoryHandle& /*handle*/, std::span<const MemoryHandle* const> /*alive*/) {
+  }
+  /// Whether this process has closed, on all devices, what was noted of frees of that handle's exporter. Does not wait.
+  virtual bool has_closed_what_was_freed(const MemoryHandle& /*by*/) const { return true; }
   /// Of another process of this node, or of this one (whose addresses are used as they are).
   virtual Result<std::unique_ptr<MappedMemory>> import_memory(const MemoryHandle& handle) = 0;
 

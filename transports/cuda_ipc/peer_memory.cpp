@@ -25,8 +25,8 @@ Result<device::MemoryHandle> PeerMemory::offer(const void* buffer, uint64_t byte
 
 // One thing at a time is waited for: what is freed meanwhile is told when that is through. In a call that does not tell it nobody hears it.
 void PeerMemory::told(uint64_t call, uint64_t frees) {
-  if (frees < told_.frees) told_ = {};
-  if (told_.frees <= closed_by_readers_ && frees > closed_by_readers_) told_ = {call, frees};
+  if (frees < told_.frees && !told_.was_heard) told_ = {};
+  if (told_.frees <= closed_by_readers_ && frees > closed_by_readers_) told_ = {call, frees, false};
 }
 
 void PeerMemory::readers_closed(uint64_t call) {
@@ -39,8 +39,16 @@ void PeerMemory::hear(int local, Handles handles) {
   retire_what_is_gone(peers_[static_cast<size_t>(local)], handles);
 }
 
+void PeerMemory::heard(uint64_t call) {
+  heard_ = std::max(heard_, call);
+  told_.was_heard |= told_.call <= call;
+}
+
 uint64_t PeerMemory::closed() {
-  if (device_.has_closed_what_was_freed()) closed_ = heard_;
+  const auto has_closed = [this](const Peer& peer) {
+    return peer.frees == 0 || device_.has_closed_what_was_freed(peer.news);
+  };
+  if (std::ranges::all_of(peers_, has_closed)) closed_ = heard_;
   return closed_;
 }
 
@@ -81,7 +89,10 @@ void PeerMemory::retire_what_is_gone(Peer& peer, Handles handles) {
   const auto* const latest =
       *std::ranges::max_element(handles, {}, [](const auto* handle) { return handle->frees; });
   const uint64_t frees = latest->frees - std::min(peer.frees, latest->frees);
-  if (frees > 0) device_.hear_of_frees(*latest);
+  if (frees > 0) {
+    peer.news = *latest;
+    device_.hear_of_frees(*latest, handles);
+  }
   peer.frees += frees;
   const auto is_gone = [&](const Mapping& mapping) {
     if (std::ranges::any_of(handles, [&](const auto* handle) { return is_of(mapping, *handle); }))

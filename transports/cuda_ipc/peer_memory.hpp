@@ -55,8 +55,8 @@ class PeerMemory {
   uint64_t frees_heard(int local) const { return peers_[static_cast<size_t>(local)].frees; }
   /// What a peer's handles of one call tell of frees.
   void hear(int local, std::span<const device::MemoryHandle* const> handles);
-  /// What handles of this call tell has been heard, of all peers.
-  void heard(uint64_t call) { heard_ = std::max(heard_, call); }
+  /// All ranks have met in this call, and what their handles tell has been heard.
+  void heard(uint64_t call);
   /// The last call of which all is closed, in the whole process, that had been heard of by then; 0: none.
   uint64_t closed();
 
@@ -80,7 +80,8 @@ class PeerMemory {
   using Mappings = std::vector<Mapping>;
   struct Peer {
     Mappings mappings;
-    uint64_t frees = 0;  // of its, as far as it has told
+    uint64_t frees = 0;         // of its, as far as it has told
+    device::MemoryHandle news;  // the handle that did
   };
 
   static bool is_of(const Mapping& mapping, const device::MemoryHandle& handle) {
@@ -101,6 +102,7 @@ class PeerMemory {
   uint64_t heard_ = 0, closed_ = 0;
   struct Told {
     uint64_t call = 0, frees = 0;
+    bool was_heard = false;
   };
   Told told_;  // what peers are to close next; none: no more than they have
   uint64_t closed_by_readers_ = 0;

@@ -64,8 +64,12 @@ class CudaDevice : public Device {
     return memory_.can_describe(address, bytes);
   }
   void closed_by(pid_t reader, uint64_t frees) override { memory_.closed_by(reader, frees); }
-  void hear_of_frees(const MemoryHandle& handle) override { cuda::hear_of_frees(handle); }
-  bool has_closed_what_was_freed() const override { return cuda::has_closed_what_was_freed(); }
+  void hear_of_frees(const MemoryHandle& handle, std::span<const MemoryHandle* const> alive) override {
+    cuda::hear_of_frees(handle, alive);
+  }
+  bool has_closed_what_was_freed(const MemoryHandle& by) const override {
+    return cuda::has_closed_what_was_freed(by);
+  }
   Result<std::unique_ptr<MappedMemory>> import_memory(const MemoryHandle& handle) override {
     return memory_.map(handle);
   }

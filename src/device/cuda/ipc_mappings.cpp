@@ -28,23 +28,27 @@ class Openings {
     const std::lock_guard lock(mutex_);
     std::erase_if(all_, [number](const Opening& each) { return each.number == number; });
   }
-  void hear_of_frees(const MemoryHandle& handle) {
+  void hear_of_frees(const MemoryHandle& handle, std::span<const MemoryHandle* const> alive) {
     const std::lock_guard lock(mutex_);
     const Exporter exporter = exporter_of(handle);
     uint64_t& heard = heard_[exporter];
     if (handle.frees <= heard) return;
     const uint64_t count = handle.frees - std::exchange(heard, handle.frees), named = handle.freed.size();
-    for (Opening& each : all_) {
-      if (each.exporter != exporter) continue;
-      bool is_freed = count > named;  // which, is not told
+    const auto may_be_freed = [&](uint64_t generation) {
       for (uint64_t n = handle.frees - std::min(count, named); n < handle.frees; ++n)
-        is_freed |= handle.freed[n % named] == each.generation;
-      each.is_freed |= is_freed;
-    }
+        if (handle.freed[n % named] == generation) return true;
+      return count > named && std::ranges::none_of(alive, [generation](const MemoryHandle* each) {
+               return each->generation == generation;
+             });
+    };
+    for (Opening& each : all_)
+      if (each.exporter == exporter && may_be_freed(each.generation)) each.is_freed = true;
   }
-  bool has_closed_what_was_freed() const {
+  bool has_closed_what_was_freed(const MemoryHandle& by) const {
     const std::lock_guard lock(mutex_);
-    return std::ranges::none_of(all_, &Opening::is_freed);
+    return std::ranges::none_of(all_, [exporter = exporter_of(by)](const Opening& each) {
+      return each.is_freed && each.exporter == exporter;
+    });
   }
 
  private:
@@ -134,12 +138,12 @@ void IpcMappings::close(Mapping& mapping) {
   Openings::of_process().end(mapping.opening);
 }
 
-void hear_of_frees(const MemoryHandle& handle) {
-  Openings::of_process().hear_of_frees(handle);
+void hear_of_frees(const MemoryHandle& handle, std::span<const MemoryHandle* const> alive) {
+  Openings::of_process().hear_of_frees(handle, alive);
 }
 
-bool has_closed_what_was_freed() {
-  return Openings::of_process().has_closed_what_was_freed();
+bool has_closed_what_was_freed(const MemoryHandle& by) {
+  return Openings::of_process().has_closed_what_was_freed(by);
 }
 
 }  // namespace epccl::device::cuda

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "device/cuda/context.hpp"
@@ -49,7 +50,7 @@ class IpcMappings {
 };
 
 // As of Device: for all GPUs of the process.
-void hear_of_frees(const MemoryHandle& handle);
-bool has_closed_what_was_freed();
+void hear_of_frees(const MemoryHandle& handle, std::span<const MemoryHandle* const> alive);
+bool has_closed_what_was_freed(const MemoryHandle& by);
 
 }  // namespace epccl::device::cuda

@@ -29,7 +29,6 @@ constexpr double others_patience = 10;    // seconds that it waits for others to
 constexpr double accept_pause = 0.2;  // seconds until it is tried again where no connection can be accepted
 constexpr double crowd_patience = 5;  // seconds for which that is tried before the ranks are told
 constexpr int max_strangers = 1024;
-constexpr size_t events_of_a_round = 64;
 constexpr int last_rounds = 100;
 
 Result<net::Endpoint> address_of_interfaces() {
@@ -215,7 +214,7 @@ void Hub::run() {
     drop_overdue(now_seconds());
   }
   // What ranks have said by now counts: this thread may have been off its core.
-  for (int round = 0; round < last_rounds && serve_round(0) == static_cast<int>(events_of_a_round); ++round) {
+  for (int round = 0; round < last_rounds && serve_round(0) > 0; ++round) {
   }
   say_goodbye();
   connections_.clear();
@@ -225,7 +224,7 @@ void Hub::run() {
 }
 
 int Hub::serve_round(int patience_milliseconds) {
-  std::array<epoll_event, events_of_a_round> events;
+  std::array<epoll_event, 64> events;
   const int ready =
       epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), patience_milliseconds);
   for (int i = 0; i < ready; ++i) {

@@ -67,7 +67,7 @@ class Hub {
   Session& session(uint64_t number);
   /// Ranks that have given this one up may meet again as the same one: what is left of it goes on beside.
   void set_aside(uint64_t number);
-  /// How many connections had something.
+  /// How much there was to do: at most 0, nothing.
   int serve_round(int patience_milliseconds);
   void handle(int fd, uint32_t events);
   void accept_all();

@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 
 // How late a failure is heard of while a replay runs, and while none does.
 constexpr milliseconds busy_period{2}, idle_period{20};
-constexpr double longest_answer = 5;  // seconds in which a kernel that goes on says what it waited for
+constexpr double longest_answer = 2;  // seconds in which a kernel that goes on says what it waited for
 
 /// What a replay waits for another rank to do, which has posted to `slot` then.
 std::string awaited_text(uint64_t slot) {

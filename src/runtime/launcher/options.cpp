@@ -81,7 +81,7 @@ std::string place(Options& options, int ranks, int nodes, const std::vector<int>
 /// With mpirun's -np as -n, as far as the program's name.
 std::vector<std::string> with_our_names(std::span<const char* const> arguments) {
   std::vector<std::string> out(arguments.begin(), arguments.end());
-  for (size_t i = 1; i < out.size() && out[i].starts_with('-'); ++i) {
+  for (size_t i = 1; i < out.size() && out[i].starts_with('-') && out[i] != "--"; ++i) {
     if (out[i] == "-np") out[i] = "-n";
     const bool is_long = out[i].starts_with("--");
     const bool has_value =

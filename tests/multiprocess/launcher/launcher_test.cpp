@@ -232,6 +232,8 @@ TEST_F(Launcher, TakesMpirunsNameForTheNumberOfRanksAndLeavesTheProgramsOwn) {
                  "-np", "7"}),
             0);
   EXPECT_EQ(out(), "[0] 1 -np 7\n");
+  EXPECT_EQ(run({"-np", "1", "--", "sh", "-c", "echo $0 $1", "-np", "7"}), 0);
+  EXPECT_EQ(out(), "-np 7\n");
 }
 
 TEST_F(Launcher, MistakesAreExplained) {

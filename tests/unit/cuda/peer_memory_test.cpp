@@ -8,6 +8,7 @@
 #include <future>
 #include <map>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -67,8 +68,10 @@ class CountingDevice : public Device {
     return no();
   }
   void closed_by(pid_t reader, uint64_t frees) override { closed[reader] = frees; }
-  void hear_of_frees(const MemoryHandle& handle) override { heard = std::max(heard, handle.frees); }
-  bool has_closed_what_was_freed() const override { return has_closed; }
+  void hear_of_frees(const MemoryHandle& handle, std::span<const MemoryHandle* const>) override {
+    heard = std::max(heard, handle.frees);
+  }
+  bool has_closed_what_was_freed(const MemoryHandle&) const override { return has_closed; }
   Status make_words_visible(void*, uint64_t) override { return no(); }
   void hide_words(void*, std::shared_ptr<const void>) override {}
   Result<std::unique_ptr<device::Queue>> make_queue(device::QueueKind) override { return no(); }
@@ -231,6 +234,8 @@ TEST(PeerMemory, CountsNoCallThatDoesNotTell) {
   peers.told(7, 3);
   peers.readers_closed(6);
   EXPECT_TRUE(device.closed.empty());
+  peers.heard(7);
+  peers.told(8, 0);  // what has been heard need not be told again
   peers.readers_closed(7);
   EXPECT_EQ(device.closed[7], 3U);
 }

@@ -177,35 +177,42 @@ TEST_P(CudaFrees, AreClosedWhenTheDriverHasClosedThem) {
   Peer peer;
   const MemoryHandle handle = peer.allocate(1000, 1);
   auto mapped = map(handle), again = map(handle);
-  EXPECT_TRUE(gpu().has_closed_what_was_freed());
-  gpu().hear_of_frees(news_of_the_end(handle));
-  EXPECT_FALSE(gpu().has_closed_what_was_freed());
+  EXPECT_TRUE(gpu().has_closed_what_was_freed(handle));
+  gpu().hear_of_frees(news_of_the_end(handle), {});
+  EXPECT_FALSE(gpu().has_closed_what_was_freed(handle));
   std::optional<HeldStreams::Hold> held(std::in_place);
   mapped.reset();
   again.reset();
-  EXPECT_FALSE(gpu().has_closed_what_was_freed()) << "put off";
+  EXPECT_FALSE(gpu().has_closed_what_was_freed(handle)) << "put off";
   held.reset();
-  EXPECT_TRUE(gpu().has_closed_what_was_freed());
+  EXPECT_TRUE(gpu().has_closed_what_was_freed(handle));
 }
 
 TEST_P(CudaFrees, OfOthersKeepNobodyWaiting) {
   Peer peer, other;
-  const MemoryHandle handle = peer.allocate(1000, 1), beside = peer.allocate(1000, 2);
-  const auto mapped = map(handle), of_other = map(other.allocate(1000, 3));
-  gpu().hear_of_frees(news_of_the_end(beside));
-  EXPECT_TRUE(gpu().has_closed_what_was_freed());
+  const MemoryHandle handle = peer.allocate(1000, 1), beside = peer.allocate(1000, 2),
+                     theirs = other.allocate(1000, 3);
+  const auto mapped = map(handle), of_other = map(theirs);
+  gpu().hear_of_frees(news_of_the_end(beside), {});
+  EXPECT_TRUE(gpu().has_closed_what_was_freed(handle)) << "it was never open here";
+  gpu().hear_of_frees(news_of_the_end(theirs), {});
+  EXPECT_TRUE(gpu().has_closed_what_was_freed(handle));
+  EXPECT_FALSE(gpu().has_closed_what_was_freed(theirs));
 }
 
-TEST_P(CudaFrees, ThatHandlesDoNotNameMayBeOfAllThatIsOpen) {
+TEST_P(CudaFrees, ThatHandlesDoNotNameMayBeOfAllThatIsOpenButForWhatTheyBring) {
   Peer peer;
-  const MemoryHandle handle = peer.allocate(1000, 1);
+  const MemoryHandle handle = peer.allocate(1000, 1), used = peer.allocate(1000, 2);
   auto mapped = map(handle);
-  gpu().hear_of_frees(news_of_the_end(handle, handle.freed.size()));
-  EXPECT_FALSE(gpu().has_closed_what_was_freed());
+  const auto used_still = map(used);
+  const MemoryHandle* const alive[] = {&used};
+  gpu().hear_of_frees(news_of_the_end(used, used.freed.size()), alive);
+  EXPECT_FALSE(gpu().has_closed_what_was_freed(handle));
   mapped.reset();
-  EXPECT_TRUE(gpu().has_closed_what_was_freed());
+  EXPECT_TRUE(gpu().has_closed_what_was_freed(handle));
   mapped = map(handle);
-  EXPECT_TRUE(gpu().has_closed_what_was_freed()) << "of what is opened now nobody has said that it was freed";
+  EXPECT_TRUE(gpu().has_closed_what_was_freed(handle))
+      << "of what is opened now nobody has said that it was freed";
 }
 
 /// Descriptors of this process that `is_meant`.
