@@ -88,6 +88,7 @@ class NodeMemory {
   }
 
   /// Before this rank's first small call.
+  void touch_records() const { segment_.touch_records(local_); }
   void touch_places() const { segment_.touch_places(local_); }
 
   // Counters: they only grow.

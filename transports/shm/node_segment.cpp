@@ -12,6 +12,8 @@ namespace epccl::transports {
 namespace {
 
 constexpr uint64_t page = 4096;
+constexpr int few_ranks = 16;
+
 uint64_t to_page(uint64_t bytes) {
   return (bytes + page - 1) / page * page;
 }
@@ -41,9 +43,17 @@ NodeSegment::NodeSegment(const SegmentSpec& spec) : spec_(spec) {
   bytes_ = scratch_offset_ + ranks * call_halves * spec_.scratch_bytes;
 }
 
+// Of peers', too, which this process has to map for itself; where they are many, calls use those of few.
+void NodeSegment::touch_records(int local) const {
+  for (int other = 0; other < spec_.local_size; ++other)
+    if (other == local || spec_.local_size <= few_ranks)
+      populate(reinterpret_cast<std::byte*>(&control(other)), sizeof(RankControl));
+}
+
 void NodeSegment::touch_places(int local) const {
-  populate(reinterpret_cast<std::byte*>(&control(local)), sizeof(RankControl));
-  for (int number = 0; number < calls_ahead; ++number) populate(place(local, number), page);
+  for (int other = 0; other < spec_.local_size; ++other)
+    for (int number = 0; number < calls_ahead && (other == local || spec_.local_size <= few_ranks); ++number)
+      populate(place(other, number), page);
 }
 
 void NodeSegment::take(void* base) {

@@ -155,7 +155,8 @@ class NodeSegment {
   std::byte* place(int local, int number) const {
     return base_ + places_offset_ + static_cast<uint64_t>(local * calls_ahead + number) * place_stride;
   }
-  /// Has the pages of a rank's call records and the first ones of its places made at once, where each would hold up a call of its own.
+  // For this rank, have pages made at once, where each would hold up a call of its own: those of call records, and the first of each place.
+  void touch_records(int local) const;
   void touch_places(int local) const;
   std::byte* scratch(int local, int half) const {
     return base_ + scratch_offset_ + static_cast<uint64_t>(local * call_halves + half) * spec_.scratch_bytes;

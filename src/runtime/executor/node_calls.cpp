@@ -48,7 +48,8 @@ uint64_t signature_of(std::string_view text) {
 Status NodeCalls::begin(const Call& call, uint64_t input_bytes, uint64_t output_bytes) {
   call_ = &call;
   EPCCL_TRY(wait_for_scratch());
-  if (call.is_small && !std::exchange(touched_, true)) node_.touch_places();
+  if (!std::exchange(touched_records_, true)) node_.touch_records();
+  if (call.is_small && !std::exchange(touched_places_, true)) node_.touch_places();
   transports::CallRecord& record = node_.my_call(call.sequence);
   signature_ = call.signature != 0 ? call.signature : signature_of(call.text);
   record.sequence = call.sequence;

@@ -110,9 +110,9 @@ class NodeCalls {
   uint64_t signature_ = 0;  // of the call
   uint64_t history_ = 0;    // of the signatures of all calls up to and with number `told_`
   uint64_t told_ = 0;
-  std::vector<uint64_t> checked_;  // by local position: in which call it was last
-  bool touched_ = false;           // the places of small calls
-  uint64_t all_done_ = 0;          // the others were through with this call when they were last looked at
+  std::vector<uint64_t> checked_;                          // by local position: in which call it was last
+  bool touched_records_ = false, touched_places_ = false;  // of small calls
+  uint64_t all_done_ = 0;  // the others were through with this call when they were last looked at
 };
 
 }  // namespace epccl::runtime
