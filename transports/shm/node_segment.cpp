@@ -19,10 +19,11 @@ uint64_t to_page(uint64_t bytes) {
 }
 
 // Linux before 5.14 does not know the advice; then each page is made when it is first written.
-void populate([[maybe_unused]] std::byte* begin, [[maybe_unused]] uint64_t bytes) {
+void populate([[maybe_unused]] std::byte* begin, [[maybe_unused]] uint64_t bytes,
+              [[maybe_unused]] bool writes) {
 #ifdef MADV_POPULATE_WRITE
   const uint64_t skipped = reinterpret_cast<uintptr_t>(begin) % page;
-  madvise(begin - skipped, to_page(bytes + skipped), MADV_POPULATE_WRITE);
+  madvise(begin - skipped, to_page(bytes + skipped), writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 #endif
 }
 
@@ -47,13 +48,13 @@ NodeSegment::NodeSegment(const SegmentSpec& spec) : spec_(spec) {
 void NodeSegment::touch_records(int local) const {
   for (int other = 0; other < spec_.local_size; ++other)
     if (other == local || spec_.local_size <= few_ranks)
-      populate(reinterpret_cast<std::byte*>(&control(other)), sizeof(RankControl));
+      populate(reinterpret_cast<std::byte*>(&control(other)), sizeof(RankControl), other == local);
 }
 
 void NodeSegment::touch_places(int local) const {
   for (int other = 0; other < spec_.local_size; ++other)
     for (int number = 0; number < calls_ahead && (other == local || spec_.local_size <= few_ranks); ++number)
-      populate(place(other, number), page);
+      populate(place(other, number), page, other == local);
 }
 
 void NodeSegment::take(void* base) {
