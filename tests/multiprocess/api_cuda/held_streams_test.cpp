@@ -73,11 +73,13 @@ TEST(HeldStreams, LeaveMemoryThatWasAllocatedWhereOtherWasStagedForAWhileOnly) {
     const long before = opened();
     ASSERT_GT(before, 0);
     // Each tells both whether it has opened anything: they end together. The test's timeout ends what does not.
-    for (std::vector<int> have{0, 0}; have != std::vector<int>{1, 1}; have = output.get()) {
-      const std::vector<int> mine(2, opened() > before ? 1 : 0);
+    std::vector<int> mine(2), have(2);
+    while (have != std::vector<int>{1, 1}) {
+      mine.assign(2, opened() > before ? 1 : 0);
       input.put(mine);
       ASSERT_EQ(epcclAlltoall(input.data(), output.data(), 1, epcclInt32, comm, gpu.as_epccl()),
                 epcclSuccess);
+      have = output.get();
     }
     fake_cuda_set("reuse", 0);
   });
