@@ -27,9 +27,11 @@ bool engines_make_it(const Place& place, const runtime::Communicator& communicat
 
 /// On the worker of the place's GPU, in the turn that `work` holds.
 Status submit_at(Place place, CommPtr communicator, CollectiveWork work) {
+  const FirstCall call(place.turn);
   Item item{std::move(communicator), &place.staged->worker(), std::move(work)};
   place = {};  // the item holds the turn
-  return submit(std::move(item));
+  Status issued = submit(std::move(item));
+  return call.wait_if(std::move(issued));
 }
 
 /// Of a block, as much as a slice of all blocks has room for: whole units.

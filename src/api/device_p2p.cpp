@@ -36,12 +36,14 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::P
   } else {
     EPCCL_ASSIGN(end->turn, turn_of_call(*on->staged, stream));
   }
+  const FirstCall call(end->turn);
   operation.gpu = std::move(end);
   Item item;
   item.communicator = std::move(communicator);
   item.stream = &on->staged->worker();
   item.what = std::move(operation);
-  return submit(std::move(item));
+  Status issued = submit(std::move(item));
+  return call.wait_if(std::move(issued));
 }
 
 }  // namespace epccl::api

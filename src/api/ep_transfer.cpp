@@ -126,8 +126,10 @@ Status transfer_on_device(device::Device& device, EpHandle& target, epcclStream_
     EPCCL_TRY(staged->begun(*turn));
     return move(handle, each);
   };
+  const FirstCall first(turn);
   turn = nullptr;  // the work holds it
-  return transfer<Call>(target, &staged->worker(), call, std::move(work));
+  Status issued = transfer<Call>(target, &staged->worker(), call, std::move(work));
+  return first.wait_if(std::move(issued));
 }
 
 Status capture_call(ep::Handle& handle, const ep::DispatchCall& call, const CaptureOn& capture) {

@@ -200,8 +200,10 @@ Status update_staged(StagedCalls* staged, EpHandle& target, Update update, bool 
       return agreed.ok();
     });
   };
+  const FirstCall first(turn);
   turn = nullptr;  // the work holds it
-  return start(target, *staged, std::move(work));
+  Status issued = start(target, *staged, std::move(work));
+  return first.wait_if(std::move(issued));
 }
 
 // What kernels read and write: tensors of the GPU themselves; those of the host have places in pinned memory.
@@ -269,8 +271,10 @@ Status update_by_kernels(runtime::Communicator::OnDevice& on, EpHandle& target, 
       std::memcpy(bring.tensor.data, bring.from, bring.tensor.bytes);
     return {};
   };
+  const FirstCall first(turn);
   turn = nullptr;  // the work holds it
-  return start(target, *staged, std::move(work));
+  Status issued = start(target, *staged, std::move(work));
+  return first.wait_if(std::move(issued));
 }
 
 // Kernels use the tensors themselves, whenever the graph runs.

@@ -282,6 +282,12 @@ Status hold(const StreamTurns& turns) {
   return first;
 }
 
+std::vector<FirstCall> first_calls_of(const StreamTurns& turns) {
+  std::vector<FirstCall> calls;
+  for (const StreamTurn& each : turns) calls.emplace_back(each.turn);
+  return calls;
+}
+
 // Calls that threads of the library make run although their streams do not wait for them. Streams of the program have errors of their own.
 void wait_for_workers(const std::vector<StreamWork>& streams) {
   for (const StreamWork& work : streams)
@@ -305,6 +311,7 @@ Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::funct
   enqueue(streams);
   if (beside != nullptr) beside();
   const Status held = hold(turns);
+  const std::vector<FirstCall> first_calls = first_calls_of(turns);
   turns.clear();
   Status first = held;
   for (StreamWork& work : streams)
@@ -314,6 +321,8 @@ Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::funct
     if (Status status = end.get(); first.ok()) first = std::move(status);
   // The caller has the buffers back.
   if (!held.ok()) wait_for_workers(streams);
+  for (const FirstCall& call : first_calls)
+    if (first.ok()) first = call.wait();
   return first;
 }
 
@@ -399,6 +408,12 @@ Result<TurnPtr> turn_of_call(runtime::StagedCalls& staged, void* stream) {
   EPCCL_ASSIGN(TurnPtr turn, staged.plan_turn(stream));
   known.push_back({&staged.device(), stream, turn});
   return turn;
+}
+
+Status FirstCall::wait() const {
+  if (all_ == nullptr || all_->wait_for(turn_)) return {};
+  const TurnPtr turn = turn_.lock();
+  return turn == nullptr ? Status{} : turn->hold_after_all();
 }
 
 Status group_start() {

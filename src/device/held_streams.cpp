@@ -66,7 +66,8 @@ void pause(std::unique_lock<std::mutex>& lock) {
 
 }  // namespace
 
-HeldStreams::Waiting::Waiting(std::function<bool()> waits) : waits_(std::move(waits)) {
+HeldStreams::Waiting::Waiting(std::function<bool()> waits, std::function<bool()> may_begin)
+    : waits_(std::move(waits)), may_begin_(std::move(may_begin)) {
   const std::lock_guard lock(state().mutex);
   state().waiting.insert(this);
 }
@@ -81,8 +82,11 @@ HeldStreams::Waiting::~Waiting() {
 
 // Under the state's mutex.
 bool HeldStreams::must_put_off() {
-  return state().held > 0 ||
-         std::ranges::any_of(state().waiting, [](const Waiting* each) { return each->waits_(); });
+  if (state().held > 0) return true;
+  const bool is_full = state().put_off.size() >= most_for_what_begins;
+  return std::ranges::any_of(state().waiting, [is_full](const Waiting* each) {
+    return each->waits_() || (!is_full && each->may_begin_());
+  });
 }
 
 void HeldStreams::retry() {

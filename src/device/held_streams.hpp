@@ -29,17 +29,21 @@ class HeldStreams {
   };
 
   /// Work of a GPU that no stream is held for, but that waits for other ranks now and then: while `waits` says that it does, what may wait for
-  /// the GPU is put off, too. `waits` only reads memory. Whoever sees that it does not any more calls retry() or retry_beside().
+  /// the GPU is put off, too. So it is while `may_begin` says that such work may begin at any time, and wait for a thread of this process;
+  /// but not more than `most_for_what_begins` at a time. Both only read memory. Whoever sees that it is not so any more calls retry() or
+  /// retry_beside().
+  static constexpr size_t most_for_what_begins = 64;
   class Waiting {
    public:
-    explicit Waiting(std::function<bool()> waits);
+    explicit Waiting(
+        std::function<bool()> waits, std::function<bool()> may_begin = [] { return false; });
     Waiting(const Waiting&) = delete;
     Waiting& operator=(const Waiting&) = delete;
     ~Waiting();
 
    private:
     friend class HeldStreams;
-    const std::function<bool()> waits_;
+    const std::function<bool()> waits_, may_begin_;
   };
   /// Does what was put off, unless it still has to be.
   static void retry();

@@ -20,6 +20,7 @@ SECONDS_PER_TEST, SECONDS_PER_BENCHMARK = 600, 360  # a program each
 SECONDS_OF_SILENCE = 120  # in which a program of tests hangs,
 SECONDS_WHERE_TIME_IS_SHORT = 45  # with --minutes: more than the library's own time-outs
 MOST_STARTS = 8  # of a program of tests that crashes or hangs again and again
+SECONDS_TO_LIST = 60  # the tests of a program
 LEAST_SECONDS = 20  # with less left nothing begins
 
 
@@ -93,7 +94,7 @@ class Runner:
                     heard_at, open_ = time.monotonic(), bool(piece)
                 elif time.monotonic() >= heard_at + silence:
                     is_silent = True
-                    said += stacks.of_group(program.pid, self.ends_at).encode()
+                    said += stacks.of_all(program.pid, self.ends_at).encode()
                     break
             if not open_:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -140,11 +141,38 @@ def read_cases(output):
     return states, running
 
 
-def run_test(runner, program, more_environment=None, only="", without=""):
+def _names_of(runner, program, which):
+    """Of the tests that a filter of GoogleTest names, as the program lists them."""
+    ended = runner.run([program, "--gtest_color=no", "--gtest_list_tests", *which], runner.share(SECONDS_TO_LIST))
+    names, suite = [], ""
+    for line in ended.output.split("\n"):
+        word = line.split("#")[0].strip()
+        if line.startswith("  ") and word:
+            names.append(suite + word)
+        elif word.endswith("."):
+            suite = word
+    return names
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Every `count`-th test of a program from the `index`-th on: what several runs divide among themselves."""
+
+    index: int = 0
+    count: int = 1
+
+
+def run_test(runner, program, more_environment=None, only="", without="", shard=Shard()):
     """A test that crashes or hangs has failed, and the program goes on behind it: there may be no second time on such a machine.
-    `only`, `without`: patterns of GoogleTest, with colons between them."""
+    `only`, `without`: patterns of GoogleTest, with colons between them; of these tests those of the shard."""
     if not program.exists():
         return missing(program)
+    if shard.count > 1:
+        which = [f"--gtest_filter={only}{'-' if without else ''}{without}"] if only or without else []
+        names = _names_of(runner, program, which)[shard.index::shard.count]
+        if not names:
+            return {"program": program.name, "state": "skipped", "why": "none of its tests is of this part"}
+        only, without = ":".join(names), ""
     cases, seconds, output, why = {}, 0.0, "", ""
     for _ in range(MOST_STARTS):
         share = runner.share(SECONDS_PER_TEST - seconds)

@@ -117,6 +117,29 @@ class Programs(unittest.TestCase):
             self.assertEqual(report["passed"], 1)
             self.assertIn(f"It.{expected}_is_set", runner.log[0])
 
+    def test_runs_that_divide_the_tests_among_themselves_leave_none_out(self):
+        lists = """#!/bin/bash
+names='A.1 A.2 B/Of.3/0 B/Of.3/1 B/Of.Dies/0' filter=
+for word; do case $word in --gtest_list_tests) list=1 ;; --gtest_filter=*) filter=${word#--gtest_filter=} ;; esac; done
+if [[ ${list-} ]]; then
+    printf 'Running main()\\nA.\\n  1\\n  2\\nB/Of.\\n  3/0  # GetParam() = 4\\n  3/1  # GetParam() = 8\\n'
+    [[ $filter = *-*Dies* ]] || printf '  Dies/0  # GetParam() = 4\\n'
+    exit
+fi
+for name in ${filter//:/ }; do printf '[ RUN      ] %s\\n[       OK ] %s (1 ms)\\n' "$name" "$name"; done
+"""
+        program = self.program(lists)
+
+        def passed(without, shard):
+            runner = programs.Runner()
+            report = programs.run_test(runner, program, without=without, shard=shard)
+            return report["state"], programs.read_cases(runner.log[-1])[0].keys()
+
+        all_of_them = [passed("", programs.Shard(index, 2)) for index in range(2)]
+        self.assertEqual(all_of_them, [("passed", {"A.1", "B/Of.3/0", "B/Of.Dies/0"}), ("passed", {"A.2", "B/Of.3/1"})])
+        self.assertEqual(passed("*Dies*", programs.Shard(0, 2)), ("passed", {"A.1", "B/Of.3/0"}))
+        self.assertEqual(passed("", programs.Shard(7, 8))[0], "skipped")
+
     def test_a_program_that_cannot_start_has_failed(self):
         report = programs.run_test(programs.Runner(), self.program("#!/bin/bash\necho 'version not found' >&2; exit 127\n"))
         self.assertEqual((report["state"], report["failures"]), ("failed", {}))

@@ -16,19 +16,22 @@ def _debugger():
     return next((path for path in found if path and Path(path).exists()), None)
 
 
-def _group(leader):
-    """Its processes, the last ones first: those that were started by others are the ranks."""
-    pids = sorted((int(entry) for entry in os.listdir("/proc") if entry.isdigit()), reverse=True)
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            if os.getpgid(pid) == leader:
-                yield pid
+def _started_by(leader):
+    """It and what it has started, also in groups of its own, as a launcher does: the last ones first, which are the ranks."""
+    parents = {}
+    for pid in (int(entry) for entry in os.listdir("/proc") if entry.isdigit()):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            parents[pid] = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    found = [leader]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return sorted(found, reverse=True)
 
 
-def of_group(leader, ends_at=float("inf")):
+def of_all(leader, ends_at=float("inf")):
     """In words: of its last processes, the stack of each thread; or why there is none. Not of all of them where the time is over before."""
     said = []
-    for pid in list(_group(leader))[:MOST_PROCESSES]:
+    for pid in _started_by(leader)[:MOST_PROCESSES]:
         if time.monotonic() + SECONDS_EACH > ends_at:
             break
         said.append(f"\n==== process {pid}: {_words(pid)}\n{_stack(pid)}\n")

@@ -88,6 +88,7 @@ class CudaDevice : public Device {
   Result<std::unique_ptr<Queue>> make_queue(QueueKind kind) override {
     return StreamQueue::make(queue_parts(), kind);
   }
+  bool is_null_stream(void* stream) const override { return stream == nullptr || stream == CU_STREAM_LEGACY; }
   Result<std::unique_ptr<Queue>> borrow_stream(void* stream) override {
     return StreamQueue::borrow(queue_parts(), static_cast<CUstream>(stream));
   }

@@ -44,7 +44,8 @@ struct CommConfig {
   bool rail_failover = false;      // EPCCL_RAIL_FAILOVER
   uint64_t streaming_bytes = 0;
   EngineConfig engines;
-  uint64_t stage_bytes = 0;  // EPCCL_STAGE_SIZE
+  uint64_t stage_bytes = 0;      // EPCCL_STAGE_SIZE
+  uint64_t first_gpu_calls = 0;  // EPCCL_CUDA_FIRST_CALLS
   std::optional<int> gpu;
   std::string name;
 

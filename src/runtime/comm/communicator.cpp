@@ -128,7 +128,9 @@ Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) 
     EPCCL_ASSIGN(on_device_, OnDevice::make(device, parts_, monitor_, executor_, shm_messages_,
                                             {[this] { return order_.poll_while_waiting(); },
                                              [this] { return order_.give_way(); },
-                                             [this] { return order_.take_way_back(); }, watched()}));
+                                             [this] { return order_.take_way_back(); },
+                                             watched(),
+                                             {.calls = parts_.config.first_gpu_calls}}));
   }
   const device::Device& known = on_device_->staged->device();
   if (&known != &device)

@@ -46,8 +46,8 @@ ReplayedCalls::CallPtr ReplayedCalls::make(std::string text, std::function<Statu
   room_->device().let_go();
   const std::lock_guard lock(mutex_);
   std::erase_if(calls_, [](const auto& it) { return it.second.expired(); });
-  auto call =
-      std::make_shared<const ReplayedCall>(ReplayedCall{next_number_++, std::move(text), std::move(work)});
+  auto call = std::make_shared<const ReplayedCall>(
+      ReplayedCall{next_number_++, std::move(text), std::move(work), room_, room_->count_host_call()});
   calls_[call->number] = call;
   if (!thread_.joinable()) thread_ = start_thread([this] { watch(); });
   changed_.notify_all();

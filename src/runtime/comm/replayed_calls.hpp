@@ -28,6 +28,8 @@ struct ReplayedCall {
   uint64_t number = 0;
   std::string text;
   std::function<Status()> work;
+  std::shared_ptr<GraphRoom> room;
+  std::shared_ptr<const void> counted;  // by the room, so it ends before
 };
 
 class ReplayedCalls {

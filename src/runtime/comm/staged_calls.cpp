@@ -54,6 +54,7 @@ StagedCalls::StagedCalls(device::Device& device, uint64_t slice_bytes, Owner own
       slice_bytes_(slice_bytes),
       owner_(std::move(owner)),
       watched_(std::make_shared<HoldWatch::Worker>(owner_.watched)),
+      first_calls_(std::make_shared<FirstCalls>(owner_.first_calls)),
       few_bytes_(device),
       slots_{Slot(device), Slot(device)} {}
 
@@ -98,8 +99,10 @@ StagedCalls::~StagedCalls() {
   }
 }
 
-void StagedCalls::Turn::share_with(const StagedCalls& other) {
-  if (hold_ != nullptr) hold_->waits_for(other.watched_);
+void StagedCalls::Turn::share_with(const StagedCalls& calls) {
+  if (hold_ == nullptr) return;
+  hold_->waits_for(calls.watched_);
+  if (calls.first_calls_->begin(is_on_null_stream_)) waited_for_ = calls.first_calls_;
 }
 
 Status StagedCalls::Turn::mark() {
@@ -111,7 +114,12 @@ Status StagedCalls::Turn::mark() {
 }
 
 Status StagedCalls::Turn::hold() {
-  return hold_ == nullptr ? Status{} : hold_->begin(*users_);
+  if (hold_ == nullptr) return {};
+  return waited_for_ != nullptr ? hold_->begin_without_waiting(*users_) : hold_->begin(*users_);
+}
+
+Status StagedCalls::Turn::hold_after_all() {
+  return hold_->begin(*users_);
 }
 
 Result<std::shared_ptr<StagedCalls::Turn>> StagedCalls::plan_turn(void* stream, Holds holds) {
@@ -120,6 +128,7 @@ Result<std::shared_ptr<StagedCalls::Turn>> StagedCalls::plan_turn(void* stream, 
   EPCCL_ASSIGN(turn->before_, device_.make_event());
   if (holds == Holds::nothing) return turn;
   EPCCL_ASSIGN(turn->hold_, StreamHold::make(device_));
+  turn->is_on_null_stream_ = device_.is_null_stream(stream);
   turn->share_with(*this);
   return turn;
 }
@@ -135,7 +144,8 @@ Status StagedCalls::wait_for(const device::QueueEvent& event, bool checks, const
   double next_check = now_seconds() + call_check_period, next_look = 0;
   for (int round = 0;; ++round) {
     if (behind != nullptr && behind->has_come()) return {};
-    if (const double now = now_seconds(); behind == nullptr || now >= next_look) {
+    const bool is_told = behind != nullptr && behind->has_begun();
+    if (const double now = now_seconds(); !is_told || now >= next_look) {
       next_look = now + event_look_period;
       EPCCL_ASSIGN(const bool is_complete, event.complete());
       if (is_complete) return {};

@@ -21,6 +21,7 @@
 #include "base/status.hpp"
 #include "device/device.hpp"
 #include "device/host/host_stream.hpp"
+#include "runtime/comm/first_calls.hpp"
 #include "runtime/comm/hold_watch.hpp"
 #include "runtime/comm/stream_hold.hpp"
 
@@ -56,6 +57,7 @@ class StagedCalls {
     std::function<bool()> give_way;     // false: not in a call
     std::function<Status()> take_back;  // error: the communicator has failed meanwhile
     HoldWatch::Worker::Owner watched;   // the worker's, where streams wait for it
+    FirstCalls::Limits first_calls{};
   };
 
   /// `slice_bytes`: of a buffer, at most, as far as whole elements allow; at least `least_slice`.
@@ -79,17 +81,24 @@ class StagedCalls {
     Turn() = default;
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
-    /// Before it is held: calls of another communicator share it.
-    void share_with(const StagedCalls& other);
+    /// Before it is held: a call of this communicator, or of another one, shares it.
+    void share_with(const StagedCalls& calls);
     /// Error: the stream is being captured.
     Status mark();
+    /// Holds the stream, unless the turn is waited for.
     Status hold();
+    /// Who issued the call waits until nobody else has the turn, as these say (they may live longer); null: it need not.
+    const std::shared_ptr<FirstCalls>& waited_for() const { return waited_for_; }
+    /// That was in vain: now the stream waits.
+    Status hold_after_all();
 
    private:
     friend class StagedCalls;
     std::unique_ptr<device::Queue> users_;
     std::unique_ptr<device::QueueEvent> before_;
     std::unique_ptr<StreamHold> hold_;  // null: it holds nothing
+    bool is_on_null_stream_ = false;
+    std::shared_ptr<FirstCalls> waited_for_;
   };
   /// Whether what a stream is given next waits until the turn ends.
   enum class Holds : uint8_t { stream, nothing };
@@ -155,6 +164,7 @@ class StagedCalls {
   const uint64_t slice_bytes_;
   const Owner owner_;
   const HoldWatch::WorkerPtr watched_;
+  const std::shared_ptr<FirstCalls> first_calls_;
   DeviceRoom few_bytes_;
   std::array<Slot, 2> slots_;
   struct Kept {

@@ -15,21 +15,26 @@ Result<std::unique_ptr<StreamHold>> StreamHold::make(device::Device& device) {
 StreamHold::~StreamHold() {
   word_.word->store(word_.value, std::memory_order_release);
   watched_.reset();
-  words_.end(word_, is_coming_);
+  words_.end(word_, has_begun());
 }
 
 void StreamHold::waits_for(HoldWatch::WorkerPtr worker) {
   if (std::ranges::find(workers_, worker) == workers_.end()) workers_.push_back(std::move(worker));
 }
 
-Status StreamHold::begin(device::Queue& stream) {
+Status StreamHold::begin_without_waiting(device::Queue& stream) {
   held_.emplace();
+  is_coming_.store(true, std::memory_order_release);
+  return stream.post(*word_.come, word_.value);
+}
+
+Status StreamHold::begin(device::Queue& stream) {
+  if (!held_) held_.emplace();
   counted_ = stream.hold();
   const TurnWords::Word word = word_;
   watched_.emplace(HoldWatch::Hold{workers_, [word] { return has_come(word); },
                                    [word] { word.word->store(word.value, std::memory_order_release); }});
-  is_coming_ = true;
-  EPCCL_TRY(stream.post(*word_.come, word_.value));
+  if (!is_coming_.exchange(true)) EPCCL_TRY(stream.post(*word_.come, word_.value));
   return stream.wait(*word_.word, word_.value);
 }
 

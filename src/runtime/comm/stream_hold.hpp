@@ -4,6 +4,7 @@
 //   here                                                       ~StreamHold() or, if need be, the watch ---> the word
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -26,10 +27,14 @@ class StreamHold {
 
   /// Before begin(): one of the threads that the stream waits for.
   void waits_for(HoldWatch::WorkerPtr worker);
-  /// What the stream is given from now on waits.
+  /// The stream says when it has come, and goes on.
+  Status begin_without_waiting(device::Queue& stream);
+  /// What the stream is given from now on waits. After the other one, too.
   Status begin(device::Queue& stream);
   /// Whether the stream has come to it: all that it had before is through. Reads memory.
   bool has_come() const { return has_come(word_); }
+  /// Whether it has begun, in either way, so that the stream says when it has come. Any thread.
+  bool has_begun() const { return is_coming_.load(std::memory_order_acquire); }
 
  private:
   StreamHold(TurnWords& words, const TurnWords::Word& word) : words_(words), word_(word) {}
@@ -43,7 +48,7 @@ class StreamHold {
   std::optional<device::HeldStreams::Hold> held_;
   std::shared_ptr<const void> counted_;  // among the streams that wait (device::Queue::hold)
   std::optional<HoldWatch::Ticket> watched_;
-  bool is_coming_ = false;  // the stream was given the word that says so
+  std::atomic<bool> is_coming_{false};  // the stream was given the word that says so
 };
 
 }  // namespace epccl::runtime

@@ -1,7 +1,6 @@
 #include "runtime/executor/graph_room.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "base/never_destroyed.hpp"
@@ -55,7 +54,8 @@ Status GraphRoom::allocate(int local_size, uint64_t scratch_bytes) {
   EPCCL_TRY(clear(scratch_offset_));
   report_ = new (pinned_) device::cuda::ReplayReport{};
   host_calls_ = new (pinned_ + host_calls_offset) device::cuda::HostCallReport{};
-  replays_.emplace([this] { return is_replaying(); });
+  replays_.emplace([this] { return is_replaying(); },
+                   [this] { return host_calls_in_graphs_.load() > 0 && !has_given_up(); });
   return {};
 }
 
@@ -78,9 +78,21 @@ GraphRoom::~GraphRoom() {
   if (pinned_ != nullptr) static_cast<void>(device_.free(pinned_));
 }
 
+bool GraphRoom::has_given_up() const {
+  return std::atomic_ref(report_->given_up).load(std::memory_order_acquire) != 0;
+}
+
+std::shared_ptr<const void> GraphRoom::count_host_call() {
+  host_calls_in_graphs_.fetch_add(1);
+  return {this, [this](const void*) {
+            // A graph's end may be where no call of the driver is possible.
+            if (host_calls_in_graphs_.fetch_sub(1) == 1) device::HeldStreams::retry_beside();
+          }};
+}
+
 bool GraphRoom::is_replaying() const {
   const auto read = [](uint64_t& word) { return std::atomic_ref(word).load(std::memory_order_acquire); };
-  if (read(report_->given_up) != 0) return false;
+  if (has_given_up()) return false;
   return read(report_->over) != read(report_->begun) || read(host_calls_->over) != read(host_calls_->come);
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -57,6 +58,8 @@ class GraphRoom {
   bool is_replaying() const;
   /// Lets all replays through, now and later. Any thread.
   void give_up();
+  /// A call of a graph that the host makes; for as long as the graph is there, which may be launched at any time. The room must live longer.
+  std::shared_ptr<const void> count_host_call();
 
   /// Where this process finds a peer's memory, for as long as somebody holds the mapping.
   struct Found {
@@ -84,6 +87,7 @@ class GraphRoom {
   explicit GraphRoom(device::Device& device) : device_(device) {}
   Status allocate(int local_size, uint64_t scratch_bytes);
   Status clear(uint64_t bytes);
+  bool has_given_up() const;
 
   struct Mapping {
     int local;
@@ -97,6 +101,7 @@ class GraphRoom {
   std::byte* pinned_ = nullptr;
   device::cuda::ReplayReport* report_ = nullptr;
   device::cuda::HostCallReport* host_calls_ = nullptr;
+  std::atomic<int> host_calls_in_graphs_{0};
   std::optional<device::HeldStreams::Waiting> replays_;
   std::vector<Mapping> mappings_;
   std::vector<std::unique_ptr<Queues>> queues_;

@@ -19,8 +19,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
+// From the first call on.
+const Environment::value_type streams_wait{"EPCCL_CUDA_FIRST_CALLS", "0"};
+
 void run_locked(int ranks, Environment environment, const std::function<void(const RankContext&)>& body) {
   environment.emplace_back("FAKE_CUDA_CONTEXT_LOCK", "1");
+  environment.push_back(streams_wait);
   run_gpu_ranks(RanksAre::threads, ranks, environment, body);
 }
 
@@ -35,7 +39,7 @@ struct Call {
 
 // Peers have open what was there. To close it waits for the GPU, whose stream waits for the call.
 TEST(HeldStreams, WaitForNoMemoryThatWasAllocatedWhereOtherWas) {
-  const Environment environment{{"FAKE_CUDA_CONTEXT_LOCK", "1"}, {"EPCCL_CUDA_STUCK", "12"}};
+  const Environment environment{{"FAKE_CUDA_CONTEXT_LOCK", "1"}, {"EPCCL_CUDA_STUCK", "12"}, streams_wait};
   run_gpu_ranks(RanksAre::processes, 2, environment, [](const RankContext& context) {
     fake_cuda_set("reuse", 1);
     const GpuRank gpu;
@@ -54,7 +58,7 @@ TEST(HeldStreams, WaitForNoMemoryThatWasAllocatedWhereOtherWas) {
 
 // Once they have closed what was there, which they do when nothing waits, they open what is there now.
 TEST(HeldStreams, LeaveMemoryThatWasAllocatedWhereOtherWasStagedForAWhileOnly) {
-  const Environment environment{{"FAKE_CUDA_CONTEXT_LOCK", "1"}, {"EPCCL_CUDA_STUCK", "12"}};
+  const Environment environment{{"FAKE_CUDA_CONTEXT_LOCK", "1"}, {"EPCCL_CUDA_STUCK", "12"}, streams_wait};
   run_gpu_ranks(RanksAre::processes, 2, environment, [](const RankContext& context) {
     fake_cuda_set("reuse", 1);
     const GpuRank gpu;
@@ -87,7 +91,7 @@ TEST(HeldStreams, LeaveMemoryThatWasAllocatedWhereOtherWasStagedForAWhileOnly) {
 
 // The rank that owns the memory has left the communicator, its peer has not, and has it open.
 TEST(HeldStreams, WaitForNoMemoryThatWasAllocatedWhereOtherWasThatAnotherCommunicatorHasOpen) {
-  const Environment environment{{"FAKE_CUDA_CONTEXT_LOCK", "1"}, {"EPCCL_CUDA_STUCK", "12"}};
+  const Environment environment{{"FAKE_CUDA_CONTEXT_LOCK", "1"}, {"EPCCL_CUDA_STUCK", "12"}, streams_wait};
   run_gpu_ranks(RanksAre::processes, 2, environment, [](const RankContext& context) {
     fake_cuda_set("reuse", 1);
     const GpuRank gpu;
@@ -160,7 +164,7 @@ TEST(HeldStreams, AreLetGoLongBeforeTheCommunicatorsTimeout) {
 // What says that the stream has come is a word in host memory: the driver, which others need too, is asked now and then for what the word
 // cannot tell.
 TEST(HeldStreams, AreWaitedForWithoutAskingTheDriverAllTheTime) {
-  run_gpu_ranks(RanksAre::threads, 1, {}, [](const RankContext& context) {
+  run_gpu_ranks(RanksAre::threads, 1, {streams_wait}, [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     const Call call(gpu);

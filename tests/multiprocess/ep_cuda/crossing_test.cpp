@@ -70,7 +70,7 @@ TEST(EpOnGpu, ListsOfStaticModeDoNotPassTheHost) {
 // The host learns where the others' rows are; that all are through it leaves to queues.
 TEST(EpOnGpu, QueuesOfOneNodeWaitForEachOtherByThemselves) {
   if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "built without CUDA kernels";
-  run_ranks({{3}, {}, {}}, [](const RankContext& context) {
+  run_ranks({{3}, {{"EPCCL_CUDA_FIRST_CALLS", "0"}}, {}}, [](const RankContext& context) {
     GpuRank gpu;
     const Comm comm(context);
     ToTheNext layer(context, comm, gpu);

@@ -417,23 +417,24 @@ TEST(Native, OneThreadDrivesTheCommunicatorsOfAnInitAll) {
     size_t passed_on;
   };
   for (const Case& one : {Case{{1, 1}, true, 0}, {{0, 1}, true, 0}, {{0, 1}, false, 2}})
-    run_ranks(job_of(1, {{"FAKE_CUDA_DEVICES", "2"}}), [&](const RankContext& context) {
-      fake_cuda_set("peer_access", one.reach_each_other ? 1 : 0);
-      std::array<ncclComm_t, 2> comms{};
-      NCCL_OK(ncclCommInitAll(comms.data(), 2, one.devices.data()));
-      const GpuRank first_gpu(one.devices[0]);
-      const Buffers first(first_gpu, {0, 2, context.id});
-      const GpuRank second_gpu(one.devices[1]);
-      const Buffers second(second_gpu, {1, 2, context.id});
-      asked_of_real();
-      NCCL_OK(alltoall(first.in, first.out, comms[0], first_gpu.stream()));
-      NCCL_OK(alltoall(second.in, second.out, comms[1], second_gpu.stream()));
-      EXPECT_EQ(asked_of_real().size(), one.passed_on);
-      if (one.passed_on == 0) {
-        EXPECT_EQ(second.out.get(), expected_at({1, 2, context.id}));
-      }
-      for (ncclComm_t comm : comms) NCCL_OK(ncclCommDestroy(comm));
-    });
+    run_ranks(job_of(1, {{"FAKE_CUDA_DEVICES", "2"}, {"EPCCL_CUDA_FIRST_CALLS", "0"}}),
+              [&](const RankContext& context) {
+                fake_cuda_set("peer_access", one.reach_each_other ? 1 : 0);
+                std::array<ncclComm_t, 2> comms{};
+                NCCL_OK(ncclCommInitAll(comms.data(), 2, one.devices.data()));
+                const GpuRank first_gpu(one.devices[0]);
+                const Buffers first(first_gpu, {0, 2, context.id});
+                const GpuRank second_gpu(one.devices[1]);
+                const Buffers second(second_gpu, {1, 2, context.id});
+                asked_of_real();
+                NCCL_OK(alltoall(first.in, first.out, comms[0], first_gpu.stream()));
+                NCCL_OK(alltoall(second.in, second.out, comms[1], second_gpu.stream()));
+                EXPECT_EQ(asked_of_real().size(), one.passed_on);
+                if (one.passed_on == 0) {
+                  EXPECT_EQ(second.out.get(), expected_at({1, 2, context.id}));
+                }
+                for (ncclComm_t comm : comms) NCCL_OK(ncclCommDestroy(comm));
+              });
 }
 
 }  // namespace

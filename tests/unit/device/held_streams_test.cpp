@@ -58,6 +58,20 @@ TEST(HeldStreams, PutOffWhatWouldWaitForOtherWorkThatWaits) {
   EXPECT_EQ(freed, 3) << "it has ended";
 }
 
+TEST(HeldStreams, PutOffSoMuchWhereWorkMayBeginAtAnyTime) {
+  std::atomic<bool> may_begin{true};
+  size_t freed = 0;
+  const auto free = [&] { ++freed; };
+  const HeldStreams::Waiting work([] { return false; }, [&] { return may_begin.load(); });
+  for (size_t i = 0; i < HeldStreams::most_for_what_begins; ++i) HeldStreams::when_none(free);
+  EXPECT_EQ(freed, 0U);
+  HeldStreams::when_none(free);
+  EXPECT_EQ(freed, 1U) << "more than that is not kept";
+  may_begin = false;
+  HeldStreams::retry();
+  EXPECT_EQ(freed, 1 + HeldStreams::most_for_what_begins);
+}
+
 TEST(HeldStreams, AreNotHeldWhileSomethingIsFreed) {
   std::atomic<bool> frees{false}, held{false};
   std::thread other;

@@ -1,0 +1,41 @@
+// Calls on a GPU whose threads wait for their end, instead of their streams: the first ones of a communicator, and all on the NULL stream.
+//
+// A stream that waits for a call waits for a thread of the library, which has to call the driver meanwhile. But a driver that loads a module
+// waits for all streams, and lets nobody in until they go on; and programs load their kernels module by module, when they first use them:
+//
+//   program's thread   calls ----------------> returns | launches a kernel of a new module: its loading waits for nothing
+//   stream             (nothing waits in it)           |
+//   library's thread          calls the driver --> over
+//
+// As with NCCL, whose first calls connect ranks, and wait for them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+namespace epccl::runtime {
+
+class FirstCalls {
+ public:
+  struct Limits {
+    uint64_t calls = 0;            // EPCCL_CUDA_FIRST_CALLS; 0: no call is waited for
+    double patience_seconds = 10;  // of a thread, for the ranks that have not called yet
+    int most_in_vain = 3;  // one after the other: then ranks need something of a thread that has called
+  };
+
+  explicit FirstCalls(const Limits& limits) : limits_(limits) {}
+
+  // Any thread.
+  /// Counts a call; whether its thread is to wait for it.
+  bool begin(bool is_on_null_stream);
+  /// Until nobody holds `call` any more; false: in vain. The thread is in no call of the driver.
+  bool wait_for(const std::weak_ptr<const void>& call);
+
+ private:
+  const Limits limits_;
+  std::atomic<uint64_t> begun_{0};
+  std::atomic<int> in_vain_{0};
+};
+
+}  // namespace epccl::runtime
