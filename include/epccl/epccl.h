@@ -20,7 +20,8 @@
  * Buffers belong to the library until the work is complete.
  *
  * CUDA memory: all buffers of a call may lie in the memory of one GPU, which a communicator keeps to; the stream is then a
- * cudaStream_t of that GPU (NULL: its NULL stream), in whose order the call runs. It returns at once, and a failure shows in
+ * cudaStream_t of that GPU (NULL: its NULL stream), in whose order the call runs. It returns at once; but a communicator's first 1000
+ * calls (EPCCL_CUDA_FIRST_CALLS), and all on the NULL stream, when they are over, or after 10 s. A failure shows in
  * epcclCommGetAsyncError(). Copy engines move the data inside a node; between nodes it goes directly where the network reaches GPU
  * memory (GPUDirect), else in pieces through pinned host memory. With EPCCL_COPY_ENGINE=never compute cores move the data of collectives
  * where they can; elsewhere it passes pinned host memory. docs/cuda.md.

@@ -40,7 +40,7 @@ bool is_gpu_memory(const void* address);
 /// Error where a buffer is memory of a GPU: for what takes host memory only; `what` names it.
 Status need_host_memory(const char* what, const void* address);
 
-// The same calls as on host memory, on a stream of the GPU's (a cudaStream_t; null: the GPU's NULL stream). None blocks.
+// The same calls as on host memory, on a stream of the GPU's (a cudaStream_t; null: the GPU's NULL stream). None blocks, but for runtime::FirstCalls.
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::AlltoallCall call,
                         void* stream);
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::AlltoallvCall call,

@@ -146,7 +146,7 @@ Status update_on_host(EpHandle& target, Update update, epcclStream_t stream) {
   return run_ep(target.communicator(), queue, target.handle->group().options().timeout_ms, work);
 }
 
-// What goes wrong is told by who waits for the handle's calls: the caller has gone on.
+// What goes wrong is told by who waits for the handle's calls: the caller may have gone on.
 Status start(EpHandle& target, StagedCalls& staged, EpWork work) {
   return run_ep(target.communicator(), &staged.worker(), target.handle->group().options().timeout_ms,
                 std::move(work), target.started.add(staged.worker(), ep::StartedCalls::Counted::no));
@@ -188,8 +188,10 @@ struct UpdateOnHost {
   }
 };
 
+/// `issued`: called when the call is under way.
+template <typename Issued>
 Status update_staged(StagedCalls* staged, EpHandle& target, Update update, bool by_queues,
-                     epcclStream_t stream) {
+                     epcclStream_t stream, const Issued& issued) {
   EPCCL_ASSIGN(UpdateOnHost placed, UpdateOnHost::place(*staged, std::move(update)));
   EPCCL_ASSIGN(std::shared_ptr<StagedCalls::Turn> turn, staged->take_turn(stream));
   auto work = [handle = target.handle, staged, turn, placed = std::move(placed),
@@ -202,8 +204,9 @@ Status update_staged(StagedCalls* staged, EpHandle& target, Update update, bool 
   };
   const FirstCall first(turn);
   turn = nullptr;  // the work holds it
-  Status issued = start(target, *staged, std::move(work));
-  return first.wait_if(std::move(issued));
+  EPCCL_TRY(start(target, *staged, std::move(work)));
+  issued();
+  return first.wait();
 }
 
 // What kernels read and write: tensors of the GPU themselves; those of the host have places in pinned memory.
@@ -254,8 +257,9 @@ struct UpdateOnDevice {
 };
 
 // Static mode: the layout is made where the table is, and stays there.
+template <typename Issued>
 Status update_by_kernels(runtime::Communicator::OnDevice& on, EpHandle& target, Update update,
-                         const runtime::EngineChoice& choice, epcclStream_t stream) {
+                         const runtime::EngineChoice& choice, epcclStream_t stream, const Issued& issued) {
   StagedCalls* staged = on.staged.get();
   EPCCL_ASSIGN(const auto layout, layout_of(target, *staged));
   EPCCL_ASSIGN(UpdateOnDevice placed, UpdateOnDevice::place(*staged, update));
@@ -273,8 +277,9 @@ Status update_by_kernels(runtime::Communicator::OnDevice& on, EpHandle& target, 
   };
   const FirstCall first(turn);
   turn = nullptr;  // the work holds it
-  Status issued = start(target, *staged, std::move(work));
-  return first.wait_if(std::move(issued));
+  EPCCL_TRY(start(target, *staged, std::move(work)));
+  issued();
+  return first.wait();
 }
 
 // Kernels use the tensors themselves, whenever the graph runs.
@@ -340,11 +345,10 @@ Status update_on_device(device::Device& device, EpHandle& target, Update update,
   const bool by_kernels = is_static && choice.engines;
   log::info_once(log::coll, communicator->rank(), "ep layout on GPU {}: made by {} ({})", device.ordinal(),
                  by_kernels ? "kernels" : "the host", is_static ? choice.why : "not static mode");
-  EPCCL_TRY(by_kernels ? update_by_kernels(*on, target, std::move(update), choice, stream)
-                       : update_staged(on->staged.get(), target, std::move(update),
-                                       is_across && choice.engines, stream));
-  note_update(target, topk, by_kernels);
-  return {};
+  const auto issued = [&] { note_update(target, topk, by_kernels); };
+  return by_kernels ? update_by_kernels(*on, target, std::move(update), choice, stream, issued)
+                    : update_staged(on->staged.get(), target, std::move(update), is_across && choice.engines,
+                                    stream, issued);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "api/group.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <deque>
 #include <future>
@@ -321,8 +323,9 @@ Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::funct
     if (Status status = end.get(); first.ok()) first = std::move(status);
   // The caller has the buffers back.
   if (!held.ok()) wait_for_workers(streams);
+  // Whatever became of the others: these are under way.
   for (const FirstCall& call : first_calls)
-    if (first.ok()) first = call.wait();
+    if (Status status = call.wait(); first.ok()) first = std::move(status);
   return first;
 }
 
@@ -410,10 +413,22 @@ Result<TurnPtr> turn_of_call(runtime::StagedCalls& staged, void* stream) {
   return turn;
 }
 
+FirstCall::FirstCall(const TurnPtr& turn) {
+  if (turn == nullptr || in_group()) return;
+  wait_ = turn->wait();
+  turn_ = turn;
+}
+
 Status FirstCall::wait() const {
-  if (all_ == nullptr || all_->wait_for(turn_)) return {};
-  const TurnPtr turn = turn_.lock();
-  return turn == nullptr ? Status{} : turn->hold_after_all();
+  if (wait_.as == nullptr) return {};
+  std::deque<device::HostStream::Watch> watches;
+  for (const device::HostStream::Watchers& worker : wait_.workers) watches.emplace_back(worker);
+  if (wait_.as->wait_for(*wait_.is_over)) return {};
+  Status held;
+  if (const TurnPtr turn = turn_.lock(); turn != nullptr) held = turn->hold_after_all();
+  // The caller has the buffers back then.
+  while (!held.ok() && !wait_.is_over->load(std::memory_order_acquire)) usleep(1000);
+  return held;
 }
 
 Status group_start() {

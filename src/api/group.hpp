@@ -84,15 +84,14 @@ Result<TurnPtr> turn_of_call(runtime::StagedCalls& staged, void* stream);
 /// A call that its thread may have to wait for (runtime::FirstCalls), unless a group is open, whose end does.
 class FirstCall {
  public:
-  explicit FirstCall(const TurnPtr& turn)
-      : all_(turn == nullptr || in_group() ? nullptr : turn->waited_for()), turn_(turn) {}
+  explicit FirstCall(const TurnPtr& turn);
   /// Until the call is over; or else its stream waits for it.
   Status wait() const;
   /// What became of the issuing, after that. In a statement of its own: what a call was given by value lives as long as its statement.
   Status wait_if(Status issued) const { return issued.ok() ? wait() : issued; }
 
  private:
-  std::shared_ptr<runtime::FirstCalls> all_;
+  runtime::StagedCalls::Turn::Wait wait_;
   std::weak_ptr<runtime::StagedCalls::Turn> turn_;
 };
 

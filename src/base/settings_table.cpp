@@ -75,12 +75,12 @@ const std::vector<Entry>& table() {
        "less."},
       {"EPCCL_CUDA_FIRST_CALLS", "1000", "integer 0..1000000000",
        "So many calls of each communicator on GPU memory, and all on the NULL stream, return when they are "
-       "over, "
-       "and nothing waits in their streams: a program loads its kernels in that time, and a driver that "
-       "loads "
-       "some waits for all streams, and lets nobody in. A call whose ranks come later than 10 s after it "
-       "returns "
-       "all the same, and its stream waits. 0: none. Nor do calls of communicators that are not blocking."},
+       "over, and nothing waits in their "
+       "streams: a program loads its kernels in that time, and a driver that loads some waits for all "
+       "streams, and lets nobody in. A call "
+       "whose ranks come later than 10 s after it (or a quarter of the timeout) returns all the same, and "
+       "its stream waits. 0: none. Nor do "
+       "calls of communicators that are not blocking wait."},
       {"EPCCL_CUDA_SHARE", "auto", "auto|descriptor|ipc",
        "How GPU memory of epcclMemAlloc is shared with other processes: as virtual memory whose descriptor "
        "is handed over, or by "

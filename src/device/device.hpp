@@ -261,10 +261,10 @@ class Device {
   void hide_words(void* memory) { hide_words(memory, nullptr); }
 
   virtual Result<std::unique_ptr<Queue>> make_queue(QueueKind kind) = 0;
-  /// The user's stream as a queue of kind compute; what it queues is the stream's. Null: the device's stream of no name, which
-  /// for the host means that the calls block. The stream must outlive the queue.
   /// Whether that names its NULL stream, which other streams may wait for.
   virtual bool is_null_stream(void* stream) const { return stream == nullptr; }
+  /// The user's stream as a queue of kind compute; what it queues is the stream's. Null: the device's stream of no name, which
+  /// for the host means that the calls block. The stream must outlive the queue.
   virtual Result<std::unique_ptr<Queue>> borrow_stream(void* stream) = 0;
   virtual Result<std::unique_ptr<QueueEvent>> make_event() = 0;
 

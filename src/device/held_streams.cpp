@@ -52,10 +52,11 @@ void free_all(Work work, std::unique_lock<std::mutex> lock) {
 
 /// A program that is always ahead of the GPU holds a stream at any time, and nothing that is put off would ever be done: now and then
 /// all that begin wait for those who hold. Not long, since these may be waiting for them. `lock` is of the state.
-void pause(std::unique_lock<std::mutex>& lock) {
+/// `is_of_use`: whether anything would be done then.
+void pause(std::unique_lock<std::mutex>& lock, bool is_of_use) {
   const auto now = Clock::now();
   const HeldStreams::Pauses& pauses = state().pauses;
-  if (!state().put_off.empty() && now - state().put_off_since > pauses.after) {
+  if (is_of_use && !state().put_off.empty() && now - state().put_off_since > pauses.after) {
     state().pause_ends = now + pauses.longest;
     state().put_off_since = state().pause_ends;
   }
@@ -80,13 +81,21 @@ HeldStreams::Waiting::~Waiting() {
   retry();
 }
 
+// Under the state's mutex; of other work than held streams.
+HeldStreams::Waits HeldStreams::who_waits() {
+  Waits found = Waits::none;
+  for (const Waiting* each : state().waiting) {
+    if (each->waits_()) return Waits::some;
+    if (each->may_begin_()) found = Waits::may_begin;
+  }
+  return found;
+}
+
 // Under the state's mutex.
 bool HeldStreams::must_put_off() {
   if (state().held > 0) return true;
-  const bool is_full = state().put_off.size() >= most_for_what_begins;
-  return std::ranges::any_of(state().waiting, [is_full](const Waiting* each) {
-    return each->waits_() || (!is_full && each->may_begin_());
-  });
+  const Waits waits = who_waits();
+  return waits == Waits::some || (waits == Waits::may_begin && state().put_off.size() < most_for_what_begins);
 }
 
 void HeldStreams::retry() {
@@ -114,7 +123,7 @@ void HeldStreams::retry_beside() {
 HeldStreams::Hold::Hold(Begins begins) {
   std::unique_lock lock(state().mutex);
   if (begins == Begins::after_frees) {
-    pause(lock);
+    pause(lock, who_waits() == Waits::none);
     state().changed.wait(lock, [] { return state().freeing == 0; });
   }
   ++state().held;
@@ -159,7 +168,7 @@ void HeldStreams::when_none(std::function<void()> work) {
     state().put_off.push_back(std::move(work));
     return;
   }
-  Work now;
+  Work now = std::exchange(state().put_off, {});
   now.push_back(std::move(work));
   free_all(std::move(now), std::move(lock));
 }
@@ -173,6 +182,11 @@ bool HeldStreams::settle(double seconds) {
   std::unique_lock lock(state().mutex);
   const auto is_settled = [] { return state().put_off.empty() && state().freeing == own_quiets; };
   const bool was_put_off = !is_settled();
+  // What only might begin some time is no reason to do without.
+  if (state().held == 0 && !state().put_off.empty() && who_waits() != Waits::some) {
+    free_all(std::exchange(state().put_off, {}), std::move(lock));
+    lock = std::unique_lock(state().mutex);
+  }
   state().changed.wait_for(lock, std::chrono::duration<double>(seconds), is_settled);
   return was_put_off;
 }

@@ -82,6 +82,8 @@ class HeldStreams {
   static Pauses set_pauses(const Pauses& pauses);
 
  private:
+  enum class Waits : uint8_t { none, may_begin, some };
+  static Waits who_waits();
   static bool must_put_off();
   static void retry(std::unique_lock<std::mutex> lock);
 };

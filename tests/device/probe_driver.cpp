@@ -439,7 +439,7 @@ Question control() {
 void ask_everything(Report& report) {
   ask_all({control()}, report);
   for (const auto& questions :
-       {of_streams(), of_kernels(), of_memory(), of_peers(), of_the_librarys_calls(), of_pageable_copies()})
+       {of_pageable_copies(), of_the_librarys_calls(), of_kernels(), of_memory(), of_peers(), of_streams()})
     ask_all(questions, report);
   for (const Priority others : {Priority::of_held, Priority::of_library}) {
     for (const int held : {1, 7, 16}) ask_channels({held, others, 0}, report);

@@ -15,6 +15,7 @@ from unittest import mock
 import machine
 import mps
 import programs
+import stacks
 
 # A program of GoogleTest with these tests, as far as its filter lets them: what `run` knows of one is what it says.
 GTEST = r"""#!/bin/bash
@@ -242,6 +243,17 @@ for name in ${filter//:/ }; do printf '[ RUN      ] %s\\n[       OK ] %s (1 ms)\
         self.assertIn("measuring", report["end_of_output"])
         program = self.program('#!/bin/bash\necho \'{"cases": []}\' >"$1"\n')
         self.assertEqual(programs.run_benchmark(programs.Runner(), program, [], self.folder)["results"], {"cases": []})
+
+
+class Stacks(unittest.TestCase):
+    def test_are_of_what_was_started_in_groups_of_its_own_too(self):
+        started = subprocess.Popen(["bash", "-c", "setsid sleep 1000 & echo $!; wait"], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(started.stdout.close)
+        self.addCleanup(started.wait)
+        self.addCleanup(started.kill)
+        rank = int(started.stdout.readline())
+        self.addCleanup(os.kill, rank, signal.SIGKILL)
+        self.assertEqual(sorted(stacks.started_by(started.pid)), sorted([started.pid, rank]))
 
 
 # As NVIDIA's: a daemon in the foreground, or, without arguments, what asks it.

@@ -8,6 +8,9 @@ import time
 from pathlib import Path
 
 SECONDS_EACH, MOST_PROCESSES = 15, 3  # time on such a machine is short
+# Those of PyTorch alone would take longer.
+NO_SYMBOLS = ["-iex", "set auto-solib-add off"]
+SOME_SYMBOLS = ["-ex", r"sharedlibrary \(libepccl\|libcuda\|libc\.so\|libc10_cuda\|libpthread\|libstdc\)"]
 
 
 def _debugger():
@@ -16,7 +19,7 @@ def _debugger():
     return next((path for path in found if path and Path(path).exists()), None)
 
 
-def _started_by(leader):
+def started_by(leader):
     """It and what it has started, also in groups of its own, as a launcher does: the last ones first, which are the ranks."""
     parents = {}
     for pid in (int(entry) for entry in os.listdir("/proc") if entry.isdigit()):
@@ -31,7 +34,7 @@ def _started_by(leader):
 def of_all(leader, ends_at=float("inf")):
     """In words: of its last processes, the stack of each thread; or why there is none. Not of all of them where the time is over before."""
     said = []
-    for pid in _started_by(leader)[:MOST_PROCESSES]:
+    for pid in started_by(leader)[:MOST_PROCESSES]:
         if time.monotonic() + SECONDS_EACH > ends_at:
             break
         said.append(f"\n==== process {pid}: {_words(pid)}\n{_stack(pid)}\n")
@@ -49,8 +52,8 @@ def _stack(pid):
     if debugger is None:
         return "no stack: there is no gdb"
     try:
-        done = subprocess.run([debugger, "-nx", "-batch", "-p", str(pid), "-ex", "thread apply all bt"], stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, errors="replace", timeout=SECONDS_EACH)
+        done = subprocess.run([debugger, "-nx", "-batch", *NO_SYMBOLS, "-p", str(pid), *SOME_SYMBOLS, "-ex", "thread apply all bt"],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=SECONDS_EACH)
     except (OSError, subprocess.SubprocessError) as why:
         return f"no stack: {why}"
     return done.stdout

@@ -125,12 +125,13 @@ Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) 
   const std::lock_guard lock(on_device_mutex_);
   if (on_device_ == nullptr) {
     const device::HeldStreams::Quiet quiet;
-    EPCCL_ASSIGN(on_device_, OnDevice::make(device, parts_, monitor_, executor_, shm_messages_,
-                                            {[this] { return order_.poll_while_waiting(); },
-                                             [this] { return order_.give_way(); },
-                                             [this] { return order_.take_way_back(); },
-                                             watched(),
-                                             {.calls = parts_.config.first_gpu_calls}}));
+    EPCCL_ASSIGN(
+        on_device_,
+        OnDevice::make(device, parts_, monitor_, executor_, shm_messages_,
+                       {[this] { return order_.poll_while_waiting(); }, [this] { return order_.give_way(); },
+                        [this] { return order_.take_way_back(); }, watched(),
+                        FirstCalls::Limits{.calls = parts_.config.first_gpu_calls}.within(
+                            parts_.config.wait.timeout_seconds)}));
   }
   const device::Device& known = on_device_->staged->device();
   if (&known != &device)

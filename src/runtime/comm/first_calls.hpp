@@ -10,18 +10,27 @@
 // As with NCCL, whose first calls connect ranks, and wait for them.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <memory>
 
 namespace epccl::runtime {
 
 class FirstCalls {
  public:
   struct Limits {
-    uint64_t calls = 0;            // EPCCL_CUDA_FIRST_CALLS; 0: no call is waited for
-    double patience_seconds = 10;  // of a thread, for the ranks that have not called yet
-    int most_in_vain = 3;  // one after the other: then ranks need something of a thread that has called
+    uint64_t calls = 0;  // EPCCL_CUDA_FIRST_CALLS; 0: no call is waited for
+    // Of a thread, for ranks that have not called yet; the short one after it has waited in vain once, until it has not, and when that has
+    // happened to so many calls: then ranks need something of a thread that has called.
+    double patience_seconds = 10, short_patience_seconds = 0.05;
+    int most_in_vain = 3;
+
+    /// The calls end by that timeout: also where one thread calls for some ranks, one after the other.
+    Limits within(double timeout_seconds) const {
+      Limits limits = *this;
+      limits.patience_seconds = std::min(patience_seconds, timeout_seconds / 4);
+      return limits;
+    }
   };
 
   explicit FirstCalls(const Limits& limits) : limits_(limits) {}
@@ -29,10 +38,12 @@ class FirstCalls {
   // Any thread.
   /// Counts a call; whether its thread is to wait for it.
   bool begin(bool is_on_null_stream);
-  /// Until nobody holds `call` any more; false: in vain. The thread is in no call of the driver.
-  bool wait_for(const std::weak_ptr<const void>& call);
+  /// Until `is_over`; false: in vain. The thread is in no call of the driver.
+  bool wait_for(const std::atomic<bool>& is_over);
 
  private:
+  double patience() const;
+
   const Limits limits_;
   std::atomic<uint64_t> begun_{0};
   std::atomic<int> in_vain_{0};

@@ -111,6 +111,7 @@ void ReplayedCalls::watch() {
     if (Status status = met ? met_another() : serve(come); !status.ok()) {
       // From now on nothing waits for this thread.
       room_->give_up();
+      device::HeldStreams::retry_beside();
       owner_.failed(status);
       return;
     }

@@ -99,8 +99,18 @@ StagedCalls::~StagedCalls() {
   }
 }
 
+// Who waits for the end finds nothing of the call under way.
+StagedCalls::Turn::~Turn() {
+  hold_.reset();
+  before_.reset();
+  users_.reset();
+  is_over_->store(true, std::memory_order_release);
+}
+
 void StagedCalls::Turn::share_with(const StagedCalls& calls) {
-  if (hold_ == nullptr) return;
+  const device::HostStream::Watchers& worker = calls.worker_->watchers();
+  if (hold_ == nullptr || std::ranges::find(workers_, worker) != workers_.end()) return;
+  workers_.push_back(worker);
   hold_->waits_for(calls.watched_);
   if (calls.first_calls_->begin(is_on_null_stream_)) waited_for_ = calls.first_calls_;
 }

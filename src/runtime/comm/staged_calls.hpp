@@ -4,7 +4,7 @@
 //   worker thread          |      copy in slice 0 | run it on host memory    | run slice 1 ... |
 //   copy engine            +--->                    copy in slice 1 | copy out slice 0 ...     +---> word
 //
-// The caller never blocks. Slices are the same part of every block of a buffer, so that a slice is a call of its own, with smaller
+// The caller does not block, but for first_calls.hpp. Slices are the same part of every block of a buffer, so that a slice is a call of its own, with smaller
 // blocks; two are under way at a time.
 #pragma once
 
@@ -74,21 +74,28 @@ class StagedCalls {
   uint64_t slice_bytes() const { return slice_bytes_; }
 
   /// A place in the user's stream: what was queued before it was marked is through when begun() says so, and what is queued after
-  /// it was held runs when the turn ends, also if nothing came of the call. Calls of several communicators may share one. One that was
-  /// made by itself has begun: that of a call in a graph, which knows when it is over.
+  /// it was held runs when the turn ends, also if nothing came of the call; unless whoever issued the call waits for that end instead. Calls of
+  /// several communicators may share one. One that was made by itself has begun: that of a call in a graph, which knows when it is over.
   class Turn {
    public:
     Turn() = default;
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
+    ~Turn();
     /// Before it is held: a call of this communicator, or of another one, shares it.
     void share_with(const StagedCalls& calls);
     /// Error: the stream is being captured.
     Status mark();
     /// Holds the stream, unless the turn is waited for.
     Status hold();
-    /// Who issued the call waits until nobody else has the turn, as these say (they may live longer); null: it need not.
-    const std::shared_ptr<FirstCalls>& waited_for() const { return waited_for_; }
+
+    /// For who issued the call: what it takes to wait for the end of the turn. May live longer.
+    struct Wait {
+      std::shared_ptr<FirstCalls> as;  // null: the stream waits
+      std::shared_ptr<const std::atomic<bool>> is_over;
+      std::vector<device::HostStream::Watchers> workers;
+    };
+    Wait wait() const { return {waited_for_, is_over_, workers_}; }
     /// That was in vain: now the stream waits.
     Status hold_after_all();
 
@@ -99,6 +106,8 @@ class StagedCalls {
     std::unique_ptr<StreamHold> hold_;  // null: it holds nothing
     bool is_on_null_stream_ = false;
     std::shared_ptr<FirstCalls> waited_for_;
+    std::shared_ptr<std::atomic<bool>> is_over_ = std::make_shared<std::atomic<bool>>(false);
+    std::vector<device::HostStream::Watchers> workers_;  // each communicator's once
   };
   /// Whether what a stream is given next waits until the turn ends.
   enum class Holds : uint8_t { stream, nothing };

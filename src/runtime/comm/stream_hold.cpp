@@ -22,10 +22,16 @@ void StreamHold::waits_for(HoldWatch::WorkerPtr worker) {
   if (std::ranges::find(workers_, worker) == workers_.end()) workers_.push_back(std::move(worker));
 }
 
+Status StreamHold::say_when_it_comes(device::Queue& stream) {
+  if (has_begun()) return {};
+  EPCCL_TRY(stream.post(*word_.come, word_.value));
+  is_coming_.store(true, std::memory_order_release);
+  return {};
+}
+
 Status StreamHold::begin_without_waiting(device::Queue& stream) {
   held_.emplace();
-  is_coming_.store(true, std::memory_order_release);
-  return stream.post(*word_.come, word_.value);
+  return say_when_it_comes(stream);
 }
 
 Status StreamHold::begin(device::Queue& stream) {
@@ -34,7 +40,7 @@ Status StreamHold::begin(device::Queue& stream) {
   const TurnWords::Word word = word_;
   watched_.emplace(HoldWatch::Hold{workers_, [word] { return has_come(word); },
                                    [word] { word.word->store(word.value, std::memory_order_release); }});
-  if (!is_coming_.exchange(true)) EPCCL_TRY(stream.post(*word_.come, word_.value));
+  EPCCL_TRY(say_when_it_comes(stream));
   return stream.wait(*word_.word, word_.value);
 }
 

@@ -37,6 +37,7 @@ class StreamHold {
   bool has_begun() const { return is_coming_.load(std::memory_order_acquire); }
 
  private:
+  Status say_when_it_comes(device::Queue& stream);
   StreamHold(TurnWords& words, const TurnWords::Word& word) : words_(words), word_(word) {}
   static bool has_come(const TurnWords::Word& word) {
     return word.come->load(std::memory_order_acquire) >= word.value;

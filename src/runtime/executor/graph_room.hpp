@@ -58,7 +58,8 @@ class GraphRoom {
   bool is_replaying() const;
   /// Lets all replays through, now and later. Any thread.
   void give_up();
-  /// A call of a graph that the host makes; for as long as the graph is there, which may be launched at any time. The room must live longer.
+  /// A call of a graph that the host makes, for as long as the graph may be launched; what graphs keep ends in Device::let_go(). The room must
+  /// live longer.
   std::shared_ptr<const void> count_host_call();
 
   /// Where this process finds a peer's memory, for as long as somebody holds the mapping.

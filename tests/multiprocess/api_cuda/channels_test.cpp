@@ -109,29 +109,30 @@ class PriorityStream {
 
 // The call's queues stand behind the stream that waits for the call: nothing of it can run. It fails, and all go on.
 TEST(SharedChannel, WithAStreamThatWaitsForTheCallEndsByTheTimeout) {
-  run_gpu_ranks(RanksAre::processes, 2,
-                {{"FAKE_CUDA_CHANNELS", "1"}, {"EPCCL_DEBUG", "WARN"}, Log::setting()},
-                [](const RankContext& context) {
-                  const Log log;
-                  const GpuRank gpu;
-                  const PriorityStream stream(librarys);
-                  Comm comm(context);
-                  ASSERT_EQ(epcclCommSetTimeout(comm, 2), epcclSuccess);
-                  const Exchanged exchanged(context, gpu, 100);
-                  ASSERT_EQ(exchanged.call(comm, stream.as_epccl()), epcclSuccess);
-                  EXPECT_THAT(log.text(), HasSubstr("has priority -4, as the library's own streams"));
-                  stream.wait();
-                  epcclResult_t state = epcclSuccess;
-                  EXPECT_EQ(epcclCommGetAsyncError(comm, &state), epcclSuccess);
-                  EXPECT_EQ(state, epcclRemoteError) << "known when the stream goes on";
-                  // Of two that time out at once the later hears that the other has.
-                  EXPECT_THAT(epcclGetLastError(comm),
-                              testing::AnyOf(HasSubstr("timeout"), HasSubstr("a rank of this node gave up")));
-                  // What stood behind the stream runs now, in buffers that are freed below.
-                  while (epcclCommQuery(comm) == epcclInProgress) usleep(1000);
-                  EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
-                  comm.forget();
-                });
+  run_gpu_ranks(
+      RanksAre::processes, 2,
+      {{"FAKE_CUDA_CHANNELS", "1"}, {"EPCCL_CUDA_FIRST_CALLS", "0"}, {"EPCCL_DEBUG", "WARN"}, Log::setting()},
+      [](const RankContext& context) {
+        const Log log;
+        const GpuRank gpu;
+        const PriorityStream stream(librarys);
+        Comm comm(context);
+        ASSERT_EQ(epcclCommSetTimeout(comm, 2), epcclSuccess);
+        const Exchanged exchanged(context, gpu, 100);
+        ASSERT_EQ(exchanged.call(comm, stream.as_epccl()), epcclSuccess);
+        EXPECT_THAT(log.text(), HasSubstr("has priority -4, as the library's own streams"));
+        stream.wait();
+        epcclResult_t state = epcclSuccess;
+        EXPECT_EQ(epcclCommGetAsyncError(comm, &state), epcclSuccess);
+        EXPECT_EQ(state, epcclRemoteError) << "known when the stream goes on";
+        // Of two that time out at once the later hears that the other has.
+        EXPECT_THAT(epcclGetLastError(comm),
+                    testing::AnyOf(HasSubstr("timeout"), HasSubstr("a rank of this node gave up")));
+        // What stood behind the stream runs now, in buffers that are freed below.
+        while (epcclCommQuery(comm) == epcclInProgress) usleep(1000);
+        EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+        comm.forget();
+      });
 }
 
 // Programs give their communication the highest priority.

@@ -2,10 +2,25 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <thread>
 
 namespace epccl::runtime {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_in_vain(FirstCalls& calls) {
+  const std::atomic<bool> never{false};
+  const auto began = Clock::now();
+  EXPECT_FALSE(calls.wait_for(never));
+  return std::chrono::duration<double>(Clock::now() - began).count();
+}
+
+void wait_in_time(FirstCalls& calls) {
+  const std::atomic<bool> is_over{true};
+  EXPECT_TRUE(calls.wait_for(is_over));
+}
 
 TEST(FirstCalls, AreSoMany) {
   FirstCalls calls({.calls = 2});
@@ -21,29 +36,44 @@ TEST(FirstCalls, AreNoneWhereNoneAreWished) {
   EXPECT_FALSE(calls.begin(true));
 }
 
-TEST(FirstCalls, AreWaitedForUntilNobodyHoldsThem) {
+TEST(FirstCalls, AreWaitedForUntilTheyAreOver) {
   FirstCalls calls({.calls = 1});
-  auto call = std::make_shared<int>(0);
-  const std::weak_ptr<const void> waited_for = call;
-  std::thread ends([call = std::move(call)]() mutable {
+  std::atomic<bool> is_over{false};
+  int written = 0;
+  std::thread ends([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    call.reset();
+    written = 1;
+    is_over.store(true, std::memory_order_release);
   });
-  EXPECT_TRUE(calls.wait_for(waited_for));
-  EXPECT_TRUE(waited_for.expired());
+  EXPECT_TRUE(calls.wait_for(is_over));
+  EXPECT_EQ(written, 1);
   ends.join();
 }
 
-TEST(FirstCalls, AreNoMoreAfterSomeInARowInVain) {
-  FirstCalls calls({.calls = 100, .patience_seconds = 0.001, .most_in_vain = 2});
-  const auto stays = std::make_shared<int>(0);
-  EXPECT_FALSE(calls.wait_for(stays));
-  EXPECT_TRUE(calls.wait_for({}));
-  EXPECT_FALSE(calls.wait_for(stays));
-  EXPECT_TRUE(calls.begin(false));
-  EXPECT_FALSE(calls.wait_for(stays));
-  EXPECT_FALSE(calls.begin(false));
-  EXPECT_TRUE(calls.begin(true));
+// It may call for several ranks, one after the other.
+TEST(FirstCalls, AreNotWaitedForLongByAThreadThatHasWaitedInVain) {
+  const FirstCalls::Limits limits{.calls = 9, .patience_seconds = 0.3, .short_patience_seconds = 0.001};
+  FirstCalls first(limits), second(limits);
+  EXPECT_GE(seconds_in_vain(first), 0.3);
+  EXPECT_LT(seconds_in_vain(second), 0.3);
+  wait_in_time(second);
+  EXPECT_GE(seconds_in_vain(second), 0.3);
+  wait_in_time(second);
+}
+
+TEST(FirstCalls, AreNotWaitedForLongAfterSomeInVain) {
+  FirstCalls calls({.calls = 9, .patience_seconds = 0.3, .short_patience_seconds = 0.001, .most_in_vain = 2});
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_GE(seconds_in_vain(calls), 0.3);
+    wait_in_time(calls);
+  }
+  EXPECT_LT(seconds_in_vain(calls), 0.3);
+  wait_in_time(calls);
+}
+
+TEST(FirstCalls, AreOverBeforeTheyEndByTheTimeout) {
+  EXPECT_EQ(FirstCalls::Limits{.calls = 1}.within(2).patience_seconds, 0.5);
+  EXPECT_EQ(FirstCalls::Limits{.calls = 1}.within(1800).patience_seconds, 10);
 }
 
 }  // namespace
