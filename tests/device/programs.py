@@ -1,6 +1,7 @@
 """Runs one program after the other, and says what became of each: what tests/device/run reports."""
 
 import contextlib
+import fnmatch
 import json
 import os
 import re
@@ -156,10 +157,18 @@ def _names_of(runner, program, which):
 
 @dataclass(frozen=True)
 class Shard:
-    """Every `count`-th test of a program from the `index`-th on: what several runs divide among themselves."""
+    """Of the tests that one of `names` matches (patterns with `*`) every `count`-th from the `index`-th on: what several runs divide among
+    themselves."""
 
     index: int = 0
     count: int = 1
+    names: tuple = ("*",)
+
+    def is_all(self):
+        return self.count == 1 and self.names == ("*",)
+
+    def of(self, tests):
+        return [test for test in tests if any(fnmatch.fnmatchcase(test, name) for name in self.names)][self.index::self.count]
 
 
 def run_test(runner, program, more_environment=None, only="", without="", shard=Shard()):
@@ -167,9 +176,9 @@ def run_test(runner, program, more_environment=None, only="", without="", shard=
     `only`, `without`: patterns of GoogleTest, with colons between them; of these tests those of the shard."""
     if not program.exists():
         return missing(program)
-    if shard.count > 1:
+    if not shard.is_all():
         which = [f"--gtest_filter={only}{'-' if without else ''}{without}"] if only or without else []
-        names = _names_of(runner, program, which)[shard.index::shard.count]
+        names = shard.of(_names_of(runner, program, which))
         if not names:
             return {"program": program.name, "state": "skipped", "why": "none of its tests is of this part"}
         only, without = ":".join(names), ""

@@ -140,6 +140,8 @@ for name in ${filter//:/ }; do printf '[ RUN      ] %s\\n[       OK ] %s (1 ms)\
         self.assertEqual(all_of_them, [("passed", {"A.1", "B/Of.3/0", "B/Of.Dies/0"}), ("passed", {"A.2", "B/Of.3/1"})])
         self.assertEqual(passed("*Dies*", programs.Shard(0, 2)), ("passed", {"A.1", "B/Of.3/0"}))
         self.assertEqual(passed("", programs.Shard(7, 8))[0], "skipped")
+        self.assertEqual(passed("*Dies*", programs.Shard(0, 1, ("A.2", "B/Of.*"))), ("passed", {"A.2", "B/Of.3/0", "B/Of.3/1"}))
+        self.assertEqual(passed("", programs.Shard(0, 1, ("C.*",)))[0], "skipped")
 
     def test_a_program_that_cannot_start_has_failed(self):
         report = programs.run_test(programs.Runner(), self.program("#!/bin/bash\necho 'version not found' >&2; exit 127\n"))
