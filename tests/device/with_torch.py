@@ -20,7 +20,7 @@ SECONDS_TO_BUILD = 240
 WORDS = {"EPCCL_DEBUG": "WARN", "NCCL_DEBUG": "WARN"}
 #: (program, environment, whether libepccl-nccl stands in front of NVIDIA's library)
 PROGRAMS = [("cuda_tensors", {"TEST_GPU": "real"}, False), ("moe", {"TEST_DEVICE": "cuda"}, False), ("ddp", {"TEST_DEVICE": "cuda"}, False),
-            ("nccl_backend", {"TEST_GPU": "shared"}, True), ("moe", {"TEST_DEVICE": "cuda", "TEST_BACKEND": "nccl"}, True)]
+            ("nccl_backend", {}, True), ("moe", {"TEST_DEVICE": "cuda", "TEST_BACKEND": "nccl"}, True)]
 
 
 def name_of(program, variables, _):

@@ -4,8 +4,8 @@
 //   worker thread          |      copy in slice 0 | run it on host memory    | run slice 1 ... |
 //   copy engine            +--->                    copy in slice 1 | copy out slice 0 ...     +---> word
 //
-// The caller does not block, but for first_calls.hpp. Slices are the same part of every block of a buffer, so that a slice is a call of its own, with smaller
-// blocks; two are under way at a time.
+// The caller does not block, but for first_calls.hpp. Slices are the same part of every block of a buffer, so that a slice is a call of its
+// own, with smaller blocks; two are under way at a time.
 #pragma once
 
 #include <array>

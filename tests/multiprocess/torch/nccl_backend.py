@@ -86,10 +86,6 @@ def main():
     torch.cuda.set_device(0)
     join("nccl")
     tests = [test for name, test in globals().items() if name.startswith("test_")]
-    if os.environ.get("TEST_GPU") == "shared":
-        tests.remove(test_what_is_passed_on_between_what_is_not)
-        if RANK == 0:
-            print("skipped: test_what_is_passed_on_between_what_is_not: NVIDIA's library serves no ranks that share a GPU", flush=True)
     for test in tests:
         begin = time.monotonic()
         test()
