@@ -301,7 +301,8 @@ EPCCL_API epcclResult_t epcclEpComplete(epcclEpHandle_t handle);
 
 /** What is given to `stream` from now on waits until all calls that were started on the handle before are past `stage`, well or
  *  with an error; an event recorded next tells when. Returns at once; with a NULL stream when they are. `stream` may be a
- *  GPU's, whose memory the handle's calls are on. epcclInvalidArgument: `stage` is neither 1 nor 2. epcclInvalidUsage: the stream is
+ *  GPU's, whose memory the handle's calls are on; among a communicator's first calls on GPU memory (EPCCL_CUDA_FIRST_CALLS) this returns
+ *  when they are, too, or after 10 s. epcclInvalidArgument: `stage` is neither 1 nor 2. epcclInvalidUsage: the stream is
  *  being captured. */
 EPCCL_API epcclResult_t epcclEpStreamWaitStage(epcclStream_t stream, epcclEpHandle_t handle, int stage);
 

@@ -21,10 +21,11 @@
  *
  * CUDA memory: all buffers of a call may lie in the memory of one GPU, which a communicator keeps to; the stream is then a
  * cudaStream_t of that GPU (NULL: its NULL stream), in whose order the call runs. It returns at once; but a communicator's first 1000
- * calls (EPCCL_CUDA_FIRST_CALLS), and all on the NULL stream, when they are over, or after 10 s. A failure shows in
- * epcclCommGetAsyncError(). Copy engines move the data inside a node; between nodes it goes directly where the network reaches GPU
- * memory (GPUDirect), else in pieces through pinned host memory. With EPCCL_COPY_ENGINE=never compute cores move the data of collectives
- * where they can; elsewhere it passes pinned host memory. docs/cuda.md.
+ * calls (EPCCL_CUDA_FIRST_CALLS), and all on the NULL stream, when all ranks have called (of one node, outside of groups), or when they
+ * are over, or after 10 s: docs/cuda-streams.md. A failure shows in epcclCommGetAsyncError(). Copy engines move the data inside a
+ * node; between nodes it goes directly where the network reaches GPU memory (GPUDirect), else in pieces through pinned host memory.
+ * With EPCCL_COPY_ENGINE=never compute cores move the data of collectives where they can; elsewhere it passes pinned host memory.
+ * docs/cuda.md.
  *   Collectives: all ranks pass CUDA memory, or none. Host buffers, pinned ones too, need a host stream.
  *   Sends and receives: the two ends may differ, and pinned host memory may be sent and received in the order of a cudaStream_t, too.
  *   Inside a node the receiver's copy engines copy from GPU memory to GPU memory. By way of pinned host memory go messages of up to

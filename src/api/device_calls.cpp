@@ -25,6 +25,11 @@ bool engines_make_it(const Place& place, const runtime::Communicator& communicat
   return choice.engines;
 }
 
+/// Of a call that is made so: queued behind what its stream had, where queues make all of it.
+Status queue_behind(const Place& place, const runtime::Communicator& communicator, bool queues_make_it) {
+  return queues_make_it && can_queue_behind(communicator) ? place.turn->queue_behind() : Status{};
+}
+
 /// On the worker of the place's GPU, in the turn that `work` holds.
 Status submit_at(Place place, CommPtr communicator, CollectiveWork work) {
   const FirstCall call(place.turn);
@@ -169,6 +174,7 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
   StagedCalls::Blocks blocks{bytes_at(call.input), bytes_at(call.output), ranks, ranks, call.block_bytes, 0};
   blocks.part_bytes = part_of(*place.staged, ranks, call.block_bytes, element);
   const bool engines = engines_make_it(place, *target, text, choice);
+  EPCCL_TRY(queue_behind(place, *target, engines));
   auto work = [target, place, blocks, element, call, engines, buffers]() -> Status {
     if (engines)
       return buffers.run(*place.staged, *place.turn, call, [&](const runtime::AlltoallCall& mappable) {
@@ -213,6 +219,7 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
   runtime::Communicator* target = communicator.get();
   const std::string text = fmt::format("alltoallv {}", call.datatype);
   engines_make_it(place, *target, text, choice);
+  EPCCL_TRY(queue_behind(place, *target, engines));
   auto work = [target, place, call = std::move(call), engines, buffers, inputs, outputs, input,
                output]() -> Status {
     if (engines)
@@ -274,6 +281,7 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
                                    call.what.bytes,
                                    part_of(*place.staged, most, call.what.bytes, call.what.unit)};
   const bool engines = engines_make_it(place, *target, call.text(), choice);
+  EPCCL_TRY(queue_behind(place, *target, engines && scalar == nullptr));
   auto work = [target, place, blocks, call, scalar, engines, buffers]() mutable -> Status {
     if (scalar != nullptr)
       EPCCL_TRY(

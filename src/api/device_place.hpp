@@ -22,6 +22,12 @@ Result<Place> take_place(device::Device& device, const CommPtr& communicator, vo
 /// That of a call which is made when its stream has come to it, by a graph's word.
 Result<Place> begun_place(runtime::Communicator::OnDevice& on);
 
+/// Whether calls that queues make may be queued behind their streams. Where they are measured they are not: their time begins when their
+/// streams have come.
+inline bool can_queue_behind(const runtime::Communicator& communicator) {
+  return communicator.cluster().nodes() == 1 && !communicator.measures_calls();
+}
+
 inline std::byte* bytes_at(const void* address) {
   return static_cast<std::byte*>(const_cast<void*>(address));  // NOLINT: pieces of both directions are alike
 }

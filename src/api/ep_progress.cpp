@@ -10,6 +10,7 @@ namespace epccl::api {
 namespace {
 
 using ep::StartedCalls;
+using runtime::CallStage;
 
 Result<StartedCalls::State> end_of(int stage) {
   if (stage == 1) return StartedCalls::State::node;
@@ -44,7 +45,7 @@ Status complete_stage(epcclEpHandle_t handle, int stage) {
   return captured == nullptr ? Status{} : captured->take_wrong(target->handle->rules().max_topk);
 }
 
-// A stream of a GPU waits for a word, which a thread of the handle raises.
+// A stream of a GPU waits for a word, which a thread of the handle raises; among the first calls, the calling thread waits for that.
 Status hold_back_on(device::Device& device, void* stream, EpHandle& target, StartedCalls::State end) {
   EPCCL_ASSIGN(const std::unique_ptr<device::Queue> queue, device.borrow_stream(stream));
   if (queue->capturing())
@@ -54,14 +55,19 @@ Status hold_back_on(device::Device& device, void* stream, EpHandle& target, Star
   EPCCL_ASSIGN(const auto* on, target.communicator()->on_device(device));
   EPCCL_ASSIGN(std::shared_ptr<runtime::StreamHold> hold, runtime::StreamHold::make(device));
   hold->waits_for(on->staged->watched_worker());
-  EPCCL_TRY(hold->begin(*queue));
+  const std::shared_ptr<runtime::FirstCalls> waits_as = on->staged->first_call();
+  if (waits_as == nullptr) EPCCL_TRY(hold->begin(*queue));
+  const auto stage = std::make_shared<std::atomic<CallStage>>(CallStage::under_way);
   device::HostStream* waiting = target.stage_stream(end);
   target.started.hold_back(waiting, end);
-  waiting->enqueue([hold = std::move(hold)]() mutable -> Status {
+  waiting->enqueue([hold, stage]() mutable -> Status {
     hold.reset();
+    stage->store(CallStage::over, std::memory_order_release);
     return {};
   });
-  return {};
+  const device::HostStream::Watch watch(waits_as != nullptr ? on->staged->worker().watchers() : nullptr);
+  if (waits_as == nullptr || waits_as->wait_for(*stage)) return {};
+  return hold->begin(*queue);
 }
 
 Status stream_wait_stage(epcclStream_t stream, epcclEpHandle_t handle, int stage) {

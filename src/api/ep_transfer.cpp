@@ -71,12 +71,18 @@ constexpr ep::ReplayedRouting::Kind kind_of(const ep::CombineCall&) {
   return ep::ReplayedRouting::Kind::combine;
 }
 
-// How a call on a GPU's memory is made: all that has to be allocated is, before the stream waits for it. `replays`: of a call that is
-// captured; else null. Where graphs replay updates of the handle, any of them may have been the last when the call runs, and the host's.
+/// How a call on a GPU's memory is made.
 template <typename Call>
-Result<std::function<Status(ep::Handle&, const Call&)>> mover_of(runtime::Communicator::OnDevice& on,
-                                                                 const EpHandle& target, const Call& call,
-                                                                 ep::ReplayedRouting* replays) {
+struct Mover {
+  /// `behind`: null: the stream has come.
+  std::function<Status(ep::Handle&, const Call&, const runtime::QueuedBehind* behind)> move;
+  bool can_be_behind = false;
+};
+
+// All that has to be allocated is, before the stream waits for it. `replays`: of a call that is captured; else null. Where graphs replay updates of the handle, any of them may have been the last when the call runs, and the host's.
+template <typename Call>
+Result<Mover<Call>> mover_of(runtime::Communicator::OnDevice& on, const EpHandle& target, const Call& call,
+                             ep::ReplayedRouting* replays) {
   StagedCalls* staged = on.staged.get();
   const CommPtr communicator = target.communicator();
   EPCCL_ASSIGN(const runtime::EngineChoice choice,
@@ -94,16 +100,18 @@ Result<std::function<Status(ep::Handle&, const Call&)>> mover_of(runtime::Commun
         ep::borrow_rooms(call, {*target.handle, fixed > 0 ? fixed : target.topk_width.load(), has_tables},
                          staged->device(), *staged));
     if (replays != nullptr) replays->share(rooms, kind_of(call));
-    return {[kernels = on.kernels.get(), rooms, choice](ep::Handle& handle, const Call& each) {
-      kernels->begin(choice);
-      return run_kernels(handle, each, *kernels, rooms);
-    }};
+    return Mover<Call>{[kernels = on.kernels.get(), rooms, choice](ep::Handle& handle, const Call& each,
+                                                                   const runtime::QueuedBehind* behind) {
+                         kernels->begin(choice, behind);
+                         return run_kernels(handle, each, *kernels, rooms);
+                       },
+                       can_queue_behind(*communicator)};
   }
   EPCCL_ASSIGN(StagedCalls::Borrowed pinned, staged->borrow(ep::staging_bytes(call)));
   // Then the host makes its own lists from the tables that kernels have read.
   if (target.by_kernels) EPCCL_TRY(target.layout->prepare_reading());
   if (replays != nullptr) replays->share(pinned);
-  return {[staged, pinned](ep::Handle& handle, const Call& each) {
+  return Mover<Call>{[staged, pinned](ep::Handle& handle, const Call& each, const runtime::QueuedBehind*) {
     return run_staged(handle, each, *staged, pinned->data());
   }};
 }
@@ -117,14 +125,15 @@ Status transfer_on_device(device::Device& device, EpHandle& target, epcclStream_
   EPCCL_ASSIGN(auto* on, target.communicator()->on_device(device));
   target.device = &device;
   StagedCalls* staged = on->staged.get();
-  EPCCL_ASSIGN(auto move, mover_of(*on, target, call, nullptr));
+  EPCCL_ASSIGN(auto mover, mover_of(*on, target, call, nullptr));
   EPCCL_ASSIGN(
       std::shared_ptr<StagedCalls::Turn> turn,
       staged->take_turn(stream, send_only ? StagedCalls::Holds::nothing : StagedCalls::Holds::stream));
-  std::function<Status(ep::Handle&, const Call&)> work = [staged, turn, move = std::move(move)](
+  if (mover.can_be_behind) EPCCL_TRY(turn->queue_behind());
+  std::function<Status(ep::Handle&, const Call&)> work = [staged, turn, move = std::move(mover.move)](
                                                              ep::Handle& handle, const Call& each) -> Status {
-    EPCCL_TRY(staged->begun(*turn));
-    return move(handle, each);
+    if (turn->behind() == nullptr) EPCCL_TRY(staged->begun(*turn));
+    return move(handle, each, turn->behind());
   };
   const FirstCall first(turn);
   turn = nullptr;  // the work holds it
@@ -171,9 +180,9 @@ Status capture_replays(device::Device& device, runtime::Communicator::OnDevice& 
                      }
                      return routing->check(call);
                    }));
-  EPCCL_ASSIGN(auto move, mover_of(on, target, call, routing.get()));
-  auto work = [routing, call, move = std::move(move)]() -> Status {
-    return routing->has_routing() ? move(routing->handle(), call) : Status{};
+  EPCCL_ASSIGN(auto mover, mover_of(on, target, call, routing.get()));
+  auto work = [routing, call, move = std::move(mover.move)]() -> Status {
+    return routing->has_routing() ? move(routing->handle(), call, nullptr) : Status{};
   };
   return capture_replayed(device, target.communicator(), text, std::move(work), stream);
 }

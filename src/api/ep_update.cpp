@@ -7,6 +7,7 @@
 #include "api/arguments.hpp"
 #include "api/capturing.hpp"
 #include "api/device_calls.hpp"
+#include "api/device_place.hpp"
 #include "api/ep_calls.hpp"
 #include "api/ep_capture.hpp"
 #include "api/ep_replay.hpp"
@@ -264,10 +265,13 @@ Status update_by_kernels(runtime::Communicator::OnDevice& on, EpHandle& target, 
   EPCCL_ASSIGN(const auto layout, layout_of(target, *staged));
   EPCCL_ASSIGN(UpdateOnDevice placed, UpdateOnDevice::place(*staged, update));
   EPCCL_ASSIGN(std::shared_ptr<StagedCalls::Turn> turn, staged->take_turn(stream));
+  // The first one's ranks agree on the host; and what is brought to host memory a thread brings, for which the stream has to wait.
+  if (can_queue_behind(*target.communicator()) && target.by_kernels && placed.to_host.empty())
+    EPCCL_TRY(turn->queue_behind());
   auto work = [handle = target.handle, layout, staged, kernels = on.kernels.get(), choice, turn,
                placed = std::move(placed)](Status& agreed) -> Status {
-    EPCCL_TRY(staged->begun(*turn));
-    kernels->begin(choice);
+    if (turn->behind() == nullptr) EPCCL_TRY(staged->begun(*turn));
+    kernels->begin(choice, turn->behind());
     EPCCL_TRY(ep::update_by_kernels(*handle, placed.routing, layout, *kernels));
     agreed = handle->failure();
     if (!agreed.ok()) return {};

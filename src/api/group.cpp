@@ -22,6 +22,9 @@
 #include "runtime/comm/graph_writes.hpp"
 
 namespace epccl::api {
+
+using runtime::CallStage;
+
 namespace {
 
 Group& group() {
@@ -423,12 +426,13 @@ Status FirstCall::wait() const {
   if (wait_.as == nullptr) return {};
   std::deque<device::HostStream::Watch> watches;
   for (const device::HostStream::Watchers& worker : wait_.workers) watches.emplace_back(worker);
-  if (wait_.as->wait_for(*wait_.is_over)) return {};
-  Status held;
-  if (const TurnPtr turn = turn_.lock(); turn != nullptr) held = turn->hold_after_all();
+  const bool is_done = wait_.as->wait_for(*wait_.stage);
+  Status status;
+  if (const TurnPtr turn = turn_.lock(); turn != nullptr && wait_.stage->load() != CallStage::over)
+    status = is_done ? turn->go_on_behind() : turn->hold_after_all();
   // The caller has the buffers back then.
-  while (!held.ok() && !wait_.is_over->load(std::memory_order_acquire)) usleep(1000);
-  return held;
+  while (!status.ok() && wait_.stage->load(std::memory_order_acquire) != CallStage::over) usleep(1000);
+  return status;
 }
 
 Status group_start() {

@@ -85,7 +85,7 @@ Result<TurnPtr> turn_of_call(runtime::StagedCalls& staged, void* stream);
 class FirstCall {
  public:
   explicit FirstCall(const TurnPtr& turn);
-  /// Until the call is over; or else its stream waits for it.
+  /// Until the call is over, or queued; or else its stream waits for it.
   Status wait() const;
   /// What became of the issuing, after that. In a statement of its own: what a call was given by value lives as long as its statement.
   Status wait_if(Status issued) const { return issued.ok() ? wait() : issued; }

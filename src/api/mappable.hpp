@@ -41,11 +41,12 @@ class MappableBuffers {
   };
   static Result<MappableBuffers> make(const runtime::Communicator::OnDevice& on, Used input, Used output);
 
-  /// Makes the call when its turn has begun: `run` gets it with buffers that peers can map.
+  /// Makes the call when its turn has begun, or behind what its stream had: `run` gets it with buffers that peers can map.
   template <typename CallType, typename Run>
   Status run(runtime::StagedCalls& calls, const runtime::StagedCalls::Turn& turn, CallType call,
              Run run) const {
-    EPCCL_TRY(calls.begun(turn));
+    call.behind = turn.behind();
+    if (call.behind == nullptr) EPCCL_TRY(calls.begun(turn));
     EPCCL_TRY(input_.copy_in(calls));
     call.input = input_.data();
     call.output = output_.data();

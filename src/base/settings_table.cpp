@@ -74,10 +74,12 @@ const std::vector<Entry>& table() {
        "queues of the node's other ranks that use its buffers. Less where the communicator's timeout is "
        "less."},
       {"EPCCL_CUDA_FIRST_CALLS", "1000", "integer 0..1000000000",
-       "So many calls of each communicator on GPU memory, and all on the NULL stream, return when they are "
-       "over, and nothing waits in their "
-       "streams: a program loads its kernels in that time, and a driver that loads some waits for all "
-       "streams, and lets nobody in. A call "
+       "So many calls of each communicator on GPU memory, and all on the NULL stream, have no stream wait "
+       "for "
+       "a thread: a program loads its kernels in that time, and a driver that loads some waits for all "
+       "streams, and lets nobody in. They return when all ranks have called and queues of the GPU have all "
+       "of "
+       "the call (one node, outside of groups), or when they are over. A call "
        "whose ranks come later than 10 s after it (or a quarter of the timeout) returns all the same, and "
        "its stream waits. 0: none. Nor do "
        "calls of communicators that are not blocking wait."},

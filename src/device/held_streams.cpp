@@ -24,6 +24,7 @@ struct State {
   std::mutex mutex;
   std::condition_variable changed;
   int held = 0, freeing = 0;  // one of them is 0, if nothing was impatient
+  int streams = 0;            // of what is held: that wait
   uint64_t ended = 0,
            waited_in_vain = UINT64_MAX;  // holds that have; how many had when somebody was impatient last
   Work put_off;
@@ -98,6 +99,13 @@ bool HeldStreams::must_put_off() {
   return waits == Waits::some || (waits == Waits::may_begin && state().put_off.size() < most_for_what_begins);
 }
 
+bool HeldStreams::wait_for_threads() {
+  const std::lock_guard lock(state().mutex);
+  return state().streams > 0 || std::ranges::any_of(state().waiting, [](const Waiting* each) {
+           return each->may_begin_() || each->waits_();
+         });
+}
+
 void HeldStreams::retry() {
   retry(std::unique_lock(state().mutex));
 }
@@ -129,9 +137,15 @@ HeldStreams::Hold::Hold(Begins begins) {
   ++state().held;
 }
 
+void HeldStreams::Hold::stream_waits() {
+  const std::lock_guard lock(state().mutex);
+  if (!std::exchange(waits_, true)) ++state().streams;
+}
+
 // In one step: who has waited for this in a pause would hold again before anything is freed.
 HeldStreams::Hold::~Hold() {
   std::unique_lock lock(state().mutex);
+  if (waits_) --state().streams;
   ++state().ended;
   if (--state().held > 0) return;
   state().changed.notify_all();

@@ -26,6 +26,11 @@ class HeldStreams {
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
     ~Hold();
+    /// It does not only put off what may wait for the GPU: now a stream waits.
+    void stream_waits();
+
+   private:
+    bool waits_ = false;
   };
 
   /// Work of a GPU that no stream is held for, but that waits for other ranks now and then: while `waits` says that it does, what may wait for
@@ -45,6 +50,8 @@ class HeldStreams {
     friend class HeldStreams;
     const std::function<bool()> waits_, may_begin_;
   };
+  /// Whether a stream waits for a thread of this process now, or may because of a graph, or what Waiting says.
+  static bool wait_for_threads();
   /// Does what was put off, unless it still has to be.
   static void retry();
   /// The same in another thread: for who must not wait for the GPU.

@@ -21,8 +21,7 @@ class KernelCombine {
   uint64_t row_bytes() const { return rows_.format.bytes; }
 
   Status run(runtime::KernelCalls& kernels) {
-    if (!copies_.empty()) EPCCL_TRY(kernels.copy(copies_));
-    return kernels.run(rows_, combine_text(routing_.handle, call_), call_.progress, across(), nullptr);
+    return kernels.run(rows_, combine_text(routing_.handle, call_), call_.progress, work());
   }
   /// The host's plan: a partial sum for each token and node crosses.
   Status run_across(Handle& handle, runtime::KernelCalls& kernels) {
@@ -41,14 +40,17 @@ class KernelCombine {
                             call_.progress);
   }
   Status capture(runtime::KernelCalls& kernels, const runtime::KernelCalls::IntoGraph& graph) {
-    std::function<Status(device::Queue&)> before;
-    if (!copies_.empty()) before = [this](device::Queue& queue) { return queue.copy(copies_); };
-    return kernels.capture(graph, rows_, combine_text(routing_.handle, call_), before, across(), nullptr);
+    return kernels.capture(graph, rows_, combine_text(routing_.handle, call_), work());
   }
 
  private:
-  runtime::KernelCalls::Submit across() {
-    return [this](device::Queue& queue, std::span<const PeerRows> peers) { return add_up(queue, peers); };
+  runtime::KernelCalls::Work work() {
+    runtime::KernelCalls::Work work;
+    if (!copies_.empty()) work.before = [this](device::Queue& queue) { return queue.copy(copies_); };
+    work.across = [this](device::Queue& queue, std::span<const PeerRows> peers) {
+      return add_up(queue, peers);
+    };
+    return work;
   }
 
   bool is_across() const { return routing_.handle.group().cluster().nodes() > 1; }

@@ -31,8 +31,7 @@ class KernelDispatch {
   uint64_t row_bytes() const { return rows_.format.bytes; }
 
   Status run(runtime::KernelCalls& kernels) {
-    if (keeps_rows()) EPCCL_TRY(kernels.run_alone(before()));
-    return kernels.run(rows_, dispatch_text(routing_.handle, call_), call_.progress, across(), after());
+    return kernels.run(rows_, dispatch_text(routing_.handle, call_), call_.progress, work());
   }
   Status run_across(Handle& handle, runtime::KernelCalls& kernels) {
     if (keeps_rows()) EPCCL_TRY(kernels.run_alone(before()));
@@ -49,12 +48,10 @@ class KernelDispatch {
     return kernels.run_alone([this](device::Queue& queue) { return finish(queue); });
   }
   Status capture(runtime::KernelCalls& kernels, const runtime::KernelCalls::IntoGraph& graph) {
-    return kernels.capture(graph, rows_, dispatch_text(routing_.handle, call_),
-                           keeps_rows() ? before() : nullptr, across(), after());
+    return kernels.capture(graph, rows_, dispatch_text(routing_.handle, call_), work());
   }
 
  private:
-  using Submit = runtime::KernelCalls::Submit;
   /// Rows without a token keep what they held, so what stands in for them has to hold it, too. (Which rows those are the host may not
   /// know.)
   bool keeps_rows() const {
@@ -69,11 +66,10 @@ class KernelDispatch {
       return copy(queue, rooms_.scales->data(), call_.received_scales.data, shape_.slots * scale_bytes());
     };
   }
-  Submit across() {
-    return [this](device::Queue& queue, std::span<const PeerRows> peers) { return spread(queue, peers); };
-  }
-  Submit after() {
-    return [this](device::Queue& queue, std::span<const PeerRows>) { return finish(queue); };
+  runtime::KernelCalls::Work work() {
+    return {keeps_rows() ? before() : nullptr,
+            [this](device::Queue& queue, std::span<const PeerRows> peers) { return spread(queue, peers); },
+            [this](device::Queue& queue, std::span<const PeerRows>) { return finish(queue); }};
   }
 
   uint64_t token_bytes() const { return call_.hidden * bytes_of(call_.received_type); }

@@ -43,10 +43,11 @@ Status update_by_kernels(Handle& handle, const RoutingOnDevice& routing,
   const SourceHeader header = handle.describe({nullptr, routing.wide, routing.tokens, routing.k});
   EPCCL_TRY(kernels.run(
       rows_of(*layout), handle.layout_text(), nullptr,
-      [&](device::Queue& queue, std::span<const PeerRows> peers) {
-        return layout->send(queue, peers, header, routing);
-      },
-      [&](device::Queue& queue, std::span<const PeerRows>) { return layout->make(queue, routing); }));
+      {nullptr,
+       [&](device::Queue& queue, std::span<const PeerRows> peers) {
+         return layout->send(queue, peers, header, routing);
+       },
+       [&](device::Queue& queue, std::span<const PeerRows>) { return layout->make(queue, routing); }}));
   EPCCL_ASSIGN(const std::vector<SourceHeader> headers, layout->headers());
   handle.take_layout(layout, routing.tokens, headers);
   return {};
@@ -64,14 +65,14 @@ Status capture_update(Handle& handle, const RoutingOnDevice& given, const Captur
   const SourceHeader header = handle.describe(sizes);
   EPCCL_ASSIGN(const KernelRooms::Room head, layout.make_head(header, given));
   const runtime::KernelCalls::IntoGraph graph{into.stream, keep(into.routing, {}, head)};
-  EPCCL_TRY(kernels.capture(
-      graph, rows_of(layout), handle.layout_text(), nullptr,
-      [&](device::Queue& queue, std::span<const PeerRows> peers) {
-        return layout.send_again(queue, peers, head->data(), given);
-      },
-      [&](device::Queue& queue, std::span<const PeerRows>) {
-        return layout.make_again(queue, given, captured.wrong_entries());
-      }));
+  EPCCL_TRY(kernels.capture(graph, rows_of(layout), handle.layout_text(),
+                            {nullptr,
+                             [&](device::Queue& queue, std::span<const PeerRows> peers) {
+                               return layout.send_again(queue, peers, head->data(), given);
+                             },
+                             [&](device::Queue& queue, std::span<const PeerRows>) {
+                               return layout.make_again(queue, given, captured.wrong_entries());
+                             }}));
   captured.set_tokens(given.tokens);
   return {};
 }

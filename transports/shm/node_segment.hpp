@@ -51,6 +51,7 @@ struct alignas(64) CallRecord {
   uint64_t signature = 0;  // equal on ranks whose calls agree
   uint64_t history = 0;    // of the signatures of all calls up to this one
   uint32_t fetches = 0;    // of a call on token rows: the rank's plan fetches
+  uint32_t is_behind = 0;  // of a call on a device's memory: its rank's queues say when its stream has come
   // Of a call on a device's memory (cuda_ipc/peer_memory.hpp): the most that its handles have of MemoryHandle::frees, and PeerMemory::closed().
   uint64_t frees = 0, closed = 0;
   std::array<char, 104> text{};  // for people: "alltoall count 4 float32"

@@ -65,6 +65,7 @@ Status AlltoallRunner::alltoall(const AlltoallCall& call) {
   run.signature = known->signature;
   run.offload = engines.copies;
   run.capture = call.capture;
+  run.behind = call.behind;
   if (!engines.engines) return executor_.run(known->plan, run);
   return run_on_engines(run, engines, known->choice,
                         algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
@@ -120,7 +121,7 @@ Status AlltoallRunner::check_counts(const AlltoallvCall& call, const algorithms:
 
 Status AlltoallRunner::gather_counts(const std::string& text, const std::vector<uint64_t>& send_bytes,
                                      const std::vector<uint64_t>& send_offsets,
-                                     const std::vector<uint64_t>& recv_offsets) {
+                                     const std::vector<uint64_t>& recv_offsets, const QueuedBehind* behind) {
   const auto ranks = static_cast<size_t>(cluster_.ranks());
   if (counts_plan_.steps.empty()) {
     counts_plan_ = compile(algorithms::build_counts_exchange(cluster_, rank_), cluster_);
@@ -131,17 +132,17 @@ Status AlltoallRunner::gather_counts(const std::string& text, const std::vector<
   for (size_t peer = 0; peer < ranks; ++peer)
     counts_in_[peer] = {send_bytes[peer], send_offsets[peer], recv_offsets[peer]};
   counts_in_[ranks] = {std::accumulate(send_bytes.begin(), send_bytes.end(), uint64_t{0}), 0, 0};
-  return executor_.run(counts_plan_,
-                       {executor_.next_sequence(), counts_in_.data(), counts_out_.data(), text, nullptr});
+  Call exchange{executor_.next_sequence(), counts_in_.data(), counts_out_.data(), text, nullptr};
+  exchange.behind = behind;
+  return executor_.run(counts_plan_, exchange);
 }
 
-Status AlltoallRunner::run_gathered(const std::string& text, const algorithms::GatheredCounts& gathered,
-                                    const void* input, void* output, EngineUse use) {
+Status AlltoallRunner::run_gathered(Call run, const algorithms::GatheredCounts& gathered, EngineUse use) {
   const auto ranks = static_cast<uint64_t>(cluster_.ranks());
   const algorithms::Choice choice = choose(gathered.total_bytes / (ranks * ranks));
   const EngineChoice engines = engines_.choose(use, gathered.total_bytes);
-  log_choice(text, choice, engines);
-  Call run{executor_.next_sequence(), input, output, text, nullptr};
+  log_choice(std::string(run.text), choice, engines);
+  run.sequence = executor_.next_sequence();
   run.offload = engines.copies;
   return engines.engines ? run_on_engines(run, engines, choice, gathered.exchange)
                          : executor_.run(build(choice, gathered.exchange), run);
@@ -166,10 +167,12 @@ Status AlltoallRunner::alltoallv(const AlltoallvCall& call) {
     return on_node_.run(text, call.input, call.output,
                         {call.send_bytes, call.send_offsets, call.recv_bytes, call.recv_offsets});
   }
-  EPCCL_TRY(gather_counts(text, call.send_bytes, call.send_offsets, call.recv_offsets));
+  EPCCL_TRY(gather_counts(text, call.send_bytes, call.send_offsets, call.recv_offsets, call.behind));
   const auto gathered = algorithms::read_counts(cluster_, cluster_.node_of(rank_), counts_out_.data(), false);
   EPCCL_TRY(check_counts(call, gathered.exchange));
-  return run_gathered(text, gathered, call.input, call.output, call.engines);
+  Call run{0, call.input, call.output, text};
+  run.behind = call.behind;
+  return run_gathered(run, gathered, call.engines);
 }
 
 Status AlltoallRunner::alltoallv_unknown(const std::string& what, const void* input,
@@ -183,7 +186,7 @@ Status AlltoallRunner::alltoallv_unknown(const std::string& what, const void* in
   for (size_t source = 0; source < ranks; ++source)
     offsets[source + 1] = offsets[source] + gathered.exchange.bytes(static_cast<int>(source), rank_);
   received.resize(offsets.back());
-  return run_gathered(what, gathered, input, received.data(), EngineUse::never);
+  return run_gathered({0, input, received.data(), what}, gathered, EngineUse::never);
 }
 
 }  // namespace epccl::runtime

@@ -25,7 +25,8 @@ struct AlltoallCall {
   uint64_t count = 0;              // for messages
   const char* datatype = "bytes";  // for messages
   EngineUse engines = EngineUse::automatic;
-  device::Queue* capture = nullptr;  // as in Call
+  device::Queue* capture = nullptr;      // as in Call
+  const QueuedBehind* behind = nullptr;  // likewise
 };
 
 /// Counts and offsets in bytes, ranks entries each.
@@ -35,6 +36,7 @@ struct AlltoallvCall {
   std::vector<uint64_t> send_bytes, send_offsets, recv_bytes, recv_offsets;
   const char* datatype = "bytes";
   EngineUse engines = EngineUse::automatic;
+  const QueuedBehind* behind = nullptr;  // as in Call
 };
 
 class AlltoallRunner {
@@ -79,9 +81,9 @@ class AlltoallRunner {
   Status run_on_engines(Call run, const EngineChoice& engines, const algorithms::Choice& choice,
                         const algorithms::Exchange& exchange);
   Status gather_counts(const std::string& text, const std::vector<uint64_t>& send_bytes,
-                       const std::vector<uint64_t>& send_offsets, const std::vector<uint64_t>& recv_offsets);
-  Status run_gathered(const std::string& text, const algorithms::GatheredCounts& gathered, const void* input,
-                      void* output, EngineUse use);
+                       const std::vector<uint64_t>& send_offsets, const std::vector<uint64_t>& recv_offsets,
+                       const QueuedBehind* behind = nullptr);
+  Status run_gathered(Call run, const algorithms::GatheredCounts& gathered, EngineUse use);
   void log_on_node(const std::string& text, const AlltoallvCall& call) const;
   Status check_counts(const AlltoallvCall& call, const algorithms::Exchange& exchange) const;
 

@@ -116,6 +116,7 @@ Status CollectiveRunner::run(const CollectiveCall& call) {
   run.is_small = known->is_small;
   run.offload = engines.copies;
   run.capture = call.capture;
+  run.behind = call.behind;
   if (call.reduction) run.reduction = &*call.reduction;
   run.input_bytes = known->input_bytes;
   run.output_bytes = known->output_bytes;

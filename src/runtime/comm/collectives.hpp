@@ -24,8 +24,9 @@ struct CollectiveCall {
   uint64_t count = 0;
   const char* datatype = "bytes";
   const char* operation = "";
-  std::string part = {};             // "", or which part it is of a call that is made piece by piece
-  device::Queue* capture = nullptr;  // as in Call
+  std::string part = {};                 // "", or which part it is of a call that is made piece by piece
+  device::Queue* capture = nullptr;      // as in Call
+  const QueuedBehind* behind = nullptr;  // likewise
 
   /// "allreduce count 4 float32 sum": equal on ranks that agree, and different for different plans.
   std::string text() const;

@@ -167,7 +167,15 @@ HoldWatch::Worker::Owner Communicator::watched() {
             fail_beside(error(Code::remote_error, "rank {}: {}", rank(), why),
                         "a stream waited too long for a thread that the CUDA driver kept");
             release_words(*parts_.node);
-          }};
+          },
+          [this] { return why_lost(); }};
+}
+
+// Whoever else would have read the notice finds the failure.
+std::string Communicator::why_lost() {
+  if (const char* why = monitor_.aborted(); why != nullptr) return why;
+  const auto notice = parts_.bootstrap->poll_notice();
+  return notice ? notice->text : "";
 }
 
 double Communicator::work_timeout() const {

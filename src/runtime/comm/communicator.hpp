@@ -60,6 +60,7 @@ class Communicator {
   NetworkStatistics network_statistics();
   /// Whether calls that begin from now on are measured. Any thread.
   void measure_calls(bool on) { times_.measure(on); }
+  bool measures_calls() const { return times_.is_on(); }
   /// Of those that were, since this was asked last; waits for the calls that were issued before.
   Result<CallTimes::Sums> call_times();
   /// Null on one node. For work passed to run().
@@ -182,6 +183,7 @@ class Communicator {
   void fail_replay(const Status& status) { fail_beside(status, "a replay of a captured call failed"); }
   void fail_beside(const Status& status, const char* why);
   HoldWatch::Worker::Owner watched();
+  std::string why_lost();
   double work_timeout() const;
 
   CommParts parts_;

@@ -133,7 +133,7 @@ Status CopyEngines::run(Call call, const EngineChoice& choice, const PeersUse& u
   call.signature = 0;     // it was that of the other text
   call.is_small = false;  // peers are told where its buffers lie
   if (!on_host()) call.on = captured ? &captured_->on() : &on_;
-  executor_.waiter().begin(false);
+  executor_.waiter().begin(false, call.behind);
   EPCCL_TRY(executor_.calls().begin(call, 0, 0));
   EPCCL_TRY(executor_.calls().meet());
   if (across_ != nullptr) return run_across(call, choice, plan_text, build, remember);
@@ -326,6 +326,7 @@ Result<std::byte*> CopyEngines::scratch_of(int local, const Call& call) {
 Result<QueueCall> CopyEngines::find_buffers(const Call& call, const QueueProgram& program,
                                             const Movers& movers) {
   QueueCall queued{call.sequence, std::string(call.text), {}, call.reduction, movers};
+  queued.behind = call.behind;
   for (int local = 0; local < node_.local_size(); ++local) {
     const auto& used = program.uses[static_cast<size_t>(local)];
     std::byte* scratch = nullptr;
@@ -339,6 +340,8 @@ Result<QueueCall> CopyEngines::find_buffers(const Call& call, const QueueProgram
       continue;
     }
     const transports::CallRecord& record = node_.call(local, call.sequence);
+    if ((used[0] || used[1]) && !on_host() && record.is_behind != 0)
+      queued.awaited.push_back(cluster_.rank_at(cluster_.node_of(rank_), local));
     std::byte *input = nullptr, *output = nullptr;
     if (used[0]) {
       EPCCL_ASSIGN(input, address_of(local, record.inputs[0], call.sequence));

@@ -36,9 +36,9 @@ double FirstCalls::patience() const {
                   : limits_.patience_seconds;
 }
 
-bool FirstCalls::wait_for(const std::atomic<bool>& is_over) {
+bool FirstCalls::wait_for(const std::atomic<CallStage>& stage) {
   const double begun = now_seconds(), longest = patience();
-  while (!is_over.load(std::memory_order_acquire)) {
+  while (stage.load(std::memory_order_acquire) == CallStage::under_way) {
     const double waited = now_seconds() - begun;
     if (waited > longest) {
       in_vain_.fetch_add(1, std::memory_order_relaxed);

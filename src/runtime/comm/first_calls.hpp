@@ -1,11 +1,11 @@
-// Calls on a GPU whose threads wait for their end, instead of their streams: the first ones of a communicator, and all on the NULL stream.
+// Calls on a GPU whose threads wait for them, instead of their streams: the first ones of a communicator, and all on the NULL stream.
 //
 // A stream that waits for a call waits for a thread of the library, which has to call the driver meanwhile. But a driver that loads a module
 // waits for all streams, and lets nobody in until they go on; and programs load their kernels module by module, when they first use them:
 //
 //   program's thread   calls ----------------> returns | launches a kernel of a new module: its loading waits for nothing
 //   stream             (nothing waits in it)           |
-//   library's thread          calls the driver --> over
+//   library's thread          calls the driver --> over, or all of it queued (executor/queued_behind.hpp)
 //
 // As with NCCL, whose first calls connect ranks, and wait for them.
 #pragma once
@@ -16,12 +16,15 @@
 
 namespace epccl::runtime {
 
+/// How far a call is. From `queued` on it needs no thread any more.
+enum class CallStage : uint8_t { under_way, queued, over };
+
 class FirstCalls {
  public:
   struct Limits {
     uint64_t calls = 0;  // EPCCL_CUDA_FIRST_CALLS; 0: no call is waited for
-    // Of a thread, for ranks that have not called yet; the short one after it has waited in vain once, until it has not, and when that has
-    // happened to so many calls: then ranks need something of a thread that has called.
+    // Of a thread, for ranks that have not called yet, and for the communicator's call before; the short one after it has waited in vain
+    // once, until it has not, and when that has happened to so many calls: then ranks need something of a thread that has called.
     double patience_seconds = 10, short_patience_seconds = 0.05;
     int most_in_vain = 3;
 
@@ -38,8 +41,8 @@ class FirstCalls {
   // Any thread.
   /// Counts a call; whether its thread is to wait for it.
   bool begin(bool is_on_null_stream);
-  /// Until `is_over`; false: in vain. The thread is in no call of the driver.
-  bool wait_for(const std::atomic<bool>& is_over);
+  /// Until the call is not under way any more; false: in vain. The thread is in no call of the driver.
+  bool wait_for(const std::atomic<CallStage>& stage);
 
  private:
   double patience() const;

@@ -16,6 +16,7 @@ constexpr std::chrono::milliseconds look_period{50};
 // Without a hold: calls come in rows, and each would have to wake the thread.
 constexpr int looks_before_sleep = 100;
 constexpr double beyond_timeout = 0.5;  // seconds: a call that can still end by its own timeout does
+constexpr double deaf_after = 1;        // seconds in one call of the driver
 
 }  // namespace
 
@@ -54,6 +55,12 @@ void HoldWatch::Worker::fail(const std::string& why) {
   if (!is_closed_) owner_.fail(why);
 }
 
+void HoldWatch::Worker::fail_if_lost() {
+  const std::lock_guard lock(mutex_);
+  if (is_closed_) return;
+  if (const std::string why = owner_.lost(); !why.empty()) owner_.fail(why);
+}
+
 HoldWatch& HoldWatch::of_process() {
   static NeverDestroyed<HoldWatch> instance;
   return *instance;
@@ -81,7 +88,7 @@ void HoldWatch::let_go_of_this_thread(const Status& why) {
   for (auto& [ticket, watched] : watch.holds_) {
     const auto& workers = watched.hold.workers;
     const auto runs_here = [&mine](const WorkerPtr& worker) { return worker->runs_on(mine); };
-    if (std::ranges::none_of(workers, runs_here)) continue;
+    if (watched.hold.waits == Waits::queues || std::ranges::none_of(workers, runs_here)) continue;
     for (const WorkerPtr& worker : workers)
       worker->fail(
           fmt::format("{} (what it had queued did not run out: a stream that waits for the call seems "
@@ -105,9 +112,18 @@ void HoldWatch::run() {
   }
 }
 
+void HoldWatch::listen_for(Watched& watched, double now) {
+  for (const WorkerPtr& worker : watched.hold.workers) {
+    const Worker::Call call = worker->look(now);
+    if (call.name != nullptr && now - std::max(call.since, watched.since) > deaf_after)
+      worker->fail_if_lost();
+  }
+}
+
 void HoldWatch::look_at(Watched& watched, double now) {
   if (!watched.hold.has_come()) return;
   if (watched.since == 0) watched.since = now;
+  if (watched.hold.waits == Waits::queues) return listen_for(watched, now);
   const auto look = [&](const WorkerPtr& worker) {
     const Worker::Call call = worker->look(now);
     const double seconds = now - std::max(call.since, watched.since);

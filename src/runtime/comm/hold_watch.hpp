@@ -5,7 +5,8 @@
 //   another thread                   cudaFree --[in the driver, waits for the GPU]-> returns
 //   the watch                                        both wait: for too long  ---> stores the word
 //
-// No timeout of the call itself can fire then, since its thread is in the driver. The watch's thread never calls the driver, and takes no
+// No timeout of the call itself can fire then, since its thread is in the driver; nor does it hear that a peer has died, for which queues
+// wait, and with them who is in the driver. The watch's thread never calls the driver, and takes no
 // lock under which others do.
 #pragma once
 
@@ -34,6 +35,8 @@ class HoldWatch {
       std::function<double()> timeout;  // seconds, of one call of the driver
       /// The communicator fails, on all ranks, and what its queues wait for is let through. Called again until the thread goes on.
       std::function<void(const std::string& why)> fail;
+      /// Why its calls cannot end well any more, as far as can be heard now; "": nothing is known.
+      std::function<std::string()> lost = [] { return std::string(); };
     };
     explicit Worker(Owner owner) : owner_(std::move(owner)) {}
     Worker(const Worker&) = delete;
@@ -54,6 +57,7 @@ class HoldWatch {
     Call look(double now);
     double timeout();
     void fail(const std::string& why);
+    void fail_if_lost();
 
     std::atomic<device::DriverCall::Trace*> trace_{nullptr};
     uint64_t begun_ = 0;  // when the watch looked last
@@ -64,11 +68,17 @@ class HoldWatch {
   };
   using WorkerPtr = std::shared_ptr<Worker>;
 
+  /// What waits.
+  enum class Waits : uint8_t {
+    stream,  // for the threads
+    queues,  // for other ranks alone: threads that the driver keeps must only hear, one way or another, of those that are lost
+  };
   /// A place where a GPU waits. Its functions only read and write memory.
   struct Hold {
     std::vector<WorkerPtr> workers;  // it waits for all of them
     std::function<bool()> has_come;  // the GPU
     std::function<void()> let_go;    // called again until the threads go on
+    Waits waits = Waits::stream;
   };
   /// Lets go what waits for the calling thread, whose call has failed: what it has queued may stand behind such a stream in a hardware queue.
   /// The communicators of all that it waits for fail.
@@ -96,6 +106,7 @@ class HoldWatch {
   };
   void run();
   static void look_at(Watched& watched, double now);
+  static void listen_for(Watched& watched, double now);
 
   std::mutex mutex_;
   std::condition_variable wake_;

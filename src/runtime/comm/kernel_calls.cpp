@@ -64,18 +64,21 @@ Call KernelCalls::call_on(const RowBuffers& rows, const std::string& text, const
 }
 
 Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallProgress* progress,
-                        const Submit& across, const Submit& after) {
+                        const Work& work) {
+  if (work.before != nullptr && behind_ == nullptr) EPCCL_TRY(run_alone(work.before));
   EPCCL_TRY(monitor_.check_lightly());
   uint64_t bytes = 0;
   for (size_t part = 0; part < rows.format.count; ++part) bytes += rows.output.bytes[part];
   if (progress != nullptr) progress->begin_on_node(bytes);
   const CallDevice on{&device_, &engines_.peers()};
-  const Call call = call_on(rows, text, on);
-  executor_.waiter().begin(false);
+  Call call = call_on(rows, text, on);
+  call.behind = behind_;
+  executor_.waiter().begin(false, behind_);
   peers_have_buffers_ = false;
-  Status status = run_call(call, across, after);
+  Status status = run_call(call, work);
   // Buffers go back to the user.
   if (status.ok()) node_.end_use();
+  if (!status.ok() && behind_ != nullptr) behind_->let_go();
   if (!status.ok() && peers_have_buffers_) engines_.give_up(status, call.sequence, *queue_);
   if (!status.ok()) static_cast<void>(queue_->synchronize());
   engines_.peers().calls_over(call.sequence);
@@ -83,7 +86,7 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
   return status;
 }
 
-Status KernelCalls::run_call(const Call& call, const Submit& across, const Submit& after) {
+Status KernelCalls::run_call(const Call& call, const Work& work) {
   NodeCalls& calls = executor_.calls();
   EPCCL_TRY(calls.begin(call, 0, 0));
   EPCCL_TRY(calls.meet());
@@ -92,9 +95,7 @@ Status KernelCalls::run_call(const Call& call, const Submit& across, const Submi
   auto peers = find_peers(call);
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!peers.ok()) return monitor_.explain(std::move(peers).take_status());
-  EPCCL_TRY(across(*queue_, *peers));
-  EPCCL_TRY(queue_parting(call));
-  if (after != nullptr) EPCCL_TRY(after(*queue_, *peers));
+  EPCCL_TRY(queue_call(call, work, *peers));
   EPCCL_TRY(wait_for_queue(call));
   node_.posted(transports::done_counter);  // what a queue raises wakes nobody
   // Then the queue did not wait for all of them, whatever their counters say by now.
@@ -102,33 +103,74 @@ Status KernelCalls::run_call(const Call& call, const Submit& across, const Submi
   return {};
 }
 
-// Each rank's queue says that it is through, and waits for the others'.
-Status KernelCalls::queue_parting(const Call& call) {
-  constexpr int slot = transports::done_counter;
-  transports::NodeSegment& segment = node_.segment();
-  EPCCL_TRY(queue_->post(segment.counter(node_.local(), slot), call.sequence));
-  segment.queued(node_.local(), slot).store(call.sequence, std::memory_order_release);
-  Waiter& waiter = executor_.waiter();
+Status KernelCalls::queue_call(const Call& call, const Work& work, std::span<const PeerRows> peers) {
+  if (call.behind != nullptr) EPCCL_TRY(come_behind(call, work));
+  EPCCL_TRY(await_streams(call));
+  EPCCL_TRY(work.across(*queue_, peers));
+  EPCCL_TRY(queue_parting(call));
+  if (work.after != nullptr) EPCCL_TRY(work.after(*queue_, peers));
+  if (call.behind == nullptr) return {};
+  EPCCL_TRY(queue_->record(*call.behind->end));
+  call.behind->queued();
+  return {};
+}
+
+// The queue comes with the stream, and says so when peers may use this rank's rows.
+Status KernelCalls::come_behind(const Call& call, const Work& work) {
+  constexpr int slot = transports::meeting_counter;
+  const uint64_t here = counter_value(call.sequence, stream_is_here);
+  EPCCL_TRY(queue_->wait(*call.behind->come.word, call.behind->come.at_least));
+  if (work.before != nullptr) EPCCL_TRY(work.before(*queue_));
+  EPCCL_TRY(queue_->post(node_.segment().counter(node_.local(), slot), here));
+  node_.segment().queued(node_.local(), slot).store(here, std::memory_order_release);
+  return {};
+}
+
+// Of peers whose queues say when they have come.
+Status KernelCalls::await_streams(const Call& call) {
   for (int local = 0; local < node_.local_size(); ++local) {
-    if (local == node_.local()) continue;
-    while (segment.queued(local, slot).load(std::memory_order_acquire) < call.sequence &&
-           node_.done(local) < call.sequence)
-      EPCCL_TRY(waiter.nap([&] { return waiting_for(call, local); }, Waiter::For::others));
-    waiter.moved();
-    EPCCL_TRY(queue_->wait(segment.counter(local, slot), call.sequence));
+    if (local == node_.local() || node_.call(local, call.sequence).is_behind == 0) continue;
+    EPCCL_TRY(await_queued(call, local, transports::meeting_counter,
+                           counter_value(call.sequence, stream_is_here), "come to this call in its stream"));
   }
   return {};
 }
 
-// When this rank is through it is the others that it waits for.
+// A peer's counter, which the queue waits for once a queue of the peer has what raises it.
+Status KernelCalls::await_queued(const Call& call, int local, int slot, uint64_t value, const char* what) {
+  const transports::NodeSegment& segment = node_.segment();
+  Waiter& waiter = executor_.waiter();
+  while (segment.queued(local, slot).load(std::memory_order_acquire) < value &&
+         node_.counter(local, slot) < value)
+    EPCCL_TRY(waiter.nap([&] { return waiting_for(call, local, what); }, Waiter::For::others));
+  waiter.moved();
+  return queue_->wait(segment.counter(local, slot), value);
+}
+
+// Each rank's queue says that it is through, and waits for the others'.
+Status KernelCalls::queue_parting(const Call& call) {
+  constexpr int slot = transports::done_counter;
+  EPCCL_TRY(queue_->post(node_.segment().counter(node_.local(), slot), call.sequence));
+  node_.segment().queued(node_.local(), slot).store(call.sequence, std::memory_order_release);
+  for (int local = 0; local < node_.local_size(); ++local)
+    if (local != node_.local()) EPCCL_TRY(await_queued(call, local, slot, call.sequence, "finish this call"));
+  return {};
+}
+
+// Streams that have yet to come; when this rank is through it is the others that it waits for.
 Waiter::Situation KernelCalls::describe(const Call& call) const {
+  const uint64_t here = counter_value(call.sequence, stream_is_here);
+  for (int local = 0; local < node_.local_size(); ++local)
+    if (local != node_.local() && node_.call(local, call.sequence).is_behind != 0 &&
+        node_.counter(local, transports::meeting_counter) < here)
+      return waiting_for(call, local, "come to this call in its stream");
   for (int local = 0; local < node_.local_size() && node_.done(node_.local()) >= call.sequence; ++local)
-    if (node_.done(local) < call.sequence) return waiting_for(call, local);
+    if (node_.done(local) < call.sequence) return waiting_for(call, local, "finish this call");
   return {call.sequence, std::string(call.text), "its kernels"};
 }
 
-Waiter::Situation KernelCalls::waiting_for(const Call& call, int local) const {
-  return {call.sequence, std::string(call.text), fmt::format("rank {} to finish this call", rank_at(local))};
+Waiter::Situation KernelCalls::waiting_for(const Call& call, int local, const char* what) const {
+  return {call.sequence, std::string(call.text), fmt::format("rank {} to {}", rank_at(local), what)};
 }
 
 Result<std::vector<PeerRows>> KernelCalls::find_peers(const Call& call) {
@@ -192,8 +234,7 @@ Status KernelCalls::run_planned(const Call& call, const PlannedCall& planned) {
 }
 
 Status KernelCalls::capture(const IntoGraph& graph, const RowBuffers& rows, const std::string& text,
-                            const std::function<Status(device::Queue& queue)>& before, const Submit& across,
-                            const Submit& after) {
+                            const Work& work) {
   EPCCL_TRY(monitor_.check_lightly());
   CapturedCalls& captured = *engines_.captures();
   Call call = call_on(rows, text, captured.on());
@@ -209,10 +250,10 @@ Status KernelCalls::capture(const IntoGraph& graph, const RowBuffers& rows, cons
                  find_rows(call, [&](int local, const transports::BufferRef& buffer) {
                    return captured.address_of(local, buffer);
                  }));
-    ChainWork work{before, [&](device::Queue& queue) { return across(queue, peers); }, nullptr};
-    if (after != nullptr) work.after = [&](device::Queue& queue) { return after(queue, peers); };
+    ChainWork chain{work.before, [&](device::Queue& queue) { return work.across(queue, peers); }, nullptr};
+    if (work.after != nullptr) chain.after = [&](device::Queue& queue) { return work.after(queue, peers); };
     using All = std::pair<std::shared_ptr<const void>, std::vector<std::shared_ptr<const void>>>;
-    return captured.add(call, work, std::make_shared<All>(graph.kept, rooms_here(call)));
+    return captured.add(call, chain, std::make_shared<All>(graph.kept, rooms_here(call)));
   };
   if (Status status = add(); !status.ok()) return monitor_.explain(std::move(status));
   node_.set_done(call.sequence);

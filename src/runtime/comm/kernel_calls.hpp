@@ -1,7 +1,8 @@
 // Calls on token rows that kernels of a device make: inside a node they read and write peers' memory themselves. On one node a call
 //
 //   thread   tells its node where its rows lie, and waits until all ranks have
-//   queue    kernels that read or write peers' rows
+//   queue    (waits for streams that have yet to come: executor/queued_behind.hpp)
+//            kernels that read or write peers' rows
 //            says that this rank is through (its done counter), and waits until all ranks are
 //            kernels on its own rows
 //   thread   waits for the queue
@@ -44,10 +45,11 @@ class KernelCalls {
   /// Whether kernels make a call of this use; the same on every rank. `why` for reports.
   EngineChoice choose(EngineUse use) const;
 
-  /// Calls from now on are made as it was chosen.
-  void begin(const EngineChoice& choice) {
+  /// Calls from now on are made as it was chosen, and run() queues them behind what the stream had, if that is given.
+  void begin(const EngineChoice& choice, const QueuedBehind* behind = nullptr) {
     by_cores_ = choice.by_cores;
     queue_ = by_cores_ ? cores_.get() : engine_.get();
+    behind_ = behind;
   }
 
   device::Device& device() const { return device_; }
@@ -59,10 +61,14 @@ class KernelCalls {
 
   /// `peers`: by local position, this rank's own as well.
   using Submit = std::function<Status(device::Queue& queue, std::span<const PeerRows> peers)>;
-  /// One call. Peers can use what `rows` names: it must be memory that they can map. `across` queues what uses peers' rows,
-  /// `after` what comes when all ranks are through with that; null: nothing. When this returns nothing of this rank moves.
-  Status run(const RowBuffers& rows, const std::string& text, CallProgress* progress, const Submit& across,
-             const Submit& after);
+  /// What a call queues.
+  struct Work {
+    std::function<Status(device::Queue& queue)> before;  // before peers use this rank's rows; null: nothing
+    Submit across;                                       // what uses peers' rows
+    Submit after;  // when all ranks are through with that; null: nothing
+  };
+  /// One call. Peers can use what `rows` names: it must be memory that they can map. When this returns nothing of this rank moves.
+  Status run(const RowBuffers& rows, const std::string& text, CallProgress* progress, const Work& work);
 
   // Of several nodes, where calls have plans, as on the host:
 
@@ -95,24 +101,25 @@ class KernelCalls {
     std::shared_ptr<const void> kept;
   };
   /// The same call as a part of the graph, when Communicator::prepare_captures() was called: nothing runs, but the node meets.
-  /// `before` queues what comes before peers use this rank's rows; it may be null.
-  Status capture(const IntoGraph& graph, const RowBuffers& rows, const std::string& text,
-                 const std::function<Status(device::Queue& queue)>& before, const Submit& across,
-                 const Submit& after);
+  Status capture(const IntoGraph& graph, const RowBuffers& rows, const std::string& text, const Work& work);
 
  private:
   std::vector<std::shared_ptr<const void>> rooms_here(const Call& call) const;
   Call call_on(const RowBuffers& rows, const std::string& text, const CallDevice& on);
-  Status run_call(const Call& call, const Submit& across, const Submit& after);
+  Status run_call(const Call& call, const Work& work);
+  Status queue_call(const Call& call, const Work& work, std::span<const PeerRows> peers);
+  Status come_behind(const Call& call, const Work& work);
+  Status await_streams(const Call& call);
   Status run_planned(const Call& call, const PlannedCall& planned);
   Result<std::vector<PeerRows>> find_peers(const Call& call);
   using FindBuffer = std::function<Result<std::byte*>(int local, const transports::BufferRef& buffer)>;
   Result<std::vector<PeerRows>> find_rows(const Call& call, const FindBuffer& find_mapped);
   Status queue_parting(const Call& call);
+  Status await_queued(const Call& call, int local, int slot, uint64_t value, const char* what);
   Status wait_for_queue(const Call& call);
   Status wait_for_word(const Call& call, const device::SignalWord& word, uint64_t value);
   Waiter::Situation describe(const Call& call) const;
-  Waiter::Situation waiting_for(const Call& call, int local) const;
+  Waiter::Situation waiting_for(const Call& call, int local, const char* what) const;
   int rank_at(int local) const { return cluster_.rank_at(cluster_.node_of(rank_), local); }
 
   device::Device& device_;
@@ -126,6 +133,7 @@ class KernelCalls {
   std::unique_ptr<device::Queue> engine_, cores_;
   device::Queue* queue_ = nullptr;  // one of them
   bool by_cores_ = false;
+  const QueuedBehind* behind_ = nullptr;
   std::string text_;                 // of the current call
   bool peers_have_buffers_ = false;  // of the current call: its ranks have met
 };

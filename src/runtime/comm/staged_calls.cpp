@@ -103,8 +103,9 @@ StagedCalls::~StagedCalls() {
 StagedCalls::Turn::~Turn() {
   hold_.reset();
   before_.reset();
+  end_.reset();
   users_.reset();
-  is_over_->store(true, std::memory_order_release);
+  stage_->store(CallStage::over, std::memory_order_release);
 }
 
 void StagedCalls::Turn::share_with(const StagedCalls& calls) {
@@ -128,12 +129,28 @@ Status StagedCalls::Turn::hold() {
   return waited_for_ != nullptr ? hold_->begin_without_waiting(*users_) : hold_->begin(*users_);
 }
 
+// What is queued waits for what was queued before it. A stream that waits for a thread is no such thing, and what the thread has to queue
+// may come to stand behind the call, in a hardware queue.
+Status StagedCalls::Turn::queue_behind() {
+  if (waited_for_ == nullptr || !hold_->has_begun() || device::HeldStreams::wait_for_threads()) return {};
+  EPCCL_ASSIGN(end_, device_->make_event());
+  behind_ = QueuedBehind{hold_->come(), end_.get(),
+                         [stage = stage_] { stage->store(CallStage::queued, std::memory_order_release); },
+                         [hold = hold_.get()] { hold->let_queues_go(); }};
+  return {};
+}
+
+Status StagedCalls::Turn::go_on_behind() {
+  return users_->wait(*end_);
+}
+
 Status StagedCalls::Turn::hold_after_all() {
   return hold_->begin(*users_);
 }
 
 Result<std::shared_ptr<StagedCalls::Turn>> StagedCalls::plan_turn(void* stream, Holds holds) {
   auto turn = std::make_shared<Turn>();
+  turn->device_ = &device_;
   EPCCL_ASSIGN(turn->users_, device_.borrow_stream(stream));
   EPCCL_ASSIGN(turn->before_, device_.make_event());
   if (holds == Holds::nothing) return turn;

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "runtime/comm/first_calls.hpp"
 #include "runtime/comm/hold_watch.hpp"
 #include "runtime/comm/stream_hold.hpp"
+#include "runtime/executor/queued_behind.hpp"
 
 namespace epccl::runtime {
 
@@ -72,6 +74,10 @@ class StagedCalls {
   device::HostStream& worker() { return *worker_; }
   const HoldWatch::WorkerPtr& watched_worker() const { return watched_; }
   uint64_t slice_bytes() const { return slice_bytes_; }
+  /// Counts a call that no turn stands for; null: its stream waits.
+  std::shared_ptr<FirstCalls> first_call() const {
+    return first_calls_->begin(false) ? first_calls_ : nullptr;
+  }
 
   /// A place in the user's stream: what was queued before it was marked is through when begun() says so, and what is queued after
   /// it was held runs when the turn ends, also if nothing came of the call; unless whoever issued the call waits for that end instead. Calls of
@@ -89,24 +95,36 @@ class StagedCalls {
     /// Holds the stream, unless the turn is waited for.
     Status hold();
 
-    /// For who issued the call: what it takes to wait for the end of the turn. May live longer.
+    /// Of one call that queues of the device make by themselves, after hold(): has it queued behind what the stream had, if the stream does not
+    /// wait for it, and nothing that the stream had may be waiting for a thread.
+    Status queue_behind();
+    /// How; null: the call begins when begun() says so.
+    const QueuedBehind* behind() const { return behind_ ? &*behind_ : nullptr; }
+
+    /// For who issued the call: what it takes to wait for it. May live longer.
     struct Wait {
       std::shared_ptr<FirstCalls> as;  // null: the stream waits
-      std::shared_ptr<const std::atomic<bool>> is_over;
+      std::shared_ptr<const std::atomic<CallStage>> stage;
       std::vector<device::HostStream::Watchers> workers;
     };
-    Wait wait() const { return {waited_for_, is_over_, workers_}; }
-    /// That was in vain: now the stream waits.
+    Wait wait() const { return {waited_for_, stage_, workers_}; }
+    /// All of the call is queued: the stream goes on behind it.
+    Status go_on_behind();
+    /// To wait was in vain: now the stream waits.
     Status hold_after_all();
 
    private:
     friend class StagedCalls;
+    device::Device* device_ = nullptr;
     std::unique_ptr<device::Queue> users_;
     std::unique_ptr<device::QueueEvent> before_;
     std::unique_ptr<StreamHold> hold_;  // null: it holds nothing
     bool is_on_null_stream_ = false;
     std::shared_ptr<FirstCalls> waited_for_;
-    std::shared_ptr<std::atomic<bool>> is_over_ = std::make_shared<std::atomic<bool>>(false);
+    std::unique_ptr<device::QueueEvent> end_;  // of a call that is queued behind
+    std::optional<QueuedBehind> behind_;
+    std::shared_ptr<std::atomic<CallStage>> stage_ =
+        std::make_shared<std::atomic<CallStage>>(CallStage::under_way);
     std::vector<device::HostStream::Watchers> workers_;  // each communicator's once
   };
   /// Whether what a stream is given next waits until the turn ends.

@@ -15,7 +15,8 @@ Result<std::unique_ptr<StreamHold>> StreamHold::make(device::Device& device) {
 StreamHold::~StreamHold() {
   word_.word->store(word_.value, std::memory_order_release);
   watched_.reset();
-  words_.end(word_, has_begun());
+  // Where the stream has yet to write its word nobody can use it again.
+  if (!says_so_for_it_) words_.end(word_, has_begun());
 }
 
 void StreamHold::waits_for(HoldWatch::WorkerPtr worker) {
@@ -29,13 +30,23 @@ Status StreamHold::say_when_it_comes(device::Queue& stream) {
   return {};
 }
 
+void StreamHold::let_queues_go() {
+  if (has_come()) return;
+  says_so_for_it_ = true;
+  word_.come->store(word_.value, std::memory_order_release);
+}
+
 Status StreamHold::begin_without_waiting(device::Queue& stream) {
   held_.emplace();
+  const TurnWords::Word word = word_;
+  watched_.emplace(
+      HoldWatch::Hold{workers_, [word] { return has_come(word); }, [] {}, HoldWatch::Waits::queues});
   return say_when_it_comes(stream);
 }
 
 Status StreamHold::begin(device::Queue& stream) {
   if (!held_) held_.emplace();
+  held_->stream_waits();
   counted_ = stream.hold();
   const TurnWords::Word word = word_;
   watched_.emplace(HoldWatch::Hold{workers_, [word] { return has_come(word); },

@@ -27,12 +27,16 @@ class StreamHold {
 
   /// Before begin(): one of the threads that the stream waits for.
   void waits_for(HoldWatch::WorkerPtr worker);
-  /// The stream says when it has come, and goes on.
+  /// The stream says when it has come, and goes on. Watched is then only that who waits for the call hears of peers that are lost.
   Status begin_without_waiting(device::Queue& stream);
   /// What the stream is given from now on waits. After the other one, too.
   Status begin(device::Queue& stream);
   /// Whether the stream has come to it: all that it had before is through. Reads memory.
   bool has_come() const { return has_come(word_); }
+  /// What it says then, for queues that wait for the stream themselves.
+  device::WordValue come() const { return {word_.come, word_.value}; }
+  /// Lets such queues through before the stream has come.
+  void let_queues_go();
   /// Whether it has begun, in either way, so that the stream says when it has come. Any thread.
   bool has_begun() const { return is_coming_.load(std::memory_order_acquire); }
 
@@ -50,6 +54,7 @@ class StreamHold {
   std::shared_ptr<const void> counted_;  // among the streams that wait (device::Queue::hold)
   std::optional<HoldWatch::Ticket> watched_;
   std::atomic<bool> is_coming_{false};  // the stream was given the word that says so
+  bool says_so_for_it_ = false;         // this did, and the stream will once more
 };
 
 }  // namespace epccl::runtime

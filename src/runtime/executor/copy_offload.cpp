@@ -14,7 +14,7 @@ CopyOffload::~CopyOffload() {
   hide_words(device_, node_);
 }
 
-// The counter of meetings: no call has both.
+// The counter of meetings: calls on memory of the host that engines help with have none.
 uint64_t CopyOffload::value(uint32_t count) const {
   return counter_value(sequence_, count);
 }

@@ -93,7 +93,7 @@ void Executor::wait_for_peers() {
 
 Status Executor::begin() {
   failure_ = {};
-  waiter_.begin(plan_->uses_network);
+  waiter_.begin(plan_->uses_network, call_->behind);
   idle_visits_ = 0;
   steps_.begin(*plan_);
   waits_.begin();

@@ -119,6 +119,7 @@ void NodeCalls::publish_buffers(transports::CallRecord& record, uint64_t input_b
 void NodeCalls::publish_on_device(transports::CallRecord& record) const {
   transports::PeerMemory& peers = *call_->on->peers;
   describe_buffers(record);
+  record.is_behind = call_->behind != nullptr ? 1 : 0;
   record.frees = 0;
   for_each_handle(record, call_->rows != nullptr, [&](const device::MemoryHandle& handle) {
     record.frees = std::max(record.frees, handle.frees);
@@ -165,7 +166,7 @@ Status NodeCalls::check(int local) {
 }
 
 Status NodeCalls::meet() {
-  const uint64_t here = counter_value(call_->sequence, 0);
+  const uint64_t here = counter_value(call_->sequence, thread_is_here);
   node_.post(transports::meeting_counter, here);
   EPCCL_TRY(wait_for(transports::meeting_counter, here, "rank {} to begin this call"));
   for (int local = 0; local < node_.local_size(); ++local)

@@ -12,6 +12,7 @@
 #include "device/device.hpp"
 #include "device/host/reduction.hpp"
 #include "runtime/executor/call_progress.hpp"
+#include "runtime/executor/queued_behind.hpp"
 #include "runtime/executor/row_buffers.hpp"
 #include "runtime/executor/waiter.hpp"
 #include "topology/cluster.hpp"
@@ -49,7 +50,9 @@ struct Call {
            output_bytes = 0;         // what peers may use, where that is more than this rank's plan does
   const CallDevice* on = nullptr;    // null: host memory
   device::Queue* capture = nullptr;  // the user's stream, whose graph the call becomes part of; null: it runs
-  bool offload = false;              // large copies go to a copy engine
+  // The user's stream, to which its queues come by themselves, if it is made by queues; null: the stream has come.
+  const QueuedBehind* behind = nullptr;
+  bool offload = false;  // large copies go to a copy engine
   // What this rank tells its node with the call, which lies at the head of its scratch (the plan leaves it alone); and where what
   // the others tell is put, by local position, each as long as this rank's. A rank has told before its first post.
   std::span<const std::byte> tells = {};
@@ -59,6 +62,9 @@ struct Call {
 
   transports::CallScratch scratch() const { return {sequence, is_small}; }
 };
+
+/// Of meeting_counter, in a call: that its thread has come, and, of a call that is queued behind its stream, that the stream has.
+inline constexpr uint32_t thread_is_here = 0, stream_is_here = 1;
 
 /// Counter values of one call are above all of earlier calls, so counters never need a reset.
 constexpr uint64_t counter_value(uint64_t sequence, uint32_t value) {

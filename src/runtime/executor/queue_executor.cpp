@@ -13,6 +13,7 @@ namespace epccl::runtime {
 using plan::Kind;
 using plan::Lane;
 using transports::done_counter;
+using transports::meeting_counter;
 
 namespace {
 
@@ -93,6 +94,8 @@ Status QueueExecutor::submit(const QueueProgram& program, const QueueCall& call,
   program_ = &program;
   sequence_ = call.sequence;
   text_ = call.text;
+  behind_ = call.behind;
+  awaited_ = call.awaited;
   used_events_ = 0;
   peers_timeout_ = waiter.peers_timeout();
   waiter.moved();
@@ -136,8 +139,18 @@ void QueueExecutor::tell_queued(int slot, uint64_t value) {
   if (in_order_) node_.segment().queued(node_.local(), slot).store(value, std::memory_order_release);
 }
 
-// Scratch of this call was last used two calls ago.
 Status QueueExecutor::begin(const Submission& now) {
+  EPCCL_ASSIGN(const bool awaits_scratch, await_scratch(now));
+  EPCCL_ASSIGN(const bool awaits_streams, await_streams(now));
+  if (!awaits_scratch && !awaits_streams) return {};
+  EPCCL_ASSIGN(device::QueueEvent * begun, event(0));
+  EPCCL_TRY(now.control.record(*begun));
+  for (device::Queue* queue : queues_) EPCCL_TRY(queue->wait(*begun));
+  return {};
+}
+
+// That of this call was last used two calls ago.
+Result<bool> QueueExecutor::await_scratch(const Submission& now) {
   bool waits = false;
   const uint64_t sequence = now.call.sequence;
   for (int local = 0; local < node_.local_size() && sequence > 2; ++local) {
@@ -146,11 +159,22 @@ Status QueueExecutor::begin(const Submission& now) {
     EPCCL_TRY(now.control.wait(word(local, done_counter), sequence - 2));
     waits = true;
   }
-  if (!waits) return {};
-  EPCCL_ASSIGN(device::QueueEvent * begun, event(0));
-  EPCCL_TRY(now.control.record(*begun));
-  for (device::Queue* queue : queues_) EPCCL_TRY(queue->wait(*begun));
-  return {};
+  return waits;
+}
+
+// This rank's, which it tells its peers, and those of peers who tell it so.
+Result<bool> QueueExecutor::await_streams(const Submission& now) {
+  const QueueCall& call = now.call;
+  const uint64_t here = counter_value(call.sequence, stream_is_here);
+  if (call.behind != nullptr) {
+    EPCCL_TRY(now.control.wait(*call.behind->come.word, call.behind->come.at_least));
+    EPCCL_TRY(post(now.control, meeting_counter, here));
+  }
+  for (const int rank : call.awaited) {
+    EPCCL_TRY(await_queued(now, local_of(rank), meeting_counter, here));
+    EPCCL_TRY(now.control.wait(word(local_of(rank), meeting_counter), here));
+  }
+  return call.behind != nullptr || !call.awaited.empty();
 }
 
 // Each queue's in their order, as far as they can follow; the verifier has proved that some queue of some rank always goes on.
@@ -230,6 +254,9 @@ Status QueueExecutor::end(const Submission& now) {
   }
   EPCCL_TRY(now.control.post_after(last_waits_, word(node_.local(), done_counter), sequence));
   tell_queued(done_counter, sequence);
+  if (now.call.behind == nullptr) return {};
+  EPCCL_TRY(now.control.record(*now.call.behind->end));
+  now.call.behind->queued();
   return {};
 }
 
@@ -262,6 +289,7 @@ Status QueueExecutor::finish(Waiter& waiter) {
   if (status.ok() && node_.gave_up()) status = Status(Code::remote_error, "a rank of this node gave up");
   if (status.ok()) node_.end_use();
   if (!status.ok()) give_up(status);
+  behind_ = nullptr;
   return status;
 }
 
@@ -283,6 +311,7 @@ Status QueueExecutor::failure() const {
 // Others may still store lower values: until everything is through, words are raised again and again. What holds a user's stream is no
 // word of the node.
 void QueueExecutor::give_up(const Status& why, uint64_t sequence, double seconds, device::Queue* another) {
+  if (behind_ != nullptr) std::exchange(behind_, nullptr)->let_go();
   const auto idle = [](device::Queue& queue) {
     const auto result = queue.idle();
     return !result.ok() || *result;
@@ -307,6 +336,9 @@ void QueueExecutor::give_up(const Status& why, uint64_t sequence, double seconds
 
 Waiter::Situation QueueExecutor::describe() const {
   std::string waiting = "its copy engines";
+  for (const int rank : awaited_)
+    if (node_.counter(local_of(rank), meeting_counter) < counter_value(sequence_, stream_is_here))
+      return {sequence_, text_, fmt::format("rank {} to come to this call in its stream", rank)};
   for (const plan::Step& step : program_->steps) {
     if (step.kind != Kind::wait || step.at_entry) continue;
     if (node_.counter(local_of(step.peer), step.slot) >= counter_value(sequence_, step.value)) continue;

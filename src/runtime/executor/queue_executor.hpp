@@ -1,6 +1,7 @@
 // Runs a rank's plan on a device's queues: all of it is submitted at once, then the caller is free.
 //
-//   begin    the queues wait for the peers to be through with the call before the last
+//   begin    the queues wait for the peers to be through with the call before the last, and for streams that have yet to come
+//            (queued_behind.hpp)
 //   plan     queue_program.hpp
 //   end      a queue of the executor's own waits for all queues and for the peers that use this rank's buffers; then the call is
 //            done, which the node's done counter says and finish() waits for
@@ -82,6 +83,8 @@ class QueueExecutor {
 
   Status make_queues(const QueueProgram& program);
   Status begin(const Submission& now);
+  Result<bool> await_scratch(const Submission& now);
+  Result<bool> await_streams(const Submission& now);
   Status submit_in_turns(const Submission& now);
   Result<bool> submit_some(const Submission& now);
   Status submit_one(const Submission& now, const QueueOperation& operation);
@@ -116,6 +119,8 @@ class QueueExecutor {
   const QueueProgram* program_ = nullptr;
   uint64_t sequence_ = 0;
   double peers_timeout_ = 0;
+  const QueuedBehind* behind_ = nullptr;  // while it is under way
+  std::vector<int> awaited_;              // QueueCall's
   size_t used_events_ = 0;
   std::string text_;
   Turns turns_;

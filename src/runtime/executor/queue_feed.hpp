@@ -10,6 +10,7 @@
 #include "device/device.hpp"
 #include "runtime/executor/call_progress.hpp"
 #include "runtime/executor/queue_program.hpp"
+#include "runtime/executor/queued_behind.hpp"
 #include "runtime/executor/row_feed.hpp"
 #include "topology/cluster.hpp"
 
@@ -30,9 +31,12 @@ struct QueueCall {
   std::vector<std::array<std::byte*, 3>> buffers;
   const device::Reduction* reduction = nullptr;  // where the plan reduces
   Movers movers;
-  const RowCall* rows = nullptr;     // where the plan moves token rows
-  CallProgress* progress = nullptr;  // who is told how far the call is; null: nobody asks
-  bool by_cores = false;             // copies are kernels, whatever the program says
+  const RowCall* rows = nullptr;         // where the plan moves token rows
+  CallProgress* progress = nullptr;      // who is told how far the call is; null: nobody asks
+  bool by_cores = false;                 // copies are kernels, whatever the program says
+  const QueuedBehind* behind = nullptr;  // as in Call
+  /// Ranks whose buffers the queues use, and whose streams have yet to come.
+  std::vector<int> awaited = {};
 };
 
 /// The kind of queue that does a lane's steps.

@@ -95,8 +95,10 @@ Status FailureMonitor::explain(Status status) {
   return status;
 }
 
-void Waiter::begin(bool has_messages) {
+void Waiter::begin(bool has_messages, const QueuedBehind* behind) {
   moved();
+  stream_ = behind != nullptr ? behind->come : device::WordValue{};
+  stream_came_ = 0;
   if (policy_.share_cores && policy_.home_core >= 0 && sched_getcpu() != policy_.home_core)
     go_home(now_seconds());
   if (armed_rarely_ && !device::HostStream::runs_unwatched()) arm(false);
@@ -168,9 +170,22 @@ Status Waiter::rest(double now) {
   return monitor_.check();
 }
 
+// Nothing is silent before the call's stream has come.
+bool Waiter::awaits_stream(double now) {
+  if (stream_.word == nullptr) return false;
+  stream_came_ = now;
+  if (stream_.word->load(std::memory_order_acquire) < stream_.at_least) return true;
+  stream_.word = nullptr;
+  return false;
+}
+
 Status Waiter::report(double now, const Situation& situation) {
   EPCCL_TRY(monitor_.check());
-  const double waited = now - idle_since_;
+  if (awaits_stream(now)) {
+    next_report_ = now + first_report_after;
+    return {};
+  }
+  const double since = std::max(idle_since_, stream_came_), waited = now - since;
   if (waited > timeout_seconds_) {
     const std::string others = monitor_.bootstrap().describe_others();
     return error(Code::remote_error, "rank {}: timeout: {} (call {}) waited {:.1f} s for {}{}{}", rank_,
@@ -178,7 +193,7 @@ Status Waiter::report(double now, const Situation& situation) {
                  others);
   }
   next_report_ = now + report_period;
-  next_report_ = std::min(next_report_, idle_since_ + timeout_seconds_ + 1e-3);
+  next_report_ = std::min(next_report_, since + timeout_seconds_ + 1e-3);
   monitor_.bootstrap().report_stall({situation.sequence, situation.call, situation.waiting,
                                      waited < report_period ? std::vector<int>{} : situation.peers});
   return {};

@@ -14,6 +14,7 @@
 #include "base/status.hpp"
 #include "device/host/host_stream.hpp"
 #include "runtime/bootstrap/bootstrap.hpp"
+#include "runtime/executor/queued_behind.hpp"
 #include "transports/shm/node_memory.hpp"
 #include "transports/transport.hpp"
 
@@ -40,6 +41,8 @@ class FailureMonitor {
 
   /// `why` is a static text.
   void abort(const char* why) { aborted_.store(why, std::memory_order_release); }
+  /// Null: nobody did. Any thread.
+  const char* aborted() const { return aborted_.load(std::memory_order_acquire); }
   /// The failure, once there is one; ok before. Reads the control line's notices without blocking.
   Status check();
   /// As check(), for who needs nobody now: that a rank's process has ended regularly is no failure to that one.
@@ -90,8 +93,9 @@ class Waiter {
   double timeout() const { return timeout_seconds_; }
   /// How long, at most, a call that fails waits for peers' queues that use its buffers: a peer may live, and not go on.
   double peers_timeout() const { return std::min(timeout_seconds_, policy_.most_in_driver); }
-  /// A call begins. `has_messages`: this rank sends to other nodes in it, or receives.
-  void begin(bool has_messages);
+  /// A call begins. `has_messages`: this rank sends to other nodes in it, or receives. `behind`: where its stream has not come yet; until it has
+  /// the call does not give up.
+  void begin(bool has_messages, const QueuedBehind* behind = nullptr);
   /// Starts counting idle time anew. Call whenever something moved.
   void moved() {
     if (measured_since_ != 0) measured();
@@ -138,6 +142,7 @@ class Waiter {
   void measured();
   Status pause(double now);
   Status report(double now, const Situation& situation);
+  bool awaits_stream(double now);
   bool arm(bool rarely);
   void sleep_on_network();
   void go_home(double now);
@@ -158,7 +163,9 @@ class Waiter {
   double measured_since_ = 0;  // 0: nobody measures, or it waits for its own queues
   double next_check_ = 0;      // of the control line, while yielding
   double next_report_ = 0;
-  double next_move_ = 0;  // home
+  double next_move_ = 0;        // home
+  device::WordValue stream_{};  // of the call, that has to come; no word: it has
+  double stream_came_ = 0;      // or not before
 };
 
 }  // namespace epccl::runtime

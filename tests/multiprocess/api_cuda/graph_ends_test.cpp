@@ -4,6 +4,7 @@
 #include <array>
 
 #include "fake_driver.hpp"
+#include "freeing.hpp"
 #include "gate.hpp"
 #include "graph_rank.hpp"
 

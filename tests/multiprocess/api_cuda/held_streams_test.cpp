@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "fake_driver.hpp"
+#include "freeing.hpp"
 #include "gate.hpp"
 #include "graph_rank.hpp"
 #include "numbered_alltoalls.hpp"

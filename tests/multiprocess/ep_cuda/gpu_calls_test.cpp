@@ -1,8 +1,12 @@
 // Streams of a GPU and calls of an EP handle: what waits for what, and what is refused.
 #include <gmock/gmock.h>
 
+#include <chrono>
+
+#include "../api_cuda/gate.hpp"
 #include "device/cuda/kernels/launch.hpp"
 #include "epccl/profile.h"
+#include "static_handle.hpp"
 #include "to_the_next.hpp"
 
 namespace epccl::tests {
@@ -36,6 +40,32 @@ TEST_P(EpOnGpus, AStreamGoesOnAfterSendOnlyAndAnotherWaitsForAStage) {
     EXPECT_EQ(epcclEpGetProgress(layer.handle(), &progress), epcclSuccess);
     EXPECT_EQ(progress.calls_over, 1U);
   });
+}
+
+// Among the first calls nothing waits in the stream that waits for the stage.
+TEST_P(EpOnGpus, TheDriverMayWaitForTheGpuBehindAStage) {
+  constexpr int stuck_seconds = 40;
+  run_ranks(
+      {GetParam(),
+       {{"FAKE_CUDA_CONTEXT_LOCK", "1"}, {"EPCCL_CUDA_STUCK", std::to_string(stuck_seconds)}},
+       {}},
+      [](const RankContext& context) {
+        GpuRank gpu, other;
+        const Comm comm(context);
+        ToTheNext layer(context, comm, gpu);
+        CUdeviceptr freed = 0;
+        MUST(cuMemAlloc(&freed, 4096));
+        const auto begun = std::chrono::steady_clock::now();
+        if (context.rank == 1) usleep(100'000);
+        ASSERT_EQ(layer.dispatch(layer.input.data(), layer.output.data(), gpu.as_epccl(), true), epcclSuccess)
+            << epcclGetLastError(nullptr);
+        ASSERT_EQ(epcclEpStreamWaitStage(other.as_epccl(), layer.handle(), 2), epcclSuccess)
+            << epcclGetLastError(nullptr);
+        MUST(cuMemFree(freed));
+        other.wait();
+        EXPECT_EQ(layer.output.get(), layer.expected());
+        EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(stuck_seconds / 2));
+      });
 }
 
 TEST_P(EpOnGpus, TokensAreQuantisedAlikeByKernelsAndByTheHost) {
@@ -78,6 +108,89 @@ TEST_P(EpOnGpus, TheTimeOfDispatchesIsThatOfKernelsAndOfWaits) {
     EXPECT_GE(times.signal, 0);
     EXPECT_NEAR(times.kernel + times.copy + times.signal + times.host, times.total, 1e-6);
     EXPECT_EQ(layer.output.get(), layer.expected());
+  });
+}
+
+/// That it returns, though its stream is busy, sooner than who waits for its end in vain (a quarter of the timeout).
+void expect_queued_behind(const GpuRank& gpu, const std::function<epcclResult_t()>& call) {
+  const auto begun = std::chrono::steady_clock::now();
+  EXPECT_EQ(call(), epcclSuccess) << epcclGetLastError(nullptr);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(5));
+  EXPECT_EQ(cuStreamQuery(gpu.stream()), CUDA_ERROR_NOT_READY);
+}
+
+// Rank 1's tokens, and the place for what rank 0 sends it, are there only when its stream has come.
+TEST(EpOnGpu, TransfersAreQueuedBehindTheirStreams) {
+  if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "no kernels";
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    ToTheNext layer(context, comm, gpu);
+    const GpuArray<float> late(gpu, std::vector<float>(tokens * hidden, -1)), back(gpu, tokens * hidden);
+    const auto copy = [&](const GpuArray<float>& to, const GpuArray<float>& from) {
+      MUST(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(to.data()), reinterpret_cast<CUdeviceptr>(from.data()),
+                         tokens * hidden * sizeof(float), gpu.stream()));
+    };
+    gpu.wait();
+    {
+      const Gate gate;
+      gate.close(gpu);
+      copy(late, layer.input);
+      expect_queued_behind(gpu,
+                           [&] { return layer.dispatch(late.data(), layer.output.data(), gpu.as_epccl()); });
+      context.meet();
+      usleep(20'000 * context.rank);
+      gate.open();
+      EXPECT_EQ(layer.output.get(), layer.expected());
+    }
+    const GpuArray<float> rows(gpu, std::vector<float>(tokens * hidden, -2));
+    {
+      const Gate gate;
+      gate.close(gpu);
+      copy(rows, layer.output);
+      expect_queued_behind(gpu, [&] { return layer.combine(rows.data(), back.data(), gpu.as_epccl()); });
+      context.meet();
+      usleep(20'000 * context.rank);
+      gate.open();
+      EXPECT_EQ(back.get(), layer.input.get());
+    }
+    context.meet();
+  });
+}
+
+// But for the first, whose ranks have to agree.
+TEST(EpOnGpu, UpdatesOfStaticModeAreQueuedBehindTheirStreams) {
+  if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "no kernels";
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const size_t k = 2;
+    Problem problem;
+    problem.layout = EPCCL_EP_LAYOUT_EXPERT_MAJOR;
+    problem.experts = 2;
+    problem.k = k;
+    problem.max_tokens = problem.capacity = tokens;
+    problem.hidden = hidden;
+    problem.tokens = {tokens, tokens};
+    problem.owner = {0, 1};
+    StaticHandle handle(context, comm, gpu, problem);
+    const GpuArray<int64_t> table(gpu, std::vector<int64_t>(tokens * k, -1)),
+        wrong(gpu, std::vector<int64_t>(tokens * k, context.rank == 1 ? 7 : -1)),
+        late(gpu, std::vector<int64_t>(tokens * k, -1));
+    EXPECT_EQ(handle.update(table, tokens, k), epcclSuccess) << epcclGetLastError(nullptr);
+    EXPECT_EQ(epcclEpComplete(handle.handle()), epcclSuccess);
+    const Gate gate;
+    gate.close(gpu);
+    MUST(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(late.data()),
+                       reinterpret_cast<CUdeviceptr>(wrong.data()), tokens * k * sizeof(int64_t),
+                       gpu.stream()));
+    expect_queued_behind(gpu, [&] { return handle.update(late, tokens, k); });
+    context.meet();
+    gate.open();
+    EXPECT_EQ(epcclEpComplete(handle.handle()), epcclInvalidArgument);
+    EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr("rank 1: topk_idx[0][0] is expert 7"));
+    gpu.wait();
+    context.meet();
   });
 }
 

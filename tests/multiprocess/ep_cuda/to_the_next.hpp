@@ -40,6 +40,15 @@ class ToTheNext {
     Tensor in(epcclFloat32, from, {tokens, hidden}), out(epcclFloat32, to, {tokens, hidden});
     return dispatch_tokens(handle_, in, out, send_only, stream);
   }
+  /// Of rows as a dispatch brings them.
+  epcclResult_t combine(void* rows, void* to, epcclStream_t stream) {
+    Tensor in(epcclFloat32, rows, {tokens, hidden}), out(epcclFloat32, to, {tokens, hidden});
+    epcclEpCombineInputs_t inputs = EPCCL_EP_COMBINE_INPUTS_INIT;
+    inputs.tokens = in;
+    epcclEpCombineOutputs_t outputs = EPCCL_EP_COMBINE_OUTPUTS_INIT;
+    outputs.tokens = out;
+    return epcclEpCombine(handle_, &inputs, &outputs, nullptr, stream);
+  }
   epcclResult_t dispatch_as_float8(GpuArray<uint8_t>& to, GpuArray<float>& scales, epcclStream_t stream) {
     Tensor in(epcclFloat32, input.data(), {tokens, hidden}),
         out(epcclFloat8e4m3, to.data(), {tokens, hidden});

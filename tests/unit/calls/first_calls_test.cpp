@@ -11,15 +11,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_in_vain(FirstCalls& calls) {
-  const std::atomic<bool> never{false};
+  const std::atomic<CallStage> never{CallStage::under_way};
   const auto began = Clock::now();
   EXPECT_FALSE(calls.wait_for(never));
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
 void wait_in_time(FirstCalls& calls) {
-  const std::atomic<bool> is_over{true};
-  EXPECT_TRUE(calls.wait_for(is_over));
+  const std::atomic<CallStage> stage{CallStage::over};
+  EXPECT_TRUE(calls.wait_for(stage));
 }
 
 TEST(FirstCalls, AreSoMany) {
@@ -36,18 +36,26 @@ TEST(FirstCalls, AreNoneWhereNoneAreWished) {
   EXPECT_FALSE(calls.begin(true));
 }
 
-TEST(FirstCalls, AreWaitedForUntilTheyAreOver) {
+void expect_wait_until(CallStage end) {
   FirstCalls calls({.calls = 1});
-  std::atomic<bool> is_over{false};
+  std::atomic<CallStage> stage{CallStage::under_way};
   int written = 0;
   std::thread ends([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     written = 1;
-    is_over.store(true, std::memory_order_release);
+    stage.store(end, std::memory_order_release);
   });
-  EXPECT_TRUE(calls.wait_for(is_over));
+  EXPECT_TRUE(calls.wait_for(stage));
   EXPECT_EQ(written, 1);
   ends.join();
+}
+
+TEST(FirstCalls, AreWaitedForUntilTheyAreOver) {
+  expect_wait_until(CallStage::over);
+}
+
+TEST(FirstCalls, OrQueued) {
+  expect_wait_until(CallStage::queued);
 }
 
 // It may call for several ranks, one after the other.

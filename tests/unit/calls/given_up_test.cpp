@@ -130,7 +130,7 @@ TEST_F(KernelsGivenUp, AreToldWhenPeersQueuesHaveRunOutOfTheCall) {
   const auto fail = [](device::Queue&, std::span<const PeerRows>) {
     return Status(Code::device_error, "refused");
   };
-  EXPECT_THAT(calls_.run({}, "a call", nullptr, fail, nullptr).message(), HasSubstr("refused"));
+  EXPECT_THAT(calls_.run({}, "a call", nullptr, {nullptr, fail, nullptr}).message(), HasSubstr("refused"));
   EXPECT_TRUE(peer.is_out());
 }
 
@@ -146,7 +146,7 @@ TEST_F(KernelsGivenUp, AreAFailureAlsoWhereBothRanksQueuesHaveSaidThatTheyAreThr
     return status;
   };
   const auto nothing = [](device::Queue&, std::span<const PeerRows>) { return Status(); };
-  EXPECT_THAT(calls_.run({}, "a call", nullptr, nothing, give_up).message(),
+  EXPECT_THAT(calls_.run({}, "a call", nullptr, {nullptr, nothing, give_up}).message(),
               HasSubstr("a rank of this node gave up"));
 }
 

@@ -1,0 +1,25 @@
+// Calls whose queues wait for the user's stream, and it for them, so that no thread has to see the stream come: all of a call is queued as
+// soon as its ranks have called.
+//
+//   user's stream      ... raises a word --------------------------------------> waits for the end, goes on
+//   queues                 wait for it, say so | wait for peers that say so | copies, sums, signals | end
+//   library's thread   meets the node, queues all that | tells who called | sees the end
+//   who calls          waits for that ----------------------------------------> has the stream wait for the end, returns
+#pragma once
+
+#include <functional>
+
+#include "device/device.hpp"
+
+namespace epccl::runtime {
+
+/// Stays, as what it points to does, until the call is over.
+struct QueuedBehind {
+  device::WordValue come{};           // the stream has come; its memory is never given back
+  device::QueueEvent* end = nullptr;  // to be recorded behind all of the call
+  std::function<void()> queued;       // to be told when it is; not on failure
+  std::function<void()> let_go;       // of a call that has failed: its queues wait for the stream no longer
+  bool has_come() const { return come.word->load(std::memory_order_acquire) >= come.at_least; }
+};
+
+}  // namespace epccl::runtime
