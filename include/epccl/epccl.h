@@ -51,81 +51,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <epccl/stream.h>
+#include <epccl/types.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define EPCCL_MAJOR 0
-#define EPCCL_MINOR 1
-#define EPCCL_PATCH 0
-#define EPCCL_VERSION_CODE (EPCCL_MAJOR * 10000 + EPCCL_MINOR * 100 + EPCCL_PATCH)
-
-#if defined(__GNUC__)
-#define EPCCL_API __attribute__((visibility("default")))
-#else
-#define EPCCL_API
-#endif
-
-/* C callers may pass any int: in C++ too, every int is then a value, known or refused. */
-#ifdef __cplusplus
-#define EPCCL_ENUM enum : int
-#else
-#define EPCCL_ENUM enum
-#endif
-
-/** Result codes; the numbers are NCCL's. */
-typedef EPCCL_ENUM {
-  epcclSuccess = 0,
-  epcclUnhandledDeviceError = 1, /**< a device (CUDA) call failed */
-  epcclSystemError = 2,          /**< a system call or the network failed on this rank */
-  epcclInternalError = 3,        /**< a defect of the library */
-  epcclInvalidArgument = 4,      /**< an argument is wrong by itself */
-  epcclInvalidUsage = 5,         /**< the call is wrong here: ranks disagree, finalized communicator, ... */
-  epcclRemoteError = 6,          /**< another rank failed, died or stayed silent for EPCCL_TIMEOUT */
-  epcclInProgress = 7,
-  epcclNumResults = 8
-} epcclResult_t;
-
-/** Datatypes; the numbers are NCCL's. */
-typedef EPCCL_ENUM {
-  epcclInt8 = 0, epcclChar = 0,
-  epcclUint8 = 1,
-  epcclInt32 = 2, epcclInt = 2,
-  epcclUint32 = 3,
-  epcclInt64 = 4,
-  epcclUint64 = 5,
-  epcclFloat16 = 6, epcclHalf = 6,
-  epcclFloat32 = 7, epcclFloat = 7,
-  epcclFloat64 = 8, epcclDouble = 8,
-  epcclBfloat16 = 9,
-  epcclFloat8e4m3 = 10,
-  epcclFloat8e5m2 = 11,
-  epcclNumTypes = 12
-} epcclDataType_t;
-
-/** Reduction operations; the numbers are NCCL's. Further ones are made by epcclRedOpCreatePreMulSum(). Integers wrap; the
- *  average of integers is their sum, divided towards zero. float16, bfloat16 and float8 are added up in float32 and rounded where
- *  a rank passes its result on. max and min prefer numbers to NaNs. */
-typedef EPCCL_ENUM {
-  epcclSum = 0,
-  epcclProd = 1,
-  epcclMax = 2,
-  epcclMin = 3,
-  epcclAvg = 4,
-  epcclNumOps = 5,
-  epcclMaxRedOp = 0x7fffffff
-} epcclRedOp_t;
-
-/** Where the scalar of a pre-multiplied sum lies: on the device, read when the collective runs, or in host memory, read at once. */
-typedef EPCCL_ENUM { epcclScalarDevice = 0, epcclScalarHostImmediate = 1 } epcclScalarResidence_t;
-
-typedef struct epcclComm* epcclComm_t;
-
-/** NULL, or a stream of epcclStreamCreate(); with CUDA memory a cudaStream_t, which converts to this type. */
-typedef void* epcclStream_t;
-
-/** An event of epcclEventCreate(). (A cudaEvent_t converts to this type, as streams do.) */
-typedef void* epcclEvent_t;
 
 #define EPCCL_UNIQUE_ID_BYTES 128
 /** Address of a rendezvous, and the secret that admits to it. Send it to every rank by any means; keep it private. */
@@ -473,37 +404,6 @@ EPCCL_API epcclResult_t epcclRedOpCreatePreMulSum(epcclRedOp_t* op, void* scalar
 /** Forgets the operation; collectives that were called with it still run. epcclInvalidArgument: `op` is one of those that are always
  *  there, or was made for another communicator. */
 EPCCL_API epcclResult_t epcclRedOpDestroy(epcclRedOp_t op, epcclComm_t comm);
-
-/** Host streams: ordered queues of background work, one thread each. */
-EPCCL_API epcclResult_t epcclStreamCreate(epcclStream_t* stream);
-/** Waits for all work of the stream; returns and forgets its first error. NULL: nothing to wait for. */
-EPCCL_API epcclResult_t epcclStreamSynchronize(epcclStream_t stream);
-/** epcclSuccess when all work is complete, well or with an error, epcclInProgress otherwise; a NULL stream is always complete. Never
- *  blocks. */
-EPCCL_API epcclResult_t epcclStreamQuery(epcclStream_t stream);
-/** Waits for all work of the stream, and frees it. An error that epcclStreamSynchronize() has not returned is lost. NULL is an invalid
- *  argument; epcclInvalidUsage while a group that the calling thread has open holds calls on it. */
-EPCCL_API epcclResult_t epcclStreamDestroy(epcclStream_t stream);
-
-/* Events, as CUDA's: an event marks a place in a stream, for other streams and for threads to wait for. Any thread may use
- * them. An event is complete when the work that was in the stream at its last record is over, well or with an error: errors
- * stay with the stream (epcclStreamSynchronize), so that nothing waits for what cannot come. One that was never recorded is
- * complete. Calls of a group that is still open are not in their streams yet. */
-
-/** Makes an event. `*event` is NULL on error. */
-EPCCL_API epcclResult_t epcclEventCreate(epcclEvent_t* event);
-/** Marks the end of the work that `stream` has now, in place of any earlier mark; who waits for an earlier one goes on waiting
- *  for that. NULL stream: its work is over, and so the event is complete. */
-EPCCL_API epcclResult_t epcclEventRecord(epcclEvent_t event, epcclStream_t stream);
-/** epcclSuccess when the event is complete, epcclInProgress otherwise. Never blocks. */
-EPCCL_API epcclResult_t epcclEventQuery(epcclEvent_t event);
-/** Waits until the event, as it was recorded last before this call, is complete. */
-EPCCL_API epcclResult_t epcclEventSynchronize(epcclEvent_t event);
-/** What is given to `stream` from now on waits until the event, as it was recorded last before this call, is complete. Returns
- *  at once; with a NULL stream, whose calls run inline, when the event is complete. */
-EPCCL_API epcclResult_t epcclStreamWaitEvent(epcclStream_t stream, epcclEvent_t event);
-/** Forgets the event, at once; whoever waits for it is served. */
-EPCCL_API epcclResult_t epcclEventDestroy(epcclEvent_t event);
 
 #ifdef __cplusplus
 }

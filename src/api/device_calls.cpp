@@ -6,6 +6,7 @@
 
 #include "api/capturing.hpp"
 #include "api/device_place.hpp"
+#include "api/first_call.hpp"
 #include "api/mappable.hpp"
 #include "base/log.hpp"
 #include "device/cuda/cuda_device.hpp"

@@ -4,6 +4,7 @@
 #include "api/capturing.hpp"
 #include "api/device_calls.hpp"
 #include "api/device_place.hpp"
+#include "api/first_call.hpp"
 #include "device/cuda/cuda_device.hpp"
 
 namespace epccl::api {

@@ -8,6 +8,7 @@
 #include "api/ep_calls.hpp"
 #include "api/ep_capture.hpp"
 #include "api/ep_replay.hpp"
+#include "api/first_call.hpp"
 #include "base/log.hpp"
 #include "ep/kernel_transfer.hpp"
 #include "ep/staged_transfer.hpp"

@@ -11,6 +11,7 @@
 #include "api/ep_calls.hpp"
 #include "api/ep_capture.hpp"
 #include "api/ep_replay.hpp"
+#include "api/first_call.hpp"
 #include "base/log.hpp"
 #include "ep/captured_routing.hpp"
 #include "ep/kernel_transfer.hpp"

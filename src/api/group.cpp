@@ -1,7 +1,5 @@
 #include "api/group.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <deque>
 #include <future>
@@ -13,6 +11,7 @@
 
 #include "api/capturing.hpp"
 #include "api/concurrently.hpp"
+#include "api/first_call.hpp"
 #include "api/message_moves.hpp"
 #include "api/open_group.hpp"
 #include "api/simulate.hpp"
@@ -22,9 +21,6 @@
 #include "runtime/comm/graph_writes.hpp"
 
 namespace epccl::api {
-
-using runtime::CallStage;
-
 namespace {
 
 Group& group() {
@@ -414,25 +410,6 @@ Result<TurnPtr> turn_of_call(runtime::StagedCalls& staged, void* stream) {
   EPCCL_ASSIGN(TurnPtr turn, staged.plan_turn(stream));
   known.push_back({&staged.device(), stream, turn});
   return turn;
-}
-
-FirstCall::FirstCall(const TurnPtr& turn) {
-  if (turn == nullptr || in_group()) return;
-  wait_ = turn->wait();
-  turn_ = turn;
-}
-
-Status FirstCall::wait() const {
-  if (wait_.as == nullptr) return {};
-  std::deque<device::HostStream::Watch> watches;
-  for (const device::HostStream::Watchers& worker : wait_.workers) watches.emplace_back(worker);
-  const bool is_done = wait_.as->wait_for(*wait_.stage);
-  Status status;
-  if (const TurnPtr turn = turn_.lock(); turn != nullptr && wait_.stage->load() != CallStage::over)
-    status = is_done ? turn->go_on_behind() : turn->hold_after_all();
-  // The caller has the buffers back then.
-  while (!status.ok() && wait_.stage->load(std::memory_order_acquire) != CallStage::over) usleep(1000);
-  return status;
 }
 
 Status group_start() {

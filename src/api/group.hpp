@@ -81,20 +81,6 @@ void drop_from_group(const HandlePtr& handle);
 using TurnPtr = std::shared_ptr<runtime::StagedCalls::Turn>;
 Result<TurnPtr> turn_of_call(runtime::StagedCalls& staged, void* stream);
 
-/// A call that its thread may have to wait for (runtime::FirstCalls), unless a group is open, whose end does.
-class FirstCall {
- public:
-  explicit FirstCall(const TurnPtr& turn);
-  /// Until the call is over, or queued; or else its stream waits for it.
-  Status wait() const;
-  /// What became of the issuing, after that. In a statement of its own: what a call was given by value lives as long as its statement.
-  Status wait_if(Status issued) const { return issued.ok() ? wait() : issued; }
-
- private:
-  runtime::StagedCalls::Turn::Wait wait_;
-  std::weak_ptr<runtime::StagedCalls::Turn> turn_;
-};
-
 /// Sends and receives whose streams have come, in the communicator's turn. Blocks until they are over.
 Status run_messages(runtime::Communicator& communicator, std::vector<runtime::P2pOperation> operations);
 

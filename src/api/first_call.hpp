@@ -1,0 +1,26 @@
+// Calls on a GPU that their threads wait for (runtime/comm/first_calls.hpp).
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "api/group.hpp"
+#include "base/status.hpp"
+
+namespace epccl::api {
+
+/// A call that its thread may have to wait for (runtime::FirstCalls), unless a group is open, whose end does.
+class FirstCall {
+ public:
+  explicit FirstCall(const TurnPtr& turn);
+  /// Until the call is over, or queued; or else its stream waits for it.
+  Status wait() const;
+  /// What became of the issuing, after that. In a statement of its own: what a call was given by value lives as long as its statement.
+  Status wait_if(Status issued) const { return issued.ok() ? wait() : issued; }
+
+ private:
+  runtime::StagedCalls::Turn::Wait wait_;
+  std::weak_ptr<runtime::StagedCalls::Turn> turn_;
+};
+
+}  // namespace epccl::api
