@@ -53,7 +53,7 @@ for (struct, name, _), line in zip(PAIRS, lines):
 # The functions that are declared have as many arguments as in C.
 from epccl import _library  # noqa: E402
 
-text = "".join((HEADERS / "epccl" / name).read_text() for name in ("types.h", "epccl.h", "ep.h", "profile.h"))
+text = "".join(header.read_text() for header in sorted((HEADERS / "epccl").glob("*.h")))
 text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
 functions = dict(re.findall(r"EPCCL_API\s+epcclResult_t\s+(\w+)\(([^)]*)\)", text))
 assert len(functions) > 40
