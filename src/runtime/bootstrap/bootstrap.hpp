@@ -67,7 +67,7 @@ struct JoinOptions {
   std::function<Status(bool last)> check = {};
 };
 
-/// One thread at a time, except report_failure(), report_stall(), publish() and leave(), which any thread may call while
+/// One thread at a time, except report_failure(), report_stall(), publish(), poll_notice() and leave(), which any thread may call while
 /// another one blocks. A blocking call fails at once when a notice arrives (but `ended`), with the notice's text; the notice itself
 /// is still there for poll_notice().
 class Bootstrap {

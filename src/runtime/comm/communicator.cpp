@@ -163,19 +163,12 @@ void Communicator::fail_beside(const Status& status, const char* why) {
 
 HoldWatch::Worker::Owner Communicator::watched() {
   return {[this] { return std::min(work_timeout(), parts_.config.wait.most_in_driver); },
-          [this](const std::string& why) {
-            fail_beside(error(Code::remote_error, "rank {}: {}", rank(), why),
-                        "a stream waited too long for a thread that the CUDA driver kept");
+          [this](Status why) {
+            fail_beside(std::move(why).with_context(fmt::format("rank {}", rank())),
+                        "the communicator failed while the CUDA driver kept its thread");
             release_words(*parts_.node);
           },
-          [this] { return why_lost(); }};
-}
-
-// Whoever else would have read the notice finds the failure.
-std::string Communicator::why_lost() {
-  if (const char* why = monitor_.aborted(); why != nullptr) return why;
-  const auto notice = parts_.bootstrap->poll_notice();
-  return notice ? notice->text : "";
+          [this] { return monitor_.overhear(); }, [this] { return work_timeout(); }};
 }
 
 double Communicator::work_timeout() const {

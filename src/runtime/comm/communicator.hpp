@@ -183,7 +183,6 @@ class Communicator {
   void fail_replay(const Status& status) { fail_beside(status, "a replay of a captured call failed"); }
   void fail_beside(const Status& status, const char* why);
   HoldWatch::Worker::Owner watched();
-  std::string why_lost();
   double work_timeout() const;
 
   CommParts parts_;

@@ -190,6 +190,9 @@ int CopyEngines::blocks_of(const Call& call, bool by_cores) {
 }
 
 Status CopyEngines::run_queues(const Call& call, const QueueProgram& program, const Movers& movers) {
+  // However this ends: the call's stream is known no longer than the call is.
+  const std::unique_ptr<QueueExecutor, void (*)(QueueExecutor*)> forgets(
+      &queues_, [](QueueExecutor* queues) { queues->forget(); });
   auto queued = find_buffers(call, program, movers);
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!queued.ok()) {

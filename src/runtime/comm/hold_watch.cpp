@@ -1,7 +1,5 @@
 #include "runtime/comm/hold_watch.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 
@@ -50,15 +48,21 @@ double HoldWatch::Worker::timeout() {
   return is_closed_ ? 0 : owner_.timeout();
 }
 
-void HoldWatch::Worker::fail(const std::string& why) {
+void HoldWatch::Worker::fail(Status why) {
   const std::lock_guard lock(mutex_);
-  if (!is_closed_) owner_.fail(why);
+  if (!is_closed_) owner_.fail(std::move(why));
 }
 
-void HoldWatch::Worker::fail_if_lost() {
+void HoldWatch::Worker::fail_if_lost(const Call& call, double seconds) {
   const std::lock_guard lock(mutex_);
   if (is_closed_) return;
-  if (const std::string why = owner_.lost(); !why.empty()) owner_.fail(why);
+  if (Status why = owner_.lost(); !why.ok()) return owner_.fail(std::move(why));
+  if (seconds > owner_.patience() + beyond_timeout)
+    owner_.fail(error(Code::remote_error,
+                      "timeout: a call waits for other ranks, and its thread has been in {} for {:.1f} s: "
+                      "another thread seems to be in a CUDA call that waits for the GPU, and the driver lets "
+                      "no other in meanwhile",
+                      call.name, seconds));
 }
 
 HoldWatch& HoldWatch::of_process() {
@@ -90,10 +94,10 @@ void HoldWatch::let_go_of_this_thread(const Status& why) {
     const auto runs_here = [&mine](const WorkerPtr& worker) { return worker->runs_on(mine); };
     if (watched.hold.waits == Waits::queues || std::ranges::none_of(workers, runs_here)) continue;
     for (const WorkerPtr& worker : workers)
-      worker->fail(
-          fmt::format("{} (what it had queued did not run out: a stream that waits for the call seems "
-                      "to stand before it in a hardware queue)",
-                      why.message()));
+      worker->fail(error(why.code(),
+                         "{} (what it had queued did not run out: a stream that waits for the call seems "
+                         "to stand before it in a hardware queue)",
+                         why.message()));
     watched.hold.let_go();
   }
 }
@@ -115,31 +119,32 @@ void HoldWatch::run() {
 void HoldWatch::listen_for(Watched& watched, double now) {
   for (const WorkerPtr& worker : watched.hold.workers) {
     const Worker::Call call = worker->look(now);
-    if (call.name != nullptr && now - std::max(call.since, watched.since) > deaf_after)
-      worker->fail_if_lost();
+    const double seconds = now - std::max(call.since, watched.since);
+    if (call.name != nullptr && seconds > deaf_after) worker->fail_if_lost(call, seconds);
   }
 }
 
 void HoldWatch::look_at(Watched& watched, double now) {
   if (!watched.hold.has_come()) return;
   if (watched.since == 0) watched.since = now;
-  if (watched.hold.waits == Waits::queues) return listen_for(watched, now);
+  if (watched.hold.waits == Waits::queues) return watched.hold.is_over() ? void() : listen_for(watched, now);
   const auto look = [&](const WorkerPtr& worker) {
     const Worker::Call call = worker->look(now);
     const double seconds = now - std::max(call.since, watched.since);
     if (call.name == nullptr || seconds <= worker->timeout() + beyond_timeout) return false;
-    worker->fail(
-        fmt::format("timeout: a stream of the GPU waits for a call whose thread has been in {} for {:.1f} s: "
-                    "another thread seems to be in a CUDA call that waits for the GPU, and the driver lets "
-                    "no other in meanwhile",
-                    call.name, seconds));
+    worker->fail(error(Code::remote_error,
+                       "timeout: a stream of the GPU waits for a call whose thread has been in {} for {:.1f} "
+                       "s: another thread seems to be in a CUDA call that waits for the GPU, and the driver "
+                       "lets no other in meanwhile",
+                       call.name, seconds));
     return true;
   };
   bool is_stuck = false;
   for (const WorkerPtr& worker : watched.hold.workers) is_stuck |= look(worker);
   if (!is_stuck) return;
   for (const WorkerPtr& worker : watched.hold.workers)
-    worker->fail("timeout: a call of its group, for which a stream of the GPU waits, did not go on");
+    worker->fail({Code::remote_error,
+                  "timeout: a call of its group, for which a stream of the GPU waits, did not go on"});
   watched.hold.let_go();
 }
 

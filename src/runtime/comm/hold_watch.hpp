@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -34,9 +35,11 @@ class HoldWatch {
     struct Owner {
       std::function<double()> timeout;  // seconds, of one call of the driver
       /// The communicator fails, on all ranks, and what its queues wait for is let through. Called again until the thread goes on.
-      std::function<void(const std::string& why)> fail;
-      /// Why its calls cannot end well any more, as far as can be heard now; "": nothing is known.
-      std::function<std::string()> lost = [] { return std::string(); };
+      std::function<void(Status why)> fail;
+      /// Why its calls cannot end well any more, as far as can be heard now; ok: nothing is known.
+      std::function<Status()> lost = [] { return Status(); };
+      /// Seconds that a call waits for silent ranks.
+      std::function<double()> patience = [] { return std::numeric_limits<double>::infinity(); };
     };
     explicit Worker(Owner owner) : owner_(std::move(owner)) {}
     Worker(const Worker&) = delete;
@@ -56,8 +59,8 @@ class HoldWatch {
     bool runs_on(const device::DriverCall::Trace& thread);
     Call look(double now);
     double timeout();
-    void fail(const std::string& why);
-    void fail_if_lost();
+    void fail(Status why);
+    void fail_if_lost(const Call& call, double seconds);
 
     std::atomic<device::DriverCall::Trace*> trace_{nullptr};
     uint64_t begun_ = 0;  // when the watch looked last
@@ -71,7 +74,7 @@ class HoldWatch {
   /// What waits.
   enum class Waits : uint8_t {
     stream,  // for the threads
-    queues,  // for other ranks alone: threads that the driver keeps must only hear, one way or another, of those that are lost
+    queues,  // for other ranks alone: but a thread that the driver keeps hears of none that is lost, and notices no timeout
   };
   /// A place where a GPU waits. Its functions only read and write memory.
   struct Hold {
@@ -79,6 +82,7 @@ class HoldWatch {
     std::function<bool()> has_come;  // the GPU
     std::function<void()> let_go;    // called again until the threads go on
     Waits waits = Waits::stream;
+    std::function<bool()> is_over = [] { return false; };  // nothing waits any more
   };
   /// Lets go what waits for the calling thread, whose call has failed: what it has queued may stand behind such a stream in a hardware queue.
   /// The communicators of all that it waits for fail.

@@ -109,10 +109,7 @@ Status KernelCalls::queue_call(const Call& call, const Work& work, std::span<con
   EPCCL_TRY(work.across(*queue_, peers));
   EPCCL_TRY(queue_parting(call));
   if (work.after != nullptr) EPCCL_TRY(work.after(*queue_, peers));
-  if (call.behind == nullptr) return {};
-  EPCCL_TRY(queue_->record(*call.behind->end));
-  call.behind->queued();
-  return {};
+  return call.behind != nullptr ? queue_->record(*call.behind->end) : Status{};
 }
 
 // The queue comes with the stream, and says so when peers may use this rank's rows.
@@ -309,6 +306,7 @@ Status KernelCalls::wait_for_queue(const Call& call) {
   EPCCL_ASSIGN(const TurnWords::Word through, words.take());
   Status status = queue_->post(*through.come, through.value);
   const bool is_coming = status.ok();
+  if (status.ok() && call.behind != nullptr) call.behind->queued({through.come, through.value});
   if (status.ok()) status = wait_for_word(call, *through.come, through.value);
   words.end(through, is_coming);
   executor_.waiter().moved();

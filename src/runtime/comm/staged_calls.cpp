@@ -135,7 +135,10 @@ Status StagedCalls::Turn::queue_behind() {
   if (waited_for_ == nullptr || !hold_->has_begun() || device::HeldStreams::wait_for_threads()) return {};
   EPCCL_ASSIGN(end_, device_->make_event());
   behind_ = QueuedBehind{hold_->come(), end_.get(),
-                         [stage = stage_] { stage->store(CallStage::queued, std::memory_order_release); },
+                         [stage = stage_, hold = hold_.get()](device::WordValue over) {
+                           hold->ends_with(over);
+                           stage->store(CallStage::queued, std::memory_order_release);
+                         },
                          [hold = hold_.get()] { hold->let_queues_go(); }};
   return {};
 }

@@ -36,11 +36,21 @@ void StreamHold::let_queues_go() {
   word_.come->store(word_.value, std::memory_order_release);
 }
 
+void StreamHold::ends_with(const device::WordValue& over) {
+  end_->value = over.at_least;
+  end_->word.store(over.word, std::memory_order_release);
+}
+
 Status StreamHold::begin_without_waiting(device::Queue& stream) {
   held_.emplace();
   const TurnWords::Word word = word_;
-  watched_.emplace(
-      HoldWatch::Hold{workers_, [word] { return has_come(word); }, [] {}, HoldWatch::Waits::queues});
+  watched_.emplace(HoldWatch::Hold{
+      workers_,
+      [word] { return has_come(word); },
+      [] {},
+      HoldWatch::Waits::queues,
+      [end = end_] { return end->is_there(); },
+  });
   return say_when_it_comes(stream);
 }
 

@@ -37,6 +37,8 @@ class StreamHold {
   device::WordValue come() const { return {word_.come, word_.value}; }
   /// Lets such queues through before the stream has come.
   void let_queues_go();
+  /// Which word says that these queues are through: then nothing is watched any more.
+  void ends_with(const device::WordValue& over);
   /// Whether it has begun, in either way, so that the stream says when it has come. Any thread.
   bool has_begun() const { return is_coming_.load(std::memory_order_acquire); }
 
@@ -53,6 +55,15 @@ class StreamHold {
   std::optional<device::HeldStreams::Hold> held_;
   std::shared_ptr<const void> counted_;  // among the streams that wait (device::Queue::hold)
   std::optional<HoldWatch::Ticket> watched_;
+  struct End {
+    std::atomic<const device::SignalWord*> word{nullptr};
+    uint64_t value = 0;  // set before the word is
+    bool is_there() const {
+      const device::SignalWord* const end = word.load(std::memory_order_acquire);
+      return end != nullptr && end->load(std::memory_order_acquire) >= value;
+    }
+  };
+  const std::shared_ptr<End> end_ = std::make_shared<End>();
   std::atomic<bool> is_coming_{false};  // the stream was given the word that says so
   bool says_so_for_it_ = false;         // this did, and the stream will once more
 };

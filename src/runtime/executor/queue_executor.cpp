@@ -256,7 +256,7 @@ Status QueueExecutor::end(const Submission& now) {
   tell_queued(done_counter, sequence);
   if (now.call.behind == nullptr) return {};
   EPCCL_TRY(now.control.record(*now.call.behind->end));
-  now.call.behind->queued();
+  now.call.behind->queued({&word(node_.local(), done_counter), sequence});
   return {};
 }
 
@@ -274,6 +274,7 @@ Status QueueExecutor::finish(Waiter& waiter) {
     if (const double now = now_seconds(); now >= next_look) {
       next_look = now + period;
       status = look(passed, waiter);
+      if (over()) break;  // the driver may have kept it for long
     }
     if (status.ok())
       status = wakes ? waiter.idle([&] { return reason; }, false, [&] { return over(); },
@@ -289,7 +290,6 @@ Status QueueExecutor::finish(Waiter& waiter) {
   if (status.ok() && node_.gave_up()) status = Status(Code::remote_error, "a rank of this node gave up");
   if (status.ok()) node_.end_use();
   if (!status.ok()) give_up(status);
-  behind_ = nullptr;
   return status;
 }
 
@@ -311,7 +311,7 @@ Status QueueExecutor::failure() const {
 // Others may still store lower values: until everything is through, words are raised again and again. What holds a user's stream is no
 // word of the node.
 void QueueExecutor::give_up(const Status& why, uint64_t sequence, double seconds, device::Queue* another) {
-  if (behind_ != nullptr) std::exchange(behind_, nullptr)->let_go();
+  if (behind_ != nullptr) behind_->let_go();
   const auto idle = [](device::Queue& queue) {
     const auto result = queue.idle();
     return !result.ok() || *result;

@@ -69,6 +69,9 @@ class QueueExecutor {
   /// hardware queue: these are let go. Then waits for its peers' queues that may use its buffers, `seconds` at most.
   void give_up(const Status& why, uint64_t sequence, double seconds, device::Queue* another = nullptr);
 
+  /// What the last call was given ends.
+  void forget() { behind_ = nullptr; }
+
   /// As at its end: nothing of this rank's runs any more.
   void stop();
 
@@ -119,7 +122,7 @@ class QueueExecutor {
   const QueueProgram* program_ = nullptr;
   uint64_t sequence_ = 0;
   double peers_timeout_ = 0;
-  const QueuedBehind* behind_ = nullptr;  // while it is under way
+  const QueuedBehind* behind_ = nullptr;  // until forget()
   std::vector<int> awaited_;              // QueueCall's
   size_t used_events_ = 0;
   std::string text_;

@@ -17,8 +17,9 @@ namespace epccl::runtime {
 struct QueuedBehind {
   device::WordValue come{};           // the stream has come; its memory is never given back
   device::QueueEvent* end = nullptr;  // to be recorded behind all of the call
-  std::function<void()> queued;       // to be told when it is; not on failure
-  std::function<void()> let_go;       // of a call that has failed: its queues wait for the stream no longer
+  /// To be told when all of it is queued, and which word says that it is over; not on failure. That word's memory stays as long as this.
+  std::function<void(device::WordValue over)> queued;
+  std::function<void()> let_go;  // of a call that has failed: its queues wait for the stream no longer
   bool has_come() const { return come.word->load(std::memory_order_acquire) >= come.at_least; }
 };
 

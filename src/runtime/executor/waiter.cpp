@@ -26,6 +26,10 @@ constexpr double check_period = 1e-3;        // of the control line, while yield
 constexpr double first_report_after = 0.25;  // a wait this long is told to the hub, which compares the ranks
 constexpr double report_period = 2.0;
 
+Status status_of(const Notice& notice) {
+  return {notice.kind == Notice::Kind::mismatch ? Code::invalid_usage : Code::remote_error, notice.text};
+}
+
 inline void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -49,10 +53,18 @@ Status FailureMonitor::check_while_idle() {
 void FailureMonitor::hear() {
   while (auto notice = bootstrap_.poll_notice()) {
     note(*notice);
-    const Code code = notice->kind == Notice::Kind::mismatch ? Code::invalid_usage : Code::remote_error;
     Status& its = notice->kind == Notice::Kind::ended ? ended_ : failure_;
-    if (its.ok()) its = Status(code, notice->text);
+    if (its.ok()) its = status_of(*notice);
   }
+}
+
+// Who reads a notice here has to make the others find the failure.
+Status FailureMonitor::overhear() {
+  if (const char* why = aborted_.load(std::memory_order_acquire)) return {Code::remote_error, why};
+  const auto notice = bootstrap_.poll_notice();
+  if (!notice) return {};
+  note(*notice);
+  return status_of(*notice);
 }
 
 void FailureMonitor::note(const Notice& notice) {

@@ -41,8 +41,6 @@ class FailureMonitor {
 
   /// `why` is a static text.
   void abort(const char* why) { aborted_.store(why, std::memory_order_release); }
-  /// Null: nobody did. Any thread.
-  const char* aborted() const { return aborted_.load(std::memory_order_acquire); }
   /// The failure, once there is one; ok before. Reads the control line's notices without blocking.
   Status check();
   /// As check(), for who needs nobody now: that a rank's process has ended regularly is no failure to that one.
@@ -55,6 +53,8 @@ class FailureMonitor {
   Status explain(Status status);
   /// Reads the control line's notices without blocking.
   void hear();
+  /// What hear() and check() would find, for any thread while the one that calls those cannot; ok: nothing is known.
+  Status overhear();
   /// Why one of `ranks` will not come to anything any more, as far as was heard: its process has ended, or (`or_failed`) it has given up,
   /// or the control line is lost, whose end is the death of a rank. "": nothing is known. Any thread.
   std::string lost(std::span<const int> ranks, bool or_failed) const;

@@ -265,8 +265,8 @@ TEST(QueuedBehind, CallsMayHaveBeenWaitedForInVain) {
 }
 
 /// On each of two ranks a call behind a gate that does not open; rank 1 dies then. What rank 0 does.
-void expect_the_end_with_a_peer(const Environment& environment,
-                                const std::function<void(const GpuRank&, const Gate&)>& behind) {
+void expect_the_end_of_a_call(const Environment& environment,
+                              const std::function<void(const GpuRank&, const Gate&)>& behind) {
   run_ranks({{2}, environment, {1}}, [&](const RankContext& context) {
     const GpuRank gpu;
     Comm comm(context);
@@ -288,21 +288,51 @@ void expect_the_end_with_a_peer(const Environment& environment,
 }
 
 // Though the stream does not come.
-TEST(QueuedBehind, CallsEndWithAPeer) {
-  expect_the_end_with_a_peer(waited_for, [](const GpuRank&, const Gate&) {});
+TEST(QueuedBehind, CallsEndWhenAPeerDies) {
+  expect_the_end_of_a_call(waited_for, [](const GpuRank&, const Gate&) {});
 }
 
 // Nor does a driver that waits for the GPU, and lets nobody in meanwhile, wait for ever.
-TEST(QueuedBehind, CallsEndWithAPeerThoughTheDriverKeepsTheirThread) {
+TEST(QueuedBehind, CallsEndWhenAPeerDiesThoughTheDriverKeepsTheirThread) {
   Environment environment = waited_for;
   environment.emplace_back("FAKE_CUDA_CONTEXT_LOCK", "1");
-  expect_the_end_with_a_peer(environment, [](const GpuRank&, const Gate& gate) {
+  expect_the_end_of_a_call(environment, [](const GpuRank&, const Gate& gate) {
     CUdeviceptr freed = 0;
     MUST(cuMemAlloc(&freed, 4096));
     gate.open();
     const auto begun = Clock::now();
     MUST(cuMemFree(freed));
     EXPECT_LT(seconds_since(begun), patience);
+  });
+}
+
+// The peer lives, but its stream does not come.
+TEST(QueuedBehind, CallsEndByTheTimeoutThoughTheDriverKeepsTheirThread) {
+  Environment environment = waited_for;
+  environment.emplace_back("FAKE_CUDA_CONTEXT_LOCK", "1");
+  run_gpu_ranks(RanksAre::processes, 2, environment, [](const RankContext& context) {
+    const GpuRank gpu;
+    Comm comm(context, nullptr, 2);
+    const GpuArray<int> in(gpu, 2), out(gpu, 2);
+    CUdeviceptr freed = 0;
+    MUST(cuMemAlloc(&freed, 4096));
+    const Gate gate;
+    gate.close(gpu);
+    call(in, out, comm, gpu);
+    context.meet();
+    if (context.rank == 0) {
+      gate.open();
+      MUST(cuMemFree(freed));
+      EXPECT_NE(end_of(comm), epcclSuccess);
+      EXPECT_THAT(epcclGetLastError(comm), HasSubstr("timeout"));
+    }
+    context.meet();
+    gate.open();
+    gpu.wait();
+    EXPECT_NE(end_of(comm), epcclSuccess);
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+    comm.forget();
+    context.meet();
   });
 }
 

@@ -25,7 +25,7 @@ class LetGo : public ::testing::Test {
  protected:
   bool has_failed_ = false;
   const HoldWatch::WorkerPtr worker_ = std::make_shared<HoldWatch::Worker>(
-      HoldWatch::Worker::Owner{[] { return 1000.0; }, [this](const std::string&) { has_failed_ = true; }});
+      HoldWatch::Worker::Owner{[] { return 1000.0; }, [this](const Status&) { has_failed_ = true; }});
   const Waits waits_{worker_};
 };
 
