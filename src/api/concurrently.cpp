@@ -81,7 +81,7 @@ Status run_concurrently(std::vector<std::function<Status()>> parts, const std::f
   return first;
 }
 
-void run_in_background(std::function<void()> work) {
+void run_in_background(const std::function<void()>& work) {
   std::thread background;
   try {
     background = start_thread(work);

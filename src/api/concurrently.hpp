@@ -14,6 +14,6 @@ Status run_concurrently(std::vector<std::function<Status()>> parts,
                         const std::function<void()>& meanwhile = {});
 
 /// Starts a thread that nobody waits for here.
-void run_in_background(std::function<void()> work);
+void run_in_background(const std::function<void()>& work);
 
 }  // namespace epccl::api

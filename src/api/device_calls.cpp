@@ -155,7 +155,7 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
   const uint64_t bytes = call.block_bytes;
   if (captured && (bytes == 0 || graph_makes_it(*communicator, call.engines))) {
     return capture<runtime::AlltoallCall>(
-        device, std::move(communicator), std::move(call), text, bytes, stream,
+        device, std::move(communicator), call, text, bytes, stream,
         [](const runtime::Communicator::OnDevice& on, const runtime::AlltoallCall& each) {
           return on.alltoall->alltoall(each);
         });

@@ -5,6 +5,7 @@
 
 #include "api/arguments.hpp"
 #include "api/capturing.hpp"
+#include "api/device_place.hpp"
 #include "api/ep_calls.hpp"
 #include "api/ep_capture.hpp"
 #include "api/ep_replay.hpp"

@@ -149,9 +149,9 @@ Status update_on_host(EpHandle& target, Update update, epcclStream_t stream) {
 }
 
 // What goes wrong is told by who waits for the handle's calls: the caller may have gone on.
-Status start(EpHandle& target, StagedCalls& staged, EpWork work) {
-  return run_ep(target.communicator(), &staged.worker(), target.handle->group().options().timeout_ms,
-                std::move(work), target.started.add(staged.worker(), ep::StartedCalls::Counted::no));
+Status start(EpHandle& target, StagedCalls& staged, const EpWork& work) {
+  return run_ep(target.communicator(), &staged.worker(), target.handle->group().options().timeout_ms, work,
+                target.started.add(staged.worker(), ep::StartedCalls::Counted::no));
 }
 
 // For the host: tensors of the GPU have places in pinned memory; those of the host are read now and written then.

@@ -16,7 +16,7 @@ class FirstCall {
   /// Until the call is over, or queued; or else its stream waits for it.
   Status wait() const;
   /// What became of the issuing, after that. In a statement of its own: what a call was given by value lives as long as its statement.
-  Status wait_if(Status issued) const { return issued.ok() ? wait() : issued; }
+  Status wait_if(Status issued) const { return issued.ok() ? wait() : std::move(issued); }
 
  private:
   runtime::StagedCalls::Turn::Wait wait_;

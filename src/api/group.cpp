@@ -130,6 +130,7 @@ std::vector<size_t> order_of_writes(const std::vector<Lane>& lanes) {
   std::ranges::sort(writes, {},
                     [](const Write& write) { return std::tuple(*write.key, write.call, write.lane); });
   std::vector<size_t> order;
+  order.reserve(writes.size());
   for (const Write& write : writes) order.push_back(write.lane);
   return order;
 }

@@ -19,8 +19,6 @@
 #include "base/net.hpp"
 #include "base/never_destroyed.hpp"
 
-extern char** environ;
-
 namespace epccl::settings {
 namespace {
 

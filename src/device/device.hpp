@@ -23,6 +23,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.hpp"
@@ -179,7 +180,7 @@ class Queue {
   /// Blocks also where `given`, how it was given its last work, is an error: part of that may be queued. Returns the first error.
   Status run_out(Status given) {
     Status ended = synchronize();
-    return given.ok() ? ended : given;
+    return given.ok() ? std::move(ended) : std::move(given);
   }
   virtual Result<bool> idle() = 0;
   /// The first thing that went wrong; stays.

@@ -21,7 +21,7 @@ void move_between(double begin, double end, std::vector<WorkSpan>& spans) {
 
 }  // namespace
 
-TimeSplit split_of(std::vector<WorkSpan> spans, double begin, double end) {
+TimeSplit split_of(const std::vector<WorkSpan>& spans, double begin, double end) {
   struct Edge {
     double at;
     WorkKind kind;
@@ -70,7 +70,7 @@ Result<TimeSplit> WorkTimes::split() {
   }
   const std::lock_guard lock(mutex_);
   spans.insert(spans.end(), spans_.begin(), spans_.end());
-  return split_of(std::move(spans), begin_, end);
+  return split_of(spans, begin_, end);
 }
 
 WorkTimes::Scope::Scope(std::shared_ptr<WorkTimes> times)

@@ -38,7 +38,7 @@ struct TimeSplit {
 };
 
 /// Of what lies between `begin` and `end`.
-TimeSplit split_of(std::vector<WorkSpan> spans, double begin, double end);
+TimeSplit split_of(const std::vector<WorkSpan>& spans, double begin, double end);
 
 /// Of one call at a time.
 class WorkTimes : public std::enable_shared_from_this<WorkTimes> {

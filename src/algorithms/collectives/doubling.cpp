@@ -5,8 +5,6 @@
 namespace epccl::algorithms {
 namespace {
 
-using plan::Builder;
-
 /// Gives what this node has to one of those that double, and gets the result from it.
 void leave_to(RoundBuilder& b, Reducer& reducer, int inner, const Range& chunk) {
   const Part own = reducer.node_part(0, chunk);

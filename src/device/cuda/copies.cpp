@@ -148,7 +148,7 @@ Status Copier::copy_runs(Runs& runs, const CopyTarget& target) {
     return copy_each(runs, target.stream);
   const CUresult result = batch(runs, target);
   if (result == CUDA_SUCCESS) return {};
-  const Status failed = driver_error(context_.driver(), "cuMemcpyBatchAsync", result, context_.ordinal());
+  Status failed = driver_error(context_.driver(), "cuMemcpyBatchAsync", result, context_.ordinal());
   if (result != CUDA_ERROR_NOT_SUPPORTED && result != CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER) return failed;
   if (batches_.exchange(false))
     log::info(log::init, -1, "copies are queued one by one from now on: {}", failed.message());

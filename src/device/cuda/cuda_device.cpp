@@ -20,7 +20,7 @@ using namespace epccl::device::cuda;
 class CudaDevice : public Device {
  public:
   explicit CudaDevice(Context context)
-      : context_(std::move(context)),
+      : context_(context),
         memory_(context_),
         words_(context_),
         copier_(context_),
@@ -190,7 +190,7 @@ Result<Device*> cuda_device(int ordinal) {
   auto& device = known[static_cast<size_t>(ordinal)];
   if (device == nullptr) {
     EPCCL_ASSIGN(Context context, Context::retain(**cuda::driver(), ordinal));
-    device = std::make_unique<CudaDevice>(std::move(context));
+    device = std::make_unique<CudaDevice>(context);
     log::info(log::init, -1, "GPU {}: {}", ordinal, device->description());
   }
   return static_cast<Device*>(device.get());

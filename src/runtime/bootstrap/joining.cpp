@@ -158,7 +158,7 @@ Status Client::refusal() const {
 
 Status Client::wait_for_all(double deadline) {
   bool timed_out = false;
-  const Status status = pump(
+  Status status = pump(
       deadline, [&] { return joined_ || refused_.has_value(); }, timed_out);
   if (refused_) return refusal();
   if (!timed_out) return status;

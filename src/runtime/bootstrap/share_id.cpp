@@ -93,7 +93,7 @@ Result<UniqueId> share_unique_id(const LaunchEnv& env, double timeout, int attem
   const auto give = [&](const UniqueId& id, double patience) {
     return store ? store->give(id, env.ranks, attempt, patience) : hand_out->give(id, env.ranks, patience);
   };
-  const Result<UniqueId> id = create_unique_id();
+  Result<UniqueId> id = create_unique_id();
   if (!id.ok()) {
     // The others need not wait until their time is up.
     static_cast<void>(give(no_id, std::min(timeout, longest_bad_news)));

@@ -161,6 +161,7 @@ std::vector<ShrinkLists::Verdict> ShrinkLists::add(int rank, std::vector<int> ex
     failing = circle(mine);
     if (failing.empty()) return {};
     std::vector<std::string> lists;
+    lists.reserve(failing.size());
     for (const Place& place : failing) lists.push_back(describe(place.first, *at(place).excluded));
     why = Cause{fmt::format("{}", fmt::join(std::span(lists).first(std::min(lists.size(), max_named)), ", ")),
                 failures_.size()};

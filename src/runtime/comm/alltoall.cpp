@@ -101,7 +101,7 @@ Status AlltoallRunner::run_on_engines(Call run, const EngineChoice& engines, con
       run.output_bytes = std::max(run.output_bytes, exchange.output_offset(rank_, peer) + received);
   }
   return engines_.run(
-      std::move(run), engines, {.inputs = true, .outputs = false},
+      run, engines, {.inputs = true, .outputs = false},
       [&](const CopyEngines::Reach& reach, int rank) {
         return engine_plan(choice, exchange, reach.direct, rank);
       },

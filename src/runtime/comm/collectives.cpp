@@ -120,7 +120,7 @@ Status CollectiveRunner::run(const CollectiveCall& call) {
   if (call.reduction) run.reduction = &*call.reduction;
   run.input_bytes = known->input_bytes;
   run.output_bytes = known->output_bytes;
-  return engines.engines ? run_on_engines(call, engines, known->choice, std::move(run))
+  return engines.engines ? run_on_engines(call, engines, known->choice, run)
                          : executor_.run(known->plan, run);
 }
 
@@ -177,7 +177,7 @@ Status CollectiveRunner::run_on_engines(const CollectiveCall& call, const Engine
   CopyEngines::PeersUse use;
   const Collective kind = call.what.kind;
   if (kind == Collective::allgather || kind == Collective::reduce_scatter) use.outputs = false;
-  return engines_.run(std::move(run), engines, use, [&](const CopyEngines::Reach& reach, int rank) {
+  return engines_.run(run, engines, use, [&](const CopyEngines::Reach& reach, int rank) {
     return engine_plan(call, choice, reach, rank);
   });
 }

@@ -182,7 +182,7 @@ Status KernelCalls::gather(const std::byte* own, std::byte* all, uint64_t bytes,
   Call call{executor_.next_sequence(), own, all, text};
   call.input_bytes = bytes;
   call.output_bytes = bytes * static_cast<uint64_t>(cluster_.ranks());
-  return engines_.run(std::move(call), {true, false, "", by_cores_}, {false, true},
+  return engines_.run(call, {true, false, "", by_cores_}, {false, true},
                       [&](const CopyEngines::Reach&, int rank) -> Result<plan::RankPlan> {
                         return algorithms::build_allgather(cluster_, rank, bytes, chunk_bytes);
                       });

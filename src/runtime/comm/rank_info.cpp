@@ -129,6 +129,7 @@ Result<std::vector<RankInfo>> exchange_rank_infos(Bootstrap& bootstrap, const Ra
 
 Result<topology::Cluster> make_cluster(const std::vector<RankInfo>& infos) {
   std::vector<uint64_t> host_ids;
+  host_ids.reserve(infos.size());
   for (const RankInfo& info : infos) host_ids.push_back(info.host_id);
   return topology::Cluster::from_host_ids(host_ids);
 }

@@ -53,7 +53,7 @@ Status DeviceLanes::close(uint16_t number) {
 }
 
 Status DeviceLanes::close() {
-  for (uint16_t number = 0; number < lines_.size(); ++number) EPCCL_TRY(close(number));
+  for (size_t number = 0; number < lines_.size(); ++number) EPCCL_TRY(close(static_cast<uint16_t>(number)));
   return {};
 }
 

@@ -5,8 +5,6 @@
 namespace epccl::runtime {
 namespace {
 
-using device::cuda::Target;
-
 /// Fills the table, hand-out by hand-out.
 class Filler {
  public:

@@ -99,8 +99,10 @@ class Programmer {
     program.of_queue.resize(program.queues.size());
     for (uint32_t index = 0; index < program.operations.size(); ++index)
       program.of_queue[program.operations[index].queue].push_back(index);
-    for (uint16_t queue = 0; queue < program.queues.size(); ++queue)
-      if (!program.of_queue[queue].empty() && !is_waited_for(queue)) program.ends.push_back(queue);
+    for (size_t index = 0; index < program.queues.size(); ++index)
+      if (const auto queue = static_cast<uint16_t>(index);
+          !program.of_queue[index].empty() && !is_waited_for(queue))
+        program.ends.push_back(queue);
     program.last_waits = last_waits();
     return program;
   }
