@@ -31,7 +31,7 @@ CompiledPlan AlltoallRunner::build(const algorithms::Choice& choice,
                  cluster_);
 }
 
-void AlltoallRunner::log_choice(const std::string& text, const algorithms::Choice& choice,
+void AlltoallRunner::log_choice(std::string_view text, const algorithms::Choice& choice,
                                 const EngineChoice& engines) const {
   if (!log::enabled(log::Level::info, log::coll)) return;
   log::info_once(
@@ -141,7 +141,7 @@ Status AlltoallRunner::run_gathered(Call run, const algorithms::GatheredCounts& 
   const auto ranks = static_cast<uint64_t>(cluster_.ranks());
   const algorithms::Choice choice = choose(gathered.total_bytes / (ranks * ranks));
   const EngineChoice engines = engines_.choose(use, gathered.total_bytes);
-  log_choice(std::string(run.text), choice, engines);
+  log_choice(run.text, choice, engines);
   run.sequence = executor_.next_sequence();
   run.offload = engines.copies;
   return engines.engines ? run_on_engines(run, engines, choice, gathered.exchange)

@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "algorithms/alltoall/choose.hpp"
@@ -74,8 +75,7 @@ class AlltoallRunner {
   Result<const Planned*> planned(const AlltoallCall& call);
   algorithms::Choice choose(uint64_t bytes_per_pair) const;
   CompiledPlan build(const algorithms::Choice& choice, const algorithms::Exchange& exchange) const;
-  void log_choice(const std::string& text, const algorithms::Choice& choice,
-                  const EngineChoice& engines) const;
+  void log_choice(std::string_view text, const algorithms::Choice& choice, const EngineChoice& engines) const;
   Result<plan::RankPlan> engine_plan(const algorithms::Choice& choice, const algorithms::Exchange& exchange,
                                      bool direct, int rank) const;
   Status run_on_engines(Call run, const EngineChoice& engines, const algorithms::Choice& choice,

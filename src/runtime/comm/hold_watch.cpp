@@ -127,7 +127,10 @@ void HoldWatch::listen_for(Watched& watched, double now) {
 void HoldWatch::look_at(Watched& watched, double now) {
   if (!watched.hold.has_come()) return;
   if (watched.since == 0) watched.since = now;
-  if (watched.hold.waits == Waits::queues) return watched.hold.is_over() ? void() : listen_for(watched, now);
+  if (watched.hold.waits == Waits::queues) {
+    if (!watched.hold.is_over()) listen_for(watched, now);
+    return;
+  }
   const auto look = [&](const WorkerPtr& worker) {
     const Worker::Call call = worker->look(now);
     const double seconds = now - std::max(call.since, watched.since);

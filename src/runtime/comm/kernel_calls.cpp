@@ -114,12 +114,15 @@ Status KernelCalls::queue_call(const Call& call, const Work& work, std::span<con
 
 // The queue comes with the stream, and says so when peers may use this rank's rows.
 Status KernelCalls::come_behind(const Call& call, const Work& work) {
-  constexpr int slot = transports::meeting_counter;
-  const uint64_t here = counter_value(call.sequence, stream_is_here);
   EPCCL_TRY(queue_->wait(*call.behind->come.word, call.behind->come.at_least));
   if (work.before != nullptr) EPCCL_TRY(work.before(*queue_));
-  EPCCL_TRY(queue_->post(node_.segment().counter(node_.local(), slot), here));
-  node_.segment().queued(node_.local(), slot).store(here, std::memory_order_release);
+  return post(transports::meeting_counter, counter_value(call.sequence, stream_is_here));
+}
+
+// The queue raises this rank's counter; peers may queue waits for that from now on.
+Status KernelCalls::post(int slot, uint64_t value) {
+  EPCCL_TRY(queue_->post(node_.segment().counter(node_.local(), slot), value));
+  node_.segment().queued(node_.local(), slot).store(value, std::memory_order_release);
   return {};
 }
 
@@ -147,8 +150,7 @@ Status KernelCalls::await_queued(const Call& call, int local, int slot, uint64_t
 // Each rank's queue says that it is through, and waits for the others'.
 Status KernelCalls::queue_parting(const Call& call) {
   constexpr int slot = transports::done_counter;
-  EPCCL_TRY(queue_->post(node_.segment().counter(node_.local(), slot), call.sequence));
-  node_.segment().queued(node_.local(), slot).store(call.sequence, std::memory_order_release);
+  EPCCL_TRY(post(slot, call.sequence));
   for (int local = 0; local < node_.local_size(); ++local)
     if (local != node_.local()) EPCCL_TRY(await_queued(call, local, slot, call.sequence, "finish this call"));
   return {};

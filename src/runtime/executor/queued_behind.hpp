@@ -20,7 +20,6 @@ struct QueuedBehind {
   /// To be told when all of it is queued, and which word says that it is over; not on failure. That word's memory stays as long as this.
   std::function<void(device::WordValue over)> queued;
   std::function<void()> let_go;  // of a call that has failed: its queues wait for the stream no longer
-  bool has_come() const { return come.word->load(std::memory_order_acquire) >= come.at_least; }
 };
 
 }  // namespace epccl::runtime

@@ -264,94 +264,95 @@ TEST(QueuedBehind, CallsMayHaveBeenWaitedForInVain) {
   });
 }
 
-/// On each of two ranks a call behind a gate that does not open; rank 1 dies then. What rank 0 does.
-void expect_the_end_of_a_call(const Environment& environment,
-                              const std::function<void(const GpuRank&, const Gate&)>& behind) {
-  run_ranks({{2}, environment, {1}}, [&](const RankContext& context) {
-    const GpuRank gpu;
-    Comm comm(context);
-    const GpuArray<int> in(gpu, 2), out(gpu, 2);
-    const Gate gate;
+/// A rank's call behind a gate, issued by all.
+struct PendingCall {
+  explicit PendingCall(const RankContext& context, double timeout = 0)
+      : comm(context, nullptr, timeout), in(gpu, 2), out(gpu, 2) {
     gate.close(gpu);
     call(in, out, comm, gpu);
     context.meet();
+  }
+  const GpuRank gpu;
+  Comm comm;
+  const GpuArray<int> in, out;
+  const Gate gate;
+};
+
+/// What waits for the GPU in the driver, and keeps others out.
+void free_some_memory() {
+  CUdeviceptr memory = 0;
+  MUST(cuMemAlloc(&memory, 4096));
+  MUST(cuMemFree(memory));
+}
+
+/// On each of two ranks a call behind a gate that does not open; rank 1 dies then. What rank 0 does.
+void expect_the_end_of_a_call(const Environment& environment,
+                              const std::function<void(const Gate&)>& behind) {
+  run_ranks({{2}, environment, {1}}, [&](const RankContext& context) {
+    PendingCall pending(context);
     if (context.rank == 1) usleep(300'000);
     if (context.rank == 1) _exit(9);
-    behind(gpu, gate);
-    EXPECT_NE(end_of(comm), epcclSuccess);
-    EXPECT_THAT(epcclGetLastError(comm), HasSubstr("rank 1"));
-    gate.open();
-    gpu.wait();
-    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
-    comm.forget();
+    behind(pending.gate);
+    EXPECT_NE(end_of(pending.comm), epcclSuccess);
+    EXPECT_THAT(epcclGetLastError(pending.comm), HasSubstr("rank 1"));
+    pending.gate.open();
+    pending.gpu.wait();
+    EXPECT_EQ(epcclCommAbort(pending.comm), epcclSuccess);
+    pending.comm.forget();
   });
 }
 
 // Though the stream does not come.
 TEST(QueuedBehind, CallsEndWhenAPeerDies) {
-  expect_the_end_of_a_call(waited_for, [](const GpuRank&, const Gate&) {});
+  expect_the_end_of_a_call(waited_for, [](const Gate&) {});
+}
+
+Environment with_context_lock() {
+  Environment environment = waited_for;
+  environment.emplace_back("FAKE_CUDA_CONTEXT_LOCK", "1");
+  return environment;
 }
 
 // Nor does a driver that waits for the GPU, and lets nobody in meanwhile, wait for ever.
 TEST(QueuedBehind, CallsEndWhenAPeerDiesThoughTheDriverKeepsTheirThread) {
-  Environment environment = waited_for;
-  environment.emplace_back("FAKE_CUDA_CONTEXT_LOCK", "1");
-  expect_the_end_of_a_call(environment, [](const GpuRank&, const Gate& gate) {
-    CUdeviceptr freed = 0;
-    MUST(cuMemAlloc(&freed, 4096));
+  expect_the_end_of_a_call(with_context_lock(), [](const Gate& gate) {
     gate.open();
     const auto begun = Clock::now();
-    MUST(cuMemFree(freed));
+    free_some_memory();
     EXPECT_LT(seconds_since(begun), patience);
   });
 }
 
 // The peer lives, but its stream does not come.
 TEST(QueuedBehind, CallsEndByTheTimeoutThoughTheDriverKeepsTheirThread) {
-  Environment environment = waited_for;
-  environment.emplace_back("FAKE_CUDA_CONTEXT_LOCK", "1");
-  run_gpu_ranks(RanksAre::processes, 2, environment, [](const RankContext& context) {
-    const GpuRank gpu;
-    Comm comm(context, nullptr, 2);
-    const GpuArray<int> in(gpu, 2), out(gpu, 2);
-    CUdeviceptr freed = 0;
-    MUST(cuMemAlloc(&freed, 4096));
-    const Gate gate;
-    gate.close(gpu);
-    call(in, out, comm, gpu);
-    context.meet();
+  run_gpu_ranks(RanksAre::processes, 2, with_context_lock(), [](const RankContext& context) {
+    PendingCall pending(context, 2);
     if (context.rank == 0) {
-      gate.open();
-      MUST(cuMemFree(freed));
-      EXPECT_NE(end_of(comm), epcclSuccess);
-      EXPECT_THAT(epcclGetLastError(comm), HasSubstr("timeout"));
+      pending.gate.open();
+      free_some_memory();
+      EXPECT_NE(end_of(pending.comm), epcclSuccess);
+      EXPECT_THAT(epcclGetLastError(pending.comm), HasSubstr("timeout"));
     }
     context.meet();
-    gate.open();
-    gpu.wait();
-    EXPECT_NE(end_of(comm), epcclSuccess);
-    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
-    comm.forget();
+    pending.gate.open();
+    pending.gpu.wait();
+    EXPECT_NE(end_of(pending.comm), epcclSuccess);
+    EXPECT_EQ(epcclCommAbort(pending.comm), epcclSuccess);
+    pending.comm.forget();
     context.meet();
   });
 }
 
 TEST(QueuedBehind, CallsEndWhenTheyAreAborted) {
   run_gpu_ranks(RanksAre::processes, 2, waited_for, [](const RankContext& context) {
-    const GpuRank gpu;
-    Comm comm(context);
-    const GpuArray<int> in(gpu, 2), out(gpu, 2);
-    const Gate gate;
-    gate.close(gpu);
-    call(in, out, comm, gpu);
-    context.meet();
+    PendingCall pending(context);
     const auto begun = Clock::now();
-    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
-    comm.forget();
+    EXPECT_EQ(epcclCommAbort(pending.comm), epcclSuccess);
+    pending.comm.forget();
     EXPECT_LT(seconds_since(begun), patience);
-    EXPECT_TRUE(is_busy(gpu));
-    gate.open();
-    gpu.wait();
+    EXPECT_TRUE(is_busy(pending.gpu));
+    pending.gate.open();
+    pending.gpu.wait();
     context.meet();
   });
 }
