@@ -12,6 +12,7 @@
 #include <cstring>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace epccl::nccl {
 namespace {
@@ -79,19 +80,32 @@ Status protect(const Sealed& sealed, int how) {
   return error(Code::system_error, "mprotect of its relocated pages: {}", std::strerror(errno));
 }
 
-void bind(const Dynamic& library, Relocations relocations) {
-  for (const Elf64_Rela& one : relocations) {
-    const uint64_t type = ELF64_R_TYPE(one.r_info);
-    const Elf64_Sym& symbol = library.symbols[ELF64_R_SYM(one.r_info)];
-    const std::string_view name = library.names + symbol.st_name;
-    if ((type != call_slot && type != pointer_slot && type != in_data) || symbol.st_shndx == SHN_UNDEF ||
-        ELF64_ST_TYPE(symbol.st_info) != STT_FUNC ||
-        (!name.starts_with("nccl") && !name.starts_with("pnccl")))
-      continue;
-    const Elf64_Addr address =
-        library.base + symbol.st_value + (type == in_data ? static_cast<Elf64_Addr>(one.r_addend) : 0);
-    std::memcpy(reinterpret_cast<void*>(library.base + one.r_offset), &address, sizeof address);
+/// A place in the library's data, and the function of its own whose address belongs there.
+struct Place {
+  void* at = nullptr;
+  Elf64_Addr function = 0;
+  bool is_bound() const { return std::memcmp(at, &function, sizeof function) == 0; }
+};
+
+/// Those that other libraries' functions have been found for.
+std::vector<Place> bound_elsewhere(const Dynamic& library) {
+  std::vector<Place> places;
+  for (const Relocations& relocations : {library.calls, library.others}) {
+    for (const Elf64_Rela& one : relocations) {
+      const uint64_t type = ELF64_R_TYPE(one.r_info);
+      const Elf64_Sym& symbol = library.symbols[ELF64_R_SYM(one.r_info)];
+      const std::string_view name = library.names + symbol.st_name;
+      if ((type != call_slot && type != pointer_slot && type != in_data) || symbol.st_shndx == SHN_UNDEF ||
+          ELF64_ST_TYPE(symbol.st_info) != STT_FUNC ||
+          (!name.starts_with("nccl") && !name.starts_with("pnccl")))
+        continue;
+      const Elf64_Addr addend = type == in_data ? static_cast<Elf64_Addr>(one.r_addend) : 0;
+      const Place place{reinterpret_cast<void*>(library.base + one.r_offset),
+                        library.base + symbol.st_value + addend};
+      if (!place.is_bound()) places.push_back(place);
+    }
   }
+  return places;
 }
 
 /// Null: it calls no such function.
@@ -129,12 +143,13 @@ Status bind_to_itself(void* library) {
   if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return error(Code::system_error, "{}", dlerror());
   const Dynamic dynamic = read_dynamic(*map);
   if (dynamic.symbols == nullptr || dynamic.names == nullptr) return {};
+  const std::vector<Place> places = bound_elsewhere(dynamic);
+  if (places.empty()) return {};
   Sealed sealed;
   sealed.base = dynamic.base;
   dl_iterate_phdr(find_sealed, &sealed);
   EPCCL_TRY(protect(sealed, PROT_READ | PROT_WRITE));
-  bind(dynamic, dynamic.calls);
-  bind(dynamic, dynamic.others);
+  for (const Place& place : places) std::memcpy(place.at, &place.function, sizeof place.function);
   return protect(sealed, PROT_READ);
 }
 

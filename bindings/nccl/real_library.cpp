@@ -17,13 +17,14 @@ namespace {
 std::atomic<const RealNccl*> opened{nullptr};
 
 // Its own calls to nccl* must find itself, not this library, which may be preloaded. RTLD_DEEPBIND does that, but it would find the C
-// library's malloc, too, where the process has another one.
+// library's malloc, too, where the process has another one. And a library that the process has loaded already, as PyTorch does by a path of its
+// own, keeps what it was bound to then.
 Result<void*> open_bound_to_itself(const std::string& path) {
   const bool bind_first = malloc_is_libc_s();
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | (bind_first ? RTLD_DEEPBIND : 0));
   if (library == nullptr) return error(Code::system_error, "{}", dlerror());
-  if (bind_first) return library;
-  log::info(log::init, -1, "{} is opened without RTLD_DEEPBIND: malloc is not the C library's", path);
+  if (!bind_first)
+    log::info(log::init, -1, "{} is opened without RTLD_DEEPBIND: malloc is not the C library's", path);
   if (const Status bound = bind_to_itself(library); !bound.ok())
     return error(Code::system_error, "{}: {}", path, bound.message());
   return library;

@@ -6,6 +6,7 @@ EPCCL_WERROR    not empty: warnings are errors
 """
 
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -50,6 +51,13 @@ if not torch_version.startswith(tuple(f"{version}." for version in KNOWN)):
     )
 
 
+def shared_library_of_cpp() -> list[str]:
+    """libstdc++.so.6 by its path, where the compiler knows one. Some machines have only the archive beside their compiler, or flags that choose it:
+    the streams and exceptions of two libstdc++ in a process get into each other's way, and crash."""
+    asked = subprocess.run([*shlex.split(cpp_extension.get_cxx_compiler()), "-print-file-name=libstdc++.so.6"], capture_output=True, text=True)
+    path = asked.stdout.strip()
+    return [path] if asked.returncode == 0 and os.path.isabs(path) else []
+
 
 class AsOneFile(cpp_extension.BuildExtension):
     """Compiles all sources as one file: nearly all of the time goes into PyTorch's headers, which are read once then."""
@@ -65,6 +73,11 @@ class AsOneFile(cpp_extension.BuildExtension):
             extension.depends += extension.sources
             extension.sources = [str(all_sources)]
         super().build_extensions()
+        for extension in self.extensions:
+            built = Path(self.get_ext_fullpath(extension.name))
+            if b"libstdc++.so." not in built.read_bytes():
+                built.unlink()
+                raise SystemExit(f"epccl_torch: {built.name} was linked with a libstdc++ of its own (an archive), which PyTorch's does not bear")
 
 
 # As system directories: their warnings are not ours.
@@ -77,6 +90,7 @@ extension = cpp_extension.CppExtension(
     include_dirs=[include_directory()],
     library_dirs=[library_directory()],
     libraries=["epccl"],
+    extra_link_args=shared_library_of_cpp(),
     extra_compile_args=["-std=c++20", "-O2", "-g0", "-Wall", "-Wextra", *strict, "-fvisibility=hidden", *system],
 )
 version = (TREE / "bindings/python/epccl/_version.py").read_text().split('"')[1]

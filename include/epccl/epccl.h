@@ -85,6 +85,8 @@ typedef struct {
                                 are left to copy engines ("always"). Must be the same on every rank. */
   const char* copyEngine;  /**< "auto", "always" or "never"; NULL: CTAPolicy where that is _ZERO, else EPCCL_COPY_ENGINE. Must be
                                 the same on every rank. */
+  int firstCalls;          /**< 0 or 1. Do threads wait for the first calls on GPU memory (EPCCL_CUDA_FIRST_CALLS of them), so that no
+                                stream waits for a thread while programs load their kernels? Undefined: as `blocking`. */
 } epcclConfig_t;
 
 #define EPCCL_CTA_POLICY_DEFAULT 0x00
@@ -95,7 +97,7 @@ typedef struct {
 #define EPCCL_CONFIG_INITIALIZER                                                                     \
   { sizeof(epcclConfig_t), EPCCL_CONFIG_MAGIC, EPCCL_VERSION_CODE, NULL, 0.0, NULL,                  \
     EPCCL_CONFIG_UNDEF_INT, EPCCL_CONFIG_UNDEF_INT, EPCCL_CONFIG_UNDEF_INT, NULL,                     \
-    EPCCL_CONFIG_UNDEF_INT, EPCCL_CONFIG_UNDEF_INT, NULL }
+    EPCCL_CONFIG_UNDEF_INT, EPCCL_CONFIG_UNDEF_INT, NULL, EPCCL_CONFIG_UNDEF_INT }
 
 /** Version of the library as EPCCL_VERSION_CODE. */
 EPCCL_API epcclResult_t epcclGetVersion(int* version);

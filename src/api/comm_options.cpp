@@ -47,6 +47,7 @@ Result<runtime::CommOptions> read_config(const epcclConfig_t* given) {
   if (config.netName != nullptr) options.network = config.netName;
   options.timeout_seconds = config.timeout;
   EPCCL_ASSIGN(options.blocking, read_flag("blocking", config.blocking, true));
+  EPCCL_ASSIGN(options.first_gpu_calls, read_flag("firstCalls", config.firstCalls, options.blocking));
   EPCCL_TRY(read_engines(config, options));
   // Hints that host memory makes nothing of.
   EPCCL_TRY(read_flag("splitShare", config.splitShare, false).status());

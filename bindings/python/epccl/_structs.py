@@ -71,12 +71,13 @@ class Config(ctypes.Structure):
         ("maxCTAs", ctypes.c_int),
         ("CTAPolicy", ctypes.c_int),
         ("copyEngine", ctypes.c_char_p),
+        ("firstCalls", ctypes.c_int),
     ]
 
     def __init__(self):
         super().__init__(ctypes.sizeof(Config), _CONFIG_MAGIC, _VERSION_CODE)
         self.blocking = self.splitShare = self.shrinkShare = _CONFIG_UNDEF_INT
-        self.maxCTAs = self.CTAPolicy = _CONFIG_UNDEF_INT
+        self.maxCTAs = self.CTAPolicy = self.firstCalls = _CONFIG_UNDEF_INT
 
 
 class SimInfo(ctypes.Structure):

@@ -17,6 +17,7 @@ class Settings(TypedDict, total=False):
     copy_engine: "auto", "always" or "never", the same on every rank.
     max_ctas: blocks that reductions beside copy engines use at most.
     blocking: False: making and ending the communicator goes on in the background; see :meth:`epccl.Communicator.wait`.
+    first_calls: whether threads wait for the first calls on GPU memory (``EPCCL_CUDA_FIRST_CALLS`` of them); else as `blocking`.
     """
 
     algorithm: str | None
@@ -26,10 +27,12 @@ class Settings(TypedDict, total=False):
     copy_engine: str | None
     max_ctas: int | None
     blocking: bool | None
+    first_calls: bool | None
 
 
 _TEXTS = {"algorithm": "algorithm", "name": "commName", "network": "netName", "copy_engine": "copyEngine"}
-_NUMBERS = {"timeout": ("timeout", float), "max_ctas": ("maxCTAs", int), "blocking": ("blocking", int)}
+_NUMBERS = {"timeout": ("timeout", float), "max_ctas": ("maxCTAs", int), "blocking": ("blocking", int),
+            "first_calls": ("firstCalls", int)}
 
 
 def config_of(settings: Mapping[str, object]) -> Config:

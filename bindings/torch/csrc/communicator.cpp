@@ -18,6 +18,7 @@ Communicator::Communicator(const epcclUniqueId& id, int ranks, int rank, double 
   config.timeout = timeout;
   config.commName = name.c_str();
   config.blocking = 0;  // as the others may never come: see go_on
+  config.firstCalls = 1;
   epcclComm_t made = nullptr;
   const epcclResult_t begun = epcclCommInitRankConfig(&made, ranks, id, rank, &config);
   if (begun != epcclInProgress) check(begun, "joining " + name);

@@ -111,7 +111,7 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
   EPCCL_ASSIGN(config.wait.most_in_driver, settings::get_seconds("EPCCL_CUDA_STUCK"));
   if (options.timeout_seconds > 0) config.wait.timeout_seconds = options.timeout_seconds;
   EPCCL_ASSIGN(const int64_t first_calls, settings::get_integer("EPCCL_CUDA_FIRST_CALLS"));
-  if (options.blocking) config.first_gpu_calls = static_cast<uint64_t>(first_calls);
+  if (options.first_gpu_calls) config.first_gpu_calls = static_cast<uint64_t>(first_calls);
   return config;
 }
 

@@ -22,7 +22,8 @@ struct CommOptions {
   std::optional<EngineUse> engines;
   int max_blocks = 0;  // 0: EPCCL_MAX_CTAS
   bool blocking = true;
-  std::optional<int> gpu;  // that this rank will use, if it is known when the communicator is made
+  bool first_gpu_calls = true;  // false: none are waited for, whatever EPCCL_CUDA_FIRST_CALLS says
+  std::optional<int> gpu;       // that this rank will use, if it is known when the communicator is made
 };
 
 /// EPCCL_NET. `automatic`: verbs, else ucx, where every rank has an RDMA device and what drives it, else tcp (network_choice.hpp).

@@ -57,6 +57,33 @@ TEST(FirstCalls, AreOverWhenTheyReturn) {
   });
 }
 
+// As PyTorch's backend makes its communicators: polled until they are there, and then used like any other.
+TEST(FirstCalls, AreWaitedForOnANonblockingCommunicatorThatIsToldSo) {
+  run_gpu_ranks(RanksAre::processes, 2, with_first_calls("3"), [](const RankContext& context) {
+    const GpuRank gpu;
+    epcclConfig_t config = EPCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    config.firstCalls = 1;
+    epcclComm_t comm = nullptr;
+    ASSERT_EQ(epcclCommInitRankConfig(&comm, context.ranks, context.id, context.rank, &config),
+              epcclInProgress);
+    epcclResult_t state = epcclInProgress;
+    while (state == epcclInProgress) {
+      ASSERT_EQ(epcclCommGetAsyncError(comm, &state), epcclSuccess);
+      usleep(1000);
+    }
+    const GpuArray<int> input(gpu, std::vector<int>{10 * context.rank, 10 * context.rank + 5}),
+        output(gpu, 2);
+    CUdeviceptr freed = 0;
+    MUST(cuMemAlloc(&freed, 4096));
+    if (context.rank == 1) usleep(100'000);
+    EXPECT_EQ(epcclAlltoall(input.data(), output.data(), 1, epcclInt32, comm, gpu.as_epccl()), epcclSuccess);
+    wait_for_the_gpu_in_the_driver(freed);
+    EXPECT_THAT(output.get(), ElementsAre(5 * context.rank, 10 + 5 * context.rank));
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+  });
+}
+
 TEST(FirstCalls, OfAGroupAreOverAtItsEnd) {
   expect_room_behind(
       with_first_calls("12"), [](epcclComm_t comm, const GpuRank& gpu, int, const int* in, int* out) {

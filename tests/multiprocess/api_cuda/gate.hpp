@@ -10,7 +10,10 @@ namespace epccl::tests {
 /// Holds a stream of the program's until a test lets it through.
 class Gate {
  public:
-  Gate() { EXPECT_EQ(cuMemHostAlloc(&memory_, sizeof(uint64_t), 0), CUDA_SUCCESS); }
+  Gate() {
+    EXPECT_EQ(cuMemHostAlloc(&memory_, sizeof(uint64_t), 0), CUDA_SUCCESS);
+    std::atomic_ref(*static_cast<uint64_t*>(memory_)).store(0);  // it may have been another gate's
+  }
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
   ~Gate() {

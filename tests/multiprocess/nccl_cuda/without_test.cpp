@@ -111,6 +111,16 @@ TEST(Looking, FindsTheOneBesideALoadedPythonPackage) {
   fs::remove_all(scratch);
 }
 
+// As PyTorch has, whose libraries name NVIDIA's by a path: its own calls were bound to EPCCL's functions, which are in front of it.
+TEST(Looking, TheOneThatIsLoadedAlreadyCallsItself) {
+  run_ranks(with_gpus(1), [](const RankContext& context) {
+    ASSERT_NE(dlopen(FAKE_NCCL, RTLD_NOW | RTLD_LOCAL), nullptr) << dlerror();
+    Comm comm(context);
+    const DeviceMemory memory(64);
+    NCCL_OK(ncclBcast(memory.get(), 1, ncclInt32, 0, comm, nullptr));  // calls its own ncclBroadcast
+  });
+}
+
 TEST(WithoutReal, NcclsAddressOfRank0IsWarnedAbout) {
   const std::string log = testing::TempDir() + "comm_id." + std::to_string(getpid());
   Job job = with_gpus(1);

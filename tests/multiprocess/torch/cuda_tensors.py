@@ -54,9 +54,15 @@ def open_gate(gate):
 
 
 def on_gpu_later(tensor):
-    """A tensor that the current stream fills when it comes to that."""
-    made = gpu.to_gpu(torch.empty_like(tensor))
-    return made, lambda: made.copy_(tensor, non_blocking=True)
+    """A tensor that the current stream fills when it comes to that. From the GPU: for memory that is not pinned the host would wait."""
+    there, made = gpu.to_gpu(tensor), gpu.to_gpu(torch.empty_like(tensor))
+    return made, lambda: made.copy_(there)
+
+
+def meet_there(group):
+    """The group's first call on the GPU, before a gate is closed: it allocates and loads kernels, for which a driver may wait for all streams."""
+    dist.all_reduce(gpu.to_gpu(torch.zeros(1)), group=group)
+    gpu.synchronize()
 
 
 class Stream:
@@ -75,6 +81,7 @@ SUM_OF_ALL = functools.partial(collectives.reduced, torch.float32, (LARGE,), dis
 
 
 def test_calls_come_after_what_the_stream_has_and_the_host_waits_for_nothing(group):
+    meet_there(group)
     for asynchronous in (True, False):
         with Stream() as stream:
             tensor, fill = on_gpu_later(values(torch.float32, (LARGE,), RANK))
@@ -93,6 +100,7 @@ def test_calls_come_after_what_the_stream_has_and_the_host_waits_for_nothing(gro
 
 
 def test_an_asynchronous_call_runs_beside_the_stream(group):
+    meet_there(group)
     with Stream() as stream:
         tensor = gpu.to_gpu(values(torch.float32, (LARGE,), RANK))
         work = dist.all_reduce(tensor, group=group, async_op=True)
@@ -134,6 +142,7 @@ def test_with_epccl_torch_blocking_a_call_is_over_when_it_returns(group):
 
 
 def test_another_stream_than_that_of_the_call_may_wait_for_it(group):
+    meet_there(group)
     with Stream():
         tensor, fill = on_gpu_later(values(torch.float32, (LARGE,), RANK))
         copied = gpu.to_gpu(torch.zeros(LARGE))
@@ -148,6 +157,7 @@ def test_another_stream_than_that_of_the_call_may_wait_for_it(group):
 
 
 def test_memory_of_a_call_is_not_used_again_before_it_is_over(group):
+    meet_there(group)
     for awaited in (False, True):
         with Stream() as stream:
             gathered = gpu.to_gpu(torch.zeros(SIZE * LARGE))
@@ -171,6 +181,7 @@ def test_memory_of_a_call_is_not_used_again_before_it_is_over(group):
 
 
 def test_a_future_s_callback_comes_after_the_call(group):
+    meet_there(group)
     with Stream():
         tensor, fill = on_gpu_later(values(torch.float32, (LARGE,), RANK))
         copied = gpu.to_gpu(torch.zeros(LARGE))
@@ -199,6 +210,7 @@ def test_all_gather_coalesced_of_lists(group):
 
 
 def test_a_batch_is_one_call_whose_sends_and_receives_begin_together(group):
+    meet_there(group)
     for count in (3, LARGE):
         gots = {peer: gpu.to_gpu(torch.zeros(count, 2)) for peer in (NEXT, BEFORE)}
         first, strided = values(torch.float32, (count, 2), RANK, 1), values(torch.float32, (2, count), RANK, 2).t()
@@ -358,6 +370,7 @@ def test_messages_behind_a_call_keep_nobody_out_of_the_driver(group):
 
 
 def test_the_factor_of_a_premultiplied_sum_may_be_a_gpu_s(group):
+    meet_there(group)
     factor, fill = on_gpu_later(torch.tensor([0.5], dtype=torch.float64))
     for asynchronous in (False, True):
         tensor = gpu.to_gpu(values(torch.float32, (LARGE,), RANK))
@@ -377,6 +390,7 @@ def test_the_factor_of_a_premultiplied_sum_may_be_a_gpu_s(group):
 
 
 def test_a_barrier_waits_for_the_stream(group):
+    meet_there(group)
     dist.all_reduce(gpu.to_gpu(torch.ones(3)), group=group)  # the group knows the GPU
     for asynchronous in (True, False):
         with Stream() as stream:
@@ -424,7 +438,6 @@ def test_a_silent_rank_ends_a_call_after_the_timeout(group):
     if RANK == 0:
         dist.set_timeout(timedelta(seconds=2), group)
         work = dist.all_reduce(tensor, group=group, async_op=True)
-        work.wait()  # the stream's business
         expect_error(dist.DistBackendError, "rank ", lambda: work.wait(timedelta(seconds=60)))
         assert not work.is_success() and work.exception()
         gpu.synchronize()  # streams go on

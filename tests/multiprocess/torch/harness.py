@@ -57,8 +57,11 @@ def same(got, want, what):
 
 def lacks():
     """Functions that this version of PyTorch has not, or has for other backends only."""
-    if not hasattr(dist, "gather_single"):
-        yield "gather_single"
+    for name in ("gather_single", "set_timeout"):
+        if not hasattr(dist, name):
+            yield name
+    if not hasattr(torch._C._distributed_c10d.Backend, "new_window"):
+        yield "new_window"
     if "only implemented for GLOO" in inspect.getsource(dist.monitored_barrier):
         yield "monitored_barrier"
 
