@@ -6,7 +6,6 @@ EPCCL_WERROR    not empty: warnings are errors
 """
 
 import os
-import shlex
 import subprocess
 from pathlib import Path
 
@@ -51,12 +50,21 @@ if not torch_version.startswith(tuple(f"{version}." for version in KNOWN)):
     )
 
 
+# Some machines have only the archive of libstdc++ beside their compiler, or flags that choose it. But PyTorch's libraries have the shared one, and
+# the streams of two of them in a process get into each other's way, and crash. So the one that this process has is named.
 def shared_library_of_cpp() -> list[str]:
-    """libstdc++.so.6 by its path, where the compiler knows one. Some machines have only the archive beside their compiler, or flags that choose it:
-    the streams and exceptions of two libstdc++ in a process get into each other's way, and crash."""
-    asked = subprocess.run([*shlex.split(cpp_extension.get_cxx_compiler()), "-print-file-name=libstdc++.so.6"], capture_output=True, text=True)
-    path = asked.stdout.strip()
-    return [path] if asked.returncode == 0 and os.path.isabs(path) else []
+    with open("/proc/self/maps") as maps:
+        loaded = {line.split(maxsplit=5)[5].strip() for line in maps if "/libstdc++.so" in line}
+    return sorted(loaded)[:1]
+
+
+def has_a_libstdcpp_of_its_own(file: Path) -> bool:
+    """False also where there is no nm to ask."""
+    try:
+        asked = subprocess.run(["nm", "-D", "--defined-only", file], capture_output=True, text=True)
+    except OSError:
+        return False
+    return any(line.endswith(" _ZNSt6locale7classicEv") for line in asked.stdout.splitlines())
 
 
 class AsOneFile(cpp_extension.BuildExtension):
@@ -75,9 +83,9 @@ class AsOneFile(cpp_extension.BuildExtension):
         super().build_extensions()
         for extension in self.extensions:
             built = Path(self.get_ext_fullpath(extension.name))
-            if b"libstdc++.so." not in built.read_bytes():
+            if has_a_libstdcpp_of_its_own(built):
                 built.unlink()
-                raise SystemExit(f"epccl_torch: {built.name} was linked with a libstdc++ of its own (an archive), which PyTorch's does not bear")
+                raise SystemExit(f"epccl_torch: {built.name} was linked with an archive of libstdc++: PyTorch's libraries need the shared one")
 
 
 # As system directories: their warnings are not ours.

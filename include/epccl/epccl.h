@@ -87,6 +87,7 @@ typedef struct {
                                 the same on every rank. */
   int firstCalls;          /**< 0 or 1. Do threads wait for the first calls on GPU memory (EPCCL_CUDA_FIRST_CALLS of them), so that no
                                 stream waits for a thread while programs load their kernels? Undefined: as `blocking`. */
+  int reserved;            /**< leave it undefined */
 } epcclConfig_t;
 
 #define EPCCL_CTA_POLICY_DEFAULT 0x00
@@ -97,7 +98,8 @@ typedef struct {
 #define EPCCL_CONFIG_INITIALIZER                                                                     \
   { sizeof(epcclConfig_t), EPCCL_CONFIG_MAGIC, EPCCL_VERSION_CODE, NULL, 0.0, NULL,                  \
     EPCCL_CONFIG_UNDEF_INT, EPCCL_CONFIG_UNDEF_INT, EPCCL_CONFIG_UNDEF_INT, NULL,                     \
-    EPCCL_CONFIG_UNDEF_INT, EPCCL_CONFIG_UNDEF_INT, NULL, EPCCL_CONFIG_UNDEF_INT }
+    EPCCL_CONFIG_UNDEF_INT, EPCCL_CONFIG_UNDEF_INT, NULL, EPCCL_CONFIG_UNDEF_INT,                     \
+    EPCCL_CONFIG_UNDEF_INT }
 
 /** Version of the library as EPCCL_VERSION_CODE. */
 EPCCL_API epcclResult_t epcclGetVersion(int* version);
@@ -154,9 +156,9 @@ EPCCL_API epcclResult_t epcclCommInitAll(epcclComm_t* comms, int ndev, const int
  * is done, and epcclSuccess or the error from then on. Until then other calls on the communicator return epcclInvalidArgument,
  * except epcclCommAbort, which ends it. During a split or shrink that holds for the parent, whose setting decides, as well as
  * for the new communicator.
- * Collectives, sends and receives are as on a blocking communicator: with a stream they return at once, with the NULL stream
- * they return epcclSuccess when the result is in place (there is nothing else to wait on), never epcclInProgress. A program that
- * polls epcclCommGetAsyncError() after each call is right with both. */
+ * Collectives, sends and receives are as on a blocking communicator, but for the first calls on GPU memory, if `firstCalls` does not say
+ * otherwise: with a stream they return at once, with the NULL stream they return epcclSuccess when the result is in place (there is nothing else
+ * to wait on), never epcclInProgress. A program that polls epcclCommGetAsyncError() after each call is right with both. */
 
 /** Completes all work issued on `comm`, and leaves it: that this process then ends, however it does, is no failure to the other
  *  ranks. Afterwards only what asks (count, rank, device, errors, statistics, times), frees (operations, registrations, EP handles and

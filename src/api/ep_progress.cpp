@@ -57,16 +57,16 @@ Status hold_back_on(device::Device& device, void* stream, EpHandle& target, Star
   hold->waits_for(on->staged->watched_worker());
   const std::shared_ptr<runtime::FirstCalls> waits_as = on->staged->first_call();
   if (waits_as == nullptr) EPCCL_TRY(hold->begin(*queue));
-  const auto stage = std::make_shared<std::atomic<CallStage>>(CallStage::under_way);
+  const auto call = std::make_shared<runtime::AwaitedCall>();
   device::HostStream* waiting = target.stage_stream(end);
   target.started.hold_back(waiting, end);
-  waiting->enqueue([hold, stage]() mutable -> Status {
+  waiting->enqueue([hold, call, waits_as]() mutable -> Status {
     hold.reset();
-    stage->store(CallStage::over, std::memory_order_release);
+    if (waits_as != nullptr) waits_as->reaches(*call, CallStage::over);
     return {};
   });
   const device::HostStream::Watch watch(waits_as != nullptr ? on->staged->worker().watchers() : nullptr);
-  if (waits_as == nullptr || waits_as->wait_for(*stage)) return {};
+  if (waits_as == nullptr || waits_as->wait_for(*call, waits_as->longest())) return {};
   return hold->begin(*queue);
 }
 

@@ -18,12 +18,12 @@ Status FirstCall::wait() const {
   if (wait_.as == nullptr) return {};
   std::deque<device::HostStream::Watch> watches;
   for (const device::HostStream::Watchers& worker : wait_.workers) watches.emplace_back(worker);
-  const bool is_done = wait_.as->wait_for(*wait_.stage);
+  const bool is_done = wait_.as->wait_for(*wait_.call, wait_.longest);
   Status status;
-  if (const TurnPtr turn = turn_.lock(); turn != nullptr && wait_.stage->load() != CallStage::over)
+  if (const TurnPtr turn = turn_.lock(); turn != nullptr && wait_.call->stage.load() != CallStage::over)
     status = is_done ? turn->go_on_behind() : turn->hold_after_all();
   // The caller has the buffers back then.
-  while (!status.ok() && wait_.stage->load(std::memory_order_acquire) != CallStage::over) usleep(1000);
+  while (!status.ok() && wait_.call->stage.load(std::memory_order_acquire) != CallStage::over) usleep(1000);
   return status;
 }
 

@@ -72,12 +72,13 @@ class Config(ctypes.Structure):
         ("CTAPolicy", ctypes.c_int),
         ("copyEngine", ctypes.c_char_p),
         ("firstCalls", ctypes.c_int),
+        ("reserved", ctypes.c_int),
     ]
 
     def __init__(self):
         super().__init__(ctypes.sizeof(Config), _CONFIG_MAGIC, _VERSION_CODE)
         self.blocking = self.splitShare = self.shrinkShare = _CONFIG_UNDEF_INT
-        self.maxCTAs = self.CTAPolicy = self.firstCalls = _CONFIG_UNDEF_INT
+        self.maxCTAs = self.CTAPolicy = self.firstCalls = self.reserved = _CONFIG_UNDEF_INT
 
 
 class SimInfo(ctypes.Structure):

@@ -14,7 +14,7 @@ namespace epccl_torch {
 /// What the call has given to its stream is over when an event there is. Streams and events are c10's, so nothing of CUDA is needed to
 /// build this.
 ///
-///     program's stream  --+--------------------------> wait() +-->     the program's thread waits for nothing
+///     program's stream  --+--------------------------> wait() +-->     after the first calls the program's thread waits for nothing
 ///     call's stream       +--> epccl call --> event ----------+
 ///
 /// A call that is not asynchronous runs in the program's stream itself.

@@ -130,8 +130,8 @@ Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) 
         OnDevice::make(device, parts_, monitor_, executor_, shm_messages_,
                        {[this] { return order_.poll_while_waiting(); }, [this] { return order_.give_way(); },
                         [this] { return order_.take_way_back(); }, watched(),
-                        FirstCalls::Limits{.calls = parts_.config.first_gpu_calls}.within(
-                            parts_.config.wait.timeout_seconds)}));
+                        FirstCalls::Limits{.calls = parts_.config.first_gpu_calls,
+                                           .timeout_seconds = [this] { return work_timeout(); }}}));
   }
   const device::Device& known = on_device_->staged->device();
   if (&known != &device)

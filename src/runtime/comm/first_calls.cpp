@@ -2,7 +2,9 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
+#include <limits>
 #include <thread>
 
 #include "base/clock.hpp"
@@ -10,8 +12,10 @@
 namespace epccl::runtime {
 namespace {
 
-/// Whether the calling thread has waited in vain last: it may be one that calls for several ranks, one after the other.
-thread_local bool was_in_vain = false;
+constexpr double never = -std::numeric_limits<double>::infinity();
+
+/// When the calling thread has waited in vain, if it was the last time that it waited.
+thread_local double in_vain_at = never;
 
 // A tenth of what it has waited for already: a call takes little longer, and a long wait costs little.
 void rest(double waited) {
@@ -30,25 +34,37 @@ bool FirstCalls::begin(bool is_on_null_stream) {
   return is_on_null_stream || is_first;
 }
 
-double FirstCalls::patience() const {
-  const bool is_short = was_in_vain || in_vain_.load(std::memory_order_relaxed) >= limits_.most_in_vain;
-  return is_short ? std::min(limits_.short_patience_seconds, limits_.patience_seconds)
-                  : limits_.patience_seconds;
+double FirstCalls::longest() const {
+  if (limits_.timeout_seconds == nullptr) return limits_.patience_seconds;
+  return std::min(limits_.patience_seconds, limits_.timeout_seconds() / 4);
 }
 
-bool FirstCalls::wait_for(const std::atomic<CallStage>& stage) {
-  const double begun = now_seconds(), longest = patience();
-  while (stage.load(std::memory_order_acquire) == CallStage::under_way) {
-    const double waited = now_seconds() - begun;
-    if (waited > longest) {
-      in_vain_.fetch_add(1, std::memory_order_relaxed);
-      was_in_vain = true;
+bool FirstCalls::is_impatient() const {
+  return now_seconds() - in_vain_at < limits_.soon_seconds ||
+         in_vain_.load(std::memory_order_relaxed) >= limits_.most_in_vain;
+}
+
+bool FirstCalls::wait_for(AwaitedCall& call, double longest) {
+  const double begun = now_seconds();
+  if (is_impatient()) longest = std::min(longest, limits_.short_patience_seconds);
+  while (call.stage.load(std::memory_order_acquire) == CallStage::under_way) {
+    const double now = now_seconds();
+    if (now - begun > longest) {
+      in_vain_at = now;
+      call.left_at.store(now, std::memory_order_relaxed);
       return false;
     }
-    rest(waited);
+    rest(now - begun);
   }
-  was_in_vain = false;
+  in_vain_at = never;
   return true;
+}
+
+void FirstCalls::reaches(AwaitedCall& call, CallStage stage) {
+  if (call.stage.exchange(stage, std::memory_order_acq_rel) != CallStage::under_way) return;
+  const double left_at = call.left_at.load(std::memory_order_relaxed);
+  if (left_at > 0 && now_seconds() - left_at < limits_.soon_seconds)
+    in_vain_.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace epccl::runtime

@@ -10,42 +10,51 @@
 // As with NCCL, whose first calls connect ranks, and wait for them.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 namespace epccl::runtime {
 
 /// How far a call is. From `queued` on it needs no thread any more.
 enum class CallStage : uint8_t { under_way, queued, over };
 
+/// A call that its thread may wait for.
+struct AwaitedCall {
+  std::atomic<CallStage> stage{CallStage::under_way};
+  std::atomic<double> left_at{0};  // when its thread has gone on without it; 0: it has not
+};
+
 class FirstCalls {
  public:
   struct Limits {
     uint64_t calls = 0;  // EPCCL_CUDA_FIRST_CALLS; 0: no call is waited for
-    // Of a thread, for ranks that have not called yet, and for the communicator's call before; the short one after it has waited in vain
-    // once, until it has not, and when that has happened to so many calls: then ranks need something of a thread that has called.
-    double patience_seconds = 10, short_patience_seconds = 0.05;
+    // Of a thread, for ranks that have not called yet, and for the communicator's call before. The short one where ranks need something of a
+    // thread that has called, as it seems: just after it has waited in vain, for it may call for several of them, and where that has
+    // happened to so many calls, which went on soon after their threads. (One that goes on much later has had ranks that were late.)
+    double patience_seconds = 10, short_patience_seconds = 0.05, soon_seconds = 1;
     int most_in_vain = 3;
-
-    /// The calls end by that timeout: also where one thread calls for some ranks, one after the other.
-    Limits within(double timeout_seconds) const {
-      Limits limits = *this;
-      limits.patience_seconds = std::min(patience_seconds, timeout_seconds / 4);
-      return limits;
-    }
+    /// Calls end by that timeout, as it is now, also where one thread calls for some ranks, one after the other: a quarter of it is
+    /// the longest patience. Null: there is none.
+    std::function<double()> timeout_seconds{};
   };
 
-  explicit FirstCalls(const Limits& limits) : limits_(limits) {}
+  explicit FirstCalls(Limits limits) : limits_(std::move(limits)) {}
 
   // Any thread.
   /// Counts a call; whether its thread is to wait for it.
   bool begin(bool is_on_null_stream);
-  /// Until the call is not under way any more; false: in vain. The thread is in no call of the driver.
-  bool wait_for(const std::atomic<CallStage>& stage);
+  /// The longest patience for a call that is made now. Asks for the timeout.
+  double longest() const;
+  /// Until the call is not under way any more; false: in vain. The thread is in no call of the driver. `longest`: as longest() said when the
+  /// call was made; its communicator may be gone.
+  bool wait_for(AwaitedCall& call, double longest);
+  /// The call is so far now.
+  void reaches(AwaitedCall& call, CallStage stage);
 
  private:
-  double patience() const;
+  bool is_impatient() const;
 
   const Limits limits_;
   std::atomic<uint64_t> begun_{0};

@@ -105,7 +105,14 @@ StagedCalls::Turn::~Turn() {
   before_.reset();
   end_.reset();
   users_.reset();
-  stage_->store(CallStage::over, std::memory_order_release);
+  reaches(waited_for_, *call_, CallStage::over);
+}
+
+void StagedCalls::Turn::reaches(const std::shared_ptr<FirstCalls>& as, AwaitedCall& call, CallStage stage) {
+  if (as != nullptr)
+    as->reaches(call, stage);
+  else
+    call.stage.store(stage, std::memory_order_release);
 }
 
 void StagedCalls::Turn::share_with(const StagedCalls& calls) {
@@ -135,9 +142,9 @@ Status StagedCalls::Turn::queue_behind() {
   if (waited_for_ == nullptr || !hold_->has_begun() || device::HeldStreams::wait_for_threads()) return {};
   EPCCL_ASSIGN(end_, device_->make_event());
   behind_ = QueuedBehind{hold_->come(), end_.get(),
-                         [stage = stage_, hold = hold_.get()](device::WordValue over) {
+                         [as = waited_for_, call = call_, hold = hold_.get()](device::WordValue over) {
                            hold->ends_with(over);
-                           stage->store(CallStage::queued, std::memory_order_release);
+                           reaches(as, *call, CallStage::queued);
                          },
                          [hold = hold_.get()] { hold->let_queues_go(); }};
   return {};

@@ -104,10 +104,13 @@ class StagedCalls {
     /// For who issued the call: what it takes to wait for it. May live longer.
     struct Wait {
       std::shared_ptr<FirstCalls> as;  // null: the stream waits
-      std::shared_ptr<const std::atomic<CallStage>> stage;
+      std::shared_ptr<AwaitedCall> call;
+      double longest = 0;  // FirstCalls'
       std::vector<device::HostStream::Watchers> workers;
     };
-    Wait wait() const { return {waited_for_, stage_, workers_}; }
+    Wait wait() const {
+      return {waited_for_, call_, waited_for_ != nullptr ? waited_for_->longest() : 0, workers_};
+    }
     /// All of the call is queued: the stream goes on behind it.
     Status go_on_behind();
     /// To wait was in vain: now the stream waits.
@@ -115,6 +118,8 @@ class StagedCalls {
 
    private:
     friend class StagedCalls;
+    static void reaches(const std::shared_ptr<FirstCalls>& as, AwaitedCall& call, CallStage stage);
+
     device::Device* device_ = nullptr;
     std::unique_ptr<device::Queue> users_;
     std::unique_ptr<device::QueueEvent> before_;
@@ -123,8 +128,7 @@ class StagedCalls {
     std::shared_ptr<FirstCalls> waited_for_;
     std::unique_ptr<device::QueueEvent> end_;  // of a call that is queued behind
     std::optional<QueuedBehind> behind_;
-    std::shared_ptr<std::atomic<CallStage>> stage_ =
-        std::make_shared<std::atomic<CallStage>>(CallStage::under_way);
+    std::shared_ptr<AwaitedCall> call_ = std::make_shared<AwaitedCall>();
     std::vector<device::HostStream::Watchers> workers_;  // each communicator's once
   };
   /// Whether what a stream is given next waits until the turn ends.

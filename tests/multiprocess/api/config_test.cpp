@@ -62,6 +62,7 @@ TEST(Config, WithWrongValuesIsRefusedByNameAndValue) {
     };
     refused("config.blocking is 2", [](epcclConfig_t& config) { config.blocking = 2; });
     refused("config.splitShare is -1", [](epcclConfig_t& config) { config.splitShare = -1; });
+    refused("config.firstCalls is 2", [](epcclConfig_t& config) { config.firstCalls = 2; });
     refused("config.shrinkShare is 9", [](epcclConfig_t& config) { config.shrinkShare = 9; });
     refused("\"pigeons\"", [](epcclConfig_t& config) { config.netName = "pigeons"; });
     refused("config.magic", [](epcclConfig_t& config) { config.magic = 0xcafebeef; });

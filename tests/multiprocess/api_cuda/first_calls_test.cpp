@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <thread>
 
 #include "graph_rank.hpp"
 
@@ -81,6 +82,31 @@ TEST(FirstCalls, AreWaitedForOnANonblockingCommunicatorThatIsToldSo) {
     wait_for_the_gpu_in_the_driver(freed);
     EXPECT_THAT(output.get(), ElementsAre(5 * context.rank, 10 + 5 * context.rank));
     EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+  });
+}
+
+TEST(FirstCalls, EndWhenTheirCommunicatorIsAborted) {
+  run_gpu_ranks(RanksAre::processes, 2, with_first_calls("3"), [](const RankContext& context) {
+    const GpuRank gpu;
+    Comm comm(context);
+    const GpuArray<int> input(gpu, std::vector<int>{1, 2}), output(gpu, 2);
+    if (context.rank == 0) {  // the other one never calls
+      std::thread aborts([&] {
+        usleep(200'000);
+        EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+      });
+      const auto began = Clock::now();
+      EXPECT_EQ(epcclAlltoall(input.data(), output.data(), 1, epcclInt32, comm, gpu.as_epccl()),
+                epcclSuccess);
+      EXPECT_LT(std::chrono::duration<double>(Clock::now() - began).count(), 5);
+      aborts.join();
+    }
+    context.meet();
+    if (context.rank == 1) {
+      EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+    }
+    comm.forget();
+    gpu.wait();
   });
 }
 

@@ -12,7 +12,8 @@ class Gate {
  public:
   Gate() {
     EXPECT_EQ(cuMemHostAlloc(&memory_, sizeof(uint64_t), 0), CUDA_SUCCESS);
-    std::atomic_ref(*static_cast<uint64_t*>(memory_)).store(0);  // it may have been another gate's
+    if (memory_ != nullptr)
+      std::atomic_ref(*static_cast<uint64_t*>(memory_)).store(0);  // it may have been another gate's
   }
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;

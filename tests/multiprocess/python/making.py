@@ -153,7 +153,7 @@ def test_settings_are_named_when_they_are_wrong(comm):
     expect_error(epccl.InvalidArgument, "maxCTAs", lambda: epccl.Communicator(1, made_id, 0, max_ctas=0))
     expect_error(ValueError, "max_ctas is 4294967297", lambda: epccl.Communicator(1, made_id, 0, max_ctas=2**32 + 1))
     expect_error(epccl.InvalidArgument, "none such", lambda: epccl.Communicator(1, made_id, 0, network="none such"))
-    with epccl.Communicator(1, made_id, 0, network="tcp", copy_engine="never", max_ctas=3, blocking=True) as one:
+    with epccl.Communicator(1, made_id, 0, network="tcp", copy_engine="never", max_ctas=3, blocking=True, first_calls=False) as one:
         exchange([one])
 
 

@@ -10,16 +10,25 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_in_vain(FirstCalls& calls) {
-  const std::atomic<CallStage> never{CallStage::under_way};
+double seconds_in_vain(FirstCalls& calls, AwaitedCall& call) {
   const auto began = Clock::now();
-  EXPECT_FALSE(calls.wait_for(never));
+  EXPECT_FALSE(calls.wait_for(call, calls.longest()));
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
+/// For one that its thread keeps from going on.
+double seconds_in_vain(FirstCalls& calls) {
+  AwaitedCall call;
+  const double seconds = seconds_in_vain(calls, call);
+  calls.reaches(call, CallStage::queued);
+  calls.reaches(call, CallStage::over);
+  return seconds;
+}
+
 void wait_in_time(FirstCalls& calls) {
-  const std::atomic<CallStage> stage{CallStage::over};
-  EXPECT_TRUE(calls.wait_for(stage));
+  AwaitedCall call;
+  calls.reaches(call, CallStage::over);
+  EXPECT_TRUE(calls.wait_for(call, calls.longest()));
 }
 
 TEST(FirstCalls, AreSoMany) {
@@ -38,14 +47,14 @@ TEST(FirstCalls, AreNoneWhereNoneAreWished) {
 
 void expect_wait_until(CallStage end) {
   FirstCalls calls({.calls = 1});
-  std::atomic<CallStage> stage{CallStage::under_way};
+  AwaitedCall call;
   int written = 0;
   std::thread ends([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     written = 1;
-    stage.store(end, std::memory_order_release);
+    calls.reaches(call, end);
   });
-  EXPECT_TRUE(calls.wait_for(stage));
+  EXPECT_TRUE(calls.wait_for(call, calls.longest()));
   EXPECT_EQ(written, 1);
   ends.join();
 }
@@ -69,7 +78,7 @@ TEST(FirstCalls, AreNotWaitedForLongByAThreadThatHasWaitedInVain) {
   wait_in_time(second);
 }
 
-TEST(FirstCalls, AreNotWaitedForLongAfterSomeInVain) {
+TEST(FirstCalls, AreNotWaitedForLongAfterSomeThatTheirThreadsKeptFromGoingOn) {
   FirstCalls calls({.calls = 9, .patience_seconds = 0.3, .short_patience_seconds = 0.001, .most_in_vain = 2});
   for (int i = 0; i < 2; ++i) {
     EXPECT_GE(seconds_in_vain(calls), 0.3);
@@ -79,9 +88,27 @@ TEST(FirstCalls, AreNotWaitedForLongAfterSomeInVain) {
   wait_in_time(calls);
 }
 
+// A rank that writes a checkpoint, say.
+TEST(FirstCalls, AreWaitedForLongAlsoAfterSomeWhoseRanksWereLate) {
+  FirstCalls calls({.calls = 9,
+                    .patience_seconds = 0.1,
+                    .short_patience_seconds = 0.001,
+                    .soon_seconds = 0.05,
+                    .most_in_vain = 1});
+  for (int i = 0; i < 3; ++i) {
+    AwaitedCall late;
+    EXPECT_GE(seconds_in_vain(calls, late), 0.1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    calls.reaches(late, CallStage::over);
+  }
+}
+
 TEST(FirstCalls, AreOverBeforeTheyEndByTheTimeout) {
-  EXPECT_EQ(FirstCalls::Limits{.calls = 1}.within(2).patience_seconds, 0.5);
-  EXPECT_EQ(FirstCalls::Limits{.calls = 1}.within(1800).patience_seconds, 10);
+  double timeout = 0.4;
+  FirstCalls calls({.calls = 9, .soon_seconds = 0, .timeout_seconds = [&] { return timeout; }});
+  EXPECT_GE(seconds_in_vain(calls), 0.1);
+  timeout = 0.04;
+  EXPECT_LT(seconds_in_vain(calls), 0.1);
 }
 
 }  // namespace
