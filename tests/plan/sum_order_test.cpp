@@ -19,7 +19,7 @@ using plan::Step;
 /// Runs a plan step by step, each as soon as it can be run. Bytes are texts.
 class Expressions {
  public:
-  explicit Expressions(const plan::Plan& plan) : plan_(plan) {
+  explicit Expressions(const plan::Plan& plan) {
     for (const plan::RankPlan& rank : plan.ranks) done_.emplace_back(rank.steps.size());
     for (bool moved = true; moved;) {
       moved = false;
@@ -79,7 +79,6 @@ class Expressions {
     }
   }
 
-  const plan::Plan& plan_;
   std::vector<std::vector<bool>> done_;
   std::map<Place, std::string> memory_;
   std::map<std::pair<int, int>, uint32_t> posted_;

@@ -1,5 +1,9 @@
 #include "device/host/simd.hpp"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
 
@@ -17,6 +21,14 @@ const Kernels* kernels_of(Simd level) {
   return &portable_kernels;
 }
 
+#if defined(__x86_64__)
+// clang's __builtin_cpu_supports() has not heard of it.
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 std::atomic<const Kernels*>& chosen() {
   static std::atomic<const Kernels*> value = kernels_of(best_simd());
   return value;
@@ -26,7 +38,7 @@ std::atomic<const Kernels*>& chosen() {
 
 Simd best_simd() {
 #if defined(__x86_64__)
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("f16c")) return Simd::portable;
+  if (!__builtin_cpu_supports("avx2") || !has_f16c()) return Simd::portable;
   const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   return wide ? Simd::avx512 : Simd::avx2;

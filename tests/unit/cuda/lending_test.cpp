@@ -82,7 +82,8 @@ class GrowingSegment {
     gpu();
     CUmemAllocationProp wanted{};
     wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    wanted.location.id = 0;
     wanted.allocFlags.gpuDirectRDMACapable = 1;
     const CUmemAccessDesc access{wanted.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     EXPECT_EQ(cuMemAddressReserve(&address_, reserved, 0, 0, 0), CUDA_SUCCESS);

@@ -68,7 +68,7 @@ struct Moved {
 /// A rank's memory of one kind. What is received lies in poison; the memory is looked at when all has come.
 class Arena {
  public:
-  Arena(In in, size_t bytes) : in_(in), host_(bytes, poison) {
+  Arena(In in, size_t bytes) : host_(bytes, poison) {
     if (in == In::gpu) gpu_ = std::make_unique<GpuMemory>(bytes);
   }
   /// Room for a message, at an odd place.
@@ -97,7 +97,6 @@ class Arena {
   static constexpr auto poison = std::byte{0xee};
 
  private:
-  const In in_;
   std::vector<std::byte> host_;
   std::unique_ptr<GpuMemory> gpu_;
   size_t used_ = 5;
