@@ -102,8 +102,8 @@ std::optional<epcclConfig_t> KeptConfig::native() const {
   native.timeout = timeout_of_programs();
   native.commName = comm_name_.empty() ? nullptr : comm_name_.c_str();
   native.blocking = given_->blocking;
-  native.firstCalls =
-      1;  // also of nonblocking ones: to return at once is worth less than what a driver may keep waiting
+  // Also of nonblocking ones: to return at once is worth less than what a driver may keep waiting.
+  native.firstCalls = 1;
   native.splitShare = given_->splitShare;
   native.shrinkShare = given_->shrinkShare;
   native.maxCTAs = given_->maxCTAs;

@@ -81,23 +81,14 @@ Status protect(const Sealed& sealed, int how) {
 }
 
 /// A place in the library's data, and the function of its own whose address belongs there.
-struct Place {
+struct Slot {
   Elf64_Addr* at = nullptr;
   Elf64_Addr function = 0;
 };
 
-bool is_of(Elf64_Addr address, const void* base) {
-  Dl_info info{};
-  return dladdr(reinterpret_cast<const void*>(address), &info) != 0 && info.dli_fbase == base;
-}
-
-/// Those that this library's functions were found for, or nothing yet: then the library's own stub is there. (Who else stands in front of it, a
-/// profiler, was meant to.)
-std::vector<Place> bound_here(const Dynamic& library) {
-  static const char here = 0;
-  Dl_info own{}, of_library{};
-  if (dladdr(&here, &own) == 0 || dladdr(library.symbols, &of_library) == 0) return {};
-  std::vector<Place> places;
+/// Those that other libraries' functions were found for, or nothing yet.
+std::vector<Slot> bound_elsewhere(const Dynamic& library) {
+  std::vector<Slot> places;
   for (const Relocations& relocations : {library.calls, library.others}) {
     for (const Elf64_Rela& one : relocations) {
       const uint64_t type = ELF64_R_TYPE(one.r_info);
@@ -108,11 +99,9 @@ std::vector<Place> bound_here(const Dynamic& library) {
           (!name.starts_with("nccl") && !name.starts_with("pnccl")))
         continue;
       const Elf64_Addr addend = type == in_data ? static_cast<Elf64_Addr>(one.r_addend) : 0;
-      const Place place{reinterpret_cast<Elf64_Addr*>(library.base + one.r_offset),
-                        library.base + symbol.st_value + addend};
-      const Elf64_Addr now = __atomic_load_n(place.at, __ATOMIC_RELAXED);
-      if (now != place.function && (is_of(now, own.dli_fbase) || is_of(now, of_library.dli_fbase)))
-        places.push_back(place);
+      const Slot place{reinterpret_cast<Elf64_Addr*>(library.base + one.r_offset),
+                       library.base + symbol.st_value + addend};
+      if (__atomic_load_n(place.at, __ATOMIC_RELAXED) != place.function) places.push_back(place);
     }
   }
   return places;
@@ -153,14 +142,14 @@ Status bind_to_itself(void* library) {
   if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return error(Code::system_error, "{}", dlerror());
   const Dynamic dynamic = read_dynamic(*map);
   if (dynamic.symbols == nullptr || dynamic.names == nullptr) return {};
-  const std::vector<Place> places = bound_here(dynamic);
+  const std::vector<Slot> places = bound_elsewhere(dynamic);
   if (places.empty()) return {};
   Sealed sealed;
   sealed.base = dynamic.base;
   dl_iterate_phdr(find_sealed, &sealed);
   EPCCL_TRY(protect(sealed, PROT_READ | PROT_WRITE));
   // Other threads may call through them.
-  for (const Place& place : places) __atomic_store_n(place.at, place.function, __ATOMIC_RELEASE);
+  for (const Slot& place : places) __atomic_store_n(place.at, place.function, __ATOMIC_RELEASE);
   return protect(sealed, PROT_READ);
 }
 

@@ -9,8 +9,8 @@ namespace epccl::nccl {
 /// the C library's free for what strdup or operator new got from the process's malloc.
 bool malloc_is_libc_s();
 
-/// Binds what an opened library calls or points to under names in nccl* and pnccl* to its own functions of these names, where this library
-/// was found before it. Of one that others have opened with RTLD_LAZY no thread may be in such a call for the first time. Error: what cannot be
+/// Binds what an opened library calls or points to under names in nccl* and pnccl* to its own functions of these names, whatever was
+/// found before it. Of one that others have opened with RTLD_LAZY no thread may be in such a call for the first time. Error: what cannot be
 /// changed.
 Status bind_to_itself(void* library);
 

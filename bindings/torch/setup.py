@@ -53,9 +53,12 @@ if not torch_version.startswith(tuple(f"{version}." for version in KNOWN)):
 # Some machines have only the archive of libstdc++ beside their compiler, or flags that choose it. But PyTorch's libraries have the shared one, and
 # the streams of two of them in a process get into each other's way, and crash. So the one that this process has is named.
 def shared_library_of_cpp() -> list[str]:
-    with open("/proc/self/maps") as maps:
-        loaded = {line.split(maxsplit=5)[5].strip() for line in maps if "/libstdc++.so" in line}
-    return sorted(loaded)[:1]
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return []
+    loaded = {line.split(maxsplit=5)[5] for line in lines if "/libstdc++.so" in line}
+    return sorted(path for path in loaded if os.path.isfile(path))[:1]
 
 
 def has_a_libstdcpp_of_its_own(file: Path) -> bool:

@@ -31,8 +31,9 @@ class Settings(TypedDict, total=False):
 
 
 _TEXTS = {"algorithm": "algorithm", "name": "commName", "network": "netName", "copy_engine": "copyEngine"}
-_NUMBERS = {"timeout": ("timeout", float), "max_ctas": ("maxCTAs", int), "blocking": ("blocking", int),
-            "first_calls": ("firstCalls", int)}
+_NUMBERS = {
+    "timeout": ("timeout", float), "max_ctas": ("maxCTAs", int), "blocking": ("blocking", int), "first_calls": ("firstCalls", int),
+}  # fmt: skip
 
 
 def config_of(settings: Mapping[str, object]) -> Config:

@@ -17,8 +17,8 @@ Communicator::Communicator(const epcclUniqueId& id, int ranks, int rank, double 
   epcclConfig_t config = EPCCL_CONFIG_INITIALIZER;
   config.timeout = timeout;
   config.commName = name.c_str();
-  config.blocking = 0;  // as the others may never come: see go_on
-  config.firstCalls = 1;
+  config.blocking = 0;    // as the others may never come: see go_on
+  config.firstCalls = 1;  // all the same: PyTorch loads its kernels meanwhile
   epcclComm_t made = nullptr;
   const epcclResult_t begun = epcclCommInitRankConfig(&made, ranks, id, rank, &config);
   if (begun != epcclInProgress) check(begun, "joining " + name);

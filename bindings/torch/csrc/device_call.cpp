@@ -49,7 +49,12 @@ std::shared_ptr<const c10::Event> DeviceCall::launched() {
   const std::lock_guard lock(mutex_);
   over_->record(on_);
   launched_ = true;
-  future_->markCompleted(c10::IValue(what_.outputs));
+  // Of one that was waited for the failure may be known. Who waits for the future alone would not hear of it later.
+  exception_ = failure();
+  if (exception_)
+    future_->setError(exception_);
+  else
+    future_->markCompleted(c10::IValue(what_.outputs));
   if (recordFunctionEndCallback_) std::exchange(recordFunctionEndCallback_, nullptr)();
   return over_;
 }
@@ -69,7 +74,7 @@ std::exception_ptr DeviceCall::failure() const {
 bool DeviceCall::is_over() {
   if (completed_) return true;
   if (!launched_ || !over_->query()) return false;
-  exception_ = failure();
+  if (!exception_) exception_ = failure();
   completed_ = true;
   return true;
 }
@@ -107,7 +112,7 @@ void DeviceCall::wait_until_over() {
 void DeviceCall::synchronize() {
   decltype(what_.inputs) gone;  // after the lock: the last reference to a tensor may wait for the interpreter
   const std::lock_guard lock(mutex_);
-  if (exception_) std::rethrow_exception(exception_);
+  if (exception_ && !launched_) std::rethrow_exception(exception_);
   TORCH_CHECK_WITH(DistBackendError, launched_, "epccl: ", what_.name, ": its batch has not ended yet");
   const c10::Stream current = device_of(on_).getStream(on_.device());
   if (current != on_) over_->block(current);
@@ -116,6 +121,7 @@ void DeviceCall::synchronize() {
     awaited_ = true;
     gone.swap(what_.inputs);
   }
+  if (exception_) std::rethrow_exception(exception_);
   if (completed_) return;
   if (const std::exception_ptr why = failure()) std::rethrow_exception(why);
 }

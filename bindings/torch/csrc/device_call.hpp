@@ -29,7 +29,8 @@ class DeviceCall : public c10d::Work {
   c10::Stream on() const { return on_; }
   /// One more that it reads or writes; before it is launched.
   void add(const at::Tensor& tensor) { what_.outputs.push_back(tensor); }
-  /// All of it is in its stream, which is the current one. Returns what tells when the stream is through with it.
+  /// All of it is in its stream, which is the current one; or it has failed already, as its communicator says. Returns what tells when the
+  /// stream is through with it.
   std::shared_ptr<const c10::Event> launched();
   /// Nothing was given to the stream, or not all.
   void failed(const std::exception_ptr& why);

@@ -74,8 +74,6 @@ void DeviceLine::put_into_stream(const CallPtr& call, const Body& body) {
     call->failed(std::current_exception());
     throw;
   }
-  // A call that was waited for may have failed meanwhile: that is the call's to tell, and its future's.
-  if (const std::exception_ptr why = call->failure()) return call->failed(why);
   last_over_ = call->launched();
 }
 

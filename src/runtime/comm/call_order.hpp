@@ -27,6 +27,7 @@ class CallOrder {
 
   /// How long work that begins from now on waits for a silent peer, if it does not say; <= 0: as configured.
   void set_timeout(double seconds) { timeout_seconds_.store(seconds, std::memory_order_relaxed); }
+  double default_timeout() const { return timeout_seconds_.load(std::memory_order_relaxed); }
   /// Of the work with a ticket that is running, if one is.
   std::optional<double> timeout_of_runner() const;
   /// That; else of work that begins.
@@ -84,7 +85,6 @@ class CallOrder {
   void stop(const char* why);
 
  private:
-  double default_timeout() const { return timeout_seconds_.load(std::memory_order_relaxed); }
   Result<double> begin(std::unique_lock<std::mutex>& lock, uint64_t ticket, double timeout_seconds);
   bool nothing_runs() const { return !running_ && !replaying_ && now_serving_ == next_ticket_; }
 

@@ -130,8 +130,9 @@ Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) 
         OnDevice::make(device, parts_, monitor_, executor_, shm_messages_,
                        {[this] { return order_.poll_while_waiting(); }, [this] { return order_.give_way(); },
                         [this] { return order_.take_way_back(); }, watched(),
-                        FirstCalls::Limits{.calls = parts_.config.first_gpu_calls,
-                                           .timeout_seconds = [this] { return work_timeout(); }}}));
+                        FirstCalls::Limits{.calls = parts_.config.first_gpu_calls, .timeout_seconds = [this] {
+                                             return timeout_or_configured(order_.default_timeout());
+                                           }}}));
   }
   const device::Device& known = on_device_->staged->device();
   if (&known != &device)
@@ -172,7 +173,10 @@ HoldWatch::Worker::Owner Communicator::watched() {
 }
 
 double Communicator::work_timeout() const {
-  const double seconds = order_.timeout();
+  return timeout_or_configured(order_.timeout());
+}
+
+double Communicator::timeout_or_configured(double seconds) const {
   return seconds > 0 ? seconds : parts_.config.wait.timeout_seconds;
 }
 

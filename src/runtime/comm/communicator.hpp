@@ -184,6 +184,7 @@ class Communicator {
   void fail_beside(const Status& status, const char* why);
   HoldWatch::Worker::Owner watched();
   double work_timeout() const;
+  double timeout_or_configured(double seconds) const;
 
   CommParts parts_;
   FailureMonitor monitor_;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <thread>
 
 #include "base/clock.hpp"
@@ -12,10 +11,9 @@
 namespace epccl::runtime {
 namespace {
 
-constexpr double never = -std::numeric_limits<double>::infinity();
-
-/// When the calling thread has waited in vain, if it was the last time that it waited.
-thread_local double in_vain_at = never;
+/// Whose call the calling thread has waited for in vain, if it was the last one that it waited for. Compared, not used.
+thread_local const FirstCalls* in_vain_for = nullptr;
+thread_local double in_vain_at = 0;
 
 // A tenth of what it has waited for already: a call takes little longer, and a long wait costs little.
 void rest(double waited) {
@@ -40,23 +38,29 @@ double FirstCalls::longest() const {
 }
 
 bool FirstCalls::is_impatient() const {
-  return now_seconds() - in_vain_at < limits_.soon_seconds ||
-         in_vain_.load(std::memory_order_relaxed) >= limits_.most_in_vain;
+  const bool was_in_vain_for_another =
+      in_vain_for != nullptr && in_vain_for != this && now_seconds() - in_vain_at < limits_.patience_seconds;
+  return was_in_vain_for_another || in_vain_.load(std::memory_order_relaxed) >= limits_.most_in_vain;
 }
 
 bool FirstCalls::wait_for(AwaitedCall& call, double longest) {
-  const double begun = now_seconds();
-  if (is_impatient()) longest = std::min(longest, limits_.short_patience_seconds);
+  const bool is_patient = !is_impatient();
+  const double begun = now_seconds(),
+               most = is_patient ? longest : std::min(longest, limits_.short_patience_seconds);
+  double waited = 0;
   while (call.stage.load(std::memory_order_acquire) == CallStage::under_way) {
-    const double now = now_seconds();
-    if (now - begun > longest) {
-      in_vain_at = now;
-      call.left_at.store(now, std::memory_order_relaxed);
+    waited = now_seconds() - begun;
+    if (waited > most) {
+      in_vain_for = this;
+      in_vain_at = now_seconds();
+      if (is_patient) call.left_at.store(in_vain_at, std::memory_order_relaxed);
       return false;
     }
-    rest(now - begun);
+    rest(waited);
   }
-  in_vain_at = never;
+  in_vain_for = nullptr;
+  // Its ranks were late, and needed nothing.
+  if (waited > limits_.short_patience_seconds) in_vain_.store(0, std::memory_order_relaxed);
   return true;
 }
 

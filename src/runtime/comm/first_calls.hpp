@@ -31,8 +31,8 @@ class FirstCalls {
   struct Limits {
     uint64_t calls = 0;  // EPCCL_CUDA_FIRST_CALLS; 0: no call is waited for
     // Of a thread, for ranks that have not called yet, and for the communicator's call before. The short one where ranks need something of a
-    // thread that has called, as it seems: just after it has waited in vain, for it may call for several of them, and where that has
-    // happened to so many calls, which went on soon after their threads. (One that goes on much later has had ranks that were late.)
+    // thread that has called, as it seems: for calls of other communicators after it has waited in vain for one, until it does not, or
+    // so long has passed (it may call for several ranks, one after the other), and where that has happened to so many calls, which went on soon after their threads.
     double patience_seconds = 10, short_patience_seconds = 0.05, soon_seconds = 1;
     int most_in_vain = 3;
     /// Calls end by that timeout, as it is now, also where one thread calls for some ranks, one after the other: a quarter of it is
@@ -45,10 +45,10 @@ class FirstCalls {
   // Any thread.
   /// Counts a call; whether its thread is to wait for it.
   bool begin(bool is_on_null_stream);
-  /// The longest patience for a call that is made now. Asks for the timeout.
+  /// The longest patience for a call that is made now. Asks for the timeout, so its communicator must be there.
   double longest() const;
-  /// Until the call is not under way any more; false: in vain. The thread is in no call of the driver. `longest`: as longest() said when the
-  /// call was made; its communicator may be gone.
+  /// Until the call is not under way any more; false: in vain. The thread is in no call of the driver. `longest`: what longest() said when the
+  /// call was made.
   bool wait_for(AwaitedCall& call, double longest);
   /// The call is so far now.
   void reaches(AwaitedCall& call, CallStage stage);

@@ -120,7 +120,9 @@ void StagedCalls::Turn::share_with(const StagedCalls& calls) {
   if (hold_ == nullptr || std::ranges::find(workers_, worker) != workers_.end()) return;
   workers_.push_back(worker);
   hold_->waits_for(calls.watched_);
-  if (calls.first_calls_->begin(is_on_null_stream_)) waited_for_ = calls.first_calls_;
+  if (!calls.first_calls_->begin(is_on_null_stream_)) return;
+  waited_for_ = calls.first_calls_;
+  longest_wait_ = waited_for_->longest();
 }
 
 Status StagedCalls::Turn::mark() {

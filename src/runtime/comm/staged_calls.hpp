@@ -108,9 +108,7 @@ class StagedCalls {
       double longest = 0;  // FirstCalls'
       std::vector<device::HostStream::Watchers> workers;
     };
-    Wait wait() const {
-      return {waited_for_, call_, waited_for_ != nullptr ? waited_for_->longest() : 0, workers_};
-    }
+    Wait wait() const { return {waited_for_, call_, longest_wait_, workers_}; }
     /// All of the call is queued: the stream goes on behind it.
     Status go_on_behind();
     /// To wait was in vain: now the stream waits.
@@ -126,6 +124,7 @@ class StagedCalls {
     std::unique_ptr<StreamHold> hold_;  // null: it holds nothing
     bool is_on_null_stream_ = false;
     std::shared_ptr<FirstCalls> waited_for_;
+    double longest_wait_ = 0;
     std::unique_ptr<device::QueueEvent> end_;  // of a call that is queued behind
     std::optional<QueuedBehind> behind_;
     std::shared_ptr<AwaitedCall> call_ = std::make_shared<AwaitedCall>();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <thread>
 
@@ -101,6 +102,36 @@ TEST(FirstCalls, AreWaitedForLongAlsoAfterSomeWhoseRanksWereLate) {
     std::this_thread::sleep_for(std::chrono::milliseconds(60));
     calls.reaches(late, CallStage::over);
   }
+  wait_in_time(calls);
+}
+
+// All of them go on when that rank comes.
+TEST(FirstCalls, AreWaitedForLongAlsoAfterABurstThatWaitedForALateRank) {
+  FirstCalls calls({.calls = 9,
+                    .patience_seconds = 0.1,
+                    .short_patience_seconds = 0.001,
+                    .soon_seconds = 0.05,
+                    .most_in_vain = 2});
+  std::array<AwaitedCall, 3> burst;
+  for (AwaitedCall& call : burst) EXPECT_GE(seconds_in_vain(calls, call), 0.1);
+  for (AwaitedCall& call : burst) calls.reaches(call, CallStage::over);
+  EXPECT_GE(seconds_in_vain(calls), 0.1);
+  wait_in_time(calls);
+}
+
+TEST(FirstCalls, AreWaitedForLongAgainAfterOneWhoseRanksWereLateButCame) {
+  FirstCalls calls({.calls = 9, .patience_seconds = 0.3, .short_patience_seconds = 0.001, .most_in_vain = 2});
+  EXPECT_GE(seconds_in_vain(calls), 0.3);
+  AwaitedCall late;
+  std::thread comes([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    calls.reaches(late, CallStage::over);
+  });
+  EXPECT_TRUE(calls.wait_for(late, calls.longest()));
+  comes.join();
+  for (int i = 0; i < 2; ++i) EXPECT_GE(seconds_in_vain(calls), 0.3);
+  EXPECT_LT(seconds_in_vain(calls), 0.3);
+  wait_in_time(calls);
 }
 
 TEST(FirstCalls, AreOverBeforeTheyEndByTheTimeout) {
@@ -109,6 +140,7 @@ TEST(FirstCalls, AreOverBeforeTheyEndByTheTimeout) {
   EXPECT_GE(seconds_in_vain(calls), 0.1);
   timeout = 0.04;
   EXPECT_LT(seconds_in_vain(calls), 0.1);
+  wait_in_time(calls);
 }
 
 }  // namespace
