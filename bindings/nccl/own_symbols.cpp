@@ -80,7 +80,7 @@ Status protect(const Sealed& sealed, int how) {
   return error(Code::system_error, "mprotect of its relocated pages: {}", std::strerror(errno));
 }
 
-/// A place in the library's data, and the function of its own whose address belongs there.
+/// Where the library has an address in its data, and the function of its own whose address belongs there.
 struct Slot {
   Elf64_Addr* at = nullptr;
   Elf64_Addr function = 0;
@@ -88,7 +88,7 @@ struct Slot {
 
 /// Those that other libraries' functions were found for, or nothing yet.
 std::vector<Slot> bound_elsewhere(const Dynamic& library) {
-  std::vector<Slot> places;
+  std::vector<Slot> slots;
   for (const Relocations& relocations : {library.calls, library.others}) {
     for (const Elf64_Rela& one : relocations) {
       const uint64_t type = ELF64_R_TYPE(one.r_info);
@@ -99,12 +99,12 @@ std::vector<Slot> bound_elsewhere(const Dynamic& library) {
           (!name.starts_with("nccl") && !name.starts_with("pnccl")))
         continue;
       const Elf64_Addr addend = type == in_data ? static_cast<Elf64_Addr>(one.r_addend) : 0;
-      const Slot place{reinterpret_cast<Elf64_Addr*>(library.base + one.r_offset),
-                       library.base + symbol.st_value + addend};
-      if (__atomic_load_n(place.at, __ATOMIC_RELAXED) != place.function) places.push_back(place);
+      const Slot slot{reinterpret_cast<Elf64_Addr*>(library.base + one.r_offset),
+                      library.base + symbol.st_value + addend};
+      if (__atomic_load_n(slot.at, __ATOMIC_RELAXED) != slot.function) slots.push_back(slot);
     }
   }
-  return places;
+  return slots;
 }
 
 /// Null: it calls no such function.
@@ -142,14 +142,14 @@ Status bind_to_itself(void* library) {
   if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return error(Code::system_error, "{}", dlerror());
   const Dynamic dynamic = read_dynamic(*map);
   if (dynamic.symbols == nullptr || dynamic.names == nullptr) return {};
-  const std::vector<Slot> places = bound_elsewhere(dynamic);
-  if (places.empty()) return {};
+  const std::vector<Slot> slots = bound_elsewhere(dynamic);
+  if (slots.empty()) return {};
   Sealed sealed;
   sealed.base = dynamic.base;
   dl_iterate_phdr(find_sealed, &sealed);
   EPCCL_TRY(protect(sealed, PROT_READ | PROT_WRITE));
   // Other threads may call through them.
-  for (const Slot& place : places) __atomic_store_n(place.at, place.function, __ATOMIC_RELEASE);
+  for (const Slot& slot : slots) __atomic_store_n(slot.at, slot.function, __ATOMIC_RELEASE);
   return protect(sealed, PROT_READ);
 }
 

@@ -82,7 +82,7 @@ const std::vector<Entry>& table() {
        "the call (one node, outside of groups), or when they are over. A call "
        "whose ranks come later than 10 s after it (or a quarter of the timeout) returns all the same, and "
        "its stream waits. 0: none. Nor do "
-       "calls of communicators that are not blocking wait. epcclConfig_t.firstCalls says otherwise."},
+       "calls of communicators that are not blocking wait, if epcclConfig_t.firstCalls is not 1."},
       {"EPCCL_CUDA_SHARE", "auto", "auto|descriptor|ipc",
        "How GPU memory of epcclMemAlloc is shared with other processes: as virtual memory whose descriptor "
        "is handed over, or by "

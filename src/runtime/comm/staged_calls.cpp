@@ -105,14 +105,7 @@ StagedCalls::Turn::~Turn() {
   before_.reset();
   end_.reset();
   users_.reset();
-  reaches(waited_for_, *call_, CallStage::over);
-}
-
-void StagedCalls::Turn::reaches(const std::shared_ptr<FirstCalls>& as, AwaitedCall& call, CallStage stage) {
-  if (as != nullptr)
-    as->reaches(call, stage);
-  else
-    call.stage.store(stage, std::memory_order_release);
+  if (waited_for_ != nullptr) waited_for_->reaches(*call_, CallStage::over);
 }
 
 void StagedCalls::Turn::share_with(const StagedCalls& calls) {
@@ -146,7 +139,7 @@ Status StagedCalls::Turn::queue_behind() {
   behind_ = QueuedBehind{hold_->come(), end_.get(),
                          [as = waited_for_, call = call_, hold = hold_.get()](device::WordValue over) {
                            hold->ends_with(over);
-                           reaches(as, *call, CallStage::queued);
+                           as->reaches(*call, CallStage::queued);
                          },
                          [hold = hold_.get()] { hold->let_queues_go(); }};
   return {};

@@ -116,8 +116,6 @@ class StagedCalls {
 
    private:
     friend class StagedCalls;
-    static void reaches(const std::shared_ptr<FirstCalls>& as, AwaitedCall& call, CallStage stage);
-
     device::Device* device_ = nullptr;
     std::unique_ptr<device::Queue> users_;
     std::unique_ptr<device::QueueEvent> before_;

@@ -11,6 +11,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Of `patience` seconds, and next to none where that is short.
+FirstCalls::Limits limits(double patience, int most_in_vain = 3, double soon = 1) {
+  return {.calls = 9,
+          .patience_seconds = patience,
+          .short_patience_seconds = 0.001,
+          .soon_seconds = soon,
+          .most_in_vain = most_in_vain};
+}
+
 double seconds_in_vain(FirstCalls& calls, AwaitedCall& call) {
   const auto began = Clock::now();
   EXPECT_FALSE(calls.wait_for(call, calls.longest()));
@@ -70,8 +79,7 @@ TEST(FirstCalls, OrQueued) {
 
 // It may call for several ranks, one after the other.
 TEST(FirstCalls, AreNotWaitedForLongByAThreadThatHasWaitedInVain) {
-  const FirstCalls::Limits limits{.calls = 9, .patience_seconds = 0.3, .short_patience_seconds = 0.001};
-  FirstCalls first(limits), second(limits);
+  FirstCalls first(limits(0.3)), second(limits(0.3));
   EXPECT_GE(seconds_in_vain(first), 0.3);
   EXPECT_LT(seconds_in_vain(second), 0.3);
   wait_in_time(second);
@@ -80,7 +88,7 @@ TEST(FirstCalls, AreNotWaitedForLongByAThreadThatHasWaitedInVain) {
 }
 
 TEST(FirstCalls, AreNotWaitedForLongAfterSomeThatTheirThreadsKeptFromGoingOn) {
-  FirstCalls calls({.calls = 9, .patience_seconds = 0.3, .short_patience_seconds = 0.001, .most_in_vain = 2});
+  FirstCalls calls(limits(0.3, 2));
   for (int i = 0; i < 2; ++i) {
     EXPECT_GE(seconds_in_vain(calls), 0.3);
     wait_in_time(calls);
@@ -91,11 +99,7 @@ TEST(FirstCalls, AreNotWaitedForLongAfterSomeThatTheirThreadsKeptFromGoingOn) {
 
 // A rank that writes a checkpoint, say.
 TEST(FirstCalls, AreWaitedForLongAlsoAfterSomeWhoseRanksWereLate) {
-  FirstCalls calls({.calls = 9,
-                    .patience_seconds = 0.1,
-                    .short_patience_seconds = 0.001,
-                    .soon_seconds = 0.05,
-                    .most_in_vain = 1});
+  FirstCalls calls(limits(0.1, 1, 0.05));
   for (int i = 0; i < 3; ++i) {
     AwaitedCall late;
     EXPECT_GE(seconds_in_vain(calls, late), 0.1);
@@ -107,11 +111,7 @@ TEST(FirstCalls, AreWaitedForLongAlsoAfterSomeWhoseRanksWereLate) {
 
 // All of them go on when that rank comes.
 TEST(FirstCalls, AreWaitedForLongAlsoAfterABurstThatWaitedForALateRank) {
-  FirstCalls calls({.calls = 9,
-                    .patience_seconds = 0.1,
-                    .short_patience_seconds = 0.001,
-                    .soon_seconds = 0.05,
-                    .most_in_vain = 2});
+  FirstCalls calls(limits(0.1, 2, 0.05));
   std::array<AwaitedCall, 3> burst;
   for (AwaitedCall& call : burst) EXPECT_GE(seconds_in_vain(calls, call), 0.1);
   for (AwaitedCall& call : burst) calls.reaches(call, CallStage::over);
@@ -120,7 +120,7 @@ TEST(FirstCalls, AreWaitedForLongAlsoAfterABurstThatWaitedForALateRank) {
 }
 
 TEST(FirstCalls, AreWaitedForLongAgainAfterOneWhoseRanksWereLateButCame) {
-  FirstCalls calls({.calls = 9, .patience_seconds = 0.3, .short_patience_seconds = 0.001, .most_in_vain = 2});
+  FirstCalls calls(limits(0.3, 2));
   EXPECT_GE(seconds_in_vain(calls), 0.3);
   AwaitedCall late;
   std::thread comes([&] {
