@@ -31,6 +31,21 @@ Status queue_behind(const Place& place, const runtime::Communicator& communicato
   return queues_make_it && can_queue_behind(communicator) ? place.turn->queue_behind() : Status{};
 }
 
+/// What can be done of such a call before its turn; empty: nothing, where it may not be queued behind its stream.
+template <typename Runner, typename CallType>
+std::function<bool()> work_ahead(const Place& place, bool queues_make_it, Runner* runner,
+                                 Status (Runner::*make)(const CallType&), const CallType& call) {
+  if (!queues_make_it || !place.turn->may_be_behind()) return {};
+  return [turn = place.turn.get(), engines = place.on->engines.get(), runner, make,
+          call = CallType(call)]() mutable {
+    call.behind = turn->behind();
+    call.is_ahead = true;
+    if (call.behind == nullptr) return false;
+    static_cast<void>((runner->*make)(call));  // what is wrong is found again in its turn
+    return engines->is_ahead();
+  };
+}
+
 /// On the worker of the place's GPU, in the turn that `work` holds.
 Status submit_at(Place place, CommPtr communicator, CollectiveWork work) {
   const FirstCall call(place.turn);
@@ -189,9 +204,10 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
         });
   };
   if (captured) return capture_replayed(device, std::move(communicator), text, std::move(work), stream);
-  return submit_at(
-      std::move(place), std::move(communicator),
-      {std::move(work), [target, block = call.block_bytes] { return target->predict_alltoall(block); }});
+  CollectiveWork made{std::move(work),
+                      [target, block = call.block_bytes] { return target->predict_alltoall(block); }};
+  made.ahead = work_ahead(place, engines, on->alltoall.get(), &runtime::AlltoallRunner::alltoall, call);
+  return submit_at(std::move(place), std::move(communicator), std::move(made));
 }
 
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::AlltoallvCall call,
@@ -305,9 +321,10 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
   };
   if (captured)
     return capture_replayed(device, std::move(communicator), call.text(), std::move(work), stream);
-  return submit_at(
-      std::move(place), std::move(communicator),
-      {std::move(work), [target, call = std::move(call)] { return target->predict_collective(call); }});
+  CollectiveWork made{std::move(work), [target, call] { return target->predict_collective(call); }};
+  made.ahead = work_ahead(place, engines && scalar == nullptr, on->collectives.get(),
+                          &runtime::CollectiveRunner::run, call);
+  return submit_at(std::move(place), std::move(communicator), std::move(made));
 }
 
 }  // namespace epccl::api

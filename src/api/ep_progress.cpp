@@ -54,7 +54,7 @@ Status hold_back_on(device::Device& device, void* stream, EpHandle& target, Star
                  "cannot be captured");
   EPCCL_ASSIGN(const auto* on, target.communicator()->on_device(device));
   EPCCL_ASSIGN(std::shared_ptr<runtime::StreamHold> hold, runtime::StreamHold::make(device));
-  hold->waits_for(on->staged->watched_worker());
+  hold->waits_for(on->staged->watched_worker(), on->staged->communicator());
   const std::shared_ptr<runtime::FirstCalls> waits_as = on->staged->first_call();
   if (waits_as == nullptr) EPCCL_TRY(hold->begin(*queue));
   const auto call = std::make_shared<runtime::AwaitedCall>();

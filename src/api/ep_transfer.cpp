@@ -134,8 +134,9 @@ Status transfer_on_device(device::Device& device, EpHandle& target, epcclStream_
   if (mover.can_be_behind) EPCCL_TRY(turn->queue_behind());
   std::function<Status(ep::Handle&, const Call&)> work = [staged, turn, move = std::move(mover.move)](
                                                              ep::Handle& handle, const Call& each) -> Status {
-    if (turn->behind() == nullptr) EPCCL_TRY(staged->begun(*turn));
-    return move(handle, each, turn->behind());
+    const runtime::QueuedBehind* const behind = turn->behind();
+    if (behind == nullptr) EPCCL_TRY(staged->begun(*turn));
+    return move(handle, each, behind);
   };
   const FirstCall first(turn);
   turn = nullptr;  // the work holds it

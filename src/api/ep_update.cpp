@@ -271,8 +271,9 @@ Status update_by_kernels(runtime::Communicator::OnDevice& on, EpHandle& target, 
     EPCCL_TRY(turn->queue_behind());
   auto work = [handle = target.handle, layout, staged, kernels = on.kernels.get(), choice, turn,
                placed = std::move(placed)](Status& agreed) -> Status {
-    if (turn->behind() == nullptr) EPCCL_TRY(staged->begun(*turn));
-    kernels->begin(choice, turn->behind());
+    const runtime::QueuedBehind* const behind = turn->behind();
+    if (behind == nullptr) EPCCL_TRY(staged->begun(*turn));
+    kernels->begin(choice, behind);
     EPCCL_TRY(ep::update_by_kernels(*handle, placed.routing, layout, *kernels));
     agreed = handle->failure();
     if (!agreed.ok()) return {};

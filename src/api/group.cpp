@@ -175,7 +175,8 @@ void enqueue_collectives(device::HostStream& stream, std::vector<CollectiveCall>
     rank_of.push_back(static_cast<size_t>(found - ranks.begin()));
   }
   if (!are_of_one(ranks)) {
-    for (CollectiveCall& collective : collectives) stream.enqueue(std::move(collective.run));
+    for (CollectiveCall& collective : collectives)
+      stream.enqueue(std::move(collective.run), std::move(collective.ahead));
     return;
   }
   for (size_t i = 0; i < collectives.size(); ++i)
@@ -352,7 +353,7 @@ Status submit(Item item) {
   }
   // Without a stream a call runs here and now, as cheap as it can be.
   if (item.stream == nullptr && std::holds_alternative<CollectiveWork>(item.what))
-    return collective_work(std::move(item))();
+    return collective_call(std::move(item)).run();
   std::vector<Item> items;
   items.push_back(std::move(item));
   return launch(items);

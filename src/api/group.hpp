@@ -29,6 +29,9 @@ struct CollectiveWork {
   double timeout_seconds = 0;  // of silence; 0: the communicator's
   // Last: makes what the caller or the stream is told from how the work ended.
   std::function<Status(Status)> conclude = {};
+  // What can be done of it before its turn, while the work before it waits: whether anything has begun; empty: nothing can. It is not called
+  // any more when `run` is.
+  std::function<bool()> ahead = {};
 };
 
 /// One call, checked and ready.

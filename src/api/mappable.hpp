@@ -43,13 +43,13 @@ class MappableBuffers {
 
   /// Makes the call when its turn has begun, or behind what its stream had: `run` gets it with buffers that peers can map.
   template <typename CallType, typename Run>
-  Status run(runtime::StagedCalls& calls, const runtime::StagedCalls::Turn& turn, CallType call,
-             Run run) const {
+  Status run(runtime::StagedCalls& calls, runtime::StagedCalls::Turn& turn, CallType call, Run run) const {
     call.behind = turn.behind();
     if (call.behind == nullptr) EPCCL_TRY(calls.begun(turn));
     EPCCL_TRY(input_.copy_in(calls));
     call.input = input_.data();
     call.output = output_.data();
+    call.may_look_ahead = true;
     EPCCL_TRY(run(call));
     return output_.copy_out(calls);
   }

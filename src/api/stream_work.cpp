@@ -78,17 +78,25 @@ class Sorter {
 
 }  // namespace
 
-std::function<Status()> collective_work(Item item) {
+CollectiveCall collective_call(Item item) {
   auto work = std::get<CollectiveWork>(std::move(item.what));
-  if (item.captured && !item.captured->meets) return std::move(work.run);
+  CollectiveCall call{item.communicator, {}, item.captured.has_value()};
+  if (item.captured && !item.captured->meets) {
+    call.run = std::move(work.run);
+    return call;
+  }
   const uint64_t ticket = item.communicator->take_ticket();
-  return [communicator = std::move(item.communicator), ticket, work = std::move(work)]() mutable {
+  if (work.ahead != nullptr)
+    call.ahead = [communicator = item.communicator.get(), ticket,
+                  ahead = std::exchange(work.ahead, nullptr)] { communicator->go_ahead(ticket, ahead); };
+  call.run = [communicator = std::move(item.communicator), ticket, work = std::move(work)]() mutable {
     Status status = communicator->run(ticket, work.run, work.timeout_seconds);
     // What the work holds is released before anybody is told that it is over.
     work.run = nullptr;
     communicator.reset();
     return work.conclude ? work.conclude(std::move(status)) : status;
   };
+  return call;
 }
 
 std::vector<StreamWork> sort_by_stream(std::vector<Item>& items) {
@@ -109,10 +117,8 @@ std::vector<StreamWork> sort_by_stream(std::vector<Item>& items) {
     for (Batch& batch : work.batches) batch.ticket = batch.communicator->take_ticket();
   for (Item& item : items) {
     if (std::holds_alternative<runtime::P2pOperation>(item.what)) continue;
-    CollectiveCall collective{item.communicator, {}, item.captured.has_value()};
     StreamWork& work = sorter.of(item.stream);
-    collective.run = collective_work(std::move(item));
-    work.collectives.push_back(std::move(collective));
+    work.collectives.push_back(collective_call(std::move(item)));
   }
   items.clear();
   return sorter.take();

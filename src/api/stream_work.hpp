@@ -24,6 +24,7 @@ struct CollectiveCall {
   CommPtr communicator;
   std::function<Status()> run;
   bool is_captured = false;
+  std::function<void()> ahead = {};  // device::HostStream::Ahead
 };
 
 /// What a group does on one stream.
@@ -47,6 +48,6 @@ struct StreamWork {
 std::vector<StreamWork> sort_by_stream(std::vector<Item>& items);
 
 /// The work of a collective, its place in the communicator's order taken.
-std::function<Status()> collective_work(Item item);
+CollectiveCall collective_call(Item item);
 
 }  // namespace epccl::api

@@ -83,6 +83,12 @@ const std::vector<Entry>& table() {
        "whose ranks come later than 10 s after it (or a quarter of the timeout) returns all the same, and "
        "its stream waits. 0: none. Nor do "
        "calls of communicators that are not blocking wait, if epcclConfig_t.firstCalls is not 1."},
+      {"EPCCL_CUDA_AHEAD", "0", "integer 0..2",
+       "When queues of a GPU are given calls for which streams wait, on one node: `0`: when the stream has "
+       "come; `1`: once all "
+       "ranks have called and the communicator's call before is over; `2`: collectives also while that one "
+       "runs, first calls "
+       "too. Ranks may differ."},
       {"EPCCL_CUDA_SHARE", "auto", "auto|descriptor|ipc",
        "How GPU memory of epcclMemAlloc is shared with other processes: as virtual memory whose descriptor "
        "is handed over, or by "

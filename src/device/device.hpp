@@ -149,6 +149,12 @@ struct WordValue {
   uint64_t at_least;
 };
 
+/// What a post writes.
+struct WordPost {
+  SignalWord* word;
+  uint64_t value;
+};
+
 /// An ordered queue of work. Every call returns at once; the work runs after all work queued before. What goes wrong while it
 /// runs is returned by failure(), and what comes after it in the queue does not run, but posts and waits do: no peer hangs.
 class Queue {
@@ -164,8 +170,8 @@ class Queue {
   /// Holds what comes after back until `word` is at least `value`.
   virtual Status wait(const SignalWord& word, uint64_t value) = 0;
 
-  /// wait() for each of these, then post().
-  virtual Status post_after(std::span<const WordValue> waits, SignalWord& word, uint64_t value);
+  /// wait() for each of these, then post() each of those, in their order.
+  virtual Status post_after(std::span<const WordValue> waits, std::span<const WordPost> posts);
 
   virtual Status record(QueueEvent& event) = 0;
   /// Holds what comes after back until `event`'s queue has come to where it was recorded last before this call.

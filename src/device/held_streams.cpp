@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <set>
 #include <system_error>
@@ -23,8 +24,9 @@ using Work = std::vector<std::function<void()>>;
 struct State {
   std::mutex mutex;
   std::condition_variable changed;
-  int held = 0, freeing = 0;  // one of them is 0, if nothing was impatient
-  int streams = 0;            // of what is held: that wait
+  int held = 0, freeing = 0;           // one of them is 0, if nothing was impatient
+  int streams = 0;                     // of what is held: that wait
+  std::map<uint64_t, int> streams_of;  // for ranks of one communicator
   uint64_t ended = 0,
            waited_in_vain = UINT64_MAX;  // holds that have; how many had when somebody was impatient last
   Work put_off;
@@ -99,9 +101,11 @@ bool HeldStreams::must_put_off() {
   return waits == Waits::some || (waits == Waits::may_begin && state().put_off.size() < most_for_what_begins);
 }
 
-bool HeldStreams::wait_for_threads() {
+bool HeldStreams::wait_for_threads(uint64_t except_of) {
   const std::lock_guard lock(state().mutex);
-  return state().streams > 0 || std::ranges::any_of(state().waiting, [](const Waiting* each) {
+  const auto known = state().streams_of.find(except_of);
+  const int others = state().streams - (known != state().streams_of.end() ? known->second : 0);
+  return others > 0 || std::ranges::any_of(state().waiting, [](const Waiting* each) {
            return each->may_begin_() || each->waits_();
          });
 }
@@ -137,15 +141,31 @@ HeldStreams::Hold::Hold(Begins begins) {
   ++state().held;
 }
 
-void HeldStreams::Hold::stream_waits() {
+void HeldStreams::Hold::stream_waits(uint64_t communicator) {
   const std::lock_guard lock(state().mutex);
-  if (!std::exchange(waits_, true)) ++state().streams;
+  if (std::exchange(waits_, true)) return;
+  ++state().streams;
+  communicator_ = communicator;
+  if (communicator_ != 0) ++state().streams_of[communicator_];
+}
+
+void HeldStreams::Hold::stream_needs_no_thread() {
+  const std::lock_guard lock(state().mutex);
+  uncount();
+}
+
+// Under the state's mutex.
+void HeldStreams::Hold::uncount() {
+  if (!std::exchange(waits_, false)) return;
+  --state().streams;
+  const auto known = state().streams_of.find(communicator_);
+  if (known != state().streams_of.end() && --known->second == 0) state().streams_of.erase(known);
 }
 
 // In one step: who has waited for this in a pause would hold again before anything is freed.
 HeldStreams::Hold::~Hold() {
   std::unique_lock lock(state().mutex);
-  if (waits_) --state().streams;
+  uncount();
   ++state().ended;
   if (--state().held > 0) return;
   state().changed.notify_all();

@@ -26,11 +26,17 @@ class HeldStreams {
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
     ~Hold();
-    /// It does not only put off what may wait for the GPU: now a stream waits.
-    void stream_waits();
+    /// It does not only put off what may wait for the GPU: now a stream waits, for threads of the ranks of one communicator, by a number of
+    /// its own; 0: of several.
+    void stream_waits(uint64_t communicator = 0);
+    /// All that the stream waits for is queued on GPUs.
+    void stream_needs_no_thread();
 
    private:
+    void uncount();
+
     bool waits_ = false;
+    uint64_t communicator_ = 0;
   };
 
   /// Work of a GPU that no stream is held for, but that waits for other ranks now and then: while `waits` says that it does, what may wait for
@@ -50,8 +56,9 @@ class HeldStreams {
     friend class HeldStreams;
     const std::function<bool()> waits_, may_begin_;
   };
-  /// Whether a stream waits for a thread of this process now, or may because of a graph, or what Waiting says.
-  static bool wait_for_threads();
+  /// Whether a stream waits for a thread of this process now, or may because of a graph, or what Waiting says. Streams that wait for ranks
+  /// of `except_of` do not count; 0: all do.
+  static bool wait_for_threads(uint64_t except_of = 0);
   /// Does what was put off, unless it still has to be.
   static void retry();
   /// The same in another thread: for who must not wait for the GPU.

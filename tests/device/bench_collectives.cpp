@@ -24,11 +24,19 @@ namespace {
 using Json = BenchReport::Json;
 using tests::GpuRank;
 constexpr int rounds = 30;
+constexpr int rows = 7, calls_in_a_row = 10;
+
+/// Of one call, in medians.
+struct Seconds {
+  double alone = 0;  // from a barrier until its stream is through
+  double in_a_row =
+      0;  // of a row of them, of which only the last is waited for, as nccl-tests measures, and the ceiling is measured
+};
 
 /// What a measurement's processes share.
 struct Board {
   epcclUniqueId id{};
-  double result = 0;
+  Seconds result;
 };
 
 void call_ok(epcclResult_t result) {
@@ -111,8 +119,23 @@ void check(const Case& what, const GpuRank& gpu, const Buffer& output) {
     throw std::runtime_error(fmt::format("{}: a wrong result", text_of(what.amount.which)));
 }
 
+/// From a barrier until the calls that `work` makes are over, of one of `calls`; the median, on rank 0.
+template <typename Work>
+double median_seconds(Rank& rank, const GpuRank& gpu, int times, int calls, const Work& work) {
+  constexpr int warm_up = 3;
+  std::vector<double> seconds;
+  for (int time = -warm_up; time < times; ++time) {
+    rank.barrier();
+    const double begin = now_seconds();
+    for (int i = 0; i < calls; ++i) work();
+    driver_ok(cuStreamSynchronize(gpu.stream()));
+    if (time >= 0) seconds.push_back((now_seconds() - begin) / calls);
+  }
+  return median_of(std::move(seconds));
+}
+
 template <typename T>
-double seconds_of(const Case& what) {
+Seconds seconds_of(const Case& what) {
   const auto work = [&](Rank& rank, Board& board) {
     const GpuRank gpu;
     if (rank.number() == 0) call_ok(epcclGetUniqueId(&board.id));
@@ -128,16 +151,11 @@ double seconds_of(const Case& what) {
                               what.amount.bytes, gpu.stream()));
       driver_ok(cuStreamSynchronize(gpu.stream()));
       raise_clocks(rank.device(), what.amount.bytes);
-      std::vector<double> seconds;
-      for (int round = -3; round < rounds; ++round) {
-        rank.barrier();
-        const double begin = now_seconds();
-        call<T>(what, input, output, comm, gpu.as_epccl());
-        driver_ok(cuStreamSynchronize(gpu.stream()));
-        if (round >= 0) seconds.push_back(now_seconds() - begin);
-      }
+      const auto call_once = [&] { call<T>(what, input, output, comm, gpu.as_epccl()); };
+      const Seconds seconds{median_seconds(rank, gpu, rounds, 1, call_once),
+                            median_seconds(rank, gpu, rows, calls_in_a_row, call_once)};
       check<T>(what, gpu, output);
-      if (rank.number() == 0) board.result = median_of(std::move(seconds));
+      if (rank.number() == 0) board.result = seconds;
       rank.barrier();  // memory is freed when nobody waits any more
     }
     call_ok(epcclCommDestroy(comm));
@@ -156,7 +174,7 @@ void measure_blocks(const BenchArguments& asked, double ceiling, BenchReport& re
     for (const int blocks : {std::max(chosen / 4, 1), std::max(chosen / 2, 1), chosen, 2 * chosen})
       report.add("sums_by_blocks", {{"collective", text_of(which)}, {"blocks", blocks}}, [&]() -> Json {
         const Case what{As::threads, {which, ranks, asked.sizes.front()}, blocks};
-        const double seconds = seconds_of<float>(what),
+        const double seconds = seconds_of<float>(what).alone,
                      fraction = what.amount.floor_bytes() / ceiling / seconds;
         fmt::print("{:56} {:10.1f} us, {:5.1f} % of the floor\n",
                    fmt::format("{} float32, {} blocks a rank", text_of(which), blocks), seconds * 1e6,
@@ -173,12 +191,32 @@ void measure_collective(const Case& what, bool wide, double ceiling, BenchReport
       fmt::format("{} {}, {} ranks as {}, {} MiB a rank", text_of(amount.which),
                   wide ? "float32" : "bfloat16", amount.ranks, text_of(what.as), amount.bytes / mebibyte);
   report.add("cases", {{"case", name}, {"goal", goal}}, [&]() -> Json {
-    const double seconds = wide ? seconds_of<float>(what) : seconds_of<uint16_t>(what),
-                 fraction = amount.floor_bytes() / ceiling / seconds;
-    fmt::print("{:56} {:10.1f} us, {:5.1f} % of the floor (goal {:.0f} %)\n", name, seconds * 1e6,
-               100 * fraction, 100 * goal);
-    return {{"microseconds", seconds * 1e6}, {"fraction_of_floor", fraction}};
+    const Seconds seconds = wide ? seconds_of<float>(what) : seconds_of<uint16_t>(what);
+    const auto fraction = [&](double of_one) { return amount.floor_bytes() / ceiling / of_one; };
+    fmt::print("{:56} {:10.1f} us, {:5.1f} % of the floor; in a row {:10.1f} us, {:5.1f} % (goal {:.0f} %)\n",
+               name, seconds.alone * 1e6, 100 * fraction(seconds.alone), seconds.in_a_row * 1e6,
+               100 * fraction(seconds.in_a_row), 100 * goal);
+    return {{"microseconds", seconds.alone * 1e6},
+            {"fraction_of_floor", fraction(seconds.alone)},
+            {"in_a_row_microseconds", seconds.in_a_row * 1e6},
+            {"in_a_row_fraction_of_floor", fraction(seconds.in_a_row)}};
   });
+}
+
+/// What it is worth to queue calls ahead of their streams, and of the call before.
+void measure_ahead(const BenchArguments& asked, BenchReport& report) {
+  for (const As as : {As::threads, As::processes})
+    for (const char* ahead : {"0", "1", "2"})
+      report.add("ahead", {{"ranks_as", text_of(as)}, {"EPCCL_CUDA_AHEAD", ahead}}, [&]() -> Json {
+        setenv("EPCCL_CUDA_AHEAD", ahead, 1);
+        const Seconds seconds =
+            seconds_of<float>({as, {Collective::alltoall, asked.ranks, asked.sizes.front()}});
+        unsetenv("EPCCL_CUDA_AHEAD");
+        fmt::print("{:56} {:10.1f} us; in a row {:10.1f} us\n",
+                   fmt::format("alltoall, ranks as {}, EPCCL_CUDA_AHEAD={}", text_of(as), ahead),
+                   seconds.alone * 1e6, seconds.in_a_row * 1e6);
+        return {{"microseconds", seconds.alone * 1e6}, {"in_a_row_microseconds", seconds.in_a_row * 1e6}};
+      });
 }
 
 /// The first size; others, of float32 alone, follow the rest.
@@ -201,7 +239,10 @@ void measure(const BenchArguments& asked, BenchReport& report) {
     }
   };
   measure_collectives(bytes, true);
-  if (!asked.only_processes && !asked.only_threads) measure_blocks(asked, ceiling, report);
+  if (!asked.only_processes && !asked.only_threads) {
+    measure_ahead(asked, report);
+    measure_blocks(asked, ceiling, report);
+  }
   for (const uint64_t size : std::span(asked.sizes).subspan(1))
     if (has_room(asked.ranks, size)) measure_collectives(size, false);
 }

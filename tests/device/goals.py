@@ -47,6 +47,8 @@ def _judge_ranks(benchmarks, how, highest):
             if "goal" in case:
                 measured = case.get("fraction_of_ceiling", case.get("fraction_of_floor"))
                 found.append(_at_least(name, case["goal"], None if measured is None else measured * scale, case.get("failed")))
+                if "in_a_row_fraction_of_floor" in case:
+                    found.append(_at_least(f"{name}, calls in a row", case["goal"], case["in_a_row_fraction_of_floor"] * scale))
             if "made_by" in case:
                 found.append(_told(f"{name}: by {case['made_by']}", case["bytes_per_second"]))
     for row in perf.get("moe-deepseek-v3", []):

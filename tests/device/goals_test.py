@@ -57,6 +57,12 @@ class Judging(unittest.TestCase):
         self.assertAlmostEqual(found[floor]["measured"], goals.floor_fraction(MOE, 2.0e12))
         self.assertEqual(found["the ceiling: the fastest large copy inside the GPU, bytes/s"]["measured"], 2.0e12)
 
+    def test_a_goal_is_asked_of_calls_alone_and_in_a_row(self):
+        case = {"case": "alltoall", "goal": 0.9, "fraction_of_floor": 0.6, "in_a_row_fraction_of_floor": 0.95}
+        found = judged([{"program": "bench_collectives", "results": {"copy_ceiling_bytes_per_second": 1e12, "cases": [case]}}])
+        self.assertFalse(found["alltoall"]["reached"])
+        self.assertTrue(found["alltoall, calls in a row"]["reached"])
+
     def test_the_floor_of_dispatch_and_combine_is_each_byte_once(self):
         # 1024 tokens x 7168 x 2 bytes are read and come back, 60 MB of rows are written and read: at 4 TB/s, in 50 us.
         expected = (1024 * 7168 * 2 + 60e6) / CEILING / 50e-6

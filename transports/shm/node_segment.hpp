@@ -22,10 +22,12 @@
 
 namespace epccl::transports {
 
-inline constexpr int node_counters = 256;  // a rank; the last two count calls
+inline constexpr int node_counters = 264;  // a rank; the last count calls
 inline constexpr int done_counter = node_counters - 1;
 inline constexpr int meeting_counter =
-    node_counters - 2;                      // calls that a rank has begun, where all tell each other
+    node_counters - 2;  // calls that a rank has begun, where all tell each other
+inline constexpr int stream_counter =
+    node_counters - 3;  // calls to which a rank's stream has come, where they are queued behind it
 inline constexpr int node_max_ranks = 125;  // limited by the counters the two-stage plans use
 inline constexpr size_t call_parts = 3;     // arrays that the token rows of a call may be spread over
 inline constexpr int call_halves = 2;       // consecutive calls use alternate scratch
@@ -69,7 +71,8 @@ struct alignas(64) RankControl {
   // rank has under way from that of each other.
   std::atomic<uint32_t> offers_are_over;
   std::array<std::atomic<uint32_t>, node_max_ranks> reading;
-  std::atomic<uint64_t> uses_peers;  // the call in which this rank uses peers' buffers; 0: none
+  std::atomic<uint64_t>
+      uses_peers;  // the call in which this rank uses peers' buffers, maybe with the next; 0: none
   alignas(64) std::array<CallRecord, calls_ahead> calls;
 };
 

@@ -206,10 +206,10 @@ Status StreamQueue::wait(const SignalWord& word, uint64_t value) {
 }
 
 // By one call of the driver, whose lock all threads of a process share.
-Status StreamQueue::post_after(std::span<const WordValue> waits, SignalWord& word, uint64_t value) {
+Status StreamQueue::post_after(std::span<const WordValue> waits, std::span<const WordPost> posts) {
   const Driver& driver = parts_.context.driver();
-  if (!driver.batch_values) return Queue::post_after(waits, word, value);
-  std::vector<CUstreamBatchMemOpParams> operations(waits.size() + 1);
+  if (!driver.batch_values) return Queue::post_after(waits, posts);
+  std::vector<CUstreamBatchMemOpParams> operations(waits.size() + posts.size());
   for (size_t i = 0; i < waits.size(); ++i) {
     auto& wait = operations[i].waitValue;
     EPCCL_ASSIGN(wait.address, parts_.words.find(waits[i].word));
@@ -217,11 +217,13 @@ Status StreamQueue::post_after(std::span<const WordValue> waits, SignalWord& wor
     wait.value64 = waits[i].at_least;
     wait.flags = CU_STREAM_WAIT_VALUE_GEQ;
   }
-  auto& write = operations.back().writeValue;
-  EPCCL_ASSIGN(write.address, parts_.words.find(&word));
-  write.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
-  write.value64 = value;
-  write.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+  for (size_t i = 0; i < posts.size(); ++i) {
+    auto& write = operations[waits.size() + i].writeValue;
+    EPCCL_ASSIGN(write.address, parts_.words.find(posts[i].word));
+    write.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    write.value64 = posts[i].value;
+    write.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+  }
   const TimedOperation timed(parts_.context, stream_, WorkKind::signal);
   EPCCL_CURRENT(parts_.context);
   constexpr size_t most_at_once = 255;  // the driver's limit

@@ -36,7 +36,7 @@ class StreamQueue : public Queue {
   Status reduce(const ReduceWork& work) override;
   Status post(SignalWord& word, uint64_t value) override;
   Status wait(const SignalWord& word, uint64_t value) override;
-  Status post_after(std::span<const WordValue> waits, SignalWord& word, uint64_t value) override;
+  Status post_after(std::span<const WordValue> waits, std::span<const WordPost> posts) override;
   Status record(QueueEvent& event) override;
   Status wait(const QueueEvent& event) override;
   void set_blocks(int blocks) override { blocks_ = blocks; }

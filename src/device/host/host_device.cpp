@@ -175,9 +175,10 @@ Device& host_device() {
   return the_host();
 }
 
-Status Queue::post_after(std::span<const WordValue> waits, SignalWord& word, uint64_t value) {
+Status Queue::post_after(std::span<const WordValue> waits, std::span<const WordPost> posts) {
   for (const WordValue& each : waits) EPCCL_TRY(wait(*each.word, each.at_least));
-  return post(word, value);
+  for (const WordPost& each : posts) EPCCL_TRY(post(*each.word, each.value));
+  return {};
 }
 
 Status Queue::keep_in_graph(std::shared_ptr<const void> /*object*/) {

@@ -10,7 +10,7 @@
 namespace epccl::device {
 namespace {
 
-thread_local const HostStream* current = nullptr;  // whose thread this is
+thread_local HostStream* current = nullptr;  // whose thread this is
 
 }  // namespace
 
@@ -29,10 +29,10 @@ HostStream::~HostStream() {
   thread_.join();
 }
 
-void HostStream::enqueue(Work work) {
+void HostStream::enqueue(Work work, Ahead ahead) {
   {
     const std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(work));
+    queue_.push_back({std::move(work), std::move(ahead)});
   }
   wake_.notify_one();
 }
@@ -47,6 +47,17 @@ Status HostStream::synchronize() {
 bool HostStream::idle() const {
   const std::lock_guard lock(mutex_);
   return queue_.empty() && !busy_;
+}
+
+// Stays where it is while the stream's thread, which alone takes it away, is here.
+HostStream::Queued* HostStream::next() {
+  const std::lock_guard lock(mutex_);
+  return queue_.empty() ? nullptr : &queue_.front();
+}
+
+void HostStream::look_ahead() {
+  if (current == nullptr) return;
+  if (const Queued* next = current->next(); next != nullptr && next->ahead != nullptr) next->ahead();
 }
 
 namespace {
@@ -68,12 +79,12 @@ void HostStream::run() {
   for (;;) {
     wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
     if (queue_.empty()) return;
-    Work work = std::move(queue_.front());
+    Queued next = std::move(queue_.front());
     queue_.pop_front();
     busy_ = true;
     lock.unlock();
-    Status status = result_of(work);
-    work = nullptr;  // what it holds is released before anybody sees the stream idle
+    Status status = result_of(next.work);
+    next = {};  // what it holds is released before anybody sees the stream idle
     lock.lock();
     busy_ = false;
     if (!status.ok() && first_error_.ok()) first_error_ = std::move(status);

@@ -61,11 +61,14 @@ Status AlltoallRunner::alltoall(const AlltoallCall& call) {
   EPCCL_ASSIGN(const Planned* const known, planned(call));
   const EngineChoice engines = engines_.choose(call.engines, call.block_bytes);
   log_choice(known->text, known->choice, engines);
-  Call run{executor_.next_sequence(), call.input, call.output, known->text, nullptr};
+  if (call.is_ahead && !engines.engines) return {};
+  Call run{engines_.next_sequence(call.is_ahead), call.input, call.output, known->text, nullptr};
   run.signature = known->signature;
   run.offload = engines.copies;
   run.capture = call.capture;
   run.behind = call.behind;
+  run.is_ahead = call.is_ahead;
+  run.may_look_ahead = call.may_look_ahead;
   if (!engines.engines) return executor_.run(known->plan, run);
   return run_on_engines(run, engines, known->choice,
                         algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
@@ -172,6 +175,7 @@ Status AlltoallRunner::alltoallv(const AlltoallvCall& call) {
   EPCCL_TRY(check_counts(call, gathered.exchange));
   Call run{0, call.input, call.output, text};
   run.behind = call.behind;
+  run.may_look_ahead = call.may_look_ahead;
   return run_gathered(run, gathered, call.engines);
 }
 

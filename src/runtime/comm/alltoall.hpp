@@ -26,8 +26,9 @@ struct AlltoallCall {
   uint64_t count = 0;              // for messages
   const char* datatype = "bytes";  // for messages
   EngineUse engines = EngineUse::automatic;
-  device::Queue* capture = nullptr;      // as in Call
-  const QueuedBehind* behind = nullptr;  // likewise
+  device::Queue* capture = nullptr;               // as in Call
+  const QueuedBehind* behind = nullptr;           // likewise
+  bool is_ahead = false, may_look_ahead = false;  // likewise
 };
 
 /// Counts and offsets in bytes, ranks entries each.
@@ -38,6 +39,7 @@ struct AlltoallvCall {
   const char* datatype = "bytes";
   EngineUse engines = EngineUse::automatic;
   const QueuedBehind* behind = nullptr;  // as in Call
+  bool may_look_ahead = false;           // likewise
 };
 
 class AlltoallRunner {

@@ -45,6 +45,22 @@ Result<double> CallOrder::begin(uint64_t ticket, double timeout_seconds) {
   return begin(lock, ticket, timeout_seconds);
 }
 
+bool CallOrder::begin_ahead(uint64_t ticket) {
+  const std::lock_guard lock(mutex_);
+  const bool is_next = running_ && runner_ == std::this_thread::get_id() && now_serving_ + 1 == ticket;
+  if (!is_next || replaying_ || ways_given_ > 0 || revoked_ || finalized_ || !failure_.ok()) return false;
+  ahead_ = ticket;
+  return true;
+}
+
+void CallOrder::end_ahead(uint64_t ticket) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (ahead_ == ticket) ahead_.reset();
+  }
+  turn_.notify_all();
+}
+
 Result<double> CallOrder::begin_next() {
   std::unique_lock lock(mutex_);
   return begin(lock, next_ticket_++, 0);
@@ -65,6 +81,7 @@ void CallOrder::end() {
   {
     const std::lock_guard lock(mutex_);
     running_ = false;
+    if (ahead_ == now_serving_) ahead_.reset();
     ++now_serving_;
   }
   turn_.notify_all();
@@ -72,7 +89,7 @@ void CallOrder::end() {
 
 Result<double> CallOrder::begin_replay() {
   std::unique_lock lock(mutex_);
-  turn_.wait(lock, [this] { return !running_ || ways_given_ > 0; });
+  turn_.wait(lock, [this] { return (!running_ || ways_given_ > 0) && !ahead_; });
   if (revoked_) return error(Code::invalid_usage, "the communicator has been revoked");
   if (finalized_)
     return error(Code::invalid_usage, "a replay of a graph whose communicator has been finalized");
@@ -173,7 +190,7 @@ bool CallOrder::revoked() const {
 
 void CallOrder::stop(const char* why) {
   std::unique_lock lock(mutex_);
-  turn_.wait(lock, [this] { return !running_ && !replaying_; });
+  turn_.wait(lock, [this] { return !running_ && !replaying_ && !ahead_; });
   if (failure_.ok()) failure_ = Status(Code::remote_error, why);
 }
 

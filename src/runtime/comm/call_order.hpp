@@ -3,6 +3,7 @@
 //   call     take_ticket() -----> begin(): all earlier tickets are through -> work -> end()
 //                                     |  give_way(): it has not begun, but waits for its stream
 //   replay                            \-> begin_replay() -> work -> end_replay() -> take_way_back()
+//   next     take_ticket() -> begin_ahead(), in the thread of what runs and waits -> ... its turn: begin() -> work -> end()
 //
 // A replay, the run of a graph's call, has no ticket: it runs when nothing else does, or when what runs has given way.
 #pragma once
@@ -20,7 +21,7 @@
 
 namespace epccl::runtime {
 
-/// Any thread may call anything.
+/// Any thread may call anything; begin_ahead() and give_way() are for the one whose work runs.
 class CallOrder {
  public:
   explicit CallOrder(FailureMonitor& monitor) : monitor_(monitor) {}
@@ -41,6 +42,12 @@ class CallOrder {
   /// Waits for the ticket's turn; how long the work waits for a silent peer: `timeout_seconds` if it is above 0. Error: why the work must
   /// not run. end() follows either way.
   Result<double> begin(uint64_t ticket, double timeout_seconds);
+  /// Whether the ticket's turn comes next, and what can be done of its work now may be: the calling thread's own work runs, and nothing is
+  /// wrong.
+  /// From then on no replay begins, till its turn is over.
+  bool begin_ahead(uint64_t ticket);
+  /// Nothing of it could be done yet.
+  void end_ahead(uint64_t ticket);
   /// take_ticket() and begin() at once.
   Result<double> begin_next();
   void end();
@@ -94,6 +101,7 @@ class CallOrder {
   std::condition_variable turn_;
   uint64_t next_ticket_ = 0, now_serving_ = 0;
   bool running_ = false, replaying_ = false, revoked_ = false;
+  std::optional<uint64_t> ahead_;        // has begun before its turn, which is not over
   std::atomic<bool> finalized_ = false;  // set with the mutex held
   int ways_given_ = 0;                   // > 0: what is running waits for a stream, and has not begun
   std::thread::id runner_;               // of what is running

@@ -111,12 +111,15 @@ Status CollectiveRunner::run(const CollectiveCall& call) {
   EPCCL_ASSIGN(const Planned* known, planned(call));
   const EngineChoice engines = choose_engines(call, &known->choice);
   log_choice(known->text, known->choice, engines);
-  Call run{executor_.next_sequence(), call.input, call.output, known->text};
+  if (call.is_ahead && !engines.engines) return {};
+  Call run{engines_.next_sequence(call.is_ahead), call.input, call.output, known->text};
   run.signature = known->signature;
   run.is_small = known->is_small;
   run.offload = engines.copies;
   run.capture = call.capture;
   run.behind = call.behind;
+  run.is_ahead = call.is_ahead;
+  run.may_look_ahead = call.may_look_ahead;
   if (call.reduction) run.reduction = &*call.reduction;
   run.input_bytes = known->input_bytes;
   run.output_bytes = known->output_bytes;

@@ -27,6 +27,7 @@ struct CollectiveCall {
   std::string part = {};                 // "", or which part it is of a call that is made piece by piece
   device::Queue* capture = nullptr;      // as in Call
   const QueuedBehind* behind = nullptr;  // likewise
+  bool is_ahead = false, may_look_ahead = false;  // likewise
 
   /// "allreduce count 4 float32 sum": equal on ranks that agree, and different for different plans.
   std::string text() const;

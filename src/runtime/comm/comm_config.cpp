@@ -112,6 +112,7 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
   if (options.timeout_seconds > 0) config.wait.timeout_seconds = options.timeout_seconds;
   EPCCL_ASSIGN(const int64_t first_calls, settings::get_integer("EPCCL_CUDA_FIRST_CALLS"));
   if (options.first_gpu_calls) config.first_gpu_calls = static_cast<uint64_t>(first_calls);
+  EPCCL_ASSIGN(config.gpu_calls_ahead, settings::get_integer("EPCCL_CUDA_AHEAD"));
   return config;
 }
 

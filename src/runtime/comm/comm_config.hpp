@@ -47,6 +47,7 @@ struct CommConfig {
   EngineConfig engines;
   uint64_t stage_bytes = 0;      // EPCCL_STAGE_SIZE
   uint64_t first_gpu_calls = 0;  // EPCCL_CUDA_FIRST_CALLS
+  int64_t gpu_calls_ahead = 0;   // EPCCL_CUDA_AHEAD
   std::optional<int> gpu;
   std::string name;
 

@@ -121,19 +121,32 @@ Result<EngineUse> Communicator::gpu_engine_use() const {
                parts_.config.gpus_apart);
 }
 
+namespace {
+
+/// The same for all ranks of a communicator in this process.
+uint64_t number_of(const CommKey& key) {
+  const std::string_view id(reinterpret_cast<const char*>(key.id.data()), key.id.size());
+  return (std::hash<std::string_view>{}(id) ^ key.session) | 1;
+}
+
+}  // namespace
+
 Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) {
   const std::lock_guard lock(on_device_mutex_);
   if (on_device_ == nullptr) {
     const device::HeldStreams::Quiet quiet;
     EPCCL_ASSIGN(
         on_device_,
-        OnDevice::make(device, parts_, monitor_, executor_, shm_messages_,
-                       {[this] { return order_.poll_while_waiting(); }, [this] { return order_.give_way(); },
-                        [this] { return order_.take_way_back(); }, watched(),
-                        FirstCalls::Limits{.calls = parts_.config.first_gpu_calls, .timeout_seconds = [this] {
-                                             return timeout_or_configured(order_.default_timeout());
-                                           }}}));
+        OnDevice::make(
+            device, parts_, monitor_, executor_, shm_messages_,
+            {[this] { return order_.poll_while_waiting(); }, [this] { return order_.give_way(); },
+             [this] { return order_.take_way_back(); }, watched(),
+             FirstCalls::Limits{
+                 .calls = parts_.config.first_gpu_calls,
+                 .timeout_seconds = [this] { return timeout_or_configured(order_.default_timeout()); }},
+             number_of(parts_.key), parts_.config.gpu_calls_ahead > 0}));
   }
+  device_engines_.store(on_device_->engines.get(), std::memory_order_release);
   const device::Device& known = on_device_->staged->device();
   if (&known != &device)
     return error(Code::invalid_usage, "rank {}: the communicator uses GPU {}, so not memory of GPU {}",
@@ -197,6 +210,7 @@ Status Communicator::run_next(const std::function<Status()>& work) {
 Status Communicator::run_begun(Result<double> timeout, const std::function<Status()>& work) {
   if (timeout.ok()) set_work_timeout(*timeout);
   Status status = timeout.ok() ? do_work(work) : std::move(timeout).take_status();
+  if (!status.ok()) drop_ahead(status);
   order_.end();
   return status;
 }
@@ -219,6 +233,20 @@ Status Communicator::do_work(const std::function<Status()>& work) {
   if (status.code() == Code::remote_error) status = monitor_.explain(std::move(status));
   if (!status.ok()) keep(status);
   return status;
+}
+
+// A stream that queues let go may be through before this rank's call knows why.
+Status Communicator::poll_failure() {
+  EPCCL_TRY(order_.poll());
+  if (parts_.config.gpu_calls_ahead > 0 && !order_.revoked() && !finalized() && parts_.node->gave_up())
+    return {Code::remote_error, "a rank of this node gave up"};
+  return {};
+}
+
+// What was begun ahead is this work, or what comes next, which will have no turn either.
+void Communicator::drop_ahead(const Status& why) {
+  if (CopyEngines* const engines = device_engines_.load(std::memory_order_acquire); engines != nullptr)
+    engines->drop_ahead(why);
 }
 
 void Communicator::set_work_timeout(double seconds) {

@@ -79,6 +79,11 @@ class Communicator {
   /// Runs `work` when all work with earlier tickets is through. The first failure is kept: it tells the other ranks, and
   /// all later work fails with it. `timeout_seconds`: how long this work waits for a silent peer; 0: as set_timeout() says.
   Status run(uint64_t ticket, const std::function<Status()>& work, double timeout_seconds = 0);
+  /// From work of this communicator that waits: does of the next work what can be done before its turn, if that is the ticket's.
+  /// `ahead`: whether anything of it has begun.
+  void go_ahead(uint64_t ticket, const std::function<bool()>& ahead) {
+    if (parts_.config.gpu_calls_ahead > 1 && order_.begin_ahead(ticket) && !ahead()) order_.end_ahead(ticket);
+  }
   /// As run(), with a ticket that is taken now.
   Status run_next(const std::function<Status()>& work);
 
@@ -169,7 +174,7 @@ class Communicator {
   /// The first failure of this communicator, ok before.
   Status failure() const { return order_.failure(); }
   /// Looks for failures of other ranks as well, if no call is running. Of a revoked communicator: ok once it is quiet.
-  Status poll_failure() { return order_.poll(); }
+  Status poll_failure();
   /// Whether no call is under way, issued or replayed. Any thread.
   bool is_quiet() const { return order_.is_quiet(); }
 
@@ -178,6 +183,7 @@ class Communicator {
   Status try_work(const std::function<Status()>& work);
   Status do_work(const std::function<Status()>& work);
   void keep(const Status& status);
+  void drop_ahead(const Status& why);
   void interrupt_work(const char* why);
   void set_work_timeout(double seconds);
   void fail_replay(const Status& status) { fail_beside(status, "a replay of a captured call failed"); }
@@ -204,6 +210,7 @@ class Communicator {
 
   std::mutex on_device_mutex_;
   std::unique_ptr<OnDevice> on_device_;
+  std::atomic<CopyEngines*> device_engines_{nullptr};  // on_device_'s, without its mutex
   std::atomic<bool> left_ = false;
 };
 

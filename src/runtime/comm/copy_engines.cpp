@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "device/cuda/kernel_queue.hpp"
 #include "device/held_streams.hpp"
+#include "device/host/host_stream.hpp"
 #include "plan/common_order.hpp"
 #include "runtime/comm/across_nodes.hpp"
 #include "runtime/comm/hold_watch.hpp"
@@ -51,7 +52,8 @@ CopyEngines::CopyEngines(device::Device& device, const topology::Cluster& cluste
       config_(config),
       peers_(device, node.local_size()),
       on_{&device, &peers_},
-      queues_(device, cluster, node, monitor, {}, HoldWatch::let_go_of_this_thread) {}
+      queues_(device, cluster, node, monitor, {}, HoldWatch::let_go_of_this_thread),
+      waiter_ahead_(executor.waiter()) {}
 
 CopyEngines::~CopyEngines() {
   if (scratch_ == nullptr) return;
@@ -124,28 +126,155 @@ bool CopyEngines::must_be_replaced(const void* buffer, uint64_t bytes) const {
   return false;
 }
 
-Status CopyEngines::run(Call call, const EngineChoice& choice, const PeersUse& use, const Build& build,
+Status CopyEngines::run(const Call& call, const EngineChoice& choice, const PeersUse& use, const Build& build,
                         bool remember) {
-  const bool captured = call.capture != nullptr;
   const std::string plan_text(call.text);
-  EPCCL_ASSIGN(Named* const known, named(plan_text, choice, captured, remember));
-  call.text = known->text;
-  call.signature = 0;     // it was that of the other text
-  call.is_small = false;  // peers are told where its buffers lie
-  if (!on_host()) call.on = captured ? &captured_->on() : &on_;
+  if (call.is_ahead) {
+    if (!remember) return {};  // its plan would be gone
+    EPCCL_ASSIGN(*ahead_, begin(call, choice, use, remember));
+    if (ahead_->reduction) ahead_->call.reduction = &*ahead_->reduction;
+    return {};
+  }
   executor_.waiter().begin(false, call.behind);
-  EPCCL_TRY(executor_.calls().begin(call, 0, 0));
-  EPCCL_TRY(executor_.calls().meet());
-  if (across_ != nullptr) return run_across(call, choice, plan_text, build, remember);
-  const bool one_gpu = is_on_one_gpu();
-  const Reach reach{all_mapped(use), one_gpu || choice.by_cores};
-  const plan::Makers makers = choice.by_cores ? plan::Makers::cores
-                              : one_gpu       ? plan::Makers::engines_and_sums
-                                              : plan::Makers::engines;
-  EPCCL_ASSIGN(const QueueProgram* program, program_of(*known, reach, makers, captured, build));
-  const Movers movers{blocks_of(call, choice.by_cores), who_may_use_cores(choice)};
-  if (log::enabled(log::Level::info, log::coll)) log_how(call, choice, reach, movers.blocks);
-  return captured ? capture(call, *program, movers) : run_queues(call, *program, movers);
+  if (ahead_ == nullptr || ahead_->known == nullptr) {
+    ahead_.reset();
+    EPCCL_ASSIGN(Begun begun, begin(call, choice, use, remember));
+    return run_begun(begun, plan_text, build, remember);
+  }
+  const std::unique_ptr<Begun> begun = std::move(ahead_);
+  return run_begun(*begun, plan_text, build, remember);
+}
+
+Result<CopyEngines::Begun> CopyEngines::begin(const Call& call, const EngineChoice& choice,
+                                              const PeersUse& use, bool remember) {
+  const bool captured = call.capture != nullptr;
+  Begun begun;
+  begun.call = call;
+  begun.choice = choice;
+  begun.use = use;
+  EPCCL_ASSIGN(begun.known, named(std::string(call.text), choice, captured, remember));
+  begun.call.text = begun.known->text;
+  begun.call.signature = 0;     // it was that of the other text
+  begun.call.is_small = false;  // peers are told where its buffers lie
+  if (!on_host()) begun.call.on = captured ? &captured_->on() : &on_;
+  if (call.is_ahead && call.reduction != nullptr) begun.reduction = *call.reduction;
+  return begun;
+}
+
+Status CopyEngines::run_begun(Begun& begun, const std::string& plan_text, const Build& build, bool remember) {
+  using Stage = Begun::Stage;
+  NodeCalls& calls = executor_.calls();
+  if (!begun.failure.ok() && begun.stage < Stage::met) return begun.failure;
+  if (begun.stage == Stage::numbered) EPCCL_TRY(calls.begin(begun.call, 0, 0));
+  if (begun.stage < Stage::met) EPCCL_TRY(calls.meet());
+  if (across_ != nullptr) return run_across(begun.call, begun.choice, plan_text, build, remember);
+  // However this ends: the call's stream is known no longer than the call is.
+  std::unique_ptr<QueueExecutor, void (*)(QueueExecutor*)> forgets(
+      &queues_, [](QueueExecutor* queues) { queues->forget(); });
+  if (begun.stage < Stage::queued) EPCCL_TRY(submit(begun, build));
+  if (begun.call.capture == nullptr) EPCCL_TRY(finish(begun));
+  static_cast<void>(forgets.release());  // the next one may be there
+  return {};
+}
+
+CopyEngines::Way CopyEngines::way_of(const Begun& begun) {
+  const bool by_cores = begun.choice.by_cores, one_gpu = is_on_one_gpu();
+  return {{all_mapped(begun.use), one_gpu || by_cores},
+          by_cores  ? plan::Makers::cores
+          : one_gpu ? plan::Makers::engines_and_sums
+                    : plan::Makers::engines};
+}
+
+// What went wrong ahead is told now, as it would have been.
+Status CopyEngines::submit(Begun& begun, const Build& build) {
+  const Call& call = begun.call;
+  const Way way = way_of(begun);
+  auto& program = program_of(*begun.known, way);
+  if (program == nullptr) {
+    EPCCL_ASSIGN(QueueProgram made, make_program(way.reach, way.makers, call.capture != nullptr, build));
+    program = std::make_shared<const QueueProgram>(std::move(made));
+  }
+  const Movers movers = movers_of(begun, way.reach);
+  if (call.capture != nullptr) return capture(call, *program, movers);
+  Result<QueueCall> queued = std::move(begun.failure);
+  if (queued.status().ok()) queued = find_buffers(call, *program, movers);
+  // A peer's memory that is gone is the echo of its end, which may have had a reason.
+  if (!queued.ok()) {
+    Status status = monitor_.explain(std::move(queued).take_status());
+    queues_.give_up(status, call.sequence, executor_.waiter().peers_timeout());
+    return status;
+  }
+  return queues_.submit(program, *queued, executor_.waiter());
+}
+
+Status CopyEngines::finish(const Begun& begun) {
+  const auto meanwhile = [&] {
+    if (begun.call.may_look_ahead) look_ahead();
+  };
+  Status status = queues_.finish(executor_.waiter(), meanwhile);
+  peers_.calls_over(begun.call.sequence);
+  return status;
+}
+
+uint64_t CopyEngines::next_sequence(bool is_ahead) {
+  if (ahead_ != nullptr) return ahead_->call.sequence;
+  const uint64_t sequence = executor_.next_sequence();
+  if (is_ahead) ahead_ = std::make_unique<Begun>();
+  if (is_ahead) ahead_->call.sequence = sequence;
+  return sequence;
+}
+
+void CopyEngines::drop_ahead(const Status& why) {
+  if (ahead_ == nullptr) return;
+  if (ahead_->call.behind != nullptr) ahead_->call.behind->let_go();
+  if (ahead_->stage >= Begun::Stage::told)
+    queues_.give_up(why, ahead_->call.sequence, executor_.waiter().peers_timeout());
+  queues_.forget();
+  ahead_.reset();
+}
+
+// In its turn it is found out again, and told.
+void CopyEngines::look_ahead() {
+  try {
+    if (ahead_ == nullptr) device::HostStream::look_ahead();
+    if (ahead_ == nullptr || ahead_->known == nullptr || ahead_->waits_for_its_turn) return;
+    ahead_->failure = go_ahead(*ahead_);
+  } catch (const std::exception& thrown) {
+    if (ahead_ == nullptr) return;
+    ahead_->failure = error(Code::system_error, "rank {}: {}", rank_, thrown.what());
+  }
+  ahead_->waits_for_its_turn |= !ahead_->failure.ok();
+}
+
+// It waits neither for the call's ranks nor for its scratch: what brings them may be behind the call that runs. When all have met they only
+// queue, which is soon.
+Status CopyEngines::go_ahead(Begun& next) {
+  using Stage = Begun::Stage;
+  NodeCalls& calls = executor_.calls();
+  if (next.stage == Stage::numbered) {
+    EPCCL_ASSIGN(const bool has_begun, calls.begin_if_free(next.call));
+    if (!has_begun) return {};
+    next.stage = Stage::told;
+  }
+  EPCCL_ASSIGN(const bool has_met, calls.has_met());
+  if (!has_met) return {};
+  next.stage = Stage::met;
+  next.waits_for_its_turn = true;  // whatever comes now
+  const Way way = way_of(next);
+  const std::shared_ptr<const QueueProgram> program = program_of(*next.known, way);
+  if (program == nullptr) return {};
+  EPCCL_ASSIGN(const QueueCall queued, find_buffers(next.call, *program, movers_of(next, way.reach)));
+  waiter_ahead_.set_timeout(executor_.waiter().timeout());
+  waiter_ahead_.begin(false, next.call.behind);
+  queues_.submit_next(program, queued, waiter_ahead_);
+  next.stage = Stage::queued;
+  return {};
+}
+
+Movers CopyEngines::movers_of(const Begun& begun, const Reach& reach) {
+  const Movers movers{blocks_of(begun.call, begun.choice.by_cores), who_may_use_cores(begun.choice)};
+  if (log::enabled(log::Level::info, log::coll)) log_how(begun.call, begun.choice, reach, movers.blocks);
+  return movers;
 }
 
 void CopyEngines::log_how(const Call& call, const EngineChoice& choice, const Reach& reach,
@@ -187,23 +316,6 @@ int CopyEngines::blocks_of(const Call& call, bool by_cores) {
   if (sharing().ranks < node_.local_size())
     demand.from = by_cores ? device::Demand::From::peers : device::Demand::From::fetched;
   return device_.fewest_blocks(demand);
-}
-
-Status CopyEngines::run_queues(const Call& call, const QueueProgram& program, const Movers& movers) {
-  // However this ends: the call's stream is known no longer than the call is.
-  const std::unique_ptr<QueueExecutor, void (*)(QueueExecutor*)> forgets(
-      &queues_, [](QueueExecutor* queues) { queues->forget(); });
-  auto queued = find_buffers(call, program, movers);
-  // A peer's memory that is gone is the echo of its end, which may have had a reason.
-  if (!queued.ok()) {
-    Status status = monitor_.explain(std::move(queued).take_status());
-    queues_.give_up(status, call.sequence, executor_.waiter().peers_timeout());
-    return status;
-  }
-  EPCCL_TRY(queues_.submit(program, *queued, executor_.waiter()));
-  Status status = queues_.finish(executor_.waiter());
-  peers_.calls_over(call.sequence);
-  return status;
 }
 
 PinnedStage* CopyEngines::stage() const {
@@ -270,16 +382,6 @@ Result<CopyEngines::Named*> CopyEngines::named(const std::string& text, const En
   return all.get(text, remember, [&]() -> Result<Named> {
     return Named{text + (captured ? ", captured into a graph" : fmt::format(", {}", choice.movers())), {}};
   });
-}
-
-Result<const QueueProgram*> CopyEngines::program_of(Named& call, const Reach& reach, plan::Makers makers,
-                                                    bool captured, const Build& build) const {
-  auto& known = call.programs[2 * static_cast<size_t>(makers) + (reach.direct ? 1 : 0)];
-  if (known == nullptr) {
-    EPCCL_ASSIGN(QueueProgram made, make_program(reach, makers, captured, build));
-    known = std::make_unique<QueueProgram>(std::move(made));
-  }
-  return known.get();
 }
 
 // In a graph one chain of each rank waits for others, in an order that all ranks know: so each makes all ranks' plans.

@@ -4,12 +4,18 @@
 //   plan         direct where all buffers that peers need are mapped, else through scratch; the same on every rank
 //   queues       submitted at once; the calling thread (a stream's, or the user's) sleeps until they are through. On several nodes
 //                that thread drives them instead, and the network (device_executor.hpp)
+//
+// A call that is queued behind its stream may be told, planned and submitted while the one before it runs:
+//
+//   thread   7: tells, meets, submits | 8: tells .. meets .. submits | 7 is over | 8 is over
+//   queues                              7 ---------------------------> 8 ------->
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/status.hpp"
@@ -74,8 +80,16 @@ class CopyEngines {
   EngineChoice choose(EngineUse use, uint64_t bytes) const;
 
   /// Runs a call whose plan `build` makes, as it was chosen. `remember`: `call.text` names the plan, which is kept for the next such call.
-  Status run(Call call, const EngineChoice& choice, const PeersUse& use, const Build& build,
+  /// Of a call that is ahead: begins it, and is to be called again in its turn.
+  Status run(const Call& call, const EngineChoice& choice, const PeersUse& use, const Build& build,
              bool remember = true);
+
+  /// The number of the call that run() is to make next, or ahead: one that was begun ahead keeps it.
+  uint64_t next_sequence(bool is_ahead);
+  /// Whether a call has a number before its turn.
+  bool is_ahead() const { return ahead_ != nullptr; }
+  /// What was begun ahead will have no turn, as `why` says: nothing of it runs when this returns.
+  void drop_ahead(const Status& why);
 
   const device::Device& device() const { return device_; }
 
@@ -109,15 +123,41 @@ class CopyEngines {
   /// A call by its name: what does not change from one to the next.
   struct Named {
     std::string text;  // which ranks compare: with who moves the data, or that it is captured
-    std::array<std::unique_ptr<QueueProgram>, 6> programs;  // by what is reached, and who makes them
+    std::array<std::shared_ptr<const QueueProgram>, 6> programs;  // by what is reached, and who makes them
     size_t steps() const;
   };
+  /// A call on its way.
+  struct Begun {
+    enum class Stage : uint8_t { numbered, told, met, queued };
+    Call call;
+    EngineChoice choice;
+    PeersUse use;
+    Named* known = nullptr;
+    Stage stage = Stage::numbered;
+    // Of one that is ahead:
+    std::optional<device::Reduction> reduction{};  // the call's
+    bool waits_for_its_turn = false;               // until its turn
+    Status failure{};
+  };
   Result<Named*> named(const std::string& text, const EngineChoice& choice, bool captured, bool remember);
-  Result<const QueueProgram*> program_of(Named& call, const Reach& reach, plan::Makers makers, bool captured,
-                                         const Build& build) const;
+  /// What of the plan is common to all ranks of the node, once they have met.
+  struct Way {
+    Reach reach;
+    plan::Makers makers = plan::Makers::engines;
+  };
+  Way way_of(const Begun& begun);
+  static std::shared_ptr<const QueueProgram>& program_of(Named& call, const Way& way) {
+    return call.programs[2 * static_cast<size_t>(way.makers) + (way.reach.direct ? 1 : 0)];
+  }
   Result<QueueProgram> make_program(const Reach& reach, plan::Makers makers, bool captured,
                                     const Build& build) const;
-  Status run_queues(const Call& call, const QueueProgram& program, const Movers& movers);
+  Result<Begun> begin(const Call& call, const EngineChoice& choice, const PeersUse& use, bool remember);
+  Status run_begun(Begun& begun, const std::string& plan_text, const Build& build, bool remember);
+  Status submit(Begun& begun, const Build& build);
+  Status finish(const Begun& begun);
+  void look_ahead();
+  Status go_ahead(Begun& next);
+  Movers movers_of(const Begun& begun, const Reach& reach);
   Status capture(const Call& call, const QueueProgram& program, const Movers& movers);
   Status run_across(const Call& call, const EngineChoice& choice, const std::string& plan_text,
                     const Build& build, bool remember);
@@ -136,6 +176,8 @@ class CopyEngines {
   transports::PeerMemory peers_;
   CallDevice on_;
   QueueExecutor queues_;
+  Waiter waiter_ahead_;           // of what is done ahead
+  std::unique_ptr<Begun> ahead_;  // the call that comes next; stays where it is
   std::unique_ptr<CapturedCalls> captured_;
   std::array<ProgramCache<Named>, 3> named_;  // by engines, by cores, captured
   GpuSharing sharing_;                        // of a GPU, once a call has told

@@ -127,7 +127,7 @@ void HoldWatch::listen_for(Watched& watched, double now) {
 void HoldWatch::look_at(Watched& watched, double now) {
   if (!watched.hold.has_come()) return;
   if (watched.since == 0) watched.since = now;
-  if (watched.hold.waits == Waits::queues) {
+  if (watched.hold.waits == Waits::queues || watched.hold.is_queued()) {
     if (!watched.hold.is_over()) listen_for(watched, now);
     return;
   }

@@ -83,6 +83,9 @@ class HoldWatch {
     std::function<void()> let_go;    // called again until the threads go on
     Waits waits = Waits::stream;
     std::function<bool()> is_over = [] { return false; };  // nothing waits any more
+    std::function<bool()> is_queued = [] {
+      return false;
+    };  // what the stream waits for: then it waits as queues do
   };
   /// Lets go what waits for the calling thread, whose call has failed: what it has queued may stand behind such a stream in a hardware queue.
   /// The communicators of all that it waits for fail.

@@ -78,7 +78,10 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
   Status status = run_call(call, work);
   // Buffers go back to the user.
   if (status.ok()) node_.end_use();
-  if (!status.ok() && behind_ != nullptr) behind_->let_go();
+  if (!status.ok() && behind_ != nullptr) {
+    node_.say_gave_up();  // before anything goes on that is not to
+    behind_->let_go();
+  }
   if (!status.ok() && peers_have_buffers_) engines_.give_up(status, call.sequence, *queue_);
   if (!status.ok()) static_cast<void>(queue_->synchronize());
   engines_.peers().calls_over(call.sequence);
@@ -109,59 +112,65 @@ Status KernelCalls::queue_call(const Call& call, const Work& work, std::span<con
   EPCCL_TRY(work.across(*queue_, peers));
   EPCCL_TRY(queue_parting(call));
   if (work.after != nullptr) EPCCL_TRY(work.after(*queue_, peers));
-  return call.behind != nullptr ? queue_->record(*call.behind->end) : Status{};
+  return call.behind != nullptr && call.behind->end != nullptr ? queue_->record(*call.behind->end) : Status{};
 }
 
 // The queue comes with the stream, and says so when peers may use this rank's rows.
 Status KernelCalls::come_behind(const Call& call, const Work& work) {
-  EPCCL_TRY(queue_->wait(*call.behind->come.word, call.behind->come.at_least));
-  if (work.before != nullptr) EPCCL_TRY(work.before(*queue_));
-  return post(transports::meeting_counter, counter_value(call.sequence, stream_is_here));
+  std::span<const device::WordValue> come(&call.behind->come, 1);
+  if (work.before != nullptr) {
+    EPCCL_TRY(queue_->post_after(std::exchange(come, {}), {}));
+    EPCCL_TRY(work.before(*queue_));
+  }
+  return post_after(come, transports::stream_counter, call.sequence);
 }
 
 // The queue raises this rank's counter; peers may queue waits for that from now on.
-Status KernelCalls::post(int slot, uint64_t value) {
-  EPCCL_TRY(queue_->post(node_.segment().counter(node_.local(), slot), value));
+Status KernelCalls::post_after(std::span<const device::WordValue> waits, int slot, uint64_t value) {
+  const device::WordPost post{&node_.segment().counter(node_.local(), slot), value};
+  EPCCL_TRY(queue_->post_after(waits, {&post, 1}));
   node_.segment().queued(node_.local(), slot).store(value, std::memory_order_release);
   return {};
 }
 
 // Of peers whose queues say when they have come.
 Status KernelCalls::await_streams(const Call& call) {
-  for (int local = 0; local < node_.local_size(); ++local) {
-    if (local == node_.local() || node_.call(local, call.sequence).is_behind == 0) continue;
-    EPCCL_TRY(await_queued(call, local, transports::meeting_counter,
-                           counter_value(call.sequence, stream_is_here), "come to this call in its stream"));
-  }
-  return {};
+  return await_peers(
+      call, transports::stream_counter, call.sequence,
+      [&](int local) { return node_.call(local, call.sequence).is_behind != 0; },
+      "come to this call in its stream");
 }
 
-// A peer's counter, which the queue waits for once a queue of the peer has what raises it.
-Status KernelCalls::await_queued(const Call& call, int local, int slot, uint64_t value, const char* what) {
+// Their counters, which the queue waits for once queues of theirs have what raises them.
+Status KernelCalls::await_peers(const Call& call, int slot, uint64_t value,
+                                const std::function<bool(int local)>& is_awaited, const char* what) {
   const transports::NodeSegment& segment = node_.segment();
   Waiter& waiter = executor_.waiter();
-  while (segment.queued(local, slot).load(std::memory_order_acquire) < value &&
-         node_.counter(local, slot) < value)
-    EPCCL_TRY(waiter.nap([&] { return waiting_for(call, local, what); }, Waiter::For::others));
-  waiter.moved();
-  return queue_->wait(segment.counter(local, slot), value);
+  std::vector<device::WordValue> waits;
+  for (int local = 0; local < node_.local_size(); ++local) {
+    if (local == node_.local() || !is_awaited(local)) continue;
+    while (segment.queued(local, slot).load(std::memory_order_acquire) < value &&
+           node_.counter(local, slot) < value)
+      EPCCL_TRY(waiter.nap([&] { return waiting_for(call, local, what); }, Waiter::For::others));
+    waiter.moved();
+    waits.push_back({&segment.counter(local, slot), value});
+  }
+  return waits.empty() ? Status{} : queue_->post_after(waits, {});
 }
 
 // Each rank's queue says that it is through, and waits for the others'.
 Status KernelCalls::queue_parting(const Call& call) {
   constexpr int slot = transports::done_counter;
-  EPCCL_TRY(post(slot, call.sequence));
-  for (int local = 0; local < node_.local_size(); ++local)
-    if (local != node_.local()) EPCCL_TRY(await_queued(call, local, slot, call.sequence, "finish this call"));
-  return {};
+  EPCCL_TRY(post_after({}, slot, call.sequence));
+  return await_peers(
+      call, slot, call.sequence, [](int) { return true; }, "finish this call");
 }
 
 // Streams that have yet to come; when this rank is through it is the others that it waits for.
 Waiter::Situation KernelCalls::describe(const Call& call) const {
-  const uint64_t here = counter_value(call.sequence, stream_is_here);
   for (int local = 0; local < node_.local_size(); ++local)
     if (local != node_.local() && node_.call(local, call.sequence).is_behind != 0 &&
-        node_.counter(local, transports::meeting_counter) < here)
+        node_.counter(local, transports::stream_counter) < call.sequence)
       return waiting_for(call, local, "come to this call in its stream");
   for (int local = 0; local < node_.local_size() && node_.done(node_.local()) >= call.sequence; ++local)
     if (node_.done(local) < call.sequence) return waiting_for(call, local, "finish this call");
@@ -306,7 +315,7 @@ Result<std::vector<PeerRows>> KernelCalls::find_rows(const Call& call, const Fin
 Status KernelCalls::wait_for_queue(const Call& call) {
   TurnWords& words = TurnWords::of(device_);
   EPCCL_ASSIGN(const TurnWords::Word through, words.take());
-  Status status = queue_->post(*through.come, through.value);
+  Status status = queue_->post_after({}, last_posts(call.behind, {through.come, through.value}));
   const bool is_coming = status.ok();
   if (status.ok() && call.behind != nullptr) call.behind->queued({through.come, through.value});
   if (status.ok()) status = wait_for_word(call, *through.come, through.value);

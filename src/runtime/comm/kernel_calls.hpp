@@ -115,8 +115,9 @@ class KernelCalls {
   using FindBuffer = std::function<Result<std::byte*>(int local, const transports::BufferRef& buffer)>;
   Result<std::vector<PeerRows>> find_rows(const Call& call, const FindBuffer& find_mapped);
   Status queue_parting(const Call& call);
-  Status post(int slot, uint64_t value);
-  Status await_queued(const Call& call, int local, int slot, uint64_t value, const char* what);
+  Status post_after(std::span<const device::WordValue> waits, int slot, uint64_t value);
+  Status await_peers(const Call& call, int slot, uint64_t value,
+                     const std::function<bool(int local)>& is_awaited, const char* what);
   Status wait_for_queue(const Call& call);
   Status wait_for_word(const Call& call, const device::SignalWord& word, uint64_t value);
   Waiter::Situation describe(const Call& call) const;

@@ -112,7 +112,7 @@ void StagedCalls::Turn::share_with(const StagedCalls& calls) {
   const device::HostStream::Watchers& worker = calls.worker_->watchers();
   if (hold_ == nullptr || std::ranges::find(workers_, worker) != workers_.end()) return;
   workers_.push_back(worker);
-  hold_->waits_for(calls.watched_);
+  hold_->waits_for(calls.watched_, calls.owner_.communicator);
   if (!calls.first_calls_->begin(is_on_null_stream_)) return;
   waited_for_ = calls.first_calls_;
   longest_wait_ = waited_for_->longest();
@@ -134,15 +134,31 @@ Status StagedCalls::Turn::hold() {
 // What is queued waits for what was queued before it. A stream that waits for a thread is no such thing, and what the thread has to queue
 // may come to stand behind the call, in a hardware queue.
 Status StagedCalls::Turn::queue_behind() {
-  if (waited_for_ == nullptr || !hold_->has_begun() || device::HeldStreams::wait_for_threads()) return {};
-  EPCCL_ASSIGN(end_, device_->make_event());
-  behind_ = QueuedBehind{hold_->come(), end_.get(),
+  if (hold_ == nullptr || !hold_->has_begun()) return {};
+  if (waited_for_ == nullptr && !queues_behind_held_) return {};
+  if (waited_for_ != nullptr) {
+    if (wait_for_threads()) return {};
+    EPCCL_ASSIGN(end_, device_->make_event());
+    is_behind_ = true;
+  }
+  behind_ = QueuedBehind{hold_->come(), end_.get(), hold_->release(),
                          [as = waited_for_, call = call_, hold = hold_.get()](device::WordValue over) {
-                           hold->ends_with(over);
-                           as->reaches(*call, CallStage::queued);
+                           hold->is_queued(over);
+                           if (as != nullptr) as->reaches(*call, CallStage::queued);
                          },
                          [hold = hold_.get()] { hold->let_queues_go(); }};
   return {};
+}
+
+// The communicator's own come before this one in its order, on all ranks.
+bool StagedCalls::Turn::wait_for_threads() const {
+  return device::HeldStreams::wait_for_threads(hold_->communicator());
+}
+
+const QueuedBehind* StagedCalls::Turn::behind() {
+  if (!behind_) return nullptr;
+  if (!is_behind_) is_behind_ = !wait_for_threads();
+  return is_behind_ ? &*behind_ : nullptr;
 }
 
 Status StagedCalls::Turn::go_on_behind() {
@@ -161,6 +177,7 @@ Result<std::shared_ptr<StagedCalls::Turn>> StagedCalls::plan_turn(void* stream, 
   if (holds == Holds::nothing) return turn;
   EPCCL_ASSIGN(turn->hold_, StreamHold::make(device_));
   turn->is_on_null_stream_ = device_.is_null_stream(stream);
+  turn->queues_behind_held_ = owner_.queues_behind_held;
   turn->share_with(*this);
   return turn;
 }

@@ -60,6 +60,9 @@ class StagedCalls {
     std::function<Status()> take_back;  // error: the communicator has failed meanwhile
     HoldWatch::Worker::Owner watched;   // the worker's, where streams wait for it
     FirstCalls::Limits first_calls{};
+    uint64_t communicator = 0;  // device::HeldStreams::Hold's
+    // Whether calls that hold their streams are queued behind these, too.
+    bool queues_behind_held = true;
   };
 
   /// `slice_bytes`: of a buffer, at most, as far as whole elements allow; at least `least_slice`.
@@ -73,6 +76,7 @@ class StagedCalls {
   /// Runs the calls, one after the other.
   device::HostStream& worker() { return *worker_; }
   const HoldWatch::WorkerPtr& watched_worker() const { return watched_; }
+  uint64_t communicator() const { return owner_.communicator; }
   uint64_t slice_bytes() const { return slice_bytes_; }
   /// Counts a call that no turn stands for; null: its stream waits.
   std::shared_ptr<FirstCalls> first_call() const {
@@ -95,11 +99,13 @@ class StagedCalls {
     /// Holds the stream, unless the turn is waited for.
     Status hold();
 
-    /// Of one call that queues of the device make by themselves, after hold(): has it queued behind what the stream had, if the stream does not
-    /// wait for it, and nothing that the stream had may be waiting for a thread.
+    /// Of one call that queues of the device make by themselves, after hold(): lets it be queued behind what the stream had. Where the stream
+    /// does not wait for it only if nothing that the stream had may be waiting for a thread.
     Status queue_behind();
-    /// How; null: the call begins when begun() says so.
-    const QueuedBehind* behind() const { return behind_ ? &*behind_ : nullptr; }
+    /// How; null: the call begins when begun() says so. A stream that is held may still be waiting for threads of others: then it is
+    /// null until it is not, and stays what it was once it is something.
+    const QueuedBehind* behind();
+    bool may_be_behind() const { return behind_.has_value(); }
 
     /// For who issued the call: what it takes to wait for it. May live longer.
     struct Wait {
@@ -116,6 +122,8 @@ class StagedCalls {
 
    private:
     friend class StagedCalls;
+    bool wait_for_threads() const;
+
     device::Device* device_ = nullptr;
     std::unique_ptr<device::Queue> users_;
     std::unique_ptr<device::QueueEvent> before_;
@@ -125,6 +133,8 @@ class StagedCalls {
     double longest_wait_ = 0;
     std::unique_ptr<device::QueueEvent> end_;  // of a call that is queued behind
     std::optional<QueuedBehind> behind_;
+    bool is_behind_ = false;
+    bool queues_behind_held_ = false;
     std::shared_ptr<AwaitedCall> call_ = std::make_shared<AwaitedCall>();
     std::vector<device::HostStream::Watchers> workers_;  // each communicator's once
   };

@@ -19,7 +19,8 @@ StreamHold::~StreamHold() {
   if (!says_so_for_it_) words_.end(word_, has_begun());
 }
 
-void StreamHold::waits_for(HoldWatch::WorkerPtr worker) {
+void StreamHold::waits_for(HoldWatch::WorkerPtr worker, uint64_t communicator) {
+  communicator_ = workers_.empty() || communicator == communicator_ ? communicator : 0;
   if (std::ranges::find(workers_, worker) == workers_.end()) workers_.push_back(std::move(worker));
 }
 
@@ -36,9 +37,10 @@ void StreamHold::let_queues_go() {
   word_.come->store(word_.value, std::memory_order_release);
 }
 
-void StreamHold::ends_with(const device::WordValue& over) {
+void StreamHold::is_queued(const device::WordValue& over) {
   end_->value = over.at_least;
   end_->word.store(over.word, std::memory_order_release);
+  held_->stream_needs_no_thread();
 }
 
 Status StreamHold::begin_without_waiting(device::Queue& stream) {
@@ -56,11 +58,17 @@ Status StreamHold::begin_without_waiting(device::Queue& stream) {
 
 Status StreamHold::begin(device::Queue& stream) {
   if (!held_) held_.emplace();
-  held_->stream_waits();
+  held_->stream_waits(communicator_);
   counted_ = stream.hold();
   const TurnWords::Word word = word_;
-  watched_.emplace(HoldWatch::Hold{workers_, [word] { return has_come(word); },
-                                   [word] { word.word->store(word.value, std::memory_order_release); }});
+  watched_.emplace(HoldWatch::Hold{
+      workers_,
+      [word] { return has_come(word); },
+      [word] { word.word->store(word.value, std::memory_order_release); },
+      HoldWatch::Waits::stream,
+      [end = end_] { return end->is_there(); },
+      [end = end_] { return end->is_known(); },
+  });
   EPCCL_TRY(say_when_it_comes(stream));
   return stream.wait(*word_.word, word_.value);
 }

@@ -25,8 +25,8 @@ class StreamHold {
   StreamHold& operator=(const StreamHold&) = delete;
   ~StreamHold();
 
-  /// Before begin(): one of the threads that the stream waits for.
-  void waits_for(HoldWatch::WorkerPtr worker);
+  /// Before begin(): one of the threads that the stream waits for, of a communicator (device::HeldStreams::Hold).
+  void waits_for(HoldWatch::WorkerPtr worker, uint64_t communicator);
   /// The stream says when it has come, and goes on. Watched is then only that who waits for the call hears of peers that are lost.
   Status begin_without_waiting(device::Queue& stream);
   /// What the stream is given from now on waits. After the other one, too.
@@ -37,8 +37,12 @@ class StreamHold {
   device::WordValue come() const { return {word_.come, word_.value}; }
   /// Lets such queues through before the stream has come.
   void let_queues_go();
-  /// Which word says that these queues are through: then nothing is watched any more.
-  void ends_with(const device::WordValue& over);
+  /// What these queues post when they are through: the stream goes on then.
+  device::WordPost release() const { return {word_.word, word_.value}; }
+  /// All that they do is queued, and this word says when they are through. Another thread than begin()'s may say so.
+  void is_queued(const device::WordValue& over);
+  /// The one whose threads the stream waits for; 0: there are several, or none.
+  uint64_t communicator() const { return communicator_; }
   /// Whether it has begun, in either way, so that the stream says when it has come. Any thread.
   bool has_begun() const { return is_coming_.load(std::memory_order_acquire); }
 
@@ -55,13 +59,12 @@ class StreamHold {
   std::optional<device::HeldStreams::Hold> held_;
   std::shared_ptr<const void> counted_;  // among the streams that wait (device::Queue::hold)
   std::optional<HoldWatch::Ticket> watched_;
+  uint64_t communicator_ = 0;
   struct End {
     std::atomic<const device::SignalWord*> word{nullptr};
     uint64_t value = 0;  // set before the word is
-    bool is_there() const {
-      const device::SignalWord* const end = word.load(std::memory_order_acquire);
-      return end != nullptr && end->load(std::memory_order_acquire) >= value;
-    }
+    bool is_known() const { return word.load(std::memory_order_acquire) != nullptr; }
+    bool is_there() const { return is_known() && word.load()->load(std::memory_order_acquire) >= value; }
   };
   const std::shared_ptr<End> end_ = std::make_shared<End>();
   std::atomic<bool> is_coming_{false};  // the stream was given the word that says so

@@ -25,7 +25,7 @@ Status gave_up() {
   return {Code::remote_error, "a rank of this node gave up"};
 }
 
-static_assert(plan::max_slots <= transports::meeting_counter);
+static_assert(plan::max_slots <= transports::stream_counter);
 
 }  // namespace
 

@@ -52,7 +52,9 @@ struct Call {
   device::Queue* capture = nullptr;  // the user's stream, whose graph the call becomes part of; null: it runs
   // The user's stream, to which its queues come by themselves, if it is made by queues; null: the stream has come.
   const QueuedBehind* behind = nullptr;
-  bool offload = false;  // large copies go to a copy engine
+  bool is_ahead = false;        // only what can be done while the call before it runs; it is made in its turn
+  bool may_look_ahead = false;  // of the work in whose turn it is made: the next work's may begin ahead
+  bool offload = false;         // large copies go to a copy engine
   // What this rank tells its node with the call, which lies at the head of its scratch (the plan leaves it alone); and where what
   // the others tell is put, by local position, each as long as this rank's. A rank has told before its first post.
   std::span<const std::byte> tells = {};
@@ -62,9 +64,6 @@ struct Call {
 
   transports::CallScratch scratch() const { return {sequence, is_small}; }
 };
-
-/// Of meeting_counter, in a call: that its thread has come, and, of a call that is queued behind its stream, that the stream has.
-inline constexpr uint32_t thread_is_here = 0, stream_is_here = 1;
 
 /// Counter values of one call are above all of earlier calls, so counters never need a reset.
 constexpr uint64_t counter_value(uint64_t sequence, uint32_t value) {
@@ -96,7 +95,18 @@ class NodeCalls {
   /// Waits until all ranks of the node are in this call and checks them: then all records can be read.
   Status meet();
 
+  // begin() and meet() without waiting, of the call that comes next, for who waits for the one before. False: not yet.
+  /// Begins the call, and tells the others that this rank is in it.
+  Result<bool> begin_if_free(const Call& call);
+  /// After that.
+  Result<bool> has_met();
+
  private:
+  void publish(const Call& call, uint64_t input_bytes, uint64_t output_bytes);
+  void come();
+  Status have_met();
+  /// Of a peer that let queues through: its counters are raised.
+  Status gave_up(int slot) const;
   void add_to_history();
   Status earlier_disagreement(int local) const;
   Status wait_for_scratch();

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "runtime/executor/node_calls.hpp"
@@ -13,7 +15,7 @@ namespace epccl::runtime {
 using plan::Kind;
 using plan::Lane;
 using transports::done_counter;
-using transports::meeting_counter;
+using transports::stream_counter;
 
 namespace {
 
@@ -43,7 +45,7 @@ QueueExecutor::~QueueExecutor() {
 
 void QueueExecutor::stop() {
   if (control_ == nullptr) return;
-  if (node_.done(node_.local()) < sequence_)
+  if (node_.done(node_.local()) < last_sequence_)
     give_up({Code::invalid_usage, "the communicator ends while the call is under way"});
   lanes_.clear();
   control_.reset();
@@ -57,8 +59,7 @@ Status QueueExecutor::prepare(int width) {
   EPCCL_ASSIGN(control_, device_.make_queue(device::QueueKind::copy_engine));
   if (width == 0) return {};
   EPCCL_TRY(lanes_.prepare(width, plan::Signals::spread, false));
-  EPCCL_TRY(event(events_at_first).status());
-  used_events_ = 0;
+  for (Events& events : events_) EPCCL_TRY(make_events(events, events_at_first));
   return {};
 }
 
@@ -73,43 +74,59 @@ Status QueueExecutor::make_queues(const QueueProgram& program) {
   return {};
 }
 
-Result<device::QueueEvent*> QueueExecutor::event(size_t index) {
-  while (events_.size() <= index) {
+Status QueueExecutor::make_events(Events& events, size_t count) {
+  while (events.size() < count) {
     EPCCL_ASSIGN(auto made, device_.make_event());
-    events_.push_back(std::move(made));
+    events.push_back(std::move(made));
   }
-  used_events_ = std::max(used_events_, index + 1);
-  return events_[index].get();
+  return {};
+}
+
+Result<device::QueueEvent*> QueueExecutor::event(Submitted& of, size_t index) {
+  Events& events = events_of(of.sequence);
+  EPCCL_TRY(make_events(events, index + 1));
+  of.used_events = std::max(of.used_events, index + 1);
+  return events[index].get();
 }
 
 /// What a call's submission needs.
 struct QueueExecutor::Submission {
+  Submitted& submitted;
   const QueueProgram& program;
   const QueueCall& call;
   device::Queue& control;
   Waiter& waiter;
 };
 
-Status QueueExecutor::submit(const QueueProgram& program, const QueueCall& call, Waiter& waiter) {
-  program_ = &program;
-  sequence_ = call.sequence;
-  text_ = call.text;
-  behind_ = call.behind;
-  awaited_ = call.awaited;
-  used_events_ = 0;
-  peers_timeout_ = waiter.peers_timeout();
-  waiter.moved();
-  Status status = try_submit(program, call, waiter);
+Status QueueExecutor::submit(std::shared_ptr<const QueueProgram> program, const QueueCall& call,
+                             Waiter& waiter) {
+  now_ = {std::move(program), call.sequence, call.text, call.behind, call.awaited};
+  Status status = try_submit(*now_, call, false, waiter);
   if (!status.ok()) give_up(status);
   return status;
 }
 
+void QueueExecutor::submit_next(std::shared_ptr<const QueueProgram> program, const QueueCall& call,
+                                Waiter& waiter) {
+  next_ = {std::move(program), call.sequence, call.text, call.behind, call.awaited};
+  try {
+    next_->failure = try_submit(*next_, call, true, waiter);
+  } catch (const std::exception& thrown) {  // part of it may be queued
+    next_->failure = {Code::system_error, thrown.what()};
+  }
+}
+
 // Peers have its buffers already, whatever is wrong here.
-Status QueueExecutor::try_submit(const QueueProgram& program, const QueueCall& call, Waiter& waiter) {
+Status QueueExecutor::try_submit(Submitted& submitted, const QueueCall& call, bool is_next, Waiter& waiter) {
+  last_sequence_ = call.sequence;
+  peers_timeout_ = waiter.peers_timeout();
+  waiter.moved();
+  const QueueProgram& program = *submitted.program;
   EPCCL_TRY(monitor_.check());
   EPCCL_TRY(make_queues(program));
-  if (!node_.begin_use(sequence_)) return {Code::remote_error, "a rank of this node gave up"};
-  const Submission now{program, call, *control_, waiter};
+  if (!node_.begin_use(is_next ? now_->sequence : call.sequence, is_next))
+    return {Code::remote_error, "a rank of this node gave up"};
+  const Submission now{submitted, program, call, *control_, waiter};
   EPCCL_TRY(begin(now));
   feed_.begin(now.program, now.call, queues_);
   EPCCL_TRY(submit_in_turns(now));
@@ -122,11 +139,12 @@ bool QueueExecutor::is_queued(int local, int slot, uint64_t value) const {
          node_.segment().queued(local, slot).load(std::memory_order_acquire) >= value;
 }
 
-Status QueueExecutor::await_queued(const Submission& now, int local, int slot, uint64_t value) {
+Result<device::WordValue> QueueExecutor::queued_word(const Submission& now, int local, int slot,
+                                                     uint64_t value) {
   while (!is_queued(local, slot, value))
-    EPCCL_TRY(now.waiter.nap([this] { return describe(); }, Waiter::For::others));
+    EPCCL_TRY(now.waiter.nap([&] { return describe(now.submitted); }, Waiter::For::others));
   now.waiter.moved();
-  return {};
+  return device::WordValue{&word(local, slot), value};
 }
 
 Status QueueExecutor::post(device::Queue& queue, int slot, uint64_t value) {
@@ -140,41 +158,40 @@ void QueueExecutor::tell_queued(int slot, uint64_t value) {
 }
 
 Status QueueExecutor::begin(const Submission& now) {
-  EPCCL_ASSIGN(const bool awaits_scratch, await_scratch(now));
-  EPCCL_ASSIGN(const bool awaits_streams, await_streams(now));
-  if (!awaits_scratch && !awaits_streams) return {};
-  EPCCL_ASSIGN(device::QueueEvent * begun, event(0));
+  waits_.clear();
+  EPCCL_TRY(await_scratch(now));
+  EPCCL_TRY(await_streams(now));
+  if (waits_.empty() && now.call.behind == nullptr) return {};
+  if (!waits_.empty()) EPCCL_TRY(now.control.post_after(waits_, {}));
+  EPCCL_ASSIGN(device::QueueEvent * begun, event(now.submitted, 0));
   EPCCL_TRY(now.control.record(*begun));
   for (device::Queue* queue : queues_) EPCCL_TRY(queue->wait(*begun));
   return {};
 }
 
 // That of this call was last used two calls ago.
-Result<bool> QueueExecutor::await_scratch(const Submission& now) {
-  bool waits = false;
+Status QueueExecutor::await_scratch(const Submission& now) {
   const uint64_t sequence = now.call.sequence;
   for (int local = 0; local < node_.local_size() && sequence > 2; ++local) {
     if (local == node_.local() || node_.done(local) >= sequence - 2) continue;
-    EPCCL_TRY(await_queued(now, local, done_counter, sequence - 2));
-    EPCCL_TRY(now.control.wait(word(local, done_counter), sequence - 2));
-    waits = true;
+    EPCCL_ASSIGN(waits_.emplace_back(), queued_word(now, local, done_counter, sequence - 2));
   }
-  return waits;
+  return {};
 }
 
 // This rank's, which it tells its peers, and those of peers who tell it so.
-Result<bool> QueueExecutor::await_streams(const Submission& now) {
+Status QueueExecutor::await_streams(const Submission& now) {
   const QueueCall& call = now.call;
-  const uint64_t here = counter_value(call.sequence, stream_is_here);
+  const uint64_t here = call.sequence;
   if (call.behind != nullptr) {
-    EPCCL_TRY(now.control.wait(*call.behind->come.word, call.behind->come.at_least));
-    EPCCL_TRY(post(now.control, meeting_counter, here));
+    const device::WordPost says_so{&word(node_.local(), stream_counter), here};
+    EPCCL_TRY(now.control.post_after({&call.behind->come, 1}, {&says_so, 1}));
+    tell_queued(stream_counter, here);
   }
   for (const int rank : call.awaited) {
-    EPCCL_TRY(await_queued(now, local_of(rank), meeting_counter, here));
-    EPCCL_TRY(now.control.wait(word(local_of(rank), meeting_counter), here));
+    EPCCL_ASSIGN(waits_.emplace_back(), queued_word(now, local_of(rank), stream_counter, here));
   }
-  return call.behind != nullptr || !call.awaited.empty();
+  return {};
 }
 
 // Each queue's in their order, as far as they can follow; the verifier has proved that some queue of some rank always goes on.
@@ -186,7 +203,7 @@ Status QueueExecutor::submit_in_turns(const Submission& now) {
     EPCCL_ASSIGN(const bool moved, submit_some(now));
     if (!moved) {
       EPCCL_TRY(feed_.flush_all());
-      EPCCL_TRY(now.waiter.nap([this] { return describe(); }, Waiter::For::others));
+      EPCCL_TRY(now.waiter.nap([&] { return describe(now.submitted); }, Waiter::For::others));
       continue;
     }
     now.waiter.moved();
@@ -228,7 +245,7 @@ Status QueueExecutor::submit_one(const Submission& now, const QueueOperation& op
   if (is_step && step->kind == Kind::copy) return feed_.copy(operation.queue, *step, operation.begins_list);
   EPCCL_TRY(feed_.flush(operation.queue));
   if (operation.kind == Operation::record || operation.kind == Operation::join) {
-    EPCCL_ASSIGN(device::QueueEvent * place, event(1 + operation.index));
+    EPCCL_ASSIGN(device::QueueEvent * place, event(now.submitted, 1 + operation.index));
     return operation.kind == Operation::record ? queue.record(*place) : queue.wait(*place);
   }
   const uint64_t value = counter_value(now.call.sequence, step->value);
@@ -240,29 +257,50 @@ Status QueueExecutor::submit_one(const Submission& now, const QueueOperation& op
 Status QueueExecutor::end(const Submission& now) {
   const uint64_t sequence = now.call.sequence;
   for (const uint16_t queue : now.program.ends) {
-    EPCCL_ASSIGN(device::QueueEvent * over, event(1 + now.program.events + queue));
+    EPCCL_ASSIGN(device::QueueEvent * over, event(now.submitted, 1 + now.program.events + queue));
     EPCCL_TRY(queues_[queue]->record(*over));
     EPCCL_TRY(now.control.wait(*over));
   }
-  last_waits_.clear();
+  waits_.clear();
   for (const uint32_t index : now.program.last_waits) {
     const plan::Step& step = now.program.steps[index];
     const int peer = local_of(step.peer);
     const uint64_t value = counter_value(sequence, step.value);
-    EPCCL_TRY(await_queued(now, peer, step.slot, value));
-    last_waits_.push_back({&word(peer, step.slot), value});
+    EPCCL_ASSIGN(waits_.emplace_back(), queued_word(now, peer, step.slot, value));
   }
-  EPCCL_TRY(now.control.post_after(last_waits_, word(node_.local(), done_counter), sequence));
+  const QueuedBehind* const behind = now.call.behind;
+  const device::WordPost done{&word(node_.local(), done_counter), sequence};
+  EPCCL_TRY(now.control.post_after(waits_, last_posts(behind, done)));
   tell_queued(done_counter, sequence);
-  if (now.call.behind == nullptr) return {};
-  EPCCL_TRY(now.control.record(*now.call.behind->end));
-  now.call.behind->queued({&word(node_.local(), done_counter), sequence});
+  if (behind == nullptr) return {};
+  if (behind->end != nullptr) EPCCL_TRY(now.control.record(*behind->end));
+  behind->queued({done.word, done.value});
   return {};
 }
 
-Status QueueExecutor::finish(Waiter& waiter) {
-  const auto over = [this] { return node_.done(node_.local()) >= sequence_; };
-  transports::SleepFor reason{done_counter, sequence_, {}};
+Status QueueExecutor::finish(Waiter& waiter, const std::function<void()>& meanwhile) {
+  const uint64_t sequence = now_->sequence;
+  Status status = std::move(now_->failure);
+  if (status.ok()) status = wait_until_over(waiter, meanwhile);
+  if (status.ok()) status = failure();
+  // Then queues went on that nobody had posted for, and it may not be this rank's that say that they are through.
+  if (status.ok() && node_.gave_up()) status = Status(Code::remote_error, "a rank of this node gave up");
+  if (!status.ok()) {
+    give_up(status, sequence, peers_timeout_);
+    forget();
+    return status;
+  }
+  if (next_)
+    node_.begin_use(next_->sequence);
+  else
+    node_.end_use();
+  now_ = std::exchange(next_, std::nullopt);
+  return {};
+}
+
+Status QueueExecutor::wait_until_over(Waiter& waiter, const std::function<void()>& meanwhile) {
+  const auto over = [&] { return node_.done(node_.local()) >= now_->sequence; };
+  transports::SleepFor reason{done_counter, now_->sequence, {}};
   reason.add(node_.local());
   const bool wakes = device_.kind() == device::DeviceKind::host;  // a GPU's posts wake nobody
   size_t passed = 0;
@@ -276,27 +314,22 @@ Status QueueExecutor::finish(Waiter& waiter) {
       status = look(passed, waiter);
       if (over()) break;  // the driver may have kept it for long
     }
+    const auto describe_it = [this] { return describe(*now_); };
     if (status.ok())
-      status = wakes ? waiter.idle([&] { return reason; }, false, [&] { return over(); },
-                                   [this] { return describe(); }, Waiter::For::own_queues)
-                     : waiter.nap([this] { return describe(); });
-    if (status.ok()) continue;
-    give_up(status);
-    return status;
+      status = wakes ? waiter.idle([&] { return reason; }, false, [&] { return over(); }, describe_it,
+                                   Waiter::For::own_queues)
+                     : waiter.nap(describe_it);
+    if (!status.ok()) return status;
+    meanwhile();
   }
   if (!wakes) node_.posted(done_counter);
-  Status status = failure();
-  // Then queues went on that nobody had posted for, and it may not be this rank's that say that they are through.
-  if (status.ok() && node_.gave_up()) status = Status(Code::remote_error, "a rank of this node gave up");
-  if (status.ok()) node_.end_use();
-  if (!status.ok()) give_up(status);
-  return status;
+  return {};
 }
 
 // What is wrong with an event is found again at the end, in its queue. What went wrong on a GPU ends its queues without another word.
 Status QueueExecutor::look(size_t& passed, Waiter& waiter) {
-  for (; passed < used_events_; ++passed) {
-    const auto complete = events_[passed]->complete();
+  for (; passed < now_->used_events; ++passed) {
+    const auto complete = events_of(now_->sequence)[passed]->complete();
     if (!complete.ok() || !*complete) break;
     waiter.moved();
   }
@@ -311,7 +344,9 @@ Status QueueExecutor::failure() const {
 // Others may still store lower values: until everything is through, words are raised again and again. What holds a user's stream is no
 // word of the node.
 void QueueExecutor::give_up(const Status& why, uint64_t sequence, double seconds, device::Queue* another) {
-  if (behind_ != nullptr) behind_->let_go();
+  node_.say_gave_up();  // before anything goes on that is not to
+  for (const auto* submitted : {&now_, &next_})
+    if (*submitted && (*submitted)->behind != nullptr) (*submitted)->behind->let_go();
   const auto idle = [](device::Queue& queue) {
     const auto result = queue.idle();
     return !result.ok() || *result;
@@ -334,19 +369,19 @@ void QueueExecutor::give_up(const Status& why, uint64_t sequence, double seconds
   end_use_with_peers(node_, sequence, seconds, [this] { release_words(node_); });
 }
 
-Waiter::Situation QueueExecutor::describe() const {
+Waiter::Situation QueueExecutor::describe(const Submitted& of) const {
   std::string waiting = "its copy engines";
-  for (const int rank : awaited_)
-    if (node_.counter(local_of(rank), meeting_counter) < counter_value(sequence_, stream_is_here))
-      return {sequence_, text_, fmt::format("rank {} to come to this call in its stream", rank)};
-  for (const plan::Step& step : program_->steps) {
+  for (const int rank : of.awaited)
+    if (node_.counter(local_of(rank), stream_counter) < of.sequence)
+      return {of.sequence, of.text, fmt::format("rank {} to come to this call in its stream", rank)};
+  for (const plan::Step& step : of.program->steps) {
     if (step.kind != Kind::wait || step.at_entry) continue;
-    if (node_.counter(local_of(step.peer), step.slot) >= counter_value(sequence_, step.value)) continue;
+    if (node_.counter(local_of(step.peer), step.slot) >= counter_value(of.sequence, step.value)) continue;
     waiting =
         fmt::format("rank {} (same node): its counter {} to reach {}", step.peer, step.slot, step.value);
     break;
   }
-  return {sequence_, text_, waiting};
+  return {of.sequence, of.text, waiting};
 }
 
 }  // namespace epccl::runtime

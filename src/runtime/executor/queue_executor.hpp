@@ -16,10 +16,17 @@
 //   queue C: its next is a wait for rank 1 that is not queued yet: C stands still, other queues go on
 //
 // Then everything that is queued waits for what was queued before it, and no sharing can make a circle.
+//
+// Two calls of a communicator may be queued at a time, so that queues go on from the one to the other without a thread:
+//
+//   thread    submit 7 | waits for 7 ... submit 8 ...  7 is over | waits for 8 ...
+//   control   begin 7, end 7                  | begin 8, end 8       the one queue behind the other: nothing of 8 runs before all of 7 has
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,24 +65,42 @@ class QueueExecutor {
 
   /// Waits for no queue; on a GPU for the node's ranks, which all are to submit the call. On error everything is let
   /// through and the communicator is broken.
-  Status submit(const QueueProgram& program, const QueueCall& call, Waiter& waiter);
+  Status submit(std::shared_ptr<const QueueProgram> program, const QueueCall& call, Waiter& waiter);
+  /// As submit(), of the next call, queued behind its stream, while the one that was submitted runs, which goes on whatever becomes of this.
+  /// What goes wrong the finish() of this call returns. May wait for the node's ranks to queue what they have to.
+  void submit_next(std::shared_ptr<const QueueProgram> program, const QueueCall& call, Waiter& waiter);
 
-  /// Waits until the last submitted call is over: sleeps, looks for failures, gives up after the timeout of `waiter`. What
-  /// goes wrong lets the queues of all ranks of the node through: nothing runs when this returns.
-  Status finish(Waiter& waiter);
+  /// Waits until the first submitted call is over: sleeps, looks for failures, gives up after the timeout of `waiter`; does `meanwhile` again
+  /// and again. Then the next one, if it was submitted, is the first. What goes wrong lets the queues of all ranks of the node through:
+  /// nothing runs when this returns, of the next one neither.
+  Status finish(
+      Waiter& waiter, const std::function<void()>& meanwhile = [] {});
 
   /// A call has failed, as `why` says, that its ranks had met for: lets all queues of the node's ranks through and waits until this rank's
   /// have run out, `another` of its too (null: there is none). Where they do not, streams that wait for the call may stand before them in a
   /// hardware queue: these are let go. Then waits for its peers' queues that may use its buffers, `seconds` at most.
   void give_up(const Status& why, uint64_t sequence, double seconds, device::Queue* another = nullptr);
 
-  /// What the last call was given ends.
-  void forget() { behind_ = nullptr; }
+  /// What calls were given ends.
+  void forget() {
+    now_.reset();
+    next_.reset();
+  }
 
   /// As at its end: nothing of this rank's runs any more.
   void stop();
 
  private:
+  /// A call that was submitted.
+  struct Submitted {
+    std::shared_ptr<const QueueProgram> program;
+    uint64_t sequence = 0;
+    std::string text;
+    const QueuedBehind* behind = nullptr;
+    std::vector<int> awaited;  // QueueCall's
+    size_t used_events = 0;
+    Status failure = {};  // of submit_next()
+  };
   struct Submission;
   /// How far a program is submitted: by queue, how many of its operations; and which of its events are recorded.
   struct Turns {
@@ -86,25 +111,30 @@ class QueueExecutor {
 
   Status make_queues(const QueueProgram& program);
   Status begin(const Submission& now);
-  Result<bool> await_scratch(const Submission& now);
-  Result<bool> await_streams(const Submission& now);
+  Status await_scratch(const Submission& now);
+  Status await_streams(const Submission& now);
   Status submit_in_turns(const Submission& now);
   Result<bool> submit_some(const Submission& now);
   Status submit_one(const Submission& now, const QueueOperation& operation);
   bool can_follow(const Submission& now, const QueueOperation& operation) const;
   Status end(const Submission& now);
-  Status try_submit(const QueueProgram& program, const QueueCall& call, Waiter& waiter);
+  Status try_submit(Submitted& submitted, const QueueCall& call, bool is_next, Waiter& waiter);
+  Status wait_until_over(Waiter& waiter, const std::function<void()>& meanwhile);
   bool is_queued(int local, int slot, uint64_t value) const;
-  Status await_queued(const Submission& now, int local, int slot, uint64_t value);
+  /// Once what raises it so far is in a queue.
+  Result<device::WordValue> queued_word(const Submission& now, int local, int slot, uint64_t value);
   Status post(device::Queue& queue, int slot, uint64_t value);
   /// The node, that this post is in its queue.
   void tell_queued(int slot, uint64_t value);
   device::SignalWord& word(int local, int slot) const { return node_.segment().counter(local, slot); }
   int local_of(int rank) const { return cluster_.local_of(rank); }
-  Result<device::QueueEvent*> event(size_t index);
-  void give_up(const Status& why) { give_up(why, sequence_, peers_timeout_); }
+  using Events = std::vector<std::unique_ptr<device::QueueEvent>>;
+  Events& events_of(uint64_t sequence) { return events_[sequence % events_.size()]; }
+  Status make_events(Events& events, size_t count);
+  Result<device::QueueEvent*> event(Submitted& of, size_t index);
+  void give_up(const Status& why) { give_up(why, last_sequence_, peers_timeout_); }
   Status failure() const;
-  Waiter::Situation describe() const;
+  Waiter::Situation describe(const Submitted& of) const;
   Status look(size_t& passed, Waiter& waiter);
 
   device::Device& device_;
@@ -117,17 +147,12 @@ class QueueExecutor {
   LaneQueues lanes_;
   std::vector<device::Queue*> queues_;  // of the current call
   std::unique_ptr<device::Queue> control_;
-  std::vector<std::unique_ptr<device::QueueEvent>> events_;
-  // The last call.
-  const QueueProgram* program_ = nullptr;
-  uint64_t sequence_ = 0;
+  std::array<Events, 2> events_;         // of calls in turns
+  std::optional<Submitted> now_, next_;  // until finish() or forget()
+  uint64_t last_sequence_ = 0;
   double peers_timeout_ = 0;
-  const QueuedBehind* behind_ = nullptr;  // until forget()
-  std::vector<int> awaited_;              // QueueCall's
-  size_t used_events_ = 0;
-  std::string text_;
   Turns turns_;
-  std::vector<device::WordValue> last_waits_;
+  std::vector<device::WordValue> waits_;  // that are to be queued together
 };
 
 }  // namespace epccl::runtime

@@ -7,6 +7,7 @@
 
 #include "gate.hpp"
 #include "graph_rank.hpp"
+#include "under_way.hpp"
 
 namespace epccl::tests {
 namespace {
@@ -14,7 +15,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Environment = std::vector<std::pair<std::string, std::string>>;
-using Clock = std::chrono::steady_clock;
 
 constexpr int ranks = 3;
 constexpr size_t block = 1000;
@@ -22,22 +22,6 @@ constexpr size_t block = 1000;
 const Environment waited_for{{"EPCCL_CUDA_FIRST_CALLS", "1000"}, {"EPCCL_CUDA_STUCK", "40"}};
 // A call that is waited for to its end would be so for a quarter of the timeout, in vain.
 constexpr double patience = 5;
-
-double seconds_since(Clock::time_point begun) {
-  return std::chrono::duration<double>(Clock::now() - begun).count();
-}
-
-bool is_busy(const GpuRank& gpu) {
-  return cuStreamQuery(gpu.stream()) == CUDA_ERROR_NOT_READY;
-}
-
-/// Of the calls that are under way.
-epcclResult_t end_of(epcclComm_t comm) {
-  while (epcclCommQuery(comm) == epcclInProgress) usleep(100);
-  epcclResult_t result = epcclInternalError;
-  EXPECT_EQ(epcclCommGetAsyncError(comm, &result), epcclSuccess);
-  return result;
-}
 
 /// What the stream copies to `input` when the gate opens is what the call has to find there.
 struct LateInput {
@@ -229,7 +213,7 @@ TEST(QueuedBehind, OrNotIsForEachRankToSay) {
   });
 }
 
-// A communicator has one such call at a time. The second is waited for in vain, and its stream held.
+// A communicator has one such call at a time (calls_ahead_test.cpp: or two). The second is waited for in vain, and its stream held.
 TEST(QueuedBehind, CallsComeBehindOneThatIsUnderWay) {
   run_gpu_ranks(RanksAre::processes, 2, waited_for, [](const RankContext& context) {
     const GpuRank gpu;
@@ -277,13 +261,6 @@ struct PendingCall {
   const GpuArray<int> in, out;
   const Gate gate;
 };
-
-/// What waits for the GPU in the driver, and keeps others out.
-void free_some_memory() {
-  CUdeviceptr memory = 0;
-  MUST(cuMemAlloc(&memory, 4096));
-  MUST(cuMemFree(memory));
-}
 
 /// On each of two ranks a call behind a gate that does not open; rank 1 dies then. What rank 0 does.
 void expect_the_end_of_a_call(const Environment& environment,

@@ -70,23 +70,27 @@ TEST(EpOnGpu, ListsOfStaticModeDoNotPassTheHost) {
 // The host learns where the others' rows are; that all are through it leaves to queues.
 TEST(EpOnGpu, QueuesOfOneNodeWaitForEachOtherByThemselves) {
   if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "built without CUDA kernels";
-  run_ranks({{3}, {{"EPCCL_CUDA_FIRST_CALLS", "0"}}, {}}, [](const RankContext& context) {
-    GpuRank gpu;
-    const Comm comm(context);
-    ToTheNext layer(context, comm, gpu);
-    gpu.wait();
-    fake_cuda_forget_calls();
-    constexpr int calls = 5;
-    for (int i = 0; i < calls; ++i)
-      ASSERT_EQ(layer.dispatch(layer.input.data(), layer.output.data(), gpu.as_epccl()), epcclSuccess)
-          << epcclGetLastError(nullptr);
-    gpu.wait();
-    // One of the user's stream for the call, and one for each other rank.
-    EXPECT_EQ(fake_cuda_calls("cuStreamWaitValue64_v2"), calls * context.ranks);
-    // That the user's stream has come; that this rank is through with others' rows; that all is over.
-    EXPECT_EQ(fake_cuda_calls("cuStreamWriteValue64_v2"), calls * 3);
-    EXPECT_EQ(layer.output.get(), layer.expected());
-  });
+  run_ranks(
+      {{3}, {{"EPCCL_CUDA_FIRST_CALLS", "0"}, {"EPCCL_CUDA_AHEAD", "1"}}, {}},
+      [](const RankContext& context) {
+        GpuRank gpu;
+        const Comm comm(context);
+        ToTheNext layer(context, comm, gpu);
+        gpu.wait();
+        fake_cuda_forget_calls();
+        constexpr int calls = 5;
+        for (int i = 0; i < calls; ++i)
+          ASSERT_EQ(layer.dispatch(layer.input.data(), layer.output.data(), gpu.as_epccl()), epcclSuccess)
+              << epcclGetLastError(nullptr);
+        gpu.wait();
+        // The user's stream says that it has come, and waits for the call.
+        EXPECT_EQ(fake_cuda_calls("cuStreamWriteValue64_v2"), calls);
+        EXPECT_EQ(fake_cuda_calls("cuStreamWaitValue64_v2"), calls);
+        // The queue waits for that, and says so; waits for the others; says that this rank is through with their rows; waits for the others again;
+        // says that all is over.
+        EXPECT_EQ(fake_cuda_calls("cuStreamBatchMemOp_v2"), calls * 5);
+        EXPECT_EQ(layer.output.get(), layer.expected());
+      });
 }
 
 // The double keeps all other calls out while one of a process waits for the GPU: that must be none behind a held stream.

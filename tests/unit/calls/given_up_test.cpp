@@ -9,6 +9,7 @@
 #include "../device_messages/wire.hpp"
 #include "fake_driver.hpp"
 #include "rank_with_gpu.hpp"
+#include "runtime/comm/turn_words.hpp"
 #include "runtime/executor/device_executor.hpp"
 #include "runtime/executor/node_words.hpp"
 #include "runtime/executor/queue_executor.hpp"
@@ -17,7 +18,9 @@ namespace epccl::runtime {
 namespace {
 
 using device::test::gpu;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using transports::done_counter;
 
 constexpr int slot = 3;
@@ -46,7 +49,7 @@ QueueProgram wait_and_copy() {
 class GivenUp : public RankWithGpu {
  protected:
   const device::test::GpuMemory input_{bytes}, output_{bytes};
-  const QueueProgram program_ = wait_and_copy();
+  const std::shared_ptr<const QueueProgram> program_ = std::make_shared<QueueProgram>(wait_and_copy());
   const QueueCall call_{1, "a call", {{input_.data(), output_.data(), nullptr}, {}}, nullptr, {}};
   Waiter waiter_{0, node_[0], nullptr, monitor_, {}};
   QueueExecutor queues_{gpu(), cluster_, node_[0], monitor_, {}, [](const Status&) {}};
@@ -121,6 +124,77 @@ TEST_F(GivenUp, IsAFailureAlsoWhereTheQueuesHaveGoneOnAndSaidThatTheyAreThrough)
   release_words(node_[1]);
   node_[0].set_done(call_.sequence);
   EXPECT_THAT(queues_.finish(waiter_).message(), HasSubstr("a rank of this node gave up"));
+}
+
+/// Two calls, the second of which is queued while the first runs: both wait for a stream that has not come.
+class TwoQueued : public GivenUp {
+ protected:
+  struct Behind {
+    bool was_let_go = false, is_queued = false;
+    const TurnWords::Word word = device::test::take(TurnWords::of(gpu()).take());
+    const QueuedBehind behind{{word.come, word.value},
+                              nullptr,
+                              {word.word, word.value},
+                              [this](device::WordValue) { is_queued = true; },
+                              [this] {
+                                was_let_go = true;
+                                word.come->store(word.value);
+                              }};
+    bool is_released() const { return word.word->load() >= word.value; }
+  };
+  void SetUp() override {
+    for (const uint64_t sequence : {1, 2}) {
+      node_[1].segment().queued(1, slot).store(counter_value(2, 1));
+      const QueueCall call{sequence, "a call", call_.buffers, nullptr, {}};
+      QueueCall queued = call;
+      queued.behind = sequence == 1 ? &first_.behind : &second_.behind;
+      if (sequence == 1)
+        EXPECT_OK(queues_.submit(program_, queued, waiter_));
+      else
+        queues_.submit_next(program_, queued, waiter_);
+    }
+    EXPECT_TRUE(first_.is_queued && second_.is_queued);
+  }
+  std::vector<uint64_t> calls_in_use() {
+    std::vector<uint64_t> found;
+    for (const uint64_t sequence : {1, 2, 3})
+      if (node_[1].peer_that_uses(sequence) == 0) found.push_back(sequence);
+    return found;
+  }
+  void come(Behind& which) {
+    which.word.come->store(which.word.value);
+    node_[1].post(slot, counter_value(&which == &first_ ? 1 : 2, 1));
+  }
+
+  Behind first_, second_;
+};
+
+TEST_F(TwoQueued, EndOneAfterTheOther) {
+  EXPECT_THAT(calls_in_use(), ElementsAre(1, 2));
+  come(first_);
+  EXPECT_OK(queues_.finish(waiter_));
+  EXPECT_THAT(calls_in_use(), ElementsAre(2));
+  EXPECT_TRUE(first_.is_released());
+  EXPECT_FALSE(second_.is_released());
+  come(second_);
+  EXPECT_OK(queues_.finish(waiter_));
+  EXPECT_TRUE(second_.is_released());
+  EXPECT_THAT(calls_in_use(), IsEmpty());
+}
+
+TEST_F(TwoQueued, AreBothLetGoWhenTheFirstFails) {
+  monitor_.abort("aborted");
+  EXPECT_THAT(queues_.finish(waiter_).message(), HasSubstr("aborted"));
+  EXPECT_TRUE(first_.was_let_go && second_.was_let_go);
+  EXPECT_THAT(calls_in_use(), IsEmpty());
+}
+
+// Which may have queued that, though this rank has not.
+TEST_F(GivenUp, IsToldWhenPeersQueuesHaveRunOutOfTheNextCall) {
+  monitor_.abort("aborted");
+  const PeerInQueues peer(node_, call_.sequence + 1);
+  EXPECT_THAT(queues_.submit(program_, call_, waiter_).message(), HasSubstr("aborted"));
+  EXPECT_TRUE(peer.is_out());
 }
 
 TEST_F(KernelsGivenUp, AreToldWhenPeersQueuesHaveRunOutOfTheCall) {

@@ -164,18 +164,22 @@ TEST_F(CudaQueue, IsLetThroughByAHostThatGivesUp) {
 // A driver takes so many by one call; the last wait holds the post back like the first.
 TEST_F(CudaQueue, PostsAfterAnyNumberOfWaits) {
   for (const size_t count : {size_t{0}, size_t{1}, size_t{254}, size_t{255}, size_t{700}}) {
-    for (size_t i = 0; i <= count; ++i) words_[i].store(0);
+    for (size_t i = 0; i <= count + 1; ++i) words_[i].store(0);
+    SignalWord& another = words_[count + 1];
     std::vector<WordValue> waits;
     for (size_t i = 1; i <= count; ++i) waits.push_back({words_ + i, 3});
     const auto mine = queue();
-    EXPECT_OK(mine->post_after(waits, words_[0], 7));
+    const std::vector<WordPost> posts{{&another, 6}, {&words_[0], 7}};
+    EXPECT_OK(mine->post_after(waits, posts));
     for (size_t i = 1; i < count; ++i) words_[i].store(3);
     if (count > 0) {
       EXPECT_EQ(words_[0].load(), 0U) << count;
+      EXPECT_EQ(another.load(), 0U) << count;
       words_[count].store(4);
     }
     EXPECT_OK(mine->synchronize());
     EXPECT_EQ(words_[0].load(), 7U) << count;
+    EXPECT_EQ(another.load(), 6U) << count;
   }
 }
 

@@ -32,6 +32,31 @@ TEST(HeldStreams, PutOffWhatWouldWaitForThem) {
   EXPECT_EQ(freed, 3);
 }
 
+TEST(HeldStreams, WaitForThreadsOfTheirCommunicatorUntilAllIsQueued) {
+  std::optional<Hold> first(std::in_place), second(std::in_place);
+  EXPECT_FALSE(HeldStreams::wait_for_threads());
+  first->stream_waits(7);
+  second->stream_waits(7);
+  EXPECT_TRUE(HeldStreams::wait_for_threads());
+  EXPECT_FALSE(HeldStreams::wait_for_threads(7));
+  EXPECT_TRUE(HeldStreams::wait_for_threads(8));
+  second.reset();
+  EXPECT_TRUE(HeldStreams::wait_for_threads(8));
+  {
+    Hold of_several;
+    of_several.stream_waits();
+    EXPECT_TRUE(HeldStreams::wait_for_threads(7));
+  }
+  first->stream_needs_no_thread();
+  EXPECT_FALSE(HeldStreams::wait_for_threads(8));
+  bool is_freed = false;
+  HeldStreams::when_none([&is_freed] { is_freed = true; });
+  EXPECT_FALSE(is_freed) << "the stream waits still";
+  first.reset();
+  EXPECT_TRUE(is_freed);
+  EXPECT_FALSE(HeldStreams::wait_for_threads());
+}
+
 TEST(HeldStreams, PutOffWhatWouldWaitForOtherWorkThatWaits) {
   std::atomic<bool> waits{true};
   std::atomic<int> freed{0};
