@@ -89,6 +89,12 @@ const std::vector<Entry>& table() {
        "ranks have called and the communicator's call before is over; `2`: collectives also while that one "
        "runs, first calls "
        "too. Ranks may differ."},
+      {"EPCCL_CUDA_SIGNALS", "auto", "auto|driver",
+       "How queues of a GPU wait for each other at the end of a call whose stream waits. `auto`: where the "
+       "ranks of one node share a GPU that "
+       "runs their work at once, by kernels of one warp, which look into its memory; else, and with "
+       "`driver`, by the driver's waits for "
+       "words of the host's memory. Ranks may differ."},
       {"EPCCL_CUDA_SHARE", "auto", "auto|descriptor|ipc",
        "How GPU memory of epcclMemAlloc is shared with other processes: as virtual memory whose descriptor "
        "is handed over, or by "

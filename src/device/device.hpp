@@ -137,22 +137,25 @@ class QueueEvent {
 
 /// What runs a queue's work.
 enum class QueueKind : uint8_t {
-  copy_engine,  // copies, by engines unless CopyWork::may_use_cores, and signals; reductions are refused
+  copy_engine,  // copies, by engines unless CopyWork::may_use_cores, and signals (waits with near words may be kernels); reductions are refused
   compute,  // also reductions, on at most as many blocks as set_blocks() said; its copies use compute cores where the
             // device has a choice
   cores,  // as compute, and a list of copies is one kernel, on as many blocks; only where Device::can_copy_by_cores()
 };
 
-/// What a wait is for.
+/// What a wait is for. `near`: in the memory of the queue's own device, a word that posts of queues raise before `word`, to the same values,
+/// and that is sooner to see there; whoever raises `word` alone ends the wait too. Null: there is none.
 struct WordValue {
   const SignalWord* word;
   uint64_t at_least;
+  const SignalWord* near = nullptr;
 };
 
-/// What a post writes.
+/// What a post writes. `near`: raised as well, before; null: there is none.
 struct WordPost {
   SignalWord* word;
   uint64_t value;
+  SignalWord* near = nullptr;
 };
 
 /// An ordered queue of work. Every call returns at once; the work runs after all work queued before. What goes wrong while it
@@ -170,7 +173,7 @@ class Queue {
   /// Holds what comes after back until `word` is at least `value`.
   virtual Status wait(const SignalWord& word, uint64_t value) = 0;
 
-  /// wait() for each of these, then post() each of those, in their order.
+  /// wait() for each of these, then post() each of those, in their order. Devices look at near words where they can run kernels that wait.
   virtual Status post_after(std::span<const WordValue> waits, std::span<const WordPost> posts);
 
   virtual Status record(QueueEvent& event) = 0;
@@ -220,6 +223,10 @@ class Device {
   virtual uint64_t place() const { return 0; }
   /// Whether it does work of several processes at the same time; else they take turns, and whoever's it is has all of it.
   virtual bool serves_processes_at_once() const { return true; }
+  /// Whether a kernel may wait for other ranks for as long as they take.
+  virtual bool can_wait_by_kernels() const { return false; }
+  /// Whether what was imported by such a handle may be used when its owner has freed it.
+  virtual bool outlives_its_owner(const MemoryHandle& /*handle*/) const { return true; }
   /// Whether there are queues of kind `cores`.
   virtual bool can_copy_by_cores() const { return false; }
   /// The fewest blocks that are expected to keep up; what set_blocks() takes.

@@ -1,8 +1,9 @@
 // What collectives of the C API reach between ranks that share one GPU, as threads and as processes, against that GPU's own large
 // device-to-device copy. The floor of a call is the bytes that have to be read and written at least, at the rate of that copy (which
 // reads and writes each byte). Needs a GPU.
-//   bench_collectives [FILE] [MEGABYTES A RANK,...] [RANKS] [processes|threads]     prints a table, and writes FILE as JSON after each case;
-//                                                                               the last word: only what ranks reach that are such
+//   bench_collectives [FILE] [MEGABYTES A RANK,...] [RANKS] [processes|threads] [ways]
+// prints a table, and writes FILE as JSON after each case. The words: only what ranks reach that are such; only the ways in which calls are
+// queued and signal (EPCCL_CUDA_AHEAD, EPCCL_CUDA_SIGNALS), all collectives.
 // Exit codes: 0 measured; 77 there is no GPU; 1 something failed: what did is named in FILE, beside what was measured.
 #include <fmt/format.h>
 
@@ -25,6 +26,8 @@ using Json = BenchReport::Json;
 using tests::GpuRank;
 constexpr int rounds = 30;
 constexpr int rows = 7, calls_in_a_row = 10;
+constexpr Collective every_collective[] = {Collective::alltoall, Collective::allgather,
+                                           Collective::reduce_scatter, Collective::allreduce};
 
 /// Of one call, in medians.
 struct Seconds {
@@ -103,15 +106,17 @@ void call(const Case& what, const Buffer& input, const Buffer& output, epcclComm
   }
 }
 
-/// The first and the last element of the last rank's block, or of all.
+/// The last element of what was received.
 template <typename T>
 void check(const Case& what, const GpuRank& gpu, const Buffer& output) {
-  const uint64_t bytes = what.amount.which == Collective::reduce_scatter
-                             ? what.amount.bytes / static_cast<uint64_t>(what.amount.ranks)
-                             : what.amount.bytes;
+  const uint64_t ranks = static_cast<uint64_t>(what.amount.ranks), elements = what.amount.bytes / sizeof(T);
+  const uint64_t block = elements / ranks;
+  const uint64_t received = what.amount.which == Collective::reduce_scatter ? block
+                            : what.amount.which == Collective::allreduce    ? elements
+                                                                            : block * ranks;
   T last{};
-  driver_ok(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(&last), output.address(bytes - sizeof(T)), sizeof(T),
-                          gpu.stream()));
+  driver_ok(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(&last), output.address((received - 1) * sizeof(T)),
+                          sizeof(T), gpu.stream()));
   driver_ok(cuStreamSynchronize(gpu.stream()));
   const T expected = Kind<T>::of(adds(what.amount.which) ? what.amount.ranks * (what.amount.ranks + 1) / 2
                                                          : what.amount.ranks);
@@ -203,20 +208,33 @@ void measure_collective(const Case& what, bool wide, double ceiling, BenchReport
   });
 }
 
-/// What it is worth to queue calls ahead of their streams, and of the call before.
-void measure_ahead(const BenchArguments& asked, BenchReport& report) {
-  for (const As as : {As::threads, As::processes})
-    for (const char* ahead : {"0", "1", "2"})
-      report.add("ahead", {{"ranks_as", text_of(as)}, {"EPCCL_CUDA_AHEAD", ahead}}, [&]() -> Json {
+/// What it is worth to queue calls ahead of their streams, and of the call before; and to signal in the GPU's memory.
+void measure_ways(As as, Amount amount, double ceiling, BenchReport& report) {
+  for (const char* ahead : {"0", "1", "2"})
+    for (const char* signals : {"driver", "auto"}) {
+      const Json is{{"collective", text_of(amount.which)},
+                    {"ranks_as", text_of(as)},
+                    {"megabytes", amount.bytes / mebibyte},
+                    {"EPCCL_CUDA_AHEAD", ahead},
+                    {"EPCCL_CUDA_SIGNALS", signals}};
+      report.add("ways", is, [&]() -> Json {
         setenv("EPCCL_CUDA_AHEAD", ahead, 1);
-        const Seconds seconds =
-            seconds_of<float>({as, {Collective::alltoall, asked.ranks, asked.sizes.front()}});
+        setenv("EPCCL_CUDA_SIGNALS", signals, 1);
+        const Seconds seconds = seconds_of<float>({as, amount});
         unsetenv("EPCCL_CUDA_AHEAD");
-        fmt::print("{:56} {:10.1f} us; in a row {:10.1f} us\n",
-                   fmt::format("alltoall, ranks as {}, EPCCL_CUDA_AHEAD={}", text_of(as), ahead),
-                   seconds.alone * 1e6, seconds.in_a_row * 1e6);
-        return {{"microseconds", seconds.alone * 1e6}, {"in_a_row_microseconds", seconds.in_a_row * 1e6}};
+        unsetenv("EPCCL_CUDA_SIGNALS");
+        const auto fraction = [&](double of_one) { return amount.floor_bytes() / ceiling / of_one; };
+        fmt::print("{:48} {:8.1f} us, {:5.1f} %; in a row {:8.1f} us, {:5.1f} % of the floor\n",
+                   fmt::format("{} {} MiB {} AHEAD={} SIGNALS={}", text_of(amount.which),
+                               amount.bytes / mebibyte, text_of(as), ahead, signals),
+                   seconds.alone * 1e6, 100 * fraction(seconds.alone), seconds.in_a_row * 1e6,
+                   100 * fraction(seconds.in_a_row));
+        return {{"microseconds", seconds.alone * 1e6},
+                {"fraction_of_floor", fraction(seconds.alone)},
+                {"in_a_row_microseconds", seconds.in_a_row * 1e6},
+                {"in_a_row_fraction_of_floor", fraction(seconds.in_a_row)}};
       });
+    }
 }
 
 /// The first size; others, of float32 alone, follow the rest.
@@ -227,20 +245,27 @@ void measure(const BenchArguments& asked, BenchReport& report) {
   });
   copy.tell(report.facts());
   const double ceiling = copy.ceiling();
+  std::vector<As> kinds;
+  if (!asked.only_processes) kinds.push_back(As::threads);
+  if (!asked.only_threads) kinds.push_back(As::processes);
+  if (asked.only_ways) {
+    for (const As as : kinds)
+      for (const uint64_t size : asked.sizes)
+        for (const Collective which : every_collective)
+          measure_ways(as, {which, asked.ranks, size}, ceiling, report);
+    return;
+  }
   const auto measure_collectives = [&](uint64_t size, bool also_narrow) {
-    for (const As as : {As::threads, As::processes}) {
-      if (as == As::threads ? asked.only_processes : asked.only_threads) continue;
-      for (const Collective which :
-           {Collective::alltoall, Collective::allgather, Collective::reduce_scatter, Collective::allreduce}) {
+    for (const As as : kinds)
+      for (const Collective which : every_collective) {
         const Case what{as, {which, asked.ranks, size}};
         measure_collective(what, true, ceiling, report);
         if (adds(which) && also_narrow) measure_collective(what, false, ceiling, report);
       }
-    }
   };
   measure_collectives(bytes, true);
-  if (!asked.only_processes && !asked.only_threads) {
-    measure_ahead(asked, report);
+  if (kinds.size() == 2) {
+    for (const As as : kinds) measure_ways(as, {Collective::alltoall, asked.ranks, bytes}, ceiling, report);
     measure_blocks(asked, ceiling, report);
   }
   for (const uint64_t size : std::span(asked.sizes).subspan(1))

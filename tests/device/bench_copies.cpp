@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <span>
 
 #include "bench_main.hpp"
@@ -246,6 +247,68 @@ void measure_signals(As as, uint64_t bytes, BenchReport& report) {
   });
 }
 
+/// Seconds in which all ranks' queues wait for each other, of several times in a row; `near`: by kernels that look into the GPU's memory,
+/// else by the driver's waits for the host's. 0: kernels would wait for each other's turns.
+double meeting_seconds(As as, int ranks, bool near) {
+  return measured<double>(as, ranks, [as, near](Rank& rank, double& out) {
+    constexpr uint64_t in_a_row = 20;
+    Device& device = rank.device();
+    if (near && as == As::processes && !device.serves_processes_at_once()) return;
+    const int me = rank.number();
+    ShareableBuffer words(device, sizeof(SignalWord));
+    const PinnedBuffer zero(device, sizeof(SignalWord));
+    std::memset(zero.data, 0, sizeof(SignalWord));
+    const auto queue = take(device.make_queue(QueueKind::copy_engine));
+    const CopyWork clear{words.data, zero.data, sizeof(SignalWord)};
+    must(queue->copy({&clear, 1}));
+    must(queue->synchronize());
+    must(device.make_words_visible(&rank.shared(), sizeof(Shared)));
+    rank.shared().handles[me][0] = take(device.export_memory(words.data, sizeof(SignalWord)));
+    rank.barrier();
+    std::vector<MemoryHandle> theirs;
+    for (int peer = 0; peer < rank.count(); ++peer) theirs.push_back(rank.shared().handles[peer][0]);
+    std::vector<double> seconds;
+    {
+      const SharedBuffers mapped = take(SharedBuffers::map(device, theirs));
+      const auto near_word = [&](int peer) {
+        return near ? reinterpret_cast<SignalWord*>(mapped.address(peer)) : nullptr;
+      };
+      uint64_t value = 0;
+      for (int round = -3; round < rounds; ++round) {
+        rank.barrier();
+        const double begin = now_seconds();
+        for (uint64_t i = 0; i < in_a_row; ++i) {
+          ++value;
+          const WordPost post{&rank.word(me, 0), value, near_word(me)};
+          std::vector<WordValue> waits;
+          for (int peer = 0; peer < rank.count(); ++peer)
+            if (peer != me) waits.push_back({&rank.word(peer, 0), value, near_word(peer)});
+          must(queue->post_after({}, {&post, 1}));
+          must(queue->post_after(waits, {}));
+        }
+        must(queue->synchronize());
+        if (round >= 0) seconds.push_back((now_seconds() - begin) / in_a_row);
+      }
+    }
+    rank.barrier();
+    device.hide_words(&rank.shared());
+    if (me == 0) out = median_of(std::move(seconds));
+  });
+}
+
+void measure_meetings(As as, int ranks, BenchReport& report) {
+  for (const bool near : {false, true}) {
+    const std::string name = fmt::format("{} ranks as {} wait for each other, {}", ranks, text_of(as),
+                                         near ? "by kernels, in the GPU's memory" : "by the driver");
+    report.add("cases", {{"case", name}}, [&]() -> Json {
+      const double seconds = meeting_seconds(as, ranks, near);
+      if (seconds == 0) return {{"skipped", "processes take turns"}};
+      fmt::print("{:72} {:10.1f} us\n", name, seconds * 1e6);
+      return {{"microseconds", seconds * 1e6}};
+    });
+  }
+}
+
 /// Who makes a copy inside the GPU.
 void measure_makers(uint64_t bytes, const CopyRates& copy, BenchReport& report) {
   const struct {
@@ -301,6 +364,7 @@ void measure(const BenchArguments& asked, BenchReport& report) {
   for (const As as : kinds) {
     measure_exchanges(as, bytes);
     measure_signals(as, bytes, report);
+    measure_meetings(as, asked.ranks, report);
   }
   if (!asked.only_processes) {
     measure_makers(std::min(256 * mebibyte, 4 * bytes), copy, report);

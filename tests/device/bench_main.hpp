@@ -19,10 +19,10 @@ struct BenchArguments {
   const char* file = nullptr;
   std::vector<uint64_t> sizes;  // bytes a rank, at least one; each call's fixed cost shows in the difference
   int ranks = most_ranks;
-  bool only_processes = false, only_threads = false;
+  bool only_processes = false, only_threads = false, only_ways = false;
 };
 
-/// [FILE] [MEGABYTES A RANK,...] [RANKS] [processes|threads]
+/// [FILE] [MEGABYTES A RANK,...] [RANKS] [processes|threads|ways ...]
 inline BenchArguments bench_arguments(int argc, char** argv) {
   BenchArguments arguments;
   if (argc > 1) arguments.file = argv[1];
@@ -33,8 +33,13 @@ inline BenchArguments bench_arguments(int argc, char** argv) {
     text = end + 1;
   }
   if (argc > 3) arguments.ranks = std::clamp(std::atoi(argv[3]), 2, most_ranks);
-  arguments.only_processes = argc > 4 && std::strcmp(argv[4], text_of(As::processes)) == 0;
-  arguments.only_threads = argc > 4 && std::strcmp(argv[4], text_of(As::threads)) == 0;
+  const auto asks_for = [&](const char* word) {
+    return std::any_of(argv + std::min(argc, 4), argv + argc,
+                       [word](const char* given) { return std::strcmp(given, word) == 0; });
+  };
+  arguments.only_processes = asks_for(text_of(As::processes));
+  arguments.only_threads = asks_for(text_of(As::threads));
+  arguments.only_ways = asks_for("ways");
   return arguments;
 }
 

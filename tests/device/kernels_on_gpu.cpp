@@ -203,6 +203,10 @@ void run(const Launch<HostCallParameters>& launch, std::mt19937_64&) {
   run_on_gpu(launch);
 }
 
+void run(const Launch<WordParameters>& launch, std::mt19937_64&) {
+  run_on_gpu(launch);
+}
+
 }  // namespace epccl::device::cuda::testing
 
 void* operator new(size_t bytes) {

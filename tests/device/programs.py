@@ -17,6 +17,8 @@ import machine
 import stacks
 
 SKIPPED = 77
+#: For what runs kernels one after the other.
+NO_WAITING_KERNELS = {"EPCCL_CUDA_SIGNALS": "driver"}
 SECONDS_PER_TEST, SECONDS_PER_BENCHMARK = 600, 360  # a program each
 SECONDS_OF_SILENCE = 120  # in which a program of tests hangs,
 SECONDS_WHERE_TIME_IS_SHORT = 45  # with --minutes: more than the library's own time-outs
@@ -228,7 +230,7 @@ def run_sanitizer(runner, program, tests):
         return {**missing(program), "program": name}
     # Ranks are processes that the program forks.
     ended = runner.run([sanitizer, "--tool", "memcheck", "--target-processes", "all", "--error-exitcode", "9", program,
-                        f"--gtest_filter={tests}"], SECONDS_PER_TEST, silence=runner.patience())
+                        f"--gtest_filter={tests}"], SECONDS_PER_TEST, NO_WAITING_KERNELS, silence=runner.patience())
     if "Device not supported" in ended.output or "not supported on" in ended.output:
         return {"program": name, "state": "skipped", "why": "it does not support this machine"}
     if ended.code == 0 and "ERROR SUMMARY: 0 errors" not in ended.output:

@@ -32,6 +32,7 @@ class CudaDevice : public Device {
     name_ = name.data();
     engines_ = std::max(context_.attribute_or_zero(CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT), 1);
     has_mps_ = context_.attribute_or_zero(CU_DEVICE_ATTRIBUTE_MPS_ENABLED) != 0;
+    ends_long_kernels_ = context_.attribute_or_zero(CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT) != 0;
   }
 
   const Context& context() const { return context_; }
@@ -46,6 +47,11 @@ class CudaDevice : public Device {
   int max_reduce_sources() const override { return static_cast<int>(cuda::max_reduce_sources); }
   uint64_t place() const override { return memory_.place(); }
   bool serves_processes_at_once() const override { return has_mps_; }
+  bool can_wait_by_kernels() const override { return kernels_.status().ok() && !ends_long_kernels_; }
+  // Of CUDA IPC that is not defined.
+  bool outlives_its_owner(const MemoryHandle& handle) const override {
+    return static_cast<HandleForm>(handle.form) == HandleForm::descriptor;
+  }
 
   bool can_copy_by_cores() const override { return kernels_.status().ok(); }
   int fewest_blocks(const Demand& demand) const override {
@@ -102,7 +108,7 @@ class CudaDevice : public Device {
   const Context context_;
   std::string name_;
   int engines_ = 1;
-  bool has_mps_ = false;
+  bool has_mps_ = false, ends_long_kernels_ = false;
   Memory memory_;
   SignalWords words_;
   Copier copier_;

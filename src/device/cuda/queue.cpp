@@ -189,47 +189,95 @@ Status StreamQueue::launch(const Kernel& kernel, uint32_t blocks, uint32_t threa
   return keep(launch_now(kernel, blocks, threads, parameters));
 }
 
+// What the stream wrote before is visible to all of the system that see the value.
 Status StreamQueue::post(SignalWord& word, uint64_t value) {
-  EPCCL_ASSIGN(const CUdeviceptr address, parts_.words.find(&word));
+  const WordPost post{&word, value};
   EPCCL_CURRENT(parts_.context);
-  // The default has the fence: what the stream wrote before is visible to all of the system that see the value.
-  return keep(parts_.context.call(parts_.context.driver().write_value, stream_, address, cuuint64_t{value},
-                                  static_cast<unsigned>(CU_STREAM_WRITE_VALUE_DEFAULT)));
+  return post_after_by_driver({}, {&post, 1});
 }
 
 Status StreamQueue::wait(const SignalWord& word, uint64_t value) {
-  EPCCL_ASSIGN(const CUdeviceptr address, parts_.words.find(&word));
-  const TimedOperation timed(parts_.context, stream_, WorkKind::signal);
-  EPCCL_CURRENT(parts_.context);
-  return keep(parts_.context.call(parts_.context.driver().wait_value, stream_, address, cuuint64_t{value},
-                                  static_cast<unsigned>(CU_STREAM_WAIT_VALUE_GEQ)));
+  const WordValue wait{&word, value};
+  return post_after({&wait, 1}, {});
 }
 
 // By one call of the driver, whose lock all threads of a process share.
 Status StreamQueue::post_after(std::span<const WordValue> waits, std::span<const WordPost> posts) {
-  const Driver& driver = parts_.context.driver();
-  if (!driver.batch_values) return Queue::post_after(waits, posts);
-  std::vector<CUstreamBatchMemOpParams> operations(waits.size() + posts.size());
-  for (size_t i = 0; i < waits.size(); ++i) {
-    auto& wait = operations[i].waitValue;
-    EPCCL_ASSIGN(wait.address, parts_.words.find(waits[i].word));
-    wait.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
-    wait.value64 = waits[i].at_least;
-    wait.flags = CU_STREAM_WAIT_VALUE_GEQ;
-  }
-  for (size_t i = 0; i < posts.size(); ++i) {
-    auto& write = operations[waits.size() + i].writeValue;
-    EPCCL_ASSIGN(write.address, parts_.words.find(posts[i].word));
-    write.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
-    write.value64 = posts[i].value;
-    write.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
-  }
   const TimedOperation timed(parts_.context, stream_, WorkKind::signal);
   EPCCL_CURRENT(parts_.context);
+  const bool is_near = std::ranges::any_of(waits, [](const WordValue& wait) { return wait.near != nullptr; });
+  if (is_near && has_kernels() && posts.size() <= max_raised_words) return post_after_by_kernel(waits, posts);
+  return post_after_by_driver(waits, posts);
+}
+
+Result<uint64_t*> StreamQueue::address_of(const SignalWord* word) const {
+  EPCCL_ASSIGN(const CUdeviceptr address, parts_.words.find(word));
+  return reinterpret_cast<uint64_t*>(address);  // NOLINT(performance-no-int-to-ptr): the GPU's
+}
+
+// As many kernels as it takes to name all words.
+Status StreamQueue::post_after_by_kernel(std::span<const WordValue> waits, std::span<const WordPost> posts) {
+  while (!waits.empty()) {
+    WordParameters words;
+    const auto now = waits.first(std::min<size_t>(waits.size(), max_awaited_words));
+    waits = waits.subspan(now.size());
+    for (const WordValue& wait : now) {
+      EPCCL_ASSIGN(uint64_t* const word, address_of(wait.word));
+      words.awaited[words.awaited_count++] = {word, reinterpret_cast<const uint64_t*>(wait.near),
+                                              wait.at_least};
+    }
+    for (const WordPost& post : waits.empty() ? posts : std::span<const WordPost>()) {
+      EPCCL_ASSIGN(uint64_t* const word, address_of(post.word));
+      words.raised[words.raised_count++] = {word, reinterpret_cast<uint64_t*>(post.near), post.value};
+    }
+    EPCCL_TRY(keep(parts_.kernels.launch(words_launch(words), stream_)));
+  }
+  return {};
+}
+
+Status StreamQueue::post_after_by_driver(std::span<const WordValue> waits, std::span<const WordPost> posts) {
+  std::vector<CUstreamBatchMemOpParams> operations;
+  operations.reserve(waits.size() + 2 * posts.size());
+  for (const WordValue& wait : waits) {
+    auto& operation = operations.emplace_back().waitValue;
+    operation.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+    EPCCL_ASSIGN(operation.address, parts_.words.find(wait.word));
+    operation.value64 = wait.at_least;
+    operation.flags = CU_STREAM_WAIT_VALUE_GEQ;
+  }
+  const auto write = [&](CUdeviceptr address, uint64_t value) {
+    auto& operation = operations.emplace_back().writeValue;
+    operation.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    operation.address = address;
+    operation.value64 = value;
+    operation.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+  };
+  for (const WordPost& post : posts) {
+    EPCCL_ASSIGN(const CUdeviceptr address, parts_.words.find(post.word));
+    if (post.near != nullptr) write(reinterpret_cast<CUdeviceptr>(post.near), post.value);
+    write(address, post.value);
+  }
+  return queue_values(operations);
+}
+
+// One after the other where the driver has no lists of them.
+Status StreamQueue::queue_values(std::span<CUstreamBatchMemOpParams> operations) {
+  const Context& context = parts_.context;
+  const Driver& driver = context.driver();
+  const bool is_list = driver.batch_values && operations.size() > 1;
   constexpr size_t most_at_once = 255;  // the driver's limit
-  for (size_t first = 0; first < operations.size(); first += most_at_once) {
+  for (size_t first = 0; is_list && first < operations.size(); first += most_at_once) {
     const auto count = static_cast<unsigned>(std::min(most_at_once, operations.size() - first));
-    EPCCL_TRY(keep(parts_.context.call(driver.batch_values, stream_, count, operations.data() + first, 0U)));
+    EPCCL_TRY(keep(context.call(driver.batch_values, stream_, count, operations.data() + first, 0U)));
+  }
+  if (is_list) return {};
+  for (const CUstreamBatchMemOpParams& each : operations) {
+    const auto& wait = each.waitValue;
+    const auto& write = each.writeValue;
+    EPCCL_TRY(
+        keep(each.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64
+                 ? context.call(driver.wait_value, stream_, wait.address, wait.value64, wait.flags)
+                 : context.call(driver.write_value, stream_, write.address, write.value64, write.flags)));
   }
   return {};
 }

@@ -72,6 +72,10 @@ class StreamQueue : public Queue {
   Status reduce_now(const ReduceWork& work);
   Status launch_now(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* parameters);
   Status refuse_while_capturing(const char* what) const;
+  Status post_after_by_kernel(std::span<const WordValue> waits, std::span<const WordPost> posts);
+  Result<uint64_t*> address_of(const SignalWord* word) const;
+  Status queue_values(std::span<CUstreamBatchMemOpParams> operations);
+  Status post_after_by_driver(std::span<const WordValue> waits, std::span<const WordPost> posts);
 
   const QueueParts parts_;
   const QueueKind kind_;

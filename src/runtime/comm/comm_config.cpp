@@ -1,5 +1,8 @@
 #include "runtime/comm/comm_config.hpp"
 
+#include <cstdlib>
+#include <cstring>
+
 #include "base/settings.hpp"
 
 namespace epccl::runtime {
@@ -60,6 +63,12 @@ Status read_parameters(CommConfig& config) {
   return {};
 }
 
+// Then a thread would be in the driver until other ranks post what its kernel waits for, and might keep out who posts that.
+bool launches_block() {
+  const char* const set = std::getenv("CUDA_LAUNCH_BLOCKING");
+  return set != nullptr && std::strcmp(set, "") != 0 && std::strcmp(set, "0") != 0;
+}
+
 }  // namespace
 
 const char* to_string(NetworkKind kind) {
@@ -112,6 +121,7 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
   if (options.timeout_seconds > 0) config.wait.timeout_seconds = options.timeout_seconds;
   EPCCL_ASSIGN(const int64_t first_calls, settings::get_integer("EPCCL_CUDA_FIRST_CALLS"));
   if (options.first_gpu_calls) config.first_gpu_calls = static_cast<uint64_t>(first_calls);
+  config.engines.near_signals = settings::get("EPCCL_CUDA_SIGNALS") == "auto" && !launches_block();
   EPCCL_ASSIGN(config.gpu_calls_ahead, settings::get_integer("EPCCL_CUDA_AHEAD"));
   return config;
 }

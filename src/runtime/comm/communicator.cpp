@@ -235,10 +235,11 @@ Status Communicator::do_work(const std::function<Status()>& work) {
   return status;
 }
 
-// A stream that queues let go may be through before this rank's call knows why.
+// A GPU's stream that queues let go may be through before this rank's call knows why.
 Status Communicator::poll_failure() {
   EPCCL_TRY(order_.poll());
-  if (parts_.config.gpu_calls_ahead > 0 && !order_.revoked() && !finalized() && parts_.node->gave_up())
+  const bool has_queues = device_engines_.load(std::memory_order_acquire) != nullptr;
+  if (has_queues && !order_.revoked() && !finalized() && parts_.node->gave_up())
     return {Code::remote_error, "a rank of this node gave up"};
   return {};
 }

@@ -50,27 +50,27 @@ CopyEngines::CopyEngines(device::Device& device, const topology::Cluster& cluste
       monitor_(monitor),
       executor_(executor),
       config_(config),
+      scratch_(device, node.local_size()),
       peers_(device, node.local_size()),
       on_{&device, &peers_},
       queues_(device, cluster, node, monitor, {}, HoldWatch::let_go_of_this_thread),
       waiter_ahead_(executor.waiter()) {}
 
 CopyEngines::~CopyEngines() {
-  if (scratch_ == nullptr) return;
-  queues_.stop();
-  static_cast<void>(device_.free(scratch_));
+  if (scratch_.is_made()) queues_.stop();
 }
 
 // A call uses one part of it, and the calls before and after it others, as with the host's scratch.
 Status CopyEngines::prepare() {
   if (on_host()) return {};
-  const uint64_t bytes = transports::call_halves * node_.segment().spec().scratch_bytes;
-  EPCCL_ASSIGN(scratch_, device_.allocate(device::MemoryKind::shareable, bytes));
+  EPCCL_TRY(scratch_.make(node_.segment().spec().scratch_bytes, transports::call_halves));
   peers_.set_readers(node_.other_processes());
-  on_.scratch = describe_on(peers_, scratch_, bytes);
+  on_.scratch = describe_on(peers_, scratch_.data(), scratch_.bytes());
   EPCCL_ASSIGN(const auto queue, device_.make_queue(device::QueueKind::compute));
   has_kernels_ = device::cuda::has_kernels(*queue);
   if (cluster_.nodes() == 1) EPCCL_TRY(queues_.prepare(width()));
+  if (cluster_.nodes() == 1 && config_.near_signals && device_.can_wait_by_kernels())
+    EPCCL_TRY(scratch_.clear_near_words(*queues_.control()));
   if (cluster_.nodes() > 1) EPCCL_TRY(prepare_across());
   return prepare_for(choose(config_.use, 1));
 }
@@ -156,7 +156,7 @@ Result<CopyEngines::Begun> CopyEngines::begin(const Call& call, const EngineChoi
   begun.call.text = begun.known->text;
   begun.call.signature = 0;     // it was that of the other text
   begun.call.is_small = false;  // peers are told where its buffers lie
-  if (!on_host()) begun.call.on = captured ? &captured_->on() : &on_;
+  if (!on_host()) begun.call.on = captured ? &captured_->on() : &on();
   if (call.is_ahead && call.reduction != nullptr) begun.reduction = *call.reduction;
   return begun;
 }
@@ -411,20 +411,52 @@ Result<std::byte*> CopyEngines::address_of(int local, const transports::BufferRe
   return peers_.address_of(local, buffer.memory, buffer.bytes, sequence);
 }
 
-uint64_t CopyEngines::place_in_scratch(uint64_t sequence) const {
-  return sequence % transports::call_halves * node_.segment().spec().scratch_bytes;
-}
-
-std::byte* CopyEngines::own_scratch(uint64_t sequence) const {
-  return static_cast<std::byte*>(scratch_) + place_in_scratch(sequence);
+Result<std::byte*> CopyEngines::base_of_scratch(int local, uint64_t sequence) {
+  if (local == node_.local()) return scratch_.data();
+  return address_of(local, node_.call(local, sequence).scratch, sequence);
 }
 
 Result<std::byte*> CopyEngines::scratch_of(int local, const Call& call) {
   if (on_host()) return node_.scratch(local, call.scratch());
-  if (local == node_.local()) return own_scratch(call.sequence);
-  const transports::BufferRef& scratch = node_.call(local, call.sequence).scratch;
-  EPCCL_ASSIGN(std::byte * base, address_of(local, scratch, call.sequence));
-  return base + place_in_scratch(call.sequence);
+  EPCCL_ASSIGN(std::byte* const base, base_of_scratch(local, call.sequence));
+  return scratch_.of_call(base, call.sequence);
+}
+
+// A rank that has near words says so by how long its scratch is.
+const CallDevice& CopyEngines::on() {
+  if (scratch_.has_near_words()) on_.scratch.bytes = scratch_.bytes_with_near_words();
+  return on_;
+}
+
+// Kernels that wait are no way for processes that take turns: each would wait for a turn of another's. Nor for streams of users, which may
+// have a kernel that needs all of the GPU before they come to the call.
+NearWords CopyEngines::near_words(uint64_t sequence) {
+  if (on_host() || !scratch_.has_near_words()) return {};
+  device::SignalWord* const own = scratch_.near_words(scratch_.data());
+  constexpr int most_waiting = 64;  // on a GPU, of 128 kernels
+  if (sharing().ranks < 2 || sharing().at_once < sharing().ranks) return {};
+  int of_process = 0;
+  std::vector<device::SignalWord*> near(static_cast<size_t>(node_.local_size()));
+  for (int local = 0; local < node_.local_size(); ++local) {
+    if (node_.call(local, sequence).is_behind != 0) return {{}, own, nullptr};
+    if (!sharing().here[static_cast<size_t>(local)]) continue;
+    of_process += node_.pid(local) == node_.pid(node_.local()) ? 1 : 0;
+    near[static_cast<size_t>(local)] = near_words_of(local, sequence);
+  }
+  return {std::move(near), own,
+          take_waiting_kernel(std::max(most_waiting * of_process / sharing().ranks, 1))};
+}
+
+device::SignalWord* CopyEngines::near_words_of(int local, uint64_t sequence) {
+  if (local == node_.local()) return scratch_.near_words(scratch_.data());
+  const transports::BufferRef& scratch = node_.call(local, sequence).scratch;
+  if (scratch.bytes != scratch_.bytes_with_near_words()) return nullptr;
+  const bool is_here = node_.pid(local) == node_.pid(node_.local());
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): as the rank wrote it
+  if (is_here && !scratch_.hold(local, reinterpret_cast<const void*>(scratch.address))) return nullptr;
+  if (!is_here && (scratch.has_memory == 0 || !device_.outlives_its_owner(scratch.memory))) return nullptr;
+  const auto base = base_of_scratch(local, sequence);
+  return base.ok() ? scratch_.near_words(*base) : nullptr;
 }
 
 // A peer that this rank's plan does not touch may be through with the call already, and its memory gone.
@@ -432,6 +464,7 @@ Result<QueueCall> CopyEngines::find_buffers(const Call& call, const QueueProgram
                                             const Movers& movers) {
   QueueCall queued{call.sequence, std::string(call.text), {}, call.reduction, movers};
   queued.behind = call.behind;
+  queued.near = near_words(call.sequence);
   for (int local = 0; local < node_.local_size(); ++local) {
     const auto& used = program.uses[static_cast<size_t>(local)];
     std::byte* scratch = nullptr;

@@ -20,10 +20,12 @@
 
 #include "base/status.hpp"
 #include "runtime/comm/captured_calls.hpp"
+#include "runtime/comm/device_scratch.hpp"
 #include "runtime/comm/engine_use.hpp"
 #include "runtime/comm/gpu_sharing.hpp"
 #include "runtime/comm/program_cache.hpp"
 #include "runtime/executor/executor.hpp"
+#include "runtime/executor/near_words.hpp"
 #include "runtime/executor/queue_executor.hpp"
 #include "transports/cuda_ipc/peer_memory.hpp"
 
@@ -103,7 +105,11 @@ class CopyEngines {
   /// What its messages pass through: free whenever none of its calls runs. Null without across().
   PinnedStage* stage() const;
   /// What a call has of this rank's scratch on a device.
-  std::byte* own_scratch(uint64_t sequence) const;
+  std::byte* own_scratch(uint64_t sequence) const { return scratch_.of_call(scratch_.data(), sequence); }
+  /// What calls on a device tell of it.
+  const CallDevice& on();
+  /// Of a call whose ranks have met; to be held until it is over.
+  NearWords near_words(uint64_t sequence);
   /// Where this process finds a peer's buffer of a call.
   Result<std::byte*> address_of(int local, const transports::BufferRef& buffer, uint64_t sequence);
 
@@ -111,8 +117,9 @@ class CopyEngines {
   Status prepare_across();
   int width() const;
   bool on_host() const { return device_.kind() == device::DeviceKind::host; }
-  uint64_t place_in_scratch(uint64_t sequence) const;
   Result<std::byte*> scratch_of(int local, const Call& call);
+  Result<std::byte*> base_of_scratch(int local, uint64_t sequence);
+  device::SignalWord* near_words_of(int local, uint64_t sequence);
   bool all_mapped(const PeersUse& use) const;
   bool mapped(int local, const transports::BufferRef& buffer) const;
   const GpuSharing& sharing();
@@ -172,7 +179,7 @@ class CopyEngines {
   const EngineConfig config_;
   bool has_kernels_ = false;
   std::atomic<bool> has_core_queues_ = false;
-  void* scratch_ = nullptr;  // not of the host: one for each of the calls that may be under way
+  DeviceScratch scratch_;  // not of the host
   transports::PeerMemory peers_;
   CallDevice on_;
   QueueExecutor queues_;

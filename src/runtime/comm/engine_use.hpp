@@ -17,6 +17,7 @@ struct EngineConfig {
   EngineUse use = EngineUse::automatic;
   int max_blocks = 0;        // that reductions beside copy engines use at most; 0: the device's choice
   uint64_t stage_bytes = 0;  // EPCCL_STAGE_SIZE
+  bool near_signals = true;  // EPCCL_CUDA_SIGNALS: ranks that share a GPU signal each other in its memory
   bool gpus_reach = false;   // GPUs of a node map each other's memory: tried, of all ranks
 };
 

@@ -16,6 +16,7 @@ namespace {
 
 // More than there are engines are of no use.
 constexpr int most_queues = 4;
+constexpr size_t copies_at_first = 64;  // under way at once
 
 // What fits a slot of the rings is sent at once: two ranks that send before they receive do not wait for each other.
 constexpr uint64_t sent_at_once = transports::RingSlot::capacity;
@@ -33,6 +34,7 @@ GpuMessages::GpuMessages(device::Device& device, const topology::Cluster& cluste
       node_(node),
       shm_(shm),
       peers_(device, node.local_size()),
+      events_(device),
       reading_(static_cast<size_t>(node.local_size())),
       bounce_(device),
       stage_(stage),
@@ -43,6 +45,7 @@ Status GpuMessages::prepare() {
     EPCCL_ASSIGN(auto queue, device_.make_queue(device::QueueKind::copy_engine));
     queues_.push_back(std::move(queue));
   }
+  EPCCL_TRY(events_.prepare(copies_at_first));
   peers_.set_readers(node_.other_processes());
   return bounce_.reserve(bounce_bytes);
 }
@@ -148,12 +151,7 @@ Status GpuMessages::copy_from_host(GpuFlight& flight, std::byte* to, const std::
 }
 
 Status GpuMessages::mark_copied(GpuFlight& flight, device::Queue& queue) {
-  if (events_.empty()) {
-    EPCCL_ASSIGN(flight.copied, device_.make_event());
-  } else {
-    flight.copied = std::move(events_.back());
-    events_.pop_back();
-  }
+  EPCCL_ASSIGN(flight.copied, events_.take());
   EPCCL_TRY(queue.record(*flight.copied));
   ++copies_;
   return {};
@@ -190,7 +188,7 @@ Result<bool> GpuMessages::step(GpuFlight& flight, Completion& completion) {
   EPCCL_ASSIGN(const bool is_copied, flight.copied->complete());
   if (!is_copied) return false;
   --copies_;
-  events_.push_back(std::move(flight.copied));
+  events_.give_back(std::move(flight.copied));
   if (flight.step == Step::copying_in) {
     flight.step = Step::moving;
     const std::byte* const data = flight.host != nullptr ? flight.host.get() : flight.end->pinned->data();

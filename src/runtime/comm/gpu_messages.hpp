@@ -21,6 +21,7 @@
 #include "device/device.hpp"
 #include "runtime/comm/engine_use.hpp"
 #include "runtime/comm/staged_calls.hpp"
+#include "runtime/executor/event_pool.hpp"
 #include "runtime/executor/pinned_stage.hpp"
 #include "topology/cluster.hpp"
 #include "transports/cuda_ipc/peer_memory.hpp"
@@ -129,8 +130,8 @@ class GpuMessages {
   transports::PeerMemory peers_;
   std::vector<std::unique_ptr<device::Queue>> queues_;
   size_t next_queue_ = 0;
-  std::vector<std::unique_ptr<device::QueueEvent>> events_;  // unused
-  std::vector<int> reading_;                                 // copies under way, by the local rank they read
+  EventPool events_;
+  std::vector<int> reading_;  // copies under way, by the local rank they read
   int copies_ = 0;
   uint64_t call_ = 1;
   std::atomic<bool> told_unmapped_ = false, told_declined_ = false;

@@ -70,8 +70,7 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
   uint64_t bytes = 0;
   for (size_t part = 0; part < rows.format.count; ++part) bytes += rows.output.bytes[part];
   if (progress != nullptr) progress->begin_on_node(bytes);
-  const CallDevice on{&device_, &engines_.peers()};
-  Call call = call_on(rows, text, on);
+  Call call = call_on(rows, text, engines_.on());
   call.behind = behind_;
   executor_.waiter().begin(false, behind_);
   peers_have_buffers_ = false;
@@ -84,6 +83,7 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
   }
   if (!status.ok() && peers_have_buffers_) engines_.give_up(status, call.sequence, *queue_);
   if (!status.ok()) static_cast<void>(queue_->synchronize());
+  near_ = {};
   engines_.peers().calls_over(call.sequence);
   if (progress != nullptr && status.ok()) progress->completed_on_node();
   return status;
@@ -98,6 +98,7 @@ Status KernelCalls::run_call(const Call& call, const Work& work) {
   auto peers = find_peers(call);
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!peers.ok()) return monitor_.explain(std::move(peers).take_status());
+  near_ = engines_.near_words(call.sequence);
   EPCCL_TRY(queue_call(call, work, *peers));
   EPCCL_TRY(wait_for_queue(call));
   node_.posted(transports::done_counter);  // what a queue raises wakes nobody
@@ -127,7 +128,7 @@ Status KernelCalls::come_behind(const Call& call, const Work& work) {
 
 // The queue raises this rank's counter; peers may queue waits for that from now on.
 Status KernelCalls::post_after(std::span<const device::WordValue> waits, int slot, uint64_t value) {
-  const device::WordPost post{&node_.segment().counter(node_.local(), slot), value};
+  const device::WordPost post{&node_.segment().counter(node_.local(), slot), value, near_.raised(slot)};
   EPCCL_TRY(queue_->post_after(waits, {&post, 1}));
   node_.segment().queued(node_.local(), slot).store(value, std::memory_order_release);
   return {};
@@ -153,7 +154,8 @@ Status KernelCalls::await_peers(const Call& call, int slot, uint64_t value,
            node_.counter(local, slot) < value)
       EPCCL_TRY(waiter.nap([&] { return waiting_for(call, local, what); }, Waiter::For::others));
     waiter.moved();
-    waits.push_back({&segment.counter(local, slot), value});
+    waits.push_back({&segment.counter(local, slot), value,
+                     slot == transports::done_counter ? near_.looked_at(local, slot) : nullptr});
   }
   return waits.empty() ? Status{} : queue_->post_after(waits, {});
 }

@@ -137,6 +137,7 @@ class KernelCalls {
   bool by_cores_ = false;
   const QueuedBehind* behind_ = nullptr;
   std::string text_;                 // of the current call
+  NearWords near_;                   // of the current call
   bool peers_have_buffers_ = false;  // of the current call: its ranks have met
 };
 

@@ -3,6 +3,11 @@
 #include <utility>
 
 namespace epccl::runtime {
+namespace {
+
+constexpr size_t batches_at_first = 16;  // under way at once
+
+}  // namespace
 
 Result<CopyLine> CopyLine::make(device::Device& device) {
   CopyLine line(device);
@@ -10,6 +15,7 @@ Result<CopyLine> CopyLine::make(device::Device& device) {
   if (device.can_copy_by_cores()) {
     EPCCL_ASSIGN(line.cores_, device.make_queue(device::QueueKind::cores));
   }
+  EPCCL_TRY(line.events_.prepare(batches_at_first));
   line.use_cores(false);
   return line;
 }
@@ -19,17 +25,10 @@ void CopyLine::add(const device::CopyWork& work, uint64_t token) {
   added_.push_back(token);
 }
 
-Result<std::unique_ptr<device::QueueEvent>> CopyLine::take_event() {
-  if (events_.empty()) return device_->make_event();
-  auto event = std::move(events_.back());
-  events_.pop_back();
-  return event;
-}
-
 Status CopyLine::flush() {
   if (added_.empty()) return {};
   EPCCL_TRY(queue_->copy(copies_));
-  EPCCL_ASSIGN(auto event, take_event());
+  EPCCL_ASSIGN(auto event, events_.take());
   EPCCL_TRY(queue_->record(*event));
   batches_.push_back({std::move(event), std::exchange(added_, {})});
   copies_.clear();
@@ -42,7 +41,7 @@ Status CopyLine::poll(std::vector<uint64_t>& through) {
     EPCCL_ASSIGN(const bool is_complete, first.behind->complete());
     if (!is_complete) break;
     through.insert(through.end(), first.tokens.begin(), first.tokens.end());
-    events_.push_back(std::move(first.behind));
+    events_.give_back(std::move(first.behind));
     batches_.pop_front();
   }
   return queue_->failure();

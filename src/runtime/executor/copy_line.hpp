@@ -8,6 +8,7 @@
 
 #include "base/status.hpp"
 #include "device/device.hpp"
+#include "runtime/executor/event_pool.hpp"
 
 namespace epccl::runtime {
 
@@ -34,13 +35,11 @@ class CopyLine {
     std::vector<uint64_t> tokens;
   };
 
-  explicit CopyLine(device::Device& device) : device_(&device) {}
-  Result<std::unique_ptr<device::QueueEvent>> take_event();
+  explicit CopyLine(device::Device& device) : events_(device) {}
 
-  device::Device* device_;
-  std::unique_ptr<device::Queue> engine_, cores_;            // cores_ is null where the device cannot
-  device::Queue* queue_ = nullptr;                           // one of them
-  std::vector<std::unique_ptr<device::QueueEvent>> events_;  // not in use
+  std::unique_ptr<device::Queue> engine_, cores_;  // cores_ is null where the device cannot
+  device::Queue* queue_ = nullptr;                 // one of them
+  EventPool events_;
   std::vector<device::CopyWork> copies_;
   std::vector<uint64_t> added_;  // tokens
   std::deque<Batch> batches_;

@@ -24,6 +24,7 @@ DeviceExecutor::DeviceExecutor(device::Device& device, const topology::Cluster& 
 
 Status DeviceExecutor::prepare(int width) {
   EPCCL_TRY(lanes_.prepare(width, false));
+  EPCCL_TRY(lanes_.prepare_events());
   return messages_.prepare();
 }
 

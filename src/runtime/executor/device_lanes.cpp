@@ -7,7 +7,7 @@ namespace epccl::runtime {
 using plan::Kind;
 
 DeviceLanes::DeviceLanes(device::Device& device, const topology::Cluster& cluster)
-    : device_(device), feed_(device, cluster, {}), rows_(cluster), queues_(device) {}
+    : feed_(device, cluster, {}), rows_(cluster), queues_(device), events_(device) {}
 
 Status DeviceLanes::make_queues(const DeviceProgram& program, bool by_cores) {
   std::array<size_t, plan::lanes> used{};
@@ -34,18 +34,11 @@ Status DeviceLanes::begin(const DeviceProgram& program, const QueueCall& call) {
   return {};
 }
 
-Result<std::unique_ptr<device::QueueEvent>> DeviceLanes::take_event() {
-  if (events_.empty()) return device_.make_event();
-  auto event = std::move(events_.back());
-  events_.pop_back();
-  return event;
-}
-
 Status DeviceLanes::close(uint16_t number) {
   Line& line = lines_[number];
   if (line.open.empty()) return {};
   EPCCL_TRY(feed_.flush(number));
-  EPCCL_ASSIGN(auto event, take_event());
+  EPCCL_ASSIGN(auto event, events_.take());
   EPCCL_TRY(line.queue->record(*event));
   line.batches.push_back({std::move(event), std::exchange(line.open, {})});
   ++line.closed;
@@ -111,7 +104,7 @@ Status DeviceLanes::poll(std::vector<uint32_t>& through) {
       if (!is_complete) break;
       through.insert(through.end(), first.steps.begin(), first.steps.end());
       under_way_ -= first.steps.size();
-      events_.push_back(std::move(first.behind));
+      events_.give_back(std::move(first.behind));
       line.batches.pop_front();
       ++line.complete;
     }

@@ -14,6 +14,7 @@
 #include "base/status.hpp"
 #include "device/device.hpp"
 #include "runtime/executor/device_program.hpp"
+#include "runtime/executor/event_pool.hpp"
 #include "runtime/executor/lane_queues.hpp"
 #include "runtime/executor/queue_feed.hpp"
 #include "runtime/executor/row_feed.hpp"
@@ -31,6 +32,8 @@ class DeviceLanes {
   Status prepare(int width, bool by_cores) {
     return queues_.prepare(width, plan::Signals::by_host, by_cores);
   }
+  /// Makes now the events of usual calls. The thread of calls.
+  Status prepare_events() { return events_.prepare(batches_at_first); }
   /// Gives a copy, a reduction or a step on rows to its queue.
   Status start(uint32_t step);
   /// All that was given is on its way, with events behind it.
@@ -43,6 +46,7 @@ class DeviceLanes {
   void stop();
 
  private:
+  static constexpr size_t batches_at_first = 64;  // under way at once
   struct Batch {
     std::unique_ptr<device::QueueEvent> behind;
     std::vector<uint32_t> steps;
@@ -60,13 +64,11 @@ class DeviceLanes {
   Status feed(uint16_t line, uint32_t step);
   std::vector<plan::Step> results_of(uint32_t sum) const;
   Status close(uint16_t line);
-  Result<std::unique_ptr<device::QueueEvent>> take_event();
 
-  device::Device& device_;
   QueueFeed feed_;
   RowFeed rows_;
   LaneQueues queues_;
-  std::vector<std::unique_ptr<device::QueueEvent>> events_;  // not in use
+  EventPool events_;
 
   // Of the current call.
   const DeviceProgram* program_ = nullptr;

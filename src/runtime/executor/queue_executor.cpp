@@ -100,7 +100,7 @@ struct QueueExecutor::Submission {
 
 Status QueueExecutor::submit(std::shared_ptr<const QueueProgram> program, const QueueCall& call,
                              Waiter& waiter) {
-  now_ = {std::move(program), call.sequence, call.text, call.behind, call.awaited};
+  now_ = {std::move(program), call.sequence, call.text, call.behind, call.awaited, call.near};
   Status status = try_submit(*now_, call, false, waiter);
   if (!status.ok()) give_up(status);
   return status;
@@ -108,7 +108,7 @@ Status QueueExecutor::submit(std::shared_ptr<const QueueProgram> program, const 
 
 void QueueExecutor::submit_next(std::shared_ptr<const QueueProgram> program, const QueueCall& call,
                                 Waiter& waiter) {
-  next_ = {std::move(program), call.sequence, call.text, call.behind, call.awaited};
+  next_ = {std::move(program), call.sequence, call.text, call.behind, call.awaited, call.near};
   try {
     next_->failure = try_submit(*next_, call, true, waiter);
   } catch (const std::exception& thrown) {  // part of it may be queued
@@ -147,8 +147,13 @@ Result<device::WordValue> QueueExecutor::queued_word(const Submission& now, int 
   return device::WordValue{&word(local, slot), value};
 }
 
-Status QueueExecutor::post(device::Queue& queue, int slot, uint64_t value) {
-  EPCCL_TRY(queue.post(word(node_.local(), slot), value));
+device::WordPost QueueExecutor::own_word(const Submission& now, int slot, uint64_t value) const {
+  return {&word(node_.local(), slot), value, now.call.near.raised(slot)};
+}
+
+Status QueueExecutor::post(const Submission& now, device::Queue& queue, int slot, uint64_t value) {
+  const device::WordPost post = own_word(now, slot, value);
+  EPCCL_TRY(queue.post_after({}, {&post, 1}));
   tell_queued(slot, value);
   return {};
 }
@@ -184,7 +189,7 @@ Status QueueExecutor::await_streams(const Submission& now) {
   const QueueCall& call = now.call;
   const uint64_t here = call.sequence;
   if (call.behind != nullptr) {
-    const device::WordPost says_so{&word(node_.local(), stream_counter), here};
+    const device::WordPost says_so = own_word(now, stream_counter, here);
     EPCCL_TRY(now.control.post_after({&call.behind->come, 1}, {&says_so, 1}));
     tell_queued(stream_counter, here);
   }
@@ -250,7 +255,7 @@ Status QueueExecutor::submit_one(const Submission& now, const QueueOperation& op
   }
   const uint64_t value = counter_value(now.call.sequence, step->value);
   if (operation.kind == Operation::wait) return queue.wait(word(local_of(step->peer), step->slot), value);
-  if (step->kind == Kind::post) return post(queue, step->slot, value);
+  if (step->kind == Kind::post) return post(now, queue, step->slot, value);
   return feed_.reduce(operation.queue, *step, {step + 1, operation.also});
 }
 
@@ -267,9 +272,10 @@ Status QueueExecutor::end(const Submission& now) {
     const int peer = local_of(step.peer);
     const uint64_t value = counter_value(sequence, step.value);
     EPCCL_ASSIGN(waits_.emplace_back(), queued_word(now, peer, step.slot, value));
+    waits_.back().near = now.call.near.looked_at(peer, step.slot);
   }
   const QueuedBehind* const behind = now.call.behind;
-  const device::WordPost done{&word(node_.local(), done_counter), sequence};
+  const device::WordPost done = own_word(now, done_counter, sequence);
   EPCCL_TRY(now.control.post_after(waits_, last_posts(behind, done)));
   tell_queued(done_counter, sequence);
   if (behind == nullptr) return {};

@@ -56,6 +56,8 @@ class QueueExecutor {
   ~QueueExecutor();
 
   device::Device& device() { return device_; }
+  /// After prepare(): what it is given before the first call comes before all calls.
+  device::Queue* control() { return control_.get(); }
 
   /// Makes now what every call needs of the device. A GPU's queues too, all that programs of this width use: to make a stream may wait for
   /// the GPU, and that for a call.
@@ -98,6 +100,7 @@ class QueueExecutor {
     std::string text;
     const QueuedBehind* behind = nullptr;
     std::vector<int> awaited;  // QueueCall's
+    NearWords near;            // likewise: until the call is over
     size_t used_events = 0;
     Status failure = {};  // of submit_next()
   };
@@ -123,7 +126,8 @@ class QueueExecutor {
   bool is_queued(int local, int slot, uint64_t value) const;
   /// Once what raises it so far is in a queue.
   Result<device::WordValue> queued_word(const Submission& now, int local, int slot, uint64_t value);
-  Status post(device::Queue& queue, int slot, uint64_t value);
+  Status post(const Submission& now, device::Queue& queue, int slot, uint64_t value);
+  device::WordPost own_word(const Submission& now, int slot, uint64_t value) const;
   /// The node, that this post is in its queue.
   void tell_queued(int slot, uint64_t value);
   device::SignalWord& word(int local, int slot) const { return node_.segment().counter(local, slot); }

@@ -9,6 +9,7 @@
 #include "base/status.hpp"
 #include "device/device.hpp"
 #include "runtime/executor/call_progress.hpp"
+#include "runtime/executor/near_words.hpp"
 #include "runtime/executor/queue_program.hpp"
 #include "runtime/executor/queued_behind.hpp"
 #include "runtime/executor/row_feed.hpp"
@@ -37,6 +38,7 @@ struct QueueCall {
   const QueuedBehind* behind = nullptr;  // as in Call
   /// Ranks whose buffers the queues use, and whose streams have yet to come.
   std::vector<int> awaited = {};
+  NearWords near = {};
 };
 
 /// The kind of queue that does a lane's steps.

@@ -253,6 +253,9 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
       *value = static_cast<int>(setting("memops", 1));
       return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT:
+      *value = static_cast<int>(setting("long_kernels_end", 0));
+      return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:
       *value = static_cast<int>(setting("mps", 0));
       return CUDA_SUCCESS;

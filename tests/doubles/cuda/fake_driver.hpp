@@ -29,6 +29,7 @@ extern "C" {
 /// "export_error": what sharing memory with other processes returns; "ipc_export_error", "descriptor_export_error": by CUDA IPC, by
 /// descriptor. "export_waits": 1: such calls do not return until it is 0. "import_error": what mapping the memory
 /// of another process returns; "descriptor_import_error": by descriptor. "mps": 1: the GPU serves several processes at once.
+/// "long_kernels_end": 1: it has a limit for how long a kernel runs.
 /// "highest_priority": of streams (-5; the lowest is 0).
 /// Of a program that does not know of the double, FAKE_CUDA_IMPORT_ERROR (and so on) in its environment sets the same; it is read when the driver first
 /// looks for the setting.
@@ -48,4 +49,7 @@ void fake_cuda_forget_calls();
 /// code cannot be launched.
 void fake_cuda_kernel(const char* name, size_t parameter_bytes,
                       void (*run)(const void* parameter, unsigned blocks, unsigned threads));
+/// Where a kernel finds the bytes of an address of the GPU: that of registered memory is another one than the host's. Ends the program where
+/// there is nothing, or nothing any more.
+void* fake_cuda_bytes(const void* address, size_t bytes);
 }

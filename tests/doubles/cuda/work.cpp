@@ -232,6 +232,13 @@ CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpP
   });
 }
 
+void* fake_cuda_bytes(const void* address, size_t bytes) {
+  std::byte* data = nullptr;
+  if (find_bytes(reinterpret_cast<uint64_t>(address), bytes, &data) == CUDA_SUCCESS) return data;
+  std::fprintf(stderr, "a kernel uses %p, where no memory is\n", address);
+  std::abort();
+}
+
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   FAKE_CONTEXT_ALONE(context);
   if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -275,6 +282,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
                         unsigned threads_y, unsigned threads_z, unsigned, CUstream stream, void** parameters,
                         void** extra) {
   called(__func__);
+  called(function->name.c_str());
   if (!function->is_loaded) called("loads by launches");
   const ContextLock context_lock(lock_to_use(*function));
   FAKE_NEED_CONTEXT(context);

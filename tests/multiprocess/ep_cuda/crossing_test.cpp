@@ -1,6 +1,7 @@
 // What of a dispatch passes the host: counted by the double of the driver.
 #include <gtest/gtest.h>
 
+#include "../api_cuda/graph_rank.hpp"
 #include "device/cuda/kernels/launch.hpp"
 #include "fake_driver.hpp"
 #include "static_handle.hpp"
@@ -83,14 +84,39 @@ TEST(EpOnGpu, QueuesOfOneNodeWaitForEachOtherByThemselves) {
           ASSERT_EQ(layer.dispatch(layer.input.data(), layer.output.data(), gpu.as_epccl()), epcclSuccess)
               << epcclGetLastError(nullptr);
         gpu.wait();
-        // The user's stream says that it has come, and waits for the call.
-        EXPECT_EQ(fake_cuda_calls("cuStreamWriteValue64_v2"), calls);
+        // The user's stream says that it has come, and waits for the call; the queue says that this rank is through with the others' rows.
+        EXPECT_EQ(fake_cuda_calls("cuStreamWriteValue64_v2"), calls * 2);
         EXPECT_EQ(fake_cuda_calls("cuStreamWaitValue64_v2"), calls);
-        // The queue waits for that, and says so; waits for the others; says that this rank is through with their rows; waits for the others again;
-        // says that all is over.
-        EXPECT_EQ(fake_cuda_calls("cuStreamBatchMemOp_v2"), calls * 5);
+        // The queue waits for that, and says so; waits for the others; waits for the others again; says that all is over.
+        EXPECT_EQ(fake_cuda_calls("cuStreamBatchMemOp_v2"), calls * 4);
         EXPECT_EQ(layer.output.get(), layer.expected());
       });
+}
+
+// On one GPU, by kernels, also where a collective was made before (and after) by other queues.
+TEST(EpOnGpu, QueuesOfOneGpuWaitForEachOtherByKernels) {
+  if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "built without CUDA kernels";
+  for (const RanksAre ranks_are : {RanksAre::threads, RanksAre::processes})
+    run_gpu_ranks(
+        ranks_are, 3, {{"FAKE_CUDA_MPS", "1"}, {"EPCCL_CUDA_FIRST_CALLS", "0"}},
+        [](const RankContext& context) {
+          GpuRank gpu;
+          const Comm comm(context);
+          ToTheNext layer(context, comm, gpu);
+          const GpuArray<float> sum(gpu, std::vector<float>(100, 1));
+          for (int round = 0; round < 3; ++round) {
+            ASSERT_EQ(layer.dispatch(layer.input.data(), layer.output.data(), gpu.as_epccl()), epcclSuccess)
+                << epcclGetLastError(nullptr);
+            EXPECT_EQ(layer.output.get(), layer.expected());
+            ASSERT_EQ(
+                epcclAllReduce(sum.data(), sum.data(), 100, epcclFloat32, epcclMax, comm, gpu.as_epccl()),
+                epcclSuccess)
+                << epcclGetLastError(nullptr);
+            EXPECT_EQ(sum.get(), std::vector<float>(100, 1));
+          }
+          context.meet();
+          EXPECT_GE(fake_cuda_calls("epccl_words"), 3);
+        });
 }
 
 // The double keeps all other calls out while one of a process waits for the GPU: that must be none behind a held stream.

@@ -226,6 +226,7 @@ def test_a_batch_is_one_call_whose_sends_and_receives_begin_together(group):
         assert len(works) == 1
         works[0].wait()
         open_gate(gate)
+        gpu.synchronize()  # others get in meanwhile, which a copy to the host's memory would keep out: this call needs its thread
         same(gots[BEFORE].cpu(), values(torch.float32, (count, 2), BEFORE, 1), "from the one before")
         same(gots[NEXT].cpu(), values(torch.float32, (2, count), NEXT, 2).t().contiguous(), "from the next")
 

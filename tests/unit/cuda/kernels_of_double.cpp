@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <type_traits>
 
 #include "../cuda_kernels/launched.hpp"
 #include "device/cuda/kernels/kernel_list.hpp"
@@ -53,10 +54,23 @@ uint64_t bytes_of(const CopiesParameters& copies) {
   return bytes;
 }
 
+/// What a kernel is given of words, by where it finds them.
+template <class Parameters>
+void find_words(Parameters&) {}
+void find_words(WordParameters& words) {
+  const auto find = [](auto*& word) {
+    using Word = std::remove_reference_t<decltype(word)>;
+    if (word != nullptr) word = static_cast<Word>(fake_cuda_bytes(word, sizeof *word));
+  };
+  for (uint32_t i = 0; i < words.awaited_count; ++i) find(words.awaited[i].word), find(words.awaited[i].near);
+  for (uint32_t i = 0; i < words.raised_count; ++i) find(words.raised[i].word), find(words.raised[i].near);
+}
+
 #define EPCCL_BRING(entry, Parameters)                                                    \
   bring<Parameters>(#entry, [](const void* bytes, unsigned blocks, unsigned threads) {    \
     Launch<Parameters> launch{{#entry, Image::reduce}, blocks, threads, {}, 0};           \
     std::memcpy(static_cast<void*>(&launch.parameters), bytes, sizeof launch.parameters); \
+    find_words(launch.parameters);                                                        \
     fake_cuda_count("bytes of kernels", static_cast<long>(bytes_of(launch.parameters)));  \
     std::mt19937_64 random(1);                                                            \
     run_on_host(launch, random);                                                          \
@@ -74,6 +88,7 @@ uint64_t bytes_of(const CopiesParameters& copies) {
 #define EPCCL_BRING_COPIES(entry, body) EPCCL_BRING(entry, CopiesParameters)
 #define EPCCL_BRING_SIGNALS(entry, body) EPCCL_BRING(entry, SignalParameters)
 #define EPCCL_BRING_HOST_CALL(entry, body) EPCCL_BRING(entry, HostCallParameters)
+#define EPCCL_BRING_WORDS(entry, body) EPCCL_BRING(entry, WordParameters)
 
 [[maybe_unused]] const bool all_brought = [] {
   setenv("FAKE_CUDA_OPEN", "1", 1);
@@ -90,6 +105,7 @@ uint64_t bytes_of(const CopiesParameters& copies) {
   EPCCL_COPIES_KERNELS(EPCCL_BRING_COPIES)
   EPCCL_SIGNALS_KERNELS(EPCCL_BRING_SIGNALS)
   EPCCL_HOST_CALL_KERNELS(EPCCL_BRING_HOST_CALL)
+  EPCCL_WORDS_KERNELS(EPCCL_BRING_WORDS)
   return true;
 }();
 

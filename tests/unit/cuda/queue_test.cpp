@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <array>
+#include <cstring>
 #include <thread>
 
 #include "fake_driver.hpp"
@@ -181,6 +182,23 @@ TEST_F(CudaQueue, PostsAfterAnyNumberOfWaits) {
     EXPECT_EQ(words_[0].load(), 7U) << count;
     EXPECT_EQ(another.load(), 6U) << count;
   }
+}
+
+// Without a kernel's code the double can only raise them.
+TEST_F(CudaQueue, RaisesNearWordsTooByOneCallOfTheDriver) {
+  const GpuMemory near(sizeof(SignalWord));
+  const auto mine = queue();
+  fake_cuda_forget_calls();
+  const WordPost posts[] = {{&words_[0], 5, reinterpret_cast<SignalWord*>(near.data())}, {&words_[1], 6}};
+  EXPECT_OK(mine->post_after({}, posts));
+  EXPECT_EQ(fake_cuda_calls("cuStreamBatchMemOp_v2"), 1);
+  EXPECT_OK(mine->synchronize());
+  EXPECT_EQ(words_[0].load(), 5U);
+  EXPECT_EQ(words_[1].load(), 6U);
+  uint64_t raised = 0;
+  const auto got = get(near.data(), sizeof raised);
+  std::memcpy(&raised, got.data(), sizeof raised);
+  EXPECT_EQ(raised, 5U);
 }
 
 TEST_F(CudaQueue, RefusesAWordThatWasNotMadeVisible) {

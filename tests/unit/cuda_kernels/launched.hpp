@@ -27,6 +27,7 @@ void run_on_host(const Launch<TopkParameters>& launch, std::mt19937_64& random);
 void run_on_host(const Launch<CopiesParameters>& launch, std::mt19937_64& random);
 void run_on_host(const Launch<SignalParameters>& launch, std::mt19937_64& random);
 void run_on_host(const Launch<HostCallParameters>& launch, std::mt19937_64& random);
+void run_on_host(const Launch<WordParameters>& launch, std::mt19937_64& random);
 
 /// Where this program runs kernels (on_host.cpp, tests/device/kernels_on_gpu.cpp). What parameters point to is on the heap. Kernels of
 /// several threads run at the same time.
@@ -43,5 +44,6 @@ void run(const Launch<TopkParameters>& launch, std::mt19937_64& random);
 void run(const Launch<CopiesParameters>& launch, std::mt19937_64& random);
 void run(const Launch<SignalParameters>& launch, std::mt19937_64& random);
 void run(const Launch<HostCallParameters>& launch, std::mt19937_64& random);
+void run(const Launch<WordParameters>& launch, std::mt19937_64& random);
 
 }  // namespace epccl::device::cuda::testing

@@ -1,6 +1,7 @@
 #include "device/cuda/kernels/body/copies.hpp"
 #include "device/cuda/kernels/body/signals.hpp"
 #include "device/cuda/kernels/body/token_streams.hpp"
+#include "device/cuda/kernels/body/words.hpp"
 #include "device/cuda/kernels/kernel_list.hpp"
 #include "host_warp.hpp"
 #include "launched.hpp"
@@ -50,6 +51,11 @@ void run_on_host(const Launch<SignalParameters>& launch, std::mt19937_64& random
 
 void run_on_host(const Launch<HostCallParameters>& launch, std::mt19937_64& random) {
   EPCCL_HOST_CALL_KERNELS(EPCCL_RUN)
+  no_kernel(launch.kernel.name);
+}
+
+void run_on_host(const Launch<WordParameters>& launch, std::mt19937_64& random) {
+  EPCCL_WORDS_KERNELS(EPCCL_RUN)
   no_kernel(launch.kernel.name);
 }
 

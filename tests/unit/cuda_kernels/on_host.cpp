@@ -43,4 +43,8 @@ void run(const Launch<HostCallParameters>& launch, std::mt19937_64& random) {
   run_on_host(launch, random);
 }
 
+void run(const Launch<WordParameters>& launch, std::mt19937_64& random) {
+  run_on_host(launch, random);
+}
+
 }  // namespace epccl::device::cuda::testing

@@ -78,4 +78,6 @@
 
 #define EPCCL_SIGNALS_KERNELS(X) X(epccl_signals, (signals_body))
 
+#define EPCCL_WORDS_KERNELS(X) X(epccl_words, (words_body))
+
 #define EPCCL_HOST_CALL_KERNELS(X) X(epccl_host_call, (host_call_body))

@@ -25,6 +25,7 @@ std::span<const Kernel> all_kernels() {
       EPCCL_COPIES_KERNELS(EPCCL_OF_COPIES)
       EPCCL_SIGNALS_KERNELS(EPCCL_OF_SIGNALS)
       EPCCL_HOST_CALL_KERNELS(EPCCL_OF_SIGNALS)
+      EPCCL_WORDS_KERNELS(EPCCL_OF_SIGNALS)
   };
   // clang-format on
   return kernels;

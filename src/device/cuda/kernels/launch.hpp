@@ -129,6 +129,8 @@ Launch<CopiesParameters> copies_launch(std::span<const SmallCopy> copies, std::s
 
 /// Posts and waits of a graph's run. A launch that waits takes a warp's place until other ranks have posted.
 Launch<SignalParameters> signals_launch(const SignalParameters& parameters);
+/// Waits and posts of a call. As there.
+Launch<WordParameters> words_launch(const WordParameters& parameters);
 /// A call of a graph's run that the host makes. Where it waits it takes a warp's place until then.
 Launch<HostCallParameters> host_call_launch(const HostCallParameters& parameters);
 

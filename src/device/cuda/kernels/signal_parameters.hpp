@@ -1,6 +1,7 @@
-// What the kernel of signals in graphs is given.
+// What the kernels of signals are given.
 //
-// A graph is run again and again, with the same parameters each time, so a word's value cannot be one of them. Each rank counts its
+// Calls name words of the host's memory, and values. In graphs that is not enough: a graph is run again and again, with the same
+// parameters each time, so a word's value cannot be one of them. Each rank counts its
 // runs of captured calls in GPU memory: the *pass*, the same on all ranks, since all run the same calls in the same order. Words hold
 // pass << 24 | value, so they only grow.
 #pragma once
@@ -72,6 +73,28 @@ struct HostCallParameters {
   ReplayReport* replays = nullptr;  // `given_up` ends the wait
   uint64_t call = 0;
   uint32_t says = 0, waits = 0;
+};
+
+/// A word of the host's memory, which says what holds, and another in a GPU's memory that is raised to the same values and is sooner to
+/// see there; null: there is none.
+struct AwaitedWord {
+  const uint64_t* word = nullptr;
+  const uint64_t* near = nullptr;
+  uint64_t at_least = 0;
+};
+struct RaisedWord {
+  uint64_t* word = nullptr;
+  uint64_t* near = nullptr;
+  uint64_t value = 0;
+};
+
+inline constexpr uint32_t max_awaited_words = 32, max_raised_words = 4;
+
+/// Waits for all of the former, then raises the latter in their order. One warp.
+struct WordParameters {
+  uint32_t awaited_count = 0, raised_count = 0;
+  AwaitedWord awaited[max_awaited_words];
+  RaisedWord raised[max_raised_words];
 };
 
 }  // namespace epccl::device::cuda

@@ -1,5 +1,6 @@
-// Posts and waits of a graph's run, as a kernel.
+// Posts and waits as kernels: of a graph's run, and of calls.
 #include "device/cuda/kernels/body/signals.hpp"
+#include "device/cuda/kernels/body/words.hpp"
 #include "device/cuda/kernels/entry.cuh"
 #include "device/cuda/kernels/kernel_list.hpp"
 
@@ -9,5 +10,7 @@ namespace epccl::device::cuda {
 EPCCL_SIGNALS_KERNELS(EPCCL_SIGNALS)
 #define EPCCL_HOST_CALL(name, body) EPCCL_WAITING_KERNEL(name, HostCallParameters, body)
 EPCCL_HOST_CALL_KERNELS(EPCCL_HOST_CALL)
+#define EPCCL_WORDS(name, body) EPCCL_WAITING_KERNEL(name, WordParameters, body)
+EPCCL_WORDS_KERNELS(EPCCL_WORDS)
 
 }  // namespace epccl::device::cuda

@@ -24,6 +24,11 @@ Launch<SignalParameters> signals_launch(const SignalParameters& parameters) {
   return of_one_warp("epccl_signals", parameters);
 }
 
+Launch<WordParameters> words_launch(const WordParameters& parameters) {
+  assert(parameters.awaited_count <= max_awaited_words && parameters.raised_count <= max_raised_words);
+  return of_one_warp("epccl_words", parameters);
+}
+
 Launch<HostCallParameters> host_call_launch(const HostCallParameters& parameters) {
   return of_one_warp("epccl_host_call", parameters);
 }

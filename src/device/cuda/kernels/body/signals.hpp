@@ -1,23 +1,10 @@
 // Posts and waits of a graph's run (signal_parameters.hpp).
 #pragma once
 
-#include "device/cuda/kernels/body/copies.hpp"
+#include "device/cuda/kernels/body/shared_words.hpp"
 #include "device/cuda/kernels/signal_parameters.hpp"
 
-#ifndef __CUDACC__
-#include <chrono>
-#include <thread>
-#endif
-
 namespace epccl::device::cuda {
-
-EPCCL_DEVICE void pause_a_little() {
-#ifdef __CUDA_ARCH__
-  __nanosleep(100);
-#elif !defined(__CUDACC__)
-  std::this_thread::sleep_for(std::chrono::microseconds(20));
-#endif
-}
 
 /// Waits for one word; what it then is. The host's memory is looked at rarely: it is far away.
 EPCCL_DEVICE uint64_t await_word(const SignalParameters& parameters, const GraphWait& wait, uint64_t least) {
