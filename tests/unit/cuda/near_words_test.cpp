@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "device/cuda/kernels/launch.hpp"
 #include "fake_driver.hpp"
 #include "gpu.hpp"
 
@@ -14,6 +15,9 @@ constexpr size_t most = 1000;
 
 class NearWordsOfAQueue : public ::testing::Test {
  protected:
+  void SetUp() override {
+    if (cuda::bytes_of(cuda::Image::signals).empty()) GTEST_SKIP() << "built without CUDA kernels";
+  }
   NearWordsOfAQueue() : near_memory_(most * sizeof(SignalWord)) {
     words_ = static_cast<SignalWord*>(
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
