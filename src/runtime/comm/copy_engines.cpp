@@ -429,20 +429,23 @@ const CallDevice& CopyEngines::on() {
 }
 
 // Kernels that wait are no way for processes that take turns: each would wait for a turn of another's. Nor for streams of users, which may
-// have a kernel that needs all of the GPU before they come to the call.
+// have a kernel that needs all of the GPU before they come to the call; peers' memory is mapped in such calls too, or the first call whose
+// stream is held would do that.
 NearWords CopyEngines::near_words(uint64_t sequence) {
   if (on_host() || !scratch_.has_near_words()) return {};
   device::SignalWord* const own = scratch_.near_words(scratch_.data());
   constexpr int most_waiting = 64;  // on a GPU, of 128 kernels
   if (sharing().ranks < 2 || sharing().at_once < sharing().ranks) return {};
   int of_process = 0;
+  bool has_behind = false;
   std::vector<device::SignalWord*> near(static_cast<size_t>(node_.local_size()));
   for (int local = 0; local < node_.local_size(); ++local) {
-    if (node_.call(local, sequence).is_behind != 0) return {{}, own, nullptr};
+    has_behind |= node_.call(local, sequence).is_behind != 0;
     if (!sharing().here[static_cast<size_t>(local)]) continue;
     of_process += node_.pid(local) == node_.pid(node_.local()) ? 1 : 0;
     near[static_cast<size_t>(local)] = near_words_of(local, sequence);
   }
+  if (has_behind) return {};  // nobody looks
   return {std::move(near), own,
           take_waiting_kernel(std::max(most_waiting * of_process / sharing().ranks, 1))};
 }
@@ -452,8 +455,10 @@ device::SignalWord* CopyEngines::near_words_of(int local, uint64_t sequence) {
   const transports::BufferRef& scratch = node_.call(local, sequence).scratch;
   if (scratch.bytes != scratch_.bytes_with_near_words()) return nullptr;
   const bool is_here = node_.pid(local) == node_.pid(node_.local());
+  const auto is_there = [&] { return node_.done(local) < sequence; };
   // NOLINTNEXTLINE(performance-no-int-to-ptr): as the rank wrote it
-  if (is_here && !scratch_.hold(local, reinterpret_cast<const void*>(scratch.address))) return nullptr;
+  if (is_here && !scratch_.hold(local, reinterpret_cast<const void*>(scratch.address), is_there))
+    return nullptr;
   if (!is_here && (scratch.has_memory == 0 || !device_.outlives_its_owner(scratch.memory))) return nullptr;
   const auto base = base_of_scratch(local, sequence);
   return base.ok() ? scratch_.near_words(*base) : nullptr;

@@ -1,6 +1,7 @@
 #include "runtime/comm/device_scratch.hpp"
 
 #include <cstring>
+#include <utility>
 
 #include "runtime/comm/kept_memory.hpp"
 #include "transports/shm/node_segment.hpp"
@@ -34,9 +35,11 @@ bool DeviceScratch::has_near_words() {
   return is_clear_ = complete.ok() && *complete;
 }
 
-bool DeviceScratch::hold(int local, const void* address) {
+bool DeviceScratch::hold(int local, const void* address, const std::function<bool()>& is_there) {
   auto& held = held_[static_cast<size_t>(local)];
-  if (held == nullptr) held = KeptMemory::at(address);
+  if (held != nullptr) return true;
+  auto found = KeptMemory::at(address);
+  if (found != nullptr && is_there()) held = std::move(found);
   return held != nullptr;
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -43,8 +44,9 @@ class DeviceScratch {
     return reinterpret_cast<device::SignalWord*>(base + calls_ * call_bytes_);
   }
 
-  /// Holds that of a rank of this process, which says that it begins at `address`, as long as this is there. False: it is gone.
-  bool hold(int local, const void* address);
+  /// Holds that of a rank of this process, which says that it begins at `address`, as long as this is there. False: it is gone. `is_there`:
+  /// whether the rank cannot be gone yet; asked behind, since other memory may begin there then.
+  bool hold(int local, const void* address, const std::function<bool()>& is_there);
 
  private:
   static const uint64_t near_bytes;

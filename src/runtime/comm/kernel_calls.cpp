@@ -1,6 +1,7 @@
 #include "runtime/comm/kernel_calls.hpp"
 
 #include <algorithm>
+#include <exception>
 
 #include "algorithms/allgather/allgather.hpp"
 #include "base/clock.hpp"
@@ -74,7 +75,7 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
   call.behind = behind_;
   executor_.waiter().begin(false, behind_);
   peers_have_buffers_ = false;
-  Status status = run_call(call, work);
+  Status status = try_call(call, work);
   // Buffers go back to the user.
   if (status.ok()) node_.end_use();
   if (!status.ok() && behind_ != nullptr) {
@@ -87,6 +88,15 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
   engines_.peers().calls_over(call.sequence);
   if (progress != nullptr && status.ok()) progress->completed_on_node();
   return status;
+}
+
+// Whatever is thrown, what is queued already is let through.
+Status KernelCalls::try_call(const Call& call, const Work& work) {
+  try {
+    return run_call(call, work);
+  } catch (const std::exception& thrown) {
+    return error(Code::system_error, "rank {}: {}", rank_, thrown.what());
+  }
 }
 
 Status KernelCalls::run_call(const Call& call, const Work& work) {

@@ -35,6 +35,16 @@ std::vector<int> transposed(int rank) {
   return values;
 }
 
+void expect_alltoalls(int rounds, const RankContext& context, epcclComm_t comm, const GpuRank& gpu,
+                      const GpuArray<int>& input, const GpuArray<int>& output) {
+  for (int round = 0; round < rounds; ++round) {
+    EXPECT_EQ(epcclAlltoall(input.data(), output.data(), block, epcclInt32, comm, gpu.as_epccl()),
+              epcclSuccess)
+        << epcclGetLastError(nullptr);
+    EXPECT_EQ(output.get(), transposed(context.rank));
+  }
+}
+
 class NearWords : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -48,12 +58,7 @@ class NearWords : public ::testing::Test {
       const GpuRank gpu(context.rank % gpus);
       const Comm comm(context);
       const GpuArray<int> input(gpu, blocks_of(context.rank)), output(gpu, input.get().size());
-      for (int round = 0; round < 3; ++round) {
-        EXPECT_EQ(epcclAlltoall(input.data(), output.data(), block, epcclInt32, comm, gpu.as_epccl()),
-                  epcclSuccess)
-            << epcclGetLastError(nullptr);
-        EXPECT_EQ(output.get(), transposed(context.rank));
-      }
+      expect_alltoalls(3, context, comm, gpu, input, output);
       context.meet();
       EXPECT_EQ(fake_cuda_calls("epccl_words") > 0, kernels);
     });
@@ -79,6 +84,25 @@ TEST_F(NearWords, AreNotForRanksWithGpusOfTheirOwn) {
 // The streams that such a call's queues wait for may have a kernel to run that needs all of the GPU.
 TEST_F(NearWords, AreNotForCallsThatAreQueuedBehindTheirStreams) {
   expect_kernels(RanksAre::threads, {{"EPCCL_CUDA_FIRST_CALLS", "1000"}}, false);
+}
+
+// Or the first call whose stream is held would map it: a driver may keep that out.
+TEST_F(NearWords, AreMappedBeforeTheFirstCallThatLooksAtThem) {
+  Environment two = mps;
+  two.front().second = "2";
+  run_gpu_ranks(RanksAre::processes, ranks, two, [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    const GpuArray<int> input(gpu, blocks_of(context.rank)), output(gpu, input.get().size());
+    expect_alltoalls(2, context, comm, gpu, input, output);
+    context.meet();
+    EXPECT_EQ(fake_cuda_calls("epccl_words"), 0);
+    fake_cuda_forget_calls();
+    expect_alltoalls(1, context, comm, gpu, input, output);
+    EXPECT_GT(fake_cuda_calls("epccl_words"), 0);
+    EXPECT_EQ(fake_cuda_calls("cuMemMap"), 0);
+    context.meet();
+  });
 }
 
 // Such a GPU ends a kernel that waits too long.
@@ -113,12 +137,7 @@ TEST_F(NearWords, MayBeLookedAtBySomeRanksOnly) {
     const GpuRank gpu;
     const Comm comm(context);
     const GpuArray<int> input(gpu, blocks_of(context.rank)), output(gpu, input.get().size());
-    for (int round = 0; round < 5; ++round) {
-      EXPECT_EQ(epcclAlltoall(input.data(), output.data(), block, epcclInt32, comm, gpu.as_epccl()),
-                epcclSuccess)
-          << epcclGetLastError(nullptr);
-      EXPECT_EQ(output.get(), transposed(context.rank));
-    }
+    expect_alltoalls(5, context, comm, gpu, input, output);
     context.meet();
     EXPECT_EQ(fake_cuda_calls("epccl_words") > 0, context.rank != 1);
   });

@@ -34,17 +34,27 @@ TEST(DeviceScratch, HasAPartForEachCallUnderWayAndNearWordsBehindThem) {
             base + scratch.bytes_with_near_words());
 }
 
+const auto is_there = [] { return true; };
+
+TEST(DeviceScratch, IsNotHeldOfARankThatMayBeGone) {
+  DeviceScratch mine(device::host_device(), 2), others(device::host_device(), 2);
+  ASSERT_TRUE(others.make(call_bytes, 2).ok());  // where that of the rank was
+  EXPECT_FALSE(mine.hold(1, others.data(), [] { return false; }));
+  EXPECT_TRUE(mine.hold(1, others.data(), is_there));
+  EXPECT_TRUE(mine.hold(1, others.data(), [] { return false; })) << "it is held from before";
+}
+
 TEST(DeviceScratch, IsThereAsLongAsARankOfTheProcessHoldsIt) {
   DeviceScratch mine(device::host_device(), 2);
   std::optional<DeviceScratch> theirs(std::in_place, device::host_device(), 2);
   ASSERT_TRUE(theirs->make(call_bytes, 2).ok());
   const std::byte* const address = theirs->data();
-  EXPECT_TRUE(mine.hold(1, address));
+  EXPECT_TRUE(mine.hold(1, address, is_there));
   theirs.reset();
   EXPECT_NE(KeptMemory::at(address), nullptr);
-  EXPECT_TRUE(mine.hold(1, address)) << "once more, of the next call";
+  EXPECT_TRUE(mine.hold(1, address, is_there)) << "once more, of the next call";
   DeviceScratch late(device::host_device(), 2);
-  EXPECT_TRUE(late.hold(1, address));
+  EXPECT_TRUE(late.hold(1, address, is_there));
 }
 
 TEST(DeviceScratch, IsGoneWhenNobodyHoldsItAndThenNobodyCan) {
@@ -52,11 +62,11 @@ TEST(DeviceScratch, IsGoneWhenNobodyHoldsItAndThenNobodyCan) {
   ASSERT_TRUE(theirs->make(call_bytes, 2).ok());
   const std::byte* const address = theirs->data();
   std::optional<DeviceScratch> mine(std::in_place, device::host_device(), 2);
-  EXPECT_TRUE(mine->hold(1, address));
+  EXPECT_TRUE(mine->hold(1, address, is_there));
   theirs.reset();
   mine.reset();
   DeviceScratch late(device::host_device(), 2);
-  EXPECT_FALSE(late.hold(1, address));
+  EXPECT_FALSE(late.hold(1, address, is_there));
 }
 
 // A GPU has places for so many kernels, and those that wait must not have all of them.
