@@ -177,7 +177,7 @@ Result<plan::RankPlan> CollectiveRunner::engine_plan(const CollectiveCall& call,
 Status CollectiveRunner::run_on_engines(const CollectiveCall& call, const EngineChoice& engines,
                                         const algorithms::FormChoice& choice, Call run) {
   using algorithms::Collective;
-  CopyEngines::PeersUse use;
+  PeersUse use;
   const Collective kind = call.what.kind;
   if (kind == Collective::allgather || kind == Collective::reduce_scatter) use.outputs = false;
   return engines_.run(run, engines, use, [&](const CopyEngines::Reach& reach, int rank) {

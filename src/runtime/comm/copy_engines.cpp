@@ -50,27 +50,22 @@ CopyEngines::CopyEngines(device::Device& device, const topology::Cluster& cluste
       monitor_(monitor),
       executor_(executor),
       config_(config),
-      scratch_(device, node.local_size()),
-      peers_(device, node.local_size()),
-      on_{&device, &peers_},
+      buffers_(device, cluster, rank, node),
       queues_(device, cluster, node, monitor, {}, HoldWatch::let_go_of_this_thread),
       waiter_ahead_(executor.waiter()) {}
 
 CopyEngines::~CopyEngines() {
-  if (scratch_.is_made()) queues_.stop();
+  if (buffers_.has_scratch()) queues_.stop();
 }
 
-// A call uses one part of it, and the calls before and after it others, as with the host's scratch.
 Status CopyEngines::prepare() {
   if (on_host()) return {};
-  EPCCL_TRY(scratch_.make(node_.segment().spec().scratch_bytes, transports::call_halves));
-  peers_.set_readers(node_.other_processes());
-  on_.scratch = describe_on(peers_, scratch_.data(), scratch_.bytes());
+  EPCCL_TRY(buffers_.make_scratch());
   EPCCL_ASSIGN(const auto queue, device_.make_queue(device::QueueKind::compute));
   has_kernels_ = device::cuda::has_kernels(*queue);
   if (cluster_.nodes() == 1) EPCCL_TRY(queues_.prepare(width()));
   if (cluster_.nodes() == 1 && config_.near_signals && device_.can_wait_by_kernels())
-    EPCCL_TRY(scratch_.clear_near_words(*queues_.control()));
+    EPCCL_TRY(buffers_.clear_near_words(*queues_.control()));
   if (cluster_.nodes() > 1) EPCCL_TRY(prepare_across());
   return prepare_for(choose(config_.use, 1));
 }
@@ -92,7 +87,7 @@ Status CopyEngines::prepare_for(const EngineChoice& choice) {
 
 Status CopyEngines::prepare_captures() {
   if (captured_ != nullptr) return {};
-  EPCCL_ASSIGN(captured_, CapturedCalls::open(device_, cluster_, node_, peers_));
+  EPCCL_ASSIGN(captured_, CapturedCalls::open(device_, cluster_, node_, buffers_.mapped()));
   return {};
 }
 
@@ -156,7 +151,7 @@ Result<CopyEngines::Begun> CopyEngines::begin(const Call& call, const EngineChoi
   begun.call.text = begun.known->text;
   begun.call.signature = 0;     // it was that of the other text
   begun.call.is_small = false;  // peers are told where its buffers lie
-  if (!on_host()) begun.call.on = captured ? &captured_->on() : &on();
+  if (!on_host()) begun.call.on = captured ? &captured_->on() : &buffers_.on();
   if (call.is_ahead && call.reduction != nullptr) begun.reduction = *call.reduction;
   return begun;
 }
@@ -178,8 +173,9 @@ Status CopyEngines::run_begun(Begun& begun, const std::string& plan_text, const 
 }
 
 CopyEngines::Way CopyEngines::way_of(const Begun& begun) {
-  const bool by_cores = begun.choice.by_cores, one_gpu = is_on_one_gpu();
-  return {{all_mapped(begun.use), one_gpu || by_cores},
+  const uint64_t sequence = begun.call.sequence;
+  const bool by_cores = begun.choice.by_cores, one_gpu = buffers_.is_on_one_gpu(sequence);
+  return {{buffers_.all_mapped(begun.use, sequence), one_gpu || by_cores},
           by_cores  ? plan::Makers::cores
           : one_gpu ? plan::Makers::engines_and_sums
                     : plan::Makers::engines};
@@ -194,10 +190,10 @@ Status CopyEngines::submit(Begun& begun, const Build& build) {
     EPCCL_ASSIGN(QueueProgram made, make_program(way.reach, way.makers, call.capture != nullptr, build));
     program = std::make_shared<const QueueProgram>(std::move(made));
   }
-  const Movers movers = movers_of(begun, way.reach);
+  const Movers movers = movers_of(call, begun.choice, way.reach);
   if (call.capture != nullptr) return capture(call, *program, movers);
   Result<QueueCall> queued = std::move(begun.failure);
-  if (queued.status().ok()) queued = find_buffers(call, *program, movers);
+  if (queued.status().ok()) queued = buffers_.find(call, *program, movers);
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!queued.ok()) {
     Status status = monitor_.explain(std::move(queued).take_status());
@@ -212,7 +208,7 @@ Status CopyEngines::finish(const Begun& begun) {
     if (begun.call.may_look_ahead) look_ahead();
   };
   Status status = queues_.finish(executor_.waiter(), meanwhile);
-  peers_.calls_over(begun.call.sequence);
+  buffers_.mapped().calls_over(begun.call.sequence);
   return status;
 }
 
@@ -263,7 +259,8 @@ Status CopyEngines::go_ahead(Begun& next) {
   const Way way = way_of(next);
   const std::shared_ptr<const QueueProgram> program = program_of(*next.known, way);
   if (program == nullptr) return {};
-  EPCCL_ASSIGN(const QueueCall queued, find_buffers(next.call, *program, movers_of(next, way.reach)));
+  EPCCL_ASSIGN(const QueueCall queued,
+               buffers_.find(next.call, *program, movers_of(next.call, next.choice, way.reach)));
   waiter_ahead_.set_timeout(executor_.waiter().timeout());
   waiter_ahead_.begin(false, next.call.behind);
   queues_.submit_next(program, queued, waiter_ahead_);
@@ -271,9 +268,11 @@ Status CopyEngines::go_ahead(Begun& next) {
   return {};
 }
 
-Movers CopyEngines::movers_of(const Begun& begun, const Reach& reach) {
-  const Movers movers{blocks_of(begun.call, begun.choice.by_cores), who_may_use_cores(begun.choice)};
-  if (log::enabled(log::Level::info, log::coll)) log_how(begun.call, begun.choice, reach, movers.blocks);
+Movers CopyEngines::movers_of(const Call& call, const EngineChoice& choice, const Reach& reach) {
+  const GpuSharing& sharing = buffers_.sharing(call.sequence);
+  const Movers movers{blocks_of(call, choice.by_cores, sharing),
+                      choice.may_use_cores ? sharing.here : std::vector<bool>{}};
+  if (log::enabled(log::Level::info, log::coll)) log_how(call, choice, reach, movers.blocks);
   return movers;
 }
 
@@ -288,32 +287,12 @@ void CopyEngines::log_how(const Call& call, const EngineChoice& choice, const Re
                  on_host() ? "host" : fmt::format("GPU {}", device_.ordinal()), how);
 }
 
-// By where their scratch lies, which every call on a GPU tells, and which stays.
-const GpuSharing& CopyEngines::sharing() {
-  if (on_host() || !sharing_.here.empty()) return sharing_;
-  std::vector<RankPlace> places;
-  for (int local = 0; local < node_.local_size(); ++local) {
-    const transports::BufferRef& scratch = node_.call(local, executor_.last_sequence()).scratch;
-    places.push_back({scratch.has_memory != 0 ? scratch.memory.place : 0, node_.pid(local)});
-  }
-  sharing_ = find_sharing(places, node_.local(), device_.serves_processes_at_once());
-  return sharing_;
-}
-
-bool CopyEngines::is_on_one_gpu() {
-  return sharing().ranks == node_.local_size();
-}
-
-std::vector<bool> CopyEngines::who_may_use_cores(const EngineChoice& choice) {
-  return choice.may_use_cores ? sharing().here : std::vector<bool>{};
-}
-
-int CopyEngines::blocks_of(const Call& call, bool by_cores) {
+int CopyEngines::blocks_of(const Call& call, bool by_cores, const GpuSharing& sharing) const {
   if (config_.max_blocks > 0) return config_.max_blocks;
   device::Demand demand;
-  demand.sharing = sharing().at_once;
+  demand.sharing = sharing.at_once;
   if (call.reduction != nullptr) demand.sources = node_.local_size();
-  if (sharing().ranks < node_.local_size())
+  if (sharing.ranks < node_.local_size())
     demand.from = by_cores ? device::Demand::From::peers : device::Demand::From::fetched;
   return device_.fewest_blocks(demand);
 }
@@ -325,14 +304,12 @@ PinnedStage* CopyEngines::stage() const {
 // Peers map all buffers: what they cannot map has been replaced before. Where its ranks' memory lies each node knows for itself.
 Status CopyEngines::run_across(const Call& call, const EngineChoice& choice, const std::string& plan_text,
                                const Build& build, bool remember) {
-  const Reach reach{true, is_on_one_gpu()};
+  const Reach reach{true, buffers_.is_on_one_gpu(call.sequence)};
   const auto makers = reach.sums_read_peers ? plan::Makers::engines_and_sums : plan::Makers::engines;
   EPCCL_ASSIGN(const DeviceProgram* program,
                across_->program(
                    plan_text, [&] { return build(reach, rank_); }, makers, remember));
-  const Movers movers{blocks_of(call, choice.by_cores), who_may_use_cores(choice)};
-  if (log::enabled(log::Level::info, log::coll)) log_how(call, choice, reach, movers.blocks);
-  auto queued = find_buffers(call, program->queues, movers);
+  auto queued = buffers_.find(call, program->queues, movers_of(call, choice, reach));
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!queued.ok()) {
     Status status = monitor_.explain(std::move(queued).take_status());
@@ -341,7 +318,7 @@ Status CopyEngines::run_across(const Call& call, const EngineChoice& choice, con
   }
   queued->by_cores = choice.by_cores;
   Status status = across_->run(*program, *queued, executor_.waiter());
-  peers_.calls_over(call.sequence);
+  buffers_.mapped().calls_over(call.sequence);
   return status;
 }
 
@@ -350,23 +327,6 @@ Status CopyEngines::capture(const Call& call, const QueueProgram& program, const
   if (!status.ok()) return monitor_.explain(std::move(status));
   node_.set_done(call.sequence);
   return {};
-}
-
-// Of all ranks, so that all find the same.
-bool CopyEngines::all_mapped(const PeersUse& use) const {
-  for (int local = 0; local < node_.local_size(); ++local) {
-    const transports::CallRecord& record = node_.call(local, executor_.last_sequence());
-    if (use.inputs && !mapped(local, record.inputs[0])) return false;
-    if (use.outputs && !mapped(local, record.outputs[0])) return false;
-  }
-  return true;
-}
-
-bool CopyEngines::mapped(int local, const transports::BufferRef& buffer) const {
-  if (buffer.bytes == 0 || (on_host() ? buffer.has_window : buffer.has_memory) != 0) return true;
-  for (int other = 0; other < node_.local_size(); ++other)
-    if (node_.pid(other) != node_.pid(local)) return false;
-  return true;
 }
 
 size_t CopyEngines::Named::steps() const {
@@ -398,103 +358,6 @@ Result<QueueProgram> CopyEngines::make_program(const Reach& reach, plan::Makers 
   }
   EPCCL_ASSIGN(const plan::RankPlan plan, plan::in_common_order(all, rank_));
   return make_queue_program(plan, cluster_, width(), plan::Signals::chained, makers);
-}
-
-Result<std::byte*> CopyEngines::address_of(int local, const transports::BufferRef& buffer,
-                                           uint64_t sequence) {
-  if (on_host()) return node_.address_of(local, buffer);
-  if (buffer.has_memory == 0 && node_.pid(local) == node_.pid(node_.local()))
-    return reinterpret_cast<std::byte*>(buffer.address);  // of a thread of this process
-  if (buffer.has_memory == 0)
-    return error(Code::device_error, "memory of rank {} on a GPU cannot be mapped by other processes",
-                 cluster_.rank_at(cluster_.node_of(rank_), local));
-  return peers_.address_of(local, buffer.memory, buffer.bytes, sequence);
-}
-
-Result<std::byte*> CopyEngines::base_of_scratch(int local, uint64_t sequence) {
-  if (local == node_.local()) return scratch_.data();
-  return address_of(local, node_.call(local, sequence).scratch, sequence);
-}
-
-Result<std::byte*> CopyEngines::scratch_of(int local, const Call& call) {
-  if (on_host()) return node_.scratch(local, call.scratch());
-  EPCCL_ASSIGN(std::byte* const base, base_of_scratch(local, call.sequence));
-  return scratch_.of_call(base, call.sequence);
-}
-
-// A rank that has near words says so by how long its scratch is.
-const CallDevice& CopyEngines::on() {
-  if (scratch_.has_near_words()) on_.scratch.bytes = scratch_.bytes_with_near_words();
-  return on_;
-}
-
-// Kernels that wait are no way for processes that take turns: each would wait for a turn of another's. Nor for streams of users, which may
-// have a kernel that needs all of the GPU before they come to the call; peers' memory is mapped in such calls too, or the first call whose
-// stream is held would do that.
-NearWords CopyEngines::near_words(uint64_t sequence) {
-  if (on_host() || !scratch_.has_near_words()) return {};
-  device::SignalWord* const own = scratch_.near_words(scratch_.data());
-  constexpr int most_waiting = 64;  // on a GPU, of 128 kernels
-  if (sharing().ranks < 2 || sharing().at_once < sharing().ranks) return {};
-  int of_process = 0;
-  bool has_behind = false;
-  std::vector<device::SignalWord*> near(static_cast<size_t>(node_.local_size()));
-  for (int local = 0; local < node_.local_size(); ++local) {
-    has_behind |= node_.call(local, sequence).is_behind != 0;
-    if (!sharing().here[static_cast<size_t>(local)]) continue;
-    of_process += node_.pid(local) == node_.pid(node_.local()) ? 1 : 0;
-    near[static_cast<size_t>(local)] = near_words_of(local, sequence);
-  }
-  if (has_behind) return {};  // nobody looks
-  return {std::move(near), own,
-          take_waiting_kernel(std::max(most_waiting * of_process / sharing().ranks, 1))};
-}
-
-device::SignalWord* CopyEngines::near_words_of(int local, uint64_t sequence) {
-  if (local == node_.local()) return scratch_.near_words(scratch_.data());
-  const transports::BufferRef& scratch = node_.call(local, sequence).scratch;
-  if (scratch.bytes != scratch_.bytes_with_near_words()) return nullptr;
-  const bool is_here = node_.pid(local) == node_.pid(node_.local());
-  const auto is_there = [&] { return node_.done(local) < sequence; };
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): as the rank wrote it
-  if (is_here && !scratch_.hold(local, reinterpret_cast<const void*>(scratch.address), is_there))
-    return nullptr;
-  if (!is_here && (scratch.has_memory == 0 || !device_.outlives_its_owner(scratch.memory))) return nullptr;
-  const auto base = base_of_scratch(local, sequence);
-  return base.ok() ? scratch_.near_words(*base) : nullptr;
-}
-
-// A peer that this rank's plan does not touch may be through with the call already, and its memory gone.
-Result<QueueCall> CopyEngines::find_buffers(const Call& call, const QueueProgram& program,
-                                            const Movers& movers) {
-  QueueCall queued{call.sequence, std::string(call.text), {}, call.reduction, movers};
-  queued.behind = call.behind;
-  queued.near = near_words(call.sequence);
-  for (int local = 0; local < node_.local_size(); ++local) {
-    const auto& used = program.uses[static_cast<size_t>(local)];
-    std::byte* scratch = nullptr;
-    if (used[2] || local == node_.local()) {
-      EPCCL_ASSIGN(scratch, scratch_of(local, call));
-    }
-    if (local == node_.local()) {
-      // Input is only read: the plan's verifier holds builders to that.
-      queued.buffers.push_back({static_cast<std::byte*>(const_cast<void*>(call.input)),
-                                static_cast<std::byte*>(call.output), scratch});
-      continue;
-    }
-    const transports::CallRecord& record = node_.call(local, call.sequence);
-    if ((used[0] || used[1]) && !on_host() && record.is_behind != 0)
-      queued.awaited.push_back(cluster_.rank_at(cluster_.node_of(rank_), local));
-    std::byte *input = nullptr, *output = nullptr;
-    if (used[0]) {
-      EPCCL_ASSIGN(input, address_of(local, record.inputs[0], call.sequence));
-    }
-    if (used[1]) {
-      EPCCL_ASSIGN(output, address_of(local, record.outputs[0], call.sequence));
-    }
-    queued.buffers.push_back({input, output, scratch});
-  }
-  return queued;
 }
 
 }  // namespace epccl::runtime

@@ -20,14 +20,11 @@
 
 #include "base/status.hpp"
 #include "runtime/comm/captured_calls.hpp"
-#include "runtime/comm/device_scratch.hpp"
 #include "runtime/comm/engine_use.hpp"
-#include "runtime/comm/gpu_sharing.hpp"
+#include "runtime/comm/peer_buffers.hpp"
 #include "runtime/comm/program_cache.hpp"
 #include "runtime/executor/executor.hpp"
-#include "runtime/executor/near_words.hpp"
 #include "runtime/executor/queue_executor.hpp"
-#include "transports/cuda_ipc/peer_memory.hpp"
 
 namespace epccl::runtime {
 
@@ -43,10 +40,6 @@ class CopyEngines {
   CopyEngines& operator=(const CopyEngines&) = delete;
   ~CopyEngines();
 
-  /// What peers read or write of a rank's buffers, where a plan is direct.
-  struct PeersUse {
-    bool inputs = true, outputs = true;
-  };
   /// What this rank's queues reach; alike on all ranks.
   struct Reach {
     bool direct = false;  // peers' buffers, else only their scratch
@@ -95,8 +88,8 @@ class CopyEngines {
 
   const device::Device& device() const { return device_; }
 
-  // For who makes calls in another way than this: peers' memory is mapped once.
-  transports::PeerMemory& peers() { return peers_; }
+  // For who makes calls in another way than this.
+  PeerBuffers& buffers() { return buffers_; }
   AcrossNodes* across() const { return across_.get(); }  // null on one node, and on the host
   /// Of a call that failed: QueueExecutor::give_up().
   void give_up(const Status& why, uint64_t sequence, device::Queue& queue) {
@@ -104,29 +97,13 @@ class CopyEngines {
   }
   /// What its messages pass through: free whenever none of its calls runs. Null without across().
   PinnedStage* stage() const;
-  /// What a call has of this rank's scratch on a device.
-  std::byte* own_scratch(uint64_t sequence) const { return scratch_.of_call(scratch_.data(), sequence); }
-  /// What calls on a device tell of it.
-  const CallDevice& on();
-  /// Of a call whose ranks have met; to be held until it is over.
-  NearWords near_words(uint64_t sequence);
-  /// Where this process finds a peer's buffer of a call.
-  Result<std::byte*> address_of(int local, const transports::BufferRef& buffer, uint64_t sequence);
 
  private:
   Status prepare_across();
   int width() const;
   bool on_host() const { return device_.kind() == device::DeviceKind::host; }
-  Result<std::byte*> scratch_of(int local, const Call& call);
-  Result<std::byte*> base_of_scratch(int local, uint64_t sequence);
-  device::SignalWord* near_words_of(int local, uint64_t sequence);
-  bool all_mapped(const PeersUse& use) const;
-  bool mapped(int local, const transports::BufferRef& buffer) const;
-  const GpuSharing& sharing();
-  bool is_on_one_gpu();  // all ranks of the node
-  std::vector<bool> who_may_use_cores(const EngineChoice& choice);
   void log_how(const Call& call, const EngineChoice& choice, const Reach& reach, int blocks) const;
-  int blocks_of(const Call& call, bool by_cores);
+  int blocks_of(const Call& call, bool by_cores, const GpuSharing& sharing) const;
   /// A call by its name: what does not change from one to the next.
   struct Named {
     std::string text;  // which ranks compare: with who moves the data, or that it is captured
@@ -164,11 +141,10 @@ class CopyEngines {
   Status finish(const Begun& begun);
   void look_ahead();
   Status go_ahead(Begun& next);
-  Movers movers_of(const Begun& begun, const Reach& reach);
+  Movers movers_of(const Call& call, const EngineChoice& choice, const Reach& reach);
   Status capture(const Call& call, const QueueProgram& program, const Movers& movers);
   Status run_across(const Call& call, const EngineChoice& choice, const std::string& plan_text,
                     const Build& build, bool remember);
-  Result<QueueCall> find_buffers(const Call& call, const QueueProgram& program, const Movers& movers);
 
   device::Device& device_;
   const topology::Cluster& cluster_;
@@ -179,15 +155,12 @@ class CopyEngines {
   const EngineConfig config_;
   bool has_kernels_ = false;
   std::atomic<bool> has_core_queues_ = false;
-  DeviceScratch scratch_;  // not of the host
-  transports::PeerMemory peers_;
-  CallDevice on_;
+  PeerBuffers buffers_;
   QueueExecutor queues_;
   Waiter waiter_ahead_;           // of what is done ahead
   std::unique_ptr<Begun> ahead_;  // the call that comes next; stays where it is
   std::unique_ptr<CapturedCalls> captured_;
   std::array<ProgramCache<Named>, 3> named_;  // by engines, by cores, captured
-  GpuSharing sharing_;                        // of a GPU, once a call has told
   std::unique_ptr<AcrossNodes> across_;       // null on one node, and on the host
 };
 

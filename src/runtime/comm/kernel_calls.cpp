@@ -71,7 +71,7 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
   uint64_t bytes = 0;
   for (size_t part = 0; part < rows.format.count; ++part) bytes += rows.output.bytes[part];
   if (progress != nullptr) progress->begin_on_node(bytes);
-  Call call = call_on(rows, text, engines_.on());
+  Call call = call_on(rows, text, engines_.buffers().on());
   call.behind = behind_;
   executor_.waiter().begin(false, behind_);
   peers_have_buffers_ = false;
@@ -85,7 +85,7 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
   if (!status.ok() && peers_have_buffers_) engines_.give_up(status, call.sequence, *queue_);
   if (!status.ok()) static_cast<void>(queue_->synchronize());
   near_ = {};
-  engines_.peers().calls_over(call.sequence);
+  engines_.buffers().mapped().calls_over(call.sequence);
   if (progress != nullptr && status.ok()) progress->completed_on_node();
   return status;
 }
@@ -108,7 +108,7 @@ Status KernelCalls::run_call(const Call& call, const Work& work) {
   auto peers = find_peers(call);
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!peers.ok()) return monitor_.explain(std::move(peers).take_status());
-  near_ = engines_.near_words(call.sequence);
+  near_ = engines_.buffers().near_words(call.sequence);
   EPCCL_TRY(queue_call(call, work, *peers));
   EPCCL_TRY(wait_for_queue(call));
   node_.posted(transports::done_counter);  // what a queue raises wakes nobody
@@ -195,7 +195,7 @@ Waiter::Situation KernelCalls::waiting_for(const Call& call, int local, const ch
 
 Result<std::vector<PeerRows>> KernelCalls::find_peers(const Call& call) {
   return find_rows(call, [&](int local, const transports::BufferRef& buffer) {
-    return engines_.address_of(local, buffer, call.sequence);
+    return engines_.buffers().address_of(local, buffer, call.sequence);
   });
 }
 
@@ -221,12 +221,12 @@ Status KernelCalls::use_tables(DeviceProgram& program, std::shared_ptr<const pla
 
 Status KernelCalls::run_plan(const PlannedCall& planned, const std::string& text, CallProgress* progress) {
   EPCCL_TRY(monitor_.check_lightly());
-  const CallDevice on{&device_, &engines_.peers()};
+  const CallDevice on{&device_, &engines_.buffers().mapped()};
   Call call = call_on(planned.shown, text, on);
   call.progress = progress;
   executor_.waiter().begin(false);
   Status status = run_planned(call, planned);
-  engines_.peers().calls_over(call.sequence);
+  engines_.buffers().mapped().calls_over(call.sequence);
   return status;
 }
 
@@ -240,7 +240,7 @@ Status KernelCalls::run_planned(const Call& call, const PlannedCall& planned) {
     return status;
   }
   const RowBuffers& own = planned.rows;
-  RowCall rows{own.format,          std::move(peers).value(), engines_.own_scratch(call.sequence),
+  RowCall rows{own.format,          std::move(peers).value(), engines_.buffers().own_scratch(call.sequence),
                own.weights_per_row, planned.tables,           planned.spread};
   const auto local = static_cast<size_t>(node_.local());
   for (size_t part = 0; part < transports::call_parts; ++part) {
