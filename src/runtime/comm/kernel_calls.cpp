@@ -21,7 +21,8 @@ KernelCalls::KernelCalls(device::Device& device, const topology::Cluster& cluste
       node_(node),
       monitor_(monitor),
       executor_(executor),
-      engines_(engines) {}
+      engines_(engines),
+      words_(node, device) {}
 
 Status KernelCalls::prepare() {
   EPCCL_ASSIGN(engine_, device_.make_queue(device::QueueKind::compute));
@@ -118,6 +119,7 @@ Status KernelCalls::run_call(const Call& call, const Work& work) {
 }
 
 Status KernelCalls::queue_call(const Call& call, const Work& work, std::span<const PeerRows> peers) {
+  waits_.clear();
   if (call.behind != nullptr) EPCCL_TRY(come_behind(call, work));
   EPCCL_TRY(await_streams(call));
   EPCCL_TRY(work.across(*queue_, peers));
@@ -133,49 +135,41 @@ Status KernelCalls::come_behind(const Call& call, const Work& work) {
     EPCCL_TRY(queue_->post_after(std::exchange(come, {}), {}));
     EPCCL_TRY(work.before(*queue_));
   }
-  return post_after(come, transports::stream_counter, call.sequence);
-}
-
-// The queue raises this rank's counter; peers may queue waits for that from now on.
-Status KernelCalls::post_after(std::span<const device::WordValue> waits, int slot, uint64_t value) {
-  const device::WordPost post{&node_.segment().counter(node_.local(), slot), value, near_.raised(slot)};
-  EPCCL_TRY(queue_->post_after(waits, {&post, 1}));
-  node_.segment().queued(node_.local(), slot).store(value, std::memory_order_release);
-  return {};
+  return words_.post_after(*queue_, come, transports::stream_counter, call.sequence, near_);
 }
 
 // Of peers whose queues say when they have come.
 Status KernelCalls::await_streams(const Call& call) {
-  return await_peers(
-      call, transports::stream_counter, call.sequence,
-      [&](int local) { return node_.call(local, call.sequence).is_behind != 0; },
-      "come to this call in its stream");
-}
-
-// Their counters, which the queue waits for once queues of theirs have what raises them.
-Status KernelCalls::await_peers(const Call& call, int slot, uint64_t value,
-                                const std::function<bool(int local)>& is_awaited, const char* what) {
-  const transports::NodeSegment& segment = node_.segment();
-  Waiter& waiter = executor_.waiter();
-  std::vector<device::WordValue> waits;
-  for (int local = 0; local < node_.local_size(); ++local) {
-    if (local == node_.local() || !is_awaited(local)) continue;
-    while (segment.queued(local, slot).load(std::memory_order_acquire) < value &&
-           node_.counter(local, slot) < value)
-      EPCCL_TRY(waiter.nap([&] { return waiting_for(call, local, what); }, Waiter::For::others));
-    waiter.moved();
-    waits.push_back({&segment.counter(local, slot), value,
-                     slot == transports::done_counter ? near_.looked_at(local, slot) : nullptr});
-  }
-  return waits.empty() ? Status{} : queue_->post_after(waits, {});
+  for (int local = 0; local < node_.local_size(); ++local)
+    if (local != node_.local() && node_.call(local, call.sequence).is_behind != 0)
+      EPCCL_TRY(wait_for_peer(call, local, transports::stream_counter, "come to this call in its stream"));
+  return queue_waits();
 }
 
 // Each rank's queue says that it is through, and waits for the others'.
 Status KernelCalls::queue_parting(const Call& call) {
   constexpr int slot = transports::done_counter;
-  EPCCL_TRY(post_after({}, slot, call.sequence));
-  return await_peers(
-      call, slot, call.sequence, [](int) { return true; }, "finish this call");
+  EPCCL_TRY(words_.post_after(*queue_, {}, slot, call.sequence, near_));
+  for (int local = 0; local < node_.local_size(); ++local) {
+    if (local == node_.local()) continue;
+    EPCCL_TRY(wait_for_peer(call, local, slot, "finish this call"));
+    waits_.back().near = near_.looked_at(local, slot);
+  }
+  return queue_waits();
+}
+
+// Once a queue of the peer's has what raises its counter.
+Status KernelCalls::wait_for_peer(const Call& call, int local, int slot, const char* what) {
+  EPCCL_ASSIGN(const device::WordValue wait, words_.wait_for(local, slot, call.sequence, executor_.waiter(),
+                                                             [&] { return waiting_for(call, local, what); }));
+  waits_.push_back(wait);
+  return {};
+}
+
+Status KernelCalls::queue_waits() {
+  Status status = waits_.empty() ? Status{} : queue_->post_after(waits_, {});
+  waits_.clear();
+  return status;
 }
 
 // Streams that have yet to come; when this rank is through it is the others that it waits for.

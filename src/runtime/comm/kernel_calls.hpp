@@ -25,6 +25,8 @@
 #include "runtime/executor/device_program.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/executor/hand_outs.hpp"
+#include "runtime/executor/near_words.hpp"
+#include "runtime/executor/queued_words.hpp"
 #include "runtime/executor/row_buffers.hpp"
 #include "runtime/executor/row_feed.hpp"
 
@@ -116,9 +118,8 @@ class KernelCalls {
   using FindBuffer = std::function<Result<std::byte*>(int local, const transports::BufferRef& buffer)>;
   Result<std::vector<PeerRows>> find_rows(const Call& call, const FindBuffer& find_mapped);
   Status queue_parting(const Call& call);
-  Status post_after(std::span<const device::WordValue> waits, int slot, uint64_t value);
-  Status await_peers(const Call& call, int slot, uint64_t value,
-                     const std::function<bool(int local)>& is_awaited, const char* what);
+  Status wait_for_peer(const Call& call, int local, int slot, const char* what);
+  Status queue_waits();
   Status wait_for_queue(const Call& call);
   Status wait_for_word(const Call& call, const device::SignalWord& word, uint64_t value);
   Waiter::Situation describe(const Call& call) const;
@@ -137,9 +138,11 @@ class KernelCalls {
   device::Queue* queue_ = nullptr;  // one of them
   bool by_cores_ = false;
   const QueuedBehind* behind_ = nullptr;
-  std::string text_;                 // of the current call
-  NearWords near_;                   // of the current call
-  bool peers_have_buffers_ = false;  // of the current call: its ranks have met
+  std::string text_;  // of the current call
+  NearWords near_;    // of the current call
+  const QueuedWords words_;
+  std::vector<device::WordValue> waits_;  // that are to be queued together
+  bool peers_have_buffers_ = false;       // of the current call: its ranks have met
 };
 
 }  // namespace epccl::runtime

@@ -35,7 +35,7 @@ QueueExecutor::QueueExecutor(device::Device& device, const topology::Cluster& cl
       node_(node),
       monitor_(monitor),
       let_go_(std::move(let_go)),
-      in_order_(device.kind() != device::DeviceKind::host),
+      words_(node, device),
       feed_(device, cluster, limits),
       lanes_(device) {}
 
@@ -134,32 +134,9 @@ Status QueueExecutor::try_submit(Submitted& submitted, const QueueCall& call, bo
   return end(now);
 }
 
-bool QueueExecutor::is_queued(int local, int slot, uint64_t value) const {
-  return !in_order_ || node_.counter(local, slot) >= value ||
-         node_.segment().queued(local, slot).load(std::memory_order_acquire) >= value;
-}
-
-Result<device::WordValue> QueueExecutor::queued_word(const Submission& now, int local, int slot,
-                                                     uint64_t value) {
-  while (!is_queued(local, slot, value))
-    EPCCL_TRY(now.waiter.nap([&] { return describe(now.submitted); }, Waiter::For::others));
-  now.waiter.moved();
-  return device::WordValue{&word(local, slot), value};
-}
-
-device::WordPost QueueExecutor::own_word(const Submission& now, int slot, uint64_t value) const {
-  return {&word(node_.local(), slot), value, now.call.near.raised(slot)};
-}
-
-Status QueueExecutor::post(const Submission& now, device::Queue& queue, int slot, uint64_t value) {
-  const device::WordPost post = own_word(now, slot, value);
-  EPCCL_TRY(queue.post_after({}, {&post, 1}));
-  tell_queued(slot, value);
-  return {};
-}
-
-void QueueExecutor::tell_queued(int slot, uint64_t value) {
-  if (in_order_) node_.segment().queued(node_.local(), slot).store(value, std::memory_order_release);
+Result<device::WordValue> QueueExecutor::wait_for(const Submission& now, int local, int slot,
+                                                  uint64_t value) const {
+  return words_.wait_for(local, slot, value, now.waiter, [&] { return describe(now.submitted); });
 }
 
 Status QueueExecutor::begin(const Submission& now) {
@@ -179,7 +156,7 @@ Status QueueExecutor::await_scratch(const Submission& now) {
   const uint64_t sequence = now.call.sequence;
   for (int local = 0; local < node_.local_size() && sequence > 2; ++local) {
     if (local == node_.local() || node_.done(local) >= sequence - 2) continue;
-    EPCCL_ASSIGN(waits_.emplace_back(), queued_word(now, local, done_counter, sequence - 2));
+    EPCCL_ASSIGN(waits_.emplace_back(), wait_for(now, local, done_counter, sequence - 2));
   }
   return {};
 }
@@ -189,12 +166,10 @@ Status QueueExecutor::await_streams(const Submission& now) {
   const QueueCall& call = now.call;
   const uint64_t here = call.sequence;
   if (call.behind != nullptr) {
-    const device::WordPost says_so = own_word(now, stream_counter, here);
-    EPCCL_TRY(now.control.post_after({&call.behind->come, 1}, {&says_so, 1}));
-    tell_queued(stream_counter, here);
+    EPCCL_TRY(words_.post_after(now.control, {&call.behind->come, 1}, stream_counter, here, call.near));
   }
   for (const int rank : call.awaited) {
-    EPCCL_ASSIGN(waits_.emplace_back(), queued_word(now, local_of(rank), stream_counter, here));
+    EPCCL_ASSIGN(waits_.emplace_back(), wait_for(now, local_of(rank), stream_counter, here));
   }
   return {};
 }
@@ -237,7 +212,7 @@ Result<bool> QueueExecutor::submit_some(const Submission& now) {
 
 bool QueueExecutor::can_follow(const Submission& now, const QueueOperation& operation) const {
   const plan::Step& step = now.program.steps[operation.index];
-  return is_queued(local_of(step.peer), step.slot, counter_value(now.call.sequence, step.value));
+  return words_.is_queued(local_of(step.peer), step.slot, counter_value(now.call.sequence, step.value));
 }
 
 // Events of the program come behind the one of begin().
@@ -254,8 +229,9 @@ Status QueueExecutor::submit_one(const Submission& now, const QueueOperation& op
     return operation.kind == Operation::record ? queue.record(*place) : queue.wait(*place);
   }
   const uint64_t value = counter_value(now.call.sequence, step->value);
-  if (operation.kind == Operation::wait) return queue.wait(word(local_of(step->peer), step->slot), value);
-  if (step->kind == Kind::post) return post(now, queue, step->slot, value);
+  if (operation.kind == Operation::wait)
+    return queue.wait(words_.word(local_of(step->peer), step->slot), value);
+  if (step->kind == Kind::post) return words_.post_after(queue, {}, step->slot, value, now.call.near);
   return feed_.reduce(operation.queue, *step, {step + 1, operation.also});
 }
 
@@ -271,13 +247,13 @@ Status QueueExecutor::end(const Submission& now) {
     const plan::Step& step = now.program.steps[index];
     const int peer = local_of(step.peer);
     const uint64_t value = counter_value(sequence, step.value);
-    EPCCL_ASSIGN(waits_.emplace_back(), queued_word(now, peer, step.slot, value));
+    EPCCL_ASSIGN(waits_.emplace_back(), wait_for(now, peer, step.slot, value));
     waits_.back().near = now.call.near.looked_at(peer, step.slot);
   }
   const QueuedBehind* const behind = now.call.behind;
-  const device::WordPost done = own_word(now, done_counter, sequence);
+  const device::WordPost done = words_.post_of(done_counter, sequence, now.call.near);
   EPCCL_TRY(now.control.post_after(waits_, last_posts(behind, done)));
-  tell_queued(done_counter, sequence);
+  words_.tell(done_counter, sequence);
   if (behind == nullptr) return {};
   if (behind->end != nullptr) EPCCL_TRY(now.control.record(*behind->end));
   behind->queued({done.word, done.value});

@@ -35,6 +35,7 @@
 #include "runtime/executor/lane_queues.hpp"
 #include "runtime/executor/queue_feed.hpp"
 #include "runtime/executor/queue_program.hpp"
+#include "runtime/executor/queued_words.hpp"
 #include "runtime/executor/waiter.hpp"
 #include "topology/cluster.hpp"
 #include "transports/shm/node_memory.hpp"
@@ -123,14 +124,7 @@ class QueueExecutor {
   Status end(const Submission& now);
   Status try_submit(Submitted& submitted, const QueueCall& call, bool is_next, Waiter& waiter);
   Status wait_until_over(Waiter& waiter, const std::function<void()>& meanwhile);
-  bool is_queued(int local, int slot, uint64_t value) const;
-  /// Once what raises it so far is in a queue.
-  Result<device::WordValue> queued_word(const Submission& now, int local, int slot, uint64_t value);
-  Status post(const Submission& now, device::Queue& queue, int slot, uint64_t value);
-  device::WordPost own_word(const Submission& now, int slot, uint64_t value) const;
-  /// The node, that this post is in its queue.
-  void tell_queued(int slot, uint64_t value);
-  device::SignalWord& word(int local, int slot) const { return node_.segment().counter(local, slot); }
+  Result<device::WordValue> wait_for(const Submission& now, int local, int slot, uint64_t value) const;
   int local_of(int rank) const { return cluster_.local_of(rank); }
   using Events = std::vector<std::unique_ptr<device::QueueEvent>>;
   Events& events_of(uint64_t sequence) { return events_[sequence % events_.size()]; }
@@ -146,7 +140,7 @@ class QueueExecutor {
   transports::NodeMemory& node_;
   FailureMonitor& monitor_;
   const LetGo let_go_;
-  const bool in_order_;  // waits are queued after what ends them
+  const QueuedWords words_;
   QueueFeed feed_;
   LaneQueues lanes_;
   std::vector<device::Queue*> queues_;  // of the current call
