@@ -1,6 +1,7 @@
 #include "api/comm_options.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 
@@ -45,6 +46,7 @@ Result<runtime::CommOptions> read_config(const epcclConfig_t* given) {
   if (config.algorithm != nullptr) options.algorithm = config.algorithm;
   if (config.commName != nullptr) options.name = config.commName;
   if (config.netName != nullptr) options.network = config.netName;
+  if (std::isnan(config.timeout)) return error(Code::invalid_argument, "config.timeout is not a number");
   options.timeout_seconds = config.timeout;
   EPCCL_ASSIGN(options.blocking, read_flag("blocking", config.blocking, true));
   EPCCL_ASSIGN(options.first_gpu_calls, read_flag("firstCalls", config.firstCalls, options.blocking));

@@ -40,6 +40,7 @@ std::function<bool()> work_ahead(const Place& place, bool queues_make_it, Runner
           call = CallType(call)]() mutable {
     call.behind = turn->behind();
     call.is_ahead = true;
+    call.may_look_ahead = true;  // in its turn
     if (call.behind == nullptr) return false;
     static_cast<void>((runner->*make)(call));  // what is wrong is found again in its turn
     return engines->is_ahead();

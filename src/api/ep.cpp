@@ -52,7 +52,7 @@ Status create_group(epcclEpGroup_t* out, epcclComm_t comm, const epcclEpGroupCon
     EPCCL_ASSIGN(made, ep::Group::create(*communicator, options, agreed));
     return {};
   }));
-  *out = add_ep_group(std::make_shared<EpGroup>(EpGroup{std::move(made), communicator, comm}));
+  *out = add_ep_group(std::make_shared<EpGroup>(std::move(made), communicator, comm));
   return {};
 }
 

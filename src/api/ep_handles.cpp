@@ -114,14 +114,13 @@ Result<EpGroupPtr> find_ep_group(epcclEpGroup_t group) {
 
 Status remove_ep_group(epcclEpGroup_t group) {
   EPCCL_ASSIGN(const EpGroupPtr found, ep_groups().find(group, a_group));
-  // The table's, this one, and one for each handle.
-  if (found.use_count() > 2)
-    return error(Code::invalid_usage, "the EP group still has {} handles: destroy them first",
-                 found.use_count() - 2);
+  if (const int handles = found->handles.load(); handles > 0)
+    return error(Code::invalid_usage, "the EP group still has {} handles: destroy them first", handles);
   return ep_groups().remove(group, a_group).take_status();
 }
 
 epcclEpHandle_t add_ep_handle(EpHandlePtr handle) {
+  ++handle->group->handles;
   return static_cast<epcclEpHandle_t>(ep_handles().add(std::move(handle)));
 }
 
@@ -136,7 +135,9 @@ Result<EpHandlePtr> find_usable_ep_handle(epcclEpHandle_t handle) {
 }
 
 Result<EpHandlePtr> remove_ep_handle(epcclEpHandle_t handle) {
-  return ep_handles().remove(handle, a_handle);
+  EPCCL_ASSIGN(EpHandlePtr removed, ep_handles().remove(handle, a_handle));
+  --removed->group->handles;
+  return removed;
 }
 
 }  // namespace epccl::api

@@ -22,9 +22,13 @@ class ReplayedRouting;
 namespace epccl::api {
 
 struct EpGroup {
+  EpGroup(std::shared_ptr<ep::Group> made, CommPtr of, epcclComm_t of_handle)
+      : group(std::move(made)), communicator(std::move(of)), comm(of_handle) {}
+
   std::shared_ptr<ep::Group> group;
   CommPtr communicator;
   epcclComm_t comm = nullptr;
+  std::atomic<int> handles = 0;  // that have not been destroyed
 };
 
 struct EpHandle {

@@ -16,6 +16,7 @@
 #include "api/open_group.hpp"
 #include "api/simulate.hpp"
 #include "api/stream_work.hpp"
+#include "base/caught.hpp"
 #include "base/threads_own.hpp"
 #include "device/host/host_stream.hpp"
 #include "runtime/comm/graph_writes.hpp"
@@ -30,44 +31,56 @@ Group& group() {
 // Until all streams of a group have come, calls of graphs go first, which these streams may be waiting for.
 using Ways = std::deque<runtime::Communicator::GivingWay>;
 
-Status wait_for_streams(const std::vector<Batch>& batches, Ways& ways) {
-  Status status;
-  for (const Batch& batch : batches)
-    if (status.ok()) status = runtime::P2p::wait_for_streams(batch.operations);
+void wait_for_streams(std::vector<Batch>& batches, Ways& ways) {
+  for (Batch& batch : batches) batch.outcome = runtime::P2p::wait_for_streams(batch.operations);
   ways.clear();
-  for (const Batch& batch : batches)
-    if (status.ok()) status = batch.communicator->failure();
-  return status;
+  for (Batch& batch : batches)
+    if (batch.outcome.ok()) batch.outcome = batch.communicator->failure();
 }
 
-Status start_and_finish(std::vector<Batch>& batches, Ways& ways) {
-  Status status = wait_for_streams(batches, ways);
-  std::vector<runtime::Communicator*> communicators;
+void start_and_move(std::vector<Batch>& batches, Ways& ways) {
+  wait_for_streams(batches, ways);
+  std::vector<Moving> started;
   for (Batch& batch : batches) {
-    if (status.ok()) status = batch.communicator->p2p().start(std::move(batch.operations));
-    communicators.push_back(batch.communicator.get());
+    const Moving moving{batch.communicator.get(), &batch.outcome};
+    if (batch.outcome.ok()) batch.outcome = batch.communicator->p2p().start(std::move(batch.operations));
+    batch.outcome.ok() ? started.push_back(moving) : end_failed(moving);
   }
-  if (status.ok()) status = move_messages(std::move(communicators));
-  for (const Batch& batch : batches)
-    if (!status.ok()) batch.communicator->p2p().give_up(batch.communicator->config().wait.timeout_seconds);
-  return status;
+  move_messages(std::move(started));
 }
 
-// Takes each communicator's turn, the one inside the other, then moves all of them. `skipped`: why one of them had no turn, which is no
-// failure of the others.
-Status run_batches(std::vector<Batch>& batches, size_t at, Ways& ways, Status& skipped) {
+// What is thrown is everybody's: nobody knows how far the others are.
+void start_and_finish(std::vector<Batch>& batches, Ways& ways) {
+  const Status thrown = caught([&]() -> Status {
+    start_and_move(batches, ways);
+    return {};
+  });
+  for (Batch& batch : batches) {
+    if (thrown.ok() || !batch.outcome.ok()) continue;
+    batch.outcome = thrown;
+    end_failed({batch.communicator.get(), &batch.outcome});
+  }
+}
+
+// Takes each communicator's turn, the one inside the other, then moves all of them. Each has an outcome of its own: what ends one is nothing
+// to the others. `skipped`: why one of them had no turn.
+void run_batches(std::vector<Batch>& batches, size_t at, Ways& ways, Status& skipped) {
   if (at == batches.size()) return start_and_finish(batches, ways);
   bool has_turn = false;
   Status status = batches[at].communicator->run(batches[at].ticket, [&] {
     has_turn = true;
     ways.emplace_back(*batches[at].communicator);
-    return run_batches(batches, at + 1, ways, skipped);
+    run_batches(batches, at + 1, ways, skipped);
+    return batches[at].outcome;
   });
-  if (has_turn) return status;
+  if (has_turn) {
+    batches[at].outcome = std::move(status);
+    return;
+  }
   // This one had failed before. The others have their turns to take, and their ranks wait for them.
   if (skipped.ok()) skipped = std::move(status);
   batches.erase(batches.begin() + static_cast<std::ptrdiff_t>(at));
-  return run_batches(batches, at, ways, skipped);
+  run_batches(batches, at, ways, skipped);
 }
 
 // All batches of a stream, once the other streams have come that have a part in one.
@@ -78,11 +91,13 @@ Status run_all(std::vector<Batch>& batches) {
   for (const Batch& batch : batches)
     if (batch.end != nullptr) ends.push_back(batch.end);
   Ways ways;
-  Status skipped;
-  Status status = run_batches(batches, 0, ways, skipped);
-  if (status.ok()) status = std::move(skipped);
-  for (const auto& end : ends) end->set_value(status);
-  return status;
+  Status skipped, first;
+  run_batches(batches, 0, ways, skipped);
+  for (Batch& batch : batches)
+    if (first.ok()) first = std::move(batch.outcome);
+  if (first.ok()) first = std::move(skipped);
+  for (const auto& end : ends) end->set_value(first);
+  return first;
 }
 
 /// What a group does of one communicator on the calling thread's behalf.
@@ -313,7 +328,7 @@ Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::funct
     if (work.end_of_batches != nullptr) waited_for.push_back(work.end_of_batches->get_future());
   enqueue(streams);
   if (beside != nullptr) beside();
-  const Status held = hold(turns);
+  const Status held = caught([&] { return hold(turns); });
   const std::vector<FirstCall> first_calls = first_calls_of(turns);
   turns.clear();
   Status first = held;
@@ -340,8 +355,11 @@ Status run_plain(PlainMessages messages) {
 }  // namespace
 
 Status run_messages(runtime::Communicator& communicator, std::vector<runtime::P2pOperation> operations) {
-  Status status = communicator.p2p().start(std::move(operations));
-  if (status.ok()) status = move_messages({&communicator});
+  Status status = caught([&]() -> Status {
+    Status outcome = communicator.p2p().start(std::move(operations));
+    if (outcome.ok()) move_messages({{&communicator, &outcome}});
+    return outcome;
+  });
   if (!status.ok()) communicator.p2p().give_up(communicator.config().wait.timeout_seconds);
   return status;
 }

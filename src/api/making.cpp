@@ -14,6 +14,7 @@
 #include "api/group.hpp"
 #include "api/handles.hpp"
 #include "api/last_error.hpp"
+#include "base/caught.hpp"
 #include "device/cuda/cuda_device.hpp"
 #include "runtime/bootstrap/unique_id.hpp"
 
@@ -218,7 +219,9 @@ Status init_scalable(epcclComm_t* comm, int nranks, int rank, int count, const e
   EPCCL_TRY(check_ids(ids));
   Gathering gathering{ids.front(), 0, rank, nranks};
   if (count > 1) gathering.ids = runtime::digest(ids);
-  for (const runtime::UniqueId& unused : std::span(ids).subspan(1)) runtime::discard_unique_id(unused);
+  for (const runtime::UniqueId& unused : std::span(ids).subspan(1))
+    runtime::discard_unique_id(
+        unused, "its ranks meet at the first of several ids: some were given another one first");
   return init_with_config(comm, gathering, config);
 }
 
@@ -235,14 +238,17 @@ Status init_all(epcclComm_t* comms, int ndev, const int* devlist) {
   if (device::current_cuda_device())
     if (const auto count = device::cuda_device_count(); count.ok()) gpus = *count;
   EPCCL_TRY(group_start());
-  for (int rank = 0; rank < ndev; ++rank) {
-    const int device = devlist != nullptr ? devlist[rank] : rank;
-    runtime::CommOptions options;
-    if (gpus >= ndev && device < gpus) options.gpu = device;
-    if (gpus == 1) options.gpu = 0;
-    static_cast<void>(refuse(init(comms + rank, {id, 0, rank, ndev}, options, device)));
-  }
-  Status status = group_end();
+  Status status = caught([&]() -> Status {
+    for (int rank = 0; rank < ndev; ++rank) {
+      const int device = devlist != nullptr ? devlist[rank] : rank;
+      runtime::CommOptions options;
+      if (gpus >= ndev && device < gpus) options.gpu = device;
+      if (gpus == 1) options.gpu = 0;
+      static_cast<void>(refuse(init(comms + rank, {id, 0, rank, ndev}, options, device)));
+    }
+    return {};
+  });
+  if (Status ended = group_end(); status.ok()) status = std::move(ended);
   // All or none.
   for (int rank = 0; !status.ok() && rank < ndev; ++rank) {
     if (comms[rank] == nullptr) continue;
@@ -269,6 +275,7 @@ Result<Parent> find_parent(epcclComm_t comm) {
 
 Result<MakingPtr> start_child(const Parent& parent, epcclComm_t* newcomm, const epcclConfig_t* config) {
   runtime::CommOptions options = parent.handle->options();
+  if (const double set = parent.communicator->timeout_that_was_set(); set > 0) options.timeout_seconds = set;
   if (config != nullptr) {
     EPCCL_ASSIGN(options, read_config(config));
   }

@@ -1,4 +1,5 @@
 // Memory that peers can map, and registration.
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -18,6 +19,14 @@ struct Registrations {
   std::mutex mutex;
   std::map<uintptr_t, epcclComm_t> by_handle;
   uintptr_t next = 1;
+  size_t swept_at = 64;
+
+  /// Now and then: drops those of communicators that are gone, which nobody can undo any more.
+  void sweep() {
+    if (by_handle.size() < swept_at) return;
+    std::erase_if(by_handle, [](const auto& entry) { return !find_handle(entry.second).ok(); });
+    swept_at = std::max<size_t>(64, 2 * by_handle.size());
+  }
 };
 
 Registrations& registrations() {
@@ -56,6 +65,7 @@ Status add_registration(epcclComm_t comm, const void* buffer, size_t size, const
   if (handle == nullptr) return error(Code::invalid_argument, "{} is NULL", what);
   EPCCL_TRY(check_buffer("buff", buffer, size));
   const std::lock_guard lock(registrations().mutex);
+  registrations().sweep();
   const uintptr_t key = registrations().next++;
   registrations().by_handle[key] = comm;
   *handle = reinterpret_cast<void*>(key);  // NOLINT(performance-no-int-to-ptr): an opaque number

@@ -16,47 +16,59 @@ constexpr double check_period = 1e-3;
 
 class MessageMoves {
  public:
-  explicit MessageMoves(std::vector<runtime::Communicator*> open) : open_(std::move(open)) {
-    for (auto* communicator : open_) communicator->waiter().begin(communicator->cluster().nodes() > 1);
+  explicit MessageMoves(std::vector<Moving> open) : open_(std::move(open)) {
+    for (const Moving& each : open_)
+      each.communicator->waiter().begin(each.communicator->cluster().nodes() > 1);
   }
 
-  Status run() {
+  void run() {
     while (!open_.empty()) {
-      EPCCL_TRY(check_others());
-      EPCCL_ASSIGN(const bool moved, sweep());
-      if (moved) {
+      check_others();
+      if (sweep()) {
         nap_ = shortest_nap;
         if (open_.size() > 1) moved_at_ = now_seconds();
       } else if (!open_.empty()) {
-        EPCCL_TRY(open_.size() > 1 ? wait_for_several() : wait_for_one());
+        Status& outcome = *open_.front().outcome;
+        outcome = open_.size() > 1 ? wait_for_several() : wait_for_one();
+        drop_failed();
       }
     }
-    return {};
   }
 
  private:
   /// Whether anything moved. What is through is open no more.
-  Result<bool> sweep() {
+  bool sweep() {
     bool moved = false;
-    for (auto* communicator : open_) {
-      EPCCL_ASSIGN(const bool one, communicator->p2p().progress());
-      if (one) communicator->waiter().moved();
-      moved |= one;
+    for (const Moving& each : open_) {
+      const auto one = each.communicator->p2p().progress();
+      *each.outcome = one.status();
+      if (!one.ok() || !*one) continue;
+      each.communicator->waiter().moved();
+      moved = true;
     }
-    std::erase_if(open_, [](auto* communicator) { return communicator->p2p().done(); });
+    drop_failed();
+    std::erase_if(open_, [](const Moving& each) { return each.communicator->p2p().done(); });
     return moved;
   }
 
+  void drop_failed() {
+    std::erase_if(open_, [](const Moving& each) {
+      if (each.outcome->ok()) return false;
+      end_failed(each);
+      return true;
+    });
+  }
+
   // A wait hears only of the first one's failures.
-  Status check_others() {
-    if (open_.size() == 1 || now_seconds() < next_check_) return {};
+  void check_others() {
+    if (open_.size() == 1 || now_seconds() < next_check_) return;
     next_check_ = now_seconds() + check_period;
-    for (auto* communicator : open_) EPCCL_TRY(communicator->check());
-    return {};
+    for (const Moving& each : open_) *each.outcome = each.communicator->check();
+    drop_failed();
   }
 
   auto situation() {
-    return [&p2p = open_.front()->p2p()] {
+    return [&p2p = open_.front().communicator->p2p()] {
       return runtime::Waiter::Situation{0, "send/recv group", p2p.waiting_text(), p2p.waited_for()};
     };
   }
@@ -67,26 +79,21 @@ class MessageMoves {
       usleep(nap_);
       nap_ = std::min(2 * nap_, longest_nap);
     }
-    return open_.front()->waiter().nap(situation(), runtime::Waiter::For::others);
+    return open_.front().communicator->waiter().nap(situation(), runtime::Waiter::For::others);
   }
 
   Status wait_for_one() {
-    runtime::Communicator& only = *open_.front();
+    runtime::Communicator& only = *open_.front().communicator;
+    Status& outcome = *open_.front().outcome;
     const auto what = situation();
     if (only.p2p().copies_pending()) return only.waiter().nap(what);
-    Status swept;
-    const auto again = [&] {
-      auto result = sweep();
-      const bool value = !result.ok() || *result;
-      swept = std::move(result).take_status();
-      return value;
-    };
+    const auto again = [&] { return sweep() || open_.empty(); };
     EPCCL_TRY(
         only.waiter().idle([] { return transports::SleepFor{}; }, only.p2p().network_pending(), again, what));
-    return swept;
+    return std::move(outcome);
   }
 
-  std::vector<runtime::Communicator*> open_;
+  std::vector<Moving> open_;
   double next_check_ = 0;
   useconds_t nap_ = shortest_nap;
   double moved_at_ = now_seconds();
@@ -94,8 +101,14 @@ class MessageMoves {
 
 }  // namespace
 
-Status move_messages(std::vector<runtime::Communicator*> open) {
-  return MessageMoves(std::move(open)).run();
+void end_failed(const Moving& failed) {
+  runtime::Communicator& communicator = *failed.communicator;
+  communicator.p2p().give_up(communicator.config().wait.timeout_seconds);
+  *failed.outcome = communicator.fail(std::move(*failed.outcome));
+}
+
+void move_messages(std::vector<Moving> open) {
+  MessageMoves(std::move(open)).run();
 }
 
 }  // namespace epccl::api

@@ -8,8 +8,17 @@
 
 namespace epccl::api {
 
+/// A communicator whose batch has been started, and where it is put what becomes of that.
+struct Moving {
+  runtime::Communicator* communicator = nullptr;
+  Status* outcome = nullptr;
+};
+
+/// What has failed ends at once: its peers are told, whatever the others have yet to wait for. In its turn.
+void end_failed(const Moving& failed);
+
 /// Progresses the started batches of several communicators side by side: ranks may have issued them in different orders, so none may wait
-/// for another. In each communicator's turn.
-Status move_messages(std::vector<runtime::Communicator*> open);
+/// for another, and one that fails ends no other. In each communicator's turn.
+void move_messages(std::vector<Moving> open);
 
 }  // namespace epccl::api

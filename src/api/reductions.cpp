@@ -1,5 +1,6 @@
 #include "api/reductions.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
@@ -25,6 +26,14 @@ struct Table {
   std::mutex mutex;
   std::map<int, Made> made;
   int next = epcclNumOps;
+  size_t swept_at = 64;
+
+  /// Now and then: drops those of communicators that are gone.
+  void sweep() {
+    if (made.size() < swept_at) return;
+    std::erase_if(made, [](const auto& entry) { return !find_handle(entry.second.comm).ok(); });
+    swept_at = std::max<size_t>(64, 2 * made.size());
+  }
 };
 
 Table& table() {
@@ -78,6 +87,7 @@ Result<epcclRedOp_t> add_premul_sum(const void* scalar, epcclDataType_t datatype
     return error(Code::invalid_argument, "residence {} is unknown", static_cast<int>(residence));
   const std::lock_guard lock(table().mutex);
   if (table().next == epcclMaxRedOp) return error(Code::invalid_usage, "too many operations were made");
+  table().sweep();
   const int number = table().next++;
   table().made.emplace(number, made);
   return static_cast<epcclRedOp_t>(number);

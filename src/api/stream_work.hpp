@@ -18,6 +18,7 @@ struct Batch {
   std::vector<runtime::P2pOperation> operations;
   std::vector<std::future<void>> arrivals = {};    // of the other streams that have a part in this
   std::shared_ptr<std::promise<Status>> end = {};  // these wait for it
+  Status outcome = {};
 };
 
 struct CollectiveCall {

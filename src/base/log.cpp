@@ -30,6 +30,8 @@ constexpr const char* level_names[] = {"NONE", "VERSION", "WARN", "INFO", "TRACE
 // Nothing here has a destructor: threads may log while the process is ending.
 constinit std::atomic<int> output{-1};  // -1: standard error
 constinit std::mutex reading;
+// Where the program was started without one, its number may be that of any descriptor now.
+const bool has_standard_error = fcntl(STDERR_FILENO, F_GETFD) >= 0;
 constinit std::array<std::atomic<uint64_t>, 8192> said{};  // hashes of lines
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
@@ -166,6 +168,7 @@ void write(Level level, Subsys subsys, int rank, std::string_view message) {
   line += '\n';
 
   const int file = output.load(std::memory_order_relaxed);
+  if (file < 0 && !has_standard_error) return;
   const int fd = file >= 0 ? file : STDERR_FILENO;
   std::string_view rest = line;
   while (!rest.empty()) {

@@ -323,11 +323,20 @@ bool bound_by_this_process(const Endpoint& at) {
   return false;
 }
 
-Result<UniqueFd> start_connect(const Endpoint& to) {
+Result<UniqueFd> open_socket_for(const Endpoint& to) {
+  return open_socket(to_socket_address(to).storage.ss_family);
+}
+
+Status start_connect(int fd, const Endpoint& to) {
   SocketAddress address = to_socket_address(to);
-  EPCCL_ASSIGN(UniqueFd fd, open_socket(address.storage.ss_family));
-  if (connect(fd.get(), address.get(), address.length) != 0 && errno != EINPROGRESS && errno != EINTR)
+  if (connect(fd, address.get(), address.length) != 0 && errno != EINPROGRESS && errno != EINTR)
     return system_error(errno, fmt::format("connecting to {}", to.to_string()));
+  return {};
+}
+
+Result<UniqueFd> start_connect(const Endpoint& to) {
+  EPCCL_ASSIGN(UniqueFd fd, open_socket_for(to));
+  EPCCL_TRY(start_connect(fd.get(), to));
   return fd;
 }
 

@@ -77,6 +77,9 @@ Result<UniqueFd> connect_to(const Endpoint& to, double timeout);
 
 /// The same without waiting: the socket becomes writable when the attempt is over, and finish_connect() tells how it went.
 Result<UniqueFd> start_connect(const Endpoint& to);
+/// The same in two steps: what goes wrong in the first is this machine's, in the second perhaps the other's.
+Result<UniqueFd> open_socket_for(const Endpoint& to);
+Status start_connect(int fd, const Endpoint& to);
 Status finish_connect(int fd, const Endpoint& to);
 
 /// No delay, and an error on the socket when the peer's machine has not answered for about 3/4 of `timeout`

@@ -307,8 +307,9 @@ bool MessageStream::fits(const Posted& posted, size_t bytes) const {
 // ---- the end ------------------------------------------------------------------------------------------------------------
 
 Status MessageStream::describe(bool sending, size_t bytes) const {
-  return error(Code::remote_error, "{} {} bytes {} rank {}: {}", sending ? "sending" : "receiving", bytes,
-               sending ? "to" : "from", peer_, (failure_.ok() ? departure_ : failure_).message());
+  const Status& cause = failure_.ok() ? departure_ : failure_;
+  return error(cause.code(), "{} {} bytes {} rank {}: {}", sending ? "sending" : "receiving", bytes,
+               sending ? "to" : "from", peer_, cause.message());
 }
 
 void MessageStream::fail(Completion& completion, Status status) {

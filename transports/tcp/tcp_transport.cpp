@@ -24,6 +24,11 @@ namespace {
 // Room for what may lie behind the message that is being read.
 constexpr size_t staging_bytes = 64 << 10;
 
+// The peer's end, or the way to it.
+Status not_ours(const Status& failure) {
+  return failure.ok() ? Status{} : Status(Code::remote_error, failure.message());
+}
+
 }  // namespace
 
 // ---- opening ------------------------------------------------------------------------------------------------------------
@@ -133,7 +138,8 @@ Status TcpTransport::dial(Peer& peer) {
   auto blob = lookup_(peer.rank);
   if (!blob.ok()) return std::move(blob).take_status().with_context("looking up its address");
   EPCCL_ASSIGN(peer.address, tcp::Address::decode(*blob));
-  EPCCL_ASSIGN(peer.dialled, net::start_connect(peer.address.endpoint));
+  EPCCL_ASSIGN(peer.dialled, net::open_socket_for(peer.address.endpoint));
+  EPCCL_TRY(not_ours(net::start_connect(peer.dialled.get(), peer.address.endpoint)));
   peer.state = State::connecting;
   return watch(peer.dialled.get(), tcp::tag(Class::peer, static_cast<uint64_t>(peer.rank)));
 }
@@ -157,7 +163,7 @@ void TcpTransport::set_send_buffer(int fd) const {
 
 void TcpTransport::on_dialled(Peer& peer) {
   if (Status status = net::finish_connect(peer.dialled.get(), peer.address.endpoint); !status.ok())
-    return fail(peer, std::move(status));
+    return fail(peer, not_ours(status));
   set_stream_options(peer.dialled.get());
   Hello hello;
   hello.cookie = peer.address.cookie;
@@ -165,7 +171,7 @@ void TcpTransport::on_dialled(Peer& peer) {
   hello.to = peer.rank;
   // A new connection's buffer is empty: it takes these few bytes at once.
   if (::send(peer.dialled.get(), &hello, sizeof hello, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof hello))
-    return fail(peer, system_error(errno, "greeting it"));
+    return fail(peer, not_ours(system_error(errno, "greeting it")));
   if (rank_ < peer.rank) return open_stream(peer, std::move(peer.dialled));
   peer.state = State::proving;
   on_verdict(peer);
@@ -178,7 +184,7 @@ void TcpTransport::on_verdict(Peer& peer) {
   if (got == 1 && verdict == static_cast<char>(Verdict::welcome))
     return open_stream(peer, std::move(peer.dialled));
   if (got < 0 && errno != ECONNRESET)
-    return fail(peer, system_error(errno, "connection lost before it had accepted it"));
+    return fail(peer, not_ours(system_error(errno, "connection lost before it had accepted it")));
   if (got != 1)
     return fail(peer, error(Code::remote_error, "it closed the connection before it had accepted it"));
   peer.dialled.reset();

@@ -31,17 +31,20 @@ Status GraphObjects::keep(const Context& context, CUgraph graph, std::shared_ptr
 }
 
 void GraphObjects::graph_is_gone(void* kept) {
-  const std::unique_ptr<Kept> ended(static_cast<Kept*>(kept));
-  const std::lock_guard lock(ended->gone->mutex);
-  ended->gone->objects.push_back(std::move(ended->object));
+  std::unique_ptr<Kept> ended(static_cast<Kept*>(kept));
+  const std::shared_ptr<Gone> gone = std::move(ended->gone);
+  const std::lock_guard lock(gone->mutex);
+  ended->before = std::move(gone->last);
+  gone->last = std::move(ended);
 }
 
 void GraphObjects::let_go() {
-  std::vector<Object> objects;
+  std::unique_ptr<Kept> last;
   {
     const std::lock_guard lock(gone_->mutex);
-    objects.swap(gone_->objects);
+    last = std::move(gone_->last);
   }
+  while (last != nullptr) last = std::move(last->before);
 }
 
 }  // namespace epccl::device::cuda

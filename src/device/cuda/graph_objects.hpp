@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include "device/cuda/context.hpp"
 
@@ -25,15 +24,16 @@ class GraphObjects {
   void let_go();
 
  private:
-  using Object = std::shared_ptr<const void>;
-  /// Filled where the driver tells of a graph's end, in a thread of its own: nothing of CUDA may be called there.
+  struct Kept;
+  /// Filled where the driver tells of a graph's end, in a thread of its own: nothing of CUDA may be called there, and nothing thrown.
   struct Gone {
     std::mutex mutex;
-    std::vector<Object> objects;
+    std::unique_ptr<Kept> last;
   };
   struct Kept {
-    Object object;
+    std::shared_ptr<const void> object;
     std::shared_ptr<Gone> gone;
+    std::unique_ptr<Kept> before{};
   };
   static void graph_is_gone(void* kept);
 

@@ -260,7 +260,7 @@ Status Client::pump(double deadline, const std::function<bool()>& done, bool& ti
 }
 
 void Client::read_line() {
-  std::array<std::byte, 65536> chunk;
+  std::array<std::byte, 8192> chunk;  // on the stack, which may be a small one
   while (state_ == Line::open) {
     const ssize_t got = recv(line_.get(), chunk.data(), chunk.size(), 0);
     if (got < 0 && errno == EINTR) continue;

@@ -357,7 +357,8 @@ void Group::disconnected(int rank, const std::string& why) {
   notify(Notice::Kind::died, rank, text);
 }
 
-void Group::close() {
+void Group::close(const std::string& why) {
+  if (!why.empty()) notify(Notice::Kind::failed, -1, why);
   for (const Slot& each : slots_) {
     if (each.state == State::present && holds_hub(each.member))
       disconnected(each.member.rank, "its process ended without leaving the communicator");

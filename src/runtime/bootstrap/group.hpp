@@ -41,7 +41,7 @@ class Group {
   /// The connection of a rank is gone; a death unless it has left.
   void disconnected(int rank, const std::string& why);
   /// The hub's process ends: ranks in this process die with it, the others are told that the hub may go.
-  void close();
+  void close(const std::string& why = "");
 
   /// Whether a rank lives in the hub's process.
   bool is_of_hub(int rank) const;

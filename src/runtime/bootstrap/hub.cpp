@@ -159,12 +159,13 @@ void Hub::retire() {
   if (stop_event_) eventfd_write(stop_event_.get(), 1);
 }
 
-void Hub::stop() {
+void Hub::stop(const std::string& why) {
   const std::lock_guard lock(starting_);
   if (owner_ != getpid()) {  // a forked child has the object, not the thread
     if (thread_.joinable()) thread_.detach();
     return;
   }
+  if (!stop_.load(std::memory_order_acquire)) why_ = why;
   stop_.store(true, std::memory_order_release);
   if (stop_event_) eventfd_write(stop_event_.get(), 1);
   if (thread_.joinable()) thread_.join();
@@ -481,7 +482,7 @@ int Hub::milliseconds_to_next_deadline(double now) const {
 /// The process ends: what the ranks must know is put on the wire, within reason.
 void Hub::say_goodbye() {
   for (auto& [number, each] : sessions_)
-    if (!each.group->finished()) each.group->close();
+    if (!each.group->finished()) each.group->close(why_);
   const double deadline = now_seconds() + goodbye_patience;
   for (auto& [fd, connection] : connections_) {
     while (connection.flush() && connection.has_unsent()) {

@@ -39,8 +39,8 @@ class Hub {
   Status serve();
   /// A standing hub takes on no more sessions after those it has.
   void retire();
-  /// Tells the ranks that are left, then ends the thread. Only in the process that started it.
-  void stop();
+  /// Tells the ranks that are left, and why if that is told, then ends the thread. Only in the process that started it.
+  void stop(const std::string& why = "");
   /// The process ends: the thread shall end once no others are left, or after a while. Waits for nothing.
   void let_the_others_end();
   /// Waits for that.
@@ -99,6 +99,7 @@ class Hub {
   double accept_again_at_ = 0;
   double crowded_since_ = 0;  // no connection could be accepted since; 0: it could
   bool standing_ = false;
+  std::string why_;  // set before stop_
   std::atomic<bool> stop_{false}, retired_{false}, finished_{false};
   std::atomic<double> stop_at_{0};  // 0: not yet
   std::mutex starting_;

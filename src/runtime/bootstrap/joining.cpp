@@ -166,8 +166,13 @@ Status Client::wait_for_all(double deadline) {
   // Another rank's time was up first, and its news ended the question: it says who is missing.
   if (answer.missing.empty() && first_notice_)
     return error(Code::remote_error, "rank {}: {}", rank_, first_notice_->text);
-  const std::string text = fmt::format("{} of {} ranks had joined after {} s; missing: {}", answer.joined,
-                                       ranks_, timeout_, answer.missing.empty() ? "unknown" : answer.missing);
+  const std::string text =
+      answer.missing.empty()
+          ? fmt::format(
+                "not all of {} ranks had joined after {} s; the rendezvous ({}) does not say who is missing",
+                ranks_, timeout_, hub_)
+          : fmt::format("{} of {} ranks had joined after {} s; missing: {}", answer.joined, ranks_, timeout_,
+                        answer.missing);
   send_failure(text);
   return {Code::remote_error, fmt::format("rank {}: {}", rank_, text)};
 }

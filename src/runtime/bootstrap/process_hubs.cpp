@@ -78,7 +78,7 @@ Result<UniqueId> create_unique_id() {
   return id;
 }
 
-void discard_unique_id(const UniqueId& id) {
+void discard_unique_id(const UniqueId& id, const std::string& why) {
   std::shared_ptr<Hub> hub;
   {
     const std::lock_guard lock(registry().mutex);
@@ -88,7 +88,7 @@ void discard_unique_id(const UniqueId& id) {
     hub = std::move(*found);
     registry().hubs.erase(found);
   }
-  hub->stop();
+  hub->stop(why);
 }
 
 }  // namespace epccl::runtime

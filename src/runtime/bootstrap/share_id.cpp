@@ -101,7 +101,7 @@ Result<UniqueId> share_unique_id(const LaunchEnv& env, double timeout, int attem
   }
   const Status given = give(*id, timeout);
   if (given.ok()) return id;
-  discard_unique_id(*id);
+  discard_unique_id(*id, given.message());
   return given;
 }
 

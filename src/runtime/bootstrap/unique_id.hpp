@@ -27,7 +27,7 @@ Status check_unique_id(const UniqueId& id);
 /// A number for these ids in this order.
 uint64_t digest(std::span<const UniqueId> ids);
 
-/// Closes the rendezvous of an id that nobody will use, if this process made it.
-void discard_unique_id(const UniqueId& id);
+/// Closes the rendezvous of an id that nobody will use, if this process made it. Ranks that have come there all the same are told why.
+void discard_unique_id(const UniqueId& id, const std::string& why = "");
 
 }  // namespace epccl::runtime

@@ -44,6 +44,8 @@ Result<std::optional<double>> microseconds(const char* name) {
 
 // What the host has to notice between two steps costs tens of microseconds: chunks should take longer than that.
 constexpr uint64_t engine_chunk = 1 << 20;
+// Of a rank: those of a node are one mapping.
+constexpr uint64_t most_scratch = uint64_t{1} << 40;
 
 Status read_parameters(CommConfig& config) {
   EPCCL_ASSIGN(config.parameters.chunk_bytes, settings::get_bytes("EPCCL_CHUNK_SIZE"));
@@ -51,6 +53,9 @@ Status read_parameters(CommConfig& config) {
   if (!settings::get_explicit("EPCCL_CHUNK_SIZE"))
     config.engine_chunk_bytes = std::max(config.engine_chunk_bytes, engine_chunk);
   EPCCL_ASSIGN(config.parameters.scratch_bytes, settings::get_bytes("EPCCL_SCRATCH_SIZE"));
+  if (config.parameters.scratch_bytes > most_scratch)
+    return error(Code::invalid_argument, "EPCCL_SCRATCH_SIZE: {} bytes, where {} are the most",
+                 config.parameters.scratch_bytes, most_scratch);
   EPCCL_ASSIGN(config.parameters.eager_limit, settings::get_bytes("EPCCL_EAGER_LIMIT"));
   EPCCL_ASSIGN(config.streaming_bytes, settings::get_bytes("EPCCL_STREAMING_SIZE"));
   EPCCL_ASSIGN(config.stage_bytes, settings::get_bytes("EPCCL_STAGE_SIZE"));

@@ -60,6 +60,7 @@ Status open_node_memory(CommParts& parts) {
     }
   }
   EPCCL_ASSIGN(const std::vector<SegmentOffer> offers, allgather(*parts.bootstrap, offer));
+  if (!status.ok()) return std::move(status).with_context("making the node's shared memory");
   for (int rank = 0; rank < parts.cluster.ranks(); ++rank)
     if (const char* text = offers[static_cast<size_t>(rank)].failure.data(); *text != 0)
       return error(Code::remote_error, "rank {} could not make its node's shared memory: {}", rank, text);

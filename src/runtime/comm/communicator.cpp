@@ -230,8 +230,14 @@ Status Communicator::try_work(const std::function<Status()>& work) {
 
 Status Communicator::do_work(const std::function<Status()>& work) {
   Status status = try_work(work);
-  if (status.code() == Code::remote_error) status = monitor_.explain(std::move(status));
-  if (!status.ok()) keep(status);
+  return status.ok() ? status : fail(std::move(status));
+}
+
+// Work may have failed with it already, and come to its end now.
+Status Communicator::fail(Status status) {
+  const bool is_explained = status.message() == order_.failure().message();
+  if (status.code() == Code::remote_error && !is_explained) status = monitor_.explain(std::move(status));
+  keep(status);
   return status;
 }
 
@@ -264,8 +270,10 @@ Status Communicator::run_replayed(const std::function<Status()>& work) {
   return status;
 }
 
-// After a failure buffers go back to the user, so nothing may move any more: also where a replay failed first and ended this call.
+// After a failure buffers go back to the user, so nothing may move any more: also where a replay failed first and ended this call. Who comes
+// to use them from now on looks in the node's memory, which tells sooner than the control line.
 void Communicator::keep(const Status& status) {
+  parts_.node->say_gave_up();
   const bool is_first = order_.keep(status);
   if (is_first) {
     log::warn(log::coll, rank(), "{}", status.message());

@@ -49,6 +49,8 @@ class Communicator {
   void set_engine_use(EngineUse use) { engine_use_.store(use, std::memory_order_relaxed); }
   /// How long work that begins from now on waits for a silent peer; <= 0: as configured. Any thread.
   void set_timeout(double seconds) { order_.set_timeout(seconds); }
+  /// What set_timeout() was given last; 0: nothing.
+  double timeout_that_was_set() const { return order_.default_timeout(); }
   EngineUse engine_use() const { return engine_use_.load(std::memory_order_relaxed); }
   /// As engine_use(), of calls on memory of GPUs: never, where those of a node cannot map each other's. Error: always is asked for there.
   Result<EngineUse> gpu_engine_use() const;
@@ -79,6 +81,8 @@ class Communicator {
   /// Runs `work` when all work with earlier tickets is through. The first failure is kept: it tells the other ranks, and
   /// all later work fails with it. `timeout_seconds`: how long this work waits for a silent peer; 0: as set_timeout() says.
   Status run(uint64_t ticket, const std::function<Status()>& work, double timeout_seconds = 0);
+  /// From work that has turns of several communicators: this one's has failed, which its peers are told now. The failure as it is told.
+  Status fail(Status status);
   /// From work of this communicator that waits: does of the next work what can be done before its turn, if that is the ticket's.
   /// `ahead`: whether anything of it has begun.
   void go_ahead(uint64_t ticket, const std::function<bool()>& ahead) {

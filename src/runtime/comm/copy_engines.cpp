@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/caught.hpp"
 #include "base/log.hpp"
 #include "device/cuda/kernel_queue.hpp"
 #include "device/held_streams.hpp"
@@ -163,11 +164,12 @@ Status CopyEngines::run_begun(Begun& begun, const std::string& plan_text, const 
   if (begun.stage == Stage::numbered) EPCCL_TRY(calls.begin(begun.call, 0, 0));
   if (begun.stage < Stage::met) EPCCL_TRY(calls.meet());
   if (across_ != nullptr) return run_across(begun.call, begun.choice, plan_text, build, remember);
+  if (begun.call.capture != nullptr) return capture(begun, build);
   // However this ends: the call's stream is known no longer than the call is.
   std::unique_ptr<QueueExecutor, void (*)(QueueExecutor*)> forgets(
       &queues_, [](QueueExecutor* queues) { queues->forget(); });
   if (begun.stage < Stage::queued) EPCCL_TRY(submit(begun, build));
-  if (begun.call.capture == nullptr) EPCCL_TRY(finish(begun));
+  EPCCL_TRY(finish(begun));
   static_cast<void>(forgets.release());  // the next one may be there
   return {};
 }
@@ -181,26 +183,35 @@ CopyEngines::Way CopyEngines::way_of(const Begun& begun) {
                     : plan::Makers::engines};
 }
 
-// What went wrong ahead is told now, as it would have been.
-Status CopyEngines::submit(Begun& begun, const Build& build) {
-  const Call& call = begun.call;
-  const Way way = way_of(begun);
+Result<std::shared_ptr<const QueueProgram>> CopyEngines::program_for(const Begun& begun, const Way& way,
+                                                                     const Build& build) {
   auto& program = program_of(*begun.known, way);
   if (program == nullptr) {
-    EPCCL_ASSIGN(QueueProgram made, make_program(way.reach, way.makers, call.capture != nullptr, build));
+    const bool captured = begun.call.capture != nullptr;
+    EPCCL_ASSIGN(QueueProgram made, make_program(way.reach, way.makers, captured, build));
     program = std::make_shared<const QueueProgram>(std::move(made));
   }
-  const Movers movers = movers_of(call, begun.choice, way.reach);
-  if (call.capture != nullptr) return capture(call, *program, movers);
-  Result<QueueCall> queued = std::move(begun.failure);
-  if (queued.status().ok()) queued = buffers_.find(call, *program, movers);
-  // A peer's memory that is gone is the echo of its end, which may have had a reason.
-  if (!queued.ok()) {
-    Status status = monitor_.explain(std::move(queued).take_status());
-    queues_.give_up(status, call.sequence, executor_.waiter().peers_timeout());
-    return status;
-  }
-  return queues_.submit(program, *queued, executor_.waiter());
+  return program;
+}
+
+// What went wrong ahead is told now, as it would have been.
+Result<CopyEngines::Planned> CopyEngines::plan(Begun& begun, const Build& build) {
+  EPCCL_TRY(begun.failure);
+  const Way way = way_of(begun);
+  EPCCL_ASSIGN(const auto program, program_for(begun, way, build));
+  EPCCL_ASSIGN(QueueCall queued,
+               buffers_.find(begun.call, *program, movers_of(begun.call, begun.choice, way.reach)));
+  return Planned{program, std::move(queued)};
+}
+
+// Peers wait for this rank's queues. A peer's memory that is gone is the echo of its end, which may have had a reason.
+Status CopyEngines::submit(Begun& begun, const Build& build) {
+  const auto planned = caught([&] { return plan(begun, build); });
+  if (planned.ok())
+    return queues_.submit(planned.value().program, planned.value().queued, executor_.waiter());
+  Status status = monitor_.explain(planned.status());
+  queues_.give_up(status, begun.call.sequence, executor_.waiter().peers_timeout());
+  return status;
 }
 
 Status CopyEngines::finish(const Begun& begun) {
@@ -304,26 +315,33 @@ PinnedStage* CopyEngines::stage() const {
 // Peers map all buffers: what they cannot map has been replaced before. Where its ranks' memory lies each node knows for itself.
 Status CopyEngines::run_across(const Call& call, const EngineChoice& choice, const std::string& plan_text,
                                const Build& build, bool remember) {
-  const Reach reach{true, buffers_.is_on_one_gpu(call.sequence)};
-  const auto makers = reach.sums_read_peers ? plan::Makers::engines_and_sums : plan::Makers::engines;
-  EPCCL_ASSIGN(const DeviceProgram* program,
-               across_->program(
-                   plan_text, [&] { return build(reach, rank_); }, makers, remember));
-  auto queued = buffers_.find(call, program->queues, movers_of(call, choice, reach));
+  QueueCall queued;
+  const auto program = caught([&]() -> Result<const DeviceProgram*> {
+    const Reach reach{true, buffers_.is_on_one_gpu(call.sequence)};
+    const auto makers = reach.sums_read_peers ? plan::Makers::engines_and_sums : plan::Makers::engines;
+    EPCCL_ASSIGN(const DeviceProgram* made,
+                 across_->program(
+                     plan_text, [&] { return build(reach, rank_); }, makers, remember));
+    EPCCL_ASSIGN(queued, buffers_.find(call, made->queues, movers_of(call, choice, reach)));
+    return made;
+  });
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
-  if (!queued.ok()) {
-    Status status = monitor_.explain(std::move(queued).take_status());
+  if (!program.ok()) {
+    Status status = monitor_.explain(program.status());
     across_->give_up(call.sequence, executor_.waiter());
     return status;
   }
-  queued->by_cores = choice.by_cores;
-  Status status = across_->run(*program, *queued, executor_.waiter());
+  queued.by_cores = choice.by_cores;
+  Status status = across_->run(*program.value(), queued, executor_.waiter());
   buffers_.mapped().calls_over(call.sequence);
   return status;
 }
 
-Status CopyEngines::capture(const Call& call, const QueueProgram& program, const Movers& movers) {
-  Status status = captured_->add(call, program, movers);
+Status CopyEngines::capture(Begun& begun, const Build& build) {
+  const Call& call = begun.call;
+  const Way way = way_of(begun);
+  EPCCL_ASSIGN(const auto program, program_for(begun, way, build));
+  Status status = captured_->add(call, *program, movers_of(call, begun.choice, way.reach));
   if (!status.ok()) return monitor_.explain(std::move(status));
   node_.set_done(call.sequence);
   return {};

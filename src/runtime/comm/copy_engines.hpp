@@ -137,12 +137,19 @@ class CopyEngines {
                                     const Build& build) const;
   Result<Begun> begin(const Call& call, const EngineChoice& choice, const PeersUse& use, bool remember);
   Status run_begun(Begun& begun, const std::string& plan_text, const Build& build, bool remember);
+  struct Planned {
+    std::shared_ptr<const QueueProgram> program;
+    QueueCall queued;
+  };
+  Result<std::shared_ptr<const QueueProgram>> program_for(const Begun& begun, const Way& way,
+                                                          const Build& build);
+  Result<Planned> plan(Begun& begun, const Build& build);
   Status submit(Begun& begun, const Build& build);
   Status finish(const Begun& begun);
   void look_ahead();
   Status go_ahead(Begun& next);
   Movers movers_of(const Call& call, const EngineChoice& choice, const Reach& reach);
-  Status capture(const Call& call, const QueueProgram& program, const Movers& movers);
+  Status capture(Begun& begun, const Build& build);
   Status run_across(const Call& call, const EngineChoice& choice, const std::string& plan_text,
                     const Build& build, bool remember);
 

@@ -1,9 +1,9 @@
 #include "runtime/comm/kernel_calls.hpp"
 
 #include <algorithm>
-#include <exception>
 
 #include "algorithms/allgather/allgather.hpp"
+#include "base/caught.hpp"
 #include "base/clock.hpp"
 #include "device/cuda/kernel_queue.hpp"
 #include "runtime/comm/across_nodes.hpp"
@@ -76,7 +76,8 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
   call.behind = behind_;
   executor_.waiter().begin(false, behind_);
   peers_have_buffers_ = false;
-  Status status = try_call(call, work);
+  // Whatever is thrown, what is queued already is let through.
+  Status status = caught([&] { return run_call(call, work); });
   // Buffers go back to the user.
   if (status.ok()) node_.end_use();
   if (!status.ok() && behind_ != nullptr) {
@@ -89,15 +90,6 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
   engines_.buffers().mapped().calls_over(call.sequence);
   if (progress != nullptr && status.ok()) progress->completed_on_node();
   return status;
-}
-
-// Whatever is thrown, what is queued already is let through.
-Status KernelCalls::try_call(const Call& call, const Work& work) {
-  try {
-    return run_call(call, work);
-  } catch (const std::exception& thrown) {
-    return error(Code::system_error, "rank {}: {}", rank_, thrown.what());
-  }
 }
 
 Status KernelCalls::run_call(const Call& call, const Work& work) {
@@ -227,7 +219,7 @@ Status KernelCalls::run_plan(const PlannedCall& planned, const std::string& text
 Status KernelCalls::run_planned(const Call& call, const PlannedCall& planned) {
   EPCCL_TRY(executor_.calls().begin(call, 0, 0));
   EPCCL_TRY(executor_.calls().meet());
-  auto peers = find_peers(call);
+  auto peers = caught([&] { return find_peers(call); });
   if (!peers.ok()) {
     Status status = monitor_.explain(std::move(peers).take_status());
     engines_.across()->give_up(call.sequence, executor_.waiter());

@@ -108,7 +108,6 @@ class KernelCalls {
  private:
   std::vector<std::shared_ptr<const void>> rooms_here(const Call& call) const;
   Call call_on(const RowBuffers& rows, const std::string& text, const CallDevice& on);
-  Status try_call(const Call& call, const Work& work);
   Status run_call(const Call& call, const Work& work);
   Status queue_call(const Call& call, const Work& work, std::span<const PeerRows> peers);
   Status come_behind(const Call& call, const Work& work);

@@ -4,9 +4,12 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "device/held_streams.hpp"
 
 namespace epccl::runtime {
@@ -26,6 +29,16 @@ uint64_t room_for(uint64_t bytes) {
   if (bytes <= doubled_below) return std::bit_ceil(std::max(bytes, least));
   const uint64_t unit = std::bit_floor(bytes) / 8;
   return (bytes + unit - 1) / unit * unit;  // NOLINT(clang-analyzer-core.DivideZero): bytes are many
+}
+
+// Where there is no thread for it the worker stays, idle.
+void end_elsewhere(std::unique_ptr<device::HostStream> worker) {
+  device::HostStream* const it = worker.release();
+  try {
+    std::thread([it] { const std::unique_ptr<device::HostStream> ended(it); }).detach();
+  } catch (const std::system_error& none) {
+    log::warn(log::coll, -1, "a worker's thread is left behind: no thread to end it: {}", none.what());
+  }
 }
 
 }  // namespace
@@ -93,7 +106,7 @@ StagedCalls::~StagedCalls() {
   watched_->close();
   // The last one to hold a communicator may be the work that ran on it: a thread cannot wait for its own end.
   if (worker_ != nullptr && worker_id_.load() == std::this_thread::get_id()) {
-    std::thread([worker = std::move(worker_)] {}).detach();
+    end_elsewhere(std::move(worker_));
   } else {
     worker_.reset();
   }

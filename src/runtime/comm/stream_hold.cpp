@@ -59,6 +59,7 @@ Status StreamHold::begin_without_waiting(device::Queue& stream) {
 Status StreamHold::begin(device::Queue& stream) {
   if (!held_) held_.emplace();
   held_->stream_waits(communicator_);
+  if (end_->is_known()) held_->stream_needs_no_thread();  // it was queued meanwhile
   counted_ = stream.hold();
   const TurnWords::Word word = word_;
   watched_.emplace(HoldWatch::Hold{

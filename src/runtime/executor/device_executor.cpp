@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/caught.hpp"
 #include "base/log.hpp"
 #include "runtime/executor/node_calls.hpp"
 #include "runtime/executor/node_words.hpp"
@@ -31,17 +32,8 @@ Status DeviceExecutor::prepare(int width) {
 Status DeviceExecutor::run(const DeviceProgram& program, const QueueCall& call, Waiter& waiter) {
   program_ = &program;
   call_ = &call;
-  failure_ = begin();
-  if (failure_.ok()) failure_ = monitor_.check();
-  waiter.moved();
-  while (failure_.ok() && !through()) {
-    if (sweep()) {
-      waiter.moved();
-      continue;
-    }
-    if (!failure_.ok() || through()) break;
-    if (Status status = idle(waiter); !status.ok()) fail(std::move(status));
-  }
+  failure_ = {};
+  if (Status status = caught([&] { return drive(waiter); }); failure_.ok()) failure_ = std::move(status);
   if (failure_.ok()) {
     node_.end_use();
     node_.set_done(call.sequence);
@@ -51,6 +43,21 @@ Status DeviceExecutor::run(const DeviceProgram& program, const QueueCall& call, 
     give_up(call.sequence, waiter);
   }
   return std::move(failure_);
+}
+
+Status DeviceExecutor::drive(Waiter& waiter) {
+  EPCCL_TRY(begin());
+  EPCCL_TRY(monitor_.check());
+  waiter.moved();
+  while (failure_.ok() && !through()) {
+    if (sweep()) {
+      waiter.moved();
+      continue;
+    }
+    if (!failure_.ok() || through()) break;
+    EPCCL_TRY(idle(waiter));
+  }
+  return {};
 }
 
 // What peers begin from now on does not get to this rank's buffers.

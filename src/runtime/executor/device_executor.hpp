@@ -54,6 +54,7 @@ class DeviceExecutor {
 
  private:
   Status begin();
+  Status drive(Waiter& waiter);
   bool sweep();
   bool run_ready();
   bool poll_waits();

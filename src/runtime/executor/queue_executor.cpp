@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/caught.hpp"
 #include "base/clock.hpp"
 #include "runtime/executor/node_calls.hpp"
 #include "runtime/executor/node_words.hpp"
@@ -101,7 +102,7 @@ struct QueueExecutor::Submission {
 Status QueueExecutor::submit(std::shared_ptr<const QueueProgram> program, const QueueCall& call,
                              Waiter& waiter) {
   now_ = {std::move(program), call.sequence, call.text, call.behind, call.awaited, call.near};
-  Status status = try_submit(*now_, call, false, waiter);
+  Status status = caught([&] { return try_submit(*now_, call, false, waiter); });
   if (!status.ok()) give_up(status);
   return status;
 }
@@ -109,11 +110,7 @@ Status QueueExecutor::submit(std::shared_ptr<const QueueProgram> program, const 
 void QueueExecutor::submit_next(std::shared_ptr<const QueueProgram> program, const QueueCall& call,
                                 Waiter& waiter) {
   next_ = {std::move(program), call.sequence, call.text, call.behind, call.awaited, call.near};
-  try {
-    next_->failure = try_submit(*next_, call, true, waiter);
-  } catch (const std::exception& thrown) {  // part of it may be queued
-    next_->failure = {Code::system_error, thrown.what()};
-  }
+  next_->failure = caught([&] { return try_submit(*next_, call, true, waiter); });
 }
 
 // Peers have its buffers already, whatever is wrong here.
@@ -263,7 +260,7 @@ Status QueueExecutor::end(const Submission& now) {
 Status QueueExecutor::finish(Waiter& waiter, const std::function<void()>& meanwhile) {
   const uint64_t sequence = now_->sequence;
   Status status = std::move(now_->failure);
-  if (status.ok()) status = wait_until_over(waiter, meanwhile);
+  if (status.ok()) status = caught([&] { return wait_until_over(waiter, meanwhile); });
   if (status.ok()) status = failure();
   // Then queues went on that nobody had posted for, and it may not be this rank's that say that they are through.
   if (status.ok() && node_.gave_up()) status = Status(Code::remote_error, "a rank of this node gave up");

@@ -1,4 +1,5 @@
 // epccl-run: starts a program as several ranks on this machine.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -41,10 +42,18 @@ Result<int> run(const Options& options) {
   return Job(options, store.path()).run();
 }
 
+// Where one of the standard descriptors is closed, a pipe of the launcher's own would become it, and be given to ranks as theirs.
+void open_standard_descriptors() {
+  int fd = open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
+  if (fd >= 0) close(fd);
+}
+
 }  // namespace
 }  // namespace epccl::launcher
 
 int main(int argc, char** argv) {
+  epccl::launcher::open_standard_descriptors();
   const auto parsed = epccl::launcher::parse_command_line(argc, argv);
   if (parsed.exit_code >= 0) return parsed.exit_code;
   const auto code = epccl::launcher::run(parsed.options);

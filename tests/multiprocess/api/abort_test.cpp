@@ -182,6 +182,36 @@ TEST_P(AbortOfAGroup, EndsAllRanksOfTheThread) {
   });
 }
 
+// Rank 1 sends what the second communicator's receive waits for when the first one is gone.
+TEST(AbortOf, ACommunicatorLeavesTheOthersOfItsGroupAlone) {
+  run_ranks({{2}, long_timeout, {}}, [](const RankContext& context) {
+    epcclComm_t first = join(context), second = nullptr;
+    ASSERT_EQ(epcclCommSplit(first, 0, 0, &second, nullptr), epcclSuccess) << epcclGetLastError(first);
+    int value = 7;
+    if (context.rank == 0) {
+      int never = 0;
+      value = 0;
+      ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+      EXPECT_EQ(epcclRecv(&never, 1, epcclInt32, 1, first, nullptr), epcclSuccess);
+      EXPECT_EQ(epcclRecv(&value, 1, epcclInt32, 1, second, nullptr), epcclSuccess);
+      const Aborter aborter(&first);
+      EXPECT_EQ(epcclGroupEnd(), epcclRemoteError);
+      EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "aborted"), nullptr) << epcclGetLastError(nullptr);
+    } else {
+      wait_for_failure(first);
+      EXPECT_EQ(epcclSend(&value, 1, epcclInt32, 0, second, nullptr), epcclSuccess);
+    }
+    EXPECT_EQ(value, 7);
+    epcclResult_t state = epcclRemoteError;
+    EXPECT_EQ(epcclCommGetAsyncError(second, &state), epcclSuccess);
+    EXPECT_EQ(state, epcclSuccess) << epcclGetLastError(second);
+    Exchange exchange(context.rank, 2, 10);
+    EXPECT_EQ(exchange.start(second), epcclSuccess) << epcclGetLastError(second);
+    EXPECT_EQ(exchange.wrong(), 0U);
+    EXPECT_EQ(epcclCommDestroy(second), epcclSuccess);
+  });
+}
+
 // The other way round: what a split made is a communicator of its own.
 TEST(AbortOf, TheParentLeavesTheChildAlone) {
   run_ranks({{2, 2}, {{"EPCCL_TIMEOUT", "20"}}, {}}, [](const RankContext& context) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,8 @@ TEST(Config, WithWrongValuesIsRefusedByNameAndValue) {
     refused("config.firstCalls is 2", [](epcclConfig_t& config) { config.firstCalls = 2; });
     refused("config.shrinkShare is 9", [](epcclConfig_t& config) { config.shrinkShare = 9; });
     refused("\"pigeons\"", [](epcclConfig_t& config) { config.netName = "pigeons"; });
+    refused("config.timeout is not a number",
+            [](epcclConfig_t& config) { config.timeout = std::numeric_limits<double>::quiet_NaN(); });
     refused("config.magic", [](epcclConfig_t& config) { config.magic = 0xcafebeef; });
   });
 }
@@ -78,6 +81,17 @@ TEST(Config, OfTheEnvironmentIsRefusedByNameAndValue) {
       EXPECT_NE(std::strstr(epcclGetLastError(nullptr), words.c_str()), nullptr)
           << epcclGetLastError(nullptr);
       EXPECT_EQ(comm, nullptr);
+    });
+}
+
+// Nor may what it is multiplied with make it small.
+TEST(Config, OfMoreScratchThanAnyMachineHasIsRefused) {
+  for (const char* bytes : {"4194304T", "18446744073709551615"})
+    run_ranks({{1}, {{"EPCCL_SCRATCH_SIZE", bytes}}, {}}, [](const RankContext& context) {
+      epcclComm_t comm = nullptr;
+      EXPECT_EQ(join(context, nullptr, &comm), epcclInvalidArgument);
+      EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "EPCCL_SCRATCH_SIZE"), nullptr)
+          << epcclGetLastError(nullptr);
     });
 }
 

@@ -111,6 +111,22 @@ TEST(SplitConfig, IsTheParentsUnlessOneIsGiven) {
   });
 }
 
+TEST(SplitConfig, HasTheTimeoutThatTheParentWasGiven) {
+  run_ranks({{2}, {{"EPCCL_TIMEOUT", "600"}}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    ASSERT_EQ(epcclCommSetTimeout(comm, 1), epcclSuccess);
+    epcclComm_t child = nullptr;
+    ASSERT_EQ(epcclCommSplit(comm, 0, 0, &child, nullptr), epcclSuccess) << epcclGetLastError(comm);
+    int value = 0;
+    if (context.rank == 0) {
+      EXPECT_EQ(epcclRecv(&value, 1, epcclInt32, 1, child, nullptr), epcclRemoteError);
+      EXPECT_NE(std::strstr(epcclGetLastError(child), "waited 1.0 s"), nullptr) << epcclGetLastError(child);
+    }
+    context.meet();
+    EXPECT_EQ(epcclCommDestroy(child), epcclSuccess);
+  });
+}
+
 TEST(SplitDisagreement, WithAnotherCallIsNamed) {
   run_ranks({{2}, {{"EPCCL_TIMEOUT", "20"}}, {}}, [](const RankContext& context) {
     const Comm comm(context);

@@ -179,6 +179,16 @@ TEST_F(Launcher, EndOfTheRanksIsSeenWhereTheCallerIgnoresIt) {
   EXPECT_EQ(wait(launcher), 3);
 }
 
+// Of a daemon, or from cron.
+TEST_F(Launcher, DoesWithoutStandardDescriptors) {
+  for (const char* closed : {"<&-", ">&-", "<&- >&- 2>&-"}) {
+    const std::string command = fmt::format(
+        "exec {} -n 2 sh -c 'echo there >> $D/came.$EPCCL_RANK; test -d $EPCCL_STORE' {}", EPCCL_RUN, closed);
+    EXPECT_EQ(wait(start_program({"sh", "-c", command})), 0) << closed;
+  }
+  EXPECT_EQ(contents(directory_ + "/came.1"), "there\nthere\nthere\n");
+}
+
 TEST_F(Launcher, SignalsArePassedOnToEveryRanksGroup) {
   const pid_t launcher = start({"-n", "2", "sh", "-c",
                                 "trap 'echo got; exit 0' USR1; echo $$ > $D/rank.$EPCCL_RANK; "

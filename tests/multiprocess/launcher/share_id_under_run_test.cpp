@@ -37,6 +37,14 @@ TEST_F(Launcher, RanksFindEachOther) {
       << err();
 }
 
+// Its number is that of one of the library's own descriptors then.
+TEST_F(Launcher, RanksWithoutStandardErrorLogNowhere) {
+  EXPECT_EQ(run({"-n", "4", "--nodes", "2", "--env", "EPCCL_DEBUG=INFO", "--env", "EPCCL_SOCKET_IFNAME=lo",
+                 "sh", "-c", "exec " + own_path() + " --be-a-rank 2>&-"}),
+            0)
+      << err();
+}
+
 TEST_F(Launcher, SurvivorsNameTheRankThatDied) {
   EXPECT_EQ(run({"-n", "4", "--nodes", "2", "--env", "DIE=1", "--env", "EPCCL_SOCKET_IFNAME=lo", own_path(),
                  "--be-a-rank"}),

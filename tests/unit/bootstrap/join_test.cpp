@@ -93,6 +93,19 @@ TEST(Join, MissingRanksAreNamedAfterTheTimeout) {
   EXPECT_EQ(named, 3) << "those that would have waited longer hear of it too";
 }
 
+TEST(Join, OfAnIdThatIsDiscardedIsToldWhy) {
+  const UniqueId id = fresh_id();
+  std::jthread discards([&] {
+    usleep(300'000);
+    runtime::discard_unique_id(id, "rank 2 did not come for the id");
+  });
+  const double began = now_seconds();
+  const auto joined = Bootstrap::join(id, 0, 3, patience);
+  ASSERT_FALSE(joined.ok());
+  EXPECT_CONTAINS(joined.status().message(), "rank 2 did not come for the id");
+  EXPECT_LT(now_seconds() - began, patience);
+}
+
 TEST(Join, LateRankIsToldThatTheOthersGaveUp) {
   const UniqueId id = fresh_id();
   ASSERT_FALSE(Bootstrap::join(id, 0, 2, 5).ok());
