@@ -172,8 +172,9 @@ typedef struct {
   epcclEpTensor_t* topk_idx;     /**< int32 or int64 [N,K], optional: local expert ids, -1 where the expert is elsewhere */
   epcclEpTensor_t* scales;       /**< [N,ceil(H/128)] float32, required with float8e4m3 (element = value * scale of its 128
                                       elements), refused without. Scales are the block's largest finite magnitude / 448, at
-                                      least 2^-126, 1 for a block of zeros; rows as they lie here: no powers of two, no
-                                      other order */
+                                      least 2^-126, 1 for a block without finite magnitudes above 0; rows as they lie here:
+                                      no powers of two, no other order. NaN stays NaN; an infinity becomes +-448 times the
+                                      scale */
 } epcclEpDispatchOutputs_t;
 #define EPCCL_EP_DISPATCH_OUTPUTS_INIT { sizeof(epcclEpDispatchOutputs_t), EPCCL_EP_MAGIC, NULL, NULL, NULL, NULL }
 

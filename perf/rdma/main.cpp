@@ -14,9 +14,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -179,29 +181,66 @@ Status repeat(const std::string& transport, size_t bytes, int messages) {
   return {};
 }
 
+struct Arguments {
+  std::string what, transport;
+  int times = 25;  // rounds, or messages
+  size_t bytes = 0;
+};
+
+constexpr const char* usage =
+    "epccl-message-perf time|put [ROUNDS] | count|repeat verbs|ucx BYTES MESSAGES\n";
+
+template <typename Number>
+Status read_number(const char* name, std::string_view text, Number most, Number& number) {
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (code == std::errc() && end == text.data() + text.size() && number > 0 && number <= most) return {};
+  return error(Code::invalid_argument, "{} {}: want a number in 1..{}", name, text, most);
+}
+
+Result<Arguments> read_arguments(int argc, char** argv) {
+  constexpr int most_times = 1'000'000'000;
+  constexpr size_t most_bytes = 1 << 30;
+  Arguments read;
+  read.what = argc > 1 ? argv[1] : "";
+  const bool compares = read.what == "time" || read.what == "put";
+  const bool sends = read.what == "count" || read.what == "repeat";
+  if (!compares && !sends)
+    return error(Code::invalid_argument, "\"{}\": want time, put, count or repeat", read.what);
+  if (compares ? argc > 3 : argc != 5)
+    return error(Code::invalid_argument, "{}: {} arguments", read.what, argc - 2);
+  if (compares) {
+    if (argc == 3) EPCCL_TRY(read_number("ROUNDS", argv[2], most_times, read.times));
+    return read;
+  }
+  read.transport = argv[2];
+  if (read.transport != "verbs" && read.transport != "ucx")
+    return error(Code::invalid_argument, "TRANSPORT {}: want verbs or ucx", read.transport);
+  EPCCL_TRY(read_number("BYTES", argv[3], most_bytes, read.bytes));
+  EPCCL_TRY(read_number("MESSAGES", argv[4], most_times, read.times));
+  return read;
+}
+
+Status run(const Arguments& given) {
+  if (given.what == "time") return compare_messages(given.times);
+  if (given.what == "put") return compare_puts(given.times);
+  if (given.what == "count") return count(given.transport, given.bytes, given.times);
+  return repeat(given.transport, given.bytes, given.times);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  constexpr const char* usage =
-      "epccl-message-perf time|put [ROUNDS] | count|repeat verbs|ucx BYTES MESSAGES\n";
   const std::string what = argc > 1 ? argv[1] : "";
   if (what == "--help" || what == "-h") {
     fmt::print("{}", usage);
     return 0;
   }
-  Status status;
-  if (what == "time") {
-    status = compare_messages(argc > 2 ? std::atoi(argv[2]) : 25);
-  } else if (what == "put") {
-    status = compare_puts(argc > 2 ? std::atoi(argv[2]) : 25);
-  } else if (what == "count" && argc == 5) {
-    status = count(argv[2], std::strtoul(argv[3], nullptr, 10), std::atoi(argv[4]));
-  } else if (what == "repeat" && argc == 5) {
-    status = repeat(argv[2], std::strtoul(argv[3], nullptr, 10), std::atoi(argv[4]));
-  } else {
-    fmt::print(stderr, "{}", usage);
+  const Result<Arguments> arguments = read_arguments(argc, argv);
+  if (!arguments.ok()) {
+    fmt::print(stderr, "epccl-message-perf: {}\n{}", arguments.status().message(), usage);
     return 2;
   }
+  const Status status = run(*arguments);
   if (status.ok()) return 0;
   fmt::print(stderr, "{}\n", status.message());
   return 1;

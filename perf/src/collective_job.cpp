@@ -154,7 +154,7 @@ struct CollectiveJob : JobState<Options, RunInfo, Row> {
     return text;
   }
 
-  Status measure(Session& session, const Output& output) {
+  Status measure(Session& session, Output& output) {
     const Calls calls = CallList(options, matrix, session).make();
     EPCCL_ASSIGN(const std::unique_ptr<Gpu> gpu, Gpu::of_rank(options, session.ranks(), session.rank()));
     EPCCL_ASSIGN(const Memory memory, allocate(options, calls, session, gpu.get()));
@@ -172,7 +172,7 @@ struct CollectiveJob : JobState<Options, RunInfo, Row> {
 
  private:
   /// Measures every call on every communicator and adds its row.
-  Status measure_calls(const Calls& calls, Session& session, Meter& meter, const Output& output) {
+  Status measure_calls(const Calls& calls, Session& session, Meter& meter, Output& output) {
     for (const auto& call : calls) {
       for (Communicator& communicator : session.communicators()) {
         EPCCL_TRY(call->attach(communicator));

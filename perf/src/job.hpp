@@ -56,21 +56,25 @@ int measure_and_report(Job& job, Output& output) {
   }
   output.print(table_footer(job.info, job.rows));
   const bool written = write_report(job, output, {});
-  return written && total_wrong(job.rows) == 0 ? 0 : exit_failed;
+  return written && output.printed() && total_wrong(job.rows) == 0 ? 0 : exit_failed;
 }
 
-/// Everything that can be wrong before other ranks are involved. `done`: there is nothing to measure.
+/// Everything that can be wrong before other ranks are involved. `exit_status`: there is nothing to measure.
 template <class Job>
-Status prepare(Job& job, int argc, char** argv, bool& done) {
+Status prepare(Job& job, int argc, char** argv, std::optional<int>& exit_status) {
   const Result<std::optional<runtime::LaunchEnv>> environment = runtime::launch_environment();
   if (environment.ok() && *environment) job.environment = **environment;
   EPCCL_ASSIGN(std::string help, job.read(argc, argv));
-  done = !help.empty();
-  if (done && job.environment.rank == 0) fmt::print("{}\n", help);
-  if (done) return {};
+  if (!help.empty()) {
+    exit_status = job.environment.rank != 0 || write_out(help + "\n") ? 0 : exit_failed;
+    return {};
+  }
   EPCCL_TRY(environment.status());  // only now: --help needs none
-  EPCCL_ASSIGN(done, job.load());
-  if (done) return {};
+  EPCCL_ASSIGN(const bool was_all, job.load());
+  if (was_all) {
+    exit_status = 0;
+    return {};
+  }
   EPCCL_ASSIGN(static_cast<RunFacts&>(job.info), facts_before_joining(argc, argv));
   job.info.options = job.options;
   job.info.device = job.options.device;
@@ -83,17 +87,17 @@ Status prepare(Job& job, int argc, char** argv, bool& done) {
 ///   Result<bool> load()                          what files they name; true: that was all
 ///   std::vector<std::string> algorithms() const  a communicator for each
 ///   std::string identity() const                 what must be equal on all ranks
-///   Status measure(Session&, const Output&)      collective; adds to `rows`
+///   Status measure(Session&, Output&)            collective; adds to `rows`
 /// and its results have table_header(), table_footer(), json_report() and total_wrong().
 template <class Job>
 int run_job(Job& job, int argc, char** argv) {
-  bool done = false;
-  const Status status = prepare(job, argc, argv, done);
+  std::optional<int> exit_status;
+  const Status status = prepare(job, argc, argv, exit_status);
   if (!status.ok()) {
     complain(job.environment.rank, status);
     return exit_usage;
   }
-  if (done) return 0;
+  if (exit_status) return *exit_status;
   auto output = Output::open(job.environment.rank, job.options.output_file);
   if (!output.ok()) {
     complain(job.environment.rank, output.status());

@@ -13,6 +13,14 @@ extern char** environ;
 
 namespace epccl::perf {
 
+bool write_out(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0)
+    return true;
+  const Status why = system_error(errno, "cannot write standard output");
+  fmt::print(stderr, "epccl-perf: {}\n", why.message());
+  return false;
+}
+
 Result<Output> Output::open(int rank, const std::string& json_file) {
   Output output;
   output.mine_ = rank == 0;
@@ -24,10 +32,8 @@ Result<Output> Output::open(int rank, const std::string& json_file) {
   return output;
 }
 
-void Output::print(const std::string& text) const {
-  if (!mine_) return;
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+void Output::print(const std::string& text) {
+  if (mine_ && printed_) printed_ = write_out(text);
 }
 
 bool Output::write_json(const nlohmann::ordered_json& document) {

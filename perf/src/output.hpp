@@ -15,6 +15,9 @@ namespace epccl::perf {
 inline constexpr int exit_failed = 1;
 inline constexpr int exit_usage = 2;
 
+/// Writes to standard output. False where that failed, which is then said.
+bool write_out(const std::string& text);
+
 /// On ranks other than 0 this does nothing.
 class Output {
  public:
@@ -22,13 +25,16 @@ class Output {
   /// the run than after it.
   static Result<Output> open(int rank, const std::string& json_file);
 
-  void print(const std::string& text) const;
+  void print(const std::string& text);
+  /// Whether all of that was written.
+  bool printed() const { return printed_; }
   bool wants_json() const { return mine_ && !json_file_.empty(); }
   /// False when the file could not be written, which is then said.
   bool write_json(const nlohmann::ordered_json& document);
 
  private:
   bool mine_ = false;
+  bool printed_ = true;
   std::string json_file_;
   std::ofstream json_;
 };

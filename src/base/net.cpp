@@ -267,9 +267,9 @@ Result<Endpoint> local_address(const std::string& selection) {
   EPCCL_ASSIGN(const std::vector<Interface> all, interfaces());
   const Interface* best = nullptr;
   std::pair<size_t, int> best_order;  // the first match, and what others reach before what they do not
-  std::string names;
+  std::vector<std::string> names;     // each once, however many addresses it has
   for (const Interface& candidate : all) {
-    names += (names.empty() ? "" : ", ") + candidate.name;
+    if (std::ranges::find(names, candidate.name) == names.end()) names.push_back(candidate.name);
     const auto place = place_in(selection, candidate.name);
     if (!place) continue;
     const std::pair order(*place, remoteness(candidate.name, candidate.endpoint, candidate.loopback));
@@ -279,7 +279,7 @@ Result<Endpoint> local_address(const std::string& selection) {
   }
   if (!best && !selection.empty())
     return error(Code::invalid_usage, "{}=\"{}\" matches no interface that is up; there are: {}",
-                 find_selection().setting, selection, names);
+                 find_selection().setting, selection, fmt::join(names, ", "));
   if (!best) return error(Code::system_error, "no network interface is up, not even loopback");
   Endpoint endpoint = best->endpoint;
   endpoint.port = 0;

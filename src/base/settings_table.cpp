@@ -166,12 +166,12 @@ const std::vector<Entry>& table() {
 
       {"EPCCL_CHUNK_SIZE", "128K", "bytes above 0",
        "Pipeline chunk: the second hop of one chunk runs under the first hop of the next."},
-      {"EPCCL_SCRATCH_SIZE", "8M", "bytes",
+      {"EPCCL_SCRATCH_SIZE", "8M", "bytes up to 1T",
        "Staging memory of a rank for one call half; calls that need more are cut into rounds. Inputs that "
        "peers cannot map (not of epcclMemAlloc) are copied there for them, as far as they fit."},
       {"EPCCL_EAGER_LIMIT", "8K", "bytes up to 1T",
        "Blocks up to this size go through staging memory inside a node."},
-      {"EPCCL_CARRIERS", "0", "integer",
+      {"EPCCL_CARRIERS", "0", "integer 0..125",
        "Ranks of a node that carry the traffic of one node pair in `two_stage`. 0: the cost model decides."},
       {"EPCCL_GROUP_AGGREGATE", "auto", "0|1|auto",
        "Whether small sends of a group to many ranks of other nodes are carried by neighbours, so that a "
@@ -190,7 +190,7 @@ const std::vector<Entry>& table() {
        "`never`: compute cores do, or where they cannot the host, by way of pinned memory. "
        "Must be equal on all ranks. See "
        "docs/copy-engines.md."},
-      {"EPCCL_MAX_CTAS", "0", "integer",
+      {"EPCCL_MAX_CTAS", "0", "integer 0..65536",
        "Blocks that a reduction beside copy engines, and a copy by compute cores, uses at most. 0: the "
        "fewest "
        "that should keep up with the GPU's memory, or with the link to other GPUs (docs/copy-engines.md). "

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "transports/shm/node_segment.hpp"
+
 namespace epccl::tools {
 namespace {
 
@@ -113,17 +115,21 @@ Finding memory(const PreflightFacts& facts) {
 }
 
 Finding device(const PreflightFacts& facts) {
+  constexpr const char* give_gpus =
+      "install NVIDIA's driver, give the container its GPUs (--gpus all), or set EPCCL_CUDA_LIB";
   if (facts.cuda_gpus.ok() && *facts.cuda_gpus > 0 && !facts.device_host)
     return fine("device", fmt::format("CUDA: {} GPUs; copies by their copy engines", *facts.cuda_gpus));
   std::string found = "host memory; copies by cores, copy engines are threads";
   if (facts.device_host) return fine("device", found + " (EPCCL_DEVICE=host)");
   const std::string why = facts.cuda_gpus.ok() ? "the driver has no GPU" : facts.cuda_gpus.status().message();
+  if (facts.device_cuda)
+    return {Verdict::stops, "device",
+            fmt::format("EPCCL_DEVICE=cuda, but: {}; epcclMemAlloc would give no memory", why),
+            fmt::format("unset EPCCL_DEVICE; for GPUs: {}", give_gpus)};
   if (facts.gpus_seen == 0) return fine("device", fmt::format("{} ({})", found, why));
   return {Verdict::hurts, "device",
           fmt::format("{}; {} GPUs are on the bus, but: {}", found, facts.gpus_seen, why),
-          "install NVIDIA's driver, give the container its GPUs (--gpus all), or set EPCCL_CUDA_LIB; AMD's "
-          "and Intel's GPUs are "
-          "not used"};
+          fmt::format("{}; AMD's and Intel's GPUs are not used", give_gpus)};
 }
 
 bool uses_rdma(const PreflightFacts& facts) {
@@ -145,6 +151,13 @@ Finding gpu_memory(const PreflightFacts& facts) {
   return {Verdict::hurts, topic, found,
           std::string("for dma-buf: NVIDIA's open kernel modules, Linux 5.12 and rdma-core 34 or newer") +
               (facts.peer_memory_module ? "" : "; without it: modprobe nvidia_peermem")};
+}
+
+Finding ranks(const PreflightFacts& facts) {
+  const std::string found = fmt::format("{} on a node; at most {} are supported",
+                                        ranks_text(facts.ranks_per_node), transports::node_max_ranks);
+  if (facts.ranks_per_node <= transports::node_max_ranks) return fine("ranks", found);
+  return {Verdict::stops, "ranks", found, "spread them over several nodes, or start fewer"};
 }
 
 Finding cores(const PreflightFacts& facts) {
@@ -208,13 +221,13 @@ const char* to_string(Verdict verdict) {
 std::vector<Finding> judge(const PreflightFacts& facts) {
   // What the library would take depends on them.
   if (!facts.settings.ok())
-    return {settings(facts),      address(facts), shared_memory(facts),
-            shm_directory(facts), device(facts),  cores(facts)};
+    return {settings(facts), address(facts), shared_memory(facts), shm_directory(facts),
+            device(facts),   ranks(facts),   cores(facts)};
   std::vector<Finding> findings{settings(facts),      network(facts),     address(facts),
                                 shared_memory(facts), peer_memory(facts), shm_directory(facts),
                                 memory(facts),        device(facts)};
   if (sends_gpu_memory(facts)) findings.push_back(gpu_memory(facts));
-  for (const Finding& finding : {cores(facts), locked_memory(facts), open_files(facts)})
+  for (const Finding& finding : {ranks(facts), cores(facts), locked_memory(facts), open_files(facts)})
     findings.push_back(finding);
   return findings;
 }

@@ -44,6 +44,7 @@ struct PreflightFacts {
   int gpus_seen = 0;                               // on the PCI bus
   Result<int> cuda_gpus = 0;                       // that the driver has, or why not
   bool device_host = false;                        // EPCCL_DEVICE=host
+  bool device_cuda = false;                        // EPCCL_DEVICE=cuda
   Result<std::string> gpu_direct = std::string();  // by what RDMA ports reach GPU memory, or why not
   bool peer_memory_module = false;                 // nvidia_peermem is loaded
 

@@ -160,6 +160,7 @@ PreflightFacts gather_facts(const topology::Machine& machine, int nodes, int ran
   facts.memory_bytes = memory_left(control_groups("memory"));
   facts.gpus_seen = static_cast<int>(machine.gpus.size());
   facts.device_host = settings::get("EPCCL_DEVICE") == "host";
+  facts.device_cuda = settings::get("EPCCL_DEVICE") == "cuda";
   facts.cuda_gpus = device::cuda_device_count();
   const bool has_gpu = !facts.device_host && facts.cuda_gpus.ok() && *facts.cuda_gpus > 0;
   if (has_gpu && facts.verbs.ok()) facts.gpu_direct = runtime::try_gpu_direct(0);

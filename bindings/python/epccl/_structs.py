@@ -34,16 +34,26 @@ def id_struct(what: str, given: bytes) -> UniqueIdStruct:
 _BITS_OF = {ctypes.c_int: -31, _uint: 32, _size: 64, _u64: 64}  # negative: signed
 
 
+def integer(name: str, value: object) -> int:
+    """All that has __index__ is taken, NumPy's integers among them; TypeError where something else is given."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}: not an integer") from None
+
+
+def integers(name: str, values: Sequence[int]) -> list[int]:
+    """As integer(), of each."""
+    return [integer(f"{name}[{at}]", value) for at, value in enumerate(values)]
+
+
 def check_range(name: str, value: object, kind: type) -> None:
-    """ValueError where a C number of this kind does not have the value: ctypes would take the value's low bits. All that has __index__
-    is taken, NumPy's integers among them; TypeError where something else is given."""
+    """ValueError where a C number of this kind does not have the value: ctypes would take the value's low bits. TypeError as of
+    integer()."""
     bits = _BITS_OF.get(kind)
     if bits is None:
         return
-    try:
-        value = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} is {value!r}: not an integer") from None
+    value = integer(name, value)
     lowest, limit = (-(2**-bits), 2**-bits) if bits < 0 else (0, 2**bits)
     if not lowest <= value < limit:
         raise ValueError(f"{name} is {value}: not in {lowest}..{limit - 1}")

@@ -129,7 +129,7 @@ class EpGroup:
         )
         owners = [e * comm.size // max(1, num_experts) for e in range(num_experts)]
         if expert_to_rank is not None:
-            owners = [int(rank) for rank in expert_to_rank]
+            owners = c.integers("expert_to_rank", expert_to_rank)
             given = c.number_array("expert_to_rank", owners, ctypes.c_int)
             if len(owners) != num_experts:
                 raise ValueError(f"expert_to_rank has {len(owners)} entries: {num_experts} are needed")
@@ -184,6 +184,7 @@ class _Tensors:
 
     def __init__(self) -> None:
         self.alive: list = []
+        self.call_is_started = False  # with send_only
 
     def make(self, what: str, value: Buffer | None, writable: bool, datatype: DataType | None = None):
         """A pointer for a struct's field; NULL for None."""
@@ -226,7 +227,7 @@ class EpHandle:
         self._counters: Counters | None = None
         self._ready = False
         self._tokens = 0
-        self._started: list = []
+        self._started: set[_Tensors] = set()  # of calls with send_only; also of one that another thread is about to start
         self.group, self.layout = group, Layout(layout)
         group._handles.add(self)
         config = c.EpHandleConfig(
@@ -356,19 +357,21 @@ class EpHandle:
 
     def complete(self, stage: int = 2) -> None:
         """Waits until all started calls are past ``stage``: 1, the network; 2, over: all buffers are the caller's again."""
+        # Another thread may start more meanwhile, which this does not wait for.
+        waited_for = [tensors for tensors in self._started.copy() if tensors.call_is_started]
         try:
             self._call("epcclEpCompleteStage", self._pointer(), stage)
         except EpcclError as failure:
             # One of these may mean that nothing was waited for; then destroy() waits.
             if failure.code in (Result.INVALID_ARGUMENT, Result.INVALID_USAGE):
                 raise
-            self._release_started(stage)
+            self._release_started(stage, waited_for)
             raise
-        self._release_started(stage)
+        self._release_started(stage, waited_for)
 
-    def _release_started(self, stage: int) -> None:
+    def _release_started(self, stage: int, tensors: list[_Tensors]) -> None:
         if stage == 2:
-            self._started.clear()
+            self._started.difference_update(tensors)
 
     def progress(self) -> Progress:
         """How far the started calls are. Never blocks; any thread."""
@@ -440,10 +443,17 @@ class EpHandle:
     def _run(self, name, tensors, inputs, outputs, weighted, send_only, stream) -> None:
         config = c.EpDispatchConfig(send_only=int(send_only), weighted=int(weighted))
         if send_only:
-            self._started.append(tensors)
-        self._issue(
-            name, stream, [tensors, inputs, outputs], ctypes.addressof(inputs), ctypes.addressof(outputs), ctypes.byref(config)
-        )
+            self._started.add(tensors)  # first: the call uses them from its start, whatever is raised here when it returns
+        try:
+            self._issue(
+                name, stream, [tensors, inputs, outputs], ctypes.addressof(inputs), ctypes.addressof(outputs), ctypes.byref(config)
+            )
+        except EpcclError as failure:
+            if failure.code in (Result.INVALID_ARGUMENT, Result.INVALID_USAGE):  # it was not started
+                self._started.discard(tensors)
+            raise
+        finally:
+            tensors.call_is_started = True
 
     def _issue(self, name, stream, alive, *arguments) -> None:
         self._call(name, self._pointer(), *arguments, pointer(stream))
@@ -452,7 +462,7 @@ class EpHandle:
 
     def _call(self, name, *arguments) -> None:
         # Where abort() in another thread frees the handle meanwhile, the library waits for what was started when this returns.
-        started = list(self._started)
+        started = self._started.copy()
         try:
             call(name, *arguments, comm=self.group.comm._handle)
         finally:

@@ -6,7 +6,7 @@ import ctypes
 from typing import Sequence
 
 from ._library import call
-from ._structs import number_array
+from ._structs import integers, number_array
 from .buffers import Buffer, View, same_datatype, views
 from .datatypes import DataType, RedOp, op_of_truths
 from .groups import keep_in_use
@@ -14,7 +14,7 @@ from .streams import Stream, pointer
 
 
 def _size_array(name: str, values: Sequence[int], ranks: int):
-    values = [int(value) for value in values]
+    values = integers(name, values)
     if len(values) != ranks:
         raise ValueError(f"{name} has {len(values)} entries: {ranks} are needed, one a rank")
     for at, value in enumerate(values):
@@ -27,7 +27,7 @@ def _running(counts: Sequence[int]) -> list[int]:
     at, out = 0, []
     for count in counts:
         out.append(at)
-        at += int(count)
+        at += count
     return out
 
 
@@ -101,9 +101,8 @@ class Exchanges:
             ("send", source, sendcounts, sdispls),
             ("recv", target, recvcounts, rdispls),
         ):
-            displs = _running(counts) if displs is None else displs
             sizes = _size_array(f"{name}counts", counts, self.size)
-            places = _size_array(f"{name[0]}displs", displs, self.size)
+            places = _size_array(f"{name[0]}displs", _running(sizes) if displs is None else displs, self.size)
             end = max((places[i] + sizes[i] for i in range(self.size) if sizes[i]), default=0)
             if end > view.count:
                 raise ValueError(f"{name} has {view.count} elements: its counts and displacements reach to {end}")

@@ -34,7 +34,7 @@ DeviceCall::~DeviceCall() {
   try {
     if (!awaited_) keep_memory_from_reuse();
   } catch (const std::exception& error) {  // the process ends, and the device is gone
-    TORCH_WARN("epccl: ", what_.name, ": ", error.what());
+    TORCH_WARN("epccl: ", what_.word(), ": ", error.what());
   }
 }
 
@@ -67,7 +67,7 @@ void DeviceCall::failed(const std::exception_ptr& why) {
 std::exception_ptr DeviceCall::failure() const {
   const std::string why = communicator_->failure();
   if (why.empty()) return nullptr;
-  return backend_error(what_.name, ": ", why);
+  return backend_error(what_.word(), ": ", why);
 }
 
 // What happened to the communicator after this call is none of its business: it is asked once.
@@ -99,7 +99,7 @@ bool DeviceCall::wait(std::chrono::milliseconds timeout) {
 void DeviceCall::wait_on_host(std::chrono::milliseconds timeout) {
   const auto end = std::chrono::steady_clock::now() + bounded(timeout);
   for (Pause pause; !isCompleted(); pause.sleep())
-    TORCH_CHECK_WITH(DistBackendError, std::chrono::steady_clock::now() < end, "epccl: ", what_.name,
+    TORCH_CHECK_WITH(DistBackendError, std::chrono::steady_clock::now() < end, "epccl: ", what_.word(),
                      " (number ", what_.sequence, " of its process group) is not complete after ",
                      timeout.count(), " ms; it goes on");
 }
@@ -113,7 +113,7 @@ void DeviceCall::synchronize() {
   decltype(what_.inputs) gone;  // after the lock: the last reference to a tensor may wait for the interpreter
   const std::lock_guard lock(mutex_);
   if (exception_ && !launched_) std::rethrow_exception(exception_);
-  TORCH_CHECK_WITH(DistBackendError, launched_, "epccl: ", what_.name, ": its batch has not ended yet");
+  TORCH_CHECK_WITH(DistBackendError, launched_, "epccl: ", what_.word(), ": its batch has not ended yet");
   const c10::Stream current = device_of(on_).getStream(on_.device());
   if (current != on_) over_->block(current);
   if (!awaited_) {

@@ -59,7 +59,7 @@ epcclRedOp_t operation_of(const char* what, at::ScalarType type, ReduceOp::RedOp
     case ReduceOp::MAX:
       return epcclMax;
     case ReduceOp::AVG:
-      TORCH_CHECK(!flags, "epccl: ", what, ": an average of bool");
+      TORCH_CHECK(!flags, "epccl: ", what, ": an average of bool is not supported");
       return epcclAvg;
     case ReduceOp::BAND:
     case ReduceOp::BOR:
@@ -103,7 +103,8 @@ std::vector<at::Tensor> as_reals(const char* what, const std::vector<at::Tensor>
 void check_reduction(const char* what, const at::Tensor& tensor, const ReduceOp& op) {
   const at::ScalarType type = tensor.scalar_type();
   if (is_bitwise(op)) {
-    TORCH_CHECK(c10::isIntegralType(type, true), "epccl: ", what, ": a reduction of bits of ", type);
+    TORCH_CHECK(c10::isIntegralType(type, true), "epccl: ", what, ": a reduction of bits of ", type,
+                " is not supported");
     return;
   }
   TORCH_CHECK(datatype_of(type), "epccl: ", what, ": no reduction of ", type,
@@ -111,7 +112,8 @@ void check_reduction(const char* what, const at::Tensor& tensor, const ReduceOp&
               "float32, float64, float8, complex64 and complex128");
   (void)operation_of(what, type, op.op_);
   if (op.op_ == ReduceOp::PREMUL_SUM)
-    TORCH_CHECK(c10::isFloatingType(type), "epccl: ", what, ": a pre-multiplied sum of ", type);
+    TORCH_CHECK(c10::isFloatingType(type), "epccl: ", what, ": a pre-multiplied sum of ", type,
+                " is not supported");
 }
 
 Reduction::Reduction(const char* what, const at::Tensor& tensor, const ReduceOp& reduce, epcclComm_t comm)

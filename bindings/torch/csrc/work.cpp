@@ -59,7 +59,7 @@ bool Call::wait(std::chrono::milliseconds timeout) {
     cv_.wait(lock, [this] { return completed_; });
   } else {
     const bool done = cv_.wait_for(lock, bounded(timeout), [this] { return completed_; });
-    TORCH_CHECK_WITH(DistBackendError, done, "epccl: ", what_.name, " (number ", what_.sequence,
+    TORCH_CHECK_WITH(DistBackendError, done, "epccl: ", what_.word(), " (number ", what_.sequence,
                      " of its process group) is not complete after ", timeout.count(), " ms; it goes on");
   }
   gone.swap(what_.inputs);
@@ -129,7 +129,7 @@ void Queue::clear(const std::string& why) {
     const std::lock_guard lock(mutex_);
     dropped.swap(waiting_);
   }
-  for (const CallPtr& call : dropped) call->fail(backend_error(call->name(), ": ", why));
+  for (const CallPtr& call : dropped) call->fail(backend_error(call->word(), ": ", why));
 }
 
 void Queue::rest(std::chrono::milliseconds at_most) {

@@ -17,13 +17,16 @@ class Call : public c10d::Work {
  public:
   struct What {
     c10d::OpType type;
-    const char* name;  // for messages and profiles: a literal
+    const char* name;  // for profiles: a literal, "epccl:" and a word
     std::vector<at::Tensor> inputs = {};
     std::vector<at::Tensor> outputs = {};
     std::chrono::milliseconds timeout = std::chrono::milliseconds(-1);  // of wait(); negative: none
     bool async = true;
     uint64_t sequence = 0;
     int source = -1;  // of a receive
+
+    /// For messages, which begin with "epccl: " themselves.
+    const char* word() const { return name + sizeof("epccl:") - 1; }
   };
   Call(int rank, What what, std::function<void()> body);
 
@@ -36,7 +39,7 @@ class Call : public c10d::Work {
   void came_from(int source) { what_.source = source; }
 
   bool async() const { return what_.async; }
-  const char* name() const { return what_.name; }
+  const char* word() const { return what_.word(); }
 
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   std::vector<at::Tensor> result() override { return what_.outputs; }

@@ -147,7 +147,7 @@ class Measuring {
   }
 
   /// Adds a row for every case and strategy, and prints it. Collective.
-  Status run(const Output& output, std::vector<Row>& rows) {
+  Status run(Output& output, std::vector<Row>& rows) {
     EPCCL_ASSIGN(const std::unique_ptr<Gpu> gpu, Gpu::of_rank(options_, session_.ranks(), session_.rank()));
     EPCCL_ASSIGN(Memory memory, Memory::allocate(options_, cases_, session_.rank(), gpu.get()));
     if (options_.registered) EPCCL_TRY(memory.register_with(communicator()));
@@ -163,7 +163,7 @@ class Measuring {
  private:
   Communicator& communicator() { return session_.communicators().front(); }
 
-  Status measure(Memory& memory, const Stream& stream, const Output& output, std::vector<Row>& rows) {
+  Status measure(Memory& memory, const Stream& stream, Output& output, std::vector<Row>& rows) {
     EPCCL_TRY(communicator().use_engine(options_.engines.front()));
     EPCCL_ASSIGN(Strategies strategies,
                  Strategies::create(options_, placement_.ranks(), communicator(), stream));
@@ -253,7 +253,7 @@ struct MoeJob : JobState<Options, RunInfo, Row> {
 
   std::vector<std::string> algorithms() const { return {"auto"}; }
   std::string identity() const { return describe(options) + fmt::format(" trace {}", trace_hash); }
-  Status measure(Session& session, const Output& output) {
+  Status measure(Session& session, Output& output) {
     return Measuring(options, *routing, session).run(output, rows);
   }
 

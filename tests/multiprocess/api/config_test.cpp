@@ -77,7 +77,7 @@ TEST(Config, OfTheEnvironmentIsRefusedByNameAndValue) {
     run_ranks({{1}, {{"EPCCL_MAX_CTAS", blocks}}, {}}, [blocks](const RankContext& context) {
       epcclComm_t comm = nullptr;
       EXPECT_EQ(join(context, nullptr, &comm), epcclInvalidArgument);
-      const std::string words = fmt::format("EPCCL_MAX_CTAS={} is not in 0..", blocks);
+      const std::string words = fmt::format("EPCCL_MAX_CTAS=\"{}\": want integer 0..", blocks);
       EXPECT_NE(std::strstr(epcclGetLastError(nullptr), words.c_str()), nullptr)
           << epcclGetLastError(nullptr);
       EXPECT_EQ(comm, nullptr);

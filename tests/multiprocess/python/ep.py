@@ -2,6 +2,8 @@
 
 import gc
 import math
+import threading
+import time
 import weakref
 
 import epccl
@@ -202,6 +204,38 @@ def test_started_calls_and_streams(comm):
             np.testing.assert_array_equal(home, problem.combined(lambda table: np.ones_like(table)))
 
 
+def test_complete_keeps_the_buffers_of_what_was_started_meanwhile(comm):
+    problem = Problem(comm, 92)
+    x, rows = problem.x[comm.rank], problem.rows_by_expert()[0]
+    got, word = [np.zeros_like(rows) for _ in range(2)], np.zeros(1, np.uint8)
+    with comm.split(0) as other, make_group(comm) as group, group.handle(Layout.EXPERT_MAJOR) as handle:
+        handle.update(problem.topk[comm.rank])
+        if comm.rank == 0:
+            waits, call = threading.Event(), handle._call
+            handle._call = lambda name, *arguments: (name == "epcclEpCompleteStage" and waits.set(), call(name, *arguments))
+            handle.dispatch(x, out=got[0], send_only=True)
+            waiter = threading.Thread(target=handle.complete)
+            waiter.start()
+            waits.wait()
+            time.sleep(0.2)  # until the library waits, too
+            tokens = x.copy()
+            memory = weakref.ref(tokens)
+            handle.dispatch(tokens, out=got[1], send_only=True)
+            del tokens
+            other.broadcast(word)  # only now the first one can be over
+            waiter.join()
+            assert memory() is not None, "nobody has waited for the second one"
+            other.broadcast(word)
+        else:
+            for out in got:
+                other.broadcast(word)
+                handle.dispatch(x, out=out, send_only=True)
+        handle.complete()
+        assert comm.rank != 0 or memory() is None
+        for out in got:
+            np.testing.assert_array_equal(out, rows)
+
+
 def test_a_handle_that_is_forgotten_waits_for_the_calls_that_it_has_started(comm):
     problem = Problem(comm, 95)
     with make_group(comm) as group:  # whose end refuses, while it has a handle
@@ -295,6 +329,13 @@ def test_what_is_wrong_is_said(comm):
         with group.handle(Layout.FLAT) as routed:
             routed.update(Problem(comm, 1).topk[comm.rank])
             expect_error(ValueError, "out is needed", lambda: routed.dispatch(half, out_datatype=DataType.FLOAT8E4M3))
+            few, out = np.zeros((1, HIDDEN), np.float32), np.zeros((TOKENS * comm.size, HIDDEN), np.float32)
+            memory = weakref.ref(few)
+            with epccl.Stream() as stream:
+                refused = lambda: routed.dispatch(few, out=out, send_only=True, stream=stream)
+                expect_error(epccl.InvalidArgument, "send_only with a created stream", refused)
+            del few
+            assert memory() is None, "a call that was refused keeps nothing"
         expect_error(ValueError, "max_tokens_per_expert is 4294967296", lambda: group.handle(Layout.FLAT, max_tokens_per_expert=2**32))
         expect_error(epccl.InvalidUsage, "", group.destroy)  # its handle is still there
         handle.destroy()
@@ -303,6 +344,7 @@ def test_what_is_wrong_is_said(comm):
         make_group(comm, timeout=timeout).destroy()
     expect_error(ValueError, "timeout is not a number", lambda: make_group(comm, timeout=math.nan))
     expect_error(ValueError, "entries", lambda: make_group(comm, expert_to_rank=[0]))
+    expect_error(TypeError, "expert_to_rank[9] is 0.9: not an integer", lambda: make_group(comm, expert_to_rank=[0] * 9 + [0.9]))
     expect_error(ValueError, "expert_to_rank[9] is 4294967296", lambda: make_group(comm, expert_to_rank=[0] * 9 + [2**32]))
     expect_error(ValueError, "num_experts is -1", lambda: EpGroup(comm, num_experts=-1, max_send_tokens_per_rank=1, max_token_bytes=4))
     expect_error(epccl.InvalidArgument, "num_experts", lambda: EpGroup(comm, num_experts=0, max_send_tokens_per_rank=1, max_token_bytes=4))

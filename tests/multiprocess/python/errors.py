@@ -18,6 +18,11 @@ def test_arguments_that_are_wrong_by_themselves(comm):
     expect_error(ValueError, "reach to", lambda: comm.alltoallv(ok, [9] * comm.size, ok.copy(), [0] * comm.size))
     expect_error(ValueError, "entries", lambda: comm.alltoallv(ok, [0], ok.copy(), [0] * comm.size))
     expect_error(ValueError, "negative", lambda: comm.alltoallv(ok, [-1] * comm.size, ok.copy(), [0] * comm.size))
+    none, half = [0] * comm.size, [0] * (comm.size - 1) + [0.5]
+    expect_error(TypeError, f"sendcounts[{comm.size - 1}] is 0.5: not", lambda: comm.alltoallv(ok, half, ok.copy(), none))
+    expect_error(TypeError, "recvcounts[0] is None: not", lambda: comm.alltoallv(ok, none, ok.copy(), [None] * comm.size))
+    expect_error(TypeError, "rdispls[0] is '1': not", lambda: comm.alltoallv(ok, none, ok.copy(), none, rdispls="1" * comm.size))
+    comm.alltoallv(ok, np.ones(comm.size, np.int32), ok.copy(), np.ones(comm.size, np.uint64))
     expect_error(TypeError, "op is 'sum': not an integer", lambda: comm.allreduce(ok, ok.copy(), "sum"))
     expect_error(TypeError, "root is '0': not an integer", lambda: comm.broadcast(ok, root="0"))
     expect_error(TypeError, "stream is 5: not a Stream", lambda: comm.send(ok, 0, stream=5))

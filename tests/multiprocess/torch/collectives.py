@@ -476,7 +476,8 @@ def test_what_is_wrong_is_said(group):
     expect_error(RuntimeError, "no reduction of", lambda: dist.all_reduce(torch.zeros(2, dtype=torch.int16), group=group))
     for_integers = dist._make_nccl_premul_sum(2.0)
     expect_error(RuntimeError, "pre-multiplied sum of", lambda: dist.all_reduce(torch.zeros(2).int(), for_integers, group))
-    expect_error(RuntimeError, "bits of", lambda: dist.all_reduce(torch.zeros(2), Op.BXOR, group))
+    expect_error(RuntimeError, "bits of Float is not supported", lambda: dist.all_reduce(torch.zeros(2), Op.BXOR, group))
+    expect_error(RuntimeError, "average of bool is not supported", lambda: dist.all_reduce(torch.zeros(2).bool(), Op.AVG, group))
     expect_error(RuntimeError, "outputs for", lambda: dist.all_gather([torch.zeros(2)], torch.zeros(2), group))
     expect_error(RuntimeError, "", lambda: dist.all_gather_into_tensor(torch.zeros(SIZE + 1), torch.zeros(1), group))
     if RANK == 0:

@@ -254,6 +254,19 @@ def test_a_receive_from_any_rank_ends_after_the_timeout(group):
     dist.barrier()
 
 
+def test_a_receive_that_is_waited_for_in_vain_goes_on(group):
+    got = torch.zeros(1)
+    if RANK == 0:
+        work = dist.irecv(got, 1, group=group)
+        expect_error(dist.DistBackendError, "epccl: recv (number", lambda: work.wait(timedelta(milliseconds=50)))
+    dist.barrier()
+    if RANK == 1:
+        dist.send(torch.ones(1), 0, group=group)
+    elif RANK == 0:
+        work.wait()
+        assert got == 1
+
+
 def test_a_receive_that_waits_when_its_group_is_destroyed_fails(group):
     short = dist.new_group(backend="epccl", timeout=TIMEOUT)
     anyone = dist.irecv(torch.zeros(1), group=short)

@@ -237,11 +237,11 @@ TEST_F(Settings, Seconds) {
 }
 
 TEST_F(Settings, Integers) {
-  environment_.set("EPCCL_CARRIERS", "-3");
-  EXPECT_EQ(*settings::get_integer("EPCCL_CARRIERS"), -3);
+  environment_.set("EPCCL_RANK", "-3");
+  EXPECT_EQ(*settings::get_integer("EPCCL_RANK"), -3);
   for (const char* wrong : {"3x", "three", "99999999999999999999", "1.5"}) {
-    environment_.set("EPCCL_CARRIERS", wrong);
-    EXPECT_FALSE(settings::get_integer("EPCCL_CARRIERS").ok()) << wrong;
+    environment_.set("EPCCL_RANK", wrong);
+    EXPECT_FALSE(settings::get_integer("EPCCL_RANK").ok()) << wrong;
   }
 }
 

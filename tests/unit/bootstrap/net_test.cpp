@@ -1,5 +1,8 @@
 #include "base/net.hpp"
 
+#include <set>
+#include <sstream>
+
 #include "ranks.hpp"
 
 namespace epccl::test {
@@ -47,6 +50,17 @@ TEST(Interfaces, TheFirstWordThatMeansOneWins) {
   EXPECT_TRUE(all->is_loopback()) << all->to_string();
   if (!others.ok()) return;  // there is nothing else here
   EXPECT_FALSE(net::local_address("e,w,d,b,v,lo")->is_loopback());
+}
+
+TEST(Interfaces, OneWithSeveralAddressesIsNamedOnce) {
+  const auto none = net::local_address("=nosuch");
+  ASSERT_FALSE(none.ok());
+  const std::string text = none.status().message();
+  std::istringstream names(text.substr(text.find("there are: ") + 11));
+  std::set<std::string> seen;
+  for (std::string name; names >> name;)
+    EXPECT_TRUE(seen.insert(name.substr(0, name.find(','))).second) << text;
+  EXPECT_FALSE(seen.empty());
 }
 
 TEST(Interfaces, WhatOthersReachGoesBeforeWhatAMachineHasForItself) {

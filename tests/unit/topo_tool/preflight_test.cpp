@@ -159,6 +159,28 @@ TEST(Preflight, GpusWithoutADriverAreNamed) {
   EXPECT_EQ(about(facts, "device").verdict, Verdict::fine) << "as EPCCL_DEVICE=host wants it";
 }
 
+TEST(Preflight, MemoryOfAGpuThatIsAskedForAndNotThereStops) {
+  PreflightFacts facts = good();
+  facts.device_cuda = true;
+  expect_finding(facts, "device", Verdict::stops, "EPCCL_DEVICE=cuda, but: no CUDA driver",
+                 "unset EPCCL_DEVICE");
+  facts.gpus_seen = 8;
+  expect_finding(facts, "device", Verdict::stops, "EPCCL_DEVICE=cuda, but: no CUDA driver", "--gpus all");
+  facts.cuda_gpus = 0;
+  expect_finding(facts, "device", Verdict::stops, "but: the driver has no GPU", "--gpus all");
+  facts.cuda_gpus = 8;
+  EXPECT_EQ(about(facts, "device").verdict, Verdict::fine);
+}
+
+TEST(Preflight, MoreRanksThanANodeHoldsStop) {
+  PreflightFacts facts = good();
+  facts.ranks_per_node = facts.cores = 125;
+  expect_finding(facts, "ranks", Verdict::fine, "125 ranks on a node; at most 125 are supported", "");
+  facts.ranks_per_node = facts.cores = 126;
+  expect_finding(facts, "ranks", Verdict::stops, "126 ranks on a node; at most 125 are supported",
+                 "several nodes");
+}
+
 TEST(Preflight, GpuMemoryThatRdmaPortsCannotReachHurts) {
   PreflightFacts facts = over_rdma();
   facts.cuda_gpus = 8;
@@ -279,6 +301,16 @@ TEST(CheckOption, ASettingThatCannotWorkEndsWith2AndIsNamed) {
   expect_says(none.output, "-> unset EPCCL_NET\n");
   EXPECT_EQ(wrong.exit_code, 2) << wrong.output;
   expect_says(wrong.output, "carrier-pigeon");
+}
+
+TEST(CheckOption, AGpuThatIsAskedForAndNotThereEndsWith2) {
+  setenv("EPCCL_DEVICE", "cuda", 1);
+  setenv("EPCCL_CUDA_LIB", "/nonexistent/libcuda.so", 1);
+  const Outcome outcome = run_tool("--check");
+  unsetenv("EPCCL_DEVICE");
+  unsetenv("EPCCL_CUDA_LIB");
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  expect_says(outcome.output, "EPCCL_DEVICE=cuda, but: ");
 }
 
 TEST(CheckOption, ASettingThatIsNotEvenTextIsNamedInJsonToo) {
