@@ -232,9 +232,9 @@ EPCCL_API epcclResult_t epcclCommQuery(epcclComm_t comm);
 
 /** Calls on `comm` that begin from now on wait `seconds` for a silent rank (infinity: as long as it takes; a dead rank ends them all
  *  the same), instead of config.timeout; <= 0 restores config.timeout. For this rank alone: ranks may differ. Never blocks; any
- *  thread may call it, and a call that is in progress keeps what it began with. Making communicators of `comm` and ending it is not
- *  affected, nor are replays of graphs whose kernels make the call: those keep config.timeout. epcclInvalidArgument: `seconds` is not a
- *  number. */
+ *  thread may call it, and a call that is in progress keeps what it began with. Communicators that are made of `comm` later without a
+ *  config have it, too; to make them takes no shorter waits than that, unless it is infinity. Ending `comm` is not affected, nor are
+ *  replays of graphs whose kernels make the call: those keep config.timeout. epcclInvalidArgument: `seconds` is not a number. */
 EPCCL_API epcclResult_t epcclCommSetTimeout(epcclComm_t comm, double seconds);
 
 /** Number of ranks. As the two below it is local, never blocks, and may be asked of a communicator that was

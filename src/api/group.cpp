@@ -5,6 +5,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -29,21 +30,33 @@ Group& group() {
 }
 
 // Until all streams of a group have come, calls of graphs go first, which these streams may be waiting for.
-using Ways = std::deque<runtime::Communicator::GivingWay>;
+using Ways = std::deque<std::optional<runtime::Communicator::GivingWay>>;  // by batch
 
+// One that has failed by then ends before the others' streams have come, and lets its own go.
 void wait_for_streams(std::vector<Batch>& batches, Ways& ways) {
-  for (Batch& batch : batches) batch.outcome = runtime::P2p::wait_for_streams(batch.operations);
+  for (size_t i = 0; i < batches.size(); ++i) {
+    Batch& batch = batches[i];
+    batch.outcome = runtime::P2p::wait_for_streams(batch.operations);
+    if (batch.outcome.ok()) continue;
+    ways[i].reset();
+    end_failed({batch.communicator.get(), &batch.outcome});
+    batch.operations.clear();
+  }
   ways.clear();
-  for (Batch& batch : batches)
-    if (batch.outcome.ok()) batch.outcome = batch.communicator->failure();
+  for (Batch& batch : batches) {
+    if (!batch.outcome.ok()) continue;
+    batch.outcome = batch.communicator->failure();
+    if (!batch.outcome.ok()) end_failed({batch.communicator.get(), &batch.outcome});
+  }
 }
 
 void start_and_move(std::vector<Batch>& batches, Ways& ways) {
   wait_for_streams(batches, ways);
   std::vector<Moving> started;
   for (Batch& batch : batches) {
+    if (!batch.outcome.ok()) continue;
     const Moving moving{batch.communicator.get(), &batch.outcome};
-    if (batch.outcome.ok()) batch.outcome = batch.communicator->p2p().start(std::move(batch.operations));
+    batch.outcome = batch.communicator->p2p().start(std::move(batch.operations));
     batch.outcome.ok() ? started.push_back(moving) : end_failed(moving);
   }
   move_messages(std::move(started));
@@ -55,6 +68,7 @@ void start_and_finish(std::vector<Batch>& batches, Ways& ways) {
     start_and_move(batches, ways);
     return {};
   });
+  ways.clear();
   for (Batch& batch : batches) {
     if (thrown.ok() || !batch.outcome.ok()) continue;
     batch.outcome = thrown;
@@ -69,7 +83,7 @@ void run_batches(std::vector<Batch>& batches, size_t at, Ways& ways, Status& ski
   bool has_turn = false;
   Status status = batches[at].communicator->run(batches[at].ticket, [&] {
     has_turn = true;
-    ways.emplace_back(*batches[at].communicator);
+    ways.emplace_back(std::in_place, *batches[at].communicator);
     run_batches(batches, at + 1, ways, skipped);
     return batches[at].outcome;
   });
@@ -355,13 +369,14 @@ Status run_plain(PlainMessages messages) {
 }  // namespace
 
 Status run_messages(runtime::Communicator& communicator, std::vector<runtime::P2pOperation> operations) {
-  Status status = caught([&]() -> Status {
-    Status outcome = communicator.p2p().start(std::move(operations));
-    if (outcome.ok()) move_messages({{&communicator, &outcome}});
-    return outcome;
+  Status outcome;
+  Status thrown = caught([&]() -> Status {
+    EPCCL_TRY(communicator.p2p().start(std::move(operations)));
+    move_messages({{&communicator, &outcome}});
+    return {};
   });
-  if (!status.ok()) communicator.p2p().give_up(communicator.config().wait.timeout_seconds);
-  return status;
+  if (!thrown.ok()) communicator.p2p().give_up(communicator.config().wait.timeout_seconds);
+  return thrown.ok() ? outcome : thrown;
 }
 
 Status submit(Item item) {

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
-#include <exception>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -59,6 +59,8 @@ class Making {
   const runtime::CommOptions& options() const { return handle_->options(); }
   /// Until the end.
   runtime::Communicator& parent() const { return *parent_communicator_; }
+  /// 0: as its config says.
+  void set_timeout_of_calls(double seconds) { timeout_of_calls_ = seconds; }
   void keep_parent(CommPtr communicator) { parent_communicator_ = std::move(communicator); }
 
   void begin() {
@@ -95,6 +97,7 @@ class Making {
     }
     if (parent_communicator_ != nullptr) parts.origin = parent_communicator_->origin();
     auto communicator = std::make_shared<runtime::Communicator>(std::move(parts));
+    if (timeout_of_calls_ > 0) communicator->set_timeout(timeout_of_calls_);
     EPCCL_TRY(communicator->begin());
     // From here on the parent's end is nothing to it: what fires the interrupt would end calls of the new communicator.
     if (parent_ != nullptr) parent_->remove_interrupt(interrupt_);
@@ -136,20 +139,12 @@ class Making {
   CommPtr parent_communicator_;
   std::shared_ptr<Interrupt> interrupt_;
   bool blocking_ = true;
+  double timeout_of_calls_ = 0;
   std::mutex mutex_;
   bool has_met_ = false;  // from then on the interrupt is the communicator's
 };
 
 using MakingPtr = std::shared_ptr<Making>;
-
-/// What the work throws (no memory, no thread) is its failure: how it ended must be told.
-Status caught(const std::function<Status()>& work) {
-  try {
-    return work();
-  } catch (const std::exception& thrown) {
-    return {Code::system_error, thrown.what()};
-  }
-}
 
 /// `begin` may be empty. `run` does the work.
 Status submit_making(const MakingPtr& making, const std::function<void()>& begin,
@@ -159,7 +154,7 @@ Status submit_making(const MakingPtr& making, const std::function<void()>& begin
     making->begin();
     if (begin) begin();
   };
-  job.run = [making, run] { return making->end(caught(run)); };
+  job.run = [making, run] { return making->end(caught(run)); };  // how it ended must be told
   job.cancel = [making] { making->cancel(); };
   job.blocking = making->blocking();
   job.drop = [making](const Status& why) { making->drop(why); };
@@ -248,6 +243,7 @@ Status init_all(epcclComm_t* comms, int ndev, const int* devlist) {
     }
     return {};
   });
+  if (!status.ok()) static_cast<void>(refuse(status));  // then the group runs nothing
   if (Status ended = group_end(); status.ok()) status = std::move(ended);
   // All or none.
   for (int rank = 0; !status.ok() && rank < ndev; ++rank) {
@@ -275,8 +271,12 @@ Result<Parent> find_parent(epcclComm_t comm) {
 
 Result<MakingPtr> start_child(const Parent& parent, epcclComm_t* newcomm, const epcclConfig_t* config) {
   runtime::CommOptions options = parent.handle->options();
-  if (const double set = parent.communicator->timeout_that_was_set(); set > 0) options.timeout_seconds = set;
+  // Its calls wait as long as the parent's, and to make it no shorter than that, unless these wait for ever.
+  double of_calls = parent.communicator->timeout_that_was_set();
+  if (of_calls > parent.communicator->config().wait.timeout_seconds && std::isfinite(of_calls))
+    options.timeout_seconds = of_calls;
   if (config != nullptr) {
+    of_calls = 0;
     EPCCL_ASSIGN(options, read_config(config));
   }
   options.gpu = parent.handle->options().gpu;
@@ -284,6 +284,7 @@ Result<MakingPtr> start_child(const Parent& parent, epcclComm_t* newcomm, const 
   EPCCL_ASSIGN(const MakingPtr making,
                Making::start(newcomm, options, parent.handle->device(), parent.handle));
   making->keep_parent(parent.communicator);
+  making->set_timeout_of_calls(of_calls);
   return making;
 }
 

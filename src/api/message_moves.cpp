@@ -59,18 +59,23 @@ class MessageMoves {
     });
   }
 
-  // A wait hears only of the first one's failures.
+  static auto situation(runtime::Communicator& communicator) {
+    return [&p2p = communicator.p2p()] {
+      return runtime::Waiter::Situation{0, "send/recv group", p2p.waiting_text(), p2p.waited_for()};
+    };
+  }
+
+  // A wait hears only of the first one's failures, and only its time runs.
   void check_others() {
     if (open_.size() == 1 || now_seconds() < next_check_) return;
     next_check_ = now_seconds() + check_period;
-    for (const Moving& each : open_) *each.outcome = each.communicator->check();
+    for (const Moving& each : open_) {
+      runtime::Communicator& communicator = *each.communicator;
+      *each.outcome = communicator.check();
+      if (each.outcome->ok())
+        *each.outcome = communicator.waiter().look(situation(communicator), runtime::Waiter::For::others);
+    }
     drop_failed();
-  }
-
-  auto situation() {
-    return [&p2p = open_.front().communicator->p2p()] {
-      return runtime::Waiter::Situation{0, "send/recv group", p2p.waiting_text(), p2p.waited_for()};
-    };
   }
 
   // Nobody can sleep on several communicators' bells at once, and a bell of the others would go unheard. At first it only yields.
@@ -79,18 +84,19 @@ class MessageMoves {
       usleep(nap_);
       nap_ = std::min(2 * nap_, longest_nap);
     }
-    return open_.front().communicator->waiter().nap(situation(), runtime::Waiter::For::others);
+    runtime::Communicator& first = *open_.front().communicator;
+    return first.waiter().nap(situation(first), runtime::Waiter::For::others);
   }
 
   Status wait_for_one() {
     runtime::Communicator& only = *open_.front().communicator;
     Status& outcome = *open_.front().outcome;
-    const auto what = situation();
+    const auto what = situation(only);
     if (only.p2p().copies_pending()) return only.waiter().nap(what);
     const auto again = [&] { return sweep() || open_.empty(); };
-    EPCCL_TRY(
-        only.waiter().idle([] { return transports::SleepFor{}; }, only.p2p().network_pending(), again, what));
-    return std::move(outcome);
+    Status waited =
+        only.waiter().idle([] { return transports::SleepFor{}; }, only.p2p().network_pending(), again, what);
+    return open_.empty() ? std::move(outcome) : waited;  // what is over is so, whatever is heard behind
   }
 
   std::vector<Moving> open_;
@@ -105,6 +111,7 @@ void end_failed(const Moving& failed) {
   runtime::Communicator& communicator = *failed.communicator;
   communicator.p2p().give_up(communicator.config().wait.timeout_seconds);
   *failed.outcome = communicator.fail(std::move(*failed.outcome));
+  communicator.work_is_over();
 }
 
 void move_messages(std::vector<Moving> open) {

@@ -200,7 +200,7 @@ bool MessageStream::read_some() {
       break;
     }
     if (got <= 0) {
-      lost(got < 0 ? system_error(errno, "connection lost") : ended());
+      lost(got < 0 ? Status(Code::remote_error, system_error(errno, "connection lost").message()) : ended());
       return true;
     }
     const auto bytes = static_cast<size_t>(got), here = std::min(bytes, direct_bytes);

@@ -38,6 +38,11 @@ void GraphObjects::graph_is_gone(void* kept) {
   gone->last = std::move(ended);
 }
 
+// One by one: each destroying the one before it would need a stack for all.
+GraphObjects::Gone::~Gone() {
+  while (last != nullptr) last = std::move(last->before);
+}
+
 void GraphObjects::let_go() {
   std::unique_ptr<Kept> last;
   {

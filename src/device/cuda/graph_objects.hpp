@@ -27,6 +27,11 @@ class GraphObjects {
   struct Kept;
   /// Filled where the driver tells of a graph's end, in a thread of its own: nothing of CUDA may be called there, and nothing thrown.
   struct Gone {
+    Gone() = default;
+    Gone(const Gone&) = delete;
+    Gone& operator=(const Gone&) = delete;
+    ~Gone();
+
     std::mutex mutex;
     std::unique_ptr<Kept> last;
   };

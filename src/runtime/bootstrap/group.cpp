@@ -358,7 +358,7 @@ void Group::disconnected(int rank, const std::string& why) {
 }
 
 void Group::close(const std::string& why) {
-  if (!why.empty()) notify(Notice::Kind::failed, -1, why);
+  if (!why.empty() && present_ > 0) notify(Notice::Kind::failed, -1, why);
   for (const Slot& each : slots_) {
     if (each.state == State::present && holds_hub(each.member))
       disconnected(each.member.rank, "its process ended without leaving the communicator");

@@ -482,7 +482,7 @@ int Hub::milliseconds_to_next_deadline(double now) const {
 /// The process ends: what the ranks must know is put on the wire, within reason.
 void Hub::say_goodbye() {
   for (auto& [number, each] : sessions_)
-    if (!each.group->finished()) each.group->close(why_);
+    if (!each.group->finished()) each.group->close(stop_.load(std::memory_order_acquire) ? why_ : "");
   const double deadline = now_seconds() + goodbye_patience;
   for (auto& [fd, connection] : connections_) {
     while (connection.flush() && connection.has_unsent()) {

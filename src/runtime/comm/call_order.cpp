@@ -87,6 +87,14 @@ void CallOrder::end() {
   turn_.notify_all();
 }
 
+void CallOrder::work_is_over() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (running_ && runner_ == std::this_thread::get_id()) running_ = false;
+  }
+  turn_.notify_all();
+}
+
 Result<double> CallOrder::begin_replay() {
   std::unique_lock lock(mutex_);
   turn_.wait(lock, [this] { return (!running_ || ways_given_ > 0) && !ahead_; });

@@ -51,6 +51,8 @@ class CallOrder {
   /// take_ticket() and begin() at once.
   Result<double> begin_next();
   void end();
+  /// Of the calling thread's own work: nothing of it runs any more, though its turn ends later.
+  void work_is_over();
   /// As begin(); but after an error end_replay() does not follow.
   Result<double> begin_replay();
   void end_replay();

@@ -83,6 +83,8 @@ class Communicator {
   Status run(uint64_t ticket, const std::function<Status()>& work, double timeout_seconds = 0);
   /// From work that has turns of several communicators: this one's has failed, which its peers are told now. The failure as it is told.
   Status fail(Status status);
+  /// Then nothing waits for the end of this turn, which comes when that of the others does.
+  void work_is_over() { order_.work_is_over(); }
   /// From work of this communicator that waits: does of the next work what can be done before its turn, if that is the ticket's.
   /// `ahead`: whether anything of it has begun.
   void go_ahead(uint64_t ticket, const std::function<bool()>& ahead) {

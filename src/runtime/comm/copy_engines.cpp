@@ -196,22 +196,28 @@ Result<std::shared_ptr<const QueueProgram>> CopyEngines::program_for(const Begun
 
 // What went wrong ahead is told now, as it would have been.
 Result<CopyEngines::Planned> CopyEngines::plan(Begun& begun, const Build& build) {
-  EPCCL_TRY(begun.failure);
+  if (!begun.failure.ok()) return monitor_.explain(begun.failure);
   const Way way = way_of(begun);
   EPCCL_ASSIGN(const auto program, program_for(begun, way, build));
   EPCCL_ASSIGN(QueueCall queued,
-               buffers_.find(begun.call, *program, movers_of(begun.call, begun.choice, way.reach)));
+               find_buffers(begun.call, *program, movers_of(begun.call, begun.choice, way.reach)));
   return Planned{program, std::move(queued)};
 }
 
-// Peers wait for this rank's queues. A peer's memory that is gone is the echo of its end, which may have had a reason.
+// A peer's memory that is gone is the echo of its end, which may have had a reason.
+Result<QueueCall> CopyEngines::find_buffers(const Call& call, const QueueProgram& program,
+                                            const Movers& movers) {
+  auto found = buffers_.find(call, program, movers);
+  return found.ok() ? std::move(found) : monitor_.explain(std::move(found).take_status());
+}
+
+// Peers wait for this rank's queues.
 Status CopyEngines::submit(Begun& begun, const Build& build) {
   const auto planned = caught([&] { return plan(begun, build); });
   if (planned.ok())
     return queues_.submit(planned.value().program, planned.value().queued, executor_.waiter());
-  Status status = monitor_.explain(planned.status());
-  queues_.give_up(status, begun.call.sequence, executor_.waiter().peers_timeout());
-  return status;
+  queues_.give_up(planned.status(), begun.call.sequence, executor_.waiter().peers_timeout());
+  return planned.status();
 }
 
 Status CopyEngines::finish(const Begun& begun) {
@@ -322,14 +328,12 @@ Status CopyEngines::run_across(const Call& call, const EngineChoice& choice, con
     EPCCL_ASSIGN(const DeviceProgram* made,
                  across_->program(
                      plan_text, [&] { return build(reach, rank_); }, makers, remember));
-    EPCCL_ASSIGN(queued, buffers_.find(call, made->queues, movers_of(call, choice, reach)));
+    EPCCL_ASSIGN(queued, find_buffers(call, made->queues, movers_of(call, choice, reach)));
     return made;
   });
-  // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!program.ok()) {
-    Status status = monitor_.explain(program.status());
     across_->give_up(call.sequence, executor_.waiter());
-    return status;
+    return program.status();
   }
   queued.by_cores = choice.by_cores;
   Status status = across_->run(*program.value(), queued, executor_.waiter());

@@ -144,6 +144,7 @@ class CopyEngines {
   Result<std::shared_ptr<const QueueProgram>> program_for(const Begun& begun, const Way& way,
                                                           const Build& build);
   Result<Planned> plan(Begun& begun, const Build& build);
+  Result<QueueCall> find_buffers(const Call& call, const QueueProgram& program, const Movers& movers);
   Status submit(Begun& begun, const Build& build);
   Status finish(const Begun& begun);
   void look_ahead();

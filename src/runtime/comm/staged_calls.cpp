@@ -4,7 +4,6 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -36,7 +35,7 @@ void end_elsewhere(std::unique_ptr<device::HostStream> worker) {
   device::HostStream* const it = worker.release();
   try {
     std::thread([it] { const std::unique_ptr<device::HostStream> ended(it); }).detach();
-  } catch (const std::system_error& none) {
+  } catch (const std::exception& none) {
     log::warn(log::coll, -1, "a worker's thread is left behind: no thread to end it: {}", none.what());
   }
 }

@@ -136,6 +136,13 @@ class Waiter {
     return rest(now);
   }
 
+  /// As nap(), of one of several that are waited for side by side: its time runs, and another's nap is all the sleep.
+  template <typename Describe>
+  Status look(Describe describe, For what = For::own_queues) {
+    const double now = begin_idle(what);
+    return now >= next_report_ ? report(now, describe()) : Status{};
+  }
+
  private:
   Status rest(double now);
   double begin_idle(For what);

@@ -212,6 +212,33 @@ TEST(AbortOf, ACommunicatorLeavesTheOthersOfItsGroupAlone) {
   });
 }
 
+// Revoking waits for the communicator's own work alone: rank 1 sends on the second one when that is over.
+TEST(RevokeOf, ACommunicatorDoesNotWaitForTheOthersOfItsGroup) {
+  run_ranks({{2}, long_timeout, {}}, [](const RankContext& context) {
+    epcclComm_t first = join(context), second = nullptr;
+    ASSERT_EQ(epcclCommSplit(first, 0, 0, &second, nullptr), epcclSuccess) << epcclGetLastError(first);
+    int value = 7;
+    if (context.rank == 0) {
+      int never = 0;
+      ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+      EXPECT_EQ(epcclRecv(&never, 1, epcclInt32, 1, first, nullptr), epcclSuccess);
+      EXPECT_EQ(epcclRecv(&value, 1, epcclInt32, 1, second, nullptr), epcclSuccess);
+      std::thread revoker([&, caller = gettid()] {
+        wait_until_asleep(caller);
+        EXPECT_EQ(epcclCommRevoke(first, 0), epcclSuccess) << epcclGetLastError(nullptr);
+        context.meet();
+      });
+      EXPECT_EQ(epcclGroupEnd(), epcclRemoteError);
+      revoker.join();
+    } else {
+      context.meet();
+      EXPECT_EQ(epcclSend(&value, 1, epcclInt32, 0, second, nullptr), epcclSuccess);
+    }
+    EXPECT_EQ(epcclCommDestroy(first), epcclSuccess);
+    EXPECT_EQ(epcclCommDestroy(second), epcclSuccess);
+  });
+}
+
 // The other way round: what a split made is a communicator of its own.
 TEST(AbortOf, TheParentLeavesTheChildAlone) {
   run_ranks({{2, 2}, {{"EPCCL_TIMEOUT", "20"}}, {}}, [](const RankContext& context) {
