@@ -46,7 +46,9 @@ void wait_for_streams(std::vector<Batch>& batches, Ways& ways) {
   for (Batch& batch : batches) {
     if (!batch.outcome.ok()) continue;
     batch.outcome = batch.communicator->failure();
-    if (!batch.outcome.ok()) end_failed({batch.communicator.get(), &batch.outcome});
+    if (batch.outcome.ok()) continue;
+    end_failed({batch.communicator.get(), &batch.outcome});
+    batch.operations.clear();
   }
 }
 
@@ -375,7 +377,7 @@ Status run_messages(runtime::Communicator& communicator, std::vector<runtime::P2
     move_messages({{&communicator, &outcome}});
     return {};
   });
-  if (!thrown.ok()) communicator.p2p().give_up(communicator.config().wait.timeout_seconds);
+  if (!thrown.ok()) communicator.p2p().give_up(communicator.waiter().peers_timeout());
   return thrown.ok() ? outcome : thrown;
 }
 

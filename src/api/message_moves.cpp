@@ -23,8 +23,9 @@ class MessageMoves {
 
   void run() {
     while (!open_.empty()) {
+      const bool moved = sweep();
       check_others();
-      if (sweep()) {
+      if (moved) {
         nap_ = shortest_nap;
         if (open_.size() > 1) moved_at_ = now_seconds();
       } else if (!open_.empty()) {
@@ -51,12 +52,15 @@ class MessageMoves {
     return moved;
   }
 
+  // To end one may take a while, in which it was this thread that was silent, and none of the others' ranks.
   void drop_failed() {
-    std::erase_if(open_, [](const Moving& each) {
+    const size_t dropped = std::erase_if(open_, [](const Moving& each) {
       if (each.outcome->ok()) return false;
       end_failed(each);
       return true;
     });
+    if (dropped == 0) return;
+    for (const Moving& each : open_) each.communicator->waiter().moved();
   }
 
   static auto situation(runtime::Communicator& communicator) {
@@ -109,7 +113,7 @@ class MessageMoves {
 
 void end_failed(const Moving& failed) {
   runtime::Communicator& communicator = *failed.communicator;
-  communicator.p2p().give_up(communicator.config().wait.timeout_seconds);
+  communicator.p2p().give_up(communicator.waiter().peers_timeout());
   *failed.outcome = communicator.fail(std::move(*failed.outcome));
   communicator.work_is_over();
 }

@@ -19,6 +19,13 @@ constexpr size_t messages_per_write = 16;
 // call, and not where another large one does: then little more than its header is read with the one before.
 constexpr size_t large_message = 32 << 10, read_before_large = 1 << 10;
 
+// What this process did (its buffer is gone), or the peer's end, or the way to it.
+Status read_failure(int cause) {
+  Status why = system_error(cause, "connection lost");
+  const bool is_own = cause == EFAULT || cause == ENOMEM || cause == EINVAL || cause == EIO;
+  return is_own ? why : Status(Code::remote_error, why.message());
+}
+
 }  // namespace
 
 void MessageStream::attach(UniqueFd socket) {
@@ -200,7 +207,7 @@ bool MessageStream::read_some() {
       break;
     }
     if (got <= 0) {
-      lost(got < 0 ? Status(Code::remote_error, system_error(errno, "connection lost").message()) : ended());
+      lost(got < 0 ? read_failure(errno) : ended());
       return true;
     }
     const auto bytes = static_cast<size_t>(got), here = std::min(bytes, direct_bytes);

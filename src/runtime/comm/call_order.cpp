@@ -80,7 +80,7 @@ Result<double> CallOrder::begin(std::unique_lock<std::mutex>& lock, uint64_t tic
 void CallOrder::end() {
   {
     const std::lock_guard lock(mutex_);
-    running_ = false;
+    running_ = is_over_ = false;
     if (ahead_ == now_serving_) ahead_.reset();
     ++now_serving_;
   }
@@ -90,14 +90,14 @@ void CallOrder::end() {
 void CallOrder::work_is_over() {
   {
     const std::lock_guard lock(mutex_);
-    if (running_ && runner_ == std::this_thread::get_id()) running_ = false;
+    is_over_ = running_ && runner_ == std::this_thread::get_id();
   }
   turn_.notify_all();
 }
 
 Result<double> CallOrder::begin_replay() {
   std::unique_lock lock(mutex_);
-  turn_.wait(lock, [this] { return (!running_ || ways_given_ > 0) && !ahead_; });
+  turn_.wait(lock, [this] { return (!running_ || is_over_ || ways_given_ > 0) && !ahead_; });
   if (revoked_) return error(Code::invalid_usage, "the communicator has been revoked");
   if (finalized_)
     return error(Code::invalid_usage, "a replay of a graph whose communicator has been finalized");
@@ -198,7 +198,7 @@ bool CallOrder::revoked() const {
 
 void CallOrder::stop(const char* why) {
   std::unique_lock lock(mutex_);
-  turn_.wait(lock, [this] { return !running_ && !replaying_ && !ahead_; });
+  turn_.wait(lock, [this] { return (!running_ || is_over_) && !replaying_ && !ahead_; });
   if (failure_.ok()) failure_ = Status(Code::remote_error, why);
 }
 

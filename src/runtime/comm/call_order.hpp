@@ -103,6 +103,7 @@ class CallOrder {
   std::condition_variable turn_;
   uint64_t next_ticket_ = 0, now_serving_ = 0;
   bool running_ = false, replaying_ = false, revoked_ = false;
+  bool is_over_ = false;                 // what runs, but for the end of its turn
   std::optional<uint64_t> ahead_;        // has begun before its turn, which is not over
   std::atomic<bool> finalized_ = false;  // set with the mutex held
   int ways_given_ = 0;                   // > 0: what is running waits for a stream, and has not begun

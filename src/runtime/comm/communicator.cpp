@@ -271,10 +271,10 @@ Status Communicator::run_replayed(const std::function<Status()>& work) {
 }
 
 // After a failure buffers go back to the user, so nothing may move any more: also where a replay failed first and ended this call. Who comes
-// to use them from now on looks in the node's memory, which tells sooner than the control line.
+// to use them from now on looks in the node's memory, which tells sooner than the control line; who asks this rank is told why.
 void Communicator::keep(const Status& status) {
-  parts_.node->say_gave_up();
   const bool is_first = order_.keep(status);
+  parts_.node->say_gave_up();
   if (is_first) {
     log::warn(log::coll, rank(), "{}", status.message());
     parts_.bootstrap->report_failure(status.message());
