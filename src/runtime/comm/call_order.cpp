@@ -1,7 +1,6 @@
 #include "runtime/comm/call_order.hpp"
 
-#include <exception>
-
+#include "base/caught.hpp"
 #include "runtime/comm/call_times.hpp"
 
 namespace epccl::runtime {
@@ -30,12 +29,7 @@ Status CallOrder::pass(uint64_t ticket, const std::function<Status()>& work) {
     std::unique_lock lock(mutex_);
     turn_.wait(lock, [&] { return now_serving_ == ticket; });
   }
-  Status status;
-  try {
-    status = work();
-  } catch (const std::exception& thrown) {  // the turn must end
-    status = {Code::system_error, thrown.what()};
-  }
+  Status status = caught(work);  // the turn must end
   pass(ticket);
   return status;
 }

@@ -230,7 +230,8 @@ Status Communicator::try_work(const std::function<Status()>& work) {
 
 Status Communicator::do_work(const std::function<Status()>& work) {
   Status status = try_work(work);
-  return status.ok() ? status : fail(std::move(status));
+  if (!status.ok()) return fail(std::move(status));
+  return status;
 }
 
 // Work may have failed with it already, and come to its end now.

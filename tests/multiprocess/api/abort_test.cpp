@@ -42,6 +42,20 @@ epcclComm_t join(const RankContext& context) {
   return comm;
 }
 
+/// The same ranks once more.
+epcclComm_t join_again(epcclComm_t comm) {
+  epcclComm_t another = nullptr;
+  EXPECT_EQ(epcclCommSplit(comm, 0, 0, &another, nullptr), epcclSuccess) << epcclGetLastError(comm);
+  return another;
+}
+
+/// A group of one receive on each, from rank 1, to be ended.
+void begin_receives(epcclComm_t first, int* of_first, epcclComm_t second, int* of_second) {
+  ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+  EXPECT_EQ(epcclRecv(of_first, 1, epcclInt32, 1, first, nullptr), epcclSuccess);
+  EXPECT_EQ(epcclRecv(of_second, 1, epcclInt32, 1, second, nullptr), epcclSuccess);
+}
+
 void wait_for_failure(epcclComm_t comm) {
   epcclResult_t state = epcclSuccess;
   while (state == epcclSuccess) ASSERT_EQ(epcclCommGetAsyncError(comm, &state), epcclSuccess);
@@ -185,15 +199,12 @@ TEST_P(AbortOfAGroup, EndsAllRanksOfTheThread) {
 // Rank 1 sends what the second communicator's receive waits for when the first one is gone.
 TEST(AbortOf, ACommunicatorLeavesTheOthersOfItsGroupAlone) {
   run_ranks({{2}, long_timeout, {}}, [](const RankContext& context) {
-    epcclComm_t first = join(context), second = nullptr;
-    ASSERT_EQ(epcclCommSplit(first, 0, 0, &second, nullptr), epcclSuccess) << epcclGetLastError(first);
+    epcclComm_t first = join(context), second = join_again(first);
     int value = 7;
     if (context.rank == 0) {
       int never = 0;
       value = 0;
-      ASSERT_EQ(epcclGroupStart(), epcclSuccess);
-      EXPECT_EQ(epcclRecv(&never, 1, epcclInt32, 1, first, nullptr), epcclSuccess);
-      EXPECT_EQ(epcclRecv(&value, 1, epcclInt32, 1, second, nullptr), epcclSuccess);
+      begin_receives(first, &never, second, &value);
       const Aborter aborter(&first);
       EXPECT_EQ(epcclGroupEnd(), epcclRemoteError);
       EXPECT_NE(std::strstr(epcclGetLastError(nullptr), "aborted"), nullptr) << epcclGetLastError(nullptr);
@@ -215,14 +226,11 @@ TEST(AbortOf, ACommunicatorLeavesTheOthersOfItsGroupAlone) {
 // Revoking waits for the communicator's own work alone: rank 1 sends on the second one when that is over.
 TEST(RevokeOf, ACommunicatorDoesNotWaitForTheOthersOfItsGroup) {
   run_ranks({{2}, long_timeout, {}}, [](const RankContext& context) {
-    epcclComm_t first = join(context), second = nullptr;
-    ASSERT_EQ(epcclCommSplit(first, 0, 0, &second, nullptr), epcclSuccess) << epcclGetLastError(first);
+    epcclComm_t first = join(context), second = join_again(first);
     int value = 7;
     if (context.rank == 0) {
       int never = 0;
-      ASSERT_EQ(epcclGroupStart(), epcclSuccess);
-      EXPECT_EQ(epcclRecv(&never, 1, epcclInt32, 1, first, nullptr), epcclSuccess);
-      EXPECT_EQ(epcclRecv(&value, 1, epcclInt32, 1, second, nullptr), epcclSuccess);
+      begin_receives(first, &never, second, &value);
       std::thread revoker([&, caller = gettid()] {
         wait_until_asleep(caller);
         EXPECT_EQ(epcclCommRevoke(first, 0), epcclSuccess) << epcclGetLastError(nullptr);
