@@ -242,11 +242,13 @@ Status Communicator::fail(Status status) {
   return status;
 }
 
-// A GPU's stream that queues let go may be through before this rank's call knows why.
+// A GPU's stream that queues let go may be through before this rank's call knows why. Looked at in the other order than keep() says it:
+// who sees that this rank gave up finds the reason.
 Status Communicator::poll_failure() {
-  EPCCL_TRY(order_.poll());
   const bool has_queues = device_engines_.load(std::memory_order_acquire) != nullptr;
-  if (has_queues && !order_.revoked() && !finalized() && parts_.node->gave_up())
+  const bool gave_up = has_queues && parts_.node->gave_up();
+  EPCCL_TRY(order_.poll());
+  if (gave_up && !order_.revoked() && !finalized())
     return {Code::remote_error, "a rank of this node gave up"};
   return {};
 }
