@@ -58,8 +58,9 @@ void start_and_move(std::vector<Batch>& batches, Ways& ways) {
   for (Batch& batch : batches) {
     if (!batch.outcome.ok()) continue;
     const Moving moving{batch.communicator.get(), &batch.outcome};
-    batch.outcome = batch.communicator->p2p().start(std::move(batch.operations));
+    batch.outcome = batch.communicator->p2p().start(batch.operations);
     batch.outcome.ok() ? started.push_back(moving) : end_failed(moving);
+    batch.operations.clear();  // streams wait for them
   }
   move_messages(std::move(started));
 }
@@ -370,15 +371,18 @@ Status run_plain(PlainMessages messages) {
 
 }  // namespace
 
-Status run_messages(runtime::Communicator& communicator, std::vector<runtime::P2pOperation> operations) {
+Status run_messages(runtime::Communicator& communicator,
+                    const std::vector<runtime::P2pOperation>& operations) {
   Status outcome;
   Status thrown = caught([&]() -> Status {
-    EPCCL_TRY(communicator.p2p().start(std::move(operations)));
+    EPCCL_TRY(communicator.p2p().start(operations));
     move_messages({{&communicator, &outcome}});
     return {};
   });
-  if (!thrown.ok()) communicator.p2p().give_up(communicator.waiter().peers_timeout());
-  return thrown.ok() ? outcome : thrown;
+  if (thrown.ok()) return outcome;
+  thrown = communicator.tell(std::move(thrown));
+  communicator.p2p().give_up(communicator.waiter().peers_timeout());
+  return thrown;
 }
 
 Status submit(Item item) {

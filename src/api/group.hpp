@@ -85,7 +85,8 @@ using TurnPtr = std::shared_ptr<runtime::StagedCalls::Turn>;
 Result<TurnPtr> turn_of_call(runtime::StagedCalls& staged, void* stream);
 
 /// Sends and receives whose streams have come, in the communicator's turn. Blocks until they are over.
-Status run_messages(runtime::Communicator& communicator, std::vector<runtime::P2pOperation> operations);
+Status run_messages(runtime::Communicator& communicator,
+                    const std::vector<runtime::P2pOperation>& operations);
 
 Status group_start();
 /// `beside` is called when the group's calls on streams are under way, and before streams of GPUs wait for them: what it gives these

@@ -113,6 +113,7 @@ class MessageMoves {
 
 void end_failed(const Moving& failed) {
   runtime::Communicator& communicator = *failed.communicator;
+  *failed.outcome = communicator.tell(std::move(*failed.outcome));
   communicator.p2p().give_up(communicator.waiter().peers_timeout());
   *failed.outcome = communicator.fail(std::move(*failed.outcome));
   communicator.work_is_over();

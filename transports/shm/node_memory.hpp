@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/status.hpp"
@@ -105,6 +106,10 @@ class NodeMemory {
   // said, also where queues have set the counters back since.
   void say_gave_up() { segment_.header().gave_up.store(1, std::memory_order_seq_cst); }
   bool gave_up() const { return segment_.header().gave_up.load(std::memory_order_seq_cst) != 0; }
+  /// To be called before say_gave_up(). The first rank of the node whose reason this is tells it to all.
+  void say_why(std::string_view why);
+  /// For who finds that a rank gave up: a remote error, with that reason where it is known.
+  Status why_gave_up() const;
 
   // Call records: this rank's, before its first post of a call; a peer's, after a post of that call was seen.
   CallRecord& my_call(uint64_t sequence) const {

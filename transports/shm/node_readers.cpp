@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
+#include <string>
 
 #include "base/clock.hpp"
 #include "base/unique_fd.hpp"
@@ -24,6 +26,23 @@ bool lives(pid_t pid) {
 }
 
 }  // namespace
+
+void NodeMemory::say_why(std::string_view why) {
+  GaveUpReason& reason = segment_.header().reason;
+  uint32_t state = GaveUpReason::unknown;
+  if (!reason.state.compare_exchange_strong(state, GaveUpReason::being_written)) return;
+  const size_t length = why.copy(reason.text.data(), reason.text.size() - 1);
+  reason.text[length] = 0;
+  reason.state.store(GaveUpReason::known, std::memory_order_release);
+}
+
+Status NodeMemory::why_gave_up() const {
+  const GaveUpReason& reason = segment_.header().reason;
+  if (reason.state.load(std::memory_order_acquire) != GaveUpReason::known)
+    return {Code::remote_error, "a rank of this node gave up"};
+  return {Code::remote_error,
+          std::string(reason.text.data(), strnlen(reason.text.data(), reason.text.size()))};
+}
 
 bool NodeMemory::begin_reading(int local) {
   segment_.control(local_).reading[static_cast<size_t>(local)].fetch_add(1, std::memory_order_seq_cst);
@@ -70,7 +89,7 @@ int NodeMemory::peer_that_uses(uint64_t sequence) const {
   const auto uses = [&](int peer) {
     const uint64_t used = segment_.control(peer).uses_peers.load(std::memory_order_seq_cst),
                    first = used & ~and_the_next;
-    return first == sequence || (used > first && first + 1 == sequence);
+    return used != 0 && (first == sequence || (used > first && first + 1 == sequence));
   };
   for (int peer = 0; peer < local_size(); ++peer)
     if (peer != local_ && uses(peer) && lives(pid(peer))) return peer;

@@ -95,10 +95,18 @@ struct alignas(64) Sleeper {
   std::array<Reason, most_sleep_reasons> reason;
 };
 
+/// Why a rank of the node gave up: of the first to say so, as text that ends with a zero.
+struct GaveUpReason {
+  enum State : uint32_t { unknown = 0, being_written = 1, known = 2 };
+  std::atomic<uint32_t> state;
+  std::array<char, 508> text;
+};
+
 struct alignas(64) SegmentHeader {
   std::atomic<uint32_t> sleepers;  // how many ranks sleep: posts look here before anything else
   std::atomic<uint32_t>
       gave_up;  // a rank has let all queues through; unlike the counters, no queue writes it
+  GaveUpReason reason;
   std::array<Sleeper, node_max_ranks> sleeper;
 };
 

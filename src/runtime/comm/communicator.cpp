@@ -57,7 +57,9 @@ Communicator::Communicator(CommParts parts)
             return monitor_.lost(members, absence == Absence::or_failed);
           },
           parts_.config.wait.timeout_seconds),
-      engine_use_(parts_.config.engines.use) {}
+      engine_use_(parts_.config.engines.use) {
+  monitor_.listened_to_by([this](Status status) { return tell(std::move(status)); });
+}
 
 Communicator::~Communicator() {
   if (parts_.network != nullptr) {
@@ -160,7 +162,8 @@ Status Communicator::prepare_captures(OnDevice& on) {
   return on.prepare_captures(
       {rank(), parts_.config.wait.timeout_seconds,
        [this, node](int local) { return parts_.cluster.rank_at(node, local); },
-       [this] { return order_.poll_for_replays(); }, [this](const Status& status) { fail_replay(status); }},
+       [this] { return order_.poll_for_replays(); }, [this](const Status& status) { fail_replay(status); },
+       [this] { replay_timed_out_.store(true, std::memory_order_release); }},
       {rank(), [this](const std::function<Status()>& work) { return run_replayed(work); },
        [this](const Status& status) { fail_replay(status); }, watched()});
 }
@@ -168,11 +171,17 @@ Status Communicator::prepare_captures(OnDevice& on) {
 // What was not found out by a call in this communicator's order comes from outside, as an abort does. `why` is a static text.
 void Communicator::fail_beside(const Status& status, const char* why) {
   if (!order_.keep_from_outside(status)) return;
-  log::warn(log::coll, rank(), "{}", status.message());
-  monitor_.abort(why);
+  tell_others(status);
+  monitor_.abort(why);  // what runs lets queues go
   parts_.interrupt->fire();
   parts_.node->wake_self();
-  parts_.bootstrap->report_failure(status.message());
+}
+
+// Its node can read why as soon as somebody there may ask.
+void Communicator::tell_others(const Status& failure) {
+  parts_.node->say_why(fmt::format("{} failed: {}", name(), failure.message()));
+  parts_.bootstrap->report_failure(failure.message());
+  log::warn(log::coll, rank(), "{}", failure.message());
 }
 
 HoldWatch::Worker::Owner Communicator::watched() {
@@ -234,23 +243,41 @@ Status Communicator::do_work(const std::function<Status()>& work) {
   return status;
 }
 
-// Work may have failed with it already, and come to its end now.
-Status Communicator::fail(Status status) {
-  const bool is_explained = status.message() == order_.failure().message();
-  if (status.code() == Code::remote_error && !is_explained) status = monitor_.explain(std::move(status));
-  keep(status);
+// The first failure is kept; remote errors behind it are as a rule its echo.
+Status Communicator::tell(Status status) {
+  const bool may_be_echo = status.code() == Code::remote_error;
+  if (may_be_echo && order_.failure().ok()) status = monitor_.explain(std::move(status));
+  if (!order_.keep(status)) return may_be_echo ? order_.failure() : status;
+  tell_others(status);
   return status;
 }
 
-// A GPU's stream that queues let go may be through before this rank's call knows why. Looked at in the other order than keep() says it:
-// who sees that this rank gave up finds the reason.
+// Afterwards buffers go back to the user, so nothing may move any more: also where a replay failed first and ended this call. Who comes to
+// use them from now on looks in the node's memory.
+Status Communicator::fail(Status status) {
+  status = tell(std::move(status));
+  parts_.node->say_gave_up();
+  shm_messages_.cancel_all();
+  if (parts_.network != nullptr) parts_.network->cancel_all();
+  executor_.wait_for_peers();  // who hear of the failure now
+  return status;
+}
+
+std::string Communicator::name() const {
+  return fmt::format("rank {} (pid {} on {})", rank(), parts_.node->pid(parts_.node->local()),
+                     parts_.hosts[static_cast<size_t>(parts_.cluster.node_of(rank()))]);
+}
+
+// A GPU's stream that queues let go may be through before this rank's call knows why. Looked at in the other order than a rank says it: who
+// sees that this one gave up finds its reason.
 Status Communicator::poll_failure() {
   const bool has_queues = device_engines_.load(std::memory_order_acquire) != nullptr;
-  const bool gave_up = has_queues && parts_.node->gave_up();
+  const bool gave_up = has_queues && parts_.node->gave_up(),
+             timed_out = replay_timed_out_.load(std::memory_order_acquire);
   EPCCL_TRY(order_.poll());
-  if (gave_up && !order_.revoked() && !finalized())
-    return {Code::remote_error, "a rank of this node gave up"};
-  return {};
+  if (order_.revoked() || finalized()) return {};
+  if (gave_up) return parts_.node->why_gave_up();
+  return timed_out ? Status(Code::remote_error, "timeout of a replay of a captured call") : Status{};
 }
 
 // What was begun ahead is this work, or what comes next, which will have no turn either.
@@ -271,20 +298,6 @@ Status Communicator::run_replayed(const std::function<Status()>& work) {
   if (const auto seconds = order_.timeout_of_runner()) set_work_timeout(*seconds);
   order_.end_replay();
   return status;
-}
-
-// After a failure buffers go back to the user, so nothing may move any more: also where a replay failed first and ended this call. Who comes
-// to use them from now on looks in the node's memory, which tells sooner than the control line; who asks this rank is told why.
-void Communicator::keep(const Status& status) {
-  const bool is_first = order_.keep(status);
-  parts_.node->say_gave_up();
-  if (is_first) {
-    log::warn(log::coll, rank(), "{}", status.message());
-    parts_.bootstrap->report_failure(status.message());
-  }
-  shm_messages_.cancel_all();
-  if (parts_.network != nullptr) parts_.network->cancel_all();
-  executor_.wait_for_peers();  // who hear of the failure now
 }
 
 Status Communicator::finalize() {
@@ -317,9 +330,7 @@ void Communicator::interrupt_work(const char* why) {
   monitor_.abort(why);
   parts_.interrupt->fire();
   parts_.node->wake_self();
-  parts_.bootstrap->report_failure(
-      fmt::format("{} by rank {} (pid {} on {})", why, rank(), parts_.node->pid(parts_.node->local()),
-                  parts_.hosts[static_cast<size_t>(parts_.cluster.node_of(rank()))]));
+  parts_.bootstrap->report_failure(fmt::format("{} by {}", why, name()));
 }
 
 void Communicator::abort() {

@@ -81,7 +81,9 @@ class Communicator {
   /// Runs `work` when all work with earlier tickets is through. The first failure is kept: it tells the other ranks, and
   /// all later work fails with it. `timeout_seconds`: how long this work waits for a silent peer; 0: as set_timeout() says.
   Status run(uint64_t ticket, const std::function<Status()>& work, double timeout_seconds = 0);
-  /// From work that has turns of several communicators: this one's has failed, which its peers are told now. The failure as it is told.
+  /// Of work that failed, before anything goes on that waited for it: keeps the failure, and tells the peers. As it was kept.
+  Status tell(Status status);
+  /// From work that has turns of several communicators: this one's has failed, which ends now. As tell().
   Status fail(Status status);
   /// Then nothing waits for the end of this turn, which comes when that of the others does.
   void work_is_over() { order_.work_is_over(); }
@@ -188,14 +190,15 @@ class Communicator {
   Status run_begun(Result<double> timeout, const std::function<Status()>& work);
   Status try_work(const std::function<Status()>& work);
   Status do_work(const std::function<Status()>& work);
-  void keep(const Status& status);
   void drop_ahead(const Status& why);
   void interrupt_work(const char* why);
   void set_work_timeout(double seconds);
   void fail_replay(const Status& status) { fail_beside(status, "a replay of a captured call failed"); }
   void fail_beside(const Status& status, const char* why);
   HoldWatch::Worker::Owner watched();
+  void tell_others(const Status& failure);
   double work_timeout() const;
+  std::string name() const;
   double timeout_or_configured(double seconds) const;
 
   CommParts parts_;
@@ -214,10 +217,10 @@ class Communicator {
   CallTimes times_;
   uint32_t next_number_ = 0;
 
+  std::atomic<bool> left_ = false, replay_timed_out_ = false;
   std::mutex on_device_mutex_;
   std::unique_ptr<OnDevice> on_device_;
   std::atomic<CopyEngines*> device_engines_{nullptr};  // on_device_'s, without its mutex
-  std::atomic<bool> left_ = false;
 };
 
 }  // namespace epccl::runtime

@@ -216,8 +216,9 @@ Status CopyEngines::submit(Begun& begun, const Build& build) {
   const auto planned = caught([&] { return plan(begun, build); });
   if (planned.ok())
     return queues_.submit(planned.value().program, planned.value().queued, executor_.waiter());
-  queues_.give_up(planned.status(), begun.call.sequence, executor_.waiter().peers_timeout());
-  return planned.status();
+  Status status = monitor_.tell(planned.status());
+  queues_.give_up(status, begun.call.sequence, executor_.waiter().peers_timeout());
+  return status;
 }
 
 Status CopyEngines::finish(const Begun& begun) {
@@ -332,8 +333,9 @@ Status CopyEngines::run_across(const Call& call, const EngineChoice& choice, con
     return made;
   });
   if (!program.ok()) {
+    Status status = monitor_.tell(program.status());
     across_->give_up(call.sequence, executor_.waiter());
-    return program.status();
+    return status;
   }
   queued.by_cores = choice.by_cores;
   Status status = across_->run(*program.value(), queued, executor_.waiter());

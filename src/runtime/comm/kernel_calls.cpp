@@ -80,6 +80,7 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
   Status status = caught([&] { return run_call(call, work); });
   // Buffers go back to the user.
   if (status.ok()) node_.end_use();
+  if (!status.ok()) status = monitor_.tell(std::move(status));
   if (!status.ok() && behind_ != nullptr) {
     node_.say_gave_up();  // before anything goes on that is not to
     behind_->let_go();
@@ -97,7 +98,7 @@ Status KernelCalls::run_call(const Call& call, const Work& work) {
   EPCCL_TRY(calls.begin(call, 0, 0));
   EPCCL_TRY(calls.meet());
   peers_have_buffers_ = true;
-  if (!node_.begin_use(call.sequence)) return {Code::remote_error, "a rank of this node gave up"};
+  if (!node_.begin_use(call.sequence)) return node_.why_gave_up();
   auto peers = find_peers(call);
   // A peer's memory that is gone is the echo of its end, which may have had a reason.
   if (!peers.ok()) return monitor_.explain(std::move(peers).take_status());
@@ -106,7 +107,7 @@ Status KernelCalls::run_call(const Call& call, const Work& work) {
   EPCCL_TRY(wait_for_queue(call));
   node_.posted(transports::done_counter);  // what a queue raises wakes nobody
   // Then the queue did not wait for all of them, whatever their counters say by now.
-  if (node_.gave_up()) return {Code::remote_error, "a rank of this node gave up"};
+  if (node_.gave_up()) return node_.why_gave_up();
   return {};
 }
 
@@ -221,7 +222,7 @@ Status KernelCalls::run_planned(const Call& call, const PlannedCall& planned) {
   EPCCL_TRY(executor_.calls().meet());
   auto peers = caught([&] { return find_peers(call); });
   if (!peers.ok()) {
-    Status status = monitor_.explain(std::move(peers).take_status());
+    Status status = monitor_.tell(monitor_.explain(std::move(peers).take_status()));
     engines_.across()->give_up(call.sequence, executor_.waiter());
     return status;
   }

@@ -32,7 +32,7 @@ P2p::P2p(const topology::Cluster& cluster, int rank, transports::ShmMessages& sh
   if (network != nullptr && piece_bytes > 0) pieces_.emplace(*network, piece_bytes);
 }
 
-Status P2p::start(std::vector<P2pOperation> operations) {
+Status P2p::start(const std::vector<P2pOperation>& operations) {
   ++calls_;
   if (sent_.empty()) {
     sent_.resize(static_cast<size_t>(cluster_.ranks()));

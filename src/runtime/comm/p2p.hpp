@@ -48,7 +48,7 @@ class P2p {
   /// Waits until what the streams of these operations had before is through. All at once: no call of a group waits for another.
   static Status wait_for_streams(std::span<const P2pOperation> operations);
   /// Starts all operations, when their streams have come. Sends to this rank itself are matched with its receives in order, and copied.
-  Status start(std::vector<P2pOperation> operations);
+  Status start(const std::vector<P2pOperation>& operations);
   /// Moves things on: true when anything moved. Error: an operation failed.
   Result<bool> progress();
   bool done() const {

@@ -54,8 +54,8 @@ void ReplayWatch::watch() {
     lock.unlock();
     const Status status = look();
     if (!status.ok()) {
+      owner_.failed(status);  // before the stream goes on
       room_->give_up();
-      owner_.failed(status);
     }
     if (!room_->is_replaying()) device::HeldStreams::retry_beside();
     lock.lock();
@@ -91,6 +91,7 @@ Status ReplayWatch::mismatch(uint64_t other) const {
 // What it waits for it says as it goes on.
 Status ReplayWatch::timed_out() {
   device::cuda::ReplayReport& report = room_->report();
+  owner_.timed_out();
   room_->give_up();
   const double until = now_seconds() + std::min(owner_.timeout_seconds, longest_answer);
   const auto has_ended = [this] {

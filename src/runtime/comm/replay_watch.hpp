@@ -22,6 +22,7 @@ class ReplayWatch {
     std::function<int(int)> rank_at;            // by local position
     std::function<Status()> check;              // the communicator's failure, ok before
     std::function<void(const Status&)> failed;  // tells it of one
+    std::function<void()> timed_out;  // a replay is let go so, and failed() will say what it waited for
   };
 
   ReplayWatch(std::shared_ptr<GraphRoom> room, Owner owner);

@@ -109,10 +109,10 @@ void ReplayedCalls::watch() {
     const bool met = value_of(report.met) != 0;
     if (come == made_ && !met) continue;
     if (Status status = met ? met_another() : serve(come); !status.ok()) {
+      owner_.failed(status);  // before the stream goes on
       // From now on nothing waits for this thread.
       room_->give_up();
       device::HeldStreams::retry_beside();
-      owner_.failed(status);
       return;
     }
     made_ = come;

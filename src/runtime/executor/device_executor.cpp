@@ -38,6 +38,7 @@ Status DeviceExecutor::run(const DeviceProgram& program, const QueueCall& call, 
     node_.end_use();
     node_.set_done(call.sequence);
   } else {
+    failure_ = monitor_.tell(std::move(failure_));
     lanes_.stop();
     messages_.stop();
     give_up(call.sequence, waiter);
@@ -109,7 +110,7 @@ void DeviceExecutor::start(uint32_t index) {
     case Kind::reduce:
     case Kind::move_rows:
     case Kind::reduce_rows:
-      if (!node_.begin_use(call_->sequence)) return fail({Code::remote_error, "a rank of this node gave up"});
+      if (!node_.begin_use(call_->sequence)) return fail(node_.why_gave_up());
       if (Status status = lanes_.start(index); !status.ok()) return fail(std::move(status));
       return given(index);
     case Kind::send:
@@ -166,7 +167,7 @@ void DeviceExecutor::complete(uint32_t index) {
 bool DeviceExecutor::satisfied(int local, int slot, uint32_t value) {
   const uint64_t reached = node_.counter(local, slot);
   if (reached < counter_value(call_->sequence, value)) return false;
-  if (reached >= device::released) fail({Code::remote_error, "a rank of this node gave up"});
+  if (reached >= device::released) fail(node_.why_gave_up());
   return true;
 }
 

@@ -21,10 +21,6 @@ namespace {
 
 constexpr uint64_t large_step = 32 << 10;
 
-Status gave_up() {
-  return {Code::remote_error, "a rank of this node gave up"};
-}
-
 static_assert(plan::max_slots <= transports::stream_counter);
 
 }  // namespace
@@ -53,7 +49,7 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
   EPCCL_TRY(monitor_.check_lightly());
   if (call.progress != nullptr) call.progress->begin(plan);
   EPCCL_TRY(begin());
-  if (uses_peers_buffers() && !node_.begin_use(call.sequence)) fail(gave_up());
+  if (uses_peers_buffers() && !node_.begin_use(call.sequence)) fail(node_.why_gave_up());
   while ((!steps_.all_complete() || !drained_) && failure_.ok()) {
     if (idle_visits_ % 4 == 0 ? sweep() : glance()) {
       waiter_.moved();
@@ -77,13 +73,13 @@ bool Executor::uses_peers_buffers() const {
 
 // Ranks that come to the call later find out before they use a buffer that this one has given up.
 void Executor::end() {
-  if (failure_.ok()) {
-    node_.set_done(call_->sequence);
-  } else {
-    engine_.drain();
-    node_.say_gave_up();
-  }
+  const bool is_well = failure_.ok();
+  if (is_well) node_.set_done(call_->sequence);
+  if (!is_well) engine_.drain();
   if (uses_peers_buffers()) node_.end_use();
+  if (is_well) return;
+  failure_ = monitor_.tell(std::move(failure_));
+  node_.say_gave_up();
 }
 
 void Executor::wait_for_peers() {
@@ -178,7 +174,7 @@ bool Executor::satisfied(int local, int slot, uint32_t value) {
   const uint64_t reached = node_.counter(local, slot);
   if (reached < counter_value(call_->sequence, value)) return false;
   if (reached >= device::released)
-    fail(gave_up());
+    fail(node_.why_gave_up());
   else if (calls_.agrees(local))
     return true;
   else if (Status status = calls_.check(local); !status.ok())
@@ -234,7 +230,7 @@ void Executor::offload(uint32_t index, std::span<const device::CopyWork> copies)
 
 bool Executor::poll_engine() {
   if (node_.counter(node_.local(), transports::meeting_counter) >= device::released) {
-    fail(gave_up());
+    fail(node_.why_gave_up());
     return true;
   }
   bool moved = false;

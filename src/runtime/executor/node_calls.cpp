@@ -257,8 +257,7 @@ Status NodeCalls::wait_for(int slot, uint64_t value, const char* what) {
 
 Status NodeCalls::gave_up(int slot) const {
   for (int local = 0; local < node_.local_size(); ++local)
-    if (local != node_.local() && node_.counter(local, slot) >= device::released)
-      return {Code::remote_error, "a rank of this node gave up"};
+    if (local != node_.local() && node_.counter(local, slot) >= device::released) return node_.why_gave_up();
   return {};
 }
 

@@ -103,7 +103,9 @@ Status QueueExecutor::submit(std::shared_ptr<const QueueProgram> program, const 
                              Waiter& waiter) {
   now_ = {std::move(program), call.sequence, call.text, call.behind, call.awaited, call.near};
   Status status = caught([&] { return try_submit(*now_, call, false, waiter); });
-  if (!status.ok()) give_up(status);
+  if (status.ok()) return {};
+  status = monitor_.tell(std::move(status));
+  give_up(status);
   return status;
 }
 
@@ -121,8 +123,7 @@ Status QueueExecutor::try_submit(Submitted& submitted, const QueueCall& call, bo
   const QueueProgram& program = *submitted.program;
   EPCCL_TRY(monitor_.check());
   EPCCL_TRY(make_queues(program));
-  if (!node_.begin_use(is_next ? now_->sequence : call.sequence, is_next))
-    return {Code::remote_error, "a rank of this node gave up"};
+  if (!node_.begin_use(is_next ? now_->sequence : call.sequence, is_next)) return node_.why_gave_up();
   const Submission now{submitted, program, call, *control_, waiter};
   EPCCL_TRY(begin(now));
   feed_.begin(now.program, now.call, queues_);
@@ -263,8 +264,9 @@ Status QueueExecutor::finish(Waiter& waiter, const std::function<void()>& meanwh
   if (status.ok()) status = caught([&] { return wait_until_over(waiter, meanwhile); });
   if (status.ok()) status = failure();
   // Then queues went on that nobody had posted for, and it may not be this rank's that say that they are through.
-  if (status.ok() && node_.gave_up()) status = Status(Code::remote_error, "a rank of this node gave up");
+  if (status.ok() && node_.gave_up()) status = node_.why_gave_up();
   if (!status.ok()) {
+    status = monitor_.tell(std::move(status));
     give_up(status, sequence, peers_timeout_);
     forget();
     return status;

@@ -8,6 +8,7 @@
 #include <array>
 #include <utility>
 
+#include "base/caught.hpp"
 #include "base/clock.hpp"
 #include "device/work_times.hpp"
 #include "runtime/executor/placement.hpp"
@@ -98,13 +99,22 @@ Status FailureMonitor::check_lightly() {
 
 Status FailureMonitor::explain(Status status) {
   constexpr double patience = 1.0;
-  const double until = now_seconds() + patience;
-  for (Status known = check(); now_seconds() < until; known = check()) {
-    if (!known.ok()) return known;
+  const double until = status.message() == unexplained_ ? 0 : now_seconds() + patience;
+  for (;;) {
+    if (Status known = check(); !known.ok()) return known;
+    if (now_seconds() >= until) break;
     pollfd line{fd(), POLLIN, 0};
     poll(&line, 1, 10);
   }
+  unexplained_ = status.message();
   return status;
+}
+
+// Whatever is thrown on the way, what waits for this rank has to be let go.
+Status FailureMonitor::tell(Status status) {
+  if (listener_ == nullptr) return status;
+  Status told = caught([&] { return listener_(status); });
+  return told.ok() ? status : told;
 }
 
 void Waiter::begin(bool has_messages, const QueuedBehind* behind) {

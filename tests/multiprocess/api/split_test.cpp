@@ -120,7 +120,7 @@ TEST(SplitConfig, HasTheTimeoutThatTheParentWasGiven) {
     int value = 0;
     if (context.rank == 0) {
       EXPECT_EQ(epcclRecv(&value, 1, epcclInt32, 1, child, nullptr), epcclRemoteError);
-      EXPECT_NE(std::strstr(epcclGetLastError(child), "waited 1.0 s"), nullptr) << epcclGetLastError(child);
+      EXPECT_NE(std::strstr(epcclGetLastError(child), "waited 1."), nullptr) << epcclGetLastError(child);
     }
     context.meet();
     EXPECT_EQ(epcclCommDestroy(child), epcclSuccess);

@@ -129,6 +129,26 @@ TEST(GpuGroups, OfWrongLengthsAreNamed) {
   });
 }
 
+TEST(GpuGroups, ThatTimedOutHaveFailedWhenTheirStreamGoesOn) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    const GpuRank gpu;
+    epcclComm_t comm = nullptr;
+    ASSERT_EQ(epcclCommInitRank(&comm, context.ranks, context.id, context.rank), epcclSuccess);
+    ASSERT_EQ(epcclCommSetTimeout(comm, 1), epcclSuccess);
+    const GpuArray<uint8_t> data(gpu, 9000);
+    if (context.rank == 1) {
+      EXPECT_EQ(epcclRecv(data.data(), 9000, epcclUint8, 0, comm, gpu.as_epccl()), epcclSuccess);
+      gpu.wait();
+      epcclResult_t failure = epcclSuccess;
+      EXPECT_EQ(epcclCommGetAsyncError(comm, &failure), epcclSuccess);
+      EXPECT_EQ(failure, epcclRemoteError);
+      EXPECT_THAT(epcclGetLastError(comm), HasSubstr("timeout: send/recv group"));
+    }
+    context.meet();
+    EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
+  });
+}
+
 // Whether it sends, receives or both; and whether messages were on their way before.
 TEST(GpuGroups, EndWhereAPeerDies) {
   run_ranks({{3}, {{"EPCCL_TIMEOUT", "20"}}, {1}}, [](const RankContext& context) {

@@ -236,13 +236,13 @@ TEST(QueuedBehind, CallsComeBehindOneThatIsUnderWay) {
 TEST(QueuedBehind, CallsMayHaveBeenWaitedForInVain) {
   run_gpu_ranks(RanksAre::processes, 2, waited_for, [](const RankContext& context) {
     const GpuRank gpu;
-    const Comm comm(context, nullptr, 4);
+    const Comm comm(context, nullptr, 8);
     const GpuArray<int> in(gpu, std::vector<int>{context.rank, context.rank + 10}), out(gpu, 2);
     context.meet();
-    if (context.rank == 1) sleep(2);
+    if (context.rank == 1) sleep(4);
     const auto begun = Clock::now();
     call(in, out, comm, gpu);
-    EXPECT_LT(seconds_since(begun), 1.9);
+    EXPECT_LT(seconds_since(begun), 3.9);
     EXPECT_THAT(out.get(), ElementsAre(10 * context.rank, 10 * context.rank + 1));
     context.meet();
   });

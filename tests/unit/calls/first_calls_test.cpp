@@ -135,11 +135,11 @@ TEST(FirstCalls, AreWaitedForLongAgainAfterOneWhoseRanksWereLateButCame) {
 }
 
 TEST(FirstCalls, AreOverBeforeTheyEndByTheTimeout) {
-  double timeout = 0.4;
+  double timeout = 4;
   FirstCalls calls({.calls = 9, .soon_seconds = 0, .timeout_seconds = [&] { return timeout; }});
-  EXPECT_GE(seconds_in_vain(calls), 0.1);
-  timeout = 0.04;
-  EXPECT_LT(seconds_in_vain(calls), 0.1);
+  EXPECT_GE(seconds_in_vain(calls), 1);
+  timeout = 0.4;
+  EXPECT_LT(seconds_in_vain(calls), 1);
   wait_in_time(calls);
 }
 

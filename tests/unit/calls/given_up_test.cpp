@@ -79,6 +79,44 @@ class PeerInQueues {
   std::thread thread_;
 };
 
+/// Hears of a failure as the communicator does, which tells it on.
+class Listener {
+ public:
+  Listener(FailureMonitor& monitor, const transports::NodeMemory& node) {
+    monitor.listened_to_by([this, &node](const Status& failure) {
+      heard_ = failure.message();
+      EXPECT_FALSE(node.gave_up()) << "before it is known why";
+      return Status(failure).with_context("as it is told");
+    });
+  }
+  const std::string& heard() const { return heard_; }
+
+ private:
+  std::string heard_;
+};
+
+TEST_F(GivenUp, IsKnownWhyBeforeAnythingGoesOn) {
+  node_[1].segment().queued(1, slot).store(counter_value(1, 1));
+  EXPECT_OK(queues_.submit(program_, call_, waiter_));
+  monitor_.abort("aborted");
+  const Listener listener(monitor_, node_[0]);
+  EXPECT_THAT(queues_.finish(waiter_).message(), HasSubstr("as it is told: aborted"));
+  EXPECT_EQ(listener.heard(), "aborted");
+}
+
+TEST_F(GivenUp, IsKnownWhyBeforeAnythingGoesOnOfACallThatThisRankCannotSubmit) {
+  monitor_.abort("aborted");
+  const Listener listener(monitor_, node_[0]);
+  EXPECT_THAT(queues_.submit(program_, call_, waiter_).message(), HasSubstr("as it is told: aborted"));
+  EXPECT_EQ(listener.heard(), "aborted");
+}
+
+TEST_F(GivenUp, ByAPeerIsForItsReason) {
+  node_[1].say_why("rank 1 failed: refused");
+  release_words(node_[1]);
+  EXPECT_EQ(queues_.submit(program_, call_, waiter_).message(), "rank 1 failed: refused");
+}
+
 TEST_F(GivenUp, IsToldWhenPeersQueuesHaveRunOutOfTheCall) {
   node_[1].segment().queued(1, slot).store(counter_value(1, 1));
   EXPECT_OK(queues_.submit(program_, call_, waiter_));
@@ -208,6 +246,17 @@ TEST_F(KernelsGivenUp, AreToldWhenPeersQueuesHaveRunOutOfTheCall) {
   EXPECT_TRUE(peer.is_out());
 }
 
+TEST_F(KernelsGivenUp, AreKnownWhyBeforeAnythingGoesOn) {
+  node_[1].post(transports::meeting_counter, counter_value(1, 0));
+  const Listener listener(monitor_, node_[0]);
+  const auto fail = [](device::Queue&, std::span<const PeerRows>) {
+    return Status(Code::device_error, "refused");
+  };
+  EXPECT_THAT(calls_.run({}, "a call", nullptr, {nullptr, fail, nullptr}).message(),
+              HasSubstr("as it is told: refused"));
+  EXPECT_EQ(listener.heard(), "refused");
+}
+
 // As if the queues of both had set back their counters before either looks.
 TEST_F(KernelsGivenUp, AreAFailureAlsoWhereBothRanksQueuesHaveSaidThatTheyAreThrough) {
   const uint64_t sequence = 1;
@@ -251,6 +300,13 @@ TEST_F(GivenUpAcrossNodes, IsToldWhenPeersQueuesHaveRunOutOfTheCall) {
   const PeerInQueues peer(node_, call_.sequence);
   EXPECT_THAT(run().message(), HasSubstr("aborted"));
   EXPECT_TRUE(peer.is_out());
+}
+
+TEST_F(GivenUpAcrossNodes, IsKnownWhyBeforeAnythingGoesOn) {
+  monitor_.abort("aborted");
+  const Listener listener(monitor_, node_[0]);
+  EXPECT_THAT(run().message(), HasSubstr("as it is told: aborted"));
+  EXPECT_EQ(listener.heard(), "aborted");
 }
 
 TEST_F(GivenUpAcrossNodes, ByAPeerACallQueuesNothing) {
