@@ -39,7 +39,7 @@
  * tensors present (a rank with T = 0 passes tensors of size 0). They are not allowed between epcclGroupStart() and
  * epcclGroupEnd(). Streams, buffers and threads are as in epccl.h. What is wrong with a routing (an expert that does not
  * exist, too many tokens, ranks that disagree on K or on the layout) is an error on every rank, by name, and the
- * communicator stays usable. What is wrong with the tensors of a dispatch or combine in themselves is an invalid argument on that
+ * communicator stays usable. (Handles of which static_topk differs break it, by name: their tables have no common size.) What is wrong with the tensors of a dispatch or combine in themselves is an invalid argument on that
  * rank, before anything begins: one that is required is missing, or has no data; a datatype or a number of dimensions that it may not
  * have; tokens in and out of unequal length, of a combine also of unequal datatype; memory of several kinds. The communicator stays
  * usable, and the other ranks wait until this one makes the call as it should be. What does not fit the routing, the group or the

@@ -1,7 +1,6 @@
 #include "api/group.hpp"
 
 #include <algorithm>
-#include <deque>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -30,7 +29,7 @@ Group& group() {
 }
 
 // Until all streams of a group have come, calls of graphs go first, which these streams may be waiting for.
-using Ways = std::deque<std::optional<runtime::Communicator::GivingWay>>;  // by batch
+using Ways = std::vector<std::optional<runtime::Communicator::GivingWay>>;  // by batch
 
 // One that has failed by then ends before the others' streams have come, and lets its own go.
 void wait_for_streams(std::vector<Batch>& batches, Ways& ways) {
@@ -86,7 +85,7 @@ void run_batches(std::vector<Batch>& batches, size_t at, Ways& ways, Status& ski
   bool has_turn = false;
   Status status = batches[at].communicator->run(batches[at].ticket, [&] {
     has_turn = true;
-    ways.emplace_back(std::in_place, *batches[at].communicator);
+    ways[at].emplace(*batches[at].communicator);
     run_batches(batches, at + 1, ways, skipped);
     return batches[at].outcome;
   });
@@ -97,6 +96,7 @@ void run_batches(std::vector<Batch>& batches, size_t at, Ways& ways, Status& ski
   // This one had failed before. The others have their turns to take, and their ranks wait for them.
   if (skipped.ok()) skipped = std::move(status);
   batches.erase(batches.begin() + static_cast<std::ptrdiff_t>(at));
+  ways.pop_back();
   run_batches(batches, at, ways, skipped);
 }
 
@@ -107,7 +107,7 @@ Status run_all(std::vector<Batch>& batches) {
   std::vector<std::shared_ptr<std::promise<Status>>> ends;
   for (const Batch& batch : batches)
     if (batch.end != nullptr) ends.push_back(batch.end);
-  Ways ways;
+  Ways ways(batches.size());
   Status skipped, first;
   run_batches(batches, 0, ways, skipped);
   for (Batch& batch : batches)

@@ -30,7 +30,12 @@ bool lives(pid_t pid) {
 void NodeMemory::say_why(std::string_view why) {
   GaveUpReason& reason = segment_.header().reason;
   uint32_t state = GaveUpReason::unknown;
-  if (!reason.state.compare_exchange_strong(state, GaveUpReason::being_written)) return;
+  if (!reason.state.compare_exchange_strong(state, GaveUpReason::being_written)) {
+    // Who says next that it gave up shall not be asked why before there is an answer. The writer may have died.
+    for (int i = 0; i < 100 && reason.state.load(std::memory_order_acquire) != GaveUpReason::known; ++i)
+      usleep(50);
+    return;
+  }
   const size_t length = why.copy(reason.text.data(), reason.text.size() - 1);
   reason.text[length] = 0;
   reason.state.store(GaveUpReason::known, std::memory_order_release);

@@ -40,6 +40,11 @@ const char* purpose(Notice::Kind kind) {
   return "telling it something";
 }
 
+/// What cannot be written to a peer's line: its end, or the way to it.
+Status lost(const char* writing) {
+  return {Code::remote_error, system_error(errno, writing).message()};
+}
+
 }  // namespace
 
 Status Wireup::open(const net::Endpoint& at, int epoll) {
@@ -136,7 +141,7 @@ void Wireup::on_dialled(int peer, Line& line) {
   hello.from = rank_;
   hello.to = peer;
   hello.ends = *ends;
-  if (!write(line.socket.get(), hello)) return fail(peer, system_error(errno, "greeting it"));
+  if (!write(line.socket.get(), hello)) return fail(peer, lost("greeting it"));
   set(line, State::greeted);
   on_answer(peer, line);
 }
@@ -168,8 +173,7 @@ void Wireup::on_answer(int peer, Line& line) {
   }
   if (Status status = connector_.connect(peer, answer.ends); !status.ok())
     return fail(peer, std::move(status));
-  if (!write(line.socket.get(), Notice{}))
-    return fail(peer, system_error(errno, purpose(Notice::Kind::ready)));
+  if (!write(line.socket.get(), Notice{})) return fail(peer, lost(purpose(Notice::Kind::ready)));
   set(line, State::open);
   line.declined.reset();
   connector_.opened(peer);
@@ -208,7 +212,7 @@ void Wireup::on_notice(int peer, Line& line) {
 void Wireup::notify(int peer, const Notice& notice) {
   const auto known = lines_.find(peer);
   if (known == lines_.end() || !known->second.socket) return;
-  if (!write(known->second.socket.get(), notice)) fail(peer, system_error(errno, purpose(notice.kind)));
+  if (!write(known->second.socket.get(), notice)) fail(peer, lost(purpose(notice.kind)));
 }
 
 void Wireup::fail(int peer, Status why) {
@@ -266,7 +270,7 @@ void Wireup::answer(int peer, Line& line, const Hello& hello) {
   }
   answer.verdict = status.ok() ? Verdict::welcome : Verdict::refused;
   std::strncpy(answer.reason.data(), status.message().c_str(), answer.reason.size() - 1);
-  if (!write(line.socket.get(), answer) && status.ok()) status = system_error(errno, "answering it");
+  if (!write(line.socket.get(), answer) && status.ok()) status = lost("answering it");
   if (!status.ok()) return fail(peer, std::move(status));
   on_notice(peer, line);
 }

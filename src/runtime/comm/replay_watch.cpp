@@ -98,7 +98,7 @@ Status ReplayWatch::timed_out() {
     const Seen now = see();
     return now.begun == now.over;
   };
-  while (read(report.awaited) == 0 && !has_ended() && now_seconds() < until) usleep(1000);
+  while (read(report.awaited) == 0 && !has_ended() && now_seconds() < until) usleep(50);
   std::string what = "its copies";
   if (const uint64_t awaited = read(report.awaited); awaited != 0) {
     const uint64_t slot = (awaited - 1) & 0xffff;

@@ -114,13 +114,13 @@ TEST(SplitConfig, IsTheParentsUnlessOneIsGiven) {
 TEST(SplitConfig, HasTheTimeoutThatTheParentWasGiven) {
   run_ranks({{2}, {{"EPCCL_TIMEOUT", "600"}}, {}}, [](const RankContext& context) {
     const Comm comm(context);
-    ASSERT_EQ(epcclCommSetTimeout(comm, 1), epcclSuccess);
+    ASSERT_EQ(epcclCommSetTimeout(comm, 4), epcclSuccess);
     epcclComm_t child = nullptr;
     ASSERT_EQ(epcclCommSplit(comm, 0, 0, &child, nullptr), epcclSuccess) << epcclGetLastError(comm);
     int value = 0;
     if (context.rank == 0) {
       EXPECT_EQ(epcclRecv(&value, 1, epcclInt32, 1, child, nullptr), epcclRemoteError);
-      EXPECT_NE(std::strstr(epcclGetLastError(child), "waited 1."), nullptr) << epcclGetLastError(child);
+      EXPECT_NE(std::strstr(epcclGetLastError(child), "waited 4."), nullptr) << epcclGetLastError(child);
     }
     context.meet();
     EXPECT_EQ(epcclCommDestroy(child), epcclSuccess);

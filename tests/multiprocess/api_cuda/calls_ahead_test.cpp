@@ -159,7 +159,7 @@ TEST(CallsOfHeldStreams, NeedNoThreadOnceTheyAreQueued) {
                   chain.close_the_gate();
                   EXPECT_EQ(chain.call(0), epcclSuccess);
                   EXPECT_EQ(chain.call(1), epcclSuccess);
-                  sleep(1);  // both calls are queued by then
+                  sleep(3);  // both calls are queued by then
                   context.meet();
                   EXPECT_TRUE(is_busy(chain.gpu));
                   chain.gate.open();

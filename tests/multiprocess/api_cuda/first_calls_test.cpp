@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "../api/asleep.hpp"
 #include "graph_rank.hpp"
 
 namespace epccl::tests {
@@ -91,8 +92,8 @@ TEST(FirstCalls, EndWhenTheirCommunicatorIsAborted) {
     Comm comm(context);
     const GpuArray<int> input(gpu, std::vector<int>{1, 2}), output(gpu, 2);
     if (context.rank == 0) {  // the other one never calls
-      std::thread aborts([&] {
-        usleep(200'000);
+      std::thread aborts([&, caller = gettid()] {
+        wait_until_asleep(caller);
         EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
       });
       const auto began = Clock::now();

@@ -3,14 +3,13 @@
 import gc
 import math
 import threading
-import time
 import weakref
 
 import epccl
 import numpy as np
 from epccl import DataType, EpGroup, Layout, Strategy, _library
 from epccl.ep import _milliseconds as milliseconds
-from harness import expect_error, main, seed
+from harness import expect_error, main, seed, wait_until_asleep
 
 EXPERTS, TOKENS, TOPK, HIDDEN = 10, 23, 3, 130
 
@@ -217,7 +216,7 @@ def test_complete_keeps_the_buffers_of_what_was_started_meanwhile(comm):
             waiter = threading.Thread(target=handle.complete)
             waiter.start()
             waits.wait()
-            time.sleep(0.2)  # until the library waits, too
+            wait_until_asleep(waiter)  # in the library
             tokens = x.copy()
             memory = weakref.ref(tokens)
             handle.dispatch(tokens, out=got[1], send_only=True)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 
 try:
     import numpy as np
@@ -24,6 +25,16 @@ def values(dtype, shape, source, salt=0):
     count = int(np.prod(shape))
     raw = (np.arange(count, dtype=np.int64) * 7 + source * 31 + salt * 13) % 97 + 1
     return raw.astype(dtype).reshape(shape)
+
+
+def wait_until_asleep(thread):
+    """Returns when a thread of this process sleeps in the call that it comes to, however busy the machine is."""
+    deadline, seen = time.monotonic() + 60, 0
+    while seen < 3:
+        with open(f"/proc/self/task/{thread.native_id}/stat") as stat:
+            seen = seen + 1 if stat.read().rpartition(")")[2].split()[0] == "S" else 0
+        assert time.monotonic() < deadline, "the thread does not block"
+        time.sleep(0.005)
 
 
 def main(module):

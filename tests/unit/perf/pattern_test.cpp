@@ -1,10 +1,12 @@
 #include "perf/src/pattern.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <string>
 
 namespace epccl::perf {
 namespace {
@@ -133,7 +135,7 @@ TEST(ParseCounts, RefusesCountsThatCouldOverflow) {
 }
 
 TEST(LoadCounts, ReadsAFileAndNamesOneThatIsNotThere) {
-  const std::string path = testing::TempDir() + "epccl_perf_counts.txt";
+  const std::string path = testing::TempDir() + "epccl_perf_counts" + std::to_string(getpid());
   std::ofstream(path) << "1 2\n3 4\n";
   const auto counts = load_counts(path, 2);
   std::remove(path.c_str());

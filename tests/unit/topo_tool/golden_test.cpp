@@ -3,11 +3,14 @@
 // A table is what `epccl-topo --xml FILE --cluster N --rails` prints. When a change of them is meant,
 //   EPCCL_RENEW_TABLES=1 build/bin/test_topo_tool --gtest_filter='*RecordedMachines*'
 // writes them anew; the change shows in the diff of data/.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string>
 
 #include "run_tool.hpp"
 
@@ -87,7 +90,7 @@ TEST(RailTables, NoticeARailThatMoves) {
   const size_t at = recorded.find(rate);
   ASSERT_NE(at, std::string::npos);
   recorded.replace(at, rate.size(), "name=\"mlx5_9\" dev=\"8\" speed=\"100\"");
-  const fs::path file = fs::path(::testing::TempDir()) / "moved-rail.xml";
+  const fs::path file = fs::path(::testing::TempDir()) / ("moved-rail-" + std::to_string(getpid()) + ".xml");
   std::ofstream(file, std::ios::binary) << recorded;
   const std::string made = made_by_the_tool(file);
   fs::remove(file);

@@ -1,10 +1,12 @@
 #include "perf/src/moe/routing_trace.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string>
 
 namespace epccl::perf::moe {
 namespace {
@@ -114,7 +116,7 @@ TEST(RoutingTrace, RefusesRanksThatDisagreeOnTopk) {
 }
 
 TEST(LoadTrace, ReadsAFileOrMegatronsDirectory) {
-  const std::filesystem::path directory = testing::TempDir() + "epccl_perf_trace";
+  const std::filesystem::path directory = testing::TempDir() + "epccl_perf_trace" + std::to_string(getpid());
   std::filesystem::create_directories(directory);
   const auto write = [&](const char* name, int rank) {
     std::ofstream(directory / name) << "{\"step\": 0, \"layer\": 0, \"rank\": " << rank
