@@ -59,7 +59,7 @@ void start_and_move(std::vector<Batch>& batches, Ways& ways) {
     const Moving moving{batch.communicator.get(), &batch.outcome};
     batch.outcome = batch.communicator->p2p().start(batch.operations);
     batch.outcome.ok() ? started.push_back(moving) : end_failed(moving);
-    batch.operations.clear();  // streams wait for them
+    batch.operations.clear();  // which lets streams go
   }
   move_messages(std::move(started));
 }

@@ -106,7 +106,7 @@ class NodeMemory {
   // said, also where queues have set the counters back since.
   void say_gave_up() { segment_.header().gave_up.store(1, std::memory_order_seq_cst); }
   bool gave_up() const { return segment_.header().gave_up.load(std::memory_order_seq_cst) != 0; }
-  /// To be called before say_gave_up(). The first rank of the node whose reason this is tells it to all.
+  /// To be called before say_gave_up(). Only the first text of a node is kept; all its ranks read it.
   void say_why(std::string_view why);
   /// For who finds that a rank gave up: a remote error, with that reason where it is known.
   Status why_gave_up() const;

@@ -1,4 +1,4 @@
-// Who copies from memory that a rank has offered to its node, and whose queues use the buffers of a call. A reader says so before it
+// Why a rank gave up; who copies from memory that a rank has offered to its node, and whose queues use the buffers of a call. A reader says so before it
 // looks whether the offer still holds, and an owner ends its offers before it looks for readers: so one of them sees the other.
 #include <poll.h>
 #include <sys/syscall.h>

@@ -177,9 +177,13 @@ void Communicator::fail_beside(const Status& status, const char* why) {
   parts_.node->wake_self();
 }
 
+void Communicator::say_why(const Status& failure) {
+  parts_.node->say_why(fmt::format("{} failed: {}", name(), failure.message()));
+}
+
 // Its node can read why as soon as somebody there may ask.
 void Communicator::tell_others(const Status& failure) {
-  parts_.node->say_why(fmt::format("{} failed: {}", name(), failure.message()));
+  say_why(failure);
   parts_.bootstrap->report_failure(failure.message());
   log::warn(log::coll, rank(), "{}", failure.message());
 }
@@ -187,8 +191,9 @@ void Communicator::tell_others(const Status& failure) {
 HoldWatch::Worker::Owner Communicator::watched() {
   return {[this] { return std::min(work_timeout(), parts_.config.wait.most_in_driver); },
           [this](Status why) {
-            fail_beside(std::move(why).with_context(fmt::format("rank {}", rank())),
-                        "the communicator failed while the CUDA driver kept its thread");
+            why = std::move(why).with_context(fmt::format("rank {}", rank()));
+            fail_beside(why, "the communicator failed while the CUDA driver kept its thread");
+            say_why(why);
             release_words(*parts_.node);
           },
           [this] { return monitor_.overhear(); }, [this] { return work_timeout(); }};
@@ -247,9 +252,14 @@ Status Communicator::do_work(const std::function<Status()>& work) {
 Status Communicator::tell(Status status) {
   const bool may_be_echo = status.code() == Code::remote_error;
   if (may_be_echo && order_.failure().ok()) status = monitor_.explain(std::move(status));
-  if (!order_.keep(status)) return may_be_echo ? order_.failure() : status;
-  tell_others(status);
-  return status;
+  if (order_.keep(status)) {
+    tell_others(status);
+    return status;
+  }
+  // Another thread may be about to tell it.
+  const Status known = order_.failure();
+  say_why(known);
+  return may_be_echo ? known : status;
 }
 
 // Afterwards buffers go back to the user, so nothing may move any more: also where a replay failed first and ended this call. Who comes to

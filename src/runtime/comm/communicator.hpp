@@ -81,7 +81,7 @@ class Communicator {
   /// Runs `work` when all work with earlier tickets is through. The first failure is kept: it tells the other ranks, and
   /// all later work fails with it. `timeout_seconds`: how long this work waits for a silent peer; 0: as set_timeout() says.
   Status run(uint64_t ticket, const std::function<Status()>& work, double timeout_seconds = 0);
-  /// Of work that failed, before anything goes on that waited for it: keeps the failure, and tells the peers. As it was kept.
+  /// Of work that failed, before anything goes on that waited for it: keeps the failure, if it is the first, and tells the peers. What the work returns.
   Status tell(Status status);
   /// From work that has turns of several communicators: this one's has failed, which ends now. As tell().
   Status fail(Status status);
@@ -196,6 +196,7 @@ class Communicator {
   void fail_replay(const Status& status) { fail_beside(status, "a replay of a captured call failed"); }
   void fail_beside(const Status& status, const char* why);
   HoldWatch::Worker::Owner watched();
+  void say_why(const Status& failure);
   void tell_others(const Status& failure);
   double work_timeout() const;
   std::string name() const;

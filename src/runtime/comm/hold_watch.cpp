@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
@@ -94,10 +95,12 @@ void HoldWatch::let_go_of_this_thread(const Status& why) {
     const auto& workers = watched.hold.workers;
     const auto runs_here = [&mine](const WorkerPtr& worker) { return worker->runs_on(mine); };
     if (watched.hold.waits == Waits::queues || std::ranges::none_of(workers, runs_here)) continue;
-    log::warn(log::coll, -1,
-              "what a call that failed had queued did not run out: a stream that waits for the call seems to "
-              "stand before it in a hardware queue ({})",
-              why.message());
+    if (!std::exchange(watched.is_told, true))
+      log::warn(
+          log::coll, -1,
+          "what a call that failed had queued did not run out: a stream that waits for the call seems to "
+          "stand before it in a hardware queue ({})",
+          why.message());
     for (const WorkerPtr& worker : workers) worker->fail(why);
     watched.hold.let_go();
   }

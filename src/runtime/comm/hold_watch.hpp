@@ -109,7 +109,8 @@ class HoldWatch {
   void forget(uint64_t ticket);
   struct Watched {
     Hold hold;
-    double since = 0;  // the GPU is there; 0: it has not come yet
+    double since = 0;      // the GPU is there; 0: it has not come yet
+    bool is_told = false;  // that it was let go
   };
   void run();
   static void look_at(Watched& watched, double now);

@@ -113,8 +113,12 @@ Status FailureMonitor::explain(Status status) {
 // Whatever is thrown on the way, what waits for this rank has to be let go.
 Status FailureMonitor::tell(Status status) {
   if (listener_ == nullptr) return status;
-  Status told = caught([&] { return listener_(status); });
-  return told.ok() ? status : told;
+  Status told = status;
+  static_cast<void>(caught([&]() -> Status {
+    told = listener_(std::move(status));
+    return {};
+  }));
+  return told;
 }
 
 void Waiter::begin(bool has_messages, const QueuedBehind* behind) {

@@ -52,9 +52,9 @@ class FailureMonitor {
   /// moment for the control line to tell, once for the same `status`; returns its failure, or else `status`.
   Status explain(Status status);
   /// The work of this rank has failed. To be called before anything goes on that waited for it (streams, queues of peers): explains `status`,
-  /// and lets the communicator keep it and tell the others, so that who goes on finds the reason. What is to be returned.
+  /// and lets the communicator keep it and tell the others, so that who goes on finds the reason. What the work is to return.
   Status tell(Status status);
-  /// The communicator, from its beginning on; returns what it has kept.
+  /// The communicator, from its beginning on. Returns what tell() does.
   void listened_to_by(std::function<Status(Status)> listener) { listener_ = std::move(listener); }
   /// Reads the control line's notices without blocking.
   void hear();
@@ -118,11 +118,21 @@ class Waiter {
   template <typename Reason, typename TryAgain, typename Describe>
   Status idle(Reason reason, bool network_pending, TryAgain try_again, Describe describe,
               For what = For::others) {
-    Status status = wait_a_little(reason, network_pending, try_again, describe, what);
-    // What a peer did last it did before its end was told.
-    if (status.ok() || !try_again()) return status;
-    moved();
-    return {};
+    const bool on_network = network_pending && network_ != nullptr;
+    const double now = begin_idle(what);
+    const double awake = policy_.spin_seconds + (on_network ? yield_seconds_ : local_yield_seconds_);
+    // In the background, where nobody waits for it, time is cheaper than cores.
+    const bool background = device::HostStream::runs_unwatched();
+    if (now >= next_report_) EPCCL_TRY(report(now, describe()));
+    if (now - idle_since_ < awake && !background) return pause(now);
+    using Bed = transports::NodeMemory::Bed;
+    node_.announce_sleep(reason(), on_network ? Bed::doorbell : Bed::futex);
+    const bool again = try_again();
+    if (!again && !on_network) node_.sleep(longest_sleep);
+    if (!again && on_network && arm(background)) sleep_on_network();
+    node_.finish_sleep();
+    if (again) moved();
+    return monitor_.check();
   }
 
   /// As idle(), for what happens without waking anybody (a GPU's queue): sleeps for a moment only.
@@ -141,26 +151,6 @@ class Waiter {
   }
 
  private:
-  template <typename Reason, typename TryAgain, typename Describe>
-  Status wait_a_little(Reason& reason, bool network_pending, TryAgain& try_again, Describe& describe,
-                       For what) {
-    const bool on_network = network_pending && network_ != nullptr;
-    const double now = begin_idle(what);
-    const double awake = policy_.spin_seconds + (on_network ? yield_seconds_ : local_yield_seconds_);
-    // In the background, where nobody waits for it, time is cheaper than cores.
-    const bool background = device::HostStream::runs_unwatched();
-    if (now >= next_report_) EPCCL_TRY(report(now, describe()));
-    if (now - idle_since_ < awake && !background) return pause(now);
-    using Bed = transports::NodeMemory::Bed;
-    node_.announce_sleep(reason(), on_network ? Bed::doorbell : Bed::futex);
-    const bool again = try_again();
-    if (!again && !on_network) node_.sleep(longest_sleep);
-    if (!again && on_network && arm(background)) sleep_on_network();
-    node_.finish_sleep();
-    if (again) moved();
-    return monitor_.check();
-  }
-
   Status rest(double now);
   double begin_idle(For what);
   void measured();

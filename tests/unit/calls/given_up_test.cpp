@@ -111,20 +111,6 @@ TEST_F(GivenUp, IsKnownWhyBeforeAnythingGoesOnOfACallThatThisRankCannotSubmit) {
   EXPECT_EQ(listener.heard(), "aborted");
 }
 
-TEST_F(GivenUp, IsNoFailureOfWhoseLastMessageHasCome) {
-  monitor_.abort("aborted");
-  bool has_come = false;
-  const auto wait = [&] {
-    return waiter_.idle([] { return transports::SleepFor{}; }, false, [&] { return has_come; },
-                        [] { return Waiter::Situation{}; });
-  };
-  Status failure;
-  while (failure.ok()) failure = wait();
-  EXPECT_EQ(failure.message(), "aborted");
-  has_come = true;
-  for (int i = 0; i < 1000; ++i) EXPECT_OK(wait());
-}
-
 TEST_F(GivenUp, ByAPeerIsForItsReason) {
   node_[1].say_why("rank 1 failed: refused");
   release_words(node_[1]);
