@@ -4,7 +4,7 @@
 #include "api/last_error.hpp"
 #include "ep/captured_routing.hpp"
 #include "ep/replayed_routing.hpp"
-#include "runtime/comm/stream_hold.hpp"
+#include "runtime/streams/stream_hold.hpp"
 
 namespace epccl::api {
 namespace {

@@ -1,4 +1,4 @@
-// Calls on a GPU that their threads wait for (runtime/comm/first_calls.hpp).
+// Calls on a GPU that their threads wait for (runtime/streams/first_calls.hpp).
 #pragma once
 
 #include <memory>

@@ -19,7 +19,7 @@
 #include "base/caught.hpp"
 #include "base/threads_own.hpp"
 #include "device/host/host_stream.hpp"
-#include "runtime/comm/graph_writes.hpp"
+#include "runtime/engines/graph_writes.hpp"
 
 namespace epccl::api {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "device/host/fp8.hpp"
 #include "ep/source_header.hpp"
-#include "runtime/comm/kept_memory.hpp"
+#include "runtime/engines/kept_memory.hpp"
 
 namespace epccl::ep {
 

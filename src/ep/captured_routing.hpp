@@ -10,7 +10,7 @@
 #include "ep/device_layout.hpp"
 #include "ep/kernel_transfer.hpp"
 #include "ep/routing_in_use.hpp"
-#include "runtime/comm/staged_calls.hpp"
+#include "runtime/streams/staged_calls.hpp"
 
 namespace epccl::ep {
 

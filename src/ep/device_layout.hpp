@@ -21,8 +21,8 @@
 #include "ep/kernel_tables.hpp"
 #include "ep/layout.hpp"
 #include "ep/layout_message.hpp"
-#include "runtime/comm/kernel_calls.hpp"
-#include "runtime/comm/staged_calls.hpp"
+#include "runtime/engines/kernel_calls.hpp"
+#include "runtime/streams/staged_calls.hpp"
 
 namespace epccl::ep {
 

@@ -12,8 +12,8 @@
 #include "base/status.hpp"
 #include "ep/layout.hpp"
 #include "plan/plan.hpp"
-#include "runtime/comm/kernel_calls.hpp"
-#include "runtime/comm/staged_calls.hpp"
+#include "runtime/engines/kernel_calls.hpp"
+#include "runtime/streams/staged_calls.hpp"
 
 namespace epccl::ep {
 

@@ -13,8 +13,8 @@
 #include "ep/group.hpp"
 #include "ep/layout.hpp"
 #include "ep/token_stream_places.hpp"
-#include "runtime/comm/staged_calls.hpp"
-#include "runtime/executor/row_feed.hpp"
+#include "runtime/queues/row_feed.hpp"
+#include "runtime/streams/staged_calls.hpp"
 
 namespace epccl::ep {
 

@@ -6,7 +6,7 @@
 #include "base/status.hpp"
 #include "device/cuda/kernels/layout_parameters.hpp"
 #include "device/device.hpp"
-#include "runtime/comm/staged_calls.hpp"
+#include "runtime/streams/staged_calls.hpp"
 
 namespace epccl::ep {
 

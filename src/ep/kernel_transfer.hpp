@@ -9,8 +9,8 @@
 #include "ep/device_layout.hpp"
 #include "ep/kernel_tables.hpp"
 #include "ep/transfer.hpp"
-#include "runtime/comm/kernel_calls.hpp"
-#include "runtime/comm/staged_calls.hpp"
+#include "runtime/engines/kernel_calls.hpp"
+#include "runtime/streams/staged_calls.hpp"
 
 namespace epccl::ep {
 

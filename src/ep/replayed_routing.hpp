@@ -1,4 +1,4 @@
-// Captured calls of a handle that a thread of the library makes at each run of their graph (runtime/comm/replayed_calls.hpp): where
+// Captured calls of a handle that a thread of the library makes at each run of their graph (runtime/engines/replayed_calls.hpp): where
 // there are several nodes, whose messages are the host's, or no kernels are to make them. They are the calls as they are made outside
 // of a graph, with the handle's one routing: graphs keep the handle, and what all of them have to tell is kept here.
 //

@@ -8,8 +8,8 @@
 #include "algorithms/ep/token_streams.hpp"
 #include "device/cuda/kernels/token_stream_parameters.hpp"
 #include "ep/layout.hpp"
-#include "runtime/executor/device_program.hpp"
-#include "runtime/executor/row_feed.hpp"
+#include "runtime/queues/device_program.hpp"
+#include "runtime/queues/row_feed.hpp"
 
 namespace epccl::ep {
 

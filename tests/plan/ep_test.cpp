@@ -13,7 +13,7 @@
 #include "ep_case.hpp"
 #include "plan/hand_outs.hpp"
 #include "plan/verifier.hpp"
-#include "runtime/executor/hand_outs.hpp"
+#include "runtime/queues/hand_outs.hpp"
 #include "shapes.hpp"
 
 namespace epccl::algorithms {

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 import time
-import weakref
 from typing import TYPE_CHECKING, Sequence
 
 from . import _library, program_end
@@ -15,6 +13,7 @@ from ._structs import CallTimesStruct, StatisticsStruct, UniqueIdStruct, check_r
 from .buffers import Buffer, View
 from .config import Settings, config_of, config_of_child
 from .datatypes import DataType
+from .dependents import Dependents
 from .errors import InvalidUsage, Result
 from .exchanges import Exchanges
 from .groups import keep_in_use
@@ -23,8 +22,6 @@ from .registrations import Registration, Window
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .ep import EpGroup, EpHandle
-
 
 def get_unique_id() -> bytes:
     """Makes an id and opens the rendezvous it names in this process. Call it on one rank and send the bytes to all by any means;
@@ -32,24 +29,6 @@ def get_unique_id() -> bytes:
     made = UniqueIdStruct()
     call("epcclGetUniqueId", ctypes.byref(made))
     return bytes(made)
-
-
-class Dependents:
-    """What ends with its owner, for as long as something else refers to it. One thread may add to it while another one ends them."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._all: weakref.WeakSet[EpGroup | EpHandle] = weakref.WeakSet()
-
-    def add(self, one: EpGroup | EpHandle) -> None:
-        with self._lock:
-            self._all.add(one)
-
-    def leave(self) -> None:
-        with self._lock:
-            left = list(self._all)
-        for one in left:
-            one._leave()
 
 
 class Communicator(Exchanges):

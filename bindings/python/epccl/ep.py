@@ -12,8 +12,9 @@ from . import _library
 from . import _structs as c
 from ._library import call
 from .buffers import Buffer, View, is_tensor
-from .communicator import Communicator, Dependents
+from .communicator import Communicator
 from .datatypes import DataType
+from .dependents import Dependents
 from .errors import EpcclError, InvalidUsage, Result
 from .streams import Stream, pointer
 

@@ -7,18 +7,22 @@ import os
 import sys
 import time
 import weakref
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .communicator import Communicator
+from typing import Protocol
 
 #: How long calls that are under way then may take: the other ranks may never come to them.
 SECONDS_TO_END = 5.0
 
-_live: weakref.WeakSet[Communicator] = weakref.WeakSet()
+
+class Endable(Protocol):
+    def abort(self) -> None: ...
+
+    def _leave(self, patient: bool) -> bool: ...
 
 
-def begins(comm: Communicator) -> None:
+_live: weakref.WeakSet[Endable] = weakref.WeakSet()
+
+
+def begins(comm: Endable) -> None:
     """It is one of those that are ended with the program."""
     _live.add(comm)
 

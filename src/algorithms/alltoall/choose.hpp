@@ -28,7 +28,7 @@ struct GroupSends {
 /// Longer messages are not worth carrying: measured, they lose in copies and in waiting what they gain.
 inline constexpr uint64_t largest_worth_carrying = 4 << 10;
 
-/// Whether a rank's messages are better carried by its node (runtime/comm/carrying.hpp) than sent one by one, provided that
+/// Whether a rank's messages are better carried by its node (runtime/messages/carrying.hpp) than sent one by one, provided that
 /// others have as many: then each rank writes once to each node.
 bool carrying_pays(const GroupSends& sends, const CostParameters& cost);
 

@@ -8,9 +8,9 @@
 #include "base/status.hpp"
 #include "device/host/reduction.hpp"
 #include "runtime/comm/comm_config.hpp"
-#include "runtime/comm/copy_engines.hpp"
-#include "runtime/comm/program_cache.hpp"
+#include "runtime/engines/copy_engines.hpp"
 #include "runtime/executor/executor.hpp"
+#include "runtime/executor/program_cache.hpp"
 
 namespace epccl::runtime {
 

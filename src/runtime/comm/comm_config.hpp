@@ -7,9 +7,9 @@
 
 #include "algorithms/alltoall/choose.hpp"
 #include "base/status.hpp"
-#include "runtime/comm/carry_policy.hpp"
-#include "runtime/comm/engine_use.hpp"
+#include "runtime/engines/engine_use.hpp"
 #include "runtime/executor/waiter.hpp"
+#include "runtime/messages/carry_policy.hpp"
 
 namespace epccl::runtime {
 

@@ -13,11 +13,11 @@
 #include "device/cuda/cuda_device.hpp"
 #include "runtime/bootstrap/allgather.hpp"
 #include "runtime/comm/communicator.hpp"
-#include "runtime/comm/mapping_trial.hpp"
 #include "runtime/comm/network.hpp"
 #include "runtime/comm/rank_info.hpp"
-#include "runtime/executor/pinned_stage.hpp"
+#include "runtime/engines/mapping_trial.hpp"
 #include "runtime/executor/placement.hpp"
+#include "runtime/queues/pinned_stage.hpp"
 
 namespace epccl::runtime {
 namespace {

@@ -1,6 +1,6 @@
 #include "runtime/comm/engine_reach.hpp"
 
-#include "runtime/comm/mapping_trial.hpp"
+#include "runtime/engines/mapping_trial.hpp"
 
 namespace epccl::runtime {
 namespace {

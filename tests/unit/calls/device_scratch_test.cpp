@@ -1,4 +1,4 @@
-#include "runtime/comm/device_scratch.hpp"
+#include "runtime/engines/device_scratch.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/comm/kept_memory.hpp"
-#include "runtime/executor/near_words.hpp"
+#include "runtime/engines/kept_memory.hpp"
+#include "runtime/queues/near_words.hpp"
 #include "transports/shm/node_segment.hpp"
 
 namespace epccl::runtime {

@@ -1,4 +1,4 @@
-#include "runtime/comm/first_calls.hpp"
+#include "runtime/streams/first_calls.hpp"
 
 #include <gtest/gtest.h>
 

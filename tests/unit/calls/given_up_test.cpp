@@ -9,10 +9,10 @@
 #include "../device_messages/wire.hpp"
 #include "fake_driver.hpp"
 #include "rank_with_gpu.hpp"
-#include "runtime/comm/turn_words.hpp"
-#include "runtime/executor/device_executor.hpp"
 #include "runtime/executor/node_words.hpp"
-#include "runtime/executor/queue_executor.hpp"
+#include "runtime/queues/device_executor.hpp"
+#include "runtime/queues/queue_executor.hpp"
+#include "runtime/streams/turn_words.hpp"
 
 namespace epccl::runtime {
 namespace {

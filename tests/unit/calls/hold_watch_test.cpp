@@ -1,4 +1,4 @@
-#include "runtime/comm/hold_watch.hpp"
+#include "runtime/streams/hold_watch.hpp"
 
 #include <gtest/gtest.h>
 

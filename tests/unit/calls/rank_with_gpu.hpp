@@ -4,7 +4,7 @@
 #include "../cuda/gpu.hpp"
 #include "../shm/node.hpp"
 #include "control_line.hpp"
-#include "runtime/comm/kernel_calls.hpp"
+#include "runtime/engines/kernel_calls.hpp"
 
 namespace epccl::runtime {
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "../cuda/gpu.hpp"
-#include "runtime/comm/staged_calls.hpp"
+#include "runtime/streams/staged_calls.hpp"
 
 namespace epccl::runtime {
 

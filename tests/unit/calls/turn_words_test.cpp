@@ -1,4 +1,4 @@
-#include "runtime/comm/turn_words.hpp"
+#include "runtime/streams/turn_words.hpp"
 
 #include <gtest/gtest.h>
 

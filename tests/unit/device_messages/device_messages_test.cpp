@@ -1,5 +1,5 @@
 // Messages between memories of devices: in pieces, through few slots, as they lie where the network can, whatever the other end does.
-#include "runtime/executor/device_messages.hpp"
+#include "runtime/queues/device_messages.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Messages cut alike at both ends, each of which has them where it likes: a piece that is not full is the last.
-#include "runtime/executor/message_pieces.hpp"
+#include "runtime/queues/message_pieces.hpp"
 
 #include <gtest/gtest.h>
 

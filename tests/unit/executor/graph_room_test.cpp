@@ -1,4 +1,4 @@
-#include "runtime/executor/graph_room.hpp"
+#include "runtime/queues/graph_room.hpp"
 
 #include <gtest/gtest.h>
 

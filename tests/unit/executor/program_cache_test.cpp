@@ -1,5 +1,5 @@
 // Which programs are kept, and for how long.
-#include "runtime/comm/program_cache.hpp"
+#include "runtime/executor/program_cache.hpp"
 
 #include <gtest/gtest.h>
 

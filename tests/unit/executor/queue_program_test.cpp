@@ -1,5 +1,5 @@
 // A plan's copies as a queue gets them: those of one list may run in any order.
-#include "runtime/executor/queue_program.hpp"
+#include "runtime/queues/queue_program.hpp"
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "device/host/host_device.hpp"
-#include "runtime/executor/queue_feed.hpp"
+#include "runtime/queues/queue_feed.hpp"
 
 namespace epccl::runtime {
 namespace {

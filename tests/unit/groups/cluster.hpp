@@ -12,7 +12,7 @@
 
 #include "base/clock.hpp"
 #include "base/net.hpp"
-#include "runtime/comm/p2p.hpp"
+#include "runtime/messages/p2p.hpp"
 #include "transports/shm/shm_messages.hpp"
 #include "transports/tcp/tcp_transport.hpp"
 

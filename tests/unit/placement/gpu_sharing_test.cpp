@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "runtime/comm/gpu_sharing.hpp"
+#include "runtime/engines/gpu_sharing.hpp"
 
 namespace epccl::runtime {
 namespace {
