@@ -79,7 +79,7 @@ Status after(device::Queue& later, device::Queue& earlier, device::QueueEvent& e
 // What can be missing, so that a group of which one call cannot be captured leaves nothing in a graph.
 Status prepare(Part& part) {
   const GpuEnd& first = *part.ends.front();
-  device::Device& device = first.staged->device();
+  device::Device& device = first.worker->device();
   for (Messages& messages : part.messages) {
     EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, messages.communicator->on_device(device));
     EPCCL_ASSIGN(messages.replaying,

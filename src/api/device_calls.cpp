@@ -21,7 +21,7 @@ using runtime::StagedCalls;
 bool engines_make_it(const Place& place, const runtime::Communicator& communicator, const std::string& text,
                      const runtime::EngineChoice& choice) {
   log::info_once(log::coll, communicator.rank(), "{} on GPU {}: {} ({})", text,
-                 place.staged->device().ordinal(),
+                 place.on->worker->device().ordinal(),
                  choice.engines ? choice.movers() : "staged through pinned host memory", choice.why);
   return choice.engines;
 }
@@ -50,7 +50,7 @@ std::function<bool()> work_ahead(const Place& place, bool queues_make_it, Runner
 /// On the worker of the place's GPU, in the turn that `work` holds.
 Status submit_at(Place place, CommPtr communicator, CollectiveWork work) {
   const FirstCall call(place.turn);
-  Item item{std::move(communicator), &place.staged->worker(), std::move(work)};
+  Item item{std::move(communicator), &place.on->worker->stream(), std::move(work)};
   place = {};  // the item holds the turn
   Status issued = submit(std::move(item));
   return call.wait_if(std::move(issued));
@@ -189,15 +189,15 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
   runtime::Communicator* target = communicator.get();
   const uint64_t element = call.count == 0 ? 1 : bytes / call.count;
   StagedCalls::Blocks blocks{bytes_at(call.input), bytes_at(call.output), ranks, ranks, call.block_bytes, 0};
-  blocks.part_bytes = part_of(*place.staged, ranks, call.block_bytes, element);
+  blocks.part_bytes = part_of(*place.on->staged, ranks, call.block_bytes, element);
   const bool engines = engines_make_it(place, *target, text, choice);
   EPCCL_TRY(queue_behind(place, *target, engines));
   auto work = [target, place, blocks, element, call, engines, buffers]() -> Status {
     if (engines)
-      return buffers.run(*place.staged, *place.turn, call, [&](const runtime::AlltoallCall& mappable) {
+      return buffers.run(*place.on, *place.turn, call, [&](const runtime::AlltoallCall& mappable) {
         return place.on->alltoall->alltoall(mappable);
       });
-    return place.staged->run(
+    return place.on->staged->run(
         *place.turn, blocks,
         [&](const std::byte* input, std::byte* output, uint64_t /*first*/, uint64_t part) {
           return target->alltoall(
@@ -225,13 +225,13 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
   const auto inputs = pieces_of(call.input, call.send_bytes, call.send_offsets),
              outputs = pieces_of(call.output, call.recv_bytes, call.recv_offsets);
   MappableBuffers buffers;
-  StagedCalls::Borrowed input, output;
+  runtime::DeviceRooms::Borrowed input, output;
   if (engines) {
     EPCCL_ASSIGN(buffers,
                  MappableBuffers::make(*on, {call.input, sent, inputs}, {call.output, received, outputs}));
   } else {
-    EPCCL_ASSIGN(input, on->staged->borrow(sent));
-    EPCCL_ASSIGN(output, on->staged->borrow(received));
+    EPCCL_ASSIGN(input, on->rooms->borrow(sent));
+    EPCCL_ASSIGN(output, on->rooms->borrow(received));
   }
   EPCCL_ASSIGN(Place place, captured ? begun_place(*on) : take_place(device, communicator, stream));
   runtime::Communicator* target = communicator.get();
@@ -241,17 +241,17 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
   auto work = [target, place, call = std::move(call), engines, buffers, inputs, outputs, input,
                output]() -> Status {
     if (engines)
-      return buffers.run(*place.staged, *place.turn, call, [&](const runtime::AlltoallvCall& mappable) {
+      return buffers.run(*place.on, *place.turn, call, [&](const runtime::AlltoallvCall& mappable) {
         return place.on->alltoall->alltoallv(mappable);
       });
-    return place.staged->run_whole(*place.turn, inputs, input->data(), outputs, output->data(),
-                                   [&](const std::byte* from, std::byte* to) {
-                                     runtime::AlltoallvCall staged = call;
-                                     staged.input = from;
-                                     staged.output = to;
-                                     staged.engines = runtime::EngineUse::never;
-                                     return target->alltoallv(staged);
-                                   });
+    return place.on->staged->run_whole(*place.turn, inputs, input->data(), outputs, output->data(),
+                                       [&](const std::byte* from, std::byte* to) {
+                                         runtime::AlltoallvCall staged = call;
+                                         staged.input = from;
+                                         staged.output = to;
+                                         staged.engines = runtime::EngineUse::never;
+                                         return target->alltoallv(staged);
+                                       });
   };
   if (captured) return capture_replayed(device, std::move(communicator), text, std::move(work), stream);
   return submit_at(std::move(place), std::move(communicator), {std::move(work)});
@@ -297,28 +297,27 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::C
                                    inputs,
                                    outputs,
                                    call.what.bytes,
-                                   part_of(*place.staged, most, call.what.bytes, call.what.unit)};
+                                   part_of(*place.on->staged, most, call.what.bytes, call.what.unit)};
   const bool engines = engines_make_it(place, *target, call.text(), choice);
   EPCCL_TRY(queue_behind(place, *target, engines && scalar == nullptr));
   auto work = [target, place, blocks, call, scalar, engines, buffers]() mutable -> Status {
     if (scalar != nullptr)
-      EPCCL_TRY(
-          place.staged->fetch(*place.turn, &call.reduction->scalar_bits, bytes_at(scalar), call.what.unit));
+      EPCCL_TRY(place.on->staged->fetch(*place.turn, &call.reduction->scalar_bits, bytes_at(scalar),
+                                        call.what.unit));
     if (engines)
-      return buffers.run(*place.staged, *place.turn, call, [&](const runtime::CollectiveCall& mappable) {
+      return buffers.run(*place.on, *place.turn, call, [&](const runtime::CollectiveCall& mappable) {
         return place.on->collectives->run(mappable);
       });
-    return place.staged->run(*place.turn, blocks,
-                             [&](const std::byte* input, std::byte* output, uint64_t first, uint64_t bytes) {
-                               runtime::CollectiveCall slice = call;
-                               slice.what.bytes = bytes;
-                               slice.input = input;
-                               slice.output = output;
-                               slice.engines = runtime::EngineUse::never;
-                               if (bytes < call.what.bytes)
-                                 slice.part = fmt::format(", {} bytes from {} on", bytes, first);
-                               return target->collective(slice);
-                             });
+    return place.on->staged->run(
+        *place.turn, blocks, [&](const std::byte* input, std::byte* output, uint64_t first, uint64_t bytes) {
+          runtime::CollectiveCall slice = call;
+          slice.what.bytes = bytes;
+          slice.input = input;
+          slice.output = output;
+          slice.engines = runtime::EngineUse::never;
+          if (bytes < call.what.bytes) slice.part = fmt::format(", {} bytes from {} on", bytes, first);
+          return target->collective(slice);
+        });
   };
   if (captured)
     return capture_replayed(device, std::move(communicator), call.text(), std::move(work), stream);

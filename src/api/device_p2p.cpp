@@ -25,7 +25,8 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::P
   EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
   EPCCL_ASSIGN(const runtime::EngineUse use, communicator->gpu_engine_use());
   auto end = std::make_shared<runtime::GpuEnd>();
-  end->staged = on->staged.get();
+  end->worker = on->worker.get();
+  end->rooms = on->rooms.get();
   EPCCL_TRY(on->messages->plan(
       *end,
       {operation.is_send, bytes_at(operation.is_send ? operation.source : operation.destination),
@@ -35,13 +36,13 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::P
     EPCCL_ASSIGN(end->capture, device.borrow_stream(stream));
     end->stream = stream;
   } else {
-    EPCCL_ASSIGN(end->turn, turn_of_call(*on->staged, stream));
+    EPCCL_ASSIGN(end->turn, turn_of_call(*on->worker, stream));
   }
   const FirstCall call(end->turn);
   operation.gpu = std::move(end);
   Item item;
   item.communicator = std::move(communicator);
-  item.stream = &on->staged->worker();
+  item.stream = &on->worker->stream();
   item.what = std::move(operation);
   Status issued = submit(std::move(item));
   return call.wait_if(std::move(issued));

@@ -4,12 +4,12 @@ namespace epccl::api {
 
 Result<Place> take_place(device::Device& device, const CommPtr& communicator, void* stream) {
   EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
-  EPCCL_ASSIGN(TurnPtr turn, turn_of_call(*on->staged, stream));
-  return Place{on, on->staged.get(), std::move(turn)};
+  EPCCL_ASSIGN(TurnPtr turn, turn_of_call(*on->worker, stream));
+  return Place{on, std::move(turn)};
 }
 
 Result<Place> begun_place(runtime::Communicator::OnDevice& on) {
-  return Place{&on, on.staged.get(), std::make_shared<runtime::StagedCalls::Turn>()};
+  return Place{&on, std::make_shared<runtime::Turn>()};
 }
 
 }  // namespace epccl::api

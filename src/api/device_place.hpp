@@ -14,7 +14,6 @@ namespace epccl::api {
 
 struct Place {
   runtime::Communicator::OnDevice* on = nullptr;
-  runtime::StagedCalls* staged = nullptr;
   TurnPtr turn;
 };
 

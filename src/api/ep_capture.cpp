@@ -35,11 +35,11 @@ Result<CaptureOn> prepare_capture(device::Device& device, EpHandle& target, cons
   EPCCL_ASSIGN(capture.on, communicator->on_device(device));
   EPCCL_ASSIGN(capture.stream, device.borrow_stream(stream));
   EPCCL_TRY(communicator->prepare_captures(*capture.on));
-  runtime::StagedCalls& staged = *capture.on->staged;
-  EPCCL_ASSIGN(auto layout, layout_of(target, staged));
+  EPCCL_ASSIGN(auto layout, layout_of(target, *capture.on->staged));
   auto captured = target.captured();
   if (captured == nullptr) {
-    EPCCL_ASSIGN(captured, ep::CapturedRouting::make(std::move(layout), target.handle->group(), staged));
+    EPCCL_ASSIGN(captured,
+                 ep::CapturedRouting::make(std::move(layout), target.handle->group(), *capture.on->rooms));
     captured->set_tokens(target.tokens);
     target.set_captured(captured);
   }

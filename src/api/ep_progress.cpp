@@ -54,8 +54,8 @@ Status hold_back_on(device::Device& device, void* stream, EpHandle& target, Star
                  "cannot be captured");
   EPCCL_ASSIGN(const auto* on, target.communicator()->on_device(device));
   EPCCL_ASSIGN(std::shared_ptr<runtime::StreamHold> hold, runtime::StreamHold::make(device));
-  hold->waits_for(on->staged->watched_worker(), on->staged->communicator());
-  const std::shared_ptr<runtime::FirstCalls> waits_as = on->staged->first_call();
+  hold->waits_for(on->worker->watched(), on->worker->communicator());
+  const std::shared_ptr<runtime::FirstCalls> waits_as = on->worker->first_call(false);
   if (waits_as == nullptr) EPCCL_TRY(hold->begin(*queue));
   const auto call = std::make_shared<runtime::AwaitedCall>();
   device::HostStream* waiting = target.stage_stream(end);
@@ -65,7 +65,7 @@ Status hold_back_on(device::Device& device, void* stream, EpHandle& target, Star
     if (waits_as != nullptr) waits_as->reaches(*call, CallStage::over);
     return {};
   });
-  const device::HostStream::Watch watch(waits_as != nullptr ? on->staged->worker().watchers() : nullptr);
+  const device::HostStream::Watch watch(waits_as != nullptr ? on->worker->stream().watchers() : nullptr);
   if (waits_as == nullptr || waits_as->wait_for(*call, waits_as->longest())) return {};
   return hold->begin(*queue);
 }

@@ -17,6 +17,7 @@
 namespace epccl::api {
 namespace {
 
+using runtime::DeviceWorker;
 using runtime::StagedCalls;
 
 constexpr auto float_types = {epcclFloat32};
@@ -85,11 +86,10 @@ struct Mover {
 template <typename Call>
 Result<Mover<Call>> mover_of(runtime::Communicator::OnDevice& on, const EpHandle& target, const Call& call,
                              ep::ReplayedRouting* replays) {
-  StagedCalls* staged = on.staged.get();
   const CommPtr communicator = target.communicator();
   EPCCL_ASSIGN(const runtime::EngineChoice choice,
                choose_maker(on, *target.group->group, replays != nullptr));
-  log::info_once(log::coll, communicator->rank(), "ep on GPU {}: {} ({})", staged->device().ordinal(),
+  log::info_once(log::coll, communicator->rank(), "ep on GPU {}: {} ({})", on.worker->device().ordinal(),
                  choice.by_cores  ? "kernels, which make all copies, too"
                  : choice.engines ? "kernels"
                                   : "staged through pinned host memory",
@@ -100,7 +100,7 @@ Result<Mover<Call>> mover_of(runtime::Communicator::OnDevice& on, const EpHandle
     EPCCL_ASSIGN(
         ep::KernelRooms rooms,
         ep::borrow_rooms(call, {*target.handle, fixed > 0 ? fixed : target.topk_width.load(), has_tables},
-                         staged->device(), *staged));
+                         on.worker->device(), *on.rooms));
     if (replays != nullptr) replays->share(rooms, kind_of(call));
     return Mover<Call>{[kernels = on.kernels.get(), rooms, choice](ep::Handle& handle, const Call& each,
                                                                    const runtime::QueuedBehind* behind) {
@@ -109,13 +109,14 @@ Result<Mover<Call>> mover_of(runtime::Communicator::OnDevice& on, const EpHandle
                        },
                        can_queue_behind(*communicator)};
   }
-  EPCCL_ASSIGN(StagedCalls::Borrowed pinned, staged->borrow(ep::staging_bytes(call)));
+  EPCCL_ASSIGN(runtime::DeviceRooms::Borrowed pinned, on.rooms->borrow(ep::staging_bytes(call)));
   // Then the host makes its own lists from the tables that kernels have read.
   if (target.by_kernels) EPCCL_TRY(target.layout->prepare_reading());
   if (replays != nullptr) replays->share(pinned);
-  return Mover<Call>{[staged, pinned](ep::Handle& handle, const Call& each, const runtime::QueuedBehind*) {
-    return run_staged(handle, each, *staged, pinned->data());
-  }};
+  return Mover<Call>{
+      [staged = on.staged.get(), pinned](ep::Handle& handle, const Call& each, const runtime::QueuedBehind*) {
+        return run_staged(handle, each, *staged, pinned->data());
+      }};
 }
 
 // What is on a GPU is done by the thread that makes the calls of the communicator there, in the order of the GPU's stream. With
@@ -126,21 +127,20 @@ Status transfer_on_device(device::Device& device, EpHandle& target, epcclStream_
   EPCCL_TRY(check_no_ep_in_group());
   EPCCL_ASSIGN(auto* on, target.communicator()->on_device(device));
   target.device = &device;
-  StagedCalls* staged = on->staged.get();
+  const DeviceWorker* worker = on->worker.get();
   EPCCL_ASSIGN(auto mover, mover_of(*on, target, call, nullptr));
-  EPCCL_ASSIGN(
-      std::shared_ptr<StagedCalls::Turn> turn,
-      staged->take_turn(stream, send_only ? StagedCalls::Holds::nothing : StagedCalls::Holds::stream));
+  EPCCL_ASSIGN(TurnPtr turn, worker->take_turn(stream, send_only ? DeviceWorker::Holds::nothing
+                                                                 : DeviceWorker::Holds::stream));
   if (mover.can_be_behind) EPCCL_TRY(turn->queue_behind());
-  std::function<Status(ep::Handle&, const Call&)> work = [staged, turn, move = std::move(mover.move)](
+  std::function<Status(ep::Handle&, const Call&)> work = [worker, turn, move = std::move(mover.move)](
                                                              ep::Handle& handle, const Call& each) -> Status {
     const runtime::QueuedBehind* const behind = turn->behind();
-    if (behind == nullptr) EPCCL_TRY(staged->begun(*turn));
+    if (behind == nullptr) EPCCL_TRY(worker->begun(*turn));
     return move(handle, each, behind);
   };
   const FirstCall first(turn);
   turn = nullptr;  // the work holds it
-  Status issued = transfer<Call>(target, &staged->worker(), call, std::move(work));
+  Status issued = transfer<Call>(target, &worker->stream(), call, std::move(work));
   return first.wait_if(std::move(issued));
 }
 

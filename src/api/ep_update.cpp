@@ -19,6 +19,8 @@
 namespace epccl::api {
 namespace {
 
+using runtime::DeviceRooms;
+using runtime::DeviceWorker;
 using runtime::StagedCalls;
 
 /// Tensors that receive a handle's counters.
@@ -149,19 +151,19 @@ Status update_on_host(EpHandle& target, Update update, epcclStream_t stream) {
 }
 
 // What goes wrong is told by who waits for the handle's calls: the caller may have gone on.
-Status start(EpHandle& target, StagedCalls& staged, const EpWork& work) {
-  return run_ep(target.communicator(), &staged.worker(), target.handle->group().options().timeout_ms, work,
-                target.started.add(staged.worker(), ep::StartedCalls::Counted::no));
+Status start(EpHandle& target, const DeviceWorker& worker, const EpWork& work) {
+  return run_ep(target.communicator(), &worker.stream(), target.handle->group().options().timeout_ms, work,
+                target.started.add(worker.stream(), ep::StartedCalls::Counted::no));
 }
 
 // For the host: tensors of the GPU have places in pinned memory; those of the host are read now and written then.
 struct UpdateOnHost {
   Update update;
-  StagedCalls::Borrowed pinned;
+  DeviceRooms::Borrowed pinned;
   std::vector<StagedCalls::Piece> inputs, outputs;
   std::shared_ptr<std::vector<std::byte>> copy;  // of a table in host memory
 
-  static Result<UpdateOnHost> place(StagedCalls& staged, Update update) {
+  static Result<UpdateOnHost> place(DeviceRooms& rooms, Update update) {
     UpdateOnHost placed;
     uint64_t bytes = 0;
     const auto place = [&](const Tensor& tensor, std::vector<StagedCalls::Piece>& pieces) {
@@ -174,7 +176,7 @@ struct UpdateOnHost {
     std::vector<std::pair<Tensor*, uint64_t>> moved;
     for (Tensor* tensor : update.counters.all())
       if (const uint64_t offset = bytes; place(*tensor, placed.outputs)) moved.emplace_back(tensor, offset);
-    EPCCL_ASSIGN(placed.pinned, staged.borrow(bytes));
+    EPCCL_ASSIGN(placed.pinned, rooms.borrow(bytes));
     for (const auto& [tensor, offset] : moved) tensor->data = placed.pinned->data() + offset;
     if (!table_there) placed.copy = copy_of(update.table);
     update.topk.data = table_there ? placed.pinned->data() : placed.copy->data();
@@ -192,13 +194,13 @@ struct UpdateOnHost {
 
 /// `issued`: called when the call is under way.
 template <typename Issued>
-Status update_staged(StagedCalls* staged, EpHandle& target, Update update, bool by_queues,
+Status update_staged(runtime::Communicator::OnDevice& on, EpHandle& target, Update update, bool by_queues,
                      epcclStream_t stream, const Issued& issued) {
-  EPCCL_ASSIGN(UpdateOnHost placed, UpdateOnHost::place(*staged, std::move(update)));
-  EPCCL_ASSIGN(std::shared_ptr<StagedCalls::Turn> turn, staged->take_turn(stream));
-  auto work = [handle = target.handle, staged, turn, placed = std::move(placed),
-               by_queues](Status& agreed) -> Status {
-    EPCCL_TRY(staged->begun(*turn));
+  EPCCL_ASSIGN(UpdateOnHost placed, UpdateOnHost::place(*on.rooms, std::move(update)));
+  EPCCL_ASSIGN(TurnPtr turn, on.worker->take_turn(stream));
+  auto work = [handle = target.handle, worker = on.worker.get(), staged = on.staged.get(), turn,
+               placed = std::move(placed), by_queues](Status& agreed) -> Status {
+    EPCCL_TRY(worker->begun(*turn));
     return placed.run(*staged, [&](const ep::TopK& topk) -> Result<bool> {
       EPCCL_TRY(run_update(*handle, topk, placed.update.counters, by_queues, agreed));
       return agreed.ok();
@@ -206,7 +208,7 @@ Status update_staged(StagedCalls* staged, EpHandle& target, Update update, bool 
   };
   const FirstCall first(turn);
   turn = nullptr;  // the work holds it
-  EPCCL_TRY(start(target, *staged, std::move(work)));
+  EPCCL_TRY(start(target, *on.worker, std::move(work)));
   issued();
   return first.wait();
 }
@@ -217,17 +219,17 @@ struct UpdateOnDevice {
     Tensor tensor;
     const std::byte* from;
   };
-  StagedCalls::Borrowed pinned;
+  DeviceRooms::Borrowed pinned;
   ep::RoutingOnDevice routing;
   std::vector<Bring> to_host;  // when the layout is there
 
-  static Result<UpdateOnDevice> place(StagedCalls& staged, Update& update) {
+  static Result<UpdateOnDevice> place(DeviceRooms& rooms, Update& update) {
     UpdateOnDevice placed;
     std::vector<Tensor*> tensors{&update.table};
     for (Tensor* tensor : update.counters.all()) tensors.push_back(tensor);
     uint64_t bytes = 0;
     for (const Tensor* tensor : tensors) bytes += (tensor->bytes + 15) / 16 * 16;
-    EPCCL_ASSIGN(placed.pinned, staged.borrow(bytes));
+    EPCCL_ASSIGN(placed.pinned, rooms.borrow(bytes));
     std::byte* next = placed.pinned->data();
     const auto address = [&](const Tensor& tensor) {
       if (tensor.bytes == 0 || is_gpu_memory(tensor.address)) return static_cast<std::byte*>(tensor.data);
@@ -262,17 +264,16 @@ struct UpdateOnDevice {
 template <typename Issued>
 Status update_by_kernels(runtime::Communicator::OnDevice& on, EpHandle& target, Update update,
                          const runtime::EngineChoice& choice, epcclStream_t stream, const Issued& issued) {
-  StagedCalls* staged = on.staged.get();
-  EPCCL_ASSIGN(const auto layout, layout_of(target, *staged));
-  EPCCL_ASSIGN(UpdateOnDevice placed, UpdateOnDevice::place(*staged, update));
-  EPCCL_ASSIGN(std::shared_ptr<StagedCalls::Turn> turn, staged->take_turn(stream));
+  EPCCL_ASSIGN(const auto layout, layout_of(target, *on.staged));
+  EPCCL_ASSIGN(UpdateOnDevice placed, UpdateOnDevice::place(*on.rooms, update));
+  EPCCL_ASSIGN(TurnPtr turn, on.worker->take_turn(stream));
   // The first one's ranks agree on the host; and what is brought to host memory a thread brings, for which the stream has to wait.
   if (can_queue_behind(*target.communicator()) && target.by_kernels && placed.to_host.empty())
     EPCCL_TRY(turn->queue_behind());
-  auto work = [handle = target.handle, layout, staged, kernels = on.kernels.get(), choice, turn,
-               placed = std::move(placed)](Status& agreed) -> Status {
+  auto work = [handle = target.handle, layout, worker = on.worker.get(), kernels = on.kernels.get(), choice,
+               turn, placed = std::move(placed)](Status& agreed) -> Status {
     const runtime::QueuedBehind* const behind = turn->behind();
-    if (behind == nullptr) EPCCL_TRY(staged->begun(*turn));
+    if (behind == nullptr) EPCCL_TRY(worker->begun(*turn));
     kernels->begin(choice, behind);
     EPCCL_TRY(ep::update_by_kernels(*handle, placed.routing, layout, *kernels));
     agreed = handle->failure();
@@ -283,7 +284,7 @@ Status update_by_kernels(runtime::Communicator::OnDevice& on, EpHandle& target, 
   };
   const FirstCall first(turn);
   turn = nullptr;  // the work holds it
-  EPCCL_TRY(start(target, *staged, std::move(work)));
+  EPCCL_TRY(start(target, *on.worker, std::move(work)));
   issued();
   return first.wait();
 }
@@ -292,7 +293,7 @@ Status update_by_kernels(runtime::Communicator::OnDevice& on, EpHandle& target, 
 Status capture_kernels(device::Device& device, EpHandle& target, Update& update, const std::string& text,
                        epcclStream_t stream) {
   EPCCL_ASSIGN(const CaptureOn capture, prepare_capture(device, target, text, stream));
-  EPCCL_ASSIGN(const UpdateOnDevice placed, UpdateOnDevice::place(*capture.on->staged, update));
+  EPCCL_ASSIGN(const UpdateOnDevice placed, UpdateOnDevice::place(*capture.on->rooms, update));
   return run_ep(
       target.communicator(), nullptr, target.handle->group().options().timeout_ms, [&](Status& agreed) {
         return ep::capture_update(*target.handle, placed.routing, capture.into, *capture.on->kernels, agreed);
@@ -304,7 +305,7 @@ Status capture_replays(device::Device& device, runtime::Communicator::OnDevice& 
                        const Update& update, const std::string& text, epcclStream_t stream) {
   EPCCL_ASSIGN(auto routing, prepare_replay(device, target, text));
   StagedCalls* staged = on.staged.get();
-  EPCCL_ASSIGN(UpdateOnHost placed, UpdateOnHost::place(*staged, update));
+  EPCCL_ASSIGN(UpdateOnHost placed, UpdateOnHost::place(*on.rooms, update));
   const CommPtr communicator = target.communicator();
   EPCCL_TRY(run_ep(communicator, nullptr, target.handle->group().options().timeout_ms,
                    [&](Status& agreed) { return routing->check_update(update.topk, agreed); }));
@@ -352,9 +353,9 @@ Status update_on_device(device::Device& device, EpHandle& target, Update update,
   log::info_once(log::coll, communicator->rank(), "ep layout on GPU {}: made by {} ({})", device.ordinal(),
                  by_kernels ? "kernels" : "the host", is_static ? choice.why : "not static mode");
   const auto issued = [&] { note_update(target, topk, by_kernels); };
-  return by_kernels ? update_by_kernels(*on, target, std::move(update), choice, stream, issued)
-                    : update_staged(on->staged.get(), target, std::move(update), is_across && choice.engines,
-                                    stream, issued);
+  return by_kernels
+             ? update_by_kernels(*on, target, std::move(update), choice, stream, issued)
+             : update_staged(*on, target, std::move(update), is_across && choice.engines, stream, issued);
 }
 
 }  // namespace

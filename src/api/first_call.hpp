@@ -19,8 +19,8 @@ class FirstCall {
   Status wait_if(Status issued) const { return issued.ok() ? wait() : std::move(issued); }
 
  private:
-  runtime::StagedCalls::Turn::Wait wait_;
-  std::weak_ptr<runtime::StagedCalls::Turn> turn_;
+  runtime::Turn::Wait wait_;
+  std::weak_ptr<runtime::Turn> turn_;
 };
 
 }  // namespace epccl::api

@@ -438,18 +438,18 @@ void drop_from_group(const HandlePtr& handle) {
     static_cast<void>(refuse(std::move(dropped)));
 }
 
-Result<TurnPtr> turn_of_call(runtime::StagedCalls& staged, void* stream) {
-  if (!in_group()) return staged.take_turn(stream);
+Result<TurnPtr> turn_of_call(const runtime::DeviceWorker& worker, void* stream) {
+  if (!in_group()) return worker.take_turn(stream);
   StreamTurns& known = group().turns;
   const auto is_it = [&](const StreamTurn& each) {
-    return each.device == &staged.device() && each.stream == stream;
+    return each.device == &worker.device() && each.stream == stream;
   };
   if (const auto found = std::ranges::find_if(known, is_it); found != known.end()) {
-    found->turn->share_with(staged);
+    found->turn->share_with(worker);
     return found->turn;
   }
-  EPCCL_ASSIGN(TurnPtr turn, staged.plan_turn(stream));
-  known.push_back({&staged.device(), stream, turn});
+  EPCCL_ASSIGN(TurnPtr turn, worker.plan_turn(stream));
+  known.push_back({&worker.device(), stream, turn});
   return turn;
 }
 

@@ -81,8 +81,8 @@ void drop_from_group(const HandlePtr& handle);
 
 /// A call's turn in a stream of a GPU. All calls of a group share one in each stream, which is taken at the group's end: they
 /// begin together, and what the stream is given next waits for all of them, or is given when they are over (FirstCall).
-using TurnPtr = std::shared_ptr<runtime::StagedCalls::Turn>;
-Result<TurnPtr> turn_of_call(runtime::StagedCalls& staged, void* stream);
+using TurnPtr = std::shared_ptr<runtime::Turn>;
+Result<TurnPtr> turn_of_call(const runtime::DeviceWorker& worker, void* stream);
 
 /// Sends and receives whose streams have come, in the communicator's turn. Blocks until they are over.
 Status run_messages(runtime::Communicator& communicator,

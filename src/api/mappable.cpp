@@ -14,7 +14,7 @@ Result<MappableBuffer> MappableBuffer::make(const runtime::Communicator::OnDevic
   log::info_once(log::coll, -1, "{} bytes at {} travel through memory of the library: peers cannot map them",
                  bytes, buffer);
   made.pieces_ = std::move(pieces);
-  EPCCL_ASSIGN(made.replacement_, on.staged->borrow(bytes, device::MemoryKind::shareable));
+  EPCCL_ASSIGN(made.replacement_, on.rooms->borrow(bytes, device::MemoryKind::shareable));
   return made;
 }
 

@@ -28,7 +28,7 @@ class MappableBuffer {
  private:
   std::byte* buffer_ = nullptr;
   Pieces pieces_;
-  runtime::StagedCalls::Borrowed replacement_;  // null: the buffer is used as it is
+  runtime::DeviceRooms::Borrowed replacement_;  // null: the buffer is used as it is
 };
 
 /// Both buffers of a call.
@@ -43,15 +43,15 @@ class MappableBuffers {
 
   /// Makes the call when its turn has begun, or behind what its stream had: `run` gets it with buffers that peers can map.
   template <typename CallType, typename Run>
-  Status run(runtime::StagedCalls& calls, runtime::StagedCalls::Turn& turn, CallType call, Run run) const {
+  Status run(const runtime::Communicator::OnDevice& on, runtime::Turn& turn, CallType call, Run run) const {
     call.behind = turn.behind();
-    if (call.behind == nullptr) EPCCL_TRY(calls.begun(turn));
-    EPCCL_TRY(input_.copy_in(calls));
+    if (call.behind == nullptr) EPCCL_TRY(on.worker->begun(turn));
+    EPCCL_TRY(input_.copy_in(*on.staged));
     call.input = input_.data();
     call.output = output_.data();
     call.may_look_ahead = true;
     EPCCL_TRY(run(call));
-    return output_.copy_out(calls);
+    return output_.copy_out(*on.staged);
   }
 
  private:

@@ -14,7 +14,7 @@ using device::cuda::WrongEntry;
 
 Result<std::shared_ptr<CapturedRouting>> CapturedRouting::make(std::shared_ptr<DeviceLayout> layout,
                                                                const Group& group,
-                                                               runtime::StagedCalls& from) {
+                                                               runtime::DeviceRooms& from) {
   std::shared_ptr<CapturedRouting> made(new CapturedRouting(std::move(layout), group, from));
   runtime::KeptMemory::add(made->layout_->records(), made->layout_);
   made->ranks_ = static_cast<size_t>(group.cluster().ranks());

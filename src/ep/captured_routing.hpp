@@ -10,7 +10,7 @@
 #include "ep/device_layout.hpp"
 #include "ep/kernel_transfer.hpp"
 #include "ep/routing_in_use.hpp"
-#include "runtime/streams/staged_calls.hpp"
+#include "runtime/streams/device_rooms.hpp"
 
 namespace epccl::ep {
 
@@ -18,7 +18,7 @@ class CapturedRouting {
  public:
   /// Allocates.
   static Result<std::shared_ptr<CapturedRouting>> make(std::shared_ptr<DeviceLayout> layout,
-                                                       const Group& group, runtime::StagedCalls& from);
+                                                       const Group& group, runtime::DeviceRooms& from);
 
   DeviceLayout& layout() const { return *layout_; }
 
@@ -44,13 +44,13 @@ class CapturedRouting {
 
  private:
   using Room = KernelRooms::Room;
-  CapturedRouting(std::shared_ptr<DeviceLayout> layout, const Group& group, runtime::StagedCalls& from)
+  CapturedRouting(std::shared_ptr<DeviceLayout> layout, const Group& group, runtime::DeviceRooms& from)
       : layout_(std::move(layout)), experts_(group.options().experts), from_(from) {}
   Result<Room> reserve(Room& room, uint64_t bytes);
 
   const std::shared_ptr<DeviceLayout> layout_;
   const uint32_t experts_;
-  runtime::StagedCalls& from_;
+  runtime::DeviceRooms& from_;
   Room told_;  // pinned
   size_t ranks_ = 0;
   std::atomic<uint32_t> tokens_ = 0;

@@ -107,26 +107,26 @@ Result<std::unique_ptr<DeviceLayout>> DeviceLayout::make(const Group& group, con
   EPCCL_TRY(made->borrow());
   const bool across = group.cluster().nodes() > 1;
   if (across) {
-    EPCCL_ASSIGN(made->streams_, DeviceTokenStreams::make(group, rules, from));
-    EPCCL_ASSIGN(made->own_, from.borrow(made->record_bytes_, MemoryKind::plain));
+    EPCCL_ASSIGN(made->streams_, DeviceTokenStreams::make(group, rules, from.rooms()));
+    EPCCL_ASSIGN(made->own_, from.rooms().borrow(made->record_bytes_, MemoryKind::plain));
   }
   const KernelTables::Limits limits{rules.max_tokens, k, rows, across ? rows * k : 0};
-  EPCCL_ASSIGN(runtime::StagedCalls::Borrowed there,
-               from.borrow(KernelTables::bytes(limits), MemoryKind::plain));
+  EPCCL_ASSIGN(runtime::DeviceRooms::Borrowed there,
+               from.rooms().borrow(KernelTables::bytes(limits), MemoryKind::plain));
   made->tables_ = std::make_shared<KernelTables>(limits, std::move(there));
   made->tables_->make_by(made->parameters_, made->terms_);
   return made;
 }
 
 Status DeviceLayout::borrow() {
-  EPCCL_ASSIGN(records_, from_.borrow(records_bytes(), MemoryKind::shareable));
+  EPCCL_ASSIGN(records_, from_.rooms().borrow(records_bytes(), MemoryKind::shareable));
   parameters_.records = records_->data();
-  EPCCL_ASSIGN(numbers_, from_.borrow(place_numbers(parameters_, nullptr), MemoryKind::plain));
+  EPCCL_ASSIGN(numbers_, from_.rooms().borrow(place_numbers(parameters_, nullptr), MemoryKind::plain));
   place_numbers(parameters_, numbers_->data());
-  EPCCL_ASSIGN(head_, from_.borrow(sizeof(Head)));
-  EPCCL_ASSIGN(told_, from_.borrow(entry_at() + sizeof(int64_t)));
+  EPCCL_ASSIGN(head_, from_.rooms().borrow(sizeof(Head)));
+  EPCCL_ASSIGN(told_, from_.rooms().borrow(entry_at() + sizeof(int64_t)));
   const Places at = places();
-  EPCCL_ASSIGN(places_, from_.borrow(at.bytes));
+  EPCCL_ASSIGN(places_, from_.rooms().borrow(at.bytes));
   std::memcpy(places_->data(), experts_.data(), experts_.size() * sizeof(ExpertPlace));
   std::memcpy(places_->data() + at.ranks, ranks_.data(), ranks_.size() * sizeof(RankPlace));
   std::memcpy(places_->data() + at.records, record_of_.data(), record_of_.size() * sizeof(uint32_t));
@@ -174,9 +174,9 @@ DeviceLayout::Head DeviceLayout::head_of(const SourceHeader& header, const Routi
   return head;
 }
 
-Result<runtime::StagedCalls::Borrowed> DeviceLayout::make_head(const SourceHeader& header,
+Result<runtime::DeviceRooms::Borrowed> DeviceLayout::make_head(const SourceHeader& header,
                                                                const RoutingOnDevice& routing) {
-  EPCCL_ASSIGN(runtime::StagedCalls::Borrowed pinned, from_.borrow(sizeof(Head)));
+  EPCCL_ASSIGN(runtime::DeviceRooms::Borrowed pinned, from_.rooms().borrow(sizeof(Head)));
   const Head head = head_of(header, routing);
   std::memcpy(pinned->data(), &head, sizeof head);
   return pinned;
@@ -317,7 +317,7 @@ uint64_t DeviceLayout::entry_at() const {
 Status DeviceLayout::prepare_reading() {
   const std::lock_guard lock(reading_mutex_);
   if (read_ == nullptr) {
-    EPCCL_ASSIGN(read_, from_.borrow(records_bytes()));
+    EPCCL_ASSIGN(read_, from_.rooms().borrow(records_bytes()));
   }
   return {};
 }

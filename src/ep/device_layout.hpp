@@ -37,7 +37,7 @@ struct RoutingOnDevice {
 
 class DeviceLayout {
  public:
-  /// Allocates: to be called before the turn of a call (StagedCalls::borrow()). `rules`: of static mode.
+  /// Allocates: to be called before the turn of a call (DeviceRooms::borrow()). `rules`: of static mode.
   static Result<std::unique_ptr<DeviceLayout>> make(const Group& group, const SlotRules& rules,
                                                     runtime::StagedCalls& from);
 
@@ -63,7 +63,7 @@ class DeviceLayout {
 
   // The same where the work runs again and again, in a graph. Of this rank's record all but the table stays as it is:
   /// A header without a problem, and how many tokens there are, in pinned memory that must stay.
-  Result<runtime::StagedCalls::Borrowed> make_head(const SourceHeader& header,
+  Result<runtime::DeviceRooms::Borrowed> make_head(const SourceHeader& header,
                                                    const RoutingOnDevice& routing);
   Status send_again(device::Queue& queue, std::span<const runtime::PeerRows> peers, const std::byte* head,
                     const RoutingOnDevice& routing);
@@ -77,7 +77,7 @@ class DeviceLayout {
   // When that is through:
   /// What every rank says of itself, and the first entry of its table that names no expert. Error: a record is damaged.
   Result<std::vector<SourceHeader>> headers();
-  /// All tables, on the host. Waits for the device; by the worker of the StagedCalls, or while it has nothing to do.
+  /// All tables, on the host. Waits for the device; by the DeviceWorker, or while it has nothing to do.
   struct Table {
     SourceHeader header;
     std::vector<int64_t> ids;  // [tokens, k]
@@ -131,14 +131,14 @@ class DeviceLayout {
   std::vector<device::cuda::ExpertPlace> experts_;
   std::vector<device::cuda::RankPlace> ranks_;
   std::vector<uint32_t> record_of_;         // by rank: which of the records is its
-  runtime::StagedCalls::Borrowed records_;  // that peers can map
-  runtime::StagedCalls::Borrowed numbers_;  // of the layout
-  runtime::StagedCalls::Borrowed head_;     // pinned: this rank's Head
-  runtime::StagedCalls::Borrowed told_;     // pinned: all ranks' Heads, where tables are wrong, an entry
-  runtime::StagedCalls::Borrowed places_;   // pinned: experts_, ranks_ and record_of_, on their way
-  runtime::StagedCalls::Borrowed own_;      // this rank's record, on its way to other nodes; null on one
+  runtime::DeviceRooms::Borrowed records_;  // that peers can map
+  runtime::DeviceRooms::Borrowed numbers_;  // of the layout
+  runtime::DeviceRooms::Borrowed head_;     // pinned: this rank's Head
+  runtime::DeviceRooms::Borrowed told_;     // pinned: all ranks' Heads, where tables are wrong, an entry
+  runtime::DeviceRooms::Borrowed places_;   // pinned: experts_, ranks_ and record_of_, on their way
+  runtime::DeviceRooms::Borrowed own_;      // this rank's record, on its way to other nodes; null on one
   std::mutex reading_mutex_;
-  runtime::StagedCalls::Borrowed read_;  // pinned: records_, as the host reads them; null: nobody has yet
+  runtime::DeviceRooms::Borrowed read_;  // pinned: records_, as the host reads them; null: nobody has yet
   std::shared_ptr<KernelTables> tables_;
   std::unique_ptr<DeviceTokenStreams> streams_;
   bool has_places_ = false, is_made_ = false;

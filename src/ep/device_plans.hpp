@@ -13,13 +13,13 @@
 #include "ep/layout.hpp"
 #include "plan/plan.hpp"
 #include "runtime/engines/kernel_calls.hpp"
-#include "runtime/streams/staged_calls.hpp"
+#include "runtime/streams/device_rooms.hpp"
 
 namespace epccl::ep {
 
 /// Memory for the tables of a plan: the device's own, and pinned. Of as many bytes each.
 struct TablesRoom {
-  runtime::StagedCalls::Borrowed there, here;
+  runtime::DeviceRooms::Borrowed there, here;
 };
 
 /// What tables take there, and with them so many targets of what relays hand out.

@@ -16,7 +16,7 @@ using device::MemoryKind;
 
 Result<std::unique_ptr<DeviceTokenStreams>> DeviceTokenStreams::make(const Group& group,
                                                                      const SlotRules& rules,
-                                                                     runtime::StagedCalls& from) {
+                                                                     runtime::DeviceRooms& from) {
   std::unique_ptr<DeviceTokenStreams> made(new DeviceTokenStreams(group, rules));  // private constructor
   const TableSizes most = most_table_bytes(group.cluster(), group.rank(), rules, rules.max_tokens,
                                            rules.max_topk, group.options().strategy);

@@ -14,7 +14,7 @@
 #include "ep/layout.hpp"
 #include "ep/token_stream_places.hpp"
 #include "runtime/queues/row_feed.hpp"
-#include "runtime/streams/staged_calls.hpp"
+#include "runtime/streams/device_rooms.hpp"
 
 namespace epccl::ep {
 
@@ -26,9 +26,9 @@ struct StreamFrame {
 
 class DeviceTokenStreams {
  public:
-  /// Allocates: to be called before the turn of a call (StagedCalls::borrow()). `rules`: of static mode.
+  /// Allocates: to be called before the turn of a call (DeviceRooms::borrow()). `rules`: of static mode.
   static Result<std::unique_ptr<DeviceTokenStreams>> make(const Group& group, const SlotRules& rules,
-                                                          runtime::StagedCalls& from);
+                                                          runtime::DeviceRooms& from);
 
   /// Queues what brings it to the device, unless it is there.
   Status use(device::Queue& queue, const std::shared_ptr<const StreamFrame>& frame);
@@ -62,9 +62,9 @@ class DeviceTokenStreams {
   device::cuda::TokenStreamParameters parameters_;
   const uint32_t* relays_ = nullptr;
   device::cuda::Target *relayed_ = nullptr, *handed_ = nullptr;
-  runtime::StagedCalls::Borrowed there_;   // of the device
-  runtime::StagedCalls::Borrowed places_;  // pinned: of frame_, on their way
-  runtime::StagedCalls::Borrowed counts_;  // pinned: of the routing
+  runtime::DeviceRooms::Borrowed there_;   // of the device
+  runtime::DeviceRooms::Borrowed places_;  // pinned: of frame_, on their way
+  runtime::DeviceRooms::Borrowed counts_;  // pinned: of the routing
 };
 
 }  // namespace epccl::ep

@@ -341,8 +341,8 @@ Status Handle::need_lists() {
 }
 
 Result<KernelTables*> Handle::kernel_tables(const KernelTables::Limits& limits,
-                                            const runtime::StagedCalls::Borrowed& there,
-                                            const runtime::StagedCalls::Borrowed& here) {
+                                            const runtime::DeviceRooms::Borrowed& there,
+                                            const runtime::DeviceRooms::Borrowed& here) {
   if (kernel_tables_ == nullptr && there == nullptr)
     return Status(
         Code::invalid_usage,

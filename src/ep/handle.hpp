@@ -126,15 +126,15 @@ class Handle {
     kernel_weights_ = nullptr;
   }
   /// The same of a dispatch that kernels made, in the device's memory; null: the last one brought none, or was the host's.
-  const runtime::StagedCalls::Borrowed& kernel_weights() const { return kernel_weights_; }
-  void set_kernel_weights(runtime::StagedCalls::Borrowed weights) {
+  const runtime::DeviceRooms::Borrowed& kernel_weights() const { return kernel_weights_; }
+  void set_kernel_weights(runtime::DeviceRooms::Borrowed weights) {
     has_weights_ = false;
     kernel_weights_ = std::move(weights);
   }
   /// Those of this routing: the ones made before, or new ones in the given memory.
   Result<KernelTables*> kernel_tables(const KernelTables::Limits& limits,
-                                      const runtime::StagedCalls::Borrowed& there,
-                                      const runtime::StagedCalls::Borrowed& here);
+                                      const runtime::DeviceRooms::Borrowed& there,
+                                      const runtime::DeviceRooms::Borrowed& here);
   /// Bytes of a row in the last dispatch and combine, 0 before one.
   uint64_t dispatch_row_bytes = 0, combine_row_bytes = 0;
 
@@ -191,7 +191,7 @@ class Handle {
   bool agreed_ = false;  // in static mode: an update has found nothing that ranks disagree on
   std::shared_ptr<DeviceLayout> device_layout_;
   bool has_lists_ = false;  // of device_layout_
-  runtime::StagedCalls::Borrowed kernel_weights_;
+  runtime::DeviceRooms::Borrowed kernel_weights_;
 };
 
 }  // namespace epccl::ep

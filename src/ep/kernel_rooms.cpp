@@ -8,13 +8,13 @@ namespace epccl::ep {
 namespace {
 
 using device::MemoryKind;
-using runtime::StagedCalls;
+using runtime::DeviceRooms;
 
 bool is_across(const RoutingToCome& routing) {
   return routing.handle.group().cluster().nodes() > 1;
 }
 
-Status borrow_tables(KernelRooms& rooms, const RoutingToCome& routing, StagedCalls& from) {
+Status borrow_tables(KernelRooms& rooms, const RoutingToCome& routing, DeviceRooms& from) {
   rooms.has_tables = routing.has_tables;
   rooms.limits.given = is_across(routing) ? rooms.limits.rows * rooms.limits.k : 0;
   if (rooms.has_tables) return {};
@@ -25,7 +25,7 @@ Status borrow_tables(KernelRooms& rooms, const RoutingToCome& routing, StagedCal
 }
 
 /// Of a plan of several nodes.
-Status borrow_plan_tables(KernelRooms& rooms, const RoutingToCome& routing, bool combine, StagedCalls& from) {
+Status borrow_plan_tables(KernelRooms& rooms, const RoutingToCome& routing, bool combine, DeviceRooms& from) {
   if (routing.has_tables) return {};
   const Group& group = routing.handle.group();
   const TableSizes most = most_table_bytes(group.cluster(), group.rank(), routing.handle.rules(),
@@ -43,7 +43,7 @@ bool is_reachable(const device::Device& device, const void* address, uint64_t by
 }
 
 Result<KernelRooms> borrow_rooms(const DispatchCall& call, const RoutingToCome& routing,
-                                 const device::Device& device, StagedCalls& from) {
+                                 const device::Device& device, DeviceRooms& from) {
   const uint64_t k = routing.k;
   KernelRooms rooms;
   rooms.limits = {call.token_rows, k, call.received_rows};
@@ -68,7 +68,7 @@ Result<KernelRooms> borrow_rooms(const DispatchCall& call, const RoutingToCome& 
 }
 
 Result<KernelRooms> borrow_rooms(const CombineCall& call, const RoutingToCome& routing,
-                                 const device::Device& device, StagedCalls& from) {
+                                 const device::Device& device, DeviceRooms& from) {
   KernelRooms rooms;
   rooms.limits = {call.combined_rows, routing.k, call.token_rows};
   EPCCL_TRY(borrow_tables(rooms, routing, from));

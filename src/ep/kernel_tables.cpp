@@ -59,13 +59,13 @@ uint64_t KernelTables::bytes(const Limits& limits) {
   return bytes;
 }
 
-KernelTables::KernelTables(const Limits& limits, runtime::StagedCalls::Borrowed there,
-                           runtime::StagedCalls::Borrowed here)
+KernelTables::KernelTables(const Limits& limits, runtime::DeviceRooms::Borrowed there,
+                           runtime::DeviceRooms::Borrowed here)
     : limits_(limits), there_(std::move(there)), here_(std::move(here)) {
   place_sections();
 }
 
-KernelTables::KernelTables(const Limits& limits, runtime::StagedCalls::Borrowed there)
+KernelTables::KernelTables(const Limits& limits, runtime::DeviceRooms::Borrowed there)
     : limits_(limits), there_(std::move(there)) {
   place_sections();
   has_targets_ = has_terms_ = has_rows_ = has_homes_ = true;

@@ -6,7 +6,7 @@
 #include "base/status.hpp"
 #include "device/cuda/kernels/layout_parameters.hpp"
 #include "device/device.hpp"
-#include "runtime/streams/staged_calls.hpp"
+#include "runtime/streams/device_rooms.hpp"
 
 namespace epccl::ep {
 
@@ -23,10 +23,10 @@ class KernelTables {
   static uint64_t bytes(const Limits& limits);
 
   /// Both of bytes() of memory: the device's own, and pinned.
-  KernelTables(const Limits& limits, runtime::StagedCalls::Borrowed there,
-               runtime::StagedCalls::Borrowed here);
+  KernelTables(const Limits& limits, runtime::DeviceRooms::Borrowed there,
+               runtime::DeviceRooms::Borrowed here);
   /// Whose tables kernels make, before a call asks for them: bytes() of the device's memory.
-  KernelTables(const Limits& limits, runtime::StagedCalls::Borrowed there);
+  KernelTables(const Limits& limits, runtime::DeviceRooms::Borrowed there);
   /// Where they are to make them; terms follow from targets.
   void make_by(device::cuda::LayoutParameters& layout, device::cuda::TermsParameters& terms) const;
 
@@ -73,7 +73,7 @@ class KernelTables {
   static Status upload(device::Queue& queue, const Section<T>& section, uint64_t count);
 
   const Limits limits_;
-  const runtime::StagedCalls::Borrowed there_, here_;  // here_ is null where kernels make the tables
+  const runtime::DeviceRooms::Borrowed there_, here_;  // here_ is null where kernels make the tables
   Section<device::cuda::Target> targets_;
   Section<device::cuda::Term> terms_, row_terms_, homes_, given_;
   Section<uint32_t> term_counts_, row_entries_, row_counts_, home_counts_, given_counts_;

@@ -10,15 +10,15 @@
 #include "ep/kernel_tables.hpp"
 #include "ep/transfer.hpp"
 #include "runtime/engines/kernel_calls.hpp"
-#include "runtime/streams/staged_calls.hpp"
+#include "runtime/streams/device_rooms.hpp"
 
 namespace epccl::ep {
 
 class CapturedRouting;
 
-/// Memory that a call may need, borrowed before its turn (StagedCalls::borrow()).
+/// Memory that a call may need, borrowed before its turn (DeviceRooms::borrow()).
 struct KernelRooms {
-  using Room = runtime::StagedCalls::Borrowed;
+  using Room = runtime::DeviceRooms::Borrowed;
   KernelTables::Limits limits;
   bool has_tables = false;         // kernels have made the routing's tables with its layout
   Room tables_there, tables_here;  // KernelTables::bytes(); null: has_tables
@@ -39,9 +39,9 @@ struct RoutingToCome {
   bool has_tables = false;  // it is then one that kernels made
 };
 Result<KernelRooms> borrow_rooms(const DispatchCall& call, const RoutingToCome& routing,
-                                 const device::Device& device, runtime::StagedCalls& from);
+                                 const device::Device& device, runtime::DeviceRooms& from);
 Result<KernelRooms> borrow_rooms(const CombineCall& call, const RoutingToCome& routing,
-                                 const device::Device& device, runtime::StagedCalls& from);
+                                 const device::Device& device, runtime::DeviceRooms& from);
 
 /// As Handle::update(), where KernelCalls::choose() says so, in static mode: kernels make the layout.
 Status update_by_kernels(Handle& handle, const RoutingOnDevice& routing,

@@ -149,7 +149,7 @@ Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) 
              number_of(parts_.key), parts_.config.gpu_calls_ahead > 0}));
   }
   device_engines_.store(on_device_->engines.get(), std::memory_order_release);
-  const device::Device& known = on_device_->staged->device();
+  const device::Device& known = on_device_->worker->device();
   if (&known != &device)
     return error(Code::invalid_usage, "rank {}: the communicator uses GPU {}, so not memory of GPU {}",
                  rank(), known.ordinal(), device.ordinal());
@@ -209,7 +209,7 @@ double Communicator::timeout_or_configured(double seconds) const {
 
 device::Device* Communicator::device_in_use() {
   const std::lock_guard lock(on_device_mutex_);
-  return on_device_ == nullptr ? nullptr : &on_device_->staged->device();
+  return on_device_ == nullptr ? nullptr : &on_device_->worker->device();
 }
 
 Status Communicator::run(uint64_t ticket, const std::function<Status()>& work, double timeout_seconds) {
@@ -315,7 +315,7 @@ Status Communicator::finalize() {
   // A worker that is through with its last call may still hold this communicator: whoever ends it shall be the last.
   {
     const std::lock_guard lock(on_device_mutex_);
-    if (on_device_ != nullptr) static_cast<void>(on_device_->staged->worker().synchronize());
+    if (on_device_ != nullptr) static_cast<void>(on_device_->worker->stream().synchronize());
   }
   // It makes no more calls, so its end is nothing to the others, however it comes.
   leave();

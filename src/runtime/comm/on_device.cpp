@@ -9,7 +9,7 @@ namespace epccl::runtime {
 Result<std::unique_ptr<OnDevice>> OnDevice::make(device::Device& device, CommParts& parts,
                                                  FailureMonitor& monitor, Executor& executor,
                                                  transports::ShmMessages& shm_messages,
-                                                 StagedCalls::Owner owner) {
+                                                 DeviceWorker::Owner owner) {
   auto made = std::make_unique<OnDevice>();
   made->engines = std::make_unique<CopyEngines>(device, parts.cluster, parts.rank, *parts.node, monitor,
                                                 executor, parts.config.engines);
@@ -24,9 +24,10 @@ Result<std::unique_ptr<OnDevice>> OnDevice::make(device::Device& device, CommPar
   made->messages = std::make_unique<GpuMessages>(device, parts.cluster, parts.rank, *parts.node, shm_messages,
                                                  made->engines->stage(), parts.config.message_piece_bytes);
   EPCCL_TRY(made->messages->prepare());
-  EPCCL_ASSIGN(made->staged,
-               StagedCalls::open(device, parts.config.stage_bytes,
-                                 16 * static_cast<uint64_t>(parts.cluster.ranks()), std::move(owner)));
+  made->rooms = std::make_unique<DeviceRooms>(device);
+  EPCCL_ASSIGN(made->worker, DeviceWorker::open(device, std::move(owner)));
+  EPCCL_ASSIGN(made->staged, StagedCalls::open(*made->worker, *made->rooms, parts.config.stage_bytes,
+                                               16 * static_cast<uint64_t>(parts.cluster.ranks())));
   return made;
 }
 

@@ -14,6 +14,8 @@
 #include "runtime/engines/replay_watch.hpp"
 #include "runtime/engines/replayed_calls.hpp"
 #include "runtime/executor/executor.hpp"
+#include "runtime/streams/device_rooms.hpp"
+#include "runtime/streams/device_worker.hpp"
 #include "runtime/streams/staged_calls.hpp"
 #include "transports/shm/shm_messages.hpp"
 
@@ -24,7 +26,7 @@ struct OnDevice {
   static Result<std::unique_ptr<OnDevice>> make(device::Device& device, CommParts& parts,
                                                 FailureMonitor& monitor, Executor& executor,
                                                 transports::ShmMessages& shm_messages,
-                                                StagedCalls::Owner owner);
+                                                DeviceWorker::Owner owner);
   /// What they need, once.
   Status prepare_captures(ReplayWatch::Owner watching, ReplayedCalls::Owner replaying);
 
@@ -34,7 +36,9 @@ struct OnDevice {
   std::unique_ptr<CollectiveRunner> collectives;
   std::unique_ptr<KernelCalls> kernels;
   std::unique_ptr<GpuMessages> messages;
-  std::unique_ptr<StagedCalls> staged;  // its thread uses the rest
+  std::unique_ptr<DeviceRooms> rooms;
+  std::unique_ptr<StagedCalls> staged;
+  std::unique_ptr<DeviceWorker> worker;  // its thread uses the rest
   std::unique_ptr<ReplayedCalls>
       replayed;  // null before the first captured call; last, as its thread uses the rest
 };

@@ -14,7 +14,7 @@
 
 #include "base/status.hpp"
 #include "device/device.hpp"
-#include "runtime/streams/staged_calls.hpp"
+#include "runtime/streams/device_rooms.hpp"
 
 namespace epccl::runtime {
 

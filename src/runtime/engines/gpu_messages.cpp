@@ -74,7 +74,7 @@ Status GpuMessages::plan(GpuEnd& end, const Wish& wish, EngineUse use) {
   log::info_once(log::coll, rank_, "{} on GPU {}: {}{}", wish.text, device_.ordinal(),
                  end.direct ? "copy engines" : "through pinned host memory: ", possible.message());
   if (end.direct) return {};
-  EPCCL_ASSIGN(end.pinned, end.staged->borrow(wish.bytes));
+  EPCCL_ASSIGN(end.pinned, end.rooms->borrow(wish.bytes));
   return {};
 }
 

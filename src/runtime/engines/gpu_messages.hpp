@@ -22,7 +22,9 @@
 #include "runtime/engines/engine_use.hpp"
 #include "runtime/queues/event_pool.hpp"
 #include "runtime/queues/pinned_stage.hpp"
-#include "runtime/streams/staged_calls.hpp"
+#include "runtime/streams/device_rooms.hpp"
+#include "runtime/streams/device_worker.hpp"
+#include "runtime/streams/turn.hpp"
 #include "topology/cluster.hpp"
 #include "transports/cuda_ipc/peer_memory.hpp"
 #include "transports/shm/node_memory.hpp"
@@ -36,15 +38,16 @@ class GpuMessages;
 /// How a send or receive of GPU memory goes, and since when its buffer may be used.
 struct GpuEnd {
   GpuMessages* messages = nullptr;
-  StagedCalls* staged = nullptr;
-  std::shared_ptr<StagedCalls::Turn> turn;
+  const DeviceWorker* worker = nullptr;
+  DeviceRooms* rooms = nullptr;
+  std::shared_ptr<Turn> turn;
   // Where the stream is being captured into a graph, instead of a turn:
   std::shared_ptr<device::Queue> capture;
   void* stream = nullptr;
   bool direct = false;           // by copy engines of the receiver, if the other end can
   bool may_use_cores = false;    // which may leave a message inside a GPU to compute cores
   transports::BufferRef buffer;  // of a direct send: what is offered
-  StagedCalls::Borrowed pinned;  // else, where it passes through: null: the buffer is the host's own
+  DeviceRooms::Borrowed pinned;  // else, where it passes through: null: the buffer is the host's own
   // To and from other nodes: not null, if the buffer is a GPU's. What passes through it, and why if that is known already.
   PinnedStage* stage = nullptr;
   const char* why_staged = nullptr;

@@ -76,11 +76,11 @@ void P2p::stagger() {
 }
 
 Status P2p::wait_for_streams(std::span<const P2pOperation> operations) {
-  const StagedCalls::Turn* last = nullptr;
+  const Turn* last = nullptr;
   for (const P2pOperation& operation : operations) {
     if (operation.gpu == nullptr || operation.gpu->turn.get() == last) continue;
     last = operation.gpu->turn.get();
-    EPCCL_TRY(operation.gpu->staged->begun(*last));
+    EPCCL_TRY(operation.gpu->worker->begun(*last));
   }
   return {};
 }

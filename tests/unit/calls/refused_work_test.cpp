@@ -45,18 +45,18 @@ void expect_the_first_to_be_through(const char* counted) {
 }
 
 TEST(RefusedWork, OfStagedCallsLeavesNothingUnderWayToTheHost) {
-  const auto calls = staged_calls();
+  const StagedCallsOfGpu staged;
   const Pieces pieces;
   const Refusing driver;
-  EXPECT_FALSE(calls->copy_pieces_in(pieces.all, pieces.here.data()).ok());
+  EXPECT_FALSE(staged.calls->copy_pieces_in(pieces.all, pieces.here.data()).ok());
   expect_the_first_to_be_through("bytes to the host");
 }
 
 TEST(RefusedWork, OfStagedCallsLeavesNothingUnderWayFromTheHost) {
-  const auto calls = staged_calls();
+  const StagedCallsOfGpu staged;
   const Pieces pieces;
   const Refusing driver;
-  EXPECT_FALSE(calls->copy_pieces_out(pieces.all, pieces.here.data()).ok());
+  EXPECT_FALSE(staged.calls->copy_pieces_out(pieces.all, pieces.here.data()).ok());
   expect_the_first_to_be_through("bytes from the host");
 }
 

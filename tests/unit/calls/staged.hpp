@@ -10,10 +10,12 @@ namespace epccl::runtime {
 
 inline constexpr uint64_t KiB = 1 << 10, MiB = 1 << 20;
 
-inline std::unique_ptr<StagedCalls> staged_calls() {
-  return device::test::take(StagedCalls::open(
-      device::test::gpu(), 4 * KiB, 16,
+struct StagedCallsOfGpu {
+  DeviceRooms rooms{device::test::gpu()};
+  std::unique_ptr<DeviceWorker> worker = device::test::take(DeviceWorker::open(
+      device::test::gpu(),
       {[] { return Status(); }, [] { return false; }, [] { return Status(); }, {[] { return 1.0; }, {}}}));
-}
+  std::unique_ptr<StagedCalls> calls = device::test::take(StagedCalls::open(*worker, rooms, 4 * KiB, 16));
+};
 
 }  // namespace epccl::runtime

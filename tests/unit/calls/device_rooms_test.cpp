@@ -1,21 +1,24 @@
 #include <gtest/gtest.h>
 
+#include "../cuda/gpu.hpp"
 #include "fake_driver.hpp"
-#include "staged.hpp"
+#include "runtime/streams/device_rooms.hpp"
 
 namespace epccl::runtime {
 namespace {
+
+constexpr uint64_t KiB = 1 << 10, MiB = 1 << 20;
 
 using device::test::take;
 
 class BorrowedMemory : public ::testing::Test {
  protected:
-  StagedCalls::Borrowed borrow(uint64_t bytes) const { return take(calls_->borrow(bytes)); }
+  DeviceRooms::Borrowed borrow(uint64_t bytes) { return take(rooms_.borrow(bytes)); }
   /// Since the beginning.
   long allocated() const { return fake_cuda_live("pinned") - before_; }
 
  private:
-  const std::unique_ptr<StagedCalls> calls_ = staged_calls();
+  DeviceRooms rooms_{device::test::gpu()};
   const long before_ = fake_cuda_live("pinned");
 };
 
