@@ -75,7 +75,7 @@ struct Told {
       const auto& from = messages[static_cast<size_t>(source)];
       const auto words = std::span(from.words).subspan(from.begin[0], from.begin[1] - from.begin[0]);
       sources.push_back(
-          read_message(setting.cluster, setting.experts, ep::max_tokens, source, 0, words).value());
+          read_message(setting.cluster, setting.experts, {ep::max_tokens}, source, 0, words).value());
     }
     return sources;
   }

@@ -41,17 +41,23 @@ class Group {
   int rank() const { return communicator_.rank(); }
   const ExpertMap& experts() const { return experts_; }
   const GroupOptions& options() const { return options_; }
+  /// Of the communicator's groups: the same on every rank.
+  uint32_t number() const { return number_; }
   WindowPool& windows() { return windows_; }
   /// For work of the communicator.
   device::SharedCopy& shared_copy() { return shared_copy_; }
 
  private:
   Group(runtime::Communicator& communicator, const GroupOptions& options, ExpertMap experts)
-      : communicator_(communicator), options_(options), experts_(std::move(experts)) {}
+      : communicator_(communicator),
+        options_(options),
+        experts_(std::move(experts)),
+        number_(communicator.next_number()) {}
 
   runtime::Communicator& communicator_;
   const GroupOptions options_;
   const ExpertMap experts_;
+  const uint32_t number_;
   WindowPool windows_;
   device::SharedCopy shared_copy_;
 };

@@ -25,6 +25,8 @@ SourceHeader Handle::describe(const TopK& topk) const {
   header.alignment = rules_.alignment;
   header.capacity = rules_.capacity;
   header.pad = rules_.pad ? 1 : 0;
+  header.undefined_padding = rules_.undefined_padding ? 1 : 0;
+  header.group = group_->number();
   const runtime::CommConfig& config = communicator().config();
   header.chunk_bytes = on_device_ ? config.engine_chunk_bytes : config.parameters.chunk_bytes;
   if (topk.tokens > options.max_tokens) {
@@ -85,9 +87,9 @@ Status Handle::exchange_messages(const SourceHeader& header) {
   for (size_t source = 0; source < ranks; ++source) {
     const std::span words(reinterpret_cast<const uint32_t*>(messages_.data() + offsets[source]),
                           (offsets[source + 1] - offsets[source]) / sizeof(uint32_t));
-    EPCCL_ASSIGN(SourceLayout layout,
-                 read_message(group_->cluster(), group_->experts(), group_->options().max_tokens,
-                              static_cast<int>(source), group_->rank(), words));
+    EPCCL_ASSIGN(SourceLayout layout, read_message(group_->cluster(), group_->experts(),
+                                                   {group_->options().max_tokens, group_->number()},
+                                                   static_cast<int>(source), group_->rank(), words));
     sources_.push_back(std::move(layout));
   }
   return {};

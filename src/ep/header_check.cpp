@@ -8,6 +8,13 @@ namespace epccl::ep {
 
 Status check_headers(std::span<const SourceHeader> headers, const GroupOptions& options,
                      uint32_t static_topk) {
+  for (size_t rank = 0; rank < headers.size(); ++rank)
+    if (headers[rank].group != headers[0].group)
+      return error(
+          Code::invalid_usage,
+          "ranks disagree on the EP group of the handle: rank 0 has group {}, rank {} group {} (in the "
+          "order in which these were made)",
+          headers[0].group, rank, headers[rank].group);
   for (size_t rank = 0; rank < headers.size(); ++rank) {
     const SourceHeader &theirs = headers[rank], &first = headers[0];
     switch (theirs.problem) {
@@ -47,6 +54,8 @@ Status check_headers(std::span<const SourceHeader> headers, const GroupOptions& 
     if (theirs.capacity != first.capacity)
       return differ("max_tokens_per_expert", first.capacity, theirs.capacity);
     if (theirs.pad != first.pad) return differ("padding to capacity", first.pad, theirs.pad);
+    if (theirs.undefined_padding != first.undefined_padding)
+      return differ("undefined_padding", first.undefined_padding, theirs.undefined_padding);
   }
   return {};
 }

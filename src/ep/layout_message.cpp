@@ -12,7 +12,7 @@ namespace epccl::ep {
 namespace {
 
 constexpr size_t header_words = sizeof(SourceHeader) / sizeof(uint32_t);
-static_assert(sizeof(SourceHeader) == (4 + 9 + 12 + 1) * sizeof(uint32_t), "no padding: it is sent as it is");
+static_assert(sizeof(SourceHeader) == (4 + 11 + 12 + 1) * sizeof(uint32_t), "no padding: it is sent as it is");
 
 void append(std::vector<uint32_t>& words, std::span<const uint32_t> more) {
   words.insert(words.end(), more.begin(), more.end());
@@ -127,7 +127,7 @@ SourceMessages make_messages(const topology::Cluster& cluster, int source, const
 }
 
 Result<SourceLayout> read_message(const topology::Cluster& cluster, const ExpertMap& experts,
-                                  uint32_t most_tokens, int source, int receiver,
+                                  const GroupFacts& group, int source, int receiver,
                                   std::span<const uint32_t> words) {
   const auto broken = [source](const std::string& what) {
     return error(Code::remote_error, "the layout message of rank {} is damaged: {}", source, what);
@@ -137,8 +137,8 @@ Result<SourceLayout> read_message(const topology::Cluster& cluster, const Expert
   std::span<const uint32_t> head;
   if (!reader.take(header_words, head)) return broken("it is cut short");
   std::memcpy(static_cast<void*>(&layout.header), head.data(), sizeof layout.header);
-  if (layout.header.problem != SourceHeader::none) return layout;
-  if (const std::string wrong = wrong_header(layout.header, most_tokens); !wrong.empty())
+  if (layout.header.problem != SourceHeader::none || layout.header.group != group.number) return layout;
+  if (const std::string wrong = wrong_header(layout.header, group.most_tokens); !wrong.empty())
     return broken(wrong);
   const int node = cluster.node_of(receiver);
   const auto& members = cluster.members(node);

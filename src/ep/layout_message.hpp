@@ -46,6 +46,8 @@ struct SourceHeader {
   uint32_t alignment = 0;
   uint32_t capacity = 0;
   uint32_t pad = 0;
+  uint32_t undefined_padding = 0;
+  uint32_t group = 0;  // Group::number(): of another group nothing else can be read
   uint32_t bad_token = 0,
            bad_k = 0;  // of a bad expert; where that is no problem, of one that counts as unused
   std::array<uint32_t, 3> block_tokens{};  // by strategy: tokens of a block
@@ -76,9 +78,14 @@ struct SourceMessages {
 SourceMessages make_messages(const topology::Cluster& cluster, int source, const SourceHeader& header,
                              const Routing& routing, SourceMessages before = {});
 
-/// `most_tokens`: of a source, as the group's options say. Error: the message is damaged.
+/// What a receiver goes by: its group's.
+struct GroupFacts {
+  uint32_t most_tokens = 0;  // of a source
+  uint32_t number = 0;
+};
+/// Error: the message is damaged. Of a source of another group only the header is read.
 Result<SourceLayout> read_message(const topology::Cluster& cluster, const ExpertMap& experts,
-                                  uint32_t most_tokens, int source, int receiver,
+                                  const GroupFacts& group, int source, int receiver,
                                   std::span<const uint32_t> words);
 
 }  // namespace epccl::ep

@@ -68,6 +68,9 @@ Status check_dispatch(const CallShape& shape, const DispatchCall& call) {
                  to_string(call.received_type));
   if (call.type == Element::float8_e4m3 && !call.scales.given())
     return {Code::invalid_argument, "float8 tokens need scales"};
+  if (call.type != Element::float8_e4m3 && call.scales.given())
+    return error(Code::invalid_argument, "inputs.scales go with float8 tokens, but these are {}",
+                 to_string(call.type));
   if (to_float8 && !call.received_scales.given())
     return {Code::invalid_argument, "a float8 output needs outputs.scales: its numbers mean nothing without"};
   if (!to_float8 && call.received_scales.given())

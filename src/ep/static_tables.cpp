@@ -56,7 +56,7 @@ Status StaticTables::check(int rank, const SourceHeader& header) const {
   const auto broken = [rank](const char* what) {
     return error(Code::remote_error, "the routing table of rank {} is damaged: {}", rank, what);
   };
-  if (header.problem != SourceHeader::none) return {};
+  if (header.problem != SourceHeader::none || header.group != group_.number()) return {};
   if (header.chunk_bytes == 0) return broken("its messages have no length");
   if (header.tokens > rules_.max_tokens) return broken("it has too many tokens");
   if (header.tokens > 0 && header.k != rules_.max_topk)
@@ -125,7 +125,8 @@ Result<std::vector<SourceLayout>> StaticTables::layouts() {
   for (size_t rank = 0; rank < layouts.size(); ++rank) {
     layouts[rank].header = header(static_cast<int>(rank));
     EPCCL_TRY(check(static_cast<int>(rank), layouts[rank].header));
-    good = good && layouts[rank].header.problem == SourceHeader::none;
+    good = good && layouts[rank].header.problem == SourceHeader::none &&
+           layouts[rank].header.group == group_.number();
   }
   for (size_t rank = 0; good && rank < layouts.size(); ++rank) {
     SourceLayout& layout = layouts[rank];

@@ -89,7 +89,7 @@ EpViews exchange_layouts(const EpCase& what, const ep::ExpertMap& experts) {
       const size_t begin = from.begin[static_cast<size_t>(rank)],
                    end = from.begin[static_cast<size_t>(rank) + 1];
       views.sources[static_cast<size_t>(rank)].push_back(
-          read_message(what.cluster, experts, what.rules.max_tokens, source, rank,
+          read_message(what.cluster, experts, {what.rules.max_tokens}, source, rank,
                        std::span(from.words).subspan(begin, end - begin))
               .value());
     }

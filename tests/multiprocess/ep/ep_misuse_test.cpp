@@ -29,6 +29,35 @@ TEST(EpMisuse, RanksThatDisagreeOnTheGroupAreToldByAll) {
   });
 }
 
+// As of two layers: the calls look alike, and the experts lie elsewhere.
+TEST(EpMisuse, RanksWhoseHandlesAreOfDifferentGroupsAreToldByAll) {
+  const auto with_experts = [](uint32_t experts, epcclEpLayout_t layout) {
+    run_ranks(two_nodes, [&](const RankContext& context) {
+      Comm comm(context);
+      Setting setting(context, comm), other(context, comm);
+      setting.make_group();
+      other.config.num_experts = experts;
+      std::vector<int> reversed(experts, 0);
+      for (size_t i = 0; i < reversed.size(); ++i) reversed[i] = 3 - static_cast<int>(i % 4);
+      other.config.expert_to_rank = reversed.data();
+      other.make_group();
+      const bool is_static = layout != EPCCL_EP_LAYOUT_FLAT;
+      setting.handle_config.static_topk = other.handle_config.static_topk = is_static ? 2 : 0;
+      Setting& mine = context.rank == 3 ? other : setting;
+      expect_error(context, mine.make_handle(4, 2, layout),
+                   "the EP group of the handle: rank 0 has group 0, rank 3 group 1");
+      // Nothing is lost: the next attempt works.
+      ASSERT_EQ(other.make_handle(4, 2, layout), epcclSuccess) << epcclGetLastError(nullptr);
+      EXPECT_EQ(other.dispatch(16, 8), epcclSuccess) << epcclGetLastError(nullptr);
+      setting.destroy();
+      other.destroy();
+    });
+  };
+  for (const uint32_t experts : {4, 8})
+    for (const epcclEpLayout_t layout : {EPCCL_EP_LAYOUT_FLAT, EPCCL_EP_LAYOUT_RANK_MAJOR})
+      with_experts(experts, layout);
+}
+
 TEST(EpMisuse, AStrategyOfTheEnvironmentThatDoesNotExistIsRefusedWhenJoining) {
   run_ranks({{1}, {{"EPCCL_EP_STRATEGY", "dedupe"}}, {}}, [](const RankContext& context) {
     epcclComm_t comm = nullptr;
@@ -144,6 +173,19 @@ TEST(EpMisuse, AnOutputThatIsTooSmallIsToldToAll) {
                 [](Setting& setting) { return setting.dispatch(setting.context.rank == 2 ? 3 : 100, 8); });
 }
 
+TEST(EpMisuse, ScalesGoWithFloat8Tokens) {
+  expect_broken("inputs.scales go with float8 tokens, but these are float32", [](Setting& setting) {
+    Tensor in(epcclFloat32, setting.input.data(), {4, 8}), out(epcclFloat32, setting.output.data(), {16, 8});
+    Tensor scales(epcclFloat32, setting.scales.data(), {4, 1});
+    epcclEpDispatchInputs_t inputs = EPCCL_EP_DISPATCH_INPUTS_INIT;
+    inputs.tokens = in;
+    inputs.scales = scales;
+    epcclEpDispatchOutputs_t outputs = EPCCL_EP_DISPATCH_OUTPUTS_INIT;
+    outputs.tokens = out;
+    return epcclEpDispatch(setting.handle, &inputs, &outputs, nullptr, nullptr);
+  });
+}
+
 TEST(EpMisuse, ScalesGoWithAFloat8Output) {
   expect_broken("outputs.scales go with a float8 output, but this one is float32",
                 [](Setting& setting) { return setting.dispatch_with_scales(epcclFloat32, true); });
@@ -178,8 +220,8 @@ TEST(EpMisuse, RanksThatTakeDifferentHandlesAreToldByAll) {
       return setting.dispatch(100, 8);
     };
   };
-  expect_broken("rank 3 calls ep layout, handle 0", with_two(true, true));
-  expect_broken("rank 3 calls ep dispatch hidden 8 float32 to float32, handle 0", with_two(false, true));
+  expect_broken("rank 3 calls ep layout, handle 1", with_two(true, true));
+  expect_broken("rank 3 calls ep dispatch hidden 8 float32 to float32, handle 1", with_two(false, true));
 }
 
 TEST(EpMisuse, ArgumentsThatOneRankSeesAloneAreRefusedAtOnce) {

@@ -40,7 +40,7 @@ struct Setting {
     return each;
   }
   Result<SourceLayout> read(int receiver, const Words& words) const {
-    return read_message(cluster, experts, tokens, 0, receiver, words);
+    return read_message(cluster, experts, {tokens}, 0, receiver, words);
   }
   std::string refusal(int receiver, const Words& words) const {
     const auto read_so = read(receiver, words);
@@ -165,7 +165,7 @@ TEST(LayoutMessage, IsRefusedByTheRelayIfARanksTokenIsNotAmongThoseOfTheNode) {
       if (damaged) told[0][rank_list + 1] = 1;  // token 1 stays at home
       std::vector<SourceLayout> sources;
       for (int source = 0; source < 4; ++source)
-        sources.push_back(read_message(setting.cluster, setting.experts, tokens, source, 2,
+        sources.push_back(read_message(setting.cluster, setting.experts, {tokens}, source, 2,
                                        told[static_cast<size_t>(source)])
                               .value());
       const NodeSlots slots(setting.cluster, setting.experts, 1, {layout, tokens, 1, 0, false, 0}, sources);
