@@ -165,6 +165,8 @@ class NodeMemory {
   }
   /// Of ranks of the node, each once.
   std::vector<pid_t> other_processes() const;
+  /// Whether its process does; of one whose processes this one sees. A kernel that cannot tell: true.
+  bool lives(int local) const;
   pid_t pid(int local) const { return segment_.control(local).pid.load(std::memory_order_relaxed); }
 
   // Sleeping: announce what for, look again at everything waited for, then sleep. Only what was announced wakes: a rank

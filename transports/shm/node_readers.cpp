@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t and_the_next = uint64_t{1} << 63;  // of NodeControl::uses_peers
 
 /// Also false of a process that has ended and that nobody has waited for. A kernel that cannot tell: true.
-bool lives(pid_t pid) {
+bool is_alive(pid_t pid) {
   const UniqueFd handle(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!handle) return errno != ESRCH;
   pollfd ended{handle.get(), POLLIN, 0};
@@ -26,6 +26,10 @@ bool lives(pid_t pid) {
 }
 
 }  // namespace
+
+bool NodeMemory::lives(int local) const {
+  return is_alive(pid(local));
+}
 
 void NodeMemory::say_why(std::string_view why) {
   GaveUpReason& reason = segment_.header().reason;
@@ -75,7 +79,7 @@ int NodeMemory::end_offers_and_wait(double seconds) {
 int NodeMemory::reader() const {
   for (int peer = 0; peer < local_size(); ++peer) {
     const auto& reading = segment_.control(peer).reading[static_cast<size_t>(local_)];
-    if (reading.load(std::memory_order_seq_cst) > 0 && lives(pid(peer))) return peer;
+    if (reading.load(std::memory_order_seq_cst) > 0 && is_alive(pid(peer))) return peer;
   }
   return -1;
 }
@@ -97,7 +101,7 @@ int NodeMemory::peer_that_uses(uint64_t sequence) const {
     return used != 0 && (first == sequence || (used > first && first + 1 == sequence));
   };
   for (int peer = 0; peer < local_size(); ++peer)
-    if (peer != local_ && uses(peer) && lives(pid(peer))) return peer;
+    if (peer != local_ && uses(peer) && is_alive(pid(peer))) return peer;
   return -1;
 }
 

@@ -106,6 +106,13 @@ class Bootstrap {
   /// Nothing: nothing is known against that shrink. `ask`: asks the hub, for a second at most; else never blocks.
   virtual std::optional<ShrinkVerdict> shrink_verdict(uint32_t number, bool ask) = 0;
 
+  /// Of `ranks`, one that has left, with a word on it; "": none, as far as is known: the first time it asks the hub to tell from then on. Never
+  /// blocks.
+  virtual std::string who_left(std::span<const int> /*ranks*/) { return ""; }
+
+  /// Whether the hub has ended in order, since its ranks have left. From then on nobody tells of other ranks' ends. Any thread.
+  virtual bool is_alone() { return false; }
+
   /// What the other ranks were last known to do ("left: 3; rank 2 was last seen waiting in call #7 (...): ..."), for the
   /// error of a rank that has waited too long. Asks the hub, for a second at most; "" when nothing is known.
   virtual std::string describe_others() { return ""; }

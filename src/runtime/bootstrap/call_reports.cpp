@@ -35,6 +35,13 @@ std::optional<std::string> CallReports::left(const Member& by, uint64_t last_cal
   return wrong;
 }
 
+std::string CallReports::left_of(std::span<const int> ranks) const {
+  for (const int rank : ranks)
+    if (const auto left = left_.find(rank); left != left_.end())
+      return fmt::format("{} has left the communicator", describe(left->second.member));
+  return "";
+}
+
 std::optional<std::string> CallReports::compare_texts(const Waiting& mine) {
   const StallReport& report = mine.report;
   const auto [first, fresh] = calls_.try_emplace(report.sequence, mine.member, report.call);

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,8 @@ class CallReports {
   std::optional<std::string> waits(const Member& by, StallReport report);
   /// A rank has left after its collective `last_call`. What that shows to be wrong, if anything.
   std::optional<std::string> left(const Member& by, uint64_t last_call);
+  /// Of `ranks`, one that has left; "": none.
+  std::string left_of(std::span<const int> ranks) const;
   /// A rank has died: what it waited for counts no more.
   void died(int rank) { waiting_.erase(rank); }
 

@@ -136,11 +136,19 @@ void Client::report_stall(const StallReport& report) {
   for (const int peer : report.peers) frame.i32(peer);
   queue(frame.take());
   flush();
+  // Where the hub has ended in order nobody compares, but this rank knows who had left.
+  const std::unique_lock lock(reading_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  read_line();
+  if (state_ != Line::closed_regularly || left_ || first_notice_) return;
+  if (const auto wrong = calls_.waits({rank_, getpid(), this_host(), 0}, report))
+    add_notice({Notice::Kind::mismatch, rank_, *wrong});
 }
 
 std::string Client::describe_others() {
   const std::unique_lock lock(reading_, std::try_to_lock);
-  return lock.owns_lock() ? ask(question_patience).doing : "";
+  if (!lock.owns_lock()) return "";
+  return state_ == Line::closed_regularly ? calls_.others(rank_) : ask(question_patience).doing;
 }
 
 /// Reads what the hub has said so far: what is asked now is answered behind that. Unlike ask(), also on a line with bad news.
@@ -182,6 +190,20 @@ std::optional<ShrinkVerdict> Client::shrink_verdict(uint32_t number, bool ask) {
   }
   const auto known = verdicts_.find(number);
   return known == verdicts_.end() ? std::nullopt : std::optional(known->second);
+}
+
+std::string Client::who_left(std::span<const int> ranks) {
+  const std::unique_lock lock(reading_, std::try_to_lock);
+  if (!lock.owns_lock()) return "";  // whoever reads keeps it for the next time
+  if (!std::exchange(watches_, true)) queue(wire::Writer(wire::Type::watch).take());
+  flush();
+  read_line();
+  return calls_.left_of(ranks);
+}
+
+bool Client::is_alone() {
+  const std::unique_lock lock(reading_, std::try_to_lock);
+  return lock.owns_lock() && state_ == Line::closed_regularly;
 }
 
 void Client::leave(uint64_t last_call) {
@@ -294,7 +316,10 @@ void Client::handle(const wire::Frame& frame) {
     case wire::Type::joined:
       return have_joined(body);
     case wire::Type::hub_left:
-      std::erase(hub_ranks_, body.i32());
+      std::erase(hub_ranks_, take_left(body));
+      return;
+    case wire::Type::left:
+      take_left(body);
       return;
     case wire::Type::gathered:
       gathered_ = frame.body;
@@ -307,6 +332,8 @@ void Client::handle(const wire::Frame& frame) {
       return take_notice(body);
     case wire::Type::may_close:
       hub_may_close_ = true;
+      for (uint32_t left = body.u32(); left > 0 && left <= static_cast<uint32_t>(ranks_); --left)
+        take_left(body);
       return;
     case wire::Type::verdict:
       return take_verdict(body);
@@ -356,6 +383,15 @@ void Client::take_verdict(wire::Reader& body) {
   ShrinkVerdict& verdict = verdicts_[body.u32()];
   verdict.text = body.text();
   verdict.kept = ranks_in(body);
+}
+
+int Client::take_left(wire::Reader& body) {
+  Member who;
+  who.rank = body.i32();
+  who.pid = body.i32();
+  who.host = body.text();
+  static_cast<void>(calls_.left(who, body.u64()));
+  return who.rank;
 }
 
 void Client::line_ended(const std::string& why) {

@@ -15,6 +15,7 @@
 
 #include "base/fork_guard.hpp"
 #include "runtime/bootstrap/bootstrap.hpp"
+#include "runtime/bootstrap/call_reports.hpp"
 #include "runtime/bootstrap/rendezvous.hpp"
 #include "runtime/bootstrap/wire.hpp"
 
@@ -40,6 +41,8 @@ class Client final : public Bootstrap {
   std::string describe_others() override;
   uint32_t announce_shrink(std::span<const int> excluded) override;
   std::optional<ShrinkVerdict> shrink_verdict(uint32_t number, bool ask) override;
+  std::string who_left(std::span<const int> ranks) override;
+  bool is_alone() override;
   void leave(uint64_t last_call) override;
 
   /// The process ends regularly, and nobody will leave() any more. Any thread.
@@ -79,6 +82,7 @@ class Client final : public Bootstrap {
   void take_answer(wire::Reader& body);
   void take_notice(wire::Reader& body);
   void take_verdict(wire::Reader& body);
+  int take_left(wire::Reader& body);
   void line_ended(const std::string& why);
   void add_notice(Notice notice);
   static constexpr double question_patience = 10;  // seconds
@@ -107,6 +111,8 @@ class Client final : public Bootstrap {
   wire::Splitter splitter_;
   bool joined_ = false, hub_may_close_ = false, left_ = false, has_ended_ = false;
   std::vector<int> hub_ranks_;  // that live in the hub's process, and have not left
+  bool watches_ = false;
+  CallReports calls_;  // ranks that have left, as far as this one was told; without a hub also its own waits
   std::optional<std::string> refused_;
   std::optional<wire::Bytes> challenge_, gathered_;
   std::map<uint32_t, Found> found_;

@@ -16,6 +16,15 @@ wire::Bytes notice_of(Notice::Kind kind, int rank, const std::string& text) {
   return wire::Writer(wire::Type::notice).u8(static_cast<uint8_t>(kind)).i32(rank).text(text).take();
 }
 
+wire::Writer& put_left(wire::Writer& frame, const Member& member, uint64_t last_call) {
+  return frame.i32(member.rank).i32(member.pid).text(member.host).u64(last_call);
+}
+
+Group::Frame left_frame(wire::Type type, const Member& member, uint64_t last_call) {
+  wire::Writer frame(type);
+  return std::make_shared<const wire::Bytes>(put_left(frame, member, last_call).take());
+}
+
 const char* name_of(wire::GatherKind kind) {
   return kind == wire::GatherKind::barrier ? "barrier" : "allgather";
 }
@@ -86,6 +95,8 @@ Status Group::receive(int rank, wire::Type type, wire::Reader& body) {
       return leave(rank, body);
     case wire::Type::end:
       return end(rank, body);
+    case wire::Type::watch:
+      return watch(rank, body);
     default:
       return breach("a frame of a type that ranks do not send");
   }
@@ -296,9 +307,18 @@ Status Group::end(int rank, wire::Reader& body) {
   return {};
 }
 
+Status Group::watch(int rank, wire::Reader& body) {
+  if (!body.complete()) return breach("a malformed wish to watch");
+  slot(rank).watches = true;
+  for (const Slot& each : slots_)
+    if (each.state == State::left) send_(rank, left_frame(wire::Type::left, each.member, each.last_call));
+  return {};
+}
+
 void Group::depart(int rank, uint64_t last_call) {
   Slot& mine = slot(rank);
   mine.state = State::left;
+  mine.last_call = last_call;
   --present_;
   ++left_;
   log::trace(log::init, -1, "{} left", describe(mine.member));
@@ -307,6 +327,9 @@ void Group::depart(int rank, uint64_t last_call) {
            rank);
     return;
   }
+  const Frame left = left_frame(wire::Type::left, mine.member, last_call);
+  for (const Slot& each : slots_)
+    if (each.watches && each.state == State::present) send_(each.member.rank, left);
   if (gathering_ > 0 && !first_notice_) {
     notify(Notice::Kind::mismatch, rank,
            fmt::format("{} has left while other ranks are in an allgather or barrier", describe(mine.member)),
@@ -318,8 +341,17 @@ void Group::depart(int rank, uint64_t last_call) {
   if (!holds_hub(mine.member)) return;
   const bool is_last = std::ranges::none_of(
       slots_, [this](const Slot& each) { return each.state == State::present && holds_hub(each.member); });
-  broadcast(is_last ? wire::Writer(wire::Type::may_close).take()
-                    : wire::Writer(wire::Type::hub_left).i32(rank).take());
+  broadcast(is_last ? may_close() : *left_frame(wire::Type::hub_left, mine.member, last_call));
+}
+
+// From then on ranks find by themselves who waits for one that has left.
+wire::Bytes Group::may_close() const {
+  const auto has_left = [](const Slot& each) { return each.state == State::left; };
+  wire::Writer frame(wire::Type::may_close);
+  frame.u32(static_cast<uint32_t>(std::ranges::count_if(slots_, has_left)));
+  for (const Slot& each : slots_)
+    if (has_left(each)) put_left(frame, each.member, each.last_call);
+  return frame.take();
 }
 
 bool Group::is_of_hub(int rank) const {
@@ -363,7 +395,7 @@ void Group::close(const std::string& why) {
     if (each.state == State::present && holds_hub(each.member))
       disconnected(each.member.rank, "its process ended without leaving the communicator");
   }
-  broadcast(wire::Writer(wire::Type::may_close).take());
+  broadcast(may_close());
 }
 
 void Group::broadcast(wire::Bytes frame, int except) {

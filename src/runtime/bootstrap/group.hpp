@@ -65,6 +65,8 @@ class Group {
     uint32_t gather_number = 0;
     wire::GatherKind gather_kind{};
     wire::Bytes gather_blob;
+    bool watches = false;                      // who leaves
+    uint64_t last_call = Bootstrap::any_call;  // of one that has left
   };
   struct Lookup {
     int asker = -1;
@@ -88,6 +90,8 @@ class Group {
   Status shrink_over(int rank, wire::Reader& body);
   Status leave(int rank, wire::Reader& body);
   Status end(int rank, wire::Reader& body);
+  Status watch(int rank, wire::Reader& body);
+  wire::Bytes may_close() const;
   void depart(int rank, uint64_t last_call);
   void answer_lookups_of(int publisher);
 

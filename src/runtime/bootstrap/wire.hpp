@@ -42,6 +42,7 @@ enum class Type : uint8_t {
   shrink = 10,       // number u32, count u32, excluded ranks i32
   shrink_over = 11,  // number u32: waited for no more
   end = 12,          // its process ends, and it has not left
+  watch = 13,        // wants to know who leaves, and who has left
   // hub to rank
   challenge = 16,  // nonce, proof
   refused = 17,    // text
@@ -49,11 +50,13 @@ enum class Type : uint8_t {
   gathered = 19,   // number u32, count u32, blobs
   found = 20,      // request u32, success u8, blob (or the reason as bytes)
   notice = 21,     // kind u8, rank i32, text
-  may_close = 22,  // the hub's process may end from now on; that is no death
-  answer = 23,     // request u32, joined i32, missing text, doing text
+  may_close =
+      22,  // the hub's process may end from now on, which is no death; count u32, and of each rank that has left as in `left`
+  answer = 23,  // request u32, joined i32, missing text, doing text
   verdict =
       24,  // number u32 of the rank's shrinks, why it cannot be text, count u32, ranks that are kept i32
-  hub_left = 25,  // rank i32: it has left, and others of the hub's process have not
+  hub_left = 25,  // as `left`: others of the hub's process have not
+  left = 26,      // to who watches: rank i32, pid i32, host text, u64 number of its last collective
 };
 
 enum class GatherKind : uint8_t { allgather = 0, barrier = 1 };

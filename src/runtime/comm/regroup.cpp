@@ -6,6 +6,7 @@
 
 #include "base/clock.hpp"
 #include "runtime/bootstrap/allgather.hpp"
+#include "runtime/bootstrap/rank_list.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -50,12 +51,14 @@ uint64_t Regroup::Numbers::take() {
 std::function<Status(bool last)> Regroup::until_lost(const std::vector<int>& members, Absence absence) {
   constexpr double patience = 1.0;
   return [this, members, absence, known_since = 0.0](bool last) mutable -> Status {
-    const std::string why = lost_(members, absence);
+    std::string why = lost_(members, absence);
+    if (why.empty()) why = line_.who_left(members);
     if (why.empty()) return {};
     const double now = now_seconds();
     if (known_since == 0) known_since = now;
     if (!last && now - known_since < patience) return {};
-    return error(Code::remote_error, "rank {}: one of the {} ranks that are to meet will not come: {}", rank_,
+    return error(Code::remote_error,
+                 "rank {} of the parent: one of the {} ranks that are to meet will not come: {}", rank_,
                  members.size(), why);
   };
 }
@@ -83,7 +86,10 @@ Result<Gathering> Regroup::gather(const std::vector<int>& members, Absence absen
   gathering.session = session_number(members, number, disagreements);
   gathering.rank = static_cast<int>(position - members.begin());
   gathering.ranks = static_cast<int>(members.size());
-  gathering.where = fmt::format("meeting at rank {} of the parent", host);
+  RankList list;
+  for (const int member : members) list.add(member);
+  gathering.where =
+      fmt::format("meeting at rank {} of the parent (its ranks {}, here numbered from 0)", host, list.text());
   gathering.check = until_lost(members, absence);
   gathering.in_vain = [this, members, number] {
     const std::lock_guard again(mutex_);
@@ -106,8 +112,8 @@ Result<Gathering> Regroup::gather_shrunk(std::span<const int> excluded, Absence 
     auto verdict = line_.shrink_verdict(number, last);
     if (!verdict) return until(last);
     if (last) disagreed(std::move(verdict->kept));
-    return error(Code::invalid_usage, "rank {}: ranks exclude different ranks in a shrink: {}", rank_,
-                 verdict->text);
+    return error(Code::invalid_usage, "rank {} of the parent: ranks exclude different ranks in a shrink: {}",
+                 rank_, verdict->text);
   };
   return gathering;
 }

@@ -222,6 +222,24 @@ Status Waiter::report(double now, const Situation& situation) {
   next_report_ = std::min(next_report_, since + timeout_seconds_ + 1e-3);
   monitor_.bootstrap().report_stall({situation.sequence, situation.call, situation.waiting,
                                      waited < report_period ? std::vector<int>{} : situation.peers});
+  return monitor_.bootstrap().is_alone() ? check_alone(situation) : Status{};
+}
+
+// Nobody tells of those that die now. Over the network a connection breaks.
+Status Waiter::check_alone(const Situation& situation) const {
+  EPCCL_TRY(monitor_.check());
+  if (policy_.neighbours.empty()) return {};
+  for (int local = 0; local < node_.local_size(); ++local) {
+    const int rank = policy_.neighbours[static_cast<size_t>(local)];
+    const bool is_awaited = situation.peers.empty()
+                                ? node_.done(local) < situation.sequence
+                                : std::ranges::find(situation.peers, rank) != situation.peers.end();
+    if (local == node_.local() || !is_awaited || node_.lives(local)) continue;
+    return error(
+        Code::remote_error,
+        "rank {} (same node, pid {}) is gone: its process has ended, while rank {} is in call #{} ({})", rank,
+        node_.pid(local), rank_, situation.sequence, situation.call);
+  }
   return {};
 }
 

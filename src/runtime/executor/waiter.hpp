@@ -32,6 +32,8 @@ struct WaitPolicy {
   bool share_cores = false;    // ranks of the node outnumber its cores
   // Where this rank goes when it begins a call, if it shares cores, and else when it meets another one on its core; -1: it stays.
   int home_core = -1;
+  std::vector<int> neighbours =
+      {};  // ranks of the node by position, if this one can see their processes; else empty
 };
 
 /// Failures of the communicator that come from outside the current call. Any thread may abort.
@@ -156,6 +158,7 @@ class Waiter {
   void measured();
   Status pause(double now);
   Status report(double now, const Situation& situation);
+  Status check_alone(const Situation& situation) const;
   bool awaits_stream(double now);
   bool arm(bool rarely);
   void sleep_on_network();

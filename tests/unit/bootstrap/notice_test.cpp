@@ -1,4 +1,7 @@
 // What ranks hear of each other: deaths, failures, disagreements.
+#include <array>
+#include <span>
+
 #include "ranks.hpp"
 
 namespace epccl::test {
@@ -30,6 +33,23 @@ TEST(Notices, LeavingIsNoDeath) {
   lines[1].reset();
   // The answer to a question comes after any notice of the departure.
   EXPECT_EQ(lines[0]->describe_others(), "left: 1");
+  EXPECT_EQ(lines[0]->poll_notice(), std::nullopt);
+}
+
+// Who asks is told of those that have left, and of those that leave.
+TEST(Notices, WhoHasLeftIsToldToWhoAsks) {
+  auto lines = join_all(fresh_id(), 3);
+  const std::array both{1, 2};
+  const auto wait_for = [&](std::span<const int> ranks) {
+    for (const double until = now_seconds() + patience; now_seconds() < until; usleep(1000))
+      if (std::string who = lines[0]->who_left(ranks); !who.empty()) return who;
+    return std::string("nobody");
+  };
+  lines[2]->leave(Bootstrap::any_call);
+  EXPECT_CONTAINS(wait_for(both), "rank 2 (host ");
+  EXPECT_EQ(lines[0]->who_left(std::span(both).first(1)), "");
+  lines[1]->leave(Bootstrap::any_call);
+  EXPECT_CONTAINS(wait_for(std::span(both).first(1)), "rank 1 (host ");
   EXPECT_EQ(lines[0]->poll_notice(), std::nullopt);
 }
 
