@@ -327,10 +327,20 @@ Result<UniqueFd> open_socket_for(const Endpoint& to) {
   return open_socket(to_socket_address(to).storage.ss_family);
 }
 
+namespace {
+
+// Where nobody listens that is the other end's fault; all else is this machine's, or may pass.
+Status connect_error(int code, const Endpoint& to) {
+  Status why = system_error(code, fmt::format("connecting to {}", to.to_string()));
+  return code == ECONNREFUSED ? Status(Code::remote_error, why.message()) : why;
+}
+
+}  // namespace
+
 Status start_connect(int fd, const Endpoint& to) {
   SocketAddress address = to_socket_address(to);
   if (connect(fd, address.get(), address.length) != 0 && errno != EINPROGRESS && errno != EINTR)
-    return system_error(errno, fmt::format("connecting to {}", to.to_string()));
+    return connect_error(errno, to);
   return {};
 }
 
@@ -341,11 +351,10 @@ Result<UniqueFd> start_connect(const Endpoint& to) {
 }
 
 Status finish_connect(int fd, const Endpoint& to) {
-  const std::string what = fmt::format("connecting to {}", to.to_string());
   int code = 0;
   socklen_t length = sizeof code;
   getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &length);
-  if (code != 0) return system_error(code, what);
+  if (code != 0) return connect_error(code, to);
   // A port of this machine's own ephemeral range can connect to itself when nobody listens there.
   SocketAddress self;
   self.length = sizeof self.storage;
@@ -354,7 +363,7 @@ Status finish_connect(int fd, const Endpoint& to) {
       own && own->address == to.address && own->port == to.port) {
     const linger reset{1, 0};  // at once: the port is wanted by whom this was meant for
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-    return system_error(ECONNREFUSED, what);
+    return connect_error(ECONNREFUSED, to);
   }
   return {};
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "from_store.hpp"
 #include "group_thread.hpp"
 
 namespace epccl_torch {
@@ -60,7 +61,7 @@ void AnySource::serve() {
     for (const int silent : inbox_.expire()) group_.abort(silent);
     try {
       if (inbox_.any_waiting()) {
-        found = look_for_senders();
+        found = from_store("a receive from any source", [this] { return look_for_senders(); });
         group_.check();
       }
     } catch (...) {

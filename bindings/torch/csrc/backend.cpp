@@ -143,7 +143,9 @@ void EpcclBackend::leave_channels() {
     const std::lock_guard lock(channels_mutex_);
     return channels;
   };
-  for (const auto& entry : copy_of(send_channels_)) entry.second->leave();
+  // Partners that are in their receives have what was sent to them.
+  const auto deadline = std::chrono::steady_clock::now() + sends_time_to_end;
+  for (const auto& entry : copy_of(send_channels_)) entry.second->leave(deadline);
   for (const auto& entry : copy_of(receive_channels_)) entry.second->leave();
   decltype(send_channels_) sends;  // which end after the lock
   decltype(receive_channels_) receives;

@@ -52,6 +52,8 @@ class EpcclBackend : public c10d::Backend {
   bool leave_gpus_at_end(bool waits) noexcept;
   /// So long.
   static constexpr std::chrono::seconds gpus_time_to_end{5};
+  /// Of messages that nobody has received yet when the group is destroyed.
+  static constexpr std::chrono::seconds sends_time_to_end{5};
   /// In a forked child, which has the group but not its threads: from now on nobody ends it, abort() and shutdown() do nothing, and calls
   /// are refused.
   void stay_of_parent() noexcept;
@@ -137,6 +139,8 @@ class EpcclBackend : public c10d::Backend {
   std::function<void()> rest_of_current_streams(const c10d::BarrierOptions& opts);
   /// Deletes them from the store.
   void forget(const std::vector<std::string>& keys);
+  void come_to_monitored_barrier(const std::string& place, std::chrono::milliseconds timeout,
+                                 bool wait_all_ranks);
   void check_peer(const char* name, int peer) const;
   /// Throws where a rank has died, or the group has failed otherwise, or is over here.
   void check_others(const char* what) const;

@@ -6,6 +6,7 @@
 
 #include "backend.hpp"
 #include "device_receive.hpp"
+#include "from_store.hpp"
 #include "tensors.hpp"
 
 namespace epccl_torch {
@@ -229,8 +230,14 @@ void EpcclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_
   check_process();
   const std::chrono::milliseconds timeout =
       opts.timeout.count() >= 0 ? bounded(opts.timeout) : timeout_->load();
-  const auto end = std::chrono::steady_clock::now() + timeout;
   const std::string place = "epccl/monitored/" + std::to_string(monitored_++) + "/";
+  from_store("monitored_barrier" + other_names_,
+             [&] { come_to_monitored_barrier(place, timeout, wait_all_ranks); });
+}
+
+void EpcclBackend::come_to_monitored_barrier(const std::string& place, std::chrono::milliseconds timeout,
+                                             bool wait_all_ranks) {
+  const auto end = std::chrono::steady_clock::now() + timeout;
   const auto comes = [&](const std::string& key, std::chrono::milliseconds more) {
     while (!store_->check({place + key})) {
       if (std::chrono::steady_clock::now() > end + more) return false;
@@ -261,6 +268,12 @@ void EpcclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_
     text = std::string(count == 1 ? "Rank " : "Ranks ") + missing + " failed to pass monitoredBarrier in " +
            std::to_string(timeout.count()) + " ms" + other_names_;
   store_->set(place + "answer", std::vector<uint8_t>(text.begin(), text.end()));
+  // This process may hold the store, and may end next: whoever has come takes the answer first, and its own key away.
+  constexpr std::chrono::seconds patience{1};
+  const auto longest = std::chrono::steady_clock::now() + patience;
+  for (int rank = 1; rank < size_; ++rank)
+    while (store_->check({place + std::to_string(rank)}) && std::chrono::steady_clock::now() < longest)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
   // Who has come to this barrier has read the answers of those before.
   if (count == 0) forget(std::exchange(monitored_answers_, {}));
   monitored_answers_.push_back(place + "answer");

@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "from_store.hpp"
+
 namespace epccl_torch {
 namespace {
 
@@ -68,18 +70,23 @@ epcclUniqueId take(const Meeting& meeting) {
   return id;
 }
 
-}  // namespace
-
-std::shared_ptr<Communicator> meet(const Meeting& meeting) {
+epcclUniqueId exchange_id(const Meeting& meeting) {
   if (of_two(meeting) && meeting.rank == 0) wait_for(meeting, meeting.key + "/here", 1);
   if (of_two(meeting) && meeting.rank == 1)
     meeting.store->set(meeting.key + "/here", std::vector<uint8_t>{1});
-  const epcclUniqueId id = meeting.rank == 0 ? give(meeting) : take(meeting);
+  return meeting.rank == 0 ? give(meeting) : take(meeting);
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator> meet(const Meeting& meeting) {
+  const epcclUniqueId id = from_store(meeting.name, [&] { return exchange_id(meeting); });
   const auto go_on = [&meeting] {
     meeting.go_on();
     // Only rank 0, which sends: what came from one that has left since is received.
     if (of_two(meeting) && meeting.rank == 0)
-      check_not_left(meeting, meeting.store->check({meeting.other_left}));
+      check_not_left(meeting,
+                     from_store(meeting.name, [&] { return meeting.store->check({meeting.other_left}); }));
   };
   return std::make_shared<Communicator>(id, meeting.ranks, meeting.rank, in_seconds(*meeting.timeout),
                                         meeting.name, go_on);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "from_store.hpp"
 #include "group_thread.hpp"
 
 namespace epccl_torch {
@@ -33,10 +34,11 @@ void SendChannel::issue(Message message) {
   changed_.notify_all();
 }
 
-void SendChannel::leave() {
+void SendChannel::leave(std::chrono::steady_clock::time_point deadline) {
   bool pending = false;
   {
     std::unique_lock lock(mutex_);
+    changed_.wait_until(lock, deadline, [this] { return !busy_ && posted_.empty(); });
     // Without one in the list, a message is past the point where its partner could be missing.
     changed_.wait(lock, [this] { return !busy_ || !posted_.empty(); });
     pending = !posted_.empty();
@@ -69,7 +71,7 @@ void SendChannel::serve() {
 
 // The front of the queue is this thread's alone: others only add at the back.
 void SendChannel::send_one() {
-  if (announce_) std::exchange(announce_, nullptr)();
+  if (announce_) from_store(line_.name(), std::exchange(announce_, nullptr));
   epcclComm_t comm = line_.open();
   Message message;
   {

@@ -1,6 +1,7 @@
 // Messages from this rank to one other.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -28,8 +29,8 @@ class SendChannel {
     int tag;
   };
   void issue(Message message);
-  /// Ends the channel; what is still pending has no partner, and fails.
-  void leave();
+  /// Ends the channel when all is sent; what is still pending at `deadline` has no partner, and fails.
+  void leave(std::chrono::steady_clock::time_point deadline);
   /// Fails all that is pending. Any thread.
   void abort() noexcept;
 

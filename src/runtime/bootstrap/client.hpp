@@ -66,6 +66,8 @@ class Client final : public Bootstrap {
   Status join_unless_stopped(const Rendezvous& rendezvous);
   Result<UniqueFd> try_to_connect(const net::Endpoint& to, double deadline) const;
   Status connect(const Rendezvous& rendezvous, double deadline);
+  void open_line(UniqueFd fd);
+  void say_not_coming(const Rendezvous& rendezvous);
   Status prove(const Rendezvous& rendezvous, double deadline, bool& retry);
   Status wait_for_all(double deadline);
   Status refusal() const;
@@ -109,6 +111,7 @@ class Client final : public Bootstrap {
   std::mutex reading_;
   Line state_ = Line::broken;
   wire::Splitter splitter_;
+  bool has_claimed_ = false;  // to be its rank
   bool joined_ = false, hub_may_close_ = false, left_ = false, has_ended_ = false;
   std::vector<int> hub_ranks_;  // that live in the hub's process, and have not left
   bool watches_ = false;

@@ -219,19 +219,20 @@ Result<UniqueFd> open_counter(const IdHandOut& hand_out) {
 /// The id, when the one who listens at `at` is rank 0 of this job.
 Result<UniqueId> fetch(const net::Endpoint& at, const Key& key, int rank, double deadline) {
   const double patience = std::min(port_patience, std::max(0.01, deadline - now_seconds()));
-  EPCCL_ASSIGN(const UniqueFd fd, net::connect_to(at, patience));
+  const auto fd = net::connect_to(at, patience);
+  if (!fd.ok()) return Status(Code::system_error, fd.status().message());  // nobody there has said anything
   Offer offer;
-  if (!read_all(fd.get(), std::as_writable_bytes(std::span(&offer, 1)), now_seconds() + patience) ||
+  if (!read_all(fd->get(), std::as_writable_bytes(std::span(&offer, 1)), now_seconds() + patience) ||
       offer.magic != magic)
     return error(Code::remote_error, "another program listens at {}", at.to_string());
   const auto bytes = unseal(key, offer.id);
   if (!bytes) return error(Code::remote_error, "rank 0 of another job listens at {}", at.to_string());
   const Receipt receipt = seal(key, receipt_for(offer, rank));
-  if (send(fd.get(), &receipt, sizeof receipt, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof receipt))
+  if (send(fd->get(), &receipt, sizeof receipt, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof receipt))
     return system_error(errno, fmt::format("answering {}", at.to_string()));
   // Rank 0 hangs up when it has the receipt.
   std::byte end;
-  static_cast<void>(read_all(fd.get(), std::span(&end, 1), now_seconds() + patience));
+  static_cast<void>(read_all(fd->get(), std::span(&end, 1), now_seconds() + patience));
   return UniqueId{*bytes};
 }
 

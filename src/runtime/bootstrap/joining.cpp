@@ -16,6 +16,8 @@ namespace epccl::runtime {
 namespace {
 
 constexpr double first_retry = 0.01, longest_retry = 0.2;  // seconds between attempts to connect
+constexpr double refused_patience = 2;                     // of a machine that is there
+constexpr double word_patience = 0.5;                      // for who does not wait any more
 
 void sleep_seconds(double seconds) {
   if (seconds > 0) poll(nullptr, 0, static_cast<int>(std::ceil(seconds * 1e3)));
@@ -49,6 +51,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const UniqueId& id, int rank,
 Status Client::join(const Rendezvous& rendezvous) {
   const std::lock_guard lock(reading_);
   Status status = join_unless_stopped(rendezvous);
+  if (!status.ok() && interrupted() && !has_claimed_) say_not_coming(rendezvous);
   // Others may have heard first, and have left.
   if (const auto check = std::exchange(options_.check, nullptr); !status.ok() && check != nullptr)
     if (Status why = check(true); !why.ok()) return why;
@@ -77,6 +80,19 @@ Status Client::join_unless_stopped(const Rendezvous& rendezvous) {
   return status;
 }
 
+/// Before this rank said that it came it was stopped: whoever waits for it hears so, where the hub answers at once.
+void Client::say_not_coming(const Rendezvous& rendezvous) {
+  options_.interrupt = nullptr;
+  options_.check = nullptr;
+  const double deadline = now_seconds() + word_patience;
+  auto fd = try_to_connect(rendezvous.endpoint, deadline);
+  if (!fd.ok()) return;
+  open_line(std::move(fd).value());
+  challenge_.reset();
+  bool retry = false;
+  if (prove(rendezvous, deadline, retry).ok()) hang_up(any_call);
+}
+
 Status Client::interruption() const {
   return error(Code::remote_error, "rank {}: the communicator was aborted", rank_);
 }
@@ -91,24 +107,38 @@ Result<UniqueFd> Client::try_to_connect(const net::Endpoint& to, double deadline
   return fd;
 }
 
-/// Tries until somebody accepts: the hub's process may still be starting, or its backlog be full.
+void Client::open_line(UniqueFd fd) {
+  net::set_control_line_options(fd.get(), timeout_);
+  line_ = GuardedFd(std::move(fd));
+  watch_for_reading(epoll_.get(), line_.get());
+  state_ = Line::open;
+  splitter_ = {};
+  const std::lock_guard lock(writing_);
+  unsent_.clear();
+  sent_ = 0;
+}
+
+/// Tries until somebody accepts: the hub's backlog may be full. An id is made by a hub that listens, so where nobody does its process has
+/// ended, or is through with what the id was for.
 Status Client::connect(const Rendezvous& rendezvous, double deadline) {
+  double refused_since = 0;
   for (double pause = first_retry;; pause = std::min(2 * pause, longest_retry)) {
     auto fd = try_to_connect(rendezvous.endpoint, std::max(deadline, now_seconds() + 0.001));
     if (fd.ok()) {
-      net::set_control_line_options(fd->get(), timeout_);
-      line_ = GuardedFd(std::move(fd).value());
-      watch_for_reading(epoll_.get(), line_.get());
-      state_ = Line::open;
-      splitter_ = {};
-      const std::lock_guard lock(writing_);
-      unsent_.clear();
-      sent_ = 0;
+      open_line(std::move(fd).value());
       return {};
     }
     if (interrupted()) return interruption();
     if (options_.check != nullptr) EPCCL_TRY(options_.check(false));
-    if (now_seconds() + pause >= deadline)
+    const double now = now_seconds();
+    const bool is_refused = fd.status().code() == Code::remote_error;
+    refused_since = !is_refused ? 0 : refused_since == 0 ? now : refused_since;
+    if (is_refused && now - refused_since >= refused_patience)
+      return error(Code::remote_error,
+                   "rank {}: there is no rendezvous at {} any more: its process has ended, or all ranks that "
+                   "it waited for had joined ({})",
+                   rank_, rendezvous.endpoint.to_string(), fd.status().message());
+    if (now + pause >= deadline)
       return error(Code::remote_error, "rank {}: no rendezvous at {} within {} s: {}", rank_,
                    rendezvous.endpoint.to_string(), timeout_, fd.status().message());
     sleep_seconds(pause);
@@ -149,6 +179,7 @@ Status Client::prove(const Rendezvous& rendezvous, double deadline, bool& retry)
   claims.i32(rank_).i32(ranks_).i32(getpid()).text(this_host()).u64(options_.session).u64(this_process());
   const Proof own = rank_proof(rendezvous.secret, mine, of_hub, claims.body());
   queue(wire::Writer(wire::Type::join).raw(own).raw(claims.body()).take());
+  has_claimed_ = true;
   return {};
 }
 

@@ -190,6 +190,19 @@ TEST(Join, NobodyListeningIsAnErrorWithTheAddress) {
   EXPECT_CONTAINS(joined.status().message(), "Connection refused");
 }
 
+// As of one that comes when the process that made the id has ended.
+TEST(Join, NobodyListeningIsAnErrorLongBeforeTheTimeIsUp) {
+  const TakenPort port;
+  runtime::Rendezvous nowhere;
+  nowhere.endpoint = port.endpoint();
+  const double began = now_seconds();
+  const auto joined = Bootstrap::join(encode(nowhere), 0, 1, 1000);
+  EXPECT_LT(now_seconds() - began, 500);
+  ASSERT_FALSE(joined.ok());
+  EXPECT_CONTAINS(joined.status().message(),
+                  "there is no rendezvous at " + nowhere.endpoint.to_string() + " any more");
+}
+
 TEST(Join, WaitsForARendezvousThatOpensLate) {
   const UniqueId id = fresh_id();
   auto elsewhere = *runtime::decode(id);
@@ -197,7 +210,7 @@ TEST(Join, WaitsForARendezvousThatOpensLate) {
   const TakenPort port;
   elsewhere.endpoint = port.endpoint();
   std::jthread late([&port] {
-    usleep(200'000);
+    usleep(50'000);
     const int listener = port.listens();
     ASSERT_TRUE(net::wait_for(listener, POLLIN, now_seconds() + patience));
     const UniqueFd caller(accept(listener, nullptr, nullptr));

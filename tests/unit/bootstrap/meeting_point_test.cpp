@@ -144,6 +144,21 @@ TEST_F(Interruption, EndsJoiningAndTellsTheOthers) {
   EXPECT_CONTAINS(joined.status().message(), "aborted");
 }
 
+TEST_F(Interruption, BeforeARankHasJoinedIsToldToTheOthers) {
+  const UniqueId id = fresh_id();
+  std::jthread other([&] {
+    const auto joined = Bootstrap::join(id, 1, 3, 1000);
+    ASSERT_FALSE(joined.ok());
+    EXPECT_CONTAINS(joined.status().message(), "rank 0");
+    EXPECT_CONTAINS(joined.status().message(), "left before all had joined");
+  });
+  const auto interrupt = Interrupt::create().value();
+  interrupt->fire();
+  const auto joined = Bootstrap::join(id, 0, 3, 1000, {0, interrupt});
+  ASSERT_FALSE(joined.ok());
+  EXPECT_CONTAINS(joined.status().message(), "aborted");
+}
+
 TEST_F(Interruption, EndsWaitingForARendezvousThatIsNotThere) {
   const UniqueId id = fresh_id();
   runtime::discard_unique_id(id);
