@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <ctime>
 
+#include "base/standard_output.hpp"
 #include "perf/src/communicator.hpp"
 #include "topology/host_id.hpp"
 
@@ -14,11 +15,9 @@ extern char** environ;
 namespace epccl::perf {
 
 bool write_out(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0)
-    return true;
-  const Status why = system_error(errno, "cannot write standard output");
-  fmt::print(stderr, "epccl-perf: {}\n", why.message());
-  return false;
+  const Status written = epccl::print(text);
+  if (!written.ok()) fmt::print(stderr, "epccl-perf: {}\n", written.message());
+  return written.ok();
 }
 
 Result<Output> Output::open(int rank, const std::string& json_file) {

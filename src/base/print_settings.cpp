@@ -1,20 +1,18 @@
 // epccl-settings: prints the settings table as docs/configuration.md has it.
-#include <cerrno>
 #include <cstdio>
 #include <string>
 #include <string_view>
 
 #include "base/settings.hpp"
-#include "base/status.hpp"
+#include "base/standard_output.hpp"
 
 namespace {
 
 /// The exit status.
 int print(const std::string& text) {
-  if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return 0;
-  const epccl::Status why = epccl::system_error(errno, "cannot write standard output");
-  std::fprintf(stderr, "epccl-settings: %s\n", why.message().c_str());
-  return 1;
+  const epccl::Status written = epccl::print(text);
+  if (!written.ok()) std::fprintf(stderr, "epccl-settings: %s\n", written.message().c_str());
+  return written.ok() ? 0 : 1;
 }
 
 }  // namespace

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "base/standard_output.hpp"
 #include "topo/forecast.hpp"
 #include "topo/nic_list.hpp"
 #include "topo/preflight_facts.hpp"
@@ -161,12 +163,6 @@ std::string as_text(const Options& options, const topology::Machine& machine, co
   return text;
 }
 
-Status print(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    return system_error(errno, "cannot write");
-  return {};
-}
-
 std::string nics_text(const Options& options, const topology::Machine& machine) {
   const bool live = options.xml.empty();
   const auto devices = live ? topology::query_rdma_devices()
@@ -219,9 +215,15 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {
-    if (failure.get_exit_code() == 0) return app.exit(failure);  // --help, --version
-    fmt::print(stderr, "epccl-topo: {} (--help lists what there is)\n", failure.what());
-    return exit_unusable;
+    if (failure.get_exit_code() != 0) {
+      fmt::print(stderr, "epccl-topo: {} (--help lists what there is)\n", failure.what());
+      return exit_unusable;
+    }
+    std::ostringstream asked;  // --help, --version
+    app.exit(failure, asked);
+    const Status printed = print(asked.str());
+    if (!printed.ok()) fmt::print(stderr, "epccl-topo: {}\n", printed.message());
+    return printed.ok() ? EXIT_SUCCESS : EXIT_FAILURE;
   }
   const auto code = run(options);
   if (code.ok()) return *code;

@@ -56,7 +56,10 @@ int Job::run() {
   }
   while (ranks_running() > 0) step();
   end_leftovers();
-  for (auto& [fd, forwarder] : forwarders_) forwarder.finish();
+  for (auto& [fd, forwarder] : forwarders_) {
+    forwarder.finish();
+    check_output(forwarder);
+  }
   return exit_code_;
 }
 
@@ -146,7 +149,16 @@ void Job::step() {
 
 void Job::forward(int fd) {
   const auto found = forwarders_.find(fd);
-  if (found != forwarders_.end() && !found->second.forward()) forwarders_.erase(found);
+  if (found == forwarders_.end() || found->second.forward()) return;
+  check_output(found->second);
+  forwarders_.erase(found);
+}
+
+void Job::check_output(const LineForwarder& forwarder) {
+  if (forwarder.error() == 0 || output_is_lost_) return;
+  output_is_lost_ = true;
+  say(fmt::format("what the ranks print cannot be written: {}", strerror(forwarder.error())));
+  fail(1);
 }
 
 void Job::take_signals() {

@@ -49,6 +49,7 @@ class Job {
   void escalate(double now);
   void end_leftovers();
   void forward(int fd);
+  void check_output(const LineForwarder& forwarder);
   int ranks_running() const;
   void say(const std::string& text) const;
 
@@ -62,6 +63,7 @@ class Job {
   double next_phase_at_ = 0;  // now_seconds(); 0: never
   double cause_until_ = 0;    // now_seconds(): a crash until then caused the failure that was seen first
   int interrupts_ = 0;
+  bool output_is_lost_ = false;
   int exit_code_ = 0;
 };
 

@@ -7,8 +7,11 @@
 #include <cstdio>
 #include <numeric>
 #include <span>
+#include <sstream>
 #include <string>
 #include <vector>
+
+#include "base/standard_output.hpp"
 
 namespace epccl::launcher {
 namespace {
@@ -20,7 +23,8 @@ constexpr const char* footer = R"(
 Each rank gets EPCCL_RANK, EPCCL_WORLD_SIZE, EPCCL_LOCAL_RANK and EPCCL_STORE. Standard input goes to rank 0, unless it
 is a terminal. Signals are passed on to all ranks. When a rank fails, the others have the grace period to end by
 themselves, then they are ended; the exit code is that of the first rank that failed, or 128 + the signal that killed
-it, or 124 after --timeout.
+it, or 124 after --timeout, or 128 + the signal where SIGINT or SIGTERM came twice, or 1 where --tag-output cannot write
+what they print.
 
   epccl-run -n 8 ./program             8 ranks on this machine
   epccl-run -n 8 --nodes 2 ./program   as if on two nodes of four ranks
@@ -30,6 +34,15 @@ it, or 124 after --timeout.
 int refuse(std::string_view wrong) {
   fmt::print(stderr, "epccl-run: {} (--help lists what there is)\n", wrong);
   return usage_error;
+}
+
+/// --help or --version; the exit code.
+int answer(const CLI::App& app, const CLI::ParseError& asked) {
+  std::ostringstream text;
+  app.exit(asked, text);
+  const Status printed = print(text.str());
+  if (!printed.ok()) fmt::print(stderr, "epccl-run: {}\n", printed.message());
+  return printed.ok() ? 0 : 1;
 }
 
 /// The first word that is no option of ours is the program; one that looks like an option only behind `--`. A text that says what
@@ -134,8 +147,7 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
     for (const std::string& each : arguments) texts.push_back(each.c_str());
     app.parse(argc, texts.data());
   } catch (const CLI::ParseError& problem) {
-    const bool asked = problem.get_exit_code() == 0;  // for --help or --version
-    out.exit_code = asked ? app.exit(problem) : refuse(problem.what());
+    out.exit_code = problem.get_exit_code() == 0 ? answer(app, problem) : refuse(problem.what());
     return out;
   }
   for (const std::string& wrong :

@@ -67,7 +67,9 @@ bool LineForwarder::write_lines(bool unfinished_too) {
     out.append(prefix_).append(pending_).push_back('\n');
     pending_.clear();
   }
-  return write_all(target_, out);
+  if (write_all(target_, out)) return true;
+  if (errno != EPIPE) error_ = errno;
+  return false;
 }
 
 }  // namespace epccl::launcher

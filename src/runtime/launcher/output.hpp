@@ -18,6 +18,8 @@ class LineForwarder {
   bool forward();
   /// The end of the stream as far as it matters: what is there goes out, also an unfinished line.
   void finish();
+  /// Why something could not be written, an errno; 0: all was, or nobody reads the target any more.
+  int error() const { return error_; }
 
  private:
   bool write_lines(bool unfinished_too);
@@ -26,6 +28,7 @@ class LineForwarder {
   int target_;
   std::string prefix_;
   std::string pending_;
+  int error_ = 0;
 };
 
 }  // namespace epccl::launcher

@@ -60,6 +60,20 @@ TEST_F(Launcher, TaggedLinesAreWholeAndCarryTheirRank) {
   EXPECT_EQ(sorted_lines(), wanted);
 }
 
+// The ranks are not blamed for it, and what is lost is not passed over.
+TEST_F(Launcher, TaggedOutputThatCannotBeWrittenIsAnErrorThatSaysWhy) {
+  for (const char* program : {"echo hi", "seq 100000"}) {
+    const std::string command = fmt::format(
+        "test \"$({} -n 2 --tag-output {} 2>&1 >/dev/full)\" = "
+        "'epccl-run: what the ranks print cannot be written: No space left on device'",
+        EPCCL_RUN, program);
+    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+    const int status = std::system(
+        fmt::format("{} -n 2 --tag-output {} >/dev/full 2>/dev/null", EPCCL_RUN, program).c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 1);
+  }
+}
+
 TEST_F(Launcher, TagsKeepTheTwoOutputsApart) {
   EXPECT_EQ(run({"-n", "1", "--tag-output", "sh", "-c", "echo to out; echo to err >&2"}), 0);
   EXPECT_EQ(out(), "[0] to out\n");
