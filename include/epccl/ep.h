@@ -17,7 +17,7 @@
  * Layouts of what a rank receives (N rows). Its experts are counted in ascending order of id: local ids 0, 1, ...
  *   EPCCL_EP_LAYOUT_FLAT          one row for each token with an expert here; by source rank, then token
  *   EPCCL_EP_LAYOUT_RANK_MAJOR    as FLAT, but the rows of source s begin at s * max_send_tokens_per_rank: N is fixed, and
- *                                 rows without a token keep what they held
+ *                                 rows without a token keep what they held (but topk_weights 0 and topk_idx -1)
  *   EPCCL_EP_LAYOUT_EXPERT_MAJOR  one row for each (token, expert); by expert, then source rank, then token; each expert's
  *                                 rows begin at a multiple of the alignment, rows in between are zero, or anything with
  *                                 epcclEpHandleConfig_t.undefined_padding

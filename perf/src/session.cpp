@@ -102,8 +102,8 @@ Status Session::introduce(uint64_t fingerprint) {
     if (all[r].fingerprint != all[0].fingerprint) {
       return error(
           Code::invalid_usage,
-          "rank {} on {} (pid {}) was started with other arguments, or reads another count matrix or "
-          "routing trace, than rank 0",
+          "rank {} on {} (pid {}) was started with other arguments or settings (EPCCL_ALGO, ...), or reads "
+          "another count matrix or routing trace, than rank 0",
           r, all[r].host.data(), all[r].pid);
     }
     const auto known = std::find(hosts.begin(), hosts.end(), all[r].host_hash);

@@ -366,7 +366,7 @@ std::string documentation() {
       "is warned\n"
       "about; a value that is not allowed, a line of a file that is no `KEY=VALUE`, and a file that is named "
       "and missing, are errors when a communicator "
-      "is made (of `EPCCL_DEBUG` and `EPCCL_DEBUG_SUBSYS` a warning). Sizes are powers of two: `64`, `4K`, "
+      "is made (of `EPCCL_DEBUG` and `EPCCL_DEBUG_SUBSYS` a warning). Sizes are counted in powers of two: `64`, `4K`, "
       "`8M`, `1G`.\n\n"
       "This page is generated from the table in `src/base/settings_table.cpp`.\n\n"
       "| setting | default | values | meaning |\n"

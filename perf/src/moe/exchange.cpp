@@ -220,6 +220,20 @@ void Exchange::check_weights(const ReceivedRow& row, Findings& findings) const {
   }
 }
 
+/// Scales and weights of rows that are no token's: expert-major clears the scales with the rows, and weights are always 0.
+void Exchange::check_padding(uint64_t first, uint64_t end, Findings& findings) const {
+  const size_t scales = scales_of(options_.shape.hidden);
+  const float kept = options_.layout == Layout::expert_major ? 0 : unwritten;
+  for (uint64_t slot = first; slot < end; ++slot) {
+    for (size_t i = 0; options_.fp8 && !options_.undefined_padding && i < scales; ++i)
+      findings.add_number(kept, floats_of(memory_.received_scales)[slot * scales + i],
+                          fmt::format("scale {} of row {}, which is no token's", i, slot));
+    for (uint32_t i = 0; options_.weights && i < weights_per_row(); ++i)
+      findings.add_number(0, floats_of(memory_.received_weights)[slot * weights_per_row() + i],
+                          fmt::format("weight {} of row {}, which is no token's", i, slot));
+  }
+}
+
 /// Rows that are no token's, and what is behind the last.
 void Exchange::check_gaps(Findings& findings) const {
   const size_t row_bytes = received_row_bytes();
@@ -234,6 +248,7 @@ void Exchange::check_gaps(Findings& findings) const {
   const auto skip_to = [&](uint64_t slot) {
     const auto gap = memory_.received.bytes().subspan(next * row_bytes, (slot - next) * row_bytes);
     if (slot > next) {
+      check_padding(next, slot, findings);
       findings.add_written(count_wrong(gap), value_bytes(),
                            fmt::format("dispatched rows {} to {}, which are no token's", next, slot - 1));
     }

@@ -76,6 +76,7 @@ class Exchange {
   void check_received(uint64_t number, Findings& findings) const;
   void check_scales(const ReceivedRow& row, const std::vector<float>& expected, Findings& findings) const;
   void check_weights(const ReceivedRow& row, Findings& findings) const;
+  void check_padding(uint64_t first, uint64_t end, Findings& findings) const;
   void check_gaps(Findings& findings) const;
   void check_combined(uint64_t number, Findings& findings) const;
   int factor_of(uint32_t token) const;

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <utility>
 
 #include "perf/src/moe/token_data.hpp"
@@ -12,6 +13,7 @@ namespace epccl::perf::moe {
 namespace {
 
 constexpr uint32_t default_tokens = 128;
+constexpr long largest = std::numeric_limits<long>::max() - 1;  // what is larger is read as one more
 constexpr long most_tokens = 1L << 26, most_experts = 1L << 20, most_hidden = 1L << 20;
 
 /// What is typed, before it means anything.
@@ -19,8 +21,7 @@ struct Typed {
   std::string operation, tokens, shape, type = "bfloat16", routing, layout = "flat", strategy = "auto",
                                         matrix, copies = "rank";
   long hidden = 0, experts = 0, topk = 0, ranks = 0;
-  uint64_t seed = 1;
-  int64_t step = 0, layer = 0;
+  long seed = 1, step = 0, layer = 0;
   bool fp8 = false, fixed = false, undefined_padding = false, weights = false, sockets = false;
   CLI::Option *hidden_option = nullptr, *experts_option = nullptr, *topk_option = nullptr,
               *ranks_option = nullptr, *copies_option = nullptr, *step_option = nullptr,
@@ -128,6 +129,8 @@ Status set_shape(const Typed& typed, Options& options) {
   const bool traced = shape.routing.kind == RoutingRule::Kind::trace;
   if (traced && typed.topk_option->count() == 0) shape.topk = 0;  // the trace knows
   EPCCL_TRY(replace(typed.topk_option, "--topk", typed.topk, EPCCL_EP_MAX_TOPK, shape.topk));
+  EPCCL_TRY(check_range("--trace-step", typed.step, -largest, largest));
+  EPCCL_TRY(check_range("--trace-layer", typed.layer, -largest, largest));
   if (typed.step_option->count() > 0) options.trace.step = typed.step;
   if (typed.layer_option->count() > 0) options.trace.layer = typed.layer;
   if (!traced && (options.trace.step || options.trace.layer))
@@ -146,7 +149,8 @@ Status set_calls(const Typed& typed, Options& options) {
   options.fp8 = typed.fp8;
   options.beside_sockets = typed.sockets;
   options.weights = typed.weights;
-  options.seed = typed.seed;
+  EPCCL_TRY(check_range("--seed", typed.seed, 0, largest));
+  options.seed = static_cast<uint64_t>(typed.seed);
   EPCCL_ASSIGN(options.layout, find_name("--layout", typed.layout,
                                          {Layout::flat, Layout::expert_major, Layout::rank_major}, name_of));
   options.fixed = typed.fixed;

@@ -225,6 +225,8 @@ INSTANTIATE_TEST_SUITE_P(
     CommandLines, BadMoeOptions,
     testing::Values(
         Bad{{"moe", "--tokens", "0"}, "--tokens 0"}, Bad{{"moe", "--tokens", "1,"}, "--tokens 1,"},
+        Bad{{"moe", "--seed", "-1"}, "--seed -1"}, Bad{{"moe", "--seed", "99999999999999999999"}, "--seed"},
+        Bad{{"moe", "--trace-step", "99999999999999999999"}, "--trace-step"},
         Bad{{"moe", "--tokens", "4K"}, "--tokens 4K"}, Bad{{"moe", "--tokens", "99999999"}, "--tokens"},
         Bad{{"moe", "--hidden", "0"}, "--hidden 0"}, Bad{{"moe", "--experts", "x"}, "experts"},
         Bad{{"moe", "--topk", "65"}, "--topk 65: want 1 to 64"},
