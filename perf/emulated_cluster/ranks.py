@@ -48,10 +48,11 @@ def environment(cluster, state, node):
 
 def parse_layout(text, nodes):
     """ "4" is 4 ranks on every node, "3,5" names each node's."""
-    counts = [int(part) for part in text.split(",")]
+    parts = text.split(",")
+    counts = [int(part) for part in parts] if all(part.isdecimal() for part in parts) else []
     if len(counts) == 1:
         counts *= nodes
-    if len(counts) != nodes or min(counts) < 0 or sum(counts) == 0:
+    if len(counts) != nodes or sum(counts) == 0:
         raise ValueError(f"'{text}' does not give a number of ranks for each of {nodes} nodes")
     return counts
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -18,6 +19,8 @@ namespace {
 
 constexpr int usage_error = 2;
 constexpr int max_ranks = 100'000;
+constexpr std::string_view own_variables[] = {"EPCCL_RANK", "EPCCL_WORLD_SIZE", "EPCCL_LOCAL_RANK",
+                                              "EPCCL_STORE"};
 
 constexpr const char* footer = R"(
 Each rank gets EPCCL_RANK, EPCCL_WORLD_SIZE, EPCCL_LOCAL_RANK and EPCCL_STORE. Standard input goes to rank 0, unless it
@@ -66,7 +69,10 @@ std::string read_variables(const std::vector<std::string>& variables, Options& o
   for (const std::string& variable : variables) {
     const auto equals = variable.find('=');
     if (equals == std::string::npos || equals == 0) return fmt::format("--env {}: want NAME=VALUE", variable);
-    options.environment.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));
+    const std::string name = variable.substr(0, equals);
+    if (std::ranges::find(own_variables, name) != std::end(own_variables))
+      return fmt::format("--env {}: that variable epccl-run sets itself, for each rank", variable);
+    options.environment.emplace_back(name, variable.substr(equals + 1));
   }
   return "";
 }

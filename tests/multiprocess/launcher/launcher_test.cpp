@@ -270,6 +270,8 @@ TEST_F(Launcher, MistakesAreExplained) {
       {{"-n", "2", "--ranks-per-node", "1,3", "true"}, "adds up to 4, not to -n 2"},
       {{"--nodes", "3", "--ranks-per-node", "1,3", "true"}, "lists 2 nodes, --nodes says 3"},
       {{"-n", "1", "--env", "novalue", "true"}, "want NAME=VALUE"},
+      {{"-n", "1", "--env", "EPCCL_RANK=3", "true"},
+       "--env EPCCL_RANK=3: that variable epccl-run sets itself"},
       {{"--nosuchoption", "-n", "1", "true"}, "unknown option --nosuchoption"},
       {{"-n", "1", "--nosuchoption", "true"}, "unknown option --nosuchoption"},
       {{"--nosuchoption"}, "unknown option --nosuchoption"},
