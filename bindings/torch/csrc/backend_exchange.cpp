@@ -221,7 +221,7 @@ void EpcclBackend::forget(const std::vector<std::string>& keys) {
   try {
     for (const std::string& key : keys) (void)store_->deleteKey(key);
   } catch (const std::exception&) {
-    // Not every store can; then they stay there.
+    keys_stay_ = true;  // not every store can
   }
 }
 
@@ -269,9 +269,9 @@ void EpcclBackend::come_to_monitored_barrier(const std::string& place, std::chro
            std::to_string(timeout.count()) + " ms" + other_names_;
   store_->set(place + "answer", std::vector<uint8_t>(text.begin(), text.end()));
   // This process may hold the store, and may end next: whoever has come takes the answer first, and its own key away.
-  constexpr std::chrono::seconds patience{1};
+  constexpr std::chrono::seconds patience{3};
   const auto longest = std::chrono::steady_clock::now() + patience;
-  for (int rank = 1; rank < size_; ++rank)
+  for (int rank = 1; rank < size_ && !keys_stay_; ++rank)
     while (store_->check({place + std::to_string(rank)}) && std::chrono::steady_clock::now() < longest)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   // Who has come to this barrier has read the answers of those before.

@@ -19,6 +19,8 @@ namespace {
 
 constexpr double report_patience = 0.2;  // seconds that a report may block its caller
 constexpr double seconds_to_leave = 1;
+constexpr double seconds_to_leave_own =
+    5;  // the hub of the own process, which tells the others what ends with it
 constexpr double check_period = 0.02;
 
 }  // namespace
@@ -223,7 +225,8 @@ void Client::hang_up(uint64_t last_call) {
   // The hub hangs up when it has read the goodbye; closing earlier could overtake it.
   bool timed_out = false;
   static_cast<void>(pump(
-      now_seconds() + seconds_to_leave, [&] { return state_ != Line::open; }, timed_out, false));
+      now_seconds() + (lives_with_hub_ ? seconds_to_leave_own : seconds_to_leave),
+      [&] { return state_ != Line::open; }, timed_out, false));
 }
 
 void Client::tell_end() {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double first_retry = 0.01, longest_retry = 0.2;  // seconds between attempts to connect
 constexpr double refused_patience = 2;                     // of a machine that is there
-constexpr double word_patience = 0.5;                      // for who does not wait any more
+constexpr double word_patience = 1;                        // for who does not wait any more
 
 void sleep_seconds(double seconds) {
   if (seconds > 0) poll(nullptr, 0, static_cast<int>(std::ceil(seconds * 1e3)));
@@ -51,9 +51,10 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const UniqueId& id, int rank,
 Status Client::join(const Rendezvous& rendezvous) {
   const std::lock_guard lock(reading_);
   Status status = join_unless_stopped(rendezvous);
+  const auto check = std::exchange(options_.check, nullptr);
   if (!status.ok() && interrupted() && !has_claimed_) say_not_coming(rendezvous);
   // Others may have heard first, and have left.
-  if (const auto check = std::exchange(options_.check, nullptr); !status.ok() && check != nullptr)
+  if (!status.ok() && check != nullptr)
     if (Status why = check(true); !why.ok()) return why;
   return status;
 }
@@ -83,7 +84,6 @@ Status Client::join_unless_stopped(const Rendezvous& rendezvous) {
 /// Before this rank said that it came it was stopped: whoever waits for it hears so, where the hub answers at once.
 void Client::say_not_coming(const Rendezvous& rendezvous) {
   options_.interrupt = nullptr;
-  options_.check = nullptr;
   const double deadline = now_seconds() + word_patience;
   auto fd = try_to_connect(rendezvous.endpoint, deadline);
   if (!fd.ok()) return;

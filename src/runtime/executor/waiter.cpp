@@ -26,6 +26,7 @@ constexpr double move_period = 2e-3;
 constexpr double check_period = 1e-3;        // of the control line, while yielding, and between short calls
 constexpr double first_report_after = 0.25;  // a wait this long is told to the hub, which compares the ranks
 constexpr double report_period = 2.0;
+constexpr double next_look_at_gone = 10e-3;
 
 Status status_of(const Notice& notice) {
   return {notice.kind == Notice::Kind::mismatch ? Code::invalid_usage : Code::remote_error, notice.text};
@@ -222,25 +223,38 @@ Status Waiter::report(double now, const Situation& situation) {
   next_report_ = std::min(next_report_, since + timeout_seconds_ + 1e-3);
   monitor_.bootstrap().report_stall({situation.sequence, situation.call, situation.waiting,
                                      waited < report_period ? std::vector<int>{} : situation.peers});
-  return monitor_.bootstrap().is_alone() ? check_alone(situation) : Status{};
+  return monitor_.bootstrap().is_alone() ? check_alone(now, situation) : Status{};
 }
 
-// Nobody tells of those that die now. Over the network a connection breaks.
-Status Waiter::check_alone(const Situation& situation) const {
+// Nobody tells of those that fail or die now. (Over the network a connection breaks.) What a rank did last counts before its end: it is gone if it
+// is still waited for after another look at everything.
+Status Waiter::check_alone(double now, const Situation& situation) {
   EPCCL_TRY(monitor_.check());
-  if (policy_.neighbours.empty()) return {};
+  if (node_.gave_up()) return node_.why_gave_up();
+  const int gone = policy_.neighbours.empty() ? -1 : neighbour_gone(situation);
+  if (gone < 0 || gone != gone_neighbour_) {
+    gone_neighbour_ = gone;
+    if (gone >= 0) next_report_ = now + next_look_at_gone;
+    return {};
+  }
+  const std::string call = situation.sequence > 0
+                               ? fmt::format("call #{} ({})", situation.sequence, situation.call)
+                               : situation.call;
+  return error(Code::remote_error,
+               "rank {} (same node, pid {}) is gone: its process has ended, while rank {} is in {}",
+               policy_.neighbours[static_cast<size_t>(gone)], node_.pid(gone), rank_, call);
+}
+
+/// The position of one that the call needs and whose process has ended; -1: none.
+int Waiter::neighbour_gone(const Situation& situation) const {
   for (int local = 0; local < node_.local_size(); ++local) {
     const int rank = policy_.neighbours[static_cast<size_t>(local)];
     const bool is_awaited = situation.peers.empty()
                                 ? node_.done(local) < situation.sequence
                                 : std::ranges::find(situation.peers, rank) != situation.peers.end();
-    if (local == node_.local() || !is_awaited || node_.lives(local)) continue;
-    return error(
-        Code::remote_error,
-        "rank {} (same node, pid {}) is gone: its process has ended, while rank {} is in call #{} ({})", rank,
-        node_.pid(local), rank_, situation.sequence, situation.call);
+    if (local != node_.local() && is_awaited && !node_.lives(local)) return local;
   }
-  return {};
+  return -1;
 }
 
 bool Waiter::arm(bool rarely) {

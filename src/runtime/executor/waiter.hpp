@@ -109,6 +109,7 @@ class Waiter {
   void moved() {
     if (measured_since_ != 0) measured();
     idle_since_ = 0;
+    gone_neighbour_ = -1;
   }
 
   /// What an idle thread waits for: only for others is it told to who measures (device/work_times.hpp).
@@ -158,7 +159,8 @@ class Waiter {
   void measured();
   Status pause(double now);
   Status report(double now, const Situation& situation);
-  Status check_alone(const Situation& situation) const;
+  Status check_alone(double now, const Situation& situation);
+  int neighbour_gone(const Situation& situation) const;
   bool awaits_stream(double now);
   bool arm(bool rarely);
   void sleep_on_network();
@@ -181,6 +183,7 @@ class Waiter {
   double next_check_ = 0;      // of the control line, while yielding
   double next_report_ = 0;
   double next_move_ = 0;        // home
+  int gone_neighbour_ = -1;     // was found so at the last report, by position; -1: none was
   device::WordValue stream_{};  // of the call, that has to come; no word: it has
   double stream_came_ = 0;      // or not before
 };

@@ -147,7 +147,7 @@ TEST_F(Interruption, EndsJoiningAndTellsTheOthers) {
 TEST_F(Interruption, BeforeARankHasJoinedIsToldToTheOthers) {
   const UniqueId id = fresh_id();
   std::jthread other([&] {
-    const auto joined = Bootstrap::join(id, 1, 3, 1000);
+    const auto joined = Bootstrap::join(id, 1, 3, patience);
     ASSERT_FALSE(joined.ok());
     EXPECT_CONTAINS(joined.status().message(), "rank 0");
     EXPECT_CONTAINS(joined.status().message(), "left before all had joined");
