@@ -12,7 +12,8 @@ namespace epccl::ep {
 namespace {
 
 constexpr size_t header_words = sizeof(SourceHeader) / sizeof(uint32_t);
-static_assert(sizeof(SourceHeader) == (4 + 11 + 12 + 1) * sizeof(uint32_t), "no padding: it is sent as it is");
+static_assert(sizeof(SourceHeader) == (4 + 11 + 12 + 1) * sizeof(uint32_t),
+              "no padding: it is sent as it is");
 
 void append(std::vector<uint32_t>& words, std::span<const uint32_t> more) {
   words.insert(words.end(), more.begin(), more.end());

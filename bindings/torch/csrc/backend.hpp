@@ -189,7 +189,7 @@ class EpcclBackend : public c10d::Backend {
   std::atomic<uint64_t> sequence_{0};
   uint64_t monitored_ = 0;
   std::vector<std::string> monitored_answers_;  // rank 0: keys of those that may not have been read yet
-  bool keys_stay_ = false;  // the store cannot take them away
+  bool keys_stay_ = false;                      // the store cannot take them away
   std::atomic<bool> failed_{false}, left_{false}, of_parent_{false};
   std::mutex channels_mutex_;
   std::map<int, std::shared_ptr<SendChannel>> send_channels_;  // by receiver
