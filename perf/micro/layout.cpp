@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "ep/layout.hpp"
-#include "ep/source_header.hpp"
+#include "ep/layout/layout.hpp"
+#include "ep/routing/source_header.hpp"
 
 namespace epccl {
 namespace {

@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "ep/source_header.hpp"
+#include "ep/routing/source_header.hpp"
 #include "shapes.hpp"
 
 namespace epccl::tests {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "algorithms/ep/token_streams.hpp"
-#include "ep/layout.hpp"
+#include "ep/layout/layout.hpp"
 #include "plan/plan.hpp"
 #include "topology/cluster.hpp"
 

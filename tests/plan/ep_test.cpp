@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "algorithms/ep/dispatch.hpp"
-#include "ep/device_plans.hpp"
+#include "ep/handle/device_plans.hpp"
 #include "ep_case.hpp"
 #include "plan/hand_outs.hpp"
 #include "plan/verifier.hpp"

@@ -8,8 +8,8 @@
 #include <set>
 #include <utility>
 
-#include "ep/device_plans.hpp"
-#include "ep/token_stream_places.hpp"
+#include "ep/handle/device_plans.hpp"
+#include "ep/layout/token_stream_places.hpp"
 #include "launched.hpp"
 #include "layout_problem.hpp"
 #include "plan/rows.hpp"

@@ -1,5 +1,5 @@
 // Layout messages as other ranks may send them: damaged ones are refused, whatever is wrong.
-#include "ep/layout_message.hpp"
+#include "ep/routing/layout_message.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <vector>
 
-#include "ep/layout.hpp"
-#include "ep/source_header.hpp"
+#include "ep/layout/layout.hpp"
+#include "ep/routing/source_header.hpp"
 #include "shapes.hpp"
 
 namespace epccl::ep {

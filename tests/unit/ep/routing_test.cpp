@@ -1,5 +1,5 @@
 // A top-k table taken apart, against what the words say.
-#include "ep/routing.hpp"
+#include "ep/routing/routing.hpp"
 
 #include <gtest/gtest.h>
 

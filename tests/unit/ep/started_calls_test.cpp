@@ -1,5 +1,5 @@
 // Calls that a handle keeps until they are over; here the test plays the executor.
-#include "ep/started_calls.hpp"
+#include "ep/calls/started_calls.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "ep/device_plans.hpp"
+#include "ep/handle/device_plans.hpp"
 
 namespace epccl::ep {
 namespace {

@@ -1,5 +1,5 @@
 // Windows that calls borrow: what is kept, and which one is lent.
-#include "ep/window_pool.hpp"
+#include "ep/handle/window_pool.hpp"
 
 #include <gtest/gtest.h>
 

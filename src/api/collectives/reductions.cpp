@@ -1,0 +1,109 @@
+#include "api/collectives/reductions.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "api/handles/arguments.hpp"
+#include "base/per_process.hpp"
+
+namespace epccl::api {
+namespace {
+
+constexpr std::array<const char*, epcclNumOps> names{"sum", "prod", "max", "min", "avg"};
+
+struct Made {
+  epcclComm_t comm = nullptr;
+  epcclDataType_t datatype = epcclFloat32;
+  uint64_t scalar_bits = 0;
+  const void* device_scalar = nullptr;
+};
+
+// Numbers are never used again, so that a stale one is found.
+struct Table {
+  std::mutex mutex;
+  std::map<int, Made> made;
+  int next = epcclNumOps;
+  size_t swept_at = 64;
+
+  /// Now and then: drops those of communicators that are gone.
+  void sweep() {
+    if (made.size() < swept_at) return;
+    std::erase_if(made, [](const auto& entry) { return !find_handle(entry.second.comm).ok(); });
+    swept_at = std::max<size_t>(64, 2 * made.size());
+  }
+};
+
+Table& table() {
+  static PerProcess<Table> it;
+  return *it;
+}
+
+Status unknown(int op) {
+  return error(Code::invalid_argument, "op {} is none of 0..{}, and none that was made and not destroyed", op,
+               epcclNumOps - 1);
+}
+
+}  // namespace
+
+Result<Operation> find_operation(epcclRedOp_t op, epcclDataType_t datatype, epcclComm_t comm, int ranks) {
+  EPCCL_TRY(datatype_bytes(datatype).status());
+  Operation operation;
+  operation.reduction.element = static_cast<device::Element>(datatype);
+  operation.reduction.ranks = ranks;
+  if (op >= 0 && op < epcclNumOps) {
+    operation.reduction.op = static_cast<device::ReduceOp>(op);
+    operation.name = names[static_cast<size_t>(op)];
+    return operation;
+  }
+  const std::lock_guard lock(table().mutex);
+  const auto found = table().made.find(op);
+  if (found == table().made.end()) return unknown(op);
+  const Made& made = found->second;
+  if (made.comm != comm)
+    return error(Code::invalid_argument, "op {} was made for another communicator", static_cast<int>(op));
+  if (made.datatype != datatype)
+    return error(Code::invalid_argument, "op {} was made for datatype {}, not for {}", static_cast<int>(op),
+                 datatype_name(made.datatype), datatype_name(datatype));
+  operation.reduction.op = device::ReduceOp::premul_sum;
+  operation.reduction.scalar_bits = made.scalar_bits;
+  operation.device_scalar = made.device_scalar;
+  operation.name = "premul_sum";
+  return operation;
+}
+
+Result<epcclRedOp_t> add_premul_sum(const void* scalar, epcclDataType_t datatype,
+                                    epcclScalarResidence_t residence, epcclComm_t comm) {
+  EPCCL_ASSIGN(const uint64_t bytes, datatype_bytes(datatype));
+  if (scalar == nullptr) return error(Code::invalid_argument, "scalar is NULL");
+  Made made{comm, datatype, 0, nullptr};
+  if (residence == epcclScalarHostImmediate)
+    std::memcpy(&made.scalar_bits, scalar, bytes);
+  else if (residence == epcclScalarDevice)
+    made.device_scalar = scalar;
+  else
+    return error(Code::invalid_argument, "residence {} is unknown", static_cast<int>(residence));
+  const std::lock_guard lock(table().mutex);
+  if (table().next == epcclMaxRedOp) return error(Code::invalid_usage, "too many operations were made");
+  table().sweep();
+  const int number = table().next++;
+  table().made.emplace(number, made);
+  return static_cast<epcclRedOp_t>(number);
+}
+
+Status remove_operation(epcclRedOp_t op, epcclComm_t comm) {
+  if (op >= 0 && op < epcclNumOps)
+    return error(Code::invalid_argument, "op {} ({}) is not one that was made", static_cast<int>(op),
+                 names[static_cast<size_t>(op)]);
+  const std::lock_guard lock(table().mutex);
+  const auto found = table().made.find(op);
+  if (found == table().made.end()) return unknown(op);
+  if (found->second.comm != comm)
+    return error(Code::invalid_argument, "op {} was made for another communicator", static_cast<int>(op));
+  table().made.erase(found);
+  return {};
+}
+
+}  // namespace epccl::api

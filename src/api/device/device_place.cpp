@@ -1,0 +1,15 @@
+#include "api/device/device_place.hpp"
+
+namespace epccl::api {
+
+Result<Place> take_place(device::Device& device, const CommPtr& communicator, void* stream) {
+  EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
+  EPCCL_ASSIGN(TurnPtr turn, turn_of_call(*on->worker, stream));
+  return Place{on, std::move(turn)};
+}
+
+Result<Place> begun_place(runtime::Communicator::OnDevice& on) {
+  return Place{&on, std::make_shared<runtime::Turn>()};
+}
+
+}  // namespace epccl::api

@@ -1,0 +1,64 @@
+// Reads the structs and tensors of ep.h.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <initializer_list>
+#include <optional>
+#include <string>
+
+#include "base/status.hpp"
+#include "ep/calls/transfer.hpp"
+#include "ep/routing/routing.hpp"
+#include "epccl/ep.h"
+
+namespace epccl::api {
+
+/// The caller's struct as far as both sides know it: one of an older or newer library has another size. `defaults` is the
+/// initialiser. All structs of ep.h begin with size and magic.
+template <typename T>
+Result<T> read_struct(const char* what, const T* given, T defaults) {
+  if (given == nullptr) return defaults;
+  size_t size = 0;
+  std::memcpy(&size, given, sizeof size);
+  if (size < offsetof(T, magic) + sizeof defaults.magic || size > 64 * sizeof(T))
+    return error(Code::invalid_argument, "{}: size is {}: use the initialiser", what, size);
+  std::memcpy(&defaults, given, std::min(size, sizeof(T)));
+  if (defaults.magic != EPCCL_EP_MAGIC)
+    return error(Code::invalid_argument, "{}: magic is {:#x}: use the initialiser", what, defaults.magic);
+  defaults.size = sizeof(T);
+  return defaults;
+}
+
+/// The way back: fills the caller's struct, which read_struct() has accepted, as far as both sides know it.
+template <typename T>
+void write_struct(T* out, T value) {
+  std::memcpy(&value.size, out, sizeof value.size);
+  std::memcpy(out, &value, std::min(value.size, sizeof value));
+}
+
+/// What numbers of experts and of rows may be.
+inline constexpr auto index_types = {epcclInt32, epcclInt64};
+
+/// A tensor that is there, or is not.
+struct Tensor {
+  bool given = false;
+  const char* name = "";
+  const void* address = nullptr;  // as it was given
+  uint64_t bytes = 0;
+  void* data = nullptr;  // never null when given: an empty tensor points somewhere
+  epcclDataType_t datatype = epcclFloat32;
+  std::vector<size_t> sizes;
+
+  size_t rows() const { return sizes.empty() ? 0 : sizes.front(); }
+  size_t columns() const { return sizes.size() < 2 ? 1 : sizes[1]; }
+};
+
+/// `required`: error when it is not given. `types`: what it may hold. `ndim`: dimensions it must have.
+Result<Tensor> read_tensor(const char* what, const epcclEpTensor_t* given, bool required, unsigned ndim,
+                           std::initializer_list<epcclDataType_t> types);
+
+ep::Element element_of(epcclDataType_t datatype);
+
+}  // namespace epccl::api

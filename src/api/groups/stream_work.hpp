@@ -1,0 +1,54 @@
+// What a group does, stream by stream.
+#pragma once
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <vector>
+
+#include "api/groups/group.hpp"
+
+namespace epccl::api {
+
+/// The sends and receives of one communicator in one group, as they were issued, whatever their streams: they are numbered in this order,
+/// and none of them waits for another.
+struct Batch {
+  CommPtr communicator;
+  uint64_t ticket = 0;
+  std::vector<runtime::P2pOperation> operations;
+  std::vector<std::future<void>> arrivals = {};    // of the other streams that have a part in this
+  std::shared_ptr<std::promise<Status>> end = {};  // these wait for it
+  Status outcome = {};
+};
+
+struct CollectiveCall {
+  CommPtr communicator;
+  std::function<Status()> run;
+  bool is_captured = false;
+  std::function<void()> ahead = {};  // device::HostStream::Ahead
+};
+
+/// What a group does on one stream.
+struct StreamWork {
+  device::HostStream* stream = nullptr;
+  std::vector<Batch> batches;
+  std::vector<CollectiveCall> collectives;                    // after them
+  std::shared_ptr<std::promise<Status>> end_of_batches = {};  // where the group's end waits for them
+  /// This stream's part in a batch that another one runs.
+  struct Part {
+    CommPtr communicator;
+    std::promise<void> arrival;  // of this stream
+    std::shared_future<Status> end;
+    device::HostStream::Watchers watchers;  // of the stream that runs the batch
+  };
+  std::vector<Part> parts = {};
+};
+
+/// Empties `items`. Sends and receives first, all of a communicator at once; collectives after them in order. Places in the
+/// communicators' orders are taken here.
+std::vector<StreamWork> sort_by_stream(std::vector<Item>& items);
+
+/// The work of a collective, its place in the communicator's order taken.
+CollectiveCall collective_call(Item item);
+
+}  // namespace epccl::api
