@@ -14,6 +14,10 @@ const std::vector<Entry>& table() {
        "How long a rank waits for a peer that shows no sign of life, in joining and in collectives, before "
        "it gives up "
        "with an error that names the peer."},
+      {"EPCCL_WAIT_WARNING", "60", "seconds",
+       "A rank that has waited so long for others, in joining or in a collective, says at WARN for whom, and "
+       "what is known of them; again whenever it has been twice as long. 0: it says nothing before it gives "
+       "up."},
 
       {"EPCCL_DEBUG", "NONE", "NONE|VERSION|WARN|INFO|TRACE",
        "What is logged. Nothing is printed unless this asks for it, or, where it is not set, NCCL_DEBUG "

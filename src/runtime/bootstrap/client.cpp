@@ -12,6 +12,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "runtime/bootstrap/overdue.hpp"
 #include "runtime/bootstrap/process_hubs.hpp"
 
 namespace epccl::runtime {
@@ -41,13 +42,16 @@ Result<wire::Bytes> Client::gather(wire::GatherKind kind, std::span<const std::b
   const uint32_t number = ++gathers_;
   queue(wire::Writer(wire::Type::gather).u32(number).u8(static_cast<uint8_t>(kind)).blob(mine).take());
   bool timed_out = false;
-  Status status = pump(
-      now_seconds() + timeout_, [&] { return gathered_.has_value(); }, timed_out);
-  if (timed_out) {
+  const auto missing = [&] {
     const Answer answer = ask(question_patience);
+    return answer.missing.empty() ? "unknown" : answer.missing;
+  };
+  Status status = pump_aloud(
+      now_seconds() + timeout_, [&] { return gathered_.has_value(); }, timed_out,
+      [&] { return fmt::format("{} #{} incomplete; missing ranks: {}", name, number, missing()); });
+  if (timed_out)
     return error(Code::remote_error, "rank {}: {} #{} incomplete after {} s; missing ranks: {}", rank_, name,
-                 number, timeout_, answer.missing.empty() ? "unknown" : answer.missing);
-  }
+                 number, timeout_, missing());
   if (!status.ok()) return std::move(status).with_context(fmt::format("{} #{}", name, number));
   return *std::exchange(gathered_, std::nullopt);
 }
@@ -281,6 +285,16 @@ Status Client::pump(double deadline, const std::function<bool()>& done, bool& ti
       timed_out = true;
       return {Code::remote_error, "timed out"};
     }
+  }
+}
+
+Status Client::pump_aloud(double deadline, const std::function<bool()>& done, bool& timed_out,
+                          const std::function<std::string()>& missing) {
+  Overdue overdue(rank_, timeout_);
+  for (;;) {
+    Status status = pump(std::min(deadline, overdue.next()), done, timed_out);
+    if (!timed_out || now_seconds() >= deadline) return status;
+    overdue.look(missing);
   }
 }
 

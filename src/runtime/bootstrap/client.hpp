@@ -76,6 +76,9 @@ class Client final : public Bootstrap {
   // With reading_ held.
   // A goodbye, or a question about what went wrong, is not interrupted: it has its own, short patience.
   Status pump(double deadline, const std::function<bool()>& done, bool& timed_out, bool interruptible = true);
+  /// As pump(), for what others have to come to: once that takes long `missing` is asked what it is, for a warning.
+  Status pump_aloud(double deadline, const std::function<bool()>& done, bool& timed_out,
+                    const std::function<std::string()>& missing);
   void read_line();
   void handle(const wire::Frame& frame);
   std::vector<int> ranks_in(wire::Reader& body) const;

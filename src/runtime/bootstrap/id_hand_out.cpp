@@ -16,6 +16,7 @@
 #include "base/log.hpp"
 #include "runtime/bootstrap/handshake.hpp"
 #include "runtime/bootstrap/id_exchange.hpp"
+#include "runtime/bootstrap/overdue.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -243,7 +244,13 @@ Status IdHandOut::give(const UniqueId& id, int ranks, double timeout) const {
   EPCCL_ASSIGN(const UniqueFd listener, open_counter(*this));
   const double deadline = now_seconds() + timeout;
   Counter counter(id, derive_key(identity), ranks);
-  while (counter.left() > 0 && now_seconds() < deadline) counter.serve(listener.get(), deadline);
+  Overdue overdue(0, timeout);
+  while (counter.left() > 0 && now_seconds() < deadline) {
+    counter.serve(listener.get(), deadline);
+    overdue.look([&] {
+      return fmt::format("for ranks to come to {} for the id; missing: {}", host, counter.missing());
+    });
+  }
   if (counter.left() == 0) return {};
   return error(Code::remote_error, "rank 0: {} of {} ranks came to {} for the id within {} s; missing: {}",
                ranks - counter.left(), ranks, host, timeout, counter.missing());
@@ -253,6 +260,7 @@ Result<UniqueId> IdHandOut::take(int rank, double timeout) const {
   EPCCL_TRY(start_crypto());
   const Key key = derive_key(identity);
   const double deadline = now_seconds() + timeout;
+  Overdue overdue(rank, timeout);
   Status last, heard;  // what somebody who listens there said tells more than the ports where nobody does
   do {
     // Resolved anew each time: a name may appear only when its host is up.
@@ -266,6 +274,7 @@ Result<UniqueId> IdHandOut::take(int rank, double timeout) const {
         (id.status().code() == Code::remote_error ? heard : last) = std::move(id).take_status();
       }
     }
+    overdue.look([&] { return fmt::format("for rank 0 to hand out the id at {}", host); });
     poll(nullptr, 0, static_cast<int>(retry_pause * 1e3));
   } while (now_seconds() < deadline);
   return error(Code::remote_error,

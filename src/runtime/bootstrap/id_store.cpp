@@ -14,6 +14,7 @@
 #include "base/unique_fd.hpp"
 #include "runtime/bootstrap/handshake.hpp"
 #include "runtime/bootstrap/id_exchange.hpp"
+#include "runtime/bootstrap/overdue.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -134,6 +135,14 @@ Status serve(int directory, const UniqueId& id, int attempt, int rank, Served& s
   return {};
 }
 
+std::string missing_in(const std::vector<Served>& served) {
+  std::string missing;
+  for (size_t rank = 1; rank < served.size(); ++rank) {
+    if (!served[rank].taken) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
+  }
+  return missing;
+}
+
 }  // namespace
 
 Status IdStore::give(const UniqueId& id, int ranks, int attempt, double timeout) const {
@@ -143,6 +152,7 @@ Status IdStore::give(const UniqueId& id, int ranks, int attempt, double timeout)
   served[0].taken = true;
   int left = ranks - 1;
   Renewal renewal;
+  Overdue overdue(0, timeout);
   for (double wait = first_pause; left > 0;) {
     renewal.renew(fd.get());
     for (int rank = 1; rank < ranks; ++rank) {
@@ -151,8 +161,11 @@ Status IdStore::give(const UniqueId& id, int ranks, int attempt, double timeout)
       EPCCL_TRY(serve(fd.get(), id, attempt, rank, each).with_context("rank 0: " + directory));
       if (each.taken) --left, wait = first_pause;
     }
-    if (left > 0 && now_seconds() >= deadline) break;
-    if (left > 0) pause(wait);
+    if (left == 0 || now_seconds() >= deadline) break;
+    overdue.look([&] {
+      return fmt::format("for ranks to come for the id in {}; missing: {}", directory, missing_in(served));
+    });
+    pause(wait);
   }
   // Answers that nobody took: whoever asked has given up, or does.
   for (int rank = 1; rank < ranks; ++rank)
@@ -161,12 +174,8 @@ Status IdStore::give(const UniqueId& id, int ranks, int attempt, double timeout)
         unlinkat(fd.get(), name.c_str(), 0);
   if (create) rmdir(directory.c_str());  // fails while ranks exchange the next id: then they remove it
   if (left == 0) return {};
-  std::string missing;
-  for (size_t rank = 1; rank < served.size(); ++rank) {
-    if (!served[rank].taken) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
-  }
   return error(Code::remote_error, "rank 0: {} of {} ranks came for the id in {} within {} s; missing: {}",
-               ranks - left, ranks, directory, timeout, missing);
+               ranks - left, ranks, directory, timeout, missing_in(served));
 }
 
 Result<UniqueId> IdStore::take(int rank, int attempt, double timeout) const {
@@ -176,6 +185,7 @@ Result<UniqueId> IdStore::take(int rank, int attempt, double timeout) const {
   randomize(nonce);
   Status asked;
   Renewal renewal;
+  Overdue overdue(rank, timeout);
   for (double wait = first_pause; now_seconds() < deadline; pause(wait)) {
     // Rank 0 removes a directory it has finished with, perhaps just before this rank comes for the next id:
     // hence the loop, and the question that is written again when it is gone.
@@ -185,6 +195,7 @@ Result<UniqueId> IdStore::take(int rank, int attempt, double timeout) const {
     if (!asked.ok() && !create) return asked;
     for (; now_seconds() < deadline && exists(fd.get(), ask); pause(wait)) {
       renewal.renew(fd.get());
+      overdue.look([&] { return fmt::format("for rank 0 to leave the id in {}", directory); });
       const auto reply = read_file<Reply>(fd.get(), answer);
       if (!reply || reply->nonce != nonce) continue;
       unlinkat(fd.get(), ask.c_str(), 0);

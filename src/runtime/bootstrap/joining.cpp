@@ -189,11 +189,17 @@ Status Client::refusal() const {
 
 Status Client::wait_for_all(double deadline) {
   bool timed_out = false;
-  Status status = pump(
-      deadline, [&] { return joined_ || refused_.has_value(); }, timed_out);
+  Answer answer;
+  const auto missing = [&] {
+    answer = ask(question_patience);
+    return fmt::format("{} of {} ranks have joined; missing: {}", answer.joined, ranks_,
+                       answer.missing.empty() ? "unknown" : answer.missing);
+  };
+  Status status = pump_aloud(
+      deadline, [&] { return joined_ || refused_.has_value(); }, timed_out, missing);
   if (refused_) return refusal();
   if (!timed_out) return status;
-  const Answer answer = ask(question_patience);
+  answer = ask(question_patience);
   // Another rank's time was up first, and its news ended the question: it says who is missing.
   if (answer.missing.empty() && first_notice_)
     return error(Code::remote_error, "rank {}: {}", rank_, first_notice_->text);

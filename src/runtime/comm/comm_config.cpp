@@ -113,6 +113,7 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
   config.wait.yield_seconds = yield.value_or(config.wait.yield_seconds);
   EPCCL_ASSIGN(config.wait.timeout_seconds, settings::get_seconds("EPCCL_TIMEOUT"));
   EPCCL_ASSIGN(config.wait.most_in_driver, settings::get_seconds("EPCCL_CUDA_STUCK"));
+  EPCCL_ASSIGN(config.wait.first_warning, settings::get_seconds("EPCCL_WAIT_WARNING"));
   if (options.timeout_seconds > 0) config.wait.timeout_seconds = options.timeout_seconds;
   EPCCL_ASSIGN(const int64_t first_calls, settings::get_integer("EPCCL_CUDA_FIRST_CALLS"));
   if (options.first_gpu_calls) config.first_gpu_calls = static_cast<uint64_t>(first_calls);

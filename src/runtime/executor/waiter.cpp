@@ -10,6 +10,7 @@
 
 #include "base/caught.hpp"
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "device/work_times.hpp"
 #include "runtime/executor/placement.hpp"
 
@@ -163,6 +164,7 @@ double Waiter::begin_idle(For what) {
     idle_since_ = now;
     next_check_ = now + check_period;
     next_report_ = now + std::min(first_report_after, timeout_seconds_ + 1e-3);
+    long_wait_ = LongWait(now, policy_.first_warning);
   }
   return now;
 }
@@ -206,21 +208,28 @@ bool Waiter::awaits_stream(double now) {
   return false;
 }
 
+/// "; ..." or "".
+std::string Waiter::what_others_do() const {
+  const std::string others = monitor_.bootstrap().describe_others();
+  return others.empty() ? "" : "; " + others;
+}
+
 Status Waiter::report(double now, const Situation& situation) {
   EPCCL_TRY(monitor_.check());
   if (awaits_stream(now)) {
     next_report_ = now + first_report_after;
+    long_wait_ = LongWait(now, policy_.first_warning);
     return {};
   }
   const double since = std::max(idle_since_, stream_came_), waited = now - since;
-  if (waited > timeout_seconds_) {
-    const std::string others = monitor_.bootstrap().describe_others();
-    return error(Code::remote_error, "rank {}: timeout: {} (call {}) waited {:.1f} s for {}{}{}", rank_,
-                 situation.call, situation.sequence, waited, situation.waiting, others.empty() ? "" : "; ",
-                 others);
-  }
-  next_report_ = now + report_period;
-  next_report_ = std::min(next_report_, since + timeout_seconds_ + 1e-3);
+  if (waited > timeout_seconds_)
+    return error(Code::remote_error, "rank {}: timeout: {} (call {}) waited {:.1f} s for {}{}", rank_,
+                 situation.call, situation.sequence, waited, situation.waiting, what_others_do());
+  if (long_wait_.is_due(now) && log::enabled(log::Level::warn, log::coll))
+    log::warn(log::coll, rank_, "{} (call {}) has waited {:.0f} s for {}{}; it gives up after {:g} s",
+              situation.call, situation.sequence, waited, situation.waiting, what_others_do(),
+              timeout_seconds_);
+  next_report_ = std::min({now + report_period, long_wait_.next(), since + timeout_seconds_ + 1e-3});
   monitor_.bootstrap().report_stall({situation.sequence, situation.call, situation.waiting,
                                      waited < report_period ? std::vector<int>{} : situation.peers});
   return monitor_.bootstrap().is_alone() ? check_alone(now, situation) : Status{};

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/long_wait.hpp"
 #include "base/status.hpp"
 #include "device/host/host_stream.hpp"
 #include "runtime/bootstrap/bootstrap.hpp"
@@ -28,6 +29,7 @@ struct WaitPolicy {
   double spin_seconds = 0;    // 0 where ranks outnumber cores
   double yield_seconds = -1;  // < 0: by what is waited for
   double timeout_seconds = 30;
+  double first_warning = 60;   // EPCCL_WAIT_WARNING, seconds
   double most_in_driver = 20;  // EPCCL_CUDA_STUCK, seconds
   bool share_cores = false;    // ranks of the node outnumber its cores
   // Where this rank goes when it begins a call, if it shares cores, and else when it meets another one on its core; -1: it stays.
@@ -159,6 +161,7 @@ class Waiter {
   void measured();
   Status pause(double now);
   Status report(double now, const Situation& situation);
+  std::string what_others_do() const;
   Status check_alone(double now, const Situation& situation);
   int neighbour_gone(const Situation& situation) const;
   bool awaits_stream(double now);
@@ -182,6 +185,7 @@ class Waiter {
   double measured_since_ = 0;  // 0: nobody measures, or it waits for its own queues
   double next_check_ = 0;      // of the control line, while yielding
   double next_report_ = 0;
+  LongWait long_wait_{0, 0};
   double next_move_ = 0;        // home
   int gone_neighbour_ = -1;     // was found so at the last report, by position; -1: none was
   device::WordValue stream_{};  // of the call, that has to come; no word: it has
