@@ -82,12 +82,6 @@ ncclResult_t refuse(const Status& status) {
   return static_cast<ncclResult_t>(status.code());
 }
 
-void keep_last_error() {
-  if (last().source != Source::none && last().source != Source::native) return;
-  last().text = with_nccl_names(epcclGetLastError(nullptr));
-  last().source = Source::shim;
-}
-
 ncclResult_t from_native(epcclResult_t result) {
   if (result != epcclSuccess && result != epcclInProgress) last().source = Source::native;
   return static_cast<ncclResult_t>(result);

@@ -23,9 +23,8 @@ auto guarded(Body body) -> decltype(body()) {
   }
 }
 
-ncclResult_t refuse_newer(const char* name) {
-  return refuse_call(
-      error(Code::invalid_usage, "{} is newer than NCCL 2.28.9, whose interface this library has", name));
+Status newer(const char* name) {
+  return error(Code::invalid_usage, "{} is newer than NCCL 2.28.9, whose interface this library has", name);
 }
 
 }  // namespace
@@ -42,13 +41,20 @@ ncclResult_t refuse_newer(const char* name) {
 #undef ROW
 
 // A refusal looks at no argument: the caller's convention lets it have any.
-#define NAME(name)                                                                       \
-  EXPORTED ncclResult_t pnccl##name() {                                                  \
-    return epccl::nccl::guarded([] { return epccl::nccl::refuse_newer("nccl" #name); }); \
-  }                                                                                      \
+#define REFUSED(name, refuse)                                                             \
+  EXPORTED ncclResult_t pnccl##name() {                                                   \
+    return epccl::nccl::guarded([] { return refuse(epccl::nccl::newer("nccl" #name)); }); \
+  }                                                                                       \
   EXPORTED ncclResult_t nccl##name() __attribute__((weak, alias("pnccl" #name)));
+#define NAME(name) REFUSED(name, epccl::nccl::refuse)
+#define GROUP_NAME(name) REFUSED(name, epccl::nccl::refuse_call)
 #include "newer_names.inc"
 #undef NAME
+#undef GROUP_NAME
+#undef REFUSED
+
+EXPORTED void pncclParamDumpAll() {}
+EXPORTED void ncclParamDumpAll() __attribute__((weak, alias("pncclParamDumpAll")));
 
 // In NCCL's symbol table, though in none of its headers.
 EXPORTED void ncclResetDebugInitInternal() {

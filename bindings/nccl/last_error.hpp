@@ -10,9 +10,6 @@ namespace epccl::nccl {
 /// A refusal by this library: keeps its text.
 ncclResult_t refuse(const Status& status);
 
-/// To be called before a call into EPCCL whose failure is only an answer: keeps the text of the calling thread's last failure.
-void keep_last_error();
-
 /// The result of a call into EPCCL, which keeps its own text.
 ncclResult_t from_native(epcclResult_t result);
 

@@ -40,10 +40,8 @@ ncclResult_t MemAlloc(void** ptr, size_t size) {
 }
 
 ncclResult_t MemFree(void* ptr) {
-  keep_last_error();
-  const epcclResult_t result = epcclMemFree(ptr);  // which knows its own
-  if (result == epcclSuccess || !cuda_possible() || memory_of(ptr, context_of_any_side()) == Memory::ordinary)
-    return from_native(result);
+  const bool is_cuda = cuda_possible() && memory_of(ptr, context_of_any_side()) == Memory::device;
+  if (!is_cuda) return from_native(epcclMemFree(ptr));
   return call_real_library("ncclMemFree", &RealNccl::MemFree, [&](auto function) { return function(ptr); });
 }
 
@@ -58,10 +56,9 @@ ncclResult_t CommRegister(const ncclComm_t comm, void* buff, size_t size, void**
 // A handle says nothing of who made it, but EPCCL knows its own.
 ncclResult_t CommDeregister(const ncclComm_t comm, void* handle) {
   if (handle == nullptr) return check_comm(comm);
-  keep_last_error();
-  const epcclResult_t result = epcclCommDeregister(native(comm), handle);
   const CudaSidePtr side = find_real_side(comm);
-  if (result != epcclInvalidArgument || side == nullptr) return from_native(result);
+  if (side == nullptr || epcclIsRegistration(native(comm), handle) == 1)
+    return from_native(epcclCommDeregister(native(comm), handle));
   return call_real(*side, "ncclCommDeregister", side->library->CommDeregister,
                    [&](auto function, ncclComm_t real) { return function(real, handle); });
 }
@@ -78,10 +75,10 @@ ncclResult_t CommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWi
 
 ncclResult_t CommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
   if (win == nullptr) return ncclSuccess;
-  keep_last_error();
-  const epcclResult_t result = epcclCommWindowDeregister(native(comm), reinterpret_cast<epcclWindow_t>(win));
   const CudaSidePtr side = find_real_side(comm);
-  if (result != epcclInvalidArgument || side == nullptr) return note_call(from_native(result));
+  if (side == nullptr || epcclIsRegistration(native(comm), win) == 1)
+    return note_call(
+        from_native(epcclCommWindowDeregister(native(comm), reinterpret_cast<epcclWindow_t>(win))));
   return call_real(*side, "ncclCommWindowDeregister", side->library->CommWindowDeregister,
                    [&](auto function, ncclComm_t real) { return function(real, win); });
 }

@@ -23,10 +23,7 @@ Seen look_at(const Call& call, bool pinned_is_cuda, void* context) {
 }
 
 bool is_epccl_stream(cudaStream_t stream) {
-  if (native(stream) == nullptr) return false;
-  keep_last_error();
-  const epcclResult_t state = epcclStreamQuery(native(stream));
-  return state == epcclSuccess || state == epcclInProgress;
+  return epcclIsStream(native(stream)) == 1;
 }
 
 Status without_real(const Call& call, const Buffer& buffer, const CudaSide* side) {

@@ -262,6 +262,9 @@ EPCCL_API epcclResult_t epcclCommRegister(epcclComm_t comm, void* buff, size_t s
 /** Ends a registration of epcclCommRegister(); the buffer stays. Not collective. epcclInvalidArgument: `handle` is none of `comm`'s,
  *  or was ended. */
 EPCCL_API epcclResult_t epcclCommDeregister(epcclComm_t comm, void* handle);
+/** 1: `handle` is a registration or a window of `comm` that has not been ended; 0: it is something else, another library's, say. No error, and
+ *  the last error stays. */
+EPCCL_API int epcclIsRegistration(epcclComm_t comm, const void* handle);
 
 /** A window of epcclCommWindowRegister(). */
 typedef struct epcclWindow* epcclWindow_t;
@@ -346,7 +349,8 @@ typedef struct {
 #define EPCCL_SIM_INFO_INITIALIZER { sizeof(epcclSimInfo_t), EPCCL_SIM_INFO_MAGIC, EPCCL_VERSION_CODE, -1.0f }
 /** Closes a group as epcclGroupEnd() and, where it is the outermost, forgets its calls instead of running them: it stores the time
  *  that the cost model expects of them, calls of one communicator one after another, those of several side by side. Counts for
- *  collectives, sends and receives. epcclInvalidUsage, and the group is forgotten, where it has other calls. */
+ *  collectives, sends and receives. epcclInvalidUsage, and the group is forgotten, where it has other calls. epcclInvalidArgument: `simInfo` is NULL or was not set
+ *  up; then the group is as open as it was. */
 EPCCL_API epcclResult_t epcclGroupSimulateEnd(epcclSimInfo_t* simInfo);
 
 /** Sends `count` elements to `peer`, matched in order with its epcclRecv of the same count and datatype. `peer` may be

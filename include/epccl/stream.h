@@ -15,6 +15,9 @@ EPCCL_API epcclResult_t epcclStreamSynchronize(epcclStream_t stream);
 /** epcclSuccess when all work is complete, well or with an error, epcclInProgress otherwise; a NULL stream is always complete. Never
  *  blocks. */
 EPCCL_API epcclResult_t epcclStreamQuery(epcclStream_t stream);
+/** 1: `stream` is one of epccl.h's, made by this process and not yet destroyed; 0: it is something else (NULL, a cudaStream_t). No error, and
+ *  the last error stays. For who has streams of several libraries. */
+EPCCL_API int epcclIsStream(epcclStream_t stream);
 /** Waits for all work of the stream, and frees it. An error that epcclStreamSynchronize() has not returned is lost. NULL is an invalid
  *  argument; epcclInvalidUsage while a group that the calling thread has open holds calls on it. */
 EPCCL_API epcclResult_t epcclStreamDestroy(epcclStream_t stream);

@@ -1,5 +1,6 @@
 #include "transports/tcp/message_stream.hpp"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -7,6 +8,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+
+#include "base/clock.hpp"
+#include "base/net.hpp"
 
 namespace epccl::transports::tcp {
 namespace {
@@ -18,6 +22,8 @@ constexpr size_t messages_per_write = 16;
 // What is read behind the end of a message is copied once more. That is cheap where small messages come, many with one system
 // call, and not where another large one does: then little more than its header is read with the one before.
 constexpr size_t large_message = 32 << 10, read_before_large = 1 << 10;
+
+constexpr double farewell_patience = 1;  // seconds
 
 // What this process did (its buffer is gone), or the peer's end, or the way to it.
 Status read_failure(int cause) {
@@ -346,12 +352,27 @@ void MessageStream::fail(Status why) {
   incoming_ = {};
 }
 
+/// The peer reads in its calls only, which may come late: these few bytes are to fit, however full the socket is.
+void MessageStream::say_farewell() {
+  int buffer = 0;
+  socklen_t length = sizeof buffer;
+  getsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &buffer, &length);
+  setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);  // twice as much, by its rules
+  const Header last{farewell, carried_.sent, carried_.taken};
+  auto left = std::as_bytes(std::span(&last, 1));
+  const double deadline = now_seconds() + farewell_patience;
+  while (!left.empty()) {
+    const ssize_t sent = ::send(socket_.get(), left.data(), left.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) left = left.subspan(static_cast<size_t>(sent));
+    if (sent > 0 || errno == EINTR) continue;
+    const bool is_full = errno == EAGAIN || errno == EWOULDBLOCK;
+    if (!is_full || !net::wait_for(socket_.get(), POLLOUT, deadline)) return;
+  }
+}
+
 void MessageStream::close() {
   if (!attached()) return;
-  if (carried_.sent > 0 && outgoing_.empty()) {
-    const Header last{farewell, carried_.sent, carried_.taken};
-    (void)!::send(socket_.get(), &last, sizeof last, MSG_NOSIGNAL | MSG_DONTWAIT);
-  }
+  if (carried_.sent > 0 && outgoing_.empty()) say_farewell();
   ::shutdown(socket_.get(), SHUT_WR);
   // Closing on unread data would reset the connection, and take what the peer has not read yet with it.
   while (::recv(socket_.get(), staging_.data(), staging_.size(), MSG_DONTWAIT) > 0) {

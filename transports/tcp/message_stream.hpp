@@ -123,6 +123,7 @@ class MessageStream {
   void take_kept(const Posted& posted, const Early& message);
   Status ended() const;
   void lost(Status why);
+  void say_farewell();
   bool departed() const { return !departure_.ok(); }
   Status describe(bool sending, size_t bytes) const;
   static void fail(Completion& completion, Status status);

@@ -45,7 +45,7 @@ class TcpTransport final : public MessageTransport, private Lanes {
   std::vector<std::byte> address() const { return address_.encode(); }
 
   const char* name() const override { return "tcp"; }
-  /// A message that cannot be started fails its completion too, with the status that is returned.
+  /// A message that fails before it is under way (but one whose arguments are wrong) fails its completion too, with the status that is returned.
   Status send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion) override;
   Status recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion) override;
   bool progress() override;

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
+#include "base/clock.hpp"
 #include "base/log.hpp"
 
 namespace epccl::transports::verbs {
+
+constexpr double retry_period = 5;  // seconds, of what was refused
 
 Result<std::shared_ptr<const DeviceRegion>> DeviceRegistrations::get(
     const std::vector<std::unique_ptr<Rail>>& rails, device::Device& device, const void* data, uint64_t bytes,
@@ -24,9 +27,11 @@ Result<std::shared_ptr<const DeviceRegion>> DeviceRegistrations::get(
   }
   const auto [entry, is_new] = allocations_.try_emplace({&device, info->base});
   Kept& kept = entry->second;
-  if (is_new || kept.generation != info->generation) {
+  const bool is_due = kept.region == nullptr && coarse_now_seconds() >= kept.again_at;
+  if (is_new || kept.generation != info->generation || is_due) {
     kept = {};
     kept.generation = info->generation;
+    kept.again_at = coarse_now_seconds() + retry_period;
     auto whole = lent(rails, device, info->base, info->size, registrations);
     if (whole.ok()) kept.region = std::move(whole).value();
     if (!whole.ok()) kept.why = std::move(whole).take_status();

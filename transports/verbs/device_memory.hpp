@@ -52,6 +52,7 @@ class DeviceRegistrations {
     uint64_t generation = 0, used = 0;
     std::shared_ptr<const Region> region;
     Status why;
+    double again_at = 0;  // when there may be room that was not
   };
   using Key = std::pair<device::Device*, uint64_t>;  // the allocation's first byte
   using Allocations = std::map<Key, Kept>;

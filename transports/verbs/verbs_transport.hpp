@@ -54,7 +54,7 @@ class VerbsTransport final : public MessageTransport, private verbs::Connector {
   std::vector<std::byte> address() const { return wireup_.address(); }
 
   const char* name() const override { return "verbs"; }
-  /// A message that cannot be started fails its completion too, with the status that is returned.
+  /// A message that fails before it is under way (but one whose arguments are wrong) fails its completion too, with the status that is returned.
   Status send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion) override;
   Status recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion) override;
   Result<std::shared_ptr<const DeviceMemory>> device_memory(device::Device& device, const void* data,

@@ -258,6 +258,10 @@ void EpcclBackend::come_to_monitored_barrier(const std::string& place, std::chro
                      "epccl: ", std::string(answer.begin(), answer.end()));
     return;
   }
+  if (monitored_ == 1) {  // whether keys can be taken away is to be known before anything waits for that
+    store_->set(place + "0", std::vector<uint8_t>{1});
+    forget({place + "0"});
+  }
   std::string missing;
   int count = 0;
   for (int rank = 1; rank < size_ && (missing.empty() || wait_all_ranks); ++rank)

@@ -56,6 +56,10 @@ void Together::synchronize() {
   for (const WorkPtr& part : parts_) part->synchronize();
 }
 
+void Together::blockCurrentStream() {
+  for (const WorkPtr& part : parts_) part->blockCurrentStream();
+}
+
 std::vector<at::Tensor> Together::result() {
   std::vector<at::Tensor> all;
   for (const WorkPtr& part : parts_) std::ranges::copy(part->result(), std::back_inserter(all));

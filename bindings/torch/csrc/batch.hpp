@@ -17,7 +17,7 @@ class Together : public c10d::Work {
   std::exception_ptr exception() const override;
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override;
-  void blockCurrentStream() override { synchronize(); }
+  void blockCurrentStream() override;
   std::vector<at::Tensor> result() override;
   /// Of all results, once all parts' futures are complete; with the first error. Throws where a part has none: DeviceReceive.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;

@@ -29,7 +29,7 @@ DeviceReceive::DeviceReceive(int rank, CallPtr message, at::Tensor host, at::Ten
 
 bool DeviceReceive::wait(std::chrono::milliseconds timeout) {
   message_->wait(timeout);
-  synchronize();
+  put_into_tensor();
   return true;
 }
 
@@ -38,9 +38,8 @@ c10::intrusive_ptr<c10::ivalue::Future> DeviceReceive::getFuture() {
       false, "epccl: a message that is received by itself into a tensor of a GPU has no future: call wait()");
 }
 
-void DeviceReceive::synchronize() {
+void DeviceReceive::put_into_tensor() {
   const std::lock_guard lock(mutex_);
-  if (!message_->isCompleted() || !message_->isSuccess()) return;
   const at::AutoDispatchBelowADInplaceOrView
       as_the_program;  // also where the tensor is one of inference mode
   const c10::DeviceGuard device(tensor_.device());

@@ -21,13 +21,15 @@ class DeviceReceive : public c10d::Work {
   std::exception_ptr exception() const override { return message_->exception(); }
   int sourceRank() const override { return message_->sourceRank(); }
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-  void synchronize() override;
+  void synchronize() override { wait(); }
   void blockCurrentStream() override { wait(); }
   std::vector<at::Tensor> result() override { return {tensor_}; }
   /// There is none: the message is put into the tensor in the order of the stream that waits, and a future would not know which one.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:
+  void put_into_tensor();
+
   const CallPtr message_;
   at::Tensor host_;  // undefined once it was put into the tensor
   at::Tensor tensor_;

@@ -1,6 +1,5 @@
 // epcclAlltoall, epcclAlltoallv, epcclSend, epcclRecv, groups: argument checks, then one call inward.
 #include <algorithm>
-#include <numeric>
 
 #include "api/device/device_calls.hpp"
 #include "api/groups/group.hpp"
@@ -110,9 +109,7 @@ Status alltoallv(const void* sendbuff, const size_t* sendcounts, const size_t* s
   EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   runtime::Communicator* target = communicator.get();
   if (queue == nullptr && !in_group()) return run_now(*target, [&] { return target->alltoallv(call); });
-  // The cost model wants the mean over all pairs; this rank knows its own.
-  const uint64_t sent = std::accumulate(call.send_bytes.begin(), call.send_bytes.end(), uint64_t{0});
-  const uint64_t mean = sent / call.send_bytes.size();
+  const uint64_t mean = call.mean();
   return submit({std::move(communicator), queue,
                  CollectiveWork{[target, call = std::move(call)] { return target->alltoallv(call); },
                                 [target, mean] { return target->predict_alltoall(mean); }}});

@@ -72,6 +72,12 @@ Status add_registration(epcclComm_t comm, const void* buffer, size_t size, const
   return {};
 }
 
+bool is_registration(epcclComm_t comm, const void* handle) {
+  const std::lock_guard lock(registrations().mutex);
+  const auto it = registrations().by_handle.find(reinterpret_cast<uintptr_t>(handle));
+  return it != registrations().by_handle.end() && it->second == comm;
+}
+
 Status remove_registration(epcclComm_t comm, const void* handle) {
   EPCCL_ASSIGN(const CommPtr communicator, find_communicator(comm));
   const std::lock_guard lock(registrations().mutex);
@@ -113,6 +119,10 @@ epcclResult_t epcclCommRegister(epcclComm_t comm, void* buff, size_t size, void*
 
 epcclResult_t epcclCommDeregister(epcclComm_t comm, void* handle) {
   return guarded([&] { return remove_registration(comm, handle); });
+}
+
+int epcclIsRegistration(epcclComm_t comm, const void* handle) {
+  return is_registration(comm, handle) ? 1 : 0;
 }
 
 epcclResult_t epcclCommWindowRegister(epcclComm_t comm, void* buff, size_t size, epcclWindow_t* win,

@@ -32,6 +32,10 @@ epcclResult_t epcclStreamQuery(epcclStream_t stream) {
   return checked == epcclSuccess ? result : checked;
 }
 
+int epcclIsStream(epcclStream_t stream) {
+  return epccl::device::find_stream(stream) != nullptr ? 1 : 0;
+}
+
 epcclResult_t epcclStreamDestroy(epcclStream_t stream) {
   return guarded([&]() -> Status {
     EPCCL_ASSIGN(const epccl::device::HostStream* queue, find_stream(stream));

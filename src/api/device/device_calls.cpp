@@ -221,7 +221,7 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
   EPCCL_TRY(on->engines->prepare_for(choice));
   const bool engines = choice.engines;
   const uint64_t sent = extent_of(call.send_bytes, call.send_offsets),
-                 received = extent_of(call.recv_bytes, call.recv_offsets);
+                 received = extent_of(call.recv_bytes, call.recv_offsets), mean = call.mean();
   const auto inputs = pieces_of(call.input, call.send_bytes, call.send_offsets),
              outputs = pieces_of(call.output, call.recv_bytes, call.recv_offsets);
   MappableBuffers buffers;
@@ -254,7 +254,8 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
                                        });
   };
   if (captured) return capture_replayed(device, std::move(communicator), text, std::move(work), stream);
-  return submit_at(std::move(place), std::move(communicator), {std::move(work)});
+  return submit_at(std::move(place), std::move(communicator),
+                   {std::move(work), [target, mean] { return target->predict_alltoall(mean); }});
 }
 
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::CollectiveCall call,

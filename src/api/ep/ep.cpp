@@ -6,6 +6,7 @@
 #include "api/handles/last_error.hpp"
 #include "base/settings.hpp"
 #include "ep/handle/device_plans.hpp"
+#include "ep/routing/expert_map.hpp"
 
 namespace epccl::api {
 namespace {
@@ -17,7 +18,8 @@ Result<ep::GroupOptions> read_options(const epcclEpGroupConfig_t* given) {
   EPCCL_ASSIGN(const epcclEpGroupConfig_t config, read_struct("config", given, defaults));
   ep::GroupOptions options;
   options.experts = config.num_experts;
-  if (config.expert_to_rank != nullptr)
+  // What cannot be a number of experts says nothing of how long the array is; it is refused on all ranks alike.
+  if (config.expert_to_rank != nullptr && config.num_experts <= ep::ExpertMap::most_experts)
     options.expert_to_rank.assign(config.expert_to_rank, config.expert_to_rank + config.num_experts);
   options.max_tokens = config.max_send_tokens_per_rank;
   options.max_token_bytes = config.max_token_bytes;
@@ -47,6 +49,7 @@ Status create_group(epcclEpGroup_t* out, epcclComm_t comm, const epcclEpGroupCon
   *out = nullptr;
   EPCCL_ASSIGN(const CommPtr communicator, find_usable_communicator(comm));
   EPCCL_ASSIGN(const ep::GroupOptions options, read_options(config));
+  EPCCL_TRY(check_no_ep_in_group());
   std::shared_ptr<ep::Group> made;
   EPCCL_TRY(run_ep(communicator, nullptr, 0, [&](Status& agreed) -> Status {
     EPCCL_ASSIGN(made, ep::Group::create(*communicator, options, agreed));

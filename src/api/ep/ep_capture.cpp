@@ -23,7 +23,6 @@ Result<std::shared_ptr<ep::DeviceLayout>> layout_of(EpHandle& target, runtime::S
 
 Result<CaptureOn> prepare_capture(device::Device& device, EpHandle& target, const std::string& text,
                                   epcclStream_t stream) {
-  EPCCL_TRY(check_no_ep_in_group());
   const CommPtr communicator = target.communicator();
   EPCCL_TRY(check_static(target, text));
   if (target.replayed() != nullptr)

@@ -58,6 +58,10 @@ constexpr const char* a_handle = "an EP handle";
 
 }  // namespace
 
+EpHandle::~EpHandle() {
+  for (auto& [end, stream] : stages_) device::HostStream::end_elsewhere(std::move(stream));
+}
+
 std::shared_ptr<ep::CapturedRouting> EpHandle::captured() const {
   const std::lock_guard lock(mutex_);
   return captured_;

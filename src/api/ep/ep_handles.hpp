@@ -32,6 +32,12 @@ struct EpGroup {
 };
 
 struct EpHandle {
+  EpHandle() = default;
+  EpHandle(const EpHandle&) = delete;
+  EpHandle& operator=(const EpHandle&) = delete;
+  /// Does not wait for calls on a GPU's memory, whatever waits for these.
+  ~EpHandle();
+
   std::shared_ptr<EpGroup> group;
   std::shared_ptr<ep::Handle> handle;
   ep::StartedCalls started;

@@ -15,9 +15,8 @@ bool is_replayed(const EpHandle& target, const runtime::Communicator::OnDevice& 
   return !choice.engines || choice.by_cores;
 }
 
-Result<std::shared_ptr<ep::ReplayedRouting>> prepare_replay(device::Device& device, EpHandle& target,
-                                                            const std::string& text) {
-  EPCCL_TRY(check_no_ep_in_group());
+Result<std::shared_ptr<ep::ReplayedRouting>> replayed_routing_of(device::Device& device, EpHandle& target,
+                                                                 const std::string& text) {
   EPCCL_TRY(check_static(target, text));
   // Its routing is the GPU's, of which the host knows nothing.
   if (target.captured() != nullptr)

@@ -14,7 +14,7 @@ namespace epccl::api {
 bool is_replayed(const EpHandle& target, const runtime::Communicator::OnDevice& on);
 
 /// What such calls share, made for the first. Error: the call cannot be captured, `text` names it.
-Result<std::shared_ptr<ep::ReplayedRouting>> prepare_replay(device::Device& device, EpHandle& target,
-                                                            const std::string& text);
+Result<std::shared_ptr<ep::ReplayedRouting>> replayed_routing_of(device::Device& device, EpHandle& target,
+                                                                 const std::string& text);
 
 }  // namespace epccl::api

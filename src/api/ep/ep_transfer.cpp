@@ -37,7 +37,6 @@ Result<device::HostStream*> stream_of(EpHandle& handle, epcclStream_t stream, bo
 template <typename Call>
 Status transfer(EpHandle& target, device::HostStream* queue, Call call,
                 std::function<Status(ep::Handle&, const Call&)> move) {
-  EPCCL_TRY(check_no_ep_in_group());
   std::shared_ptr<runtime::CallProgress> progress;
   if (queue != nullptr) progress = target.started.add(*queue);
   call.progress = progress.get();
@@ -124,7 +123,6 @@ Result<Mover<Call>> mover_of(runtime::Communicator::OnDevice& on, const EpHandle
 template <typename Call>
 Status transfer_on_device(device::Device& device, EpHandle& target, epcclStream_t stream, bool send_only,
                           const Call& call) {
-  EPCCL_TRY(check_no_ep_in_group());
   EPCCL_ASSIGN(auto* on, target.communicator()->on_device(device));
   target.device = &device;
   const DeviceWorker* worker = on->worker.get();
@@ -171,9 +169,9 @@ Status capture_kernels(device::Device& device, EpHandle& target, epcclStream_t s
 
 // A thread of the library makes the call that would be made now.
 template <typename Call>
-Status capture_replays(device::Device& device, runtime::Communicator::OnDevice& on, EpHandle& target,
+Status capture_by_host(device::Device& device, runtime::Communicator::OnDevice& on, EpHandle& target,
                        epcclStream_t stream, const Call& call, const char* text) {
-  EPCCL_ASSIGN(auto routing, prepare_replay(device, target, text));
+  EPCCL_ASSIGN(auto routing, replayed_routing_of(device, target, text));
   EPCCL_TRY(run_ep(target.communicator(), nullptr, target.handle->group().options().timeout_ms,
                    [&](Status& agreed) -> Status {
                      if (!target.update_is_captured && !target.handle->failure().ok()) {
@@ -196,7 +194,7 @@ Status capture_on_device(device::Device& device, EpHandle& target, epcclStream_t
                          const Call& call, const char* text) {
   if (send_only) return not_capturable(text, "a thread of the host tells how far a call with send_only is");
   EPCCL_ASSIGN(auto* on, target.communicator()->on_device(device));
-  return is_replayed(target, *on) ? capture_replays(device, *on, target, stream, call, text)
+  return is_replayed(target, *on) ? capture_by_host(device, *on, target, stream, call, text)
                                   : capture_kernels(device, target, stream, call, text);
 }
 
@@ -259,6 +257,7 @@ Status dispatch(epcclEpHandle_t handle, const epcclEpDispatchInputs_t* inputs,
   call.received_topk = {data_of<void>(received_topk), received_topk.rows(), received_topk.columns()};
   call.received_topk_wide = received_topk.datatype == epcclInt64;
   call.weighted = options.weighted != 0;
+  EPCCL_TRY(check_no_ep_in_group());
   const std::array tensors{&tokens,        &weights,         &scales,          &received,
                            &received_topk, &received_scales, &received_weights};
   EPCCL_ASSIGN(device::Device * device, device_of_transfer(*target, tensors, stream));
@@ -302,6 +301,7 @@ Status combine(epcclEpHandle_t handle, const epcclEpCombineInputs_t* inputs,
   call.combined_weights = {data_of<float>(combined_weights), combined_weights.rows(),
                            combined_weights.columns()};
   call.weighted = options.weighted != 0;
+  EPCCL_TRY(check_no_ep_in_group());
   const std::array tensors{&tokens, &weights, &combined, &combined_weights};
   EPCCL_ASSIGN(device::Device * device, device_of_transfer(*target, tensors, stream));
   const bool send_only = options.send_only != 0;

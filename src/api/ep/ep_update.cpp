@@ -13,6 +13,7 @@
 #include "api/groups/first_call.hpp"
 #include "api/handles/arguments.hpp"
 #include "base/log.hpp"
+#include "ep/handle/array_pieces.hpp"
 #include "ep/kernels/captured_routing.hpp"
 #include "ep/kernels/kernel_transfer.hpp"
 
@@ -169,7 +170,7 @@ struct UpdateOnHost {
     const auto place = [&](const Tensor& tensor, std::vector<StagedCalls::Piece>& pieces) {
       if (tensor.bytes == 0 || !is_gpu_memory(tensor.address)) return false;
       pieces.push_back({static_cast<std::byte*>(tensor.data), bytes, tensor.bytes});
-      bytes += (tensor.bytes + 15) / 16 * 16;
+      bytes += ep::whole_arrays(tensor.bytes);
       return true;
     };
     const bool table_there = place(update.table, placed.inputs);
@@ -228,12 +229,13 @@ struct UpdateOnDevice {
     std::vector<Tensor*> tensors{&update.table};
     for (Tensor* tensor : update.counters.all()) tensors.push_back(tensor);
     uint64_t bytes = 0;
-    for (const Tensor* tensor : tensors) bytes += (tensor->bytes + 15) / 16 * 16;
+    for (const Tensor* tensor : tensors)
+      if (!is_gpu_memory(tensor->address)) bytes += ep::whole_arrays(tensor->bytes);
     EPCCL_ASSIGN(placed.pinned, rooms.borrow(bytes));
     std::byte* next = placed.pinned->data();
     const auto address = [&](const Tensor& tensor) {
       if (tensor.bytes == 0 || is_gpu_memory(tensor.address)) return static_cast<std::byte*>(tensor.data);
-      return std::exchange(next, next + (tensor.bytes + 15) / 16 * 16);
+      return std::exchange(next, next + ep::whole_arrays(tensor.bytes));
     };
     const Tensor& table = update.table;
     std::byte* const there = address(table);
@@ -301,14 +303,14 @@ Status capture_kernels(device::Device& device, EpHandle& target, Update& update,
 }
 
 // A thread of the library makes the update that the call would make now.
-Status capture_replays(device::Device& device, runtime::Communicator::OnDevice& on, EpHandle& target,
+Status capture_by_host(device::Device& device, runtime::Communicator::OnDevice& on, EpHandle& target,
                        const Update& update, const std::string& text, epcclStream_t stream) {
-  EPCCL_ASSIGN(auto routing, prepare_replay(device, target, text));
+  EPCCL_ASSIGN(auto routing, replayed_routing_of(device, target, text));
   StagedCalls* staged = on.staged.get();
   EPCCL_ASSIGN(UpdateOnHost placed, UpdateOnHost::place(*on.rooms, update));
   const CommPtr communicator = target.communicator();
   EPCCL_TRY(run_ep(communicator, nullptr, target.handle->group().options().timeout_ms,
-                   [&](Status& agreed) { return routing->check_update(update.topk, agreed); }));
+                   [&](Status& agreed) { return routing->agree_on_update(update.topk, agreed); }));
   EPCCL_ASSIGN(const runtime::EngineChoice choice, choose_maker(on, *target.group->group, true));
   const bool by_queues = communicator->cluster().nodes() > 1 && choice.engines;
   auto work = [routing, staged, placed = std::move(placed), by_queues] {
@@ -332,7 +334,7 @@ Status capture_update(device::Device& device, EpHandle& target, Update update, e
       return not_capturable(
           text, fmt::format("{} is host memory, which the host would have to copy", tensor->name));
   EPCCL_ASSIGN(auto* on, target.communicator()->on_device(device));
-  EPCCL_TRY(is_replayed(target, *on) ? capture_replays(device, *on, target, update, text, stream)
+  EPCCL_TRY(is_replayed(target, *on) ? capture_by_host(device, *on, target, update, text, stream)
                                      : capture_kernels(device, target, update, text, stream));
   target.tokens = update.topk.tokens;
   target.update_is_captured = true;
@@ -340,7 +342,6 @@ Status capture_update(device::Device& device, EpHandle& target, Update update, e
 }
 
 Status update_on_device(device::Device& device, EpHandle& target, Update update, epcclStream_t stream) {
-  EPCCL_TRY(check_no_ep_in_group());
   EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
   if (captured) return capture_update(device, target, std::move(update), stream);
   const ep::TopK topk = update.topk;
@@ -363,6 +364,7 @@ Status update_on_device(device::Device& device, EpHandle& target, Update update,
 Status update(EpHandle& target, const epcclEpTensor_t* topk_idx, const epcclEpLayoutInfo_t* info,
               epcclStream_t stream) {
   EPCCL_ASSIGN(Update update, read_update(target, topk_idx, info));
+  EPCCL_TRY(check_no_ep_in_group());
   std::vector<const Tensor*> results;
   for (const Tensor* tensor : update.counters.all()) results.push_back(tensor);
   EPCCL_ASSIGN(device::Device * device, device_of_update(target, update.table, results, stream));

@@ -363,6 +363,7 @@ Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::funct
 }
 
 Status run_plain(PlainMessages messages) {
+  EPCCL_TRY(messages.communicator->p2p().check_own(messages.operations));
   std::vector<Batch> batches;
   batches.push_back({std::move(messages.communicator), 0, std::move(messages.operations)});
   batches.front().ticket = batches.front().communicator->take_ticket();
@@ -480,6 +481,7 @@ Status group_end(const std::function<void()>& beside) {
   if (mine.is_plain() && beside == nullptr) return run_plain(mine.take_plain());
   EndedGroup ended = mine.take();
   // A group of which one call is wrong does nothing at all.
+  if (ended.refused.ok()) ended.refused = check_own_messages(ended.items);
   if (!ended.refused.ok()) {
     for (Job& job : ended.jobs) job.cancel();
     return std::move(ended.refused).with_context("a call of this group was refused");

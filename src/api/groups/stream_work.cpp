@@ -1,6 +1,7 @@
 #include "api/groups/stream_work.hpp"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -97,6 +98,17 @@ CollectiveCall collective_call(Item item) {
     return work.conclude ? work.conclude(std::move(status)) : status;
   };
   return call;
+}
+
+Status check_own_messages(const std::vector<Item>& items) {
+  std::map<runtime::Communicator*, std::vector<runtime::P2pOperation>> own;
+  for (const Item& item : items) {
+    const auto* const operation = std::get_if<runtime::P2pOperation>(&item.what);
+    if (operation != nullptr && operation->peer == item.communicator->rank())
+      own[item.communicator.get()].push_back(*operation);
+  }
+  for (const auto& [communicator, operations] : own) EPCCL_TRY(communicator->p2p().check_own(operations));
+  return {};
 }
 
 std::vector<StreamWork> sort_by_stream(std::vector<Item>& items) {

@@ -44,6 +44,9 @@ struct StreamWork {
   std::vector<Part> parts = {};
 };
 
+/// What ranks send to themselves is received in the same group, or nothing of it begins.
+Status check_own_messages(const std::vector<Item>& items);
+
 /// Empties `items`. Sends and receives first, all of a communicator at once; collectives after them in order. Places in the
 /// communicators' orders are taken here.
 std::vector<StreamWork> sort_by_stream(std::vector<Item>& items);

@@ -4,6 +4,7 @@
 
 #include <unordered_map>
 
+#include "base/log.hpp"
 #include "base/per_process.hpp"
 #include "base/thread.hpp"
 
@@ -27,6 +28,15 @@ HostStream::~HostStream() {
   }
   wake_.notify_all();
   thread_.join();
+}
+
+void HostStream::end_elsewhere(std::unique_ptr<HostStream> stream) {
+  HostStream* const it = stream.release();
+  try {
+    std::thread([it] { const std::unique_ptr<HostStream> ended(it); }).detach();
+  } catch (const std::exception& none) {
+    log::warn(log::coll, -1, "a stream's thread is left behind: no thread to end it: {}", none.what());
+  }
 }
 
 void HostStream::enqueue(Work work, Ahead ahead) {

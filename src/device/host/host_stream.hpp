@@ -25,6 +25,8 @@ class HostStream {
   HostStream& operator=(const HostStream&) = delete;
   /// Runs what is queued, then ends the thread.
   ~HostStream();
+  /// The same in a thread of its own, for who must not wait. Where there is none to be had the stream stays, idle.
+  static void end_elsewhere(std::unique_ptr<HostStream> stream);
 
   /// Queues work; it runs after all work queued before, in the stream's thread. What it throws counts as its error. `ahead` may be called
   /// any number of times before, in that thread; it throws nothing.

@@ -49,6 +49,13 @@ CallShape shape_of(const Handle& handle) {
           !handle.node_slots().rules().undefined_padding};
 }
 
+CallShape shape_of_captured(const Handle& handle, uint32_t tokens) {
+  CallShape shape = shape_of(handle);
+  shape.tokens = tokens;
+  shape.k = handle.rules().max_topk;
+  return shape;
+}
+
 Status check_dispatch(const CallShape& shape, const DispatchCall& call) {
   const bool to_float8 = call.received_type == Element::float8_e4m3;
   const uint64_t tokens = shape.tokens, slots = shape.slots, scales = device::e4m3_scales(call.hidden);

@@ -31,6 +31,8 @@ struct CallShape {
   bool clears_padding = true;  // rows that only pad become zeros
 };
 CallShape shape_of(const Handle& handle);
+/// Of static mode, where an update of so many tokens is one of a graph, of whose routing the host knows no more.
+CallShape shape_of_captured(const Handle& handle, uint32_t tokens);
 
 /// What is wrong with a call's arguments; what its arrays hold is not looked at.
 Status check_dispatch(const CallShape& shape, const DispatchCall& call);

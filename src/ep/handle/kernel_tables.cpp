@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/cuda/kernel_queue.hpp"
+#include "ep/handle/array_pieces.hpp"
 #include "ep/handle/handle.hpp"
 
 namespace epccl::ep {
@@ -55,7 +56,7 @@ void KernelTables::lay_out(const Limits& limits, KernelTables* tables, Use use) 
 uint64_t KernelTables::bytes(const Limits& limits) {
   uint64_t bytes = 0;
   lay_out(limits, nullptr,
-          [&](auto* section, uint64_t count) { bytes += (count * sizeof(*section->here) + 15) / 16 * 16; });
+          [&](auto* section, uint64_t count) { bytes += whole_arrays(count * sizeof(*section->here)); });
   return bytes;
 }
 
@@ -79,7 +80,7 @@ void KernelTables::place_sections() {
     section->there = reinterpret_cast<Element*>(there_->data() + at);
     if (here_ != nullptr) section->here = reinterpret_cast<Element*>(here_->data() + at);
     section->room = count;
-    at += (count * sizeof(Element) + 15) / 16 * 16;
+    at += whole_arrays(count * sizeof(Element));
   });
 }
 

@@ -41,10 +41,7 @@ Status CapturedRouting::take_wrong(uint32_t k) {
 }
 
 RoutingInUse CapturedRouting::in_use(const Handle& handle) const {
-  CallShape shape = shape_of(handle);
-  shape.tokens = tokens_;
-  shape.k = handle.rules().max_topk;
-  return {handle, shape, layout_->tables().get(), layout_->tokens_there()};
+  return {handle, shape_of_captured(handle, tokens_), layout_->tables().get(), layout_->tokens_there()};
 }
 
 // Graphs keep what they were given; a larger one takes its place for those that come.

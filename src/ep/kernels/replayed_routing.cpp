@@ -4,15 +4,12 @@
 
 namespace epccl::ep {
 
-Status ReplayedRouting::check_update(const TopK& sizes, Status& agreed) {
+Status ReplayedRouting::agree_on_update(const TopK& sizes, Status& agreed) {
   return handle_->agree_on(sizes, ", captured for the host to replay", agreed);
 }
 
 CallShape ReplayedRouting::shape() const {
-  CallShape shape = shape_of(*handle_);
-  shape.tokens = tokens_;
-  shape.k = handle_->rules().max_topk;
-  return shape;
+  return shape_of_captured(*handle_, tokens_);
 }
 
 Status ReplayedRouting::check(const DispatchCall& call) {

@@ -33,7 +33,7 @@ class ReplayedRouting {
 
   // While a call is captured, from work of the communicator:
   /// Collective. `agreed`: what all ranks found alike is wrong with updates of such tables.
-  Status check_update(const TopK& sizes, Status& agreed);
+  Status agree_on_update(const TopK& sizes, Status& agreed);
   // Against the update that was called last. An error breaks the communicator.
   Status check(const DispatchCall& call);
   Status check(const CombineCall& call);

@@ -1,13 +1,6 @@
 #include "ep/routing/expert_map.hpp"
 
 namespace epccl::ep {
-namespace {
-
-// Node indices share a word with the position in the top-k.
-constexpr uint32_t most_experts = 1U << 24;
-
-}  // namespace
-
 Result<ExpertMap> ExpertMap::make(const topology::Cluster& cluster, uint32_t experts,
                                   std::span<const int> expert_to_rank) {
   const auto ranks = static_cast<uint32_t>(cluster.ranks());

@@ -14,6 +14,9 @@ namespace epccl::ep {
 /// ascending order of id. On its rank it has a local id, counted likewise.
 class ExpertMap {
  public:
+  // Node indices share a word with the position in the top-k.
+  static constexpr uint32_t most_experts = 1U << 24;
+
   /// `expert_to_rank`: one entry an expert; empty: contiguous blocks, as equal as possible, in rank order.
   static Result<ExpertMap> make(const topology::Cluster& cluster, uint32_t experts,
                                 std::span<const int> expert_to_rank);

@@ -1,8 +1,10 @@
 // alltoall and alltoallv of one communicator: choose, build (or remember) the plan, run it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +42,12 @@ struct AlltoallvCall {
   EngineUse engines = EngineUse::automatic;
   const QueuedBehind* behind = nullptr;  // as in Call
   bool may_look_ahead = false;           // likewise
+
+  /// Of a pair, in bytes: what this rank knows of the mean over all pairs, which the cost model wants.
+  uint64_t mean() const {
+    const uint64_t sent = std::accumulate(send_bytes.begin(), send_bytes.end(), uint64_t{0});
+    return sent / std::max<size_t>(send_bytes.size(), 1);
+  }
 };
 
 class AlltoallRunner {

@@ -137,7 +137,7 @@ class Communicator {
     const EngineChoice choice = engines_.choose(engine_use(), 1);
     return choice.engines || choice.copies;
   }
-  /// 0, 1, 2, ...: the same on every rank, since their work is in the same order. For what ranks are to know apart by number.
+  /// 1, 2, ...: the same on every rank, since their work is in the same order. For what ranks are to know apart by number.
   uint32_t next_number() { return next_number_++; }
   /// Tells every rank `mine`, of which each rank has as many bytes: `by_rank` gets all, rank by rank. `text` as of run_plan().
   /// To be called from work passed to run().
@@ -216,7 +216,7 @@ class Communicator {
   Regroup regroup_;
   std::atomic<EngineUse> engine_use_;
   CallTimes times_;
-  uint32_t next_number_ = 0;
+  uint32_t next_number_ = 1;
 
   std::atomic<bool> left_ = false, replay_timed_out_ = false;
   std::mutex on_device_mutex_;

@@ -144,6 +144,8 @@ bool CarrierLanes::flush(Lane& lane, double now) {
     pieces[count++] = {board_.payload(origin, local_, lane.node), slot.bytes};
   }
   size_t written = lanes_.write(lane.destination, std::span(pieces).first(count));
+  uint32_t company = 0;  // that leave now, the last of them maybe in part
+  for (size_t left = written; left > 0; ++company) left -= std::min(left, pieces[company].iov_len);
   for (size_t i = 0; i < count; ++i) {
     ParcelSlot& slot = board_.slot(origins[i], local_, lane.node);
     if (written == 0) {
@@ -161,7 +163,7 @@ bool CarrierLanes::flush(Lane& lane, double now) {
     }
     written -= pieces[i].iov_len;
     ++counters_.parcels;
-    slot.company = static_cast<uint32_t>(count);
+    slot.company = company;
     ParcelBoard::put_down(slot, ParcelSlot::carried);
     if (origins[i] != local_) node_.notify_message(origins[i]);
   }

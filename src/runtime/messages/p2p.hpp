@@ -47,6 +47,10 @@ class P2p {
 
   /// Waits until what the streams of these operations had before is through. All at once: no call of a group waits for another.
   static Status wait_for_streams(std::span<const P2pOperation> operations);
+  /// Whether this rank's sends to itself, all of a group, have their receives. Known before any of the group begins. Any thread.
+  Status check_own(std::span<const P2pOperation> operations) const {
+    return match_own(operations).take_status();
+  }
   /// Starts all operations, when their streams have come. Sends to this rank itself are matched with its receives in order, and copied.
   Status start(const std::vector<P2pOperation>& operations);
   /// Moves things on: true when anything moved. Error: an operation failed.

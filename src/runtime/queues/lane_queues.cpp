@@ -36,7 +36,9 @@ std::vector<device::Queue*> LaneQueues::all() const {
 }
 
 void LaneQueues::clear() {
-  by_lane_ = {};
+  decltype(by_lane_) ended;
+  const std::lock_guard lock(mutex_);
+  ended.swap(by_lane_);
 }
 
 }  // namespace epccl::runtime

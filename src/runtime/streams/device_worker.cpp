@@ -13,16 +13,6 @@ constexpr double call_check_period = 1e-3;
 // The driver is asked so often where a word tells when the stream has come: for what the word does not tell, errors above all.
 constexpr double event_look_period = 10e-3;
 
-// Where there is no thread for it the worker stays, idle.
-void end_elsewhere(std::unique_ptr<device::HostStream> worker) {
-  device::HostStream* const it = worker.release();
-  try {
-    std::thread([it] { const std::unique_ptr<device::HostStream> ended(it); }).detach();
-  } catch (const std::exception& none) {
-    log::warn(log::coll, -1, "a worker's thread is left behind: no thread to end it: {}", none.what());
-  }
-}
-
 }  // namespace
 
 DeviceWorker::DeviceWorker(device::Device& device, Owner owner)
@@ -53,7 +43,7 @@ DeviceWorker::~DeviceWorker() {
   watched_->close();
   // The last one to hold a communicator may be the work that ran on it: a thread cannot wait for its own end.
   if (stream_ != nullptr && id_.load() == std::this_thread::get_id()) {
-    end_elsewhere(std::move(stream_));
+    device::HostStream::end_elsewhere(std::move(stream_));
   } else {
     stream_.reset();
   }

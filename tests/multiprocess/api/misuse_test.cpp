@@ -226,6 +226,33 @@ TEST(Misuse, AMessageToItselfOutsideAGroupLeavesTheCommunicatorWell) {
   });
 }
 
+TEST(Misuse, AGroupWhoseMessagesToItselfHaveNoReceiveLeavesTheCommunicatorWell) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    const int rank = context.rank;
+    epcclStream_t made = nullptr;
+    ASSERT_EQ(epcclStreamCreate(&made), epcclSuccess);
+    for (epcclStream_t stream : {epcclStream_t{nullptr}, made}) {
+      int in = 3, out = 0;
+      ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+      EXPECT_EQ(epcclSend(&in, 1, epcclInt32, rank, comm, stream), epcclSuccess);
+      EXPECT_EQ(epcclSend(&in, 1, epcclInt32, 1 - rank, comm, stream), epcclSuccess);
+      EXPECT_EQ(epcclRecv(&out, 1, epcclInt32, 1 - rank, comm, stream), epcclSuccess);
+      EXPECT_REFUSED(epcclGroupEnd(), epcclInvalidUsage,
+                     "sends 1 messages to itself and receives 0 in one group");
+      int16_t half = 0;
+      ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+      EXPECT_EQ(epcclSend(&in, 1, epcclInt32, rank, comm, stream), epcclSuccess);
+      EXPECT_EQ(epcclRecv(&half, 1, epcclFloat16, rank, comm, stream), epcclSuccess);
+      EXPECT_REFUSED(epcclGroupEnd(), epcclInvalidUsage, "to itself: send of 1 int32 to rank");
+      int both[2] = {rank, rank}, got[2] = {-1, -1};
+      EXPECT_EQ(epcclAlltoall(both, got, 1, epcclInt32, comm, nullptr), epcclSuccess);
+      EXPECT_EQ(got[1 - rank], 1 - rank);
+    }
+    EXPECT_EQ(epcclStreamDestroy(made), epcclSuccess);
+  });
+}
+
 TEST(Misuse, ACommunicatorThatIsAbortedTakesItsCallsOutOfTheOpenGroup) {
   run_ranks({{1}, {}, {}}, [](const RankContext& context) {
     Comm comm(context);

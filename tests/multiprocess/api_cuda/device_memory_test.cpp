@@ -53,6 +53,33 @@ TEST_P(CudaMemoryCalls, GathersAndBroadcasts) {
   });
 }
 
+TEST_P(CudaMemoryCalls, AreTimedByTheCostModelInASimulatedGroup) {
+  run([](const RankContext& context, epcclComm_t comm, GpuRank& gpu) {
+    const auto ranks = static_cast<size_t>(context.ranks);
+    const GpuArray<int32_t> input(gpu, 100 * ranks), output(gpu, 100 * ranks);
+    std::vector<size_t> counts(ranks, 100), offsets;
+    for (size_t peer = 0; peer < ranks; ++peer) offsets.push_back(100 * peer);
+    const auto timed = [](auto&& call) {
+      epcclSimInfo_t info = EPCCL_SIM_INFO_INITIALIZER;
+      EXPECT_EQ(epcclGroupStart(), epcclSuccess);
+      EXPECT_EQ(call(), epcclSuccess);
+      EXPECT_EQ(epcclGroupSimulateEnd(&info), epcclSuccess) << epcclGetLastError(nullptr);
+      return info.estimatedTime;
+    };
+    const float equal = timed(
+        [&] { return epcclAlltoall(input.data(), output.data(), 100, epcclInt32, comm, gpu.as_epccl()); });
+    EXPECT_GT(equal, 0);
+    EXPECT_EQ(equal, timed([&] {
+                return epcclAlltoallv(input.data(), counts.data(), offsets.data(), output.data(),
+                                      counts.data(), offsets.data(), epcclInt32, comm, gpu.as_epccl());
+              }));
+    EXPECT_GT(timed([&] {
+                return epcclAllGather(input.data(), output.data(), 100, epcclInt32, comm, gpu.as_epccl());
+              }),
+              0);
+  });
+}
+
 TEST_P(CudaMemoryCalls, AlltoallvLeavesWhatLiesBetweenBlocksAlone) {
   run([](const RankContext& context, epcclComm_t comm, GpuRank& gpu) {
     const auto ranks = static_cast<size_t>(context.ranks);

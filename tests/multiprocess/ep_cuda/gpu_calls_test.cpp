@@ -194,6 +194,24 @@ TEST(EpOnGpu, UpdatesOfStaticModeAreQueuedBehindTheirStreams) {
   });
 }
 
+// One thread may drive both ranks: the second would never come to its dispatch.
+TEST_P(EpOnGpus, ADestroyedHandleWaitsForNoCallThatAStreamWaitsFor) {
+  run_ranks({GetParam(), {{"EPCCL_CUDA_FIRST_CALLS", "0"}}, {}}, [](const RankContext& context) {
+    GpuRank gpu, other;
+    const Comm comm(context);
+    ToTheNext layer(context, comm, gpu);
+    if (context.rank == 1) context.meet();
+    ASSERT_EQ(layer.dispatch(layer.input.data(), layer.output.data(), gpu.as_epccl()), epcclSuccess)
+        << epcclGetLastError(nullptr);
+    ASSERT_EQ(epcclEpStreamWaitStage(other.as_epccl(), layer.handle(), 2), epcclSuccess)
+        << epcclGetLastError(nullptr);
+    layer.end();
+    if (context.rank != 1) context.meet();
+    other.wait();
+    EXPECT_EQ(layer.output.get(), layer.expected());
+  });
+}
+
 TEST(EpOnGpu, TensorsOfTwoKindsAreRefused) {
   run_ranks({{1}, {}, {}}, [](const RankContext& context) {
     GpuRank gpu;

@@ -30,9 +30,15 @@ class ToTheNext {
   ToTheNext(const ToTheNext&) = delete;
   ToTheNext& operator=(const ToTheNext&) = delete;
   ~ToTheNext() {
+    if (handle_ == nullptr) return;
     EXPECT_EQ(epcclEpComplete(handle_), epcclSuccess);
+    end();
+  }
+  /// Without waiting for its calls.
+  void end() {
     EXPECT_EQ(epcclEpHandleDestroy(handle_), epcclSuccess);
     EXPECT_EQ(epcclEpGroupDestroy(group_), epcclSuccess);
+    handle_ = nullptr;
   }
 
   epcclEpHandle_t handle() const { return handle_; }

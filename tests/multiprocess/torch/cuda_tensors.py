@@ -313,6 +313,22 @@ def test_a_receive_that_another_stream_waits_for_comes_after_what_the_first_one_
             same(read.cpu(), old, "what was there before")
 
 
+def test_a_message_is_waited_for_however_the_work_is_asked(group):
+    backend = group._get_backend(torch.device("cuda", 0))
+    for number, ask in enumerate(("wait", "synchronize", "block_current_stream")):
+        if not hasattr(dist.Work, ask):
+            continue
+        if RANK == 0:
+            time.sleep(0.2)
+            dist.send(gpu.to_gpu(values(torch.float32, (9,), 0, number)), 1, group)
+        elif RANK == 1:
+            got = gpu.to_gpu(torch.zeros(9))
+            backend._start_coalescing()
+            dist.irecv(got, group=group)
+            getattr(backend._end_coalescing(), ask)()
+            same(got.cpu(), values(torch.float32, (9,), 0, number), ask)
+
+
 def test_a_group_takes_nothing_of_the_gpu_before_its_first_call_there(group):
     gpu.to_gpu(torch.ones(1))  # this thread has a GPU
     before = gpu.live("streams"), gpu.live("pinned")

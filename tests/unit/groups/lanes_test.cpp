@@ -5,6 +5,7 @@
 
 #include "cluster.hpp"
 #include "transports/tcp/lane.hpp"
+#include "transports/tcp/message_stream.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -250,6 +251,32 @@ TEST_F(OpenLane, BringsTheLastMessagesOfARankThatHasLeft) {
   EXPECT_EQ(waiting.substr(0, receiving.bytes), "last");
   ASSERT_TRUE(drive_until(missing)) << "nothing more can come";
   EXPECT_EQ(missing.state, Completion::State::failed);
+}
+
+// Nor where its connection is full when it leaves, since the peer has not come to read.
+TEST(FullStream, TellsOfWhatIsOnLanesAllTheSame) {
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+  std::vector<std::byte> staging(64 << 10);
+  transports::MessageCounters counters;
+  transports::tcp::MessageStream leaving(0, 2, staging, counters), staying(2, 0, staging, counters);
+  leaving.attach(UniqueFd(pair[0]));
+  staying.attach(UniqueFd(pair[1]));
+  const uint64_t empty_message[] = {1, 0, 0};  // key, bytes, taken
+  while (::send(pair[0], empty_message, sizeof empty_message, MSG_NOSIGNAL) > 0) {
+  }
+  leaving.carried().sent = Lanes::framed(4);
+  std::string waiting(50, '.');
+  Completion receiving;
+  staying.recv(2, waiting.data(), waiting.size(), receiving);
+  leaving.close();
+  staying.hung_up();
+  while (staying.pump()) {
+  }
+  EXPECT_FALSE(receiving.finished()) << receiving.status.message();
+  staying.arrive(2, std::as_bytes(std::span("last", 4)), 0);
+  EXPECT_EQ(receiving.state, Completion::State::done) << receiving.status.message();
+  EXPECT_EQ(waiting.substr(0, receiving.bytes), "last");
 }
 
 // The carrier's process has left for good, and what it carried arrives all the same.

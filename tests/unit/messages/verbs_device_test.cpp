@@ -376,7 +376,7 @@ class VerbsDeviceRefused : public VerbsDevice {
     const auto refused = (*transport)->device_memory(gpu(), memory.data(), memory.bytes());
     EXPECT_FALSE(refused.ok());
     EXPECT_EQ(again.status().message(), refused.status().message());
-    EXPECT_LE((*transport)->work().registrations, 1u) << "what was refused is not tried again";
+    EXPECT_LE((*transport)->work().registrations, 1u) << "what was refused is not tried again at once";
     return refused.status().message();
   }
 };

@@ -48,8 +48,11 @@ size_t erase_newer(Symbols& symbols) {
   size_t erased = 0;
   for (const char* name : {
 #define NAME(name) #name,
+#define GROUP_NAME(name) #name,
 #include "nccl/newer_names.inc"
 #undef NAME
+#undef GROUP_NAME
+           "ParamDumpAll",
        })
     for (const char* prefix : {"nccl", "pnccl"}) erased += symbols.erase(std::string(prefix) + name);
   return erased;
@@ -97,7 +100,24 @@ TEST(NcclSymbols, ThoseOfNewerVersionsRefuse) {
   ASSERT_NE(get, nullptr);
   int64_t value = 0;
   EXPECT_EQ(get(nullptr, &value), ncclInvalidUsage);
-  EXPECT_NE(dlsym(library, "ncclParamDumpAll"), nullptr);
+}
+
+TEST(NcclSymbols, OfNewerVersionsOnlyWhatAGroupMayHoldSpoilsIt) {
+  void* const library = dlopen(EPCCL_NCCL_SHIM, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  using Function = ncclResult_t (*)();
+  const auto function = [&](const char* name) { return reinterpret_cast<Function>(dlsym(library, name)); };
+  const auto start = function("ncclGroupStart"), end = function("ncclGroupEnd");
+  const auto dump = reinterpret_cast<void (*)()>(dlsym(library, "ncclParamDumpAll"));
+  ASSERT_NE(dump, nullptr);
+  ASSERT_EQ(start(), ncclSuccess);
+  dump();
+  EXPECT_EQ(function("ncclParamGetI64")(), ncclInvalidUsage);
+  EXPECT_EQ(function("ncclCommQueryProperties")(), ncclInvalidUsage);
+  EXPECT_EQ(end(), ncclSuccess);
+  ASSERT_EQ(start(), ncclSuccess);
+  EXPECT_EQ(function("ncclPutSignal")(), ncclInvalidUsage);
+  EXPECT_EQ(end(), ncclInvalidUsage);
 }
 
 #ifdef NVIDIA_NCCL_LIBRARY
