@@ -1,7 +1,7 @@
 #include "base/settings.hpp"
 
+#include <fcntl.h>
 #include <sched.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +18,7 @@
 
 #include "base/net.hpp"
 #include "base/never_destroyed.hpp"
+#include "base/unique_fd.hpp"
 
 namespace epccl::settings {
 namespace {
@@ -196,6 +197,8 @@ Status check_value(const Entry& entry, const std::string& value) {
   if (kind.starts_with("list of")) return check_list(entry, value);
   if (kind.starts_with("integer") && kind.find('|') == std::string_view::npos)
     return get_integer(entry.name).take_status();
+  if (kind == "text up to 255 bytes")
+    return value.size() <= 255 ? Status{} : wrong_value(entry.name, value.substr(0, 20) + "...", kind);
   if (kind == "bits per second") return get_rate(entry.name).take_status();
   if (kind == "0|1") return get_bool(entry.name).take_status();
   if (kind.find('|') == std::string_view::npos || is_one_of(kind, value)) return {};
@@ -205,10 +208,10 @@ Status check_value(const Entry& entry, const std::string& value) {
 /// A file that is named must be there, and all files must be made of settings; which, is theirs.
 Status check_files() {
   if (const char* named = std::getenv("EPCCL_CONF_FILE"); named && *named) {
-    struct stat found {};
-    const bool readable = access(named, R_OK) == 0 && stat(named, &found) == 0;
-    if (!readable || S_ISDIR(found.st_mode))
-      return system_error(readable ? EISDIR : errno, fmt::format("reading EPCCL_CONF_FILE=\"{}\"", named));
+    const UniqueFd file(open(named, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    char byte = 0;  // what comes through a pipe stays there
+    if (!file || (pread(file.get(), &byte, 1, 0) < 0 && errno != ESPIPE))
+      return system_error(errno, fmt::format("reading EPCCL_CONF_FILE=\"{}\"", named));
   }
   return with_files([](const Files& files) -> Status {
     if (files.wrong.empty()) return {};

@@ -36,7 +36,7 @@ const std::vector<Entry>& table() {
        "Only from the "
        "environment."},
 
-      {"EPCCL_HOSTID", "", "text",
+      {"EPCCL_HOSTID", "", "text up to 255 bytes",
        "Name of the node this process counts itself to, instead of host name and boot id: one machine can "
        "stand for "
        "several nodes."},

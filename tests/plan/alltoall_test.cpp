@@ -2,7 +2,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
 #include <set>
+#include <vector>
 
 #include "algorithms/alltoall/alltoall.hpp"
 #include "plan/verifier.hpp"
@@ -91,6 +94,38 @@ TEST(Alltoallv, IsRightForRandomCountsWithZeros) {
         for (const Algorithm algorithm : {Algorithm::flat, Algorithm::two_stage})
           prove(algorithm, cluster, exchange, parameters);
       }
+}
+
+/// Ranks dealt out to nodes as they come.
+Cluster mixed_nodes(std::mt19937_64& random) {
+  const uint64_t nodes = 2 + random() % 3, ranks = nodes + random() % 9;
+  std::vector<uint64_t> hosts;
+  for (uint64_t rank = 0; rank < ranks; ++rank) hosts.push_back(rank < nodes ? rank : random() % nodes);
+  std::ranges::shuffle(hosts, random);
+  return Cluster::from_host_ids(hosts).value();
+}
+
+// What lies side by side in the input is sent from there, past the ring, and what does not goes through it: a piece of the ring may
+// have had no packed message for a turn or more when it is written again.
+TEST(Alltoallv, IsRightWhereTheRingIsWrittenManyTimesAndSomeMessagesPassIt) {
+  auto random = tests::seeded_generator("rings");
+  const auto below = [&](uint64_t end) { return random() % end; };
+  for (int repeat = 0; repeat < 400; ++repeat) {
+    const Cluster cluster = mixed_nodes(random);
+    Parameters parameters;
+    parameters.eager_limit = 16;
+    parameters.chunk_bytes = 1 + below(40);
+    parameters.carriers = static_cast<int>(below(4));
+    parameters.push = below(2) == 0;
+    parameters.send_window = below(2) == 0 ? 1 + below(100) : 1 << 20;
+    parameters.scratch_bytes = 16 * static_cast<uint64_t>(cluster.max_local_size()) + 8 + below(300);
+    if (!check(cluster, parameters).ok()) continue;
+    const auto pairs = static_cast<size_t>(cluster.ranks() * cluster.ranks());
+    const auto counts = below(2) == 0 ? std::vector<uint64_t>(pairs, 1 + below(300))
+                                      : tests::random_counts(cluster.ranks(), 1 + below(300), random);
+    prove(Algorithm::two_stage, cluster, Exchange::packed(cluster.ranks(), counts, below(2) * below(9)),
+          parameters);
+  }
 }
 
 TEST(Alltoallv, IsRightWhenOneRankGetsEverything) {

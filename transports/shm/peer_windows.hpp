@@ -13,7 +13,8 @@ namespace epccl::transports {
 /// One thread at a time.
 class PeerWindows {
  public:
-  /// Keeps so many, at least one; where there are more, that which was used least recently gives way.
+  /// Keeps so many, at least one; where there are more, that which was used least recently gives way. Fewer, where all of the process are
+  /// very many, or there is no room to map another.
   explicit PeerWindows(size_t most) : most_(most) {}
   PeerWindows(PeerWindows&&) = default;
   PeerWindows(const PeerWindows&) = delete;
@@ -21,7 +22,8 @@ class PeerWindows {
   PeerWindows& operator=(PeerWindows&&) = delete;
   ~PeerWindows();
 
-  /// Where `bytes` that begin at `place` lie here. Stays until `most` others were asked for.
+  /// Where `bytes` that begin at `place` lie here. Stays until `most` others were asked for, or, where
+  /// fewer are kept, 16.
   Result<std::byte*> address_of(const device::WindowRef& place, uint64_t bytes);
 
  private:
@@ -31,6 +33,8 @@ class PeerWindows {
     uint64_t size = 0;
     uint64_t last_use = 0;
   };
+  Result<std::byte*> map(const device::WindowRef& place, uint64_t bytes);
+  void unmap(std::unordered_map<uint64_t, Mapping>::iterator entry);
   void drop_oldest();
 
   const size_t most_;

@@ -12,7 +12,7 @@ Exchange Exchange::uniform(int ranks, uint64_t block_bytes) {
   return exchange;
 }
 
-Exchange Exchange::packed(int ranks, std::vector<uint64_t> bytes) {
+Exchange Exchange::packed(int ranks, std::vector<uint64_t> bytes, uint64_t gap) {
   const auto count = static_cast<size_t>(ranks);
   Exchange exchange;
   exchange.ranks_ = ranks;
@@ -23,8 +23,8 @@ Exchange Exchange::packed(int ranks, std::vector<uint64_t> bytes) {
     for (size_t peer = 0; peer < count; ++peer) {
       row[peer] = bytes[rank * count + peer];
       column[peer] = bytes[peer * count + rank];
-      inputs[peer] = std::exchange(input, input + row[peer]);
-      outputs[peer] = std::exchange(output, output + column[peer]);
+      inputs[peer] = std::exchange(input, input + row[peer] + gap);
+      outputs[peer] = std::exchange(output, output + column[peer] + gap);
     }
     exchange.rows_.push_back(std::move(row));
     exchange.columns_.push_back(std::move(column));

@@ -17,8 +17,9 @@ class Exchange {
   /// alltoall: every block has `block_bytes`, packed in rank order on both sides.
   static Exchange uniform(int ranks, uint64_t block_bytes);
 
-  /// alltoallv, everything known (tests, simulations): bytes[s * ranks + d], blocks packed in rank order on both sides.
-  static Exchange packed(int ranks, std::vector<uint64_t> bytes);
+  /// alltoallv, everything known (tests, simulations): bytes[s * ranks + d], blocks in rank order on both sides,
+  /// so many bytes apart.
+  static Exchange packed(int ranks, std::vector<uint64_t> bytes, uint64_t gap = 0);
 
   /// alltoallv as one node knows it. `rows[i]` and `input_offsets[i]` (ranks entries each) belong to `locals[i]`:
   /// what it sends to every rank, and from where in its input. `columns[i]`: what every rank sends to locals[i].

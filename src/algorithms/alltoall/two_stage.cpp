@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "algorithms/alltoall/local.hpp"
+#include "algorithms/alltoall/ring_readers.hpp"
 #include "algorithms/alltoall/send_window.hpp"
 #include "algorithms/alltoall/two_stage_layout.hpp"
 
@@ -89,13 +91,11 @@ class TwoStage {
     }
     const Schedule& schedule = outgoing_;
     uint32_t sent = Builder::none;
-    StepsOfRounds sends(schedule.rounds.size());
     for (size_t r = 0; r < schedule.rounds.size(); ++r) {
       const TwoStageRound& round = schedule.rounds[r];
       std::vector<uint32_t> done{sent};
       for (size_t i = round.first_item; i < round.last_item; ++i)
-        done.push_back(send_item(schedule, r, i, sends));
-      sends[r].assign(done.begin() + 1, done.end());
+        done.push_back(send_item(schedule, r, schedule.items[i]));
       if (schedule.ring_reused && !alone) sent = builder_.post(1, sent_slot, value_of(r), done);
     }
   }
@@ -130,16 +130,6 @@ class TwoStage {
 
   using StepsOfRounds = std::vector<std::vector<uint32_t>>;
 
-  // Adds the steps of the rounds that had the ring space of round `r` before. (The one the previous round took last may
-  // reach into this one's space; those before it do not.)
-  static void add_reused(const Schedule& schedule, size_t r, const StepsOfRounds& steps,
-                         std::vector<uint32_t>& after) {
-    const int first = r == 0 ? 0 : std::max(0, schedule.rounds[r - 1].reuses);
-    for (int reused = first; reused <= schedule.rounds[r].reuses; ++reused)
-      after.insert(after.end(), steps[static_cast<size_t>(reused)].begin(),
-                   steps[static_cast<size_t>(reused)].end());
-  }
-
   // After these a relay may overwrite the ring space of round `r`: every other rank, and the relay itself, has consumed
   // what was there.
   std::vector<uint32_t> ring_free(const Schedule& schedule, size_t r, const StepsOfRounds& own_pulls) {
@@ -150,7 +140,10 @@ class TwoStage {
       if (static_cast<int>(local) != local_)
         free.push_back(
             builder_.wait(1, members_[local], consumed_slot(local_), value_of(static_cast<size_t>(reuses))));
-    add_reused(schedule, r, own_pulls, free);
+    // The round that the previous one took last may reach into this one's space; those before it do not.
+    const int first = r == 0 ? 0 : std::max(0, schedule.rounds[r - 1].reuses);
+    for (int reused = first; reused <= reuses; ++reused)
+      std::ranges::copy(own_pulls[static_cast<size_t>(reused)], std::back_inserter(free));
     return free;
   }
 
@@ -283,20 +276,22 @@ class TwoStage {
     return contiguous;
   }
 
-  uint32_t send_item(const Schedule& schedule, size_t r, size_t i, const StepsOfRounds& sends) {
-    const Item& item = schedule.items[i];
+  uint32_t send_item(const Schedule& schedule, size_t r, const Item& item) {
     const NodeMessage& message = schedule.messages[static_cast<size_t>(item.message)];
     Location where;
     if (layout_.carries_alone() && contiguous_in_input(message, item, where))
       return send(message, item, where, {});
-    std::vector<uint32_t> ready, free;
-    add_reused(schedule, r, sends, free);
+    const uint64_t end = item.offset + (item.end - item.begin);
+    std::vector<uint32_t> free, ready;
+    if (schedule.ring_reused) free = sends_from_ring_.take(item.offset, end);
     if (is_source_of(message, local_)) pack_item(message, item, rank_, free, ready);
     for (int local = message.first_source; local < message.last_source; ++local)
       if (local != local_ && has_bytes(message, item, local))
         ready.push_back(
             builder_.wait(1, members_[static_cast<size_t>(local)], packed_slot(local_), value_of(r)));
-    return send(message, item, builder_.scratch(item.offset), std::move(ready));
+    const uint32_t step = send(message, item, builder_.scratch(item.offset), std::move(ready));
+    if (schedule.ring_reused) sends_from_ring_.add(item.offset, end, step);
+    return step;
   }
 
   uint32_t send(const NodeMessage& message, const Item& item, const Location& from,
@@ -326,6 +321,7 @@ class TwoStage {
   TwoStageLayout layout_;
   const Schedule outgoing_;  // what this rank carries
   SendWindow window_;
+  RingReaders sends_from_ring_;
   const bool push_;
   std::vector<uint32_t> peer_is_here_;  // by local position
 };

@@ -96,6 +96,7 @@ Status destroy(epcclComm_t comm) {
   // background a moment ago may still have the handle, so the communicator is taken out, and an EP group keeps it for as long
   // as it lives: the other ranks are told here, and the process may end when this returns.
   if (const CommPtr communicator = handle->take()) (void)communicator->finalize();
+  keep_idle_threads(count_handles());
   return {};
 }
 
@@ -105,6 +106,7 @@ Result<HandlePtr> abort(epcclComm_t comm) {
   drop_from_group(handle);
   EPCCL_TRY(remove_handle(comm, End::aborted).status());
   handle->abort();
+  keep_idle_threads(count_handles());
   return handle;
 }
 

@@ -37,6 +37,15 @@ class Pool {
     idle_.push_back(std::move(helper));
   }
 
+  void keep(size_t most) {
+    std::vector<Helper> ended;  // without the lock
+    const std::lock_guard lock(mutex_);
+    while (idle_.size() > most) {
+      ended.push_back(std::move(idle_.back()));
+      idle_.pop_back();
+    }
+  }
+
  private:
   std::mutex mutex_;
   std::vector<Helper> idle_;
@@ -79,6 +88,10 @@ Status run_concurrently(std::vector<std::function<Status()>> parts, const std::f
     pool().give_back(std::move(helper));
   }
   return first;
+}
+
+void keep_idle_threads(size_t most) {
+  pool().keep(most);
 }
 
 void run_in_background(const std::function<void()>& work) {

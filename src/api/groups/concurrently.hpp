@@ -1,6 +1,7 @@
 // Calls that wait for each other, made by one thread: each needs a thread of its own while it lasts.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <vector>
 
@@ -12,6 +13,9 @@ namespace epccl::api {
 /// first error in their order.
 Status run_concurrently(std::vector<std::function<Status()>> parts,
                         const std::function<void()>& meanwhile = {});
+
+/// Ends those of its threads that wait for the next time, but for so many.
+void keep_idle_threads(size_t most);
 
 /// Starts a thread that nobody waits for here.
 void run_in_background(const std::function<void()>& work);

@@ -100,6 +100,11 @@ Result<HandlePtr> remove_handle(epcclComm_t comm, End end) {
   return handle;
 }
 
+size_t count_handles() {
+  const std::lock_guard lock(handles().mutex);
+  return handles().by_value.size();
+}
+
 Result<CommPtr> find_communicator(epcclComm_t comm) {
   EPCCL_ASSIGN(const HandlePtr handle, find_handle(comm));
   return handle->communicator();

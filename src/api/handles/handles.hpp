@@ -22,6 +22,9 @@ Result<HandlePtr> find_handle(epcclComm_t comm);
 /// Forgets the handle; whoever is still inside a call keeps the communicator alive.
 Result<HandlePtr> remove_handle(epcclComm_t comm, End end);
 
+/// How many there are.
+size_t count_handles();
+
 /// Any communicator that is there, also a finalized or failed one.
 Result<CommPtr> find_communicator(epcclComm_t comm);
 /// One that may still run collectives.

@@ -1,6 +1,7 @@
 #include "runtime/bootstrap/group.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.hpp"
 #include "runtime/bootstrap/rank_list.hpp"
@@ -48,8 +49,9 @@ Status Group::admit(const Member& member, int ranks_claimed) {
     notify(Notice::Kind::mismatch, member.rank, text);
     return {Code::invalid_usage, text};
   }
-  if (first_notice_) return {Code::remote_error, first_notice_->text};
   Slot& taken = slot(member.rank);
+  if (!std::exchange(taken.came, true)) ++came_;
+  if (first_notice_) return {Code::remote_error, first_notice_->text};
   if (taken.state != State::absent)
     return error(Code::invalid_usage, "rank {} is taken: {} has joined as it, {} wants to", member.rank,
                  describe(taken.member), describe(member));

@@ -52,6 +52,8 @@ class Group {
   bool finished() const { return complete_ && present_ == 0; }
   /// They will never all have come: a notice was given before.
   bool given_up() const { return first_notice_.has_value() && !complete_; }
+  /// Whether every rank has come, or has been told that it comes too late: nobody is to come any more.
+  bool all_have_come() const { return came_ > 0 && came_ == ranks(); }
   /// Nobody is here any more, whether or not all had come.
   bool deserted() const { return present_ == 0; }
 
@@ -60,6 +62,7 @@ class Group {
   struct Slot {
     State state = State::absent;
     Member member;
+    bool came = false;  // let in or not
     // The allgather or barrier this rank has come to and that is not complete.
     bool gathering = false;
     uint32_t gather_number = 0;
@@ -102,7 +105,8 @@ class Group {
   const Member hub_;
   Send send_;
   std::vector<Slot> slots_;
-  int joined_ = 0;   // ever
+  int joined_ = 0;  // ever
+  int came_ = 0;
   int present_ = 0;  // now
   int left_ = 0;
   bool complete_ = false;

@@ -204,6 +204,7 @@ bool Hub::done() {
 bool Hub::is_forgotten() {
   const Group& group = *session(0).group;
   if (!group.given_up() || !group.deserted()) return false;
+  if (group.all_have_come()) return true;
   if (forgotten_at_ == 0) forgotten_at_ = now_seconds() + timeout_;
   return now_seconds() >= forgotten_at_;
 }

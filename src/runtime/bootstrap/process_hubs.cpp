@@ -50,12 +50,18 @@ void end_with_process() {
   static const EndWithProcess at_exit;
 }
 
+/// They have descriptors until then.
+void drop_finished_hubs() {
+  const std::lock_guard lock(registry().mutex);
+  std::erase_if(registry().hubs, [](const auto& each) { return each->finished(); });
+}
+
 }  // namespace
 
 void keep_serving(std::shared_ptr<Hub> hub) {
   end_with_process();
+  drop_finished_hubs();
   const std::lock_guard lock(registry().mutex);
-  std::erase_if(registry().hubs, [](const auto& each) { return each->finished(); });
   registry().hubs.push_back(std::move(hub));
 }
 
@@ -66,8 +72,11 @@ void keep_line(Client& line) {
 }
 
 void forget_line(Client& line) {
-  const std::lock_guard lock(registry().lines_mutex);
-  std::erase(registry().lines, &line);
+  {
+    const std::lock_guard lock(registry().lines_mutex);
+    std::erase(registry().lines, &line);
+  }
+  drop_finished_hubs();
 }
 
 Result<UniqueId> create_unique_id() {

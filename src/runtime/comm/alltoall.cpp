@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "base/log.hpp"
+#include "runtime/executor/message_key.hpp"
 
 namespace epccl::runtime {
 
@@ -50,6 +51,7 @@ Result<const AlltoallRunner::Planned*> AlltoallRunner::planned(const AlltoallCal
     made.plan = build(made.choice, algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
     made.text = fmt::format("alltoall count {} {}", call.count, call.datatype);
     made.signature = signature_of(made.text);
+    made.meaning = meaning_of(made.text);
     return made;
   };
   const Name name{call.count, call.datatype};
@@ -64,6 +66,7 @@ Status AlltoallRunner::alltoall(const AlltoallCall& call) {
   if (call.is_ahead && !engines.engines) return {};
   Call run{engines_.next_sequence(call.is_ahead), call.input, call.output, known->text, nullptr};
   run.signature = known->signature;
+  run.meaning = known->meaning;
   run.offload = engines.copies;
   run.capture = call.capture;
   run.behind = call.behind;

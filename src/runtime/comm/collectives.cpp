@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/log.hpp"
+#include "runtime/executor/message_key.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -95,6 +96,7 @@ Result<CollectiveRunner::Planned> CollectiveRunner::make_plan(const CollectiveCa
   Planned made;
   made.text = call.text();
   made.signature = signature_of(made.text);
+  made.meaning = meaning_of(made.text);
   const auto total = [&](int blocks) { return static_cast<uint64_t>(blocks) * call.what.bytes; };
   made.input_bytes = total(algorithms::input_blocks(cluster_, call.what, rank_));
   made.output_bytes = total(algorithms::output_blocks(cluster_, call.what, rank_));
@@ -114,6 +116,7 @@ Status CollectiveRunner::run(const CollectiveCall& call) {
   if (call.is_ahead && !engines.engines) return {};
   Call run{engines_.next_sequence(call.is_ahead), call.input, call.output, known->text};
   run.signature = known->signature;
+  run.meaning = known->meaning;
   run.is_small = known->is_small;
   run.offload = engines.copies;
   run.capture = call.capture;

@@ -338,6 +338,7 @@ Status CopyEngines::run_across(const Call& call, const EngineChoice& choice, con
     return status;
   }
   queued.by_cores = choice.by_cores;
+  queued.meaning = call.meaning;
   Status status = across_->run(*program.value(), queued, executor_.waiter());
   buffers_.mapped().calls_over(call.sequence);
   return status;

@@ -288,7 +288,7 @@ void Executor::start_message(uint32_t index) {
   if (network_ == nullptr)
     return fail(Status(Code::internal_error, "a plan uses the network of a one-node communicator"));
   Message& message = messages_.emplace_back(index);
-  const auto key = message_key(call_->sequence, step.tag);
+  const auto key = message_key(call_->sequence, call_->meaning, step.tag);
   Status status =
       step.kind == Kind::send
           ? network_->send(step.peer, key, address_of(compiled.source_local, step.source), step.total_bytes(),

@@ -42,10 +42,11 @@ Result<int> run(const Options& options) {
   return Job(options, store.path()).run();
 }
 
-// Where one of the standard descriptors is closed, a pipe of the launcher's own would become it, and be given to ranks as theirs.
+// Where one of the standard descriptors is closed, a pipe of the launcher's own would become it, and be given to ranks as theirs. What is
+// written to it is an error still.
 void open_standard_descriptors() {
-  int fd = open("/dev/null", O_RDWR);
-  while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
+  int fd = open("/dev/null", O_RDONLY);
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDONLY);
   if (fd >= 0) close(fd);
 }
 

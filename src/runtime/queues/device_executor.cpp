@@ -72,7 +72,7 @@ Status DeviceExecutor::begin() {
   if (call_->progress != nullptr) call_->progress->begin(plan);
   steps_.begin(plan);
   waits_.begin();
-  messages_.begin(call_->sequence, *program_, own_buffers(), call_->by_cores);
+  messages_.begin(*call_, *program_, own_buffers());
   log::info_once(log::coll, rank_, "{}, GPU {}: messages over {} {}", call_->text, device_.ordinal(),
                  network_.name(), messages_.way());
   return lanes_.begin(*program_, *call_);

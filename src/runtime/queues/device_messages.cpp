@@ -20,11 +20,11 @@ Status DeviceMessages::prepare() {
   return {};
 }
 
-void DeviceMessages::begin(uint64_t sequence, const DeviceProgram& program, const Buffers& buffers,
-                           bool by_cores) {
-  sequence_ = sequence;
+void DeviceMessages::begin(const QueueCall& call, const DeviceProgram& program, const Buffers& buffers) {
+  sequence_ = call.sequence;
+  meaning_ = call.meaning;
   done_.clear();
-  pieces_.begin(stage_.get(), program.largest_piece, program.peers, by_cores);
+  pieces_.begin(stage_.get(), program.largest_piece, program.peers, call.by_cores);
   find_direct(program, buffers);
 }
 
@@ -56,9 +56,9 @@ void DeviceMessages::add(const Message& message, bool is_send) {
   using Way = MessagePieces::Message::Way;
   const transports::DeviceMemory* lies_in = direct_[static_cast<size_t>(message.buffer)].get();
   pieces_.add({message.step, message.peer, pieces_of(message.bytes, piece_bytes()),
-               message_key(sequence_, message.first_piece), message_key(sequence_, message.first_piece + 1),
-               message.memory, message.bytes, lies_in != nullptr ? Way::direct : Way::staged, lies_in,
-               is_send});
+               message_key(sequence_, meaning_, message.first_piece),
+               message_key(sequence_, meaning_, message.first_piece + 1), message.memory, message.bytes,
+               lies_in != nullptr ? Way::direct : Way::staged, lies_in, is_send});
 }
 
 Result<bool> DeviceMessages::move() {

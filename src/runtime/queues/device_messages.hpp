@@ -13,6 +13,7 @@
 #include "device/device.hpp"
 #include "runtime/queues/device_program.hpp"
 #include "runtime/queues/message_pieces.hpp"
+#include "runtime/queues/queue_feed.hpp"
 #include "transports/transport.hpp"
 
 namespace epccl::runtime {
@@ -30,9 +31,9 @@ class DeviceMessages {
   /// What they pass through; free between calls.
   PinnedStage* stage() const { return stage_.get(); }
 
-  /// A call begins, the one before is over. `buffers`: this rank's, by plan::Buffer; `by_cores`: compute cores copy what is staged.
+  /// A call begins, the one before is over. `buffers`: this rank's, by plan::Buffer.
   using Buffers = std::array<std::byte*, 3>;
-  void begin(uint64_t sequence, const DeviceProgram& program, const Buffers& buffers, bool by_cores);
+  void begin(const QueueCall& call, const DeviceProgram& program, const Buffers& buffers);
   /// How the call's messages go, and why, for log lines.
   std::string way() const;
 
@@ -75,6 +76,7 @@ class DeviceMessages {
 
   // Of the current call.
   uint64_t sequence_ = 0;
+  uint8_t meaning_ = 0;
   std::array<std::shared_ptr<const transports::DeviceMemory>, 3>
       direct_;  // by plan::Buffer; null: through slots
   std::string why_not_direct_;

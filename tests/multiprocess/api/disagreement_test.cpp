@@ -55,6 +55,33 @@ TEST_P(Disagreement, OnTheCall) {
   });
 }
 
+// Messages of as many bytes come and go in all of these.
+TEST_P(Disagreement, OnWhatIsAddedUpAndHow) {
+  run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "10"}}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    std::vector<float> in(64, 1), out(64);
+    const auto type = context.rank == 0 ? epcclInt32 : epcclFloat32;
+    EXPECT_NE(epcclAllReduce(in.data(), out.data(), 4, type, epcclSum, comm, nullptr), epcclSuccess);
+    expect_words(comm, {"rank 0", "allreduce count 4 int32 sum", "allreduce count 4 float32 sum"});
+  });
+  run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "10"}}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    std::vector<float> in(64, 1), out(64);
+    const auto operation = context.rank == 0 ? epcclMax : epcclSum;
+    EXPECT_NE(epcclAllReduce(in.data(), out.data(), 4, epcclFloat32, operation, comm, nullptr), epcclSuccess);
+    expect_words(comm, {"rank 0", "allreduce count 4 float32 max", "allreduce count 4 float32 sum"});
+  });
+  run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "10"}}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    std::vector<float> in(64, 1), out(64);
+    const epcclResult_t result =
+        context.rank == 0 ? epcclAllGather(in.data(), out.data(), 4, epcclFloat32, comm, nullptr)
+                          : epcclAllReduce(in.data(), out.data(), 4, epcclFloat32, epcclSum, comm, nullptr);
+    EXPECT_NE(result, epcclSuccess);
+    expect_words(comm, {"rank 0", "allgather count 4 float32", "allreduce count 4 float32 sum"});
+  });
+}
+
 TEST_P(Disagreement, OnTheCountsOfAlltoallv) {
   run_ranks({GetParam(), {{"EPCCL_TIMEOUT", "10"}}, {}}, [](const RankContext& context) {
     Comm comm(context);

@@ -74,6 +74,12 @@ TEST_F(Launcher, TaggedOutputThatCannotBeWrittenIsAnErrorThatSaysWhy) {
   }
 }
 
+TEST_F(Launcher, TaggedOutputThatHasNowhereToGoIsOneToo) {
+  const int status =
+      std::system(fmt::format("{} -n 2 --tag-output echo hi >&- 2>/dev/null", EPCCL_RUN).c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+}
+
 TEST_F(Launcher, TagsKeepTheTwoOutputsApart) {
   EXPECT_EQ(run({"-n", "1", "--tag-output", "sh", "-c", "echo to out; echo to err >&2"}), 0);
   EXPECT_EQ(out(), "[0] to out\n");

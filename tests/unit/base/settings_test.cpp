@@ -169,6 +169,21 @@ TEST_F(Settings, FileThatIsNamedIsNoFolder) {
       << settings::check().message();
 }
 
+TEST_F(Settings, FileThatIsNamedCanBeRead) {
+  environment_.set("EPCCL_CONF_FILE", "/proc/self/mem");  // opens, and gives nothing
+  EXPECT_NE(settings::check().message().find("EPCCL_CONF_FILE=\"/proc/self/mem\": Input/output error"),
+            std::string::npos)
+      << settings::check().message();
+}
+
+TEST_F(Settings, NameOfANodeIsNoLongerThanHubsTake) {
+  environment_.set("EPCCL_HOSTID", std::string(255, 'x').c_str());
+  EXPECT_TRUE(settings::check().ok()) << settings::check().message();
+  environment_.set("EPCCL_HOSTID", std::string(256, 'x').c_str());
+  EXPECT_NE(settings::check().message().find("EPCCL_HOSTID=\"xxxxxxxxxxxxxxxxxxxx...\""), std::string::npos)
+      << settings::check().message();
+}
+
 TEST_F(Settings, LineOfAFileThatSetsNothingIsNamed) {
   for (const auto& [line, told] : {std::pair("EPCCL_ALGO flat", "EPCCL_ALGO flat"),
                                    std::pair("export EPCCL_ALGO=flat", "export EPCCL_ALGO=flat"),

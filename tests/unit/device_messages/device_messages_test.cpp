@@ -13,6 +13,12 @@
 namespace epccl::runtime {
 namespace {
 
+QueueCall numbered(uint64_t sequence) {
+  QueueCall call;
+  call.sequence = sequence;
+  return call;
+}
+
 /// One rank: its plan of nothing but messages, and its memory.
 struct End {
   End(Wire& wire, int rank, bool is_direct, uint64_t stage, const plan::RankPlan& plan)
@@ -23,7 +29,7 @@ struct End {
     EXPECT_TRUE(made.ok());
     program = std::move(made).value();
     memory.resize(std::max(plan.input_bytes, plan.output_bytes));
-    messages.begin(1, program, {memory.data(), memory.data(), nullptr}, false);
+    messages.begin(numbered(1), program, {memory.data(), memory.data(), nullptr});
   }
   void start(uint32_t step) {
     const plan::Step& what = program.plan.steps[step].step;

@@ -88,6 +88,28 @@ TEST(PeerWindows, ThatWereNotUsedForLongestGiveWay) {
   EXPECT_EQ(mapped(windows, d), of_d);
 }
 
+TEST(PeerWindows, GiveWayWhereTheProcessHasNoMappingLeft) {
+  PeerWindows windows(100);
+  std::vector<std::unique_ptr<Window>> made;
+  for (int i = 0; i < 40; ++i) made.push_back(std::make_unique<Window>());
+  for (int i = 0; i < 30; ++i) mapped(windows, *made[static_cast<size_t>(i)]);
+  // Two neighbours with other rights are no single mapping.
+  std::vector<void*> others;
+  others.reserve(1 << 18);
+  for (int i = 0; i < 1 << 18; ++i) {
+    void* const page =
+        mmap(nullptr, 4096, i % 2 == 0 ? PROT_READ : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) break;
+    others.push_back(page);
+  }
+  const bool is_full = others.size() < 1 << 18;
+  const auto address = windows.address_of(made[35]->place(), window_bytes);
+  for (void* const page : others) munmap(page, 4096);
+  if (!is_full) GTEST_SKIP() << "this machine lets a process have more mappings than the test makes";
+  ASSERT_TRUE(address.ok()) << address.status().message();
+  EXPECT_TRUE(is_mapped(reinterpret_cast<char*>(*address)));
+}
+
 TEST(PeerWindows, GiveTheirMemoryBackWhenTheirOwnerFreesThem) {
   PeerWindows windows(3);
   Window window;
