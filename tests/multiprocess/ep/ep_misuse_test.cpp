@@ -45,7 +45,7 @@ TEST(EpMisuse, RanksWhoseHandlesAreOfDifferentGroupsAreToldByAll) {
       setting.handle_config.static_topk = other.handle_config.static_topk = is_static ? 2 : 0;
       Setting& mine = context.rank == 3 ? other : setting;
       expect_error(context, mine.make_handle(4, 2, layout),
-                   "the EP group of the handle: rank 0 has group 0, rank 3 group 1");
+                   "the EP group of the handle: rank 0 has group 1, rank 3 group 2");
       // Nothing is lost: the next attempt works.
       ASSERT_EQ(other.make_handle(4, 2, layout), epcclSuccess) << epcclGetLastError(nullptr);
       EXPECT_EQ(other.dispatch(16, 8), epcclSuccess) << epcclGetLastError(nullptr);
@@ -220,8 +220,8 @@ TEST(EpMisuse, RanksThatTakeDifferentHandlesAreToldByAll) {
       return setting.dispatch(100, 8);
     };
   };
-  expect_broken("rank 3 calls ep layout, handle 1", with_two(true, true));
-  expect_broken("rank 3 calls ep dispatch hidden 8 float32 to float32, handle 1", with_two(false, true));
+  expect_broken("rank 3 calls ep layout, handle 2", with_two(true, true));
+  expect_broken("rank 3 calls ep dispatch hidden 8 float32 to float32, handle 2", with_two(false, true));
 }
 
 TEST(EpMisuse, ArgumentsThatOneRankSeesAloneAreRefusedAtOnce) {

@@ -78,7 +78,7 @@ TEST_F(CapturedEpFaults, AReplayEndsWhenAPeerDoesNotRunItAndNamesIt) {
   expect_a_replay_to_end(
       {{2}, {{"EPCCL_TIMEOUT", "12"}}, {}},
       HasSubstr(
-          "(ep static layout of 6 tokens top-2, handle 1, kernels, captured into a graph) waited 12.0 s for "
+          "(ep static layout of 6 tokens top-2, handle 2, kernels, captured into a graph) waited 12.0 s for "
           "rank 1 (same node) to run it as well"),
       [](epcclComm_t comm) { EXPECT_NE(wait_for_failure(comm), epcclSuccess); });
 }
