@@ -17,7 +17,7 @@ const std::vector<Entry>& table() {
       {"EPCCL_WAIT_WARNING", "60", "seconds",
        "A rank that has waited so long for others, in joining or in a collective, says at WARN for whom, and "
        "what is known of them; again whenever it has been twice as long. 0: it says nothing before it gives "
-       "up."},
+       "up. It takes EPCCL_DEBUG=WARN, and a timeout that is longer."},
 
       {"EPCCL_DEBUG", "NONE", "NONE|VERSION|WARN|INFO|TRACE",
        "What is logged. Nothing is printed unless this asks for it, or, where it is not set, NCCL_DEBUG "

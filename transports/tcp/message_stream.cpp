@@ -8,8 +8,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
-#include "base/clock.hpp"
 #include "base/net.hpp"
 
 namespace epccl::transports::tcp {
@@ -23,7 +23,15 @@ constexpr size_t messages_per_write = 16;
 // call, and not where another large one does: then little more than its header is read with the one before.
 constexpr size_t large_message = 32 << 10, read_before_large = 1 << 10;
 
-constexpr double farewell_patience = 1;  // seconds
+// What a program may ask for as SO_SNDBUF; 0: nobody says.
+int most_send_buffer() {
+  static const int most = [] {
+    int bytes = 0;
+    std::ifstream("/proc/sys/net/core/wmem_max") >> bytes;
+    return bytes;
+  }();
+  return most;
+}
 
 // What this process did (its buffer is gone), or the peer's end, or the way to it.
 Status read_failure(int cause) {
@@ -352,15 +360,15 @@ void MessageStream::fail(Status why) {
   incoming_ = {};
 }
 
-/// The peer reads in its calls only, which may come late: these few bytes are to fit, however full the socket is.
-void MessageStream::say_farewell() {
+/// The peer reads in its calls only, which may come late: where the socket is full it is given room for these few bytes, if the system lets it.
+void MessageStream::say_farewell(double deadline) {
   int buffer = 0;
   socklen_t length = sizeof buffer;
   getsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &buffer, &length);
-  setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);  // twice as much, by its rules
+  // Set to what it is it has twice as much, but never more than twice the system's limit, which may be less.
+  if (buffer <= most_send_buffer()) setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
   const Header last{farewell, carried_.sent, carried_.taken};
   auto left = std::as_bytes(std::span(&last, 1));
-  const double deadline = now_seconds() + farewell_patience;
   while (!left.empty()) {
     const ssize_t sent = ::send(socket_.get(), left.data(), left.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0) left = left.subspan(static_cast<size_t>(sent));
@@ -370,9 +378,9 @@ void MessageStream::say_farewell() {
   }
 }
 
-void MessageStream::close() {
+void MessageStream::close(double deadline) {
   if (!attached()) return;
-  if (carried_.sent > 0 && outgoing_.empty()) say_farewell();
+  if (carried_.sent > 0 && outgoing_.empty()) say_farewell(deadline);
   ::shutdown(socket_.get(), SHUT_WR);
   // Closing on unread data would reset the connection, and take what the peer has not read yet with it.
   while (::recv(socket_.get(), staging_.data(), staging_.size(), MSG_DONTWAIT) > 0) {

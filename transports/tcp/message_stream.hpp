@@ -66,8 +66,8 @@ class MessageStream {
   const Status& failure() const { return failure_; }
   size_t pending() const;
 
-  /// The end, in good order: what the kernel has taken still goes out.
-  void close();
+  /// The end, in good order: what the kernel has taken still goes out. Until the deadline it waits for room where the peer is to be told something.
+  void close(double deadline);
 
  private:
   struct Header {
@@ -123,7 +123,7 @@ class MessageStream {
   void take_kept(const Posted& posted, const Early& message);
   Status ended() const;
   void lost(Status why);
-  void say_farewell();
+  void say_farewell(double deadline);
   bool departed() const { return !departure_.ok(); }
   Status describe(bool sending, size_t bytes) const;
   static void fail(Completion& completion, Status status);

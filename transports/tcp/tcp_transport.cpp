@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "transports/message_check.hpp"
 #include "transports/tcp/event_tag.hpp"
@@ -57,9 +58,11 @@ Status TcpTransport::open(const net::Endpoint& at) {
 }
 
 TcpTransport::~TcpTransport() {
+  constexpr double patience = 1;  // seconds
+  const double deadline = now_seconds() + patience;
   for (const auto& peer : peers_) {
     if (peer == nullptr) continue;
-    peer->stream.close();
+    peer->stream.close(deadline);
     peer->stream.fail(error(Code::remote_error, "rank {} has closed its connections", rank_));
   }
 }

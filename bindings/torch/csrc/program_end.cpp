@@ -21,6 +21,7 @@ struct LiveGroups {
   std::set<EpcclBackend*> groups;
   std::thread leaving;
   std::atomic<bool> over{false};
+  InterpreterGate gate;
 };
 
 LiveGroups& live();
@@ -67,6 +68,16 @@ void leave_once_finalizing() {
   }
 }
 
+// Who is in the gate may wait for the interpreter's lock.
+void close_interpreter_gate() {
+  PyThreadState* const state = PyEval_SaveThread();
+  {
+    const std::lock_guard lock(live().gate.mutex);
+    live().gate.closed = true;
+  }
+  PyEval_RestoreThread(state);
+}
+
 }  // namespace
 
 void group_begins(EpcclBackend* group) {
@@ -79,7 +90,12 @@ void group_ends(EpcclBackend* group) {
   live().groups.erase(group);
 }
 
+InterpreterGate& interpreter_gate() {
+  return live().gate;
+}
+
 void program_ends() {
+  close_interpreter_gate();
   // The last thing that the interpreter does: before the process takes libepccl apart.
   const int registered = Py_AtExit([] {
     live().over = true;

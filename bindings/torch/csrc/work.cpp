@@ -43,7 +43,7 @@ void Call::fail(std::exception_ptr why) {
 void Call::complete(std::exception_ptr failure) {
   // What it holds is released before anybody is told. Inputs are for who waits: the last reference to a tensor may wait for the
   // interpreter, and this thread has calls to make.
-  body_ = nullptr;
+  let_go(body_);
   if (failure)
     future_->setError(failure);
   else

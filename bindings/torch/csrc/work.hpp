@@ -11,6 +11,8 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "program_end.hpp"
+
 namespace epccl_torch {
 
 class Call : public c10d::Work {
@@ -29,6 +31,7 @@ class Call : public c10d::Work {
     const char* word() const { return name + sizeof("epccl:") - 1; }
   };
   Call(int rank, What what, std::function<void()> body);
+  ~Call() override { let_go(what_.inputs, what_.outputs, body_, future_); }
 
   /// Runs the body and completes this with what came of it. Once, by one thread.
   void run();
@@ -42,6 +45,7 @@ class Call : public c10d::Work {
   const char* word() const { return what_.word(); }
 
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void blockCurrentStream() override { wait(); }  // it is host memory
   std::vector<at::Tensor> result() override { return what_.outputs; }
   int sourceRank() const override { return what_.source; }
   uint64_t getSequencenumber() const override { return what_.sequence; }

@@ -33,7 +33,7 @@ HostStream::~HostStream() {
 void HostStream::end_elsewhere(std::unique_ptr<HostStream> stream) {
   HostStream* const it = stream.release();
   try {
-    std::thread([it] { const std::unique_ptr<HostStream> ended(it); }).detach();
+    start_thread([it] { const std::unique_ptr<HostStream> ended(it); }).detach();
   } catch (const std::exception& none) {
     log::warn(log::coll, -1, "a stream's thread is left behind: no thread to end it: {}", none.what());
   }

@@ -25,7 +25,7 @@ class HostStream {
   HostStream& operator=(const HostStream&) = delete;
   /// Runs what is queued, then ends the thread.
   ~HostStream();
-  /// The same in a thread of its own, for who must not wait. Where there is none to be had the stream stays, idle.
+  /// The same in a thread of its own, for who must not wait. Where there is none to be had the stream stays.
   static void end_elsewhere(std::unique_ptr<HostStream> stream);
 
   /// Queues work; it runs after all work queued before, in the stream's thread. What it throws counts as its error. `ahead` may be called

@@ -114,8 +114,8 @@ class Bootstrap {
   virtual bool is_alone() { return false; }
 
   /// What the other ranks were last known to do ("left: 3; rank 2 was last seen waiting in call #7 (...): ..."), for the
-  /// error of a rank that has waited too long. Asks the hub, for a second at most; "" when nothing is known.
-  virtual std::string describe_others() { return ""; }
+  /// error of a rank that has waited too long. Asks the hub, for ten seconds at most, or `briefly`; "" when nothing is known.
+  virtual std::string describe_others(bool /*briefly*/ = false) { return ""; }
 
   /// A regular goodbye: no Notice::died for this rank. The destructor without it counts as a death, unless the process ends regularly. `last_call`: the number of
   /// this rank's last collective (StallReport::sequence); whoever waits in a later one then, or comes to wait in one, cannot end it,

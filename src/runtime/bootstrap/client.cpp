@@ -42,16 +42,18 @@ Result<wire::Bytes> Client::gather(wire::GatherKind kind, std::span<const std::b
   const uint32_t number = ++gathers_;
   queue(wire::Writer(wire::Type::gather).u32(number).u8(static_cast<uint8_t>(kind)).blob(mine).take());
   bool timed_out = false;
-  const auto missing = [&] {
-    const Answer answer = ask(question_patience);
+  const auto missing = [&](double patience) {
+    const Answer answer = ask(patience);
     return answer.missing.empty() ? "unknown" : answer.missing;
   };
   Status status = pump_aloud(
       now_seconds() + timeout_, [&] { return gathered_.has_value(); }, timed_out,
-      [&] { return fmt::format("{} #{} incomplete; missing ranks: {}", name, number, missing()); });
+      [&] {
+        return fmt::format("{} #{} incomplete; missing ranks: {}", name, number, missing(brief_patience));
+      });
   if (timed_out)
     return error(Code::remote_error, "rank {}: {} #{} incomplete after {} s; missing ranks: {}", rank_, name,
-                 number, timeout_, missing());
+                 number, timeout_, missing(question_patience));
   if (!status.ok()) return std::move(status).with_context(fmt::format("{} #{}", name, number));
   return *std::exchange(gathered_, std::nullopt);
 }
@@ -151,10 +153,11 @@ void Client::report_stall(const StallReport& report) {
     add_notice({Notice::Kind::mismatch, rank_, *wrong});
 }
 
-std::string Client::describe_others() {
+std::string Client::describe_others(bool briefly) {
   const std::unique_lock lock(reading_, std::try_to_lock);
   if (!lock.owns_lock()) return "";
-  return state_ == Line::closed_regularly ? calls_.others(rank_) : ask(question_patience).doing;
+  return state_ == Line::closed_regularly ? calls_.others(rank_)
+                                          : ask(briefly ? brief_patience : question_patience).doing;
 }
 
 /// Reads what the hub has said so far: what is asked now is answered behind that. Unlike ask(), also on a line with bad news.

@@ -38,7 +38,7 @@ class Client final : public Bootstrap {
   std::optional<Notice> poll_notice() override;
   void report_failure(const std::string& text) override;
   void report_stall(const StallReport& report) override;
-  std::string describe_others() override;
+  std::string describe_others(bool briefly = false) override;
   uint32_t announce_shrink(std::span<const int> excluded) override;
   std::optional<ShrinkVerdict> shrink_verdict(uint32_t number, bool ask) override;
   std::string who_left(std::span<const int> ranks) override;
@@ -90,7 +90,7 @@ class Client final : public Bootstrap {
   int take_left(wire::Reader& body);
   void line_ended(const std::string& why);
   void add_notice(Notice notice);
-  static constexpr double question_patience = 10;  // seconds
+  static constexpr double question_patience = 10, brief_patience = 0.5;  // seconds
   Answer ask(double patience);
   void hear_all();
   void hang_up(uint64_t last_call);

@@ -186,16 +186,18 @@ Result<UniqueId> IdStore::take(int rank, int attempt, double timeout) const {
   Status asked;
   Renewal renewal;
   Overdue overdue(rank, timeout);
+  const auto waits_for = [&] { return fmt::format("for rank 0 to leave the id in {}", directory); };
   for (double wait = first_pause; now_seconds() < deadline; pause(wait)) {
     // Rank 0 removes a directory it has finished with, perhaps just before this rank comes for the next id:
     // hence the loop, and the question that is written again when it is gone.
     EPCCL_ASSIGN(const UniqueFd fd, open_directory(*this));
+    overdue.look(waits_for);
     asked = write_file(fd.get(), ask, nonce.data(), nonce.size())
                 .with_context(fmt::format("rank {}: {}", rank, directory));
     if (!asked.ok() && !create) return asked;
     for (; now_seconds() < deadline && exists(fd.get(), ask); pause(wait)) {
       renewal.renew(fd.get());
-      overdue.look([&] { return fmt::format("for rank 0 to leave the id in {}", directory); });
+      overdue.look(waits_for);
       const auto reply = read_file<Reply>(fd.get(), answer);
       if (!reply || reply->nonce != nonce) continue;
       unlinkat(fd.get(), ask.c_str(), 0);

@@ -136,7 +136,7 @@ Status Client::connect(const Rendezvous& rendezvous, double deadline) {
     if (is_refused && now - refused_since >= refused_patience)
       return error(Code::remote_error,
                    "rank {}: there is no rendezvous at {} any more: its process has ended, or all ranks that "
-                   "it waited for had joined ({})",
+                   "it waited for had come ({})",
                    rank_, rendezvous.endpoint.to_string(), fd.status().message());
     if (now + pause >= deadline)
       return error(Code::remote_error, "rank {}: no rendezvous at {} within {} s: {}", rank_,
@@ -191,7 +191,7 @@ Status Client::wait_for_all(double deadline) {
   bool timed_out = false;
   Answer answer;
   const auto missing = [&] {
-    answer = ask(question_patience);
+    answer = ask(brief_patience);
     return fmt::format("{} of {} ranks have joined; missing: {}", answer.joined, ranks_,
                        answer.missing.empty() ? "unknown" : answer.missing);
   };

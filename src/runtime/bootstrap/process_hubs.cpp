@@ -32,9 +32,12 @@ Registry& registry() {
 struct EndWithProcess {
   ~EndWithProcess() {
     end_lines();
-    const std::lock_guard lock(registry().mutex);
-    for (const auto& each : registry().hubs) each->let_the_others_end();
-    for (const auto& each : registry().hubs) each->stop_after_the_others();
+    const auto hubs = [] {
+      const std::lock_guard lock(registry().mutex);
+      return registry().hubs;
+    }();
+    for (const auto& each : hubs) each->let_the_others_end();
+    for (const auto& each : hubs) each->stop_after_the_others();
   }
 
   static void end_lines() {
@@ -50,9 +53,13 @@ void end_with_process() {
   static const EndWithProcess at_exit;
 }
 
-/// They have descriptors until then.
+/// They have descriptors until then. Not at once, where somebody is at them: there is a next time.
 void drop_finished_hubs() {
-  const std::lock_guard lock(registry().mutex);
+  std::vector<std::shared_ptr<Hub>> finished;  // end without the lock
+  const std::unique_lock lock(registry().mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  for (const auto& each : registry().hubs)
+    if (each->finished()) finished.push_back(each);
   std::erase_if(registry().hubs, [](const auto& each) { return each->finished(); });
 }
 

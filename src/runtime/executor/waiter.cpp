@@ -209,8 +209,8 @@ bool Waiter::awaits_stream(double now) {
 }
 
 /// "; ..." or "".
-std::string Waiter::what_others_do() const {
-  const std::string others = monitor_.bootstrap().describe_others();
+std::string Waiter::what_others_do(bool briefly) const {
+  const std::string others = monitor_.bootstrap().describe_others(briefly);
   return others.empty() ? "" : "; " + others;
 }
 
@@ -224,10 +224,10 @@ Status Waiter::report(double now, const Situation& situation) {
   const double since = std::max(idle_since_, stream_came_), waited = now - since;
   if (waited > timeout_seconds_)
     return error(Code::remote_error, "rank {}: timeout: {} (call {}) waited {:.1f} s for {}{}", rank_,
-                 situation.call, situation.sequence, waited, situation.waiting, what_others_do());
+                 situation.call, situation.sequence, waited, situation.waiting, what_others_do(false));
   if (long_wait_.is_due(now) && log::enabled(log::Level::warn, log::coll))
     log::warn(log::coll, rank_, "{} (call {}) has waited {:.0f} s for {}{}; it gives up after {:g} s",
-              situation.call, situation.sequence, waited, situation.waiting, what_others_do(),
+              situation.call, situation.sequence, waited, situation.waiting, what_others_do(true),
               timeout_seconds_);
   next_report_ = std::min({now + report_period, long_wait_.next(), since + timeout_seconds_ + 1e-3});
   monitor_.bootstrap().report_stall({situation.sequence, situation.call, situation.waiting,

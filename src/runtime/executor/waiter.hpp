@@ -161,7 +161,7 @@ class Waiter {
   void measured();
   Status pause(double now);
   Status report(double now, const Situation& situation);
-  std::string what_others_do() const;
+  std::string what_others_do(bool briefly) const;
   Status check_alone(double now, const Situation& situation);
   int neighbour_gone(const Situation& situation) const;
   bool awaits_stream(double now);

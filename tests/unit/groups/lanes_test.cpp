@@ -269,7 +269,7 @@ TEST(FullStream, TellsOfWhatIsOnLanesAllTheSame) {
   std::string waiting(50, '.');
   Completion receiving;
   staying.recv(2, waiting.data(), waiting.size(), receiving);
-  leaving.close();
+  leaving.close(now_seconds());
   staying.hung_up();
   while (staying.pump()) {
   }
