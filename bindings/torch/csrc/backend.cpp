@@ -105,6 +105,7 @@ void EpcclBackend::operator delete(EpcclBackend* group, std::destroying_delete_t
 }
 
 void EpcclBackend::leave_at_end() noexcept {
+  if (!left_.exchange(true)) tell_that_this_rank_left();
   queue_.idle() ? communicator_->leave() : communicator_->abort();
 }
 
