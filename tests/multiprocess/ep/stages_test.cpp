@@ -260,14 +260,15 @@ TEST(EpStages, AFailureReleasesAllWhoWait) {
 
 // An abort only tells the call to end: the buffers are the caller's when it has.
 TEST(EpStages, WhatAnAbortEndsIsStillWaitedFor) {
+  const Gate handle_made;  // by rank 1, which the abort would end otherwise
   const Gate gate;
   run_ranks({{2}, {{"EPCCL_TIMEOUT", "30"}}, {}}, [&](const RankContext& context) {
     Comm comm(context);
     Setting setting(context, comm);
     setting.make_group();
     ASSERT_EQ(setting.make_handle(4, 2), epcclSuccess);
-    if (context.rank == 1) gate.wait();
     if (context.rank == 0) {
+      handle_made.wait();
       ASSERT_EQ(setting.start_dispatch(), epcclSuccess);
       EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
       epcclStream_t stream = nullptr;
@@ -279,6 +280,8 @@ TEST(EpStages, WhatAnAbortEndsIsStillWaitedFor) {
       EXPECT_EQ(epcclStreamDestroy(stream), epcclSuccess);
       gate.open();
     } else {
+      handle_made.open();
+      gate.wait();
       EXPECT_EQ(epcclCommAbort(comm), epcclSuccess);
     }
     comm.forget();
