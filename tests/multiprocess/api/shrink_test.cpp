@@ -161,10 +161,11 @@ TEST(ShrinkAgain, WithAnotherListAfterAFailure) {
     context.meet();
     if (context.rank % 2 == 0) kill(getpid(), SIGKILL);
     while (Exchange(context.rank, 4, 10).start(comm) == epcclSuccess) continue;
+    context.meeting->come(2);  // both know: who comes later than the other's time is missing itself
     int dead[] = {0, 2};
     epcclComm_t rest = nullptr;
     epcclConfig_t impatient = EPCCL_CONFIG_INITIALIZER;
-    impatient.timeout = 2;
+    impatient.timeout = 6;
     // Without rank 0 only: rank 1 waits for rank 2.
     EXPECT_EQ(epcclCommShrink(comm, dead, 1, &rest, &impatient, EPCCL_SHRINK_ABORT), epcclRemoteError);
     // By its new rank where the time was up, by its old one where its death was heard of: the process that tells of it dies as well.

@@ -19,11 +19,14 @@ using ::testing::HasSubstr;
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
 // A call that is waited for in vain would be so for as long (a quarter of the timeout), and one whose thread is kept out would fail.
-constexpr double patience = 5;
-const Environment waited_for{
-    {"EPCCL_CUDA_AHEAD", "2"}, {"EPCCL_CUDA_FIRST_CALLS", "1000"}, {"EPCCL_CUDA_STUCK", "40"}};
-const Environment held{
-    {"EPCCL_CUDA_AHEAD", "2"}, {"EPCCL_CUDA_FIRST_CALLS", "0"}, {"EPCCL_CUDA_STUCK", "40"}};
+constexpr double patience = 20;
+Environment with_first_calls(const char* number) {
+  return {{"EPCCL_TIMEOUT", "100"},
+          {"EPCCL_CUDA_AHEAD", "2"},
+          {"EPCCL_CUDA_FIRST_CALLS", number},
+          {"EPCCL_CUDA_STUCK", "40"}};
+}
+const Environment waited_for = with_first_calls("1000"), held = with_first_calls("0");
 
 Environment with(Environment environment, Environment more) {
   environment.insert(environment.end(), more.begin(), more.end());
@@ -159,7 +162,7 @@ TEST(CallsOfHeldStreams, NeedNoThreadOnceTheyAreQueued) {
                   chain.close_the_gate();
                   EXPECT_EQ(chain.call(0), epcclSuccess);
                   EXPECT_EQ(chain.call(1), epcclSuccess);
-                  sleep(3);  // both calls are queued by then
+                  sleep(8);  // both calls are queued by then
                   context.meet();
                   EXPECT_TRUE(is_busy(chain.gpu));
                   chain.gate.open();
@@ -210,7 +213,7 @@ class CallsAheadThatFail : public ::testing::TestWithParam<Way> {};
 
 TEST_P(CallsAheadThatFail, AreThoseThatAPeerDoesNotMake) {
   run_gpu_ranks(RanksAre::processes, 2, GetParam().environment, [](const RankContext& context) {
-    Chain chain(context, 3);
+    Chain chain(context, 10);
     chain.close_the_gate();
     EXPECT_EQ(chain.call(0), epcclSuccess);
     if (context.rank == 0) {

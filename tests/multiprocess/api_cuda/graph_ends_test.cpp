@@ -1,7 +1,10 @@
 // What graphs leave behind, which only the double of the driver shows.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <array>
+#include <chrono>
+#include <thread>
 
 #include "fake_driver.hpp"
 #include "freeing.hpp"
@@ -78,8 +81,12 @@ TEST_F(CudaGraphs, LeaveNothingBehindWhereOneCommunicatorCapturesAgainAndAgain) 
       return std::array{fake_cuda_live("imports"), fake_cuda_live("memory"), fake_cuda_live("pinned")};
     };
     for (int warm_up = 0; warm_up < 2; ++warm_up) round();
+    // A thread ends what is imported, after it was heard of.
+    std::this_thread::sleep_for(std::chrono::seconds(1));
     const auto before = live();
     for (int i = 0; i < 5; ++i) round();
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (live() != before && std::chrono::steady_clock::now() < end) usleep(1000);
     EXPECT_EQ(live(), before);
   });
 }
@@ -156,7 +163,7 @@ TEST_F(CudaGraphs, HoldNothingOfAGroupOfWhichACallCannotBeCaptured) {
 // To free waits for the GPU inside the driver, which would not let in the rank for which the other one's replay waits.
 TEST_F(CudaGraphs, OfRanksThatAreThreadsAreNotKeptApartByMemoryThatIsFreed) {
   const std::vector<std::pair<std::string, std::string>> environment{
-      {"EPCCL_TIMEOUT", "12"}, {"EPCCL_DEVICE", "cuda"}, {"FAKE_CUDA_CONTEXT_LOCK", "1"}};
+      {"EPCCL_TIMEOUT", "30"}, {"EPCCL_DEVICE", "cuda"}, {"FAKE_CUDA_CONTEXT_LOCK", "1"}};
   run_gpu_ranks(RanksAre::threads, 2, environment, [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
@@ -172,7 +179,7 @@ TEST_F(CudaGraphs, OfRanksThatAreThreadsAreNotKeptApartByMemoryThatIsFreed) {
       const long begun = fake_cuda_calls("kernels begun");
       graph.launch();
       while (fake_cuda_calls("kernels begun") == begun) std::this_thread::yield();
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the kernel says so first of all
+      std::this_thread::sleep_for(std::chrono::seconds(2));  // the kernel says so first of all
       EXPECT_EQ(epcclMemFree(memory), epcclSuccess);
       EXPECT_EQ(fake_cuda_live("allocations"), allocations) << "put off";
     }

@@ -136,7 +136,7 @@ TEST_F(CudaGraphFaults, EndWhenAPeerRevokes) {
 }
 
 TEST_F(CudaGraphFaults, EndWhenAPeerDoesNotRunThemAndNameIt) {
-  expect_a_replay_to_end({{2}, {{"EPCCL_TIMEOUT", "6"}}, {}},
+  expect_a_replay_to_end({{2}, {{"EPCCL_TIMEOUT", "12"}}, {}},
                          HasSubstr("for rank 1 (same node) to run it as well"),
                          [](epcclComm_t comm) { EXPECT_NE(wait_for_failure(comm), epcclSuccess); });
 }
@@ -157,7 +157,7 @@ TEST_F(CudaGraphFaults, EndWhenAPeerOfAnotherNodeRevokes) {
 }
 
 TEST_F(CudaGraphFaults, EndWhenAPeerOfAnotherNodeDoesNotRunThemAndNameIt) {
-  expect_a_replay_to_end({{1, 1}, {{"EPCCL_TIMEOUT", "6"}}, {}},
+  expect_a_replay_to_end({{1, 1}, {{"EPCCL_TIMEOUT", "12"}}, {}},
                          AllOf(HasSubstr("timeout: "), HasSubstr("rank 1")),
                          [](epcclComm_t comm) { EXPECT_NE(wait_for_failure(comm), epcclSuccess); });
 }

@@ -204,7 +204,8 @@ TEST(HeldStreams, DoNotKeepACommunicatorFromEnding) {
       gpu.wait();
     }
     EXPECT_EQ(second.output.get(), std::vector<int>{7});
-    while (fake_cuda_live("registered") == registered) std::this_thread::yield();
+    while (fake_cuda_live("registered") == registered || fake_cuda_live("pinned") == pinned)
+      std::this_thread::yield();
     EXPECT_LT(fake_cuda_live("pinned"), pinned);
   });
 }

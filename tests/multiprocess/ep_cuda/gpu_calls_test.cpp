@@ -115,7 +115,7 @@ TEST_P(EpOnGpus, TheTimeOfDispatchesIsThatOfKernelsAndOfWaits) {
 void expect_queued_behind(const GpuRank& gpu, const std::function<epcclResult_t()>& call) {
   const auto begun = std::chrono::steady_clock::now();
   EXPECT_EQ(call(), epcclSuccess) << epcclGetLastError(nullptr);
-  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(5));
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
   EXPECT_EQ(cuStreamQuery(gpu.stream()), CUDA_ERROR_NOT_READY);
 }
 

@@ -46,8 +46,8 @@ TEST_F(Launcher, RanksWithoutStandardErrorLogNowhere) {
 }
 
 TEST_F(Launcher, SurvivorsNameTheRankThatDied) {
-  EXPECT_EQ(run({"-n", "4", "--nodes", "2", "--env", "DIE=1", "--env", "EPCCL_SOCKET_IFNAME=lo", own_path(),
-                 "--be-a-rank"}),
+  EXPECT_EQ(run({"-n", "4", "--nodes", "2", "--grace", "30", "--env", "DIE=1", "--env",
+                 "EPCCL_SOCKET_IFNAME=lo", own_path(), "--be-a-rank"}),
             128 + SIGKILL);
   std::istringstream text(err());
   int named = 0;

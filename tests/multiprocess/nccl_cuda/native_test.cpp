@@ -312,14 +312,14 @@ TEST(Native, AnEmptyAllToAllIsDroppedOnEveryRank) {
 
 // Neither what is in front of the call in its stream, nor the call's own copies, are a driver call that is stuck.
 TEST(Native, AStreamThatIsLateIsWaitedFor) {
-  run_ranks(job_of(2, {{"EPCCL_CUDA_STUCK", "0.1"}}), [](const RankContext& context) {
+  run_ranks(job_of(2, {{"EPCCL_CUDA_STUCK", "2"}}), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     expect_native(context, gpu, comm);
     const Buffers buffers(gpu, context);
     GpuArray<int> before(gpu, 1);
     const std::vector<int> value{1};
-    if (context.rank == 0) fake_cuda_set("copy_pause", 500'000);
+    if (context.rank == 0) fake_cuda_set("copy_pause", 4'000'000);
     before.put(value);
     NCCL_OK(alltoall(buffers.in, buffers.out, comm, gpu.stream()));
     gpu.wait();

@@ -23,7 +23,7 @@ kept = []  # until the program ends
 
 
 def join(keep=True, **settings):
-    comm = epccl.Communicator.from_launcher(**{"timeout": 20, **settings})
+    comm = epccl.Communicator.from_launcher(**{"timeout": 60, **settings})
     if keep:
         kept.append(comm)
     return comm
@@ -190,7 +190,7 @@ def run_all(launcher, *options):
     failed = 0
     for case, expected in CASES.items():
         command = [launcher, "-n", "2", *options, sys.executable, __file__, ".", case.__name__]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=150)
         if expected not in done.stdout or (expected.startswith("received") and done.returncode != 0):
             failed += 1
             print(f"{case.__name__}: not '{expected}' but ({done.returncode}):\n{done.stdout}", flush=True)

@@ -43,7 +43,7 @@ def main(module):
         os.environ["EPCCL_TEST_SEED"] = "20240607"
     names = [name for name in module if name.startswith("test_")]
     for name in names:
-        with epccl.Communicator.from_launcher(timeout=20) as comm:
+        with epccl.Communicator.from_launcher(timeout=60) as comm:
             try:
                 module[name](comm)
             except BaseException:

@@ -7,5 +7,5 @@ from harness import RANK, SIZE, expect_error, join
 
 LAST = SIZE - 1
 if RANK != LAST:
-    failure = expect_error(dist.DistBackendError, f"have not come: {LAST}", lambda: join("epccl", timeout=timedelta(seconds=10)))
+    failure = expect_error(dist.DistBackendError, f"have not come: {LAST}", lambda: join("epccl", timeout=timedelta(seconds=40)))
     print(f"rank {RANK} is told: {failure}", flush=True)

@@ -56,7 +56,7 @@ def a_rank_that_was_killed():
         give_up_a_receive(0, None)
     dist.barrier()
     if RANK == LAST:
-        time.sleep(0.3)  # rank 0 waits for it already
+        time.sleep(3)  # rank 0 waits for it already
         os.kill(os.getpid(), signal.SIGKILL)
     failure = first_messages(LAST, None, f"rank {LAST} ")
     assert "died" in str(failure), failure
