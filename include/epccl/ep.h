@@ -250,12 +250,14 @@ EPCCL_API epcclResult_t epcclEpUpdateHandle(epcclEpHandle_t handle, const epcclE
  *  caller's when the stream is past them, not when this returns. Local. */
 EPCCL_API epcclResult_t epcclEpHandleDestroy(epcclEpHandle_t handle);
 
-/** Brings every token to the ranks that own its experts. `config` may be NULL. */
+/** Brings every token to the ranks that own its experts. `config` may be NULL. What is written must overlap no other tensor of the
+ *  call (epcclInvalidArgument, found on this rank alone). */
 EPCCL_API epcclResult_t epcclEpDispatch(epcclEpHandle_t handle, const epcclEpDispatchInputs_t* inputs,
                                         const epcclEpDispatchOutputs_t* outputs, const epcclEpDispatchConfig_t* config,
                                         epcclStream_t stream);
 
-/** Brings the rows of a dispatch back to the tokens' ranks and adds them up. `config` may be NULL. */
+/** Brings the rows of a dispatch back to the tokens' ranks and adds them up. `config` may be NULL. Tensors are apart as in a
+ *  dispatch. */
 EPCCL_API epcclResult_t epcclEpCombine(epcclEpHandle_t handle, const epcclEpCombineInputs_t* inputs,
                                        const epcclEpCombineOutputs_t* outputs, const epcclEpCombineConfig_t* config,
                                        epcclStream_t stream);

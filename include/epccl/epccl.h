@@ -8,8 +8,8 @@
  * Errors that any function may return, and that are not said again below: epcclInvalidArgument, before anything begins, where a
  * communicator, event, group or handle is NULL, was destroyed or was never one, where a host stream was destroyed or never was one,
  * where a pointer for a result is NULL, a datatype, operation or flag is unknown, a rank is not in 0..nranks-1, or a buffer is NULL
- * with bytes to move. epcclInvalidUsage for what moves data or waits for other ranks on a communicator that was finalized or revoked
- * (on a created stream the stream tells of it).
+ * with bytes to move. epcclInvalidUsage for what moves data or waits for other ranks on a communicator that was finalized, or was
+ * revoked (then, of a call on a created stream, the stream tells).
  * epcclRemoteError where another rank failed or kept this one waiting longer than the timeout; the communicator has failed then, and
  * is to be destroyed, aborted or shrunk.
  *

@@ -206,10 +206,10 @@ const std::vector<Entry>& table() {
       {"EPCCL_HOST_ENGINE_CORES", "", "list of cores",
        "Cores that emulated copy engines run on, as `2,3`, so that a core can stand for an engine beside "
        "cores that compute. "
-       "Unset: wherever the program runs."},
+       "Unset, or where the process may use none of them (a WARN line says so): wherever the program runs."},
       {"EPCCL_HOST_REDUCTION_CORES", "", "list of cores",
        "Cores for the worker that adds up beside emulated copy engines, as `1`: they stand for the part of a "
-       "GPU that EPCCL_MAX_CTAS sets aside. Unset: wherever the program runs."},
+       "GPU that EPCCL_MAX_CTAS sets aside. Unset, or none of them there: wherever the program runs."},
       {"EPCCL_HOST_ENGINE_GBPS", "", "10^9 bytes per second above 0",
        "Bandwidth that each emulated copy engine keeps to. Unset: as fast as it can. See "
        "docs/copy-engines.md."},

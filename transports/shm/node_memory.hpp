@@ -160,13 +160,15 @@ class NodeMemory {
 
   bool is_one_process() const {
     for (int local = 0; local < local_size(); ++local)
-      if (pid(local) != pid(this->local())) return false;
+      if (!is_of_this_process(local)) return false;
     return true;
   }
   /// Of ranks of the node, each once.
   std::vector<pid_t> other_processes() const;
   /// Whether its process does; of one whose processes this one sees. A kernel that cannot tell: true.
   bool lives(int local) const;
+  /// Whether that rank is a thread of this rank's process.
+  bool is_of_this_process(int local) const { return pid(local) == pid(this->local()); }
   pid_t pid(int local) const { return segment_.control(local).pid.load(std::memory_order_relaxed); }
 
   // Sleeping: announce what for, look again at everything waited for, then sleep. Only what was announced wakes: a rank

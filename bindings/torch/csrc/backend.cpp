@@ -263,6 +263,7 @@ c10d::ErrorType EpcclBackend::getError() {
 
 EpcclBackend::WorkPtr EpcclBackend::issue(Call::What what, Body body) {
   return in_batch([&] {
+    check_written(what.name, what.outputs);
     what.sequence = sequence_++;
     const std::optional<c10::Device> device = common_device(what.name, {&what.inputs, &what.outputs});
     if (!device || device->is_cpu()) return note(issue_on_host(std::move(what), std::move(body)));

@@ -191,6 +191,7 @@ EpcclBackend::WorkPtr EpcclBackend::recv(Tensors& tensors, int from, int tag) {
   return in_batch([&]() -> WorkPtr {
     const at::Tensor& tensor = single("recv", tensors);
     check_peer("epccl:recv", from);
+    check_written("epccl:recv", tensors);
     if (batch_ && !tensor.is_cpu()) return add_to_batch(false, tensor, from);
     receive_channel(from);
     return note(receive(tensor, from, tag));
@@ -200,6 +201,7 @@ EpcclBackend::WorkPtr EpcclBackend::recv(Tensors& tensors, int from, int tag) {
 EpcclBackend::WorkPtr EpcclBackend::recvAnysource(Tensors& tensors, int tag) {
   return in_batch([&] {
     const at::Tensor& tensor = single("recv", tensors);
+    check_written("epccl:recv", tensors);
     communicator_->handle();
     TORCH_CHECK(size_ > 1, "epccl:recv: from any rank: there is none but this one");
     any_source_.start();

@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/Functions.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
@@ -43,6 +44,15 @@ void check_tensor(const char* what, const at::Tensor& tensor) {
 void check_same_dtype(const char* what, const at::Tensor& one, const at::Tensor& other) {
   TORCH_CHECK(one.scalar_type() == other.scalar_type(), "epccl: ", what, ": tensors of ", one.scalar_type(),
               " and of ", other.scalar_type());
+}
+
+void check_written(const char* what, const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined() || tensor.layout() != at::kStrided) continue;
+    TORCH_CHECK(at::has_internal_overlap(tensor) != at::MemOverlap::Yes, what,
+                ": several elements of a tensor of sizes ", tensor.sizes(), " and strides ", tensor.strides(),
+                " are one in memory, as after expand(): it cannot be written to; use a clone()");
+  }
 }
 
 std::optional<c10::Device> common_device(const char* what,

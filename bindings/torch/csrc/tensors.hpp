@@ -43,6 +43,9 @@ at::Tensor pinned_room(const at::Tensor& tensor);
 /// The tensor's elements there. Blocks until the current stream has come to it.
 at::Tensor fetched(const at::Tensor& tensor);
 
+/// Throws where elements of a tensor that is to be written are one in memory, as of x.expand(): it cannot hold what comes.
+void check_written(const char* what, const std::vector<at::Tensor>& tensors);
+
 /// Whether the tensor's memory is what it holds, and not that conjugated or negated, as of x.conj() and x.conj().imag.
 bool is_plain(const at::Tensor& tensor);
 /// What the tensor holds, one element after the other: itself where it is so already.

@@ -1,5 +1,7 @@
 #include "api/ep/ep_arguments.hpp"
 
+#include <cstdint>
+
 #include "api/handles/arguments.hpp"
 
 namespace epccl::api {
@@ -32,6 +34,20 @@ Result<Tensor> read_tensor(const char* what, const epcclEpTensor_t* given, bool 
   tensor.data = read.data != nullptr ? read.data : &nothing;
   tensor.datatype = read.datatype;
   return tensor;
+}
+
+Status check_apart(std::span<const Tensor* const> tensors, size_t read) {
+  const auto begin_of = [](const Tensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.address); };
+  for (size_t i = read; i < tensors.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      const Tensor &one = *tensors[j], &other = *tensors[i];
+      if (one.bytes == 0 || other.bytes == 0 || begin_of(one) + one.bytes <= begin_of(other) ||
+          begin_of(other) + other.bytes <= begin_of(one))
+        continue;
+      return error(Code::invalid_argument, "{} {} + {} bytes overlaps {} {} + {} bytes", one.name,
+                   one.address, one.bytes, other.name, other.address, other.bytes);
+    }
+  return {};
 }
 
 ep::Element element_of(epcclDataType_t datatype) {

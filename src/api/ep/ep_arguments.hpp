@@ -6,6 +6,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "base/status.hpp"
@@ -58,6 +59,9 @@ struct Tensor {
 /// `required`: error when it is not given. `types`: what it may hold. `ndim`: dimensions it must have.
 Result<Tensor> read_tensor(const char* what, const epcclEpTensor_t* given, bool required, unsigned ndim,
                            std::initializer_list<epcclDataType_t> types);
+
+/// Of a call's tensors, of which the first so many are read: what is written overlaps nothing.
+Status check_apart(std::span<const Tensor* const> tensors, size_t read);
 
 ep::Element element_of(epcclDataType_t datatype);
 

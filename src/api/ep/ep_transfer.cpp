@@ -260,6 +260,7 @@ Status dispatch(epcclEpHandle_t handle, const epcclEpDispatchInputs_t* inputs,
   EPCCL_TRY(check_no_ep_in_group());
   const std::array tensors{&tokens,        &weights,         &scales,          &received,
                            &received_topk, &received_scales, &received_weights};
+  EPCCL_TRY(check_apart(tensors, 3));
   EPCCL_ASSIGN(device::Device * device, device_of_transfer(*target, tensors, stream));
   const bool send_only = options.send_only != 0;
   if (device != nullptr) return transfer_or_capture(*device, *target, stream, send_only, call, "a dispatch");
@@ -303,6 +304,7 @@ Status combine(epcclEpHandle_t handle, const epcclEpCombineInputs_t* inputs,
   call.weighted = options.weighted != 0;
   EPCCL_TRY(check_no_ep_in_group());
   const std::array tensors{&tokens, &weights, &combined, &combined_weights};
+  EPCCL_TRY(check_apart(tensors, 2));
   EPCCL_ASSIGN(device::Device * device, device_of_transfer(*target, tensors, stream));
   const bool send_only = options.send_only != 0;
   if (device != nullptr) return transfer_or_capture(*device, *target, stream, send_only, call, "a combine");

@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <optional>
 
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "base/per_process.hpp"
 #include "base/settings.hpp"
 #include "base/thread.hpp"
@@ -19,6 +22,8 @@
 namespace epccl::device {
 namespace {
 
+constexpr const char *engine_cores_setting = "EPCCL_HOST_ENGINE_CORES",
+                     *reduction_cores_setting = "EPCCL_HOST_REDUCTION_CORES";
 constexpr double yield_seconds = 50e-6;
 constexpr double shortest_sleep = 50e-6, longest_sleep = 1e-3;
 constexpr uint64_t piece = 256 << 10;         // between two looks at the clock
@@ -46,13 +51,15 @@ Result<std::vector<int>> cores_of(const char* setting) {
   return cores;
 }
 
-// Cores that are not there are not an engine's fault: it then runs where it is.
-void go_to(const std::vector<int>& cores) {
+// Nodes may have different cores: where none of these is there, the thread runs where it is.
+void go_to(const std::vector<int>& cores, const char* setting) {
   if (cores.empty()) return;
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const int core : cores) CPU_SET(static_cast<size_t>(core), &set);
-  static_cast<void>(sched_setaffinity(0, sizeof set, &set));
+  if (sched_setaffinity(0, sizeof set, &set) != 0)
+    log::warn(log::init, -1, "{}={} has no core that this process may use ({}): the setting is ignored",
+              setting, settings::get(setting), std::strerror(errno));
 }
 
 /// The line has another first item.
@@ -89,8 +96,8 @@ Result<HostEngines::Limits> HostEngines::configured() {
   Limits limits;
   EPCCL_ASSIGN(const int64_t engines, settings::get_integer("EPCCL_HOST_ENGINES"));
   limits.copy_engines = static_cast<int>(engines);
-  EPCCL_ASSIGN(limits.engine_cores, cores_of("EPCCL_HOST_ENGINE_CORES"));
-  EPCCL_ASSIGN(limits.reduction_cores, cores_of("EPCCL_HOST_REDUCTION_CORES"));
+  EPCCL_ASSIGN(limits.engine_cores, cores_of(engine_cores_setting));
+  EPCCL_ASSIGN(limits.reduction_cores, cores_of(reduction_cores_setting));
   const std::string rate = settings::get("EPCCL_HOST_ENGINE_GBPS");
   if (rate.empty()) return limits;
   char* end = nullptr;
@@ -198,7 +205,9 @@ WorkLine* HostEngines::next(QueueKind kind, bool& any_waits) {
 }
 
 void HostEngines::work(QueueKind kind) {
-  go_to(kind == QueueKind::copy_engine ? limits_.engine_cores : limits_.reduction_cores);
+  const bool copies = kind == QueueKind::copy_engine;
+  go_to(copies ? limits_.engine_cores : limits_.reduction_cores,
+        copies ? engine_cores_setting : reduction_cores_setting);
   prctl(PR_SET_TIMERSLACK, 1000UL);  // nanoseconds: its sleeps are short
   Pace pace{kind == QueueKind::copy_engine ? limits_.bytes_per_second : 0, 0};
   double idle_since = 0;

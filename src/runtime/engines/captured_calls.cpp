@@ -86,7 +86,7 @@ Result<CapturedCalls::Rooms> CapturedCalls::find_rooms_anew(const Call& call) {
   for (int local = 0; local < node_.local_size(); ++local) {
     const transports::BufferRef& buffer = node_.call(local, call.sequence).scratch;
     if (local == node_.local()) EPCCL_TRY(check_shared(buffer));
-    if (is_here(local)) {
+    if (node_.is_of_this_process(local)) {
       auto room = GraphRoom::at(reinterpret_cast<const void*>(buffer.address));
       if (room == nullptr)
         return error(Code::remote_error, "the memory of a rank of this process for captured calls is gone");
@@ -99,23 +99,15 @@ Result<CapturedCalls::Rooms> CapturedCalls::find_rooms_anew(const Call& call) {
   return rooms;
 }
 
-bool CapturedCalls::is_here(int local) const {
-  return node_.pid(local) == node_.pid(node_.local());
-}
-
 // Peers find that they cannot map it. This rank's call fails as theirs, and only here it can be said why.
 Status CapturedCalls::check_shared(const transports::BufferRef& room) const {
-  if (room.has_memory != 0) return {};
-  for (int local = 0; local < node_.local_size(); ++local)
-    if (!is_here(local))
-      return room_->device()
-          .can_export(room_->memory(), room_->bytes())
-          .with_context(cannot_map(node_.local()));
-  return {};
+  if (room.has_memory != 0 || node_.is_one_process()) return {};
+  return room_->device().can_export(room_->memory(), room_->bytes()).with_context(cannot_map(node_.local()));
 }
 
 Result<GraphRoom::Found> CapturedCalls::find(int local, const transports::BufferRef& buffer) {
-  if (buffer.has_memory == 0 && !is_here(local)) return Status(Code::device_error, cannot_map(local));
+  if (buffer.has_memory == 0 && !node_.is_of_this_process(local))
+    return Status(Code::device_error, cannot_map(local));
   if (local == node_.local() || buffer.has_memory == 0)
     return GraphRoom::Found{reinterpret_cast<std::byte*>(buffer.address), nullptr};  // of this process
   return room_->find(local, buffer.memory, buffer.bytes);

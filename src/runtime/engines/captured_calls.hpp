@@ -51,7 +51,6 @@ class CapturedCalls {
   Result<std::shared_ptr<const Rooms>> find_rooms(const Call& call);
   Result<Rooms> find_rooms_anew(const Call& call);
   Status check_shared(const transports::BufferRef& room) const;
-  bool is_here(int local) const;  // in this process
   Result<GraphRoom::Found> find(int local, const transports::BufferRef& buffer);
   std::shared_ptr<const void> kept_by_graph(std::shared_ptr<const void> kept);
   Result<QueueCall> find_buffers(const Call& call, const QueueProgram& program,

@@ -116,10 +116,7 @@ EngineChoice CopyEngines::choose(EngineUse use, uint64_t bytes) const {
 }
 
 bool CopyEngines::must_be_replaced(const void* buffer, uint64_t bytes) const {
-  if (across_ == nullptr) return false;
-  for (int local = 0; local < node_.local_size(); ++local)
-    if (node_.pid(local) != node_.pid(node_.local())) return !device_.can_export(buffer, bytes).ok();
-  return false;
+  return across_ != nullptr && !node_.is_one_process() && !device_.can_export(buffer, bytes).ok();
 }
 
 Status CopyEngines::run(const Call& call, const EngineChoice& choice, const PeersUse& use, const Build& build,

@@ -89,7 +89,7 @@ Status GpuMessages::find_offer(const Wish& wish, transports::BufferRef& buffer) 
   }
   // A thread of this process finds it at its address.
   buffer.memory.ordinal = device_.ordinal();
-  if (node_.pid(local_of(wish.peer)) == getpid()) return {};
+  if (node_.is_of_this_process(local_of(wish.peer))) return {};
   return std::move(handle).take_status();
 }
 

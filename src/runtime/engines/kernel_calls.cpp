@@ -277,7 +277,7 @@ std::vector<std::shared_ptr<const void>> KernelCalls::rooms_here(const Call& cal
       rooms.push_back(std::move(room));
   };
   for (int local = 0; local < node_.local_size(); ++local) {
-    if (local == node_.local() || node_.pid(local) != node_.pid(node_.local())) continue;
+    if (local == node_.local() || !node_.is_of_this_process(local)) continue;
     const transports::CallRecord& record = node_.call(local, call.sequence);
     for (size_t part = 0; part < transports::call_parts; ++part) {
       add(record.inputs[part]);
@@ -293,7 +293,7 @@ Result<std::vector<PeerRows>> KernelCalls::find_rows(const Call& call, const Fin
   const auto find = [&](int local, const transports::BufferRef& buffer) -> Result<std::byte*> {
     if (buffer.bytes == 0) return static_cast<std::byte*>(nullptr);
     if (local == node_.local()) return reinterpret_cast<std::byte*>(buffer.address);
-    if (buffer.has_memory == 0 && node_.pid(local) != node_.pid(node_.local()))
+    if (buffer.has_memory == 0 && !node_.is_of_this_process(local))
       return error(Code::device_error, "memory of rank {} on GPU {} cannot be mapped", rank_at(local),
                    device_.ordinal());
     return find_mapped(local, buffer);

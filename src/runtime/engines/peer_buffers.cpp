@@ -35,17 +35,15 @@ const CallDevice& PeerBuffers::on() {
 bool PeerBuffers::all_mapped(const PeersUse& use, uint64_t sequence) const {
   for (int local = 0; local < node_.local_size(); ++local) {
     const transports::CallRecord& record = node_.call(local, sequence);
-    if (use.inputs && !is_mapped(local, record.inputs[0])) return false;
-    if (use.outputs && !is_mapped(local, record.outputs[0])) return false;
+    if (use.inputs && !is_mapped(record.inputs[0])) return false;
+    if (use.outputs && !is_mapped(record.outputs[0])) return false;
   }
   return true;
 }
 
-bool PeerBuffers::is_mapped(int local, const transports::BufferRef& buffer) const {
+bool PeerBuffers::is_mapped(const transports::BufferRef& buffer) const {
   if (buffer.bytes == 0 || (on_host() ? buffer.has_window : buffer.has_memory) != 0) return true;
-  for (int other = 0; other < node_.local_size(); ++other)
-    if (node_.pid(other) != node_.pid(local)) return false;
-  return true;
+  return node_.is_one_process();
 }
 
 // By where their scratch lies, which every call on a GPU tells, and which stays.
@@ -63,7 +61,7 @@ const GpuSharing& PeerBuffers::sharing(uint64_t sequence) {
 Result<std::byte*> PeerBuffers::address_of(int local, const transports::BufferRef& buffer,
                                            uint64_t sequence) {
   if (on_host()) return node_.address_of(local, buffer);
-  if (buffer.has_memory == 0 && is_of_this_process(local))
+  if (buffer.has_memory == 0 && node_.is_of_this_process(local))
     return reinterpret_cast<std::byte*>(buffer.address);  // NOLINT(performance-no-int-to-ptr): of a thread
   if (buffer.has_memory == 0)
     return error(Code::device_error, "memory of rank {} on a GPU cannot be mapped by other processes",
@@ -96,7 +94,7 @@ NearWords PeerBuffers::near_words(uint64_t sequence) {
   for (int local = 0; local < node_.local_size(); ++local) {
     has_behind |= node_.call(local, sequence).is_behind != 0;
     if (!sharing.here[static_cast<size_t>(local)]) continue;
-    of_process += is_of_this_process(local) ? 1 : 0;
+    of_process += node_.is_of_this_process(local) ? 1 : 0;
     near[static_cast<size_t>(local)] = near_words_of(local, sequence);
   }
   if (has_behind) return {};  // nobody looks
@@ -109,7 +107,7 @@ device::SignalWord* PeerBuffers::near_words_of(int local, uint64_t sequence) {
   const transports::BufferRef& scratch = node_.call(local, sequence).scratch;
   if (scratch.bytes != scratch_.bytes_with_near_words()) return nullptr;
   const auto is_there = [&] { return node_.done(local) < sequence; };
-  if (is_of_this_process(local)) {
+  if (node_.is_of_this_process(local)) {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): as the rank wrote it
     if (!scratch_.hold(local, reinterpret_cast<const void*>(scratch.address), is_there)) return nullptr;
   } else if (scratch.has_memory == 0 || !device_.outlives_its_owner(scratch.memory)) {

@@ -54,8 +54,7 @@ class PeerBuffers {
 
  private:
   bool on_host() const { return device_.kind() == device::DeviceKind::host; }
-  bool is_mapped(int local, const transports::BufferRef& buffer) const;
-  bool is_of_this_process(int local) const { return node_.pid(local) == node_.pid(node_.local()); }
+  bool is_mapped(const transports::BufferRef& buffer) const;
   Result<std::byte*> base_of_scratch(int local, uint64_t sequence);
   Result<std::byte*> scratch_of(int local, const Call& call);
   Result<std::array<std::byte*, 3>> buffers_of(int local, const Call& call, const BufferUses& uses);

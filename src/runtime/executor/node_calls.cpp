@@ -212,7 +212,7 @@ void NodeCalls::hear_of_frees(transports::PeerMemory& peers) const {
   for (int local = 0; local < node_.local_size(); ++local) {
     if (local == node_.local()) continue;
     const transports::CallRecord& theirs = node_.call(local, call_->sequence);
-    if (node_.pid(local) != node_.pid(node_.local())) closed = std::min(closed, theirs.closed);
+    if (!node_.is_of_this_process(local)) closed = std::min(closed, theirs.closed);
     if (theirs.frees <= peers.frees_heard(local)) continue;
     std::vector<const device::MemoryHandle*> handles;
     for_each_handle(theirs, call_->rows != nullptr,

@@ -24,7 +24,7 @@ int queues_each(const device::Device& device, const transports::NodeMemory& node
   const int all = std::clamp(device.copy_engines(), 1, most);
   if (device.kind() == device::DeviceKind::host) return all;
   int here = 0;
-  for (int local = 0; local < node.local_size(); ++local) here += node.pid(local) == node.pid(node.local());
+  for (int local = 0; local < node.local_size(); ++local) here += node.is_of_this_process(local);
   return (all + here - 1) / here;
 }
 

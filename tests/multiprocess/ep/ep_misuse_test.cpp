@@ -177,6 +177,43 @@ TEST(EpMisuse, AWeightOfAnEntryThatNamesNoExpertMayBeAnything) {
   });
 }
 
+TEST(EpMisuse, WhatIsWrittenOverlapsNothing) {
+  run_ranks({{1}, {}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    Setting setting(context, comm);
+    setting.make_group();
+    ASSERT_EQ(setting.make_handle(4, 2), epcclSuccess) << epcclGetLastError(nullptr);
+    std::vector<float> memory(300, 1);
+    const auto dispatch = [&](size_t received_at, size_t weights_at) {
+      Tensor in(epcclFloat32, memory.data(), {4, 8}), weights(epcclFloat32, setting.weights.data(), {4, 2});
+      Tensor received(epcclFloat32, memory.data() + received_at, {16, 8});
+      Tensor received_weights(epcclFloat32, memory.data() + weights_at, {16, 2});
+      epcclEpDispatchInputs_t inputs = EPCCL_EP_DISPATCH_INPUTS_INIT;
+      epcclEpDispatchOutputs_t outputs = EPCCL_EP_DISPATCH_OUTPUTS_INIT;
+      inputs.tokens = in;
+      inputs.topk_weights = weights;
+      outputs.tokens = received;
+      outputs.topk_weights = received_weights;
+      return epcclEpDispatch(setting.handle, &inputs, &outputs, nullptr, nullptr);
+    };
+    expect_error(context, dispatch(0, 200), "inputs.tokens ");
+    expect_error(context, dispatch(31, 200), "overlaps outputs.tokens ");
+    expect_error(context, dispatch(32, 32 + 127), "outputs.tokens ");
+    EXPECT_EQ(dispatch(32, 32 + 128), epcclSuccess) << epcclGetLastError(nullptr);  // side by side
+    const auto combine = [&](size_t combined_at) {
+      Tensor in(epcclFloat32, memory.data(), {4, 8}), out(epcclFloat32, memory.data() + combined_at, {4, 8});
+      epcclEpCombineInputs_t inputs = EPCCL_EP_COMBINE_INPUTS_INIT;
+      epcclEpCombineOutputs_t outputs = EPCCL_EP_COMBINE_OUTPUTS_INIT;
+      inputs.tokens = in;
+      outputs.tokens = out;
+      return epcclEpCombine(setting.handle, &inputs, &outputs, nullptr, nullptr);
+    };
+    expect_error(context, combine(0), "overlaps outputs.tokens ");
+    EXPECT_EQ(combine(32), epcclSuccess) << epcclGetLastError(nullptr);
+    setting.destroy();
+  });
+}
+
 TEST(EpMisuse, AnOutputThatIsTooSmallIsToldToAll) {
   expect_broken("the output has 3 rows, but",
                 [](Setting& setting) { return setting.dispatch(setting.context.rank == 2 ? 3 : 100, 8); });

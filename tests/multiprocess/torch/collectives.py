@@ -479,6 +479,17 @@ def test_what_is_wrong_is_said(group):
     expect_error(RuntimeError, "bits of Float is not supported", lambda: dist.all_reduce(torch.zeros(2), Op.BXOR, group))
     expect_error(RuntimeError, "average of bool is not supported", lambda: dist.all_reduce(torch.zeros(2).bool(), Op.AVG, group))
     expect_error(RuntimeError, "outputs for", lambda: dist.all_gather([torch.zeros(2)], torch.zeros(2), group))
+    one_in_memory, to_each = torch.zeros(1).expand(SIZE), [torch.zeros(1).expand(2)] * SIZE
+    for write in (
+        lambda: dist.all_reduce(one_in_memory, group=group),
+        lambda: dist.broadcast(one_in_memory, 0, group=group),
+        lambda: dist.all_gather_into_tensor(one_in_memory, torch.zeros(1), group),
+        lambda: dist.all_gather(to_each, torch.zeros(2), group),
+        lambda: dist.all_to_all_single(one_in_memory, torch.zeros(SIZE), group=group),
+        lambda: dist.recv(one_in_memory, (RANK + 1) % SIZE, group=group),
+    ):
+        expect_error(RuntimeError, "one in memory", write)
+    dist.all_to_all_single(torch.zeros(SIZE), one_in_memory, group=group)  # which is only read
     expect_error(RuntimeError, "", lambda: dist.all_gather_into_tensor(torch.zeros(SIZE + 1), torch.zeros(1), group))
     if RANK == 0:
         expect_error(RuntimeError, "output of 3", lambda: dist.gather_single(torch.zeros(1), torch.zeros(3), 0, group))

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "device/host/host_device.hpp"
 #include "device/host/host_stream.hpp"
 
@@ -188,6 +189,23 @@ TEST(HostEngineSettings, ThatAreWrongAreRefusedByName) {
   ASSERT_TRUE(limits.ok());
   EXPECT_EQ(limits->engine_cores, (std::vector<int>{0, 3}));
   EXPECT_EQ(limits->reduction_cores, std::vector<int>{1});
+}
+
+TEST(HostEngineSettings, CoresOfWhichNoneIsThereAreToldOfAndIgnored) {
+  setenv("EPCCL_HOST_ENGINE_CORES", "1023", 1);
+  setenv("EPCCL_DEBUG", "WARN", 1);
+  log::reload();
+  const auto limits = HostEngines::configured();
+  ASSERT_TRUE(limits.ok());
+  testing::internal::CaptureStderr();
+  { const HostEngines engines(*limits); }  // whose threads have looked when they have ended
+  const std::string said = testing::internal::GetCapturedStderr();
+  unsetenv("EPCCL_HOST_ENGINE_CORES");
+  unsetenv("EPCCL_DEBUG");
+  log::reload();
+  EXPECT_NE(said.find("EPCCL_HOST_ENGINE_CORES=1023 has no core that this process may use"),
+            std::string::npos)
+      << said;
 }
 
 TEST(HostDevice, TellsOfPostsInMemoryAskedFor) {
