@@ -172,7 +172,8 @@ const std::vector<Entry>& table() {
        "Pipeline chunk: the second hop of one chunk runs under the first hop of the next."},
       {"EPCCL_SCRATCH_SIZE", "8M", "bytes up to 1T",
        "Staging memory of a rank for one call half; calls that need more are cut into rounds. Inputs that "
-       "peers cannot map (not of epcclMemAlloc) are copied there for them, as far as they fit."},
+       "peers cannot map (not of epcclMemAlloc) are copied there for them, as far as they fit and where that "
+       "is faster."},
       {"EPCCL_EAGER_LIMIT", "8K", "bytes up to 1T",
        "Blocks up to this size go through staging memory inside a node."},
       {"EPCCL_CARRIERS", "0", "integer 0..125",

@@ -135,6 +135,19 @@ bool NodeMemory::meets_on_core(int core) {
   return false;
 }
 
+double NodeMemory::longest_call(uint8_t kind, double seconds) {
+  constexpr int kind_at = 56;
+  constexpr uint64_t most = (uint64_t{1} << kind_at) - 1;
+  const uint64_t mine = std::min(static_cast<uint64_t>(seconds * 1e9), most);
+  segment_.control(local_).took.store(uint64_t{kind} << kind_at | mine, std::memory_order_relaxed);
+  uint64_t longest = mine;
+  for (int peer = 0; peer < local_size(); ++peer) {
+    const uint64_t theirs = segment_.control(peer).took.load(std::memory_order_relaxed);
+    if (theirs >> kind_at == kind) longest = std::max(longest, theirs & most);
+  }
+  return static_cast<double>(longest) * 1e-9;
+}
+
 bool NodeMemory::can_read_peers() const {
   for (int peer = 0; peer < local_size(); ++peer) {
     if (peer == local_) continue;

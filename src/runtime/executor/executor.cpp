@@ -74,10 +74,12 @@ bool Executor::uses_peers_buffers() const {
 // Ranks that come to the call later find out before they use a buffer that this one has given up.
 void Executor::end() {
   const bool is_well = failure_.ok();
-  if (is_well)
+  if (is_well) {
     node_.set_done(call_->sequence);
-  else
+    staged_input_.call_over();
+  } else {
     engine_.drain();
+  }
   if (uses_peers_buffers()) node_.end_use();
   if (is_well) return;
   failure_ = monitor_.tell(std::move(failure_));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/clock.hpp"
 #include "device/host/host_copy.hpp"
 
 namespace epccl::runtime {
@@ -11,20 +12,39 @@ constexpr uint64_t alignment = 4 << 10;
 constexpr uint64_t copied_at_once = 32 << 10;
 // Of so much a rank not all is left in the caches when peers come to read it.
 constexpr uint64_t kept_in_cache = 512 << 10;
+// Of smaller blocks a system call each is never better.
+constexpr uint64_t least_direct_block = 32 << 10;
 
 }  // namespace
 
 std::optional<transports::BufferRef> StagedInput::stage(const CompiledPlan& plan, const Call& call) {
+  begun_.reset();
   const plan::Extent& offered = plan.offered;
   if (offered.empty() || node_.my_call(call.sequence).inputs[0].has_window != 0) return std::nullopt;
   const uint64_t begin = (plan.scratch_bytes + alignment - 1) / alignment * alignment;
   const uint64_t room = node_.scratch_bytes(call.scratch());
   // Ranks that are threads of one process have the same addresses.
   if (begin > room || offered.end > room - begin || node_.is_one_process()) return std::nullopt;
+  if (!is_better_staged(offered.end - offered.begin, call)) return std::nullopt;
   std::byte* const staged = node_.scratch(node_.local(), call.scratch()) + begin;
   copy(staged + offered.begin, static_cast<const std::byte*>(call.input) + offered.begin,
        offered.end - offered.begin);
   return node_.describe_in_segment(staged, offered.end);
+}
+
+// Rows of tokens are small blocks, and an engine copies only what is mapped.
+bool StagedInput::is_better_staged(uint64_t bytes, const Call& call) {
+  if (call.rows != nullptr || call.offload ||
+      bytes < least_direct_block * static_cast<uint64_t>(node_.local_size()))
+    return true;
+  kind_ = StagingChoice::kind(bytes);
+  begun_ = now_seconds();
+  return choice_.choose(kind_) == StagingChoice::Way::staged;
+}
+
+void StagedInput::call_over() {
+  if (begun_) choice_.took(node_.longest_call(kind_, now_seconds() - *begun_));
+  begun_.reset();
 }
 
 void StagedInput::copy(std::byte* to, const std::byte* from, uint64_t bytes) {

@@ -1,11 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "exchange.hpp"
 #include "ranks.hpp"
 
 namespace epccl::tests {
@@ -40,6 +42,34 @@ TEST(Memory, ReallocatedAtTheSameAddressIsNotTakenForTheOld) {
       }
       ASSERT_EQ(epcclMemFree(in), epcclSuccess);
       ASSERT_EQ(epcclMemFree(out), epcclSuccess);
+    }
+  });
+}
+
+// Calls of one size go one way and the other at first (src/runtime/executor/staging_choice.hpp), and some ranks one, some the other, where
+// they do not offer as much as each other.
+TEST(Memory, ThatIsNotRegisteredIsReadWhicheverWay) {
+  run_ranks({{3}, {}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    constexpr size_t count = 48 << 10;
+    std::vector<float> mine(count), all(3 * count), sum(count);
+    for (int call = 0; call < 40; ++call) {
+      Exchange exchange(context.rank, 3, 4 * count, call);
+      ASSERT_EQ(exchange.start(comm), epcclSuccess) << epcclGetLastError(comm);
+      ASSERT_EQ(exchange.wrong(), 0U) << "call " << call;
+      const auto value = [&](int rank) { return static_cast<float>(100 * call + rank); };
+      std::ranges::fill(mine, value(context.rank));
+      ASSERT_EQ(epcclAllReduce(mine.data(), sum.data(), count, epcclFloat32, epcclSum, comm, nullptr),
+                epcclSuccess);
+      EXPECT_EQ(std::ranges::count(sum, value(0) + value(1) + value(2)), count) << "call " << call;
+      ASSERT_EQ(epcclAllGather(mine.data(), all.data(), count, epcclFloat32, comm, nullptr), epcclSuccess);
+      for (int rank = 0; rank < 3; ++rank)
+        EXPECT_EQ(std::count(all.begin() + rank * count, all.begin() + (rank + 1) * count, value(rank)),
+                  count);
+      const int root = call % 3;
+      ASSERT_EQ(epcclBroadcast(mine.data(), mine.data(), count, epcclFloat32, root, comm, nullptr),
+                epcclSuccess);
+      EXPECT_EQ(std::ranges::count(mine, value(root)), count);
     }
   });
 }
