@@ -197,9 +197,9 @@ TEST(HostEngineSettings, CoresOfWhichNoneIsThereAreToldOfAndIgnored) {
   log::reload();
   const auto limits = HostEngines::configured();
   ASSERT_TRUE(limits.ok());
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   { const HostEngines engines(*limits); }  // whose threads have looked when they have ended
-  const std::string said = testing::internal::GetCapturedStderr();
+  const std::string said = ::testing::internal::GetCapturedStderr();
   unsetenv("EPCCL_HOST_ENGINE_CORES");
   unsetenv("EPCCL_DEBUG");
   log::reload();
