@@ -22,7 +22,7 @@ class StagingChoice {
   /// The first block is staged, the second is not, and one of so many goes the way that the others do not.
   static constexpr unsigned period = 128;
 
-  /// Calls that are compared: those that offer peers about as many bytes. 1 to 65.
+  /// Calls that are compared: those that offer peers about as many bytes, of whatever collective. 1 to 65.
   static uint8_t kind(uint64_t bytes);
 
   /// For a call.

@@ -1,4 +1,4 @@
-"""CUDA tensors: every test of collectives.py and exchange.py on a GPU's memory, and what streams add.
+"""CUDA tensors: every test of collectives.py, exchange.py and refusals.py on a GPU's memory, and what streams add.
 
 The GPU is a double (gpu_double), or with TEST_GPU=real a GPU that all ranks share (gpu_real).
 """
@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 import collectives
 import exchange
+import refusals
 from brought_to_gpu import OnGpu, gpu
 from harness import RANK, SIZE, expect_error, main, same, values
 
@@ -468,7 +469,8 @@ def test_a_silent_rank_ends_a_call_after_the_timeout(group):
 
 
 if __name__ == "__main__":
-    tests = {**tests_of(collectives), **tests_of(exchange), **{n: t for n, t in globals().items() if n.startswith("test_")}}
+    shared = {**tests_of(collectives), **tests_of(exchange), **tests_of(refusals)}
+    tests = {**shared, **{n: t for n, t in globals().items() if n.startswith("test_")}}
     only = sys.argv[1:]
     main({name: test for name, test in tests.items() if not only or any(word in name for word in only)})
     assert only or gpu.lists_of_copies(), "copy engines have made no call"
