@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/settings.hpp"
 #include "topology/host_id.hpp"
@@ -142,7 +144,23 @@ Status Session::close() {
   return control_->close();
 }
 
+// Another rank's failure ends both kinds of communicators, but not everywhere at the same moment: who is told of this rank's abort
+// first would take it for the reason.
+void Session::wait_until_control_fails() const {
+  constexpr auto longest = std::chrono::seconds(1);
+  const auto has_failed = [](const Communicator& communicator) {
+    epcclResult_t state = epcclSuccess;
+    return communicator.get() != nullptr &&
+           epcclCommGetAsyncError(communicator.get(), &state) == epcclSuccess && state == epcclRemoteError;
+  };
+  if (std::ranges::none_of(communicators_, has_failed)) return;
+  const auto end = std::chrono::steady_clock::now() + longest;
+  while (!has_failed(*control_) && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 void Session::abort() {
+  wait_until_control_fails();
   for (Communicator& communicator : communicators_) communicator.abort();
   control_->abort();
 }

@@ -48,6 +48,7 @@ class Session {
   Session() = default;
   Status introduce(uint64_t fingerprint);
   Status create_communicators(const SessionSettings& settings);
+  void wait_until_control_fails() const;
 
   std::unique_ptr<Communicator> control_;
   std::unique_ptr<Coordinator> coordinator_;

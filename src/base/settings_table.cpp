@@ -164,6 +164,13 @@ const std::vector<Entry>& table() {
       {"EPCCL_CMA", "auto", "0|1|auto",
        "Whether memory that peers cannot map is read with process_vm_readv, where it does not fit into "
        "staging memory. `auto`: where the kernel permits it."},
+      {"EPCCL_STAGING", "auto", "auto|always|never",
+       "How peers come by inputs that they cannot map, of 32 KiB and more a rank of the node: from a copy in "
+       "staging memory "
+       "(`always`; as far as it fits), or by process_vm_readv where they lie (`never`). `auto`: a "
+       "communicator tries both in "
+       "the first calls of an operation and size, now and then again, and takes the faster way. Ranks may "
+       "differ."},
       {"EPCCL_LINK_RATE", "", "bits per second",
        "Rate of a node's network link for the cost model and for %wire: `4gbit`, `100mbit`, `25e9`. Unset: "
        "the cost model takes 10 GB/s, whatever the network device says, and there is no %wire."},
@@ -209,8 +216,9 @@ const std::vector<Entry>& table() {
        "cores that compute. "
        "Unset, or where the process may use none of them (a WARN line says so): wherever the program runs."},
       {"EPCCL_HOST_REDUCTION_CORES", "", "list of cores",
-       "Cores for the worker that adds up beside emulated copy engines, as `1`: they stand for the part of a "
-       "GPU that EPCCL_MAX_CTAS sets aside. Unset, or none of them there: wherever the program runs."},
+       "As EPCCL_HOST_ENGINE_CORES, for the worker that adds up beside emulated copy engines: they stand for "
+       "the part of a "
+       "GPU that EPCCL_MAX_CTAS sets aside."},
       {"EPCCL_HOST_ENGINE_GBPS", "", "10^9 bytes per second above 0",
        "Bandwidth that each emulated copy engine keeps to. Unset: as fast as it can. See "
        "docs/copy-engines.md."},

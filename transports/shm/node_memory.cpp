@@ -135,8 +135,8 @@ bool NodeMemory::meets_on_core(int core) {
   return false;
 }
 
-double NodeMemory::longest_call(uint8_t kind, double seconds) {
-  constexpr int kind_at = 56;
+double NodeMemory::longest_call(uint16_t kind, double seconds) {
+  constexpr int kind_at = 48;
   constexpr uint64_t most = (uint64_t{1} << kind_at) - 1;
   const uint64_t mine = std::min(static_cast<uint64_t>(seconds * 1e9), most);
   segment_.control(local_).took.store(uint64_t{kind} << kind_at | mine, std::memory_order_relaxed);

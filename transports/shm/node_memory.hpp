@@ -158,9 +158,9 @@ class NodeMemory {
   /// This rank waits on `core`, and nothing moves. Whether another one said so last of the same: they may be in each other's way.
   bool meets_on_core(int core);
 
-  /// What a call of that kind (1 to 255) took this rank, which peers are told. Returns the longest that it took one of the node's ranks,
+  /// What a call of that kind (not 0) took this rank, which peers are told. Returns the longest that it took one of the node's ranks,
   /// as far as these have told of such a call last.
-  double longest_call(uint8_t kind, double seconds);
+  double longest_call(uint16_t kind, double seconds);
 
   bool is_one_process() const {
     for (int local = 0; local < local_size(); ++local)

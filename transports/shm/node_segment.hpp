@@ -67,7 +67,7 @@ struct alignas(64) RankControl {
   std::atomic<int32_t> pid;
   std::atomic<int32_t> core;  // 1 more than that on which the rank was last found to wait in vain; 0: nowhere
   std::atomic<uint64_t>
-      took;  // by its last call that told so: the kind in the upper 8 bits, nanoseconds below
+      took;  // by its last call that told so: the kind in the upper 16 bits, nanoseconds below
   std::atomic<uint64_t> probe;  // an address of this rank's process that peers may try to read
   // Memory that ranks offer each other, which devices copy from: whether this rank's is offered no more, and how many copies this
   // rank has under way from that of each other.

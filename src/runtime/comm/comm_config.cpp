@@ -34,6 +34,12 @@ Result<Aggregate> parse_aggregate(const std::string& text) {
   return error(Code::invalid_argument, "EPCCL_GROUP_AGGREGATE=\"{}\" is unknown: auto, 0 or 1", text);
 }
 
+// The table has checked the text.
+StagingUse staging_use(const std::string& text) {
+  if (text == "auto") return StagingUse::automatic;
+  return text == "always" ? StagingUse::always : StagingUse::never;
+}
+
 Result<std::optional<double>> microseconds(const char* name) {
   const std::string text = settings::get(name);
   if (text.empty() || text == "auto") return std::optional<double>{};
@@ -52,7 +58,7 @@ Status read_parameters(CommConfig& config) {
     config.engine_chunk_bytes = std::max(config.engine_chunk_bytes, engine_chunk);
   EPCCL_ASSIGN(config.parameters.scratch_bytes, settings::get_bytes("EPCCL_SCRATCH_SIZE"));
   EPCCL_ASSIGN(config.parameters.eager_limit, settings::get_bytes("EPCCL_EAGER_LIMIT"));
-  EPCCL_ASSIGN(config.streaming_bytes, settings::get_bytes("EPCCL_STREAMING_SIZE"));
+  EPCCL_ASSIGN(config.copies.streaming_bytes, settings::get_bytes("EPCCL_STREAMING_SIZE"));
   EPCCL_ASSIGN(config.stage_bytes, settings::get_bytes("EPCCL_STAGE_SIZE"));
   config.engines.stage_bytes = config.stage_bytes;
   EPCCL_ASSIGN(const int64_t carriers, settings::get_integer("EPCCL_CARRIERS"));
@@ -94,6 +100,7 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
   EPCCL_ASSIGN(config.algorithm, parse_algorithm(options.algorithm.value_or(settings::get("EPCCL_ALGO"))));
   EPCCL_TRY(read_parameters(config));
   config.allow_direct = settings::get("EPCCL_CMA") != "0";
+  config.copies.staging = staging_use(settings::get("EPCCL_STAGING"));
   if (!settings::get("EPCCL_LINK_RATE").empty()) {
     EPCCL_ASSIGN(const double bits_per_second, settings::get_rate("EPCCL_LINK_RATE"));
     config.link_rate = bits_per_second / 8;

@@ -8,6 +8,7 @@
 #include "algorithms/alltoall/choose.hpp"
 #include "base/status.hpp"
 #include "runtime/engines/engine_use.hpp"
+#include "runtime/executor/copy_policy.hpp"
 #include "runtime/executor/waiter.hpp"
 #include "runtime/messages/carry_policy.hpp"
 
@@ -43,7 +44,7 @@ struct CommConfig {
   NetworkKind network = NetworkKind::automatic;
   uint64_t verbs_eager_limit = 0;  // EPCCL_VERBS_EAGER_LIMIT
   bool rail_failover = false;      // EPCCL_RAIL_FAILOVER
-  uint64_t streaming_bytes = 0;
+  CopyPolicy copies;
   EngineConfig engines;
   uint64_t stage_bytes = 0;      // EPCCL_STAGE_SIZE
   uint64_t first_gpu_calls = 0;  // EPCCL_CUDA_FIRST_CALLS

@@ -40,7 +40,7 @@ Communicator::Communicator(CommParts parts)
       monitor_(*parts_.bootstrap),
       order_(monitor_),
       executor_(parts_.cluster, parts_.rank, *parts_.node, parts_.network.get(), monitor_, parts_.config.wait,
-                parts_.config.streaming_bytes),
+                parts_.config.copies),
       engines_(device::host_device(), parts_.cluster, parts_.rank, *parts_.node, monitor_, executor_,
                parts_.config.engines),
       shm_messages_(*parts_.node, parts_.direct),

@@ -27,7 +27,7 @@ static_assert(plan::max_slots <= transports::stream_counter);
 
 Executor::Executor(const topology::Cluster& cluster, int rank, transports::NodeMemory& node,
                    transports::MessageTransport* network, FailureMonitor& monitor, const WaitPolicy& policy,
-                   uint64_t streaming_bytes)
+                   const CopyPolicy& copies)
     : cluster_(cluster),
       rank_(rank),
       node_(node),
@@ -38,9 +38,9 @@ Executor::Executor(const topology::Cluster& cluster, int rank, transports::NodeM
       row_steps_(rank, node),
       reduce_steps_(rank, node),
       engine_(device::host_device(), node),
-      staged_input_(node),
+      staged_input_(rank, node, copies.staging),
       take_turns_(policy.share_cores && cluster.nodes() > 1),
-      streaming_bytes_(streaming_bytes),
+      streaming_bytes_(copies.streaming_bytes),
       waits_(node.local_size()) {}
 
 Status Executor::run(const CompiledPlan& plan, const Call& call) {

@@ -10,6 +10,7 @@
 #include "runtime/executor/call_progress.hpp"
 #include "runtime/executor/compiled_plan.hpp"
 #include "runtime/executor/copy_offload.hpp"
+#include "runtime/executor/copy_policy.hpp"
 #include "runtime/executor/node_calls.hpp"
 #include "runtime/executor/pending_waits.hpp"
 #include "runtime/executor/ready_steps.hpp"
@@ -25,10 +26,9 @@ namespace epccl::runtime {
 
 class Executor {
  public:
-  /// `streaming_bytes`: copies into the output stream past the cache where the plan's output is at least this large.
   Executor(const topology::Cluster& cluster, int rank, transports::NodeMemory& node,
            transports::MessageTransport* network, FailureMonitor& monitor, const WaitPolicy& policy,
-           uint64_t streaming_bytes);
+           const CopyPolicy& copies);
 
   /// Blocks until the plan is complete on this rank, or failed. On failure messages may still be pending: the caller
   /// must cancel the network's before buffers go away.

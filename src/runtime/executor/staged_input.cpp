@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "device/host/host_copy.hpp"
 
 namespace epccl::runtime {
@@ -18,7 +19,7 @@ constexpr uint64_t least_direct_block = 32 << 10;
 }  // namespace
 
 std::optional<transports::BufferRef> StagedInput::stage(const CompiledPlan& plan, const Call& call) {
-  begun_.reset();
+  chosen_.reset();
   const plan::Extent& offered = plan.offered;
   if (offered.empty() || node_.my_call(call.sequence).inputs[0].has_window != 0) return std::nullopt;
   const uint64_t begin = (plan.scratch_bytes + alignment - 1) / alignment * alignment;
@@ -37,14 +38,27 @@ bool StagedInput::is_better_staged(uint64_t bytes, const Call& call) {
   if (call.rows != nullptr || call.offload ||
       bytes < least_direct_block * static_cast<uint64_t>(node_.local_size()))
     return true;
-  kind_ = StagingChoice::kind(bytes);
-  begun_ = now_seconds();
-  return choice_.choose(kind_) == StagingChoice::Way::staged;
+  chosen_ = {call.text, bytes, StagingChoice::kind(call.text, bytes), now_seconds()};
+  return choice_.choose(chosen_->kind) == StagingChoice::Way::staged;
 }
 
 void StagedInput::call_over() {
-  if (begun_) choice_.took(node_.longest_call(kind_, now_seconds() - *begun_));
-  begun_.reset();
+  if (!chosen_) return;
+  const double longest = node_.longest_call(chosen_->kind, now_seconds() - chosen_->begun);
+  if (const auto found = choice_.took(longest, chosen_->bytes)) log(*found);
+  chosen_.reset();
+}
+
+void StagedInput::log(const StagingChoice::Found& found) const {
+  const auto microseconds = [this](double seconds_a_byte) {
+    return seconds_a_byte * 1e6 * static_cast<double>(chosen_->bytes);
+  };
+  log::info(log::coll, rank_,
+            "{}: peers cannot map the input; calls like it took {:.1f} us with a copy in staging memory, "
+            "{:.1f} us read "
+            "where it lies: it is {} from now on (EPCCL_STAGING)",
+            chosen_->text, microseconds(found.staged), microseconds(found.direct),
+            found.way == StagingChoice::Way::staged ? "copied" : "read");
 }
 
 void StagedInput::copy(std::byte* to, const std::byte* from, uint64_t bytes) {

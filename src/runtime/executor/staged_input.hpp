@@ -8,6 +8,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "device/host/shared_copy.hpp"
 #include "runtime/executor/compiled_plan.hpp"
@@ -19,7 +20,8 @@ namespace epccl::runtime {
 
 class StagedInput {
  public:
-  explicit StagedInput(transports::NodeMemory& node) : node_(node) {}
+  StagedInput(int rank, transports::NodeMemory& node, StagingUse use)
+      : rank_(rank), node_(node), choice_(use) {}
 
   /// Copies what the plan offers of the call's input into this rank's scratch of the call, behind what the plan uses, and describes
   /// that copy as peers need to know it. Nothing where peers can map the input, where they read none of it, where it does not fit, or
@@ -31,13 +33,19 @@ class StagedInput {
  private:
   bool is_better_staged(uint64_t bytes, const Call& call);
   void copy(std::byte* to, const std::byte* from, uint64_t bytes);
+  void log(const StagingChoice::Found& found) const;
 
+  int rank_;
   transports::NodeMemory& node_;
   device::SharedCopy copy_;
   StagingChoice choice_;
-  // Of a call that a choice was made for.
-  uint8_t kind_ = 0;
-  std::optional<double> begun_;
+  struct Chosen {
+    std::string_view text;  // the call's
+    uint64_t bytes;
+    uint16_t kind;
+    double begun;
+  };
+  std::optional<Chosen> chosen_;  // of a call that a choice was made for
 };
 
 }  // namespace epccl::runtime

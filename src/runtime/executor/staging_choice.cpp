@@ -1,6 +1,9 @@
 #include "runtime/executor/staging_choice.hpp"
 
+#include <algorithm>
 #include <bit>
+
+#include "runtime/executor/message_key.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -14,17 +17,21 @@ constexpr StagingChoice::Way other(StagingChoice::Way way) {
 
 }  // namespace
 
-uint8_t StagingChoice::kind(uint64_t bytes) {
-  return static_cast<uint8_t>(1 + std::bit_width(bytes));
+uint16_t StagingChoice::kind(std::string_view text, uint64_t bytes) {
+  const uint8_t operation = meaning_of(text.substr(0, text.find(' ')));  // from 1 on
+  return static_cast<uint16_t>(operation << 8 | std::bit_width(bytes));
 }
 
-StagingChoice::Way StagingChoice::choose(uint8_t kind) {
+StagingChoice::Way StagingChoice::choose(uint16_t kind) {
+  kind_ = nullptr;
+  if (use_ != StagingUse::automatic) return use_ == StagingUse::always ? Way::staged : Way::direct;
   kind_ = &kinds_[kind];
   return kind_->now();
 }
 
-void StagingChoice::took(double seconds) {
-  kind_->took(seconds);
+std::optional<StagingChoice::Found> StagingChoice::took(double seconds, uint64_t bytes) {
+  if (kind_ == nullptr) return std::nullopt;
+  return kind_->took(seconds / static_cast<double>(std::max<uint64_t>(bytes, 1)));
 }
 
 bool StagingChoice::Kind::is_trial() const {
@@ -36,19 +43,23 @@ StagingChoice::Way StagingChoice::Kind::now() const {
   return is_trial() ? other(way) : way;
 }
 
-void StagingChoice::Kind::took(double seconds) {
+std::optional<StagingChoice::Found> StagingChoice::Kind::took(double seconds_a_byte) {
   const unsigned at = calls % block;
-  const bool was_trial = is_trial();
+  const bool was_trial = is_trial(), was_first = calls / block == 1;
   const Way tried = now();
   ++calls;
-  if (at < block - counted) {
-    counted_seconds = 0;
-    return;
+  if (at < block - StagingChoice::counted) {
+    counted = 0;
+    return std::nullopt;
   }
-  counted_seconds += seconds;
-  if (at < block - 1) return;
-  block_seconds[static_cast<size_t>(tried)] = counted_seconds;
-  if (was_trial && counted_seconds < clearly * block_seconds[static_cast<size_t>(way)]) way = tried;
+  counted += seconds_a_byte;
+  if (at < block - 1) return std::nullopt;
+  of_block[static_cast<size_t>(tried)] = counted / StagingChoice::counted;
+  if (!was_trial) return std::nullopt;
+  const bool changes = of_block[static_cast<size_t>(tried)] < clearly * of_block[static_cast<size_t>(way)];
+  if (changes) way = tried;
+  if (!changes && !was_first) return std::nullopt;
+  return Found{way, of_block[0], of_block[1]};
 }
 
 }  // namespace epccl::runtime

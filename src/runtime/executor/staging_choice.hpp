@@ -9,6 +9,11 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+
+#include "runtime/executor/copy_policy.hpp"
 
 namespace epccl::runtime {
 
@@ -22,27 +27,37 @@ class StagingChoice {
   /// The first block is staged, the second is not, and one of so many goes the way that the others do not.
   static constexpr unsigned period = 128;
 
-  /// Calls that are compared: those that offer peers about as many bytes, of whatever collective. 1 to 65.
-  static uint8_t kind(uint64_t bytes);
+  /// What a trial found: seconds a byte of either way, and which one is gone from now on.
+  struct Found {
+    Way way;
+    double staged, direct;
+  };
+
+  explicit StagingChoice(StagingUse use = StagingUse::automatic) : use_(use) {}
+
+  /// Calls that are compared: of one operation (a call's text up to the first space), which offer peers about as many bytes. Not 0.
+  static uint16_t kind(std::string_view text, uint64_t bytes);
 
   /// For a call.
-  Way choose(uint8_t kind);
-  /// That call is over, and well, and took so long.
-  void took(double seconds);
+  Way choose(uint16_t kind);
+  /// That call is over, and well, took so long, and offered so much. Tells what the first trial of its kind found, and each that changes
+  /// the way.
+  std::optional<Found> took(double seconds, uint64_t bytes);
 
  private:
   struct Kind {
     unsigned calls = 0;  // before the one that is under way
     Way way = Way::staged;
-    double counted_seconds = 0;
-    std::array<double, 2> block_seconds{};  // of each way's last block
+    double counted = 0;                // seconds a byte, of this block's calls that count
+    std::array<double, 2> of_block{};  // likewise, of each way's last block
 
     bool is_trial() const;
     Way now() const;
-    void took(double seconds);
+    std::optional<Found> took(double seconds_a_byte);
   };
 
-  std::array<Kind, 66> kinds_;
+  StagingUse use_;
+  std::unordered_map<uint16_t, Kind> kinds_;
   Kind* kind_ = nullptr;
 };
 

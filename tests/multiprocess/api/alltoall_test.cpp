@@ -101,16 +101,17 @@ TEST_P(Alltoall, MovesEveryByteWherePeersCannotBeRead) {
 
 // What peers cannot map lies in scratch for them, as far as there is room.
 TEST(AlltoallOfPlainMemory, ReadsOfPeersWhatDoesNotFitIntoScratchOnly) {
-  run_ranks({{3}, {{"EPCCL_SCRATCH_SIZE", "1M"}}, {}}, [](const RankContext& context) {
-    const Comm comm(context);
-    alltoall_once(comm, context, 400'000, 1, false);
-    refuse_calls({SYS_process_vm_readv});
-    alltoall_once(comm, context, 300'000, 2, false);
-    alltoall_once(comm, context, 8193, 3, false);
-    std::vector<uint8_t> plain(6 * 400'000);
-    EXPECT_NE(epcclAlltoall(plain.data(), plain.data() + 3 * 400'000, 400'000, epcclUint8, comm, nullptr),
-              epcclSuccess);
-  });
+  run_ranks(
+      {{3}, {{"EPCCL_SCRATCH_SIZE", "1M"}, {"EPCCL_STAGING", "always"}}, {}}, [](const RankContext& context) {
+        const Comm comm(context);
+        alltoall_once(comm, context, 400'000, 1, false);
+        refuse_calls({SYS_process_vm_readv});
+        alltoall_once(comm, context, 300'000, 2, false);
+        alltoall_once(comm, context, 8193, 3, false);
+        std::vector<uint8_t> plain(6 * 400'000);
+        EXPECT_NE(epcclAlltoall(plain.data(), plain.data() + 3 * 400'000, 400'000, epcclUint8, comm, nullptr),
+                  epcclSuccess);
+      });
 }
 
 TEST_P(Alltoall, WaitsWithoutSpinningOrYielding) {

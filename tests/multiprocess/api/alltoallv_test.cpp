@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Alltoallv,
 
 // What peers read lies in scratch for them, gaps between blocks included.
 TEST(AlltoallvOfPlainMemory, ReadsNothingOfPeersWhereInputsFitIntoScratch) {
-  run_ranks({{3}, {}, {}}, [](const RankContext& context) {
+  run_ranks({{3}, {{"EPCCL_STAGING", "always"}}, {}}, [](const RankContext& context) {
     Comm comm(context);
     constexpr size_t pairs = 9;
     alltoallv_once(comm, context, std::vector<size_t>(pairs, 60'000), 1);

@@ -48,8 +48,10 @@ TEST(Memory, ReallocatedAtTheSameAddressIsNotTakenForTheOld) {
 
 // Calls of one size go one way and the other at first (src/runtime/executor/staging_choice.hpp), and some ranks one, some the other, where
 // they do not offer as much as each other.
-TEST(Memory, ThatIsNotRegisteredIsReadWhicheverWay) {
-  run_ranks({{3}, {}, {}}, [](const RankContext& context) {
+class UnregisteredMemory : public testing::TestWithParam<const char*> {};
+
+TEST_P(UnregisteredMemory, IsReadWhicheverWay) {
+  run_ranks({{3}, {{"EPCCL_STAGING", GetParam()}}, {}}, [](const RankContext& context) {
     Comm comm(context);
     constexpr size_t count = 48 << 10;
     std::vector<float> mine(count), all(3 * count), sum(count);
@@ -73,6 +75,9 @@ TEST(Memory, ThatIsNotRegisteredIsReadWhicheverWay) {
     }
   });
 }
+
+INSTANTIATE_TEST_SUITE_P(Staging, UnregisteredMemory, testing::Values("auto", "always", "never"),
+                         [](const auto& info) { return std::string(info.param); });
 
 /// Files of /dev/shm that have a name there, of those that this process has mapped or open.
 std::vector<std::string> own_files_in_dev_shm() {

@@ -334,7 +334,7 @@ class KernelsGivenUpAcrossNodes : public RankWithGpu {
   const topology::Cluster nodes_ = topology::Cluster::from_sizes({2, 1});
   Wire wire_{1};
   WireEnd network_{wire_, 0, false};
-  Executor executor_{nodes_, 0, node_[0], &network_, monitor_, {}, 0};
+  Executor executor_{nodes_, 0, node_[0], &network_, monitor_, {}, {}};
   CopyEngines engines_{
       gpu(), nodes_, 0, node_[0], monitor_, executor_, {EngineUse::automatic, 0, stage_bytes, false}};
   KernelCalls calls_{gpu(), nodes_, 0, node_[0], monitor_, executor_, engines_};

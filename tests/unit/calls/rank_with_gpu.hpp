@@ -23,7 +23,7 @@ class RankWithKernels : public RankWithGpu {
     EXPECT_OK(calls_.prepare());
   }
 
-  Executor executor_{cluster_, 0, node_[0], nullptr, monitor_, {}, 0};
+  Executor executor_{cluster_, 0, node_[0], nullptr, monitor_, {}, {}};
   CopyEngines engines_{device::test::gpu(), cluster_, 0, node_[0], monitor_, executor_, {}};
   KernelCalls calls_{device::test::gpu(), cluster_, 0, node_[0], monitor_, executor_, engines_};
 };

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
 namespace epccl::runtime {
 namespace {
 
@@ -13,11 +16,11 @@ constexpr unsigned block = StagingChoice::block, first_trial = 2 * block,
 
 /// Of so many calls, how many went directly, where one of either way takes as long as is said.
 unsigned direct_calls(StagingChoice& choice, unsigned calls, double staged, double direct,
-                      uint64_t size = bytes) {
+                      uint64_t size = bytes, const char* text = "alltoall count 1 int8") {
   unsigned count = 0;
   for (unsigned i = 0; i < calls; ++i) {
-    const bool is_direct = choice.choose(StagingChoice::kind(size)) == Way::direct;
-    choice.took(is_direct ? direct : staged);
+    const bool is_direct = choice.choose(StagingChoice::kind(text, size)) == Way::direct;
+    choice.took(is_direct ? direct : staged, size);
     count += is_direct ? 1 : 0;
   }
   return count;
@@ -47,9 +50,9 @@ TEST(StagingChoice, StagesWhereBothTakeNearlyAsLong) {
 TEST(StagingChoice, DoesNotCountCallsAfterAChange) {
   StagingChoice choice;
   for (unsigned call = 0; call < first_trial; ++call) {
-    const bool direct = choice.choose(StagingChoice::kind(bytes)) == Way::direct,
+    const bool direct = choice.choose(StagingChoice::kind("alltoall", bytes)) == Way::direct,
                counts = call % block >= block - StagingChoice::counted;
-    choice.took(direct == counts ? 1 : 2);  // staged: fast at first
+    choice.took(direct == counts ? 1 : 2, bytes);  // staged: fast at first
   }
   EXPECT_EQ(direct_calls(choice, 100, 2, 1), 100U);
 }
@@ -75,6 +78,53 @@ TEST(StagingChoice, IsMadeForEachSizeByItself) {
     EXPECT_EQ(direct_calls(choice, 1, 1, 2, 16 * bytes), 0U);
     EXPECT_EQ(direct_calls(choice, 1, 2, 1), 1U);
   }
+}
+
+TEST(StagingChoice, IsMadeForEachOperationByItself) {
+  StagingChoice choice;
+  direct_calls(choice, first_trial, 2, 1, bytes, "allgather count 8 float32");
+  EXPECT_EQ(direct_calls(choice, block, 1, 2, bytes, "alltoall count 8 float32"), 0U) << "no trial yet";
+  EXPECT_EQ(direct_calls(choice, 1, 2, 1, bytes, "allgather count 9 int8"), 1U)
+      << "of any count and datatype";
+}
+
+// Sizes of a kind are up to a factor of two apart.
+TEST(StagingChoice, ComparesWhatAByteTakes) {
+  StagingChoice choice;
+  const auto call = [&](uint64_t size, double seconds) {
+    const Way way = choice.choose(StagingChoice::kind("alltoall", size));
+    choice.took(seconds, size);
+    return way;
+  };
+  for (unsigned i = 0; i < block; ++i) EXPECT_EQ(call(bytes, 1), Way::staged);
+  for (unsigned i = 0; i < block; ++i) EXPECT_EQ(call(2 * bytes - 1, 1.6), Way::direct);
+  EXPECT_EQ(call(bytes, 1), Way::direct) << "1.6 for twice as much is less";
+}
+
+TEST(StagingChoice, TellsWhatTheFirstTrialFoundAndEachChange) {
+  StagingChoice choice;
+  const auto found = [&](double staged, double direct) {
+    std::vector<std::pair<unsigned, Way>> all;
+    for (unsigned i = 0; i < period; ++i) {
+      const bool is_direct = choice.choose(StagingChoice::kind("alltoall", bytes)) == Way::direct;
+      if (const auto now = choice.took(is_direct ? direct : staged, bytes)) {
+        all.emplace_back(i, now->way);
+        EXPECT_DOUBLE_EQ(now->staged * bytes, staged);
+        EXPECT_DOUBLE_EQ(now->direct * bytes, direct);
+      }
+    }
+    return all;
+  };
+  using Found = std::vector<std::pair<unsigned, Way>>;
+  EXPECT_EQ(found(1, 2), (Found{{first_trial - 1, Way::staged}}));
+  EXPECT_EQ(found(1, 2), Found{}) << "as before";
+  EXPECT_EQ(found(1, 0.5), (Found{{block - 1, Way::direct}}));
+}
+
+TEST(StagingChoice, IsTheSettingsWhereThatMakesOne) {
+  StagingChoice always(StagingUse::always), never(StagingUse::never);
+  EXPECT_EQ(direct_calls(always, 10 * period, 2, 1), 0U);
+  EXPECT_EQ(direct_calls(never, 10 * period, 1, 2), 10 * period);
 }
 
 }  // namespace
