@@ -16,7 +16,7 @@ from ._version import __version__
 from .communicator import Communicator, get_unique_id
 from .config import Settings
 from .datatypes import DataType, RedOp
-from .ep import Counters, EpGroup, EpHandle, Layout, Progress, Stats, Strategy
+from .ep import EpGroup, EpHandle
 from .errors import (
     EpcclError,
     InvalidArgument,
@@ -29,6 +29,7 @@ from .errors import (
 from .groups import group, simulated_group
 from .memory import empty, mem_alloc
 from .registrations import Registration, Window
+from .routings import Counters, Layout, Progress, Stats, Strategy
 from .streams import Event, Stream
 
 __all__ = [

@@ -6,15 +6,15 @@ import ctypes
 import os
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Iterator, NamedTuple
 
 from ._structs import CallTimesStruct, Config, EpDispatchConfig, SimInfo, StatisticsStruct, UniqueIdStruct, check_range
-from .errors import LibraryNotFound, Result, make_error
+from .errors import EpcclError, LibraryNotFound, Result, make_error
 
 SONAME = "libepccl.so.0.1"
 
 
-def candidates():
+def candidates() -> Iterator[str]:
     """Where the library is looked for, in this order. Yields paths, and at last a name for the system's loader."""
     if given := os.environ.get("EPCCL_LIB"):
         yield given  # what the user names is used or refused, never passed over
@@ -48,12 +48,12 @@ class _Number(NamedTuple):
     """An argument that is the program's own number, by the name that it has in Python."""
 
     name: str
-    kind: type = _int
+    kind: Any = _int
 
 
 _nranks, _rank, _peer, _root, _op, _stage = (_Number(name) for name in ("nranks", "rank", "peer", "root", "op", "stage"))
 
-_SIGNATURES = {
+_SIGNATURES: dict[str, list[Any]] = {
     "epcclGetVersion": [_p(_int)],
     "epcclGetUniqueId": [_p(UniqueIdStruct)],
     "epcclCommInitRankConfig": [_p(_c), _nranks, UniqueIdStruct, _rank, _p(Config)],
@@ -145,28 +145,29 @@ def _declare() -> None:
 _declare()
 
 
-def call(name: str, *arguments, comm=None) -> None:
+def call(name: str, *arguments: Any, comm: ctypes.c_void_p | None = None) -> None:
     """Calls a function of the library; a code that is not success becomes an exception. `comm` tells background errors."""
     code = code_of(name, *arguments)
     if code != Result.SUCCESS:
         raise failure(name, code, comm)
 
 
-def begin(name: str, *arguments, comm=None) -> None:
+def begin(name: str, *arguments: Any, comm: ctypes.c_void_p | None = None) -> None:
     """As call(), of what may go on in the background (Result.IN_PROGRESS)."""
     code = code_of(name, *arguments)
     if code not in (Result.SUCCESS, Result.IN_PROGRESS):
         raise failure(name, code, comm)
 
 
-def code_of(name: str, *arguments) -> int:
+def code_of(name: str, *arguments: Any) -> int:
     """Calls a function of the library and returns its code. ValueError: a number that C does not have there."""
     for at, number in _numbers[name]:
         check_range(number.name, arguments[at], number.kind)
-    return getattr(_library, name)(*arguments)
+    code: int = getattr(_library, name)(*arguments)
+    return code
 
 
-def failure(name: str, code: int, comm=None):
+def failure(name: str, code: int, comm: ctypes.c_void_p | None = None) -> EpcclError:
     text = (_library.epcclGetLastError(comm) or b"").decode(errors="replace")
     return make_error(code, text or _library.epcclGetErrorString(code).decode(), name)
 

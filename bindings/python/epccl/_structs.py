@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from typing import Sequence
+from typing import TYPE_CHECKING, Any, Collection, SupportsIndex
+
+if TYPE_CHECKING:
+    Kind = type[ctypes._SimpleCData[Any]]  # C's type of a number
 
 _VERSION_CODE = 100  # 0.1.0, the header these structs were written from
 _CONFIG_MAGIC = 0xEC1CAFE
@@ -34,7 +37,7 @@ def id_struct(what: str, given: bytes) -> UniqueIdStruct:
 _BITS_OF = {ctypes.c_int: -31, _uint: 32, _size: 64, _u64: 64}  # negative: signed
 
 
-def integer(name: str, value: object) -> int:
+def integer(name: str, value: Any) -> int:
     """All that has __index__ is taken, NumPy's integers among them; TypeError where something else is given."""
     try:
         return operator.index(value)
@@ -42,12 +45,12 @@ def integer(name: str, value: object) -> int:
         raise TypeError(f"{name} is {value!r}: not an integer") from None
 
 
-def integers(name: str, values: Sequence[int]) -> list[int]:
+def integers(name: str, values: Collection[SupportsIndex]) -> list[int]:
     """As integer(), of each."""
     return [integer(f"{name}[{at}]", value) for at, value in enumerate(values)]
 
 
-def check_range(name: str, value: object, kind: type) -> None:
+def check_range(name: str, value: Any, kind: Kind) -> None:
     """ValueError where a C number of this kind does not have the value: ctypes would take the value's low bits. TypeError as of
     integer()."""
     bits = _BITS_OF.get(kind)
@@ -59,7 +62,7 @@ def check_range(name: str, value: object, kind: type) -> None:
         raise ValueError(f"{name} is {value}: not in {lowest}..{limit - 1}")
 
 
-def number_array(name: str, values: Sequence[int], kind: type):
+def number_array(name: str, values: Collection[SupportsIndex], kind: Kind) -> ctypes.Array[Any]:
     """C's array of them. ValueError: one is none of this kind."""
     for at, value in enumerate(values):
         check_range(f"{name}[{at}]", value, kind)
@@ -85,7 +88,7 @@ class Config(ctypes.Structure):
         ("reserved", ctypes.c_int),
     ]
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(ctypes.sizeof(Config), _CONFIG_MAGIC, _VERSION_CODE)
         self.blocking = self.splitShare = self.shrinkShare = _CONFIG_UNDEF_INT
         self.maxCTAs = self.CTAPolicy = self.firstCalls = self.reserved = _CONFIG_UNDEF_INT
@@ -94,7 +97,7 @@ class Config(ctypes.Structure):
 class SimInfo(ctypes.Structure):
     _fields_ = [("size", _size), ("magic", _uint), ("version", _uint), ("estimatedTime", ctypes.c_float)]
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(ctypes.sizeof(SimInfo), _SIM_INFO_MAGIC, _VERSION_CODE, -1.0)
 
 
@@ -117,7 +120,7 @@ class StatisticsStruct(ctypes.Structure):
     )
     _fields_ = [("size", _size), ("magic", _uint), ("version", _uint)] + [(name, _ull) for name in COUNTERS]
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(ctypes.sizeof(StatisticsStruct), _STATISTICS_MAGIC, _VERSION_CODE)
 
 
@@ -125,15 +128,15 @@ class CallTimesStruct(ctypes.Structure):
     SECONDS = ("total", "kernel", "copy", "signal", "host")
     _fields_ = [("size", _size), ("magic", _uint), ("version", _uint), ("calls", _ull)] + [(name, ctypes.c_double) for name in SECONDS]
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(ctypes.sizeof(CallTimesStruct), _CALL_TIMES_MAGIC, _VERSION_CODE)
 
 
 class _Ep(ctypes.Structure):
     """Sets size and magic, and version where there is one."""
 
-    def __init__(self, **fields):
-        kinds = dict(self._fields_)
+    def __init__(self, **fields: Any) -> None:
+        kinds: dict[str, Any] = {field[0]: field[1] for field in self._fields_}
         for name, value in fields.items():
             check_range(name, value, kinds[name])
         super().__init__(**fields)
@@ -142,7 +145,7 @@ class _Ep(ctypes.Structure):
             self.version = _EP_API_VERSION
 
 
-_HEAD = [("size", _size), ("magic", _uint)]
+_HEAD: list[tuple[str, Any]] = [("size", _size), ("magic", _uint)]
 
 
 class EpTensor(_Ep):

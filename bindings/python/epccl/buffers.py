@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any, Sequence, Union
+from typing import Any
 
 from . import datatypes
 from .datatypes import DataType
@@ -12,7 +12,9 @@ from .datatypes import DataType
 #: Anything with the buffer protocol (bytearray, memoryview, array.array, ctypes arrays, NumPy arrays), an array of an
 #: ml_dtypes type, or a tensor of PyTorch on the CPU.
 Buffer = Any
-Shape = Sequence[int]
+#: A NumPy array, or a tensor of PyTorch where the argument that it goes with is one. Neither package is needed to have this one, so its
+#: type is not said.
+Array = Any
 
 
 class _PyBuffer(ctypes.Structure):
@@ -50,7 +52,14 @@ class View:
 
     __slots__ = ("address", "nbytes", "datatype", "truths", "shape", "_held", "_object")
 
-    def __init__(self, what: str, value: Buffer, writable: bool, datatype: DataType | None = None):
+    address: int | None
+    nbytes: int
+    datatype: DataType
+    shape: tuple[int, ...]
+    _held: _PyBuffer | None
+    _object: object
+
+    def __init__(self, what: str, value: Buffer, writable: bool, datatype: DataType | None = None) -> None:
         self._held = None
         self._object = value
         self.truths = False  # its elements are bool, and no other datatype was said
@@ -126,13 +135,13 @@ class View:
         """Number of elements."""
         return self.nbytes // self.datatype.itemsize
 
-    def __del__(self):
+    def __del__(self) -> None:
         held, self._held = getattr(self, "_held", None), None
         if held is not None:
             _release(held)
 
 
-def views(what: str, value: Union[Buffer, None], writable: bool, datatype: DataType | None = None) -> View | None:
+def views(what: str, value: Buffer | None, writable: bool, datatype: DataType | None = None) -> View | None:
     """A view, or None for None."""
     return None if value is None else View(what, value, writable, datatype)
 

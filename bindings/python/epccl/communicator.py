@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import time
-from typing import TYPE_CHECKING, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Collection, Sequence, SupportsIndex
 
 from . import _library, program_end
 from ._library import begin, call
@@ -14,7 +15,7 @@ from .buffers import Buffer, View
 from .config import Settings, config_of, config_of_child
 from .datatypes import DataType
 from .dependents import Dependents
-from .errors import InvalidUsage, Result
+from .errors import EpcclError, InvalidUsage, Result
 from .exchanges import Exchanges
 from .groups import keep_in_use
 from .registrations import Registration, Window
@@ -43,6 +44,8 @@ class Communicator(Exchanges):
     error). One that nothing refers to any more is destroyed, or aborted if a call is under way. Those that are left when the
     program ends are destroyed by an exit function; calls that are under way then get 5 seconds, and what is not over is aborted.
     After an exception that nothing has caught all are aborted."""
+
+    _handle: ctypes.c_void_p | None
 
     def __init__(
         self,
@@ -92,7 +95,7 @@ class Communicator(Exchanges):
         return made
 
     @classmethod
-    def init_all(cls, nranks: int, devices: Sequence[int] | None = None) -> "list[Communicator]":
+    def init_all(cls, nranks: int, devices: Collection[SupportsIndex] | None = None) -> "list[Communicator]":
         """All ``nranks`` ranks of a communicator in this process, in rank order. One thread that is several ranks puts their
         collectives (and their :meth:`finalize`) into one ``with group():``. devices: what :attr:`device` tells, one a rank; None: 0, 1,
         ..."""
@@ -123,7 +126,7 @@ class Communicator(Exchanges):
 
     def shrink(
         self,
-        exclude: Sequence[int],
+        exclude: Collection[SupportsIndex],
         *,
         abort: bool = False,
         **settings: Unpack[Settings],
@@ -139,7 +142,7 @@ class Communicator(Exchanges):
         return self._of(handle)
 
     @classmethod
-    def _of(cls, handle) -> "Communicator":
+    def _of(cls, handle: ctypes.c_void_p) -> "Communicator":
         made = cls.__new__(cls)
         made._handle = handle
         made._learn()
@@ -216,7 +219,7 @@ class Communicator(Exchanges):
         """As :meth:`abort`, but the communicator stays, to be split or shrunk, and destroyed."""
         begin("epcclCommRevoke", self._pointer(), 0, comm=self._handle)
 
-    def async_error(self) -> Exception | None:
+    def async_error(self) -> EpcclError | None:
         """The first error of background or remote work, None while there is none. Never blocks; any thread."""
         code = self._async_code()
         if code in (Result.SUCCESS, Result.IN_PROGRESS):
@@ -260,7 +263,7 @@ class Communicator(Exchanges):
     def __enter__(self) -> "Communicator":
         return self
 
-    def __exit__(self, kind, value, traceback) -> None:
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
         # After an error the others may never come to the end: they are told instead of waited for.
         if kind is None or (isinstance(value, SystemExit) and value.code in (None, 0)):
             self.destroy()
@@ -290,7 +293,7 @@ class Communicator(Exchanges):
             state = "in the making" if self.in_progress else f"rank {self.rank} of {self.size}"
         return f"<epccl.Communicator {state}>"
 
-    def _pointer(self):
+    def _pointer(self) -> ctypes.c_void_p:
         if not self._handle:
             raise InvalidUsage(Result.INVALID_USAGE, "the communicator was destroyed or aborted", "Communicator")
         return self._handle

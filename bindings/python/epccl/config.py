@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Mapping, TypedDict
+from typing import Any, Mapping, TypedDict
 
 from ._structs import Config, check_range
 
@@ -34,6 +34,7 @@ _TEXTS = {"algorithm": "algorithm", "name": "commName", "network": "netName", "c
 _NUMBERS = {
     "timeout": ("timeout", float), "max_ctas": ("maxCTAs", int), "blocking": ("blocking", int), "first_calls": ("firstCalls", int),
 }  # fmt: skip
+_KINDS: dict[str, Any] = {field[0]: field[1] for field in Config._fields_}
 
 
 def config_of(settings: Mapping[str, object]) -> Config:
@@ -49,7 +50,7 @@ def config_of(settings: Mapping[str, object]) -> Config:
         else:
             field, kind = _NUMBERS[name]
             number = kind(value)
-            check_range(name, number, dict(Config._fields_)[field])
+            check_range(name, number, _KINDS[field])
             setattr(config, field, number)
     return config
 

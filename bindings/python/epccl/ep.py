@@ -4,84 +4,24 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import enum
 import math
-from typing import Sequence
+import sys
+from types import TracebackType
+from typing import Any, Collection, Sequence, SupportsIndex
 
 from . import _library
 from . import _structs as c
 from ._library import call
-from .buffers import Buffer, View, is_tensor
+from .buffers import Array, Buffer, View, is_tensor
 from .communicator import Communicator
 from .datatypes import DataType
 from .dependents import Dependents
 from .errors import EpcclError, InvalidUsage, Result
+from .routings import Counters, Layout, Progress, Stats, Strategy
 from .streams import Stream, pointer
 
 #: Elements that share one FP8 scale.
 SCALE_BLOCK = 128
-
-
-class Strategy(enum.IntEnum):
-    """How tokens cross the network."""
-
-    AUTO = 0  #: by a cost model, alike on every rank
-    FLAT = 1  #: one copy for each destination rank
-    GATHER = 2  #: every token to every node
-    DEDUP = 3  #: one copy for each destination node
-
-
-class Layout(enum.IntEnum):
-    """What a rank's N received rows are."""
-
-    EXPERT_MAJOR = 1  #: one row for each (token, expert), by expert
-    RANK_MAJOR = 2  #: as FLAT, but each source's rows begin at a fixed place
-    FLAT = 3  #: one row for each token with an expert here, by source rank
-
-
-@dataclasses.dataclass
-class Counters:
-    """What a routing means for this rank; NumPy arrays of int64 (``dropped``: uint8), or tensors of PyTorch where the table of the
-    routing is one. Valid once the update is complete."""
-
-    expert_counters: "object"  #: [local experts]: entries for each expert; with a capacity, those kept
-    expert_offsets: "object"  #: [local experts]: EXPERT_MAJOR: its first row
-    src_rank_counters: "object"  #: [ranks]: tokens from each source with an expert here
-    recv_total_counter: "object"  #: [1]: N
-    dropped_counters: "object"  #: [local experts]: entries beyond the capacity
-    dropped: "object"  #: [T,K], at the source: 1 where the entry was dropped
-
-    @property
-    def rows(self) -> int:
-        """N, the rows that a dispatch writes, padding included."""
-        return int(self.recv_total_counter[0])
-
-
-@dataclasses.dataclass(frozen=True)
-class Stats:
-    """What this rank hands on in one dispatch, by where it goes."""
-
-    strategy: Strategy
-    tokens_local: int
-    tokens_node: int
-    tokens_network: int
-    dispatch_bytes_local: int
-    dispatch_bytes_node: int
-    dispatch_bytes_network: int
-    combine_bytes_network: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """How far a handle's started calls are, on this rank."""
-
-    calls_started: int
-    calls_past_stage1: int
-    calls_over: int
-    stage1_bytes_done: int
-    stage1_bytes: int
-    stage2_bytes_done: int
-    stage2_bytes: int
 
 
 def _milliseconds(timeout: float | None) -> int:
@@ -106,7 +46,7 @@ class EpGroup:
         num_experts: int,
         max_send_tokens_per_rank: int,
         max_token_bytes: int,
-        expert_to_rank: Sequence[int] | None = None,
+        expert_to_rank: Collection[SupportsIndex] | None = None,
         strategy: Strategy = Strategy.AUTO,
         timeout: float | None = None,
     ) -> None:
@@ -116,7 +56,7 @@ class EpGroup:
         expert_to_rank: the rank of each expert; None: contiguous blocks, as equal as possible.
         timeout: seconds a call waits for a silent rank, at most 49 days (infinity is that); None or <= 0: the communicator's.
         """
-        self._handle = ctypes.c_void_p()
+        self._handle: ctypes.c_void_p | None = ctypes.c_void_p()
         self._handles = Dependents()
         self._forgotten = False
         self.comm = comm
@@ -140,9 +80,33 @@ class EpGroup:
         call("epcclEpCreateGroup", ctypes.byref(self._handle), comm._pointer(), ctypes.addressof(config))
         comm._groups.add(self)
 
-    def handle(self, layout: Layout, **options) -> "EpHandle":
-        """Makes an :class:`EpHandle` of this group."""
-        return EpHandle(self, layout, **options)
+    def handle(
+        self,
+        layout: Layout,
+        *,
+        alignment: int = 0,
+        max_tokens_per_expert: int = 0,
+        pad_to_capacity: bool = False,
+        static_topk: int = 0,
+        undefined_padding: bool = False,
+    ) -> "EpHandle":
+        """Makes an :class:`EpHandle` of this group. Collective, with the same arguments on every rank.
+
+        alignment: EXPERT_MAJOR: each expert's rows begin at a multiple of it.
+        max_tokens_per_expert: EXPERT_MAJOR: capacity, 0 for none; entries beyond it are dropped and reported.
+        pad_to_capacity: every expert has ``max_tokens_per_expert`` rows.
+        static_topk: not 0: static mode, for tables with this K.
+        undefined_padding: rows that only pad hold anything after a dispatch, which then need not clear them.
+        """
+        return EpHandle(
+            self,
+            layout,
+            alignment=alignment,
+            max_tokens_per_expert=max_tokens_per_expert,
+            pad_to_capacity=pad_to_capacity,
+            static_topk=static_topk,
+            undefined_padding=undefined_padding,
+        )
 
     def destroy(self) -> None:
         """Frees the group; its handles must be destroyed first. A second call does nothing."""
@@ -151,7 +115,7 @@ class EpGroup:
             call("epcclEpGroupDestroy", handle)
             self._handle = None
 
-    def _pointer(self):
+    def _pointer(self) -> ctypes.c_void_p:
         if not self._handle:
             raise InvalidUsage(Result.INVALID_USAGE, "the group was destroyed", "EpGroup")
         return self._handle
@@ -168,7 +132,7 @@ class EpGroup:
     def __enter__(self) -> "EpGroup":
         return self
 
-    def __exit__(self, kind, value, traceback) -> None:
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
         if kind is None:
             self.destroy()
         else:
@@ -184,10 +148,12 @@ class _Tensors:
     """C tensors over the caller's buffers, alive as long as this is."""
 
     def __init__(self) -> None:
-        self.alive: list = []
+        self.alive: list[Any] = []
         self.call_is_started = False  # with send_only
 
-    def make(self, what: str, value: Buffer | None, writable: bool, datatype: DataType | None = None):
+    def make(
+        self, what: str, value: Buffer | None, writable: bool, datatype: DataType | None = None
+    ) -> ctypes._Pointer[c.EpTensor] | None:
         """A pointer for a struct's field; NULL for None."""
         if value is None:
             return None
@@ -218,13 +184,8 @@ class EpHandle:
         static_topk: int = 0,
         undefined_padding: bool = False,
     ) -> None:
-        """alignment: EXPERT_MAJOR: each expert's rows begin at a multiple of it.
-        max_tokens_per_expert: EXPERT_MAJOR: capacity, 0 for none; entries beyond it are dropped and reported.
-        pad_to_capacity: every expert has ``max_tokens_per_expert`` rows.
-        static_topk: not 0: static mode, for tables with this K.
-        undefined_padding: rows that only pad hold anything after a dispatch, which then need not clear them.
-        """
-        self._handle = ctypes.c_void_p()
+        """As :meth:`EpGroup.handle`, which says what the arguments are."""
+        self._handle: ctypes.c_void_p | None = ctypes.c_void_p()
         self._counters: Counters | None = None
         self._ready = False
         self._tokens = 0
@@ -257,13 +218,12 @@ class EpHandle:
         shape = tensors.alive[0].shape
         experts, ranks = len(self.group.local_experts), self.group.comm.size
         if is_tensor(topk_idx):
-            import torch as arrays
-
+            arrays: Any = sys.modules["torch"]
             zeros = topk_idx.new_zeros  # where the table is: PyTorch's default device may be another one
         else:
-            import numpy as arrays
+            import numpy
 
-            zeros = arrays.zeros
+            arrays, zeros = numpy, numpy.zeros
         counters = Counters(
             expert_counters=zeros(experts, dtype=arrays.int64),
             expert_offsets=zeros(experts, dtype=arrays.int64),
@@ -294,7 +254,7 @@ class EpHandle:
         datatype: DataType | None = None,
         out_datatype: DataType | None = None,
         stream: Stream | None = None,
-    ) -> Buffer:
+    ) -> Array:
         """Brings every token to the ranks that own its experts. Returns ``out``.
 
         tokens: [T,H] float32, bfloat16, float16 or float8e4m3 (``datatype`` says which where the array cannot).
@@ -336,7 +296,7 @@ class EpHandle:
         send_only: bool = False,
         datatype: DataType | None = None,
         stream: Stream | None = None,
-    ) -> Buffer:
+    ) -> Array:
         """Brings the rows of a dispatch back to the tokens' ranks and adds them up. Returns ``out``, [T,H] in the order of topk_idx;
         None: a new array like ``rows``.
 
@@ -403,7 +363,7 @@ class EpHandle:
     def __enter__(self) -> "EpHandle":
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.destroy()
 
     def __del__(self) -> None:
@@ -420,7 +380,7 @@ class EpHandle:
 
     # ---- inside
 
-    def _pointer(self):
+    def _pointer(self) -> ctypes.c_void_p:
         if not self._handle:
             raise InvalidUsage(Result.INVALID_USAGE, "the handle was destroyed", "EpHandle")
         return self._handle
@@ -433,7 +393,7 @@ class EpHandle:
         return self._counters.rows
 
     @staticmethod
-    def _new_like(like: Buffer, rows: int):
+    def _new_like(like: Buffer, rows: int) -> Array:
         if is_tensor(like):
             return like.new_zeros((rows, *like.shape[1:]))
         import numpy
@@ -441,7 +401,16 @@ class EpHandle:
         array = numpy.asarray(like)
         return numpy.zeros((rows, *array.shape[1:]), array.dtype)
 
-    def _run(self, name, tensors, inputs, outputs, weighted, send_only, stream) -> None:
+    def _run(
+        self,
+        name: str,
+        tensors: _Tensors,
+        inputs: ctypes.Structure,
+        outputs: ctypes.Structure,
+        weighted: bool,
+        send_only: bool,
+        stream: Stream | None,
+    ) -> None:
         config = c.EpDispatchConfig(send_only=int(send_only), weighted=int(weighted))
         if send_only:
             self._started.add(tensors)  # first: the call uses them from its start, whatever is raised here when it returns
@@ -456,12 +425,12 @@ class EpHandle:
         finally:
             tensors.call_is_started = True
 
-    def _issue(self, name, stream, alive, *arguments) -> None:
+    def _issue(self, name: str, stream: Stream | None, alive: Sequence[object], *arguments: Any) -> None:
         self._call(name, self._pointer(), *arguments, pointer(stream))
         if stream is not None:
             stream._keep(*alive, self)  # with the communicator, which would be aborted if nothing referred to it
 
-    def _call(self, name, *arguments) -> None:
+    def _call(self, name: str, *arguments: Any) -> None:
         # Where abort() in another thread frees the handle meanwhile, the library waits for what was started when this returns.
         started = self._started.copy()
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 
 class Result(enum.IntEnum):
@@ -22,13 +23,13 @@ class EpcclError(RuntimeError):
     """A call failed. ``code`` is the library's :class:`Result`; the text is ``epcclGetLastError``'s: it names the argument
     or the rank, with the numbers."""
 
-    def __init__(self, code: Result, text: str, call: str = ""):
+    def __init__(self, code: Result, text: str, call: str = "") -> None:
         self.code = code
         self.text = text
         self.call = call
         super().__init__(f"{call}: {text}" if call else text)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         # As it was made: pickle and copy would make it from its text alone.
         return type(self), (self.code, self.text, self.call), self.__dict__
 

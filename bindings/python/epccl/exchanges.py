@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Sequence
+from typing import Any, Collection, Iterable, Sequence, SupportsFloat, SupportsIndex
 
 from ._library import call
 from ._structs import integers, number_array
 from .buffers import Buffer, View, same_datatype, views
 from .datatypes import DataType, RedOp, op_of_truths
 from .groups import keep_in_use
+from .scalars import scalar_of
 from .streams import Stream, pointer
 
 
-def _size_array(name: str, values: Sequence[int], ranks: int):
-    values = integers(name, values)
+def _size_array(name: str, given: Collection[SupportsIndex], ranks: int) -> ctypes.Array[Any]:
+    values = integers(name, given)
     if len(values) != ranks:
         raise ValueError(f"{name} has {len(values)} entries: {ranks} are needed, one a rank")
     for at, value in enumerate(values):
@@ -23,8 +24,9 @@ def _size_array(name: str, values: Sequence[int], ranks: int):
     return number_array(name, values, ctypes.c_size_t)
 
 
-def _running(counts: Sequence[int]) -> list[int]:
-    at, out = 0, []
+def _running(counts: Iterable[int]) -> list[int]:
+    at = 0
+    out: list[int] = []
     for count in counts:
         out.append(at)
         at += count
@@ -40,13 +42,18 @@ def _op_of(op: int, source: View, target: View) -> int:
 class Exchanges:
     """The calls of a :class:`Communicator` that move data."""
 
-    size: int
-    rank: int
+    @property
+    def size(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def rank(self) -> int:
+        raise NotImplementedError
 
     def _pointer(self) -> ctypes.c_void_p:
         raise NotImplementedError
 
-    def _issue(self, name: str, views: Sequence[View], stream: Stream | None, *arguments) -> None:
+    def _issue(self, name: str, views: Sequence[View], stream: Stream | None, *arguments: Any) -> None:
         handle = self._pointer()
         call(name, *arguments, handle, pointer(stream), comm=handle)
         keep_in_use([*views, self], stream)
@@ -83,12 +90,12 @@ class Exchanges:
     def alltoallv(
         self,
         send: Buffer,
-        sendcounts: Sequence[int],
+        sendcounts: Collection[SupportsIndex],
         recv: Buffer,
-        recvcounts: Sequence[int],
+        recvcounts: Collection[SupportsIndex],
         *,
-        sdispls: Sequence[int] | None = None,
-        rdispls: Sequence[int] | None = None,
+        sdispls: Collection[SupportsIndex] | None = None,
+        rdispls: Collection[SupportsIndex] | None = None,
         datatype: DataType | None = None,
         stream: Stream | None = None,
     ) -> None:
@@ -191,7 +198,7 @@ class Exchanges:
     ) -> None:
         """Block s of the root's ``recv`` comes from rank s's ``send``; the others need no ``recv``."""
         source, target = View("send", send, False, datatype), views("recv", recv, True, datatype)
-        self._rooted("epcclGather", root, "recv", source, target, source, stream)
+        self._rooted("epcclGather", root, "recv", target, source, stream)
 
     def scatter(
         self,
@@ -204,25 +211,16 @@ class Exchanges:
     ) -> None:
         """``recv`` comes from block ``rank`` of the root's ``send``; the others' ``send`` may be None."""
         source, target = views("send", send, False, datatype), View("recv", recv, True, datatype)
-        self._rooted("epcclScatter", root, "send", source, target, target, stream)
+        self._rooted("epcclScatter", root, "send", source, target, stream)
 
-    def pre_mul_sum(self, factor: float, datatype: DataType) -> int:
+    def pre_mul_sum(self, factor: SupportsFloat, datatype: DataType) -> int:
         """A reduction that adds up each rank's elements times this rank's ``factor``; for calls of this communicator and datatype,
-        until :meth:`destroy_op`."""
-        import numpy
-
-        name = datatype.name.lower()
-        if datatype > DataType.FLOAT64:
-            raise ValueError(f"factor of {name} is not supported from Python")
-        if datatype <= DataType.UINT64:
-            bounds = numpy.iinfo(name)
-            if not bounds.min <= factor <= bounds.max or int(factor) != factor:
-                raise ValueError(f"factor is {factor}: of {name} it is an integer in {bounds.min}..{bounds.max}")
-            factor = int(factor)
-        scalar = numpy.array([factor], name)
+        until :meth:`destroy_op`. ``factor`` becomes a number of ``datatype``: an integer datatype has to hold it; others take the nearest,
+        of two the even one, and of float8 the largest where it is beyond that."""
+        scalar = scalar_of("factor", factor, datatype)
         op = ctypes.c_int()
         # 1: the factor is in host memory, and is read now.
-        call("epcclRedOpCreatePreMulSum", ctypes.byref(op), scalar.ctypes.data, datatype, 1, self._pointer())
+        call("epcclRedOpCreatePreMulSum", ctypes.byref(op), scalar, datatype, 1, self._pointer())
         return op.value
 
     def destroy_op(self, op: int) -> None:
@@ -243,16 +241,16 @@ class Exchanges:
             raise ValueError(f"{which} has {whole.count} elements: {self.size} times {other}'s {part.count} are needed")
         self._issue(name, [source, target], stream, source.address, target.address, part.count, kind, *arguments)
 
-    def _rooted(
-        self, name: str, root: int, whose: str, source: View | None, target: View | None, part: View, stream: Stream | None
-    ) -> None:
-        whole = target if whose == "recv" else source
+    def _rooted(self, name: str, root: int, whose: str, whole: View | None, part: View, stream: Stream | None) -> None:
+        """`whole`, in the argument `whose`, is the root's."""
+        other = "send" if whose == "recv" else "recv"
         if self.rank == root:
             if whole is None:
                 raise ValueError(f"{whose} is needed on the root, rank {root}")
-            same_datatype(("send", source), ("recv", target))
+            same_datatype((whose, whole), (other, part))
             if whole.count != part.count * self.size:
                 raise ValueError(f"{whose} has {whole.count} elements: {self.size} times {part.count} are needed")
-        held = [view for view in (source, target) if view is not None]
-        addresses = [view.address if view is not None else None for view in (source, target)]
+        place = None if whole is None else whole.address
+        addresses = (part.address, place) if whose == "recv" else (place, part.address)
+        held = [part] if whole is None else [part, whole]
         self._issue(name, held, stream, *addresses, part.count, part.datatype, root)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import math
 import operator
 import os
 import weakref
+from typing import TYPE_CHECKING, Any, Sequence, SupportsIndex, cast
 
 from ._library import call
 from .errors import InvalidUsage, Result
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
 
 
 def _free(address: int) -> None:
@@ -53,18 +58,16 @@ def mem_alloc(nbytes: int) -> memoryview:
     return memoryview(block).cast("B")
 
 
-def empty(shape, dtype="float32"):
+def empty(shape: SupportsIndex | Sequence[SupportsIndex], dtype: DTypeLike = "float32") -> NDArray[Any]:
     """A NumPy array in memory of :func:`mem_alloc`, as ``numpy.empty``."""
     import numpy
 
-    dtype = numpy.dtype(dtype)
+    kind, given = numpy.dtype(dtype), cast(Any, shape)
     try:
-        shape = (operator.index(shape),)
+        sizes: tuple[int, ...] = (operator.index(given),)
     except TypeError:
-        shape = tuple(operator.index(size) for size in shape)
-    count = 1
-    for size in shape:
-        count *= size
+        sizes = tuple(operator.index(size) for size in given)
+    count = math.prod(sizes)
     if count == 0:
-        return numpy.empty(shape, dtype)
-    return numpy.frombuffer(mem_alloc(count * dtype.itemsize), dtype=dtype, count=count).reshape(shape)
+        return numpy.empty(sizes, kind)
+    return numpy.frombuffer(mem_alloc(count * kind.itemsize), dtype=kind, count=count).reshape(sizes)

@@ -19,7 +19,8 @@ class Registration:
     """A registered buffer."""
 
     def __init__(self, comm: _Owner, view: View) -> None:
-        self._comm, self._view, self._handle = comm, view, ctypes.c_void_p()
+        self._comm, self._view = comm, view
+        self._handle: ctypes.c_void_p | None = ctypes.c_void_p()
         call("epcclCommRegister", comm._pointer(), view.address, view.nbytes, ctypes.byref(self._handle))
 
     def deregister(self) -> None:
@@ -33,7 +34,8 @@ class Window:
     """A registered window."""
 
     def __init__(self, comm: _Owner, view: View, symmetric: bool) -> None:
-        self._comm, self._view, self._handle = comm, view, ctypes.c_void_p()
+        self._comm, self._view = comm, view
+        self._handle: ctypes.c_void_p | None = ctypes.c_void_p()
         made = ctypes.byref(self._handle)
         call("epcclCommWindowRegister", comm._pointer(), view.address, view.nbytes, made, int(symmetric), comm=comm._pointer())
 

@@ -19,9 +19,9 @@ class Stream:
     :class:`Event`; do not touch them before."""
 
     def __init__(self) -> None:
-        self._handle = ctypes.c_void_p()
+        self._handle: ctypes.c_void_p | None = ctypes.c_void_p()
         self._lock = threading.Lock()
-        self._held: collections.deque = collections.deque()
+        self._held: collections.deque[tuple[int, tuple[object, ...]]] = collections.deque()
         self._kept = 0  # how many so far, with those that are not held any more
         self._to_come = 0  # calls of groups that have not ended
         self._over = False  # destroyed, once they have
@@ -58,12 +58,12 @@ class Stream:
             _library.code_of("epcclStreamDestroy", handle)
             self._held.clear()
 
-    def _pointer(self):
+    def _pointer(self) -> ctypes.c_void_p:
         if self._over or not self._handle:
             raise ValueError("the stream was destroyed")
         return self._handle
 
-    def _keep(self, *objects) -> None:
+    def _keep(self, *objects: object) -> None:
         with self._lock:
             self._kept += 1
             self._held.append((self._kept, objects))
@@ -102,7 +102,7 @@ class Stream:
     def __enter__(self) -> "Stream":
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.destroy()
 
     def __del__(self) -> None:
@@ -114,7 +114,7 @@ class Event:
     """Marks a place in a stream, for other streams and for threads to wait for. Errors stay with the stream."""
 
     def __init__(self) -> None:
-        self._handle = ctypes.c_void_p()
+        self._handle: ctypes.c_void_p | None = ctypes.c_void_p()
         self._marked: Callable[[], None] = lambda: None  # what its completion says of a stream
         call("epcclEventCreate", ctypes.byref(self._handle))
 
@@ -145,7 +145,7 @@ class Event:
         if handle:
             _library.code_of("epcclEventDestroy", handle)
 
-    def _pointer(self):
+    def _pointer(self) -> ctypes.c_void_p:
         if not self._handle:
             raise ValueError("the event was destroyed")
         return self._handle
@@ -155,7 +155,7 @@ class Event:
             self.destroy()
 
 
-def pointer(stream: Stream | None):
+def pointer(stream: Stream | None) -> ctypes.c_void_p | None:
     """The C handle; None is the NULL stream, whose calls run inline."""
     if stream is None:
         return None
@@ -164,7 +164,7 @@ def pointer(stream: Stream | None):
     return stream._pointer()
 
 
-def _is_complete(name: str, handle) -> bool:
+def _is_complete(name: str, handle: ctypes.c_void_p) -> bool:
     code = _library.code_of(name, handle)
     if code not in (Result.SUCCESS, Result.IN_PROGRESS):
         raise _library.failure(name, code)

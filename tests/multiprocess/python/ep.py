@@ -1,13 +1,15 @@
 """Dispatch and combine against a NumPy oracle: every row at its place, every sum."""
 
 import gc
+import inspect
 import math
 import threading
 import weakref
+from unittest import mock
 
 import epccl
 import numpy as np
-from epccl import DataType, EpGroup, Layout, Strategy, _library
+from epccl import DataType, EpGroup, EpHandle, Layout, Strategy, _library
 from epccl.ep import _milliseconds as milliseconds
 from harness import expect_error, main, seed, wait_until_asleep
 
@@ -294,6 +296,18 @@ def test_a_block_that_raises_says_its_own_error(comm):
     kept = []
     expect_error(KeyError, "mine", body)
     assert kept[0]._handle is None
+
+
+def test_a_group_hands_all_that_may_be_set_on_to_its_handle(comm):
+    def settable(function):
+        return {name: given.default for name, given in inspect.signature(function).parameters.items() if given.kind is given.KEYWORD_ONLY}
+
+    assert settable(EpGroup.handle) == settable(EpHandle.__init__)
+    with make_group(comm) as group, mock.patch("epccl.ep.EpHandle") as made:
+        for name, default in settable(EpGroup.handle).items():
+            given = {name: type(default)(3)}
+            group.handle(Layout.EXPERT_MAJOR, **given)
+            made.assert_called_with(group, Layout.EXPERT_MAJOR, **{**settable(EpGroup.handle), **given})
 
 
 def test_static_mode(comm):
