@@ -138,22 +138,29 @@ ReceiveChannel& EpcclBackend::receive_channel(int source) {
 
 AnySource::Group EpcclBackend::any_source_group() {
   return {message_store(), rank_, size_, [this](int source) { receive_channel(source); },
-          [this](int source) { receive_channel(source).abort(); },
+          [this](int source) {
+            if (source != rank_) receive_channel(source).abort();
+          },
           // Ranks that have not sent yet have no channel here, whose end would tell.
           [this] { check_others("recv from any rank"); }};
 }
 
 void EpcclBackend::check_peer(const char* name, int peer) const {
   TORCH_CHECK(peer >= 0 && peer < size_, name, ": rank ", peer, " is not in 0..", size_ - 1);
-  TORCH_CHECK(peer != rank_, name, ": rank ", peer, " is this rank");
   communicator_->handle();
 }
 
 CallPtr EpcclBackend::send_message(const at::Tensor& tensor, int to, int tag) {
   const Target source(tensor, true);
+  const bool is_own = to == rank_;
   auto call = c10::make_intrusive<Call>(
-      rank_, Call::What{c10d::OpType::SEND, "epccl:send", {tensor}, {tensor}}, [source] {});
-  send_channel(to).issue({call, source.data(), source.memory().nbytes(), tag});
+      rank_, Call::What{c10d::OpType::SEND, "epccl:send", {tensor}, {tensor}}, [this, source, is_own, tag] {
+        if (is_own) inbox_.send_own(source.data(), source.memory().nbytes(), tag);
+      });
+  if (is_own)
+    call->run();
+  else
+    send_channel(to).issue({call, source.data(), source.memory().nbytes(), tag});
   return call;
 }
 
@@ -193,7 +200,10 @@ EpcclBackend::WorkPtr EpcclBackend::recv(Tensors& tensors, int from, int tag) {
     check_peer("epccl:recv", from);
     check_written("epccl:recv", tensors);
     if (batch_ && !tensor.is_cpu()) return add_to_batch(false, tensor, from);
-    receive_channel(from);
+    if (from == rank_)
+      any_source_.start();
+    else
+      receive_channel(from);
     return note(receive(tensor, from, tag));
   });
 }
@@ -203,7 +213,6 @@ EpcclBackend::WorkPtr EpcclBackend::recvAnysource(Tensors& tensors, int tag) {
     const at::Tensor& tensor = single("recv", tensors);
     check_written("epccl:recv", tensors);
     communicator_->handle();
-    TORCH_CHECK(size_ > 1, "epccl:recv: from any rank: there is none but this one");
     any_source_.start();
     return note(receive(tensor, Inbox::any, tag));
   });

@@ -18,6 +18,7 @@ std::string name_of(int source) {
 Inbox::Inbox(int ranks, int rank, SharedTimeout timeout, std::string where)
     : rank_(rank), timeout_(std::move(timeout)), where_(std::move(where)) {
   for (int source = 0; source < ranks; ++source) sources_.push_back(std::make_unique<Source>());
+  at(rank).endless = true;  // nobody but AnySource looks after its receives
 }
 
 void Inbox::post(Receive receive) {
@@ -46,6 +47,12 @@ void Inbox::post(Receive receive) {
     if (source == any || source == each) at(each).changed.notify_all();
   lock.unlock();
   if (watched) watch_.notify_all();
+}
+
+void Inbox::send_own(const void* data, uint64_t bytes, int tag) {
+  const Landing landing = land(rank_, {bytes, tag});
+  if (bytes > 0) std::memcpy(landing.data, data, bytes);
+  landed(rank_, landing);
 }
 
 // Of the messages that wait, the one that came first.
@@ -107,7 +114,7 @@ Inbox::Landing Inbox::land(int source, const MessageHeader& header) {
   const std::lock_guard lock(mutex_);
   Source& its = at(source);
   its.phase = Source::Phase::moving;
-  its.endless = false;
+  its.endless = source == rank_;
   last_arrival_ = Clock::now();
   const auto receive = std::ranges::find_if(posted_, [&](const Receive& posted) {
     return posted.tag == header.tag && (posted.source == any || posted.source == source);
@@ -195,7 +202,7 @@ void Inbox::fail(int source, const std::exception_ptr& why) {
       [=](const Receive& receive) { return receive.source == source || (last_one && receive.source == any); },
       first);
   its.phase = Source::Phase::idle;
-  its.endless = false;
+  its.endless = source == rank_;
   its.changed.notify_all();
 }
 

@@ -20,7 +20,8 @@ namespace epccl_torch {
 /// A message goes to the first receive that was posted for its tag and for its rank or any; a receive takes, of the messages that
 /// wait for it, the one that came first. Messages of one rank and tag are taken in the order in which they were sent.
 ///
-/// Sources (the other ranks) are served by one thread each (ReceiveChannel), which asks here whether its messages are wanted.
+/// Sources are the other ranks, served by one thread each (ReceiveChannel), which asks here whether its messages are wanted, and this rank
+/// itself, whose messages are copied as they are sent.
 class Inbox {
  public:
   static constexpr int any = -1;
@@ -40,6 +41,8 @@ class Inbox {
 
   /// Completes the call at once where the message is here.
   void post(Receive receive);
+  /// A message of this rank to itself. `data` is free afterwards.
+  void send_own(const void* data, uint64_t bytes, int tag);
   /// Fails what waits, and what comes later.
   void end(const std::exception_ptr& why);
 

@@ -406,9 +406,19 @@ def test_objects(group):
 
 def test_a_pre_multiplied_sum(group):
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn):
-        got = values(dtype, (8,), RANK)
-        dist.all_reduce(got, dist._make_nccl_premul_sum(0.5), group)
-        same(got, (reduced(torch.float32, (8,), Op.SUM) * 0.5).to(dtype), f"premul of {dtype}")
+        half, mine = dist._make_nccl_premul_sum(0.5), values(dtype, (2 * SIZE,), RANK)
+        want = (reduced(torch.float32, (2 * SIZE,), Op.SUM) * 0.5).to(dtype)
+        got = mine.clone()
+        dist.all_reduce(got, half, group)
+        same(got, want, f"all_reduce of {dtype}")
+        got = mine.clone()
+        dist.reduce(got, 1, half, group)
+        if RANK == 1:
+            same(got, want, f"reduce of {dtype}")
+        for scatter, input in ((dist.reduce_scatter_tensor, mine), (dist.reduce_scatter, list(mine.chunk(SIZE)))):
+            got = torch.zeros(2, dtype=dtype)
+            scatter(got, input, half, group)
+            same(got, want.chunk(SIZE)[RANK], f"{scatter.__name__} of {dtype}")
 
 
 def conjugated(source, salt=0):

@@ -233,9 +233,11 @@ def test_a_batch_is_one_call_whose_sends_and_receives_begin_together(group):
         same(gots[NEXT].cpu(), values(torch.float32, (2, count), NEXT, 2).t().contiguous(), "from the next")
 
 
-def test_a_batch_may_have_messages_of_host_memory(group):
-    got, on_host = gpu.to_gpu(torch.zeros(9)), torch.zeros(4)
+def test_a_batch_may_have_messages_of_host_memory_and_to_oneself(group):
+    got, own, on_host = gpu.to_gpu(torch.zeros(9)), gpu.to_gpu(torch.zeros(5)), torch.zeros(4)
     works = dist.batch_isend_irecv([
+        dist.P2POp(dist.irecv, own, RANK, group),
+        dist.P2POp(dist.isend, gpu.to_gpu(values(torch.float32, (5,), RANK, 1)), RANK, group),
         dist.P2POp(dist.isend, gpu.to_gpu(values(torch.float32, (9,), RANK)), NEXT, group),
         dist.P2POp(dist.isend, values(torch.float32, (4,), RANK), NEXT, group),
         dist.P2POp(dist.irecv, on_host, BEFORE, group),
@@ -244,6 +246,7 @@ def test_a_batch_may_have_messages_of_host_memory(group):
     for work in works:
         work.wait()
     same(got.cpu(), values(torch.float32, (9,), BEFORE), "GPU")
+    same(own.cpu(), values(torch.float32, (5,), RANK, 1), "to oneself")
     same(on_host, values(torch.float32, (4,), BEFORE), "host")
 
 

@@ -125,16 +125,58 @@ def test_tags_are_matched_in_any_order(group):
     assert (one.item(), two.item()) == (1, 2)
 
 
+def test_messages_to_oneself_in_whatever_order(group):
+    one, two = torch.zeros(5), torch.zeros(5, 2)[:, 0]
+    early = dist.irecv(one, RANK, group=group, tag=1)
+    sent = values(torch.float32, (5,), RANK)
+    dist.isend(sent, RANK, group=group, tag=2).wait()
+    sent.zero_()  # it is free
+    dist.irecv(two, RANK, group=group, tag=2).wait()
+    same(two, values(torch.float32, (5,), RANK), "received after it was sent")
+    assert not early.is_completed()
+    dist.isend(values(torch.float32, (5,), RANK, 1), RANK, group=group, tag=1).wait()
+    early.wait()
+    same(one, values(torch.float32, (5,), RANK, 1), "received before it was sent")
+    first, second, empty = torch.zeros(1), torch.zeros(1), torch.zeros(0)
+    for number in (1, 2):
+        dist.isend(torch.full((1,), float(number)), RANK, group=group)
+    dist.isend(empty, RANK, group=group)
+    from_any = dist.irecv(first, group=group)  # PyTorch itself refuses what waits for a message of one's own: recv
+    from_any.wait()
+    assert from_any._source_rank() == RANK
+    dist.irecv(second, RANK, group=group).wait()
+    dist.irecv(empty, RANK, group=group).wait()
+    assert (first.item(), second.item()) == (1, 2)
+    dist.isend(torch.zeros(3), RANK, group=group)
+    wrong = dist.irecv(torch.zeros(4), RANK, group=group)
+    expect_error(dist.DistBackendError, "12 bytes came, 16 were expected", wrong.wait)
+
+
 def test_a_batch_of_sends_and_receives(group):
-    right, left = (RANK + 1) % SIZE, (RANK - 1) % SIZE
-    got = torch.zeros(4, dtype=torch.bfloat16)
-    operations = [
-        dist.P2POp(dist.irecv, got, left, group),
-        dist.P2POp(dist.isend, values(torch.bfloat16, (4,), RANK), right, group),
-    ]
+    """A rank's own among them, and receives before the sends."""
+    gots = [torch.zeros(4, dtype=torch.bfloat16) for _ in range(SIZE)]
+    operations = [dist.P2POp(dist.irecv, got, source, group) for source, got in enumerate(gots)]
+    operations += [dist.P2POp(dist.isend, values(torch.bfloat16, (4,), RANK, to), to, group) for to in range(SIZE)]
     for work in dist.batch_isend_irecv(operations):
         work.wait()
-    same(got, values(torch.bfloat16, (4,), left), "batch")
+    for source, got in enumerate(gots):
+        same(got, values(torch.bfloat16, (4,), source, RANK), f"from {source}")
+
+
+def test_a_receive_from_oneself_ends_after_the_timeout(group):
+    brief = dist.new_group(backend="epccl", timeout=TIMEOUT)
+    dist.barrier(brief)
+    dist.set_timeout(timedelta(seconds=2), brief)
+    expect_error(dist.DistBackendError, f"rank {RANK}, tag 4: timeout", dist.irecv(torch.zeros(1), RANK, group=brief, tag=4).wait)
+    dist.barrier()
+
+
+def test_a_group_of_one_rank_has_messages_to_oneself(group):
+    alone = [dist.new_group([rank], backend="epccl", timeout=TIMEOUT) for rank in range(SIZE)][RANK]
+    got = torch.zeros(2)
+    dist.isend(torch.ones(2), RANK, group=alone)
+    dist.irecv(got, group=alone).wait()
+    assert got.sum() == 2
 
 
 def test_a_message_of_another_size_is_an_error_that_says_so(group):
