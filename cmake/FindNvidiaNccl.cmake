@@ -17,9 +17,3 @@ if(NVIDIA_NCCL_HEADER)
 else()
   epccl_part("nccl.h" OFF "of version ${EPCCL_NCCL_ABI}, with CUDA's headers: no tests of programs made for NCCL")
 endif()
-
-# Registers a test that cannot be built here, so that it is seen to be skipped.
-function(epccl_skipped_test name reason)
-  add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "skipped: ${reason}")
-  set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: ")
-endfunction()

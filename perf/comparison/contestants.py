@@ -22,9 +22,10 @@ PROGRAMS = {
     "ompi-ob1-eager": "alltoall_openmpi",
     "ompi-ucx-eager": "alltoall_openmpi",
     "mpich": "alltoall_mpich",
+    "mpich-eager": "alltoall_mpich",
     "gloo": "alltoall_gloo",
 }
-_PRELOADED = {"mpich": "yieldshim.so"}  # without which a peer would be compared unfairly
+_PRELOADED = {"mpich": "yieldshim.so", "mpich-eager": "yieldshim.so"}  # without which a peer would be compared unfairly
 _ZIPF_EXPONENT = 0.8  # that of perf/peers/layout.hpp
 
 
