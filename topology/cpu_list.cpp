@@ -1,5 +1,7 @@
 #include "topology/cpu_list.hpp"
 
+#include <sched.h>
+
 #include "topology/parse_number.hpp"
 
 namespace epccl::topology {
@@ -8,6 +10,16 @@ namespace {
 constexpr int bits_per_word = 32;
 
 }  // namespace
+
+CpuList allowed_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CpuList cpus;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  return cpus;
+}
 
 std::string format_cpu_list(const CpuList& cpus) {
   std::string text;

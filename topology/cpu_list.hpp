@@ -15,6 +15,9 @@ using CpuList = std::vector<int>;
 /// CPUs beyond this are refused: larger than any machine, small enough to stay quick.
 inline constexpr int max_cpus = 65536;
 
+/// Those that the calling thread may run on; empty where the kernel does not say.
+CpuList allowed_cpus();
+
 /// "0-23,48-71"; "" for none.
 std::string format_cpu_list(const CpuList& cpus);
 

@@ -182,6 +182,7 @@ Status check_list(const Entry& entry, const std::string& value) {
 
 Status check_value(const Entry& entry, const std::string& value) {
   const std::string_view kind = entry.values;
+  if (kind == "bytes|auto" && value == "auto") return {};
   if (kind.starts_with("bytes")) return get_bytes(entry.name).take_status();
   if (kind.starts_with("seconds")) return get_seconds(entry.name).take_status();
   if (kind == "port") return check_port(entry.name, value);

@@ -222,8 +222,10 @@ const std::vector<Entry>& table() {
       {"EPCCL_HOST_ENGINE_GBPS", "", "10^9 bytes per second above 0",
        "Bandwidth that each emulated copy engine keeps to. Unset: as fast as it can. See "
        "docs/copy-engines.md."},
-      {"EPCCL_STREAMING_SIZE", "8M", "bytes",
-       "Collectives whose output on a rank is at least this large are written past the cache."},
+      {"EPCCL_STREAMING_SIZE", "auto", "bytes|auto",
+       "Collectives whose output on a rank is at least this large are written past the cache. `auto`: 8 MiB, "
+       "or more, as long as "
+       "the last-level cache keeps what all ranks read and write."},
       {"EPCCL_SPIN", "auto", "microseconds|auto",
        "How long a waiting rank spins before it starts to yield its core. `auto`: by ranks and cores of the "
        "node."},

@@ -29,7 +29,8 @@ class Combine {
     const uint64_t tokens = handle_.tokens(), slots = handle_.slots();
     rows_.format.add(token_bytes(), row_type(call_.type), call_.hidden);
     EPCCL_ASSIGN(const void* const given,
-                 stand_ins_.input(call_.tokens, slots, token_bytes(), rows_used(handle_)));
+                 stand_ins_.input(call_.tokens, slots, token_bytes(), rows_used(handle_),
+                                  (tokens + slots) * token_bytes()));
     set_part(rows_.input, 0, given, slots * token_bytes());
     set_part(rows_.output, 0, call_.combined, tokens * token_bytes());
     if (returns_weights(call_)) EPCCL_TRY(describe_weights());

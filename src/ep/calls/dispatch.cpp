@@ -42,6 +42,7 @@ class Dispatch {
   uint64_t token_bytes() const { return call_.hidden * bytes_of(call_.received_type); }
   uint64_t scale_bytes() const { return device::e4m3_scales(call_.hidden) * sizeof(float); }
   uint64_t weight_bytes() const { return handle_.k() * sizeof(float); }
+  uint64_t call_bytes() const { return (uint64_t{handle_.tokens()} + handle_.slots()) * token_bytes(); }
   bool by_expert() const { return handle_.node_slots().by_expert(); }
 
   Status check_weights() const {
@@ -107,7 +108,7 @@ class Dispatch {
   /// One more part of the rows: `data` has it of every token.
   Status give(const void* data, uint64_t bytes) {
     const RowRange all{0, handle_.tokens()};
-    EPCCL_ASSIGN(const void* const given, stand_ins_.input(data, all.count, bytes, {&all, 1}));
+    EPCCL_ASSIGN(const void* const given, stand_ins_.input(data, all.count, bytes, {&all, 1}, call_bytes()));
     set_part(rows_.input, rows_.format.count, given, all.count * bytes);
     rows_.format.add(bytes);
     return {};

@@ -22,9 +22,10 @@ class StandIns {
   /// Whether the node's other ranks can use `data` where it lies; of NULL, or where there are none, they can.
   bool reaches(const void* data, uint64_t bytes) const;
 
-  /// `data`, an array of `rows`, or what stands in for it: the same where it is `used`.
+  /// `data`, an array of `rows`, or what stands in for it: the same where it is `used`. `call_bytes`: that the call reads and writes here
+  /// in all.
   Result<const void*> input(const void* data, uint64_t rows, uint64_t row_bytes,
-                            std::span<const RowRange> used);
+                            std::span<const RowRange> used, uint64_t call_bytes);
 
   /// Memory that they can map, of undefined content, until the end of the call.
   Result<void*> lend(uint64_t bytes);

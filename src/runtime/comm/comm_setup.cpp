@@ -18,6 +18,8 @@
 #include "runtime/engines/mapping_trial.hpp"
 #include "runtime/executor/placement.hpp"
 #include "runtime/queues/pinned_stage.hpp"
+#include "topology/caches.hpp"
+#include "topology/cpu_list.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -145,6 +147,14 @@ void set_wait_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
       home_core(sharing.position, sharing.ranks, static_cast<size_t>(sharing.first_node));
 }
 
+void set_copy_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
+  if (!parts.config.finds_cache) return;
+  thread_local std::pair<topology::CpuList, uint64_t> known;
+  topology::CpuList cpus = topology::allowed_cpus();
+  if (cpus != known.first) known = {cpus, topology::last_level_cache_bytes(cpus)};
+  parts.config.copies.cached_bytes = known.second / find_sharing(parts, infos).ranks;
+}
+
 // A power of two is so many whole pieces, and no empty one behind them.
 uint64_t message_piece(const CommParts& parts, const std::vector<RankInfo>& infos) {
   const bool has_gpus = std::ranges::any_of(infos, [](const RankInfo& info) { return info.cuda != 0; });
@@ -164,6 +174,7 @@ Status set_up_joined(CommParts& parts, const RankInfo& mine) {
                  parts.cluster.max_local_size(), transports::node_max_ranks);
   parts.cost = cost_parameters(infos, parts.cluster);
   set_wait_policy(parts, infos);
+  set_copy_policy(parts, infos);
   parts.config.message_piece_bytes = message_piece(parts, infos);
   EPCCL_TRY(open_node_memory(parts));
   EPCCL_TRY(agree_on_direct_access(parts));

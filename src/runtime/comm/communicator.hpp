@@ -70,6 +70,7 @@ class Communicator {
   std::string network_suffix() const { return executor_.network_suffix(); }
   /// Whether ranks of a node can read and write each other's memory without a window.
   bool direct() const { return parts_.direct; }
+  const CopyPolicy& copies() const { return parts_.config.copies; }
   /// Whether all ranks of this node are threads of one process (or there is but this one): their addresses mean the same to all.
   bool node_is_one_process() const { return parts_.node->is_one_process(); }
 

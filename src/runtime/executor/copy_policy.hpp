@@ -9,8 +9,16 @@ namespace epccl::runtime {
 enum class StagingUse : uint8_t { automatic, always, never };
 
 struct CopyPolicy {
-  uint64_t streaming_bytes = 0;  // outputs of at least so much are written past the cache
+  uint64_t streaming_bytes = 0;  // smaller outputs are written through the cache
+  uint64_t cached_bytes = 0;     // a rank's part of the last-level cache; 0: unknown, or of no interest
   StagingUse staging = StagingUse::automatic;
+
+  /// Whether all that a call reads and writes here is likely to stay in the last-level cache.
+  bool keeps(uint64_t bytes) const { return bytes <= cached_bytes; }
+  /// Whether such an output is written past the cache: what it would take the place of is worth more than itself.
+  bool streams(uint64_t input_bytes, uint64_t output_bytes) const {
+    return output_bytes >= streaming_bytes && !keeps(input_bytes + output_bytes);
+  }
 };
 
 }  // namespace epccl::runtime

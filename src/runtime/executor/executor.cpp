@@ -38,9 +38,9 @@ Executor::Executor(const topology::Cluster& cluster, int rank, transports::NodeM
       row_steps_(rank, node),
       reduce_steps_(rank, node),
       engine_(device::host_device(), node),
-      staged_input_(rank, node, copies.staging),
+      staged_input_(rank, node, copies),
       take_turns_(policy.share_cores && cluster.nodes() > 1),
-      streaming_bytes_(copies.streaming_bytes),
+      copy_policy_(copies),
       waits_(node.local_size()) {}
 
 Status Executor::run(const CompiledPlan& plan, const Call& call) {
@@ -102,11 +102,11 @@ Status Executor::begin() {
   pending_messages_ = 0;
   drained_ = true;
   engine_.begin(call_->sequence);
-  streaming_ = plan_->output_bytes >= streaming_bytes_;
+  streaming_ = copy_policy_.streams(plan_->input_bytes, plan_->output_bytes);
   if (call_->rows != nullptr) {
     row_steps_.begin(call_->sequence, *plan_, *call_->rows);
-    streaming_ =
-        call_->rows->output.bytes[0] >= streaming_bytes_;  // others write it, too, and this rank theirs
+    // Others write it, too, and this rank theirs.
+    row_writes_ = row_writes(call_->rows->input.bytes[0], call_->rows->output.bytes[0]);
   }
   if (call_->reduction != nullptr)
     reduce_steps_.begin(scratch(), *plan_, {call_->input, call_->output}, *call_->reduction);
@@ -114,6 +114,11 @@ Status Executor::begin() {
   if (const auto staged = staged_input_.stage(*plan_, *call_))
     node_.my_call(call_->sequence).inputs[0] = *staged;
   return {};
+}
+
+RowSteps::Writes Executor::row_writes(uint64_t input_bytes, uint64_t output_bytes) const {
+  if (copy_policy_.streams(input_bytes, output_bytes)) return RowSteps::Writes::streaming;
+  return output_bytes >= copy_policy_.streaming_bytes ? RowSteps::Writes::shared : RowSteps::Writes::cached;
 }
 
 // Everything that can move now, moved once.
@@ -269,9 +274,11 @@ void Executor::start_rows(uint32_t index) {
     if (!found.ok()) return fail_at_peer(std::move(found).take_status());
     if (*found) return offload(index, copies_);
   }
-  Status status = step.step.kind == Kind::move_rows
-                      ? row_steps_.move(step, streaming_ && step.step.destination.buffer == Buffer::output)
-                      : row_steps_.reduce(step.step);
+  Status status =
+      step.step.kind == Kind::move_rows
+          ? row_steps_.move(
+                step, step.step.destination.buffer == Buffer::output ? row_writes_ : RowSteps::Writes::cached)
+          : row_steps_.reduce(step.step);
   if (!status.ok()) return fail_at_peer(std::move(status));
   complete(index);
 }

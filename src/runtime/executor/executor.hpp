@@ -62,6 +62,7 @@ class Executor {
   };
 
   Status begin();
+  RowSteps::Writes row_writes(uint64_t input_bytes, uint64_t output_bytes) const;
   void end();
   bool uses_peers_buffers() const;
   bool sweep();
@@ -107,13 +108,14 @@ class Executor {
   std::vector<device::CopyWork> copies_;  // of a step that goes there
   uint64_t last_sequence_ = 0;
   const bool take_turns_;  // with the core, so that what others have to send is on the wire soon
-  const uint64_t streaming_bytes_;
+  const CopyPolicy copy_policy_;
 
   // State of the current run.
   const CompiledPlan* plan_ = nullptr;
   const Call* call_ = nullptr;
   Status failure_;
   bool streaming_ = false;
+  RowSteps::Writes row_writes_ = RowSteps::Writes::cached;  // to outputs
   unsigned idle_visits_ = 0;
   ReadySteps steps_;
   PendingWaits waits_;

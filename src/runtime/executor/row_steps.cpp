@@ -70,11 +70,11 @@ Result<std::array<RowSteps::Strip, 2>> RowSteps::ends_of(const CompiledStep& com
   return std::array{source, destination};
 }
 
-Status RowSteps::move(const CompiledStep& compiled, bool streaming) {
+Status RowSteps::move(const CompiledStep& compiled, Writes writes) {
   const plan::Step& step = compiled.step;
   for (size_t part = 0; part < buffers_->format.count; ++part) {
     EPCCL_ASSIGN(const auto ends, ends_of(compiled, part));
-    EPCCL_TRY(move_part(step, ends[0], ends[1], buffers_->format.parts[part].bytes, streaming));
+    EPCCL_TRY(move_part(step, ends[0], ends[1], buffers_->format.parts[part].bytes, writes));
   }
   return {};
 }
@@ -106,15 +106,19 @@ Result<bool> RowSteps::find_copies(const CompiledStep& compiled, std::vector<dev
 }
 
 Status RowSteps::move_part(const plan::Step& step, const Strip& source, const Strip& destination,
-                           uint64_t bytes, bool streaming) {
+                           uint64_t bytes, Writes writes) {
   if (source.base == nullptr || destination.base == nullptr)
     return move_unmapped(step, source, destination, bytes);
+  const bool is_shared = writes == Writes::shared && step.destination.rank != rank_;
   for (uint32_t i = 0; i < step.rows; ++i) {
     const uint32_t from = row_of(step.source_list, step.source_first_row, i) - step.source_first_row;
     const uint32_t to =
         row_of(step.destination_list, step.destination_first_row, i) - step.destination_first_row;
-    device::copy_bytes(destination.base + to * destination.stride, source.base + from * source.stride, bytes,
-                       streaming);
+    std::byte* const into = destination.base + to * destination.stride;
+    if (is_shared)
+      shared_copy_.copy(into, source.base + from * source.stride, bytes);
+    else
+      device::copy_bytes(into, source.base + from * source.stride, bytes, writes == Writes::streaming);
   }
   return {};
 }

@@ -6,6 +6,7 @@
 #include "base/status.hpp"
 #include "device/device.hpp"
 #include "device/host/row_sum.hpp"
+#include "device/host/shared_copy.hpp"
 #include "plan/plan.hpp"
 #include "runtime/executor/compiled_plan.hpp"
 #include "runtime/executor/row_buffers.hpp"
@@ -20,7 +21,9 @@ class RowSteps {
   /// A call begins; `buffers` must outlive it.
   void begin(uint64_t sequence, const CompiledPlan& plan, const RowBuffers& buffers);
 
-  Status move(const CompiledStep& step, bool streaming);
+  /// How rows are written: through the cache; likewise, but to peers as SharedCopy finds best; or past it.
+  enum class Writes : uint8_t { cached, shared, streaming };
+  Status move(const CompiledStep& step, Writes writes);
   /// Instead of move(): the copies it would make. False: a peer's memory is not mapped, move() has to do it.
   Result<bool> find_copies(const CompiledStep& step, std::vector<device::CopyWork>& copies);
   Status reduce(const plan::Step& step);
@@ -44,7 +47,7 @@ class RowSteps {
     return list == plan::Step::no_list ? first + i : plan_->tables->rows[list + i];
   }
   Status move_part(const plan::Step& step, const Strip& source, const Strip& destination, uint64_t bytes,
-                   bool streaming);
+                   Writes writes);
   Status move_unmapped(const plan::Step& step, const Strip& source, const Strip& destination, uint64_t bytes);
   Status reduce_part(const plan::Step& step, size_t part);
   Result<std::vector<const float*>> weights_of(const plan::Step& step);
@@ -56,6 +59,7 @@ class RowSteps {
   const CompiledPlan* plan_ = nullptr;
   const RowBuffers* buffers_ = nullptr;
   std::vector<device::SumTerm> terms_;
+  device::SharedCopy shared_copy_;
   std::vector<std::byte> fetched_;  // rows of unmapped peers, one per term of a step, where needed
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t alignment = 4 << 10;
 constexpr uint64_t copied_at_once = 32 << 10;
-// Of so much a rank not all is left in the caches when peers come to read it.
+// Of more a rank not all is left in the caches when peers come to read it, where the last-level cache does not keep it.
 constexpr uint64_t kept_in_cache = 512 << 10;
 // Of smaller blocks a system call each is never better.
 constexpr uint64_t least_direct_block = 32 << 10;
@@ -28,8 +28,9 @@ std::optional<transports::BufferRef> StagedInput::stage(const CompiledPlan& plan
   if (begin > room || offered.end > room - begin || node_.is_one_process()) return std::nullopt;
   if (!is_better_staged(offered.end - offered.begin, call)) return std::nullopt;
   std::byte* const staged = node_.scratch(node_.local(), call.scratch()) + begin;
-  copy(staged + offered.begin, static_cast<const std::byte*>(call.input) + offered.begin,
-       offered.end - offered.begin);
+  const uint64_t bytes = offered.end - offered.begin;
+  copy(staged + offered.begin, static_cast<const std::byte*>(call.input) + offered.begin, bytes,
+       bytes > kept_in_cache && !copies_.keeps(2 * bytes + plan.output_bytes));
   return node_.describe_in_segment(staged, offered.end);
 }
 
@@ -61,8 +62,8 @@ void StagedInput::log(const StagingChoice::Found& found) const {
             found.way == StagingChoice::Way::staged ? "copied" : "read");
 }
 
-void StagedInput::copy(std::byte* to, const std::byte* from, uint64_t bytes) {
-  if (bytes > kept_in_cache) return device::copy_bytes(to, from, bytes, true);
+void StagedInput::copy(std::byte* to, const std::byte* from, uint64_t bytes, bool past_cache) {
+  if (past_cache) return device::copy_bytes(to, from, bytes, true);
   for (uint64_t at = 0; at < bytes; at += copied_at_once)
     copy_.copy(to + at, from + at, std::min(copied_at_once, bytes - at));
 }

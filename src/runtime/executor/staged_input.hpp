@@ -20,8 +20,8 @@ namespace epccl::runtime {
 
 class StagedInput {
  public:
-  StagedInput(int rank, transports::NodeMemory& node, StagingUse use)
-      : rank_(rank), node_(node), choice_(use) {}
+  StagedInput(int rank, transports::NodeMemory& node, const CopyPolicy& copies)
+      : rank_(rank), node_(node), copies_(copies), choice_(copies.staging) {}
 
   /// Copies what the plan offers of the call's input into this rank's scratch of the call, behind what the plan uses, and describes
   /// that copy as peers need to know it. Nothing where peers can map the input, where they read none of it, where it does not fit, or
@@ -32,11 +32,12 @@ class StagedInput {
 
  private:
   bool is_better_staged(uint64_t bytes, const Call& call);
-  void copy(std::byte* to, const std::byte* from, uint64_t bytes);
+  void copy(std::byte* to, const std::byte* from, uint64_t bytes, bool past_cache);
   void log(const StagingChoice::Found& found) const;
 
   int rank_;
   transports::NodeMemory& node_;
+  const CopyPolicy copies_;
   device::SharedCopy copy_;
   StagingChoice choice_;
   struct Chosen {
