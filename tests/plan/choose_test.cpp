@@ -48,9 +48,5 @@ TEST(CarryingPays, NotWhereThereIsOneMessageForEachNode) {
   EXPECT_FALSE(carrying_pays({3, 3 * 64, 3}, four_gigabit()));
 }
 
-TEST(CarryingPays, NotForLargerMessages) {
-  EXPECT_FALSE(carrying_pays({24, 24 * (16 << 10), 3}, four_gigabit()));
-}
-
 }  // namespace
 }  // namespace epccl::algorithms

@@ -38,7 +38,6 @@ double predict(Algorithm algorithm, int carriers, const topology::Cluster& clust
 
 bool carrying_pays(const GroupSends& sends, const CostParameters& cost) {
   const auto messages = static_cast<double>(sends.messages);
-  if (sends.bytes > sends.messages * largest_worth_carrying) return false;
   const double direct = messages * cost.message_overhead;
   // Once into the parcel, once out of what the lane brought.
   const double carried = sends.nodes * cost.message_overhead + messages * cost.parcel_overhead +

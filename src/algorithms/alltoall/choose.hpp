@@ -19,7 +19,7 @@ struct Choice {
   double flat_seconds = 0, two_stage_seconds = 0;
 };
 
-/// What one rank has to send in a group of sends and receives, as far as it is small and for ranks of other nodes.
+/// What one rank has to send in a group of sends and receives, as far as it may be carried.
 struct GroupSends {
   uint64_t messages = 0, bytes = 0;
   int nodes = 0;  // they go to

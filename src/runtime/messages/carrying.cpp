@@ -48,14 +48,17 @@ void Carrying::begin(const algorithms::GroupSends& sends) {
   if (lanes_wanted_) carrier_->open();
 }
 
+uint64_t Carrying::largest() const {
+  return policy_.aggregate == Aggregate::always ? largest_message : algorithms::largest_worth_carrying;
+}
+
 bool Carrying::wants(int carrier) {
   return policy_.aggregate == Aggregate::always || trust_.wants(carrier, calls_);
 }
 
 bool Carrying::offer(int destination, transports::MessageKey key, const void* data, size_t bytes,
                      Completion& completion) {
-  const bool always = policy_.aggregate == Aggregate::always;
-  if (!worthwhile_ || bytes > (always ? largest_message : algorithms::largest_worth_carrying)) return false;
+  if (!worthwhile_ || bytes > largest()) return false;
   const int carrier = cluster_.local_of(destination), node = cluster_.node_of(destination);
   if (carrier >= local_size_ || !board_.has_lane(carrier, node) || !wants(carrier)) return false;
   const size_t framed = Lanes::framed(bytes);

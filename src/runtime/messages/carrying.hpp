@@ -30,8 +30,10 @@ class Carrying {
   Carrying(const Carrying&) = delete;
   Carrying& operator=(const Carrying&) = delete;
 
-  /// The longest message that is carried.
+  /// The longest message that is carried, whatever the policy.
   static constexpr uint64_t largest_message = 16 << 10;
+  /// By this one's policy.
+  uint64_t largest() const;
   bool possible() const { return lanes_ != nullptr; }
 
   /// A call begins, which has `sends` that might be carried.

@@ -95,7 +95,7 @@ void P2p::enlist(InFlight& flight, const P2pOperation& operation, algorithms::Gr
   if (flight.over_network) ++over_network_;
   if (is_cut(flight)) return cut(flight);
   flight.may_be_carried = flight.over_network && operation.is_send && operation.gpu == nullptr &&
-                          carrying_.possible() && operation.bytes <= Carrying::largest_message;
+                          carrying_.possible() && operation.bytes <= carrying_.largest();
   if (!flight.may_be_carried) return;
   ++sends.messages;
   sends.bytes += operation.bytes;
