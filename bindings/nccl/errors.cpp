@@ -37,9 +37,10 @@ constexpr std::pair<std::string_view, std::string_view> nccl_names[] = {
 #define ROW(result, name, parameters, arguments) {"epccl" #name, "nccl" #name},
 #include "entry_points.inc"
 #undef ROW
-    {"epcclInProgress", "ncclInProgress"},           {"EPCCL_SHRINK_DEFAULT", "NCCL_SHRINK_DEFAULT"},
-    {"EPCCL_SHRINK_ABORT", "NCCL_SHRINK_ABORT"},     {"EPCCL_SPLIT_NOCOLOR", "NCCL_SPLIT_NOCOLOR"},
-    {"EPCCL_REVOKE_DEFAULT", "NCCL_REVOKE_DEFAULT"},
+    {"epcclInProgress", "ncclInProgress"},           {"epcclConfig_t", "ncclConfig_t"},
+    {"EPCCL_SHRINK_DEFAULT", "NCCL_SHRINK_DEFAULT"}, {"EPCCL_SHRINK_ABORT", "NCCL_SHRINK_ABORT"},
+    {"EPCCL_SPLIT_NOCOLOR", "NCCL_SPLIT_NOCOLOR"},   {"EPCCL_REVOKE_DEFAULT", "NCCL_REVOKE_DEFAULT"},
+    {"EPCCL_WIN_DEFAULT", "NCCL_WIN_DEFAULT"},       {"EPCCL_WIN_COLL_SYMMETRIC", "NCCL_WIN_COLL_SYMMETRIC"},
 };
 
 bool is_of_name(char c) {

@@ -288,8 +288,11 @@ Result<double> parse_rate(std::string_view text) {
 Result<uint64_t> get_bytes(std::string_view name) {
   const std::string value = get(name);
   auto bytes = parse_bytes(value);
-  if (!bytes.ok()) return wrong_value(name, value, "bytes: 64, 4K, 8M or 1G");
   const Entry* entry = find(name);
+  if (!bytes.ok()) {
+    const bool or_auto = entry != nullptr && entry->values == std::string_view("bytes|auto");
+    return wrong_value(name, value, fmt::format("{}bytes: 64, 4K, 8M or 1G", or_auto ? "auto, or " : ""));
+  }
   const std::string_view kind = entry ? entry->values : "", up_to = "bytes up to ";
   if (*bytes == 0 && kind == "bytes above 0")
     return wrong_value(name, value, "bytes above 0: 64, 4K, 8M or 1G");

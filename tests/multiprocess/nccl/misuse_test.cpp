@@ -113,6 +113,21 @@ TEST_F(Misuse, TextsHaveNcclSNames) {
   NCCL_FAILS(ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT), ncclInvalidUsage,
              "ncclCommRevoke cannot be part of a group");
   NCCL_OK(ncclGroupEnd());
+  ncclWindow_t window = nullptr;
+  NCCL_FAILS(ncclCommWindowRegister(comm_, in_.data(), sizeof in_, &window, 7), ncclInvalidArgument,
+             "winFlags 7 is neither NCCL_WIN_DEFAULT nor NCCL_WIN_COLL_SYMMETRIC");
+  NCCL_FAILS(ncclMemFree(in_.data()), ncclInvalidArgument, "was not returned by ncclMemAlloc");
+}
+
+TEST(Program, IsToldByNcclSNameWhereSettingsOfRanksDiffer) {
+  run_ranks({As::threads, 2}, [](const RankContext& context) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.CTAPolicy = context.rank == 1 ? NCCL_CTA_POLICY_ZERO : NCCL_CTA_POLICY_DEFAULT;
+    ncclComm_t comm = nullptr;
+    NCCL_FAILS(ncclCommInitRankConfig(&comm, 2, context.id, context.rank, &config), ncclInvalidUsage,
+               "settings differ (environment, file or ncclConfig_t): EPCCL_COPY_ENGINE is auto on rank 0, "
+               "always on rank 1");
+  });
 }
 
 TEST_F(Misuse, AStreamThatIsNotOneIsNamed) {

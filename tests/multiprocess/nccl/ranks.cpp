@@ -94,6 +94,33 @@ void run_ranks(const Job& job, const std::function<void(const RankContext&)>& bo
   job.as == As::threads ? run_threads(job, body) : run_processes(job, body);
 }
 
+std::vector<int> tell_all(ncclComm_t comm, int number) {
+  int ranks = 0;
+  NCCL_OK(ncclCommCount(comm, &ranks));
+  const std::vector<int> in(static_cast<size_t>(ranks), number);
+  std::vector<int> out(in.size(), -1);
+  NCCL_OK(ncclAlltoAll(in.data(), out.data(), 1, ncclInt32, comm, nullptr));
+  return out;
+}
+
+ncclResult_t settled(ncclComm_t comm) {
+  ncclResult_t state = ncclInProgress;
+  while (state == ncclInProgress) {
+    NCCL_OK(ncclCommGetAsyncError(comm, &state));
+    usleep(100);
+  }
+  return state;
+}
+
+ncclResult_t awaited_failure(ncclComm_t comm) {
+  ncclResult_t state = ncclSuccess;
+  while (state == ncclSuccess) {
+    NCCL_OK(ncclCommGetAsyncError(comm, &state));
+    usleep(100);
+  }
+  return state;
+}
+
 void expect_success(ncclResult_t result, const char* call, const char* file, int line) {
   if (result != ncclSuccess)
     ADD_FAILURE_AT(file, line) << call << ": " << ncclGetErrorString(result) << ": "

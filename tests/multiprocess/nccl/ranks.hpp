@@ -54,6 +54,15 @@ class Comm {
   ncclComm_t comm_ = nullptr;
 };
 
+/// The ranks of `comm` tell each other a number each; what came is in rank order.
+std::vector<int> tell_all(ncclComm_t comm, int number);
+
+/// The state of `comm` once it is not in progress any more.
+ncclResult_t settled(ncclComm_t comm);
+
+/// The failure of `comm` of which this rank is told though it makes no call.
+ncclResult_t awaited_failure(ncclComm_t comm);
+
 void expect_success(ncclResult_t result, const char* call, const char* file, int line);
 
 }  // namespace nccl_programs

@@ -54,15 +54,6 @@ ncclConfig_t nonblocking_config() {
   return config;
 }
 
-ncclResult_t settled(ncclComm_t comm) {
-  ncclResult_t state = ncclInProgress;
-  while (state == ncclInProgress) {
-    NCCL_OK(ncclCommGetAsyncError(comm, &state));
-    usleep(50);
-  }
-  return state;
-}
-
 std::vector<std::string> asked_of_real() {
   std::vector<std::string> lines;
   const auto calls = of_double<const char* (*)()>("fake_nccl_calls");

@@ -19,9 +19,6 @@ ncclConfig_t initial_config();
 /// That of a nonblocking communicator.
 ncclConfig_t nonblocking_config();
 
-/// What the communicator says when it is no longer in progress.
-ncclResult_t settled(ncclComm_t comm);
-
 /// What the double was asked since the last time, one call a line: the name less "nccl", then the arguments. Without questions
 /// for its version, its errors and its error texts. Empty where it was never opened.
 std::vector<std::string> asked_of_real();
