@@ -79,7 +79,7 @@ class AlltoallRunner {
     CompiledPlan plan;
     std::string text;
     uint64_t signature = 0;  // of that
-    uint8_t meaning = 0;     // likewise
+    uint16_t meaning = 0;    // likewise
     size_t steps() const { return plan.steps.size(); }
   };
 

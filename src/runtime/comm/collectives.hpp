@@ -68,7 +68,7 @@ class CollectiveRunner {
   struct Planned {
     std::string text;
     uint64_t signature = 0;  // of that
-    uint8_t meaning = 0;     // likewise
+    uint16_t meaning = 0;    // likewise
     algorithms::FormChoice choice;
     CompiledPlan plan;
     bool is_small = false;                       // alike on all ranks

@@ -8,20 +8,23 @@
 
 namespace epccl::runtime {
 
-/// What ranks of other nodes know of a call beside its number, in a few bits: of calls that are not the same no message is taken for another's,
-/// so that they come to wait, and compare. 0: nothing. (FNV-1a; the same wherever the library was built.)
-constexpr uint8_t meaning_of(std::string_view text) {
+// Bits of a key; one more is that of messages that are no plan's.
+inline constexpr int sequence_bits = 10, meaning_bits = 14, message_tag_bits = 22;
+static_assert(sequence_bits + meaning_bits + message_tag_bits + 1 == transports::message_key_bits);
+
+/// What ranks of other nodes know of a call beside its number, in a few bits: of calls that are not the same no message is taken for another's
+/// (of 16383 pairs of texts one looks alike), so that they come to wait, and compare. 0: nothing. (FNV-1a; the same wherever the library
+/// was built.)
+constexpr uint16_t meaning_of(std::string_view text) {
   uint32_t hash = 2166136261U;
   for (const char letter : text) hash = (hash ^ static_cast<uint8_t>(letter)) * 16777619U;
-  return static_cast<uint8_t>((hash ^ hash >> 8 ^ hash >> 16 ^ hash >> 24) % 255 + 1);
+  return static_cast<uint16_t>((hash ^ hash >> 16) % ((1U << meaning_bits) - 1) + 1);
 }
 
-inline constexpr int message_tag_bits = 24, meaning_bits = 8;
-
-/// `tag`: unique among the messages between two ranks in the call. Numbers of calls come again after 16384; what two ranks send each other under
-/// one key comes in order.
-constexpr transports::MessageKey message_key(uint64_t sequence, uint8_t meaning, uint32_t tag) {
-  const uint64_t call = (sequence & 0x3fff) << meaning_bits | meaning;
+/// `tag`: unique among the messages between two ranks in the call. Numbers of calls, and tags, come again after a while; what two ranks send each
+/// other under one key comes in order.
+constexpr transports::MessageKey message_key(uint64_t sequence, uint16_t meaning, uint32_t tag) {
+  const uint64_t call = (sequence & ((1U << sequence_bits) - 1)) << meaning_bits | meaning;
   return call << message_tag_bits | (tag & ((1U << message_tag_bits) - 1));
 }
 

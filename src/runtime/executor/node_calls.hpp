@@ -60,7 +60,7 @@ struct Call {
   std::span<const std::byte> tells = {};
   std::byte* heard = nullptr;
   uint64_t signature = 0;  // signature_of(text); 0: begin() makes it. Who changes `text` sets 0.
-  uint8_t meaning =
+  uint16_t meaning =
       0;  // for the names of its messages; the same on every rank, whatever makes the call there
   bool is_small = false;  // of scratch, no rank of the node uses more than transports::small_place
 

@@ -18,8 +18,8 @@ constexpr StagingChoice::Way other(StagingChoice::Way way) {
 }  // namespace
 
 uint16_t StagingChoice::kind(std::string_view text, uint64_t bytes) {
-  const uint8_t operation = meaning_of(text.substr(0, text.find(' ')));  // from 1 on
-  return static_cast<uint16_t>(operation << 8 | std::bit_width(bytes));
+  const uint16_t operation = meaning_of(text.substr(0, text.find(' ')));
+  return static_cast<uint16_t>(operation << 7 | std::bit_width(bytes));
 }
 
 StagingChoice::Way StagingChoice::choose(uint16_t kind) {

@@ -76,7 +76,7 @@ class DeviceMessages {
 
   // Of the current call.
   uint64_t sequence_ = 0;
-  uint8_t meaning_ = 0;
+  uint16_t meaning_ = 0;
   std::array<std::shared_ptr<const transports::DeviceMemory>, 3>
       direct_;  // by plan::Buffer; null: through slots
   std::string why_not_direct_;

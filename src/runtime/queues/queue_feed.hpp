@@ -39,7 +39,7 @@ struct QueueCall {
   /// Ranks whose buffers the queues use, and whose streams have yet to come.
   std::vector<int> awaited = {};
   NearWords near = {};
-  uint8_t meaning = 0;  // as in Call
+  uint16_t meaning = 0;  // as in Call
 };
 
 /// The kind of queue that does a lane's steps.

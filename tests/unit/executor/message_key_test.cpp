@@ -1,0 +1,55 @@
+#include "runtime/executor/message_key.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace epccl::runtime {
+namespace {
+
+// Those of one count move as many bytes where their datatypes have one size, or only their operations differ.
+std::vector<std::string> texts_of(int count) {
+  std::vector<std::string> texts;
+  for (const char* datatype :
+       {"int32", "uint32", "float32", "int64", "uint64", "float64", "float16", "bfloat16"})
+    for (const char* operation : {"sum", "prod", "max", "min", "avg"})
+      texts.push_back(fmt::format("reduce_scatter count {} {} {}", count, datatype, operation));
+  return texts;
+}
+
+TEST(MeaningOf, TellsCallsApartThatMoveAsManyBytes) {
+  unsigned pairs = 0, alike = 0;
+  for (int count = 1; count <= 64; ++count) {
+    const std::vector<std::string> texts = texts_of(count);
+    for (size_t a = 0; a < texts.size(); ++a)
+      for (size_t b = a + 1; b < texts.size(); ++b, ++pairs)
+        alike += meaning_of(texts[a]) == meaning_of(texts[b]);
+  }
+  EXPECT_LT(alike * 5000, pairs) << alike << " of " << pairs;  // one in 16383 is to be expected
+}
+
+TEST(MeaningOf, IsNeverThatOfNothing) {
+  for (int count = 0; count < 100'000; ++count) {
+    const uint16_t meaning = meaning_of(fmt::format("broadcast count {}", count));
+    ASSERT_GT(meaning, 0);
+    ASSERT_LT(meaning, 1U << meaning_bits);
+  }
+}
+
+TEST(MessageKey, LeavesItsHighestBitToMessagesOfNoPlan) {
+  const uint16_t meaning = (1U << meaning_bits) - 1;
+  const auto key = message_key(UINT64_MAX, meaning, UINT32_MAX);
+  EXPECT_EQ(key, (transports::MessageKey{1} << (transports::message_key_bits - 1)) - 1);
+}
+
+TEST(MessageKey, IsAnotherOneForAnotherCallMeaningOrTag) {
+  const auto key = message_key(5, 7, 9);
+  EXPECT_NE(key, message_key(6, 7, 9));
+  EXPECT_NE(key, message_key(5, 8, 9));
+  EXPECT_NE(key, message_key(5, 7, 10));
+}
+
+}  // namespace
+}  // namespace epccl::runtime
