@@ -8,8 +8,9 @@
 namespace epccl::device {
 namespace {
 
-// Slower than this a core waits for lines that are far away: with lines of its own it makes 40 GB/s, with those of a neighbour 8 to 20.
-constexpr double lines_at_hand = 7e9;
+// Slower than this a core waits for lines that are far away: with lines of its own it makes 40 GB/s, with those of a neighbour 8 to 20 (AMD
+// EPYC), or 4 to 7 (Intel Xeon, 2 cores of one last-level cache of 260 MiB), and past the cache nothing is won there.
+constexpr double lines_at_hand = 4e9;
 // Slower than this something else took the time: the thread lost its core, or the kernel had to find pages.
 constexpr double interrupted = 1.5e9;
 constexpr unsigned most_samples = 16;  // that the average stands on

@@ -152,7 +152,8 @@ void set_copy_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
   thread_local std::pair<topology::CpuList, uint64_t> known;
   topology::CpuList cpus = topology::allowed_cpus();
   if (cpus != known.first) known = {cpus, topology::last_level_cache_bytes(cpus)};
-  parts.config.copies.cached_bytes = known.second / find_sharing(parts, infos).ranks;
+  // Not all of it is there for one call.
+  parts.config.copies.cached_bytes = known.second / find_sharing(parts, infos).ranks / 4 * 3;
 }
 
 // A power of two is so many whole pieces, and no empty one behind them.
