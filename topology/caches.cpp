@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <set>
 
 #include "base/settings.hpp"
+#include "topology/first_line.hpp"
 #include "topology/parse_number.hpp"
 
 namespace epccl::topology {
@@ -19,13 +19,6 @@ struct Cache {
   uint64_t bytes = 0;
   CpuList cpus;
 };
-
-std::string first_line(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 std::optional<Cache> cache_at(const fs::path& folder) {
   const auto level = parse_integer(first_line(folder / "level"), 0, 16);

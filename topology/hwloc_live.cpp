@@ -3,9 +3,9 @@
 #include <hwloc.h>
 
 #include <cerrno>
-#include <fstream>
 #include <memory>
 
+#include "topology/first_line.hpp"
 #include "topology/parse_number.hpp"
 #include "topology/pci_ids.hpp"
 
@@ -98,14 +98,6 @@ HwlocObject convert(hwloc_obj_t source) {
     for (hwloc_obj_t child = first; child != nullptr; child = child->next_sibling)
       object.children.push_back(convert(child));
   return object;
-}
-
-/// First line of a small file; "" when it cannot be read.
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
 }
 
 /// hwloc takes link rates from config space, of which only root sees enough; sysfs tells everybody.

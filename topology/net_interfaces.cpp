@@ -3,10 +3,10 @@
 #include <net/if.h>
 
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 
+#include "topology/first_line.hpp"
 #include "topology/parse_number.hpp"
 
 namespace epccl::topology {
@@ -27,14 +27,6 @@ struct Interface {
   bool wanted = false;
   std::optional<BusId> bus_id;
 };
-
-/// First line of a small file; "" when it cannot be read (the speed of an interface without one cannot).
-std::string first_line(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 /// The PCI device above an interface: the last bus id in ".../0000:00:03.0/virtio2".
 std::optional<BusId> pci_above(const fs::path& device_link) {
