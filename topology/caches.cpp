@@ -40,8 +40,8 @@ std::optional<Cache> last_level_cache_of(int cpu, const fs::path& sysfs) {
 
 }  // namespace
 
-uint64_t last_level_cache_bytes(const CpuList& cpus, const std::string& sysfs) {
-  uint64_t total = 0;
+LastLevelCaches last_level_caches(const CpuList& cpus, const std::string& sysfs) {
+  LastLevelCaches found;
   std::set<int> seen;
   for (const int cpu : cpus) {
     if (seen.contains(cpu)) continue;
@@ -49,10 +49,12 @@ uint64_t last_level_cache_bytes(const CpuList& cpus, const std::string& sysfs) {
     if (!cache) continue;
     const auto is_own = [&](int other) { return std::ranges::binary_search(cpus, other); };
     const auto own = static_cast<uint64_t>(std::ranges::count_if(cache->cpus, is_own));
-    total += cache->bytes / cache->cpus.size() * own;
+    const uint64_t part = cache->bytes / cache->cpus.size() * own;
+    found.total += part;
+    found.largest = std::max(found.largest, part);
     seen.insert(cache->cpus.begin(), cache->cpus.end());
   }
-  return total;
+  return found;
 }
 
 }  // namespace epccl::topology

@@ -8,7 +8,11 @@
 
 namespace epccl::topology {
 
-/// The last-level caches' bytes of these CPUs: of a cache that other CPUs share, their part of it. 0: unknown.
-uint64_t last_level_cache_bytes(const CpuList& cpus, const std::string& sysfs = "/sys/devices/system/cpu");
+struct LastLevelCaches {
+  uint64_t total =
+      0;  // bytes of all; of a cache that other CPUs share, too, these CPUs' part of it. 0: unknown
+  uint64_t largest = 0;  // likewise, of one of them: no CPU has more than that close at hand
+};
+LastLevelCaches last_level_caches(const CpuList& cpus, const std::string& sysfs = "/sys/devices/system/cpu");
 
 }  // namespace epccl::topology

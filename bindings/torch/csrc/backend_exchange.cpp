@@ -152,15 +152,15 @@ void EpcclBackend::check_peer(const char* name, int peer) const {
 
 CallPtr EpcclBackend::send_message(const at::Tensor& tensor, int to, int tag) {
   const Target source(tensor, true);
-  const bool is_own = to == rank_;
   auto call = c10::make_intrusive<Call>(
-      rank_, Call::What{c10d::OpType::SEND, "epccl:send", {tensor}, {tensor}}, [this, source, is_own, tag] {
-        if (is_own) inbox_.send_own(source.data(), source.memory().nbytes(), tag);
-      });
-  if (is_own)
-    call->run();
-  else
+      rank_, Call::What{c10d::OpType::SEND, "epccl:send", {tensor}, {tensor}}, [source] {});
+  if (to != rank_) {
     send_channel(to).issue({call, source.data(), source.memory().nbytes(), tag});
+    return call;
+  }
+  // Not in the call's body: the receive's callbacks are not the send's.
+  inbox_.send_own(source.data(), source.memory().nbytes(), tag);
+  call->run();
   return call;
 }
 

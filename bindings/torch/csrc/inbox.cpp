@@ -51,7 +51,7 @@ void Inbox::post(Receive receive) {
 
 void Inbox::send_own(const void* data, uint64_t bytes, int tag) {
   const Landing landing = land(rank_, {bytes, tag});
-  if (bytes > 0) std::memcpy(landing.data, data, bytes);
+  if (bytes > 0) std::memmove(landing.data, data, bytes);  // it may be the receive's own memory
   landed(rank_, landing);
 }
 

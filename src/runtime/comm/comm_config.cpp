@@ -58,10 +58,9 @@ Status read_parameters(CommConfig& config) {
     config.engine_chunk_bytes = std::max(config.engine_chunk_bytes, engine_chunk);
   EPCCL_ASSIGN(config.parameters.scratch_bytes, settings::get_bytes("EPCCL_SCRATCH_SIZE"));
   EPCCL_ASSIGN(config.parameters.eager_limit, settings::get_bytes("EPCCL_EAGER_LIMIT"));
-  config.copies.streaming_bytes = 8 << 20;
-  config.finds_cache = settings::get("EPCCL_STREAMING_SIZE") == "auto";
-  if (!config.finds_cache) {
+  if (settings::get("EPCCL_STREAMING_SIZE") != "auto") {
     EPCCL_ASSIGN(config.copies.streaming_bytes, settings::get_bytes("EPCCL_STREAMING_SIZE"));
+    config.copies.keeps_outputs = false;
   }
   EPCCL_ASSIGN(config.stage_bytes, settings::get_bytes("EPCCL_STAGE_SIZE"));
   config.engines.stage_bytes = config.stage_bytes;

@@ -45,7 +45,6 @@ struct CommConfig {
   uint64_t verbs_eager_limit = 0;  // EPCCL_VERBS_EAGER_LIMIT
   bool rail_failover = false;      // EPCCL_RAIL_FAILOVER
   CopyPolicy copies;
-  bool finds_cache = false;  // how much the last-level cache keeps is to be found out
   EngineConfig engines;
   uint64_t stage_bytes = 0;      // EPCCL_STAGE_SIZE
   uint64_t first_gpu_calls = 0;  // EPCCL_CUDA_FIRST_CALLS

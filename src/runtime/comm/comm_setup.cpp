@@ -148,12 +148,13 @@ void set_wait_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
 }
 
 void set_copy_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
-  if (!parts.config.finds_cache) return;
-  thread_local std::pair<topology::CpuList, uint64_t> known;
+  thread_local std::pair<topology::CpuList, topology::LastLevelCaches> known;
   topology::CpuList cpus = topology::allowed_cpus();
-  if (cpus != known.first) known = {cpus, topology::last_level_cache_bytes(cpus)};
+  if (cpus != known.first) known = {cpus, topology::last_level_caches(cpus)};
   // Not all of it is there for one call.
-  parts.config.copies.cached_bytes = known.second / find_sharing(parts, infos).ranks / 4 * 3;
+  const uint64_t share =
+      std::min(known.second.total / find_sharing(parts, infos).ranks, known.second.largest);
+  parts.config.copies.cached_bytes = share / 4 * 3;
 }
 
 // A power of two is so many whole pieces, and no empty one behind them.

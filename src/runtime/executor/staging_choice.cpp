@@ -19,6 +19,7 @@ constexpr StagingChoice::Way other(StagingChoice::Way way) {
 
 uint16_t StagingChoice::kind(std::string_view text, uint64_t bytes) {
   const uint16_t operation = meaning_of(text.substr(0, text.find(' ')));
+  // Of the operation nine bits: there are a dozen.
   return static_cast<uint16_t>(operation << 7 | std::bit_width(bytes));
 }
 

@@ -114,6 +114,18 @@ TEST(AlltoallOfPlainMemory, ReadsOfPeersWhatDoesNotFitIntoScratchOnly) {
       });
 }
 
+TEST(AlltoallOfPlainMemory, IsReadOfPeersWhereNothingIsToBeStaged) {
+  run_ranks({{3}, {{"EPCCL_STAGING", "never"}}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    alltoall_once(comm, context, 40'000, 1, false);
+    refuse_calls({SYS_process_vm_readv});
+    alltoall_once(comm, context, 20'000, 2, false);  // too little for that
+    std::vector<uint8_t> plain(6 * 40'000);
+    EXPECT_NE(epcclAlltoall(plain.data(), plain.data() + 3 * 40'000, 40'000, epcclUint8, comm, nullptr),
+              epcclSuccess);
+  });
+}
+
 TEST_P(Alltoall, WaitsWithoutSpinningOrYielding) {
   run_ranks({GetParam().ranks_per_node, {{"EPCCL_SPIN", "0"}, {"EPCCL_YIELD", "0"}}, {}},
             [](const RankContext& context) {

@@ -30,7 +30,8 @@ class Caches : public testing::Test {
     std::ofstream(folder / "size") << size << '\n';
     std::ofstream(folder / "shared_cpu_map") << mask << '\n';
   }
-  uint64_t bytes_of(const CpuList& cpus) const { return last_level_cache_bytes(cpus, root_.string()); }
+  LastLevelCaches of(const CpuList& cpus) const { return last_level_caches(cpus, root_.string()); }
+  uint64_t bytes_of(const CpuList& cpus) const { return of(cpus).total; }
 
   fs::path root_;
 };
@@ -48,6 +49,8 @@ TEST_F(Caches, ThatSeveralCpusShareCountOnce) {
   for (const int cpu : {0, 1, 2, 3}) add(cpu, 0, "3", "32768K", cpu < 2 ? "00000003" : "0000000c");
   EXPECT_EQ(bytes_of({0, 1}), 32 * mega);
   EXPECT_EQ(bytes_of({0, 1, 2, 3}), 64 * mega);
+  EXPECT_EQ(of({0, 1, 2, 3}).largest, 32 * mega);
+  EXPECT_EQ(of({0, 1, 2}).total, 48 * mega);
 }
 
 TEST_F(Caches, ThatOthersShareCountInPart) {
