@@ -103,22 +103,21 @@ std::vector<int> tell_all(ncclComm_t comm, int number) {
   return out;
 }
 
-ncclResult_t settled(ncclComm_t comm) {
-  ncclResult_t state = ncclInProgress;
-  while (state == ncclInProgress) {
+static ncclResult_t state_after(ncclResult_t passing, ncclComm_t comm) {
+  ncclResult_t state = passing;
+  while (state == passing) {
     NCCL_OK(ncclCommGetAsyncError(comm, &state));
     usleep(100);
   }
   return state;
 }
 
+ncclResult_t settled(ncclComm_t comm) {
+  return state_after(ncclInProgress, comm);
+}
+
 ncclResult_t awaited_failure(ncclComm_t comm) {
-  ncclResult_t state = ncclSuccess;
-  while (state == ncclSuccess) {
-    NCCL_OK(ncclCommGetAsyncError(comm, &state));
-    usleep(100);
-  }
-  return state;
+  return state_after(ncclSuccess, comm);
 }
 
 void expect_success(ncclResult_t result, const char* call, const char* file, int line) {
