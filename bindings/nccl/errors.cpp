@@ -131,9 +131,10 @@ const char* GetLastError(ncclComm_t comm) {
   return shown;
 }
 
-// EPCCL reads its own settings once; those of this library's log lines are read again.
+// Both this library and EPCCL's write log lines, each by what it has read.
 void ResetDebugInit() {
   log::reload();
+  (void)epcclResetDebugInit();
   const RealNccl* real = opened_real_nccl();
   if (real != nullptr && real->ResetDebugInit != nullptr) real->ResetDebugInit();
 }

@@ -104,6 +104,10 @@ typedef struct {
 /** Version of the library as EPCCL_VERSION_CODE. */
 EPCCL_API epcclResult_t epcclGetVersion(int* version);
 
+/** Has EPCCL_DEBUG, EPCCL_DEBUG_SUBSYS and EPCCL_DEBUG_FILE read from the environment again, by the next line that might be logged: for
+ *  programs that change them while they run. Other settings stay as they were read. Any thread, at any time. Cannot fail. */
+EPCCL_API epcclResult_t epcclResetDebugInit(void);
+
 /** A sentence for a code. Never NULL; static. */
 EPCCL_API const char* epcclGetErrorString(epcclResult_t result);
 
@@ -302,7 +306,8 @@ typedef struct {
   unsigned int magic;                     /**< do not touch */
   unsigned int version;                   /**< do not touch */
   unsigned long long connections;         /**< with ranks of other nodes */
-  unsigned long long messagesSent, bytesSent, messagesReceived, bytesReceived; /**< to and from ranks of other nodes */
+  unsigned long long messagesSent, bytesSent, messagesReceived, bytesReceived; /**< to and from ranks of other nodes, whichever
+                                           *   way they went (docs/groups.md: which messages neighbours carry) */
   unsigned long long sendRequests;        /**< posted: small messages, and notes about larger ones */
   unsigned long long writeRequests;       /**< posted: data into a peer's memory, of which the peer is not told */
   unsigned long long signalRequests;      /**< posted: data into a peer's memory, of which the peer is told */
@@ -312,10 +317,11 @@ typedef struct {
   unsigned long long registrations;       /**< of memory, with the devices */
   unsigned long long railsLost;           /**< connections over an RDMA port that failed */
   unsigned long long requestsMoved;       /**< requests of such connections that went over another port */
+  unsigned long long messagesCarried;     /**< of messagesSent, those that a rank of this node carried along a rail */
 } epcclStatistics_t;
 #define EPCCL_STATISTICS_MAGIC 0x57a7150cu
 #define EPCCL_STATISTICS_INITIALIZER \
-  { sizeof(epcclStatistics_t), EPCCL_STATISTICS_MAGIC, EPCCL_VERSION_CODE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(epcclStatistics_t), EPCCL_STATISTICS_MAGIC, EPCCL_VERSION_CODE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /** Fills in `statistics`. Waits until the calls of this communicator that were issued before are over. Not collective.
  *  epcclInvalidArgument: `statistics` is NULL or was not set up. */
 EPCCL_API epcclResult_t epcclCommGetStatistics(epcclComm_t comm, epcclStatistics_t* statistics);

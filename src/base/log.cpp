@@ -30,6 +30,7 @@ constexpr const char* level_names[] = {"NONE", "VERSION", "WARN", "INFO", "TRACE
 // Nothing here has a destructor: threads may log while the process is ending.
 constinit std::atomic<int> output{-1};  // -1: standard error
 constinit std::mutex reading;
+constinit int file = -1;  // that `output` is, was or will be; under `reading`
 // Where the program was started without one, its number may be that of any descriptor now.
 const bool has_standard_error = fcntl(STDERR_FILENO, F_GETFD) >= 0;
 constinit std::array<std::atomic<uint64_t>, 8192> said{};  // hashes of lines
@@ -120,14 +121,21 @@ uint32_t wanted_subsystems(std::string& wrong) {
 
 void open_output(Level level, std::string& problem) {
   const std::string pattern = settings::get("EPCCL_DEBUG_FILE");
-  if (pattern.empty() || level == Level::none) return;
+  if (pattern.empty() || level == Level::none) return output.store(-1, std::memory_order_relaxed);
   const std::string path = expand(pattern);
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
   if (fd < 0) {
     problem = system_error(errno, fmt::format("EPCCL_DEBUG_FILE: opening {}", path)).message();
-    return;
+    return output.store(-1, std::memory_order_relaxed);
   }
-  output.store(fd, std::memory_order_relaxed);
+  // Where settings are read again another thread may just be writing a line: the number stays a log's.
+  if (file < 0) {
+    file = fd;
+  } else {
+    dup3(fd, file, O_CLOEXEC);
+    ::close(fd);
+  }
+  output.store(file, std::memory_order_relaxed);
 }
 
 const char* name_of(Subsys subsys) {
@@ -167,9 +175,9 @@ void write(Level level, Subsys subsys, int rank, std::string_view message) {
   for (const char c : message) line += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? ' ' : c;
   line += '\n';
 
-  const int file = output.load(std::memory_order_relaxed);
-  if (file < 0 && !has_standard_error) return;
-  const int fd = file >= 0 ? file : STDERR_FILENO;
+  const int named = output.load(std::memory_order_relaxed);
+  if (named < 0 && !has_standard_error) return;
+  const int fd = named >= 0 ? named : STDERR_FILENO;
   std::string_view rest = line;
   while (!rest.empty()) {
     const ssize_t written = ::write(fd, rest.data(), rest.size());
@@ -201,7 +209,6 @@ void reload() {
   const std::lock_guard lock(reading);
   for (std::atomic<uint64_t>& line : said) line.store(0, std::memory_order_relaxed);
   Filter::value.store(Filter::unread, std::memory_order_release);
-  if (const int fd = output.exchange(-1); fd >= 0) ::close(fd);
 }
 
 }  // namespace epccl::log

@@ -50,7 +50,8 @@ void write(Level level, Subsys subsys, int rank, std::string_view message);
 /// True: this rank of this process has not said the line yet, or so many others since that it was forgotten (some thousands are kept).
 bool remember_line(int rank, std::string_view message);
 
-/// Reads the settings again (they are read at first use), and forgets what was said; for tests.
+/// Has the settings read again (they are at first use), and forgets what was said. Threads may be writing: a file that lines went to stays
+/// open until they go to another.
 void reload();
 
 template <typename... Args>

@@ -11,7 +11,7 @@ The names follow the C API (epccl/epccl.h, epccl/ep.h), which says everything ex
 :class:`EpcclError`, with the library's code and its text.
 """
 
-from ._library import version
+from ._library import reset_debug, version
 from ._version import __version__
 from .communicator import Communicator, get_unique_id
 from .config import Settings
@@ -60,6 +60,7 @@ __all__ = [
     "get_unique_id",
     "group",
     "mem_alloc",
+    "reset_debug",
     "simulated_group",
     "version",
 ]

@@ -55,6 +55,7 @@ _nranks, _rank, _peer, _root, _op, _stage = (_Number(name) for name in ("nranks"
 
 _SIGNATURES: dict[str, list[Any]] = {
     "epcclGetVersion": [_p(_int)],
+    "epcclResetDebugInit": [],
     "epcclGetUniqueId": [_p(UniqueIdStruct)],
     "epcclCommInitRankConfig": [_p(_c), _nranks, UniqueIdStruct, _rank, _p(Config)],
     "epcclCommInitLauncher": [_p(_c), _p(Config)],
@@ -170,6 +171,11 @@ def code_of(name: str, *arguments: Any) -> int:
 def failure(name: str, code: int, comm: ctypes.c_void_p | None = None) -> EpcclError:
     text = (_library.epcclGetLastError(comm) or b"").decode(errors="replace")
     return make_error(code, text or _library.epcclGetErrorString(code).decode(), name)
+
+
+def reset_debug() -> None:
+    """Has EPCCL_DEBUG, EPCCL_DEBUG_SUBSYS and EPCCL_DEBUG_FILE read from the environment again (epcclResetDebugInit)."""
+    call("epcclResetDebugInit")
 
 
 def version() -> tuple[int, int, int]:

@@ -117,6 +117,7 @@ class StatisticsStruct(ctypes.Structure):
         "registrations",
         "railsLost",
         "requestsMoved",
+        "messagesCarried",
     )
     _fields_ = [("size", _size), ("magic", _uint), ("version", _uint)] + [(name, _ull) for name in COUNTERS]
 

@@ -1,14 +1,13 @@
-// alltoallv on one node, where a rank knows its own counts only. Two plans, built once and fitted to each call:
+// alltoallv on one node, where a rank knows its own counts only. A plan that is built once and fitted to each call:
 //
 //   rank A                                        rank B
 //   what it tells -> head of A's scratch                                         (runtime::Call::tells)
 //   block for B -> slot B of A's scratch                                         if it fits into a slot
-//   post  slot 0, value 1             ----->      wait;  hears A;  copy  slot B -> output, as many bytes as B expects
+//   post  slot 0, value 1             ----->      wait;  hears A;  copy  slot B  -> output, as many bytes as B expects
+//                                                             or:  copy  A.input -> output, if that is what A sends
+//   wait                              <-----      post  slot 1, value 1          if it was: A's input is its own again
 //
-// Then all ranks have heard all counts, so they know alike whether they agree, and whether there are larger blocks, of any rank:
-//
-//   post  slot 0, value 1             ----->      wait;  copy  A.input -> output
-//   wait                              <-----      post  slot 1, value 1          A's input is its own again
+// Then all ranks have heard all counts, so they know alike whether they agree. Where A and B do not, B has copied nothing beyond A's slot.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +25,25 @@ struct BlockEntry {
   uint64_t expected_bytes = 0;  // from that peer
 };
 
-/// A rank's plan with places for blocks: built once, fitted to each call.
+/// A rank's plan with places for blocks: built once, fitted to each call. The numbers are steps, by peer.
 struct FittedPlan {
   plan::RankPlan plan;
-  std::vector<uint32_t> sent,
-      received;  // the step of each peer's block; this rank's own is the same step in both
+  std::vector<uint32_t> sent, received;  // this rank's own block is the same step in both
+  std::vector<uint32_t> let_go;  // waits until the peer has read its block where it lies; the own: none
+  uint32_t has_read = 0;         // the post that peers wait for so
 };
 
-/// Blocks of up to `slot_bytes`. `head_bytes`: of each rank's scratch, kept free. One node. Scratch needed: head + ranks * slot bytes.
-FittedPlan build_small_blocks(const topology::Cluster& cluster, int rank, uint64_t head_bytes,
-                              uint64_t slot_bytes);
-/// Blocks of any length, from input to output. `sent` has nothing but this rank's own.
-FittedPlan build_large_blocks(const topology::Cluster& cluster, int rank);
+/// Blocks of up to `slot_bytes` go through scratch. `head_bytes`: of each rank's scratch, kept free. One node. Scratch needed:
+/// head + ranks * slot bytes.
+FittedPlan build_blocks(const topology::Cluster& cluster, int rank, uint64_t head_bytes, uint64_t slot_bytes);
 
-/// Fits a step to a block; bytes 0: there is none, or it travels by the other plan.
+/// Fits a step to a block; bytes 0: there is none, or it goes another way.
 void fit_sent(plan::Step& step, uint64_t bytes, uint64_t input_offset);
 void fit_received(plan::Step& step, uint64_t bytes, uint64_t output_offset);
+/// A received block is read from its slot again, or where it lies in the sender's input.
+void fit_slot(plan::Step& received, int rank, uint64_t head_bytes, uint64_t slot_bytes);
+void fit_source(plan::Step& received, uint64_t input_offset);
+/// Whether a wait or post is one of this call.
+void fit_turn(plan::Step& step, bool takes_part);
 
 }  // namespace epccl::algorithms

@@ -6,6 +6,7 @@
 #include "api/groups/group.hpp"
 #include "api/handles/handles.hpp"
 #include "api/handles/last_error.hpp"
+#include "base/log.hpp"
 #include "base/threads_own.hpp"
 #include "runtime/bootstrap/unique_id.hpp"
 
@@ -138,6 +139,11 @@ epcclResult_t epcclGetVersion(int* version) {
     *version = EPCCL_VERSION_CODE;
     return {};
   });
+}
+
+epcclResult_t epcclResetDebugInit() {
+  epccl::log::reload();
+  return epcclSuccess;
 }
 
 const char* epcclGetErrorString(epcclResult_t result) {

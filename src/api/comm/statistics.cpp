@@ -14,10 +14,10 @@ Status get_statistics(epcclComm_t comm, epcclStatistics_t* out) {
     return error(Code::invalid_argument,
                  "statistics has size {} and magic {:#x}: use EPCCL_STATISTICS_INITIALIZER", out->size,
                  out->magic);
-  const auto [messages, work] = communicator->network_statistics();
+  const auto [messages, work, messages_carried, bytes_carried] = communicator->network_statistics();
   out->connections = messages.connections;
-  out->messagesSent = messages.messages_sent;
-  out->bytesSent = messages.bytes_sent;
+  out->messagesSent = messages.messages_sent + messages_carried;
+  out->bytesSent = messages.bytes_sent + bytes_carried;
   out->messagesReceived = messages.messages_received;
   out->bytesReceived = messages.bytes_received;
   out->sendRequests = work.sends;
@@ -29,6 +29,7 @@ Status get_statistics(epcclComm_t comm, epcclStatistics_t* out) {
   out->registrations = work.registrations;
   out->railsLost = work.rails_lost;
   out->requestsMoved = work.moved;
+  out->messagesCarried = messages_carried;
   return {};
 }
 

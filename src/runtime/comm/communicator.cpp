@@ -324,10 +324,12 @@ Status Communicator::finalize() {
 
 Communicator::NetworkStatistics Communicator::network_statistics() {
   return order_.when_quiet([this] {
-    NetworkStatistics statistics;
+    NetworkStatistics statistics{};
     if (parts_.network == nullptr) return statistics;
     statistics.messages = parts_.network->counters();
     if (const auto* work = parts_.network->work_counters()) statistics.work = *work;
+    statistics.messages_carried = carrying_.counters().carried;
+    statistics.bytes_carried = carrying_.counters().carried_bytes;
     return statistics;
   });
 }

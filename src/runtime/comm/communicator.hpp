@@ -56,8 +56,9 @@ class Communicator {
   Result<EngineUse> gpu_engine_use() const;
   /// What this rank has sent to and received from other nodes; waits for the calls that were issued before.
   struct NetworkStatistics {
-    transports::MessageCounters messages;
+    transports::MessageCounters messages;  // sent: by this rank itself
     transports::WorkCounters work;
+    uint64_t messages_carried, bytes_carried;  // of this rank's, by neighbours
   };
   NetworkStatistics network_statistics();
   /// Whether calls that begin from now on are measured. Any thread.

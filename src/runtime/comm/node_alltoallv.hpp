@@ -1,6 +1,7 @@
 // alltoallv of a communicator on one node, by cores: no counts are exchanged beforehand, and no plan is made for a call.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,19 +33,27 @@ class NodeAlltoallv {
  private:
   uint64_t slot_bytes() const { return parameters_.eager_limit; }
   void open();
-  void fit_small(const Blocks& blocks);
-  void fit_large(const Blocks& blocks);
-  /// Whether all ranks agree; what is the largest block of any of them.
-  Result<uint64_t> check_heard() const;
+  /// By this rank's own counts.
+  void fit(const Blocks& blocks);
+  void fit_own(const Blocks& blocks);
+  void fit_sent(int peer, uint64_t bytes, uint64_t offset);
+  void fit_received(int peer, uint64_t bytes, uint64_t offset);
+  /// `peer` has told its counts: whether it has a large block for this rank, and where.
+  void has_heard(int peer);
+  /// Whether all ranks agree.
+  Status check_heard() const;
   const algorithms::BlockEntry& heard(int rank, int peer) const;
+  bool is_large(uint64_t bytes) const { return bytes > slot_bytes(); }
+  plan::Step& step(uint32_t index) { return plan_.steps[index].step; }
 
   const topology::Cluster& cluster_;
   const int rank_;
   const algorithms::Parameters& parameters_;
   Executor& executor_;
-  algorithms::FittedPlan small_steps_, large_steps_;
-  CompiledPlan small_, large_;
+  algorithms::FittedPlan steps_;
+  CompiledPlan plan_;
   std::vector<algorithms::BlockEntry> heard_;  // ranks x ranks; this rank's own row is what it tells
+  const std::function<void(int local)> has_heard_ = [this](int local) { has_heard(local); };
 };
 
 }  // namespace epccl::runtime

@@ -177,6 +177,7 @@ Status NodeCalls::check(int local) {
   if (theirs.sequence == call_->sequence && theirs.history != history_) return earlier_disagreement(local);
   const size_t told = call_->tells.size();
   std::copy_n(node_.scratch(local, call_->scratch()), told, call_->heard + static_cast<size_t>(local) * told);
+  if (call_->has_heard != nullptr) (*call_->has_heard)(local);
   return {};
 }
 

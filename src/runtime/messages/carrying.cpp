@@ -156,12 +156,7 @@ Result<bool> Carrying::conclude(Parcel& parcel, double now) {
       return true;
     case ParcelSlot::carried:
       trust_.judge(parcel.carrier, calls_, slot.company > 1);
-      for (size_t i = parcel.first; i != none; i = items_[i].next) {
-        const Item& item = items_[i];
-        ++counters_.carried;
-        item.completion->bytes = item.bytes;
-        item.completion->finish(Completion::State::done);
-      }
+      for (size_t i = parcel.first; i != none; i = items_[i].next) was_carried(items_[i]);
       ParcelBoard::put_down(slot, ParcelSlot::empty);
       return true;
     case ParcelSlot::returned: {
@@ -177,13 +172,19 @@ Result<bool> Carrying::conclude(Parcel& parcel, double now) {
   }
 }
 
+void Carrying::was_carried(const Item& item) {
+  ++counters_.carried;
+  counters_.carried_bytes += item.bytes;
+  item.completion->bytes = item.bytes;
+  item.completion->finish(Completion::State::done);
+}
+
 // What the lane has taken of a frame in part its reader drops.
 Status Carrying::send_rest(const Parcel& parcel, size_t from) {
   for (size_t i = parcel.first; i != none; i = items_[i].next) {
     const Item& item = items_[i];
     if (item.end <= from) {
-      item.completion->bytes = item.bytes;
-      item.completion->finish(Completion::State::done);
+      was_carried(item);
       continue;
     }
     lanes_->unframe(parcel.destination, Lanes::framed(item.bytes));

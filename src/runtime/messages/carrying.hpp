@@ -55,9 +55,9 @@ class Carrying {
   bool inside() const { return inside_; }
 
   struct Counters {
-    uint64_t carried = 0;    // own messages that another rank or an own lane carried
-    uint64_t withdrawn = 0;  // own parcels that were withdrawn
-    uint64_t returned = 0;   // own parcels that a carrier gave back
+    uint64_t carried = 0, carried_bytes = 0;  // own messages that another rank or an own lane carried
+    uint64_t withdrawn = 0;                   // own parcels that were withdrawn
+    uint64_t returned = 0;                    // own parcels that a carrier gave back
   };
   const Counters& counters() const { return counters_; }
   /// Of what this rank carries itself.
@@ -89,6 +89,7 @@ class Carrying {
   Result<bool> progress_parcels(double now);
   Parcel& parcel_for(int destination);
   Result<bool> conclude(Parcel& parcel, double now);
+  void was_carried(const Item& item);
   Status send_rest(const Parcel& parcel, size_t from);
   bool carrier_is_gone(int carrier) const;
 

@@ -1,7 +1,9 @@
 // Ranks that do not agree get an error that names who and what, and nobody hangs.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "ranks.hpp"
@@ -111,6 +113,33 @@ TEST_P(Disagreement, OfARankWithItselfOnTheCountsOfAlltoallv) {
     EXPECT_NE(result, epcclSuccess);  // on one node all find it out, and who does so first tells the others
     expect_words(comm, {"rank 1 sends 0 bytes to rank 1, which expects 4"});
   });
+}
+
+// Small blocks go another way than large ones: sender and receiver need not agree about that either.
+TEST(DisagreementOnOneNode, OnTheCountsOfLargeBlocks) {
+  struct Counts {
+    size_t sent, expected, others;  // floats, of rank 0's block for rank 1, and of all other blocks
+  };
+  for (const auto& [sent, expected, others] :
+       {Counts{5000, 5001, 3000}, Counts{5000, 2, 3}, Counts{2, 5000, 3}, Counts{0, 5000, 3000}})
+    run_ranks({{3}, {{"EPCCL_TIMEOUT", "10"}}, {}}, [&](const RankContext& context) {
+      Comm comm(context);
+      const std::vector<float> in(15000, 1);
+      std::vector<float> out(15003, -1);
+      std::vector<size_t> sends(3, others), receives(3, others);
+      const std::vector<size_t> in_displs{0, 5000, 10000}, out_displs{0, 5001, 10002};
+      if (context.rank == 0) sends[1] = sent;
+      if (context.rank == 1) receives[0] = expected;
+      EXPECT_NE(epcclAlltoallv(in.data(), sends.data(), in_displs.data(), out.data(), receives.data(),
+                               out_displs.data(), epcclFloat32, comm, nullptr),
+                epcclSuccess);
+      const std::string wrong =
+          fmt::format("rank 0 sends {} bytes to rank 1, which expects {}", 4 * sent, 4 * expected);
+      expect_words(comm, {wrong.c_str()});
+      if (context.rank == 1 && expected == 5000) {
+        EXPECT_EQ(out[0], -1) << "what was not sent is not read";
+      }
+    });
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Disagreement,

@@ -267,9 +267,18 @@ TEST_F(Misuse, MemoryIsAllocatedRegisteredAndFreed) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 TEST_F(Misuse, LogSettingsAreReadAgainAndCallsGoOn) {
-  ncclResetDebugInit();
-  pncclResetDebugInit();
+  setenv("NCCL_DEBUG", "INFO", 1);
+  testing::internal::CaptureStderr();
   NCCL_OK(ncclAlltoAll(in_.data(), out_.data(), 4, ncclInt, comm_, nullptr));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "they are read once";
+  for (const auto reset : {ncclResetDebugInit, pncclResetDebugInit}) {
+    reset();
+    testing::internal::CaptureStderr();
+    NCCL_OK(ncclAlltoAll(in_.data(), out_.data(), 4, ncclInt, comm_, nullptr));
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("INFO COLL alltoall"));
+  }
+  unsetenv("NCCL_DEBUG");
+  ncclResetDebugInit();
   EXPECT_EQ(out_, in_);
 }
 #pragma GCC diagnostic pop

@@ -136,6 +136,7 @@ if TYPE_CHECKING:
     def what_calls_return(comm: epccl.Communicator, handle: epccl.EpHandle) -> None:
         assert_type(epccl.empty(3), npt.NDArray[Any])
         assert_type(epccl.version(), tuple[int, int, int])
+        epccl.reset_debug()
         assert_type(comm.statistics(), dict[str, int])
         assert_type(comm.split(None), epccl.Communicator | None)
         assert_type(comm.size, int)

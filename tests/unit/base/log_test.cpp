@@ -149,6 +149,27 @@ TEST_F(Log, FileNameTakesHostAndProcess) {
   EXPECT_EQ(lines(fmt::format("{}.{}.100%.%x", host_, getpid())).size(), 1u);
 }
 
+TEST_F(Log, GoesToAnotherFileWhereSettingsAreReadAgainAndKeepsNoOtherOpen) {
+  const auto descriptors = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                         std::filesystem::directory_iterator());
+  };
+  environment_.set("EPCCL_DEBUG", "INFO");
+  log::info(log::init, -1, "first");
+  const auto before = descriptors();
+  for (const std::string name : {"a", "b", "c"}) {
+    environment_.set("EPCCL_DEBUG_FILE", directory_ + "/" + name);
+    log::info(log::init, -1, "{}", name);
+    EXPECT_EQ(lines(name), std::vector<std::string>{start() + "INFO INIT " + name});
+  }
+  EXPECT_EQ(lines(), std::vector<std::string>{start() + "INFO INIT first"});
+  EXPECT_EQ(descriptors(), before);
+  environment_.unset("EPCCL_DEBUG_FILE");
+  testing::internal::CaptureStderr();
+  log::info(log::init, -1, "on standard error");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), start() + "INFO INIT on standard error\n");
+}
+
 TEST_F(Log, MessageStaysOneLineWhateverIsInIt) {
   environment_.set("EPCCL_DEBUG", "INFO");
   log::info(log::init, -1, "a\nb\x1b[2Jc");
