@@ -26,6 +26,15 @@ FittedPlan without_steps(int ranks) {
 
 }  // namespace
 
+// The end of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+uint64_t BlockSums::hash(int from, int to, uint64_t bytes) {
+  const uint64_t pair = static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to);
+  uint64_t mixed = bytes + (pair + 1) * 0x9e3779b97f4a7c15;
+  mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
+  mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
+  return mixed ^ mixed >> 31;
+}
+
 FittedPlan build_blocks(const topology::Cluster& cluster, int rank, uint64_t head_bytes,
                         uint64_t slot_bytes) {
   Builder builder(rank);

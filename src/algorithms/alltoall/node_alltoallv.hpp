@@ -7,7 +7,9 @@
 //                                                             or:  copy  A.input -> output, if that is what A sends
 //   wait                              <-----      post  slot 1, value 1          if it was: A's input is its own again
 //
-// Then all ranks have heard all counts, so they know alike whether they agree. Where A and B do not, B has copied nothing beyond A's slot.
+// A rank reads what a peer tells about the blocks of the two, and a sum over all that the peer sends, and one over all that it expects: if
+// all sums of the one kind are those of the other, all ranks agree (see BlockSums). Else each looks for the pair that does not. Where A
+// and B do not, B has copied nothing beyond A's slot.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +25,22 @@ struct BlockEntry {
   uint64_t sent_bytes = 0;
   uint64_t input_offset = 0;
   uint64_t expected_bytes = 0;  // from that peer
+};
+
+/// Of a rank's counts: alike over all ranks if, but for a chance in 2^64, each block is as long for its sender as for its receiver.
+struct BlockSums {
+  uint64_t sent = 0, expected = 0;
+
+  void add_sent(int from, int to, uint64_t bytes) { sent += hash(from, to, bytes); }
+  void add_expected(int from, int to, uint64_t bytes) { expected += hash(from, to, bytes); }
+  void add(const BlockSums& other) {
+    sent += other.sent;
+    expected += other.expected;
+  }
+  bool agree() const { return sent == expected; }
+
+ private:
+  static uint64_t hash(int from, int to, uint64_t bytes);
 };
 
 /// A rank's plan with places for blocks: built once, fitted to each call. The numbers are steps, by peer.

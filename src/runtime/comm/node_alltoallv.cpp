@@ -1,17 +1,35 @@
 #include "runtime/comm/node_alltoallv.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <span>
 
 namespace epccl::runtime {
 namespace {
 
 using algorithms::BlockEntry;
+using algorithms::BlockSums;
+
+uint64_t told_bytes(int ranks) {
+  return sizeof(BlockSums) + static_cast<uint64_t>(ranks) * sizeof(BlockEntry);
+}
 
 /// Of scratch, for what a rank tells: whole cache lines.
 uint64_t head_bytes(int ranks) {
   constexpr uint64_t line = 64;
-  return (static_cast<uint64_t>(ranks) * sizeof(BlockEntry) + line - 1) / line * line;
+  return (told_bytes(ranks) + line - 1) / line * line;
+}
+
+BlockSums sums_in(const std::byte* told) {
+  BlockSums sums;
+  std::memcpy(&sums, told, sizeof sums);
+  return sums;
+}
+
+BlockEntry entry_in(const std::byte* told, int rank) {
+  BlockEntry entry;
+  std::memcpy(&entry, told + told_bytes(rank), sizeof entry);
+  return entry;
 }
 
 /// Where the last block ends.
@@ -34,12 +52,24 @@ void NodeAlltoallv::open() {
   const int ranks = cluster_.ranks();
   steps_ = algorithms::build_blocks(cluster_, rank_, head_bytes(ranks), slot_bytes());
   plan_ = compile(steps_.plan, cluster_);
-  heard_.resize(static_cast<size_t>(ranks) * static_cast<size_t>(ranks));
+  tells_.resize(told_bytes(ranks));
+  told_.resize(static_cast<size_t>(ranks));
 }
 
-const BlockEntry& NodeAlltoallv::heard(int rank, int peer) const {
-  return heard_[static_cast<size_t>(rank) * static_cast<size_t>(cluster_.ranks()) +
-                static_cast<size_t>(peer)];
+void NodeAlltoallv::tell(const Blocks& blocks) {
+  BlockSums sums;
+  for (int peer = 0; peer < cluster_.ranks(); ++peer) {
+    const auto at = static_cast<size_t>(peer);
+    const BlockEntry entry{blocks.send_bytes[at], blocks.send_offsets[at], blocks.recv_bytes[at]};
+    sums.add_sent(rank_, peer, entry.sent_bytes);
+    sums.add_expected(peer, rank_, entry.expected_bytes);
+    std::memcpy(tells_.data() + told_bytes(peer), &entry, sizeof entry);
+  }
+  std::memcpy(tells_.data(), &sums, sizeof sums);
+  told_[static_cast<size_t>(rank_)] = tells_.data();
+  heard_ = 1;
+  sums_ = sums;
+  kept_.clear();
 }
 
 void NodeAlltoallv::fit(const Blocks& blocks) {
@@ -63,7 +93,7 @@ void NodeAlltoallv::fit(const Blocks& blocks) {
   }
 }
 
-// One step: where its sizes differ, which check_heard() will find, neither buffer need hold the other's.
+// One step: where its sizes differ, which find_disagreement() will tell, neither buffer need hold the other's.
 void NodeAlltoallv::fit_own(const Blocks& blocks) {
   const auto own = static_cast<size_t>(rank_);
   const uint64_t bytes = std::min(blocks.send_bytes[own], blocks.recv_bytes[own]);
@@ -84,43 +114,51 @@ void NodeAlltoallv::fit_received(int peer, uint64_t bytes, uint64_t offset) {
   algorithms::fit_slot(received, rank_, head_bytes(cluster_.ranks()), slot_bytes());
 }
 
-void NodeAlltoallv::has_heard(int peer) {
-  const BlockEntry& told = heard(peer, rank_);
-  const uint64_t expected = heard(rank_, peer).expected_bytes;
-  if (is_large(told.sent_bytes)) algorithms::fit_turn(step(steps_.has_read), true);
+void NodeAlltoallv::hear(int peer, const std::byte* told) {
+  told_[static_cast<size_t>(peer)] = told;
+  sums_.add(sums_in(told));
+  if (++heard_ == cluster_.ranks() && !sums_.agree()) keep_all();
+  const BlockEntry theirs = entry_in(told, rank_);
+  const uint64_t expected = entry_in(tells_.data(), peer).expected_bytes;
+  if (is_large(theirs.sent_bytes)) algorithms::fit_turn(step(steps_.has_read), true);
   if (!is_large(expected)) return;
   plan::Step& received = step(steps_.received[static_cast<size_t>(peer)]);
-  if (told.sent_bytes == expected)
-    algorithms::fit_source(received, told.input_offset);
-  else  // which check_heard() will find
+  if (theirs.sent_bytes == expected)
+    algorithms::fit_source(received, theirs.input_offset);
+  else  // which find_disagreement() will tell
     algorithms::fit_received(received, 0, 0);
 }
 
-Status NodeAlltoallv::check_heard() const {
+void NodeAlltoallv::keep_all() {
+  for (const std::byte* const told : told_) kept_.insert(kept_.end(), told, told + tells_.size());
+}
+
+Status NodeAlltoallv::find_disagreement() const {
+  if (kept_.empty()) return {};
+  const auto entry = [this](int rank, int peer) {
+    return entry_in(kept_.data() + static_cast<size_t>(rank) * tells_.size(), peer);
+  };
   for (int source = 0; source < cluster_.ranks(); ++source)
     for (int destination = 0; destination < cluster_.ranks(); ++destination) {
-      const uint64_t sent = heard(source, destination).sent_bytes,
-                     expected = heard(destination, source).expected_bytes;
+      const uint64_t sent = entry(source, destination).sent_bytes,
+                     expected = entry(destination, source).expected_bytes;
       if (sent != expected)
         return error(Code::invalid_usage, "alltoallv: rank {} sends {} bytes to rank {}, which expects {}",
                      source, sent, destination, expected);
     }
-  return {};
+  return {Code::internal_error, "alltoallv: sums over counts differ, and no count does"};
 }
 
 Status NodeAlltoallv::run(const std::string& text, const void* input, void* output, const Blocks& blocks) {
-  if (heard_.empty()) open();
-  const auto ranks = static_cast<size_t>(cluster_.ranks());
-  const std::span<BlockEntry> told = std::span(heard_).subspan(static_cast<size_t>(rank_) * ranks, ranks);
-  for (size_t peer = 0; peer < ranks; ++peer)
-    told[peer] = {blocks.send_bytes[peer], blocks.send_offsets[peer], blocks.recv_bytes[peer]};
+  if (tells_.empty()) open();
+  tell(blocks);
   fit(blocks);
+  if (cluster_.ranks() == 1 && !sums_.agree()) keep_all();
   Call call{executor_.next_sequence(), input, output, text, nullptr};
-  call.tells = std::as_bytes(told);
-  call.heard = std::as_writable_bytes(std::span(heard_)).data();
-  call.has_heard = &has_heard_;
+  call.tells = tells_;
+  call.hear = &hear_;
   EPCCL_TRY(executor_.run(plan_, call));
-  return check_heard();
+  return find_disagreement();
 }
 
 }  // namespace epccl::runtime

@@ -38,11 +38,14 @@ class NodeAlltoallv {
   void fit_own(const Blocks& blocks);
   void fit_sent(int peer, uint64_t bytes, uint64_t offset);
   void fit_received(int peer, uint64_t bytes, uint64_t offset);
+  /// Makes what this rank tells.
+  void tell(const Blocks& blocks);
   /// `peer` has told its counts: whether it has a large block for this rank, and where.
-  void has_heard(int peer);
-  /// Whether all ranks agree.
-  Status check_heard() const;
-  const algorithms::BlockEntry& heard(int rank, int peer) const;
+  void hear(int peer, const std::byte* told);
+  /// Keeps what all have told, while that lies in their scratch.
+  void keep_all();
+  /// Which two ranks do not agree, if any.
+  Status find_disagreement() const;
   bool is_large(uint64_t bytes) const { return bytes > slot_bytes(); }
   plan::Step& step(uint32_t index) { return plan_.steps[index].step; }
 
@@ -52,8 +55,14 @@ class NodeAlltoallv {
   Executor& executor_;
   algorithms::FittedPlan steps_;
   CompiledPlan plan_;
-  std::vector<algorithms::BlockEntry> heard_;  // ranks x ranks; this rank's own row is what it tells
-  const std::function<void(int local)> has_heard_ = [this](int local) { has_heard(local); };
+  std::vector<std::byte> tells_;        // BlockSums, and a BlockEntry for each rank
+  std::vector<const std::byte*> told_;  // by rank, where it lies
+  int heard_ = 0;                       // ranks, in this call
+  algorithms::BlockSums sums_;          // of those, and of this one
+  std::vector<std::byte> kept_;         // what all have told, by rank, where they do not agree
+  const std::function<void(int, const std::byte*)> hear_ = [this](int local, const std::byte* told) {
+    hear(local, told);
+  };
 };
 
 }  // namespace epccl::runtime

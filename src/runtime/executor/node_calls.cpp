@@ -175,9 +175,7 @@ Status NodeCalls::check(int local) {
     return error(Code::invalid_usage, "call {}: rank {} calls {}, rank {} calls {}", call_->sequence, rank_,
                  call_->text, rank_at(local), theirs.text.data());
   if (theirs.sequence == call_->sequence && theirs.history != history_) return earlier_disagreement(local);
-  const size_t told = call_->tells.size();
-  std::copy_n(node_.scratch(local, call_->scratch()), told, call_->heard + static_cast<size_t>(local) * told);
-  if (call_->has_heard != nullptr) (*call_->has_heard)(local);
+  if (call_->hear != nullptr) (*call_->hear)(local, node_.scratch(local, call_->scratch()));
   return {};
 }
 

@@ -56,12 +56,11 @@ struct Call {
   bool is_ahead = false;        // only what can be done while the call before it runs; it is made in its turn
   bool may_look_ahead = false;  // of the work in whose turn it is made: the next work's may begin ahead
   bool offload = false;         // large copies go to a copy engine
-  // What this rank tells its node with the call, which lies at the head of its scratch (the plan leaves it alone); and where what
-  // the others tell is put, by local position, each as long as this rank's. A rank has told before its first post. `has_heard` may
-  // change steps of the plan that wait for that post: what a peer tells may say where from, or how much.
+  // What this rank tells its node with the call, which lies at the head of its scratch (the plan leaves it alone). A rank has told before
+  // its first post, and each is heard once, when a post of it was seen: `hear` finds as many bytes there, until the call is over. It
+  // may change steps of the plan that wait for that post: what a peer tells may say where from, or how much.
   std::span<const std::byte> tells = {};
-  std::byte* heard = nullptr;
-  const std::function<void(int local)>* has_heard = nullptr;
+  const std::function<void(int local, const std::byte* told)>* hear = nullptr;
   uint64_t signature = 0;  // signature_of(text); 0: begin() makes it. Who changes `text` sets 0.
   uint16_t meaning =
       0;  // for the names of its messages; the same on every rank, whatever makes the call there
