@@ -69,7 +69,8 @@ const std::vector<Entry>& table() {
       {"EPCCL_STAGE_SIZE", "8M", "bytes above 0",
        "Pinned host memory through which a call on GPU memory goes where nothing moves that directly: a "
        "slice of one buffer, two "
-       "of which are under way. Must be equal on all ranks."},
+       "of which are under way. (Messages inside a node, and alltoallv, take as much as they are long.) Must "
+       "be equal on all ranks."},
       {"EPCCL_CUDA_LIB", "", "path", "The CUDA driver. Unset: the dynamic linker's `libcuda.so.1`."},
       {"EPCCL_CUDA_STUCK", "20", "seconds",
        "Longest time a library thread may block inside one driver call while a GPU stream waits for it. Then "

@@ -49,6 +49,9 @@ def _judge_ranks(benchmarks, how, highest):
                 found.append(_at_least(name, case["goal"], None if measured is None else measured * scale, case.get("failed")))
                 if "in_a_row_fraction_of_floor" in case:
                     found.append(_at_least(f"{name}, calls in a row", case["goal"], case["in_a_row_fraction_of_floor"] * scale))
+            for part in ("p50", "p99"):
+                if f"{part}_microseconds" in case:
+                    found.append(_told(f"{name}: {part}, us", case[f"{part}_microseconds"]))
             if "made_by" in case:
                 found.append(_told(f"{name}: by {case['made_by']}", case["bytes_per_second"]))
     for row in perf.get("moe-deepseek-v3", []):

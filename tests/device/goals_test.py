@@ -27,11 +27,13 @@ class Judging(unittest.TestCase):
 
     def test_a_case_of_a_benchmark_brings_its_goal(self):
         cases = [{"case": "fast", "goal": 0.9, "fraction_of_ceiling": 0.91}, {"case": "slow", "goal": 0.8, "fraction_of_floor": 0.79},
-                 {"case": "without a goal", "p50_microseconds": 3}]
+                 {"case": "a wait", "p50_microseconds": 3, "p99_microseconds": 8}, {"case": "without a goal", "seconds": 3}]
         found = judged([{"program": "bench_copies", "state": "measured", "results": {"cases": cases}}])
         self.assertTrue(found["fast"]["reached"])
         self.assertFalse(found["slow"]["reached"])
-        self.assertNotIn("without a goal", found)
+        self.assertEqual([(found[f"a wait: {part}, us"]["goal"], found[f"a wait: {part}, us"]["measured"]) for part in ("p50", "p99")],
+                         [("told", 3), ("told", 8)])
+        self.assertFalse([case for case in found if "without a goal" in case])
 
     def test_a_case_that_failed_was_not_measured_and_says_why(self):
         cases = [{"case": "broken", "goal": 0.9, "failed": "rank 1: no memory"}, {"case": "fast", "goal": 0.9, "fraction_of_ceiling": 0.91}]

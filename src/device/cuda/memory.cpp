@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 
 #include "base/log.hpp"
@@ -21,6 +22,9 @@ constexpr uint64_t own_number(uint64_t number) {
 constexpr uint64_t drivers_number(uint64_t id) {
   return id * 2 + 1;
 }
+
+// Of all GPUs: one address means the same to all of them, and so must what tells its allocations apart.
+std::atomic<uint64_t> allocations = 0;
 
 constexpr double longest_settling = 1;  // seconds
 
@@ -159,7 +163,7 @@ Result<void*> Memory::allocate(MemoryKind kind, uint64_t bytes) {
     HeldStreams::when_none([freed = std::shared_ptr<Allocation>(gone)]() mutable { freed.reset(); });
   });
   const std::lock_guard lock(mutex_);
-  owned_[base] = Owned{std::move(allocation), make_generation(own_number(++allocations_))};
+  owned_[base] = Owned{std::move(allocation), make_generation(own_number(++allocations))};
   return static_cast<void*>(pointer(base));
 }
 

@@ -96,8 +96,7 @@ class Memory {
   std::map<uint64_t, Owned> owned_;               // by base
   mutable std::map<uint64_t, Exported> exports_;  // by base: of what was there when it was last given away
   std::map<pid_t, uint64_t> closed_;              // by reader: as closed_by()
-  uint64_t allocations_ = 0;
-  mutable uint64_t told_frees_ = 0;  // as MemoryHandle::frees
+  mutable uint64_t told_frees_ = 0;               // as MemoryHandle::frees
   mutable decltype(MemoryHandle::freed) freed_{};
   std::atomic<uint64_t> frees_ = 0;
   std::atomic<bool> shares_by_descriptor_ = true;  // until the platform refused it

@@ -65,6 +65,9 @@ class CopyEngines {
            device_.can_copy_by_cores();
   }
 
+  /// Of sums and copies by cores, as the user bounds them; 0: not.
+  int most_blocks() const { return config_.max_blocks; }
+
   /// Whether queues of the device can add up.
   bool can_add() const { return on_host() || has_kernels_; }
 

@@ -50,8 +50,12 @@ EngineChoice KernelCalls::choose(EngineUse use) const {
   return {true, false, "several nodes: messages beside them", by_cores};
 }
 
+// Kernels of rows on the same queue are as wide as they can be.
 Status KernelCalls::copy(std::span<const device::CopyWork> copies) {
-  return queue_->run_out(queue_->copy(copies));
+  queue_->set_blocks(engines_.most_blocks());
+  Status status = queue_->copy(copies);
+  queue_->set_blocks(0);
+  return queue_->run_out(std::move(status));
 }
 
 Status KernelCalls::run_alone(const std::function<Status(device::Queue& queue)>& work) {
@@ -235,6 +239,7 @@ Status KernelCalls::run_planned(const Call& call, const PlannedCall& planned) {
     rows.ranks[local].outputs[part] = static_cast<std::byte*>(own.output.data[part]);
   }
   QueueCall queued{call.sequence, std::string(call.text), {}, nullptr, {}, &rows, call.progress, by_cores_};
+  queued.movers.blocks = engines_.most_blocks();
   queued.buffers.resize(rows.ranks.size());
   queued.buffers[local] = {rows.ranks[local].inputs[0], rows.ranks[local].outputs[0], rows.scratch};
   return engines_.across()->run(planned.program, queued, executor_.waiter());

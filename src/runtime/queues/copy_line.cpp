@@ -20,6 +20,11 @@ Result<CopyLine> CopyLine::make(device::Device& device) {
   return line;
 }
 
+void CopyLine::use_cores(bool cores, int blocks) {
+  queue_ = cores && cores_ != nullptr ? cores_.get() : engine_.get();
+  queue_->set_blocks(blocks);
+}
+
 void CopyLine::add(const device::CopyWork& work, uint64_t token) {
   copies_.push_back(work);
   added_.push_back(token);

@@ -16,8 +16,9 @@ class CopyLine {
  public:
   static Result<CopyLine> make(device::Device& device);
 
-  /// Who makes the copies from now on: an engine, or compute cores, where the device can. None may be under way.
-  void use_cores(bool cores) { queue_ = cores && cores_ != nullptr ? cores_.get() : engine_.get(); }
+  /// Who makes the copies from now on: an engine, or compute cores, where the device can, with so many blocks (as Queue::set_blocks()).
+  /// None may be under way.
+  void use_cores(bool cores, int blocks = 0);
   /// Queued by the next flush(); `token` is what poll() gives back.
   void add(const device::CopyWork& work, uint64_t token);
   /// Queues what was added, as one list.

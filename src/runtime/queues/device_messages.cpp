@@ -24,7 +24,7 @@ void DeviceMessages::begin(const QueueCall& call, const DeviceProgram& program, 
   sequence_ = call.sequence;
   meaning_ = call.meaning;
   done_.clear();
-  pieces_.begin(stage_.get(), program.largest_piece, program.peers, call.by_cores);
+  pieces_.begin(stage_.get(), program.largest_piece, program.peers, call.by_cores, call.movers.blocks);
   find_direct(program, buffers);
 }
 

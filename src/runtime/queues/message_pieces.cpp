@@ -19,7 +19,7 @@ Status begun(const Completion& completion, Status status) {
 
 }  // namespace
 
-void MessagePieces::begin(PinnedStage* stage, uint64_t largest, int peers, bool by_cores) {
+void MessagePieces::begin(PinnedStage* stage, uint64_t largest, int peers, bool by_cores, int blocks) {
   open_.clear();
   pieces_.clear();
   unused_.clear();
@@ -33,7 +33,7 @@ void MessagePieces::begin(PinnedStage* stage, uint64_t largest, int peers, bool 
   stage_ = stage;
   most_per_peer_ = 0;
   if (stage_ == nullptr) return;
-  for (CopyLine* line : {&stage_->out, &stage_->in}) line->use_cores(by_cores);
+  for (CopyLine* line : {&stage_->out, &stage_->in}) line->use_cores(by_cores, blocks);
   const uint64_t slot = PinnedStage::aligned(largest);
   stage_->out_slots.cut(slot);
   stage_->in_slots.cut(slot);

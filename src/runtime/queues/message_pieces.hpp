@@ -31,8 +31,8 @@ class MessagePieces {
   uint64_t piece_bytes() const { return piece_bytes_; }
 
   /// A call begins, the one before is over. `stage`: what staged messages pass through, in pieces of `largest` bytes at most, to
-  /// `peers` ranks; null: there are none. `by_cores`: compute cores copy from and to it, where the device can.
-  void begin(PinnedStage* stage, uint64_t largest, int peers, bool by_cores = false);
+  /// `peers` ranks; null: there are none. `by_cores`: compute cores copy from and to it, where the device can, with `blocks`.
+  void begin(PinnedStage* stage, uint64_t largest, int peers, bool by_cores = false, int blocks = 0);
 
   struct Message {
     uint64_t token = 0;  // what its Outcome has

@@ -69,6 +69,12 @@ void called(const char* function) {
   ++state().calls[function];
 }
 
+void launched(const std::string& kernel, unsigned blocks) {
+  const std::lock_guard lock(state().mutex);
+  long& most = state().calls["most blocks of " + kernel];
+  most = std::max(most, static_cast<long>(blocks));
+}
+
 CUresult need_context(CUctx_st** context) {
   if (const CUresult result = need_driver(); result != CUDA_SUCCESS) return result;
   if (ends_a_graph()) return CUDA_ERROR_NOT_PERMITTED;

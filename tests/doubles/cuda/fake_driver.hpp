@@ -41,7 +41,7 @@ long fake_cuda_live(const char* what);
 /// host": what was copied between a GPU's memory and other. "copies inside", "bytes inside": between GPU memory. "copies beside
 /// compute", "bytes beside compute": of lists, with the hint to leave compute cores alone. "kernels begun": on a stream. "loads by launches": of kernels that nobody had loaded before. "bytes of kernels": read
 /// and written by sums and copies of kernels, each byte once, where their code is there (kernels_of_double.cpp). "flushes to all devices": of what cards
-/// have written. "alone": with FAKE_CUDA_CONTEXT_LOCK, that have come to wait for the GPU, and keep all others out.
+/// have written. "most blocks of epccl_copies": that a launch of this kernel had. "alone": with FAKE_CUDA_CONTEXT_LOCK, that have come to wait for the GPU, and keep all others out.
 long fake_cuda_calls(const char* function);
 void fake_cuda_count(const char* what, long more);
 void fake_cuda_forget_calls();

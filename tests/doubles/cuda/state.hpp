@@ -99,6 +99,7 @@ void wait_to_export();
 
 /// Counts the call.
 void called(const char* function);
+void launched(const std::string& kernel, unsigned blocks);
 /// Begins a call that shares the context's lock, or has it alone and waits for the GPU.
 #define FAKE_CALLED()            \
   ::fake_cuda::called(__func__); \

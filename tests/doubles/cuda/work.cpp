@@ -297,6 +297,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
     kernel = it->second;
   }
   const auto* bytes = static_cast<const std::byte*>(parameters[0]);
+  launched(function->name, x);
   return submit(stream, [kernel, x, threads, copy = std::vector<std::byte>(bytes, bytes + kernel.bytes)] {
     called("kernels begun");
     kernel.run(copy.data(), x, threads);

@@ -94,6 +94,7 @@ class Farewells {
     uint64_t carried = 0, given_back = 0, by_lane = 0;
   };
 
+  Farewells() { std::filesystem::remove(path_); }  // of a run that was killed
   ~Farewells() { std::filesystem::remove(path_); }
   std::vector<std::pair<std::string, std::string>> settings(const char* aggregate) const {
     return {{"EPCCL_NET", "tcp"},

@@ -159,5 +159,20 @@ TEST(CudaCallsByCoresOfSeveralNodes, LeaveEnginesAlone) {
   });
 }
 
+// Also those between the GPU and pinned memory.
+TEST(CudaCallsByCoresOfSeveralNodes, TakeAsManyBlocksAsTheEnvironmentSays) {
+  if (device::cuda::bytes_of(device::cuda::Image::copies).empty())
+    GTEST_SKIP() << "built without CUDA kernels";
+  for (const auto& [setting, most] : {std::pair("0", 10), std::pair("3", 3)})
+    run_ranks({{2, 2}, {{"EPCCL_COPY_ENGINE", "never"}, {"EPCCL_MAX_CTAS", setting}}, {}},
+              [&](const RankContext& context) {
+                const GpuRank gpu;
+                const Comm comm(context);
+                Traffic calls(context, comm, gpu);
+                calls.alltoall();
+                EXPECT_EQ(fake_cuda_calls("most blocks of epccl_copies"), most);
+              });
+}
+
 }  // namespace
 }  // namespace epccl::tests

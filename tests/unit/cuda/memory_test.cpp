@@ -4,6 +4,7 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include "../base/environment.hpp"
@@ -305,6 +306,18 @@ TEST(CudaMemory, OfTheSameAddressIsAnotherAllocation) {
     EXPECT_NE(before.generation, after.generation);
   }
   fake_cuda_set("reuse", 0);
+}
+
+// An address that one GPU gave back another may be given: all GPUs of a process share their addresses.
+TEST(CudaMemory, OfTwoGpusAreDifferentAllocations) {
+  const GpuMemory first(4096, MemoryKind::shareable), one_more(4096, MemoryKind::shareable);
+  const GpuMemory second(4096, MemoryKind::shareable, gpu(1)), two_more(4096, MemoryKind::shareable, gpu(1));
+  std::set<uint64_t> generations;
+  for (const GpuMemory* each : {&first, &one_more})
+    generations.insert(gpu().export_memory(each->data(), 1)->generation);
+  for (const GpuMemory* each : {&second, &two_more})
+    generations.insert(gpu(1).export_memory(each->data(), 1)->generation);
+  EXPECT_EQ(generations.size(), 4U);
 }
 
 }  // namespace
