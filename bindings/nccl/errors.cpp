@@ -133,7 +133,7 @@ const char* GetLastError(ncclComm_t comm) {
 
 // Both this library and EPCCL's write log lines, each by what it has read.
 void ResetDebugInit() {
-  log::reload();
+  log::read_again();
   (void)epcclResetDebugInit();
   const RealNccl* real = opened_real_nccl();
   if (real != nullptr && real->ResetDebugInit != nullptr) real->ResetDebugInit();

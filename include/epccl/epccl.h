@@ -104,8 +104,8 @@ typedef struct {
 /** Version of the library as EPCCL_VERSION_CODE. */
 EPCCL_API epcclResult_t epcclGetVersion(int* version);
 
-/** Has EPCCL_DEBUG, EPCCL_DEBUG_SUBSYS and EPCCL_DEBUG_FILE read from the environment again, by the next line that might be logged: for
- *  programs that change them while they run. Other settings stay as they were read. Any thread, at any time. Cannot fail. */
+/** Has EPCCL_DEBUG, EPCCL_DEBUG_SUBSYS and EPCCL_DEBUG_FILE read from the environment again, here: for programs that change them
+ *  while they run. Other settings stay as they were read. Any thread, at any time that nobody changes the environment. Cannot fail. */
 EPCCL_API epcclResult_t epcclResetDebugInit(void);
 
 /** A sentence for a code. Never NULL; static. */

@@ -121,7 +121,8 @@ uint32_t wanted_subsystems(std::string& wrong) {
 
 void open_output(Level level, std::string& problem) {
   const std::string pattern = settings::get("EPCCL_DEBUG_FILE");
-  if (pattern.empty() || level == Level::none) return output.store(-1, std::memory_order_relaxed);
+  if (level == Level::none) return;
+  if (pattern.empty()) return output.store(-1, std::memory_order_relaxed);
   const std::string path = expand(pattern);
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
   if (fd < 0) {
@@ -129,12 +130,10 @@ void open_output(Level level, std::string& problem) {
     return output.store(-1, std::memory_order_relaxed);
   }
   // Where settings are read again another thread may just be writing a line: the number stays a log's.
-  if (file < 0) {
-    file = fd;
-  } else {
-    dup3(fd, file, O_CLOEXEC);
+  if (file >= 0 && fd != file && dup3(fd, file, O_CLOEXEC) == file)
     ::close(fd);
-  }
+  else
+    file = fd;
   output.store(file, std::memory_order_relaxed);
 }
 
@@ -203,6 +202,11 @@ bool remember_line(int rank, std::string_view message) {
   }
   first[line >> 60 & (neighbours - 1)].store(line, std::memory_order_relaxed);
   return true;
+}
+
+void read_again() {
+  reload();
+  static_cast<void>(Filter::read());
 }
 
 void reload() {

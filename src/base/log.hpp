@@ -50,9 +50,11 @@ void write(Level level, Subsys subsys, int rank, std::string_view message);
 /// True: this rank of this process has not said the line yet, or so many others since that it was forgotten (some thousands are kept).
 bool remember_line(int rank, std::string_view message);
 
-/// Has the settings read again (they are at first use), and forgets what was said. Threads may be writing: a file that lines went to stays
-/// open until they go to another.
+/// Has the settings read again by the next line (they are at first use), and forgets what was said; for tests. Threads may be writing: a
+/// file that lines went to stays open until they go to another.
 void reload();
+/// The same, and reads them here: in the thread of who has changed the environment.
+void read_again();
 
 template <typename... Args>
 void info(Subsys subsys, int rank, fmt::format_string<Args...> format, Args&&... args) {

@@ -183,6 +183,8 @@ class Queue {
   /// Reductions, and copies by cores, queued from now on use at most this many blocks (host: threads; there is one); 0: the device's
   /// choice.
   virtual void set_blocks(int blocks) = 0;
+  /// What the device's choice is for sums and copies from now on: at most so many; 0: its own.
+  virtual void set_default_blocks(int /*blocks*/) {}
 
   /// Blocks until everything queued has run. Returns failure().
   virtual Status synchronize() = 0;

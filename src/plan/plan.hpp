@@ -98,8 +98,8 @@ struct Step {
   Location source;       // copy, send, move_rows
   Location destination;  // copy, recv, move_rows, reduce_rows
   uint64_t bytes = 0;    // of one row
-  uint32_t rows =
-      1;  // copy: `source_stride` and `destination_stride` apart; send, recv: one behind the other
+  // copy: `source_stride` and `destination_stride` apart; send, recv: one behind the other; 0: nothing to do, also of a post or wait.
+  uint32_t rows = 1;
   uint64_t source_stride = 0;
   uint64_t destination_stride = 0;
   // move_rows, reduce_rows: row r of source or destination lies at `offset` + (r - first row) * `bytes`. The i-th row of

@@ -47,7 +47,8 @@ class RankPosts {
  public:
   explicit RankPosts(const RankPlan& rank) : rank_(&rank) {
     for (uint32_t index = 0; index < rank.steps.size(); ++index)
-      if (rank.steps[index].kind == Kind::post) by_slot_[rank.steps[index].slot].push_back(index);
+      if (rank.steps[index].kind == Kind::post && rank.steps[index].rows > 0)
+        by_slot_[rank.steps[index].slot].push_back(index);
   }
 
   /// Values grow, and every post comes after the one before it in every schedule.
@@ -159,7 +160,7 @@ Status StepGraph::match_signals() {
   }
   for (uint32_t id = 0; id < size(); ++id) {
     const Step& step = this->step(id);
-    if (step.kind != Kind::wait || step.value == 0) continue;
+    if (step.kind != Kind::wait || step.value == 0 || step.rows == 0) continue;
     const RankPosts& peer = posts[static_cast<size_t>(step.peer)];
     const uint32_t index = peer.first_reaching(step.slot, step.value);
     if (index == none)

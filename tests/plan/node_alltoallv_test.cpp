@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "algorithms/alltoall/exchange.hpp"
 #include "algorithms/alltoall/node_alltoallv.hpp"
 #include "plan/verifier.hpp"
@@ -23,7 +25,7 @@ plan::RankPlan with_extents(plan::RankPlan plan, const Exchange& exchange, int r
 }
 
 // As the runtime does it: what a slot cannot hold is read where it lies.
-plan::RankPlan fitted(FittedPlan& steps, const Exchange& exchange, int rank) {
+plan::RankPlan fitted(FittedPlan steps, const Exchange& exchange, int rank) {
   const auto step = [&](uint32_t index) -> plan::Step& { return steps.plan.steps[index]; };
   bool is_read_from = false;
   for (int peer = 0; peer < exchange.ranks(); ++peer) {
@@ -34,6 +36,7 @@ plan::RankPlan fitted(FittedPlan& steps, const Exchange& exchange, int rank) {
     fit_received(step(steps.received[at]), received, exchange.output_offset(rank, peer));
     if (peer == rank) continue;
     fit_turn(step(steps.let_go[at]), sent > slot);
+    if (sent > slot) steps.plan.offered.include(exchange.input_offset(rank, peer), sent);
     is_read_from |= received > slot;
     if (received > slot)
       fit_source(step(steps.received[at]), exchange.input_offset(peer, rank));
@@ -83,6 +86,22 @@ TEST(NodeAlltoallv, WaitsForNobodyWhoReadsNothing) {
   EXPECT_EQ(plan.steps[steps.let_go[1]].rows, 0U);
   EXPECT_EQ(plan.steps[steps.let_go[2]].rows, 1U);
   EXPECT_EQ(plan.steps[steps.has_read].rows, 0U) << "it reads none itself";
+}
+
+// The others wait for what a rank tells: its own block, and theirs that it reads, may be long.
+TEST(NodeAlltoallv, TellsBeforeItCopiesAnythingButSmallBlocks) {
+  const FittedPlan steps = build_blocks(Cluster::uniform(1, 4), 1, head, slot);
+  const auto& all = steps.plan.steps;
+  const auto post = std::ranges::find(all, plan::Kind::post, &plan::Step::kind);
+  ASSERT_NE(post, all.end());
+  EXPECT_EQ(post->dependency_count, 3U) << "the blocks in scratch";
+  const auto waits_for_post = [&](const plan::Step& step) {
+    const auto dependencies = steps.plan.dependencies_of(step);
+    return std::ranges::find(dependencies, static_cast<uint32_t>(post - all.begin())) != dependencies.end();
+  };
+  EXPECT_TRUE(waits_for_post(all[steps.sent[1]])) << "its own block";
+  for (const uint32_t read : {steps.received[0], steps.received[2], steps.received[3]})
+    EXPECT_TRUE(waits_for_post(all[steps.plan.dependencies_of(all[read])[0]]));
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ class QueuedCollective : public testing::TestWithParam<Collective> {};
 TEST_P(QueuedCollective, IsRightInTheOrderOfItsQueues) {
   for_each_shape(GetParam(), [](OneNode of) {
     of.parameters.fetch = true;
-    for (const int width : {1, 2, 3}) expect_right_when_queued(of, width, plan::Makers::engines);
+    for (const int width : {1, 2, 3, 4}) expect_right_when_queued(of, width, plan::Makers::engines);
   });
 }
 
@@ -138,7 +138,7 @@ TEST(QueuedAlltoall, IsRightInTheOrderOfItsQueues) {
   auto random = tests::seeded_generator("queued alltoallv");
   for (const int ranks : {1, 2, 3, 5, 8})
     for (const bool direct : {true, false})
-      for (const int width : {1, 2, 3, by_cores})
+      for (const int width : {1, 2, 3, 4, by_cores})
         for (const bool uniform : {true, false}) {
           const topology::Cluster cluster = topology::Cluster::uniform(1, ranks);
           const Exchange exchange =

@@ -44,14 +44,17 @@ FittedPlan build_blocks(const topology::Cluster& cluster, int rank, uint64_t hea
   std::vector<uint32_t> staged, ready, read;
   for (int distance = 1; distance < ranks; ++distance) {
     const int to = peer(distance);
+    // Neighbours of different lengths stay steps of their own; each gets its length for a call.
+    const uint64_t bytes = slot_bytes + static_cast<uint64_t>(distance % 2);
     staged.push_back(
-        builder.copy(0, builder.input(0), builder.scratch(slot_of(to, head_bytes, slot_bytes)), slot_bytes));
+        builder.copy(0, builder.input(0), builder.scratch(slot_of(to, head_bytes, slot_bytes)), bytes));
     made.sent[static_cast<size_t>(to)] = staged.back();
-    // Here, so that the next copy is a step of its own.
-    ready.push_back(builder.wait(2, peer(ranks - distance), ready_slot, 1));
   }
-  builder.post(0, ready_slot, 1, staged);
-  const uint32_t own = builder.copy(0, builder.input(0), builder.output(0), slot_bytes);
+  // All others wait for this: nothing else of what may take long comes before.
+  const std::array posted{builder.post(0, ready_slot, 1, staged)};
+  for (int distance = 1; distance < ranks; ++distance)
+    ready.push_back(builder.wait(2, peer(ranks - distance), ready_slot, 1, posted));
+  const uint32_t own = builder.copy(0, builder.input(0), builder.output(0), slot_bytes, posted);
   made.sent[static_cast<size_t>(rank)] = made.received[static_cast<size_t>(rank)] = own;
   for (int distance = 1; distance < ranks; ++distance) {
     const int from = peer(ranks - distance);
@@ -65,6 +68,7 @@ FittedPlan build_blocks(const topology::Cluster& cluster, int rank, uint64_t hea
     made.let_go[static_cast<size_t>(peer(distance))] = builder.wait(2, peer(distance), read_slot, 1);
   made.plan = std::move(builder).take();
   made.plan.input_bytes = made.plan.output_bytes = 0;  // places in buffers are a call's
+  made.plan.scratch_bytes = slot_of(ranks, head_bytes, slot_bytes);
   return made;
 }
 

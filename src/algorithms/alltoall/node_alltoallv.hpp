@@ -5,7 +5,7 @@
 //   block for B -> slot B of A's scratch                                         if it fits into a slot
 //   post  slot 0, value 1             ----->      wait;  hears A;  copy  slot B  -> output, as many bytes as B expects
 //                                                             or:  copy  A.input -> output, if that is what A sends
-//   wait                              <-----      post  slot 1, value 1          if it was: A's input is its own again
+//   wait                              <-----      post  slot 1, value 1          if any peer sends a large block: A's input is its own again
 //
 // A rank reads what a peer tells about the blocks of the two, and a sum over all that the peer sends, and one over all that it expects: if
 // all sums of the one kind are those of the other, all ranks agree (see BlockSums). Else each looks for the pair that does not. Where A

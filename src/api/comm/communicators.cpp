@@ -142,7 +142,7 @@ epcclResult_t epcclGetVersion(int* version) {
 }
 
 epcclResult_t epcclResetDebugInit() {
-  epccl::log::reload();
+  epccl::log::read_again();
   return epcclSuccess;
 }
 

@@ -40,6 +40,7 @@ class StreamQueue : public Queue {
   Status record(QueueEvent& event) override;
   Status wait(const QueueEvent& event) override;
   void set_blocks(int blocks) override { blocks_ = blocks; }
+  void set_default_blocks(int blocks) override { default_blocks_ = blocks; }
   Status synchronize() override;
   Result<bool> idle() override;
   Status failure() const override { return failure_; }
@@ -53,7 +54,8 @@ class StreamQueue : public Queue {
   }
   /// Of what is to leave cores to others: sums, and copies by cores.
   Grid bounded_grid() const {
-    return {blocks_ > 0 ? static_cast<uint32_t>(blocks_) : parts_.kernels.fewest_blocks({}),
+    const int bound = blocks_ > 0 ? blocks_ : default_blocks_;
+    return {bound > 0 ? static_cast<uint32_t>(bound) : parts_.kernels.fewest_blocks({}),
             parts_.kernels.multiprocessors(), &parts_.kernels.residency()};
   }
   bool has_kernels() const { return parts_.kernels.status().ok(); }
@@ -81,7 +83,7 @@ class StreamQueue : public Queue {
   const QueueKind kind_;
   const CUstream stream_;
   const bool is_owned_;
-  int blocks_ = 0;
+  int blocks_ = 0, default_blocks_ = 0;
   Status failure_;
 };
 

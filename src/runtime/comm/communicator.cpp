@@ -73,10 +73,10 @@ Communicator::~Communicator() {
           "pieces, {} lanes cut, {} messages came by lane",
           parts_.config.name, carried.carried, carried.withdrawn, carried.returned, carrier.parcels,
           counters.lane_writes, carrier.cuts, counters.messages_by_lane);
-    log::info(log::net, rank(),
-              "comm {}: {} connections, {} messages ({} bytes) sent, {} ({} bytes) received",
-              parts_.config.name, counters.connections, counters.messages_sent, counters.bytes_sent,
-              counters.messages_received, counters.bytes_received);
+    log::info(
+        log::net, rank(), "comm {}: {} connections, {} messages ({} bytes) sent, {} ({} bytes) received",
+        parts_.config.name, counters.connections, counters.messages_sent + carried.carried,
+        counters.bytes_sent + carried.carried_bytes, counters.messages_received, counters.bytes_received);
   }
   // What a replay makes may still be under way.
   if (on_device_ != nullptr) on_device_->replayed.reset();

@@ -28,6 +28,8 @@ Status KernelCalls::prepare() {
   EPCCL_ASSIGN(engine_, device_.make_queue(device::QueueKind::compute));
   if (engines_.can_move_by_cores()) {
     EPCCL_ASSIGN(cores_, device_.make_queue(device::QueueKind::cores));
+    cores_->set_default_blocks(
+        engines_.most_blocks());  // of copies; kernels of rows are as wide as they can be
   }
   begin({});
   return {};
@@ -50,12 +52,8 @@ EngineChoice KernelCalls::choose(EngineUse use) const {
   return {true, false, "several nodes: messages beside them", by_cores};
 }
 
-// Kernels of rows on the same queue are as wide as they can be.
 Status KernelCalls::copy(std::span<const device::CopyWork> copies) {
-  queue_->set_blocks(engines_.most_blocks());
-  Status status = queue_->copy(copies);
-  queue_->set_blocks(0);
-  return queue_->run_out(std::move(status));
+  return queue_->run_out(queue_->copy(copies));
 }
 
 Status KernelCalls::run_alone(const std::function<Status(device::Queue& queue)>& work) {

@@ -33,24 +33,25 @@ bool QueueFeed::may_use_cores(const plan::Step& copy) const {
 
 Status QueueFeed::copy(uint32_t queue, const plan::Step& step, bool begins_list) {
   if (begins_list) EPCCL_TRY(flush(queue));
-  add_copy(queue, step);
-  const bool is_full = !by_cores() && gathered_[queue].size() >= limits_.copies;
-  return is_full ? flush(queue) : Status{};
-}
-
-void QueueFeed::add_copy(uint32_t queue, const plan::Step& step) {
-  device::CopyWork work{address(step.destination), address(step.source), step.bytes,         step.rows,
-                        step.destination_stride,   step.source_stride,   may_use_cores(step)};
+  const device::CopyWork work{address(step.destination), address(step.source), step.bytes,         step.rows,
+                              step.destination_stride,   step.source_stride,   may_use_cores(step)};
   // In place, a block may be where it belongs.
-  if (work.destination == work.source) return;
-  if (step.rows > 1) return gathered_[queue].push_back(work);
+  if (work.destination == work.source) return {};
+  if (step.rows > 1) return add(queue, work);
   for (uint64_t at = 0; at < step.bytes; at += limits_.copy_bytes) {
     device::CopyWork part = work;
     part.destination += at;
     part.source += at;
     part.bytes = std::min(limits_.copy_bytes, step.bytes - at);
-    gathered_[queue].push_back(part);
+    EPCCL_TRY(add(queue, part));
   }
+  return {};
+}
+
+Status QueueFeed::add(uint32_t queue, const device::CopyWork& work) {
+  gathered_[queue].push_back(work);
+  const bool is_full = !by_cores() && gathered_[queue].size() >= limits_.copies;
+  return is_full ? flush(queue) : Status{};
 }
 
 Status QueueFeed::reduce(uint32_t queue, const plan::Step& step, std::span<const plan::Step> also) {

@@ -48,7 +48,7 @@ device::QueueKind kind_of(plan::Lane lane, bool by_cores);
 class QueueFeed {
  public:
   struct Limits {
-    uint64_t copy_bytes = 512 << 20;  // a larger copy is cut
+    uint64_t copy_bytes = 512 << 20;  // a larger copy is cut, if it is in one piece
     size_t copies = 8;                // given to copy engines at once
   };
 
@@ -68,7 +68,7 @@ class QueueFeed {
   bool by_cores() const { return program_->by_cores || call_->by_cores; }
   std::byte* address(const plan::Location& location) const;
   bool may_use_cores(const plan::Step& copy) const;
-  void add_copy(uint32_t queue, const plan::Step& step);
+  Status add(uint32_t queue, const device::CopyWork& work);
 
   device::Device& device_;
   const topology::Cluster& cluster_;

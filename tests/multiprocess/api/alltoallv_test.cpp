@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "ranks.hpp"
@@ -91,6 +94,35 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Alltoallv,
                                          std::pair(std::vector{3, 2}, "two_stage"),
                                          std::pair(std::vector{1, 3}, "auto"),
                                          std::pair(std::vector{2, 2, 2}, "two_stage")));
+
+// Peers read large blocks where they lie: also one that comes late.
+TEST(AlltoallvOfRegisteredMemory, AnInputIsItsOwnersAgainWhenTheCallHasReturned) {
+  run_ranks({{3}, {}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    constexpr size_t count = 5000;
+    void *in = nullptr, *out = nullptr;
+    ASSERT_EQ(epcclMemAlloc(&in, 3 * count * sizeof(int)), epcclSuccess);
+    ASSERT_EQ(epcclMemAlloc(&out, 3 * count * sizeof(int)), epcclSuccess);
+    const std::span input(static_cast<int*>(in), 3 * count), output(static_cast<int*>(out), 3 * count);
+    std::ranges::fill(input, context.rank);
+    // Rank 0 has something large for rank 1 alone, and so waits for nobody else.
+    std::vector<size_t> sends(3, 1), receives(3, 1);
+    const std::vector<size_t> displs{0, count, 2 * count};
+    if (context.rank == 0) sends[1] = count;
+    if (context.rank == 1) receives[0] = count;
+    if (context.rank == 1) usleep(50'000);
+    EXPECT_EQ(epcclAlltoallv(in, sends.data(), displs.data(), out, receives.data(), displs.data(), epcclInt32,
+                             comm, nullptr),
+              epcclSuccess)
+        << epcclGetLastError(comm);
+    std::ranges::fill(input, -1);
+    context.meet();
+    if (context.rank == 1) {
+      EXPECT_EQ(std::ranges::count(output.first(count), 0), static_cast<std::ptrdiff_t>(count));
+    }
+    for (void* memory : {in, out}) EXPECT_EQ(epcclMemFree(memory), epcclSuccess);
+  });
+}
 
 // What peers read lies in scratch for them, gaps between blocks included.
 TEST(AlltoallvOfPlainMemory, ReadsNothingOfPeersWhereInputsFitIntoScratch) {

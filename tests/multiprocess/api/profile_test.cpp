@@ -107,6 +107,25 @@ TEST(ProfileOfEngines, CopiesAreTheEnginesAndSumsTheWorkers) {
   });
 }
 
+// Cores run the plan there, and engines make its large copies.
+TEST(ProfileOfEngines, LargeCopiesWithinEachOfSeveralNodesAreTheEngines) {
+  run_ranks({{2, 2}, {{"EPCCL_COPY_ENGINE", "always"}}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    SharedBuffers buffers(context.ranks);
+    const auto measured = [&](size_t count) {
+      measure(comm, 1);
+      EXPECT_EQ(epcclAlltoall(buffers.input, buffers.output, count, epcclFloat32, comm, nullptr),
+                epcclSuccess);
+      const epcclCallTimes_t times = times_of(comm);
+      EXPECT_EQ(times.calls, 1U);
+      expect_parts_to_add_up(times);
+      return times;
+    };
+    EXPECT_GT(measured(SharedBuffers::count).copy, 0);
+    EXPECT_EQ(measured(100).copy, 0) << "not worth an engine";
+  });
+}
+
 TEST(ProfileOfFaults, AStructThatWasNotSetUpIsRefused) {
   run_ranks({{1}, {}, {}}, [](const RankContext& context) {
     const Comm comm(context);

@@ -4,9 +4,11 @@
 #include <sys/syscall.h>
 
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <vector>
 
+#include "call_times.hpp"
 #include "layer.hpp"
 #include "refused_calls.hpp"
 
@@ -92,6 +94,39 @@ TEST(MemoryOfTensorsOfOneNode, IsNotReachedForByTheKernel) {
       [] {
         refuse_calls({SYS_process_vm_readv, SYS_process_vm_writev});
       });
+}
+
+/// Every rank has 64 rows of 1 KiB for each rank: so many that an engine is worth its while.
+Problem many_rows_for_everyone(const std::vector<int>& ranks_per_node) {
+  Problem made;
+  made.ranks_per_node = ranks_per_node;
+  made.owner.resize(std::accumulate(ranks_per_node.begin(), ranks_per_node.end(), size_t{0}));
+  std::iota(made.owner.begin(), made.owner.end(), 0);
+  made.experts = static_cast<uint32_t>(made.owner.size());
+  made.hidden = 256;
+  made.max_tokens = 64 * made.experts;
+  made.tokens.assign(made.owner.size(), made.max_tokens);
+  std::vector<int64_t> in_turn(made.max_tokens);
+  for (size_t token = 0; token < in_turn.size(); ++token)
+    in_turn[token] = static_cast<int64_t>(token % made.owner.size());
+  made.topk.assign(made.owner.size(), in_turn);
+  made.weights.assign(made.owner.size(), std::vector<float>(made.max_tokens, 1));
+  return made;
+}
+
+// What they move is what the routing says all the same.
+TEST_P(MemoryOfTensors, IsWhereEnginesMoveManyRows) {
+  for (const bool asked : {true, false})
+    run_ranks({GetParam(), {{"EPCCL_COPY_ENGINE", asked ? "always" : "never"}}, {}},
+              [asked](const RankContext& context) {
+                Comm comm(context);
+                RegisteredMemory registered;
+                Layer layer(context, comm, many_rows_for_everyone(GetParam()), nullptr, &registered);
+                layer.update();
+                EXPECT_EQ(epcclCommMeasureCalls(comm, 1), epcclSuccess) << epcclGetLastError(comm);
+                layer.forward(false);
+                EXPECT_EQ(times_of(comm).copy > 0, asked);
+              });
 }
 
 }  // namespace

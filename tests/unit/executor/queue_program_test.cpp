@@ -14,11 +14,11 @@ namespace {
 
 using testing::ElementsAre;
 
-/// Keeps how many copies each list has that it gets.
-class CountingQueue : public device::Queue {
+/// Keeps the lists of copies that it gets.
+class RecordingQueue : public device::Queue {
  public:
   Status copy(std::span<const device::CopyWork> copies) override {
-    lists.push_back(copies.size());
+    lists.emplace_back(copies.begin(), copies.end());
     return {};
   }
   Status reduce(const device::ReduceWork&) override { return {}; }
@@ -31,27 +31,49 @@ class CountingQueue : public device::Queue {
   Result<bool> idle() override { return true; }
   Status failure() const override { return {}; }
 
-  std::vector<size_t> lists;
+  std::vector<std::vector<device::CopyWork>> lists;
+};
+
+/// A copy as a queue gets it: from where in the input, to where in the output.
+struct Given {
+  ptrdiff_t from, to;
+  uint64_t bytes;
+  bool operator==(const Given&) const = default;
 };
 
 /// The lists of a plan of rank 0, alone on its node, whose copies all are for one queue.
-std::vector<size_t> lists_of(const plan::RankPlan& plan, plan::Makers makers) {
+std::vector<std::vector<Given>> given_of(const plan::RankPlan& plan, plan::Makers makers,
+                                         const QueueFeed::Limits& limits) {
   const topology::Cluster cluster = topology::Cluster::uniform(1, 1);
   auto program = make_queue_program(plan, cluster, 1, plan::Signals::spread, makers);
   EXPECT_TRUE(program.ok()) << program.status().message();
   EXPECT_EQ(program->queues.size(), 1U);
-  std::vector<std::byte> input(64), output(64);
+  std::vector<std::byte> memory(128);
+  std::byte *const input = memory.data(), *const output = input + 64;
   QueueCall call;
-  call.buffers = {{input.data(), output.data(), nullptr}};
-  CountingQueue queue;
-  QueueFeed feed(device::host_device(), cluster, {});
+  call.buffers = {{input, output, nullptr}};
+  RecordingQueue queue;
+  QueueFeed feed(device::host_device(), cluster, limits);
   feed.begin(*program, call, {&queue});
   for (const QueueOperation& operation : program->operations) {
     const Status status = feed.copy(0, program->steps[operation.index], operation.begins_list);
     EXPECT_TRUE(status.ok()) << status.message();
   }
   EXPECT_TRUE(feed.flush_all().ok());
-  return queue.lists;
+  std::vector<std::vector<Given>> lists;
+  for (const auto& list : queue.lists) {
+    lists.emplace_back();
+    for (const device::CopyWork& copy : list)
+      lists.back().push_back({copy.source - input, copy.destination - output, copy.bytes});
+  }
+  return lists;
+}
+
+std::vector<size_t> lists_of(const plan::RankPlan& plan, plan::Makers makers,
+                             const QueueFeed::Limits& limits = {}) {
+  std::vector<size_t> sizes;
+  for (const auto& list : given_of(plan, makers, limits)) sizes.push_back(list.size());
+  return sizes;
 }
 
 TEST(QueueProgram, ACopyIsInAnotherListThanWhatItDependsOn) {
@@ -70,6 +92,45 @@ TEST(QueueProgram, CopiesThatDependOnNothingAreOneList) {
     plan::Builder builder(0);
     for (uint64_t at = 0; at < 40; at += 8) builder.copy(0, builder.input(at), builder.output(32 - at), 8);
     EXPECT_THAT(lists_of(std::move(builder).take(), makers), ElementsAre(5));
+  }
+}
+
+/// Backwards: copies that go on where others end become one.
+plan::RankPlan independent_copies(uint64_t count) {
+  plan::Builder builder(0);
+  for (uint64_t at = 0; at < count; ++at) builder.copy(0, builder.input(at), builder.output(count - at), 1);
+  return std::move(builder).take();
+}
+
+TEST(QueueLimits, NoListHasMoreCopiesThanEnginesGetAtOnce) {
+  const QueueFeed::Limits limits{.copies = 3};
+  EXPECT_THAT(lists_of(independent_copies(7), plan::Makers::engines, limits), ElementsAre(3, 3, 1));
+  EXPECT_THAT(lists_of(independent_copies(6), plan::Makers::engines, limits), ElementsAre(3, 3));
+  EXPECT_THAT(lists_of(independent_copies(9), plan::Makers::engines), ElementsAre(8, 1));
+}
+
+// A list is a kernel there.
+TEST(QueueLimits, CoresGetAllCopiesAtOnce) {
+  EXPECT_THAT(lists_of(independent_copies(7), plan::Makers::cores, {.copies = 3}), ElementsAre(7));
+}
+
+TEST(QueueLimits, PiecesOfALongCopyAreNoMoreAtOnceThanOtherCopies) {
+  plan::Builder builder(0);
+  builder.copy(0, builder.input(0), builder.output(0), 40);
+  EXPECT_THAT(lists_of(std::move(builder).take(), plan::Makers::engines, {.copy_bytes = 8, .copies = 3}),
+              ElementsAre(3, 2));
+}
+
+TEST(QueueLimits, ALongCopyIsCutIntoPiecesThatAreTheWhole) {
+  for (const plan::Makers makers : {plan::Makers::engines, plan::Makers::cores}) {
+    const auto given = [makers](uint64_t bytes) {
+      plan::Builder builder(0);
+      builder.copy(0, builder.input(5), builder.output(11), bytes);
+      return given_of(std::move(builder).take(), makers, {.copy_bytes = 16});
+    };
+    EXPECT_THAT(given(16), ElementsAre(ElementsAre(Given{5, 11, 16})));
+    EXPECT_THAT(given(17), ElementsAre(ElementsAre(Given{5, 11, 16}, Given{21, 27, 1})));
+    EXPECT_THAT(given(48), ElementsAre(ElementsAre(Given{5, 11, 16}, Given{21, 27, 16}, Given{37, 43, 16})));
   }
 }
 
