@@ -77,17 +77,6 @@ TEST(NodeAlltoallv, LeavesTheHeadOfScratchAlone) {
     }
 }
 
-// Who sends a large block needs its input for itself: no other rank waits at the end.
-TEST(NodeAlltoallv, WaitsForNobodyWhoReadsNothing) {
-  const Cluster cluster = Cluster::uniform(1, 3);
-  const Exchange exchange = Exchange::packed(3, {0, slot, 2 * slot, slot, 0, 1, 3, 2, 1});
-  FittedPlan steps = build_blocks(cluster, 0, head, slot);
-  const plan::RankPlan plan = fitted(steps, exchange, 0);
-  EXPECT_EQ(plan.steps[steps.let_go[1]].rows, 0U);
-  EXPECT_EQ(plan.steps[steps.let_go[2]].rows, 1U);
-  EXPECT_EQ(plan.steps[steps.has_read].rows, 0U) << "it reads none itself";
-}
-
 // The others wait for what a rank tells: its own block, and theirs that it reads, may be long.
 TEST(NodeAlltoallv, TellsBeforeItCopiesAnythingButSmallBlocks) {
   const FittedPlan steps = build_blocks(Cluster::uniform(1, 4), 1, head, slot);
