@@ -127,8 +127,10 @@ class Pinned : public Allocation {
   void* address_ = nullptr;
 };
 
-/// Ends with the free memory, where the GPU ran out of it.
-Status with_free_memory(const Context& context, Status status, uint64_t bytes) {
+/// Begins with the sizes: of pinned memory, which is the host's, the driver tells none that are free.
+Status with_sizes(const Context& context, MemoryKind kind, Status status, uint64_t bytes) {
+  if (kind == MemoryKind::pinned)
+    return std::move(status).with_context(fmt::format("allocating {} bytes of pinned host memory", bytes));
   size_t free = 0, total = 0;
   if (context.driver().mem_info(&free, &total) != CUDA_SUCCESS)
     return std::move(status).with_context(fmt::format("allocating {} bytes", bytes));
@@ -140,9 +142,10 @@ template <typename Kind, typename... Results>
 Result<std::unique_ptr<Allocation>> make(const Context& context, std::unique_ptr<Kind> allocation,
                                          Results&... results) {
   const uint64_t bytes = allocation->bytes();
+  const MemoryKind kind = allocation->kind();
   EPCCL_CURRENT(context);
   if (Status status = allocation->allocate(results...); !status.ok())
-    return with_free_memory(context, std::move(status), bytes);
+    return with_sizes(context, kind, std::move(status), bytes);
   return std::unique_ptr<Allocation>(std::move(allocation));
 }
 

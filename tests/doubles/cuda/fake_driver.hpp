@@ -13,7 +13,7 @@
 #include <cstddef>
 
 extern "C" {
-/// "memory": bytes a GPU has. "vmm", "memops": 0 takes the feature away. "reuse": 1 gives freed addresses out again.
+/// "memory": bytes a GPU has. "pinned_memory": bytes of the host that can be (0: any). "vmm", "memops": 0 takes the feature away. "reuse": 1 gives freed addresses out again.
 /// "dma_buf", "gpu_direct", "rdma_flush": 0 takes it away. "rdma_order": as the attribute has it. "managed": 1 calls all GPU memory so.
 /// "copy_pause": microseconds before each copy. "dma_buf_error": what asking for a descriptor returns.
 /// "batch_error": what lists of copies return. "captured_lists": 0: none can be captured, whatever the version is. "copy_error": a CUresult that the next copy ends with when it runs.

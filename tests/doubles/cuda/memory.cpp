@@ -73,6 +73,7 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned) {
   FAKE_CONTEXT_TO_ALLOCATE(context);
   if (const CUresult result = unsafe_while_capturing(); result != CUDA_SUCCESS) return result;
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!fits_pinned(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   void* memory =
       mmap(nullptr, round_up(bytes, page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -52,6 +52,11 @@ bool fits(uint64_t bytes) {
   return fake_cuda_live("memory") + static_cast<long>(bytes) <= memory_limit();
 }
 
+bool fits_pinned(uint64_t bytes) {
+  const long limit = setting("pinned_memory", 0);
+  return limit == 0 || fake_cuda_live("pinned") + static_cast<long>(bytes) <= limit;
+}
+
 bool attach(Region& region) {
   const uint64_t bytes = round_up(region.bytes, page);
   void* wanted = memory_is_open() ? pointer(region.base) : nullptr;

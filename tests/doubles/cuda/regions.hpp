@@ -17,6 +17,8 @@ void* pointer(uint64_t address);
 long memory_limit();
 /// Whether it has room for so many more.
 bool fits(uint64_t bytes);
+/// Of pinned memory.
+bool fits_pinned(uint64_t bytes);
 
 /// A descriptor of so many bytes; -1: there is none.
 int make_memory(uint64_t bytes);
