@@ -14,6 +14,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,8 +45,9 @@ class FinishedMessages {
 struct Completion {
   enum class State : uint8_t { idle, pending, done, failed, declined };  // declined: only what was offered
   State state = State::idle;
-  uint64_t bytes = 0;  // received: the length the sender sent
-  Status status;       // when failed
+  uint64_t bytes = 0;             // received: the length the sender sent
+  Status status;                  // when failed
+  std::optional<uint64_t> found;  // failed since a message of another call came instead: its key
 
   bool finished() const { return state >= State::done; }
 
@@ -87,6 +89,13 @@ inline Completion* FinishedMessages::take() {
 /// 47 bits are the caller's.
 using MessageKey = uint64_t;
 inline constexpr int message_key_bits = 47;
+/// Keys with this bit are of no call. Of others all but the lowest bits say of which: a rank sends a call's messages before those of the next
+/// one, and receives all of them before it asks for any of that.
+inline constexpr MessageKey of_no_call = MessageKey{1} << (message_key_bits - 1);
+inline constexpr int message_tag_bits = 22;
+constexpr bool of_different_calls(MessageKey one, MessageKey other) {
+  return ((one | other) & of_no_call) == 0 && (one ^ other) >> message_tag_bits != 0;
+}
 
 /// Plain counters, for statistics and tests ("a two-stage alltoall sends N-1 messages").
 struct MessageCounters {
@@ -154,7 +163,8 @@ class MessageTransport {
   virtual Status send(int peer, MessageKey key, const void* data, size_t bytes, Completion& completion) = 0;
 
   /// Posts a receive for the message `key` of `peer`. A longer message fails the completion (invalid_usage, with both
-  /// lengths); a shorter one completes with its length in `completion.bytes`.
+  /// lengths); a shorter one completes with its length in `completion.bytes`. Where a message of another call comes before this call's, the
+  /// two ranks make different calls: a transport on which messages keep their order (tcp) then fails the completion (invalid_usage, `found`).
   virtual Status recv(int peer, MessageKey key, void* data, size_t bytes, Completion& completion) = 0;
 
   /// The `bytes` at `data`, which `device` owns, for messages that leave from there and arrive there without a copy. Error: why

@@ -146,6 +146,7 @@ void MessageStream::recv(MessageKey key, void* data, size_t bytes, Completion& c
   completion.state = Completion::State::pending;
   completion.bytes = 0;
   const Posted posted{key, static_cast<std::byte*>(data), bytes, &completion};
+  if (const auto other = of_another_call(key)) return refuse(posted, *other);
   const auto early =
       std::find_if(early_.begin(), early_.end(), [key](const Early& message) { return message.key == key; });
   if (early != early_.end()) {
@@ -158,6 +159,37 @@ void MessageStream::recv(MessageKey key, void* data, size_t bytes, Completion& c
   } else {
     posted_.push_back(posted);
   }
+}
+
+/// What lies before all messages of the receive's call: one that this rank does not know of, or of a call that it has not come to, while the
+/// peer is through with this one.
+std::optional<MessageKey> MessageStream::of_another_call(MessageKey wanted) const {
+  if ((wanted & of_no_call) != 0) return std::nullopt;
+  const auto is_of_a_call = [](MessageKey key) { return (key & of_no_call) == 0; };
+  MessageKey first = wanted;
+  const auto kept = std::ranges::find_if(early_, is_of_a_call, &Early::key);
+  if (kept != early_.end())
+    first = kept->key;
+  else if (incoming_.active && incoming_.early != nullptr && is_of_a_call(incoming_.header.key))
+    first = incoming_.header.key;
+  if (!of_different_calls(first, wanted)) return std::nullopt;
+  return first;
+}
+
+void MessageStream::refuse(const Posted& posted, MessageKey found) {
+  posted.completion->found = found;
+  fail(*posted.completion,
+       error(Code::invalid_usage,
+             "what rank {} sent is of another call than rank {} receives in: they make different calls",
+             peer_, self_));
+}
+
+void MessageStream::refuse_posted(MessageKey found) {
+  const auto refused = std::stable_partition(posted_.begin(), posted_.end(), [found](const Posted& posted) {
+    return !of_different_calls(posted.key, found);
+  });
+  for (auto posted = refused; posted != posted_.end(); ++posted) refuse(*posted, found);
+  posted_.erase(refused, posted_.end());
 }
 
 void MessageStream::take_kept(const Posted& posted, const Early& message) {
@@ -286,6 +318,7 @@ void MessageStream::begin_message() {
   const auto posted = std::find_if(posted_.begin(), posted_.end(),
                                    [this](const Posted& other) { return other.key == header_.key; });
   if (posted == posted_.end()) {
+    refuse_posted(header_.key);
     // One byte at least: that it is there says that the message is early.
     incoming_.early = std::make_unique_for_overwrite<std::byte[]>(std::max<size_t>(bytes, 1));
     incoming_.target = incoming_.early.get();

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "base/status.hpp"
@@ -120,6 +121,9 @@ class MessageStream {
   void deliver(const Posted& posted, size_t bytes);
   bool fits(const Posted& posted, size_t bytes) const;
   void take_early(const Posted& posted);
+  std::optional<MessageKey> of_another_call(MessageKey wanted) const;
+  void refuse(const Posted& posted, MessageKey found);
+  void refuse_posted(MessageKey found);
   void take_kept(const Posted& posted, const Early& message);
   Status ended() const;
   void lost(Status why);

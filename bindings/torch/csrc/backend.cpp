@@ -203,7 +203,7 @@ c10::intrusive_ptr<c10d::Backend> EpcclBackend::split(const c10::intrusive_ptr<c
     global_ranks.push_back(global_rank(rank));
   }
   return c10::make_intrusive<EpcclBackend>(
-      store->clone(), static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()),
+      store, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()),
       opts ? opts->timeout : options_->timeout, std::move(global_ranks),
       opts && !opts->group_name.empty() ? opts->group_name : name_ + " split");
 }
@@ -226,7 +226,7 @@ c10::intrusive_ptr<c10d::Backend> EpcclBackend::shrink(const std::vector<int64_t
   }
   TORCH_CHECK(rank >= 0, "epccl: shrink: rank ", rank_, " is excluded, so it must not call this");
   if (shrink_flags & abort_first) abort();
-  auto store = c10::make_intrusive<c10d::PrefixStore>(key, store_->clone());
+  auto store = c10::make_intrusive<c10d::PrefixStore>(key, store_);
   return c10::make_intrusive<EpcclBackend>(std::move(store), rank, size,
                                            opts ? opts->timeout : options_->timeout, std::move(global_ranks),
                                            name_ + " shrunk");
@@ -237,7 +237,7 @@ c10::intrusive_ptr<c10d::Backend> EpcclBackend::merge(const c10::intrusive_ptr<c
                                                       const int& rank, const int& size) {
   // What the ranks are globally only the caller knows.
   return c10::make_intrusive<EpcclBackend>(
-      store->clone(), rank, size, opts ? opts->timeout : options_->timeout, std::vector<int64_t>(),
+      store, rank, size, opts ? opts->timeout : options_->timeout, std::vector<int64_t>(),
       opts && !opts->group_name.empty() ? opts->group_name : name_ + " merged");
 }
 

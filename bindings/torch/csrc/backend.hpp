@@ -164,8 +164,8 @@ class EpcclBackend : public c10d::Backend {
   void ok(epcclResult_t result, const char* what) const;
   void check_root(const char* what, int64_t root) const;
 
-  /// A connection of its own: the program's is taken while it waits in the store. Made with the group: later the store's host may be dead,
-  /// and a connection to that is tried for long.
+  /// Over a connection of the process: the program's is taken while it waits in the store. Asked for with the group: later the store's host may be
+  /// dead, and a connection to that is tried for long.
   c10::intrusive_ptr<c10d::Store> message_store() const;
 
   c10::intrusive_ptr<c10d::Store> store_;  // of this group alone, once its communicator is made

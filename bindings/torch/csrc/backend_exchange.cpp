@@ -7,6 +7,7 @@
 #include "backend.hpp"
 #include "device_receive.hpp"
 #include "from_store.hpp"
+#include "store_connection.hpp"
 #include "tensors.hpp"
 
 namespace epccl_torch {
@@ -98,12 +99,7 @@ EpcclBackend::WorkPtr EpcclBackend::alltoall(Tensors& outputs, Tensors& inputs,
 
 c10::intrusive_ptr<c10d::Store> EpcclBackend::message_store() const {
   const std::lock_guard lock(message_store_mutex_);
-  if (message_store_) return message_store_;
-  try {
-    message_store_ = store_->clone();
-  } catch (const std::exception&) {
-    message_store_ = store_;  // a store of a kind that cannot
-  }
+  if (!message_store_) message_store_ = over_own_connection(store_);
   return message_store_;
 }
 

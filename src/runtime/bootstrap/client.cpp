@@ -156,8 +156,13 @@ void Client::report_stall(const StallReport& report) {
 std::string Client::describe_others(bool briefly) {
   const std::unique_lock lock(reading_, std::try_to_lock);
   if (!lock.owns_lock()) return "";
-  return state_ == Line::closed_regularly ? calls_.others(rank_)
-                                          : ask(briefly ? brief_patience : question_patience).doing;
+  if (state_ == Line::closed_regularly) return calls_.others(rank_);
+  Answer answer = ask(briefly ? brief_patience : question_patience);
+  // Its process is a rank's, and may be the one that all wait for.
+  if (!briefly && !answer.heard && state_ == Line::open && !first_notice_)
+    return fmt::format("the process of the rendezvous ({}) has not answered for {:g} s", hub_,
+                       question_patience);
+  return std::move(answer.doing);
 }
 
 /// Reads what the hub has said so far: what is asked now is answered behind that. Unlike ask(), also on a line with bad news.
@@ -385,6 +390,7 @@ void Client::take_found(wire::Reader& body) {
 
 void Client::take_answer(wire::Reader& body) {
   Answer& answer = answers_[body.u32()];
+  answer.heard = true;
   answer.joined = body.i32();
   answer.missing = body.text();
   answer.doing = body.text();

@@ -52,6 +52,7 @@ class Client final : public Bootstrap {
 
  private:
   struct Answer {
+    bool heard = false;
     int joined = 0;
     std::string missing, doing;
   };
@@ -90,7 +91,7 @@ class Client final : public Bootstrap {
   int take_left(wire::Reader& body);
   void line_ended(const std::string& why);
   void add_notice(Notice notice);
-  static constexpr double question_patience = 10, brief_patience = 0.5;  // seconds
+  static constexpr double question_patience = 2, brief_patience = 0.5;  // seconds
   Answer ask(double patience);
   void hear_all();
   void hang_up(uint64_t last_call);

@@ -59,7 +59,7 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
     ++idle_visits_;
     if ((steps_.all_complete() && drained_) || !failure_.ok()) break;
     Status idle = waiter_.idle([this] { return reasons_to_sleep(); }, network_busy(),
-                               [this] { return sweep(); }, [this] { return describe(); });
+                               [this] { return sweep(); }, [this] { return stalled(); });
     if (!idle.ok()) fail(std::move(idle));
   }
   end();
@@ -304,7 +304,8 @@ void Executor::start_message(uint32_t index) {
                            message)
           : network_->recv(step.peer, key, address_of(compiled.destination_local, step.destination),
                            step.total_bytes(), message);
-  if (!status.ok()) return fail_message(std::move(status));
+  if (!status.ok())
+    return fail_message(message.found ? found_another_call(step.peer, *message.found) : std::move(status));
   drained_ = drained_ && step.kind == Kind::recv;
   if (step.kind == Kind::send && message.state == Completion::State::done) {
     messages_.pop_back();
@@ -332,11 +333,11 @@ bool Executor::poll_messages() {
 }
 
 bool Executor::finish_message(const Message& message) {
+  const plan::Step& step = plan_->steps[message.step].step;
   if (message.state == Completion::State::failed) {
-    fail_message(message.status);
+    fail_message(message.found ? found_another_call(step.peer, *message.found) : message.status);
     return false;
   }
-  const plan::Step& step = plan_->steps[message.step].step;
   if (step.kind == Kind::recv && message.bytes != step.total_bytes()) {
     fail_message(error(Code::invalid_usage, "call {} ({}): rank {} sent {} bytes where rank {} expects {}",
                        call_->sequence, call_->text, step.peer, message.bytes, rank_, step.total_bytes()));
@@ -345,6 +346,16 @@ bool Executor::finish_message(const Message& message) {
   --pending_messages_;
   complete(message.step);
   return true;
+}
+
+Status Executor::found_another_call(int peer, transports::MessageKey found) const {
+  const uint64_t other = call_of(found, call_->sequence);
+  const char* const why =
+      other < call_->sequence   ? "which this rank did not receive there: the two made different calls then"
+      : other > call_->sequence ? "and none of those that this call needs: the two make different calls"
+                                : "but none that this call expects: the two make different calls";
+  return error(Code::invalid_usage, "call {} ({}): rank {} has sent rank {} a message of call {}, {}",
+               call_->sequence, call_->text, peer, rank_, other, why);
 }
 
 void Executor::fail(Status status) {
@@ -364,6 +375,11 @@ void Executor::fail_message(Status status) {
 
 transports::SleepReasons Executor::reasons_to_sleep() const {
   return engine_.pending() ? engine_.reason() : waits_.reasons(call_->sequence);
+}
+
+Waiter::Situation Executor::stalled() {
+  if (Status other = calls_.compare_with_finished(); !other.ok()) fail(std::move(other));
+  return describe();
 }
 
 Waiter::Situation Executor::describe() const {

@@ -89,7 +89,10 @@ class Executor {
   void fail(Status status);
   void fail_at_peer(Status status);
   void fail_message(Status status);
+  /// Why a message of another call came in the place of this call's.
+  Status found_another_call(int peer, transports::MessageKey found) const;
   transports::SleepReasons reasons_to_sleep() const;
+  Waiter::Situation stalled();
   Waiter::Situation describe() const;
   std::string waiting_text() const;
 

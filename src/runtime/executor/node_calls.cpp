@@ -168,12 +168,23 @@ void NodeCalls::describe_buffers(transports::CallRecord& record) const {
     record.scratch = now;
 }
 
+Status NodeCalls::compare(int local, const transports::CallRecord& theirs) const {
+  if (theirs.sequence != call_->sequence || theirs.signature == signature_) return {};
+  return error(Code::invalid_usage, "call {}: rank {} calls {}, rank {} calls {}", call_->sequence, rank_,
+               call_->text, rank_at(local), theirs.text.data());
+}
+
+Status NodeCalls::compare_with_finished() const {
+  for (int local = 0; local < node_.local_size(); ++local)
+    if (local != node_.local() && node_.counter(local, transports::done_counter) >= call_->sequence)
+      EPCCL_TRY(compare(local, node_.call(local, call_->sequence)));
+  return {};
+}
+
 Status NodeCalls::check(int local) {
   if (std::exchange(checked_[static_cast<size_t>(local)], call_->sequence) == call_->sequence) return {};
   const transports::CallRecord& theirs = node_.call(local, call_->sequence);
-  if (theirs.sequence == call_->sequence && theirs.signature != signature_)
-    return error(Code::invalid_usage, "call {}: rank {} calls {}, rank {} calls {}", call_->sequence, rank_,
-                 call_->text, rank_at(local), theirs.text.data());
+  EPCCL_TRY(compare(local, theirs));
   if (theirs.sequence == call_->sequence && theirs.history != history_) return earlier_disagreement(local);
   if (call_->hear != nullptr) (*call_->hear)(local, node_.scratch(local, call_->scratch()));
   return {};

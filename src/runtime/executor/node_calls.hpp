@@ -96,6 +96,9 @@ class NodeCalls {
            theirs.history == history_ && call_->tells.empty();
   }
 
+  /// Where this rank waits for long, as it may for one that it has misunderstood: whether a rank that is through with this call made another one.
+  Status compare_with_finished() const;
+
   /// Waits until all ranks of the node are in this call and checks them: then all records can be read.
   Status meet();
 
@@ -112,6 +115,7 @@ class NodeCalls {
   /// Of a peer that let queues through: its counters are raised.
   Status gave_up(int slot) const;
   void add_to_history();
+  Status compare(int local, const transports::CallRecord& theirs) const;
   Status earlier_disagreement(int local) const;
   Status wait_for_scratch();
   uint64_t lowest(int slot) const;

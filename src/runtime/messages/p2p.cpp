@@ -11,8 +11,7 @@
 namespace epccl::runtime {
 namespace {
 
-// Plans use keys below this bit.
-constexpr transports::MessageKey p2p_key = transports::MessageKey{1} << (transports::message_key_bits - 1);
+constexpr transports::MessageKey p2p_key = transports::of_no_call;
 // Of those, the pieces of messages behind the first.
 constexpr transports::MessageKey piece_key = p2p_key | p2p_key >> 1;
 

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -161,6 +163,33 @@ TEST_P(DisagreementOnTheRoot, OfASmallBroadcastComesOutInTheNextCall) {
     EXPECT_NE(result, epcclSuccess);
     expect_words(comm, {"rank 1", "broadcast count 4 float32 root 0", "broadcast count 4 float32 root 1"});
   });
+}
+
+// With a rank a node only what they send each other can tell. A message of the broadcast stays behind, and is no other call's.
+TEST(DisagreementBetweenNodes, OfACallThatAllRanksCouldEndComesOutInTheNextOne) {
+  enum class Odd : uint8_t { count_zero, own_root, scatter_of_nothing };
+  for (const Odd odd : {Odd::count_zero, Odd::own_root, Odd::scatter_of_nothing})
+    for (const std::vector<int>& nodes : {std::vector<int>{1, 1, 1}, {2, 1}})
+      run_ranks({nodes, {{"EPCCL_TIMEOUT", "20"}}, {}}, [&](const RankContext& context) {
+        Comm comm(context);
+        const bool is_odd = context.rank == 2;
+        std::array<float, 12> part{};
+        const size_t count = is_odd && odd != Odd::own_root ? 0 : 4;
+        const int root = is_odd && odd == Odd::own_root ? 2 : 0;
+        epcclResult_t result =
+            odd == Odd::scatter_of_nothing
+                ? epcclScatter(part.data(), part.data() + static_cast<ptrdiff_t>(4 * context.rank), count,
+                               epcclFloat32, root, comm, nullptr)
+                : epcclBroadcast(part.data(), part.data(), count, epcclFloat32, root, comm, nullptr);
+        if (result == epcclSuccess)
+          result = epcclBroadcast(part.data(), part.data(), 4, epcclFloat32, 0, comm, nullptr);
+        // The root waits for nobody before this one.
+        float sum = 1;
+        if (result == epcclSuccess)
+          result = epcclAllReduce(&sum, &sum, 1, epcclFloat32, epcclSum, comm, nullptr);
+        EXPECT_NE(result, epcclSuccess);
+        expect_words(comm, {"different calls"});
+      });
 }
 
 TEST(DisagreementOnSettings, IsFoundWhenJoining) {

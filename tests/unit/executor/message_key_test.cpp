@@ -51,5 +51,24 @@ TEST(MessageKey, IsAnotherOneForAnotherCallMeaningOrTag) {
   EXPECT_NE(key, message_key(5, 7, 10));
 }
 
+TEST(CallOf, IsTheNearestWhoseNumberEndsAsTheKeysDoes) {
+  for (const uint64_t sequence : {1u, 600u, 1023u, 1024u, 5000u})
+    for (const int64_t away : {-511, -1, 0, 1, 512}) {
+      const auto other = static_cast<int64_t>(sequence) + away;
+      if (other < 1) continue;
+      const auto key = message_key(static_cast<uint64_t>(other), 7, 9);
+      EXPECT_EQ(call_of(key, sequence), static_cast<uint64_t>(other)) << "seen from " << sequence;
+    }
+}
+
+TEST(OfDifferentCalls, AreMessagesOfAnotherNumberOrMeaningAndNoneThatAreOfNoCall) {
+  using transports::of_different_calls;
+  const auto key = message_key(5, 7, 9);
+  EXPECT_FALSE(of_different_calls(key, message_key(5, 7, 10)));
+  EXPECT_TRUE(of_different_calls(key, message_key(6, 7, 9)));
+  EXPECT_TRUE(of_different_calls(key, message_key(5, 8, 9)));
+  EXPECT_FALSE(of_different_calls(key, transports::of_no_call | message_key(6, 7, 9)));
+}
+
 }  // namespace
 }  // namespace epccl::runtime

@@ -112,7 +112,7 @@ TYPED_TEST(Messages, AreMatchedByKeyWhateverTheOrder) {
   Fabric<TypeParam> fabric(2);
   std::deque<Message> messages;
   for (MessageKey key = 0; key < 300; ++key) {
-    const MessageKey wide = key % 3 == 0 ? key << 38 | key : key;  // all 47 bits count
+    const MessageKey wide = key % 3 == 0 ? of_no_call | key << 37 | key : key;  // all 47 bits count
     const size_t bytes = random() % (size_t{1} << (random() % 18));
     messages.emplace_back(static_cast<int>(key % 2), static_cast<int>(1 - key % 2), wide, bytes);
   }

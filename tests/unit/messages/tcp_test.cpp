@@ -185,5 +185,48 @@ TEST(TcpStreams, ThatAreStoppedFailTheirSendsWhenThePeerEnds) {
   EXPECT_NE(sending.status.message().find("rank 0"), std::string::npos) << sending.status.message();
 }
 
+// Of a call that its receiver made otherwise, or not at all: a later call takes neither it nor what lies behind it for its own.
+TEST(TcpMessages, ThatNoReceiveTookFailTheFirstReceiveOfAnotherCall) {
+  constexpr MessageKey call = MessageKey{1} << message_tag_bits;
+  for (const bool is_there : {true, false}) {
+    SCOPED_TRACE(is_there ? "before the receive is posted" : "after that");
+    Fabric<Tcp> fabric(2);
+    Message hello(0, 1, of_no_call | 1, 1), unknown(0, 1, 3 * call + 1, 100), wanted(0, 1, 4 * call + 1, 100),
+        of_no(0, 1, of_no_call | 2, 100);
+    if (is_there) {
+      ASSERT_TRUE(unknown.send(fabric).ok());
+      ASSERT_TRUE(wanted.send(fabric).ok());
+      ASSERT_TRUE(hello.send(fabric).ok());
+      ASSERT_TRUE(hello.recv(fabric).ok());
+      ASSERT_TRUE(fabric.finish(hello.receiving));
+      static_cast<void>(wanted.recv(fabric));
+    } else {
+      ASSERT_TRUE(wanted.recv(fabric).ok());
+      ASSERT_TRUE(unknown.send(fabric).ok());
+    }
+    ASSERT_TRUE(of_no.send(fabric).ok());
+    ASSERT_TRUE(of_no.recv(fabric).ok());
+    ASSERT_TRUE(fabric.finish(wanted.receiving));
+    EXPECT_EQ(wanted.receiving.state, Completion::State::failed);
+    EXPECT_EQ(wanted.receiving.found, unknown.key);
+    ASSERT_TRUE(fabric.finish(of_no.receiving));
+    of_no.expect_arrived();
+  }
+}
+
+TEST(TcpMessages, OfACallMayComeAndBeAskedForInAnyOrder) {
+  constexpr MessageKey call = MessageKey{1} << message_tag_bits;
+  Fabric<Tcp> fabric(2);
+  for (MessageKey number = 1; number < 4; ++number) {
+    std::deque<Message> messages;
+    for (MessageKey tag = 0; tag < 4; ++tag) messages.emplace_back(0, 1, number * call + tag, 100);
+    for (const size_t sent : {2u, 0u, 3u, 1u}) ASSERT_TRUE(messages[sent].send(fabric).ok());
+    if (number == 2) fabric.settle();
+    for (const size_t asked : {1u, 3u, 2u, 0u}) ASSERT_TRUE(messages[asked].recv(fabric).ok());
+    ASSERT_TRUE(fabric.drive_until([&] { return std::ranges::all_of(messages, &Message::finished); }));
+    for (const Message& message : messages) message.expect_arrived();
+  }
+}
+
 }  // namespace
 }  // namespace epccl::transports
