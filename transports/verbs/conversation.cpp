@@ -209,7 +209,9 @@ Status Conversation::write_parts(Send& send, const KnownAdvert& known) {
     EPCCL_TRY(control({.kind = Kind::length, .id = known.id, .key = send.key, .bytes = send.bytes}));
 
   const std::vector<size_t> live = live_rails();
-  const size_t parts = std::clamp<size_t>(send.bytes / shared_.stripe, 1, std::max<size_t>(live.size(), 1));
+  if (live.empty())
+    return describe(true, send.bytes, error(Code::remote_error, "no RDMA port is left on the way"));
+  const size_t parts = std::clamp<size_t>(send.bytes / shared_.stripe, 1, live.size());
   send.parts_left = static_cast<uint32_t>(parts);
   const Signal signal{known.id, static_cast<uint32_t>(parts), shorter};
   const auto first = static_cast<size_t>(peer_ + shared_.rank) % live.size();

@@ -40,6 +40,7 @@ void Conversation::move_from_rail(size_t rail, uint64_t received) {
     if (failure_.ok()) resend(message);
   for (WorkRequest& request : writes) {
     if (!failure_.ok()) return;
+    if (request.owner == nullptr) continue;  // of no bytes: it only asked for an answer
     QueuePair& pair = home();
     const Send& send = *static_cast<const Send*>(request.owner);
     request.local_key = send.region->local_key(pair.rail_index());

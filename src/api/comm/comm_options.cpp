@@ -1,9 +1,8 @@
 #include "api/comm/comm_options.hpp"
 
-#include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstring>
+
+#include "api/handles/sized_struct.hpp"
 
 namespace epccl::api {
 namespace {
@@ -35,14 +34,9 @@ Status read_engines(const epcclConfig_t& config, runtime::CommOptions& options) 
 Result<runtime::CommOptions> read_config(const epcclConfig_t* given) {
   runtime::CommOptions options;
   if (given == nullptr) return options;
-  epcclConfig_t config = EPCCL_CONFIG_INITIALIZER;
-  size_t size = 0;
-  std::memcpy(&size, given, sizeof size);
-  if (size < offsetof(epcclConfig_t, algorithm) || size > 64 * sizeof(epcclConfig_t))
-    return error(Code::invalid_argument, "config.size is {}: use EPCCL_CONFIG_INITIALIZER", size);
-  std::memcpy(&config, given, std::min(size, sizeof config));
-  if (config.magic != EPCCL_CONFIG_MAGIC)
-    return error(Code::invalid_argument, "config.magic is {:#x}: use EPCCL_CONFIG_INITIALIZER", config.magic);
+  const epcclConfig_t defaults = EPCCL_CONFIG_INITIALIZER;
+  EPCCL_ASSIGN(const epcclConfig_t config,
+               read_sized("config", *given, defaults, "EPCCL_CONFIG_INITIALIZER"));
   if (config.algorithm != nullptr) options.algorithm = config.algorithm;
   if (config.commName != nullptr) options.name = config.commName;
   if (config.netName != nullptr) options.network = config.netName;

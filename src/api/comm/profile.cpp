@@ -3,6 +3,7 @@
 
 #include "api/handles/handles.hpp"
 #include "api/handles/last_error.hpp"
+#include "api/handles/sized_struct.hpp"
 
 namespace epccl::api {
 namespace {
@@ -11,19 +12,17 @@ Status get_call_times(epcclComm_t comm, epcclCallTimes_t* out) {
   EPCCL_ASSIGN(const HandlePtr handle, find_handle(comm));
   EPCCL_ASSIGN(const CommPtr communicator, handle->communicator());
   if (out == nullptr) return {Code::invalid_argument, "times is NULL"};
-  // Versioned by size; all fields are in the first version.
-  if (out->size < sizeof(epcclCallTimes_t) || out->magic != EPCCL_CALL_TIMES_MAGIC)
-    return error(Code::invalid_argument,
-                 "times has size {} and magic {:#x}: use EPCCL_CALL_TIMES_INITIALIZER", out->size,
-                 out->magic);
+  const epcclCallTimes_t zeros = EPCCL_CALL_TIMES_INITIALIZER;
+  EPCCL_ASSIGN(epcclCallTimes_t times, read_sized("times", *out, zeros, "EPCCL_CALL_TIMES_INITIALIZER"));
   EPCCL_ASSIGN(const runtime::CallTimes::Sums sums, communicator->call_times());
   const device::TimeSplit& seconds = sums.seconds;
-  out->calls = sums.calls;
-  out->total = seconds.total;
-  out->kernel = seconds.kernel;
-  out->copy = seconds.copy;
-  out->signal = seconds.signal;
-  out->host = seconds.host();
+  times.calls = sums.calls;
+  times.total = seconds.total;
+  times.kernel = seconds.kernel;
+  times.copy = seconds.copy;
+  times.signal = seconds.signal;
+  times.host = seconds.host();
+  write_sized(out, times);
   return {};
 }
 

@@ -1,6 +1,7 @@
 // What a communicator tells about its traffic.
 #include "api/handles/handles.hpp"
 #include "api/handles/last_error.hpp"
+#include "api/handles/sized_struct.hpp"
 
 namespace epccl::api {
 namespace {
@@ -9,27 +10,25 @@ Status get_statistics(epcclComm_t comm, epcclStatistics_t* out) {
   EPCCL_ASSIGN(const HandlePtr handle, find_handle(comm));
   EPCCL_ASSIGN(const CommPtr communicator, handle->communicator());
   if (out == nullptr) return {Code::invalid_argument, "statistics is NULL"};
-  // Versioned by size; all fields are in the first version.
-  if (out->size < sizeof(epcclStatistics_t) || out->magic != EPCCL_STATISTICS_MAGIC)
-    return error(Code::invalid_argument,
-                 "statistics has size {} and magic {:#x}: use EPCCL_STATISTICS_INITIALIZER", out->size,
-                 out->magic);
+  const epcclStatistics_t zeros = EPCCL_STATISTICS_INITIALIZER;
+  EPCCL_ASSIGN(epcclStatistics_t all, read_sized("statistics", *out, zeros, "EPCCL_STATISTICS_INITIALIZER"));
   const auto [messages, work, messages_carried, bytes_carried] = communicator->network_statistics();
-  out->connections = messages.connections;
-  out->messagesSent = messages.messages_sent + messages_carried;
-  out->bytesSent = messages.bytes_sent + bytes_carried;
-  out->messagesReceived = messages.messages_received;
-  out->bytesReceived = messages.bytes_received;
-  out->sendRequests = work.sends;
-  out->writeRequests = work.writes;
-  out->signalRequests = work.signals;
-  out->completionsRequested = work.signalled;
-  out->sendCompletions = work.send_completions;
-  out->receiveCompletions = work.receive_completions;
-  out->registrations = work.registrations;
-  out->railsLost = work.rails_lost;
-  out->requestsMoved = work.moved;
-  out->messagesCarried = messages_carried;
+  all.connections = messages.connections;
+  all.messagesSent = messages.messages_sent + messages_carried;
+  all.bytesSent = messages.bytes_sent + bytes_carried;
+  all.messagesReceived = messages.messages_received;
+  all.bytesReceived = messages.bytes_received;
+  all.sendRequests = work.sends;
+  all.writeRequests = work.writes;
+  all.signalRequests = work.signals;
+  all.completionsRequested = work.signalled;
+  all.sendCompletions = work.send_completions;
+  all.receiveCompletions = work.receive_completions;
+  all.registrations = work.registrations;
+  all.railsLost = work.rails_lost;
+  all.requestsMoved = work.moved;
+  all.messagesCarried = messages_carried;
+  write_sized(out, all);
   return {};
 }
 

@@ -158,7 +158,7 @@ Status get_stats(epcclEpHandle_t handle, epcclEpStats_t* out) {
   stats.dispatch_bytes_node = traffic.tokens_node * of.dispatch_row_bytes;
   stats.dispatch_bytes_network = traffic.tokens_network * of.dispatch_row_bytes;
   stats.combine_bytes_network = traffic.returned_network * of.combine_row_bytes;
-  write_struct(out, stats);
+  write_sized(out, stats);
   return {};
 }
 

@@ -1,14 +1,13 @@
 // Reads the structs and tensors of ep.h.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
 
+#include "api/handles/sized_struct.hpp"
 #include "base/status.hpp"
 #include "ep/calls/transfer.hpp"
 #include "ep/routing/routing.hpp"
@@ -16,27 +15,11 @@
 
 namespace epccl::api {
 
-/// The caller's struct as far as both sides know it: one of an older or newer library has another size. `defaults` is the
-/// initialiser. All structs of ep.h begin with size and magic.
+/// As read_sized(); where none is given, `defaults`.
 template <typename T>
 Result<T> read_struct(const char* what, const T* given, T defaults) {
   if (given == nullptr) return defaults;
-  size_t size = 0;
-  std::memcpy(&size, given, sizeof size);
-  if (size < offsetof(T, magic) + sizeof defaults.magic || size > 64 * sizeof(T))
-    return error(Code::invalid_argument, "{}: size is {}: use the initialiser", what, size);
-  std::memcpy(&defaults, given, std::min(size, sizeof(T)));
-  if (defaults.magic != EPCCL_EP_MAGIC)
-    return error(Code::invalid_argument, "{}: magic is {:#x}: use the initialiser", what, defaults.magic);
-  defaults.size = sizeof(T);
-  return defaults;
-}
-
-/// The way back: fills the caller's struct, which read_struct() has accepted, as far as both sides know it.
-template <typename T>
-void write_struct(T* out, T value) {
-  std::memcpy(&value.size, out, sizeof value.size);
-  std::memcpy(out, &value, std::min(value.size, sizeof value));
+  return read_sized(what, *given, defaults, "the initialiser");
 }
 
 /// What numbers of experts and of rows may be.

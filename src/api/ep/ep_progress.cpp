@@ -31,7 +31,7 @@ Status get_progress(epcclEpHandle_t handle, epcclEpProgress_t* out) {
   progress.stage1_bytes = counts.network.total;
   progress.stage2_bytes_done = counts.node.done;
   progress.stage2_bytes = counts.node.total;
-  write_struct(out, progress);
+  write_sized(out, progress);
   return {};
 }
 

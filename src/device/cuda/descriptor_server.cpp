@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/caught.hpp"
 #include "base/fork_guard.hpp"
 #include "base/per_process.hpp"
 #include "base/thread.hpp"
@@ -106,8 +107,12 @@ class Server {
     if (listen(listener.get(), backlog) != 0)
       return system_error(errno, "listen for those who ask for descriptors");
     listener_ = GuardedFd(std::move(listener));
-    start_thread([this] { serve(); }).detach();  // ends with the process
-    return {};
+    Status started = caught([this] {
+      start_thread([this] { serve(); }).detach();  // ends with the process
+      return Status();
+    });
+    if (!started.ok()) listener_.reset();  // nobody would serve it
+    return started;
   }
 
   void serve() {

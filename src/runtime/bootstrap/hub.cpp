@@ -12,12 +12,13 @@
 #include <system_error>
 #include <vector>
 
+#include "base/caught.hpp"
 #include "base/clock.hpp"
 #include "base/descriptor_limit.hpp"
 #include "base/log.hpp"
 #include "base/settings.hpp"
 #include "base/thread.hpp"
-#include "runtime/bootstrap/launch_env.hpp"
+#include "runtime/bootstrap/hub_address.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -30,45 +31,6 @@ constexpr double accept_pause = 0.2;  // seconds until it is tried again where n
 constexpr double crowd_patience = 5;  // seconds for which that is tried before the ranks are told
 constexpr int max_strangers = 1024;
 constexpr int last_rounds = 100;
-
-Result<net::Endpoint> address_of_interfaces() {
-  return net::local_address(net::selected_interfaces());
-}
-
-/// EPCCL_COMM_ID's address. Where the machine's own hosts file gives that name a loopback address only, the one that interfaces
-/// give: the id is for other machines.
-Result<net::Endpoint> fixed_endpoint(const std::string& fixed) {
-  auto parsed = net::parse_host_port(fixed);
-  if (!parsed.ok()) return std::move(parsed).take_status().with_context("EPCCL_COMM_ID");
-  auto addresses = net::resolve(parsed->host, parsed->port);
-  if (!addresses.ok()) return std::move(addresses).take_status().with_context("EPCCL_COMM_ID");
-  if (net::means_loopback(parsed->host)) return addresses->front();
-  for (const net::Endpoint& at : *addresses)
-    if (!at.is_loopback()) return at;
-  EPCCL_ASSIGN(net::Endpoint at, address_of_interfaces());
-  at.port = parsed->port;
-  return at;
-}
-
-/// -1: no launcher tells.
-int rank_told() {
-  const auto env = launch_environment();
-  return env.ok() && env->has_value() ? (*env)->rank : -1;
-}
-
-/// Where the rendezvous is: EPCCL_COMM_ID's address, or the one that interfaces give. That setting is for the rank 0 of all, and
-/// the same everywhere: another rank that makes an id, for a group of which it is the first, is not there, or would take its port.
-Result<net::Endpoint> chosen_endpoint() {
-  const std::string fixed = settings::get("EPCCL_COMM_ID");
-  if (fixed.empty()) return address_of_interfaces();
-  const int rank = rank_told();
-  if (rank <= 0) {
-    EPCCL_ASSIGN(const net::Endpoint at, fixed_endpoint(fixed));
-    if (rank == 0 || net::is_of_this_machine(at)) return at;
-  }
-  log::info(log::init, rank, "EPCCL_COMM_ID={} is where rank 0 is: this id has an address of its own", fixed);
-  return address_of_interfaces();
-}
 
 void watch(int epoll, int operation, int fd, uint32_t events) {
   epoll_event event{};
@@ -209,8 +171,21 @@ bool Hub::is_forgotten() {
   return now_seconds() >= forgotten_at_;
 }
 
+// An exception (memory that is not to be had) ends the rendezvous, not the process: ranks hear of a lost line.
 void Hub::run() {
   pthread_setname_np(pthread_self(), "epccl-hub");
+  const Status served = caught([this] {
+    serve_all();
+    return Status();
+  });
+  if (!served.ok()) log::warn(log::init, -1, "rendezvous: it has to end: {}", served.message());
+  connections_.clear();
+  listener_.reset();
+  sessions_.clear();
+  finished_.store(true, std::memory_order_release);
+}
+
+void Hub::serve_all() {
   while (!done()) {
     serve_round(milliseconds_to_next_deadline(now_seconds()));
     drop_overdue(now_seconds());
@@ -219,10 +194,6 @@ void Hub::run() {
   for (int round = 0; round < last_rounds && serve_round(0) > 0; ++round) {
   }
   say_goodbye();
-  connections_.clear();
-  listener_.reset();
-  sessions_.clear();
-  finished_.store(true, std::memory_order_release);
 }
 
 int Hub::serve_round(int patience_milliseconds) {

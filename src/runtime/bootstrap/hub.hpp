@@ -61,6 +61,7 @@ class Hub {
   Status open(const net::Endpoint& at);
   Status start_thread();
   void run();
+  void serve_all();
   bool done();
   bool is_forgotten();
   bool others_are_left() const;

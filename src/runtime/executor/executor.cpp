@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 
+#include "base/caught.hpp"
 #include "device/device.hpp"
 #include "device/host/host_copy.hpp"
 #include "runtime/executor/message_key.hpp"
@@ -49,7 +50,18 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
   EPCCL_TRY(monitor_.check_lightly());
   if (call.progress != nullptr) call.progress->begin(plan);
   EPCCL_TRY(begin());
-  if (uses_peers_buffers() && !node_.begin_use(call.sequence)) fail(node_.why_gave_up());
+  // What is thrown is a failure as any other: what the engines still copy is waited for before the caller has its buffers back.
+  Status made = caught([this] {
+    make();
+    return Status();
+  });
+  if (!made.ok()) fail(std::move(made));
+  end();
+  return std::move(failure_);
+}
+
+void Executor::make() {
+  if (uses_peers_buffers() && !node_.begin_use(call_->sequence)) fail(node_.why_gave_up());
   while ((!steps_.all_complete() || !drained_) && failure_.ok()) {
     if (idle_visits_ % 4 == 0 ? sweep() : glance()) {
       waiter_.moved();
@@ -62,8 +74,6 @@ Status Executor::run(const CompiledPlan& plan, const Call& call) {
                                [this] { return sweep(); }, [this] { return stalled(); });
     if (!idle.ok()) fail(std::move(idle));
   }
-  end();
-  return std::move(failure_);
 }
 
 // Small calls are staged: nobody has a buffer of another rank's then.

@@ -62,6 +62,7 @@ class Executor {
   };
 
   Status begin();
+  void make();
   RowSteps::Writes row_writes(uint64_t input_bytes, uint64_t output_bytes) const;
   void end();
   bool uses_peers_buffers() const;

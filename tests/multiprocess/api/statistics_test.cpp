@@ -1,6 +1,7 @@
 // What collectives cost on the network, in messages and in requests to its devices.
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -40,6 +41,25 @@ epcclStatistics_t cost_of_alltoall(epcclComm_t comm, int ranks, size_t block) {
   EXPECT_EQ(epcclMemFree(input), epcclSuccess);
   EXPECT_EQ(epcclMemFree(output), epcclSuccess);
   return cost;
+}
+
+// Of a program that was built before the last fields were there.
+TEST(Statistics, OfAnOlderHeaderAreFilledAsFarAsTheyGo) {
+  run_ranks({{1}, {}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    epcclStatistics_t statistics = EPCCL_STATISTICS_INITIALIZER;
+    statistics.size = offsetof(epcclStatistics_t, bytesReceived);
+    statistics.messagesSent = statistics.bytesReceived = statistics.messagesCarried = 77;
+    ASSERT_EQ(epcclCommGetStatistics(comm, &statistics), epcclSuccess) << epcclGetLastError(nullptr);
+    EXPECT_EQ(statistics.size, offsetof(epcclStatistics_t, bytesReceived));
+    EXPECT_EQ(statistics.messagesSent, 0U);
+    EXPECT_EQ(statistics.bytesReceived, 77U);
+    EXPECT_EQ(statistics.messagesCarried, 77U);
+    for (const size_t size : {size_t{0}, offsetof(epcclStatistics_t, magic), 65 * sizeof statistics}) {
+      statistics.size = size;
+      EXPECT_EQ(epcclCommGetStatistics(comm, &statistics), epcclInvalidArgument) << size;
+    }
+  });
 }
 
 constexpr size_t small_block = 1000, large_block = 32 << 10;
