@@ -116,7 +116,11 @@ typedef struct {
   unsigned int num_experts;              /**< over all ranks */
   const int* expert_to_rank;             /**< num_experts ranks; NULL: contiguous blocks, as equal as possible */
   unsigned int max_send_tokens_per_rank; /**< most tokens (T) of one rank in one call */
-  size_t max_token_bytes;                /**< most bytes of one token, at most 2^30; FP8: with its scales */
+  size_t max_token_bytes;                /**< most bytes of one token, at most 2^30; FP8: with its scales. On
+                                          *   several nodes tokens pass scratch: up to 1 MiB with the default
+                                          *   EPCCL_SCRATCH_SIZE of 8 MiB, and as many times more as that is
+                                          *   larger; what does not fit is an error of making or updating the
+                                          *   handle */
   epcclEpStrategy_t strategy;            /**< AUTO: EPCCL_EP_STRATEGY, or else the cost model */
   unsigned int timeout_ms;               /**< how long a call of this group's handles waits for a silent rank before it fails,
                                               naming it, and with it the communicator; 0: the communicator's timeout */

@@ -7,9 +7,8 @@ namespace epccl::settings {
 const std::vector<Entry>& table() {
   static const std::vector<Entry> rows = {
       {"EPCCL_ALGO", "auto", "flat|two_stage|auto",
-       "Algorithm of the all-to-all family. `auto` chooses by cost model, the same on every rank. Must be "
-       "equal on all "
-       "ranks."},
+       "Algorithm of alltoall and alltoallv, and form of the other collectives (`two_stage`: the two-level "
+       "one). `auto` chooses by cost model, the same on every rank. Must be equal on all ranks."},
       {"EPCCL_TIMEOUT", "30", "seconds above 0",
        "How long a rank waits for a peer that shows no sign of life, in joining and in collectives, before "
        "it gives up "
@@ -179,7 +178,9 @@ const std::vector<Entry>& table() {
       {"EPCCL_CHUNK_SIZE", "128K", "bytes above 0",
        "Pipeline chunk: the second hop of one chunk runs under the first hop of the next."},
       {"EPCCL_SCRATCH_SIZE", "8M", "bytes up to 1T",
-       "Staging memory of a rank for one call half; calls that need more are cut into rounds. Inputs that "
+       "Staging memory of a rank for one call half; calls that need more are cut into rounds, but no token "
+       "of "
+       "a dispatch or combine between nodes (epccl/ep.h, max_token_bytes). Inputs that "
        "peers cannot map (not of epcclMemAlloc) are copied there for them, as far as they fit and where that "
        "is faster."},
       {"EPCCL_EAGER_LIMIT", "8K", "bytes up to 1T",

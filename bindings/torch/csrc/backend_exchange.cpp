@@ -60,14 +60,14 @@ EpcclBackend::WorkPtr EpcclBackend::alltoall_base(at::Tensor& output, at::Tensor
     if (even) {
       ok(epcclAlltoall(line.place(source.const_data_ptr()), line.place(target.data()),
                        from_here.counts[0] * unit.count, unit.datatype, line.comm, line.stream),
-         "all_to_all_single");
+         "all_to_all_single without split sizes");
     } else {
       from_here.scale(unit.count);
       to_here.scale(unit.count);
       ok(epcclAlltoallv(line.place(source.const_data_ptr()), from_here.counts.data(), from_here.places.data(),
                         line.place(target.data()), to_here.counts.data(), to_here.places.data(),
                         unit.datatype, line.comm, line.stream),
-         "all_to_all_single");
+         "all_to_all_single with split sizes");
     }
     target.finish();
   };

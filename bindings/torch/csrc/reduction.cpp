@@ -15,38 +15,6 @@ namespace {
 
 using c10d::ReduceOp;
 
-std::optional<epcclDataType_t> datatype_of(at::ScalarType type) {
-  switch (type) {
-    case at::kChar:
-      return epcclInt8;
-    case at::kByte:
-    case at::kBool:
-      return epcclUint8;
-    case at::kInt:
-      return epcclInt32;
-    case at::kUInt32:
-      return epcclUint32;
-    case at::kLong:
-      return epcclInt64;
-    case at::kUInt64:
-      return epcclUint64;
-    case at::kHalf:
-      return epcclFloat16;
-    case at::kFloat:
-      return epcclFloat32;
-    case at::kDouble:
-      return epcclFloat64;
-    case at::kBFloat16:
-      return epcclBfloat16;
-    case at::kFloat8_e4m3fn:
-      return epcclFloat8e4m3;
-    case at::kFloat8_e5m2:
-      return epcclFloat8e5m2;
-    default:
-      return std::nullopt;
-  }
-}
-
 epcclRedOp_t operation_of(const char* what, at::ScalarType type, ReduceOp::RedOpType op) {
   const bool flags = type == at::kBool;
   switch (op) {

@@ -26,14 +26,15 @@ class Connections {
   StorePtr to(const StorePtr& base) {
     const std::lock_guard lock(mutex_);
     std::erase_if(known_, [](const Connection& one) { return one.base.expired() || one.own.expired(); });
-    const pid_t process = getpid();  // a child of fork() has its parent's descriptors, which it must not speak on
+    const pid_t process =
+        getpid();  // a child of fork() has its parent's descriptors, which it must not speak on
     for (const Connection& one : known_) {
       if (one.process != process || one.base.lock() != base) continue;
       if (StorePtr own = one.own.lock()) return own;
     }
     StorePtr own = base->clone();
-    known_.push_back({c10::weak_intrusive_ptr<c10d::Store>(base),
-                      c10::weak_intrusive_ptr<c10d::Store>(own), process});
+    known_.push_back(
+        {c10::weak_intrusive_ptr<c10d::Store>(base), c10::weak_intrusive_ptr<c10d::Store>(own), process});
     return own;
   }
 

@@ -19,19 +19,43 @@
 
 namespace epccl_torch {
 
-Unit unit_of(const at::Tensor& tensor) {
-  switch (tensor.element_size()) {
-    case 1:
-      return {epcclUint8, 1};
-    case 2:
-      return {epcclFloat16, 1};
-    case 4:
-      return {epcclUint32, 1};
-    case 8:
-      return {epcclUint64, 1};
+std::optional<epcclDataType_t> datatype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kChar:
+      return epcclInt8;
+    case at::kByte:
+    case at::kBool:
+      return epcclUint8;
+    case at::kInt:
+      return epcclInt32;
+    case at::kUInt32:
+      return epcclUint32;
+    case at::kLong:
+      return epcclInt64;
+    case at::kUInt64:
+      return epcclUint64;
+    case at::kHalf:
+      return epcclFloat16;
+    case at::kFloat:
+      return epcclFloat32;
+    case at::kDouble:
+      return epcclFloat64;
+    case at::kBFloat16:
+      return epcclBfloat16;
+    case at::kFloat8_e4m3fn:
+      return epcclFloat8e4m3;
+    case at::kFloat8_e5m2:
+      return epcclFloat8e5m2;
     default:
-      return {epcclUint8, static_cast<size_t>(tensor.element_size())};
+      return std::nullopt;
   }
+}
+
+Unit unit_of(const at::Tensor& tensor) {
+  if (const auto own = datatype_of(tensor.scalar_type())) return {*own, 1};
+  const auto bytes = static_cast<size_t>(tensor.element_size());
+  if (bytes % sizeof(uint64_t) == 0) return {epcclUint64, bytes / sizeof(uint64_t)};
+  return {epcclUint8, bytes};
 }
 
 void check_tensor(const char* what, const at::Tensor& tensor) {

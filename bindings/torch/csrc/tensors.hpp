@@ -10,7 +10,10 @@
 
 namespace epccl_torch {
 
-/// What is moved: elements of a datatype of the library where it has one of that width, else bytes. Moving alters no bit, so any dtype
+/// The library's datatype of such elements; nothing where it has none.
+std::optional<epcclDataType_t> datatype_of(at::ScalarType type);
+
+/// What is moved: elements of the library's datatype where it has that one, else words or bytes. Moving alters no bit, so any dtype
 /// goes. `count`: units of `datatype` in one element.
 struct Unit {
   epcclDataType_t datatype;

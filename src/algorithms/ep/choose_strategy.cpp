@@ -1,6 +1,9 @@
 #include "algorithms/ep/choose_strategy.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string>
 
 namespace epccl::algorithms {
 
@@ -50,11 +53,14 @@ Result<StrategyChoice> choose_strategy(const topology::Cluster& cluster,
     best = choice.seconds[index];
     choice.strategy = strategy;
   }
-  if (best < 0)
-    return error(Code::invalid_argument,
-                 "rows of {} bytes do not fit into scratch{}{}: raise EPCCL_SCRATCH_SIZE", row_bytes,
-                 forced ? " with strategy " : "", forced ? to_string(*forced) : "");
-  return choice;
+  if (best >= 0) return choice;
+  std::string others;
+  for (const Strategy strategy : {Strategy::dedup, Strategy::flat, Strategy::gather})
+    if (possible[static_cast<size_t>(strategy)])
+      others += fmt::format("{}{}", others.empty() ? ", as they do with " : " or ", to_string(strategy));
+  return error(Code::invalid_argument,
+               "rows of {} bytes do not fit into scratch{}{}{}: raise EPCCL_SCRATCH_SIZE", row_bytes,
+               forced ? " with strategy " : "", forced ? to_string(*forced) : "", others);
 }
 
 }  // namespace epccl::algorithms

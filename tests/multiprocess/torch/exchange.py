@@ -413,6 +413,7 @@ def test_split_sizes_of_some_ranks_are_told_at_once(group):
     call = partial(dist.all_to_all_single, got, sent, *splits, group=group)
     failure = expect_error(dist.DistBackendError, "calls alltoallv", call)
     assert "rank 0 calls alltoall " in str(failure) and time.monotonic() - began < 30
+    assert f"all_to_all_single {'with' if splits else 'without'} split sizes: " in str(failure), failure
 
 
 def test_ranks_that_disagree_are_named(group):
@@ -421,6 +422,14 @@ def test_ranks_that_disagree_are_named(group):
         dist.DistBackendError, "rank 1", lambda: dist.all_to_all_single(torch.zeros(rows), torch.zeros(rows), group=group)
     )
     assert "all_to_all_single" in str(failure)
+
+
+def test_ranks_whose_dtypes_differ_are_told_which(group):
+    dtype = torch.int32 if RANK == 1 else torch.float32
+    failure = expect_error(
+        dist.DistBackendError, "rank 1", lambda: dist.all_gather_into_tensor(torch.zeros(SIZE, dtype=dtype), torch.zeros(1, dtype=dtype), group=group)
+    )
+    assert "int32" in str(failure) and "float32" in str(failure), failure
 
 
 if __name__ == "__main__":
