@@ -30,7 +30,7 @@ NOT_HERE = {
     "test_outputs_that_overlap_inputs_elsewhere_than_in_the_rank_s_own_part",  # what is brought there overlaps no more
     "test_outputs_of_which_several_elements_are_one_in_memory",  # likewise, and brought back it would not fit
     "test_all_gather_coalesced_of_lists", "test_asynchronous_calls_overlap_and_keep_order", "test_a_batch_of_sends_and_receives",
-    "test_ranks_that_disagree_are_named", "test_split_sizes_of_some_ranks_are_told_at_once",
+    "test_ranks_that_disagree_are_named", "test_ranks_whose_dtypes_differ_are_told_which", "test_split_sizes_of_some_ranks_are_told_at_once",
     "test_all_reduce_of_sparse_tensors", "test_conjugated_and_negated_views_are_what_they_hold",
 }  # fmt: skip
 

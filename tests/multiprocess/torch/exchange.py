@@ -427,7 +427,7 @@ def test_ranks_that_disagree_are_named(group):
 def test_ranks_whose_dtypes_differ_are_told_which(group):
     dtype = torch.int32 if RANK == 1 else torch.float32
     failure = expect_error(
-        dist.DistBackendError, "rank 1", lambda: dist.all_gather_into_tensor(torch.zeros(SIZE, dtype=dtype), torch.zeros(1, dtype=dtype), group=group)
+        dist.DistBackendError, "rank 1", lambda: dist.all_to_all_single(torch.zeros(SIZE, dtype=dtype), torch.zeros(SIZE, dtype=dtype), group=group)
     )
     assert "int32" in str(failure) and "float32" in str(failure), failure
 
