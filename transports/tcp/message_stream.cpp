@@ -145,6 +145,7 @@ void MessageStream::written(size_t bytes) {
 void MessageStream::recv(MessageKey key, void* data, size_t bytes, Completion& completion) {
   completion.state = Completion::State::pending;
   completion.bytes = 0;
+  completion.found.reset();
   const Posted posted{key, static_cast<std::byte*>(data), bytes, &completion};
   if (const auto other = of_another_call(key)) return refuse(posted, *other);
   const auto early =
