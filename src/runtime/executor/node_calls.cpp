@@ -175,9 +175,13 @@ Status NodeCalls::compare(int local, const transports::CallRecord& theirs) const
 }
 
 Status NodeCalls::compare_with_finished() const {
-  for (int local = 0; local < node_.local_size(); ++local)
-    if (local != node_.local() && node_.counter(local, transports::done_counter) >= call_->sequence)
-      EPCCL_TRY(compare(local, node_.call(local, call_->sequence)));
+  for (int local = 0; local < node_.local_size(); ++local) {
+    if (local == node_.local()) continue;
+    const uint64_t done = node_.counter(local, transports::done_counter);
+    // Of who let queues through the counters are raised: it may be writing its record.
+    if (done < call_->sequence || done >= device::released) continue;
+    EPCCL_TRY(compare(local, node_.call(local, call_->sequence)));
+  }
   return {};
 }
 
