@@ -185,8 +185,19 @@ const std::vector<Entry>& table() {
        "is faster."},
       {"EPCCL_EAGER_LIMIT", "8K", "bytes up to 1T",
        "Blocks up to this size go through staging memory inside a node."},
+      {"EPCCL_VARIANT", "auto", "plain|alone|tree|relay|split|together|auto",
+       "How collectives are made that have the variant; others, and all with EPCCL_ALGO=flat, as the cost "
+       "model chooses. allreduce: `alone` (one node: each rank adds up all of it), and between more than two "
+       "nodes `tree` (recursive doubling) or `split` (each node finishes a part). broadcast and reduce "
+       "there: "
+       "`tree` (binomial) or `relay` (from node to node). reduce_scatter: `together` (small blocks of a node "
+       "in one message). Must be equal on all ranks."},
       {"EPCCL_CARRIERS", "0", "integer 0..125",
-       "Ranks of a node that carry the traffic of one node pair in `two_stage`. 0: the cost model decides."},
+       "Ranks of a node that carry the traffic of one node pair in `two_stage`, and that share what a node "
+       "adds "
+       "up in allreduce and reduce (on GPUs at least so many). 0: the cost model decides. Must be equal on "
+       "all "
+       "ranks."},
       {"EPCCL_GROUP_AGGREGATE", "auto", "0|1|auto",
        "Whether small sends of a group to many ranks of other nodes are carried by neighbours, so that a "
        "node's messages for one rank cross the network as one (tcp only). `auto`: where the cost model says "

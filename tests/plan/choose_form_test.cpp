@@ -14,7 +14,7 @@ CostParameters slow_network() {
 
 FormChoice choose(int nodes, int local, Collective kind, uint64_t bytes, std::optional<Form> forced = {}) {
   return choose_form(topology::Cluster::uniform(nodes, local), {kind, bytes, 0, 4}, slow_network(), {},
-                     forced);
+                     {forced, {}, {}});
 }
 
 TEST(ChooseForm, TakesTwoLevelsWhereManyRanksOfManyNodesAddUp) {
@@ -31,8 +31,8 @@ TEST(ChooseForm, TakesTheOneThatIsForced) {
 }
 
 TEST(ChooseForm, LetsEveryRankAddUpAloneWhereLittleIsAddedUp) {
-  EXPECT_TRUE(choose(1, 8, Collective::allreduce, 64).parameters.alone);
-  EXPECT_FALSE(choose(1, 8, Collective::allreduce, 1 << 20).parameters.alone);
+  EXPECT_EQ(choose(1, 8, Collective::allreduce, 64).parameters.variant, Variant::alone);
+  EXPECT_NE(choose(1, 8, Collective::allreduce, 1 << 20).parameters.variant, Variant::alone);
 }
 
 // One rank alone would add up everything, and write it into the buffers of all others.
@@ -49,20 +49,60 @@ TEST(ChooseForm, SharesLargeSumsAmongTheRanksOfANode) {
 
 // Over two nodes there is nothing to gain: whole sums take one message less.
 TEST(ChooseForm, SplitsLargeSumsAmongMoreThanTwoNodes) {
-  EXPECT_TRUE(choose(4, 4, Collective::allreduce, 1 << 24).parameters.split);
-  EXPECT_FALSE(choose(4, 4, Collective::allreduce, 64).parameters.split);
-  EXPECT_FALSE(choose(2, 4, Collective::allreduce, 1 << 24).parameters.split);
+  EXPECT_EQ(choose(4, 4, Collective::allreduce, 1 << 24).parameters.variant, Variant::split);
+  EXPECT_NE(choose(4, 4, Collective::allreduce, 64).parameters.variant, Variant::split);
+  EXPECT_NE(choose(2, 4, Collective::allreduce, 1 << 24).parameters.variant, Variant::split);
 }
 
 // One message a node instead of one a rank, but one rank adds up all of it.
 TEST(ChooseForm, SendsSmallReducedBlocksOfANodeTogether) {
-  EXPECT_TRUE(choose(2, 8, Collective::reduce_scatter, 64).parameters.together);
-  EXPECT_FALSE(choose(2, 8, Collective::reduce_scatter, 1 << 20).parameters.together);
+  EXPECT_EQ(choose(2, 8, Collective::reduce_scatter, 64).parameters.variant, Variant::together);
+  EXPECT_NE(choose(2, 8, Collective::reduce_scatter, 1 << 20).parameters.variant, Variant::together);
 }
 
 TEST(ChooseForm, RelaysWhatIsLargeFromNodeToNode) {
-  EXPECT_TRUE(choose(8, 2, Collective::broadcast, 1 << 24).parameters.relay);
-  EXPECT_FALSE(choose(8, 2, Collective::broadcast, 64).parameters.relay);
+  EXPECT_EQ(choose(8, 2, Collective::broadcast, 1 << 24).parameters.variant, Variant::relay);
+  EXPECT_NE(choose(8, 2, Collective::broadcast, 64).parameters.variant, Variant::relay);
+}
+
+FormChoice choose(int nodes, Collective kind, uint64_t bytes, const Forced& forced) {
+  return choose_form(topology::Cluster::uniform(nodes, 8), {kind, bytes, 0, 4}, slow_network(), {}, forced);
+}
+
+TEST(ChooseForm, TakesTheVariantThatIsForcedWhereACallHasIt) {
+  const auto variant = [](int nodes, Collective kind, Variant forced) {
+    return choose(nodes, kind, 4096, {{}, forced, {}}).parameters.variant;
+  };
+  using enum Collective;
+  for (const Variant forced : {Variant::plain, Variant::tree, Variant::split})
+    EXPECT_EQ(variant(4, allreduce, forced), forced) << to_string(forced);
+  for (const Variant forced : {Variant::plain, Variant::tree, Variant::relay})
+    for (const Collective kind : {broadcast, reduce})
+      EXPECT_EQ(variant(4, kind, forced), forced) << to_string(kind) << " " << to_string(forced);
+  for (const Variant forced : {Variant::plain, Variant::together})
+    EXPECT_EQ(variant(2, reduce_scatter, forced), forced) << to_string(forced);
+  for (const Variant forced : {Variant::plain, Variant::alone})
+    EXPECT_EQ(variant(1, allreduce, forced), forced) << to_string(forced);
+  EXPECT_EQ(variant(4, allgather, Variant::tree), Variant::plain) << "it has none";
+}
+
+TEST(ChooseForm, AForcedVariantIsOfTheFormThatHasIt) {
+  const Forced tree{{}, Variant::tree, {}}, flat{Form::flat, Variant::tree, {}};
+  for (const uint64_t bytes : {64, 1 << 24}) {
+    EXPECT_EQ(choose(4, Collective::allreduce, bytes, tree).parameters.form, Form::two_level) << bytes;
+    EXPECT_EQ(choose(4, Collective::allreduce, bytes, flat).parameters.form, Form::flat) << bytes;
+    EXPECT_EQ(choose(4, Collective::allreduce, bytes, flat).parameters.variant, Variant::plain) << bytes;
+  }
+}
+
+TEST(ChooseForm, TakesAsManyCarriersAsAreForced) {
+  for (const Collective kind : {Collective::allreduce, Collective::reduce})
+    for (const int nodes : {1, 2, 4})
+      for (const uint64_t bytes : {64, 1 << 24})
+        for (const int carriers : {1, 3, 8, 100})
+          EXPECT_EQ(choose(nodes, kind, bytes, {Form::two_level, {}, carriers}).parameters.carriers,
+                    std::min(carriers, 8))
+              << to_string(kind) << " of " << bytes << " bytes, " << nodes << " nodes";
 }
 
 CostParameters eight_cores() {
@@ -80,7 +120,7 @@ TEST(ChooseForm, LetsAllRanksCarryLargeSums) {
   for (const int nodes : {1, 2, 4, 8, 16, 32, 64, 128})
     for (const Collective kind : {Collective::allreduce, Collective::reduce})
       EXPECT_EQ(choose_form(topology::Cluster::uniform(nodes, 8), {kind, 1 << 30, 0, 4}, eight_cores(), {},
-                            Form::two_level)
+                            {Form::two_level, {}, {}})
                     .parameters.carriers,
                 8)
           << to_string(kind) << " of " << nodes << " nodes";
@@ -99,7 +139,7 @@ TEST(ChooseForm, LetsOneRankOfANodeCarrySmallSums) {
 TEST(ChooseForm, LetsNoMoreRanksCarryThanTheSmallestNodeHas) {
   const auto cluster = topology::Cluster::from_sizes({8, 1});
   const CollectiveCall call{Collective::allreduce, 1 << 30, 0, 4};
-  EXPECT_EQ(choose_form(cluster, call, eight_cores(), {}, Form::two_level).parameters.carriers, 1);
+  EXPECT_EQ(choose_form(cluster, call, eight_cores(), {}, {Form::two_level, {}, {}}).parameters.carriers, 1);
 }
 
 TEST(ChooseForm, FeedsAllRailsThatGetAChunkEach) {
@@ -117,10 +157,10 @@ TEST(ChooseForm, TakesTreesForWhatIsSmallOnManyNodes) {
   for (const Collective kind : {Collective::allreduce, Collective::reduce, Collective::broadcast}) {
     const auto many =
         choose_form(topology::Cluster::uniform(128, 8), {kind, 64, 0, 4}, eight_cores(), {}, {});
-    EXPECT_TRUE(many.parameters.tree) << to_string(kind);
+    EXPECT_EQ(many.parameters.variant, Variant::tree) << to_string(kind);
     EXPECT_LT(many.seconds, 500e-6) << to_string(kind);
-    EXPECT_FALSE(choose(2, 8, kind, 64).parameters.tree) << to_string(kind);
-    EXPECT_FALSE(choose(128, 8, kind, 1 << 28).parameters.tree) << to_string(kind);
+    EXPECT_NE(choose(2, 8, kind, 64).parameters.variant, Variant::tree) << to_string(kind);
+    EXPECT_NE(choose(128, 8, kind, 1 << 28).parameters.variant, Variant::tree) << to_string(kind);
   }
 }
 
@@ -129,7 +169,8 @@ TEST(ChooseForm, KeepsScaledInputsInTheirNodes) {
   scaled.scaled = true;
   const auto cluster = topology::Cluster::uniform(2, 1);
   const CollectiveCall call{Collective::allreduce, 4096, 0, 4};
-  EXPECT_EQ(choose_form(cluster, call, slow_network(), scaled, Form::flat).parameters.form, Form::two_level);
+  EXPECT_EQ(choose_form(cluster, call, slow_network(), scaled, {Form::flat, {}, {}}).parameters.form,
+            Form::two_level);
 }
 
 TEST(ChooseForm, ExpectsMoreTimeForMoreBytes) {

@@ -20,16 +20,11 @@ constexpr std::array all_kinds{Collective::allgather, Collective::reduce_scatter
 std::string text_of(const topology::Cluster& cluster, const CollectiveCall& call,
                     const CollectiveParameters& parameters) {
   return fmt::format(
-      "{} {} on {}: {} bytes, unit {}, root {}; carriers {}{}{}{}{}, chunk {}, stage {}, scratch {}{}",
-      to_string(call.kind), to_string(parameters.form), tests::shape_text(cluster), call.bytes, call.unit,
-      call.root, parameters.carriers, parameters.alone ? ", alone" : "", parameters.relay ? ", relay" : "",
-      parameters.tree ? ", tree" : "",
-      parameters.split    ? ", split"
-      : parameters.scaled ? ", scaled"
-      : parameters.fetch  ? ", fetch"
-                          : "",
-      parameters.chunk_bytes, parameters.stage_bytes, parameters.scratch_bytes,
-      parameters.direct ? "" : ", not direct");
+      "{} {} {} on {}: {} bytes, unit {}, root {}; carriers {}{}{}, chunk {}, stage {}, scratch {}{}",
+      to_string(call.kind), to_string(parameters.form), to_string(parameters.variant),
+      tests::shape_text(cluster), call.bytes, call.unit, call.root, parameters.carriers,
+      parameters.scaled ? ", scaled" : "", parameters.fetch ? ", fetch" : "", parameters.chunk_bytes,
+      parameters.stage_bytes, parameters.scratch_bytes, parameters.direct ? "" : ", not direct");
 }
 
 Status prove(const topology::Cluster& cluster, const CollectiveCall& call,
@@ -78,9 +73,24 @@ std::vector<CollectiveParameters> parameter_choices(const topology::Cluster& clu
   return choices;
 }
 
+std::vector<Variant> variants_of(Collective kind) {
+  using enum Variant;
+  switch (kind) {
+    case Collective::allreduce:
+      return {alone, tree, split};
+    case Collective::broadcast:
+    case Collective::reduce:
+      return {tree, relay};
+    case Collective::reduce_scatter:
+      return {together};
+    default:
+      return {};
+  }
+}
+
 // The constants that only some collectives look at.
-std::vector<CollectiveParameters> variants(const CollectiveCall& call, const CollectiveParameters& base,
-                                           int ranks) {
+std::vector<CollectiveParameters> ways_of(const CollectiveCall& call, const CollectiveParameters& base,
+                                          int ranks) {
   std::vector<CollectiveParameters> all{base};
   const auto add = [&](auto change) {
     const size_t count = all.size();
@@ -93,30 +103,19 @@ std::vector<CollectiveParameters> variants(const CollectiveCall& call, const Col
   if (call.kind == Collective::allreduce || call.kind == Collective::reduce) {
     add([](auto& it) { it.carriers = 0; });
   }
-  if (call.kind == Collective::allreduce) {
-    add([](auto& it) { it.split = true; });
-    if (base.form == Form::two_level) add([](auto& it) { it.alone = true; });
-  }
-  if (call.kind == Collective::reduce_scatter && base.form == Form::two_level)
-    add([](auto& it) { it.together = true; });
   if (reduces(call.kind)) {
     if (base.form == Form::two_level) add([](auto& it) { it.scaled = true; });
     add([&](auto& it) {
       it.fetch = true;
-      it.alone = false;
       it.scratch_bytes += 2 * call.unit * static_cast<uint64_t>(ranks);
     });
   }
-  if (call.kind == Collective::broadcast || call.kind == Collective::reduce) {
-    add([](auto& it) { it.relay = true; });
-  }
-  const bool has_tree = call.kind == Collective::broadcast || call.kind == Collective::reduce ||
-                        call.kind == Collective::allreduce;
-  for (size_t i = 0, count = all.size(); i < count && has_tree; ++i) {
-    if (all[i].form == Form::flat || all[i].alone || all[i].split || all[i].relay) continue;
-    all.push_back(all[i]);
-    all.back().tree = true;
-  }
+  for (size_t i = 0, count = all.size(); i < count && base.form == Form::two_level; ++i)
+    for (const Variant variant : variants_of(call.kind)) {
+      if (variant == Variant::alone && all[i].fetch) continue;
+      all.push_back(all[i]);
+      all.back().variant = variant;
+    }
   return all;
 }
 
@@ -132,7 +131,7 @@ TEST_P(EveryCollective, IsRightOnEveryShapeInPlaceAndOutOfPlace) {
         for (const int root : roots) {
           call.root = root;
           for (const CollectiveParameters& base : parameter_choices(cluster, call))
-            for (const CollectiveParameters& parameters : variants(call, base, cluster.ranks())) {
+            for (const CollectiveParameters& parameters : ways_of(call, base, cluster.ranks())) {
               const Status status = prove(cluster, call, parameters);
               ASSERT_TRUE(status.ok()) << text_of(cluster, call, parameters) << "\n" << status.message();
             }
@@ -150,7 +149,7 @@ TEST_P(EveryCollective, IsRightOnManyNodes) {
         base.form = form;
         if (form == Form::flat && bytes > 4096)
           continue;  // as many messages as pairs of ranks, in many chunks
-        for (const CollectiveParameters& parameters : variants(call, base, cluster.ranks())) {
+        for (const CollectiveParameters& parameters : ways_of(call, base, cluster.ranks())) {
           const Status status = prove(cluster, call, parameters);
           ASSERT_TRUE(status.ok()) << text_of(cluster, call, parameters) << "\n" << status.message();
         }
@@ -199,7 +198,7 @@ TEST_P(EveryCollective, KeepsToTheScratchThatItsStagingSays) {
       const CollectiveCall call{GetParam(), bytes, cluster.ranks() - 1, 4};
       for (CollectiveParameters base : parameter_choices(cluster, call)) {
         base.stage_bytes = base.ahead_bytes = base.scratch_bytes = 64 << 10;
-        for (CollectiveParameters parameters : variants(call, base, cluster.ranks())) {
+        for (CollectiveParameters parameters : ways_of(call, base, cluster.ranks())) {
           const Staging staging = staging_of(cluster, call, parameters);
           if (!staging.staged || staging.bytes > parameters.scratch_bytes) continue;
           parameters.scratch_bytes = staging.bytes;
@@ -232,9 +231,9 @@ INSTANTIATE_TEST_SUITE_P(All, EveryCollective, testing::ValuesIn(all_kinds),
 TEST(CollectiveBytes, TwoLevelSendsOnceBetweenNodes) {
   constexpr int nodes = 4, local = 4;
   const topology::Cluster cluster = topology::Cluster::uniform(nodes, local);
-  const auto network = [&](Collective kind, bool split) {
+  const auto network = [&](Collective kind, Variant variant = Variant::plain) {
     CollectiveParameters parameters;
-    parameters.split = split;
+    parameters.variant = variant;
     const CollectiveCall call{kind, 1 << 20, 0, 4};
     const plan::Plan plan = build_collective_everywhere(cluster, call, parameters);
     plan::VerifyReport report;
@@ -243,14 +242,14 @@ TEST(CollectiveBytes, TwoLevelSendsOnceBetweenNodes) {
     return report.links.network_bytes;
   };
   constexpr uint64_t block = 1 << 20;
-  EXPECT_EQ(network(Collective::allgather, false), nodes * (nodes - 1) * local * block);
-  EXPECT_EQ(network(Collective::reduce_scatter, false), nodes * (nodes - 1) * local * block);
-  EXPECT_EQ(network(Collective::broadcast, false), (nodes - 1) * block);
-  EXPECT_EQ(network(Collective::reduce, false), (nodes - 1) * block);
-  EXPECT_EQ(network(Collective::gather, false), (nodes - 1) * local * block);
-  EXPECT_EQ(network(Collective::scatter, false), (nodes - 1) * local * block);
-  EXPECT_EQ(network(Collective::allreduce, false), nodes * (nodes - 1) * block);
-  EXPECT_EQ(network(Collective::allreduce, true), 2 * (nodes - 1) * block);
+  EXPECT_EQ(network(Collective::allgather), nodes * (nodes - 1) * local * block);
+  EXPECT_EQ(network(Collective::reduce_scatter), nodes * (nodes - 1) * local * block);
+  EXPECT_EQ(network(Collective::broadcast), (nodes - 1) * block);
+  EXPECT_EQ(network(Collective::reduce), (nodes - 1) * block);
+  EXPECT_EQ(network(Collective::gather), (nodes - 1) * local * block);
+  EXPECT_EQ(network(Collective::scatter), (nodes - 1) * local * block);
+  EXPECT_EQ(network(Collective::allreduce), nodes * (nodes - 1) * block);
+  EXPECT_EQ(network(Collective::allreduce, Variant::split), 2 * (nodes - 1) * block);
 }
 
 uint64_t largest_message(const plan::RankPlan& rank) {
@@ -265,7 +264,7 @@ TEST(CollectiveMessages, OfASplitAllreduceAreAsLargeAsScratchAllows) {
   for (const auto& [nodes, bytes] :
        {std::pair(2, 128), {4, 128}, {8, 128}, {16, 128}, {32, 64}, {64, 32}, {128, 16}}) {
     CollectiveParameters parameters;
-    parameters.split = true;
+    parameters.variant = Variant::split;
     parameters.carriers = 0;
     const CollectiveCall call{Collective::allreduce, uint64_t{1} << 30, 0, 4};
     const topology::Cluster cluster = topology::Cluster::uniform(nodes, 8);
@@ -319,7 +318,7 @@ TEST(CollectiveMessages, TogetherAreOneForEachPairOfNodes) {
   for (const topology::Cluster& cluster :
        {topology::Cluster::uniform(2, 4), topology::Cluster::uniform(5, 8)}) {
     CollectiveParameters parameters;
-    parameters.together = true;
+    parameters.variant = Variant::together;
     const plan::Plan plan =
         build_collective_everywhere(cluster, {Collective::reduce_scatter, 256, 0, 4}, parameters);
     for (const plan::RankPlan& rank : plan.ranks) {

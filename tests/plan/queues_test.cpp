@@ -165,20 +165,19 @@ TEST_P(QueuedCollective, OfSeveralNodesIsRightWhereTheHostPostsAndSends) {
   for (const std::vector<int>& sizes : {std::vector{1, 1}, std::vector{2, 2}, std::vector{1, 3, 2}})
     for (const Form form : {Form::two_level, Form::flat})
       for (const int carriers : {0, 1})
-        for (const std::string_view other : {"", "relay and split", "tree"}) {
+        for (const Variant variant : {Variant::plain, Variant::relay, Variant::split, Variant::tree}) {
           const topology::Cluster cluster = topology::Cluster::from_sizes(sizes);
           const CollectiveCall call{GetParam(), 4 * 37, cluster.ranks() / 2, 4};
           CollectiveParameters parameters;
           parameters.form = form;
           parameters.carriers = carriers;
-          parameters.relay = parameters.split = other == "relay and split";
-          parameters.tree = other == "tree";
+          parameters.variant = variant;
           parameters.fetch = parameters.direct = true;
           parameters.stage_bytes = 0;
           parameters.chunk_bytes = 24;
           parameters.scratch_bytes = 4096;
           SCOPED_TRACE(fmt::format("{} nodes, form {}, carriers {}, {}", sizes.size(), to_string(form),
-                                   carriers, other));
+                                   carriers, to_string(variant)));
           ASSERT_TRUE(check(cluster, call, parameters).ok());
           const plan::Plan plan = build_collective_everywhere(cluster, call, parameters);
           const Status copies = check_copies(plan);
@@ -233,7 +232,7 @@ TEST_P(QueuedSum, OfSeveralNodesIsRightWhereRanksOfSomeNodesShareAGpu) {
   for (const std::vector<int>& sizes : {std::vector{2, 2}, std::vector{3, 3}, std::vector{1, 3, 2}})
     for (const Form form : {Form::two_level, Form::flat})
       for (const int carriers : {0, 1})
-        for (const std::string_view other : {"", "relay and split", "tree"})
+        for (const Variant variant : {Variant::plain, Variant::relay, Variant::split, Variant::tree})
           for (const bool scaled : {false, true})
             for (const Sharing sharing : {Sharing::all, Sharing::every_second}) {
               if (scaled && form == Form::flat) continue;
@@ -242,14 +241,13 @@ TEST_P(QueuedSum, OfSeveralNodesIsRightWhereRanksOfSomeNodesShareAGpu) {
               CollectiveParameters parameters;
               parameters.form = form;
               parameters.carriers = carriers;
-              parameters.relay = parameters.split = other == "relay and split";
-              parameters.tree = other == "tree";
+              parameters.variant = variant;
               parameters.scaled = scaled;
               parameters.stage_bytes = 0;
               parameters.chunk_bytes = 24;
               parameters.scratch_bytes = scaled ? 1024 : 4096;
               SCOPED_TRACE(fmt::format("{} nodes, form {}, carriers {}, {}, scaled {}, {}", sizes.size(),
-                                       to_string(form), carriers, other, scaled,
+                                       to_string(form), carriers, to_string(variant), scaled,
                                        sharing == Sharing::all ? "all share" : "some share"));
               ASSERT_TRUE(check(cluster, call, parameters).ok());
               expect_right(made_by_nodes(cluster, call, parameters, sharing), call);
@@ -306,11 +304,11 @@ TEST(FewerKernels, AnAllreduceIsOneSumThatWritesAllOutputs) {
 // Of its share of a piece; what other nodes have finished comes as messages, and is copied.
 TEST(FewerKernels, AnAllreduceOfSeveralNodesWritesItsShareEverywhere) {
   const topology::Cluster cluster = topology::Cluster::uniform(2, 4);
-  for (const bool split : {false, true}) {
+  for (const Variant variant : {Variant::plain, Variant::split}) {
     CollectiveParameters parameters;
     parameters.stage_bytes = 0;
     parameters.carriers = 0;
-    parameters.split = split;
+    parameters.variant = variant;
     parameters.chunk_bytes = 1 << 20;
     parameters.room_to_fetch = true;
     const auto made =
@@ -320,7 +318,7 @@ TEST(FewerKernels, AnAllreduceOfSeveralNodesWritesItsShareEverywhere) {
     const Work work = work_of(*made);
     EXPECT_EQ(work.sums, 2U) << "of the node, and of the nodes";
     EXPECT_EQ(work.results, 3U);
-    EXPECT_EQ(work.copies, split ? 3U : 0U);
+    EXPECT_EQ(work.copies, variant == Variant::split ? 3U : 0U);
   }
 }
 

@@ -94,25 +94,27 @@ std::string text_of_sum(const topology::Cluster& cluster, const CollectiveParame
 TEST(SumOrder, IsTheSameOnAllRanksInEveryForm) {
   for (const topology::Cluster& cluster : tests::small_shapes())
     for (const bool direct : {true, false})
-      for (const char* form : {"flat", "whole", "split", "tree"}) {
+      for (const auto& [form, variant] :
+           {std::pair(Form::flat, Variant::plain), std::pair(Form::two_level, Variant::plain),
+            std::pair(Form::two_level, Variant::split), std::pair(Form::two_level, Variant::tree)}) {
         CollectiveParameters parameters;
         parameters.direct = direct;
         if (direct) parameters.stage_bytes = 0;
-        parameters.form = form == std::string_view("flat") ? Form::flat : Form::two_level;
-        parameters.split = form == std::string_view("split");
-        parameters.tree = form == std::string_view("tree");
+        parameters.form = form;
+        parameters.variant = variant;
         parameters.carriers = 0;
         parameters.chunk_bytes = 2;
         constexpr uint64_t bytes = 11;
         const plan::Plan plan =
             build_collective_everywhere(cluster, {Collective::allreduce, bytes, 0, 1}, parameters);
         Expressions ran(plan);
-        ASSERT_TRUE(ran.all_done()) << form << " on " << tests::shape_text(cluster);
+        const std::string way = fmt::format("{} {}", to_string(form), to_string(variant));
+        ASSERT_TRUE(ran.all_done()) << way << " on " << tests::shape_text(cluster);
         ASSERT_NE(ran.output(0, 0), "");
         for (int rank = 1; rank < cluster.ranks(); ++rank)
           for (uint64_t byte = 0; byte < bytes; ++byte)
             ASSERT_EQ(ran.output(rank, byte), ran.output(0, byte))
-                << form << " on " << tests::shape_text(cluster) << ", rank " << rank << ", byte " << byte;
+                << way << " on " << tests::shape_text(cluster) << ", rank " << rank << ", byte " << byte;
       }
 }
 
@@ -124,17 +126,17 @@ TEST(SumOrder, PutsNodesOfOneRankFirst) {
 TEST(SumOrder, IsByRanksThenByNodesWhoeverCarries) {
   const topology::Cluster cluster = topology::Cluster::uniform(3, 2);
   for (const int carriers : {1, 2})
-    for (const bool split : {false, true}) {
+    for (const Variant variant : {Variant::plain, Variant::split}) {
       CollectiveParameters parameters;
       parameters.carriers = carriers;
-      parameters.split = split;
+      parameters.variant = variant;
       EXPECT_EQ(text_of_sum(cluster, parameters), "((0+1)+(2+3)+(4+5))");
     }
 }
 
 TEST(SumOrder, OfATreeIsByPairsOfNodes) {
   CollectiveParameters parameters;
-  parameters.tree = true;
+  parameters.variant = Variant::tree;
   EXPECT_EQ(text_of_sum(topology::Cluster::uniform(4, 2), parameters), "(((0+1)+(2+3))+((4+5)+(6+7)))");
   EXPECT_EQ(text_of_sum(topology::Cluster::uniform(3, 2), parameters), "(((0+1)+(4+5))+(2+3))")
       << "the first two double, with what the third has";

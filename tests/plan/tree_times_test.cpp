@@ -11,10 +11,10 @@
 namespace epccl::algorithms {
 namespace {
 
-double microseconds(Collective kind, int nodes, bool tree) {
+double microseconds(Collective kind, int nodes, Variant variant) {
   const topology::Cluster cluster = topology::Cluster::uniform(nodes, 8);
   CollectiveParameters parameters;
-  parameters.tree = tree;
+  parameters.variant = variant;
   plan::SimulationModel model;
   model.network_latency = 30e-6;
   model.sender_overhead = model.receiver_overhead = 7.5e-6;
@@ -27,7 +27,8 @@ double microseconds(Collective kind, int nodes, bool tree) {
 TEST(TreeTimes, GrowWithTheLogarithmOfNodes) {
   for (const Collective kind : {Collective::broadcast, Collective::reduce, Collective::allreduce})
     for (const int nodes : {4, 8, 16, 64, 128}) {
-      const double tree = microseconds(kind, nodes, true), star = microseconds(kind, nodes, false);
+      const double tree = microseconds(kind, nodes, Variant::tree),
+                   star = microseconds(kind, nodes, Variant::plain);
       fmt::print("{:<9} {:>3} nodes: {:7.1f} us by a tree, {:7.1f} us without\n", to_string(kind), nodes,
                  tree, star);
       const int steps = std::bit_width(static_cast<unsigned>(nodes)) - 1;

@@ -92,9 +92,9 @@ RoundEnd append_two_level(RoundBuilder& b, Reducer& reducer) {
     reducer.for_each_piece(carriers.range(slice), [&](const Range& chunk) {
       if (b.cluster.nodes() == 1)
         finish_on_node(b, reducer, chunk);
-      else if (b.parameters.tree)
+      else if (b.parameters.variant == Variant::tree)
         finish_by_doubling(b, reducer, carriers.position(slice), chunk);
-      else if (b.parameters.split)
+      else if (b.parameters.variant == Variant::split)
         finish_share(b, reducer, carriers.position(slice), chunk);
       else
         finish_everywhere(b, reducer, carriers.position(slice), chunk);
@@ -147,7 +147,8 @@ RoundEnd append_allreduce(RoundBuilder& b) {
   b.exchange.open_all(1);
   Reducer reducer(b);
   if (b.parameters.form == Form::flat && b.cluster.nodes() > 1) return append_flat_allreduce(b, reducer);
-  if (!b.parameters.alone || b.cluster.nodes() > 1 || !b.round.staged) return append_two_level(b, reducer);
+  if (b.parameters.variant != Variant::alone || b.cluster.nodes() > 1 || !b.round.staged)
+    return append_two_level(b, reducer);
   reducer.add_up(reducer.inputs(0, b.piece()), b.own_output(0, 0), b.piece().bytes(), true);
   return b.exchange.leave();
 }

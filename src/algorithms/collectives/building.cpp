@@ -34,12 +34,12 @@ Carriers::Carriers(const RoundBuilder& b, int first)
 // In the tree a place gets from the one without its lowest bit, and gives to those with one bit below that.
 Branch branch_of(int nodes, const CollectiveParameters& parameters, int place) {
   Branch branch;
-  if (parameters.tree) {
+  if (parameters.variant == Variant::tree) {
     if (place > 0) branch.before = place & (place - 1);
     for (int bit = 1; place + bit < nodes && (place & bit) == 0; bit *= 2)
       branch.after.push_back(place + bit);
     std::ranges::reverse(branch.after);
-  } else if (parameters.relay) {
+  } else if (parameters.variant == Variant::relay) {
     branch.before = place - 1;
     if (place + 1 < nodes) branch.after.push_back(place + 1);
   } else {
@@ -61,10 +61,10 @@ PartCounts part_counts(const topology::Cluster& cluster, const CollectiveCall& c
   if (call.kind == Collective::reduce)
     counts.received = branch_of(cluster.nodes(), parameters, 0).after.size();
   if (call.kind != Collective::allreduce) return counts;
-  if (parameters.tree) {
+  if (parameters.variant == Variant::tree) {
     counts.sent = 2;  // a sum is made while the one before is sent
     counts.received = static_cast<size_t>(Doubling(cluster.nodes()).messages());
-  } else if (parameters.split) {
+  } else if (parameters.variant == Variant::split) {
     counts.shares = nodes;
   }
   return counts;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <utility>
 
 #include "algorithms/partners.hpp"
 
@@ -78,7 +80,7 @@ Work work_of_rooted_blocks(const Shape& s, const CollectiveParameters& p, bool i
 
 /// Nodes that a piece passes on its way along the row before the last one gets it: each of them has to send it first.
 double sends_on(const Shape& s, const CollectiveParameters& p) {
-  return p.relay && !p.tree ? s.nodes - 2 : 0;
+  return p.variant == Variant::relay ? s.nodes - 2 : 0;
 }
 
 Work work_of_broadcast(const Shape& s, const CollectiveParameters& p) {
@@ -94,8 +96,9 @@ Work work_of_broadcast(const Shape& s, const CollectiveParameters& p) {
     return work;
   }
   const double depth = std::ceil(std::log2(s.nodes));
-  const double sends = p.tree ? depth : p.relay ? 1 : s.nodes - 1;
-  work.hops = p.tree ? depth : sends_on(s, p) + 1;
+  const bool tree = p.variant == Variant::tree;
+  const double sends = tree ? depth : p.variant == Variant::relay ? 1 : s.nodes - 1;
+  work.hops = tree ? depth : sends_on(s, p) + 1;
   work.wire = sends * s.bytes + sends_on(s, p) * std::min(s.bytes, s.chunk);
   work.messages = sends * s.chunks(s.bytes) + sends_on(s, p);
   work.alone = s.staged ? 0 : (s.local - 1) * s.bytes;
@@ -133,20 +136,20 @@ struct Passing {
 
 Passing passing_to_root(const Shape& s, const CollectiveParameters& p) {
   const double depth = std::ceil(std::log2(s.nodes)), others = s.nodes - 1;
-  if (p.tree) return {depth, depth, depth, depth};
-  if (p.relay) return {others, 1, 1, 1};
+  if (p.variant == Variant::tree) return {depth, depth, depth, depth};
+  if (p.variant == Variant::relay) return {others, 1, 1, 1};
   return {1, others, others, others};
 }
 
 Passing passing_to_all(const Shape& s, const CollectiveParameters& p) {
   const double others = s.nodes - 1, share = others / s.nodes;
-  if (p.tree) {
+  if (p.variant == Variant::tree) {
     const Doubling doubling(static_cast<int>(s.nodes));
     const double messages = doubling.messages();
     // Each sum reads what was there as well.
     return {static_cast<double>(doubling.hops()), messages, messages, 2 * messages};
   }
-  if (p.split) return {2, 2 * others, 2 * share, share};
+  if (p.variant == Variant::split) return {2, 2 * others, 2 * share, share};
   return {1, others, others, others};
 }
 
@@ -161,7 +164,7 @@ Work work_of_sum(const Shape& s, const CollectiveParameters& p, bool to_all) {
   const double handed_out = s.staged ? 0 : to_all ? s.local - 1 : std::min(s.local - 1, 1.0);
   work.alone = (s.local + handed_out / 2) * s.bytes / carriers;
   work.parts = s.staged ? carriers : 0;
-  if (p.alone) {
+  if (p.variant == Variant::alone) {
     work.turns = 1;
     work.moved = (s.local * s.local + s.local) * s.bytes;
     work.alone = s.local * s.bytes;
@@ -212,9 +215,10 @@ Work work_of(const topology::Cluster& cluster, const CollectiveCall& call, const
 /// Of those that cost the same the first is taken. Of many carriers more cores and NICs are at work, which the model does not know
 /// all of; but where blocks are staged every rank waits for each of them.
 std::vector<int> carrier_counts(const topology::Cluster& cluster, const CollectiveCall& call,
-                                const CollectiveParameters& base) {
+                                const CollectiveParameters& base, std::optional<int> forced) {
   if (call.kind != Collective::allreduce && call.kind != Collective::reduce) return {1};
   const int most = most_carriers(cluster);
+  if (forced) return {std::min(*forced, most)};
   std::vector<int> counts;
   for (int carriers = 1; carriers < most; carriers *= 2) counts.push_back(carriers);
   counts.push_back(most);
@@ -224,11 +228,11 @@ std::vector<int> carrier_counts(const topology::Cluster& cluster, const Collecti
 
 /// All ways to run a call that are worth a look.
 std::vector<CollectiveParameters> candidates(const topology::Cluster& cluster, const CollectiveCall& call,
-                                             CollectiveParameters base) {
+                                             CollectiveParameters base, const Forced& forced) {
   std::vector<CollectiveParameters> all;
   const bool several = cluster.nodes() > 1;
   base.form = Form::two_level;
-  for (const int carriers : carrier_counts(cluster, call, base)) {
+  for (const int carriers : carrier_counts(cluster, call, base, forced.carriers)) {
     base.carriers = carriers;
     all.push_back(base);
   }
@@ -236,26 +240,34 @@ std::vector<CollectiveParameters> candidates(const topology::Cluster& cluster, c
   const bool spread = cluster.nodes() > 2 && (rows || call.kind == Collective::allreduce);
   for (size_t i = 0, count = all.size(); spread && i < count; ++i) {
     CollectiveParameters other = all[i];
-    other.tree = true;
-    all.push_back(other);
-    other.tree = false;
-    (rows ? other.relay : other.split) = true;
-    all.push_back(other);
+    for (const Variant variant : {Variant::tree, rows ? Variant::relay : Variant::split}) {
+      other.variant = variant;
+      all.push_back(other);
+    }
   }
   // A rank's own input is scaled and added in one step, others' come rounded: alone, each rank would get bits of its own.
-  if (!several && !base.fetch && !base.scaled && call.kind == Collective::allreduce &&
-      (call.bytes <= base.stage_bytes || !base.direct)) {
-    base.alone = true;
-    base.carriers = 1;
-    all.push_back(base);
-    base.alone = false;
+  const bool staged = call.bytes <= base.stage_bytes || !base.direct;
+  const bool may_be_alone = !forced.carriers || forced.variant == Variant::alone;
+  if (!several && !base.fetch && !base.scaled && staged && may_be_alone &&
+      call.kind == Collective::allreduce) {
+    CollectiveParameters alone = base;
+    alone.variant = Variant::alone;
+    alone.carriers = 1;
+    all.push_back(alone);
   }
   CollectiveParameters together = all.front();
-  together.together = true;
+  together.variant = Variant::together;
   if (is_together(cluster, call, together)) all.push_back(together);
   base.carriers = 1;
   base.form = Form::flat;
   if (several && !base.scaled) all.push_back(base);
+  return all;
+}
+
+/// Those that are made as `variant`; all of them where none is.
+std::vector<CollectiveParameters> of_variant(std::vector<CollectiveParameters> all, Variant variant) {
+  const auto is_it = [variant](const CollectiveParameters& way) { return way.variant == variant; };
+  if (std::ranges::any_of(all, is_it)) std::erase_if(all, std::not_fn(is_it));
   return all;
 }
 
@@ -287,13 +299,14 @@ int carriers_of_rails(const topology::Cluster& cluster, const CollectiveCall& ca
 }
 
 FormChoice choose_form(const topology::Cluster& cluster, const CollectiveCall& call,
-                       const CostParameters& cost, const CollectiveParameters& base,
-                       std::optional<Form> forced) {
+                       const CostParameters& cost, const CollectiveParameters& base, const Forced& forced) {
   FormChoice choice;
   constexpr double never = std::numeric_limits<double>::infinity();
   CollectiveParameters flat = base, two_level = base;
   choice.flat_seconds = choice.two_level_seconds = never;
-  for (const CollectiveParameters& candidate : candidates(cluster, call, base)) {
+  std::vector<CollectiveParameters> ways = candidates(cluster, call, base, forced);
+  if (forced.variant && forced.form != Form::flat) ways = of_variant(std::move(ways), *forced.variant);
+  for (const CollectiveParameters& candidate : ways) {
     const double seconds = predict(cluster, call, candidate, cost);
     const bool is_flat = candidate.form == Form::flat;
     double& best = is_flat ? choice.flat_seconds : choice.two_level_seconds;
@@ -301,11 +314,11 @@ FormChoice choose_form(const topology::Cluster& cluster, const CollectiveCall& c
     best = seconds;
     (is_flat ? flat : two_level) = candidate;
   }
-  // On one node both are the same; a scaled input takes no other form.
+  // On one node both are the same; a scaled input and a forced variant take no other form.
   const bool has_flat = choice.flat_seconds < never;
   if (!has_flat) choice.flat_seconds = choice.two_level_seconds;
   const bool prefers_flat = has_flat && choice.flat_seconds < margin * choice.two_level_seconds;
-  const bool is_flat = has_flat && (forced ? *forced == Form::flat : prefers_flat);
+  const bool is_flat = has_flat && (forced.form ? *forced.form == Form::flat : prefers_flat);
   choice.parameters = is_flat ? flat : two_level;
   choice.seconds = is_flat ? choice.flat_seconds : choice.two_level_seconds;
   return choice;

@@ -14,6 +14,13 @@ struct FormChoice {
   double flat_seconds = 0, two_level_seconds = 0;
 };
 
+/// What the model does not choose.
+struct Forced {
+  std::optional<Form> form;
+  std::optional<Variant> variant;  // of calls that have it in a form that is allowed
+  std::optional<int> carriers;     // of sums; too many: all
+};
+
 /// Predicted time with these parameters.
 double predict(const topology::Cluster& cluster, const CollectiveCall& call,
                const CollectiveParameters& parameters, const CostParameters& cost);
@@ -22,9 +29,8 @@ double predict(const topology::Cluster& cluster, const CollectiveCall& call,
 int carriers_of_rails(const topology::Cluster& cluster, const CollectiveCall& call, uint64_t chunk_bytes,
                       int least);
 
-/// The best: `base` with form, carriers, alone, tree, relay, split and together set. `forced` restricts the form.
+/// The best: `base` with form, variant and carriers set.
 FormChoice choose_form(const topology::Cluster& cluster, const CollectiveCall& call,
-                       const CostParameters& cost, const CollectiveParameters& base,
-                       std::optional<Form> forced);
+                       const CostParameters& cost, const CollectiveParameters& base, const Forced& forced);
 
 }  // namespace epccl::algorithms

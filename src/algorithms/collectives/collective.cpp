@@ -123,7 +123,7 @@ class Rounds {
 
 bool is_together(const topology::Cluster& cluster, const CollectiveCall& call,
                  const CollectiveParameters& parameters) {
-  const bool wanted = parameters.together && call.kind == Collective::reduce_scatter &&
+  const bool wanted = parameters.variant == Variant::together && call.kind == Collective::reduce_scatter &&
                       parameters.form == Form::two_level && cluster.nodes() > 1 && !parameters.fetch &&
                       !parameters.room_to_fetch;
   const bool staged = !parameters.direct || parameters.scaled || call.bytes <= parameters.stage_bytes;
@@ -138,6 +138,24 @@ uint64_t chunk_of(const topology::Cluster& cluster, const CollectiveCall& call,
   const SumPlaces places = sum_places(part_counts(cluster, call, parameters), round.piece.bytes(), call.unit,
                                       parameters.chunk_bytes, round.network_bytes);
   return std::min(places.chunk, std::max(round.piece.bytes(), call.unit));
+}
+
+const char* to_string(Variant variant) {
+  switch (variant) {
+    case Variant::plain:
+      return "plain";
+    case Variant::alone:
+      return "alone";
+    case Variant::tree:
+      return "tree";
+    case Variant::relay:
+      return "relay";
+    case Variant::split:
+      return "split";
+    case Variant::together:
+      return "together";
+  }
+  return "?";
 }
 
 const char* to_string(Form form) {

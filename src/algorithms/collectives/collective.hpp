@@ -25,6 +25,20 @@ bool reduces(Collective collective);
 enum class Form : uint8_t { flat, two_level };
 const char* to_string(Form form);
 
+/// Of a form, how it is made. A call has some of these; one that it does not have is `plain`.
+enum class Variant : uint8_t {
+  plain,
+  alone,  // allreduce on one node, staged: each rank makes all of the sum by itself
+  tree,  // between more than two nodes, two_level. broadcast, reduce: along a binomial tree; allreduce: by recursive doubling
+  relay,     // broadcast, reduce, two_level: from node to node, not between the root's node and every other
+  split,     // allreduce, two_level: each node finishes a part of each piece, and sends that to the others
+  together,  // reduce_scatter, two_level, where all is staged at once: one rank of a node adds up what the node has for another, and
+             // sends it in one message; not with `fetch` or room for that
+};
+inline constexpr Variant variants[] = {Variant::plain, Variant::alone, Variant::tree,
+                                       Variant::relay, Variant::split, Variant::together};
+const char* to_string(Variant variant);
+
 /// What is called, the same on every rank.
 struct CollectiveCall {
   Collective kind = Collective::allreduce;
@@ -44,26 +58,18 @@ int most_carriers(const topology::Cluster& cluster);
 /// Constants of a build. Every rank must use the same.
 struct CollectiveParameters {
   Form form = Form::two_level;
+  Variant variant = Variant::plain;
   int carriers = 1;  // ranks of a node that share what it adds up and sends; 0, or too many: most_carriers()
-  bool alone = false;  // one node: each rank that wants a sum makes all of it by itself
-  // Between more than two nodes, in two_level. broadcast, reduce: along a binomial tree of nodes; allreduce: by recursive doubling.
-  // Before `relay` and `split`.
-  bool tree = false;
-  bool relay = false;  // broadcast, reduce: from node to node, not between the root's node and every other
-  bool split = false;  // allreduce: each node finishes a part of each piece, and sends that to the others
-  bool together =
-      false;  // reduce_scatter, two_level, where all is staged at once: one rank of a node adds up what the node has
-              // for another, and sends it in one message; not with `fetch` or room for that
   bool scaled =
       false;  // each rank's input has to be scaled by that rank, before others see it; two_level only, always staged
   bool fetch =
       false;  // what others of the node put in is copied into the own scratch before it is added up: then
-              // copies are all that crosses between ranks, and copy engines can make them; not `alone`
+  // copies are all that crosses between ranks, and copy engines can make them; not `Variant::alone`
   bool room_to_fetch =
       false;  // without `fetch`: scratch is divided as with it, so messages are as long as those of nodes that fetch
   uint64_t chunk_bytes =
       128 << 10;  // a network message, at most; with `fetch` a piece that is copied is as large, or with
-                  // `split` as large as all nodes' shares
+                  // `Variant::split` as large as all nodes' shares
   uint64_t stage_bytes = 8 << 10;  // blocks up to this size are staged
   // And those of collectives with a root, where all of them take no more scratch than this: some ranks wait for nobody there,
   // and run ahead of the others by as many calls as there is scratch for.
@@ -89,7 +95,7 @@ Staging staging_of(const topology::Cluster& cluster, const CollectiveCall& call,
 uint64_t chunk_of(const topology::Cluster& cluster, const CollectiveCall& call,
                   const CollectiveParameters& parameters);
 
-/// Whether a reduce_scatter is made `together`, as its parameters wish.
+/// Whether a reduce_scatter is made `Variant::together`, as its parameters wish.
 bool is_together(const topology::Cluster& cluster, const CollectiveCall& call,
                  const CollectiveParameters& parameters);
 

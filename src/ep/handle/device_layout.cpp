@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "algorithms/allgather/allgather.hpp"
+#include "algorithms/tables/table_exchange.hpp"
 #include "device/cuda/kernel_queue.hpp"
 #include "ep/handle/array_pieces.hpp"
 
@@ -94,7 +94,7 @@ void DeviceLayout::number_places() {
     const int node = cluster.node_of(rank);
     ranks_.push_back({node_begin[static_cast<size_t>(node)] + experts.first(rank), experts.count(rank),
                       node == own ? static_cast<uint32_t>(cluster.local_of(rank)) : no_row});
-    record_of_.push_back(static_cast<uint32_t>(algorithms::allgather_offset(cluster, rank, 1)));
+    record_of_.push_back(static_cast<uint32_t>(algorithms::table_offset(cluster, rank, 1)));
   }
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "algorithms/allgather/allgather.hpp"
+#include "algorithms/tables/table_exchange.hpp"
 #include "ep/routing/source_header.hpp"
 
 namespace epccl::ep {
@@ -16,8 +16,8 @@ StaticTables::StaticTables(const Group& group, const SlotRules& rules)
       sources_(static_cast<size_t>(group.cluster().ranks())) {
   const topology::Cluster& cluster = group.cluster();
   const uint64_t chunk = group.communicator().config().parameters.chunk_bytes;
-  plan_ =
-      runtime::compile(algorithms::build_allgather(cluster, group.rank(), record_bytes(), chunk), cluster);
+  plan_ = runtime::compile(algorithms::build_table_exchange(cluster, group.rank(), record_bytes(), chunk),
+                           cluster);
   for (Source& source : sources_) {
     source.of_local.resize(static_cast<size_t>(cluster.local_size(node_)));
     source.rank_tokens.resize(source.of_local.size());
@@ -25,7 +25,7 @@ StaticTables::StaticTables(const Group& group, const SlotRules& rules)
 }
 
 const std::byte* StaticTables::record(int source) const {
-  return all_.as<const std::byte>() + algorithms::allgather_offset(group_.cluster(), source, record_bytes());
+  return all_.as<const std::byte>() + algorithms::table_offset(group_.cluster(), source, record_bytes());
 }
 
 SourceHeader StaticTables::header(int source) const {
@@ -46,7 +46,7 @@ Status StaticTables::gather(const SourceHeader& header, const TopK& topk, const 
 
 void StaticTables::take(int source, const SourceHeader& header, std::span<const int64_t> ids) {
   std::byte* const to =
-      all_.as<std::byte>() + algorithms::allgather_offset(group_.cluster(), source, record_bytes());
+      all_.as<std::byte>() + algorithms::table_offset(group_.cluster(), source, record_bytes());
   std::memcpy(to, &header, sizeof header);
   auto* table = reinterpret_cast<int32_t*>(to + sizeof header);
   for (size_t i = 0; i < ids.size(); ++i) table[i] = static_cast<int32_t>(ids[i]);

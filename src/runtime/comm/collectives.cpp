@@ -50,10 +50,12 @@ algorithms::CollectiveParameters CollectiveRunner::base_parameters(const Collect
 }
 
 algorithms::FormChoice CollectiveRunner::choose(const CollectiveCall& call) const {
-  std::optional<algorithms::Form> forced;
+  algorithms::Forced forced;
   if (config_.algorithm)
-    forced = *config_.algorithm == algorithms::Algorithm::flat ? algorithms::Form::flat
-                                                               : algorithms::Form::two_level;
+    forced.form = *config_.algorithm == algorithms::Algorithm::flat ? algorithms::Form::flat
+                                                                    : algorithms::Form::two_level;
+  forced.variant = config_.variant;
+  if (config_.carriers >= 0) forced.carriers = config_.carriers;
   return algorithms::choose_form(cluster_, call.what, cost_, base_parameters(call), forced);
 }
 
@@ -61,13 +63,11 @@ void CollectiveRunner::log_choice(const std::string& text, const algorithms::For
                                   const EngineChoice& engines) const {
   if (!log::enabled(log::Level::info, log::coll)) return;
   log::info_once(log::coll, rank_,
-                 "{} algo={} carriers={}{}{}{}{}{} transport=shm{} predicted_us={:.1f} flat_us={:.1f} "
+                 "{} algo={} variant={} carriers={} transport=shm{} predicted_us={:.1f} flat_us={:.1f} "
                  "two_level_us={:.1f}{} by={} ({})",
-                 text, to_string(choice.parameters.form), choice.parameters.carriers,
-                 choice.parameters.alone ? " alone" : "", choice.parameters.tree ? " tree" : "",
-                 choice.parameters.relay ? " relay" : "", choice.parameters.split ? " split" : "",
-                 choice.parameters.together ? " together" : "", executor_.network_suffix(),
-                 choice.seconds * 1e6, choice.flat_seconds * 1e6, choice.two_level_seconds * 1e6,
+                 text, to_string(choice.parameters.form), to_string(choice.parameters.variant),
+                 choice.parameters.carriers, executor_.network_suffix(), choice.seconds * 1e6,
+                 choice.flat_seconds * 1e6, choice.two_level_seconds * 1e6,
                  config_.algorithm ? " (forced)" : "", engines.who(), engines.why);
 }
 
@@ -162,9 +162,7 @@ Result<plan::RankPlan> CollectiveRunner::engine_plan(const CollectiveCall& call,
   parameters.chunk_bytes = std::max<uint64_t>(parameters.chunk_bytes, piece);
   if (cluster_.nodes() > 1) {
     parameters.form = choice.parameters.form;
-    parameters.tree = choice.parameters.tree;
-    parameters.relay = choice.parameters.relay;
-    parameters.split = choice.parameters.split;
+    parameters.variant = choice.parameters.variant;
     parameters.chunk_bytes = config_.engine_chunk_bytes;
     parameters.room_to_fetch = true;
     parameters.carriers = algorithms::carriers_of_rails(cluster_, call.what, parameters.chunk_bytes,

@@ -34,7 +34,13 @@ Result<Aggregate> parse_aggregate(const std::string& text) {
   return error(Code::invalid_argument, "EPCCL_GROUP_AGGREGATE=\"{}\" is unknown: auto, 0 or 1", text);
 }
 
-// The table has checked the text.
+// The table has checked the text, here and below.
+std::optional<algorithms::Variant> variant_of(const std::string& text) {
+  for (const algorithms::Variant variant : algorithms::variants)
+    if (text == to_string(variant)) return variant;
+  return {};
+}
+
 StagingUse staging_use(const std::string& text) {
   if (text == "auto") return StagingUse::automatic;
   return text == "always" ? StagingUse::always : StagingUse::never;
@@ -101,6 +107,7 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
   config.name = options.name;
   config.gpu = options.gpu;
   EPCCL_ASSIGN(config.algorithm, parse_algorithm(options.algorithm.value_or(settings::get("EPCCL_ALGO"))));
+  config.variant = variant_of(settings::get("EPCCL_VARIANT"));
   EPCCL_TRY(read_parameters(config));
   config.allow_direct = settings::get("EPCCL_CMA") != "0";
   config.copies.staging = staging_use(settings::get("EPCCL_STAGING"));
@@ -134,11 +141,13 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
 
 std::string CommConfig::agreement() const {
   return fmt::format(
-      "ALGO={} CARRIERS={} CHUNK_SIZE={} CHUNK_SIZE(engines)={} SCRATCH_SIZE={} EAGER_LIMIT={} CMA={} NET={} "
+      "ALGO={} VARIANT={} CARRIERS={} CHUNK_SIZE={} CHUNK_SIZE(engines)={} SCRATCH_SIZE={} EAGER_LIMIT={} "
+      "CMA={} NET={} "
       "VERBS_EAGER_LIMIT={} RAIL_FAILOVER={} COPY_ENGINE={} STAGE_SIZE={}",
-      algorithm ? algorithms::to_string(*algorithm) : "auto", std::max(carriers, 0), parameters.chunk_bytes,
-      engine_chunk_bytes, parameters.scratch_bytes, parameters.eager_limit, allow_direct ? 1 : 0,
-      to_string(network), verbs_eager_limit, rail_failover ? 1 : 0, to_string(engines.use), stage_bytes);
+      algorithm ? algorithms::to_string(*algorithm) : "auto", variant ? to_string(*variant) : "auto",
+      std::max(carriers, 0), parameters.chunk_bytes, engine_chunk_bytes, parameters.scratch_bytes,
+      parameters.eager_limit, allow_direct ? 1 : 0, to_string(network), verbs_eager_limit,
+      rail_failover ? 1 : 0, to_string(engines.use), stage_bytes);
 }
 
 }  // namespace epccl::runtime

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "algorithms/alltoall/choose.hpp"
+#include "algorithms/collectives/collective.hpp"
 #include "base/status.hpp"
 #include "runtime/engines/engine_use.hpp"
 #include "runtime/executor/copy_policy.hpp"
@@ -33,7 +34,8 @@ const char* to_string(NetworkKind kind);
 
 struct CommConfig {
   std::optional<algorithms::Algorithm> algorithm;  // none: the cost model chooses
-  int carriers = -1;                               // -1: the cost model chooses
+  std::optional<algorithms::Variant> variant;  // of collectives that have it; none: the cost model chooses
+  int carriers = -1;                           // -1: the cost model chooses
   algorithms::Parameters parameters;
   uint64_t engine_chunk_bytes = 0;  // as parameters.chunk_bytes, of plans that a GPU's queues run
   bool allow_direct = true;         // EPCCL_CMA

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "algorithms/allgather/allgather.hpp"
+#include "algorithms/tables/table_exchange.hpp"
 #include "base/caught.hpp"
 #include "base/clock.hpp"
 #include "device/cuda/kernel_queue.hpp"
@@ -196,7 +196,7 @@ Status KernelCalls::gather(const std::byte* own, std::byte* all, uint64_t bytes,
   call.output_bytes = bytes * static_cast<uint64_t>(cluster_.ranks());
   return engines_.run(call, {true, false, "", by_cores_}, {false, true},
                       [&](const CopyEngines::Reach&, int rank) -> Result<plan::RankPlan> {
-                        return algorithms::build_allgather(cluster_, rank, bytes, chunk_bytes);
+                        return algorithms::build_table_exchange(cluster_, rank, bytes, chunk_bytes);
                       });
 }
 

@@ -75,7 +75,7 @@ class KernelCalls {
   // Of several nodes, where calls have plans, as on the host:
 
   bool across_nodes() const { return cluster_.nodes() > 1; }
-  /// Brings what every rank has, `bytes`, to `all` of every rank, as algorithms::build_allgather() lays it out. Peers can map `all`. `text`
+  /// Brings what every rank has, `bytes`, to `all` of every rank, as algorithms::build_table_exchange() lays it out. Peers can map `all`. `text`
   /// as of Communicator::run_plan(). On failure as run_plan().
   Status gather(const std::byte* own, std::byte* all, uint64_t bytes, uint64_t chunk_bytes,
                 const std::string& text);

@@ -5,10 +5,10 @@
 
 #include <numeric>
 
+#include "../api/rank_log.hpp"
 #include "fake_driver.hpp"
 #include "graph_rank.hpp"
 #include "numbered_alltoalls.hpp"
-#include "rank_log.hpp"
 
 namespace epccl::tests {
 namespace {

@@ -3,10 +3,10 @@
 
 #include <array>
 
+#include "../api/rank_log.hpp"
 #include "fake_driver.hpp"
 #include "graph_rank.hpp"
 #include "letters.hpp"
-#include "rank_log.hpp"
 
 namespace epccl::tests {
 namespace {

@@ -5,11 +5,11 @@
 #include <array>
 #include <optional>
 
+#include "../api/rank_log.hpp"
 #include "device/cuda/kernels/launch.hpp"
 #include "drawn_calls.hpp"
 #include "fake_driver.hpp"
 #include "graph_rank.hpp"
-#include "rank_log.hpp"
 #include "traffic.hpp"
 
 namespace epccl::tests {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "../../plan/shapes.hpp"
-#include "algorithms/allgather/allgather.hpp"
 #include "algorithms/alltoall/counts.hpp"
 #include "algorithms/collectives/collective.hpp"
+#include "algorithms/tables/table_exchange.hpp"
 #include "runtime/executor/node_calls.hpp"
 #include "runtime/executor/pending_waits.hpp"
 #include "runtime/executor/ready_steps.hpp"
@@ -232,34 +232,50 @@ TEST(RanksThatSleep, EndAnAlltoallOfEveryShapeWithEveryConstant) {
     }
 }
 
+bool has(Collective kind, Variant variant) {
+  const bool rooted = kind == Collective::broadcast || kind == Collective::reduce;
+  const bool all = kind == Collective::allreduce;
+  switch (variant) {
+    case Variant::plain:
+      return true;
+    case Variant::alone:
+    case Variant::split:
+      return all;
+    case Variant::tree:
+      return rooted || all;
+    case Variant::relay:
+      return rooted;
+    case Variant::together:
+      return kind == Collective::reduce_scatter;
+  }
+  return false;
+}
+
 /// Direct and staged, with tiny constants and with the default ones, in all ways to do it.
 std::vector<CollectiveParameters> ways_of(const Cluster& cluster, const CollectiveCall& call) {
   const bool sums = reduces(call.kind);
-  const bool has_trees = call.kind == Collective::allreduce || call.kind == Collective::broadcast ||
-                         call.kind == Collective::reduce;
   std::vector<CollectiveParameters> ways;
-  for (unsigned bits = 0; bits < 1 << 8; ++bits) {
-    const auto is = [&](unsigned bit) { return (bits & bit) != 0; };
-    const bool flat = is(1), alone = is(32), fetches = is(64), tree = is(128);
-    // What some do not know, or do not do together.
-    if ((is(8) && !sums) || (alone && flat) || (fetches && (alone || !sums)) ||
-        (tree && (flat || is(16) || !has_trees)))
-      continue;
-    CollectiveParameters it;
-    it.form = flat ? Form::flat : Form::two_level;
-    it.direct = is(2);
-    it.stage_bytes = 64;
-    if (is(4)) {
-      it.chunk_bytes = 3;
-      it.scratch_bytes = 2 * call.unit * (3 * static_cast<uint64_t>(cluster.ranks()) + 2);
+  for (unsigned bits = 0; bits < 1 << 5; ++bits)
+    for (const Variant variant : variants) {
+      const auto is = [&](unsigned bit) { return (bits & bit) != 0; };
+      const bool flat = is(1), fetches = is(16), alone = variant == Variant::alone;
+      // What some do not know, or do not do together.
+      if ((is(8) && !sums) || (fetches && (alone || !sums)) || !has(call.kind, variant) ||
+          (flat && variant != Variant::plain))
+        continue;
+      CollectiveParameters it;
+      it.form = flat ? Form::flat : Form::two_level;
+      it.variant = variant;
+      it.direct = is(2);
+      it.stage_bytes = 64;
+      if (is(4)) {
+        it.chunk_bytes = 3;
+        it.scratch_bytes = 2 * call.unit * (3 * static_cast<uint64_t>(cluster.ranks()) + 2);
+      }
+      it.carriers = is(8) ? 0 : 1;
+      it.fetch = fetches;
+      ways.push_back(it);
     }
-    it.carriers = is(8) ? 0 : 1;
-    it.split = it.relay = is(16);
-    it.alone = it.together = alone;
-    it.fetch = fetches;
-    it.tree = tree;
-    ways.push_back(it);
-  }
   return ways;
 }
 
@@ -272,10 +288,10 @@ TEST(RanksThatSleep, EndEveryCollectiveOfEveryShape) {
       const CollectiveCall call{kind, 132, cluster.ranks() / 2, 4};
       for (const CollectiveParameters& way : ways_of(cluster, call)) {
         if (!check(cluster, call, way).ok()) continue;
-        SCOPED_TRACE(fmt::format(
-            "{} {} on {}: carriers {} split {} tree {} alone {} fetch {}, chunk {} scratch {} direct {}",
-            to_string(kind), to_string(way.form), tests::shape_text(cluster), way.carriers, way.split,
-            way.tree, way.alone, way.fetch, way.chunk_bytes, way.scratch_bytes, way.direct));
+        SCOPED_TRACE(fmt::format("{} {} {} on {}: carriers {} fetch {}, chunk {} scratch {} direct {}",
+                                 to_string(kind), to_string(way.form), to_string(way.variant),
+                                 tests::shape_text(cluster), way.carriers, way.fetch, way.chunk_bytes,
+                                 way.scratch_bytes, way.direct));
         expect_an_end(build_collective_everywhere(cluster, call, way), random);
         if (HasFatalFailure()) return;
       }
@@ -288,7 +304,7 @@ TEST(RanksThatSleep, EndTheExchangesBeforeOtherCalls) {
     SCOPED_TRACE(tests::shape_text(cluster));
     expect_an_end(everywhere(cluster, [&](int rank) { return build_counts_exchange(cluster, rank); }),
                   random);
-    expect_an_end(everywhere(cluster, [&](int rank) { return build_allgather(cluster, rank, 100, 64); }),
+    expect_an_end(everywhere(cluster, [&](int rank) { return build_table_exchange(cluster, rank, 100, 64); }),
                   random);
   }
 }

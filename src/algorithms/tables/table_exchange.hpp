@@ -1,4 +1,4 @@
-// A block of equal size from every rank to every rank.
+// A table of equal size from every rank to every rank, before calls that need one (of dispatch and combine, of GPU calls).
 //
 //   rank            speaker of its node              speaker of another node         rank there
 //   input --copy--> output of every rank of the node
@@ -17,13 +17,13 @@
 namespace epccl::algorithms {
 
 /// Where the block of `source` lies in every output.
-uint64_t allgather_offset(const topology::Cluster& cluster, int source, uint64_t block_bytes);
+uint64_t table_offset(const topology::Cluster& cluster, int source, uint64_t block_bytes);
 
 /// `chunk_bytes`: of one message, at most.
-plan::RankPlan build_allgather(const topology::Cluster& cluster, int rank, uint64_t block_bytes,
-                               uint64_t chunk_bytes);
+plan::RankPlan build_table_exchange(const topology::Cluster& cluster, int rank, uint64_t block_bytes,
+                                    uint64_t chunk_bytes);
 
 /// What it must do, for the verifier.
-std::vector<plan::Transfer> allgather_transfers(const topology::Cluster& cluster, uint64_t block_bytes);
+std::vector<plan::Transfer> table_transfers(const topology::Cluster& cluster, uint64_t block_bytes);
 
 }  // namespace epccl::algorithms

@@ -1,4 +1,4 @@
-#include "algorithms/allgather/allgather.hpp"
+#include "algorithms/tables/table_exchange.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,9 +14,9 @@ using plan::Builder;
 
 constexpr uint16_t written_slot = NodeGate::slots;  // my block is in the outputs of my node
 
-class Allgather {
+class TableExchange {
  public:
-  Allgather(const topology::Cluster& cluster, int rank, uint64_t block_bytes, uint64_t chunk_bytes)
+  TableExchange(const topology::Cluster& cluster, int rank, uint64_t block_bytes, uint64_t chunk_bytes)
       : cluster_(cluster),
         node_(cluster.node_of(rank)),
         block_(block_bytes),
@@ -25,8 +25,8 @@ class Allgather {
         gate_(builder_, cluster, rank) {}
 
   plan::RankPlan build() && {
-    const std::vector<uint32_t> own = give_out(
-        builder_.input(0), allgather_offset(cluster_, builder_.rank(), block_), block_, Builder::none);
+    const std::vector<uint32_t> own =
+        give_out(builder_.input(0), table_offset(cluster_, builder_.rank(), block_), block_, Builder::none);
     if (cluster_.nodes() > 1) {
       if (cluster_.local_size(node_) > 1) builder_.post(0, written_slot, 1, own);
       for (int distance = 1; distance < cluster_.nodes(); ++distance) {
@@ -39,9 +39,7 @@ class Allgather {
   }
 
  private:
-  uint64_t node_begin(int node) const {
-    return allgather_offset(cluster_, cluster_.rank_at(node, 0), block_);
-  }
+  uint64_t node_begin(int node) const { return table_offset(cluster_, cluster_.rank_at(node, 0), block_); }
   uint64_t node_bytes(int node) const { return static_cast<uint64_t>(cluster_.local_size(node)) * block_; }
 
   // Copies a piece to the same place of every output of the node, except where it lies already. Each rank begins with another.
@@ -99,24 +97,23 @@ class Allgather {
 
 }  // namespace
 
-uint64_t allgather_offset(const topology::Cluster& cluster, int source, uint64_t block_bytes) {
+uint64_t table_offset(const topology::Cluster& cluster, int source, uint64_t block_bytes) {
   uint64_t blocks = static_cast<uint64_t>(cluster.local_of(source));
   for (int node = 0; node < cluster.node_of(source); ++node)
     blocks += static_cast<uint64_t>(cluster.local_size(node));
   return blocks * block_bytes;
 }
 
-plan::RankPlan build_allgather(const topology::Cluster& cluster, int rank, uint64_t block_bytes,
-                               uint64_t chunk_bytes) {
-  return Allgather(cluster, rank, block_bytes, chunk_bytes).build();
+plan::RankPlan build_table_exchange(const topology::Cluster& cluster, int rank, uint64_t block_bytes,
+                                    uint64_t chunk_bytes) {
+  return TableExchange(cluster, rank, block_bytes, chunk_bytes).build();
 }
 
-std::vector<plan::Transfer> allgather_transfers(const topology::Cluster& cluster, uint64_t block_bytes) {
+std::vector<plan::Transfer> table_transfers(const topology::Cluster& cluster, uint64_t block_bytes) {
   std::vector<plan::Transfer> transfers;
   for (int source = 0; source < cluster.ranks(); ++source)
     for (int destination = 0; destination < cluster.ranks(); ++destination)
-      transfers.push_back(
-          {source, 0, destination, allgather_offset(cluster, source, block_bytes), block_bytes});
+      transfers.push_back({source, 0, destination, table_offset(cluster, source, block_bytes), block_bytes});
   return transfers;
 }
 
