@@ -138,7 +138,7 @@ TEST(ChooseForm, LetsOneRankOfANodeCarrySmallSums) {
 
 TEST(ChooseForm, LetsNoMoreRanksCarryThanTheSmallestNodeHas) {
   const auto cluster = topology::Cluster::from_sizes({8, 1});
-  const CollectiveCall call{Collective::allreduce, 1 << 30, 0, 4};
+  const CollectiveSpec call{Collective::allreduce, 1 << 30, 0, 4};
   EXPECT_EQ(choose_form(cluster, call, eight_cores(), {}, {Form::two_level, {}, {}}).parameters.carriers, 1);
 }
 
@@ -168,7 +168,7 @@ TEST(ChooseForm, KeepsScaledInputsInTheirNodes) {
   CollectiveParameters scaled;
   scaled.scaled = true;
   const auto cluster = topology::Cluster::uniform(2, 1);
-  const CollectiveCall call{Collective::allreduce, 4096, 0, 4};
+  const CollectiveSpec call{Collective::allreduce, 4096, 0, 4};
   EXPECT_EQ(choose_form(cluster, call, slow_network(), scaled, {Form::flat, {}, {}}).parameters.form,
             Form::two_level);
 }

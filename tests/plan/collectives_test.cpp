@@ -17,7 +17,7 @@ constexpr std::array all_kinds{Collective::allgather, Collective::reduce_scatter
                                Collective::broadcast, Collective::reduce,         Collective::gather,
                                Collective::scatter};
 
-std::string text_of(const topology::Cluster& cluster, const CollectiveCall& call,
+std::string text_of(const topology::Cluster& cluster, const CollectiveSpec& call,
                     const CollectiveParameters& parameters) {
   return fmt::format(
       "{} {} {} on {}: {} bytes, unit {}, root {}; carriers {}{}{}, chunk {}, stage {}, scratch {}{}",
@@ -27,7 +27,7 @@ std::string text_of(const topology::Cluster& cluster, const CollectiveCall& call
       parameters.stage_bytes, parameters.scratch_bytes, parameters.direct ? "" : ", not direct");
 }
 
-Status prove(const topology::Cluster& cluster, const CollectiveCall& call,
+Status prove(const topology::Cluster& cluster, const CollectiveSpec& call,
              const CollectiveParameters& parameters) {
   EPCCL_TRY(check(cluster, call, parameters));
   const plan::Plan plan = build_collective_everywhere(cluster, call, parameters);
@@ -54,7 +54,7 @@ Status prove(const topology::Cluster& cluster, const CollectiveCall& call,
 
 // Large and staged, with tiny constants and with the default ones.
 std::vector<CollectiveParameters> parameter_choices(const topology::Cluster& cluster,
-                                                    const CollectiveCall& call) {
+                                                    const CollectiveSpec& call) {
   std::vector<CollectiveParameters> choices;
   for (const Form form : {Form::flat, Form::two_level})
     for (const bool direct : {true, false})
@@ -89,7 +89,7 @@ std::vector<Variant> variants_of(Collective kind) {
 }
 
 // The constants that only some collectives look at.
-std::vector<CollectiveParameters> ways_of(const CollectiveCall& call, const CollectiveParameters& base,
+std::vector<CollectiveParameters> ways_of(const CollectiveSpec& call, const CollectiveParameters& base,
                                           int ranks) {
   std::vector<CollectiveParameters> all{base};
   const auto add = [&](auto change) {
@@ -125,7 +125,7 @@ TEST_P(EveryCollective, IsRightOnEveryShapeInPlaceAndOutOfPlace) {
   for (const topology::Cluster& cluster : small_shapes())
     for (const uint64_t unit : {1, 4})
       for (const uint64_t elements : {1, 5, 53}) {
-        CollectiveCall call{GetParam(), elements * unit, 0, unit};
+        CollectiveSpec call{GetParam(), elements * unit, 0, unit};
         std::vector<int> roots{0};
         if (has_root(call.kind) && cluster.ranks() > 1) roots = {0, cluster.ranks() - 1, cluster.ranks() / 2};
         for (const int root : roots) {
@@ -143,7 +143,7 @@ TEST_P(EveryCollective, IsRightOnManyNodes) {
   for (const auto& [nodes, local] : {std::pair(8, 4), std::pair(5, 8), std::pair(32, 2)}) {
     const topology::Cluster cluster = topology::Cluster::uniform(nodes, local);
     for (const uint64_t bytes : {uint64_t{4096}, uint64_t{1} << 20}) {
-      const CollectiveCall call{GetParam(), bytes, 3, 4};
+      const CollectiveSpec call{GetParam(), bytes, 3, 4};
       for (const Form form : {Form::flat, Form::two_level}) {
         CollectiveParameters base;
         base.form = form;
@@ -177,7 +177,7 @@ TEST_P(EveryCollective, SaysWhatScratchItNeeds) {
 TEST_P(EveryCollective, WithARootIsStagedWhereItFitsIntoTheScratchOfSmallCalls) {
   for (const topology::Cluster& cluster : small_shapes())
     for (const uint64_t bytes : {8, 40, 80}) {
-      const CollectiveCall call{GetParam(), bytes, cluster.ranks() - 1, 4};
+      const CollectiveSpec call{GetParam(), bytes, cluster.ranks() - 1, 4};
       CollectiveParameters parameters;
       parameters.stage_bytes = 8;
       parameters.ahead_bytes = parameters.scratch_bytes = 200;
@@ -195,7 +195,7 @@ TEST_P(EveryCollective, WithARootIsStagedWhereItFitsIntoTheScratchOfSmallCalls) 
 TEST_P(EveryCollective, KeepsToTheScratchThatItsStagingSays) {
   for (const topology::Cluster& cluster : small_shapes())
     for (const uint64_t bytes : {8, 1024}) {
-      const CollectiveCall call{GetParam(), bytes, cluster.ranks() - 1, 4};
+      const CollectiveSpec call{GetParam(), bytes, cluster.ranks() - 1, 4};
       for (CollectiveParameters base : parameter_choices(cluster, call)) {
         base.stage_bytes = base.ahead_bytes = base.scratch_bytes = 64 << 10;
         for (CollectiveParameters parameters : ways_of(call, base, cluster.ranks())) {
@@ -217,7 +217,7 @@ TEST_P(EveryCollective, KeepsToTheScratchThatItsStagingSays) {
 // Where scratch has room for one chunk, it isn't halved for the sake of two.
 TEST(CollectiveMessages, OfASumAreNotCutWhereItFitsAtOnce) {
   const topology::Cluster cluster = topology::Cluster::uniform(4, 8);
-  const CollectiveCall call{Collective::allreduce, 8 << 10, 0, 4};
+  const CollectiveSpec call{Collective::allreduce, 8 << 10, 0, 4};
   CollectiveParameters parameters;
   parameters.stage_bytes = 64 << 10;
   parameters.scratch_bytes = staging_of(cluster, call, parameters).bytes;
@@ -234,7 +234,7 @@ TEST(CollectiveBytes, TwoLevelSendsOnceBetweenNodes) {
   const auto network = [&](Collective kind, Variant variant = Variant::plain) {
     CollectiveParameters parameters;
     parameters.variant = variant;
-    const CollectiveCall call{kind, 1 << 20, 0, 4};
+    const CollectiveSpec call{kind, 1 << 20, 0, 4};
     const plan::Plan plan = build_collective_everywhere(cluster, call, parameters);
     plan::VerifyReport report;
     const CollectiveResult expected = expected_result(cluster, call);
@@ -266,7 +266,7 @@ TEST(CollectiveMessages, OfASplitAllreduceAreAsLargeAsScratchAllows) {
     CollectiveParameters parameters;
     parameters.variant = Variant::split;
     parameters.carriers = 0;
-    const CollectiveCall call{Collective::allreduce, uint64_t{1} << 30, 0, 4};
+    const CollectiveSpec call{Collective::allreduce, uint64_t{1} << 30, 0, 4};
     const topology::Cluster cluster = topology::Cluster::uniform(nodes, 8);
     const plan::RankPlan rank = build_collective(cluster, call, 0, parameters);
     EXPECT_GE(largest_message(rank), static_cast<uint64_t>(bytes) << 10) << nodes << " nodes";
@@ -281,7 +281,7 @@ TEST(CollectiveMessages, AreAsLargeAsTheCostModelIsTold) {
     for (const Collective kind : {Collective::allreduce, Collective::reduce, Collective::reduce_scatter}) {
       CollectiveParameters parameters;
       parameters.form = form;
-      const CollectiveCall call{kind, uint64_t{16} << 20, 0, 4};
+      const CollectiveSpec call{kind, uint64_t{16} << 20, 0, 4};
       EXPECT_EQ(largest_message(build_collective(cluster, call, 4, parameters)),
                 chunk_of(cluster, call, parameters))
           << to_string(kind) << " " << to_string(form);

@@ -27,7 +27,7 @@ plan::SimulationModel nic_for_each_rank(int local) {
 
 double simulated_seconds(Collective kind, int nodes, int local, uint64_t bytes) {
   const auto cluster = topology::Cluster::from_sizes(std::vector<int>(static_cast<size_t>(nodes), local));
-  const CollectiveCall call{.kind = kind, .bytes = bytes, .unit = 4};
+  const CollectiveSpec call{.kind = kind, .bytes = bytes, .unit = 4};
   CollectiveParameters parameters;
   parameters.form = Form::flat;
   parameters.scratch_bytes = 64 << 20;

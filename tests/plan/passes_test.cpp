@@ -207,7 +207,7 @@ Status verify_passes(const plan::Plan& call, const Result& one, int width, const
   return verify_passes_in(plan::in_list_order, call, one, width, protocol);
 }
 
-CollectiveParameters parameters_of(const CollectiveCall& call, int ranks, bool direct, bool tiny) {
+CollectiveParameters parameters_of(const CollectiveSpec& call, int ranks, bool direct, bool tiny) {
   CollectiveParameters parameters;
   parameters.direct = direct;
   parameters.stage_bytes = 0;
@@ -229,7 +229,7 @@ TEST_P(CapturedCollective, IsRightPassAfterPass) {
         for (const bool tiny : {true, false})
           for (const int width : {1, 3}) {
             const topology::Cluster cluster = topology::Cluster::uniform(1, ranks);
-            const CollectiveCall call{GetParam(), 4 * elements, ranks / 2, 4};
+            const CollectiveSpec call{GetParam(), 4 * elements, ranks / 2, 4};
             const CollectiveParameters parameters = parameters_of(call, ranks, direct, tiny);
             SCOPED_TRACE(fmt::format("{} ranks, {} elements, direct {}, tiny {}, width {}", ranks, elements,
                                      direct, tiny, width));
@@ -246,7 +246,7 @@ TEST_P(CapturedCollective, IsRightWhereSumsReadAndWritePeersMemory) {
     for (const bool direct : {true, false})
       for (const bool tiny : {true, false}) {
         const topology::Cluster cluster = topology::Cluster::uniform(1, ranks);
-        const CollectiveCall call{GetParam(), 4 * 30, ranks / 2, 4};
+        const CollectiveSpec call{GetParam(), 4 * 30, ranks / 2, 4};
         CollectiveParameters parameters = parameters_of(call, ranks, direct, tiny);
         parameters.fetch = false;
         SCOPED_TRACE(fmt::format("{} ranks, direct {}, tiny {}", ranks, direct, tiny));

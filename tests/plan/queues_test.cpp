@@ -66,7 +66,7 @@ struct OneNode {
     parameters.scratch_bytes = 2 * call.unit * (3 * static_cast<uint64_t>(ranks) + 2);
   }
   topology::Cluster cluster;
-  CollectiveCall call;
+  CollectiveSpec call;
   CollectiveParameters parameters;
 };
 
@@ -84,7 +84,7 @@ void for_each_shape(Collective kind, Use use) {
 }
 
 /// Proved with buffers of their own, and in place.
-void expect_right(const plan::Plan& plan, const CollectiveCall& call) {
+void expect_right(const plan::Plan& plan, const CollectiveSpec& call) {
   const CollectiveResult expected = expected_result(plan.cluster, call);
   Status status = plan::verify(plan, expected.transfers, expected.sums, {});
   ASSERT_TRUE(status.ok()) << status.message();
@@ -167,7 +167,7 @@ TEST_P(QueuedCollective, OfSeveralNodesIsRightWhereTheHostPostsAndSends) {
       for (const int carriers : {0, 1})
         for (const Variant variant : {Variant::plain, Variant::relay, Variant::split, Variant::tree}) {
           const topology::Cluster cluster = topology::Cluster::from_sizes(sizes);
-          const CollectiveCall call{GetParam(), 4 * 37, cluster.ranks() / 2, 4};
+          const CollectiveSpec call{GetParam(), 4 * 37, cluster.ranks() / 2, 4};
           CollectiveParameters parameters;
           parameters.form = form;
           parameters.carriers = carriers;
@@ -205,7 +205,7 @@ bool shares(Sharing sharing, int node) {
 }
 
 /// What comes of a call of several nodes: each node's ranks know for themselves what their GPUs are.
-plan::Plan made_by_nodes(const topology::Cluster& cluster, const CollectiveCall& call,
+plan::Plan made_by_nodes(const topology::Cluster& cluster, const CollectiveSpec& call,
                          CollectiveParameters parameters, Sharing sharing) {
   plan::Plan plan{cluster, "by nodes", {}};
   parameters.room_to_fetch = true;
@@ -237,7 +237,7 @@ TEST_P(QueuedSum, OfSeveralNodesIsRightWhereRanksOfSomeNodesShareAGpu) {
             for (const Sharing sharing : {Sharing::all, Sharing::every_second}) {
               if (scaled && form == Form::flat) continue;
               const topology::Cluster cluster = topology::Cluster::from_sizes(sizes);
-              const CollectiveCall call{GetParam(), 4 * 37, cluster.ranks() / 2, 4};
+              const CollectiveSpec call{GetParam(), 4 * 37, cluster.ranks() / 2, 4};
               CollectiveParameters parameters;
               parameters.form = form;
               parameters.carriers = carriers;
@@ -278,7 +278,7 @@ Work work_of(const plan::QueuedPlan& made) {
   return work;
 }
 
-plan::QueuedPlan made_for(const CollectiveCall& call, int ranks, plan::Makers makers) {
+plan::QueuedPlan made_for(const CollectiveSpec& call, int ranks, plan::Makers makers) {
   const topology::Cluster cluster = topology::Cluster::uniform(1, ranks);
   CollectiveParameters parameters;
   parameters.stage_bytes = 0;
@@ -291,7 +291,7 @@ plan::QueuedPlan made_for(const CollectiveCall& call, int ranks, plan::Makers ma
 }
 
 TEST(FewerKernels, AnAllreduceIsOneSumThatWritesAllOutputs) {
-  const CollectiveCall call{Collective::allreduce, 4096, 0, 4};
+  const CollectiveSpec call{Collective::allreduce, 4096, 0, 4};
   for (const plan::Makers makers : {plan::Makers::engines_and_sums, plan::Makers::cores}) {
     const Work work = work_of(made_for(call, 5, makers));
     EXPECT_EQ(work.sums, 1U);
@@ -324,7 +324,7 @@ TEST(FewerKernels, AnAllreduceOfSeveralNodesWritesItsShareEverywhere) {
 
 TEST(FewerKernels, CoresGetTheCopiesOfACallAsOneList) {
   for (const Collective kind : {Collective::allgather, Collective::gather, Collective::scatter}) {
-    const CollectiveCall call{kind, 4096, 1, 4};
+    const CollectiveSpec call{kind, 4096, 1, 4};
     EXPECT_LE(work_of(made_for(call, 5, plan::Makers::cores)).lists, 1U) << to_string(kind);
   }
   EXPECT_GT(work_of(made_for({Collective::allgather, 4096, 1, 4}, 5, plan::Makers::engines)).lists, 1U);

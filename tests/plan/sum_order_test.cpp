@@ -86,7 +86,7 @@ class Expressions {
 };
 
 std::string text_of_sum(const topology::Cluster& cluster, const CollectiveParameters& parameters) {
-  const CollectiveCall call{Collective::allreduce, 1, 0, 1};
+  const CollectiveSpec call{Collective::allreduce, 1, 0, 1};
   const plan::Plan plan = build_collective_everywhere(cluster, call, parameters);
   return Expressions(plan).output(0, 0);
 }

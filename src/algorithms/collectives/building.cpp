@@ -49,7 +49,7 @@ Branch branch_of(int nodes, const CollectiveParameters& parameters, int place) {
   return branch;
 }
 
-PartCounts part_counts(const topology::Cluster& cluster, const CollectiveCall& call,
+PartCounts part_counts(const topology::Cluster& cluster, const CollectiveSpec& call,
                        const CollectiveParameters& parameters) {
   const bool has_room = parameters.fetch || parameters.room_to_fetch;
   PartCounts counts{1, 1, has_room ? static_cast<size_t>(cluster.max_local_size() - 1) : 0};

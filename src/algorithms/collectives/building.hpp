@@ -34,14 +34,14 @@ class Messages {
 struct RoundBuilder {
   plan::Builder& builder;
   const topology::Cluster& cluster;
-  const CollectiveCall& call;
+  const CollectiveSpec& call;
   const CollectiveParameters& parameters;
   const Round& round;
   Messages& messages;
   NodeExchange exchange;
 
   RoundBuilder(plan::Builder& plan_builder, Messages& numbered, NodeExchange::Posts& posts,
-               const topology::Cluster& ranks, const CollectiveCall& what,
+               const topology::Cluster& ranks, const CollectiveSpec& what,
                const CollectiveParameters& constants, const Round& part, std::vector<uint32_t> after)
       : builder(plan_builder),
         cluster(ranks),
@@ -115,7 +115,7 @@ struct PartCounts {
   uint64_t chunks() const { return sent + fetched + (received + shares - 1) / shares; }
   uint64_t units() const { return shares > 1 ? received : 0; }
 };
-PartCounts part_counts(const topology::Cluster& cluster, const CollectiveCall& call,
+PartCounts part_counts(const topology::Cluster& cluster, const CollectiveSpec& call,
                        const CollectiveParameters& parameters);
 
 /// How scratch is divided among the parts of chunks that are under way.

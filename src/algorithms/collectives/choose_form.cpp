@@ -29,7 +29,7 @@ struct Shape {
   double nodes, local, smallest, ranks, remote, bytes, chunk;
   bool staged, together;
 
-  Shape(const topology::Cluster& cluster, const CollectiveCall& call, const CollectiveParameters& p)
+  Shape(const topology::Cluster& cluster, const CollectiveSpec& call, const CollectiveParameters& p)
       : nodes(cluster.nodes()),
         local(cluster.max_local_size()),
         smallest(most_carriers(cluster)),
@@ -192,7 +192,7 @@ Work work_of_sum(const Shape& s, const CollectiveParameters& p, bool to_all) {
   return work;
 }
 
-Work work_of(const topology::Cluster& cluster, const CollectiveCall& call, const CollectiveParameters& p) {
+Work work_of(const topology::Cluster& cluster, const CollectiveSpec& call, const CollectiveParameters& p) {
   const Shape shape(cluster, call, p);
   switch (call.kind) {
     case Collective::allgather:
@@ -214,7 +214,7 @@ Work work_of(const topology::Cluster& cluster, const CollectiveCall& call, const
 
 /// Of those that cost the same the first is taken. Of many carriers more cores and NICs are at work, which the model does not know
 /// all of; but where blocks are staged every rank waits for each of them.
-std::vector<int> carrier_counts(const topology::Cluster& cluster, const CollectiveCall& call,
+std::vector<int> carrier_counts(const topology::Cluster& cluster, const CollectiveSpec& call,
                                 const CollectiveParameters& base, std::optional<int> forced) {
   if (call.kind != Collective::allreduce && call.kind != Collective::reduce) return {1};
   const int most = most_carriers(cluster);
@@ -227,7 +227,7 @@ std::vector<int> carrier_counts(const topology::Cluster& cluster, const Collecti
 }
 
 /// All ways to run a call that are worth a look.
-std::vector<CollectiveParameters> candidates(const topology::Cluster& cluster, const CollectiveCall& call,
+std::vector<CollectiveParameters> candidates(const topology::Cluster& cluster, const CollectiveSpec& call,
                                              CollectiveParameters base, const Forced& forced) {
   std::vector<CollectiveParameters> all;
   const bool several = cluster.nodes() > 1;
@@ -274,7 +274,7 @@ std::vector<CollectiveParameters> of_variant(std::vector<CollectiveParameters> a
 }  // namespace
 
 // Time of the busiest node: its wire and its cores, which overlap, but never wholly, and what comes one after the other.
-double predict(const topology::Cluster& cluster, const CollectiveCall& call,
+double predict(const topology::Cluster& cluster, const CollectiveSpec& call,
                const CollectiveParameters& parameters, const CostParameters& cost) {
   const Work work = work_of(cluster, call, parameters);
   const double local = cluster.max_local_size(), cores = std::min(std::max(cost.cores_per_node, 0.01), local);
@@ -291,14 +291,14 @@ double predict(const topology::Cluster& cluster, const CollectiveCall& call,
          work.turns * cost.signal_latency;
 }
 
-int carriers_of_rails(const topology::Cluster& cluster, const CollectiveCall& call, uint64_t chunk_bytes,
+int carriers_of_rails(const topology::Cluster& cluster, const CollectiveSpec& call, uint64_t chunk_bytes,
                       int least) {
   const auto most = static_cast<uint64_t>(most_carriers(cluster));
   const uint64_t fed = std::min(most, call.bytes / std::max(chunk_bytes, uint64_t{1}));
   return std::max(least, static_cast<int>(fed));
 }
 
-FormChoice choose_form(const topology::Cluster& cluster, const CollectiveCall& call,
+FormChoice choose_form(const topology::Cluster& cluster, const CollectiveSpec& call,
                        const CostParameters& cost, const CollectiveParameters& base, const Forced& forced) {
   FormChoice choice;
   constexpr double never = std::numeric_limits<double>::infinity();

@@ -22,15 +22,15 @@ struct Forced {
 };
 
 /// Predicted time with these parameters.
-double predict(const topology::Cluster& cluster, const CollectiveCall& call,
+double predict(const topology::Cluster& cluster, const CollectiveSpec& call,
                const CollectiveParameters& parameters, const CostParameters& cost);
 
 /// Carriers of a sum where each rank of a node has a NIC of its own: all that get a chunk each, but no fewer than `least`.
-int carriers_of_rails(const topology::Cluster& cluster, const CollectiveCall& call, uint64_t chunk_bytes,
+int carriers_of_rails(const topology::Cluster& cluster, const CollectiveSpec& call, uint64_t chunk_bytes,
                       int least);
 
 /// The best: `base` with form, variant and carriers set.
-FormChoice choose_form(const topology::Cluster& cluster, const CollectiveCall& call,
+FormChoice choose_form(const topology::Cluster& cluster, const CollectiveSpec& call,
                        const CostParameters& cost, const CollectiveParameters& base, const Forced& forced);
 
 }  // namespace epccl::algorithms

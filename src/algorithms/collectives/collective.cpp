@@ -20,7 +20,7 @@ uint64_t blocks_together(const topology::Cluster& cluster) {
   return 2 * static_cast<uint64_t>(cluster.nodes() - 1) * static_cast<uint64_t>(cluster.max_local_size());
 }
 
-StagedBlocks staged_blocks(const topology::Cluster& cluster, const CollectiveCall& call,
+StagedBlocks staged_blocks(const topology::Cluster& cluster, const CollectiveSpec& call,
                            const CollectiveParameters& parameters) {
   const auto ranks = static_cast<uint64_t>(cluster.ranks());
   const auto local = static_cast<uint64_t>(cluster.max_local_size());
@@ -45,7 +45,7 @@ StagedBlocks staged_blocks(const topology::Cluster& cluster, const CollectiveCal
   return {};
 }
 
-uint64_t least_scratch(const topology::Cluster& cluster, const CollectiveCall& call,
+uint64_t least_scratch(const topology::Cluster& cluster, const CollectiveSpec& call,
                        const CollectiveParameters& parameters) {
   const StagedBlocks blocks = staged_blocks(cluster, call, parameters);
   if (!parameters.direct || parameters.scaled) return 2 * blocks.bytes(call.unit, call.unit);
@@ -76,7 +76,7 @@ RoundEnd append_round(RoundBuilder& b) {
 /// How a call is cut into rounds.
 class Rounds {
  public:
-  Rounds(const topology::Cluster& cluster, const CollectiveCall& call, const CollectiveParameters& parameters)
+  Rounds(const topology::Cluster& cluster, const CollectiveSpec& call, const CollectiveParameters& parameters)
       : call_(call), parameters_(parameters), blocks_(staged_blocks(cluster, call, parameters)) {
     const Staging staging = staging_of(cluster, call, parameters);
     staged_ = staging.staged;
@@ -112,7 +112,7 @@ class Rounds {
   }
 
  private:
-  const CollectiveCall& call_;
+  const CollectiveSpec& call_;
   const CollectiveParameters& parameters_;
   const StagedBlocks blocks_;
   bool staged_ = true;
@@ -121,7 +121,7 @@ class Rounds {
 
 }  // namespace
 
-bool is_together(const topology::Cluster& cluster, const CollectiveCall& call,
+bool is_together(const topology::Cluster& cluster, const CollectiveSpec& call,
                  const CollectiveParameters& parameters) {
   const bool wanted = parameters.variant == Variant::together && call.kind == Collective::reduce_scatter &&
                       parameters.form == Form::two_level && cluster.nodes() > 1 && !parameters.fetch &&
@@ -131,7 +131,7 @@ bool is_together(const topology::Cluster& cluster, const CollectiveCall& call,
   return wanted && staged && 2 * blocks * call.bytes <= parameters.scratch_bytes;
 }
 
-uint64_t chunk_of(const topology::Cluster& cluster, const CollectiveCall& call,
+uint64_t chunk_of(const topology::Cluster& cluster, const CollectiveSpec& call,
                   const CollectiveParameters& parameters) {
   if (!reduces(call.kind) || call.bytes == 0) return parameters.chunk_bytes;
   const Round round = Rounds(cluster, call, parameters)[0];
@@ -192,20 +192,20 @@ bool reduces(Collective collective) {
          collective == Collective::reduce;
 }
 
-int input_blocks(const topology::Cluster& cluster, const CollectiveCall& call, int rank) {
+int input_blocks(const topology::Cluster& cluster, const CollectiveSpec& call, int rank) {
   const bool none =
       (call.kind == Collective::broadcast || call.kind == Collective::scatter) && rank != call.root;
   if (none) return 0;
   return call.kind == Collective::reduce_scatter || call.kind == Collective::scatter ? cluster.ranks() : 1;
 }
 
-int output_blocks(const topology::Cluster& cluster, const CollectiveCall& call, int rank) {
+int output_blocks(const topology::Cluster& cluster, const CollectiveSpec& call, int rank) {
   const bool none = (call.kind == Collective::reduce || call.kind == Collective::gather) && rank != call.root;
   if (none) return 0;
   return call.kind == Collective::allgather || call.kind == Collective::gather ? cluster.ranks() : 1;
 }
 
-Status check(const topology::Cluster& cluster, const CollectiveCall& call,
+Status check(const topology::Cluster& cluster, const CollectiveSpec& call,
              const CollectiveParameters& parameters) {
   const uint64_t least = least_scratch(cluster, call, parameters);
   if (parameters.scratch_bytes >= least) return {};
@@ -215,7 +215,7 @@ Status check(const topology::Cluster& cluster, const CollectiveCall& call,
                to_string(call.kind), cluster.ranks(), least, parameters.scratch_bytes);
 }
 
-Staging staging_of(const topology::Cluster& cluster, const CollectiveCall& call,
+Staging staging_of(const topology::Cluster& cluster, const CollectiveSpec& call,
                    const CollectiveParameters& parameters) {
   const uint64_t bytes = staged_blocks(cluster, call, parameters).bytes(call.bytes, call.unit);
   const bool is_small =
@@ -223,7 +223,7 @@ Staging staging_of(const topology::Cluster& cluster, const CollectiveCall& call,
   return {!parameters.direct || parameters.scaled || (is_small && bytes <= parameters.scratch_bytes), bytes};
 }
 
-plan::RankPlan build_collective(const topology::Cluster& cluster, const CollectiveCall& call, int rank,
+plan::RankPlan build_collective(const topology::Cluster& cluster, const CollectiveSpec& call, int rank,
                                 const CollectiveParameters& parameters) {
   plan::Builder builder(rank);
   if (call.bytes == 0) return std::move(builder).take();
@@ -240,7 +240,7 @@ plan::RankPlan build_collective(const topology::Cluster& cluster, const Collecti
   return std::move(builder).take();
 }
 
-plan::Plan build_collective_everywhere(const topology::Cluster& cluster, const CollectiveCall& call,
+plan::Plan build_collective_everywhere(const topology::Cluster& cluster, const CollectiveSpec& call,
                                        const CollectiveParameters& parameters) {
   plan::Plan plan{cluster, std::string(to_string(call.kind)) + " " + to_string(parameters.form), {}};
   for (int rank = 0; rank < cluster.ranks(); ++rank)

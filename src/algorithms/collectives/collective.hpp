@@ -39,8 +39,8 @@ inline constexpr Variant variants[] = {Variant::plain, Variant::alone, Variant::
                                        Variant::relay, Variant::split, Variant::together};
 const char* to_string(Variant variant);
 
-/// What is called, the same on every rank.
-struct CollectiveCall {
+/// What is called, the same on every rank: kind and sizes, no buffers.
+struct CollectiveSpec {
   Collective kind = Collective::allreduce;
   uint64_t bytes =
       0;         // allgather, reduce_scatter, gather, scatter: of one rank's block; others: of everything
@@ -49,8 +49,8 @@ struct CollectiveCall {
 };
 
 /// Blocks of `call.bytes` that the buffers of a rank consist of; 0: the rank has no such buffer.
-int input_blocks(const topology::Cluster& cluster, const CollectiveCall& call, int rank);
-int output_blocks(const topology::Cluster& cluster, const CollectiveCall& call, int rank);
+int input_blocks(const topology::Cluster& cluster, const CollectiveSpec& call, int rank);
+int output_blocks(const topology::Cluster& cluster, const CollectiveSpec& call, int rank);
 
 /// So many ranks of each node can share what is added up and sent: as many as the smallest node has.
 int most_carriers(const topology::Cluster& cluster);
@@ -79,7 +79,7 @@ struct CollectiveParameters {
 };
 
 /// Whether `parameters` can run this at all; the error says what to raise.
-Status check(const topology::Cluster& cluster, const CollectiveCall& call,
+Status check(const topology::Cluster& cluster, const CollectiveSpec& call,
              const CollectiveParameters& parameters);
 
 /// Whether blocks travel through scratch, and the scratch that a rank then needs to do all in one round.
@@ -87,24 +87,24 @@ struct Staging {
   bool staged = true;
   uint64_t bytes = 0;
 };
-Staging staging_of(const topology::Cluster& cluster, const CollectiveCall& call,
+Staging staging_of(const topology::Cluster& cluster, const CollectiveSpec& call,
                    const CollectiveParameters& parameters);
 
 /// Bytes of a result that are added up at once by those that reduce: as much as fits into scratch, and as makes messages of
 /// `chunk_bytes`. Others: `chunk_bytes`.
-uint64_t chunk_of(const topology::Cluster& cluster, const CollectiveCall& call,
+uint64_t chunk_of(const topology::Cluster& cluster, const CollectiveSpec& call,
                   const CollectiveParameters& parameters);
 
 /// Whether a reduce_scatter is made `Variant::together`, as its parameters wish.
-bool is_together(const topology::Cluster& cluster, const CollectiveCall& call,
+bool is_together(const topology::Cluster& cluster, const CollectiveSpec& call,
                  const CollectiveParameters& parameters);
 
 /// One rank's part.
-plan::RankPlan build_collective(const topology::Cluster& cluster, const CollectiveCall& call, int rank,
+plan::RankPlan build_collective(const topology::Cluster& cluster, const CollectiveSpec& call, int rank,
                                 const CollectiveParameters& parameters);
 
 /// Every rank's part.
-plan::Plan build_collective_everywhere(const topology::Cluster& cluster, const CollectiveCall& call,
+plan::Plan build_collective_everywhere(const topology::Cluster& cluster, const CollectiveSpec& call,
                                        const CollectiveParameters& parameters);
 
 /// What it must do, for the verifier.
@@ -113,6 +113,6 @@ struct CollectiveResult {
   std::vector<plan::RowSum> sums;
   std::vector<plan::InPlace> in_place;  // by rank: how the buffers lie in a call in place, as NCCL defines it
 };
-CollectiveResult expected_result(const topology::Cluster& cluster, const CollectiveCall& call);
+CollectiveResult expected_result(const topology::Cluster& cluster, const CollectiveSpec& call);
 
 }  // namespace epccl::algorithms

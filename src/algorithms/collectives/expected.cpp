@@ -13,7 +13,7 @@ plan::RowSum sum_of_all(int ranks, int destination, uint64_t source_offset, uint
 
 }  // namespace
 
-CollectiveResult expected_result(const topology::Cluster& cluster, const CollectiveCall& call) {
+CollectiveResult expected_result(const topology::Cluster& cluster, const CollectiveSpec& call) {
   CollectiveResult result;
   const int ranks = cluster.ranks();
   const uint64_t bytes = call.bytes;

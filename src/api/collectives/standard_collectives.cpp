@@ -32,14 +32,14 @@ struct Extents {
   uint64_t send, recv;
 };
 
-Extents extents_of(const runtime::Communicator& communicator, const algorithms::CollectiveCall& call) {
+Extents extents_of(const runtime::Communicator& communicator, const algorithms::CollectiveSpec& call) {
   const auto bytes = [&](int blocks) { return static_cast<uint64_t>(blocks) * call.bytes; };
   return {bytes(algorithms::input_blocks(communicator.cluster(), call, communicator.rank())),
           bytes(algorithms::output_blocks(communicator.cluster(), call, communicator.rank()))};
 }
 
 /// Buffers are there, and do not overlap, or lie as in a call in place.
-Status check_buffers(const Arguments& args, const Extents& bytes, const algorithms::CollectiveCall& call,
+Status check_buffers(const Arguments& args, const Extents& bytes, const algorithms::CollectiveSpec& call,
                      int rank) {
   const auto [send, recv] = bytes;
   EPCCL_TRY(check_buffer("sendbuff", args.sendbuff, send));

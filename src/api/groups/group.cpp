@@ -118,15 +118,15 @@ Status run_all(std::vector<Batch>& batches) {
 }
 
 /// What a group does of one communicator on the calling thread's behalf.
-struct Lane {
+struct CommCalls {
   CommPtr communicator;
   std::vector<Batch> batches;
-  std::vector<CollectiveCall> collectives;
+  std::vector<QueuedCollective> collectives;
 
   Status run(runtime::GraphWrites& writes, size_t number) {
     runtime::GraphWrites::Lane here(writes, number);
     Status first = batches.empty() ? Status{} : run_all(batches);
-    for (CollectiveCall& collective : collectives) {
+    for (QueuedCollective& collective : collectives) {
       if (Status status = collective.run(); first.ok()) first = std::move(status);
       if (collective.is_captured) here.call_over();
     }
@@ -134,28 +134,28 @@ struct Lane {
   }
 };
 
-std::vector<Lane> lanes_of(StreamWork work) {
-  std::vector<Lane> lanes;
-  const auto of = [&lanes](const CommPtr& communicator) -> Lane& {
-    auto found = std::ranges::find(lanes, communicator, &Lane::communicator);
-    return found != lanes.end() ? *found : lanes.emplace_back(Lane{communicator, {}, {}});
+std::vector<CommCalls> calls_by_communicator(StreamWork work) {
+  std::vector<CommCalls> lanes;
+  const auto of = [&lanes](const CommPtr& communicator) -> CommCalls& {
+    auto found = std::ranges::find(lanes, communicator, &CommCalls::communicator);
+    return found != lanes.end() ? *found : lanes.emplace_back(CommCalls{communicator, {}, {}});
   };
   for (Batch& batch : work.batches) of(batch.communicator).batches.push_back(std::move(batch));
-  for (CollectiveCall& collective : work.collectives)
+  for (QueuedCollective& collective : work.collectives)
     of(collective.communicator).collectives.push_back(std::move(collective));
   return lanes;
 }
 
 // Of each call that is captured, its lane: by communicator, those of one as each of its ranks has issued them, so that two ranks have the
 // calls that they share in one order, and of several ranks that this thread drives none waits for a call that another has yet to write.
-std::vector<size_t> order_of_writes(const std::vector<Lane>& lanes) {
+std::vector<size_t> order_of_writes(const std::vector<CommCalls>& lanes) {
   struct Write {
     const runtime::CommKey* key;
     size_t call, lane;
   };
   std::vector<Write> writes;
   for (size_t lane = 0; lane < lanes.size(); ++lane) {
-    const auto calls = std::ranges::count_if(lanes[lane].collectives, &CollectiveCall::is_captured);
+    const auto calls = std::ranges::count_if(lanes[lane].collectives, &QueuedCollective::is_captured);
     for (size_t call = 0; call < static_cast<size_t>(calls); ++call)
       writes.push_back({&lanes[lane].communicator->key(), call, lane});
   }
@@ -170,7 +170,7 @@ std::vector<size_t> order_of_writes(const std::vector<Lane>& lanes) {
 // The calling thread may drive several ranks, whose collectives wait for each other: each communicator's run on a thread of
 // their own.
 Status run_beside_each_other(StreamWork work) {
-  std::vector<Lane> lanes = lanes_of(std::move(work));
+  std::vector<CommCalls> lanes = calls_by_communicator(std::move(work));
   runtime::GraphWrites writes(lanes.size());
   const std::vector<size_t> order = order_of_writes(lanes);
   std::vector<std::function<Status()>> parts;
@@ -198,16 +198,16 @@ bool are_of_one(const std::vector<RankCalls>& ranks) {
 
 // What is on one stream runs in order. But ranks of one thread may have one stream, too: their calls wait for each other, not for their
 // turns in it, and each rank's run in order.
-void enqueue_collectives(device::HostStream& stream, std::vector<CollectiveCall> collectives) {
+void enqueue_collectives(device::HostStream& stream, std::vector<QueuedCollective> collectives) {
   std::vector<RankCalls> ranks;
   std::vector<size_t> rank_of;
-  for (const CollectiveCall& call : collectives) {
+  for (const QueuedCollective& call : collectives) {
     auto found = std::ranges::find(ranks, call.communicator->origin(), &RankCalls::rank);
     if (found == ranks.end()) found = ranks.insert(found, {call.communicator->origin(), {}});
     rank_of.push_back(static_cast<size_t>(found - ranks.begin()));
   }
   if (!are_of_one(ranks)) {
-    for (CollectiveCall& collective : collectives)
+    for (QueuedCollective& collective : collectives)
       stream.enqueue(std::move(collective.run), std::move(collective.ahead));
     return;
   }
@@ -393,7 +393,7 @@ Status submit(Item item) {
   }
   // Without a stream a call runs here and now, as cheap as it can be.
   if (item.stream == nullptr && std::holds_alternative<CollectiveWork>(item.what))
-    return collective_call(std::move(item)).run();
+    return queued_collective(std::move(item)).run();
   std::vector<Item> items;
   items.push_back(std::move(item));
   return launch(items);

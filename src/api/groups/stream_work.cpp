@@ -79,9 +79,9 @@ class Sorter {
 
 }  // namespace
 
-CollectiveCall collective_call(Item item) {
+QueuedCollective queued_collective(Item item) {
   auto work = std::get<CollectiveWork>(std::move(item.what));
-  CollectiveCall call{item.communicator, {}, item.captured.has_value()};
+  QueuedCollective call{item.communicator, {}, item.captured.has_value()};
   if (item.captured && !item.captured->meets) {
     call.run = std::move(work.run);
     return call;
@@ -130,7 +130,7 @@ std::vector<StreamWork> sort_by_stream(std::vector<Item>& items) {
   for (Item& item : items) {
     if (std::holds_alternative<runtime::P2pOperation>(item.what)) continue;
     StreamWork& work = sorter.of(item.stream);
-    work.collectives.push_back(collective_call(std::move(item)));
+    work.collectives.push_back(queued_collective(std::move(item)));
   }
   items.clear();
   return sorter.take();

@@ -21,7 +21,7 @@ struct Batch {
   Status outcome = {};
 };
 
-struct CollectiveCall {
+struct QueuedCollective {
   CommPtr communicator;
   std::function<Status()> run;
   bool is_captured = false;
@@ -32,7 +32,7 @@ struct CollectiveCall {
 struct StreamWork {
   device::HostStream* stream = nullptr;
   std::vector<Batch> batches;
-  std::vector<CollectiveCall> collectives;                    // after them
+  std::vector<QueuedCollective> collectives;                  // after them
   std::shared_ptr<std::promise<Status>> end_of_batches = {};  // where the group's end waits for them
   /// This stream's part in a batch that another one runs.
   struct Part {
@@ -52,6 +52,6 @@ Status check_own_messages(const std::vector<Item>& items);
 std::vector<StreamWork> sort_by_stream(std::vector<Item>& items);
 
 /// The work of a collective, its place in the communicator's order taken.
-CollectiveCall collective_call(Item item);
+QueuedCollective queued_collective(Item item);
 
 }  // namespace epccl::api

@@ -97,16 +97,16 @@ Status Hub::open(const net::Endpoint& at) {
 
 Hub::Session& Hub::session(uint64_t number) {
   Session& found = sessions_[number];
-  if (found.group == nullptr)
-    found.group = std::make_unique<Group>(
+  if (found.roster == nullptr)
+    found.roster = std::make_unique<Roster>(
         Member{-1, owner_, this_host(), this_process()},
-        [this, &found](int rank, const Group::Frame& frame) { send_to_rank(found, rank, frame); });
+        [this, &found](int rank, const Roster::Frame& frame) { send_to_rank(found, rank, frame); });
   return found;
 }
 
 void Hub::set_aside(uint64_t number) {
   const auto found = sessions_.find(number);
-  if (found == sessions_.end() || !found->second.group->given_up()) return;
+  if (found == sessions_.end() || !found->second.roster->given_up()) return;
   auto moved = sessions_.extract(found);
   moved.key() = set_aside_--;
   for (auto& [fd, connection] : connections_)
@@ -149,7 +149,7 @@ void Hub::stop_after_the_others() {
 
 bool Hub::others_are_left() const {
   return std::ranges::any_of(sessions_,
-                             [](const auto& each) { return each.second.group->others_are_left(); });
+                             [](const auto& each) { return each.second.roster->others_are_left(); });
 }
 
 bool Hub::done() {
@@ -157,16 +157,16 @@ bool Hub::done() {
   if (const double at = stop_at_.load(std::memory_order_acquire);
       at > 0 && (now_seconds() >= at || !others_are_left()))
     return true;
-  if (!standing_) return connections_.empty() && (session(0).group->finished() || is_forgotten());
-  std::erase_if(sessions_, [](const auto& each) { return each.second.group->deserted(); });
+  if (!standing_) return connections_.empty() && (session(0).roster->finished() || is_forgotten());
+  std::erase_if(sessions_, [](const auto& each) { return each.second.roster->deserted(); });
   return retired_.load(std::memory_order_acquire) && sessions_.empty() && connections_.empty();
 }
 
 // Who comes too late to an id that was given up still learns why, for as long as others would have waited.
 bool Hub::is_forgotten() {
-  const Group& group = *session(0).group;
-  if (!group.given_up() || !group.deserted()) return false;
-  if (group.all_have_come()) return true;
+  const Roster& roster = *session(0).roster;
+  if (!roster.given_up() || !roster.deserted()) return false;
+  if (roster.all_have_come()) return true;
   if (forgotten_at_ == 0) forgotten_at_ = now_seconds() + timeout_;
   return now_seconds() >= forgotten_at_;
 }
@@ -268,7 +268,7 @@ void Hub::rest_from_accepting(int reason) {
     log::warn(log::init, -1, "rendezvous: {}", why);
   }
   if (now - crowded_since_ < std::min(crowd_patience, timeout_ / 4)) return;
-  for (const auto& [number, each] : sessions_) each.group->give_up(why);
+  for (const auto& [number, each] : sessions_) each.roster->give_up(why);
 }
 
 /// False when the connection was dropped.
@@ -282,7 +282,7 @@ bool Hub::handle_frames(HubConnection& connection) {
       return true;
     } else if (connection.phase == HubConnection::Phase::member) {
       wire::Reader body((*next)->body);
-      status = session(connection.session).group->receive(connection.rank, (*next)->type, body);
+      status = session(connection.session).roster->receive(connection.rank, (*next)->type, body);
     } else if (connection.phase != HubConnection::Phase::closing) {
       status = handle_stranger(connection, **next);
     }
@@ -291,7 +291,7 @@ bool Hub::handle_frames(HubConnection& connection) {
       return false;
     }
     if (connection.phase == HubConnection::Phase::member &&
-        session(connection.session).group->has_left(connection.rank)) {
+        session(connection.session).roster->has_left(connection.rank)) {
       flush_others_before(connection);
       drop(connection.fd(), "it left");
       return false;
@@ -354,7 +354,7 @@ Status Hub::admit(HubConnection& connection, const wire::Frame& frame) {
   Session& of_number = session(number);
   // Registered first: completing the group already sends to the rank.
   const auto [entry, fresh] = of_number.fd_of_rank.try_emplace(member.rank, connection.fd());
-  const Status admitted = of_number.group->admit(member, ranks);
+  const Status admitted = of_number.roster->admit(member, ranks);
   if (admitted.ok()) {
     connection.phase = HubConnection::Phase::member;
     connection.session = number;
@@ -374,12 +374,12 @@ void Hub::refuse(HubConnection& connection, const std::string& why) {
   connection.enqueue(std::make_shared<const wire::Bytes>(wire::Writer(wire::Type::refused).text(why).take()));
 }
 
-void Hub::send_to_rank(const Session& session, int rank, const Group::Frame& frame) {
+void Hub::send_to_rank(const Session& session, int rank, const Roster::Frame& frame) {
   const auto found = session.fd_of_rank.find(rank);
   if (found == session.fd_of_rank.end()) return;
   HubConnection& connection = connections_.at(found->second);
   connection.enqueue(frame);
-  // Written when the socket says so: an error found here would change the group in the middle of its own
+  // Written when the socket says so: an error found here would change the roster in the middle of its own
   // work.
   if (!connection.watched_for_writing)
     watch(epoll_.get(), EPOLL_CTL_MOD, connection.fd(), EPOLLIN | EPOLLOUT);
@@ -390,7 +390,7 @@ void Hub::send_to_rank(const Session& session, int rank, const Group::Frame& fra
 // it is their turn.
 void Hub::flush_others_before(const HubConnection& connection) {
   if (connection.phase != HubConnection::Phase::member ||
-      !session(connection.session).group->is_of_hub(connection.rank))
+      !session(connection.session).roster->is_of_hub(connection.rank))
     return;
   for (auto& [fd, other] : connections_)
     if (&other != &connection && other.has_unsent()) static_cast<void>(other.flush());
@@ -423,7 +423,7 @@ void Hub::drop(int fd, std::string why) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   if (phase == HubConnection::Phase::member) session(number).fd_of_rank.erase(rank);
   connections_.erase(found);
-  if (phase == HubConnection::Phase::member) session(number).group->disconnected(rank, why);
+  if (phase == HubConnection::Phase::member) session(number).roster->disconnected(rank, why);
 }
 
 void Hub::drop_overdue(double now) {
@@ -454,7 +454,7 @@ int Hub::milliseconds_to_next_deadline(double now) const {
 /// The process ends: what the ranks must know is put on the wire, within reason.
 void Hub::say_goodbye() {
   for (auto& [number, each] : sessions_)
-    if (!each.group->finished()) each.group->close(stop_.load(std::memory_order_acquire) ? why_ : "");
+    if (!each.roster->finished()) each.roster->close(stop_.load(std::memory_order_acquire) ? why_ : "");
   const double deadline = now_seconds() + goodbye_patience;
   for (auto& [fd, connection] : connections_) {
     while (connection.flush() && connection.has_unsent()) {

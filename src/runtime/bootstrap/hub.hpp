@@ -1,4 +1,4 @@
-// A rendezvous: a listening socket and a thread. The thread only moves frames between connections and their Group; it
+// A rendezvous: a listening socket and a thread. The thread only moves frames between connections and their Roster; it
 // never blocks on one of them.
 //
 // The hub of an id serves one group, and ends by itself when all its ranks are gone. A standing hub only listens until it is
@@ -18,9 +18,9 @@
 #include <thread>
 
 #include "base/status.hpp"
-#include "runtime/bootstrap/group.hpp"
 #include "runtime/bootstrap/hub_connection.hpp"
 #include "runtime/bootstrap/rendezvous.hpp"
+#include "runtime/bootstrap/roster.hpp"
 
 namespace epccl::runtime {
 
@@ -54,7 +54,7 @@ class Hub {
  private:
   using Connections = std::map<int, HubConnection>;  // by descriptor
   struct Session {
-    std::unique_ptr<Group> group;
+    std::unique_ptr<Roster> roster;
     std::map<int, int> fd_of_rank;
   };
 
@@ -79,7 +79,7 @@ class Hub {
   Status admit(HubConnection& connection, const wire::Frame& frame);
   /// Says why, then hangs up.
   void refuse(HubConnection& connection, const std::string& why);
-  void send_to_rank(const Session& session, int rank, const Group::Frame& frame);
+  void send_to_rank(const Session& session, int rank, const Roster::Frame& frame);
   void drop(int fd, std::string why);  // a copy: what ends a connection is often told by the connection
   void flush_others_before(const HubConnection& connection);
   void flush_or_watch(HubConnection& connection);

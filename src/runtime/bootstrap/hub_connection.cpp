@@ -42,7 +42,7 @@ Result<std::optional<wire::Frame>> HubConnection::next() {
   return splitter_.next(phase == Phase::member ? wire::max_frame_of_rank : wire::max_frame_of_stranger);
 }
 
-void HubConnection::enqueue(Group::Frame frame) {
+void HubConnection::enqueue(Roster::Frame frame) {
   unsent_bytes_ += frame->size();
   unsent_.push_back(std::move(frame));
 }

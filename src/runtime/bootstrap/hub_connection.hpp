@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/fork_guard.hpp"
-#include "runtime/bootstrap/group.hpp"
 #include "runtime/bootstrap/handshake.hpp"
+#include "runtime/bootstrap/roster.hpp"
 #include "runtime/bootstrap/wire.hpp"
 
 namespace epccl::runtime {
@@ -32,7 +32,7 @@ class HubConnection {
   /// The next whole frame.
   Result<std::optional<wire::Frame>> next();
 
-  void enqueue(Group::Frame frame);
+  void enqueue(Roster::Frame frame);
   /// Sends what the socket takes. False when the connection is at its end.
   bool flush();
   bool has_unsent() const { return !unsent_.empty(); }
@@ -52,7 +52,7 @@ class HubConnection {
  private:
   GuardedFd fd_;
   wire::Splitter splitter_;
-  std::deque<Group::Frame> unsent_;
+  std::deque<Roster::Frame> unsent_;
   size_t sent_of_first_ = 0;
   size_t unsent_bytes_ = 0;
   std::string end_reason_;

@@ -71,7 +71,7 @@ void CollectiveRunner::log_choice(const std::string& text, const algorithms::For
                  config_.algorithm ? " (forced)" : "", engines.who(), engines.why);
 }
 
-bool CollectiveRunner::fits_small_place(const algorithms::CollectiveCall& call,
+bool CollectiveRunner::fits_small_place(const algorithms::CollectiveSpec& call,
                                         algorithms::CollectiveParameters parameters) const {
   if (parameters.scratch_bytes < transports::small_place) return false;
   const bool was_together = algorithms::is_together(cluster_, call, parameters);

@@ -15,7 +15,7 @@
 namespace epccl::runtime {
 
 struct CollectiveCall {
-  algorithms::CollectiveCall what;
+  algorithms::CollectiveSpec what;
   const void* input = nullptr;
   void* output = nullptr;
   std::optional<device::Reduction> reduction;  // for those that reduce
@@ -77,7 +77,7 @@ class CollectiveRunner {
   };
 
   /// Whether all of it is staged in one round, in no more scratch than small calls have.
-  bool fits_small_place(const algorithms::CollectiveCall& call,
+  bool fits_small_place(const algorithms::CollectiveSpec& call,
                         algorithms::CollectiveParameters parameters) const;
   algorithms::CollectiveParameters base_parameters(const CollectiveCall& call) const;
   Result<const Planned*> planned(const CollectiveCall& call);

@@ -252,7 +252,7 @@ bool has(Collective kind, Variant variant) {
 }
 
 /// Direct and staged, with tiny constants and with the default ones, in all ways to do it.
-std::vector<CollectiveParameters> ways_of(const Cluster& cluster, const CollectiveCall& call) {
+std::vector<CollectiveParameters> ways_of(const Cluster& cluster, const CollectiveSpec& call) {
   const bool sums = reduces(call.kind);
   std::vector<CollectiveParameters> ways;
   for (unsigned bits = 0; bits < 1 << 5; ++bits)
@@ -285,7 +285,7 @@ TEST(RanksThatSleep, EndEveryCollectiveOfEveryShape) {
     for (const Collective kind :
          {Collective::allgather, Collective::reduce_scatter, Collective::allreduce, Collective::broadcast,
           Collective::reduce, Collective::gather, Collective::scatter}) {
-      const CollectiveCall call{kind, 132, cluster.ranks() / 2, 4};
+      const CollectiveSpec call{kind, 132, cluster.ranks() / 2, 4};
       for (const CollectiveParameters& way : ways_of(cluster, call)) {
         if (!check(cluster, call, way).ok()) continue;
         SCOPED_TRACE(fmt::format("{} {} {} on {}: carriers {} fetch {}, chunk {} scratch {} direct {}",

@@ -1,4 +1,4 @@
-#include "runtime/bootstrap/group.hpp"
+#include "runtime/bootstrap/roster.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -21,7 +21,7 @@ wire::Writer& put_left(wire::Writer& frame, const Member& member, uint64_t last_
   return frame.i32(member.rank).i32(member.pid).text(member.host).u64(last_call);
 }
 
-Group::Frame left_frame(wire::Type type, const Member& member, uint64_t last_call) {
+Roster::Frame left_frame(wire::Type type, const Member& member, uint64_t last_call) {
   wire::Writer frame(type);
   return std::make_shared<const wire::Bytes>(put_left(frame, member, last_call).take());
 }
@@ -36,7 +36,7 @@ Status breach(const char* what) {
 
 }  // namespace
 
-Status Group::admit(const Member& member, int ranks_claimed) {
+Status Roster::admit(const Member& member, int ranks_claimed) {
   if (ranks_claimed < 1 || ranks_claimed > wire::max_ranks || member.rank < 0 || member.rank >= ranks_claimed)
     return error(Code::invalid_argument, "{} of {} ranks cannot be", describe(member), ranks_claimed);
   if (slots_.empty()) slots_.resize(static_cast<size_t>(ranks_claimed));
@@ -63,7 +63,7 @@ Status Group::admit(const Member& member, int ranks_claimed) {
   return {};
 }
 
-void Group::complete() {
+void Roster::complete() {
   complete_ = true;
   log::info(log::init, -1, "rendezvous complete: {} ranks", ranks());
   std::vector<int> of_hub;
@@ -75,7 +75,7 @@ void Group::complete() {
   broadcast(frame.take());
 }
 
-Status Group::receive(int rank, wire::Type type, wire::Reader& body) {
+Status Roster::receive(int rank, wire::Type type, wire::Reader& body) {
   switch (type) {
     case wire::Type::gather:
       return gather(rank, body);
@@ -104,7 +104,7 @@ Status Group::receive(int rank, wire::Type type, wire::Reader& body) {
   }
 }
 
-Status Group::gather(int rank, wire::Reader& body) {
+Status Roster::gather(int rank, wire::Reader& body) {
   const uint32_t number = body.u32();
   const uint8_t kind = body.u8();
   const auto blob = body.blob();
@@ -137,7 +137,7 @@ Status Group::gather(int rank, wire::Reader& body) {
   return {};
 }
 
-void Group::finish_gather() {
+void Roster::finish_gather() {
   size_t total = 0;
   for (const Slot& each : slots_) total += each.gather_blob.size();
   if (total > wire::max_gathered) {
@@ -159,7 +159,7 @@ void Group::finish_gather() {
   broadcast(frame.take());
 }
 
-Status Group::publish(int rank, wire::Reader& body) {
+Status Roster::publish(int rank, wire::Reader& body) {
   std::string name = body.text();
   const auto blob = body.blob();
   if (!body.complete() || name.size() > max_key) return breach("a malformed publication");
@@ -174,7 +174,7 @@ Status Group::publish(int rank, wire::Reader& body) {
   return {};
 }
 
-Status Group::lookup(int rank, wire::Reader& body) {
+Status Roster::lookup(int rank, wire::Reader& body) {
   const uint32_t request = body.u32();
   const int publisher = body.i32();
   std::string name = body.text();
@@ -185,7 +185,7 @@ Status Group::lookup(int rank, wire::Reader& body) {
 }
 
 /// Answers what can be answered: found, or never to be published because the publisher has left.
-void Group::answer_lookups_of(int publisher) {
+void Roster::answer_lookups_of(int publisher) {
   auto each = waiting_.lower_bound(Key(publisher, ""));
   while (each != waiting_.end() && each->first.first == publisher) {
     const auto found = published_.find(each->first);
@@ -207,7 +207,7 @@ void Group::answer_lookups_of(int publisher) {
   }
 }
 
-Status Group::stall(int rank, wire::Reader& body) {
+Status Roster::stall(int rank, wire::Reader& body) {
   StallReport report;
   report.sequence = body.u64();
   report.call = body.text();
@@ -220,7 +220,7 @@ Status Group::stall(int rank, wire::Reader& body) {
   return {};
 }
 
-Status Group::failure(int rank, wire::Reader& body) {
+Status Roster::failure(int rank, wire::Reader& body) {
   const std::string text = body.text();
   if (!body.complete()) return breach("a malformed failure report");
   // Most failures are consequences of the first one, which everybody knows. But that a rank has failed, too, is news to whoever waits for
@@ -241,7 +241,7 @@ Status Group::failure(int rank, wire::Reader& body) {
   return {};
 }
 
-Status Group::question(int rank, wire::Reader& body) {
+Status Roster::question(int rank, wire::Reader& body) {
   const uint32_t request = body.u32();
   if (!body.complete()) return breach("a malformed question");
   wire::Writer frame(wire::Type::answer);
@@ -250,7 +250,7 @@ Status Group::question(int rank, wire::Reader& body) {
   return {};
 }
 
-Status Group::shrink(int rank, wire::Reader& body) {
+Status Roster::shrink(int rank, wire::Reader& body) {
   body.u32();  // counts as this side does
   const uint32_t count = body.u32();
   std::vector<int> excluded;
@@ -272,7 +272,7 @@ Status Group::shrink(int rank, wire::Reader& body) {
   return {};
 }
 
-Status Group::shrink_over(int rank, wire::Reader& body) {
+Status Roster::shrink_over(int rank, wire::Reader& body) {
   const uint32_t number = body.u32();
   if (!body.complete()) return breach("a malformed end of a shrink");
   if (shrinks_) shrinks_->over(rank, number);
@@ -280,7 +280,7 @@ Status Group::shrink_over(int rank, wire::Reader& body) {
 }
 
 /// Ranks that have not joined, or, later, that have not come to the allgather that others are in.
-std::string Group::missing() const {
+std::string Roster::missing() const {
   RankList list;
   for (size_t rank = 0; rank < slots_.size(); ++rank) {
     const Slot& each = slots_[rank];
@@ -289,7 +289,7 @@ std::string Group::missing() const {
   return list.text();
 }
 
-Status Group::leave(int rank, wire::Reader& body) {
+Status Roster::leave(int rank, wire::Reader& body) {
   const uint64_t last_call = body.u64();
   if (!body.complete()) return breach("a malformed goodbye");
   if (slot(rank).state == State::present) depart(rank, last_call);
@@ -297,7 +297,7 @@ Status Group::leave(int rank, wire::Reader& body) {
 }
 
 // As it is no failure by itself, others that are to be told of one still are.
-Status Group::end(int rank, wire::Reader& body) {
+Status Roster::end(int rank, wire::Reader& body) {
   if (!body.complete()) return breach("a malformed end");
   if (slot(rank).state != State::present) return {};
   depart(rank, Bootstrap::any_call);
@@ -309,7 +309,7 @@ Status Group::end(int rank, wire::Reader& body) {
   return {};
 }
 
-Status Group::watch(int rank, wire::Reader& body) {
+Status Roster::watch(int rank, wire::Reader& body) {
   if (!body.complete()) return breach("a malformed wish to watch");
   slot(rank).watches = true;
   for (const Slot& each : slots_)
@@ -317,7 +317,7 @@ Status Group::watch(int rank, wire::Reader& body) {
   return {};
 }
 
-void Group::depart(int rank, uint64_t last_call) {
+void Roster::depart(int rank, uint64_t last_call) {
   Slot& mine = slot(rank);
   mine.state = State::left;
   mine.last_call = last_call;
@@ -347,7 +347,7 @@ void Group::depart(int rank, uint64_t last_call) {
 }
 
 // From then on ranks find by themselves who waits for one that has left.
-wire::Bytes Group::may_close() const {
+wire::Bytes Roster::may_close() const {
   const auto has_left = [](const Slot& each) { return each.state == State::left; };
   wire::Writer frame(wire::Type::may_close);
   frame.u32(static_cast<uint32_t>(std::ranges::count_if(slots_, has_left)));
@@ -356,11 +356,11 @@ wire::Bytes Group::may_close() const {
   return frame.take();
 }
 
-bool Group::is_of_hub(int rank) const {
+bool Roster::is_of_hub(int rank) const {
   return holds_hub(slots_[static_cast<size_t>(rank)].member);
 }
 
-bool Group::others_are_left() const {
+bool Roster::others_are_left() const {
   if (!complete_ || present_ == 0 || first_notice_) return false;
   const auto in_state = [this](State state) {
     return std::ranges::any_of(
@@ -369,18 +369,18 @@ bool Group::others_are_left() const {
   return in_state(State::left) && !in_state(State::present);
 }
 
-bool Group::has_left(int rank) const {
+bool Roster::has_left(int rank) const {
   return slots_[static_cast<size_t>(rank)].state == State::left;
 }
 
-void Group::give_up(const std::string& why) {
+void Roster::give_up(const std::string& why) {
   if (complete_ || slots_.empty()) return;
   notify(Notice::Kind::failed, -1,
          fmt::format("the rendezvous (host {}, pid {}) cannot let in more than {} of {} ranks: {}", hub_.host,
                      hub_.pid, joined_, ranks(), why));
 }
 
-void Group::disconnected(int rank, const std::string& why) {
+void Roster::disconnected(int rank, const std::string& why) {
   Slot& mine = slot(rank);
   if (mine.state != State::present) return;
   mine.state = State::dead;
@@ -391,7 +391,7 @@ void Group::disconnected(int rank, const std::string& why) {
   notify(Notice::Kind::died, rank, text);
 }
 
-void Group::close(const std::string& why) {
+void Roster::close(const std::string& why) {
   if (!why.empty() && present_ > 0) notify(Notice::Kind::failed, -1, why);
   for (const Slot& each : slots_) {
     if (each.state == State::present && holds_hub(each.member))
@@ -400,7 +400,7 @@ void Group::close(const std::string& why) {
   broadcast(may_close());
 }
 
-void Group::broadcast(wire::Bytes frame, int except) {
+void Roster::broadcast(wire::Bytes frame, int except) {
   const Frame shared = std::make_shared<const wire::Bytes>(std::move(frame));
   for (size_t rank = 0; rank < slots_.size(); ++rank) {
     if (slots_[rank].state == State::present && static_cast<int>(rank) != except)
@@ -408,7 +408,7 @@ void Group::broadcast(wire::Bytes frame, int except) {
   }
 }
 
-void Group::notify(Notice::Kind kind, int rank, const std::string& text, int except) {
+void Roster::notify(Notice::Kind kind, int rank, const std::string& text, int except) {
   // Of what is not a death, the first says it all; but see failure() and end().
   if (first_notice_ && kind != Notice::Kind::died) return;
   log::warn(log::init, -1, "{}", text);

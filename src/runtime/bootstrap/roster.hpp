@@ -24,13 +24,13 @@
 
 namespace epccl::runtime {
 
-class Group {
+class Roster {
  public:
   using Frame = std::shared_ptr<const wire::Bytes>;  // one frame, shared by all queues it stands in
   using Send = std::function<void(int rank, const Frame&)>;
 
   /// `hub`: the hub's own process, which is no rank.
-  Group(Member hub, Send send) : hub_(std::move(hub)), send_(std::move(send)) {}
+  Roster(Member hub, Send send) : hub_(std::move(hub)), send_(std::move(send)) {}
 
   /// Takes a rank in, or says why not. The last one to come completes the group.
   Status admit(const Member& member, int ranks);
