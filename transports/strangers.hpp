@@ -53,11 +53,11 @@ class Strangers {
         return;
       }
       make_room_above(socket.get());
-      if (!has_room()) continue;  // closed again
       const uint64_t number = next_++;
       if (!prepare(socket.get(), number)) continue;
       waiting_.push_back({std::move(socket), {}, 0, number, now_seconds()});
       read(number, rank, greeted);
+      make_room(rank);
     }
   }
 
@@ -93,22 +93,26 @@ class Strangers {
   }
 
   // Who says nothing must not keep others out; nor may a rank be sent away, which it would take for this one's end: all others may dial
-  // in the same moment, and say who they are when they next look.
+  // in the same moment, and say who they are when they next look. So those that have been silent for longest go first.
   static constexpr size_t beside_ranks = 128;
   static constexpr double patience_seconds = 5;
 
-  bool has_room() {
-    if (waiting_.size() < most_) return true;
+  void make_room(int rank) {
+    if (waiting_.size() <= most_) return;
+    if (!std::exchange(told_of_silence_, true))
+      log::warn(log::net, rank,
+                "{} connections have not said who they are; closing the oldest, the first from {}",
+                waiting_.size(), net::peer_name(waiting_.front().socket.get()));
     const double now = now_seconds();
     std::erase_if(waiting_,
                   [now](const Stranger& stranger) { return now - stranger.since > patience_seconds; });
-    return waiting_.size() < most_;
+    while (waiting_.size() > most_) waiting_.pop_front();
   }
 
   const size_t most_;
   std::list<Stranger> waiting_;
   uint64_t next_ = 0;
-  bool told_of_descriptors_ = false;
+  bool told_of_descriptors_ = false, told_of_silence_ = false;
 };
 
 }  // namespace epccl::transports

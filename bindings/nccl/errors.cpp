@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <cctype>
 #include <iterator>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/never_destroyed.hpp"
 #include "base/threads_own.hpp"
 #include "convert.hpp"
 #include "entry_points.hpp"
@@ -29,6 +31,28 @@ struct Translated {
 
 LastError& last() {
   return threads_own<LastError>();
+}
+
+/// NCCL has one text for the whole process: what a thread asks for that has had no error of its own.
+class LastOfProcess {
+ public:
+  void put(std::string text) {
+    const std::lock_guard lock(mutex_);
+    text_ = std::move(text);
+  }
+  std::string get() {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::string text_;
+};
+
+LastOfProcess& last_of_process() {
+  static NeverDestroyed<LastOfProcess> instance;
+  return *instance;
 }
 
 // EPCCL's texts name its own functions and constants; programs of NCCL know them by NCCL's names. What NCCL has not keeps its own, as
@@ -67,29 +91,35 @@ std::string_view text_of_last(ncclComm_t comm) {
   if (last().source != Source::real || real == nullptr) {
     std::string& translated = threads_own<Translated>().text;
     translated = with_nccl_names(epcclGetLastError(native(comm)));
+    if (translated.empty()) translated = last_of_process().get();
     return translated;
   }
   return real->GetLastError != nullptr ? real->GetLastError(nullptr) : "";
+}
+
+void remember(Source source) {
+  last().source = source;
+  last_of_process().put(std::string(text_of_last(nullptr)));
 }
 
 }  // namespace
 
 ncclResult_t refuse(const Status& status) {
   if (status.ok()) return ncclSuccess;
-  last().source = Source::shim;
   last().text = status.message();
+  remember(Source::shim);
   if (status.code() == Code::invalid_argument || status.code() == Code::invalid_usage)
     log::warn(log::coll, -1, "refused: {}", status.message());
   return static_cast<ncclResult_t>(status.code());
 }
 
 ncclResult_t from_native(epcclResult_t result) {
-  if (result != epcclSuccess && result != epcclInProgress) last().source = Source::native;
+  if (result != epcclSuccess && result != epcclInProgress) remember(Source::native);
   return static_cast<ncclResult_t>(result);
 }
 
 ncclResult_t from_real(ncclResult_t result) {
-  if (is_failure(result)) last().source = Source::real;
+  if (is_failure(result)) remember(Source::real);
   return result;
 }
 

@@ -114,6 +114,8 @@ Result<UniqueFd> open_socket(int family) {
   return fd;
 }
 
+constexpr const char* no_answer = "its machine does not answer";
+
 }  // namespace
 
 bool Endpoint::is_ipv4() const {
@@ -389,6 +391,15 @@ void set_control_line_options(int fd, double timeout) {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof idle);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &give_up_ms, sizeof give_up_ms);
+}
+
+std::string why_ended(int cause) {
+  const bool silent = cause == ETIMEDOUT || cause == EHOSTUNREACH || cause == ENETUNREACH;
+  return system_error(cause, silent ? no_answer : "its connection broke").message();
+}
+
+std::string fate_of_peer(const std::string& why) {
+  return fmt::format("{}: {}", why.starts_with(no_answer) ? "is out of reach" : "died", why);
 }
 
 std::string peer_name(int fd) {

@@ -12,7 +12,9 @@ const std::vector<Entry>& table() {
       {"EPCCL_TIMEOUT", "30", "seconds above 0",
        "How long a rank waits for a peer that shows no sign of life, in joining and in collectives, before "
        "it gives up "
-       "with an error that names the peer."},
+       "with an error that names the peer. A machine that answers nothing at all is given up after about "
+       "three "
+       "quarters of it."},
       {"EPCCL_WAIT_WARNING", "60", "seconds",
        "A rank that has waited so long for others, in joining or in a collective, says at WARN for whom, and "
        "what is known of them; again whenever it has been twice as long. 0: it says nothing before it gives "

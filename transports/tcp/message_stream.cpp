@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <new>
 
 #include "base/net.hpp"
 
@@ -34,6 +35,9 @@ int most_send_buffer() {
 }
 
 // What this process did (its buffer is gone), or the peer's end, or the way to it.
+// More than a process can have memory.
+constexpr uint64_t longest_message = uint64_t{1} << 47;
+
 Status read_failure(int cause) {
   Status why = system_error(cause, "connection lost");
   const bool is_own = cause == EFAULT || cause == ENOMEM || cause == EINVAL || cause == EIO;
@@ -262,6 +266,7 @@ bool MessageStream::read_some() {
     incoming_.received += here;
     if (direct && incoming_.missing() == 0) end_message();
     consume(staging_.data(), bytes - here);
+    if (!failure_.ok()) return true;
     // Less than there was room for: the socket is empty, and tells when more comes. Its end it tells only once.
     if (bytes < direct_bytes + ahead && !hung_up_) {
       may_read_ = false;
@@ -294,6 +299,7 @@ void MessageStream::consume(const std::byte* data, size_t bytes) {
       std::memcpy(reinterpret_cast<std::byte*>(&header_) + header_filled_, data, used);
       header_filled_ += used;
       if (header_filled_ == sizeof(Header)) begin_message();
+      if (!failure_.ok()) return;
     } else {
       used = std::min(bytes, incoming_.missing());
       if (incoming_.target != nullptr) std::memcpy(incoming_.target + incoming_.received, data, used);
@@ -313,6 +319,9 @@ void MessageStream::begin_message() {
     carried_.announced = header_.bytes;
     return;
   }
+  if (header_.key >> message_key_bits != 0 || header_.bytes > longest_message)
+    return fail(error(Code::remote_error, "it sent what is no message: key {:#x}, {} bytes", header_.key,
+                      header_.bytes));
   incoming_.active = true;
   incoming_.header = header_;
   const size_t bytes = header_.bytes;
@@ -321,7 +330,12 @@ void MessageStream::begin_message() {
   if (posted == posted_.end()) {
     refuse_posted(header_.key);
     // One byte at least: that it is there says that the message is early.
-    incoming_.early = std::make_unique_for_overwrite<std::byte[]>(std::max<size_t>(bytes, 1));
+    incoming_.early.reset(new (std::nothrow) std::byte[std::max<size_t>(bytes, 1)]);
+    if (incoming_.early == nullptr) {
+      incoming_ = {};
+      return fail(error(Code::remote_error,
+                        "it sent {} bytes that nobody has asked for yet: no memory for them", bytes));
+    }
     incoming_.target = incoming_.early.get();
     early_bytes_ += bytes;
   } else {

@@ -98,6 +98,8 @@ std::vector<Setting> preferred_settings(bool tcp_only) {
       {"LOG_LEVEL", "fatal"},
       {"WARN_UNUSED_ENV_VARS", "n"},
       {"WARN_INVALID_CONFIG", "n"},
+      // Or a call stands in connect() for as long as the kernel tries a peer that does not answer, whatever the timeout is.
+      {"TCP_CONN_NB", "y"},
   };
   if (tcp_only) {
     // On a queued TCP link the handshake of a rendezvous waits behind bulk data.

@@ -144,7 +144,8 @@ Result<std::vector<OpenPort>> open_ports(const Library& library, const PortChoic
   int count = 0;
   errno = 0;
   ibv_device** raw = library.get_device_list(&count);
-  if (raw == nullptr) return system_error(errno == 0 ? ENOSYS : errno, "listing RDMA devices");
+  if (raw == nullptr)
+    return system_error(errno == 0 ? ENOSYS : errno, "verbs: this node lists no RDMA devices");
   const std::unique_ptr<ibv_device*, void (*)(ibv_device**)> list(raw, library.free_device_list);
   std::vector<Candidate> candidates;
   std::string declined;

@@ -118,6 +118,14 @@ std::string kind_of(const std::optional<device::MemoryInfo>& memory) {
   return memory ? fmt::format("memory of GPU {}", memory->ordinal) : "host memory";
 }
 
+Status check_scalar(const device::Device& device, const void* scalar) {
+  const auto memory = scalar != nullptr ? device::cuda_memory_at(scalar) : std::nullopt;
+  if (!memory || memory->ordinal == device.ordinal()) return {};
+  return error(Code::invalid_argument,
+               "the operation's scalar {} is {}, but the buffers are memory of GPU {}", scalar,
+               kind_of(memory), device.ordinal());
+}
+
 }  // namespace
 
 Result<device::Device*> device_of(runtime::Communicator& communicator, std::span<const NamedBuffer> buffers,
@@ -137,6 +145,10 @@ Result<device::Device*> device_of(runtime::Communicator& communicator, std::span
                    kind_of(found), buffer.name, buffer.address, kind_of(memory));
     }
   }
+  if (found && stream != nullptr && device::find_stream(stream) != nullptr)
+    return error(Code::invalid_argument,
+                 "{} {} is {}, but stream {} is one of epcclStreamCreate, for host memory", first->name,
+                 first->address, kind_of(found), stream);
   if (found) return device::cuda_device(found->ordinal);
   // With nothing to move the stream alone tells.
   if (first == nullptr) return device_of_stream(communicator, stream);
@@ -260,6 +272,7 @@ Status submit_on_device(device::Device& device, CommPtr communicator, runtime::A
 
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::CollectiveCall call,
                         const void* scalar, void* stream) {
+  EPCCL_TRY(check_scalar(device, scalar));
   EPCCL_ASSIGN(call.engines, communicator->gpu_engine_use());
   EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
   bool of_graph = false;

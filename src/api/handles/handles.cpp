@@ -6,6 +6,7 @@
 
 #include "base/per_process.hpp"
 #include "base/threads_own.hpp"
+#include "device/cuda/cuda_device.hpp"
 
 namespace epccl::api {
 namespace {
@@ -127,7 +128,10 @@ Result<CommPtr> find_usable_communicator(epcclComm_t comm) {
 Result<device::HostStream*> find_stream(epcclStream_t handle) {
   if (handle == nullptr) return static_cast<device::HostStream*>(nullptr);
   device::HostStream* stream = device::find_stream(handle);
-  if (stream == nullptr) return error(Code::invalid_argument, "{} is not a stream, or was destroyed", handle);
+  if (stream == nullptr)
+    return error(
+        Code::invalid_argument, "{} is not a stream, or was destroyed{}", handle,
+        device::cuda_possible() ? "; host memory takes streams of epcclStreamCreate, not a GPU's" : "");
   return stream;
 }
 

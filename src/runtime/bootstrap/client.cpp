@@ -12,6 +12,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/net.hpp"
 #include "runtime/bootstrap/overdue.hpp"
 #include "runtime/bootstrap/process_hubs.hpp"
 
@@ -312,9 +313,7 @@ void Client::read_line() {
     const ssize_t got = recv(line_.get(), chunk.data(), chunk.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    const std::string why = got == 0  ? "its connection closed"
-                            : got < 0 ? system_error(errno, "its connection broke").message()
-                                      : "";
+    const std::string why = got == 0 ? "its connection closed" : got < 0 ? net::why_ended(errno) : "";
     if (got > 0) splitter_.append(std::span(chunk).first(static_cast<size_t>(got)));
     for (;;) {
       auto next = splitter_.next(wire::max_gathered + 64 + 4 * static_cast<size_t>(ranks_));
@@ -425,15 +424,15 @@ void Client::line_ended(const std::string& why) {
   // The descriptor stays, so that nothing else gets its number, but it must not keep fd() readable.
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, line_.get(), nullptr);
   if (state_ == Line::closed_regularly || refused_) return;
+  const std::string fate = net::fate_of_peer(why);
   if (hub_ranks_.empty()) {
     add_notice(
-        {Notice::Kind::hub_lost, -1, fmt::format("the process of the rendezvous ({}) died: {}", hub_, why)});
+        {Notice::Kind::hub_lost, -1, fmt::format("the process of the rendezvous ({}) {}", hub_, fate)});
     return;
   }
   Notice::Kind kind = Notice::Kind::hub_lost;  // the first stands for the rendezvous, too
   for (const int rank : hub_ranks_) {
-    add_notice(
-        {kind, rank, fmt::format("rank {}, which holds the rendezvous ({}), died: {}", rank, hub_, why)});
+    add_notice({kind, rank, fmt::format("rank {}, which holds the rendezvous ({}), {}", rank, hub_, fate)});
     kind = Notice::Kind::died;
   }
 }

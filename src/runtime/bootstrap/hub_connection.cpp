@@ -32,7 +32,7 @@ bool HubConnection::receive() {
     }
     if (errno == EINTR) continue;
     if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
-    end_reason_ = system_error(errno, "its connection broke").message();
+    end_reason_ = net::why_ended(errno);
     return false;
   }
   return true;
@@ -55,7 +55,7 @@ bool HubConnection::flush() {
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
     if (sent < 0) {
-      end_reason_ = system_error(errno, "its connection broke").message();
+      end_reason_ = net::why_ended(errno);
       return false;
     }
     sent_of_first_ += static_cast<size_t>(sent);

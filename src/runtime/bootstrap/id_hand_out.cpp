@@ -78,18 +78,22 @@ Key derive_key(const std::string& identity) {
   return key;
 }
 
-/// Reads exactly `into`, within the deadline.
-bool read_all(int fd, std::span<std::byte> into, double deadline) {
+enum class Read : uint8_t { all, ended, failed };
+
+/// Exactly `into`, within the deadline. `ended`: the other end has closed the connection in order.
+Read read_all(int fd, std::span<std::byte> into, double deadline) {
   while (!into.empty()) {
     const ssize_t got = recv(fd, into.data(), into.size(), 0);
     if (got > 0) {
       into = into.subspan(static_cast<size_t>(got));
-    } else if (got == 0 || (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) ||
+    } else if (got == 0) {
+      return Read::ended;
+    } else if ((errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) ||
                !net::wait_for(fd, POLLIN, deadline)) {
-      return false;
+      return Read::failed;
     }
   }
-  return true;
+  return Read::all;
 }
 
 /// Rank 0's side: callers in any number and order, none of which can hold up the others.
@@ -106,7 +110,8 @@ class Counter {
   int left() const { return left_; }
 
   void serve(int listener, double deadline) {
-    std::vector<pollfd> entries = {{listener, POLLIN, 0}};
+    // Those that there is no room for would be told of again and again.
+    std::vector<pollfd> entries = {{callers_.size() < max_callers ? listener : -1, POLLIN, 0}};
     for (const auto& [fd, caller] : callers_) entries.push_back({fd, POLLIN, 0});
     const double wait = std::clamp(deadline - now_seconds(), 0.0, 0.2);
     if (poll(entries.data(), entries.size(), static_cast<int>(std::ceil(wait * 1e3))) < 0) return;
@@ -217,13 +222,20 @@ Result<UniqueFd> open_counter(const IdHandOut& hand_out) {
   return std::move(last).with_context("rank 0: no port to hand out the id");
 }
 
-/// The id, when the one who listens at `at` is rank 0 of this job.
-Result<UniqueId> fetch(const net::Endpoint& at, const Key& key, int rank, double deadline) {
+struct Taken {
+  UniqueId id;
+  bool is_counted = false;  // rank 0 has said that it knows
+};
+
+/// The id, when the one who listens at `at` is rank 0 of this job. `all_refuse`: false from then on where somebody may listen.
+Result<Taken> fetch(const net::Endpoint& at, const Key& key, int rank, double deadline, bool& all_refuse) {
   const double patience = std::min(port_patience, std::max(0.01, deadline - now_seconds()));
   const auto fd = net::connect_to(at, patience);
+  if (fd.ok() || fd.status().code() != Code::remote_error) all_refuse = false;
   if (!fd.ok()) return Status(Code::system_error, fd.status().message());  // nobody there has said anything
   Offer offer;
-  if (!read_all(fd->get(), std::as_writable_bytes(std::span(&offer, 1)), now_seconds() + patience) ||
+  if (read_all(fd->get(), std::as_writable_bytes(std::span(&offer, 1)), now_seconds() + patience) !=
+          Read::all ||
       offer.magic != magic)
     return error(Code::remote_error, "another program listens at {}", at.to_string());
   const auto bytes = unseal(key, offer.id);
@@ -233,8 +245,8 @@ Result<UniqueId> fetch(const net::Endpoint& at, const Key& key, int rank, double
     return system_error(errno, fmt::format("answering {}", at.to_string()));
   // Rank 0 hangs up when it has the receipt.
   std::byte end;
-  static_cast<void>(read_all(fd->get(), std::span(&end, 1), now_seconds() + patience));
-  return UniqueId{*bytes};
+  const Read answer = read_all(fd->get(), std::span(&end, 1), now_seconds() + patience);
+  return Taken{UniqueId{*bytes}, answer == Read::ended};
 }
 
 }  // namespace
@@ -262,21 +274,29 @@ Result<UniqueId> IdHandOut::take(int rank, double timeout) const {
   const double deadline = now_seconds() + timeout;
   Overdue overdue(rank, timeout);
   Status last, heard;  // what somebody who listens there said tells more than the ports where nobody does
+  std::optional<UniqueId> taken;
   do {
+    bool all_refuse = true;
     // Resolved anew each time: a name may appear only when its host is up.
     const auto addresses = net::resolve(host, 0);
     if (!addresses.ok()) last = addresses.status();
     for (net::Endpoint at : addresses.ok() ? *addresses : std::vector<net::Endpoint>()) {
       for (const uint16_t port : ports) {
         at.port = port;
-        auto id = fetch(at, key, rank, deadline);
-        if (id.ok()) return id;
-        (id.status().code() == Code::remote_error ? heard : last) = std::move(id).take_status();
+        auto offered = fetch(at, key, rank, deadline, all_refuse);
+        if (offered.ok() && offered->is_counted) return offered->id;
+        if (offered.ok())
+          taken = offered->id;
+        else
+          (offered.status().code() == Code::remote_error ? heard : last) = std::move(offered).take_status();
       }
     }
+    // Rank 0 is through, so it has counted this one: what it said was lost.
+    if (taken && all_refuse && addresses.ok()) return *taken;
     overdue.look([&] { return fmt::format("for rank 0 to hand out the id at {}", host); });
     poll(nullptr, 0, static_cast<int>(retry_pause * 1e3));
   } while (now_seconds() < deadline);
+  if (taken) return *taken;
   return error(Code::remote_error,
                "rank {}: rank 0 did not hand out the id at {}, ports {} to {}, within {} s ({})", rank, host,
                ports.front(), ports.back(), timeout, heard.ok() ? last.message() : heard.message());

@@ -136,8 +136,13 @@ Status Client::connect(const Rendezvous& rendezvous, double deadline) {
     if (is_refused && now - refused_since >= refused_patience)
       return error(Code::remote_error,
                    "rank {}: there is no rendezvous at {} any more: its process has ended, or all ranks that "
-                   "it waited for had come ({})",
-                   rank_, rendezvous.endpoint.to_string(), fd.status().message());
+                   "it waited for had come{} ({})",
+                   rank_, rendezvous.endpoint.to_string(),
+                   rendezvous.endpoint.is_loopback()
+                       ? "; or it is on another node, whose EPCCL_SOCKET_IFNAME or interfaces leave it a "
+                         "loopback address"
+                       : "",
+                   fd.status().message());
     if (now + pause >= deadline)
       return error(Code::remote_error, "rank {}: no rendezvous at {} within {} s: {}", rank_,
                    rendezvous.endpoint.to_string(), timeout_, fd.status().message());

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/net.hpp"
 #include "runtime/bootstrap/rank_list.hpp"
 
 namespace epccl::runtime {
@@ -386,7 +387,7 @@ void Roster::disconnected(int rank, const std::string& why) {
   mine.state = State::dead;
   --present_;
   calls_.died(rank);
-  const std::string text = fmt::format("{} died: {}", describe(mine.member), why);
+  const std::string text = fmt::format("{} {}", describe(mine.member), net::fate_of_peer(why));
   if (++deaths_told_ > max_deaths_told) return;
   notify(Notice::Kind::died, rank, text);
 }

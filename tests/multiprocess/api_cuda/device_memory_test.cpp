@@ -142,6 +142,34 @@ TEST(CudaMemoryArguments, BuffersOfTwoKindsAreRefused) {
   });
 }
 
+// To the driver a host stream would be an address of something else.
+TEST(CudaMemoryArguments, StreamsOfTheOtherKindAreRefused) {
+  run_ranks({{1}, {}, {}}, [](const RankContext& context) {
+    GpuRank gpu;
+    const Comm comm(context);
+    const GpuArray<float> in(gpu, 10), out(gpu, 10);
+    epcclStream_t host = nullptr;
+    ASSERT_EQ(epcclStreamCreate(&host), epcclSuccess);
+    const auto refused = [](epcclResult_t result, const char* words) {
+      EXPECT_EQ(result, epcclInvalidArgument);
+      EXPECT_THAT(epcclGetLastError(nullptr), HasSubstr(words));
+    };
+    const char* const words = "is memory of GPU 0, but stream";
+    refused(epcclAlltoall(in.data(), out.data(), 10, epcclFloat32, comm, host), words);
+    refused(epcclAllReduce(in.data(), out.data(), 10, epcclFloat32, epcclSum, comm, host), words);
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    refused(epcclSend(in.data(), 10, epcclFloat32, 0, comm, host), words);
+    refused(epcclRecv(out.data(), 10, epcclFloat32, 0, comm, host), words);
+    EXPECT_EQ(epcclGroupEnd(), epcclInvalidArgument);
+    std::vector<float> here(20);
+    refused(epcclAllReduce(here.data(), here.data() + 10, 10, epcclFloat32, epcclSum, comm, gpu.as_epccl()),
+            "host memory takes streams of epcclStreamCreate");
+    EXPECT_EQ(epcclStreamDestroy(host), epcclSuccess);
+    EXPECT_EQ(epcclAlltoall(in.data(), out.data(), 10, epcclFloat32, comm, gpu.as_epccl()), epcclSuccess);
+    gpu.wait();
+  });
+}
+
 TEST(CudaMemoryArguments, MemAllocGivesGpuMemoryWhereItShould) {
   run_ranks({{2}, {{"EPCCL_DEVICE", "cuda"}}, {}}, [](const RankContext& context) {
     GpuRank gpu;

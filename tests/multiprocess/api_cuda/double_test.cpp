@@ -38,6 +38,24 @@ TEST(CudaMemoryArguments, MemoryOfAnotherGpuIsRefused) {
   });
 }
 
+TEST(CudaMemoryArguments, AScalarOfAnotherGpuIsRefused) {
+  run_ranks({{1}, {{"FAKE_CUDA_DEVICES", "2"}}, {}}, [](const RankContext& context) {
+    GpuRank other(1);
+    const GpuArray<float> scalar(other, std::vector<float>{2});
+    GpuRank gpu(0);
+    const Comm comm(context);
+    const GpuArray<float> in(gpu, 10), out(gpu, 10);
+    epcclRedOp_t scaled{};
+    ASSERT_EQ(epcclRedOpCreatePreMulSum(&scaled, scalar.data(), epcclFloat32, epcclScalarDevice, comm),
+              epcclSuccess);
+    EXPECT_EQ(epcclAllReduce(in.data(), out.data(), 10, epcclFloat32, scaled, comm, gpu.as_epccl()),
+              epcclInvalidArgument);
+    EXPECT_THAT(epcclGetLastError(nullptr),
+                HasSubstr("is memory of GPU 1, but the buffers are memory of GPU 0"));
+    EXPECT_EQ(epcclRedOpDestroy(scaled, comm), epcclSuccess);
+  });
+}
+
 TEST(CudaMemoryArguments, OutOfMemoryNamesSizesAndLeavesTheCommunicatorUsable) {
   run_ranks({{1}, {{"EPCCL_DEVICE", "cuda"}}, {}}, [](const RankContext& context) {
     GpuRank gpu;

@@ -191,6 +191,19 @@ TEST_F(Misuse, AThreadThatEndsWithItsGroupOpenHasItsCallsDropped) {
   EXPECT_EQ(out_, in_);
 }
 
+// Whoever watches over a job asks from a thread of its own.
+TEST(LastError, OfAnotherThreadIsToldToAThreadWithoutOne) {
+  int number = 0;
+  std::thread([&] {
+    NCCL_FAILS(ncclCommCount(nullptr, &number), ncclInvalidArgument, "communicator is NULL");
+  }).join();
+  std::thread([] {
+    EXPECT_THAT(ncclGetLastError(nullptr), testing::HasSubstr("communicator is NULL"));
+    NCCL_FAILS(ncclGetVersion(nullptr), ncclInvalidArgument, "version is NULL");
+    std::thread([] { EXPECT_THAT(ncclGetLastError(nullptr), testing::HasSubstr("version is NULL")); }).join();
+  }).join();
+}
+
 TEST_F(Misuse, CallsOnFreedAndAbortedCommunicatorsAreRefused) {
   ncclComm_t const comm = std::exchange(comm_, nullptr);
   int number = 0;

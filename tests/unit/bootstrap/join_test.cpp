@@ -201,6 +201,7 @@ TEST(Join, NobodyListeningIsAnErrorLongBeforeTheTimeIsUp) {
   ASSERT_FALSE(joined.ok());
   EXPECT_CONTAINS(joined.status().message(),
                   "there is no rendezvous at " + nowhere.endpoint.to_string() + " any more");
+  EXPECT_CONTAINS(joined.status().message(), "EPCCL_SOCKET_IFNAME");
 }
 
 TEST(Join, WaitsForARendezvousThatOpensLate) {

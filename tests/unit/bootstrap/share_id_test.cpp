@@ -1,6 +1,9 @@
 // How the id of rank 0 reaches the others.
+#include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -255,6 +258,54 @@ TEST_F(ShareId, CallerWithAnotherKeyGetsNothingAndHarmsNobody) {
   const auto taken = ours.take(1, patience);
   ASSERT_TRUE(taken.ok()) << taken.status().message();
   EXPECT_EQ(taken->bytes, id.bytes);
+}
+
+/// Stands between a rank and rank 0, and loses what the first caller answers.
+void relay_losing_the_first_answer(int listener, const net::Endpoint& rank_0) {
+  for (const bool loses : {true, false}) {
+    ASSERT_TRUE(net::wait_for(listener, POLLIN, now_seconds() + patience));
+    const UniqueFd caller(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+    auto there = net::connect_to(rank_0, patience);
+    ASSERT_TRUE(caller && there.ok());
+    std::array<pollfd, 2> ends{{{caller.get(), POLLIN, 0}, {there->get(), POLLIN, 0}}};
+    for (bool open = true; open;) {
+      ASSERT_GT(poll(ends.data(), ends.size(), static_cast<int>(patience * 1e3)), 0);
+      std::array<char, 4096> bytes;
+      for (size_t from = 0; from < 2 && open; ++from) {
+        if (ends[from].revents == 0) continue;
+        const ssize_t got = recv(ends[from].fd, bytes.data(), bytes.size(), 0);
+        const bool lost = loses && from == 0;
+        if (got <= 0 || lost) open = false;
+        if (lost) {
+          const linger reset{1, 0};
+          setsockopt(caller.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        } else if (got > 0) {
+          ASSERT_EQ(send(ends[1 - from].fd, bytes.data(), static_cast<size_t>(got), MSG_NOSIGNAL), got);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ShareId, CallerThatDoesNotHearThatItIsCountedCallsAgain) {
+  const std::vector<uint16_t> ports = quiet_ports();
+  net::Endpoint between = net::resolve("127.0.0.1", 0)->front();
+  const auto listener = net::listen_at(between);
+  ASSERT_TRUE(listener.ok());
+  const UniqueId id = fresh_id();
+  Status given;
+  std::jthread giving([&] {
+    given = IdHandOut{"127.0.0.1", {ports.front()}, "our job"}.give(id, 2, patience);
+  });
+  net::Endpoint rank_0 = between;
+  rank_0.port = ports.front();
+  while (!net::connect_to(rank_0, patience).ok()) usleep(10'000);
+  std::jthread relay([&] { relay_losing_the_first_answer(listener->get(), rank_0); });
+  const auto taken = IdHandOut{"127.0.0.1", {between.port}, "our job"}.take(1, patience);
+  ASSERT_TRUE(taken.ok()) << taken.status().message();
+  EXPECT_EQ(taken->bytes, id.bytes);
+  giving.join();
+  EXPECT_TRUE(given.ok()) << given.message();
 }
 
 TEST_F(ShareId, RankZeroThatIsKnownByNameIsReachedAtAnyOfItsAddresses) {

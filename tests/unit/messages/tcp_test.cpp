@@ -145,6 +145,63 @@ TEST(TcpStrangers, AreKeptUntilTheySayWhoTheyAreIfAllOtherRanksCallAtOnce) {
   EXPECT_EQ(rank_0.counters().connections, ranks - 1U);
 }
 
+// They came before the rank did, and as many at once as are kept: the oldest of them makes room.
+TEST(TcpStrangers, DoNotKeepOutARankThatComesBehindThemAll) {
+  Fabric<Tcp> fabric(2);
+  tcp::Address address;
+  std::deque<UniqueFd> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(connect_like_a_stranger(fabric[0], address));
+  Message message(1, 0, 1, 1000);
+  ASSERT_TRUE(message.recv(fabric).ok());
+  ASSERT_TRUE(message.send(fabric).ok());
+  ASSERT_TRUE(fabric.finish(message.receiving));
+  message.expect_arrived();
+  EXPECT_TRUE(is_closed(fabric, silent.front()));
+}
+
+/// A rank whose connection is in the test's hands: it says what a rank says, and then what no rank does.
+class Imposter {
+ public:
+  explicit Imposter(Fabric<Tcp>& fabric) : fabric_(fabric) {
+    tcp::Address address;
+    socket_ = connect_like_a_stranger(fabric[0], address);
+    tcp::Hello hello;
+    hello.cookie = address.cookie;
+    hello.from = 1;
+    hello.to = 0;
+    put(&hello, sizeof hello);
+    char verdict = 0;
+    EXPECT_TRUE(fabric.drive_until([&] { return ::recv(socket_.get(), &verdict, 1, MSG_DONTWAIT) == 1; }));
+    EXPECT_EQ(verdict, static_cast<char>(tcp::Verdict::welcome));
+  }
+  void put(const void* data, size_t bytes) {
+    ASSERT_EQ(::send(socket_.get(), data, bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
+  }
+
+ private:
+  Fabric<Tcp>& fabric_;
+  UniqueFd socket_;
+};
+
+TEST(TcpStreams, AreEndedByWhatIsNoMessage) {
+  struct Header {
+    uint64_t key, bytes, taken;
+  };
+  const std::pair<Header, const char*> cases[] = {
+      {{uint64_t{1} << 60, 8, 0}, "it sent what is no message: key 0x1000000000000000, 8 bytes"},
+      {{7, uint64_t{1} << 60, 0}, "it sent what is no message: key 0x7, 1152921504606846976 bytes"}};
+  for (const auto& [header, words] : cases) {
+    Fabric<Tcp> fabric(2);
+    Imposter imposter(fabric);
+    Message message(1, 0, 1, 1000);
+    ASSERT_TRUE(message.recv(fabric).ok());
+    imposter.put(&header, sizeof header);
+    ASSERT_TRUE(fabric.finish(message.receiving));
+    EXPECT_NE(message.receiving.status.message().find(words), std::string::npos)
+        << message.receiving.status.message();
+  }
+}
+
 TEST(TcpStreams, StopASenderWhoseMessagesNobodyAsksFor) {
   Fabric<Tcp> fabric(2);
   Message hello(0, 1, 0, 1);

@@ -44,6 +44,13 @@ TEST_F(UcxConfig, IsEagerAtEverySizeOnTcpAlone) {
   EXPECT_EQ(value_of(preferred_settings(false), "ZCOPY_THRESH"), "not set");
 }
 
+// A peer that is cut off before the first message to it would hold a call in connect().
+TEST_F(UcxConfig, ConnectsWithoutWaiting) {
+  for (const bool tcp_only : {true, false})
+    EXPECT_EQ(value_of(preferred_settings(tcp_only), "TCP_CONN_NB"), "y");
+  EXPECT_EQ(value_of(preferred_settings(true), "CONN_NB"), "y") << "as UCX 1.13 has it";
+}
+
 TEST_F(UcxConfig, NamesSettingsOfTheTransportAsBothOldAndNewUcxDo) {
   const auto settings = preferred_settings(true);
   EXPECT_NE(value_of(settings, "TCP_TX_SEG_SIZE"), "not set");
