@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/caught.hpp"
 #include "base/clock.hpp"
 #include "base/net.hpp"
 #include "perf/rdma/put_signal.hpp"
@@ -240,7 +241,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "epccl-message-perf: {}\n{}", arguments.status().message(), usage);
     return 2;
   }
-  const Status status = run(*arguments);
+  const Status status = epccl::caught([&] { return run(*arguments); });
   if (status.ok()) return 0;
   fmt::print(stderr, "{}\n", status.message());
   return 1;

@@ -50,6 +50,11 @@ class CallList {
     return key;
   }
 
+  /// Of a call of one element.
+  uint64_t size_of_one(const DataType& type) const {
+    return (options_.per_pair ? 1 : size_of_count(options_.operation, 1, ranks_)) * type.bytes;
+  }
+
   void add_collectives(const DataType& type, std::optional<RedOp> op) {
     std::vector<int> roots = {options_.root};
     if (has_root(options_.operation) && options_.root == Options::every_root) {
@@ -57,7 +62,7 @@ class CallList {
       for (int root = 0; root < ranks_; ++root) roots.push_back(root);
     }
     for (const int root : roots) {
-      for (const uint64_t size : sweep_sizes(options_.sweep)) {
+      for (const uint64_t size : sweep_sizes(options_.sweep, size_of_one(type))) {
         RowKey key = key_of(type, count_of_size(options_.operation, size, ranks_, type.bytes));
         key.redop = op;
         if (has_root(options_.operation)) key.root = root;
@@ -76,7 +81,7 @@ class CallList {
 
   void add_exchanges(const DataType& type) {
     if (matrix_ && !options_.sizes_given) return add_exchange(type, *matrix_);
-    for (const uint64_t size : sweep_sizes(options_.sweep)) {
+    for (const uint64_t size : sweep_sizes(options_.sweep, size_of_one(type))) {
       const uint64_t count = pair_count(size, options_.per_pair, ranks_, type.bytes);
       if (matrix_) {
         add_exchange(type, scaled_counts(*matrix_, count * static_cast<uint64_t>(ranks_)));
@@ -163,7 +168,8 @@ struct CollectiveJob : JobState<Options, RunInfo, Row> {
       EPCCL_ASSIGN(stream, Stream::create());
     }
     Meter meter(session.coordinator(), options, memory.input, memory.output, stream);
-    Status status = measure_calls(calls, session, meter, output);
+    Status status =
+        with_memory_for("the measurements", [&] { return measure_calls(calls, session, meter, output); });
     if (!status.ok()) session.abort();  // before the memory goes that unfinished work may still use
     return status;
   }
@@ -180,8 +186,8 @@ struct CollectiveJob : JobState<Options, RunInfo, Row> {
           EPCCL_TRY(communicator.use_engine(engine));
           EPCCL_ASSIGN(Row row, measure_call(*call, communicator, meter));
           row.engine = engine;
-          output.print(table_row(row));
-          rows.push_back(std::move(row));
+          const std::string text = table_row(row);
+          add_row(*this, output, std::move(row), text);
         }
       }
     }

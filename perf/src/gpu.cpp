@@ -7,6 +7,10 @@
 
 namespace epccl::perf {
 
+void Gpu::load_driver(const MeasuringOptions& options) {
+  if (options.device == "cuda") static_cast<void>(device::cuda_device_count());
+}
+
 Result<device::Device*> Gpu::make_current(const MeasuringOptions& options, const std::vector<RankInfo>& ranks,
                                           int rank) {
   if (options.device != "cuda") return nullptr;

@@ -15,6 +15,9 @@ namespace epccl::perf {
 
 class Gpu {
  public:
+  /// Where --device says cuda, before the first communicator: the library looks once whether there can be GPUs. That there are none
+  /// make_current() says.
+  static void load_driver(const MeasuringOptions& options);
   /// Makes the GPU of rank `rank` the calling thread's, and the one of epcclMemAlloc: before communicators, which are told then that
   /// the rank has one. Null: the host. Error: there is none, or not so many.
   static Result<device::Device*> make_current(const MeasuringOptions& options,

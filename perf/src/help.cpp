@@ -5,6 +5,8 @@ namespace epccl::perf {
 const char* help_footer() {
   return R"(
 Sizes
+  1.5K is 1536: any part of a unit that is whole bytes. From 0 a factor goes on with the size of one element (of every rank or rank
+  pair that has one of its own).
   alltoall: bytes per rank = ranks x count x size of the datatype, as in nccl-tests; the count column is
   that of one rank pair, rounded down. With --per-pair, -b and -e are bytes of one rank pair.
   alltoallv: the bytes of the rank that sends most. uniform is alltoall's counts; zipf:<s> splits the same
@@ -57,6 +59,9 @@ Data
   alltoallv and sendrecv are never in place: N/A.
 
 JSON
+  The file takes the place of one of its name when the first row has been measured, and again after the next ones and at the end; one
+  that cannot be written is refused at the start. What a run that was killed leaves says so in `errors`. With --budget `iterations` of
+  `config` is null: each of `results` has its own.
   nccl-tests' fields; each of `results` also has algo, bytes_per_pair (of alltoall and alltoallv), time_us (median), p99_us,
   min_us, iterations (these out of place if that was measured), wrong, copy_engine where it was given, overlap (as of moe) with --overlap, split (as of moe) with --split, and
   wire_fraction where the link rate is known and bytes cross nodes.

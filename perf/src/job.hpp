@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "perf/src/for_want_of_memory.hpp"
 #include "perf/src/gpu.hpp"
 #include "perf/src/output.hpp"
 #include "perf/src/session.hpp"
@@ -30,9 +31,20 @@ bool write_report(Job& job, Output& output, const std::vector<std::string>& erro
   return output.write_json(json_report(job.info, job.rows, errors));
 }
 
+/// Prints a row, and adds it to what the file has: of a run that is killed, too, what it has measured is kept.
+template <class Job, class Row>
+void add_row(Job& job, Output& output, Row row, const std::string& text) {
+  output.print(text);
+  job.rows.push_back(std::move(row));
+  if (!output.wants_interim_json()) return;
+  job.info.end_time = time_of_day();
+  output.write_interim_json(json_report(job.info, job.rows, {"the run was not over when this was written"}));
+}
+
 /// Runs the job on all ranks and reports it on rank 0.
 template <class Job>
 int measure_and_report(Job& job, Output& output) {
+  Gpu::load_driver(job.options);
   const auto make_gpu_current = [&job](const std::vector<RankInfo>& ranks, int rank) {
     return Gpu::make_current(job.options, ranks, rank).take_status();
   };
@@ -43,7 +55,7 @@ int measure_and_report(Job& job, Output& output) {
     job.info.ranks = (*session)->ranks();
     job.info.nodes = (*session)->nodes();
     output.print(table_header(job.info));
-    status = job.measure(**session, output);
+    status = with_memory_for("the run", [&] { return job.measure(**session, output); });
     if (status.ok()) status = (*session)->close();
   } else {
     status = std::move(session).take_status();
@@ -87,14 +99,16 @@ Status prepare(Job& job, int argc, char** argv, std::optional<int>& exit_status)
 ///   Result<bool> load()                          what files they name; true: that was all
 ///   std::vector<std::string> algorithms() const  a communicator for each
 ///   std::string identity() const                 what must be equal on all ranks
-///   Status measure(Session&, Output&)            collective; adds to `rows`
+///   Status measure(Session&, Output&)            collective; adds to `rows`, by add_row()
 /// and its results have table_header(), table_footer(), json_report() and total_wrong().
 template <class Job>
 int run_job(Job& job, int argc, char** argv) {
   std::optional<int> exit_status;
   const Status status = prepare(job, argc, argv, exit_status);
   if (!status.ok()) {
-    complain(job.environment.rank, status);
+    // What was typed is the same on all ranks: one of them says what is wrong with it.
+    const bool is_everyones = status.code() == Code::invalid_argument;
+    if (job.environment.rank == 0 || !is_everyones) complain(job.environment.rank, status);
     return exit_usage;
   }
   if (exit_status) return *exit_status;

@@ -16,7 +16,7 @@ Json config(const RunInfo& info) {
     json["step_bytes"] = o.sweep.step;
   }
   json["warmup_iters"] = o.warmup;
-  json["iterations"] = o.iterations;
+  json["iterations"] = o.budget ? Json(nullptr) : Json(o.iterations);  // those of a row stand there
   json["aggregated_iterations"] = o.group_calls;
   json["calls_in_a_row"] = o.in_a_row;
   json["validation"] = o.check ? 1 : 0;

@@ -1,11 +1,17 @@
 #include "perf/src/measuring_options.hpp"
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <cmath>
 
 #include "base/settings.hpp"
 
 namespace epccl::perf {
+
+std::string iterations_text(const MeasuringOptions& options) {
+  return options.budget ? "by budget" : std::to_string(options.iterations);
+}
 
 std::string describe(const MeasuringOptions& o) {
   std::string text = fmt::format("iters {} warmup {} budget {} check {}", o.iterations, o.warmup,
@@ -25,14 +31,15 @@ Status check_range(const char* option, long value, long lowest, long highest) {
   return error(Code::invalid_argument, "{} {}: want {} to {}", option, value, lowest, highest);
 }
 
-Result<std::string> parse_arguments(CLI::App& app, int argc, const char* const* argv,
+Result<std::string> parse_arguments(CLI::App& app, const std::vector<const char*>& words,
                                     const std::string& hint) {
   // As nccl-tests: what comes later counts.
   for (CLI::Option* option : app.get_options())
     if (option->get_items_expected_max() == 1 && !option->get_positional())
       option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.allow_extras();  // or CLI11 would list them from the last to the first
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(words.size()), words.data());
   } catch (const CLI::CallForHelp&) {
     return app.help();
   } catch (const CLI::CallForVersion& version) {
@@ -40,11 +47,15 @@ Result<std::string> parse_arguments(CLI::App& app, int argc, const char* const* 
   } catch (const CLI::ParseError& parse_error) {
     return error(Code::invalid_argument, "{} ({} lists what there is)", parse_error.what(), hint);
   }
-  return std::string();
+  const std::vector<std::string> extras = app.remaining();
+  if (extras.empty()) return std::string();
+  return error(Code::invalid_argument, "unexpected argument{}: {} ({} lists what there is)",
+               extras.size() > 1 ? "s" : "", fmt::join(extras, " "), hint);
 }
 
 void MeasuringFlags::add_to(CLI::App& app) {
-  app.add_option("-n,--iters", iterations_, "Timed iterations of a size (default 20)")->option_text("N");
+  iterations_option_ = app.add_option("-n,--iters", iterations_, "Timed iterations of a size (default 20)");
+  iterations_option_->option_text("N");
   warmup_option_ = app.add_option("-w,--warmup_iters", warmup_,
                                   "Iterations before them, not timed (default 5; 1 with --budget)");
   warmup_option_->option_text("N");
@@ -108,8 +119,10 @@ void MeasuringFlags::add_to(CLI::App& app) {
       fmt::format("With --overlap --device cuda: N of the products of N x N matrices (default {})",
                   OverlapRequest{}.gemm_size));
   gemm_size_option_->option_text("N");
-  app.add_option("-J,--output_file", output_file_, "Also write the results as JSON to this file")
-      ->option_text("FILE");
+  output_file_option_ = app.add_option("-J,--output_file", output_file_,
+                                       "Also write the results as JSON to this file: what there is so far "
+                                       "after every row, and all at the end");
+  output_file_option_->option_text("FILE");
 }
 
 Status MeasuringFlags::check_numbers() const {
@@ -125,6 +138,10 @@ Status MeasuringFlags::check_numbers() const {
   if (budget_option_->count() > 0 && !(budget_ > 0 && std::isfinite(budget_))) {
     return error(Code::invalid_argument, "--budget {}: want seconds, more than 0", budget_);
   }
+  if (budget_option_->count() > 0 && iterations_option_->count() > 0)
+    return error(Code::invalid_argument, "--iters: not with --budget, which chooses the iterations");
+  if (output_file_option_->count() > 0 && output_file_.empty())
+    return error(Code::invalid_argument, "--output_file \"\": want the name of a file");
   if (!(timeout_ >= 0 && std::isfinite(timeout_))) {
     return error(Code::invalid_argument, "--timeout {}: want seconds", timeout_);
   }

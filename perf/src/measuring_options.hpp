@@ -42,15 +42,18 @@ struct MeasuringOptions {
       ""};  // "auto", "always", "never": each is measured; "": as EPCCL_COPY_ENGINE says
 };
 
+/// Of a table's header: how many iterations a row has.
+std::string iterations_text(const MeasuringOptions& options);
+
 /// What must be equal on every rank, as text.
 std::string describe(const MeasuringOptions& options);
 
 /// Error: `option` `value` is not in lowest..highest.
 Status check_range(const char* option, long value, long lowest, long highest);
 
-/// Parses the command line into what `app` was told of. The text to print if --help or --version was given, else nothing. `hint`: what to
+/// Parses the command line, with the program's name, into what `app` was told of. The text to print if --help or --version was given, else nothing. `hint`: what to
 /// type for the list of options.
-Result<std::string> parse_arguments(CLI::App& app, int argc, const char* const* argv,
+Result<std::string> parse_arguments(CLI::App& app, const std::vector<const char*>& words,
                                     const std::string& hint);
 
 /// What is typed, before it means anything.
@@ -79,8 +82,9 @@ class MeasuringFlags {
   double compute_ratio_ = OverlapRequest{}.compute_ratio;
   int gemm_size_ = OverlapRequest{}.gemm_size;
   std::string link_rate_, output_file_, overlap_ = "gemm", engine_, device_ = "host";
-  CLI::Option *warmup_option_ = nullptr, *budget_option_ = nullptr, *overlap_option_ = nullptr,
-              *sharing_option_ = nullptr, *compute_ratio_option_ = nullptr, *gemm_size_option_ = nullptr;
+  CLI::Option *iterations_option_ = nullptr, *output_file_option_ = nullptr, *warmup_option_ = nullptr,
+              *budget_option_ = nullptr, *overlap_option_ = nullptr, *sharing_option_ = nullptr,
+              *compute_ratio_option_ = nullptr, *gemm_size_option_ = nullptr;
 };
 
 }  // namespace epccl::perf

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "base/settings.hpp"
+#include "perf/src/names.hpp"
+#include "perf/src/operation_first.hpp"
 
 namespace epccl::perf {
 namespace {
@@ -22,7 +23,7 @@ struct Typed {
 };
 
 void add_size_options(CLI::App& app, Typed& typed) {
-  app.add_option("-b,--minbytes", typed.first, "Size to start with: 8, 4K, 1M, 4G (default 32M)")
+  app.add_option("-b,--minbytes", typed.first, "Size to start with: 8, 4K, 1.5M, 4G (default 32M)")
       ->option_text("SIZE");
   app.add_option("-e,--maxbytes", typed.last, "Size to end at (default 32M)")->option_text("SIZE");
   typed.factor_option =
@@ -45,9 +46,11 @@ void add_size_options(CLI::App& app, Typed& typed) {
 }
 
 void add_choice_options(CLI::App& app, Typed& typed) {
-  app.add_option("--algo", typed.algorithm,
-                 "flat, two_stage, auto, or all: one row of each per size (default: EPCCL_ALGO, else auto)")
-      ->option_text("NAME");
+  app.add_option(
+         "--algo", typed.algorithm,
+         "flat, two_stage, auto, several of them separated by commas, or all: one row of each per size "
+         "(default: EPCCL_ALGO, else auto)")
+      ->option_text("NAMES");
   app.add_flag(
       "--overlap-copies", typed.copies,
       "With --overlap: a row more for as many bytes copied by a thread of each rank that does nothing else");
@@ -68,7 +71,7 @@ void add_choice_options(CLI::App& app, Typed& typed) {
 
 Status parse_size(const char* option, const std::string& text, uint64_t& size) {
   constexpr uint64_t largest = uint64_t{1} << 44;
-  auto parsed = settings::parse_bytes(text);
+  auto parsed = perf::parse_size(text);
   if (!parsed.ok()) return std::move(parsed).take_status().with_context(option);
   if (*parsed > largest) return error(Code::invalid_argument, "{} {}: more than 16T", option, text);
   size = *parsed;
@@ -127,17 +130,21 @@ Status set_algorithms(const Typed& typed, const std::string& environment_algorit
   const bool is_typed = !typed.algorithm.empty();
   if (options.grouped && is_typed && typed.algorithm != "auto")
     return error(Code::invalid_argument, "--grouped: without --algo");
-  if (typed.algorithm == "all") {
-    options.algorithms = {"flat", "two_stage", "auto"};
+  const std::initializer_list<const char*> known = {"flat", "two_stage", "auto"};
+  if (is_typed) {
+    const auto name_of = [](const char* name) { return name; };
+    const auto found = parse_names<const char*>("--algo", typed.algorithm, known, name_of);
+    if (!found.ok())
+      return error(Code::invalid_argument, "--algo {}: want some of flat, two_stage and auto, or all",
+                   typed.algorithm);
+    options.algorithms.assign(found->begin(), found->end());
     return {};
   }
-  const std::string& algorithm = is_typed ? typed.algorithm : environment_algorithm;
-  if (algorithm != "flat" && algorithm != "two_stage" && algorithm != "auto") {
-    if (is_typed)
-      return error(Code::invalid_argument, "--algo {}: want flat, two_stage, auto or all", algorithm);
-    return error(Code::invalid_argument, "EPCCL_ALGO=\"{}\": want flat, two_stage or auto", algorithm);
-  }
-  options.algorithms = {algorithm};
+  if (std::ranges::find(known, environment_algorithm, [](const char* name) { return std::string(name); }) ==
+      known.end())
+    return error(Code::invalid_argument, "EPCCL_ALGO=\"{}\": want flat, two_stage or auto",
+                 environment_algorithm);
+  options.algorithms = {environment_algorithm};
   return {};
 }
 
@@ -162,6 +169,9 @@ Status set_choices(const Typed& typed, Options& options) {
   if (options.group_calls > 1 && (options.overlap || options.split))
     return error(Code::invalid_argument,
                  "--agg_iters: not with --overlap or --split, which are about one call");
+  if (options.in_a_row > 1 && (options.overlap || options.split))
+    return error(Code::invalid_argument,
+                 "--in-a-row: not with --overlap or --split, which are about one call");
   const bool only_copies = is_alltoall(options.operation) || options.operation == Operation::allgather;
   if (options.beside_copies && (!options.overlap || options.device != "host" || !only_copies))
     return error(Code::invalid_argument,
@@ -169,6 +179,31 @@ Status set_choices(const Typed& typed, Options& options) {
   if (options.grouped && !is_alltoall(options.operation))
     return error(Code::invalid_argument, "--grouped: only alltoall and alltoallv");
   return {};
+}
+
+/// The command line, what of it goes where, and what is typed.
+struct Grammar {
+  Typed typed;
+  MeasuringFlags measuring{false};
+  CLI::App app{
+      "Times and checks EPCCL's collectives, as nccl-tests does NCCL's. Start it on every rank: under "
+      "epccl-run,\n"
+      "torchrun, srun or mpirun; alone it is a communicator of one rank.",
+      "epccl-perf"};
+  Grammar();
+};
+
+Grammar::Grammar() {
+  app.add_option(
+         "operation", typed.operation,
+         "alltoall, alltoallv, allgather, reduce_scatter, allreduce, broadcast, reduce, gather, scatter or "
+         "sendrecv; dispatch, combine and moe have options of their own: moe --help")
+      ->option_text("OPERATION");
+  add_size_options(app, typed);
+  measuring.add_to(app);
+  add_choice_options(app, typed);
+  app.set_version_flag("--version", "epccl-perf " EPCCL_VERSION_STRING);
+  app.footer(help_footer());
 }
 
 }  // namespace
@@ -187,27 +222,16 @@ std::string describe(const Options& o) {
   return text;
 }
 
+void add_value_names(ValueNames& names) {
+  names.add(Grammar().app);
+}
+
 Result<CommandLine> parse_command_line(int argc, const char* const* argv, const std::string& environment_rate,
                                        const std::string& environment_algorithm) {
   CommandLine line;
-  Typed typed;
-  MeasuringFlags measuring(false);
-  CLI::App app(
-      "Times and checks EPCCL's collectives, as nccl-tests does NCCL's. Start it on every rank: under "
-      "epccl-run,\n"
-      "torchrun, srun or mpirun; alone it is a communicator of one rank.",
-      "epccl-perf");
-  app.add_option(
-         "operation", typed.operation,
-         "alltoall, alltoallv, allgather, reduce_scatter, allreduce, broadcast, reduce, gather, scatter or "
-         "sendrecv; dispatch, combine and moe have options of their own: moe --help")
-      ->option_text("OPERATION");
-  add_size_options(app, typed);
-  measuring.add_to(app);
-  add_choice_options(app, typed);
-  app.set_version_flag("--version", "epccl-perf " EPCCL_VERSION_STRING);
-  app.footer(help_footer());
-  EPCCL_ASSIGN(line.help, parse_arguments(app, argc, argv, "--help"));
+  Grammar grammar;
+  auto& [typed, measuring, app] = grammar;
+  EPCCL_ASSIGN(line.help, parse_arguments(app, operation_first(argc, argv), "--help"));
   if (!line.help.empty()) return line;
   // Not CLI11's to require: it would say so before it names an option that is unknown.
   if (typed.operation.empty())

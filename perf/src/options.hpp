@@ -14,6 +14,8 @@
 
 namespace epccl::perf {
 
+struct ValueNames;
+
 struct Options : MeasuringOptions {
   Operation operation = Operation::alltoall;
   Sweep sweep;
@@ -44,6 +46,9 @@ struct CommandLine {
 /// `environment_algorithm` EPCCL_ALGO, which --algo overrides.
 Result<CommandLine> parse_command_line(int argc, const char* const* argv, const std::string& environment_rate,
                                        const std::string& environment_algorithm);
+
+/// Adds what of this command line takes a value.
+void add_value_names(ValueNames& names);
 
 /// What --help says after the list of options.
 const char* help_footer();

@@ -2,10 +2,10 @@
 
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <ctime>
 
+#include "base/clock.hpp"
 #include "base/standard_output.hpp"
 #include "perf/src/communicator.hpp"
 #include "topology/host_id.hpp"
@@ -13,6 +13,14 @@
 extern char** environ;
 
 namespace epccl::perf {
+namespace {
+
+std::string text_of(const nlohmann::ordered_json& document) {
+  const auto replace = nlohmann::ordered_json::error_handler_t::replace;  // host names may be any bytes
+  return document.dump(2, ' ', false, replace) + "\n";
+}
+
+}  // namespace
 
 bool write_out(const std::string& text) {
   const Status written = epccl::print(text);
@@ -25,9 +33,9 @@ Result<Output> Output::open(int rank, const std::string& json_file) {
   output.mine_ = rank == 0;
   output.json_file_ = json_file;
   if (!output.wants_json()) return output;
-  errno = 0;
-  output.json_.open(json_file);
-  if (!output.json_) return system_error(errno, "--output_file " + json_file);
+  auto file = ReportFile::open(json_file);
+  if (!file.ok()) return std::move(file).take_status().with_context("--output_file");
+  output.json_ = std::move(*file);
   return output;
 }
 
@@ -35,11 +43,23 @@ void Output::print(const std::string& text) {
   if (mine_ && printed_) printed_ = write_out(text);
 }
 
+bool Output::wants_interim_json() {
+  interim_began_ = now_seconds();
+  return wants_json() && json_.is_replaced() && interim_began_ >= next_interim_;
+}
+
+void Output::write_interim_json(const nlohmann::ordered_json& document) {
+  // Times as long as it took; with many short rows it would take longer than they do.
+  constexpr double pause = 10;
+  static_cast<void>(json_.write(text_of(document)));
+  const double end = now_seconds();
+  next_interim_ = end + pause * (end - interim_began_);
+}
+
 bool Output::write_json(const nlohmann::ordered_json& document) {
-  const auto replace = nlohmann::ordered_json::error_handler_t::replace;  // host names may be any bytes
-  json_ << document.dump(2, ' ', false, replace) << std::endl;
-  if (!json_) fmt::print(stderr, "epccl-perf: cannot write {}\n", json_file_);
-  return static_cast<bool>(json_);
+  const Status written = json_.write(text_of(document));
+  if (!written.ok()) fmt::print(stderr, "epccl-perf: cannot write {}: {}\n", json_file_, written.message());
+  return written.ok();
 }
 
 std::string time_of_day() {

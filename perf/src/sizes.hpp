@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
+
+#include "base/status.hpp"
 
 namespace epccl::perf {
 
@@ -14,9 +17,12 @@ struct Sweep {
   uint64_t factor = 0;
 };
 
-/// `first`, and on by factor or step, up to `last`. A first size of 0 with such a factor is one size (it would
-/// never grow).
-std::vector<uint64_t> sweep_sizes(const Sweep& sweep);
+/// 64, 4K, 8M, 1G; as in nccl-tests also 1.5K, where that is whole bytes.
+Result<uint64_t> parse_size(const std::string& text);
+
+/// `first`, and on by factor or step, up to `last`. Behind a first size of 0, which no factor makes grow, comes `least`: what a
+/// call of one element has.
+std::vector<uint64_t> sweep_sizes(const Sweep& sweep, uint64_t least);
 
 /// Elements per rank pair of a row: of `size` bytes per rank, or, where `per_pair`, per rank pair. Rounded
 /// down.

@@ -42,6 +42,7 @@ std::string own_settings(const RunInfo& info) {
   const Options& o = info.options;
   std::string text = fmt::format("# nRanks {} nNodes {} memory: {} stream: {}", info.ranks.size(), info.nodes,
                                  o.registered ? "registered" : "plain", o.stream ? "created" : "NULL");
+  if (o.in_a_row > 1) text += fmt::format(" calls in a row: {}", o.in_a_row);
   if (o.per_pair) text += " sizes: per rank pair";
   if (o.operation == Operation::alltoallv) text += " pattern: " + pattern_text(o.pattern);
   if (o.budget) text += fmt::format(" budget: {} s", *o.budget);
@@ -98,10 +99,11 @@ std::string table_header(const RunInfo& info) {
   const Options& o = info.options;
   const Sweep& sweep = o.sweep;
   const std::string settings = fmt::format(
-      "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: 1 "
+      "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: {} "
       "validation: {} graph: {}\n",
       sweep.first, sweep.last, sweep.factor > 1 ? sweep.factor : sweep.step,
-      sweep.factor > 1 ? "factor" : "bytes", o.warmup, o.iterations, o.check ? 1 : 0, o.graph_launches);
+      sweep.factor > 1 ? "factor" : "bytes", o.warmup, iterations_text(o), o.group_calls, o.check ? 1 : 0,
+      o.graph_launches);
   return opening_lines(info, to_string(o.operation)) + settings + own_settings(info) + device_lines(info) +
          (o.overlap ? overlap_titles() : column_titles());
 }

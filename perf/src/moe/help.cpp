@@ -69,6 +69,9 @@ Data
   call and for the last timed iteration. #wrong counts elements of all ranks.
 
 JSON
+  The file takes the place of one of its name when the first row has been measured, and again after the next ones and at the end; one
+  that cannot be written is refused at the start. What a run that was killed leaves says so in `errors`. With --budget `iterations` of
+  `config` is null: each of `results` has its own.
   nccl-tests' document; each of `results` has op, algo (strategy as asked), strategy (as used), tokens (of a rank),
   total_tokens, hidden, topk, experts, routing, type, fp8, weights, layout, static, undefined_padding, bytes_per_rank (size), us (median), p95_us,
   p99_us, min_us, dispatch_us, combine_us, layout_us, fresh_us (of the first operation after an update, which has its

@@ -1,6 +1,7 @@
 #include "perf/src/moe/job.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 
 #include "base/settings.hpp"
@@ -17,6 +18,13 @@ namespace {
 
 uint32_t most_tokens(const Options& options) {
   return *std::max_element(options.tokens.begin(), options.tokens.end());
+}
+
+/// For whom memory is wanted.
+std::string text_of_tables(const Options& options, int ranks, uint32_t tokens) {
+  const uint64_t entries = uint64_t{tokens} * options.shape.topk * static_cast<uint64_t>(ranks);
+  return fmt::format("{} bytes of routing ({} tokens on each of {} ranks), and for the rows that come of it",
+                     entries * sizeof(TopkTable{}.experts[0]), tokens, ranks);
 }
 
 /// A group and its handle for each strategy, in the options' order.
@@ -138,16 +146,15 @@ class OverlappedExchange : public Overlapped {
 /// The measurements of a run that has joined.
 class Measuring {
  public:
-  Measuring(const Options& options, const Routing& routing, Session& session)
-      : options_(options), session_(session), placement_(session.node_of(), options.shape.experts) {
-    for (const uint32_t tokens : options.tokens) {
-      cases_.push_back(
-          Case::make(options, routing, placement_, session.rank(), tokens, most_tokens(options)));
-    }
-  }
+  /// Given the row of every case and strategy.
+  using AddRow = std::function<void(Row)>;
 
-  /// Adds a row for every case and strategy, and prints it. Collective.
-  Status run(Output& output, std::vector<Row>& rows) {
+  Measuring(const Options& options, Session& session)
+      : options_(options), session_(session), placement_(session.node_of(), options.shape.experts) {}
+
+  /// Collective.
+  Status run(const Routing& routing, const AddRow& add) {
+    EPCCL_TRY(make_cases(routing));
     EPCCL_ASSIGN(const std::unique_ptr<Gpu> gpu, Gpu::of_rank(options_, session_.ranks(), session_.rank()));
     EPCCL_ASSIGN(Memory memory, Memory::allocate(options_, cases_, session_.rank(), gpu.get()));
     if (options_.registered) EPCCL_TRY(memory.register_with(communicator()));
@@ -155,7 +162,7 @@ class Measuring {
     if (options_.stream) {
       EPCCL_ASSIGN(stream, Stream::create());
     }
-    Status status = measure(memory, stream, output, rows);
+    Status status = with_memory_for("the measurements", [&] { return measure(memory, stream, add); });
     if (!status.ok()) session_.abort();  // before the memory goes that unfinished work may still use
     return status;
   }
@@ -163,7 +170,18 @@ class Measuring {
  private:
   Communicator& communicator() { return session_.communicators().front(); }
 
-  Status measure(Memory& memory, const Stream& stream, Output& output, std::vector<Row>& rows) {
+  Status make_cases(const Routing& routing) {
+    for (const uint32_t tokens : options_.tokens) {
+      EPCCL_TRY(with_memory_for(text_of_tables(options_, placement_.ranks(), tokens), [&]() -> Status {
+        cases_.push_back(
+            Case::make(options_, routing, placement_, session_.rank(), tokens, most_tokens(options_)));
+        return {};
+      }));
+    }
+    return {};
+  }
+
+  Status measure(Memory& memory, const Stream& stream, const AddRow& add) {
     EPCCL_TRY(communicator().use_engine(options_.engines.front()));
     EPCCL_ASSIGN(Strategies strategies,
                  Strategies::create(options_, placement_.ranks(), communicator(), stream));
@@ -177,8 +195,7 @@ class Measuring {
         EPCCL_ASSIGN(const Measurement measured, meter.run(strategies.handle(i), exchange, title));
         Row row = row_of(options_, each, placement_, strategy, measured);
         if (options_.overlap) EPCCL_TRY(measure_overlap(strategies.handle(i), exchange, title, row));
-        rows.push_back(std::move(row));
-        output.print(table_row(options_, rows.back()));
+        add(std::move(row));
       }
     }
     return {};
@@ -226,8 +243,11 @@ class Measuring {
 Status write_matrix(const Options& options, const Routing& routing) {
   const MatrixRequest& request = *options.matrix;
   const Placement placement(std::vector<int>(static_cast<size_t>(request.ranks)), options.shape.experts);
-  const auto tables = all_tables(routing, request.ranks, options.tokens.front());
-  return write_counts(token_copies(tables, placement, request.copies), request.file);
+  const uint32_t tokens = options.tokens.front();
+  return with_memory_for(text_of_tables(options, request.ranks, tokens), [&] {
+    const auto tables = all_tables(routing, request.ranks, tokens);
+    return write_counts(token_copies(tables, placement, request.copies), request.file);
+  });
 }
 
 struct MoeJob : JobState<Options, RunInfo, Row> {
@@ -254,7 +274,10 @@ struct MoeJob : JobState<Options, RunInfo, Row> {
   std::vector<std::string> algorithms() const { return {"auto"}; }
   std::string identity() const { return describe(options) + fmt::format(" trace {}", trace_hash); }
   Status measure(Session& session, Output& output) {
-    return Measuring(options, *routing, session).run(output, rows);
+    return Measuring(options, session).run(*routing, [&](Row row) {
+      const std::string text = table_row(options, row);
+      add_row(*this, output, std::move(row), text);
+    });
   }
 
   std::unique_ptr<Routing> routing;

@@ -19,7 +19,7 @@ Json config(const RunInfo& info) {
                {"seed", o.seed},
                {"weights", o.weights},
                {"warmup_iters", o.warmup},
-               {"iterations", o.iterations},
+               {"iterations", o.budget ? Json(nullptr) : Json(o.iterations)},
                {"validation", o.check ? 1 : 0},
                {"ranks", info.ranks.size()},
                {"nodes", info.nodes},

@@ -8,6 +8,7 @@
 
 #include "perf/src/moe/token_data.hpp"
 #include "perf/src/names.hpp"
+#include "perf/src/operation_first.hpp"
 
 namespace epccl::perf::moe {
 namespace {
@@ -212,6 +213,30 @@ Result<Options> options_of(const Typed& typed, const MeasuringFlags& measuring,
   return options;
 }
 
+/// The command line, what of it goes where, and what is typed.
+struct Grammar {
+  Typed typed;
+  MeasuringFlags measuring{true};
+  CLI::App app{
+      "Times and checks the way of tokens to their experts (dispatch), back (combine), or both (moe). Start "
+      "it on "
+      "every\nrank: under epccl-run, torchrun, srun or mpirun; alone it is a communicator of one rank.",
+      "epccl-perf"};
+  Grammar();
+};
+
+Grammar::Grammar() {
+  app.add_option("operation", typed.operation, "dispatch, combine or moe")
+      ->required()
+      ->option_text("OPERATION");
+  add_shape_options(app, typed);
+  add_call_options(app, typed);
+  measuring.add_to(app);
+  add_matrix_options(app, typed);
+  app.set_version_flag("--version", "epccl-perf " EPCCL_VERSION_STRING);
+  app.footer(help_footer());
+}
+
 }  // namespace
 
 const char* to_string(Operation operation) {
@@ -259,27 +284,18 @@ std::string describe(const Options& o) {
   return text;
 }
 
+void add_value_names(ValueNames& names) {
+  names.add(Grammar().app);
+}
+
 Result<CommandLine> parse_command_line(int argc, const char* const* argv,
                                        const std::string& environment_rate) {
   CommandLine line;
-  Typed typed;
-  MeasuringFlags measuring(true);
-  CLI::App app(
-      "Times and checks the way of tokens to their experts (dispatch), back (combine), or both (moe). Start "
-      "it on "
-      "every\nrank: under epccl-run, torchrun, srun or mpirun; alone it is a communicator of one rank.",
-      "epccl-perf");
-  app.add_option("operation", typed.operation, "dispatch, combine or moe")
-      ->required()
-      ->option_text("OPERATION");
-  add_shape_options(app, typed);
-  add_call_options(app, typed);
-  measuring.add_to(app);
-  add_matrix_options(app, typed);
-  app.set_version_flag("--version", "epccl-perf " EPCCL_VERSION_STRING);
-  app.footer(help_footer());
-  EPCCL_ASSIGN(line.help,
-               parse_arguments(app, argc, argv, std::string(argc > 1 ? argv[1] : "moe") + " --help"));
+  Grammar grammar;
+  auto& [typed, measuring, app] = grammar;
+  const std::vector<const char*> words = operation_first(argc, argv);
+  const std::string hint = std::string(words.size() > 1 ? words[1] : "moe") + " --help";
+  EPCCL_ASSIGN(line.help, parse_arguments(app, words, hint));
   if (!line.help.empty()) return line;
   EPCCL_ASSIGN(line.options, options_of(typed, measuring, environment_rate));
   return line;

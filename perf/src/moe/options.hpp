@@ -13,6 +13,10 @@
 #include "perf/src/moe/shapes.hpp"
 #include "perf/src/moe/traffic.hpp"
 
+namespace epccl::perf {
+struct ValueNames;
+}  // namespace epccl::perf
+
 namespace epccl::perf::moe {
 
 /// moe: a dispatch and the combine that brings its rows back.
@@ -69,10 +73,13 @@ struct CommandLine {
   std::string help;  // not empty: --help was given, this is to be printed
 };
 
-/// argv[1] is the operation. Errors are invalid_argument, one sentence or two. `environment_rate` is
+/// Errors are invalid_argument, one sentence or two. `environment_rate` is
 /// EPCCL_LINK_RATE, or empty.
 Result<CommandLine> parse_command_line(int argc, const char* const* argv,
                                        const std::string& environment_rate);
+
+/// Adds what of this command line takes a value.
+void add_value_names(ValueNames& names);
 
 /// What --help says after the list of options.
 std::string help_footer();

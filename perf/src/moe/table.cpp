@@ -39,7 +39,7 @@ std::string own_settings(const RunInfo& info) {
     text += fmt::format("# trace step {} layer {}\n", *o.trace.step, *o.trace.layer);
   text += fmt::format("# nRanks {} nNodes {} memory: {} stream: {} warmup iters: {} iters: {} validation: {}",
                       info.ranks.size(), info.nodes, o.registered ? "registered" : "plain",
-                      o.stream ? "created" : "NULL", o.warmup, o.iterations, o.check ? 1 : 0);
+                      o.stream ? "created" : "NULL", o.warmup, iterations_text(o), o.check ? 1 : 0);
   if (o.budget) text += fmt::format(" budget: {} s", *o.budget);
   if (o.link_rate) text += fmt::format(" link rate: {} Gbit/s", *o.link_rate / 1e9);
   if (o.overlap)

@@ -4,8 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <numeric>
 #include <span>
 #include <sstream>
@@ -27,11 +29,14 @@ Each rank gets EPCCL_RANK, EPCCL_WORLD_SIZE, EPCCL_LOCAL_RANK and EPCCL_STORE. S
 is a terminal. Signals are passed on to all ranks. When a rank fails, the others have the grace period to end by
 themselves, then they are ended; the exit code is that of the first rank that failed, or 128 + the signal that killed
 it, or 124 after --timeout, or 128 + the signal where SIGINT or SIGTERM came twice, or 1 where --tag-output cannot write
-what they print.
+what they print; 127 where there is no such program, 126 where it cannot be started; 2 for wrong arguments.
+Without --tag-output ranks write to this program's own standard output and error, each by itself: where that is a pipe or a
+file, most programs write whole buffers, which end in the midst of lines. With it lines stay whole.
 
   epccl-run -n 8 ./program             8 ranks on this machine
   epccl-run -n 8 --nodes 2 ./program   as if on two nodes of four ranks
-  epccl-run --ranks-per-node 3,5 ...   as if on two unequal nodes)";
+  epccl-run --ranks-per-node 3,5 ...   as if on two unequal nodes
+  epccl-run -n 8 --env A=1 --env B ... with A=1, and with B as it is here)";
 
 /// A sentence on standard error; the exit code.
 int refuse(std::string_view wrong) {
@@ -64,21 +69,45 @@ std::string not_seconds(const char* option, double seconds) {
   return seconds >= 0 && std::isfinite(seconds) ? "" : fmt::format("{} {}: want seconds", option, seconds);
 }
 
-/// NAME=VALUE, each. A text that says what is wrong, or "".
+/// NAME=VALUE, or the NAME of one that is set here, each. A text that says what is wrong, or "".
 std::string read_variables(const std::vector<std::string>& variables, Options& options) {
   for (const std::string& variable : variables) {
     const auto equals = variable.find('=');
-    if (equals == std::string::npos || equals == 0) return fmt::format("--env {}: want NAME=VALUE", variable);
     const std::string name = variable.substr(0, equals);
-    if (std::ranges::find(own_variables, name) != std::end(own_variables))
+    if (name.empty()) return fmt::format("--env {}: want NAME=VALUE, or a NAME", variable);
+    const bool names_a_node = options.virtual_nodes && name == "EPCCL_HOSTID";
+    if (names_a_node || std::ranges::find(own_variables, name) != std::end(own_variables))
       return fmt::format("--env {}: that variable epccl-run sets itself, for each rank", variable);
-    options.environment.emplace_back(name, variable.substr(equals + 1));
+    const char* const here = std::getenv(name.c_str());
+    if (equals == std::string::npos && here == nullptr)
+      return fmt::format(
+          "--env {}: that variable is not set here: want NAME=VALUE, or the NAME of one that is", variable);
+    options.environment.emplace_back(name, equals == std::string::npos ? here : variable.substr(equals + 1));
+  }
+  return "";
+}
+
+/// Numbers separated by commas. A text that says what is wrong, or "".
+std::string read_nodes(const std::string& text, std::vector<int>& per_node) {
+  std::istringstream items(text + ",");
+  for (std::string item; std::getline(items, item, ',');) {
+    int ranks = 0;
+    const char* const end = item.data() + item.size();
+    const auto [rest, code] = std::from_chars(item.data(), end, ranks);
+    if (code != std::errc() || rest != end || ranks < 1 || ranks > max_ranks)
+      return fmt::format("--ranks-per-node {}: want numbers from 1 to {}, separated by commas", text,
+                         max_ranks);
+    per_node.push_back(ranks);
   }
   return "";
 }
 
 /// Fills in ranks_per_node. A text that says what is wrong, or "".
-std::string place(Options& options, int ranks, int nodes, const std::vector<int>& per_node) {
+std::string place(Options& options, int ranks, int nodes, const std::vector<std::string>& nodes_given) {
+  std::vector<int> per_node;
+  for (const std::string& text : nodes_given) {
+    if (std::string wrong = read_nodes(text, per_node); !wrong.empty()) return wrong;
+  }
   if (!per_node.empty()) {
     const int64_t sum = std::accumulate(per_node.begin(), per_node.end(), int64_t{0});
     if (ranks != 0 && sum != ranks)
@@ -125,8 +154,7 @@ std::vector<int> even_blocks(int ranks, int nodes) {
 ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
   ParsedCommandLine out;
   int ranks = 0, nodes = 0;
-  std::vector<int> per_node;
-  std::vector<std::string> variables;
+  std::vector<std::string> per_node, variables;
   CLI::App app(
       "Starts a program as several ranks on this machine: epccl-run -n RANKS [OPTIONS] PROGRAM "
       "[ARGUMENTS...]",
@@ -136,15 +164,17 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
   app.add_option("-n,--ranks", ranks, "Number of ranks; -np is the same")->check(CLI::Range(1, max_ranks));
   app.add_option("--nodes", nodes, "Virtual nodes, by EPCCL_HOSTID, in contiguous blocks")
       ->check(CLI::Range(1, max_ranks));
-  app.add_option("--ranks-per-node", per_node, "Ranks of each virtual node, as 3,5")
-      ->delimiter(',')
+  app.add_option("--ranks-per-node", per_node, "Ranks of each virtual node")
       ->allow_extra_args(false)
-      ->check(CLI::Range(1, max_ranks));
+      ->option_text("N,N,...");
   app.add_flag("--tag-output", out.options.tag_output, "Put \"[rank] \" in front of every line");
   app.add_option("--timeout", out.options.timeout, "Seconds after which the job is ended");
   app.add_option("--grace", out.options.grace, "Seconds the other ranks have to end after one has failed")
       ->capture_default_str();
-  app.add_option("--env", variables, "NAME=VALUE for all ranks; may be repeated")->allow_extra_args(false);
+  app.add_option("--env", variables,
+                 "For all ranks; NAME alone: as it is here. May be repeated: --env A=1 --env B")
+      ->allow_extra_args(false)
+      ->option_text("NAME[=VALUE]");
   // What follows the program's name is its own.
   app.prefix_command();
   try {
@@ -158,8 +188,8 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
   }
   for (const std::string& wrong :
        {take_command(app.remaining(), out.options.command), not_seconds("--timeout", out.options.timeout),
-        not_seconds("--grace", out.options.grace), read_variables(variables, out.options),
-        place(out.options, ranks, nodes, per_node)}) {
+        not_seconds("--grace", out.options.grace), place(out.options, ranks, nodes, per_node),
+        read_variables(variables, out.options)}) {
     if (wrong.empty()) continue;
     out.exit_code = refuse(wrong);
     break;

@@ -42,6 +42,20 @@ TEST_F(Launcher, VariablesFromTheCommandLineReachAllRanks) {
   EXPECT_EQ(sorted_lines(), (Lines{"b=c--", "b=c--"}));
 }
 
+TEST_F(Launcher, VariableThatIsOnlyNamedIsExportedAsItIs) {
+  EXPECT_EQ(run({"-n", "1", "--env", "D", "sh", "-c", "echo $D"}), 0);
+  EXPECT_EQ(out(), directory_ + "\n");
+  EXPECT_EQ(run({"-n", "1", "--env", "EPCCL_HOSTID=mine", "sh", "-c", "echo $EPCCL_HOSTID"}), 0);
+  EXPECT_EQ(out(), "mine\n");
+}
+
+TEST_F(Launcher, HelpSaysWhatOptionsTakeAndHowItEnds) {
+  EXPECT_EQ(run({"--help"}), 0);
+  for (const char* words : {"--ranks-per-node N,N,...", "--env NAME[=VALUE]", "127 where", "126 where",
+                            "2 for wrong arguments", "With it lines stay whole"})
+    EXPECT_NE(out().find(words), std::string::npos) << words << " in " << out();
+}
+
 TEST_F(Launcher, ProgramsOptionsAreItsOwn) {
   EXPECT_EQ(run({"-n", "1", "echo", "-n", "7", "--nodes", "--", "x"}), 0);
   EXPECT_EQ(out(), "7 --nodes -- x");
@@ -275,7 +289,15 @@ TEST_F(Launcher, MistakesAreExplained) {
       {{"-n", "2", "--nodes", "3", "true"}, "2 ranks cannot fill 3 nodes"},
       {{"-n", "2", "--ranks-per-node", "1,3", "true"}, "adds up to 4, not to -n 2"},
       {{"--nodes", "3", "--ranks-per-node", "1,3", "true"}, "lists 2 nodes, --nodes says 3"},
-      {{"-n", "1", "--env", "novalue", "true"}, "want NAME=VALUE"},
+      {{"-n", "1", "--env", "NOT_SET_HERE", "true"}, "--env NOT_SET_HERE: that variable is not set here"},
+      {{"-n", "1", "--env", "=x", "true"}, "--env =x: want NAME=VALUE"},
+      {{"-n", "2", "--nodes", "2", "--env", "EPCCL_HOSTID=zz", "true"},
+       "--env EPCCL_HOSTID=zz: that variable epccl-run sets itself"},
+      {{"--env", "EPCCL_HOSTID=zz", "--ranks-per-node", "1,1", "true"},
+       "--env EPCCL_HOSTID=zz: that variable epccl-run sets itself"},
+      {{"--ranks-per-node", "3,", "true"}, "--ranks-per-node 3,: want numbers from 1"},
+      {{"--ranks-per-node", "3,0", "true"}, "--ranks-per-node 3,0: want numbers from 1"},
+      {{"--ranks-per-node", "3;5", "true"}, "--ranks-per-node 3;5: want numbers from 1"},
       {{"-n", "1", "--env", "EPCCL_RANK=3", "true"},
        "--env EPCCL_RANK=3: that variable epccl-run sets itself"},
       {{"--nosuchoption", "-n", "1", "true"}, "unknown option --nosuchoption"},

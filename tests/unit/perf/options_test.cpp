@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "perf/src/operation_first.hpp"
+
 namespace epccl::perf {
 namespace {
 
@@ -67,9 +69,9 @@ TEST(Options, UnknownOnesAreNamedWhateverElseIsMissing) {
 // As in nccl-tests, of whose scripts some give both.
 TEST(Options, TheStepFactorWinsOverStepBytes) {
   const Options both = options_of({"alltoall", "-b", "8", "-e", "64", "-i", "8", "-f", "2"});
-  EXPECT_EQ(sweep_sizes(both.sweep), (std::vector<uint64_t>{8, 16, 32, 64}));
+  EXPECT_EQ(sweep_sizes(both.sweep, 4), (std::vector<uint64_t>{8, 16, 32, 64}));
   const Options one = options_of({"alltoall", "-b", "8", "-e", "24", "-i", "8", "-f", "1"});
-  EXPECT_EQ(sweep_sizes(one.sweep), (std::vector<uint64_t>{8, 16, 24}));
+  EXPECT_EQ(sweep_sizes(one.sweep, 4), (std::vector<uint64_t>{8, 16, 24}));
   EXPECT_EQ(options_of({"alltoall", "-i", "0", "-f", "2"}).sweep.factor, 2U);
 }
 
@@ -77,6 +79,36 @@ TEST(Options, ThatComeLaterCount) {
   EXPECT_EQ(options_of({"alltoall", "-b", "8", "-b", "16"}).sweep.first, 16U);
   EXPECT_EQ(options_of({"alltoall", "-n", "5", "--iters", "7"}).iterations, 7);
   EXPECT_NE(error_of({"alltoall", "allreduce"}).find("allreduce"), std::string::npos);
+}
+
+TEST(Options, MayComeBeforeTheOperation) {
+  EXPECT_EQ(options_of({"-n", "5", "-b4K", "--algo=flat", "allreduce"}).operation, Operation::allreduce);
+  EXPECT_EQ(options_of({"--overlap", "alltoall", "-b", "1M"}).operation, Operation::alltoall);
+  EXPECT_TRUE(options_of({"--overlap", "alltoall", "-b", "1M"}).overlap);
+  EXPECT_EQ(options_of({"--overlap", "gemm", "alltoall"}).operation, Operation::alltoall);
+  EXPECT_NE(error_of({"--overlap", "fft", "alltoall"}).find("--overlap fft"), std::string::npos);
+  EXPECT_EQ(options_of({"-J", "alltoall", "--stream", "reduce"}).output_file, "alltoall");
+}
+
+TEST(Options, FindTheOperationOfMoeAmongThem) {
+  const auto first = [](std::vector<const char*> words) {
+    words.insert(words.begin(), "epccl-perf");
+    const auto found = operation_first(static_cast<int>(words.size()), words.data());
+    EXPECT_EQ(found.size(), words.size());
+    return found.size() > 1 ? std::string(found[1]) : "";
+  };
+  EXPECT_EQ(first({"-n", "5", "moe", "--tokens", "8"}), "moe");
+  EXPECT_EQ(first({"--tokens", "8", "--fp8", "dispatch"}), "dispatch");
+  EXPECT_EQ(first({"--help", "moe"}), "moe");
+  EXPECT_EQ(first({"--overlap", "moe"}), "moe");
+  EXPECT_EQ(first({"-J", "moe", "allreduce"}), "allreduce");
+  EXPECT_EQ(first({"--help"}), "--help");
+  EXPECT_EQ(first({}), "");
+}
+
+TEST(Options, UnexpectedOnesAreListedInTheirOrder) {
+  EXPECT_EQ(error_of({"alltoall", "--tokens", "8", "-b", "4", "x"}),
+            "unexpected arguments: --tokens 8 x (--help lists what there is)");
 }
 
 TEST(Options, NameWhoMovesTheData) {
@@ -195,6 +227,9 @@ TEST(Options, AllAlgorithmsAreFlatTwoStageAuto) {
             (std::vector<std::string>{"flat", "two_stage", "auto"}));
   EXPECT_EQ(options_of({"alltoall", "--algo", "two_stage"}).algorithms,
             std::vector<std::string>{"two_stage"});
+  EXPECT_EQ(options_of({"alltoall", "--algo", "two_stage,flat"}).algorithms,
+            (std::vector<std::string>{"two_stage", "flat"}));
+  EXPECT_FALSE(parse({"alltoall"}, "", "flat,two_stage").ok()) << "of the environment it is one";
 }
 
 TEST(Options, AllDatatypesAreTheLibrarys) {
@@ -240,9 +275,14 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"allreduce", "-o", "add"}, "--op add"}, Bad{{"reduce", "-r", "-2"}, "--root -2"},
         Bad{{"reduce", "-r", "1x"}, "--root 1x"}, Bad{{"reduce", "--placement", "up"}, "--placement up"},
         Bad{{"sendrecv", "--placement", "in"}, "never in place"},
-        Bad{{"allreduce", "--per-pair", "-b", "8"}, "--per-pair"},
-        Bad{{"-n", "3", "moe"}, "as the first argument, dispatch"}, Bad{{"alltoall", "-S", "1"}, "-S"},
-        Bad{{"alltoall", "-G", "1"}, "--graph needs --device cuda"},
+        Bad{{"allreduce", "--per-pair", "-b", "8"}, "--per-pair"}, Bad{{"moe"}, "dispatch, combine or moe"},
+        Bad{{"alltoall", "--budget", "1", "-n", "3"}, "--iters: not with --budget"},
+        Bad{{"alltoall", "-J", ""}, "--output_file \"\""}, Bad{{"alltoall", "-b", "1.3K"}, "--minbytes"},
+        Bad{{"alltoall", "--algo", "flat,ring"}, "--algo flat,ring"},
+        Bad{{"alltoall", "--algo", "flat,"}, "--algo flat,:"},
+        Bad{{"alltoall", "--in-a-row", "2", "--overlap"}, "--in-a-row: not with"},
+        Bad{{"alltoall", "--in-a-row", "2", "--split"}, "--in-a-row: not with"},
+        Bad{{"alltoall", "-S", "1"}, "-S"}, Bad{{"alltoall", "-G", "1"}, "--graph needs --device cuda"},
         Bad{{"alltoall", "-G", "1", "--device", "cuda", "--split"}, "--split: not with --graph"},
         Bad{{"alltoall", "--overlap", "--split"}, "--split: not with --overlap"},
         Bad{{"alltoall", "-G", "-1", "--device", "cuda"}, "--graph -1"},

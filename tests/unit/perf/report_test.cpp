@@ -81,6 +81,18 @@ TEST(Table, HeaderHasNcclTestsLinesRanksAndColumns) {
             "(GB/s)  (GB/s)                        (us)     (us)     (%)\n");
 }
 
+TEST(Table, HeaderSaysHowManyCallsThereAre) {
+  RunInfo info = run_info();
+  info.options.group_calls = 5;
+  info.options.in_a_row = 3;
+  EXPECT_NE(table_header(info).find("iters: 20 agg iters: 5 validation"), std::string::npos);
+  EXPECT_NE(table_header(info).find("calls in a row: 3"), std::string::npos);
+  info.options.budget = 0.5;
+  EXPECT_NE(table_header(info).find("iters: by budget agg iters: 5"), std::string::npos);
+  EXPECT_NE(table_header(info).find("budget: 0.5 s"), std::string::npos);
+  EXPECT_TRUE(json_report(info, {}, {})["config"]["iterations"].is_null());
+}
+
 TEST(Table, RowHasNcclTestsColumnsThenOurs) {
   EXPECT_EQ(table_row(row()),
             "     1048576        131072     float    none      -1  1000.00    1.05    0.52       0      N/A  "

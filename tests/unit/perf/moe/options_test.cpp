@@ -56,6 +56,13 @@ TEST(MoeOptions, ComputeALittleLongerThanTheCallsUnlessTold) {
             "--overlap measures, --write-matrix runs nothing");
 }
 
+TEST(MoeOptions, MayComeBeforeTheOperation) {
+  EXPECT_EQ(options_of({"-n", "5", "dispatch", "--tokens", "8"}).operation, Operation::dispatch);
+  EXPECT_EQ(options_of({"--tokens", "8", "--overlap", "moe"}).tokens, std::vector<uint32_t>{8});
+  EXPECT_EQ(error_of({"-b", "4", "moe", "x"}),
+            "unexpected arguments: -b 4 x (moe --help lists what there is)");
+}
+
 TEST(MoeOptions, RanksMustAgreeOnTheOverlap) {
   const std::string plain = describe(options_of({"moe"}));
   const std::string overlap = describe(options_of({"moe", "--overlap"}));

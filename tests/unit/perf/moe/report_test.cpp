@@ -68,6 +68,14 @@ TEST(MoeTable, RowsLineUpWithTheirTitles) {
             columns_end(table_row(run_info().options, row())));
 }
 
+TEST(MoeTable, HeaderOfABudgetNamesNoIterations) {
+  RunInfo info = run_info();
+  EXPECT_NE(table_header(info).find(" iters: 20 "), std::string::npos);
+  info.options.budget = 2;
+  EXPECT_NE(table_header(info).find(" iters: by budget validation: 1 budget: 2 s"), std::string::npos);
+  EXPECT_TRUE(json_report(info, {}, {})["config"]["iterations"].is_null());
+}
+
 TEST(MoeTable, RowSaysWhatIsNotKnown) {
   Row unknown = row();
   unknown.asked = EPCCL_EP_STRATEGY_DEDUP;
